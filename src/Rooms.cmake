@@ -1,0 +1,79 @@
+# A room is a folder of src/: one static library that may stand only on the rooms and packages it names.
+#   adtrain_room(NAME [TORCH] SOURCES a.cpp ... ROOMS below ... PACKAGES target ...)
+#   adtrain_tests(NAME [TORCH] SOURCES Foo_test.cpp ... ROOMS room ...)
+# TORCH adds libtorch and shares one precompiled <ATen/ATen.h>.
+
+set(ADTRAIN_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=")
+set(ADTRAIN_CPU "x86-64-v3" CACHE STRING "-march for x86-64 hosts (AVX2); empty for the compiler's default")
+
+add_library(adtrain_flags INTERFACE)
+target_compile_options(adtrain_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror>)
+target_compile_definitions(adtrain_flags INTERFACE FMT_HEADER_ONLY=1)
+target_include_directories(adtrain_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+if(ADTRAIN_CPU AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+  target_compile_options(adtrain_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=${ADTRAIN_CPU}>)
+endif()
+if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+  target_compile_definitions(adtrain_flags INTERFACE _GLIBCXX_ASSERTIONS)
+endif()
+if(ADTRAIN_SANITIZE)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ADTRAIN_SANITIZE}>
+                      $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
+  add_link_options(-fsanitize=${ADTRAIN_SANITIZE})
+endif()
+
+# libtorch's headers are not ours: they count as system headers, so their warnings stay out of our -Werror.
+add_library(adtrain_torch INTERFACE)
+target_include_directories(adtrain_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+target_link_libraries(adtrain_torch INTERFACE ${TORCH_LIBRARIES})
+
+file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cpp "")
+add_library(torch_pch STATIC ${CMAKE_BINARY_DIR}/torch_pch.cpp)
+target_link_libraries(torch_pch PRIVATE adtrain_flags adtrain_torch)
+target_precompile_headers(torch_pch PRIVATE <ATen/ATen.h> <fmt/format.h> <string> <vector> <memory> <map> <functional>
+  <optional> <span> <filesystem>)
+if(CCACHE)
+  target_compile_options(torch_pch PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+endif()
+
+function(adtrain_share_pch target)
+  target_link_libraries(${target} PRIVATE adtrain_torch)
+  target_precompile_headers(${target} REUSE_FROM torch_pch)
+  if(CCACHE)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+  endif()
+endfunction()
+
+function(adtrain_room name)
+  cmake_parse_arguments(ROOM "TORCH" "" "SOURCES;ROOMS;PACKAGES" ${ARGN})
+  add_library(${name} STATIC ${ROOM_SOURCES})
+  target_link_libraries(${name} PUBLIC adtrain_flags ${ROOM_ROOMS} ${ROOM_PACKAGES})
+  if(ROOM_TORCH)
+    target_link_libraries(${name} PUBLIC adtrain_torch)
+    adtrain_share_pch(${name})
+  endif()
+endfunction()
+
+# One CTest test for each Foo_test.cpp: it runs the suites named Foo (TEST(Foo, ...), parameterised ones too), so that
+# libtorch is loaded once a file and a failure names the file. A suite that matches nothing fails.
+function(adtrain_tests room)
+  cmake_parse_arguments(TESTS "TORCH" "" "SOURCES;ROOMS" ${ARGN})
+  set(target test_${room})
+  add_executable(${target} ${TESTS_SOURCES})
+  target_link_libraries(${target} PRIVATE ${TESTS_ROOMS} GTest::gmock GTest::gtest_main)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(${target} PRIVATE
+    ADTRAIN_SOURCE_DIR="${PROJECT_SOURCE_DIR}" ADTRAIN_BINARY_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
+  if(TESTS_TORCH)
+    adtrain_share_pch(${target})
+  endif()
+  foreach(source IN LISTS TESTS_SOURCES)
+    if(source MATCHES "([A-Za-z0-9]+)_test\\.cpp$")
+      set(suite ${CMAKE_MATCH_1})
+      add_test(NAME ${room}.${suite} COMMAND ${target} --gtest_filter=${suite}.*:${suite}/*:*/${suite}.*:*/${suite}/*
+        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+      set_tests_properties(${room}.${suite} PROPERTIES FAIL_REGULAR_EXPRESSION "Running 0 tests" TIMEOUT 300)
+    endif()
+  endforeach()
+endfunction()

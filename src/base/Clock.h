@@ -1,0 +1,35 @@
+#pragma once
+
+#include <chrono>
+
+namespace adtrain {
+
+/// Seconds since construction or the last restart, by a clock that never jumps.
+class Stopwatch {
+ public:
+  double seconds() const { return std::chrono::duration<double>(Now::now() - start_).count(); }
+  void restart() { start_ = Now::now(); }
+
+ private:
+  using Now = std::chrono::steady_clock;
+  Now::time_point start_ = Now::now();
+};
+
+/// A moment after which waiting is over.
+class Deadline {
+ public:
+  explicit Deadline(double seconds) : seconds_(seconds) {}
+  bool passed() const { return watch_.seconds() > seconds_; }
+  double limit_seconds() const { return seconds_; }
+
+ private:
+  Stopwatch watch_;
+  double seconds_;
+};
+
+/// Seconds since 1970, as log files and launchers want them.
+inline double unix_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace adtrain

@@ -1,0 +1,80 @@
+#include "base/File.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+
+namespace adtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const char* action, const fs::path& path) {
+  throw fs::filesystem_error(std::string("cannot ") + action, path, std::error_code(errno, std::generic_category()));
+}
+
+/// A POSIX file descriptor that closes itself.
+class Descriptor {
+ public:
+  Descriptor(const fs::path& path, int flags, const char* action) : fd_(::open(path.c_str(), flags, 0644)) {
+    if (fd_ < 0) fail(action, path);
+  }
+  ~Descriptor() { ::close(fd_); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+}  // namespace
+
+std::string read_file(const fs::path& path) {
+  errno = 0;
+  std::ifstream in(path, std::ios::binary);
+  if (!in || fs::is_directory(path)) {
+    if (errno == 0) errno = EISDIR;
+    fail("read", path);
+  }
+  std::ostringstream content;
+  content << in.rdbuf();
+  return std::move(content).str();
+}
+
+void write_file(const fs::path& path, std::string_view bytes) {
+  const Descriptor file(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, "create");
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      fail("write", path);
+    }
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  if (::fsync(file.get()) != 0) fail("flush", path);
+}
+
+void write_file_atomically(const fs::path& path, std::string_view bytes) {
+  if (path.has_parent_path()) fs::create_directories(path.parent_path());
+  fs::path temporary = path;
+  temporary += ".tmp";
+  write_file(temporary, bytes);
+  rename_durably(temporary, path);
+}
+
+void rename_durably(const fs::path& from, const fs::path& to) {
+  fs::rename(from, to);
+  flush_to_disk(to.has_parent_path() ? to.parent_path() : fs::path("."));
+}
+
+void flush_to_disk(const fs::path& path) {
+  const Descriptor file(path, O_RDONLY | O_CLOEXEC, "open");
+  if (::fsync(file.get()) != 0) fail("flush", path);
+}
+
+}  // namespace adtrain

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+/// The one place that touches the file system for writing. Every function throws `std::filesystem::filesystem_error`
+/// whose text names the path and the operating system's reason; callers turn it into their own error where they know
+/// what the user should do.
+namespace adtrain {
+
+std::string read_file(const std::filesystem::path& path);
+
+/// Writes `bytes` to a new file and flushes it to the disk. Not atomic: for files inside a folder that is renamed later.
+void write_file(const std::filesystem::path& path, std::string_view bytes);
+
+/// Replaces `path` in one step: a reader sees the old content or the new, also after a crash.
+/// Writes `path` + ".tmp" beside it, flushes it, renames it and flushes the folder. Creates missing folders.
+void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
+
+/// Renames in one step (file or folder) and flushes the parent folder, so that the new name survives a crash.
+void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);
+
+/// Flushes a file's or a folder's content to the disk.
+void flush_to_disk(const std::filesystem::path& path);
+
+}  // namespace adtrain

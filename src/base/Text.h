@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace adtrain {
+
+/// The candidate with the smallest edit distance to `name`, or "" where none is near enough to be a likely slip
+/// (more than a third of its letters differ). Ties go to the earlier candidate.
+std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
+
+std::string join(const std::vector<std::string>& parts, std::string_view separator);
+std::string to_lower(std::string_view text);
+
+/// "1 234 567" with thin groups of three, for figures that people read.
+std::string grouped(int64_t number);
+/// "8.2 s", "3 min 05 s", "2 h 10 min".
+std::string human_duration(double seconds);
+/// "512 B", "1.5 KiB", "3.2 GiB": binary units.
+std::string human_bytes(double bytes);
+
+}  // namespace adtrain

@@ -1,0 +1,125 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace adtrain {
+
+/// One configuration key: where its value goes, what it may be, and its sentence of documentation.
+/// Made by `Section::key`; the value that the member holds at that moment is the default.
+class Key {
+ public:
+  enum class Type { kInteger, kReal, kBoolean, kText };
+
+  Key& unit(std::string name);              ///< "steps", "transitions"; shown by --explain
+  Key& at_least(double bound);              ///< inclusive; numbers only
+  Key& at_most(double bound);               ///< inclusive; numbers only
+  Key& above(double bound);                 ///< exclusive; numbers only
+  Key& below(double bound);                 ///< exclusive; numbers only
+  Key& one_of(std::vector<std::string> choices);  ///< texts only; enumerations set it by themselves
+  Key& also_called(std::string alias);      ///< another spelling that means the same (the Python projects')
+
+  const std::string& name() const { return name_; }
+  const std::string& sentence() const { return sentence_; }
+  const std::string& default_text() const { return default_text_; }
+  const std::string& unit_name() const { return unit_; }
+  const std::vector<std::string>& choices() const { return choices_; }
+  const std::vector<std::string>& aliases() const { return aliases_; }
+  Type type() const { return type_; }
+
+  /// "a whole number of steps, at least 1": the allowed values in words.
+  std::string allowed() const;
+  /// Parses a YAML scalar and stores it in the member. Returns what is wrong with it (nothing if it is fine): the caller
+  /// knows file and line. A key that is not optional refuses null.
+  std::optional<std::string> assign(const std::string& scalar, bool is_null);
+  /// The member's current value as a YAML scalar ("null" for an empty optional).
+  std::string value_text() const { return write_(); }
+
+ private:
+  friend class Section;
+  std::string name_, sentence_, unit_, default_text_;
+  Type type_ = Type::kText;
+  bool optional_ = false;
+  std::optional<double> at_least_, at_most_, above_, below_;
+  std::vector<std::string> choices_, aliases_;
+  std::function<void(const std::string& scalar, bool is_null)> store_;  ///< the scalar has been checked
+  std::function<std::string()> write_;
+};
+
+/// A group of configuration keys that one component owns: its defaults, bounds, units and documentation in one place,
+/// from which reading, checking, `adtrain validate --explain` and the saved resolved configuration all follow.
+///
+///     struct CollectionOptions {
+///       int64_t n_stream = 100;
+///       void declare(Section& section) {
+///         section.key("n_stream", n_stream, "Parallel copies of each task.").unit("streams").at_least(1);
+///       }
+///       void check(Findings& findings) const;  // what concerns several keys at once
+///     };
+///
+/// Keys are one flat namespace over all sections. The bound members must outlive the section.
+class Section {
+ public:
+  explicit Section(std::string title) : title_(std::move(title)) {}
+
+  Key& key(std::string name, int64_t& member, std::string sentence);
+  Key& key(std::string name, double& member, std::string sentence);
+  Key& key(std::string name, bool& member, std::string sentence);
+  Key& key(std::string name, std::string& member, std::string sentence);
+  Key& key(std::string name, std::optional<int64_t>& member, std::string sentence);
+  Key& key(std::string name, std::optional<std::string>& member, std::string sentence);
+
+  /// An enumeration: `names` pairs each spelling with its value; compared without regard to case.
+  template <class Enum, class = std::enable_if_t<std::is_enum_v<Enum>>>
+  Key& key(std::string name, Enum& member, std::vector<std::pair<std::string, Enum>> names, std::string sentence) {
+    std::vector<std::string> choices;
+    for (const auto& [spelling, value] : names) choices.push_back(spelling);
+    return enumeration(
+        std::move(name), std::move(choices), std::move(sentence),
+        [&member, names](size_t chosen) { member = names[chosen].second; },
+        [&member, names] {
+          for (const auto& [spelling, value] : names) {
+            if (value == member) return spelling;
+          }
+          return std::string();
+        });
+  }
+
+  /// A key that the Python projects' files hold and that means nothing here: accepted, with the reason why it is ignored.
+  void ignore(std::string name, std::string reason);
+
+  const std::string& title() const { return title_; }
+  std::vector<Key>& keys() { return keys_; }
+  const std::vector<Key>& keys() const { return keys_; }
+  const std::vector<std::pair<std::string, std::string>>& ignored() const { return ignored_; }
+
+ private:
+  Key& enumeration(std::string name, std::vector<std::string> choices, std::string sentence,
+                   std::function<void(size_t)> choose, std::function<std::string()> write);
+  std::string title_;
+  std::vector<Key> keys_;
+  std::vector<std::pair<std::string, std::string>> ignored_;
+};
+
+/// Collects what is wrong with a configuration, so that all of it is reported in one go.
+/// `check` functions name the key at fault; whoever built the object knows in which file and line it stands.
+class Findings {
+ public:
+  struct Finding {
+    std::string key;
+    std::string message;  ///< found, expected, and what to do
+  };
+  void add(std::string key, std::string message) { findings_.push_back({std::move(key), std::move(message)}); }
+  const std::vector<Finding>& all() const { return findings_; }
+  bool empty() const { return findings_.empty(); }
+
+ private:
+  std::vector<Finding> findings_;
+};
+
+}  // namespace adtrain

@@ -8,7 +8,8 @@ set(ADTRAIN_CPU "x86-64-v3" CACHE STRING "-march for x86-64 hosts (AVX2); empty 
 
 add_library(adtrain_flags INTERFACE)
 target_compile_options(adtrain_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror>)
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
+  -Wno-restrict>)  # GCC 12 warns about its own std::string there
 target_compile_definitions(adtrain_flags INTERFACE FMT_HEADER_ONLY=1)
 target_include_directories(adtrain_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 if(ADTRAIN_CPU AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cxxopts.hpp>
+#include <string>
+#include <vector>
+
+#include "base/Error.h"
+
+namespace adtrain {
+
+/// One subcommand: how it is described, which options it takes, and what it does with them.
+struct Command {
+  std::string name;
+  std::string summary;   ///< one line, for the list of commands
+  std::string target;    ///< what its one argument is called, "config.yaml"; empty where it takes none
+  std::string examples;  ///< for --help: lines that can be typed as they stand
+  void (*declare)(cxxopts::OptionAdder& options);
+  ExitCode (*run)(const cxxopts::ParseResult& arguments);
+};
+
+/// All of them, in the order of a run's life.
+const std::vector<Command>& commands();
+
+Command train_command();
+Command collect_command();
+Command evaluate_command();
+Command validate_command();
+Command env_command();
+
+/// The command's one argument. Throws ConfigError where it was not given.
+std::string target_of(const cxxopts::ParseResult& arguments, const std::string& what);
+/// The values of every --set.
+std::vector<std::string> overrides_of(const cxxopts::ParseResult& arguments);
+
+}  // namespace adtrain

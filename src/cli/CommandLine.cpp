@@ -1,0 +1,110 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "adtrain/adtrain.h"
+#include "base/Text.h"
+#include "cli/Command.h"
+
+namespace adtrain {
+namespace {
+
+std::string general_help() {
+  std::string text =
+      "adtrain: distributed training for Algorithm Distillation, in-context reinforcement learning\n"
+      "\n"
+      "usage: adtrain config.yaml             train (the same as adtrain train config.yaml)\n"
+      "       adtrain COMMAND … [options]\n"
+      "\n"
+      "commands:\n";
+  for (const Command& command : commands()) text += fmt::format("  {:<10} {}\n", command.name, command.summary);
+  text +=
+      "\n"
+      "From nothing to a learning curve:\n"
+      "  adtrain collect configs/quickstart.yaml\n"
+      "  mpirun -np 2 adtrain configs/quickstart.yaml\n"
+      "  adtrain evaluate runs/quickstart\n"
+      "\n"
+      "adtrain COMMAND --help explains one command, adtrain validate --explain every configuration key.\n";
+  return text;
+}
+
+std::string command_names() {
+  std::vector<std::string> names;
+  for (const Command& command : commands()) names.push_back(command.name);
+  return join(names, ", ");
+}
+
+const Command& find_command(const std::string& name) {
+  for (const Command& command : commands()) {
+    if (command.name == name) return command;
+  }
+  std::vector<std::string> names;
+  for (const Command& command : commands()) names.push_back(command.name);
+  const std::string nearest = nearest_name(name, names);
+  throw ConfigError(fmt::format("'{}' is neither a command nor a configuration file that exists; expected one of {}, or a "
+                                ".yaml file{}",
+                                name, command_names(), nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
+}
+
+ExitCode run_command(const Command& command, int argc, const char* const* argv) {
+  cxxopts::Options options("adtrain " + command.name, command.summary);
+  options.custom_help("[options]").positional_help(command.target);
+  cxxopts::OptionAdder adder = options.add_options();
+  command.declare(adder);
+  adder("h,help", "show this help");
+  if (!command.target.empty()) {
+    options.add_options("arguments")("target", command.target, cxxopts::value<std::string>());
+    options.parse_positional({"target"});
+  }
+  cxxopts::ParseResult arguments;
+  try {
+    arguments = options.parse(argc, argv);
+  } catch (const cxxopts::exceptions::exception& error) {
+    throw ConfigError(fmt::format("{}; see adtrain {} --help", error.what(), command.name));
+  }
+  if (arguments.count("help") > 0) {
+    fmt::print("{}\n{}", options.help({""}), command.examples);
+    return ExitCode::kDone;
+  }
+  if (!arguments.unmatched().empty()) {
+    throw ConfigError(fmt::format("found the extra argument '{}'; adtrain {} takes {}", arguments.unmatched().front(),
+                                  command.name, command.target.empty() ? "none" : "one"));
+  }
+  return command.run(arguments);
+}
+
+ExitCode dispatch(int argc, const char* const* argv) {
+  const std::string first = argc > 1 ? argv[1] : "";
+  if (first.empty() || first == "--help" || first == "-h" || first == "help") {
+    fmt::print("{}", general_help());
+    return first.empty() ? ExitCode::kUsage : ExitCode::kDone;
+  }
+  if (first == "--version") {
+    fmt::print("adtrain {}\n", version());
+    return ExitCode::kDone;
+  }
+  const bool names_a_file = first.starts_with('-') || first.ends_with(".yaml") || first.ends_with(".yml") ||
+                            std::filesystem::is_regular_file(first);
+  if (names_a_file) return run_command(find_command("train"), argc, argv);
+  return run_command(find_command(first), argc - 1, argv + 1);
+}
+
+}  // namespace
+
+std::string version() { return ADTRAIN_VERSION; }
+
+int run_command_line(int argc, const char* const* argv) {
+  try {
+    return static_cast<int>(dispatch(argc, argv));
+  } catch (const Error& error) {
+    fmt::print(stderr, "adtrain: {}\n", error.what());
+    return static_cast<int>(error.exit_code());
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "adtrain: unexpected failure: {}\n", error.what());
+    return static_cast<int>(ExitCode::kUnexpected);
+  }
+}
+
+}  // namespace adtrain

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+namespace adtrain {
+
+/// One step of a learning history.
+struct Transition {
+  uint8_t state[2];
+  uint8_t next_state[2];
+  uint8_t action;
+  float reward;
+};
+
+/// What cuts a history file down to a data set.
+struct HistorySelection {
+  std::vector<int64_t> tasks;  ///< groups of the file, in the order in which they become histories
+  int64_t steps;               ///< the first so many steps of each history
+  int64_t streams;             ///< the first so many streams of each task
+  int64_t grid_size;           ///< coordinates must lie in 0 … grid_size − 1
+  int64_t num_actions;         ///< actions must lie in 0 … num_actions − 1
+};
+
+/// Learning histories in memory: history h is stream h mod streams of task h ÷ streams, `steps()` transitions in time
+/// order. Immutable after loading, so any number of threads may read it.
+class HistorySet {
+ public:
+  /// Reads through HDF5. Throws DataError (file missing, malformed, too few tasks, steps or streams, bad values).
+  static HistorySet load(const std::filesystem::path& file, const HistorySelection& selection);
+
+  /// For histories that are already in memory: `transitions` holds histories × steps entries.
+  HistorySet(int64_t steps, std::vector<Transition> transitions);
+
+  int64_t steps() const { return steps_; }
+  int64_t histories() const { return static_cast<int64_t>(transitions_.size()) / steps_; }
+  std::span<const Transition> history(int64_t index) const {
+    return std::span(transitions_).subspan(static_cast<size_t>(index * steps_), static_cast<size_t>(steps_));
+  }
+  int64_t bytes() const { return static_cast<int64_t>(transitions_.size() * sizeof(Transition)); }
+
+ private:
+  int64_t steps_;
+  std::vector<Transition> transitions_;
+};
+
+}  // namespace adtrain

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "collection/CollectionOptions.h"
+#include "config/Section.h"
+#include "data/DataOptions.h"
+#include "data/WindowIndex.h"
+#include "distributed/DistributedOptions.h"
+#include "environments/EnvironmentOptions.h"
+#include "evaluation/EvaluationOptions.h"
+#include "model/ModelOptions.h"
+#include "run/RunFolder.h"
+#include "run/RunOptions.h"
+#include "training/TrainingOptions.h"
+
+namespace adtrain {
+
+/// Everything that a configuration file can say: the sections of all components, side by side.
+struct RunConfig {
+  RunOptions run;
+  EnvironmentOptions environment;
+  CollectionOptions collection;
+  DataOptions data;
+  ModelOptions model;
+  TrainingOptions training;
+  EvaluationOptions evaluation;
+  DistributedOptions distributed;
+
+  /// Reads a YAML file with its includes and `key=value` overrides. Throws ConfigError with all that is wrong in one go.
+  /// What deserves a word but stops nothing goes to `notices`.
+  static RunConfig load(const std::filesystem::path& file, const std::vector<std::string>& overrides,
+                        std::vector<std::string>& notices);
+
+  /// The sections, bound to this object's members: in the order in which they are documented and saved.
+  std::vector<Section> sections();
+
+  /// Every key with its value, as YAML that starts an equal run.
+  std::string resolved_yaml() const;
+  /// 16 hexadecimal digits that differ where any key that shapes the run's arithmetic differs between ranks.
+  std::string fingerprint() const;
+
+  RunFolder folder() const;
+  std::filesystem::path history_file() const;
+  /// How the data set's windows are cut, for training (`positions` as configured) or the held-out loss (last).
+  WindowShape window_shape(LossPositions positions, int64_t steps) const;
+};
+
+}  // namespace adtrain

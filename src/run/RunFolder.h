@@ -1,0 +1,20 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace adtrain {
+
+/// Where a run keeps what. `root` is runs/<name>.
+struct RunFolder {
+  std::filesystem::path root;
+
+  std::filesystem::path config() const { return root / "config.yaml"; }
+  std::filesystem::path checkpoints() const { return root / "checkpoints"; }
+  std::filesystem::path tensorboard() const { return root / "tensorboard"; }
+  std::filesystem::path metrics() const { return root / "metrics.jsonl"; }
+  std::filesystem::path loss_curve() const { return root / "loss_curve"; }
+  std::filesystem::path evaluation() const { return root / "evaluation"; }
+};
+
+}  // namespace adtrain

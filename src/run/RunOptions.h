@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "config/Section.h"
+
+namespace adtrain {
+
+/// Where ranks compute.
+enum class DeviceChoice { kAuto, kCpu, kCuda };
+
+/// What a run is called, where it lives and what it computes on.
+struct RunOptions {
+  std::optional<std::string> run_name;
+  std::string runs_dir = "runs";
+  DeviceChoice device = DeviceChoice::kAuto;
+  std::optional<int64_t> cpu_threads;
+
+  void declare(Section& section);
+};
+
+}  // namespace adtrain

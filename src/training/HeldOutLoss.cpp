@@ -1,0 +1,31 @@
+#include "training/HeldOutLoss.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace adtrain {
+
+HeldOutLoss::HeldOutLoss(const BatchAssembler& windows, AlgorithmDistillation& model, Communicator& communicator,
+                         int64_t batch)
+    : windows_(windows), model_(model), communicator_(communicator), batch_(batch) {}
+
+LossFigures HeldOutLoss::measure() {
+  const at::NoGradGuard no_grad;
+  const int64_t rank = communicator_.rank();
+  const int64_t world = communicator_.world_size();
+  const int64_t end = windows_.samples() * (rank + 1) / world;
+  LossSums sums;
+  std::vector<int64_t> samples;
+  for (int64_t first = windows_.samples() * rank / world; first < end; first += batch_) {
+    samples.resize(static_cast<size_t>(std::min(batch_, end - first)));
+    std::iota(samples.begin(), samples.end(), first);
+    sums.add(model_.loss(windows_.assemble(samples), LossPositions::kLast, /*training=*/false));
+  }
+  return sums.take_merged(communicator_);
+}
+
+}  // namespace adtrain

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "training/TrainingOptions.h"
+
+namespace adtrain {
+
+/// AdamW (Loshchilov and Hutter, 2019) with gradient clipping, over flat buffers: one fused pass over all parameters,
+/// on the device, without a host synchronisation. Weight decay applies to every parameter, as in the Python projects.
+class Optimizer {
+ public:
+  /// `parameters`: the model's flat fp32 buffer (n), updated in place; it must outlive the optimizer.
+  Optimizer(at::Tensor parameters, const TrainingOptions& options);
+
+  /// One update with the global-batch gradient (n), which is scaled in place where its norm exceeds max_grad_norm.
+  void step(at::Tensor& gradient, double learning_rate);
+
+  /// L2 norm of the last gradient before clipping: a scalar on the device.
+  const at::Tensor& gradient_norm() const { return gradient_norm_; }
+
+  /// The state, for checkpoints: (n), (n) and a scalar, float32; writing into them restores it.
+  at::Tensor& first_moment() { return first_moment_; }
+  at::Tensor& second_moment() { return second_moment_; }
+  at::Tensor& step_count() { return step_count_; }
+
+ private:
+  at::Tensor parameters_, first_moment_, second_moment_, step_count_, gradient_norm_;
+  double beta1_, beta2_, epsilon_, weight_decay_, max_grad_norm_;
+};
+
+}  // namespace adtrain

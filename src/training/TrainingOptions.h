@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "config/Section.h"
+#include "model/LossPositions.h"
+
+namespace adtrain {
+
+/// The arithmetic of forward and backward; master weights and optimizer moments are fp32 in all of them.
+enum class Precision { kFloat32, kFloat16, kBFloat16 };
+
+/// How the model is trained.
+struct TrainingOptions {
+  int64_t train_timesteps = 50000;
+  int64_t train_batch_size = 512;
+  std::optional<int64_t> global_batch_size;
+  int64_t test_batch_size = 2048;
+  int64_t gradient_accumulation_steps = 1;
+  LossPositions loss_positions = LossPositions::kLast;
+
+  double lr = 3e-4;
+  int64_t num_warmup_steps = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.99;
+  double adam_epsilon = 1e-8;
+  double weight_decay = 0.01;
+  double max_grad_norm = 1.0;
+
+  Precision mixed_precision = Precision::kFloat32;
+  int64_t seed = 42;
+  bool deterministic = false;
+
+  int64_t summary_interval = 100;
+  int64_t eval_interval = 1000;
+  int64_t ckpt_interval = 1000;
+  int64_t keep_checkpoints = 3;
+
+  void declare(Section& section);
+  void check(Findings& findings) const;
+
+  /// Rows of one rank's micro-batch: train_batch_size, or its share of global_batch_size.
+  /// Throws ConfigError where the global batch does not divide over ranks and accumulation steps.
+  int64_t micro_batch(int64_t world_size) const;
+};
+
+}  // namespace adtrain

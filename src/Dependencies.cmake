@@ -1,24 +1,29 @@
-# Everything the project stands on, found once. Each find_dependency() row ends up in the table that closes the configure step.
+# Everything the project stands on, found once; the table that closes the configure step says what was found where.
 
 set(ADTRAIN_DEPS ${PROJECT_SOURCE_DIR}/.deps)  # where launch/setup.sh puts what the system does not have
+set(CMAKE_MESSAGE_LOG_LEVEL NOTICE)            # the table says it shorter; --log-level=STATUS shows the whole search
 set(dependency_table "" CACHE INTERNAL "")
 
 function(found name version where)
   set(dependency_table "${dependency_table}${name}|${version}|${where};" CACHE INTERNAL "")
 endfunction()
 
+function(version_in_macros header prefix out)  # from `#define PREFIX_MAJOR 2` and its like
+  file(STRINGS ${header} numbers REGEX "define ${prefix}(MAJOR|MINOR|PATCH) ")
+  string(REGEX REPLACE "[^0-9;]+" "" numbers "${numbers}")
+  string(REPLACE ";" "." numbers "${numbers}")
+  set(${out} ${numbers} PARENT_SCOPE)
+endfunction()
+
 function(print_dependencies)
+  set(CMAKE_MESSAGE_LOG_LEVEL STATUS)
   message(STATUS "")
   message(STATUS "adtrain ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}, stands on")
   foreach(row IN LISTS dependency_table)
-    if(row)
-      string(REPLACE "|" ";" cells "${row}")
-      list(GET cells 0 name)
-      list(GET cells 1 version)
-      list(GET cells 2 where)
-      string(SUBSTRING "${name}              " 0 14 name)
-      string(SUBSTRING "${version}              " 0 14 version)
-      message(STATUS "  ${name} ${version} ${where}")
+    if(row MATCHES "(.*)\\|(.*)\\|(.*)")
+      string(SUBSTRING "${CMAKE_MATCH_1}              " 0 14 name)
+      string(SUBSTRING "${CMAKE_MATCH_2}          " 0 10 version)
+      message(STATUS "  ${name} ${version} ${CMAKE_MATCH_3}")
     endif()
   endforeach()
   message(STATUS "")
@@ -27,67 +32,82 @@ endfunction()
 found("compiler" "${CMAKE_CXX_COMPILER_VERSION}" "${CMAKE_CXX_COMPILER}")
 
 # --- libtorch: as given, else the active Python's CUDA build (2.11 or newer), else the one from launch/setup.sh ------
-function(torch_of python out)
-  execute_process(
-    COMMAND ${python} -c "import torch; v = torch.__version__.split('+')[0].split('.'); \
-assert torch.version.cuda and (int(v[0]), int(v[1])) >= (2, 11); print(torch.utils.cmake_prefix_path, torch.version.cuda)"
-    OUTPUT_VARIABLE answer RESULT_VARIABLE failed ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
-  if(failed)
-    set(${out} "" PARENT_SCOPE)
-  else()
-    string(REPLACE " " ";" answer "${answer}")
-    set(${out} "${answer}" PARENT_SCOPE)
+if(NOT Torch_DIR)
+  set(folders_of_pythons)
+  foreach(python python3 ${ADTRAIN_DEPS}/venv/bin/python)
+    execute_process(COMMAND ${python} ${PROJECT_SOURCE_DIR}/launch/find_torch.py
+      OUTPUT_VARIABLE folder ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+    list(APPEND folders_of_pythons ${folder})
+  endforeach()
+  find_path(Torch_DIR TorchConfig.cmake NO_DEFAULT_PATH PATH_SUFFIXES Torch share/cmake/Torch
+    HINTS ENV Torch_DIR ${CMAKE_PREFIX_PATH} ENV CMAKE_PREFIX_PATH ${folders_of_pythons})
+  if(NOT Torch_DIR)
+    message(FATAL_ERROR "No CUDA build of libtorch 2.11 or newer: neither Torch_DIR or CMAKE_PREFIX_PATH, nor the active "
+                        "python3, nor ${ADTRAIN_DEPS}/venv has one. Run `bash launch/setup.sh`, which installs it there.")
+  endif()
+endif()
+get_filename_component(torch_root ${Torch_DIR}/../../.. ABSOLUTE)
+
+# --- the CUDA compiler: as given, an installed toolkit's, else the one that launch/setup.sh put beside libtorch ------
+# A wheel names its CUDA version nowhere but in what its library asks the loader for.
+file(GLOB torch_cuda_library ${torch_root}/lib/libc10_cuda.so)
+if(NOT torch_cuda_library)
+  message(FATAL_ERROR "${torch_root} is a libtorch without CUDA; expected a CUDA build, which also runs without a GPU. "
+                      "Leave Torch_DIR and CMAKE_PREFIX_PATH unset and run `bash launch/setup.sh`.")
+endif()
+file(STRINGS ${torch_cuda_library} runtime REGEX "libcudart\\.so\\.[0-9]+" LIMIT_COUNT 1)
+string(REGEX REPLACE ".*libcudart\\.so\\.([0-9]+).*" "\\1" torch_cuda_major "${runtime}")
+
+function(is_for_this_torch verdict nvcc)
+  execute_process(COMMAND ${nvcc} --version OUTPUT_VARIABLE version ERROR_QUIET)
+  if(NOT version MATCHES "release ${torch_cuda_major}\\.")
+    set(${verdict} FALSE PARENT_SCOPE)
   endif()
 endfunction()
 
-if(NOT Torch_DIR AND NOT CMAKE_PREFIX_PATH AND NOT DEFINED ENV{Torch_DIR} AND NOT DEFINED ENV{CMAKE_PREFIX_PATH})
-  foreach(python python3 ${ADTRAIN_DEPS}/venv/bin/python)
-    torch_of(${python} answer)
-    if(answer)
-      list(GET answer 0 torch_prefix)
-      set(Torch_DIR ${torch_prefix}/Torch CACHE PATH "libtorch's CMake package")
-      break()
-    endif()
-  endforeach()
-  if(NOT Torch_DIR)
-    message(FATAL_ERROR "No CUDA build of libtorch 2.11 or newer: neither Torch_DIR, nor the active python3's torch, "
-                        "nor ${ADTRAIN_DEPS}/venv. Run `bash launch/setup.sh`, which installs one there.")
-  endif()
-endif()
-
-# --- the CUDA compiler: as given, an installed toolkit, else the one from the Python registry beside torch -----------
 file(GLOB registry_toolkit ${ADTRAIN_DEPS}/venv/lib/python3*/site-packages/nvidia/cu13)
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
-  find_program(nvcc nvcc HINTS /usr/local/cuda/bin ${registry_toolkit}/bin NO_CACHE)
+  find_program(nvcc nvcc NO_CACHE PATHS /usr/local/cuda/bin ${registry_toolkit}/bin VALIDATOR is_for_this_torch)
   if(NOT nvcc)
-    message(FATAL_ERROR "No CUDA compiler (nvcc). Run `bash launch/setup.sh`, which installs one without a driver.")
+    message(FATAL_ERROR "No nvcc of CUDA ${torch_cuda_major}, which ${torch_root} was built for. "
+                        "Run `bash launch/setup.sh`, which installs one; it needs no GPU and no driver.")
   endif()
   set(CMAKE_CUDA_COMPILER ${nvcc})
 endif()
-if(registry_toolkit AND CMAKE_CUDA_COMPILER MATCHES "^${registry_toolkit}/")
-  set(CUDAToolkit_ROOT ${registry_toolkit})
-  set(CUDA_TOOLKIT_ROOT_DIR ${registry_toolkit})
-  set(ENV{CUDA_HOME} ${registry_toolkit})
-  set(ENV{CUDA_PATH} ${registry_toolkit})
-endif()
-# CMake 3.25 knows no CUDA C++20 dialect for nvcc 13; device code is C++17.
-set(CMAKE_CUDA_STANDARD 17)
-set(ADTRAIN_CUDA_ARCHITECTURES "8.0;9.0;10.0" CACHE STRING "GPU architectures to compile kernels for")
-set(TORCH_CUDA_ARCH_LIST ${ADTRAIN_CUDA_ARCHITECTURES})  # libtorch turns the list into nvcc's flags
-set(CMAKE_CUDA_ARCHITECTURES OFF)                        # so CMake adds none of its own
+set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25 refuses C++20 for nvcc 13
+set(CMAKE_CUDA_ARCHITECTURES OFF)  # until the compiler has said what it knows
 enable_language(CUDA)
 found("CUDA" "${CMAKE_CUDA_COMPILER_VERSION}" "${CMAKE_CUDA_COMPILER}")
 
+# libtorch looks for a toolkit, for architectures and for a GPU of its own accord, warns about what it does not find
+# and sets nvcc flags for everyone. It is shown the compiler's toolkit, and the flags stay ours.
+get_filename_component(toolkit ${CMAKE_CUDA_COMPILER} REALPATH)
+get_filename_component(toolkit ${toolkit}/../.. ABSOLUTE)
+set(CUDAToolkit_ROOT ${toolkit})
+set(CUDA_TOOLKIT_ROOT_DIR ${toolkit})
+
+set(TORCH_CUDA_ARCH_LIST 9.0)
+set(cuda_flags "${CMAKE_CUDA_FLAGS}")
+set(CMAKE_MESSAGE_LOG_LEVEL ERROR)
 find_package(Torch REQUIRED)
-get_filename_component(torch_root ${Torch_DIR}/../../.. ABSOLUTE)
+set(CMAKE_MESSAGE_LOG_LEVEL NOTICE)
+set(CMAKE_CUDA_FLAGS "${cuda_flags}")
 found("libtorch" "${Torch_VERSION}" "${torch_root}")
+
+execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-arch OUTPUT_VARIABLE known)
+set(architectures 80 90 100)
+foreach(architecture IN LISTS architectures)
+  if(NOT known MATCHES "compute_${architecture}\n")
+    list(REMOVE_ITEM architectures ${architecture})
+  endif()
+endforeach()
+set(ADTRAIN_CUDA_ARCHITECTURES "${architectures}" CACHE STRING "GPU architectures to compile kernels for: 80;90 or 8.0;9.0")
+string(REPLACE "." "" CMAKE_CUDA_ARCHITECTURES "${ADTRAIN_CUDA_ARCHITECTURES}")
 
 # --- NCCL: the one that torch itself loads ----------------------------------------------------------------------------
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${torch_root}/../nvidia/nccl/include REQUIRED)
-find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${torch_root}/../nvidia/nccl/lib REQUIRED)
-file(STRINGS ${NCCL_INCLUDE_DIR}/nccl.h nccl_version REGEX "define NCCL_(MAJOR|MINOR|PATCH) ")
-string(REGEX REPLACE "[^0-9;]+" "" nccl_version "${nccl_version}")
-string(REPLACE ";" "." nccl_version "${nccl_version}")
+find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 NAMES_PER_DIR HINTS ${torch_root}/../nvidia/nccl/lib REQUIRED)
+version_in_macros(${NCCL_INCLUDE_DIR}/nccl.h "NCCL_" nccl_version)
 found("NCCL" "${nccl_version}" "${NCCL_LIBRARY}")
 add_library(adtrain_nccl INTERFACE)
 target_include_directories(adtrain_nccl SYSTEM INTERFACE ${NCCL_INCLUDE_DIR})
@@ -95,15 +115,19 @@ target_link_libraries(adtrain_nccl INTERFACE ${NCCL_LIBRARY})
 
 # --- Open MPI (C bindings only: the retired C++ ones break the link) --------------------------------------------------
 set(MPI_CXX_SKIP_MPICXX ON)
+set(MPI_DETERMINE_LIBRARY_VERSION ON)
 find_package(MPI REQUIRED COMPONENTS C)
-found("MPI" "${MPI_C_VERSION}" "${MPI_C_LIBRARIES}")
+string(REGEX REPLACE "^Open MPI v([0-9.]+).*" "\\1" mpi_version "${MPI_C_LIBRARY_VERSION_STRING}")
+string(REPLACE ";" " " mpi_libraries "${MPI_C_LIBRARIES}")
+found("Open MPI" "${mpi_version}" "${mpi_libraries}")
 add_library(adtrain_mpi INTERFACE)
 target_link_libraries(adtrain_mpi INTERFACE MPI::MPI_C)
 target_compile_definitions(adtrain_mpi INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
 
 # --- gloo: headers only, never its library; libtorch_cpu holds the code -----------------------------------------------
 find_path(GLOO_INCLUDE_DIR gloo/algorithm.h REQUIRED)
-found("gloo headers" "" "${GLOO_INCLUDE_DIR}")
+version_in_macros(${GLOO_INCLUDE_DIR}/gloo/config.h "GLOO_VERSION_" gloo_version)
+found("gloo headers" "${gloo_version}" "${GLOO_INCLUDE_DIR}")
 
 # --- the well-kept libraries --------------------------------------------------------------------------------------------
 find_package(Threads REQUIRED)
@@ -130,7 +154,7 @@ add_library(adtrain_hdf5 INTERFACE)
 target_include_directories(adtrain_hdf5 SYSTEM INTERFACE ${HDF5_C_INCLUDE_DIRS})
 target_link_libraries(adtrain_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
 pkg_check_modules(CAIRO REQUIRED IMPORTED_TARGET cairo cairo-svg cairo-png)
-found("cairo" "${CAIRO_VERSION}" "${CAIRO_LIBDIR}")
+found("cairo" "${CAIRO_cairo_VERSION}" "${CAIRO_cairo_LIBDIR}")
 find_package(GTest REQUIRED)
 found("GoogleTest" "${GTest_VERSION}" "${GTest_DIR}")
 find_program(CCACHE ccache)
@@ -139,5 +163,13 @@ if(CCACHE)
   set(launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
-  found("ccache" "" "${CCACHE}")
+  execute_process(COMMAND ${CCACHE} --version OUTPUT_VARIABLE ccache_version)
+  string(REGEX MATCH "[0-9]+\\.[0-9.]+" ccache_version "${ccache_version}")
+  found("ccache" "${ccache_version}" "${CCACHE}")
 endif()
+
+# --- a Python for the tests that compare with it: numpy, h5py, safetensors, tensorboard ---------------------------------
+find_program(ADTRAIN_PYTHON python3 HINTS ${ADTRAIN_DEPS}/venv/bin REQUIRED)
+execute_process(COMMAND ${ADTRAIN_PYTHON} --version OUTPUT_VARIABLE python_version)
+string(REGEX MATCH "[0-9]+\\.[0-9.]+" python_version "${python_version}")
+found("Python (tests)" "${python_version}" "${ADTRAIN_PYTHON}")

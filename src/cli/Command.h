@@ -29,6 +29,8 @@ Command env_command();
 
 /// The command's one argument. Throws ConfigError where it was not given.
 std::string target_of(const cxxopts::ParseResult& arguments, const std::string& what);
+/// The option --set, for commands that read a configuration.
+void declare_overrides(cxxopts::OptionAdder& options);
 /// The values of every --set.
 std::vector<std::string> overrides_of(const cxxopts::ParseResult& arguments);
 

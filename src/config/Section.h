@@ -16,13 +16,13 @@ class Key {
  public:
   enum class Type { kInteger, kReal, kBoolean, kText };
 
-  Key& unit(std::string name);              ///< "steps", "transitions"; shown by --explain
-  Key& at_least(double bound);              ///< inclusive; numbers only
-  Key& at_most(double bound);               ///< inclusive; numbers only
-  Key& above(double bound);                 ///< exclusive; numbers only
-  Key& below(double bound);                 ///< exclusive; numbers only
+  Key& unit(std::string name);                    ///< "steps", "transitions"; shown by --explain
+  Key& at_least(double bound);                    ///< inclusive; numbers only
+  Key& at_most(double bound);                     ///< inclusive; numbers only
+  Key& above(double bound);                       ///< exclusive; numbers only
+  Key& below(double bound);                       ///< exclusive; numbers only
   Key& one_of(std::vector<std::string> choices);  ///< texts only; enumerations set it by themselves
-  Key& also_called(std::string alias);      ///< another spelling that means the same (the Python projects')
+  Key& also_called(std::string alias);  ///< another spelling that means the same (the Python projects')
 
   const std::string& name() const { return name_; }
   const std::string& sentence() const { return sentence_; }
@@ -31,17 +31,22 @@ class Key {
   const std::vector<std::string>& choices() const { return choices_; }
   const std::vector<std::string>& aliases() const { return aliases_; }
   Type type() const { return type_; }
+  bool is_optional() const { return optional_; }
 
   /// "a whole number of steps, at least 1": the allowed values in words.
   std::string allowed() const;
-  /// Parses a YAML scalar and stores it in the member. Returns what is wrong with it (nothing if it is fine): the caller
-  /// knows file and line. A key that is not optional refuses null.
+  /// Parses a YAML scalar and stores it in the member. Returns what is wrong with it (nothing if it is fine):
+  /// the caller knows file and line. A key that is not optional refuses null.
   std::optional<std::string> assign(const std::string& scalar, bool is_null);
   /// The member's current value as a YAML scalar ("null" for an empty optional).
   std::string value_text() const { return write_(); }
 
  private:
   friend class Section;
+  std::optional<std::string> checked(const std::string& scalar) const;
+  bool accepts_number(const std::string& scalar) const;
+  std::string bounds() const;
+
   std::string name_, sentence_, unit_, default_text_;
   Type type_ = Type::kText;
   bool optional_ = false;
@@ -51,8 +56,9 @@ class Key {
   std::function<std::string()> write_;
 };
 
-/// A group of configuration keys that one component owns: its defaults, bounds, units and documentation in one place,
-/// from which reading, checking, `adtrain validate --explain` and the saved resolved configuration all follow.
+/// A group of configuration keys that one component owns: its defaults, bounds, units and documentation in
+/// one place, from which reading, checking, `adtrain validate --explain` and the saved resolved configuration
+/// all follow.
 ///
 ///     struct CollectionOptions {
 ///       int64_t n_stream = 100;
@@ -62,7 +68,8 @@ class Key {
 ///       void check(Findings& findings) const;  // what concerns several keys at once
 ///     };
 ///
-/// Keys are one flat namespace over all sections. The bound members must outlive the section.
+/// Keys are one flat namespace over all sections. The bound members must outlive the section, and the
+/// reference that `key` returns is for chaining only: the next `key` may move it.
 class Section {
  public:
   explicit Section(std::string title) : title_(std::move(title)) {}
@@ -72,15 +79,17 @@ class Section {
   Key& key(std::string name, bool& member, std::string sentence);
   Key& key(std::string name, std::string& member, std::string sentence);
   Key& key(std::string name, std::optional<int64_t>& member, std::string sentence);
+  Key& key(std::string name, std::optional<double>& member, std::string sentence);
   Key& key(std::string name, std::optional<std::string>& member, std::string sentence);
 
   /// An enumeration: `names` pairs each spelling with its value; compared without regard to case.
   template <class Enum, class = std::enable_if_t<std::is_enum_v<Enum>>>
-  Key& key(std::string name, Enum& member, std::vector<std::pair<std::string, Enum>> names, std::string sentence) {
+  Key& key(const std::string& name, Enum& member, std::vector<std::pair<std::string, Enum>> names,
+           const std::string& sentence) {
     std::vector<std::string> choices;
     for (const auto& [spelling, value] : names) choices.push_back(spelling);
     return enumeration(
-        std::move(name), std::move(choices), std::move(sentence),
+        name, std::move(choices), sentence,
         [&member, names](size_t chosen) { member = names[chosen].second; },
         [&member, names] {
           for (const auto& [spelling, value] : names) {
@@ -90,7 +99,8 @@ class Section {
         });
   }
 
-  /// A key that the Python projects' files hold and that means nothing here: accepted, with the reason why it is ignored.
+  /// A key that the Python projects' files hold and that means nothing here: accepted, with the reason why it
+  /// is ignored.
   void ignore(std::string name, std::string reason);
 
   const std::string& title() const { return title_; }
@@ -100,7 +110,13 @@ class Section {
 
  private:
   Key& enumeration(std::string name, std::vector<std::string> choices, std::string sentence,
-                   std::function<void(size_t)> choose, std::function<std::string()> write);
+                   std::function<void(size_t)> choose, std::function<std::string()> spelling);
+  template <class Value>
+  Key& required(std::string name, Key::Type type, Value& member, std::string sentence);
+  template <class Value>
+  Key& nullable(std::string name, Key::Type type, std::optional<Value>& member, std::string sentence);
+  Key& add(Key key, std::string name, Key::Type type, std::string sentence);
+
   std::string title_;
   std::vector<Key> keys_;
   std::vector<std::pair<std::string, std::string>> ignored_;
@@ -114,7 +130,9 @@ class Findings {
     std::string key;
     std::string message;  ///< found, expected, and what to do
   };
-  void add(std::string key, std::string message) { findings_.push_back({std::move(key), std::move(message)}); }
+  void add(std::string key, std::string message) {
+    findings_.push_back({std::move(key), std::move(message)});
+  }
   const std::vector<Finding>& all() const { return findings_; }
   bool empty() const { return findings_.empty(); }
 

@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "data/HistoryFile.h"
+
 namespace adtrain {
 
 /// One step of a learning history.
@@ -20,8 +22,7 @@ struct HistorySelection {
   std::vector<int64_t> tasks;  ///< groups of the file, in the order in which they become histories
   int64_t steps;               ///< the first so many steps of each history
   int64_t streams;             ///< the first so many streams of each task
-  int64_t grid_size;           ///< coordinates must lie in 0 … grid_size − 1
-  int64_t num_actions;         ///< actions must lie in 0 … num_actions − 1
+  HistoryBounds bounds;        ///< what values may be
 };
 
 /// Learning histories in memory: history h is stream h mod streams of task h ÷ streams, `steps()` transitions in time

@@ -45,7 +45,7 @@ struct RunConfig {
   RunFolder folder() const;
   std::filesystem::path history_file() const;
   /// How the data set's windows are cut, for training (`positions` as configured) or the held-out loss (last).
-  WindowShape window_shape(LossPositions positions, int64_t steps) const;
+  WindowShape window_shape(LossPositions positions) const;
 };
 
 }  // namespace adtrain

@@ -17,7 +17,7 @@ Optimizer::Optimizer(at::Tensor parameters, const TrainingOptions& options)
       weight_decay_(options.weight_decay),
       max_grad_norm_(options.max_grad_norm) {}
 
-void Optimizer::step(at::Tensor& gradient, double learning_rate) {
+void Optimizer::step(const at::Tensor& gradient, double learning_rate) {
   const at::NoGradGuard no_grad;
   gradient_norm_ = gradient.norm();
   if (max_grad_norm_ > 0) {

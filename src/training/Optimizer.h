@@ -16,7 +16,7 @@ class Optimizer {
   Optimizer(at::Tensor parameters, const TrainingOptions& options);
 
   /// One update with the global-batch gradient (n), which is scaled in place where its norm exceeds max_grad_norm.
-  void step(at::Tensor& gradient, double learning_rate);
+  void step(const at::Tensor& gradient, double learning_rate);
 
   /// L2 norm of the last gradient before clipping: a scalar on the device.
   const at::Tensor& gradient_norm() const { return gradient_norm_; }

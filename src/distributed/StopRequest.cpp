@@ -1,8 +1,8 @@
-#include "training/StopRequest.h"
-
-#include <ATen/ATen.h>
+#include "distributed/StopRequest.h"
 
 #include <csignal>
+
+#include <ATen/ATen.h>
 
 namespace adtrain {
 namespace {
@@ -26,7 +26,9 @@ StopRequest::~StopRequest() {
   for (const int signal : kSignals) std::signal(signal, SIG_DFL);
 }
 
-int StopRequest::signal_number() { return received; }
+int StopRequest::signal_number() {
+  return received;
+}
 
 bool StopRequest::agreed(Communicator& communicator) const {
   if (communicator.world_size() == 1) return received != 0;

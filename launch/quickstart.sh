@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# From a bare machine to an in-context learning curve: set up, build, collect histories, train on two ranks, evaluate.
+#   bash launch/quickstart.sh          goes on where an earlier call stopped; shows the results if that one finished
+#   bash launch/quickstart.sh --fresh  starts over
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source launch/steps.sh
+
+readonly adtrain=build/release/bin/adtrain config=configs/quickstart.yaml run=runs/quickstart ranks=2
+readonly curve=$run/evaluation/learning_curve.png summary=$run/evaluation/summary.json
+
+stage() { # what command...: as a step, but the command speaks for itself
+  local what=$1 begin=$SECONDS
+  shift
+  printf '\n%s: %s\n' "$what" "$*"
+  "$@"
+  echo "$what took $(duration $((SECONDS - begin)))"
+}
+
+on_all_ranks() { # command...: under mpirun, with the machine's cores shared out among the ranks
+  local threads=$(($(nproc) / ranks))
+  export OMP_NUM_THREADS=$((threads > 0 ? threads : 1))
+  if ((EUID == 0)); then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
+  # Open MPI counts cores without hyper-threads and would bind a rank to one of them.
+  mpirun -np "$ranks" --oversubscribe --bind-to none "$@"
+}
+
+figure() { sed -n "s/.*\"$1\": *\([-0-9.e]*\).*/\1/p" "$summary"; }
+
+show_results() {
+  printf '\nMean return of the last ten episodes: %.2f (a random policy gets %.2f, the best possible is %.2f)\n' \
+    "$(figure last10_mean)" "$(figure random_floor)" "$(figure oracle)"
+  echo "In-context learning curve: $curve"
+  echo "The run: $run"
+}
+
+fresh=()
+case ${1:-} in
+  --fresh) fresh=(--overwrite) && rm -rf "$run" ;;
+  '') ;;
+  *) give_up "'$1' is not known here; the only option is --fresh, which starts over." ;;
+esac
+if [[ -e $summary && -e $curve ]]; then
+  echo "The quickstart has run here already; \`bash launch/quickstart.sh --fresh\` starts over."
+  show_results
+  exit
+fi
+
+bash launch/setup.sh
+echo "Building"
+build adtrain
+stage "Collecting learning histories" "$adtrain" collect "$config" "${fresh[@]}"
+if [[ -e $run/checkpoints/latest ]]; then again=(--resume); elif [[ -e $run ]]; then again=(--overwrite); else again=(); fi
+stage "Training on $ranks ranks" on_all_ranks "$adtrain" "$config" "${again[@]}"
+stage "Evaluating in context on unseen tasks" "$adtrain" evaluate "$run"
+show_results

@@ -1,0 +1,144 @@
+#!/usr/bin/env bash
+# Brings what the build needs: system packages (as root or by sudo), and in the ignored folder .deps/venv what is missing
+# of libtorch, a CUDA compiler and the Python packages of the tests. Neither a GPU nor a driver is needed.
+# A second call finds everything in place and changes nothing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source launch/steps.sh
+
+readonly venv=$PWD/.deps/venv
+readonly system_packages=(
+  build-essential cmake ninja-build ccache pkg-config git ca-certificates python3 python3-venv
+  libopenmpi-dev openmpi-bin libgloo-dev libyaml-cpp-dev libcxxopts-dev libfmt-dev nlohmann-json3-dev
+  libhdf5-dev libcairo2-dev libgtest-dev libgmock-dev
+)
+readonly torch=torch==2.11.0
+# The compiler and what libtorch's CMake package asks for; the other libraries come with torch, into the same folder.
+readonly toolkit_parts=nvcc,crt,cccl,nvvm,profiler,nvml,nvtx,cudart
+readonly toolkit_version=13.0.2
+readonly test_packages=(numpy h5py safetensors tensorboard)
+
+as_root() { if ((EUID == 0)); then "$@"; else sudo "$@"; fi; }
+
+missing_system_packages() {
+  local package
+  for package in "${system_packages[@]}"; do
+    dpkg-query --show --showformat='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || echo "$package"
+  done
+}
+
+install_system_packages() {
+  if ! command -v dpkg-query >/dev/null; then
+    echo "  System packages: this is neither Debian nor Ubuntu; make sure of ${system_packages[*]} in your system's names"
+    return
+  fi
+  local missing
+  mapfile -t missing < <(missing_system_packages)
+  if ((${#missing[@]} == 0)); then
+    echo "  System packages: all ${#system_packages[@]} are there"
+    return
+  fi
+  # sudo asks for the password, if any, before the output goes to a log
+  ((EUID == 0)) || sudo --validate || give_up "System packages are missing, and you are not root and sudo does not help. \
+Have them installed with
+  apt-get install ${missing[*]}
+and call again."
+  local apt=(env DEBIAN_FRONTEND=noninteractive apt-get --yes -o DPkg::Lock::Timeout=300)
+  step apt-update "Refreshing the list of system packages" as_root "${apt[@]}" update
+  local unknown
+  unknown=$(comm -23 <(printf '%s\n' "${missing[@]}" | sort) <(apt-cache --generate pkgnames | sort))
+  [[ -z $unknown ]] || give_up "The package sources of this machine do not offer: ${unknown//$'\n'/ }.
+Debian 12 has them in 'main', Ubuntu 24.04 in 'main' and 'universe': enable these and call again."
+  step apt-install "Installing ${#missing[@]} system packages" \
+    as_root "${apt[@]}" install --no-install-recommends "${missing[@]}"
+}
+
+# The folder of TorchConfig.cmake that the configure step will take, by the same rules: as given, else the active
+# Python's CUDA build, else the one in .deps/venv.
+find_torch() {
+  local prefix folder given=${Torch_DIR:-}:${CMAKE_PREFIX_PATH:-}
+  for prefix in ${given//:/ }; do
+    for folder in "$prefix" "$prefix/Torch" "$prefix/share/cmake/Torch"; do
+      [[ ! -e $folder/TorchConfig.cmake ]] || { echo "$folder" && return; }
+    done
+  done
+  python3 launch/find_torch.py || "$venv/bin/python" launch/find_torch.py 2>/dev/null
+}
+
+make_venv() { # by the system's Python, or on top of the active one where that has torch
+  if [[ -x $venv/bin/python ]] && "$venv/bin/python" -m pip --version >/dev/null 2>&1; then return; fi
+  rm -rf "$venv"
+  if python3 launch/find_torch.py >/dev/null; then
+    step venv "Making .deps/venv on top of $(command -v python3)" python3 -m venv --system-site-packages "$venv"
+  else
+    step venv "Making .deps/venv" /usr/bin/python3 -m venv "$venv"
+  fi
+}
+
+pip_install() { # name what packages...: into .deps/venv; pip unpacks beside it, as /tmp may be small
+  mkdir -p .deps/tmp
+  step "$1" "$2" env TMPDIR="$PWD/.deps/tmp" "$venv/bin/python" -m pip install --no-user --progress-bar off "${@:3}"
+  rm -rf .deps/tmp
+}
+
+install_torch() {
+  if find_torch >/dev/null; then
+    echo "  libtorch: $(find_torch)"
+    return
+  fi
+  local free
+  free=$(df --output=avail -BG . | tail -n 1 | tr -dc 0-9)
+  ((free >= 10)) || give_up "$PWD has $free GB of disk free; libtorch with its CUDA libraries and the build want 10.
+Make room and call again."
+  make_venv
+  pip_install torch "Installing libtorch, 5 GB with its CUDA libraries" "$torch"
+}
+
+# A compiler of the CUDA major version that libtorch was built for, which its library names.
+install_cuda_compiler() {
+  local torch_folder major nvcc
+  torch_folder=$(find_torch)
+  major=$(grep -aom 1 'libcudart\.so\.[0-9]*' "$torch_folder/../../../lib/libc10_cuda.so" | sed -n '1s/.*\.//p') || true
+  for nvcc in "${CUDACXX:-}" "$(command -v nvcc)" /usr/local/cuda/bin/nvcc "$venv"/lib/python3*/site-packages/nvidia/cu13/bin/nvcc; do
+    if [[ -x $nvcc ]] && "$nvcc" --version | grep -q "release $major\."; then
+      echo "  CUDA compiler: $nvcc"
+      return
+    fi
+  done
+  [[ $major == 13 ]] || give_up "The libtorch in $torch_folder was built for CUDA ${major:-(none)}, and no toolkit of that version is here.
+Install one, or unset Torch_DIR and CMAKE_PREFIX_PATH and call again for a libtorch of CUDA 13 with its compiler."
+  make_venv
+  local toolkit parts=$toolkit_parts options=()
+  if [[ $torch_folder != "$venv"/* ]]; then # then the libraries that torch has beside it are wanted here too
+    parts+=,cublas,cufft,curand,cusolver,cusparse,nvrtc,nvjitlink
+    options=(--ignore-installed)
+  fi
+  pip_install cuda "Installing the CUDA compiler" "${options[@]}" "cuda-toolkit[$parts]==$toolkit_version"
+  toolkit=$(echo "$venv"/lib/python3*/site-packages/nvidia/cu13)
+  complete_toolkit "$toolkit"
+  echo "  CUDA compiler: $toolkit/bin/nvcc"
+}
+
+complete_toolkit() { # folder: compilers and linkers expect a lib64, and libraries without a version in their names
+  local library
+  ln -sfn lib "$1/lib64"
+  for library in "$1"/lib/lib*.so.*; do
+    [[ -e ${library%%.so.*}.so ]] || ln -s "$(basename "$library")" "${library%%.so.*}.so"
+  done
+}
+
+install_test_packages() {
+  make_venv
+  if "$venv/bin/python" -c 'import importlib.metadata as m, sys; [m.version(name) for name in sys.argv[1:]]' \
+    "${test_packages[@]}" 2>/dev/null; then
+    echo "  Python packages of the tests: ${test_packages[*]}"
+  else
+    pip_install test-packages "Installing ${test_packages[*]} for the tests" "${test_packages[@]}"
+  fi
+}
+
+echo "Setting up"
+install_system_packages
+install_torch
+install_cuda_compiler
+install_test_packages

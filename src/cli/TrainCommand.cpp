@@ -1,0 +1,35 @@
+#include "cli/Command.h"
+#include "run/Train.h"
+
+namespace adtrain {
+
+Command train_command() {
+  Command command;
+  command.name = "train";
+  command.summary = "train a model on collected histories, on one or many ranks";
+  command.target = "config.yaml";
+  command.examples =
+      "examples:\n"
+      "  adtrain config.yaml\n"
+      "  mpirun -np 4 adtrain config.yaml --set lr=1e-3 --set run_name=faster\n"
+      "  torchrun --no-python --nproc-per-node 4 adtrain config.yaml --resume\n";
+  command.declare = [](cxxopts::OptionAdder& options) {
+    declare_overrides(options);
+    options("resume", "continue the run from its newest checkpoint that verifies");
+    options("overwrite", "start the run anew where its folder holds one already; its checkpoints are deleted");
+    options("stop-after", "stop behind this optimizer step, with a checkpoint, as if asked to", cxxopts::value<int64_t>(),
+            "STEP");
+  };
+  command.run = [](const cxxopts::ParseResult& arguments) {
+    TrainRequest request;
+    request.config = target_of(arguments, "a configuration file, such as configs/quickstart.yaml");
+    request.overrides = overrides_of(arguments);
+    request.resume = arguments.count("resume") > 0;
+    request.overwrite = arguments.count("overwrite") > 0;
+    if (arguments.count("stop-after") > 0) request.stop_after = arguments["stop-after"].as<int64_t>();
+    return train(request);
+  };
+  return command;
+}
+
+}  // namespace adtrain

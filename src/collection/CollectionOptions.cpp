@@ -1,0 +1,92 @@
+#include "collection/CollectionOptions.h"
+
+#include <algorithm>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "base/Text.h"
+
+namespace adtrain {
+
+void CollectionOptions::declare(Section& section) {
+  section.key("alg", alg, "Source algorithm; part of the history file's name, as written.");
+  section.key("alg_seed", alg_seed, "Task i learns with random numbers seeded by alg_seed + i.").at_least(0);
+  section
+      .key("n_steps", n_steps,
+           "Steps of each stream between two rounds of updates; null: as published for the family.")
+      .unit("steps")
+      .at_least(1);
+  section
+      .key("batch_size", batch_size, "Minibatch of the source algorithm; null: as published for the family.")
+      .unit("transitions")
+      .at_least(2);
+  section.key("n_epochs", n_epochs, "Passes over each rollout; null: as published for the family.")
+      .unit("epochs")
+      .at_least(1);
+  section.key("n_stream", n_stream, "Copies of each task that one policy learns from in parallel.")
+      .unit("streams")
+      .at_least(1);
+  section
+      .key("total_source_timesteps", total_source_timesteps,
+           "Length of learning of a task, over all streams; rounded up to whole rollouts.")
+      .unit("steps")
+      .at_least(1);
+  section.key("source_lr", source_lr, "Learning rate of the source algorithm (Adam).").above(0);
+  section.key("gamma", gamma, "Discount of later rewards.").at_least(0).at_most(1);
+  section.key("gae_lambda", gae_lambda, "Decay of generalised advantage estimation.").at_least(0).at_most(1);
+  section.key("clip_range", clip_range, "How far the ratio of new to old probability may leave 1.").above(0);
+  section.key("ent_coef", ent_coef, "Weight of the entropy bonus.").at_least(0);
+  section.key("vf_coef", vf_coef, "Weight of the value loss.").at_least(0);
+  section
+      .key("source_max_grad_norm", source_max_grad_norm,
+           "The source algorithm's gradients are scaled down to this norm (max_grad_norm is the trainer's).")
+      .above(0);
+  section
+      .key("n_process", n_process,
+           "Threads that collect, a task each at a time; null takes every hardware thread.")
+      .unit("threads")
+      .at_least(1)
+      .at_most(1024);
+  section.key("write_compress_markers", write_compress_markers,
+              "Add compress_markers to the file: 1 on the first and 2 on the last step of each rollout.");
+  section.key("terminal_next_states", terminal_next_states,
+              "Store the last observation of an episode as its final next state, instead of the state after "
+              "the reset "
+              "as the Python projects do.");
+  section.ignore("policy", "the source policy is always SB3's MlpPolicy, two tanh layers of 64 units");
+}
+
+void CollectionOptions::check(Findings& findings) const {
+  if (to_lower(alg) != "ppo") {
+    findings.add("alg", fmt::format("found '{}'; expected PPO, the only source algorithm", alg));
+  }
+}
+
+PpoSettings CollectionOptions::ppo(Family family) const {
+  const bool darkroom = family == Family::kDarkroom, key_to_door = family == Family::kDarkKeyToDoor;
+  return {
+      .streams = n_stream,
+      .rollout_steps = n_steps.value_or(darkroom ? 20 : 50),
+      .batch_size = batch_size.value_or(key_to_door ? 100 : 50),
+      .epochs = n_epochs.value_or(key_to_door ? 10 : 20),
+      .total_steps = total_source_timesteps,
+      .learning_rate = source_lr,
+      .discount = gamma,
+      .gae_lambda = gae_lambda,
+      .clip_range = clip_range,
+      .entropy_coefficient = ent_coef,
+      .value_coefficient = vf_coef,
+      .max_grad_norm = source_max_grad_norm,
+  };
+}
+
+std::string CollectionOptions::file_name(const EnvironmentOptions& environment) const {
+  return fmt::format("history_{}_{}_alg-seed{}.hdf5", environment.family_name(), alg, alg_seed);
+}
+
+int64_t CollectionOptions::threads() const {
+  return n_process.value_or(std::max<int64_t>(1, std::thread::hardware_concurrency()));
+}
+
+}  // namespace adtrain

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "config/Entry.h"
+
+namespace adtrain {
+
+/// A flat map of configuration keys, composed of YAML files and of assignments on the command line; what
+/// comes later overrides what came before. What is wrong with the files is collected for `Binder`, never
+/// thrown.
+///
+/// A file names the files that it builds on by `include: base.yaml` or a list of them. They are read first,
+/// in that order, and the including file overrides them. A name is looked up beside the including file, then
+/// in the working directory, as the Python projects write it. A file that two others include is read twice,
+/// each time in its place.
+class Document {
+ public:
+  void read_file(const std::filesystem::path& file);
+  /// "key=value", the value being a YAML scalar.
+  void set(const std::string& assignment);
+
+  /// Each key once, in the order in which the values took effect.
+  const std::vector<Entry>& entries() const { return entries_; }
+  /// One line a fault: "file:line: what was found; what was expected".
+  const std::vector<std::string>& errors() const { return errors_; }
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  struct Includer {
+    std::filesystem::path canonical;
+    std::string shown;
+  };
+  void read(const std::filesystem::path& file, std::vector<Includer>& chain);
+  void read_include(const Entry& include, const std::filesystem::path& including,
+                    std::vector<Includer>& chain);
+  void put(Entry entry);
+
+  std::vector<Entry> entries_;
+  std::vector<std::string> errors_, warnings_;
+};
+
+}  // namespace adtrain

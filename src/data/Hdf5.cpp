@@ -1,0 +1,51 @@
+#include "data/Hdf5.h"
+
+#include <fmt/format.h>
+
+#include "base/Error.h"
+
+namespace adtrain {
+namespace {
+
+std::mutex& hdf5_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+herr_t keep_description(unsigned depth, const H5E_error2_t* entry, void* text) {
+  if (depth == 0 && entry->desc != nullptr) *static_cast<std::string*>(text) = entry->desc;
+  return 0;
+}
+
+}  // namespace
+
+Hdf5Turn::Hdf5Turn() : lock_(hdf5_mutex()) {
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+}
+
+std::string hdf5_reason() {
+  std::string reason = "no reason given";
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_description, &reason);
+  return reason;
+}
+
+Hdf5Handle open_hdf5(const std::filesystem::path& path) {
+  if (!std::filesystem::is_regular_file(path)) {
+    throw DataError(
+        fmt::format("{}: no such file; expected learning histories in HDF5; `adtrain collect` makes them",
+                    path.string()));
+  }
+  // What is read here never changes, so it needs no lock, which network file systems may refuse.
+  const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_file_locking(access.get(), false, true);
+  Hdf5Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);
+  if (!file.valid()) {
+    throw DataError(
+        fmt::format("{}: not a readable HDF5 file ({} bytes; HDF5 says: {}); it may have been cut short in "
+                    "copying; fetch or collect it again",
+                    path.string(), std::filesystem::file_size(path), hdf5_reason()));
+  }
+  return file;
+}
+
+}  // namespace adtrain

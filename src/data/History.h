@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace adtrain {
+
+/// The learning histories of one task: `streams` copies of it, `steps` transitions each. Every array is
+/// time-major, as in the file: entry (t, s) stands at t · streams + s, and pairs at twice that.
+struct History {
+  int64_t steps = 0;
+  int64_t streams = 0;
+  std::vector<int32_t> states;       ///< (steps, streams, 2)
+  std::vector<int32_t> actions;      ///< (steps, streams)
+  std::vector<float> rewards;        ///< (steps, streams)
+  std::vector<int32_t> next_states;  ///< (steps, streams, 2)
+  std::vector<uint8_t> dones;        ///< (steps, streams), 1 on the last step of an episode
+  std::vector<int32_t>
+      compress_markers;  ///< (steps, streams): 1, 2 on a rollout's first, last step; empty without them
+
+  size_t at(int64_t step, int64_t stream) const { return static_cast<size_t>(step * streams + stream); }
+
+  /// Whether next_states at an episode's end hold the state after the reset, as in the Python projects'
+  /// files, rather than the last observation: true if no episode's end contradicts it.
+  bool next_states_are_reset() const;
+  /// Mean over streams of the return of the last whole episode; of everything where no episode ends.
+  double final_return() const;
+};
+
+}  // namespace adtrain

@@ -1,0 +1,80 @@
+#include "distributed/Communicator.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include "distributed/SingleCommunicator.h"
+#include "distributed/gloo/GlooCommunicator.h"
+#include "distributed/mpi/MpiCommunicator.h"
+
+namespace adtrain {
+namespace {
+
+void check_tensor(const at::Tensor& tensor) {
+  const at::ScalarType type = tensor.scalar_type();
+  const bool known = type == at::kFloat || type == at::kDouble || type == at::kLong || type == at::kByte;
+  if (!known || !tensor.is_contiguous() || !tensor.is_cpu()) {
+    throw std::invalid_argument(fmt::format(
+        "A communicator was given a {}{} tensor on {}; it takes contiguous float32, float64, int64 and uint8 "
+        "tensors on the CPU.",
+        tensor.is_contiguous() ? "" : "non-contiguous ", c10::toString(type), tensor.device().str()));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> Communicator::create(const LaunchContext& context,
+                                                   const DistributedOptions& options) {
+  if (context.world_size == 1) return std::make_unique<SingleCommunicator>();
+  if (context.launcher == Launcher::kMpi) return std::make_unique<MpiCommunicator>(context, options);
+  return std::make_unique<GlooCommunicator>(context, options);
+}
+
+void Communicator::broadcast(at::Tensor& tensor, int64_t root) {
+  check_tensor(tensor);
+  if (root < 0 || root >= world_size_) {
+    throw std::invalid_argument(fmt::format("Broadcast from rank {} in a group of {}.", root, world_size_));
+  }
+  if (tensor.numel() > 0) begin_broadcast(tensor, root)->wait();
+}
+
+void Communicator::all_reduce(at::Tensor& tensor, ReduceOp op) {
+  check_tensor(tensor);
+  if (tensor.numel() > 0) begin_all_reduce(tensor, op)->wait();
+}
+
+std::unique_ptr<Pending> Communicator::start_all_reduce(at::Tensor& tensor) {
+  check_tensor(tensor);
+  if (tensor.numel() == 0) return std::make_unique<NothingPending>();
+  return begin_all_reduce(tensor, ReduceOp::kSum);
+}
+
+at::Tensor Communicator::all_gather(const at::Tensor& tensor) {
+  check_tensor(tensor);
+  std::vector<int64_t> shape = tensor.sizes().vec();
+  shape.insert(shape.begin(), world_size_);
+  at::Tensor gathered = at::empty({world_size_, tensor.numel()}, tensor.options().requires_grad(false));
+  if (tensor.numel() > 0) begin_all_gather(tensor, gathered)->wait();
+  return gathered.view(shape);
+}
+
+void Communicator::barrier() {
+  begin_barrier()->wait();
+}
+
+void Communicator::abort(ExitCode code) {
+  std::fflush(nullptr);
+  std::_Exit(static_cast<int>(code));
+}
+
+CollectiveCall Communicator::call(std::string name, size_t bytes) const {
+  return {std::move(name), static_cast<int64_t>(bytes), backend(), rank_, world_size_};
+}
+
+}  // namespace adtrain

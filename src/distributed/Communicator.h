@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "base/Error.h"
+#include "distributed/DistributedOptions.h"
+#include "distributed/LaunchContext.h"
+#include "distributed/LostPeer.h"
+
+namespace adtrain {
+
+enum class ReduceOp { kSum, kMax, kMin };
+
+/// A collective operation under way. The tensors that it works on must stay untouched until wait() returns.
+/// Destroying it unfinished is for the way out after an error only: its communicator is then of no more use.
+class Pending {
+ public:
+  virtual ~Pending() = default;
+  /// Returns when this rank's result is there. Throws PeerLostError where a peer is lost or the deadline of
+  /// `collective_timeout_seconds`, counted from this call, has passed. To be called once.
+  virtual void wait() = 0;
+};
+
+/// An operation that had nothing to do.
+class NothingPending final : public Pending {
+ public:
+  void wait() override {}
+};
+
+/// The ranks of a run as one group. Every operation is collective: all ranks call the same ones in the same
+/// order, with tensors of the same shape and type, which are contiguous, on the CPU, of fp32, fp64, int64 or
+/// uint8.
+///
+/// No call waits for ever: each has the deadline of `collective_timeout_seconds` and throws PeerLostError,
+/// which names the operation, its bytes, this rank and the backend. After that the communicator can only be
+/// destroyed or aborted. Never touched by more than one thread: neither at once nor in turns without
+/// synchronisation between them.
+class Communicator {
+ public:
+  /// Joins the group: a single process needs none, MPI where mpirun started us, else Gloo, whose ranks meet
+  /// through Rendezvous. Collective; returns when all ranks have come. Throws EnvironmentError where they do
+  /// not.
+  static std::unique_ptr<Communicator> create(const LaunchContext& context,
+                                              const DistributedOptions& options);
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int64_t rank() const { return rank_; }
+  int64_t world_size() const { return world_size_; }
+  bool is_root() const { return rank_ == 0; }
+  /// "none", "MPI" or "Gloo".
+  virtual std::string backend() const = 0;
+
+  /// Copies rank `root`'s content into everybody's tensor.
+  void broadcast(at::Tensor& tensor, int64_t root);
+  /// Reduces over ranks, element by element and in place. Every rank gets the same bits.
+  void all_reduce(at::Tensor& tensor, ReduceOp op);
+  /// Starts summing over ranks in place. Several may be under way; they are started in the same order
+  /// everywhere.
+  std::unique_ptr<Pending> start_all_reduce(at::Tensor& tensor);
+  /// Every rank's tensor, stacked in the order of ranks: (world size, …).
+  at::Tensor all_gather(const at::Tensor& tensor);
+  /// Returns when every rank has called it.
+  void barrier();
+
+  /// Lets started operations advance, for backends without threads of their own. Cheap; to be called now and
+  /// then during long computations.
+  virtual void progress() {}
+
+  /// Ends this process at once with `code`, and with it the run: mpirun is told to end the other ranks; under
+  /// other launchers they find the connection closed. Destructors do not run.
+  [[noreturn]] virtual void abort(ExitCode code);
+
+ protected:
+  Communicator(int64_t rank, int64_t world_size, double timeout_seconds)
+      : rank_(rank), world_size_(world_size), timeout_seconds_(timeout_seconds) {}
+
+  double timeout_seconds() const { return timeout_seconds_; }
+  /// For error messages.
+  CollectiveCall call(std::string name, size_t bytes) const;
+
+  /// What a backend provides. Tensors have been checked and are never empty.
+  virtual std::unique_ptr<Pending> begin_broadcast(at::Tensor& tensor, int64_t root) = 0;
+  virtual std::unique_ptr<Pending> begin_all_reduce(at::Tensor& tensor, ReduceOp op) = 0;
+  /// `gathered` is (world size, elements) and uninitialised.
+  virtual std::unique_ptr<Pending> begin_all_gather(const at::Tensor& tensor, at::Tensor& gathered) = 0;
+  virtual std::unique_ptr<Pending> begin_barrier() = 0;
+
+ private:
+  int64_t rank_;
+  int64_t world_size_;
+  double timeout_seconds_;
+};
+
+}  // namespace adtrain

@@ -1,0 +1,57 @@
+#include "distributed/DistributedOptions.h"
+
+#include <fmt/format.h>
+
+namespace adtrain {
+namespace {
+
+int64_t bytes_of(double megabytes) {
+  return static_cast<int64_t>(megabytes * 1024 * 1024);
+}
+
+}  // namespace
+
+void DistributedOptions::declare(Section& section) {
+  section
+      .key("rendezvous_timeout_seconds", rendezvous_timeout_seconds,
+           "How long the ranks wait at the start until all of them have come (mpirun has limits of its own).")
+      .unit("seconds")
+      .above(0)
+      .at_most(86400);
+  section
+      .key(
+          "collective_timeout_seconds", collective_timeout_seconds,
+          "How long a rank waits for the others in one collective operation before it takes a peer for lost.")
+      .unit("seconds")
+      .above(0)
+      .at_most(86400);
+  section
+      .key("bucket_megabytes", bucket_megabytes,
+           "Gradients are summed over ranks in pieces of this size, while the backward pass goes on.")
+      .unit("MiB")
+      .above(0)
+      .at_most(65536);
+  section
+      .key("first_bucket_megabytes", first_bucket_megabytes,
+           "Size of the first such piece: smaller, so that communication starts early.")
+      .unit("MiB")
+      .above(0)
+      .at_most(65536);
+}
+
+void DistributedOptions::check(Findings& findings) const {
+  if (first_bucket_megabytes > bucket_megabytes) {
+    findings.add(
+        "first_bucket_megabytes",
+        fmt::format(
+            "{} is more than bucket_megabytes = {}; the first bucket is to be the smaller one: lower it, "
+            "or raise bucket_megabytes.",
+            first_bucket_megabytes, bucket_megabytes));
+  }
+}
+
+ReducerOptions DistributedOptions::reducer() const {
+  return {.bucket_bytes = bytes_of(bucket_megabytes), .first_bucket_bytes = bytes_of(first_bucket_megabytes)};
+}
+
+}  // namespace adtrain

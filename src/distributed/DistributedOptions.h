@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+#include "config/Section.h"
+
+namespace adtrain {
+
+/// How gradients are cut into pieces that travel while the backward pass goes on.
+struct ReducerOptions {
+  int64_t bucket_bytes = 25 << 20;
+  int64_t first_bucket_bytes = 1 << 20;  ///< small, so that communication starts early
+};
+
+/// How the ranks of a run meet and how long they wait for each other.
+struct DistributedOptions {
+  double rendezvous_timeout_seconds = 300;
+  double collective_timeout_seconds = 600;
+  double bucket_megabytes = 25;
+  double first_bucket_megabytes = 1;
+
+  void declare(Section& section);
+  void check(Findings& findings) const;
+
+  ReducerOptions reducer() const;
+};
+
+}  // namespace adtrain

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "distributed/Communicator.h"
+#include "distributed/DistributedOptions.h"
+
+namespace adtrain {
+
+/// Owns the gradients as one flat fp32 buffer and sums them over ranks while the backward pass goes on.
+///
+/// Each parameter's `.grad` is a view of the buffer, in the parameters' order. Buckets are longer views, from
+/// the end of the buffer to its beginning, because that is about the order in which gradients become ready.
+/// When the last gradient of a bucket has been accumulated and all buckets before it are under way, its
+/// all-reduce starts. So every rank starts them in the same order, whatever the order in which its gradients
+/// come.
+///
+///     reducer.zero();
+///     for each micro-step: reducer.begin_micro_step(last); loss.backward();   // one backward pass a
+///     micro-step reducer.finish();
+///
+/// The result is the sum over micro-steps and ranks: the caller divides losses by the global batch.
+/// A single rank communicates nothing. For one thread, which also runs the backward pass (on a CPU autograd
+/// runs in the caller's thread).
+class GradientReducer {
+ public:
+  /// `parameters`: fp32 leaves on one device, all requiring gradients, in the order of first use in the
+  /// forward pass. The communicator must outlive the reducer.
+  GradientReducer(std::vector<at::Tensor> parameters, Communicator& communicator, ReducerOptions options);
+  /// Removes the hooks. Gradients stay where they are.
+  ~GradientReducer();
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
+
+  /// All gradients as one tensor (elements of all parameters, in order), shared with every `.grad`.
+  const at::Tensor& flat_gradient() const { return flat_; }
+  int64_t bucket_count() const { return static_cast<int64_t>(buckets_.size()); }
+
+  /// To be called before each backward pass; `communicates` only for the last one before finish().
+  void begin_micro_step(bool communicates);
+  /// Starts what has not started (parameters that were not used) and waits for everything.
+  /// Throws PeerLostError as Pending::wait() does.
+  void finish();
+  void zero();
+
+  /// Seconds of communication that the backward pass did not hide, since the last call of this function.
+  double take_seconds_waited();
+
+ private:
+  struct Bucket {
+    at::Tensor view;
+    int64_t parameters = 0;
+    int64_t missing = 0;  ///< parameters whose gradient has not come in this micro-step
+    std::unique_ptr<Pending> sum;
+  };
+  class ReadyHook;
+
+  void make_views();
+  void make_buckets(ReducerOptions options);
+  void listen();
+  void gradient_ready(size_t bucket);
+  void start_next_bucket();
+
+  std::vector<at::Tensor> parameters_;
+  Communicator& communicator_;
+  at::Tensor flat_;
+  std::vector<Bucket> buckets_;
+  std::vector<size_t> bucket_of_;  ///< by parameter
+  size_t started_ = 0;             ///< buckets 0 … started − 1 are under way
+  bool communicates_ = false;
+  double seconds_waited_ = 0;
+};
+
+}  // namespace adtrain

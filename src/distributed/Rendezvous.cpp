@@ -1,0 +1,105 @@
+#include "distributed/Rendezvous.h"
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "base/Clock.h"
+#include "base/Error.h"
+#include "base/Text.h"
+
+namespace adtrain {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+
+Milliseconds milliseconds(double seconds) {
+  return Milliseconds(std::max<int64_t>(1, static_cast<int64_t>(seconds * 1000)));
+}
+
+std::string place(const LaunchContext& context) {
+  return fmt::format("{}:{} (MASTER_ADDR and MASTER_PORT)", context.master_address, context.master_port);
+}
+
+/// The first line of torch's message: the rest is a stack.
+std::string reason(const c10::Error& error) {
+  const std::string text = error.what_without_backtrace();
+  return text.substr(0, text.find('\n'));
+}
+
+[[noreturn]] void throw_unreachable(const LaunchContext& context, double timeout, const std::string& why) {
+  const std::string server = context.agent_store ? "torchrun's agent" : "rank 0";
+  throw EnvironmentError(fmt::format(
+      "Rank {} of {} did not reach {} at {} within {} ({}); check that {} has started and runs on that host, "
+      "that every "
+      "rank was given the same address and port, and that no firewall lies between.",
+      context.rank, context.world_size, server, place(context), human_duration(timeout), why, server));
+}
+
+[[noreturn]] void throw_port_in_use(const LaunchContext& context) {
+  throw EnvironmentError(fmt::format(
+      "Rank 0 cannot serve the meeting point at {}: the port is in use on this host, by another run perhaps; "
+      "set MASTER_PORT to a free port, the same on every rank.",
+      place(context)));
+}
+
+c10::intrusive_ptr<c10d::Store> connect(const LaunchContext& context, double timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(context.master_port);
+  options.isServer = context.is_root() && !context.agent_store;
+  options.waitWorkers = false;
+  options.timeout = milliseconds(timeout);
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(context.master_address, options);
+  } catch (const c10::Error& error) {
+    const std::string why = reason(error);
+    if (options.isServer && why.find("EADDRINUSE") != std::string::npos) throw_port_in_use(context);
+    throw_unreachable(context, timeout, why);
+  }
+}
+
+std::vector<std::string> arrival_keys(int64_t world_size) {
+  std::vector<std::string> keys;
+  for (int64_t rank = 0; rank < world_size; ++rank) keys.push_back(fmt::format("arrived/{}", rank));
+  return keys;
+}
+
+[[noreturn]] void throw_missing(const LaunchContext& context, c10d::Store& store, double timeout) {
+  const std::vector<std::string> keys = arrival_keys(context.world_size);
+  std::vector<std::string> missing;
+  for (size_t rank = 0; rank < keys.size(); ++rank) {
+    if (!store.check({keys[rank]})) missing.push_back(std::to_string(rank));
+  }
+  throw EnvironmentError(fmt::format(
+      "Rank {} of {} waited {} at {} for rank{} {}; check that all {} ranks were started with the same world "
+      "size, address and port, and look for an error in the output of those that did not come.",
+      context.rank, context.world_size, human_duration(timeout), place(context),
+      missing.size() > 1 ? "s" : "", join(missing, ", "), context.world_size));
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Store> rendezvous(const LaunchContext& context, const DistributedOptions& options) {
+  const double timeout = options.rendezvous_timeout_seconds;
+  const Stopwatch watch;
+  auto store = c10::make_intrusive<c10d::PrefixStore>(
+      fmt::format("adtrain/{}/{}", context.run_id, context.restart_count), connect(context, timeout));
+  const std::vector<std::string> keys = arrival_keys(context.world_size);
+  try {
+    store->set(keys[static_cast<size_t>(context.rank)], std::vector<uint8_t>{1});
+    store->wait(keys, milliseconds(timeout - watch.seconds()));
+  } catch (const c10::DistStoreError&) {
+    throw_missing(context, *store, timeout);
+  } catch (const c10::Error& error) {
+    throw_unreachable(context, timeout, reason(error));
+  }
+  return store;
+}
+
+}  // namespace adtrain

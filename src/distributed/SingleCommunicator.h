@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "distributed/Communicator.h"
+
+namespace adtrain {
+
+/// A group of one: every operation is done before it starts.
+class SingleCommunicator final : public Communicator {
+ public:
+  SingleCommunicator() : Communicator(0, 1, 0) {}
+  std::string backend() const override { return "none"; }
+
+ protected:
+  std::unique_ptr<Pending> begin_broadcast(at::Tensor& tensor, int64_t root) override;
+  std::unique_ptr<Pending> begin_all_reduce(at::Tensor& tensor, ReduceOp op) override;
+  std::unique_ptr<Pending> begin_all_gather(const at::Tensor& tensor, at::Tensor& gathered) override;
+  std::unique_ptr<Pending> begin_barrier() override;
+};
+
+}  // namespace adtrain

@@ -1,0 +1,102 @@
+#include "distributed/gloo/HostAddress.h"
+
+#include <memory>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/Error.h"
+#include "base/Text.h"
+
+namespace adtrain {
+namespace {
+
+constexpr const char* kLoopback = "127.0.0.1";
+
+std::string numeric(const sockaddr* address, socklen_t length) {
+  char text[NI_MAXHOST] = "";
+  getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  return text;
+}
+
+bool is_loopback(const std::string& address) {
+  return address.rfind("127.", 0) == 0 || address == "::1";
+}
+
+/// The local end of a UDP "connection", for which no packet is sent; "" where there is no way.
+std::string local_end(const addrinfo& remote) {
+  const int socket_ = socket(remote.ai_family, SOCK_DGRAM, 0);
+  if (socket_ < 0) return "";
+  sockaddr_storage local{};
+  socklen_t length = sizeof local;
+  auto* address = reinterpret_cast<sockaddr*>(&local);
+  const bool found =
+      connect(socket_, remote.ai_addr, remote.ai_addrlen) == 0 && getsockname(socket_, address, &length) == 0;
+  close(socket_);
+  return found ? numeric(address, length) : "";
+}
+
+std::string address_towards(const LaunchContext& context) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  const std::string port = std::to_string(context.master_port);
+  if (const int error = getaddrinfo(context.master_address.c_str(), port.c_str(), &hints, &found);
+      error != 0) {
+    throw EnvironmentError(fmt::format(
+        "The master's address '{}' (MASTER_ADDR) cannot be resolved: {}; give a host name or address "
+        "that every rank can resolve.",
+        context.master_address, gai_strerror(error)));
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+  return local_end(*found);
+}
+
+struct Interface {
+  std::string name;
+  std::string address;
+};
+
+/// IPv4 interfaces that are up and lead to other hosts.
+std::vector<Interface> network_interfaces() {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, freeifaddrs);
+  std::vector<Interface> interfaces;
+  for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
+    const bool usable = entry->ifa_addr != nullptr && entry->ifa_addr->sa_family == AF_INET &&
+                        (entry->ifa_flags & IFF_RUNNING) != 0 && (entry->ifa_flags & IFF_LOOPBACK) == 0;
+    if (usable) interfaces.push_back({entry->ifa_name, numeric(entry->ifa_addr, sizeof(sockaddr_in))});
+  }
+  return interfaces;
+}
+
+std::string only_network_address() {
+  const std::vector<Interface> interfaces = network_interfaces();
+  if (interfaces.size() == 1) return interfaces.front().address;
+  std::vector<std::string> names;
+  for (const Interface& interface : interfaces) names.push_back(interface.name);
+  throw EnvironmentError(
+      fmt::format("The ranks are on several hosts and this one has {} network interfaces ({}): which one "
+                  "leads to the others is "
+                  "not clear; name it in GLOO_SOCKET_IFNAME.",
+                  interfaces.size(), join(names, ", ")));
+}
+
+}  // namespace
+
+std::string host_address(const LaunchContext& context) {
+  if (context.on_one_host()) return kLoopback;
+  const std::string address = address_towards(context);
+  // Debian, for one, lets a host's own name mean 127.0.1.1, at which no other host reaches it.
+  return address.empty() || is_loopback(address) ? only_network_address() : address;
+}
+
+}  // namespace adtrain

@@ -1,0 +1,111 @@
+#include "environments/EnvironmentOptions.h"
+
+#include <array>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "base/Error.h"
+#include "base/Text.h"
+
+namespace adtrain {
+namespace {
+
+struct Published {
+  Family family;
+  const char* name;
+  std::vector<std::string> aliases;
+  int64_t horizon;
+  int64_t split_seed;
+  double train_ratio;
+};
+
+const std::array<Published, 3>& published_families() {
+  static const std::array<Published, 3> families = {{
+      {Family::kDarkroom, "darkroom", {}, 20, 0, 0.9},
+      {Family::kDarkroomPermuted, "darkroompermuted", {"darkroom_permuted"}, 50, 4, 0.9},
+      {Family::kDarkKeyToDoor, "darkkeytodoor", {"darkroomkeytodoor", "dark_key_to_door"}, 50, 4, 0.95},
+  }};
+  return families;
+}
+
+std::vector<std::string> all_names() {
+  std::vector<std::string> names;
+  for (const Published& family : published_families()) {
+    names.emplace_back(family.name);
+    names.insert(names.end(), family.aliases.begin(), family.aliases.end());
+  }
+  return names;
+}
+
+const Published& published(const std::string& env) {
+  const std::string name = to_lower(env);
+  for (const Published& family : published_families()) {
+    if (name == family.name) return family;
+    for (const std::string& alias : family.aliases) {
+      if (name == alias) return family;
+    }
+  }
+  const std::string nearest = nearest_name(name, all_names());
+  throw ConfigError(
+      fmt::format("env: no task family is called '{}'; expected darkroom, darkroompermuted or "
+                  "darkkeytodoor{}",
+                  env, nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
+}
+
+/// Key-to-door has grid_size⁴ tasks, which the split lists one by one.
+constexpr int64_t kLargestKeyToDoorGrid = 64;
+
+}  // namespace
+
+void EnvironmentOptions::declare(Section& section) {
+  section.key("env", env, "Family of tasks.").one_of(all_names());
+  section.key("grid_size", grid_size, "Side of the square room.").unit("cells").at_least(2).at_most(255);
+  section.key("num_actions", num_actions, "Four moves and staying; only 5 is possible.").unit("actions");
+  section.key("horizon", horizon, "Length of every episode; null: as published for the family (20, 50, 50).")
+      .unit("steps")
+      .at_least(1);
+  section.key("env_split_seed", env_split_seed,
+              "Seed of the shuffle that splits tasks into training and held-out ones, exactly as Python's "
+              "random would; "
+              "null: as published for the family (0, 4, 4).");
+  section
+      .key("train_env_ratio", train_env_ratio,
+           "Share of the tasks that is trained on; null: as published for the family (0.9, 0.9, 0.95).")
+      .above(0)
+      .at_most(1);
+  section.ignore("dim_states", "an observation is always the two coordinates");
+  section.ignore("dim_actions", "follows from num_actions");
+  section.ignore("max_reward", "follows from the family, the goal and the horizon");
+}
+
+void EnvironmentOptions::check(Findings& findings) const {
+  if (num_actions != 5) {
+    findings.add("num_actions",
+                 fmt::format("found {}; expected 5, four moves and staying; set it to 5 or leave it out",
+                             num_actions));
+  }
+  if (family() == Family::kDarkKeyToDoor && grid_size > kLargestKeyToDoorGrid) {
+    findings.add("grid_size",
+                 fmt::format("found {}, which makes {}⁴ tasks of key-to-door; expected at most {}", grid_size,
+                             grid_size, kLargestKeyToDoorGrid));
+  }
+}
+
+Family EnvironmentOptions::family() const {
+  return published(env).family;
+}
+std::string EnvironmentOptions::family_name() const {
+  return published(env).name;
+}
+int64_t EnvironmentOptions::episode_horizon() const {
+  return horizon.value_or(published(env).horizon);
+}
+int64_t EnvironmentOptions::split_seed() const {
+  return env_split_seed.value_or(published(env).split_seed);
+}
+double EnvironmentOptions::train_ratio() const {
+  return train_env_ratio.value_or(published(env).train_ratio);
+}
+
+}  // namespace adtrain

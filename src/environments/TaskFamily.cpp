@@ -1,0 +1,123 @@
+#include "environments/TaskFamily.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace adtrain {
+namespace {
+
+constexpr std::array<Cell, kActions> kMoves = {{{1, 0}, {-1, 0}, {0, 1}, {0, -1}, {0, 0}}};
+constexpr int64_t kPermutations = 120;  // 5!
+
+/// The `index`-th permutation of kMoves in lexicographic order of the actions' numbers: its digits in the
+/// factorial number system choose among those left.
+std::array<Cell, kActions> permuted_moves(int64_t index) {
+  std::vector<Cell> left(kMoves.begin(), kMoves.end());
+  std::array<Cell, kActions> moves;
+  int64_t arrangements = kPermutations;
+  for (int64_t action = 0; action < kActions; ++action) {
+    arrangements /= kActions - action;
+    const auto chosen = left.begin() + index / arrangements;
+    index %= arrangements;
+    moves[static_cast<size_t>(action)] = *chosen;
+    left.erase(chosen);
+  }
+  return moves;
+}
+
+/// Steps until the agent can have ended one on `to`, at least one even where it is there already.
+int64_t steps_between(Cell from, Cell to) {
+  return std::max<int64_t>(1, std::abs(from.x - to.x) + std::abs(from.y - to.y));
+}
+
+/// Probabilities of the cells after one uniformly random action.
+std::vector<double> spread(const std::vector<double>& probability, int32_t grid) {
+  std::vector<double> spread_out(probability.size());
+  for (int32_t x = 0; x < grid; ++x) {
+    for (int32_t y = 0; y < grid; ++y) {
+      const double share = probability[static_cast<size_t>(x * grid + y)] / kActions;
+      for (const Cell move : kMoves) {
+        const int32_t to_x = std::clamp(x + move.x, 0, grid - 1), to_y = std::clamp(y + move.y, 0, grid - 1);
+        spread_out[static_cast<size_t>(to_x * grid + to_y)] += share;
+      }
+    }
+  }
+  return spread_out;
+}
+
+}  // namespace
+
+TaskFamily TaskFamily::of(const EnvironmentOptions& options) {
+  return TaskFamily(options.family(), options.family_name(), options.grid_size, options.episode_horizon());
+}
+
+int64_t TaskFamily::task_count() const {
+  const int64_t cells = grid_size_ * grid_size_;
+  switch (family_) {
+    case Family::kDarkroom:
+      return cells;
+    case Family::kDarkroomPermuted:
+      return kPermutations;
+    case Family::kDarkKeyToDoor:
+      return cells * cells;
+  }
+  std::abort();
+}
+
+Task TaskFamily::task(int64_t index) const {
+  const auto grid = static_cast<int32_t>(grid_size_);
+  const Cell middle{grid / 2, grid / 2};
+  const auto cell_of = [&](int64_t number) {
+    return Cell{static_cast<int32_t>(number / grid_size_), static_cast<int32_t>(number % grid_size_)};
+  };
+  switch (family_) {
+    case Family::kDarkroom:
+      return {middle, cell_of(index), std::nullopt, kMoves};
+    case Family::kDarkroomPermuted:
+      return {{0, 0}, {grid - 1, grid - 1}, std::nullopt, permuted_moves(index)};
+    case Family::kDarkKeyToDoor: {
+      const int64_t cells = grid_size_ * grid_size_;
+      return {middle, cell_of(index % cells), cell_of(index / cells), kMoves};
+    }
+  }
+  std::abort();
+}
+
+double TaskFamily::best_return(int64_t index) const {
+  const Task task = this->task(index);
+  if (!task.key) {
+    return static_cast<double>(std::max<int64_t>(0, horizon_ + 1 - steps_between(task.start, task.goal)));
+  }
+  const int64_t to_key = steps_between(task.start, *task.key);
+  const int64_t to_goal = to_key + steps_between(*task.key, task.goal);
+  return (to_key <= horizon_ ? 1 : 0) + (to_goal <= horizon_ ? 1 : 0);
+}
+
+double TaskFamily::random_return(int64_t index) const {
+  const Task task = this->task(index);
+  const auto grid = static_cast<int32_t>(grid_size_);
+  const auto at = [&](Cell cell) { return static_cast<size_t>(cell.x * grid + cell.y); };
+
+  // Where the goal pays (`seeking` it), and where the key must be found first. What has been paid for good
+  // leaves both.
+  std::vector<double> seeking(static_cast<size_t>(grid * grid)), without_key(seeking.size());
+  (task.key ? without_key : seeking)[at(task.start)] = 1;
+  double expected = 0;
+  for (int64_t step = 0; step < horizon_; ++step) {
+    seeking = spread(seeking, grid);
+    expected += seeking[at(task.goal)];
+    if (!task.key) continue;
+    seeking[at(task.goal)] = 0;
+    without_key = spread(without_key, grid);
+    const double found = std::exchange(without_key[at(*task.key)], 0.0);
+    expected += found;
+    seeking[at(*task.key)] += found;
+  }
+  return expected;
+}
+
+}  // namespace adtrain

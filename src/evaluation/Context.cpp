@@ -1,0 +1,13 @@
+#include "evaluation/Context.h"
+
+#include "evaluation/RegionContext.h"
+#include "evaluation/SlidingContext.h"
+
+namespace adtrain {
+
+std::unique_ptr<Context> Context::create(const ModelOptions& model, int64_t rows) {
+  if (model.compressed()) return std::make_unique<RegionContext>(rows, model.compress_interval);
+  return std::make_unique<SlidingContext>(rows, model.n_transit);
+}
+
+}  // namespace adtrain

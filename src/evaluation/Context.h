@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include <ATen/core/Tensor.h>
+
+#include "evaluation/Predictor.h"
+#include "evaluation/TransitionRows.h"
+#include "model/ModelOptions.h"
+
+namespace adtrain {
+
+/// What n learners remember of their environments, and how a model is asked on the strength of it.
+class Context {
+ public:
+  virtual ~Context() = default;
+
+  /// The model's action logits, float32 (n, A), in the current `states`, (n, 2).
+  virtual at::Tensor ask(const Predictor& predict, std::span<const int32_t> states) = 0;
+  /// Remembers what followed.
+  virtual void append(const StepOfRows& step) = 0;
+
+  /// The empty context of `rows` learners, of the kind and length that the model was built for.
+  static std::unique_ptr<Context> create(const ModelOptions& model, int64_t rows);
+};
+
+}  // namespace adtrain

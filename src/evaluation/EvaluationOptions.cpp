@@ -1,0 +1,46 @@
+#include "evaluation/EvaluationOptions.h"
+
+#include <fmt/format.h>
+
+namespace adtrain {
+
+void EvaluationOptions::declare(Section& section) {
+  section.key("eval_episodes", eval_episodes, "Episodes that a task is learnt for in context.")
+      .unit("episodes")
+      .at_least(1);
+  section
+      .key("eval_repeats", eval_repeats,
+           "How often each task is learnt anew, from an empty context and with random numbers of its own.")
+      .unit("repeats")
+      .at_least(1);
+  section.key(
+      "eval_tasks", eval_tasks,
+      {{"test", EvaluatedTasks::kTest}, {"train", EvaluatedTasks::kTrain}, {"all", EvaluatedTasks::kAll}},
+      "The side of the task split that is evaluated.");
+  section
+      .key("eval_batch", eval_batch,
+           "Most environments in lock-step in one forward pass. Such groups are dealt to the ranks whole: a "
+           "small value "
+           "spreads few environments over more ranks.")
+      .unit("environments")
+      .at_least(1);
+  section.key("eval_seed", eval_seed, "Seed of the actions that are sampled.").at_least(0);
+  section.key("eval_sampling", eval_sampling, {{"sample", Sampling::kSample}, {"greedy", Sampling::kGreedy}},
+              "Draw actions from the model's distribution, or always take the most probable one.");
+  section.key(
+      "eval_terminal_observation", eval_terminal_observation,
+      "Show the model the last state of an episode as its final next state, as the Python projects do at "
+      "evaluation, instead of the state after the reset, which is what histories hold.");
+}
+
+void EvaluationOptions::check(Findings& findings) const {
+  if (eval_sampling == Sampling::kGreedy && eval_repeats > 1) {
+    findings.add(
+        "eval_repeats",
+        fmt::format("eval_repeats is {} with eval_sampling greedy, which would repeat the same run; set "
+                    "eval_repeats: 1, or eval_sampling: sample.",
+                    eval_repeats));
+  }
+}
+
+}  // namespace adtrain

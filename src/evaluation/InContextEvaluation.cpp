@@ -1,0 +1,82 @@
+#include "evaluation/InContextEvaluation.h"
+
+#include <numeric>
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "evaluation/Rollout.h"
+
+namespace adtrain {
+namespace {
+
+/// Whether every rank says yes. Collective.
+bool unanimous(bool yes, Communicator& communicator) {
+  at::Tensor vote = at::full({1}, yes ? 1 : 0, at::kLong);
+  communicator.all_reduce(vote, ReduceOp::kMin);
+  return *vote.const_data_ptr<int64_t>() == 1;
+}
+
+}  // namespace
+
+std::vector<int64_t> evaluated_tasks(EvaluatedTasks which, const TaskSplit& split) {
+  if (which == EvaluatedTasks::kTest) return split.test;
+  if (which == EvaluatedTasks::kTrain) return split.train;
+  std::vector<int64_t> all(split.train.size() + split.test.size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+InContextEvaluation::InContextEvaluation(const TaskFamily& family, std::vector<int64_t> tasks,
+                                         const ModelOptions& model, const EvaluationOptions& options)
+    : family_(family), tasks_(std::move(tasks)), model_(model), options_(options) {}
+
+std::optional<InContextReturns> InContextEvaluation::measure(const Predictor& predict,
+                                                             Communicator& communicator,
+                                                             const Progress& progress) const {
+  const int64_t world = communicator.world_size();
+  const int64_t rounds = (groups() + world - 1) / world;
+  // Each trial is rolled out by one rank and zero on all others, so the sum over ranks is exact.
+  at::Tensor returns = at::zeros({trials(), options_.eval_episodes}, at::kFloat);
+  for (int64_t round = 0; round < rounds; ++round) {
+    const int64_t group = round * world + communicator.rank();
+    std::optional<Rollout> rollout;
+    if (group < groups()) rollout.emplace(family_, group_trials(group), model_, options_);
+    for (int64_t episode = 0; episode < options_.eval_episodes; ++episode) {
+      if (rollout) {
+        const std::vector<float> earned = rollout->run_episode(predict);
+        returns.select(1, episode)
+            .narrow(0, group_begin(group), std::ssize(earned))
+            .copy_(at::tensor(earned));
+      }
+      const int64_t done = round * options_.eval_episodes + episode + 1;
+      const bool go_on = !progress || progress(done, rounds * options_.eval_episodes);
+      if (!unanimous(go_on, communicator)) return std::nullopt;
+    }
+  }
+  communicator.all_reduce(returns, ReduceOp::kSum);
+  return InContextReturns{tasks_,
+                          returns.view({std::ssize(tasks_), options_.eval_repeats, options_.eval_episodes})};
+}
+
+int64_t InContextEvaluation::trials() const {
+  return std::ssize(tasks_) * options_.eval_repeats;
+}
+
+int64_t InContextEvaluation::groups() const {
+  return (trials() + options_.eval_batch - 1) / options_.eval_batch;
+}
+
+int64_t InContextEvaluation::group_begin(int64_t group) const {
+  return trials() * group / groups();
+}
+
+std::vector<Trial> InContextEvaluation::group_trials(int64_t group) const {
+  std::vector<Trial> members;
+  for (int64_t i = group_begin(group); i < group_begin(group + 1); ++i) {
+    members.push_back({tasks_[static_cast<size_t>(i / options_.eval_repeats)], i % options_.eval_repeats});
+  }
+  return members;
+}
+
+}  // namespace adtrain

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "distributed/Communicator.h"
+#include "environments/TaskFamily.h"
+#include "environments/TaskSplit.h"
+#include "evaluation/EvaluationOptions.h"
+#include "evaluation/Predictor.h"
+#include "evaluation/Trial.h"
+#include "model/ModelOptions.h"
+
+namespace adtrain {
+
+/// What an evaluation measures.
+struct InContextReturns {
+  std::vector<int64_t> tasks;
+  at::Tensor returns;  ///< float32 (tasks, repeats, episodes) on the CPU
+
+  int64_t repeats() const { return returns.size(1); }
+  int64_t episodes() const { return returns.size(2); }
+  /// The mean over repeats: float32 (tasks, episodes), what the Python projects call by this name.
+  at::Tensor reward_episode() const { return returns.mean(1); }
+};
+
+/// The tasks that `which` names: one side of the split in the split's order, or all of them in theirs.
+std::vector<int64_t> evaluated_tasks(EvaluatedTasks which, const TaskSplit& split);
+
+/// In-context evaluation of tasks × repeats, shared among all ranks.
+///
+/// The trials, in order of (task, repeat), are cut into groups of eval_batch at most, whose sizes differ by
+/// one at most; group g is rolled out by rank g mod world size. Groups do not depend on the number of ranks,
+/// and a group's forward passes have the same shape wherever it runs, so the result is the same, bit for bit,
+/// on any number of like ranks.
+class InContextEvaluation {
+ public:
+  /// Told how many of `total` episodes (each of a group) every rank has behind it; says whether to go on.
+  using Progress = std::function<bool(int64_t done, int64_t total)>;
+
+  /// Borrows `family`. `model` says what context the predictor wants.
+  InContextEvaluation(const TaskFamily& family, std::vector<int64_t> tasks, const ModelOptions& model,
+                      const EvaluationOptions& options);
+
+  /// Collective: ranks meet behind every episode, so that none waits longer than that for another, and
+  /// `progress` is called at the same moments everywhere. Every rank gets the merged result, or nothing where
+  /// `progress` said no on any.
+  std::optional<InContextReturns> measure(const Predictor& predict, Communicator& communicator,
+                                          const Progress& progress = {}) const;
+
+ private:
+  int64_t trials() const;
+  int64_t groups() const;
+  int64_t group_begin(int64_t group) const;
+  std::vector<Trial> group_trials(int64_t group) const;
+
+  const TaskFamily& family_;
+  std::vector<int64_t> tasks_;
+  ModelOptions model_;
+  EvaluationOptions options_;
+};
+
+}  // namespace adtrain

@@ -1,0 +1,29 @@
+#include "evaluation/NpyFile.h"
+
+#include <bit>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+namespace adtrain {
+
+static_assert(std::endian::native == std::endian::little, "numbers are written as they lie in memory");
+
+std::string npy_bytes(const at::Tensor& tensor) {
+  std::string shape;
+  for (const int64_t size : tensor.sizes()) shape += fmt::format("{}, ", size);
+  std::string header = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}), }}", shape);
+  constexpr size_t kPrefix = 10;  // magic (6), version (2), length of the header (2)
+  header.append(63 - (kPrefix + header.size()) % 64, ' ');
+  header += '\n';
+
+  std::string bytes("\x93NUMPY\x01\x00", 8);
+  bytes += static_cast<char>(header.size() & 0xff);
+  bytes += static_cast<char>(header.size() >> 8);
+  bytes += header;
+  const at::Tensor numbers = tensor.to(at::kCPU, at::kFloat).contiguous();
+  bytes.append(static_cast<const char*>(numbers.const_data_ptr()), numbers.nbytes());
+  return bytes;
+}
+
+}  // namespace adtrain

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+
+#include "evaluation/Context.h"
+
+namespace adtrain {
+
+/// The last n_transit − 1 transitions, across episodes, then the query. All rows grow together: until the
+/// window is full the sequence is as short as what there is to see, beginning with the query alone.
+class SlidingContext final : public Context {
+ public:
+  SlidingContext(int64_t rows, int64_t n_transit);
+
+  at::Tensor ask(const Predictor& predict, std::span<const int32_t> states) override;
+  void append(const StepOfRows& step) override;
+
+ private:
+  TransitionRows window_;
+  int64_t length_ = 0;  ///< transitions in the window; the query stands behind them
+};
+
+}  // namespace adtrain

@@ -1,0 +1,56 @@
+#include "evaluation/TransitionRows.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+namespace adtrain {
+namespace {
+
+template <class Number>
+void drop_entries(Number* first, int64_t count, int64_t size) {
+  std::copy(first + count, first + size, first);
+  std::fill(first + size - count, first + size, Number(0));
+}
+
+}  // namespace
+
+TransitionRows::TransitionRows(int64_t rows, int64_t capacity) : rows_(rows), capacity_(capacity) {
+  batch_.states = at::zeros({rows, capacity, 2}, at::kInt);
+  batch_.actions = at::zeros({rows, capacity}, at::kInt);
+  batch_.rewards = at::zeros({rows, capacity}, at::kFloat);
+  batch_.next_states = at::zeros({rows, capacity, 2}, at::kInt);
+}
+
+void TransitionRows::put(int64_t row, int64_t column, const StepOfRows& step) {
+  const int64_t cell = row * capacity_ + column;
+  put_state(row, column, step.states);
+  batch_.actions.data_ptr<int32_t>()[cell] = step.actions[static_cast<size_t>(row)];
+  batch_.rewards.data_ptr<float>()[cell] = static_cast<float>(step.rewards[static_cast<size_t>(row)]);
+  std::copy_n(&step.next_states[2 * static_cast<size_t>(row)], 2,
+              batch_.next_states.data_ptr<int32_t>() + 2 * cell);
+}
+
+void TransitionRows::put_state(int64_t row, int64_t column, std::span<const int32_t> states) {
+  const int64_t cell = row * capacity_ + column;
+  std::copy_n(&states[2 * static_cast<size_t>(row)], 2, batch_.states.data_ptr<int32_t>() + 2 * cell);
+}
+
+void TransitionRows::drop_front(int64_t row, int64_t count) {
+  const int64_t cell = row * capacity_;
+  drop_entries(batch_.states.data_ptr<int32_t>() + 2 * cell, 2 * count, 2 * capacity_);
+  drop_entries(batch_.actions.data_ptr<int32_t>() + cell, count, capacity_);
+  drop_entries(batch_.rewards.data_ptr<float>() + cell, count, capacity_);
+  drop_entries(batch_.next_states.data_ptr<int32_t>() + 2 * cell, 2 * count, 2 * capacity_);
+}
+
+Batch TransitionRows::first(int64_t columns) const {
+  Batch first;
+  first.states = batch_.states.narrow(1, 0, columns).contiguous();
+  first.actions = batch_.actions.narrow(1, 0, columns).contiguous();
+  first.rewards = batch_.rewards.narrow(1, 0, columns).contiguous();
+  first.next_states = batch_.next_states.narrow(1, 0, columns).contiguous();
+  return first;
+}
+
+}  // namespace adtrain

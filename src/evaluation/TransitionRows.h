@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "data/Batch.h"
+
+namespace adtrain {
+
+/// One environment step of n rows at once. Borrowed; spans of states hold (n, 2), the others (n).
+struct StepOfRows {
+  std::span<const int32_t> states;
+  std::span<const int32_t> actions;
+  std::span<const int32_t> rewards;
+  std::span<const int32_t> next_states;
+};
+
+/// n rows of `capacity` transitions on the CPU, in the layout of Batch; zero where nothing was put.
+/// Allocated once: contexts write into it and slide it, and models read it in place.
+class TransitionRows {
+ public:
+  TransitionRows(int64_t rows, int64_t capacity);
+
+  int64_t rows() const { return rows_; }
+  int64_t capacity() const { return capacity_; }
+
+  /// Writes `step`'s entry of `row` into a column.
+  void put(int64_t row, int64_t column, const StepOfRows& step);
+  /// Writes a state alone, as the query behind a context.
+  void put_state(int64_t row, int64_t column, std::span<const int32_t> states);
+  /// Forgets the first `count` transitions of a row: the rest moves to the front and zeros follow.
+  void drop_front(int64_t row, int64_t count);
+
+  /// The first `columns` columns, contiguous: the tensors themselves where that is all of them, else copies.
+  Batch first(int64_t columns) const;
+
+ private:
+  int64_t rows_;
+  int64_t capacity_;
+  Batch batch_;
+};
+
+}  // namespace adtrain

@@ -1,0 +1,78 @@
+#include "model/AlgorithmDistillation.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "model/CompressedAd.h"
+#include "model/CompressedSequence.h"
+#include "model/Gpt2Ad.h"
+#include "model/PostNormAd.h"
+#include "model/PreNormAd.h"
+
+namespace adtrain {
+namespace {
+
+constexpr int64_t kNoAction = -1;  ///< the target of a query at which a region ends
+
+/// fp32 sum of cross-entropies over all queries whose target is not kNoAction.
+at::Tensor summed_cross_entropy(const at::Tensor& logits, const at::Tensor& targets, double label_smoothing) {
+  return at::cross_entropy_loss(logits.flatten(0, 1).to(at::kFloat), targets.flatten(), /*weight=*/{},
+                                at::Reduction::Sum, kNoAction, label_smoothing);
+}
+
+/// int64 (B, Q): the action behind each query, kNoAction where a region ends instead.
+at::Tensor action_targets(const Batch& batch, LossPositions positions) {
+  if (batch.compressed()) return compressed_targets(batch, positions);
+  const int64_t length = batch.actions.size(1);
+  const int64_t queries = positions == LossPositions::kAll ? length : 1;
+  return batch.actions.narrow(1, length - queries, queries).to(at::kLong);
+}
+
+}  // namespace
+
+std::unique_ptr<AlgorithmDistillation> AlgorithmDistillation::create(const ModelOptions& options,
+                                                                     const ModelShape& shape, uint64_t seed) {
+  ParameterFactory factory(seed);
+  if (options.compressed()) return std::make_unique<CompressedAd>(options, shape, std::move(factory));
+  switch (options.block()) {
+    case TransformerBlock::kGpt2:
+      return std::make_unique<Gpt2Ad>(options, shape, std::move(factory));
+    case TransformerBlock::kPostNorm:
+      return std::make_unique<PostNormAd>(options, shape, std::move(factory));
+    default:
+      return std::make_unique<PreNormAd>(options, shape, std::move(factory));
+  }
+}
+
+AlgorithmDistillation::Loss AlgorithmDistillation::loss(const Batch& batch, LossPositions positions,
+                                                        bool training) {
+  const Predictions logits = forward(batch, positions, training);
+  const at::Tensor targets = action_targets(batch, positions);
+  Loss loss;
+  loss.targets = targets.numel();
+  loss.sum = summed_cross_entropy(logits.actions, targets, options_.label_smoothing);
+  at::Tensor right = logits.actions.argmax(-1).eq(targets);
+  if (logits.token_types.defined()) {
+    const at::Tensor ends = targets.eq(kNoAction);
+    const at::Tensor types = at::where(ends, kEndCompress, kTransition);
+    loss.sum = loss.sum + options_.token_type_weight * summed_cross_entropy(logits.token_types, types, 0.0);
+    right = at::where(ends, logits.token_types.argmax(-1).eq(types), right);
+  }
+  loss.correct = right.sum();
+  return loss;
+}
+
+AlgorithmDistillation::Predictions AlgorithmDistillation::predict(const Batch& batch) {
+  const at::NoGradGuard no_grad;
+  const Predictions logits = forward(batch, LossPositions::kLast, /*training=*/false);
+  Predictions predictions;
+  predictions.actions = logits.actions.squeeze(1).to(at::kFloat);
+  if (logits.token_types.defined()) predictions.token_types = logits.token_types.squeeze(1).to(at::kFloat);
+  return predictions;
+}
+
+DropoutRates AlgorithmDistillation::dropout_rates(bool training) const {
+  return training ? DropoutRates{options_.tf_dropout, options_.tf_attn_dropout} : DropoutRates{};
+}
+
+}  // namespace adtrain

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "data/Batch.h"
+#include "model/Layers.h"
+#include "model/LossPositions.h"
+#include "model/ModelOptions.h"
+#include "model/Parameters.h"
+
+namespace adtrain {
+
+/// A causal transformer over a learning history that predicts the next action of the learner.
+///
+/// Works on the device on which its parameters and the batch are. Dropout draws from torch's default
+/// generator of that device. Nothing here waits for the device. Not thread-safe.
+class AlgorithmDistillation {
+ public:
+  /// Initial weights are a function of `seed` and the options alone, not of rank or device (they are drawn on
+  /// the CPU). The options must have passed their check.
+  static std::unique_ptr<AlgorithmDistillation> create(const ModelOptions& options, const ModelShape& shape,
+                                                       uint64_t seed);
+  virtual ~AlgorithmDistillation() = default;
+
+  const ModelOptions& options() const { return options_; }
+  const ModelShape& shape() const { return shape_; }
+  /// Names are those of the Python projects' checkpoints (GPT-2: Hugging Face's style).
+  ParameterBuffer& parameters() { return parameters_; }
+
+  /// A target is one query: the action that the learner took there or, with compressed context, that its
+  /// region ends.
+  struct Loss {
+    /// fp32 scalar: sum over targets of the cross-entropy of the action (with label smoothing; nothing where
+    /// a region ends) plus, with compressed context, token_type_weight × the cross-entropy of the token type.
+    /// NaN passes through.
+    at::Tensor sum;
+    at::Tensor correct;   ///< int64 scalar: targets that are the most probable prediction
+    int64_t targets = 0;  ///< the divisor of a mean
+  };
+
+  /// `training`: whether dropout is on. Differentiable with respect to `parameters()` unless gradients are
+  /// off. With kAll a batch of compressed rows must hold full current regions only (see Batch).
+  Loss loss(const Batch& batch, LossPositions positions, bool training);
+
+  /// Logits of what stands at a query.
+  struct Predictions {
+    at::Tensor actions;      ///< (…, num_actions)
+    at::Tensor token_types;  ///< (…, 3), compressed context only: see TokenType
+  };
+
+  /// fp32 logits (n, …) of what comes next in n environments at once, for rollouts: no dropout, no gradients.
+  ///
+  /// Plain rows: T = L + 1 for a context of L = 0 … n_transit − 1 transitions, the same in every row; the
+  /// query is the state of the last one, whose action, reward and next state are not read.
+  /// Compressed rows: `previous` and `current` may differ from row to row, each 0 … compress_interval;
+  /// previous = 0 means that there is no region before. The query is `query_state`; `query_action` is not
+  /// read and may be undefined.
+  Predictions predict(const Batch& batch);
+
+  /// What `loss` and `predict` read: logits (B, Q, …), Q = 1 for kLast, one for every prefix of the window
+  /// for kAll.
+  virtual Predictions forward(const Batch& batch, LossPositions positions, bool training) = 0;
+
+ protected:
+  AlgorithmDistillation(const ModelOptions& options, const ModelShape& shape)
+      : options_(options), shape_(shape) {}
+  /// Called at the end of a variant's constructor with all its parameters.
+  void adopt(std::vector<NamedTensor> parameters) { parameters_ = ParameterBuffer(std::move(parameters)); }
+  DropoutRates dropout_rates(bool training) const;
+
+ private:
+  ModelOptions options_;
+  ModelShape shape_;
+  ParameterBuffer parameters_{{}};
+};
+
+/// What a token of compressed context is: rows of the type embedding and columns of the token-type logits.
+enum TokenType : int64_t {
+  kTransition = 0,  ///< a transition; as a prediction: an action follows
+  kCompress = 1,    ///< <compress>; never predicted, as it always follows the end of a region
+  kEndCompress = 2  ///< </compress>; as a prediction: the region ends here
+};
+
+}  // namespace adtrain

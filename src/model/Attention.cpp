@@ -1,0 +1,77 @@
+#include "model/Attention.h"
+
+#include <cmath>
+#include <limits>
+
+#include <ATen/ATen.h>
+
+#include "model/Layers.h"
+
+namespace adtrain {
+namespace {
+
+/// In both streams the token in slot s reads slots 0 … s; a query finds itself in its own slot (see
+/// `attend`).
+at::Tensor reading_mask(int64_t context, int64_t queries, const at::Tensor& like, const at::Tensor& unread) {
+  const auto slots = like.options().dtype(at::kLong).requires_grad(false);
+  const at::Tensor key = at::arange(context, slots);
+  const at::Tensor row = queries == 0 ? key : at::cat({key, key.narrow(0, context - queries, queries)});
+  at::Tensor hidden = key.unsqueeze(0).gt(row.unsqueeze(1));
+  if (unread.defined()) {
+    // A token always reads itself, or the softmax of a padding token would have nothing to share out.
+    const at::Tensor others = key.unsqueeze(0).ne(row.unsqueeze(1));
+    hidden = hidden.logical_or(unread.unsqueeze(1).logical_and(others)).unsqueeze(1);
+  }
+  return at::zeros(hidden.sizes(), slots.dtype(at::kFloat))
+      .masked_fill_(hidden, -std::numeric_limits<float>::infinity());
+}
+
+/// The part of (B, heads, R, context) scores or weights in which each query meets its own slot: (B, heads,
+/// queries).
+at::Tensor own_slots(const at::Tensor& scores, const Streams& streams) {
+  const at::Tensor rows = scores.narrow(2, scores.size(2) - streams.queries, streams.queries);
+  return rows.diagonal(streams.first_query_slot(), 2, 3);
+}
+
+at::Tensor query_rows(const at::Tensor& heads, const Streams& streams) {
+  return heads.narrow(2, heads.size(2) - streams.queries, streams.queries);
+}
+
+/// What the tokens in the queries' slots are replaced with: query − context token.
+at::Tensor replacement(const at::Tensor& heads, const Streams& streams) {
+  return query_rows(heads, streams) - heads.narrow(2, streams.first_query_slot(), streams.queries);
+}
+
+}  // namespace
+
+Streams Streams::one(int64_t tokens, const at::Tensor& like, const at::Tensor& unread) {
+  return {tokens, 0, reading_mask(tokens, 0, like, unread)};
+}
+
+Streams Streams::two(int64_t context, int64_t queries, const at::Tensor& like, const at::Tensor& unread) {
+  return {context, queries, reading_mask(context, queries, like, unread)};
+}
+
+at::Tensor attend(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
+                  const Streams& streams, double dropout_rate) {
+  const int64_t rows = queries.size(2);
+  const double scale = 1.0 / std::sqrt(static_cast<double>(queries.size(3)));
+  const at::Tensor q = queries * scale;
+  const at::Tensor context_keys = keys.narrow(2, 0, streams.context);
+  const at::Tensor context_values = values.narrow(2, 0, streams.context);
+
+  at::Tensor scores = at::matmul(q, context_keys.transpose(2, 3));
+  scores = scores + streams.mask.narrow(-2, streams.tokens() - rows, rows);
+  if (streams.queries > 0) {
+    own_slots(scores, streams).add_((query_rows(q, streams) * replacement(keys, streams)).sum(-1));
+  }
+  const at::Tensor weights = dropout(at::softmax(scores, -1), dropout_rate);
+  at::Tensor read = at::matmul(weights, context_values);
+  if (streams.queries > 0) {
+    const at::Tensor own = own_slots(weights, streams).unsqueeze(-1) * replacement(values, streams);
+    read = at::cat({read.narrow(2, 0, rows - streams.queries), query_rows(read, streams) + own}, 2);
+  }
+  return read.transpose(1, 2).flatten(2);
+}
+
+}  // namespace adtrain

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "model/AlgorithmDistillation.h"
+#include "model/PostNormStack.h"
+
+namespace adtrain {
+
+/// Algorithm Distillation with compressed context. A row reads
+///
+///     <compress> t … t </compress> <compress> t … t query        or, without a region before, <compress> t …
+///     t query
+///
+/// and predicts, at the query, the action or that the region ends here (`</compress>`). Every token but the
+/// query gets its type embedding, in training and in rollouts alike.
+class CompressedAd : public AlgorithmDistillation {
+ public:
+  CompressedAd(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory);
+
+  Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
+
+ private:
+  PostNormStack stack_;
+};
+
+}  // namespace adtrain

@@ -1,0 +1,87 @@
+#include "model/Gpt2Ad.h"
+
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "model/TransitionTokens.h"
+
+namespace adtrain {
+namespace {
+
+constexpr double kDeviation = 0.02;
+constexpr int64_t kTokensAStep = 3;
+
+/// GPT-2 starts the projections that add to the residual stream smaller, by the root of how many there are.
+double residual_deviation(const ModelOptions& options) {
+  return kDeviation / std::sqrt(2.0 * static_cast<double>(options.tf_n_layer));
+}
+
+}  // namespace
+
+Gpt2Block::Gpt2Block(ParameterFactory& factory, const std::string& name, const ModelOptions& options)
+    : heads_(options.tf_n_head),
+      head_size_(options.head_size()),
+      ln_1_(layer_norm(factory, name + ".ln_1", options.tf_n_embd)),
+      c_attn_(normal_linear(factory, name + ".attn.c_attn", options.tf_n_embd, 3 * options.tf_n_embd,
+                            kDeviation)),
+      c_proj_(normal_linear(factory, name + ".attn.c_proj", options.tf_n_embd, options.tf_n_embd,
+                            residual_deviation(options))),
+      ln_2_(layer_norm(factory, name + ".ln_2", options.tf_n_embd)),
+      c_fc_(normal_linear(factory, name + ".mlp.c_fc", options.tf_n_embd, options.inner_width(), kDeviation)),
+      mlp_c_proj_(normal_linear(factory, name + ".mlp.c_proj", options.inner_width(), options.tf_n_embd,
+                                residual_deviation(options))) {}
+
+at::Tensor Gpt2Block::operator()(const at::Tensor& x, const Streams& streams, int64_t rows,
+                                 const DropoutRates& rates) const {
+  const int64_t tokens = x.size(1);
+  const at::Tensor qkv =
+      c_attn_(ln_1_(x)).view({x.size(0), tokens, 3, heads_, head_size_}).permute({2, 0, 3, 1, 4});
+  const at::Tensor queries = qkv.select(0, 0).narrow(2, tokens - rows, rows);
+  const at::Tensor read = attend(queries, qkv.select(0, 1), qkv.select(0, 2), streams, rates.attention);
+
+  const at::Tensor y = x.narrow(1, tokens - rows, rows) + dropout(c_proj_(read), rates.hidden);
+  return y + dropout(mlp_c_proj_(at::gelu(c_fc_(ln_2_(y)), "tanh")), rates.hidden);
+}
+
+Gpt2Ad::Gpt2Ad(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory)
+    : AlgorithmDistillation(options, shape),
+      embed_state_(embedding(factory, "embed_state", shape.states(), options.tf_n_embd, kDeviation)),
+      embed_action_(embedding(factory, "embed_action", shape.num_actions, options.tf_n_embd, kDeviation)),
+      embed_reward_(normal_linear(factory, "embed_reward", 1, options.tf_n_embd, kDeviation)),
+      wpe_(embedding(factory, "transformer.wpe", kTokensAStep * (options.n_transit - 1) + 1,
+                     options.tf_n_embd, kDeviation)) {
+  for (int64_t layer = 0; layer < options.tf_n_layer; ++layer) {
+    blocks_.emplace_back(factory, fmt::format("transformer.h.{}", layer), options);
+  }
+  ln_f_ = layer_norm(factory, "transformer.ln_f", options.tf_n_embd);
+  pred_action_ = normal_linear(factory, "pred_action", options.tf_n_embd, shape.num_actions, kDeviation);
+  adopt(factory.take());
+}
+
+at::Tensor Gpt2Ad::tokens(const Batch& batch) const {
+  const int64_t context = batch.states.size(1) - 1;
+  const at::Tensor states = embed_state_(state_index(batch.states, shape()));
+  const at::Tensor actions = embed_action_(batch.actions.narrow(1, 0, context));
+  const at::Tensor rewards = embed_reward_(batch.rewards.narrow(1, 0, context).unsqueeze(-1));
+  const at::Tensor steps = at::stack({states.narrow(1, 0, context), actions, rewards}, 2);
+  return at::cat({steps.flatten(1, 2), states.narrow(1, context, 1)}, 1);
+}
+
+AlgorithmDistillation::Predictions Gpt2Ad::forward(const Batch& batch, LossPositions positions,
+                                                   bool training) {
+  const DropoutRates rates = dropout_rates(training);
+  at::Tensor x = tokens(batch);
+  const int64_t length = x.size(1);
+  x = dropout(x + wpe_.weight.narrow(0, 0, length), rates.hidden);
+  const Streams streams = Streams::one(length, x);
+  for (const Gpt2Block& block : blocks_) {
+    const bool single = positions == LossPositions::kLast && &block == &blocks_.back();
+    x = block(x, streams, single ? 1 : length, rates);
+  }
+  const at::Tensor at_states = x.slice(1, 0, std::nullopt, kTokensAStep);
+  return {pred_action_(ln_f_(at_states)), {}};
+}
+
+}  // namespace adtrain

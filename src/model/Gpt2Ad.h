@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/AlgorithmDistillation.h"
+#include "model/Attention.h"
+#include "model/Layers.h"
+
+namespace adtrain {
+
+/// x + attention(norm(x)), then x + MLP(norm(x)), the MLP four times as wide with GELU in its tanh form, as
+/// in GPT-2.
+class Gpt2Block {
+ public:
+  Gpt2Block(ParameterFactory& factory, const std::string& name, const ModelOptions& options);
+
+  /// x (B, tokens, width) -> the last `rows` tokens (B, rows, width).
+  at::Tensor operator()(const at::Tensor& x, const Streams& streams, int64_t rows,
+                        const DropoutRates& rates) const;
+
+ private:
+  int64_t heads_, head_size_;
+  LayerNorm ln_1_;
+  Linear c_attn_, c_proj_;
+  LayerNorm ln_2_;
+  Linear c_fc_, mlp_c_proj_;
+};
+
+/// GPT-2 over state, action and reward tokens: s a r s a r … s. Each state token predicts the action behind
+/// it, so one pass gives every prefix, and published training reads them all (kAll). next_states are not
+/// read: the next state follows.
+class Gpt2Ad : public AlgorithmDistillation {
+ public:
+  Gpt2Ad(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory);
+
+  Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
+
+ private:
+  at::Tensor tokens(const Batch& batch) const;
+
+  Embedding embed_state_, embed_action_;
+  Linear embed_reward_;
+  Embedding wpe_;
+  std::vector<Gpt2Block> blocks_;
+  LayerNorm ln_f_;
+  Linear pred_action_;
+};
+
+}  // namespace adtrain

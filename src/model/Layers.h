@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "model/ParameterFactory.h"
+
+namespace adtrain {
+
+/// Handles of parameters with the arithmetic that goes with them. Copies share the parameters.
+
+/// y = x Wᵀ + b.
+struct Linear {
+  at::Tensor weight;  ///< (out, in)
+  at::Tensor bias;    ///< (out), or undefined
+
+  at::Tensor operator()(const at::Tensor& x) const;
+};
+
+/// A row of `weight` (count, width) for each index.
+struct Embedding {
+  at::Tensor weight;
+
+  at::Tensor operator()(const at::Tensor& indices) const;
+};
+
+/// Over the last dimension, eps 1e-5.
+struct LayerNorm {
+  at::Tensor weight;
+  at::Tensor bias;
+
+  at::Tensor operator()(const at::Tensor& x) const;
+};
+
+/// x · weight / √(mean(x²) + 1e-5) over the last dimension.
+struct RmsNorm {
+  at::Tensor weight;
+
+  at::Tensor operator()(const at::Tensor& x) const;
+};
+
+/// Rates of dropout in one forward pass; 0 in evaluation.
+struct DropoutRates {
+  double hidden = 0;
+  double attention = 0;
+};
+
+at::Tensor dropout(const at::Tensor& x, double rate);
+
+/// Initialised as torch.nn.Linear: weight and bias uniform in ±1/√in.
+Linear default_linear(ParameterFactory& factory, const std::string& name, int64_t in, int64_t out,
+                      bool with_bias = true);
+/// Initialised as GPT-2: weight normal with this deviation, bias 0.
+Linear normal_linear(ParameterFactory& factory, const std::string& name, int64_t in, int64_t out,
+                     double deviation);
+/// Standard normal, as torch.nn.Embedding, unless another deviation is given.
+Embedding embedding(ParameterFactory& factory, const std::string& name, int64_t count, int64_t width,
+                    double deviation = 1.0);
+LayerNorm layer_norm(ParameterFactory& factory, const std::string& name, int64_t width);
+RmsNorm rms_norm(ParameterFactory& factory, const std::string& name, int64_t width);
+
+}  // namespace adtrain

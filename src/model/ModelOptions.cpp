@@ -1,0 +1,122 @@
+#include "model/ModelOptions.h"
+
+#include <fmt/format.h>
+
+namespace adtrain {
+
+void ModelOptions::declare(Section& section) {
+  section.key(
+      "model", model,
+      {{"AD", ModelKind::kAd}, {"CompressedAD", ModelKind::kCompressedAd}, {"GPT2", ModelKind::kGpt2}},
+      "AD: one token a transition. CompressedAD: the same in regions between learned markers. GPT2: state, "
+      "action "
+      "and reward are tokens of their own.");
+  section.key("transformer_block", transformer_block,
+              {{"auto", TransformerBlock::kAuto},
+               {"pre_norm", TransformerBlock::kPreNorm},
+               {"post_norm", TransformerBlock::kPostNorm},
+               {"gpt2", TransformerBlock::kGpt2}},
+              "pre_norm: RMSNorm, SwiGLU, rotary positions. post_norm: torch.nn.TransformerEncoderLayer, "
+              "learned positions. "
+              "gpt2: GPT-2's. auto: gpt2 for model GPT2, post_norm for compressed context, else pre_norm.");
+  section.key("tf_n_embd", tf_n_embd, "Width of the transformer.").unit("features").at_least(1);
+  section.key("tf_n_layer", tf_n_layer, "Transformer blocks.").unit("layers").at_least(1);
+  section.key("tf_n_head", tf_n_head, "Attention heads; they share the width.").unit("heads").at_least(1);
+  section
+      .key("tf_n_inner", tf_n_inner,
+           "Width of the pre_norm block's MLP; null is 4 × tf_n_embd, which the other blocks always use.")
+      .unit("features")
+      .at_least(1);
+  section.key("tf_dropout", tf_dropout, "Dropout around blocks and in their MLPs.").at_least(0).below(1);
+  section.key("tf_attn_dropout", tf_attn_dropout, "Dropout of attention weights.").at_least(0).below(1);
+  section
+      .key("n_transit", n_transit,
+           "Length of a window: context and query. With compressed context, the size of the position table "
+           "only.")
+      .unit("transitions")
+      .at_least(2);
+  section.key("use_compressed_context", use_compressed_context, "The same as model: CompressedAD.");
+  section
+      .key("compress_interval", compress_interval,
+           "Length of a region of compressed context, as a rule one PPO rollout.")
+      .unit("transitions")
+      .at_least(1);
+  section
+      .key("token_type_weight", token_type_weight,
+           "Compressed context: weight of predicting where a region ends, beside the action's 1.")
+      .at_least(0);
+  section
+      .key("label_smoothing", label_smoothing,
+           "Share of the target's probability that is spread over all actions.")
+      .at_least(0)
+      .below(1);
+  section.key("dynamics", dynamics, "Joint training of a world model; must be false, there is none here.");
+  section.ignore("dynamics_strength", "it weighs the world model's loss, and dynamics is not supported");
+  section.ignore("flash_attn", "the attention kernel is chosen by device and shape");
+}
+
+void ModelOptions::check(Findings& findings) const {
+  if (tf_n_embd % tf_n_head != 0) {
+    findings.add("tf_n_head",
+                 fmt::format("found {} heads, which do not divide tf_n_embd = {}; choose a divisor",
+                             tf_n_head, tf_n_embd));
+  } else if (block() == TransformerBlock::kPreNorm && head_size() % 2 != 0) {
+    findings.add(
+        "tf_n_head",
+        fmt::format("found {} heads of {} features; rotary positions turn pairs of features, so a head "
+                    "needs an even number: change tf_n_head or tf_n_embd",
+                    tf_n_head, head_size()));
+  }
+  if (model == ModelKind::kGpt2 && use_compressed_context) {
+    findings.add("use_compressed_context",
+                 "found true with model: GPT2, which has no regions; set it to false or use model: AD");
+  } else if ((model == ModelKind::kGpt2) != (block() == TransformerBlock::kGpt2)) {
+    findings.add("transformer_block",
+                 "found a block that does not fit the model; model GPT2 and block gpt2 go together only "
+                 "with each other: use auto");
+  } else if (compressed() && block() != TransformerBlock::kPostNorm) {
+    findings.add("transformer_block",
+                 "found pre_norm with compressed context, which is built on post_norm; use auto");
+  }
+  if (compressed() && n_transit < longest_compressed_sequence()) {
+    const int64_t fitting = (n_transit - 4) / 2;
+    findings.add(
+        "n_transit",
+        fmt::format(
+            "found {} positions; expected at least {}: two regions of compress_interval = {} transitions, "
+            "and <compress>, </compress>, <compress> and the query. Raise n_transit{}",
+            n_transit, longest_compressed_sequence(), compress_interval,
+            fitting < 1 ? "" : fmt::format(", or lower compress_interval to {}", fitting)));
+  }
+  if (dynamics) {
+    findings.add("dynamics",
+                 "found true; world models are not supported, only the policy is trained: set it to false");
+  }
+}
+
+std::vector<std::string> ModelOptions::notices() const {
+  std::vector<std::string> notices;
+  if (tf_n_inner && block() != TransformerBlock::kPreNorm && *tf_n_inner != inner_width()) {
+    notices.push_back(
+        fmt::format("tf_n_inner = {} has no effect: this block's MLP is 4 × tf_n_embd = {} wide", *tf_n_inner,
+                    inner_width()));
+  }
+  if (compressed()) {
+    notices.push_back(fmt::format(
+        "n_transit = {} only sizes the position table: compressed sequences have at most {} tokens",
+        n_transit, longest_compressed_sequence()));
+  }
+  return notices;
+}
+
+TransformerBlock ModelOptions::block() const {
+  if (transformer_block != TransformerBlock::kAuto) return transformer_block;
+  if (model == ModelKind::kGpt2) return TransformerBlock::kGpt2;
+  return compressed() ? TransformerBlock::kPostNorm : TransformerBlock::kPreNorm;
+}
+
+int64_t ModelOptions::inner_width() const {
+  return block() == TransformerBlock::kPreNorm ? tf_n_inner.value_or(4 * tf_n_embd) : 4 * tf_n_embd;
+}
+
+}  // namespace adtrain

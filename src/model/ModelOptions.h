@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/Section.h"
+
+namespace adtrain {
+
+/// What the sequence is made of.
+enum class ModelKind {
+  kAd,            ///< a transition is one token
+  kCompressedAd,  ///< the same, in regions between <compress> and </compress>
+  kGpt2,          ///< state, action and reward are tokens of their own
+};
+
+enum class TransformerBlock {
+  kAuto,      ///< GPT-2's for model GPT2, post-norm for compressed context, else pre-norm
+  kPreNorm,   ///< RMSNorm, SwiGLU, rotary positions
+  kPostNorm,  ///< torch.nn.TransformerEncoderLayer: LayerNorm behind the residual, GELU, learned positions
+  kGpt2,      ///< LayerNorm in front, GELU, learned positions
+};
+
+/// What a model needs to know of the environment.
+struct ModelShape {
+  int64_t grid_size = 9;
+  int64_t num_actions = 5;
+
+  int64_t states() const { return grid_size * grid_size; }
+  /// Features of a transition token: state (2), one-hot action, reward, next state (2).
+  int64_t transition_features() const { return num_actions + 5; }
+};
+
+/// The network and its loss.
+struct ModelOptions {
+  ModelKind model = ModelKind::kAd;
+  TransformerBlock transformer_block = TransformerBlock::kAuto;
+  int64_t tf_n_embd = 32;
+  int64_t tf_n_layer = 4;
+  int64_t tf_n_head = 4;
+  std::optional<int64_t> tf_n_inner;
+  double tf_dropout = 0.1;
+  double tf_attn_dropout = 0.1;
+  int64_t n_transit = 80;
+
+  bool use_compressed_context = false;
+  int64_t compress_interval = 80;
+  double token_type_weight = 0.1;
+
+  double label_smoothing = 0.0;
+  bool dynamics = false;
+
+  void declare(Section& section);
+  void check(Findings& findings) const;
+  /// Settings that are given but have no effect with this model, a sentence each, for the start of a run.
+  std::vector<std::string> notices() const;
+
+  bool compressed() const { return model == ModelKind::kCompressedAd || use_compressed_context; }
+  /// The block in use: never kAuto.
+  TransformerBlock block() const;
+  int64_t inner_width() const;  ///< of the MLP: tf_n_inner or four times the width
+  int64_t head_size() const { return tf_n_embd / tf_n_head; }
+  /// Tokens of two full regions with their markers and the query behind them.
+  int64_t longest_compressed_sequence() const { return 2 * compress_interval + 4; }
+};
+
+}  // namespace adtrain

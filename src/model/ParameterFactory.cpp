@@ -1,0 +1,36 @@
+#include "model/ParameterFactory.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+#include "base/Random.h"
+
+namespace adtrain {
+
+template <class Draw>
+at::Tensor ParameterFactory::make(std::string name, at::IntArrayRef shape, Draw draw) {
+  at::Tensor parameter = at::empty(shape, at::kFloat);
+  RandomStream stream(seed_of(seed_, made_.size()));
+  std::generate_n(parameter.data_ptr<float>(), parameter.numel(),
+                  [&] { return static_cast<float>(draw(stream)); });
+  parameter.set_requires_grad(true);
+  made_.push_back({std::move(name), parameter});
+  return parameter;
+}
+
+at::Tensor ParameterFactory::constant(std::string name, at::IntArrayRef shape, float value) {
+  return make(std::move(name), shape, [value](RandomStream&) { return value; });
+}
+
+at::Tensor ParameterFactory::uniform(std::string name, at::IntArrayRef shape, double bound) {
+  return make(std::move(name), shape,
+              [bound](RandomStream& stream) { return bound * (2.0 * stream.uniform() - 1.0); });
+}
+
+at::Tensor ParameterFactory::normal(std::string name, at::IntArrayRef shape, double deviation) {
+  return make(std::move(name), shape,
+              [deviation](RandomStream& stream) { return deviation * stream.normal(); });
+}
+
+}  // namespace adtrain

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "model/Parameters.h"
+
+namespace adtrain {
+
+/// Makes a model's parameters, fp32 on the CPU, and keeps the list of them in the order of making.
+///
+/// Each parameter draws from a random stream of its own, keyed by the seed and its place in the list, so the
+/// values depend neither on rank nor on device nor on torch's generators.
+class ParameterFactory {
+ public:
+  explicit ParameterFactory(uint64_t seed) : seed_(seed) {}
+
+  at::Tensor constant(std::string name, at::IntArrayRef shape, float value);
+  /// Uniform in ±bound.
+  at::Tensor uniform(std::string name, at::IntArrayRef shape, double bound);
+  /// Also what torch's `trunc_normal_(std=.02)` amounts to: it cuts at ±2, a hundred deviations away.
+  at::Tensor normal(std::string name, at::IntArrayRef shape, double deviation);
+
+  /// All that was made, in order; leaves the factory empty.
+  std::vector<NamedTensor> take() { return std::exchange(made_, {}); }
+
+ private:
+  template <class Draw>
+  at::Tensor make(std::string name, at::IntArrayRef shape, Draw draw);
+
+  uint64_t seed_;
+  std::vector<NamedTensor> made_;
+};
+
+}  // namespace adtrain

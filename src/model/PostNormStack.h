@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "model/Attention.h"
+#include "model/Layers.h"
+#include "model/ModelOptions.h"
+
+namespace adtrain {
+
+/// torch.nn.TransformerEncoderLayer with GELU: norm(x + attention(x)), then norm(x + MLP(x)), the MLP four
+/// times as wide.
+class PostNormBlock {
+ public:
+  PostNormBlock(ParameterFactory& factory, const std::string& name, const ModelOptions& options);
+
+  /// x (B, tokens, width) -> the last `rows` tokens (B, rows, width).
+  at::Tensor operator()(const at::Tensor& x, const Streams& streams, int64_t rows,
+                        const DropoutRates& rates) const;
+
+ private:
+  int64_t heads_, head_size_;
+  Linear in_proj_, out_proj_;
+  LayerNorm norm1_;
+  Linear linear1_, linear2_;
+  LayerNorm norm2_;
+};
+
+/// Parameters and blocks that AD with the post-norm block and compressed context share; their checkpoints are
+/// alike. Plain AD never uses the first three, so the last bucket of gradients is the only one that waits for
+/// them.
+struct PostNormStack {
+  PostNormStack(ParameterFactory& factory, const ModelOptions& options, const ModelShape& shape);
+
+  /// Embedded tokens through all blocks; returns the last `rows` tokens.
+  at::Tensor encode(at::Tensor x, const Streams& streams, int64_t rows, const DropoutRates& rates) const;
+
+  Linear pred_token_type;
+  at::Tensor compress_start_token, compress_end_token;  ///< (1, 1, width)
+  Linear embed_context;
+  Embedding token_type_embedding;
+  Embedding embed_query_state;
+  at::Tensor pos_embedding;  ///< (1, n_transit, width)
+  std::vector<PostNormBlock> layers;
+  Linear pred_action;
+};
+
+}  // namespace adtrain

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/AlgorithmDistillation.h"
+#include "model/Attention.h"
+#include "model/Layers.h"
+
+namespace adtrain {
+
+/// x + attention(norm(x)), then x + SwiGLU(norm(x)); rotary positions; no norm behind the last block.
+class PreNormBlock {
+ public:
+  PreNormBlock(ParameterFactory& factory, const std::string& name, const ModelOptions& options);
+
+  /// x (B, tokens, width) -> the last `rows` tokens (B, rows, width). `cosines` and `sines`: (tokens, head
+  /// size / 2).
+  at::Tensor operator()(const at::Tensor& x, const Streams& streams, int64_t rows, const at::Tensor& cosines,
+                        const at::Tensor& sines, const DropoutRates& rates) const;
+
+ private:
+  int64_t heads_, head_size_;
+  RmsNorm norm_1_;
+  Linear attn_, proj_;
+  RmsNorm norm_2_;
+  Linear w1_, w2_, w3_;
+};
+
+/// The model of Algorithm Distillation with the pre-norm block (DICP's).
+class PreNormAd : public AlgorithmDistillation {
+ public:
+  PreNormAd(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory);
+
+  Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
+
+ private:
+  Linear embed_context_;
+  Embedding embed_query_state_;
+  std::vector<PreNormBlock> blocks_;
+  Linear pred_action_;
+};
+
+}  // namespace adtrain

@@ -1,0 +1,84 @@
+#include "run/Collect.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/Clock.h"
+#include "base/Text.h"
+#include "collection/Collector.h"
+#include "distributed/StopRequest.h"
+#include "environments/TaskFamily.h"
+#include "run/RunConfig.h"
+#include "telemetry/Console.h"
+
+namespace adtrain {
+namespace {
+
+double mean_oracle(const TaskFamily& family) {
+  double sum = 0;
+  for (int64_t task = 0; task < family.task_count(); ++task) sum += family.best_return(task);
+  return sum / static_cast<double>(family.task_count());
+}
+
+}  // namespace
+
+ExitCode collect(const CollectRequest& request) {
+  std::vector<std::string> notices;
+  const RunConfig config = RunConfig::load(request.config, request.overrides, notices);
+  const std::filesystem::path file = config.history_file();
+  const TaskFamily family = TaskFamily::of(config.environment);
+  const PpoSettings ppo = config.collection.ppo(config.environment.family());
+  const double oracle = mean_oracle(family);
+
+  Console console = Console::for_process(/*enabled=*/!request.json);
+  for (const std::string& notice : notices) console.notice(notice);
+  if (std::filesystem::exists(file)) {
+    if (!request.overwrite) {
+      throw DataError(fmt::format("{} exists already; expected no such file: train on it as it is, collect another under "
+                                  "--set alg_seed=…, or replace it with --overwrite",
+                                  file.string()));
+    }
+    std::filesystem::remove(file);
+  }
+  console.banner("Collecting learning histories",
+                 {{"tasks", fmt::format("{} of {}", family.task_count(), family.name())},
+                  {"source", fmt::format("PPO, {} streams × {} steps a task", ppo.streams, ppo.history_steps())},
+                  {"threads", fmt::format("{}", config.collection.threads())},
+                  {"file", file.string()}});
+
+  const Stopwatch watch;
+  const StopRequest stop;
+  double final_return = 0;
+  bool complete = false;
+  {
+    Progress progress(console, "collecting", family.task_count(), "tasks");
+    CollectionListener listener;
+    listener.stop = [] { return StopRequest::signal_number() != 0; };
+    listener.progress = [&](const CollectionProgress& state) {
+      final_return = state.mean_final_return;
+      progress.update(state.tasks_done, fmt::format("return at the end of learning {:.2f} (oracle {:.2f})",
+                                                    state.mean_final_return, oracle));
+    };
+    complete = Collector(config.environment, config.collection).run(file, listener);
+  }
+  if (!complete) {
+    console.info("stopped; the finished tasks are kept and the same command continues");
+    return ExitCode::kRequeue;
+  }
+  const double seconds = watch.seconds();
+  if (request.json) {
+    fmt::print("{}\n", nlohmann::json{{"file", file.string()},
+                                      {"tasks", family.task_count()},
+                                      {"seconds", seconds},
+                                      {"mean_final_return", final_return},
+                                      {"oracle", oracle}}
+                           .dump(2));
+  } else {
+    console.info(fmt::format("{} written in {}: mean return at the end of learning {:.2f}, oracle {:.2f}", file.string(),
+                             human_duration(seconds), final_return, oracle));
+  }
+  return ExitCode::kDone;
+}
+
+}  // namespace adtrain

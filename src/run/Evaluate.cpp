@@ -1,0 +1,130 @@
+#include "run/Evaluate.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <optional>
+
+#include "base/Text.h"
+#include "checkpoint/CheckpointStore.h"
+#include "checkpoint/Manifest.h"
+#include "distributed/StopRequest.h"
+#include "environments/TaskFamily.h"
+#include "environments/TaskSplit.h"
+#include "evaluation/EvaluationFolder.h"
+#include "evaluation/InContextEvaluation.h"
+#include "evaluation/LearningCurve.h"
+#include "model/AlgorithmDistillation.h"
+#include "run/Ranks.h"
+#include "run/RunConfig.h"
+
+namespace adtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What the command line's folder stands for.
+struct Target {
+  RunFolder run;
+  std::optional<fs::path> checkpoint;  ///< one of the run's checkpoints; none: the newest
+  fs::path output;
+};
+
+Target resolve(fs::path folder) {
+  folder = folder.lexically_normal();
+  if (folder.filename().empty()) folder = folder.parent_path();
+  Target target;
+  if (fs::exists(folder / Manifest::kFileName)) {
+    const fs::path checkpoint = fs::canonical(folder);
+    target.run.root = fs::path(folder / ".." / "..").lexically_normal();
+    target.checkpoint = folder;
+    target.output = target.run.root / ("evaluation-" + checkpoint.filename().string());
+  } else {
+    target.run.root = folder;
+    target.output = target.run.evaluation();
+  }
+  if (!fs::exists(target.run.config())) {
+    throw CheckpointError(fmt::format("{} is neither a run nor one of its checkpoints: there is no {}; expected a folder such as "
+                                      "runs/quickstart or runs/quickstart/checkpoints/step-1000",
+                                      folder.string(), target.run.config().string()));
+  }
+  return target;
+}
+
+/// Reads the weights on rank 0 and gives them to all. Returns the checkpoint's step. Collective.
+int64_t load_weights(const Target& target, const TrainingOptions& training, Console& console, Communicator& communicator,
+                     AlgorithmDistillation& model) {
+  const at::NoGradGuard no_grad;
+  at::Tensor step = at::zeros({1}, at::kLong);
+  if (communicator.is_root()) {
+    Snapshot snapshot;
+    if (target.checkpoint) {
+      snapshot = CheckpointStore::load(*target.checkpoint);
+    } else {
+      CheckpointStore::Found found = CheckpointStore(target.run.checkpoints(), training.keep_checkpoints).newest();
+      for (const std::string& reason : found.passed_over) console.warn("passed over a checkpoint: " + reason);
+      snapshot = std::move(found.snapshot);
+    }
+    model.parameters().load(snapshot.model);
+    step.fill_(snapshot.step);
+  }
+  at::Tensor weights = model.parameters().flat();
+  communicator.broadcast(weights, 0);
+  communicator.broadcast(step, 0);
+  return step.item<int64_t>();
+}
+
+}  // namespace
+
+ExitCode evaluate(const EvaluateRequest& request) {
+  const Target target = resolve(request.target);
+  std::vector<std::string> notices;
+  const RunConfig config = RunConfig::load(target.run.config(), request.overrides, notices);
+  const Ranks ranks = Ranks::join(config);
+  Communicator& communicator = *ranks.communicator;
+  Console console = Console::for_process(communicator.is_root() && !request.json);
+
+  const ModelShape shape = {config.environment.grid_size, config.environment.num_actions};
+  const auto model = AlgorithmDistillation::create(config.model, shape, static_cast<uint64_t>(config.training.seed));
+  const int64_t step = load_weights(target, config.training, console, communicator, *model);
+  const TaskFamily family = TaskFamily::of(config.environment);
+  const std::vector<int64_t> tasks =
+      evaluated_tasks(config.evaluation.eval_tasks, TaskSplit::of(config.environment, family.task_count()));
+  const InContextEvaluation evaluation(family, tasks, config.model, config.evaluation);
+  console.banner("In-context evaluation, weights frozen",
+                 {{"checkpoint", fmt::format("step {} of {}", step, target.run.root.string())},
+                  {"tasks", fmt::format("{} of {}", tasks.size(), family.name())},
+                  {"episodes", fmt::format("{} × {} repeats", config.evaluation.eval_episodes, config.evaluation.eval_repeats)},
+                  {"processes", fmt::format("{}, {}", ranks.context.world_size, launcher_name(ranks.context.launcher))}});
+
+  const StopRequest stop;
+  std::optional<InContextReturns> measured;
+  {
+    std::optional<Progress> progress;
+    measured = evaluation.measure(predictor_of(*model), communicator, [&](int64_t done, int64_t total) {
+      if (!progress) progress.emplace(console, "evaluating", total, "episodes");
+      progress->update(done, "");
+      return StopRequest::signal_number() == 0;
+    });
+  }
+  if (!measured) {
+    console.info("stopped; nothing was written: the same command starts the evaluation anew");
+    return ExitCode::kRequeue;
+  }
+  if (!communicator.is_root()) return ExitCode::kDone;
+
+  const LearningCurve curve = LearningCurve::of(*measured, family);
+  const EvaluationOrigin origin = {config.environment.env, config.environment.split_seed(), step};
+  write_evaluation(target.output, *measured, curve, origin, config.evaluation);
+  if (request.json) {
+    fmt::print("{}", summary_json(*measured, curve, origin, config.evaluation));
+  } else {
+    console.info(fmt::format("in-context return: episode 1 {:.2f}, last ten {:.2f} (random {:.2f}, oracle {:.2f})",
+                             curve.mean.front(), curve.last10_mean, curve.random_floor, curve.oracle));
+    console.info(fmt::format("learning curve {}/learning_curve.png, figures {}/summary.json", target.output.string(),
+                             target.output.string()));
+  }
+  return ExitCode::kDone;
+}
+
+}  // namespace adtrain

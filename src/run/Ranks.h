@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+
+#include "distributed/Communicator.h"
+#include "run/RunConfig.h"
+#include "telemetry/Console.h"
+
+namespace adtrain {
+
+/// This process among the ranks that the launcher started: joined, agreed on the configuration, with its share of the
+/// host's cores.
+struct Ranks {
+  LaunchContext context;
+  std::unique_ptr<Communicator> communicator;
+  int64_t cpu_threads;
+
+  /// Collective. Throws EnvironmentError where ranks do not meet, where their configurations differ, or where the device
+  /// that is asked for is not there.
+  static Ranks join(const RunConfig& config);
+};
+
+}  // namespace adtrain

@@ -1,0 +1,95 @@
+#include "run/RunConfig.h"
+
+#include <fmt/format.h>
+
+#include "base/Random.h"
+#include "config/Binder.h"
+#include "config/Document.h"
+#include "environments/TaskFamily.h"
+
+namespace adtrain {
+namespace {
+
+std::vector<Section*> pointers(std::vector<Section>& sections) {
+  std::vector<Section*> list;
+  for (Section& section : sections) list.push_back(&section);
+  return list;
+}
+
+/// FNV-1a: a few bytes that differ where the text differs.
+uint64_t hash_of(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const unsigned char letter : text) hash = (hash ^ letter) * 0x100000001b3ULL;
+  return mix_bits(hash);
+}
+
+}  // namespace
+
+std::vector<Section> RunConfig::sections() {
+  std::vector<Section> list;
+  const auto add = [&list](const char* title, auto& options) {
+    list.emplace_back(title);
+    options.declare(list.back());
+  };
+  list.reserve(8);
+  add("Run", run);
+  add("Environment", environment);
+  add("Collection (PPO)", collection);
+  add("Data", data);
+  add("Model", model);
+  add("Training", training);
+  add("Evaluation", evaluation);
+  add("Distribution", distributed);
+  return list;
+}
+
+RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<std::string>& overrides,
+                          std::vector<std::string>& notices) {
+  Document document;
+  document.read_file(file);
+  for (const std::string& assignment : overrides) document.set(assignment);
+  RunConfig config;
+  std::vector<Section> sections = config.sections();
+  const auto check = [&config](Findings& findings) {
+    config.environment.check(findings);
+    config.collection.check(findings);
+    config.model.check(findings);
+    config.training.check(findings);
+    config.evaluation.check(findings);
+    config.distributed.check(findings);
+  };
+  for (std::string& notice : Binder(pointers(sections)).bind(document, check)) notices.push_back(std::move(notice));
+  for (std::string& notice : config.model.notices()) notices.push_back(std::move(notice));
+  return config;
+}
+
+std::string RunConfig::resolved_yaml() const {
+  RunConfig copy = *this;
+  std::vector<Section> sections = copy.sections();
+  return adtrain::resolved_yaml(pointers(sections));
+}
+
+std::string RunConfig::fingerprint() const { return fmt::format("{:016x}", hash_of(resolved_yaml())); }
+
+RunFolder RunConfig::folder() const {
+  const std::string name = run.run_name.value_or(fmt::format("{}-{}-seed{}", model.compressed() ? "CompressedAD" : "AD",
+                                                             environment.env, environment.split_seed()));
+  return {std::filesystem::path(run.runs_dir) / name};
+}
+
+std::filesystem::path RunConfig::history_file() const {
+  return std::filesystem::path(data.traj_dir) / collection.file_name(environment);
+}
+
+WindowShape RunConfig::window_shape(LossPositions positions) const {
+  WindowShape shape{};
+  shape.steps = data.train_source_timesteps;
+  shape.horizon = TaskFamily::of(environment).horizon();
+  shape.episode_stride = data.episode_stride;
+  shape.length = model.n_transit;
+  shape.region = model.compressed() ? model.compress_interval : 0;
+  shape.whole_regions_only = positions == LossPositions::kAll;
+  return shape;
+}
+
+}  // namespace adtrain

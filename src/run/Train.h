@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "base/Error.h"
+
+namespace adtrain {
+
+/// What `adtrain train` was asked for.
+struct TrainRequest {
+  std::filesystem::path config;
+  std::vector<std::string> overrides;
+  bool resume = false;
+  bool overwrite = false;
+  int64_t stop_after = std::numeric_limits<int64_t>::max();
+};
+
+/// Trains as one rank of the run that the launcher started. Throws the Error family.
+/// kDone at the end of the run, kRequeue where it stopped on request behind a checkpoint.
+ExitCode train(const TrainRequest& request);
+
+}  // namespace adtrain

@@ -1,0 +1,97 @@
+#include "training/Trainer.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/Error.h"
+
+namespace adtrain {
+
+Trainer::Trainer(const TrainingOptions& options, const ReducerOptions& reducer, int64_t data_workers, Parts parts)
+    : options_(options),
+      parts_(std::move(parts)),
+      share_{.rank = parts_.communicator.rank(),
+             .world_size = parts_.communicator.world_size(),
+             .micro_batch = options.micro_batch(parts_.communicator.world_size()),
+             .accumulation = options.gradient_accumulation_steps},
+      data_workers_(data_workers),
+      reducer_(parts_.model.parameters().tensors(), parts_.communicator, reducer),
+      optimizer_(parts_.model.parameters().flat(), options),
+      state_(parts_.model, optimizer_),
+      step_(parts_.model, reducer_, optimizer_, share_, options),
+      schedule_(options.lr, options.num_warmup_steps, options.train_timesteps) {}
+
+void Trainer::start_from(const Snapshot* snapshot) {
+  if (snapshot != nullptr) state_.restore(*snapshot);
+  state_.broadcast(parts_.communicator);
+  saved_step_ = state_.progress.step;
+}
+
+Trainer::End Trainer::run(int64_t stop_after) {
+  const int64_t last_step = std::min(options_.train_timesteps, stop_after);
+  const SampleOrder order(parts_.training_windows.samples(), static_cast<uint64_t>(options_.seed));
+  BatchSource batches(parts_.training_windows, order, share_, state_.progress.samples_drawn, data_workers_);
+  const StopRequest stop;
+  bool stopped = false;
+
+  parts_.log.begin(state_.progress.step, options_.train_timesteps);
+  while (state_.progress.step < last_step && !stopped) {
+    step_.run(batches, state_.progress.step, schedule_.rate_at(state_.progress.step));
+    ++state_.progress.step;
+    state_.progress.samples_drawn += share_.global_batch();
+    stopped = stop.agreed(parts_.communicator);
+    at_boundary(batches, stopped || state_.progress.step == last_step);
+  }
+  parts_.log.end();
+  return state_.progress.step < options_.train_timesteps ? End::kStopped : End::kFinished;
+}
+
+void Trainer::at_boundary(BatchSource& batches, bool leaving) {
+  const int64_t step = state_.progress.step;
+  const auto due = [&](int64_t interval) { return interval > 0 && (leaving || step % interval == 0); };
+  if (due(options_.summary_interval)) report(batches);
+  if (due(options_.eval_interval) && parts_.held_out_windows != nullptr) {
+    HeldOutLoss held_out(*parts_.held_out_windows, parts_.model, parts_.communicator, options_.test_batch_size);
+    parts_.log.held_out(step, held_out.measure());
+  }
+  if (due(options_.ckpt_interval)) save();
+}
+
+void Trainer::report(BatchSource& batches) {
+  TrainingFigures figures;
+  figures.step = state_.progress.step;
+  figures.loss = step_.losses().take_merged(parts_.communicator);
+  figures.learning_rate = schedule_.rate_at(figures.step - 1);
+  figures.gradient_norm = optimizer_.gradient_norm().item<double>();
+  figures.sequences = state_.progress.samples_drawn;
+  figures.data_wait_seconds = batches.take_seconds_waited();
+  figures.exposed_communication_seconds = reducer_.take_seconds_waited();
+  if (!std::isfinite(figures.loss.loss) || !std::isfinite(figures.gradient_norm)) {
+    throw NonFiniteError(fmt::format(
+        "the loss is {} and the gradient norm {} at step {}; expected finite numbers. The newest checkpoint is of step {}: "
+        "lower lr ({}), lengthen num_warmup_steps ({}) or look for bad values in the histories, then --resume",
+        figures.loss.loss, figures.gradient_norm, figures.step, saved_step_, options_.lr, options_.num_warmup_steps));
+  }
+  parts_.log.trained(figures);
+}
+
+void Trainer::save() {
+  if (saved_step_ == state_.progress.step) return;
+  if (parts_.communicator.is_root()) {
+    try {
+      parts_.checkpoints.save(state_.snapshot(parts_.origin));
+      parts_.log.saved(state_.progress.step);
+    } catch (const CheckpointError& error) {
+      // Hours of training must not end because a disk is full; the older checkpoints stand.
+      parts_.log.warn(fmt::format("step {} was NOT saved and training continues: {}", state_.progress.step, error.what()));
+      return;
+    }
+  }
+  saved_step_ = state_.progress.step;
+}
+
+}  // namespace adtrain

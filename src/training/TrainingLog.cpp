@@ -1,0 +1,114 @@
+#include "training/TrainingLog.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <utility>
+
+#include "telemetry/Chart.h"
+
+namespace adtrain {
+
+TrainingLog::TrainingLog(Console& console, std::optional<Paths> paths) : console_(console), paths_(std::move(paths)) {}
+
+void TrainingLog::begin(int64_t first_step, int64_t last_step) {
+  reported_step_ = first_step;
+  since_report_.restart();
+  if (!paths_) return;
+  metrics_ = std::make_unique<MetricsLog>(paths_->metrics, first_step + 1);
+  tensorboard_ = std::make_unique<TensorBoardWriter>(paths_->tensorboard, first_step > 0 ? first_step + 1 : 0);
+  read_back_curve();
+  progress_ = std::make_unique<Progress>(console_, "training", last_step, "steps", first_step);
+}
+
+void TrainingLog::trained(const TrainingFigures& figures) {
+  if (!paths_) return;
+  const double seconds = since_report_.seconds();
+  const auto steps = static_cast<double>(figures.step - reported_step_);
+  // Every step draws the same number of sequences, so the run's average is also this report's.
+  const double sequences_a_step = static_cast<double>(figures.sequences) / static_cast<double>(figures.step);
+  const double steps_a_second = steps / seconds;
+  const std::pair<const char*, double> scalars[] = {
+      {"loss", figures.loss.loss},
+      {"accuracy", figures.loss.accuracy},
+      {"learning_rate", figures.learning_rate},
+      {"gradient_norm", figures.gradient_norm},
+      {"steps_per_second", steps_a_second},
+      {"sequences_per_second", steps_a_second * sequences_a_step},
+      {"data_wait_share", figures.data_wait_seconds / seconds},
+      {"exposed_communication_share", figures.exposed_communication_seconds / seconds}};
+
+  nlohmann::ordered_json record = {{"step", figures.step}, {"sequences", figures.sequences}};
+  for (const auto& [name, value] : scalars) {
+    record[name] = value;
+    tensorboard_->scalar(fmt::format("train/{}", name), figures.step, value);
+  }
+  metrics_->record(record);
+  tensorboard_->flush();
+  training_loss_.push_back({figures.step, figures.loss.loss});
+  progress_->update(figures.step,
+                    fmt::format("loss {:.4f}  accuracy {:.1f}%{}  lr {:.2e}  {:.1f} steps/s  {:.0f} seq/s", figures.loss.loss,
+                                100 * figures.loss.accuracy, held_out_text_, figures.learning_rate, steps_a_second,
+                                steps_a_second * sequences_a_step));
+  reported_step_ = figures.step;
+  since_report_.restart();
+}
+
+void TrainingLog::held_out(int64_t step, const LossFigures& figures) {
+  if (!paths_) return;
+  metrics_->record({{"step", step}, {"test_loss", figures.loss}, {"test_accuracy", figures.accuracy}});
+  tensorboard_->scalar("test/loss", step, figures.loss);
+  tensorboard_->scalar("test/accuracy", step, figures.accuracy);
+  tensorboard_->flush();
+  held_out_loss_.push_back({step, figures.loss});
+  held_out_text_ = fmt::format("  test loss {:.4f} accuracy {:.1f}%", figures.loss, 100 * figures.accuracy);
+  draw_loss_curve();
+}
+
+void TrainingLog::saved(int64_t step) { console_.info(fmt::format("saved the checkpoint of step {}", step)); }
+
+void TrainingLog::end() {
+  progress_.reset();
+  if (paths_) draw_loss_curve();
+}
+
+/// A resumed run goes on drawing the curve of the run that it continues.
+void TrainingLog::read_back_curve() {
+  std::ifstream lines(paths_->metrics);
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!record.is_object()) continue;
+    const auto read = [&record](const char* name, std::vector<Point>& points) {
+      if (record.contains(name) && record[name].is_number()) points.push_back({record.at("step"), record.at(name)});
+    };
+    read("loss", training_loss_);
+    read("test_loss", held_out_loss_);
+  }
+}
+
+void TrainingLog::draw_loss_curve() const {
+  const auto series = [](const char* name, const std::vector<Point>& points) {
+    Series line;
+    line.name = name;
+    for (const Point& point : points) {
+      line.x.push_back(static_cast<double>(point.step));
+      line.y.push_back(point.value);
+    }
+    return line;
+  };
+  Series raw = series("", training_loss_), smooth = series("training loss", training_loss_);
+  raw.faint = true;
+  smooth.y = smoothed(raw.y, 0.9);
+  Chart chart;
+  chart.title = "Loss";
+  chart.x_label = "optimizer step";
+  chart.y_label = "cross-entropy a target (nats)";
+  chart.series = {raw, smooth, series("held-out tasks, last position", held_out_loss_)};
+  try {
+    for (const char* ending : {".svg", ".png"}) chart.draw(paths_->loss_curve.string() + ending);
+  } catch (const std::filesystem::filesystem_error& error) {
+    console_.warn(fmt::format("the loss curve was not drawn and training continues: {}", error.what()));
+  }
+}
+
+}  // namespace adtrain

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/Clock.h"
+#include "telemetry/Console.h"
+#include "telemetry/MetricsLog.h"
+#include "telemetry/TensorBoardWriter.h"
+#include "training/LossSums.h"
+
+namespace adtrain {
+
+/// The figures of the steps since the last report.
+struct TrainingFigures {
+  int64_t step = 0;
+  LossFigures loss;
+  double learning_rate = 0;
+  double gradient_norm = 0;                  ///< of the last step's global-batch gradient, before clipping
+  int64_t sequences = 0;                     ///< drawn since the beginning of the run, by all ranks
+  double data_wait_seconds = 0;              ///< of rank 0
+  double exposed_communication_seconds = 0;  ///< of rank 0: what the backward pass did not hide
+};
+
+/// Tells people and files how a run goes: console, metrics.jsonl, TensorBoard events, and the loss curve. Rank 0 has one
+/// with a folder; the others' is silent and writes nothing.
+class TrainingLog {
+ public:
+  struct Paths {
+    std::filesystem::path metrics, tensorboard, loss_curve;  ///< the last one without its ending
+  };
+  TrainingLog(Console& console, std::optional<Paths> paths);
+
+  /// A run begins, or goes on, behind `first_step` of `last_step` steps.
+  void begin(int64_t first_step, int64_t last_step);
+  void trained(const TrainingFigures& figures);
+  void held_out(int64_t step, const LossFigures& figures);
+  void saved(int64_t step);
+  void warn(const std::string& line) { console_.warn(line); }
+  void end();
+
+ private:
+  struct Point {
+    int64_t step;
+    double value;
+  };
+  void read_back_curve();
+  void draw_loss_curve() const;
+
+  Console& console_;
+  std::optional<Paths> paths_;
+  std::unique_ptr<MetricsLog> metrics_;
+  std::unique_ptr<TensorBoardWriter> tensorboard_;
+  std::unique_ptr<Progress> progress_;
+  Stopwatch since_report_;
+  int64_t reported_step_ = 0;
+  int64_t reported_sequences_ = -1;
+  std::string held_out_text_;
+  std::vector<Point> training_loss_, held_out_loss_;
+};
+
+}  // namespace adtrain

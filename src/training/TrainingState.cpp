@@ -1,0 +1,90 @@
+#include "training/TrainingState.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include <map>
+
+#include "base/Error.h"
+
+namespace adtrain {
+namespace {
+
+constexpr const char* kFirstMoment = "exp_avg.";
+constexpr const char* kSecondMoment = "exp_avg_sq.";
+constexpr const char* kStepCount = "step";
+
+/// The optimizer's flat buffers, seen parameter by parameter: they share memory with the optimizer.
+std::vector<NamedTensor> optimizer_tensors(ParameterBuffer& parameters, Optimizer& optimizer) {
+  std::vector<NamedTensor> tensors = {{kStepCount, optimizer.step_count()}};
+  int64_t offset = 0;
+  for (const NamedTensor& parameter : parameters.named()) {
+    const int64_t count = parameter.tensor.numel();
+    const auto view = [&](const at::Tensor& flat) {
+      return flat.narrow(0, offset, count).view(parameter.tensor.sizes());
+    };
+    tensors.push_back({kFirstMoment + parameter.name, view(optimizer.first_moment())});
+    tensors.push_back({kSecondMoment + parameter.name, view(optimizer.second_moment())});
+    offset += count;
+  }
+  return tensors;
+}
+
+int64_t progress_figure(const nlohmann::json& state, const char* name) {
+  const auto found = state.find(name);
+  if (found == state.end() || !found->is_number_integer()) {
+    throw CheckpointError(fmt::format("the checkpoint's manifest holds no whole number '{}', which resuming needs; resume "
+                                      "from another checkpoint",
+                                      name));
+  }
+  return found->get<int64_t>();
+}
+
+}  // namespace
+
+Snapshot TrainingState::snapshot(nlohmann::json origin) const {
+  Snapshot snapshot;
+  snapshot.step = progress.step;
+  for (const NamedTensor& parameter : model_.parameters().named()) {
+    snapshot.model.push_back({parameter.name, parameter.tensor.detach()});
+  }
+  snapshot.optimizer = optimizer_tensors(model_.parameters(), optimizer_);
+  snapshot.state = std::move(origin);
+  snapshot.state["samples_drawn"] = progress.samples_drawn;
+  return snapshot;
+}
+
+void TrainingState::restore(const Snapshot& snapshot) {
+  const at::NoGradGuard no_grad;
+  std::map<std::string, at::Tensor> saved;
+  for (const NamedTensor& tensor : snapshot.optimizer) saved.emplace(tensor.name, tensor.tensor);
+  const std::vector<NamedTensor> wanted = optimizer_tensors(model_.parameters(), optimizer_);
+  for (const NamedTensor& tensor : wanted) {
+    const auto found = saved.find(tensor.name);
+    if (found == saved.end() || found->second.sizes() != tensor.tensor.sizes()) {
+      throw CheckpointError(fmt::format("the checkpoint's optimizer state {} '{}'; expected the state of this model: resume "
+                                        "with the configuration of the run that wrote it",
+                                        found == saved.end() ? "lacks" : "has another shape for", tensor.name));
+    }
+  }
+  model_.parameters().load(snapshot.model);
+  for (const NamedTensor& tensor : wanted) at::Tensor(tensor.tensor).copy_(saved.at(tensor.name));
+  progress.step = snapshot.step;
+  progress.samples_drawn = progress_figure(snapshot.state, "samples_drawn");
+}
+
+void TrainingState::broadcast(Communicator& communicator) {
+  const at::NoGradGuard no_grad;
+  at::Tensor figures = at::tensor({progress.step, progress.samples_drawn}, at::kLong);
+  communicator.broadcast(figures, 0);
+  progress.step = figures.const_data_ptr<int64_t>()[0];
+  progress.samples_drawn = figures.const_data_ptr<int64_t>()[1];
+  at::Tensor parameters = model_.parameters().flat();
+  for (at::Tensor* tensor :
+       {&parameters, &optimizer_.first_moment(), &optimizer_.second_moment(), &optimizer_.step_count()}) {
+    communicator.broadcast(*tensor, 0);
+  }
+}
+
+}  // namespace adtrain

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+
+#include "checkpoint/CheckpointStore.h"
+#include "distributed/Communicator.h"
+#include "model/AlgorithmDistillation.h"
+#include "training/Optimizer.h"
+
+namespace adtrain {
+
+/// How far a run has come. Random states need no place here: sample order and dropout are functions of (seed, position).
+struct TrainingProgress {
+  int64_t step = 0;           ///< optimizer steps taken
+  int64_t samples_drawn = 0;  ///< cursor in the global sample order
+};
+
+/// All of a run's training state: what a checkpoint holds, and what resuming restores.
+class TrainingState {
+ public:
+  /// Borrows both.
+  TrainingState(AlgorithmDistillation& model, Optimizer& optimizer) : model_(model), optimizer_(optimizer) {}
+
+  TrainingProgress progress;
+
+  /// `origin` joins the manifest: what a reader of the checkpoint wants to know beside the progress.
+  Snapshot snapshot(nlohmann::json origin) const;
+  /// Throws CheckpointError where the snapshot lacks anything or is of another model.
+  void restore(const Snapshot& snapshot);
+  /// Gives every rank what rank 0 holds. Collective.
+  void broadcast(Communicator& communicator);
+
+ private:
+  AlgorithmDistillation& model_;
+  Optimizer& optimizer_;
+};
+
+}  // namespace adtrain

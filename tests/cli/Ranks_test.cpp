@@ -1,0 +1,78 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "SmallRun.h"
+#include "checkpoint/Safetensors.h"
+
+#include <ATen/ATen.h>
+
+namespace adtrain {
+namespace {
+
+/// The largest difference between the weights of two finished runs.
+double largest_difference(const SmallRun& runs, const std::string& a, const std::string& b) {
+  const auto weights = [&](const std::string& name) {
+    return read_safetensors(runs.run(name) / "checkpoints" / "step-20" / "model.safetensors");
+  };
+  const auto first = weights(a).tensors, second = weights(b).tensors;
+  EXPECT_EQ(first.size(), second.size());
+  double largest = 0;
+  for (size_t i = 0; i < first.size(); ++i) {
+    EXPECT_EQ(first[i].name, second[i].name);
+    largest = std::max(largest, (first[i].tensor - second[i].tensor).abs().max().item<double>());
+  }
+  return largest;
+}
+
+void expect_success(const Finished& finished) { ASSERT_EQ(finished.exit_code, 0) << finished.output; }
+
+/// At the same global batch the number of ranks, the transport and accumulation change nothing but rounding.
+TEST(Ranks, TrainToTheSameParametersHoweverTheGlobalBatchIsDealtOut) {
+  const SmallRun small;
+  expect_success(small.collect());
+  expect_success(small.adtrain("small.yaml --set run_name=one"));
+  for (int ranks = 2; ranks <= 4; ++ranks) {
+    for (const std::string accumulation : {"1", "2"}) {
+      const std::string suffix = std::to_string(ranks) + "x" + accumulation;
+      const std::string settings = "small.yaml --set gradient_accumulation_steps=" + accumulation + " --set run_name=";
+      expect_success(small.mpirun(ranks, settings + "mpi" + suffix));
+      EXPECT_LT(largest_difference(small, "one", "mpi" + suffix), 1e-5) << "mpirun, ranks × accumulation = " << suffix;
+      expect_success(small.torchrun(ranks, settings + "gloo" + suffix));
+      EXPECT_LT(largest_difference(small, "one", "gloo" + suffix), 1e-5) << "torchrun, ranks × accumulation = " << suffix;
+    }
+  }
+  expect_success(small.adtrain("small.yaml --set gradient_accumulation_steps=2 --set run_name=accumulated"));
+  EXPECT_LT(largest_difference(small, "one", "accumulated"), 1e-5);
+  // The comparison can fail: another seed ends elsewhere.
+  expect_success(small.adtrain("small.yaml --set seed=7 --set run_name=other"));
+  EXPECT_GT(largest_difference(small, "one", "other"), 1e-2);
+}
+
+TEST(Ranks, MeasureTheSameHeldOutLossOnAnyNumberOfRanks) {
+  const SmallRun small;
+  expect_success(small.collect());
+  expect_success(small.adtrain("small.yaml --set run_name=one"));
+  expect_success(small.mpirun(3, "small.yaml --set run_name=three"));
+  const auto one = small.metrics("one", "test_loss"), three = small.metrics("three", "test_loss");
+  ASSERT_EQ(one.size(), 2U);
+  ASSERT_EQ(three.size(), 2U);
+  for (size_t i = 0; i < one.size(); ++i) {
+    EXPECT_NEAR(one[i]["test_loss"].get<double>(), three[i]["test_loss"].get<double>(), 1e-5);
+    EXPECT_NEAR(one[i]["test_accuracy"].get<double>(), three[i]["test_accuracy"].get<double>(), 1e-3);
+  }
+}
+
+TEST(Ranks, EvaluateToTheSameReturnsBitForBit) {
+  const SmallRun small;
+  expect_success(small.collect());
+  expect_success(small.adtrain("small.yaml"));
+  const std::string settings = " --set eval_batch=4 --set eval_repeats=2";
+  expect_success(small.adtrain("evaluate runs/small" + settings));
+  const std::string alone = small.read("runs/small/evaluation/reward_episode.npy");
+  expect_success(small.mpirun(3, "evaluate runs/small" + settings));
+  EXPECT_EQ(small.read("runs/small/evaluation/reward_episode.npy"), alone);
+}
+
+}  // namespace
+}  // namespace adtrain

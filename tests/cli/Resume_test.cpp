@@ -1,0 +1,109 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "SmallRun.h"
+
+namespace adtrain {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<double> losses(const SmallRun& small, const std::string& run) {
+  std::vector<double> values;
+  for (const auto& record : small.metrics(run, "loss")) values.push_back(record["loss"].get<double>());
+  return values;
+}
+
+/// With dropout, so that random states are part of what must continue.
+constexpr const char* kLong =
+    "small.yaml --set train_timesteps=40 --set tf_dropout=0.1 --set tf_attn_dropout=0.1 --set ckpt_interval=15";
+
+TEST(Resume, ContinuesBitForBitAtTheSameRankCount) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  for (const int ranks : {1, 2}) {
+    const std::string whole = "whole" + std::to_string(ranks), parts = "parts" + std::to_string(ranks);
+    const std::string config(kLong);
+    const Finished uninterrupted = small.mpirun(ranks, config + " --set run_name=" + whole);
+    ASSERT_EQ(uninterrupted.exit_code, 0) << uninterrupted.output;
+    const Finished stopped = small.mpirun(ranks, config + " --stop-after 30 --set run_name=" + parts);
+    ASSERT_EQ(stopped.exit_code, 75) << stopped.output;
+    const Finished resumed = small.mpirun(ranks, config + " --resume --set run_name=" + parts);
+    ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+    EXPECT_THAT(resumed.output, HasSubstr("step 30"));
+    ASSERT_EQ(losses(small, whole).size(), 40U);
+    EXPECT_EQ(losses(small, whole), losses(small, parts)) << ranks << " ranks";
+    EXPECT_EQ(small.read("runs/" + whole + "/checkpoints/step-40/model.safetensors"),
+              small.read("runs/" + parts + "/checkpoints/step-40/model.safetensors"));
+  }
+}
+
+TEST(Resume, AllowsAnotherRankCount) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  ASSERT_EQ(small.adtrain("small.yaml --set run_name=one").exit_code, 0);
+  ASSERT_EQ(small.adtrain("small.yaml --stop-after 10 --set run_name=grown").exit_code, 75);
+  const Finished resumed = small.mpirun(2, "small.yaml --resume --set run_name=grown");
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_NEAR(losses(small, "one").back(), losses(small, "grown").back(), 1e-5);
+}
+
+TEST(Resume, ASignalStopsBehindACheckpoint) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const Finished stopped =
+      run_shell("cd " + quoted(small.folder().string()) +
+                " && { " ADTRAIN_BINARY_DIR "/adtrain small.yaml --set train_timesteps=100000 --set num_workers=0 & "
+                "pid=$!; while ! grep -q '\"step\":12[,}]' runs/small/metrics.jsonl 2>/dev/null; do sleep 0.1; done; "
+                "kill -USR1 $pid; wait $pid; }");
+  EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
+  EXPECT_THAT(stopped.output, HasSubstr("--resume"));
+  const auto last = losses(small, "small").size();
+  EXPECT_TRUE(std::filesystem::exists(small.run() / "checkpoints" / ("step-" + std::to_string(last)))) << last;
+}
+
+TEST(Resume, FallsBackToTheOlderCheckpointWhereTheNewestIsDamaged) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  ASSERT_EQ(small.adtrain("small.yaml").exit_code, 0);
+  const auto newest = small.run() / "checkpoints" / "step-20" / "model.safetensors";
+  std::string bytes = read_file(newest);
+  bytes[bytes.size() - 5] ^= 1;
+  write_file(newest, bytes);
+  const Finished resumed = small.adtrain("small.yaml --resume");
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_THAT(resumed.output, HasSubstr("step-20"));
+  EXPECT_THAT(resumed.output, HasSubstr("step 10"));
+}
+
+TEST(Resume, ARunIsNotOverwrittenUnasked) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  ASSERT_EQ(small.adtrain("small.yaml").exit_code, 0);
+  const Finished again = small.adtrain("small.yaml");
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_THAT(again.output, testing::AllOf(HasSubstr("--resume"), HasSubstr("--overwrite"), HasSubstr("run_name")));
+  const Finished anew = small.adtrain("small.yaml --overwrite --stop-after 10");
+  EXPECT_EQ(anew.exit_code, 75) << anew.output;
+  EXPECT_FALSE(std::filesystem::exists(small.run() / "checkpoints" / "step-20"));
+}
+
+TEST(Resume, WithoutACheckpointSaysWhereItLooked) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const Finished resumed = small.adtrain("small.yaml --resume");
+  EXPECT_EQ(resumed.exit_code, 5);
+  EXPECT_THAT(resumed.output, HasSubstr("runs/small/checkpoints"));
+}
+
+TEST(Resume, TheSavedConfigurationStartsAnEqualRun) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  ASSERT_EQ(small.adtrain("small.yaml --set lr=1e-3").exit_code, 0);
+  const Finished equal = small.adtrain("runs/small/config.yaml --set run_name=equal");
+  ASSERT_EQ(equal.exit_code, 0) << equal.output;
+  EXPECT_EQ(losses(small, "small"), losses(small, "equal"));
+}
+
+}  // namespace
+}  // namespace adtrain

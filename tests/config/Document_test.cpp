@@ -1,0 +1,158 @@
+#include "config/Document.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config/ConfigTree.h"
+
+namespace adtrain {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+Document read(const std::string& name) {
+  Document document;
+  document.read_file(name);
+  return document;
+}
+
+/// "key=value@origin" of every entry, in order.
+std::vector<std::string> summary(const Document& document) {
+  std::vector<std::string> lines;
+  for (const Entry& entry : document.entries()) {
+    lines.push_back(entry.key + "=" + entry.text + "@" + entry.origin.text());
+  }
+  return lines;
+}
+
+TEST(Document, TheIncludingFileOverridesWhereverItIncludes) {
+  const ConfigTree tree;
+  tree.write("base.yaml", "lr: 1\nseed: 2\n");
+  tree.write("run.yaml", "lr: 3\ninclude: base.yaml\n");
+  const Document document = read("run.yaml");
+  EXPECT_THAT(document.errors(), IsEmpty());
+  EXPECT_THAT(summary(document), ElementsAre("seed=2@base.yaml:2", "lr=3@run.yaml:1"));
+}
+
+TEST(Document, LaterIncludesOverrideEarlierOnesAndNest) {
+  const ConfigTree tree;
+  tree.write("parts/deep.yaml", "a: deep\nb: deep\nc: deep\n");
+  tree.write("parts/one.yaml", "include: deep.yaml\nb: one\nd: one\n");
+  tree.write("parts/two.yaml", "d: two\n");
+  tree.write("run/run.yaml", "include:\n  - ../parts/one.yaml\n  - ../parts/two.yaml\n");
+  const Document document = read("run/run.yaml");
+  EXPECT_THAT(document.errors(), IsEmpty());
+  EXPECT_THAT(summary(document), ElementsAre("a=deep@parts/deep.yaml:1", "c=deep@parts/deep.yaml:3",
+                                             "b=one@parts/one.yaml:2", "d=two@parts/two.yaml:1"));
+}
+
+TEST(Document, FindsIncludesFromTheWorkingDirectoryAsThePythonProjectsWriteThem) {
+  const ConfigTree tree;
+  tree.write("config/model/ad_base.yaml", "beta1: 0.9\ndynamics: False\n");
+  tree.write("config/model/ad.yaml", "include: config/model/ad_base.yaml\n\nmodel: AD\n");
+  const Document document = read("config/model/ad.yaml");
+  EXPECT_THAT(document.errors(), IsEmpty());
+  EXPECT_THAT(summary(document),
+              ElementsAre("beta1=0.9@config/model/ad_base.yaml:1",
+                          "dynamics=False@config/model/ad_base.yaml:2", "model=AD@config/model/ad.yaml:3"));
+}
+
+TEST(Document, BesideTheIncludingFileComesFirst) {
+  const ConfigTree tree;
+  tree.write("base.yaml", "from: here\n");
+  tree.write("run/base.yaml", "from: beside\n");
+  tree.write("run/run.yaml", "include: base.yaml\n");
+  EXPECT_THAT(summary(read("run/run.yaml")), ElementsAre("from=beside@run/base.yaml:1"));
+}
+
+TEST(Document, NamesBothPlacesOfAMissingIncludeAndTheNearestFile) {
+  const ConfigTree tree;
+  tree.write("run/base.yaml", "a: 1\n");
+  tree.write("run/run.yaml", "lr: 1\ninclude: bass.yaml\n");
+  const Document document = read("run/run.yaml");
+  EXPECT_THAT(document.errors(), ElementsAre(AllOf(StartsWith("run/run.yaml:2: include: found no file"),
+                                                   HasSubstr("run/bass.yaml"),
+                                                   HasSubstr("nor bass.yaml in the working directory"),
+                                                   EndsWith("; did you mean run/base.yaml?"))));
+  EXPECT_THAT(summary(document), ElementsAre("lr=1@run/run.yaml:1"));
+}
+
+TEST(Document, PrintsTheChainOfACircle) {
+  const ConfigTree tree;
+  tree.write("start.yaml", "include: a.yaml\n");
+  tree.write("a.yaml", "include: sub/b.yaml\n");
+  tree.write("sub/b.yaml", "x: 1\ninclude: ../a.yaml\n");
+  EXPECT_THAT(
+      read("start.yaml").errors(),
+      ElementsAre("sub/b.yaml:2: include: found a circle, a.yaml -> sub/b.yaml -> a.yaml; expected no file "
+                  "to include itself"));
+}
+
+TEST(Document, AFileMayBeIncludedOnTwoWays) {
+  const ConfigTree tree;
+  tree.write("base.yaml", "a: base\n");
+  tree.write("one.yaml", "include: base.yaml\n");
+  tree.write("two.yaml", "include: base.yaml\n");
+  tree.write("run.yaml", "include: [one.yaml, two.yaml]\n");
+  const Document document = read("run.yaml");
+  EXPECT_THAT(document.errors(), IsEmpty());
+  EXPECT_THAT(summary(document), ElementsAre("a=base@base.yaml:1"));
+}
+
+TEST(Document, CollectsTheFaultsOfAllFiles) {
+  const ConfigTree tree;
+  tree.write("one.yaml", "a: 1\na: 2\n");
+  tree.write("two.yaml", "- list\n");
+  tree.write("run.yaml", "include: [one.yaml, two.yaml, three.yaml]\nb: 1\n");
+  EXPECT_THAT(read("run.yaml").errors(),
+              ElementsAre(StartsWith("one.yaml:2: a: "), StartsWith("two.yaml:1: found"),
+                          StartsWith("run.yaml:1: include: found no file")));
+}
+
+TEST(Document, MissingMainFileNamesTheNearest) {
+  const ConfigTree tree;
+  tree.write("configs/quickstart.yaml", "a: 1\n");
+  EXPECT_THAT(
+      read("configs/quikstart.yaml").errors(),
+      ElementsAre("configs/quikstart.yaml: found no such file; expected a YAML configuration; did you mean "
+                  "configs/quickstart.yaml?"));
+  EXPECT_THAT(read("nowhere/at_all.yaml").errors(),
+              ElementsAre("nowhere/at_all.yaml: found no such file; expected a YAML configuration"));
+}
+
+TEST(Document, TheCommandLineOverridesFilesAndItself) {
+  const ConfigTree tree;
+  tree.write("run.yaml", "lr: 1\nseed: 2\n");
+  Document document = read("run.yaml");
+  document.set("lr=0.5");
+  document.set("run_name=a=b");
+  document.set("lr=0.25");
+  document.set("seed=null");
+  EXPECT_THAT(document.errors(), IsEmpty());
+  EXPECT_THAT(summary(document),
+              ElementsAre("run_name=a=b@command line", "lr=0.25@command line", "seed=@command line"));
+  EXPECT_EQ(document.entries().back().kind, Entry::Kind::kNull);
+}
+
+TEST(Document, RefusesMalformedAssignments) {
+  Document document;
+  document.set("lr");
+  document.set("=3");
+  document.set("include=base.yaml");
+  document.set("name='open");
+  document.set("sizes=[1, 2");
+  EXPECT_THAT(document.errors(),
+              ElementsAre("command line: found 'lr'; expected key=value",
+                          "command line: found '=3'; expected key=value",
+                          "command line: include: found 'base.yaml'; expected it in a file only",
+                          StartsWith("command line: name: found ''open'; expected a YAML scalar"),
+                          StartsWith("command line: sizes: found '[1, 2'; expected a YAML scalar")));
+}
+
+}  // namespace
+}  // namespace adtrain

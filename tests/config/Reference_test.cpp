@@ -1,0 +1,77 @@
+#include "config/Reference.h"
+
+#include <sstream>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "config/SampleOptions.h"
+
+namespace adtrain {
+namespace {
+
+TEST(Reference, ExplainsEveryKeyUnderItsSection) {
+  SampleOptions options;
+  Section section("Sample");
+  options.declare(section);
+  const std::string text = explain({&section});
+  EXPECT_EQ(text.substr(0, text.find("  masked")),
+            "Sample\n"
+            "  steps: 100\n"
+            "      Length.\n"
+            "      Allowed: a whole number of steps, at least 1 and at most 1000000.\n"
+            "  rate: 0.0003\n"
+            "      Peak.\n"
+            "      Allowed: a number, above 0 and below 1.\n");
+  EXPECT_NE(text.find("Allowed: a number, above 0, or null. Also called max_norm.\n"), std::string::npos);
+  EXPECT_NE(text.find("  gen_interval: ignored: there is nothing to generate\n"), std::string::npos);
+}
+
+TEST(Reference, WrapsLongSentencesForATerminal) {
+  int64_t member = 1;
+  Section section("Long");
+  std::string sentence;
+  for (int i = 0; i < 60; ++i) sentence += "word" + std::to_string(i) + " ";
+  section.key("key", member, sentence);
+  std::istringstream lines(explain({&section}));
+  std::string words;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(line.size(), 100U);
+    if (line.starts_with("      word")) words += line.substr(6) + " ";
+  }
+  EXPECT_EQ(words, sentence);
+}
+
+TEST(Reference, JsonHoldsTypedDefaultsAndEverythingElse) {
+  SampleOptions options;
+  options.folder = "null";
+  Section section("Sample");
+  options.declare(section);
+  const auto json = nlohmann::json::parse(explain_json({&section}));
+  ASSERT_EQ(json["sections"].size(), 1U);
+  const auto& sample = json["sections"][0];
+  EXPECT_EQ(sample["title"], "Sample");
+  ASSERT_EQ(sample["keys"].size(), 8U);
+  const auto key = [&](const std::string& name) {
+    for (const auto& candidate : sample["keys"]) {
+      if (candidate["name"] == name) return candidate;
+    }
+    return nlohmann::json();
+  };
+  EXPECT_EQ(key("steps")["default"], 100);
+  EXPECT_EQ(key("steps")["type"], "integer");
+  EXPECT_EQ(key("steps")["unit"], "steps");
+  EXPECT_EQ(key("rate")["default"], 3e-4);
+  EXPECT_EQ(key("masked")["default"], false);
+  EXPECT_EQ(key("folder")["default"], "null");
+  EXPECT_TRUE(key("horizon")["default"].is_null());
+  EXPECT_EQ(key("horizon")["optional"], true);
+  EXPECT_EQ(key("block")["choices"], nlohmann::json({"pre_norm", "post_norm"}));
+  EXPECT_EQ(key("block")["default"], "pre_norm");
+  EXPECT_EQ(key("clip")["aliases"], nlohmann::json({"max_norm"}));
+  EXPECT_EQ(sample["ignored"][0]["name"], "gen_interval");
+  EXPECT_EQ(sample["ignored"][0]["reason"], "there is nothing to generate");
+}
+
+}  // namespace
+}  // namespace adtrain

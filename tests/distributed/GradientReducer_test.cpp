@@ -1,0 +1,177 @@
+#include "distributed/GradientReducer.h"
+
+#include <stdexcept>
+#include <thread>
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+// One process: what is sent when. tests/distributed/ranks compares sums over real ranks.
+
+namespace adtrain {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+/// Writes down which sums were started, by their number of elements, and leaves the tensors as they are.
+class RecordingCommunicator final : public Communicator {
+ public:
+  explicit RecordingCommunicator(int64_t world_size) : Communicator(0, world_size, 1) {}
+  std::string backend() const override { return "recorder"; }
+
+  std::vector<int64_t> started;
+  std::vector<std::thread::id> threads;
+
+ protected:
+  std::unique_ptr<Pending> begin_all_reduce(at::Tensor& tensor, ReduceOp) override {
+    started.push_back(tensor.numel());
+    threads.push_back(std::this_thread::get_id());
+    return std::make_unique<NothingPending>();
+  }
+  std::unique_ptr<Pending> begin_broadcast(at::Tensor&, int64_t) override {
+    throw std::logic_error("not expected");
+  }
+  std::unique_ptr<Pending> begin_all_gather(const at::Tensor&, at::Tensor&) override {
+    throw std::logic_error("not expected");
+  }
+  std::unique_ptr<Pending> begin_barrier() override { throw std::logic_error("not expected"); }
+};
+
+constexpr ReducerOptions kOneEach{.bucket_bytes = 1, .first_bucket_bytes = 1};
+
+/// Three parameters of 1, 2 and 3 elements.
+struct Parameters {
+  std::vector<at::Tensor> all = {at::ones({1}).requires_grad_(), at::ones({2}).requires_grad_(),
+                                 at::ones({3}).requires_grad_()};
+  /// Uses them in the given order, each one's result through the next, so that gradients come in the opposite
+  /// order.
+  at::Tensor chain(const std::vector<size_t>& order) const {
+    at::Tensor value = at::full({}, 2.0);
+    for (const size_t index : order) value = (value * all[index]).sum();
+    return value;
+  }
+};
+
+TEST(GradientReducer, GradientsAreViewsOfOneBuffer) {
+  const Parameters parameters;
+  RecordingCommunicator communicator(1);
+  GradientReducer reducer(parameters.all, communicator, {});
+  parameters.chain({0, 1, 2}).backward();
+  const at::Tensor& flat = reducer.flat_gradient();
+  ASSERT_EQ(flat.sizes(), at::IntArrayRef({6}));
+  const at::Tensor expected = at::tensor({12.0F, 6.0F, 6.0F, 4.0F, 4.0F, 4.0F});
+  EXPECT_TRUE(at::equal(flat, expected)) << flat;
+  parameters.chain({0, 1, 2}).backward();
+  EXPECT_TRUE(at::equal(flat, 2 * expected)) << "a second micro-step is added";
+  reducer.zero();
+  for (const at::Tensor& parameter : parameters.all) EXPECT_EQ(parameter.grad().abs().sum().item<float>(), 0);
+}
+
+TEST(GradientReducer, BucketsAreFilledFromTheEnd) {
+  const Parameters parameters;
+  RecordingCommunicator communicator(2);
+  GradientReducer reducer(parameters.all, communicator, {.bucket_bytes = 12, .first_bucket_bytes = 8});
+  EXPECT_EQ(reducer.bucket_count(), 2);
+  reducer.begin_micro_step(true);
+  reducer.finish();
+  EXPECT_THAT(communicator.started, ElementsAre(3, 3));
+}
+
+TEST(GradientReducer, SumsStartWhileTheBackwardPassGoesOn) {
+  const Parameters parameters;
+  RecordingCommunicator communicator(2);
+  GradientReducer reducer(parameters.all, communicator, kOneEach);
+  reducer.begin_micro_step(true);
+  std::vector<int64_t> started_before_the_first;  // when the gradient of the parameter used first is computed
+  parameters.all[0].register_hook(
+      [&](const at::TensorBase&) { started_before_the_first = communicator.started; });
+  parameters.chain({0, 1, 2}).backward();
+  EXPECT_THAT(started_before_the_first, ElementsAre(3, 2));
+  EXPECT_THAT(communicator.started, ElementsAre(3, 2, 1));
+  EXPECT_THAT(communicator.threads, testing::Each(std::this_thread::get_id()));
+  reducer.finish();
+  EXPECT_EQ(communicator.started.size(), 3U);
+}
+
+TEST(GradientReducer, SumsStartInOneOrderWhateverOrderGradientsComeIn) {
+  const Parameters parameters;
+  RecordingCommunicator communicator(2);
+  GradientReducer reducer(parameters.all, communicator, kOneEach);
+  for (const std::vector<size_t>& order : std::vector<std::vector<size_t>>{{2, 1, 0}, {1, 2, 0}, {0, 2, 1}}) {
+    communicator.started.clear();
+    reducer.begin_micro_step(true);
+    parameters.chain(order).backward();
+    reducer.finish();
+    EXPECT_THAT(communicator.started, ElementsAre(3, 2, 1));
+  }
+}
+
+TEST(GradientReducer, OnlyTheMicroStepThatSaysSoCommunicates) {
+  const Parameters parameters;
+  RecordingCommunicator communicator(2);
+  GradientReducer reducer(parameters.all, communicator, kOneEach);
+  reducer.begin_micro_step(false);
+  parameters.chain({0, 1, 2}).backward();
+  EXPECT_THAT(communicator.started, IsEmpty());
+  reducer.begin_micro_step(true);
+  parameters.chain({0, 1, 2}).backward();
+  EXPECT_THAT(communicator.started, ElementsAre(3, 2, 1));
+  reducer.finish();
+}
+
+TEST(GradientReducer, UnusedParametersAreSentInTheEnd) {
+  const Parameters parameters;
+  RecordingCommunicator communicator(2);
+  GradientReducer reducer(parameters.all, communicator, kOneEach);
+  reducer.begin_micro_step(true);
+  parameters.chain({0, 2}).backward();
+  EXPECT_THAT(communicator.started, ElementsAre(3)) << "bucket 2 has to wait for bucket 1";
+  reducer.finish();
+  EXPECT_THAT(communicator.started, ElementsAre(3, 2, 1));
+}
+
+TEST(GradientReducer, ASingleRankSendsNothing) {
+  const Parameters parameters;
+  RecordingCommunicator communicator(1);
+  GradientReducer reducer(parameters.all, communicator, kOneEach);
+  reducer.begin_micro_step(true);
+  parameters.chain({0, 1, 2}).backward();
+  reducer.finish();
+  EXPECT_THAT(communicator.started, IsEmpty());
+  EXPECT_EQ(reducer.take_seconds_waited(), 0);
+}
+
+TEST(GradientReducer, ASecondBackwardPassIntoASentBucketIsRefused) {
+  const Parameters parameters;
+  RecordingCommunicator communicator(2);
+  GradientReducer reducer(parameters.all, communicator, kOneEach);
+  reducer.begin_micro_step(true);
+  parameters.chain({0, 1, 2}).backward();
+  EXPECT_THROW(parameters.chain({0, 1, 2}).backward(), std::logic_error);
+}
+
+TEST(GradientReducer, HooksGoWithTheReducer) {
+  const Parameters parameters;
+  RecordingCommunicator communicator(2);
+  {
+    GradientReducer reducer(parameters.all, communicator, kOneEach);
+    reducer.begin_micro_step(true);
+  }
+  parameters.chain({0, 1, 2}).backward();
+  EXPECT_THAT(communicator.started, IsEmpty());
+}
+
+TEST(GradientReducer, OnlyFloat32LeavesAreTaken) {
+  RecordingCommunicator communicator(2);
+  const auto make = [&](const at::Tensor& parameter) {
+    GradientReducer reducer({parameter}, communicator, {});
+  };
+  EXPECT_THROW(make(at::ones({2}, at::kDouble).requires_grad_()), std::invalid_argument);
+  EXPECT_THROW(make(at::ones({2})), std::invalid_argument);
+  EXPECT_THROW(make(at::ones({2}).requires_grad_() * 2), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace adtrain

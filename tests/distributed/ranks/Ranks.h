@@ -1,0 +1,16 @@
+#pragma once
+
+#include "distributed/Communicator.h"
+#include "distributed/LaunchContext.h"
+
+namespace adtrain {
+
+/// The ranks that this program was started as. Every test is run by all of them, in the same order.
+struct Ranks {
+  LaunchContext context;
+  Communicator* communicator = nullptr;
+};
+
+Ranks& ranks();
+
+}  // namespace adtrain

@@ -1,0 +1,87 @@
+// Runs its tests inside every rank of whatever launcher started it, or, as
+//   distributed_ranks --last-rank=sleeps | dies
+// lets the last rank stay away from a barrier or end without a word; the others must then end with
+// PeerLostError's code.
+
+#include <chrono>
+#include <csignal>
+#include <string>
+#include <thread>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "base/Error.h"
+#include "distributed/ranks/Ranks.h"
+
+namespace adtrain {
+
+Ranks& ranks() {
+  static Ranks ranks;
+  return ranks;
+}
+
+namespace {
+
+/// Prints failures alone, with the rank: the full account of rank 0 is enough.
+class FailurePrinter final : public testing::EmptyTestEventListener {
+  void OnTestPartResult(const testing::TestPartResult& result) override {
+    if (!result.failed()) return;
+    const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
+    fmt::print("rank {}: {} failed at {}:{}\n{}\n", ranks().communicator->rank(),
+               test != nullptr ? test->name() : "?", result.file_name() != nullptr ? result.file_name() : "?",
+               result.line_number(), result.message());
+    std::fflush(stdout);
+  }
+};
+
+int run_tests() {
+  if (!ranks().communicator->is_root()) {
+    testing::TestEventListeners& listeners = testing::UnitTest::GetInstance()->listeners();
+    delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new FailurePrinter);
+  }
+  return RUN_ALL_TESTS();
+}
+
+int lose_last_rank(const std::string& how) {
+  Communicator& communicator = *ranks().communicator;
+  if (communicator.rank() == communicator.world_size() - 1) {
+    if (how == "throws") throw DataError("the last rank finds no data");
+    if (how == "aborts") communicator.abort(ExitCode::kNonFinite);
+    if (how == "dies") std::raise(SIGKILL);
+    std::this_thread::sleep_for(std::chrono::seconds(60));
+  }
+  communicator.barrier();
+  return 0;
+}
+
+int run(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  const std::string argument = argc > 1 ? argv[1] : "";
+  const std::string flag = "--last-rank=";
+  const bool loses = argument.rfind(flag, 0) == 0;
+  const LaunchContext context = LaunchContext::detect();
+  DistributedOptions options;
+  options.rendezvous_timeout_seconds = 60;
+  options.collective_timeout_seconds = argument == flag + "sleeps" ? 1 : 60;
+
+  const std::unique_ptr<Communicator> communicator = Communicator::create(context, options);
+  ranks() = {context, communicator.get()};
+  if (context.is_root()) {
+    fmt::print("{} ranks over {}: {}\n", context.world_size, communicator->backend(), context.evidence);
+  }
+  return loses ? lose_last_rank(argument.substr(flag.size())) : run_tests();
+}
+
+}  // namespace
+}  // namespace adtrain
+
+int main(int argc, char** argv) {
+  try {
+    return adtrain::run(argc, argv);
+  } catch (const adtrain::Error& error) {
+    fmt::print(stderr, "rank {}: {}\n", adtrain::ranks().context.rank, error.what());
+    return static_cast<int>(error.exit_code());
+  }
+}

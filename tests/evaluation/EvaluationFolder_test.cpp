@@ -1,0 +1,89 @@
+#include "evaluation/EvaluationFolder.h"
+
+#include <fstream>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "base/File.h"
+#include "support/Process.h"
+#include "support/TemporaryFolder.h"
+
+namespace adtrain {
+namespace {
+
+InContextReturns some_returns(int64_t repeats) {
+  const std::vector<int64_t> tasks = {38, 51, 62};
+  return {tasks, at::arange(std::ssize(tasks) * repeats * 12, at::kFloat)
+                     .view({std::ssize(tasks), repeats, 12})
+                     .remainder(7)};
+}
+
+void write(const std::filesystem::path& folder, const InContextReturns& measured) {
+  const TaskFamily family = TaskFamily::of(EnvironmentOptions{});
+  EvaluationOptions options;
+  options.eval_seed = 5;
+  write_evaluation(folder, measured, LearningCurve::of(measured, family), {"darkroom", 3, 4000}, options);
+}
+
+TEST(EvaluationFolder, HoldsEveryFileAndNoOther) {
+  for (const int64_t repeats : {1, 2}) {
+    const TemporaryFolder folder;
+    write(folder.path() / "evaluation", some_returns(repeats));
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "evaluation")) {
+      names.push_back(entry.path().filename());
+    }
+    std::vector<std::string> expected = {"reward_episode.npy", "reward_episode.csv", "summary.json",
+                                         "learning_curve.svg", "learning_curve.png"};
+    if (repeats > 1) expected.emplace_back("reward_episode_repeats.npy");
+    EXPECT_THAT(names, testing::UnorderedElementsAreArray(expected));
+  }
+}
+
+TEST(EvaluationFolder, SummaryAndTableSayWhatWasMeasured) {
+  const TemporaryFolder folder;
+  const InContextReturns measured = some_returns(2);
+  write(folder.path(), measured);
+  const auto summary = nlohmann::json::parse(read_file(folder.path() / "summary.json"));
+  EXPECT_EQ(summary["env"], "darkroom");
+  EXPECT_EQ(summary["env_split_seed"], 3);
+  EXPECT_EQ(summary["checkpoint_step"], 4000);
+  EXPECT_EQ(summary["eval_seed"], 5);
+  EXPECT_EQ(summary["tasks"], (std::vector<int64_t>{38, 51, 62}));
+  EXPECT_EQ(summary["repeats"], 2);
+  EXPECT_EQ(summary["episodes"], 12);
+  ASSERT_EQ(summary["mean"].size(), 12U);
+  ASSERT_EQ(summary["std"].size(), 12U);
+  EXPECT_NEAR(summary["mean"][4], measured.returns.select(2, 4).mean().item<double>(), 1e-6);
+  EXPECT_GT(summary["oracle"], summary["random_floor"]);
+
+  std::ifstream table(folder.path() / "reward_episode.csv");
+  std::string line;
+  std::getline(table, line);
+  EXPECT_EQ(line, "task,episode,reward,std_over_repeats");
+  std::getline(table, line);  // task 38: repeats earn 0 and 12 mod 7 = 5 in the first episode
+  EXPECT_EQ(line, "38,1,2.5,2.5");
+  int64_t lines = 1;
+  while (std::getline(table, line)) ++lines;
+  EXPECT_EQ(lines, 3 * 12);
+}
+
+TEST(EvaluationFolder, NumpyReadsWhatWasWritten) {
+  const TemporaryFolder folder;
+  write(folder.path(), some_returns(2));
+  const std::string source = ADTRAIN_SOURCE_DIR;
+  const std::string python = source + "/.deps/venv/bin/python";
+  if (!std::filesystem::exists(python)) GTEST_SKIP() << python << " is not there";
+  const Finished finished =
+      run_shell(fmt::format("{} {} {}", quoted(python), quoted(source + "/tests/interop/read_evaluation.py"),
+                            quoted(folder.path().string())));
+  EXPECT_EQ(finished.exit_code, 0) << finished.output;
+  EXPECT_EQ(finished.output, "3 tasks, 2 repeats, 12 episodes\n");
+}
+
+}  // namespace
+}  // namespace adtrain

@@ -1,0 +1,67 @@
+#include "evaluation/EvaluationOptions.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace adtrain {
+namespace {
+
+Key& key(Section& section, const std::string& name) {
+  for (Key& candidate : section.keys()) {
+    if (candidate.name() == name) return candidate;
+  }
+  throw std::out_of_range(name);
+}
+
+TEST(EvaluationOptions, EveryKeyReachesItsMember) {
+  EvaluationOptions options;
+  Section section("evaluation");
+  options.declare(section);
+  const std::vector<std::pair<std::string, std::string>> lines = {{"eval_episodes", "500"},
+                                                                  {"eval_repeats", "3"},
+                                                                  {"eval_tasks", "all"},
+                                                                  {"eval_batch", "7"},
+                                                                  {"eval_seed", "11"},
+                                                                  {"eval_sampling", "greedy"},
+                                                                  {"eval_terminal_observation", "true"}};
+  ASSERT_EQ(section.keys().size(), lines.size());
+  for (const auto& [name, value] : lines) {
+    EXPECT_EQ(key(section, name).assign(value, false), std::nullopt) << name;
+    EXPECT_EQ(key(section, name).value_text(), value);
+  }
+  EXPECT_EQ(options.eval_episodes, 500);
+  EXPECT_EQ(options.eval_repeats, 3);
+  EXPECT_EQ(options.eval_tasks, EvaluatedTasks::kAll);
+  EXPECT_EQ(options.eval_batch, 7);
+  EXPECT_EQ(options.eval_seed, 11);
+  EXPECT_EQ(options.eval_sampling, Sampling::kGreedy);
+  EXPECT_TRUE(options.eval_terminal_observation);
+}
+
+TEST(EvaluationOptions, NothingCanBeEvaluatedLessThanOnce) {
+  EvaluationOptions options;
+  Section section("evaluation");
+  options.declare(section);
+  for (const char* name : {"eval_episodes", "eval_repeats", "eval_batch"}) {
+    EXPECT_THAT(key(section, name).assign("0", false), testing::Optional(testing::HasSubstr("at least 1")))
+        << name;
+  }
+}
+
+TEST(EvaluationOptions, GreedyRepeatsAreRefusedBecauseTheyWouldBeEqual) {
+  EvaluationOptions options;
+  options.eval_sampling = Sampling::kGreedy;
+  Findings one;
+  options.check(one);
+  EXPECT_TRUE(one.empty());
+
+  options.eval_repeats = 16;
+  Findings many;
+  options.check(many);
+  ASSERT_EQ(many.all().size(), 1U);
+  EXPECT_EQ(many.all()[0].key, "eval_repeats");
+  EXPECT_THAT(many.all()[0].message, testing::AllOf(testing::HasSubstr("16"), testing::HasSubstr("greedy")));
+}
+
+}  // namespace
+}  // namespace adtrain

@@ -1,0 +1,105 @@
+#include "evaluation/InContextEvaluation.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "SmallEvaluation.h"
+#include "base/File.h"
+#include "distributed/SingleCommunicator.h"
+#include "evaluation/NpyFile.h"
+#include "evaluation/Rollout.h"
+#include "support/Process.h"
+#include "support/TemporaryFolder.h"
+
+namespace adtrain {
+namespace {
+
+TEST(InContextEvaluation, EveryTaskAndRepeatStandsInItsPlace) {
+  SingleCommunicator alone;
+  const InContextReturns measured = small_evaluation(alone);
+  ASSERT_EQ(measured.returns.sizes(), (at::IntArrayRef{3, 7, 3}));
+  const TaskFamily family = TaskFamily::of(EnvironmentOptions{});
+  ModelOptions model;
+  model.n_transit = 25;
+  for (size_t task = 0; task < measured.tasks.size(); ++task) {
+    for (int64_t repeat = 0; repeat < 7; ++repeat) {
+      Rollout rollout(family, std::vector<Trial>{{measured.tasks[task], repeat}}, model, EvaluationOptions{});
+      for (int64_t episode = 0; episode < 3; ++episode) {
+        EXPECT_EQ(measured.returns[static_cast<int64_t>(task)][repeat][episode].item<float>(),
+                  rollout.run_episode(hash_policy)[0]);
+      }
+    }
+  }
+}
+
+TEST(InContextEvaluation, RanksUnderMpirunMergeToTheSameBits) {
+  SingleCommunicator alone;
+  const std::string expected = npy_bytes(small_evaluation(alone).returns);
+  const TemporaryFolder folder;
+  for (const int ranks : {2, 3, 4}) {
+    const std::string output = (folder.path() / fmt::format("world-{}", ranks)).string();
+    const Finished finished =
+        run_shell(fmt::format("OMP_NUM_THREADS=1 timeout 120 mpirun --allow-run-as-root --oversubscribe "
+                              "--bind-to none -np {} {} {}",
+                              ranks, quoted(ADTRAIN_BINARY_DIR "/evaluate_as_rank"), quoted(output)));
+    ASSERT_EQ(finished.exit_code, 0) << finished.output;
+    for (int rank = 0; rank < ranks; ++rank) {
+      EXPECT_EQ(read_file(fmt::format("{}.{}.npy", output, rank)), expected)
+          << "rank " << rank << " of " << ranks;
+    }
+  }
+}
+
+TEST(InContextEvaluation, ProgressCountsToTheEndAndMayStopIt) {
+  SingleCommunicator alone;
+  const TaskFamily family = TaskFamily::of(EnvironmentOptions{});
+  EvaluationOptions options;
+  options.eval_episodes = 4;
+  options.eval_batch = 1;
+  ModelOptions model;
+  model.n_transit = 3;
+  const InContextEvaluation evaluation(family, {1, 2, 3}, model, options);
+
+  std::vector<int64_t> done;
+  const auto all = evaluation.measure(hash_policy, alone, [&](int64_t count, int64_t total) {
+    EXPECT_EQ(total, 3 * 4);
+    done.push_back(count);
+    return true;
+  });
+  EXPECT_TRUE(all.has_value());
+  EXPECT_THAT(done, testing::ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12));
+
+  int64_t calls = 0;
+  EXPECT_EQ(evaluation.measure(hash_policy, alone, [&](int64_t, int64_t) { return ++calls < 6; }),
+            std::nullopt);
+  EXPECT_EQ(calls, 6);
+}
+
+TEST(InContextEvaluation, GroupsAreOfEvenSizeAndWithinTheLimit) {
+  SingleCommunicator alone;
+  const TaskFamily family = TaskFamily::of(EnvironmentOptions{});
+  EvaluationOptions options;
+  options.eval_episodes = 1;
+  options.eval_batch = 4;
+  ModelOptions model;
+  model.n_transit = 2;
+  std::vector<int64_t> sizes;
+  const Predictor recorder = [&](const Batch& batch) {
+    if (batch.states.size(1) == 1) sizes.push_back(batch.size());
+    return hash_policy(batch);
+  };
+  InContextEvaluation(family, {1, 2, 3, 4, 5, 6, 7, 8, 9}, model, options).measure(recorder, alone);
+  EXPECT_THAT(sizes, testing::ElementsAre(3, 3, 3));
+}
+
+TEST(InContextEvaluation, TheSplitSaysWhichTasks) {
+  const TaskSplit split{{4, 0, 2}, {3, 1}};
+  EXPECT_THAT(evaluated_tasks(EvaluatedTasks::kTest, split), testing::ElementsAre(3, 1));
+  EXPECT_THAT(evaluated_tasks(EvaluatedTasks::kTrain, split), testing::ElementsAre(4, 0, 2));
+  EXPECT_THAT(evaluated_tasks(EvaluatedTasks::kAll, split), testing::ElementsAre(0, 1, 2, 3, 4));
+}
+
+}  // namespace
+}  // namespace adtrain

@@ -1,0 +1,118 @@
+// Loss at all positions must be exactly the published forward pass on every prefix.
+
+#include <gtest/gtest.h>
+
+#include "model/RandomBatch.h"
+
+namespace adtrain {
+namespace {
+
+using testing::flat_gradient;
+using testing::plain_variants;
+using testing::prefix;
+using testing::random_compressed;
+using testing::random_plain;
+using testing::relative_error;
+using testing::small_model;
+using testing::variant;
+
+constexpr int64_t kLength = 9;
+
+TEST(EveryPrefix, EachQuerysLogitsAreThoseOfThePlainPassOnItsPrefix) {
+  for (const auto& each : plain_variants()) {
+    SCOPED_TRACE(each.name);
+    const auto model = small_model(each);
+    const Batch batch = random_plain(3, kLength);
+    const at::Tensor all = model->forward(batch, LossPositions::kAll, false).actions;
+    ASSERT_EQ(all.sizes(), at::IntArrayRef({3, kLength, 5}));
+    for (int64_t i = 0; i < kLength; ++i) {
+      EXPECT_LT(relative_error(all.select(1, i), model->predict(prefix(batch, i + 1)).actions), 1e-5)
+          << "query " << i;
+    }
+  }
+}
+
+/// Rows whose query stands `current` transitions into the last region of `batch`, whose regions are full.
+Batch asked_earlier(const Batch& batch, int32_t current, int64_t interval) {
+  Batch earlier = batch;
+  const int64_t rows = batch.size();
+  earlier.current = at::full({rows}, current, at::kInt);
+  if (current == interval) return earlier;
+  earlier.query_state = batch.query_state.clone();
+  earlier.query_action = batch.query_action.clone();
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t step = batch.previous[row].item<int64_t>() + current;
+    earlier.query_state[row] = batch.states[row][step];
+    earlier.query_action[row] = batch.actions[row][step];
+  }
+  return earlier;
+}
+
+TEST(EveryPrefix, HoldsForCompressedRowsWithAndWithoutARegionBefore) {
+  const auto model = small_model(variant("compressed"));
+  constexpr int64_t kInterval = 4;
+  const Batch batch = random_compressed({0, kInterval, 2}, {kInterval, kInterval, kInterval}, kInterval);
+  const auto all = model->forward(batch, LossPositions::kAll, false);
+  ASSERT_EQ(all.actions.size(1), kInterval + 1);
+  double sum = 0;
+  for (int32_t i = 0; i <= kInterval; ++i) {
+    const Batch earlier = asked_earlier(batch, i, kInterval);
+    const auto alone = model->predict(earlier);
+    EXPECT_LT(relative_error(all.actions.select(1, i), alone.actions), 1e-5) << "query " << i;
+    EXPECT_LT(relative_error(all.token_types.select(1, i), alone.token_types), 1e-5) << "query " << i;
+    sum += model->loss(earlier, LossPositions::kLast, false).sum.item<double>();
+  }
+  EXPECT_NEAR(model->loss(batch, LossPositions::kAll, false).sum.item<double>(), sum, 1e-5 * sum);
+}
+
+TEST(EveryPrefix, GradientsAreTheSumOverPrefixes) {
+  for (const auto& each : plain_variants()) {
+    SCOPED_TRACE(each.name);
+    const auto model = small_model(each);
+    const Batch batch = random_plain(2, kLength);
+    const at::Tensor all = flat_gradient(*model, model->loss(batch, LossPositions::kAll, false).sum);
+    at::Tensor sum = at::zeros_like(all);
+    for (int64_t i = 1; i <= kLength; ++i) {
+      sum += flat_gradient(*model, model->loss(prefix(batch, i), LossPositions::kLast, false).sum);
+    }
+    EXPECT_LT(relative_error(all, sum), 1e-5);
+  }
+}
+
+TEST(EveryPrefix, NothingBehindAQueryReachesIt) {
+  for (const auto& each : plain_variants()) {
+    SCOPED_TRACE(each.name);
+    const auto model = small_model(each);
+    const Batch batch = random_plain(2, kLength);
+    const at::Tensor before = model->forward(batch, LossPositions::kAll, false).actions;
+    constexpr int64_t kChanged = 5;
+    Batch changed = batch;
+    changed.actions = batch.actions.clone();
+    changed.rewards = batch.rewards.clone();
+    changed.next_states = batch.next_states.clone();
+    changed.actions.select(1, kChanged).add_(1).remainder_(5);
+    changed.rewards.select(1, kChanged).add_(1);
+    changed.next_states.select(1, kChanged).add_(1).remainder_(9);
+    const at::Tensor after = model->forward(changed, LossPositions::kAll, false).actions;
+    EXPECT_LT(relative_error(after.narrow(1, 0, kChanged + 1), before.narrow(1, 0, kChanged + 1)), 1e-6);
+    for (int64_t i = kChanged + 1; i < kLength; ++i) {
+      EXPECT_GT((after - before).select(1, i).abs().max().item<double>(), 1e-5) << "query " << i;
+    }
+  }
+}
+
+TEST(EveryPrefix, AnEmptyContextIsAPrefixToo) {
+  for (const auto& each : plain_variants()) {
+    SCOPED_TRACE(each.name);
+    const auto model = small_model(each);
+    const Batch batch = random_plain(4, 1);
+    const at::Tensor alone = model->predict(batch).actions;
+    ASSERT_EQ(alone.sizes(), at::IntArrayRef({4, 5}));
+    EXPECT_TRUE(alone.isfinite().all().item<bool>());
+    EXPECT_LT(relative_error(model->forward(batch, LossPositions::kAll, false).actions.squeeze(1), alone),
+              1e-5);
+  }
+}
+
+}  // namespace
+}  // namespace adtrain

@@ -1,0 +1,109 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/Error.h"
+#include "model/RandomBatch.h"
+
+namespace adtrain {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::random_plain;
+using testing::small_model;
+using testing::variant;
+
+std::vector<NamedTensor> copies(const ParameterBuffer& buffer) {
+  std::vector<NamedTensor> tensors;
+  for (const auto& [name, tensor] : buffer.named()) tensors.push_back({name, tensor.detach().clone()});
+  return tensors;
+}
+
+TEST(ParameterBuffer, ParametersAreLeavesThatTileTheFlatTensor) {
+  const auto model = small_model(variant("post_norm"));
+  const ParameterBuffer& buffer = model->parameters();
+  const auto* next = buffer.flat().const_data_ptr<float>();
+  for (const auto& [name, tensor] : buffer.named()) {
+    EXPECT_TRUE(tensor.is_leaf() && tensor.requires_grad()) << name;
+    EXPECT_TRUE(tensor.is_contiguous()) << name;
+    EXPECT_EQ(tensor.const_data_ptr<float>(), next) << name;
+    next += tensor.numel();
+  }
+  EXPECT_EQ(next, buffer.flat().const_data_ptr<float>() + buffer.count());
+  EXPECT_FALSE(buffer.flat().requires_grad());
+}
+
+TEST(ParameterBuffer, WritingTheFlatTensorChangesTheModelAlsoBetweenPasses) {
+  const auto model = small_model(variant("pre_norm"));
+  const Batch batch = random_plain(2, 9);
+  const at::Tensor before = model->predict(batch).actions;
+  model->loss(batch, LossPositions::kAll, true).sum.backward();
+  at::Tensor flat = model->parameters().flat();
+  flat.mul_(0.5);
+  EXPECT_FALSE(at::allclose(model->predict(batch).actions, before));
+  model->loss(batch, LossPositions::kAll, true).sum.backward();
+  flat.zero_();
+  EXPECT_TRUE(model->predict(batch).actions.eq(0).all().item<bool>());
+}
+
+TEST(ParameterBuffer, GradientsAccumulateIntoViewsGivenToThem) {
+  const auto model = small_model(variant("pre_norm"));
+  at::Tensor flat_gradient = at::zeros_like(model->parameters().flat());
+  int64_t offset = 0;
+  for (at::Tensor& parameter : model->parameters().tensors()) {
+    parameter.mutable_grad() = flat_gradient.narrow(0, offset, parameter.numel()).view(parameter.sizes());
+    offset += parameter.numel();
+  }
+  const Batch batch = random_plain(2, 9);
+  model->loss(batch, LossPositions::kAll, false).sum.backward();
+  const at::Tensor once = flat_gradient.clone();
+  EXPECT_GT(once.norm().item<double>(), 0);
+  model->loss(batch, LossPositions::kAll, false).sum.backward();
+  EXPECT_LT(testing::relative_error(flat_gradient, 2 * once), 1e-6);
+}
+
+TEST(ParameterBuffer, OrderIsThatOfFirstUse) {
+  const auto first_and_last = [](const std::string& name) {
+    const auto model = small_model(variant(name));
+    return std::pair(model->parameters().named().front().name, model->parameters().named().back().name);
+  };
+  EXPECT_EQ(first_and_last("pre_norm"),
+            std::pair(std::string("embed_context.weight"), std::string("pred_action.bias")));
+  EXPECT_EQ(first_and_last("gpt2"),
+            std::pair(std::string("embed_state.weight"), std::string("pred_action.bias")));
+  EXPECT_EQ(first_and_last("post_norm"),
+            std::pair(std::string("pred_token_type.weight"), std::string("pred_action.bias")));
+}
+
+TEST(ParameterBuffer, LoadingCopiesByNameInAnyOrderAndType) {
+  const auto source = small_model(variant("compressed"), 1);
+  const auto target = small_model(variant("compressed"), 2);
+  auto tensors = copies(source->parameters());
+  std::reverse(tensors.begin(), tensors.end());
+  tensors[0].tensor = tensors[0].tensor.to(at::kDouble);
+  target->parameters().load(tensors);
+  EXPECT_TRUE(at::equal(target->parameters().flat(), source->parameters().flat()));
+}
+
+TEST(ParameterBuffer, LoadingReportsAllMismatchesTogetherAndCopiesNothing) {
+  const auto model = small_model(variant("pre_norm"));
+  auto tensors = copies(model->parameters());
+  const at::Tensor before = model->parameters().flat().clone();
+  tensors[0].tensor = at::zeros({16, 11});
+  tensors[1].name = "embed_contxt.bias";
+  tensors[2].tensor = tensors[2].tensor.to(at::kInt);
+  try {
+    model->parameters().load(tensors);
+    FAIL() << "expected a CheckpointError";
+  } catch (const CheckpointError& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("embed_context.weight: found shape [16, 11], expected [16, 10]"),
+                      HasSubstr("embed_context.bias is missing (nearest found: embed_contxt.bias)"),
+                      HasSubstr("embed_contxt.bias [16] is unexpected"),
+                      HasSubstr("embed_query_state.weight: found Int values")));
+  }
+  EXPECT_TRUE(at::equal(model->parameters().flat(), before));
+}
+
+}  // namespace
+}  // namespace adtrain

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include "base/Random.h"
+#include "model/AlgorithmDistillation.h"
+
+/// Small models and fresh random input for tests; the seed is printed by whoever fails through SCOPED_TRACE.
+namespace adtrain::testing {
+
+struct Variant {
+  std::string name;
+  ModelOptions options;
+};
+
+/// Small enough for a test, with everything that could go wrong in it: several layers, heads and regions.
+inline Variant variant(const std::string& name) {
+  ModelOptions options;
+  options.tf_n_embd = 16;
+  options.tf_n_layer = 2;
+  options.tf_n_head = 2;
+  options.n_transit = 9;
+  options.label_smoothing = 0.1;
+  if (name == "post_norm") options.transformer_block = TransformerBlock::kPostNorm;
+  if (name == "gpt2") options.model = ModelKind::kGpt2;
+  if (name == "compressed") {
+    options.use_compressed_context = true;
+    options.compress_interval = 4;
+    options.n_transit = 12;
+  }
+  return {name, options};
+}
+
+inline std::vector<Variant> plain_variants() {
+  return {variant("pre_norm"), variant("post_norm"), variant("gpt2")};
+}
+
+inline std::unique_ptr<AlgorithmDistillation> small_model(const Variant& variant, uint64_t seed = 7) {
+  return AlgorithmDistillation::create(variant.options, ModelShape{}, seed);
+}
+
+inline Batch random_plain(int64_t rows, int64_t transitions, const ModelShape& shape = {}) {
+  Batch batch;
+  batch.states = at::randint(shape.grid_size, {rows, transitions, 2}, at::kInt);
+  batch.actions = at::randint(shape.num_actions, {rows, transitions}, at::kInt);
+  batch.rewards = at::randint(2, {rows, transitions}, at::kFloat);
+  batch.next_states = at::randint(shape.grid_size, {rows, transitions, 2}, at::kInt);
+  return batch;
+}
+
+/// Rows of these lengths; padding is random too, as it must not matter.
+inline Batch random_compressed(const std::vector<int32_t>& previous, const std::vector<int32_t>& current,
+                               int64_t interval, const ModelShape& shape = {}) {
+  const auto rows = static_cast<int64_t>(previous.size());
+  Batch batch = random_plain(rows, 2 * interval, shape);
+  batch.previous = at::tensor(previous);
+  batch.current = at::tensor(current);
+  batch.query_state = at::randint(shape.grid_size, {rows, 2}, at::kInt);
+  batch.query_action =
+      at::randint(shape.num_actions, {rows}, at::kInt).masked_fill_(batch.current.eq(interval), -1);
+  return batch;
+}
+
+/// Part of a plain batch: `count` entries of dimension `axis`, 0 for rows and 1 for transitions.
+inline Batch part(const Batch& batch, int64_t axis, int64_t first, int64_t count) {
+  Batch cut;
+  cut.states = batch.states.narrow(axis, first, count);
+  cut.actions = batch.actions.narrow(axis, first, count);
+  cut.rewards = batch.rewards.narrow(axis, first, count);
+  cut.next_states = batch.next_states.narrow(axis, first, count);
+  return cut;
+}
+
+/// The first `transitions` of every plain row.
+inline Batch prefix(const Batch& batch, int64_t transitions) {
+  return part(batch, 1, 0, transitions);
+}
+
+/// Largest difference, relative to the largest expected value.
+inline double relative_error(const at::Tensor& found, const at::Tensor& expected) {
+  return ((found - expected).abs().max() / expected.abs().max().clamp_min(1e-12)).item<double>();
+}
+
+/// d loss / d parameters of one backward pass, flat.
+inline at::Tensor flat_gradient(AlgorithmDistillation& model, const at::Tensor& loss) {
+  std::vector<at::Tensor> pieces;
+  for (at::Tensor& parameter : model.parameters().tensors()) parameter.mutable_grad() = at::Tensor();
+  loss.backward();
+  for (const at::Tensor& parameter : model.parameters().tensors()) {
+    pieces.push_back(parameter.grad().defined() ? parameter.grad().flatten()
+                                                : at::zeros({parameter.numel()}));
+  }
+  return at::cat(pieces);
+}
+
+}  // namespace adtrain::testing

@@ -29,24 +29,24 @@ endif()
 add_library(adtrain_torch INTERFACE)
 target_include_directories(adtrain_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
 target_link_libraries(adtrain_torch INTERFACE ${TORCH_LIBRARIES})
+# The wheel's libtorch.so exports an std::filesystem of its own, whose remove_all crashes. Whoever comes first in the list
+# of libraries wins, so the real libstdc++ goes before it.
+target_link_options(adtrain_torch INTERFACE LINKER:--push-state,--no-as-needed -lstdc++ LINKER:--pop-state)
 
-file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/torch_pch.cpp CONTENT "")  # unlike WRITE, untouched when it is there
-add_library(torch_pch STATIC ${CMAKE_BINARY_DIR}/torch_pch.cpp)
-target_link_libraries(torch_pch PRIVATE adtrain_flags adtrain_torch)
-target_precompile_headers(torch_pch PRIVATE <ATen/ATen.h> <fmt/format.h> <string> <vector> <memory> <map> <functional>
-  <optional> <span> <filesystem>)
-if(CCACHE)
-  target_compile_options(torch_pch PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+if(ADTRAIN_PCH)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/torch_pch.cpp CONTENT "")  # unlike WRITE, untouched when it is there
+  add_library(torch_pch STATIC ${CMAKE_BINARY_DIR}/torch_pch.cpp)
+  target_link_libraries(torch_pch PRIVATE adtrain_flags adtrain_torch)
+  target_precompile_headers(torch_pch PRIVATE <ATen/ATen.h> <fmt/format.h> <string> <vector> <memory> <map> <functional>
+    <optional> <span> <filesystem>)
+  target_compile_options(torch_pch PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)  # ccache asks for it
 endif()
 
 function(adtrain_share_pch target)
   target_link_libraries(${target} PRIVATE adtrain_torch)
-  if(NOT ADTRAIN_PCH)
-    return()
-  endif()
-  target_precompile_headers(${target} REUSE_FROM torch_pch)
-  if(CCACHE)
-    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+  if(ADTRAIN_PCH)
+    target_precompile_headers(${target} REUSE_FROM torch_pch)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
   endif()
 endfunction()
 

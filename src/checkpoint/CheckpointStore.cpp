@@ -1,9 +1,13 @@
 #include "checkpoint/CheckpointStore.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "base/Clock.h"
 #include "base/Error.h"
@@ -19,89 +23,124 @@ namespace fs = std::filesystem;
 
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
-constexpr const char* kPrefix = "step-";
+constexpr std::string_view kPrefix = "step-";
+constexpr std::string_view kTemporary = ".tmp";
+constexpr const char* kLatest = "latest";
+
+fs::path with_suffix(fs::path path, std::string_view suffix) {
+  return path += suffix;
+}
 
 /// N of a folder named `step-N`; nothing for any other name.
 std::optional<int64_t> step_of(const fs::path& path) {
   const std::string name = path.filename().string();
-  const std::string_view digits = std::string_view(name).substr(std::min(name.size(), std::string_view(kPrefix).size()));
+  if (!name.starts_with(kPrefix)) return std::nullopt;
   int64_t step = 0;
-  const auto [end, error] = std::from_chars(digits.begin(), digits.end(), step);
-  const bool whole = error == std::errc() && end == digits.end() && !digits.empty();
-  return name.starts_with(kPrefix) && whole ? std::optional(step) : std::nullopt;
+  const char* const last = name.data() + name.size();
+  const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), last, step);
+  return error == std::errc() && end == last ? std::optional(step) : std::nullopt;
 }
 
-/// Names without the prefix that Python's data-parallel wrapper leaves.
+bool is_leftover(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.ends_with(kTemporary) && (name.starts_with(kPrefix) || name.starts_with(kLatest));
+}
+
 std::vector<NamedTensor> without_wrapper(std::vector<NamedTensor> tensors) {
   constexpr std::string_view kWrapper = "module.";
-  for (NamedTensor& tensor : tensors) {
-    if (tensor.name.starts_with(kWrapper)) tensor.name.erase(0, kWrapper.size());
+  for (NamedTensor& named : tensors) {
+    if (named.name.starts_with(kWrapper)) named.name.erase(0, kWrapper.size());
   }
   return tensors;
 }
 
+/// "; 1.2 MiB are free there", where the file system tells.
+std::string free_space(const fs::path& folder) {
+  std::error_code unknown;
+  const fs::space_info space = fs::space(folder, unknown);
+  return unknown ? "" : fmt::format("; {} are free there", human_bytes(static_cast<double>(space.available)));
+}
+
 }  // namespace
 
-CheckpointStore::CheckpointStore(fs::path folder, int64_t keep) : folder_(std::move(folder)), keep_(std::max<int64_t>(2, keep)) {}
+CheckpointStore::CheckpointStore(fs::path folder, int64_t keep)
+    : folder_(std::move(folder)), keep_(std::max<int64_t>(2, keep)) {}
 
 void CheckpointStore::save(const Snapshot& snapshot) {
+  const fs::path written = with_suffix(path_of(snapshot.step), kTemporary);
   try {
     fs::create_directories(folder_);
-    write(snapshot);
+    remove_leftovers();
+    write(snapshot, written);
+    put_in_place(written, snapshot.step);
     point_latest_to(snapshot.step);
-    prune();
+    prune(snapshot.step);
   } catch (const fs::filesystem_error& error) {
-    throw CheckpointError(fmt::format("{}; older checkpoints in {} are untouched: free space there or mend its permissions",
-                                      error.what(), folder_.string()));
+    const std::string space = free_space(folder_);
+    std::error_code ignored;
+    fs::remove_all(written, ignored);  // half a checkpoint would only take the space that is missing
+    throw CheckpointError(
+        fmt::format("{}{}; the older checkpoints are untouched: make room in {} or mend its permissions",
+                    error.what(), space, folder_.string()));
   }
 }
 
-void CheckpointStore::write(const Snapshot& snapshot) const {
-  const fs::path final_path = path_of(snapshot.step);
-  fs::path temporary = final_path;
-  temporary += ".tmp";
-  fs::remove_all(temporary);
-  fs::create_directory(temporary);
-  try {
-    Manifest manifest;
-    manifest.step = snapshot.step;
-    manifest.created = unix_seconds();
-    manifest.state = snapshot.state;
-    const std::map<std::string, std::string> metadata = {{"format", "pt"}, {"step", std::to_string(snapshot.step)}};
-    for (const auto& [name, tensors] : {std::pair(kModelFile, &snapshot.model), std::pair(kOptimizerFile, &snapshot.optimizer)}) {
-      const std::string bytes = safetensors_bytes(*tensors, metadata);
-      write_file(temporary / name, bytes);
-      manifest.add_file(name, bytes);
-    }
-    write_file(temporary / Manifest::kFileName, manifest.text());
-    flush_to_disk(temporary);
-  } catch (const fs::filesystem_error&) {
-    std::error_code ignored;
-    fs::remove_all(temporary, ignored);  // a half-written folder would only eat the space that is missing
-    throw;
+void CheckpointStore::remove_leftovers() const {
+  std::vector<fs::path> leftovers;
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    if (is_leftover(entry.path())) leftovers.push_back(entry.path());
   }
-  fs::remove_all(final_path);  // the same step again, after resuming from an older checkpoint
-  rename_durably(temporary, final_path);
+  for (const fs::path& leftover : leftovers) fs::remove_all(leftover);
+}
+
+void CheckpointStore::write(const Snapshot& snapshot, const fs::path& folder) const {
+  fs::create_directory(folder);
+  Manifest manifest;
+  manifest.step = snapshot.step;
+  manifest.created = unix_seconds();
+  manifest.state = snapshot.state;
+  // Other programs ask for "format" to know how names map to tensors.
+  const std::map<std::string, std::string> metadata = {{"format", "pt"},
+                                                       {"step", std::to_string(snapshot.step)}};
+  for (const auto& [name, tensors] :
+       {std::pair(kModelFile, &snapshot.model), std::pair(kOptimizerFile, &snapshot.optimizer)}) {
+    const std::string bytes = safetensors_bytes(*tensors, metadata);
+    write_file(folder / name, bytes);
+    manifest.add_file(name, bytes);
+  }
+  write_file(folder / Manifest::kFileName, manifest.text());
+  flush_to_disk(folder);
+}
+
+/// The same step may stand there already, passed over as damaged: a folder cannot replace another in one
+/// step, so the old one steps aside first.
+void CheckpointStore::put_in_place(const fs::path& written, int64_t step) const {
+  const fs::path place = path_of(step);
+  const fs::path aside = with_suffix(place, std::string(".replaced").append(kTemporary));
+  if (fs::exists(place)) fs::rename(place, aside);
+  rename_durably(written, place);
+  fs::remove_all(aside);
 }
 
 void CheckpointStore::point_latest_to(int64_t step) const {
-  const fs::path temporary = folder_ / "latest.tmp";
-  fs::remove(temporary);
+  const fs::path link = folder_ / kLatest;
+  const fs::path temporary = with_suffix(link, kTemporary);
   fs::create_directory_symlink(path_of(step).filename(), temporary);
-  rename_durably(temporary, folder_ / "latest");
+  rename_durably(temporary, link);
 }
 
-void CheckpointStore::prune() const {
-  const std::vector<int64_t> all = steps();
-  for (size_t i = 0; i + static_cast<size_t>(keep_) < all.size(); ++i) fs::remove_all(path_of(all[i]));
-  for (const auto& entry : fs::directory_iterator(folder_)) {
-    if (entry.is_directory() && entry.path().extension() == ".tmp") fs::remove_all(entry.path());  // of a killed run
+void CheckpointStore::prune(int64_t newest) const {
+  std::vector<int64_t> kept = steps();
+  std::erase_if(kept, [newest](int64_t step) { return step > newest; });
+  if (std::ssize(kept) > keep_) kept.erase(kept.begin(), kept.end() - keep_);
+  for (const int64_t step : steps()) {
+    if (!std::ranges::binary_search(kept, step)) fs::remove_all(path_of(step));
   }
 }
 
 CheckpointStore::Found CheckpointStore::newest() const {
   std::vector<int64_t> all = steps();
-  std::reverse(all.begin(), all.end());
+  std::ranges::reverse(all);
   std::vector<std::string> reasons;
   for (const int64_t step : all) {
     try {
@@ -110,20 +149,24 @@ CheckpointStore::Found CheckpointStore::newest() const {
       reasons.emplace_back(error.what());
     }
   }
-  throw CheckpointError(reasons.empty()
-                            ? fmt::format("no checkpoint in {}; expected a folder step-N there: train first", folder_.string())
-                            : fmt::format("no usable checkpoint in {}:\n  {}", folder_.string(), join(reasons, "\n  ")));
+  if (reasons.empty()) {
+    throw CheckpointError(
+        fmt::format("no checkpoint in {}; expected a folder step-N there: train first", folder_.string()));
+  }
+  throw CheckpointError(
+      fmt::format("no usable checkpoint in {}:\n  {}", folder_.string(), join(reasons, "\n  ")));
 }
 
 Snapshot CheckpointStore::load(const fs::path& checkpoint) {
   const Manifest manifest = Manifest::read(checkpoint);
-  manifest.verify(checkpoint);
-  Snapshot snapshot;
-  snapshot.step = manifest.step;
-  snapshot.state = manifest.state;
-  snapshot.model = without_wrapper(read_safetensors(checkpoint / kModelFile).tensors);
-  snapshot.optimizer = without_wrapper(read_safetensors(checkpoint / kOptimizerFile).tensors);
-  return snapshot;
+  const auto tensors = [&](const char* name) {
+    return without_wrapper(
+        parse_safetensors(manifest.read_verified(checkpoint, name), checkpoint / name).tensors);
+  };
+  return {.step = manifest.step,
+          .model = tensors(kModelFile),
+          .optimizer = tensors(kOptimizerFile),
+          .state = manifest.state};
 }
 
 std::vector<int64_t> CheckpointStore::steps() const {
@@ -133,10 +176,12 @@ std::vector<int64_t> CheckpointStore::steps() const {
     const std::optional<int64_t> step = step_of(entry.path());
     if (step && entry.is_directory()) found.push_back(*step);
   }
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   return found;
 }
 
-fs::path CheckpointStore::path_of(int64_t step) const { return folder_ / (kPrefix + std::to_string(step)); }
+fs::path CheckpointStore::path_of(int64_t step) const {
+  return folder_ / fmt::format("{}{}", kPrefix, step);
+}
 
 }  // namespace adtrain

@@ -2,10 +2,10 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "model/Parameters.h"
 
@@ -19,17 +19,20 @@ struct Snapshot {
   nlohmann::json state = nlohmann::json::object();  ///< whatever else resuming needs; kept in the manifest
 };
 
-/// The checkpoints of one run: folders `step-N` of model.safetensors, optimizer.safetensors and manifest.json, and the
-/// symbolic link `latest`. docs/checkpoint-format.md describes them.
+/// The checkpoints of one run: folders `step-N` of model.safetensors, optimizer.safetensors and
+/// manifest.json, and the symbolic link `latest`.
 ///
-/// A folder is written as `step-N.tmp`, flushed to the disk and renamed, so `step-N` is complete whenever it exists; older
-/// ones are deleted only after the new one stands. For one process and thread.
+/// A folder is written as `step-N.tmp`, flushed to the disk and renamed, so `step-N` is complete whenever it
+/// exists; older ones are deleted only after the new one stands. Names ending in `.tmp` are what a killed run
+/// left. For one process and thread: rank 0 has the store, the others get their state from it.
 class CheckpointStore {
  public:
-  /// `folder` need not exist yet. The `keep` ≥ 2 newest checkpoints are kept.
+  /// `folder` need not exist yet. The `keep` newest checkpoints are kept, two at least.
   CheckpointStore(std::filesystem::path folder, int64_t keep);
 
-  /// Throws CheckpointError where it cannot be written (no space, no permission); what was there before is untouched then.
+  /// Throws CheckpointError where it cannot be written (no space, no permission); all that was there before
+  /// is untouched then, and training may go on. Folders of later steps are removed in the end: a run that
+  /// saves an earlier step has passed them over, and would come back to its former future by them.
   void save(const Snapshot& snapshot);
 
   /// A checkpoint that was read, and why newer ones were passed over.
@@ -38,21 +41,24 @@ class CheckpointStore {
     std::filesystem::path path;
     std::vector<std::string> passed_over;
   };
-  /// The newest checkpoint whose files are what the manifest says. Throws CheckpointError where there is none, with what is
-  /// wrong with each.
+  /// The newest checkpoint whose files are what its manifest says. Throws CheckpointError where there is
+  /// none, with what is wrong with each.
   Found newest() const;
   /// Whether there is any `step-N`, good or bad.
   bool empty() const { return steps().empty(); }
 
-  /// One checkpoint's folder. Throws CheckpointError where it does not verify.
+  /// One checkpoint's folder, verified. A `module.` before names, which Python's data-parallel wrapper
+  /// leaves, is taken off. Throws CheckpointError that names the file at fault.
   static Snapshot load(const std::filesystem::path& checkpoint);
 
  private:
   std::vector<int64_t> steps() const;  ///< ascending
   std::filesystem::path path_of(int64_t step) const;
-  void write(const Snapshot& snapshot) const;
+  void remove_leftovers() const;
+  void write(const Snapshot& snapshot, const std::filesystem::path& folder) const;
+  void put_in_place(const std::filesystem::path& written, int64_t step) const;
   void point_latest_to(int64_t step) const;
-  void prune() const;
+  void prune(int64_t newest) const;
 
   std::filesystem::path folder_;
   int64_t keep_;

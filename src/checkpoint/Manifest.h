@@ -3,32 +3,40 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
+#include <nlohmann/json.hpp>
+
 namespace adtrain {
 
-/// What a checkpoint's folder must hold to be whole: manifest.json lists each file with its size and checksum.
+/// What a checkpoint's folder must hold to be whole: manifest.json lists each file with its size and
+/// checksum, and carries a checksum of itself.
+///
+/// Checksums are CRC-32 as zlib, gzip and zip compute it (Python: `zlib.crc32`), as 8 hexadecimal digits.
+/// They guard against disks and cut-off copies, not against forgery.
 struct Manifest {
   static constexpr const char* kFileName = "manifest.json";
 
   struct File {
     uint64_t bytes = 0;
-    std::string checksum;  ///< XXH3, 64 bits, 16 hexadecimal digits
+    std::string crc32;
   };
   int64_t step = 0;
   double created = 0;  ///< seconds since 1970
   std::map<std::string, File> files;
-  nlohmann::json state = nlohmann::json::object();
+  nlohmann::json state =
+      nlohmann::json::object();  ///< the run's: world size, sample cursor, configuration, …
 
   void add_file(const std::string& name, std::string_view bytes);
   std::string text() const;
 
-  /// Throws CheckpointError where it is missing or malformed.
+  /// Throws CheckpointError where it is missing, malformed, damaged or of a later format.
   static Manifest read(const std::filesystem::path& checkpoint);
-  /// Throws CheckpointError that names the first file that is missing, of another size or of another content.
-  void verify(const std::filesystem::path& checkpoint) const;
+
+  /// The bytes of one of its files. Throws CheckpointError where the manifest does not list it, or where it
+  /// is missing, of another size or of another content than the manifest says.
+  std::string read_verified(const std::filesystem::path& checkpoint, const std::string& name) const;
 };
 
 }  // namespace adtrain

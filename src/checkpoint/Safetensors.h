@@ -4,6 +4,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/Parameters.h"
@@ -16,13 +17,23 @@ struct SafetensorsFile {
   std::map<std::string, std::string> metadata;  ///< `__metadata__`
 };
 
-/// The bytes of a safetensors file: u64 length, a JSON header padded to 8 bytes, then the data, row-major and little-endian,
-/// ordered by size of the type (descending), then by name, as Hugging Face's writer orders it.
-/// The format: https://huggingface.co/docs/safetensors. Tensors may live on any device and have any layout.
-std::string safetensors_bytes(std::span<const NamedTensor> tensors, const std::map<std::string, std::string>& metadata = {});
+/// The bytes of a safetensors file: u64 length, a JSON header padded to 8 bytes, then the data, row-major and
+/// little-endian, ordered by the size of an element (descending), then by name, as the format's own writer
+/// does. The format: https://huggingface.co/docs/safetensors. Tensors may live on any device and have any
+/// layout. Throws CheckpointError where two share a name or one has a type that the format lacks.
+std::string safetensors_bytes(std::span<const NamedTensor> tensors,
+                              const std::map<std::string, std::string>& metadata = {});
 
-/// Reads a file and checks all that the format demands. Throws CheckpointError that says what is wrong and where.
+/// Reads what `safetensors_bytes` or another writer made, and checks all that the format demands before any
+/// memory is taken for tensors. Throws CheckpointError that says what is wrong with `path`, and where in it.
 /// Tensors are on the CPU and own their memory.
+SafetensorsFile parse_safetensors(std::string_view bytes, const std::filesystem::path& path);
+
+/// The same for a file. Throws CheckpointError also where it cannot be read.
 SafetensorsFile read_safetensors(const std::filesystem::path& path);
+
+/// Replaces `path` in one step. Throws std::filesystem::filesystem_error where it cannot be written.
+void write_safetensors(const std::filesystem::path& path, std::span<const NamedTensor> tensors,
+                       const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace adtrain

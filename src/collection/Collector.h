@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 
 #include "collection/CollectionOptions.h"
+#include "data/History.h"
 #include "environments/TaskFamily.h"
 
 namespace adtrain {
@@ -38,8 +40,11 @@ class Collector {
   bool run(const std::filesystem::path& file, const CollectionListener& listener = {}) const;
 
  private:
+  std::optional<History> learn(int64_t task, const std::function<bool()>& stop) const;
+
   TaskFamily family_;
   CollectionOptions options_;
+  PpoSettings ppo_;
 };
 
 }  // namespace adtrain

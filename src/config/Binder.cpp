@@ -71,8 +71,9 @@ class Binder::Binding {
     const Key* key = key_of(entry);
     if (key == nullptr) return refuse_unknown(entry);
     const Entry*& deciding = deciding_[key];
-    if (deciding != nullptr && deciding->origin.source == entry.origin.source)
+    if (deciding != nullptr && deciding->origin.source == entry.origin.source) {
       compare_spellings(*deciding, entry);
+    }
     deciding = &entry;
   }
 

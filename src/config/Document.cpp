@@ -1,7 +1,6 @@
 #include "config/Document.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -30,6 +29,13 @@ std::string suggestion(const fs::path& missing) {
   return fmt::format("; did you mean {}?", (missing.parent_path() / nearest).string());
 }
 
+/// A file that is included on two ways has its faults only once.
+void append_new(std::vector<std::string>& lines, const std::vector<std::string>& more) {
+  for (const std::string& line : more) {
+    if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
+  }
+}
+
 bool is_file(const fs::path& path) {
   std::error_code absent;
   return fs::is_regular_file(path, absent);
@@ -55,8 +61,8 @@ void Document::read(const fs::path& file, std::vector<Includer>& chain) {
     yaml.errors.push_back(
         fmt::format("{}: found an unreadable file ({})", file.string(), fault.code().message()));
   }
-  errors_.insert(errors_.end(), yaml.errors.begin(), yaml.errors.end());
-  warnings_.insert(warnings_.end(), yaml.warnings.begin(), yaml.warnings.end());
+  append_new(errors_, yaml.errors);
+  append_new(warnings_, yaml.warnings);
 
   chain.push_back({fs::weakly_canonical(file), file.string()});
   for (const Entry& include : yaml.includes) read_include(include, file, chain);
@@ -69,18 +75,16 @@ void Document::read_include(const Entry& include, const fs::path& including, std
   const fs::path from_here = fs::path(include.text).lexically_normal();
   if (!is_file(beside) && !is_file(from_here)) {
     errors_.push_back(
-        fmt::format("{}: include: found no file {} beside the including file, nor {} in the working "
-                    "directory; expected one of "
-                    "them{}",
+        fmt::format("{}: include: found neither {}, beside the including file, nor {}, from the working "
+                    "directory; expected an existing file{}",
                     include.origin.text(), beside.string(), from_here.string(), suggestion(beside)));
     return;
   }
   const fs::path& file = is_file(beside) ? beside : from_here;
 
+  const fs::path canonical = fs::weakly_canonical(file);
   const auto open = std::find_if(chain.begin(), chain.end(),
-                                 [&, canonical = fs::weakly_canonical(file)](const Includer& includer) {
-                                   return includer.canonical == canonical;
-                                 });
+                                 [&](const Includer& includer) { return includer.canonical == canonical; });
   if (open == chain.end()) return read(file, chain);
   std::vector<std::string> circle;
   for (auto includer = open; includer != chain.end(); ++includer) circle.push_back(includer->shown);

@@ -55,8 +55,7 @@ class Reader {
       error(line_of(key), fmt::format("found {} as a key; expected a word", Entry::of("", key, {}).found()));
     } else if (never_closed(value)) {
       error(line_of(value),
-            fmt::format("{}: found `{}`, a quoted text that does not end on its line; expected the "
-                        "closing quote",
+            fmt::format("{}: found `{}`, whose quote does not end on its line; expected the closing quote",
                         key.Scalar(), trimmed(line(line_of(value)))));
     } else if (key.Scalar() == "include") {
       read_include(key, value);
@@ -103,7 +102,8 @@ class Reader {
     if (!value.IsScalar() || value.Tag() != "!") return false;
     const std::string& text = line(line_of(value));
     const auto opening = static_cast<size_t>(value.Mark().column);
-    return opening < text.size() && text.find(text[opening], opening + 1) == std::string::npos;
+    if (opening >= text.size() || (text[opening] != '\'' && text[opening] != '"')) return false;
+    return text.find(text[opening], opening + 1) == std::string::npos;
   }
 
   void blame_syntax(const YAML::Exception& fault) {

@@ -42,8 +42,7 @@ class NothingPending final : public Pending {
 class Communicator {
  public:
   /// Joins the group: a single process needs none, MPI where mpirun started us, else Gloo, whose ranks meet
-  /// through Rendezvous. Collective; returns when all ranks have come. Throws EnvironmentError where they do
-  /// not.
+  /// through rendezvous(). Collective; returns when all ranks have come. Throws EnvironmentError where not.
   static std::unique_ptr<Communicator> create(const LaunchContext& context,
                                               const DistributedOptions& options);
   virtual ~Communicator() = default;
@@ -60,8 +59,7 @@ class Communicator {
   void broadcast(at::Tensor& tensor, int64_t root);
   /// Reduces over ranks, element by element and in place. Every rank gets the same bits.
   void all_reduce(at::Tensor& tensor, ReduceOp op);
-  /// Starts summing over ranks in place. Several may be under way; they are started in the same order
-  /// everywhere.
+  /// Starts summing over ranks in place. Several may be under way, started in the same order everywhere.
   std::unique_ptr<Pending> start_all_reduce(at::Tensor& tensor);
   /// Every rank's tensor, stacked in the order of ranks: (world size, …).
   at::Tensor all_gather(const at::Tensor& tensor);

@@ -44,8 +44,8 @@ void DistributedOptions::check(Findings& findings) const {
     findings.add(
         "first_bucket_megabytes",
         fmt::format(
-            "{} is more than bucket_megabytes = {}; the first bucket is to be the smaller one: lower it, "
-            "or raise bucket_megabytes.",
+            "{} is more than bucket_megabytes = {}; the first bucket is to be the smaller one: lower it, or "
+            "raise bucket_megabytes.",
             first_bucket_megabytes, bucket_megabytes));
   }
 }

@@ -1,11 +1,9 @@
 #include "distributed/GradientReducer.h"
 
-#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
 #include <ATen/ops/zeros.h>
-#include <fmt/format.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -91,8 +89,7 @@ void GradientReducer::gradient_ready(size_t bucket) {
   if (bucket < started_) {
     throw std::logic_error(
         "A gradient came after its bucket was sent: there is to be one backward pass between "
-        "begin_micro_step(true) and "
-        "finish().");
+        "begin_micro_step(true) and finish().");
   }
   --buckets_[bucket].missing;
   while (started_ < buckets_.size() && buckets_[started_].missing == 0) start_next_bucket();

@@ -57,8 +57,8 @@ void check_within(const LaunchContext& context, const char* what, int64_t index,
                   int64_t count) {
   if (count < 1 || index < 0 || index >= count) {
     throw EnvironmentError(
-        fmt::format("{} {} and {} {} contradict each other ({}): {} counts from 0 to {} − 1. {}.", what,
-                    index, of_what, count, launcher_name(context.launcher), what, of_what, context.evidence));
+        fmt::format("{}: {} {} and {} {} contradict each other; the {} counts from 0 to the {} minus 1.",
+                    context.evidence, what, index, of_what, count, what, of_what));
   }
 }
 
@@ -67,9 +67,9 @@ LaunchContext checked(LaunchContext context) {
   check_within(context, "local rank", context.local_rank, "local world size", context.local_world_size);
   if (context.local_world_size > context.world_size) {
     throw EnvironmentError(fmt::format(
-        "Local world size {} and world size {} contradict each other ({}): one host cannot hold more ranks "
-        "than there are. {}.",
-        context.local_world_size, context.world_size, launcher_name(context.launcher), context.evidence));
+        "{}: local world size {} and world size {} contradict each other; one host cannot hold more ranks "
+        "than there are.",
+        context.evidence, context.local_world_size, context.world_size));
   }
   if (!context.master_address.empty() && (context.master_port < 1 || context.master_port > 65535)) {
     throw EnvironmentError(
@@ -90,10 +90,8 @@ std::optional<LaunchContext> from_flags(const LaunchFlags& flags) {
       (several && (!flags.master_address || !flags.master_port))) {
     throw EnvironmentError(
         "The flags that place this process are incomplete: rank and world size belong together, so do local "
-        "rank and "
-        "local world size, and two or more ranks need the master's address and port; give all of them, or "
-        "none and let "
-        "mpirun, torchrun or srun place it.");
+        "rank and local world size, and two or more ranks need the master's address and port; give all of "
+        "them, or none and let mpirun, torchrun or srun place it.");
   }
   LaunchContext context;
   context.rank = *flags.rank;
@@ -179,8 +177,7 @@ std::optional<LaunchContext> from_slurm(const Environment& environment) {
   if (environment.number("OMPI_COMM_WORLD_SIZE") == 1) {
     throw EnvironmentError(
         fmt::format("SLURM_NTASKS={} but OMPI_COMM_WORLD_SIZE=1: SLURM started {} processes and MPI takes "
-                    "each for a run of its "
-                    "own; start them either with mpirun or with `srun --mpi=none`.",
+                    "each for a run of its own; start them either with mpirun or with `srun --mpi=none`.",
                     context.world_size, context.world_size));
   }
   context.local_rank = *environment.number("SLURM_LOCALID");
@@ -202,8 +199,8 @@ LaunchContext single(const Environment& environment) {
   if (const int64_t processes = environment.number("PMI_SIZE").value_or(1); processes > 1) {
     throw EnvironmentError(
         fmt::format("PMI_SIZE={} but OMPI_COMM_WORLD_SIZE is not set: another MPI's launcher started {} "
-                    "processes, which would not "
-                    "know of each other; start them with Open MPI's mpirun, torchrun or srun.",
+                    "processes, which would not know of each other; start them with Open MPI's mpirun, "
+                    "torchrun or srun.",
                     processes, processes));
   }
   LaunchContext context;

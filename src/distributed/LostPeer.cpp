@@ -9,8 +9,9 @@ namespace adtrain {
 namespace {
 
 std::string described(const CollectiveCall& call) {
-  return fmt::format("rank {} of {} in a {} of {} over {}", call.rank, call.world_size, call.name,
-                     human_bytes(static_cast<double>(call.bytes)), call.backend);
+  const std::string size = call.bytes > 0 ? " of " + human_bytes(static_cast<double>(call.bytes)) : "";
+  return fmt::format("rank {} of {} in {}{} over {}", call.rank, call.world_size, call.name, size,
+                     call.backend);
 }
 
 }  // namespace
@@ -18,8 +19,7 @@ std::string described(const CollectiveCall& call) {
 void throw_timed_out(const CollectiveCall& call, double timeout_seconds) {
   throw PeerLostError(
       fmt::format("A peer was lost: {} has waited {}, and not every rank came; look for the rank that failed "
-                  "or hangs first, or raise "
-                  "collective_timeout_seconds (now {:g}) if a rank is only slow.",
+                  "or hangs first, or raise collective_timeout_seconds (now {:g}) if a rank is only slow.",
                   described(call), human_duration(timeout_seconds), timeout_seconds));
 }
 

@@ -7,8 +7,8 @@ namespace adtrain {
 
 /// One collective operation as an error message describes it.
 struct CollectiveCall {
-  std::string name;   ///< "all-reduce"
-  int64_t bytes = 0;  ///< of this rank's tensor
+  std::string name;   ///< "an all-reduce"
+  int64_t bytes = 0;  ///< of this rank's tensor, 0 where there is none
   std::string backend;
   int64_t rank = 0;
   int64_t world_size = 1;

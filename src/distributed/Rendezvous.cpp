@@ -1,6 +1,5 @@
 #include "distributed/Rendezvous.h"
 
-#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,32 +12,21 @@
 #include "base/Clock.h"
 #include "base/Error.h"
 #include "base/Text.h"
+#include "distributed/C10dTerms.h"
+#include "distributed/MasterAddress.h"
 
 namespace adtrain {
 namespace {
 
-using Milliseconds = std::chrono::milliseconds;
-
-Milliseconds milliseconds(double seconds) {
-  return Milliseconds(std::max<int64_t>(1, static_cast<int64_t>(seconds * 1000)));
-}
-
 std::string place(const LaunchContext& context) {
   return fmt::format("{}:{} (MASTER_ADDR and MASTER_PORT)", context.master_address, context.master_port);
-}
-
-/// The first line of torch's message: the rest is a stack.
-std::string reason(const c10::Error& error) {
-  const std::string text = error.what_without_backtrace();
-  return text.substr(0, text.find('\n'));
 }
 
 [[noreturn]] void throw_unreachable(const LaunchContext& context, double timeout, const std::string& why) {
   const std::string server = context.agent_store ? "torchrun's agent" : "rank 0";
   throw EnvironmentError(fmt::format(
       "Rank {} of {} did not reach {} at {} within {} ({}); check that {} has started and runs on that host, "
-      "that every "
-      "rank was given the same address and port, and that no firewall lies between.",
+      "that every rank was given the same address and port, and that no firewall lies between.",
       context.rank, context.world_size, server, place(context), human_duration(timeout), why, server));
 }
 
@@ -49,18 +37,35 @@ std::string reason(const c10::Error& error) {
       place(context)));
 }
 
-c10::intrusive_ptr<c10d::Store> connect(const LaunchContext& context, double timeout) {
+c10::intrusive_ptr<c10d::Store> open_store(const std::string& host, bool serves, const LaunchContext& context,
+                                           double timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(context.master_port);
-  options.isServer = context.is_root() && !context.agent_store;
+  options.isServer = serves;
   options.waitWorkers = false;
-  options.timeout = milliseconds(timeout);
+  options.timeout = to_milliseconds(timeout);
+  return c10::make_intrusive<c10d::TCPStore>(host, options);
+}
+
+/// The server listens on all addresses of its host, and is its own client by the one that always works.
+c10::intrusive_ptr<c10d::Store> serve(const LaunchContext& context, double timeout) {
   try {
-    return c10::make_intrusive<c10d::TCPStore>(context.master_address, options);
+    return open_store("127.0.0.1", true, context, timeout);
   } catch (const c10::Error& error) {
-    const std::string why = reason(error);
-    if (options.isServer && why.find("EADDRINUSE") != std::string::npos) throw_port_in_use(context);
-    throw_unreachable(context, timeout, why);
+    const std::string why = reason_of(error);
+    if (why.find("EADDRINUSE") != std::string::npos) throw_port_in_use(context);
+    throw EnvironmentError(
+        fmt::format("Rank 0 cannot serve the meeting point at {} ({}).", place(context), why));
+  }
+}
+
+c10::intrusive_ptr<c10d::Store> connect(const LaunchContext& context, double timeout) {
+  const std::string trouble = wait_for_listener(context.master_address, context.master_port, timeout);
+  if (!trouble.empty()) throw_unreachable(context, timeout, trouble);
+  try {
+    return open_store(context.master_address, false, context, timeout);
+  } catch (const c10::Error& error) {
+    throw_unreachable(context, timeout, reason_of(error));
   }
 }
 
@@ -88,16 +93,18 @@ std::vector<std::string> arrival_keys(int64_t world_size) {
 c10::intrusive_ptr<c10d::Store> rendezvous(const LaunchContext& context, const DistributedOptions& options) {
   const double timeout = options.rendezvous_timeout_seconds;
   const Stopwatch watch;
-  auto store = c10::make_intrusive<c10d::PrefixStore>(
-      fmt::format("adtrain/{}/{}", context.run_id, context.restart_count), connect(context, timeout));
+  const bool serves = context.is_root() && !context.agent_store;
+  const auto store = c10::make_intrusive<c10d::PrefixStore>(
+      fmt::format("adtrain/{}/{}", context.run_id, context.restart_count),
+      serves ? serve(context, timeout) : connect(context, timeout));
   const std::vector<std::string> keys = arrival_keys(context.world_size);
   try {
     store->set(keys[static_cast<size_t>(context.rank)], std::vector<uint8_t>{1});
-    store->wait(keys, milliseconds(timeout - watch.seconds()));
+    store->wait(keys, to_milliseconds(timeout - watch.seconds()));
   } catch (const c10::DistStoreError&) {
     throw_missing(context, *store, timeout);
   } catch (const c10::Error& error) {
-    throw_unreachable(context, timeout, reason(error));
+    throw_unreachable(context, timeout, reason_of(error));
   }
   return store;
 }

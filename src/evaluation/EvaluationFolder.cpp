@@ -15,7 +15,7 @@ namespace adtrain {
 namespace {
 
 /// The learning curve with its band of one standard deviation over tasks, between floor and oracle.
-Chart chart(const LearningCurve& curve, const std::string& env) {
+Chart chart_of(const LearningCurve& curve, const std::string& env) {
   std::vector<double> episodes(curve.mean.size());
   std::iota(episodes.begin(), episodes.end(), 1.0);
   Chart chart;
@@ -75,7 +75,7 @@ void write_evaluation(const std::filesystem::path& folder, const InContextReturn
   write_file_atomically(folder / "reward_episode.csv", table(measured));
   write_file_atomically(folder / "summary.json", summary_json(measured, curve, origin, options));
   for (const char* name : {"learning_curve.svg", "learning_curve.png"}) {
-    chart(curve, origin.env).draw(folder / name);
+    chart_of(curve, origin.env).draw(folder / name);
   }
 }
 

@@ -6,9 +6,12 @@
 #include <ATen/ATen.h>
 
 #include "model/Layers.h"
+#include "model/kernels/CpuAttention.h"
 
 namespace adtrain {
 namespace {
+
+constexpr double kRotaryBase = 10000.0;
 
 /// In both streams the token in slot s reads slots 0 … s; a query finds itself in its own slot (see
 /// `attend`).
@@ -42,18 +45,18 @@ at::Tensor replacement(const at::Tensor& heads, const Streams& streams) {
   return query_rows(heads, streams) - heads.narrow(2, streams.first_query_slot(), streams.queries);
 }
 
-}  // namespace
-
-Streams Streams::one(int64_t tokens, const at::Tensor& like, const at::Tensor& unread) {
-  return {tokens, 0, reading_mask(tokens, 0, like, unread)};
+/// x (…, tokens, head size).
+at::Tensor rotate(const at::Tensor& x, const Rotary& rotary) {
+  const int64_t half = x.size(-1) / 2;
+  const at::Tensor a = x.narrow(-1, 0, half);
+  const at::Tensor b = x.narrow(-1, half, half);
+  return at::cat({a * rotary.cosines - b * rotary.sines, b * rotary.cosines + a * rotary.sines}, -1);
 }
 
-Streams Streams::two(int64_t context, int64_t queries, const at::Tensor& like, const at::Tensor& unread) {
-  return {context, queries, reading_mask(context, queries, like, unread)};
-}
-
-at::Tensor attend(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
-                  const Streams& streams, double dropout_rate) {
+/// Queries (B, heads, R, head size), keys and values (B, heads, tokens, head size) -> (B, R, heads · head
+/// size).
+at::Tensor attend_by_operators(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
+                               const Streams& streams, double dropout_rate) {
   const int64_t rows = queries.size(2);
   const double scale = 1.0 / std::sqrt(static_cast<double>(queries.size(3)));
   const at::Tensor q = queries * scale;
@@ -72,6 +75,33 @@ at::Tensor attend(const at::Tensor& queries, const at::Tensor& keys, const at::T
     read = at::cat({read.narrow(2, 0, rows - streams.queries), query_rows(read, streams) + own}, 2);
   }
   return read.transpose(1, 2).flatten(2);
+}
+
+}  // namespace
+
+Streams Streams::one(int64_t tokens, const at::Tensor& like, const at::Tensor& unread) {
+  return {tokens, 0, reading_mask(tokens, 0, like, unread)};
+}
+
+Streams Streams::two(int64_t context, int64_t queries, const at::Tensor& like, const at::Tensor& unread) {
+  return {context, queries, reading_mask(context, queries, like, unread)};
+}
+
+Rotary Rotary::of(const at::Tensor& positions, int64_t head_size) {
+  const at::Tensor pairs = at::arange(0, head_size, 2, positions.options().dtype(at::kFloat));
+  const at::Tensor angles =
+      at::outer(positions.to(at::kFloat), at::pow(kRotaryBase, pairs / -static_cast<double>(head_size)));
+  return {angles.cos(), angles.sin()};
+}
+
+at::Tensor attend(const at::Tensor& qkv, int64_t rows, const Streams& streams, const Rotary& rotary,
+                  double dropout_rate) {
+  if (kernels::cpu_attention_fits(qkv, streams, dropout_rate)) {
+    return kernels::attend_on_cpu(qkv, rows, streams, rotary);
+  }
+  const at::Tensor turned = rotary.cosines.defined() ? rotate(qkv.narrow(0, 0, 2), rotary) : qkv;
+  const at::Tensor queries = turned.select(0, 0).narrow(2, streams.tokens() - rows, rows);
+  return attend_by_operators(queries, turned.select(0, 1), qkv.select(0, 2), streams, dropout_rate);
 }
 
 }  // namespace adtrain

@@ -21,6 +21,7 @@ struct Streams {
 
   int64_t tokens() const { return context + queries; }
   int64_t first_query_slot() const { return context - queries; }
+  bool padded() const { return mask.dim() > 2; }
 
   /// `like` gives the device. `unread`, bool (B, context), marks context tokens that no other token may read
   /// (padding).
@@ -28,9 +29,19 @@ struct Streams {
   static Streams two(int64_t context, int64_t queries, const at::Tensor& like, const at::Tensor& unread = {});
 };
 
-/// Scaled dot-product attention. Keys and values (B, heads, streams.tokens(), head size); queries the same,
-/// or only those of the last R tokens. Returns (B, R, heads · head size).
-at::Tensor attend(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
-                  const Streams& streams, double dropout_rate);
+/// Rotary positions: a pair of features i and i + head size / 2 turns by position · base^(−2i / head size).
+struct Rotary {
+  at::Tensor cosines;  ///< fp32 (tokens, head size / 2); undefined for no rotary positions
+  at::Tensor sines;
+
+  /// `positions`: int64 (tokens).
+  static Rotary of(const at::Tensor& positions, int64_t head_size);
+};
+
+/// Scaled dot-product attention of the last `rows` tokens on all that they may read. qkv: queries, keys and
+/// values (3, B, heads, streams.tokens(), head size), as a rule a view of a fused projection. Returns (B,
+/// rows, heads · head size).
+at::Tensor attend(const at::Tensor& qkv, int64_t rows, const Streams& streams, const Rotary& rotary,
+                  double dropout_rate);
 
 }  // namespace adtrain

@@ -46,8 +46,7 @@ at::Tensor PostNormBlock::operator()(const at::Tensor& x, const Streams& streams
   const int64_t tokens = x.size(1);
   const at::Tensor qkv =
       in_proj_(x).view({x.size(0), tokens, 3, heads_, head_size_}).permute({2, 0, 3, 1, 4});
-  const at::Tensor queries = qkv.select(0, 0).narrow(2, tokens - rows, rows);
-  const at::Tensor read = attend(queries, qkv.select(0, 1), qkv.select(0, 2), streams, rates.attention);
+  const at::Tensor read = attend(qkv, rows, streams, {}, rates.attention);
 
   const at::Tensor y = norm1_(x.narrow(1, tokens - rows, rows) + dropout(out_proj_(read), rates.hidden));
   return norm2_(y + dropout(linear2_(dropout(at::gelu(linear1_(y)), rates.hidden)), rates.hidden));

@@ -6,27 +6,6 @@
 #include "model/PlainSequence.h"
 
 namespace adtrain {
-namespace {
-
-constexpr double kRotaryBase = 10000.0;
-
-/// (tokens, head size / 2): the angle by which pair i of features turns at position p is p · base^(−2i / head
-/// size).
-at::Tensor rotary_angles(const at::Tensor& positions, int64_t head_size) {
-  const at::Tensor pairs = at::arange(0, head_size, 2, positions.options().dtype(at::kFloat));
-  return at::outer(positions.to(at::kFloat), at::pow(kRotaryBase, pairs / -static_cast<double>(head_size)));
-}
-
-/// Turns feature i and feature i + head size / 2 as a pair. x (…, tokens, head size).
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines) {
-  const int64_t half = x.size(-1) / 2;
-  const at::Tensor a = x.narrow(-1, 0, half);
-  const at::Tensor b = x.narrow(-1, half, half);
-  return at::cat({a * cosines - b * sines, b * cosines + a * sines}, -1);
-}
-
-}  // namespace
-
 PreNormBlock::PreNormBlock(ParameterFactory& factory, const std::string& name, const ModelOptions& options)
     : heads_(options.tf_n_head),
       head_size_(options.head_size()),
@@ -40,15 +19,12 @@ PreNormBlock::PreNormBlock(ParameterFactory& factory, const std::string& name, c
 }
 
 at::Tensor PreNormBlock::operator()(const at::Tensor& x, const Streams& streams, int64_t rows,
-                                    const at::Tensor& cosines, const at::Tensor& sines,
-                                    const DropoutRates& rates) const {
+                                    const Rotary& rotary, const DropoutRates& rates) const {
   const int64_t tokens = x.size(1);
   const at::Tensor fused = attn_(norm_1_(dropout(x, rates.hidden)));
   // The rows of the fused weight stand per head: q_h, k_h, v_h.
   const at::Tensor qkv = fused.view({x.size(0), tokens, heads_, 3, head_size_}).permute({3, 0, 2, 1, 4});
-  const at::Tensor qk = rotate(qkv.narrow(0, 0, 2), cosines, sines);
-  const at::Tensor queries = qk.select(0, 0).narrow(2, tokens - rows, rows);
-  const at::Tensor read = attend(queries, qk.select(0, 1), qkv.select(0, 2), streams, rates.attention);
+  const at::Tensor read = attend(qkv, rows, streams, rotary, rates.attention);
 
   const at::Tensor residual = x.narrow(1, tokens - rows, rows) + proj_(read);
   const at::Tensor normed = norm_2_(dropout(residual, rates.hidden));
@@ -70,15 +46,12 @@ PreNormAd::PreNormAd(const ModelOptions& options, const ModelShape& shape, Param
 AlgorithmDistillation::Predictions PreNormAd::forward(const Batch& batch, LossPositions positions,
                                                       bool training) {
   const PlainSequence sequence = PlainSequence::of(batch, shape(), positions);
-  const at::Tensor angles = rotary_angles(sequence.positions, options().head_size());
-  const at::Tensor cosines = angles.cos();
-  const at::Tensor sines = angles.sin();
-
+  const Rotary rotary = Rotary::of(sequence.positions, options().head_size());
   at::Tensor x = at::cat({embed_context_(sequence.features), embed_query_state_(sequence.queries)}, 1);
   for (const PreNormBlock& block : blocks_) {
     const bool last = &block == &blocks_.back();  // nothing reads the context's rows of the last block
     const int64_t rows = last ? sequence.queries.size(1) : x.size(1);
-    x = block(x, sequence.streams, rows, cosines, sines, dropout_rates(training));
+    x = block(x, sequence.streams, rows, rotary, dropout_rates(training));
   }
   return {pred_action_(x), {}};
 }

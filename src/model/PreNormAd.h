@@ -14,10 +14,9 @@ class PreNormBlock {
  public:
   PreNormBlock(ParameterFactory& factory, const std::string& name, const ModelOptions& options);
 
-  /// x (B, tokens, width) -> the last `rows` tokens (B, rows, width). `cosines` and `sines`: (tokens, head
-  /// size / 2).
-  at::Tensor operator()(const at::Tensor& x, const Streams& streams, int64_t rows, const at::Tensor& cosines,
-                        const at::Tensor& sines, const DropoutRates& rates) const;
+  /// x (B, tokens, width) -> the last `rows` tokens (B, rows, width).
+  at::Tensor operator()(const at::Tensor& x, const Streams& streams, int64_t rows, const Rotary& rotary,
+                        const DropoutRates& rates) const;
 
  private:
   int64_t heads_, head_size_;

@@ -33,14 +33,13 @@ ExitCode collect(const CollectRequest& request) {
 
   Console console = Console::for_process(/*enabled=*/!request.json);
   for (const std::string& notice : notices) console.notice(notice);
-  if (std::filesystem::exists(file)) {
-    if (!request.overwrite) {
-      throw DataError(fmt::format("{} exists already; expected no such file: train on it as it is, collect another under "
-                                  "--set alg_seed=…, or replace it with --overwrite",
-                                  file.string()));
-    }
-    std::filesystem::remove(file);
+  if (std::filesystem::exists(file) && !request.overwrite) {
+    console.info(fmt::format("{} exists already and is kept; collect another with --set alg_seed=…, or replace it with "
+                             "--overwrite",
+                             file.string()));
+    return ExitCode::kDone;
   }
+  std::filesystem::remove(file);
   console.banner("Collecting learning histories",
                  {{"tasks", fmt::format("{} of {}", family.task_count(), family.name())},
                   {"source", fmt::format("PPO, {} streams × {} steps a task", ppo.streams, ppo.history_steps())},

@@ -10,6 +10,7 @@
 #include "data/BatchAssembler.h"
 #include "data/HistorySet.h"
 #include "distributed/LaunchContext.h"
+#include "environments/TaskFamily.h"
 #include "environments/TaskSplit.h"
 #include "model/AlgorithmDistillation.h"
 #include "run/Ranks.h"

@@ -17,7 +17,7 @@ LossFigures LossSums::take_merged(Communicator& communicator) {
   if (sums_.defined()) totals.narrow(0, 0, 2).copy_(sums_);
   totals[2] = static_cast<double>(targets_);
   communicator.all_reduce(totals, ReduceOp::kSum);
-  sums_ = {};
+  sums_ = at::Tensor();
   targets_ = 0;
 
   const double* values = totals.const_data_ptr<double>();

@@ -116,7 +116,7 @@ TEST(Binder, FindingsFollowRefusedValuesButNeverRepeatThem) {
 TEST(Binder, FindingsAreNotAskedForWhereAFileCouldNotBeRead) {
   const ConfigTree tree;
   tree.write("run.yaml", "include: absent.yaml\nhorizon: 200\n");
-  EXPECT_THAT(complaint(), AllOf(StartsWith("run.yaml:1: include: found no file"), HasSubstr("\n1 error")));
+  EXPECT_THAT(complaint(), AllOf(StartsWith("run.yaml:1: include: found neither"), HasSubstr("\n1 error")));
 }
 
 TEST(Binder, AliasesMeanTheSameKey) {

@@ -90,7 +90,8 @@ TEST(YamlFile, BlamesTheLineThatIsNoYaml) {
 TEST(YamlFile, RefusesAQuoteThatWouldSwallowTheRest) {
   EXPECT_THAT(error_in("a: 1\nname: 'darkroom\nb: 2\n"),
               AllOf(StartsWith("f.yaml:2: name: found `name: 'darkroom`"), HasSubstr("closing quote")));
-  EXPECT_THAT(YamlFile::parse("name: 'dark''room'\nother: \"x\"\n", "f.yaml").errors, IsEmpty());
+  EXPECT_THAT(YamlFile::parse("name: 'dark''room'\nother: \"x\"\na: &name 'x'\nb: *name\n", "f.yaml").errors,
+              IsEmpty());
 }
 
 TEST(YamlFile, RefusesWhatIsNoMap) {

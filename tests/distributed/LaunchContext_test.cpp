@@ -181,7 +181,7 @@ TEST(LaunchContext, ARankOutsideTheWorldIsRefused) {
   EXPECT_THAT(complaint(kTorchrun + Variables{{"LOCAL_RANK", "4"}}),
               AllOf(HasSubstr("local rank 4"), HasSubstr("local world size 4")));
   EXPECT_THAT(complaint(kTorchrun + Variables{{"LOCAL_WORLD_SIZE", "16"}}),
-              AllOf(HasSubstr("ocal world size 16"), HasSubstr("world size 8")));
+              AllOf(HasSubstr("local world size 16"), HasSubstr("world size 8")));
 }
 
 TEST(LaunchContext, NumbersAreChecked) {

@@ -18,7 +18,7 @@ namespace {
 std::vector<uint64_t> python_numbers(const std::vector<int64_t>& seeds, const std::string& body) {
   const std::string program =
       fmt::format("import random\nfor seed in [{}]:\n  random.seed(seed)\n{}", fmt::join(seeds, ", "), body);
-  const Finished finished = run_shell("python3 -c " + quoted(program));
+  const Finished finished = run_shell(quoted(ADTRAIN_PYTHON) + " -c " + adtrain::quoted(program));
   EXPECT_EQ(finished.exit_code, 0) << finished.output;
   std::istringstream words(finished.output);
   std::vector<uint64_t> numbers;

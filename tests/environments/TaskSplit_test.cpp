@@ -56,7 +56,7 @@ TEST(TaskSplit, EqualsARealPythonsForFreshSeedsRatiosAndSizes) {
     program +=
         fmt::format("split({}, {}, {})\n", *options.env_split_seed, sizes.back(), *options.train_env_ratio);
   }
-  const Finished python = run_shell("python3 -c " + quoted(program));
+  const Finished python = run_shell(quoted(ADTRAIN_PYTHON) + " -c " + adtrain::quoted(program));
   ASSERT_EQ(python.exit_code, 0) << python.output;
 
   std::istringstream lines(python.output);

@@ -75,12 +75,9 @@ TEST(EvaluationFolder, SummaryAndTableSayWhatWasMeasured) {
 TEST(EvaluationFolder, NumpyReadsWhatWasWritten) {
   const TemporaryFolder folder;
   write(folder.path(), some_returns(2));
-  const std::string source = ADTRAIN_SOURCE_DIR;
-  const std::string python = source + "/.deps/venv/bin/python";
-  if (!std::filesystem::exists(python)) GTEST_SKIP() << python << " is not there";
-  const Finished finished =
-      run_shell(fmt::format("{} {} {}", quoted(python), quoted(source + "/tests/interop/read_evaluation.py"),
-                            quoted(folder.path().string())));
+  const Finished finished = run_shell(fmt::format(
+      "{} {} {}", quoted(ADTRAIN_PYTHON), quoted(ADTRAIN_SOURCE_DIR "/tests/interop/read_evaluation.py"),
+      quoted(folder.path().string())));
   EXPECT_EQ(finished.exit_code, 0) << finished.output;
   EXPECT_EQ(finished.output, "3 tasks, 2 repeats, 12 episodes\n");
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "ScriptedPolicies.h"
 #include "distributed/Communicator.h"
 #include "evaluation/InContextEvaluation.h"
@@ -8,7 +10,8 @@ namespace adtrain {
 
 /// 3 tasks × 7 repeats in groups of 4 at most: 6 groups, which 2 ranks share evenly and 4 ranks do not. Made
 /// the same way by the test and by the ranks that it starts.
-inline InContextReturns small_evaluation(Communicator& communicator) {
+inline std::optional<InContextReturns> small_evaluation(Communicator& communicator,
+                                                        const InContextEvaluation::Progress& progress = {}) {
   const TaskFamily family = TaskFamily::of(EnvironmentOptions{});
   EvaluationOptions options;
   options.eval_episodes = 3;
@@ -16,7 +19,8 @@ inline InContextReturns small_evaluation(Communicator& communicator) {
   options.eval_batch = 4;
   ModelOptions model;
   model.n_transit = 25;
-  return InContextEvaluation(family, {40, 31, 49}, model, options).measure(hash_policy, communicator).value();
+  return InContextEvaluation(family, {40, 31, 49}, model, options)
+      .measure(hash_policy, communicator, progress);
 }
 
 }  // namespace adtrain

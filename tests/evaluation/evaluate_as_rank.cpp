@@ -1,14 +1,22 @@
-/// evaluate_as_rank OUTPUT: one rank of small_evaluation under a launcher. Writes the merged returns, as this
-/// rank got them, to OUTPUT.RANK.npy.
+/// evaluate_as_rank OUTPUT [STOPPER]: one rank of small_evaluation under a launcher. Writes to OUTPUT.RANK
+/// what this rank got: the merged returns as a NumPy file, or "stopped". Rank STOPPER says after two episodes
+/// that it will not go on.
+
+#include <cstdlib>
+
+#include <fmt/format.h>
 
 #include "SmallEvaluation.h"
 #include "base/File.h"
+#include "distributed/LaunchContext.h"
 #include "evaluation/NpyFile.h"
 
-int main(int, char** argv) {
+int main(int argc, char** argv) {
   using namespace adtrain;
   const LaunchContext launch = LaunchContext::detect();
   const auto communicator = Communicator::create(launch, DistributedOptions{});
-  const InContextReturns measured = small_evaluation(*communicator);
-  write_file(fmt::format("{}.{}.npy", argv[1], launch.rank), npy_bytes(measured.returns));
+  const bool stops = argc > 2 && std::atoll(argv[2]) == launch.rank;
+  const auto measured =
+      small_evaluation(*communicator, [&](int64_t done, int64_t) { return !(stops && done == 2); });
+  write_file(fmt::format("{}.{}", argv[1], launch.rank), measured ? npy_bytes(measured->returns) : "stopped");
 }

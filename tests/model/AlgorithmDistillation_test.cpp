@@ -57,7 +57,7 @@ TEST(AlgorithmDistillation, NamesAndShapesAreThoseOfThePythonCheckpoints) {
 
   for (const char* name : {"post_norm", "compressed"}) {
     const auto post_norm = by_name(*small_model(variant(name)));
-    EXPECT_EQ(post_norm.size(), 10U + 2U * 12U);
+    EXPECT_EQ(post_norm.size(), 11U + 2U * 12U);
     EXPECT_EQ(post_norm.at("pos_embedding").sizes(),
               at::IntArrayRef({1, variant(name).options.n_transit, 16}));
     EXPECT_EQ(post_norm.at("compress_start_token").sizes(), at::IntArrayRef({1, 1, 16}));
@@ -188,8 +188,6 @@ TEST(AlgorithmDistillation, DropoutActsInTrainingOnlyAndFollowsTorchsGenerator) 
 }
 
 TEST(AlgorithmDistillation, DropoutLeavesTheExpectedAttentionUnchanged) {
-  // A model without MLP and residual noise is linear in the attention weights up to the loss, so with small
-  // weights the mean over masks comes back to the value without dropout.
   auto chosen = variant("post_norm");
   chosen.options.tf_n_layer = 1;
   chosen.options.tf_dropout = 0;
@@ -214,11 +212,9 @@ TEST(AlgorithmDistillation, GradientsAreTheSlopeOfTheLoss) {
         name == "compressed" ? random_compressed({0, 4, 4}, {4, 4, 4}, 4) : random_plain(3, 9);
     for (const auto positions : {LossPositions::kLast, LossPositions::kAll}) {
       const at::Tensor gradient = testing::flat_gradient(*model, model->loss(batch, positions, false).sum);
-      // Along the gradient the loss rises by |g|² a step; fp32 resolves that at a step of some 1e-3 of the
-      // weights.
       at::Tensor flat = model->parameters().flat();
       const double norm = gradient.norm().item<double>();
-      const double step = 0.01 / norm;
+      const double step = 0.01 / norm;  // small against the weights, large against fp32
       const auto loss_at = [&](double offset) {
         const at::NoGradGuard no_grad;
         flat.add_(gradient, offset);
@@ -227,7 +223,7 @@ TEST(AlgorithmDistillation, GradientsAreTheSlopeOfTheLoss) {
         return value;
       };
       const double slope = (loss_at(step) - loss_at(-step)) / (2 * step);
-      EXPECT_NEAR(slope / (norm * norm), 1.0, 0.01);
+      EXPECT_NEAR(slope / (norm * norm), 1.0, 0.03);
     }
   }
 }

@@ -1,14 +1,13 @@
 #include "distributed/gloo/GlooCommunicator.h"
 
-#include <chrono>
 #include <utility>
 #include <vector>
 
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "base/Error.h"
+#include "distributed/C10dTerms.h"
 #include "distributed/LostPeer.h"
 #include "distributed/Rendezvous.h"
 #include "distributed/gloo/HostAddress.h"
@@ -21,18 +20,6 @@ namespace adtrain {
 namespace {
 
 using c10d::ProcessGroupGloo;
-using Milliseconds = std::chrono::milliseconds;
-
-Milliseconds milliseconds(double seconds) {
-  return Milliseconds(static_cast<int64_t>(seconds * 1000));
-}
-
-/// The first line of torch's or gloo's message: the rest is a stack.
-std::string reason(const std::exception& error) {
-  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
-  const std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-  return text.substr(0, text.find('\n'));
-}
 
 c10d::ReduceOp::RedOpType kind_of(ReduceOp op) {
   switch (op) {
@@ -53,10 +40,10 @@ class GlooPending final : public Pending {
 
   void wait() override {
     try {
-      work_->wait(milliseconds(timeout_seconds_));
+      work_->wait(to_milliseconds(timeout_seconds_));
     } catch (const std::exception& error) {
       if (!work_->isCompleted()) throw_timed_out(call_, timeout_seconds_);
-      throw_lost_peer(call_, reason(error));
+      throw_lost_peer(call_, reason_of(error));
     }
   }
 
@@ -66,12 +53,11 @@ class GlooPending final : public Pending {
   double timeout_seconds_;
 };
 
-/// gloo's own deadline counts from the start of the operation, on threads of its own; ours from
-/// Pending::wait().
+/// gloo counts this deadline from the start of the operation, on its own threads; ours is Pending::wait()'s.
 template <class Options>
 Options with_deadline(double timeout_seconds) {
   Options options;
-  options.timeout = milliseconds(timeout_seconds);
+  options.timeout = to_milliseconds(timeout_seconds);
   return options;
 }
 
@@ -93,7 +79,7 @@ GlooCommunicator::GlooCommunicator(const LaunchContext& context, const Distribut
       group_(std::make_unique<Group>()) {
   const c10::intrusive_ptr<c10d::Store> store = rendezvous(context, options);
   try {
-    auto settings = ProcessGroupGloo::Options::create(milliseconds(options.rendezvous_timeout_seconds));
+    auto settings = ProcessGroupGloo::Options::create(to_milliseconds(options.rendezvous_timeout_seconds));
     settings->devices.push_back(device_for(context));
     group_->process_group = c10::make_intrusive<ProcessGroupGloo>(
         store, static_cast<int>(context.rank), static_cast<int>(context.world_size), settings);
@@ -103,10 +89,9 @@ GlooCommunicator::GlooCommunicator(const LaunchContext& context, const Distribut
     throw EnvironmentError(fmt::format(
         "Rank {} of {} met the others at {}:{} but cannot connect to all of them ({}); name the network "
         "interface that leads to them in GLOO_SOCKET_IFNAME, and check that no firewall lies between.",
-        context.rank, context.world_size, context.master_address, context.master_port, reason(error)));
+        context.rank, context.world_size, context.master_address, context.master_port, reason_of(error)));
   }
-  // Rank 0 may serve the store: nobody goes on, and perhaps ends, before all have read from it what they
-  // need.
+  // Rank 0 may serve the store: nobody goes on, and perhaps ends, before all have read what they need there.
   barrier();
 }
 
@@ -117,7 +102,7 @@ std::unique_ptr<Pending> GlooCommunicator::begin_broadcast(at::Tensor& tensor, i
   options.rootRank = root;
   std::vector<at::Tensor> tensors = {tensor};
   return std::make_unique<GlooPending>(group_->process_group->broadcast(tensors, options),
-                                       call("broadcast", tensor.nbytes()), timeout_seconds());
+                                       call("a broadcast", tensor.nbytes()), timeout_seconds());
 }
 
 std::unique_ptr<Pending> GlooCommunicator::begin_all_reduce(at::Tensor& tensor, ReduceOp op) {
@@ -125,19 +110,19 @@ std::unique_ptr<Pending> GlooCommunicator::begin_all_reduce(at::Tensor& tensor, 
   options.reduceOp = kind_of(op);
   std::vector<at::Tensor> tensors = {tensor};
   return std::make_unique<GlooPending>(group_->process_group->allreduce(tensors, options),
-                                       call("all-reduce", tensor.nbytes()), timeout_seconds());
+                                       call("an all-reduce", tensor.nbytes()), timeout_seconds());
 }
 
 std::unique_ptr<Pending> GlooCommunicator::begin_all_gather(const at::Tensor& tensor, at::Tensor& gathered) {
   const auto options = with_deadline<c10d::AllgatherOptions>(timeout_seconds());
   at::Tensor from = tensor.view(-1), to = gathered.view(-1);
   return std::make_unique<GlooPending>(group_->process_group->_allgather_base(to, from, options),
-                                       call("all-gather", tensor.nbytes()), timeout_seconds());
+                                       call("an all-gather", tensor.nbytes()), timeout_seconds());
 }
 
 std::unique_ptr<Pending> GlooCommunicator::begin_barrier() {
   const auto options = with_deadline<c10d::BarrierOptions>(timeout_seconds());
-  return std::make_unique<GlooPending>(group_->process_group->barrier(options), call("barrier", 0),
+  return std::make_unique<GlooPending>(group_->process_group->barrier(options), call("a barrier", 0),
                                        timeout_seconds());
 }
 

@@ -14,6 +14,7 @@
 
 #include "base/Error.h"
 #include "base/Text.h"
+#include "distributed/MasterAddress.h"
 
 namespace adtrain {
 namespace {
@@ -43,22 +44,6 @@ std::string local_end(const addrinfo& remote) {
   return found ? numeric(address, length) : "";
 }
 
-std::string address_towards(const LaunchContext& context) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  const std::string port = std::to_string(context.master_port);
-  if (const int error = getaddrinfo(context.master_address.c_str(), port.c_str(), &hints, &found);
-      error != 0) {
-    throw EnvironmentError(fmt::format(
-        "The master's address '{}' (MASTER_ADDR) cannot be resolved: {}; give a host name or address "
-        "that every rank can resolve.",
-        context.master_address, gai_strerror(error)));
-  }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
-  return local_end(*found);
-}
-
 struct Interface {
   std::string name;
   std::string address;
@@ -85,8 +70,7 @@ std::string only_network_address() {
   for (const Interface& interface : interfaces) names.push_back(interface.name);
   throw EnvironmentError(
       fmt::format("The ranks are on several hosts and this one has {} network interfaces ({}): which one "
-                  "leads to the others is "
-                  "not clear; name it in GLOO_SOCKET_IFNAME.",
+                  "leads to the others is not clear; name it in GLOO_SOCKET_IFNAME.",
                   interfaces.size(), join(names, ", ")));
 }
 
@@ -94,7 +78,14 @@ std::string only_network_address() {
 
 std::string host_address(const LaunchContext& context) {
   if (context.on_one_host()) return kLoopback;
-  const std::string address = address_towards(context);
+  const MasterAddress master(context.master_address, context.master_port);
+  if (master.first() == nullptr) {
+    throw EnvironmentError(
+        fmt::format("The master's address '{}' (MASTER_ADDR) cannot be resolved: {}; give a host name or "
+                    "address that every rank can resolve.",
+                    context.master_address, master.trouble()));
+  }
+  const std::string address = local_end(*master.first());
   // Debian, for one, lets a host's own name mean 127.0.1.1, at which no other host reaches it.
   return address.empty() || is_loopback(address) ? only_network_address() : address;
 }

@@ -162,7 +162,7 @@ MpiCommunicator::MpiCommunicator(const LaunchContext& context, const Distributed
         "{}, but MPI itself says rank {} of {}; use the mpirun of the Open MPI that adtrain was built with.",
         context.evidence, rank, world_size));
   }
-  MpiPending joined(call("duplication of the communicator", 0), {}, options.rendezvous_timeout_seconds);
+  MpiPending joined(call("a duplication of the communicator", 0), {}, options.rendezvous_timeout_seconds);
   joined.check(MPI_Comm_idup(MPI_COMM_WORLD, &group_->comm, joined.next_request()));
   joined.wait();
   MPI_Comm_set_errhandler(group_->comm, MPI_ERRORS_RETURN);
@@ -186,7 +186,7 @@ void MpiCommunicator::abort(ExitCode code) {
 }
 
 std::unique_ptr<Pending> MpiCommunicator::begin_broadcast(at::Tensor& tensor, int64_t root) {
-  auto pending = std::make_unique<MpiPending>(call("broadcast", tensor.nbytes()), std::vector{tensor},
+  auto pending = std::make_unique<MpiPending>(call("a broadcast", tensor.nbytes()), std::vector{tensor},
                                               timeout_seconds());
   for (const Piece piece : pieces_of(tensor)) {
     pending->check(MPI_Ibcast(at_element(tensor, piece.offset), piece.count, type_of(tensor),
@@ -196,7 +196,7 @@ std::unique_ptr<Pending> MpiCommunicator::begin_broadcast(at::Tensor& tensor, in
 }
 
 std::unique_ptr<Pending> MpiCommunicator::begin_all_reduce(at::Tensor& tensor, ReduceOp op) {
-  auto pending = std::make_unique<MpiPending>(call("all-reduce", tensor.nbytes()), std::vector{tensor},
+  auto pending = std::make_unique<MpiPending>(call("an all-reduce", tensor.nbytes()), std::vector{tensor},
                                               timeout_seconds());
   for (const Piece piece : pieces_of(tensor)) {
     pending->check(MPI_Iallreduce(MPI_IN_PLACE, at_element(tensor, piece.offset), piece.count,
@@ -206,7 +206,7 @@ std::unique_ptr<Pending> MpiCommunicator::begin_all_reduce(at::Tensor& tensor, R
 }
 
 std::unique_ptr<Pending> MpiCommunicator::begin_all_gather(const at::Tensor& tensor, at::Tensor& gathered) {
-  auto pending = std::make_unique<MpiPending>(call("all-gather", tensor.nbytes()),
+  auto pending = std::make_unique<MpiPending>(call("an all-gather", tensor.nbytes()),
                                               std::vector{tensor, gathered}, timeout_seconds());
   for (const Piece piece : pieces_of(tensor)) {
     const RowPieceType row_piece(type_of(tensor), piece.count, tensor.nbytes());
@@ -219,7 +219,7 @@ std::unique_ptr<Pending> MpiCommunicator::begin_all_gather(const at::Tensor& ten
 
 std::unique_ptr<Pending> MpiCommunicator::begin_barrier() {
   auto pending =
-      std::make_unique<MpiPending>(call("barrier", 0), std::vector<at::Tensor>{}, timeout_seconds());
+      std::make_unique<MpiPending>(call("a barrier", 0), std::vector<at::Tensor>{}, timeout_seconds());
   pending->check(MPI_Ibarrier(group_->comm, pending->next_request()));
   return pending;
 }

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/Random.h"
+#include "environments/TaskFamily.h"
+
+namespace adtrain {
+
+/// Units of each of the two hidden layers.
+constexpr int kUnits = 64;
+
+/// The parameters of a network from a cell to `kOutputs` numbers, or their gradients: an array of floats, all
+/// of it. Row k of a matrix holds the weights *from* input k, except for the output layer: row o holds those
+/// *to* output o.
+template <int kOutputs>
+struct alignas(32) MlpWeights {
+  float input[2][kUnits] = {};  ///< from x, from y
+  float input_bias[kUnits] = {};
+  float hidden[kUnits][kUnits] = {};
+  float hidden_bias[kUnits] = {};
+  float output[kOutputs][kUnits] = {};
+  float output_bias[8] = {};  ///< the first kOutputs; the rest stays 0 and fills the last lanes
+
+  std::span<float> flat() { return {&input[0][0], sizeof(MlpWeights) / sizeof(float)}; }
+};
+
+/// A small network, cell (x, y) → 64 tanh → 64 tanh → kOutputs, with its gradients, for a few cells at a
+/// time. Written for speed on one core: fixed sizes, one allocation for each of its arrays that lasts. For
+/// one thread at a time.
+template <int kOutputs>
+class Mlp {
+ public:
+  MlpWeights<kOutputs> weights;
+  MlpWeights<kOutputs> gradient;
+
+  /// As Stable-Baselines3: orthogonal matrices, of gain √2 in the hidden layers, and no biases.
+  void initialise(RandomStream& random, double output_gain);
+
+  /// Evaluates the cells; the result is for `outputs` and `backward`.
+  void forward(std::span<const Cell> cells);
+  /// The kOutputs numbers of the i-th cell.
+  std::span<const float, kOutputs> outputs(size_t i) const {
+    return std::span<const float, kOutputs>(&outputs_[i * kOutputs], kOutputs);
+  }
+  /// Sets `gradient` from the loss's derivatives by the outputs, (cells, kOutputs), at the cells of the last
+  /// `forward`.
+  void backward(std::span<const Cell> cells, std::span<const float> output_gradients);
+
+ private:
+  void backward_output(std::span<const float> output_gradients, size_t count);
+  void backward_hidden(size_t count);
+  void backward_input(std::span<const Cell> cells);
+
+  // (cells, 64): the units' values, and the loss's derivatives by what goes into them.
+  std::vector<float> first_, second_, first_delta_, second_delta_;
+  std::vector<float> outputs_;
+  alignas(32) float hidden_transposed_[kUnits][kUnits];
+};
+
+extern template class Mlp<1>;
+extern template class Mlp<kActions>;
+
+}  // namespace adtrain

@@ -1,0 +1,206 @@
+#include "model/kernels/AttentionHead.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "model/kernels/SmallMatrix.h"
+
+namespace adtrain::kernels {
+namespace {
+
+constexpr float kNothing = -std::numeric_limits<float>::infinity();
+
+float largest(const float* values, int64_t count) {
+  Vec most = Vec{} + kNothing;
+  int64_t j = 0;
+  for (; j + kLanes <= count; j += kLanes) {
+    const Vec next = load(values + j);
+    most = next > most ? next : most;
+  }
+  float result = kNothing;
+  for (int64_t lane = 0; lane < kLanes; ++lane) result = std::max(result, most[lane]);
+  for (; j < count; ++j) result = std::max(result, values[j]);
+  return result;
+}
+
+/// scores[j] becomes e^(scores[j] − shift) for j < count and 0 from there to `width`; returns the sum.
+float exponentiate(float* scores, int64_t count, int64_t width, float shift) {
+  for (int64_t j = 0; j < count; j += kLanes) store(scores + j, exp(load(scores + j) - shift));
+  std::fill(scores + count, scores + width, 0.0F);
+  Vec sums = {};
+  for (int64_t j = 0; j < count; j += kLanes) sums += load(scores + j);
+  return sum(sums);
+}
+
+float* cell(const at::Tensor& qkv, int64_t which, int64_t sequence, int64_t head) {
+  return static_cast<float*>(qkv.data_ptr()) + which * qkv.stride(0) + sequence * qkv.stride(1) +
+         head * qkv.stride(2);
+}
+
+}  // namespace
+
+HeadPlan::HeadPlan(const at::Tensor& qkv, int64_t rows, const Streams& streams, const Rotary& rotary)
+    : tokens(qkv.size(3)),
+      context(streams.context),
+      queries(streams.queries),
+      first_row(tokens - rows),
+      depth(qkv.size(4)),
+      stride(padded_to_tile(context)),
+      scale(1.0F / std::sqrt(static_cast<float>(depth))),
+      cosines(rotary.cosines.defined() ? rotary.cosines.const_data_ptr<float>() : nullptr),
+      sines(rotary.sines.defined() ? rotary.sines.const_data_ptr<float>() : nullptr) {}
+
+void HeadPlan::turn(float* row, int64_t token, bool back) const {
+  if (cosines == nullptr) return;
+  const int64_t half = depth / 2;
+  const float sign = back ? -1.0F : 1.0F;
+  for (int64_t i = 0; i < half; ++i) {
+    const float cosine = cosines[token * half + i];
+    const float sine = sign * sines[token * half + i];
+    const float a = row[i];
+    const float b = row[i + half];
+    row[i] = a * cosine - b * sine;
+    row[i + half] = b * cosine + a * sine;
+  }
+}
+
+AttentionHead::AttentionHead(const HeadPlan& plan)
+    : plan_(plan),
+      q_(static_cast<size_t>((plan.rows() + kRows) *
+                             plan.depth)),  // the last block may reach beyond the last row
+      k_(static_cast<size_t>(plan.tokens * plan.depth)),
+      v_(k_.size()),
+      k_columns_(static_cast<size_t>(plan.depth * plan.stride)),
+      v_columns_(k_columns_.size()),
+      weights_(static_cast<size_t>(kRows * plan.stride)),
+      d_weights_(weights_.size()),
+      read_(static_cast<size_t>(kRows * plan.depth)),
+      d_q_(q_.size()),
+      d_k_(k_.size()),
+      d_v_(k_.size()) {}
+
+void AttentionHead::gather(const at::Tensor& qkv, int64_t sequence, int64_t head) {
+  for (int64_t token = 0; token < plan_.tokens; ++token) {
+    std::copy_n(cell(qkv, 1, sequence, head) + token * qkv.stride(3), plan_.depth, row(k_, token));
+    std::copy_n(cell(qkv, 2, sequence, head) + token * qkv.stride(3), plan_.depth, row(v_, token));
+    plan_.turn(row(k_, token), token, false);
+  }
+  for (int64_t i = 0; i < plan_.rows(); ++i) {
+    const int64_t token = plan_.first_row + i;
+    std::copy_n(cell(qkv, 0, sequence, head) + token * qkv.stride(3), plan_.depth, row(q_, i));
+    plan_.turn(row(q_, i), token, false);
+    std::transform(row(q_, i), row(q_, i + 1), row(q_, i),
+                   [this](float value) { return value * plan_.scale; });
+  }
+  transpose(k_.data(), plan_.context, plan_.depth, plan_.stride, k_columns_.data());
+}
+
+int64_t AttentionHead::rows_in_block(int64_t first) const {
+  return std::min(kRows, plan_.rows() - first);
+}
+
+/// How many tokens of the context some row of the block reads.
+int64_t AttentionHead::block_reads(int64_t first) const {
+  int64_t most = 0;
+  for (int64_t i = 0; i < rows_in_block(first); ++i)
+    most = std::max(most, plan_.reads(plan_.first_row + first + i));
+  return most;
+}
+
+void AttentionHead::forward(float* out, int64_t out_stride, float* log_sums) {
+  for (int64_t first = 0; first < plan_.rows(); first += kRows) {
+    const int64_t count = block_reads(first);
+    const int64_t width = padded_to_tile(count);
+    float own[kRows], totals[kRows];
+    products(row(q_, first), k_columns_.data(), plan_.stride, plan_.depth, width, weights_.data());
+    for (int64_t i = 0; i < rows_in_block(first); ++i) {
+      const int64_t token = plan_.first_row + first + i;
+      float* weights = weights_.data() + i * plan_.stride;
+      own[i] = plan_.is_query(token) ? dot(row(q_, first + i), row(k_, token), plan_.depth) : kNothing;
+      const float most = std::max(own[i], largest(weights, plan_.reads(token)));
+      own[i] = std::exp(own[i] - most);
+      totals[i] = own[i] + exponentiate(weights, plan_.reads(token), width, most);
+      log_sums[first + i] = most + std::log(totals[i]);
+    }
+    weighted_sums(weights_.data(), plan_.stride, v_.data(), plan_.depth, count, read_.data());
+    for (int64_t i = 0; i < rows_in_block(first); ++i) {
+      if (own[i] != 0) add_scaled(row(read_, i), own[i], row(v_, plan_.first_row + first + i), plan_.depth);
+      std::transform(row(read_, i), row(read_, i + 1), out + (first + i) * out_stride,
+                     [total = totals[i]](float value) { return value / total; });
+    }
+  }
+}
+
+void AttentionHead::backward(const float* d_out, int64_t out_stride, const float* log_sums, at::Tensor& d_qkv,
+                             int64_t sequence, int64_t head) {
+  std::fill(d_k_.begin(), d_k_.end(), 0.0F);
+  std::fill(d_v_.begin(), d_v_.end(), 0.0F);
+  transpose(v_.data(), plan_.context, plan_.depth, plan_.stride, v_columns_.data());
+  for (int64_t first = 0; first < plan_.rows(); first += kRows) {
+    const int64_t count = block_reads(first);
+    const int64_t width = padded_to_tile(count);
+    float own[kRows] = {}, d_own[kRows] = {};
+    std::fill(read_.begin(), read_.end(), 0.0F);
+    for (int64_t i = 0; i < rows_in_block(first); ++i) {
+      std::copy_n(d_out + (first + i) * out_stride, plan_.depth, row(read_, i));
+    }
+    products(row(q_, first), k_columns_.data(), plan_.stride, plan_.depth, width, weights_.data());
+    products(read_.data(), v_columns_.data(), plan_.stride, plan_.depth, width, d_weights_.data());
+    for (int64_t i = 0; i < kRows; ++i) {
+      float* weights = weights_.data() + i * plan_.stride;
+      float* d_weights = d_weights_.data() + i * plan_.stride;
+      if (i >= rows_in_block(first)) {
+        std::fill_n(weights, width, 0.0F);
+        std::fill_n(d_weights, width, 0.0F);
+        continue;
+      }
+      const int64_t token = plan_.first_row + first + i;
+      exponentiate(weights, plan_.reads(token), width, log_sums[first + i]);
+      if (plan_.is_query(token)) {
+        own[i] = std::exp(dot(row(q_, first + i), row(k_, token), plan_.depth) - log_sums[first + i]);
+        d_own[i] = dot(row(read_, i), row(v_, token), plan_.depth);
+      }
+      // d score = weight · (d weight − Σ weight · d weight), the softmax's own rule.
+      const float mean = dot(weights, d_weights, width) + own[i] * d_own[i];
+      for (int64_t j = 0; j < width; j += kLanes) {
+        store(d_weights + j, load(weights + j) * (load(d_weights + j) - mean));
+      }
+      d_own[i] = own[i] * (d_own[i] - mean);
+    }
+    weighted_sums(d_weights_.data(), plan_.stride, k_.data(), plan_.depth, count, row(d_q_, first));
+    add_outer(d_weights_.data(), plan_.stride, row(q_, first), plan_.depth, count, d_k_.data());
+    add_outer(weights_.data(), plan_.stride, read_.data(), plan_.depth, count, d_v_.data());
+    for (int64_t i = 0; i < rows_in_block(first); ++i)
+      own_gradients(first + i, own[i], d_own[i], row(read_, i));
+  }
+  scatter(d_qkv, sequence, head);
+}
+
+/// What reaches a query's own key and value, and its query through them.
+void AttentionHead::own_gradients(int64_t index, float own_weight, float own_score_gradient,
+                                  const float* d_read) {
+  const int64_t token = plan_.first_row + index;
+  if (!plan_.is_query(token)) return;
+  add_scaled(row(d_q_, index), own_score_gradient, row(k_, token), plan_.depth);
+  add_scaled(row(d_k_, token), own_score_gradient, row(q_, index), plan_.depth);
+  add_scaled(row(d_v_, token), own_weight, d_read, plan_.depth);
+}
+
+void AttentionHead::scatter(at::Tensor& d_qkv, int64_t sequence, int64_t head) {
+  for (int64_t token = 0; token < plan_.tokens; ++token) {
+    float* d_q = cell(d_qkv, 0, sequence, head) + token * d_qkv.stride(3);
+    if (token < plan_.first_row) {
+      std::fill_n(d_q, plan_.depth, 0.0F);
+    } else {
+      float* turned = row(d_q_, token - plan_.first_row);
+      plan_.turn(turned, token, true);
+      std::transform(turned, turned + plan_.depth, d_q, [this](float value) { return value * plan_.scale; });
+    }
+    plan_.turn(row(d_k_, token), token, true);
+    std::copy_n(row(d_k_, token), plan_.depth, cell(d_qkv, 1, sequence, head) + token * d_qkv.stride(3));
+    std::copy_n(row(d_v_, token), plan_.depth, cell(d_qkv, 2, sequence, head) + token * d_qkv.stride(3));
+  }
+}
+
+}  // namespace adtrain::kernels

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "model/Attention.h"
+
+namespace adtrain::kernels {
+
+/// What all heads of one call have in common. Borrows the rotary tables.
+struct HeadPlan {
+  HeadPlan(const at::Tensor& qkv, int64_t rows, const Streams& streams, const Rotary& rotary);
+
+  int64_t rows() const { return tokens - first_row; }
+  bool is_query(int64_t token) const { return token >= context; }
+  /// How many tokens of the context this one reads; a query reads itself besides.
+  int64_t reads(int64_t token) const { return is_query(token) ? token - queries : token + 1; }
+  /// Turns a row by its position (forward) or back.
+  void turn(float* row, int64_t token, bool back) const;
+
+  int64_t tokens, context, queries, first_row, depth, stride;
+  float scale;
+  const float* cosines;  ///< (tokens, depth / 2), or null
+  const float* sines;
+};
+
+/// One head of one sequence, gathered into the cache: attention row by row, no score ever leaves it. The
+/// workspace is reused from head to head; one object a thread.
+class AttentionHead {
+ public:
+  explicit AttentionHead(const HeadPlan& plan);
+
+  /// Copies the head out of (3, B, heads, tokens, depth), turns queries and keys, scales queries.
+  void gather(const at::Tensor& qkv, int64_t sequence, int64_t head);
+
+  /// Writes each row's weighted sum, `out_stride` apart, and the logarithm of its normaliser.
+  void forward(float* out, int64_t out_stride, float* log_sums);
+
+  /// Gradients of what was gathered, from the outputs' gradients, into a tensor of the shape of qkv.
+  void backward(const float* d_out, int64_t out_stride, const float* log_sums, at::Tensor& d_qkv,
+                int64_t sequence, int64_t head);
+
+ private:
+  using Rows = std::vector<float>;
+
+  float* row(Rows& rows, int64_t index) const { return rows.data() + index * plan_.depth; }
+  int64_t rows_in_block(int64_t first) const;
+  int64_t block_reads(int64_t first) const;
+  void own_gradients(int64_t index, float own_weight, float own_score_gradient, const float* d_read);
+  void scatter(at::Tensor& d_qkv, int64_t sequence, int64_t head);
+
+  const HeadPlan& plan_;
+  Rows q_, k_, v_, k_columns_, v_columns_, weights_, d_weights_, read_;
+  Rows d_q_, d_k_, d_v_;
+};
+
+}  // namespace adtrain::kernels

@@ -1,0 +1,298 @@
+#include "checkpoint/CheckpointStore.h"
+
+#include <algorithm>
+#include <set>
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+
+#include "base/Error.h"
+#include "base/File.h"
+#include "checkpoint/Manifest.h"
+#include "checkpoint/Safetensors.h"
+#include "support/TemporaryFolder.h"
+
+namespace adtrain {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Snapshot random_snapshot(int64_t step, int64_t elements = 64) {
+  Snapshot snapshot;
+  snapshot.step = step;
+  snapshot.model = {{"embed.weight", at::randn({elements, 4})}, {"head.bias", at::randn({5})}};
+  snapshot.optimizer = {{"exp_avg.embed.weight", at::randn({elements, 4})},
+                        {"step", at::tensor(double(step))}};
+  snapshot.state = {{"samples_drawn", step * 32}, {"world_size", 2}};
+  return snapshot;
+}
+
+void expect_same(const std::vector<NamedTensor>& read, const std::vector<NamedTensor>& written) {
+  ASSERT_EQ(read.size(), written.size());
+  for (const NamedTensor& named : written) {
+    const auto found = std::ranges::find(read, named.name, &NamedTensor::name);
+    ASSERT_NE(found, read.end()) << named.name;
+    EXPECT_TRUE(at::equal(found->tensor, named.tensor)) << named.name;
+  }
+}
+
+void expect_same(const Snapshot& read, const Snapshot& written) {
+  EXPECT_EQ(read.step, written.step);
+  EXPECT_EQ(read.state, written.state);
+  expect_same(read.model, written.model);
+  expect_same(read.optimizer, written.optimizer);
+}
+
+std::set<std::string> names_in(const fs::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename().string());
+  return names;
+}
+
+void flip_last_byte(const fs::path& file) {
+  std::string bytes = read_file(file);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_file(file, bytes);
+}
+
+std::string failure_of(const std::function<void()>& action) {
+  try {
+    action();
+    return "none";
+  } catch (const CheckpointError& error) {
+    return error.what();
+  }
+}
+
+TEST(CheckpointStore, BringsBackWhatWasSaved) {
+  const TemporaryFolder folder;
+  CheckpointStore store(folder.path() / "deep" / "checkpoints", 2);
+  EXPECT_TRUE(store.empty());
+  const Snapshot written = random_snapshot(7);
+  store.save(written);
+  EXPECT_FALSE(store.empty());
+  const CheckpointStore::Found found = store.newest();
+  expect_same(found.snapshot, written);
+  EXPECT_EQ(found.path.filename(), "step-7");
+  EXPECT_THAT(found.passed_over, IsEmpty());
+  EXPECT_EQ(names_in(found.path),
+            (std::set<std::string>{"manifest.json", "model.safetensors", "optimizer.safetensors"}));
+}
+
+TEST(CheckpointStore, KeepsTheNewestAndLatestPointsToTheLast) {
+  const TemporaryFolder folder;
+  CheckpointStore store(folder.path(), 3);
+  for (const int64_t step : {5, 10, 100, 9000, 10000}) store.save(random_snapshot(step));
+  EXPECT_EQ(names_in(folder.path()),
+            (std::set<std::string>{"latest", "step-100", "step-9000", "step-10000"}));
+  EXPECT_EQ(fs::read_symlink(folder.path() / "latest"), "step-10000");
+  EXPECT_EQ(CheckpointStore::load(folder.path() / "latest").step, 10000);
+}
+
+TEST(CheckpointStore, KeepsTwoEvenWhenAskedForFewer) {
+  const TemporaryFolder folder;
+  CheckpointStore store(folder.path(), 0);
+  for (const int64_t step : {1, 2, 3}) store.save(random_snapshot(step));
+  EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"latest", "step-2", "step-3"}));
+}
+
+TEST(CheckpointStore, LeavesOtherPeoplesFilesAlone) {
+  const TemporaryFolder folder;
+  for (const char* name : {"notes.txt", "step-x", "step-", "step-1.bak"})
+    write_file(folder.path() / name, "mine");
+  CheckpointStore store(folder.path(), 2);
+  for (const int64_t step : {1, 2, 3}) store.save(random_snapshot(step));
+  for (const char* name : {"notes.txt", "step-x", "step-", "step-1.bak"})
+    EXPECT_EQ(read_file(folder.path() / name), "mine");
+}
+
+TEST(CheckpointStore, WhatAKilledRunLeftIsNeitherReadNorKept) {
+  const TemporaryFolder folder;
+  CheckpointStore store(folder.path(), 2);
+  store.save(random_snapshot(1));
+  fs::copy(folder.path() / "step-1", folder.path() / "step-2.tmp");  // killed just before the rename
+  fs::create_directory_symlink("step-1", folder.path() / "latest.tmp");
+  EXPECT_EQ(store.newest().snapshot.step, 1);
+  store.save(random_snapshot(2));
+  EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"latest", "step-1", "step-2"}));
+}
+
+TEST(CheckpointStore, KilledBeforeLatestWasRepointedStillFindsTheNewest) {
+  const TemporaryFolder folder;
+  CheckpointStore store(folder.path(), 2);
+  for (const int64_t step : {1, 2}) store.save(random_snapshot(step));
+  fs::remove(folder.path() / "latest");
+  fs::create_directory_symlink("step-1", folder.path() / "latest");
+  EXPECT_EQ(store.newest().snapshot.step, 2);
+}
+
+struct Damage {
+  const char* label;
+  std::function<void(const fs::path&)> apply;
+  std::vector<std::string> words;
+};
+
+class CheckpointStoreFallback : public testing::TestWithParam<Damage> {};
+
+TEST_P(CheckpointStoreFallback, TakesTheOneBeforeAndSaysWhy) {
+  const TemporaryFolder folder;
+  CheckpointStore store(folder.path(), 2);
+  const Snapshot older = random_snapshot(1);
+  store.save(older);
+  store.save(random_snapshot(2));
+  GetParam().apply(folder.path() / "step-2");
+
+  const CheckpointStore::Found found = store.newest();
+  expect_same(found.snapshot, older);
+  ASSERT_EQ(found.passed_over.size(), 1U);
+  EXPECT_THAT(found.passed_over[0], HasSubstr("step-2"));
+  for (const std::string& words : GetParam().words) EXPECT_THAT(found.passed_over[0], HasSubstr(words));
+
+  GetParam().apply(folder.path() / "step-1");
+  EXPECT_THAT(failure_of([&] { store.newest(); }),
+              AllOf(HasSubstr("no usable checkpoint"), HasSubstr("step-1"), HasSubstr("step-2")));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    CheckpointStore, CheckpointStoreFallback,
+    testing::Values(Damage{"flipped_model",
+                           [](const fs::path& path) { flip_last_byte(path / "model.safetensors"); },
+                           {"model.safetensors", "checksum"}},
+                    Damage{"flipped_optimizer",
+                           [](const fs::path& path) { flip_last_byte(path / "optimizer.safetensors"); },
+                           {"optimizer.safetensors", "checksum"}},
+                    Damage{"truncated",
+                           [](const fs::path& path) { fs::resize_file(path / "model.safetensors", 100); },
+                           {"model.safetensors", "100 bytes"}},
+                    Damage{"missing_file",
+                           [](const fs::path& path) { fs::remove(path / "optimizer.safetensors"); },
+                           {"incomplete", "optimizer.safetensors"}},
+                    Damage{"missing_manifest",
+                           [](const fs::path& path) { fs::remove(path / "manifest.json"); },
+                           {"not a complete checkpoint"}},
+                    Damage{"empty_manifest",
+                           [](const fs::path& path) { write_file(path / "manifest.json", ""); },
+                           {"damaged"}},
+                    Damage{"empty_folder",
+                           [](const fs::path& path) {
+                             fs::remove_all(path);
+                             fs::create_directory(path);
+                           },
+                           {"not a complete checkpoint"}}),
+    [](const auto& damage) { return std::string(damage.param.label); });
+
+TEST(CheckpointStore, ARunThatWentBackReplacesItsFormerFuture) {
+  const TemporaryFolder folder;
+  CheckpointStore store(folder.path(), 2);
+  store.save(random_snapshot(10));
+  store.save(random_snapshot(20));
+  flip_last_byte(folder.path() / "step-20" / "model.safetensors");
+  store.save(random_snapshot(15));
+  EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"latest", "step-10", "step-15"}));
+  const Snapshot again = random_snapshot(15);
+  store.save(again);
+  expect_same(store.newest().snapshot, again);
+  EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"latest", "step-10", "step-15"}));
+}
+
+TEST(CheckpointStore, WithoutAnyCheckpointSaysWhereItLooked) {
+  const TemporaryFolder folder;
+  const fs::path checkpoints = folder.path() / "runs" / "x" / "checkpoints";
+  EXPECT_THAT(failure_of([&] { CheckpointStore(checkpoints, 2).newest(); }),
+              AllOf(HasSubstr("no checkpoint in"), HasSubstr(checkpoints.string())));
+  EXPECT_THAT(failure_of([&] { CheckpointStore::load(checkpoints / "step-3"); }), HasSubstr("step-3"));
+}
+
+TEST(CheckpointStore, NamesCarryNoWrapperPrefix) {
+  const TemporaryFolder folder;
+  Snapshot wrapped = random_snapshot(1);
+  wrapped.model[0].name = "module.embed.weight";
+  CheckpointStore(folder.path(), 2).save(wrapped);
+  const Snapshot read = CheckpointStore::load(folder.path() / "step-1");
+  EXPECT_NE(std::ranges::find(read.model, "embed.weight", &NamedTensor::name), read.model.end());
+}
+
+/// After a failed save of step 2: the older checkpoint is whole, nothing half-written is left, and saving
+/// works again once the cause is gone.
+void expect_step_1_untouched(const fs::path& folder, const Snapshot& first) {
+  expect_same(CheckpointStore(folder, 2).newest().snapshot, first);
+  EXPECT_EQ(names_in(folder), (std::set<std::string>{"latest", "step-1"}));
+  EXPECT_EQ(fs::read_symlink(folder / "latest"), "step-1");
+}
+
+/// No file may grow beyond `bytes` while it lives: what a full disk looks like to a writer.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    handler_ = signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &old_);
+    const rlimit limited{bytes, old_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limited);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &old_);
+    signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit old_{};
+  void (*handler_)(int);
+};
+
+TEST(CheckpointStore, AWriteThatFailsLeavesTheOlderCheckpointIntact) {
+  const TemporaryFolder folder;
+  CheckpointStore store(folder.path(), 2);
+  const Snapshot first = random_snapshot(1);
+  store.save(first);
+  std::string failure;
+  {
+    const FileSizeLimit limit(100'000);
+    failure = failure_of([&] { store.save(random_snapshot(2, 100'000)); });
+  }
+  EXPECT_THAT(failure, AllOf(HasSubstr("File too large"), HasSubstr("step-2.tmp"), HasSubstr("untouched")));
+  expect_step_1_untouched(folder.path(), first);
+  store.save(random_snapshot(2, 100'000));
+  EXPECT_EQ(store.newest().snapshot.step, 2);
+}
+
+TEST(CheckpointStore, AFullDiskLeavesTheOlderCheckpointIntact) {
+  const TemporaryFolder folder;
+  if (mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=256k") != 0)
+    GTEST_SKIP() << "mounting takes root";
+  const fs::path checkpoints = folder.path() / "checkpoints";
+  CheckpointStore store(checkpoints, 2);
+  const Snapshot first = random_snapshot(1);
+  store.save(first);
+  EXPECT_THAT(failure_of([&] { store.save(random_snapshot(2, 100'000)); }),
+              AllOf(HasSubstr("No space left"), HasSubstr("0 B are free"), HasSubstr("untouched")));
+  expect_step_1_untouched(checkpoints, first);
+  store.save(random_snapshot(3));
+  EXPECT_EQ(store.newest().snapshot.step, 3);
+  umount(folder.path().c_str());
+}
+
+TEST(CheckpointStore, AFolderThatCannotBeMadeIsACheckpointError) {
+  EXPECT_THAT(failure_of([] { CheckpointStore("/proc/adtrain/checkpoints", 2).save(random_snapshot(1)); }),
+              HasSubstr("/proc/adtrain"));
+}
+
+TEST(CheckpointStore, AWrongModelIsToldByNameAndShape) {
+  const TemporaryFolder folder;
+  CheckpointStore(folder.path(), 2).save(random_snapshot(1));
+  ParameterBuffer other({{"embed.weight", at::zeros({64, 8}).requires_grad_()},
+                         {"head.bias", at::zeros({5}).requires_grad_()}});
+  const Snapshot read = CheckpointStore::load(folder.path() / "step-1");
+  EXPECT_THAT(failure_of([&] { other.load(read.model); }),
+              AllOf(HasSubstr("embed.weight"), HasSubstr("64, 4"), HasSubstr("64, 8")));
+}
+
+}  // namespace
+}  // namespace adtrain

@@ -1,0 +1,111 @@
+#include "checkpoint/Manifest.h"
+
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/Error.h"
+#include "base/File.h"
+#include "support/TemporaryFolder.h"
+
+namespace adtrain {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class ManifestFolder : public TemporaryFolder {
+ public:
+  ManifestFolder() {
+    manifest.step = 1234;
+    manifest.created = 1.7e9;
+    manifest.state = {{"world_size", 4}, {"seed", 18446744073709551615ULL}, {"rate", 0.1}, {"note", "ü"}};
+    manifest.add_file("data", "123456789");
+    write_file(path() / "data", "123456789");
+    write_file(path() / Manifest::kFileName, manifest.text());
+  }
+  std::string fault() const {
+    try {
+      Manifest::read(path()).read_verified(path(), "data");
+      return "none";
+    } catch (const CheckpointError& error) {
+      return error.what();
+    }
+  }
+  Manifest manifest;
+};
+
+TEST(Manifest, ComesBackAsWritten) {
+  const ManifestFolder folder;
+  const Manifest read = Manifest::read(folder.path());
+  EXPECT_EQ(read.step, 1234);
+  EXPECT_EQ(read.created, 1.7e9);
+  EXPECT_EQ(read.state, folder.manifest.state);
+  EXPECT_EQ(read.files.at("data").bytes, 9U);
+  EXPECT_EQ(read.files.at("data").crc32, "cbf43926");  // the check value of CRC-32
+  EXPECT_EQ(read.read_verified(folder.path(), "data"), "123456789");
+}
+
+TEST(Manifest, AStateThatJsonCannotHoldStillVerifies) {
+  ManifestFolder folder;
+  folder.manifest.state = {{"loss", std::nan("")}};
+  write_file(folder.path() / Manifest::kFileName, folder.manifest.text());
+  EXPECT_TRUE(Manifest::read(folder.path()).state.at("loss").is_null());
+}
+
+TEST(Manifest, EveryFlippedBitOfItThatMattersIsFound) {
+  const ManifestFolder folder;
+  const std::string good = folder.manifest.text();
+  const nlohmann::json meaning = nlohmann::json::parse(good);
+  int found = 0, harmless = 0;
+  for (size_t position = 0; position < good.size(); ++position) {
+    std::string damaged = good;
+    damaged[position] ^= 1;
+    write_file_atomically(folder.path() / Manifest::kFileName, damaged);
+    if (folder.fault() != "none") {
+      ++found;
+    } else {
+      ++harmless;  // white space, or another way to write the same
+      EXPECT_EQ(nlohmann::json::parse(damaged), meaning) << position;
+    }
+  }
+  EXPECT_GT(found, harmless);
+}
+
+TEST(Manifest, NamesTheFileAtFault) {
+  const ManifestFolder folder;
+  write_file(folder.path() / "data", "123456780");
+  EXPECT_THAT(folder.fault(), AllOf(HasSubstr("data"), HasSubstr("cbf43926"), HasSubstr("damaged")));
+  write_file(folder.path() / "data", "12345678");
+  EXPECT_THAT(folder.fault(),
+              AllOf(HasSubstr("data"), HasSubstr("8 bytes"), HasSubstr("says 9"), HasSubstr("truncated")));
+  std::filesystem::remove(folder.path() / "data");
+  EXPECT_THAT(folder.fault(), AllOf(HasSubstr("incomplete"), HasSubstr("data"), HasSubstr("No such file")));
+}
+
+TEST(Manifest, AFileThatItDoesNotListIsNotTaken) {
+  const ManifestFolder folder;
+  write_file(folder.path() / "other", "x");
+  EXPECT_THROW(folder.manifest.read_verified(folder.path(), "other"), CheckpointError);
+}
+
+TEST(Manifest, ALaterFormatAsksForItsProgram) {
+  const ManifestFolder folder;
+  std::string text = folder.manifest.text();
+  const std::string version = "\"format_version\": 1";
+  text.replace(text.find(version), version.size(), "\"format_version\": 2");
+  write_file(folder.path() / Manifest::kFileName, text);
+  EXPECT_THAT(folder.fault(), AllOf(HasSubstr("version 2"), HasSubstr("reads version 1")));
+}
+
+TEST(Manifest, OfAnotherProgramIsDamagedNotACrash) {
+  const ManifestFolder folder;
+  for (const char* text : {"", "[]", "null", "{", "{\"format_version\": \"x\"}", "{\"format_version\": 1}"}) {
+    write_file(folder.path() / Manifest::kFileName, text);
+    EXPECT_THAT(folder.fault(), HasSubstr("damaged")) << text;
+  }
+}
+
+}  // namespace
+}  // namespace adtrain

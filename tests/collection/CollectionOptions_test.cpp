@@ -1,0 +1,59 @@
+#include "collection/CollectionOptions.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace adtrain {
+namespace {
+
+TEST(CollectionOptions, AreAsPublishedForTheFamilyWhereNotSet) {
+  const CollectionOptions options;
+  const PpoSettings darkroom = options.ppo(Family::kDarkroom);
+  EXPECT_EQ(darkroom.rollout_steps, 20);
+  EXPECT_EQ(darkroom.batch_size, 50);
+  EXPECT_EQ(darkroom.epochs, 20);
+  EXPECT_EQ(darkroom.rollouts(), 50);
+  EXPECT_EQ(darkroom.history_steps(), 1000);
+  EXPECT_EQ(options.ppo(Family::kDarkroomPermuted).rollout_steps, 50);
+  const PpoSettings key_to_door = options.ppo(Family::kDarkKeyToDoor);
+  EXPECT_EQ(key_to_door.batch_size, 100);
+  EXPECT_EQ(key_to_door.epochs, 10);
+}
+
+TEST(CollectionOptions, RoundTheTotalUpToWholeRolloutsAsStableBaselines3Does) {
+  CollectionOptions options;
+  options.n_steps = 80;
+  options.batch_size = 40;
+  const PpoSettings settings = options.ppo(Family::kDarkroom);
+  EXPECT_EQ(settings.rollouts(), 13);
+  EXPECT_EQ(settings.history_steps(), 1040);
+  EXPECT_EQ(settings.batch_size, 40);
+}
+
+TEST(CollectionOptions, NameTheFileAsThePythonProjectsDo) {
+  CollectionOptions options;
+  options.alg_seed = 42;
+  EnvironmentOptions environment;
+  environment.env = "dark_key_to_door";
+  EXPECT_EQ(options.file_name(environment), "history_darkkeytodoor_PPO_alg-seed42.hdf5");
+}
+
+TEST(CollectionOptions, RefuseAnotherAlgorithm) {
+  CollectionOptions options;
+  options.alg = "DQN";
+  Findings findings;
+  options.check(findings);
+  ASSERT_EQ(findings.all().size(), 1);
+  EXPECT_EQ(findings.all()[0].key, "alg");
+  EXPECT_THAT(findings.all()[0].message, testing::HasSubstr("'DQN'; expected PPO"));
+}
+
+TEST(CollectionOptions, TakeEveryHardwareThreadUnlessToldOtherwise) {
+  CollectionOptions options;
+  EXPECT_GE(options.threads(), 1);
+  options.n_process = 3;
+  EXPECT_EQ(options.threads(), 3);
+}
+
+}  // namespace
+}  // namespace adtrain

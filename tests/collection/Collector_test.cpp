@@ -1,0 +1,143 @@
+#include "collection/Collector.h"
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/Error.h"
+#include "base/File.h"
+#include "data/HistoryFile.h"
+#include "support/TemporaryFolder.h"
+
+namespace adtrain {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// Nine tasks that take a moment each.
+EnvironmentOptions tiny_room() {
+  EnvironmentOptions options;
+  options.grid_size = 3;
+  options.horizon = 8;
+  return options;
+}
+
+CollectionOptions tiny_collection(int64_t threads) {
+  CollectionOptions options;
+  options.n_stream = 10;
+  options.total_source_timesteps = 8'000;
+  options.source_lr = 1e-3;
+  options.n_process = threads;
+  options.alg_seed = 42;
+  options.write_compress_markers = true;
+  return options;
+}
+
+std::string collected(const std::filesystem::path& file, int64_t threads) {
+  EXPECT_TRUE(Collector(tiny_room(), tiny_collection(threads)).run(file));
+  return read_file(file);
+}
+
+TEST(Collector, WritesTheHistoriesOfAllTasks) {
+  const TemporaryFolder folder;
+  std::vector<CollectionProgress> told;
+  std::vector<std::thread::id> threads;
+  CollectionListener listener;
+  listener.progress = [&](const CollectionProgress& progress) {
+    told.push_back(progress);
+    threads.push_back(std::this_thread::get_id());
+  };
+  const std::filesystem::path path = folder.path() / tiny_collection(2).file_name(tiny_room());
+  ASSERT_TRUE(Collector(tiny_room(), tiny_collection(2)).run(path, listener));
+  ASSERT_EQ(path.filename(), "history_darkroom_PPO_alg-seed42.hdf5");
+
+  const HistoryFile file(path);
+  EXPECT_EQ(file.tasks(), 9);
+  EXPECT_EQ(file.steps(), 800);
+  EXPECT_EQ(file.streams(), 10);
+  double returns = 0;
+  for (int64_t task = 0; task < 9; ++task) {
+    const History history = file.read(task, 800, 10, {.grid_size = 3, .num_actions = 5});
+    EXPECT_EQ(history.compress_markers.size(), 8000);
+    returns += history.final_return() / 9;
+  }
+  ASSERT_EQ(told.size(), 9);
+  for (size_t i = 0; i < 9; ++i) {
+    EXPECT_EQ(told[i].tasks_done, static_cast<int64_t>(i) + 1);
+    EXPECT_EQ(told[i].tasks, 9);
+    EXPECT_EQ(threads[i], std::this_thread::get_id());
+  }
+  EXPECT_NEAR(told.back().mean_final_return, returns, 1e-9);
+  EXPECT_EQ(told.back().seconds_left, 0);
+  EXPECT_GT(returns, 5);  // of at most 7.2; random play earns 1.0
+}
+
+TEST(Collector, TheNumberOfThreadsChangesNothing) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(collected(folder.path() / "one.hdf5", 1), collected(folder.path() / "three.hdf5", 3));
+}
+
+TEST(Collector, ContinuesAfterAStopToTheSameFile) {
+  const TemporaryFolder folder;
+  const std::string expected = collected(folder.path() / "whole.hdf5", 1);
+
+  const std::filesystem::path path = folder.path() / "stopped.hdf5";
+  std::atomic<bool> enough = false;
+  int64_t done = 0;
+  CollectionListener listener;
+  listener.progress = [&](const CollectionProgress& progress) {
+    done = progress.tasks_done;
+    enough = done >= 3;
+  };
+  listener.stop = [&enough] { return enough.load(); };
+  EXPECT_FALSE(Collector(tiny_room(), tiny_collection(2)).run(path, listener));
+  EXPECT_GE(done, 3);
+  EXPECT_LT(done, 9);
+  EXPECT_FALSE(std::filesystem::exists(path));
+
+  const int64_t done_before = done;
+  std::vector<int64_t> told;
+  listener.stop = {};
+  listener.progress = [&told](const CollectionProgress& progress) { told.push_back(progress.tasks_done); };
+  EXPECT_TRUE(Collector(tiny_room(), tiny_collection(2)).run(path, listener));
+  EXPECT_EQ(told.front(), done_before + 1) << "finished tasks are not learnt again";
+  EXPECT_EQ(read_file(path), expected);
+}
+
+TEST(Collector, RefusesToMixSettingsOrToOverwrite) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "history.hdf5";
+  CollectionListener stop_at_once;
+  stop_at_once.stop = [] { return true; };
+  EXPECT_FALSE(Collector(tiny_room(), tiny_collection(1)).run(path, stop_at_once));
+  CollectionOptions other = tiny_collection(1);
+  other.n_epochs = 3;
+  try {
+    Collector(tiny_room(), other).run(path);
+    FAIL() << "expected a DataError";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("n_epochs was 20 and is 3"));
+  }
+  collected(path, 2);
+  EXPECT_THROW(Collector(tiny_room(), tiny_collection(1)).run(path), DataError);
+}
+
+TEST(Collector, AThreadsFailureReachesTheCaller) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "history.hdf5";
+  CollectionListener listener;
+  listener.progress = [&path](const CollectionProgress& progress) {
+    if (progress.tasks_done == 1) std::filesystem::remove(path.string() + ".partial/settings.json");
+    if (progress.tasks_done == 1)
+      std::filesystem::rename(path.string() + ".partial", path.string() + ".gone");
+  };
+  EXPECT_THROW(Collector(tiny_room(), tiny_collection(1)).run(path, listener), DataError);
+}
+
+}  // namespace
+}  // namespace adtrain

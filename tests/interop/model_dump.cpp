@@ -1,0 +1,106 @@
+// Writes what model_reference.py compares with its own arithmetic: for each variant the parameters and, for
+// loss at the last and at all positions, a random batch with its logits, loss and gradients.
+//
+//   model_dump FOLDER -> FOLDER/model.json (names, types, shapes, offsets) and FOLDER/model.bin (the values,
+//   raw)
+
+#include <ATen/ATen.h>
+#include <nlohmann/json.hpp>
+
+#include "base/File.h"
+#include "model/RandomBatch.h"
+
+namespace adtrain {
+namespace {
+
+using nlohmann::json;
+
+class Dump {
+ public:
+  void put(json& section, const std::string& name, const at::Tensor& tensor) {
+    const bool real = tensor.is_floating_point();
+    const at::Tensor values = tensor.detach().to(real ? at::kFloat : at::kInt).contiguous();
+    section[name] = {
+        {"type", real ? "float32" : "int32"}, {"shape", values.sizes().vec()}, {"offset", bytes_.size()}};
+    bytes_.append(static_cast<const char*>(values.const_data_ptr()), values.nbytes());
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+/// With loss at all positions, compressed rows must hold full current regions.
+Batch batch_of(const testing::Variant& variant, LossPositions positions) {
+  if (!variant.options.compressed()) return testing::random_plain(3, variant.options.n_transit);
+  const auto full = static_cast<int32_t>(variant.options.compress_interval);
+  if (positions == LossPositions::kAll)
+    return testing::random_compressed({0, full, 2}, {full, full, full}, full);
+  return testing::random_compressed({0, full, 2, full, 0}, {1, 3, 0, full, 0}, full);
+}
+
+json describe(Dump& dump, const Batch& batch) {
+  json fields;
+  dump.put(fields, "states", batch.states);
+  dump.put(fields, "actions", batch.actions);
+  dump.put(fields, "rewards", batch.rewards);
+  dump.put(fields, "next_states", batch.next_states);
+  if (batch.compressed()) {
+    dump.put(fields, "previous", batch.previous);
+    dump.put(fields, "current", batch.current);
+    dump.put(fields, "query_state", batch.query_state);
+    dump.put(fields, "query_action", batch.query_action);
+  }
+  return fields;
+}
+
+json describe(Dump& dump, AlgorithmDistillation& model, const Batch& batch, LossPositions positions) {
+  json result;
+  result["batch"] = describe(dump, batch);
+  const auto logits = model.forward(batch, positions, true);
+  dump.put(result, "actions", logits.actions);
+  if (logits.token_types.defined()) dump.put(result, "token_types", logits.token_types);
+  const auto loss = model.loss(batch, positions, true);
+  dump.put(result, "loss", loss.sum);
+  dump.put(result, "gradient", testing::flat_gradient(model, loss.sum));
+  result["targets"] = loss.targets;
+  return result;
+}
+
+json describe(Dump& dump, const testing::Variant& variant) {
+  const auto model = testing::small_model(variant);
+  json section = {{"width", variant.options.tf_n_embd},
+                  {"layers", variant.options.tf_n_layer},
+                  {"heads", variant.options.tf_n_head},
+                  {"n_transit", variant.options.n_transit},
+                  {"label_smoothing", variant.options.label_smoothing},
+                  {"token_type_weight", variant.options.token_type_weight},
+                  {"order", json::array()}};
+  // Biases and norms start at 0 and 1, where a mistake would not show.
+  at::Tensor flat = model->parameters().flat();
+  flat.add_(at::randn_like(flat), 0.1);
+  for (const auto& [name, tensor] : model->parameters().named()) {
+    dump.put(section["parameters"], name, tensor);
+    section["order"].push_back(name);
+  }
+  section["last"] = describe(dump, *model, batch_of(variant, LossPositions::kLast), LossPositions::kLast);
+  section["all"] = describe(dump, *model, batch_of(variant, LossPositions::kAll), LossPositions::kAll);
+  return section;
+}
+
+}  // namespace
+}  // namespace adtrain
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  const std::filesystem::path folder = argv[1];
+  adtrain::Dump dump;
+  nlohmann::json index;
+  for (const std::string name : {"pre_norm", "post_norm", "gpt2", "compressed"}) {
+    auto variant = adtrain::testing::variant(name);
+    variant.options.tf_dropout = variant.options.tf_attn_dropout = 0;
+    index[name] = adtrain::describe(dump, variant);
+  }
+  adtrain::write_file(folder / "model.json", index.dump());
+  adtrain::write_file(folder / "model.bin", dump.bytes());
+}

@@ -1,0 +1,33 @@
+"""Reads a history file with h5py, as the Python projects do: checks its layout, and its values against a JSON dump."""
+
+import json
+import sys
+
+import h5py
+import numpy as np
+
+path, dump = sys.argv[1:]
+with open(dump) as file:
+    expected = json.load(file)
+steps, streams = expected["steps"], expected["streams"]
+shapes = {"states": (steps, streams, 2), "next_states": (steps, streams, 2)}
+dtypes = {"dones": np.dtype(bool)}
+
+with h5py.File(path, "r") as file:
+    assert file.id.get_create_plist().get_version()[0] == 0, "superblock"
+    assert list(file.keys()) == sorted(str(task) for task in range(len(expected["tasks"]))), list(file.keys())
+    assert not file.attrs
+    for task, values in enumerate(expected["tasks"]):
+        group = file[str(task)]
+        assert not group.attrs
+        assert set(group.keys()) == set(values), set(group.keys())
+        for name, flat in values.items():
+            dataset = group[name]
+            assert dataset.dtype == dtypes.get(name, np.dtype("<i4")), (name, dataset.dtype)
+            assert dataset.shape == shapes.get(name, (steps, streams)), (name, dataset.shape)
+            assert dataset.chunks is None and dataset.compression is None and not dataset.attrs, name
+            np.testing.assert_array_equal(dataset[()].reshape(-1), flat, err_msg=f"{task}/{name}")
+    stored = file["0/dones"].id.get_type()
+    assert isinstance(stored, h5py.h5t.TypeEnumID) and stored.get_super() == h5py.h5t.STD_I8LE
+    assert [stored.enum_nameof(value) for value in (0, 1)] == [b"FALSE", b"TRUE"]
+print("read", len(expected["tasks"]), "tasks")

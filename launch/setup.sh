@@ -9,7 +9,7 @@ source launch/steps.sh
 readonly venv=$PWD/.deps/venv
 readonly system_packages=(
   build-essential cmake ninja-build ccache pkg-config git ca-certificates python3 python3-venv
-  libopenmpi-dev openmpi-bin libgloo-dev libyaml-cpp-dev libcxxopts-dev libfmt-dev nlohmann-json3-dev
+  libopenmpi-dev openmpi-bin libgloo-dev libyaml-cpp-dev libcxxopts-dev nlohmann-json3-dev
   libhdf5-dev libcairo2-dev libgtest-dev libgmock-dev
 )
 readonly torch=torch==2.11.0

@@ -145,8 +145,10 @@ find_package(cxxopts REQUIRED)
 found("cxxopts" "${cxxopts_VERSION}" "${cxxopts_DIR}")
 find_package(nlohmann_json REQUIRED)
 found("nlohmann-json" "${nlohmann_json_VERSION}" "${nlohmann_json_DIR}")
-find_package(fmt REQUIRED)  # used header-only, for the same reason as yaml-cpp's archive
-found("fmt" "${fmt_VERSION}" "${fmt_DIR}")
+# fmt: the headers that libtorch brings along; src/base/Format.cpp compiles them once.
+file(STRINGS ${torch_root}/include/fmt/base.h fmt_version REGEX "define FMT_VERSION ")
+string(REGEX REPLACE "[^0-9]+" "" fmt_version "${fmt_version}")
+found("fmt" "${fmt_version}" "${torch_root}/include/fmt")
 set(HDF5_USE_STATIC_LIBRARIES ON)
 find_package(HDF5 REQUIRED COMPONENTS C)
 found("HDF5" "${HDF5_VERSION}" "${HDF5_C_INCLUDE_DIRS}")

@@ -11,7 +11,7 @@ add_library(adtrain_flags INTERFACE)
 target_compile_options(adtrain_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
   -Wno-restrict>)  # GCC 12 warns about its own std::string there
-target_compile_definitions(adtrain_flags INTERFACE FMT_HEADER_ONLY=1)
+target_include_directories(adtrain_flags SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})  # for fmt, in every room
 target_include_directories(adtrain_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 if(ADTRAIN_CPU AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
   target_compile_options(adtrain_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=${ADTRAIN_CPU}>)

@@ -42,7 +42,12 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
 }
 
 std::string join(const std::vector<std::string>& parts, std::string_view separator) {
-  return fmt::format("{}", fmt::join(parts, separator));
+  std::string joined;
+  for (const std::string& part : parts) {
+    if (!joined.empty()) joined += separator;
+    joined += part;
+  }
+  return joined;
 }
 
 std::string to_lower(std::string_view text) {

@@ -98,12 +98,8 @@ std::string version() { return ADTRAIN_VERSION; }
 int run_command_line(int argc, const char* const* argv) {
   try {
     return static_cast<int>(dispatch(argc, argv));
-  } catch (const Error& error) {
-    fmt::print(stderr, "adtrain: {}\n", error.what());
-    return static_cast<int>(error.exit_code());
   } catch (const std::exception& error) {
-    fmt::print(stderr, "adtrain: unexpected failure: {}\n", error.what());
-    return static_cast<int>(ExitCode::kUnexpected);
+    return static_cast<int>(report_failure(error));
   }
 }
 

@@ -23,8 +23,8 @@ struct CollectionProgress {
 struct CollectionListener {
   /// Called in the thread that called `run`.
   std::function<void(const CollectionProgress&)> progress;
-  /// Asked by every thread, within each task too; once it says yes, `run` ends soon and keeps the finished
-  /// tasks.
+  /// Asked often, by one thread at a time but not always the same one; once it says yes, `run` ends soon and
+  /// keeps the finished tasks.
   std::function<bool()> stop;
 };
 

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 
+#include "base/Error.h"
 #include "evaluation/Rollout.h"
 
 namespace adtrain {
@@ -20,11 +22,18 @@ bool unanimous(bool yes, Communicator& communicator) {
 }  // namespace
 
 std::vector<int64_t> evaluated_tasks(EvaluatedTasks which, const TaskSplit& split) {
-  if (which == EvaluatedTasks::kTest) return split.test;
-  if (which == EvaluatedTasks::kTrain) return split.train;
   std::vector<int64_t> all(split.train.size() + split.test.size());
   std::iota(all.begin(), all.end(), 0);
-  return all;
+  const std::vector<int64_t>& tasks = which == EvaluatedTasks::kTest    ? split.test
+                                      : which == EvaluatedTasks::kTrain ? split.train
+                                                                        : all;
+  if (tasks.empty()) {
+    throw ConfigError(fmt::format(
+        "there are no tasks to evaluate: the split has {} train and {} test tasks; expected one at least; "
+        "change eval_tasks or train_env_ratio",
+        split.train.size(), split.test.size()));
+  }
+  return tasks;
 }
 
 InContextEvaluation::InContextEvaluation(const TaskFamily& family, std::vector<int64_t> tasks,

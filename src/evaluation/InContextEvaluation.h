@@ -29,6 +29,7 @@ struct InContextReturns {
 };
 
 /// The tasks that `which` names: one side of the split in the split's order, or all of them in theirs.
+/// Throws ConfigError where that is none.
 std::vector<int64_t> evaluated_tasks(EvaluatedTasks which, const TaskSplit& split);
 
 /// In-context evaluation of tasks × repeats, shared among all ranks.

@@ -4,6 +4,8 @@
 
 #include <ATen/ATen.h>
 
+#include "model/kernels/CpuElementwise.h"
+
 namespace adtrain {
 namespace {
 
@@ -24,7 +26,14 @@ at::Tensor LayerNorm::operator()(const at::Tensor& x) const {
 }
 
 at::Tensor RmsNorm::operator()(const at::Tensor& x) const {
+  if (kernels::cpu_elementwise_fits(x)) return kernels::rms_norm_on_cpu(x, weight, kNormEpsilon);
   return at::rms_norm(x, weight.sizes(), weight, kNormEpsilon);
+}
+
+at::Tensor silu_product(const at::Tensor& a, const at::Tensor& b) {
+  if (kernels::cpu_elementwise_fits(a) && kernels::cpu_elementwise_fits(b))
+    return kernels::silu_product_on_cpu(a, b);
+  return at::silu(a) * b;
 }
 
 at::Tensor dropout(const at::Tensor& x, double rate) {

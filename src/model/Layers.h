@@ -47,6 +47,9 @@ struct DropoutRates {
   double attention = 0;
 };
 
+/// silu(a) · b, the gate of SwiGLU.
+at::Tensor silu_product(const at::Tensor& a, const at::Tensor& b);
+
 at::Tensor dropout(const at::Tensor& x, double rate);
 
 /// Initialised as torch.nn.Linear: weight and bias uniform in ±1/√in.

@@ -28,7 +28,7 @@ at::Tensor PreNormBlock::operator()(const at::Tensor& x, const Streams& streams,
 
   const at::Tensor residual = x.narrow(1, tokens - rows, rows) + proj_(read);
   const at::Tensor normed = norm_2_(dropout(residual, rates.hidden));
-  return residual + w3_(at::silu(w1_(normed)) * w2_(normed));
+  return residual + w3_(silu_product(w1_(normed), w2_(normed)));
 }
 
 PreNormAd::PreNormAd(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory)

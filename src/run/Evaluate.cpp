@@ -75,13 +75,8 @@ int64_t load_weights(const Target& target, const TrainingOptions& training, Cons
   return step.item<int64_t>();
 }
 
-}  // namespace
-
-ExitCode evaluate(const EvaluateRequest& request) {
-  const Target target = resolve(request.target);
-  std::vector<std::string> notices;
-  const RunConfig config = RunConfig::load(target.run.config(), request.overrides, notices);
-  const Ranks ranks = Ranks::join(config);
+ExitCode evaluate_as_rank(const EvaluateRequest& request, const Target& target, const RunConfig& config,
+                          const Ranks& ranks) {
   Communicator& communicator = *ranks.communicator;
   Console console = Console::for_process(communicator.is_root() && !request.json);
 
@@ -126,6 +121,16 @@ ExitCode evaluate(const EvaluateRequest& request) {
                              target.output.string()));
   }
   return ExitCode::kDone;
+}
+
+}  // namespace
+
+ExitCode evaluate(const EvaluateRequest& request) {
+  const Target target = resolve(request.target);
+  std::vector<std::string> notices;
+  const RunConfig config = RunConfig::load(target.run.config(), request.overrides, notices);
+  return as_one_of_the_ranks(config,
+                             [&](const Ranks& ranks) { return evaluate_as_rank(request, target, config, ranks); });
 }
 
 }  // namespace adtrain

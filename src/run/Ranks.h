@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "distributed/Communicator.h"
@@ -19,5 +20,9 @@ struct Ranks {
   /// that is asked for is not there.
   static Ranks join(const RunConfig& config);
 };
+
+/// Joins the ranks and runs `body` as one of them. Where it throws on a rank of several, the error is reported and the
+/// group aborted with its code at once: the others must not wait for a rank that has left.
+ExitCode as_one_of_the_ranks(const RunConfig& config, const std::function<ExitCode(const Ranks&)>& body);
 
 }  // namespace adtrain

@@ -75,12 +75,8 @@ void print_banner(Console& console, const RunConfig& config, const Ranks& ranks,
        {"steps", grouped(config.training.train_timesteps)}});
 }
 
-}  // namespace
-
-ExitCode train(const TrainRequest& request) {
-  std::vector<std::string> notices;
-  const RunConfig config = RunConfig::load(request.config, request.overrides, notices);
-  const Ranks ranks = Ranks::join(config);
+ExitCode train_as_rank(const TrainRequest& request, const RunConfig& config, const std::vector<std::string>& notices,
+                       const Ranks& ranks) {
   Communicator& communicator = *ranks.communicator;
   Console console = Console::for_process(communicator.is_root());
   for (const std::string& notice : notices) console.notice(notice);
@@ -128,6 +124,15 @@ ExitCode train(const TrainRequest& request) {
   console.info(fmt::format("done: {} steps; loss curve {}.png; next: adtrain evaluate {}", trainer.progress().step,
                            folder.loss_curve().string(), folder.root.string()));
   return ExitCode::kDone;
+}
+
+}  // namespace
+
+ExitCode train(const TrainRequest& request) {
+  std::vector<std::string> notices;
+  const RunConfig config = RunConfig::load(request.config, request.overrides, notices);
+  return as_one_of_the_ranks(config,
+                             [&](const Ranks& ranks) { return train_as_rank(request, config, notices, ranks); });
 }
 
 }  // namespace adtrain

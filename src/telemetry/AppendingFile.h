@@ -1,27 +1,35 @@
 #pragma once
 
-#include <cstdio>
+#include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 namespace adtrain {
 
-/// A log file that only grows. Losing it must not stop a run: a failed write is remembered and told by `failed`.
+/// A log file that only grows, record by record. Losing a record must not stop a run: what fails is told by
+/// `failure`, and a record is in the file as a whole or not at all, so that a disk that was full for a while
+/// leaves a file that can be read. For one thread.
 class AppendingFile {
  public:
-  /// Creates missing folders. Throws std::filesystem::filesystem_error where the file cannot be opened.
+  /// Opens or continues the file; creates missing folders. Throws std::filesystem::filesystem_error where it
+  /// cannot.
   explicit AppendingFile(const std::filesystem::path& path);
   ~AppendingFile();
   AppendingFile(const AppendingFile&) = delete;
   AppendingFile& operator=(const AppendingFile&) = delete;
 
-  void append(std::string_view bytes);
-  void flush();
-  bool failed() const { return failed_; }
+  /// Hands the record to the operating system at once, for readers that follow the file.
+  void append(std::string_view record);
+
+  /// Why the last `append` failed, with the file's name; empty if it did not.
+  const std::string& failure() const { return failure_; }
 
  private:
-  std::FILE* file_;
-  bool failed_ = false;
+  std::string path_;
+  int descriptor_;
+  int64_t size_;
+  std::string failure_;
 };
 
 }  // namespace adtrain

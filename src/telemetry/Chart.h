@@ -6,12 +6,13 @@
 
 namespace adtrain {
 
-/// One line of a chart. `x` and `y` have the same length; points that are not finite break the line.
+/// One line of a chart: `x` and `y` have the same length. Points that are not finite break the line.
 struct Series {
   std::string name;
   std::vector<double> x, y;
   std::vector<double> band;  ///< half-width of a shaded band around y at each point; empty for none
-  bool faint = false;        ///< thin and pale: raw figures behind their smoothed line, which takes the same colour
+  bool faint =
+      false;  ///< thin and pale: raw figures behind their smoothed line, which follows in the same colour
 };
 
 /// A horizontal dashed line to compare with.
@@ -20,21 +21,22 @@ struct Reference {
   double y;
 };
 
-/// A line chart, drawn by one code to SVG and PNG.
+/// A line chart of 900 × 560 points, drawn by one code to SVG and (twice as fine) to PNG. Anything can be
+/// drawn: series without points, with one, constant, or with NaN.
 struct Chart {
   std::string title, x_label, y_label;
   std::vector<Series> series;
   std::vector<Reference> references;
-  bool from_zero = false;  ///< the y axis holds 0
+  bool from_zero = false;  ///< the y axis begins at 0 unless a line goes below
+  bool log_y = false;      ///< a logarithmic y axis; points that are not positive break the line
 
-  /// Writes `path`, .svg or .png by its ending, in one step. Throws std::filesystem::filesystem_error where it cannot.
+  /// Writes `path`, .svg or .png by its ending, in one step. Throws std::filesystem::filesystem_error where
+  /// it cannot.
   void draw(const std::filesystem::path& path) const;
 };
 
-/// Ticks at 1, 2 or 5 × 10^n that cover [low, high] in at most `most` steps. For low ≥ high a single one.
-std::vector<double> nice_ticks(double low, double high, int most);
-
-/// The exponentially smoothed series; `weight` of the past, 0 … 1, without bias at the start.
+/// A smoothed series without lag: each value's neighbours count `weight`^distance on both sides, 0 ≤ weight
+/// < 1. Values that are not finite count nothing.
 std::vector<double> smoothed(const std::vector<double>& values, double weight);
 
 }  // namespace adtrain

@@ -1,11 +1,13 @@
 #include "telemetry/Console.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <string_view>
+
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <limits>
 
 #include "base/Text.h"
 
@@ -14,108 +16,156 @@ namespace {
 
 constexpr double kRedrawSeconds = 0.1;  ///< on a terminal
 constexpr double kLineSeconds = 10;     ///< elsewhere
+constexpr int kBannerColumns = 72;
+constexpr const char* kBold = "\x1b[1m";
+constexpr const char* kBoldYellow = "\x1b[1;33m";
+constexpr const char* kPlain = "\x1b[0m";
+constexpr const char* kBackAndErase = "\r\x1b[K";
 
 int terminal_width() {
   winsize size{};
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 100;
 }
 
-/// Columns that UTF-8 text takes, all our characters being one wide.
-size_t columns(const std::string& text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+bool begins_character(char byte) {
+  return (byte & 0xC0) != 0x80;
 }
 
-std::string cut_to(const std::string& text, int width) {
-  if (columns(text) < static_cast<size_t>(width)) return text;
-  size_t bytes = 0;
-  for (int column = 0; bytes < text.size(); ++bytes) {
-    if ((text[bytes] & 0xC0) != 0x80 && ++column >= width) break;
-  }
-  return text.substr(0, bytes);
+/// Columns that UTF-8 text takes, all our characters being one wide.
+int columns(std::string_view text) {
+  return static_cast<int>(std::ranges::count_if(text, begins_character));
+}
+
+/// At most `most` columns of it.
+std::string_view cut_to(std::string_view text, int most) {
+  int column = 0;
+  const auto end =
+      std::ranges::find_if(text, [&](char byte) { return begins_character(byte) && ++column > most; });
+  return text.substr(0, static_cast<size_t>(end - text.begin()));
+}
+
+std::string repeated(std::string_view text, int times) {
+  std::string result;
+  for (int i = 0; i < times; ++i) result += text;
+  return result;
+}
+
+/// Unlike fmt::print it ignores errors: a full disk behind standard output must not end a run.
+void put(std::FILE* out, std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), out);
+  std::fflush(out);
+}
+
+bool is_set(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && *value != '\0';
 }
 
 }  // namespace
 
+std::function<double()> Console::steady_seconds() {
+  return [watch = Stopwatch()] { return watch.seconds(); };
+}
+
 Console Console::for_process(bool enabled) {
-  return Console({.out = stdout, .enabled = enabled, .terminal = isatty(STDOUT_FILENO) != 0, .width = terminal_width()});
+  const char* kind = std::getenv("TERM");
+  const bool terminal = isatty(STDOUT_FILENO) != 0 && (kind == nullptr || std::string_view(kind) != "dumb");
+  Settings settings;
+  settings.warnings = !terminal && isatty(STDERR_FILENO) != 0 ? stderr : nullptr;
+  settings.enabled = enabled;
+  settings.terminal = terminal;
+  settings.colour = terminal && !is_set("NO_COLOR");
+  settings.width = terminal_width;
+  return Console(std::move(settings));
 }
 
 void Console::banner(const std::string& title, const std::vector<std::pair<std::string, std::string>>& rows) {
-  size_t widest = 0;
+  int widest = 0;
   for (const auto& [name, value] : rows) widest = std::max(widest, columns(name));
-  const std::string rule(64, '=');
-  info(rule);
-  info(title);
-  info(rule);
-  for (const auto& [name, value] : rows) info(fmt::format("  {}{}  {}", name, std::string(widest - columns(name), ' '), value));
-  info(rule);
+  info("━━ " + styled(kBold, title) + " " + repeated("━", std::max(2, kBannerColumns - 4 - columns(title))));
+  for (const auto& [name, value] : rows) {
+    info(fmt::format("   {}{}  {}", name, std::string(static_cast<size_t>(widest - columns(name)), ' '),
+                     value));
+  }
+  info(repeated("━", kBannerColumns));
 }
 
 void Console::info(const std::string& line) {
   if (!settings_.enabled) return;
   clear_drawing();
-  fmt::print(settings_.out, "{}\n", line);
-  std::fflush(settings_.out);
+  put(settings_.out, line + "\n");
 }
 
 void Console::warn(const std::string& line) {
-  if (!settings_.enabled) return;
-  info("WARNING: " + line);
-  const bool same_place = settings_.terminal && isatty(STDERR_FILENO) != 0;
-  if (!same_place && settings_.out == stdout) fmt::print(stderr, "adtrain: WARNING: {}\n", line);
+  info(styled(kBoldYellow, "WARNING:") + " " + line);
+  if (settings_.enabled && settings_.warnings != nullptr) {
+    put(settings_.warnings, fmt::format("adtrain: WARNING: {}\n", line));
+  }
 }
 
 void Console::draw(const std::string& line) {
+  if (!settings_.enabled) return;
   clear_drawing();
-  fmt::print(settings_.out, "{}", cut_to(line, settings_.width));
-  std::fflush(settings_.out);
+  // The last column stays free: some terminals wrap behind it.
+  put(settings_.out, cut_to(line, settings_.width() - 1));
   drawn_ = true;
 }
 
 void Console::clear_drawing() {
-  if (drawn_) fmt::print(settings_.out, "\r\x1b[K");
+  if (drawn_) put(settings_.out, kBackAndErase);
   drawn_ = false;
 }
 
+std::string Console::styled(const char* sequence, const std::string& text) const {
+  return settings_.colour ? sequence + text + kPlain : text;
+}
+
 Progress::Progress(Console& console, std::string what, int64_t total, std::string unit, int64_t done)
-    : console_(console), what_(std::move(what)), unit_(std::move(unit)), total_(total), first_(done) {}
+    : console_(console),
+      what_(std::move(what)),
+      unit_(std::move(unit)),
+      total_(total),
+      first_(done),
+      started_(console.settings_.seconds()),
+      shown_(console.settings_.terminal ? started_ - kRedrawSeconds : started_) {}
 
 Progress::~Progress() {
-  if (!console_.settings_.enabled || last_ < 0 || printed_ == last_) return;
-  console_.info(line(last_, last_figures_, /*with_bar=*/false));  // the last state stays to be read
+  if (done_ >= 0 && printed_ != done_) console_.info(line(/*bar_cells=*/0));
+  console_.clear_drawing();
 }
 
 void Progress::update(int64_t done, const std::string& figures) {
-  const bool first = last_ < 0;
-  last_ = done;
-  last_figures_ = figures;
-  if (!console_.settings_.enabled) return;
-  const bool terminal = console_.settings_.terminal;
-  if (!first && since_shown_.seconds() < (terminal ? kRedrawSeconds : kLineSeconds)) return;
-  since_shown_.restart();
-  if (terminal) {
-    console_.draw(line(done, figures, /*with_bar=*/true));
+  done_ = done;
+  figures_ = figures;
+  const double now = console_.settings_.seconds();
+  if (now - shown_ < (console_.settings_.terminal ? kRedrawSeconds : kLineSeconds)) return;
+  shown_ = now;
+  if (console_.settings_.terminal) {
+    console_.draw(line(/*bar_cells=*/std::clamp(console_.settings_.width() / 5, 4, 24)));
   } else {
-    console_.info(line(done, figures, /*with_bar=*/false));
+    console_.info(line(/*bar_cells=*/0));
     printed_ = done;
   }
 }
 
-std::string Progress::line(int64_t done, const std::string& figures, bool with_bar) const {
-  const double share = total_ > 0 ? static_cast<double>(done) / static_cast<double>(total_) : 1.0;
-  const double elapsed = since_start_.seconds();
-  const double left = done > first_ ? elapsed * static_cast<double>(total_ - done) / static_cast<double>(done - first_)
-                                    : std::numeric_limits<double>::infinity();
+/// The figures come last: a narrow terminal cuts them first.
+std::string Progress::line(int bar_cells) const {
+  const double share =
+      total_ > 0 ? std::clamp(static_cast<double>(done_) / static_cast<double>(total_), 0.0, 1.0) : 1.0;
+  const double elapsed = console_.settings_.seconds() - started_;
+  const double left =
+      done_ > first_ ? elapsed * static_cast<double>(total_ - done_) / static_cast<double>(done_ - first_)
+                     : std::numeric_limits<double>::infinity();
   std::string text = what_ + " ";
-  if (with_bar) {
-    constexpr int kCells = 20;
-    const int full = std::clamp(static_cast<int>(share * kCells), 0, kCells);
-    for (int cell = 0; cell < kCells; ++cell) text += cell < full ? "━" : "─";
-    text += " ";
+  if (bar_cells > 0) {
+    const int full = static_cast<int>(share * bar_cells);
+    text += repeated("━", full) + repeated("─", bar_cells - full) + " ";
   }
-  text += fmt::format("{:3.0f}%  {}/{} {}", 100 * share, grouped(done), grouped(total_), unit_);
-  if (!figures.empty()) text += "  " + figures;
-  return text + (done < total_ ? fmt::format("  {} left", human_duration(left)) : fmt::format("  in {}", human_duration(elapsed)));
+  text +=
+      fmt::format("{:3d}%  {}/{} {}", static_cast<int>(100 * share), grouped(done_), grouped(total_), unit_);
+  text += done_ < total_ ? fmt::format("  {} left", human_duration(left))
+                         : fmt::format("  in {}", human_duration(elapsed));
+  return figures_.empty() ? text : text + "  " + figures_;
 }
 
 }  // namespace adtrain

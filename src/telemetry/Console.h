@@ -11,38 +11,47 @@
 
 namespace adtrain {
 
-/// What a person reads while a command runs. Rank 0 has an enabled one, the other ranks a silent one. For one thread.
+/// What a person reads while a command runs. Rank 0 has an enabled one, the other ranks a silent one. For one
+/// thread.
 class Console {
  public:
   struct Settings {
     std::FILE* out = stdout;
+    std::FILE* warnings = nullptr;  ///< warnings go here as well; nullptr for nowhere
     bool enabled = true;
-    bool terminal = false;  ///< redraw one progress line instead of printing many
-    int width = 100;        ///< columns of the terminal
+    bool terminal = false;                            ///< redraw one progress line instead of printing many
+    bool colour = false;                              ///< by ANSI sequences
+    std::function<int()> width = [] { return 100; };  ///< columns of the terminal, which may change
+    std::function<double()> seconds = steady_seconds();  ///< a clock, for progress
   };
-  explicit Console(Settings settings) : settings_(settings) {}
+  explicit Console(Settings settings) : settings_(std::move(settings)) {}
 
-  /// For standard output as it is: a terminal or not, and how wide.
+  /// For standard output as it is: a terminal or not, how wide, with colour unless NO_COLOR is set
+  /// (https://no-color.org). Where it goes to a file and standard error does not, warnings are shown on both.
   static Console for_process(bool enabled);
 
   /// A title and aligned rows.
   void banner(const std::string& title, const std::vector<std::pair<std::string, std::string>>& rows);
   void info(const std::string& line);
   void notice(const std::string& line) { info("notice: " + line); }
-  /// Stands out, and also goes to standard error where that is another stream.
+  /// Stands out.
   void warn(const std::string& line);
 
  private:
   friend class Progress;
+  /// A clock that begins at 0.
+  static std::function<double()> steady_seconds();
   void draw(const std::string& line);  ///< in place of the last drawn line
   void clear_drawing();
+  std::string styled(const char* sequence, const std::string& text) const;
 
   Settings settings_;
   bool drawn_ = false;
 };
 
-/// The progress of one long piece of work: a bar on a terminal, elsewhere a line now and then. It knows the share done and
-/// the time left; the caller adds figures. The console must outlive it.
+/// The progress of one long piece of work: a bar on a terminal, redrawn ten times a second at most; elsewhere
+/// a line every ten seconds. It knows the share done and the time left; the caller adds figures. The last
+/// state stays to be read when the object goes. The console must outlive it.
 class Progress {
  public:
   /// `done` is where the work resumes; the time left counts from there.
@@ -54,12 +63,14 @@ class Progress {
   void update(int64_t done, const std::string& figures);
 
  private:
-  std::string line(int64_t done, const std::string& figures, bool with_bar) const;
+  std::string line(int bar_cells) const;
 
   Console& console_;
-  std::string what_, unit_, last_figures_;
-  int64_t total_, first_, last_ = -1, printed_ = -1;
-  Stopwatch since_start_, since_shown_;
+  std::string what_, unit_, figures_;
+  int64_t total_, first_;
+  int64_t done_ = -1;     ///< −1 before the first update
+  int64_t printed_ = -1;  ///< what the last line that stays has told
+  double started_, shown_;
 };
 
 }  // namespace adtrain

@@ -1,11 +1,10 @@
 #include "telemetry/TensorBoardWriter.h"
 
-#include <fmt/format.h>
-#include <unistd.h>
-
 #include <array>
 #include <bit>
-#include <cstring>
+
+#include <fmt/format.h>
+#include <unistd.h>
 
 #include "base/Clock.h"
 
@@ -28,13 +27,21 @@ std::string varint(uint64_t value) {
 /// Protocol buffers' wire types.
 enum Wire : uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
-std::string tag(uint64_t field, Wire wire) { return varint(field << 3 | wire); }
+std::string tag(uint64_t field, Wire wire) {
+  return varint(field << 3 | wire);
+}
 std::string bytes_field(uint64_t field, std::string_view content) {
   return tag(field, kBytes) + varint(content.size()) + std::string(content);
 }
-std::string integer_field(uint64_t field, int64_t value) { return tag(field, kVarint) + varint(static_cast<uint64_t>(value)); }
-std::string double_field(uint64_t field, double value) { return tag(field, kFixed64) + little_endian(value); }
-std::string float_field(uint64_t field, float value) { return tag(field, kFixed32) + little_endian(value); }
+std::string integer_field(uint64_t field, int64_t value) {
+  return tag(field, kVarint) + varint(static_cast<uint64_t>(value));
+}
+std::string double_field(uint64_t field, double value) {
+  return tag(field, kFixed64) + little_endian(value);
+}
+std::string float_field(uint64_t field, float value) {
+  return tag(field, kFixed32) + little_endian(value);
+}
 
 /// The reflected polynomial of Castagnoli, a byte at a time.
 constexpr std::array<uint32_t, 256> crc_table() {
@@ -47,7 +54,9 @@ constexpr std::array<uint32_t, 256> crc_table() {
   return table;
 }
 
-uint32_t masked(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8U; }
+uint32_t masked(uint32_t crc) {
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8U;
+}
 
 }  // namespace
 
@@ -60,10 +69,12 @@ uint32_t crc32c(std::string_view bytes) {
 
 std::string record(std::string_view payload) {
   const std::string length = little_endian(static_cast<uint64_t>(payload.size()));
-  return length + little_endian(masked(crc32c(length))) + std::string(payload) + little_endian(masked(crc32c(payload)));
+  return length + little_endian(masked(crc32c(length))) + std::string(payload) +
+         little_endian(masked(crc32c(payload)));
 }
 
-// Event: 1 wall_time, 2 step, 3 file_version, 5 Summary, 7 SessionLog. A wall time of 0 is a default and not written.
+// Event: 1 wall_time, 2 step, 3 file_version, 5 Summary, 7 SessionLog. A wall time of 0 is a default and not
+// written.
 std::string version_event(double wall_time) {
   return (wall_time == 0 ? "" : double_field(1, wall_time)) + bytes_field(3, "brain.Event:2");
 }
@@ -91,16 +102,24 @@ std::string file_name() {
 
 }  // namespace
 
-TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder, int64_t first_step) : file_(folder / file_name()) {
+TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder, int64_t first_step)
+    : file_(folder / file_name()) {
   event(tensorboard::version_event(unix_seconds()));
   if (first_step > 0) event(tensorboard::session_start_event(unix_seconds(), first_step));
-  file_.flush();
+  flush();
 }
 
 void TensorBoardWriter::scalar(std::string_view tag, int64_t step, double value) {
   event(tensorboard::scalar_event(unix_seconds(), step, tag, static_cast<float>(value)));
 }
 
-void TensorBoardWriter::event(std::string_view payload) { file_.append(tensorboard::record(payload)); }
+void TensorBoardWriter::flush() {
+  file_.append(pending_);
+  pending_.clear();
+}
+
+void TensorBoardWriter::event(std::string_view payload) {
+  pending_ += tensorboard::record(payload);
+}
 
 }  // namespace adtrain

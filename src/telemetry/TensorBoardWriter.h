@@ -13,16 +13,24 @@ namespace adtrain {
 /// (tensorflow/core/util/event.proto; tensorflow/core/lib/io/record_writer). For one thread.
 class TensorBoardWriter {
  public:
-  /// Opens a new file in `folder`. `first_step` > 0 tells readers to drop what earlier files hold at or after it: a
-  /// resumed run repeats those steps.
+  /// Opens a new file in `folder`. `first_step` > 0 tells readers to drop what earlier files hold at or after
+  /// it: a resumed run repeats those steps. Throws std::filesystem::filesystem_error where it cannot be
+  /// written.
   TensorBoardWriter(const std::filesystem::path& folder, int64_t first_step);
+  ~TensorBoardWriter() { flush(); }
 
+  /// Readers see it after `flush`.
   void scalar(std::string_view tag, int64_t step, double value);
-  void flush() { file_.flush(); }
+  void flush();
+
+  /// Why what was last flushed is lost; empty if it is not.
+  const std::string& failure() const { return file_.failure(); }
 
  private:
   void event(std::string_view payload);
+
   AppendingFile file_;
+  std::string pending_;
 };
 
 /// The pieces of the format, for tests.

@@ -98,7 +98,7 @@ void TrainingLog::draw_loss_curve() const {
   };
   Series raw = series("", training_loss_), smooth = series("training loss", training_loss_);
   raw.faint = true;
-  smooth.y = smoothed(raw.y, 0.9);
+  smooth.y = smoothed(raw.y, 0.6);
   Chart chart;
   chart.title = "Loss";
   chart.x_label = "optimizer step";

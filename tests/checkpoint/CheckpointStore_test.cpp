@@ -263,11 +263,27 @@ TEST(CheckpointStore, AWriteThatFailsLeavesTheOlderCheckpointIntact) {
   EXPECT_EQ(store.newest().snapshot.step, 2);
 }
 
+/// A disk of 256 KiB.
+class SmallDisk {
+ public:
+  SmallDisk() : mounted_(mount("tmpfs", folder_.path().c_str(), "tmpfs", 0, "size=256k") == 0) {}
+  ~SmallDisk() {
+    if (mounted_) umount(folder_.path().c_str());
+  }
+  SmallDisk(const SmallDisk&) = delete;
+  SmallDisk& operator=(const SmallDisk&) = delete;
+  bool mounted() const { return mounted_; }
+  const fs::path& path() const { return folder_.path(); }
+
+ private:
+  TemporaryFolder folder_;
+  bool mounted_;
+};
+
 TEST(CheckpointStore, AFullDiskLeavesTheOlderCheckpointIntact) {
-  const TemporaryFolder folder;
-  if (mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=256k") != 0)
-    GTEST_SKIP() << "mounting takes root";
-  const fs::path checkpoints = folder.path() / "checkpoints";
+  const SmallDisk disk;
+  if (!disk.mounted()) GTEST_SKIP() << "mounting takes root";
+  const fs::path checkpoints = disk.path() / "checkpoints";
   CheckpointStore store(checkpoints, 2);
   const Snapshot first = random_snapshot(1);
   store.save(first);
@@ -276,7 +292,6 @@ TEST(CheckpointStore, AFullDiskLeavesTheOlderCheckpointIntact) {
   expect_step_1_untouched(checkpoints, first);
   store.save(random_snapshot(3));
   EXPECT_EQ(store.newest().snapshot.step, 3);
-  umount(folder.path().c_str());
 }
 
 TEST(CheckpointStore, AFolderThatCannotBeMadeIsACheckpointError) {

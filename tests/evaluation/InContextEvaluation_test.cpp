@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "SmallEvaluation.h"
+#include "base/Error.h"
 #include "base/File.h"
 #include "distributed/SingleCommunicator.h"
 #include "evaluation/NpyFile.h"
@@ -106,6 +107,16 @@ TEST(InContextEvaluation, TheSplitSaysWhichTasks) {
   EXPECT_THAT(evaluated_tasks(EvaluatedTasks::kTest, split), testing::ElementsAre(3, 1));
   EXPECT_THAT(evaluated_tasks(EvaluatedTasks::kTrain, split), testing::ElementsAre(4, 0, 2));
   EXPECT_THAT(evaluated_tasks(EvaluatedTasks::kAll, split), testing::ElementsAre(0, 1, 2, 3, 4));
+}
+
+TEST(InContextEvaluation, ASideOfTheSplitWithoutTasksIsAConfigurationError) {
+  try {
+    evaluated_tasks(EvaluatedTasks::kTest, {{1, 0}, {}});
+    FAIL() << "expected an error";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(),
+                testing::AllOf(testing::HasSubstr("0 test"), testing::HasSubstr("train_env_ratio")));
+  }
 }
 
 }  // namespace

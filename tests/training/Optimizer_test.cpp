@@ -12,8 +12,8 @@ namespace {
 /// AdamW and clipping as the papers write them, one number at a time in double precision.
 class PlainAdamW {
  public:
-  PlainAdamW(std::vector<double> parameters, const TrainingOptions& options)
-      : parameters(std::move(parameters)), options_(options), m_(this->parameters.size()), v_(this->parameters.size()) {}
+  PlainAdamW(std::vector<double> initial, const TrainingOptions& options)
+      : parameters(std::move(initial)), options_(options), m_(parameters.size()), v_(parameters.size()) {}
 
   double step(std::vector<double> gradient, double rate) {
     double squares = 0;

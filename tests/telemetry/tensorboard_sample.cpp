@@ -1,0 +1,18 @@
+#include "telemetry/TensorBoardWriter.h"
+
+/// Writes the events that tests/interop/read_tensorboard.py expects: a run of steps 1 … 10 that was resumed
+/// behind step 6 and went on to step 12, with other values.
+int main(int count, char** arguments) {
+  if (count != 2) return 2;
+  {
+    adtrain::TensorBoardWriter first(arguments[1], 0);
+    for (int step = 1; step <= 10; ++step) {
+      first.scalar("train/loss", step, 1.0 / step);
+      first.scalar("train/accuracy ü", step, 0.1 * step);
+    }
+    first.scalar("large/step", int64_t{1} << 40, -1e30);
+  }
+  adtrain::TensorBoardWriter resumed(arguments[1], 7);
+  for (int step = 7; step <= 12; ++step) resumed.scalar("train/loss", step, 100.0 + step);
+  return 0;
+}

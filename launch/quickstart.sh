@@ -6,23 +6,22 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source launch/steps.sh
 
-readonly adtrain=build/release/bin/adtrain config=configs/quickstart.yaml run=runs/quickstart ranks=2
+readonly adtrain=build/release/bin/adtrain config=configs/quickstart.yaml run=runs/quickstart
 readonly curve=$run/evaluation/learning_curve.png summary=$run/evaluation/summary.json
+# The ranks share the cores out themselves; Open MPI would bind each to one, and count cores without hyper-threads.
+readonly on_two_ranks=(mpirun -np 2 --oversubscribe --bind-to none)
+if ((EUID == 0)); then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 
 stage() { # what command...: as a step, but the command speaks for itself
   local what=$1 begin=$SECONDS
   shift
   printf '\n%s: %s\n' "$what" "$*"
-  "$@"
+  "$@" || {
+    local status=$?
+    printf '\n%s ended with exit code %d; this script, called again, goes on from there\n' "$what" "$status" >&2
+    exit "$status"
+  }
   echo "$what took $(duration $((SECONDS - begin)))"
-}
-
-on_all_ranks() { # command...: under mpirun, with the machine's cores shared out among the ranks
-  local threads=$(($(nproc) / ranks))
-  export OMP_NUM_THREADS=$((threads > 0 ? threads : 1))
-  if ((EUID == 0)); then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
-  # Open MPI counts cores without hyper-threads and would bind a rank to one of them.
-  mpirun -np "$ranks" --oversubscribe --bind-to none "$@"
 }
 
 figure() { sed -n "s/.*\"$1\": *\([-0-9.e]*\).*/\1/p" "$summary"; }
@@ -50,7 +49,8 @@ bash launch/setup.sh
 echo "Building"
 build adtrain
 stage "Collecting learning histories" "$adtrain" collect "$config" "${fresh[@]}"
-if [[ -e $run/checkpoints/latest ]]; then again=(--resume); elif [[ -e $run ]]; then again=(--overwrite); else again=(); fi
-stage "Training on $ranks ranks" on_all_ranks "$adtrain" "$config" "${again[@]}"
-stage "Evaluating in context on unseen tasks" "$adtrain" evaluate "$run"
+resume=()
+if compgen -G "$run/checkpoints/step-*[0-9]" >/dev/null; then resume=(--resume); fi
+stage "Training on two ranks" "${on_two_ranks[@]}" "$adtrain" "$config" "${resume[@]}"
+stage "Evaluating in context on unseen tasks" "${on_two_ranks[@]}" "$adtrain" evaluate "$run"
 show_results

@@ -81,10 +81,8 @@ found("CUDA" "${CMAKE_CUDA_COMPILER_VERSION}" "${CMAKE_CUDA_COMPILER}")
 
 # libtorch looks for a toolkit, for architectures and for a GPU of its own accord, warns about what it does not find
 # and sets nvcc flags for everyone. It is shown the compiler's toolkit, and the flags stay ours.
-get_filename_component(toolkit ${CMAKE_CUDA_COMPILER} REALPATH)
-get_filename_component(toolkit ${toolkit}/../.. ABSOLUTE)
-set(CUDAToolkit_ROOT ${toolkit})
-set(CUDA_TOOLKIT_ROOT_DIR ${toolkit})
+set(CUDAToolkit_ROOT ${CMAKE_CUDA_COMPILER_TOOLKIT_ROOT})
+set(CUDA_TOOLKIT_ROOT_DIR ${CMAKE_CUDA_COMPILER_TOOLKIT_ROOT})
 
 set(TORCH_CUDA_ARCH_LIST 9.0)
 set(cuda_flags "${CMAKE_CUDA_FLAGS}")
@@ -147,7 +145,7 @@ find_package(nlohmann_json REQUIRED)
 found("nlohmann-json" "${nlohmann_json_VERSION}" "${nlohmann_json_DIR}")
 # fmt: the headers that libtorch brings along; src/base/Format.cpp compiles them once.
 file(STRINGS ${torch_root}/include/fmt/base.h fmt_version REGEX "define FMT_VERSION ")
-string(REGEX REPLACE "[^0-9]+" "" fmt_version "${fmt_version}")
+string(REGEX REPLACE ".* ([0-9]+)0([0-9])0([0-9]).*" "\\1.\\2.\\3" fmt_version "${fmt_version}")
 found("fmt" "${fmt_version}" "${torch_root}/include/fmt")
 set(HDF5_USE_STATIC_LIBRARIES ON)
 find_package(HDF5 REQUIRED COMPONENTS C)

@@ -48,8 +48,8 @@ struct PeerLostError : Error {
   explicit PeerLostError(const std::string& message) : Error(ExitCode::kPeerLost, message) {}
 };
 
-/// Tells standard error what went wrong, `who` ("rank 1 of 4", or "") being the process at fault, and returns the code to
-/// end with: the error's own, or kUnexpected for one that is not of the family.
+/// Tells standard error what went wrong, `who` ("rank 1 of 4", or "") being the process at fault, and returns
+/// the code to end with: the error's own, or kUnexpected for one that is not of the family.
 ExitCode report_failure(const std::exception& error, const std::string& who = "");
 
 }  // namespace adtrain

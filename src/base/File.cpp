@@ -1,12 +1,12 @@
 #include "base/File.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <fstream>
 #include <sstream>
 #include <system_error>
+
+#include <fcntl.h>
+#include <unistd.h>
 
 namespace adtrain {
 namespace {
@@ -14,7 +14,8 @@ namespace {
 namespace fs = std::filesystem;
 
 [[noreturn]] void fail(const char* action, const fs::path& path) {
-  throw fs::filesystem_error(std::string("cannot ") + action, path, std::error_code(errno, std::generic_category()));
+  throw fs::filesystem_error(std::string("cannot ") + action, path,
+                             std::error_code(errno, std::generic_category()));
 }
 
 /// A POSIX file descriptor that closes itself.

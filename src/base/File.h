@@ -4,14 +4,15 @@
 #include <string>
 #include <string_view>
 
-/// The one place that touches the file system for writing. Every function throws `std::filesystem::filesystem_error`
-/// whose text names the path and the operating system's reason; callers turn it into their own error where they know
-/// what the user should do.
+/// The one place that touches the file system for writing. Every function throws
+/// `std::filesystem::filesystem_error` whose text names the path and the operating system's reason; callers
+/// turn it into their own error where they know what the user should do.
 namespace adtrain {
 
 std::string read_file(const std::filesystem::path& path);
 
-/// Writes `bytes` to a new file and flushes it to the disk. Not atomic: for files inside a folder that is renamed later.
+/// Writes `bytes` to a new file and flushes it to the disk. Not atomic: for files inside a folder that is
+/// renamed later.
 void write_file(const std::filesystem::path& path, std::string_view bytes);
 
 /// Replaces `path` in one step: a reader sees the old content or the new, also after a crash.

@@ -1,5 +1,5 @@
-// The one file that compiles fmt's implementation. Its headers alone (FMT_HEADER_ONLY) would compile it in every file
-// that formats anything, which took five of seven seconds of an average file.
+// The one file that compiles fmt's implementation. Its headers alone (FMT_HEADER_ONLY) would compile it in
+// every file that formats anything, which took five of seven seconds of an average file.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

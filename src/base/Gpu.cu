@@ -1,15 +1,18 @@
-#include <cuda_runtime.h>
-
 #include <cstdio>
+
+#include <cuda_runtime.h>
 
 #include "base/Gpu.h"
 
 namespace adtrain {
 namespace {
 
-__global__ void write_answer(int* answer) { *answer = 42; }
+__global__ void write_answer(int* answer) {
+  *answer = 42;
+}
 
-/// Whether a kernel of this build runs on the current device: it does not where the build holds no code for it.
+/// Whether a kernel of this build runs on the current device: it does not where the build holds no code for
+/// it.
 bool kernel_runs() {
   int* device_answer = nullptr;
   int answer = 0;
@@ -26,7 +29,8 @@ std::string uuid_text(const cudaUUID_t& uuid) {
   for (int i = 0; i < 16; ++i) {
     char digits[4];
     const bool begins_group = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
-    std::snprintf(digits, sizeof digits, "%s%02x", begins_group ? "-" : "", static_cast<unsigned char>(uuid.bytes[i]));
+    std::snprintf(digits, sizeof digits, "%s%02x", begins_group ? "-" : "",
+                  static_cast<unsigned char>(uuid.bytes[i]));
     text += digits;
   }
   return text;

@@ -6,17 +6,18 @@
 
 namespace adtrain {
 
-/// The one place that asks which GPUs there are. CUDA is always compiled in; a machine without a GPU or driver simply has
-/// none of them.
+/// The one place that asks which GPUs there are. CUDA is always compiled in; a machine without a GPU or
+/// driver simply has none of them.
 struct Gpu {
   std::string name;
-  std::string uuid;             ///< "GPU-…", the same on every process of the host
-  int compute_capability = 0;   ///< 90 for 9.0
+  std::string uuid;            ///< "GPU-…", the same on every process of the host
+  int compute_capability = 0;  ///< 90 for 9.0
   int64_t memory_bytes = 0;
   bool runs_our_kernels = false;  ///< whether this build holds code for it, found out by running a kernel
 };
 
-/// The visible GPUs in CUDA's order; empty where there is none. Initialises CUDA on the devices that it probes.
+/// The visible GPUs in CUDA's order; empty where there is none. Initialises CUDA on the devices that it
+/// probes.
 std::vector<Gpu> visible_gpus();
 
 /// How many there are, without probing them; 0 where there is no GPU or driver.

@@ -21,8 +21,9 @@ constexpr uint64_t seed_of(uint64_t seed, Parts... parts) {
   return seed;
 }
 
-/// A stream of random numbers that is a function of (key, counter) alone: the state is two numbers, so a checkpoint can
-/// hold it and a stream can be resumed or skipped to at no cost. Statistically SplitMix64. Not for cryptography.
+/// A stream of random numbers that is a function of (key, counter) alone: the state is two numbers, so a
+/// checkpoint can hold it and a stream can be resumed or skipped to at no cost. Statistically SplitMix64. Not
+/// for cryptography.
 class RandomStream {
  public:
   explicit RandomStream(uint64_t key, uint64_t counter = 0) : key_(key), counter_(counter) {}

@@ -1,12 +1,12 @@
 #include "base/Text.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <numeric>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace adtrain {
 namespace {
@@ -59,7 +59,8 @@ std::string to_lower(std::string_view text) {
 
 std::string grouped(int64_t number) {
   std::string digits = std::to_string(number < 0 ? -number : number);
-  for (auto i = static_cast<int64_t>(digits.size()) - 3; i > 0; i -= 3) digits.insert(static_cast<size_t>(i), " ");
+  for (auto i = static_cast<int64_t>(digits.size()) - 3; i > 0; i -= 3)
+    digits.insert(static_cast<size_t>(i), " ");
   return number < 0 ? "-" + digits : digits;
 }
 

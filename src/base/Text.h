@@ -7,8 +7,8 @@
 
 namespace adtrain {
 
-/// The candidate with the smallest edit distance to `name`, or "" where none is near enough to be a likely slip
-/// (more than a third of its letters differ). Ties go to the earlier candidate.
+/// The candidate with the smallest edit distance to `name`, or "" where none is near enough to be a likely
+/// slip (more than a third of its letters differ). Ties go to the earlier candidate.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
 std::string join(const std::vector<std::string>& parts, std::string_view separator);

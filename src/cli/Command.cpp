@@ -5,8 +5,8 @@
 namespace adtrain {
 
 const std::vector<Command>& commands() {
-  static const std::vector<Command> all = {collect_command(), train_command(), evaluate_command(), validate_command(),
-                                           env_command()};
+  static const std::vector<Command> all = {collect_command(), train_command(), evaluate_command(),
+                                           validate_command(), env_command()};
   return all;
 }
 

@@ -1,8 +1,9 @@
 #pragma once
 
-#include <cxxopts.hpp>
 #include <string>
 #include <vector>
+
+#include <cxxopts.hpp>
 
 #include "base/Error.h"
 

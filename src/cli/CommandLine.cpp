@@ -1,7 +1,7 @@
-#include <fmt/format.h>
-
 #include <cstdio>
 #include <filesystem>
+
+#include <fmt/format.h>
 
 #include "adtrain/adtrain.h"
 #include "base/Text.h"
@@ -18,7 +18,8 @@ std::string general_help() {
       "       adtrain COMMAND … [options]\n"
       "\n"
       "commands:\n";
-  for (const Command& command : commands()) text += fmt::format("  {:<10} {}\n", command.name, command.summary);
+  for (const Command& command : commands())
+    text += fmt::format("  {:<10} {}\n", command.name, command.summary);
   text +=
       "\n"
       "From nothing to a learning curve:\n"
@@ -43,9 +44,10 @@ const Command& find_command(const std::string& name) {
   std::vector<std::string> names;
   for (const Command& command : commands()) names.push_back(command.name);
   const std::string nearest = nearest_name(name, names);
-  throw ConfigError(fmt::format("'{}' is neither a command nor a configuration file that exists; expected one of {}, or a "
-                                ".yaml file{}",
-                                name, command_names(), nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
+  throw ConfigError(fmt::format(
+      "'{}' is neither a command nor a configuration file that exists; expected one of {}, or a "
+      ".yaml file{}",
+      name, command_names(), nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
 }
 
 ExitCode run_command(const Command& command, int argc, const char* const* argv) {
@@ -69,8 +71,9 @@ ExitCode run_command(const Command& command, int argc, const char* const* argv) 
     return ExitCode::kDone;
   }
   if (!arguments.unmatched().empty()) {
-    throw ConfigError(fmt::format("found the extra argument '{}'; adtrain {} takes {}", arguments.unmatched().front(),
-                                  command.name, command.target.empty() ? "none" : "one"));
+    throw ConfigError(fmt::format("found the extra argument '{}'; adtrain {} takes {}",
+                                  arguments.unmatched().front(), command.name,
+                                  command.target.empty() ? "none" : "one"));
   }
   return command.run(arguments);
 }
@@ -93,7 +96,9 @@ ExitCode dispatch(int argc, const char* const* argv) {
 
 }  // namespace
 
-std::string version() { return ADTRAIN_VERSION; }
+std::string version() {
+  return ADTRAIN_VERSION;
+}
 
 int run_command_line(int argc, const char* const* argv) {
   try {

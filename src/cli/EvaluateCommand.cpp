@@ -19,7 +19,8 @@ Command evaluate_command() {
   };
   command.run = [](const cxxopts::ParseResult& arguments) {
     EvaluateRequest request;
-    request.target = target_of(arguments, "the folder of a run or of one of its checkpoints, such as runs/quickstart");
+    request.target =
+        target_of(arguments, "the folder of a run or of one of its checkpoints, such as runs/quickstart");
     request.overrides = overrides_of(arguments);
     request.json = arguments.count("json") > 0;
     return evaluate(request);

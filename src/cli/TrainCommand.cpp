@@ -16,9 +16,10 @@ Command train_command() {
   command.declare = [](cxxopts::OptionAdder& options) {
     declare_overrides(options);
     options("resume", "continue the run from its newest checkpoint that verifies");
-    options("overwrite", "start the run anew where its folder holds one already; its checkpoints are deleted");
-    options("stop-after", "stop behind this optimizer step, with a checkpoint, as if asked to", cxxopts::value<int64_t>(),
-            "STEP");
+    options("overwrite",
+            "start the run anew where its folder holds one already; its checkpoints are deleted");
+    options("stop-after", "stop behind this optimizer step, with a checkpoint, as if asked to",
+            cxxopts::value<int64_t>(), "STEP");
   };
   command.run = [](const cxxopts::ParseResult& arguments) {
     TrainRequest request;

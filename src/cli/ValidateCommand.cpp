@@ -21,7 +21,8 @@ Command validate_command() {
   command.run = [](const cxxopts::ParseResult& arguments) {
     const bool json = arguments.count("json") > 0;
     if (arguments.count("explain") > 0) return explain_configuration(json);
-    return validate(target_of(arguments, "a configuration file, or --explain"), overrides_of(arguments), json);
+    return validate(target_of(arguments, "a configuration file, or --explain"), overrides_of(arguments),
+                    json);
   };
   return command;
 }

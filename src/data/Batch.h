@@ -1,23 +1,24 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
+
+#include <ATen/core/Tensor.h>
 
 namespace adtrain {
 
 /// A micro-batch of windows cut from learning histories: B rows of T transitions, on one device.
 ///
-/// *Plain rows* (every model but compressed context): T = n_transit consecutive transitions. The context is transitions
-/// 0 … T−2, the query is the state of transition T−1 and its action the target (loss at the last position); or every
-/// state i is a query whose context is transitions 0 … i−1 (loss at all positions).
+/// *Plain rows* (every model but compressed context): T = n_transit consecutive transitions. The context is
+/// transitions 0 … T−2, the query is the state of transition T−1 and its action the target (loss at the last
+/// position); or every state i is a query whose context is transitions 0 … i−1 (loss at all positions).
 ///
-/// *Compressed rows* (`previous` and `current` defined): T = 2·interval. The first `previous[b]` transitions (0 or interval)
-/// are the region before, the next `current[b]` (0 … interval) belong to the region that the query is in; the rest
-/// is padding (zeros). With loss at the last position the query is the state behind the current part: its state and
-/// action are `query_state[b]`, `query_action[b]`; where current[b] = interval the region is full, the target is `</compress>` and
-/// query_action[b] = −1. With loss at all positions current[b] = interval in every row: states of the current region are
-/// the queries, one more query closes the region, and query_state[b] is the state in which it is asked.
+/// *Compressed rows* (`previous` and `current` defined): T = 2·interval. The first `previous[b]` transitions
+/// (0 or interval) are the region before, the next `current[b]` (0 … interval) belong to the region that the
+/// query is in; the rest is padding (zeros). With loss at the last position the query is the state behind the
+/// current part: its state and action are `query_state[b]`, `query_action[b]`; where current[b] = interval
+/// the region is full, the target is `</compress>` and query_action[b] = −1. With loss at all positions
+/// current[b] = interval in every row: states of the current region are the queries, one more query closes
+/// the region, and query_state[b] is the state in which it is asked.
 struct Batch {
   at::Tensor states;       ///< int32 (B, T, 2)
   at::Tensor actions;      ///< int32 (B, T)

@@ -9,7 +9,8 @@
 
 namespace adtrain {
 
-/// Turns sample numbers into a Batch on the CPU. Borrows the histories, which must outlive it. Thread-safe: immutable.
+/// Turns sample numbers into a Batch on the CPU. Borrows the histories, which must outlive it. Thread-safe:
+/// immutable.
 class BatchAssembler {
  public:
   BatchAssembler(const HistorySet& histories, const WindowShape& shape)

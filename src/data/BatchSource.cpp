@@ -6,8 +6,8 @@
 
 namespace adtrain {
 
-BatchSource::BatchSource(const BatchAssembler& assembler, SampleOrder order, BatchShare share, int64_t first_sample,
-                         int64_t workers)
+BatchSource::BatchSource(const BatchAssembler& assembler, SampleOrder order, BatchShare share,
+                         int64_t first_sample, int64_t workers)
     : assembler_(assembler), order_(order), share_(share), first_sample_(first_sample), ahead_(2 * workers) {
   for (int64_t i = 0; i < workers; ++i) workers_.emplace_back([this] { work(); });
 }
@@ -41,7 +41,9 @@ Batch BatchSource::next() {
   return batch;
 }
 
-double BatchSource::take_seconds_waited() { return std::exchange(seconds_waited_, 0.0); }
+double BatchSource::take_seconds_waited() {
+  return std::exchange(seconds_waited_, 0.0);
+}
 
 Batch BatchSource::assemble(int64_t ticket) const {
   const int64_t step = ticket / share_.accumulation;
@@ -49,7 +51,8 @@ Batch BatchSource::assemble(int64_t ticket) const {
   const int64_t first = first_sample_ + step * share_.global_batch() +
                         (micro_step * share_.world_size + share_.rank) * share_.micro_batch;
   std::vector<int64_t> samples(static_cast<size_t>(share_.micro_batch));
-  for (int64_t i = 0; i < share_.micro_batch; ++i) samples[static_cast<size_t>(i)] = order_.sample_at(first + i);
+  for (int64_t i = 0; i < share_.micro_batch; ++i)
+    samples[static_cast<size_t>(i)] = order_.sample_at(first + i);
   return assembler_.assemble(samples);
 }
 

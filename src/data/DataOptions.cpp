@@ -3,24 +3,29 @@
 namespace adtrain {
 
 void DataOptions::declare(Section& section) {
-  section.key("traj_dir", traj_dir, "Folder of the learning histories: `adtrain collect` writes there, training reads.");
+  section.key("traj_dir", traj_dir,
+              "Folder of the learning histories: `adtrain collect` writes there, training reads.");
   section
       .key("train_source_timesteps", train_source_timesteps,
            "Each history is cut to its first so many steps, for training and for the held-out loss.")
       .unit("steps")
       .at_least(2);
-  section.key("train_n_stream", train_n_stream, "Streams of each training task that are used; held-out tasks use one.")
+  section
+      .key("train_n_stream", train_n_stream,
+           "Streams of each training task that are used; held-out tasks use one.")
       .unit("streams")
       .at_least(1);
   section
       .key("episode_stride", episode_stride,
-           "Keeps every k-th episode of a history (every phase is used), so that a context of the same length spans "
+           "Keeps every k-th episode of a history (every phase is used), so that a context of the same "
+           "length spans "
            "k times as much learning. 1 keeps all, as published.")
       .unit("episodes")
       .at_least(1);
   section
       .key("num_workers", num_workers,
-           "Threads of each rank that assemble batches ahead of need; 0 assembles them in the training thread.")
+           "Threads of each rank that assemble batches ahead of need; 0 assembles them in the training "
+           "thread.")
       .unit("threads")
       .at_least(0)
       .at_most(256);

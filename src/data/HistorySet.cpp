@@ -1,9 +1,9 @@
 #include "data/HistorySet.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "base/Error.h"
 #include "data/HistoryFile.h"
@@ -12,12 +12,14 @@ namespace adtrain {
 namespace {
 
 /// Says which setting asks for more than the file holds.
-void check_fits(const std::filesystem::path& path, const HistoryFile& file, const HistorySelection& selection) {
+void check_fits(const std::filesystem::path& path, const HistoryFile& file,
+                const HistorySelection& selection) {
   const auto check = [&](const char* what, int64_t held, int64_t wanted, const char* setting) {
     if (wanted <= held) return;
-    throw DataError(fmt::format("{} holds {} {}, {} are asked for; expected at most what the file holds: lower {}, or collect "
-                                "longer histories under another alg_seed",
-                                path.string(), held, what, wanted, setting));
+    throw DataError(fmt::format(
+        "{} holds {} {}, {} are asked for; expected at most what the file holds: lower {}, or collect "
+        "longer histories under another alg_seed",
+        path.string(), held, what, wanted, setting));
   };
   check("steps a history", file.steps(), selection.steps, "train_source_timesteps");
   check("streams a task", file.streams(), selection.streams, "train_n_stream");

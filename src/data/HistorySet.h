@@ -25,11 +25,12 @@ struct HistorySelection {
   HistoryBounds bounds;        ///< what values may be
 };
 
-/// Learning histories in memory: history h is stream h mod streams of task h ÷ streams, `steps()` transitions in time
-/// order. Immutable after loading, so any number of threads may read it.
+/// Learning histories in memory: history h is stream h mod streams of task h ÷ streams, `steps()` transitions
+/// in time order. Immutable after loading, so any number of threads may read it.
 class HistorySet {
  public:
-  /// Reads through HDF5. Throws DataError (file missing, malformed, too few tasks, steps or streams, bad values).
+  /// Reads through HDF5. Throws DataError (file missing, malformed, too few tasks, steps or streams, bad
+  /// values).
   static HistorySet load(const std::filesystem::path& file, const HistorySelection& selection);
 
   /// For histories that are already in memory: `transitions` holds histories × steps entries.

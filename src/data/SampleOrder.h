@@ -4,13 +4,13 @@
 
 namespace adtrain {
 
-/// The one global order in which samples are drawn: position p of a run is a function of (seed, p) alone, whatever the
-/// number of ranks, so that ranks draw disjoint samples and a run resumes anywhere. Each epoch visits every sample once,
-/// in an order of its own.
+/// The one global order in which samples are drawn: position p of a run is a function of (seed, p) alone,
+/// whatever the number of ranks, so that ranks draw disjoint samples and a run resumes anywhere. Each epoch
+/// visits every sample once, in an order of its own.
 ///
-/// The shuffle is a keyed permutation of 0 … n−1 computed on the fly (a four-round Feistel network over the next even
-/// power of two, walked until it lands below n: Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002):
-/// no table, any n, random access in constant expected time. Thread-safe: immutable.
+/// The shuffle is a keyed permutation of 0 … n−1 computed on the fly (a four-round Feistel network over the
+/// next even power of two, walked until it lands below n: Black and Rogaway, "Ciphers with Arbitrary Finite
+/// Domains", 2002): no table, any n, random access in constant expected time. Thread-safe: immutable.
 class SampleOrder {
  public:
   /// `samples` ≥ 1 is the size of the data set.

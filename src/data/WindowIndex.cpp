@@ -1,8 +1,8 @@
 #include "data/WindowIndex.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include <fmt/format.h>
 
 #include "base/Error.h"
 
@@ -16,10 +16,13 @@ WindowIndex::WindowIndex(int64_t histories, const WindowShape& shape) : historie
   first_sample_of_phase_.push_back(samples_a_history_);
   if (size() > 0) return;
   throw DataError(fmt::format(
-      "no samples: a history of {} steps{} leaves {} steps, shorter than {} of {} transitions; use longer histories "
+      "no samples: a history of {} steps{} leaves {} steps, shorter than {} of {} transitions; use longer "
+      "histories "
       "(train_source_timesteps, total_source_timesteps){}, or a smaller {}",
-      shape_.steps, shape_.episode_stride > 1 ? fmt::format(" with every {}. episode kept", shape_.episode_stride) : "",
-      sub_history_steps(0), shape_.region > 0 ? "a region" : "a window", shape_.region > 0 ? shape_.region : shape_.length,
+      shape_.steps,
+      shape_.episode_stride > 1 ? fmt::format(" with every {}. episode kept", shape_.episode_stride) : "",
+      sub_history_steps(0), shape_.region > 0 ? "a region" : "a window",
+      shape_.region > 0 ? shape_.region : shape_.length,
       shape_.episode_stride > 1 ? ", a smaller episode_stride" : "",
       shape_.region > 0 ? "compress_interval" : "n_transit"));
 }
@@ -43,7 +46,8 @@ Window WindowIndex::window(int64_t sample) const {
   Window window{};
   window.history = sample / samples_a_history_;
   int64_t rest = sample % samples_a_history_;
-  const auto next_phase = std::upper_bound(first_sample_of_phase_.begin(), first_sample_of_phase_.end(), rest);
+  const auto next_phase =
+      std::upper_bound(first_sample_of_phase_.begin(), first_sample_of_phase_.end(), rest);
   window.phase = next_phase - first_sample_of_phase_.begin() - 1;
   rest -= first_sample_of_phase_[static_cast<size_t>(window.phase)];
   if (shape_.region == 0) {

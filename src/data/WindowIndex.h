@@ -7,28 +7,31 @@ namespace adtrain {
 
 /// How histories are cut into samples.
 struct WindowShape {
-  int64_t steps;                    ///< length of each history
-  int64_t horizon;                  ///< steps of an episode
-  int64_t episode_stride = 1;       ///< keep every k-th episode
-  int64_t length = 0;               ///< plain rows: transitions of a window (n_transit)
-  int64_t region = 0;               ///< compressed rows: transitions of a region (compress_interval); 0 for plain rows
-  bool whole_regions_only = false;  ///< compressed rows: a sample is a whole region, not one query (loss at all positions)
+  int64_t steps;               ///< length of each history
+  int64_t horizon;             ///< steps of an episode
+  int64_t episode_stride = 1;  ///< keep every k-th episode
+  int64_t length = 0;          ///< plain rows: transitions of a window (n_transit)
+  int64_t region = 0;  ///< compressed rows: transitions of a region (compress_interval); 0 for plain rows
+  bool whole_regions_only =
+      false;  ///< compressed rows: a sample is a whole region, not one query (loss at all positions)
 };
 
 /// One sample: where its window lies.
 struct Window {
   int64_t history;
-  int64_t phase;    ///< which of the episode_stride interleaved sub-histories
-  int64_t start;    ///< first step of the window (plain) or of the query's region (compressed), in the sub-history
+  int64_t phase;  ///< which of the episode_stride interleaved sub-histories
+  int64_t
+      start;  ///< first step of the window (plain) or of the query's region (compressed), in the sub-history
   int64_t current;  ///< compressed: transitions of the query's region that precede the query (0 … region)
 };
 
 /// Numbers the samples of a set of histories, 0 … size() − 1, without a table of them.
 ///
-/// Sub-sampling (episode_stride k > 1) splits a history into k sub-histories, phases 0 … k−1, which hold episodes phase,
-/// phase + k, phase + 2k, …; a window never mixes phases. Within a sub-history of L steps
+/// Sub-sampling (episode_stride k > 1) splits a history into k sub-histories, phases 0 … k−1, which hold
+/// episodes phase, phase + k, phase + 2k, …; a window never mixes phases. Within a sub-history of L steps
 /// - a plain window starts at any of L − length + 1 steps;
-/// - a compressed sample is a query: each full region has region + 1 of them (its actions, then its end), a rest at the
+/// - a compressed sample is a query: each full region has region + 1 of them (its actions, then its end), a
+/// rest at the
 ///   end of the sub-history only those of its actions.
 /// Immutable; thread-safe.
 class WindowIndex {
@@ -42,7 +45,8 @@ class WindowIndex {
   /// The step of the original history at which step `offset` of sub-history `phase` lies.
   int64_t original_step(int64_t phase, int64_t offset) const {
     if (shape_.episode_stride == 1) return offset;
-    return (offset / shape_.horizon * shape_.episode_stride + phase) * shape_.horizon + offset % shape_.horizon;
+    return (offset / shape_.horizon * shape_.episode_stride + phase) * shape_.horizon +
+           offset % shape_.horizon;
   }
   /// Steps of sub-history `phase`.
   int64_t sub_history_steps(int64_t phase) const;

@@ -1,7 +1,6 @@
 #include "run/Collect.h"
 
 #include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "base/Clock.h"
@@ -34,17 +33,22 @@ ExitCode collect(const CollectRequest& request) {
   Console console = Console::for_process(/*enabled=*/!request.json);
   for (const std::string& notice : notices) console.notice(notice);
   if (std::filesystem::exists(file) && !request.overwrite) {
-    console.info(fmt::format("{} exists already and is kept; collect another with --set alg_seed=…, or replace it with "
-                             "--overwrite",
-                             file.string()));
+    console.info(fmt::format(
+        "{} exists already and is kept; collect another with --set alg_seed=…, or replace it with "
+        "--overwrite",
+        file.string()));
     return ExitCode::kDone;
   }
   std::filesystem::remove(file);
-  console.banner("Collecting learning histories",
-                 {{"tasks", fmt::format("{} of {}", family.task_count(), family.name())},
-                  {"source", fmt::format("PPO, {} streams × {} steps a task", ppo.streams, ppo.history_steps())},
-                  {"threads", fmt::format("{}", config.collection.threads())},
-                  {"file", file.string()}});
+  console.banner(
+      "Collecting learning histories",
+      {{"tasks", fmt::format("{} of {}", family.task_count(), family.name())},
+       {"source", fmt::format("PPO, {} streams × {} steps a task", ppo.streams, ppo.history_steps())},
+       {"threads", fmt::format("{}", config.collection.threads())},
+       {"file", file.string()}});
+
+  if (std::filesystem::exists(file.string() + ".partial"))
+    console.info("continuing the collection that was stopped");
 
   const Stopwatch watch;
   const StopRequest stop;
@@ -74,8 +78,8 @@ ExitCode collect(const CollectRequest& request) {
                                       {"oracle", oracle}}
                            .dump(2));
   } else {
-    console.info(fmt::format("{} written in {}: mean return at the end of learning {:.2f}, oracle {:.2f}", file.string(),
-                             human_duration(seconds), final_return, oracle));
+    console.info(fmt::format("{} written in {}: mean return at the end of learning {:.2f}, oracle {:.2f}",
+                             file.string(), human_duration(seconds), final_return, oracle));
   }
   return ExitCode::kDone;
 }

@@ -1,5 +1,8 @@
 #include "run/EnvironmentReport.h"
 
+#include <filesystem>
+#include <fstream>
+
 #include <ATen/Version.h>
 #include <cairo.h>
 #include <fmt/format.h>
@@ -11,9 +14,6 @@
 #include <sys/utsname.h>
 #include <torch/csrc/api/include/torch/version.h>
 #include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
 
 #include "base/Error.h"
 #include "base/Gpu.h"
@@ -45,7 +45,9 @@ std::string mpi_version_found() {
 
 json versions() {
   const CudaVersions cuda = cuda_versions();
-  const auto row = [](std::string built, std::string found) { return json{{"built", built}, {"found", found}}; };
+  const auto row = [](std::string built, std::string found) {
+    return json{{"built", built}, {"found", found}};
+  };
   return {
       {"adtrain", row(ADTRAIN_VERSION, ADTRAIN_VERSION)},
       {"compiler", row(__VERSION__, "")},
@@ -53,8 +55,9 @@ json versions() {
       {"CUDA runtime", row(cuda_version_text(cuda.built_against), cuda_version_text(cuda.runtime))},
       {"CUDA driver", row("", cuda_version_text(cuda.driver))},
       {"NCCL", row(fmt::format("{}.{}.{}", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH), nccl_version())},
-      {"MPI", row(fmt::format("Open MPI v{}.{}.{}", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION),
-                  mpi_version_found())},
+      {"MPI",
+       row(fmt::format("Open MPI v{}.{}.{}", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION),
+           mpi_version_found())},
       {"HDF5", row(H5_VERS_INFO, hdf5_version_found())},
       {"cairo", row(CAIRO_VERSION_STRING, cairo_version_string())},
   };
@@ -74,7 +77,8 @@ json cpu() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   sched_getaffinity(0, sizeof allowed, &allowed);
-  const auto memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
+  const auto memory =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
   return {{"host", system.nodename},
           {"system", fmt::format("{} {} {}", system.sysname, system.release, system.machine)},
           {"model", cpu_model()},
@@ -88,7 +92,8 @@ json gpus() {
   for (const Gpu& gpu : visible_gpus()) {
     list.push_back({{"name", gpu.name},
                     {"uuid", gpu.uuid},
-                    {"compute capability", fmt::format("{}.{}", gpu.compute_capability / 10, gpu.compute_capability % 10)},
+                    {"compute capability",
+                     fmt::format("{}.{}", gpu.compute_capability / 10, gpu.compute_capability % 10)},
                     {"memory bytes", gpu.memory_bytes},
                     {"runs our kernels", gpu.runs_our_kernels}});
   }
@@ -139,13 +144,18 @@ std::string figures(const json& group) {
 }  // namespace
 
 json environment_report() {
-  return {{"versions", versions()}, {"cpu", cpu()}, {"gpus", gpus()}, {"limits", limits()}, {"launcher", launcher()}};
+  return {{"versions", versions()},
+          {"cpu", cpu()},
+          {"gpus", gpus()},
+          {"limits", limits()},
+          {"launcher", launcher()}};
 }
 
 std::string environment_text(const json& report) {
   std::string text = fmt::format("{:<24} {:<28} {}\n", "versions", "built against", "found");
   for (const auto& [name, row] : report.at("versions").items()) {
-    text += fmt::format("  {:<22} {:<28} {}\n", name, row.at("built").get<std::string>(), row.at("found").get<std::string>());
+    text += fmt::format("  {:<22} {:<28} {}\n", name, row.at("built").get<std::string>(),
+                        row.at("found").get<std::string>());
   }
   text += "cpu\n" + figures(report.at("cpu"));
   text += report.at("gpus").empty() ? "gpus\n  none visible: everything runs on the CPU\n" : "";

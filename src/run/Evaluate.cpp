@@ -1,10 +1,10 @@
 #include "run/Evaluate.h"
 
+#include <optional>
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
-
-#include <optional>
 
 #include "base/Text.h"
 #include "checkpoint/CheckpointStore.h"
@@ -45,16 +45,17 @@ Target resolve(fs::path folder) {
     target.output = target.run.evaluation();
   }
   if (!fs::exists(target.run.config())) {
-    throw CheckpointError(fmt::format("{} is neither a run nor one of its checkpoints: there is no {}; expected a folder such as "
-                                      "runs/quickstart or runs/quickstart/checkpoints/step-1000",
-                                      folder.string(), target.run.config().string()));
+    throw CheckpointError(fmt::format(
+        "{} is neither a run nor one of its checkpoints: there is no {}; expected a folder such as "
+        "runs/quickstart or runs/quickstart/checkpoints/step-1000",
+        folder.string(), target.run.config().string()));
   }
   return target;
 }
 
 /// Reads the weights on rank 0 and gives them to all. Returns the checkpoint's step. Collective.
-int64_t load_weights(const Target& target, const TrainingOptions& training, Console& console, Communicator& communicator,
-                     AlgorithmDistillation& model) {
+int64_t load_weights(const Target& target, const TrainingOptions& training, Console& console,
+                     Communicator& communicator, AlgorithmDistillation& model) {
   const at::NoGradGuard no_grad;
   at::Tensor step = at::zeros({1}, at::kLong);
   if (communicator.is_root()) {
@@ -62,7 +63,8 @@ int64_t load_weights(const Target& target, const TrainingOptions& training, Cons
     if (target.checkpoint) {
       snapshot = CheckpointStore::load(*target.checkpoint);
     } else {
-      CheckpointStore::Found found = CheckpointStore(target.run.checkpoints(), training.keep_checkpoints).newest();
+      CheckpointStore::Found found =
+          CheckpointStore(target.run.checkpoints(), training.keep_checkpoints).newest();
       for (const std::string& reason : found.passed_over) console.warn("passed over a checkpoint: " + reason);
       snapshot = std::move(found.snapshot);
     }
@@ -81,7 +83,8 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, const Target& target, 
   Console console = Console::for_process(communicator.is_root() && !request.json);
 
   const ModelShape shape = {config.environment.grid_size, config.environment.num_actions};
-  const auto model = AlgorithmDistillation::create(config.model, shape, static_cast<uint64_t>(config.training.seed));
+  const auto model =
+      AlgorithmDistillation::create(config.model, shape, static_cast<uint64_t>(config.training.seed));
   const int64_t step = load_weights(target, config.training, console, communicator, *model);
   const TaskFamily family = TaskFamily::of(config.environment);
   const std::vector<int64_t> tasks =
@@ -90,8 +93,10 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, const Target& target, 
   console.banner("In-context evaluation, weights frozen",
                  {{"checkpoint", fmt::format("step {} of {}", step, target.run.root.string())},
                   {"tasks", fmt::format("{} of {}", tasks.size(), family.name())},
-                  {"episodes", fmt::format("{} × {} repeats", config.evaluation.eval_episodes, config.evaluation.eval_repeats)},
-                  {"processes", fmt::format("{}, {}", ranks.context.world_size, launcher_name(ranks.context.launcher))}});
+                  {"episodes", fmt::format("{} × {} repeats", config.evaluation.eval_episodes,
+                                           config.evaluation.eval_repeats)},
+                  {"processes",
+                   fmt::format("{}, {}", ranks.context.world_size, launcher_name(ranks.context.launcher))}});
 
   const StopRequest stop;
   std::optional<InContextReturns> measured;
@@ -115,10 +120,11 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, const Target& target, 
   if (request.json) {
     fmt::print("{}", summary_json(*measured, curve, origin, config.evaluation));
   } else {
-    console.info(fmt::format("in-context return: episode 1 {:.2f}, last ten {:.2f} (random {:.2f}, oracle {:.2f})",
-                             curve.mean.front(), curve.last10_mean, curve.random_floor, curve.oracle));
-    console.info(fmt::format("learning curve {}/learning_curve.png, figures {}/summary.json", target.output.string(),
-                             target.output.string()));
+    console.info(
+        fmt::format("in-context return: episode 1 {:.2f}, last ten {:.2f} (random {:.2f}, oracle {:.2f})",
+                    curve.mean.front(), curve.last10_mean, curve.random_floor, curve.oracle));
+    console.info(fmt::format("learning curve {}/learning_curve.png, figures {}/summary.json",
+                             target.output.string(), target.output.string()));
   }
   return ExitCode::kDone;
 }
@@ -129,8 +135,8 @@ ExitCode evaluate(const EvaluateRequest& request) {
   const Target target = resolve(request.target);
   std::vector<std::string> notices;
   const RunConfig config = RunConfig::load(target.run.config(), request.overrides, notices);
-  return as_one_of_the_ranks(config,
-                             [&](const Ranks& ranks) { return evaluate_as_rank(request, target, config, ranks); });
+  return as_one_of_the_ranks(
+      config, [&](const Ranks& ranks) { return evaluate_as_rank(request, target, config, ranks); });
 }
 
 }  // namespace adtrain

@@ -1,12 +1,12 @@
 #include "run/Ranks.h"
 
+#include <algorithm>
+
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <malloc.h>
 #include <sched.h>
 #include <unistd.h>
-
-#include <algorithm>
 
 #include "base/Error.h"
 #include "distributed/Agreement.h"
@@ -14,7 +14,8 @@
 namespace adtrain {
 namespace {
 
-/// A launcher that binds ranks to cores has shared them out already; else the ranks of a host share all of them.
+/// A launcher that binds ranks to cores has shared them out already; else the ranks of a host share all of
+/// them.
 int64_t share_of_cores(const LaunchContext& context) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
@@ -24,8 +25,9 @@ int64_t share_of_cores(const LaunchContext& context) {
   return std::max<int64_t>(1, bound ? cores : cores / context.local_world_size);
 }
 
-/// Tensors of a megabyte come and go in every step. By default malloc gives such blocks back to the system at once and
-/// takes new ones, page fault by page fault: most of the time of an evaluation on the CPU. So freed memory is kept.
+/// Tensors of a megabyte come and go in every step. By default malloc gives such blocks back to the system at
+/// once and takes new ones, page fault by page fault: most of the time of an evaluation on the CPU. So freed
+/// memory is kept.
 void keep_freed_memory() {
   constexpr int kGigabyte = 1 << 30;
   mallopt(M_MMAP_THRESHOLD, kGigabyte);
@@ -37,8 +39,10 @@ void keep_freed_memory() {
 Ranks Ranks::join(const RunConfig& config) {
   keep_freed_memory();
   if (config.run.device == DeviceChoice::kCuda) {
-    throw EnvironmentError("device: cuda is asked for, and this version trains on CPU ranks only, whether there is a GPU or not; "
-                           "expected device: auto or cpu");
+    throw EnvironmentError(
+        "device: cuda is asked for, and this version trains on CPU ranks only, whether there is a GPU or "
+        "not; "
+        "expected device: auto or cpu");
   }
   Ranks ranks;
   ranks.context = LaunchContext::detect();

@@ -58,7 +58,8 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
     config.evaluation.check(findings);
     config.distributed.check(findings);
   };
-  for (std::string& notice : Binder(pointers(sections)).bind(document, check)) notices.push_back(std::move(notice));
+  for (std::string& notice : Binder(pointers(sections)).bind(document, check))
+    notices.push_back(std::move(notice));
   for (std::string& notice : config.model.notices()) notices.push_back(std::move(notice));
   return config;
 }
@@ -69,11 +70,13 @@ std::string RunConfig::resolved_yaml() const {
   return adtrain::resolved_yaml(pointers(sections));
 }
 
-std::string RunConfig::fingerprint() const { return fmt::format("{:016x}", hash_of(resolved_yaml())); }
+std::string RunConfig::fingerprint() const {
+  return fmt::format("{:016x}", hash_of(resolved_yaml()));
+}
 
 RunFolder RunConfig::folder() const {
-  const std::string name = run.run_name.value_or(fmt::format("{}-{}-seed{}", model.compressed() ? "CompressedAD" : "AD",
-                                                             environment.env, environment.split_seed()));
+  const std::string name = run.run_name.value_or(fmt::format(
+      "{}-{}-seed{}", model.compressed() ? "CompressedAD" : "AD", environment.env, environment.split_seed()));
   return {std::filesystem::path(run.runs_dir) / name};
 }
 

@@ -29,8 +29,8 @@ struct RunConfig {
   EvaluationOptions evaluation;
   DistributedOptions distributed;
 
-  /// Reads a YAML file with its includes and `key=value` overrides. Throws ConfigError with all that is wrong in one go.
-  /// What deserves a word but stops nothing goes to `notices`.
+  /// Reads a YAML file with its includes and `key=value` overrides. Throws ConfigError with all that is wrong
+  /// in one go. What deserves a word but stops nothing goes to `notices`.
   static RunConfig load(const std::filesystem::path& file, const std::vector<std::string>& overrides,
                         std::vector<std::string>& notices);
 
@@ -44,7 +44,8 @@ struct RunConfig {
 
   RunFolder folder() const;
   std::filesystem::path history_file() const;
-  /// How the data set's windows are cut, for training (`positions` as configured) or the held-out loss (last).
+  /// How the data set's windows are cut, for training (`positions` as configured) or the held-out loss
+  /// (last).
   WindowShape window_shape(LossPositions positions) const;
 };
 

@@ -1,9 +1,9 @@
 #include "run/Train.h"
 
+#include <optional>
+
 #include <ATen/Context.h>
 #include <fmt/format.h>
-
-#include <optional>
 
 #include "base/File.h"
 #include "base/Text.h"
@@ -26,9 +26,10 @@ namespace fs = std::filesystem;
 HistorySet load_histories(const RunConfig& config, const std::vector<int64_t>& tasks, int64_t streams) {
   const fs::path file = config.history_file();
   if (!fs::exists(file)) {
-    throw DataError(fmt::format("{} does not exist; expected learning histories there: run `adtrain collect` with the same "
-                                "configuration, or point traj_dir at the folder that holds them",
-                                file.string()));
+    throw DataError(fmt::format(
+        "{} does not exist; expected learning histories there: run `adtrain collect` with the same "
+        "configuration, or point traj_dir at the folder that holds them",
+        file.string()));
   }
   return HistorySet::load(file, {.tasks = tasks,
                                  .steps = config.data.train_source_timesteps,
@@ -37,22 +38,26 @@ HistorySet load_histories(const RunConfig& config, const std::vector<int64_t>& t
 }
 
 /// What rank 0 does to the run folder before anything is trained: nothing of an earlier run is lost unasked.
-void prepare_folder(const TrainRequest& request, const RunConfig& config, const CheckpointStore& checkpoints) {
+void prepare_folder(const TrainRequest& request, const RunConfig& config,
+                    const CheckpointStore& checkpoints) {
   const RunFolder folder = config.folder();
   if (request.overwrite && !request.resume) {
     fs::remove_all(folder.checkpoints());
     fs::remove_all(folder.tensorboard());
     fs::remove(folder.metrics());
   } else if (!request.resume && !checkpoints.empty()) {
-    throw ConfigError(fmt::format("{} holds a run with checkpoints already; continue it with --resume, start it anew with "
-                                  "--overwrite, or choose another --set run_name=…",
-                                  folder.root.string()));
+    throw ConfigError(
+        fmt::format("{} holds a run with checkpoints already; continue it with --resume, start it anew with "
+                    "--overwrite, or choose another --set run_name=…",
+                    folder.root.string()));
   }
   write_file_atomically(folder.config(), config.resolved_yaml());
 }
 
 std::string precision_text(const TrainingOptions& options) {
-  return options.mixed_precision == Precision::kFloat32 ? "fp32" : "fp32 (mixed_precision needs a GPU; ranks are on the CPU)";
+  return options.mixed_precision == Precision::kFloat32
+             ? "fp32"
+             : "fp32 (mixed_precision needs a GPU; ranks are on the CPU)";
 }
 
 void print_banner(Console& console, const RunConfig& config, const Ranks& ranks, AlgorithmDistillation& model,
@@ -64,19 +69,21 @@ void print_banner(Console& console, const RunConfig& config, const Ranks& ranks,
        {"processes", fmt::format("{} ({} on this host)", context.world_size, context.local_world_size)},
        {"launcher", fmt::format("{}: {}", launcher_name(context.launcher), context.evidence)},
        {"communication", ranks.communicator->backend()},
-       {"device", fmt::format("CPU, {} thread{} a rank", ranks.cpu_threads, ranks.cpu_threads == 1 ? "" : "s")},
+       {"device",
+        fmt::format("CPU, {} thread{} a rank", ranks.cpu_threads, ranks.cpu_threads == 1 ? "" : "s")},
        {"mixed precision", precision_text(config.training)},
        {"gradient accumulation", fmt::format("{} micro-batches a step", share.accumulation)},
        {"batch per rank", fmt::format("{} sequences a micro-batch", share.micro_batch)},
        {"global batch", fmt::format("{} sequences an optimizer step", share.global_batch())},
        {"parameters", grouped(model.parameters().count())},
-       {"training data", fmt::format("{} windows of {} histories, {} in memory", grouped(windows.samples()),
-                                     grouped(histories.histories()), human_bytes(static_cast<double>(histories.bytes())))},
+       {"training data",
+        fmt::format("{} windows of {} histories, {} in memory", grouped(windows.samples()),
+                    grouped(histories.histories()), human_bytes(static_cast<double>(histories.bytes())))},
        {"steps", grouped(config.training.train_timesteps)}});
 }
 
-ExitCode train_as_rank(const TrainRequest& request, const RunConfig& config, const std::vector<std::string>& notices,
-                       const Ranks& ranks) {
+ExitCode train_as_rank(const TrainRequest& request, const RunConfig& config,
+                       const std::vector<std::string>& notices, const Ranks& ranks) {
   Communicator& communicator = *ranks.communicator;
   Console console = Console::for_process(communicator.is_root());
   for (const std::string& notice : notices) console.notice(notice);
@@ -90,22 +97,26 @@ ExitCode train_as_rank(const TrainRequest& request, const RunConfig& config, con
   const HistorySet histories = load_histories(config, split.train, config.data.train_n_stream);
   const BatchAssembler windows(histories, config.window_shape(config.training.loss_positions));
   const bool holds_out = !split.test.empty() && config.training.eval_interval > 0;
-  const HistorySet held_out = load_histories(config, holds_out ? split.test : std::vector<int64_t>{split.train.front()}, 1);
+  const HistorySet held_out =
+      load_histories(config, holds_out ? split.test : std::vector<int64_t>{split.train.front()}, 1);
   const BatchAssembler held_out_windows(held_out, config.window_shape(LossPositions::kLast));
 
   const ModelShape shape = {config.environment.grid_size, config.environment.num_actions};
-  const auto model = AlgorithmDistillation::create(config.model, shape, static_cast<uint64_t>(config.training.seed));
-  TrainingLog log(console, communicator.is_root() ? std::optional<TrainingLog::Paths>(
-                                                        {folder.metrics(), folder.tensorboard(), folder.loss_curve()})
-                                                  : std::nullopt);
-  Trainer trainer(config.training, config.distributed.reducer(), config.data.num_workers,
-                  {.model = *model,
-                   .communicator = communicator,
-                   .training_windows = windows,
-                   .held_out_windows = holds_out ? &held_out_windows : nullptr,
-                   .checkpoints = checkpoints,
-                   .log = log,
-                   .origin = {{"configuration", config.resolved_yaml()}, {"world_size", communicator.world_size()}}});
+  const auto model =
+      AlgorithmDistillation::create(config.model, shape, static_cast<uint64_t>(config.training.seed));
+  TrainingLog log(console, communicator.is_root()
+                               ? std::optional<TrainingLog::Paths>(
+                                     {folder.metrics(), folder.tensorboard(), folder.loss_curve()})
+                               : std::nullopt);
+  Trainer trainer(
+      config.training, config.distributed.reducer(), config.data.num_workers,
+      {.model = *model,
+       .communicator = communicator,
+       .training_windows = windows,
+       .held_out_windows = holds_out ? &held_out_windows : nullptr,
+       .checkpoints = checkpoints,
+       .log = log,
+       .origin = {{"configuration", config.resolved_yaml()}, {"world_size", communicator.world_size()}}});
   print_banner(console, config, ranks, *model, trainer.share(), windows, histories);
 
   std::optional<CheckpointStore::Found> found;
@@ -117,12 +128,12 @@ ExitCode train_as_rank(const TrainRequest& request, const RunConfig& config, con
   if (request.resume) console.info(fmt::format("resuming behind step {}", trainer.progress().step));
 
   if (trainer.run(request.stop_after) == Trainer::End::kStopped) {
-    console.info(fmt::format("stopped behind step {} of {}; the same command with --resume continues", trainer.progress().step,
-                             config.training.train_timesteps));
+    console.info(fmt::format("stopped behind step {} of {}; the same command with --resume continues",
+                             trainer.progress().step, config.training.train_timesteps));
     return ExitCode::kRequeue;
   }
-  console.info(fmt::format("done: {} steps; loss curve {}.png; next: adtrain evaluate {}", trainer.progress().step,
-                           folder.loss_curve().string(), folder.root.string()));
+  console.info(fmt::format("done: {} steps; loss curve {}.png; next: adtrain evaluate {}",
+                           trainer.progress().step, folder.loss_curve().string(), folder.root.string()));
   return ExitCode::kDone;
 }
 
@@ -131,8 +142,8 @@ ExitCode train_as_rank(const TrainRequest& request, const RunConfig& config, con
 ExitCode train(const TrainRequest& request) {
   std::vector<std::string> notices;
   const RunConfig config = RunConfig::load(request.config, request.overrides, notices);
-  return as_one_of_the_ranks(config,
-                             [&](const Ranks& ranks) { return train_as_rank(request, config, notices, ranks); });
+  return as_one_of_the_ranks(
+      config, [&](const Ranks& ranks) { return train_as_rank(request, config, notices, ranks); });
 }
 
 }  // namespace adtrain

@@ -1,7 +1,6 @@
 #include "run/Validate.h"
 
 #include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 
 #include "config/Reference.h"
@@ -9,11 +8,13 @@
 
 namespace adtrain {
 
-ExitCode validate(const std::filesystem::path& config_file, const std::vector<std::string>& overrides, bool json) {
+ExitCode validate(const std::filesystem::path& config_file, const std::vector<std::string>& overrides,
+                  bool json) {
   std::vector<std::string> notices;
   const RunConfig config = RunConfig::load(config_file, overrides, notices);
   if (json) {
-    const nlohmann::json report = {{"valid", true}, {"notices", notices}, {"resolved", config.resolved_yaml()}};
+    const nlohmann::json report = {
+        {"valid", true}, {"notices", notices}, {"resolved", config.resolved_yaml()}};
     fmt::print("{}\n", report.dump(2));
     return ExitCode::kDone;
   }

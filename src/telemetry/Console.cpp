@@ -61,6 +61,21 @@ bool is_set(const char* variable) {
   return value != nullptr && *value != '\0';
 }
 
+/// mpirun gives its ranks a pseudo-terminal even where its own output goes to a file. A rank that it started
+/// on this host can look at that output; others print plain lines.
+bool mpirun_writes_to_terminal() {
+  const std::string output = fmt::format("/proc/{}/fd/1", getppid());
+  char target[256];
+  const ssize_t length = readlink(output.c_str(), target, sizeof target);
+  return length > 0 && std::string_view(target, static_cast<size_t>(length)).starts_with("/dev/");
+}
+
+bool output_is_terminal() {
+  const char* kind = std::getenv("TERM");
+  if (isatty(STDOUT_FILENO) == 0 || (kind != nullptr && std::string_view(kind) == "dumb")) return false;
+  return !is_set("OMPI_COMM_WORLD_RANK") || mpirun_writes_to_terminal();
+}
+
 }  // namespace
 
 std::function<double()> Console::steady_seconds() {
@@ -68,8 +83,7 @@ std::function<double()> Console::steady_seconds() {
 }
 
 Console Console::for_process(bool enabled) {
-  const char* kind = std::getenv("TERM");
-  const bool terminal = isatty(STDOUT_FILENO) != 0 && (kind == nullptr || std::string_view(kind) != "dumb");
+  const bool terminal = output_is_terminal();
   Settings settings;
   settings.warnings = !terminal && isatty(STDERR_FILENO) != 0 ? stderr : nullptr;
   settings.enabled = enabled;

@@ -1,16 +1,16 @@
 #include "training/HeldOutLoss.h"
 
-#include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
-
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
 namespace adtrain {
 
-HeldOutLoss::HeldOutLoss(const BatchAssembler& windows, AlgorithmDistillation& model, Communicator& communicator,
-                         int64_t batch)
+HeldOutLoss::HeldOutLoss(const BatchAssembler& windows, AlgorithmDistillation& model,
+                         Communicator& communicator, int64_t batch)
     : windows_(windows), model_(model), communicator_(communicator), batch_(batch) {}
 
 LossFigures HeldOutLoss::measure() {

@@ -9,12 +9,14 @@
 
 namespace adtrain {
 
-/// Loss and accuracy at the last position of every window of the held-out tasks' histories. Each rank takes its share of
-/// the windows and the sums are merged, so the figures are those of one process whatever the number of ranks.
+/// Loss and accuracy at the last position of every window of the held-out tasks' histories. Each rank takes
+/// its share of the windows and the sums are merged, so the figures are those of one process whatever the
+/// number of ranks.
 class HeldOutLoss {
  public:
   /// Borrows all three. `batch`: rows a forward pass of one rank.
-  HeldOutLoss(const BatchAssembler& windows, AlgorithmDistillation& model, Communicator& communicator, int64_t batch);
+  HeldOutLoss(const BatchAssembler& windows, AlgorithmDistillation& model, Communicator& communicator,
+              int64_t batch);
 
   /// Collective: every rank calls it at the same step.
   LossFigures measure();

@@ -4,8 +4,9 @@
 
 namespace adtrain {
 
-/// Linear warm-up from 0 to `peak`, then half a cosine down to 0 at `total_steps`; counted in optimizer steps, whatever the
-/// number of ranks and micro-batches (the rule of `get_cosine_schedule_with_warmup` in Hugging Face's transformers).
+/// Linear warm-up from 0 to `peak`, then half a cosine down to 0 at `total_steps`; counted in optimizer
+/// steps, whatever the number of ranks and micro-batches (the rule of `get_cosine_schedule_with_warmup` in
+/// Hugging Face's transformers).
 class LearningRateSchedule {
  public:
   LearningRateSchedule(double peak, int64_t warmup_steps, int64_t total_steps)

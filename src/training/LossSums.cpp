@@ -1,8 +1,8 @@
 #include "training/LossSums.h"
 
-#include <ATen/ATen.h>
-
 #include <utility>
+
+#include <ATen/ATen.h>
 
 namespace adtrain {
 

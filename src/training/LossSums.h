@@ -1,8 +1,8 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
+
+#include <ATen/core/Tensor.h>
 
 #include "distributed/Communicator.h"
 #include "model/AlgorithmDistillation.h"

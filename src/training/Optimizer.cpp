@@ -25,8 +25,9 @@ void Optimizer::step(const at::Tensor& gradient, double learning_rate) {
     gradient.mul_((max_grad_norm_ / (gradient_norm_ + 1e-6)).clamp_max(1.0));
   }
   step_count_.add_(1);
-  at::_fused_adamw_({parameters_}, {gradient}, {first_moment_}, {second_moment_}, /*max_exp_avg_sqs=*/{}, {step_count_},
-                    learning_rate, beta1_, beta2_, weight_decay_, epsilon_, /*amsgrad=*/false, /*maximize=*/false);
+  at::_fused_adamw_({parameters_}, {gradient}, {first_moment_}, {second_moment_}, /*max_exp_avg_sqs=*/{},
+                    {step_count_}, learning_rate, beta1_, beta2_, weight_decay_, epsilon_, /*amsgrad=*/false,
+                    /*maximize=*/false);
 }
 
 }  // namespace adtrain

@@ -1,21 +1,23 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
+
+#include <ATen/core/Tensor.h>
 
 #include "training/TrainingOptions.h"
 
 namespace adtrain {
 
-/// AdamW (Loshchilov and Hutter, 2019) with gradient clipping, over flat buffers: one fused pass over all parameters,
-/// on the device, without a host synchronisation. Weight decay applies to every parameter, as in the Python projects.
+/// AdamW (Loshchilov and Hutter, 2019) with gradient clipping, over flat buffers: one fused pass over all
+/// parameters, on the device, without a host synchronisation. Weight decay applies to every parameter, as in
+/// the Python projects.
 class Optimizer {
  public:
   /// `parameters`: the model's flat fp32 buffer (n), updated in place; it must outlive the optimizer.
   Optimizer(at::Tensor parameters, const TrainingOptions& options);
 
-  /// One update with the global-batch gradient (n), which is scaled in place where its norm exceeds max_grad_norm.
+  /// One update with the global-batch gradient (n), which is scaled in place where its norm exceeds
+  /// max_grad_norm.
   void step(const at::Tensor& gradient, double learning_rate);
 
   /// L2 norm of the last gradient before clipping: a scalar on the device.

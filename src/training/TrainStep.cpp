@@ -1,8 +1,8 @@
 #include "training/TrainStep.h"
 
-#include <ATen/ATen.h>
-
 #include <mutex>
+
+#include <ATen/ATen.h>
 
 #include "base/Random.h"
 
@@ -17,8 +17,8 @@ void seed_generator(const at::Device& device, uint64_t seed) {
 
 }  // namespace
 
-TrainStep::TrainStep(AlgorithmDistillation& model, GradientReducer& reducer, Optimizer& optimizer, BatchShare share,
-                     const TrainingOptions& options)
+TrainStep::TrainStep(AlgorithmDistillation& model, GradientReducer& reducer, Optimizer& optimizer,
+                     BatchShare share, const TrainingOptions& options)
     : model_(model),
       reducer_(reducer),
       optimizer_(optimizer),

@@ -1,17 +1,18 @@
 #include "training/Trainer.h"
 
-#include <ATen/ATen.h>
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
 
 #include "base/Error.h"
 
 namespace adtrain {
 
-Trainer::Trainer(const TrainingOptions& options, const ReducerOptions& reducer, int64_t data_workers, Parts parts)
+Trainer::Trainer(const TrainingOptions& options, const ReducerOptions& reducer, int64_t data_workers,
+                 Parts parts)
     : options_(options),
       parts_(std::move(parts)),
       share_{.rank = parts_.communicator.rank(),
@@ -55,7 +56,8 @@ void Trainer::at_boundary(BatchSource& batches, bool leaving) {
   const auto due = [&](int64_t interval) { return interval > 0 && (leaving || step % interval == 0); };
   if (due(options_.summary_interval)) report(batches);
   if (due(options_.eval_interval) && parts_.held_out_windows != nullptr) {
-    HeldOutLoss held_out(*parts_.held_out_windows, parts_.model, parts_.communicator, options_.test_batch_size);
+    HeldOutLoss held_out(*parts_.held_out_windows, parts_.model, parts_.communicator,
+                         options_.test_batch_size);
     parts_.log.held_out(step, held_out.measure());
   }
   if (due(options_.ckpt_interval)) save();
@@ -71,10 +73,13 @@ void Trainer::report(BatchSource& batches) {
   figures.data_wait_seconds = batches.take_seconds_waited();
   figures.exposed_communication_seconds = reducer_.take_seconds_waited();
   if (!std::isfinite(figures.loss.loss) || !std::isfinite(figures.gradient_norm)) {
-    throw NonFiniteError(fmt::format(
-        "the loss is {} and the gradient norm {} at step {}; expected finite numbers. The newest checkpoint is of step {}: "
-        "lower lr ({}), lengthen num_warmup_steps ({}) or look for bad values in the histories, then --resume",
-        figures.loss.loss, figures.gradient_norm, figures.step, saved_step_, options_.lr, options_.num_warmup_steps));
+    throw NonFiniteError(
+        fmt::format("the loss is {} and the gradient norm {} at step {}; expected finite numbers. The newest "
+                    "checkpoint is of step {}: "
+                    "lower lr ({}), lengthen num_warmup_steps ({}) or look for bad values in the histories, "
+                    "then --resume",
+                    figures.loss.loss, figures.gradient_norm, figures.step, saved_step_, options_.lr,
+                    options_.num_warmup_steps));
   }
   parts_.log.trained(figures);
 }
@@ -87,7 +92,8 @@ void Trainer::save() {
       parts_.log.saved(state_.progress.step);
     } catch (const CheckpointError& error) {
       // Hours of training must not end because a disk is full; the older checkpoints stand.
-      parts_.log.warn(fmt::format("step {} was NOT saved and training continues: {}", state_.progress.step, error.what()));
+      parts_.log.warn(fmt::format("step {} was NOT saved and training continues: {}", state_.progress.step,
+                                  error.what()));
       return;
     }
   }

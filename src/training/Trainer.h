@@ -8,11 +8,11 @@
 #include "data/BatchSource.h"
 #include "distributed/Communicator.h"
 #include "distributed/GradientReducer.h"
+#include "distributed/StopRequest.h"
 #include "model/AlgorithmDistillation.h"
 #include "training/HeldOutLoss.h"
 #include "training/LearningRateSchedule.h"
 #include "training/Optimizer.h"
-#include "distributed/StopRequest.h"
 #include "training/TrainStep.h"
 #include "training/TrainingLog.h"
 #include "training/TrainingOptions.h"
@@ -35,12 +35,14 @@ class Trainer {
   };
   Trainer(const TrainingOptions& options, const ReducerOptions& reducer, int64_t data_workers, Parts parts);
 
-  /// Continues from a checkpoint, which rank 0 gives (null on the others, or on all for a new run). Collective.
+  /// Continues from a checkpoint, which rank 0 gives (null on the others, or on all for a new run).
+  /// Collective.
   void start_from(const Snapshot* snapshot);
 
   enum class End { kFinished, kStopped };
-  /// Trains up to the last step of the run, to `stop_after` steps, or until any rank is asked to stop; in each case
-  /// there is a checkpoint of the last step. Collective. Throws NonFiniteError, PeerLostError, DataError.
+  /// Trains up to the last step of the run, to `stop_after` steps, or until any rank is asked to stop; in
+  /// each case there is a checkpoint of the last step. Collective. Throws NonFiniteError, PeerLostError,
+  /// DataError.
   End run(int64_t stop_after = std::numeric_limits<int64_t>::max());
 
   const TrainingProgress& progress() const { return state_.progress; }

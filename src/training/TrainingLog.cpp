@@ -1,22 +1,24 @@
 #include "training/TrainingLog.h"
 
-#include <fmt/format.h>
-
 #include <fstream>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "telemetry/Chart.h"
 
 namespace adtrain {
 
-TrainingLog::TrainingLog(Console& console, std::optional<Paths> paths) : console_(console), paths_(std::move(paths)) {}
+TrainingLog::TrainingLog(Console& console, std::optional<Paths> paths)
+    : console_(console), paths_(std::move(paths)) {}
 
 void TrainingLog::begin(int64_t first_step, int64_t last_step) {
   reported_step_ = first_step;
   since_report_.restart();
   if (!paths_) return;
   metrics_ = std::make_unique<MetricsLog>(paths_->metrics, first_step + 1);
-  tensorboard_ = std::make_unique<TensorBoardWriter>(paths_->tensorboard, first_step > 0 ? first_step + 1 : 0);
+  tensorboard_ =
+      std::make_unique<TensorBoardWriter>(paths_->tensorboard, first_step > 0 ? first_step + 1 : 0);
   read_back_curve();
   progress_ = std::make_unique<Progress>(console_, "training", last_step, "steps", first_step);
 }
@@ -47,9 +49,9 @@ void TrainingLog::trained(const TrainingFigures& figures) {
   tensorboard_->flush();
   training_loss_.push_back({figures.step, figures.loss.loss});
   progress_->update(figures.step,
-                    fmt::format("loss {:.4f}  accuracy {:.1f}%{}  lr {:.2e}  {:.1f} steps/s  {:.0f} seq/s", figures.loss.loss,
-                                100 * figures.loss.accuracy, held_out_text_, figures.learning_rate, steps_a_second,
-                                steps_a_second * sequences_a_step));
+                    fmt::format("loss {:.4f}  accuracy {:.1f}%{}  lr {:.2e}  {:.1f} steps/s  {:.0f} seq/s",
+                                figures.loss.loss, 100 * figures.loss.accuracy, held_out_text_,
+                                figures.learning_rate, steps_a_second, steps_a_second * sequences_a_step));
   reported_step_ = figures.step;
   since_report_.restart();
 }
@@ -65,7 +67,9 @@ void TrainingLog::held_out(int64_t step, const LossFigures& figures) {
   draw_loss_curve();
 }
 
-void TrainingLog::saved(int64_t step) { console_.info(fmt::format("saved the checkpoint of step {}", step)); }
+void TrainingLog::saved(int64_t step) {
+  console_.info(fmt::format("saved the checkpoint of step {}", step));
+}
 
 void TrainingLog::end() {
   progress_.reset();
@@ -79,7 +83,8 @@ void TrainingLog::read_back_curve() {
     const nlohmann::json record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!record.is_object()) continue;
     const auto read = [&record](const char* name, std::vector<Point>& points) {
-      if (record.contains(name) && record[name].is_number()) points.push_back({record.at("step"), record.at(name)});
+      if (record.contains(name) && record[name].is_number())
+        points.push_back({record.at("step"), record.at(name)});
     };
     read("loss", training_loss_);
     read("test_loss", held_out_loss_);

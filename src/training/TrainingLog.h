@@ -26,8 +26,8 @@ struct TrainingFigures {
   double exposed_communication_seconds = 0;  ///< of rank 0: what the backward pass did not hide
 };
 
-/// Tells people and files how a run goes: console, metrics.jsonl, TensorBoard events, and the loss curve. Rank 0 has one
-/// with a folder; the others' is silent and writes nothing.
+/// Tells people and files how a run goes: console, metrics.jsonl, TensorBoard events, and the loss curve.
+/// Rank 0 has one with a folder; the others' is silent and writes nothing.
 class TrainingLog {
  public:
   struct Paths {

@@ -15,29 +15,38 @@ void TrainingOptions::declare(Section& section) {
       .at_least(1);
   section
       .key("global_batch_size", global_batch_size,
-           "Fixes the global batch instead: each rank's micro-batch is its share, so a run means the same on any number "
+           "Fixes the global batch instead: each rank's micro-batch is its share, so a run means the same on "
+           "any number "
            "of ranks.")
       .unit("sequences")
       .at_least(1);
-  section.key("test_batch_size", test_batch_size, "Batch of each rank for the held-out loss.").unit("sequences").at_least(1);
+  section.key("test_batch_size", test_batch_size, "Batch of each rank for the held-out loss.")
+      .unit("sequences")
+      .at_least(1);
   section
       .key("gradient_accumulation_steps", gradient_accumulation_steps,
            "Micro-batches a rank takes before one optimizer step; only the last one communicates.")
       .unit("micro-batches")
       .at_least(1);
-  section.key("loss_positions", loss_positions, {{"last", LossPositions::kLast}, {"all", LossPositions::kAll}},
-              "Where the loss is read: at the last position of a window, as published, or exactly at every prefix of it "
+  section.key("loss_positions", loss_positions,
+              {{"last", LossPositions::kLast}, {"all", LossPositions::kAll}},
+              "Where the loss is read: at the last position of a window, as published, or exactly at every "
+              "prefix of it "
               "(the same model and checkpoints; learns far more from each window).");
 
   section.key("lr", lr, "Peak learning rate.").above(0);
-  section.key("num_warmup_steps", num_warmup_steps, "The rate rises linearly from 0 over these, then falls to 0 by a cosine.")
+  section
+      .key("num_warmup_steps", num_warmup_steps,
+           "The rate rises linearly from 0 over these, then falls to 0 by a cosine.")
       .unit("optimizer steps")
       .at_least(0);
   section.key("beta1", beta1, "AdamW: decay of the mean of gradients.").at_least(0).below(1);
   section.key("beta2", beta2, "AdamW: decay of the mean of squared gradients.").at_least(0).below(1);
   section.key("adam_epsilon", adam_epsilon, "AdamW: added to the root of the second moment.").above(0);
   section.key("weight_decay", weight_decay, "AdamW: decoupled decay of all parameters.").at_least(0);
-  section.key("max_grad_norm", max_grad_norm, "Gradients are scaled down to this norm; 0 leaves them as they are.")
+  section
+      .key("max_grad_norm", max_grad_norm,
+           "Gradients are scaled down to this norm; 0 leaves them as they are.")
       .at_least(0)
       .also_called("grad_clip")
       .also_called("clip_grad_norm");
@@ -48,7 +57,9 @@ void TrainingOptions::declare(Section& section) {
   section.key("seed", seed, "Decides initial weights, sample order and dropout.").at_least(0);
   section.key("deterministic", deterministic, "Use only algorithms whose results repeat bit for bit.");
 
-  section.key("summary_interval", summary_interval, "Between two lines of figures.").unit("optimizer steps").at_least(1);
+  section.key("summary_interval", summary_interval, "Between two lines of figures.")
+      .unit("optimizer steps")
+      .at_least(1);
   section.key("eval_interval", eval_interval, "Between two measurements of the held-out loss; 0 for none.")
       .unit("optimizer steps")
       .at_least(0);
@@ -63,15 +74,18 @@ void TrainingOptions::declare(Section& section) {
 
 void TrainingOptions::check(Findings& findings) const {
   if (num_warmup_steps > train_timesteps) {
-    findings.add("num_warmup_steps", fmt::format("found {}, longer than the run; expected at most train_timesteps ({})",
-                                                 num_warmup_steps, train_timesteps));
+    findings.add("num_warmup_steps",
+                 fmt::format("found {}, longer than the run; expected at most train_timesteps ({})",
+                             num_warmup_steps, train_timesteps));
   }
   if (global_batch_size && *global_batch_size % gradient_accumulation_steps != 0) {
-    findings.add("global_batch_size",
-                 fmt::format("found {}, which does not divide into gradient_accumulation_steps = {}; nearest multiple: {}",
-                             *global_batch_size, gradient_accumulation_steps,
-                             std::max<int64_t>(1, *global_batch_size / gradient_accumulation_steps) *
-                                 gradient_accumulation_steps));
+    findings.add(
+        "global_batch_size",
+        fmt::format(
+            "found {}, which does not divide into gradient_accumulation_steps = {}; nearest multiple: {}",
+            *global_batch_size, gradient_accumulation_steps,
+            std::max<int64_t>(1, *global_batch_size / gradient_accumulation_steps) *
+                gradient_accumulation_steps));
   }
 }
 
@@ -79,11 +93,12 @@ int64_t TrainingOptions::micro_batch(int64_t world_size) const {
   if (!global_batch_size) return train_batch_size;
   const int64_t shares = world_size * gradient_accumulation_steps;
   if (*global_batch_size % shares != 0) {
-    throw ConfigError(fmt::format(
-        "global_batch_size: {} sequences do not divide over {} ranks × {} accumulation steps; expected a multiple of {}, "
-        "such as {}",
-        *global_batch_size, world_size, gradient_accumulation_steps, shares,
-        (*global_batch_size + shares - 1) / shares * shares));
+    throw ConfigError(
+        fmt::format("global_batch_size: {} sequences do not divide over {} ranks × {} accumulation steps; "
+                    "expected a multiple of {}, "
+                    "such as {}",
+                    *global_batch_size, world_size, gradient_accumulation_steps, shares,
+                    (*global_batch_size + shares - 1) / shares * shares));
   }
   return *global_batch_size / shares;
 }

@@ -1,10 +1,10 @@
 #include "training/TrainingState.h"
 
+#include <map>
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
-
-#include <map>
 
 #include "base/Error.h"
 
@@ -34,9 +34,10 @@ std::vector<NamedTensor> optimizer_tensors(ParameterBuffer& parameters, Optimize
 int64_t progress_figure(const nlohmann::json& state, const char* name) {
   const auto found = state.find(name);
   if (found == state.end() || !found->is_number_integer()) {
-    throw CheckpointError(fmt::format("the checkpoint's manifest holds no whole number '{}', which resuming needs; resume "
-                                      "from another checkpoint",
-                                      name));
+    throw CheckpointError(
+        fmt::format("the checkpoint's manifest holds no whole number '{}', which resuming needs; resume "
+                    "from another checkpoint",
+                    name));
   }
   return found->get<int64_t>();
 }
@@ -63,9 +64,10 @@ void TrainingState::restore(const Snapshot& snapshot) {
   for (const NamedTensor& tensor : wanted) {
     const auto found = saved.find(tensor.name);
     if (found == saved.end() || found->second.sizes() != tensor.tensor.sizes()) {
-      throw CheckpointError(fmt::format("the checkpoint's optimizer state {} '{}'; expected the state of this model: resume "
-                                        "with the configuration of the run that wrote it",
-                                        found == saved.end() ? "lacks" : "has another shape for", tensor.name));
+      throw CheckpointError(
+          fmt::format("the checkpoint's optimizer state {} '{}'; expected the state of this model: resume "
+                      "with the configuration of the run that wrote it",
+                      found == saved.end() ? "lacks" : "has another shape for", tensor.name));
     }
   }
   model_.parameters().load(snapshot.model);

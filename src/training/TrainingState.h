@@ -9,7 +9,8 @@
 
 namespace adtrain {
 
-/// How far a run has come. Random states need no place here: sample order and dropout are functions of (seed, position).
+/// How far a run has come. Random states need no place here: sample order and dropout are functions of (seed,
+/// position).
 struct TrainingProgress {
   int64_t step = 0;           ///< optimizer steps taken
   int64_t samples_drawn = 0;  ///< cursor in the global sample order

@@ -32,7 +32,9 @@ TEST(File, WritingWhereNothingMayBeWrittenThrowsAndKeepsTheOldFile) {
   EXPECT_THROW(write_file_atomically("/proc/adtrain/file", "x"), std::filesystem::filesystem_error);
 }
 
-TEST(File, AFullDiskIsAnError) { EXPECT_THROW(write_file("/dev/full", "x"), std::filesystem::filesystem_error); }
+TEST(File, AFullDiskIsAnError) {
+  EXPECT_THROW(write_file("/dev/full", "x"), std::filesystem::filesystem_error);
+}
 
 }  // namespace
 }  // namespace adtrain

@@ -1,9 +1,9 @@
 #include "base/Random.h"
 
-#include <gtest/gtest.h>
-
 #include <set>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 namespace adtrain {
 namespace {

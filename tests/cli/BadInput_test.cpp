@@ -31,8 +31,8 @@ TEST(BadInput, AllFaultsOfAFileInOneGo) {
   small.write("faulty.yaml",
               "include: small.yaml\nn_transt: 20\ntf_n_head: 3\nlr: fast\nhorizon: 0\nsummary_interval: 0\n");
   expect_error(small.adtrain("validate faulty.yaml"), 2,
-               AllOf(HasSubstr("faulty.yaml:2"), HasSubstr("n_transit"), HasSubstr("faulty.yaml:3"), HasSubstr("faulty.yaml:4"),
-                     HasSubstr("faulty.yaml:5"), HasSubstr("faulty.yaml:6")));
+               AllOf(HasSubstr("faulty.yaml:2"), HasSubstr("n_transit"), HasSubstr("faulty.yaml:3"),
+                     HasSubstr("faulty.yaml:4"), HasSubstr("faulty.yaml:5"), HasSubstr("faulty.yaml:6")));
 }
 
 TEST(BadInput, AMisspeltCommandOrOptionIsAnswered) {
@@ -44,7 +44,8 @@ TEST(BadInput, AMisspeltCommandOrOptionIsAnswered) {
 
 TEST(BadInput, TrainingWithoutHistoriesSaysHowToCollectThem) {
   const SmallRun small;
-  expect_error(small.adtrain("small.yaml"), 4, AllOf(HasSubstr("adtrain collect"), HasSubstr("history_darkroom")));
+  expect_error(small.adtrain("small.yaml"), 4,
+               AllOf(HasSubstr("adtrain collect"), HasSubstr("history_darkroom")));
 }
 
 TEST(BadInput, ATruncatedHistoryFile) {
@@ -59,24 +60,28 @@ TEST(BadInput, ATruncatedHistoryFile) {
 TEST(BadInput, HistoriesOfAnotherSizeNameTheSetting) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);
-  expect_error(small.adtrain("small.yaml --set train_source_timesteps=500"), 4, HasSubstr("train_source_timesteps"));
+  expect_error(small.adtrain("small.yaml --set train_source_timesteps=500"), 4,
+               HasSubstr("train_source_timesteps"));
   expect_error(small.adtrain("small.yaml --set train_n_stream=11"), 4, HasSubstr("train_n_stream"));
-  expect_error(small.adtrain("small.yaml --set episode_stride=9"), 4, HasSubstr("episode_stride"));
+  expect_error(small.adtrain("small.yaml --set episode_stride=10"), 4, HasSubstr("episode_stride"));
 }
 
 TEST(BadInput, AGlobalBatchThatDoesNotDivideOverTheRanks) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);
-  expect_error(small.mpirun(2, "small.yaml --set global_batch_size=25"), 2, AllOf(HasSubstr("25"), HasSubstr("26")));
+  expect_error(small.mpirun(2, "small.yaml --set global_batch_size=25"), 2,
+               AllOf(HasSubstr("25"), HasSubstr("26")));
 }
 
 TEST(BadInput, RanksWithDifferentConfigurationsStop) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);
-  small.write("ranks.sh", "exec " ADTRAIN_BINARY_DIR "/adtrain small.yaml --set lr=1e-$OMPI_COMM_WORLD_RANK\n");
-  const Finished finished = run_shell("cd " + quoted(small.folder().string()) +
-                                      " && OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 "
-                                      "mpirun --oversubscribe -np 2 bash ranks.sh");
+  small.write("ranks.sh",
+              "exec " ADTRAIN_BINARY_DIR "/adtrain small.yaml --set lr=1e-$OMPI_COMM_WORLD_RANK\n");
+  const Finished finished =
+      run_shell("cd " + quoted(small.folder().string()) +
+                " && OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 "
+                "mpirun --oversubscribe -np 2 bash ranks.sh");
   expect_error(finished, 3, HasSubstr("configuration"));
 }
 
@@ -100,8 +105,8 @@ TEST(BadInput, NoSpaceForACheckpointIsALoudWarningAndTrainingGoesOn) {
   ASSERT_EQ(small.collect().exit_code, 0);
   // A limit on file sizes stands in for a full disk: weights do not fit, the configuration does.
   const Finished finished =
-      run_shell("cd " + quoted(small.folder().string()) + " && trap '' XFSZ && ulimit -f 16 && " ADTRAIN_BINARY_DIR
-                "/adtrain small.yaml");
+      run_shell("cd " + quoted(small.folder().string()) +
+                " && trap '' XFSZ && ulimit -f 16 && " ADTRAIN_BINARY_DIR "/adtrain small.yaml");
   expect_error(finished, 0, AllOf(HasSubstr("NOT saved"), HasSubstr("step 20")));
 }
 
@@ -113,8 +118,9 @@ TEST(BadInput, EvaluatingWhatIsNoRun) {
 TEST(BadInput, ACudaDeviceThatIsNotThere) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);
-  const Finished finished = run_shell("cd " + quoted(small.folder().string()) +
-                                      " && CUDA_VISIBLE_DEVICES= " ADTRAIN_BINARY_DIR "/adtrain small.yaml --set device=cuda");
+  const Finished finished =
+      run_shell("cd " + quoted(small.folder().string()) +
+                " && CUDA_VISIBLE_DEVICES= " ADTRAIN_BINARY_DIR "/adtrain small.yaml --set device=cuda");
   expect_error(finished, 3, AllOf(HasSubstr("GPU"), HasSubstr("device")));
 }
 

@@ -45,7 +45,8 @@ TEST(Command, ValidatePrintsAConfigurationThatLoadsBack) {
   small.write("resolved.yaml", first.output);
   const Finished second = small.adtrain("validate resolved.yaml --json");
   ASSERT_EQ(second.exit_code, 0) << second.output;
-  EXPECT_THAT(first.output, HasSubstr(nlohmann::json::parse(second.output).at("resolved").get<std::string>()));
+  EXPECT_THAT(first.output,
+              HasSubstr(nlohmann::json::parse(second.output).at("resolved").get<std::string>()));
 }
 
 TEST(Command, ExplainKnowsTheKeysOfEverySection) {
@@ -55,8 +56,8 @@ TEST(Command, ExplainKnowsTheKeysOfEverySection) {
   for (const auto& section : reference.at("sections")) {
     for (const auto& key : section.at("keys")) keys.push_back(key.at("name"));
   }
-  EXPECT_THAT(keys, testing::IsSupersetOf({"run_name", "env", "n_stream", "traj_dir", "tf_n_embd", "lr", "eval_episodes",
-                                           "bucket_megabytes"}));
+  EXPECT_THAT(keys, testing::IsSupersetOf({"run_name", "env", "n_stream", "traj_dir", "tf_n_embd", "lr",
+                                           "eval_episodes", "bucket_megabytes"}));
 }
 
 TEST(Command, EveryExampleConfigurationIsValid) {
@@ -75,13 +76,15 @@ TEST(Command, EveryExampleConfigurationIsValid) {
 
 TEST(Command, AStoppedCollectionContinues) {
   const SmallRun small;
-  const Finished stopped = run_shell("cd " + quoted(small.folder().string()) +
-                                     " && timeout -s INT 2 " ADTRAIN_BINARY_DIR
-                                     "/adtrain collect small.yaml --set total_source_timesteps=200000 --set n_process=1");
+  const Finished stopped =
+      run_shell("cd " + quoted(small.folder().string()) +
+                " && timeout -s INT 1.5 " ADTRAIN_BINARY_DIR
+                "/adtrain collect small.yaml --set total_source_timesteps=600000 --set n_process=1");
   EXPECT_EQ(stopped.exit_code, 124) << stopped.output;  // timeout's own code: the signal was sent
   EXPECT_THAT(stopped.output, HasSubstr("continue"));
   EXPECT_FALSE(std::filesystem::exists(small.folder() / "histories" / "history_darkroom_PPO_alg-seed1.hdf5"));
-  const Finished continued = small.adtrain("collect small.yaml --set total_source_timesteps=200000 --set n_process=1");
+  const Finished continued =
+      small.adtrain("collect small.yaml --set total_source_timesteps=600000 --set n_process=1");
   EXPECT_EQ(continued.exit_code, 0) << continued.output;
   EXPECT_THAT(continued.output, HasSubstr("continu"));
   EXPECT_TRUE(std::filesystem::exists(small.folder() / "histories" / "history_darkroom_PPO_alg-seed1.hdf5"));

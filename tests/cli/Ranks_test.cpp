@@ -1,11 +1,10 @@
-#include <gtest/gtest.h>
-
 #include <cmath>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include "SmallRun.h"
 #include "checkpoint/Safetensors.h"
-
-#include <ATen/ATen.h>
 
 namespace adtrain {
 namespace {
@@ -25,7 +24,9 @@ double largest_difference(const SmallRun& runs, const std::string& a, const std:
   return largest;
 }
 
-void expect_success(const Finished& finished) { ASSERT_EQ(finished.exit_code, 0) << finished.output; }
+void expect_success(const Finished& finished) {
+  ASSERT_EQ(finished.exit_code, 0) << finished.output;
+}
 
 /// At the same global batch the number of ranks, the transport and accumulation change nothing but rounding.
 TEST(Ranks, TrainToTheSameParametersHoweverTheGlobalBatchIsDealtOut) {
@@ -35,11 +36,14 @@ TEST(Ranks, TrainToTheSameParametersHoweverTheGlobalBatchIsDealtOut) {
   for (int ranks = 2; ranks <= 4; ++ranks) {
     for (const std::string accumulation : {"1", "2"}) {
       const std::string suffix = std::to_string(ranks) + "x" + accumulation;
-      const std::string settings = "small.yaml --set gradient_accumulation_steps=" + accumulation + " --set run_name=";
+      const std::string settings =
+          "small.yaml --set gradient_accumulation_steps=" + accumulation + " --set run_name=";
       expect_success(small.mpirun(ranks, settings + "mpi" + suffix));
-      EXPECT_LT(largest_difference(small, "one", "mpi" + suffix), 1e-5) << "mpirun, ranks × accumulation = " << suffix;
+      EXPECT_LT(largest_difference(small, "one", "mpi" + suffix), 1e-5)
+          << "mpirun, ranks × accumulation = " << suffix;
       expect_success(small.torchrun(ranks, settings + "gloo" + suffix));
-      EXPECT_LT(largest_difference(small, "one", "gloo" + suffix), 1e-5) << "torchrun, ranks × accumulation = " << suffix;
+      EXPECT_LT(largest_difference(small, "one", "gloo" + suffix), 1e-5)
+          << "torchrun, ranks × accumulation = " << suffix;
     }
   }
   expect_success(small.adtrain("small.yaml --set gradient_accumulation_steps=2 --set run_name=accumulated"));

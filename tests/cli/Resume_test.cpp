@@ -16,7 +16,8 @@ std::vector<double> losses(const SmallRun& small, const std::string& run) {
 
 /// With dropout, so that random states are part of what must continue.
 constexpr const char* kLong =
-    "small.yaml --set train_timesteps=40 --set tf_dropout=0.1 --set tf_attn_dropout=0.1 --set ckpt_interval=15";
+    "small.yaml --set train_timesteps=40 --set tf_dropout=0.1 --set tf_attn_dropout=0.1 --set "
+    "ckpt_interval=15";
 
 TEST(Resume, ContinuesBitForBitAtTheSameRankCount) {
   const SmallRun small;
@@ -51,15 +52,17 @@ TEST(Resume, AllowsAnotherRankCount) {
 TEST(Resume, ASignalStopsBehindACheckpoint) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);
-  const Finished stopped =
-      run_shell("cd " + quoted(small.folder().string()) +
-                " && { " ADTRAIN_BINARY_DIR "/adtrain small.yaml --set train_timesteps=100000 --set num_workers=0 & "
-                "pid=$!; while ! grep -q '\"step\":12[,}]' runs/small/metrics.jsonl 2>/dev/null; do sleep 0.1; done; "
-                "kill -USR1 $pid; wait $pid; }");
+  const Finished stopped = run_shell(
+      "cd " + quoted(small.folder().string()) +
+      " && { " ADTRAIN_BINARY_DIR
+      "/adtrain small.yaml --set train_timesteps=100000 --set num_workers=0 & "
+      "pid=$!; while ! grep -q '\"step\":12[,}]' runs/small/metrics.jsonl 2>/dev/null; do sleep 0.1; done; "
+      "kill -USR1 $pid; wait $pid; }");
   EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
   EXPECT_THAT(stopped.output, HasSubstr("--resume"));
   const auto last = losses(small, "small").size();
-  EXPECT_TRUE(std::filesystem::exists(small.run() / "checkpoints" / ("step-" + std::to_string(last)))) << last;
+  EXPECT_TRUE(std::filesystem::exists(small.run() / "checkpoints" / ("step-" + std::to_string(last))))
+      << last;
 }
 
 TEST(Resume, FallsBackToTheOlderCheckpointWhereTheNewestIsDamaged) {
@@ -82,7 +85,8 @@ TEST(Resume, ARunIsNotOverwrittenUnasked) {
   ASSERT_EQ(small.adtrain("small.yaml").exit_code, 0);
   const Finished again = small.adtrain("small.yaml");
   EXPECT_EQ(again.exit_code, 2);
-  EXPECT_THAT(again.output, testing::AllOf(HasSubstr("--resume"), HasSubstr("--overwrite"), HasSubstr("run_name")));
+  EXPECT_THAT(again.output,
+              testing::AllOf(HasSubstr("--resume"), HasSubstr("--overwrite"), HasSubstr("run_name")));
   const Finished anew = small.adtrain("small.yaml --overwrite --stop-after 10");
   EXPECT_EQ(anew.exit_code, 75) << anew.output;
   EXPECT_FALSE(std::filesystem::exists(small.run() / "checkpoints" / "step-20"));

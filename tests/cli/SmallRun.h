@@ -2,10 +2,11 @@
 
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "base/File.h"
 #include "support/Process.h"
@@ -21,20 +22,25 @@ class SmallRun {
   const std::filesystem::path& folder() const { return folder_.path(); }
   std::filesystem::path run(const std::string& name = "small") const { return folder() / "runs" / name; }
 
-  void write(const std::string& name, const std::string& text) const { write_file_atomically(folder() / name, text); }
+  void write(const std::string& name, const std::string& text) const {
+    write_file_atomically(folder() / name, text);
+  }
   std::string read(const std::filesystem::path& relative) const { return read_file(folder() / relative); }
 
   /// `adtrain arguments`, as one process.
   Finished adtrain(const std::string& arguments) const { return launch("", arguments); }
   /// Under the real mpirun.
   Finished mpirun(int ranks, const std::string& arguments) const {
-    return launch("OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe --bind-to none -np " +
-                      std::to_string(ranks) + " ",
-                  arguments);
+    return launch(
+        "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe --bind-to none "
+        "-np " +
+            std::to_string(ranks) + " ",
+        arguments);
   }
   /// Under the real torchrun; every start gets a port of its own.
   Finished torchrun(int ranks, const std::string& arguments) const {
-    return launch(std::string(ADTRAIN_TORCHRUN) + " --no-python --standalone --nproc-per-node " + std::to_string(ranks) + " ",
+    return launch(std::string(ADTRAIN_TORCHRUN) + " --no-python --standalone --nproc-per-node " +
+                      std::to_string(ranks) + " ",
                   arguments);
   }
   /// The histories that every run in this folder trains on.
@@ -53,11 +59,13 @@ class SmallRun {
 
  private:
   Finished launch(const std::string& launcher, const std::string& arguments) const {
-    return run_shell("cd " + quoted(folder().string()) + " && OMP_NUM_THREADS=1 timeout 120 " + env_prefix(launcher) +
-                     ADTRAIN_BINARY_DIR "/adtrain " + arguments);
+    return run_shell("cd " + quoted(folder().string()) + " && OMP_NUM_THREADS=1 timeout 120 " +
+                     env_prefix(launcher) + ADTRAIN_BINARY_DIR "/adtrain " + arguments);
   }
   /// `timeout` runs programs, not assignments.
-  static std::string env_prefix(const std::string& launcher) { return launcher.empty() ? "" : "env " + launcher; }
+  static std::string env_prefix(const std::string& launcher) {
+    return launcher.empty() ? "" : "env " + launcher;
+  }
 
   // A 5×5 room: 25 tasks, episodes of 8 steps.
   static constexpr const char* kConfig = R"(

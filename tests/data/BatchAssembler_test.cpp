@@ -53,7 +53,8 @@ TEST(BatchAssembler, CompressedRowsHoldThePreviousAndTheCurrentRegion) {
   EXPECT_EQ(batch.states.size(1), 20);
   EXPECT_TRUE(batch.previous.equal(at::tensor({0, 10, 10}, at::kInt)));
   EXPECT_TRUE(batch.current.equal(at::tensor({3, 10, 4}, at::kInt)));
-  EXPECT_TRUE(batch.query_action.equal(at::tensor({int{history[3].action}, -1, int{history[24].action}}, at::kInt)));
+  EXPECT_TRUE(
+      batch.query_action.equal(at::tensor({int{history[3].action}, -1, int{history[24].action}}, at::kInt)));
   EXPECT_EQ(batch.query_state[1][0].item<int>(), history[20].state[0]);
   EXPECT_EQ(batch.query_state[2][1].item<int>(), history[24].state[1]);
   for (int64_t i = 0; i < 3; ++i) expect_transition(batch, 0, i, history[static_cast<size_t>(i)]);

@@ -32,7 +32,8 @@ TEST(BatchSource, RanksAndAccumulationDealOutTheSameGlobalBatch) {
   std::vector<std::unique_ptr<BatchSource>> ranks;
   for (int64_t rank = 0; rank < 3; ++rank) {
     ranks.push_back(std::make_unique<BatchSource>(
-        assembler, order, BatchShare{.rank = rank, .world_size = 3, .micro_batch = 2, .accumulation = 2}, 0, 1));
+        assembler, order, BatchShare{.rank = rank, .world_size = 3, .micro_batch = 2, .accumulation = 2}, 0,
+        1));
   }
   for (int step = 0; step < 40; ++step) {
     const Batch all = whole.next();

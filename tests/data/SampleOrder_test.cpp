@@ -1,9 +1,9 @@
 #include "data/SampleOrder.h"
 
-#include <gtest/gtest.h>
-
 #include <set>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "base/Error.h"
 
@@ -47,11 +47,14 @@ TEST(SampleOrder, PositionsAreSpreadEvenly) {
   std::vector<double> counts(kCells);
   for (int64_t i = 0; i < kDrawn; ++i) ++counts[static_cast<size_t>(order.sample_at(i) * kCells / kSamples)];
   double chi_square = 0;
-  for (const double count : counts) chi_square += (count - kDrawn / kCells) * (count - kDrawn / kCells) / (kDrawn / kCells);
+  for (const double count : counts)
+    chi_square += (count - kDrawn / kCells) * (count - kDrawn / kCells) / (kDrawn / kCells);
   EXPECT_LT(chi_square, 43.8);
 }
 
-TEST(SampleOrder, AnEmptyDataSetIsADataError) { EXPECT_THROW(SampleOrder(0, 1), DataError); }
+TEST(SampleOrder, AnEmptyDataSetIsADataError) {
+  EXPECT_THROW(SampleOrder(0, 1), DataError);
+}
 
 }  // namespace
 }  // namespace adtrain

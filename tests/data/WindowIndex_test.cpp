@@ -1,10 +1,10 @@
 #include "data/WindowIndex.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <set>
 #include <tuple>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "base/Error.h"
 
@@ -71,8 +71,9 @@ TEST(WindowIndex, TooShortHistoriesAreADataErrorThatNamesTheSettings) {
     WindowIndex(5, {.steps = 100, .horizon = 20, .episode_stride = 5, .length = 80});
     FAIL() << "expected a DataError";
   } catch (const DataError& error) {
-    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("20 steps"), testing::HasSubstr("80 transitions"),
-                                             testing::HasSubstr("n_transit"), testing::HasSubstr("episode_stride")));
+    EXPECT_THAT(error.what(),
+                testing::AllOf(testing::HasSubstr("20 steps"), testing::HasSubstr("80 transitions"),
+                               testing::HasSubstr("n_transit"), testing::HasSubstr("episode_stride")));
   }
 }
 

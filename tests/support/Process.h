@@ -1,12 +1,12 @@
 #pragma once
 
-#include <sys/wait.h>
-
 #include <array>
 #include <cstdio>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include <sys/wait.h>
 
 namespace adtrain {
 
@@ -22,7 +22,8 @@ inline Finished run_shell(const std::string& command) {
   if (pipe == nullptr) throw std::runtime_error("cannot start: " + command);
   Finished finished{};
   std::array<char, 4096> chunk;
-  while (const size_t size = std::fread(chunk.data(), 1, chunk.size(), pipe)) finished.output.append(chunk.data(), size);
+  while (const size_t size = std::fread(chunk.data(), 1, chunk.size(), pipe))
+    finished.output.append(chunk.data(), size);
   const int status = pclose(pipe);
   finished.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return finished;

@@ -1,8 +1,8 @@
 #include "training/LearningRateSchedule.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+
+#include <gtest/gtest.h>
 
 namespace adtrain {
 namespace {

@@ -1,10 +1,10 @@
 #include "training/Optimizer.h"
 
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 namespace adtrain {
 namespace {
@@ -55,13 +55,15 @@ TEST(Optimizer, FollowsAdamWWithClippingOnRandomGradients) {
   PlainAdamW plain(numbers(parameters), options);
   for (int step = 0; step < 50; ++step) {
     const double rate = 1e-2 / (step + 1);
-    at::Tensor gradient = at::randn({1000}) * (step % 2 == 0 ? 0.01 : 1.0);  // below and above the clipping norm
+    at::Tensor gradient =
+        at::randn({1000}) * (step % 2 == 0 ? 0.01 : 1.0);  // below and above the clipping norm
     const double norm = plain.step(numbers(gradient), rate);
     optimizer.step(gradient, rate);
     EXPECT_NEAR(optimizer.gradient_norm().item<double>(), norm, 1e-4 * norm);
   }
   const std::vector<double> ours = numbers(parameters);
-  for (size_t i = 0; i < ours.size(); ++i) ASSERT_NEAR(ours[i], plain.parameters[i], 1e-5) << "parameter " << i;
+  for (size_t i = 0; i < ours.size(); ++i)
+    ASSERT_NEAR(ours[i], plain.parameters[i], 1e-5) << "parameter " << i;
 }
 
 TEST(Optimizer, ContinuesFromItsSavedState) {

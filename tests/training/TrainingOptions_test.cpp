@@ -25,7 +25,8 @@ TEST(TrainingOptions, AGlobalBatchThatDoesNotDivideNamesTheNearestThatDoes) {
     options.micro_batch(4);
     FAIL() << "expected a ConfigError";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("50"), testing::HasSubstr("4 ranks"), testing::HasSubstr("52")));
+    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("50"), testing::HasSubstr("4 ranks"),
+                                             testing::HasSubstr("52")));
   }
 }
 

@@ -77,7 +77,8 @@ make_venv() { # by the system's Python, or on top of the active one where that h
 
 pip_install() { # name what packages...: into .deps/venv; pip unpacks beside it, as /tmp may be small
   mkdir -p .deps/tmp
-  step "$1" "$2" env TMPDIR="$PWD/.deps/tmp" "$venv/bin/python" -m pip install --no-user --progress-bar off "${@:3}"
+  step "$1" "$2" env TMPDIR="$PWD/.deps/tmp" \
+    "$venv/bin/python" -m pip install --no-user --no-compile --progress-bar off "${@:3}"
   rm -rf .deps/tmp
 }
 

@@ -50,24 +50,8 @@ function(adtrain_share_pch target)
   endif()
 endfunction()
 
-# TEMPORARY while rooms are being written: the lead removes it
-function(existing_only list)
-  set(kept "")
-  foreach(source IN LISTS ${list})
-    if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${source})
-      list(APPEND kept ${source})
-    endif()
-  endforeach()
-  if(NOT kept)
-    file(WRITE ${CMAKE_BINARY_DIR}/empty.cpp "")
-    set(kept ${CMAKE_BINARY_DIR}/empty.cpp)
-  endif()
-  set(${list} ${kept} PARENT_SCOPE)
-endfunction()
-
 function(adtrain_room name)
   cmake_parse_arguments(ROOM "TORCH" "" "SOURCES;ROOMS;PACKAGES" ${ARGN})
-  existing_only(ROOM_SOURCES)  # TEMPORARY while rooms are being written
   add_library(${name} STATIC ${ROOM_SOURCES})
   target_link_libraries(${name} PUBLIC adtrain_flags ${ROOM_ROOMS} ${ROOM_PACKAGES})
   if(ROOM_TORCH)
@@ -87,7 +71,6 @@ endif()
 # libtorch is loaded once a file and a failure names the file. A suite that matches nothing fails.
 function(adtrain_tests room)
   cmake_parse_arguments(TESTS "TORCH" "" "SOURCES;ROOMS" ${ARGN})
-  existing_only(TESTS_SOURCES)  # TEMPORARY while rooms are being written
   set(target test_${room})
   add_executable(${target} ${TESTS_SOURCES})
   target_link_libraries(${target} PRIVATE ${TESTS_ROOMS} GTest::gmock GTest::gtest_main)

@@ -13,8 +13,8 @@ namespace {
 
 constexpr double kRotaryBase = 10000.0;
 
-/// In both streams the token in slot s reads slots 0 … s; a query finds itself in its own slot (see
-/// `attend`).
+/// In both streams the token in slot s reads slots 0 … s; a query finds itself in the last of them (see
+/// `attend_by_operators`).
 at::Tensor reading_mask(int64_t context, int64_t queries, const at::Tensor& like, const at::Tensor& unread) {
   const auto slots = like.options().dtype(at::kLong).requires_grad(false);
   const at::Tensor key = at::arange(context, slots);
@@ -29,8 +29,7 @@ at::Tensor reading_mask(int64_t context, int64_t queries, const at::Tensor& like
       .masked_fill_(hidden, -std::numeric_limits<float>::infinity());
 }
 
-/// The part of (B, heads, R, context) scores or weights in which each query meets its own slot: (B, heads,
-/// queries).
+/// Where each query meets its own slot in (B, heads, R, context) scores or weights: (B, heads, queries).
 at::Tensor own_slots(const at::Tensor& scores, const Streams& streams) {
   const at::Tensor rows = scores.narrow(2, scores.size(2) - streams.queries, streams.queries);
   return rows.diagonal(streams.first_query_slot(), 2, 3);
@@ -55,6 +54,9 @@ at::Tensor rotate(const at::Tensor& x, const Rotary& rotary) {
 
 /// Queries (B, heads, R, head size), keys and values (B, heads, tokens, head size) -> (B, R, heads · head
 /// size).
+///
+/// All rows are multiplied with the context alone. In the one slot of the context where a query must read
+/// itself instead, which its mask leaves open, the difference between the two is then added.
 at::Tensor attend_by_operators(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
                                const Streams& streams, double dropout_rate) {
   const int64_t rows = queries.size(2);

@@ -38,26 +38,23 @@ CompressedSequence CompressedSequence::of(const Batch& batch, const ModelShape& 
   const at::Tensor offsets = at::arange(region + 1, steps.options());
   const at::Tensor previous = batch.previous.to(at::kLong).unsqueeze(1);
   const at::Tensor current = batch.current.to(at::kLong).unsqueeze(1);
-  const at::Tensor has_previous = previous.gt(0);
-  const at::Tensor start = at::where(has_previous, previous + 2, 0);  // the tokens of the region before
-  const at::Tensor behind_start = start + 1 + offsets;  // as if every slot of this region were used
-  const at::Tensor query_positions = all ? behind_start : start + 1 + current;
-  sequence.positions = at::cat({offsets.expand({batch.size(), -1}), previous + 1, start,
-                                behind_start.narrow(1, 0, steps.size(1)), query_positions},
-                               1);
+  const at::Tensor absent = previous.eq(0);                     // no region before
+  const at::Tensor start = at::where(absent, 0, previous + 2);  // tokens of the region before
+  const at::Tensor behind_start = start + 1 + offsets;
+  sequence.positions =
+      at::cat({offsets.expand({batch.size(), -1}), previous + 1, start,
+               behind_start.narrow(1, 0, steps.size(1)), all ? behind_start : start + 1 + current},
+              1);
 
   const at::Tensor transitions = offsets.narrow(0, 0, region);
-  const at::Tensor read = at::ones_like(has_previous);
-  const at::Tensor unread_before =
-      at::cat({has_previous.logical_not(), transitions.ge(previous), has_previous.logical_not()}, 1);
-  const at::Tensor unread_current = all ? at::zeros_like(steps, at::kBool) : transitions.ge(current);
+  const at::Tensor present = at::zeros_like(absent);
+  const at::Tensor unread = at::cat({absent, transitions.ge(previous), absent, present}, 1);
   if (all) {
-    const at::Tensor unread = at::cat({unread_before, read.logical_not(), unread_current}, 1);
-    sequence.streams = Streams::two(unread.size(1), region + 1, features, unread);
+    const at::Tensor slots = at::cat({unread, present.expand({-1, region + 1})}, 1);
+    sequence.streams = Streams::two(slots.size(1), region + 1, features, slots);
   } else {
-    const at::Tensor unread =
-        at::cat({unread_before, read.logical_not(), unread_current, read.logical_not()}, 1);
-    sequence.streams = Streams::one(unread.size(1), features, unread);
+    const at::Tensor slots = at::cat({unread, transitions.ge(current), present}, 1);
+    sequence.streams = Streams::one(slots.size(1), features, slots);
   }
   return sequence;
 }

@@ -6,6 +6,7 @@
 #include "model/PlainSequence.h"
 
 namespace adtrain {
+
 PreNormBlock::PreNormBlock(ParameterFactory& factory, const std::string& name, const ModelOptions& options)
     : heads_(options.tf_n_head),
       head_size_(options.head_size()),

@@ -129,10 +129,12 @@ json launcher() {
 }
 
 std::string figure(const std::string& name, const json& value) {
-  if (name.ends_with(" bytes") && value.is_number()) {
-    return fmt::format("  {:<22} {}\n", name.substr(0, name.size() - 6), human_bytes(value.get<double>()));
-  }
-  return fmt::format("  {:<22} {}\n", name, value.is_string() ? value.get<std::string>() : value.dump());
+  const bool bytes = name.ends_with(" bytes");
+  const std::string label = bytes ? name.substr(0, name.size() - 6) : name;
+  const std::string text = value.is_string()            ? value.get<std::string>()
+                           : bytes && value.is_number() ? human_bytes(value.get<double>())
+                                                        : value.dump();
+  return fmt::format("  {:<22} {}\n", label, text);
 }
 
 std::string figures(const json& group) {

@@ -70,10 +70,10 @@ void TrainingState::restore(const Snapshot& snapshot) {
                       found == saved.end() ? "lacks" : "has another shape for", tensor.name));
     }
   }
+  const int64_t samples_drawn = progress_figure(snapshot.state, "samples_drawn");
   model_.parameters().load(snapshot.model);
   for (const NamedTensor& tensor : wanted) at::Tensor(tensor.tensor).copy_(saved.at(tensor.name));
-  progress.step = snapshot.step;
-  progress.samples_drawn = progress_figure(snapshot.state, "samples_drawn");
+  progress = {snapshot.step, samples_drawn};
 }
 
 void TrainingState::broadcast(Communicator& communicator) {

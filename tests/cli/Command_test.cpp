@@ -74,6 +74,86 @@ TEST(Command, EveryExampleConfigurationIsValid) {
   EXPECT_GE(count, 13);
 }
 
+/// The second project's files for its guide's run, as they are: paths relative to the working directory,
+/// Python's booleans, keys that mean nothing here, and a compressed configuration that yields no sample
+/// there.
+TEST(Command, ThePythonProjectsFilesLoadUnchanged) {
+  const SmallRun small;
+  small.write("config/env/darkroom.yaml",
+              "env: darkroom\ngrid_size: 9\ndim_states: 2\ndim_actions: 1\nnum_actions: 5\n\nhorizon: 20\n"
+              "env_split_seed: 0\ntrain_env_ratio: 0.9\nmax_reward: 20\n");
+  small.write("config/algorithm/ppo_base.yaml", "alg: PPO\n");
+  small.write(
+      "config/algorithm/ppo_darkroom.yaml",
+      "include: config/algorithm/ppo_base.yaml\n\nn_steps: 80\nbatch_size: 40\nn_epochs: 20\nalg_seed: 42\n"
+      "total_source_timesteps: 100000\nn_stream: 100\nsource_lr: 0.0003\nn_process: 8\n");
+  small.write("config/model/ad_base.yaml",
+              "dynamics: False\ndynamics_strength: 1.0\nlabel_smoothing: 0.\nflash_attn: True\nbeta1: "
+              "0.9\nbeta2: 0.99\n"
+              "weight_decay: 0.01\nsummary_interval: 100\neval_interval: 1000\ngen_interval: "
+              "10000\nckpt_interval: 1000\n"
+              "train_n_stream: 100\n");
+  small.write(
+      "config/model/ad_dr.yaml",
+      "include: config/model/ad_base.yaml\n\nmodel: AD\n\n# Transformer\ntf_n_embd: 64\ntf_n_layer: 4\n"
+      "tf_n_head: 4\ntf_dropout: 0.1\ntf_attn_dropout: 0.1\ntf_n_inner: 128\nn_transit: 240\nlr: 0.0003\n"
+      "num_warmup_steps: 1000\ntrain_batch_size: 512\ntest_batch_size: 2048\ntrain_source_timesteps: 1000\n"
+      "train_timesteps: 50000\ngradient_accumulation_steps: 1\nnum_workers: 4\nuse_compressed_context: true\n"
+      "compress_interval: 80\nmixed_precision: 'fp16'\nnum_workers: 4\n");
+  small.write("guide.yaml",
+              "include:\n  - config/env/darkroom.yaml\n  - config/algorithm/ppo_darkroom.yaml\n  - "
+              "config/model/ad_dr.yaml\n");
+  const Finished finished = small.adtrain("validate guide.yaml");
+  EXPECT_EQ(finished.exit_code, 0) << finished.output;
+  EXPECT_THAT(finished.output, AllOf(HasSubstr("use_compressed_context: true"), HasSubstr("n_transit: 240"),
+                                     HasSubstr("alg-seed42.hdf5"), HasSubstr("mixed_precision: fp16")));
+}
+
+TEST(Command, EvaluationWritesWhatItPromises) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  ASSERT_EQ(small.adtrain("small.yaml").exit_code, 0);
+  const Finished finished = small.adtrain("evaluate runs/small --json --set eval_repeats=2");
+  ASSERT_EQ(finished.exit_code, 0) << finished.output;
+  const auto summary = nlohmann::json::parse(finished.output);
+  EXPECT_EQ(summary, nlohmann::json::parse(small.read("runs/small/evaluation/summary.json")));
+  EXPECT_EQ(summary.at("mean").size(), 5U);
+  EXPECT_EQ(summary.at("std").size(), 5U);
+  EXPECT_GT(summary.at("oracle").get<double>(), summary.at("random_floor").get<double>());
+  EXPECT_EQ(summary.at("checkpoint_step"), 20);
+  for (const char* name :
+       {"reward_episode.npy", "reward_episode.csv", "learning_curve.svg", "learning_curve.png"}) {
+    EXPECT_TRUE(std::filesystem::exists(small.run() / "evaluation" / name)) << name;
+  }
+  for (const char* name :
+       {"config.yaml", "loss_curve.svg", "loss_curve.png", "checkpoints/latest/manifest.json"}) {
+    EXPECT_TRUE(std::filesystem::exists(small.run() / name)) << name;
+  }
+  // One checkpoint by its folder, on the other side of the split.
+  const Finished older =
+      small.adtrain("evaluate runs/small/checkpoints/step-10 --json --set eval_tasks=train");
+  ASSERT_EQ(older.exit_code, 0) << older.output;
+  EXPECT_EQ(nlohmann::json::parse(older.output).at("checkpoint_step"), 10);
+  EXPECT_EQ(nlohmann::json::parse(older.output).at("tasks").size(), 20U);
+  EXPECT_TRUE(std::filesystem::exists(small.run() / "evaluation-step-10" / "summary.json"));
+}
+
+TEST(Command, EveryModelVariantTrainsAndEvaluates) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  for (const std::string variant :
+       {"transformer_block=pre_norm", "transformer_block=post_norm", "model=GPT2",
+        "use_compressed_context=true --set compress_interval=16 --set n_transit=40"}) {
+    for (const std::string positions : {"last", "all"}) {
+      const Finished trained =
+          small.adtrain("small.yaml --overwrite --set loss_positions=" + positions + " --set " + variant);
+      EXPECT_EQ(trained.exit_code, 0) << variant << "\n" << trained.output;
+    }
+    const Finished evaluated = small.adtrain("evaluate runs/small");
+    EXPECT_EQ(evaluated.exit_code, 0) << variant << "\n" << evaluated.output;
+  }
+}
+
 TEST(Command, AStoppedCollectionContinues) {
   const SmallRun small;
   const Finished stopped =

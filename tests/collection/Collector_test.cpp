@@ -32,6 +32,7 @@ CollectionOptions tiny_collection(int64_t threads) {
   options.n_stream = 10;
   options.total_source_timesteps = 8'000;
   options.source_lr = 1e-3;
+  options.n_epochs = 10;
   options.n_process = threads;
   options.alg_seed = 42;
   options.write_compress_markers = true;
@@ -121,7 +122,7 @@ TEST(Collector, RefusesToMixSettingsOrToOverwrite) {
     Collector(tiny_room(), other).run(path);
     FAIL() << "expected a DataError";
   } catch (const DataError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("n_epochs was 20 and is 3"));
+    EXPECT_THAT(error.what(), HasSubstr("n_epochs was 10 and is 3"));
   }
   collected(path, 2);
   EXPECT_THROW(Collector(tiny_room(), tiny_collection(1)).run(path), DataError);

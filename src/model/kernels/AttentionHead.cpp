@@ -33,6 +33,17 @@ float exponentiate(float* scores, int64_t count, int64_t width, float shift) {
   return sum(sums);
 }
 
+/// Gradients of a row's weights become those of its scores: weight · (gradient − Σ weight · gradient).
+void to_score_gradients(const float* weights, float* gradients, int64_t width, float own_weight,
+                        float& own_gradient) {
+  const float mean = dot(weights, gradients, width) + own_weight * own_gradient;
+  for (int64_t j = 0; j < width; j += kLanes) {
+    store(gradients + j, load(weights + j) * (load(gradients + j) - mean));
+  }
+  own_gradient = own_weight * (own_gradient - mean);
+}
+
+/// Where a head's first token stands in (3, B, heads, tokens, depth); `which`: 0 queries, 1 keys, 2 values.
 float* cell(const at::Tensor& qkv, int64_t which, int64_t sequence, int64_t head) {
   return static_cast<float*>(qkv.data_ptr()) + which * qkv.stride(0) + sequence * qkv.stride(1) +
          head * qkv.stride(2);
@@ -67,8 +78,7 @@ void HeadPlan::turn(float* row, int64_t token, bool back) const {
 
 AttentionHead::AttentionHead(const HeadPlan& plan)
     : plan_(plan),
-      q_(static_cast<size_t>((plan.rows() + kRows) *
-                             plan.depth)),  // the last block may reach beyond the last row
+      q_(static_cast<size_t>((plan.rows() + kRows) * plan.depth)),  // a block may reach beyond the last row
       k_(static_cast<size_t>(plan.tokens * plan.depth)),
       v_(k_.size()),
       k_columns_(static_cast<size_t>(plan.depth * plan.stride)),
@@ -103,8 +113,9 @@ int64_t AttentionHead::rows_in_block(int64_t first) const {
 /// How many tokens of the context some row of the block reads.
 int64_t AttentionHead::block_reads(int64_t first) const {
   int64_t most = 0;
-  for (int64_t i = 0; i < rows_in_block(first); ++i)
+  for (int64_t i = 0; i < rows_in_block(first); ++i) {
     most = std::max(most, plan_.reads(plan_.first_row + first + i));
+  }
   return most;
 }
 
@@ -161,18 +172,14 @@ void AttentionHead::backward(const float* d_out, int64_t out_stride, const float
         own[i] = std::exp(dot(row(q_, first + i), row(k_, token), plan_.depth) - log_sums[first + i]);
         d_own[i] = dot(row(read_, i), row(v_, token), plan_.depth);
       }
-      // d score = weight · (d weight − Σ weight · d weight), the softmax's own rule.
-      const float mean = dot(weights, d_weights, width) + own[i] * d_own[i];
-      for (int64_t j = 0; j < width; j += kLanes) {
-        store(d_weights + j, load(weights + j) * (load(d_weights + j) - mean));
-      }
-      d_own[i] = own[i] * (d_own[i] - mean);
+      to_score_gradients(weights, d_weights, width, own[i], d_own[i]);
     }
     weighted_sums(d_weights_.data(), plan_.stride, k_.data(), plan_.depth, count, row(d_q_, first));
     add_outer(d_weights_.data(), plan_.stride, row(q_, first), plan_.depth, count, d_k_.data());
     add_outer(weights_.data(), plan_.stride, read_.data(), plan_.depth, count, d_v_.data());
-    for (int64_t i = 0; i < rows_in_block(first); ++i)
+    for (int64_t i = 0; i < rows_in_block(first); ++i) {
       own_gradients(first + i, own[i], d_own[i], row(read_, i));
+    }
   }
   scatter(d_qkv, sequence, head);
 }

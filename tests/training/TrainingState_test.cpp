@@ -1,0 +1,73 @@
+#include "training/TrainingState.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/Error.h"
+
+namespace adtrain {
+namespace {
+
+/// A small model with its optimizer and state.
+struct Subject {
+  explicit Subject(uint64_t seed)
+      : model(AlgorithmDistillation::create(options(), {5, 5}, seed)),
+        optimizer(model->parameters().flat(), TrainingOptions{}),
+        state(*model, optimizer) {}
+
+  static ModelOptions options() {
+    ModelOptions small;
+    small.tf_n_embd = 8;
+    small.tf_n_layer = 1;
+    small.tf_n_head = 2;
+    small.tf_n_inner = 16;
+    small.n_transit = 8;
+    return small;
+  }
+
+  std::unique_ptr<AlgorithmDistillation> model;
+  Optimizer optimizer;
+  TrainingState state;
+};
+
+TEST(TrainingState, ASnapshotRestoresEverythingIntoAnotherRun) {
+  Subject saved(1), restored(2);
+  saved.optimizer.step(at::randn({saved.model->parameters().count()}), 1e-2);
+  saved.state.progress = {7, 700};
+  const Snapshot snapshot = saved.state.snapshot({{"note", "kept"}});
+  EXPECT_EQ(snapshot.state.at("note"), "kept");
+
+  restored.state.restore(snapshot);
+  EXPECT_EQ(restored.state.progress.step, 7);
+  EXPECT_EQ(restored.state.progress.samples_drawn, 700);
+  EXPECT_TRUE(restored.model->parameters().flat().equal(saved.model->parameters().flat()));
+  EXPECT_TRUE(restored.optimizer.first_moment().equal(saved.optimizer.first_moment()));
+  EXPECT_TRUE(restored.optimizer.second_moment().equal(saved.optimizer.second_moment()));
+  EXPECT_EQ(restored.optimizer.step_count().item<float>(), 1.0F);
+}
+
+TEST(TrainingState, AnyMissingPieceIsACheckpointErrorThatNamesIt) {
+  Subject saved(1), restored(2);
+  const at::Tensor before = restored.model->parameters().flat().clone();
+
+  Snapshot without_moment = saved.state.snapshot({});
+  std::erase_if(without_moment.optimizer,
+                [](const NamedTensor& tensor) { return tensor.name == "exp_avg.pred_action.bias"; });
+  Snapshot without_cursor = saved.state.snapshot({});
+  without_cursor.state.erase("samples_drawn");
+  for (const auto& [snapshot, name] :
+       {std::pair(without_moment, "exp_avg.pred_action.bias"), {without_cursor, "samples_drawn"}}) {
+    try {
+      restored.state.restore(snapshot);
+      FAIL() << "expected a CheckpointError about " << name;
+    } catch (const CheckpointError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr(name));
+    }
+  }
+  EXPECT_TRUE(restored.model->parameters().flat().equal(before))
+      << "nothing is copied where something is missing";
+}
+
+}  // namespace
+}  // namespace adtrain

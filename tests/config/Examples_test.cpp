@@ -68,7 +68,7 @@ TEST(Examples, TheQuickstartIsTheMeasuredRecipe) {
                                                      {"tf_n_head", "2"},          {"tf_n_inner", "128"},
                                                      {"n_transit", "80"},         {"loss_positions", "all"},
                                                      {"episode_stride", "5"},     {"lr", "0.003"},
-                                                     {"train_batch_size", "16"},  {"train_timesteps", "4000"},
+                                                     {"global_batch_size", "32"}, {"train_timesteps", "4000"},
                                                      {"num_warmup_steps", "100"}, {"tf_dropout", "0.0"},
                                                      {"tf_attn_dropout", "0.0"},  {"beta1", "0.9"},
                                                      {"beta2", "0.99"},           {"weight_decay", "0.01"},

@@ -39,7 +39,11 @@ ExitCode collect(const CollectRequest& request) {
         file.string()));
     return ExitCode::kDone;
   }
-  std::filesystem::remove(file);
+  const std::filesystem::path partial = file.string() + ".partial";
+  if (request.overwrite) {
+    std::filesystem::remove(file);
+    std::filesystem::remove_all(partial);
+  }
   console.banner(
       "Collecting learning histories",
       {{"tasks", fmt::format("{} of {}", family.task_count(), family.name())},
@@ -47,8 +51,7 @@ ExitCode collect(const CollectRequest& request) {
        {"threads", fmt::format("{}", config.collection.threads())},
        {"file", file.string()}});
 
-  if (std::filesystem::exists(file.string() + ".partial"))
-    console.info("continuing the collection that was stopped");
+  if (std::filesystem::exists(partial)) console.info("continuing the collection that was stopped");
 
   const Stopwatch watch;
   const StopRequest stop;

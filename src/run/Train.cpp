@@ -37,19 +37,23 @@ HistorySet load_histories(const RunConfig& config, const std::vector<int64_t>& t
                                  .bounds = {config.environment.grid_size, config.environment.num_actions}});
 }
 
-/// What rank 0 does to the run folder before anything is trained: nothing of an earlier run is lost unasked.
-void prepare_folder(const TrainRequest& request, const RunConfig& config,
-                    const CheckpointStore& checkpoints) {
+/// Before anything is loaded: nothing of an earlier run is lost unasked.
+void refuse_to_overwrite(const TrainRequest& request, const RunFolder& folder,
+                         const CheckpointStore& checkpoints) {
+  if (request.resume || request.overwrite || checkpoints.empty()) return;
+  throw ConfigError(
+      fmt::format("{} holds a run with checkpoints already; continue it with --resume, start it anew with "
+                  "--overwrite, or choose another --set run_name=…",
+                  folder.root.string()));
+}
+
+/// When all that training needs is there, and not before: a start that fails leaves an earlier run as it was.
+void claim_folder(const TrainRequest& request, const RunConfig& config) {
   const RunFolder folder = config.folder();
   if (request.overwrite && !request.resume) {
     fs::remove_all(folder.checkpoints());
     fs::remove_all(folder.tensorboard());
     fs::remove(folder.metrics());
-  } else if (!request.resume && !checkpoints.empty()) {
-    throw ConfigError(
-        fmt::format("{} holds a run with checkpoints already; continue it with --resume, start it anew with "
-                    "--overwrite, or choose another --set run_name=…",
-                    folder.root.string()));
   }
   write_file_atomically(folder.config(), config.resolved_yaml());
 }
@@ -91,7 +95,7 @@ ExitCode train_as_rank(const TrainRequest& request, const RunConfig& config,
 
   const RunFolder folder = config.folder();
   CheckpointStore checkpoints(folder.checkpoints(), config.training.keep_checkpoints);
-  if (communicator.is_root()) prepare_folder(request, config, checkpoints);
+  if (communicator.is_root()) refuse_to_overwrite(request, folder, checkpoints);
 
   const TaskSplit split = TaskSplit::of(config.environment, TaskFamily::of(config.environment).task_count());
   const HistorySet histories = load_histories(config, split.train, config.data.train_n_stream);
@@ -125,6 +129,7 @@ ExitCode train_as_rank(const TrainRequest& request, const RunConfig& config,
     for (const std::string& reason : found->passed_over) console.warn("passed over a checkpoint: " + reason);
   }
   trainer.start_from(found ? &found->snapshot : nullptr);
+  if (communicator.is_root()) claim_folder(request, config);
   if (request.resume) console.info(fmt::format("resuming behind step {}", trainer.progress().step));
 
   if (trainer.run(request.stop_after) == Trainer::End::kStopped) {

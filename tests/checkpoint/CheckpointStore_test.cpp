@@ -1,6 +1,7 @@
 #include "checkpoint/CheckpointStore.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include <ATen/ATen.h>

@@ -1,8 +1,10 @@
 #include "checkpoint/Safetensors.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

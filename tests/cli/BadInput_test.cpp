@@ -91,6 +91,15 @@ TEST(BadInput, ACheckpointOfAnotherModelIsRefused) {
   ASSERT_EQ(small.adtrain("small.yaml").exit_code, 0);
   expect_error(small.adtrain("small.yaml --resume --set tf_n_embd=32"), 5,
                AllOf(HasSubstr("embed_context"), HasSubstr("shape")));
+  EXPECT_EQ(small.adtrain("evaluate runs/small").exit_code, 0) << "the refused start left the run as it was";
+}
+
+TEST(BadInput, AnOverwriteThatCannotStartKeepsTheEarlierRun) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  ASSERT_EQ(small.adtrain("small.yaml").exit_code, 0);
+  expect_error(small.adtrain("small.yaml --overwrite --set traj_dir=elsewhere"), 4, HasSubstr("elsewhere"));
+  EXPECT_TRUE(std::filesystem::exists(small.run() / "checkpoints" / "step-20" / "manifest.json"));
 }
 
 TEST(BadInput, ALearningRateThatBlowsUpEndsWithTheNewestCheckpointNamed) {

@@ -112,15 +112,16 @@ ExitCode train_as_rank(const TrainRequest& request, const RunConfig& config,
                                ? std::optional<TrainingLog::Paths>(
                                      {folder.metrics(), folder.tensorboard(), folder.loss_curve()})
                                : std::nullopt);
-  Trainer trainer(
-      config.training, config.distributed.reducer(), config.data.num_workers,
-      {.model = *model,
-       .communicator = communicator,
-       .training_windows = windows,
-       .held_out_windows = holds_out ? &held_out_windows : nullptr,
-       .checkpoints = checkpoints,
-       .log = log,
-       .origin = {{"configuration", config.resolved_yaml()}, {"world_size", communicator.world_size()}}});
+  Trainer trainer(config.training, config.distributed.reducer(), config.data.num_workers,
+                  {.model = *model,
+                   .communicator = communicator,
+                   .training_windows = windows,
+                   .held_out_windows = holds_out ? &held_out_windows : nullptr,
+                   .checkpoints = checkpoints,
+                   .log = log,
+                   .origin = {{"configuration", config.resolved_yaml()},
+                              {"configuration_hash", config.fingerprint()},
+                              {"world_size", communicator.world_size()}}});
   print_banner(console, config, ranks, *model, trainer.share(), windows, histories);
 
   std::optional<CheckpointStore::Found> found;

@@ -47,6 +47,7 @@ void TrainingLog::trained(const TrainingFigures& figures) {
   }
   metrics_->record(record);
   tensorboard_->flush();
+  warn_of_lost_figures();
   training_loss_.push_back({figures.step, figures.loss.loss});
   progress_->update(figures.step,
                     fmt::format("loss {:.4f}  accuracy {:.1f}%{}  lr {:.2e}  {:.1f} steps/s  {:.0f} seq/s",
@@ -74,6 +75,14 @@ void TrainingLog::saved(int64_t step) {
 void TrainingLog::end() {
   progress_.reset();
   if (paths_) draw_loss_curve();
+}
+
+/// A full disk must not end a run, but its user should know what is missing; once is enough.
+void TrainingLog::warn_of_lost_figures() {
+  const std::string failure = metrics_->failure().empty() ? tensorboard_->failure() : metrics_->failure();
+  if (failure.empty() || warned_of_lost_figures_) return;
+  warned_of_lost_figures_ = true;
+  console_.warn(fmt::format("figures are lost from here on and training continues: {}", failure));
 }
 
 /// A resumed run goes on drawing the curve of the run that it continues.

@@ -49,6 +49,7 @@ class TrainingLog {
     double value;
   };
   void read_back_curve();
+  void warn_of_lost_figures();
   void draw_loss_curve() const;
 
   Console& console_;
@@ -60,6 +61,7 @@ class TrainingLog {
   int64_t reported_step_ = 0;
   int64_t reported_sequences_ = -1;
   std::string held_out_text_;
+  bool warned_of_lost_figures_ = false;
   std::vector<Point> training_loss_, held_out_loss_;
 };
 

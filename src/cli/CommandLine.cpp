@@ -31,23 +31,22 @@ std::string general_help() {
   return text;
 }
 
-std::string command_names() {
+std::vector<std::string> command_names() {
   std::vector<std::string> names;
   for (const Command& command : commands()) names.push_back(command.name);
-  return join(names, ", ");
+  return names;
 }
 
 const Command& find_command(const std::string& name) {
   for (const Command& command : commands()) {
     if (command.name == name) return command;
   }
-  std::vector<std::string> names;
-  for (const Command& command : commands()) names.push_back(command.name);
-  const std::string nearest = nearest_name(name, names);
-  throw ConfigError(fmt::format(
-      "'{}' is neither a command nor a configuration file that exists; expected one of {}, or a "
-      ".yaml file{}",
-      name, command_names(), nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
+  const std::string nearest = nearest_name(name, command_names());
+  throw ConfigError(
+      fmt::format("'{}' is neither a command nor a configuration file that exists; expected one of {}, or a "
+                  ".yaml file{}",
+                  name, join(command_names(), ", "),
+                  nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
 }
 
 ExitCode run_command(const Command& command, int argc, const char* const* argv) {

@@ -153,6 +153,8 @@ found("HDF5" "${HDF5_VERSION}" "${HDF5_C_INCLUDE_DIRS}")
 add_library(adtrain_hdf5 INTERFACE)
 target_include_directories(adtrain_hdf5 SYSTEM INTERFACE ${HDF5_C_INCLUDE_DIRS})
 target_link_libraries(adtrain_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
+find_package(ZLIB REQUIRED)  # crc32; the HDF5 packages bring it along
+found("zlib" "${ZLIB_VERSION_STRING}" "${ZLIB_LIBRARIES}")
 pkg_check_modules(CAIRO REQUIRED IMPORTED_TARGET cairo cairo-svg cairo-png)
 found("cairo" "${CAIRO_cairo_VERSION}" "${CAIRO_cairo_LIBDIR}")
 find_package(GTest REQUIRED)

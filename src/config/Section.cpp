@@ -205,4 +205,10 @@ void Section::ignore(std::string name, std::string reason) {
   ignored_.emplace_back(std::move(name), std::move(reason));
 }
 
+std::vector<Section*> pointers_to(std::vector<Section>& sections) {
+  std::vector<Section*> list;
+  for (Section& section : sections) list.push_back(&section);
+  return list;
+}
+
 }  // namespace adtrain

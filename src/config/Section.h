@@ -122,6 +122,9 @@ class Section {
   std::vector<std::pair<std::string, std::string>> ignored_;
 };
 
+/// What functions over several sections take. The sections must stay where they are.
+std::vector<Section*> pointers_to(std::vector<Section>& sections);
+
 /// Collects what is wrong with a configuration, so that all of it is reported in one go.
 /// `check` functions name the key at fault; whoever built the object knows in which file and line it stands.
 class Findings {

@@ -6,23 +6,31 @@
 #include <fmt/format.h>
 #include <malloc.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include "base/Error.h"
+#include "base/Host.h"
 #include "distributed/Agreement.h"
 
 namespace adtrain {
 namespace {
 
-/// A launcher that binds ranks to cores has shared them out already; else the ranks of a host share all of
-/// them.
-int64_t share_of_cores(const LaunchContext& context) {
+/// The host and the cores that the scheduler lets this process use, as text.
+std::string allowed_cores(const cpu_set_t& allowed) {
+  std::string text = host_name() + ":";
+  for (int core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &allowed)) text += fmt::format(" {}", core);
+  return text;
+}
+
+/// This rank's part of the cores that it shares with others: a launcher that binds ranks has given each its
+/// own, else all of a host have the same. Collective.
+int64_t share_of_cores(Communicator& communicator) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   sched_getaffinity(0, sizeof allowed, &allowed);
-  const int64_t cores = CPU_COUNT(&allowed);
-  const bool bound = cores < sysconf(_SC_NPROCESSORS_ONLN);
-  return std::max<int64_t>(1, bound ? cores : cores / context.local_world_size);
+  const std::string mine = allowed_cores(allowed);
+  const std::vector<std::string> all = gather_texts(communicator, mine);
+  return std::max<int64_t>(1, CPU_COUNT(&allowed) / std::count(all.begin(), all.end(), mine));
 }
 
 /// Tensors of a megabyte come and go in every step. By default malloc gives such blocks back to the system at
@@ -48,7 +56,7 @@ Ranks Ranks::join(const RunConfig& config) {
   ranks.context = LaunchContext::detect();
   ranks.communicator = Communicator::create(ranks.context, config.distributed);
   check_same(*ranks.communicator, "the configuration", config.fingerprint());
-  ranks.cpu_threads = config.run.cpu_threads.value_or(share_of_cores(ranks.context));
+  ranks.cpu_threads = config.run.cpu_threads ? *config.run.cpu_threads : share_of_cores(*ranks.communicator);
   at::set_num_threads(static_cast<int>(ranks.cpu_threads));
   return ranks;
 }

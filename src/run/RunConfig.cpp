@@ -10,12 +10,6 @@
 namespace adtrain {
 namespace {
 
-std::vector<Section*> pointers(std::vector<Section>& sections) {
-  std::vector<Section*> list;
-  for (Section& section : sections) list.push_back(&section);
-  return list;
-}
-
 /// FNV-1a: a few bytes that differ where the text differs.
 uint64_t hash_of(const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325ULL;
@@ -58,7 +52,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
     config.evaluation.check(findings);
     config.distributed.check(findings);
   };
-  for (std::string& notice : Binder(pointers(sections)).bind(document, check))
+  for (std::string& notice : Binder(pointers_to(sections)).bind(document, check))
     notices.push_back(std::move(notice));
   for (std::string& notice : config.model.notices()) notices.push_back(std::move(notice));
   return config;
@@ -67,7 +61,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
 std::string RunConfig::resolved_yaml() const {
   RunConfig copy = *this;
   std::vector<Section> sections = copy.sections();
-  return adtrain::resolved_yaml(pointers(sections));
+  return adtrain::resolved_yaml(pointers_to(sections));
 }
 
 std::string RunConfig::fingerprint() const {

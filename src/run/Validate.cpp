@@ -28,9 +28,7 @@ ExitCode validate(const std::filesystem::path& config_file, const std::vector<st
 ExitCode explain_configuration(bool json) {
   RunConfig defaults;
   std::vector<Section> sections = defaults.sections();
-  std::vector<Section*> list;
-  for (Section& section : sections) list.push_back(&section);
-  fmt::print("{}\n", json ? explain_json(list) : explain(list));
+  fmt::print("{}\n", json ? explain_json(pointers_to(sections)) : explain(pointers_to(sections)));
   return ExitCode::kDone;
 }
 

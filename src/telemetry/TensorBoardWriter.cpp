@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/Clock.h"
+#include "base/Host.h"
 
 namespace adtrain {
 namespace tensorboard {
@@ -95,9 +96,7 @@ namespace {
 
 /// TensorBoard reads every file whose name holds "tfevents", in the order of names.
 std::string file_name() {
-  char host[256] = "host";
-  gethostname(host, sizeof host - 1);
-  return fmt::format("events.out.tfevents.{:017.6f}.{}.{}", unix_seconds(), host, getpid());
+  return fmt::format("events.out.tfevents.{:017.6f}.{}.{}", unix_seconds(), host_name(), getpid());
 }
 
 }  // namespace

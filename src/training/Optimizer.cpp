@@ -5,7 +5,7 @@
 
 namespace adtrain {
 
-Optimizer::Optimizer(at::Tensor parameters, const TrainingOptions& options)
+Optimizer::Optimizer(const at::Tensor& parameters, const TrainingOptions& options)
     : parameters_(parameters.detach()),
       first_moment_(at::zeros_like(parameters_)),
       second_moment_(at::zeros_like(parameters_)),

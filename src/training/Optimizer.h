@@ -14,7 +14,7 @@ namespace adtrain {
 class Optimizer {
  public:
   /// `parameters`: the model's flat fp32 buffer (n), updated in place; it must outlive the optimizer.
-  Optimizer(at::Tensor parameters, const TrainingOptions& options);
+  Optimizer(const at::Tensor& parameters, const TrainingOptions& options);
 
   /// One update with the global-batch gradient (n), which is scaled in place where its norm exceeds
   /// max_grad_norm.

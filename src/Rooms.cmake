@@ -10,7 +10,10 @@ set(ADTRAIN_CPU "x86-64-v3" CACHE STRING "-march for x86-64 hosts (AVX2); empty 
 add_library(adtrain_flags INTERFACE)
 target_compile_options(adtrain_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
-  -Wno-restrict>)  # GCC 12 warns about its own std::string there
+  # Here GCC 12 and 13 warn about their own std::string and std::vector.
+  -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread>)
+# Kernels share constexpr arithmetic (sample order, random numbers) with the CPU.
+target_compile_options(adtrain_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
 target_include_directories(adtrain_flags SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})  # for fmt, in every room
 target_include_directories(adtrain_flags INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
 if(ADTRAIN_CPU AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")

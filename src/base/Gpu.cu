@@ -47,23 +47,24 @@ int visible_gpu_count() {
   return count;
 }
 
+Gpu visible_gpu(int index) {
+  Gpu gpu;
+  cudaDeviceProp properties{};
+  if (cudaGetDeviceProperties(&properties, index) != cudaSuccess) return gpu;
+  gpu.name = properties.name;
+  gpu.uuid = uuid_text(properties.uuid);
+  gpu.compute_capability = 10 * properties.major + properties.minor;
+  gpu.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+  int previous = 0;
+  cudaGetDevice(&previous);
+  gpu.runs_our_kernels = cudaSetDevice(index) == cudaSuccess && kernel_runs();
+  cudaSetDevice(previous);
+  return gpu;
+}
+
 std::vector<Gpu> visible_gpus() {
   std::vector<Gpu> gpus;
-  const int count = visible_gpu_count();
-  int previous = 0;
-  if (count > 0) cudaGetDevice(&previous);
-  for (int device = 0; device < count; ++device) {
-    cudaDeviceProp properties{};
-    if (cudaGetDeviceProperties(&properties, device) != cudaSuccess) continue;
-    Gpu gpu;
-    gpu.name = properties.name;
-    gpu.uuid = uuid_text(properties.uuid);
-    gpu.compute_capability = 10 * properties.major + properties.minor;
-    gpu.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
-    gpu.runs_our_kernels = cudaSetDevice(device) == cudaSuccess && kernel_runs();
-    gpus.push_back(gpu);
-  }
-  if (count > 0) cudaSetDevice(previous);
+  for (int index = 0; index < visible_gpu_count(); ++index) gpus.push_back(visible_gpu(index));
   return gpus;
 }
 

@@ -20,6 +20,9 @@ struct Gpu {
 /// probes.
 std::vector<Gpu> visible_gpus();
 
+/// One of them, 0 ≤ index < visible_gpu_count(). Initialises CUDA on it.
+Gpu visible_gpu(int index);
+
 /// How many there are, without probing them; 0 where there is no GPU or driver.
 int visible_gpu_count();
 

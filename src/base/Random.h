@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <numbers>
 
 namespace adtrain {
 
@@ -40,7 +39,8 @@ class RandomStream {
   double normal() {
     const double u = 1.0 - static_cast<double>(next() >> 11) * 0x1.0p-53;
     const double v = static_cast<double>(next() >> 11) * 0x1.0p-53;
-    return std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);
+    constexpr double kTwoPi = 6.283185307179586477;
+    return std::sqrt(-2.0 * std::log(u)) * std::cos(kTwoPi * v);
   }
 
  private:

@@ -32,6 +32,17 @@ struct Batch {
 
   int64_t size() const { return states.size(0); }
   bool compressed() const { return previous.defined(); }
+
+  /// The same values on another device. `non_blocking`: does not wait for copies out of pinned memory.
+  Batch to(at::Device device, bool non_blocking = false) const;
+  /// A copy in pinned memory, from which a GPU reads without the CPU's help.
+  Batch pinned() const;
+  /// Overwrites this batch's values with those of one of the same shape.
+  void copy_from(const Batch& other);
+
+ private:
+  template <class Change>
+  Batch changed(Change change) const;
 };
 
 }  // namespace adtrain

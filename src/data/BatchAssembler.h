@@ -17,6 +17,8 @@ class BatchAssembler {
       : histories_(histories), index_(histories.histories(), shape) {}
 
   int64_t samples() const { return index_.size(); }
+  const HistorySet& histories() const { return histories_; }
+  const WindowIndex& index() const { return index_; }
   Batch assemble(std::span<const int64_t> samples) const;
 
  private:

@@ -1,80 +1,30 @@
 #include "data/BatchSource.h"
 
-#include <utility>
+#include <c10/cuda/CUDAFunctions.h>
 
-#include "base/Clock.h"
+#include "data/PrefetchedBatches.h"
+#include "data/ResidentBatches.h"
 
 namespace adtrain {
+namespace {
 
-BatchSource::BatchSource(const BatchAssembler& assembler, SampleOrder order, BatchShare share,
-                         int64_t first_sample, int64_t workers)
-    : assembler_(assembler), order_(order), share_(share), first_sample_(first_sample), ahead_(2 * workers) {
-  for (int64_t i = 0; i < workers; ++i) workers_.emplace_back([this] { work(); });
+bool live_on_gpu(const HistorySet& histories, const DataOptions& options, at::Device device) {
+  if (!device.is_cuda() || options.histories_on_gpu == HistoriesOnGpu::kOff) return false;
+  if (options.histories_on_gpu == HistoriesOnGpu::kOn) return true;
+  size_t free_bytes = 0, total_bytes = 0;
+  const cudaError_t result = cudaMemGetInfo(&free_bytes, &total_bytes);
+  // The model and its activations want memory too.
+  return result == cudaSuccess && histories.bytes() < static_cast<int64_t>(free_bytes / 4);
 }
 
-BatchSource::~BatchSource() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
+}  // namespace
+
+std::unique_ptr<BatchSource> BatchSource::create(const Feed& feed, const DataOptions& options,
+                                                 at::Device device) {
+  if (live_on_gpu(feed.windows.histories(), options, device)) {
+    return std::make_unique<ResidentBatches>(feed, device);
   }
-  changed_.notify_all();
-  for (std::thread& worker : workers_) worker.join();
-}
-
-Batch BatchSource::next() {
-  const Stopwatch waiting;
-  Batch batch;
-  if (workers_.empty()) {
-    batch = assemble(next_ticket_);
-  } else {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return failure_ || ready_.contains(next_ticket_); });
-    if (failure_) std::rethrow_exception(failure_);
-    batch = std::move(ready_.extract(next_ticket_).mapped());
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    ++next_ticket_;
-  }
-  changed_.notify_all();
-  seconds_waited_ += waiting.seconds();
-  return batch;
-}
-
-double BatchSource::take_seconds_waited() {
-  return std::exchange(seconds_waited_, 0.0);
-}
-
-Batch BatchSource::assemble(int64_t ticket) const {
-  const int64_t step = ticket / share_.accumulation;
-  const int64_t micro_step = ticket % share_.accumulation;
-  const int64_t first = first_sample_ + step * share_.global_batch() +
-                        (micro_step * share_.world_size + share_.rank) * share_.micro_batch;
-  std::vector<int64_t> samples(static_cast<size_t>(share_.micro_batch));
-  for (int64_t i = 0; i < share_.micro_batch; ++i)
-    samples[static_cast<size_t>(i)] = order_.sample_at(first + i);
-  return assembler_.assemble(samples);
-}
-
-void BatchSource::work() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    changed_.wait(lock, [this] { return stopping_ || next_to_assemble_ < next_ticket_ + ahead_; });
-    if (stopping_) return;
-    const int64_t ticket = next_to_assemble_++;
-    lock.unlock();
-    Batch batch;
-    std::exception_ptr failure;
-    try {
-      batch = assemble(ticket);
-    } catch (...) {
-      failure = std::current_exception();
-    }
-    lock.lock();
-    ready_.emplace(ticket, std::move(batch));
-    if (failure) failure_ = failure;
-    changed_.notify_all();
-  }
+  return std::make_unique<PrefetchedBatches>(feed, options.num_workers, device);
 }
 
 }  // namespace adtrain

@@ -1,15 +1,11 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <exception>
-#include <map>
-#include <mutex>
-#include <thread>
-#include <vector>
+#include <memory>
 
 #include "data/Batch.h"
 #include "data/BatchAssembler.h"
+#include "data/DataOptions.h"
 #include "data/SampleOrder.h"
 
 namespace adtrain {
@@ -21,47 +17,36 @@ struct BatchShare {
   int64_t micro_batch = 1;   ///< rows of one micro-batch of one rank
   int64_t accumulation = 1;  ///< micro-batches a rank and optimizer step
   int64_t global_batch() const { return world_size * micro_batch * accumulation; }
+  /// Where this rank's rows of micro-step `micro_step` begin in the step's global batch.
+  int64_t first_row(int64_t micro_step) const { return (micro_step * world_size + rank) * micro_batch; }
 };
 
 /// The micro-batches of one rank, in order. Optimizer step k draws positions k·global … (k+1)·global − 1 of
 /// the global order; micro-step m of rank r takes its disjoint slice of them, so batch k is a function of
 /// (seed, k, share) alone and every rank count sees the same samples in the same optimizer step.
-///
-/// `workers` threads assemble up to 2·workers micro-batches ahead of need; with 0 the caller's thread does
-/// it. next() is for one thread; what a worker throws is thrown there.
+/// For one thread.
 class BatchSource {
  public:
-  /// `first_sample`: the cursor, counted in samples of the global order that were drawn before (0 for a new
-  /// run).
-  BatchSource(const BatchAssembler& assembler, SampleOrder order, BatchShare share, int64_t first_sample,
-              int64_t workers);
-  ~BatchSource();
-  BatchSource(const BatchSource&) = delete;
-  BatchSource& operator=(const BatchSource&) = delete;
+  /// What batches are drawn from.
+  struct Feed {
+    const BatchAssembler& windows;  ///< borrowed
+    SampleOrder order;
+    BatchShare share;
+    int64_t first_sample = 0;  ///< samples of the global order that were drawn before (0 for a new run)
+  };
+  /// Batches on `device`: cut there, where it is a GPU and the histories are to live on it, else on the CPU
+  /// by the options' workers.
+  static std::unique_ptr<BatchSource> create(const Feed& feed, const DataOptions& options, at::Device device);
+  virtual ~BatchSource() = default;
 
-  Batch next();
+  virtual Batch next() = 0;
   /// Seconds that next() has kept its caller waiting since the last call of this function.
-  double take_seconds_waited();
-
- private:
-  Batch assemble(int64_t ticket) const;
-  void work();
-
-  const BatchAssembler& assembler_;
-  SampleOrder order_;
-  BatchShare share_;
-  int64_t first_sample_;
-  int64_t next_ticket_ = 0;  ///< the micro-batch that next() returns
-  double seconds_waited_ = 0;
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<int64_t, Batch> ready_;
-  std::exception_ptr failure_;
-  int64_t next_to_assemble_ = 0;
-  int64_t ahead_;
-  bool stopping_ = false;
-  std::vector<std::thread> workers_;
+  virtual double take_seconds_waited() = 0;
+  /// Whether next() is nothing but work for the current stream, so that a CUDA graph may capture it: each
+  /// replay of a step then draws the next step's batches.
+  virtual bool on_device() const = 0;
+  /// For the start of a run.
+  virtual std::string description() const = 0;
 };
 
 }  // namespace adtrain

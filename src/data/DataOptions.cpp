@@ -29,6 +29,10 @@ void DataOptions::declare(Section& section) {
       .unit("threads")
       .at_least(0)
       .at_most(256);
+  section.key("histories_on_gpu", histories_on_gpu,
+              {{"auto", HistoriesOnGpu::kAuto}, {"on", HistoriesOnGpu::kOn}, {"off", HistoriesOnGpu::kOff}},
+              "Whether each GPU holds the histories and cuts its batches itself; auto does where they fit "
+              "into a quarter of its free memory. Without it num_workers threads feed it.");
 }
 
 }  // namespace adtrain

@@ -7,6 +7,9 @@
 
 namespace adtrain {
 
+/// Whether learning histories are held in the memory of each GPU.
+enum class HistoriesOnGpu { kAuto, kOn, kOff };
+
 /// Which part of the learning histories is trained on, and how it is cut into samples.
 struct DataOptions {
   std::string traj_dir = "histories";
@@ -14,6 +17,7 @@ struct DataOptions {
   int64_t train_n_stream = 100;
   int64_t episode_stride = 1;
   int64_t num_workers = 2;
+  HistoriesOnGpu histories_on_gpu = HistoriesOnGpu::kAuto;
 
   void declare(Section& section);
 };

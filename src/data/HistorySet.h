@@ -6,16 +6,9 @@
 #include <vector>
 
 #include "data/HistoryFile.h"
+#include "data/Transition.h"
 
 namespace adtrain {
-
-/// One step of a learning history.
-struct Transition {
-  uint8_t state[2];
-  uint8_t next_state[2];
-  uint8_t action;
-  float reward;
-};
 
 /// What cuts a history file down to a data set.
 struct HistorySelection {
@@ -41,6 +34,7 @@ class HistorySet {
   std::span<const Transition> history(int64_t index) const {
     return std::span(transitions_).subspan(static_cast<size_t>(index * steps_), static_cast<size_t>(steps_));
   }
+  std::span<const Transition> transitions() const { return transitions_; }
   int64_t bytes() const { return static_cast<int64_t>(transitions_.size() * sizeof(Transition)); }
 
  private:

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 namespace adtrain {
 
@@ -33,31 +32,60 @@ struct Window {
 /// - a compressed sample is a query: each full region has region + 1 of them (its actions, then its end), a
 /// rest at the
 ///   end of the sub-history only those of its actions.
-/// Immutable; thread-safe.
+/// Immutable; thread-safe. Works in CUDA kernels too.
 class WindowIndex {
  public:
   /// Throws DataError where the histories are too short for a single sample, and says which settings decide.
   WindowIndex(int64_t histories, const WindowShape& shape);
 
-  int64_t size() const { return histories_ * samples_a_history_; }
-  Window window(int64_t sample) const;
+  constexpr int64_t size() const { return histories_ * samples_a_history_; }
+
+  constexpr Window window(int64_t sample) const {
+    Window window{};
+    window.history = sample / samples_a_history_;
+    int64_t rest = sample % samples_a_history_;
+    while (rest >= samples_in(window.phase)) rest -= samples_in(window.phase++);
+    if (shape_.region == 0) {
+      window.start = rest;
+    } else if (shape_.whole_regions_only) {
+      window.start = rest * shape_.region;
+      window.current = shape_.region;
+    } else {
+      window.start = rest / (shape_.region + 1) * shape_.region;
+      window.current = rest % (shape_.region + 1);
+    }
+    return window;
+  }
 
   /// The step of the original history at which step `offset` of sub-history `phase` lies.
-  int64_t original_step(int64_t phase, int64_t offset) const {
+  constexpr int64_t original_step(int64_t phase, int64_t offset) const {
     if (shape_.episode_stride == 1) return offset;
     return (offset / shape_.horizon * shape_.episode_stride + phase) * shape_.horizon +
            offset % shape_.horizon;
   }
+
   /// Steps of sub-history `phase`.
-  int64_t sub_history_steps(int64_t phase) const;
-  const WindowShape& shape() const { return shape_; }
+  constexpr int64_t sub_history_steps(int64_t phase) const {
+    if (shape_.episode_stride == 1) return shape_.steps;
+    const int64_t episodes = shape_.steps / shape_.horizon;
+    const int64_t kept = (episodes - phase + shape_.episode_stride - 1) / shape_.episode_stride;
+    return (kept > 0 ? kept : 0) * shape_.horizon;
+  }
+
+  constexpr const WindowShape& shape() const { return shape_; }
 
  private:
-  int64_t samples_in(int64_t phase) const;
+  /// Samples of a history in sub-history `phase`.
+  constexpr int64_t samples_in(int64_t phase) const {
+    const int64_t steps = sub_history_steps(phase);
+    if (shape_.region == 0) return steps < shape_.length ? 0 : steps - shape_.length + 1;
+    const int64_t full_regions = steps / shape_.region;
+    if (shape_.whole_regions_only) return full_regions;
+    return full_regions * (shape_.region + 1) + steps % shape_.region;
+  }
 
   int64_t histories_;
   WindowShape shape_;
-  std::vector<int64_t> first_sample_of_phase_;  ///< within a history; one more entry closes the last phase
   int64_t samples_a_history_ = 0;
 };
 

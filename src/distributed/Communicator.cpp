@@ -12,28 +12,34 @@
 #include "distributed/SingleCommunicator.h"
 #include "distributed/gloo/GlooCommunicator.h"
 #include "distributed/mpi/MpiCommunicator.h"
+#include "distributed/nccl/NcclCommunicator.h"
 
 namespace adtrain {
-namespace {
-
-void check_tensor(const at::Tensor& tensor) {
-  const at::ScalarType type = tensor.scalar_type();
-  const bool known = type == at::kFloat || type == at::kDouble || type == at::kLong || type == at::kByte;
-  if (!known || !tensor.is_contiguous() || !tensor.is_cpu()) {
-    throw std::invalid_argument(fmt::format(
-        "A communicator was given a {}{} tensor on {}; it takes contiguous float32, float64, int64 and uint8 "
-        "tensors on the CPU.",
-        tensor.is_contiguous() ? "" : "non-contiguous ", c10::toString(type), tensor.device().str()));
-  }
-}
-
-}  // namespace
-
 std::unique_ptr<Communicator> Communicator::create(const LaunchContext& context,
                                                    const DistributedOptions& options) {
   if (context.world_size == 1) return std::make_unique<SingleCommunicator>();
   if (context.launcher == Launcher::kMpi) return std::make_unique<MpiCommunicator>(context, options);
   return std::make_unique<GlooCommunicator>(context, options);
+}
+
+std::unique_ptr<Communicator> Communicator::extend(std::unique_ptr<Communicator> group, at::Device device,
+                                                   const DistributedOptions& options) {
+  if (!device.is_cuda()) return group;
+  if (group->world_size() == 1) return std::make_unique<SingleCommunicator>(device);
+  return std::make_unique<NcclCommunicator>(std::move(group), device, options);
+}
+
+void Communicator::check_tensor(const at::Tensor& tensor) const {
+  const at::ScalarType type = tensor.scalar_type();
+  const bool short_float = type == at::kHalf || type == at::kBFloat16;
+  const bool known = type == at::kFloat || type == at::kDouble || type == at::kLong || type == at::kByte ||
+                     (short_float && tensor.is_cuda());
+  if (known && tensor.is_contiguous() && (tensor.is_cpu() || tensor.device() == device_)) return;
+  throw std::invalid_argument(fmt::format(
+      "A communicator was given a {}{} tensor on {}; it takes contiguous float32, float64, int64 and uint8 "
+      "tensors on the CPU{}.",
+      tensor.is_contiguous() ? "" : "non-contiguous ", c10::toString(type), tensor.device().str(),
+      device_.is_cpu() ? "" : " and on " + device_.str()));
 }
 
 void Communicator::broadcast(at::Tensor& tensor, int64_t root) {

@@ -32,8 +32,9 @@ class NothingPending final : public Pending {
 };
 
 /// The ranks of a run as one group. Every operation is collective: all ranks call the same ones in the same
-/// order, with tensors of the same shape and type, which are contiguous, on the CPU, of fp32, fp64, int64 or
-/// uint8.
+/// order, with tensors of the same shape and type, which are contiguous and of fp32, fp64, int64 or uint8, on
+/// the CPU or on the device of the group; on a GPU fp16 and bf16 too. There an operation is ordered on the
+/// current stream like a kernel, and its result there for whatever comes behind it on that stream.
 ///
 /// No call waits for ever: each has the deadline of `collective_timeout_seconds` and throws PeerLostError,
 /// which names the operation, its bytes, this rank and the backend. After that the communicator can only be
@@ -42,8 +43,13 @@ class NothingPending final : public Pending {
 class Communicator {
  public:
   /// Joins the group: a single process needs none, MPI where mpirun started us, else Gloo, whose ranks meet
-  /// through rendezvous(). Collective; returns when all ranks have come. Throws EnvironmentError where not.
+  /// through rendezvous(). For tensors on the CPU. Collective; returns when all ranks have come. Throws
+  /// EnvironmentError where not.
   static std::unique_ptr<Communicator> create(const LaunchContext& context,
+                                              const DistributedOptions& options);
+  /// Takes the group to this rank's device: NCCL joins in where that is a GPU. Collective. Throws as
+  /// NcclCommunicator's constructor does.
+  static std::unique_ptr<Communicator> extend(std::unique_ptr<Communicator> group, at::Device device,
                                               const DistributedOptions& options);
   virtual ~Communicator() = default;
   Communicator(const Communicator&) = delete;
@@ -52,7 +58,8 @@ class Communicator {
   int64_t rank() const { return rank_; }
   int64_t world_size() const { return world_size_; }
   bool is_root() const { return rank_ == 0; }
-  /// "none", "MPI" or "Gloo".
+  at::Device device() const { return device_; }
+  /// "none", "MPI" or "Gloo", or NCCL with one of them.
   virtual std::string backend() const = 0;
 
   /// Copies rank `root`'s content into everybody's tensor.
@@ -66,6 +73,10 @@ class Communicator {
   /// Returns when every rank has called it.
   void barrier();
 
+  /// Returns when the device has done all that this rank's current stream holds, other ranks' part in it
+  /// included. Throws PeerLostError as Pending::wait() does. On the CPU there is nothing to wait for.
+  virtual void synchronize() {}
+
   /// Lets started operations advance, for backends without threads of their own. Cheap; to be called now and
   /// then during long computations.
   virtual void progress() {}
@@ -75,8 +86,8 @@ class Communicator {
   [[noreturn]] virtual void abort(ExitCode code);
 
  protected:
-  Communicator(int64_t rank, int64_t world_size, double timeout_seconds)
-      : rank_(rank), world_size_(world_size), timeout_seconds_(timeout_seconds) {}
+  Communicator(int64_t rank, int64_t world_size, double timeout_seconds, at::Device device = at::kCPU)
+      : rank_(rank), world_size_(world_size), timeout_seconds_(timeout_seconds), device_(device) {}
 
   double timeout_seconds() const { return timeout_seconds_; }
   /// For error messages.
@@ -90,9 +101,12 @@ class Communicator {
   virtual std::unique_ptr<Pending> begin_barrier() = 0;
 
  private:
+  void check_tensor(const at::Tensor& tensor) const;
+
   int64_t rank_;
   int64_t world_size_;
   double timeout_seconds_;
+  at::Device device_;
 };
 
 }  // namespace adtrain

@@ -37,6 +37,10 @@ void DistributedOptions::declare(Section& section) {
       .unit("MiB")
       .above(0)
       .at_most(65536);
+  section.key("gradient_wire_type", gradient_wire_type,
+              {{"fp32", WireType::kFloat32}, {"bf16", WireType::kBFloat16}},
+              "In which type GPUs sum gradients over ranks: bf16 halves the bytes and rounds each sum; CPU "
+              "ranks send fp32 whatever is asked for.");
 }
 
 void DistributedOptions::check(Findings& findings) const {
@@ -51,7 +55,9 @@ void DistributedOptions::check(Findings& findings) const {
 }
 
 ReducerOptions DistributedOptions::reducer() const {
-  return {.bucket_bytes = bytes_of(bucket_megabytes), .first_bucket_bytes = bytes_of(first_bucket_megabytes)};
+  return {.bucket_bytes = bytes_of(bucket_megabytes),
+          .first_bucket_bytes = bytes_of(first_bucket_megabytes),
+          .wire = gradient_wire_type};
 }
 
 }  // namespace adtrain

@@ -6,10 +6,14 @@
 
 namespace adtrain {
 
+/// In which type gradients travel between ranks.
+enum class WireType { kFloat32, kBFloat16 };
+
 /// How gradients are cut into pieces that travel while the backward pass goes on.
 struct ReducerOptions {
   int64_t bucket_bytes = 25 << 20;
   int64_t first_bucket_bytes = 1 << 20;  ///< small, so that communication starts early
+  WireType wire = WireType::kFloat32;
 };
 
 /// How the ranks of a run meet and how long they wait for each other.
@@ -18,6 +22,7 @@ struct DistributedOptions {
   double collective_timeout_seconds = 600;
   double bucket_megabytes = 25;
   double first_bucket_megabytes = 1;
+  WireType gradient_wire_type = WireType::kFloat32;
 
   void declare(Section& section);
   void check(Findings& findings) const;

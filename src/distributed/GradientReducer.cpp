@@ -3,31 +3,40 @@
 #include <stdexcept>
 #include <utility>
 
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "base/Clock.h"
-
 namespace adtrain {
+
+namespace {
+
+bool is_short(const at::Tensor& parameter) {
+  return parameter.scalar_type() == at::kHalf || parameter.scalar_type() == at::kBFloat16;
+}
+
+}  // namespace
 
 /// Autograd calls it when a parameter's gradient has been accumulated.
 class GradientReducer::ReadyHook final : public torch::autograd::PostAccumulateGradHook {
  public:
-  ReadyHook(GradientReducer& reducer, size_t bucket) : reducer_(reducer), bucket_(bucket) {}
-  void operator()(const at::Tensor&) override { reducer_.gradient_ready(bucket_); }
+  ReadyHook(GradientReducer& reducer, size_t parameter) : reducer_(reducer), parameter_(parameter) {}
+  void operator()(const at::Tensor&) override { reducer_.gradient_ready(parameter_); }
 
  private:
   GradientReducer& reducer_;
-  size_t bucket_;
+  size_t parameter_;
 };
 
 GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, Communicator& communicator,
                                  ReducerOptions options)
-    : parameters_(std::move(parameters)), communicator_(communicator) {
+    : parameters_(std::move(parameters)),
+      communicator_(communicator),
+      exposed_(parameters_.empty() ? at::Device(at::kCPU) : parameters_.front().device()) {
   make_views();
   make_buckets(options);
-  if (communicator_.world_size() > 1) listen();
+  if (communicator_.world_size() > 1 || is_short(parameters_.front())) listen();
 }
 
 GradientReducer::~GradientReducer() {
@@ -40,15 +49,18 @@ void GradientReducer::make_views() {
   if (parameters_.empty()) throw std::invalid_argument("A gradient reducer needs at least one parameter.");
   int64_t elements = 0;
   for (const at::Tensor& parameter : parameters_) {
-    if (parameter.scalar_type() != at::kFloat || !parameter.is_leaf() || !parameter.requires_grad()) {
-      throw std::invalid_argument("A gradient reducer takes float32 leaves that require gradients.");
+    const bool known = parameter.scalar_type() == at::kFloat || is_short(parameter);
+    if (!known || !parameter.is_leaf() || !parameter.requires_grad()) {
+      throw std::invalid_argument(
+          "A gradient reducer takes float32 or 16-bit floating-point leaves that require gradients.");
     }
     elements += parameter.numel();
   }
-  flat_ = at::zeros({elements}, parameters_.front().options().requires_grad(false));
+  flat_ = at::zeros({elements}, parameters_.front().options().dtype(at::kFloat).requires_grad(false));
   int64_t offset = 0;
   for (at::Tensor& parameter : parameters_) {
-    parameter.mutable_grad() = flat_.narrow(0, offset, parameter.numel()).view(parameter.sizes());
+    views_.push_back(flat_.narrow(0, offset, parameter.numel()).view(parameter.sizes()));
+    parameter.mutable_grad() = is_short(parameter) ? at::Tensor() : views_.back();
     offset += parameter.numel();
   }
 }
@@ -64,8 +76,12 @@ void GradientReducer::make_buckets(ReducerOptions options) {
     ++in_bucket;
     const int64_t limit = buckets_.empty() ? options.first_bucket_bytes : options.bucket_bytes;
     if ((end - begin) * static_cast<int64_t>(sizeof(float)) >= limit || index == 0) {
-      buckets_.push_back(
-          {.view = flat_.narrow(0, begin, end - begin), .parameters = in_bucket, .sum = nullptr});
+      const at::Tensor view = flat_.narrow(0, begin, end - begin);
+      const bool rounds = options.wire == WireType::kBFloat16 && view.is_cuda();
+      buckets_.push_back({.view = view,
+                          .wire = rounds ? at::empty_like(view, at::kBFloat16) : view,
+                          .parameters = in_bucket,
+                          .sum = nullptr});
       end = begin;
       in_bucket = 0;
     }
@@ -75,17 +91,22 @@ void GradientReducer::make_buckets(ReducerOptions options) {
 void GradientReducer::listen() {
   for (size_t index = 0; index < parameters_.size(); ++index) {
     torch::autograd::impl::set_post_acc_grad_hooks(parameters_[index],
-                                                   std::make_unique<ReadyHook>(*this, bucket_of_[index]));
+                                                   std::make_unique<ReadyHook>(*this, index));
   }
 }
 
 void GradientReducer::begin_micro_step(bool communicates) {
-  communicates_ = communicates;
+  communicates_ = communicates && communicator_.world_size() > 1;
   for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters;
 }
 
-void GradientReducer::gradient_ready(size_t bucket) {
+void GradientReducer::gradient_ready(size_t parameter) {
+  if (is_short(parameters_[parameter])) {
+    views_[parameter].add_(parameters_[parameter].grad());
+    parameters_[parameter].mutable_grad() = at::Tensor();
+  }
   if (!communicates_) return;
+  const size_t bucket = bucket_of_[parameter];
   if (bucket < started_) {
     throw std::logic_error(
         "A gradient came after its bucket was sent: there is to be one backward pass between "
@@ -98,28 +119,26 @@ void GradientReducer::gradient_ready(size_t bucket) {
 
 void GradientReducer::start_next_bucket() {
   Bucket& bucket = buckets_[started_++];
-  bucket.sum = communicator_.start_all_reduce(bucket.view);
+  if (!bucket.wire.is_same(bucket.view)) bucket.wire.copy_(bucket.view);
+  bucket.sum = communicator_.start_all_reduce(bucket.wire);
 }
 
 void GradientReducer::finish() {
+  communicates_ = false;
   if (communicator_.world_size() == 1) return;
-  const Stopwatch watch;
+  exposed_.begin();
   while (started_ < buckets_.size()) start_next_bucket();
   for (Bucket& bucket : buckets_) {
     bucket.sum->wait();
     bucket.sum.reset();
+    if (!bucket.wire.is_same(bucket.view)) bucket.view.copy_(bucket.wire);
   }
   started_ = 0;
-  communicates_ = false;
-  seconds_waited_ += watch.seconds();
+  exposed_.end();
 }
 
 void GradientReducer::zero() {
   flat_.zero_();
-}
-
-double GradientReducer::take_seconds_waited() {
-  return std::exchange(seconds_waited_, 0);
 }
 
 }  // namespace adtrain

@@ -8,28 +8,30 @@
 
 #include "distributed/Communicator.h"
 #include "distributed/DistributedOptions.h"
+#include "distributed/WaitTimer.h"
 
 namespace adtrain {
 
 /// Owns the gradients as one flat fp32 buffer and sums them over ranks while the backward pass goes on.
 ///
-/// Each parameter's `.grad` is a view of the buffer, in the parameters' order. Buckets are longer views, from
-/// the end of the buffer to its beginning, because that is about the order in which gradients become ready.
-/// When the last gradient of a bucket has been accumulated and all buckets before it are under way, its
-/// all-reduce starts. So every rank starts them in the same order, whatever the order in which its gradients
-/// come.
+/// Each fp32 parameter's `.grad` is a view of the buffer, in the parameters' order. The gradient of a 16-bit
+/// parameter is added into its place there as soon as it is complete, and freed. Buckets are longer views,
+/// from the end of the buffer to its beginning, because that is about the order in which gradients become
+/// ready. When the last gradient of a bucket has been accumulated and all buckets before it are under way,
+/// its all-reduce starts. So every rank starts them in the same order, whatever the order in which its
+/// gradients come.
 ///
 ///     reducer.zero();
-///     for each micro-step: reducer.begin_micro_step(last); loss.backward();   // one backward pass a
-///     micro-step reducer.finish();
+///     for each micro-step: reducer.begin_micro_step(last); loss.backward();   // one backward pass each
+///     reducer.finish();
 ///
 /// The result is the sum over micro-steps and ranks: the caller divides losses by the global batch.
-/// A single rank communicates nothing. For one thread, which also runs the backward pass (on a CPU autograd
-/// runs in the caller's thread).
+/// A single rank communicates nothing. On a GPU all of it is ordered on the current stream, without the
+/// host's waiting, and may be captured in a CUDA graph. For one thread, which also runs the backward pass.
 class GradientReducer {
  public:
-  /// `parameters`: fp32 leaves on one device, all requiring gradients, in the order of first use in the
-  /// forward pass. The communicator must outlive the reducer.
+  /// `parameters`: leaves of fp32 or a 16-bit type on one device, all requiring gradients, in the order of
+  /// first use in the forward pass. The communicator must outlive the reducer.
   GradientReducer(std::vector<at::Tensor> parameters, Communicator& communicator, ReducerOptions options);
   /// Removes the hooks. Gradients stay where they are.
   ~GradientReducer();
@@ -47,12 +49,14 @@ class GradientReducer {
   void finish();
   void zero();
 
-  /// Seconds of communication that the backward pass did not hide, since the last call of this function.
-  double take_seconds_waited();
+  /// Seconds of communication that the backward pass did not hide in the latest step. On a GPU the caller has
+  /// synchronised with it.
+  double exposed_seconds() const { return exposed_.seconds(); }
 
  private:
   struct Bucket {
     at::Tensor view;
+    at::Tensor wire;  ///< what is sent: the view itself, or its rounded copy
     int64_t parameters = 0;
     int64_t missing = 0;  ///< parameters whose gradient has not come in this micro-step
     std::unique_ptr<Pending> sum;
@@ -62,17 +66,18 @@ class GradientReducer {
   void make_views();
   void make_buckets(ReducerOptions options);
   void listen();
-  void gradient_ready(size_t bucket);
+  void gradient_ready(size_t parameter);
   void start_next_bucket();
 
   std::vector<at::Tensor> parameters_;
   Communicator& communicator_;
   at::Tensor flat_;
+  std::vector<at::Tensor> views_;  ///< of `flat_`, by parameter
   std::vector<Bucket> buckets_;
   std::vector<size_t> bucket_of_;  ///< by parameter
   size_t started_ = 0;             ///< buckets 0 … started − 1 are under way
   bool communicates_ = false;
-  double seconds_waited_ = 0;
+  WaitTimer exposed_;
 };
 
 }  // namespace adtrain

@@ -10,7 +10,7 @@ namespace adtrain {
 /// A group of one: every operation is done before it starts.
 class SingleCommunicator final : public Communicator {
  public:
-  SingleCommunicator() : Communicator(0, 1, 0) {}
+  explicit SingleCommunicator(at::Device device = at::kCPU) : Communicator(0, 1, 0, device) {}
   std::string backend() const override { return "none"; }
 
  protected:

@@ -72,6 +72,7 @@ class AlgorithmDistillation {
   /// Called at the end of a variant's constructor with all its parameters.
   void adopt(std::vector<NamedTensor> parameters) { parameters_ = ParameterBuffer(std::move(parameters)); }
   DropoutRates dropout_rates(bool training) const;
+  at::ScalarType compute_type() const { return parameters_.compute_type(); }
 
  private:
   ModelOptions options_;

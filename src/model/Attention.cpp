@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -49,7 +51,9 @@ at::Tensor rotate(const at::Tensor& x, const Rotary& rotary) {
   const int64_t half = x.size(-1) / 2;
   const at::Tensor a = x.narrow(-1, 0, half);
   const at::Tensor b = x.narrow(-1, half, half);
-  return at::cat({a * rotary.cosines - b * rotary.sines, b * rotary.cosines + a * rotary.sines}, -1);
+  const at::Tensor turned =
+      at::cat({a * rotary.cosines - b * rotary.sines, b * rotary.cosines + a * rotary.sines}, -1);
+  return turned.to(x.scalar_type());
 }
 
 /// Queries (B, heads, R, head size), keys and values (B, heads, tokens, head size) -> (B, R, heads · head
@@ -79,14 +83,48 @@ at::Tensor attend_by_operators(const at::Tensor& queries, const at::Tensor& keys
   return read.transpose(1, 2).flatten(2);
 }
 
+/// The mask over the context's slots, widened by the queries as keys: each is read by itself alone, in place
+/// of the slot that it shares with a context token.
+at::Tensor widen_to_queries(const at::Tensor& mask, int64_t context, int64_t queries) {
+  constexpr float kHidden = -std::numeric_limits<float>::infinity();
+  std::vector<int64_t> shape = mask.sizes().vec();
+  shape.back() = queries;
+  const at::Tensor wide = at::cat({mask, at::full(shape, kHidden, mask.options())}, -1);
+  const at::Tensor rows_of_queries = wide.narrow(-2, context, queries);
+  rows_of_queries.diagonal(context - queries, -2, -1).fill_(kHidden);
+  rows_of_queries.diagonal(context, -2, -1).fill_(0);
+  return wide;
+}
+
+/// Queries (B, heads, R, head size), keys and values (B, heads, tokens, head size) -> (B, R, heads · head
+/// size), by the GPU kernels that libtorch brings along. Without padding the plain causal cases need no mask.
+at::Tensor attend_by_library(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
+                             const Streams& streams, double dropout_rate) {
+  const int64_t rows = queries.size(2);
+  const bool plain = streams.queries == 0 && !streams.padded();
+  const bool causal = plain && rows == streams.tokens() && rows > 1;
+  std::optional<at::Tensor> mask;
+  if (!causal && !(plain && rows == 1)) {
+    mask = streams.mask_over_all_tokens.narrow(-2, streams.tokens() - rows, rows);
+  }
+  return at::scaled_dot_product_attention(queries, keys, values, mask, dropout_rate, causal)
+      .transpose(1, 2)
+      .flatten(2);
+}
+
 }  // namespace
 
 Streams Streams::one(int64_t tokens, const at::Tensor& like, const at::Tensor& unread) {
-  return {tokens, 0, reading_mask(tokens, 0, like, unread)};
+  return two(tokens, 0, like, unread);
 }
 
 Streams Streams::two(int64_t context, int64_t queries, const at::Tensor& like, const at::Tensor& unread) {
-  return {context, queries, reading_mask(context, queries, like, unread)};
+  Streams streams = {context, queries, reading_mask(context, queries, like, unread), {}};
+  if (like.is_cuda()) {
+    const at::Tensor mask = streams.mask.to(like.scalar_type());
+    streams.mask_over_all_tokens = queries > 0 ? widen_to_queries(mask, context, queries) : mask;
+  }
+  return streams;
 }
 
 Rotary Rotary::of(const at::Tensor& positions, int64_t head_size) {
@@ -101,9 +139,13 @@ at::Tensor attend(const at::Tensor& qkv, int64_t rows, const Streams& streams, c
   if (kernels::cpu_attention_fits(qkv, streams, dropout_rate)) {
     return kernels::attend_on_cpu(qkv, rows, streams, rotary);
   }
-  const at::Tensor turned = rotary.cosines.defined() ? rotate(qkv.narrow(0, 0, 2), rotary) : qkv;
-  const at::Tensor queries = turned.select(0, 0).narrow(2, streams.tokens() - rows, rows);
-  return attend_by_operators(queries, turned.select(0, 1), qkv.select(0, 2), streams, dropout_rate);
+  std::vector<at::Tensor> parts = qkv.unbind(0);
+  for (const size_t turned : {0, 1}) {
+    if (rotary.cosines.defined()) parts[turned] = rotate(parts[turned], rotary);
+  }
+  const auto attend_with = qkv.is_cuda() ? attend_by_library : attend_by_operators;
+  return attend_with(parts[0].narrow(2, streams.tokens() - rows, rows), parts[1], parts[2], streams,
+                     dropout_rate);
 }
 
 }  // namespace adtrain

@@ -18,13 +18,16 @@ struct Streams {
   int64_t context = 0;
   int64_t queries = 0;
   at::Tensor mask;  ///< (context + queries, context), or (B, 1, …, …): 0 where a token reads, −∞ where not
+  /// On a GPU, the same in the type of `like` for attention over ALL tokens as keys, each query's own among
+  /// them: (context + queries, context + queries), or (B, 1, …, …).
+  at::Tensor mask_over_all_tokens = {};
 
   int64_t tokens() const { return context + queries; }
   int64_t first_query_slot() const { return context - queries; }
   bool padded() const { return mask.dim() > 2; }
 
-  /// `like` gives the device. `unread`, bool (B, context), marks context tokens that no other token may read
-  /// (padding).
+  /// `like` gives device and type. `unread`, bool (B, context), marks context tokens that no other token may
+  /// read (padding).
   static Streams one(int64_t tokens, const at::Tensor& like, const at::Tensor& unread = {});
   static Streams two(int64_t context, int64_t queries, const at::Tensor& like, const at::Tensor& unread = {});
 };

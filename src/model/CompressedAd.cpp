@@ -13,7 +13,7 @@ CompressedAd::CompressedAd(const ModelOptions& options, const ModelShape& shape,
 
 AlgorithmDistillation::Predictions CompressedAd::forward(const Batch& batch, LossPositions positions,
                                                          bool training) {
-  const CompressedSequence sequence = CompressedSequence::of(batch, shape(), positions);
+  const CompressedSequence sequence = CompressedSequence::of(batch, shape(), positions, compute_type());
   const at::Tensor& types = stack_.token_type_embedding.weight;
   const auto in_every_row = [&](const at::Tensor& token) { return token.expand({batch.size(), -1, -1}); };
   const at::Tensor start = in_every_row(stack_.compress_start_token + types[kCompress]);

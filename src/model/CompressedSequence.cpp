@@ -21,10 +21,10 @@ at::Tensor take_steps(const at::Tensor& rows, const at::Tensor& steps) {
 }  // namespace
 
 CompressedSequence CompressedSequence::of(const Batch& batch, const ModelShape& shape,
-                                          LossPositions positions) {
+                                          LossPositions positions, at::ScalarType type) {
   const bool all = positions == LossPositions::kAll;
   const int64_t region = batch.states.size(1) / 2;
-  const at::Tensor features = transition_features(batch, shape);
+  const at::Tensor features = transition_features(batch, shape, type);
   const at::Tensor steps = current_steps(batch, all ? region + 1 : region);
   const at::Tensor query = batch.query_state.unsqueeze(1);
 

@@ -29,7 +29,9 @@ struct CompressedSequence {
   at::Tensor positions;  ///< int64 (B, slots)
   Streams streams;
 
-  static CompressedSequence of(const Batch& batch, const ModelShape& shape, LossPositions positions);
+  /// `type`: of the features.
+  static CompressedSequence of(const Batch& batch, const ModelShape& shape, LossPositions positions,
+                               at::ScalarType type);
 };
 
 /// int64 (B, Q): the actions of the queries, −1 where the region ends.

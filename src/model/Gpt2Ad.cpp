@@ -63,7 +63,8 @@ at::Tensor Gpt2Ad::tokens(const Batch& batch) const {
   const int64_t context = batch.states.size(1) - 1;
   const at::Tensor states = embed_state_(state_index(batch.states, shape()));
   const at::Tensor actions = embed_action_(batch.actions.narrow(1, 0, context));
-  const at::Tensor rewards = embed_reward_(batch.rewards.narrow(1, 0, context).unsqueeze(-1));
+  const at::Tensor rewards =
+      embed_reward_(batch.rewards.narrow(1, 0, context).unsqueeze(-1).to(compute_type()));
   const at::Tensor steps = at::stack({states.narrow(1, 0, context), actions, rewards}, 2);
   return at::cat({steps.flatten(1, 2), states.narrow(1, context, 1)}, 1);
 }

@@ -54,37 +54,53 @@ std::vector<std::string> mismatches(const std::vector<NamedTensor>& wanted,
 
 }  // namespace
 
-ParameterBuffer::ParameterBuffer(std::vector<NamedTensor> parameters) : named_(std::move(parameters)) {
+ParameterBuffer::ParameterBuffer(std::vector<NamedTensor> parameters) : leaves_(std::move(parameters)) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> pieces;
-  for (const auto& [name, tensor] : named_) pieces.push_back(tensor.detach().reshape({-1}));
-  rebind(pieces.empty() ? at::empty({0}, at::kFloat) : at::cat(pieces));
+  for (const auto& [name, tensor] : leaves_) pieces.push_back(tensor.detach().reshape({-1}));
+  rebind(pieces.empty() ? at::empty({0}, at::kFloat) : at::cat(pieces), at::kFloat);
 }
 
-std::vector<at::Tensor> ParameterBuffer::tensors() const {
-  std::vector<at::Tensor> tensors;
-  for (const auto& [name, tensor] : named_) tensors.push_back(tensor);
-  return tensors;
-}
-
-void ParameterBuffer::to(at::Device device) {
-  if (flat_.device() == device) return;
-  const at::NoGradGuard no_grad;
-  rebind(flat_.to(device));
-}
-
-void ParameterBuffer::rebind(const at::Tensor& flat) {
-  flat_ = flat;
+std::vector<NamedTensor> ParameterBuffer::named() const {
+  std::vector<NamedTensor> views;
   int64_t offset = 0;
-  for (auto& [name, tensor] : named_) {
-    tensor.mutable_grad() = at::Tensor();  // it belongs to the old storage
-    tensor.set_data(flat_.narrow(0, offset, tensor.numel()).view(tensor.sizes()));
-    offset += tensor.numel();
+  for (const auto& [name, leaf] : leaves_) {
+    views.push_back({name, flat_.narrow(0, offset, leaf.numel()).view(leaf.sizes())});
+    offset += leaf.numel();
+  }
+  return views;
+}
+
+std::vector<at::Tensor> ParameterBuffer::leaves() const {
+  std::vector<at::Tensor> leaves;
+  for (const auto& [name, leaf] : leaves_) leaves.push_back(leaf);
+  return leaves;
+}
+
+void ParameterBuffer::to(at::Device device, at::ScalarType type) {
+  if (flat_.device() == device && compute_type() == type) return;
+  const at::NoGradGuard no_grad;
+  rebind(flat_.to(device), type);
+}
+
+void ParameterBuffer::refresh() {
+  const at::NoGradGuard no_grad;
+  if (compute_type() != at::kFloat) image_.copy_(flat_);
+}
+
+void ParameterBuffer::rebind(const at::Tensor& flat, at::ScalarType type) {
+  flat_ = flat;
+  image_ = flat_.to(type);
+  int64_t offset = 0;
+  for (auto& [name, leaf] : leaves_) {
+    leaf.mutable_grad() = at::Tensor();  // it belongs to the old storage
+    leaf.set_data(image_.narrow(0, offset, leaf.numel()).view(leaf.sizes()));
+    offset += leaf.numel();
   }
 }
 
 void ParameterBuffer::load(std::span<const NamedTensor> tensors) {
-  const std::vector<std::string> faults = mismatches(named_, tensors);
+  const std::vector<std::string> faults = mismatches(named(), tensors);
   if (!faults.empty()) {
     throw CheckpointError(fmt::format(
         "these weights belong to another model:\n  {}\nUse the configuration that they were trained with.",
@@ -93,7 +109,8 @@ void ParameterBuffer::load(std::span<const NamedTensor> tensors) {
   std::map<std::string_view, const at::Tensor*> values;
   for (const NamedTensor& tensor : tensors) values.emplace(tensor.name, &tensor.tensor);
   const at::NoGradGuard no_grad;
-  for (auto& [name, parameter] : named_) parameter.copy_(*values.at(name));
+  for (auto& [name, parameter] : named()) parameter.copy_(*values.at(name));
+  refresh();
 }
 
 }  // namespace adtrain

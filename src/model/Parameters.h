@@ -14,8 +14,9 @@ struct NamedTensor {
   at::Tensor tensor;
 };
 
-/// A model's parameters: leaves of autograd that are views of ONE flat fp32 tensor, so that communication,
-/// clipping and the optimizer work on that tensor without copies.
+/// A model's parameters: ONE flat fp32 tensor, so that clipping, the optimizer and broadcasts work on that
+/// tensor without copies. What the forward pass reads are leaves of autograd: views of the flat tensor or,
+/// for mixed precision, of its image in a 16-bit type, which refresh() brings up to date.
 ///
 /// The order is that of first use in the forward pass (gradients become ready from the back), except that
 /// what a variant holds but never uses stands in front. Not thread-safe.
@@ -27,14 +28,19 @@ class ParameterBuffer {
 
   /// (count): the storage; needs no gradient itself. Replaced by `to`.
   const at::Tensor& flat() const { return flat_; }
-  /// The views, in the order in which they lie in `flat`.
-  const std::vector<NamedTensor>& named() const { return named_; }
-  /// The views alone, in the same order, as a gradient reducer wants them.
-  std::vector<at::Tensor> tensors() const;
+  /// fp32 views of `flat` in the order in which they lie there, for checkpoints.
+  std::vector<NamedTensor> named() const;
+  /// The leaves, in the same order, as a gradient reducer wants them.
+  std::vector<at::Tensor> leaves() const;
   int64_t count() const { return flat_.numel(); }
+  /// In which type the forward pass computes: that of the leaves.
+  at::ScalarType compute_type() const { return image_.scalar_type(); }
 
-  /// Moves flat tensor and views. Gradients are dropped; the handles stay valid.
-  void to(at::Device device);
+  /// Moves everything to a device and lets the leaves be of `type` (kFloat, kHalf or kBFloat16). Gradients
+  /// are dropped; the handles stay valid.
+  void to(at::Device device, at::ScalarType type = at::kFloat);
+  /// Rounds `flat` into the image; nothing to do where the leaves are views of `flat` itself.
+  void refresh();
 
   /// Copies values in, from any device and floating-point type. Every name must be there with its exact shape
   /// and nothing else may be; otherwise throws CheckpointError that lists all that is missing, unexpected or
@@ -42,10 +48,11 @@ class ParameterBuffer {
   void load(std::span<const NamedTensor> tensors);
 
  private:
-  void rebind(const at::Tensor& flat);
+  void rebind(const at::Tensor& flat, at::ScalarType type);
 
   at::Tensor flat_;
-  std::vector<NamedTensor> named_;
+  at::Tensor image_;  ///< `flat_` itself where the leaves are fp32
+  std::vector<NamedTensor> leaves_;
 };
 
 }  // namespace adtrain

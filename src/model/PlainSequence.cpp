@@ -6,9 +6,10 @@
 
 namespace adtrain {
 
-PlainSequence PlainSequence::of(const Batch& batch, const ModelShape& shape, LossPositions positions) {
+PlainSequence PlainSequence::of(const Batch& batch, const ModelShape& shape, LossPositions positions,
+                                at::ScalarType type) {
   const int64_t length = batch.states.size(1);
-  const at::Tensor features = transition_features(batch, shape);
+  const at::Tensor features = transition_features(batch, shape, type);
   const at::Tensor states = state_index(batch.states, shape);
   const at::Tensor steps = at::arange(length, states.options().dtype(at::kLong));
   if (positions == LossPositions::kAll) {

@@ -21,7 +21,9 @@ struct PlainSequence {
   at::Tensor positions;  ///< int64 (context + Q): where each token stands in its prefix
   Streams streams;
 
-  static PlainSequence of(const Batch& batch, const ModelShape& shape, LossPositions positions);
+  /// `type`: of the features.
+  static PlainSequence of(const Batch& batch, const ModelShape& shape, LossPositions positions,
+                          at::ScalarType type);
 };
 
 }  // namespace adtrain

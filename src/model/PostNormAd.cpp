@@ -13,7 +13,7 @@ PostNormAd::PostNormAd(const ModelOptions& options, const ModelShape& shape, Par
 
 AlgorithmDistillation::Predictions PostNormAd::forward(const Batch& batch, LossPositions positions,
                                                        bool training) {
-  const PlainSequence sequence = PlainSequence::of(batch, shape(), positions);
+  const PlainSequence sequence = PlainSequence::of(batch, shape(), positions, compute_type());
   const at::Tensor transition_type = stack_.token_type_embedding.weight[kTransition];
   const at::Tensor context = stack_.embed_context(sequence.features) + transition_type;
   const at::Tensor tokens = at::cat({context, stack_.embed_query_state(sequence.queries)}, 1);

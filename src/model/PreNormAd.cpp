@@ -46,7 +46,7 @@ PreNormAd::PreNormAd(const ModelOptions& options, const ModelShape& shape, Param
 
 AlgorithmDistillation::Predictions PreNormAd::forward(const Batch& batch, LossPositions positions,
                                                       bool training) {
-  const PlainSequence sequence = PlainSequence::of(batch, shape(), positions);
+  const PlainSequence sequence = PlainSequence::of(batch, shape(), positions, compute_type());
   const Rotary rotary = Rotary::of(sequence.positions, options().head_size());
   at::Tensor x = at::cat({embed_context_(sequence.features), embed_query_state_(sequence.queries)}, 1);
   for (const PreNormBlock& block : blocks_) {

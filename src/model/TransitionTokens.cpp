@@ -4,11 +4,11 @@
 
 namespace adtrain {
 
-at::Tensor transition_features(const Batch& batch, const ModelShape& shape) {
+at::Tensor transition_features(const Batch& batch, const ModelShape& shape, at::ScalarType type) {
   const at::Tensor choices = at::arange(shape.num_actions, batch.actions.options());
   const at::Tensor one_hot = batch.actions.unsqueeze(-1).eq(choices);
-  return at::cat({batch.states.to(at::kFloat), one_hot.to(at::kFloat), batch.rewards.unsqueeze(-1),
-                  batch.next_states.to(at::kFloat)},
+  return at::cat({batch.states.to(type), one_hot.to(type), batch.rewards.unsqueeze(-1).to(type),
+                  batch.next_states.to(type)},
                  -1);
 }
 

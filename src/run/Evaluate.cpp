@@ -85,18 +85,21 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, const Target& target, 
   const ModelShape shape = {config.environment.grid_size, config.environment.num_actions};
   const auto model =
       AlgorithmDistillation::create(config.model, shape, static_cast<uint64_t>(config.training.seed));
+  model->parameters().to(ranks.device.device);
   const int64_t step = load_weights(target, config.training, console, communicator, *model);
   const TaskFamily family = TaskFamily::of(config.environment);
   const std::vector<int64_t> tasks =
       evaluated_tasks(config.evaluation.eval_tasks, TaskSplit::of(config.environment, family.task_count()));
   const InContextEvaluation evaluation(family, tasks, config.model, config.evaluation);
-  console.banner("In-context evaluation, weights frozen",
-                 {{"checkpoint", fmt::format("step {} of {}", step, target.run.root.string())},
-                  {"tasks", fmt::format("{} of {}", tasks.size(), family.name())},
-                  {"episodes", fmt::format("{} × {} repeats", config.evaluation.eval_episodes,
-                                           config.evaluation.eval_repeats)},
-                  {"processes",
-                   fmt::format("{}, {}", ranks.context.world_size, launcher_name(ranks.context.launcher))}});
+  console.banner(
+      "In-context evaluation, weights frozen",
+      {{"checkpoint", fmt::format("step {} of {}", step, target.run.root.string())},
+       {"tasks", fmt::format("{} of {}", tasks.size(), family.name())},
+       {"episodes",
+        fmt::format("{} × {} repeats", config.evaluation.eval_episodes, config.evaluation.eval_repeats)},
+       {"processes", fmt::format("{}, {}", ranks.context.world_size, launcher_name(ranks.context.launcher))},
+       {"device", ranks.device.name}});
+  if (!ranks.device.notice.empty()) console.notice(ranks.device.notice);
 
   const StopRequest stop;
   std::optional<InContextReturns> measured;

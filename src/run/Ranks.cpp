@@ -1,6 +1,7 @@
 #include "run/Ranks.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -46,16 +47,13 @@ void keep_freed_memory() {
 
 Ranks Ranks::join(const RunConfig& config) {
   keep_freed_memory();
-  if (config.run.device == DeviceChoice::kCuda) {
-    throw EnvironmentError(
-        "device: cuda is asked for, and this version trains on CPU ranks only, whether there is a GPU or "
-        "not; "
-        "expected device: auto or cpu");
-  }
   Ranks ranks;
   ranks.context = LaunchContext::detect();
   ranks.communicator = Communicator::create(ranks.context, config.distributed);
   check_same(*ranks.communicator, "the configuration", config.fingerprint());
+  ranks.device = RankDevice::choose(config.run.device, ranks.context, *ranks.communicator);
+  ranks.communicator =
+      Communicator::extend(std::move(ranks.communicator), ranks.device.device, config.distributed);
   ranks.cpu_threads = config.run.cpu_threads ? *config.run.cpu_threads : share_of_cores(*ranks.communicator);
   at::set_num_threads(static_cast<int>(ranks.cpu_threads));
   return ranks;

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "distributed/Communicator.h"
+#include "run/RankDevice.h"
 #include "run/RunConfig.h"
 #include "telemetry/Console.h"
 
@@ -14,6 +15,7 @@ namespace adtrain {
 struct Ranks {
   LaunchContext context;
   std::unique_ptr<Communicator> communicator;
+  RankDevice device;
   int64_t cpu_threads;
 
   /// Collective. Throws EnvironmentError where ranks do not meet, where their configurations differ, or where

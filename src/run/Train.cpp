@@ -58,10 +58,28 @@ void claim_folder(const TrainRequest& request, const RunConfig& config) {
   write_file_atomically(folder.config(), config.resolved_yaml());
 }
 
-std::string precision_text(const TrainingOptions& options) {
-  return options.mixed_precision == Precision::kFloat32
-             ? "fp32"
-             : "fp32 (mixed_precision needs a GPU; ranks are on the CPU)";
+at::ScalarType compute_type(Precision precision, at::Device device) {
+  if (device.is_cpu() || precision == Precision::kFloat32) return at::kFloat;
+  return precision == Precision::kFloat16 ? at::kHalf : at::kBFloat16;
+}
+
+std::string precision_text(const TrainingOptions& options, at::Device device) {
+  switch (compute_type(options.mixed_precision, device)) {
+    case at::kHalf:
+      return "fp16 with loss scaling; fp32 master weights";
+    case at::kBFloat16:
+      return "bf16; fp32 master weights";
+    default:
+      if (device.is_cuda()) return options.tf32 ? "fp32, matrix products in tf32" : "fp32";
+      return options.mixed_precision == Precision::kFloat32
+                 ? "fp32"
+                 : "fp32 (mixed_precision needs a GPU; ranks are on the CPU)";
+  }
+}
+
+std::string device_text(const Ranks& ranks) {
+  if (ranks.device.device.is_cuda()) return fmt::format("{}, one a rank", ranks.device.name);
+  return fmt::format("CPU, {} thread{} a rank", ranks.cpu_threads, ranks.cpu_threads == 1 ? "" : "s");
 }
 
 void print_banner(Console& console, const RunConfig& config, const Ranks& ranks, AlgorithmDistillation& model,
@@ -73,9 +91,8 @@ void print_banner(Console& console, const RunConfig& config, const Ranks& ranks,
        {"processes", fmt::format("{} ({} on this host)", context.world_size, context.local_world_size)},
        {"launcher", fmt::format("{}: {}", launcher_name(context.launcher), context.evidence)},
        {"communication", ranks.communicator->backend()},
-       {"device",
-        fmt::format("CPU, {} thread{} a rank", ranks.cpu_threads, ranks.cpu_threads == 1 ? "" : "s")},
-       {"mixed precision", precision_text(config.training)},
+       {"device", device_text(ranks)},
+       {"mixed precision", precision_text(config.training, ranks.device.device)},
        {"gradient accumulation", fmt::format("{} micro-batches a step", share.accumulation)},
        {"batch per rank", fmt::format("{} sequences a micro-batch", share.micro_batch)},
        {"global batch", fmt::format("{} sequences an optimizer step", share.global_batch())},
@@ -91,6 +108,8 @@ ExitCode train_as_rank(const TrainRequest& request, const RunConfig& config,
   Communicator& communicator = *ranks.communicator;
   Console console = Console::for_process(communicator.is_root());
   for (const std::string& notice : notices) console.notice(notice);
+  if (!ranks.device.notice.empty()) console.notice(ranks.device.notice);
+  at::globalContext().setAllowTF32CuBLAS(config.training.tf32);
   at::globalContext().setDeterministicAlgorithms(config.training.deterministic, /*warn_only=*/false);
 
   const RunFolder folder = config.folder();
@@ -108,11 +127,13 @@ ExitCode train_as_rank(const TrainRequest& request, const RunConfig& config,
   const ModelShape shape = {config.environment.grid_size, config.environment.num_actions};
   const auto model =
       AlgorithmDistillation::create(config.model, shape, static_cast<uint64_t>(config.training.seed));
+  model->parameters().to(ranks.device.device,
+                         compute_type(config.training.mixed_precision, ranks.device.device));
   TrainingLog log(console, communicator.is_root()
                                ? std::optional<TrainingLog::Paths>(
                                      {folder.metrics(), folder.tensorboard(), folder.loss_curve()})
                                : std::nullopt);
-  Trainer trainer(config.training, config.distributed.reducer(), config.data.num_workers,
+  Trainer trainer(config.training, config.distributed.reducer(), config.data,
                   {.model = *model,
                    .communicator = communicator,
                    .training_windows = windows,

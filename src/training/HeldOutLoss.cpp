@@ -18,12 +18,13 @@ LossFigures HeldOutLoss::measure() {
   const int64_t rank = communicator_.rank();
   const int64_t world = communicator_.world_size();
   const int64_t end = windows_.samples() * (rank + 1) / world;
-  LossSums sums;
+  const at::Device device = model_.parameters().flat().device();
+  LossSums sums(device);
   std::vector<int64_t> samples;
   for (int64_t first = windows_.samples() * rank / world; first < end; first += batch_) {
     samples.resize(static_cast<size_t>(std::min(batch_, end - first)));
     std::iota(samples.begin(), samples.end(), first);
-    sums.add(model_.loss(windows_.assemble(samples), LossPositions::kLast, /*training=*/false));
+    sums.add(model_.loss(windows_.assemble(samples).to(device), LossPositions::kLast, /*training=*/false));
   }
   return sums.take_merged(communicator_);
 }

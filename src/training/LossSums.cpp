@@ -1,24 +1,22 @@
 #include "training/LossSums.h"
 
-#include <utility>
-
 #include <ATen/ATen.h>
 
 namespace adtrain {
 
+LossSums::LossSums(at::Device device) : sums_(at::zeros({3}, at::TensorOptions(device).dtype(at::kDouble))) {}
+
 void LossSums::add(const AlgorithmDistillation::Loss& loss) {
-  const at::Tensor sums = at::stack({loss.sum.detach().to(at::kDouble), loss.correct.to(at::kDouble)});
-  sums_ = sums_.defined() ? sums_.add_(sums) : sums;
-  targets_ += loss.targets;
+  sums_[0].add_(loss.sum.detach());
+  sums_[1].add_(loss.correct);
+  sums_[2].add_(loss.targets);
 }
 
 LossFigures LossSums::take_merged(Communicator& communicator) {
-  at::Tensor totals = at::zeros({3}, at::kDouble);
-  if (sums_.defined()) totals.narrow(0, 0, 2).copy_(sums_);
-  totals[2] = static_cast<double>(targets_);
+  communicator.synchronize();
+  at::Tensor totals = sums_.to(at::kCPU, at::kDouble, /*non_blocking=*/false, /*copy=*/true);
+  sums_.zero_();
   communicator.all_reduce(totals, ReduceOp::kSum);
-  sums_ = at::Tensor();
-  targets_ = 0;
 
   const double* values = totals.const_data_ptr<double>();
   LossFigures figures;

@@ -19,14 +19,15 @@ struct LossFigures {
 /// Adds up what a rank's micro-batches return, on the device, and reads it back only when it is asked for.
 class LossSums {
  public:
+  explicit LossSums(at::Device device);
+
   void add(const AlgorithmDistillation::Loss& loss);
 
   /// The figures over all ranks since the last call; starts anew. Collective; synchronises with the device.
   LossFigures take_merged(Communicator& communicator);
 
  private:
-  at::Tensor sums_;  ///< float64 (2): cross-entropies and right answers
-  int64_t targets_ = 0;
+  at::Tensor sums_;  ///< float64 (3) on the device: cross-entropies, right answers, targets
 };
 
 }  // namespace adtrain

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "training/LossScale.h"
 #include "training/TrainingOptions.h"
 
 namespace adtrain {
@@ -16,9 +17,12 @@ class Optimizer {
   /// `parameters`: the model's flat fp32 buffer (n), updated in place; it must outlive the optimizer.
   Optimizer(const at::Tensor& parameters, const TrainingOptions& options);
 
+  /// The rate of the steps that follow. It lives on the device, where a captured step reads it.
+  void set_learning_rate(double rate);
   /// One update with the global-batch gradient (n), which is scaled in place where its norm exceeds
-  /// max_grad_norm.
-  void step(const at::Tensor& gradient, double learning_rate);
+  /// max_grad_norm. With `loss_scale` the gradient is first divided by its factor, and where it overflowed
+  /// nothing is updated.
+  void step(const at::Tensor& gradient, LossScale* loss_scale = nullptr);
 
   /// L2 norm of the last gradient before clipping: a scalar on the device.
   const at::Tensor& gradient_norm() const { return gradient_norm_; }
@@ -29,7 +33,7 @@ class Optimizer {
   at::Tensor& step_count() { return step_count_; }
 
  private:
-  at::Tensor parameters_, first_moment_, second_moment_, step_count_, gradient_norm_;
+  at::Tensor parameters_, first_moment_, second_moment_, step_count_, gradient_norm_, learning_rate_;
   double beta1_, beta2_, epsilon_, weight_decay_, max_grad_norm_;
 };
 

@@ -9,37 +9,84 @@
 namespace adtrain {
 namespace {
 
+/// Before these, libraries have not chosen their algorithms and buffers yet.
+constexpr int64_t kStepsBeforeCapture = 3;
+
 void seed_generator(const at::Device& device, uint64_t seed) {
   at::Generator generator = at::globalContext().defaultGenerator(device);
   const std::lock_guard lock(generator.mutex());
   generator.set_current_seed(seed);
 }
 
+bool captures_steps(const at::Device& device, const TrainingOptions& options) {
+  if (!device.is_cuda() || options.cuda_graph == CudaGraphUse::kOff) return false;
+  return options.cuda_graph == CudaGraphUse::kOn || !options.deterministic;
+}
+
 }  // namespace
 
-TrainStep::TrainStep(AlgorithmDistillation& model, GradientReducer& reducer, Optimizer& optimizer,
-                     BatchShare share, const TrainingOptions& options)
-    : model_(model),
-      reducer_(reducer),
-      optimizer_(optimizer),
+TrainStep::TrainStep(Parts parts, BatchShare share, const TrainingOptions& options)
+    : parts_(parts),
+      device_(parts.model.parameters().flat().device()),
       share_(share),
       loss_positions_(options.loss_positions),
-      dropout_seed_(seed_of(static_cast<uint64_t>(options.seed), 0xd509, share.rank)) {}
+      dropout_seed_(seed_of(static_cast<uint64_t>(options.seed), 0xd509, share.rank)),
+      losses_(device_),
+      captures_(captures_steps(device_, options)),
+      graph_(device_) {}
 
 void TrainStep::run(BatchSource& batches, int64_t step, double learning_rate) {
-  reducer_.zero();
-  for (int64_t micro_step = 0; micro_step < share_.accumulation; ++micro_step) {
-    const Batch batch = batches.next();
-    seed_generator(model_.parameters().flat().device(), seed_of(dropout_seed_, step, micro_step));
-    const bool last = micro_step + 1 == share_.accumulation;
-    reducer_.begin_micro_step(/*communicates=*/last);
-    const AlgorithmDistillation::Loss loss = model_.loss(batch, loss_positions_, /*training=*/true);
-    const int64_t global_targets = loss.targets * share_.accumulation * share_.world_size;
-    (loss.sum / static_cast<double>(global_targets)).backward();
-    losses_.add(loss);
+  seed_generator(device_, seed_of(dropout_seed_, step));
+  parts_.optimizer.set_learning_rate(learning_rate);
+  if (captures_ && steps_taken_ >= kStepsBeforeCapture) {
+    take_captured(batches);
+  } else {
+    take([&](int64_t) { return batches.next(); });
   }
-  reducer_.finish();
-  optimizer_.step(reducer_.flat_gradient(), learning_rate);
+  ++steps_taken_;
+}
+
+template <class NextBatch>
+void TrainStep::take(NextBatch next_batch) {
+  parts_.reducer.zero();
+  for (int64_t micro_step = 0; micro_step < share_.accumulation; ++micro_step) {
+    const Batch batch = next_batch(micro_step);
+    parts_.reducer.begin_micro_step(/*communicates=*/micro_step + 1 == share_.accumulation);
+    backward_of(batch);
+  }
+  parts_.reducer.finish();
+  parts_.optimizer.step(parts_.reducer.flat_gradient(), parts_.loss_scale);
+  if (parts_.loss_scale != nullptr) parts_.loss_scale->update();
+  parts_.model.parameters().refresh();
+}
+
+void TrainStep::backward_of(const Batch& batch) {
+  const AlgorithmDistillation::Loss loss = parts_.model.loss(batch, loss_positions_, /*training=*/true);
+  const int64_t global_targets = loss.targets * share_.accumulation * share_.world_size;
+  at::Tensor share = loss.sum / static_cast<double>(global_targets);
+  if (parts_.loss_scale != nullptr) share = share * parts_.loss_scale->factor();
+  share.backward();
+  losses_.add(loss);
+}
+
+void TrainStep::take_captured(BatchSource& batches) {
+  if (batches.on_device()) {
+    if (!graph_.captured()) graph_.capture([&] { take([&](int64_t) { return batches.next(); }); });
+  } else {
+    if (inputs_.empty()) inputs_.resize(static_cast<size_t>(share_.accumulation));
+    for (Batch& input : inputs_) {
+      if (graph_.captured()) {
+        input.copy_from(batches.next());
+      } else {
+        input = batches.next();
+      }
+    }
+    if (!graph_.captured()) {
+      graph_.capture(
+          [&] { take([&](int64_t micro_step) { return inputs_[static_cast<size_t>(micro_step)]; }); });
+    }
+  }
+  graph_.replay();
 }
 
 }  // namespace adtrain

@@ -1,12 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "data/BatchSource.h"
 #include "distributed/GradientReducer.h"
 #include "model/AlgorithmDistillation.h"
+#include "training/LossScale.h"
 #include "training/LossSums.h"
 #include "training/Optimizer.h"
+#include "training/StepGraph.h"
 #include "training/TrainingOptions.h"
 
 namespace adtrain {
@@ -14,27 +18,45 @@ namespace adtrain {
 /// One optimizer step of one rank: forward and backward of its micro-batches, the gradient's all-reduce
 /// (which overlaps with the backward of the last micro-batch), clipping and the update. The loss is
 /// normalised over the global batch, so ranks and accumulation change nothing but the order of additions.
+///
+/// On a GPU the first steps run operation by operation; then the step is captured in a CUDA graph, and the
+/// steps that follow replay it. Nothing waits for the device.
 class TrainStep {
  public:
-  /// Borrows all of them; `share` says how large the global batch is.
-  TrainStep(AlgorithmDistillation& model, GradientReducer& reducer, Optimizer& optimizer, BatchShare share,
-            const TrainingOptions& options);
+  /// What the step works on; all borrowed. `loss_scale` is null where the loss is not scaled.
+  struct Parts {
+    AlgorithmDistillation& model;
+    GradientReducer& reducer;
+    Optimizer& optimizer;
+    LossScale* loss_scale;
+  };
+  /// `share` says how large the global batch is.
+  TrainStep(Parts parts, BatchShare share, const TrainingOptions& options);
 
-  /// Optimizer step `step` of the run. Dropout is a function of (seed, rank, step, micro-step), so that a
-  /// resumed run draws what the uninterrupted one would have drawn.
+  /// Optimizer step `step` of the run; `batches` is the same in every call. Dropout is a function of (seed,
+  /// rank, step), so that a resumed run draws what the uninterrupted one would have drawn.
   void run(BatchSource& batches, int64_t step, double learning_rate);
 
   /// This rank's losses since they were last taken.
   LossSums& losses() { return losses_; }
+  bool captured() const { return graph_.captured(); }
 
  private:
-  AlgorithmDistillation& model_;
-  GradientReducer& reducer_;
-  Optimizer& optimizer_;
+  template <class NextBatch>
+  void take(NextBatch next_batch);
+  void take_captured(BatchSource& batches);
+  void backward_of(const Batch& batch);
+
+  Parts parts_;
+  at::Device device_;
   BatchShare share_;
   LossPositions loss_positions_;
   uint64_t dropout_seed_;
   LossSums losses_;
+  bool captures_;
+  int64_t steps_taken_ = 0;
+  std::vector<Batch> inputs_;  ///< of the graph, by micro-step, where the source does not work on the device
+  StepGraph graph_;
 };
 
 }  // namespace adtrain

@@ -11,7 +11,7 @@
 
 namespace adtrain {
 
-Trainer::Trainer(const TrainingOptions& options, const ReducerOptions& reducer, int64_t data_workers,
+Trainer::Trainer(const TrainingOptions& options, const ReducerOptions& reducer, const DataOptions& data,
                  Parts parts)
     : options_(options),
       parts_(std::move(parts)),
@@ -19,42 +19,53 @@ Trainer::Trainer(const TrainingOptions& options, const ReducerOptions& reducer, 
              .world_size = parts_.communicator.world_size(),
              .micro_batch = options.micro_batch(parts_.communicator.world_size()),
              .accumulation = options.gradient_accumulation_steps},
-      data_workers_(data_workers),
-      reducer_(parts_.model.parameters().tensors(), parts_.communicator, reducer),
+      data_(data),
+      reducer_(parts_.model.parameters().leaves(), parts_.communicator, reducer),
       optimizer_(parts_.model.parameters().flat(), options),
-      state_(parts_.model, optimizer_),
-      step_(parts_.model, reducer_, optimizer_, share_, options),
+      loss_scale_(parts_.model.parameters().compute_type() == at::kHalf
+                      ? std::make_unique<LossScale>(parts_.communicator.device())
+                      : nullptr),
+      state_(parts_.model, optimizer_, loss_scale_.get()),
+      step_({.model = parts_.model,
+             .reducer = reducer_,
+             .optimizer = optimizer_,
+             .loss_scale = loss_scale_.get()},
+            share_, options),
       schedule_(options.lr, options.num_warmup_steps, options.train_timesteps) {}
 
 void Trainer::start_from(const Snapshot* snapshot) {
   if (snapshot != nullptr) state_.restore(*snapshot);
   state_.broadcast(parts_.communicator);
   saved_step_ = state_.progress.step;
+  batches_ = BatchSource::create(
+      {.windows = parts_.training_windows,
+       .order = SampleOrder(parts_.training_windows.samples(), static_cast<uint64_t>(options_.seed)),
+       .share = share_,
+       .first_sample = state_.progress.samples_drawn},
+      data_, parts_.communicator.device());
 }
 
 Trainer::End Trainer::run(int64_t stop_after) {
   const int64_t last_step = std::min(options_.train_timesteps, stop_after);
-  const SampleOrder order(parts_.training_windows.samples(), static_cast<uint64_t>(options_.seed));
-  BatchSource batches(parts_.training_windows, order, share_, state_.progress.samples_drawn, data_workers_);
   const StopRequest stop;
   bool stopped = false;
 
   parts_.log.begin(state_.progress.step, options_.train_timesteps);
   while (state_.progress.step < last_step && !stopped) {
-    step_.run(batches, state_.progress.step, schedule_.rate_at(state_.progress.step));
+    step_.run(*batches_, state_.progress.step, schedule_.rate_at(state_.progress.step));
     ++state_.progress.step;
     state_.progress.samples_drawn += share_.global_batch();
     stopped = stop.agreed(parts_.communicator);
-    at_boundary(batches, stopped || state_.progress.step == last_step);
+    at_boundary(stopped || state_.progress.step == last_step);
   }
   parts_.log.end();
   return state_.progress.step < options_.train_timesteps ? End::kStopped : End::kFinished;
 }
 
-void Trainer::at_boundary(BatchSource& batches, bool leaving) {
+void Trainer::at_boundary(bool leaving) {
   const int64_t step = state_.progress.step;
   const auto due = [&](int64_t interval) { return interval > 0 && (leaving || step % interval == 0); };
-  if (due(options_.summary_interval)) report(batches);
+  if (due(options_.summary_interval)) report();
   if (due(options_.eval_interval) && parts_.held_out_windows != nullptr) {
     HeldOutLoss held_out(*parts_.held_out_windows, parts_.model, parts_.communicator,
                          options_.test_batch_size);
@@ -63,16 +74,18 @@ void Trainer::at_boundary(BatchSource& batches, bool leaving) {
   if (due(options_.ckpt_interval)) save();
 }
 
-void Trainer::report(BatchSource& batches) {
+void Trainer::report() {
   TrainingFigures figures;
   figures.step = state_.progress.step;
   figures.loss = step_.losses().take_merged(parts_.communicator);
   figures.learning_rate = schedule_.rate_at(figures.step - 1);
   figures.gradient_norm = optimizer_.gradient_norm().item<double>();
   figures.sequences = state_.progress.samples_drawn;
-  figures.data_wait_seconds = batches.take_seconds_waited();
-  figures.exposed_communication_seconds = reducer_.take_seconds_waited();
-  if (!std::isfinite(figures.loss.loss) || !std::isfinite(figures.gradient_norm)) {
+  figures.data_wait_seconds = batches_->take_seconds_waited();
+  figures.exposed_communication_seconds = reducer_.exposed_seconds();
+  if (loss_scale_) figures.skipped_steps = loss_scale_->skipped_steps();
+  // With loss scaling a gradient that overflows is part of the plan: the step is skipped.
+  if (!std::isfinite(figures.loss.loss) || (!loss_scale_ && !std::isfinite(figures.gradient_norm))) {
     throw NonFiniteError(
         fmt::format("the loss is {} and the gradient norm {} at step {}; expected finite numbers. The newest "
                     "checkpoint is of step {}: "

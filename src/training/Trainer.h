@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 
 #include "checkpoint/CheckpointStore.h"
 #include "data/BatchAssembler.h"
@@ -33,7 +34,10 @@ class Trainer {
     TrainingLog& log;                        ///< silent on other ranks
     nlohmann::json origin;                   ///< joins each checkpoint's manifest
   };
-  Trainer(const TrainingOptions& options, const ReducerOptions& reducer, int64_t data_workers, Parts parts);
+  /// The model lies on the communicator's device. On a GPU the current stream must not be the default one
+  /// (steps are captured there), and must stay the same.
+  Trainer(const TrainingOptions& options, const ReducerOptions& reducer, const DataOptions& data,
+          Parts parts);
 
   /// Continues from a checkpoint, which rank 0 gives (null on the others, or on all for a new run).
   /// Collective.
@@ -49,18 +53,20 @@ class Trainer {
   const BatchShare& share() const { return share_; }
 
  private:
-  void at_boundary(BatchSource& batches, bool leaving);
-  void report(BatchSource& batches);
+  void at_boundary(bool leaving);
+  void report();
   void save();
 
   TrainingOptions options_;
   Parts parts_;
   BatchShare share_;
-  int64_t data_workers_;
+  DataOptions data_;
   GradientReducer reducer_;
   Optimizer optimizer_;
+  std::unique_ptr<LossScale> loss_scale_;  ///< null unless forward and backward compute in fp16
   TrainingState state_;
-  TrainStep step_;
+  std::unique_ptr<BatchSource> batches_;  ///< from start_from on
+  TrainStep step_;                        ///< behind all that its CUDA graph works on
   LearningRateSchedule schedule_;
   int64_t saved_step_ = -1;
 };

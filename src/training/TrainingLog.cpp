@@ -38,13 +38,14 @@ void TrainingLog::trained(const TrainingFigures& figures) {
       {"steps_per_second", steps_a_second},
       {"sequences_per_second", steps_a_second * sequences_a_step},
       {"data_wait_share", figures.data_wait_seconds / seconds},
-      {"exposed_communication_share", figures.exposed_communication_seconds / seconds}};
+      {"exposed_communication_share", figures.exposed_communication_seconds * steps_a_second}};
 
   nlohmann::ordered_json record = {{"step", figures.step}, {"sequences", figures.sequences}};
   for (const auto& [name, value] : scalars) {
     record[name] = value;
     tensorboard_->scalar(fmt::format("train/{}", name), figures.step, value);
   }
+  if (figures.skipped_steps) record["skipped_steps"] = *figures.skipped_steps;
   metrics_->record(record);
   tensorboard_->flush();
   warn_of_lost_figures();

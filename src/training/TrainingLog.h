@@ -23,7 +23,8 @@ struct TrainingFigures {
   double gradient_norm = 0;                  ///< of the last step's global-batch gradient, before clipping
   int64_t sequences = 0;                     ///< drawn since the beginning of the run, by all ranks
   double data_wait_seconds = 0;              ///< of rank 0
-  double exposed_communication_seconds = 0;  ///< of rank 0: what the backward pass did not hide
+  double exposed_communication_seconds = 0;  ///< of rank 0's last step: what the backward pass did not hide
+  std::optional<int64_t> skipped_steps;      ///< with fp16: for overflow, since the beginning of the run
 };
 
 /// Tells people and files how a run goes: console, metrics.jsonl, TensorBoard events, and the loss curve.

@@ -54,6 +54,15 @@ void TrainingOptions::declare(Section& section) {
   section.key("mixed_precision", mixed_precision,
               {{"no", Precision::kFloat32}, {"fp16", Precision::kFloat16}, {"bf16", Precision::kBFloat16}},
               "Arithmetic of forward and backward on GPUs; CPU ranks compute in fp32 whatever is asked for.");
+  section.key(
+      "tf32", tf32,
+      "Lets GPUs round the factors of fp32 matrix products to 10 bits of mantissa: faster, and as exact as "
+      "bf16 and fp16 are anyway.");
+  section.key(
+      "cuda_graph", cuda_graph,
+      {{"auto", CudaGraphUse::kAuto}, {"on", CudaGraphUse::kOn}, {"off", CudaGraphUse::kOff}},
+      "Whether GPUs capture an optimizer step in a CUDA graph and replay it: the same arithmetic without "
+      "the host's delays. auto does unless deterministic is set.");
   section.key("seed", seed, "Decides initial weights, sample order and dropout.").at_least(0);
   section.key("deterministic", deterministic, "Use only algorithms whose results repeat bit for bit.");
 

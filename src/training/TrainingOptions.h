@@ -12,6 +12,9 @@ namespace adtrain {
 /// The arithmetic of forward and backward; master weights and optimizer moments are fp32 in all of them.
 enum class Precision { kFloat32, kFloat16, kBFloat16 };
 
+/// Whether GPUs replay an optimizer step that was captured once.
+enum class CudaGraphUse { kAuto, kOn, kOff };
+
 /// How the model is trained.
 struct TrainingOptions {
   int64_t train_timesteps = 50000;
@@ -30,6 +33,8 @@ struct TrainingOptions {
   double max_grad_norm = 1.0;
 
   Precision mixed_precision = Precision::kFloat32;
+  bool tf32 = true;
+  CudaGraphUse cuda_graph = CudaGraphUse::kAuto;
   int64_t seed = 42;
   bool deterministic = false;
 

@@ -14,22 +14,7 @@ namespace {
 constexpr const char* kFirstMoment = "exp_avg.";
 constexpr const char* kSecondMoment = "exp_avg_sq.";
 constexpr const char* kStepCount = "step";
-
-/// The optimizer's flat buffers, seen parameter by parameter: they share memory with the optimizer.
-std::vector<NamedTensor> optimizer_tensors(ParameterBuffer& parameters, Optimizer& optimizer) {
-  std::vector<NamedTensor> tensors = {{kStepCount, optimizer.step_count()}};
-  int64_t offset = 0;
-  for (const NamedTensor& parameter : parameters.named()) {
-    const int64_t count = parameter.tensor.numel();
-    const auto view = [&](const at::Tensor& flat) {
-      return flat.narrow(0, offset, count).view(parameter.tensor.sizes());
-    };
-    tensors.push_back({kFirstMoment + parameter.name, view(optimizer.first_moment())});
-    tensors.push_back({kSecondMoment + parameter.name, view(optimizer.second_moment())});
-    offset += count;
-  }
-  return tensors;
-}
+constexpr const char* kLossScale = "loss_scale";
 
 int64_t progress_figure(const nlohmann::json& state, const char* name) {
   const auto found = state.find(name);
@@ -44,13 +29,34 @@ int64_t progress_figure(const nlohmann::json& state, const char* name) {
 
 }  // namespace
 
+/// The optimizer's flat buffers, seen parameter by parameter, and the loss scale: they share memory with
+/// them.
+std::vector<NamedTensor> TrainingState::tensors_beside_the_model() const {
+  std::vector<NamedTensor> tensors = {{kStepCount, optimizer_.step_count()}};
+  int64_t offset = 0;
+  for (const NamedTensor& parameter : model_.parameters().named()) {
+    const int64_t count = parameter.tensor.numel();
+    const auto view = [&](const at::Tensor& flat) {
+      return flat.narrow(0, offset, count).view(parameter.tensor.sizes());
+    };
+    tensors.push_back({kFirstMoment + parameter.name, view(optimizer_.first_moment())});
+    tensors.push_back({kSecondMoment + parameter.name, view(optimizer_.second_moment())});
+    offset += count;
+  }
+  if (loss_scale_ != nullptr) {
+    tensors.push_back({kLossScale, loss_scale_->state()});
+  }
+  return tensors;
+}
+
 Snapshot TrainingState::snapshot(nlohmann::json origin) const {
   Snapshot snapshot;
   snapshot.step = progress.step;
-  for (const NamedTensor& parameter : model_.parameters().named()) {
-    snapshot.model.push_back({parameter.name, parameter.tensor.detach()});
+  for (const auto& [name, tensor] : model_.parameters().named())
+    snapshot.model.push_back({name, tensor.cpu()});
+  for (const auto& [name, tensor] : tensors_beside_the_model()) {
+    snapshot.optimizer.push_back({name, tensor.cpu()});
   }
-  snapshot.optimizer = optimizer_tensors(model_.parameters(), optimizer_);
   snapshot.state = std::move(origin);
   snapshot.state["samples_drawn"] = progress.samples_drawn;
   return snapshot;
@@ -60,7 +66,11 @@ void TrainingState::restore(const Snapshot& snapshot) {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> saved;
   for (const NamedTensor& tensor : snapshot.optimizer) saved.emplace(tensor.name, tensor.tensor);
-  const std::vector<NamedTensor> wanted = optimizer_tensors(model_.parameters(), optimizer_);
+  std::vector<NamedTensor> wanted = tensors_beside_the_model();
+  // A run that changes to fp16 starts with a fresh loss scale; all else must be there.
+  std::erase_if(wanted, [&](const NamedTensor& tensor) {
+    return tensor.name == kLossScale && !saved.contains(kLossScale);
+  });
   for (const NamedTensor& tensor : wanted) {
     const auto found = saved.find(tensor.name);
     if (found == saved.end() || found->second.sizes() != tensor.tensor.sizes()) {
@@ -83,10 +93,15 @@ void TrainingState::broadcast(Communicator& communicator) {
   progress.step = figures.const_data_ptr<int64_t>()[0];
   progress.samples_drawn = figures.const_data_ptr<int64_t>()[1];
   at::Tensor parameters = model_.parameters().flat();
-  for (at::Tensor* tensor :
-       {&parameters, &optimizer_.first_moment(), &optimizer_.second_moment(), &optimizer_.step_count()}) {
-    communicator.broadcast(*tensor, 0);
+  std::vector<at::Tensor*> tensors = {&parameters, &optimizer_.first_moment(), &optimizer_.second_moment(),
+                                      &optimizer_.step_count()};
+  for (at::Tensor* tensor : tensors) communicator.broadcast(*tensor, 0);
+  if (loss_scale_ != nullptr) {
+    at::Tensor scale = loss_scale_->state().to(at::kDouble);
+    communicator.broadcast(scale, 0);
+    at::Tensor(loss_scale_->state()).copy_(scale);
   }
+  model_.parameters().refresh();
 }
 
 }  // namespace adtrain

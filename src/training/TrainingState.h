@@ -19,8 +19,9 @@ struct TrainingProgress {
 /// All of a run's training state: what a checkpoint holds, and what resuming restores.
 class TrainingState {
  public:
-  /// Borrows both.
-  TrainingState(AlgorithmDistillation& model, Optimizer& optimizer) : model_(model), optimizer_(optimizer) {}
+  /// Borrows all; `loss_scale` is null where the run has none.
+  TrainingState(AlgorithmDistillation& model, Optimizer& optimizer, LossScale* loss_scale = nullptr)
+      : model_(model), optimizer_(optimizer), loss_scale_(loss_scale) {}
 
   TrainingProgress progress;
 
@@ -32,8 +33,11 @@ class TrainingState {
   void broadcast(Communicator& communicator);
 
  private:
+  std::vector<NamedTensor> tensors_beside_the_model() const;
+
   AlgorithmDistillation& model_;
   Optimizer& optimizer_;
+  LossScale* loss_scale_;
 };
 
 }  // namespace adtrain

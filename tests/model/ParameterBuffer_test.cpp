@@ -23,8 +23,11 @@ TEST(ParameterBuffer, ParametersAreLeavesThatTileTheFlatTensor) {
   const auto model = small_model(variant("post_norm"));
   const ParameterBuffer& buffer = model->parameters();
   const auto* next = buffer.flat().const_data_ptr<float>();
-  for (const auto& [name, tensor] : buffer.named()) {
-    EXPECT_TRUE(tensor.is_leaf() && tensor.requires_grad()) << name;
+  const std::vector<at::Tensor> leaves = buffer.leaves();
+  for (size_t index = 0; const auto& [name, tensor] : buffer.named()) {
+    const at::Tensor& leaf = leaves[index++];
+    EXPECT_TRUE(leaf.is_leaf() && leaf.requires_grad()) << name;
+    EXPECT_EQ(leaf.const_data_ptr<float>(), tensor.const_data_ptr<float>()) << name;
     EXPECT_TRUE(tensor.is_contiguous()) << name;
     EXPECT_EQ(tensor.const_data_ptr<float>(), next) << name;
     next += tensor.numel();
@@ -50,7 +53,7 @@ TEST(ParameterBuffer, GradientsAccumulateIntoViewsGivenToThem) {
   const auto model = small_model(variant("pre_norm"));
   at::Tensor flat_gradient = at::zeros_like(model->parameters().flat());
   int64_t offset = 0;
-  for (at::Tensor& parameter : model->parameters().tensors()) {
+  for (at::Tensor& parameter : model->parameters().leaves()) {
     parameter.mutable_grad() = flat_gradient.narrow(0, offset, parameter.numel()).view(parameter.sizes());
     offset += parameter.numel();
   }
@@ -103,6 +106,32 @@ TEST(ParameterBuffer, LoadingReportsAllMismatchesTogetherAndCopiesNothing) {
                       HasSubstr("embed_query_state.weight: found Int values")));
   }
   EXPECT_TRUE(at::equal(model->parameters().flat(), before));
+}
+
+TEST(ParameterBuffer, LeavesMayBeAnImageIn16Bits) {
+  const auto model = testing::small_model(testing::variant("pre_norm"));
+  ParameterBuffer& parameters = model->parameters();
+  const at::Tensor before = parameters.flat().clone();
+  parameters.to(at::kCPU, at::kBFloat16);
+  EXPECT_TRUE(at::equal(parameters.flat(), before)) << "nothing is lost of the fp32 values";
+  const auto follows = [&] {
+    int64_t offset = 0;
+    for (const at::Tensor& leaf : parameters.leaves()) {
+      EXPECT_EQ(leaf.scalar_type(), at::kBFloat16);
+      EXPECT_TRUE(leaf.is_leaf() && leaf.requires_grad());
+      const at::Tensor exact = parameters.flat().narrow(0, offset, leaf.numel()).view(leaf.sizes());
+      if (!at::equal(leaf.detach(), exact.to(at::kBFloat16))) return false;
+      offset += leaf.numel();
+    }
+    return true;
+  };
+  EXPECT_TRUE(follows());
+  at::Tensor flat = parameters.flat();
+  flat.mul_(1.25);
+  EXPECT_FALSE(follows());
+  parameters.refresh();
+  EXPECT_TRUE(follows());
+  for (const auto& [name, tensor] : parameters.named()) EXPECT_EQ(tensor.scalar_type(), at::kFloat) << name;
 }
 
 }  // namespace

@@ -89,11 +89,11 @@ inline double relative_error(const at::Tensor& found, const at::Tensor& expected
 /// d loss / d parameters of one backward pass, flat.
 inline at::Tensor flat_gradient(AlgorithmDistillation& model, const at::Tensor& loss) {
   std::vector<at::Tensor> pieces;
-  for (at::Tensor& parameter : model.parameters().tensors()) parameter.mutable_grad() = at::Tensor();
+  for (at::Tensor& parameter : model.parameters().leaves()) parameter.mutable_grad() = at::Tensor();
   loss.backward();
-  for (const at::Tensor& parameter : model.parameters().tensors()) {
+  for (const at::Tensor& parameter : model.parameters().leaves()) {
     pieces.push_back(parameter.grad().defined() ? parameter.grad().flatten()
-                                                : at::zeros({parameter.numel()}));
+                                                : at::zeros({parameter.numel()}, parameter.options()));
   }
   return at::cat(pieces);
 }

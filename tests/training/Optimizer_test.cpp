@@ -58,7 +58,8 @@ TEST(Optimizer, FollowsAdamWWithClippingOnRandomGradients) {
     at::Tensor gradient =
         at::randn({1000}) * (step % 2 == 0 ? 0.01 : 1.0);  // below and above the clipping norm
     const double norm = plain.step(numbers(gradient), rate);
-    optimizer.step(gradient, rate);
+    optimizer.set_learning_rate(rate);
+    optimizer.step(gradient);
     EXPECT_NEAR(optimizer.gradient_norm().item<double>(), norm, 1e-4 * norm);
   }
   const std::vector<double> ours = numbers(parameters);
@@ -72,13 +73,16 @@ TEST(Optimizer, ContinuesFromItsSavedState) {
   Optimizer uninterrupted(parameters, options), first(other, options);
   std::vector<at::Tensor> gradients;
   for (int step = 0; step < 10; ++step) gradients.push_back(at::randn({100}));
-  for (const at::Tensor& gradient : gradients) uninterrupted.step(gradient.clone(), 1e-3);
-  for (int step = 0; step < 5; ++step) first.step(gradients[static_cast<size_t>(step)].clone(), 1e-3);
+  uninterrupted.set_learning_rate(1e-3);
+  first.set_learning_rate(1e-3);
+  for (const at::Tensor& gradient : gradients) uninterrupted.step(gradient.clone());
+  for (int step = 0; step < 5; ++step) first.step(gradients[static_cast<size_t>(step)].clone());
   Optimizer second(other, options);
   second.first_moment().copy_(first.first_moment());
   second.second_moment().copy_(first.second_moment());
   second.step_count().copy_(first.step_count());
-  for (int step = 5; step < 10; ++step) second.step(gradients[static_cast<size_t>(step)].clone(), 1e-3);
+  second.set_learning_rate(1e-3);
+  for (int step = 5; step < 10; ++step) second.step(gradients[static_cast<size_t>(step)].clone());
   EXPECT_TRUE(parameters.equal(other));
 }
 

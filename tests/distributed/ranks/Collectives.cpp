@@ -19,7 +19,7 @@ at::Tensor numbers_of(int64_t rank, int64_t size) {
   RandomStream random(seed_of(7, rank, size));
   auto* values = numbers.data_ptr<int64_t>();
   for (int64_t i = 0; i < size; ++i) values[i] = static_cast<int64_t>(random.below(50));
-  return numbers;
+  return numbers.to(ranks().device);
 }
 
 constexpr int64_t kSizes[] = {1, 2, 3, 17, 1000, 4097, 65536, 1000000};
@@ -32,7 +32,7 @@ class Collectives : public testing::Test {
   int64_t rank() { return communicator().rank(); }
 
   at::Tensor sum_of_all(int64_t size) {
-    at::Tensor sum = at::zeros({size}, at::kLong);
+    at::Tensor sum = at::zeros({size}, at::TensorOptions(ranks().device).dtype(at::kLong));
     for (int64_t r = 0; r < world(); ++r) sum += numbers_of(r, size);
     return sum;
   }
@@ -50,7 +50,8 @@ TEST_F(Collectives, SumsAreExact) {
 }
 
 TEST_F(Collectives, SumsOfSixteenMillionAreExact) {
-  const at::Tensor common = at::arange(16'000'000, at::kInt).bitwise_and_(1023).to(at::kFloat);
+  const at::Tensor common =
+      at::arange(16'000'000, at::kInt).bitwise_and_(1023).to(ranks().device, at::kFloat);
   at::Tensor sum = common + static_cast<double>(rank());
   communicator().all_reduce(sum, ReduceOp::kSum);
   const int64_t sum_of_ranks = world() * (world() - 1) / 2;
@@ -61,6 +62,7 @@ TEST_F(Collectives, EveryRankGetsTheSameBits) {
   at::Tensor mine = at::empty({33333});
   RandomStream random(seed_of(8, rank()));
   for (int64_t i = 0; i < mine.numel(); ++i) mine.data_ptr<float>()[i] = static_cast<float>(random.normal());
+  mine = mine.to(ranks().device);
   const at::Tensor exact = communicator().all_gather(mine).to(at::kDouble).sum(0);
   communicator().all_reduce(mine, ReduceOp::kSum);
 
@@ -114,6 +116,24 @@ TEST_F(Collectives, ManySumsMayBeUnderWay) {
   communicator().progress();
   for (auto one = pending.rbegin(); one != pending.rend(); ++one) (*one)->wait();
   for (const at::Tensor& sum : sums) EXPECT_TRUE(at::equal(sum, sum_of_all(sum.numel()).to(at::kFloat)));
+}
+
+TEST_F(Collectives, SixteenBitSumsAreExactOnGpus) {
+  if (ranks().device.is_cpu()) GTEST_SKIP() << "16-bit types travel between GPUs alone";
+  for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
+    at::Tensor sum = numbers_of(rank(), 4097).to(type);
+    communicator().all_reduce(sum, ReduceOp::kSum);
+    EXPECT_TRUE(at::equal(sum, sum_of_all(4097).to(type))) << c10::toString(type);
+  }
+}
+
+TEST_F(Collectives, TensorsOnTheCpuTravelBesideThoseOnTheDevice) {
+  at::Tensor here = numbers_of(rank(), 1000).to(at::kFloat), on_cpu = here.cpu();
+  const std::unique_ptr<Pending> pending = communicator().start_all_reduce(here);
+  communicator().all_reduce(on_cpu, ReduceOp::kSum);
+  pending->wait();
+  communicator().synchronize();
+  EXPECT_TRUE(at::equal(here.cpu(), on_cpu));
 }
 
 TEST_F(Collectives, NothingIsSummedAndGatheredToo) {
@@ -173,7 +193,9 @@ TEST(Group, IsTheOneThatTheLauncherStarted) {
   EXPECT_EQ(communicator.world_size(), ranks().context.world_size);
   const bool alone = ranks().context.world_size == 1;
   const bool by_mpirun = ranks().context.launcher == Launcher::kMpi;
-  EXPECT_EQ(communicator.backend(), alone ? "none" : by_mpirun ? "MPI" : "Gloo");
+  const std::string on_cpu = alone ? "none" : by_mpirun ? "MPI" : "Gloo";
+  const bool by_nccl = ranks().device.is_cuda() && !alone;
+  EXPECT_THAT(communicator.backend(), testing::EndsWith(by_nccl ? on_cpu + " on the CPU" : on_cpu));
 }
 
 }  // namespace

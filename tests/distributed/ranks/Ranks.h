@@ -9,6 +9,7 @@ namespace adtrain {
 struct Ranks {
   LaunchContext context;
   Communicator* communicator = nullptr;
+  at::Device device = at::kCPU;  ///< where the tests' tensors lie
 };
 
 Ranks& ranks();

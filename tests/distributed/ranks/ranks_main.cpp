@@ -1,4 +1,6 @@
 // Runs its tests inside every rank of whatever launcher started it, or, as
+//   distributed_ranks --cuda
+// with one GPU a rank and NCCL, or, as
 //   distributed_ranks --last-rank=sleeps | dies
 // lets the last rank stay away from a barrier or end without a word; the others must then end with
 // PeerLostError's code.
@@ -8,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include <c10/cuda/CUDAFunctions.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -66,8 +69,13 @@ int run(int argc, char** argv) {
   options.rendezvous_timeout_seconds = 60;
   options.collective_timeout_seconds = argument == flag + "sleeps" ? 1 : 60;
 
-  const std::unique_ptr<Communicator> communicator = Communicator::create(context, options);
-  ranks() = {context, communicator.get()};
+  const bool on_gpus = argument == "--cuda";
+  const at::Device device(on_gpus ? at::kCUDA : at::kCPU,
+                          static_cast<int8_t>(on_gpus ? context.local_rank : -1));
+  if (on_gpus) c10::cuda::set_device(device.index());
+  const std::unique_ptr<Communicator> communicator =
+      Communicator::extend(Communicator::create(context, options), device, options);
+  ranks() = {context, communicator.get(), device};
   if (context.is_root()) {
     fmt::print("{} ranks over {}: {}\n", context.world_size, communicator->backend(), context.evidence);
   }

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include <driver_types.h>
+
+#include "data/SampleOrder.h"
+#include "data/Transition.h"
+#include "data/WindowIndex.h"
+
+namespace adtrain {
+
+/// What cut_windows() reads and writes; all pointers are the GPU's. See Batch for the meaning of the outputs.
+struct WindowCut {
+  const Transition* histories;  ///< (histories, steps)
+  int64_t steps;
+  WindowIndex index;
+  SampleOrder order;
+  const int64_t* cursor;  ///< row r holds the sample at position *cursor + first_row + r of the order
+  int64_t first_row;
+  int64_t rows, length;  ///< of the batch
+  int32_t* states;
+  int32_t* actions;
+  float* rewards;
+  int32_t* next_states;
+  int32_t* previous;  ///< this and the following: null for plain rows
+  int32_t* current;
+  int32_t* query_state;
+  int32_t* query_action;
+};
+
+/// BatchAssembler's work, done by the GPU: the same values in the same places. Returns at once; throws
+/// std::runtime_error where the kernel cannot be launched.
+void cut_windows(const WindowCut& cut, cudaStream_t stream);
+
+}  // namespace adtrain

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "data/BatchSource.h"
+
+namespace adtrain {
+
+/// Batches that a GPU cuts itself from histories in its memory: next() launches kernels and nothing else. The
+/// cursor lives on the GPU too and moves on behind the last micro-batch of an optimizer step.
+class ResidentBatches final : public BatchSource {
+ public:
+  /// Copies the histories to the GPU, which must be the current one.
+  ResidentBatches(const Feed& feed, at::Device device);
+
+  Batch next() override;
+  double take_seconds_waited() override { return 0; }
+  bool on_device() const override { return true; }
+  std::string description() const override { return "on the GPU"; }
+
+ private:
+  Feed feed_;
+  at::Tensor histories_;  ///< uint8: the transitions, as they lie in a HistorySet
+  at::Tensor cursor_;     ///< int64 (1): samples of the global order that were drawn before this step
+  int64_t micro_step_ = 0;
+};
+
+}  // namespace adtrain

@@ -1,0 +1,32 @@
+#include "training/StepGraph.h"
+
+#include <ATen/Context.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDAFunctions.h>
+
+namespace adtrain {
+
+struct StepGraph::Graph {
+  at::cuda::CUDAGraph graph;
+};
+
+StepGraph::StepGraph(c10::Device device) : device_(device) {}
+StepGraph::~StepGraph() = default;
+
+void StepGraph::capture(const std::function<void()>& work) {
+  auto captured = std::make_unique<Graph>();
+  captured->graph.register_generator_state(at::globalContext().defaultGenerator(device_));
+  c10::cuda::device_synchronize();
+  // Thread-local: what other threads do meanwhile, copies of batches for one, is none of the graph's
+  // business.
+  captured->graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+  work();
+  captured->graph.capture_end();
+  graph_ = std::move(captured);
+}
+
+void StepGraph::replay() {
+  graph_->graph.replay();
+}
+
+}  // namespace adtrain

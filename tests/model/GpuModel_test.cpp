@@ -1,0 +1,71 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "base/Gpu.h"
+#include "model/RandomBatch.h"
+
+namespace adtrain {
+namespace {
+
+using testing::Variant;
+
+struct Case {
+  std::string variant;
+  LossPositions positions;
+  at::ScalarType type;
+  double tolerance;  ///< of the gradient, relative to its largest element
+};
+
+/// The model on the CPU in fp32 is the definition of what is right.
+class GpuModel : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  }
+};
+
+Batch batch_for(const Variant& variant, LossPositions positions) {
+  const int64_t region = variant.options.compress_interval;
+  if (!variant.options.compressed()) return testing::random_plain(6, variant.options.n_transit);
+  if (positions == LossPositions::kAll) return testing::random_compressed({0, 4, 4}, {4, 4, 4}, region);
+  return testing::random_compressed({0, 4, 4, 0, 4}, {0, 0, 4, 4, 3}, region);
+}
+
+TEST_P(GpuModel, LossAndGradientAreThoseOfTheCpu) {
+  const Variant variant = testing::variant(GetParam().variant);
+  const auto on_cpu = testing::small_model(variant), on_gpu = testing::small_model(variant);
+  const at::Device gpu(at::kCUDA, 0);
+  on_gpu->parameters().to(gpu, GetParam().type);
+  for (int draw = 0; draw < 3; ++draw) {
+    const Batch batch = batch_for(variant, GetParam().positions);
+    const auto expected = on_cpu->loss(batch, GetParam().positions, false);
+    const auto found = on_gpu->loss(batch.to(gpu), GetParam().positions, false);
+    EXPECT_EQ(found.targets, expected.targets);
+    EXPECT_LT(testing::relative_error(found.sum.cpu(), expected.sum), GetParam().tolerance);
+    const at::Tensor gradient = testing::flat_gradient(*on_cpu, expected.sum);
+    EXPECT_LT(
+        testing::relative_error(testing::flat_gradient(*on_gpu, found.sum).cpu().to(at::kFloat), gradient),
+        GetParam().tolerance);
+  }
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const char* variant : {"pre_norm", "post_norm", "gpt2", "compressed"}) {
+    for (const LossPositions positions : {LossPositions::kLast, LossPositions::kAll}) {
+      all.push_back({variant, positions, at::kFloat, 1e-4});
+      all.push_back({variant, positions, at::kBFloat16, 8e-2});
+      all.push_back({variant, positions, at::kHalf, 2e-2});
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, GpuModel, ::testing::ValuesIn(cases()), [](const auto& tested) {
+  const Case& tried = tested.param;
+  return tried.variant + (tried.positions == LossPositions::kAll ? "_all_" : "_last_") +
+         c10::toString(tried.type);
+});
+
+}  // namespace
+}  // namespace adtrain

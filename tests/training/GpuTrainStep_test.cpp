@@ -1,0 +1,130 @@
+#include <memory>
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAStream.h>
+#include <gtest/gtest.h>
+
+#include "base/Gpu.h"
+#include "data/RandomHistories.h"
+#include "distributed/SingleCommunicator.h"
+#include "training/TrainStep.h"
+
+namespace adtrain {
+namespace {
+
+struct Setting {
+  at::Device device = at::Device(at::kCUDA, 0);
+  at::ScalarType type = at::kFloat;
+  CudaGraphUse cuda_graph = CudaGraphUse::kOff;
+  HistoriesOnGpu histories = HistoriesOnGpu::kOn;
+  int64_t accumulation = 1;
+  double dropout = 0;
+};
+
+constexpr int64_t kSteps = 12;
+
+/// A small run of kSteps steps; the same samples in the same order whatever the setting.
+class SmallRun {
+ public:
+  explicit SmallRun(const Setting& setting)
+      : histories_(random_histories(5, 200, 1)),
+        windows_(histories_, {.steps = 200, .horizon = 20, .length = 16}),
+        communicator_(setting.device) {
+    ModelOptions model;
+    model.tf_n_embd = 32;
+    model.tf_n_layer = 2;
+    model.n_transit = 16;
+    model.tf_dropout = model.tf_attn_dropout = setting.dropout;
+    model_ = AlgorithmDistillation::create(model, {}, 3);
+    model_->parameters().to(setting.device, setting.type);
+    TrainingOptions options;
+    options.cuda_graph = setting.cuda_graph;
+    const BatchShare share = {.micro_batch = 24 / setting.accumulation, .accumulation = setting.accumulation};
+    DataOptions data;
+    data.histories_on_gpu = setting.histories;
+    const auto batches = BatchSource::create(
+        {.windows = windows_, .order = SampleOrder(windows_.samples(), 5), .share = share, .first_sample = 0},
+        data, setting.device);
+    GradientReducer reducer(model_->parameters().leaves(), communicator_, {});
+    Optimizer optimizer(model_->parameters().flat(), options);
+    LossScale loss_scale(setting.device);
+    TrainStep step({.model = *model_,
+                    .reducer = reducer,
+                    .optimizer = optimizer,
+                    .loss_scale = setting.type == at::kHalf ? &loss_scale : nullptr},
+                   share, options);
+    for (int64_t i = 0; i < kSteps; ++i) {
+      step.run(*batches, i, 1e-3 * static_cast<double>(i + 1) / kSteps);
+      losses.push_back(step.losses().take_merged(communicator_).loss);
+    }
+    captured = step.captured();
+    parameters = model_->parameters().flat().cpu();
+  }
+
+  std::vector<double> losses;
+  at::Tensor parameters;
+  bool captured = false;
+
+ private:
+  HistorySet histories_;
+  BatchAssembler windows_;
+  SingleCommunicator communicator_;
+  std::unique_ptr<AlgorithmDistillation> model_;
+};
+
+void expect_close(const SmallRun& found, const SmallRun& expected, double tolerance) {
+  for (size_t i = 0; i < found.losses.size(); ++i) {
+    EXPECT_NEAR(found.losses[i], expected.losses[i], tolerance) << "step " << i;
+  }
+  EXPECT_LT((found.parameters - expected.parameters).abs().max().item<double>(), tolerance);
+}
+
+class GpuTrainStep : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+    c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool());
+  }
+};
+
+TEST_F(GpuTrainStep, IsTheCpusToRounding) {
+  expect_close(SmallRun({}), SmallRun({.device = at::kCPU}), 2e-4);
+}
+
+TEST_F(GpuTrainStep, CapturedIsTheEagerOne) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const SmallRun captured({.type = type, .cuda_graph = CudaGraphUse::kOn});
+    EXPECT_TRUE(captured.captured);
+    expect_close(captured, SmallRun({.type = type}), type == at::kFloat ? 1e-5 : 2e-3);
+  }
+}
+
+TEST_F(GpuTrainStep, CapturedWithBatchesFromTheHostIsTheEagerOne) {
+  const SmallRun captured({.cuda_graph = CudaGraphUse::kOn, .histories = HistoriesOnGpu::kOff});
+  EXPECT_TRUE(captured.captured);
+  expect_close(captured, SmallRun({}), 1e-5);
+}
+
+TEST_F(GpuTrainStep, AccumulationChangesNothingButRounding) {
+  for (const CudaGraphUse use : {CudaGraphUse::kOff, CudaGraphUse::kOn}) {
+    expect_close(SmallRun({.cuda_graph = use, .accumulation = 3}), SmallRun({}), 2e-5);
+  }
+}
+
+TEST_F(GpuTrainStep, DropoutAdvancesInTheGraphAsItDoesOutside) {
+  for (const int64_t accumulation : {1, 2}) {
+    const SmallRun eager({.accumulation = accumulation, .dropout = 0.3});
+    const SmallRun captured({.cuda_graph = CudaGraphUse::kOn, .accumulation = accumulation, .dropout = 0.3});
+    expect_close(captured, eager, 1e-5);
+    EXPECT_GT((eager.parameters - SmallRun({}).parameters).abs().max().item<double>(), 1e-4);
+  }
+}
+
+TEST_F(GpuTrainStep, PrecisionsAgree) {
+  const SmallRun exact({});
+  expect_close(SmallRun({.type = at::kBFloat16}), exact, 2e-2);
+  expect_close(SmallRun({.type = at::kHalf}), exact, 1e-2);
+}
+
+}  // namespace
+}  // namespace adtrain

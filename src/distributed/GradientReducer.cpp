@@ -34,8 +34,7 @@ GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, Communicato
     : parameters_(std::move(parameters)),
       communicator_(communicator),
       exposed_(parameters_.empty() ? at::Device(at::kCPU) : parameters_.front().device()) {
-  make_views();
-  make_buckets(options);
+  make_buckets(make_views(), options);
   if (communicator_.world_size() > 1 || is_short(parameters_.front())) listen();
 }
 
@@ -45,33 +44,33 @@ GradientReducer::~GradientReducer() {
   }
 }
 
-void GradientReducer::make_views() {
+FlatLayout GradientReducer::make_views() {
   if (parameters_.empty()) throw std::invalid_argument("A gradient reducer needs at least one parameter.");
-  int64_t elements = 0;
+  std::vector<int64_t> sizes;
   for (const at::Tensor& parameter : parameters_) {
     const bool known = parameter.scalar_type() == at::kFloat || is_short(parameter);
     if (!known || !parameter.is_leaf() || !parameter.requires_grad()) {
       throw std::invalid_argument(
           "A gradient reducer takes float32 or 16-bit floating-point leaves that require gradients.");
     }
-    elements += parameter.numel();
+    sizes.push_back(parameter.numel());
   }
-  flat_ = at::zeros({elements}, parameters_.front().options().dtype(at::kFloat).requires_grad(false));
-  int64_t offset = 0;
-  for (at::Tensor& parameter : parameters_) {
-    views_.push_back(flat_.narrow(0, offset, parameter.numel()).view(parameter.sizes()));
+  const FlatLayout layout(sizes);
+  flat_ = at::zeros({layout.total()}, parameters_.front().options().dtype(at::kFloat).requires_grad(false));
+  for (size_t index = 0; index < parameters_.size(); ++index) {
+    at::Tensor& parameter = parameters_[index];
+    views_.push_back(flat_.narrow(0, layout.offset(index), parameter.numel()).view(parameter.sizes()));
     parameter.mutable_grad() = is_short(parameter) ? at::Tensor() : views_.back();
-    offset += parameter.numel();
   }
+  return layout;
 }
 
-void GradientReducer::make_buckets(ReducerOptions options) {
+void GradientReducer::make_buckets(const FlatLayout& layout, ReducerOptions options) {
   bucket_of_.resize(parameters_.size());
-  int64_t begin = flat_.numel();  // of the parameters from `index` on
-  int64_t end = begin;            // of the bucket being filled
+  int64_t end = layout.total();  // of the bucket being filled
   int64_t in_bucket = 0;
   for (size_t index = parameters_.size(); index-- > 0;) {
-    begin -= parameters_[index].numel();
+    const int64_t begin = layout.offset(index);  // of the parameters from this one on
     bucket_of_[index] = buckets_.size();
     ++in_bucket;
     const int64_t limit = buckets_.empty() ? options.first_bucket_bytes : options.bucket_bytes;

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/FlatLayout.h"
 #include "distributed/Communicator.h"
 #include "distributed/DistributedOptions.h"
 #include "distributed/WaitTimer.h"
@@ -38,7 +39,7 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
-  /// All gradients as one tensor (elements of all parameters, in order), shared with every `.grad`.
+  /// All gradients as one tensor, which lies like the parameters' FlatLayout; shared with every `.grad`.
   const at::Tensor& flat_gradient() const { return flat_; }
   int64_t bucket_count() const { return static_cast<int64_t>(buckets_.size()); }
 
@@ -63,8 +64,8 @@ class GradientReducer {
   };
   class ReadyHook;
 
-  void make_views();
-  void make_buckets(ReducerOptions options);
+  FlatLayout make_views();
+  void make_buckets(const FlatLayout& layout, ReducerOptions options);
   void listen();
   void gradient_ready(size_t parameter);
   void start_next_bucket();

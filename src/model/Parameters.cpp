@@ -52,23 +52,38 @@ std::vector<std::string> mismatches(const std::vector<NamedTensor>& wanted,
   return lines;
 }
 
-}  // namespace
-
-ParameterBuffer::ParameterBuffer(std::vector<NamedTensor> parameters) : leaves_(std::move(parameters)) {
-  const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> pieces;
-  for (const auto& [name, tensor] : leaves_) pieces.push_back(tensor.detach().reshape({-1}));
-  rebind(pieces.empty() ? at::empty({0}, at::kFloat) : at::cat(pieces), at::kFloat);
+std::vector<int64_t> sizes_of(const std::vector<NamedTensor>& tensors) {
+  std::vector<int64_t> sizes;
+  for (const auto& [name, tensor] : tensors) sizes.push_back(tensor.numel());
+  return sizes;
 }
 
-std::vector<NamedTensor> ParameterBuffer::named() const {
+}  // namespace
+
+ParameterBuffer::ParameterBuffer(std::vector<NamedTensor> parameters)
+    : layout_(sizes_of(parameters)), leaves_(std::move(parameters)) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor flat = at::zeros({layout_.total()});
+  const std::vector<NamedTensor> views = views_of(flat);
+  for (size_t index = 0; index < views.size(); ++index) {
+    at::Tensor(views[index].tensor).copy_(leaves_[index].tensor.detach());
+  }
+  rebind(flat, at::kFloat);
+}
+
+std::vector<NamedTensor> ParameterBuffer::views_of(const at::Tensor& flat) const {
   std::vector<NamedTensor> views;
-  int64_t offset = 0;
-  for (const auto& [name, leaf] : leaves_) {
-    views.push_back({name, flat_.narrow(0, offset, leaf.numel()).view(leaf.sizes())});
-    offset += leaf.numel();
+  for (size_t index = 0; index < leaves_.size(); ++index) {
+    const auto& [name, leaf] = leaves_[index];
+    views.push_back({name, flat.narrow(0, layout_.offset(index), leaf.numel()).view(leaf.sizes())});
   }
   return views;
+}
+
+int64_t ParameterBuffer::count() const {
+  int64_t count = 0;
+  for (const auto& [name, leaf] : leaves_) count += leaf.numel();
+  return count;
 }
 
 std::vector<at::Tensor> ParameterBuffer::leaves() const {
@@ -91,11 +106,11 @@ void ParameterBuffer::refresh() {
 void ParameterBuffer::rebind(const at::Tensor& flat, at::ScalarType type) {
   flat_ = flat;
   image_ = flat_.to(type);
-  int64_t offset = 0;
-  for (auto& [name, leaf] : leaves_) {
+  const std::vector<NamedTensor> views = views_of(image_);
+  for (size_t index = 0; index < views.size(); ++index) {
+    at::Tensor& leaf = leaves_[index].tensor;
     leaf.mutable_grad() = at::Tensor();  // it belongs to the old storage
-    leaf.set_data(image_.narrow(0, offset, leaf.numel()).view(leaf.sizes()));
-    offset += leaf.numel();
+    leaf.set_data(views[index].tensor);
   }
 }
 

@@ -7,6 +7,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/FlatLayout.h"
+
 namespace adtrain {
 
 struct NamedTensor {
@@ -26,13 +28,16 @@ class ParameterBuffer {
   /// each becomes a view of the flat tensor with its name, shape and values unchanged.
   explicit ParameterBuffer(std::vector<NamedTensor> parameters);
 
-  /// (count): the storage; needs no gradient itself. Replaced by `to`.
+  /// (layout's total): the storage; needs no gradient itself. Replaced by `to`.
   const at::Tensor& flat() const { return flat_; }
   /// fp32 views of `flat` in the order in which they lie there, for checkpoints.
-  std::vector<NamedTensor> named() const;
+  std::vector<NamedTensor> named() const { return views_of(flat_); }
+  /// The same views of another tensor that lies like `flat`: a gradient, or an optimizer's moments.
+  std::vector<NamedTensor> views_of(const at::Tensor& flat) const;
   /// The leaves, in the same order, as a gradient reducer wants them.
   std::vector<at::Tensor> leaves() const;
-  int64_t count() const { return flat_.numel(); }
+  /// Parameters of the model.
+  int64_t count() const;
   /// In which type the forward pass computes: that of the leaves.
   at::ScalarType compute_type() const { return image_.scalar_type(); }
 
@@ -50,6 +55,7 @@ class ParameterBuffer {
  private:
   void rebind(const at::Tensor& flat, at::ScalarType type);
 
+  FlatLayout layout_;
   at::Tensor flat_;
   at::Tensor image_;  ///< `flat_` itself where the leaves are fp32
   std::vector<NamedTensor> leaves_;

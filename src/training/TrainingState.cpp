@@ -33,16 +33,12 @@ int64_t progress_figure(const nlohmann::json& state, const char* name) {
 /// them.
 std::vector<NamedTensor> TrainingState::tensors_beside_the_model() const {
   std::vector<NamedTensor> tensors = {{kStepCount, optimizer_.step_count()}};
-  int64_t offset = 0;
-  for (const NamedTensor& parameter : model_.parameters().named()) {
-    const int64_t count = parameter.tensor.numel();
-    const auto view = [&](const at::Tensor& flat) {
-      return flat.narrow(0, offset, count).view(parameter.tensor.sizes());
-    };
-    tensors.push_back({kFirstMoment + parameter.name, view(optimizer_.first_moment())});
-    tensors.push_back({kSecondMoment + parameter.name, view(optimizer_.second_moment())});
-    offset += count;
-  }
+  const auto add = [&](const char* prefix, const at::Tensor& flat) {
+    for (const auto& [name, view] : model_.parameters().views_of(flat))
+      tensors.push_back({prefix + name, view});
+  };
+  add(kFirstMoment, optimizer_.first_moment());
+  add(kSecondMoment, optimizer_.second_moment());
   if (loss_scale_ != nullptr) {
     tensors.push_back({kLossScale, loss_scale_->state()});
   }

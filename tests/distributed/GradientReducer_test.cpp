@@ -41,10 +41,10 @@ class RecordingCommunicator final : public Communicator {
 
 constexpr ReducerOptions kOneEach{.bucket_bytes = 1, .first_bucket_bytes = 1};
 
-/// Three parameters of 1, 2 and 3 elements.
+/// Three parameters that take 64, 128 and 192 elements of the buffer.
 struct Parameters {
-  std::vector<at::Tensor> all = {at::ones({1}).requires_grad_(), at::ones({2}).requires_grad_(),
-                                 at::ones({3}).requires_grad_()};
+  std::vector<at::Tensor> all = {at::ones({1}).requires_grad_(), at::ones({65}).requires_grad_(),
+                                 at::ones({192}).requires_grad_()};
   /// Uses them in the given order, each one's result through the next, so that gradients come in the opposite
   /// order.
   at::Tensor chain(const std::vector<size_t>& order) const {
@@ -60,8 +60,11 @@ TEST(GradientReducer, GradientsAreViewsOfOneBuffer) {
   GradientReducer reducer(parameters.all, communicator, {});
   parameters.chain({0, 1, 2}).backward();
   const at::Tensor& flat = reducer.flat_gradient();
-  ASSERT_EQ(flat.sizes(), at::IntArrayRef({6}));
-  const at::Tensor expected = at::tensor({12.0F, 6.0F, 6.0F, 4.0F, 4.0F, 4.0F});
+  ASSERT_EQ(flat.sizes(), at::IntArrayRef({64 + 128 + 192}));
+  at::Tensor expected = at::zeros_like(flat);
+  expected.narrow(0, 0, 1).fill_(2 * 65 * 192);
+  expected.narrow(0, 64, 65).fill_(2 * 192);
+  expected.narrow(0, 192, 192).fill_(2 * 65);
   EXPECT_TRUE(at::equal(flat, expected)) << flat;
   parameters.chain({0, 1, 2}).backward();
   EXPECT_TRUE(at::equal(flat, 2 * expected)) << "a second micro-step is added";
@@ -72,11 +75,11 @@ TEST(GradientReducer, GradientsAreViewsOfOneBuffer) {
 TEST(GradientReducer, BucketsAreFilledFromTheEnd) {
   const Parameters parameters;
   RecordingCommunicator communicator(2);
-  GradientReducer reducer(parameters.all, communicator, {.bucket_bytes = 12, .first_bucket_bytes = 8});
+  GradientReducer reducer(parameters.all, communicator, {.bucket_bytes = 600, .first_bucket_bytes = 500});
   EXPECT_EQ(reducer.bucket_count(), 2);
   reducer.begin_micro_step(true);
   reducer.finish();
-  EXPECT_THAT(communicator.started, ElementsAre(3, 3));
+  EXPECT_THAT(communicator.started, ElementsAre(192, 192));
 }
 
 TEST(GradientReducer, SumsStartWhileTheBackwardPassGoesOn) {
@@ -88,8 +91,8 @@ TEST(GradientReducer, SumsStartWhileTheBackwardPassGoesOn) {
   parameters.all[0].register_hook(
       [&](const at::TensorBase&) { started_before_the_first = communicator.started; });
   parameters.chain({0, 1, 2}).backward();
-  EXPECT_THAT(started_before_the_first, ElementsAre(3, 2));
-  EXPECT_THAT(communicator.started, ElementsAre(3, 2, 1));
+  EXPECT_THAT(started_before_the_first, ElementsAre(192, 128));
+  EXPECT_THAT(communicator.started, ElementsAre(192, 128, 64));
   EXPECT_THAT(communicator.threads, testing::Each(std::this_thread::get_id()));
   reducer.finish();
   EXPECT_EQ(communicator.started.size(), 3U);
@@ -104,7 +107,7 @@ TEST(GradientReducer, SumsStartInOneOrderWhateverOrderGradientsComeIn) {
     reducer.begin_micro_step(true);
     parameters.chain(order).backward();
     reducer.finish();
-    EXPECT_THAT(communicator.started, ElementsAre(3, 2, 1));
+    EXPECT_THAT(communicator.started, ElementsAre(192, 128, 64));
   }
 }
 
@@ -117,7 +120,7 @@ TEST(GradientReducer, OnlyTheMicroStepThatSaysSoCommunicates) {
   EXPECT_THAT(communicator.started, IsEmpty());
   reducer.begin_micro_step(true);
   parameters.chain({0, 1, 2}).backward();
-  EXPECT_THAT(communicator.started, ElementsAre(3, 2, 1));
+  EXPECT_THAT(communicator.started, ElementsAre(192, 128, 64));
   reducer.finish();
 }
 
@@ -127,9 +130,9 @@ TEST(GradientReducer, UnusedParametersAreSentInTheEnd) {
   GradientReducer reducer(parameters.all, communicator, kOneEach);
   reducer.begin_micro_step(true);
   parameters.chain({0, 2}).backward();
-  EXPECT_THAT(communicator.started, ElementsAre(3)) << "bucket 2 has to wait for bucket 1";
+  EXPECT_THAT(communicator.started, ElementsAre(192)) << "bucket 2 has to wait for bucket 1";
   reducer.finish();
-  EXPECT_THAT(communicator.started, ElementsAre(3, 2, 1));
+  EXPECT_THAT(communicator.started, ElementsAre(192, 128, 64));
 }
 
 TEST(GradientReducer, ASingleRankSendsNothing) {
@@ -174,7 +177,7 @@ TEST(GradientReducer, GradientsOf16BitParametersAreAddedUpInFloat32) {
   }
   reducer.finish();
   EXPECT_EQ(reducer.flat_gradient().scalar_type(), at::kFloat);
-  EXPECT_EQ(reducer.flat_gradient().item<float>(), 1 + 2 * kSmall);
+  EXPECT_EQ(reducer.flat_gradient()[0].item<float>(), 1 + 2 * kSmall);
   EXPECT_FALSE(parameter.grad().defined()) << "the 16-bit gradient is freed";
 }
 

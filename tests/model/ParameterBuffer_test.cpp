@@ -19,20 +19,24 @@ std::vector<NamedTensor> copies(const ParameterBuffer& buffer) {
   return tensors;
 }
 
-TEST(ParameterBuffer, ParametersAreLeavesThatTileTheFlatTensor) {
+TEST(ParameterBuffer, ParametersAreAlignedLeavesThatTileTheFlatTensor) {
   const auto model = small_model(variant("post_norm"));
   const ParameterBuffer& buffer = model->parameters();
-  const auto* next = buffer.flat().const_data_ptr<float>();
   const std::vector<at::Tensor> leaves = buffer.leaves();
-  for (size_t index = 0; const auto& [name, tensor] : buffer.named()) {
+  int64_t end = 0, count = 0;
+  for (size_t index = 0; const auto& [name, view] : buffer.named()) {
     const at::Tensor& leaf = leaves[index++];
     EXPECT_TRUE(leaf.is_leaf() && leaf.requires_grad()) << name;
-    EXPECT_EQ(leaf.const_data_ptr<float>(), tensor.const_data_ptr<float>()) << name;
-    EXPECT_TRUE(tensor.is_contiguous()) << name;
-    EXPECT_EQ(tensor.const_data_ptr<float>(), next) << name;
-    next += tensor.numel();
+    EXPECT_TRUE(view.is_contiguous()) << name;
+    EXPECT_EQ(leaf.const_data_ptr<float>(), view.const_data_ptr<float>()) << name;
+    EXPECT_EQ(view.storage_offset() % 64, 0) << name;
+    EXPECT_GE(view.storage_offset(), end) << name;
+    EXPECT_LT(view.storage_offset(), end + 64) << name;
+    end = view.storage_offset() + view.numel();
+    count += view.numel();
   }
-  EXPECT_EQ(next, buffer.flat().const_data_ptr<float>() + buffer.count());
+  EXPECT_EQ(buffer.count(), count);
+  EXPECT_LT(buffer.flat().numel() - end, 64);
   EXPECT_FALSE(buffer.flat().requires_grad());
 }
 
@@ -115,15 +119,15 @@ TEST(ParameterBuffer, LeavesMayBeAnImageIn16Bits) {
   parameters.to(at::kCPU, at::kBFloat16);
   EXPECT_TRUE(at::equal(parameters.flat(), before)) << "nothing is lost of the fp32 values";
   const auto follows = [&] {
-    int64_t offset = 0;
-    for (const at::Tensor& leaf : parameters.leaves()) {
+    bool all = true;
+    const std::vector<at::Tensor> leaves = parameters.leaves();
+    for (size_t index = 0; const auto& [name, exact] : parameters.named()) {
+      const at::Tensor& leaf = leaves[index++];
       EXPECT_EQ(leaf.scalar_type(), at::kBFloat16);
       EXPECT_TRUE(leaf.is_leaf() && leaf.requires_grad());
-      const at::Tensor exact = parameters.flat().narrow(0, offset, leaf.numel()).view(leaf.sizes());
-      if (!at::equal(leaf.detach(), exact.to(at::kBFloat16))) return false;
-      offset += leaf.numel();
+      all = all && at::equal(leaf.detach(), exact.to(at::kBFloat16));
     }
-    return true;
+    return all;
   };
   EXPECT_TRUE(follows());
   at::Tensor flat = parameters.flat();

@@ -34,7 +34,7 @@ struct Subject {
 TEST(TrainingState, ASnapshotRestoresEverythingIntoAnotherRun) {
   Subject saved(1), restored(2);
   saved.optimizer.set_learning_rate(1e-2);
-  saved.optimizer.step(at::randn({saved.model->parameters().count()}));
+  saved.optimizer.step(at::randn_like(saved.model->parameters().flat()));
   saved.state.progress = {7, 700};
   const Snapshot snapshot = saved.state.snapshot({{"note", "kept"}});
   EXPECT_EQ(snapshot.state.at("note"), "kept");

@@ -43,15 +43,17 @@ at::Tensor loss_of(const std::vector<at::Tensor>& parameters, int64_t rank, int6
   return x.square().sum();
 }
 
-/// This rank's gradients by autograd alone, as one tensor.
+/// This rank's gradients by autograd alone, as one tensor that lies like the reducer's.
 at::Tensor plain_gradient(int64_t rank, int64_t micro_steps) {
   const std::vector<at::Tensor> parameters = make_parameters();
   for (int64_t micro_step = 0; micro_step < micro_steps; ++micro_step)
     loss_of(parameters, rank, micro_step).backward();
   std::vector<at::Tensor> gradients;
   for (const at::Tensor& parameter : parameters) {
-    gradients.push_back(parameter.grad().defined() ? parameter.grad().view(-1)
-                                                   : at::zeros({parameter.numel()}, ranks().device));
+    const int64_t gap = (64 - parameter.numel() % 64) % 64;
+    const at::Tensor gradient = parameter.grad().defined() ? parameter.grad().view(-1)
+                                                           : at::zeros({parameter.numel()}, ranks().device);
+    gradients.push_back(at::constant_pad_nd(gradient, {0, gap}));
   }
   return at::cat(gradients);
 }

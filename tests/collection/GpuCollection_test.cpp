@@ -1,11 +1,12 @@
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
+#include <filesystem>
 #include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/Clock.h"
@@ -176,6 +177,16 @@ TEST_F(GpuCollection, HistoriesAreWhatTheEnvironmentsDid) {
   }
 }
 
+/// Means over tasks of what they earned a step, and of their final return's share of the best possible.
+struct Learning {
+  void add(const History& history, double best_return) {
+    const double earned = std::reduce(history.rewards.begin(), history.rewards.end(), 0.0);
+    reward += earned / static_cast<double>(history.rewards.size()) / 25;
+    final_share += history.final_return() / best_return / 25;
+  }
+  double reward = 0, final_share = 0;
+};
+
 TEST_F(GpuCollection, LearnsAsTheCpuDoes) {
   const EnvironmentOptions environment = room("darkroom", 5, 10);
   const TaskFamily family = TaskFamily::of(environment);
@@ -183,17 +194,20 @@ TEST_F(GpuCollection, LearnsAsTheCpuDoes) {
   const PpoSettings settings = options.ppo(Family::kDarkroom);
   GpuLearner learner(family, options, settings);
   GpuHistories histories(learner.problem(), learner.tasks_at_once());
-  const std::vector<int64_t> tasks = {0, 8, 12, 21, 24};
+  Learning on_gpu, on_cpu;
+  std::vector<int64_t> tasks(25);
+  std::iota(tasks.begin(), tasks.end(), 0);
+  ASSERT_GE(learner.tasks_at_once(), 25);
   ASSERT_TRUE(learner.learn(tasks, {}, histories));
-  double on_gpu = 0, on_cpu = 0;
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    const double earned = histories.history(i).final_return();
-    EXPECT_GT(earned, 0.8 * family.best_return(tasks[i])) << "task " << tasks[i];
-    on_gpu += earned / 5;
-    const auto seed = static_cast<uint64_t>(options.alg_seed + tasks[i]);
-    on_cpu += Ppo(family, tasks[i], settings, seed).learn(false)->final_return() / 5;
+  for (const int64_t task : tasks) {
+    const auto seed = static_cast<uint64_t>(options.alg_seed + task);
+    on_gpu.add(histories.history(static_cast<size_t>(task)), family.best_return(task));
+    on_cpu.add(*Ppo(family, task, settings, seed).learn(false), family.best_return(task));
   }
-  EXPECT_NEAR(on_gpu, on_cpu, 0.4);  // of 8.2 that the best policy earns
+  // One task in fifty stays below 0.8 of its best return, on either; the mean is 0.98 and 0.75 a step.
+  EXPECT_GT(on_gpu.final_share, 0.9);
+  EXPECT_NEAR(on_gpu.final_share, on_cpu.final_share, 0.06);
+  EXPECT_NEAR(on_gpu.reward, on_cpu.reward, 0.03);
 }
 
 TEST_F(GpuCollection, RepeatsItselfToTheLastByteHoweverItIsStopped) {
@@ -227,43 +241,52 @@ TEST_F(GpuCollection, SaysWhatItCannotDo) {
             std::string::npos);
 }
 
-/// Prints figures; asked for by name alone.
-TEST_F(GpuCollection, DISABLED_Speed) {
-  for (const char* env : {"darkroom", "darkroompermuted"}) {
-    EnvironmentOptions environment;
-    environment.env = env;
-    CollectionOptions options;
-    options.n_steps = 80;
-    options.batch_size = 40;
-    options.n_epochs = 20;
-    options.total_source_timesteps = 104'000;
-    const TaskFamily family = TaskFamily::of(environment);
-    const PpoSettings settings = options.ppo(environment.family());
-    for (int repeat = 0; repeat < 3; ++repeat) {
-      const TemporaryFolder folder;
-      Stopwatch watch;
-      GpuLearner learner(family, options, settings);
-      GpuHistories histories(learner.problem(), learner.tasks_at_once());
-      std::vector<int64_t> tasks(static_cast<size_t>(family.task_count()));
-      std::iota(tasks.begin(), tasks.end(), 0);
-      const double prepared = watch.seconds();
-      learner.learn(tasks, {}, histories);
-      const double learnt = watch.seconds();
-      watch.restart();
-      double final_return = 0;
-      CollectionListener listener;
-      double told = 0;
-      listener.progress = [&](const CollectionProgress& progress) {
-        final_return = progress.mean_final_return;
-        told = watch.seconds();
-      };
-      Collector(environment, options, CollectionDevice::kGpu).run(folder.path() / "history.hdf5", listener);
-      std::printf(
-          "%s: ready after %.3f s, learnt in %.3f s; whole collection %.3f s (tasks written at %.3f s), "
-          "final return %.3f\n",
-          env, prepared, learnt - prepared, watch.seconds(), told, final_return);
-    }
+/// Prints what a collection takes and comes to.
+void print_speed(const std::string& env, const CollectionOptions& options) {
+  EnvironmentOptions environment;
+  environment.env = env;
+  const TemporaryFolder folder;
+  const std::filesystem::path file = folder.path() / "history.hdf5";
+  const Collector collector(environment, options, CollectionDevice::kGpu);
+  double final_return = 0, written = 0;
+  Stopwatch watch;
+  CollectionListener listener;
+  listener.progress = [&](const CollectionProgress& progress) {
+    final_return = progress.mean_final_return;
+    written = watch.seconds();
+  };
+  collector.run(file, listener);
+  fmt::print(
+      "{}: tasks written after {:.3f} s, file of {:.1f} MB (plain {:.1f}) complete after {:.3f} s, return "
+      "{:.3f}\n",
+      env, written, static_cast<double>(std::filesystem::file_size(file)) / 1e6,
+      static_cast<double>(collector.file_bytes()) / 1e6, watch.seconds(), final_return);
+}
+
+// Figures are asked for by name alone.
+TEST_F(GpuCollection, DISABLED_SpeedOfDarkroom) {
+  CollectionOptions options;
+  options.n_steps = 80;
+  options.batch_size = 40;
+  options.total_source_timesteps = 104'000;
+  const TaskFamily family = TaskFamily::of(EnvironmentOptions{});
+  std::vector<int64_t> tasks(static_cast<size_t>(family.task_count()));
+  std::iota(tasks.begin(), tasks.end(), 0);
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    const Stopwatch watch;
+    GpuLearner learner(family, options, options.ppo(Family::kDarkroom));
+    GpuHistories histories(learner.problem(), learner.tasks_at_once());
+    const double ready = watch.seconds();
+    learner.learn(tasks, {}, histories);
+    fmt::print("ready after {:.3f} s, learnt after {:.3f} s\n", ready, watch.seconds());
+    print_speed("darkroom", options);
   }
+}
+
+TEST_F(GpuCollection, DISABLED_SpeedOfKeyToDoor) {
+  CollectionOptions options;
+  options.history_compression = 1;
+  print_speed("darkkeytodoor", options);
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ class Round {
         plan_(plan),
         samples_(samples),
         grid_size_(problem.grid_size),
-        learning_rate_(problem.ppo.learning_rate),
+        learning_rate_(static_cast<float>(problem.ppo.learning_rate)),
         max_grad_norm_(static_cast<float>(problem.ppo.max_grad_norm)),
         loss_{static_cast<float>(1 - problem.ppo.clip_range), static_cast<float>(1 + problem.ppo.clip_range),
               static_cast<float>(2 * problem.ppo.value_coefficient),
@@ -116,8 +116,8 @@ class Round {
     if (thread() != kAdamThread) return;
     mean_power_ *= 0.9;
     square_power_ *= 0.999;
-    shared_.rates = {static_cast<float>(learning_rate_ / (1 - mean_power_)),
-                     static_cast<float>(1 / sqrt(1 - square_power_))};
+    shared_.rates = {learning_rate_ / static_cast<float>(1 - mean_power_),
+                     1 / sqrtf(static_cast<float>(1 - square_power_))};
   }
 
   /// What scales both networks' gradients down to the largest norm. For all threads; holds a barrier.
@@ -140,7 +140,7 @@ class Round {
   const MinibatchPlan plan_;
   const Sample* samples_;
   const int grid_size_;
-  const double learning_rate_;
+  const float learning_rate_;
   const float max_grad_norm_;
   const LossWeights loss_;
   ThreadAdam adam_;

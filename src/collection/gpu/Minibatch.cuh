@@ -19,7 +19,8 @@ struct alignas(16) Minibatch {
   float advantage_mean, advantage_scale;
 };
 
-/// Whether a state occurs in the minibatch that is being made; all 0 in between.
+/// Whether a state occurs in the minibatch that is being made; all 0 in between. Threads may set the same one
+/// at once: all to 1.
 using StateFlags = uint8_t[kLargestStates];
 /// Where each state stands among a minibatch's distinct ones; only for those that occur.
 using StateSlots = int16_t[kLargestStates];

@@ -22,19 +22,19 @@ constexpr uint64_t seed_of(uint64_t seed, Parts... parts) {
 
 /// A stream of random numbers that is a function of (key, counter) alone: the state is two numbers, so a
 /// checkpoint can hold it and a stream can be resumed or skipped to at no cost. Statistically SplitMix64. Not
-/// for cryptography.
+/// for cryptography. What is constexpr here is for kernels too, whose compiler reads C++17.
 class RandomStream {
  public:
-  explicit RandomStream(uint64_t key, uint64_t counter = 0) : key_(key), counter_(counter) {}
+  constexpr explicit RandomStream(uint64_t key, uint64_t counter = 0) : key_(key), counter_(counter) {}
 
   uint64_t key() const { return key_; }
   uint64_t counter() const { return counter_; }
 
-  uint64_t next() { return mix_bits(key_ + 0x9e3779b97f4a7c15ULL * ++counter_); }
+  constexpr uint64_t next() { return mix_bits(key_ + 0x9e3779b97f4a7c15ULL * ++counter_); }
   /// Uniform in [0, 1), 24 bits.
-  float uniform() { return static_cast<float>(next() >> 40) * 0x1.0p-24F; }
+  constexpr float uniform() { return static_cast<float>(next() >> 40) * 0x1.0p-24F; }
   /// Uniform in 0 … n−1 by multiplication; the bias is below n / 2^32.
-  uint32_t below(uint32_t n) { return static_cast<uint32_t>(((next() >> 32) * n) >> 32); }
+  constexpr uint32_t below(uint32_t n) { return static_cast<uint32_t>(((next() >> 32) * n) >> 32); }
   /// Standard normal, by Box and Muller's transform.
   double normal() {
     const double u = 1.0 - static_cast<double>(next() >> 11) * 0x1.0p-53;

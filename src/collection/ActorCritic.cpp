@@ -54,8 +54,8 @@ void RolloutSamples::resize(size_t samples) {
 ActorCritic::ActorCritic(const PpoSettings& settings, int64_t grid_size, RandomStream& random)
     : settings_(settings),
       grid_size_(static_cast<int32_t>(grid_size)),
-      policy_adam_(policy_.weights.flat().size(), settings.learning_rate),
-      value_adam_(value_.weights.flat().size(), settings.learning_rate),
+      policy_adam_(policy_.weights.size(), settings.learning_rate),
+      value_adam_(value_.weights.size(), settings.learning_rate),
       slot_of_state_(static_cast<size_t>(grid_size * grid_size), -1) {
   policy_.initialise(random, 0.01);
   value_.initialise(random, 1);
@@ -138,11 +138,10 @@ void ActorCritic::differentiate(const RolloutSamples& samples, std::span<const i
 }
 
 void ActorCritic::step() {
-  const float norm =
-      std::sqrt(sum_of_squares(policy_.gradient.flat()) + sum_of_squares(value_.gradient.flat()));
+  const float norm = std::sqrt(sum_of_squares(policy_.gradient) + sum_of_squares(value_.gradient));
   const float scale = std::min(1.0F, static_cast<float>(settings_.max_grad_norm) / (norm + 1e-6F));
-  policy_adam_.step(policy_.weights.flat(), policy_.gradient.flat(), scale);
-  value_adam_.step(value_.weights.flat(), value_.gradient.flat(), scale);
+  policy_adam_.step(policy_.weights, policy_.gradient, scale);
+  value_adam_.step(value_.weights, value_.gradient, scale);
 }
 
 }  // namespace adtrain

@@ -44,10 +44,21 @@ void CollectionOptions::declare(Section& section) {
       .above(0);
   section
       .key("n_process", n_process,
-           "Threads that collect, a task each at a time; null takes every hardware thread.")
+           "Threads that collect, a task each at a time, or that write what a GPU collects; null takes every "
+           "hardware thread.")
       .unit("threads")
       .at_least(1)
       .at_most(1024);
+  section
+      .key("kept_streams", kept_streams,
+           "Streams whose histories are written, the first of n_stream; null writes all.")
+      .unit("streams")
+      .at_least(1);
+  section
+      .key("history_compression", history_compression,
+           "Level of gzip in the history file: 0 writes plain arrays, 1 is fast, 9 small.")
+      .at_least(0)
+      .at_most(9);
   section.key("write_compress_markers", write_compress_markers,
               "Add compress_markers to the file: 1 on the first and 2 on the last step of each rollout.");
   section.key("terminal_next_states", terminal_next_states,
@@ -60,6 +71,10 @@ void CollectionOptions::declare(Section& section) {
 void CollectionOptions::check(Findings& findings) const {
   if (to_lower(alg) != "ppo") {
     findings.add("alg", fmt::format("found '{}'; expected PPO, the only source algorithm", alg));
+  }
+  if (streams_kept() > n_stream) {
+    findings.add("kept_streams",
+                 fmt::format("found {}; expected at most n_stream, which is {}", streams_kept(), n_stream));
   }
 }
 

@@ -4,30 +4,11 @@
 #include <optional>
 #include <string>
 
+#include "collection/PpoSettings.h"
 #include "config/Section.h"
 #include "environments/EnvironmentOptions.h"
 
 namespace adtrain {
-
-/// What PPO is run with, in full.
-struct PpoSettings {
-  int64_t streams;
-  int64_t rollout_steps;  ///< of each stream between two rounds of updates
-  int64_t batch_size;     ///< samples of a minibatch
-  int64_t epochs;         ///< passes over a rollout
-  int64_t total_steps;    ///< of all streams together; whole rollouts are made until it is reached
-  double learning_rate;
-  double discount;
-  double gae_lambda;
-  double clip_range;
-  double entropy_coefficient;
-  double value_coefficient;
-  double max_grad_norm;
-
-  int64_t rollouts() const { return (total_steps + streams * rollout_steps - 1) / (streams * rollout_steps); }
-  /// Length of each stream's history.
-  int64_t history_steps() const { return rollouts() * rollout_steps; }
-};
 
 /// How histories are collected: the source algorithm, PPO as Stable-Baselines3 has it, and its output.
 /// What is not set is as published for the family:
@@ -53,6 +34,8 @@ struct CollectionOptions {
   double vf_coef = 0.5;
   double source_max_grad_norm = 0.5;
   std::optional<int64_t> n_process;
+  std::optional<int64_t> kept_streams;
+  int64_t history_compression = 0;
   bool write_compress_markers = false;
   bool terminal_next_states = false;
 
@@ -62,6 +45,8 @@ struct CollectionOptions {
   PpoSettings ppo(Family family) const;
   /// `history_{env}_{alg}_alg-seed{alg_seed}.hdf5`, as the Python projects name it.
   std::string file_name(const EnvironmentOptions& environment) const;
+  /// Streams whose histories go into the file: the first ones.
+  int64_t streams_kept() const { return kept_streams.value_or(n_stream); }
   /// Threads to collect with: as set, else one for each hardware thread.
   int64_t threads() const;
 };

@@ -1,26 +1,26 @@
 #include "collection/Collector.h"
 
 #include <algorithm>
-#include <condition_variable>
-#include <exception>
-#include <mutex>
-#include <thread>
+#include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "base/Clock.h"
 #include "collection/Ppo.h"
-#include "data/HistoryFileWriter.h"
+#include "collection/TaskQueue.h"
+#include "collection/gpu/GpuLearner.h"
 
 namespace adtrain {
 namespace {
 
 /// Everything that the file's content follows from.
 HistoryFileWriter::Settings settings_of(const TaskFamily& family, const CollectionOptions& options,
-                                        const PpoSettings& ppo) {
+                                        const PpoSettings& ppo, CollectionDevice device) {
   const auto text = [](const auto& value) { return fmt::format("{}", value); };
-  return {
+  HistoryFileWriter::Settings settings = {
       {"env", family.name()},
       {"grid_size", text(family.grid_size())},
       {"horizon", text(family.horizon())},
@@ -40,124 +40,106 @@ HistoryFileWriter::Settings settings_of(const TaskFamily& family, const Collecti
       {"write_compress_markers", text(options.write_compress_markers)},
       {"terminal_next_states", text(options.terminal_next_states)},
   };
+  // What is newer than files that may be waiting to be continued appears only where it is used.
+  if (options.kept_streams) settings["kept_streams"] = text(*options.kept_streams);
+  if (options.history_compression > 0) settings["history_compression"] = text(options.history_compression);
+  if (device == CollectionDevice::kGpu) settings["collected_on"] = "GPU";
+  return settings;
 }
-
-/// The tasks still to be learnt, dealt to threads; the thread that owns it waits for what they report.
-class TaskQueue {
- public:
-  TaskQueue(std::vector<int64_t> tasks, std::function<bool()> stop)
-      : tasks_(std::move(tasks)), stop_(std::move(stop)) {}
-
-  /// Starts threads that each take tasks, until there are none or something stops them. `learn` returns a
-  /// task's final return, or nothing where it was stopped.
-  void start(int64_t threads, const std::function<std::optional<double>(int64_t task)>& learn) {
-    running_ = std::min(threads, static_cast<int64_t>(tasks_.size()));
-    for (int64_t i = 0; i < running_; ++i) threads_.emplace_back([this, learn] { work(learn); });
-  }
-  ~TaskQueue() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    for (std::thread& thread : threads_) thread.join();
-  }
-
-  bool stopping() {
-    const std::lock_guard lock(mutex_);
-    if (!stopping_ && stop_ && stop_()) stopping_ = true;
-    return stopping_;
-  }
-
-  /// Waits for the next finished task's return; nothing when all threads have ended. Throws what a thread
-  /// threw.
-  std::optional<double> next_return() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return taken_ < returns_.size() || running_ == 0; });
-    if (taken_ < returns_.size()) return returns_[taken_++];
-    if (failure_) std::rethrow_exception(failure_);
-    return std::nullopt;
-  }
-
- private:
-  void work(const std::function<std::optional<double>(int64_t)>& learn) {
-    try {
-      while (const std::optional<int64_t> task = take()) {
-        const std::optional<double> earned = learn(*task);
-        const std::lock_guard lock(mutex_);
-        if (earned) returns_.push_back(*earned);
-        changed_.notify_all();
-      }
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      if (!failure_) failure_ = std::current_exception();
-      stopping_ = true;
-    }
-    const std::lock_guard lock(mutex_);
-    --running_;
-    changed_.notify_all();
-  }
-
-  std::optional<int64_t> take() {
-    if (stopping()) return std::nullopt;
-    const std::lock_guard lock(mutex_);
-    if (dealt_ == tasks_.size()) return std::nullopt;
-    return tasks_[dealt_++];
-  }
-
-  std::vector<int64_t> tasks_;
-  std::function<bool()> stop_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  size_t dealt_ = 0;
-  std::vector<double> returns_;
-  size_t taken_ = 0;
-  int64_t running_ = 0;
-  bool stopping_ = false;
-  std::exception_ptr failure_;
-  std::vector<std::thread> threads_;
-};
 
 }  // namespace
 
-Collector::Collector(const EnvironmentOptions& environment, const CollectionOptions& options)
-    : family_(TaskFamily::of(environment)), options_(options), ppo_(options.ppo(environment.family())) {}
+Collector::Collector(const EnvironmentOptions& environment, const CollectionOptions& options,
+                     CollectionDevice device)
+    : family_(TaskFamily::of(environment)),
+      options_(options),
+      ppo_(options.ppo(environment.family())),
+      device_(device) {}
+
+std::optional<std::string> Collector::gpu_objection() const {
+  return GpuPpo::objection(gpu_problem(family_, options_, ppo_));
+}
+
+int64_t Collector::file_bytes() const {
+  const int64_t integers = 6 + (options_.write_compress_markers ? 1 : 0);  // and dones
+  return family_.task_count() * ppo_.history_steps() * options_.streams_kept() * (4 * integers + 1);
+}
 
 bool Collector::run(const std::filesystem::path& file, const CollectionListener& listener) const {
-  HistoryFileWriter writer(file, family_.task_count(), settings_of(family_, options_, ppo_));
+  HistoryFileWriter writer(file, family_.task_count(), settings_of(family_, options_, ppo_, device_),
+                           static_cast<int>(options_.history_compression));
   const std::vector<int64_t> missing = writer.missing();
   const auto total = static_cast<int64_t>(missing.size());
   const Stopwatch watch;
   int64_t learnt = 0;
   double returns = 0;
-  {
-    TaskQueue queue(missing, listener.stop);
-    queue.start(options_.threads(), [&](int64_t task) -> std::optional<double> {
-      const std::optional<History> history = learn(task, [&queue] { return queue.stopping(); });
-      if (!history) return std::nullopt;
-      writer.write(task, *history);
-      return history->final_return();
-    });
-    while (const std::optional<double> earned = queue.next_return()) {
-      ++learnt;
-      returns += *earned;
-      if (!listener.progress) continue;
-      const auto count = static_cast<double>(learnt);
-      listener.progress({.tasks_done = family_.task_count() - total + learnt,
-                         .tasks = family_.task_count(),
-                         .mean_final_return = returns / count,
-                         .seconds_left = watch.seconds() / count * static_cast<double>(total - learnt)});
-    }
+  const auto report = [&](double earned) {
+    ++learnt;
+    returns += earned;
+    if (!listener.progress) return;
+    const auto count = static_cast<double>(learnt);
+    listener.progress({.tasks_done = family_.task_count() - total + learnt,
+                       .tasks = family_.task_count(),
+                       .mean_final_return = returns / count,
+                       .seconds_left = watch.seconds() / count * static_cast<double>(total - learnt)});
+  };
+  if (device_ == CollectionDevice::kGpu) {
+    learn_on_gpu(missing, listener.stop, writer, report);
+  } else {
+    learn_on_cpu(missing, listener.stop, writer, report);
   }
   if (learnt < total) return false;
   writer.finish();
   return true;
 }
 
-std::optional<History> Collector::learn(int64_t task, const std::function<bool()>& stop) const {
-  Ppo ppo(family_, task, ppo_, static_cast<uint64_t>(options_.alg_seed + task));
-  std::optional<History> history = ppo.learn(options_.terminal_next_states, stop);
-  if (history && options_.write_compress_markers) mark_rollouts(*history, ppo_.rollout_steps);
-  return history;
+void Collector::learn_on_cpu(const std::vector<int64_t>& tasks, const std::function<bool()>& stop,
+                             HistoryFileWriter& writer, const Report& report) const {
+  TaskQueue queue(tasks, stop);
+  queue.start(options_.threads(), [&](int64_t task) -> std::optional<double> {
+    Ppo ppo(family_, task, ppo_, static_cast<uint64_t>(options_.alg_seed + task));
+    std::optional<History> history =
+        ppo.learn(options_.terminal_next_states, [&queue] { return queue.stopping(); });
+    if (!history) return std::nullopt;
+    return write(task, std::move(*history), writer);
+  });
+  while (const std::optional<double> earned = queue.next_return()) report(*earned);
+}
+
+void Collector::learn_on_gpu(const std::vector<int64_t>& tasks, const std::function<bool()>& stop,
+                             HistoryFileWriter& writer, const Report& report) const {
+  if (tasks.empty()) return;
+  GpuLearner learner(family_, options_, ppo_);
+  const auto batch = static_cast<size_t>(learner.tasks_at_once());
+  // While one batch is learnt, threads write the last one.
+  std::unique_ptr<GpuHistories> learning, written;
+  std::optional<TaskQueue> writing;
+  const auto finish_writing = [&] {
+    if (!writing) return;
+    while (const std::optional<double> earned = writing->next_return()) report(*earned);
+    writing.reset();
+  };
+  for (size_t begin = 0; begin < tasks.size(); begin += batch) {
+    const auto now = std::span(tasks).subspan(begin, std::min(batch, tasks.size() - begin));
+    if (!learning) learning = std::make_unique<GpuHistories>(learner.problem(), learner.tasks_at_once());
+    const bool learnt = learner.learn(now, stop, *learning);
+    finish_writing();
+    if (!learnt) return;
+    std::swap(learning, written);
+    writing.emplace(std::vector<int64_t>(now.begin(), now.end()), nullptr);
+    writing->start(options_.threads(), [this, now, &written, &writer](int64_t task) {
+      const auto index = static_cast<size_t>(std::ranges::lower_bound(now, task) - now.begin());
+      return write(task, written->history(index), writer);
+    });
+  }
+  finish_writing();
+}
+
+double Collector::write(int64_t task, History history, HistoryFileWriter& writer) const {
+  if (options_.write_compress_markers) mark_rollouts(history, ppo_.rollout_steps);
+  history.keep_streams(options_.streams_kept());
+  writer.write(task, history);
+  return history.final_return();
 }
 
 }  // namespace adtrain

@@ -4,9 +4,12 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "collection/CollectionOptions.h"
 #include "data/History.h"
+#include "data/HistoryFileWriter.h"
 #include "environments/TaskFamily.h"
 
 namespace adtrain {
@@ -28,23 +31,42 @@ struct CollectionListener {
   std::function<bool()> stop;
 };
 
-/// Collects the learning histories of all tasks of a family into one file, a task a thread at a time.
-/// The result depends on the settings alone, not on the number of threads, nor on stops in between.
+/// Where tasks are learnt: a task a core, or a task a multiprocessor of the current GPU. The algorithm is the
+/// same, the random numbers and so the histories are not.
+enum class CollectionDevice { kCpu, kGpu };
+
+/// Collects the learning histories of all tasks of a family into one file, many tasks at a time. The result
+/// depends on the settings and the device alone, not on the number of threads, nor on stops in between.
 class Collector {
  public:
-  Collector(const EnvironmentOptions& environment, const CollectionOptions& options);
+  Collector(const EnvironmentOptions& environment, const CollectionOptions& options,
+            CollectionDevice device = CollectionDevice::kCpu);
+
+  /// What keeps the current GPU, which there must be, from this collection; nothing where it can do it.
+  std::optional<std::string> gpu_objection() const;
+
+  /// The size of the file, without compression.
+  int64_t file_bytes() const;
 
   /// Collects into `file`, going on where an earlier call stopped. Returns whether the file is complete;
   /// false after a stop. Throws DataError where the file exists already or an earlier call had other
-  /// settings.
+  /// settings, and EnvironmentError where the GPU cannot do it.
   bool run(const std::filesystem::path& file, const CollectionListener& listener = {}) const;
 
  private:
-  std::optional<History> learn(int64_t task, const std::function<bool()>& stop) const;
+  /// Told a finished task's final return, in the thread that called `run`.
+  using Report = std::function<void(double final_return)>;
+
+  void learn_on_cpu(const std::vector<int64_t>& tasks, const std::function<bool()>& stop,
+                    HistoryFileWriter& writer, const Report& report) const;
+  void learn_on_gpu(const std::vector<int64_t>& tasks, const std::function<bool()>& stop,
+                    HistoryFileWriter& writer, const Report& report) const;
+  double write(int64_t task, History history, HistoryFileWriter& writer) const;
 
   TaskFamily family_;
   CollectionOptions options_;
   PpoSettings ppo_;
+  CollectionDevice device_;
 };
 
 }  // namespace adtrain

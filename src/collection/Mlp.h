@@ -6,27 +6,10 @@
 #include <vector>
 
 #include "base/Random.h"
+#include "collection/MlpWeights.h"
 #include "environments/TaskFamily.h"
 
 namespace adtrain {
-
-/// Units of each of the two hidden layers.
-constexpr int kUnits = 64;
-
-/// The parameters of a network from a cell to `kOutputs` numbers, or their gradients: an array of floats, all
-/// of it. Row k of a matrix holds the weights *from* input k, except for the output layer: row o holds those
-/// *to* output o.
-template <int kOutputs>
-struct alignas(32) MlpWeights {
-  float input[2][kUnits] = {};  ///< from x, from y
-  float input_bias[kUnits] = {};
-  float hidden[kUnits][kUnits] = {};
-  float hidden_bias[kUnits] = {};
-  float output[kOutputs][kUnits] = {};
-  float output_bias[8] = {};  ///< the first kOutputs; the rest stays 0 and fills the last lanes
-
-  std::span<float> flat() { return {&input[0][0], sizeof(MlpWeights) / sizeof(float)}; }
-};
 
 /// A small network, cell (x, y) → 64 tanh → 64 tanh → kOutputs, with its gradients, for a few cells at a
 /// time. Written for speed on one core: fixed sizes, one allocation for each of its arrays that lasts. For

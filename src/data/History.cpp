@@ -1,6 +1,33 @@
 #include "data/History.h"
 
+#include <algorithm>
+
 namespace adtrain {
+namespace {
+
+/// Keeps the first `kept` of every `length` values.
+template <class Value>
+void keep_leading(std::vector<Value>& values, size_t length, size_t kept) {
+  auto to = values.begin();
+  for (auto row = values.begin(); row != values.end(); row += static_cast<std::ptrdiff_t>(length)) {
+    to = std::copy_n(row, kept, to);
+  }
+  values.erase(to, values.end());
+}
+
+}  // namespace
+
+void History::keep_streams(int64_t count) {
+  if (count >= streams) return;
+  const auto all = static_cast<size_t>(streams), kept = static_cast<size_t>(count);
+  keep_leading(states, 2 * all, 2 * kept);
+  keep_leading(actions, all, kept);
+  keep_leading(rewards, all, kept);
+  keep_leading(next_states, 2 * all, 2 * kept);
+  keep_leading(dones, all, kept);
+  keep_leading(compress_markers, all, kept);
+  streams = count;
+}
 
 bool History::next_states_are_reset() const {
   for (int64_t step = 0; step + 1 < steps; ++step) {

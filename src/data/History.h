@@ -21,6 +21,9 @@ struct History {
 
   size_t at(int64_t step, int64_t stream) const { return static_cast<size_t>(step * streams + stream); }
 
+  /// Forgets all streams but the first `count`.
+  void keep_streams(int64_t count);
+
   /// Whether next_states at an episode's end hold the state after the reset, as in the Python projects'
   /// files, rather than the last observation: true if no episode's end contradicts it.
   bool next_states_are_reset() const;

@@ -1,5 +1,6 @@
 #include "data/HistoryFileWriter.h"
 
+#include <optional>
 #include <utility>
 
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include "base/Error.h"
 #include "base/File.h"
 #include "base/Text.h"
+#include "data/CompressedChunks.h"
 #include "data/Hdf5.h"
 
 namespace adtrain {
@@ -44,49 +46,98 @@ Hdf5Handle create_file(const fs::path& path) {
   return file;
 }
 
-/// The data sets of one task, contiguous and without modification times, so that equal histories make equal
-/// files.
+/// The data sets of one task, without modification times, so that equal histories make equal files.
 class GroupWriter {
  public:
-  GroupWriter(const fs::path& path, const Hdf5Handle& file, int64_t task, const History& history)
+  /// Compresses, where asked to, but calls HDF5 only in `write`.
+  GroupWriter(const fs::path& path, const History& history, int compression)
       : path_(path),
         history_(history),
-        group_(H5Gcreate2(file.get(), std::to_string(task).c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
-               H5Gclose),
-        creation_(H5Pcreate(H5P_DATASET_CREATE), H5Pclose),
-        boolean_(H5Tenum_create(H5T_STD_I8LE), H5Tclose) {
-    H5Pset_obj_track_times(creation_.get(), false);
-    const int8_t no = 0, yes = 1;
-    H5Tenum_insert(boolean_.get(), "FALSE", &no);
-    H5Tenum_insert(boolean_.get(), "TRUE", &yes);
-    if (!group_.valid()) fail_writing(path_);
+        compression_(compression),
+        rewards_(history.rewards.begin(), history.rewards.end()) {
+    add("states", true, history.states);
+    add("actions", false, history.actions);
+    add("rewards", false, rewards_);
+    add("next_states", true, history.next_states);
+    add("dones", false, history.dones);
+    if (!history.compress_markers.empty()) add("compress_markers", false, history.compress_markers);
   }
 
-  void write() const {
-    write("states", true, H5T_STD_I32LE, H5T_NATIVE_INT32, history_.states.data());
-    write("actions", false, H5T_STD_I32LE, H5T_NATIVE_INT32, history_.actions.data());
-    write("rewards", false, H5T_STD_I32LE, H5T_NATIVE_FLOAT, history_.rewards.data());
-    write("next_states", true, H5T_STD_I32LE, H5T_NATIVE_INT32, history_.next_states.data());
-    write("dones", false, boolean_.get(), boolean_.get(), history_.dones.data());
-    if (history_.compress_markers.empty()) return;
-    write("compress_markers", false, H5T_STD_I32LE, H5T_NATIVE_INT32, history_.compress_markers.data());
+  /// Only within an Hdf5Turn.
+  void write(const Hdf5Handle& file, int64_t task) const {
+    const Hdf5Handle group(
+        H5Gcreate2(file.get(), std::to_string(task).c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+        H5Gclose);
+    if (!group.valid()) fail_writing(path_);
+    for (const Dataset& dataset : datasets_) write(group, dataset);
   }
 
  private:
-  void write(const char* name, bool of_pairs, hid_t file_type, hid_t memory_type, const void* values) const {
-    const hsize_t shape[] = {static_cast<hsize_t>(history_.steps), static_cast<hsize_t>(history_.streams), 2};
-    const Hdf5Handle space(H5Screate_simple(of_pairs ? 3 : 2, shape, nullptr), H5Sclose);
-    const Hdf5Handle dataset(
-        H5Dcreate2(group_.get(), name, file_type, space.get(), H5P_DEFAULT, creation_.get(), H5P_DEFAULT),
-        H5Dclose);
-    if (!dataset.valid() || H5Dwrite(dataset.get(), memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0) {
-      fail_writing(path_);
+  struct Dataset {
+    const char* name;
+    bool of_pairs;
+    size_t value_bytes;
+    const void* values;
+    std::optional<CompressedChunks> chunks;
+  };
+
+  template <class Value>
+  void add(const char* name, bool of_pairs, const std::vector<Value>& values) {
+    Dataset dataset{name, of_pairs, sizeof(Value), values.data(), std::nullopt};
+    if (compression_ > 0) {
+      const auto rows = static_cast<size_t>(history_.steps);
+      dataset.chunks.emplace(values.data(), rows, values.size() / rows, sizeof(Value), compression_);
     }
+    datasets_.push_back(std::move(dataset));
+  }
+
+  void write(const Hdf5Handle& group, const Dataset& dataset) const {
+    const int dimensions = dataset.of_pairs ? 3 : 2;
+    hsize_t shape[] = {static_cast<hsize_t>(history_.steps), static_cast<hsize_t>(history_.streams), 2};
+    const Hdf5Handle space(H5Screate_simple(dimensions, shape, nullptr), H5Sclose);
+    const Hdf5Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+    H5Pset_obj_track_times(creation.get(), false);
+    if (dataset.chunks) {
+      shape[0] = dataset.chunks->rows_of_chunk();
+      H5Pset_chunk(creation.get(), dimensions, shape);
+      H5Pset_shuffle(creation.get());
+      H5Pset_deflate(creation.get(), static_cast<unsigned>(compression_));
+    }
+    const Hdf5Handle boolean = boolean_type();
+    const bool flags = dataset.value_bytes == 1;
+    const Hdf5Handle target(H5Dcreate2(group.get(), dataset.name, flags ? boolean.get() : H5T_STD_I32LE,
+                                       space.get(), H5P_DEFAULT, creation.get(), H5P_DEFAULT),
+                            H5Dclose);
+    if (!target.valid()) fail_writing(path_);
+    if (!dataset.chunks) {
+      const hid_t type = flags ? boolean.get() : H5T_NATIVE_INT32;
+      if (H5Dwrite(target.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, dataset.values) < 0)
+        fail_writing(path_);
+      return;
+    }
+    hsize_t offset[] = {0, 0, 0};
+    for (const CompressedChunks::Bytes& chunk : dataset.chunks->chunks()) {
+      if (H5Dwrite_chunk(target.get(), H5P_DEFAULT, 0, offset, chunk.size(), chunk.data()) < 0) {
+        fail_writing(path_);
+      }
+      offset[0] += shape[0];
+    }
+  }
+
+  /// As h5py has it.
+  static Hdf5Handle boolean_type() {
+    Hdf5Handle boolean(H5Tenum_create(H5T_STD_I8LE), H5Tclose);
+    const int8_t no = 0, yes = 1;
+    H5Tenum_insert(boolean.get(), "FALSE", &no);
+    H5Tenum_insert(boolean.get(), "TRUE", &yes);
+    return boolean;
   }
 
   const fs::path& path_;
   const History& history_;
-  Hdf5Handle group_, creation_, boolean_;
+  int compression_;
+  std::vector<int32_t> rewards_;  ///< as they are stored
+  std::vector<Dataset> datasets_;
 };
 
 /// "n_steps was 20 and is 80" for each setting that differs.
@@ -138,8 +189,11 @@ int lock_folder(const fs::path& folder) {
 
 }  // namespace
 
-HistoryFileWriter::HistoryFileWriter(fs::path path, int64_t tasks, const Settings& settings)
-    : path_(std::move(path)), partial_(path_.string() + ".partial"), tasks_(tasks) {
+HistoryFileWriter::HistoryFileWriter(fs::path path, int64_t tasks, const Settings& settings, int compression)
+    : path_(std::move(path)),
+      partial_(path_.string() + ".partial"),
+      tasks_(tasks),
+      compression_(compression) {
   if (fs::exists(path_)) {
     throw DataError(
         fmt::format("{}: exists already; histories are not overwritten; remove the file to collect it anew",
@@ -179,10 +233,11 @@ std::vector<int64_t> HistoryFileWriter::missing() const {
 
 void HistoryFileWriter::write(int64_t task, const History& history) {
   const fs::path path = task_file(task), unfinished = path.string() + ".tmp";
+  const GroupWriter group(unfinished, history, compression_);
   {
     const Hdf5Turn turn;
     Hdf5Handle file = create_file(unfinished);
-    GroupWriter(unfinished, file, task, history).write();
+    group.write(file, task);
     if (!file.close()) fail_writing(unfinished);
   }
   on_disk([&] {

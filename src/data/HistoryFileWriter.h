@@ -26,7 +26,8 @@ class HistoryFileWriter {
 
   /// Starts, or continues what an earlier writer left. Throws DataError where `path` exists already, where
   /// the partial folder was made with other settings, or where another process is at work on it.
-  HistoryFileWriter(std::filesystem::path path, int64_t tasks, const Settings& settings);
+  /// `compression` is gzip's level; 0 leaves data sets contiguous.
+  HistoryFileWriter(std::filesystem::path path, int64_t tasks, const Settings& settings, int compression = 0);
   ~HistoryFileWriter();
   HistoryFileWriter(const HistoryFileWriter&) = delete;
   HistoryFileWriter& operator=(const HistoryFileWriter&) = delete;
@@ -44,6 +45,7 @@ class HistoryFileWriter {
   std::filesystem::path path_;
   std::filesystem::path partial_;
   int64_t tasks_;
+  int compression_;
   int lock_ = -1;  ///< descriptor whose lock keeps other processes out
 };
 

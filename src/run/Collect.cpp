@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/Clock.h"
+#include "base/Gpu.h"
 #include "base/Text.h"
 #include "collection/Collector.h"
 #include "distributed/StopRequest.h"
@@ -18,6 +19,23 @@ double mean_oracle(const TaskFamily& family) {
   double sum = 0;
   for (int64_t task = 0; task < family.task_count(); ++task) sum += family.best_return(task);
   return sum / static_cast<double>(family.task_count());
+}
+
+/// Throws EnvironmentError where a GPU is asked for and cannot do it.
+CollectionDevice device_of(const RunConfig& config) {
+  if (config.run.device == DeviceChoice::kCpu) return CollectionDevice::kCpu;
+  const bool asked = config.run.device == DeviceChoice::kCuda;
+  if (visible_gpu_count() == 0) {
+    if (!asked) return CollectionDevice::kCpu;
+    throw EnvironmentError(
+        "device: cuda is asked for, and no GPU is visible; expected one (see nvidia-smi and "
+        "CUDA_VISIBLE_DEVICES), or device: auto or cpu");
+  }
+  const auto objection =
+      Collector(config.environment, config.collection, CollectionDevice::kGpu).gpu_objection();
+  if (!objection) return CollectionDevice::kGpu;
+  if (!asked) return CollectionDevice::kCpu;
+  throw EnvironmentError(fmt::format("device: cuda is asked for, and {}; or set device: cpu", *objection));
 }
 
 }  // namespace
@@ -44,12 +62,17 @@ ExitCode collect(const CollectRequest& request) {
     std::filesystem::remove(file);
     std::filesystem::remove_all(partial);
   }
+  const CollectionDevice device = device_of(config);
+  const Collector collector(config.environment, config.collection, device);
+  const std::string threads = fmt::format("{} threads", config.collection.threads());
   console.banner(
       "Collecting learning histories",
       {{"tasks", fmt::format("{} of {}", family.task_count(), family.name())},
        {"source", fmt::format("PPO, {} streams × {} steps a task", ppo.streams, ppo.history_steps())},
-       {"threads", fmt::format("{}", config.collection.threads())},
-       {"file", file.string()}});
+       {"device", device == CollectionDevice::kGpu ? "GPU, and " + threads + " that write" : threads},
+       {"file", file.string()},
+       {"size", human_bytes(static_cast<double>(collector.file_bytes())) +
+                    (config.collection.history_compression > 0 ? " before compression" : "")}});
 
   if (std::filesystem::exists(partial)) console.info("continuing the collection that was stopped");
 
@@ -66,7 +89,7 @@ ExitCode collect(const CollectRequest& request) {
       progress.update(state.tasks_done, fmt::format("return at the end of learning {:.2f} (oracle {:.2f})",
                                                     state.mean_final_return, oracle));
     };
-    complete = Collector(config.environment, config.collection).run(file, listener);
+    complete = collector.run(file, listener);
   }
   if (!complete) {
     console.info("stopped; the finished tasks are kept and the same command continues");

@@ -8,7 +8,7 @@ void RunOptions::declare(Section& section) {
   section.key("runs_dir", runs_dir, "Folder that holds all runs.");
   section.key("device", device,
               {{"auto", DeviceChoice::kAuto}, {"cpu", DeviceChoice::kCpu}, {"cuda", DeviceChoice::kCuda}},
-              "What ranks compute on; auto takes GPUs where the machine has them.");
+              "What ranks, and the collection, compute on; auto takes GPUs where the machine has them.");
   section
       .key("cpu_threads", cpu_threads,
            "Threads of each rank for arithmetic on the CPU; null shares the cores that the launcher granted "

@@ -133,5 +133,13 @@ TEST(BadInput, ACudaDeviceThatIsNotThere) {
   expect_error(finished, 3, AllOf(HasSubstr("GPU"), HasSubstr("device")));
 }
 
+TEST(BadInput, CollectingOnACudaDeviceThatIsNotThere) {
+  const SmallRun small;
+  const Finished finished = run_shell("cd " + quoted(small.folder().string()) +
+                                      " && CUDA_VISIBLE_DEVICES= " ADTRAIN_BINARY_DIR
+                                      "/adtrain collect small.yaml --set device=cuda");
+  expect_error(finished, 3, AllOf(HasSubstr("no GPU is visible"), HasSubstr("device: auto or cpu")));
+}
+
 }  // namespace
 }  // namespace adtrain

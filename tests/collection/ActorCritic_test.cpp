@@ -62,13 +62,13 @@ TEST(ActorCritic, UpdatesAsThePlainSampleBySampleFormDoes) {
         const auto minibatch = std::span(order).subspan(begin, size);
         fast.update(samples, minibatch);
         plain.update(samples, minibatch);
-        EXPECT_LT(difference(fast.policy_network().gradient.flat(), plain.policy.gradient), 2e-3)
+        EXPECT_LT(difference(fast.policy_network().gradient, plain.policy.gradient), 2e-3)
             << size << " of " << states;
-        EXPECT_LT(difference(fast.value_network().gradient.flat(), plain.value.gradient), 2e-3)
+        EXPECT_LT(difference(fast.value_network().gradient, plain.value.gradient), 2e-3)
             << size << " of " << states;
-        EXPECT_LT(difference(fast.policy_network().weights.flat(), plain.policy.weights), 5e-5)
+        EXPECT_LT(difference(fast.policy_network().weights, plain.policy.weights), 5e-5)
             << size << " of " << states;
-        EXPECT_LT(difference(fast.value_network().weights.flat(), plain.value.weights), 5e-5)
+        EXPECT_LT(difference(fast.value_network().weights, plain.value.weights), 5e-5)
             << size << " of " << states;
         begin += size;
       }
@@ -79,8 +79,7 @@ TEST(ActorCritic, UpdatesAsThePlainSampleBySampleFormDoes) {
 TEST(ActorCritic, EvaluatesToTheNetworksOutputs) {
   RandomStream random(std::random_device{}());
   ActorCritic fast(settings_of(0), 9, random);
-  for (float& weight : fast.policy_network().weights.flat())
-    weight += 0.1F * static_cast<float>(random.normal());
+  for (float& weight : fast.policy_network().weights) weight += 0.1F * static_cast<float>(random.normal());
   PlainActorCritic plain(settings_of(0), 9, fast);
   std::vector<int32_t> states(81);
   std::iota(states.begin(), states.end(), 0);

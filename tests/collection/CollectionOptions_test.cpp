@@ -48,6 +48,15 @@ TEST(CollectionOptions, RefuseAnotherAlgorithm) {
   EXPECT_THAT(findings.all()[0].message, testing::HasSubstr("'DQN'; expected PPO"));
 }
 
+TEST(CollectionOptions, RefuseToKeepMoreStreamsThanThereAre) {
+  CollectionOptions options;
+  options.kept_streams = 101;
+  Findings findings;
+  options.check(findings);
+  ASSERT_EQ(findings.all().size(), 1);
+  EXPECT_EQ(findings.all()[0].key, "kept_streams");
+}
+
 TEST(CollectionOptions, TakeEveryHardwareThreadUnlessToldOtherwise) {
   CollectionOptions options;
   EXPECT_GE(options.threads(), 1);

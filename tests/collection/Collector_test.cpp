@@ -128,6 +128,30 @@ TEST(Collector, RefusesToMixSettingsOrToOverwrite) {
   EXPECT_THROW(Collector(tiny_room(), tiny_collection(1)).run(path), DataError);
 }
 
+TEST(Collector, TellsTheFilesSizeBeforehandAndCanMakeItSmaller) {
+  const TemporaryFolder folder;
+  CollectionOptions options = tiny_collection(2);
+  const auto size = [&](const char* name) {
+    const Collector collector(tiny_room(), options);
+    EXPECT_TRUE(collector.run(folder.path() / name));
+    const auto found = static_cast<int64_t>(std::filesystem::file_size(folder.path() / name));
+    EXPECT_GT(1.05 * static_cast<double>(collector.file_bytes()), found);
+    return found;
+  };
+  const int64_t whole = size("whole.hdf5");
+  EXPECT_GE(whole, Collector(tiny_room(), options).file_bytes());
+  options.kept_streams = 3;
+  EXPECT_LT(size("three.hdf5"), 0.4 * static_cast<double>(whole));
+  options.history_compression = 1;
+  size("compressed.hdf5");
+  const HistoryBounds bounds{.grid_size = 3, .num_actions = 5};
+  const HistoryFile all(folder.path() / "whole.hdf5"), three(folder.path() / "three.hdf5"),
+      compressed(folder.path() / "compressed.hdf5");
+  EXPECT_EQ(three.streams(), 3);
+  EXPECT_EQ(three.read(4, 800, 3, bounds).actions, all.read(4, 800, 3, bounds).actions);
+  EXPECT_EQ(compressed.read(4, 800, 3, bounds).states, three.read(4, 800, 3, bounds).states);
+}
+
 TEST(Collector, AThreadsFailureReachesTheCaller) {
   const TemporaryFolder folder;
   const std::filesystem::path path = folder.path() / "history.hdf5";

@@ -18,7 +18,7 @@ class PlainMlp {
   using Vector = std::vector<double>;
 
   explicit PlainMlp(MlpWeights<kOutputs> start)
-      : weights(start.flat().begin(), start.flat().end()),
+      : weights(start.begin(), start.end()),
         gradient(weights.size()),
         mean_(weights.size()),
         square_(weights.size()) {}

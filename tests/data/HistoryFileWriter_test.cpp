@@ -13,6 +13,7 @@
 
 #include "base/Error.h"
 #include "base/File.h"
+#include "data/HistoryFile.h"
 #include "data/HistorySamples.h"
 #include "support/TemporaryFolder.h"
 
@@ -100,6 +101,25 @@ TEST(HistoryFileWriter, LetsOneProcessAtATimeWork) {
   const fs::path path = folder.path() / "history.hdf5";
   const HistoryFileWriter first(path, 3, {});
   EXPECT_THAT(complaint(path, 3, {}), HasSubstr("another process"));
+}
+
+TEST(HistoryFileWriter, CompressedArraysOfManyChunksReadAsTheyWere) {
+  const TemporaryFolder folder;
+  const auto written = [&](const char* name, int compression) {
+    HistoryFileWriter writer(folder.path() / name, 1, {}, compression);
+    writer.write(0, random_history(3001, 50, 10, 7));  // the last chunk is not full
+    writer.finish();
+    const HistoryFile file(folder.path() / name);
+    return file.read(0, 3001, 50, {.grid_size = 9, .num_actions = 5});
+  };
+  const History plain = written("plain.hdf5", 0), compressed = written("compressed.hdf5", 1);
+  EXPECT_EQ(compressed.states, plain.states);
+  EXPECT_EQ(compressed.actions, plain.actions);
+  EXPECT_EQ(compressed.rewards, plain.rewards);
+  EXPECT_EQ(compressed.next_states, plain.next_states);
+  EXPECT_EQ(compressed.dones, plain.dones);
+  EXPECT_LT(3 * fs::file_size(folder.path() / "compressed.hdf5"),
+            fs::file_size(folder.path() / "plain.hdf5"));
 }
 
 TEST(HistoryFileWriter, AFolderThatCannotBeWrittenIsADataError) {

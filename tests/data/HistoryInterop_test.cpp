@@ -38,10 +38,10 @@ struct Dump {
     write_file(json, nlohmann::json{{"steps", 12}, {"streams", 4}, {"tasks", tasks_json}}.dump());
   }
 
-  Finished run(const char* script) const {
-    return run_shell(fmt::format("{} {} {} {}", quoted(ADTRAIN_PYTHON),
+  Finished run(const char* script, const std::string& arguments = "") const {
+    return run_shell(fmt::format("{} {} {} {} {}", quoted(ADTRAIN_PYTHON),
                                  quoted(fmt::format("{}/tests/interop/{}", ADTRAIN_SOURCE_DIR, script)),
-                                 quoted(file.string()), quoted(json.string())));
+                                 quoted(file.string()), quoted(json.string()), arguments));
   }
 
   TemporaryFolder folder;
@@ -50,13 +50,15 @@ struct Dump {
 };
 
 TEST(HistoryInterop, H5pyReadsWhatWeWrite) {
-  const Dump dump;
-  HistoryFileWriter writer(dump.file, 3, {});
-  for (int64_t task = 2; task >= 0; --task) writer.write(task, dump.tasks[static_cast<size_t>(task)]);
-  writer.finish();
-  const Finished python = dump.run("read_history.py");
-  EXPECT_EQ(python.exit_code, 0) << python.output;
-  EXPECT_EQ(python.output, "read 3 tasks\n");
+  for (const int compression : {0, 4}) {
+    const Dump dump;
+    HistoryFileWriter writer(dump.file, 3, {}, compression);
+    for (int64_t task = 2; task >= 0; --task) writer.write(task, dump.tasks[static_cast<size_t>(task)]);
+    writer.finish();
+    const Finished python = dump.run("read_history.py", std::to_string(compression));
+    EXPECT_EQ(python.exit_code, 0) << python.output;
+    EXPECT_EQ(python.output, "read 3 tasks\n");
+  }
 }
 
 TEST(HistoryInterop, WeReadWhatH5pyWrites) {

@@ -1,4 +1,5 @@
-"""Reads a history file with h5py, as the Python projects do: checks its layout, and its values against a JSON dump."""
+"""Reads a history file with h5py, as the Python projects do: checks its layout, plain or of a level of gzip, and its
+values against a JSON dump."""
 
 import json
 import sys
@@ -6,7 +7,7 @@ import sys
 import h5py
 import numpy as np
 
-path, dump = sys.argv[1:]
+path, dump, level = sys.argv[1:]
 with open(dump) as file:
     expected = json.load(file)
 steps, streams = expected["steps"], expected["streams"]
@@ -25,7 +26,12 @@ with h5py.File(path, "r") as file:
             dataset = group[name]
             assert dataset.dtype == dtypes.get(name, np.dtype("<i4")), (name, dataset.dtype)
             assert dataset.shape == shapes.get(name, (steps, streams)), (name, dataset.shape)
-            assert dataset.chunks is None and dataset.compression is None and not dataset.attrs, name
+            assert not dataset.attrs, name
+            if level == "0":
+                assert dataset.chunks is None and dataset.compression is None, name
+            else:
+                assert dataset.compression == "gzip" and dataset.compression_opts == int(level), name
+                assert dataset.shuffle and dataset.chunks[1:] == dataset.shape[1:], name
             np.testing.assert_array_equal(dataset[()].reshape(-1), flat, err_msg=f"{task}/{name}")
     stored = file["0/dones"].id.get_type()
     assert isinstance(stored, h5py.h5t.TypeEnumID) and stored.get_super() == h5py.h5t.STD_I8LE

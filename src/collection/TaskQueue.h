@@ -1,0 +1,52 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace adtrain {
+
+/// Tasks dealt to threads; the thread that owns the queue waits for what they report.
+class TaskQueue {
+ public:
+  /// Does a task; returns its final return, or nothing where it was stopped.
+  using Work = std::function<std::optional<double>(int64_t task)>;
+
+  /// `stop`, which may be empty, is asked before every task.
+  TaskQueue(std::vector<int64_t> tasks, std::function<bool()> stop);
+  /// Lets no more tasks begin, and waits for the threads.
+  ~TaskQueue();
+  TaskQueue(const TaskQueue&) = delete;
+  TaskQueue& operator=(const TaskQueue&) = delete;
+
+  /// Starts threads that each take tasks, until there are none or something stops them.
+  void start(int64_t threads, const Work& work);
+  /// Whether tasks should come to an end. Thread-safe.
+  bool stopping();
+  /// Waits for the next finished task's return; nothing when all threads have ended. Throws what a thread
+  /// threw.
+  std::optional<double> next_return();
+
+ private:
+  void take_turns(const Work& work);
+  std::optional<int64_t> take();
+
+  std::vector<int64_t> tasks_;
+  std::function<bool()> stop_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t dealt_ = 0;
+  std::vector<double> returns_;
+  size_t taken_ = 0;
+  int64_t running_ = 0;
+  bool stopping_ = false;
+  std::exception_ptr failure_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace adtrain

@@ -1,0 +1,116 @@
+#include "collection/gpu/GpuLearner.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "base/Error.h"
+#include "base/Random.h"
+#include "collection/ActorCritic.h"
+
+namespace adtrain {
+namespace {
+
+static_assert(gpu::kActions == kActions);
+
+GpuTask gpu_task(const Task& task, uint64_t seed) {
+  const Cell key = task.key.value_or(Cell{-1, -1});
+  GpuTask flat{.seed = seed,
+               .start = {task.start.x, task.start.y},
+               .goal = {task.goal.x, task.goal.y},
+               .key = {key.x, key.y},
+               .moves = {}};
+  for (size_t action = 0; action < kActions; ++action) {
+    flat.moves[action][0] = task.moves[action].x;
+    flat.moves[action][1] = task.moves[action].y;
+  }
+  return flat;
+}
+
+/// Calls `work(i)` for i in 0 … count − 1 from several threads.
+void in_parallel(size_t count, int64_t threads, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next = 0;
+  std::vector<std::jthread> workers;
+  for (int64_t i = 0; i < std::min(threads, static_cast<int64_t>(count)); ++i) {
+    workers.emplace_back([&] {
+      for (size_t item = next++; item < count; item = next++) work(item);
+    });
+  }
+}
+
+GpuProblem doable(const GpuProblem& problem) {
+  if (const std::optional<std::string> objection = GpuPpo::objection(problem)) {
+    throw EnvironmentError(fmt::format("{}; set device: cpu to collect on the CPU", *objection));
+  }
+  return problem;
+}
+
+}  // namespace
+
+GpuProblem gpu_problem(const TaskFamily& family, const CollectionOptions& options, const PpoSettings& ppo) {
+  return {.ppo = ppo,
+          .grid_size = static_cast<int32_t>(family.grid_size()),
+          .horizon = family.horizon(),
+          .kept_streams = options.streams_kept(),
+          .terminal_next_states = options.terminal_next_states};
+}
+
+GpuHistories::GpuHistories(const GpuProblem& problem, int64_t capacity)
+    : problem_(problem),
+      bytes_(static_cast<size_t>(capacity * problem.kept_steps() * gpu::kBytesOfTransition)) {}
+
+History GpuHistories::history(size_t index) const {
+  const auto transitions = static_cast<size_t>(problem_.kept_steps());
+  const uint8_t* from = bytes_.data() + index * transitions * gpu::kBytesOfTransition;
+  const auto take = [&from](auto& to, size_t count) {
+    to.assign(from, from + count);
+    from += count;
+  };
+  History history;
+  history.steps = problem_.ppo.history_steps();
+  history.streams = problem_.kept_streams;
+  take(history.states, 2 * transitions);
+  take(history.next_states, 2 * transitions);
+  take(history.actions, transitions);
+  take(history.rewards, transitions);
+  history.dones.assign(transitions, 0);
+  for (int64_t last = problem_.horizon - 1; last < history.steps; last += problem_.horizon) {
+    std::fill_n(&history.dones[history.at(last, 0)], history.streams, 1);
+  }
+  return history;
+}
+
+GpuLearner::GpuLearner(const TaskFamily& family, const CollectionOptions& options, const PpoSettings& ppo)
+    : family_(family),
+      seed_(options.alg_seed),
+      threads_(options.threads()),
+      problem_(doable(gpu_problem(family, options, ppo))),
+      tasks_at_once_(std::min(GpuPpo::tasks_at_once(problem_), family.task_count())),
+      ppo_(problem_, tasks_at_once_) {}
+
+bool GpuLearner::learn(std::span<const int64_t> tasks, const std::function<bool()>& stop,
+                       GpuHistories& histories) {
+  std::vector<GpuTask> flat(tasks.size());
+  std::vector<float> weights(tasks.size() * gpu::kParameters);
+  in_parallel(tasks.size(), threads_, [&](size_t i) {
+    // Begins as Ppo does: with the same numbers and networks.
+    RandomStream random(seed_of(static_cast<uint64_t>(seed_ + tasks[i])));
+    ActorCritic networks(problem_.ppo, family_.grid_size(), random);
+    flat[i] = gpu_task(family_.task(tasks[i]), random.next());
+    float* to = &weights[i * gpu::kParameters];
+    to = std::ranges::copy(networks.policy_network().weights, to).out;
+    std::ranges::copy(networks.value_network().weights, to);
+  });
+  ppo_.begin(flat, weights);
+  for (int64_t rollout = 0; rollout < problem_.ppo.rollouts(); ++rollout) {
+    if (stop && stop()) return false;
+    if (rollout > 0) ppo_.update(rollout);  // what the last rollout taught would show in no history
+    ppo_.roll_out(rollout);
+  }
+  ppo_.histories(histories.bytes_.data());
+  return true;
+}
+
+}  // namespace adtrain

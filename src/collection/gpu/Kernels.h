@@ -1,0 +1,19 @@
+#pragma once
+
+#include "collection/gpu/TaskMemory.h"
+
+namespace adtrain::gpu {
+
+/// The room for one thread block in bytes of shared memory, which not every GPU has.
+int update_shared_bytes();
+
+/// Whether this build holds code for the current GPU.
+bool kernels_run_here();
+
+/// Starts a round of updates of all tasks from their samples: epochs × minibatches steps of the optimizer.
+void launch_update(const GpuProblem& problem, const TaskMemory& memory, int tasks, int64_t round);
+
+/// Starts the rollout `number` of all tasks: sets samples, goes on with the agents and writes the histories.
+void launch_rollout(const GpuProblem& problem, const TaskMemory& memory, int tasks, int64_t number);
+
+}  // namespace adtrain::gpu

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+
+#include "collection/MlpWeights.h"
+#include "collection/gpu/GpuTask.h"
+
+/// What a task's thread block keeps in the GPU's memory from one kernel to the next.
+namespace adtrain::gpu {
+
+constexpr int kActions = 5;
+constexpr int kPolicyParameters = sizeof(MlpWeights<kActions>) / sizeof(float);
+constexpr int kValueParameters = sizeof(MlpWeights<1>) / sizeof(float);
+constexpr int kParameters = kPolicyParameters + kValueParameters;
+
+/// Both networks and their optimizer: the policy's parameters, then the value's, each as in MlpWeights.
+struct NetworkState {
+  float weights[kParameters];
+  float means[kParameters];         ///< Adam's, of the gradient
+  float square_means[kParameters];  ///< Adam's, of its square
+  double mean_power, square_power;  ///< β1 and β2 to the number of steps
+};
+
+/// One step of one stream in a rollout. While the rollout is made, `advantage` is the step's reward and
+/// `target` the state's value.
+struct alignas(16) Sample {
+  int32_t code;       ///< state · 8 + action, a state being x · grid_size + y
+  float probability;  ///< of the action, by the policy that took it
+  float advantage;
+  float target;  ///< for the value
+};
+
+/// What the networks say of a state.
+struct alignas(16) Opinion {
+  float probabilities[kActions];
+  float value;
+  float unused[2];
+};
+
+/// Where a stream's agent is in its episode.
+struct alignas(4) Agent {
+  uint8_t x, y, has_key, goal_open;
+};
+
+constexpr int kBytesOfTransition = 6;
+
+/// The GPU's arrays, each with one part for each task.
+struct TaskMemory {
+  const GpuTask* tasks;
+  NetworkState* networks;
+  Sample* samples;     ///< (steps, streams) of the present rollout
+  Opinion* opinions;   ///< (states)
+  Agent* agents;       ///< (streams)
+  uint8_t* histories;  ///< bytes: states (steps, kept, 2), next states alike, actions (steps, kept), rewards
+};
+
+}  // namespace adtrain::gpu

@@ -86,16 +86,17 @@ inline double relative_error(const at::Tensor& found, const at::Tensor& expected
   return ((found - expected).abs().max() / expected.abs().max().clamp_min(1e-12)).item<double>();
 }
 
-/// d loss / d parameters of one backward pass, flat.
+/// d loss / d parameters of one backward pass, fp32, lying like the parameters' flat tensor.
 inline at::Tensor flat_gradient(AlgorithmDistillation& model, const at::Tensor& loss) {
-  std::vector<at::Tensor> pieces;
-  for (at::Tensor& parameter : model.parameters().leaves()) parameter.mutable_grad() = at::Tensor();
+  const std::vector<at::Tensor> leaves = model.parameters().leaves();
+  for (const at::Tensor& leaf : leaves) leaf.mutable_grad() = at::Tensor();
   loss.backward();
-  for (const at::Tensor& parameter : model.parameters().leaves()) {
-    pieces.push_back(parameter.grad().defined() ? parameter.grad().flatten()
-                                                : at::zeros({parameter.numel()}, parameter.options()));
+  at::Tensor gradient = at::zeros_like(model.parameters().flat());
+  for (size_t index = 0; const auto& [name, view] : model.parameters().views_of(gradient)) {
+    const at::Tensor& leaf = leaves[index++];
+    if (leaf.grad().defined()) at::Tensor(view).copy_(leaf.grad());
   }
-  return at::cat(pieces);
+  return gradient;
 }
 
 }  // namespace adtrain::testing

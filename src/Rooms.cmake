@@ -25,6 +25,8 @@ endif()
 if(ADTRAIN_SANITIZE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ADTRAIN_SANITIZE}>
                       $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
+  # GCC's analysis of what the sanitizers insert sees uninitialised values in its own std::function.
+  target_compile_options(adtrain_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
   add_link_options(-fsanitize=${ADTRAIN_SANITIZE})
 endif()
 
@@ -34,7 +36,7 @@ target_include_directories(adtrain_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
 target_link_libraries(adtrain_torch INTERFACE ${TORCH_LIBRARIES})
 # The wheel's libtorch.so exports an std::filesystem of its own, whose remove_all crashes. Whoever comes first in the list
 # of libraries wins, so the real libstdc++ goes before it.
-target_link_options(adtrain_torch INTERFACE LINKER:--push-state,--no-as-needed -lstdc++ LINKER:--pop-state)
+target_link_options(adtrain_torch INTERFACE LINKER:--push-state,--no-as-needed,-lstdc++,--pop-state)
 
 if(ADTRAIN_PCH)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/torch_pch.cpp CONTENT "")  # unlike WRITE, untouched when it is there

@@ -10,6 +10,11 @@
 namespace adtrain {
 namespace {
 
+/// Where a cell stands in a table of a grid's cells.
+size_t cell_index(int32_t x, int32_t y, int32_t grid) {
+  return static_cast<size_t>(x) * static_cast<size_t>(grid) + static_cast<size_t>(y);
+}
+
 constexpr std::array<Cell, kActions> kMoves = {{{1, 0}, {-1, 0}, {0, 1}, {0, -1}, {0, 0}}};
 constexpr int64_t kPermutations = 120;  // 5!
 
@@ -39,10 +44,10 @@ std::vector<double> spread(const std::vector<double>& probability, int32_t grid)
   std::vector<double> spread_out(probability.size());
   for (int32_t x = 0; x < grid; ++x) {
     for (int32_t y = 0; y < grid; ++y) {
-      const double share = probability[static_cast<size_t>(x * grid + y)] / kActions;
+      const double share = probability[cell_index(x, y, grid)] / kActions;
       for (const Cell move : kMoves) {
         const int32_t to_x = std::clamp(x + move.x, 0, grid - 1), to_y = std::clamp(y + move.y, 0, grid - 1);
-        spread_out[static_cast<size_t>(to_x * grid + to_y)] += share;
+        spread_out[cell_index(to_x, to_y, grid)] += share;
       }
     }
   }
@@ -100,7 +105,7 @@ double TaskFamily::best_return(int64_t index) const {
 double TaskFamily::random_return(int64_t index) const {
   const Task task = this->task(index);
   const auto grid = static_cast<int32_t>(grid_size_);
-  const auto at = [&](Cell cell) { return static_cast<size_t>(cell.x * grid + cell.y); };
+  const auto at = [&](Cell cell) { return cell_index(cell.x, cell.y, grid); };
 
   // Where the goal pays (`seeking` it), and where the key must be found first. What has been paid for good
   // leaves both.

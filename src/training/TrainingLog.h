@@ -60,7 +60,6 @@ class TrainingLog {
   std::unique_ptr<Progress> progress_;
   Stopwatch since_report_;
   int64_t reported_step_ = 0;
-  int64_t reported_sequences_ = -1;
   std::string held_out_text_;
   bool warned_of_lost_figures_ = false;
   std::vector<Point> training_loss_, held_out_loss_;

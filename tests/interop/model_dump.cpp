@@ -62,7 +62,11 @@ json describe(Dump& dump, AlgorithmDistillation& model, const Batch& batch, Loss
   if (logits.token_types.defined()) dump.put(result, "token_types", logits.token_types);
   const auto loss = model.loss(batch, positions, true);
   dump.put(result, "loss", loss.sum);
-  dump.put(result, "gradient", testing::flat_gradient(model, loss.sum));
+  std::vector<at::Tensor> gradients;
+  for (const auto& [name, view] : model.parameters().views_of(testing::flat_gradient(model, loss.sum))) {
+    gradients.push_back(view.flatten());
+  }
+  dump.put(result, "gradient", at::cat(gradients));
   result["targets"] = loss.targets;
   return result;
 }

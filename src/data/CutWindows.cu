@@ -1,8 +1,4 @@
-#include <stdexcept>
-#include <string>
-
-#include <cuda_runtime.h>
-
+#include "base/Cuda.h"
 #include "data/CutWindows.h"
 
 namespace adtrain {
@@ -66,10 +62,7 @@ void cut_windows(const WindowCut& cut, cudaStream_t stream) {
   constexpr int kThreads = 256;
   const int64_t blocks = (cut.rows * cut.length + kThreads - 1) / kThreads;
   cut_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(cut);
-  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) {
-    throw std::runtime_error(std::string("the kernel that cuts windows from histories was not launched: ") +
-                             cudaGetErrorString(error));
-  }
+  gpu::check(cudaGetLastError(), "the launch of the kernel that cuts windows from histories");
 }
 
 }  // namespace adtrain

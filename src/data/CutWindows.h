@@ -30,7 +30,7 @@ struct WindowCut {
 };
 
 /// BatchAssembler's work, done by the GPU: the same values in the same places. Returns at once; throws
-/// std::runtime_error where the kernel cannot be launched.
+/// EnvironmentError where the kernel cannot be launched.
 void cut_windows(const WindowCut& cut, cudaStream_t stream);
 
 }  // namespace adtrain

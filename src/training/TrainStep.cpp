@@ -70,23 +70,24 @@ void TrainStep::backward_of(const Batch& batch) {
 }
 
 void TrainStep::take_captured(BatchSource& batches) {
-  if (batches.on_device()) {
-    if (!graph_.captured()) graph_.capture([&] { take([&](int64_t) { return batches.next(); }); });
-  } else {
-    if (inputs_.empty()) inputs_.resize(static_cast<size_t>(share_.accumulation));
-    for (Batch& input : inputs_) {
-      if (graph_.captured()) {
-        input.copy_from(batches.next());
-      } else {
-        input = batches.next();
-      }
-    }
-    if (!graph_.captured()) {
-      graph_.capture(
-          [&] { take([&](int64_t micro_step) { return inputs_[static_cast<size_t>(micro_step)]; }); });
-    }
+  const bool feeds = !batches.on_device();
+  if (feeds) feed_graph(batches);
+  if (!graph_.captured()) {
+    graph_.capture([&] {
+      take([&](int64_t micro_step) {
+        return feeds ? inputs_[static_cast<size_t>(micro_step)] : batches.next();
+      });
+    });
   }
   graph_.replay();
+}
+
+void TrainStep::feed_graph(BatchSource& batches) {
+  if (inputs_.empty()) {
+    for (int64_t k = 0; k < share_.accumulation; ++k) inputs_.push_back(batches.next());
+    return;
+  }
+  for (Batch& input : inputs_) input.copy_from(batches.next());
 }
 
 }  // namespace adtrain

@@ -45,6 +45,8 @@ class TrainStep {
   template <class NextBatch>
   void take(NextBatch next_batch);
   void take_captured(BatchSource& batches);
+  /// Puts the next micro-batches where the graph reads its own.
+  void feed_graph(BatchSource& batches);
   void backward_of(const Batch& batch);
 
   Parts parts_;

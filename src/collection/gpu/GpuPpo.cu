@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "collection/gpu/Cuda.h"
+#include "base/Cuda.h"
 #include "collection/gpu/GpuPpo.h"
 #include "collection/gpu/Kernels.h"
 #include "collection/gpu/Minibatch.cuh"

@@ -1,5 +1,5 @@
+#include "base/Cuda.h"
 #include "base/Random.h"
-#include "collection/gpu/Cuda.h"
 #include "collection/gpu/Kernels.h"
 #include "collection/gpu/Networks.cuh"
 

@@ -1,4 +1,4 @@
-#include "collection/gpu/Cuda.h"
+#include "base/Cuda.h"
 #include "collection/gpu/Kernels.h"
 #include "collection/gpu/ThreadAdam.cuh"
 

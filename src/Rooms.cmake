@@ -65,6 +65,10 @@ function(adtrain_room name)
   endif()
 endfunction()
 
+set(test_timeout 300)  # seconds
+if(ADTRAIN_SANITIZE)
+  set(test_timeout 3000)
+endif()
 # A test is one thread of CTest's -j, and Open MPI wants to be told twice that root may start ranks.
 set(test_environment OMP_NUM_THREADS=1)
 execute_process(COMMAND id -u OUTPUT_VARIABLE user OUTPUT_STRIP_TRAILING_WHITESPACE)
@@ -92,7 +96,7 @@ function(adtrain_tests room)
       add_test(NAME ${room}.${suite} COMMAND ${target} --gtest_filter=${suite}.*:${suite}/*:*/${suite}.*:*/${suite}/*
         WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
       set_tests_properties(${room}.${suite} PROPERTIES
-        FAIL_REGULAR_EXPRESSION "Running 0 tests" TIMEOUT 300 ENVIRONMENT "${test_environment}")
+        FAIL_REGULAR_EXPRESSION "Running 0 tests" TIMEOUT ${test_timeout} ENVIRONMENT "${test_environment}")
     endif()
   endforeach()
 endfunction()

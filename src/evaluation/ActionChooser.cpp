@@ -32,7 +32,18 @@ int32_t draw(std::span<const float> logits, double uniform) {
 
 ActionChooser::ActionChooser(Sampling sampling, uint64_t seed, std::span<const Trial> trials)
     : sampling_(sampling), trials_(trials.begin(), trials.end()), actions_(trials.size()) {
-  for (const Trial& trial : trials) streams_.emplace_back(seed_of(seed, trial.task, trial.repeat));
+  for (const Trial& trial : trials) streams_.emplace_back(seed_of_trial(seed, trial));
+}
+
+uint64_t ActionChooser::seed_of_trial(uint64_t seed, const Trial& trial) {
+  return seed_of(seed, trial.task, trial.repeat);
+}
+
+void ActionChooser::throw_non_finite(const Trial& trial, std::span<const float> logits) {
+  throw NonFiniteError(fmt::format(
+      "the model's action logits in task {} are not finite: [{:g}]; the weights are broken; evaluate an "
+      "earlier checkpoint",
+      trial.task, fmt::join(logits, ", ")));
 }
 
 std::span<const int32_t> ActionChooser::choose(const at::Tensor& logits) {
@@ -41,10 +52,7 @@ std::span<const int32_t> ActionChooser::choose(const at::Tensor& logits) {
   for (size_t i = 0; i < trials_.size(); ++i) {
     const std::span row(rows.const_data_ptr<float>() + i * width, width);
     if (!std::ranges::all_of(row, [](float logit) { return std::isfinite(logit); })) {
-      throw NonFiniteError(fmt::format(
-          "the model's action logits in task {} are not finite: [{:g}]; the weights are broken; evaluate an "
-          "earlier checkpoint",
-          trials_[i].task, fmt::join(row, ", ")));
+      throw_non_finite(trials_[i], row);
     }
     actions_[i] = sampling_ == Sampling::kGreedy ? most_probable(row) : draw(row, streams_[i].uniform());
   }

@@ -18,6 +18,10 @@ class ActionChooser {
  public:
   ActionChooser(Sampling sampling, uint64_t seed, std::span<const Trial> trials);
 
+  /// Of the trial's random numbers.
+  static uint64_t seed_of_trial(uint64_t seed, const Trial& trial);
+  [[noreturn]] static void throw_non_finite(const Trial& trial, std::span<const float> logits);
+
   /// `logits`: float32 (n, A) on the CPU. The result is valid until the next call.
   /// Throws NonFiniteError where a row's logits are NaN or infinite.
   std::span<const int32_t> choose(const at::Tensor& logits);

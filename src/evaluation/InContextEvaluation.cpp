@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "base/Error.h"
-#include "evaluation/Rollout.h"
 
 namespace adtrain {
 namespace {
@@ -36,11 +35,10 @@ std::vector<int64_t> evaluated_tasks(EvaluatedTasks which, const TaskSplit& spli
   return tasks;
 }
 
-InContextEvaluation::InContextEvaluation(const TaskFamily& family, std::vector<int64_t> tasks,
-                                         const ModelOptions& model, const EvaluationOptions& options)
-    : family_(family), tasks_(std::move(tasks)), model_(model), options_(options) {}
+InContextEvaluation::InContextEvaluation(std::vector<int64_t> tasks, const EvaluationOptions& options)
+    : tasks_(std::move(tasks)), options_(options) {}
 
-std::optional<InContextReturns> InContextEvaluation::measure(const Predictor& predict,
+std::optional<InContextReturns> InContextEvaluation::measure(const Rollouts& rollouts,
                                                              Communicator& communicator,
                                                              const Progress& progress) const {
   const int64_t world = communicator.world_size();
@@ -49,11 +47,11 @@ std::optional<InContextReturns> InContextEvaluation::measure(const Predictor& pr
   at::Tensor returns = at::zeros({trials(), options_.eval_episodes}, at::kFloat);
   for (int64_t round = 0; round < rounds; ++round) {
     const int64_t group = round * world + communicator.rank();
-    std::optional<Rollout> rollout;
-    if (group < groups()) rollout.emplace(family_, group_trials(group), model_, options_);
+    RunEpisode run_episode;
+    if (group < groups()) run_episode = rollouts.begin(group_trials(group));
     for (int64_t episode = 0; episode < options_.eval_episodes; ++episode) {
-      if (rollout) {
-        const std::vector<float> earned = rollout->run_episode(predict);
+      if (run_episode) {
+        const std::vector<float> earned = run_episode();
         returns.select(1, episode)
             .narrow(0, group_begin(group), std::ssize(earned))
             .copy_(at::tensor(earned));

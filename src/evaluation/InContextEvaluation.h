@@ -8,12 +8,10 @@
 #include <ATen/core/Tensor.h>
 
 #include "distributed/Communicator.h"
-#include "environments/TaskFamily.h"
 #include "environments/TaskSplit.h"
 #include "evaluation/EvaluationOptions.h"
-#include "evaluation/Predictor.h"
+#include "evaluation/Rollouts.h"
 #include "evaluation/Trial.h"
-#include "model/ModelOptions.h"
 
 namespace adtrain {
 
@@ -43,14 +41,12 @@ class InContextEvaluation {
   /// Told how many of `total` episodes (each of a group) every rank has behind it; says whether to go on.
   using Progress = std::function<bool(int64_t done, int64_t total)>;
 
-  /// Borrows `family`. `model` says what context the predictor wants.
-  InContextEvaluation(const TaskFamily& family, std::vector<int64_t> tasks, const ModelOptions& model,
-                      const EvaluationOptions& options);
+  InContextEvaluation(std::vector<int64_t> tasks, const EvaluationOptions& options);
 
   /// Collective: ranks meet behind every episode, so that none waits longer than that for another, and
   /// `progress` is called at the same moments everywhere. Every rank gets the merged result, or nothing where
   /// `progress` said no on any.
-  std::optional<InContextReturns> measure(const Predictor& predict, Communicator& communicator,
+  std::optional<InContextReturns> measure(const Rollouts& rollouts, Communicator& communicator,
                                           const Progress& progress = {}) const;
 
  private:
@@ -59,9 +55,7 @@ class InContextEvaluation {
   int64_t group_begin(int64_t group) const;
   std::vector<Trial> group_trials(int64_t group) const;
 
-  const TaskFamily& family_;
   std::vector<int64_t> tasks_;
-  ModelOptions model_;
   EvaluationOptions options_;
 };
 

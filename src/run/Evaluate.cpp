@@ -90,7 +90,8 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, const Target& target, 
   const TaskFamily family = TaskFamily::of(config.environment);
   const std::vector<int64_t> tasks =
       evaluated_tasks(config.evaluation.eval_tasks, TaskSplit::of(config.environment, family.task_count()));
-  const InContextEvaluation evaluation(family, tasks, config.model, config.evaluation);
+  const InContextEvaluation evaluation(tasks, config.evaluation);
+  const Rollouts rollouts = Rollouts::of(*model, family, config.evaluation);
   console.banner(
       "In-context evaluation, weights frozen",
       {{"checkpoint", fmt::format("step {} of {}", step, target.run.root.string())},
@@ -98,14 +99,14 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, const Target& target, 
        {"episodes",
         fmt::format("{} × {} repeats", config.evaluation.eval_episodes, config.evaluation.eval_repeats)},
        {"processes", fmt::format("{}, {}", ranks.context.world_size, launcher_name(ranks.context.launcher))},
-       {"device", ranks.device.name}});
+       {"device", fmt::format("{}; {}", ranks.device.name, rollouts.place)}});
   if (!ranks.device.notice.empty()) console.notice(ranks.device.notice);
 
   const StopRequest stop;
   std::optional<InContextReturns> measured;
   {
     std::optional<Progress> progress;
-    measured = evaluation.measure(predictor_of(*model), communicator, [&](int64_t done, int64_t total) {
+    measured = evaluation.measure(rollouts, communicator, [&](int64_t done, int64_t total) {
       if (!progress) progress.emplace(console, "evaluating", total, "episodes");
       progress->update(done, "");
       return StopRequest::signal_number() == 0;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "SmallRun.h"
+#include "base/Gpu.h"
 
 namespace adtrain {
 namespace {
@@ -18,6 +19,25 @@ std::vector<double> losses(const SmallRun& small, const std::string& run) {
 constexpr const char* kLong =
     "small.yaml --set train_timesteps=40 --set tf_dropout=0.1 --set tf_attn_dropout=0.1 --set "
     "ckpt_interval=15";
+
+TEST(Resume, ContinuesBitForBitOnAGpu) {
+  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  for (const std::string precision : {"no", "bf16", "fp16"}) {
+    const std::string config =
+        std::string(kLong) + " --set device=cuda --set summary_interval=5 --set mixed_precision=" + precision;
+    const Finished uninterrupted = small.adtrain(config + " --set run_name=whole --overwrite");
+    ASSERT_EQ(uninterrupted.exit_code, 0) << uninterrupted.output;
+    const Finished stopped = small.adtrain(config + " --stop-after 30 --set run_name=parts --overwrite");
+    ASSERT_EQ(stopped.exit_code, 75) << stopped.output;
+    const Finished resumed = small.adtrain(config + " --resume --set run_name=parts");
+    ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+    EXPECT_EQ(small.read("runs/whole/checkpoints/step-40/model.safetensors"),
+              small.read("runs/parts/checkpoints/step-40/model.safetensors"))
+        << precision;
+  }
+}
 
 TEST(Resume, ContinuesBitForBitAtTheSameRankCount) {
   const SmallRun small;

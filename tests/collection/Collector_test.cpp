@@ -16,7 +16,6 @@
 namespace adtrain {
 namespace {
 
-using testing::AllOf;
 using testing::HasSubstr;
 
 /// Nine tasks that take a moment each.

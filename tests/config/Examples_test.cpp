@@ -69,7 +69,7 @@ TEST(Examples, TheQuickstartIsTheMeasuredRecipe) {
                                                      {"n_transit", "80"},         {"loss_positions", "all"},
                                                      {"episode_stride", "5"},     {"lr", "0.003"},
                                                      {"global_batch_size", "32"}, {"train_timesteps", "4000"},
-                                                     {"num_warmup_steps", "100"}, {"tf_dropout", "0.0"},
+                                                     {"num_warmup_steps", "100"}, {"tf_dropout", "0.1"},
                                                      {"tf_attn_dropout", "0.0"},  {"beta1", "0.9"},
                                                      {"beta2", "0.99"},           {"weight_decay", "0.01"},
                                                      {"label_smoothing", "0.0"},  {"max_grad_norm", "1.0"}};

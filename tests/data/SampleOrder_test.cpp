@@ -46,9 +46,9 @@ TEST(SampleOrder, PositionsAreSpreadEvenly) {
   const SampleOrder order(kSamples, 42);
   std::vector<double> counts(kCells);
   for (int64_t i = 0; i < kDrawn; ++i) ++counts[static_cast<size_t>(order.sample_at(i) * kCells / kSamples)];
+  const double expected = static_cast<double>(kDrawn) / static_cast<double>(kCells);
   double chi_square = 0;
-  for (const double count : counts)
-    chi_square += (count - kDrawn / kCells) * (count - kDrawn / kCells) / (kDrawn / kCells);
+  for (const double count : counts) chi_square += (count - expected) * (count - expected) / expected;
   EXPECT_LT(chi_square, 43.8);
 }
 

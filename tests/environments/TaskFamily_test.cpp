@@ -76,6 +76,9 @@ double best_by_search(const TaskFamily& family, const Task& task) {
   const auto grid = static_cast<int32_t>(family.grid_size());
   const int32_t cells = grid * grid;
   enum Phase { kSearching, kCarrying, kFinished };
+  const auto index = [&](int64_t phase, Cell cell) {
+    return static_cast<size_t>(phase * cells + cell.x * grid + cell.y);
+  };
   std::vector<double> value(static_cast<size_t>(3 * cells), 0.0);
   for (int64_t step = 0; step < family.horizon(); ++step) {
     std::vector<double> before(value.size(), 0.0);
@@ -92,14 +95,14 @@ double best_by_search(const TaskFamily& family, const Task& task) {
           reward = 1;
           phase = kCarrying;
         }
-        const double total = reward + value[static_cast<size_t>(phase * cells + to.x * grid + to.y)];
+        const double total = reward + value[index(phase, to)];
         before[static_cast<size_t>(at)] = std::max(before[static_cast<size_t>(at)], total);
       }
     }
     value = before;
   }
   const int phase = task.key ? kSearching : kCarrying;
-  return value[static_cast<size_t>(phase * cells + task.start.x * grid + task.start.y)];
+  return value[index(phase, task.start)];
 }
 
 TEST(TaskFamily, BestReturnIsThatOfExhaustiveSearch) {

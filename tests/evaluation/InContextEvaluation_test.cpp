@@ -68,10 +68,11 @@ TEST(InContextEvaluation, ProgressCountsToTheEndAndMayStopIt) {
   options.eval_batch = 1;
   ModelOptions model;
   model.n_transit = 3;
-  const InContextEvaluation evaluation(family, {1, 2, 3}, model, options);
+  const InContextEvaluation evaluation({1, 2, 3}, options);
+  const Rollouts rollouts = Rollouts::stepwise(hash_policy, family, model, options);
 
   std::vector<int64_t> done;
-  const auto all = evaluation.measure(hash_policy, alone, [&](int64_t count, int64_t total) {
+  const auto all = evaluation.measure(rollouts, alone, [&](int64_t count, int64_t total) {
     EXPECT_EQ(total, 3 * 4);
     done.push_back(count);
     return true;
@@ -80,8 +81,7 @@ TEST(InContextEvaluation, ProgressCountsToTheEndAndMayStopIt) {
   EXPECT_THAT(done, testing::ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12));
 
   int64_t calls = 0;
-  EXPECT_EQ(evaluation.measure(hash_policy, alone, [&](int64_t, int64_t) { return ++calls < 6; }),
-            std::nullopt);
+  EXPECT_EQ(evaluation.measure(rollouts, alone, [&](int64_t, int64_t) { return ++calls < 6; }), std::nullopt);
   EXPECT_EQ(calls, 6);
 }
 
@@ -98,7 +98,8 @@ TEST(InContextEvaluation, GroupsAreOfEvenSizeAndWithinTheLimit) {
     if (batch.states.size(1) == 1) sizes.push_back(batch.size());
     return hash_policy(batch);
   };
-  InContextEvaluation(family, {1, 2, 3, 4, 5, 6, 7, 8, 9}, model, options).measure(recorder, alone);
+  InContextEvaluation({1, 2, 3, 4, 5, 6, 7, 8, 9}, options)
+      .measure(Rollouts::stepwise(recorder, family, model, options), alone);
   EXPECT_THAT(sizes, testing::ElementsAre(3, 3, 3));
 }
 

@@ -19,8 +19,8 @@ inline std::optional<InContextReturns> small_evaluation(Communicator& communicat
   options.eval_batch = 4;
   ModelOptions model;
   model.n_transit = 25;
-  return InContextEvaluation(family, {40, 31, 49}, model, options)
-      .measure(hash_policy, communicator, progress);
+  return InContextEvaluation({40, 31, 49}, options)
+      .measure(Rollouts::stepwise(hash_policy, family, model, options), communicator, progress);
 }
 
 }  // namespace adtrain

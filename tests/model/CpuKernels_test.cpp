@@ -26,7 +26,8 @@ TEST(CpuKernels, ExpIsAccurateOverItsWholeRange) {
 
 /// Output and input gradients of `f` under a random weighting of its output.
 template <class F>
-std::vector<at::Tensor> with_gradients(F f, std::vector<at::Tensor> inputs, const at::Tensor& weighting) {
+std::vector<at::Tensor> with_gradients(F f, const std::vector<at::Tensor>& inputs,
+                                       const at::Tensor& weighting) {
   std::vector<at::Tensor> leaves;
   for (const at::Tensor& input : inputs) leaves.push_back(input.detach().clone().set_requires_grad(true));
   std::vector<at::Tensor> results = {f(leaves)};

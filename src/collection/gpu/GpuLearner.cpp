@@ -15,20 +15,6 @@ namespace {
 
 static_assert(gpu::kActions == kActions);
 
-GpuTask gpu_task(const Task& task, uint64_t seed) {
-  const Cell key = task.key.value_or(Cell{-1, -1});
-  GpuTask flat{.seed = seed,
-               .start = {task.start.x, task.start.y},
-               .goal = {task.goal.x, task.goal.y},
-               .key = {key.x, key.y},
-               .moves = {}};
-  for (size_t action = 0; action < kActions; ++action) {
-    flat.moves[action][0] = task.moves[action].x;
-    flat.moves[action][1] = task.moves[action].y;
-  }
-  return flat;
-}
-
 /// Calls `work(i)` for i in 0 … count − 1 from several threads.
 void in_parallel(size_t count, int64_t threads, const std::function<void(size_t)>& work) {
   std::atomic<size_t> next = 0;

@@ -33,7 +33,7 @@ struct GpuPpo::Arrays {
   gpu::DeviceArray<gpu::NetworkState> networks;
   gpu::DeviceArray<gpu::Sample> samples;
   gpu::DeviceArray<gpu::Opinion> opinions;
-  gpu::DeviceArray<gpu::Agent> agents;
+  gpu::DeviceArray<GpuAgent> agents;
   gpu::DeviceArray<uint8_t> histories;
 };
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "collection/gpu/GpuTask.h"
+#include "collection/gpu/GpuProblem.h"
 #include "collection/gpu/TaskMemory.h"
 
 namespace adtrain {

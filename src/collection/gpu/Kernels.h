@@ -1,5 +1,6 @@
 #pragma once
 
+#include "collection/gpu/GpuProblem.h"
 #include "collection/gpu/TaskMemory.h"
 
 namespace adtrain::gpu {

@@ -2,6 +2,7 @@
 #include "base/Random.h"
 #include "collection/gpu/Kernels.h"
 #include "collection/gpu/Networks.cuh"
+#include "environments/GpuRoom.cuh"
 
 namespace adtrain::gpu {
 namespace {
@@ -37,35 +38,6 @@ __device__ void evaluate_states(Shared& shared, int grid_size, Opinion* opinions
   __syncthreads();
 }
 
-/// A room with one agent in it; base/Random.h's numbers choose among its actions.
-struct Room {
-  const GpuTask& task;
-  int grid_size;
-
-  __device__ int state_of(const Agent& agent) const { return agent.x * grid_size + agent.y; }
-
-  __device__ Agent begin_episode() const {
-    const bool has_key = task.key[0] < 0;
-    return {static_cast<uint8_t>(task.start[0]), static_cast<uint8_t>(task.start[1]),
-            static_cast<uint8_t>(has_key ? 1 : 0), 1};
-  }
-
-  /// Moves the agent; returns the reward.
-  __device__ int step(Agent& agent, int action) const {
-    const int x = min(max(agent.x + task.moves[action][0], 0), grid_size - 1);
-    const int y = min(max(agent.y + task.moves[action][1], 0), grid_size - 1);
-    const bool on_goal = x == task.goal[0] && y == task.goal[1];
-    const bool on_key = x == task.key[0] && y == task.key[1];
-    const bool reached = on_goal && agent.has_key != 0 && agent.goal_open != 0;
-    const bool found = on_key && agent.has_key == 0;
-    const bool closes = reached && task.key[0] >= 0;
-    agent = {static_cast<uint8_t>(x), static_cast<uint8_t>(y),
-             static_cast<uint8_t>(found ? 1 : agent.has_key),
-             static_cast<uint8_t>(closes ? 0 : agent.goal_open)};
-    return (reached ? 1 : 0) + (found ? 1 : 0);
-  }
-};
-
 __device__ int draw(const Opinion& opinion, float left) {
   int action = 0;
   while (action + 1 < kActions && left >= opinion.probabilities[action]) {
@@ -84,7 +56,7 @@ struct HistoryBytes {
         actions(first + 4 * transitions),
         rewards(first + 5 * transitions) {}
 
-  __device__ void write(int64_t at, const Agent& before, int action, int reward, const Agent& after) {
+  __device__ void write(int64_t at, const GpuAgent& before, int action, int reward, const GpuAgent& after) {
     states[2 * at] = before.x;
     states[2 * at + 1] = before.y;
     next_states[2 * at] = after.x;
@@ -96,17 +68,17 @@ struct HistoryBytes {
 
 /// Lives through a rollout in one stream.
 __device__ void live(const GpuProblem& problem, const GpuTask& task, const Opinion* opinions, int64_t stream,
-                     int64_t first_step, Agent& agent, Sample* samples, HistoryBytes history) {
-  const Room room{task, problem.grid_size};
+                     int64_t first_step, GpuAgent& agent, Sample* samples, HistoryBytes history) {
+  const GpuRoom room{task, problem.grid_size};
   RandomStream random(seed_of(task.seed, 1, stream), static_cast<uint64_t>(first_step));
-  if (first_step == 0) agent = room.begin_episode();
+  if (first_step == 0) agent = first_agent(task);
   for (int64_t step = 0; step < problem.ppo.rollout_steps; ++step) {
-    const Agent before = agent;
+    const GpuAgent before = agent;
     const Opinion& opinion = opinions[room.state_of(before)];
     const int action = draw(opinion, random.uniform());
     const int reward = room.step(agent, action);
-    const Agent reached = agent;
-    if ((first_step + step + 1) % problem.horizon == 0) agent = room.begin_episode();
+    const GpuAgent reached = agent;
+    if ((first_step + step + 1) % problem.horizon == 0) agent = first_agent(task);
     samples[step * problem.ppo.streams + stream] = {room.state_of(before) * 8 + action,
                                                     opinion.probabilities[action], static_cast<float>(reward),
                                                     opinion.value};
@@ -149,7 +121,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const HistoryBytes history(memory.histories + kBytesOfTransition * index * problem.kept_steps(),
                              problem.kept_steps());
   for (int64_t stream = threadIdx.x; stream < streams; stream += kThreads) {
-    Agent& agent = memory.agents[index * streams + stream];
+    GpuAgent& agent = memory.agents[index * streams + stream];
     live(problem, task, opinions, stream, first_step, agent, samples, history);
     const float next_value = opinions[agent.x * problem.grid_size + agent.y].value;
     estimate_advantages(problem, stream, first_step, next_value, samples);

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "collection/MlpWeights.h"
-#include "collection/gpu/GpuTask.h"
+#include "environments/GpuTask.h"
 
 /// What a task's thread block keeps in the GPU's memory from one kernel to the next.
 namespace adtrain::gpu {
@@ -37,11 +37,6 @@ struct alignas(16) Opinion {
   float unused[2];
 };
 
-/// Where a stream's agent is in its episode.
-struct alignas(4) Agent {
-  uint8_t x, y, has_key, goal_open;
-};
-
 constexpr int kBytesOfTransition = 6;
 
 /// The GPU's arrays, each with one part for each task.
@@ -50,7 +45,7 @@ struct TaskMemory {
   NetworkState* networks;
   Sample* samples;     ///< (steps, streams) of the present rollout
   Opinion* opinions;   ///< (states)
-  Agent* agents;       ///< (streams)
+  GpuAgent* agents;    ///< (streams)
   uint8_t* histories;  ///< bytes: states (steps, kept, 2), next states alike, actions (steps, kept), rewards
 };
 

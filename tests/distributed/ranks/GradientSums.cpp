@@ -80,9 +80,11 @@ TEST_P(GradientSums, EqualThoseOfPlainAutogradOverAllRanks) {
     reducer.finish();
 
     const at::Tensor& sum = reducer.flat_gradient();
-    EXPECT_GT(expected.abs().max().item<double>(), 0.1);
+    const double largest = expected.abs().max().item<double>();
+    EXPECT_GT(largest, 0.1);
+    // Ranks' shares may cancel, so what rounding leaves is small against the shares, not against each sum.
     const double tolerance = GetParam().options.wire == WireType::kBFloat16 && sum.is_cuda() ? 2e-2 : 1e-4;
-    EXPECT_TRUE(at::allclose(sum.to(at::kDouble), expected, tolerance, tolerance / 10))
+    EXPECT_TRUE(at::allclose(sum.to(at::kDouble), expected, tolerance, tolerance * largest))
         << micro_steps << " micro-steps";
     const at::Tensor all = communicator.all_gather(sum);
     for (int64_t r = 0; r < communicator.world_size(); ++r)

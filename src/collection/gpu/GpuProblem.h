@@ -6,15 +6,6 @@
 
 namespace adtrain {
 
-/// A task of any family, as kernels know it.
-struct GpuTask {
-  uint64_t seed;  ///< of all its random numbers
-  int32_t start[2];
-  int32_t goal[2];
-  int32_t key[2];       ///< −1 where the family has none, and the goal pays always
-  int32_t moves[5][2];  ///< of each action, before clipping to the room
-};
-
 /// What all tasks of a collection have in common.
 struct GpuProblem {
   PpoSettings ppo;

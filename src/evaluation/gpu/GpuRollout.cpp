@@ -1,0 +1,100 @@
+#include "evaluation/gpu/GpuRollout.h"
+
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "base/Cuda.h"
+#include "base/Random.h"
+#include "environments/GpuTask.h"
+#include "evaluation/ActionChooser.h"
+#include "evaluation/gpu/RolloutKernel.h"
+
+namespace adtrain {
+namespace {
+
+gpu::RolloutProblem problem_of(const PackedNetwork& network, const TaskFamily& family, int64_t trials,
+                               const ModelOptions& model, const EvaluationOptions& options) {
+  const auto most_tokens = static_cast<int32_t>(PackedNetwork::most_tokens(model));
+  return {.trials = static_cast<int32_t>(trials),
+          .blocks_a_trial = gpu::blocks_a_trial(network.view(), static_cast<int>(trials), most_tokens),
+          .grid_size = static_cast<int32_t>(family.grid_size()),
+          .horizon = static_cast<int32_t>(family.horizon()),
+          .most_tokens = most_tokens,
+          .region = static_cast<int32_t>(model.compressed() ? model.compress_interval : model.n_transit - 1),
+          .greedy = options.eval_sampling == Sampling::kGreedy,
+          .terminal_observation = options.eval_terminal_observation};
+}
+
+}  // namespace
+
+struct GpuRollout::Arrays {
+  Arrays(const PackedNetwork& network, const gpu::RolloutProblem& common)
+      : problem(common),
+        tasks(static_cast<size_t>(problem.trials)),
+        trials(tasks.size()),
+        transitions(tasks.size() * gpu::kMostTokens),
+        keys(tasks.size() * static_cast<size_t>(gpu::key_words(network.view(), problem.most_tokens))),
+        values(tasks.size() * static_cast<size_t>(gpu::value_words(network.view(), problem.most_tokens))),
+        arrivals(tasks.size()) {}
+
+  gpu::RolloutMemory memory() {
+    return {tasks.data(), trials.data(), transitions.data(), keys.data(), values.data(), arrivals.data()};
+  }
+
+  gpu::RolloutProblem problem;
+  gpu::DeviceArray<GpuTask> tasks;
+  gpu::DeviceArray<gpu::RolloutTrial> trials;
+  gpu::DeviceArray<gpu::SeenTransition> transitions;
+  gpu::DeviceArray<uint2> keys;
+  gpu::DeviceArray<uint4> values;
+  gpu::DeviceArray<unsigned> arrivals;
+};
+
+bool GpuRollout::fits(const PackedNetwork& network, const ModelOptions& model) {
+  return gpu::blocks_a_trial(network.view(), 1, static_cast<int>(PackedNetwork::most_tokens(model))) > 0;
+}
+
+GpuRollout::GpuRollout(const PackedNetwork& network, const TaskFamily& family, std::span<const Trial> trials,
+                       const ModelOptions& model, const EvaluationOptions& options)
+    : network_(network),
+      trials_(trials.begin(), trials.end()),
+      arrays_(std::make_unique<Arrays>(network,
+                                       problem_of(network, family, std::ssize(trials), model, options))) {
+  std::vector<GpuTask> tasks;
+  std::vector<gpu::RolloutTrial> states;
+  for (const Trial& trial : trials_) {
+    const Task task = family.task(trial.task);
+    const uint64_t seed = ActionChooser::seed_of_trial(static_cast<uint64_t>(options.eval_seed), trial);
+    tasks.push_back(gpu_task(task, seed));
+    gpu::RolloutTrial state = {};
+    state.seed = seed;
+    state.agent = first_agent(tasks.back());
+    states.push_back(state);
+  }
+  arrays_->tasks.upload(tasks.data(), tasks.size());
+  arrays_->trials.upload(states.data(), states.size());
+}
+
+GpuRollout::~GpuRollout() = default;
+
+std::vector<float> GpuRollout::run_episode() {
+  const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
+  gpu::launch_episode(network_.view(), arrays_->problem, arrays_->memory(), stream.stream());
+  stream.synchronize();
+  std::vector<gpu::RolloutTrial> states(trials_.size());
+  arrays_->trials.download(states.data(), states.size());
+
+  std::vector<float> earned;
+  logits_ = at::empty({std::ssize(trials_), kActions});
+  for (size_t i = 0; i < states.size(); ++i) {
+    earned.push_back(states[i].earned);
+    const std::span<float> logits(states[i].logits, kActions);
+    std::ranges::copy(logits, logits_.mutable_data_ptr<float>() + i * logits.size());
+    if (states[i].broken != 0) ActionChooser::throw_non_finite(trials_[i], logits);
+  }
+  return earned;
+}
+
+}  // namespace adtrain

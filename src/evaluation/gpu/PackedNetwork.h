@@ -1,0 +1,40 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "evaluation/gpu/RolloutNetwork.h"
+#include "model/AlgorithmDistillation.h"
+
+namespace adtrain {
+
+/// A model's weights on its GPU in the order in which the rollout kernel reads them. They are copies: what
+/// the model learns afterwards does not reach them.
+class PackedNetwork {
+ public:
+  /// Why the rollout kernel cannot run such a model; nothing where it can.
+  static std::optional<std::string> objection(const ModelOptions& options, const ModelShape& shape);
+
+  /// Throws std::invalid_argument where there is an objection.
+  explicit PackedNetwork(AlgorithmDistillation& model);
+
+  /// Valid as long as this object lives.
+  const gpu::RolloutNetwork& view() const { return view_; }
+  /// The longest sequence that such a model reads.
+  static int64_t most_tokens(const ModelOptions& options);
+
+ private:
+  void pack_post_norm(AlgorithmDistillation& model);
+  void pack_pre_norm(AlgorithmDistillation& model);
+  const float* keep(const at::Tensor& tensor);
+  gpu::PackedLinear pack(const at::Tensor& weight, const at::Tensor& bias);
+
+  at::Device device_;
+  gpu::RolloutNetwork view_ = {};
+  std::vector<at::Tensor> storage_;
+};
+
+}  // namespace adtrain

@@ -1,0 +1,172 @@
+#include "benchmark/TimedTraining.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDAStream.h>
+#include <fmt/format.h>
+
+#include "base/Clock.h"
+#include "base/Error.h"
+#include "base/Random.h"
+
+namespace adtrain {
+namespace {
+
+/// So many that they do not fit into a GPU's caches: a hundred megabytes for a thousand steps each.
+constexpr int64_t kHistories = 8192;
+constexpr uint64_t kHistorySeed = 1;
+
+constexpr int64_t kExposureReadings = 7;
+constexpr int64_t kStepsBeforeReading = 5;
+
+HistorySet random_histories(const RunConfig& config) {
+  const auto cells = static_cast<uint32_t>(config.environment.grid_size);
+  const auto actions = static_cast<uint32_t>(config.environment.num_actions);
+  const int64_t steps = config.data.train_source_timesteps;
+  RandomStream random(kHistorySeed);
+  const auto below = [&](uint32_t bound) { return static_cast<uint8_t>(random.below(bound)); };
+  std::vector<Transition> transitions(static_cast<size_t>(kHistories * steps));
+  for (Transition& transition : transitions) {
+    transition = {{below(cells), below(cells)},
+                  {below(cells), below(cells)},
+                  below(actions),
+                  static_cast<float>(below(2))};
+  }
+  return HistorySet(steps, std::move(transitions));
+}
+
+at::ScalarType compute_type(Precision precision) {
+  switch (precision) {
+    case Precision::kFloat16:
+      return at::kHalf;
+    case Precision::kBFloat16:
+      return at::kBFloat16;
+    default:
+      return at::kFloat;
+  }
+}
+
+std::unique_ptr<AlgorithmDistillation> create_model(const RunConfig& config, at::Device device) {
+  const ModelShape shape = {config.environment.grid_size, config.environment.num_actions};
+  auto model =
+      AlgorithmDistillation::create(config.model, shape, static_cast<uint64_t>(config.training.seed));
+  model->parameters().to(device, compute_type(config.training.mixed_precision));
+  return model;
+}
+
+BatchShare share_of(const TrainingOptions& training, const Communicator& communicator) {
+  return {.rank = communicator.rank(),
+          .world_size = communicator.world_size(),
+          .micro_batch = training.micro_batch(communicator.world_size()),
+          .accumulation = training.gradient_accumulation_steps};
+}
+
+/// Marks on the current stream. The time between two neighbours is a step's, with whatever the GPU waited for
+/// between the steps.
+class GpuMarks {
+ public:
+  void set() { events_.emplace_back(cudaEventDefault).record(); }
+
+  /// Between each mark and the next. Waits for the last.
+  std::vector<double> milliseconds() const {
+    events_.back().synchronize();
+    std::vector<double> between;
+    for (size_t i = 1; i < events_.size(); ++i) {
+      between.push_back(static_cast<double>(events_[i - 1].elapsed_time(events_[i])));
+    }
+    return between;
+  }
+
+ private:
+  std::vector<c10::cuda::CUDAEvent> events_;
+};
+
+/// A lost peer is noticed by the communicator; a group of one waits for nothing.
+void wait_for_gpu(Communicator& communicator) {
+  communicator.synchronize();
+  c10::cuda::getCurrentCUDAStream().synchronize();
+}
+
+/// In the place of StopRequest::agreed, without taking over signals.
+void agree_to_go_on(Communicator& communicator) {
+  if (communicator.world_size() == 1) return;
+  at::Tensor stop = at::zeros({1}, at::kLong);
+  communicator.all_reduce(stop, ReduceOp::kMax);
+}
+
+}  // namespace
+
+TimedTraining::TimedTraining(const RunConfig& config, Communicator& communicator)
+    : communicator_(communicator),
+      share_(share_of(config.training, communicator)),
+      histories_(random_histories(config)),
+      windows_(histories_, config.window_shape(config.training.loss_positions)),
+      model_(create_model(config, communicator.device())),
+      reducer_(model_->parameters().leaves(), communicator, config.distributed.reducer()),
+      optimizer_(model_->parameters().flat(), config.training),
+      loss_scale_(model_->parameters().compute_type() == at::kHalf
+                      ? std::make_unique<LossScale>(communicator.device())
+                      : nullptr),
+      batches_(BatchSource::create(
+          {.windows = windows_,
+           .order = SampleOrder(windows_.samples(), static_cast<uint64_t>(config.training.seed)),
+           .share = share_},
+          config.data, communicator.device())),
+      step_({.model = *model_, .reducer = reducer_, .optimizer = optimizer_, .loss_scale = loss_scale_.get()},
+            share_, config.training),
+      schedule_(config.training.lr, config.training.num_warmup_steps, config.training.train_timesteps) {}
+
+void TimedTraining::take_step() {
+  step_.run(*batches_, steps_taken_, schedule_.rate_at(steps_taken_));
+  ++steps_taken_;
+  agree_to_go_on(communicator_);
+}
+
+void TimedTraining::take_steps(int64_t count) {
+  for (int64_t step = 0; step < count; ++step) take_step();
+  wait_for_gpu(communicator_);
+}
+
+TimedTraining::Times TimedTraining::time_steps(int64_t count) {
+  wait_for_gpu(communicator_);
+  communicator_.barrier();
+  batches_->take_seconds_waited();
+  GpuMarks marks;
+  const Stopwatch watch;
+  marks.set();
+  for (int64_t step = 0; step < count; ++step) {
+    take_step();
+    marks.set();
+  }
+  wait_for_gpu(communicator_);
+  return {marks.milliseconds(), watch.seconds(), batches_->take_seconds_waited()};
+}
+
+double TimedTraining::measure_exposed_communication() {
+  std::vector<double> readings;
+  for (int64_t reading = 0; reading < kExposureReadings; ++reading) {
+    take_steps(kStepsBeforeReading);
+    readings.push_back(reducer_.exposed_seconds());
+  }
+  return quantile(readings, 0.5);
+}
+
+double TimedTraining::checked_loss() {
+  const double loss = step_.losses().take_merged(communicator_).loss;
+  if (std::isfinite(loss)) return loss;
+  throw NonFiniteError(fmt::format(
+      "the loss is {} after {} steps; expected a finite number: lower lr or choose another mixed_precision",
+      loss, steps_taken_));
+}
+
+double quantile(std::vector<double> values, double share) {
+  std::sort(values.begin(), values.end());
+  const auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size())));
+  return values[std::max<size_t>(rank, 1) - 1];
+}
+
+}  // namespace adtrain

@@ -28,14 +28,17 @@ namespace {
 
 /// Prints failures alone, with the rank: the full account of rank 0 is enough.
 class FailurePrinter final : public testing::EmptyTestEventListener {
+  void OnTestStart(const testing::TestInfo& test) override { test_ = test.name(); }
+  // GoogleTest holds its lock here: whoever asked it for the test at hand would wait for ever.
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
-    const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
-    fmt::print("rank {}: {} failed at {}:{}\n{}\n", ranks().communicator->rank(),
-               test != nullptr ? test->name() : "?", result.file_name() != nullptr ? result.file_name() : "?",
-               result.line_number(), result.message());
+    fmt::print("rank {}: {} failed at {}:{}\n{}\n", ranks().communicator->rank(), test_,
+               result.file_name() != nullptr ? result.file_name() : "?", result.line_number(),
+               result.message());
     std::fflush(stdout);
   }
+
+  std::string test_ = "?";
 };
 
 int run_tests() {

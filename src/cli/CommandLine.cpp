@@ -1,11 +1,14 @@
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <thread>
 
 #include <fmt/format.h>
 
 #include "adtrain/adtrain.h"
 #include "base/Text.h"
 #include "cli/Command.h"
+#include "distributed/LaunchContext.h"
 
 namespace adtrain {
 namespace {
@@ -93,6 +96,17 @@ ExitCode dispatch(int argc, const char* const* argv) {
   return run_command(find_command(first), argc - 1, argv + 1);
 }
 
+/// All ranks read the same files, so what is wrong with them would be said by every rank. The first one says
+/// it and ends, and the launcher ends the others before they speak, unless the mistake is theirs alone.
+void let_the_first_rank_speak() {
+  constexpr auto kTimeToBeEnded = std::chrono::seconds(2);
+  try {
+    if (!LaunchContext::detect().is_root()) std::this_thread::sleep_for(kTimeToBeEnded);
+  } catch (const EnvironmentError&) {
+    // Who is first is not known: all speak.
+  }
+}
+
 }  // namespace
 
 std::string version() {
@@ -102,6 +116,9 @@ std::string version() {
 int run_command_line(int argc, const char* const* argv) {
   try {
     return static_cast<int>(dispatch(argc, argv));
+  } catch (const ConfigError& error) {
+    let_the_first_rank_speak();
+    return static_cast<int>(report_failure(error));
   } catch (const std::exception& error) {
     return static_cast<int>(report_failure(error));
   }

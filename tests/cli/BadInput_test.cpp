@@ -35,6 +35,18 @@ TEST(BadInput, AllFaultsOfAFileInOneGo) {
                      HasSubstr("faulty.yaml:4"), HasSubstr("faulty.yaml:5"), HasSubstr("faulty.yaml:6")));
 }
 
+TEST(BadInput, WhatAllRanksGotWrongIsSaidOnce) {
+  const SmallRun small;
+  small.write("faulty.yaml", "include: small.yaml\nn_transt: 20\n");
+  for (const Finished& finished : {small.mpirun(2, "faulty.yaml"), small.torchrun(2, "faulty.yaml")}) {
+    EXPECT_NE(finished.exit_code, 0);
+    const size_t first = finished.output.find("did you mean n_transit?");
+    ASSERT_NE(first, std::string::npos) << finished.output;
+    EXPECT_EQ(finished.output.find("did you mean n_transit?", first + 1), std::string::npos)
+        << finished.output;
+  }
+}
+
 TEST(BadInput, AMisspeltCommandOrOptionIsAnswered) {
   const SmallRun small;
   expect_error(small.adtrain("evalaute runs/small"), 2, HasSubstr("did you mean 'evaluate'"));

@@ -19,13 +19,15 @@ inline void check(cudaError_t result, const char* call) {
                          "; see nvidia-smi for the GPU's state and for who else uses it, or set device: cpu");
 }
 
-/// An array in the GPU's memory, zero at first.
+/// An array in the current GPU's memory, zero at first. Transfers are complete when they return, for all
+/// streams.
 template <class Value>
 class DeviceArray {
  public:
   explicit DeviceArray(size_t size) : size_(size) {
     check(cudaMalloc(&data_, size * sizeof(Value)), "cudaMalloc");
     check(cudaMemset(data_, 0, size * sizeof(Value)), "cudaMemset");
+    check(cudaStreamSynchronize(cudaStreamLegacy), "cudaMemset");
   }
   ~DeviceArray() { cudaFree(data_); }
   DeviceArray(const DeviceArray&) = delete;
@@ -36,6 +38,8 @@ class DeviceArray {
 
   void upload(const Value* from, size_t count) {
     check(cudaMemcpy(data_, from, count * sizeof(Value), cudaMemcpyHostToDevice), "cudaMemcpy to the GPU");
+    // From memory that is not pinned it returns when the values are on their way.
+    check(cudaStreamSynchronize(cudaStreamLegacy), "cudaMemcpy to the GPU");
   }
   void download(Value* to, size_t count) const {
     check(cudaMemcpy(to, data_, count * sizeof(Value), cudaMemcpyDeviceToHost), "cudaMemcpy from the GPU");

@@ -8,7 +8,7 @@ struct Task;
 
 /// A task of any family, as kernels know it.
 struct GpuTask {
-  uint64_t seed;  ///< of all its random numbers
+  uint64_t seed;  ///< of its random numbers
   int32_t start[2];
   int32_t goal[2];
   int32_t key[2];       ///< −1 where the family has none, and the goal pays always

@@ -28,7 +28,7 @@ struct Rollouts {
   static Rollouts stepwise(Predictor predict, const TaskFamily& family, const ModelOptions& model,
                            const EvaluationOptions& options);
   /// On the model's GPU, where it is on one and the rollout kernel knows its shape; else stepwise. The
-  /// weights are those of now. Borrows both.
+  /// weights are those of now, in the kernel. Borrows both.
   static Rollouts of(AlgorithmDistillation& model, const TaskFamily& family,
                      const EvaluationOptions& options);
 };

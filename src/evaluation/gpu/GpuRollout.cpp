@@ -1,11 +1,14 @@
 #include "evaluation/gpu/GpuRollout.h"
 
-#include <cmath>
+#include <algorithm>
+#include <stdexcept>
 
 #include <ATen/ATen.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include "base/Cuda.h"
+#include "base/Error.h"
 #include "base/Random.h"
 #include "environments/GpuTask.h"
 #include "evaluation/ActionChooser.h"
@@ -13,6 +16,9 @@
 
 namespace adtrain {
 namespace {
+
+static_assert(gpu::kActionOutputs == kActions);
+static_assert(gpu::kEndOfRegion == kEndCompress);
 
 gpu::RolloutProblem problem_of(const PackedNetwork& network, const TaskFamily& family, int64_t trials,
                                const ModelOptions& model, const EvaluationOptions& options) {
@@ -35,8 +41,8 @@ struct GpuRollout::Arrays {
         tasks(static_cast<size_t>(problem.trials)),
         trials(tasks.size()),
         transitions(tasks.size() * gpu::kMostTokens),
-        keys(tasks.size() * static_cast<size_t>(gpu::key_words(network.view(), problem.most_tokens))),
-        values(tasks.size() * static_cast<size_t>(gpu::value_words(network.view(), problem.most_tokens))),
+        keys(tasks.size() * static_cast<size_t>(gpu::key_elements(network.view(), problem.most_tokens))),
+        values(tasks.size() * static_cast<size_t>(gpu::value_elements(network.view(), problem.most_tokens))),
         arrivals(tasks.size()) {}
 
   gpu::RolloutMemory memory() {
@@ -53,15 +59,20 @@ struct GpuRollout::Arrays {
 };
 
 bool GpuRollout::fits(const PackedNetwork& network, const ModelOptions& model) {
+  const c10::cuda::CUDAGuard guard(network.device());
   return gpu::blocks_a_trial(network.view(), 1, static_cast<int>(PackedNetwork::most_tokens(model))) > 0;
 }
 
 GpuRollout::GpuRollout(const PackedNetwork& network, const TaskFamily& family, std::span<const Trial> trials,
                        const ModelOptions& model, const EvaluationOptions& options)
-    : network_(network),
-      trials_(trials.begin(), trials.end()),
-      arrays_(std::make_unique<Arrays>(network,
-                                       problem_of(network, family, std::ssize(trials), model, options))) {
+    : network_(network), trials_(trials.begin(), trials.end()) {
+  if (trials.empty()) throw std::invalid_argument("A rollout needs at least one trial.");
+  const c10::cuda::CUDAGuard guard(network.device());
+  const gpu::RolloutProblem problem = problem_of(network, family, std::ssize(trials), model, options);
+  if (problem.blocks_a_trial == 0) {
+    throw EnvironmentError("this GPU cannot run rollouts of this model; see GpuRollout::fits");
+  }
+  arrays_ = std::make_unique<Arrays>(network, problem);
   std::vector<GpuTask> tasks;
   std::vector<gpu::RolloutTrial> states;
   for (const Trial& trial : trials_) {
@@ -77,22 +88,28 @@ GpuRollout::GpuRollout(const PackedNetwork& network, const TaskFamily& family, s
   arrays_->trials.upload(states.data(), states.size());
 }
 
-GpuRollout::~GpuRollout() = default;
+GpuRollout::~GpuRollout() {
+  const c10::cuda::CUDAGuard guard(network_.device());
+  arrays_.reset();
+}
 
 std::vector<float> GpuRollout::run_episode() {
-  const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
-  gpu::launch_episode(network_.view(), arrays_->problem, arrays_->memory(), stream.stream());
-  stream.synchronize();
+  const c10::cuda::CUDAGuard guard(network_.device());
+  const cudaStream_t stream = c10::cuda::getCurrentCUDAStream().stream();
+  gpu::launch_episode(network_.view(), arrays_->problem, arrays_->memory(), stream);
+  gpu::check(cudaStreamSynchronize(stream), "an episode of rollouts");
   std::vector<gpu::RolloutTrial> states(trials_.size());
   arrays_->trials.download(states.data(), states.size());
 
   std::vector<float> earned;
   logits_ = at::empty({std::ssize(trials_), kActions});
+  float* logits = logits_.mutable_data_ptr<float>();
+  for (const gpu::RolloutTrial& state : states) {
+    earned.push_back(state.earned);
+    logits = std::copy_n(state.logits, kActions, logits);
+  }
   for (size_t i = 0; i < states.size(); ++i) {
-    earned.push_back(states[i].earned);
-    const std::span<float> logits(states[i].logits, kActions);
-    std::ranges::copy(logits, logits_.mutable_data_ptr<float>() + i * logits.size());
-    if (states[i].broken != 0) ActionChooser::throw_non_finite(trials_[i], logits);
+    if (states[i].broken != 0) ActionChooser::throw_non_finite(trials_[i], {states[i].logits, kActions});
   }
   return earned;
 }

@@ -12,22 +12,25 @@
 namespace adtrain {
 
 /// Rollouts that live on a GPU: environments, contexts and the model. One kernel runs an episode of all
-/// trials; the host hears of them at the end of each. Arithmetic is fp32's but for the last few bits
-/// (SplitProduct.cuh).
+/// trials; the host hears of them at the end of each. Factors of products keep about 16 bits of fp32's 24
+/// (SplitProduct.cuh), and the order of additions depends on the number of trials and on the GPU. For one
+/// thread.
 class GpuRollout {
  public:
-  /// Whether the current GPU has the shared memory that the kernel takes for this network.
+  /// Whether the network's GPU can run the kernel and has the shared memory that it takes. `model`: the
+  /// network's.
   static bool fits(const PackedNetwork& network, const ModelOptions& model);
 
-  /// Borrows `network`. On the current GPU and stream. `model` and `shape` are the network's.
+  /// Begins with empty contexts, on the network's GPU. Borrows `network`; `model` is the network's. Throws
+  /// EnvironmentError where the network does not fit, or the GPU has no memory for so many trials.
   GpuRollout(const PackedNetwork& network, const TaskFamily& family, std::span<const Trial> trials,
              const ModelOptions& model, const EvaluationOptions& options);
   ~GpuRollout();
 
-  /// Runs every trial's next episode; returns what each earned. Throws NonFiniteError where the model's
-  /// logits are.
+  /// Runs every trial's next episode on the current stream and waits for it; returns what each earned. Throws
+  /// NonFiniteError where the model's logits are, EnvironmentError where the GPU fails.
   std::vector<float> run_episode();
-  /// (trials, actions) fp32 on the CPU: the logits of the last step.
+  /// (trials, actions) fp32 on the CPU: the logits of the last step; undefined before the first episode.
   const at::Tensor& last_logits() const { return logits_; }
 
  private:

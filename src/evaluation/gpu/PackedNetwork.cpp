@@ -13,7 +13,7 @@
 namespace adtrain {
 namespace {
 
-constexpr int64_t kWidest = 128, kWidestInner = 512, kActionsOfKernel = 5;
+constexpr int64_t kWidest = 128, kWidestInner = 512, kActionsOfKernel = gpu::kActionOutputs;
 
 /// A model's parameters by name, in fp32 on the CPU.
 class Weights {
@@ -47,18 +47,19 @@ std::optional<std::string> PackedNetwork::objection(const ModelOptions& options,
   const int64_t head = options.head_size();
   if (options.block() == TransformerBlock::kGpt2) return "GPT-2 reads three tokens a step";
   if (options.tf_n_embd % 32 != 0 || options.tf_n_embd > kWidest) {
-    return fmt::format("tf_n_embd is {} (32, 64, 96 and 128 are)", options.tf_n_embd);
+    return fmt::format("tf_n_embd is {} (expected 32, 64, 96 or 128)", options.tf_n_embd);
   }
-  if (head != 8 && head != 16 && head != 32) return fmt::format("heads are {} wide (8, 16 and 32 are)", head);
+  if (head != 8 && head != 16 && head != 32)
+    return fmt::format("heads are {} wide (expected 8, 16 or 32)", head);
   if (options.inner_width() % 16 != 0 || options.inner_width() > kWidestInner) {
-    return fmt::format("the MLP is {} wide (multiples of 16 up to {} are)", options.inner_width(),
+    return fmt::format("the MLP is {} wide (expected a multiple of 16, at most {})", options.inner_width(),
                        kWidestInner);
   }
   if (options.tf_n_layer > gpu::kMostLayers) {
-    return fmt::format("it has {} layers (up to {} are)", options.tf_n_layer, gpu::kMostLayers);
+    return fmt::format("it has {} layers (expected at most {})", options.tf_n_layer, gpu::kMostLayers);
   }
   if (most_tokens(options) > gpu::kMostTokens) {
-    return fmt::format("it reads {} tokens (up to {} are)", most_tokens(options), gpu::kMostTokens);
+    return fmt::format("it reads {} tokens (expected at most {})", most_tokens(options), gpu::kMostTokens);
   }
   if (shape.num_actions != kActionsOfKernel) return fmt::format("it has {} actions", shape.num_actions);
   return std::nullopt;

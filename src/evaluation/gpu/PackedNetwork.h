@@ -21,6 +21,7 @@ class PackedNetwork {
   /// Throws std::invalid_argument where there is an objection.
   explicit PackedNetwork(AlgorithmDistillation& model);
 
+  at::Device device() const { return device_; }
   /// Valid as long as this object lives.
   const gpu::RolloutNetwork& view() const { return view_; }
   /// The longest sequence that such a model reads.
@@ -29,7 +30,9 @@ class PackedNetwork {
  private:
   void pack_post_norm(AlgorithmDistillation& model);
   void pack_pre_norm(AlgorithmDistillation& model);
+  /// Copies fp32 numbers to the GPU, where they stay as long as this object.
   const float* keep(const at::Tensor& tensor);
+  /// `weight`: (outputs, inputs) on the CPU; `bias`: (outputs), or undefined for zeros.
   gpu::PackedLinear pack(const at::Tensor& weight, const at::Tensor& bias);
 
   at::Device device_;

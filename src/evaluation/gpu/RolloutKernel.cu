@@ -3,54 +3,26 @@
 #include "base/Cuda.h"
 #include "base/Random.h"
 #include "environments/GpuRoom.cuh"
+#include "evaluation/gpu/ContextTokens.cuh"
+#include "evaluation/gpu/Layers.cuh"
 #include "evaluation/gpu/RolloutKernel.h"
-#include "evaluation/gpu/SplitAttention.cuh"
 
-/// One launch runs one episode of every trial. A trial belongs to a cluster of thread blocks; its tokens are
-/// cut into tiles of 16, tile i for block i mod cluster. A layer goes in two passes: queries, keys and values
-/// of all new tokens, of which the blocks put keys and values into the GPU's memory for each other, then the
-/// rest, two tiles at a time.
+/// One launch runs one episode of every trial. A trial belongs to one or several thread blocks, which compute
+/// the tiles of its sequence (Layers.cuh); the block that has the query acts.
 ///
 /// Keys and values stay valid as long as their tokens keep their places: while a context or a region grows, a
 /// step computes its two new tokens alone. A full context that slides changes the place of every token (and
 /// what the oldest one had told the others), so all are computed anew; so are they when a region is closed.
-///
-/// A block's shared memory:
-///
-///     x        its tiles' rows, fp32 (tiles · 16, width + 8)
-///     queries  its tiles, each a SplitTile (width)
-///     input    two SplitTiles (width): what the next product reads
-///     hidden   two SplitTiles (inner)
-///     parts    what the warps of a head have read of the keys that each of them took
-///     trial    what is known of the trial, and its task; logits of the query
 namespace adtrain::gpu {
 namespace {
 
-constexpr int kActions = 5;
-constexpr int kEndOfRegion = 2;  ///< among the token types
-
-__host__ __device__ constexpr int divide_up(int a, int b) {
-  return (a + b - 1) / b;
-}
+constexpr int kActions = kActionOutputs;
 
 /// A trial at hand.
 struct SharedTrial {
   RolloutTrial trial;
   GpuTask task;
   float logits[kMostOutputs];
-};
-
-/// Where the parts of a block's shared memory begin, in bytes.
-struct SharedLayout {
-  int queries, input, hidden, parts, trial, total;
-
-  __host__ __device__ SharedLayout(const RolloutNetwork& network, int tiles)
-      : queries(tiles * kTileRows * (network.width + 8) * 4),
-        input(queries + tiles * SplitTile::bytes(network.width)),
-        hidden(input + kTilesAtOnce * SplitTile::bytes(network.width)),
-        parts(hidden + kTilesAtOnce * SplitTile::bytes(network.inner)),
-        trial(parts + kWarps * kTileRows * (network.width / network.heads + 2) * 4),
-        total(trial + static_cast<int>(sizeof(SharedTrial))) {}
 };
 
 /// Copies words from one memory to another. For all threads.
@@ -62,48 +34,38 @@ __device__ void copy_words(Value& to, const Value& from) {
   reinterpret_cast<uint32_t*>(&to)[thread] = reinterpret_cast<const uint32_t*>(&from)[thread];
 }
 
-/// What a context's tokens are: without regions transition … transition query; with them, <compress>
-/// transition …
-/// </compress> where there is a region before, then <compress> transition … query.
-struct Sequence {
-  int first_region;  ///< tokens of the region before
-  int marker;        ///< tokens before the first transition of a region
-  int previous, length;
+int __host__ __device__ tiles_of_block(int most_tokens, int blocks) {
+  return divide_up(divide_up(most_tokens, kTileRows), blocks);
+}
 
-  __device__ Sequence(const RolloutTrial& trial, bool compressed)
-      : first_region(trial.previous > 0 ? trial.previous + 2 : 0),
-        marker(compressed ? 1 : 0),
-        previous(trial.previous),
-        length(first_region + marker + trial.current + 1) {}
-
-  __device__ bool is_query(int token) const { return token == length - 1; }
-  __device__ bool is_start(int token) const {
-    return marker == 1 && (token == first_region || (token == 0 && first_region > 0));
-  }
-  __device__ bool is_end(int token) const { return token == first_region - 1; }
-  /// Which of the context's transitions a token is.
-  __device__ int transition(int token) const {
-    return token < first_region ? token - 1 : previous + token - first_region - marker;
-  }
-};
-
+/// One of the thread blocks of a trial.
 template <int kHeadSize>
-class Block {
+class TrialBlock {
  public:
-  __device__ Block(const RolloutNetwork& network, const RolloutProblem& problem, const RolloutMemory& memory,
-                   unsigned char* shared)
-      : Block(network, problem, memory, shared, static_cast<int>(blockIdx.x) / problem.blocks_a_trial,
-              SharedLayout(network,
-                           divide_up(divide_up(problem.most_tokens, kTileRows), problem.blocks_a_trial))) {}
-
-  __device__ void run_episode() {
+  /// `shared`: first the layers' part, then a SharedTrial.
+  __device__ TrialBlock(const RolloutNetwork& network, const RolloutProblem& problem,
+                        const RolloutMemory& memory, const LayersLayout& layout, unsigned char* shared)
+      : network_(network),
+        problem_(problem),
+        rank_(static_cast<int>(blockIdx.x) % problem.blocks_a_trial),
+        memory_of_trial_(*memory.trials),
+        ring_(memory.transitions),
+        arrivals_(memory.arrivals),
+        trial_(reinterpret_cast<SharedTrial*>(shared + layout.total)->trial),
+        task_(reinterpret_cast<SharedTrial*>(shared + layout.total)->task),
+        logits_(reinterpret_cast<SharedTrial*>(shared + layout.total)->logits),
+        layers_(network, problem.most_tokens, shared, layout, memory.keys, memory.values) {
+    copy_words(task_, *memory.tasks);
     copy_words(trial_, memory_of_trial_);
     __syncthreads();
+  }
+
+  __device__ void run_episode() {
     for (int step = 0; step < problem_.horizon; step += trial_.ask_again != 0 ? 0 : 1) {
       ask();
-      if (owns_query()) {
+      if (tiles_.have_query()) {
         judge();
-        if (warp() == 0) answer(step);
+        if (warp_number() == 0) answer(step);
         __syncthreads();
         copy_words(memory_of_trial_, trial_);
       }
@@ -114,29 +76,6 @@ class Block {
   }
 
  private:
-  __device__ Block(const RolloutNetwork& network, const RolloutProblem& problem, const RolloutMemory& memory,
-                   unsigned char* shared, int64_t trial, const SharedLayout& layout)
-      : network_(network),
-        problem_(problem),
-        rank_(static_cast<int>(blockIdx.x) % problem.blocks_a_trial),
-        most_tokens_(divide_up(problem.most_tokens, 16) * 16),
-        memory_of_trial_(memory.trials[trial]),
-        ring_(memory.transitions + trial * kMostTokens),
-        arrivals_(memory.arrivals + trial),
-        trial_(reinterpret_cast<SharedTrial*>(shared + layout.trial)->trial),
-        task_(reinterpret_cast<SharedTrial*>(shared + layout.trial)->task),
-        logits_(reinterpret_cast<SharedTrial*>(shared + layout.trial)->logits),
-        x_(reinterpret_cast<float*>(shared)),
-        queries_{shared + layout.queries, network.width},
-        input_{shared + layout.input, network.width},
-        hidden_{shared + layout.hidden, network.inner},
-        parts_{reinterpret_cast<float*>(shared + layout.parts)} {
-    const int64_t words = int64_t{network.heads} * most_tokens_ / 16 * 32 * network.layer_count;
-    keys_ = memory.keys + trial * words * 2 * AttentionShape<kHeadSize>::kGroups;
-    values_ = memory.values + trial * words * AttentionShape<kHeadSize>::kGroups;
-    copy_words(task_, memory.tasks[trial]);
-  }
-
   /// Waits until all of the trial's blocks have come this far and sees what they have written. All of them
   /// run at once: the launch is cooperative.
   __device__ void wait_for_trial() {
@@ -149,85 +88,50 @@ class Block {
       unsigned arrived = 0;
       do {
         asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(arrived) : "l"(arrivals_) : "memory");
-      } while (arrived < arrivals_awaited_);
+      } while (static_cast<int>(arrived - arrivals_awaited_) < 0);
       __threadfence();
     }
     __syncthreads();
   }
 
-  __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
-  __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
-
-  // Tiles are numbered twice: among all new ones of the trial, and in this block, where they are `slots`.
-  __device__ int tiles() const { return divide_up(sequence_length_ - first_new_, kTileRows); }
-  __device__ int slots() const { return divide_up(tiles() - rank_, problem_.blocks_a_trial); }
-  __device__ int first_token(int slot) const {
-    return first_new_ + (rank_ + slot * problem_.blocks_a_trial) * kTileRows;
-  }
-  __device__ bool owns_query() const { return (tiles() - 1) % problem_.blocks_a_trial == rank_; }
-  __device__ float* row_of(int slot, int row) const {
-    return x_ + (slot * kTileRows + row) * (network_.width + 8);
-  }
-
-  /// Calls `work(slot, row)` for the rows of the slots from `first` on: a warp a row.
-  template <class Work>
-  __device__ void for_rows(int first, int count, Work work) const {
-    for (int i = warp(); i < count * kTileRows; i += kWarps) work(first + i / kTileRows, i % kTileRows);
-  }
-
   /// From the context to what the last layer says of the query.
   __device__ void ask() {
-    const Sequence sequence(trial_, network_.compressed);
-    sequence_length_ = sequence.length;
-    first_new_ = trial_.first_new;
-    const int slots = this->slots();
-    for_rows(0, slots, [&](int slot, int row) { embed(sequence, slot, row); });
+    const ContextTokens tokens(trial_, network_.compressed);
+    tiles_ = {rank_, problem_.blocks_a_trial, trial_.first_new, tokens.length};
+    layers_.take(tiles_);
+    layers_.for_rows(0, tiles_.slots(), [&](int slot, int row) {
+      embed(tokens, tiles_.first_token(slot) + row, layers_.row_of(slot, row));
+    });
     __syncthreads();
     for (int layer = 0; layer < network_.layer_count; ++layer) {
-      const PackedLayer& weights = network_.layers[layer];
-      const KeysAndValues<kHeadSize> memory = memory_of(layer);
-      for (int first = 0; first < slots; first += kTilesAtOnce) {
-        begin_layer(weights, memory, first, min(kTilesAtOnce, slots - first));
-      }
+      layers_.begin(layer);
       wait_for_trial();
-      if (layer + 1 == network_.layer_count) {  // of which nothing but the query is read
-        if (owns_query()) finish_layer(weights, memory, slots - 1, 1);
-        break;
-      }
-      for (int first = 0; first < slots; first += kTilesAtOnce) {
-        finish_layer(weights, memory, first, min(kTilesAtOnce, slots - first));
-      }
+      layers_.finish(layer);
     }
   }
 
-  __device__ KeysAndValues<kHeadSize> memory_of(int layer) const {
-    const int64_t words = int64_t{network_.heads} * most_tokens_ / 16 * 32 * layer;
-    return {keys_ + words * 2 * AttentionShape<kHeadSize>::kGroups,
-            values_ + words * AttentionShape<kHeadSize>::kGroups, most_tokens_};
-  }
-
-  __device__ void embed(const Sequence& sequence, int slot, int row) const {
-    const int token = first_token(slot) + row;
-    for (int column = lane(); column < network_.width; column += 32) {
+  /// For one warp. Behind the last token there are zeros.
+  __device__ void embed(const ContextTokens& tokens, int token, float* x) const {
+    for (int column = lane_number(); column < network_.width; column += 32) {
       float value = 0;
-      if (token < sequence.length) {
-        value = embedded(sequence, token, column);
+      if (token < tokens.length) {
+        value = embedded(tokens, token, column);
         if (network_.positions != nullptr)
           value += __ldg(network_.positions + token * network_.width + column);
       }
-      row_of(slot, row)[column] = value;
+      x[column] = value;
     }
   }
 
-  __device__ float embedded(const Sequence& sequence, int token, int column) const {
+  __device__ float embedded(const ContextTokens& tokens, int token, int column) const {
     const int width = network_.width;
-    if (sequence.is_query(token)) {
-      const int state = trial_.agent.x * problem_.grid_size + trial_.agent.y;
+    if (tokens.is_query(token)) {
+      const int state = GpuRoom{task_, problem_.grid_size}.state_of(trial_.agent);
       return __ldg(network_.query + state * width + column);
     }
-    if (sequence.is_start(token)) return __ldg(network_.region_start + column);
-    if (sequence.is_end(token)) return __ldg(network_.region_end + column);
-    const SeenTransition seen = ring_[(trial_.first + sequence.transition(token)) % kMostTokens];
+    if (tokens.is_start(token)) return __ldg(network_.region_start + column);
+    if (tokens.is_end(token)) return __ldg(network_.region_end + column);
+    const SeenTransition seen = ring_[(trial_.first + tokens.transition(token)) % kMostTokens];
     const float* weight = network_.transition + column;
     return __ldg(network_.transition_bias + column) + seen.x * __ldg(weight) +
            seen.y * __ldg(weight + width) + __ldg(weight + (2 + seen.action) * width) +
@@ -235,170 +139,17 @@ class Block {
            seen.next_y * __ldg(weight + 9 * width);
   }
 
-  /// Normalises rows into input_ and, with `in_place`, where they are.
-  __device__ void normalise(const PackedNorm& norm, int first, int count, bool in_place) const {
-    for_rows(first, count, [&](int slot, int row) {
-      normalise_row(norm, row_of(slot, row), input_[slot - first], row, in_place);
-    });
-    __syncthreads();
-  }
-
-  __device__ void normalise_row(const PackedNorm& norm, float* x, const SplitTile& to, int row,
-                                bool in_place) const {
-    constexpr int kMostNumbers = 4;  // a lane's: 128 columns
-    const int numbers = network_.width / 32;
-    const bool is_layer_norm = norm.bias != nullptr;
-    float values[kMostNumbers], sum = 0, squares = 0;
-#pragma unroll
-    for (int i = 0; i < kMostNumbers; ++i) values[i] = i < numbers ? x[lane() + 32 * i] : 0;
-    if (is_layer_norm) {
-      for (const float value : values) sum += value;
-      const float mean = sum_of_warp(sum) / static_cast<float>(network_.width);
-#pragma unroll
-      for (int i = 0; i < kMostNumbers; ++i) values[i] = i < numbers ? values[i] - mean : 0;
-    }
-    for (const float value : values) squares += value * value;
-    const float factor = rsqrtf(sum_of_warp(squares) / static_cast<float>(network_.width) + 1e-5F);
-#pragma unroll
-    for (int i = 0; i < kMostNumbers; ++i) {
-      if (i >= numbers) break;
-      const int column = lane() + 32 * i;
-      float value = values[i] * factor * __ldg(norm.weight + column);
-      if (is_layer_norm) value += __ldg(norm.bias + column);
-      if (in_place) x[column] = value;
-      to.put(row, column, value);
-    }
-  }
-
-  __device__ static float sum_of_warp(float value) {
-    for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(~0U, value, distance);
-    return value;
-  }
-
-  /// Puts into input_ what a layer reads.
-  __device__ void take_input(const PackedLayer& weights, int first, int count) const {
-    if (network_.pre_norm) {
-      normalise(weights.norm_1, first, count, /*in_place=*/false);
-      return;
-    }
-    for_rows(first, count, [&](int slot, int row) {
-      for (int column = lane(); column < network_.width; column += 32) {
-        input_[slot - first].put(row, column, row_of(slot, row)[column]);
-      }
-    });
-    __syncthreads();
-  }
-
-  /// Turns two neighbouring numbers of a head by the token's angle.
-  __device__ void turn(int token, int at, float2& numbers) const {
-    if (network_.cosines == nullptr) return;
-    const int pair = token * (kHeadSize / 2) + at / 2;
-    const float cosine = __ldg(network_.cosines + pair), sine = __ldg(network_.sines + pair);
-    numbers = {numbers.x * cosine - numbers.y * sine, numbers.y * cosine + numbers.x * sine};
-  }
-
-  /// Queries, keys and values.
-  __device__ void begin_layer(const PackedLayer& weights, const KeysAndValues<kHeadSize>& memory, int first,
-                              int count) const {
-    take_input(weights, first, count);
-    multiply(input_, count, weights.attention, [&](int tile, int column, PairOfRows numbers) {
-      const int which = column < network_.width ? 0 : column < 2 * network_.width ? 1 : 2;
-      column -= which * network_.width;
-      if (which < 2) {
-        put_queries_or_keys(memory, which == 1, first + tile, column, numbers);
-      } else {
-        put_values(memory, first_token(first + tile), column, numbers);
-      }
-    });
-    __syncthreads();
-  }
-
-  __device__ void put_queries_or_keys(const KeysAndValues<kHeadSize>& memory, bool keys, int slot, int column,
-                                      PairOfRows& numbers) const {
-    const Lane lane;
-    for (int side = 0; side < 2; ++side) {
-      const int row = lane.row + 8 * side, token = first_token(slot) + row;
-      if (token >= sequence_length_) break;
-      float2& pair = numbers.rows[side];
-      turn(token, column % kHeadSize, pair);
-      if (keys) {
-        memory.put_key(column / kHeadSize, token, column % kHeadSize, pair);
-      } else {
-        queries_[slot].put(row, column, pair.x, pair.y);
-      }
-    }
-  }
-
-  /// `column` is this lane's.
-  __device__ void put_values(const KeysAndValues<kHeadSize>& memory, int first_token, int column,
-                             PairOfRows& numbers) const {
-    const Lane lane;
-    const int head = column / kHeadSize, at = column % kHeadSize;
-    const bool whole = first_token % 16 == 0;  // else there are two tokens
-    for (int side = 0; side < 2; ++side) {
-      const int token = first_token + lane.row + 8 * side;
-      float2& pair = numbers.rows[side];
-      if (token >= sequence_length_) {
-        pair = {0, 0};  // what no token reads must still be a number
-      } else if (!whole) {
-        memory.put_value(head, token, at, pair.x);
-        memory.put_value(head, token, at + 1, pair.y);
-      }
-    }
-    if (whole) memory.put_values(lane, head, first_token, at, numbers);
-  }
-
-  /// Attention and MLP, each added to x.
-  __device__ void finish_layer(const PackedLayer& weights, const KeysAndValues<kHeadSize>& memory, int first,
-                               int count) const {
-    const auto add = [&](int tile, int column, const PairOfRows& numbers) {
-      for (int side = 0; side < 2; ++side) {
-        auto& pair = *reinterpret_cast<float2*>(row_of(first + tile, Lane().row + 8 * side) + column);
-        pair = {pair.x + numbers.rows[side].x, pair.y + numbers.rows[side].y};
-      }
-    };
-    const auto tile_of = [&](int tile) {
-      const int token = first_token(first + tile);
-      return ReadingTile{queries_[first + tile], input_[tile], token,
-                         min(token + kTileRows, sequence_length_) - 1};
-    };
-    attend<kHeadSize>(tile_of, count, memory, network_.heads, parts_);
-    multiply(input_, count, weights.output, add);
-    __syncthreads();
-    normalise(network_.pre_norm ? weights.norm_2 : weights.norm_1, first, count,
-              /*in_place=*/!network_.pre_norm);
-    multiply(input_, count, weights.up, [&](int tile, int column, const PairOfRows& numbers) {
-      for (int side = 0; side < 2; ++side)
-        activate(hidden_[tile], Lane().row + 8 * side, column, numbers.rows[side]);
-    });
-    __syncthreads();
-    multiply(hidden_, count, weights.down, add);
-    __syncthreads();
-    if (!network_.pre_norm) normalise(weights.norm_2, first, count, /*in_place=*/true);
-  }
-
-  __device__ void activate(const SplitTile& to, int row, int column, float2 pair) const {
-    if (network_.pre_norm) {
-      to.put(row, column / 2, pair.x / (1 + __expf(-pair.x)) * pair.y);
-    } else {
-      to.put(row, column, gelu(pair.x), gelu(pair.y));
-    }
-  }
-  __device__ static float gelu(float x) {
-    return 0.5F * x * (1 + erff(x * 0.70710678118654752F));
-  }
-
   /// The query's logits. A warp an output.
   __device__ void judge() const {
-    const int slot = slots() - 1, output = warp();
-    const float* x = row_of(slot, sequence_length_ - 1 - first_token(slot));
+    const int output = warp_number();
+    const float* x = layers_.row_of_query();
     if (output < network_.outputs) {
       float sum = 0;
-      for (int column = lane(); column < network_.width; column += 32) {
+      for (int column = lane_number(); column < network_.width; column += 32) {
         sum += x[column] * __ldg(network_.head + output * network_.width + column);
       }
       sum = sum_of_warp(sum);
-      if (lane() == 0) logits_[output] = sum + __ldg(network_.head_bias + output);
+      if (lane_number() == 0) logits_[output] = sum + __ldg(network_.head_bias + output);
     }
     __syncthreads();
   }
@@ -408,12 +159,12 @@ class Block {
     const bool first_time = trial_.ask_again == 0;
     if (network_.compressed && first_time && region_ends()) {
       __syncwarp();
-      if (lane() == 0) close_region();
+      if (lane_number() == 0) close_region();
       return;
     }
     const int action = choose();
     __syncwarp();
-    if (lane() == 0) act(action, step);
+    if (lane_number() == 0) act(action, step);
   }
 
   __device__ bool region_ends() const {
@@ -440,7 +191,8 @@ class Block {
       }
     }
     if (problem_.greedy) return best;
-    const double mine = lane() < kActions ? exp(logits_[lane()] - highest) : 0;  // a lane an action
+    const double mine =
+        lane_number() < kActions ? exp(logits_[lane_number()] - highest) : 0;  // a lane an action
     double weights[kActions], total = 0, below = 0;
     for (int action = 0; action < kActions; ++action) {
       weights[action] = __shfl_sync(~0U, mine, action);
@@ -477,8 +229,8 @@ class Block {
     for (int output = 0; trial_.broken == 0 && output < network_.outputs; ++output) {
       trial_.logits[output] = logits_[output];
     }
-    for (int output = 0; output < network_.outputs; ++output) {
-      if (!isfinite(logits_[output])) trial_.broken = 1;
+    for (int action = 0; action < kActions; ++action) {
+      if (!isfinite(logits_[action])) trial_.broken = 1;
     }
   }
 
@@ -488,28 +240,22 @@ class Block {
       trial_.first_new = 0;
       return;
     }
-    trial_.first_new =
-        sequence_length_ - 1;  // the transition stands where the query stood, the next query behind it
+    trial_.first_new = tiles_.length - 1;  // where the query stood; the next query comes behind it
     ++trial_.current;
   }
 
   const RolloutNetwork& network_;
   const RolloutProblem& problem_;
   int rank_;  ///< among the trial's blocks
-  int most_tokens_;
   RolloutTrial& memory_of_trial_;
   SeenTransition* ring_;
   unsigned* arrivals_;
   unsigned arrivals_awaited_ = 0;
-  RolloutTrial& trial_;  ///< in shared memory, like what follows
+  RolloutTrial& trial_;  ///< in shared memory, like the following two
   GpuTask& task_;
   float* logits_;
-  float* x_;
-  SplitTiles queries_, input_, hidden_;
-  PartsOfHeads<kHeadSize> parts_;
-  uint2* keys_;
-  uint4* values_;
-  int sequence_length_ = 0, first_new_ = 0;
+  Layers<kHeadSize> layers_;
+  TilesOfBlock tiles_ = {};
 };
 
 template <int kHeadSize>
@@ -517,7 +263,12 @@ __global__ void __launch_bounds__(kThreads, 1)
     run_episode(const __grid_constant__ RolloutNetwork network,
                 const __grid_constant__ RolloutProblem problem, const RolloutMemory memory) {
   extern __shared__ __align__(16) unsigned char shared[];
-  Block<kHeadSize>(network, problem, memory, shared).run_episode();
+#if __CUDA_ARCH__ >= 800  // the first with products of bf16
+  const LayersLayout layout(network, tiles_of_block(problem.most_tokens, problem.blocks_a_trial));
+  const int trial = static_cast<int>(blockIdx.x) / problem.blocks_a_trial;
+  TrialBlock<kHeadSize>(network, problem, memory.from(trial, network, problem.most_tokens), layout, shared)
+      .run_episode();
+#endif
 }
 
 using Kernel = void (*)(RolloutNetwork, RolloutProblem, RolloutMemory);
@@ -534,7 +285,8 @@ Kernel kernel_of(const RolloutNetwork& network) {
 }
 
 int shared_bytes(const RolloutNetwork& network, int most_tokens, int blocks) {
-  return SharedLayout(network, divide_up(divide_up(most_tokens, kTileRows), blocks)).total;
+  return LayersLayout(network, tiles_of_block(most_tokens, blocks)).total +
+         static_cast<int>(sizeof(SharedTrial));
 }
 
 void launch_wave(const RolloutNetwork& network, const RolloutProblem& problem, const RolloutMemory& memory,
@@ -565,25 +317,10 @@ int attribute_of_device(cudaDeviceAttr attribute) {
 
 }  // namespace
 
-RolloutMemory RolloutMemory::from(int trial, const RolloutNetwork& network, int most_tokens) const {
-  return {tasks + trial,
-          trials + trial,
-          transitions + int64_t{trial} * kMostTokens,
-          keys + trial * key_words(network, most_tokens),
-          values + trial * value_words(network, most_tokens),
-          arrivals + trial};
-}
-
-int64_t key_words(const RolloutNetwork& network, int most_tokens) {
-  return 2 * value_words(network, most_tokens);  // half as long
-}
-
-int64_t value_words(const RolloutNetwork& network, int most_tokens) {
-  const int groups = network.width / network.heads / 8;
-  return int64_t{network.layer_count} * network.heads * divide_up(most_tokens, 16) * groups * 32;
-}
-
 int blocks_a_trial(const RolloutNetwork& network, int trials, int most_tokens) {
+  const bool able = attribute_of_device(cudaDevAttrComputeCapabilityMajor) >= 8 &&
+                    attribute_of_device(cudaDevAttrCooperativeLaunch) != 0;
+  if (!able) return 0;
   const int shared = attribute_of_device(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   const int tiles = divide_up(most_tokens, kTileRows);
   int fewest = 1;

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string>
 
 #include <cuda_runtime_api.h>
 
@@ -40,12 +38,24 @@ struct RolloutProblem {
   int32_t grid_size;
   int32_t horizon;
   int32_t most_tokens;  ///< the longest sequence
-  int32_t region;       ///< compressed: transitions of a full region; else those of a full context
+  int32_t region;       ///< transitions of a full region; without regions, of a full context
   bool greedy;
   bool terminal_observation;
 };
 
-/// The GPU's arrays, each with one part for each trial.
+/// How many elements of RolloutMemory's `values` belong to one trial: for each layer, head, 16 tokens and 8
+/// numbers of a head, 32 lanes.
+constexpr int64_t value_elements(const RolloutNetwork& network, int most_tokens) {
+  const int groups = network.width / network.heads / 8, chunks = (most_tokens + 15) / 16;
+  return int64_t{network.layer_count} * network.heads * chunks * groups * 32;
+}
+/// Of `keys`, whose elements are half as long.
+constexpr int64_t key_elements(const RolloutNetwork& network, int most_tokens) {
+  return 2 * value_elements(network, most_tokens);
+}
+
+/// The GPU's arrays, each with one part for each trial. Keys and values are numbers from the start (zeros
+/// will do): what a chunk of 16 tokens does not hold yet is read with weight 0.
 struct RolloutMemory {
   const GpuTask* tasks;
   RolloutTrial* trials;
@@ -55,15 +65,18 @@ struct RolloutMemory {
   unsigned* arrivals;  ///< of the blocks of a trial where they wait for each other
 
   /// The same arrays without the first trials.
-  RolloutMemory from(int trial, const RolloutNetwork& network, int most_tokens) const;
+  constexpr RolloutMemory from(int trial, const RolloutNetwork& network, int most_tokens) const {
+    return {tasks + trial,
+            trials + trial,
+            transitions + int64_t{trial} * kMostTokens,
+            keys + trial * key_elements(network, most_tokens),
+            values + trial * value_elements(network, most_tokens),
+            arrivals + trial};
+  }
 };
 
-/// How many elements of RolloutMemory the keys of one trial take, and its values.
-int64_t key_words(const RolloutNetwork& network, int most_tokens);
-int64_t value_words(const RolloutNetwork& network, int most_tokens);
-
-/// How many thread blocks share a trial, for so many trials on the current GPU; 0 where its shared memory is
-/// too small.
+/// How many thread blocks share a trial, for so many trials (at least 1) on the current GPU; 0 where the GPU
+/// cannot run the kernel, or lacks the shared memory.
 int blocks_a_trial(const RolloutNetwork& network, int trials, int most_tokens);
 
 /// Runs every trial's next episode. Returns at once; throws EnvironmentError where it cannot start.

@@ -6,7 +6,9 @@
 namespace adtrain::gpu {
 
 constexpr int kMostLayers = 12;
-constexpr int kMostOutputs = 8;  ///< five actions and, with compressed context, three token types
+constexpr int kActionOutputs = 5;
+constexpr int kMostOutputs = 8;  ///< the actions and, with compressed context, three token types
+constexpr int kEndOfRegion = 2;  ///< among the token types
 
 /// y = x Wᵀ + b. Every weight is the sum of two bf16 numbers, its upper and its lower half. They lie as
 /// mma.m16n8k16 takes its operand B: for each 8 outputs, for each 16 inputs, for each of 32 lanes four words:

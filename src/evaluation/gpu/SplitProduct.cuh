@@ -6,7 +6,7 @@
 
 #include "evaluation/gpu/RolloutNetwork.h"
 
-/// Products of tiles of 16 rows on the tensor cores, nearly as exact as in fp32: each factor is the sum of
+/// Products of tiles of 16 rows on the tensor cores, with about 16 bits of each factor: it is the sum of
 /// two bf16 numbers, and of the four products the three large ones are added up in fp32.
 namespace adtrain::gpu {
 
@@ -90,7 +90,7 @@ struct SplitTile {
     word(upper, row, column) = pair.upper;
     word(lower, row, column) = pair.lower;
   }
-  /// Columns from `first` on, a multiple of 16.
+  /// 16 columns from `first` on, a multiple of 8; behind the last column is whatever there is.
   __device__ SplitOperand operand(const Lane& lane, int first) const {
     // Lane l says where row l mod 8 of the quarter l / 8 begins.
     const int row = lane.number % 16, column = first + lane.number / 16 * 8;

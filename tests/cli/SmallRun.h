@@ -59,7 +59,7 @@ class SmallRun {
 
  private:
   Finished launch(const std::string& launcher, const std::string& arguments) const {
-    return run_shell("cd " + quoted(folder().string()) + " && OMP_NUM_THREADS=1 timeout 120 " +
+    return run_shell("cd " + quoted(folder().string()) + " && OMP_NUM_THREADS=1 timeout 600 " +
                      env_prefix(launcher) + ADTRAIN_BINARY_DIR "/adtrain " + arguments);
   }
   /// `timeout` runs programs, not assignments.

@@ -10,7 +10,7 @@
 
 namespace adtrain {
 
-Rollouts Rollouts::stepwise(Predictor predict, const TaskFamily& family, const ModelOptions& model,
+Rollouts Rollouts::stepwise(const Predictor& predict, const TaskFamily& family, const ModelOptions& model,
                             const EvaluationOptions& options) {
   const auto begin = [=, &family](std::span<const Trial> trials) -> RunEpisode {
     auto rollout = std::make_shared<Rollout>(family, trials, model, options);

@@ -25,7 +25,7 @@ struct Rollouts {
   std::string place;
 
   /// Step by step: environments and contexts on the CPU, which ask `predict`. Borrows `family`.
-  static Rollouts stepwise(Predictor predict, const TaskFamily& family, const ModelOptions& model,
+  static Rollouts stepwise(const Predictor& predict, const TaskFamily& family, const ModelOptions& model,
                            const EvaluationOptions& options);
   /// On the model's GPU, where it is on one and the rollout kernel knows its shape; else stepwise. The
   /// weights are those of now, in the kernel. Borrows both.

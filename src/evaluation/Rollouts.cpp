@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include "evaluation/Rollout.h"
 #include "evaluation/gpu/GpuRollout.h"

@@ -175,7 +175,7 @@ class Layers {
   __device__ void begin_tiles(const PackedLayer& weights, const KeysAndValues<kHeadSize>& memory, int first,
                               int count) const {
     take_input(weights, first, count);
-    multiply(input_, count, weights.attention, [&](int tile, int column, PairOfRows numbers) {
+    multiply<2>(input_, count, weights.attention, [&](int tile, int column, PairOfRows numbers) {
       const int which = column < network_.width ? 0 : column < 2 * network_.width ? 1 : 2;
       column -= which * network_.width;
       if (which < 2) {
@@ -237,16 +237,16 @@ class Layers {
                          min(token + kTileRows, tiles_.length) - 1};
     };
     attend<kHeadSize>(tile_of, count, memory, network_.heads, parts_);
-    multiply(input_, count, weights.output, add);
+    multiply<1>(input_, count, weights.output, add);
     __syncthreads();
     normalise(network_.pre_norm ? weights.norm_2 : weights.norm_1, first, count,
               /*in_place=*/!network_.pre_norm);
-    multiply(input_, count, weights.up, [&](int tile, int column, const PairOfRows& numbers) {
+    multiply<2>(input_, count, weights.up, [&](int tile, int column, const PairOfRows& numbers) {
       for (int side = 0; side < 2; ++side)
         activate(hidden_[tile], Lane().row + 8 * side, column, numbers.rows[side]);
     });
     __syncthreads();
-    multiply(hidden_, count, weights.down, add);
+    multiply<1>(hidden_, count, weights.down, add);
     __syncthreads();
     if (!network_.pre_norm) normalise(weights.norm_2, first, count, /*in_place=*/true);
   }

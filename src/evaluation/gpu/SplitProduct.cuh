@@ -132,9 +132,11 @@ struct PairOfRows {
   float2 rows[2];
 };
 
-/// A warp works at `kParts` parts at a time and fetches weights ahead, as they come from far away.
+/// Gives `take(tile, column, pair of rows)` the products in columns `column` and `column` + 1, bias added, as
+/// Lane has them. For all threads. A warp works at `kParts` parts at a time (2 where there are more parts
+/// than warps, as a rule) and fetches weights ahead, as they come from far away.
 template <int kParts, class Take>
-__device__ void multiply_parts(const SplitTiles& tiles, int count, const PackedLinear& linear, Take take) {
+__device__ void multiply(const SplitTiles& tiles, int count, const PackedLinear& linear, Take take) {
   constexpr int kAhead = 8 / kParts;
   const Lane lane;
   const int steps = linear.inputs / 16, parts = linear.outputs / 8 * count;
@@ -182,17 +184,6 @@ __device__ void multiply_parts(const SplitTiles& tiles, int count, const PackedL
            PairOfRows{
                {{sums[i][0] + bias.x, sums[i][1] + bias.y}, {sums[i][2] + bias.x, sums[i][3] + bias.y}}});
     }
-  }
-}
-
-/// Gives `take(tile, column, pair of rows)` the products in columns `column` and `column` + 1, bias added, as
-/// Lane has them. For all threads.
-template <class Take>
-__device__ void multiply(const SplitTiles& tiles, int count, const PackedLinear& linear, Take take) {
-  if (linear.outputs / 8 * count > kWarps) {
-    multiply_parts<2>(tiles, count, linear, take);
-  } else {
-    multiply_parts<1>(tiles, count, linear, take);
   }
 }
 

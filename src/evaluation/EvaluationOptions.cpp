@@ -20,10 +20,8 @@ void EvaluationOptions::declare(Section& section) {
   section
       .key("eval_batch", eval_batch,
            "Most environments at once: on a CPU in lock-step in one forward pass, on a GPU side by side, "
-           "where it "
-           "bounds the memory of their contexts. Such groups are dealt to the ranks whole: a small value "
-           "spreads few "
-           "environments over more ranks.")
+           "where it bounds the memory of their contexts. Such groups are dealt to the ranks whole: a "
+           "small value spreads few environments over more ranks.")
       .unit("environments")
       .at_least(1);
   section.key("eval_seed", eval_seed, "Seed of the actions that are sampled.").at_least(0);

@@ -30,7 +30,7 @@ Rollouts Rollouts::of(AlgorithmDistillation& model, const TaskFamily& family,
     return because(*objection);
   auto network = std::make_shared<const PackedNetwork>(model);
   if (!GpuRollout::fits(*network, model.options()))
-    return because("this GPU has too little shared memory for it");
+    return because("this GPU lacks the shared memory, cooperative launches or bf16 products that it takes");
   const auto begin = [=, shape = model.options(), &family](std::span<const Trial> trials) -> RunEpisode {
     auto rollout = std::make_shared<GpuRollout>(*network, family, trials, shape, options);
     return [network, rollout] { return rollout->run_episode(); };

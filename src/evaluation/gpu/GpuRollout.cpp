@@ -80,7 +80,6 @@ GpuRollout::GpuRollout(const PackedNetwork& network, const TaskFamily& family, s
     const uint64_t seed = ActionChooser::seed_of_trial(static_cast<uint64_t>(options.eval_seed), trial);
     tasks.push_back(gpu_task(task, seed));
     gpu::RolloutTrial state = {};
-    state.seed = seed;
     state.agent = first_agent(tasks.back());
     states.push_back(state);
   }

@@ -198,7 +198,7 @@ class TrialBlock {
       weights[action] = __shfl_sync(~0U, mine, action);
       total += weights[action];
     }
-    RandomStream random(trial_.seed, trial_.draws);
+    RandomStream random(task_.seed, trial_.draws);
     const double drawn = random.uniform() * total;
     for (int action = 0; action + 1 < kActions; ++action) {
       below += weights[action];

@@ -18,7 +18,6 @@ struct alignas(8) SeenTransition {
 
 /// What a trial carries from one launch to the next.
 struct RolloutTrial {
-  uint64_t seed;   ///< of its actions
   uint64_t draws;  ///< random numbers drawn so far
   GpuAgent agent;
   int32_t first;      ///< where the context's first transition lies in the trial's ring

@@ -55,6 +55,11 @@ function(adtrain_share_pch target)
   endif()
 endfunction()
 
+# For code that runs once: optimizing it would take longer than running it.
+function(adtrain_build_quickly target)
+  target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
+endfunction()
+
 function(adtrain_room name)
   cmake_parse_arguments(ROOM "TORCH" "" "SOURCES;ROOMS;PACKAGES" ${ARGN})
   add_library(${name} STATIC ${ROOM_SOURCES})
@@ -83,6 +88,7 @@ function(adtrain_tests room)
   set(target test_${room})
   add_executable(${target} ${TESTS_SOURCES})
   target_link_libraries(${target} PRIVATE ${TESTS_ROOMS} GTest::gmock GTest::gtest_main)
+  adtrain_build_quickly(${target})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${target} PRIVATE
     ADTRAIN_SOURCE_DIR="${PROJECT_SOURCE_DIR}" ADTRAIN_BINARY_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}"

@@ -139,13 +139,14 @@ at::Tensor attend(const at::Tensor& qkv, int64_t rows, const Streams& streams, c
   if (kernels::cpu_attention_fits(qkv, streams, dropout_rate)) {
     return kernels::attend_on_cpu(qkv, rows, streams, rotary);
   }
-  std::vector<at::Tensor> parts = qkv.unbind(0);
+  // In the order of the projection's memory, or the gradients of the three would be put together twice.
+  std::vector<at::Tensor> parts = qkv.permute({1, 3, 0, 2, 4}).unbind(2);
+  for (at::Tensor& part : parts) part = part.transpose(1, 2);
   for (const size_t turned : {0, 1}) {
     if (rotary.cosines.defined()) parts[turned] = rotate(parts[turned], rotary);
   }
   const auto attend_with = qkv.is_cuda() ? attend_by_library : attend_by_operators;
-  return attend_with(parts[0].narrow(2, streams.tokens() - rows, rows), parts[1], parts[2], streams,
-                     dropout_rate);
+  return attend_with(last_of(parts[0], 2, rows), parts[1], parts[2], streams, dropout_rate);
 }
 
 }  // namespace adtrain

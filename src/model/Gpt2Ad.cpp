@@ -40,7 +40,7 @@ at::Tensor Gpt2Block::operator()(const at::Tensor& x, const Streams& streams, in
       c_attn_(ln_1_(x)).view({x.size(0), tokens, 3, heads_, head_size_}).permute({2, 0, 3, 1, 4});
   const at::Tensor read = attend(qkv, rows, streams, {}, rates.attention);
 
-  const at::Tensor y = x.narrow(1, tokens - rows, rows) + dropout(c_proj_(read), rates.hidden);
+  const at::Tensor y = last_of(x, 1, rows) + dropout(c_proj_(read), rates.hidden);
   return y + dropout(mlp_c_proj_(at::gelu(c_fc_(ln_2_(y)), "tanh")), rates.hidden);
 }
 

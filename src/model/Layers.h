@@ -52,6 +52,10 @@ at::Tensor silu_product(const at::Tensor& a, const at::Tensor& b);
 
 at::Tensor dropout(const at::Tensor& x, double rate);
 
+/// The last `count` along `dimension`: a view, or x itself where that is all of it, as a view of everything
+/// would cost the gradient a copy.
+at::Tensor last_of(const at::Tensor& x, int64_t dimension, int64_t count);
+
 /// Initialised as torch.nn.Linear: weight and bias uniform in ±1/√in.
 Linear default_linear(ParameterFactory& factory, const std::string& name, int64_t in, int64_t out,
                       bool with_bias = true);

@@ -48,7 +48,7 @@ at::Tensor PostNormBlock::operator()(const at::Tensor& x, const Streams& streams
       in_proj_(x).view({x.size(0), tokens, 3, heads_, head_size_}).permute({2, 0, 3, 1, 4});
   const at::Tensor read = attend(qkv, rows, streams, {}, rates.attention);
 
-  const at::Tensor y = norm1_(x.narrow(1, tokens - rows, rows) + dropout(out_proj_(read), rates.hidden));
+  const at::Tensor y = norm1_(last_of(x, 1, rows) + dropout(out_proj_(read), rates.hidden));
   return norm2_(y + dropout(linear2_(dropout(at::gelu(linear1_(y)), rates.hidden)), rates.hidden));
 }
 

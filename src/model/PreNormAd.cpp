@@ -27,7 +27,7 @@ at::Tensor PreNormBlock::operator()(const at::Tensor& x, const Streams& streams,
   const at::Tensor qkv = fused.view({x.size(0), tokens, heads_, 3, head_size_}).permute({3, 0, 2, 1, 4});
   const at::Tensor read = attend(qkv, rows, streams, rotary, rates.attention);
 
-  const at::Tensor residual = x.narrow(1, tokens - rows, rows) + proj_(read);
+  const at::Tensor residual = last_of(x, 1, rows) + proj_(read);
   const at::Tensor normed = norm_2_(dropout(residual, rates.hidden));
   return residual + w3_(silu_product(w1_(normed), w2_(normed)));
 }

@@ -12,9 +12,10 @@ namespace adtrain {
 /// One subcommand: how it is described, which options it takes, and what it does with them.
 struct Command {
   std::string name;
-  std::string summary;   ///< one line, for the list of commands
-  std::string target;    ///< what its one argument is called, "config.yaml"; empty where it takes none
-  std::string examples;  ///< for --help: lines that can be typed as they stand
+  std::string summary;     ///< one line, for the list of commands
+  std::string target;      ///< what its one argument is called, "config.yaml"; empty where it takes none
+  bool passes_on = false;  ///< its argument begins another command's line, found whole in unmatched()
+  std::string examples;    ///< for --help: lines that can be typed as they stand
   void (*declare)(cxxopts::OptionAdder& options);
   ExitCode (*run)(const cxxopts::ParseResult& arguments);
 };
@@ -25,7 +26,9 @@ const std::vector<Command>& commands();
 Command train_command();
 Command collect_command();
 Command evaluate_command();
+Command launch_command();
 Command validate_command();
+Command test_command();
 Command env_command();
 
 /// The command's one argument. Throws ConfigError where it was not given.

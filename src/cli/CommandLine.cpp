@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -52,19 +53,39 @@ const Command& find_command(const std::string& name) {
                   nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
 }
 
+/// Everything from the first argument on that is neither an option nor an option's value belongs to the
+/// command line that is passed on, whatever it looks like: a "--" in front of it tells cxxopts so. Of the own
+/// options each but --help has a value.
+std::vector<const char*> closed_own_options(int argc, const char* const* argv) {
+  std::vector<const char*> arguments(argv, argv + argc);
+  size_t own = 1;
+  while (own < arguments.size()) {
+    const std::string argument = arguments[own];
+    if (!argument.starts_with('-')) break;
+    if (argument == "--") return arguments;
+    const bool value_follows =
+        argument != "--help" && argument != "-h" && argument.find('=') == std::string::npos;
+    own += value_follows ? 2 : 1;
+  }
+  arguments.insert(arguments.begin() + static_cast<std::ptrdiff_t>(std::min(own, arguments.size())), "--");
+  return arguments;
+}
+
 ExitCode run_command(const Command& command, int argc, const char* const* argv) {
   cxxopts::Options options("adtrain " + command.name, command.summary);
   options.custom_help("[options]").positional_help(command.target);
   cxxopts::OptionAdder adder = options.add_options();
   command.declare(adder);
   adder("h,help", "show this help");
-  if (!command.target.empty()) {
+  if (!command.target.empty() && !command.passes_on) {
     options.add_options("arguments")("target", command.target, cxxopts::value<std::string>());
     options.parse_positional({"target"});
   }
   cxxopts::ParseResult arguments;
   try {
-    arguments = options.parse(argc, argv);
+    const std::vector<const char*> words =
+        command.passes_on ? closed_own_options(argc, argv) : std::vector<const char*>(argv, argv + argc);
+    arguments = options.parse(static_cast<int>(words.size()), words.data());
   } catch (const cxxopts::exceptions::exception& error) {
     throw ConfigError(fmt::format("{}; see adtrain {} --help", error.what(), command.name));
   }
@@ -72,7 +93,7 @@ ExitCode run_command(const Command& command, int argc, const char* const* argv) 
     fmt::print("{}\n{}", options.help({""}), command.examples);
     return ExitCode::kDone;
   }
-  if (!arguments.unmatched().empty()) {
+  if (!command.passes_on && !arguments.unmatched().empty()) {
     throw ConfigError(fmt::format("found the extra argument '{}'; adtrain {} takes {}",
                                   arguments.unmatched().front(), command.name,
                                   command.target.empty() ? "none" : "one"));

@@ -1,0 +1,39 @@
+#include "cli/Command.h"
+#include "run/LocalLaunch.h"
+
+namespace adtrain {
+
+Command launch_command() {
+  Command command;
+  command.name = "launch";
+  command.summary = "start several ranks on this machine, where neither mpirun nor torchrun is at hand";
+  command.target = "config.yaml or another command with its arguments …";
+  command.passes_on = true;
+  command.examples =
+      "What stands behind the launcher's own options is a command line of adtrain, which every rank gets.\n"
+      "\n"
+      "examples:\n"
+      "  adtrain launch config.yaml --resume\n"
+      "  adtrain launch --nproc 4 config.yaml --set lr=1e-3\n"
+      "  adtrain launch --nproc 2 --logs my-logs evaluate runs/quickstart\n"
+      "  adtrain launch --nproc 2 test\n";
+  command.declare = [](cxxopts::OptionAdder& options) {
+    options("nproc", "ranks; default: one for each visible GPU, else a single one", cxxopts::value<int64_t>(),
+            "N");
+    options("grace", "between asking the other ranks to end, when one has failed, and killing them",
+            cxxopts::value<double>()->default_value("30"), "SECONDS");
+    options("logs", "where all ranks but the first write; default: a new folder in runs/launch-logs",
+            cxxopts::value<std::string>(), "FOLDER");
+  };
+  command.run = [](const cxxopts::ParseResult& arguments) {
+    LocalLaunchRequest request;
+    if (arguments.count("nproc") > 0) request.ranks = arguments["nproc"].as<int64_t>();
+    request.grace_seconds = arguments["grace"].as<double>();
+    if (arguments.count("logs") > 0) request.logs = arguments["logs"].as<std::string>();
+    request.command_line = arguments.unmatched();
+    return launch_locally(request);
+  };
+  return command;
+}
+
+}  // namespace adtrain

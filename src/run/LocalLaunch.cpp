@@ -1,0 +1,313 @@
+#include "run/LocalLaunch.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <ctime>
+#include <deque>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <system_error>
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/Clock.h"
+#include "base/Gpu.h"
+#include "base/Text.h"
+#include "distributed/LaunchContext.h"
+#include "run/PassedOnSignals.h"
+#include "run/RankEnd.h"
+#include "run/RankProcess.h"
+
+namespace adtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMostRanks = 1024;
+constexpr double kLookSeconds = 0.2;  ///< how often the deadlines are looked at
+constexpr double kSettleSeconds = 2;  ///< in which a cause may show itself behind its consequences
+constexpr int64_t kShownLogBytes = 16 << 10;
+constexpr size_t kShownLogLines = 12;
+
+/// To standard error, so that standard output is rank 0's alone. Errors are ignored: a terminal that has gone
+/// must not end the run.
+void say(const std::string& line) {
+  std::fputs(("adtrain launch: " + line + "\n").c_str(), stderr);
+}
+
+/// Of this host, now. Nobody keeps it until rank 0 takes it; the system hands out others in the meantime.
+int free_port() {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  socklen_t size = sizeof address;
+  auto* const plain = reinterpret_cast<sockaddr*>(&address);
+  const bool found =
+      listener >= 0 && bind(listener, plain, size) == 0 && getsockname(listener, plain, &size) == 0;
+  const int reason = errno;
+  if (listener >= 0) close(listener);
+  if (found) return ntohs(address.sin_port);
+  throw EnvironmentError(fmt::format("found no free port on this host for the ranks to meet at ({})",
+                                     std::generic_category().message(reason)));
+}
+
+/// A folder that no other launch writes to.
+fs::path new_log_folder() {
+  const std::time_t now = std::time(nullptr);
+  char moment[32] = "";
+  std::strftime(moment, sizeof moment, "%Y-%m-%d-%H%M%S", std::localtime(&now));
+  return fs::path("runs") / "launch-logs" / fmt::format("{}-{}", moment, getpid());
+}
+
+void create_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (!error) return;
+  throw EnvironmentError(
+      fmt::format("cannot create {} ({}); choose another folder for the ranks' logs by --logs",
+                  folder.string(), error.message()));
+}
+
+std::vector<std::string> last_lines(const fs::path& file) {
+  std::ifstream log(file, std::ios::binary | std::ios::ate);
+  if (!log) return {};
+  log.seekg(std::max<std::streamoff>(0, log.tellg() - std::streamoff{kShownLogBytes}));
+  std::deque<std::string> lines;
+  for (std::string line; std::getline(log, line);) {
+    lines.push_back(line);
+    if (lines.size() > kShownLogLines) lines.pop_front();
+  }
+  return {std::make_move_iterator(lines.begin()), std::make_move_iterator(lines.end())};
+}
+
+/// What a launcher around this one has set would contradict what this one says.
+bool belongs_to_a_launcher(const std::string& variable) {
+  static const std::vector<std::string> kNames = {"RANK",        "WORLD_SIZE",       "LOCAL_RANK",
+                                                  "MASTER_ADDR", "LOCAL_WORLD_SIZE", "MASTER_PORT"};
+  const std::string name = variable.substr(0, variable.find('='));
+  return name.starts_with("TORCHELASTIC_") || name == "ADTRAIN_LAUNCHER" ||
+         std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+/// In torchrun's words, which LaunchContext reads.
+std::vector<std::string> environment_of(int64_t rank, int64_t ranks, int port) {
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (!belongs_to_a_launcher(*variable)) variables.emplace_back(*variable);
+  }
+  for (const char* name : {"RANK", "LOCAL_RANK"}) variables.push_back(fmt::format("{}={}", name, rank));
+  for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) {
+    variables.push_back(fmt::format("{}={}", name, ranks));
+  }
+  variables.emplace_back("MASTER_ADDR=127.0.0.1");
+  variables.push_back(fmt::format("MASTER_PORT={}", port));
+  variables.emplace_back("ADTRAIN_LAUNCHER=local");
+  return variables;
+}
+
+/// How many, and says why where nobody has.
+int64_t choose_ranks(const std::optional<int64_t>& asked) {
+  if (asked) return *asked;
+  const int64_t gpus = visible_gpu_count();
+  say(gpus > 0
+          ? fmt::format("--nproc is not given: {} rank{}, one for each visible GPU", gpus,
+                        gpus > 1 ? "s" : "")
+          : "--nproc is not given and no GPU is visible: a single rank; --nproc 4 starts four on the CPU");
+  return std::max<int64_t>(1, gpus);
+}
+
+void check(const LocalLaunchRequest& request) {
+  if (request.ranks && (*request.ranks < 1 || *request.ranks > kMostRanks)) {
+    throw ConfigError(fmt::format("--nproc: found {}; expected 1 to {} ranks", *request.ranks, kMostRanks));
+  }
+  if (!(request.grace_seconds >= 0)) {
+    throw ConfigError(fmt::format("--grace: found {}; expected 0 seconds or more", request.grace_seconds));
+  }
+  if (request.command_line.empty() || request.command_line.front() == "launch") {
+    throw ConfigError(
+        "adtrain launch: found no command line for the ranks; expected it behind the launcher's options, as "
+        "in "
+        "adtrain launch --nproc 4 config.yaml --resume");
+  }
+  const LaunchContext around = LaunchContext::detect();
+  if (around.world_size > 1) {
+    throw EnvironmentError(fmt::format(
+        "adtrain launch starts all ranks itself, and this is process {} of {} already ({}); start "
+        "it once, or leave `launch --nproc …` out",
+        around.rank, around.world_size, around.evidence));
+  }
+}
+
+/// The ranks of one launch, from the first to the last one's end.
+class LocalLaunch {
+ public:
+  explicit LocalLaunch(const LocalLaunchRequest& request)
+      : ranks_(choose_ranks(request.ranks)),
+        grace_seconds_(request.grace_seconds),
+        logs_(request.logs.value_or(new_log_folder())) {
+    start(request.command_line);
+  }
+
+  ExitCode wait() {
+    while (anyone_runs()) {
+      if (const std::optional<int> signal = signals_.next(kLookSeconds)) answer(*signal);
+      take_ends();
+      if (!others_asked_ && failure_is_clear()) ask_others_to_end();
+      if (kill_at_ && kill_at_->passed()) kill_those_left();
+    }
+    return conclude();
+  }
+
+ private:
+  void start(const std::vector<std::string>& command_line) {
+    const int port = free_port();
+    if (ranks_ > 1) create_folder(logs_);
+    for (int64_t rank = 0; rank < ranks_; ++rank) {
+      RankProcess::Plan plan;
+      plan.rank = rank;
+      plan.arguments = command_line;
+      plan.environment = environment_of(rank, ranks_, port);
+      plan.blocked_signals = signals_.blocked_before();
+      if (rank > 0) plan.log = log_of(rank);
+      processes_.emplace_back(plan);
+    }
+    if (ranks_ > 1) say(fmt::format("{} ranks on this host; {}", ranks_, where_logs_are()));
+  }
+
+  fs::path log_of(int64_t rank) const { return logs_ / fmt::format("rank-{}.log", rank); }
+  std::string where_logs_are() const {
+    return ranks_ == 2 ? fmt::format("rank 1 writes to {}", log_of(1).string())
+                       : fmt::format("ranks 1 to {} write to {}/rank-N.log", ranks_ - 1, logs_.string());
+  }
+  std::string name_of(int64_t rank) const { return fmt::format("rank {} of {}", rank, ranks_); }
+
+  bool anyone_runs() const {
+    return std::any_of(processes_.begin(), processes_.end(), [](const auto& each) { return each.running(); });
+  }
+
+  void send_to_all(int signal) const {
+    for (const RankProcess& process : processes_) process.send(signal);
+  }
+
+  void answer(int signal) {
+    if (signal == SIGCHLD) return;
+    if (signal == SIGTSTP) return pause_with_all();
+    send_to_all(signal);
+    say(fmt::format("{} passed on to all ranks", signal_name(signal)));
+    // The first one is a request, which may take as long as a checkpoint takes to be written.
+    if (signal != SIGUSR1 && passed_on_ != 0 && !kill_at_) kill_at_.emplace(grace_seconds_);
+    if (signal != SIGUSR1) passed_on_ = signal;
+  }
+
+  /// Ctrl-Z, until `fg` or `bg`.
+  void pause_with_all() const {
+    send_to_all(SIGSTOP);
+    kill(getpid(), SIGSTOP);
+    send_to_all(SIGCONT);
+  }
+
+  void take_ends() {
+    for (RankProcess& process : processes_) {
+      std::optional<RankEnd> end = process.take_end();
+      if (!end) continue;
+      end->asked = others_asked_;
+      end->killed = others_killed_ && end->signal == SIGKILL;
+      if (end->failed() && !since_failure_) since_failure_.emplace();
+      ends_.push_back(*end);
+    }
+  }
+
+  /// A rank that has lost a peer may end before the one that is at fault: the others get a moment.
+  bool failure_is_clear() const {
+    if (!since_failure_) return false;
+    const RankEnd* cause = cause_of_failure(ends_);
+    const bool secondary = !cause->failed() || cause->exit_code == static_cast<int>(ExitCode::kPeerLost);
+    return !secondary || since_failure_->seconds() > kSettleSeconds;
+  }
+
+  void ask_others_to_end() {
+    others_asked_ = true;
+    if (!anyone_runs()) return;
+    const RankEnd* cause = cause_of_failure(ends_);
+    say(fmt::format("{} ended: {}; the others are asked to end, and killed after {}", name_of(cause->rank),
+                    cause->text(), human_duration(grace_seconds_)));
+    send_to_all(SIGTERM);
+    kill_at_.emplace(grace_seconds_);
+  }
+
+  void kill_those_left() {
+    for (const RankProcess& process : processes_) {
+      if (process.running()) say(fmt::format("{} did not end and is killed", name_of(process.rank())));
+    }
+    others_killed_ = true;
+    send_to_all(SIGKILL);
+    kill_at_.reset();
+  }
+
+  ExitCode conclude() const {
+    const RankEnd* cause = cause_of_failure(ends_);
+    if (cause == nullptr) {
+      const bool stopped = std::any_of(ends_.begin(), ends_.end(), [](const RankEnd& end) {
+        return end.exit_code == static_cast<int>(ExitCode::kRequeue);
+      });
+      return stopped ? ExitCode::kRequeue : ExitCode::kDone;
+    }
+    if (cause->rank > 0) show_log_of(cause->rank);
+    show_other_ends(*cause);
+    if (ranks_ > 1) say(where_logs_are());
+    say(fmt::format("{} {}: {}", name_of(cause->rank), what_happened(*cause), cause->text()));
+    return cause->failed() ? static_cast<ExitCode>(cause->exit_code) : ExitCode::kPeerLost;
+  }
+
+  std::string what_happened(const RankEnd& cause) const {
+    if (!cause.failed()) return "left first, while others still needed it";
+    if (cause.killed)
+      return fmt::format("hung: it had to be killed after {}", human_duration(grace_seconds_));
+    if (cause.signal != 0 && cause.signal == passed_on_)
+      return "was stopped by the signal that was passed on";
+    return "failed first";
+  }
+
+  void show_other_ends(const RankEnd& cause) const {
+    std::map<std::string, std::vector<std::string>> ranks_by_end;
+    for (const RankEnd& end : ends_) {
+      if (&end != &cause) ranks_by_end[end.text()].push_back(std::to_string(end.rank));
+    }
+    for (const auto& [end, ranks] : ranks_by_end) {
+      say(fmt::format("rank{} {}: {}", ranks.size() > 1 ? "s" : "", join(ranks, ", "), end));
+    }
+  }
+
+  void show_log_of(int64_t rank) const {
+    const std::vector<std::string> lines = last_lines(log_of(rank));
+    say(lines.empty() ? fmt::format("rank {} has written nothing", rank)
+                      : fmt::format("the last lines of rank {}:", rank));
+    for (const std::string& line : lines) std::fputs(("  | " + line + "\n").c_str(), stderr);
+  }
+
+  PassedOnSignals signals_;  ///< first: CUDA's threads, which counting GPUs may start, hold them back too
+  int64_t ranks_;
+  double grace_seconds_;
+  fs::path logs_;
+  std::vector<RankProcess> processes_;
+  std::vector<RankEnd> ends_;  ///< in the order in which they were seen
+  std::optional<Stopwatch> since_failure_;
+  std::optional<Deadline> kill_at_;
+  int passed_on_ = 0;  ///< the latest request to end that was passed on, 0 for none
+  bool others_asked_ = false;
+  bool others_killed_ = false;
+};
+
+}  // namespace
+
+ExitCode launch_locally(const LocalLaunchRequest& request) {
+  check(request);
+  return LocalLaunch(request).wait();
+}
+
+}  // namespace adtrain

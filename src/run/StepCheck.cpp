@@ -1,0 +1,122 @@
+#include "run/StepCheck.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "base/Clock.h"
+#include "base/Random.h"
+#include "base/Text.h"
+#include "data/BatchAssembler.h"
+#include "data/BatchSource.h"
+#include "data/HistorySet.h"
+#include "distributed/Agreement.h"
+#include "distributed/GradientReducer.h"
+#include "model/AlgorithmDistillation.h"
+#include "training/Optimizer.h"
+#include "training/TrainStep.h"
+
+namespace adtrain {
+namespace {
+
+constexpr int64_t kHistories = 16;
+
+/// The same on every rank.
+HistorySet random_histories(const RunConfig& config) {
+  const int64_t steps = config.data.train_source_timesteps;
+  RandomStream random(static_cast<uint64_t>(config.training.seed));
+  const auto below = [&random](int64_t bound) {
+    return static_cast<uint8_t>(random.below(static_cast<uint32_t>(bound)));
+  };
+  const int64_t cells = config.environment.grid_size;
+  std::vector<Transition> transitions(static_cast<size_t>(kHistories * steps));
+  for (Transition& transition : transitions) {
+    transition = {.state = {below(cells), below(cells)},
+                  .next_state = {below(cells), below(cells)},
+                  .action = below(config.environment.num_actions),
+                  .reward = static_cast<float>(below(2))};
+  }
+  return HistorySet(steps, std::move(transitions));
+}
+
+BatchShare share_of(const TrainingOptions& training, const Communicator& communicator) {
+  return {.rank = communicator.rank(),
+          .world_size = communicator.world_size(),
+          .micro_batch = training.micro_batch(communicator.world_size()),
+          .accumulation = training.gradient_accumulation_steps};
+}
+
+/// Differs where any bit does. FNV-1a over the words of an fp32 tensor on the CPU.
+std::string checksum(const at::Tensor& tensor) {
+  uint64_t hash = 0xcbf29ce484222325ULL;
+  const float* values = tensor.const_data_ptr<float>();
+  for (int64_t i = 0; i < tensor.numel(); ++i) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, &values[i], sizeof bits);
+    hash = (hash ^ bits) * 0x100000001b3ULL;
+  }
+  return fmt::format("{:016x}", mix_bits(hash));
+}
+
+/// Collective.
+double largest(Communicator& communicator, double value) {
+  at::Tensor tensor = at::full({1}, value, at::kDouble);
+  communicator.all_reduce(tensor, ReduceOp::kMax);
+  return tensor.item<double>();
+}
+
+}  // namespace
+
+std::vector<std::string> StepFigures::faults() const {
+  std::vector<std::string> found;
+  const std::set<std::string> different(checksums.begin(), checksums.end());
+  if (different.size() > 1) {
+    std::vector<std::string> held;
+    for (size_t rank = 0; rank < checksums.size(); ++rank) {
+      held.push_back(fmt::format("{} on rank {}", checksums[rank], rank));
+    }
+    found.push_back(fmt::format("the updated parameters differ between ranks: {}", join(held, ", ")));
+  }
+  if (!std::isfinite(loss)) found.push_back(fmt::format("the loss is {}, not a finite number", loss));
+  if (!updated) found.emplace_back("the step left the parameters as they were");
+  return found;
+}
+
+StepFigures check_step(const RunConfig& config, Communicator& communicator) {
+  const HistorySet histories = random_histories(config);
+  const BatchAssembler windows(histories, config.window_shape(config.training.loss_positions));
+  const ModelShape shape = {config.environment.grid_size, config.environment.num_actions};
+  const auto seed = static_cast<uint64_t>(config.training.seed);
+  const auto model = AlgorithmDistillation::create(config.model, shape, seed);
+  model->parameters().to(communicator.device());
+  const std::string before = checksum(model->parameters().flat().cpu());
+
+  GradientReducer reducer(model->parameters().leaves(), communicator, config.distributed.reducer());
+  Optimizer optimizer(model->parameters().flat(), config.training);
+  const BatchShare share = share_of(config.training, communicator);
+  const auto batches =
+      BatchSource::create({.windows = windows, .order = SampleOrder(windows.samples(), seed), .share = share},
+                          config.data, communicator.device());
+  TrainStep step({.model = *model, .reducer = reducer, .optimizer = optimizer, .loss_scale = nullptr}, share,
+                 config.training);
+  communicator.barrier();
+  const Stopwatch watch;
+  step.run(*batches, 0, config.training.lr);
+  communicator.synchronize();
+
+  StepFigures figures;
+  const std::string after = checksum(model->parameters().flat().cpu());
+  figures.seconds = largest(communicator, watch.seconds());
+  figures.parameters = model->parameters().count();
+  figures.loss = step.losses().take_merged(communicator).loss;
+  figures.checksums = gather_texts(communicator, after);
+  figures.updated = largest(communicator, after == before ? 1 : 0) == 0;
+  return figures;
+}
+
+}  // namespace adtrain

@@ -1,0 +1,113 @@
+# shellcheck shell=bash
+# Sourced by the job scripts beside it: what they have in common. A job runs one step of adtrain. Where that stops on
+# request, behind a checkpoint, the job goes back to the queue, and continues from there when it starts again.
+# Settings from the environment of sbatch:
+#   ADTRAIN                the program; else the build's, else the one in PATH
+#   ADTRAIN_MAX_REQUEUES   how often the job may requeue itself (20)
+
+launch_folder=$(dirname "${BASH_SOURCE[0]}")
+readonly launch_folder
+readonly logs=$SLURM_JOB_NAME-$SLURM_JOB_ID # a folder, where sbatch was called
+readonly requeue_code=75                    # of adtrain: stopped on request behind a checkpoint
+ended_by_scheduler=
+
+say() { printf '%s: %s\n' "$SLURM_JOB_NAME" "$*"; }
+
+give_up() { # message
+  say "$1" >&2
+  exit 2
+}
+
+first_program() { # candidates...: the first that can be run, else the last for the shell to complain about
+  local candidate
+  for candidate; do
+    if [[ -n $candidate ]] && command -v "$candidate" >/dev/null; then break; fi
+  done
+  echo "$candidate"
+}
+
+overrides() { # arguments of adtrain...: those of them that change the configuration, one a line
+  while (($#)); do
+    case $1 in
+      --set=*) printf '%s\n' "$1" ;;
+      --set) printf '%s\n' "--set=${2-}" && shift ;;
+    esac
+    shift
+  done
+}
+
+run_folder_of() { # config arguments of adtrain...: or says what is wrong with the configuration and ends
+  local resolved changes
+  mapfile -t changes < <(overrides "${@:2}")
+  resolved=$("$adtrain" validate "$1" "${changes[@]}") || exit
+  sed -n 's/^# .* is valid: the run would live in \(.*\), with histories from .*/\1/p' <<<"$resolved"
+}
+
+has_checkpoints() { compgen -G "$run_folder/checkpoints/step-*[0-9]" >/dev/null; }
+
+starts_anew() { # arguments of adtrain...: this is the job's first start, and what was there is to be overwritten
+  [[ ${SLURM_RESTART_COUNT:-0} == 0 && " $* " == *" --overwrite "* ]]
+}
+
+# config arguments of adtrain...: sets `training`, the command of each rank, and `run_folder`.
+prepare() {
+  (($#)) || give_up "no configuration was given; it follows the script: sbatch SCRIPT configs/quickstart.yaml"
+  adtrain=$(first_program "${ADTRAIN-}" "$launch_folder/../../build/release/bin/adtrain" adtrain)
+  run_folder=$(run_folder_of "$@") || exit
+  training=("$adtrain" "$@")
+  if has_checkpoints && ! starts_anew "${@:2}"; then training+=(--resume); fi
+  rm -f "$run_folder/requeue" # an earlier job's
+  mkdir -p "$logs"
+}
+
+# process: waits for it, whatever signals are handled meanwhile; returns its exit code. Their handlers set `interrupted`.
+end_of() {
+  local status
+  interrupted=yes
+  while [[ -n $interrupted ]]; do
+    interrupted=
+    wait "$1" && status=0 || status=$?
+  done
+  return "$status"
+}
+
+# name command...: runs the command as every task of a step. Each task has a log, NAME-N.log; the first one's is shown
+# in the job's too. The warning ahead of the time limit (--signal) reaches the tasks without this script.
+# Returns the highest exit code of the tasks.
+run_step() {
+  local first_log=$logs/$1-0.log status=0 step
+  touch "$first_log"
+  # No MPI is needed to meet. The cores of a task must be asked for again since SLURM 22.05.
+  srun --mpi=none --kill-on-bad-exit=1 ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"} \
+    --input=none --open-mode=append --output="$logs/$1-%t.log" "${@:2}" &
+  step=$!
+  tail --lines=0 --follow --sleep-interval=0.2 --pid="$step" "$first_log" &
+  # SIGTERM comes from the scheduler, to the tasks as well: the job was cancelled, or its nodes are wanted elsewhere.
+  trap 'interrupted=yes ended_by_scheduler=yes' TERM
+  end_of "$step" || status=$?
+  wait
+  return "$status"
+}
+
+# status: of the step. One rank may be killed for another's exit code 75, and torchrun knows no such code: then the mark
+# counts that adtrain leaves behind.
+stopped_on_request() { (($1 == requeue_code)) || [[ -e $run_folder/requeue ]]; }
+
+# status: of the step. Ends the job, or sends it back to the queue, once for all tasks.
+finish() {
+  local restarts=${SLURM_RESTART_COUNT:-0} allowed=${ADTRAIN_MAX_REQUEUES:-20}
+  if ! stopped_on_request "$1"; then
+    (($1 == 0)) || say "the step ended with exit code $1; the logs of all tasks are in $logs/" >&2
+    exit "$1"
+  fi
+  if [[ -n $ended_by_scheduler ]]; then
+    say "ended by the scheduler, behind a checkpoint; the same job, submitted again, continues"
+  elif ((restarts >= allowed)); then
+    say "stopped behind a checkpoint after $restarts restarts, and no more are allowed (ADTRAIN_MAX_REQUEUES);" \
+      "the same job, submitted again, continues" >&2
+  else
+    say "stopped behind a checkpoint; goes back to the queue for restart $((restarts + 1)) of at most $allowed"
+    scontrol requeue "$SLURM_JOB_ID" && sleep 60 # the scheduler ends this script
+  fi
+  exit "$requeue_code"
+}

@@ -1,0 +1,214 @@
+"""The job scripts of launch/slurm on a SLURM cluster of two virtual nodes that this test starts."""
+import array
+import json
+import os
+import pathlib
+import signal
+import struct
+import time
+
+import slurm_cluster
+import small_run
+
+SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "launch" / "slurm"
+
+# Long enough to be interrupted, with few enough evaluations to be short.
+STEPS = 300
+LONGER = ["--set", f"train_timesteps={STEPS}", "--set", "eval_interval=100", "--set", "ckpt_interval=100"]
+ENDLESS = ["--set", "train_timesteps=1000000", "--set", "eval_interval=0", "--set", "ckpt_interval=1000000"]
+
+# Takes the place of the program: every rank but the first leaves two seconds late, as where a GPU is slow to let go.
+LEAVES_LATE = """#!/usr/bin/env bash
+trap : USR1
+"$ADTRAIN_ITSELF" "$@" &
+wait $! && status=0 || status=$?
+if ((status > 128)); then wait $! && status=0 || status=$?; fi
+if ((${SLURM_PROCID:-0} > 0)); then sleep 2; fi
+exit $status
+"""
+
+
+def floats(weights):
+    """All numbers of a safetensors file of 32-bit floats."""
+    header = struct.unpack("<Q", weights[:8])[0]
+    return array.array("f", weights[8 + header:])
+
+
+class SlurmTest(small_run.SmallRun):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = cls.enterClassContext(slurm_cluster.SlurmCluster())
+
+    def setUp(self):
+        super().setUp()
+        self.collect()
+
+    def submit(self, script, *arguments, ranks_per_node=2, tasks_per_node=2, **environment):
+        """Two GPUs, as SLURM believes, and two ranks a node; the configuration says that they train on the CPU."""
+        options = [f"--gpus-per-node={ranks_per_node}", f"--ntasks-per-node={tasks_per_node}", "--cpus-per-task=1",
+                   "--time=5", f"--chdir={self.folder}"]
+        programs = {"ADTRAIN": small_run.ADTRAIN, "TORCHRUN": small_run.TORCHRUN}
+        job = self.cluster.command("sbatch", "--parsable", *options, SCRIPTS / script, "small.yaml", *arguments,
+                                   **(programs | environment)).strip()
+        self.addCleanup(self.cluster.command, "scancel", "--signal=KILL", "--full", job, check=False)
+        return job
+
+    def log(self, job):
+        """The job's log, and what its tasks wrote to theirs."""
+        files = [self.folder / f"adtrain-{job}.log", *sorted(self.folder.glob(f"adtrain-{job}/*.log"))]
+        return "\n".join(f"--- {file.name}\n{file.read_text(errors='replace')}" for file in files if file.exists())
+
+    def await_end(self, job, timeout=90):
+        """What SLURM says of the job that has ended."""
+        try:
+            self.wait_for(lambda: self.cluster.has_ended(job), f"the end of job {job}", timeout)
+        except self.failureException as late:
+            self.fail(f"{late}\n{self.cluster.job(job)}\n{self.log(job)}\n{self.cluster.logs()}")
+        return self.cluster.job(job)
+
+    def assert_completed(self, job, restarts=0):
+        end = self.await_end(job)
+        self.assertEqual((end["JobState"], end["ExitCode"], end["Restarts"]), ("COMPLETED", "0:0", str(restarts)),
+                         self.log(job))
+
+    def steps_done(self):
+        metrics = self.run_folder() / "metrics.jsonl"
+        lines = metrics.read_text().splitlines() if metrics.exists() else []
+        return max((json.loads(line)["step"] for line in lines if line.endswith("}")), default=0)
+
+    def await_training(self, job):
+        def trains():
+            self.assertFalse(self.cluster.has_ended(job), self.log(job))
+            return self.steps_done() > 5
+        self.wait_for(trains, f"job {job} trains")
+
+    def uninterrupted(self):
+        """The weights behind the last step of four ranks that nothing disturbs."""
+        if not hasattr(SlurmTest, "reference"):
+            job = self.submit("several_nodes.sbatch", *LONGER, "--set", "run_name=reference")
+            self.assert_completed(job)
+            SlurmTest.reference = self.weights(STEPS, "reference")
+        return SlurmTest.reference
+
+    def signal_until_gone(self, processes):
+        """`processes` are file descriptors of theirs, so that nobody else is hit; all are closed."""
+        def gone(process):
+            try:
+                signal.pidfd_send_signal(process, signal.SIGUSR1)
+                return False
+            except ProcessLookupError:
+                return True
+        deadline = time.monotonic() + 30
+        while not all([gone(process) for process in processes]):
+            self.assertLess(time.monotonic(), deadline, "ranks did not end within 30 s of a signal")
+            time.sleep(0.001)
+        for process in processes:
+            os.close(process)
+
+    def newest_step(self):
+        return max(int(folder.name.removeprefix("step-"))
+                   for folder in (self.run_folder() / "checkpoints").glob("step-*"))
+
+
+class Training(SlurmTest):
+    def test_two_nodes_train_as_mpirun_does(self):
+        self.assert_done(self.run_command([small_run.MPIRUN, "-np", "4", "--oversubscribe", small_run.ADTRAIN,
+                                           "small.yaml", *LONGER]))
+        expected, found = floats(self.weights(STEPS)), floats(self.uninterrupted())
+        self.assertEqual(len(found), len(expected))
+        self.assertLess(max(abs(a - b) for a, b in zip(found, expected)), 1e-3)
+
+    def test_a_log_a_rank_and_the_first_ones_in_the_jobs(self):
+        job = self.submit("several_nodes.sbatch")
+        self.assert_completed(job)
+        logs = {file.name: file.read_text() for file in (self.folder / f"adtrain-{job}").iterdir()}
+        self.assertEqual(sorted(logs), [f"rank-{rank}.log" for rank in range(4)])
+        self.assertIn("on nodes n[01-02]", logs["rank-0.log"])
+        self.assertIn("done: 20 steps", logs["rank-0.log"])
+        self.assertIn(logs["rank-0.log"], (self.folder / f"adtrain-{job}.log").read_text())
+
+    def test_one_node(self):
+        job = self.submit("one_node.sbatch")
+        self.assert_completed(job)
+        self.assertIn("processes              2 (2 on this host)", self.log(job))
+
+    def test_a_bad_configuration_ends_the_job_before_its_ranks_start(self):
+        job = self.submit("one_node.sbatch", "--set", "lr=fast")
+        self.assertEqual(self.await_end(job)["ExitCode"], "2:0", self.log(job))
+        self.assertIn("fast", self.log(job))
+        self.assertFalse((self.folder / f"adtrain-{job}").exists())
+
+
+class Stopping(SlurmTest):
+    def test_a_warning_ahead_of_the_time_limit_requeues_once_and_the_run_resumes_exactly(self):
+        job = self.submit("several_nodes.sbatch", *LONGER)
+        self.await_training(job)
+        ranks = [os.pidfd_open(rank) for rank in self.cluster.processes(job, "adtrain")]
+        self.cluster.command("scancel", "--signal=USR1", job)
+        self.signal_until_gone(ranks)  # nodes hear it at different times, so it may also come while a rank leaves
+        self.assert_completed(job, restarts=1)
+        log = self.log(job)
+        self.assertRegex(log, r"stopped behind step \d+ of")
+        self.assertRegex(log, r"resuming behind step \d+")
+        self.assertIn("restart 1 of at most 20", log)
+        self.assertEqual(self.weights(STEPS), self.uninterrupted())
+
+    def test_torchrun_passes_the_warning_on_although_only_the_task_hears_it(self):
+        job = self.submit("several_nodes_torchrun.sbatch", *LONGER, tasks_per_node=1)
+        self.await_training(job)
+        # As with proctrack/cgroup, which signals a step's tasks and not what they have started.
+        tasks = self.cluster.processes(job, "torchrun_task.sh")
+        self.assertEqual(len(tasks), 2)
+        for task in tasks:
+            os.kill(task, signal.SIGUSR1)
+        self.assert_completed(job, restarts=1)
+        self.assertRegex(self.log(job), r"resuming behind step \d+")
+        self.assertEqual(self.weights(STEPS), self.uninterrupted())
+
+    def test_a_rank_that_is_killed_for_anothers_early_leave_hides_no_checkpoint(self):
+        late = self.folder / "leaves_late"
+        late.write_text(LEAVES_LATE)
+        late.chmod(0o755)
+        job = self.submit("several_nodes.sbatch", *ENDLESS, ADTRAIN=str(late), ADTRAIN_ITSELF=small_run.ADTRAIN,
+                          ADTRAIN_MAX_REQUEUES="0")
+        self.await_training(job)
+        self.cluster.command("scancel", "--signal=USR1", job)
+        end = self.await_end(job)
+        self.assertEqual((end["JobState"], end["ExitCode"], end["Restarts"]), ("FAILED", "75:0", "0"), self.log(job))
+        self.assertIn("no more are allowed", self.log(job))
+        self.assertGreater(self.newest_step(), 5)
+
+    def test_a_cancelled_job_saves_and_stays_cancelled(self):
+        job = self.submit("several_nodes.sbatch", *ENDLESS)
+        self.await_training(job)
+        self.cluster.command("scancel", job)
+        end = self.await_end(job)
+        self.wait_for(lambda: not self.cluster.processes(job, "adtrain"), "all ranks have left", 30)
+        self.assertEqual((end["JobState"], end["Restarts"]), ("CANCELLED", "0"), self.log(job))
+        self.assertGreater(self.newest_step(), 5, self.log(job))
+
+
+class Failing(SlurmTest):
+    def test_a_killed_rank_ends_the_job_and_leaves_no_survivor(self):
+        job = self.submit("several_nodes.sbatch", *ENDLESS)
+        self.await_training(job)
+        ranks = self.cluster.processes(job, "adtrain")
+        self.assertEqual(len(ranks), 4)
+        victim = next(process for process, variables in ranks.items() if variables["SLURM_PROCID"] == "3")
+        os.kill(victim, signal.SIGKILL)
+        end = self.await_end(job, timeout=30)
+        self.assertEqual((end["JobState"], end["Restarts"]), ("FAILED", "0"), self.log(job))
+        self.assertNotEqual(end["ExitCode"], "0:0")
+        self.assertEqual(self.cluster.processes(job, "adtrain"), {})
+        self.assertIn("n02: task 3: Killed", self.log(job))
+
+    def test_ranks_that_mpi_started_one_by_one_say_so(self):
+        output = self.cluster.command("srun", "--nodes=1", "--ntasks=2", f"--chdir={self.folder}", small_run.MPIRUN,
+                                      "-np", "1", small_run.ADTRAIN, "small.yaml", check=False)
+        self.assertIn("SLURM_NTASKS=2 but OMPI_COMM_WORLD_SIZE=1", output)
+        self.assertIn("Exited with exit code 3", output)
+
+
+if __name__ == "__main__":
+    slurm_cluster.skip_where_impossible()
+    small_run.main()

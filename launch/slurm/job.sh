@@ -107,7 +107,8 @@ finish() {
       "the same job, submitted again, continues" >&2
   else
     say "stopped behind a checkpoint; goes back to the queue for restart $((restarts + 1)) of at most $allowed"
-    scontrol requeue "$SLURM_JOB_ID" && sleep 60 # the scheduler ends this script
+    trap - TERM # by which the scheduler ends this script
+    scontrol requeue "$SLURM_JOB_ID" && sleep 60
   fi
   exit "$requeue_code"
 }

@@ -3,7 +3,7 @@
 # a checkpoint. SLURM signals the task alone or, depending on its ProctrackType, every process below it; torchrun would
 # end by USR1, and upon TERM it leaves its ranks 30 seconds.
 set -uo pipefail
-# shellcheck source=job.sh
+# shellcheck source=launch/slurm/job.sh
 source "$(dirname "$0")/job.sh"
 
 ask_ranks_to_stop() {

@@ -37,7 +37,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=100000
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=100000,bf_interval=1
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/%n/spool
 TmpFS={folder}/%n/tmp

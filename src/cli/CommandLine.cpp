@@ -73,7 +73,8 @@ std::vector<const char*> closed_own_options(int argc, const char* const* argv) {
 
 ExitCode run_command(const Command& command, int argc, const char* const* argv) {
   cxxopts::Options options("adtrain " + command.name, command.summary);
-  options.custom_help("[options]").positional_help(command.target);
+  options.custom_help(command.passes_on ? "[options] " + command.target : "[options]")
+      .positional_help(command.target);
   cxxopts::OptionAdder adder = options.add_options();
   command.declare(adder);
   adder("h,help", "show this help");

@@ -7,7 +7,7 @@ Command launch_command() {
   Command command;
   command.name = "launch";
   command.summary = "start several ranks on this machine, where neither mpirun nor torchrun is at hand";
-  command.target = "config.yaml or another command with its arguments …";
+  command.target = "config.yaml|COMMAND …";
   command.passes_on = true;
   command.examples =
       "What stands behind the launcher's own options is a command line of adtrain, which every rank gets.\n"

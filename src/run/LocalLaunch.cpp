@@ -29,8 +29,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMostRanks = 1024;
-constexpr double kLookSeconds = 0.2;  ///< how often the deadlines are looked at
-constexpr double kSettleSeconds = 2;  ///< in which a cause may show itself behind its consequences
+constexpr double kLookSeconds = 0.2;       ///< how often the deadlines are looked at
+constexpr double kLastWordsSeconds = 1.5;  ///< in which the others may say what they know of a failure
+constexpr double kSettleSeconds = 2.5;     ///< in which a cause may show itself behind its consequences
 constexpr int64_t kShownLogBytes = 16 << 10;
 constexpr size_t kShownLogLines = 12;
 
@@ -128,11 +129,17 @@ void check(const LocalLaunchRequest& request) {
   if (!(request.grace_seconds >= 0)) {
     throw ConfigError(fmt::format("--grace: found {}; expected 0 seconds or more", request.grace_seconds));
   }
-  if (request.command_line.empty() || request.command_line.front() == "launch") {
+  const std::string command = request.command_line.empty() ? "" : request.command_line.front();
+  if (command.empty() || command == "launch") {
     throw ConfigError(
         "adtrain launch: found no command line for the ranks; expected it behind the launcher's options, as "
         "in "
         "adtrain launch --nproc 4 config.yaml --resume");
+  }
+  if (command == "collect") {
+    throw ConfigError(
+        "adtrain launch: found collect, which is one process and uses all cores or a GPU by itself; start it "
+        "without the launcher");
   }
   const LaunchContext around = LaunchContext::detect();
   if (around.world_size > 1) {
@@ -222,12 +229,12 @@ class LocalLaunch {
     }
   }
 
-  /// A rank that has lost a peer may end before the one that is at fault: the others get a moment.
+  /// A rank that has lost a peer may end before the one that is at fault, which then gets a moment longer.
   bool failure_is_clear() const {
     if (!since_failure_) return false;
     const RankEnd* cause = cause_of_failure(ends_);
     const bool secondary = !cause->failed() || cause->exit_code == static_cast<int>(ExitCode::kPeerLost);
-    return !secondary || since_failure_->seconds() > kSettleSeconds;
+    return since_failure_->seconds() > (secondary ? kSettleSeconds : kLastWordsSeconds);
   }
 
   void ask_others_to_end() {

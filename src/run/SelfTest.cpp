@@ -242,7 +242,7 @@ ExitCode self_test(const SelfTestRequest& request) {
     });
   } catch (const EnvironmentError& error) {
     if (met) throw;
-    throw EnvironmentError(fmt::format("self test FAILED before the ranks had met: {}", error.what()));
+    throw EnvironmentError(fmt::format("self test FAILED at its start: {}", error.what()));
   }
 }
 

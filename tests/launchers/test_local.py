@@ -1,0 +1,199 @@
+"""`adtrain launch`, the launcher of its own, and `adtrain test` under every launcher that needs no daemon."""
+import json
+import os
+import pathlib
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import unittest
+
+import small_run
+from small_run import ADTRAIN, MPIRUN, TORCHRUN
+
+ENDLESS = ["--set", "train_timesteps=1000000", "--set", "ckpt_interval=1000000", "--set", "eval_interval=0"]
+
+
+def ranks_of(launcher):
+    """{rank: process id} of the launcher's children that are the program by now."""
+    children = pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    found = {}
+    for child in children:
+        variables = pathlib.Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        rank = [int(variable[5:]) for variable in variables if variable.startswith(b"RANK=")]
+        if rank:
+            found[rank[0]] = int(child)
+    return found
+
+
+def alive(process):
+    try:
+        return re.search(r"^State:\s+(\w)", pathlib.Path(f"/proc/{process}/status").read_text(), re.M)[1] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def last_line(finished):
+    return finished.output.rstrip().splitlines()[-1]
+
+
+class LocalLaunch(small_run.SmallRun):
+    def launch(self, ranks, *arguments, options=()):
+        return self.start([ADTRAIN, "launch", "--nproc", ranks, "--logs", "logs", *options, *arguments])
+
+    def train_on_and_on(self, ranks, options=()):
+        """(launcher, {rank: process id}) of a run that has taken some steps and would take a million."""
+        self.collect()
+        launcher = self.launch(ranks, "small.yaml", *ENDLESS, options=options)
+        self.addCleanup(self.end, launcher)
+        metrics = self.run_folder() / "metrics.jsonl"
+        self.wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") > 3, "steps of training")
+        return launcher, ranks_of(launcher.pid)
+
+    def end(self, launcher):
+        if launcher.poll() is None:
+            launcher.kill()
+            launcher.communicate()
+
+    def saved_steps(self):
+        return [int(folder.name[5:]) for folder in (self.run_folder() / "checkpoints").glob("step-*")]
+
+    def assert_nobody_survives(self, processes):
+        self.assertEqual([], [process for process in processes.values() if alive(process)])
+
+    def test_trains_to_the_same_weights_as_torchrun(self):
+        self.collect()
+        launched = small_run.finish(self.launch(3, "small.yaml", "--set", "run_name=launched"), 100)
+        self.assert_done(launched)
+        self.assertIn("ranks 1 to 2 write to logs/rank-N.log", launched.output)
+        self.assertIn("20/20 steps", launched.output)  # rank 0's progress
+        self.assertEqual(["rank-1.log", "rank-2.log"], sorted(log.name for log in (self.folder / "logs").iterdir()))
+        self.assert_done(self.run_command([TORCHRUN, "--no-python", "--standalone", "--nproc-per-node", 3, ADTRAIN,
+                                           "small.yaml", "--set", "run_name=reference"]))
+        self.assertEqual(self.weights(name="launched"), self.weights(name="reference"))
+
+    def test_a_killed_rank_ends_all_and_is_named_last(self):
+        launcher, processes = self.train_on_and_on(3)
+        self.assertEqual([0, 1, 2], sorted(processes))
+        os.kill(processes[1], signal.SIGKILL)
+        finished = small_run.finish(launcher, 60)
+        self.assertEqual(128 + signal.SIGKILL, finished.code, finished.output)
+        self.assertRegex(last_line(finished), r"rank 1 of 3 failed first: SIGKILL \(signal 9")
+        self.assertLess(finished.seconds, 30)
+        self.assert_nobody_survives(processes)
+
+    def test_a_rank_that_does_not_end_is_killed_after_the_grace(self):
+        launcher, processes = self.train_on_and_on(3, options=["--grace", 1])
+        os.kill(processes[1], signal.SIGSTOP)
+        os.kill(processes[2], signal.SIGABRT)
+        finished = small_run.finish(launcher, 60)
+        self.assertEqual(128 + signal.SIGABRT, finished.code, finished.output)
+        self.assertIn("rank 1 of 3 did not end and is killed", finished.output)
+        self.assertRegex(last_line(finished), r"rank 2 of 3 failed first: SIGABRT")
+        self.assert_nobody_survives(processes)
+
+    def test_a_mistake_is_told_once_with_its_own_code(self):
+        finished = small_run.finish(self.launch(2, "small.yaml", "--set", "lrr=1"), 60)
+        self.assertEqual(2, finished.code, finished.output)
+        self.assertEqual(1, finished.output.count("did you mean"), finished.output)
+        self.assertRegex(last_line(finished), r"rank 0 of 2 failed first: exit code 2 \(bad configuration")
+
+    def test_a_request_to_stop_reaches_all_ranks_once(self):
+        for number, to_the_group in ((signal.SIGUSR1, False), (signal.SIGTERM, False), (signal.SIGINT, True)):
+            with self.subTest(number.name):
+                launcher, processes = self.train_on_and_on(2, options=["--grace", 5])
+                # A terminal sends Ctrl-C to the whole group; a rank that gets it twice dies of it.
+                os.killpg(launcher.pid, number) if to_the_group else launcher.send_signal(number)
+                finished = small_run.finish(launcher, 60)
+                self.assertEqual(75, finished.code, finished.output)
+                stopped_behind = int(re.search(r"stopped behind step (\d+)", finished.output)[1])
+                self.assertEqual([stopped_behind], self.saved_steps())
+                self.assert_nobody_survives(processes)
+                resumed = small_run.finish(self.launch(2, "small.yaml", *ENDLESS, "--resume", "--stop-after",
+                                                       stopped_behind + 2), 60)
+                self.assertEqual(75, resumed.code, resumed.output)
+                self.assertIn(f"resuming behind step {stopped_behind}", resumed.output)
+                shutil.rmtree(self.run_folder())
+
+    def test_ranks_die_with_the_launcher(self):
+        launcher, processes = self.train_on_and_on(2)
+        launcher.kill()
+        launcher.communicate(timeout=30)
+        self.wait_for(lambda: not any(map(alive, processes.values())), "the ranks' end", timeout=5)
+
+    def test_its_own_mistakes_are_usage_errors(self):
+        for arguments in ([], ["--nproc", "0", "test"], ["--nproc", "2"], ["--nproc", "two", "test"],
+                          ["--grace", "-1", "test"], ["--nproc", "2", "launch", "test"],
+                          ["--nproc", "2", "collect", "small.yaml"]):
+            finished = self.run_command([ADTRAIN, "launch", *arguments], timeout=30)
+            self.assertEqual(2, finished.code, finished.output)
+        inside = self.run_command([MPIRUN, "--oversubscribe", "-np", 2, ADTRAIN, "launch", "--nproc", 2, "test"])
+        self.assertEqual(3, inside.code, inside.output)
+        self.assertIn("starts all ranks itself", inside.output)
+
+    def test_rank_0_keeps_the_terminal(self):
+        ours, theirs = pty.openpty()
+        launcher = subprocess.Popen([ADTRAIN, "launch", "--nproc", "2", "--logs", "logs", "test", "--largest", "1"],
+                                    cwd=self.folder, env=small_run.environment(TERM="xterm"), stdin=theirs,
+                                    stdout=theirs, stderr=subprocess.DEVNULL, start_new_session=True)
+        os.close(theirs)
+        self.assertEqual(0, launcher.wait(60))
+        self.assertIn(b"\x1b[1madtrain self test", os.read(ours, 65536))  # bold, as on terminals alone
+        os.close(ours)
+
+
+class SelfTest(small_run.SmallRun):
+    LAUNCHERS = {"a single process": (1, []),
+                 "adtrain launch": (2, [ADTRAIN, "launch", "--nproc", 2]),
+                 "mpirun": (2, [MPIRUN, "--oversubscribe", "--bind-to", "none", "-np", 2, ADTRAIN]),
+                 "torchrun": (2, [TORCHRUN, "--no-python", "--standalone", "--nproc-per-node", 2, ADTRAIN])}
+
+    def test_passes_under_every_launcher(self):
+        for name, (ranks, launcher) in self.LAUNCHERS.items():
+            with self.subTest(name):
+                finished = self.run_command([*(launcher or [ADTRAIN]), "test", "--set", "device=cpu", "--largest", 1])
+                self.assert_done(finished)
+                self.assertIn(f"launcher       {name}: ", finished.output)
+                for rank in range(ranks):
+                    self.assertRegex(finished.output, rf"(?m)^ +{rank} +{rank}  {os.uname().nodename} +CPU, ")
+                self.assertEqual(3, len(re.findall(r"(?m)[KM]iB .*  exact$", finished.output)), finished.output)
+                self.assertRegex(finished.output, rf"(?m)^self test PASSED: {ranks} ranks? on 1 host")
+
+    def test_shows_its_figures_as_json(self):
+        done = subprocess.run([ADTRAIN, "launch", "--nproc", "2", "--logs", "logs", "test", "--json", "--largest", "1"],
+                              cwd=self.folder, env=small_run.environment(), stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, timeout=60, check=True)
+        report = json.loads(done.stdout)
+        self.assertTrue(report["passed"])
+        self.assertEqual([1 << 10, 32 << 10, 1 << 20], [entry["bytes"] for entry in report["all-reduce"]])
+        for entry in report["all-reduce"]:
+            self.assertTrue(entry["exact"])
+            self.assertAlmostEqual(entry["bytes"] / entry["seconds"], entry["algorithm bytes per second"], places=0)
+        self.assertEqual(1, len(set(report["training step"]["checksums"])))
+
+    def test_says_what_is_missing(self):
+        alone = self.run_command([ADTRAIN, "test", "--set", "rendezvous_timeout_seconds=2"], RANK="0", LOCAL_RANK="0",
+                                 WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29731")
+        self.assertEqual(3, alone.code, alone.output)
+        self.assertRegex(alone.output, r"self test FAILED at its start: .*for rank 1")
+        no_gpu = self.run_command([*self.LAUNCHERS["adtrain launch"][1], "test", "--set", "device=cuda"],
+                                  CUDA_VISIBLE_DEVICES="")
+        self.assertEqual(3, no_gpu.code, no_gpu.output)
+        self.assertRegex(no_gpu.output, r"self test FAILED at its start: .*rank 0 sees no GPU")
+
+    def test_a_lost_rank_fails_it(self):
+        output = self.folder / "output"
+        with output.open("w") as file:
+            launcher = subprocess.Popen([*map(str, self.LAUNCHERS["adtrain launch"][1]), "test", "--set", "device=cpu",
+                                         "--largest", "256"], cwd=self.folder, env=small_run.environment(),
+                                        stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+        self.addCleanup(launcher.kill)
+        self.wait_for(lambda: "32.0 KiB" in output.read_text(), "the self test's second size")
+        os.kill(ranks_of(launcher.pid)[1], signal.SIGKILL)
+        self.assertEqual(128 + signal.SIGKILL, launcher.wait(60), output.read_text())
+        self.assertRegex(output.read_text(), r"self test FAILED: 2 ranks on 1 host: all-reduce of .*: ")
+
+
+if __name__ == "__main__":
+    small_run.main()

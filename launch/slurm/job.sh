@@ -60,7 +60,7 @@ prepare() {
   mkdir -p "$logs"
 }
 
-# process: waits for it, whatever signals are handled meanwhile; returns its exit code. Their handlers set `interrupted`.
+# process: waits for it, whatever signals are handled meanwhile, whose handlers set `interrupted`; returns its exit code.
 end_of() {
   local status
   interrupted=yes

@@ -60,7 +60,7 @@ prepare() {
   mkdir -p "$logs"
 }
 
-# process: waits for it, whatever signals are handled meanwhile, whose handlers set `interrupted`; returns its exit code.
+# process: waits for it, whatever signals are handled meanwhile (the handlers set `interrupted`); returns its exit code.
 end_of() {
   local status
   interrupted=yes

@@ -71,18 +71,21 @@ class OnHosts(small_run.SmallRun):
         metrics = self.run_folder() / "metrics.jsonl"
         self.wait_for(lambda: metrics.exists() and metrics.stat().st_size > 0, "the first step")
 
-    def reference(self, transport):
-        """Weights of four ranks on one host."""
-        options = ["--set", f"run_name=one-host-{transport}"]
-        if transport == "gloo":
-            self.assert_all_done(self.start_ranks([self.hosts[0]] * 4, options))
-        else:
-            self.assert_all_done([self.start_mpirun([4], options)])
-        return self.weights(name=f"one-host-{transport}")
-
 
 class SameTraining(OnHosts):
     """How ranks are spread over hosts changes no bit of what they learn."""
+
+    references = {}  # by transport
+
+    def reference(self, transport):
+        """Weights of four ranks on one host."""
+        if transport not in self.references:
+            name = f"one-host-{transport}"
+            options = ["--set", f"run_name={name}"]
+            self.assert_all_done(self.start_ranks([self.hosts[0]] * 4, options) if transport == "gloo"
+                                 else [self.start_mpirun([4], options)])
+            self.references[transport] = self.weights(name=name)
+        return self.references[transport]
 
     def test_torchrun_on_two_hosts_that_meet_by_c10d(self):
         hosts = self.build_hosts(2)

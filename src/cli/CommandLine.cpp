@@ -10,6 +10,7 @@
 #include "base/Text.h"
 #include "cli/Command.h"
 #include "distributed/LaunchContext.h"
+#include "distributed/failure/TorchrunErrorFile.h"
 
 namespace adtrain {
 namespace {
@@ -140,8 +141,10 @@ int run_command_line(int argc, const char* const* argv) {
     return static_cast<int>(dispatch(argc, argv));
   } catch (const ConfigError& error) {
     let_the_first_rank_speak();
+    write_torchrun_error_file(error);
     return static_cast<int>(report_failure(error));
   } catch (const std::exception& error) {
+    write_torchrun_error_file(error);
     return static_cast<int>(report_failure(error));
   }
 }

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "distributed/SingleCommunicator.h"
+#include "distributed/failure/Activity.h"
 #include "distributed/gloo/GlooCommunicator.h"
 #include "distributed/mpi/MpiCommunicator.h"
 #include "distributed/nccl/NcclCommunicator.h"
@@ -47,11 +48,13 @@ void Communicator::broadcast(at::Tensor& tensor, int64_t root) {
   if (root < 0 || root >= world_size_) {
     throw std::invalid_argument(fmt::format("Broadcast from rank {} in a group of {}.", root, world_size_));
   }
+  const Activity::Waiting waiting("a broadcast");
   if (tensor.numel() > 0) begin_broadcast(tensor, root)->wait();
 }
 
 void Communicator::all_reduce(at::Tensor& tensor, ReduceOp op) {
   check_tensor(tensor);
+  const Activity::Waiting waiting("an all-reduce");
   if (tensor.numel() > 0) begin_all_reduce(tensor, op)->wait();
 }
 
@@ -66,11 +69,13 @@ at::Tensor Communicator::all_gather(const at::Tensor& tensor) {
   std::vector<int64_t> shape = tensor.sizes().vec();
   shape.insert(shape.begin(), world_size_);
   at::Tensor gathered = at::empty({world_size_, tensor.numel()}, tensor.options().requires_grad(false));
+  const Activity::Waiting waiting("an all-gather");
   if (tensor.numel() > 0) begin_all_gather(tensor, gathered)->wait();
   return gathered.view(shape);
 }
 
 void Communicator::barrier() {
+  const Activity::Waiting waiting("a barrier");
   begin_barrier()->wait();
 }
 

@@ -26,6 +26,20 @@ void DistributedOptions::declare(Section& section) {
       .above(0)
       .at_most(86400);
   section
+      .key("silent_rank_seconds", silent_rank_seconds,
+           "After how long a rank of which nothing is heard (stopped, host down) is taken for lost; 0 for "
+           "never. "
+           "A rank that is busy is heard of every second.")
+      .unit("seconds")
+      .at_least(0)
+      .at_most(86400);
+  section
+      .key("leave_within_seconds", leave_within_seconds,
+           "How long a rank may go on with its own work, saving perhaps, after another has failed.")
+      .unit("seconds")
+      .at_least(0)
+      .at_most(86400);
+  section
       .key("bucket_megabytes", bucket_megabytes,
            "Gradients are summed over ranks in pieces of this size, while the backward pass goes on.")
       .unit("MiB")

@@ -8,6 +8,8 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "distributed/failure/Activity.h"
+
 namespace adtrain {
 
 namespace {
@@ -127,6 +129,7 @@ void GradientReducer::finish() {
   if (communicator_.world_size() == 1) return;
   exposed_.begin();
   while (started_ < buckets_.size()) start_next_bucket();
+  const Activity::Waiting waiting("the gradients' all-reduce");
   for (Bucket& bucket : buckets_) {
     bucket.sum->wait();
     bucket.sum.reset();

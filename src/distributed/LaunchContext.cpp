@@ -118,15 +118,19 @@ std::optional<LaunchContext> from_torchrun(const Environment& environment) {
   context.world_size = *environment.number("WORLD_SIZE");
   context.local_rank = *environment.number("LOCAL_RANK");
   context.local_world_size = *environment.number("LOCAL_WORLD_SIZE");
-  context.launcher = Launcher::kTorchrun;
+  const bool local = environment.text("ADTRAIN_LAUNCHER") == "local";
+  context.launcher = local ? Launcher::kLocal : Launcher::kTorchrun;
   context.master_address = environment.text("MASTER_ADDR");
   context.master_port = *environment.number("MASTER_PORT");
   context.agent_store = environment.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
   context.run_id = environment.text("TORCHELASTIC_RUN_ID");
   context.restart_count = environment.number("TORCHELASTIC_RESTART_COUNT").value_or(0);
-  context.evidence = fmt::format("RANK={}, WORLD_SIZE={}, LOCAL_RANK={}, LOCAL_WORLD_SIZE={} are set by {}",
-                                 context.rank, context.world_size, context.local_rank,
-                                 context.local_world_size, context.run_id.empty() ? "hand" : "torchrun");
+  context.evidence =
+      fmt::format("RANK={}, WORLD_SIZE={}, LOCAL_RANK={}, LOCAL_WORLD_SIZE={} are set by {}", context.rank,
+                  context.world_size, context.local_rank, context.local_world_size,
+                  local                    ? "adtrain launch"
+                  : context.run_id.empty() ? "hand"
+                                           : "torchrun");
   return checked(context);
 }
 
@@ -238,6 +242,8 @@ std::string launcher_name(Launcher launcher) {
       return "explicit flags";
     case Launcher::kTorchrun:
       return "torchrun";
+    case Launcher::kLocal:
+      return "adtrain launch";
     case Launcher::kMpi:
       return "mpirun";
     case Launcher::kSlurm:

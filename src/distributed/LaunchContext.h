@@ -8,9 +8,9 @@
 namespace adtrain {
 
 /// Who started this process as one of several.
-enum class Launcher { kSingle, kFlags, kTorchrun, kMpi, kSlurm };
+enum class Launcher { kSingle, kFlags, kTorchrun, kLocal, kMpi, kSlurm };
 
-/// "a single process", "explicit flags", "torchrun", "mpirun", "SLURM".
+/// "a single process", "explicit flags", "torchrun", "adtrain launch", "mpirun", "SLURM".
 std::string launcher_name(Launcher launcher);
 
 /// Reads an environment variable: nothing where it is unset or empty. Tests pass their own.
@@ -45,11 +45,12 @@ struct LaunchContext {
   bool is_root() const { return rank == 0; }
   bool on_one_host() const { return local_world_size == world_size; }
 
-  /// Asks, in this order: complete explicit flags, a complete torchrun environment, Open MPI's environment
-  /// (size > 1), a SLURM step (SLURM_NTASKS > 1, job name neither `bash` nor `interactive`), else a single
-  /// process. MPI stands before SLURM because under `mpirun` inside an allocation the inherited SLURM_PROCID
-  /// is not the MPI rank. Nothing is initialised just to find out. Throws EnvironmentError, naming both
-  /// facts, where sources contradict each other or one contradicts itself.
+  /// Asks, in this order: complete explicit flags, a complete torchrun environment (which `adtrain launch`
+  /// sets too), Open MPI's environment (size > 1), a SLURM step (SLURM_NTASKS > 1, job name neither `bash`
+  /// nor `interactive`), else a single process. MPI stands before SLURM because under `mpirun` inside an
+  /// allocation the inherited SLURM_PROCID is not the MPI rank. Nothing is initialised just to find out.
+  /// Throws EnvironmentError, naming both facts, where sources contradict each other or one contradicts
+  /// itself.
   static LaunchContext detect(const LaunchFlags& flags = {},
                               const EnvironmentLookup& lookup = process_environment);
 };

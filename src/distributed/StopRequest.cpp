@@ -18,12 +18,16 @@ void remember(int signal) {
 }  // namespace
 
 StopRequest::StopRequest() {
-  received = 0;
   for (const int signal : kSignals) std::signal(signal, remember);
 }
 
 StopRequest::~StopRequest() {
-  for (const int signal : kSignals) std::signal(signal, SIG_DFL);
+  received = 0;
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);
+}
+
+void StopRequest::expect_usr1() {
+  std::signal(SIGUSR1, remember);
 }
 
 int StopRequest::signal_number() {

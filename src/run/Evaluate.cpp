@@ -10,6 +10,7 @@
 #include "checkpoint/CheckpointStore.h"
 #include "checkpoint/Manifest.h"
 #include "distributed/StopRequest.h"
+#include "distributed/failure/Activity.h"
 #include "environments/TaskFamily.h"
 #include "environments/TaskSplit.h"
 #include "evaluation/EvaluationFolder.h"
@@ -102,6 +103,7 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, const Target& target, 
        {"device", fmt::format("{}; {}", ranks.device.name, rollouts.place)}});
   if (!ranks.device.notice.empty()) console.notice(ranks.device.notice);
 
+  Activity::of_this_process().begin("evaluating in context");
   const StopRequest stop;
   std::optional<InContextReturns> measured;
   {

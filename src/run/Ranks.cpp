@@ -1,6 +1,9 @@
 #include "run/Ranks.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <thread>
 #include <utility>
 
 #include <ATen/Parallel.h>
@@ -9,8 +12,13 @@
 #include <sched.h>
 
 #include "base/Error.h"
+#include "base/File.h"
 #include "base/Host.h"
 #include "distributed/Agreement.h"
+#include "distributed/StopRequest.h"
+#include "distributed/failure/FailureWatch.h"
+#include "distributed/failure/TorchrunErrorFile.h"
+#include "run/RunFolder.h"
 
 namespace adtrain {
 namespace {
@@ -43,6 +51,37 @@ void keep_freed_memory() {
   mallopt(M_TRIM_THRESHOLD, kGigabyte);
 }
 
+/// On the watch's thread.
+void tell(const Failure& first, int64_t rank, const RunFolder& folder) {
+  const std::string block = first.block();
+  fmt::print(stderr, "\n{}", block);
+  std::fflush(stderr);
+  // One rank writes: rank 0, unless it is the one that cannot.
+  const bool root_is_gone = first.who.rank == 0 && first.code == ExitCode::kPeerLost;
+  if (rank != (root_is_gone ? 1 : 0)) return;
+  try {
+    write_file_atomically(folder.failure(), block);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "adtrain: {} was not written: {}\n", folder.failure().string(), error.what());
+  }
+}
+
+/// Reports the error, sees to it that all ranks know who failed first, and ends this process.
+ExitCode leave(const std::exception& error, const Ranks& ranks, FailureWatch* watch) {
+  constexpr double kSecondsForAnAnswer = 10;
+  constexpr auto kBehindTheFirst = std::chrono::seconds(3);  // launchers take the first exit for the cause
+  const auto me = RankIdentity::of_this_process(ranks.context.rank, ranks.context.world_size);
+  const ExitCode code = report_failure(error, fmt::format("rank {} of {}", me.rank, me.world_size));
+  if (code != ExitCode::kPeerLost) {
+    write_torchrun_error_file(error);
+    if (watch != nullptr) watch->report(Failure::of(error, me));
+  } else if (watch != nullptr && watch->ask(kSecondsForAnAnswer)) {
+    std::this_thread::sleep_for(kBehindTheFirst);
+  }
+  ranks.communicator->abort(code);
+  return code;  // not reached
+}
+
 }  // namespace
 
 Ranks Ranks::join(const RunConfig& config) {
@@ -60,16 +99,19 @@ Ranks Ranks::join(const RunConfig& config) {
 }
 
 ExitCode as_one_of_the_ranks(const RunConfig& config, const std::function<ExitCode(const Ranks&)>& body) {
+  Activity::of_this_process().begin("starting");
+  StopRequest::expect_usr1();
   Ranks ranks = Ranks::join(config);
   if (ranks.context.world_size == 1) return body(ranks);
+  const auto watch = FailureWatch::start(*ranks.communicator, config.distributed, [&](const Failure& first) {
+    tell(first, ranks.context.rank, config.folder());
+  });
   try {
     const ExitCode code = body(ranks);
     ranks.communicator->barrier();  // nobody leaves while others still need it
     return code;
   } catch (const std::exception& error) {
-    const std::string who = fmt::format("rank {} of {}", ranks.context.rank, ranks.context.world_size);
-    ranks.communicator->abort(report_failure(error, who));
-    throw;  // not reached: abort ends the process
+    return leave(error, ranks, watch.get());
   }
 }
 

@@ -23,8 +23,10 @@ struct Ranks {
   static Ranks join(const RunConfig& config);
 };
 
-/// Joins the ranks and runs `body` as one of them. Where it throws on a rank of several, the error is
-/// reported and the group aborted with its code at once: the others must not wait for a rank that has left.
+/// Joins the ranks and runs `body` as one of them. Where a rank of several fails, in whatever way, the output
+/// of every rank ends with one block that says which failed first, which `failure.txt` in the run's folder
+/// holds too, and none waits for it any longer: the process ends with its own error's code or with that of a
+/// lost peer (see FailureWatch).
 ExitCode as_one_of_the_ranks(const RunConfig& config, const std::function<ExitCode(const Ranks&)>& body);
 
 }  // namespace adtrain

@@ -10,6 +10,7 @@
 #include "data/BatchAssembler.h"
 #include "data/HistorySet.h"
 #include "distributed/LaunchContext.h"
+#include "distributed/failure/Activity.h"
 #include "environments/TaskFamily.h"
 #include "environments/TaskSplit.h"
 #include "model/AlgorithmDistillation.h"
@@ -55,7 +56,17 @@ void claim_folder(const TrainRequest& request, const RunConfig& config) {
     fs::remove_all(folder.tensorboard());
     fs::remove(folder.metrics());
   }
+  fs::remove(folder.failure());
+  fs::remove(folder.requeue());
   write_file_atomically(folder.config(), config.resolved_yaml());
+}
+
+/// What the launcher is to hear of a run that stopped on request. torchrun takes any code but 0 for a
+/// failure, and srun may end slower ranks because of the first code that is not 0; the marker says it in any
+/// case.
+ExitCode requeue_code(const LaunchContext& context, const RunFolder& folder) {
+  if (context.is_root()) write_file_atomically(folder.requeue(), "");
+  return context.launcher == Launcher::kTorchrun ? ExitCode::kDone : ExitCode::kRequeue;
 }
 
 at::ScalarType compute_type(Precision precision, at::Device device) {
@@ -103,8 +114,9 @@ void print_banner(Console& console, const RunConfig& config, const Ranks& ranks,
        {"steps", grouped(config.training.train_timesteps)}});
 }
 
-ExitCode train_as_rank(const TrainRequest& request, const RunConfig& config,
-                       const std::vector<std::string>& notices, const Ranks& ranks) {
+ExitCode train_as_rank(TrainRequest request, const RunConfig& config, const std::vector<std::string>& notices,
+                       const Ranks& ranks) {
+  Activity::of_this_process().begin("loading histories and model");
   Communicator& communicator = *ranks.communicator;
   Console console = Console::for_process(communicator.is_root());
   for (const std::string& notice : notices) console.notice(notice);
@@ -114,6 +126,13 @@ ExitCode train_as_rank(const TrainRequest& request, const RunConfig& config,
 
   const RunFolder folder = config.folder();
   CheckpointStore checkpoints(folder.checkpoints(), config.training.keep_checkpoints);
+  const bool restarted = ranks.context.restart_count > 0;
+  if (restarted) {
+    request.resume = !checkpoints.empty();
+    request.overwrite = true;
+    console.notice(
+        fmt::format("restart {} by {}", ranks.context.restart_count, launcher_name(ranks.context.launcher)));
+  }
   if (communicator.is_root()) refuse_to_overwrite(request, folder, checkpoints);
 
   const TaskSplit split = TaskSplit::of(config.environment, TaskFamily::of(config.environment).task_count());
@@ -157,7 +176,7 @@ ExitCode train_as_rank(const TrainRequest& request, const RunConfig& config,
   if (trainer.run(request.stop_after) == Trainer::End::kStopped) {
     console.info(fmt::format("stopped behind step {} of {}; the same command with --resume continues",
                              trainer.progress().step, config.training.train_timesteps));
-    return ExitCode::kRequeue;
+    return requeue_code(ranks.context, folder);
   }
   console.info(fmt::format("done: {} steps; loss curve {}.png; next: adtrain evaluate {}",
                            trainer.progress().step, folder.loss_curve().string(), folder.root.string()));

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "distributed/failure/Activity.h"
 
 namespace adtrain {
 
@@ -47,11 +48,14 @@ void Trainer::start_from(const Snapshot* snapshot) {
 
 Trainer::End Trainer::run(int64_t stop_after) {
   const int64_t last_step = std::min(options_.train_timesteps, stop_after);
+  Activity& activity = Activity::of_this_process();
   const StopRequest stop;
   bool stopped = false;
 
   parts_.log.begin(state_.progress.step, options_.train_timesteps);
   while (state_.progress.step < last_step && !stopped) {
+    activity.begin("training");
+    activity.at_step(state_.progress.step);
     step_.run(*batches_, state_.progress.step, schedule_.rate_at(state_.progress.step));
     ++state_.progress.step;
     state_.progress.samples_drawn += share_.global_batch();
@@ -67,6 +71,7 @@ void Trainer::at_boundary(bool leaving) {
   const auto due = [&](int64_t interval) { return interval > 0 && (leaving || step % interval == 0); };
   if (due(options_.summary_interval)) report();
   if (due(options_.eval_interval) && parts_.held_out_windows != nullptr) {
+    Activity::of_this_process().begin("measuring the held-out loss");
     HeldOutLoss held_out(*parts_.held_out_windows, parts_.model, parts_.communicator,
                          options_.test_batch_size);
     parts_.log.held_out(step, held_out.measure());
@@ -100,6 +105,7 @@ void Trainer::report() {
 void Trainer::save() {
   if (saved_step_ == state_.progress.step) return;
   if (parts_.communicator.is_root()) {
+    Activity::of_this_process().begin("saving a checkpoint");
     try {
       parts_.checkpoints.save(state_.snapshot(parts_.origin));
       parts_.log.saved(state_.progress.step);

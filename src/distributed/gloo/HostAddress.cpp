@@ -5,8 +5,6 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -15,17 +13,12 @@
 #include "base/Error.h"
 #include "base/Text.h"
 #include "distributed/MasterAddress.h"
+#include "distributed/NetworkInterfaces.h"
 
 namespace adtrain {
 namespace {
 
 constexpr const char* kLoopback = "127.0.0.1";
-
-std::string numeric(const sockaddr* address, socklen_t length) {
-  char text[NI_MAXHOST] = "";
-  getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
-  return text;
-}
 
 bool is_loopback(const std::string& address) {
   return address.rfind("127.", 0) == 0 || address == "::1";
@@ -41,33 +34,14 @@ std::string local_end(const addrinfo& remote) {
   const bool found =
       connect(socket_, remote.ai_addr, remote.ai_addrlen) == 0 && getsockname(socket_, address, &length) == 0;
   close(socket_);
-  return found ? numeric(address, length) : "";
-}
-
-struct Interface {
-  std::string name;
-  std::string address;
-};
-
-/// IPv4 interfaces that are up and lead to other hosts.
-std::vector<Interface> network_interfaces() {
-  ifaddrs* first = nullptr;
-  if (getifaddrs(&first) != 0) return {};
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, freeifaddrs);
-  std::vector<Interface> interfaces;
-  for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
-    const bool usable = entry->ifa_addr != nullptr && entry->ifa_addr->sa_family == AF_INET &&
-                        (entry->ifa_flags & IFF_RUNNING) != 0 && (entry->ifa_flags & IFF_LOOPBACK) == 0;
-    if (usable) interfaces.push_back({entry->ifa_name, numeric(entry->ifa_addr, sizeof(sockaddr_in))});
-  }
-  return interfaces;
+  return found ? numeric_address(address, length) : "";
 }
 
 std::string only_network_address() {
-  const std::vector<Interface> interfaces = network_interfaces();
+  const std::vector<NetworkInterface> interfaces = network_interfaces();
   if (interfaces.size() == 1) return interfaces.front().address;
   std::vector<std::string> names;
-  for (const Interface& interface : interfaces) names.push_back(interface.name);
+  for (const NetworkInterface& interface : interfaces) names.push_back(interface.name);
   throw EnvironmentError(
       fmt::format("The ranks are on several hosts and this one has {} network interfaces ({}): which one "
                   "leads to the others is not clear; name it in GLOO_SOCKET_IFNAME.",

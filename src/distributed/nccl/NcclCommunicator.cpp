@@ -15,6 +15,7 @@
 
 #include "base/Clock.h"
 #include "distributed/NcclVersion.h"
+#include "distributed/failure/Activity.h"
 
 namespace adtrain {
 namespace {
@@ -145,6 +146,7 @@ std::string NcclCommunicator::backend() const {
 }
 
 void NcclCommunicator::synchronize() {
+  const Activity::Waiting busy("the work of its GPU");
   const CollectiveCall waiting = call("the work of its GPU", 0);
   at::cuda::CUDAEvent reached;
   reached.record(c10::cuda::getCurrentCUDAStream());

@@ -1,0 +1,45 @@
+#include "distributed/failure/Activity.h"
+
+#include <fmt/format.h>
+
+#include "base/Text.h"
+
+namespace adtrain {
+
+std::string Doing::text() const {
+  if (phase.empty()) return "not known";
+  return fmt::format("{}{}{} for {}", phase, step ? fmt::format(" behind step {}", *step) : "",
+                     waits_in.empty() ? "" : ", waiting in " + waits_in, human_duration(seconds));
+}
+
+Activity& Activity::of_this_process() {
+  static Activity activity;
+  return activity;
+}
+
+void Activity::begin(const std::string& phase) {
+  const std::scoped_lock lock(mutex_);
+  doing_.phase = phase;
+  since_.restart();
+}
+
+void Activity::at_step(int64_t step) {
+  const std::scoped_lock lock(mutex_);
+  doing_.step = step;
+  since_.restart();
+}
+
+void Activity::wait_in(const char* operation) {
+  const std::scoped_lock lock(mutex_);
+  doing_.waits_in = operation;
+  since_.restart();
+}
+
+Doing Activity::now() const {
+  const std::scoped_lock lock(mutex_);
+  Doing doing = doing_;
+  doing.seconds = since_.seconds();
+  return doing;
+}
+
+}  // namespace adtrain

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "distributed/Communicator.h"
+#include "distributed/failure/Failure.h"
+
+namespace adtrain {
+
+/// Finds out which rank failed first and tells every rank, over TCP connections of its own beside MPI, Gloo
+/// and NCCL: each rank keeps one to rank 0, over which it says twice a second what it is doing.
+///
+/// A rank has failed that reports an error, whose connection closes without a goodbye (killed, crashed, left
+/// early), or that says nothing for `silent_rank_seconds` (stopped, host gone). A rank that has lost a peer
+/// may ask who it was; if all are alive, it is the one that does not wait for others. Where rank 0 itself
+/// falls silent, each rank finds so by itself.
+///
+/// The first failure stands. Every rank then calls `tell` with it, on a thread of the watch, and unless the
+/// process ends by itself the watch ends it with exit code 7: within seconds where it waits for other ranks,
+/// else after `leave_within_seconds`. So no rank waits for ever, whatever its main thread is blocked in.
+class FailureWatch {
+ public:
+  using Tell = std::function<void(const Failure&)>;
+
+  /// Collective. A rank that cannot reach rank 0 goes unwatched, and says so on standard error. Throws
+  /// EnvironmentError where rank 0 can open no port.
+  static std::unique_ptr<FailureWatch> start(Communicator& communicator, const DistributedOptions& options,
+                                             Tell tell);
+  /// Says goodbye: this rank has done its part and may leave.
+  virtual ~FailureWatch() = default;
+  FailureWatch(const FailureWatch&) = delete;
+  FailureWatch& operator=(const FailureWatch&) = delete;
+
+  /// This rank ends because of `failure`, which is the first unless another was told before. Returns when all
+  /// ranks that can be reached have been told, or after two seconds.
+  virtual void report(const Failure& failure) = 0;
+  /// This rank has lost a peer: asks for the first failure and waits for the answer. Returns whether it was
+  /// told.
+  virtual bool ask(double seconds) = 0;
+
+ protected:
+  FailureWatch() = default;
+};
+
+}  // namespace adtrain

@@ -1,0 +1,53 @@
+#include "distributed/failure/TorchrunErrorFile.h"
+
+#include <cmath>
+#include <string>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/Clock.h"
+#include "base/Error.h"
+#include "base/File.h"
+#include "distributed/LaunchContext.h"
+
+namespace adtrain {
+namespace {
+
+std::string type_of(const std::exception& error) {
+  const auto* known = dynamic_cast<const Error*>(&error);
+  switch (known != nullptr ? known->exit_code() : ExitCode::kUnexpected) {
+    case ExitCode::kUsage:
+      return "ConfigError";
+    case ExitCode::kEnvironment:
+      return "EnvironmentError";
+    case ExitCode::kData:
+      return "DataError";
+    case ExitCode::kCheckpoint:
+      return "CheckpointError";
+    case ExitCode::kNonFinite:
+      return "NonFiniteError";
+    default:
+      return "UnexpectedError";
+  }
+}
+
+}  // namespace
+
+void write_torchrun_error_file(const std::exception& error) {
+  const auto path = process_environment("TORCHELASTIC_ERROR_FILE");
+  if (!path) return;
+  const std::string text = fmt::format("{}: {}", type_of(error), error.what());
+  // torchrun's table shows the call stack; of a program without one it shall show the message.
+  nlohmann::json content;
+  content["message"]["message"] = text;
+  content["message"]["extraInfo"]["py_callstack"] = text;
+  content["message"]["extraInfo"]["timestamp"] = fmt::format("{:.0f}", std::floor(unix_seconds()));
+  try {
+    write_file_atomically(*path, content.dump());
+  } catch (const std::exception& unwritten) {
+    fmt::print(stderr, "adtrain: torchrun's error file was not written: {}\n", unwritten.what());
+  }
+}
+
+}  // namespace adtrain

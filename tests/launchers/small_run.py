@@ -1,0 +1,131 @@
+"""A run small enough for a test, started as a user starts it: by the program and the real launchers."""
+import dataclasses
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ADTRAIN = os.environ["ADTRAIN"]  # CTest sets these three to what the build found
+MPIRUN = os.environ["MPIRUN"]
+TORCHRUN = os.environ["TORCHRUN"]
+
+SKIPPED = 77  # CTest's word for it
+
+# A 5×5 room: 25 tasks, episodes of 8 steps; as in tests/cli/SmallRun.h.
+CONFIG = """
+env: darkroom
+grid_size: 5
+horizon: 8
+train_env_ratio: 0.8
+alg: PPO
+alg_seed: 1
+n_steps: 8
+batch_size: 40
+n_epochs: 2
+n_stream: 10
+total_source_timesteps: 800
+model: AD
+tf_n_embd: 16
+tf_n_layer: 2
+tf_n_head: 2
+tf_n_inner: 32
+n_transit: 16
+tf_dropout: 0
+tf_attn_dropout: 0
+loss_positions: all
+lr: 3.0e-3
+num_warmup_steps: 5
+train_timesteps: 20
+global_batch_size: 24
+test_batch_size: 64
+train_source_timesteps: 80
+train_n_stream: 10
+num_workers: 1
+cpu_threads: 1
+summary_interval: 1
+eval_interval: 10
+ckpt_interval: 10
+eval_episodes: 5
+run_name: small
+device: cpu
+"""
+
+
+def skip(reason):
+    """Ends the test with a word for the reader of CTest's log."""
+    print(f"skipped: {reason}", flush=True)
+    sys.exit(SKIPPED)
+
+
+@dataclasses.dataclass
+class Finished:
+    code: int
+    output: str  # standard output and error
+    seconds: float
+
+
+def environment(**more):
+    """Of a user who is on a plain machine: nothing that a launcher around CTest has set."""
+    launcher = ("OMPI_", "PMIX_", "SLURM", "TORCHELASTIC_", "MASTER_")
+    own = {name: value for name, value in os.environ.items()
+           if not name.startswith(launcher) and name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
+    return own | {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} | more
+
+
+def finish(process, timeout, begin=None):
+    """Waits; a process that is late is killed with all it has started, and the output says so."""
+    begin = begin or time.monotonic()
+    try:
+        output, _ = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        output += f"\n[killed by the test: not done after {timeout} s]"
+    return Finished(process.returncode, output, time.monotonic() - begin)
+
+
+class SmallRun(unittest.TestCase):
+    """Each test has a folder of its own with small.yaml and the histories that it trains on."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="adtrain-launchers-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        (self.folder / "small.yaml").write_text(CONFIG)
+
+    def start(self, command, **more_environment):
+        """In the test's folder, in a process group of its own."""
+        return subprocess.Popen(list(map(str, command)), cwd=self.folder, env=environment(**more_environment),
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                text=True, errors="replace", start_new_session=True)
+
+    def run_command(self, command, timeout=120, **more_environment):
+        return finish(self.start(command, **more_environment), timeout)
+
+    def collect(self):
+        self.assert_done(self.run_command([ADTRAIN, "collect", "small.yaml"]))
+
+    def run_folder(self, name="small"):
+        return self.folder / "runs" / name
+
+    def weights(self, step=20, name="small"):
+        """The file's bytes: equal ones are equal weights."""
+        return (self.run_folder(name) / "checkpoints" / f"step-{step}" / "model.safetensors").read_bytes()
+
+    def wait_for(self, condition, what, timeout=60):
+        deadline = time.monotonic() + timeout
+        while not condition():
+            if time.monotonic() > deadline:
+                self.fail(f"{what}: not seen within {timeout} s")
+            time.sleep(0.1)
+
+    def assert_done(self, finished):
+        self.assertEqual(finished.code, 0, finished.output)
+
+
+def main():
+    unittest.main(verbosity=2)

@@ -11,7 +11,7 @@ readonly system_packages=(
   build-essential cmake ninja-build ccache pkg-config git ca-certificates python3 python3-venv
   libopenmpi-dev openmpi-bin libgloo-dev libyaml-cpp-dev libcxxopts-dev nlohmann-json3-dev
   libhdf5-dev zlib1g-dev libcairo2-dev libgtest-dev libgmock-dev
-  slurm-wlm munge # the tests of launch/slurm start their own daemons
+  slurm-wlm munge iproute2 # the tests of the launchers start their own daemons and hosts
 )
 readonly torch=torch==2.11.0
 # The compiler and what libtorch's CMake package asks for; the other libraries come with torch, into the same folder.

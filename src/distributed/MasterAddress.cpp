@@ -65,10 +65,14 @@ MasterAddress::MasterAddress(const std::string& host, int64_t port) : found_(nul
 
 std::string wait_for_listener(const std::string& host, int64_t port, double timeout_seconds) {
   const Stopwatch watch;
+  std::string earlier_trouble;
   while (true) {
     const double left = timeout_seconds - watch.seconds();
     const std::string trouble = attempt(host, port, static_cast<int>(std::max(1.0, left * 1000)));
-    if (trouble.empty() || watch.seconds() >= timeout_seconds) return trouble;
+    if (trouble.empty()) return "";
+    // The last attempt, cut short, would only say that it was cut short.
+    if (watch.seconds() >= timeout_seconds) return earlier_trouble.empty() ? trouble : earlier_trouble;
+    earlier_trouble = trouble;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }

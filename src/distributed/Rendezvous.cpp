@@ -69,6 +69,14 @@ c10::intrusive_ptr<c10d::Store> connect(const LaunchContext& context, double tim
   }
 }
 
+[[noreturn]] void throw_given_up(const LaunchContext& context, const std::string& why) {
+  throw EnvironmentError(
+      fmt::format("Rank {} of {} had reached the meeting point at {}, which has closed since ({}): rank 0 "
+                  "has ended or given "
+                  "up waiting for the others; its last lines say for which.",
+                  context.rank, context.world_size, place(context), why));
+}
+
 std::vector<std::string> arrival_keys(int64_t world_size) {
   std::vector<std::string> keys;
   for (int64_t rank = 0; rank < world_size; ++rank) keys.push_back(fmt::format("arrived/{}", rank));
@@ -104,7 +112,7 @@ c10::intrusive_ptr<c10d::Store> rendezvous(const LaunchContext& context, const D
   } catch (const c10::DistStoreError&) {
     throw_missing(context, *store, timeout);
   } catch (const c10::Error& error) {
-    throw_unreachable(context, timeout, reason_of(error));
+    throw_given_up(context, reason_of(error));
   }
   return store;
 }

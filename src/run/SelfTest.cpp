@@ -11,6 +11,7 @@
 #include "config/Binder.h"
 #include "config/Document.h"
 #include "distributed/Agreement.h"
+#include "distributed/failure/Activity.h"
 #include "run/CollectiveCheck.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
@@ -123,8 +124,13 @@ class SelfTest {
   }
 
  private:
+  void begin(const std::string& what) {
+    doing_ = what;
+    Activity::of_this_process().begin("self test: " + what);
+  }
+
   void show_ranks() {
-    doing_ = "who is where";
+    begin("who is where");
     const LaunchContext& context = ranks_.context;
     const json places = whereabouts(ranks_);
     hosts_ = hosts_among(places);
@@ -145,7 +151,7 @@ class SelfTest {
   }
 
   void try_broadcast() {
-    doing_ = "broadcast";
+    begin("broadcast");
     const CollectiveFigures figures = check_broadcast(communicator_, kBroadcastBytes);
     report_["broadcast"] = {{"bytes", figures.bytes}, {"exact", figures.faults.empty()}};
     console_.info(fmt::format("broadcast of {} from every rank: {}", human_bytes(kBroadcastBytes),
@@ -156,7 +162,7 @@ class SelfTest {
   }
 
   void try_all_reduce(int64_t bytes) {
-    doing_ = "all-reduce of " + human_bytes(static_cast<double>(bytes));
+    begin("all-reduce of " + human_bytes(static_cast<double>(bytes)));
     const CollectiveFigures figures = check_all_reduce(communicator_, bytes);
     json entry = {{"bytes", bytes}, {"exact", figures.faults.empty()}};
     std::string time = "-", algorithm = "-", bus = "-";
@@ -178,7 +184,7 @@ class SelfTest {
   }
 
   void try_step() {
-    doing_ = "training step";
+    begin("training step");
     const StepFigures figures = check_step(config_, communicator_);
     const std::vector<std::string> faults = figures.faults();
     report_["training step"] = {{"parameters", figures.parameters},

@@ -19,7 +19,7 @@ TEST(Command, EveryCommandHelpsWithAnExample) {
   const SmallRun small;
   const Finished general = small.adtrain("--help");
   EXPECT_EQ(general.exit_code, 0);
-  for (const std::string command : {"train", "collect", "evaluate", "validate", "env"}) {
+  for (const std::string command : {"train", "collect", "evaluate", "launch", "test", "validate", "env"}) {
     EXPECT_THAT(general.output, HasSubstr("  " + command));
     const Finished help = small.adtrain(command + " --help");
     EXPECT_EQ(help.exit_code, 0) << command;
@@ -47,6 +47,13 @@ TEST(Command, ValidatePrintsAConfigurationThatLoadsBack) {
   ASSERT_EQ(second.exit_code, 0) << second.output;
   EXPECT_THAT(first.output,
               HasSubstr(nlohmann::json::parse(second.output).at("resolved").get<std::string>()));
+}
+
+TEST(Command, ASettingMayHoldCommas) {
+  const SmallRun small;
+  const Finished finished = small.adtrain("validate small.yaml --set run_name=a,b");
+  EXPECT_EQ(finished.exit_code, 0) << finished.output;
+  EXPECT_THAT(finished.output, HasSubstr("runs/a,b"));
 }
 
 TEST(Command, ExplainKnowsTheKeysOfEverySection) {

@@ -84,7 +84,10 @@ def finish(process, timeout, begin=None):
         output, _ = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
+        try:
+            output, _ = process.communicate(timeout=5)
+        except subprocess.TimeoutExpired as late:  # what a launcher started elsewhere holds the pipe
+            output = (late.output or b"").decode(errors="replace")
         output += f"\n[killed by the test: not done after {timeout} s]"
     return Finished(process.returncode, output, time.monotonic() - begin)
 

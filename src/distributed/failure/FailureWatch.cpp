@@ -14,7 +14,7 @@
 namespace adtrain {
 namespace {
 
-constexpr double kSecondsToConnect = 5;
+constexpr double kSecondsToConnect = 2;  // to each of its addresses, of which some may lead nowhere
 
 std::string random_token() {
   std::random_device device;

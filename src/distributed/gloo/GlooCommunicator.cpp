@@ -79,7 +79,10 @@ GlooCommunicator::GlooCommunicator(const LaunchContext& context, const Distribut
       group_(std::make_unique<Group>()) {
   const c10::intrusive_ptr<c10d::Store> store = rendezvous(context, options);
   try {
-    auto settings = ProcessGroupGloo::Options::create(to_milliseconds(options.rendezvous_timeout_seconds));
+    // gloo tries five times that long to connect; operations have deadlines of their own.
+    constexpr double kAttempts = 5;
+    auto settings =
+        ProcessGroupGloo::Options::create(to_milliseconds(options.rendezvous_timeout_seconds / kAttempts));
     settings->devices.push_back(device_for(context));
     group_->process_group = c10::make_intrusive<ProcessGroupGloo>(
         store, static_cast<int>(context.rank), static_cast<int>(context.world_size), settings);

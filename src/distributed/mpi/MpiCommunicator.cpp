@@ -13,6 +13,7 @@
 
 #include "base/Clock.h"
 #include "base/Error.h"
+#include "base/Text.h"
 #include "distributed/mpi/MpiSession.h"
 
 namespace adtrain {
@@ -164,7 +165,15 @@ MpiCommunicator::MpiCommunicator(const LaunchContext& context, const Distributed
   }
   MpiPending joined(call("a duplication of the communicator", 0), {}, options.rendezvous_timeout_seconds);
   joined.check(MPI_Comm_idup(MPI_COMM_WORLD, &group_->comm, joined.next_request()));
-  joined.wait();
+  try {
+    joined.wait();
+  } catch (const PeerLostError&) {
+    throw EnvironmentError(fmt::format(
+        "Rank {} of {} has waited {} for a first word from all ranks over MPI; look for a rank that has not "
+        "started, and on several hosts name the network between them: mpirun --mca btl_tcp_if_include SUBNET "
+        "--mca oob_tcp_if_include SUBNET.",
+        rank, world_size, human_duration(options.rendezvous_timeout_seconds)));
+  }
   MPI_Comm_set_errhandler(group_->comm, MPI_ERRORS_RETURN);
 }
 

@@ -1,0 +1,143 @@
+#include "distributed/failure/FailureWatch.h"
+
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "base/Error.h"
+#include "distributed/ListeningPort.h"
+#include "distributed/failure/LineSocket.h"
+
+namespace adtrain {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Failure lost_its_data(int64_t rank) {
+  const RankIdentity who = {rank, 2, "n2", 4711};
+  Failure failure = Failure::of(DataError("histories/x.hdf5 does not exist"), who);
+  failure.doing = {.phase = "training", .step = 12, .waits_in = "a barrier", .seconds = 3};
+  return failure;
+}
+
+TEST(FailureWatch, AFailureSaysWhoWasDoingWhatAndHowToGoOn) {
+  EXPECT_THAT(
+      lost_its_data(1).block(),
+      AllOf(HasSubstr("rank 1 of 2 failed first"), HasSubstr("process 4711 on n2"),
+            HasSubstr("training behind step 12, waiting in a barrier for 3.0 s"),
+            HasSubstr("histories/x.hdf5 does not exist"), HasSubstr("exit code   4"), HasSubstr("--resume")));
+}
+
+TEST(FailureWatch, AFailureTravelsAsJsonWithoutLoss) {
+  for (const Failure& sent : {lost_its_data(0), Failure::gone({3, 4, "n9", 12}, {})}) {
+    const auto received = nlohmann::json::parse(nlohmann::json(sent).dump()).get<Failure>();
+    EXPECT_EQ(received.block(), sent.block());
+    EXPECT_EQ(received.code, sent.code);
+    EXPECT_EQ(received.doing.step, sent.doing.step);
+  }
+}
+
+/// Two ranks as threads of this process, each with its communicator and its watch.
+class TwoRanks {
+ public:
+  /// `act` is called on each rank with its number and watch; returns what each was told.
+  static std::vector<std::vector<Failure>> run(const std::function<void(int64_t, FailureWatch&)>& act) {
+    const int64_t port = free_port();
+    std::vector<std::vector<Failure>> told(2);
+    const auto as_rank = [&](int64_t rank) {
+      const auto communicator = Communicator::create(context(rank, port), options());
+      const auto watch = FailureWatch::start(*communicator, options(), [&told, rank](const Failure& first) {
+        told[static_cast<size_t>(rank)].push_back(first);
+      });
+      act(rank, *watch);
+      communicator->barrier();
+    };
+    std::thread other(as_rank, 1);
+    as_rank(0);
+    other.join();
+    return told;
+  }
+
+ private:
+  static LaunchContext context(int64_t rank, int64_t port) {
+    LaunchContext context;
+    context.rank = context.local_rank = rank;
+    context.world_size = context.local_world_size = 2;
+    context.launcher = Launcher::kTorchrun;
+    context.master_address = "127.0.0.1";
+    context.master_port = port;
+    return context;
+  }
+  /// The watch must not end this process.
+  static DistributedOptions options() {
+    DistributedOptions options;
+    options.rendezvous_timeout_seconds = 30;
+    options.leave_within_seconds = 86400;
+    return options;
+  }
+};
+
+TEST(FailureWatch, EveryRankIsToldOnceWhoFailedWhicheverItWas) {
+  for (const int64_t culprit : {0, 1}) {
+    const auto told = TwoRanks::run([culprit](int64_t rank, FailureWatch& watch) {
+      if (rank == culprit) {
+        watch.report(lost_its_data(rank));
+        watch.report(lost_its_data(1 - rank));  // later, so not the first
+      } else {
+        EXPECT_TRUE(watch.ask(20)) << "a rank that has lost a peer is answered";
+      }
+    });
+    for (const std::vector<Failure>& heard : told) {
+      ASSERT_EQ(heard.size(), 1U);
+      EXPECT_EQ(heard[0].who.rank, culprit);
+      EXPECT_EQ(heard[0].code, ExitCode::kData);
+    }
+  }
+}
+
+TEST(FailureWatch, ARankThatDoesSomethingElseIsTheOneThatOthersWaitForInVain) {
+  Activity::of_this_process().begin("reading a slow disk");
+  const auto told = TwoRanks::run([](int64_t rank, FailureWatch& watch) {
+    if (rank == 1) return std::this_thread::sleep_for(std::chrono::seconds(6));
+    EXPECT_TRUE(watch.ask(20));
+  });
+  ASSERT_EQ(told[0].size(), 1U);
+  EXPECT_EQ(told[0][0].who.rank, 1);
+  EXPECT_THAT(told[0][0].block(),
+              AllOf(HasSubstr("waited for it in vain"), HasSubstr("reading a slow disk")));
+}
+
+TEST(FailureWatch, RanksThatSayGoodbyeHaveNotFailed) {
+  for (const std::vector<Failure>& heard : TwoRanks::run([](int64_t, FailureWatch&) {})) {
+    EXPECT_THAT(heard, IsEmpty());
+  }
+}
+
+TEST(FailureWatch, LinesArriveWholeAndInOrder) {
+  LineListener listener;
+  auto sender = LineSocket::connect("127.0.0.1", listener.port(), 5);
+  ASSERT_TRUE(sender);
+  wait_until_readable({listener.descriptor()}, 5);
+  auto receiver = listener.accept();
+  ASSERT_TRUE(receiver);
+  const std::string lengthy(100'000, 'x');
+  for (const std::string& line : {std::string("first"), lengthy, std::string("last")}) sender->send(line);
+  EXPECT_EQ(receiver->wait_for_line(5), "first");
+  EXPECT_EQ(receiver->wait_for_line(5), lengthy);
+  EXPECT_EQ(receiver->wait_for_line(5), "last");
+  EXPECT_FALSE(receiver->closed());
+  sender.reset();
+  EXPECT_EQ(receiver->wait_for_line(5), std::nullopt);
+  EXPECT_TRUE(receiver->closed());
+}
+
+TEST(FailureWatch, NobodyAnswersAtAPortThatIsFree) {
+  EXPECT_FALSE(LineSocket::connect("127.0.0.1", free_port(), 1));
+}
+
+}  // namespace
+}  // namespace adtrain

@@ -1,5 +1,5 @@
 #include "cli/Command.h"
-#include "run/LocalLaunch.h"
+#include "run/launch/LocalLaunch.h"
 
 namespace adtrain {
 

@@ -1,5 +1,5 @@
 #include "cli/Command.h"
-#include "run/SelfTest.h"
+#include "run/selftest/SelfTest.h"
 
 namespace adtrain {
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "base/Random.h"
 #include "data/HistoryFile.h"
 
 namespace adtrain {
@@ -48,6 +49,19 @@ HistorySet HistorySet::load(const std::filesystem::path& path, const HistorySele
     }
   }
   return HistorySet(selection.steps, std::move(transitions));
+}
+
+HistorySet HistorySet::random(int64_t histories, int64_t steps, const HistoryBounds& bounds, uint64_t seed) {
+  RandomStream stream(seed);
+  const auto below = [&](int64_t bound) {
+    return static_cast<uint8_t>(stream.below(static_cast<uint32_t>(bound)));
+  };
+  const auto cell = [&] { return below(bounds.grid_size); };
+  std::vector<Transition> transitions(static_cast<size_t>(histories * steps));
+  for (Transition& transition : transitions) {
+    transition = {{cell(), cell()}, {cell(), cell()}, below(bounds.num_actions), stream.uniform()};
+  }
+  return HistorySet(steps, std::move(transitions));
 }
 
 HistorySet::HistorySet(int64_t steps, std::vector<Transition> transitions)

@@ -26,6 +26,9 @@ class HistorySet {
   /// values).
   static HistorySet load(const std::filesystem::path& file, const HistorySelection& selection);
 
+  /// Of random transitions with rewards from 0 to 1, for tests, benchmarks and self tests.
+  static HistorySet random(int64_t histories, int64_t steps, const HistoryBounds& bounds, uint64_t seed);
+
   /// For histories that are already in memory: `transitions` holds histories × steps entries.
   HistorySet(int64_t steps, std::vector<Transition> transitions);
 

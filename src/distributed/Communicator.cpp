@@ -9,8 +9,8 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
+#include "distributed/Activity.h"
 #include "distributed/SingleCommunicator.h"
-#include "distributed/failure/Activity.h"
 #include "distributed/gloo/GlooCommunicator.h"
 #include "distributed/mpi/MpiCommunicator.h"
 #include "distributed/nccl/NcclCommunicator.h"

@@ -8,7 +8,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "distributed/failure/Activity.h"
+#include "distributed/Activity.h"
 
 namespace adtrain {
 

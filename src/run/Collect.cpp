@@ -7,6 +7,7 @@
 #include "base/Gpu.h"
 #include "base/Text.h"
 #include "collection/Collector.h"
+#include "distributed/LaunchContext.h"
 #include "distributed/StopRequest.h"
 #include "environments/TaskFamily.h"
 #include "run/RunConfig.h"
@@ -38,9 +39,20 @@ CollectionDevice device_of(const RunConfig& config) {
   throw EnvironmentError(fmt::format("device: cuda is asked for, and {}; or set device: cpu", *objection));
 }
 
+void refuse_several_processes() {
+  const LaunchContext context = LaunchContext::detect();
+  if (context.world_size == 1) return;
+  throw EnvironmentError(
+      fmt::format("adtrain collect is one process, which uses all cores or a GPU by itself, and {} of them "
+                  "were started ({}); "
+                  "start it once, without a launcher",
+                  context.world_size, context.evidence));
+}
+
 }  // namespace
 
 ExitCode collect(const CollectRequest& request) {
+  refuse_several_processes();
   std::vector<std::string> notices;
   const RunConfig config = RunConfig::load(request.config, request.overrides, notices);
   const std::filesystem::path file = config.history_file();

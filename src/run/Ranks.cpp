@@ -66,17 +66,20 @@ void tell(const Failure& first, int64_t rank, const RunFolder& folder) {
   }
 }
 
-/// Reports the error, sees to it that all ranks know who failed first, and ends this process.
+/// Sees to it that all ranks know who failed first, and ends this process.
 ExitCode leave(const std::exception& error, const Ranks& ranks, FailureWatch* watch) {
   constexpr double kSecondsForAnAnswer = 10;
   constexpr auto kBehindTheFirst = std::chrono::seconds(3);  // launchers take the first exit for the cause
+  const bool lost_a_peer = dynamic_cast<const PeerLostError*>(&error) != nullptr;
+  if (lost_a_peer && watch != nullptr && watch->ask(kSecondsForAnAnswer)) {
+    std::this_thread::sleep_for(kBehindTheFirst);
+    ranks.communicator->abort(ExitCode::kPeerLost);  // the cause was told, and this rank's error adds nothing
+  }
   const auto me = RankIdentity::of_this_process(ranks.context.rank, ranks.context.world_size);
   const ExitCode code = report_failure(error, fmt::format("rank {} of {}", me.rank, me.world_size));
-  if (code != ExitCode::kPeerLost) {
+  if (!lost_a_peer) {
     write_torchrun_error_file(error);
     if (watch != nullptr) watch->report(Failure::of(error, me));
-  } else if (watch != nullptr && watch->ask(kSecondsForAnAnswer)) {
-    std::this_thread::sleep_for(kBehindTheFirst);
   }
   ranks.communicator->abort(code);
   return code;  // not reached
@@ -103,10 +106,11 @@ ExitCode as_one_of_the_ranks(const RunConfig& config, const std::function<ExitCo
   StopRequest::expect_usr1();
   Ranks ranks = Ranks::join(config);
   if (ranks.context.world_size == 1) return body(ranks);
-  const auto watch = FailureWatch::start(*ranks.communicator, config.distributed, [&](const Failure& first) {
-    tell(first, ranks.context.rank, config.folder());
-  });
+  std::unique_ptr<FailureWatch> watch;
   try {
+    watch = FailureWatch::start(*ranks.communicator, config.distributed, [&](const Failure& first) {
+      tell(first, ranks.context.rank, config.folder());
+    });
     const ExitCode code = body(ranks);
     ranks.communicator->barrier();  // nobody leaves while others still need it
     return code;

@@ -9,8 +9,8 @@
 #include "base/Text.h"
 #include "data/BatchAssembler.h"
 #include "data/HistorySet.h"
+#include "distributed/Activity.h"
 #include "distributed/LaunchContext.h"
-#include "distributed/failure/Activity.h"
 #include "environments/TaskFamily.h"
 #include "environments/TaskSplit.h"
 #include "model/AlgorithmDistillation.h"
@@ -69,13 +69,8 @@ ExitCode requeue_code(const LaunchContext& context, const RunFolder& folder) {
   return context.launcher == Launcher::kTorchrun ? ExitCode::kDone : ExitCode::kRequeue;
 }
 
-at::ScalarType compute_type(Precision precision, at::Device device) {
-  if (device.is_cpu() || precision == Precision::kFloat32) return at::kFloat;
-  return precision == Precision::kFloat16 ? at::kHalf : at::kBFloat16;
-}
-
 std::string precision_text(const TrainingOptions& options, at::Device device) {
-  switch (compute_type(options.mixed_precision, device)) {
+  switch (options.compute_type(device)) {
     case at::kHalf:
       return "fp16 with loss scaling; fp32 master weights";
     case at::kBFloat16:
@@ -88,9 +83,23 @@ std::string precision_text(const TrainingOptions& options, at::Device device) {
   }
 }
 
+std::string ranks_text(int64_t count) {
+  return fmt::format("{} rank{}", count, count == 1 ? "" : "s");
+}
+
 std::string device_text(const Ranks& ranks) {
   if (ranks.device.device.is_cuda()) return fmt::format("{}, one a rank", ranks.device.name);
   return fmt::format("CPU, {} thread{} a rank", ranks.cpu_threads, ranks.cpu_threads == 1 ? "" : "s");
+}
+
+std::string resumed_text(const Snapshot& snapshot, int64_t world_size) {
+  const int64_t saved_by = snapshot.state.value("world_size", world_size);
+  return fmt::format(
+      "resuming behind step {}{}", snapshot.step,
+      saved_by == world_size
+          ? ""
+          : fmt::format(", saved by a run of {} where this one has {}; the global batches stay the same",
+                        ranks_text(saved_by), ranks_text(world_size)));
 }
 
 void print_banner(Console& console, const RunConfig& config, const Ranks& ranks, AlgorithmDistillation& model,
@@ -146,8 +155,7 @@ ExitCode train_as_rank(TrainRequest request, const RunConfig& config, const std:
   const ModelShape shape = {config.environment.grid_size, config.environment.num_actions};
   const auto model =
       AlgorithmDistillation::create(config.model, shape, static_cast<uint64_t>(config.training.seed));
-  model->parameters().to(ranks.device.device,
-                         compute_type(config.training.mixed_precision, ranks.device.device));
+  model->parameters().to(ranks.device.device, config.training.compute_type(ranks.device.device));
   TrainingLog log(console, communicator.is_root()
                                ? std::optional<TrainingLog::Paths>(
                                      {folder.metrics(), folder.tensorboard(), folder.loss_curve()})
@@ -171,7 +179,7 @@ ExitCode train_as_rank(TrainRequest request, const RunConfig& config, const std:
   }
   trainer.start_from(found ? &found->snapshot : nullptr);
   if (communicator.is_root()) claim_folder(request, config);
-  if (request.resume) console.info(fmt::format("resuming behind step {}", trainer.progress().step));
+  if (found) console.info(resumed_text(found->snapshot, communicator.world_size()));
 
   if (trainer.run(request.stop_after) == Trainer::End::kStopped) {
     console.info(fmt::format("stopped behind step {} of {}; the same command with --resume continues",

@@ -11,6 +11,10 @@ constexpr int64_t kStepsBetweenGrowth = 2000;
 
 }  // namespace
 
+std::unique_ptr<LossScale> LossScale::for_type(at::ScalarType type, at::Device device) {
+  return type == at::kHalf ? std::make_unique<LossScale>(device) : nullptr;
+}
+
 LossScale::LossScale(at::Device device)
     : state_(at::tensor({kFirstFactor, 0.0F, 0.0F}).to(device)), overflow_(at::zeros({}, device)) {}
 

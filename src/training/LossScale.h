@@ -1,5 +1,7 @@
 #pragma once
 
+#include <memory>
+
 #include <ATen/core/Tensor.h>
 
 namespace adtrain {
@@ -13,6 +15,8 @@ namespace adtrain {
 class LossScale {
  public:
   explicit LossScale(at::Device device);
+  /// None where gradients of this type need no scaling: all but fp16.
+  static std::unique_ptr<LossScale> for_type(at::ScalarType type, at::Device device);
 
   /// fp32 scalar: the factor on the loss.
   at::Tensor factor() const { return state_[0]; }

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/Error.h"
-#include "distributed/failure/Activity.h"
+#include "distributed/Activity.h"
 
 namespace adtrain {
 
@@ -16,16 +16,12 @@ Trainer::Trainer(const TrainingOptions& options, const ReducerOptions& reducer, 
                  Parts parts)
     : options_(options),
       parts_(std::move(parts)),
-      share_{.rank = parts_.communicator.rank(),
-             .world_size = parts_.communicator.world_size(),
-             .micro_batch = options.micro_batch(parts_.communicator.world_size()),
-             .accumulation = options.gradient_accumulation_steps},
+      share_(options.share(parts_.communicator.rank(), parts_.communicator.world_size())),
       data_(data),
       reducer_(parts_.model.parameters().leaves(), parts_.communicator, reducer),
       optimizer_(parts_.model.parameters().flat(), options),
-      loss_scale_(parts_.model.parameters().compute_type() == at::kHalf
-                      ? std::make_unique<LossScale>(parts_.communicator.device())
-                      : nullptr),
+      loss_scale_(
+          LossScale::for_type(parts_.model.parameters().compute_type(), parts_.communicator.device())),
       state_(parts_.model, optimizer_, loss_scale_.get()),
       step_({.model = parts_.model,
              .reducer = reducer_,

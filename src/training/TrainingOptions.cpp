@@ -14,10 +14,10 @@ void TrainingOptions::declare(Section& section) {
       .unit("sequences")
       .at_least(1);
   section
-      .key("global_batch_size", global_batch_size,
-           "Fixes the global batch instead: each rank's micro-batch is its share, so a run means the same on "
-           "any number "
-           "of ranks.")
+      .key(
+          "global_batch_size", global_batch_size,
+          "Fixes the global batch instead: each rank's micro-batch is its share, so every step sees the same "
+          "samples on any number of ranks.")
       .unit("sequences")
       .at_least(1);
   section.key("test_batch_size", test_batch_size, "Batch of each rank for the held-out loss.")
@@ -110,6 +110,18 @@ int64_t TrainingOptions::micro_batch(int64_t world_size) const {
                     (*global_batch_size + shares - 1) / shares * shares));
   }
   return *global_batch_size / shares;
+}
+
+BatchShare TrainingOptions::share(int64_t rank, int64_t world_size) const {
+  return {.rank = rank,
+          .world_size = world_size,
+          .micro_batch = micro_batch(world_size),
+          .accumulation = gradient_accumulation_steps};
+}
+
+at::ScalarType TrainingOptions::compute_type(at::Device device) const {
+  if (device.is_cpu() || mixed_precision == Precision::kFloat32) return at::kFloat;
+  return mixed_precision == Precision::kFloat16 ? at::kHalf : at::kBFloat16;
 }
 
 }  // namespace adtrain

@@ -4,7 +4,11 @@
 #include <optional>
 #include <string>
 
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
 #include "config/Section.h"
+#include "data/BatchSource.h"
 #include "model/LossPositions.h"
 
 namespace adtrain {
@@ -49,6 +53,10 @@ struct TrainingOptions {
   /// Rows of one rank's micro-batch: train_batch_size, or its share of global_batch_size.
   /// Throws ConfigError where the global batch does not divide over ranks and accumulation steps.
   int64_t micro_batch(int64_t world_size) const;
+  /// What of each global batch is this rank's. Throws as micro_batch does.
+  BatchShare share(int64_t rank, int64_t world_size) const;
+  /// In which type the model computes there: mixed precision needs a GPU.
+  at::ScalarType compute_type(at::Device device) const;
 };
 
 }  // namespace adtrain

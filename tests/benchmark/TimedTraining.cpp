@@ -11,7 +11,6 @@
 
 #include "base/Clock.h"
 #include "base/Error.h"
-#include "base/Random.h"
 
 namespace adtrain {
 namespace {
@@ -23,46 +22,12 @@ constexpr uint64_t kHistorySeed = 1;
 constexpr int64_t kExposureReadings = 7;
 constexpr int64_t kStepsBeforeReading = 5;
 
-HistorySet random_histories(const RunConfig& config) {
-  const auto cells = static_cast<uint32_t>(config.environment.grid_size);
-  const auto actions = static_cast<uint32_t>(config.environment.num_actions);
-  const int64_t steps = config.data.train_source_timesteps;
-  RandomStream random(kHistorySeed);
-  const auto below = [&](uint32_t bound) { return static_cast<uint8_t>(random.below(bound)); };
-  std::vector<Transition> transitions(static_cast<size_t>(kHistories * steps));
-  for (Transition& transition : transitions) {
-    transition = {{below(cells), below(cells)},
-                  {below(cells), below(cells)},
-                  below(actions),
-                  static_cast<float>(below(2))};
-  }
-  return HistorySet(steps, std::move(transitions));
-}
-
-at::ScalarType compute_type(Precision precision) {
-  switch (precision) {
-    case Precision::kFloat16:
-      return at::kHalf;
-    case Precision::kBFloat16:
-      return at::kBFloat16;
-    default:
-      return at::kFloat;
-  }
-}
-
 std::unique_ptr<AlgorithmDistillation> create_model(const RunConfig& config, at::Device device) {
   const ModelShape shape = {config.environment.grid_size, config.environment.num_actions};
   auto model =
       AlgorithmDistillation::create(config.model, shape, static_cast<uint64_t>(config.training.seed));
-  model->parameters().to(device, compute_type(config.training.mixed_precision));
+  model->parameters().to(device, config.training.compute_type(device));
   return model;
-}
-
-BatchShare share_of(const TrainingOptions& training, const Communicator& communicator) {
-  return {.rank = communicator.rank(),
-          .world_size = communicator.world_size(),
-          .micro_batch = training.micro_batch(communicator.world_size()),
-          .accumulation = training.gradient_accumulation_steps};
 }
 
 /// Marks on the current stream. The time between two neighbours is a step's, with whatever the GPU waited for
@@ -102,15 +67,15 @@ void agree_to_go_on(Communicator& communicator) {
 
 TimedTraining::TimedTraining(const RunConfig& config, Communicator& communicator)
     : communicator_(communicator),
-      share_(share_of(config.training, communicator)),
-      histories_(random_histories(config)),
+      share_(config.training.share(communicator.rank(), communicator.world_size())),
+      histories_(HistorySet::random(kHistories, config.data.train_source_timesteps,
+                                    {config.environment.grid_size, config.environment.num_actions},
+                                    kHistorySeed)),
       windows_(histories_, config.window_shape(config.training.loss_positions)),
       model_(create_model(config, communicator.device())),
       reducer_(model_->parameters().leaves(), communicator, config.distributed.reducer()),
       optimizer_(model_->parameters().flat(), config.training),
-      loss_scale_(model_->parameters().compute_type() == at::kHalf
-                      ? std::make_unique<LossScale>(communicator.device())
-                      : nullptr),
+      loss_scale_(LossScale::for_type(model_->parameters().compute_type(), communicator.device())),
       batches_(BatchSource::create(
           {.windows = windows_,
            .order = SampleOrder(windows_.samples(), static_cast<uint64_t>(config.training.seed)),

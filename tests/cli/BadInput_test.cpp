@@ -97,6 +97,12 @@ TEST(BadInput, RanksWithDifferentConfigurationsStop) {
   expect_error(finished, 3, HasSubstr("configuration"));
 }
 
+TEST(BadInput, CollectingByALauncherIsRefused) {
+  const SmallRun small;
+  expect_error(small.mpirun(2, "collect small.yaml"), 3,
+               AllOf(HasSubstr("one process"), HasSubstr("OMPI_COMM_WORLD_SIZE=2")));
+}
+
 TEST(BadInput, ACheckpointOfAnotherModelIsRefused) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);

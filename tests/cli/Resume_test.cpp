@@ -66,6 +66,7 @@ TEST(Resume, AllowsAnotherRankCount) {
   ASSERT_EQ(small.adtrain("small.yaml --stop-after 10 --set run_name=grown").exit_code, 75);
   const Finished resumed = small.mpirun(2, "small.yaml --resume --set run_name=grown");
   ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_THAT(resumed.output, HasSubstr("step 10, saved by a run of 1 rank where this one has 2 ranks"));
   EXPECT_NEAR(losses(small, "one").back(), losses(small, "grown").back(), 1e-5);
 }
 

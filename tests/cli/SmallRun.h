@@ -17,7 +17,7 @@ namespace adtrain {
 /// A run small enough for a test, driven as a user drives it: by the program itself, in a folder of its own.
 class SmallRun {
  public:
-  SmallRun() { write("small.yaml", kConfig); }
+  SmallRun() { write("small.yaml", read_file(ADTRAIN_SOURCE_DIR "/tests/support/small.yaml")); }
 
   const std::filesystem::path& folder() const { return folder_.path(); }
   std::filesystem::path run(const std::string& name = "small") const { return folder() / "runs" / name; }
@@ -67,43 +67,6 @@ class SmallRun {
     return launcher.empty() ? "" : "env " + launcher;
   }
 
-  // A 5×5 room: 25 tasks, episodes of 8 steps.
-  static constexpr const char* kConfig = R"(
-env: darkroom
-grid_size: 5
-horizon: 8
-train_env_ratio: 0.8
-alg: PPO
-alg_seed: 1
-n_steps: 8
-batch_size: 40
-n_epochs: 2
-n_stream: 10
-total_source_timesteps: 800
-model: AD
-tf_n_embd: 16
-tf_n_layer: 2
-tf_n_head: 2
-tf_n_inner: 32
-n_transit: 16
-tf_dropout: 0
-tf_attn_dropout: 0
-loss_positions: all
-lr: 3.0e-3
-num_warmup_steps: 5
-train_timesteps: 20
-global_batch_size: 24
-test_batch_size: 64
-train_source_timesteps: 80
-train_n_stream: 10
-num_workers: 1
-summary_interval: 1
-eval_interval: 10
-ckpt_interval: 10
-eval_episodes: 5
-run_name: small
-device: cpu
-)";
   TemporaryFolder folder_;
 };
 

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "RandomHistories.h"
+#include "data/HistorySet.h"
 
 namespace adtrain {
 namespace {
@@ -19,7 +19,7 @@ void expect_transition(const Batch& batch, int64_t row, int64_t column, const Tr
 }
 
 TEST(BatchAssembler, PlainRowsAreConsecutiveTransitions) {
-  const HistorySet histories = random_histories(3, 50, 1);
+  const HistorySet histories = HistorySet::random(3, 50, {9, 5}, 1);
   const BatchAssembler assembler(histories, {.steps = 50, .horizon = 10, .length = 12});
   const std::vector<int64_t> samples = {0, 38, 39, 3 * 39 - 1};
   const Batch batch = assembler.assemble(samples);
@@ -34,7 +34,7 @@ TEST(BatchAssembler, PlainRowsAreConsecutiveTransitions) {
 }
 
 TEST(BatchAssembler, StridedRowsSkipWholeEpisodes) {
-  const HistorySet histories = random_histories(1, 60, 2);
+  const HistorySet histories = HistorySet::random(1, 60, {9, 5}, 2);
   const BatchAssembler assembler(histories, {.steps = 60, .horizon = 10, .episode_stride = 2, .length = 30});
   ASSERT_EQ(assembler.samples(), 2);
   const Batch batch = assembler.assemble(std::vector<int64_t>{1});
@@ -44,7 +44,7 @@ TEST(BatchAssembler, StridedRowsSkipWholeEpisodes) {
 }
 
 TEST(BatchAssembler, CompressedRowsHoldThePreviousAndTheCurrentRegion) {
-  const HistorySet histories = random_histories(1, 25, 3);
+  const HistorySet histories = HistorySet::random(1, 25, {9, 5}, 3);
   const auto history = histories.history(0);
   const BatchAssembler assembler(histories, {.steps = 25, .horizon = 5, .region = 10});
   // Query 3 of region 0; the end of region 1; query 4 of the rest.
@@ -64,7 +64,7 @@ TEST(BatchAssembler, CompressedRowsHoldThePreviousAndTheCurrentRegion) {
 }
 
 TEST(BatchAssembler, TheEndOfAHistoryIsAskedInTheStateThatWasReached) {
-  const HistorySet histories = random_histories(1, 20, 4);
+  const HistorySet histories = HistorySet::random(1, 20, {9, 5}, 4);
   const BatchAssembler assembler(histories, {.steps = 20, .horizon = 5, .region = 10});
   const Batch batch = assembler.assemble(std::vector<int64_t>{21});
   EXPECT_EQ(batch.query_state[0][0].item<int>(), histories.history(0)[19].next_state[0]);

@@ -5,7 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "RandomHistories.h"
+#include "data/HistorySet.h"
 
 namespace adtrain {
 namespace {
@@ -29,7 +29,7 @@ bool equal(const Batch& a, const Batch& b) {
 }
 
 TEST(BatchSource, WorkersDeliverWhatTheCallersThreadWould) {
-  const HistorySet histories = random_histories(4, 50, 1);
+  const HistorySet histories = HistorySet::random(4, 50, {9, 5}, 1);
   const BatchAssembler assembler(histories, kShape);
   const auto alone = source_of(assembler, {.micro_batch = 3}, 0, 0);
   const auto helped = source_of(assembler, {.micro_batch = 3}, 0, 3);
@@ -37,7 +37,7 @@ TEST(BatchSource, WorkersDeliverWhatTheCallersThreadWould) {
 }
 
 TEST(BatchSource, RanksAndAccumulationDealOutTheSameGlobalBatch) {
-  const HistorySet histories = random_histories(4, 50, 1);
+  const HistorySet histories = HistorySet::random(4, 50, {9, 5}, 1);
   const BatchAssembler assembler(histories, kShape);
   const auto whole = source_of(assembler, {.micro_batch = 12}, 0, 0);
   std::vector<std::unique_ptr<BatchSource>> ranks;
@@ -59,7 +59,7 @@ TEST(BatchSource, RanksAndAccumulationDealOutTheSameGlobalBatch) {
 }
 
 TEST(BatchSource, TheCursorContinuesARunAtAnotherRankCount) {
-  const HistorySet histories = random_histories(4, 50, 1);
+  const HistorySet histories = HistorySet::random(4, 50, {9, 5}, 1);
   const BatchAssembler assembler(histories, kShape);
   const auto uninterrupted = source_of(assembler, {.micro_batch = 4}, 0, 0);
   for (int step = 0; step < 5; ++step) uninterrupted->next();
@@ -70,7 +70,7 @@ TEST(BatchSource, TheCursorContinuesARunAtAnotherRankCount) {
 }
 
 TEST(BatchSource, StopsWhileWorkersAreAhead) {
-  const HistorySet histories = random_histories(4, 50, 1);
+  const HistorySet histories = HistorySet::random(4, 50, {9, 5}, 1);
   const BatchAssembler assembler(histories, kShape);
   for (int i = 0; i < 20; ++i) {
     source_of(assembler, {.micro_batch = 64}, 0, 2)->next();

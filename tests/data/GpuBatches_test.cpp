@@ -4,9 +4,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "RandomHistories.h"
 #include "base/Gpu.h"
 #include "data/BatchSource.h"
+#include "data/HistorySet.h"
 
 namespace adtrain {
 namespace {
@@ -24,7 +24,7 @@ class GpuBatches : public testing::TestWithParam<Cut> {
   }
 
   void expect_the_cpus_batches(HistoriesOnGpu where) {
-    const HistorySet histories = random_histories(7, GetParam().shape.steps, 3);
+    const HistorySet histories = HistorySet::random(7, GetParam().shape.steps, {9, 5}, 3);
     const BatchAssembler windows(histories, GetParam().shape);
     const BatchSource::Feed feed = {
         .windows = windows,

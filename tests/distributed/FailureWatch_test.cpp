@@ -2,12 +2,14 @@
 
 #include <thread>
 
+#include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "base/Error.h"
 #include "distributed/ListeningPort.h"
+#include "distributed/RankOfTwo.h"
 #include "distributed/failure/LineSocket.h"
 
 namespace adtrain {
@@ -32,6 +34,12 @@ TEST(FailureWatch, AFailureSaysWhoWasDoingWhatAndHowToGoOn) {
             HasSubstr("histories/x.hdf5 does not exist"), HasSubstr("exit code   4"), HasSubstr("--resume")));
 }
 
+TEST(FailureWatch, WhoRunsOutOfMemoryIsToldWhatTakesLess) {
+  const c10::OutOfMemoryError error({__func__, __FILE__, __LINE__}, "CUDA out of memory");
+  EXPECT_THAT(Failure::of(error, {0, 2, "n1", 1}).block(),
+              AllOf(HasSubstr("out of memory"), HasSubstr("gradient_accumulation_steps")));
+}
+
 TEST(FailureWatch, AFailureTravelsAsJsonWithoutLoss) {
   for (const Failure& sent : {lost_its_data(0), Failure::gone({3, 4, "n9", 12}, {})}) {
     const auto received = nlohmann::json::parse(nlohmann::json(sent).dump()).get<Failure>();
@@ -49,7 +57,7 @@ class TwoRanks {
     const int64_t port = free_port();
     std::vector<std::vector<Failure>> told(2);
     const auto as_rank = [&](int64_t rank) {
-      const auto communicator = Communicator::create(context(rank, port), options());
+      const auto communicator = Communicator::create(rank_of_two(rank, port), options());
       const auto watch = FailureWatch::start(*communicator, options(), [&told, rank](const Failure& first) {
         told[static_cast<size_t>(rank)].push_back(first);
       });
@@ -63,15 +71,6 @@ class TwoRanks {
   }
 
  private:
-  static LaunchContext context(int64_t rank, int64_t port) {
-    LaunchContext context;
-    context.rank = context.local_rank = rank;
-    context.world_size = context.local_world_size = 2;
-    context.launcher = Launcher::kTorchrun;
-    context.master_address = "127.0.0.1";
-    context.master_port = port;
-    return context;
-  }
   /// The watch must not end this process.
   static DistributedOptions options() {
     DistributedOptions options;

@@ -9,22 +9,13 @@
 #include "base/Clock.h"
 #include "base/Error.h"
 #include "distributed/ListeningPort.h"
+#include "distributed/RankOfTwo.h"
 
 namespace adtrain {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-LaunchContext rank_of_two(int64_t rank, int64_t port) {
-  LaunchContext context;
-  context.rank = context.local_rank = rank;
-  context.world_size = context.local_world_size = 2;
-  context.launcher = Launcher::kTorchrun;
-  context.master_address = "127.0.0.1";
-  context.master_port = port;
-  return context;
-}
 
 DistributedOptions patience(double seconds) {
   DistributedOptions options;

@@ -16,44 +16,7 @@ TORCHRUN = os.environ["TORCHRUN"]
 
 SKIPPED = 77  # CTest's word for it
 
-# A 5×5 room: 25 tasks, episodes of 8 steps; as in tests/cli/SmallRun.h.
-CONFIG = """
-env: darkroom
-grid_size: 5
-horizon: 8
-train_env_ratio: 0.8
-alg: PPO
-alg_seed: 1
-n_steps: 8
-batch_size: 40
-n_epochs: 2
-n_stream: 10
-total_source_timesteps: 800
-model: AD
-tf_n_embd: 16
-tf_n_layer: 2
-tf_n_head: 2
-tf_n_inner: 32
-n_transit: 16
-tf_dropout: 0
-tf_attn_dropout: 0
-loss_positions: all
-lr: 3.0e-3
-num_warmup_steps: 5
-train_timesteps: 20
-global_batch_size: 24
-test_batch_size: 64
-train_source_timesteps: 80
-train_n_stream: 10
-num_workers: 1
-cpu_threads: 1
-summary_interval: 1
-eval_interval: 10
-ckpt_interval: 10
-eval_episodes: 5
-run_name: small
-device: cpu
-"""
+CONFIG = (pathlib.Path(__file__).parent.parent / "support/small.yaml").read_text()
 
 
 def skip(reason):

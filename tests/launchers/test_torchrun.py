@@ -116,6 +116,19 @@ class Stops(Launched):
             [*torchrun(), ADTRAIN, "small.yaml", *LONG, "--resume", "--stop-after", "1"]))
 
 
+class Pauses(Launched):
+    def test_a_run_that_is_stopped_as_a_whole_goes_on_when_it_is_continued(self):
+        """As a scheduler suspends a job: nobody has fallen silent then."""
+        process = self.start_long(mpirun(), "--set", "silent_rank_seconds=3", "--set", "train_timesteps=3000")
+        ranks = rank_processes(self.folder).values()
+        for what in (signal.SIGSTOP, signal.SIGCONT):
+            for rank in ranks:
+                os.kill(rank, what)
+            if what == signal.SIGSTOP:
+                small_run.time.sleep(6)
+        self.assert_done(small_run.finish(process, timeout=120))
+
+
 class Failures:
     """Under each launcher."""
 

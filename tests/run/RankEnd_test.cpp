@@ -1,4 +1,4 @@
-#include "run/RankEnd.h"
+#include "run/launch/RankEnd.h"
 
 #include <csignal>
 

@@ -1,4 +1,4 @@
-#include "run/StepCheck.h"
+#include "run/selftest/StepCheck.h"
 
 #include <cmath>
 

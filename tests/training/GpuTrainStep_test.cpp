@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/Gpu.h"
-#include "data/RandomHistories.h"
+#include "data/HistorySet.h"
 #include "distributed/SingleCommunicator.h"
 #include "training/TrainStep.h"
 
@@ -27,7 +27,7 @@ constexpr int64_t kSteps = 12;
 class SmallRun {
  public:
   explicit SmallRun(const Setting& setting)
-      : histories_(random_histories(5, 200, 1)),
+      : histories_(HistorySet::random(5, 200, {9, 5}, 1)),
         windows_(histories_, {.steps = 200, .horizon = 20, .length = 16}),
         communicator_(setting.device) {
     ModelOptions model;

@@ -14,6 +14,7 @@ class BranchWatch final : public WatchThread {
 
  private:
   void round(const std::vector<nlohmann::json>& messages) override;
+  void forgive_silence() override { heard_.restart(); }
   std::vector<int> descriptors() const override;
 
   void hear();

@@ -1,5 +1,6 @@
 #include "distributed/failure/Failure.h"
 
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
@@ -11,6 +12,10 @@ namespace adtrain {
 namespace {
 
 constexpr const char* kRule = "━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━";
+
+constexpr const char* kAdviceForMemory =
+    "halve the micro-batch: double gradient_accumulation_steps at the same global_batch_size, or halve "
+    "train_batch_size; mixed_precision: bf16 takes about half of the memory; then --resume";
 
 std::string advice_for(ExitCode code) {
   switch (code) {
@@ -38,7 +43,9 @@ RankIdentity RankIdentity::of_this_process(int64_t rank, int64_t world_size) {
 Failure Failure::of(const std::exception& error, const RankIdentity& who) {
   const auto* known = dynamic_cast<const Error*>(&error);
   const ExitCode code = known != nullptr ? known->exit_code() : ExitCode::kUnexpected;
-  return {who, Activity::of_this_process().now(), code, error.what(), advice_for(code)};
+  const bool out_of_memory = dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr;
+  return {who, Activity::of_this_process().now(), code, error.what(),
+          out_of_memory ? kAdviceForMemory : advice_for(code)};
 }
 
 Failure Failure::gone(const RankIdentity& who, const Doing& doing) {

@@ -6,7 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "base/Error.h"
-#include "distributed/failure/Activity.h"
+#include "distributed/Activity.h"
 
 namespace adtrain {
 

@@ -46,6 +46,10 @@ void RootWatch::round(const std::vector<nlohmann::json>& messages) {
   look_for_the_cause();
 }
 
+void RootWatch::forgive_silence() {
+  for (auto& [rank, member] : members_) member.heard.restart();
+}
+
 void RootWatch::let_in() {
   while (auto arrived = listener_.accept()) strangers_.push_back(std::move(*arrived));
   std::vector<LineSocket> unknown;

@@ -27,6 +27,7 @@ class RootWatch final : public WatchThread {
   };
 
   void round(const std::vector<nlohmann::json>& messages) override;
+  void forgive_silence() override;
   std::vector<int> descriptors() const override;
 
   void let_in();

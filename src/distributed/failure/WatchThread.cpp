@@ -38,6 +38,8 @@ void WatchThread::stop() {
 }
 
 void WatchThread::run() {
+  constexpr double kSecondsOfAStop = 2;  // between two rounds, which are far more frequent
+  Stopwatch since_round;
   while (!stopping_) {
     std::vector<int> readable = descriptors();
     readable.push_back(wake_);
@@ -50,6 +52,8 @@ void WatchThread::run() {
       // Only where it was written may it be read, or this would wait.
       if (!messages.empty()) eventfd_read(wake_, &count);
     }
+    if (since_round.seconds() > kSecondsOfAStop) forgive_silence();
+    since_round.restart();
     round(messages);
     leave_if_due();
   }

@@ -33,6 +33,8 @@ class WatchThread : public FailureWatch {
   /// One round, at least once a second: reads what has come and sends what is due. `messages` are this rank's
   /// own. The rest is for this thread to call.
   virtual void round(const std::vector<nlohmann::json>& messages) = 0;
+  /// This process was stopped for a while, as all others may have been: until now silence means nothing.
+  virtual void forgive_silence() = 0;
   /// What a round waits for.
   virtual std::vector<int> descriptors() const = 0;
 

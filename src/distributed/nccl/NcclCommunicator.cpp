@@ -14,8 +14,8 @@
 #include <nccl.h>
 
 #include "base/Clock.h"
+#include "distributed/Activity.h"
 #include "distributed/NcclVersion.h"
-#include "distributed/failure/Activity.h"
 
 namespace adtrain {
 namespace {

@@ -1,4 +1,4 @@
-#include "distributed/failure/Activity.h"
+#include "distributed/Activity.h"
 
 #include <fmt/format.h>
 

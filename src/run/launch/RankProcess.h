@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
-#include "run/RankEnd.h"
+#include "run/launch/RankEnd.h"
 
 namespace adtrain {
 

@@ -1,4 +1,4 @@
-#include "run/SelfTest.h"
+#include "run/selftest/SelfTest.h"
 
 #include <algorithm>
 #include <set>
@@ -10,12 +10,12 @@
 #include "base/Text.h"
 #include "config/Binder.h"
 #include "config/Document.h"
+#include "distributed/Activity.h"
 #include "distributed/Agreement.h"
-#include "distributed/failure/Activity.h"
-#include "run/CollectiveCheck.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
-#include "run/StepCheck.h"
+#include "run/selftest/CollectiveCheck.h"
+#include "run/selftest/StepCheck.h"
 #include "telemetry/Console.h"
 
 namespace adtrain {

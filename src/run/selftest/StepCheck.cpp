@@ -1,4 +1,4 @@
-#include "run/StepCheck.h"
+#include "run/selftest/StepCheck.h"
 
 #include <algorithm>
 #include <cmath>
@@ -25,31 +25,6 @@ namespace adtrain {
 namespace {
 
 constexpr int64_t kHistories = 16;
-
-/// The same on every rank.
-HistorySet random_histories(const RunConfig& config) {
-  const int64_t steps = config.data.train_source_timesteps;
-  RandomStream random(static_cast<uint64_t>(config.training.seed));
-  const auto below = [&random](int64_t bound) {
-    return static_cast<uint8_t>(random.below(static_cast<uint32_t>(bound)));
-  };
-  const int64_t cells = config.environment.grid_size;
-  std::vector<Transition> transitions(static_cast<size_t>(kHistories * steps));
-  for (Transition& transition : transitions) {
-    transition = {.state = {below(cells), below(cells)},
-                  .next_state = {below(cells), below(cells)},
-                  .action = below(config.environment.num_actions),
-                  .reward = static_cast<float>(below(2))};
-  }
-  return HistorySet(steps, std::move(transitions));
-}
-
-BatchShare share_of(const TrainingOptions& training, const Communicator& communicator) {
-  return {.rank = communicator.rank(),
-          .world_size = communicator.world_size(),
-          .micro_batch = training.micro_batch(communicator.world_size()),
-          .accumulation = training.gradient_accumulation_steps};
-}
 
 /// Differs where any bit does. FNV-1a over the words of an fp32 tensor on the CPU.
 std::string checksum(const at::Tensor& tensor) {
@@ -88,17 +63,19 @@ std::vector<std::string> StepFigures::faults() const {
 }
 
 StepFigures check_step(const RunConfig& config, Communicator& communicator) {
-  const HistorySet histories = random_histories(config);
+  const auto seed = static_cast<uint64_t>(config.training.seed);
+  const HistorySet histories =
+      HistorySet::random(kHistories, config.data.train_source_timesteps,
+                         {config.environment.grid_size, config.environment.num_actions}, seed);
   const BatchAssembler windows(histories, config.window_shape(config.training.loss_positions));
   const ModelShape shape = {config.environment.grid_size, config.environment.num_actions};
-  const auto seed = static_cast<uint64_t>(config.training.seed);
   const auto model = AlgorithmDistillation::create(config.model, shape, seed);
   model->parameters().to(communicator.device());
   const std::string before = checksum(model->parameters().flat().cpu());
 
   GradientReducer reducer(model->parameters().leaves(), communicator, config.distributed.reducer());
   Optimizer optimizer(model->parameters().flat(), config.training);
-  const BatchShare share = share_of(config.training, communicator);
+  const BatchShare share = config.training.share(communicator.rank(), communicator.world_size());
   const auto batches =
       BatchSource::create({.windows = windows, .order = SampleOrder(windows.samples(), seed), .share = share},
                           config.data, communicator.device());

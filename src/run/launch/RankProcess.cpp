@@ -1,4 +1,4 @@
-#include "run/RankProcess.h"
+#include "run/launch/RankProcess.h"
 
 #include <cerrno>
 #include <system_error>

@@ -1,4 +1,4 @@
-#include "run/PassedOnSignals.h"
+#include "run/launch/PassedOnSignals.h"
 
 #include <ctime>
 

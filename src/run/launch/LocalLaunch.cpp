@@ -1,4 +1,4 @@
-#include "run/LocalLaunch.h"
+#include "run/launch/LocalLaunch.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -19,9 +19,9 @@
 #include "base/Gpu.h"
 #include "base/Text.h"
 #include "distributed/LaunchContext.h"
-#include "run/PassedOnSignals.h"
-#include "run/RankEnd.h"
-#include "run/RankProcess.h"
+#include "run/launch/PassedOnSignals.h"
+#include "run/launch/RankEnd.h"
+#include "run/launch/RankProcess.h"
 
 namespace adtrain {
 namespace {

@@ -1,4 +1,4 @@
-#include "run/RankEnd.h"
+#include "run/launch/RankEnd.h"
 
 #include <algorithm>
 #include <csignal>
@@ -26,7 +26,7 @@ const char* meaning(int exit_code) {
     case ExitCode::kUsage:
       return "bad configuration or command line";
     case ExitCode::kEnvironment:
-      return "environment: ranks disagree or do not meet, no such device";
+      return "environment: ranks disagree or do not meet, no such device, or the self test failed";
     case ExitCode::kData:
       return "histories missing or malformed";
     case ExitCode::kCheckpoint:

@@ -1,4 +1,4 @@
-#include "run/CollectiveCheck.h"
+#include "run/selftest/CollectiveCheck.h"
 
 #include <algorithm>
 

@@ -98,6 +98,15 @@ TEST(FailureWatch, EveryRankIsToldOnceWhoFailedWhicheverItWas) {
   }
 }
 
+TEST(FailureWatch, AnErrorMayHoldAnyBytes) {
+  const auto told = TwoRanks::run([](int64_t rank, FailureWatch& watch) {
+    if (rank == 0) return;
+    watch.report(Failure::of(DataError("hist\xE9ries.hdf5 does not exist"), {1, 2, "n2", 1}));
+  });
+  ASSERT_EQ(told[0].size(), 1U);
+  EXPECT_THAT(told[0][0].error, HasSubstr("ries.hdf5 does not exist"));
+}
+
 TEST(FailureWatch, ARankThatDoesSomethingElseIsTheOneThatOthersWaitForInVain) {
   Activity::of_this_process().begin("reading a slow disk");
   const auto told = TwoRanks::run([](int64_t rank, FailureWatch& watch) {

@@ -14,7 +14,7 @@ BranchWatch::BranchWatch(RankIdentity me, RankIdentity root, const DistributedOp
 
 BranchWatch::~BranchWatch() {
   stop();
-  connection_.send(message_of("bye").dump());
+  connection_.send(line_of(message_of("bye")));
 }
 
 std::vector<int> BranchWatch::descriptors() const {
@@ -24,12 +24,12 @@ std::vector<int> BranchWatch::descriptors() const {
 void BranchWatch::round(const std::vector<nlohmann::json>& messages) {
   for (const nlohmann::json& message : messages) {
     asked_ = asked_ || message.at("kind") == "lost";
-    connection_.send(message.dump());
+    connection_.send(line_of(message));
   }
-  if (beat_is_due()) connection_.send(beat_message().dump());
+  if (beat_is_due()) connection_.send(line_of(beat_message()));
   if (root_left_) return;
   hear();
-  if (settled() || root_left_) return;
+  if (first() || root_left_) return;
   if (connection_.closed()) {
     settle(Failure::gone(root_, root_doing_));
   } else if (too_long(heard_.seconds()) || (asked_ && heard_.seconds() > kSilentWhenAsked)) {

@@ -15,6 +15,7 @@ namespace adtrain {
 namespace {
 
 constexpr double kSecondsToConnect = 2;  // to each of its addresses, of which some may lead nowhere
+constexpr double kSecondsToAnswer = 30;  // rank 0 on a busy host: who hangs up is taken for lost
 
 std::string random_token() {
   std::random_device device;
@@ -44,8 +45,8 @@ std::optional<LineSocket> accept_invitation(const nlohmann::json& invitation, co
     hello["token"] = invitation.at("token");
     hello["who"] = me;
     hello["doing"] = Activity::of_this_process().now();
-    connection->send(hello.dump());
-    if (connection->wait_for_line(kSecondsToConnect)) return connection;
+    connection->send(line_of(hello));
+    if (connection->wait_for_line(kSecondsToAnswer)) return connection;
   }
   return std::nullopt;
 }
@@ -58,7 +59,7 @@ std::unique_ptr<FailureWatch> FailureWatch::start(Communicator& communicator,
   if (communicator.is_root()) {
     const std::string token = random_token();
     auto watch = std::make_unique<RootWatch>(me, options, std::move(tell), token);
-    gather_texts(communicator, invitation(*watch, me, token).dump());
+    gather_texts(communicator, line_of(invitation(*watch, me, token)));
     return watch;
   }
   const auto invited = nlohmann::json::parse(gather_texts(communicator, "").front());

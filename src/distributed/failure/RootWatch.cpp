@@ -13,6 +13,12 @@ nlohmann::json parsed(const std::string& line) {
   return nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
 }
 
+nlohmann::json verdict_on(const Failure& failure) {
+  nlohmann::json verdict = message_of("verdict");
+  verdict["failure"] = failure;
+  return verdict;
+}
+
 }  // namespace
 
 RootWatch::RootWatch(RankIdentity me, const DistributedOptions& options, Tell tell, std::string token)
@@ -61,7 +67,8 @@ void RootWatch::let_in() {
     }
     const nlohmann::json hello = parsed(lines.front());
     if (!hello.is_object() || hello.value("token", "") != token_) continue;
-    stranger.send(message_of("welcome").dump());
+    stranger.send(line_of(message_of("welcome")));
+    if (first()) stranger.send(line_of(verdict_on(*first())));  // it was found before this one came
     const auto who = hello.at("who").get<RankIdentity>();
     members_.insert({who.rank, Member{std::move(stranger), who, hello.at("doing").get<Doing>()}});
   }
@@ -98,7 +105,7 @@ void RootWatch::look_for_silence() {
 void RootWatch::look_for_the_cause() {
   bool asked = i_asked_;
   for (const auto& [rank, member] : members_) asked = asked || member.asked;
-  if (!asked || settled()) return;
+  if (!asked || first()) return;
   if (!asked_) asked_.emplace();
   if (asked_->seconds() < kSecondsToAnswer) return;
 
@@ -118,15 +125,13 @@ void RootWatch::look_for_the_cause() {
 }
 
 void RootWatch::decide(const Failure& failure) {
-  if (settled()) return;
-  nlohmann::json verdict = message_of("verdict");
-  verdict["failure"] = failure;
-  send_to_all(verdict);
+  if (first()) return;
+  send_to_all(verdict_on(failure));
   settle(failure);
 }
 
 void RootWatch::send_to_all(const nlohmann::json& message) {
-  const std::string line = message.dump();
+  const std::string line = line_of(message);
   for (auto& [rank, member] : members_) {
     if (!member.connection.closed() && !member.left) member.connection.send(line);
   }

@@ -44,7 +44,8 @@ void write_torchrun_error_file(const std::exception& error) {
   content["message"]["extraInfo"]["py_callstack"] = text;
   content["message"]["extraInfo"]["timestamp"] = fmt::format("{:.0f}", std::floor(unix_seconds()));
   try {
-    write_file_atomically(*path, content.dump());
+    // Any bytes may stand in a file name; torchrun wants UTF-8.
+    write_file_atomically(*path, content.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } catch (const std::exception& unwritten) {
     fmt::print(stderr, "adtrain: torchrun's error file was not written: {}\n", unwritten.what());
   }

@@ -103,6 +103,10 @@ nlohmann::json beat_message() {
   return beat;
 }
 
+std::string line_of(const nlohmann::json& message) {
+  return message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 void WatchThread::settle(const Failure& failure) {
   if (first_) return;
   first_ = failure;

@@ -43,7 +43,7 @@ class WatchThread : public FailureWatch {
   const RankIdentity& me() const { return me_; }
   /// Silence that is a failure; nobody's where the limit is 0.
   bool too_long(double silent_seconds) const;
-  bool settled() const { return first_.has_value(); }
+  const std::optional<Failure>& first() const { return first_; }
   /// The first failure is this one, unless there is one already.
   void settle(const Failure& failure);
 
@@ -72,6 +72,8 @@ class WatchThread : public FailureWatch {
 nlohmann::json message_of(const char* kind);
 /// Says what this process is doing.
 nlohmann::json beat_message();
+/// As it travels. Error texts may hold any bytes, file names for one; what is no UTF-8 is replaced.
+std::string line_of(const nlohmann::json& message);
 
 /// A rank that asks may be answered sooner than silence becomes a failure by itself: after so many seconds.
 inline constexpr double kSilentWhenAsked = 3;

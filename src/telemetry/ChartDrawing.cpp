@@ -15,7 +15,7 @@ constexpr double kLegendRow = 22, kLegendSwatch = 24;
 constexpr int kMostXTicks = 9, kMostYTicks = 7;
 
 std::string reference_label(const Reference& reference) {
-  return fmt::format("{} {:.3g}", reference.name, reference.y);
+  return fmt::format("{} {:.2f}", reference.name, reference.y);
 }
 
 }  // namespace

@@ -125,7 +125,7 @@ LineListener::LineListener() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXE
       getsockname(socket_, reinterpret_cast<sockaddr*>(&local), &length) != 0) {
     close(socket_);
     throw EnvironmentError(
-        "This host gives no free TCP port for the channel over which ranks report failures.");
+        "This host gives no free TCP port, of which ranks need one to meet and one to report failures.");
   }
   port_ = ntohs(local.sin_port);
 }

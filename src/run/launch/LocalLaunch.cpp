@@ -1,7 +1,6 @@
 #include "run/launch/LocalLaunch.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <ctime>
 #include <deque>
@@ -10,15 +9,14 @@
 #include <map>
 #include <system_error>
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/Clock.h"
 #include "base/Gpu.h"
 #include "base/Text.h"
 #include "distributed/LaunchContext.h"
+#include "distributed/failure/LineSocket.h"
 #include "run/launch/PassedOnSignals.h"
 #include "run/launch/RankEnd.h"
 #include "run/launch/RankProcess.h"
@@ -42,19 +40,8 @@ void say(const std::string& line) {
 }
 
 /// Of this host, now. Nobody keeps it until rank 0 takes it; the system hands out others in the meantime.
-int free_port() {
-  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  socklen_t size = sizeof address;
-  auto* const plain = reinterpret_cast<sockaddr*>(&address);
-  const bool found =
-      listener >= 0 && bind(listener, plain, size) == 0 && getsockname(listener, plain, &size) == 0;
-  const int reason = errno;
-  if (listener >= 0) close(listener);
-  if (found) return ntohs(address.sin_port);
-  throw EnvironmentError(fmt::format("found no free port on this host for the ranks to meet at ({})",
-                                     std::generic_category().message(reason)));
+int64_t free_port() {
+  return LineListener().port();
 }
 
 /// A folder that no other launch writes to.
@@ -96,7 +83,7 @@ bool belongs_to_a_launcher(const std::string& variable) {
 }
 
 /// In torchrun's words, which LaunchContext reads.
-std::vector<std::string> environment_of(int64_t rank, int64_t ranks, int port) {
+std::vector<std::string> environment_of(int64_t rank, int64_t ranks, int64_t port) {
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     if (!belongs_to_a_launcher(*variable)) variables.emplace_back(*variable);
@@ -172,7 +159,7 @@ class LocalLaunch {
 
  private:
   void start(const std::vector<std::string>& command_line) {
-    const int port = free_port();
+    const int64_t port = free_port();
     if (ranks_ > 1) create_folder(logs_);
     for (int64_t rank = 0; rank < ranks_; ++rank) {
       RankProcess::Plan plan;

@@ -29,10 +29,11 @@ def measure_ours_in_context(options, runner):
     def command(episodes):
         return [options.adtrain, "evaluate", options.evaluation, "--set", f"eval_episodes={episodes}", "--json"]
 
-    alone = runner.run("evaluation: adtrain, one episode", command(1))
+    alone = runner.run("evaluation: adtrain, one episode", command(1), "evaluation")
     if alone.result is None:
         return Evaluation("adtrain", True, list(map(str, command(1))), alone)
-    whole = runner.run(f"evaluation: adtrain, {EVALUATION_EPISODES} episodes", command(EVALUATION_EPISODES))
+    whole = runner.run(f"evaluation: adtrain, {EVALUATION_EPISODES} episodes", command(EVALUATION_EPISODES),
+                       "evaluation")
     return Evaluation("adtrain", True, list(map(str, command(EVALUATION_EPISODES))), whole, alone.seconds)
 
 
@@ -41,7 +42,7 @@ def measure_peer_in_context(environments, options, runner):
     command = [options.python, HERE / "peer_evaluation.py", "--width", values["tf_n_embd"], "--layers",
                values["tf_n_layer"], "--heads", values["tf_n_head"], "--n-transit", values["n_transit"], "--tasks",
                environments, "--episodes", EVALUATION_EPISODES]
-    outcome = runner.run("evaluation: PyTorch eager", command)
+    outcome = runner.run("evaluation: PyTorch eager", command, "evaluation by a peer")
     start_up = outcome.seconds - outcome.result["seconds"] if outcome.result else None
     return Evaluation("PyTorch eager", False, list(map(str, command)), outcome, start_up)
 

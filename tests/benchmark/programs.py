@@ -1,6 +1,7 @@
 """Starting programs one after the other, each with a deadline, and reading the JSON that they print."""
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import re
@@ -11,6 +12,8 @@ import tempfile
 import time
 
 SECONDS_TO_END = 5  # between asking a program to end and killing it
+SECONDS_EXPECTED = 30  # of a program whose like has not run yet
+SECONDS_TO_SHOW = 10  # of the time for all: a late program is ended, tables and pictures are made
 
 
 @dataclasses.dataclass
@@ -19,6 +22,10 @@ class Outcome:
     seconds: float  # by the wall clock, start-up included
     result: dict | None = None
     reason: str | None = None
+    left_out: bool = False  # for want of time
+
+    def failed(self):
+        return self.result is None and not self.left_out
 
     def in_short(self):
         if self.reason:
@@ -96,7 +103,7 @@ def run(command, timeout):
         try:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired:
-            reason = f"not done after {timeout:g} s (--timeout)"
+            reason = f"not done after {timeout:.0f} s"
         finally:
             if process.returncode is None:
                 end(process)
@@ -112,16 +119,32 @@ def run(command, timeout):
 
 
 class Runner:
-    """Runs each command once: a case that belongs to two series is not measured twice."""
+    """Runs each command once: a case that belongs to two series is not measured twice.
 
-    def __init__(self, timeout):
-        self.timeout = timeout
+    A program that would not end within `seconds` from now on, those for all programs, is left out: it is taken to need
+    as long as the last one of its kind.
+    """
+
+    def __init__(self, timeout, seconds=math.inf, start=run, clock=time.monotonic):
+        self.timeout, self.seconds = timeout, seconds
+        self.start, self.clock, self.begin = start, clock, clock()
         self.outcomes = {}
+        self.latest = {}  # seconds, by kind
 
-    def run(self, title, command):
+    def run(self, title, command, kind):
         command = tuple(map(str, command))
         if command not in self.outcomes:
-            print(f"  {title} …", end=" ", file=sys.stderr, flush=True)
-            self.outcomes[command] = run(command, self.timeout)
+            passed = self.clock() - self.begin
+            print(f"  {passed // 60:.0f}:{passed % 60:02.0f}  {title} …", end=" ", file=sys.stderr, flush=True)
+            self.outcomes[command] = self.outcome_within(self.seconds - SECONDS_TO_SHOW - passed, command, kind)
             print(self.outcomes[command].in_short(), file=sys.stderr, flush=True)
         return self.outcomes[command]
+
+    def outcome_within(self, left, command, kind):
+        needed = self.latest.get(kind, SECONDS_EXPECTED)
+        if left < needed:
+            reason = f"left out: about {needed:.0f} s needed, {max(left, 0):.0f} s left"
+            return Outcome(0.0, reason=reason, left_out=True)
+        outcome = self.start(command, min(self.timeout, left))
+        self.latest[kind] = outcome.seconds
+        return outcome

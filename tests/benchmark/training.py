@@ -67,7 +67,7 @@ def peer_commands(case, options):
     for variant in options.variants:
         yield f"PyTorch {variant}", on_gpus(case.gpus, options.python, [
             options.python, HERE / "peer_training.py", *shape, "--variants", variant])
-    if case.gpus == 1:
+    if case.gpus == 1 and options.jax_python != "none":
         yield "JAX jit-bf16", [options.jax_python, HERE / "peer_training_jax.py", *shape]
 
 
@@ -76,36 +76,50 @@ class Line:
     """One program in one case."""
     case: Case
     name: str
-    ours: bool
+    place: int  # 0 is adtrain, then come its peers as they were asked for
     command: list
-    outcome: Outcome
+    outcome: Outcome | None = None  # until it has run
     efficiency: float | None = None  # its sequences per second and GPU over those on one GPU in the same series
     against_best_peer: float | None = None  # our sequences per second over those of the fastest peer
 
+    @property
+    def ours(self):
+        return self.place == 0
+
     def rate(self):
-        return self.outcome.result["sequences_per_second"] if self.outcome.result else None
+        return self.outcome.result["sequences_per_second"] if self.outcome and self.outcome.result else None
 
 
-def measure_case(case, options, runner):
-    commands = [("adtrain", our_command(case, options))]
-    if options.peers:
-        commands += peer_commands(case, options)
-    lines = [Line(case, name, name == "adtrain", list(map(str, command)), runner.run(f"{case.text()}: {name}", command))
-             for name, command in commands]
-    rates = [line.rate() for line in lines if not line.ours and line.rate()]
-    if rates and lines[0].rate():
-        lines[0].against_best_peer = lines[0].rate() / max(rates)
+def planned_training(options):
+    """All lines of the table, in its order."""
+    lines = []
+    for case in cases(options):
+        commands = [("adtrain", our_command(case, options)), *(peer_commands(case, options) if options.peers else [])]
+        lines += [Line(case, name, place, list(map(str, command))) for place, (name, command) in enumerate(commands)]
     return lines
 
 
-def measure_training(options, runner):
-    """Lines as they come; `efficiency` is there where one GPU was measured before."""
-    alone = {}
-    for case in cases(options):
-        for line in measure_case(case, options, runner):
-            key = (line.name, case.model, case.series)
-            if case.gpus == 1:
-                alone[key] = line.rate()
-            if line.rate() and alone.get(key):
-                line.efficiency = line.rate() / (case.gpus * alone[key])
-            yield line
+def importance(line, gpus):
+    """Sorts what runs first, as time may not suffice for all: the ends of weak scaling with the first peer; then
+    adtrain and peer by peer, weak before strong scaling, one GPU and the most of them before what lies between."""
+    strong, between = line.case.series != "weak", min(gpus) < line.case.gpus < max(gpus)
+    at_last = strong or between or line.place > 1
+    return at_last, line.place, strong, between
+
+
+def measure_training(lines, options, runner):
+    for line in sorted(lines, key=lambda line: importance(line, options.gpus)):
+        title = f"{line.case.text()}: {line.name}"
+        line.outcome = runner.run(title, line.command, kind=(line.case.model, line.name))
+
+
+def compare(lines):
+    """Sets what one line says of another: efficiency where one GPU was measured too, ours against the best peer."""
+    alone = {(line.name, line.case.model, line.case.series): line.rate() for line in lines if line.case.gpus == 1}
+    for line in lines:
+        rate, rate_alone = line.rate(), alone.get((line.name, line.case.model, line.case.series))
+        if rate and rate_alone:
+            line.efficiency = rate / (line.case.gpus * rate_alone)
+        peers = [peer.rate() for peer in lines if peer.case == line.case and not peer.ours and peer.rate()]
+        if line.ours and rate and peers:
+            line.against_best_peer = rate / max(peers)

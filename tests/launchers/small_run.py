@@ -1,9 +1,11 @@
 """A run small enough for a test, started as a user starts it: by the program and the real launchers."""
 import dataclasses
+import json
 import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -14,9 +16,13 @@ ADTRAIN = os.environ["ADTRAIN"]  # CTest sets these three to what the build foun
 MPIRUN = os.environ["MPIRUN"]
 TORCHRUN = os.environ["TORCHRUN"]
 
+DEVICE = os.environ.get("ADTRAIN_TEST_DEVICE", "cpu")  # or cuda: the ranks of a run, each on a GPU of its own
+MOST_RANKS = 3  # of a test that runs on either device
+
 SKIPPED = 77  # CTest's word for it
 
-CONFIG = (pathlib.Path(__file__).parent.parent / "support/small.yaml").read_text()
+CONFIG = (pathlib.Path(__file__).parent.parent / "support/small.yaml").read_text().replace(
+    "device: cpu", f"device: {DEVICE}")
 
 
 def skip(reason):
@@ -33,11 +39,23 @@ class Finished:
 
 
 def environment(**more):
-    """Of a user who is on a plain machine: nothing that a launcher around CTest has set."""
+    """Of a user who is on a plain machine: nothing that a launcher around CTest has set. Open MPI's own settings stay:
+    where there is no ssh, mpirun starts only with them."""
     launcher = ("OMPI_", "PMIX_", "SLURM", "TORCHELASTIC_", "MASTER_")
     own = {name: value for name, value in os.environ.items()
-           if not name.startswith(launcher) and name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
+           if (name.startswith("OMPI_MCA_plm") or not name.startswith(launcher)) and name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
     return own | {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} | more
+
+
+def place(rank, ranks, port):
+    """What a user without a launcher sets, on one host."""
+    return {"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks),
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
 
 
 def finish(process, timeout, begin=None):
@@ -73,7 +91,7 @@ class SmallRun(unittest.TestCase):
         return finish(self.start(command, **more_environment), timeout)
 
     def collect(self):
-        self.assert_done(self.run_command([ADTRAIN, "collect", "small.yaml"]))
+        self.assert_done(self.run_command([ADTRAIN, "collect", "small.yaml", "--set", "device=cpu"]))
 
     def run_folder(self, name="small"):
         return self.folder / "runs" / name
@@ -94,4 +112,8 @@ class SmallRun(unittest.TestCase):
 
 
 def main():
+    if DEVICE == "cuda":
+        gpus = json.loads(subprocess.check_output([ADTRAIN, "env", "--json"]))["gpus"]
+        if len(gpus) < MOST_RANKS:
+            skip(f"adtrain env sees {len(gpus)} GPUs, and {MOST_RANKS} are needed, one a rank")
     unittest.main(verbosity=2)

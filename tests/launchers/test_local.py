@@ -7,10 +7,9 @@ import re
 import shutil
 import signal
 import subprocess
-import unittest
 
 import small_run
-from small_run import ADTRAIN, MPIRUN, TORCHRUN
+from small_run import ADTRAIN, DEVICE, MPIRUN, TORCHRUN
 
 ENDLESS = ["--set", "train_timesteps=1000000", "--set", "ckpt_interval=1000000", "--set", "eval_interval=0"]
 
@@ -148,16 +147,20 @@ class SelfTest(small_run.SmallRun):
                  "adtrain launch": (2, [ADTRAIN, "launch", "--nproc", 2]),
                  "mpirun": (2, [MPIRUN, "--oversubscribe", "--bind-to", "none", "-np", 2, ADTRAIN]),
                  "torchrun": (2, [TORCHRUN, "--no-python", "--standalone", "--nproc-per-node", 2, ADTRAIN])}
+    # As each device is shown, and how far the all-reduces go: in sizes, and the largest in MiB.
+    SHOWN, SIZES, LARGEST = {"cpu": ("CPU, ", 3, 1), "cuda": (r"NVIDIA .*\(cuda:\d+\)$", 5, 256)}[DEVICE]
 
     def test_passes_under_every_launcher(self):
         for name, (ranks, launcher) in self.LAUNCHERS.items():
             with self.subTest(name):
-                finished = self.run_command([*(launcher or [ADTRAIN]), "test", "--set", "device=cpu", "--largest", 1])
+                finished = self.run_command([*(launcher or [ADTRAIN]), "test", "--set", f"device={DEVICE}",
+                                             "--largest", self.LARGEST])
                 self.assert_done(finished)
                 self.assertIn(f"launcher       {name}: ", finished.output)
                 for rank in range(ranks):
-                    self.assertRegex(finished.output, rf"(?m)^ +{rank} +{rank}  {os.uname().nodename} +CPU, ")
-                self.assertEqual(3, len(re.findall(r"(?m)[KM]iB .*  exact$", finished.output)), finished.output)
+                    self.assertRegex(finished.output, rf"(?m)^ +{rank} +{rank}  {os.uname().nodename} +{self.SHOWN}")
+                exact = re.findall(r"(?m)[KM]iB .*  exact$", finished.output)
+                self.assertEqual(self.SIZES, len(exact), finished.output)
                 self.assertRegex(finished.output, rf"(?m)^self test PASSED: {ranks} ranks? on 1 host")
 
     def test_shows_its_figures_as_json(self):
@@ -173,8 +176,8 @@ class SelfTest(small_run.SmallRun):
         self.assertEqual(1, len(set(report["training step"]["checksums"])))
 
     def test_says_what_is_missing(self):
-        alone = self.run_command([ADTRAIN, "test", "--set", "rendezvous_timeout_seconds=2"], RANK="0", LOCAL_RANK="0",
-                                 WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29731")
+        alone = self.run_command([ADTRAIN, "test", "--set", "rendezvous_timeout_seconds=2"],
+                                 **small_run.place(0, 2, small_run.free_port()))
         self.assertEqual(3, alone.code, alone.output)
         self.assertRegex(alone.output, r"self test FAILED at its start: .*for rank 1")
         no_gpu = self.run_command([*self.LAUNCHERS["adtrain launch"][1], "test", "--set", "device=cuda"],
@@ -185,14 +188,18 @@ class SelfTest(small_run.SmallRun):
     def test_a_lost_rank_fails_it(self):
         output = self.folder / "output"
         with output.open("w") as file:
-            launcher = subprocess.Popen([*map(str, self.LAUNCHERS["adtrain launch"][1]), "test", "--set", "device=cpu",
-                                         "--largest", "256"], cwd=self.folder, env=small_run.environment(),
-                                        stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+            launcher = subprocess.Popen([*map(str, self.LAUNCHERS["adtrain launch"][1]), "test", "--set",
+                                         f"device={DEVICE}", "--largest", "256"], cwd=self.folder,
+                                        env=small_run.environment(), stdin=subprocess.DEVNULL, stdout=file,
+                                        stderr=subprocess.STDOUT)
         self.addCleanup(launcher.kill)
-        self.wait_for(lambda: "32.0 KiB" in output.read_text(), "the self test's second size")
+        self.wait_for(lambda: "adtrain self test" in output.read_text(), "the first words of the self test")
         os.kill(ranks_of(launcher.pid)[1], signal.SIGKILL)
         self.assertEqual(128 + signal.SIGKILL, launcher.wait(60), output.read_text())
-        self.assertRegex(output.read_text(), r"self test FAILED: 2 ranks on 1 host: all-reduce of .*: ")
+        self.assertIn("adtrain ended: rank 1 of 2 failed first", output.read_text())
+        if DEVICE == "cpu":  # a rank that waits for its GPU is ended by its watch, before it can sum up
+            self.assertRegex(output.read_text(),
+                             r"self test FAILED: 2 ranks on 1 host: (broadcast|all-reduce of .*|training step): ")
 
 
 if __name__ == "__main__":

@@ -1,29 +1,43 @@
-"""Under the real torchrun and the real mpirun: starting, restarting, stopping, and every way to fail."""
+"""Under the real torchrun, the real mpirun and `adtrain launch`: starting, restarting, stopping, every way to fail."""
 import os
 import pathlib
-import shlex
 import signal
+import socket
 import subprocess
-import unittest
 
 import small_run
-from small_run import ADTRAIN, MPIRUN, TORCHRUN
+from small_run import ADTRAIN, DEVICE, MOST_RANKS as RANKS, MPIRUN, TORCHRUN
 
-RANKS = 3
-LONG = ["--set", "train_timesteps=100000", "--set", "eval_interval=0", "--set", "summary_interval=500"]
+LONG = ["--set", "train_timesteps=1000000", "--set", "eval_interval=0", "--set", "summary_interval=500"]
+SOME_SECONDS = 2000 if DEVICE == "cpu" else 15000  # steps that take as long
 SECONDS_TO_LEAVE = 30
 
-# A rank that leaves as a program does that calls exit(0) where it should not.
-EARLY_EXIT = "#include <signal.h>\n#include <unistd.h>\nstatic void leave(int s) { (void)s; _exit(0); }\n" \
-    "__attribute__((constructor)) static void arm(void) { signal(SIGUSR2, leave); }\n"
+# Makes a rank leave as a program does that calls exit(0) where it should not, and another start where it should not.
+MISBEHAVIOUR = """
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static void leave(int number) { (void)number; _exit(0); }
+__attribute__((constructor)) static void arm(void) {
+  signal(SIGUSR2, leave);
+  const char *rank = getenv("RANK"), *astray = getenv("ASTRAY");
+  if (rank == NULL) rank = getenv("OMPI_COMM_WORLD_RANK");
+  if (rank != NULL && astray != NULL && strcmp(rank, astray) == 0 && chdir("elsewhere") != 0) abort();
+}
+"""
 
 
 def torchrun(*options, ranks=RANKS):
-    return [TORCHRUN, "--no-python", "--nproc-per-node", ranks, *(options or ["--standalone"])]
+    return [TORCHRUN, "--no-python", "--nproc-per-node", ranks, *(options or ["--standalone"]), ADTRAIN]
 
 
 def mpirun(ranks=RANKS):
-    return [MPIRUN, "--oversubscribe", "--bind-to", "none", "-np", ranks]
+    return [MPIRUN, "--oversubscribe", "--bind-to", "none", "-np", ranks, ADTRAIN]
+
+
+def adtrain_launch(ranks=RANKS):
+    return [ADTRAIN, "launch", "--nproc", ranks, "--logs", "logs", "--grace", 10]
 
 
 def rank_processes(folder):
@@ -49,12 +63,11 @@ class Launched(small_run.SmallRun):
 
     def start_long(self, launcher, *settings, name="small", **environment):
         """Returns once the run has saved its first checkpoint."""
-        process = self.start([*launcher, ADTRAIN, "small.yaml", *LONG, "--set", f"run_name={name}", *settings],
-                             **environment)
+        process = self.start([*launcher, "small.yaml", *LONG, "--set", f"run_name={name}", *settings], **environment)
         self.addCleanup(self.end, process)
-        first = self.run_folder(name) / "checkpoints/step-10/manifest.json"
-        self.wait_for(lambda: first.exists() or process.poll() is not None, "the first checkpoint")
-        if not first.exists():
+        checkpoints = self.run_folder(name) / "checkpoints"  # on a GPU the first of them are soon replaced by others
+        self.wait_for(lambda: any(checkpoints.glob("step-*")) or process.poll() is not None, "a checkpoint")
+        if process.poll() is not None:
             self.fail(process.communicate()[0])
         return process
 
@@ -63,12 +76,23 @@ class Launched(small_run.SmallRun):
             os.killpg(process.pid, signal.SIGKILL)
         for pid in rank_processes(self.folder).values():
             os.kill(pid, signal.SIGKILL)
-        process.communicate()
+        if not process.stdout.closed:
+            process.communicate()
+
+    def misbehaviour(self):
+        source, library = self.folder / "misbehaviour.c", self.folder / "misbehaviour.so"
+        source.write_text(MISBEHAVIOUR)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+        return str(library)
+
+    def words_of_ranks(self, finished):
+        """What they have written, wherever the launcher has put it."""
+        return "".join([finished.output, *(log.read_text() for log in self.folder.glob("logs/rank-*.log"))])
 
     def assert_culprit(self, finished, rank, *words, name="small", seconds=SECONDS_TO_LEAVE):
         """Every rank that could has ended with the block that names the rank, and the run's folder holds it."""
         title = f"adtrain ended: rank {rank} of {RANKS} failed first"
-        self.assertGreaterEqual(finished.output.count(title), RANKS - 1, finished.output)
+        self.assertGreaterEqual(self.words_of_ranks(finished).count(title), RANKS - 1, finished.output)
         record = (self.run_folder(name) / "failure.txt").read_text()
         for word in (title, *words):
             self.assertIn(word, record)
@@ -78,24 +102,24 @@ class Launched(small_run.SmallRun):
 
 class Starts(Launched):
     def test_static_and_c10d_rendezvous_train_to_the_same_weights(self):
-        own_port = ["--master-addr", "127.0.0.1", "--master-port", "29611"]
+        own_port = ["--master-addr", "127.0.0.1", "--master-port", small_run.free_port()]
+        endpoint = f"127.0.0.1:{small_run.free_port()}"
         for name, options in [("standalone", ["--standalone"]),
                               ("static", ["--nnodes", "1", "--node-rank", "0", *own_port]),
-                              ("c10d", ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:29612"])]:
-            self.assert_done(self.run_command(
-                [*torchrun(*options), ADTRAIN, "small.yaml", "--set", f"run_name={name}"]))
+                              ("c10d", ["--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint])]:
+            self.assert_done(self.run_command([*torchrun(*options), "small.yaml", "--set", f"run_name={name}"]))
             self.assertEqual(self.weights(name=name), self.weights(name="standalone"), name)
 
     def test_a_killed_rank_restarts_the_group_which_resumes_exactly(self):
-        steps = ["--set", "train_timesteps=2000", "--set", "summary_interval=500", "--set", "eval_interval=0"]
-        self.assert_done(self.run_command([*torchrun(), ADTRAIN, "small.yaml", *steps, "--set", "run_name=whole"]))
+        steps = ["--set", f"train_timesteps={SOME_SECONDS}", "--set", "summary_interval=500", "--set", "eval_interval=0"]
+        self.assert_done(self.run_command([*torchrun(), "small.yaml", *steps, "--set", "run_name=whole"]))
         process = self.start_long(torchrun("--standalone", "--max-restarts", "2"), *steps)
         os.kill(rank_processes(self.folder)[1], signal.SIGKILL)
         finished = small_run.finish(process, timeout=120)
         self.assert_done(finished)
         self.assertIn("restart 1 by torchrun", finished.output)
         self.assertIn("resuming behind step", finished.output)
-        self.assertEqual(self.weights(2000), self.weights(2000, "whole"))
+        self.assertEqual(self.weights(SOME_SECONDS), self.weights(SOME_SECONDS, "whole"))
         self.assertFalse((self.run_folder() / "failure.txt").exists())
 
 
@@ -112,14 +136,13 @@ class Stops(Launched):
         os.kill(rank_processes(self.folder)[2], signal.SIGUSR1)
         self.assert_done(small_run.finish(process, timeout=60))
         self.assertTrue((self.run_folder() / "requeue").exists())
-        self.assert_done(self.run_command(
-            [*torchrun(), ADTRAIN, "small.yaml", *LONG, "--resume", "--stop-after", "1"]))
+        self.assert_done(self.run_command([*torchrun(), "small.yaml", *LONG, "--resume", "--stop-after", "1"]))
 
 
 class Pauses(Launched):
     def test_a_run_that_is_stopped_as_a_whole_goes_on_when_it_is_continued(self):
         """As a scheduler suspends a job: nobody has fallen silent then."""
-        process = self.start_long(mpirun(), "--set", "silent_rank_seconds=3", "--set", "train_timesteps=3000")
+        process = self.start_long(mpirun(), "--set", "silent_rank_seconds=3", "--set", f"train_timesteps={SOME_SECONDS}")
         ranks = rank_processes(self.folder).values()
         for what in (signal.SIGSTOP, signal.SIGCONT):
             for rank in ranks:
@@ -129,15 +152,63 @@ class Pauses(Launched):
         self.assert_done(small_run.finish(process, timeout=120))
 
 
-class Failures:
-    """Under each launcher."""
+class Meeting(small_run.SmallRun):
+    """Where addresses and ports are given, and wrong."""
+
+    def self_test(self, launcher, *settings, **environment):
+        return self.run_command([*launcher, "test", "--largest", 1, "--set", f"device={DEVICE}", *settings],
+                                **environment)
+
+    def test_a_port_in_use(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            by_hand = self.self_test([ADTRAIN], **small_run.place(0, 2, port))
+            self.assertEqual(by_hand.code, 3, by_hand.output)
+            self.assertRegex(by_hand.output, f"127.0.0.1:{port} .*port is in use.*set MASTER_PORT")
+            static = ["--master-addr", "127.0.0.1", "--master-port", port]
+            by_torchrun = self.self_test(torchrun(*static))
+            self.assertEqual(by_torchrun.code, 1, by_torchrun.output)
+            self.assertRegex(by_torchrun.output, f"{port}.*EADDRINUSE")
+            for launcher in (mpirun(), adtrain_launch()):  # they find ports of their own
+                self.assert_done(self.self_test(launcher, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)))
+
+    def test_a_master_that_nobody_is(self):
+        port = small_run.free_port()
+        by_hand = self.self_test([ADTRAIN], "--set", "rendezvous_timeout_seconds=2",
+                                 **small_run.place(1, 2, port))
+        self.assertEqual(by_hand.code, 3, by_hand.output)
+        self.assertRegex(by_hand.output, f"Rank 1 of 2 did not reach rank 0 at 127.0.0.1:{port} .*refused")
+        second_host = ["--nnodes", 2, "--node-rank", 1, "--master-addr", "127.0.0.1", "--master-port", port]
+        by_torchrun = self.self_test(torchrun(*second_host, "--rdzv-conf", "timeout=2"))
+        self.assertEqual(by_torchrun.code, 1, by_torchrun.output)
+        self.assertRegex(by_torchrun.output, rf"timed out .*127.0.0.1, {port}")
+
+
+class EachLauncher:
+    """What holds under each of them."""
+
+    def test_resumes_on_another_number_of_ranks_and_says_so(self):
+        stopped = self.run_command([*self.launcher(), "small.yaml", "--stop-after", 10])
+        self.assertEqual(stopped.code, self.STOPPED, stopped.output)
+        resumed = self.run_command([*self.launcher(ranks=2), "small.yaml", "--resume"])
+        self.assert_done(resumed)
+        self.assertIn("resuming behind step 10, saved by a run of 3 ranks where this one has 2 ranks", resumed.output)
+        self.assertIn("done: 20 steps", resumed.output)
+
+    def test_a_gpu_that_is_not_there_or_not_for_each(self):
+        visible, obstacle = {"cpu": ("", "rank 0 sees no GPU"),
+                             "cuda": ("0", "ranks 0 and 1 are on one GPU, GPU-")}[DEVICE]
+        finished = self.run_command([*self.launcher(ranks=2), "small.yaml", "--set", "device=cuda"],
+                                    CUDA_VISIBLE_DEVICES=visible)
+        self.assert_code(finished, 3)
+        self.assertIn(f"device: cuda is asked for, but {obstacle}", finished.output)
+        self.assertIn("expected a GPU of its own for each rank", finished.output)
 
     def test_an_error_on_one_rank(self):
         """Rank 1 is in a folder without histories, as on a host where a disk is not mounted."""
         (self.folder / "elsewhere").mkdir()
         (self.folder / "elsewhere/small.yaml").write_text((self.folder / "small.yaml").read_text())
-        go = f'[ "${{RANK:-$OMPI_COMM_WORLD_RANK}}" != 1 ] || cd elsewhere; exec {shlex.quote(ADTRAIN)} small.yaml'
-        finished = self.run_command([*self.launcher(), "sh", "-c", go])
+        finished = self.run_command([*self.launcher(), "small.yaml"], LD_PRELOAD=self.misbehaviour(), ASTRAY="1")
         self.assert_code(finished, 4)
         self.assert_culprit(finished, 1, "does not exist", "loading histories", "exit code   4")
 
@@ -163,10 +234,7 @@ class Failures:
                             seconds=SECONDS_TO_LEAVE + 15)  # torchrun gives a stopped rank 30 s of its own
 
     def test_a_rank_that_leaves_early_with_0(self):
-        source, library = self.folder / "early.c", self.folder / "early.so"
-        source.write_text(EARLY_EXIT)
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
-        process = self.start_long(self.launcher(), LD_PRELOAD=str(library))
+        process = self.start_long(self.launcher(), LD_PRELOAD=self.misbehaviour())
         begin = small_run.time.monotonic()
         os.kill(rank_processes(self.folder)[1], signal.SIGUSR2)
         finished = small_run.finish(process, 60, begin)
@@ -174,9 +242,9 @@ class Failures:
         self.assert_culprit(finished, 1, "ended without a word")
 
 
-class UnderTorchrun(Failures, Launched):
-    def launcher(self):
-        return torchrun()
+class UnderTorchrun(EachLauncher, Launched):
+    launcher = staticmethod(torchrun)
+    STOPPED = 0
 
     def assert_code(self, finished, code):
         """torchrun itself ends with 1; its table of failures has the code of the one that it takes for the cause."""
@@ -187,13 +255,17 @@ class UnderTorchrun(Failures, Launched):
             self.assertIn("DataError: ", cause)
 
 
-class UnderMpirun(Failures, Launched):
-    def launcher(self):
-        return mpirun()
+class UnderMpirun(EachLauncher, Launched):
+    launcher = staticmethod(mpirun)
+    STOPPED = 75
 
     def assert_code(self, finished, code):
         self.assertEqual(finished.code, code, finished.output)
 
 
+class UnderAdtrainLaunch(UnderMpirun):
+    launcher = staticmethod(adtrain_launch)
+
+
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    small_run.main()

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# How well training scales over the GPUs of this machine, in at most 9 minutes: both models of tests/benchmark on 1, 2, 4, …
+# and all GPUs, weak and strong, adtrain and PyTorch. What there is no time for is left out, and the table says so.
+#   bash launch/scaling.sh [FOLDER [OPTION...]]   results.json, efficiency.svg and .png go to FOLDER, build/scaling if
+#                                                 none is named; options are those of tests/benchmark/benchmark.py
+set -euo pipefail
+folder=$(realpath -m "${1:-$(dirname "$0")/../build/scaling}")
+cd "$(dirname "$0")/.."
+source launch/steps.sh
+
+readonly program=build/release/bin/benchmark_step
+python=.deps/venv/bin/python # of launch/setup.sh, unless the system's has PyTorch
+[[ -x $python ]] || python=python3
+if [[ ! -x $program && $* != *--program* ]]; then
+  bash launch/setup.sh
+  build benchmark_step
+fi
+exec "$python" tests/benchmark/benchmark.py --gpus all --minutes 9 --timeout 150 --steps 100 \
+  --variants graphs-bf16,eager-bf16 --jax-python none --output "$folder" "${@:2}"

@@ -1,5 +1,6 @@
 #include "distributed/GradientReducer.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -18,6 +19,20 @@ bool is_short(const at::Tensor& parameter) {
   return parameter.scalar_type() == at::kHalf || parameter.scalar_type() == at::kBFloat16;
 }
 
+FlatLayout layout_of(at::TensorList parameters) {
+  if (parameters.empty()) throw std::invalid_argument("A gradient reducer needs at least one parameter.");
+  std::vector<int64_t> sizes;
+  for (const at::Tensor& parameter : parameters) {
+    const bool known = parameter.scalar_type() == at::kFloat || is_short(parameter);
+    if (!known || !parameter.is_leaf() || !parameter.requires_grad()) {
+      throw std::invalid_argument(
+          "A gradient reducer takes float32 or 16-bit floating-point leaves that require gradients.");
+    }
+    sizes.push_back(parameter.numel());
+  }
+  return FlatLayout(sizes);
+}
+
 }  // namespace
 
 /// Autograd calls it when a parameter's gradient has been accumulated.
@@ -34,9 +49,11 @@ class GradientReducer::ReadyHook final : public torch::autograd::PostAccumulateG
 GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, Communicator& communicator,
                                  ReducerOptions options)
     : parameters_(std::move(parameters)),
+      layout_(layout_of(parameters_)),
       communicator_(communicator),
-      exposed_(parameters_.empty() ? at::Device(at::kCPU) : parameters_.front().device()) {
-  make_buckets(make_views(), options);
+      exposed_(parameters_.front().device()) {
+  make_views();
+  make_buckets(options);
   if (communicator_.world_size() > 1 || is_short(parameters_.front())) listen();
 }
 
@@ -46,33 +63,21 @@ GradientReducer::~GradientReducer() {
   }
 }
 
-FlatLayout GradientReducer::make_views() {
-  if (parameters_.empty()) throw std::invalid_argument("A gradient reducer needs at least one parameter.");
-  std::vector<int64_t> sizes;
-  for (const at::Tensor& parameter : parameters_) {
-    const bool known = parameter.scalar_type() == at::kFloat || is_short(parameter);
-    if (!known || !parameter.is_leaf() || !parameter.requires_grad()) {
-      throw std::invalid_argument(
-          "A gradient reducer takes float32 or 16-bit floating-point leaves that require gradients.");
-    }
-    sizes.push_back(parameter.numel());
-  }
-  const FlatLayout layout(sizes);
-  flat_ = at::zeros({layout.total()}, parameters_.front().options().dtype(at::kFloat).requires_grad(false));
+void GradientReducer::make_views() {
+  flat_ = at::zeros({layout_.total()}, parameters_.front().options().dtype(at::kFloat).requires_grad(false));
   for (size_t index = 0; index < parameters_.size(); ++index) {
     at::Tensor& parameter = parameters_[index];
-    views_.push_back(flat_.narrow(0, layout.offset(index), parameter.numel()).view(parameter.sizes()));
+    views_.push_back(flat_.narrow(0, layout_.offset(index), parameter.numel()).view(parameter.sizes()));
     parameter.mutable_grad() = is_short(parameter) ? at::Tensor() : views_.back();
   }
-  return layout;
 }
 
-void GradientReducer::make_buckets(const FlatLayout& layout, ReducerOptions options) {
+void GradientReducer::make_buckets(ReducerOptions options) {
   bucket_of_.resize(parameters_.size());
-  int64_t end = layout.total();  // of the bucket being filled
+  int64_t end = layout_.total();  // of the bucket being filled
   int64_t in_bucket = 0;
   for (size_t index = parameters_.size(); index-- > 0;) {
-    const int64_t begin = layout.offset(index);  // of the parameters from this one on
+    const int64_t begin = layout_.offset(index);  // of the parameters from this one on
     bucket_of_[index] = buckets_.size();
     ++in_bucket;
     const int64_t limit = buckets_.empty() ? options.first_bucket_bytes : options.bucket_bytes;
@@ -103,9 +108,15 @@ void GradientReducer::begin_micro_step(bool communicates) {
 
 void GradientReducer::gradient_ready(size_t parameter) {
   if (is_short(parameters_[parameter])) {
-    views_[parameter].add_(parameters_[parameter].grad());
+    const at::Tensor gradient = parameters_[parameter].grad();
+    if (!gradient.defined()) return;  // it comes, or came, as one of several: see added()
+    views_[parameter].add_(gradient);
     parameters_[parameter].mutable_grad() = at::Tensor();
   }
+  arrived(parameter);
+}
+
+void GradientReducer::arrived(size_t parameter) {
   if (!communicates_) return;
   const size_t bucket = bucket_of_[parameter];
   if (bucket < started_) {
@@ -116,6 +127,28 @@ void GradientReducer::gradient_ready(size_t parameter) {
   --buckets_[bucket].missing;
   while (started_ < buckets_.size() && buckets_[started_].missing == 0) start_next_bucket();
   communicator_.progress();
+}
+
+size_t GradientReducer::index_of(const at::Tensor& parameter) const {
+  const auto found = std::find_if(parameters_.begin(), parameters_.end(),
+                                  [&](const at::Tensor& known) { return known.is_same(parameter); });
+  if (found == parameters_.end()) throw std::logic_error("A gradient came for a parameter of nobody's.");
+  return static_cast<size_t>(found - parameters_.begin());
+}
+
+at::Tensor GradientReducer::place_of(at::TensorList parameters) {
+  const size_t first = index_of(parameters.front()), end = first + parameters.size();
+  if (index_of(parameters.back()) + 1 != end) {
+    throw std::logic_error("Gradients that come together must be of neighbouring parameters.");
+  }
+  const int64_t begin = layout_.offset(first);
+  const int64_t behind = end < parameters_.size() ? layout_.offset(end) : layout_.total();
+  return flat_.narrow(0, begin, behind - begin);
+}
+
+void GradientReducer::added(at::TensorList parameters) {
+  const size_t first = index_of(parameters.front());
+  for (size_t index = first + parameters.size(); index-- > first;) arrived(index);
 }
 
 void GradientReducer::start_next_bucket() {

@@ -9,6 +9,7 @@
 #include "base/FlatLayout.h"
 #include "distributed/Communicator.h"
 #include "distributed/DistributedOptions.h"
+#include "distributed/GradientSink.h"
 #include "distributed/WaitTimer.h"
 
 namespace adtrain {
@@ -16,11 +17,11 @@ namespace adtrain {
 /// Owns the gradients as one flat fp32 buffer and sums them over ranks while the backward pass goes on.
 ///
 /// Each fp32 parameter's `.grad` is a view of the buffer, in the parameters' order. The gradient of a 16-bit
-/// parameter is added into its place there as soon as it is complete, and freed. Buckets are longer views,
-/// from the end of the buffer to its beginning, because that is about the order in which gradients become
-/// ready. When the last gradient of a bucket has been accumulated and all buckets before it are under way,
-/// its all-reduce starts. So every rank starts them in the same order, whatever the order in which its
-/// gradients come.
+/// parameter is added into its place there as soon as it is complete, and freed; as a GradientSink the buffer
+/// takes those of several parameters at once. Buckets are longer views, from the end of the buffer to its
+/// beginning, because that is about the order in which gradients become ready. When the last gradient of a
+/// bucket has been accumulated and all buckets before it are under way, its all-reduce starts. So every rank
+/// starts them in the same order, whatever the order in which its gradients come.
 ///
 ///     reducer.zero();
 ///     for each micro-step: reducer.begin_micro_step(last); loss.backward();   // one backward pass each
@@ -29,19 +30,22 @@ namespace adtrain {
 /// The result is the sum over micro-steps and ranks: the caller divides losses by the global batch.
 /// A single rank communicates nothing. On a GPU all of it is ordered on the current stream, without the
 /// host's waiting, and may be captured in a CUDA graph. For one thread, which also runs the backward pass.
-class GradientReducer {
+class GradientReducer : public GradientSink {
  public:
   /// `parameters`: leaves of fp32 or a 16-bit type on one device, all requiring gradients, in the order of
   /// first use in the forward pass. The communicator must outlive the reducer.
   GradientReducer(std::vector<at::Tensor> parameters, Communicator& communicator, ReducerOptions options);
   /// Removes the hooks. Gradients stay where they are.
-  ~GradientReducer();
+  ~GradientReducer() override;
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
 
   /// All gradients as one tensor, which lies like the parameters' FlatLayout; shared with every `.grad`.
   const at::Tensor& flat_gradient() const { return flat_; }
   int64_t bucket_count() const { return static_cast<int64_t>(buckets_.size()); }
+
+  at::Tensor place_of(at::TensorList parameters) override;
+  void added(at::TensorList parameters) override;
 
   /// To be called before each backward pass; `communicates` only for the last one before finish().
   void begin_micro_step(bool communicates);
@@ -64,13 +68,16 @@ class GradientReducer {
   };
   class ReadyHook;
 
-  FlatLayout make_views();
-  void make_buckets(const FlatLayout& layout, ReducerOptions options);
+  void make_views();
+  void make_buckets(ReducerOptions options);
   void listen();
   void gradient_ready(size_t parameter);
+  void arrived(size_t parameter);
+  size_t index_of(const at::Tensor& parameter) const;
   void start_next_bucket();
 
   std::vector<at::Tensor> parameters_;
+  FlatLayout layout_;
   Communicator& communicator_;
   at::Tensor flat_;
   std::vector<at::Tensor> views_;  ///< of `flat_`, by parameter

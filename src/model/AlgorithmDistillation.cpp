@@ -71,6 +71,10 @@ AlgorithmDistillation::Predictions AlgorithmDistillation::predict(const Batch& b
   return predictions;
 }
 
+std::optional<std::string> AlgorithmDistillation::why_not_fused(LossPositions /*positions*/) const {
+  return "they are for model AD with transformer_block: post_norm";
+}
+
 DropoutRates AlgorithmDistillation::dropout_rates(bool training) const {
   return training ? DropoutRates{options_.tf_dropout, options_.tf_attn_dropout} : DropoutRates{};
 }

@@ -2,12 +2,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "data/Batch.h"
+#include "distributed/GradientSink.h"
 #include "model/Layers.h"
 #include "model/LossPositions.h"
 #include "model/ModelOptions.h"
@@ -32,6 +35,13 @@ class AlgorithmDistillation {
   /// Names are those of the Python projects' checkpoints (GPT-2: Hugging Face's style).
   ParameterBuffer& parameters() { return parameters_; }
 
+  /// From now on gradients that kernels sum up themselves go to `sink` instead of through autograd; null for
+  /// none. It must outlive the backward passes.
+  void send_gradients_to(GradientSink* sink) { gradient_sink_ = sink; }
+  /// Why the blocks do not run by our own GPU kernels where the loss reads these positions; empty where they
+  /// do.
+  virtual std::optional<std::string> why_not_fused(LossPositions positions) const;
+
   /// A target is one query: the action that the learner took there or, with compressed context, that its
   /// region ends.
   struct Loss {
@@ -45,7 +55,7 @@ class AlgorithmDistillation {
 
   /// `training`: whether dropout is on. Differentiable with respect to `parameters()` unless gradients are
   /// off. With kAll a batch of compressed rows must hold full current regions only (see Batch).
-  Loss loss(const Batch& batch, LossPositions positions, bool training);
+  virtual Loss loss(const Batch& batch, LossPositions positions, bool training);
 
   /// Logits of what stands at a query.
   struct Predictions {
@@ -73,11 +83,14 @@ class AlgorithmDistillation {
   void adopt(std::vector<NamedTensor> parameters) { parameters_ = ParameterBuffer(std::move(parameters)); }
   DropoutRates dropout_rates(bool training) const;
   at::ScalarType compute_type() const { return parameters_.compute_type(); }
+  at::Device device() const { return parameters_.flat().device(); }
+  GradientSink* gradient_sink() const { return gradient_sink_; }
 
  private:
   ModelOptions options_;
   ModelShape shape_;
   ParameterBuffer parameters_{{}};
+  GradientSink* gradient_sink_ = nullptr;
 };
 
 /// What a token of compressed context is: rows of the type embedding and columns of the token-type logits.

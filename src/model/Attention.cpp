@@ -96,22 +96,6 @@ at::Tensor widen_to_queries(const at::Tensor& mask, int64_t context, int64_t que
   return wide;
 }
 
-/// Queries (B, heads, R, head size), keys and values (B, heads, tokens, head size) -> (B, R, heads · head
-/// size), by the GPU kernels that libtorch brings along. Without padding the plain causal cases need no mask.
-at::Tensor attend_by_library(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
-                             const Streams& streams, double dropout_rate) {
-  const int64_t rows = queries.size(2);
-  const bool plain = streams.queries == 0 && !streams.padded();
-  const bool causal = plain && rows == streams.tokens() && rows > 1;
-  std::optional<at::Tensor> mask;
-  if (!causal && !(plain && rows == 1)) {
-    mask = streams.mask_over_all_tokens.narrow(-2, streams.tokens() - rows, rows);
-  }
-  return at::scaled_dot_product_attention(queries, keys, values, mask, dropout_rate, causal)
-      .transpose(1, 2)
-      .flatten(2);
-}
-
 }  // namespace
 
 Streams Streams::one(int64_t tokens, const at::Tensor& like, const at::Tensor& unread) {
@@ -145,8 +129,23 @@ at::Tensor attend(const at::Tensor& qkv, int64_t rows, const Streams& streams, c
   for (const size_t turned : {0, 1}) {
     if (rotary.cosines.defined()) parts[turned] = rotate(parts[turned], rotary);
   }
-  const auto attend_with = qkv.is_cuda() ? attend_by_library : attend_by_operators;
+  const auto attend_with = qkv.is_cuda() ? attend_on_gpu : attend_by_operators;
   return attend_with(last_of(parts[0], 2, rows), parts[1], parts[2], streams, dropout_rate);
+}
+
+/// By the kernels that libtorch brings along. Without padding the plain causal cases need no mask.
+at::Tensor attend_on_gpu(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
+                         const Streams& streams, double dropout_rate) {
+  const int64_t rows = queries.size(2);
+  const bool plain = streams.queries == 0 && !streams.padded();
+  const bool causal = plain && rows == streams.tokens() && rows > 1;
+  std::optional<at::Tensor> mask;
+  if (!causal && !(plain && rows == 1)) {
+    mask = streams.mask_over_all_tokens.narrow(-2, streams.tokens() - rows, rows);
+  }
+  return at::scaled_dot_product_attention(queries, keys, values, mask, dropout_rate, causal)
+      .transpose(1, 2)
+      .flatten(2);
 }
 
 }  // namespace adtrain

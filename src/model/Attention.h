@@ -17,14 +17,15 @@ namespace adtrain {
 struct Streams {
   int64_t context = 0;
   int64_t queries = 0;
-  at::Tensor mask;  ///< (context + queries, context), or (B, 1, …, …): 0 where a token reads, −∞ where not
+  /// (context + queries, context), or (B, 1, …, …): 0 where a token reads, −∞ where not.
+  at::Tensor mask = {};
   /// On a GPU, the same in the type of `like` for attention over ALL tokens as keys, each query's own among
   /// them: (context + queries, context + queries), or (B, 1, …, …).
   at::Tensor mask_over_all_tokens = {};
 
   int64_t tokens() const { return context + queries; }
   int64_t first_query_slot() const { return context - queries; }
-  bool padded() const { return mask.dim() > 2; }
+  bool padded() const { return mask.defined() && mask.dim() > 2; }
 
   /// `like` gives device and type. `unread`, bool (B, context), marks context tokens that no other token may
   /// read (padding).
@@ -46,5 +47,9 @@ struct Rotary {
 /// rows, heads · head size).
 at::Tensor attend(const at::Tensor& qkv, int64_t rows, const Streams& streams, const Rotary& rotary,
                   double dropout_rate);
+/// The same on a GPU, without rotary positions: queries (B, heads, rows, head size) of the last tokens, keys
+/// and values (B, heads, streams.tokens(), head size).
+at::Tensor attend_on_gpu(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
+                         const Streams& streams, double dropout_rate);
 
 }  // namespace adtrain

@@ -24,7 +24,8 @@ AlgorithmDistillation::Predictions CompressedAd::forward(const Batch& batch, Los
 
   const at::Tensor tokens = at::cat({start, previous, end, start, current, queries}, 1);
   const at::Tensor x = tokens + at::embedding(stack_.pos_embedding.squeeze(0), sequence.positions);
-  const at::Tensor read = stack_.encode(x, sequence.streams, queries.size(1), dropout_rates(training));
+  const at::Tensor read =
+      stack_.encode(x, sequence.streams, queries.size(1), dropout_rates(training), gradient_sink());
   return {stack_.pred_action(read), stack_.pred_token_type(read)};
 }
 

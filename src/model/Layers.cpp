@@ -12,8 +12,6 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-constexpr double kNormEpsilon = 1e-5;
-
 /// x Wᵀ + b whose bias gradient, the sum over all rows, is a product with ones: libtorch's own sum over the
 /// rows of a 16-bit matrix runs at a tenth of a GPU memory's speed.
 class LinearOnGpu : public autograd::Function<LinearOnGpu> {

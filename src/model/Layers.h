@@ -26,7 +26,10 @@ struct Embedding {
   at::Tensor operator()(const at::Tensor& indices) const;
 };
 
-/// Over the last dimension, eps 1e-5.
+/// What LayerNorm and RmsNorm add to the variance.
+constexpr double kNormEpsilon = 1e-5;
+
+/// Over the last dimension.
 struct LayerNorm {
   at::Tensor weight;
   at::Tensor bias;
@@ -34,7 +37,7 @@ struct LayerNorm {
   at::Tensor operator()(const at::Tensor& x) const;
 };
 
-/// x · weight / √(mean(x²) + 1e-5) over the last dimension.
+/// x · weight / √(mean(x²) + kNormEpsilon) over the last dimension.
 struct RmsNorm {
   at::Tensor weight;
 

@@ -23,6 +23,13 @@ enum class TransformerBlock {
   kGpt2,      ///< LayerNorm in front, GELU, learned positions
 };
 
+/// Whether blocks run by our own GPU kernels.
+enum class FusedKernels {
+  kAuto,  ///< where there are some for the block
+  kOn,    ///< or training does not start
+  kOff,
+};
+
 /// What a model needs to know of the environment.
 struct ModelShape {
   int64_t grid_size = 9;
@@ -48,6 +55,8 @@ struct ModelOptions {
   bool use_compressed_context = false;
   int64_t compress_interval = 80;
   double token_type_weight = 0.1;
+
+  FusedKernels fused_kernels = FusedKernels::kAuto;
 
   double label_smoothing = 0.0;
   bool dynamics = false;

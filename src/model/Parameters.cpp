@@ -100,7 +100,7 @@ void ParameterBuffer::to(at::Device device, at::ScalarType type) {
 
 void ParameterBuffer::refresh() {
   const at::NoGradGuard no_grad;
-  if (compute_type() != at::kFloat) image_.copy_(flat_);
+  if (image().defined()) image_.copy_(flat_);
 }
 
 void ParameterBuffer::rebind(const at::Tensor& flat, at::ScalarType type) {

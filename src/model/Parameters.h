@@ -18,7 +18,8 @@ struct NamedTensor {
 
 /// A model's parameters: ONE flat fp32 tensor, so that clipping, the optimizer and broadcasts work on that
 /// tensor without copies. What the forward pass reads are leaves of autograd: views of the flat tensor or,
-/// for mixed precision, of its image in a 16-bit type, which refresh() brings up to date.
+/// for mixed precision, of its image in a 16-bit type. Who changes the flat tensor writes the image too, or
+/// calls refresh().
 ///
 /// The order is that of first use in the forward pass (gradients become ready from the back), except that
 /// what a variant holds but never uses stands in front. Not thread-safe.
@@ -30,6 +31,9 @@ class ParameterBuffer {
 
   /// (layout's total): the storage; needs no gradient itself. Replaced by `to`.
   const at::Tensor& flat() const { return flat_; }
+  /// (layout's total) in compute_type(): `flat`'s 16-bit image; undefined where the leaves are views of
+  /// `flat` itself. Replaced by `to`.
+  at::Tensor image() const { return compute_type() == at::kFloat ? at::Tensor() : image_; }
   /// fp32 views of `flat` in the order in which they lie there, for checkpoints.
   std::vector<NamedTensor> named() const { return views_of(flat_); }
   /// The same views of another tensor that lies like `flat`: a gradient, or an optimizer's moments.

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "model/PlainSequence.h"
+#include "model/kernels/fused/FusedEnds.h"
 
 namespace adtrain {
 
@@ -11,15 +12,55 @@ PostNormAd::PostNormAd(const ModelOptions& options, const ModelShape& shape, Par
   adopt(factory.take());
 }
 
+AlgorithmDistillation::Loss PostNormAd::loss(const Batch& batch, LossPositions positions, bool training) {
+  if (!fuses_ends()) return AlgorithmDistillation::loss(batch, positions, training);
+  const at::Tensor queries = encoded(batch, positions, training);
+  const kernels::FusedLoss found =
+      kernels::fused_loss(queries, batch.actions, {stack_.pred_action.weight, stack_.pred_action.bias},
+                          options().label_smoothing, gradient_sink());
+  return {.sum = found.sum, .correct = found.correct, .targets = queries.size(0) * queries.size(1)};
+}
+
 AlgorithmDistillation::Predictions PostNormAd::forward(const Batch& batch, LossPositions positions,
                                                        bool training) {
+  return {stack_.pred_action(encoded(batch, positions, training)), {}};
+}
+
+std::optional<std::string> PostNormAd::why_not_fused(LossPositions positions) const {
+  if (positions == LossPositions::kAll) return "they are for loss_positions: last";
+  return stack_.why_not_fused(device(), compute_type(), options().n_transit);
+}
+
+bool PostNormAd::fuses_ends() const {
+  return options().fused_kernels != FusedKernels::kOff &&
+         kernels::fused_ends_fit(device(), compute_type(), options().tf_n_embd, shape());
+}
+
+PostNormAd::Tokens PostNormAd::tokens_of(const Batch& batch, LossPositions positions) const {
   const PlainSequence sequence = PlainSequence::of(batch, shape(), positions, compute_type());
   const at::Tensor transition_type = stack_.token_type_embedding.weight[kTransition];
   const at::Tensor context = stack_.embed_context(sequence.features) + transition_type;
   const at::Tensor tokens = at::cat({context, stack_.embed_query_state(sequence.queries)}, 1);
   const at::Tensor x = tokens + stack_.pos_embedding.index_select(1, sequence.positions);
-  const int64_t queries = sequence.queries.size(1);
-  return {stack_.pred_action(stack_.encode(x, sequence.streams, queries, dropout_rates(training))), {}};
+  return {x, sequence.streams, sequence.queries.size(1)};
+}
+
+PostNormAd::Tokens PostNormAd::tokens_by_kernel(const Batch& batch, LossPositions positions) const {
+  const at::Tensor x = kernels::fused_embedding(
+      batch, shape(), positions,
+      {stack_.embed_context.weight, stack_.embed_context.bias, stack_.token_type_embedding.weight,
+       stack_.embed_query_state.weight, stack_.pos_embedding},
+      gradient_sink());
+  const int64_t length = batch.states.size(1);
+  if (positions == LossPositions::kAll) return {x, Streams::two(length, length, x), length};
+  // Fused blocks need no masks, and making them takes longer than the embedding.
+  const bool needs_masks = stack_.why_not_fused(device(), compute_type(), length).has_value();
+  return {x, needs_masks ? Streams::one(length, x) : Streams{.context = length, .mask = {}}, 1};
+}
+
+at::Tensor PostNormAd::encoded(const Batch& batch, LossPositions positions, bool training) const {
+  const Tokens tokens = fuses_ends() ? tokens_by_kernel(batch, positions) : tokens_of(batch, positions);
+  return stack_.encode(tokens.x, tokens.streams, tokens.queries, dropout_rates(training), gradient_sink());
 }
 
 }  // namespace adtrain

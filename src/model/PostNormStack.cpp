@@ -1,9 +1,13 @@
 #include "model/PostNormStack.h"
 
 #include <cmath>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+
+#include "model/kernels/BlockHalves.h"
+#include "model/kernels/GpuRows.h"
 
 namespace adtrain {
 namespace {
@@ -49,7 +53,24 @@ at::Tensor PostNormBlock::operator()(const at::Tensor& x, const Streams& streams
   const at::Tensor read = attend(qkv, rows, streams, {}, rates.attention);
 
   const at::Tensor y = norm1_(last_of(x, 1, rows) + dropout(out_proj_(read), rates.hidden));
-  return norm2_(y + dropout(linear2_(dropout(at::gelu(linear1_(y)), rates.hidden)), rates.hidden));
+  const at::Tensor inner = dropout(at::gelu(linear1_(y)), rates.hidden);
+  return norm2_(y + dropout(linear2_(inner), rates.hidden));
+}
+
+at::Tensor PostNormBlock::by_halves(const at::Tensor& x, const Streams& streams, int64_t rows,
+                                    double attention_rate, int64_t number,
+                                    const kernels::FusedPass& pass) const {
+  const std::vector<at::Tensor> all = parameters();
+  constexpr auto kOfInput = 2;
+  const kernels::AttentionInput input =
+      kernels::before_attention(x, {all.begin(), all.begin() + kOfInput}, rows, pass);
+  const at::Tensor read = attend_on_gpu(input.queries, input.keys, input.values, streams, attention_rate);
+  return kernels::behind_attention(read, input.residual, {all.begin() + kOfInput, all.end()}, number, pass);
+}
+
+std::vector<at::Tensor> PostNormBlock::parameters() const {
+  return {in_proj_.weight, in_proj_.bias, out_proj_.weight, out_proj_.bias, norm1_.weight, norm1_.bias,
+          linear1_.weight, linear1_.bias, linear2_.weight,  linear2_.bias,  norm2_.weight, norm2_.bias};
 }
 
 PostNormStack::PostNormStack(ParameterFactory& factory, const ModelOptions& options, const ModelShape& shape)
@@ -61,7 +82,12 @@ PostNormStack::PostNormStack(ParameterFactory& factory, const ModelOptions& opti
       token_type_embedding(embedding(factory, "token_type_embedding", kTokenTypes, options.tf_n_embd)),
       embed_query_state(embedding(factory, "embed_query_state", shape.states(), options.tf_n_embd)),
       pos_embedding(
-          factory.normal("pos_embedding", {1, options.n_transit, options.tf_n_embd}, kSmallDeviation)) {
+          factory.normal("pos_embedding", {1, options.n_transit, options.tf_n_embd}, kSmallDeviation)),
+      fused_kernels_(options.fused_kernels),
+      sizes_{.width = options.tf_n_embd,
+             .heads = options.tf_n_head,
+             .inner = options.inner_width(),
+             .tokens = 0} {
   for (int64_t layer = 0; layer < options.tf_n_layer; ++layer) {
     layers.emplace_back(factory, fmt::format("transformer_encoder.layers.{}", layer), options);
   }
@@ -69,12 +95,35 @@ PostNormStack::PostNormStack(ParameterFactory& factory, const ModelOptions& opti
 }
 
 at::Tensor PostNormStack::encode(at::Tensor x, const Streams& streams, int64_t rows,
-                                 const DropoutRates& rates) const {
-  for (const PostNormBlock& layer : layers) {
-    const bool last = &layer == &layers.back();
-    x = layer(x, streams, last ? rows : x.size(1), rates);
+                                 const DropoutRates& rates, GradientSink* sink) const {
+  const bool fused =
+      streams.queries == 0 && !streams.padded() && !why_not_fused(x.device(), x.scalar_type(), x.size(1));
+  const bool by_halves =
+      !fused && fused_kernels_ != FusedKernels::kOff && kernels::gpu_rows_fit(x, sizes_.inner);
+  std::optional<kernels::FusedPass> pass;
+  if (fused || by_halves) pass.emplace(x, sizes_.heads, rates.attention, rates.hidden, sink);
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    const int64_t rows_out = layer + 1 == layers.size() ? rows : x.size(1);
+    const auto number = static_cast<int64_t>(layer);
+    if (fused) {
+      x = kernels::fused_block(x, layers[layer].parameters(), rows_out, number, *pass);
+    } else if (by_halves) {
+      x = layers[layer].by_halves(x, streams, rows_out, rates.attention, number, *pass);
+    } else {
+      x = layers[layer](x, streams, rows_out, rates);
+    }
   }
   return x;
+}
+
+std::optional<std::string> PostNormStack::why_not_fused(const at::Device& device, at::ScalarType type,
+                                                        int64_t tokens) const {
+  if (fused_kernels_ == FusedKernels::kOff) return "fused_kernels is off";
+  if (!device.is_cuda()) return "they are for GPUs";
+  if (type != at::kBFloat16) return "they are for mixed_precision: bf16";
+  kernels::FusedBlockSizes sizes = sizes_;
+  sizes.tokens = tokens;
+  return kernels::why_no_fused_blocks(sizes, device);
 }
 
 }  // namespace adtrain

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "model/Attention.h"
 #include "model/Layers.h"
 #include "model/ModelOptions.h"
+#include "model/kernels/fused/FusedBlock.h"
 
 namespace adtrain {
 
@@ -21,6 +23,11 @@ class PostNormBlock {
   /// x (B, tokens, width) -> the last `rows` tokens (B, rows, width).
   at::Tensor operator()(const at::Tensor& x, const Streams& streams, int64_t rows,
                         const DropoutRates& rates) const;
+  /// The same by the operations of kernels/BlockHalves.h, which must fit. `number` of the block in the pass.
+  at::Tensor by_halves(const at::Tensor& x, const Streams& streams, int64_t rows, double attention_rate,
+                       int64_t number, const kernels::FusedPass& pass) const;
+  /// In the order of making.
+  std::vector<at::Tensor> parameters() const;
 
  private:
   int64_t heads_, head_size_;
@@ -36,8 +43,14 @@ class PostNormBlock {
 struct PostNormStack {
   PostNormStack(ParameterFactory& factory, const ModelOptions& options, const ModelShape& shape);
 
-  /// Embedded tokens through all blocks; returns the last `rows` tokens.
-  at::Tensor encode(at::Tensor x, const Streams& streams, int64_t rows, const DropoutRates& rates) const;
+  /// Embedded tokens through all blocks; returns the last `rows` tokens. Where our own kernels fit, blocks
+  /// run by them, as a whole or in two halves, and give their parameters' gradients to `sink` if there is
+  /// one.
+  at::Tensor encode(at::Tensor x, const Streams& streams, int64_t rows, const DropoutRates& rates,
+                    GradientSink* sink) const;
+  /// Why blocks do not run by our own kernels on such input with so many tokens; empty where they do.
+  std::optional<std::string> why_not_fused(const at::Device& device, at::ScalarType type,
+                                           int64_t tokens) const;
 
   Linear pred_token_type;
   at::Tensor compress_start_token, compress_end_token;  ///< (1, 1, width)
@@ -47,6 +60,10 @@ struct PostNormStack {
   at::Tensor pos_embedding;  ///< (1, n_transit, width)
   std::vector<PostNormBlock> layers;
   Linear pred_action;
+
+ private:
+  FusedKernels fused_kernels_;
+  kernels::FusedBlockSizes sizes_;  ///< without tokens
 };
 
 }  // namespace adtrain

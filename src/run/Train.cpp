@@ -92,6 +92,23 @@ std::string device_text(const Ranks& ranks) {
   return fmt::format("CPU, {} thread{} a rank", ranks.cpu_threads, ranks.cpu_threads == 1 ? "" : "s");
 }
 
+std::string blocks_text(const RunConfig& config, const AlgorithmDistillation& model) {
+  const auto why_not = model.why_not_fused(config.training.loss_positions);
+  return why_not ? fmt::format("library kernels (fused ones: {})", *why_not)
+                 : "fused kernels, one operation a block";
+}
+
+/// Where the user insists on fused kernels and there are none.
+void check_fused_kernels(const RunConfig& config, const AlgorithmDistillation& model) {
+  if (config.model.fused_kernels != FusedKernels::kOn) return;
+  const auto why_not = model.why_not_fused(config.training.loss_positions);
+  if (!why_not) return;
+  throw ConfigError(fmt::format(
+      "fused_kernels is on, and there are no fused kernels for this run: {}. Set fused_kernels: auto to "
+      "train with library kernels",
+      *why_not));
+}
+
 std::string resumed_text(const Snapshot& snapshot, int64_t world_size) {
   const int64_t saved_by = snapshot.state.value("world_size", world_size);
   return fmt::format(
@@ -113,6 +130,7 @@ void print_banner(Console& console, const RunConfig& config, const Ranks& ranks,
        {"communication", ranks.communicator->backend()},
        {"device", device_text(ranks)},
        {"mixed precision", precision_text(config.training, ranks.device.device)},
+       {"transformer blocks", blocks_text(config, model)},
        {"gradient accumulation", fmt::format("{} micro-batches a step", share.accumulation)},
        {"batch per rank", fmt::format("{} sequences a micro-batch", share.micro_batch)},
        {"global batch", fmt::format("{} sequences an optimizer step", share.global_batch())},
@@ -156,6 +174,7 @@ ExitCode train_as_rank(TrainRequest request, const RunConfig& config, const std:
   const auto model =
       AlgorithmDistillation::create(config.model, shape, static_cast<uint64_t>(config.training.seed));
   model->parameters().to(ranks.device.device, config.training.compute_type(ranks.device.device));
+  check_fused_kernels(config, *model);
   TrainingLog log(console, communicator.is_root()
                                ? std::optional<TrainingLog::Paths>(
                                      {folder.metrics(), folder.tensorboard(), folder.loss_curve()})

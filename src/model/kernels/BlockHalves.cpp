@@ -1,0 +1,220 @@
+#include "model/kernels/BlockHalves.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "model/Layers.h"
+#include "model/kernels/GpuRows.h"
+#include "model/kernels/GradientPlace.h"
+
+namespace adtrain::kernels {
+namespace {
+
+namespace autograd = torch::autograd;
+
+/// (…, width) -> (rows, width).
+at::Tensor matrix(const at::Tensor& x) {
+  return x.reshape({-1, x.size(-1)});
+}
+
+/// Adds d_yᵀ x, the gradient of W in y = x Wᵀ, to `d_weight` (out, in) in fp32.
+void add_weight_gradient(const at::Tensor& d_y, const at::Tensor& x, at::Tensor d_weight) {
+  at::addmm_out(d_weight, d_weight, matrix(d_y).t(), matrix(x), at::kFloat);
+}
+
+/// Adds d_y W, the gradient of x in y = x Wᵀ, to `d_x`, which is dense and nobody else's.
+void add_input_gradient(const at::Tensor& d_y, const at::Tensor& weight, const at::Tensor& d_x) {
+  d_x.view({-1, d_x.size(-1)}).addmm_(matrix(d_y), weight);
+}
+
+/// A third of the input projection's output, (B, tokens, width), by heads.
+at::Tensor by_heads(const at::Tensor& x, int64_t heads) {
+  return x.unflatten(-1, {heads, -1}).transpose(1, 2);
+}
+at::Tensor without_heads(const at::Tensor& x) {
+  return x.transpose(1, 2).flatten(2);
+}
+
+/// What the input projection leaves for its backward pass.
+struct Projected : torch::CustomClassHolder {
+  Projected(const at::Tensor& input, GradientSink* to) : x(input), sink(to) {}
+  at::Tensor x;
+  GradientSink* sink;
+};
+
+/// Where only the last tokens are asked for, the others have no queries.
+class BeforeAttention : public autograd::Function<BeforeAttention> {
+ public:
+  static autograd::variable_list forward(autograd::AutogradContext* context, const at::Tensor& x,
+                                         const at::Tensor& weight, const at::Tensor& bias, int64_t rows,
+                                         const FusedPass& pass) {
+    context->save_for_backward({weight, bias});
+    context->saved_data["projected"] =
+        c10::IValue::make_capsule(c10::make_intrusive<Projected>(x, pass.sink));
+    const at::Tensor last = last_of(x, 1, rows);
+    const int64_t width = x.size(-1);
+    std::vector<at::Tensor> thirds;
+    if (rows == x.size(1)) {
+      thirds = at::linear(x, weight, bias).chunk(3, -1);
+    } else {
+      thirds =
+          at::linear(x, weight.narrow(0, width, 2 * width), bias.narrow(0, width, 2 * width)).chunk(2, -1);
+      thirds.insert(thirds.begin(), at::linear(last, weight.narrow(0, 0, width), bias.narrow(0, 0, width)));
+    }
+    return {by_heads(thirds[0], pass.heads), by_heads(thirds[1], pass.heads), by_heads(thirds[2], pass.heads),
+            last};
+  }
+
+  static autograd::variable_list backward(autograd::AutogradContext* context,
+                                          const autograd::variable_list& gradients) {
+    const autograd::variable_list saved = context->get_saved_variables();
+    const auto projected =
+        c10::static_intrusive_pointer_cast<Projected>(context->saved_data["projected"].toCapsule());
+    context->saved_data.clear();  // x goes with this call
+    const at::Tensor &x = projected->x, &weight = saved[0];
+    const c10::cuda::CUDAGuard on_device(weight.device());
+    GradientPlace place(saved, projected->sink);
+    const at::Tensor d_queries = without_heads(gradients[0]), d_keys = without_heads(gradients[1]),
+                     d_values = without_heads(gradients[2]);
+    const int64_t rows = d_queries.size(1), width = x.size(-1);
+    // behind_attention made the residual's gradient for this pass alone.
+    at::Tensor d_x = gradients[3].contiguous();
+    if (rows == x.size(1)) {
+      const at::Tensor d_all = joined_columns({d_queries, d_keys, d_values}, place.of(1));
+      add_weight_gradient(d_all, x, place.of(0));
+      add_input_gradient(d_all, weight, d_x);
+    } else {
+      const auto of_queries = [&](const at::Tensor& of_all) { return of_all.narrow(0, 0, width); };
+      const auto of_others = [&](const at::Tensor& of_all) { return of_all.narrow(0, width, 2 * width); };
+      const at::Tensor d_of_queries = joined_columns({d_queries}, of_queries(place.of(1)));
+      add_weight_gradient(d_of_queries, last_of(x, 1, rows), of_queries(place.of(0)));
+      add_input_gradient(d_of_queries, of_queries(weight), d_x);
+      const at::Tensor d_of_others = joined_columns({d_keys, d_values}, of_others(place.of(1)));
+      add_weight_gradient(d_of_others, x, of_others(place.of(0)));
+      const at::Tensor d_last = std::exchange(d_x, at::mm(d_of_others, of_others(weight)).view_as(x));
+      last_of(d_x, 1, rows).add_(d_last);
+    }
+    autograd::variable_list result = place.finish();
+    result.insert(result.begin(), d_x);
+    result.resize(result.size() + 2);  // rows and pass have no gradients
+    return result;
+  }
+};
+
+/// Dropout's bits at the three places behind a block's attention.
+struct KeptPlaces {
+  KeptElements projection, inner, output;
+
+  static KeptPlaces draw(int64_t elements, int64_t inner_elements, int64_t number, const FusedPass& pass) {
+    if (pass.keep_hidden.always()) return {};
+    const int64_t words = words_for(elements), inner_words = words_for(inner_elements);
+    const at::Tensor drawn = at::empty({2 * words + inner_words}, pass.seed.options().dtype(at::kInt));
+    fill_keep_bits(static_cast<uint32_t*>(drawn.data_ptr()), drawn.numel(), pass.keep_hidden,
+                   pass.seed.data_ptr<int64_t>(), static_cast<uint64_t>(number),
+                   c10::cuda::getCurrentCUDAStream());
+    const auto part = [&](int64_t first, int64_t count) {
+      return KeptElements{drawn.narrow(0, first, count).view(at::kByte), pass.keep_hidden.scale()};
+    };
+    return {part(0, words), part(words, inner_words), part(words + inner_words, words)};
+  }
+
+ private:
+  static int64_t words_for(int64_t elements) { return (elements + 31) / 32; }
+};
+
+/// In the order in which they lie.
+enum Parameter : size_t {
+  kProjectionWeight,
+  kProjectionBias,
+  kNorm1Weight,
+  kNorm1Bias,
+  kLinear1Weight,
+  kLinear1Bias,
+  kLinear2Weight,
+  kLinear2Bias,
+  kNorm2Weight,
+  kNorm2Bias
+};
+constexpr size_t kOfNormedSum = 3;  ///< the bias in front of a norm and those of the norm are neighbours
+
+/// What the forward pass leaves for the backward pass.
+struct Remembered : torch::CustomClassHolder {
+  at::Tensor read, product, inner;
+  NormedSum sum1, sum2;  ///< the second without y
+  KeptPlaces kept;
+  GradientSink* sink = nullptr;
+};
+
+class BehindAttention : public autograd::Function<BehindAttention> {
+ public:
+  static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& read,
+                            const at::Tensor& residual, at::TensorList parameters, int64_t number,
+                            const FusedPass& pass) {
+    const c10::cuda::CUDAGuard on_device(read.device());
+    const at::TensorList& p = parameters;
+    const int64_t inner_elements = residual.numel() / residual.size(-1) * p[kLinear1Bias].numel();
+    auto own = c10::make_intrusive<Remembered>();
+    own->sink = pass.sink;
+    own->read = read;
+    own->kept = KeptPlaces::draw(residual.numel(), inner_elements, number, pass);
+    own->sum1 = normed_sum(residual, at::linear(read, p[kProjectionWeight]), p[kProjectionBias],
+                           p[kNorm1Weight], p[kNorm1Bias], kNormEpsilon, own->kept.projection);
+    own->product = at::linear(own->sum1.y, p[kLinear1Weight]);
+    own->inner = biased_gelu(own->product, p[kLinear1Bias], own->kept.inner);
+    own->sum2 = normed_sum(own->sum1.y, at::linear(own->inner, p[kLinear2Weight]), p[kLinear2Bias],
+                           p[kNorm2Weight], p[kNorm2Bias], kNormEpsilon, own->kept.output);
+    const at::Tensor y = std::exchange(own->sum2.y, {});
+    context->save_for_backward(parameters.vec());
+    context->saved_data["remembered"] = c10::IValue::make_capsule(std::move(own));
+    return y;
+  }
+
+  static autograd::variable_list backward(autograd::AutogradContext* context,
+                                          const autograd::variable_list& gradients) {
+    const autograd::variable_list p = context->get_saved_variables();
+    const auto own =
+        c10::static_intrusive_pointer_cast<Remembered>(context->saved_data["remembered"].toCapsule());
+    context->saved_data.clear();  // the activations go with this call
+    const c10::cuda::CUDAGuard on_device(own->read.device());
+    GradientPlace place(p, own->sink);
+
+    const auto [d_y, d_product2] = normed_sum_backward(
+        gradients[0], own->sum2, p[kNorm2Weight], own->kept.output, place.of(kLinear2Bias, kOfNormedSum));
+    add_weight_gradient(d_product2, own->inner, place.of(kLinear2Weight));
+    const at::Tensor d_inner = at::mm(matrix(d_product2), p[kLinear2Weight]);
+    const at::Tensor d_product =
+        biased_gelu_backward(d_inner, own->product, p[kLinear1Bias], own->kept.inner, place.of(kLinear1Bias));
+    add_weight_gradient(d_product, own->sum1.y, place.of(kLinear1Weight));
+    add_input_gradient(d_product, p[kLinear1Weight], d_y);
+
+    const auto [d_residual, d_product1] = normed_sum_backward(
+        d_y, own->sum1, p[kNorm1Weight], own->kept.projection, place.of(kProjectionBias, kOfNormedSum));
+    add_weight_gradient(d_product1, own->read, place.of(kProjectionWeight));
+    const at::Tensor d_read = at::mm(matrix(d_product1), p[kProjectionWeight]).view_as(own->read);
+
+    autograd::variable_list result = place.finish();
+    result.insert(result.begin(), {d_read, d_residual});
+    result.resize(result.size() + 2);  // number and pass have no gradients
+    return result;
+  }
+};
+
+}  // namespace
+
+AttentionInput before_attention(const at::Tensor& x, const std::vector<at::Tensor>& parameters, int64_t rows,
+                                const FusedPass& pass) {
+  const autograd::variable_list all = BeforeAttention::apply(x, parameters[0], parameters[1], rows, pass);
+  return {all[0], all[1], all[2], all[3]};
+}
+
+at::Tensor behind_attention(const at::Tensor& read, const at::Tensor& residual,
+                            const std::vector<at::Tensor>& parameters, int64_t number,
+                            const FusedPass& pass) {
+  return BehindAttention::apply(read, residual, at::TensorList(parameters), number, pass);
+}
+
+}  // namespace adtrain::kernels

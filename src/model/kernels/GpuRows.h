@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+/// What goes on between the products of a transformer block, on a GPU and in 16 bit, where torch would go
+/// over memory several times: each function goes once over the rows of its matrices, computes in fp32 and
+/// rounds only what it writes. Deterministic, on the current stream. Nothing here is recorded for autograd;
+/// backward passes are functions of their own, which add the gradients of parameters to fp32 sums that begin
+/// at multiples of 16 bytes. Matrices (…, width) may be views and are of one type; widths are multiples of 8.
+namespace adtrain::kernels {
+
+/// Which elements of a matrix dropout keeps.
+struct KeptElements {
+  at::Tensor bits;  ///< bytes, bit i of byte v set where element 8 v + i is kept; undefined where all are
+  float scale = 1;  ///< of what is kept
+};
+
+/// norm(x + dropout(product + bias)) with LayerNorm's `weight` and `norm_bias` over the last dimension.
+struct NormedSum {
+  at::Tensor y;                  ///< of x's shape
+  at::Tensor normalised;         ///< of x's shape: the sum less its mean and over its deviation
+  at::Tensor inverse_deviation;  ///< fp32 (rows)
+};
+NormedSum normed_sum(const at::Tensor& x, const at::Tensor& product, const at::Tensor& bias,
+                     const at::Tensor& weight, const at::Tensor& norm_bias, double epsilon,
+                     const KeptElements& kept);
+
+struct NormedSumGradients {
+  at::Tensor d_x;
+  at::Tensor d_product;  ///< d_x itself where nothing is dropped
+};
+/// `sum` may be without y. `d_parameters`: those of bias, weight and norm_bias, as their FlatLayout lays
+/// them.
+NormedSumGradients normed_sum_backward(const at::Tensor& d_y, const NormedSum& sum, const at::Tensor& weight,
+                                       const KeptElements& kept, const at::Tensor& d_parameters);
+
+/// dropout(gelu(product + bias)).
+at::Tensor biased_gelu(const at::Tensor& product, const at::Tensor& bias, const KeptElements& kept);
+/// From the gradient of that to the gradient of `product`. `d_bias` (width).
+at::Tensor biased_gelu_backward(const at::Tensor& d_y, const at::Tensor& product, const at::Tensor& bias,
+                                const KeptElements& kept, const at::Tensor& d_bias);
+
+/// One to three matrices of one shape side by side: (rows, count · width). Adds up the columns to `sums`
+/// (count · width).
+at::Tensor joined_columns(at::TensorList matrices, const at::Tensor& sums);
+
+/// Whether normed_sum takes such an x and biased_gelu rows of `inner` elements in its type.
+bool gpu_rows_fit(const at::Tensor& x, int64_t inner);
+
+}  // namespace adtrain::kernels

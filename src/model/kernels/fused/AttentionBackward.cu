@@ -1,0 +1,1265 @@
+#include <algorithm>
+#include <cmath>
+
+#include "base/Cuda.h"
+#include "model/kernels/fused/AttentionBackward.h"
+#include "model/kernels/fused/Tile.cuh"
+
+/// The backward pass of x1 = norm1(x + drop(out_proj(attention(in_proj(x))))), of a sequence:
+///
+///     du = inverse1 (g − mean(g) − normed1 · mean(g · normed1)),  g = dx1 · norm1_weight
+///     dp = drop'(du),  dread = dp · out_proj_weight
+///     a head:  P = exp2(q kᵀ − log_sum),  dP = drop'(dread vᵀ),  dS = P (dP − delta),  delta = Σ dread ·
+///     read
+///              dq = dS k,  dk = dSᵀ q,  dv = drop(P)ᵀ dread
+///     dx = du + [dq dk dv] · in_proj_weight
+///
+/// and, over all sequences, dout_proj_weight = dpᵀ read, din_proj_weight = [dq dk dv]ᵀ x and the sums for the
+/// vectors.
+///
+/// q, k and v are computed anew. q carries log2 e / √head size, so that scores are exponents of 2; dread in
+/// shared memory carries dropout's scale of the weights.
+///
+/// A thread block stays for the whole launch and takes one sequence at a time. A warp has strips of 16
+/// tokens. There is a barrier behind each of these steps:
+///
+///     1. of its tokens a warp makes du, dp, dread, delta, q, k and v;
+///     2. sums for out_proj_weight;
+///     3. as keys, with all queries that read them: dk, dv; as queries, with all keys that they read: dq.
+///     Weights are
+///        computed in both, so that warps need nothing of each other. Where later tokens read more, a strip's
+///        keys have as many queries fewer as its queries have keys more: all warps have the same to do;
+///     4. dx;
+///     5. sums for in_proj_weight.
+///
+/// The sums for the weights stay in registers until the last sequence.
+///
+/// Shared memory, D = width, H = heads, for 256 tokens; 226 of 227 KiB for D = 64, else at most half as much,
+/// so that two thread blocks share a multiprocessor. A tile is (256, D), 512 D bytes; numbers are steps:
+///
+///     tile 0      query: 1-3, dquery: 4-5
+///     tile 1      x: 1, key: 1-3, x again: 4-5
+///     tile 2      dx1: 4 of the sequence before-1, value: 1-3
+///     tile 3      normed1: 4 of the sequence before-1, dread: 1-3
+///     tile 4      dprojected: 1-2, dkey: 3-5
+///     tile 5      read: 1-2, dvalue: 3-5
+///     in_proj     (3 D, D), 6 D² bytes: the whole launch
+///     out_proj    (D, D), 2 D² bytes: 4 of the sequence before-1; in the same place:
+///     minus_log, minus_delta  (H, 256) fp32 each, 2 K H bytes: 2-3. Too much for eight heads of D = 64:
+///     there they take
+///                 in_proj's place, which is filled again for 4
+///     inverse     (256) fp32, 1 K: 4 of the sequence before-1
+///     vectors     (4 D), 8 D bytes: in_proj_bias, norm1_weight: the whole launch
+namespace adtrain::kernels {
+namespace {
+
+constexpr int kMostTokens = 256;
+constexpr int kMostStrips = kMostTokens / kStrip;
+constexpr int kSharedBytes = 227 * 1024;     ///< of a thread block
+constexpr int kProcessorBytes = 228 * 1024;  ///< of a multiprocessor
+constexpr int kReservedBytes = 1024;         ///< a thread block's, beside its own
+constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
+constexpr uint32_t kOnes = 0x3f803f80u;  ///< two 1 in 16 bit
+
+/// What a launch works on.
+struct Job {
+  BlockShape shape;
+  BlockWeights weights;
+  KeepBits keep;
+  BlockActivations activations;
+  const Bf16* dx1;
+  Bf16* dx;
+  float* parts;
+};
+
+/// How a thread block is built; offsets in its shared memory in bytes.
+template <int Width, int HeadSize>
+struct Plan {
+  static constexpr int kHeads = Width / HeadSize;
+  static constexpr int kWarps = Width / 4;
+  static constexpr int kThreads = kWarps * kWarp;
+  static constexpr int kBlocks = 64 / Width;  ///< a multiprocessor's
+  static constexpr int kWarpStrips = kMostStrips / kWarps;
+
+  static constexpr int kTile = Tile<Width>::bytes(kMostTokens);
+  static constexpr int kOutProjBytes = Tile<Width>::bytes(Width), kInProjBytes = 3 * kOutProjBytes;
+  static constexpr int kScoreVectors = kHeads * kMostTokens;  ///< elements of minus_log, and of minus_delta
+  static constexpr int kScoreBytes = 2 * kScoreVectors * static_cast<int>(sizeof(float));
+
+  static constexpr int kInProj = 6 * kTile;
+  static constexpr int kOutProj = kInProj + kInProjBytes;
+  static constexpr bool kInProjStays = kScoreBytes <= 8 * 1024;
+  static constexpr int kScores = kInProjStays ? kOutProj : kInProj;
+  static constexpr int kInverse =
+      kOutProj + (kInProjStays ? std::max(kOutProjBytes, kScoreBytes) : kOutProjBytes);
+  static constexpr int kVectors = kInverse + kMostTokens * static_cast<int>(sizeof(float));
+  static constexpr int kBytes = kVectors + 4 * Width * static_cast<int>(sizeof(Bf16));
+
+  static_assert(kInProjStays || kScoreBytes <= kInProjBytes, "the place of in_proj is large enough");
+  static_assert(kBytes <= kSharedBytes, "a thread block's shared memory");
+  static_assert(kBlocks * (kBytes + kReservedBytes) <= kProcessorBytes, "a multiprocessor's shared memory");
+};
+
+__device__ inline float exp2_of(float value) {
+  asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(value));
+  return value;
+}
+
+/// All bits of the low half where byte `Byte` of `first` has its highest bit set, of the high half likewise
+/// for `second`.
+template <int Byte>
+__device__ uint32_t pair_mask(uint32_t first, uint32_t second) {
+  uint32_t mask;  // 8: the sign of a byte instead of the byte; 4: of the second word
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(mask) : "r"(first), "r"(second), "n"(0xcc88 + 0x1111 * Byte));
+  return mask;
+}
+
+__device__ inline __nv_bfloat162 as_bf162(uint32_t pair) {
+  return reinterpret_cast<__nv_bfloat162&>(pair);
+}
+__device__ inline uint32_t as_pair(__nv_bfloat162 both) {
+  return reinterpret_cast<uint32_t&>(both);
+}
+
+/// Products of pairs of 16-bit values, rounded.
+__device__ inline uint32_t multiplied(uint32_t left, uint32_t right) {
+  return as_pair(__hmul2(as_bf162(left), as_bf162(right)));
+}
+/// What their rounding has left out, which 16 bit hold.
+__device__ inline uint32_t rest_of(uint32_t product, uint32_t left, uint32_t right) {
+  return as_pair(__hfma2(as_bf162(left), as_bf162(right), __hneg2(as_bf162(product))));
+}
+__device__ inline LeftFragment multiplied(const LeftFragment& left, const LeftFragment& right) {
+  LeftFragment products;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) products.part[i] = multiplied(left.part[i], right.part[i]);
+  return products;
+}
+__device__ inline LeftFragment rest_of(const LeftFragment& product, const LeftFragment& left,
+                                       const LeftFragment& right) {
+  LeftFragment rest;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) rest.part[i] = rest_of(product.part[i], left.part[i], right.part[i]);
+  return rest;
+}
+
+/// Sums of 8 columns that start from the lane's columns of a vector in shared memory, in all rows. Read
+/// twice, as that costs less than copies of registers.
+__device__ inline Sums rows_of(const float* lane_columns) {
+  Sums sums;
+  const uint32_t address = shared_address(lane_columns);
+  asm volatile("ld.volatile.shared.v2.f32 {%0,%1}, [%2];"
+               : "=f"(sums.value[0]), "=f"(sums.value[1])
+               : "r"(address)
+               : "memory");
+  asm volatile("ld.volatile.shared.v2.f32 {%0,%1}, [%2];"
+               : "=f"(sums.value[2]), "=f"(sums.value[3])
+               : "r"(address)
+               : "memory");
+  return sums;
+}
+
+/// Starts to copy 16 bytes from global to shared memory, or 4, or to set them to 0.
+__device__ inline void start_copy_or_clear(Bf16* to, const Bf16* from, bool copied) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+               "r"(copied ? 16 : 0)
+               : "memory");
+}
+__device__ inline void start_copy_or_clear(float* to, const float* from, bool copied) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from),
+               "r"(copied ? 4 : 0)
+               : "memory");
+}
+/// Closes the group of the copies that this thread has started since the last one.
+__device__ inline void close_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/// Waits for all groups but the last one.
+__device__ inline void copies_arrived_but_last() {
+  asm volatile("cp.async.wait_group 1;" ::: "memory");
+}
+
+__device__ inline void prefetch(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
+/// 8 rows × 8 columns, twice, of which lane l % 16 names row l % 16.
+__device__ inline void load_two_matrices(uint32_t (&part)[2], const Bf16* row_of_lane) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
+               : "=r"(part[0]), "=r"(part[1])
+               : "r"(shared_address(row_of_lane))
+               : "memory");
+}
+__device__ inline void load_two_matrices_transposed(uint32_t (&part)[2], const Bf16* row_of_lane) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
+               : "=r"(part[0]), "=r"(part[1])
+               : "r"(shared_address(row_of_lane))
+               : "memory");
+}
+/// sums += left · right, over 8.
+__device__ inline void multiply_add_8(Sums& sums, const uint32_t (&left)[2], uint32_t right) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+      : "+f"(sums.value[0]), "+f"(sums.value[1]), "+f"(sums.value[2]), "+f"(sums.value[3])
+      : "r"(left[0]), "r"(left[1]), "r"(right));
+}
+
+/// The tile from a row on that is a multiple of 16: places of lanes in it are the same for all such rows.
+template <int Width>
+__device__ Tile<Width> rows_from(Tile<Width> tile, int row) {
+  return {tile.data + row * Width};
+}
+
+/// A strip of a tile × the columns of a head, as left operand: {rows, rows + 8} of each 8 columns.
+template <int HeadSize>
+struct HeadRows {
+  uint32_t part[HeadSize / 8][2];
+
+  __device__ LeftFragment step(int i) const {
+    return {{part[2 * i][0], part[2 * i][1], part[2 * i + 1][0], part[2 * i + 1][1]}};
+  }
+};
+
+template <int HeadSize, int Width>
+__device__ HeadRows<HeadSize> head_rows(Tile<Width> strip, int column) {
+  HeadRows<HeadSize> rows;
+  if constexpr (HeadSize == 8) {
+    load_two_matrices(rows.part[0], strip.at(threadIdx.x % 16, column));
+  } else {
+#pragma unroll
+    for (int i = 0; i < HeadSize / 16; ++i) {
+      const LeftFragment left = left_of(strip, 0, column + 16 * i);
+#pragma unroll
+      for (int eight = 0; eight < 2; ++eight) {
+        rows.part[2 * i + eight][0] = left.part[2 * eight];
+        rows.part[2 * i + eight][1] = left.part[2 * eight + 1];
+      }
+    }
+  }
+  return rows;
+}
+
+/// sums (16 × 16) += left · stripᵀ, over the columns of a head.
+template <int HeadSize, int Width>
+__device__ void multiply_with_rows(Sums (&sums)[2], const HeadRows<HeadSize>& left, Tile<Width> strip,
+                                   int column) {
+  if constexpr (HeadSize == 8) {
+    uint32_t right[2];
+    load_two_matrices(right, strip.at(threadIdx.x % 16, column));
+    multiply_add_8(sums[0], left.part[0], right[0]);
+    multiply_add_8(sums[1], left.part[0], right[1]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < HeadSize / 16; ++i) {
+      multiply_add(sums[0], sums[1], left.step(i), right_of_transposed(strip, 0, column + 16 * i));
+    }
+  }
+}
+
+/// sums (16 × HeadSize) += left · strip.
+template <int HeadSize, int Width>
+__device__ void add_rows(Sums (&sums)[HeadSize / 8], const LeftFragment& left, Tile<Width> strip,
+                         int column) {
+  if constexpr (HeadSize == 8) {
+    uint32_t right[2];
+    load_two_matrices_transposed(right, strip.at(threadIdx.x % 16, column));
+    multiply_add(sums[0], left, right[0], right[1]);
+  } else {
+#pragma unroll
+    for (int i = 0; i < HeadSize / 16; ++i) {
+      multiply_add(sums[2 * i], sums[2 * i + 1], left, right_of(strip, 0, column + 16 * i));
+    }
+  }
+}
+
+/// A thread's part in a launch.
+template <int Width, int HeadSize, bool Dropout>
+class AttentionHalf {
+  using P = Plan<Width, HeadSize>;
+  static constexpr int kHeads = P::kHeads;
+  static constexpr int kEights = Width / 8;
+  static constexpr int kSixteens = Width / 16;
+  static constexpr int kHeadEights = HeadSize / 8;
+
+ public:
+  __device__ AttentionHalf(const Job& job, char* shared)
+      : job_(job),
+        shared_(shared),
+        query_{tile(0)},
+        dquery_{tile(0)},
+        key_{tile(1)},
+        x_{tile(1)},
+        value_{tile(2)},
+        dx1_{tile(2)},
+        dread_{tile(3)},
+        normed1_{tile(3)},
+        dprojected_{tile(4)},
+        dkey_{tile(4)},
+        read_{tile(5)},
+        dvalue_{tile(5)},
+        in_proj_{reinterpret_cast<Bf16*>(shared + P::kInProj)},
+        out_proj_{reinterpret_cast<Bf16*>(shared + P::kOutProj)},
+        minus_log_(reinterpret_cast<float*>(shared + P::kScores)),
+        minus_delta_(minus_log_ + P::kScoreVectors),
+        inverse_(reinterpret_cast<float*>(shared + P::kInverse)),
+        in_proj_bias_(reinterpret_cast<Bf16*>(shared + P::kVectors)),
+        norm1_weight_(in_proj_bias_ + 3 * Width),
+        warp_(threadIdx.x / kWarp),
+        place_(lane_place()),
+        tokens_(job.shape.tokens),
+        rows_(job.shape.rows),
+        strips_((tokens_ + kStrip - 1) / kStrip),
+        skipped_(tokens_ - rows_),
+        first_output_(skipped_ / kStrip) {}
+
+  __device__ void run() {
+    clear_sums();
+    fetch_weights();
+    sequence_ = blockIdx.x;
+    fetch_gradients(sequence_);
+    copies_arrived();
+    __syncthreads();
+#pragma unroll 1
+    while (sequence_ < job_.shape.sequences) {
+      const int next = sequence_ + static_cast<int>(gridDim.x);
+      if constexpr (Dropout) {
+        attention_keep_ = job_.keep.attention + rows_before(sequence_) * kHeads * attention_words();
+      }
+      fetch_inputs();
+      float minus_logs[kThreadLogs];
+      load_logs(minus_logs);
+      Sums deltas[P::kWarpStrips];
+#pragma unroll
+      for (int own = 0; own < P::kWarpStrips; ++own) {
+        deltas[own] = no_sums();
+        if (strip_of(own) < strips_) prepare(strip_of(own), deltas[own]);
+      }
+      __syncthreads();
+
+      store_logs(minus_logs);
+#pragma unroll
+      for (int own = 0; own < P::kWarpStrips; ++own) {
+        if (strip_of(own) < strips_ && has_output(strip_of(own))) store_deltas(strip_of(own), deltas[own]);
+      }
+      add_out_proj_sums();
+      __syncthreads();
+
+      uint32_t dquery[P::kWarpStrips][kEights][2] = {};
+#pragma unroll 1
+      for (int strip = warp_; strip < strips_; strip += P::kWarps) {
+#pragma unroll 1
+        for (int head = 0; head < kHeads; ++head) read_as_keys(strip, head);
+      }
+      read_as_queries(dquery);
+      __syncthreads();
+
+      fetch_tokens();
+      if (next < job_.shape.sequences) fetch_gradients(next);
+      close_copies();
+      store_dquery(dquery);
+      if constexpr (!P::kInProjStays) copies_arrived();
+      if (!P::kInProjStays || one_output_strip()) __syncthreads();
+      __syncwarp();
+#pragma unroll 1
+      for (int strip = warp_; strip < strips_; strip += P::kWarps) make_dx(strip);
+      copies_arrived_but_last();
+      __syncthreads();
+
+      add_in_proj_sums();
+      copies_arrived();
+      __syncthreads();
+      sequence_ = next;
+    }
+    write_sums();
+  }
+
+ private:
+  // Places
+
+  __device__ Bf16* tile(int number) const {
+    return reinterpret_cast<Bf16*>(shared_ + number * P::kTile);
+  }
+  __device__ int strip_of(int own) const {
+    return warp_ + own * P::kWarps;
+  }
+  __device__ bool has_output(int strip) const {
+    return strip >= first_output_;
+  }
+  /// Then its heads are shared out among the warps, as queries, for nobody else has queries.
+  __device__ bool one_output_strip() const {
+    return first_output_ == strips_ - 1;
+  }
+  /// Of sequence · rows and so forth: where a sequence's rows begin.
+  __device__ int64_t rows_before(int sequence) const {
+    return int64_t{sequence} * rows_;
+  }
+
+  // Copies to shared memory
+
+  __device__ void fetch_weights() {
+    const BlockWeights& weights = job_.weights;
+    fetch_weight(in_proj_, weights.in_proj_weight, 3 * Width);
+    if constexpr (!P::kInProjStays) fetch_weight(out_proj_, weights.out_proj_weight, Width);
+    const int i = threadIdx.x;
+    if (i < 3 * Width) in_proj_bias_[i] = weights.in_proj_bias[i];
+    if (i < Width) norm1_weight_[i] = weights.norm1_weight[i];
+  }
+
+  __device__ void fetch_weight(Tile<Width> to, const Bf16* from, int rows) const {
+    constexpr int kChunks = Width / 8;
+#pragma unroll 1
+    for (int chunk = threadIdx.x; chunk < rows * kChunks; chunk += P::kThreads) {
+      start_copy(to.at(chunk / kChunks, 8 * (chunk % kChunks)), from + 8 * chunk);
+    }
+  }
+
+  /// A strip of `from`, which begins with token `begin`; tokens before it and from `tokens` on are 0.
+  __device__ void fetch_strip(Tile<Width> to, int strip, const Bf16* from, int begin) {
+    constexpr int kChunks = Width / 8;
+#pragma unroll
+    for (int i = 0; i < kStrip * kChunks / kWarp; ++i) {
+      const int chunk = threadIdx.x % kWarp + i * kWarp, token = kStrip * strip + chunk / kChunks;
+      const int column = 8 * (chunk % kChunks);
+      const bool exists = token >= begin && token < tokens_;
+      start_copy_or_clear(to.at(token, column), from + (exists ? token - begin : 0) * Width + column, exists);
+    }
+  }
+
+  /// x for in_proj and what was read.
+  __device__ void fetch_inputs() {
+#pragma unroll 1
+    for (int strip = warp_; strip < strips_; strip += P::kWarps) {
+      fetch_strip(x_, strip, job_.activations.x + int64_t{sequence_} * tokens_ * Width, 0);
+      if (has_output(strip)) {
+        fetch_strip(read_, strip, job_.activations.read + rows_before(sequence_) * Width, skipped_);
+      }
+    }
+  }
+
+  /// x for the sums, and in_proj where it has gone.
+  __device__ void fetch_tokens() {
+#pragma unroll 1
+    for (int strip = warp_; strip < strips_; strip += P::kWarps) {
+      fetch_strip(x_, strip, job_.activations.x + int64_t{sequence_} * tokens_ * Width, 0);
+    }
+    if constexpr (!P::kInProjStays) {
+      fetch_weight(in_proj_, job_.weights.in_proj_weight, 3 * Width);
+    }
+    close_copies();
+  }
+
+  /// What a sequence's first step begins with; asks for what it needs later.
+  __device__ void fetch_gradients(int sequence) {
+    const BlockActivations& activations = job_.activations;
+    const int64_t before = rows_before(sequence);
+#pragma unroll 1
+    for (int strip = warp_; strip < strips_; strip += P::kWarps) {
+      if (!has_output(strip)) continue;
+      fetch_strip(dx1_, strip, job_.dx1 + before * Width, skipped_);
+      fetch_strip(normed1_, strip, activations.normed1 + before * Width, skipped_);
+      const int lane = threadIdx.x % kWarp, token = kStrip * strip + lane;
+      const bool exists = token >= skipped_ && token < tokens_;
+      if (lane < kStrip) {
+        start_copy_or_clear(inverse_ + token, activations.inverse1 + before + (exists ? token - skipped_ : 0),
+                            exists);
+      }
+    }
+    if constexpr (P::kInProjStays) {
+      fetch_weight(out_proj_, job_.weights.out_proj_weight, Width);
+    }
+    prefetch_rows(activations.x + int64_t{sequence} * tokens_ * Width, tokens_ * Width);
+    prefetch_rows(activations.read + before * Width, rows_ * Width);
+    if (job_.keep.projection != nullptr) {
+      prefetch_rows(job_.keep.projection + before * (Width / 32), rows_ * (Width / 32));
+    }
+    if constexpr (Dropout) {
+      const int words = kHeads * attention_words();
+      prefetch_rows(job_.keep.attention + before * words, rows_ * words);
+    }
+  }
+  template <class Value>
+  __device__ void prefetch_rows(const Value* from, int count) {
+    constexpr int kLine = 128 / sizeof(Value);
+#pragma unroll 1
+    for (int i = kLine * threadIdx.x; i < count; i += kLine * P::kThreads) prefetch(from + i);
+  }
+
+  // Log sums and deltas wait in registers until out_proj's place is free.
+
+  static constexpr int kThreadLogs = P::kScoreVectors / P::kThreads;
+
+  /// Queries that do not exist have no weights.
+  __device__ void load_logs(float (&minus_logs)[kThreadLogs]) const {
+#pragma unroll
+    for (int i = 0; i < kThreadLogs; ++i) {
+      const int element = threadIdx.x + i * P::kThreads, head = element / kMostTokens,
+                token = element % kMostTokens;
+      minus_logs[i] = -INFINITY;
+      if (token >= skipped_ && token < tokens_) {
+        minus_logs[i] =
+            -job_.activations.log_sums[rows_before(sequence_) * kHeads + head * rows_ + token - skipped_];
+      }
+    }
+  }
+  __device__ void store_logs(const float (&minus_logs)[kThreadLogs]) const {
+#pragma unroll
+    for (int i = 0; i < kThreadLogs; ++i) minus_log_[threadIdx.x + i * P::kThreads] = minus_logs[i];
+  }
+  __device__ void store_deltas(int strip, const Sums& deltas) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int head = place_.column + i;
+      if (head < kHeads) {
+        float* of_strip = minus_delta_ + head * kMostTokens + kStrip * strip + place_.row;
+        of_strip[0] = -deltas.value[i];
+        of_strip[8] = -deltas.value[2 + i];
+      }
+    }
+  }
+
+  // Step 1
+
+  __device__ void prepare(int strip, Sums& deltas) {
+    if (has_output(strip)) {
+      LeftFragment dprojected[kSixteens];
+      norm_backward(strip, dprojected);
+      project_back(strip, dprojected);
+    }
+    copies_arrived();
+    __syncwarp();
+    if (has_output(strip)) add_deltas(strip, deltas);
+
+    LeftFragment x[kSixteens];
+#pragma unroll
+    for (int i = 0; i < kSixteens; ++i) x[i] = left_of(rows_from(x_, kStrip * strip), 0, 16 * i);
+    __syncwarp();
+    if (has_output(strip)) project(query_, 0, strip, x, kLog2E / std::sqrt(static_cast<float>(HeadSize)));
+    project(key_, 1, strip, x, 1.0f);
+    project(value_, 2, strip, x, 1.0f);
+  }
+
+  /// dx1 and normed1 -> du, which waits in dx, and what is kept of it: dp without hidden dropout's scale.
+  __device__ void norm_backward(int strip, LeftFragment (&dprojected)[kSixteens]) {
+    const int row = kStrip * strip, token = row + place_.row;
+    uint32_t keep[2][Width / 32];
+    load_projection_words(token, keep);
+    add_norm_sums(row);
+
+    uint32_t weight[kEights];
+    LeftFragment dx1[kSixteens], normed[kSixteens];
+    Sums g_sum = no_sums(), g_normed_sum = no_sums();  // the same in all columns
+#pragma unroll
+    for (int i = 0; i < kSixteens; ++i) {
+      dx1[i] = left_of(rows_from(dx1_, row), 0, 16 * i);
+      normed[i] = left_of(rows_from(normed1_, row), 0, 16 * i);
+#pragma unroll
+      for (int eight = 2 * i; eight < 2 * i + 2; ++eight) {
+        weight[eight] = *reinterpret_cast<const uint32_t*>(norm1_weight_ + 8 * eight + place_.column);
+      }
+      multiply_add(g_sum, dx1[i], weight[2 * i], weight[2 * i + 1]);
+      multiply_add(g_normed_sum, multiplied(dx1[i], normed[i]), weight[2 * i], weight[2 * i + 1]);
+    }
+
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float inverse = inverse_[token + 8 * half];
+      const float shift = g_sum.value[2 * half] * (-1.0f / Width) * inverse;
+      const float slope = g_normed_sum.value[2 * half] * (-1.0f / Width) * inverse;
+#pragma unroll
+      for (int eight = 0; eight < kEights; ++eight) {
+        const int part = 2 * (eight % 2) + half;
+        const float2 d = unpacked(dx1[eight / 2].part[part]), n = unpacked(normed[eight / 2].part[part]);
+        const float2 by = unpacked(weight[eight]);
+        dprojected[eight / 2].part[part] = packed(fmaf(d.x * by.x, inverse, fmaf(n.x, slope, shift)),
+                                                  fmaf(d.y * by.y, inverse, fmaf(n.y, slope, shift)));
+      }
+      if (is_output(token + 8 * half)) {
+#pragma unroll
+        for (int eight = 0; eight < kEights; ++eight) {
+          *reinterpret_cast<uint32_t*>(dx_of(token + 8 * half) + 8 * eight) =
+              dprojected[eight / 2].part[2 * (eight % 2) + half];
+        }
+      }
+    }
+    drop(dprojected, keep);
+#pragma unroll
+    for (int i = 0; i < kSixteens; ++i) set_left(rows_from(dprojected_, row), 0, 16 * i, dprojected[i]);
+  }
+
+  /// Column sums of dx1 and of dx1 · normed1: products with ones, of which each 8 columns get a row of their
+  /// own.
+  __device__ void add_norm_sums(int row) {
+#pragma unroll
+    for (int i = 0; i < kSixteens; ++i) {
+      const RightFragments dx1 = right_of(rows_from(dx1_, row), 0, 16 * i),
+                           normed = right_of(rows_from(normed1_, row), 0, 16 * i);
+#pragma unroll
+      for (int eight = 0; eight < 2; ++eight) {
+        const uint32_t ones = place_.row == 2 * i + eight ? kOnes : 0;
+        const uint32_t *d = dx1.part + 2 * eight, *n = normed.part + 2 * eight;
+        multiply_add(norm_sums_, {{ones, 0, ones, 0}}, d[0], d[1]);
+        multiply_add(norm_sums_, {{0, ones, 0, ones}}, multiplied(d[0], n[0]), multiplied(d[1], n[1]));
+      }
+    }
+  }
+
+  __device__ bool is_output(int token) const {
+    return token >= skipped_ && token < tokens_;
+  }
+  /// The lane's first columns of dx.
+  __device__ Bf16* dx_of(int token) const {
+    return job_.dx + (int64_t{sequence_} * tokens_ + token) * Width + place_.column;
+  }
+
+  __device__ void load_projection_words(int token, uint32_t (&keep)[2][Width / 32]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t row = rows_before(sequence_) + nearest_row(token + 8 * half);
+#pragma unroll
+      for (int word = 0; word < Width / 32; ++word) {
+        keep[half][word] =
+            job_.keep.projection == nullptr ? ~0u : job_.keep.projection[row * (Width / 32) + word];
+      }
+    }
+  }
+  /// The row that comes out for a token, or the nearest one.
+  __device__ int nearest_row(int token) const {
+    return min(max(token - skipped_, 0), rows_ - 1);
+  }
+
+  __device__ void drop(LeftFragment (&dprojected)[kSixteens], const uint32_t (&keep)[2][Width / 32]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int word = 0; word < Width / 32; ++word) {
+        const uint32_t first = keep[half][word] << (7 - place_.column),
+                       second = keep[half][word] << (6 - place_.column);
+        dprojected[2 * word].part[half] &= pair_mask<0>(first, second);
+        dprojected[2 * word].part[half + 2] &= pair_mask<1>(first, second);
+        dprojected[2 * word + 1].part[half] &= pair_mask<2>(first, second);
+        dprojected[2 * word + 1].part[half + 2] &= pair_mask<3>(first, second);
+      }
+    }
+  }
+
+  /// dp -> dread.
+  __device__ void project_back(int strip, const LeftFragment (&dprojected)[kSixteens]) {
+    const float scale = hidden_scale() * attention_scale();
+    __syncwarp();  // normed1 has been read
+#pragma unroll
+    for (int out = 0; out < kSixteens; ++out) {
+      Sums sums[2] = {no_sums(), no_sums()};
+#pragma unroll
+      for (int i = 0; i < kSixteens; ++i) {
+        multiply_add(sums[0], sums[1], dprojected[i], right_of(out_proj_, 16 * i, 16 * out));
+      }
+      multiply_by(sums, scale);
+      set_left(rows_from(dread_, kStrip * strip), 0, 16 * out, as_left(sums[0], sums[1]));
+    }
+  }
+  __device__ float hidden_scale() const {
+    return job_.keep.projection == nullptr ? 1.0f : job_.keep.hidden_scale;
+  }
+  __device__ float attention_scale() const {
+    return Dropout ? job_.keep.attention_scale : 1.0f;
+  }
+  template <int Count>
+  __device__ static void multiply_by(Sums (&sums)[Count], float scale) {
+#pragma unroll
+    for (Sums& eight : sums) {
+#pragma unroll
+      for (float& value : eight.value) value *= scale;
+    }
+  }
+
+  /// Sums over the columns of a head are products with ones, which get a column for each head. The sums'
+  /// products are exact: deltas come off large sums.
+  __device__ void add_deltas(int strip, Sums& deltas) const {
+    const int row = kStrip * strip;
+#pragma unroll
+    for (int i = 0; i < kSixteens; ++i) {
+      const LeftFragment dread = left_of(rows_from(dread_, row), 0, 16 * i),
+                         read = left_of(rows_from(read_, row), 0, 16 * i);
+      const LeftFragment products = multiplied(dread, read);
+      const uint32_t low = place_.row == 2 * i / kHeadEights ? kOnes : 0;
+      const uint32_t high = place_.row == (2 * i + 1) / kHeadEights ? kOnes : 0;
+      multiply_add(deltas, products, low, high);
+      multiply_add(deltas, rest_of(products, dread, read), low, high);
+    }
+    const float scale = __fdividef(1.0f, attention_scale());  // which read has, too
+#pragma unroll
+    for (float& delta : deltas.value) delta *= scale;
+  }
+
+  /// A third of in_proj, times `scale`.
+  __device__ void project(Tile<Width> to, int third, int strip, const LeftFragment (&x)[kSixteens],
+                          float scale) {
+#pragma unroll
+    for (int out = 0; out < kSixteens; ++out) {
+      const int column = third * Width + 16 * out;
+      Sums sums[2];
+#pragma unroll
+      for (int eight = 0; eight < 2; ++eight) {
+        const float2 bias =
+            unpacked(*reinterpret_cast<const uint32_t*>(in_proj_bias_ + column + 8 * eight + place_.column));
+        sums[eight] = {{bias.x, bias.y, bias.x, bias.y}};
+      }
+#pragma unroll
+      for (int i = 0; i < kSixteens; ++i) {
+        multiply_add(sums[0], sums[1], x[i], right_of_transposed(in_proj_, column, 16 * i));
+      }
+      if (third == 0) multiply_by(sums, scale);
+      set_left(rows_from(to, kStrip * strip), 0, 16 * out, as_left(sums[0], sums[1]));
+    }
+  }
+
+  // Step 3
+
+  __device__ int attention_words() const {
+    return (tokens_ + 31) / 32;
+  }
+  /// Dropout's words of 32 keys: one for each row that comes out.
+  __device__ const uint32_t* words_of(int head, int word) const {
+    return Dropout ? attention_keep_ + (head * attention_words() + word) * rows_ : nullptr;
+  }
+
+  /// Words of the lane's queries in a strip: {columns 0-7, columns 8-15}, two neighbours each.
+  struct QueryWords {
+    uint32_t word[2][2];
+  };
+  /// `words`: of the lane's first query in a strip all of whose tokens come out.
+  __device__ static QueryWords query_words(const uint32_t* words) {
+    QueryWords result = {};
+    if constexpr (Dropout) result = {{{words[0], words[1]}, {words[8], words[9]}}};
+    return result;
+  }
+  /// `words`: of the first row. Words of rows that do not come out do not matter.
+  __device__ QueryWords query_words_of_edge(const uint32_t* words, int strip) const {
+    const int token = kStrip * strip + place_.column;
+    QueryWords result = {};
+    if constexpr (Dropout) {
+      result = {{{words[nearest_row(token)], words[nearest_row(token + 1)]},
+                 {words[nearest_row(token + 8)], words[nearest_row(token + 9)]}}};
+    }
+    return result;
+  }
+
+  /// A head of a strip of keys, and what its queries add to the gradients.
+  struct Keys {
+    int head;
+    int rotation;     ///< that brings the bit of the lane's first key to the highest place of a byte
+    int earliest[2];  ///< the first query that reads the lane's keys
+    HeadRows<HeadSize> key, value;
+    Sums dkey[kHeadEights], dvalue[kHeadEights];
+  };
+
+  /// All queries that read the keys of a strip -> their dk and dv.
+  __device__ void read_as_keys(int strip, int head) {
+    const int column = HeadSize * head, token = kStrip * strip + place_.row;
+    Keys keys;
+    keys.head = head;
+    keys.rotation = 7 - token % 32;
+    keys.earliest[0] = job_.shape.causal ? token : 0;
+    keys.earliest[1] = job_.shape.causal ? token + 8 : 0;
+    keys.key = head_rows<HeadSize>(rows_from(key_, kStrip * strip), column);
+    keys.value = head_rows<HeadSize>(rows_from(value_, kStrip * strip), column);
+#pragma unroll
+    for (int i = 0; i < kHeadEights; ++i) keys.dkey[i] = keys.dvalue[i] = no_sums();
+
+    // The edges: the first strip, and the last one where it is not whole.
+    const int first = job_.shape.causal ? max(strip, first_output_) : first_output_, whole = tokens_ / kStrip;
+    const uint32_t* const words = words_of(head, strip / 2);
+#pragma unroll 1
+    for (int edge = first; edge < strips_; edge = edge < whole ? whole : strips_) {
+      add_queries<true>(keys, edge, query_words_of_edge(words, edge));
+    }
+    if (first + 1 < whole) {
+      const uint32_t* words_now = words + kStrip * (first + 1) - skipped_ + place_.column;
+      QueryWords next = query_words(words_now);
+#pragma unroll 2
+      for (int queries = first + 1; queries < whole; ++queries) {
+        const QueryWords now = next;
+        if (queries + 1 < whole) words_now += kStrip;
+        next = query_words(words_now);
+        add_queries<false>(keys, queries, now);
+      }
+    }
+
+    multiply_by(keys.dkey, kLn2);  // instead of q's log2 e
+    store_head(dkey_, strip, column, keys.dkey);
+    store_head(dvalue_, strip, column, keys.dvalue);
+  }
+
+  /// Scores lie with keys as rows. Edge: some queries come before some of the keys.
+  template <bool Edge>
+  __device__ void add_queries(Keys& keys, int strip, const QueryWords& words) {
+    const int row = kStrip * strip, column = HeadSize * keys.head;
+    const Tile<Width> query = rows_from(query_, row), dread = rows_from(dread_, row);
+    const float* const minus_log = minus_log_ + kMostTokens * keys.head + place_.column + row;
+    const float* const minus_delta = minus_delta_ + kMostTokens * keys.head + place_.column + row;
+    Sums scores[2] = {rows_of(minus_log), rows_of(minus_log + 8)};
+    Sums dweights[2] = {rows_of(minus_delta), rows_of(minus_delta + 8)};
+    const uint32_t minus_deltas[2] = {packed(dweights[0].value[0], dweights[0].value[1]),
+                                      packed(dweights[1].value[0], dweights[1].value[1])};
+    multiply_with_rows<HeadSize>(scores, keys.key, query, column);
+    multiply_with_rows<HeadSize>(dweights, keys.value, dread, column);
+
+    LeftFragment weights, dscores;
+#pragma unroll
+    for (int eight = 0; eight < 2; ++eight) {
+      const uint32_t first = __funnelshift_l(words.word[eight][0], words.word[eight][0], keys.rotation);
+      const uint32_t second = __funnelshift_l(words.word[eight][1], words.word[eight][1], keys.rotation);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float weight[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          weight[i] = exp2_of(scores[eight].value[2 * half + i]);
+          if (Edge && row + 8 * eight + place_.column + i < keys.earliest[half]) weight[i] = 0.0f;
+        }
+        const uint32_t pair = packed(weight[0], weight[1]);
+        const uint32_t dpair = packed(dweights[eight].value[2 * half], dweights[eight].value[2 * half + 1]);
+        uint32_t mask = ~0u;
+        if constexpr (Dropout) mask = half == 0 ? pair_mask<0>(first, second) : pair_mask<1>(first, second);
+        weights.part[2 * eight + half] = pair & mask;
+        dscores.part[2 * eight + half] = multiplied(pair, (dpair & mask) | (minus_deltas[eight] & ~mask));
+      }
+    }
+    add_rows<HeadSize>(keys.dvalue, weights, dread, column);
+    add_rows<HeadSize>(keys.dkey, dscores, query, column);
+  }
+
+  /// Tokens that do not exist get 0.
+  __device__ void store_head(Tile<Width> to, int strip, int column, const Sums (&sums)[kHeadEights]) const {
+    const int token = kStrip * strip + place_.row;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const bool exists = token + 8 * half < tokens_;
+#pragma unroll
+      for (int eight = 0; eight < kHeadEights; ++eight) {
+        const uint32_t pair = packed(sums[eight].value[2 * half], sums[eight].value[2 * half + 1]);
+        to.set_pair(token + 8 * half, column + 8 * eight + place_.column, exists ? pair : 0);
+      }
+    }
+  }
+
+  /// Words of 32 keys of the lane's two queries.
+  struct KeyWords {
+    uint32_t word[2];
+  };
+
+  /// A head of a strip of queries, and what its keys add to the gradient.
+  struct Queries {
+    int column;
+    int behind[2];  ///< of the lane's two queries: the first key that is not read
+    HeadRows<HeadSize> query, dread;
+    Sums minus_log, minus_delta;
+    Sums dquery[kHeadEights];
+  };
+
+  /// All keys that the warp's queries read -> their dq.
+  __device__ void read_as_queries(uint32_t (&dquery)[P::kWarpStrips][kEights][2]) {
+#pragma unroll
+    for (int own = 0; own < P::kWarpStrips; ++own) {
+      if (one_output_strip() && own > 0) break;
+      const int strip = one_output_strip() ? first_output_ : strip_of(own);
+      if (strip >= strips_ || !has_output(strip)) continue;
+#pragma unroll 1
+      for (int head = one_output_strip() ? warp_ : 0; head < kHeads;
+           head += one_output_strip() ? P::kWarps : 1) {
+        Sums sums[kHeadEights];
+        read_as_queries(strip, head, sums);
+#pragma unroll
+        for (int eight = 0; eight < kEights; ++eight) {
+          const float* value = sums[eight % kHeadEights].value;
+          if (eight / kHeadEights == head) {
+            dquery[own][eight][0] = packed(value[0], value[1]);
+            dquery[own][eight][1] = packed(value[2], value[3]);
+          }
+        }
+      }
+    }
+  }
+
+  __device__ void read_as_queries(int strip, int head, Sums (&dquery)[kHeadEights]) {
+    const int column = HeadSize * head, token = kStrip * strip + place_.row;
+    Queries queries;
+    queries.column = column;
+    queries.behind[0] = job_.shape.causal ? token + 1 : tokens_;
+    queries.behind[1] = job_.shape.causal ? token + 9 : tokens_;
+    queries.query = head_rows<HeadSize>(rows_from(query_, kStrip * strip), column);
+    queries.dread = head_rows<HeadSize>(rows_from(dread_, kStrip * strip), column);
+    const float *logs = minus_log_ + kMostTokens * head + token,
+                *deltas = minus_delta_ + kMostTokens * head + token;
+    queries.minus_log = {{logs[0], logs[0], logs[8], logs[8]}};
+    queries.minus_delta = {{deltas[0], deltas[0], deltas[8], deltas[8]}};
+#pragma unroll
+    for (Sums& sums : queries.dquery) sums = no_sums();
+
+    const uint32_t* const words = words_of(head, 0);
+    KeyPointers words_now = {{words + nearest_row(token), words + nearest_row(token + 8)}};
+    const int last = job_.shape.causal ? strip : strips_ - 1;
+    KeyWords next = key_words(words_now);
+    int keys = 0;
+#pragma unroll 1
+    for (; keys + 2 <= last; keys += 2) {
+      const KeyWords now = next;
+      words_now.of_row[0] += rows_;
+      words_now.of_row[1] += rows_;
+      next = key_words(words_now);
+      add_keys<false, 0>(queries, keys, now);
+      add_keys<false, 1>(queries, keys + 1, now);
+    }
+    if (keys < last) {
+      add_keys<false, 0>(queries, keys, next);
+      add_keys<true, 1>(queries, last, next);
+    } else {
+      add_keys<true, 0>(queries, last, next);
+    }
+
+    multiply_by(queries.dquery, 1.0f / std::sqrt(static_cast<float>(HeadSize)));
+#pragma unroll
+    for (int i = 0; i < kHeadEights; ++i) dquery[i] = queries.dquery[i];
+  }
+  struct KeyPointers {
+    const uint32_t* of_row[2];
+  };
+  __device__ static KeyWords key_words(const KeyPointers& words) {
+    KeyWords result = {};
+    if constexpr (Dropout) result = {{*words.of_row[0], *words.of_row[1]}};
+    return result;
+  }
+
+  /// Scores lie with queries as rows. Edge: some of the keys are not read. Half: of the words.
+  template <bool Edge, int Half>
+  __device__ void add_keys(Queries& queries, int strip, const KeyWords& words) {
+    const int row = kStrip * strip;
+    const Tile<Width> key = rows_from(key_, row), value = rows_from(value_, row);
+    Sums scores[2] = {queries.minus_log, queries.minus_log};
+    Sums dweights[2] = {queries.minus_delta, queries.minus_delta};
+    multiply_with_rows<HeadSize>(scores, queries.query, key, queries.column);
+    multiply_with_rows<HeadSize>(dweights, queries.dread, value, queries.column);
+
+    LeftFragment dscores;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t first = words.word[half] << (7 - place_.column),
+                     second = words.word[half] << (6 - place_.column);
+      const uint32_t minus_delta =
+          packed(queries.minus_delta.value[2 * half], queries.minus_delta.value[2 * half]);
+#pragma unroll
+      for (int eight = 0; eight < 2; ++eight) {
+        float weight[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          weight[i] = exp2_of(scores[eight].value[2 * half + i]);
+          if (Edge && row + 8 * eight + place_.column + i >= queries.behind[half]) weight[i] = 0.0f;
+        }
+        const uint32_t dpair = packed(dweights[eight].value[2 * half], dweights[eight].value[2 * half + 1]);
+        uint32_t mask = ~0u;
+        if constexpr (Dropout)
+          mask = eight == 0 ? pair_mask<2 * Half>(first, second) : pair_mask<2 * Half + 1>(first, second);
+        dscores.part[2 * eight + half] =
+            multiplied(packed(weight[0], weight[1]), (dpair & mask) | (minus_delta & ~mask));
+      }
+    }
+    add_rows<HeadSize>(queries.dquery, dscores, key, queries.column);
+  }
+
+  /// Where q was.
+  __device__ void store_dquery(const uint32_t (&dquery)[P::kWarpStrips][kEights][2]) const {
+#pragma unroll
+    for (int own = 0; own < P::kWarpStrips; ++own) {
+      if (one_output_strip() && own > 0) break;
+      const int strip = one_output_strip() ? first_output_ : strip_of(own);
+      if (strip >= strips_ || !has_output(strip)) continue;
+#pragma unroll
+      for (int eight = 0; eight < kEights; ++eight) {
+        if (one_output_strip() && warp_ != eight / kHeadEights) continue;
+        const int token = kStrip * strip + place_.row, column = 8 * eight + place_.column;
+        dquery_.set_pair(token, column, dquery[own][eight][0]);
+        dquery_.set_pair(token + 8, column, dquery[own][eight][1]);
+      }
+    }
+  }
+
+  // Step 4
+
+  __device__ void make_dx(int strip) const {
+    const int token = kStrip * strip + place_.row;
+    uint32_t du[2][kEights];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const bool has_residual = is_output(token + 8 * half);
+#pragma unroll
+      for (int eight = 0; eight < kEights; ++eight) {
+        du[half][eight] = 0;
+        if (has_residual)
+          du[half][eight] = *reinterpret_cast<const uint32_t*>(dx_of(token + 8 * half) + 8 * eight);
+      }
+    }
+
+    Sums sums[kEights];
+#pragma unroll
+    for (Sums& eight : sums) eight = no_sums();
+    if (has_output(strip)) add_projected(sums, dquery_, 0, strip);
+    add_projected(sums, dkey_, 1, strip);
+    add_projected(sums, dvalue_, 2, strip);
+
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (token + 8 * half < tokens_) {
+#pragma unroll
+        for (int eight = 0; eight < kEights; ++eight) {
+          const float2 residual = unpacked(du[half][eight]);
+          *reinterpret_cast<uint32_t*>(dx_of(token + 8 * half) + 8 * eight) =
+              packed(residual.x + sums[eight].value[2 * half], residual.y + sums[eight].value[2 * half + 1]);
+        }
+      }
+    }
+  }
+  __device__ void add_projected(Sums (&sums)[kEights], Tile<Width> gradient, int third, int strip) const {
+#pragma unroll
+    for (int i = 0; i < kSixteens; ++i) {
+      const LeftFragment left = left_of(rows_from(gradient, kStrip * strip), 0, 16 * i);
+#pragma unroll
+      for (int out = 0; out < kSixteens; ++out) {
+        multiply_add(sums[2 * out], sums[2 * out + 1], left,
+                     right_of(in_proj_, third * Width + 16 * i, 16 * out));
+      }
+    }
+  }
+
+  // Steps 2 and 5. A warp has a block of 16 × 16 of each of four matrices: of out_proj's gradient, and of the
+  // three of in_proj's. Where there are more warps than blocks, they share the tokens. Column sums are
+  // products with ones; a warp has 16 columns of one of four tiles.
+
+  static constexpr int kOwners = kSixteens * kSixteens;
+  static constexpr int kShares = P::kWarps / kOwners;
+  static_assert(P::kWarps == 4 * kSixteens, "one block of column sums a warp");
+
+  __device__ int owner() const {
+    return warp_ % kOwners;
+  }
+  __device__ int share() const {
+    return warp_ / kOwners;
+  }
+  __device__ int block_row() const {
+    return 16 * (owner() / kSixteens);
+  }
+  __device__ int block_column() const {
+    return 16 * (owner() % kSixteens);
+  }
+  __device__ int summed_tile() const {
+    return warp_ / kSixteens;
+  }
+  __device__ int summed_column() const {
+    return 16 * (warp_ % kSixteens);
+  }
+
+  __device__ void add_out_proj_sums() {
+#pragma unroll 2
+    for (int strip = first_output_ + share(); strip < strips_; strip += kShares) {
+      multiply_add(out_proj_sums_[0], out_proj_sums_[1],
+                   left_of_transposed(rows_from(dprojected_, kStrip * strip), 0, block_row()),
+                   right_of(rows_from(read_, kStrip * strip), 0, block_column()));
+    }
+    if (summed_tile() == 3) add_columns(dprojected_, first_output_);
+  }
+
+  __device__ void add_in_proj_sums() {
+    int strip = share();
+    for (; strip < first_output_; strip += kShares) add_in_proj_strip<false>(strip);
+#pragma unroll 2
+    for (; strip < strips_; strip += kShares) add_in_proj_strip<true>(strip);
+    if (summed_tile() == 0) add_columns(dquery_, first_output_);
+    if (summed_tile() == 1) add_columns(dkey_, 0);
+    if (summed_tile() == 2) add_columns(dvalue_, 0);
+  }
+  template <bool HasOutput>
+  __device__ void add_in_proj_strip(int strip) {
+    const int row = kStrip * strip;
+    const RightFragments x = right_of(rows_from(x_, row), 0, block_column());
+    if constexpr (HasOutput) {
+      multiply_add(in_proj_sums_[0][0], in_proj_sums_[0][1],
+                   left_of_transposed(rows_from(dquery_, row), 0, block_row()), x);
+    }
+    multiply_add(in_proj_sums_[1][0], in_proj_sums_[1][1],
+                 left_of_transposed(rows_from(dkey_, row), 0, block_row()), x);
+    multiply_add(in_proj_sums_[2][0], in_proj_sums_[2][1],
+                 left_of_transposed(rows_from(dvalue_, row), 0, block_row()), x);
+  }
+
+  __device__ void add_columns(Tile<Width> tile, int first_strip) {
+    Sums sums = {{column_sums_[0], column_sums_[0], column_sums_[1], column_sums_[1]}};
+#pragma unroll 4
+    for (int strip = first_strip; strip < strips_; ++strip) {
+      multiply_add(sums, left_of_transposed(rows_from(tile, kStrip * strip), 0, summed_column()), kOnes,
+                   kOnes);
+    }
+    column_sums_[0] = sums.value[0];
+    column_sums_[1] = sums.value[2];
+  }
+
+  __device__ void clear_sums() {
+    out_proj_sums_[0] = out_proj_sums_[1] = norm_sums_ = no_sums();
+    column_sums_[0] = column_sums_[1] = 0.0f;
+#pragma unroll
+    for (Sums(&third)[2] : in_proj_sums_) third[0] = third[1] = no_sums();
+  }
+
+  // The end: what the thread block has summed. The tiles are free.
+
+  __device__ void write_sums() {
+    constexpr AttentionGradients kPlaces = AttentionGradients::of(Width);
+    float* part = job_.parts + int64_t{blockIdx.x} * kPlaces.total;
+    clear_gaps<kPlaces.in_proj_bias, 3 * Width, kPlaces.out_proj_weight>(part);
+    clear_gaps<kPlaces.out_proj_bias, Width, kPlaces.norm1_weight>(part);
+    clear_gaps<kPlaces.norm1_weight, Width, kPlaces.norm1_bias>(part);
+    clear_gaps<kPlaces.norm1_bias, Width, kPlaces.total>(part);
+
+    if constexpr (kShares > 1) add_shares();
+    if (share() == 0) {
+#pragma unroll
+      for (int third = 0; third < 3; ++third) {
+        write_block(part + kPlaces.in_proj_weight + third * Width * Width, in_proj_sums_[third]);
+      }
+      multiply_by(out_proj_sums_, hidden_scale());
+      write_block(part + kPlaces.out_proj_weight, out_proj_sums_);
+    }
+    if (place_.column == 0) {
+      float* to = summed_tile() == 3 ? part + kPlaces.out_proj_bias
+                                     : part + kPlaces.in_proj_bias + summed_tile() * Width;
+      const float scale = summed_tile() == 3 ? hidden_scale() : 1.0f;
+      to[summed_column() + place_.row] = column_sums_[0] * scale;
+      to[summed_column() + place_.row + 8] = column_sums_[1] * scale;
+    }
+    write_norm_sums(part + kPlaces.norm1_weight, part + kPlaces.norm1_bias);
+  }
+  template <int Begin, int Size, int End>
+  __device__ void clear_gaps(float* part) const {
+#pragma unroll 1
+    for (int i = Begin + Size + threadIdx.x; i < End; i += P::kThreads) part[i] = 0.0f;
+  }
+  __device__ void write_block(float* matrix, const Sums (&sums)[2]) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = block_row() + place_.row + 8 * (i % 2),
+                column = block_column() + 8 * (i / 2) + place_.column;
+      *reinterpret_cast<float2*>(matrix + row * Width + column) = {sums[i / 2].value[2 * (i % 2)],
+                                                                   sums[i / 2].value[2 * (i % 2) + 1]};
+    }
+  }
+
+  /// The first share takes up the others.
+  __device__ void add_shares() {
+    constexpr int kSums = 8;  ///< Sums of a lane
+    float* slots = reinterpret_cast<float*>(shared_) + 4 * kSums * kWarp * owner() + threadIdx.x % kWarp;
+#pragma unroll 1
+    for (int giver = 1; giver < kShares; ++giver) {
+      if (share() == giver) {
+#pragma unroll
+        for (int i = 0; i < 4 * kSums; ++i) slots[kWarp * i] = block_sums(i / 4).value[i % 4];
+      }
+      __syncthreads();
+      if (share() == 0) {
+#pragma unroll
+        for (int i = 0; i < 4 * kSums; ++i) block_sums(i / 4).value[i % 4] += slots[kWarp * i];
+      }
+      __syncthreads();
+    }
+  }
+  __device__ Sums& block_sums(int i) {
+    return i < 6 ? in_proj_sums_[i / 2][i % 2] : out_proj_sums_[i % 2];
+  }
+
+  __device__ void write_norm_sums(float* weight, float* bias) {
+    float* slots = reinterpret_cast<float*>(shared_);  // (warps, 2, Width)
+    if (place_.row < kEights) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        slots[2 * Width * warp_ + Width * (i / 2) + 8 * place_.row + place_.column + i % 2] =
+            norm_sums_.value[i];
+      }
+    }
+    __syncthreads();
+    const int column = threadIdx.x;
+    if (column >= 2 * Width) return;
+    float sum = 0.0f;
+#pragma unroll
+    for (int other = 0; other < P::kWarps; ++other) sum += slots[2 * Width * other + column];
+    (column < Width ? bias : weight)[column % Width] = sum;
+  }
+
+  const Job& job_;
+  char* const shared_;
+  /// One place has several names, see above.
+  const Tile<Width> query_, dquery_, key_, x_, value_, dx1_, dread_, normed1_, dprojected_, dkey_, read_,
+      dvalue_;
+  const Tile<Width> in_proj_, out_proj_;
+  float *const minus_log_, *const minus_delta_, *const inverse_;
+  Bf16 *const in_proj_bias_, *const norm1_weight_;
+  const int warp_;
+  const LanePlace place_;
+  const int tokens_, rows_, strips_;
+  const int skipped_;       ///< tokens that do not come out
+  const int first_output_;  ///< the first strip with tokens that do
+  int sequence_;
+  const uint32_t* attention_keep_;  ///< the sequence's
+
+  Sums in_proj_sums_[3][2], out_proj_sums_[2];
+  float column_sums_[2];  ///< of two columns of a tile, 8 apart: the lane's rows of a product with ones
+  Sums
+      norm_sums_;  ///< (16, 8): row n is columns 8 n and on of dx1 for norm1's bias, row 8 + n for its weight
+};
+
+template <int Width, int HeadSize, bool Dropout>
+__global__ void __launch_bounds__(Plan<Width, HeadSize>::kThreads, Plan<Width, HeadSize>::kBlocks)
+    attention_backward_kernel(const __grid_constant__ Job job) {
+  extern __shared__ __align__(128) char shared[];
+  AttentionHalf<Width, HeadSize, Dropout>(job, shared).run();
+}
+
+template <int Width, int HeadSize, bool Dropout>
+void launch(const Job& job, cudaStream_t stream) {
+  using P = Plan<Width, HeadSize>;
+  const auto kernel = attention_backward_kernel<Width, HeadSize, Dropout>;
+  gpu::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kBytes),
+             "cudaFuncSetAttribute of attention_backward_kernel");
+  kernel<<<attention_backward_parts(job.shape), P::kThreads, P::kBytes, stream>>>(job);
+  gpu::check(cudaGetLastError(), "the launch of attention_backward_kernel");
+}
+
+template <int Width, int HeadSize>
+void launch(const Job& job, cudaStream_t stream) {
+  job.keep.attention != nullptr ? launch<Width, HeadSize, true>(job, stream)
+                                : launch<Width, HeadSize, false>(job, stream);
+}
+
+}  // namespace
+
+int attention_backward_parts(const BlockShape& shape) {
+  int device = 0, processors = 0;
+  gpu::check(cudaGetDevice(&device), "cudaGetDevice");
+  gpu::check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
+             "cudaDeviceGetAttribute");
+  return std::min(shape.sequences, 64 / shape.width * processors);
+}
+
+void attention_backward(const BlockShape& shape, const BlockWeights& weights, const KeepBits& keep,
+                        const BlockActivations& activations, const Bf16* dx1, Bf16* dx, float* parts,
+                        cudaStream_t stream) {
+  const Job job = {shape, weights, keep, activations, dx1, dx, parts};
+  const int head_size = shape.width / shape.heads;
+  if (shape.width == 64) {
+    if (head_size == 8) launch<64, 8>(job, stream);
+    if (head_size == 16) launch<64, 16>(job, stream);
+    if (head_size == 32) launch<64, 32>(job, stream);
+  } else {
+    if (head_size == 8) launch<32, 8>(job, stream);
+    if (head_size == 16) launch<32, 16>(job, stream);
+    if (head_size == 32) launch<32, 32>(job, stream);
+  }
+}
+
+}  // namespace adtrain::kernels

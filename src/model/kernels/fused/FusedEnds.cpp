@@ -1,0 +1,208 @@
+#include "model/kernels/fused/FusedEnds.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "model/AlgorithmDistillation.h"
+#include "model/kernels/GradientPlace.h"
+#include "model/kernels/fused/ActionLoss.h"
+#include "model/kernels/fused/PartialSums.h"
+#include "model/kernels/fused/TokenEmbedding.h"
+
+namespace adtrain::kernels {
+namespace {
+
+namespace autograd = torch::autograd;
+
+constexpr int64_t kWidthStep = 32, kMostWidth = 1024;
+
+__nv_bfloat16* values_of(const at::Tensor& tensor) {
+  return static_cast<__nv_bfloat16*>(tensor.data_ptr());
+}
+
+cudaStream_t current_stream() {
+  return c10::cuda::getCurrentCUDAStream();
+}
+
+/// What a forward pass leaves for its backward pass, beside the parameters.
+template <class Remembered>
+c10::intrusive_ptr<Remembered> taken_from(autograd::AutogradContext* context) {
+  auto remembered =
+      c10::static_intrusive_pointer_cast<Remembered>(context->saved_data["remembered"].toCapsule());
+  context->saved_data.clear();
+  return remembered;
+}
+
+TokenShape token_shape(const Batch& batch, const ModelShape& shape, LossPositions positions, int64_t width) {
+  const auto length = static_cast<int>(batch.states.size(1));
+  const bool all = positions == LossPositions::kAll;
+  return {.sequences = static_cast<int>(batch.size()),
+          .transitions = length,
+          .context = all ? length : length - 1,
+          .queries = all ? length : 1,
+          .width = static_cast<int>(width),
+          .actions = static_cast<int>(shape.num_actions),
+          .grid_size = static_cast<int>(shape.grid_size)};
+}
+
+class FusedEmbedding : public autograd::Function<FusedEmbedding> {
+ public:
+  static at::Tensor forward(autograd::AutogradContext* context, at::TensorList parameters, const Batch& batch,
+                            const TokenShape& shape, GradientSink* sink) {
+    const c10::cuda::CUDAGuard guard(parameters.front().device());
+    auto remembered = c10::make_intrusive<Remembered>(batch, shape, sink);
+    at::Tensor x = at::empty({shape.sequences, shape.tokens(), shape.width},
+                             parameters.front().options().requires_grad(false));
+    embed_tokens(shape, remembered->transitions(),
+                 {values_of(parameters[kContextWeight]), values_of(parameters[kContextBias]),
+                  values_of(parameters[kTokenTypes]) + offset_of_type(shape),
+                  values_of(parameters[kQueryStates]), values_of(parameters[kPositions])},
+                 values_of(x), current_stream());
+    context->save_for_backward(parameters.vec());
+    context->saved_data["remembered"] = c10::IValue::make_capsule(std::move(remembered));
+    return x;
+  }
+
+  static autograd::variable_list backward(autograd::AutogradContext* context,
+                                          const autograd::variable_list& gradients) {
+    const auto remembered = taken_from<Remembered>(context);
+    const autograd::variable_list parameters = context->get_saved_variables();
+    const TokenShape& shape = remembered->shape;
+    const c10::cuda::CUDAGuard guard(gradients[0].device());
+    const at::Tensor dx = gradients[0].contiguous();
+    GradientPlace place(parameters, remembered->sink);
+    const auto gradient_of = [&](size_t parameter) { return place.of(parameter).data_ptr<float>(); };
+    const at::Tensor room = at::empty({embedding_partial_sums(shape)}, dx.options().dtype(at::kFloat));
+    embed_tokens_backward(shape, remembered->transitions(), values_of(dx), room.data_ptr<float>(),
+                          {gradient_of(kContextWeight), gradient_of(kContextBias),
+                           gradient_of(kTokenTypes) + offset_of_type(shape), gradient_of(kQueryStates),
+                           gradient_of(kPositions)},
+                          current_stream());
+    autograd::variable_list result = place.finish();
+    result.resize(result.size() + 3);  // batch, shape and sink have no gradients
+    return result;
+  }
+
+ private:
+  /// Places in the list of parameters.
+  enum : size_t { kContextWeight, kContextBias, kTokenTypes, kQueryStates, kPositions };
+
+  struct Remembered : torch::CustomClassHolder {
+    Remembered(const Batch& batch, const TokenShape& of_tokens, GradientSink* to)
+        : shape(of_tokens),
+          sink(to),
+          states(batch.states.contiguous()),
+          actions(batch.actions.contiguous()),
+          rewards(batch.rewards.contiguous()),
+          next_states(batch.next_states.contiguous()) {}
+
+    TransitionArrays transitions() const {
+      return {states.const_data_ptr<int32_t>(), actions.const_data_ptr<int32_t>(),
+              rewards.const_data_ptr<float>(), next_states.const_data_ptr<int32_t>()};
+    }
+
+    TokenShape shape;
+    GradientSink* sink;
+    at::Tensor states, actions, rewards, next_states;
+  };
+
+  static int64_t offset_of_type(const TokenShape& shape) { return int64_t{kTransition} * shape.width; }
+};
+
+class FusedActionLoss : public autograd::Function<FusedActionLoss> {
+ public:
+  static autograd::variable_list forward(autograd::AutogradContext* context,
+                                         const at::Tensor& encoded_of_any_strides, at::TensorList head,
+                                         const at::Tensor& actions, double label_smoothing,
+                                         GradientSink* sink) {
+    const at::Tensor encoded = encoded_of_any_strides.contiguous(), taken = actions.contiguous();
+    const c10::cuda::CUDAGuard guard(encoded.device());
+    const ActionLossShape shape = {.rows = encoded.size(0) * encoded.size(1),
+                                   .queries = static_cast<int>(encoded.size(1)),
+                                   .transitions = static_cast<int>(taken.size(1)),
+                                   .width = static_cast<int>(encoded.size(2)),
+                                   .actions = static_cast<int>(head[0].size(0))};
+    const int parts = action_loss_parts(shape);
+    const std::vector<int64_t> parts_or_scalar =
+        parts == 1 ? std::vector<int64_t>{} : std::vector<int64_t>{parts};
+    const auto on_gpu = at::TensorOptions(encoded.device());
+    const at::Tensor losses = at::empty(parts_or_scalar, on_gpu.dtype(at::kFloat));
+    const at::Tensor correct = at::empty(parts_or_scalar, on_gpu.dtype(at::kLong));
+    const at::Tensor slopes = at::empty({shape.rows, ActionLossShape::kMostActions}, losses.options());
+    action_loss(shape, values_of(encoded), {values_of(head[0]), values_of(head[1])},
+                taken.const_data_ptr<int32_t>(), static_cast<float>(label_smoothing),
+                slopes.data_ptr<float>(), {losses.data_ptr<float>(), correct.data_ptr<int64_t>()},
+                current_stream());
+
+    context->save_for_backward(head.vec());
+    context->saved_data["remembered"] =
+        c10::IValue::make_capsule(c10::make_intrusive<Remembered>(shape, sink, encoded, slopes));
+    const at::Tensor sum = total_of(losses), right = total_of(correct);
+    context->mark_non_differentiable({right});
+    return {sum, right};
+  }
+
+  static autograd::variable_list backward(autograd::AutogradContext* context,
+                                          const autograd::variable_list& gradients) {
+    const auto remembered = taken_from<Remembered>(context);
+    const autograd::variable_list head = context->get_saved_variables();
+    const auto& [shape, sink, encoded, slopes] = remembered->values;
+    const c10::cuda::CUDAGuard guard(encoded.device());
+    const at::Tensor gradient = gradients[0].contiguous(), d_encoded = at::empty_like(encoded);
+    GradientPlace place(head, sink);
+    const int count = action_loss_backward_parts(shape);
+    const int64_t size = HeadGradients::of(shape.actions, shape.width).total;
+    const at::Tensor parts = at::empty({count, size}, slopes.options());
+    action_loss_backward(shape, gradient.const_data_ptr<float>(), slopes.const_data_ptr<float>(),
+                         values_of(encoded), {values_of(head[0]), values_of(head[1])}, values_of(d_encoded),
+                         parts.data_ptr<float>(), current_stream());
+    add_parts(parts.const_data_ptr<float>(), count, size, place.of(0, head.size()).data_ptr<float>(),
+              current_stream());
+    const autograd::variable_list of_head = place.finish();
+    return {d_encoded, of_head[0], of_head[1], {}, {}, {}};  // actions, smoothing and sink have no gradients
+  }
+
+ private:
+  struct Remembered : torch::CustomClassHolder {
+    Remembered(const ActionLossShape& shape, GradientSink* sink, const at::Tensor& encoded,
+               const at::Tensor& slopes)
+        : values{shape, sink, encoded.detach(), slopes} {}
+
+    struct Values {
+      ActionLossShape shape;
+      GradientSink* sink;
+      at::Tensor encoded, slopes;
+    } values;
+  };
+
+  /// `parts`: a scalar where there is only one.
+  static at::Tensor total_of(const at::Tensor& parts) { return parts.dim() == 0 ? parts : parts.sum(); }
+};
+
+}  // namespace
+
+bool fused_ends_fit(const at::Device& device, at::ScalarType type, int64_t width, const ModelShape& shape) {
+  return device.is_cuda() && type == at::kBFloat16 && width % kWidthStep == 0 && width <= kMostWidth &&
+         shape.num_actions <= ActionLossShape::kMostActions &&
+         shape.num_actions <= TokenShape::kMostActions &&
+         at::cuda::getDeviceProperties(device.index())->major >= 9;
+}
+
+at::Tensor fused_embedding(const Batch& batch, const ModelShape& shape, LossPositions positions,
+                           const std::vector<at::Tensor>& parameters, GradientSink* sink) {
+  const TokenShape of_tokens = token_shape(batch, shape, positions, parameters.front().size(0));
+  return FusedEmbedding::apply(at::TensorList(parameters), batch, of_tokens, sink);
+}
+
+FusedLoss fused_loss(const at::Tensor& encoded, const at::Tensor& actions,
+                     const std::vector<at::Tensor>& head, double label_smoothing, GradientSink* sink) {
+  const autograd::variable_list found =
+      FusedActionLoss::apply(encoded, at::TensorList(head), actions, label_smoothing, sink);
+  return {found[0], found[1]};
+}
+
+}  // namespace adtrain::kernels

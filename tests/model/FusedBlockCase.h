@@ -1,0 +1,207 @@
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "model/kernels/fused/BlockTensors.h"
+#include "model/kernels/fused/KeepBits.h"
+
+/// A post-norm block with random weights, input and gradient on the GPU, and the same in float64 by plain
+/// operators, with the same keep bits: the definition of what is right.
+namespace adtrain::testing {
+
+struct FusedBlockCase {
+  kernels::BlockShape shape;
+  double dropout = 0;
+  /// Larger ones let the softmax leave the range in which it needs no maximum.
+  double query_and_key_scale = 1;
+
+  bool steep() const { return query_and_key_scale != 1; }
+};
+
+inline std::string name_of(const FusedBlockCase& tried) {
+  const kernels::BlockShape& shape = tried.shape;
+  std::string name = "S" + std::to_string(shape.sequences) + "_T" + std::to_string(shape.tokens) + "_R" +
+                     std::to_string(shape.rows) + "_D" + std::to_string(shape.width) + "_H" +
+                     std::to_string(shape.heads) + (shape.causal ? "_causal" : "_full");
+  if (tried.dropout > 0) name += "_dropout";
+  if (tried.steep()) name += "_steep";
+  return name;
+}
+
+/// The tensors of the contract, in bf16 (statistics fp32, words int32), poisoned with NaN where kernels
+/// write.
+class FusedBlockData {
+ public:
+  explicit FusedBlockData(const FusedBlockCase& tried) : case_(tried) {
+    const auto& [sequences, tokens, rows, width, heads, causal] = tried.shape;
+    const int64_t inner = tried.shape.inner(), all_rows = tried.shape.all_rows();
+    const double deviation = 1 / std::sqrt(static_cast<double>(width));
+    in_proj_weight = random({3 * width, width}, deviation);
+    in_proj_weight.narrow(0, 0, 2 * width).mul_(tried.query_and_key_scale);
+    in_proj_bias = random({3 * width}, 0.2);
+    out_proj_weight = random({width, width}, deviation);
+    out_proj_bias = random({width}, 0.2);
+    norm1_weight = random({width}, 0.2).add_(1);
+    norm1_bias = random({width}, 0.2);
+    linear1_weight = random({inner, width}, deviation);
+    linear1_bias = random({inner}, 0.2);
+    linear2_weight = random({width, inner}, deviation / 2);
+    linear2_bias = random({width}, 0.2);
+    norm2_weight = random({width}, 0.2).add_(1);
+    norm2_bias = random({width}, 0.2);
+    x = random({sequences, tokens, width}, 1);
+    dy = random({sequences, rows, width}, 1);
+
+    const kernels::KeepProbability keep(tried.dropout);
+    scale = keep.scale();
+    attention_bits = random_words({sequences, heads, (tokens + 31) / 32, rows}, keep.value());
+    projection_bits = random_words({all_rows, width / 32}, keep.value());
+    inner_bits = random_words({all_rows, inner / 32}, keep.value());
+    output_bits = random_words({all_rows, width / 32}, keep.value());
+
+    read = poisoned({sequences, rows, width});
+    log_sums = poisoned({sequences, heads, rows}, at::kFloat);
+    normed1 = poisoned({sequences, rows, width});
+    inverse1 = poisoned({sequences, rows}, at::kFloat);
+    normed2 = poisoned({sequences, rows, width});
+    inverse2 = poisoned({sequences, rows}, at::kFloat);
+  }
+
+  kernels::BlockWeights weights() const {
+    return {of(in_proj_weight), of(in_proj_bias), of(out_proj_weight), of(out_proj_bias),
+            of(norm1_weight),   of(norm1_bias),   of(linear1_weight),  of(linear1_bias),
+            of(linear2_weight), of(linear2_bias), of(norm2_weight),    of(norm2_bias)};
+  }
+  kernels::KeepBits keep() const {
+    if (case_.dropout == 0) return {nullptr, nullptr, nullptr, nullptr, 1.0f, 1.0f};
+    return {
+        words(attention_bits), words(projection_bits), words(inner_bits), words(output_bits), scale, scale};
+  }
+  kernels::BlockActivations activations() {
+    return {of(x),
+            of(read),
+            log_sums.data_ptr<float>(),
+            of(normed1),
+            inverse1.data_ptr<float>(),
+            of(normed2),
+            inverse2.data_ptr<float>()};
+  }
+  const FusedBlockCase& tried() const { return case_; }
+
+  static at::Tensor poisoned(at::IntArrayRef sizes, at::ScalarType type = at::kBFloat16) {
+    return at::full(sizes, std::numeric_limits<float>::quiet_NaN(), at::device(at::kCUDA).dtype(type));
+  }
+  static __nv_bfloat16* of(const at::Tensor& tensor) {
+    return static_cast<__nv_bfloat16*>(tensor.data_ptr());
+  }
+
+  at::Tensor in_proj_weight, in_proj_bias, out_proj_weight, out_proj_bias, norm1_weight, norm1_bias,
+      linear1_weight, linear1_bias, linear2_weight, linear2_bias, norm2_weight, norm2_bias;
+  at::Tensor x, dy;
+  at::Tensor attention_bits, projection_bits, inner_bits, output_bits;
+  float scale = 1;
+  at::Tensor read, log_sums, normed1, inverse1, normed2, inverse2;
+
+ private:
+  static at::Tensor random(at::IntArrayRef sizes, double deviation) {
+    return at::randn(sizes, at::device(at::kCUDA)).mul_(deviation).to(at::kBFloat16);
+  }
+  static at::Tensor random_words(std::vector<int64_t> sizes, double probability) {
+    sizes.push_back(32);
+    const at::Tensor bits = at::rand(sizes, at::device(at::kCUDA)).lt(probability).to(at::kLong);
+    const at::Tensor places = at::arange(32, at::device(at::kCUDA).dtype(at::kLong));
+    return bits.bitwise_left_shift(places).sum(-1).to(at::kInt);
+  }
+  static const uint32_t* words(const at::Tensor& tensor) {
+    return static_cast<const uint32_t*>(tensor.data_ptr());
+  }
+
+  FusedBlockCase case_;
+};
+
+/// Everything in float64. The forward pass runs when it is made.
+class FusedBlockReference {
+ public:
+  explicit FusedBlockReference(const FusedBlockData& data) {
+    const auto& [sequences, tokens, rows, width, heads, causal] = data.tried().shape;
+    const int64_t head_size = width / heads;
+    const bool drops = data.tried().dropout > 0;
+    for (const at::Tensor* parameter :
+         {&data.in_proj_weight, &data.in_proj_bias, &data.out_proj_weight, &data.out_proj_bias,
+          &data.norm1_weight, &data.norm1_bias, &data.linear1_weight, &data.linear1_bias,
+          &data.linear2_weight, &data.linear2_bias, &data.norm2_weight, &data.norm2_bias}) {
+      parameters.push_back(parameter->to(at::kDouble).requires_grad_());
+    }
+    x = data.x.to(at::kDouble).requires_grad_();
+    const auto dropped = [&](const at::Tensor& values, const at::Tensor& words) {
+      if (!drops) return values;
+      const at::Tensor places = at::arange(32, words.options().dtype(at::kInt));
+      const at::Tensor bits = words.unsqueeze(-1).bitwise_right_shift(places).bitwise_and(1).flatten(-2);
+      return values * bits.to(at::kDouble).view(values.sizes()) * static_cast<double>(data.scale);
+    };
+
+    const at::Tensor qkv = at::linear(x, parameters[0], parameters[1])
+                               .view({sequences, tokens, 3, heads, head_size})
+                               .permute({2, 0, 3, 1, 4});
+    at::Tensor scores =
+        at::matmul(qkv[0], qkv[1].transpose(2, 3)) / std::sqrt(static_cast<double>(head_size));
+    if (causal) {
+      const at::Tensor later = at::ones({tokens, tokens}, x.options().dtype(at::kBool)).triu(1);
+      scores = scores.masked_fill(later, -std::numeric_limits<double>::infinity());
+    }
+    scores = scores.narrow(2, tokens - rows, rows);
+    log_sums = scores.logsumexp(-1) / std::log(2.0);
+    at::Tensor weights = at::softmax(scores, -1);
+    if (drops) {  // (S, H, words, R) -> (S, H, R, tokens)
+      const at::Tensor places = at::arange(32, data.attention_bits.options());
+      const at::Tensor bits = data.attention_bits.transpose(2, 3)
+                                  .unsqueeze(-1)
+                                  .bitwise_right_shift(places)
+                                  .bitwise_and(1)
+                                  .flatten(-2);
+      weights = weights * bits.narrow(-1, 0, tokens).to(at::kDouble) * static_cast<double>(data.scale);
+    }
+    read = at::matmul(weights, qkv[2]).transpose(1, 2).flatten(2);
+    const at::Tensor sum1 = x.narrow(1, tokens - rows, rows) +
+                            dropped(at::linear(read, parameters[2], parameters[3]), data.projection_bits);
+    normed1 = normed(sum1, inverse1);
+    x1 = normed1 * parameters[4] + parameters[5];
+    const at::Tensor inner = dropped(at::gelu(at::linear(x1, parameters[6], parameters[7])), data.inner_bits);
+    const at::Tensor sum2 = x1 + dropped(at::linear(inner, parameters[8], parameters[9]), data.output_bits);
+    normed2 = normed(sum2, inverse2);
+    y = normed2 * parameters[10] + parameters[11];
+  }
+
+  /// Gradients for `dy` of x1, of x, then of the parameters in order.
+  std::vector<at::Tensor> backward(const at::Tensor& dy) const {
+    torch::autograd::variable_list inputs = {x1, x};
+    inputs.insert(inputs.end(), parameters.begin(), parameters.end());
+    return torch::autograd::grad({y}, inputs, {dy.to(at::kDouble)});
+  }
+
+  std::vector<at::Tensor> parameters;
+  at::Tensor x, log_sums, read, normed1, inverse1, x1, normed2, inverse2, y;
+
+ private:
+  static at::Tensor normed(const at::Tensor& sum, at::Tensor& inverse) {
+    const at::Tensor centred = sum - sum.mean(-1, true);
+    const at::Tensor of_row = at::rsqrt(centred.square().mean(-1, true) + 1e-5);
+    inverse = of_row.squeeze(-1);
+    return centred * of_row;
+  }
+};
+
+/// ‖found − expected‖ / ‖expected‖.
+inline double error_of(const at::Tensor& found, const at::Tensor& expected) {
+  const at::Tensor right = expected.detach().to(at::kDouble).flatten();
+  return ((found.to(at::kDouble).flatten() - right).norm() / right.norm().clamp_min(1e-12)).item<double>();
+}
+
+}  // namespace adtrain::testing

@@ -1,0 +1,115 @@
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/Gpu.h"
+#include "distributed/GradientReducer.h"
+#include "distributed/SingleCommunicator.h"
+#include "model/RandomBatch.h"
+
+namespace adtrain {
+namespace {
+
+/// The fused blocks in the network: the plain blocks on the CPU in fp32 are the definition of what is right.
+class FusedBlock : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  }
+
+  static testing::Variant small(int64_t width, double dropout, FusedKernels fused = FusedKernels::kAuto) {
+    testing::Variant variant = testing::variant("post_norm");
+    variant.options.tf_n_embd = width;
+    variant.options.tf_n_head = 4;
+    variant.options.tf_n_layer = 3;
+    variant.options.n_transit = 37;
+    variant.options.tf_dropout = variant.options.tf_attn_dropout = dropout;
+    variant.options.fused_kernels = fused;
+    return variant;
+  }
+  std::unique_ptr<AlgorithmDistillation> on_gpu(const testing::Variant& variant) const {
+    auto model = testing::small_model(variant);
+    model->parameters().to(gpu_, at::kBFloat16);
+    return model;
+  }
+  Batch batch() const { return testing::random_plain(9, 37).to(gpu_); }
+
+  const at::Device gpu_ = at::Device(at::kCUDA, 0);
+};
+
+void seed_gpu(uint64_t seed) {
+  at::Generator generator = at::globalContext().defaultGenerator(at::Device(at::kCUDA, 0));
+  generator.set_current_seed(seed);
+}
+
+TEST_F(FusedBlock, LossAndGradientAreThoseOfThePlainBlocks) {
+  for (const int64_t width : {32, 64}) {
+    const auto plain = testing::small_model(small(width, 0.0));
+    const auto fused = on_gpu(small(width, 0.0)), library = on_gpu(small(width, 0.0, FusedKernels::kOff));
+    EXPECT_FALSE(fused->why_not_fused(LossPositions::kLast).has_value());
+    EXPECT_TRUE(library->why_not_fused(LossPositions::kLast).has_value());
+    const Batch input = testing::random_plain(9, 37);
+    const auto expected = plain->loss(input, LossPositions::kLast, true);
+    const at::Tensor gradient = testing::flat_gradient(*plain, expected.sum);
+    double worst_of_library = 0;
+    for (const auto* model : {&library, &fused}) {
+      const auto found = (*model)->loss(input.to(gpu_), LossPositions::kLast, true);
+      EXPECT_LT(testing::relative_error(found.sum.cpu(), expected.sum), 2e-2);
+      const double error =
+          testing::relative_error(testing::flat_gradient(**model, found.sum).cpu().to(at::kFloat), gradient);
+      if (model == &library) worst_of_library = error;
+      EXPECT_LT(error, std::max(0.04, 1.5 * worst_of_library)) << "width " << width;
+    }
+  }
+}
+
+TEST_F(FusedBlock, AReducerGetsTheGradientsThatAutogradWouldHaveGot) {
+  const auto model = on_gpu(small(64, 0.1));
+  const Batch input = batch();
+  seed_gpu(11);
+  const at::Tensor expected =
+      testing::flat_gradient(*model, model->loss(input, LossPositions::kLast, true).sum).to(at::kFloat);
+
+  SingleCommunicator alone(gpu_);
+  GradientReducer reducer(model->parameters().leaves(), alone, {});
+  model->send_gradients_to(&reducer);
+  for (int micro_step = 1; micro_step <= 2; ++micro_step) {  // they add up
+    seed_gpu(11);
+    reducer.begin_micro_step(true);
+    model->loss(input, LossPositions::kLast, true).sum.backward();
+    EXPECT_LT(testing::relative_error(reducer.flat_gradient(), micro_step * expected), 5e-3);
+  }
+  reducer.finish();
+}
+
+TEST_F(FusedBlock, DropoutFollowsTheGenerator) {
+  const auto model = on_gpu(small(64, 0.1));
+  const Batch input = batch();
+  const auto loss = [&](uint64_t seed, bool training) {
+    seed_gpu(seed);
+    return model->loss(input, LossPositions::kLast, training).sum.item<double>();
+  };
+  EXPECT_EQ(loss(1, true), loss(1, true));
+  EXPECT_NE(loss(1, true), loss(2, true));
+  EXPECT_NE(loss(1, true), loss(1, false));
+  EXPECT_EQ(loss(1, false), loss(2, false));
+}
+
+TEST_F(FusedBlock, SaysWhyItDoesNotFit) {
+  const auto why = [&](testing::Variant variant, at::ScalarType type = at::kBFloat16) {
+    const auto model = testing::small_model(variant);
+    model->parameters().to(gpu_, type);
+    return model->why_not_fused(LossPositions::kLast).value_or("");
+  };
+  testing::Variant wide = small(64, 0.1);
+  wide.options.tf_n_embd = 96;
+  EXPECT_THAT(why(wide), ::testing::HasSubstr("width 96"));
+  testing::Variant lengthy = small(64, 0.1);
+  lengthy.options.n_transit = 257;
+  EXPECT_THAT(why(lengthy), ::testing::HasSubstr("257 tokens"));
+  EXPECT_THAT(why(small(64, 0.1), at::kHalf), ::testing::HasSubstr("bf16"));
+  EXPECT_THAT(why(testing::variant("pre_norm")), ::testing::HasSubstr("post_norm"));
+}
+
+}  // namespace
+}  // namespace adtrain

@@ -22,7 +22,8 @@ class LossScale {
   at::Tensor factor() const { return state_[0]; }
   /// Divides a gradient (n) by the factor, in place, and looks for values that are not finite.
   void unscale(const at::Tensor& gradient);
-  /// fp32 scalar: 1 where unscale() found such values, else 0.
+  /// fp32 scalar: 1 where the latest gradient held such values, else 0. Written by unscale(), or by the
+  /// kernel that does its work.
   const at::Tensor& overflow() const { return overflow_; }
   /// At the end of a step: counts it and adapts the factor.
   void update();

@@ -1,12 +1,22 @@
 #include "training/LossSums.h"
 
 #include <ATen/ATen.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "training/LossSumsKernel.h"
 
 namespace adtrain {
 
 LossSums::LossSums(at::Device device) : sums_(at::zeros({3}, at::TensorOptions(device).dtype(at::kDouble))) {}
 
 void LossSums::add(const AlgorithmDistillation::Loss& loss) {
+  if (sums_.is_cuda()) {
+    const c10::cuda::CUDAGuard guard(sums_.device());
+    add_loss(sums_.mutable_data_ptr<double>(), loss.sum.const_data_ptr<float>(),
+             loss.correct.const_data_ptr<int64_t>(), loss.targets, c10::cuda::getCurrentCUDAStream());
+    return;
+  }
   sums_[0].add_(loss.sum.detach());
   sums_[1].add_(loss.correct);
   sums_[2].add_(loss.targets);

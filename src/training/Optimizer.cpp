@@ -1,11 +1,27 @@
 #include "training/Optimizer.h"
 
 #include <optional>
+#include <stdexcept>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <fmt/format.h>
 
 namespace adtrain {
+namespace {
+
+ImageType image_type(const at::Tensor& image) {
+  if (!image.defined()) return ImageType::kNone;
+  if (image.scalar_type() == at::kHalf) return ImageType::kHalf;
+  if (image.scalar_type() == at::kBFloat16) return ImageType::kBFloat16;
+  throw std::invalid_argument(
+      fmt::format("The image of parameters is of type {}; expected one of 16-bit floating-point numbers.",
+                  c10::toString(image.scalar_type())));
+}
+
+}  // namespace
 
 Optimizer::Optimizer(const at::Tensor& parameters, const TrainingOptions& options)
     : parameters_(parameters.detach()),
@@ -13,36 +29,77 @@ Optimizer::Optimizer(const at::Tensor& parameters, const TrainingOptions& option
       second_moment_(at::zeros_like(parameters_)),
       step_count_(at::zeros({}, parameters_.options())),
       gradient_norm_(at::zeros({}, parameters_.options())),
-      // The fused kernels want a float on GPUs and take any type on the CPU.
+      // The kernels want a float; torch's operator takes any type on the CPU.
       learning_rate_(
           at::zeros({}, parameters_.options().dtype(parameters_.is_cuda() ? at::kFloat : at::kDouble))),
-      beta1_(options.beta1),
-      beta2_(options.beta2),
-      epsilon_(options.adam_epsilon),
-      weight_decay_(options.weight_decay),
-      max_grad_norm_(options.max_grad_norm) {}
+      rule_{.beta1 = options.beta1,
+            .beta2 = options.beta2,
+            .epsilon = options.adam_epsilon,
+            .weight_decay = options.weight_decay,
+            .max_grad_norm = options.max_grad_norm} {
+  if (parameters_.is_cuda()) {
+    kernel_memory_ = at::zeros({sizeof(AdamWMemory)}, parameters_.options().dtype(at::kByte));
+  }
+}
 
 void Optimizer::set_learning_rate(double rate) {
   learning_rate_.fill_(rate);
 }
 
-void Optimizer::step(const at::Tensor& gradient, LossScale* loss_scale) {
+void Optimizer::step(const at::Tensor& gradient, LossScale* loss_scale, const at::Tensor& image) {
   const at::NoGradGuard no_grad;
+  if (parameters_.is_cuda()) {
+    step_by_kernels(gradient, loss_scale, image);
+  } else {
+    step_by_operators(gradient, loss_scale, image);
+  }
+}
+
+void Optimizer::step_by_operators(const at::Tensor& gradient, LossScale* loss_scale,
+                                  const at::Tensor& image) {
   std::optional<at::Tensor> overflow;
   if (loss_scale != nullptr) {
     loss_scale->unscale(gradient);
     overflow = loss_scale->overflow();
   }
   gradient_norm_.copy_(gradient.norm());
-  if (max_grad_norm_ > 0) {
+  if (rule_.max_grad_norm > 0) {
     // PyTorch's clip_grad_norm_: the 1e-6 keeps a zero gradient from dividing by zero.
-    gradient.mul_((max_grad_norm_ / (gradient_norm_ + 1e-6)).clamp_max(1.0));
+    gradient.mul_((rule_.max_grad_norm / (gradient_norm_ + 1e-6)).clamp_max(1.0));
   }
   step_count_.add_(1);
   at::_fused_adamw_({parameters_}, {gradient}, {first_moment_}, {second_moment_}, /*max_exp_avg_sqs=*/{},
-                    {step_count_}, learning_rate_, beta1_, beta2_, weight_decay_, epsilon_, /*amsgrad=*/false,
-                    /*maximize=*/false, /*grad_scale=*/{}, overflow);
+                    {step_count_}, learning_rate_, rule_.beta1, rule_.beta2, rule_.weight_decay,
+                    rule_.epsilon,
+                    /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{}, overflow);
   if (overflow) step_count_.sub_(*overflow);  // a skipped step is none
+  gradient.zero_();
+  if (image.defined()) image.copy_(parameters_);
+}
+
+void Optimizer::step_by_kernels(const at::Tensor& gradient, LossScale* loss_scale, const at::Tensor& image) {
+  for (const at::Tensor* beside : {&gradient, &image}) {
+    if (beside->defined() && (beside->sizes() != parameters_.sizes() || !beside->is_contiguous())) {
+      throw std::invalid_argument("A gradient and an image lie like the parameters.");
+    }
+  }
+  const c10::cuda::CUDAGuard guard(parameters_.device());
+  const bool scaled = loss_scale != nullptr;
+  take_adamw_step(rule_,
+                  {.size = parameters_.numel(),
+                   .gradient = gradient.mutable_data_ptr<float>(),
+                   .parameters = parameters_.mutable_data_ptr<float>(),
+                   .first_moment = first_moment_.mutable_data_ptr<float>(),
+                   .second_moment = second_moment_.mutable_data_ptr<float>(),
+                   .image = image.defined() ? image.mutable_data_ptr() : nullptr,
+                   .image_type = image_type(image),
+                   .learning_rate = learning_rate_.const_data_ptr<float>(),
+                   .step_count = step_count_.mutable_data_ptr<float>(),
+                   .gradient_norm = gradient_norm_.mutable_data_ptr<float>(),
+                   .loss_factor = scaled ? loss_scale->factor().const_data_ptr<float>() : nullptr,
+                   .overflow = scaled ? loss_scale->overflow().mutable_data_ptr<float>() : nullptr,
+                   .memory = static_cast<AdamWMemory*>(kernel_memory_.mutable_data_ptr())},
+                  c10::cuda::getCurrentCUDAStream());
 }
 
 }  // namespace adtrain

@@ -4,25 +4,27 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "training/AdamWKernel.h"
 #include "training/LossScale.h"
 #include "training/TrainingOptions.h"
 
 namespace adtrain {
 
-/// AdamW (Loshchilov and Hutter, 2019) with gradient clipping, over flat buffers: one fused pass over all
-/// parameters, on the device, without a host synchronisation. Weight decay applies to every parameter, as in
-/// the Python projects.
+/// AdamW (Loshchilov and Hutter, 2019) with gradient clipping, over flat buffers, on the device, without a
+/// host synchronisation. Weight decay applies to every parameter, as in the Python projects. torch's
+/// operators, which the CPU runs, define it; on GPUs AdamWKernel does the same.
 class Optimizer {
  public:
-  /// `parameters`: the model's flat fp32 buffer (n), updated in place; it must outlive the optimizer.
+  /// `parameters`: the model's flat fp32 buffer (n), updated in place.
   Optimizer(const at::Tensor& parameters, const TrainingOptions& options);
 
   /// The rate of the steps that follow. It lives on the device, where a captured step reads it.
   void set_learning_rate(double rate);
-  /// One update with the global-batch gradient (n), which is scaled in place where its norm exceeds
-  /// max_grad_norm. With `loss_scale` the gradient is first divided by its factor, and where it overflowed
-  /// nothing is updated.
-  void step(const at::Tensor& gradient, LossScale* loss_scale = nullptr);
+  /// One update with the global-batch gradient (n), which is used up: it is zero afterwards, ready for the
+  /// next step's sums. With `loss_scale` the gradient is first divided by its factor, and where it overflowed
+  /// nothing is updated. `image` (n), of a 16-bit type: the parameters are written there too, rounded;
+  /// undefined for none.
+  void step(const at::Tensor& gradient, LossScale* loss_scale = nullptr, const at::Tensor& image = {});
 
   /// L2 norm of the last gradient before clipping: a scalar on the device.
   const at::Tensor& gradient_norm() const { return gradient_norm_; }
@@ -33,8 +35,12 @@ class Optimizer {
   at::Tensor& step_count() { return step_count_; }
 
  private:
+  void step_by_operators(const at::Tensor& gradient, LossScale* loss_scale, const at::Tensor& image);
+  void step_by_kernels(const at::Tensor& gradient, LossScale* loss_scale, const at::Tensor& image);
+
   at::Tensor parameters_, first_moment_, second_moment_, step_count_, gradient_norm_, learning_rate_;
-  double beta1_, beta2_, epsilon_, weight_decay_, max_grad_norm_;
+  at::Tensor kernel_memory_;  ///< an AdamWMemory as bytes; undefined on the CPU
+  AdamWRule rule_;
 };
 
 }  // namespace adtrain

@@ -33,7 +33,14 @@ TrainStep::TrainStep(Parts parts, BatchShare share, const TrainingOptions& optio
       dropout_seed_(seed_of(static_cast<uint64_t>(options.seed), 0xd509, share.rank)),
       losses_(device_),
       captures_(captures_steps(device_, options)),
-      graph_(device_) {}
+      graph_(device_) {
+  parts_.model.send_gradients_to(&parts_.reducer);
+  parts_.reducer.zero();  // after each step the optimizer does it
+}
+
+TrainStep::~TrainStep() {
+  parts_.model.send_gradients_to(nullptr);
+}
 
 void TrainStep::run(BatchSource& batches, int64_t step, double learning_rate) {
   seed_generator(device_, seed_of(dropout_seed_, step));
@@ -48,25 +55,31 @@ void TrainStep::run(BatchSource& batches, int64_t step, double learning_rate) {
 
 template <class NextBatch>
 void TrainStep::take(NextBatch next_batch) {
-  parts_.reducer.zero();
   for (int64_t micro_step = 0; micro_step < share_.accumulation; ++micro_step) {
     const Batch batch = next_batch(micro_step);
     parts_.reducer.begin_micro_step(/*communicates=*/micro_step + 1 == share_.accumulation);
     backward_of(batch);
   }
   parts_.reducer.finish();
-  parts_.optimizer.step(parts_.reducer.flat_gradient(), parts_.loss_scale);
+  parts_.optimizer.step(parts_.reducer.flat_gradient(), parts_.loss_scale, parts_.model.parameters().image());
   if (parts_.loss_scale != nullptr) parts_.loss_scale->update();
-  parts_.model.parameters().refresh();
 }
 
 void TrainStep::backward_of(const Batch& batch) {
   const AlgorithmDistillation::Loss loss = parts_.model.loss(batch, loss_positions_, /*training=*/true);
-  const int64_t global_targets = loss.targets * share_.accumulation * share_.world_size;
-  at::Tensor share = loss.sum / static_cast<double>(global_targets);
-  if (parts_.loss_scale != nullptr) share = share * parts_.loss_scale->factor();
-  share.backward();
+  // What is minimised is a mean; to divide the sum would take kernels of its own, forward and backward.
+  loss.sum.backward(weight_of_target(loss.targets * share_.accumulation * share_.world_size));
   losses_.add(loss);
+}
+
+at::Tensor TrainStep::weight_of_target(int64_t global_targets) {
+  const auto divisor = static_cast<double>(global_targets);
+  if (parts_.loss_scale != nullptr) return parts_.loss_scale->factor() / divisor;
+  if (weighed_targets_ != global_targets) {
+    weighed_targets_ = global_targets;
+    target_weight_ = at::full({}, 1 / divisor, at::TensorOptions(device_).dtype(at::kFloat));
+  }
+  return target_weight_;
 }
 
 void TrainStep::take_captured(BatchSource& batches) {

@@ -32,6 +32,9 @@ class TrainStep {
   };
   /// `share` says how large the global batch is.
   TrainStep(Parts parts, BatchShare share, const TrainingOptions& options);
+  ~TrainStep();
+  TrainStep(const TrainStep&) = delete;
+  TrainStep& operator=(const TrainStep&) = delete;
 
   /// Optimizer step `step` of the run; `batches` is the same in every call. Dropout is a function of (seed,
   /// rank, step), so that a resumed run draws what the uninterrupted one would have drawn.
@@ -48,6 +51,8 @@ class TrainStep {
   /// Puts the next micro-batches where the graph reads its own.
   void feed_graph(BatchSource& batches);
   void backward_of(const Batch& batch);
+  /// fp32 scalar: what the gradient counts a target's cross-entropy with, the loss scale included.
+  at::Tensor weight_of_target(int64_t global_targets);
 
   Parts parts_;
   at::Device device_;
@@ -55,6 +60,8 @@ class TrainStep {
   LossPositions loss_positions_;
   uint64_t dropout_seed_;
   LossSums losses_;
+  at::Tensor target_weight_;     ///< without loss scale it is the same as long as
+  int64_t weighed_targets_ = 0;  ///< the global batch has this number of targets
   bool captures_;
   int64_t steps_taken_ = 0;
   std::vector<Batch> inputs_;  ///< of the graph, by micro-step, where the source does not work on the device

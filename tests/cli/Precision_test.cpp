@@ -1,5 +1,8 @@
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "SmallRun.h"
@@ -12,12 +15,12 @@ namespace {
 constexpr const char* kLearning =
     "total_source_timesteps=16000 --set train_source_timesteps=1600 --set n_epochs=20 --set source_lr=0.001";
 
-/// Mean loss of every ten steps of 500, on histories that were collected.
-std::vector<double> losses(const SmallRun& small, const std::string& precision) {
-  const Finished trained = small.adtrain(
-      "small.yaml --overwrite --set device=cuda --set train_timesteps=500 --set summary_interval=10 --set "
-      "eval_interval=0 --set ckpt_interval=500 --set episode_stride=5 --set " +
-      std::string(kLearning) + " --set " + precision);
+/// Mean loss of every fiftieth part of so many steps, on histories that were collected.
+std::vector<double> losses(const SmallRun& small, int steps, const std::string& settings) {
+  const Finished trained = small.adtrain(fmt::format(
+      "small.yaml --overwrite --set device=cuda --set train_timesteps={0} --set summary_interval={1} "
+      "--set eval_interval=0 --set ckpt_interval={0} --set episode_stride=5 --set {2} --set {3}",
+      steps, steps / 50, kLearning, settings));
   EXPECT_EQ(trained.exit_code, 0) << trained.output;
   std::vector<double> values;
   for (const auto& record : small.metrics("small", "loss")) values.push_back(record["loss"].get<double>());
@@ -28,7 +31,7 @@ TEST(Precision, LossCurvesOfAllPrecisionsAgreeOver500Steps) {
   if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
   const SmallRun small;
   ASSERT_EQ(small.adtrain("collect small.yaml --set " + std::string(kLearning)).exit_code, 0);
-  const std::vector<double> exact = losses(small, "mixed_precision=no --set tf32=false");
+  const std::vector<double> exact = losses(small, 500, "mixed_precision=no --set tf32=false");
   ASSERT_EQ(exact.size(), 50U);
   EXPECT_LT(exact.back(), 0.8 * exact.front()) << "nothing was learnt: the curves say little";
   for (const auto& [precision, tolerance] : std::vector<std::pair<std::string, double>>{
@@ -36,7 +39,7 @@ TEST(Precision, LossCurvesOfAllPrecisionsAgreeOver500Steps) {
            {"mixed_precision=bf16", 0.02},
            {"mixed_precision=fp16", 0.005},
            {"mixed_precision=no --set tf32=false --set cuda_graph=off", 0.002}}) {
-    const std::vector<double> found = losses(small, precision);
+    const std::vector<double> found = losses(small, 500, precision);
     ASSERT_EQ(found.size(), exact.size());
     double largest = 0;
     for (size_t i = 0; i < exact.size(); ++i) {
@@ -44,6 +47,38 @@ TEST(Precision, LossCurvesOfAllPrecisionsAgreeOver500Steps) {
     }
     RecordProperty(precision, std::to_string(largest));
     EXPECT_LT(largest, tolerance) << precision;
+  }
+}
+
+double mean_of_last_quarter(const std::vector<double>& losses) {
+  const auto quarter = static_cast<std::ptrdiff_t>(losses.size() / 4);
+  return std::accumulate(losses.end() - quarter, losses.end(), 0.0) / static_cast<double>(quarter);
+}
+
+TEST(Precision, LossCurvesOfFusedAndLibraryKernelsAgreeOver2000Steps) {
+  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  const SmallRun small;
+  ASSERT_EQ(small.adtrain("collect small.yaml --set " + std::string(kLearning)).exit_code, 0);
+  const std::string network =
+      "mixed_precision=bf16 --set transformer_block=post_norm --set tf_n_embd=32 --set tf_n_head=4 --set "
+      "tf_n_inner=null --set loss_positions=last --set global_batch_size=256 --set fused_kernels=";
+  // Dropout draws other elements in the two, so with it only the level is the same.
+  for (const auto& [dropout, everywhere, in_the_end] :
+       std::vector<std::tuple<std::string, double, double>>{{"0", 0.03, 0.01}, {"0.1", 0.12, 0.03}}) {
+    const std::string rates = " --set tf_dropout=" + dropout + " --set tf_attn_dropout=" + dropout;
+    const std::vector<double> library = losses(small, 2000, network + "off" + rates);
+    const std::vector<double> fused = losses(small, 2000, network + "on" + rates);
+    ASSERT_EQ(fused.size(), library.size());
+    EXPECT_LT(library.back(), 0.8 * library.front()) << "nothing was learnt: the curves say little";
+    double largest = 0;
+    for (size_t i = 0; i < fused.size(); ++i) {
+      largest = std::max(largest, std::abs(fused[i] - library[i]) / library[i]);
+    }
+    const double at_the_end = std::abs(mean_of_last_quarter(fused) / mean_of_last_quarter(library) - 1);
+    RecordProperty("dropout " + dropout, fmt::format("largest {:.4f}, last quarter {:.4f}, final loss {:.4f}",
+                                                     largest, at_the_end, fused.back()));
+    EXPECT_LT(largest, everywhere) << "dropout " << dropout;
+    EXPECT_LT(at_the_end, in_the_end) << "dropout " << dropout;
   }
 }
 

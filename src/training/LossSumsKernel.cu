@@ -1,0 +1,23 @@
+#include "base/Cuda.h"
+#include "training/LossSumsKernel.h"
+
+namespace adtrain {
+namespace {
+
+/// A thread a sum.
+__global__ void add_loss_kernel(double* sums, const float* cross_entropies, const int64_t* correct,
+                                int64_t targets) {
+  if (threadIdx.x == 0) sums[0] += *cross_entropies;
+  if (threadIdx.x == 1) sums[1] += static_cast<double>(*correct);
+  if (threadIdx.x == 2) sums[2] += static_cast<double>(targets);
+}
+
+}  // namespace
+
+void add_loss(double* sums, const float* cross_entropies, const int64_t* correct, int64_t targets,
+              cudaStream_t stream) {
+  add_loss_kernel<<<1, 3, 0, stream>>>(sums, cross_entropies, correct, targets);
+  gpu::check(cudaGetLastError(), "The launch of add_loss_kernel");
+}
+
+}  // namespace adtrain

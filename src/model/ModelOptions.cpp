@@ -52,13 +52,13 @@ void ModelOptions::declare(Section& section) {
       .below(1);
   section.key("dynamics", dynamics, "Joint training of a world model; must be false, there is none here.");
   section.ignore("dynamics_strength", "it weighs the world model's loss, and dynamics is not supported");
-  section.key("fused_kernels", fused_kernels,
-              {{"auto", FusedKernels::kAuto}, {"on", FusedKernels::kOn}, {"off", FusedKernels::kOff}},
-              "GPU: whether a whole transformer block runs as one operation by kernels made for small "
-              "networks (bf16; "
-              "post_norm; width 32 or 64, heads of 8, 16 or 32, up to 256 tokens; loss_positions: last). "
-              "auto: where they fit; "
-              "the log says so. on: training does not start where they do not. off: library kernels.");
+  section.key(
+      "fused_kernels", fused_kernels,
+      {{"auto", FusedKernels::kAuto}, {"on", FusedKernels::kOn}, {"off", FusedKernels::kOff}},
+      "GPU: whether a whole transformer block runs as one operation by kernels made for small "
+      "networks (bf16; post_norm; width 32 or 64, heads of 8, 16 or 32, up to 256 transitions). auto: "
+      "where they fit; the log says so. on: training does not start where they do not. off: library "
+      "kernels.");
   section.ignore("flash_attn", "the attention kernel is chosen by device and shape");
 }
 

@@ -1,5 +1,7 @@
 #include "model/PostNormAd.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 
 #include "model/PlainSequence.h"
@@ -26,8 +28,7 @@ AlgorithmDistillation::Predictions PostNormAd::forward(const Batch& batch, LossP
   return {stack_.pred_action(encoded(batch, positions, training)), {}};
 }
 
-std::optional<std::string> PostNormAd::why_not_fused(LossPositions positions) const {
-  if (positions == LossPositions::kAll) return "they are for loss_positions: last";
+std::optional<std::string> PostNormAd::why_not_fused(LossPositions /*positions*/) const {
   return stack_.why_not_fused(device(), compute_type(), options().n_transit);
 }
 
@@ -52,10 +53,12 @@ PostNormAd::Tokens PostNormAd::tokens_by_kernel(const Batch& batch, LossPosition
        stack_.embed_query_state.weight, stack_.pos_embedding},
       gradient_sink());
   const int64_t length = batch.states.size(1);
-  if (positions == LossPositions::kAll) return {x, Streams::two(length, length, x), length};
+  const int64_t queries = positions == LossPositions::kAll ? length : 0;
   // Fused blocks need no masks, and making them takes longer than the embedding.
   const bool needs_masks = stack_.why_not_fused(device(), compute_type(), length).has_value();
-  return {x, needs_masks ? Streams::one(length, x) : Streams{.context = length, .mask = {}}, 1};
+  const Streams streams = needs_masks ? Streams::two(length, queries, x)
+                                      : Streams{.context = length, .queries = queries, .mask = {}};
+  return {x, streams, std::max<int64_t>(queries, 1)};
 }
 
 at::Tensor PostNormAd::encoded(const Batch& batch, LossPositions positions, bool training) const {

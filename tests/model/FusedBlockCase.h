@@ -30,6 +30,7 @@ inline std::string name_of(const FusedBlockCase& tried) {
   std::string name = "S" + std::to_string(shape.sequences) + "_T" + std::to_string(shape.tokens) + "_R" +
                      std::to_string(shape.rows) + "_D" + std::to_string(shape.width) + "_H" +
                      std::to_string(shape.heads) + (shape.causal ? "_causal" : "_full");
+  if (shape.queries > 0) name += "_streams";
   if (tried.dropout > 0) name += "_dropout";
   if (tried.steep()) name += "_steep";
   return name;
@@ -40,7 +41,7 @@ inline std::string name_of(const FusedBlockCase& tried) {
 class FusedBlockData {
  public:
   explicit FusedBlockData(const FusedBlockCase& tried) : case_(tried) {
-    const auto& [sequences, tokens, rows, width, heads, causal] = tried.shape;
+    const auto& [sequences, tokens, rows, width, heads, causal, queries] = tried.shape;
     const int64_t inner = tried.shape.inner(), all_rows = tried.shape.all_rows();
     const double deviation = 1 / std::sqrt(static_cast<double>(width));
     in_proj_weight = random({3 * width, width}, deviation);
@@ -56,7 +57,7 @@ class FusedBlockData {
     linear2_bias = random({width}, 0.2);
     norm2_weight = random({width}, 0.2).add_(1);
     norm2_bias = random({width}, 0.2);
-    x = random({sequences, tokens, width}, 1);
+    x = random({sequences, tokens + queries, width}, 1);
     dy = random({sequences, rows, width}, 1);
 
     const kernels::KeepProbability keep(tried.dropout);
@@ -130,7 +131,7 @@ class FusedBlockData {
 class FusedBlockReference {
  public:
   explicit FusedBlockReference(const FusedBlockData& data) {
-    const auto& [sequences, tokens, rows, width, heads, causal] = data.tried().shape;
+    const auto& [sequences, tokens, rows, width, heads, causal, queries] = data.tried().shape;
     const int64_t head_size = width / heads;
     const bool drops = data.tried().dropout > 0;
     for (const at::Tensor* parameter :
@@ -147,29 +148,29 @@ class FusedBlockReference {
       return values * bits.to(at::kDouble).view(values.sizes()) * static_cast<double>(data.scale);
     };
 
+    const int64_t length = tokens + queries;
     const at::Tensor qkv = at::linear(x, parameters[0], parameters[1])
-                               .view({sequences, tokens, 3, heads, head_size})
+                               .view({sequences, length, 3, heads, head_size})
                                .permute({2, 0, 3, 1, 4});
     at::Tensor scores =
         at::matmul(qkv[0], qkv[1].transpose(2, 3)) / std::sqrt(static_cast<double>(head_size));
-    if (causal) {
-      const at::Tensor later = at::ones({tokens, tokens}, x.options().dtype(at::kBool)).triu(1);
-      scores = scores.masked_fill(later, -std::numeric_limits<double>::infinity());
-    }
-    scores = scores.narrow(2, tokens - rows, rows);
+    scores = scores.masked_fill(unread(tokens, queries, causal), -std::numeric_limits<double>::infinity());
+    scores = scores.narrow(2, length - rows, rows);
     log_sums = scores.logsumexp(-1) / std::log(2.0);
     at::Tensor weights = at::softmax(scores, -1);
     if (drops) {  // (S, H, words, R) -> (S, H, R, tokens)
       const at::Tensor places = at::arange(32, data.attention_bits.options());
-      const at::Tensor bits = data.attention_bits.transpose(2, 3)
-                                  .unsqueeze(-1)
-                                  .bitwise_right_shift(places)
-                                  .bitwise_and(1)
-                                  .flatten(-2);
-      weights = weights * bits.narrow(-1, 0, tokens).to(at::kDouble) * static_cast<double>(data.scale);
+      at::Tensor bits = data.attention_bits.transpose(2, 3)
+                            .unsqueeze(-1)
+                            .bitwise_right_shift(places)
+                            .bitwise_and(1)
+                            .flatten(-2);
+      bits = bits.narrow(-1, 0, tokens).to(at::kDouble);
+      if (queries > 0) bits = at::cat({bits, bits}, -1);
+      weights = weights * bits * static_cast<double>(data.scale);
     }
     read = at::matmul(weights, qkv[2]).transpose(1, 2).flatten(2);
-    const at::Tensor sum1 = x.narrow(1, tokens - rows, rows) +
+    const at::Tensor sum1 = x.narrow(1, length - rows, rows) +
                             dropped(at::linear(read, parameters[2], parameters[3]), data.projection_bits);
     normed1 = normed(sum1, inverse1);
     x1 = normed1 * parameters[4] + parameters[5];
@@ -190,6 +191,17 @@ class FusedBlockReference {
   at::Tensor x, log_sums, read, normed1, inverse1, x1, normed2, inverse2, y;
 
  private:
+  /// Which tokens (columns) a token does not read: bool (tokens + queries, tokens + queries).
+  static at::Tensor unread(int64_t tokens, int64_t queries, bool causal) {
+    const at::Tensor all = at::ones({tokens, tokens}, at::device(at::kCUDA).dtype(at::kBool));
+    at::Tensor read = causal ? all.tril() : all;
+    if (queries > 0) {
+      const at::Tensor none = at::zeros_like(all), own = all.tril().triu();
+      read = at::cat({at::cat({read, none}, 1), at::cat({all.tril(-1), own}, 1)});
+    }
+    return read.logical_not();
+  }
+
   static at::Tensor normed(const at::Tensor& sum, at::Tensor& inverse) {
     const at::Tensor centred = sum - sum.mean(-1, true);
     const at::Tensor of_row = at::rsqrt(centred.square().mean(-1, true) + 1e-5);

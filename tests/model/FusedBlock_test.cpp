@@ -1,4 +1,7 @@
+#include <array>
+
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,44 +45,51 @@ void seed_gpu(uint64_t seed) {
   generator.set_current_seed(seed);
 }
 
+constexpr std::array<LossPositions, 2> kPositions = {LossPositions::kLast, LossPositions::kAll};
+
 TEST_F(FusedBlock, LossAndGradientAreThoseOfThePlainBlocks) {
   for (const int64_t width : {32, 64}) {
     const auto plain = testing::small_model(small(width, 0.0));
     const auto fused = on_gpu(small(width, 0.0)), library = on_gpu(small(width, 0.0, FusedKernels::kOff));
-    EXPECT_FALSE(fused->why_not_fused(LossPositions::kLast).has_value());
-    EXPECT_TRUE(library->why_not_fused(LossPositions::kLast).has_value());
     const Batch input = testing::random_plain(9, 37);
-    const auto expected = plain->loss(input, LossPositions::kLast, true);
-    const at::Tensor gradient = testing::flat_gradient(*plain, expected.sum);
-    double worst_of_library = 0;
-    for (const auto* model : {&library, &fused}) {
-      const auto found = (*model)->loss(input.to(gpu_), LossPositions::kLast, true);
-      EXPECT_LT(testing::relative_error(found.sum.cpu(), expected.sum), 2e-2);
-      const double error =
-          testing::relative_error(testing::flat_gradient(**model, found.sum).cpu().to(at::kFloat), gradient);
-      if (model == &library) worst_of_library = error;
-      EXPECT_LT(error, std::max(0.04, 1.5 * worst_of_library)) << "width " << width;
+    for (const LossPositions positions : kPositions) {
+      SCOPED_TRACE(fmt::format("width {}, positions {}", width, static_cast<int>(positions)));
+      EXPECT_FALSE(fused->why_not_fused(positions).has_value());
+      EXPECT_TRUE(library->why_not_fused(positions).has_value());
+      const auto expected = plain->loss(input, positions, true);
+      const at::Tensor gradient = testing::flat_gradient(*plain, expected.sum);
+      double worst_of_library = 0;
+      for (const auto* model : {&library, &fused}) {
+        const auto found = (*model)->loss(input.to(gpu_), positions, true);
+        EXPECT_LT(testing::relative_error(found.sum.cpu(), expected.sum), 2e-2);
+        const double error = testing::relative_error(
+            testing::flat_gradient(**model, found.sum).cpu().to(at::kFloat), gradient);
+        if (model == &library) worst_of_library = error;
+        EXPECT_LT(error, std::max(0.04, 1.5 * worst_of_library));
+      }
     }
   }
 }
 
 TEST_F(FusedBlock, AReducerGetsTheGradientsThatAutogradWouldHaveGot) {
-  const auto model = on_gpu(small(64, 0.1));
-  const Batch input = batch();
-  seed_gpu(11);
-  const at::Tensor expected =
-      testing::flat_gradient(*model, model->loss(input, LossPositions::kLast, true).sum).to(at::kFloat);
-
-  SingleCommunicator alone(gpu_);
-  GradientReducer reducer(model->parameters().leaves(), alone, {});
-  model->send_gradients_to(&reducer);
-  for (int micro_step = 1; micro_step <= 2; ++micro_step) {  // they add up
+  for (const LossPositions positions : kPositions) {
+    const auto model = on_gpu(small(64, 0.1));
+    const Batch input = batch();
     seed_gpu(11);
-    reducer.begin_micro_step(true);
-    model->loss(input, LossPositions::kLast, true).sum.backward();
-    EXPECT_LT(testing::relative_error(reducer.flat_gradient(), micro_step * expected), 5e-3);
+    const at::Tensor expected =
+        testing::flat_gradient(*model, model->loss(input, positions, true).sum).to(at::kFloat);
+
+    SingleCommunicator alone(gpu_);
+    GradientReducer reducer(model->parameters().leaves(), alone, {});
+    model->send_gradients_to(&reducer);
+    for (int micro_step = 1; micro_step <= 2; ++micro_step) {  // they add up
+      seed_gpu(11);
+      reducer.begin_micro_step(true);
+      model->loss(input, positions, true).sum.backward();
+      EXPECT_LT(testing::relative_error(reducer.flat_gradient(), micro_step * expected), 5e-3);
+    }
+    reducer.finish();
   }
-  reducer.finish();
 }
 
 TEST_F(FusedBlock, DropoutFollowsTheGenerator) {

@@ -133,9 +133,11 @@ TEST_P(FusedKernels, AttentionBackwardIsTheReference) {
     of_x[repeat] = FusedBlockData::poisoned(data.x.sizes());
     const at::Tensor parts = FusedBlockData::poisoned(
         {kernels::attention_backward_parts(GetParam().shape), places.total}, at::kFloat);
+    const at::Tensor carried =
+        FusedBlockData::poisoned({kernels::attention_backward_carried(GetParam().shape)});
     kernels::attention_backward(GetParam().shape, data.weights(), data.keep(), data.activations(),
                                 FusedBlockData::of(of_x1), FusedBlockData::of(of_x[repeat]),
-                                parts.data_ptr<float>(), current_stream());
+                                parts.data_ptr<float>(), FusedBlockData::of(carried), current_stream());
     sums[repeat] = sum_of(parts);
   }
   EXPECT_LT(error_of(of_x[0], expected[1]), gradient_tolerance(GetParam()));
@@ -163,6 +165,20 @@ std::vector<FusedBlockCase> cases() {
       all.push_back({{1, 1, 1, 32, 4, causal}, dropout});
     }
     all.push_back({{3, 240, 240, 64, 4, true}, dropout, 4.0});
+
+    all.push_back({{5, 240, 480, 64, 4, true, 240}, dropout});
+    all.push_back({{5, 240, 240, 64, 4, true, 240}, dropout});
+    all.push_back({{300, 80, 160, 32, 4, true, 80}, dropout});
+    all.push_back({{300, 80, 80, 32, 4, true, 80}, dropout});
+    all.push_back({{3, 256, 512, 64, 4, true, 256}, dropout});
+    all.push_back({{4, 101, 1, 64, 2, true, 101}, dropout});
+    all.push_back({{4, 101, 137, 64, 2, true, 101}, dropout});
+    all.push_back({{7, 33, 66, 32, 2, true, 33}, dropout});
+    all.push_back({{2, 256, 17, 32, 1, true, 256}, dropout});
+    all.push_back({{3, 250, 500, 64, 8, true, 250}, dropout});
+    all.push_back({{3, 7, 3, 64, 8, true, 7}, dropout});
+    all.push_back({{1, 1, 2, 32, 4, true, 1}, dropout});
+    all.push_back({{3, 240, 480, 64, 4, true, 240}, dropout, 4.0});
   }
   return all;
 }
@@ -199,6 +215,7 @@ TEST_P(FusedKernelsSpeed, DISABLED_OfEachKernel) {
       at::empty({kernels::mlp_backward_parts(shape), MlpGradients::of(shape.width).total}, fp32);
   const at::Tensor attention_parts =
       at::empty({kernels::attention_backward_parts(shape), AttentionGradients::of(shape.width).total}, fp32);
+  const at::Tensor carried = at::empty({kernels::attention_backward_carried(shape)}, of_x.options());
   const double forward = microseconds([&] {
     kernels::block_forward(shape, data.weights(), data.keep(), data.activations(), FusedBlockData::of(y),
                            current_stream());
@@ -210,7 +227,8 @@ TEST_P(FusedKernelsSpeed, DISABLED_OfEachKernel) {
   const double attention = microseconds([&] {
     kernels::attention_backward(shape, data.weights(), data.keep(), data.activations(),
                                 FusedBlockData::of(of_x1), FusedBlockData::of(of_x),
-                                attention_parts.data_ptr<float>(), current_stream());
+                                attention_parts.data_ptr<float>(), FusedBlockData::of(carried),
+                                current_stream());
   });
   const double sums = microseconds([&] { (void)sum_of(mlp_parts), (void)sum_of(attention_parts); });
   const at::Tensor seed = at::ones({1}, at::device(at::kCUDA).dtype(at::kLong));
@@ -228,6 +246,8 @@ INSTANTIATE_TEST_SUITE_P(Benchmark, FusedKernelsSpeed,
                          ::testing::Values(FusedBlockCase{{512, 240, 240, 64, 4, true}, 0.1},
                                            FusedBlockCase{{512, 240, 240, 64, 4, true}, 0.0},
                                            FusedBlockCase{{512, 240, 1, 64, 4, true}, 0.1},
+                                           FusedBlockCase{{512, 240, 480, 64, 4, true, 240}, 0.1},
+                                           FusedBlockCase{{512, 240, 240, 64, 4, true, 240}, 0.1},
                                            FusedBlockCase{{512, 80, 80, 32, 4, true}, 0.1}),
                          [](const auto& tried) { return testing::name_of(tried.param); });
 

@@ -9,8 +9,8 @@
 ///
 ///     du = inverse1 (g − mean(g) − normed1 · mean(g · normed1)),  g = dx1 · norm1_weight
 ///     dp = drop'(du),  dread = dp · out_proj_weight
-///     a head:  P = exp2(q kᵀ − log_sum),  dP = drop'(dread vᵀ),  dS = P (dP − delta),  delta = Σ dread ·
-///     read
+///     a head:  P = exp2(q kᵀ − log_sum),  dP = drop'(dread vᵀ)
+///              dS = P (dP − delta),  delta = Σ dread · read
 ///              dq = dS k,  dk = dSᵀ q,  dv = drop(P)ᵀ dread
 ///     dx = du + [dq dk dv] · in_proj_weight
 ///
@@ -26,29 +26,34 @@
 ///     1. of its tokens a warp makes du, dp, dread, delta, q, k and v;
 ///     2. sums for out_proj_weight;
 ///     3. as keys, with all queries that read them: dk, dv; as queries, with all keys that they read: dq.
-///     Weights are
-///        computed in both, so that warps need nothing of each other. Where later tokens read more, a strip's
-///        keys have as many queries fewer as its queries have keys more: all warps have the same to do;
+///        Weights are computed in both, so that warps need nothing of each other. Where later tokens read
+///        more, a strip's keys have as many queries fewer as its queries have keys more: all warps have the
+///        same to do;
 ///     4. dx;
 ///     5. sums for in_proj_weight.
+///
+/// A sequence with a second stream is two rounds through these steps. The first one is for its queries: they
+/// read the context's keys, and each one its own, which step 1 makes from the query. Own keys and values have
+/// their gradients then; what the context's have got waits in global memory for the second round, that of the
+/// context.
 ///
 /// The sums for the weights stay in registers until the last sequence.
 ///
 /// Shared memory, D = width, H = heads, for 256 tokens; 226 of 227 KiB for D = 64, else at most half as much,
-/// so that two thread blocks share a multiprocessor. A tile is (256, D), 512 D bytes; numbers are steps:
+/// so that two thread blocks share a multiprocessor. A tile is (256, D), 512 D bytes; numbers are steps,
+/// "before" those of the round before:
 ///
 ///     tile 0      query: 1-3, dquery: 4-5
 ///     tile 1      x: 1, key: 1-3, x again: 4-5
-///     tile 2      dx1: 4 of the sequence before-1, value: 1-3
-///     tile 3      normed1: 4 of the sequence before-1, dread: 1-3
-///     tile 4      dprojected: 1-2, dkey: 3-5
-///     tile 5      read: 1-2, dvalue: 3-5
+///     tile 2      dx1: 4 before-1, for queries the context's x: 1, value: 1-3
+///     tile 3      normed1: 4 before-1, dread: 1-3
+///     tile 4      dprojected: 1-2, queries' own keys: 3, dkey: 3-5
+///     tile 5      read: 1-2, queries' own values: 3, dvalue: 3-5
 ///     in_proj     (3 D, D), 6 D² bytes: the whole launch
-///     out_proj    (D, D), 2 D² bytes: 4 of the sequence before-1; in the same place:
-///     minus_log, minus_delta  (H, 256) fp32 each, 2 K H bytes: 2-3. Too much for eight heads of D = 64:
-///     there they take
-///                 in_proj's place, which is filled again for 4
-///     inverse     (256) fp32, 1 K: 4 of the sequence before-1
+///     out_proj    (D, D), 2 D² bytes: 4 before-1; in the same place:
+///     minus_log, minus_delta  (H, 256) fp32 each, 2 K H bytes: 2-3. Eight heads of D = 64 have no room for
+///                 them there: they take in_proj's place, which is filled again for 4
+///     inverse     (256) fp32, 1 K: 4 before-1
 ///     vectors     (4 D), 8 D bytes: in_proj_bias, norm1_weight: the whole launch
 namespace adtrain::kernels {
 namespace {
@@ -70,7 +75,35 @@ struct Job {
   const Bf16* dx1;
   Bf16* dx;
   float* parts;
+  Bf16* carried;
 };
+
+/// A stream of a sequence, which a thread block works on at a time. With two of them the queries come first.
+struct Round {
+  int sequence;
+  bool of_queries;
+  int rows;          ///< of the stream that come out, its last ones
+  int first_row;     ///< of these, among the sequence's
+  int skipped;       ///< tokens that do not come out
+  int first_output;  ///< the first strip with tokens that do
+
+  template <bool Streams>
+  __device__ static Round of(const BlockShape& shape, int sequence, bool of_queries) {
+    const int of_second = Streams ? min(shape.rows, shape.queries) : 0;
+    const int rows = of_queries ? of_second : shape.rows - of_second, skipped = shape.tokens - rows;
+    const int first_output = (Streams && rows == 0 ? skipped + kStrip - 1 : skipped) / kStrip;
+    return {sequence, of_queries, rows, of_queries ? shape.rows - of_second : 0, skipped, first_output};
+  }
+  /// Its first row among all sequences'.
+  __device__ int64_t before(const BlockShape& shape) const {
+    return int64_t{sequence} * shape.rows + first_row;
+  }
+};
+
+/// What a thread block carries from a sequence's queries to its context: gradients of keys and of values.
+__host__ __device__ constexpr int carried_elements(int width) {
+  return 2 * kMostTokens * width;
+}
 
 /// How a thread block is built; offsets in its shared memory in bytes.
 template <int Width, int HeadSize>
@@ -80,6 +113,7 @@ struct Plan {
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kBlocks = 64 / Width;  ///< a multiprocessor's
   static constexpr int kWarpStrips = kMostStrips / kWarps;
+  static constexpr int kCarried = carried_elements(Width);
 
   static constexpr int kTile = Tile<Width>::bytes(kMostTokens);
   static constexpr int kOutProjBytes = Tile<Width>::bytes(Width), kInProjBytes = 3 * kOutProjBytes;
@@ -273,7 +307,7 @@ __device__ void add_rows(Sums (&sums)[HeadSize / 8], const LeftFragment& left, T
 }
 
 /// A thread's part in a launch.
-template <int Width, int HeadSize, bool Dropout>
+template <int Width, int HeadSize, bool Dropout, bool Streams>
 class AttentionHalf {
   using P = Plan<Width, HeadSize>;
   static constexpr int kHeads = P::kHeads;
@@ -291,12 +325,15 @@ class AttentionHalf {
         x_{tile(1)},
         value_{tile(2)},
         dx1_{tile(2)},
+        context_{tile(2)},
         dread_{tile(3)},
         normed1_{tile(3)},
         dprojected_{tile(4)},
         dkey_{tile(4)},
+        own_key_{tile(4)},
         read_{tile(5)},
         dvalue_{tile(5)},
+        own_value_{tile(5)},
         in_proj_{reinterpret_cast<Bf16*>(shared + P::kInProj)},
         out_proj_{reinterpret_cast<Bf16*>(shared + P::kOutProj)},
         minus_log_(reinterpret_cast<float*>(shared + P::kScores)),
@@ -307,32 +344,29 @@ class AttentionHalf {
         warp_(threadIdx.x / kWarp),
         place_(lane_place()),
         tokens_(job.shape.tokens),
-        rows_(job.shape.rows),
-        strips_((tokens_ + kStrip - 1) / kStrip),
-        skipped_(tokens_ - rows_),
-        first_output_(skipped_ / kStrip) {}
+        strips_((tokens_ + kStrip - 1) / kStrip) {}
 
   __device__ void run() {
     clear_sums();
     fetch_weights();
-    sequence_ = blockIdx.x;
-    fetch_gradients(sequence_);
+    round_ = Round::of<Streams>(job_.shape, blockIdx.x, Streams);
+    fetch_gradients(round_);
     copies_arrived();
     __syncthreads();
 #pragma unroll 1
-    while (sequence_ < job_.shape.sequences) {
-      const int next = sequence_ + static_cast<int>(gridDim.x);
+    while (round_.sequence < job_.shape.sequences) {
       if constexpr (Dropout) {
-        attention_keep_ = job_.keep.attention + rows_before(sequence_) * kHeads * attention_words();
+        attention_keep_ = job_.keep.attention + first_of_heads() * attention_words() + round_.first_row;
       }
       fetch_inputs();
       float minus_logs[kThreadLogs];
       load_logs(minus_logs);
       Sums deltas[P::kWarpStrips];
+      OwnKeys own_keys[P::kWarpStrips];
 #pragma unroll
       for (int own = 0; own < P::kWarpStrips; ++own) {
         deltas[own] = no_sums();
-        if (strip_of(own) < strips_) prepare(strip_of(own), deltas[own]);
+        if (any_output() && strip_of(own) < strips_) prepare(strip_of(own), deltas[own], own_keys[own]);
       }
       __syncthreads();
 
@@ -344,6 +378,7 @@ class AttentionHalf {
       add_out_proj_sums();
       __syncthreads();
 
+      if constexpr (Streams) store_own_keys(own_keys);
       uint32_t dquery[P::kWarpStrips][kEights][2] = {};
 #pragma unroll 1
       for (int strip = warp_; strip < strips_; strip += P::kWarps) {
@@ -354,7 +389,8 @@ class AttentionHalf {
       __syncthreads();
 
       fetch_tokens();
-      if (next < job_.shape.sequences) fetch_gradients(next);
+      const Round next = next_round();
+      if (next.sequence < job_.shape.sequences) fetch_gradients(next);
       close_copies();
       store_dquery(dquery);
       if constexpr (!P::kInProjStays) copies_arrived();
@@ -368,7 +404,7 @@ class AttentionHalf {
       add_in_proj_sums();
       copies_arrived();
       __syncthreads();
-      sequence_ = next;
+      round_ = next_round();
     }
     write_sums();
   }
@@ -382,16 +418,42 @@ class AttentionHalf {
   __device__ int strip_of(int own) const {
     return warp_ + own * P::kWarps;
   }
+  __device__ bool of_queries() const {
+    return Streams && round_.of_queries;
+  }
   __device__ bool has_output(int strip) const {
-    return strip >= first_output_;
+    return strip >= round_.first_output;
   }
-  /// Then its heads are shared out among the warps, as queries, for nobody else has queries.
+  /// Else the round is there for keys and values alone.
+  __device__ bool any_output() const {
+    return !Streams || round_.first_output < strips_;
+  }
+  /// The first strip whose keys and values have gradients in this round: the context's, or the queries' own.
+  __device__ int first_keys() const {
+    return of_queries() ? round_.first_output : 0;
+  }
+  /// Then its heads are shared out among the warps, as queries, for nobody else has queries. Not those that
+  /// have keys of their own.
   __device__ bool one_output_strip() const {
-    return first_output_ == strips_ - 1;
+    return round_.first_output == strips_ - 1 && !of_queries();
   }
-  /// Of sequence · rows and so forth: where a sequence's rows begin.
-  __device__ int64_t rows_before(int sequence) const {
-    return int64_t{sequence} * rows_;
+  __device__ Round next_round() const {
+    if (of_queries()) return Round::of<Streams>(job_.shape, round_.sequence, false);
+    return Round::of<Streams>(job_.shape, round_.sequence + static_cast<int>(gridDim.x), Streams);
+  }
+  __device__ int64_t rows_before() const {
+    return round_.before(job_.shape);
+  }
+  /// Of what lies in rows for each head: where the sequence begins.
+  __device__ int64_t first_of_heads() const {
+    return int64_t{round_.sequence} * job_.shape.rows * kHeads;
+  }
+  /// In x, of the context or the queries.
+  __device__ int64_t first_token(bool of_queries) const {
+    return int64_t{round_.sequence} * job_.shape.length() + (of_queries ? tokens_ : 0);
+  }
+  __device__ const Bf16* tokens_of(bool of_queries) const {
+    return job_.activations.x + first_token(of_queries) * Width;
   }
 
   // Copies to shared memory
@@ -427,11 +489,12 @@ class AttentionHalf {
 
   /// x for in_proj and what was read.
   __device__ void fetch_inputs() {
+    if (!any_output()) return;
 #pragma unroll 1
     for (int strip = warp_; strip < strips_; strip += P::kWarps) {
-      fetch_strip(x_, strip, job_.activations.x + int64_t{sequence_} * tokens_ * Width, 0);
+      fetch_strip(x_, strip, tokens_of(of_queries()), 0);
       if (has_output(strip)) {
-        fetch_strip(read_, strip, job_.activations.read + rows_before(sequence_) * Width, skipped_);
+        fetch_strip(read_, strip, job_.activations.read + rows_before() * Width, round_.skipped);
       }
     }
   }
@@ -440,7 +503,7 @@ class AttentionHalf {
   __device__ void fetch_tokens() {
 #pragma unroll 1
     for (int strip = warp_; strip < strips_; strip += P::kWarps) {
-      fetch_strip(x_, strip, job_.activations.x + int64_t{sequence_} * tokens_ * Width, 0);
+      fetch_strip(x_, strip, tokens_of(of_queries()), 0);
     }
     if constexpr (!P::kInProjStays) {
       fetch_weight(in_proj_, job_.weights.in_proj_weight, 3 * Width);
@@ -448,33 +511,38 @@ class AttentionHalf {
     close_copies();
   }
 
-  /// What a sequence's first step begins with; asks for what it needs later.
-  __device__ void fetch_gradients(int sequence) {
+  /// What a round's first step begins with; asks for what its sequence needs later.
+  __device__ void fetch_gradients(const Round& round) {
     const BlockActivations& activations = job_.activations;
-    const int64_t before = rows_before(sequence);
+    const int64_t before = round.before(job_.shape);
 #pragma unroll 1
     for (int strip = warp_; strip < strips_; strip += P::kWarps) {
-      if (!has_output(strip)) continue;
-      fetch_strip(dx1_, strip, job_.dx1 + before * Width, skipped_);
-      fetch_strip(normed1_, strip, activations.normed1 + before * Width, skipped_);
+      if (strip < round.first_output) continue;
+      fetch_strip(dx1_, strip, job_.dx1 + before * Width, round.skipped);
+      fetch_strip(normed1_, strip, activations.normed1 + before * Width, round.skipped);
       const int lane = threadIdx.x % kWarp, token = kStrip * strip + lane;
-      const bool exists = token >= skipped_ && token < tokens_;
+      const bool exists = token >= round.skipped && token < tokens_;
       if (lane < kStrip) {
-        start_copy_or_clear(inverse_ + token, activations.inverse1 + before + (exists ? token - skipped_ : 0),
-                            exists);
+        start_copy_or_clear(inverse_ + token,
+                            activations.inverse1 + before + (exists ? token - round.skipped : 0), exists);
       }
     }
     if constexpr (P::kInProjStays) {
       fetch_weight(out_proj_, job_.weights.out_proj_weight, Width);
     }
-    prefetch_rows(activations.x + int64_t{sequence} * tokens_ * Width, tokens_ * Width);
-    prefetch_rows(activations.read + before * Width, rows_ * Width);
+    if (!Streams || round.of_queries) prefetch_sequence(round.sequence);
+  }
+  __device__ void prefetch_sequence(int sequence) {
+    const int rows = job_.shape.rows, length = job_.shape.length();
+    const int64_t before = int64_t{sequence} * rows;
+    prefetch_rows(job_.activations.x + int64_t{sequence} * length * Width, length * Width);
+    prefetch_rows(job_.activations.read + before * Width, rows * Width);
     if (job_.keep.projection != nullptr) {
-      prefetch_rows(job_.keep.projection + before * (Width / 32), rows_ * (Width / 32));
+      prefetch_rows(job_.keep.projection + before * (Width / 32), rows * (Width / 32));
     }
     if constexpr (Dropout) {
       const int words = kHeads * attention_words();
-      prefetch_rows(job_.keep.attention + before * words, rows_ * words);
+      prefetch_rows(job_.keep.attention + before * words, rows * words);
     }
   }
   template <class Value>
@@ -495,9 +563,9 @@ class AttentionHalf {
       const int element = threadIdx.x + i * P::kThreads, head = element / kMostTokens,
                 token = element % kMostTokens;
       minus_logs[i] = -INFINITY;
-      if (token >= skipped_ && token < tokens_) {
-        minus_logs[i] =
-            -job_.activations.log_sums[rows_before(sequence_) * kHeads + head * rows_ + token - skipped_];
+      if (is_output(token)) {
+        const int row = head * job_.shape.rows + round_.first_row + token - round_.skipped;
+        minus_logs[i] = -job_.activations.log_sums[first_of_heads() + row];
       }
     }
   }
@@ -519,23 +587,45 @@ class AttentionHalf {
 
   // Step 1
 
-  __device__ void prepare(int strip, Sums& deltas) {
+  /// Keys and values that queries have for themselves, of a strip, until there is a place for them.
+  struct OwnKeys {
+    LeftFragment key[kSixteens], value[kSixteens];
+  };
+
+  __device__ void prepare(int strip, Sums& deltas, OwnKeys& own) {
     if (has_output(strip)) {
       LeftFragment dprojected[kSixteens];
       norm_backward(strip, dprojected);
+      __syncwarp();  // dx1 and normed1 have been read
+      if (of_queries()) fetch_strip(context_, strip, tokens_of(false), 0);
       project_back(strip, dprojected);
+    } else if (of_queries()) {
+      fetch_strip(context_, strip, tokens_of(false), 0);
     }
     copies_arrived();
     __syncwarp();
     if (has_output(strip)) add_deltas(strip, deltas);
 
     LeftFragment x[kSixteens];
-#pragma unroll
-    for (int i = 0; i < kSixteens; ++i) x[i] = left_of(rows_from(x_, kStrip * strip), 0, 16 * i);
-    __syncwarp();
+    load_tokens(x, x_, strip);
     if (has_output(strip)) project(query_, 0, strip, x, kLog2E / std::sqrt(static_cast<float>(HeadSize)));
+    if (of_queries()) {
+      if (has_output(strip)) {
+#pragma unroll
+        for (int i = 0; i < kSixteens; ++i) {
+          own.key[i] = projected(Width + 16 * i, x, 1.0f);
+          own.value[i] = projected(2 * Width + 16 * i, x, 1.0f);
+        }
+      }
+      load_tokens(x, context_, strip);
+    }
     project(key_, 1, strip, x, 1.0f);
     project(value_, 2, strip, x, 1.0f);
+  }
+  __device__ void load_tokens(LeftFragment (&x)[kSixteens], Tile<Width> from, int strip) const {
+#pragma unroll
+    for (int i = 0; i < kSixteens; ++i) x[i] = left_of(rows_from(from, kStrip * strip), 0, 16 * i);
+    __syncwarp();
   }
 
   /// dx1 and normed1 -> du, which waits in dx, and what is kept of it: dp without hidden dropout's scale.
@@ -604,17 +694,17 @@ class AttentionHalf {
   }
 
   __device__ bool is_output(int token) const {
-    return token >= skipped_ && token < tokens_;
+    return token >= round_.skipped && token < tokens_;
   }
   /// The lane's first columns of dx.
   __device__ Bf16* dx_of(int token) const {
-    return job_.dx + (int64_t{sequence_} * tokens_ + token) * Width + place_.column;
+    return job_.dx + (first_token(of_queries()) + token) * Width + place_.column;
   }
 
   __device__ void load_projection_words(int token, uint32_t (&keep)[2][Width / 32]) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int64_t row = rows_before(sequence_) + nearest_row(token + 8 * half);
+      const int64_t row = rows_before() + nearest_row(token + 8 * half);
 #pragma unroll
       for (int word = 0; word < Width / 32; ++word) {
         keep[half][word] =
@@ -624,7 +714,7 @@ class AttentionHalf {
   }
   /// The row that comes out for a token, or the nearest one.
   __device__ int nearest_row(int token) const {
-    return min(max(token - skipped_, 0), rows_ - 1);
+    return min(max(token - round_.skipped, 0), round_.rows - 1);
   }
 
   __device__ void drop(LeftFragment (&dprojected)[kSixteens], const uint32_t (&keep)[2][Width / 32]) const {
@@ -645,7 +735,6 @@ class AttentionHalf {
   /// dp -> dread.
   __device__ void project_back(int strip, const LeftFragment (&dprojected)[kSixteens]) {
     const float scale = hidden_scale() * attention_scale();
-    __syncwarp();  // normed1 has been read
 #pragma unroll
     for (int out = 0; out < kSixteens; ++out) {
       Sums sums[2] = {no_sums(), no_sums()};
@@ -693,34 +782,53 @@ class AttentionHalf {
 
   /// A third of in_proj, times `scale`.
   __device__ void project(Tile<Width> to, int third, int strip, const LeftFragment (&x)[kSixteens],
-                          float scale) {
+                          float scale) const {
 #pragma unroll
     for (int out = 0; out < kSixteens; ++out) {
-      const int column = third * Width + 16 * out;
-      Sums sums[2];
-#pragma unroll
-      for (int eight = 0; eight < 2; ++eight) {
-        const float2 bias =
-            unpacked(*reinterpret_cast<const uint32_t*>(in_proj_bias_ + column + 8 * eight + place_.column));
-        sums[eight] = {{bias.x, bias.y, bias.x, bias.y}};
-      }
-#pragma unroll
-      for (int i = 0; i < kSixteens; ++i) {
-        multiply_add(sums[0], sums[1], x[i], right_of_transposed(in_proj_, column, 16 * i));
-      }
-      if (third == 0) multiply_by(sums, scale);
-      set_left(rows_from(to, kStrip * strip), 0, 16 * out, as_left(sums[0], sums[1]));
+      set_left(rows_from(to, kStrip * strip), 0, 16 * out, projected(third * Width + 16 * out, x, scale));
     }
+  }
+  /// 16 columns of it.
+  __device__ LeftFragment projected(int column, const LeftFragment (&x)[kSixteens], float scale) const {
+    Sums sums[2];
+#pragma unroll
+    for (int eight = 0; eight < 2; ++eight) {
+      const float2 bias =
+          unpacked(*reinterpret_cast<const uint32_t*>(in_proj_bias_ + column + 8 * eight + place_.column));
+      sums[eight] = {{bias.x, bias.y, bias.x, bias.y}};
+    }
+#pragma unroll
+    for (int i = 0; i < kSixteens; ++i) {
+      multiply_add(sums[0], sums[1], x[i], right_of_transposed(in_proj_, column, 16 * i));
+    }
+    multiply_by(sums, scale);
+    return as_left(sums[0], sums[1]);
   }
 
   // Step 3
+
+  /// Where dprojected and read were.
+  __device__ void store_own_keys(const OwnKeys (&own_keys)[P::kWarpStrips]) const {
+    if (!of_queries()) return;
+#pragma unroll
+    for (int own = 0; own < P::kWarpStrips; ++own) {
+      const int strip = strip_of(own);
+      if (strip >= strips_ || !has_output(strip)) continue;
+#pragma unroll
+      for (int i = 0; i < kSixteens; ++i) {
+        set_left(rows_from(own_key_, kStrip * strip), 0, 16 * i, own_keys[own].key[i]);
+        set_left(rows_from(own_value_, kStrip * strip), 0, 16 * i, own_keys[own].value[i]);
+      }
+    }
+    __syncwarp();
+  }
 
   __device__ int attention_words() const {
     return (tokens_ + 31) / 32;
   }
   /// Dropout's words of 32 keys: one for each row that comes out.
   __device__ const uint32_t* words_of(int head, int word) const {
-    return Dropout ? attention_keep_ + (head * attention_words() + word) * rows_ : nullptr;
+    return Dropout ? attention_keep_ + (head * attention_words() + word) * job_.shape.rows : nullptr;
   }
 
   /// Words of the lane's queries in a strip: {columns 0-7, columns 8-15}, two neighbours each.
@@ -759,22 +867,24 @@ class AttentionHalf {
     Keys keys;
     keys.head = head;
     keys.rotation = 7 - token % 32;
-    keys.earliest[0] = job_.shape.causal ? token : 0;
-    keys.earliest[1] = job_.shape.causal ? token + 8 : 0;
+    keys.earliest[0] = job_.shape.causal ? token + of_queries() : 0;
+    keys.earliest[1] = job_.shape.causal ? token + 8 + of_queries() : 0;
     keys.key = head_rows<HeadSize>(rows_from(key_, kStrip * strip), column);
     keys.value = head_rows<HeadSize>(rows_from(value_, kStrip * strip), column);
 #pragma unroll
     for (int i = 0; i < kHeadEights; ++i) keys.dkey[i] = keys.dvalue[i] = no_sums();
+    if (Streams && !of_queries()) take_carried(keys, strip);
 
     // The edges: the first strip, and the last one where it is not whole.
-    const int first = job_.shape.causal ? max(strip, first_output_) : first_output_, whole = tokens_ / kStrip;
+    const int first = job_.shape.causal ? max(strip, round_.first_output) : round_.first_output,
+              whole = tokens_ / kStrip;
     const uint32_t* const words = words_of(head, strip / 2);
 #pragma unroll 1
     for (int edge = first; edge < strips_; edge = edge < whole ? whole : strips_) {
       add_queries<true>(keys, edge, query_words_of_edge(words, edge));
     }
     if (first + 1 < whole) {
-      const uint32_t* words_now = words + kStrip * (first + 1) - skipped_ + place_.column;
+      const uint32_t* words_now = words + kStrip * (first + 1) - round_.skipped + place_.column;
       QueryWords next = query_words(words_now);
 #pragma unroll 2
       for (int queries = first + 1; queries < whole; ++queries) {
@@ -785,9 +895,39 @@ class AttentionHalf {
       }
     }
 
-    multiply_by(keys.dkey, kLn2);  // instead of q's log2 e
-    store_head(dkey_, strip, column, keys.dkey);
-    store_head(dvalue_, strip, column, keys.dvalue);
+    if (of_queries()) {
+      carry(keys, strip);
+    } else {
+      multiply_by(keys.dkey, kLn2);  // instead of q's log2 e
+      store_head(dkey_, strip, column, keys.dkey);
+      store_head(dvalue_, strip, column, keys.dvalue);
+    }
+  }
+
+  /// The context's keys get their gradients from the queries first and then from the context. In between each
+  /// lane puts aside what it has summed.
+  __device__ void carry(const Keys& keys, int strip) const {
+#pragma unroll
+    for (int i = 0; i < kHeadEights; ++i) {
+      const float *dkey = keys.dkey[i].value, *dvalue = keys.dvalue[i].value;
+      carried(strip, keys.head)[kWarp * i] = {packed(dkey[0], dkey[1]), packed(dkey[2], dkey[3]),
+                                              packed(dvalue[0], dvalue[1]), packed(dvalue[2], dvalue[3])};
+    }
+  }
+  __device__ void take_carried(Keys& keys, int strip) const {
+#pragma unroll
+    for (int i = 0; i < kHeadEights; ++i) {
+      const uint4 sums = carried(strip, keys.head)[kWarp * i];
+      const float2 dkey[2] = {unpacked(sums.x), unpacked(sums.y)};
+      const float2 dvalue[2] = {unpacked(sums.z), unpacked(sums.w)};
+      keys.dkey[i] = {{dkey[0].x, dkey[0].y, dkey[1].x, dkey[1].y}};
+      keys.dvalue[i] = {{dvalue[0].x, dvalue[0].y, dvalue[1].x, dvalue[1].y}};
+    }
+  }
+  /// (parts, strips, heads, columns of a head / 8, lanes): the lane's first.
+  __device__ uint4* carried(int strip, int head) const {
+    uint4* const of_part = reinterpret_cast<uint4*>(job_.carried + int64_t{blockIdx.x} * P::kCarried);
+    return of_part + (strip * kHeads + head) * kHeadEights * kWarp + threadIdx.x % kWarp;
   }
 
   /// Scores lie with keys as rows. Edge: some queries come before some of the keys.
@@ -862,7 +1002,7 @@ class AttentionHalf {
 #pragma unroll
     for (int own = 0; own < P::kWarpStrips; ++own) {
       if (one_output_strip() && own > 0) break;
-      const int strip = one_output_strip() ? first_output_ : strip_of(own);
+      const int strip = one_output_strip() ? round_.first_output : strip_of(own);
       if (strip >= strips_ || !has_output(strip)) continue;
 #pragma unroll 1
       for (int head = one_output_strip() ? warp_ : 0; head < kHeads;
@@ -885,8 +1025,8 @@ class AttentionHalf {
     const int column = HeadSize * head, token = kStrip * strip + place_.row;
     Queries queries;
     queries.column = column;
-    queries.behind[0] = job_.shape.causal ? token + 1 : tokens_;
-    queries.behind[1] = job_.shape.causal ? token + 9 : tokens_;
+    queries.behind[0] = job_.shape.causal ? token + !of_queries() : tokens_;
+    queries.behind[1] = job_.shape.causal ? token + 8 + !of_queries() : tokens_;
     queries.query = head_rows<HeadSize>(rows_from(query_, kStrip * strip), column);
     queries.dread = head_rows<HeadSize>(rows_from(dread_, kStrip * strip), column);
     const float *logs = minus_log_ + kMostTokens * head + token,
@@ -904,8 +1044,8 @@ class AttentionHalf {
 #pragma unroll 1
     for (; keys + 2 <= last; keys += 2) {
       const KeyWords now = next;
-      words_now.of_row[0] += rows_;
-      words_now.of_row[1] += rows_;
+      words_now.of_row[0] += job_.shape.rows;
+      words_now.of_row[1] += job_.shape.rows;
       next = key_words(words_now);
       add_keys<false, 0>(queries, keys, now);
       add_keys<false, 1>(queries, keys + 1, now);
@@ -916,6 +1056,7 @@ class AttentionHalf {
     } else {
       add_keys<true, 0>(queries, last, next);
     }
+    if (of_queries()) add_own_keys(queries, strip, next);
 
     multiply_by(queries.dquery, 1.0f / std::sqrt(static_cast<float>(HeadSize)));
 #pragma unroll
@@ -966,12 +1107,54 @@ class AttentionHalf {
     add_rows<HeadSize>(queries.dquery, dscores, key, queries.column);
   }
 
+  /// What queries read of themselves; then the gradients of these keys and values stand in their place.
+  /// `words`: of the context's keys in the same strip.
+  __device__ void add_own_keys(Queries& queries, int strip, const KeyWords& words) const {
+    const Tile<Width> own_key = rows_from(own_key_, kStrip * strip),
+                      own_value = rows_from(own_value_, kStrip * strip);
+    const HeadRows<HeadSize> key = head_rows<HeadSize>(own_key, queries.column),
+                             value = head_rows<HeadSize>(own_value, queries.column);
+    __syncwarp();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = place_.row + 8 * half;
+      const bool kept = !Dropout || (words.word[half] >> (kStrip * strip + row) % 32 & 1) != 0;
+      const float minus_delta = queries.minus_delta.value[2 * half];
+      const float weight =
+          exp2_of(product_of_rows(queries.query, key, half) + queries.minus_log.value[2 * half]);
+      const float dweight = product_of_rows(queries.dread, value, half);
+      const float dscore = weight * (kept ? dweight + minus_delta : minus_delta);
+#pragma unroll
+      for (int eight = 0; eight < kHeadEights; ++eight) {
+        const float2 q = unpacked(queries.query.part[eight][half]), k = unpacked(key.part[eight][half]);
+        const float2 dread = unpacked(queries.dread.part[eight][half]);
+        float* const dquery = queries.dquery[eight].value + 2 * half;
+        dquery[0] = fmaf(dscore, k.x, dquery[0]);
+        dquery[1] = fmaf(dscore, k.y, dquery[1]);
+        const int column = queries.column + 8 * eight + place_.column;
+        own_key.set_pair(row, column, packed(kLn2 * dscore * q.x, kLn2 * dscore * q.y));
+        own_value.set_pair(row, column, kept ? packed(weight * dread.x, weight * dread.y) : 0);
+      }
+    }
+  }
+  /// Of the lane's first rows or, half = 1, its second.
+  __device__ static float product_of_rows(const HeadRows<HeadSize>& left, const HeadRows<HeadSize>& right,
+                                          int half) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int eight = 0; eight < kHeadEights; ++eight) {
+      const float2 a = unpacked(left.part[eight][half]), b = unpacked(right.part[eight][half]);
+      sum = fmaf(a.x, b.x, fmaf(a.y, b.y, sum));
+    }
+    return quad_sum(sum);
+  }
+
   /// Where q was.
   __device__ void store_dquery(const uint32_t (&dquery)[P::kWarpStrips][kEights][2]) const {
 #pragma unroll
     for (int own = 0; own < P::kWarpStrips; ++own) {
       if (one_output_strip() && own > 0) break;
-      const int strip = one_output_strip() ? first_output_ : strip_of(own);
+      const int strip = one_output_strip() ? round_.first_output : strip_of(own);
       if (strip >= strips_ || !has_output(strip)) continue;
 #pragma unroll
       for (int eight = 0; eight < kEights; ++eight) {
@@ -1003,8 +1186,10 @@ class AttentionHalf {
 #pragma unroll
     for (Sums& eight : sums) eight = no_sums();
     if (has_output(strip)) add_projected(sums, dquery_, 0, strip);
-    add_projected(sums, dkey_, 1, strip);
-    add_projected(sums, dvalue_, 2, strip);
+    if (strip >= first_keys()) {
+      add_projected(sums, dkey_, 1, strip);
+      add_projected(sums, dvalue_, 2, strip);
+    }
 
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -1059,22 +1244,22 @@ class AttentionHalf {
 
   __device__ void add_out_proj_sums() {
 #pragma unroll 2
-    for (int strip = first_output_ + share(); strip < strips_; strip += kShares) {
+    for (int strip = round_.first_output + share(); strip < strips_; strip += kShares) {
       multiply_add(out_proj_sums_[0], out_proj_sums_[1],
                    left_of_transposed(rows_from(dprojected_, kStrip * strip), 0, block_row()),
                    right_of(rows_from(read_, kStrip * strip), 0, block_column()));
     }
-    if (summed_tile() == 3) add_columns(dprojected_, first_output_);
+    if (summed_tile() == 3) add_columns(dprojected_, round_.first_output);
   }
 
   __device__ void add_in_proj_sums() {
-    int strip = share();
-    for (; strip < first_output_; strip += kShares) add_in_proj_strip<false>(strip);
+    int strip = first_keys() + share();
+    for (; strip < round_.first_output; strip += kShares) add_in_proj_strip<false>(strip);
 #pragma unroll 2
     for (; strip < strips_; strip += kShares) add_in_proj_strip<true>(strip);
-    if (summed_tile() == 0) add_columns(dquery_, first_output_);
-    if (summed_tile() == 1) add_columns(dkey_, 0);
-    if (summed_tile() == 2) add_columns(dvalue_, 0);
+    if (summed_tile() == 0) add_columns(dquery_, round_.first_output);
+    if (summed_tile() == 1) add_columns(dkey_, first_keys());
+    if (summed_tile() == 2) add_columns(dvalue_, first_keys());
   }
   template <bool HasOutput>
   __device__ void add_in_proj_strip(int strip) {
@@ -1194,18 +1379,16 @@ class AttentionHalf {
   const Job& job_;
   char* const shared_;
   /// One place has several names, see above.
-  const Tile<Width> query_, dquery_, key_, x_, value_, dx1_, dread_, normed1_, dprojected_, dkey_, read_,
-      dvalue_;
+  const Tile<Width> query_, dquery_, key_, x_, value_, dx1_, context_, dread_, normed1_, dprojected_, dkey_,
+      own_key_, read_, dvalue_, own_value_;
   const Tile<Width> in_proj_, out_proj_;
   float *const minus_log_, *const minus_delta_, *const inverse_;
   Bf16 *const in_proj_bias_, *const norm1_weight_;
   const int warp_;
   const LanePlace place_;
-  const int tokens_, rows_, strips_;
-  const int skipped_;       ///< tokens that do not come out
-  const int first_output_;  ///< the first strip with tokens that do
-  int sequence_;
-  const uint32_t* attention_keep_;  ///< the sequence's
+  const int tokens_, strips_;
+  Round round_;
+  const uint32_t* attention_keep_;  ///< the round's
 
   Sums in_proj_sums_[3][2], out_proj_sums_[2];
   float column_sums_[2];  ///< of two columns of a tile, 8 apart: the lane's rows of a product with ones
@@ -1213,17 +1396,17 @@ class AttentionHalf {
       norm_sums_;  ///< (16, 8): row n is columns 8 n and on of dx1 for norm1's bias, row 8 + n for its weight
 };
 
-template <int Width, int HeadSize, bool Dropout>
+template <int Width, int HeadSize, bool Dropout, bool Streams>
 __global__ void __launch_bounds__(Plan<Width, HeadSize>::kThreads, Plan<Width, HeadSize>::kBlocks)
     attention_backward_kernel(const __grid_constant__ Job job) {
   extern __shared__ __align__(128) char shared[];
-  AttentionHalf<Width, HeadSize, Dropout>(job, shared).run();
+  AttentionHalf<Width, HeadSize, Dropout, Streams>(job, shared).run();
 }
 
-template <int Width, int HeadSize, bool Dropout>
+template <int Width, int HeadSize, bool Dropout, bool Streams>
 void launch(const Job& job, cudaStream_t stream) {
   using P = Plan<Width, HeadSize>;
-  const auto kernel = attention_backward_kernel<Width, HeadSize, Dropout>;
+  const auto kernel = attention_backward_kernel<Width, HeadSize, Dropout, Streams>;
   gpu::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kBytes),
              "cudaFuncSetAttribute of attention_backward_kernel");
   kernel<<<attention_backward_parts(job.shape), P::kThreads, P::kBytes, stream>>>(job);
@@ -1232,8 +1415,14 @@ void launch(const Job& job, cudaStream_t stream) {
 
 template <int Width, int HeadSize>
 void launch(const Job& job, cudaStream_t stream) {
-  job.keep.attention != nullptr ? launch<Width, HeadSize, true>(job, stream)
-                                : launch<Width, HeadSize, false>(job, stream);
+  const bool dropout = job.keep.attention != nullptr;
+  if (job.shape.queries > 0) {
+    dropout ? launch<Width, HeadSize, true, true>(job, stream)
+            : launch<Width, HeadSize, false, true>(job, stream);
+  } else {
+    dropout ? launch<Width, HeadSize, true, false>(job, stream)
+            : launch<Width, HeadSize, false, false>(job, stream);
+  }
 }
 
 }  // namespace
@@ -1246,10 +1435,14 @@ int attention_backward_parts(const BlockShape& shape) {
   return std::min(shape.sequences, 64 / shape.width * processors);
 }
 
+int64_t attention_backward_carried(const BlockShape& shape) {
+  return shape.queries == 0 ? 0 : int64_t{attention_backward_parts(shape)} * carried_elements(shape.width);
+}
+
 void attention_backward(const BlockShape& shape, const BlockWeights& weights, const KeepBits& keep,
                         const BlockActivations& activations, const Bf16* dx1, Bf16* dx, float* parts,
-                        cudaStream_t stream) {
-  const Job job = {shape, weights, keep, activations, dx1, dx, parts};
+                        Bf16* carried, cudaStream_t stream) {
+  const Job job = {shape, weights, keep, activations, dx1, dx, parts, carried};
   const int head_size = shape.width / shape.heads;
   if (shape.width == 64) {
     if (head_size == 8) launch<64, 8>(job, stream);

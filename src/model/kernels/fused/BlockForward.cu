@@ -11,13 +11,16 @@
 /// in two phases:
 ///
 ///     A. its warps project strips of 16 tokens to keys and values, in shared memory;
-///     B. each warp takes up to two strips of queries through all the rest in registers: heads one after the
-///        other, output projection, norm, MLP in chunks of hidden units, norm.
+///     B. each warp takes strips of tokens that read these, up to two of a stream, through all the rest in
+///        registers: heads one after the other, output projection, norm, MLP in chunks of hidden units, norm.
+///
+/// Keys and values of a second stream's tokens are read by these tokens alone: phase B makes them, in
+/// registers.
 ///
 /// Shared memory, D = width, T = 256, the most tokens (that addresses are constants is worth more than room),
 /// G = 2 groups; in all 226.9 of 227 KiB where D = 64:
 ///
-///     in_proj  (3 D, D)  6 D² bytes              whole launch; columns of the queries' rows in feature order
+///     in_proj  (3 D, D)  6 D² bytes              whole launch; columns in feature order
 ///     out_proj (D, D)    2 D² bytes              whole launch; rows in feature order
 ///     linear1  (4 D, D)  8 D² bytes              whole launch; columns in feature order
 ///     linear2  (D, 4 D)  8 D² bytes              whole launch; rows in feature order
@@ -136,9 +139,7 @@ template <int Width>
 __device__ void copy_weights(const Memory<Width>& memory, const BlockWeights& from) {
   copy_in_feature_order_of_rows(memory.out_proj, from.out_proj_weight, Width);
   copy_in_feature_order_of_rows(memory.linear2, from.linear2_weight, Width);
-  start_copy(from_row(memory.in_proj, Width), from.in_proj_weight + Width * Width, 2 * Width, threadIdx.x,
-             blockDim.x);
-  copy_in_feature_order_of_columns(memory.in_proj, from.in_proj_weight, Width);
+  copy_in_feature_order_of_columns(memory.in_proj, from.in_proj_weight, 3 * Width);
   copy_in_feature_order_of_columns(memory.linear1, from.linear1_weight, 4 * Width);
   copy_vector(memory.in_proj_bias, from.in_proj_bias, 3 * Width);
   copy_vector(memory.out_proj_bias, from.out_proj_bias, Width);
@@ -222,19 +223,26 @@ class KeptPairs {
 /// 16 tokens of a sequence as queries, and where what becomes of them goes.
 struct Strip {
   int sequence;
-  int number;  ///< its tokens begin at 16 · number
-  int rows;    ///< that come out of a sequence
-  int row;     ///< of these, the lane's first; the second is 8 further down
+  bool second;  ///< of the second stream
+  int number;   ///< its tokens begin at 16 · number of the stream; less than 0 for none
+  int rows;     ///< that come out of a sequence
+  int end;      ///< of these, behind the stream's last one
+  int row;      ///< and the lane's first; the second is 8 further down
 
-  __device__ Strip(const BlockShape& shape, int sequence_number, int strip_number)
+  __device__ Strip(const BlockShape& shape, int sequence_number, bool of_second, int strip_number)
       : sequence(sequence_number),
+        second(of_second),
         number(strip_number),
         rows(shape.rows),
-        row(kStrip * strip_number + lane_place().row - (shape.tokens - shape.rows)) {}
+        end(of_second ? shape.rows : shape.rows - shape.queries),
+        row(kStrip * strip_number + lane_place().row + end - shape.tokens) {}
 
+  __device__ int first_row() const { return row - lane_place().row; }
+  /// Whether any of it comes out.
+  __device__ bool exists() const { return number >= 0 && first_row() > -kStrip; }
   /// Whether the lane's first row or, half = 1, its second comes out.
   __device__ bool comes_out(int half) const {
-    return static_cast<unsigned>(row + 8 * half) < static_cast<unsigned>(rows);
+    return static_cast<unsigned>(row + 8 * half) < static_cast<unsigned>(end);
   }
   /// The first row's place among those of all sequences, which an int can count, as they would not fit in
   /// memory otherwise; and in one of many stretches of as many rows.
@@ -265,10 +273,21 @@ struct Features {
 #pragma unroll
       for (int block = 0; block < Width / 32; ++block) {
         const uint4 eight = __ldg(reinterpret_cast<const uint4*>(at + 32 * block));
-        features.step[2 * block].part[half] = own < rows ? eight.x : 0;
-        features.step[2 * block].part[half + 2] = own < rows ? eight.y : 0;
-        features.step[2 * block + 1].part[half] = own < rows ? eight.z : 0;
-        features.step[2 * block + 1].part[half + 2] = own < rows ? eight.w : 0;
+        features.set(block, half, own < rows ? eight : uint4{0, 0, 0, 0});
+      }
+    }
+    return features;
+  }
+  /// Rows from `row` on of a tile.
+  static __device__ Features loaded(Tile<Width> from, int row, unsigned lane) {
+    const LanePlace place = lane_place(lane);
+    Features features;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int block = 0; block < Width / 32; ++block) {
+        const Bf16* at = from_row(from, row + 8 * half).at(place.row, 32 * block + 4 * place.column);
+        features.set(block, half, *reinterpret_cast<const uint4*>(at));
       }
     }
     return features;
@@ -291,6 +310,15 @@ struct Features {
   /// Of 8 columns, the lane's two in its first row or, half = 1, its second.
   __device__ float2 pair(int eight, int half) const {
     return unpacked(step[eight / 2].part[2 * (eight % 2) + half]);
+  }
+
+ private:
+  /// The lane's features of 32, side by side in memory.
+  __device__ void set(int block, int half, const uint4& eight) {
+    step[2 * block].part[half] = eight.x;
+    step[2 * block].part[half + 2] = eight.y;
+    step[2 * block + 1].part[half] = eight.z;
+    step[2 * block + 1].part[half + 2] = eight.w;
   }
 };
 
@@ -320,7 +348,11 @@ struct Sequence {
     return {job, memory, number + kGroups * static_cast<int>(gridDim.x), warp, 1 - parity};
   }
   __device__ float* longest() const { return memory.longest + parity * kMostHeads; }
-  __device__ const Bf16* x() const { return job.activations.x + int64_t{number} * job.shape.tokens * Width; }
+  /// Its first stream's, or its second's.
+  __device__ const Bf16* x(bool second) const {
+    const int64_t before = int64_t{number} * job.shape.length() + (second ? job.shape.tokens : 0);
+    return job.activations.x + before * Width;
+  }
 };
 
 /// Starts to copy the strips of this warp to where their keys will stand. Rows beyond the last token repeat
@@ -332,7 +364,7 @@ __device__ void start_tokens(const Sequence<Width>& sequence) {
   const int tokens = sequence.job.shape.tokens;
   if (sequence.number >= sequence.job.shape.sequences) return;
   const int lane = threadIdx.x % kWarp, column = 8 * (lane % kChunks);
-  const Bf16* x = sequence.x() + column;
+  const Bf16* x = sequence.x(false) + column;
 #pragma unroll 1
   for (int first = kStrip * sequence.warp; first < tokens; first += kStrip * kGroupWarps) {
 #pragma unroll
@@ -368,9 +400,7 @@ __device__ void project_keys_and_values(const Sequence<Width>& sequence) {
   float longest[Width / kPart] = {};
 #pragma unroll 1
   for (int row = kStrip * sequence.warp; row < sequence.job.shape.tokens; row += kStrip * kGroupWarps) {
-    LeftFragment x[Width / 16];
-#pragma unroll
-    for (int step = 0; step < Width / 16; ++step) x[step] = left_of(memory.keys, row, 16 * step, lane);
+    const auto x = Features<Width>::loaded(memory.keys, row, lane);
 #pragma unroll
     for (int third = 1; third < 3; ++third) {
 #pragma unroll
@@ -386,7 +416,7 @@ __device__ void project_keys_and_values(const Sequence<Width>& sequence) {
           if (step % 2 == 0) __syncwarp();  // or the compiler loads ahead more than there are registers for
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
-            multiply_add(sums[2 * i], sums[2 * i + 1], x[step],
+            multiply_add(sums[2 * i], sums[2 * i + 1], x.step[step],
                          right_of_transposed(memory.in_proj, out + 16 * i, 16 * step, lane));
           }
         }
@@ -433,13 +463,14 @@ struct Reach {
   bool partly;       ///< whether tile `whole` is read in part
   uint32_t keys[2];  ///< which of its keys the lane's two rows read
 
-  __device__ Reach(const BlockShape& shape, int strip, unsigned lane) {
+  __device__ Reach(const BlockShape& shape, const Strip& strip, unsigned lane) {
     const int tokens_left = shape.tokens & (kStrip - 1);
-    whole = shape.causal ? strip : shape.tokens >> 4;
+    whole = shape.causal ? strip.number : shape.tokens >> 4;
     partly = shape.causal || tokens_left != 0;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      keys[half] = (1u << (shape.causal ? lane_place(lane).row + 8 * half + 1 : tokens_left)) - 1;
+      const int before = lane_place(lane).row + 8 * half;
+      keys[half] = (1u << (shape.causal ? before + !strip.second : tokens_left)) - 1;
     }
   }
 };
@@ -496,7 +527,7 @@ class AttentionWords<Heads, false> {
 
 /// What a strip reads through one head or, where heads are of 8, two neighbours at a time: 16 columns fill a
 /// fragment.
-template <int Width, int HeadSize, bool Dropout>
+template <int Width, int HeadSize, bool Dropout, bool Streams>
 class HeadsRead {
  public:
   static constexpr int kColumns = std::max(HeadSize, 16);
@@ -508,7 +539,7 @@ class HeadsRead {
         strip_(strip),
         column_(column),
         lane_(lane_anew()),
-        reach_(sequence.job.shape, strip.number, lane_) {
+        reach_(sequence.job.shape, strip, lane_) {
 #pragma unroll
     for (Sums& sums : read_) sums = no_sums();
 #pragma unroll
@@ -518,21 +549,9 @@ class HeadsRead {
   /// Queries of the heads from x, such that their products with keys are exponents of 2; and what they start
   /// from.
   __device__ void ask(const Features<Width>& x) {
-    const Memory<Width>& memory = sequence_.memory;
     const float scale = kLog2E / std::sqrt(static_cast<float>(HeadSize));
     Sums queries[kColumns / 8];
-#pragma unroll
-    for (int eight = 0; eight < kColumns / 8; ++eight) {
-      queries[eight] = sums_from(memory.in_proj_bias + column_ + 8 * eight + lane_place(lane_).column);
-    }
-#pragma unroll
-    for (int step = 0; step < Width / 16; ++step) {
-#pragma unroll
-      for (int i = 0; i < kSteps; ++i) {
-        multiply_add(queries[2 * i], queries[2 * i + 1], x.step[step],
-                     right_of_transposed(memory.in_proj, column_ + 16 * i, 16 * step, lane_));
-      }
-    }
+    project_own(queries, 0, x);
 #pragma unroll
     for (Sums& sums : queries) {
 #pragma unroll
@@ -540,11 +559,12 @@ class HeadsRead {
     }
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) query_[i] = as_left(queries[2 * i], queries[2 * i + 1]);
+    if (has_own_keys()) score_own(x);
     start_scores(queries);
   }
 
-  /// Reads all keys within reach.
-  __device__ void read() {
+  /// Reads all keys within reach; x as before.
+  __device__ void read(const Features<Width>& x) {
     AttentionWords<kHeads, Dropout> words(sequence_.job, strip_, head_number(0));
     const int tiles = reach_.whole + reach_.partly;
     int tile = 0;
@@ -568,6 +588,7 @@ class HeadsRead {
       }
     }
     if (reach_.partly) read_tiles<1, true>(reach_.whole, last, 0);
+    if (has_own_keys()) read_own(x, last);
   }
 
   /// Writes what was read, and adds its projection to `out`.
@@ -616,6 +637,71 @@ class HeadsRead {
     return strip_.sequence * (Width / HeadSize) + column_ / HeadSize + head;
   }
 
+  /// In a second stream each token reads itself, not the first stream's token in its place.
+  __device__ bool has_own_keys() const {
+    return Streams && strip_.second;
+  }
+
+  /// The strip's own x through the heads' columns in a third of in_proj: queries, keys or values.
+  __device__ void project_own(Sums (&sums)[kColumns / 8], int third, const Features<Width>& x) const {
+    const Memory<Width>& memory = sequence_.memory;
+    const int out = third * Width + column_;
+#pragma unroll
+    for (int eight = 0; eight < kColumns / 8; ++eight) {
+      sums[eight] = sums_from(memory.in_proj_bias + out + 8 * eight + lane_place(lane_).column);
+    }
+#pragma unroll
+    for (int step = 0; step < Width / 16; ++step) {
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        multiply_add(sums[2 * i], sums[2 * i + 1], x.step[step],
+                     right_of_transposed(memory.in_proj, out + 16 * i, 16 * step, lane_));
+      }
+    }
+  }
+
+  __device__ void score_own(const Features<Width>& x) {
+    Sums keys[kColumns / 8];
+    project_own(keys, 1, x);
+#pragma unroll
+    for (int head = 0; head < kHeads; ++head) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int eight = head; eight < kColumns / 8; eight += kHeads) {
+          const float* value = keys[eight].value + 2 * half;
+          const float2 key = unpacked(packed(value[0], value[1]));
+          const float2 query = unpacked(query_[eight / 2].part[2 * (eight % 2) + half]);
+          sum = fmaf(query.x, key.x, fmaf(query.y, key.y, sum));
+        }
+        own_score_[head][half] = quad_sum(sum);
+      }
+    }
+  }
+
+  /// `words`: dropout's for the tile in the strip's place.
+  __device__ void read_own(const Features<Width>& x, const Words& words) {
+    Sums values[kColumns / 8];
+    project_own(values, 2, x);
+#pragma unroll
+    for (int head = 0; head < kHeads; ++head) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float weight = exp2_of(own_score_[head][half] + start_[head].value[2 * half]);
+        total_[head].value[2 * half] += weight;
+        if (Dropout && (words.of[head][half] >> (lane_place(lane_).row + 8 * half) & 1) == 0) weight = 0.0f;
+#pragma unroll
+        for (int eight = head; eight < kColumns / 8; eight += kHeads) {
+          const float* value = values[eight].value + 2 * half;
+          float* read = read_[eight].value + 2 * half;
+          read[0] = fmaf(weight, value[0], read[0]);
+          read[1] = fmaf(weight, value[1], read[1]);
+        }
+      }
+    }
+  }
+
   /// Scores start from −m, m a row's greatest score. Where none can be too great for exp2, 0 will do for m.
   __device__ void start_scores(const Sums (&queries)[kColumns / 8]) {
     constexpr float kSafe = 60.0f;
@@ -635,6 +721,7 @@ class HeadsRead {
       // Cauchy and Schwarz; of the two rows, what is greater in each lane.
       const float query = quad_sum(fmaxf(squares[0], squares[1]));
       safe = safe && query * sequence_.longest()[column_ / HeadSize + head] <= kSafe * kSafe;
+      if (has_own_keys()) safe = safe && fmaxf(own_score_[head][0], own_score_[head][1]) <= kSafe;
     }
     if (!__all_sync(kAllLanes, safe)) start_from_greatest();
   }
@@ -642,7 +729,9 @@ class HeadsRead {
   __device__ void start_from_greatest() {
     float greatest[kHeads][2];
 #pragma unroll
-    for (auto& of_head : greatest) of_head[0] = of_head[1] = -INFINITY;
+    for (int i = 0; i < 2 * kHeads; ++i) {
+      greatest[i / 2][i % 2] = has_own_keys() ? own_score_[i / 2][i % 2] : -INFINITY;
+    }
 #pragma unroll 1
     for (int tile = 0; tile < reach_.whole + reach_.partly; ++tile) {
       Sums scores[kHeads][2];
@@ -744,8 +833,9 @@ class HeadsRead {
   unsigned lane_;
   Reach reach_;
   LeftFragment query_[kSteps];
-  Sums start_[kHeads];  ///< −m
-  Sums total_[kHeads];  ///< of weights, the same in all columns
+  float own_score_[kHeads][2];  ///< of the lane's two rows
+  Sums start_[kHeads];          ///< −m
+  Sums total_[kHeads];          ///< of weights, the same in all columns
   Sums read_[kColumns / 8];
 };
 
@@ -830,16 +920,16 @@ __device__ Features<Width> layer_norm(Sums (&values)[Width / 8], const Norm& nor
 }
 
 /// out_proj(attention of x).
-template <int Width, int HeadSize, bool Dropout>
+template <int Width, int HeadSize, bool Dropout, bool Streams>
 __device__ void attend(Sums (&out)[Width / 8], const Features<Width>& x, const Sequence<Width>& sequence,
                        const Strip& strip) {
-  using Heads = HeadsRead<Width, HeadSize, Dropout>;
+  using Heads = HeadsRead<Width, HeadSize, Dropout, Streams>;
   start_from_bias<Width>(out, sequence.memory.out_proj_bias, lane_anew());
 #pragma unroll 1
   for (int column = 0; column < Width; column += Heads::kColumns) {
     Heads heads(sequence, strip, column);
     heads.ask(x);
-    heads.read();
+    heads.read(x);
     heads.project(out);
   }
 }
@@ -934,42 +1024,59 @@ __device__ void finish(Sums (&sums)[Width / 8], const Features<Width>& x, const 
   layer_norm<Width>(sums, norm2, strip, lane).store(job.y, strip, lane);
 }
 
-/// A warp's strips of queries: in the order of their lengths, where later tokens read more, the longest eight
-/// go to warps 0 … 7, the others to warps 7 … 0.
-struct Turns {
-  int first, last;  ///< strips that have queries
+/// Which strips warps take. In the order of their lengths, where later tokens read more, eight strips go to
+/// warps 0 … 7, the next eight to warps 7 … 0, and so forth; of both streams in turn, if there is something
+/// to do for both.
+template <bool Streams>
+class Turns {
+ public:
+  static constexpr int kMost = Streams ? 4 : 2;
 
-  __device__ explicit Turns(const BlockShape& shape)
-      : first((shape.tokens - shape.rows) / kStrip), last((shape.tokens - 1) / kStrip) {}
+  __device__ Turns(const BlockShape& shape, int warp)
+      : shape_(shape), warp_(warp), both_(Streams && shape.rows > shape.queries) {
+    for (int turn = 1; turn < kMost; ++turn) {
+      if (strip(0, turn).exists()) count_ = turn + 1;
+    }
+  }
 
-  /// A strip, or none: less than `first`.
-  __device__ int first_of(int warp) const { return last - warp; }
-  __device__ int second_of(int warp) const { return last - (2 * kGroupWarps - 1 - warp); }
+  /// At least one.
+  __device__ int count() const { return count_; }
+  __device__ Strip strip(int sequence, int turn) const {
+    const int place = kGroupWarps * turn + (turn % 2 == 0 ? warp_ : kGroupWarps - 1 - warp_);
+    const bool second = Streams && (!both_ || place % 2 == 0);
+    return {shape_, sequence, second, (shape_.tokens - 1) / kStrip - (both_ ? place / 2 : place)};
+  }
+
+ private:
+  const BlockShape& shape_;
+  int warp_;
+  bool both_;
+  int count_ = 1;
 };
 
 /// Asks for the bits that the warp will read for a strip, each lane for some.
 template <int Width, int HeadSize>
-__device__ void prefetch_bits(const Job& job, int sequence, int strip) {
+__device__ void prefetch_bits(const Job& job, const Strip& strip) {
   const BlockShape& shape = job.shape;
   const KeepBits& keep = job.keep;
   constexpr int kHeads = Width / HeadSize, kAtOnce = kWarp / 8;  // the words of as many rows
   const int lane = lane_anew();
   const int words = (shape.tokens + 31) >> 5, word = lane % 8;
-  const int first_row = max(kStrip * strip - (shape.tokens - shape.rows), 0);
-  if (word < (shape.causal ? strip / 2 + 1 : words)) {
+  const int first_row = max(strip.first_row(), 0);
+  if (word < (shape.causal ? strip.number / 2 + 1 : words)) {
 #pragma unroll
     for (int first = 0; first < kHeads; first += kAtOnce) {
       const int head = first + lane / 8;
-      const int64_t of_word = int64_t{(sequence * kHeads + head) * words + word} * shape.rows;
+      const int64_t of_word = int64_t{(strip.sequence * kHeads + head) * words + word} * shape.rows;
       if (head < kHeads) prefetch(keep.attention + of_word + first_row);
     }
   }
-  const int64_t row = sequence * shape.rows + min(first_row + lane % kStrip, shape.rows - 1);
+  const int64_t row = strip.sequence * shape.rows + min(first_row + lane % kStrip, shape.rows - 1);
   if (lane < kStrip) prefetch(keep.inner + row * (Width / 8));
   prefetch((lane < kStrip ? keep.projection : keep.output) + row * (Width / 32));
 }
 
-template <int Width, int HeadSize, bool Dropout>
+template <int Width, int HeadSize, bool Dropout, bool Streams>
 __global__ void __launch_bounds__(kThreads, 1) block_forward_kernel(const __grid_constant__ Job job) {
   extern __shared__ __align__(128) char shared[];
   const BlockShape& shape = job.shape;
@@ -980,15 +1087,17 @@ __global__ void __launch_bounds__(kThreads, 1) block_forward_kernel(const __grid
   copies_arrived();
   __syncthreads();
 
-  const Turns turns(shape);
+  const Turns<Streams> turns(shape, warp);
   int number = group * gridDim.x + blockIdx.x, parity = 0;
   start_tokens(Sequence<Width>{job, memory, number, warp, parity});
 #pragma unroll 1
   for (; number < shape.sequences; number += kGroups * gridDim.x, parity = 1 - parity) {
     const Sequence<Width> sequence = {job, memory, number, warp, parity};
     if (Dropout) {
-      for (const int strip : {turns.first_of(warp), turns.second_of(warp)}) {
-        if (strip >= turns.first) prefetch_bits<Width, HeadSize>(job, sequence.number, strip);
+#pragma unroll 1
+      for (int turn = 0; turn < turns.count(); ++turn) {
+        const Strip strip = turns.strip(number, turn);
+        if (strip.exists()) prefetch_bits<Width, HeadSize>(job, strip);
       }
     }
     project_keys_and_values<Width, HeadSize>(sequence);
@@ -998,29 +1107,28 @@ __global__ void __launch_bounds__(kThreads, 1) block_forward_kernel(const __grid
       sequence.next().longest()[threadIdx.x % kGroupThreads] = 0.0f;
     }
 #pragma unroll 1
-    for (int turn = 0; turn < 2; ++turn) {
-      const bool is_last = turn == 1 || turns.second_of(warp) < turns.first;
-      const Strip strip(shape, number, turn == 0 ? turns.first_of(warp) : turns.second_of(warp));
-      const bool has_queries = strip.number >= turns.first;
+    for (int turn = 0; turn < turns.count(); ++turn) {
+      const Strip strip = turns.strip(number, turn);
       Features<Width> x;
       Sums sums[Width / 8];
-      if (has_queries) {
-        x = Features<Width>::loaded(sequence.x(), kStrip * strip.number, shape.tokens, lane_anew());
-        attend<Width, HeadSize, Dropout>(sums, x, sequence, strip);
+      if (strip.exists()) {
+        x = Features<Width>::loaded(sequence.x(strip.second), kStrip * strip.number, shape.tokens,
+                                    lane_anew());
+        attend<Width, HeadSize, Dropout, Streams>(sums, x, sequence, strip);
       }
-      if (is_last) {  // keys and values are needed no longer, in this warp now and in all behind the barrier
+      if (turn + 1 == turns.count()) {  // keys and values are needed no longer, in this warp now and in all
+                                        // behind the barrier
         group_barrier(1 + group, kGroupThreads);
         start_tokens(sequence.next());
       }
-      if (has_queries) finish<Width, Dropout>(sums, x, sequence, strip);
-      if (is_last) break;
+      if (strip.exists()) finish<Width, Dropout>(sums, x, sequence, strip);
     }
   }
 }
 
-template <int Width, int HeadSize, bool Dropout>
+template <int Width, int HeadSize, bool Dropout, bool Streams>
 void launch(const Job& job, cudaStream_t stream) {
-  const auto kernel = block_forward_kernel<Width, HeadSize, Dropout>;
+  const auto kernel = block_forward_kernel<Width, HeadSize, Dropout, Streams>;
   constexpr int bytes = Memory<Width>::bytes();
   gpu::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
              "cudaFuncSetAttribute");
@@ -1035,7 +1143,12 @@ void launch(const Job& job, cudaStream_t stream) {
 template <int Width, int HeadSize>
 void launch(const Job& job, cudaStream_t stream) {
   const bool dropout = job.keep.attention != nullptr;
-  return dropout ? launch<Width, HeadSize, true>(job, stream) : launch<Width, HeadSize, false>(job, stream);
+  if (job.shape.queries > 0) {
+    return dropout ? launch<Width, HeadSize, true, true>(job, stream)
+                   : launch<Width, HeadSize, false, true>(job, stream);
+  }
+  return dropout ? launch<Width, HeadSize, true, false>(job, stream)
+                 : launch<Width, HeadSize, false, false>(job, stream);
 }
 
 template <int Width>

@@ -13,21 +13,25 @@
 ///     sum1 = x + drop(out_proj(attention(in_proj(x))));      x1 = norm1(sum1)
 ///     y = norm2(x1 + drop(linear2(drop(gelu(linear1(x1))))))
 ///
-/// A sequence has `tokens` tokens, of which the last `rows` come out: the last block of a network whose loss
-/// reads only its last token has rows = 1. Row r of sequence s, r = 0 … rows − 1, is token tokens − rows + r,
-/// and row s · rows + r of the arrays below.
+/// A sequence has `tokens` tokens, each of which reads itself and, where causal, the ones before it. With a
+/// second stream as many `queries` follow: query j reads the tokens before token j, and itself; nobody else
+/// reads it (see Streams). Of these tokens + queries rows of x the last `rows` come out: the last block of a
+/// network whose loss reads only its last token has rows = 1. Row r of sequence s, r = 0 … rows − 1, is its
+/// row tokens + queries − rows + r of x, and row s · rows + r of the arrays below.
 namespace adtrain::kernels {
 
 struct BlockShape {
   int sequences;  ///< S
   int tokens;     ///< 1 … 256
-  int rows;       ///< R ≤ tokens
+  int rows;       ///< R ≤ tokens + queries
   int width;      ///< D
   int heads;      ///< H
-  bool causal;    ///< else every token reads all tokens
+  bool causal;    ///< else every token reads all tokens; must be set where there are queries
+
+  int queries = 0;  ///< or as many as tokens
 
   int inner() const { return 4 * width; }
-  int64_t all_tokens() const { return int64_t{sequences} * tokens; }
+  constexpr int length() const { return tokens + queries; }  ///< of a sequence in x
   int64_t all_rows() const { return int64_t{sequences} * rows; }
 };
 
@@ -45,7 +49,7 @@ struct BlockWeights {
 /// with the scale, 1 / the probability of keeping. Words of a rate of 0 are null.
 struct KeepBits {
   /// Of the attention's weights: (S, H, words, R) with words = ⌈tokens / 32⌉, so that a bit is a key and
-  /// neighbouring words are neighbouring queries.
+  /// neighbouring words are neighbouring queries. Query j reads itself by the bit of key j.
   const uint32_t* attention;
   const uint32_t* projection;  ///< of out_proj's output: (S · R, D / 32)
   const uint32_t* inner;       ///< of gelu's output: (S · R, F / 32)
@@ -56,7 +60,7 @@ struct KeepBits {
 
 /// What the forward pass keeps for the backward pass.
 struct BlockActivations {
-  const __nv_bfloat16* x;  ///< the block's input (S · tokens, D)
+  const __nv_bfloat16* x;  ///< the block's input (S · (tokens + queries), D)
   __nv_bfloat16* read;     ///< the attention's output, before out_proj (S · R, D)
   /// log2 Σ exp2(score · log2 e) of each row over the keys that it reads, scores scaled, before dropout: (S,
   /// H, R).

@@ -135,11 +135,13 @@ BlockSums sums_in(const at::Tensor& place, const BlockShape& shape) {
 class FusedBlock : public autograd::Function<FusedBlock> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x,
-                            at::TensorList parameters, int64_t rows, int64_t number, const FusedPass& pass) {
+                            at::TensorList parameters, int64_t queries, int64_t rows, int64_t number,
+                            const FusedPass& pass) {
     const c10::cuda::CUDAGuard guard(x.device());
-    const BlockShape shape = {static_cast<int>(x.size(0)),  static_cast<int>(x.size(1)),
+    const BlockShape shape = {static_cast<int>(x.size(0)),  static_cast<int>(x.size(1) - queries),
                               static_cast<int>(rows),       static_cast<int>(x.size(2)),
-                              static_cast<int>(pass.heads), /*causal=*/true};
+                              static_cast<int>(pass.heads), /*causal=*/true,
+                              static_cast<int>(queries)};
     auto remembered =
         c10::make_intrusive<Remembered>(x.contiguous(), shape, BlockBits(shape, pass, number), pass.sink);
     at::Tensor y = at::empty({x.size(0), rows, x.size(2)}, x.options().requires_grad(false));
@@ -176,7 +178,7 @@ class FusedBlock : public autograd::Function<FusedBlock> {
         offset += (parameter.numel() + 63) / 64 * 64;
       }
     }
-    result.resize(result.size() + 3);  // rows, number and pass have no gradients
+    result.resize(result.size() + 4);  // queries, rows, number and pass have no gradients
     return result;
   }
 
@@ -202,8 +204,9 @@ class FusedBlock : public autograd::Function<FusedBlock> {
                  values_of(dx1), mlp_parts.data_ptr<float>(), stream);
     add(mlp_parts, sums.mlp);
     const at::Tensor attention_parts = parts_for(attention_backward_parts(shape), sums.attention);
+    const at::Tensor carried = at::empty({attention_backward_carried(shape)}, dx.options());
     attention_backward(shape, weights, remembered.bits.keep(), remembered.activations(), values_of(dx1),
-                       values_of(dx), attention_parts.data_ptr<float>(), stream);
+                       values_of(dx), attention_parts.data_ptr<float>(), values_of(carried), stream);
     add(attention_parts, sums.attention);
     return dx;
   }
@@ -240,9 +243,9 @@ FusedPass::FusedPass(const at::Tensor& like, int64_t heads_of_block, double atte
   seed = at::randint(std::numeric_limits<int64_t>::max(), {1}, of_seed);
 }
 
-at::Tensor fused_block(const at::Tensor& x, const std::vector<at::Tensor>& parameters, int64_t rows,
-                       int64_t number, const FusedPass& pass) {
-  return FusedBlock::apply(x, at::TensorList(parameters), rows, number, pass);
+at::Tensor fused_block(const at::Tensor& x, const std::vector<at::Tensor>& parameters, int64_t queries,
+                       int64_t rows, int64_t number, const FusedPass& pass) {
+  return FusedBlock::apply(x, at::TensorList(parameters), queries, rows, number, pass);
 }
 
 }  // namespace adtrain::kernels

@@ -15,7 +15,7 @@
 /// PostNormBlock.
 namespace adtrain::kernels {
 
-/// Sizes that decide whether there are kernels for a block.
+/// Sizes that decide whether there are kernels for a block. `tokens`: of the context.
 struct FusedBlockSizes {
   int64_t width, heads, inner, tokens;
 };
@@ -35,11 +35,11 @@ struct FusedPass {
   GradientSink* sink;  ///< null: parameters get their gradients from autograd, in their own type
 };
 
-/// x (B, tokens, width) in bf16 -> the last `rows` tokens (B, rows, width), each token reading itself and
-/// those before it. `parameters`: the block's twelve in the order of BlockWeights, bf16. `number` of the
-/// block in the pass: each draws dropout of its own. Differentiable once with respect to x and the
-/// parameters.
-at::Tensor fused_block(const at::Tensor& x, const std::vector<at::Tensor>& parameters, int64_t rows,
-                       int64_t number, const FusedPass& pass);
+/// x (B, tokens + queries, width) in bf16 -> its last `rows` rows (B, rows, width). Each token reads itself
+/// and those before it; `queries`, none or one for each token, read as in the two streams of Streams.
+/// `parameters`: the block's twelve in the order of BlockWeights, bf16. `number` of the block in the pass:
+/// each draws dropout of its own. Differentiable once with respect to x and the parameters.
+at::Tensor fused_block(const at::Tensor& x, const std::vector<at::Tensor>& parameters, int64_t queries,
+                       int64_t rows, int64_t number, const FusedPass& pass);
 
 }  // namespace adtrain::kernels

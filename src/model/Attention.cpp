@@ -120,8 +120,8 @@ Rotary Rotary::of(const at::Tensor& positions, int64_t head_size) {
 
 at::Tensor attend(const at::Tensor& qkv, int64_t rows, const Streams& streams, const Rotary& rotary,
                   double dropout_rate) {
-  if (kernels::cpu_attention_fits(qkv, streams, dropout_rate)) {
-    return kernels::attend_on_cpu(qkv, rows, streams, rotary);
+  if (kernels::cpu_attention_fits(qkv, streams)) {
+    return kernels::attend_on_cpu(qkv, rows, streams, rotary, dropout_rate);
   }
   // In the order of the projection's memory, or the gradients of the three would be put together twice.
   std::vector<at::Tensor> parts = qkv.permute({1, 3, 0, 2, 4}).unbind(2);

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "model/kernels/CpuElementwise.h"
+#include "model/kernels/CpuRows.h"
 
 namespace adtrain {
 namespace {
@@ -50,9 +51,10 @@ at::Tensor LayerNorm::operator()(const at::Tensor& x) const {
   return at::layer_norm(x, weight.sizes(), weight, bias, kNormEpsilon);
 }
 
-at::Tensor RmsNorm::operator()(const at::Tensor& x) const {
-  if (kernels::cpu_elementwise_fits(x)) return kernels::rms_norm_on_cpu(x, weight, kNormEpsilon);
-  return at::rms_norm(x, weight.sizes(), weight, kNormEpsilon);
+at::Tensor RmsNorm::operator()(const at::Tensor& x, double dropout_rate) const {
+  if (kernels::cpu_elementwise_fits(x))
+    return kernels::rms_norm_on_cpu(x, weight, kNormEpsilon, dropout_rate);
+  return at::rms_norm(dropout(x, dropout_rate), weight.sizes(), weight, kNormEpsilon);
 }
 
 at::Tensor silu_product(const at::Tensor& a, const at::Tensor& b) {
@@ -62,7 +64,25 @@ at::Tensor silu_product(const at::Tensor& a, const at::Tensor& b) {
 }
 
 at::Tensor dropout(const at::Tensor& x, double rate) {
-  return rate > 0 ? at::dropout(x, rate, /*train=*/true) : x;
+  if (rate == 0) return x;
+  if (kernels::cpu_elementwise_fits(x)) return kernels::dropout_on_cpu(x, rate);
+  return at::dropout(x, rate, /*train=*/true);
+}
+
+at::Tensor dropped_gelu(const Linear& linear, const at::Tensor& x, double rate) {
+  if (kernels::cpu_rows_fit(x, linear.weight.size(0))) {
+    return kernels::linear_gelu_on_cpu(x, linear.weight, linear.bias, rate);
+  }
+  return dropout(at::gelu(linear(x)), rate);
+}
+
+at::Tensor normed_sum(const LayerNorm& norm, const at::Tensor& residual, const Linear& linear,
+                      const at::Tensor& x, double rate) {
+  if (kernels::cpu_rows_fit(x, linear.weight.size(0))) {
+    return kernels::linear_normed_sum_on_cpu(x, linear.weight, linear.bias, residual,
+                                             {norm.weight, norm.bias, kNormEpsilon}, rate);
+  }
+  return norm(residual + dropout(linear(x), rate));
 }
 
 at::Tensor last_of(const at::Tensor& x, int64_t dimension, int64_t count) {

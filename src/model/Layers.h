@@ -41,7 +41,8 @@ struct LayerNorm {
 struct RmsNorm {
   at::Tensor weight;
 
-  at::Tensor operator()(const at::Tensor& x) const;
+  /// Of x behind dropout.
+  at::Tensor operator()(const at::Tensor& x, double dropout_rate) const;
 };
 
 /// Rates of dropout in one forward pass; 0 in evaluation.
@@ -54,6 +55,13 @@ struct DropoutRates {
 at::Tensor silu_product(const at::Tensor& a, const at::Tensor& b);
 
 at::Tensor dropout(const at::Tensor& x, double rate);
+
+/// dropout(gelu(linear(x))).
+at::Tensor dropped_gelu(const Linear& linear, const at::Tensor& x, double rate);
+
+/// norm(residual + dropout(linear(x))).
+at::Tensor normed_sum(const LayerNorm& norm, const at::Tensor& residual, const Linear& linear,
+                      const at::Tensor& x, double rate);
 
 /// The last `count` along `dimension`: a view, or x itself where that is all of it, as a view of everything
 /// would cost the gradient a copy.

@@ -52,9 +52,8 @@ at::Tensor PostNormBlock::operator()(const at::Tensor& x, const Streams& streams
       in_proj_(x).view({x.size(0), tokens, 3, heads_, head_size_}).permute({2, 0, 3, 1, 4});
   const at::Tensor read = attend(qkv, rows, streams, {}, rates.attention);
 
-  const at::Tensor y = norm1_(last_of(x, 1, rows) + dropout(out_proj_(read), rates.hidden));
-  const at::Tensor inner = dropout(at::gelu(linear1_(y)), rates.hidden);
-  return norm2_(y + dropout(linear2_(inner), rates.hidden));
+  const at::Tensor y = normed_sum(norm1_, last_of(x, 1, rows), out_proj_, read, rates.hidden);
+  return normed_sum(norm2_, y, linear2_, dropped_gelu(linear1_, y, rates.hidden), rates.hidden);
 }
 
 at::Tensor PostNormBlock::by_halves(const at::Tensor& x, const Streams& streams, int64_t rows,

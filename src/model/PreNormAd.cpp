@@ -22,13 +22,13 @@ PreNormBlock::PreNormBlock(ParameterFactory& factory, const std::string& name, c
 at::Tensor PreNormBlock::operator()(const at::Tensor& x, const Streams& streams, int64_t rows,
                                     const Rotary& rotary, const DropoutRates& rates) const {
   const int64_t tokens = x.size(1);
-  const at::Tensor fused = attn_(norm_1_(dropout(x, rates.hidden)));
+  const at::Tensor fused = attn_(norm_1_(x, rates.hidden));
   // The rows of the fused weight stand per head: q_h, k_h, v_h.
   const at::Tensor qkv = fused.view({x.size(0), tokens, heads_, 3, head_size_}).permute({3, 0, 2, 1, 4});
   const at::Tensor read = attend(qkv, rows, streams, rotary, rates.attention);
 
   const at::Tensor residual = last_of(x, 1, rows) + proj_(read);
-  const at::Tensor normed = norm_2_(dropout(residual, rates.hidden));
+  const at::Tensor normed = norm_2_(residual, rates.hidden);
   return residual + w3_(silu_product(w1_(normed), w2_(normed)));
 }
 

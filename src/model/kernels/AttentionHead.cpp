@@ -24,23 +24,39 @@ float largest(const float* values, int64_t count) {
   return result;
 }
 
-/// scores[j] becomes e^(scores[j] − shift) for j < count and 0 from there to `width`; returns the sum.
-float exponentiate(float* scores, int64_t count, int64_t width, float shift) {
-  for (int64_t j = 0; j < count; j += kLanes) store(scores + j, exp(load(scores + j) - shift));
-  std::fill(scores + count, scores + width, 0.0F);
-  Vec sums = {};
-  for (int64_t j = 0; j < count; j += kLanes) sums += load(scores + j);
-  return sum(sums);
+/// Calls take(j, e^(scores[j] − shift)) for the vectors before `width`, where no score before `count` is much
+/// above `shift`; from `count` on the powers are 0.
+template <class Take>
+void for_powers(const float* scores, int64_t count, int64_t width, float shift, Take take) {
+  int64_t j = 0;
+  for (; j + kLanes <= count; j += kLanes) take(j, exp_at_least(load(scores + j) - shift));
+  for (; j < width; j += kLanes) take(j, first_lanes(exp_at_least(load(scores + j) - shift), count - j));
 }
 
-/// Gradients of a row's weights become those of its scores: weight · (gradient − Σ weight · gradient).
-void to_score_gradients(const float* weights, float* gradients, int64_t width, float own_weight,
-                        float& own_gradient) {
-  const float mean = dot(weights, gradients, width) + own_weight * own_gradient;
-  for (int64_t j = 0; j < width; j += kLanes) {
-    store(gradients + j, load(weights + j) * (load(gradients + j) - mean));
-  }
-  own_gradient = own_weight * (own_gradient - mean);
+/// scores[j] becomes e^(scores[j] − shift), dropped or not, for j < count and 0 from there to `width`;
+/// returns the sum over what dropout leaves alone.
+float exponentiate(float* scores, int64_t count, int64_t width, float shift, const CpuDropout::Row& kept) {
+  return kept.with_factors([=](auto factors) {
+    Vec sums = {};
+    for_powers(scores, count, width, shift, [&](int64_t j, const Vec& power) {
+      sums += power;
+      store(scores + j, power * factors(j));
+    });
+    return sum(sums);
+  });
+}
+
+/// Scores become weights behind dropout, 0 for count ≤ j < width, and the gradients of those become gradients
+/// of the scores. `mean`: of the gradients, weighed.
+void to_score_gradients(float* scores, float* gradients, int64_t count, int64_t width, float log_sum,
+                        float mean, const CpuDropout::Row& kept) {
+  kept.with_factors([=](auto factors) {
+    for_powers(scores, count, width, log_sum, [=](int64_t j, const Vec& weights) {
+      const Vec dropped = weights * factors(j);
+      store(gradients + j, dropped * load(gradients + j) - weights * mean);
+      store(scores + j, dropped);
+    });
+  });
 }
 
 /// Where a head's first token stands in (3, B, heads, tokens, depth); `which`: 0 queries, 1 keys, 2 values.
@@ -51,7 +67,8 @@ float* cell(const at::Tensor& qkv, int64_t which, int64_t sequence, int64_t head
 
 }  // namespace
 
-HeadPlan::HeadPlan(const at::Tensor& qkv, int64_t rows, const Streams& streams, const Rotary& rotary)
+HeadPlan::HeadPlan(const at::Tensor& qkv, int64_t rows, const Streams& streams, const Rotary& rotary,
+                   const CpuDropout& dropout_of_weights)
     : tokens(qkv.size(3)),
       context(streams.context),
       queries(streams.queries),
@@ -60,7 +77,8 @@ HeadPlan::HeadPlan(const at::Tensor& qkv, int64_t rows, const Streams& streams, 
       stride(padded_to_tile(context)),
       scale(1.0F / std::sqrt(static_cast<float>(depth))),
       cosines(rotary.cosines.defined() ? rotary.cosines.const_data_ptr<float>() : nullptr),
-      sines(rotary.sines.defined() ? rotary.sines.const_data_ptr<float>() : nullptr) {}
+      sines(rotary.sines.defined() ? rotary.sines.const_data_ptr<float>() : nullptr),
+      dropout(dropout_of_weights) {}
 
 void HeadPlan::turn(float* row, int64_t token, bool back) const {
   if (cosines == nullptr) return;
@@ -91,17 +109,18 @@ AttentionHead::AttentionHead(const HeadPlan& plan)
       d_v_(k_.size()) {}
 
 void AttentionHead::gather(const at::Tensor& qkv, int64_t sequence, int64_t head) {
-  for (int64_t token = 0; token < plan_.tokens; ++token) {
-    std::copy_n(cell(qkv, 1, sequence, head) + token * qkv.stride(3), plan_.depth, row(k_, token));
-    std::copy_n(cell(qkv, 2, sequence, head) + token * qkv.stride(3), plan_.depth, row(v_, token));
-    plan_.turn(row(k_, token), token, false);
-  }
+  sequence_ = sequence;
+  head_ = head;
+  first_kept_row_ = (sequence * qkv.size(2) + head) * plan_.rows();
+  const int64_t apart = qkv.stride(3);
+  const float* queries = cell(qkv, 0, sequence, head) + plan_.first_row * apart;
+  copy_rows(queries, apart, plan_.rows(), plan_.depth, q_.data(), plan_.depth);
+  copy_rows(cell(qkv, 1, sequence, head), apart, plan_.tokens, plan_.depth, k_.data(), plan_.depth);
+  copy_rows(cell(qkv, 2, sequence, head), apart, plan_.tokens, plan_.depth, v_.data(), plan_.depth);
+  for (int64_t token = 0; token < plan_.tokens; ++token) plan_.turn(row(k_, token), token, false);
   for (int64_t i = 0; i < plan_.rows(); ++i) {
-    const int64_t token = plan_.first_row + i;
-    std::copy_n(cell(qkv, 0, sequence, head) + token * qkv.stride(3), plan_.depth, row(q_, i));
-    plan_.turn(row(q_, i), token, false);
-    std::transform(row(q_, i), row(q_, i + 1), row(q_, i),
-                   [this](float value) { return value * plan_.scale; });
+    plan_.turn(row(q_, i), plan_.first_row + i, false);
+    scale(row(q_, i), plan_.scale, plan_.depth);
   }
   transpose(k_.data(), plan_.context, plan_.depth, plan_.stride, k_columns_.data());
 }
@@ -130,21 +149,23 @@ void AttentionHead::forward(float* out, int64_t out_stride, float* log_sums) {
       float* weights = weights_.data() + i * plan_.stride;
       own[i] = plan_.is_query(token) ? dot(row(q_, first + i), row(k_, token), plan_.depth) : kNothing;
       const float most = std::max(own[i], largest(weights, plan_.reads(token)));
-      own[i] = std::exp(own[i] - most);
-      totals[i] = own[i] + exponentiate(weights, plan_.reads(token), width, most);
+      own[i] = plan_.is_query(token) ? std::exp(own[i] - most) : 0;
+      totals[i] = own[i] + exponentiate(weights, plan_.reads(token), width, most, kept(first + i));
       log_sums[first + i] = most + std::log(totals[i]);
+      if (own[i] != 0) own[i] *= kept(first + i).factor(plan_.reads(token));
     }
     weighted_sums(weights_.data(), plan_.stride, v_.data(), plan_.depth, count, read_.data());
     for (int64_t i = 0; i < rows_in_block(first); ++i) {
       if (own[i] != 0) add_scaled(row(read_, i), own[i], row(v_, plan_.first_row + first + i), plan_.depth);
-      std::transform(row(read_, i), row(read_, i + 1), out + (first + i) * out_stride,
-                     [total = totals[i]](float value) { return value / total; });
+      scale(row(read_, i), 1 / totals[i], plan_.depth);
     }
+    copy_rows(read_.data(), plan_.depth, rows_in_block(first), plan_.depth, out + first * out_stride,
+              out_stride);
   }
 }
 
-void AttentionHead::backward(const float* d_out, int64_t out_stride, const float* log_sums, at::Tensor& d_qkv,
-                             int64_t sequence, int64_t head) {
+void AttentionHead::backward(const float* out, const float* d_out, int64_t out_stride, const float* log_sums,
+                             at::Tensor& d_qkv) {
   std::fill(d_k_.begin(), d_k_.end(), 0.0F);
   std::fill(d_v_.begin(), d_v_.end(), 0.0F);
   transpose(v_.data(), plan_.context, plan_.depth, plan_.stride, v_columns_.data());
@@ -153,9 +174,8 @@ void AttentionHead::backward(const float* d_out, int64_t out_stride, const float
     const int64_t width = padded_to_tile(count);
     float own[kRows] = {}, d_own[kRows] = {};
     std::fill(read_.begin(), read_.end(), 0.0F);
-    for (int64_t i = 0; i < rows_in_block(first); ++i) {
-      std::copy_n(d_out + (first + i) * out_stride, plan_.depth, row(read_, i));
-    }
+    copy_rows(d_out + first * out_stride, out_stride, rows_in_block(first), plan_.depth, read_.data(),
+              plan_.depth);
     products(row(q_, first), k_columns_.data(), plan_.stride, plan_.depth, width, weights_.data());
     products(read_.data(), v_columns_.data(), plan_.stride, plan_.depth, width, d_weights_.data());
     for (int64_t i = 0; i < kRows; ++i) {
@@ -167,12 +187,14 @@ void AttentionHead::backward(const float* d_out, int64_t out_stride, const float
         continue;
       }
       const int64_t token = plan_.first_row + first + i;
-      exponentiate(weights, plan_.reads(token), width, log_sums[first + i]);
+      const float log_sum = log_sums[first + i];
+      const float mean = dot(row(read_, i), out + (first + i) * out_stride, plan_.depth);
+      to_score_gradients(weights, d_weights, plan_.reads(token), width, log_sum, mean, kept(first + i));
       if (plan_.is_query(token)) {
-        own[i] = std::exp(dot(row(q_, first + i), row(k_, token), plan_.depth) - log_sums[first + i]);
-        d_own[i] = dot(row(read_, i), row(v_, token), plan_.depth);
+        const float weight = std::exp(dot(row(q_, first + i), row(k_, token), plan_.depth) - log_sum);
+        own[i] = weight * kept(first + i).factor(plan_.reads(token));
+        d_own[i] = own[i] * dot(row(read_, i), row(v_, token), plan_.depth) - weight * mean;
       }
-      to_score_gradients(weights, d_weights, width, own[i], d_own[i]);
     }
     weighted_sums(d_weights_.data(), plan_.stride, k_.data(), plan_.depth, count, row(d_q_, first));
     add_outer(d_weights_.data(), plan_.stride, row(q_, first), plan_.depth, count, d_k_.data());
@@ -181,7 +203,7 @@ void AttentionHead::backward(const float* d_out, int64_t out_stride, const float
       own_gradients(first + i, own[i], d_own[i], row(read_, i));
     }
   }
-  scatter(d_qkv, sequence, head);
+  scatter(d_qkv);
 }
 
 /// What reaches a query's own key and value, and its query through them.
@@ -194,20 +216,20 @@ void AttentionHead::own_gradients(int64_t index, float own_weight, float own_sco
   add_scaled(row(d_v_, token), own_weight, d_read, plan_.depth);
 }
 
-void AttentionHead::scatter(at::Tensor& d_qkv, int64_t sequence, int64_t head) {
-  for (int64_t token = 0; token < plan_.tokens; ++token) {
-    float* d_q = cell(d_qkv, 0, sequence, head) + token * d_qkv.stride(3);
-    if (token < plan_.first_row) {
-      std::fill_n(d_q, plan_.depth, 0.0F);
-    } else {
-      float* turned = row(d_q_, token - plan_.first_row);
-      plan_.turn(turned, token, true);
-      std::transform(turned, turned + plan_.depth, d_q, [this](float value) { return value * plan_.scale; });
-    }
-    plan_.turn(row(d_k_, token), token, true);
-    std::copy_n(row(d_k_, token), plan_.depth, cell(d_qkv, 1, sequence, head) + token * d_qkv.stride(3));
-    std::copy_n(row(d_v_, token), plan_.depth, cell(d_qkv, 2, sequence, head) + token * d_qkv.stride(3));
+void AttentionHead::scatter(at::Tensor& d_qkv) {
+  const int64_t apart = d_qkv.stride(3);
+  for (int64_t token = 0; token < plan_.tokens; ++token) plan_.turn(row(d_k_, token), token, true);
+  for (int64_t i = 0; i < plan_.rows(); ++i) {
+    plan_.turn(row(d_q_, i), plan_.first_row + i, true);
+    scale(row(d_q_, i), plan_.scale, plan_.depth);
   }
+  float* d_queries = cell(d_qkv, 0, sequence_, head_);
+  for (int64_t token = 0; token < plan_.first_row; ++token) {
+    std::fill_n(d_queries + token * apart, plan_.depth, 0.0F);
+  }
+  copy_rows(d_q_.data(), plan_.depth, plan_.rows(), plan_.depth, d_queries + plan_.first_row * apart, apart);
+  copy_rows(d_k_.data(), plan_.depth, plan_.tokens, plan_.depth, cell(d_qkv, 1, sequence_, head_), apart);
+  copy_rows(d_v_.data(), plan_.depth, plan_.tokens, plan_.depth, cell(d_qkv, 2, sequence_, head_), apart);
 }
 
 }  // namespace adtrain::kernels

@@ -6,12 +6,14 @@
 #include <ATen/core/Tensor.h>
 
 #include "model/Attention.h"
+#include "model/kernels/CpuDropout.h"
 
 namespace adtrain::kernels {
 
 /// What all heads of one call have in common. Borrows the rotary tables.
 struct HeadPlan {
-  HeadPlan(const at::Tensor& qkv, int64_t rows, const Streams& streams, const Rotary& rotary);
+  HeadPlan(const at::Tensor& qkv, int64_t rows, const Streams& streams, const Rotary& rotary,
+           const CpuDropout& dropout);
 
   int64_t rows() const { return tokens - first_row; }
   bool is_query(int64_t token) const { return token >= context; }
@@ -24,6 +26,7 @@ struct HeadPlan {
   float scale;
   const float* cosines;  ///< (tokens, depth / 2), or null
   const float* sines;
+  CpuDropout dropout;  ///< of the weights (B · heads · rows, context); a query's own stands in column reads()
 };
 
 /// One head of one sequence, gathered into the cache: attention row by row, no score ever leaves it. The
@@ -38,9 +41,10 @@ class AttentionHead {
   /// Writes each row's weighted sum, `out_stride` apart, and the logarithm of its normaliser.
   void forward(float* out, int64_t out_stride, float* log_sums);
 
-  /// Gradients of what was gathered, from the outputs' gradients, into a tensor of the shape of qkv.
-  void backward(const float* d_out, int64_t out_stride, const float* log_sums, at::Tensor& d_qkv,
-                int64_t sequence, int64_t head);
+  /// Gradients of what was gathered, from what `forward` wrote and the outputs' gradients, into a tensor of
+  /// the shape of qkv.
+  void backward(const float* out, const float* d_out, int64_t out_stride, const float* log_sums,
+                at::Tensor& d_qkv);
 
  private:
   using Rows = std::vector<float>;
@@ -49,9 +53,12 @@ class AttentionHead {
   int64_t rows_in_block(int64_t first) const;
   int64_t block_reads(int64_t first) const;
   void own_gradients(int64_t index, float own_weight, float own_score_gradient, const float* d_read);
-  void scatter(at::Tensor& d_qkv, int64_t sequence, int64_t head);
+  CpuDropout::Row kept(int64_t index) const { return plan_.dropout.row(first_kept_row_ + index); }
+  void scatter(at::Tensor& d_qkv);
 
   const HeadPlan& plan_;
+  int64_t sequence_ = 0, head_ = 0;  ///< whose head was gathered
+  int64_t first_kept_row_ = 0;       ///< its first row in plan_.dropout
   Rows q_, k_, v_, k_columns_, v_columns_, weights_, d_weights_, read_;
   Rows d_q_, d_k_, d_v_;
 };

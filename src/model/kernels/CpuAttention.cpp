@@ -28,21 +28,23 @@ void for_each_head(const HeadPlan& plan, const at::Tensor& qkv, Work work) {
 class CpuAttention : public autograd::Function<CpuAttention> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& qkv, int64_t rows,
-                            const Streams& streams, const Rotary& rotary) {
+                            const Streams& streams, const Rotary& rotary, double dropout_rate) {
+    const CpuDropout dropout = CpuDropout::drawn(dropout_rate);
     const int64_t heads = qkv.size(2);
     const int64_t width = heads * qkv.size(4);
     const at::Tensor out = at::empty({qkv.size(1), rows, width}, qkv.options());
     const at::Tensor log_sums = at::empty({qkv.size(1), heads, rows}, qkv.options());
     auto* outs = out.data_ptr<float>();
     auto* logs = log_sums.data_ptr<float>();
-    for_each_head(HeadPlan(qkv, rows, streams, rotary), qkv,
+    for_each_head(HeadPlan(qkv, rows, streams, rotary, dropout), qkv,
                   [&](AttentionHead& work, int64_t sequence, int64_t head) {
                     work.forward(outs + sequence * rows * width + head * qkv.size(4), width,
                                  logs + (sequence * heads + head) * rows);
                   });
-    context->save_for_backward({qkv, log_sums, rotary.cosines, rotary.sines});
+    context->save_for_backward({qkv, out, log_sums, rotary.cosines, rotary.sines});
     context->saved_data["context"] = streams.context;
     context->saved_data["queries"] = streams.queries;
+    dropout.save(context->saved_data);
     return out;
   }
 
@@ -57,25 +59,28 @@ class CpuAttention : public autograd::Function<CpuAttention> {
     const Streams streams{context->saved_data["context"].toInt(), context->saved_data["queries"].toInt(), {}};
     at::Tensor d_qkv = at::empty_like(qkv);
     const auto* d_outs = d_out.const_data_ptr<float>();
-    const auto* logs = saved[1].const_data_ptr<float>();
-    const HeadPlan plan(qkv, rows, streams, {saved[2], saved[3]});
+    const auto* outs = saved[1].const_data_ptr<float>();
+    const auto* logs = saved[2].const_data_ptr<float>();
+    const CpuDropout dropout = CpuDropout::saved(context->saved_data);
+    const HeadPlan plan(qkv, rows, streams, {saved[3], saved[4]}, dropout);
     for_each_head(plan, qkv, [&](AttentionHead& work, int64_t sequence, int64_t head) {
-      work.backward(d_outs + sequence * rows * width + head * qkv.size(4), width,
-                    logs + (sequence * heads + head) * rows, d_qkv, sequence, head);
+      const int64_t first = sequence * rows * width + head * qkv.size(4);
+      work.backward(outs + first, d_outs + first, width, logs + (sequence * heads + head) * rows, d_qkv);
     });
-    return {d_qkv, {}, {}, {}};
+    return {d_qkv, {}, {}, {}, {}};
   }
 };
 
 }  // namespace
 
-bool cpu_attention_fits(const at::Tensor& qkv, const Streams& streams, double dropout_rate) {
+bool cpu_attention_fits(const at::Tensor& qkv, const Streams& streams) {
   return qkv.is_cpu() && qkv.scalar_type() == at::kFloat && qkv.size(4) % kLanes == 0 && qkv.stride(4) == 1 &&
-         !streams.padded() && dropout_rate == 0;
+         !streams.padded();
 }
 
-at::Tensor attend_on_cpu(const at::Tensor& qkv, int64_t rows, const Streams& streams, const Rotary& rotary) {
-  return CpuAttention::apply(qkv, rows, streams, rotary);
+at::Tensor attend_on_cpu(const at::Tensor& qkv, int64_t rows, const Streams& streams, const Rotary& rotary,
+                         double dropout_rate) {
+  return CpuAttention::apply(qkv, rows, streams, rotary, dropout_rate);
 }
 
 }  // namespace adtrain::kernels

@@ -11,11 +11,12 @@
 /// the time for short sequences.
 namespace adtrain::kernels {
 
-/// Whether `attend_on_cpu` can do this: fp32 on the CPU, head size a multiple of eight, no padding, no
-/// dropout.
-bool cpu_attention_fits(const at::Tensor& qkv, const Streams& streams, double dropout_rate);
+/// Whether `attend_on_cpu` can do this: fp32 on the CPU, head size a multiple of eight, no padding.
+bool cpu_attention_fits(const at::Tensor& qkv, const Streams& streams);
 
-/// As `adtrain::attend`. Differentiable with respect to qkv. Heads are shared out over torch's threads.
-at::Tensor attend_on_cpu(const at::Tensor& qkv, int64_t rows, const Streams& streams, const Rotary& rotary);
+/// As `adtrain::attend`, with weights (B · heads · rows, context) dropped by CpuDropout. Differentiable with
+/// respect to qkv. Heads are shared out over torch's threads.
+at::Tensor attend_on_cpu(const at::Tensor& qkv, int64_t rows, const Streams& streams, const Rotary& rotary,
+                         double dropout_rate);
 
 }  // namespace adtrain::kernels

@@ -7,6 +7,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "model/kernels/CpuDropout.h"
 #include "model/kernels/SmallMatrix.h"
 
 namespace adtrain::kernels {
@@ -64,6 +65,37 @@ class SiluProduct : public autograd::Function<SiluProduct> {
   }
 };
 
+/// to[d] = dropped from[d]; both may be one.
+void drop(const float* from, const CpuDropout::Row& kept, int64_t width, float* to) {
+  for (int64_t d = 0; d < width; d += kLanes) store(to + d, load(from + d) * kept.factors(d));
+}
+
+at::Tensor dropped(const at::Tensor& x, const CpuDropout& dropout) {
+  const at::Tensor out = at::empty_like(x);
+  const int64_t width = x.size(-1);
+  const auto* xs = x.const_data_ptr<float>();
+  auto* outs = out.data_ptr<float>();
+  at::parallel_for(0, x.numel() / width, kChunk, [=](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row)
+      drop(xs + row * width, dropout.row(row), width, outs + row * width);
+  });
+  return out;
+}
+
+class Dropout : public autograd::Function<Dropout> {
+ public:
+  static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x, double rate) {
+    const CpuDropout dropout = CpuDropout::drawn(rate);
+    dropout.save(context->saved_data);
+    return dropped(x, dropout);
+  }
+
+  static autograd::variable_list backward(autograd::AutogradContext* context,
+                                          const autograd::variable_list& gradients) {
+    return {dropped(gradients[0].contiguous(), CpuDropout::saved(context->saved_data)), {}};
+  }
+};
+
 float inverse_rms(const float* row, int64_t width, float epsilon) {
   return 1.0F / std::sqrt(dot(row, row, width) / static_cast<float>(width) + epsilon);
 }
@@ -71,22 +103,26 @@ float inverse_rms(const float* row, int64_t width, float epsilon) {
 class RmsNormOnCpu : public autograd::Function<RmsNormOnCpu> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            double epsilon) {
+                            double epsilon, double dropout_rate) {
+    const CpuDropout dropout = CpuDropout::drawn(dropout_rate);
     const at::Tensor out = at::empty_like(x);
     const int64_t width = x.size(-1);
     const auto* xs = x.const_data_ptr<float>();
     const auto* weights = weight.const_data_ptr<float>();
     auto* outs = out.data_ptr<float>();
     at::parallel_for(0, x.numel() / width, kChunk, [=](int64_t begin, int64_t end) {
-      for (int64_t row = begin * width; row < end * width; row += width) {
-        const float inverse = inverse_rms(xs + row, width, static_cast<float>(epsilon));
+      for (int64_t row = begin; row < end; ++row) {
+        float* out_row = outs + row * width;
+        drop(xs + row * width, dropout.row(row), width, out_row);
+        const float inverse = inverse_rms(out_row, width, static_cast<float>(epsilon));
         for (int64_t d = 0; d < width; d += kLanes) {
-          store(outs + row + d, load(xs + row + d) * inverse * load(weights + d));
+          store(out_row + d, load(out_row + d) * inverse * load(weights + d));
         }
       }
     });
     context->save_for_backward({x, weight});
     context->saved_data["epsilon"] = epsilon;
+    dropout.save(context->saved_data);
     return out;
   }
 
@@ -101,6 +137,7 @@ class RmsNormOnCpu : public autograd::Function<RmsNormOnCpu> {
     // One sum a chunk, added up afterwards: the result does not depend on the number of threads.
     const at::Tensor d_weight = at::zeros({chunks, width}, d_x.options());
     const auto epsilon = static_cast<float>(context->saved_data["epsilon"].toDouble());
+    const CpuDropout dropout = CpuDropout::saved(context->saved_data);
     const auto* xs = saved[0].const_data_ptr<float>();
     const auto* weights = saved[1].const_data_ptr<float>();
     const auto* d_outs = d_out.const_data_ptr<float>();
@@ -108,16 +145,19 @@ class RmsNormOnCpu : public autograd::Function<RmsNormOnCpu> {
     auto* d_weights = d_weight.data_ptr<float>();
     at::parallel_for(0, chunks, 1, [=](int64_t begin, int64_t end) {
       for (int64_t row = begin * kChunk; row < std::min(rows, end * kChunk); ++row) {
-        backward_row(xs + row * width, weights, d_outs + row * width, width, epsilon, d_xs + row * width,
-                     d_weights + row / kChunk * width);
+        float* d_row = d_xs + row * width;
+        drop(xs + row * width, dropout.row(row), width, d_row);
+        backward_row(weights, d_outs + row * width, width, epsilon, d_row, d_weights + row / kChunk * width);
+        drop(d_row, dropout.row(row), width, d_row);
       }
     });
-    return {d_x, d_weight.sum(0), {}};
+    return {d_x, d_weight.sum(0), {}, {}};
   }
 
  private:
-  static void backward_row(const float* x, const float* weight, const float* d_out, int64_t width,
-                           float epsilon, float* d_x, float* d_weight) {
+  /// `x` of the row becomes its gradient.
+  static void backward_row(const float* weight, const float* d_out, int64_t width, float epsilon, float* x,
+                           float* d_weight) {
     const float inverse = inverse_rms(x, width, epsilon);
     Vec along = {};
     for (int64_t d = 0; d < width; d += kLanes) along += load(d_out + d) * load(weight + d) * load(x + d);
@@ -125,7 +165,7 @@ class RmsNormOnCpu : public autograd::Function<RmsNormOnCpu> {
     for (int64_t d = 0; d < width; d += kLanes) {
       const Vec value = load(x + d);
       const Vec gradient = load(d_out + d);
-      store(d_x + d, inverse * (gradient * load(weight + d) - value * pull));
+      store(x + d, inverse * (gradient * load(weight + d) - value * pull));
       store(d_weight + d, load(d_weight + d) + gradient * value * inverse);
     }
   }
@@ -141,8 +181,13 @@ at::Tensor silu_product_on_cpu(const at::Tensor& a, const at::Tensor& b) {
   return SiluProduct::apply(a, b);
 }
 
-at::Tensor rms_norm_on_cpu(const at::Tensor& x, const at::Tensor& weight, double epsilon) {
-  return RmsNormOnCpu::apply(x, weight, epsilon);
+at::Tensor dropout_on_cpu(const at::Tensor& x, double rate) {
+  return Dropout::apply(x, rate);
+}
+
+at::Tensor rms_norm_on_cpu(const at::Tensor& x, const at::Tensor& weight, double epsilon,
+                           double dropout_rate) {
+  return RmsNormOnCpu::apply(x, weight, epsilon, dropout_rate);
 }
 
 }  // namespace adtrain::kernels

@@ -13,7 +13,11 @@ bool cpu_elementwise_fits(const at::Tensor& x);
 /// silu(a) · b for a and b of one shape.
 at::Tensor silu_product_on_cpu(const at::Tensor& a, const at::Tensor& b);
 
-/// x · weight / √(mean(x²) + epsilon) over the last dimension.
-at::Tensor rms_norm_on_cpu(const at::Tensor& x, const at::Tensor& weight, double epsilon);
+/// x of dropout by CpuDropout, in rows of the last dimension.
+at::Tensor dropout_on_cpu(const at::Tensor& x, double rate);
+
+/// x · weight / √(mean(x²) + epsilon) over the last dimension, of x behind dropout.
+at::Tensor rms_norm_on_cpu(const at::Tensor& x, const at::Tensor& weight, double epsilon,
+                           double dropout_rate);
 
 }  // namespace adtrain::kernels

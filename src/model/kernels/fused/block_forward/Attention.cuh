@@ -1,0 +1,368 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "model/kernels/fused/BlockTensors.h"
+#include "model/kernels/fused/Tile.cuh"
+#include "model/kernels/fused/block_forward/DropoutBits.cuh"
+#include "model/kernels/fused/block_forward/Features.cuh"
+#include "model/kernels/fused/block_forward/Instructions.cuh"
+#include "model/kernels/fused/block_forward/Memory.cuh"
+#include "model/kernels/fused/block_forward/Sequence.cuh"
+#include "model/kernels/fused/block_forward/Strips.cuh"
+
+/// Phase B, its first half: a strip's attention, heads one after the other, and its output projection.
+namespace adtrain::kernels::forward_pass {
+
+constexpr float kLog2E = 1.44269504f;
+
+/// Which keys a strip reads: whole tiles of 16 first, perhaps one of which the rows read different parts.
+struct Reach {
+  int whole;         ///< tiles that all rows read
+  bool partly;       ///< whether tile `whole` is read in part
+  uint32_t keys[2];  ///< which of its keys the lane's two rows read
+
+  __device__ Reach(const BlockShape& shape, const Strip& strip, unsigned lane) {
+    const int tokens_left = shape.tokens & (kStrip - 1);
+    whole = shape.causal ? strip.number : shape.tokens >> 4;
+    partly = shape.causal || tokens_left != 0;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int before = lane_place(lane).row + 8 * half;
+      keys[half] = (1u << (shape.causal ? before + !strip.second : tokens_left)) - 1;
+    }
+  }
+};
+
+/// What a strip reads through one head or, where heads are of 8, two neighbours at a time: 16 columns fill a
+/// fragment.
+template <int Width, int HeadSize, bool Dropout, bool Streams>
+class HeadsRead {
+ public:
+  static constexpr int kColumns = std::max(HeadSize, 16);
+  static constexpr int kHeads = kColumns / HeadSize;
+  static constexpr int kSteps = kColumns / 16;
+
+  __device__ HeadsRead(const Sequence<Width>& sequence, const Strip& strip, int column)
+      : sequence_(sequence),
+        strip_(strip),
+        column_(column),
+        lane_(lane_anew()),
+        reach_(sequence.job.shape, strip, lane_) {
+#pragma unroll
+    for (Sums& sums : read_) sums = no_sums();
+#pragma unroll
+    for (Sums& sums : total_) sums = no_sums();
+  }
+
+  /// Queries of the heads from x, such that their products with keys are exponents of 2; and what they start
+  /// from.
+  __device__ void ask(const Features<Width>& x) {
+    const float scale = kLog2E / std::sqrt(static_cast<float>(HeadSize));
+    Sums queries[kColumns / 8];
+    project_own(queries, 0, x);
+#pragma unroll
+    for (Sums& sums : queries) {
+#pragma unroll
+      for (float& value : sums.value) value *= scale;
+    }
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) query_[i] = as_left(queries[2 * i], queries[2 * i + 1]);
+    if (has_own_keys()) score_own(x);
+    start_scores(queries);
+  }
+
+  /// Reads all keys within reach; x as before.
+  __device__ void read(const Features<Width>& x) {
+    AttentionWords<kHeads, Dropout> words(sequence_.job, strip_, head_number(0));
+    const int tiles = reach_.whole + reach_.partly;
+    int tile = 0;
+#pragma unroll 1
+    for (; tile + 2 <= reach_.whole; tile += 2) {
+      const Words now = words.next(tile + 2 < tiles);
+      if (kHeads * kSteps == 1) {
+        read_tiles<2, false>(tile, now, 0);
+      } else {  // enough to do at a time
+        read_tiles<1, false>(tile, now, 0);
+        read_tiles<1, false>(tile + 1, now, 2);
+      }
+    }
+    Words last = words.next(false);
+    if (tile < reach_.whole) {
+      read_tiles<1, false>(tile, last, 0);
+#pragma unroll
+      for (auto& of_head : last.of) {
+        of_head[0] >>= kStrip;
+        of_head[1] >>= kStrip;
+      }
+    }
+    if (reach_.partly) read_tiles<1, true>(reach_.whole, last, 0);
+    if (has_own_keys()) read_own(x, last);
+  }
+
+  /// Writes what was read, and adds its projection to `out`.
+  __device__ void project(Sums (&out)[Width / 8]) {
+    const BlockActivations& activations = sequence_.job.activations;
+    const LanePlace place = lane_place(lane_);
+#pragma unroll
+    for (int head = 0; head < kHeads; ++head) {
+      float* log_sums = activations.log_sums + strip_.place(head_number(head));
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float total = total_[head].value[2 * half];
+        if (strip_.comes_out(half) && place.column == 0) {
+          log_sums[8 * half] = __log2f(total) - start_[head].value[2 * half];
+        }
+        const float share = __fdividef(Dropout ? sequence_.job.keep.attention_scale : 1.0f, total);
+#pragma unroll
+        for (int eight = head; eight < kColumns / 8; eight += kHeads) {
+          read_[eight].value[2 * half] *= share;
+          read_[eight].value[2 * half + 1] *= share;
+        }
+      }
+    }
+    Bf16* to = activations.read + strip_.place() * Width + column_ + place.column;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const LeftFragment read = as_left(read_[2 * step], read_[2 * step + 1]);
+#pragma unroll
+      for (int i = 0; i < Width / 16; ++i) {
+        multiply_add(out[2 * i], out[2 * i + 1], read,
+                     right_of_transposed(sequence_.memory.out_proj, 16 * i, column_ + 16 * step, lane_));
+      }
+#pragma unroll
+      for (int part = 0; part < 4; ++part) {
+        uint32_t* at = reinterpret_cast<uint32_t*>(to + part % 2 * 8 * Width + 16 * step + part / 2 * 8);
+        if (strip_.comes_out(part % 2)) *at = read.part[part];
+      }
+    }
+  }
+
+ private:
+  using Words = typename AttentionWords<kHeads, Dropout>::Words;
+
+  /// Of these heads' `head`, its number among all sequences' heads.
+  __device__ int head_number(int head) const {
+    return strip_.sequence * (Width / HeadSize) + column_ / HeadSize + head;
+  }
+
+  /// In a second stream each token reads itself, not the first stream's token in its place.
+  __device__ bool has_own_keys() const {
+    return Streams && strip_.second;
+  }
+
+  /// The strip's own x through the heads' columns in a third of in_proj: queries, keys or values.
+  __device__ void project_own(Sums (&sums)[kColumns / 8], int third, const Features<Width>& x) const {
+    const Memory<Width>& memory = sequence_.memory;
+    const int out = third * Width + column_;
+#pragma unroll
+    for (int eight = 0; eight < kColumns / 8; ++eight) {
+      sums[eight] = sums_from(memory.in_proj_bias + out + 8 * eight + lane_place(lane_).column);
+    }
+#pragma unroll
+    for (int step = 0; step < Width / 16; ++step) {
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        multiply_add(sums[2 * i], sums[2 * i + 1], x.step[step],
+                     right_of_transposed(memory.in_proj, out + 16 * i, 16 * step, lane_));
+      }
+    }
+  }
+
+  __device__ void score_own(const Features<Width>& x) {
+    Sums keys[kColumns / 8];
+    project_own(keys, 1, x);
+#pragma unroll
+    for (int head = 0; head < kHeads; ++head) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float sum = 0.0f;
+#pragma unroll
+        for (int eight = head; eight < kColumns / 8; eight += kHeads) {
+          const float* value = keys[eight].value + 2 * half;
+          const float2 key = unpacked(packed(value[0], value[1]));
+          const float2 query = unpacked(query_[eight / 2].part[2 * (eight % 2) + half]);
+          sum = fmaf(query.x, key.x, fmaf(query.y, key.y, sum));
+        }
+        own_score_[head][half] = quad_sum(sum);
+      }
+    }
+  }
+
+  /// `words`: dropout's for the tile in the strip's place.
+  __device__ void read_own(const Features<Width>& x, const Words& words) {
+    Sums values[kColumns / 8];
+    project_own(values, 2, x);
+#pragma unroll
+    for (int head = 0; head < kHeads; ++head) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float weight = exp2_of(own_score_[head][half] + start_[head].value[2 * half]);
+        total_[head].value[2 * half] += weight;
+        if (Dropout && (words.of[head][half] >> (lane_place(lane_).row + 8 * half) & 1) == 0) weight = 0.0f;
+#pragma unroll
+        for (int eight = head; eight < kColumns / 8; eight += kHeads) {
+          const float* value = values[eight].value + 2 * half;
+          float* read = read_[eight].value + 2 * half;
+          read[0] = fmaf(weight, value[0], read[0]);
+          read[1] = fmaf(weight, value[1], read[1]);
+        }
+      }
+    }
+  }
+
+  /// Scores start from −m, m a row's greatest score. Where none can be too great for exp2, 0 will do for m.
+  __device__ void start_scores(const Sums (&queries)[kColumns / 8]) {
+    constexpr float kSafe = 60.0f;
+    bool safe = true;
+#pragma unroll
+    for (int head = 0; head < kHeads; ++head) {
+      start_[head] = no_sums();
+      float squares[2] = {};
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int eight = head; eight < kColumns / 8; eight += kHeads) {
+          const float* value = queries[eight].value + 2 * half;
+          squares[half] = fmaf(value[0], value[0], fmaf(value[1], value[1], squares[half]));
+        }
+      }
+      // Cauchy and Schwarz; of the two rows, what is greater in each lane.
+      const float query = quad_sum(fmaxf(squares[0], squares[1]));
+      safe = safe && query * sequence_.longest()[column_ / HeadSize + head] <= kSafe * kSafe;
+      if (has_own_keys()) safe = safe && fmaxf(own_score_[head][0], own_score_[head][1]) <= kSafe;
+    }
+    if (!__all_sync(kAllLanes, safe)) start_from_greatest();
+  }
+
+  __device__ void start_from_greatest() {
+    float greatest[kHeads][2];
+#pragma unroll
+    for (int i = 0; i < 2 * kHeads; ++i) {
+      greatest[i / 2][i % 2] = has_own_keys() ? own_score_[i / 2][i % 2] : -INFINITY;
+    }
+#pragma unroll 1
+    for (int tile = 0; tile < reach_.whole + reach_.partly; ++tile) {
+      Sums scores[kHeads][2];
+      score(scores, tile);
+#pragma unroll
+      for (int head = 0; head < kHeads; ++head) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const int half = i / 2 % 2, key = i / 4 * 8 + lane_place(lane_).column + i % 2;
+          if (tile < reach_.whole || (reach_.keys[half] >> key & 1) != 0) {
+            greatest[head][half] = fmaxf(greatest[head][half], scores[head][i / 4].value[i % 4]);
+          }
+        }
+      }
+    }
+#pragma unroll
+    for (int head = 0; head < kHeads; ++head) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) start_[head].value[i] = -quad_max(greatest[head][i / 2]);
+    }
+  }
+
+  /// Scores of 16 keys, minus m: {keys 0-7, keys 8-15} for each head.
+  __device__ void score(Sums (&scores)[kHeads][2], int tile) const {
+    RightFragments right[kSteps];
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      right[step] = right_of_transposed(sequence_.memory.keys, kStrip * tile, column_ + 16 * step, lane_);
+    }
+#pragma unroll
+    for (int head = 0; head < kHeads; ++head) {
+      scores[head][0] = scores[head][1] = start_[head];
+      if (kHeads == 2) {
+        multiply_add_8(scores[head][0], query_[0], head, right[0].part[head]);
+        multiply_add_8(scores[head][1], query_[0], head, right[0].part[head + 2]);
+      } else {
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+          multiply_add(scores[head][0], scores[head][1], query_[step], right[step]);
+        }
+      }
+    }
+  }
+
+  /// Adds the values of `Tiles` · 16 keys, each with its weight, and the weights. The keys' bits are those
+  /// from 8 · `eight` on.
+  template <int Tiles, bool Partly>
+  __device__ void read_tiles(int first, const Words& words, int eight) {
+    constexpr uint32_t kOnes = 0x3f803f80u;
+    Sums scores[Tiles][kHeads][2];
+#pragma unroll
+    for (int tile = 0; tile < Tiles; ++tile) score(scores[tile], first + tile);
+    LeftFragment weights[Tiles][kHeads];
+#pragma unroll
+    for (int tile = 0; tile < Tiles; ++tile) {
+#pragma unroll
+      for (int head = 0; head < kHeads; ++head) {
+#pragma unroll
+        for (Sums& sums : scores[tile][head]) {
+#pragma unroll
+          for (float& value : sums.value) value = exp2_of(value);
+        }
+        LeftFragment& of_head = weights[tile][head];
+        of_head = as_left(scores[tile][head][0], scores[tile][head][1]);
+        if (Partly) keep_pairs(of_head, reach_.keys, 0);
+        multiply_add(total_[head], of_head, kOnes, kOnes);
+        if (Dropout) keep_pairs(of_head, words.of[head], eight + 2 * tile);
+      }
+    }
+#pragma unroll
+    for (int tile = 0; tile < Tiles; ++tile) {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        const RightFragments right =
+            right_of(sequence_.memory.values, kStrip * (first + tile), column_ + 16 * step, lane_);
+        if (kHeads == 2) {
+          multiply_add(read_[0], weights[tile][0], right.part[0], right.part[1]);
+          multiply_add(read_[1], weights[tile][1], right.part[2], right.part[3]);
+        } else {
+          multiply_add(read_[2 * step], read_[2 * step + 1], weights[tile][0], right);
+        }
+      }
+    }
+  }
+
+  /// Zeros for weights whose bits, from 8 · eight on, are not set in the words of the lane's two rows.
+  __device__ void keep_pairs(LeftFragment& weights, const uint32_t (&words)[2], int eight) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const KeptPairs pairs(words[half], lane_);
+      weights.part[half] = pairs.kept(weights.part[half], eight);
+      weights.part[half + 2] = pairs.kept(weights.part[half + 2], eight + 1);
+    }
+  }
+
+  const Sequence<Width>& sequence_;
+  const Strip& strip_;
+  int column_;  ///< of the first head
+  unsigned lane_;
+  Reach reach_;
+  LeftFragment query_[kSteps];
+  float own_score_[kHeads][2];  ///< of the lane's two rows
+  Sums start_[kHeads];          ///< −m
+  Sums total_[kHeads];          ///< of weights, the same in all columns
+  Sums read_[kColumns / 8];
+};
+
+/// out_proj(attention of x).
+template <int Width, int HeadSize, bool Dropout, bool Streams>
+__device__ void attend(Sums (&out)[Width / 8], const Features<Width>& x, const Sequence<Width>& sequence,
+                       const Strip& strip) {
+  using Heads = HeadsRead<Width, HeadSize, Dropout, Streams>;
+  start_from_bias<Width>(out, sequence.memory.out_proj_bias, lane_anew());
+#pragma unroll 1
+  for (int column = 0; column < Width; column += Heads::kColumns) {
+    Heads heads(sequence, strip, column);
+    heads.ask(x);
+    heads.read(x);
+    heads.project(out);
+  }
+}
+
+}  // namespace adtrain::kernels::forward_pass

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+
+#include "model/kernels/fused/Tile.cuh"
+#include "model/kernels/fused/block_forward/Instructions.cuh"
+#include "model/kernels/fused/block_forward/Sequence.cuh"
+#include "model/kernels/fused/block_forward/Strips.cuh"
+
+/// Dropout's bits on their way from global memory, of which a strip asks early for all that it will read, to
+/// the fragments whose elements they keep.
+namespace adtrain::kernels::forward_pass {
+
+/// Which pairs of 16-bit values are kept, of the lane's two columns in each 8 of 32: a word's bit is a
+/// column.
+class KeptPairs {
+ public:
+  KeptPairs() = default;
+  __device__ KeptPairs(uint32_t word, unsigned lane)
+      : first_(word << (7 - lane_place(lane).column)), second_(word << (6 - lane_place(lane).column)) {}
+
+  /// The pair in columns 8 · eight + {column, column + 1}, with zeros for what is dropped. Its bits are the
+  /// highest of byte `eight`, which are what prmt repeats.
+  __device__ uint32_t kept(uint32_t pair, int eight) const {
+    uint32_t mask;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(mask) : "r"(first_), "r"(second_), "r"(0xcc88 + 0x1111 * eight));
+    return pair & mask;
+  }
+
+ private:
+  uint32_t first_, second_;
+};
+
+/// Dropout's words for a few heads and the lane's two rows, from the first 32 keys on.
+template <int Heads, bool Dropout>
+class AttentionWords {
+ public:
+  /// `head`: the first one's number among all sequences' heads.
+  __device__ AttentionWords(const Job& job, const Strip& strip, int head) : strip_(strip) {
+    const int words_of_head = (job.shape.tokens + 31) >> 5;
+    const int first = head * words_of_head;
+#pragma unroll
+    for (int i = 0; i < Heads; ++i) next_[i] = job.keep.attention + strip.place(first + i * words_of_head);
+    load();
+  }
+
+  struct Words {
+    uint32_t of[Heads][2];
+  };
+  /// Those of the next 32 keys. `more`: whether others will be asked for; these are on their way from memory
+  /// then.
+  __device__ Words next(bool more) {
+    const Words now = words_;
+    if (more) load();
+    return now;
+  }
+
+ private:
+  __device__ void load() {
+#pragma unroll
+    for (int i = 0; i < Heads; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (strip_.comes_out(half)) words_.of[i][half] = __ldg(next_[i] + 8 * half);
+      }
+      next_[i] += strip_.rows;
+    }
+  }
+
+  const Strip& strip_;
+  const uint32_t* next_[Heads];
+  Words words_ = {};
+};
+template <int Heads>
+class AttentionWords<Heads, false> {
+ public:
+  __device__ AttentionWords(const Job&, const Strip&, int) {}
+  struct Words {
+    uint32_t of[Heads][2];
+  };
+  __device__ Words next(bool) { return {}; }
+};
+
+/// Asks for the bits that the warp will read for a strip, each lane for some.
+template <int Width, int HeadSize>
+__device__ void prefetch_bits(const Job& job, const Strip& strip) {
+  const BlockShape& shape = job.shape;
+  const KeepBits& keep = job.keep;
+  constexpr int kHeads = Width / HeadSize, kAtOnce = kWarp / 8;  // the words of as many rows
+  const int lane = lane_anew();
+  const int words = (shape.tokens + 31) >> 5, word = lane % 8;
+  const int first_row = max(strip.first_row(), 0);
+  if (word < (shape.causal ? strip.number / 2 + 1 : words)) {
+#pragma unroll
+    for (int first = 0; first < kHeads; first += kAtOnce) {
+      const int head = first + lane / 8;
+      const int64_t of_word = int64_t{(strip.sequence * kHeads + head) * words + word} * shape.rows;
+      if (head < kHeads) prefetch(keep.attention + of_word + first_row);
+    }
+  }
+  const int64_t row = strip.sequence * shape.rows + min(first_row + lane % kStrip, shape.rows - 1);
+  if (lane < kStrip) prefetch(keep.inner + row * (Width / 8));
+  prefetch((lane < kStrip ? keep.projection : keep.output) + row * (Width / 32));
+}
+
+}  // namespace adtrain::kernels::forward_pass

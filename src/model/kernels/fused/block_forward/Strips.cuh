@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+
+#include "model/kernels/fused/BlockTensors.h"
+#include "model/kernels/fused/Tile.cuh"
+
+/// How a thread block shares its work: into groups of warps, and among a group's warps the strips of a
+/// sequence.
+namespace adtrain::kernels::forward_pass {
+
+constexpr int kGroups = 2;
+constexpr int kGroupWarps = 8;
+constexpr int kGroupThreads = kGroupWarps * kWarp;
+constexpr int kThreads = kGroups * kGroupThreads;
+
+/// 16 tokens of a sequence as queries, and where what becomes of them goes.
+struct Strip {
+  int sequence;
+  bool second;  ///< of the second stream
+  int number;   ///< its tokens begin at 16 · number of the stream; less than 0 for none
+  int rows;     ///< that come out of a sequence
+  int end;      ///< of these, behind the stream's last one
+  int row;      ///< and the lane's first; the second is 8 further down
+
+  __device__ Strip(const BlockShape& shape, int sequence_number, bool of_second, int strip_number)
+      : sequence(sequence_number),
+        second(of_second),
+        number(strip_number),
+        rows(shape.rows),
+        end(of_second ? shape.rows : shape.rows - shape.queries),
+        row(kStrip * strip_number + lane_place().row + end - shape.tokens) {}
+
+  __device__ int first_row() const { return row - lane_place().row; }
+  /// Whether any of it comes out.
+  __device__ bool exists() const { return number >= 0 && first_row() > -kStrip; }
+  /// Whether the lane's first row or, half = 1, its second comes out.
+  __device__ bool comes_out(int half) const {
+    return static_cast<unsigned>(row + 8 * half) < static_cast<unsigned>(end);
+  }
+  /// The first row's place among those of all sequences, which an int can count, as they would not fit in
+  /// memory otherwise; and in one of many stretches of as many rows.
+  __device__ int64_t place() const { return sequence * rows + row; }
+  __device__ int64_t place(int stretch) const { return int64_t{stretch} * rows + row; }
+};
+
+/// Which strips warps take. In the order of their lengths, where later tokens read more, eight strips go to
+/// warps 0 … 7, the next eight to warps 7 … 0, and so forth; of both streams in turn, if there is something
+/// to do for both.
+template <bool Streams>
+class Turns {
+ public:
+  static constexpr int kMost = Streams ? 4 : 2;
+
+  __device__ Turns(const BlockShape& shape, int warp)
+      : shape_(shape), warp_(warp), both_(Streams && shape.rows > shape.queries) {
+    for (int turn = 1; turn < kMost; ++turn) {
+      if (strip(0, turn).exists()) count_ = turn + 1;
+    }
+  }
+
+  /// At least one.
+  __device__ int count() const { return count_; }
+  __device__ Strip strip(int sequence, int turn) const {
+    const int place = kGroupWarps * turn + (turn % 2 == 0 ? warp_ : kGroupWarps - 1 - warp_);
+    const bool second = Streams && (!both_ || place % 2 == 0);
+    return {shape_, sequence, second, (shape_.tokens - 1) / kStrip - (both_ ? place / 2 : place)};
+  }
+
+ private:
+  const BlockShape& shape_;
+  int warp_;
+  bool both_;
+  int count_ = 1;
+};
+
+}  // namespace adtrain::kernels::forward_pass

@@ -9,8 +9,8 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "model/kernels/KeepBits.h"
 #include "model/kernels/fused/BlockTensors.h"
-#include "model/kernels/fused/KeepBits.h"
 
 /// A post-norm block with random weights, input and gradient on the GPU, and the same in float64 by plain
 /// operators, with the same keep bits: the definition of what is right.

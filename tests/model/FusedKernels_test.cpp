@@ -7,11 +7,11 @@
 
 #include "base/Gpu.h"
 #include "model/FusedBlockCase.h"
+#include "model/kernels/KeepBits.h"
+#include "model/kernels/PartialSums.h"
 #include "model/kernels/fused/AttentionBackward.h"
 #include "model/kernels/fused/BlockForward.h"
-#include "model/kernels/fused/KeepBits.h"
 #include "model/kernels/fused/MlpBackward.h"
-#include "model/kernels/fused/PartialSums.h"
 
 namespace adtrain {
 namespace {

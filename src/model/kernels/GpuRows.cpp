@@ -5,8 +5,8 @@
 #include <c10/cuda/CUDAGuard.h>
 
 #include "base/FlatLayout.h"
+#include "model/kernels/PartialSums.h"
 #include "model/kernels/RowKernels.h"
-#include "model/kernels/fused/PartialSums.h"
 
 namespace adtrain::kernels {
 namespace {

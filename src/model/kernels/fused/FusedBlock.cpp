@@ -12,10 +12,10 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "base/Cuda.h"
+#include "model/kernels/PartialSums.h"
 #include "model/kernels/fused/AttentionBackward.h"
 #include "model/kernels/fused/BlockForward.h"
 #include "model/kernels/fused/MlpBackward.h"
-#include "model/kernels/fused/PartialSums.h"
 
 namespace adtrain::kernels {
 namespace {

@@ -8,7 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "distributed/GradientSink.h"
-#include "model/kernels/fused/KeepBits.h"
+#include "model/kernels/KeepBits.h"
 
 /// A whole post-norm block as one operation of autograd, by our own GPU kernels: one forward and two
 /// backward, with everything between their products in registers and shared memory. The plain block is

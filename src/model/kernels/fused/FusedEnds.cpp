@@ -9,8 +9,8 @@
 
 #include "model/AlgorithmDistillation.h"
 #include "model/kernels/GradientPlace.h"
+#include "model/kernels/PartialSums.h"
 #include "model/kernels/fused/ActionLoss.h"
-#include "model/kernels/fused/PartialSums.h"
 #include "model/kernels/fused/TokenEmbedding.h"
 
 namespace adtrain::kernels {

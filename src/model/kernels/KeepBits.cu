@@ -3,7 +3,7 @@
 
 #include "base/Cuda.h"
 #include "base/Random.h"
-#include "model/kernels/fused/KeepBits.h"
+#include "model/kernels/KeepBits.h"
 
 namespace adtrain::kernels {
 namespace {

@@ -1,5 +1,5 @@
 #include "base/Cuda.h"
-#include "model/kernels/fused/PartialSums.h"
+#include "model/kernels/PartialSums.h"
 
 namespace adtrain::kernels {
 namespace {

@@ -135,6 +135,33 @@ TEST(GradientReducer, UnusedParametersAreSentInTheEnd) {
   EXPECT_THAT(communicator.started, ElementsAre(192, 128, 64));
 }
 
+TEST(GradientReducer, TakesTheGradientsOfNeighboursTogether) {
+  const Parameters parameters;
+  RecordingCommunicator communicator(2);
+  GradientReducer reducer(parameters.all, communicator, kOneEach);
+  const std::vector<at::Tensor> neighbours = {parameters.all[1], parameters.all[2]};
+  for (const bool communicates : {false, true}) {
+    reducer.begin_micro_step(communicates);
+    at::Tensor place = reducer.place_of(neighbours);
+    ASSERT_EQ(place.sizes(), at::IntArrayRef({128 + 192}));
+    place.add_(3);
+    EXPECT_THAT(communicator.started, IsEmpty());
+    reducer.added(neighbours);
+    if (communicates) {
+      EXPECT_THAT(communicator.started, ElementsAre(192, 128));
+    }
+    parameters.chain({0}).backward();
+  }
+  EXPECT_THAT(communicator.started, ElementsAre(192, 128, 64));
+  reducer.finish();
+  EXPECT_TRUE(at::equal(parameters.all[1].grad(), at::full({65}, 6.0)));
+  EXPECT_TRUE(at::equal(parameters.all[2].grad(), at::full({192}, 6.0)));
+  EXPECT_EQ(parameters.all[0].grad().item<float>(), 4);
+
+  EXPECT_THROW(reducer.place_of({parameters.all[0], parameters.all[2]}), std::logic_error);
+  EXPECT_THROW(reducer.place_of({at::ones({1})}), std::logic_error);
+}
+
 TEST(GradientReducer, ASingleRankSendsNothing) {
   const Parameters parameters;
   RecordingCommunicator communicator(1);

@@ -92,6 +92,21 @@ TEST_P(GradientSums, EqualThoseOfPlainAutogradOverAllRanks) {
   }
 }
 
+TEST_P(GradientSums, TakeInWhatKernelsAddUpThemselves) {
+  Communicator& communicator = *ranks().communicator;
+  const std::vector<at::Tensor> parameters = make_parameters();
+  const std::vector<at::Tensor> layer = {parameters[2], parameters[3]};
+  GradientReducer reducer(parameters, communicator, GetParam().options);
+  reducer.begin_micro_step(true);
+  reducer.place_of(layer).fill_(static_cast<double>(communicator.rank() + 1));
+  reducer.added(layer);
+  reducer.finish();
+  const auto world_size = static_cast<double>(communicator.world_size());
+  const at::Tensor place = reducer.place_of(layer);
+  EXPECT_TRUE(at::equal(place, at::full_like(place, world_size * (world_size + 1) / 2)));
+  EXPECT_EQ(reducer.flat_gradient().sum().item<float>(), place.sum().item<float>()) << "nothing else got any";
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Buckets, GradientSums,
     testing::Values(Sizes{"OneForAll", {.bucket_bytes = 25 << 20, .first_bucket_bytes = 1 << 20}},

@@ -81,8 +81,19 @@ if(user EQUAL 0)
   list(APPEND test_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
 endif()
 
-# One CTest test for each Foo_test.cpp: it runs the suites named Foo (TEST(Foo, ...), parameterised ones too), so that
-# libtorch is loaded once a file and a failure names the file. A suite that matches nothing fails.
+# The --gtest_filter of all suites that a file names, those with parameters too; read anew when the file changes.
+function(adtrain_suites_filter filter file)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  file(STRINGS ${file} tests REGEX "^TEST(_F|_P)?\\(")
+  list(TRANSFORM tests REPLACE "^[A-Z_]+\\(([A-Za-z0-9_]+).*" "\\1")
+  list(REMOVE_DUPLICATES tests)
+  list(TRANSFORM tests REPLACE "(.+)" "\\1.*:*/\\1.*")
+  list(JOIN tests ":" patterns)
+  set(${filter} "${patterns}" PARENT_SCOPE)
+endfunction()
+
+# One CTest test for each Foo_test.cpp: it runs all suites of the file, so that libtorch is loaded once a file and a failure
+# names the file. A suite that matches nothing fails.
 function(adtrain_tests room)
   cmake_parse_arguments(TESTS "TORCH" "" "SOURCES;ROOMS" ${ARGN})
   set(target test_${room})
@@ -98,10 +109,10 @@ function(adtrain_tests room)
   endif()
   foreach(source IN LISTS TESTS_SOURCES)
     if(source MATCHES "([A-Za-z0-9]+)_test\\.cpp$")
-      set(suite ${CMAKE_MATCH_1})
-      add_test(NAME ${room}.${suite} COMMAND ${target} --gtest_filter=${suite}.*:${suite}/*:*/${suite}.*:*/${suite}/*
-        WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-      set_tests_properties(${room}.${suite} PROPERTIES
+      set(name ${CMAKE_MATCH_1})
+      adtrain_suites_filter(filter ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+      add_test(NAME ${room}.${name} COMMAND ${target} --gtest_filter=${filter} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+      set_tests_properties(${room}.${name} PROPERTIES
         FAIL_REGULAR_EXPRESSION "Running 0 tests" TIMEOUT ${test_timeout} ENVIRONMENT "${test_environment}")
     endif()
   endforeach()

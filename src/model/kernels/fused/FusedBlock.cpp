@@ -6,15 +6,16 @@
 
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "base/Cuda.h"
+#include "model/kernels/GradientPlace.h"
 #include "model/kernels/PartialSums.h"
 #include "model/kernels/fused/AttentionBackward.h"
 #include "model/kernels/fused/BlockForward.h"
+#include "model/kernels/fused/KernelOperation.h"
 #include "model/kernels/fused/MlpBackward.h"
 
 namespace adtrain::kernels {
@@ -39,10 +40,6 @@ bool is_large_enough(const at::Device& device) {
   return capability >= 9 && shared_bytes >= kSharedBytes;
 }
 
-__nv_bfloat16* values_of(const at::Tensor& tensor) {
-  return static_cast<__nv_bfloat16*>(tensor.data_ptr());
-}
-
 /// Dropout's bits of one block: those of the attention, then those of the three hidden places.
 class BlockBits {
  public:
@@ -55,7 +52,7 @@ class BlockBits {
     if (!drops_) return;
     words_ =
         at::empty({attention_words_ + kHiddenRowWords * row_words_}, pass.seed.options().dtype(at::kInt));
-    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+    const cudaStream_t stream = current_stream();
     const auto* seed = pass.seed.data_ptr<int64_t>();
     const auto stream_of_seed = static_cast<uint64_t>(2 * number);
     fill_keep_bits(words(0), attention_words_, pass.keep_attention, seed, stream_of_seed, stream);
@@ -121,17 +118,6 @@ struct Remembered : torch::CustomClassHolder {
   Norm norm1, norm2;
 };
 
-/// fp32 sums for all of a block's parameters where they lie in the order of the parameters.
-struct BlockSums {
-  at::Tensor attention, mlp;
-};
-
-BlockSums sums_in(const at::Tensor& place, const BlockShape& shape) {
-  const int64_t of_attention = AttentionGradients::of(shape.width).total;
-  return {place.narrow(0, 0, of_attention),
-          place.narrow(0, of_attention, MlpGradients::of(shape.width).total)};
-}
-
 class FusedBlock : public autograd::Function<FusedBlock> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x,
@@ -146,7 +132,7 @@ class FusedBlock : public autograd::Function<FusedBlock> {
         c10::make_intrusive<Remembered>(x.contiguous(), shape, BlockBits(shape, pass, number), pass.sink);
     at::Tensor y = at::empty({x.size(0), rows, x.size(2)}, x.options().requires_grad(false));
     block_forward(shape, weights_of(parameters), remembered->bits.keep(), remembered->activations(),
-                  values_of(y), c10::cuda::getCurrentCUDAStream());
+                  values_of(y), current_stream());
     context->save_for_backward(parameters.vec());
     context->saved_data["remembered"] = c10::IValue::make_capsule(std::move(remembered));
     return y;
@@ -154,40 +140,24 @@ class FusedBlock : public autograd::Function<FusedBlock> {
 
   static autograd::variable_list backward(autograd::AutogradContext* context,
                                           const autograd::variable_list& gradients) {
-    const auto remembered =
-        c10::static_intrusive_pointer_cast<Remembered>(context->saved_data["remembered"].toCapsule());
+    const auto remembered = taken_from<Remembered>(context);
     const autograd::variable_list parameters = context->get_saved_variables();
-    const BlockShape& shape = remembered->shape;
-    const at::Tensor place =
-        remembered->sink != nullptr
-            ? remembered->sink->place_of(parameters)
-            : at::zeros({AttentionGradients::of(shape.width).total + MlpGradients::of(shape.width).total},
-                        remembered->log_sums.options());
-    at::Tensor dx = backward_to(*remembered, weights_of(parameters), gradients[0], sums_in(place, shape));
-    context->saved_data.clear();  // frees the activations
-
-    autograd::variable_list result = {dx};
-    if (remembered->sink != nullptr) {
-      remembered->sink->added(parameters);
-      result.resize(1 + kParameters);
-    } else {
-      int64_t offset = 0;
-      for (const at::Tensor& parameter : parameters) {
-        result.push_back(
-            place.narrow(0, offset, parameter.numel()).view(parameter.sizes()).to(at::kBFloat16));
-        offset += (parameter.numel() + 63) / 64 * 64;
-      }
-    }
+    GradientPlace place(parameters, remembered->sink);
+    const at::Tensor dx = backward_to(*remembered, weights_of(parameters), gradients[0], place);
+    autograd::variable_list result = place.finish();
+    result.insert(result.begin(), dx);
     result.resize(result.size() + 4);  // queries, rows, number and pass have no gradients
     return result;
   }
 
  private:
   static at::Tensor backward_to(const Remembered& remembered, const BlockWeights& weights,
-                                const at::Tensor& gradient, const BlockSums& sums) {
+                                const at::Tensor& gradient, const GradientPlace& place) {
     const c10::cuda::CUDAGuard guard(gradient.device());
-    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream();
+    const cudaStream_t stream = current_stream();
     const BlockShape& shape = remembered.shape;
+    const at::Tensor of_attention = place.of(0, kOfAttention),
+                     of_mlp = place.of(kOfAttention, kParameters - kOfAttention);
     const at::Tensor dy = gradient.contiguous();
     const at::Tensor dx1 = at::empty_like(dy),
                      dx = at::empty_like(remembered.x, remembered.x.options().requires_grad(false));
@@ -199,15 +169,15 @@ class FusedBlock : public autograd::Function<FusedBlock> {
                 stream);
     };
 
-    const at::Tensor mlp_parts = parts_for(mlp_backward_parts(shape), sums.mlp);
+    const at::Tensor mlp_parts = parts_for(mlp_backward_parts(shape), of_mlp);
     mlp_backward(shape, weights, remembered.bits.keep(), remembered.activations(), values_of(dy),
                  values_of(dx1), mlp_parts.data_ptr<float>(), stream);
-    add(mlp_parts, sums.mlp);
-    const at::Tensor attention_parts = parts_for(attention_backward_parts(shape), sums.attention);
+    add(mlp_parts, of_mlp);
+    const at::Tensor attention_parts = parts_for(attention_backward_parts(shape), of_attention);
     const at::Tensor carried = at::empty({attention_backward_carried(shape)}, dx.options());
     attention_backward(shape, weights, remembered.bits.keep(), remembered.activations(), values_of(dx1),
                        values_of(dx), attention_parts.data_ptr<float>(), values_of(carried), stream);
-    add(attention_parts, sums.attention);
+    add(attention_parts, of_attention);
     return dx;
   }
 };

@@ -11,6 +11,7 @@
 #include "model/kernels/GradientPlace.h"
 #include "model/kernels/PartialSums.h"
 #include "model/kernels/fused/ActionLoss.h"
+#include "model/kernels/fused/KernelOperation.h"
 #include "model/kernels/fused/TokenEmbedding.h"
 
 namespace adtrain::kernels {
@@ -19,23 +20,6 @@ namespace {
 namespace autograd = torch::autograd;
 
 constexpr int64_t kWidthStep = 32, kMostWidth = 1024;
-
-__nv_bfloat16* values_of(const at::Tensor& tensor) {
-  return static_cast<__nv_bfloat16*>(tensor.data_ptr());
-}
-
-cudaStream_t current_stream() {
-  return c10::cuda::getCurrentCUDAStream();
-}
-
-/// What a forward pass leaves for its backward pass, beside the parameters.
-template <class Remembered>
-c10::intrusive_ptr<Remembered> taken_from(autograd::AutogradContext* context) {
-  auto remembered =
-      c10::static_intrusive_pointer_cast<Remembered>(context->saved_data["remembered"].toCapsule());
-  context->saved_data.clear();
-  return remembered;
-}
 
 TokenShape token_shape(const Batch& batch, const ModelShape& shape, LossPositions positions, int64_t width) {
   const auto length = static_cast<int>(batch.states.size(1));

@@ -9,6 +9,8 @@
 #include "distributed/GradientReducer.h"
 #include "distributed/SingleCommunicator.h"
 #include "model/RandomBatch.h"
+#include "model/kernels/GradientPlace.h"
+#include "model/kernels/fused/BlockTensors.h"
 
 namespace adtrain {
 namespace {
@@ -119,6 +121,44 @@ TEST_F(FusedBlock, SaysWhyItDoesNotFit) {
   EXPECT_THAT(why(lengthy), ::testing::HasSubstr("257 tokens"));
   EXPECT_THAT(why(small(64, 0.1), at::kHalf), ::testing::HasSubstr("bf16"));
   EXPECT_THAT(why(testing::variant("pre_norm")), ::testing::HasSubstr("post_norm"));
+}
+
+/// The kernels' sums lie where the parameters' gradients do.
+TEST(FusedBlockGradients, LieAsTheParametersDo) {
+  for (const int64_t width : {32, 64}) {
+    const int64_t inner = 4 * width;
+    std::vector<at::Tensor> parameters;
+    for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{3 * width, width},
+                                                                               {3 * width},
+                                                                               {width, width},
+                                                                               {width},
+                                                                               {width},
+                                                                               {width},
+                                                                               {inner, width},
+                                                                               {inner},
+                                                                               {width, inner},
+                                                                               {width},
+                                                                               {width},
+                                                                               {width}}) {
+      parameters.push_back(at::zeros(shape, at::kBFloat16));
+    }
+    const kernels::GradientPlace place(parameters, nullptr);
+    const auto attention = kernels::AttentionGradients::of(static_cast<int>(width));
+    const auto mlp = kernels::MlpGradients::of(static_cast<int>(width));
+    const auto offsets = [&](size_t first) {
+      std::vector<int64_t> found;
+      for (size_t k = first; k < first + 6; ++k)
+        found.push_back(place.of(k).storage_offset() - place.of(first).storage_offset());
+      found.push_back(place.of(first, 6).numel());
+      return found;
+    };
+    using ::testing::ElementsAre;
+    EXPECT_THAT(offsets(0), ElementsAre(attention.in_proj_weight, attention.in_proj_bias,
+                                        attention.out_proj_weight, attention.out_proj_bias,
+                                        attention.norm1_weight, attention.norm1_bias, attention.total));
+    EXPECT_THAT(offsets(6), ElementsAre(mlp.linear1_weight, mlp.linear1_bias, mlp.linear2_weight,
+                                        mlp.linear2_bias, mlp.norm2_weight, mlp.norm2_bias, mlp.total));
+  }
 }
 
 }  // namespace

@@ -63,6 +63,29 @@ at::Tensor sum_of(const at::Tensor& parts) {
   return sum;
 }
 
+struct NamedPlace {
+  const char* name;
+  int offset;  ///< in a half's sums
+};
+
+/// What two launches of a backward pass made: the gradient of its input, and the sums for its parameters.
+struct Launched {
+  std::array<at::Tensor, 2> of_input, sums;
+
+  /// `parameters`: the expected gradients of `places`, in their order.
+  void expect(const at::Tensor& input, const at::Tensor* parameters, const std::array<NamedPlace, 6>& places,
+              double tolerance) const {
+    EXPECT_LT(error_of(of_input[0], input), tolerance);
+    for (size_t k = 0; k < places.size(); ++k) {
+      const at::Tensor& right = parameters[k];
+      EXPECT_LT(error_of(sums[0].narrow(0, places[k].offset, right.numel()), right), tolerance)
+          << places[k].name;
+    }
+    EXPECT_TRUE(at::equal(of_input[0], of_input[1])) << "not the same on repeat";
+    EXPECT_TRUE(at::equal(sums[0], sums[1])) << "not the same on repeat";
+  }
+};
+
 TEST_P(FusedKernels, ForwardIsTheReference) {
   FusedBlockData data(GetParam());
   const FusedBlockReference reference(data);
@@ -89,29 +112,25 @@ TEST_P(FusedKernels, MlpBackwardIsTheReference) {
   take_activations(data, reference);
   const auto expected = reference.backward(data.dy);
 
-  constexpr std::array<const char*, 6> kNames = {"linear1_weight", "linear1_bias", "linear2_weight",
-                                                 "linear2_bias",   "norm2_weight", "norm2_bias"};
   const MlpGradients places = MlpGradients::of(GetParam().shape.width);
-  const std::array<int, 6> offsets = {places.linear1_weight, places.linear1_bias, places.linear2_weight,
-                                      places.linear2_bias,   places.norm2_weight, places.norm2_bias};
-  std::array<at::Tensor, 2> of_x1, sums;
+  Launched launched;
   for (int repeat = 0; repeat < 2; ++repeat) {
-    of_x1[repeat] = FusedBlockData::poisoned(data.dy.sizes());
+    launched.of_input[repeat] = FusedBlockData::poisoned(data.dy.sizes());
     const at::Tensor parts =
         FusedBlockData::poisoned({kernels::mlp_backward_parts(GetParam().shape), places.total}, at::kFloat);
     kernels::mlp_backward(GetParam().shape, data.weights(), data.keep(), data.activations(),
-                          FusedBlockData::of(data.dy), FusedBlockData::of(of_x1[repeat]),
+                          FusedBlockData::of(data.dy), FusedBlockData::of(launched.of_input[repeat]),
                           parts.data_ptr<float>(), current_stream());
-    sums[repeat] = sum_of(parts);
+    launched.sums[repeat] = sum_of(parts);
   }
-  EXPECT_LT(error_of(of_x1[0], expected[0]), gradient_tolerance(GetParam()));
-  for (size_t k = 0; k < kNames.size(); ++k) {
-    const at::Tensor& right = expected[2 + 6 + k];
-    EXPECT_LT(error_of(sums[0].narrow(0, offsets[k], right.numel()), right), gradient_tolerance(GetParam()))
-        << kNames[k];
-  }
-  EXPECT_TRUE(at::equal(of_x1[0], of_x1[1])) << "not the same on repeat";
-  EXPECT_TRUE(at::equal(sums[0], sums[1])) << "not the same on repeat";
+  launched.expect(expected[0], &expected[2 + 6],
+                  {{{"linear1_weight", places.linear1_weight},
+                    {"linear1_bias", places.linear1_bias},
+                    {"linear2_weight", places.linear2_weight},
+                    {"linear2_bias", places.linear2_bias},
+                    {"norm2_weight", places.norm2_weight},
+                    {"norm2_bias", places.norm2_bias}}},
+                  gradient_tolerance(GetParam()));
 }
 
 TEST_P(FusedKernels, AttentionBackwardIsTheReference) {
@@ -123,31 +142,27 @@ TEST_P(FusedKernels, AttentionBackwardIsTheReference) {
   const auto expected = reference.backward(data.dy);
   const at::Tensor of_x1 = expected[0].to(at::kBFloat16).contiguous();
 
-  constexpr std::array<const char*, 6> kNames = {"in_proj_weight", "in_proj_bias", "out_proj_weight",
-                                                 "out_proj_bias",  "norm1_weight", "norm1_bias"};
   const AttentionGradients places = AttentionGradients::of(GetParam().shape.width);
-  const std::array<int, 6> offsets = {places.in_proj_weight, places.in_proj_bias, places.out_proj_weight,
-                                      places.out_proj_bias,  places.norm1_weight, places.norm1_bias};
-  std::array<at::Tensor, 2> of_x, sums;
+  Launched launched;
   for (int repeat = 0; repeat < 2; ++repeat) {
-    of_x[repeat] = FusedBlockData::poisoned(data.x.sizes());
+    launched.of_input[repeat] = FusedBlockData::poisoned(data.x.sizes());
     const at::Tensor parts = FusedBlockData::poisoned(
         {kernels::attention_backward_parts(GetParam().shape), places.total}, at::kFloat);
     const at::Tensor carried =
         FusedBlockData::poisoned({kernels::attention_backward_carried(GetParam().shape)});
     kernels::attention_backward(GetParam().shape, data.weights(), data.keep(), data.activations(),
-                                FusedBlockData::of(of_x1), FusedBlockData::of(of_x[repeat]),
+                                FusedBlockData::of(of_x1), FusedBlockData::of(launched.of_input[repeat]),
                                 parts.data_ptr<float>(), FusedBlockData::of(carried), current_stream());
-    sums[repeat] = sum_of(parts);
+    launched.sums[repeat] = sum_of(parts);
   }
-  EXPECT_LT(error_of(of_x[0], expected[1]), gradient_tolerance(GetParam()));
-  for (size_t k = 0; k < kNames.size(); ++k) {
-    const at::Tensor& right = expected[2 + k];
-    EXPECT_LT(error_of(sums[0].narrow(0, offsets[k], right.numel()), right), gradient_tolerance(GetParam()))
-        << kNames[k];
-  }
-  EXPECT_TRUE(at::equal(of_x[0], of_x[1])) << "not the same on repeat";
-  EXPECT_TRUE(at::equal(sums[0], sums[1])) << "not the same on repeat";
+  launched.expect(expected[1], &expected[2],
+                  {{{"in_proj_weight", places.in_proj_weight},
+                    {"in_proj_bias", places.in_proj_bias},
+                    {"out_proj_weight", places.out_proj_weight},
+                    {"out_proj_bias", places.out_proj_bias},
+                    {"norm1_weight", places.norm1_weight},
+                    {"norm1_bias", places.norm1_bias}}},
+                  gradient_tolerance(GetParam()));
 }
 
 std::vector<FusedBlockCase> cases() {

@@ -28,6 +28,7 @@ struct PreNormAttention {
   const __nv_bfloat16 *out_proj_weight, *out_proj_bias;  ///< (D, D), (D)
   /// (tokens, head size / 2): feature i < head size / 2 of a query or key at token t turns with feature
   /// i + head size / 2 as one complex number, by cosine and sine (t, i). Query j stands where token j does.
+  /// 16-byte aligned.
   const float *cosines, *sines;
   const uint32_t* keep;  ///< dropout's bits of the attention's weights, as in KeepBits; null for none
   float scale;           ///< of what is kept

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/Cuda.h"
+#include "base/Launch.cuh"
 #include "base/Random.h"
 #include "model/kernels/KeepBits.h"
 
@@ -62,8 +62,8 @@ void launch(int64_t blocks, cudaStream_t stream, uint32_t* words, int64_t count,
       return;
     }
   }
-  fill_kernel<kDigits>
-      <<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(words, count, digits, seed, stream_of_seed);
+  gpu::launch("fill_kernel", fill_kernel<kDigits>, static_cast<unsigned>(blocks), kThreads, 0, stream, words,
+              count, digits, seed, stream_of_seed);
 }
 
 }  // namespace
@@ -82,7 +82,6 @@ void fill_keep_bits(uint32_t* words, int64_t count, KeepProbability probability,
   constexpr int64_t kBlockWords = kThreads * kWordsAThread;
   launch((count + kBlockWords - 1) / kBlockWords, stream, words, count,
          static_cast<uint32_t>(probability.kept()), seed, stream_of_seed);
-  gpu::check(cudaGetLastError(), "The launch of fill_kernel");
 }
 
 }  // namespace adtrain::kernels

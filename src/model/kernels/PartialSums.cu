@@ -1,4 +1,4 @@
-#include "base/Cuda.h"
+#include "base/Launch.cuh"
 #include "model/kernels/PartialSums.h"
 
 namespace adtrain::kernels {
@@ -33,9 +33,8 @@ __global__ void __launch_bounds__(kLanes* kGroups)
 void add_parts(const float* parts, int count, int64_t size, float* sums, cudaStream_t stream) {
   const int64_t quads = size / 4;
   const auto blocks = static_cast<unsigned>((quads + kLanes - 1) / kLanes);
-  add_parts_kernel<<<blocks, kLanes * kGroups, 0, stream>>>(reinterpret_cast<const float4*>(parts), count,
-                                                            quads, reinterpret_cast<float4*>(sums));
-  gpu::check(cudaGetLastError(), "The launch of add_parts_kernel");
+  gpu::launch("add_parts_kernel", add_parts_kernel, blocks, kLanes * kGroups, 0, stream,
+              reinterpret_cast<const float4*>(parts), count, quads, reinterpret_cast<float4*>(sums));
 }
 
 }  // namespace adtrain::kernels

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "base/Cuda.h"
+#include "base/Launch.cuh"
 #include "model/kernels/fused/ActionLoss.h"
 #include "model/kernels/fused/RowProducts.cuh"
 
@@ -217,9 +217,8 @@ int action_loss_parts(const ActionLossShape& shape) {
 void action_loss(const ActionLossShape& shape, const __nv_bfloat16* encoded, const HeadWeights& weights,
                  const int32_t* taken, float label_smoothing, float* slopes, const ActionLossSums& sums,
                  cudaStream_t stream) {
-  action_loss_kernel<<<static_cast<unsigned>(action_loss_parts(shape)), kLossThreads, 0, stream>>>(
-      shape, encoded, weights, taken, label_smoothing, slopes, sums);
-  gpu::check(cudaGetLastError(), "The launch of action_loss_kernel");
+  gpu::launch("action_loss_kernel", action_loss_kernel, static_cast<unsigned>(action_loss_parts(shape)),
+              kLossThreads, 0, stream, shape, encoded, weights, taken, label_smoothing, slopes, sums);
 }
 
 int action_loss_backward_parts(const ActionLossShape& shape) {
@@ -233,15 +232,14 @@ void action_loss_backward(const ActionLossShape& shape, const float* gradient, c
   const auto launch = [&](auto kernel, int columns) {
     const dim3 grid(static_cast<unsigned>(divided_up(part_count, kBackwardWarps)),
                     static_cast<unsigned>(shape.width / columns));
-    kernel<<<grid, kBackwardThreads, 0, stream>>>(shape, gradient, slopes, encoded, weights.weight, d_encoded,
-                                                  parts, part_count);
+    gpu::launch("action_loss_backward_kernel", kernel, grid, kBackwardThreads, 0, stream, shape, gradient,
+                slopes, encoded, weights.weight, d_encoded, parts, part_count);
   };
   if (shape.width % 64 == 0) {
     launch(action_loss_backward_kernel<64>, 64);
   } else {
     launch(action_loss_backward_kernel<32>, 32);
   }
-  gpu::check(cudaGetLastError(), "The launch of action_loss_backward_kernel");
 }
 
 }  // namespace adtrain::kernels

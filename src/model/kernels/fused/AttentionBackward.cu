@@ -1,8 +1,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/Cuda.h"
+#include "base/Launch.cuh"
 #include "model/kernels/fused/AttentionBackward.h"
+#include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/fused/Tile.cuh"
 
 /// The backward pass of x1 = norm1(x + drop(out_proj(attention(in_proj(x))))), of a sequence:
@@ -134,40 +135,9 @@ struct Plan {
   static_assert(kBlocks * (kBytes + kReservedBytes) <= kProcessorBytes, "a multiprocessor's shared memory");
 };
 
-__device__ inline float exp2_of(float value) {
-  asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(value));
-  return value;
-}
-
-/// All bits of the low half where byte `Byte` of `first` has its highest bit set, of the high half likewise
-/// for `second`.
-template <int Byte>
-__device__ uint32_t pair_mask(uint32_t first, uint32_t second) {
-  uint32_t mask;  // 8: the sign of a byte instead of the byte; 4: of the second word
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(mask) : "r"(first), "r"(second), "n"(0xcc88 + 0x1111 * Byte));
-  return mask;
-}
-
-__device__ inline __nv_bfloat162 as_bf162(uint32_t pair) {
-  return reinterpret_cast<__nv_bfloat162&>(pair);
-}
-__device__ inline uint32_t as_pair(__nv_bfloat162 both) {
-  return reinterpret_cast<uint32_t&>(both);
-}
-
-/// Products of pairs of 16-bit values, rounded.
-__device__ inline uint32_t multiplied(uint32_t left, uint32_t right) {
-  return as_pair(__hmul2(as_bf162(left), as_bf162(right)));
-}
-/// What their rounding has left out, which 16 bit hold.
+/// What the rounding of products has left out, which 16 bit hold.
 __device__ inline uint32_t rest_of(uint32_t product, uint32_t left, uint32_t right) {
-  return as_pair(__hfma2(as_bf162(left), as_bf162(right), __hneg2(as_bf162(product))));
-}
-__device__ inline LeftFragment multiplied(const LeftFragment& left, const LeftFragment& right) {
-  LeftFragment products;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) products.part[i] = multiplied(left.part[i], right.part[i]);
-  return products;
+  return multiplied_plus(left, right, negative(product));
 }
 __device__ inline LeftFragment rest_of(const LeftFragment& product, const LeftFragment& left,
                                        const LeftFragment& right) {
@@ -175,67 +145,6 @@ __device__ inline LeftFragment rest_of(const LeftFragment& product, const LeftFr
 #pragma unroll
   for (int i = 0; i < 4; ++i) rest.part[i] = rest_of(product.part[i], left.part[i], right.part[i]);
   return rest;
-}
-
-/// Sums of 8 columns that start from the lane's columns of a vector in shared memory, in all rows. Read
-/// twice, as that costs less than copies of registers.
-__device__ inline Sums rows_of(const float* lane_columns) {
-  Sums sums;
-  const uint32_t address = shared_address(lane_columns);
-  asm volatile("ld.volatile.shared.v2.f32 {%0,%1}, [%2];"
-               : "=f"(sums.value[0]), "=f"(sums.value[1])
-               : "r"(address)
-               : "memory");
-  asm volatile("ld.volatile.shared.v2.f32 {%0,%1}, [%2];"
-               : "=f"(sums.value[2]), "=f"(sums.value[3])
-               : "r"(address)
-               : "memory");
-  return sums;
-}
-
-/// Starts to copy 16 bytes from global to shared memory, or 4, or to set them to 0.
-__device__ inline void start_copy_or_clear(Bf16* to, const Bf16* from, bool copied) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(copied ? 16 : 0)
-               : "memory");
-}
-__device__ inline void start_copy_or_clear(float* to, const float* from, bool copied) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(copied ? 4 : 0)
-               : "memory");
-}
-/// Closes the group of the copies that this thread has started since the last one.
-__device__ inline void close_copies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-/// Waits for all groups but the last one.
-__device__ inline void copies_arrived_but_last() {
-  asm volatile("cp.async.wait_group 1;" ::: "memory");
-}
-
-__device__ inline void prefetch(const void* address) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
-}
-
-/// 8 rows × 8 columns, twice, of which lane l % 16 names row l % 16.
-__device__ inline void load_two_matrices(uint32_t (&part)[2], const Bf16* row_of_lane) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
-               : "=r"(part[0]), "=r"(part[1])
-               : "r"(shared_address(row_of_lane))
-               : "memory");
-}
-__device__ inline void load_two_matrices_transposed(uint32_t (&part)[2], const Bf16* row_of_lane) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];"
-               : "=r"(part[0]), "=r"(part[1])
-               : "r"(shared_address(row_of_lane))
-               : "memory");
-}
-/// sums += left · right, over 8.
-__device__ inline void multiply_add_8(Sums& sums, const uint32_t (&left)[2], uint32_t right) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-      : "+f"(sums.value[0]), "+f"(sums.value[1]), "+f"(sums.value[2]), "+f"(sums.value[3])
-      : "r"(left[0]), "r"(left[1]), "r"(right));
 }
 
 /// The tile from a row on that is a multiple of 16: places of lanes in it are the same for all such rows.
@@ -258,7 +167,7 @@ template <int HeadSize, int Width>
 __device__ HeadRows<HeadSize> head_rows(Tile<Width> strip, int column) {
   HeadRows<HeadSize> rows;
   if constexpr (HeadSize == 8) {
-    load_two_matrices(rows.part[0], strip.at(threadIdx.x % 16, column));
+    load_two_matrices(rows.part[0], shared_address(strip.at(threadIdx.x % 16, column)));
   } else {
 #pragma unroll
     for (int i = 0; i < HeadSize / 16; ++i) {
@@ -279,7 +188,7 @@ __device__ void multiply_with_rows(Sums (&sums)[2], const HeadRows<HeadSize>& le
                                    int column) {
   if constexpr (HeadSize == 8) {
     uint32_t right[2];
-    load_two_matrices(right, strip.at(threadIdx.x % 16, column));
+    load_two_matrices(right, shared_address(strip.at(threadIdx.x % 16, column)));
     multiply_add_8(sums[0], left.part[0], right[0]);
     multiply_add_8(sums[1], left.part[0], right[1]);
   } else {
@@ -296,7 +205,7 @@ __device__ void add_rows(Sums (&sums)[HeadSize / 8], const LeftFragment& left, T
                          int column) {
   if constexpr (HeadSize == 8) {
     uint32_t right[2];
-    load_two_matrices_transposed(right, strip.at(threadIdx.x % 16, column));
+    load_two_matrices_transposed(right, shared_address(strip.at(threadIdx.x % 16, column)));
     multiply_add(sums[0], left, right[0], right[1]);
   } else {
 #pragma unroll
@@ -937,8 +846,8 @@ class AttentionHalf {
     const Tile<Width> query = rows_from(query_, row), dread = rows_from(dread_, row);
     const float* const minus_log = minus_log_ + kMostTokens * keys.head + place_.column + row;
     const float* const minus_delta = minus_delta_ + kMostTokens * keys.head + place_.column + row;
-    Sums scores[2] = {rows_of(minus_log), rows_of(minus_log + 8)};
-    Sums dweights[2] = {rows_of(minus_delta), rows_of(minus_delta + 8)};
+    Sums scores[2] = {sums_from(minus_log), sums_from(minus_log + 8)};
+    Sums dweights[2] = {sums_from(minus_delta), sums_from(minus_delta + 8)};
     const uint32_t minus_deltas[2] = {packed(dweights[0].value[0], dweights[0].value[1]),
                                       packed(dweights[1].value[0], dweights[1].value[1])};
     multiply_with_rows<HeadSize>(scores, keys.key, query, column);
@@ -1399,18 +1308,14 @@ class AttentionHalf {
 template <int Width, int HeadSize, bool Dropout, bool Streams>
 __global__ void __launch_bounds__(Plan<Width, HeadSize>::kThreads, Plan<Width, HeadSize>::kBlocks)
     attention_backward_kernel(const __grid_constant__ Job job) {
-  extern __shared__ __align__(128) char shared[];
-  AttentionHalf<Width, HeadSize, Dropout, Streams>(job, shared).run();
+  AttentionHalf<Width, HeadSize, Dropout, Streams>(job, dynamic_shared_memory()).run();
 }
 
 template <int Width, int HeadSize, bool Dropout, bool Streams>
 void launch(const Job& job, cudaStream_t stream) {
   using P = Plan<Width, HeadSize>;
-  const auto kernel = attention_backward_kernel<Width, HeadSize, Dropout, Streams>;
-  gpu::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, P::kBytes),
-             "cudaFuncSetAttribute of attention_backward_kernel");
-  kernel<<<attention_backward_parts(job.shape), P::kThreads, P::kBytes, stream>>>(job);
-  gpu::check(cudaGetLastError(), "the launch of attention_backward_kernel");
+  gpu::launch("attention_backward_kernel", attention_backward_kernel<Width, HeadSize, Dropout, Streams>,
+              attention_backward_parts(job.shape), P::kThreads, P::kBytes, stream, job);
 }
 
 template <int Width, int HeadSize>
@@ -1428,11 +1333,7 @@ void launch(const Job& job, cudaStream_t stream) {
 }  // namespace
 
 int attention_backward_parts(const BlockShape& shape) {
-  int device = 0, processors = 0;
-  gpu::check(cudaGetDevice(&device), "cudaGetDevice");
-  gpu::check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device),
-             "cudaDeviceGetAttribute");
-  return std::min(shape.sequences, 64 / shape.width * processors);
+  return std::min(shape.sequences, 64 / shape.width * gpu::multiprocessors());
 }
 
 int64_t attention_backward_carried(const BlockShape& shape) {

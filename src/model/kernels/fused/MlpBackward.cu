@@ -1,6 +1,7 @@
 #include <algorithm>
 
-#include "base/Cuda.h"
+#include "base/Launch.cuh"
+#include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/fused/MlpBackward.h"
 #include "model/kernels/fused/Tile.cuh"
 
@@ -119,11 +120,6 @@ __device__ ThreadPlace thread_place() {
   return {kWarpRows * warp_number() + 8 * (lane.row / kChunks) + lane.column, kChunk * (lane.row % kChunks)};
 }
 
-/// Starts to copy 4 bytes from global to shared memory.
-__device__ inline void start_copy_word(void* to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
-}
-
 /// Starts to copy the rows of a tile from `first` on. Rows beyond the last one are zeros, which add nothing
 /// to any sum.
 template <int Width, bool kDropout>
@@ -176,21 +172,6 @@ __device__ inline Chunk load_chunk(const Bf16* from) {
 }
 __device__ inline void store_chunk(Bf16* to, const Chunk& chunk) {
   *reinterpret_cast<uint4*>(to) = bits_of(chunk);
-}
-
-__device__ inline __nv_bfloat162 as_bf162(uint32_t pair) {
-  return reinterpret_cast<__nv_bfloat162&>(pair);
-}
-__device__ inline uint32_t as_pair(__nv_bfloat162 both) {
-  return reinterpret_cast<uint32_t&>(both);
-}
-
-/// left · right and left · right + added, of two columns at once, each rounded once.
-__device__ inline uint32_t multiply(uint32_t left, uint32_t right) {
-  return as_pair(__hmul2(as_bf162(left), as_bf162(right)));
-}
-__device__ inline uint32_t multiply_add(uint32_t left, uint32_t right, uint32_t added) {
-  return as_pair(__hfma2(as_bf162(left), as_bf162(right), as_bf162(added)));
 }
 
 /// Over the lanes that have chunks of the same row.
@@ -250,8 +231,9 @@ __device__ void norm_stage(Memory<Width>& memory, float scale, Tile<Width> x1, T
       g[pair] = {dy_pair.x * weight.x, dy_pair.y * weight.y};
       g_sum += g[pair].x + g[pair].y;
       g_normed_sum = fmaf(g[pair].x, normed[pair].x, fmaf(g[pair].y, normed[pair].y, g_normed_sum));
-      dy_normed2[i].pair[pair] = multiply(dy[i].pair[pair], normed2.pair[pair]);
-      x1_chunk.pair[pair] = multiply_add(normed1.pair[pair], norm1_weight.pair[pair], norm1_bias.pair[pair]);
+      dy_normed2[i].pair[pair] = multiplied(dy[i].pair[pair], normed2.pair[pair]);
+      x1_chunk.pair[pair] =
+          multiplied_plus(normed1.pair[pair], norm1_weight.pair[pair], norm1_bias.pair[pair]);
     }
     store_chunk(x1.at(row, place.column), x1_chunk);
 
@@ -284,12 +266,6 @@ __device__ void norm_stage(Memory<Width>& memory, float scale, Tile<Width> x1, T
 
 // The second stage: the hidden layer's values and their gradients, and the sums for the weights.
 
-__device__ inline float fast_tanh(float x) {
-  float result;
-  asm("tanh.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-
 struct Activation {
   float value, slope;
 };
@@ -299,19 +275,11 @@ struct Activation {
 __device__ inline Activation gelu(float h, float scale) {
   constexpr float kLinear = 0.7978845608f, kCubic = kLinear * 0.044715f;
   const float square = h * h;
-  const float tangent = fast_tanh(h * fmaf(kCubic, square, kLinear));
+  const float tangent = tanh_of(h * fmaf(kCubic, square, kLinear));
   const float phi = fmaf(tangent, 0.5f * scale, 0.5f * scale);
   const float value = h * phi;
   const float u_slope = fmaf(3.0f * kCubic, square, kLinear);
   return {value, fmaf(value, fmaf(-u_slope, tangent, u_slope), phi)};
-}
-
-/// All bits of the low half where byte `byte` of `first` has its highest bit set, of the high half likewise
-/// for `second`.
-__device__ inline uint32_t pair_mask(uint32_t first, uint32_t second, int byte) {
-  uint32_t mask;  // 8: the sign of a byte instead of the byte; 4: of the second word
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(mask) : "r"(first), "r"(second), "r"(0xcc88 + 0x1111 * byte));
-  return mask;
 }
 
 /// The hidden units' values of 16 rows, ready to be multiplied with the rows.
@@ -449,14 +417,6 @@ __device__ void hidden_stage(const Memory<Width>& memory, Tile<Width> linear1, T
 
 // The third stage: dx1.
 
-/// Where `condition` holds, without a branch.
-__device__ inline void store_if(bool condition, Bf16* to, uint32_t pair) {
-  asm volatile(
-      "{ .reg .pred p; setp.ne.s32 p, %0, 0; @p st.global.b32 [%1], %2; }" ::"r"(static_cast<int>(condition)),
-      "l"(to), "r"(pair)
-      : "memory");
-}
-
 /// dh and du2 of a tile -> `dx1`, of which `rows` are there. A warp has 32 rows and 16 columns.
 template <int Width>
 __device__ void input_stage(Tile<Width> linear1, Tile<kTileRows> dh, Tile<Width> du2, Bf16* dx1, int rows) {
@@ -574,8 +534,7 @@ constexpr int blocks_at_once(int width) {
 template <int Width, bool kDropout>
 __global__ void __launch_bounds__(Memory<Width>::kThreads, blocks_at_once(Width))
     mlp_backward_kernel(const __grid_constant__ Arguments arguments) {
-  extern __shared__ __align__(128) unsigned char shared[];
-  Memory<Width>& memory = *reinterpret_cast<Memory<Width>*>(shared);
+  Memory<Width>& memory = *reinterpret_cast<Memory<Width>*>(dynamic_shared_memory());
   const Tile<Width> linear1{memory.linear1};
   const Tile<4 * Width> linear2{memory.linear2};
   const float scale = kDropout ? arguments.scale : 1.0f;
@@ -626,23 +585,15 @@ __global__ void __launch_bounds__(Memory<Width>::kThreads, blocks_at_once(Width)
 
 template <int Width, bool kDropout>
 void launch(int blocks, const Arguments& arguments, cudaStream_t stream) {
-  constexpr int kBytes = sizeof(Memory<Width>);
-  const auto kernel = mlp_backward_kernel<Width, kDropout>;
-  gpu::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
-             "the reservation of shared memory for the backward pass of the MLP");
-  kernel<<<blocks, Memory<Width>::kThreads, kBytes, stream>>>(arguments);
-  gpu::check(cudaGetLastError(), "the launch of the backward pass of the MLP");
+  gpu::launch("mlp_backward_kernel", mlp_backward_kernel<Width, kDropout>, blocks, Memory<Width>::kThreads,
+              sizeof(Memory<Width>), stream, arguments);
 }
 
 }  // namespace
 
 int mlp_backward_parts(const BlockShape& shape) {
-  int device = 0, multiprocessors = 0;
-  gpu::check(cudaGetDevice(&device), "cudaGetDevice");
-  gpu::check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
-             "cudaDeviceGetAttribute");
   const int64_t tiles = (shape.all_rows() + kTileRows - 1) / kTileRows;
-  return static_cast<int>(std::min<int64_t>(tiles, multiprocessors * blocks_at_once(shape.width)));
+  return static_cast<int>(std::min<int64_t>(tiles, gpu::multiprocessors() * blocks_at_once(shape.width)));
 }
 
 void mlp_backward(const BlockShape& shape, const BlockWeights& weights, const KeepBits& keep,

@@ -4,6 +4,8 @@
 
 #include <cuda_bf16.h>
 
+#include "model/kernels/fused/Instructions.cuh"
+
 /// What the fused kernels are made of: 16-bit tiles in shared memory, the fragments of them that a warp holds
 /// in registers, and the products of fragments on the tensor cores.
 ///
@@ -12,8 +14,6 @@
 /// (lane % 4), again 8 columns further on, and so forth. So an accumulator that is rounded to 16 bit is the
 /// left operand of the next product as it stands, and sums over a row are sums over the four lanes of a quad.
 namespace adtrain::kernels {
-
-using Bf16 = __nv_bfloat16;
 
 constexpr int kStrip = 16;  ///< rows that a warp works on at once
 constexpr int kWarp = 32;
@@ -58,15 +58,17 @@ __device__ inline Sums no_sums() {
   return {{0.0f, 0.0f, 0.0f, 0.0f}};
 }
 
+/// Sums that begin with a bias: `pair`, in shared memory, is the lane's two columns of it, in all rows.
+__device__ inline Sums sums_from(const float* pair) {
+  Sums sums;
+  load_pair_twice(sums.value, pair);
+  return sums;
+}
+
 /// sums += left · right, over 16.
 __device__ inline void multiply_add(Sums& sums, const LeftFragment& left, uint32_t right_low,
                                     uint32_t right_high) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(sums.value[0]), "+f"(sums.value[1]), "+f"(sums.value[2]), "+f"(sums.value[3])
-      : "r"(left.part[0]), "r"(left.part[1]), "r"(left.part[2]), "r"(left.part[3]), "r"(right_low),
-        "r"(right_high));
+  multiply_add(sums.value, left.part, right_low, right_high);
 }
 
 /// Two neighbouring products: 16 columns of sums.
@@ -76,10 +78,27 @@ __device__ inline void multiply_add(Sums& first, Sums& second, const LeftFragmen
   multiply_add(second, left, right.part[2], right.part[3]);
 }
 
+/// sums += left · right, over 8: the first or, which = 1, second 8 columns of `left`.
+__device__ inline void multiply_add_8(Sums& sums, const LeftFragment& left, int which, uint32_t right) {
+  multiply_add_8(sums.value, left.part[2 * which], left.part[2 * which + 1], right);
+}
+/// The same with 8 columns alone.
+__device__ inline void multiply_add_8(Sums& sums, const uint32_t (&left)[2], uint32_t right) {
+  multiply_add_8(sums.value, left[0], left[1], right);
+}
+
 /// Sums of 16 neighbouring columns as a left operand.
 __device__ inline LeftFragment as_left(const Sums& first, const Sums& second) {
   return {{packed(first.value[0], first.value[1]), packed(first.value[2], first.value[3]),
            packed(second.value[0], second.value[1]), packed(second.value[2], second.value[3])}};
+}
+
+/// Elementwise.
+__device__ inline LeftFragment multiplied(const LeftFragment& left, const LeftFragment& right) {
+  LeftFragment products;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) products.part[i] = multiplied(left.part[i], right.part[i]);
+  return products;
 }
 
 /// Over the four lanes that share a row.
@@ -120,47 +139,40 @@ struct Tile {
   }
 };
 
-__device__ inline uint32_t shared_address(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+/// Where the row begins that a lane names to ldmatrix and stmatrix. Rows first: of left_of() and right_of().
+/// Columns first: of their transposes.
+template <int Width>
+__device__ uint32_t rows_first(Tile<Width> tile, int row, int column) {
+  const int lane = threadIdx.x % kWarp;
+  return shared_address(tile.at(row + lane % 16, column + 8 * (lane / 16)));
 }
-
-__device__ inline void load_matrices(uint32_t (&part)[4], const Bf16* row_of_lane) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(part[0]), "=r"(part[1]), "=r"(part[2]), "=r"(part[3])
-               : "r"(shared_address(row_of_lane))
-               : "memory");
-}
-__device__ inline void load_matrices_transposed(uint32_t (&part)[4], const Bf16* row_of_lane) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(part[0]), "=r"(part[1]), "=r"(part[2]), "=r"(part[3])
-               : "r"(shared_address(row_of_lane))
-               : "memory");
+template <int Width>
+__device__ uint32_t columns_first(Tile<Width> tile, int row, int column) {
+  const int lane = threadIdx.x % kWarp;
+  return shared_address(tile.at(row + lane % 8 + 8 * (lane / 16), column + 8 * (lane / 8 % 2)));
 }
 
 /// left[i][k] = tile[row + i][column + k].
 template <int Width>
 __device__ LeftFragment left_of(Tile<Width> tile, int row, int column) {
-  const int lane = threadIdx.x % kWarp;
   LeftFragment left;
-  load_matrices(left.part, tile.at(row + lane % 16, column + 8 * (lane / 16)));
+  load_matrices(left.part, rows_first(tile, row, column));
   return left;
 }
 
 /// left[i][k] = tile[row + k][column + i]: the tile's transpose, for sums over its rows.
 template <int Width>
 __device__ LeftFragment left_of_transposed(Tile<Width> tile, int row, int column) {
-  const int lane = threadIdx.x % kWarp;
   LeftFragment left;
-  load_matrices_transposed(left.part, tile.at(row + lane % 8 + 8 * (lane / 16), column + 8 * (lane / 8 % 2)));
+  load_matrices_transposed(left.part, columns_first(tile, row, column));
   return left;
 }
 
 /// right[k][j] = tile[row + j][column + k], j = 0 … 15: for x · Wᵀ with W (out, in) in the tile.
 template <int Width>
 __device__ RightFragments right_of_transposed(Tile<Width> tile, int row, int column) {
-  const int lane = threadIdx.x % kWarp;
   RightFragments right;
-  load_matrices(right.part, tile.at(row + lane % 8 + 8 * (lane / 16), column + 8 * (lane / 8 % 2)));
+  load_matrices(right.part, columns_first(tile, row, column));
   return right;
 }
 
@@ -168,19 +180,9 @@ __device__ RightFragments right_of_transposed(Tile<Width> tile, int row, int col
 /// tile's rows.
 template <int Width>
 __device__ RightFragments right_of(Tile<Width> tile, int row, int column) {
-  const int lane = threadIdx.x % kWarp;
   RightFragments right;
-  load_matrices_transposed(right.part, tile.at(row + lane % 16, column + 8 * (lane / 16)));
+  load_matrices_transposed(right.part, rows_first(tile, row, column));
   return right;
-}
-
-/// Starts to copy 16 bytes from global to shared memory; see copies_arrived().
-__device__ inline void start_copy(Bf16* to, const Bf16* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
-}
-/// Waits for all copies that this thread has started. Other threads' come with the barrier behind it.
-__device__ inline void copies_arrived() {
-  asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
 /// Starts to copy the first `rows` rows of a row-major matrix in global memory, `from` (rows, Width), into
@@ -194,20 +196,10 @@ __device__ void start_copy(Tile<Width> tile, const Bf16* from, int rows, int thr
   }
 }
 
-/// Waits for the other threads of a group of `threads` (a multiple of 32), which has the barrier `id` (1 …
-/// 15) to itself.
-__device__ inline void group_barrier(int id, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
 /// tile[row + i][column + k] = left[i][k]: 16 rows × 16 columns, as left_of() reads them.
 template <int Width>
 __device__ void set_left(Tile<Width> tile, int row, int column, const LeftFragment& left) {
-  const int lane = threadIdx.x % kWarp;
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(
-                   shared_address(tile.at(row + lane % 16, column + 8 * (lane / 16)))),
-               "r"(left.part[0]), "r"(left.part[1]), "r"(left.part[2]), "r"(left.part[3])
-               : "memory");
+  store_matrices(rows_first(tile, row, column), left.part);
 }
 
 /// The tile from this row on, a multiple of 8: the swizzle begins anew there. For loops over rows: what a
@@ -232,7 +224,6 @@ __device__ uint32_t fragment_address(Tile<Width> tile, int row, int column, int 
   const int of_lane = Tile<Width>::place(lane_row, lane_column) * kBytes;
   return shared_address(tile.data) + row * Width * kBytes + (of_lane ^ column * kBytes);
 }
-/// Rows first: what left_of() and right_of() read. Columns first: right_of_transposed().
 template <int Width>
 __device__ uint32_t rows_first(Tile<Width> tile, int row, int column, unsigned lane) {
   return fragment_address(tile, row, column, lane % 16, 8 * (lane / 16));
@@ -240,19 +231,6 @@ __device__ uint32_t rows_first(Tile<Width> tile, int row, int column, unsigned l
 template <int Width>
 __device__ uint32_t columns_first(Tile<Width> tile, int row, int column, unsigned lane) {
   return fragment_address(tile, row, column, lane % 8 + 8 * (lane / 16), 8 * (lane / 8 % 2));
-}
-
-__device__ inline void load_matrices(uint32_t (&part)[4], uint32_t row_of_lane) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(part[0]), "=r"(part[1]), "=r"(part[2]), "=r"(part[3])
-               : "r"(row_of_lane)
-               : "memory");
-}
-__device__ inline void load_matrices_transposed(uint32_t (&part)[4], uint32_t row_of_lane) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(part[0]), "=r"(part[1]), "=r"(part[2]), "=r"(part[3])
-               : "r"(row_of_lane)
-               : "memory");
 }
 
 template <int Width>
@@ -275,10 +253,7 @@ __device__ RightFragments right_of(Tile<Width> tile, int row, int column, unsign
 }
 template <int Width>
 __device__ void set_left(Tile<Width> tile, int row, int column, const LeftFragment& left, unsigned lane) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(
-                   rows_first(tile, row, column, lane)),
-               "r"(left.part[0]), "r"(left.part[1]), "r"(left.part[2]), "r"(left.part[3])
-               : "memory");
+  store_matrices(rows_first(tile, row, column, lane), left.part);
 }
 
 }  // namespace adtrain::kernels

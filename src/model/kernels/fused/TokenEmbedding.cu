@@ -1,4 +1,4 @@
-#include "base/Cuda.h"
+#include "base/Launch.cuh"
 #include "model/kernels/fused/RowProducts.cuh"
 #include "model/kernels/fused/TokenEmbedding.h"
 
@@ -319,14 +319,15 @@ dim3 grid_of(const TokenShape& shape) {
 
 void embed_tokens(const TokenShape& shape, const TransitionArrays& transitions,
                   const EmbeddingWeights& weights, __nv_bfloat16* x, cudaStream_t stream) {
+  const auto launch = [&](auto kernel, const dim3& grid) {
+    gpu::launch("embed_kernel", kernel, grid, kThreads, 0, stream, shape, shape.tokens(), transitions,
+                weights, x);
+  };
   if (shape.width % 64 == 0) {
-    embed_kernel<64>
-        <<<grid_of<64>(shape), kThreads, 0, stream>>>(shape, shape.tokens(), transitions, weights, x);
+    launch(embed_kernel<64>, grid_of<64>(shape));
   } else {
-    embed_kernel<32>
-        <<<grid_of<32>(shape), kThreads, 0, stream>>>(shape, shape.tokens(), transitions, weights, x);
+    launch(embed_kernel<32>, grid_of<32>(shape));
   }
-  gpu::check(cudaGetLastError(), "The launch of embed_kernel");
 }
 
 int64_t embedding_partial_sums(const TokenShape& shape) {
@@ -337,19 +338,19 @@ void embed_tokens_backward(const TokenShape& shape, const TransitionArrays& tran
                            const __nv_bfloat16* dx, float* partial_sums, const EmbeddingGradients& gradients,
                            cudaStream_t stream) {
   const PartialSums parts = partial_sums_in(partial_sums, shape);
+  const auto launch = [&](auto kernel, const dim3& grid) {
+    gpu::launch("gather_kernel", kernel, grid, kThreads, 0, stream, shape, shape.tokens(), transitions, dx,
+                parts);
+  };
   if (shape.width % 64 == 0) {
-    gather_kernel<64>
-        <<<grid_of<64>(shape), kThreads, 0, stream>>>(shape, shape.tokens(), transitions, dx, parts);
+    launch(gather_kernel<64>, grid_of<64>(shape));
   } else {
-    gather_kernel<32>
-        <<<grid_of<32>(shape), kThreads, 0, stream>>>(shape, shape.tokens(), transitions, dx, parts);
+    launch(gather_kernel<32>, grid_of<32>(shape));
   }
-  gpu::check(cudaGetLastError(), "The launch of gather_kernel");
   const int outputs = shape.features() + kOnes + shape.transitions + shape.grid_size * shape.grid_size;
   const dim3 grid(static_cast<unsigned>(outputs), static_cast<unsigned>(shape.width / kWarp));
-  sum_kernel<<<grid, kSumThreads, 0, stream>>>(shape, shape.tokens(), slices_of(shape), strips_of(shape),
-                                               transitions.states, dx, parts, gradients);
-  gpu::check(cudaGetLastError(), "The launch of sum_kernel");
+  gpu::launch("sum_kernel", sum_kernel, grid, kSumThreads, 0, stream, shape, shape.tokens(), slices_of(shape),
+              strips_of(shape), transitions.states, dx, parts, gradients);
 }
 
 }  // namespace adtrain::kernels

@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "model/kernels/fused/BlockTensors.h"
+#include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/fused/Tile.cuh"
-#include "model/kernels/fused/block_forward/Instructions.cuh"
 #include "model/kernels/fused/block_forward/Strips.cuh"
 
 /// Dropout's bits on their way from global memory, of which a strip asks early for all that it will read, to
@@ -20,11 +20,9 @@ class KeptPairs {
       : first_(word << (7 - lane_place(lane).column)), second_(word << (6 - lane_place(lane).column)) {}
 
   /// The pair in columns 8 · eight + {column, column + 1}, with zeros for what is dropped. Its bits are the
-  /// highest of byte `eight`, which are what prmt repeats.
+  /// highest of byte `eight`.
   __device__ uint32_t kept(uint32_t pair, int eight) const {
-    uint32_t mask;
-    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(mask) : "r"(first_), "r"(second_), "r"(0xcc88 + 0x1111 * eight));
-    return pair & mask;
+    return pair & pair_mask(first_, second_, eight);
   }
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/fused/Tile.cuh"
-#include "model/kernels/fused/block_forward/Instructions.cuh"
 #include "model/kernels/fused/block_forward/Strips.cuh"
 
 /// The residual stream in registers.

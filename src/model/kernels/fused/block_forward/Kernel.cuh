@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "base/Cuda.h"
+#include "base/Launch.cuh"
 #include "model/kernels/fused/BlockTensors.h"
+#include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/block_forward/Attention.cuh"
 #include "model/kernels/fused/block_forward/Features.cuh"
-#include "model/kernels/fused/block_forward/Instructions.cuh"
 #include "model/kernels/fused/block_forward/KeysAndValues.cuh"
 #include "model/kernels/fused/block_forward/Memory.cuh"
 #include "model/kernels/fused/block_forward/Sequence.cuh"
@@ -38,10 +38,9 @@ __device__ Features<Width> load_strip(const Sequence<Block, Width>& sequence, co
 template <class Block, int Width, int HeadSize, bool Dropout, bool Streams>
 __global__ void __launch_bounds__(kThreads, 1)
     block_forward_kernel(const __grid_constant__ typename Block::Job job) {
-  extern __shared__ __align__(128) char shared[];
   const BlockShape& shape = job.shape;
   const int group = threadIdx.x / kGroupThreads, warp = threadIdx.x / kWarp % kGroupWarps;
-  const Memory<Block, Width> memory(shared, group);
+  const Memory<Block, Width> memory(dynamic_shared_memory(), group);
   Block::template copy_weights<HeadSize>(memory, job);
   if (threadIdx.x % kGroupThreads < 2 * kMostHeads) memory.longest[threadIdx.x % kGroupThreads] = 0.0f;
   copies_arrived();
@@ -88,16 +87,9 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <class Block, int Width, int HeadSize, bool Dropout, bool Streams>
 void launch(const typename Block::Job& job, cudaStream_t stream) {
-  const auto kernel = block_forward_kernel<Block, Width, HeadSize, Dropout, Streams>;
-  constexpr int bytes = Memory<Block, Width>::bytes();
-  gpu::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-             "cudaFuncSetAttribute");
-  int device = 0, multiprocessors = 0;
-  gpu::check(cudaGetDevice(&device), "cudaGetDevice");
-  gpu::check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
-             "cudaDeviceGetAttribute");
-  kernel<<<std::min(multiprocessors, job.shape.sequences), kThreads, bytes, stream>>>(job);
-  gpu::check(cudaGetLastError(), "The launch of block_forward_kernel");
+  gpu::launch("block_forward_kernel", block_forward_kernel<Block, Width, HeadSize, Dropout, Streams>,
+              std::min(gpu::multiprocessors(), job.shape.sequences), kThreads, Memory<Block, Width>::bytes(),
+              stream, job);
 }
 
 template <class Block, int Width, int HeadSize>

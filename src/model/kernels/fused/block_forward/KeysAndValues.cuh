@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/block_forward/Features.cuh"
-#include "model/kernels/fused/block_forward/Instructions.cuh"
 #include "model/kernels/fused/block_forward/Memory.cuh"
 #include "model/kernels/fused/block_forward/Sequence.cuh"
 

@@ -3,10 +3,10 @@
 #include <cstdint>
 
 #include "model/kernels/fused/BlockTensors.h"
+#include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/block_forward/DropoutBits.cuh"
 #include "model/kernels/fused/block_forward/Features.cuh"
-#include "model/kernels/fused/block_forward/Instructions.cuh"
 #include "model/kernels/fused/block_forward/Memory.cuh"
 #include "model/kernels/fused/block_forward/Mlp.cuh"
 #include "model/kernels/fused/block_forward/Norm.cuh"

@@ -4,10 +4,10 @@
 #include <cstdint>
 
 #include "model/kernels/fused/PreNormTensors.h"
+#include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/block_forward/DropoutBits.cuh"
 #include "model/kernels/fused/block_forward/Features.cuh"
-#include "model/kernels/fused/block_forward/Instructions.cuh"
 #include "model/kernels/fused/block_forward/Memory.cuh"
 #include "model/kernels/fused/block_forward/Norm.cuh"
 #include "model/kernels/fused/block_forward/Sequence.cuh"

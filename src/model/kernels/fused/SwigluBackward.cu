@@ -1,10 +1,10 @@
 #include <algorithm>
 
-#include "base/Cuda.h"
+#include "base/Launch.cuh"
+#include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/fused/Swiglu.cuh"
 #include "model/kernels/fused/Swiglu.h"
 #include "model/kernels/fused/Tile.cuh"
-#include "model/kernels/fused/block_forward/Instructions.cuh"
 #include "model/kernels/fused/block_forward/Memory.cuh"
 
 /// The backward pass of y = x1 + w3 h, h = silu(a) · b, a = w1 n, b = w2 n, a row:
@@ -30,8 +30,6 @@ namespace adtrain::kernels {
 namespace {
 
 using forward_pass::copy_in_feature_order_of_columns;
-using forward_pass::lane_anew;
-using forward_pass::tanh_of;
 
 constexpr int kTileRows = 128;
 constexpr int kBlockUnits = 128;  ///< hidden units of a thread block
@@ -287,9 +285,8 @@ __global__ void __launch_bounds__(kThreads, blocks_at_once(Width))
     swiglu_backward_kernel(const __grid_constant__ Arguments arguments) {
   constexpr int kTerms = swiglu_backward_terms(Width);
   static_assert(kTerms * kBlockUnits == 4 * Width);
-  extern __shared__ __align__(128) unsigned char shared[];
   using Memory = SwigluMemory<Width>;
-  Memory& memory = *reinterpret_cast<Memory*>(shared);
+  Memory& memory = *reinterpret_cast<Memory*>(dynamic_shared_memory());
 
   // The group's tiles: group + i · groups.
   const int groups = gridDim.x / kTerms, group = blockIdx.x / kTerms, term = blockIdx.x % kTerms;
@@ -340,19 +337,15 @@ __global__ void __launch_bounds__(kThreads, blocks_at_once(Width))
 
 template <int Width>
 void launch(int parts, const Arguments& arguments, cudaStream_t stream) {
-  constexpr int kBytes = sizeof(SwigluMemory<Width>);
-  const auto kernel = swiglu_backward_kernel<Width>;
-  gpu::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
-             "the reservation of shared memory for the backward pass of SwiGLU");
-  kernel<<<parts * swiglu_backward_terms(Width), kThreads, kBytes, stream>>>(arguments);
-  gpu::check(cudaGetLastError(), "the launch of the backward pass of SwiGLU");
+  gpu::launch("swiglu_backward_kernel", swiglu_backward_kernel<Width>, parts * swiglu_backward_terms(Width),
+              kThreads, sizeof(SwigluMemory<Width>), stream, arguments);
 }
 
 }  // namespace
 
 int swiglu_backward_parts(int64_t rows, int width) {
   const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
-  const int at_once = multiprocessors() * blocks_at_once(width) / swiglu_backward_terms(width);
+  const int at_once = gpu::multiprocessors() * blocks_at_once(width) / swiglu_backward_terms(width);
   return static_cast<int>(std::min<int64_t>(tiles, std::max(at_once, 1)));
 }
 

@@ -1,10 +1,10 @@
 #include <algorithm>
 
-#include "base/Cuda.h"
+#include "base/Launch.cuh"
+#include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/fused/Swiglu.cuh"
 #include "model/kernels/fused/Swiglu.h"
 #include "model/kernels/fused/Tile.cuh"
-#include "model/kernels/fused/block_forward/Instructions.cuh"
 #include "model/kernels/fused/block_forward/Memory.cuh"
 
 /// y = x1 + w3 (silu(w1 n) · w2 n). Thread blocks stay for the whole launch, one a multiprocessor, with all
@@ -15,8 +15,6 @@ namespace adtrain::kernels {
 namespace {
 
 using forward_pass::copy_in_feature_order_of_rows;
-using forward_pass::lane_anew;
-using forward_pass::tanh_of;
 
 constexpr int kStrips = 2;  ///< that a warp takes at once
 constexpr int kRows = kStrips * kStrip;
@@ -165,8 +163,7 @@ __device__ void store(const Arguments& arguments, int64_t first, const Sums (&ou
 template <int Width>
 __global__ void __launch_bounds__(SwigluMemory<Width>::kThreads, 1)
     swiglu_kernel(const __grid_constant__ Arguments arguments) {
-  extern __shared__ __align__(128) unsigned char shared[];
-  SwigluMemory<Width>& memory = *reinterpret_cast<SwigluMemory<Width>*>(shared);
+  SwigluMemory<Width>& memory = *reinterpret_cast<SwigluMemory<Width>*>(dynamic_shared_memory());
 
   // A thread block's warps take turns after all thread blocks, so that few rows are shared out to many.
   const int64_t apart = int64_t{kRows} * gridDim.x * SwigluMemory<Width>::kWarps;
@@ -201,14 +198,10 @@ __global__ void __launch_bounds__(SwigluMemory<Width>::kThreads, 1)
 
 template <int Width>
 void launch(const Arguments& arguments, cudaStream_t stream) {
-  constexpr int kBytes = sizeof(SwigluMemory<Width>);
-  const auto kernel = swiglu_kernel<Width>;
-  gpu::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
-             "the reservation of shared memory for SwiGLU");
   const int64_t turns = (arguments.rows + kRows - 1) / kRows;
-  const int blocks = static_cast<int>(std::min<int64_t>(turns, multiprocessors()));
-  kernel<<<blocks, SwigluMemory<Width>::kThreads, kBytes, stream>>>(arguments);
-  gpu::check(cudaGetLastError(), "the launch of SwiGLU");
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(turns, gpu::multiprocessors()));
+  gpu::launch("swiglu_kernel", swiglu_kernel<Width>, blocks, SwigluMemory<Width>::kThreads,
+              sizeof(SwigluMemory<Width>), stream, arguments);
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "model/kernels/fused/PreNormTensors.h"
 #include "model/kernels/fused/Instructions.cuh"
+#include "model/kernels/fused/PreNormTensors.h"
 #include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/block_forward/DropoutBits.cuh"
 #include "model/kernels/fused/block_forward/Features.cuh"

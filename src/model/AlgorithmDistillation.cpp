@@ -8,6 +8,7 @@
 #include "model/Gpt2Ad.h"
 #include "model/PostNormAd.h"
 #include "model/PreNormAd.h"
+#include "model/kernels/fused/FusedEnds.h"
 
 namespace adtrain {
 namespace {
@@ -72,7 +73,19 @@ AlgorithmDistillation::Predictions AlgorithmDistillation::predict(const Batch& b
 }
 
 std::optional<std::string> AlgorithmDistillation::why_not_fused(LossPositions /*positions*/) const {
-  return "they are for model AD with transformer_block: post_norm";
+  return "they are for model AD";
+}
+
+bool AlgorithmDistillation::fuses_ends() const {
+  return options_.fused_kernels != FusedKernels::kOff &&
+         kernels::fused_ends_fit(device(), compute_type(), options_.tf_n_embd, shape_);
+}
+
+AlgorithmDistillation::Loss AlgorithmDistillation::fused_loss(const at::Tensor& queries, const Batch& batch,
+                                                              const Linear& head) const {
+  const kernels::FusedLoss found = kernels::fused_loss(queries, batch.actions, {head.weight, head.bias},
+                                                       options_.label_smoothing, gradient_sink_);
+  return {.sum = found.sum, .correct = found.correct, .targets = queries.size(0) * queries.size(1)};
 }
 
 DropoutRates AlgorithmDistillation::dropout_rates(bool training) const {

@@ -85,6 +85,10 @@ class AlgorithmDistillation {
   at::ScalarType compute_type() const { return parameters_.compute_type(); }
   at::Device device() const { return parameters_.flat().device(); }
   GradientSink* gradient_sink() const { return gradient_sink_; }
+  /// Whether our own kernels embed the tokens of plain rows and read their loss, and fused_kernels lets them.
+  bool fuses_ends() const;
+  /// The loss by kernel from the queries behind the blocks (B, Q, width), where that is so.
+  Loss fused_loss(const at::Tensor& queries, const Batch& batch, const Linear& head) const;
 
  private:
   ModelOptions options_;

@@ -16,11 +16,7 @@ PostNormAd::PostNormAd(const ModelOptions& options, const ModelShape& shape, Par
 
 AlgorithmDistillation::Loss PostNormAd::loss(const Batch& batch, LossPositions positions, bool training) {
   if (!fuses_ends()) return AlgorithmDistillation::loss(batch, positions, training);
-  const at::Tensor queries = encoded(batch, positions, training);
-  const kernels::FusedLoss found =
-      kernels::fused_loss(queries, batch.actions, {stack_.pred_action.weight, stack_.pred_action.bias},
-                          options().label_smoothing, gradient_sink());
-  return {.sum = found.sum, .correct = found.correct, .targets = queries.size(0) * queries.size(1)};
+  return fused_loss(encoded(batch, positions, training), batch, stack_.pred_action);
 }
 
 AlgorithmDistillation::Predictions PostNormAd::forward(const Batch& batch, LossPositions positions,
@@ -30,11 +26,6 @@ AlgorithmDistillation::Predictions PostNormAd::forward(const Batch& batch, LossP
 
 std::optional<std::string> PostNormAd::why_not_fused(LossPositions /*positions*/) const {
   return stack_.why_not_fused(device(), compute_type(), options().n_transit);
-}
-
-bool PostNormAd::fuses_ends() const {
-  return options().fused_kernels != FusedKernels::kOff &&
-         kernels::fused_ends_fit(device(), compute_type(), options().tf_n_embd, shape());
 }
 
 PostNormAd::Tokens PostNormAd::tokens_of(const Batch& batch, LossPositions positions) const {
@@ -47,11 +38,13 @@ PostNormAd::Tokens PostNormAd::tokens_of(const Batch& batch, LossPositions posit
 }
 
 PostNormAd::Tokens PostNormAd::tokens_by_kernel(const Batch& batch, LossPositions positions) const {
-  const at::Tensor x = kernels::fused_embedding(
-      batch, shape(), positions,
-      {stack_.embed_context.weight, stack_.embed_context.bias, stack_.token_type_embedding.weight,
-       stack_.embed_query_state.weight, stack_.pos_embedding},
-      gradient_sink());
+  const at::Tensor x = kernels::fused_embedding(batch, shape(), positions,
+                                                {.context_weight = stack_.embed_context.weight,
+                                                 .context_bias = stack_.embed_context.bias,
+                                                 .types = stack_.token_type_embedding.weight,
+                                                 .query_states = stack_.embed_query_state.weight,
+                                                 .positions = stack_.pos_embedding},
+                                                gradient_sink());
   const int64_t length = batch.states.size(1);
   const int64_t queries = positions == LossPositions::kAll ? length : 0;
   // Fused blocks need no masks, and making them takes longer than the embedding.

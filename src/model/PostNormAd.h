@@ -24,8 +24,6 @@ class PostNormAd : public AlgorithmDistillation {
     int64_t queries;  ///< the last tokens
   };
 
-  /// Whether our own kernels stand before and behind the blocks.
-  bool fuses_ends() const;
   Tokens tokens_of(const Batch& batch, LossPositions positions) const;
   Tokens tokens_by_kernel(const Batch& batch, LossPositions positions) const;
   /// The queries behind the blocks (B, Q, width).

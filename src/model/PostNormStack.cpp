@@ -8,6 +8,7 @@
 
 #include "model/kernels/BlockHalves.h"
 #include "model/kernels/GpuRows.h"
+#include "model/kernels/fused/FusedPostNorm.h"
 
 namespace adtrain {
 namespace {
@@ -82,11 +83,7 @@ PostNormStack::PostNormStack(ParameterFactory& factory, const ModelOptions& opti
       embed_query_state(embedding(factory, "embed_query_state", shape.states(), options.tf_n_embd)),
       pos_embedding(
           factory.normal("pos_embedding", {1, options.n_transit, options.tf_n_embd}, kSmallDeviation)),
-      fused_kernels_(options.fused_kernels),
-      sizes_{.width = options.tf_n_embd,
-             .heads = options.tf_n_head,
-             .inner = options.inner_width(),
-             .tokens = 0} {
+      options_(options) {
   for (int64_t layer = 0; layer < options.tf_n_layer; ++layer) {
     layers.emplace_back(factory, fmt::format("transformer_encoder.layers.{}", layer), options);
   }
@@ -97,15 +94,16 @@ at::Tensor PostNormStack::encode(at::Tensor x, const Streams& streams, int64_t r
                                  const DropoutRates& rates, GradientSink* sink) const {
   const bool fused = (streams.queries == 0 || streams.queries == streams.context) && !streams.padded() &&
                      !why_not_fused(x.device(), x.scalar_type(), streams.context);
-  const bool by_halves =
-      !fused && fused_kernels_ != FusedKernels::kOff && kernels::gpu_rows_fit(x, sizes_.inner);
+  const bool by_halves = !fused && options_.fused_kernels != FusedKernels::kOff &&
+                         kernels::gpu_rows_fit(x, options_.inner_width());
   std::optional<kernels::FusedPass> pass;
-  if (fused || by_halves) pass.emplace(x, sizes_.heads, rates.attention, rates.hidden, sink);
+  if (fused || by_halves) pass.emplace(x, options_.tf_n_head, rates.attention, rates.hidden, sink);
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     const int64_t rows_out = layer + 1 == layers.size() ? rows : x.size(1);
     const auto number = static_cast<int64_t>(layer);
     if (fused) {
-      x = kernels::fused_block(x, layers[layer].parameters(), streams.queries, rows_out, number, *pass);
+      x = kernels::fused_post_norm_block(x, layers[layer].parameters(), streams.queries, rows_out, number,
+                                         *pass);
     } else if (by_halves) {
       x = layers[layer].by_halves(x, streams, rows_out, rates.attention, number, *pass);
     } else {
@@ -117,12 +115,7 @@ at::Tensor PostNormStack::encode(at::Tensor x, const Streams& streams, int64_t r
 
 std::optional<std::string> PostNormStack::why_not_fused(const at::Device& device, at::ScalarType type,
                                                         int64_t tokens) const {
-  if (fused_kernels_ == FusedKernels::kOff) return "fused_kernels is off";
-  if (!device.is_cuda()) return "they are for GPUs";
-  if (type != at::kBFloat16) return "they are for mixed_precision: bf16";
-  kernels::FusedBlockSizes sizes = sizes_;
-  sizes.tokens = tokens;
-  return kernels::why_no_fused_blocks(sizes, device);
+  return kernels::why_no_fused_blocks(options_, tokens, device, type);
 }
 
 }  // namespace adtrain

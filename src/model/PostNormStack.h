@@ -10,7 +10,7 @@
 #include "model/Attention.h"
 #include "model/Layers.h"
 #include "model/ModelOptions.h"
-#include "model/kernels/fused/FusedBlock.h"
+#include "model/kernels/fused/FusedPass.h"
 
 namespace adtrain {
 
@@ -62,8 +62,7 @@ struct PostNormStack {
   Linear pred_action;
 
  private:
-  FusedKernels fused_kernels_;
-  kernels::FusedBlockSizes sizes_;  ///< without tokens
+  ModelOptions options_;
 };
 
 }  // namespace adtrain

@@ -5,13 +5,13 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "model/kernels/fused/FusedBlock.h"
+#include "model/kernels/fused/FusedPass.h"
 
 /// A post-norm block as two operations of autograd with the attention between them, on a GPU and in 16 bit:
 /// products by libtorch, one kernel between two products (see GpuRows.h). Gradients of parameters are summed
 /// in fp32, in the pass's sink if it has one, and what comes back along a residual is added to by the
-/// products themselves. For blocks that are too large to be one kernel (see FusedBlock.h). The plain block is
-/// PostNormBlock.
+/// products themselves. For blocks that are too large to be one kernel (see FusedPostNorm.h). The plain block
+/// is PostNormBlock.
 namespace adtrain::kernels {
 
 /// What the attention reads of x (B, tokens, width), and what passes it by.

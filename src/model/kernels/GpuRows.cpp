@@ -5,7 +5,7 @@
 #include <c10/cuda/CUDAGuard.h>
 
 #include "base/FlatLayout.h"
-#include "model/kernels/PartialSums.h"
+#include "model/kernels/KernelOperation.h"
 #include "model/kernels/RowKernels.h"
 
 namespace adtrain::kernels {
@@ -28,16 +28,6 @@ DropoutBits dropout_of(const KeptElements& kept) {
   return {kept.bits.defined() ? kept.bits.const_data_ptr<uint8_t>() : nullptr, kept.scale};
 }
 
-/// Rows of partial sums, each of `size` numbers.
-at::Tensor parts_for(int count, int64_t size, const at::Tensor& like) {
-  return at::empty({count, size}, like.options().dtype(at::kFloat).requires_grad(false));
-}
-
-void add_up(const at::Tensor& parts, const at::Tensor& sums) {
-  add_parts(parts.const_data_ptr<float>(), static_cast<int>(parts.size(0)), parts.size(1),
-            sums.data_ptr<float>(), at::cuda::getCurrentCUDAStream());
-}
-
 }  // namespace
 
 NormedSum normed_sum(const at::Tensor& x_of_any_strides, const at::Tensor& product_of_any_strides,
@@ -50,7 +40,7 @@ NormedSum normed_sum(const at::Tensor& x_of_any_strides, const at::Tensor& produ
   norm_forward({shape_of(x), vectors_of(x), vectors_of(product), vectors_of(bias), vectors_of(weight),
                 vectors_of(norm_bias), static_cast<float>(epsilon), dropout_of(kept), vectors_of(sum.y),
                 vectors_of(sum.normalised), sum.inverse_deviation.data_ptr<float>()},
-               at::cuda::getCurrentCUDAStream());
+               current_stream());
   return sum;
 }
 
@@ -62,14 +52,42 @@ NormedSumGradients normed_sum_backward(const at::Tensor& d_y_of_any_strides, con
   const at::Tensor d_y = d_y_of_any_strides.contiguous(), d_x = at::empty_like(d_y);
   const at::Tensor d_product = kept.bits.defined() ? at::empty_like(d_y) : d_x;
   const int64_t stride = FlatLayout({shape.width}).total();
-  const at::Tensor parts = parts_for(norm_backward_parts(shape, processors()), 3 * stride, d_y);
+  const at::Tensor parts = parts_for(norm_backward_parts(shape, processors()), d_parameters);
   norm_backward({shape, vectors_of(d_y), vectors_of(sum.normalised), vectors_of(weight),
                  sum.inverse_deviation.const_data_ptr<float>(), dropout_of(kept), vectors_of(d_x),
                  vectors_of(d_product), parts.data_ptr<float>(), static_cast<int>(parts.size(0)),
                  static_cast<int>(stride)},
-                at::cuda::getCurrentCUDAStream());
+                current_stream());
   add_up(parts, d_parameters);
   return {d_x, d_product};
+}
+
+at::Tensor rms_normed(const at::Tensor& x_of_any_strides, const at::Tensor& weight, double epsilon,
+                      const KeptElements& kept) {
+  const c10::cuda::CUDAGuard on_device(weight.device());
+  const at::Tensor x = x_of_any_strides.contiguous(), y = at::empty_like(x);
+  rms_norm_forward({shape_of(x), vectors_of(x), vectors_of(weight), static_cast<float>(epsilon),
+                    dropout_of(kept), vectors_of(y)},
+                   current_stream());
+  return y;
+}
+
+at::Tensor rms_normed_backward(const at::Tensor& d_y_of_any_strides, const at::Tensor& x_of_any_strides,
+                               const at::Tensor& weight, double epsilon, const KeptElements& kept,
+                               const at::Tensor& residual_of_any_strides, const at::Tensor& d_weight) {
+  const c10::cuda::CUDAGuard on_device(weight.device());
+  const at::Tensor d_y = d_y_of_any_strides.contiguous(), x = x_of_any_strides.contiguous(),
+                   residual = residual_of_any_strides.contiguous(), d_x = at::empty_like(x);
+  const MatrixShape shape = shape_of(x);
+  const at::Tensor parts = parts_for(rms_norm_backward_parts(shape, processors()), d_weight);
+  rms_norm_backward(
+      {shape, vectors_of(d_y), static_cast<int>(d_y.size(0)), vectors_of(x), vectors_of(weight),
+       static_cast<float>(epsilon), dropout_of(kept), vectors_of(residual), static_cast<int>(x.size(1)),
+       static_cast<int>(residual.size(1)), vectors_of(d_x), parts.data_ptr<float>(),
+       static_cast<int>(parts.size(0)), static_cast<int>(d_weight.numel())},
+      current_stream());
+  add_up(parts, d_weight);
+  return d_x;
 }
 
 at::Tensor biased_gelu(const at::Tensor& product_of_any_strides, const at::Tensor& bias,
@@ -78,7 +96,7 @@ at::Tensor biased_gelu(const at::Tensor& product_of_any_strides, const at::Tenso
   const at::Tensor product = product_of_any_strides.contiguous(), y = at::empty_like(product);
   gelu_forward({shape_of(product), vectors_of(product), vectors_of(bias), dropout_of(kept), vectors_of(y),
                 processors()},
-               at::cuda::getCurrentCUDAStream());
+               current_stream());
   return y;
 }
 
@@ -89,10 +107,10 @@ at::Tensor biased_gelu_backward(const at::Tensor& d_y_of_any_strides,
   const at::Tensor d_y = d_y_of_any_strides.contiguous(), product = product_of_any_strides.contiguous();
   const MatrixShape shape = shape_of(product);
   const at::Tensor d_product = at::empty_like(d_y);
-  const at::Tensor parts = parts_for(column_parts(shape, processors()), shape.width, d_y);
+  const at::Tensor parts = parts_for(column_parts(shape, processors()), d_bias);
   gelu_backward({shape, vectors_of(d_y), vectors_of(product), vectors_of(bias), dropout_of(kept),
                  vectors_of(d_product), parts.data_ptr<float>(), static_cast<int>(parts.size(0))},
-                at::cuda::getCurrentCUDAStream());
+                current_stream());
   add_up(parts, d_bias);
   return d_product;
 }
@@ -108,11 +126,11 @@ at::Tensor joined_columns(at::TensorList matrices, const at::Tensor& sums) {
   call.shape = shape_of(dense.front());
   call.shape.width *= call.matrix_count;
   const at::Tensor joined = at::empty({call.shape.rows, call.shape.width}, dense.front().options());
-  const at::Tensor parts = parts_for(column_parts(call.shape, processors()), call.shape.width, joined);
+  const at::Tensor parts = parts_for(column_parts(call.shape, processors()), sums);
   call.joined = vectors_of(joined);
   call.parts = parts.data_ptr<float>();
   call.part_count = static_cast<int>(parts.size(0));
-  join_columns(call, at::cuda::getCurrentCUDAStream());
+  join_columns(call, current_stream());
   add_up(parts, sums);
   return joined;
 }

@@ -36,6 +36,16 @@ struct NormedSumGradients {
 NormedSumGradients normed_sum_backward(const at::Tensor& d_y, const NormedSum& sum, const at::Tensor& weight,
                                        const KeptElements& kept, const at::Tensor& d_parameters);
 
+/// RMSNorm of dropout(x) with `weight` over the last dimension.
+at::Tensor rms_normed(const at::Tensor& x, const at::Tensor& weight, double epsilon,
+                      const KeptElements& kept);
+/// From the gradient of that, a sum of `d_y` (terms, …, width), to that of x (B, tokens, width), to which is
+/// added what its last rows get past the norm, `residual` (B, rows, width). `d_weight`: as its FlatLayout
+/// lays it.
+at::Tensor rms_normed_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight,
+                               double epsilon, const KeptElements& kept, const at::Tensor& residual,
+                               const at::Tensor& d_weight);
+
 /// dropout(gelu(product + bias)).
 at::Tensor biased_gelu(const at::Tensor& product, const at::Tensor& bias, const KeptElements& kept);
 /// From the gradient of that to the gradient of `product`. `d_bias` (width).

@@ -63,6 +63,37 @@ struct NormBackward {
 };
 void norm_backward(const NormBackward& call, cudaStream_t stream);
 
+/// y = dropout(x) · weight / √(mean(dropout(x)²) + epsilon), row by row.
+struct RmsNormForward {
+  MatrixShape shape;
+  const Vector *x, *weight;
+  float epsilon;
+  DropoutBits dropout;
+  Vector* y;
+};
+void rms_norm_forward(const RmsNormForward& call, cudaStream_t stream);
+
+/// How many rows of partial sums rms_norm_backward writes.
+int rms_norm_backward_parts(const MatrixShape& shape, int processors);
+
+/// From the gradient of y to that of x, to which is added what comes to x past the norm, and to sums over
+/// rows that add up to the gradient of weight.
+struct RmsNormBackward {
+  MatrixShape shape;
+  const Vector* d_y;  ///< (terms, rows, width): terms of the gradient
+  int terms;
+  const Vector *x, *weight;
+  float epsilon;
+  DropoutBits dropout;
+  const Vector* residual;  ///< (rows / length · residual_rows, width): to the last of each `length` rows
+  int length, residual_rows;
+  Vector* d_x;
+  float* parts;  ///< (rms_norm_backward_parts, stride)
+  int part_count;
+  int stride;  ///< at least the width; gaps become zeros
+};
+void rms_norm_backward(const RmsNormBackward& call, cudaStream_t stream);
+
 /// How many rows of partial sums gelu_backward and join_columns write.
 int column_parts(const MatrixShape& shape, int processors);
 

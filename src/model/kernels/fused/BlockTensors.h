@@ -33,6 +33,8 @@ struct BlockShape {
   int inner() const { return 4 * width; }
   constexpr int length() const { return tokens + queries; }  ///< of a sequence in x
   int64_t all_rows() const { return int64_t{sequences} * rows; }
+  /// Of dropout's bits of the attention, see KeepBits.
+  int64_t attention_words() const { return all_rows() * heads * ((tokens + 31) / 32); }
 };
 
 /// Weights (out, in). The three of the input projection stand behind each other: queries, keys, values.

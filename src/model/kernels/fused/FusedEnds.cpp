@@ -1,5 +1,6 @@
 #include "model/kernels/fused/FusedEnds.h"
 
+#include <optional>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -9,9 +10,8 @@
 
 #include "model/AlgorithmDistillation.h"
 #include "model/kernels/GradientPlace.h"
-#include "model/kernels/PartialSums.h"
+#include "model/kernels/KernelOperation.h"
 #include "model/kernels/fused/ActionLoss.h"
-#include "model/kernels/fused/KernelOperation.h"
 #include "model/kernels/fused/TokenEmbedding.h"
 
 namespace adtrain::kernels {
@@ -33,19 +33,35 @@ TokenShape token_shape(const Batch& batch, const ModelShape& shape, LossPosition
           .grid_size = static_cast<int>(shape.grid_size)};
 }
 
+/// Where each parameter of the embedding stands in the list of those that the network has.
+struct EmbeddingPlaces {
+  size_t context_weight, context_bias, query_states;
+  std::optional<size_t> types, positions;
+
+  static EmbeddingPlaces of(bool learns_positions) {
+    if (learns_positions)
+      return {.context_weight = 0, .context_bias = 1, .query_states = 3, .types = 2, .positions = 4};
+    return {.context_weight = 0, .context_bias = 1, .query_states = 2, .types = {}, .positions = {}};
+  }
+};
+
 class FusedEmbedding : public autograd::Function<FusedEmbedding> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, at::TensorList parameters, const Batch& batch,
-                            const TokenShape& shape, GradientSink* sink) {
+                            const TokenShape& shape, const EmbeddingPlaces& places, GradientSink* sink) {
     const c10::cuda::CUDAGuard guard(parameters.front().device());
-    auto remembered = c10::make_intrusive<Remembered>(batch, shape, sink);
-    at::Tensor x = at::empty({shape.sequences, shape.tokens(), shape.width},
-                             parameters.front().options().requires_grad(false));
-    embed_tokens(shape, remembered->transitions(),
-                 {values_of(parameters[kContextWeight]), values_of(parameters[kContextBias]),
-                  values_of(parameters[kTokenTypes]) + offset_of_type(shape),
-                  values_of(parameters[kQueryStates]), values_of(parameters[kPositions])},
-                 values_of(x), current_stream());
+    auto remembered = c10::make_intrusive<Remembered>(batch, shape, places, sink);
+    const auto like = parameters.front().options().requires_grad(false);
+    at::Tensor x = at::empty({shape.sequences, shape.tokens(), shape.width}, like);
+    at::Tensor zeros;  // for what the network does not have
+    if (!places.positions) zeros = at::zeros({shape.transitions, shape.width}, like);
+    embed_tokens(
+        shape, remembered->transitions(),
+        {values_of(parameters[places.context_weight]), values_of(parameters[places.context_bias]),
+         places.types ? values_of(parameters[*places.types]) + offset_of_type(shape) : values_of(zeros),
+         values_of(parameters[places.query_states]),
+         values_of(places.positions ? parameters[*places.positions] : zeros)},
+        values_of(x), current_stream());
     context->save_for_backward(parameters.vec());
     context->saved_data["remembered"] = c10::IValue::make_capsule(std::move(remembered));
     return x;
@@ -56,28 +72,33 @@ class FusedEmbedding : public autograd::Function<FusedEmbedding> {
     const auto remembered = taken_from<Remembered>(context);
     const autograd::variable_list parameters = context->get_saved_variables();
     const TokenShape& shape = remembered->shape;
+    const EmbeddingPlaces& places = remembered->places;
     const c10::cuda::CUDAGuard guard(gradients[0].device());
     const at::Tensor dx = gradients[0].contiguous();
+    const auto fp32 = dx.options().dtype(at::kFloat);
     GradientPlace place(parameters, remembered->sink);
     const auto gradient_of = [&](size_t parameter) { return place.of(parameter).data_ptr<float>(); };
-    const at::Tensor room = at::empty({embedding_partial_sums(shape)}, dx.options().dtype(at::kFloat));
-    embed_tokens_backward(shape, remembered->transitions(), values_of(dx), room.data_ptr<float>(),
-                          {gradient_of(kContextWeight), gradient_of(kContextBias),
-                           gradient_of(kTokenTypes) + offset_of_type(shape), gradient_of(kQueryStates),
-                           gradient_of(kPositions)},
-                          current_stream());
+    const at::Tensor room = at::empty({embedding_partial_sums(shape)}, fp32);
+    at::Tensor nowhere;  // for what the network does not have
+    if (!places.positions) nowhere = at::zeros({shape.transitions + 1, shape.width}, fp32);
+    embed_tokens_backward(
+        shape, remembered->transitions(), values_of(dx), room.data_ptr<float>(),
+        {gradient_of(places.context_weight), gradient_of(places.context_bias),
+         places.types ? gradient_of(*places.types) + offset_of_type(shape) : nowhere[0].data_ptr<float>(),
+         gradient_of(places.query_states),
+         places.positions ? gradient_of(*places.positions) : nowhere[1].data_ptr<float>()},
+        current_stream());
     autograd::variable_list result = place.finish();
-    result.resize(result.size() + 3);  // batch, shape and sink have no gradients
+    result.resize(result.size() + 4);  // batch, shape, places and sink have no gradients
     return result;
   }
 
  private:
-  /// Places in the list of parameters.
-  enum : size_t { kContextWeight, kContextBias, kTokenTypes, kQueryStates, kPositions };
-
   struct Remembered : torch::CustomClassHolder {
-    Remembered(const Batch& batch, const TokenShape& of_tokens, GradientSink* to)
+    Remembered(const Batch& batch, const TokenShape& of_tokens, const EmbeddingPlaces& of_parameters,
+               GradientSink* to)
         : shape(of_tokens),
+          places(of_parameters),
           sink(to),
           states(batch.states.contiguous()),
           actions(batch.actions.contiguous()),
@@ -90,6 +111,7 @@ class FusedEmbedding : public autograd::Function<FusedEmbedding> {
     }
 
     TokenShape shape;
+    EmbeddingPlaces places;
     GradientSink* sink;
     at::Tensor states, actions, rewards, next_states;
   };
@@ -138,14 +160,12 @@ class FusedActionLoss : public autograd::Function<FusedActionLoss> {
     const c10::cuda::CUDAGuard guard(encoded.device());
     const at::Tensor gradient = gradients[0].contiguous(), d_encoded = at::empty_like(encoded);
     GradientPlace place(head, sink);
-    const int count = action_loss_backward_parts(shape);
-    const int64_t size = HeadGradients::of(shape.actions, shape.width).total;
-    const at::Tensor parts = at::empty({count, size}, slopes.options());
+    const at::Tensor sums = place.of(0, head.size());
+    const at::Tensor parts = parts_for(action_loss_backward_parts(shape), sums);
     action_loss_backward(shape, gradient.const_data_ptr<float>(), slopes.const_data_ptr<float>(),
                          values_of(encoded), {values_of(head[0]), values_of(head[1])}, values_of(d_encoded),
                          parts.data_ptr<float>(), current_stream());
-    add_parts(parts.const_data_ptr<float>(), count, size, place.of(0, head.size()).data_ptr<float>(),
-              current_stream());
+    add_up(parts, sums);
     const autograd::variable_list of_head = place.finish();
     return {d_encoded, of_head[0], of_head[1], {}, {}, {}};  // actions, smoothing and sink have no gradients
   }
@@ -177,9 +197,15 @@ bool fused_ends_fit(const at::Device& device, at::ScalarType type, int64_t width
 }
 
 at::Tensor fused_embedding(const Batch& batch, const ModelShape& shape, LossPositions positions,
-                           const std::vector<at::Tensor>& parameters, GradientSink* sink) {
-  const TokenShape of_tokens = token_shape(batch, shape, positions, parameters.front().size(0));
-  return FusedEmbedding::apply(at::TensorList(parameters), batch, of_tokens, sink);
+                           const EmbeddingParameters& parameters, GradientSink* sink) {
+  const TokenShape of_tokens = token_shape(batch, shape, positions, parameters.context_weight.size(0));
+  std::vector<at::Tensor> defined;
+  for (const at::Tensor& parameter : {parameters.context_weight, parameters.context_bias, parameters.types,
+                                      parameters.query_states, parameters.positions}) {
+    if (parameter.defined()) defined.push_back(parameter);
+  }
+  return FusedEmbedding::apply(at::TensorList(defined), batch, of_tokens,
+                               EmbeddingPlaces::of(parameters.positions.defined()), sink);
 }
 
 FusedLoss fused_loss(const at::Tensor& encoded, const at::Tensor& actions,

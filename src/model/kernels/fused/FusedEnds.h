@@ -9,18 +9,25 @@
 #include "model/LossPositions.h"
 #include "model/ModelOptions.h"
 
-/// What stands before and behind the blocks of plain AD with the post-norm block, each as one operation of
-/// autograd by our own GPU kernels. PostNormAd's plain path is the definition of what is right.
+/// What stands before and behind the blocks of plain AD, each as one operation of autograd by our own GPU
+/// kernels. The plain paths of PostNormAd and PreNormAd are the definition of what is right.
 namespace adtrain::kernels {
 
 /// Whether there are kernels for parameters of this type and width on this device.
 bool fused_ends_fit(const at::Device& device, at::ScalarType type, int64_t width, const ModelShape& shape);
 
-/// Plain rows -> the first block's input (B, tokens, width): the context's transitions, then the queries.
-/// `parameters`: embed_context's weight and bias, token_type_embedding, embed_query_state and pos_embedding,
-/// bf16. Their gradients go to `sink` if there is one.
+/// Of the embedding, bf16, neighbours in the model in this order.
+struct EmbeddingParameters {
+  at::Tensor context_weight, context_bias;
+  at::Tensor types = {};  ///< token_type_embedding; undefined where the network has none, and no positions
+  at::Tensor query_states;
+  at::Tensor positions = {};
+};
+
+/// Plain rows -> the first block's input (B, tokens, width): the context's transitions, then the queries. The
+/// parameters' gradients go to `sink` if there is one.
 at::Tensor fused_embedding(const Batch& batch, const ModelShape& shape, LossPositions positions,
-                           const std::vector<at::Tensor>& parameters, GradientSink* sink);
+                           const EmbeddingParameters& parameters, GradientSink* sink);
 
 /// Both on the device.
 struct FusedLoss {

@@ -144,6 +144,14 @@ __device__ inline void store_if(bool condition, Bf16* to, uint32_t pair) {
       : "memory");
 }
 
+/// Likewise 16 bytes, at once.
+__device__ inline void store_if(bool condition, Bf16* to, const uint32_t (&pairs)[4]) {
+  asm volatile("{ .reg .pred p; setp.ne.s32 p, %0, 0; @p st.global.v4.b32 [%1], {%2,%3,%4,%5}; }" ::"r"(
+                   static_cast<int>(condition)),
+               "l"(to), "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
+               : "memory");
+}
+
 /// Waits for the other threads of a group of `threads` (a multiple of 32), which has the barrier `id` (1 …
 /// 15) to itself.
 __device__ inline void group_barrier(int id, int threads) {

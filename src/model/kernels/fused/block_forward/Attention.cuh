@@ -38,14 +38,14 @@ struct Reach {
 
 /// What a strip reads through one head or, where heads are of 8, two neighbours at a time: 16 columns fill a
 /// fragment.
-template <int Width, int HeadSize, bool Dropout, bool Streams>
+template <class Block, int Width, int HeadSize, bool Dropout, bool Streams>
 class HeadsRead {
  public:
   static constexpr int kColumns = std::max(HeadSize, 16);
   static constexpr int kHeads = kColumns / HeadSize;
   static constexpr int kSteps = kColumns / 16;
 
-  __device__ HeadsRead(const Sequence<Width>& sequence, const Strip& strip, int column)
+  __device__ HeadsRead(const Sequence<Block, Width>& sequence, const Strip& strip, int column)
       : sequence_(sequence),
         strip_(strip),
         column_(column),
@@ -61,8 +61,10 @@ class HeadsRead {
   /// from.
   __device__ void ask(const Features<Width>& x) {
     const float scale = kLog2E / std::sqrt(static_cast<float>(HeadSize));
+    const Rotary rotary(sequence_.job, kStrip * strip_.number, lane_);
     Sums queries[kColumns / 8];
     project_own(queries, 0, x);
+    rotary.turn(queries);
 #pragma unroll
     for (Sums& sums : queries) {
 #pragma unroll
@@ -70,7 +72,7 @@ class HeadsRead {
     }
 #pragma unroll
     for (int i = 0; i < kSteps; ++i) query_[i] = as_left(queries[2 * i], queries[2 * i + 1]);
-    if (has_own_keys()) score_own(x);
+    if (has_own_keys()) score_own(x, rotary);
     start_scores(queries);
   }
 
@@ -104,18 +106,17 @@ class HeadsRead {
 
   /// Writes what was read, and adds its projection to `out`.
   __device__ void project(Sums (&out)[Width / 8]) {
-    const BlockActivations& activations = sequence_.job.activations;
     const LanePlace place = lane_place(lane_);
 #pragma unroll
     for (int head = 0; head < kHeads; ++head) {
-      float* log_sums = activations.log_sums + strip_.place(head_number(head));
+      float* log_sums = sequence_.job.log_sums() + strip_.place(head_number(head));
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float total = total_[head].value[2 * half];
         if (strip_.comes_out(half) && place.column == 0) {
           log_sums[8 * half] = __log2f(total) - start_[head].value[2 * half];
         }
-        const float share = __fdividef(Dropout ? sequence_.job.keep.attention_scale : 1.0f, total);
+        const float share = __fdividef(Dropout ? sequence_.job.attention_scale() : 1.0f, total);
 #pragma unroll
         for (int eight = head; eight < kColumns / 8; eight += kHeads) {
           read_[eight].value[2 * half] *= share;
@@ -123,7 +124,7 @@ class HeadsRead {
         }
       }
     }
-    Bf16* to = activations.read + strip_.place() * Width + column_ + place.column;
+    Bf16* to = sequence_.job.read() + strip_.place() * Width + column_ + place.column;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const LeftFragment read = as_left(read_[2 * step], read_[2 * step + 1]);
@@ -141,6 +142,7 @@ class HeadsRead {
   }
 
  private:
+  using Rotary = typename Block::template Rotary<HeadSize>;
   using Words = typename AttentionWords<kHeads, Dropout>::Words;
 
   /// Of these heads' `head`, its number among all sequences' heads.
@@ -155,7 +157,7 @@ class HeadsRead {
 
   /// The strip's own x through the heads' columns in a third of in_proj: queries, keys or values.
   __device__ void project_own(Sums (&sums)[kColumns / 8], int third, const Features<Width>& x) const {
-    const Memory<Width>& memory = sequence_.memory;
+    const Memory<Block, Width>& memory = sequence_.memory;
     const int out = third * Width + column_;
 #pragma unroll
     for (int eight = 0; eight < kColumns / 8; ++eight) {
@@ -171,9 +173,10 @@ class HeadsRead {
     }
   }
 
-  __device__ void score_own(const Features<Width>& x) {
+  __device__ void score_own(const Features<Width>& x, const Rotary& rotary) {
     Sums keys[kColumns / 8];
     project_own(keys, 1, x);
+    rotary.turn(keys);
 #pragma unroll
     for (int head = 0; head < kHeads; ++head) {
 #pragma unroll
@@ -338,7 +341,7 @@ class HeadsRead {
     }
   }
 
-  const Sequence<Width>& sequence_;
+  const Sequence<Block, Width>& sequence_;
   const Strip& strip_;
   int column_;  ///< of the first head
   unsigned lane_;
@@ -351,10 +354,10 @@ class HeadsRead {
 };
 
 /// out_proj(attention of x).
-template <int Width, int HeadSize, bool Dropout, bool Streams>
-__device__ void attend(Sums (&out)[Width / 8], const Features<Width>& x, const Sequence<Width>& sequence,
-                       const Strip& strip) {
-  using Heads = HeadsRead<Width, HeadSize, Dropout, Streams>;
+template <int HeadSize, bool Dropout, bool Streams, class Block, int Width>
+__device__ void attend(Sums (&out)[Width / 8], const Features<Width>& x,
+                       const Sequence<Block, Width>& sequence, const Strip& strip) {
+  using Heads = HeadsRead<Block, Width, HeadSize, Dropout, Streams>;
   start_from_bias<Width>(out, sequence.memory.out_proj_bias, lane_anew());
 #pragma unroll 1
   for (int column = 0; column < Width; column += Heads::kColumns) {

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
+#include "model/kernels/fused/BlockTensors.h"
 #include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/fused/Tile.cuh"
-#include "model/kernels/fused/block_forward/Sequence.cuh"
 #include "model/kernels/fused/block_forward/Strips.cuh"
 
 /// Dropout's bits on their way from global memory, of which a strip asks early for all that it will read, to
@@ -34,11 +34,12 @@ template <int Heads, bool Dropout>
 class AttentionWords {
  public:
   /// `head`: the first one's number among all sequences' heads.
+  template <class Job>
   __device__ AttentionWords(const Job& job, const Strip& strip, int head) : strip_(strip) {
     const int words_of_head = (job.shape.tokens + 31) >> 5;
     const int first = head * words_of_head;
 #pragma unroll
-    for (int i = 0; i < Heads; ++i) next_[i] = job.keep.attention + strip.place(first + i * words_of_head);
+    for (int i = 0; i < Heads; ++i) next_[i] = job.attention_keep() + strip.place(first + i * words_of_head);
     load();
   }
 
@@ -72,6 +73,7 @@ class AttentionWords {
 template <int Heads>
 class AttentionWords<Heads, false> {
  public:
+  template <class Job>
   __device__ AttentionWords(const Job&, const Strip&, int) {}
   struct Words {
     uint32_t of[Heads][2];
@@ -79,13 +81,11 @@ class AttentionWords<Heads, false> {
   __device__ Words next(bool) { return {}; }
 };
 
-/// Asks for the bits that the warp will read for a strip, each lane for some.
+/// Asks for the bits of the attention that the warp will read for a strip, each lane for some.
 template <int Width, int HeadSize>
-__device__ void prefetch_bits(const Job& job, const Strip& strip) {
-  const BlockShape& shape = job.shape;
-  const KeepBits& keep = job.keep;
+__device__ void prefetch_attention_bits(const BlockShape& shape, const uint32_t* keep, const Strip& strip,
+                                        int lane) {
   constexpr int kHeads = Width / HeadSize, kAtOnce = kWarp / 8;  // the words of as many rows
-  const int lane = lane_anew();
   const int words = (shape.tokens + 31) >> 5, word = lane % 8;
   const int first_row = max(strip.first_row(), 0);
   if (word < (shape.causal ? strip.number / 2 + 1 : words)) {
@@ -93,12 +93,9 @@ __device__ void prefetch_bits(const Job& job, const Strip& strip) {
     for (int first = 0; first < kHeads; first += kAtOnce) {
       const int head = first + lane / 8;
       const int64_t of_word = int64_t{(strip.sequence * kHeads + head) * words + word} * shape.rows;
-      if (head < kHeads) prefetch(keep.attention + of_word + first_row);
+      if (head < kHeads) prefetch(keep + of_word + first_row);
     }
   }
-  const int64_t row = strip.sequence * shape.rows + min(first_row + lane % kStrip, shape.rows - 1);
-  if (lane < kStrip) prefetch(keep.inner + row * (Width / 8));
-  prefetch((lane < kStrip ? keep.projection : keep.output) + row * (Width / 32));
 }
 
 }  // namespace adtrain::kernels::forward_pass

@@ -14,13 +14,13 @@ namespace adtrain::kernels::forward_pass {
 /// Starts to copy the strips of this warp to where their keys will stand. Rows beyond the last token repeat
 /// it, so that nothing that is multiplied by a weight of 0 is infinite. Of a sequence that there is not,
 /// nothing.
-template <int Width>
-__device__ void start_tokens(const Sequence<Width>& sequence) {
+template <class Block, int Width>
+__device__ void start_tokens(const Sequence<Block, Width>& sequence) {
   constexpr int kChunks = Width / 8, kRows = kWarp / kChunks;  // of 16 bytes in a row; at once
   const int tokens = sequence.job.shape.tokens;
   if (sequence.number >= sequence.job.shape.sequences) return;
   const int lane = threadIdx.x % kWarp, column = 8 * (lane % kChunks);
-  const Bf16* x = sequence.x(false) + column;
+  const Bf16* x = sequence.rows(sequence.job.input(), false) + column;
 #pragma unroll 1
   for (int first = kStrip * sequence.warp; first < tokens; first += kStrip * kGroupWarps) {
 #pragma unroll
@@ -44,10 +44,10 @@ __device__ float squares_of(const Sums* sums, int half) {
 }
 
 /// Phase A for the strips of this warp, which start_tokens() has started to copy.
-template <int Width, int HeadSize>
-__device__ void project_keys_and_values(const Sequence<Width>& sequence) {
+template <int HeadSize, class Block, int Width>
+__device__ void project_keys_and_values(const Sequence<Block, Width>& sequence) {
   constexpr int kHeads = Width / HeadSize, kPart = std::min(HeadSize, 16);
-  const Memory<Width>& memory = sequence.memory;
+  const Memory<Block, Width>& memory = sequence.memory;
   const unsigned lane = lane_anew();
   copies_arrived();
   __syncwarp();
@@ -57,6 +57,7 @@ __device__ void project_keys_and_values(const Sequence<Width>& sequence) {
 #pragma unroll 1
   for (int row = kStrip * sequence.warp; row < sequence.job.shape.tokens; row += kStrip * kGroupWarps) {
     const auto x = Features<Width>::loaded(memory.keys, row, lane);
+    const typename Block::template Rotary<HeadSize> rotary(sequence.job, row, lane);
 #pragma unroll
     for (int third = 1; third < 3; ++third) {
 #pragma unroll
@@ -77,6 +78,7 @@ __device__ void project_keys_and_values(const Sequence<Width>& sequence) {
           }
         }
         if (third == 1) {
+          rotary.turn(sums);
 #pragma unroll
           for (int part = 0; part < 32 / kPart; ++part) {
             const Sums* of_part = sums + part * (kPart / 8);

@@ -21,13 +21,13 @@ __device__ inline float twice_gelu(float h) {
 }
 
 /// linear2(drop(gelu(linear1(x1)))).
-template <int Width, bool Dropout>
-__device__ void mlp(Sums (&out)[Width / 8], const Features<Width>& x1, const Sequence<Width>& sequence,
+template <bool Dropout, class Block, int Width>
+__device__ void mlp(Sums (&out)[Width / 8], const Features<Width>& x1, const Sequence<Block, Width>& sequence,
                     const Strip& strip) {
   constexpr int kInner = 4 * Width;
   constexpr int kChunk = 64;  // so that a chunk's columns of linear2 are a tile of their own
   const KeepBits& keep = sequence.job.keep;
-  const Memory<Width>& memory = sequence.memory;
+  const Memory<Block, Width>& memory = sequence.memory;
   const unsigned lane = lane_anew();
   const uint32_t* words = keep.inner + strip.place() * (kInner / 32);
 

@@ -1,0 +1,83 @@
+#include "model/kernels/fused/FusedPass.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include <ATen/ATen.h>
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
+#include "base/Cuda.h"
+#include "model/kernels/KernelOperation.h"
+
+namespace adtrain::kernels {
+namespace {
+
+constexpr int64_t kMostTokens = 256;
+/// {width, head size}: those that the kernels are instantiated for.
+constexpr std::array<std::array<int64_t, 2>, 6> kShapes = {
+    {{32, 8}, {32, 16}, {32, 32}, {64, 8}, {64, 16}, {64, 32}}};
+
+constexpr int kSharedBytes = 227 * 1024;  ///< of a thread block, at most
+
+bool is_large_enough(const at::Device& device) {
+  int capability = 0, shared_bytes = 0;
+  gpu::check(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device.index()),
+             "cudaDeviceGetAttribute");
+  gpu::check(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index()),
+             "cudaDeviceGetAttribute");
+  return capability >= 9 && shared_bytes >= kSharedBytes;
+}
+
+}  // namespace
+
+std::optional<std::string> why_no_fused_blocks(const ModelOptions& options, int64_t tokens,
+                                               const at::Device& device, at::ScalarType type) {
+  if (options.fused_kernels == FusedKernels::kOff) return "fused_kernels is off";
+  if (!device.is_cuda()) return "they are for GPUs";
+  if (type != at::kBFloat16) return "they are for mixed_precision: bf16";
+  const std::array<int64_t, 2> shape = {options.tf_n_embd, options.head_size()};
+  if (std::find(kShapes.begin(), kShapes.end(), shape) == kShapes.end()) {
+    return fmt::format(
+        "there are none for width {} with heads of {}; they are for width 32 or 64 and heads of 8, 16 or "
+        "32",
+        shape[0], shape[1]);
+  }
+  if (options.inner_width() != 4 * options.tf_n_embd) {
+    return fmt::format("the MLP is {} wide; they are for four times the width", options.inner_width());
+  }
+  if (tokens > kMostTokens) {
+    return fmt::format("sequences have {} tokens; they are for at most {}", tokens, kMostTokens);
+  }
+  if (!is_large_enough(device)) {
+    return fmt::format("they are for GPUs of compute capability 9.0 and later with {} KiB of shared memory",
+                       kSharedBytes / 1024);
+  }
+  return std::nullopt;
+}
+
+FusedPass::FusedPass(const at::Tensor& like, int64_t heads_of_block, double attention_rate,
+                     double hidden_rate, GradientSink* gradients_to)
+    : heads(heads_of_block), keep_attention(attention_rate), keep_hidden(hidden_rate), sink(gradients_to) {
+  if (keep_attention.always() && keep_hidden.always()) return;
+  const auto of_seed = at::TensorOptions(like.device()).dtype(at::kLong);
+  seed = at::randint(std::numeric_limits<int64_t>::max(), {1}, of_seed);
+}
+
+BlockShape FusedPass::shape_of(const at::Tensor& x, int64_t queries, int64_t rows) const {
+  return {static_cast<int>(x.size(0)), static_cast<int>(x.size(1) - queries),
+          static_cast<int>(rows),      static_cast<int>(x.size(2)),
+          static_cast<int>(heads),     /*causal=*/true,
+          static_cast<int>(queries)};
+}
+
+at::Tensor FusedPass::keep_bits(KeepProbability probability, int64_t count, int64_t number) const {
+  if (!seed.defined()) return {};
+  const at::Tensor words = at::empty({count}, seed.options().dtype(at::kInt));
+  fill_keep_bits(static_cast<uint32_t*>(words.data_ptr()), count, probability, seed.data_ptr<int64_t>(),
+                 static_cast<uint64_t>(number), current_stream());
+  return words;
+}
+
+}  // namespace adtrain::kernels

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "model/kernels/fused/FusedPass.h"
+
+/// A whole post-norm block as one operation of autograd, by our own GPU kernels: one forward and two
+/// backward, with everything between their products in registers and shared memory. The plain block is
+/// PostNormBlock.
+namespace adtrain::kernels {
+
+/// x (B, tokens + queries, width) in bf16 -> its last `rows` rows (B, rows, width). Each token reads itself
+/// and those before it; `queries`, none or one for each token, read as in the two streams of Streams.
+/// `parameters`: the block's twelve in the order of BlockWeights, bf16. `number` of the block in the pass:
+/// each draws dropout of its own. Differentiable once with respect to x and the parameters.
+at::Tensor fused_post_norm_block(const at::Tensor& x, const std::vector<at::Tensor>& parameters,
+                                 int64_t queries, int64_t rows, int64_t number, const FusedPass& pass);
+
+}  // namespace adtrain::kernels

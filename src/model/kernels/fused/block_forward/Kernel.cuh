@@ -1,0 +1,123 @@
+#pragma once
+
+#include <algorithm>
+
+#include "base/Launch.cuh"
+#include "model/kernels/fused/BlockTensors.h"
+#include "model/kernels/fused/Instructions.cuh"
+#include "model/kernels/fused/Tile.cuh"
+#include "model/kernels/fused/block_forward/Attention.cuh"
+#include "model/kernels/fused/block_forward/Features.cuh"
+#include "model/kernels/fused/block_forward/KeysAndValues.cuh"
+#include "model/kernels/fused/block_forward/Memory.cuh"
+#include "model/kernels/fused/block_forward/Sequence.cuh"
+#include "model/kernels/fused/block_forward/Strips.cuh"
+
+/// A block's forward pass in one kernel: all of a post-norm block (PostNorm.cuh), or a pre-norm block's
+/// attention half (PreNorm.cuh). Thread blocks stay for the whole launch, one a multiprocessor, with all
+/// weights in shared memory. A thread block is two groups of 8 warps; each works on sequences of its own, so
+/// that one's products run beside the other's exponentials. A group takes a sequence in two phases:
+///
+///     A. its warps project strips of 16 tokens to keys and values, in shared memory;
+///     B. each warp takes strips of tokens that read these, up to two of a stream, through all the rest in
+///        registers: heads one after the other, output projection; post-norm: norm, MLP in chunks of hidden
+///        units, norm.
+///
+/// Keys and values of a second stream's tokens are read by these tokens alone: phase B makes them, in
+/// registers. What lies where in shared memory stands in Memory.cuh.
+namespace adtrain::kernels::forward_pass {
+
+/// The strip's rows of an array (S · (tokens + queries), Width).
+template <class Block, int Width>
+__device__ Features<Width> load_strip(const Sequence<Block, Width>& sequence, const Bf16* all,
+                                      const Strip& strip) {
+  return Features<Width>::loaded(sequence.rows(all, strip.second), kStrip * strip.number,
+                                 sequence.job.shape.tokens, lane_anew());
+}
+
+template <class Block, int Width, int HeadSize, bool Dropout, bool Streams>
+__global__ void __launch_bounds__(kThreads, 1)
+    block_forward_kernel(const __grid_constant__ typename Block::Job job) {
+  const BlockShape& shape = job.shape;
+  const int group = threadIdx.x / kGroupThreads, warp = threadIdx.x / kWarp % kGroupWarps;
+  const Memory<Block, Width> memory(dynamic_shared_memory(), group);
+  Block::template copy_weights<HeadSize>(memory, job);
+  if (threadIdx.x % kGroupThreads < 2 * kMostHeads) memory.longest[threadIdx.x % kGroupThreads] = 0.0f;
+  copies_arrived();
+  __syncthreads();
+
+  const Turns<Streams> turns(shape, warp);
+  int number = group * gridDim.x + blockIdx.x, parity = 0;
+  start_tokens(Sequence<Block, Width>{job, memory, number, warp, parity});
+#pragma unroll 1
+  for (; number < shape.sequences; number += kGroups * gridDim.x, parity = 1 - parity) {
+    const Sequence<Block, Width> sequence = {job, memory, number, warp, parity};
+    if (Dropout || Block::kResidualApart) {
+#pragma unroll 1
+      for (int turn = 0; turn < turns.count(); ++turn) {
+        const Strip strip = turns.strip(number, turn);
+        if (strip.exists()) Block::template prefetch_for<HeadSize, Dropout>(sequence, strip);
+      }
+    }
+    project_keys_and_values<HeadSize>(sequence);
+    group_barrier(1 + group, kGroupThreads);
+
+    if (threadIdx.x % kGroupThreads < kMostHeads) {
+      sequence.next().longest()[threadIdx.x % kGroupThreads] = 0.0f;
+    }
+#pragma unroll 1
+    for (int turn = 0; turn < turns.count(); ++turn) {
+      const Strip strip = turns.strip(number, turn);
+      Features<Width> x;
+      Sums sums[Width / 8];
+      if (strip.exists()) {
+        x = load_strip(sequence, job.input(), strip);
+        attend<HeadSize, Dropout, Streams>(sums, x, sequence, strip);
+        if constexpr (Block::kResidualApart) x = load_strip(sequence, job.x, strip);
+      }
+      if (turn + 1 == turns.count()) {  // keys and values are needed no longer, in this warp now and in all
+                                        // behind the barrier
+        group_barrier(1 + group, kGroupThreads);
+        start_tokens(sequence.next());
+      }
+      if (strip.exists()) Block::template finish<Dropout>(sums, x, sequence, strip);
+    }
+  }
+}
+
+template <class Block, int Width, int HeadSize, bool Dropout, bool Streams>
+void launch(const typename Block::Job& job, cudaStream_t stream) {
+  gpu::launch("block_forward_kernel", block_forward_kernel<Block, Width, HeadSize, Dropout, Streams>,
+              std::min(gpu::multiprocessors(), job.shape.sequences), kThreads, Memory<Block, Width>::bytes(),
+              stream, job);
+}
+
+template <class Block, int Width, int HeadSize>
+void launch(const typename Block::Job& job, cudaStream_t stream) {
+  const bool dropout = job.attention_keep() != nullptr;
+  if (job.shape.queries > 0) {
+    return dropout ? launch<Block, Width, HeadSize, true, true>(job, stream)
+                   : launch<Block, Width, HeadSize, false, true>(job, stream);
+  }
+  return dropout ? launch<Block, Width, HeadSize, true, false>(job, stream)
+                 : launch<Block, Width, HeadSize, false, false>(job, stream);
+}
+
+template <class Block, int Width>
+void launch(const typename Block::Job& job, cudaStream_t stream) {
+  switch (job.shape.width / job.shape.heads) {
+    case 8:
+      return launch<Block, Width, 8>(job, stream);
+    case 16:
+      return launch<Block, Width, 16>(job, stream);
+    default:
+      return launch<Block, Width, 32>(job, stream);
+  }
+}
+
+template <class Block>
+void launch(const typename Block::Job& job, cudaStream_t stream) {
+  return job.shape.width == 64 ? launch<Block, 64>(job, stream) : launch<Block, 32>(job, stream);
+}
+
+}  // namespace adtrain::kernels::forward_pass

@@ -1,0 +1,125 @@
+#pragma once
+
+#include <cstdint>
+
+#include "model/kernels/fused/BlockTensors.h"
+#include "model/kernels/fused/Instructions.cuh"
+#include "model/kernels/fused/Tile.cuh"
+#include "model/kernels/fused/block_forward/DropoutBits.cuh"
+#include "model/kernels/fused/block_forward/Features.cuh"
+#include "model/kernels/fused/block_forward/Memory.cuh"
+#include "model/kernels/fused/block_forward/Mlp.cuh"
+#include "model/kernels/fused/block_forward/Norm.cuh"
+#include "model/kernels/fused/block_forward/Sequence.cuh"
+#include "model/kernels/fused/block_forward/Strips.cuh"
+
+/// What is a post-norm block's own in the forward pass: the whole block behind the attention.
+namespace adtrain::kernels::forward_pass {
+
+/// Its shared memory beside the attention's.
+template <int Width>
+struct MlpMemory {
+  Tile<Width> linear1;
+  Tile<4 * Width> linear2;
+  float *linear1_bias, *linear2_bias;
+  Bf16 *norm1_weight, *norm1_bias, *norm2_weight, *norm2_bias;
+
+  static constexpr int kMatrices = Tile<Width>::bytes(8 * Width);
+  static constexpr int kVectors = Width * static_cast<int>(5 * sizeof(float) + 4 * sizeof(Bf16));
+
+  __device__ MlpMemory(char* matrices_start, char* vectors_start) {
+    FreeMemory matrices = {matrices_start}, vectors = {vectors_start};
+    linear1 = {matrices.take<Bf16>(4 * Width * Width)};
+    linear2 = {matrices.take<Bf16>(4 * Width * Width)};
+    linear1_bias = vectors.take<float>(4 * Width);
+    linear2_bias = vectors.take<float>(Width);
+    norm1_weight = vectors.take<Bf16>(Width);
+    norm1_bias = vectors.take<Bf16>(Width);
+    norm2_weight = vectors.take<Bf16>(Width);
+    norm2_bias = vectors.take<Bf16>(Width);
+  }
+};
+
+/// Queries and keys stay as they are.
+struct NoRotary {
+  template <class Job>
+  __device__ NoRotary(const Job&, int, unsigned) {}
+  template <int Eights>
+  __device__ void turn(Sums (&)[Eights]) const {}
+};
+
+struct PostNorm {
+  /// What a launch works on.
+  struct Job {
+    BlockShape shape;
+    BlockWeights weights;
+    KeepBits keep;
+    BlockActivations activations;
+    Bf16* y;
+
+    __host__ __device__ const uint32_t* attention_keep() const { return keep.attention; }
+    __device__ float attention_scale() const { return keep.attention_scale; }
+    __device__ const Bf16* input() const { return activations.x; }  ///< of the attention
+    __device__ Bf16* read() const { return activations.read; }
+    __device__ float* log_sums() const { return activations.log_sums; }
+  };
+  template <int Width>
+  using OwnMemory = MlpMemory<Width>;
+  template <int HeadSize>
+  using Rotary = NoRotary;
+  /// Whether the residual stream is another array than the attention's input.
+  static constexpr bool kResidualApart = false;
+
+  /// By all threads, for all of them.
+  template <int HeadSize, int Width>
+  static __device__ void copy_weights(const Memory<PostNorm, Width>& memory, const Job& job) {
+    const BlockWeights& from = job.weights;
+    copy_in_feature_order_of_rows(memory.out_proj, from.out_proj_weight, Width);
+    copy_in_feature_order_of_rows(memory.linear2, from.linear2_weight, Width);
+    copy_in_feature_order_of_columns(memory.in_proj, from.in_proj_weight, 3 * Width);
+    copy_in_feature_order_of_columns(memory.linear1, from.linear1_weight, 4 * Width);
+    copy_vector(memory.in_proj_bias, from.in_proj_bias, 3 * Width);
+    copy_vector(memory.out_proj_bias, from.out_proj_bias, Width);
+    copy_vector(memory.linear1_bias, from.linear1_bias, 4 * Width);
+    copy_vector(memory.linear2_bias, from.linear2_bias, Width);
+    copy_vector(memory.norm1_weight, from.norm1_weight, Width);
+    copy_vector(memory.norm1_bias, from.norm1_bias, Width);
+    copy_vector(memory.norm2_weight, from.norm2_weight, Width);
+    copy_vector(memory.norm2_bias, from.norm2_bias, Width);
+  }
+
+  /// Asks for what the warp will read for a strip, each lane for some: the bits of dropout, which there is.
+  template <int HeadSize, bool Dropout, int Width>
+  static __device__ void prefetch_for(const Sequence<PostNorm, Width>& sequence, const Strip& strip) {
+    const BlockShape& shape = sequence.job.shape;
+    const KeepBits& keep = sequence.job.keep;
+    const int lane = lane_anew();
+    prefetch_attention_bits<Width, HeadSize>(shape, keep.attention, strip, lane);
+    const int64_t row =
+        strip.sequence * shape.rows + min(max(strip.first_row(), 0) + lane % kStrip, shape.rows - 1);
+    if (lane < kStrip) prefetch(keep.inner + row * (Width / 8));
+    prefetch((lane < kStrip ? keep.projection : keep.output) + row * (Width / 32));
+  }
+
+  /// From the attention's projected output, `sums`, to the block's.
+  template <bool Dropout, int Width>
+  static __device__ void finish(Sums (&sums)[Width / 8], const Features<Width>& x,
+                                const Sequence<PostNorm, Width>& sequence, const Strip& strip) {
+    const Job& job = sequence.job;
+    const Memory<PostNorm, Width>& memory = sequence.memory;
+    const BlockActivations& kept = job.activations;
+    unsigned lane = lane_anew();
+    add_residual<Width, Dropout>(sums, x, strip, job.keep.projection, job.keep.hidden_scale, lane);
+    const Norm norm1 = {memory.norm1_weight, memory.norm1_bias, kept.normed1, kept.inverse1};
+    const Features<Width> x1 = layer_norm<Width>(sums, norm1, strip, lane);
+
+    mlp<Dropout>(sums, x1, sequence, strip);
+    lane = lane_anew();
+    add_residual<Width, Dropout>(sums, x1, strip, job.keep.output, job.keep.hidden_scale, lane);
+    const Norm norm2 = {memory.norm2_weight, memory.norm2_bias, kept.normed2, kept.inverse2};
+    layer_norm<Width>(sums, norm2, strip, lane).store(job.y, strip, lane);
+  }
+};
+static_assert(Memory<PostNorm, 64>::bytes() <= 227 * 1024, "a thread block's shared memory");
+
+}  // namespace adtrain::kernels::forward_pass

@@ -128,6 +128,40 @@ class FusedBlockData {
   at::Device device_;
 };
 
+/// Which tokens (columns) a token does not read: bool (tokens + queries, tokens + queries).
+inline at::Tensor unread(int64_t tokens, int64_t queries, bool causal, at::Device device) {
+  const at::Tensor all = at::ones({tokens, tokens}, at::device(device).dtype(at::kBool));
+  at::Tensor read = causal ? all.tril() : all;
+  if (queries > 0) {
+    const at::Tensor none = at::zeros_like(all), own = all.tril().triu();
+    read = at::cat({at::cat({read, none}, 1), at::cat({all.tril(-1), own}, 1)});
+  }
+  return read.logical_not();
+}
+
+/// Queries, keys and values `qkv` (3, S, H, tokens + queries, head size), of which the last rows ask -> what
+/// they read (S, R, D), and log2 of their sums of exponentials, as in BlockActivations.
+inline at::Tensor attention_of(const at::Tensor& qkv, const FusedBlockData& data, at::Tensor& log_sums) {
+  const auto& [sequences, tokens, rows, width, heads, causal, queries] = data.tried().shape;
+  at::Tensor scores =
+      at::matmul(qkv[0], qkv[1].transpose(2, 3)) / std::sqrt(static_cast<double>(qkv.size(4)));
+  scores = scores.masked_fill(unread(tokens, queries, causal, qkv.device()),
+                              -std::numeric_limits<double>::infinity());
+  scores = scores.narrow(2, tokens + queries - rows, rows);
+  log_sums = scores.logsumexp(-1) / std::log(2.0);
+  at::Tensor weights = at::softmax(scores, -1);
+  if (data.tried().dropout > 0) {  // (S, H, words, R) -> (S, H, R, tokens)
+    const at::Tensor places = at::arange(32, data.attention_bits.options());
+    at::Tensor bits =
+        data.attention_bits.transpose(2, 3).unsqueeze(-1).bitwise_right_shift(places).bitwise_and(1).flatten(
+            -2);
+    bits = bits.narrow(-1, 0, tokens).to(at::kDouble);
+    if (queries > 0) bits = at::cat({bits, bits}, -1);
+    weights = weights * bits * static_cast<double>(data.scale);
+  }
+  return at::matmul(weights, qkv[2]).transpose(1, 2).flatten(2);
+}
+
 /// Everything in float64. The forward pass runs when it is made.
 class FusedBlockReference {
  public:
@@ -153,25 +187,7 @@ class FusedBlockReference {
     const at::Tensor qkv = at::linear(x, parameters[0], parameters[1])
                                .view({sequences, length, 3, heads, head_size})
                                .permute({2, 0, 3, 1, 4});
-    at::Tensor scores =
-        at::matmul(qkv[0], qkv[1].transpose(2, 3)) / std::sqrt(static_cast<double>(head_size));
-    scores = scores.masked_fill(unread(tokens, queries, causal, x.device()),
-                                -std::numeric_limits<double>::infinity());
-    scores = scores.narrow(2, length - rows, rows);
-    log_sums = scores.logsumexp(-1) / std::log(2.0);
-    at::Tensor weights = at::softmax(scores, -1);
-    if (drops) {  // (S, H, words, R) -> (S, H, R, tokens)
-      const at::Tensor places = at::arange(32, data.attention_bits.options());
-      at::Tensor bits = data.attention_bits.transpose(2, 3)
-                            .unsqueeze(-1)
-                            .bitwise_right_shift(places)
-                            .bitwise_and(1)
-                            .flatten(-2);
-      bits = bits.narrow(-1, 0, tokens).to(at::kDouble);
-      if (queries > 0) bits = at::cat({bits, bits}, -1);
-      weights = weights * bits * static_cast<double>(data.scale);
-    }
-    read = at::matmul(weights, qkv[2]).transpose(1, 2).flatten(2);
+    read = attention_of(qkv, data, log_sums);
     const at::Tensor sum1 = x.narrow(1, length - rows, rows) +
                             dropped(at::linear(read, parameters[2], parameters[3]), data.projection_bits);
     normed1 = normed(sum1, inverse1);
@@ -193,17 +209,6 @@ class FusedBlockReference {
   at::Tensor x, log_sums, read, normed1, inverse1, x1, normed2, inverse2, y;
 
  private:
-  /// Which tokens (columns) a token does not read: bool (tokens + queries, tokens + queries).
-  static at::Tensor unread(int64_t tokens, int64_t queries, bool causal, at::Device device) {
-    const at::Tensor all = at::ones({tokens, tokens}, at::device(device).dtype(at::kBool));
-    at::Tensor read = causal ? all.tril() : all;
-    if (queries > 0) {
-      const at::Tensor none = at::zeros_like(all), own = all.tril().triu();
-      read = at::cat({at::cat({read, none}, 1), at::cat({all.tril(-1), own}, 1)});
-    }
-    return read.logical_not();
-  }
-
   static at::Tensor normed(const at::Tensor& sum, at::Tensor& inverse) {
     const at::Tensor centred = sum - sum.mean(-1, true);
     const at::Tensor of_row = at::rsqrt(centred.square().mean(-1, true) + 1e-5);

@@ -82,6 +82,9 @@ inline void prefetch(const void*) {}
 inline void store_if(bool condition, Bf16* to, uint32_t pair) {
   if (condition) *reinterpret_cast<uint32_t*>(to) = pair;
 }
+inline void store_if(bool condition, Bf16* to, const uint32_t (&pairs)[4]) {
+  if (condition) *reinterpret_cast<uint4*>(to) = {pairs[0], pairs[1], pairs[2], pairs[3]};
+}
 
 inline void group_barrier(int id, int threads) {
   emulation::barrier(id, threads);

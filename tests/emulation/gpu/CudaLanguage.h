@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -88,6 +89,13 @@ inline int __all_sync(unsigned lanes, int value) {
   return adtrain::emulation::votes(lanes, value) == adtrain::emulation::kAllLanes;
 }
 
+inline int __reduce_add_sync(unsigned lanes, int value) {
+  for (int apart = 1; apart < adtrain::emulation::kLanes; apart *= 2) {
+    value += __shfl_xor_sync(lanes, value, apart);
+  }
+  return value;
+}
+
 template <class Value>
 Value __ldg(const Value* from) {
   return *from;
@@ -102,10 +110,27 @@ inline float __uint_as_float(uint32_t bits) {
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
+inline float __int_as_float(int32_t bits) {
+  return __uint_as_float(static_cast<uint32_t>(bits));
+}
 inline uint32_t __float_as_uint(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
   return bits;
+}
+inline int __popc(uint32_t bits) {
+  return std::popcount(bits);
+}
+/// The first bit that is set, counted from 1.
+inline int __ffs(uint32_t bits) {
+  return bits == 0 ? 0 : std::countr_zero(bits) + 1;
+}
+/// Byte i is that byte of both words (0 … 7) which digit i of `chosen` names.
+inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t chosen) {
+  const uint64_t both = uint64_t{high} << 32 | low;
+  uint32_t bytes = 0;
+  for (int i = 0; i < 4; ++i) bytes |= (both >> 8 * (chosen >> 4 * i & 7) & 0xff) << 8 * i;
+  return bytes;
 }
 /// The upper word of both, moved up by `bits` % 32.
 inline uint32_t __funnelshift_l(uint32_t low, uint32_t high, uint32_t bits) {

@@ -6,14 +6,13 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "model/kernels/KeepBits.h"
 #include "model/kernels/fused/BlockTensors.h"
 
-/// A post-norm block with random weights, input and gradient on the GPU, and the same in float64 by plain
-/// operators, with the same keep bits: the definition of what is right.
+/// A post-norm block with random weights, input and gradient on the GPU, or on the CPU for emulated kernels,
+/// and the same in float64 by plain operators, with the same keep bits: the definition of what is right.
 namespace adtrain::testing {
 
 struct FusedBlockCase {
@@ -40,7 +39,8 @@ inline std::string name_of(const FusedBlockCase& tried) {
 /// write.
 class FusedBlockData {
  public:
-  explicit FusedBlockData(const FusedBlockCase& tried) : case_(tried) {
+  explicit FusedBlockData(const FusedBlockCase& tried, at::Device device = at::kCUDA)
+      : case_(tried), device_(device) {
     const auto& [sequences, tokens, rows, width, heads, causal, queries] = tried.shape;
     const int64_t inner = tried.shape.inner(), all_rows = tried.shape.all_rows();
     const double deviation = 1 / std::sqrt(static_cast<double>(width));
@@ -96,8 +96,8 @@ class FusedBlockData {
   }
   const FusedBlockCase& tried() const { return case_; }
 
-  static at::Tensor poisoned(at::IntArrayRef sizes, at::ScalarType type = at::kBFloat16) {
-    return at::full(sizes, std::numeric_limits<float>::quiet_NaN(), at::device(at::kCUDA).dtype(type));
+  at::Tensor poisoned(at::IntArrayRef sizes, at::ScalarType type = at::kBFloat16) const {
+    return at::full(sizes, std::numeric_limits<float>::quiet_NaN(), at::device(device_).dtype(type));
   }
   static __nv_bfloat16* of(const at::Tensor& tensor) {
     return static_cast<__nv_bfloat16*>(tensor.data_ptr());
@@ -111,13 +111,13 @@ class FusedBlockData {
   at::Tensor read, log_sums, normed1, inverse1, normed2, inverse2;
 
  private:
-  static at::Tensor random(at::IntArrayRef sizes, double deviation) {
-    return at::randn(sizes, at::device(at::kCUDA)).mul_(deviation).to(at::kBFloat16);
+  at::Tensor random(at::IntArrayRef sizes, double deviation) const {
+    return at::randn(sizes, at::device(device_)).mul_(deviation).to(at::kBFloat16);
   }
-  static at::Tensor random_words(std::vector<int64_t> sizes, double probability) {
+  at::Tensor random_words(std::vector<int64_t> sizes, double probability) const {
     sizes.push_back(32);
-    const at::Tensor bits = at::rand(sizes, at::device(at::kCUDA)).lt(probability).to(at::kLong);
-    const at::Tensor places = at::arange(32, at::device(at::kCUDA).dtype(at::kLong));
+    const at::Tensor bits = at::rand(sizes, at::device(device_)).lt(probability).to(at::kLong);
+    const at::Tensor places = at::arange(32, bits.options());
     return bits.bitwise_left_shift(places).sum(-1).to(at::kInt);
   }
   static const uint32_t* words(const at::Tensor& tensor) {
@@ -125,7 +125,42 @@ class FusedBlockData {
   }
 
   FusedBlockCase case_;
+  at::Device device_;
 };
+
+/// Which tokens (columns) a token does not read: bool (tokens + queries, tokens + queries).
+inline at::Tensor unread(int64_t tokens, int64_t queries, bool causal, at::Device device) {
+  const at::Tensor all = at::ones({tokens, tokens}, at::device(device).dtype(at::kBool));
+  at::Tensor read = causal ? all.tril() : all;
+  if (queries > 0) {
+    const at::Tensor none = at::zeros_like(all), own = all.tril().triu();
+    read = at::cat({at::cat({read, none}, 1), at::cat({all.tril(-1), own}, 1)});
+  }
+  return read.logical_not();
+}
+
+/// Queries, keys and values `qkv` (3, S, H, tokens + queries, head size), of which the last rows ask -> what
+/// they read (S, R, D), and log2 of their sums of exponentials, as in BlockActivations.
+inline at::Tensor attention_of(const at::Tensor& qkv, const FusedBlockData& data, at::Tensor& log_sums) {
+  const auto& [sequences, tokens, rows, width, heads, causal, queries] = data.tried().shape;
+  at::Tensor scores =
+      at::matmul(qkv[0], qkv[1].transpose(2, 3)) / std::sqrt(static_cast<double>(qkv.size(4)));
+  scores = scores.masked_fill(unread(tokens, queries, causal, qkv.device()),
+                              -std::numeric_limits<double>::infinity());
+  scores = scores.narrow(2, tokens + queries - rows, rows);
+  log_sums = scores.logsumexp(-1) / std::log(2.0);
+  at::Tensor weights = at::softmax(scores, -1);
+  if (data.tried().dropout > 0) {  // (S, H, words, R) -> (S, H, R, tokens)
+    const at::Tensor places = at::arange(32, data.attention_bits.options());
+    at::Tensor bits =
+        data.attention_bits.transpose(2, 3).unsqueeze(-1).bitwise_right_shift(places).bitwise_and(1).flatten(
+            -2);
+    bits = bits.narrow(-1, 0, tokens).to(at::kDouble);
+    if (queries > 0) bits = at::cat({bits, bits}, -1);
+    weights = weights * bits * static_cast<double>(data.scale);
+  }
+  return at::matmul(weights, qkv[2]).transpose(1, 2).flatten(2);
+}
 
 /// Everything in float64. The forward pass runs when it is made.
 class FusedBlockReference {
@@ -152,24 +187,7 @@ class FusedBlockReference {
     const at::Tensor qkv = at::linear(x, parameters[0], parameters[1])
                                .view({sequences, length, 3, heads, head_size})
                                .permute({2, 0, 3, 1, 4});
-    at::Tensor scores =
-        at::matmul(qkv[0], qkv[1].transpose(2, 3)) / std::sqrt(static_cast<double>(head_size));
-    scores = scores.masked_fill(unread(tokens, queries, causal), -std::numeric_limits<double>::infinity());
-    scores = scores.narrow(2, length - rows, rows);
-    log_sums = scores.logsumexp(-1) / std::log(2.0);
-    at::Tensor weights = at::softmax(scores, -1);
-    if (drops) {  // (S, H, words, R) -> (S, H, R, tokens)
-      const at::Tensor places = at::arange(32, data.attention_bits.options());
-      at::Tensor bits = data.attention_bits.transpose(2, 3)
-                            .unsqueeze(-1)
-                            .bitwise_right_shift(places)
-                            .bitwise_and(1)
-                            .flatten(-2);
-      bits = bits.narrow(-1, 0, tokens).to(at::kDouble);
-      if (queries > 0) bits = at::cat({bits, bits}, -1);
-      weights = weights * bits * static_cast<double>(data.scale);
-    }
-    read = at::matmul(weights, qkv[2]).transpose(1, 2).flatten(2);
+    read = attention_of(qkv, data, log_sums);
     const at::Tensor sum1 = x.narrow(1, length - rows, rows) +
                             dropped(at::linear(read, parameters[2], parameters[3]), data.projection_bits);
     normed1 = normed(sum1, inverse1);
@@ -191,17 +209,6 @@ class FusedBlockReference {
   at::Tensor x, log_sums, read, normed1, inverse1, x1, normed2, inverse2, y;
 
  private:
-  /// Which tokens (columns) a token does not read: bool (tokens + queries, tokens + queries).
-  static at::Tensor unread(int64_t tokens, int64_t queries, bool causal) {
-    const at::Tensor all = at::ones({tokens, tokens}, at::device(at::kCUDA).dtype(at::kBool));
-    at::Tensor read = causal ? all.tril() : all;
-    if (queries > 0) {
-      const at::Tensor none = at::zeros_like(all), own = all.tril().triu();
-      read = at::cat({at::cat({read, none}, 1), at::cat({all.tril(-1), own}, 1)});
-    }
-    return read.logical_not();
-  }
-
   static at::Tensor normed(const at::Tensor& sum, at::Tensor& inverse) {
     const at::Tensor centred = sum - sum.mean(-1, true);
     const at::Tensor of_row = at::rsqrt(centred.square().mean(-1, true) + 1e-5);

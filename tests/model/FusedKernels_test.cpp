@@ -1,14 +1,11 @@
-#include <array>
-
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <c10/cuda/CUDAStream.h>
 #include <gtest/gtest.h>
 
 #include "base/Gpu.h"
 #include "model/FusedBlockCase.h"
+#include "model/FusedBlockChecks.h"
 #include "model/kernels/KeepBits.h"
-#include "model/kernels/PartialSums.h"
 #include "model/kernels/fused/AttentionBackward.h"
 #include "model/kernels/fused/BlockForward.h"
 #include "model/kernels/fused/MlpBackward.h"
@@ -18,27 +15,13 @@ namespace {
 
 using kernels::AttentionGradients;
 using kernels::MlpGradients;
-using testing::error_of;
 using testing::FusedBlockCase;
 using testing::FusedBlockData;
-using testing::FusedBlockReference;
-
-/// bf16 keeps 8 bits; errors of a chain of roundings stay below these shares of the norm.
-constexpr double kStatisticsTolerance = 4e-3;
-double value_tolerance(const FusedBlockCase& tried) {
-  return tried.steep() ? 1.5e-2 : 6e-3;
-}
-/// A rounded query moves a score of hundreds by ones, and the weights with it.
-double gradient_tolerance(const FusedBlockCase& tried) {
-  return tried.steep() ? 5e-2 : 1e-2;
-}
 
 cudaStream_t current_stream() {
   return c10::cuda::getCurrentCUDAStream();
 }
 
-/// Each kernel for itself. What the MLP's backward pass reads comes from the float64 reference, rounded; what
-/// the attention's reads from the forward pass, as the sums of its weights must go with the rounded scores.
 class FusedKernels : public ::testing::TestWithParam<FusedBlockCase> {
  protected:
   void SetUp() override {
@@ -46,123 +29,16 @@ class FusedKernels : public ::testing::TestWithParam<FusedBlockCase> {
   }
 };
 
-void take_activations(FusedBlockData& data, const FusedBlockReference& reference) {
-  const at::NoGradGuard no_grad;
-  data.read.copy_(reference.read);
-  data.log_sums.copy_(reference.log_sums);
-  data.normed1.copy_(reference.normed1);
-  data.inverse1.copy_(reference.inverse1);
-  data.normed2.copy_(reference.normed2);
-  data.inverse2.copy_(reference.inverse2);
-}
-
-at::Tensor sum_of(const at::Tensor& parts) {
-  at::Tensor sum = at::zeros({parts.size(1)}, parts.options());
-  kernels::add_parts(parts.data_ptr<float>(), static_cast<int>(parts.size(0)), parts.size(1),
-                     sum.data_ptr<float>(), current_stream());
-  return sum;
-}
-
-struct NamedPlace {
-  const char* name;
-  int offset;  ///< in a half's sums
-};
-
-/// What two launches of a backward pass made: the gradient of its input, and the sums for its parameters.
-struct Launched {
-  std::array<at::Tensor, 2> of_input, sums;
-
-  /// `parameters`: the expected gradients of `places`, in their order.
-  void expect(const at::Tensor& input, const at::Tensor* parameters, const std::array<NamedPlace, 6>& places,
-              double tolerance) const {
-    EXPECT_LT(error_of(of_input[0], input), tolerance);
-    for (size_t k = 0; k < places.size(); ++k) {
-      const at::Tensor& right = parameters[k];
-      EXPECT_LT(error_of(sums[0].narrow(0, places[k].offset, right.numel()), right), tolerance)
-          << places[k].name;
-    }
-    EXPECT_TRUE(at::equal(of_input[0], of_input[1])) << "not the same on repeat";
-    EXPECT_TRUE(at::equal(sums[0], sums[1])) << "not the same on repeat";
-  }
-};
-
 TEST_P(FusedKernels, ForwardIsTheReference) {
-  FusedBlockData data(GetParam());
-  const FusedBlockReference reference(data);
-  const at::Tensor y = FusedBlockData::poisoned(data.dy.sizes());
-  kernels::block_forward(GetParam().shape, data.weights(), data.keep(), data.activations(),
-                         FusedBlockData::of(y), current_stream());
-  EXPECT_LT(error_of(data.read, reference.read), value_tolerance(GetParam()));
-  EXPECT_LT((data.log_sums - reference.log_sums).abs().max().item<double>(), GetParam().steep() ? 1.0 : 0.1);
-  EXPECT_LT(error_of(data.normed1, reference.normed1), value_tolerance(GetParam()));
-  EXPECT_LT(error_of(data.inverse1, reference.inverse1), kStatisticsTolerance);
-  EXPECT_LT(error_of(data.normed2, reference.normed2), value_tolerance(GetParam()));
-  EXPECT_LT(error_of(data.inverse2, reference.inverse2), kStatisticsTolerance);
-  EXPECT_LT(error_of(y, reference.y), value_tolerance(GetParam()));
-
-  const at::Tensor again = at::empty_like(y);
-  kernels::block_forward(GetParam().shape, data.weights(), data.keep(), data.activations(),
-                         FusedBlockData::of(again), current_stream());
-  EXPECT_TRUE(at::equal(y, again)) << "not the same on repeat";
+  testing::expect_forward_is_the_reference(GetParam(), at::kCUDA);
 }
 
 TEST_P(FusedKernels, MlpBackwardIsTheReference) {
-  FusedBlockData data(GetParam());
-  const FusedBlockReference reference(data);
-  take_activations(data, reference);
-  const auto expected = reference.backward(data.dy);
-
-  const MlpGradients places = MlpGradients::of(GetParam().shape.width);
-  Launched launched;
-  for (int repeat = 0; repeat < 2; ++repeat) {
-    launched.of_input[repeat] = FusedBlockData::poisoned(data.dy.sizes());
-    const at::Tensor parts =
-        FusedBlockData::poisoned({kernels::mlp_backward_parts(GetParam().shape), places.total}, at::kFloat);
-    kernels::mlp_backward(GetParam().shape, data.weights(), data.keep(), data.activations(),
-                          FusedBlockData::of(data.dy), FusedBlockData::of(launched.of_input[repeat]),
-                          parts.data_ptr<float>(), current_stream());
-    launched.sums[repeat] = sum_of(parts);
-  }
-  launched.expect(expected[0], &expected[2 + 6],
-                  {{{"linear1_weight", places.linear1_weight},
-                    {"linear1_bias", places.linear1_bias},
-                    {"linear2_weight", places.linear2_weight},
-                    {"linear2_bias", places.linear2_bias},
-                    {"norm2_weight", places.norm2_weight},
-                    {"norm2_bias", places.norm2_bias}}},
-                  gradient_tolerance(GetParam()));
+  testing::expect_mlp_backward_is_the_reference(GetParam(), at::kCUDA);
 }
 
 TEST_P(FusedKernels, AttentionBackwardIsTheReference) {
-  FusedBlockData data(GetParam());
-  const FusedBlockReference reference(data);
-  const at::Tensor y = at::empty_like(data.dy);
-  kernels::block_forward(GetParam().shape, data.weights(), data.keep(), data.activations(),
-                         FusedBlockData::of(y), current_stream());
-  const auto expected = reference.backward(data.dy);
-  const at::Tensor of_x1 = expected[0].to(at::kBFloat16).contiguous();
-
-  const AttentionGradients places = AttentionGradients::of(GetParam().shape.width);
-  Launched launched;
-  for (int repeat = 0; repeat < 2; ++repeat) {
-    launched.of_input[repeat] = FusedBlockData::poisoned(data.x.sizes());
-    const at::Tensor parts = FusedBlockData::poisoned(
-        {kernels::attention_backward_parts(GetParam().shape), places.total}, at::kFloat);
-    const at::Tensor carried =
-        FusedBlockData::poisoned({kernels::attention_backward_carried(GetParam().shape)});
-    kernels::attention_backward(GetParam().shape, data.weights(), data.keep(), data.activations(),
-                                FusedBlockData::of(of_x1), FusedBlockData::of(launched.of_input[repeat]),
-                                parts.data_ptr<float>(), FusedBlockData::of(carried), current_stream());
-    launched.sums[repeat] = sum_of(parts);
-  }
-  launched.expect(expected[1], &expected[2],
-                  {{{"in_proj_weight", places.in_proj_weight},
-                    {"in_proj_bias", places.in_proj_bias},
-                    {"out_proj_weight", places.out_proj_weight},
-                    {"out_proj_bias", places.out_proj_bias},
-                    {"norm1_weight", places.norm1_weight},
-                    {"norm1_bias", places.norm1_bias}}},
-                  gradient_tolerance(GetParam()));
+  testing::expect_attention_backward_is_the_reference(GetParam(), at::kCUDA);
 }
 
 std::vector<FusedBlockCase> cases() {
@@ -245,7 +121,8 @@ TEST_P(FusedKernelsSpeed, DISABLED_OfEachKernel) {
                                 attention_parts.data_ptr<float>(), FusedBlockData::of(carried),
                                 current_stream());
   });
-  const double sums = microseconds([&] { (void)sum_of(mlp_parts), (void)sum_of(attention_parts); });
+  const double sums =
+      microseconds([&] { (void)testing::sum_of(mlp_parts), (void)testing::sum_of(attention_parts); });
   const at::Tensor seed = at::ones({1}, at::device(at::kCUDA).dtype(at::kLong));
   const double bits = microseconds([&] {
     kernels::fill_keep_bits(static_cast<uint32_t*>(data.attention_bits.data_ptr()),

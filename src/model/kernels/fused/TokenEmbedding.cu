@@ -179,7 +179,7 @@ template <int Columns>
 __global__ void __launch_bounds__(kThreads, 2)
     gather_kernel(TokenShape shape, int tokens, TransitionArrays transitions, const Bf16* dx,
                   PartialSums parts) {
-  __shared__ alignas(16) float of_warps[kWarps][kStrip * Columns];
+  __shared__ __align__(16) float of_warps[kWarps][kStrip * Columns];
   const auto [row, quad] = quad_place();
   const int warp = threadIdx.x / kWarp, first_column = static_cast<int>(blockIdx.z) * Columns;
   const int strip = static_cast<int>(blockIdx.y), first_token = strip * kStrip + 4 * quad;

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "model/FusedBlockCase.h"
+
+namespace adtrain::testing {
+
+/// Small ones, that between them go every way through the kernels: more sequences than thread blocks, strips
+/// that are not full, fewer rows than tokens, both widths, heads of 8, 16 and 32, one stream and two.
+inline std::vector<FusedBlockCase> emulated_cases() {
+  return {
+      {{5, 33, 33, 64, 4, true}, 0.1},     {{3, 48, 20, 64, 2, false}, 0.0},
+      {{7, 21, 21, 32, 4, false}, 0.1},    {{2, 130, 130, 32, 2, true}, 0.0},
+      {{3, 37, 1, 64, 8, true}, 0.1},      {{2, 18, 18, 32, 1, true}, 0.1},
+      {{1, 1, 1, 32, 4, true}, 0.0},       {{2, 40, 40, 64, 4, true}, 0.0, 4.0},
+
+      {{3, 33, 66, 64, 4, true, 33}, 0.1}, {{5, 20, 20, 32, 4, true, 20}, 0.1},
+      {{2, 41, 55, 64, 2, true, 41}, 0.0}, {{3, 23, 5, 64, 8, true, 23}, 0.1},
+      {{1, 1, 2, 32, 2, true, 1}, 0.0},    {{2, 40, 80, 32, 1, true, 40}, 0.1, 4.0},
+  };
+}
+
+class EmulatedKernel : public ::testing::TestWithParam<FusedBlockCase> {
+ protected:
+  void SetUp() override { at::manual_seed(1); }
+};
+
+}  // namespace adtrain::testing

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+
+#include <vector_types.h>
+
+/// Runs a kernel's thread blocks on the CPU, one after the other, each thread as a fibre. Threads change
+/// where one waits for others, in an order that is another one with every launch, so that a kernel that lacks
+/// a barrier gives other results or an error. One launch at a time.
+namespace adtrain::emulation {
+
+/// A kernel did what a GPU does not define. Thrown by launch().
+struct KernelError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+constexpr int kMultiprocessors = 2;  ///< few, so that thread blocks take several sequences
+constexpr int kLanes = 32;
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+/// Runs `kernel` for all threads of all blocks. Shared memory is NaN at first. `name` stands in errors:
+/// lanes of a warp that differ in what they do together, addresses outside shared memory, threads that wait
+/// for ever, copies for which nobody waited.
+void launch(const char* name, uint3 blocks, int threads, int shared_bytes,
+            const std::function<void()>& kernel);
+
+// What follows is for kernels, inside launch().
+
+/// Where the thread is.
+struct Place {
+  uint3 thread, block, block_size, blocks;
+};
+extern Place place;
+
+char* shared_memory();
+/// Of a pointer into shared memory: its address there.
+uint32_t shared_address(const void* pointer);
+/// `bytes` bytes there, checked: inside, and aligned to their number.
+char* at_shared(uint32_t address, uint32_t bytes);
+
+/// Waits until all lanes of the warp have come here; then `operation` is done once, for all of them: `own` of
+/// each lane.
+using Operation = void (*)(const std::array<void*, kLanes>& lanes);
+void together(Operation operation, void* own);
+
+/// The same for barriers. `threads` = 0 is all of the block.
+void barrier(int id, int threads);
+
+/// An asynchronous copy, of which the first `given` of `bytes` are copied and the others cleared: it happens
+/// at once or when somebody waits for it, as chance wills.
+void start_copy(uint32_t to, const void* from, int bytes, int given);
+void close_copies();
+/// Waits until of the closed groups `left` are under way; for all copies if negative.
+void wait_for_copies(int left);
+
+[[noreturn]] void fail(const char* what);
+
+}  // namespace adtrain::emulation

@@ -1,0 +1,21 @@
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "model/PreNormChecks.h"
+
+namespace adtrain {
+namespace {
+
+TEST(Swiglu, IsTheReferenceInAnyOrderOfThreads) {
+  at::manual_seed(1);
+  for (const int width : {32, 64}) {
+    for (const int rows : {1, 33, 200, 1100}) {
+      SCOPED_TRACE(std::to_string(rows) + " rows of " + std::to_string(width));
+      testing::expect_swiglu_is_the_reference(rows, width, at::kCPU);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace adtrain

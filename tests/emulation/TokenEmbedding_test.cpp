@@ -1,0 +1,86 @@
+#include "model/kernels/fused/TokenEmbedding.h"
+
+#include <array>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "model/FusedBlockChecks.h"
+
+namespace adtrain {
+namespace {
+
+using testing::error_of;
+using testing::FusedBlockData;
+
+/// Numbers of transitions to tokens, and the gradients back, twice.
+void expect_token_embedding_is_the_reference(const kernels::TokenShape& shape) {
+  const auto& of = FusedBlockData::of;
+  const int64_t sequences = shape.sequences, length = shape.transitions, width = shape.width;
+  const auto cells = [&] { return at::randint(shape.grid_size, {sequences, length, 2}, at::kInt); };
+  const at::Tensor states = cells(), next_states = cells(),
+                   actions = at::randint(shape.actions, {sequences, length}, at::kInt),
+                   rewards = at::randn({sequences, length});
+  const int64_t grid = int64_t{shape.grid_size} * shape.grid_size;
+  std::vector<at::Tensor> parameters, exact;
+  for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{
+           {width, shape.features()}, {width}, {width}, {grid, width}, {length, width}}) {
+    parameters.push_back(at::randn(sizes).to(at::kBFloat16));
+    exact.push_back(parameters.back().to(at::kDouble).requires_grad_());
+  }
+
+  const at::Tensor one_hot = actions.unsqueeze(-1).eq(at::arange(shape.actions, at::kInt));
+  // Features are rounded as all that is multiplied.
+  const at::Tensor real = rewards.to(at::kBFloat16).to(at::kDouble).unsqueeze(-1);
+  const at::Tensor features =
+      at::cat({states.to(at::kDouble), one_hot.to(at::kDouble), real, next_states.to(at::kDouble)}, -1)
+          .narrow(1, 0, shape.context);
+  const at::Tensor state = (states.select(-1, 0) * shape.grid_size + states.select(-1, 1))
+                               .narrow(1, length - shape.queries, shape.queries)
+                               .to(at::kLong);
+  const at::Tensor expected =
+      at::cat({at::linear(features, exact[0], exact[1]) + exact[2] + exact[4].narrow(0, 0, shape.context),
+               at::embedding(exact[3], state) + exact[4].narrow(0, length - shape.queries, shape.queries)},
+              1);
+  const at::Tensor dx = at::randn({sequences, shape.tokens(), width}).to(at::kBFloat16);
+  const auto gradients = torch::autograd::grad({expected}, exact, {dx.to(at::kDouble)});
+
+  const kernels::TransitionArrays transitions = {states.data_ptr<int32_t>(), actions.data_ptr<int32_t>(),
+                                                 rewards.data_ptr<float>(), next_states.data_ptr<int32_t>()};
+  const kernels::EmbeddingWeights weights = {of(parameters[0]), of(parameters[1]), of(parameters[2]),
+                                             of(parameters[3]), of(parameters[4])};
+  const at::Tensor x = at::full_like(dx, NAN);
+  kernels::embed_tokens(shape, transitions, weights, of(x), nullptr);
+  EXPECT_LT(error_of(x, expected), 4e-3);
+
+  std::vector<at::Tensor> found[2];
+  for (std::vector<at::Tensor>& each : found) {
+    for (const at::Tensor& parameter : parameters) each.push_back(at::ones(parameter.sizes()));
+    const auto to = [&](int k) { return each[k].data_ptr<float>(); };
+    const at::Tensor partial_sums = at::full({kernels::embedding_partial_sums(shape)}, NAN, at::kFloat);
+    kernels::embed_tokens_backward(shape, transitions, of(dx), partial_sums.data_ptr<float>(),
+                                   {to(0), to(1), to(2), to(3), to(4)}, nullptr);
+  }
+  for (size_t k = 0; k < parameters.size(); ++k) {
+    EXPECT_LT(error_of(found[0][k] - 1, gradients[k]), 1e-4) << k;
+    EXPECT_TRUE(at::equal(found[0][k], found[1][k])) << k << " is not the same on repeat";
+  }
+}
+
+TEST(EmulatedTokenEmbedding, IsTheReferenceInAnyOrderOfThreads) {
+  at::manual_seed(1);
+  for (const auto& [sequences, transitions, context, queries, width, actions] :
+       std::vector<std::array<int, 6>>{{35, 20, 19, 1, 64, 5}, {3, 18, 18, 18, 32, 8}, {1, 1, 0, 1, 96, 2}}) {
+    constexpr int kGridSize = 3;
+    SCOPED_TRACE(std::to_string(sequences) + " sequences");
+    expect_token_embedding_is_the_reference(
+        {sequences, transitions, context, queries, width, actions, kGridSize});
+  }
+}
+
+}  // namespace
+}  // namespace adtrain

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -12,6 +11,7 @@
 #include "model/kernels/GradientPlace.h"
 #include "model/kernels/KernelOperation.h"
 #include "model/kernels/fused/ActionLoss.h"
+#include "model/kernels/fused/FusedDevice.h"
 #include "model/kernels/fused/TokenEmbedding.h"
 
 namespace adtrain::kernels {
@@ -190,10 +190,9 @@ class FusedActionLoss : public autograd::Function<FusedActionLoss> {
 }  // namespace
 
 bool fused_ends_fit(const at::Device& device, at::ScalarType type, int64_t width, const ModelShape& shape) {
-  return device.is_cuda() && type == at::kBFloat16 && width % kWidthStep == 0 && width <= kMostWidth &&
-         shape.num_actions <= ActionLossShape::kMostActions &&
-         shape.num_actions <= TokenShape::kMostActions &&
-         at::cuda::getDeviceProperties(device.index())->major >= 9;
+  return !why_no_fused_kernels(device) && type == at::kBFloat16 && width % kWidthStep == 0 &&
+         width <= kMostWidth && shape.num_actions <= ActionLossShape::kMostActions &&
+         shape.num_actions <= TokenShape::kMostActions;
 }
 
 at::Tensor fused_embedding(const Batch& batch, const ModelShape& shape, LossPositions positions,

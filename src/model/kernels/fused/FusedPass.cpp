@@ -5,11 +5,10 @@
 #include <limits>
 
 #include <ATen/ATen.h>
-#include <cuda_runtime.h>
 #include <fmt/format.h>
 
-#include "base/Cuda.h"
 #include "model/kernels/KernelOperation.h"
+#include "model/kernels/fused/FusedDevice.h"
 
 namespace adtrain::kernels {
 namespace {
@@ -19,23 +18,12 @@ constexpr int64_t kMostTokens = 256;
 constexpr std::array<std::array<int64_t, 2>, 6> kShapes = {
     {{32, 8}, {32, 16}, {32, 32}, {64, 8}, {64, 16}, {64, 32}}};
 
-constexpr int kSharedBytes = 227 * 1024;  ///< of a thread block, at most
-
-bool is_large_enough(const at::Device& device) {
-  int capability = 0, shared_bytes = 0;
-  gpu::check(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device.index()),
-             "cudaDeviceGetAttribute");
-  gpu::check(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index()),
-             "cudaDeviceGetAttribute");
-  return capability >= 9 && shared_bytes >= kSharedBytes;
-}
-
 }  // namespace
 
 std::optional<std::string> why_no_fused_blocks(const ModelOptions& options, int64_t tokens,
                                                const at::Device& device, at::ScalarType type) {
   if (options.fused_kernels == FusedKernels::kOff) return "fused_kernels is off";
-  if (!device.is_cuda()) return "they are for GPUs";
+  if (auto why = why_no_fused_kernels(device)) return why;
   if (type != at::kBFloat16) return "they are for mixed_precision: bf16";
   const std::array<int64_t, 2> shape = {options.tf_n_embd, options.head_size()};
   if (std::find(kShapes.begin(), kShapes.end(), shape) == kShapes.end()) {
@@ -49,10 +37,6 @@ std::optional<std::string> why_no_fused_blocks(const ModelOptions& options, int6
   }
   if (tokens > kMostTokens) {
     return fmt::format("sequences have {} tokens; they are for at most {}", tokens, kMostTokens);
-  }
-  if (!is_large_enough(device)) {
-    return fmt::format("they are for GPUs of compute capability 9.0 and later with {} KiB of shared memory",
-                       kSharedBytes / 1024);
   }
   return std::nullopt;
 }

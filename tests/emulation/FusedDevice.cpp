@@ -1,0 +1,16 @@
+#include "model/FusedDevice.h"
+
+#include "model/kernels/fused/FusedDevice.h"
+
+namespace adtrain {
+
+/// Instead of the product's own: emulated kernels run here.
+std::optional<std::string> kernels::why_no_fused_kernels(const at::Device& device) {
+  return device.is_cpu() ? std::nullopt : std::optional<std::string>("the emulator is a CPU");
+}
+
+std::optional<testing::FusedDevice> testing::fused_device() {
+  return FusedDevice{.device = at::kCPU, .rows = 3, .transitions = 18, .layers = 2};
+}
+
+}  // namespace adtrain

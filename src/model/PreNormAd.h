@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "model/AlgorithmDistillation.h"
@@ -17,6 +19,8 @@ class PreNormBlock {
   /// x (B, tokens, width) -> the last `rows` tokens (B, rows, width).
   at::Tensor operator()(const at::Tensor& x, const Streams& streams, int64_t rows, const Rotary& rotary,
                         const DropoutRates& rates) const;
+  /// In the order of making.
+  std::vector<at::Tensor> parameters() const;
 
  private:
   int64_t heads_, head_size_;
@@ -26,14 +30,23 @@ class PreNormBlock {
   Linear w1_, w2_, w3_;
 };
 
-/// The model of Algorithm Distillation with the pre-norm block (DICP's).
+/// The model of Algorithm Distillation with the pre-norm block (DICP's). Where our own kernels fit, blocks
+/// run by them.
 class PreNormAd : public AlgorithmDistillation {
  public:
   PreNormAd(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory);
 
+  Loss loss(const Batch& batch, LossPositions positions, bool training) override;
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
+  std::optional<std::string> why_not_fused(LossPositions positions) const override;
 
  private:
+  /// The queries behind the blocks (B, Q, width): by the plain path, which is the definition of what is
+  /// right, or by our own kernels.
+  at::Tensor encoded(const Batch& batch, LossPositions positions, const DropoutRates& rates) const;
+  at::Tensor encoded_by_kernels(const Batch& batch, LossPositions positions, const DropoutRates& rates) const;
+  bool is_fused(LossPositions positions) const { return fuses_ends() && !why_not_fused(positions); }
+
   Linear embed_context_;
   Embedding embed_query_state_;
   std::vector<PreNormBlock> blocks_;

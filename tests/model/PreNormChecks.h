@@ -6,6 +6,7 @@
 
 #include "model/FusedBlockCase.h"
 #include "model/FusedBlockChecks.h"
+#include "model/kernels/RowKernels.h"
 #include "model/kernels/fused/PreNormAttention.h"
 #include "model/kernels/fused/Swiglu.h"
 
@@ -76,6 +77,13 @@ class PreNormAttentionReference {
          at::linear(read, parameters[2], parameters[3]);
   }
 
+  /// Gradients for `dx1` of n1, then of the parameters in order.
+  std::vector<at::Tensor> backward(const at::Tensor& dx1) const {
+    torch::autograd::variable_list inputs = {normed};
+    inputs.insert(inputs.end(), parameters.begin(), parameters.end());
+    return torch::autograd::grad({x1}, inputs, {dx1.to(at::kDouble)});
+  }
+
   std::vector<at::Tensor> parameters;
   at::Tensor normed, log_sums, read, x1;
 
@@ -101,6 +109,94 @@ inline void expect_pre_norm_attention_is_the_reference(const FusedBlockCase& tri
   EXPECT_LT((data.block.log_sums - reference.log_sums).abs().max().item<double>(), tried.steep() ? 1.0 : 0.1);
   EXPECT_LT(error_of(x1[0], reference.x1), value_tolerance(tried));
   EXPECT_TRUE(at::equal(x1[0], x1[1])) << "not the same on repeat";
+}
+
+inline void expect_pre_norm_attention_backward_is_the_reference(const FusedBlockCase& tried,
+                                                                at::Device device) {
+  const PreNormAttentionData data(tried, device);
+  const PreNormAttentionReference reference(data);
+  const at::Tensor& dx1 = data.block.dy;
+  const auto expected = reference.backward(dx1);
+  kernels::pre_norm_attention(tried.shape, data.attention(), FusedBlockData::of(data.block.x),
+                              FusedBlockData::of(at::empty_like(dx1)), stream_of(device));
+
+  const auto places = kernels::PreNormAttentionGradients::of(tried.shape.width);
+  Launched launched;
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    launched.of_input[repeat] = data.block.poisoned(data.normed.sizes());
+    const at::Tensor parts =
+        data.block.poisoned({kernels::attention_backward_parts(tried.shape), places.total}, at::kFloat);
+    const at::Tensor carried = data.block.poisoned({kernels::attention_backward_carried(tried.shape)});
+    kernels::pre_norm_attention_backward(
+        tried.shape, data.attention(), FusedBlockData::of(dx1), FusedBlockData::of(launched.of_input[repeat]),
+        parts.data_ptr<float>(), FusedBlockData::of(carried), stream_of(device));
+    launched.sums[repeat] = sum_of(parts);
+  }
+  launched.expect(expected[0], &expected[1],
+                  {{"in_proj_weight", places.in_proj_weight},
+                   {"in_proj_bias", places.in_proj_bias},
+                   {"out_proj_weight", places.out_proj_weight},
+                   {"out_proj_bias", places.out_proj_bias}},
+                  gradient_tolerance(tried));
+}
+
+/// RMSNorm with dropout, of (sequences, length, width): its gradient comes in so many terms, and the last
+/// `residual_rows` of each sequence get some past the norm.
+struct RmsNormCase {
+  int sequences, length, width, terms, residual_rows;
+  double dropout;
+};
+
+inline void expect_rms_norm_is_the_reference(const RmsNormCase& tried, at::Device device) {
+  constexpr double kValueTolerance = 4e-3, kEpsilon = 1e-5;
+  const auto random = [&](at::IntArrayRef sizes) {
+    return at::randn(sizes, at::device(device)).to(at::kBFloat16);
+  };
+  const at::Tensor x = random({tried.sequences, tried.length, tried.width}), weight = random({tried.width}),
+                   dy = random({tried.terms, tried.sequences, tried.length, tried.width}),
+                   residual = random({tried.sequences, tried.residual_rows, tried.width});
+  const bool drops = tried.dropout > 0;
+  const float scale = drops ? static_cast<float>(1 / (1 - tried.dropout)) : 1.0f;
+  const at::Tensor kept = at::rand(x.sizes(), at::device(device)).ge(tried.dropout);
+  const at::Tensor places = at::arange(kernels::kVectorWidth, kept.options().dtype(at::kByte));
+  const at::Tensor bytes =
+      kept.to(at::kByte).view({-1, kernels::kVectorWidth}).bitwise_left_shift(places).sum(-1).to(at::kByte);
+
+  const at::Tensor input = x.to(at::kDouble).requires_grad_(), by = weight.to(at::kDouble).requires_grad_();
+  const at::Tensor dropped = drops ? input * kept * static_cast<double>(scale) : input;
+  const at::Tensor expected = dropped * at::rsqrt(dropped.square().mean(-1, true) + kEpsilon) * by;
+  const auto gradients = torch::autograd::grad({expected}, {input, by}, {dy.to(at::kDouble).sum(0)});
+  const at::Tensor of_x =
+      at::cat({gradients[0].narrow(1, 0, tried.length - tried.residual_rows),
+               gradients[0].narrow(1, tried.length - tried.residual_rows, tried.residual_rows) +
+                   residual.to(at::kDouble)},
+              1);
+
+  const auto vectors_of = [](const at::Tensor& tensor) {
+    return static_cast<kernels::Vector*>(tensor.data_ptr());
+  };
+  const kernels::MatrixShape shape = {int64_t{tried.sequences} * tried.length, tried.width,
+                                      kernels::ShortType::kBFloat16};
+  const kernels::DropoutBits dropout = {drops ? bytes.const_data_ptr<uint8_t>() : nullptr, scale};
+  constexpr int kProcessors = 3;
+  const int stride = (tried.width + 63) / 64 * 64;
+  Launched launched;
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    const at::Tensor y = at::full_like(x, NAN), d_x = at::full_like(x, NAN);
+    kernels::rms_norm_forward({shape, vectors_of(x), vectors_of(weight), kEpsilon, dropout, vectors_of(y)},
+                              stream_of(device));
+    EXPECT_LT(error_of(y, expected), kValueTolerance);
+    const at::Tensor parts = at::full({kernels::rms_norm_backward_parts(shape, kProcessors), stride}, NAN,
+                                      at::device(device).dtype(at::kFloat));
+    kernels::rms_norm_backward(
+        {shape, vectors_of(dy), tried.terms, vectors_of(x), vectors_of(weight), kEpsilon, dropout,
+         vectors_of(residual), tried.length, tried.residual_rows, vectors_of(d_x), parts.data_ptr<float>(),
+         static_cast<int>(parts.size(0)), stride},
+        stream_of(device));
+    launched.of_input[repeat] = d_x;
+    launched.sums[repeat] = sum_of(parts);
+  }
+  launched.expect(of_x, &gradients[1], {{"weight", 0}}, kValueTolerance);
 }
 
 inline void expect_swiglu_is_the_reference(int64_t rows, int width, at::Device device) {

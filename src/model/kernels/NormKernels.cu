@@ -1,4 +1,4 @@
-#include "base/Cuda.h"
+#include "base/Launch.cuh"
 #include "model/kernels/RowShare.cuh"
 
 namespace adtrain::kernels {
@@ -159,10 +159,10 @@ void norm_forward(const NormForward& call, cudaStream_t stream) {
     with_forward_share(call.shape, [&](auto lanes, auto vectors) {
       using Share = RowShare<lanes, vectors>;
       const auto blocks = static_cast<unsigned>(blocks_of_rows<Share>(call.shape));
-      norm_forward_kernel<decltype(type), lanes, vectors><<<blocks, Share::kThreads, 0, stream>>>(call);
+      gpu::launch("norm_forward_kernel", norm_forward_kernel<decltype(type), lanes, vectors>, blocks,
+                  Share::kThreads, 0, stream, call);
     });
   });
-  gpu::check(cudaGetLastError(), "the launch of the kernel that adds, drops and normalises rows");
 }
 
 int norm_backward_parts(const MatrixShape& shape, int processors) {
@@ -172,11 +172,11 @@ int norm_backward_parts(const MatrixShape& shape, int processors) {
 void norm_backward(const NormBackward& call, cudaStream_t stream) {
   with_type(call.shape.type, [&](auto type) {
     with_backward_share(call.shape, [&](auto lanes, auto vectors) {
-      norm_backward_kernel<decltype(type), lanes, vectors>
-          <<<static_cast<unsigned>(call.part_count), RowShare<lanes, vectors>::kThreads, 0, stream>>>(call);
+      gpu::launch("norm_backward_kernel", norm_backward_kernel<decltype(type), lanes, vectors>,
+                  static_cast<unsigned>(call.part_count), RowShare<lanes, vectors>::kThreads, 0, stream,
+                  call);
     });
   });
-  gpu::check(cudaGetLastError(), "the launch of the kernel for the gradients of normalised rows");
 }
 
 }  // namespace adtrain::kernels

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "base/Cuda.h"
+#include "base/Launch.cuh"
 #include "model/kernels/RowShare.cuh"
 
 namespace adtrain::kernels {
@@ -76,10 +76,10 @@ struct BackwardRow {
       }
     }
 
-    const int64_t sequence = row / call.length, skipped = call.length - call.residual_rows;
-    const int64_t place = row % call.length - skipped;  // among the rows that have a residual
-    const int64_t rows = row < call.shape.rows && place >= 0 ? call.shape.rows : 0;
-    const RowShare<kLanes, kVectors> of_residual(sequence * call.residual_rows + place, rows, vectors);
+    const int64_t place = row % call.length - (call.length - call.residual_rows);
+    const bool has_residual = row < call.shape.rows && place >= 0;
+    const int64_t own = has_residual ? row / call.length * call.residual_rows + place : 0;
+    const RowShare<kLanes, kVectors> of_residual(own, has_residual ? own + 1 : 0, vectors);
     of_residual.load(call.residual, residual);
   }
 };
@@ -152,10 +152,10 @@ void rms_norm_forward(const RmsNormForward& call, cudaStream_t stream) {
     with_forward_share(call.shape, [&](auto lanes, auto vectors) {
       using Share = RowShare<lanes, vectors>;
       const auto blocks = static_cast<unsigned>(blocks_of_rows<Share>(call.shape));
-      rms_norm_forward_kernel<decltype(type), lanes, vectors><<<blocks, Share::kThreads, 0, stream>>>(call);
+      gpu::launch("rms_norm_forward_kernel", rms_norm_forward_kernel<decltype(type), lanes, vectors>, blocks,
+                  Share::kThreads, 0, stream, call);
     });
   });
-  gpu::check(cudaGetLastError(), "the launch of rms_norm_forward_kernel");
 }
 
 int rms_norm_backward_parts(const MatrixShape& shape, int processors) {
@@ -165,11 +165,11 @@ int rms_norm_backward_parts(const MatrixShape& shape, int processors) {
 void rms_norm_backward(const RmsNormBackward& call, cudaStream_t stream) {
   with_type(call.shape.type, [&](auto type) {
     with_backward_share(call.shape, [&](auto lanes, auto vectors) {
-      rms_norm_backward_kernel<decltype(type), lanes, vectors>
-          <<<static_cast<unsigned>(call.part_count), RowShare<lanes, vectors>::kThreads, 0, stream>>>(call);
+      gpu::launch("rms_norm_backward_kernel", rms_norm_backward_kernel<decltype(type), lanes, vectors>,
+                  static_cast<unsigned>(call.part_count), RowShare<lanes, vectors>::kThreads, 0, stream,
+                  call);
     });
   });
-  gpu::check(cudaGetLastError(), "the launch of rms_norm_backward_kernel");
 }
 
 }  // namespace adtrain::kernels

@@ -1,0 +1,165 @@
+#include "model/kernels/fused/FusedPreNorm.h"
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "model/Layers.h"
+#include "model/kernels/GpuRows.h"
+#include "model/kernels/GradientPlace.h"
+#include "model/kernels/KernelOperation.h"
+#include "model/kernels/fused/AttentionBackward.h"
+#include "model/kernels/fused/PreNormAttention.h"
+#include "model/kernels/fused/Swiglu.h"
+
+namespace adtrain::kernels {
+namespace {
+
+namespace autograd = torch::autograd;
+
+/// Places in the list of parameters.
+enum : size_t {
+  kNorm1Weight,
+  kInProjWeight,
+  kInProjBias,
+  kOutProjWeight,
+  kOutProjBias,
+  kNorm2Weight,
+  kW1,
+  kW2,
+  kW3,
+  kParameters
+};
+
+/// Which elements of a norm's input, (rows, width), dropout keeps.
+KeptElements kept_inputs(const FusedPass& pass, int64_t rows, int width, int64_t number) {
+  if (pass.keep_hidden.always()) return {};
+  constexpr int kWordBits = 32;
+  return {pass.keep_bits(pass.keep_hidden, rows * width / kWordBits, number).view(at::kByte),
+          pass.keep_hidden.scale()};
+}
+
+/// What a forward pass leaves for its backward pass: its inputs, bits and intermediate results.
+struct Remembered : torch::CustomClassHolder {
+  Remembered(const at::Tensor& input, const BlockShape& block, const Rotary& rotary, int64_t number,
+             const FusedPass& pass)
+      : shape(block),
+        sink(pass.sink),
+        cosines(rotary.cosines.contiguous()),
+        sines(rotary.sines.contiguous()),
+        attention_scale(pass.keep_attention.scale()),
+        kept1(kept_inputs(pass, input.size(0) * input.size(1), block.width, kDraws * number)),
+        kept2(kept_inputs(pass, block.all_rows(), block.width, kDraws * number + 1)),
+        x(input) {
+    if (!pass.keep_attention.always()) {
+      attention_bits = pass.keep_bits(pass.keep_attention, shape.attention_words(), kDraws * number + 2);
+    }
+    const auto like = x.options().requires_grad(false);
+    read = at::empty({shape.sequences, shape.rows, shape.width}, like);
+    log_sums = at::empty({shape.sequences, shape.heads, shape.rows}, like.dtype(at::kFloat));
+    x1 = at::empty_like(read);
+  }
+
+  PreNormAttention attention(at::TensorList parameters) const {
+    return {values_of(normed1),
+            values_of(parameters[kInProjWeight]),
+            values_of(parameters[kInProjBias]),
+            values_of(parameters[kOutProjWeight]),
+            values_of(parameters[kOutProjBias]),
+            cosines.const_data_ptr<float>(),
+            sines.const_data_ptr<float>(),
+            attention_bits.defined() ? words_of(attention_bits) : nullptr,
+            attention_scale,
+            values_of(read),
+            log_sums.data_ptr<float>()};
+  }
+
+  static constexpr int64_t kDraws = 3;  ///< of dropout's bits in a block
+
+  BlockShape shape;
+  GradientSink* sink;
+  at::Tensor cosines, sines;
+  float attention_scale;
+  KeptElements kept1, kept2;
+  at::Tensor attention_bits, x, normed1, read, log_sums, x1, normed2;
+};
+
+SwigluWeights swiglu_of(at::TensorList parameters) {
+  return {values_of(parameters[kW1]), values_of(parameters[kW2]), values_of(parameters[kW3])};
+}
+
+class FusedPreNorm : public autograd::Function<FusedPreNorm> {
+ public:
+  static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x,
+                            at::TensorList parameters, const Rotary& rotary, int64_t queries, int64_t rows,
+                            int64_t number, const FusedPass& pass) {
+    const c10::cuda::CUDAGuard guard(x.device());
+    auto own = c10::make_intrusive<Remembered>(x.detach().contiguous(), pass.shape_of(x, queries, rows),
+                                               rotary, number, pass);
+    const BlockShape& shape = own->shape;
+    own->normed1 = rms_normed(own->x, parameters[kNorm1Weight], kNormEpsilon, own->kept1);
+    pre_norm_attention(shape, own->attention(parameters), values_of(own->x), values_of(own->x1),
+                       current_stream());
+    own->normed2 = rms_normed(own->x1, parameters[kNorm2Weight], kNormEpsilon, own->kept2);
+    const at::Tensor y = at::empty_like(own->x1);
+    swiglu(shape.all_rows(), shape.width, swiglu_of(parameters), values_of(own->normed2), values_of(own->x1),
+           values_of(y), current_stream());
+    context->save_for_backward(parameters.vec());
+    context->saved_data["remembered"] = c10::IValue::make_capsule(std::move(own));
+    return y;
+  }
+
+  static autograd::variable_list backward(autograd::AutogradContext* context,
+                                          const autograd::variable_list& gradients) {
+    const auto own = taken_from<Remembered>(context);
+    const autograd::variable_list parameters = context->get_saved_variables();
+    const c10::cuda::CUDAGuard guard(gradients[0].device());
+    GradientPlace place(parameters, own->sink);
+    const at::Tensor dx1 = mlp_backward(*own, parameters, gradients[0].contiguous(), place);
+    const at::Tensor dx = attention_backward(*own, parameters, dx1, place);
+    autograd::variable_list result = place.finish();
+    result.insert(result.begin(), dx);
+    result.resize(result.size() + 5);  // rotary, queries, rows, number and pass have no gradients
+    return result;
+  }
+
+ private:
+  static at::Tensor mlp_backward(const Remembered& own, at::TensorList parameters, const at::Tensor& dy,
+                                 const GradientPlace& place) {
+    const BlockShape& shape = own.shape;
+    const int64_t rows = shape.all_rows();
+    const at::Tensor dnormed =
+        at::empty({swiglu_backward_terms(shape.width), rows, shape.width}, dy.options());
+    const at::Tensor sums = place.of(kW1, kParameters - kW1);
+    const at::Tensor parts = parts_for(swiglu_backward_parts(rows, shape.width), sums);
+    swiglu_backward(rows, shape.width, swiglu_of(parameters), values_of(own.normed2), values_of(dy),
+                    values_of(dnormed), parts.data_ptr<float>(), current_stream());
+    add_up(parts, sums);
+    return rms_normed_backward(dnormed, own.x1, parameters[kNorm2Weight], kNormEpsilon, own.kept2,
+                               /*residual=*/dy, place.of(kNorm2Weight, 1));
+  }
+
+  static at::Tensor attention_backward(const Remembered& own, at::TensorList parameters,
+                                       const at::Tensor& dx1, const GradientPlace& place) {
+    const BlockShape& shape = own.shape;
+    const at::Tensor dnormed = at::empty_like(own.x).unsqueeze(0);  // one term
+    const at::Tensor sums = place.of(kInProjWeight, kNorm2Weight - kInProjWeight);
+    const at::Tensor parts = parts_for(attention_backward_parts(shape), sums);
+    const at::Tensor carried = at::empty({attention_backward_carried(shape)}, dnormed.options());
+    pre_norm_attention_backward(shape, own.attention(parameters), values_of(dx1), values_of(dnormed),
+                                parts.data_ptr<float>(), values_of(carried), current_stream());
+    add_up(parts, sums);
+    return rms_normed_backward(dnormed, own.x, parameters[kNorm1Weight], kNormEpsilon, own.kept1,
+                               /*residual=*/dx1, place.of(kNorm1Weight, 1));
+  }
+};
+
+}  // namespace
+
+at::Tensor fused_pre_norm_block(const at::Tensor& x, const std::vector<at::Tensor>& parameters,
+                                const Rotary& rotary, int64_t queries, int64_t rows, int64_t number,
+                                const FusedPass& pass) {
+  return FusedPreNorm::apply(x, at::TensorList(parameters), rotary, queries, rows, number, pass);
+}
+
+}  // namespace adtrain::kernels

@@ -1,0 +1,327 @@
+#pragma once
+
+#include "model/kernels/fused/attention_backward/AttentionHalf.cuh"
+
+/// Steps 1 and 4: from gradients and tokens to what attention reads, and from its gradients to dx.
+namespace adtrain::kernels::backward_pass {
+
+template <class V>
+__device__ void AttentionHalf<V>::prepare(int strip, Sums& deltas, OwnKeys& own) {
+  if (has_output(strip)) {
+    LeftFragment dprojected[kSixteens];
+    if constexpr (kNormBehind) {
+      norm_backward(strip, dprojected);
+    } else {
+      take_gradients(strip, dprojected);
+    }
+    __syncwarp();  // dx1 and normed1 have been read
+    if (of_queries()) fetch_strip(context_, strip, tokens_of(false), 0);
+    project_back(strip, dprojected);
+  } else if (of_queries()) {
+    fetch_strip(context_, strip, tokens_of(false), 0);
+  }
+  const Turn turn = turn_of(strip);
+  copies_arrived();
+  __syncwarp();
+  if (has_output(strip)) add_deltas(strip, deltas);
+
+  LeftFragment x[kSixteens];
+  load_tokens(x, x_, strip);
+  if (has_output(strip)) {
+    project(query_, 0, strip, x, kLog2E / std::sqrt(static_cast<float>(kHeadSize)), turn);
+  }
+  if (of_queries()) {
+    if (has_output(strip)) {
+#pragma unroll
+      for (int i = 0; i < kSixteens; i += Turn::kSixteens) {
+        const Columns<Turn> keys = projected(kWidth + 16 * i, x, 1.0f, turn);
+#pragma unroll
+        for (int j = 0; j < Turn::kSixteens; ++j) {
+          own.key[i + j] = keys.sixteen[j];
+          own.value[i + j] = projected(2 * kWidth + 16 * (i + j), x, 1.0f, NoRotation{}).sixteen[0];
+        }
+      }
+    }
+    load_tokens(x, context_, strip);
+  }
+  project(key_, 1, strip, x, 1.0f, turn);
+  project(value_, 2, strip, x, 1.0f, NoRotation{});
+}
+
+template <class V>
+__device__ void AttentionHalf<V>::load_tokens(LeftFragment (&x)[kSixteens], Tile<kWidth> from,
+                                              int strip) const {
+#pragma unroll
+  for (int i = 0; i < kSixteens; ++i) x[i] = left_of(rows_from(from, kStrip * strip), 0, 16 * i);
+  __syncwarp();
+}
+
+/// dp is dx1.
+template <class V>
+__device__ void AttentionHalf<V>::take_gradients(int strip, LeftFragment (&dprojected)[kSixteens]) const {
+  const int row = kStrip * strip;
+#pragma unroll
+  for (int i = 0; i < kSixteens; ++i) {
+    dprojected[i] = left_of(rows_from(dx1_, row), 0, 16 * i);
+    set_left(rows_from(dprojected_, row), 0, 16 * i, dprojected[i]);
+  }
+}
+
+/// dx1 and normed1 -> du, which waits in dx, and what is kept of it: dp without hidden dropout's scale.
+template <class V>
+__device__ void AttentionHalf<V>::norm_backward(int strip, LeftFragment (&dprojected)[kSixteens]) {
+  const int row = kStrip * strip, token = row + place_.row;
+  uint32_t keep[2][kWidth / 32];
+  load_projection_words(token, keep);
+  add_norm_sums(row);
+
+  uint32_t weight[kEights];
+  LeftFragment dx1[kSixteens], normed[kSixteens];
+  Sums g_sum = no_sums(), g_normed_sum = no_sums();  // the same in all columns
+#pragma unroll
+  for (int i = 0; i < kSixteens; ++i) {
+    dx1[i] = left_of(rows_from(dx1_, row), 0, 16 * i);
+    normed[i] = left_of(rows_from(normed1_, row), 0, 16 * i);
+#pragma unroll
+    for (int eight = 2 * i; eight < 2 * i + 2; ++eight) {
+      weight[eight] = *reinterpret_cast<const uint32_t*>(norm1_weight_ + 8 * eight + place_.column);
+    }
+    multiply_add(g_sum, dx1[i], weight[2 * i], weight[2 * i + 1]);
+    multiply_add(g_normed_sum, multiplied(dx1[i], normed[i]), weight[2 * i], weight[2 * i + 1]);
+  }
+
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float inverse = inverse_[token + 8 * half];
+    const float shift = g_sum.value[2 * half] * (-1.0f / kWidth) * inverse;
+    const float slope = g_normed_sum.value[2 * half] * (-1.0f / kWidth) * inverse;
+#pragma unroll
+    for (int eight = 0; eight < kEights; ++eight) {
+      const int part = 2 * (eight % 2) + half;
+      const float2 d = unpacked(dx1[eight / 2].part[part]), n = unpacked(normed[eight / 2].part[part]);
+      const float2 by = unpacked(weight[eight]);
+      dprojected[eight / 2].part[part] = packed(fmaf(d.x * by.x, inverse, fmaf(n.x, slope, shift)),
+                                                fmaf(d.y * by.y, inverse, fmaf(n.y, slope, shift)));
+    }
+    if (is_output(token + 8 * half)) {
+#pragma unroll
+      for (int eight = 0; eight < kEights; ++eight) {
+        *reinterpret_cast<uint32_t*>(dx_of(token + 8 * half) + 8 * eight) =
+            dprojected[eight / 2].part[2 * (eight % 2) + half];
+      }
+    }
+  }
+  drop(dprojected, keep);
+#pragma unroll
+  for (int i = 0; i < kSixteens; ++i) set_left(rows_from(dprojected_, row), 0, 16 * i, dprojected[i]);
+}
+
+/// Column sums of dx1 and of dx1 · normed1: products with ones, of which each 8 columns get a row of their
+/// own.
+template <class V>
+__device__ void AttentionHalf<V>::add_norm_sums(int row) {
+#pragma unroll
+  for (int i = 0; i < kSixteens; ++i) {
+    const RightFragments dx1 = right_of(rows_from(dx1_, row), 0, 16 * i),
+                         normed = right_of(rows_from(normed1_, row), 0, 16 * i);
+#pragma unroll
+    for (int eight = 0; eight < 2; ++eight) {
+      const uint32_t ones = place_.row == 2 * i + eight ? kOnes : 0;
+      const uint32_t *d = dx1.part + 2 * eight, *n = normed.part + 2 * eight;
+      multiply_add(norm_sums_, {{ones, 0, ones, 0}}, d[0], d[1]);
+      multiply_add(norm_sums_, {{0, ones, 0, ones}}, multiplied(d[0], n[0]), multiplied(d[1], n[1]));
+    }
+  }
+}
+
+template <class V>
+__device__ void AttentionHalf<V>::load_projection_words(int token, uint32_t (&keep)[2][kWidth / 32]) const {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int64_t row = rows_before() + nearest_row(token + 8 * half);
+#pragma unroll
+    for (int word = 0; word < kWidth / 32; ++word) {
+      keep[half][word] =
+          job_.keep.projection == nullptr ? ~0u : job_.keep.projection[row * (kWidth / 32) + word];
+    }
+  }
+}
+
+template <class V>
+__device__ void AttentionHalf<V>::drop(LeftFragment (&dprojected)[kSixteens],
+                                       const uint32_t (&keep)[2][kWidth / 32]) const {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int word = 0; word < kWidth / 32; ++word) {
+      const uint32_t first = keep[half][word] << (7 - place_.column),
+                     second = keep[half][word] << (6 - place_.column);
+      dprojected[2 * word].part[half] &= pair_mask<0>(first, second);
+      dprojected[2 * word].part[half + 2] &= pair_mask<1>(first, second);
+      dprojected[2 * word + 1].part[half] &= pair_mask<2>(first, second);
+      dprojected[2 * word + 1].part[half + 2] &= pair_mask<3>(first, second);
+    }
+  }
+}
+
+/// dp -> dread.
+template <class V>
+__device__ void AttentionHalf<V>::project_back(int strip, const LeftFragment (&dprojected)[kSixteens]) {
+  const float scale = hidden_scale() * attention_scale();
+#pragma unroll
+  for (int out = 0; out < kSixteens; ++out) {
+    Sums sums[2] = {no_sums(), no_sums()};
+#pragma unroll
+    for (int i = 0; i < kSixteens; ++i) {
+      multiply_add(sums[0], sums[1], dprojected[i], right_of(out_proj_, 16 * i, 16 * out));
+    }
+    multiply_by(sums, scale);
+    set_left(rows_from(dread_, kStrip * strip), 0, 16 * out, as_left(sums[0], sums[1]));
+  }
+}
+
+/// Sums over the columns of a head are products with ones, which get a column for each head. The sums'
+/// products are exact: deltas come off large sums.
+template <class V>
+__device__ void AttentionHalf<V>::add_deltas(int strip, Sums& deltas) const {
+  const int row = kStrip * strip;
+#pragma unroll
+  for (int i = 0; i < kSixteens; ++i) {
+    const LeftFragment dread = left_of(rows_from(dread_, row), 0, 16 * i),
+                       read = left_of(rows_from(read_, row), 0, 16 * i);
+    const LeftFragment products = multiplied(dread, read);
+    const uint32_t low = place_.row == 2 * i / kHeadEights ? kOnes : 0;
+    const uint32_t high = place_.row == (2 * i + 1) / kHeadEights ? kOnes : 0;
+    multiply_add(deltas, products, low, high);
+    multiply_add(deltas, rest_of(products, dread, read), low, high);
+  }
+  const float scale = __fdividef(1.0f, attention_scale());  // which read has, too
+#pragma unroll
+  for (float& delta : deltas.value) delta *= scale;
+}
+
+/// A third of in_proj, times `scale` and turned.
+template <class V>
+template <class Turned>
+__device__ void AttentionHalf<V>::project(Tile<kWidth> to, int third, int strip,
+                                          const LeftFragment (&x)[kSixteens], float scale,
+                                          const Turned& turn) const {
+#pragma unroll
+  for (int out = 0; out < kSixteens; out += Turned::kSixteens) {
+    const Columns<Turned> columns = projected(third * kWidth + 16 * out, x, scale, turn);
+#pragma unroll
+    for (int i = 0; i < Turned::kSixteens; ++i) {
+      set_left(rows_from(to, kStrip * strip), 0, 16 * (out + i), columns.sixteen[i]);
+    }
+  }
+}
+
+/// From `column` of in_proj's output on.
+template <class V>
+template <class Turned>
+__device__ auto AttentionHalf<V>::projected(int column, const LeftFragment (&x)[kSixteens], float scale,
+                                            const Turned& turn) const -> Columns<Turned> {
+  Sums sums[2 * Turned::kSixteens];
+#pragma unroll
+  for (int eight = 0; eight < 2 * Turned::kSixteens; ++eight) {
+    const float2 bias =
+        unpacked(*reinterpret_cast<const uint32_t*>(in_proj_bias_ + column + 8 * eight + place_.column));
+    sums[eight] = {{bias.x, bias.y, bias.x, bias.y}};
+  }
+#pragma unroll
+  for (int out = 0; out < Turned::kSixteens; ++out) {
+#pragma unroll
+    for (int i = 0; i < kSixteens; ++i) {
+      multiply_add(sums[2 * out], sums[2 * out + 1], x[i],
+                   right_of_transposed(in_proj_, column + 16 * out, 16 * i));
+    }
+  }
+  multiply_by(sums, scale);
+  turn.apply(sums);
+  Columns<Turned> columns;
+#pragma unroll
+  for (int out = 0; out < Turned::kSixteens; ++out) {
+    columns.sixteen[out] = as_left(sums[2 * out], sums[2 * out + 1]);
+  }
+  return columns;
+}
+
+/// Where dprojected and read were.
+template <class V>
+__device__ void AttentionHalf<V>::store_own_keys(const OwnKeys (&own_keys)[P::kWarpStrips]) const {
+  if (!of_queries()) return;
+#pragma unroll
+  for (int own = 0; own < P::kWarpStrips; ++own) {
+    const int strip = strip_of(own);
+    if (strip >= strips_ || !has_output(strip)) continue;
+#pragma unroll
+    for (int i = 0; i < kSixteens; ++i) {
+      set_left(rows_from(own_key_, kStrip * strip), 0, 16 * i, own_keys[own].key[i]);
+      set_left(rows_from(own_value_, kStrip * strip), 0, 16 * i, own_keys[own].value[i]);
+    }
+  }
+  __syncwarp();
+}
+
+template <class V>
+__device__ void AttentionHalf<V>::make_dx(int strip) const {
+  const int token = kStrip * strip + place_.row;
+  uint32_t du[2][kEights];
+  if constexpr (kNormBehind) load_residuals(token, du);
+
+  Sums sums[kEights];
+#pragma unroll
+  for (Sums& eight : sums) eight = no_sums();
+  if (has_output(strip)) add_projected(sums, dquery_, 0, strip);
+  if (strip >= first_keys()) {
+    add_projected(sums, dkey_, 1, strip);
+    add_projected(sums, dvalue_, 2, strip);
+  }
+
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (token + 8 * half < tokens_) {
+#pragma unroll
+      for (int eight = 0; eight < kEights; ++eight) {
+        const float* const value = sums[eight].value + 2 * half;
+        float2 dx = {value[0], value[1]};
+        if constexpr (kNormBehind) {
+          const float2 residual = unpacked(du[half][eight]);
+          dx = {residual.x + value[0], residual.y + value[1]};
+        }
+        *reinterpret_cast<uint32_t*>(dx_of(token + 8 * half) + 8 * eight) = packed(dx.x, dx.y);
+      }
+    }
+  }
+}
+
+/// What norm_backward() has left in dx.
+template <class V>
+__device__ void AttentionHalf<V>::load_residuals(int token, uint32_t (&du)[2][kEights]) const {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const bool has_residual = is_output(token + 8 * half);
+#pragma unroll
+    for (int eight = 0; eight < kEights; ++eight) {
+      du[half][eight] = 0;
+      if (has_residual)
+        du[half][eight] = *reinterpret_cast<const uint32_t*>(dx_of(token + 8 * half) + 8 * eight);
+    }
+  }
+}
+
+template <class V>
+__device__ void AttentionHalf<V>::add_projected(Sums (&sums)[kEights], Tile<kWidth> gradient, int third,
+                                                int strip) const {
+#pragma unroll
+  for (int i = 0; i < kSixteens; ++i) {
+    const LeftFragment left = left_of(rows_from(gradient, kStrip * strip), 0, 16 * i);
+#pragma unroll
+    for (int out = 0; out < kSixteens; ++out) {
+      multiply_add(sums[2 * out], sums[2 * out + 1], left,
+                   right_of(in_proj_, third * kWidth + 16 * i, 16 * out));
+    }
+  }
+}
+
+}  // namespace adtrain::kernels::backward_pass

@@ -65,6 +65,8 @@ def skip_where_impossible():
         small_run.skip(f"{', '.join(missing)} not found; the packages slurm-wlm and munge have them")
     if subprocess.run([*PRIVATE, "true"], capture_output=True).returncode != 0:
         small_run.skip("this system forbids namespaces for processes, host names and mounts")
+    if not os.path.ismount("/sys/fs/cgroup"):
+        small_run.skip("slurmd does not start without a cgroup file system at /sys/fs/cgroup, and none is mounted there")
 
 
 class SlurmCluster:

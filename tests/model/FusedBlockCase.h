@@ -35,6 +35,40 @@ inline std::string name_of(const FusedBlockCase& tried) {
   return name;
 }
 
+/// For a GPU: the sizes of the benchmark and of the quickstart, and what is at the edges of them.
+inline std::vector<FusedBlockCase> fused_block_cases() {
+  std::vector<FusedBlockCase> all;
+  for (const double dropout : {0.0, 0.1}) {
+    for (const bool causal : {true, false}) {
+      all.push_back({{5, 240, 240, 64, 4, causal}, dropout});
+      all.push_back({{300, 80, 80, 32, 4, causal}, dropout});  // more sequences than thread blocks
+      all.push_back({{5, 240, 1, 64, 4, causal}, dropout});
+      all.push_back({{3, 256, 256, 64, 4, causal}, dropout});
+      all.push_back({{4, 101, 37, 64, 2, causal}, dropout});
+      all.push_back({{7, 33, 33, 32, 2, causal}, dropout});
+      all.push_back({{2, 256, 17, 32, 1, causal}, dropout});
+      all.push_back({{3, 7, 3, 64, 8, causal}, dropout});
+      all.push_back({{1, 1, 1, 32, 4, causal}, dropout});
+    }
+    all.push_back({{3, 240, 240, 64, 4, true}, dropout, 4.0});
+
+    all.push_back({{5, 240, 480, 64, 4, true, 240}, dropout});
+    all.push_back({{5, 240, 240, 64, 4, true, 240}, dropout});
+    all.push_back({{300, 80, 160, 32, 4, true, 80}, dropout});
+    all.push_back({{300, 80, 80, 32, 4, true, 80}, dropout});
+    all.push_back({{3, 256, 512, 64, 4, true, 256}, dropout});
+    all.push_back({{4, 101, 1, 64, 2, true, 101}, dropout});
+    all.push_back({{4, 101, 137, 64, 2, true, 101}, dropout});
+    all.push_back({{7, 33, 66, 32, 2, true, 33}, dropout});
+    all.push_back({{2, 256, 17, 32, 1, true, 256}, dropout});
+    all.push_back({{3, 250, 500, 64, 8, true, 250}, dropout});
+    all.push_back({{3, 7, 3, 64, 8, true, 7}, dropout});
+    all.push_back({{1, 1, 2, 32, 4, true, 1}, dropout});
+    all.push_back({{3, 240, 480, 64, 4, true, 240}, dropout, 4.0});
+  }
+  return all;
+}
+
 /// The tensors of the contract, in bf16 (statistics fp32, words int32), poisoned with NaN where kernels
 /// write.
 class FusedBlockData {

@@ -41,40 +41,7 @@ TEST_P(FusedKernels, AttentionBackwardIsTheReference) {
   testing::expect_attention_backward_is_the_reference(GetParam(), at::kCUDA);
 }
 
-std::vector<FusedBlockCase> cases() {
-  std::vector<FusedBlockCase> all;
-  for (const double dropout : {0.0, 0.1}) {
-    for (const bool causal : {true, false}) {
-      all.push_back({{5, 240, 240, 64, 4, causal}, dropout});
-      all.push_back({{300, 80, 80, 32, 4, causal}, dropout});  // more sequences than thread blocks
-      all.push_back({{5, 240, 1, 64, 4, causal}, dropout});
-      all.push_back({{3, 256, 256, 64, 4, causal}, dropout});
-      all.push_back({{4, 101, 37, 64, 2, causal}, dropout});
-      all.push_back({{7, 33, 33, 32, 2, causal}, dropout});
-      all.push_back({{2, 256, 17, 32, 1, causal}, dropout});
-      all.push_back({{3, 7, 3, 64, 8, causal}, dropout});
-      all.push_back({{1, 1, 1, 32, 4, causal}, dropout});
-    }
-    all.push_back({{3, 240, 240, 64, 4, true}, dropout, 4.0});
-
-    all.push_back({{5, 240, 480, 64, 4, true, 240}, dropout});
-    all.push_back({{5, 240, 240, 64, 4, true, 240}, dropout});
-    all.push_back({{300, 80, 160, 32, 4, true, 80}, dropout});
-    all.push_back({{300, 80, 80, 32, 4, true, 80}, dropout});
-    all.push_back({{3, 256, 512, 64, 4, true, 256}, dropout});
-    all.push_back({{4, 101, 1, 64, 2, true, 101}, dropout});
-    all.push_back({{4, 101, 137, 64, 2, true, 101}, dropout});
-    all.push_back({{7, 33, 66, 32, 2, true, 33}, dropout});
-    all.push_back({{2, 256, 17, 32, 1, true, 256}, dropout});
-    all.push_back({{3, 250, 500, 64, 8, true, 250}, dropout});
-    all.push_back({{3, 7, 3, 64, 8, true, 7}, dropout});
-    all.push_back({{1, 1, 2, 32, 4, true, 1}, dropout});
-    all.push_back({{3, 240, 480, 64, 4, true, 240}, dropout, 4.0});
-  }
-  return all;
-}
-
-INSTANTIATE_TEST_SUITE_P(Shapes, FusedKernels, ::testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Shapes, FusedKernels, ::testing::ValuesIn(testing::fused_block_cases()),
                          [](const auto& tried) { return testing::name_of(tried.param); });
 
 /// The speed of one kernel at the benchmark's size; for people, not for CTest.

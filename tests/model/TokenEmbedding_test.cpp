@@ -19,6 +19,7 @@ struct Case {
   int64_t sequences, transitions, width;
   LossPositions positions = LossPositions::kLast;
   ModelShape shape = {};
+  bool learns_positions = true;  ///< and token types
 };
 
 at::Tensor random_leaf(at::IntArrayRef sizes) {
@@ -32,7 +33,7 @@ double error_of(const at::Tensor& found, const at::Tensor& expected) {
   return ((found.to(at::kDouble) - right).norm() / right.norm().clamp_min(1e-12)).item<double>();
 }
 
-/// Gradients of five parameters that lie side by side, on top of what is there.
+/// Gradients of parameters that lie side by side, on top of what is there.
 class Sink : public GradientSink {
  public:
   explicit Sink(const std::vector<at::Tensor>& parameters)
@@ -70,18 +71,19 @@ class TokenEmbedding : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-    const auto& [name, sequences, transitions, width, positions, shape] = GetParam();
+    const auto& [name, sequences, transitions, width, positions, shape, learns_positions] = GetParam();
     batch_ = testing::random_plain(sequences, transitions, shape).to(at::Device(at::kCUDA, 0));
     batch_.rewards = at::randn_like(batch_.rewards).to(at::kBFloat16).to(at::kFloat);
     // What the context leaves out is not read: nothing of it may come through.
     if (positions == LossPositions::kLast) batch_.rewards.select(1, transitions - 1).fill_(NAN);
-    parameters_ = {random_leaf({width, shape.transition_features()}), random_leaf({width}),
-                   random_leaf({3, width}), random_leaf({shape.states(), width}),
-                   random_leaf({1, transitions + 3, width})};
+    parameters_ = {random_leaf({width, shape.transition_features()}), random_leaf({width})};
+    if (learns_positions) parameters_.push_back(random_leaf({3, width}));
+    parameters_.push_back(random_leaf({shape.states(), width}));
+    if (learns_positions) parameters_.push_back(random_leaf({1, transitions + 3, width}));
   }
 
   at::Tensor found(GradientSink* sink = nullptr) const {
-    return kernels::fused_embedding(batch_, GetParam().shape, GetParam().positions, parameters_, sink);
+    return kernels::fused_embedding(batch_, GetParam().shape, GetParam().positions, named(parameters_), sink);
   }
   at::Tensor expected(const std::vector<at::Tensor>& parameters) const {
     const int64_t length = GetParam().transitions;
@@ -89,14 +91,25 @@ class TokenEmbedding : public ::testing::TestWithParam<Case> {
     const int64_t context = all ? length : length - 1, queries = all ? length : 1;
     const at::Tensor features =
         transition_features(batch_, GetParam().shape, at::kDouble).narrow(1, 0, context);
-    const at::Tensor transitions =
-        at::linear(features, parameters[0], parameters[1]) + parameters[2][kTransition];
-    const at::Tensor states =
-        state_index(batch_.states, GetParam().shape).narrow(1, length - queries, queries);
-    const at::Tensor positions = parameters[4].squeeze(0);
-    return at::cat({transitions + positions.narrow(0, 0, context),
-                    at::embedding(parameters[3], states) + positions.narrow(0, length - queries, queries)},
-                   1);
+    const kernels::EmbeddingParameters named_parameters = named(parameters);
+    at::Tensor transitions =
+        at::linear(features, named_parameters.context_weight, named_parameters.context_bias);
+    at::Tensor states =
+        at::embedding(named_parameters.query_states,
+                      state_index(batch_.states, GetParam().shape).narrow(1, length - queries, queries));
+    if (GetParam().learns_positions) {
+      const at::Tensor positions_of_all = named_parameters.positions.squeeze(0);
+      transitions =
+          transitions + named_parameters.types[kTransition] + positions_of_all.narrow(0, 0, context);
+      states = states + positions_of_all.narrow(0, length - queries, queries);
+    }
+    return at::cat({transitions, states}, 1);
+  }
+  static kernels::EmbeddingParameters named(const std::vector<at::Tensor>& parameters) {
+    if (!GetParam().learns_positions) {
+      return {.context_weight = parameters[0], .context_bias = parameters[1], .query_states = parameters[2]};
+    }
+    return {parameters[0], parameters[1], parameters[2], parameters[3], parameters[4]};
   }
 
   Batch batch_;
@@ -133,16 +146,18 @@ TEST_P(TokenEmbedding, TakesRowsOfAnyStrides) {
   EXPECT_TRUE(at::equal(x, found()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, TokenEmbedding,
-                         ::testing::Values(Case{"the_guides", 512, 240, 64}, Case{"narrow", 70, 80, 32},
-                                           Case{"of_odd_sizes", 33, 37, 96}, Case{"wide", 3, 100, 768},
-                                           Case{"of_a_query_alone", 5, 1, 64},
-                                           Case{"of_one_transition", 1, 2, 32},
-                                           Case{"of_many_sequences", 2100, 18, 64},
-                                           Case{"of_more_actions", 9, 33, 64, {}, {17, 8}},
-                                           Case{"of_all_positions", 40, 37, 64, LossPositions::kAll},
-                                           Case{"of_all_positions_narrow", 33, 16, 32, LossPositions::kAll}),
-                         [](const auto& tried) { return tried.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, TokenEmbedding,
+    ::testing::Values(Case{"the_guides", 512, 240, 64}, Case{"narrow", 70, 80, 32},
+                      Case{"of_odd_sizes", 33, 37, 96}, Case{"wide", 3, 100, 768},
+                      Case{"of_a_query_alone", 5, 1, 64}, Case{"of_one_transition", 1, 2, 32},
+                      Case{"of_many_sequences", 2100, 18, 64},
+                      Case{"of_more_actions", 9, 33, 64, {}, {17, 8}},
+                      Case{"of_all_positions", 40, 37, 64, LossPositions::kAll},
+                      Case{"of_all_positions_narrow", 33, 16, 32, LossPositions::kAll},
+                      Case{"without_positions", 70, 80, 32, LossPositions::kAll, {}, false},
+                      Case{"without_positions_last", 9, 33, 64, LossPositions::kLast, {}, false}),
+    [](const auto& tried) { return tried.param.name; });
 
 }  // namespace
 }  // namespace adtrain

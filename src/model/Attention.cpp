@@ -8,7 +8,7 @@
 #include <ATen/ATen.h>
 
 #include "model/Layers.h"
-#include "model/kernels/CpuAttention.h"
+#include "model/kernels/cpu/CpuAttention.h"
 
 namespace adtrain {
 namespace {

@@ -5,8 +5,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "model/kernels/CpuElementwise.h"
-#include "model/kernels/CpuRows.h"
+#include "model/kernels/cpu/CpuElementwise.h"
+#include "model/kernels/cpu/CpuRows.h"
 
 namespace adtrain {
 namespace {

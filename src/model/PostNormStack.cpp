@@ -6,9 +6,9 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "model/kernels/BlockHalves.h"
-#include "model/kernels/GpuRows.h"
 #include "model/kernels/fused/FusedPostNorm.h"
+#include "model/kernels/rows/BlockHalves.h"
+#include "model/kernels/rows/GpuRows.h"
 
 namespace adtrain {
 namespace {

@@ -23,7 +23,8 @@ class PostNormBlock {
   /// x (B, tokens, width) -> the last `rows` tokens (B, rows, width).
   at::Tensor operator()(const at::Tensor& x, const Streams& streams, int64_t rows,
                         const DropoutRates& rates) const;
-  /// The same by the operations of kernels/BlockHalves.h, which must fit. `number` of the block in the pass.
+  /// The same by the operations of kernels/rows/BlockHalves.h, which must fit. `number` of the block in the
+  /// pass.
   at::Tensor by_halves(const at::Tensor& x, const Streams& streams, int64_t rows, double attention_rate,
                        int64_t number, const kernels::FusedPass& pass) const;
   /// In the order of making.

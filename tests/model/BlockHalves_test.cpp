@@ -1,4 +1,4 @@
-#include "model/kernels/BlockHalves.h"
+#include "model/kernels/rows/BlockHalves.h"
 
 #include <mutex>
 #include <string>

@@ -8,11 +8,11 @@
 #include <gtest/gtest.h>
 
 #include "model/RandomBatch.h"
-#include "model/kernels/CpuAttention.h"
-#include "model/kernels/CpuDropout.h"
-#include "model/kernels/CpuElementwise.h"
-#include "model/kernels/CpuRows.h"
-#include "model/kernels/Vec.h"
+#include "model/kernels/cpu/CpuAttention.h"
+#include "model/kernels/cpu/CpuDropout.h"
+#include "model/kernels/cpu/CpuElementwise.h"
+#include "model/kernels/cpu/CpuRows.h"
+#include "model/kernels/cpu/Vec.h"
 
 namespace adtrain {
 namespace {

@@ -1,6 +1,6 @@
 // What goes on between products, against the same mathematics in torch's operators, in double precision.
 
-#include "model/kernels/GpuRows.h"
+#include "model/kernels/rows/GpuRows.h"
 
 #include <string>
 #include <utility>

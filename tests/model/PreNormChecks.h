@@ -6,9 +6,9 @@
 
 #include "model/FusedBlockCase.h"
 #include "model/FusedBlockChecks.h"
-#include "model/kernels/RowKernels.h"
 #include "model/kernels/fused/PreNormAttention.h"
 #include "model/kernels/fused/Swiglu.h"
+#include "model/kernels/rows/RowKernels.h"
 
 /// Each kernel of a fused pre-norm block for itself, twice, against float64: on a GPU, or emulated on the
 /// CPU.

@@ -5,12 +5,12 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "model/Layers.h"
-#include "model/kernels/GpuRows.h"
 #include "model/kernels/GradientPlace.h"
 #include "model/kernels/KernelOperation.h"
 #include "model/kernels/fused/AttentionBackward.h"
 #include "model/kernels/fused/PreNormAttention.h"
 #include "model/kernels/fused/Swiglu.h"
+#include "model/kernels/rows/GpuRows.h"
 
 namespace adtrain::kernels {
 namespace {

@@ -6,7 +6,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "model/kernels/RowKernels.h"
+#include "model/kernels/rows/RowKernels.h"
 
 /// What the row kernels share: vectors of 16-bit numbers as floats, and dropout.
 namespace adtrain::kernels {

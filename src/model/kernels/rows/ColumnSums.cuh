@@ -1,6 +1,6 @@
 #pragma once
 
-#include "model/kernels/RowVectors.cuh"
+#include "model/kernels/rows/RowVectors.cuh"
 
 /// For kernels whose threads have one vector of every so many rows, and so what goes with a column in
 /// registers. A block has 32 vectors side by side, a warp a row.

@@ -6,7 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "model/Attention.h"
-#include "model/kernels/CpuDropout.h"
+#include "model/kernels/cpu/CpuDropout.h"
 
 namespace adtrain::kernels {
 

@@ -1,4 +1,4 @@
-#include "model/kernels/CpuElementwise.h"
+#include "model/kernels/cpu/CpuElementwise.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,8 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "model/kernels/CpuDropout.h"
-#include "model/kernels/SmallMatrix.h"
+#include "model/kernels/cpu/CpuDropout.h"
+#include "model/kernels/cpu/SmallMatrix.h"
 
 namespace adtrain::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "model/kernels/CpuDropout.h"
+#include "model/kernels/cpu/CpuDropout.h"
 
 #include <mutex>
 

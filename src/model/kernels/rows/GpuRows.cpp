@@ -1,4 +1,4 @@
-#include "model/kernels/GpuRows.h"
+#include "model/kernels/rows/GpuRows.h"
 
 #include <ATen/ATen.h>
 #include <ATen/cuda/CUDAContext.h>
@@ -6,7 +6,7 @@
 
 #include "base/FlatLayout.h"
 #include "model/kernels/KernelOperation.h"
-#include "model/kernels/RowKernels.h"
+#include "model/kernels/rows/RowKernels.h"
 
 namespace adtrain::kernels {
 namespace {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "base/Launch.cuh"
-#include "model/kernels/RowShare.cuh"
+#include "model/kernels/rows/RowShare.cuh"
 
 namespace adtrain::kernels {
 namespace {

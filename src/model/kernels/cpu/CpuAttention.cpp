@@ -1,11 +1,11 @@
-#include "model/kernels/CpuAttention.h"
+#include "model/kernels/cpu/CpuAttention.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "model/kernels/AttentionHead.h"
-#include "model/kernels/Vec.h"
+#include "model/kernels/cpu/AttentionHead.h"
+#include "model/kernels/cpu/Vec.h"
 
 namespace adtrain::kernels {
 namespace {

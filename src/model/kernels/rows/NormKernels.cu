@@ -1,5 +1,5 @@
 #include "base/Launch.cuh"
-#include "model/kernels/RowShare.cuh"
+#include "model/kernels/rows/RowShare.cuh"
 
 namespace adtrain::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "model/kernels/BlockHalves.h"
+#include "model/kernels/rows/BlockHalves.h"
 
 #include <utility>
 
@@ -8,8 +8,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "model/Layers.h"
-#include "model/kernels/GpuRows.h"
 #include "model/kernels/GradientPlace.h"
+#include "model/kernels/rows/GpuRows.h"
 
 namespace adtrain::kernels {
 namespace {

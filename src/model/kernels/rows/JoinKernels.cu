@@ -1,5 +1,5 @@
 #include "base/Cuda.h"
-#include "model/kernels/ColumnSums.cuh"
+#include "model/kernels/rows/ColumnSums.cuh"
 
 namespace adtrain::kernels {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "model/kernels/RowVectors.cuh"
+#include "model/kernels/rows/RowVectors.cuh"
 
 /// For kernels that sum over each of their rows: how the threads of a block share rows, and their sums.
 namespace adtrain::kernels {

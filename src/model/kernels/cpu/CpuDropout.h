@@ -8,7 +8,7 @@
 #include <c10/util/flat_hash_map.h>
 
 #include "base/Random.h"
-#include "model/kernels/Vec.h"
+#include "model/kernels/cpu/Vec.h"
 
 namespace adtrain::kernels {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "base/Cuda.h"
-#include "model/kernels/ColumnSums.cuh"
+#include "model/kernels/rows/ColumnSums.cuh"
 
 namespace adtrain::kernels {
 namespace {

@@ -1,10 +1,10 @@
-#include "model/kernels/AttentionHead.h"
+#include "model/kernels/cpu/AttentionHead.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "model/kernels/SmallMatrix.h"
+#include "model/kernels/cpu/SmallMatrix.h"
 
 namespace adtrain::kernels {
 namespace {

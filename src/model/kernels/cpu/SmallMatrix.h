@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "model/kernels/Vec.h"
+#include "model/kernels/cpu/Vec.h"
 
 /// Products of matrices so small that they stay in the first-level cache. Always kRows rows of the left
 /// factor at once, so that each load of the right factor serves all of them. `depth` is a multiple of kLanes,

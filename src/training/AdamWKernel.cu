@@ -6,7 +6,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "base/Cuda.h"
+#include "base/Launch.cuh"
 #include "training/AdamWKernel.h"
 
 namespace adtrain {
@@ -155,16 +155,17 @@ __global__ void __launch_bounds__(kThreads) update_kernel(DeviceRule rule, AdamW
   float4 parameter = parameter_place, first = first_place, second = second_place;
   const AdamWFactors factors = step.memory->factors;
 
-  gradient_place = {0, 0, 0, 0};
-  if (factors.skips) return;
-  update(rule, factors, gradient.x, parameter.x, first.x, second.x);
-  update(rule, factors, gradient.y, parameter.y, first.y, second.y);
-  update(rule, factors, gradient.z, parameter.z, first.z, second.z);
-  update(rule, factors, gradient.w, parameter.w, first.w, second.w);
-  parameter_place = parameter;
-  first_place = first;
-  second_place = second;
-  put_image(step, quad, parameter);
+  if (!factors.skips) {
+    update(rule, factors, gradient.x, parameter.x, first.x, second.x);
+    update(rule, factors, gradient.y, parameter.y, first.y, second.y);
+    update(rule, factors, gradient.z, parameter.z, first.z, second.z);
+    update(rule, factors, gradient.w, parameter.w, first.w, second.w);
+    parameter_place = parameter;
+    first_place = first;
+    second_place = second;
+    put_image(step, quad, parameter);
+  }
+  gradient_place = {0, 0, 0, 0};  // last: before, its old values may still be on their way here
 }
 
 }  // namespace
@@ -175,10 +176,9 @@ void take_adamw_step(const AdamWRule& rule, const AdamWStep& step, cudaStream_t 
   const DeviceRule device_rule(rule);
   const int64_t blocks = (step.size / 4 + kThreads - 1) / kThreads;
   const auto parts = static_cast<unsigned>(std::min<int64_t>(blocks, AdamWMemory::kMostParts));
-  measure_kernel<<<parts, kThreads, 0, stream>>>(device_rule, step);
-  gpu::check(cudaGetLastError(), "The launch of measure_kernel");
-  update_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(device_rule, step);
-  gpu::check(cudaGetLastError(), "The launch of update_kernel");
+  gpu::launch("measure_kernel", measure_kernel, parts, kThreads, 0, stream, device_rule, step);
+  gpu::launch("update_kernel", update_kernel, static_cast<unsigned>(blocks), kThreads, 0, stream, device_rule,
+              step);
 }
 
 }  // namespace adtrain

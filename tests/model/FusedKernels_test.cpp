@@ -5,6 +5,7 @@
 #include "base/Gpu.h"
 #include "model/FusedBlockCase.h"
 #include "model/FusedBlockChecks.h"
+#include "model/KernelSpeed.h"
 #include "model/kernels/KeepBits.h"
 #include "model/kernels/fused/AttentionBackward.h"
 #include "model/kernels/fused/BlockForward.h"
@@ -47,22 +48,6 @@ INSTANTIATE_TEST_SUITE_P(Shapes, FusedKernels, ::testing::ValuesIn(testing::fuse
 /// The speed of one kernel at the benchmark's size; for people, not for CTest.
 class FusedKernelsSpeed : public ::testing::TestWithParam<FusedBlockCase> {};
 
-template <class Launch>
-double microseconds(Launch launch) {
-  constexpr int kWarmUps = 3, kRepeats = 20;
-  cudaEvent_t begin, end;
-  cudaEventCreate(&begin);
-  cudaEventCreate(&end);
-  for (int k = 0; k < kWarmUps; ++k) launch();
-  cudaEventRecord(begin, current_stream());
-  for (int k = 0; k < kRepeats; ++k) launch();
-  cudaEventRecord(end, current_stream());
-  cudaEventSynchronize(end);
-  float milliseconds = 0;
-  cudaEventElapsedTime(&milliseconds, begin, end);
-  return 1e3 * milliseconds / kRepeats;
-}
-
 TEST_P(FusedKernelsSpeed, DISABLED_OfEachKernel) {
   FusedBlockData data(GetParam());
   const kernels::BlockShape& shape = GetParam().shape;
@@ -74,24 +59,24 @@ TEST_P(FusedKernelsSpeed, DISABLED_OfEachKernel) {
   const at::Tensor attention_parts =
       at::empty({kernels::attention_backward_parts(shape), AttentionGradients::of(shape.width).total}, fp32);
   const at::Tensor carried = at::empty({kernels::attention_backward_carried(shape)}, of_x.options());
-  const double forward = microseconds([&] {
+  const double forward = testing::microseconds([&] {
     kernels::block_forward(shape, data.weights(), data.keep(), data.activations(), FusedBlockData::of(y),
                            current_stream());
   });
-  const double mlp = microseconds([&] {
+  const double mlp = testing::microseconds([&] {
     kernels::mlp_backward(shape, data.weights(), data.keep(), data.activations(), FusedBlockData::of(data.dy),
                           FusedBlockData::of(of_x1), mlp_parts.data_ptr<float>(), current_stream());
   });
-  const double attention = microseconds([&] {
+  const double attention = testing::microseconds([&] {
     kernels::attention_backward(shape, data.weights(), data.keep(), data.activations(),
                                 FusedBlockData::of(of_x1), FusedBlockData::of(of_x),
                                 attention_parts.data_ptr<float>(), FusedBlockData::of(carried),
                                 current_stream());
   });
-  const double sums =
-      microseconds([&] { (void)testing::sum_of(mlp_parts), (void)testing::sum_of(attention_parts); });
+  const double sums = testing::microseconds(
+      [&] { (void)testing::sum_of(mlp_parts), (void)testing::sum_of(attention_parts); });
   const at::Tensor seed = at::ones({1}, at::device(at::kCUDA).dtype(at::kLong));
-  const double bits = microseconds([&] {
+  const double bits = testing::microseconds([&] {
     kernels::fill_keep_bits(static_cast<uint32_t*>(data.attention_bits.data_ptr()),
                             data.attention_bits.numel(), kernels::KeepProbability(0.1),
                             seed.data_ptr<int64_t>(), 0, current_stream());

@@ -18,12 +18,24 @@ static const uint3 &threadIdx = adtrain::emulation::place.thread, &blockIdx = ad
 static const uint3 &blockDim = adtrain::emulation::place.block_size,
                    &gridDim = adtrain::emulation::place.blocks;
 
+using std::isfinite;
 using std::max;
 using std::min;
 
 inline void __syncthreads() {
   adtrain::emulation::barrier(0, 0);
 }
+/// Whether any thread of the block has a value other than 0.
+inline int __syncthreads_or(int value) {
+  static int any;
+  __syncthreads();
+  any = 0;
+  __syncthreads();
+  if (value != 0) any = 1;
+  __syncthreads();
+  return any;
+}
+inline void __threadfence() {}
 inline void __syncwarp() {
   adtrain::emulation::together([](const auto&) {}, nullptr);
 }
@@ -101,6 +113,10 @@ Value __ldg(const Value* from) {
   return *from;
 }
 template <class Value>
+Value __ldcg(const Value* from) {
+  return *from;
+}
+template <class Value>
 Value __ldcs(const Value* from) {
   return *from;
 }
@@ -144,6 +160,12 @@ inline float __fdividef(float dividend, float divisor) {
 }
 inline float rsqrtf(float value) {
   return 1.0f / std::sqrt(value);
+}
+/// Counts up to `most`, then from 0 again.
+inline unsigned atomicInc(unsigned* place, unsigned most) {
+  const unsigned before = *place;
+  *place = before >= most ? 0 : before + 1;
+  return before;
 }
 inline unsigned atomicMax(unsigned* place, unsigned value) {
   const unsigned before = *place;

@@ -155,13 +155,9 @@ __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads, resident
 }  // namespace
 
 void norm_forward(const NormForward& call, cudaStream_t stream) {
-  with_type(call.shape.type, [&](auto type) {
-    with_forward_share(call.shape, [&](auto lanes, auto vectors) {
-      using Share = RowShare<lanes, vectors>;
-      const auto blocks = static_cast<unsigned>(blocks_of_rows<Share>(call.shape));
-      gpu::launch("norm_forward_kernel", norm_forward_kernel<decltype(type), lanes, vectors>, blocks,
-                  Share::kThreads, 0, stream, call);
-    });
+  launch_forward(call.shape, [&](auto type, auto lanes, auto vectors, unsigned blocks, int threads) {
+    gpu::launch("norm_forward_kernel", norm_forward_kernel<decltype(type), lanes, vectors>, blocks, threads,
+                0, stream, call);
   });
 }
 
@@ -170,13 +166,11 @@ int norm_backward_parts(const MatrixShape& shape, int processors) {
 }
 
 void norm_backward(const NormBackward& call, cudaStream_t stream) {
-  with_type(call.shape.type, [&](auto type) {
-    with_backward_share(call.shape, [&](auto lanes, auto vectors) {
-      gpu::launch("norm_backward_kernel", norm_backward_kernel<decltype(type), lanes, vectors>,
-                  static_cast<unsigned>(call.part_count), RowShare<lanes, vectors>::kThreads, 0, stream,
-                  call);
-    });
-  });
+  launch_backward(call.shape, call.part_count,
+                  [&](auto type, auto lanes, auto vectors, unsigned blocks, int threads) {
+                    gpu::launch("norm_backward_kernel", norm_backward_kernel<decltype(type), lanes, vectors>,
+                                blocks, threads, 0, stream, call);
+                  });
 }
 
 }  // namespace adtrain::kernels

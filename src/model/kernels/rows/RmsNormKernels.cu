@@ -148,13 +148,9 @@ __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads, resident
 }  // namespace
 
 void rms_norm_forward(const RmsNormForward& call, cudaStream_t stream) {
-  with_type(call.shape.type, [&](auto type) {
-    with_forward_share(call.shape, [&](auto lanes, auto vectors) {
-      using Share = RowShare<lanes, vectors>;
-      const auto blocks = static_cast<unsigned>(blocks_of_rows<Share>(call.shape));
-      gpu::launch("rms_norm_forward_kernel", rms_norm_forward_kernel<decltype(type), lanes, vectors>, blocks,
-                  Share::kThreads, 0, stream, call);
-    });
+  launch_forward(call.shape, [&](auto type, auto lanes, auto vectors, unsigned blocks, int threads) {
+    gpu::launch("rms_norm_forward_kernel", rms_norm_forward_kernel<decltype(type), lanes, vectors>, blocks,
+                threads, 0, stream, call);
   });
 }
 
@@ -163,13 +159,11 @@ int rms_norm_backward_parts(const MatrixShape& shape, int processors) {
 }
 
 void rms_norm_backward(const RmsNormBackward& call, cudaStream_t stream) {
-  with_type(call.shape.type, [&](auto type) {
-    with_backward_share(call.shape, [&](auto lanes, auto vectors) {
-      gpu::launch("rms_norm_backward_kernel", rms_norm_backward_kernel<decltype(type), lanes, vectors>,
-                  static_cast<unsigned>(call.part_count), RowShare<lanes, vectors>::kThreads, 0, stream,
-                  call);
-    });
-  });
+  launch_backward(
+      call.shape, call.part_count, [&](auto type, auto lanes, auto vectors, unsigned blocks, int threads) {
+        gpu::launch("rms_norm_backward_kernel", rms_norm_backward_kernel<decltype(type), lanes, vectors>,
+                    blocks, threads, 0, stream, call);
+      });
 }
 
 }  // namespace adtrain::kernels

@@ -146,6 +146,26 @@ int64_t blocks_of_rows(const MatrixShape& shape) {
   return (shape.rows + Share::kGroups - 1) / Share::kGroups;
 }
 
+/// Calls launch(a Short, lanes, vectors a lane, blocks, threads of a block) for a kernel's forward pass over
+/// the rows, or for a backward pass by so many blocks.
+template <class Launch>
+void launch_forward(const MatrixShape& shape, Launch launch) {
+  with_type(shape.type, [&](auto type) {
+    with_forward_share(shape, [&](auto lanes, auto vectors) {
+      using Share = RowShare<lanes, vectors>;
+      launch(type, lanes, vectors, static_cast<unsigned>(blocks_of_rows<Share>(shape)), Share::kThreads);
+    });
+  });
+}
+template <class Launch>
+void launch_backward(const MatrixShape& shape, int blocks, Launch launch) {
+  with_type(shape.type, [&](auto type) {
+    with_backward_share(shape, [&](auto lanes, auto vectors) {
+      launch(type, lanes, vectors, static_cast<unsigned>(blocks), RowShare<lanes, vectors>::kThreads);
+    });
+  });
+}
+
 /// How many blocks go over the rows in a backward pass.
 inline int backward_blocks(const MatrixShape& shape, int processors) {
   int blocks = 0;

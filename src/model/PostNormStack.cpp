@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "model/kernels/fused/FusedPostNorm.h"
+#include "model/kernels/fused/FusedShapes.h"
 #include "model/kernels/rows/BlockHalves.h"
 #include "model/kernels/rows/GpuRows.h"
 
@@ -59,7 +60,7 @@ at::Tensor PostNormBlock::operator()(const at::Tensor& x, const Streams& streams
 
 at::Tensor PostNormBlock::by_halves(const at::Tensor& x, const Streams& streams, int64_t rows,
                                     double attention_rate, int64_t number,
-                                    const kernels::FusedPass& pass) const {
+                                    const kernels::BlockPass& pass) const {
   const std::vector<at::Tensor> all = parameters();
   constexpr auto kOfInput = 2;
   const kernels::AttentionInput input =
@@ -96,7 +97,7 @@ at::Tensor PostNormStack::encode(at::Tensor x, const Streams& streams, int64_t r
                      !why_not_fused(x.device(), x.scalar_type(), streams.context);
   const bool by_halves = !fused && options_.fused_kernels != FusedKernels::kOff &&
                          kernels::gpu_rows_fit(x, options_.inner_width());
-  std::optional<kernels::FusedPass> pass;
+  std::optional<kernels::BlockPass> pass;
   if (fused || by_halves) pass.emplace(x, options_.tf_n_head, rates.attention, rates.hidden, sink);
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     const int64_t rows_out = layer + 1 == layers.size() ? rows : x.size(1);

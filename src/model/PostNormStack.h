@@ -10,7 +10,7 @@
 #include "model/Attention.h"
 #include "model/Layers.h"
 #include "model/ModelOptions.h"
-#include "model/kernels/fused/FusedPass.h"
+#include "model/kernels/BlockPass.h"
 
 namespace adtrain {
 
@@ -26,7 +26,7 @@ class PostNormBlock {
   /// The same by the operations of kernels/rows/BlockHalves.h, which must fit. `number` of the block in the
   /// pass.
   at::Tensor by_halves(const at::Tensor& x, const Streams& streams, int64_t rows, double attention_rate,
-                       int64_t number, const kernels::FusedPass& pass) const;
+                       int64_t number, const kernels::BlockPass& pass) const;
   /// In the order of making.
   std::vector<at::Tensor> parameters() const;
 

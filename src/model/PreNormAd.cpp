@@ -8,6 +8,7 @@
 #include "model/PlainSequence.h"
 #include "model/kernels/fused/FusedEnds.h"
 #include "model/kernels/fused/FusedPreNorm.h"
+#include "model/kernels/fused/FusedShapes.h"
 
 namespace adtrain {
 
@@ -89,7 +90,7 @@ at::Tensor PreNormAd::encoded_by_kernels(const Batch& batch, LossPositions posit
                                           gradient_sink());
   const Rotary rotary =
       Rotary::of(at::arange(tokens, batch.states.options().dtype(at::kLong)), options().head_size());
-  const kernels::FusedPass pass(x, options().tf_n_head, rates.attention, rates.hidden, gradient_sink());
+  const kernels::BlockPass pass(x, options().tf_n_head, rates.attention, rates.hidden, gradient_sink());
   for (size_t layer = 0; layer < blocks_.size(); ++layer) {
     const bool last = layer + 1 == blocks_.size();
     const int64_t rows = last ? std::max<int64_t>(queries, 1) : x.size(1);
@@ -102,6 +103,7 @@ at::Tensor PreNormAd::encoded_by_kernels(const Batch& batch, LossPositions posit
 std::optional<std::string> PreNormAd::why_not_fused(LossPositions /*positions*/) const {
   if (auto why = kernels::why_no_fused_blocks(options(), options().n_transit, device(), compute_type()))
     return why;
+  if (!fuses_ends()) return "the kernels of embedding and loss are for fewer actions";
   // So far they have run in emulation alone, where they agree with float64.
   if (options().fused_kernels == FusedKernels::kAuto) {
     return "those of pre-norm blocks have not run on a GPU yet; fused_kernels: on takes them";

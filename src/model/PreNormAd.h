@@ -45,7 +45,7 @@ class PreNormAd : public AlgorithmDistillation {
   /// right, or by our own kernels.
   at::Tensor encoded(const Batch& batch, LossPositions positions, const DropoutRates& rates) const;
   at::Tensor encoded_by_kernels(const Batch& batch, LossPositions positions, const DropoutRates& rates) const;
-  bool is_fused(LossPositions positions) const { return fuses_ends() && !why_not_fused(positions); }
+  bool is_fused(LossPositions positions) const { return !why_not_fused(positions); }
 
   Linear embed_context_;
   Embedding embed_query_state_;

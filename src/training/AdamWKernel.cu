@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kThreads) update_kernel(DeviceRule rule, AdamW
     second_place = second;
     put_image(step, quad, parameter);
   }
-  gradient_place = {0, 0, 0, 0};  // last: before, its old values may still be on their way here
+  gradient_place = {0, 0, 0, 0};  // last, as its old values may be on their way here until then
 }
 
 }  // namespace

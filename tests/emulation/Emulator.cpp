@@ -226,6 +226,11 @@ void Block::wait_for_copies(int left) {
 
 void launch(const char* name, uint3 blocks, int threads, int shared_bytes,
             const std::function<void()>& kernel) {
+  constexpr int kMostThreads = 1024, kMostSharedBytes = 227 * 1024;
+  if (blocks.x * blocks.y * blocks.z == 0 || threads < 1 || threads > kMostThreads ||
+      shared_bytes > kMostSharedBytes) {
+    throw KernelError(std::string(name) + ": a GPU refuses so many blocks, threads or bytes");
+  }
   std::mt19937 random(order_of_launches());
   place.block_size = {static_cast<unsigned>(threads), 1, 1};
   place.blocks = blocks;

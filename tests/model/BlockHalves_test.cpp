@@ -160,7 +160,7 @@ class BehindAttention : public ::testing::Test {
   }
 
   /// The factors of dropout at the three places, (B, rows, …), as the pass draws them.
-  static std::vector<at::Tensor> factors(const kernels::FusedPass& pass) {
+  static std::vector<at::Tensor> factors(const kernels::BlockPass& pass) {
     const int64_t words = kSequences * kRows * kWidth / 32;
     const at::Tensor drawn = at::empty({6 * words}, pass.seed.options().dtype(at::kInt));
     kernels::fill_keep_bits(static_cast<uint32_t*>(drawn.data_ptr()), drawn.numel(), pass.keep_hidden,
@@ -181,7 +181,7 @@ class BehindAttention : public ::testing::Test {
       tensor = tensor.to(type, /*non_blocking=*/false, /*copy=*/true).set_requires_grad(true);
     return all;
   }
-  static at::Tensor half(const std::vector<at::Tensor>& of, const kernels::FusedPass& pass) {
+  static at::Tensor half(const std::vector<at::Tensor>& of, const kernels::BlockPass& pass) {
     return kernels::behind_attention(of[0], of[1], {of.begin() + 2, of.end()}, kNumber, pass);
   }
 
@@ -190,7 +190,7 @@ class BehindAttention : public ::testing::Test {
 };
 
 TEST_F(BehindAttention, IsThatOfTorchsOperatorsWithTheSameDropout) {
-  const kernels::FusedPass pass(read, 4, 0.0, kRate, nullptr);
+  const kernels::BlockPass pass(read, 4, 0.0, kRate, nullptr);
   const std::vector<at::Tensor> exact = leaves(at::kDouble), found = leaves(at::kHalf);
   const std::vector<at::Tensor> factor = factors(pass);
   EXPECT_NEAR((factor[1] != 0).to(at::kDouble).mean().item<double>(), 1 - kRate, 0.01);
@@ -214,7 +214,7 @@ TEST_F(BehindAttention, IsThatOfTorchsOperatorsWithTheSameDropout) {
 TEST_F(BehindAttention, ReplayedGraphsDrawAnewFromTheGenerator) {
   const c10::cuda::CUDAStreamGuard on_stream(c10::cuda::getStreamFromPool());
   const std::vector<at::Tensor> inputs = leaves(at::kHalf);
-  const auto run = [&] { return half(inputs, kernels::FusedPass(read, 4, 0.0, kRate, nullptr)).detach(); };
+  const auto run = [&] { return half(inputs, kernels::BlockPass(read, 4, 0.0, kRate, nullptr)).detach(); };
   run();  // not to load kernels while the graph is being captured
   at::cuda::CUDAGraph graph;
   graph.register_generator_state(at::globalContext().defaultGenerator(read.device()));

@@ -173,6 +173,11 @@ inline at::Tensor unread(int64_t tokens, int64_t queries, bool causal, at::Devic
   return read.logical_not();
 }
 
+/// The bits of words: int32 (…, 32).
+inline at::Tensor bits_of(const at::Tensor& words) {
+  return words.unsqueeze(-1).bitwise_right_shift(at::arange(32, words.options())).bitwise_and(1);
+}
+
 /// Queries, keys and values `qkv` (3, S, H, tokens + queries, head size), of which the last rows ask -> what
 /// they read (S, R, D), and log2 of their sums of exponentials, as in BlockActivations.
 inline at::Tensor attention_of(const at::Tensor& qkv, const FusedBlockData& data, at::Tensor& log_sums) {
@@ -185,10 +190,7 @@ inline at::Tensor attention_of(const at::Tensor& qkv, const FusedBlockData& data
   log_sums = scores.logsumexp(-1) / std::log(2.0);
   at::Tensor weights = at::softmax(scores, -1);
   if (data.tried().dropout > 0) {  // (S, H, words, R) -> (S, H, R, tokens)
-    const at::Tensor places = at::arange(32, data.attention_bits.options());
-    at::Tensor bits =
-        data.attention_bits.transpose(2, 3).unsqueeze(-1).bitwise_right_shift(places).bitwise_and(1).flatten(
-            -2);
+    at::Tensor bits = bits_of(data.attention_bits.transpose(2, 3)).flatten(-2);
     bits = bits.narrow(-1, 0, tokens).to(at::kDouble);
     if (queries > 0) bits = at::cat({bits, bits}, -1);
     weights = weights * bits * static_cast<double>(data.scale);
@@ -212,9 +214,7 @@ class FusedBlockReference {
     x = data.x.to(at::kDouble).requires_grad_();
     const auto dropped = [&](const at::Tensor& values, const at::Tensor& words) {
       if (!drops) return values;
-      const at::Tensor places = at::arange(32, words.options().dtype(at::kInt));
-      const at::Tensor bits = words.unsqueeze(-1).bitwise_right_shift(places).bitwise_and(1).flatten(-2);
-      return values * bits.to(at::kDouble).view(values.sizes()) * static_cast<double>(data.scale);
+      return values * bits_of(words).to(at::kDouble).view(values.sizes()) * static_cast<double>(data.scale);
     };
 
     const int64_t length = tokens + queries;

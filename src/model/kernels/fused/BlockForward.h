@@ -5,7 +5,7 @@
 namespace adtrain::kernels {
 
 /// The whole block: activations.x -> y (S · R, D), and all else of `activations`. Returns at once; throws
-/// EnvironmentError where the kernel cannot be launched. For shapes that FusedBlock knows.
+/// EnvironmentError where the kernel cannot be launched. For shapes that FusedShapes.h knows.
 void block_forward(const BlockShape& shape, const BlockWeights& weights, const KeepBits& keep,
                    const BlockActivations& activations, __nv_bfloat16* y, cudaStream_t stream);
 

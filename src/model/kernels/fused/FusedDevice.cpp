@@ -6,16 +6,27 @@
 #include "base/Cuda.h"
 
 namespace adtrain::kernels {
+namespace {
+
+int attribute_of(const at::Device& device, cudaDeviceAttr attribute) {
+  int value = 0;
+  gpu::check(cudaDeviceGetAttribute(&value, attribute, device.index()), "cudaDeviceGetAttribute");
+  return value;
+}
+
+}  // namespace
+
+bool runs_fused_ends(const at::Device& device) {
+  return device.is_cuda() && attribute_of(device, cudaDevAttrComputeCapabilityMajor) >= 9;
+}
 
 std::optional<std::string> why_no_fused_kernels(const at::Device& device) {
   constexpr int kSharedBytes = 227 * 1024;  // of a thread block, at most
   if (!device.is_cuda()) return "they are for GPUs";
-  int capability = 0, shared_bytes = 0;
-  gpu::check(cudaDeviceGetAttribute(&capability, cudaDevAttrComputeCapabilityMajor, device.index()),
-             "cudaDeviceGetAttribute");
-  gpu::check(cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index()),
-             "cudaDeviceGetAttribute");
-  if (capability >= 9 && shared_bytes >= kSharedBytes) return std::nullopt;
+  if (runs_fused_ends(device) &&
+      attribute_of(device, cudaDevAttrMaxSharedMemoryPerBlockOptin) >= kSharedBytes) {
+    return std::nullopt;
+  }
   return fmt::format("they are for GPUs of compute capability 9.0 and later with {} KiB of shared memory",
                      kSharedBytes / 1024);
 }

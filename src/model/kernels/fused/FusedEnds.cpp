@@ -190,9 +190,8 @@ class FusedActionLoss : public autograd::Function<FusedActionLoss> {
 }  // namespace
 
 bool fused_ends_fit(const at::Device& device, at::ScalarType type, int64_t width, const ModelShape& shape) {
-  return !why_no_fused_kernels(device) && type == at::kBFloat16 && width % kWidthStep == 0 &&
-         width <= kMostWidth && shape.num_actions <= ActionLossShape::kMostActions &&
-         shape.num_actions <= TokenShape::kMostActions;
+  return runs_fused_ends(device) && type == at::kBFloat16 && width % kWidthStep == 0 && width <= kMostWidth &&
+         shape.num_actions <= ActionLossShape::kMostActions && shape.num_actions <= TokenShape::kMostActions;
 }
 
 at::Tensor fused_embedding(const Batch& batch, const ModelShape& shape, LossPositions positions,

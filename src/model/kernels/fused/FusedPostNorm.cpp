@@ -11,6 +11,7 @@
 #include "model/kernels/KernelOperation.h"
 #include "model/kernels/fused/AttentionBackward.h"
 #include "model/kernels/fused/BlockForward.h"
+#include "model/kernels/fused/FusedShapes.h"
 #include "model/kernels/fused/MlpBackward.h"
 
 namespace adtrain::kernels {
@@ -23,7 +24,7 @@ constexpr size_t kParameters = 12, kOfAttention = 6;  ///< the first six are the
 /// Dropout's bits of one block: those of the attention, and those of the three hidden places.
 class BlockBits {
  public:
-  BlockBits(const BlockShape& shape, const FusedPass& pass, int64_t number)
+  BlockBits(const BlockShape& shape, const BlockPass& pass, int64_t number)
       : row_words_(shape.all_rows() * shape.width / 32),
         attention_scale_(pass.keep_attention.scale()),
         hidden_scale_(pass.keep_hidden.scale()),
@@ -89,9 +90,9 @@ class FusedPostNorm : public autograd::Function<FusedPostNorm> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x,
                             at::TensorList parameters, int64_t queries, int64_t rows, int64_t number,
-                            const FusedPass& pass) {
+                            const BlockPass& pass) {
     const c10::cuda::CUDAGuard guard(x.device());
-    const BlockShape shape = pass.shape_of(x, queries, rows);
+    const BlockShape shape = fused_shape(x, pass.heads, queries, rows);
     auto remembered =
         c10::make_intrusive<Remembered>(x.contiguous(), shape, BlockBits(shape, pass, number), pass.sink);
     at::Tensor y = at::empty({x.size(0), rows, x.size(2)}, x.options().requires_grad(false));
@@ -141,7 +142,7 @@ class FusedPostNorm : public autograd::Function<FusedPostNorm> {
 }  // namespace
 
 at::Tensor fused_post_norm_block(const at::Tensor& x, const std::vector<at::Tensor>& parameters,
-                                 int64_t queries, int64_t rows, int64_t number, const FusedPass& pass) {
+                                 int64_t queries, int64_t rows, int64_t number, const BlockPass& pass) {
   return FusedPostNorm::apply(x, at::TensorList(parameters), queries, rows, number, pass);
 }
 

@@ -5,7 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "model/kernels/fused/FusedPass.h"
+#include "model/kernels/BlockPass.h"
 
 /// A whole post-norm block as one operation of autograd, by our own GPU kernels: one forward and two
 /// backward, with everything between their products in registers and shared memory. The plain block is
@@ -17,6 +17,6 @@ namespace adtrain::kernels {
 /// `parameters`: the block's twelve in the order of BlockWeights, bf16. `number` of the block in the pass:
 /// each draws dropout of its own. Differentiable once with respect to x and the parameters.
 at::Tensor fused_post_norm_block(const at::Tensor& x, const std::vector<at::Tensor>& parameters,
-                                 int64_t queries, int64_t rows, int64_t number, const FusedPass& pass);
+                                 int64_t queries, int64_t rows, int64_t number, const BlockPass& pass);
 
 }  // namespace adtrain::kernels

@@ -8,6 +8,7 @@
 #include "model/kernels/GradientPlace.h"
 #include "model/kernels/KernelOperation.h"
 #include "model/kernels/fused/AttentionBackward.h"
+#include "model/kernels/fused/FusedShapes.h"
 #include "model/kernels/fused/PreNormAttention.h"
 #include "model/kernels/fused/Swiglu.h"
 #include "model/kernels/rows/GpuRows.h"
@@ -32,7 +33,7 @@ enum : size_t {
 };
 
 /// Which elements of a norm's input, (rows, width), dropout keeps.
-KeptElements kept_inputs(const FusedPass& pass, int64_t rows, int width, int64_t number) {
+KeptElements kept_inputs(const BlockPass& pass, int64_t rows, int width, int64_t number) {
   if (pass.keep_hidden.always()) return {};
   constexpr int kWordBits = 32;
   return {pass.keep_bits(pass.keep_hidden, rows * width / kWordBits, number).view(at::kByte),
@@ -42,7 +43,7 @@ KeptElements kept_inputs(const FusedPass& pass, int64_t rows, int width, int64_t
 /// What a forward pass leaves for its backward pass: its inputs, bits and intermediate results.
 struct Remembered : torch::CustomClassHolder {
   Remembered(const at::Tensor& input, const BlockShape& block, const Rotary& rotary, int64_t number,
-             const FusedPass& pass)
+             const BlockPass& pass)
       : shape(block),
         sink(pass.sink),
         cosines(rotary.cosines.contiguous()),
@@ -92,10 +93,10 @@ class FusedPreNorm : public autograd::Function<FusedPreNorm> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x,
                             at::TensorList parameters, const Rotary& rotary, int64_t queries, int64_t rows,
-                            int64_t number, const FusedPass& pass) {
+                            int64_t number, const BlockPass& pass) {
     const c10::cuda::CUDAGuard guard(x.device());
-    auto own = c10::make_intrusive<Remembered>(x.detach().contiguous(), pass.shape_of(x, queries, rows),
-                                               rotary, number, pass);
+    auto own = c10::make_intrusive<Remembered>(
+        x.detach().contiguous(), fused_shape(x, pass.heads, queries, rows), rotary, number, pass);
     const BlockShape& shape = own->shape;
     own->normed1 = rms_normed(own->x, parameters[kNorm1Weight], kNormEpsilon, own->kept1);
     pre_norm_attention(shape, own->attention(parameters), values_of(own->x), values_of(own->x1),
@@ -158,7 +159,7 @@ class FusedPreNorm : public autograd::Function<FusedPreNorm> {
 
 at::Tensor fused_pre_norm_block(const at::Tensor& x, const std::vector<at::Tensor>& parameters,
                                 const Rotary& rotary, int64_t queries, int64_t rows, int64_t number,
-                                const FusedPass& pass) {
+                                const BlockPass& pass) {
   return FusedPreNorm::apply(x, at::TensorList(parameters), rotary, queries, rows, number, pass);
 }
 

@@ -6,7 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "model/Attention.h"
-#include "model/kernels/fused/FusedPass.h"
+#include "model/kernels/BlockPass.h"
 
 /// A whole pre-norm block as one operation of autograd, by our own GPU kernels: norm, attention half, norm
 /// and MLP half forward, the same four backward. The plain block is PreNormBlock.
@@ -19,6 +19,6 @@ namespace adtrain::kernels {
 /// the pass: each draws dropout of its own. Differentiable once with respect to x and the parameters.
 at::Tensor fused_pre_norm_block(const at::Tensor& x, const std::vector<at::Tensor>& parameters,
                                 const Rotary& rotary, int64_t queries, int64_t rows, int64_t number,
-                                const FusedPass& pass);
+                                const BlockPass& pass);
 
 }  // namespace adtrain::kernels

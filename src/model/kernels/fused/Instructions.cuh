@@ -90,10 +90,12 @@ __device__ inline void store_matrices(uint32_t row_of_lane, const uint32_t (&par
 __device__ inline void load_pair_twice(float (&values)[4], const float* pair) {
   asm volatile("ld.volatile.shared.v2.f32 {%0,%1}, [%2];"
                : "=f"(values[0]), "=f"(values[1])
-               : "r"(shared_address(pair)));
+               : "r"(shared_address(pair))
+               : "memory");
   asm volatile("ld.volatile.shared.v2.f32 {%0,%1}, [%2];"
                : "=f"(values[2]), "=f"(values[3])
-               : "r"(shared_address(pair)));
+               : "r"(shared_address(pair))
+               : "memory");
 }
 
 // From global memory to shared memory, while the thread goes on.

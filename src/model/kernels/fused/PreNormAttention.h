@@ -6,7 +6,7 @@ namespace adtrain::kernels {
 
 /// attention.normed and the residual stream x (S · (tokens + queries), D) -> x1 (S · R, D), attention.read
 /// and attention.log_sums. Returns at once; throws EnvironmentError where the kernel cannot be launched. For
-/// shapes that FusedPreNorm knows.
+/// shapes that FusedShapes.h knows.
 void pre_norm_attention(const BlockShape& shape, const PreNormAttention& attention, const __nv_bfloat16* x,
                         __nv_bfloat16* x1, cudaStream_t stream);
 

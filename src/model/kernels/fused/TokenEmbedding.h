@@ -5,10 +5,10 @@
 #include <cuda_bf16.h>
 #include <driver_types.h>
 
-/// From the numbers of transitions to the tokens of plain AD with the post-norm block, and the gradients
-/// back. All arrays are in the GPU's memory, dense and row-major, borrowed; calls return at once and throw
-/// EnvironmentError where a kernel cannot be launched. PostNormAd's plain path is the definition of what is
-/// right.
+/// From the numbers of transitions to the tokens of plain AD, and the gradients back. All arrays are in the
+/// GPU's memory, dense and row-major, borrowed; calls return at once and throw EnvironmentError where a
+/// kernel cannot be launched. PostNormAd's plain path is the definition of what is right; PreNormAd's is the
+/// same without types and positions.
 namespace adtrain::kernels {
 
 /// Of B rows of L transitions, the first `context` are tokens; behind them stand the states of the last

@@ -9,6 +9,7 @@
 
 #include "model/Layers.h"
 #include "model/kernels/GradientPlace.h"
+#include "model/kernels/KernelOperation.h"
 #include "model/kernels/rows/GpuRows.h"
 
 namespace adtrain::kernels {
@@ -51,9 +52,9 @@ class BeforeAttention : public autograd::Function<BeforeAttention> {
  public:
   static autograd::variable_list forward(autograd::AutogradContext* context, const at::Tensor& x,
                                          const at::Tensor& weight, const at::Tensor& bias, int64_t rows,
-                                         const FusedPass& pass) {
+                                         const BlockPass& pass) {
     context->save_for_backward({weight, bias});
-    context->saved_data["projected"] =
+    context->saved_data["remembered"] =
         c10::IValue::make_capsule(c10::make_intrusive<Projected>(x, pass.sink));
     const at::Tensor last = last_of(x, 1, rows);
     const int64_t width = x.size(-1);
@@ -72,9 +73,7 @@ class BeforeAttention : public autograd::Function<BeforeAttention> {
   static autograd::variable_list backward(autograd::AutogradContext* context,
                                           const autograd::variable_list& gradients) {
     const autograd::variable_list saved = context->get_saved_variables();
-    const auto projected =
-        c10::static_intrusive_pointer_cast<Projected>(context->saved_data["projected"].toCapsule());
-    context->saved_data.clear();  // x goes with this call
+    const auto projected = taken_from<Projected>(context);
     const at::Tensor &x = projected->x, &weight = saved[0];
     const c10::cuda::CUDAGuard on_device(weight.device());
     GradientPlace place(saved, projected->sink);
@@ -109,13 +108,10 @@ class BeforeAttention : public autograd::Function<BeforeAttention> {
 struct KeptPlaces {
   KeptElements projection, inner, output;
 
-  static KeptPlaces draw(int64_t elements, int64_t inner_elements, int64_t number, const FusedPass& pass) {
+  static KeptPlaces draw(int64_t elements, int64_t inner_elements, int64_t number, const BlockPass& pass) {
     if (pass.keep_hidden.always()) return {};
     const int64_t words = words_for(elements), inner_words = words_for(inner_elements);
-    const at::Tensor drawn = at::empty({2 * words + inner_words}, pass.seed.options().dtype(at::kInt));
-    fill_keep_bits(static_cast<uint32_t*>(drawn.data_ptr()), drawn.numel(), pass.keep_hidden,
-                   pass.seed.data_ptr<int64_t>(), static_cast<uint64_t>(number),
-                   c10::cuda::getCurrentCUDAStream());
+    const at::Tensor drawn = pass.keep_bits(pass.keep_hidden, 2 * words + inner_words, number);
     const auto part = [&](int64_t first, int64_t count) {
       return KeptElements{drawn.narrow(0, first, count).view(at::kByte), pass.keep_hidden.scale()};
     };
@@ -153,7 +149,7 @@ class BehindAttention : public autograd::Function<BehindAttention> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& read,
                             const at::Tensor& residual, at::TensorList parameters, int64_t number,
-                            const FusedPass& pass) {
+                            const BlockPass& pass) {
     const c10::cuda::CUDAGuard on_device(read.device());
     const at::TensorList& p = parameters;
     const int64_t inner_elements = residual.numel() / residual.size(-1) * p[kLinear1Bias].numel();
@@ -176,9 +172,7 @@ class BehindAttention : public autograd::Function<BehindAttention> {
   static autograd::variable_list backward(autograd::AutogradContext* context,
                                           const autograd::variable_list& gradients) {
     const autograd::variable_list p = context->get_saved_variables();
-    const auto own =
-        c10::static_intrusive_pointer_cast<Remembered>(context->saved_data["remembered"].toCapsule());
-    context->saved_data.clear();  // the activations go with this call
+    const auto own = taken_from<Remembered>(context);
     const c10::cuda::CUDAGuard on_device(own->read.device());
     GradientPlace place(p, own->sink);
 
@@ -206,14 +200,14 @@ class BehindAttention : public autograd::Function<BehindAttention> {
 }  // namespace
 
 AttentionInput before_attention(const at::Tensor& x, const std::vector<at::Tensor>& parameters, int64_t rows,
-                                const FusedPass& pass) {
+                                const BlockPass& pass) {
   const autograd::variable_list all = BeforeAttention::apply(x, parameters[0], parameters[1], rows, pass);
   return {all[0], all[1], all[2], all[3]};
 }
 
 at::Tensor behind_attention(const at::Tensor& read, const at::Tensor& residual,
                             const std::vector<at::Tensor>& parameters, int64_t number,
-                            const FusedPass& pass) {
+                            const BlockPass& pass) {
   return BehindAttention::apply(read, residual, at::TensorList(parameters), number, pass);
 }
 

@@ -5,7 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "model/kernels/fused/FusedPass.h"
+#include "model/kernels/BlockPass.h"
 
 /// A post-norm block as two operations of autograd with the attention between them, on a GPU and in 16 bit:
 /// products by libtorch, one kernel between two products (see GpuRows.h). Gradients of parameters are summed
@@ -23,12 +23,12 @@ struct AttentionInput {
 
 /// `parameters`: of the input projection, weight (3 width, width) and bias.
 AttentionInput before_attention(const at::Tensor& x, const std::vector<at::Tensor>& parameters, int64_t rows,
-                                const FusedPass& pass);
+                                const BlockPass& pass);
 
 /// What the attention read (B, rows, width) -> the block's output (B, rows, width). `parameters`: the
 /// block's, from the output projection on in the order of PostNormBlock::parameters(). `number` of the block
 /// in the pass: each draws dropout of its own.
 at::Tensor behind_attention(const at::Tensor& read, const at::Tensor& residual,
-                            const std::vector<at::Tensor>& parameters, int64_t number, const FusedPass& pass);
+                            const std::vector<at::Tensor>& parameters, int64_t number, const BlockPass& pass);
 
 }  // namespace adtrain::kernels

@@ -1,13 +1,11 @@
-#include "model/kernels/fused/FusedPass.h"
+#include "model/kernels/fused/FusedShapes.h"
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "model/kernels/KernelOperation.h"
 #include "model/kernels/fused/FusedDevice.h"
 
 namespace adtrain::kernels {
@@ -41,27 +39,11 @@ std::optional<std::string> why_no_fused_blocks(const ModelOptions& options, int6
   return std::nullopt;
 }
 
-FusedPass::FusedPass(const at::Tensor& like, int64_t heads_of_block, double attention_rate,
-                     double hidden_rate, GradientSink* gradients_to)
-    : heads(heads_of_block), keep_attention(attention_rate), keep_hidden(hidden_rate), sink(gradients_to) {
-  if (keep_attention.always() && keep_hidden.always()) return;
-  const auto of_seed = at::TensorOptions(like.device()).dtype(at::kLong);
-  seed = at::randint(std::numeric_limits<int64_t>::max(), {1}, of_seed);
-}
-
-BlockShape FusedPass::shape_of(const at::Tensor& x, int64_t queries, int64_t rows) const {
+BlockShape fused_shape(const at::Tensor& x, int64_t heads, int64_t queries, int64_t rows) {
   return {static_cast<int>(x.size(0)), static_cast<int>(x.size(1) - queries),
           static_cast<int>(rows),      static_cast<int>(x.size(2)),
           static_cast<int>(heads),     /*causal=*/true,
           static_cast<int>(queries)};
-}
-
-at::Tensor FusedPass::keep_bits(KeepProbability probability, int64_t count, int64_t number) const {
-  if (!seed.defined()) return {};
-  const at::Tensor words = at::empty({count}, seed.options().dtype(at::kInt));
-  fill_keep_bits(static_cast<uint32_t*>(words.data_ptr()), count, probability, seed.data_ptr<int64_t>(),
-                 static_cast<uint64_t>(number), current_stream());
-  return words;
 }
 
 }  // namespace adtrain::kernels

@@ -1,0 +1,27 @@
+#include "model/kernels/BlockPass.h"
+
+#include <limits>
+
+#include <ATen/ATen.h>
+
+#include "model/kernels/KernelOperation.h"
+
+namespace adtrain::kernels {
+
+BlockPass::BlockPass(const at::Tensor& like, int64_t heads_of_block, double attention_rate,
+                     double hidden_rate, GradientSink* gradients_to)
+    : heads(heads_of_block), keep_attention(attention_rate), keep_hidden(hidden_rate), sink(gradients_to) {
+  if (keep_attention.always() && keep_hidden.always()) return;
+  const auto of_seed = at::TensorOptions(like.device()).dtype(at::kLong);
+  seed = at::randint(std::numeric_limits<int64_t>::max(), {1}, of_seed);
+}
+
+at::Tensor BlockPass::keep_bits(KeepProbability probability, int64_t count, int64_t number) const {
+  if (!seed.defined()) return {};
+  const at::Tensor words = at::empty({count}, seed.options().dtype(at::kInt));
+  fill_keep_bits(static_cast<uint32_t*>(words.data_ptr()), count, probability, seed.data_ptr<int64_t>(),
+                 static_cast<uint64_t>(number), current_stream());
+  return words;
+}
+
+}  // namespace adtrain::kernels

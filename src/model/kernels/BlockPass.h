@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+#include "distributed/GradientSink.h"
+#include "model/kernels/KeepBits.h"
+
+namespace adtrain::kernels {
+
+/// What the blocks of one forward pass by our own GPU kernels have in common.
+struct BlockPass {
+  /// `like`: a tensor on the GPU. The seed of dropout is drawn from the default generator of its device.
+  BlockPass(const at::Tensor& like, int64_t heads, double attention_rate, double hidden_rate,
+            GradientSink* sink);
+
+  /// int32 (count) words of dropout's bits, another draw for each `number`; undefined where everything is
+  /// kept everywhere.
+  at::Tensor keep_bits(KeepProbability probability, int64_t count, int64_t number) const;
+
+  int64_t heads;
+  KeepProbability keep_attention, keep_hidden;
+  at::Tensor seed;     ///< int64 (1) on the GPU: of dropout; undefined where everything is kept
+  GradientSink* sink;  ///< null: parameters get their gradients from autograd, in their own type
+};
+
+}  // namespace adtrain::kernels

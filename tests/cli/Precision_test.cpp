@@ -55,32 +55,49 @@ double mean_of_last_quarter(const std::vector<double>& losses) {
   return std::accumulate(losses.end() - quarter, losses.end(), 0.0) / static_cast<double>(quarter);
 }
 
-TEST(Precision, LossCurvesOfFusedAndLibraryKernelsAgreeOver2000Steps) {
+/// A network by fused and by library kernels; dropout draws other elements in the two, so with it only the
+/// level is the same.
+void expect_alike(const SmallRun& small, const std::string& network, const std::string& dropout,
+                  double everywhere, double in_the_end) {
+  SCOPED_TRACE(network + ", dropout " + dropout);
+  const std::string rates = " --set tf_dropout=" + dropout + " --set tf_attn_dropout=" + dropout;
+  const std::vector<double> library = losses(small, 2000, network + "off" + rates);
+  const std::vector<double> fused = losses(small, 2000, network + "on" + rates);
+  ASSERT_EQ(fused.size(), library.size());
+  EXPECT_LT(library.back(), 0.8 * library.front()) << "nothing was learnt: the curves say little";
+  double largest = 0;
+  for (size_t i = 0; i < fused.size(); ++i) {
+    largest = std::max(largest, std::abs(fused[i] - library[i]) / library[i]);
+  }
+  const double at_the_end = std::abs(mean_of_last_quarter(fused) / mean_of_last_quarter(library) - 1);
+  ::testing::Test::RecordProperty(
+      "dropout " + dropout, fmt::format("largest {:.4f}, last quarter {:.4f}, final loss {:.4f}", largest,
+                                        at_the_end, fused.back()));
+  EXPECT_LT(largest, everywhere);
+  EXPECT_LT(at_the_end, in_the_end);
+}
+
+class PrecisionOfFusedKernels : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(PrecisionOfFusedKernels, LossCurvesAgreeWithLibraryKernelsOver2000Steps) {
   if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
   const SmallRun small;
   ASSERT_EQ(small.adtrain("collect small.yaml --set " + std::string(kLearning)).exit_code, 0);
-  const std::string network =
-      "mixed_precision=bf16 --set transformer_block=post_norm --set tf_n_embd=32 --set tf_n_head=4 --set "
-      "tf_n_inner=null --set loss_positions=last --set global_batch_size=256 --set fused_kernels=";
-  // Dropout draws other elements in the two, so with it only the level is the same.
-  for (const auto& [dropout, everywhere, in_the_end] :
-       std::vector<std::tuple<std::string, double, double>>{{"0", 0.03, 0.01}, {"0.1", 0.12, 0.03}}) {
-    const std::string rates = " --set tf_dropout=" + dropout + " --set tf_attn_dropout=" + dropout;
-    const std::vector<double> library = losses(small, 2000, network + "off" + rates);
-    const std::vector<double> fused = losses(small, 2000, network + "on" + rates);
-    ASSERT_EQ(fused.size(), library.size());
-    EXPECT_LT(library.back(), 0.8 * library.front()) << "nothing was learnt: the curves say little";
-    double largest = 0;
-    for (size_t i = 0; i < fused.size(); ++i) {
-      largest = std::max(largest, std::abs(fused[i] - library[i]) / library[i]);
-    }
-    const double at_the_end = std::abs(mean_of_last_quarter(fused) / mean_of_last_quarter(library) - 1);
-    RecordProperty("dropout " + dropout, fmt::format("largest {:.4f}, last quarter {:.4f}, final loss {:.4f}",
-                                                     largest, at_the_end, fused.back()));
-    EXPECT_LT(largest, everywhere) << "dropout " << dropout;
-    EXPECT_LT(at_the_end, in_the_end) << "dropout " << dropout;
-  }
+  const std::string network = fmt::format(
+      "mixed_precision=bf16 --set transformer_block={} --set tf_n_embd=32 --set tf_n_head=4 --set "
+      "tf_n_inner=null --set global_batch_size=256 --set fused_kernels=",
+      GetParam());
+  expect_alike(small, network, "0", 0.03, 0.01);
+  expect_alike(small, network, "0.1", 0.12, 0.03);
 }
+
+INSTANTIATE_TEST_SUITE_P(Blocks, PrecisionOfFusedKernels,
+                         ::testing::Values("post_norm --set loss_positions=last",
+                                           "pre_norm --set loss_positions=all"),
+                         [](const auto& network) {
+                           const std::string settings = network.param;
+                           return settings.substr(0, settings.find(' '));
+                         });
 
 }  // namespace
 }  // namespace adtrain

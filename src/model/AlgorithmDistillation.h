@@ -15,6 +15,7 @@
 #include "model/LossPositions.h"
 #include "model/ModelOptions.h"
 #include "model/Parameters.h"
+#include "model/TokenType.h"
 
 namespace adtrain {
 
@@ -95,13 +96,6 @@ class AlgorithmDistillation {
   ModelShape shape_;
   ParameterBuffer parameters_{{}};
   GradientSink* gradient_sink_ = nullptr;
-};
-
-/// What a token of compressed context is: rows of the type embedding and columns of the token-type logits.
-enum TokenType : int64_t {
-  kTransition = 0,  ///< a transition; as a prediction: an action follows
-  kCompress = 1,    ///< <compress>; never predicted, as it always follows the end of a region
-  kEndCompress = 2  ///< </compress>; as a prediction: the region ends here
 };
 
 }  // namespace adtrain

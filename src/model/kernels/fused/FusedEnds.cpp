@@ -7,7 +7,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "model/AlgorithmDistillation.h"
+#include "model/TokenType.h"
 #include "model/kernels/GradientPlace.h"
 #include "model/kernels/KernelOperation.h"
 #include "model/kernels/fused/ActionLoss.h"

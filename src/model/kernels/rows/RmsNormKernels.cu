@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "base/Launch.cuh"
 #include "model/kernels/rows/RowShare.cuh"
 

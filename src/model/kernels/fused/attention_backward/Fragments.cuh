@@ -18,12 +18,6 @@ __device__ inline LeftFragment rest_of(const LeftFragment& product, const LeftFr
   return rest;
 }
 
-/// The tile from a row on that is a multiple of 16: places of lanes in it are the same for all such rows.
-template <int Width>
-__device__ Tile<Width> rows_from(Tile<Width> tile, int row) {
-  return {tile.data + row * Width};
-}
-
 /// A strip of a tile × the columns of a head, as left operand: {rows, rows + 8} of each 8 columns.
 template <int HeadSize>
 struct HeadRows {

@@ -14,8 +14,8 @@ __device__ void AttentionHalf<V>::read_as_keys(int strip, int head) {
   keys.rotation = 7 - token % 32;
   keys.earliest[0] = job_.shape.causal ? token + of_queries() : 0;
   keys.earliest[1] = job_.shape.causal ? token + 8 + of_queries() : 0;
-  keys.key = head_rows<kHeadSize>(rows_from(key_, kStrip * strip), column);
-  keys.value = head_rows<kHeadSize>(rows_from(value_, kStrip * strip), column);
+  keys.key = head_rows<kHeadSize>(from_row(key_, kStrip * strip), column);
+  keys.value = head_rows<kHeadSize>(from_row(value_, kStrip * strip), column);
 #pragma unroll
   for (int i = 0; i < kHeadEights; ++i) keys.dkey[i] = keys.dvalue[i] = no_sums();
   if (kStreams && !of_queries()) take_carried(keys, strip);
@@ -86,7 +86,7 @@ template <class V>
 template <bool Edge>
 __device__ void AttentionHalf<V>::add_queries(Keys& keys, int strip, const QueryWords& words) {
   const int row = kStrip * strip, column = kHeadSize * keys.head;
-  const Tile<kWidth> query = rows_from(query_, row), dread = rows_from(dread_, row);
+  const Tile<kWidth> query = from_row(query_, row), dread = from_row(dread_, row);
   const float* const minus_log = minus_log_ + kMostTokens * keys.head + place_.column + row;
   const float* const minus_delta = minus_delta_ + kMostTokens * keys.head + place_.column + row;
   Sums scores[2] = {sums_from(minus_log), sums_from(minus_log + 8)};

@@ -10,8 +10,8 @@ __device__ void AttentionHalf<V>::add_out_proj_sums() {
 #pragma unroll 2
   for (int strip = round_.first_output + share(); strip < strips_; strip += kShares) {
     multiply_add(out_proj_sums_[0], out_proj_sums_[1],
-                 left_of_transposed(rows_from(dprojected_, kStrip * strip), 0, block_row()),
-                 right_of(rows_from(read_, kStrip * strip), 0, block_column()));
+                 left_of_transposed(from_row(dprojected_, kStrip * strip), 0, block_row()),
+                 right_of(from_row(read_, kStrip * strip), 0, block_column()));
   }
   if (summed_tile() == 3) add_columns(dprojected_, round_.first_output);
 }
@@ -31,15 +31,15 @@ template <class V>
 template <bool HasOutput>
 __device__ void AttentionHalf<V>::add_in_proj_strip(int strip) {
   const int row = kStrip * strip;
-  const RightFragments x = right_of(rows_from(x_, row), 0, block_column());
+  const RightFragments x = right_of(from_row(x_, row), 0, block_column());
   if constexpr (HasOutput) {
     multiply_add(in_proj_sums_[0][0], in_proj_sums_[0][1],
-                 left_of_transposed(rows_from(dquery_, row), 0, block_row()), x);
+                 left_of_transposed(from_row(dquery_, row), 0, block_row()), x);
   }
   multiply_add(in_proj_sums_[1][0], in_proj_sums_[1][1],
-               left_of_transposed(rows_from(dkey_, row), 0, block_row()), x);
+               left_of_transposed(from_row(dkey_, row), 0, block_row()), x);
   multiply_add(in_proj_sums_[2][0], in_proj_sums_[2][1],
-               left_of_transposed(rows_from(dvalue_, row), 0, block_row()), x);
+               left_of_transposed(from_row(dvalue_, row), 0, block_row()), x);
 }
 
 template <class V>
@@ -47,7 +47,7 @@ __device__ void AttentionHalf<V>::add_columns(Tile<kWidth> tile, int first_strip
   Sums sums = {{column_sums_[0], column_sums_[0], column_sums_[1], column_sums_[1]}};
 #pragma unroll 4
   for (int strip = first_strip; strip < strips_; ++strip) {
-    multiply_add(sums, left_of_transposed(rows_from(tile, kStrip * strip), 0, summed_column()), kOnes, kOnes);
+    multiply_add(sums, left_of_transposed(from_row(tile, kStrip * strip), 0, summed_column()), kOnes, kOnes);
   }
   column_sums_[0] = sums.value[0];
   column_sums_[1] = sums.value[2];

@@ -52,7 +52,7 @@ template <class V>
 __device__ void AttentionHalf<V>::load_tokens(LeftFragment (&x)[kSixteens], Tile<kWidth> from,
                                               int strip) const {
 #pragma unroll
-  for (int i = 0; i < kSixteens; ++i) x[i] = left_of(rows_from(from, kStrip * strip), 0, 16 * i);
+  for (int i = 0; i < kSixteens; ++i) x[i] = left_of(from_row(from, kStrip * strip), 0, 16 * i);
   __syncwarp();
 }
 
@@ -62,8 +62,8 @@ __device__ void AttentionHalf<V>::take_gradients(int strip, LeftFragment (&dproj
   const int row = kStrip * strip;
 #pragma unroll
   for (int i = 0; i < kSixteens; ++i) {
-    dprojected[i] = left_of(rows_from(dx1_, row), 0, 16 * i);
-    set_left(rows_from(dprojected_, row), 0, 16 * i, dprojected[i]);
+    dprojected[i] = left_of(from_row(dx1_, row), 0, 16 * i);
+    set_left(from_row(dprojected_, row), 0, 16 * i, dprojected[i]);
   }
 }
 
@@ -80,8 +80,8 @@ __device__ void AttentionHalf<V>::norm_backward(int strip, LeftFragment (&dproje
   Sums g_sum = no_sums(), g_normed_sum = no_sums();  // the same in all columns
 #pragma unroll
   for (int i = 0; i < kSixteens; ++i) {
-    dx1[i] = left_of(rows_from(dx1_, row), 0, 16 * i);
-    normed[i] = left_of(rows_from(normed1_, row), 0, 16 * i);
+    dx1[i] = left_of(from_row(dx1_, row), 0, 16 * i);
+    normed[i] = left_of(from_row(normed1_, row), 0, 16 * i);
 #pragma unroll
     for (int eight = 2 * i; eight < 2 * i + 2; ++eight) {
       weight[eight] = *reinterpret_cast<const uint32_t*>(norm1_weight_ + 8 * eight + place_.column);
@@ -113,7 +113,7 @@ __device__ void AttentionHalf<V>::norm_backward(int strip, LeftFragment (&dproje
   }
   drop(dprojected, keep);
 #pragma unroll
-  for (int i = 0; i < kSixteens; ++i) set_left(rows_from(dprojected_, row), 0, 16 * i, dprojected[i]);
+  for (int i = 0; i < kSixteens; ++i) set_left(from_row(dprojected_, row), 0, 16 * i, dprojected[i]);
 }
 
 /// Column sums of dx1 and of dx1 · normed1: products with ones, of which each 8 columns get a row of their
@@ -122,8 +122,8 @@ template <class V>
 __device__ void AttentionHalf<V>::add_norm_sums(int row) {
 #pragma unroll
   for (int i = 0; i < kSixteens; ++i) {
-    const RightFragments dx1 = right_of(rows_from(dx1_, row), 0, 16 * i),
-                         normed = right_of(rows_from(normed1_, row), 0, 16 * i);
+    const RightFragments dx1 = right_of(from_row(dx1_, row), 0, 16 * i),
+                         normed = right_of(from_row(normed1_, row), 0, 16 * i);
 #pragma unroll
     for (int eight = 0; eight < 2; ++eight) {
       const uint32_t ones = place_.row == 2 * i + eight ? kOnes : 0;
@@ -176,7 +176,7 @@ __device__ void AttentionHalf<V>::project_back(int strip, const LeftFragment (&d
       multiply_add(sums[0], sums[1], dprojected[i], right_of(out_proj_, 16 * i, 16 * out));
     }
     multiply_by(sums, scale);
-    set_left(rows_from(dread_, kStrip * strip), 0, 16 * out, as_left(sums[0], sums[1]));
+    set_left(from_row(dread_, kStrip * strip), 0, 16 * out, as_left(sums[0], sums[1]));
   }
 }
 
@@ -187,8 +187,8 @@ __device__ void AttentionHalf<V>::add_deltas(int strip, Sums& deltas) const {
   const int row = kStrip * strip;
 #pragma unroll
   for (int i = 0; i < kSixteens; ++i) {
-    const LeftFragment dread = left_of(rows_from(dread_, row), 0, 16 * i),
-                       read = left_of(rows_from(read_, row), 0, 16 * i);
+    const LeftFragment dread = left_of(from_row(dread_, row), 0, 16 * i),
+                       read = left_of(from_row(read_, row), 0, 16 * i);
     const LeftFragment products = multiplied(dread, read);
     const uint32_t low = place_.row == 2 * i / kHeadEights ? kOnes : 0;
     const uint32_t high = place_.row == (2 * i + 1) / kHeadEights ? kOnes : 0;
@@ -211,7 +211,7 @@ __device__ void AttentionHalf<V>::project(Tile<kWidth> to, int third, int strip,
     const Columns<Turned> columns = projected(third * kWidth + 16 * out, x, scale, turn);
 #pragma unroll
     for (int i = 0; i < Turned::kSixteens; ++i) {
-      set_left(rows_from(to, kStrip * strip), 0, 16 * (out + i), columns.sixteen[i]);
+      set_left(from_row(to, kStrip * strip), 0, 16 * (out + i), columns.sixteen[i]);
     }
   }
 }
@@ -256,8 +256,8 @@ __device__ void AttentionHalf<V>::store_own_keys(const OwnKeys (&own_keys)[P::kW
     if (strip >= strips_ || !has_output(strip)) continue;
 #pragma unroll
     for (int i = 0; i < kSixteens; ++i) {
-      set_left(rows_from(own_key_, kStrip * strip), 0, 16 * i, own_keys[own].key[i]);
-      set_left(rows_from(own_value_, kStrip * strip), 0, 16 * i, own_keys[own].value[i]);
+      set_left(from_row(own_key_, kStrip * strip), 0, 16 * i, own_keys[own].key[i]);
+      set_left(from_row(own_value_, kStrip * strip), 0, 16 * i, own_keys[own].value[i]);
     }
   }
   __syncwarp();
@@ -315,7 +315,7 @@ __device__ void AttentionHalf<V>::add_projected(Sums (&sums)[kEights], Tile<kWid
                                                 int strip) const {
 #pragma unroll
   for (int i = 0; i < kSixteens; ++i) {
-    const LeftFragment left = left_of(rows_from(gradient, kStrip * strip), 0, 16 * i);
+    const LeftFragment left = left_of(from_row(gradient, kStrip * strip), 0, 16 * i);
 #pragma unroll
     for (int out = 0; out < kSixteens; ++out) {
       multiply_add(sums[2 * out], sums[2 * out + 1], left,

@@ -37,8 +37,8 @@ __device__ void AttentionHalf<V>::read_as_queries(int strip, int head, Sums (&dq
   queries.column = column;
   queries.behind[0] = job_.shape.causal ? token + !of_queries() : tokens_;
   queries.behind[1] = job_.shape.causal ? token + 8 + !of_queries() : tokens_;
-  queries.query = head_rows<kHeadSize>(rows_from(query_, kStrip * strip), column);
-  queries.dread = head_rows<kHeadSize>(rows_from(dread_, kStrip * strip), column);
+  queries.query = head_rows<kHeadSize>(from_row(query_, kStrip * strip), column);
+  queries.dread = head_rows<kHeadSize>(from_row(dread_, kStrip * strip), column);
   const float *logs = minus_log_ + kMostTokens * head + token,
               *deltas = minus_delta_ + kMostTokens * head + token;
   queries.minus_log = {{logs[0], logs[0], logs[8], logs[8]}};
@@ -79,7 +79,7 @@ template <class V>
 template <bool Edge, int Half>
 __device__ void AttentionHalf<V>::add_keys(Queries& queries, int strip, const KeyWords& words) {
   const int row = kStrip * strip;
-  const Tile<kWidth> key = rows_from(key_, row), value = rows_from(value_, row);
+  const Tile<kWidth> key = from_row(key_, row), value = from_row(value_, row);
   Sums scores[2] = {queries.minus_log, queries.minus_log};
   Sums dweights[2] = {queries.minus_delta, queries.minus_delta};
   multiply_with_rows<kHeadSize>(scores, queries.query, key, queries.column);
@@ -115,8 +115,8 @@ __device__ void AttentionHalf<V>::add_keys(Queries& queries, int strip, const Ke
 /// `words`: of the context's keys in the same strip.
 template <class V>
 __device__ void AttentionHalf<V>::add_own_keys(Queries& queries, int strip, const KeyWords& words) const {
-  const Tile<kWidth> own_key = rows_from(own_key_, kStrip * strip),
-                     own_value = rows_from(own_value_, kStrip * strip);
+  const Tile<kWidth> own_key = from_row(own_key_, kStrip * strip),
+                     own_value = from_row(own_value_, kStrip * strip);
   const HeadRows<kHeadSize> key = head_rows<kHeadSize>(own_key, queries.column),
                             value = head_rows<kHeadSize>(own_value, queries.column);
   Sums dkey[kHeadEights];  // where it must turn back first

@@ -10,22 +10,17 @@
 namespace adtrain {
 namespace {
 
-class PreNormAttention : public testing::EmulatedKernel {};
+class EmulatedPreNorm : public testing::EmulatedKernel {};
 
-TEST_P(PreNormAttention, IsTheReferenceInAnyOrderOfThreads) {
+TEST_P(EmulatedPreNorm, AttentionIsTheReferenceInAnyOrderOfThreads) {
   testing::expect_pre_norm_attention_is_the_reference(GetParam(), at::kCPU);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, PreNormAttention, ::testing::ValuesIn(testing::emulated_cases()),
-                         [](const auto& tried) { return testing::name_of(tried.param); });
-
-class PreNormAttentionBackward : public testing::EmulatedKernel {};
-
-TEST_P(PreNormAttentionBackward, IsTheReferenceInAnyOrderOfThreads) {
+TEST_P(EmulatedPreNorm, AttentionBackwardIsTheReferenceInAnyOrderOfThreads) {
   testing::expect_pre_norm_attention_backward_is_the_reference(GetParam(), at::kCPU);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, PreNormAttentionBackward, ::testing::ValuesIn(testing::emulated_cases()),
+INSTANTIATE_TEST_SUITE_P(Shapes, EmulatedPreNorm, ::testing::ValuesIn(testing::emulated_cases()),
                          [](const auto& tried) { return testing::name_of(tried.param); });
 
 TEST(EmulatedRmsNorm, IsTheReferenceInAnyOrderOfThreads) {

@@ -73,12 +73,12 @@ void expect_token_embedding_is_the_reference(const kernels::TokenShape& shape) {
 
 TEST(EmulatedTokenEmbedding, IsTheReferenceInAnyOrderOfThreads) {
   at::manual_seed(1);
-  for (const auto& [sequences, transitions, context, queries, width, actions] :
-       std::vector<std::array<int, 6>>{{35, 20, 19, 1, 64, 5}, {3, 18, 18, 18, 32, 8}, {1, 1, 0, 1, 96, 2}}) {
-    constexpr int kGridSize = 3;
+  for (const auto& [sequences, transitions, context, queries, width, actions, grid_size] :
+       std::vector<std::array<int, 7>>{
+           {35, 20, 19, 1, 64, 5, 3}, {3, 18, 18, 18, 32, 8, 11}, {1, 1, 0, 1, 96, 2, 3}}) {
     SCOPED_TRACE(std::to_string(sequences) + " sequences");
     expect_token_embedding_is_the_reference(
-        {sequences, transitions, context, queries, width, actions, kGridSize});
+        {sequences, transitions, context, queries, width, actions, grid_size});
   }
 }
 

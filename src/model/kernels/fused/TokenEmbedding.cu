@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "base/Launch.cuh"
+#include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/fused/RowProducts.cuh"
 #include "model/kernels/fused/TokenEmbedding.h"
 
@@ -18,6 +21,9 @@ constexpr int kOnes = 2;  ///< features that are always 1
 static_assert(TokenShape::kMostActions + 5 + kOnes <= kFeatureRow);
 
 constexpr int kSumWarps = 16, kSumThreads = kSumWarps * kWarp;  ///< of the kernel that adds up partial sums
+constexpr int kMostStateParts = 128;  ///< so that there are parts for all multiprocessors, for all columns
+constexpr int kStatesAtATime =
+    96;  ///< in shared memory: a grid of 9 × 9, so that two thread blocks have room
 
 __host__ __device__ int64_t divided_up(int64_t count, int64_t by) {
   return (count + by - 1) / by;
@@ -29,6 +35,11 @@ int strips_of(const TokenShape& shape) {
 }
 int slices_of(const TokenShape& shape) {
   return static_cast<int>(divided_up(shape.sequences, kWarps * kSequencesAWarp));
+}
+/// Parts of all queries; a thread block works on one of them.
+int state_parts_of(const TokenShape& shape) {
+  const int64_t parts = divided_up(int64_t{shape.sequences} * shape.queries, kThreads);
+  return static_cast<int>(std::min<int64_t>(parts, kMostStateParts));
 }
 
 /// One feature of transitions: one that embed_context reads, behind them the two ones, then zeros.
@@ -147,14 +158,16 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-/// What the thread blocks of gather_kernel sum, each for itself, fp32.
+/// What the thread blocks of gather_kernel and state_kernel sum, each for itself, fp32.
 struct PartialSums {
   float* of_features;  ///< (slices · strips, 16, D)
   float* of_tokens;    ///< (slices, T, D)
+  float* of_states;    ///< (parts of the queries, states, D)
 };
 
 PartialSums partial_sums_in(float* memory, const TokenShape& shape) {
-  return {memory, memory + int64_t{slices_of(shape)} * strips_of(shape) * kFeatureRow * shape.width};
+  float* const of_tokens = memory + int64_t{slices_of(shape)} * strips_of(shape) * kFeatureRow * shape.width;
+  return {memory, of_tokens, of_tokens + int64_t{slices_of(shape)} * shape.tokens() * shape.width};
 }
 
 /// Adds up what each warp left, 16 rows of Columns, into the first `rows` rows of `to` (rows, width).
@@ -235,6 +248,56 @@ __global__ void __launch_bounds__(kThreads, 2)
                               shape.width, min(kStrip, tokens - strip * kStrip));
 }
 
+/// The grid: parts of the queries, states, 32 columns. A warp takes its queries one after the other and adds
+/// each one's row of dx, a column a lane, to its state's in shared memory: (warps, states at a time, 32)
+/// fp32.
+__global__ void __launch_bounds__(kThreads)
+    state_kernel(TokenShape shape, int tokens, const int32_t* states, const Bf16* dx, float* parts) {
+  constexpr int kAhead = 8;  // loads under way at once
+  float* const of_warps = reinterpret_cast<float*>(dynamic_shared_memory());
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  float* const sums = of_warps + warp * kStatesAtATime * kWarp + lane;
+  for (int state = 0; state < kStatesAtATime; ++state) sums[state * kWarp] = 0;
+
+  const int first_state = static_cast<int>(blockIdx.y) * kStatesAtATime;
+  const int column = static_cast<int>(blockIdx.z) * kWarp + lane;
+  const int queries = shape.sequences * shape.queries;
+  for (int first = (static_cast<int>(blockIdx.x) * kWarps + warp) * kWarp; first < queries;
+       first += gridDim.x * kThreads) {
+    const int own = min(first + lane, queries - 1), sequence = own / shape.queries,
+              query = own % shape.queries;
+    const int64_t transition = int64_t{sequence} * shape.transitions + shape.first_query() + query;
+    const int own_state = first + lane < queries ? state_of(shape, states, transition) - first_state : -1;
+    const int own_row = sequence * tokens + shape.context + query;
+#pragma unroll 1
+    for (int from = 0; from < kWarp; from += kAhead) {
+      unsigned state[kAhead];
+      float value[kAhead];
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        state[k] = __shfl_sync(kAllLanes, own_state, from + k);
+        const int64_t row = __shfl_sync(kAllLanes, own_row, from + k);
+        value[k] = __bfloat162float(dx[row * shape.width + column]);
+      }
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        if (state[k] < kStatesAtATime) sums[state[k] * kWarp] += value[k];
+      }
+    }
+  }
+
+  __syncthreads();
+  const int here = min(kStatesAtATime, shape.states() - first_state);
+  for (int state = warp; state < here; state += kWarps) {
+    float sum = 0;
+    for (int other = 0; other < kWarps; ++other) {
+      sum += of_warps[(other * kStatesAtATime + state) * kWarp + lane];
+    }
+    const int64_t row = int64_t{blockIdx.x} * shape.states() + first_state + state;
+    parts[row * shape.width + column] = sum;
+  }
+}
+
 /// One column of partial sums, of which there are `count`, `stride` floats apart: the share of this warp.
 __device__ float sum_of_parts(const float* parts, int count, int64_t stride) {
   float sum = 0;
@@ -243,38 +306,10 @@ __device__ float sum_of_parts(const float* parts, int count, int64_t stride) {
   return sum;
 }
 
-/// One column of dx over all queries in this state: the share of this warp.
-__device__ float sum_of_queries(const TokenShape& shape, int tokens, const int32_t* states, const Bf16* dx,
-                                int state, int column) {
-  constexpr int kAhead = 4;  // loads under way at once
-  const int64_t queries = int64_t{shape.sequences} * shape.queries;
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  float sum = 0;
-  for (int64_t first = warp * kAhead * kWarp; first < queries; first += kSumWarps * kAhead * kWarp) {
-    int state_there[kAhead];
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      const int64_t query = first + k * kWarp + lane, sequence = query / shape.queries;
-      const int64_t transition = sequence * shape.transitions + shape.first_query() + query % shape.queries;
-      state_there[k] = query < queries ? state_of(shape, states, transition) : -1;
-    }
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      for (unsigned found = __ballot_sync(kAllLanes, state_there[k] == state); found != 0;
-           found &= found - 1) {
-        const int64_t query = first + k * kWarp + __ffs(found) - 1, sequence = query / shape.queries;
-        const int64_t row_of_x = sequence * tokens + shape.context + query % shape.queries;
-        sum += __bfloat162float(dx[row_of_x * shape.width + column]);
-      }
-    }
-  }
-  return sum;
-}
-
 /// A thread block a feature, then a position, then a query's state, in 32 columns of x.
 __global__ void __launch_bounds__(kSumThreads)
-    sum_kernel(TokenShape shape, int tokens, int slices, int strips, const int32_t* states, const Bf16* dx,
-               PartialSums parts, EmbeddingGradients gradients) {
+    sum_kernel(TokenShape shape, int tokens, int slices, int strips, int state_parts, PartialSums parts,
+               EmbeddingGradients gradients) {
   __shared__ float of_warps[kSumWarps][kWarp];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int column = static_cast<int>(blockIdx.y) * kWarp + lane;
@@ -298,7 +333,8 @@ __global__ void __launch_bounds__(kSumThreads)
     if (position >= shape.first_query()) add_token(shape.context + position - shape.first_query());
     gradient = gradients.positions + int64_t{position} * shape.width + column;
   } else {
-    sum = sum_of_queries(shape, tokens, states, dx, state, column);
+    sum = sum_of_parts(parts.of_states + int64_t{state} * shape.width + column, state_parts,
+                       int64_t{shape.states()} * shape.width);
     gradient = gradients.query_states + int64_t{state} * shape.width + column;
   }
 
@@ -331,7 +367,10 @@ void embed_tokens(const TokenShape& shape, const TransitionArrays& transitions,
 }
 
 int64_t embedding_partial_sums(const TokenShape& shape) {
-  return int64_t{slices_of(shape)} * (int64_t{strips_of(shape)} * kFeatureRow + shape.tokens()) * shape.width;
+  const int64_t rows =
+      int64_t{slices_of(shape)} * (int64_t{strips_of(shape)} * kFeatureRow + shape.tokens()) +
+      int64_t{state_parts_of(shape)} * shape.states();
+  return rows * shape.width;
 }
 
 void embed_tokens_backward(const TokenShape& shape, const TransitionArrays& transitions,
@@ -347,10 +386,15 @@ void embed_tokens_backward(const TokenShape& shape, const TransitionArrays& tran
   } else {
     launch(gather_kernel<32>, grid_of<32>(shape));
   }
-  const int outputs = shape.features() + kOnes + shape.transitions + shape.grid_size * shape.grid_size;
-  const dim3 grid(static_cast<unsigned>(outputs), static_cast<unsigned>(shape.width / kWarp));
-  gpu::launch("sum_kernel", sum_kernel, grid, kSumThreads, 0, stream, shape, shape.tokens(), slices_of(shape),
-              strips_of(shape), transitions.states, dx, parts, gradients);
+  const auto states = static_cast<unsigned>(divided_up(shape.states(), kStatesAtATime));
+  const auto columns = static_cast<unsigned>(shape.width / kWarp);
+  constexpr int kSums = kWarps * kStatesAtATime * kWarp * static_cast<int>(sizeof(float));
+  gpu::launch("state_kernel", state_kernel,
+              dim3(static_cast<unsigned>(state_parts_of(shape)), states, columns), kThreads, kSums, stream,
+              shape, shape.tokens(), transitions.states, dx, parts.of_states);
+  const auto outputs = static_cast<unsigned>(shape.features() + kOnes + shape.transitions + shape.states());
+  gpu::launch("sum_kernel", sum_kernel, dim3(outputs, columns), kSumThreads, 0, stream, shape, shape.tokens(),
+              slices_of(shape), strips_of(shape), state_parts_of(shape), parts, gradients);
 }
 
 }  // namespace adtrain::kernels

@@ -26,6 +26,7 @@ struct TokenShape {
 
   int tokens() const { return context + queries; }                  ///< T
   __host__ __device__ int features() const { return actions + 5; }  ///< F
+  __host__ __device__ int states() const { return grid_size * grid_size; }
   __host__ __device__ int first_query() const {
     return transitions - queries;
   }  ///< a transition, and a position

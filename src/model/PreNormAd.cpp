@@ -104,10 +104,6 @@ std::optional<std::string> PreNormAd::why_not_fused(LossPositions /*positions*/)
   if (auto why = kernels::why_no_fused_blocks(options(), options().n_transit, device(), compute_type()))
     return why;
   if (!fuses_ends()) return "the kernels of embedding and loss are for fewer actions";
-  // So far they have run in emulation alone, where they agree with float64.
-  if (options().fused_kernels == FusedKernels::kAuto) {
-    return "those of pre-norm blocks have not run on a GPU yet; fused_kernels: on takes them";
-  }
   return std::nullopt;
 }
 

@@ -11,26 +11,12 @@
 #include "model/kernels/GradientPlace.h"
 #include "model/kernels/KernelOperation.h"
 #include "model/kernels/rows/GpuRows.h"
+#include "model/kernels/rows/Products.h"
 
 namespace adtrain::kernels {
 namespace {
 
 namespace autograd = torch::autograd;
-
-/// (…, width) -> (rows, width).
-at::Tensor matrix(const at::Tensor& x) {
-  return x.reshape({-1, x.size(-1)});
-}
-
-/// Adds d_yᵀ x, the gradient of W in y = x Wᵀ, to `d_weight` (out, in) in fp32.
-void add_weight_gradient(const at::Tensor& d_y, const at::Tensor& x, at::Tensor d_weight) {
-  at::addmm_out(d_weight, d_weight, matrix(d_y).t(), matrix(x), at::kFloat);
-}
-
-/// Adds d_y W, the gradient of x in y = x Wᵀ, to `d_x`, which is dense and nobody else's.
-void add_input_gradient(const at::Tensor& d_y, const at::Tensor& weight, const at::Tensor& d_x) {
-  d_x.view({-1, d_x.size(-1)}).addmm_(matrix(d_y), weight);
-}
 
 /// A third of the input projection's output, (B, tokens, width), by heads.
 at::Tensor by_heads(const at::Tensor& x, int64_t heads) {
@@ -60,11 +46,10 @@ class BeforeAttention : public autograd::Function<BeforeAttention> {
     const int64_t width = x.size(-1);
     std::vector<at::Tensor> thirds;
     if (rows == x.size(1)) {
-      thirds = at::linear(x, weight, bias).chunk(3, -1);
+      thirds = product(x, weight, bias).chunk(3, -1);
     } else {
-      thirds =
-          at::linear(x, weight.narrow(0, width, 2 * width), bias.narrow(0, width, 2 * width)).chunk(2, -1);
-      thirds.insert(thirds.begin(), at::linear(last, weight.narrow(0, 0, width), bias.narrow(0, 0, width)));
+      thirds = product(x, weight.narrow(0, width, 2 * width), bias.narrow(0, width, 2 * width)).chunk(2, -1);
+      thirds.insert(thirds.begin(), product(last, weight.narrow(0, 0, width), bias.narrow(0, 0, width)));
     }
     return {by_heads(thirds[0], pass.heads), by_heads(thirds[1], pass.heads), by_heads(thirds[2], pass.heads),
             last};
@@ -94,7 +79,7 @@ class BeforeAttention : public autograd::Function<BeforeAttention> {
       add_input_gradient(d_of_queries, of_queries(weight), d_x);
       const at::Tensor d_of_others = joined_columns({d_keys, d_values}, of_others(place.of(1)));
       add_weight_gradient(d_of_others, x, of_others(place.of(0)));
-      const at::Tensor d_last = std::exchange(d_x, at::mm(d_of_others, of_others(weight)).view_as(x));
+      const at::Tensor d_last = std::exchange(d_x, input_gradient(d_of_others, of_others(weight)).view_as(x));
       last_of(d_x, 1, rows).add_(d_last);
     }
     autograd::variable_list result = place.finish();
@@ -157,11 +142,11 @@ class BehindAttention : public autograd::Function<BehindAttention> {
     own->sink = pass.sink;
     own->read = read;
     own->kept = KeptPlaces::draw(residual.numel(), inner_elements, number, pass);
-    own->sum1 = normed_sum(residual, at::linear(read, p[kProjectionWeight]), p[kProjectionBias],
-                           p[kNorm1Weight], p[kNorm1Bias], kNormEpsilon, own->kept.projection);
-    own->product = at::linear(own->sum1.y, p[kLinear1Weight]);
+    own->sum1 = normed_sum(residual, product(read, p[kProjectionWeight]), p[kProjectionBias], p[kNorm1Weight],
+                           p[kNorm1Bias], kNormEpsilon, own->kept.projection);
+    own->product = product(own->sum1.y, p[kLinear1Weight]);
     own->inner = biased_gelu(own->product, p[kLinear1Bias], own->kept.inner);
-    own->sum2 = normed_sum(own->sum1.y, at::linear(own->inner, p[kLinear2Weight]), p[kLinear2Bias],
+    own->sum2 = normed_sum(own->sum1.y, product(own->inner, p[kLinear2Weight]), p[kLinear2Bias],
                            p[kNorm2Weight], p[kNorm2Bias], kNormEpsilon, own->kept.output);
     const at::Tensor y = std::exchange(own->sum2.y, {});
     context->save_for_backward(parameters.vec());
@@ -179,7 +164,7 @@ class BehindAttention : public autograd::Function<BehindAttention> {
     const auto [d_y, d_product2] = normed_sum_backward(
         gradients[0], own->sum2, p[kNorm2Weight], own->kept.output, place.of(kLinear2Bias, kOfNormedSum));
     add_weight_gradient(d_product2, own->inner, place.of(kLinear2Weight));
-    const at::Tensor d_inner = at::mm(matrix(d_product2), p[kLinear2Weight]);
+    const at::Tensor d_inner = input_gradient(d_product2, p[kLinear2Weight]);
     const at::Tensor d_product =
         biased_gelu_backward(d_inner, own->product, p[kLinear1Bias], own->kept.inner, place.of(kLinear1Bias));
     add_weight_gradient(d_product, own->sum1.y, place.of(kLinear1Weight));
@@ -188,7 +173,7 @@ class BehindAttention : public autograd::Function<BehindAttention> {
     const auto [d_residual, d_product1] = normed_sum_backward(
         d_y, own->sum1, p[kNorm1Weight], own->kept.projection, place.of(kProjectionBias, kOfNormedSum));
     add_weight_gradient(d_product1, own->read, place.of(kProjectionWeight));
-    const at::Tensor d_read = at::mm(matrix(d_product1), p[kProjectionWeight]).view_as(own->read);
+    const at::Tensor d_read = input_gradient(d_product1, p[kProjectionWeight]);
 
     autograd::variable_list result = place.finish();
     result.insert(result.begin(), {d_read, d_residual});

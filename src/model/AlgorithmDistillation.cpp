@@ -73,7 +73,7 @@ AlgorithmDistillation::Predictions AlgorithmDistillation::predict(const Batch& b
 }
 
 std::optional<std::string> AlgorithmDistillation::why_not_fused(LossPositions /*positions*/) const {
-  return "they are for model AD without compressed context";
+  return "they are for model AD";
 }
 
 bool AlgorithmDistillation::fuses_ends() const {

@@ -17,15 +17,16 @@ constexpr double kRotaryBase = 10000.0;
 
 /// In both streams the token in slot s reads slots 0 … s; a query finds itself in the last of them (see
 /// `attend_by_operators`).
-at::Tensor reading_mask(int64_t context, int64_t queries, const at::Tensor& like, const at::Tensor& unread) {
+at::Tensor reading_mask(int64_t context, int64_t queries, const at::Tensor& like, const at::Tensor& first) {
   const auto slots = like.options().dtype(at::kLong).requires_grad(false);
   const at::Tensor key = at::arange(context, slots);
   const at::Tensor row = queries == 0 ? key : at::cat({key, key.narrow(0, context - queries, queries)});
   at::Tensor hidden = key.unsqueeze(0).gt(row.unsqueeze(1));
-  if (unread.defined()) {
+  if (first.defined()) {
     // A token always reads itself, or the softmax of a padding token would have nothing to share out.
     const at::Tensor others = key.unsqueeze(0).ne(row.unsqueeze(1));
-    hidden = hidden.logical_or(unread.unsqueeze(1).logical_and(others)).unsqueeze(1);
+    const at::Tensor padding = key.unsqueeze(0).lt(first.unsqueeze(1));
+    hidden = hidden.logical_or(padding.unsqueeze(1).logical_and(others)).unsqueeze(1);
   }
   return at::zeros(hidden.sizes(), slots.dtype(at::kFloat))
       .masked_fill_(hidden, -std::numeric_limits<float>::infinity());
@@ -98,12 +99,12 @@ at::Tensor widen_to_queries(const at::Tensor& mask, int64_t context, int64_t que
 
 }  // namespace
 
-Streams Streams::one(int64_t tokens, const at::Tensor& like, const at::Tensor& unread) {
-  return two(tokens, 0, like, unread);
+Streams Streams::one(int64_t tokens, const at::Tensor& like) {
+  return two(tokens, 0, like);
 }
 
-Streams Streams::two(int64_t context, int64_t queries, const at::Tensor& like, const at::Tensor& unread) {
-  Streams streams = {context, queries, reading_mask(context, queries, like, unread), {}};
+Streams Streams::two(int64_t context, int64_t queries, const at::Tensor& like, const at::Tensor& first) {
+  Streams streams = {context, queries, reading_mask(context, queries, like, first), {}, first};
   if (like.is_cuda()) {
     const at::Tensor mask = streams.mask.to(like.scalar_type());
     streams.mask_over_all_tokens = queries > 0 ? widen_to_queries(mask, context, queries) : mask;

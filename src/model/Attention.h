@@ -14,6 +14,8 @@ namespace adtrain {
 /// stands, and reads the context tokens before that one and itself. No token reads another's query, so keys
 /// and values of the context are computed once for all queries, and query j comes out as the last token of
 /// the one-stream pass on its prefix.
+///
+/// Rows may begin with padding, which no other token reads.
 struct Streams {
   int64_t context = 0;
   int64_t queries = 0;
@@ -22,15 +24,16 @@ struct Streams {
   /// On a GPU, the same in the type of `like` for attention over ALL tokens as keys, each query's own among
   /// them: (context + queries, context + queries), or (B, 1, …, …).
   at::Tensor mask_over_all_tokens = {};
+  /// int32 (B): the first token of each row that is no padding; undefined where none has any.
+  at::Tensor first = {};
 
   int64_t tokens() const { return context + queries; }
   int64_t first_query_slot() const { return context - queries; }
-  bool padded() const { return mask.defined() && mask.dim() > 2; }
+  bool padded() const { return first.defined(); }
 
-  /// `like` gives device and type. `unread`, bool (B, context), marks context tokens that no other token may
-  /// read (padding).
-  static Streams one(int64_t tokens, const at::Tensor& like, const at::Tensor& unread = {});
-  static Streams two(int64_t context, int64_t queries, const at::Tensor& like, const at::Tensor& unread = {});
+  /// With masks, of which fused blocks need none. `like` gives device and type.
+  static Streams one(int64_t tokens, const at::Tensor& like);
+  static Streams two(int64_t context, int64_t queries, const at::Tensor& like, const at::Tensor& first = {});
 };
 
 /// Rotary positions: a pair of features i and i + head size / 2 turns by position · base^(−2i / head size).

@@ -13,20 +13,30 @@ CompressedAd::CompressedAd(const ModelOptions& options, const ModelShape& shape,
 
 AlgorithmDistillation::Predictions CompressedAd::forward(const Batch& batch, LossPositions positions,
                                                          bool training) {
-  const CompressedSequence sequence = CompressedSequence::of(batch, shape(), positions, compute_type());
-  const at::Tensor& types = stack_.token_type_embedding.weight;
-  const auto in_every_row = [&](const at::Tensor& token) { return token.expand({batch.size(), -1, -1}); };
-  const at::Tensor start = in_every_row(stack_.compress_start_token + types[kCompress]);
-  const at::Tensor end = in_every_row(stack_.compress_end_token + types[kEndCompress]);
-  const at::Tensor previous = stack_.embed_context(sequence.previous) + types[kTransition];
-  const at::Tensor current = stack_.embed_context(sequence.current) + types[kTransition];
+  const bool masks =
+      stack_.why_not_fused(device(), compute_type(), CompressedSequence::slots(batch)).has_value();
+  const CompressedSequence sequence =
+      CompressedSequence::of(batch, shape(), positions, compute_type(), masks);
+  const at::Tensor context = at::linear(sequence.context, context_weight());
   const at::Tensor queries = stack_.embed_query_state(sequence.queries);
-
-  const at::Tensor tokens = at::cat({start, previous, end, start, current, queries}, 1);
-  const at::Tensor x = tokens + at::embedding(stack_.pos_embedding.squeeze(0), sequence.positions);
+  const at::Tensor x =
+      at::cat({context, queries}, 1) + at::embedding(stack_.pos_embedding.squeeze(0), sequence.positions);
   const at::Tensor read =
       stack_.encode(x, sequence.streams, queries.size(1), dropout_rates(training), gradient_sink());
   return {stack_.pred_action(read), stack_.pred_token_type(read)};
+}
+
+at::Tensor CompressedAd::context_weight() const {
+  const at::Tensor& types = stack_.token_type_embedding.weight;
+  const at::Tensor of_types = at::stack({stack_.embed_context.bias + types[kTransition],
+                                         stack_.compress_start_token.flatten() + types[kCompress],
+                                         stack_.compress_end_token.flatten() + types[kEndCompress]},
+                                        1);
+  return at::cat({stack_.embed_context.weight, of_types}, 1);
+}
+
+std::optional<std::string> CompressedAd::why_not_fused(LossPositions /*positions*/) const {
+  return stack_.why_not_fused(device(), compute_type(), options().longest_compressed_sequence());
 }
 
 }  // namespace adtrain

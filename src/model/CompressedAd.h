@@ -17,8 +17,12 @@ class CompressedAd : public AlgorithmDistillation {
   CompressedAd(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory);
 
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
+  std::optional<std::string> why_not_fused(LossPositions positions) const override;
 
  private:
+  /// (width, features + 3): what the context of a CompressedSequence is multiplied with.
+  at::Tensor context_weight() const;
+
   PostNormStack stack_;
 };
 

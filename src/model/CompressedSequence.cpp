@@ -21,41 +21,42 @@ at::Tensor take_steps(const at::Tensor& rows, const at::Tensor& steps) {
 }  // namespace
 
 CompressedSequence CompressedSequence::of(const Batch& batch, const ModelShape& shape,
-                                          LossPositions positions, at::ScalarType type) {
+                                          LossPositions positions, at::ScalarType type, bool masks) {
   const bool all = positions == LossPositions::kAll;
-  const int64_t region = batch.states.size(1) / 2;
-  const at::Tensor features = transition_features(batch, shape, type);
-  const at::Tensor steps = current_steps(batch, all ? region + 1 : region);
-  const at::Tensor query = batch.query_state.unsqueeze(1);
-
-  CompressedSequence sequence;
-  sequence.previous = features.narrow(1, 0, region);
-  sequence.current = take_steps(features, steps);
-  const at::Tensor states =
-      all ? at::cat({take_steps(batch.states, steps.narrow(1, 0, region)), query}, 1) : query;
-  sequence.queries = state_index(states, shape);
-
-  const at::Tensor offsets = at::arange(region + 1, steps.options());
+  const int64_t region = batch.states.size(1) / 2, length = slots(batch);
   const at::Tensor previous = batch.previous.to(at::kLong).unsqueeze(1);
   const at::Tensor current = batch.current.to(at::kLong).unsqueeze(1);
-  const at::Tensor absent = previous.eq(0);                     // no region before
-  const at::Tensor start = at::where(absent, 0, previous + 2);  // tokens of the region before
-  const at::Tensor behind_start = start + 1 + offsets;
-  sequence.positions =
-      at::cat({offsets.expand({batch.size(), -1}), previous + 1, start,
-               behind_start.narrow(1, 0, steps.size(1)), all ? behind_start : start + 1 + current},
-              1);
 
-  const at::Tensor transitions = offsets.narrow(0, 0, region);
-  const at::Tensor present = at::zeros_like(absent);
-  const at::Tensor unread = at::cat({absent, transitions.ge(previous), absent, present}, 1);
-  if (all) {
-    const at::Tensor slots = at::cat({unread, present.expand({-1, region + 1})}, 1);
-    sequence.streams = Streams::two(slots.size(1), region + 1, features, slots);
-  } else {
-    const at::Tensor slots = at::cat({unread, transitions.ge(current), present}, 1);
-    sequence.streams = Streams::one(slots.size(1), features, slots);
-  }
+  // Slots of kAll, where the query's region begins in the same one in each row; in those of kLast it ends in
+  // the same one.
+  const at::Tensor slot = at::arange(length, previous.options()).unsqueeze(0);
+  const at::Tensor shift = all ? at::zeros_like(current) : region - current;
+  const at::Tensor place = (slot - shift).narrow(1, 0, all ? length : length - 1);
+  const int64_t end = region + 1, start = region + 2, behind_start = region + 3;
+  const at::Tensor first_place = at::where(previous.eq(0), start, region - previous);
+
+  const at::Tensor is_start = place.eq(start).logical_or(place.eq(first_place)), is_end = place.eq(end);
+  const at::Tensor is_transition = is_start.logical_or(is_end).logical_not();
+  const at::Tensor step =
+      place - behind_start + previous + at::where(place.lt(end), 2, 0);  // markers between
+  const at::Tensor features =
+      take_steps(transition_features(batch, shape, type), step.clamp(0, batch.states.size(1) - 1));
+  const at::Tensor types = at::stack({is_transition, is_start, is_end}, -1);  // in the order of TokenType
+
+  CompressedSequence sequence;
+  sequence.context = at::cat({features * is_transition.unsqueeze(-1), types.to(type)}, -1);
+  const at::Tensor query = batch.query_state.unsqueeze(1);
+  const at::Tensor states =
+      all ? at::cat({take_steps(batch.states, current_steps(batch, region)), query}, 1) : query;
+  sequence.queries = state_index(states, shape);
+
+  const int64_t queries = all ? region + 1 : 0;
+  const at::Tensor first = first_place + shift;
+  const at::Tensor of_slots = (slot - first).clamp_min(0);
+  sequence.positions = all ? at::cat({of_slots, of_slots.narrow(1, length - queries, queries)}, 1) : of_slots;
+  const at::Tensor first_token = first.squeeze(1).to(at::kInt);
+  sequence.streams = masks ? Streams::two(length, queries, features, first_token)
+                           : Streams{.context = length, .queries = queries, .first = first_token};
   return sequence;
 }
 

@@ -9,29 +9,30 @@
 
 namespace adtrain {
 
-/// Compressed rows as tokens. Rows of different lengths share one layout of slots; with n = T / 2 transitions
-/// in a full region it is
+/// Compressed rows as tokens, all that a row has behind each other and padding in front of them. With n = T /
+/// 2 transitions in a full region there are 2 n + 4 slots for
 ///
-///     0           <compress>      of the region before
-///     1 … n       its transitions
-///     n + 1       </compress>
-///     n + 2       <compress>      of the query's region
-///     n + 3 …     kLast: its n transitions and the query, in one stream
-///                 kAll: n + 1 transitions, of which nothing reads the last, and n + 1 queries, in two
-///                 streams
+///     padding; <compress>, transitions of the region before, </compress>, if there is one; <compress>,
+///     transitions of the query's region,
 ///
-/// What a row does not use is padding that no token reads, and positions count only the tokens that a row
-/// has: a row means what it would mean alone and without padding.
+/// and, kLast, in the last one the query, in one stream. kAll: the query's region has its n + 1 transitions,
+/// of which nothing reads the last, in the last slots, where n + 1 queries stand as a second stream.
+///
+/// Nothing reads padding, and positions count only the tokens that a row has: a row means what it would mean
+/// alone and without padding.
 struct CompressedSequence {
-  at::Tensor previous;   ///< (B, n, features): the region before
-  at::Tensor current;    ///< (B, n or n + 1, features): the query's region
+  /// (B, slots but that of a query in the same stream, features + 3): a transition's features, none for
+  /// markers, and which TokenType it is, one-hot.
+  at::Tensor context;
   at::Tensor queries;    ///< int32 (B, Q): the queries' states
-  at::Tensor positions;  ///< int64 (B, slots)
+  at::Tensor positions;  ///< int64 (B, tokens of both streams)
   Streams streams;
 
-  /// `type`: of the features.
+  /// Those of a stream, but for the second one's queries.
+  static int64_t slots(const Batch& batch) { return batch.states.size(1) + 4; }
+  /// `type`: of the features. `masks`: whether the streams need theirs.
   static CompressedSequence of(const Batch& batch, const ModelShape& shape, LossPositions positions,
-                               at::ScalarType type);
+                               at::ScalarType type, bool masks);
 };
 
 /// int64 (B, Q): the actions of the queries, −1 where the region ends.

@@ -93,8 +93,7 @@ PostNormStack::PostNormStack(ParameterFactory& factory, const ModelOptions& opti
 
 at::Tensor PostNormStack::encode(at::Tensor x, const Streams& streams, int64_t rows,
                                  const DropoutRates& rates, GradientSink* sink) const {
-  const bool fused = (streams.queries == 0 || streams.queries == streams.context) && !streams.padded() &&
-                     !why_not_fused(x.device(), x.scalar_type(), streams.context);
+  const bool fused = !why_not_fused(x.device(), x.scalar_type(), streams.context);
   const bool by_halves = !fused && options_.fused_kernels != FusedKernels::kOff &&
                          kernels::gpu_rows_fit(x, options_.inner_width());
   std::optional<kernels::BlockPass> pass;
@@ -103,8 +102,7 @@ at::Tensor PostNormStack::encode(at::Tensor x, const Streams& streams, int64_t r
     const int64_t rows_out = layer + 1 == layers.size() ? rows : x.size(1);
     const auto number = static_cast<int64_t>(layer);
     if (fused) {
-      x = kernels::fused_post_norm_block(x, layers[layer].parameters(), streams.queries, rows_out, number,
-                                         *pass);
+      x = kernels::fused_post_norm_block(x, layers[layer].parameters(), streams, rows_out, number, *pass);
     } else if (by_halves) {
       x = layers[layer].by_halves(x, streams, rows_out, rates.attention, number, *pass);
     } else {

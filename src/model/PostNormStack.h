@@ -44,7 +44,8 @@ class PostNormBlock {
 struct PostNormStack {
   PostNormStack(ParameterFactory& factory, const ModelOptions& options, const ModelShape& shape);
 
-  /// Embedded tokens through all blocks; returns the last `rows` tokens. Where our own kernels fit, blocks
+  /// Embedded tokens through all blocks; returns the last `rows` tokens. `streams` need no masks where blocks
+  /// run as a whole by our own kernels (see why_not_fused). Where our own kernels fit, blocks
   /// run by them, as a whole or in two halves, and give their parameters' gradients to `sink` if there is
   /// one.
   at::Tensor encode(at::Tensor x, const Streams& streams, int64_t rows, const DropoutRates& rates,

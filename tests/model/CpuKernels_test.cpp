@@ -109,9 +109,8 @@ TEST(CpuKernels, AttentionIsThatOfTorchsOperators) {
     const at::Tensor weighting = at::randn({2, each.rows, each.heads * each.size});
     const Streams streams = each.queries > 0 ? Streams::two(each.context, each.queries, fused)
                                              : Streams::one(each.context, fused);
-    Streams by_operators = streams;
-    by_operators.mask =
-        streams.mask.unsqueeze(0).unsqueeze(0);  // looks like padded rows, which the kernel leaves alone
+    // The kernel leaves rows alone that may have padding.
+    const Streams by_operators = Streams::two(each.context, each.queries, fused, at::zeros({2}, at::kInt));
     const Rotary rotary =
         each.rotary ? Rotary::of(at::randint(50, {tokens}, at::kLong), each.size) : Rotary{};
     const auto attend_with = [&](const Streams& how) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -20,6 +21,8 @@ struct FusedBlockCase {
   double dropout = 0;
   /// Larger ones let the softmax leave the range in which it needs no maximum.
   double query_and_key_scale = 1;
+  /// Sequences begin with padding of any length.
+  bool padded = false;
 
   bool steep() const { return query_and_key_scale != 1; }
 };
@@ -30,6 +33,8 @@ inline std::string name_of(const FusedBlockCase& tried) {
                      std::to_string(shape.rows) + "_D" + std::to_string(shape.width) + "_H" +
                      std::to_string(shape.heads) + (shape.causal ? "_causal" : "_full");
   if (shape.queries > 0) name += "_streams";
+  if (shape.queries > 0 && shape.queries < shape.tokens) name += std::to_string(shape.queries);
+  if (tried.padded) name += "_padded";
   if (tried.dropout > 0) name += "_dropout";
   if (tried.steep()) name += "_steep";
   return name;
@@ -65,6 +70,19 @@ inline std::vector<FusedBlockCase> fused_block_cases() {
     all.push_back({{3, 7, 3, 64, 8, true, 7}, dropout});
     all.push_back({{1, 1, 2, 32, 4, true, 1}, dropout});
     all.push_back({{3, 240, 480, 64, 4, true, 240}, dropout, 4.0});
+
+    all.push_back({{9, 240, 240, 64, 4, true}, dropout, 1.0, true});
+    all.push_back({{300, 164, 164, 32, 4, true}, dropout, 1.0, true});
+    all.push_back({{9, 164, 1, 64, 4, true}, dropout, 1.0, true});
+    all.push_back({{7, 256, 256, 64, 8, true}, dropout, 1.0, true});
+    all.push_back({{7, 101, 37, 64, 2, true}, dropout, 1.0, true});
+    all.push_back({{7, 240, 240, 64, 4, true}, dropout, 4.0, true});
+    all.push_back({{7, 244, 365, 64, 4, true, 121}, dropout, 1.0, true});
+    all.push_back({{7, 244, 121, 64, 4, true, 121}, dropout, 1.0, true});
+    all.push_back({{300, 164, 245, 32, 4, true, 81}, dropout, 1.0, true});
+    all.push_back({{7, 164, 1, 64, 8, true, 81}, dropout, 1.0, true});
+    all.push_back({{7, 33, 40, 64, 2, true, 16}, dropout, 4.0, true});
+    all.push_back({{5, 256, 256, 32, 1, true, 100}, dropout});
   }
   return all;
 }
@@ -75,7 +93,7 @@ class FusedBlockData {
  public:
   explicit FusedBlockData(const FusedBlockCase& tried, at::Device device = at::kCUDA)
       : case_(tried), device_(device) {
-    const auto& [sequences, tokens, rows, width, heads, causal, queries] = tried.shape;
+    const auto& [sequences, tokens, rows, width, heads, causal, queries, no_first] = tried.shape;
     const int64_t inner = tried.shape.inner(), all_rows = tried.shape.all_rows();
     const double deviation = 1 / std::sqrt(static_cast<double>(width));
     in_proj_weight = random({3 * width, width}, deviation);
@@ -93,6 +111,14 @@ class FusedBlockData {
     norm2_bias = random({width}, 0.2);
     x = random({sequences, tokens + queries, width}, 1);
     dy = random({sequences, rows, width}, 1);
+    if (tried.padded) {
+      const int last = tokens - std::max(queries, 1);
+      first = at::randint(last + 1, {sequences}, at::device(device).dtype(at::kInt));
+      for (int sequence = 0; const int one_of_a_kind : {last, 0, last / 16 * 16, std::max(last - 1, 0)}) {
+        if (sequence < sequences) first[sequence++] = one_of_a_kind;
+      }
+      dy = without_padding(dy);
+    }
 
     const kernels::KeepProbability keep(tried.dropout);
     scale = keep.scale();
@@ -129,6 +155,20 @@ class FusedBlockData {
             inverse2.data_ptr<float>()};
   }
   const FusedBlockCase& tried() const { return case_; }
+  kernels::BlockShape shape() const {
+    kernels::BlockShape shape = case_.shape;
+    if (case_.padded) shape.first = first.const_data_ptr<int>();
+    return shape;
+  }
+  /// What stands in rows, (S, R, …), with zeros for padding.
+  at::Tensor without_padding(const at::Tensor& of_rows) const {
+    if (!case_.padded) return of_rows;
+    const int length = case_.shape.length(), rows = case_.shape.rows;
+    const at::Tensor token = at::arange(length - rows, length, first.options());
+    at::Tensor padding = token.unsqueeze(0).lt(first.unsqueeze(1));
+    while (padding.dim() < of_rows.dim()) padding = padding.unsqueeze(-1);
+    return of_rows.masked_fill(padding, 0);
+  }
 
   at::Tensor poisoned(at::IntArrayRef sizes, at::ScalarType type = at::kBFloat16) const {
     return at::full(sizes, std::numeric_limits<float>::quiet_NaN(), at::device(device_).dtype(type));
@@ -140,6 +180,7 @@ class FusedBlockData {
   at::Tensor in_proj_weight, in_proj_bias, out_proj_weight, out_proj_bias, norm1_weight, norm1_bias,
       linear1_weight, linear1_bias, linear2_weight, linear2_bias, norm2_weight, norm2_bias;
   at::Tensor x, dy;
+  at::Tensor first;  ///< undefined for no padding
   at::Tensor attention_bits, projection_bits, inner_bits, output_bits;
   float scale = 1;
   at::Tensor read, log_sums, normed1, inverse1, normed2, inverse2;
@@ -162,15 +203,23 @@ class FusedBlockData {
   at::Device device_;
 };
 
-/// Which tokens (columns) a token does not read: bool (tokens + queries, tokens + queries).
-inline at::Tensor unread(int64_t tokens, int64_t queries, bool causal, at::Device device) {
-  const at::Tensor all = at::ones({tokens, tokens}, at::device(device).dtype(at::kBool));
-  at::Tensor read = causal ? all.tril() : all;
+/// Which tokens (columns) a token does not read: bool (tokens + queries, tokens + queries), or (S, 1, …, …).
+inline at::Tensor unread(const FusedBlockData& data) {
+  const kernels::BlockShape& shape = data.tried().shape;
+  const int64_t tokens = shape.tokens, queries = shape.queries;
+  const at::Tensor all = at::ones({tokens, tokens}, at::device(data.x.device()).dtype(at::kBool));
+  at::Tensor read = shape.causal ? all.tril() : all;
   if (queries > 0) {
-    const at::Tensor none = at::zeros_like(all), own = all.tril().triu();
-    read = at::cat({at::cat({read, none}, 1), at::cat({all.tril(-1), own}, 1)});
+    const at::Tensor none = at::zeros({tokens, queries}, all.options());
+    const at::Tensor before = all.tril(-1).narrow(0, tokens - queries, queries);
+    const at::Tensor own = at::eye(queries, all.options());
+    read = at::cat({at::cat({read, none}, 1), at::cat({before, own}, 1)});
   }
-  return read.logical_not();
+  if (!data.tried().padded) return read.logical_not();
+  const at::Tensor key = at::arange(tokens + queries, data.first.options());
+  const at::Tensor padding = key.unsqueeze(0).lt(data.first.unsqueeze(1)).unsqueeze(1);
+  const at::Tensor others = key.unsqueeze(0).ne(key.unsqueeze(1));
+  return read.logical_not().logical_or(padding.logical_and(others)).unsqueeze(1);
 }
 
 /// The bits of words: int32 (…, 32).
@@ -181,18 +230,17 @@ inline at::Tensor bits_of(const at::Tensor& words) {
 /// Queries, keys and values `qkv` (3, S, H, tokens + queries, head size), of which the last rows ask -> what
 /// they read (S, R, D), and log2 of their sums of exponentials, as in BlockActivations.
 inline at::Tensor attention_of(const at::Tensor& qkv, const FusedBlockData& data, at::Tensor& log_sums) {
-  const auto& [sequences, tokens, rows, width, heads, causal, queries] = data.tried().shape;
+  const auto& [sequences, tokens, rows, width, heads, causal, queries, no_first] = data.tried().shape;
   at::Tensor scores =
       at::matmul(qkv[0], qkv[1].transpose(2, 3)) / std::sqrt(static_cast<double>(qkv.size(4)));
-  scores = scores.masked_fill(unread(tokens, queries, causal, qkv.device()),
-                              -std::numeric_limits<double>::infinity());
+  scores = scores.masked_fill(unread(data), -std::numeric_limits<double>::infinity());
   scores = scores.narrow(2, tokens + queries - rows, rows);
   log_sums = scores.logsumexp(-1) / std::log(2.0);
   at::Tensor weights = at::softmax(scores, -1);
   if (data.tried().dropout > 0) {  // (S, H, words, R) -> (S, H, R, tokens)
     at::Tensor bits = bits_of(data.attention_bits.transpose(2, 3)).flatten(-2);
     bits = bits.narrow(-1, 0, tokens).to(at::kDouble);
-    if (queries > 0) bits = at::cat({bits, bits}, -1);
+    if (queries > 0) bits = at::cat({bits, bits.narrow(-1, tokens - queries, queries)}, -1);
     weights = weights * bits * static_cast<double>(data.scale);
   }
   return at::matmul(weights, qkv[2]).transpose(1, 2).flatten(2);
@@ -202,7 +250,7 @@ inline at::Tensor attention_of(const at::Tensor& qkv, const FusedBlockData& data
 class FusedBlockReference {
  public:
   explicit FusedBlockReference(const FusedBlockData& data) {
-    const auto& [sequences, tokens, rows, width, heads, causal, queries] = data.tried().shape;
+    const auto& [sequences, tokens, rows, width, heads, causal, queries, no_first] = data.tried().shape;
     const int64_t head_size = width / heads;
     const bool drops = data.tried().dropout > 0;
     for (const at::Tensor* parameter :

@@ -31,6 +31,7 @@ class FusedBlock : public ::testing::TestWithParam<const char*> {
     variant.options.tf_n_head = 4;
     variant.options.tf_n_layer = testing::fused_device()->layers;
     variant.options.n_transit = testing::fused_device()->transitions;
+    variant.options.compress_interval = interval();
     variant.options.tf_dropout = variant.options.tf_attn_dropout = dropout;
     variant.options.fused_kernels = fused;
     return variant;
@@ -40,17 +41,31 @@ class FusedBlock : public ::testing::TestWithParam<const char*> {
     model->parameters().to(testing::fused_device()->device, at::kBFloat16);
     return model;
   }
-  static Batch batch() {
-    return testing::random_plain(testing::fused_device()->rows, testing::fused_device()->transitions);
+  static bool compressed() { return std::string(GetParam()) == "compressed"; }
+  static int64_t interval() { return (testing::fused_device()->transitions - 4) / 2; }
+  static Batch batch(LossPositions positions) {
+    const int64_t rows = testing::fused_device()->rows;
+    if (!compressed()) return testing::random_plain(rows, testing::fused_device()->transitions);
+    std::vector<int32_t> previous, current;
+    for (int64_t row = 0; row < rows; ++row) {
+      const auto full = static_cast<int32_t>(interval());
+      previous.push_back(row % 3 == 1 ? 0 : full);
+      current.push_back(positions == LossPositions::kAll || row % 3 == 0
+                            ? full
+                            : static_cast<int32_t>(row % 2 == 0 ? interval() / 2 : 0));
+    }
+    return testing::random_compressed(previous, current, interval());
   }
-  static Batch batch_on_device() { return batch().to(testing::fused_device()->device); }
+  static Batch batch_on_device(LossPositions positions) {
+    return batch(positions).to(testing::fused_device()->device);
+  }
   static void seed_device(uint64_t seed) {
     at::Generator generator = at::globalContext().defaultGenerator(testing::fused_device()->device);
     generator.set_current_seed(seed);
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(OfEachKind, FusedBlock, ::testing::Values("post_norm", "pre_norm"),
+INSTANTIATE_TEST_SUITE_P(OfEachKind, FusedBlock, ::testing::Values("post_norm", "pre_norm", "compressed"),
                          [](const auto& block) { return std::string(block.param); });
 
 constexpr std::array<LossPositions, 2> kPositions = {LossPositions::kLast, LossPositions::kAll};
@@ -59,8 +74,8 @@ TEST_P(FusedBlock, LossAndGradientAreThoseOfThePlainBlocks) {
   for (const int64_t width : {32, 64}) {
     const auto plain = testing::small_model(small(width, 0.0));
     const auto fused = on_device(small(width, 0.0));
-    const Batch input = batch();
     for (const LossPositions positions : kPositions) {
+      const Batch input = batch(positions);
       SCOPED_TRACE(fmt::format("width {}, positions {}", width, static_cast<int>(positions)));
       EXPECT_FALSE(fused->why_not_fused(positions).has_value());
       const auto expected = plain->loss(input, positions, true);
@@ -86,7 +101,7 @@ TEST_P(FusedBlock, LossAndGradientAreThoseOfThePlainBlocks) {
 TEST_P(FusedBlock, AReducerGetsTheGradientsThatAutogradWouldHaveGot) {
   for (const LossPositions positions : kPositions) {
     const auto model = on_device(small(64, 0.1));
-    const Batch input = batch_on_device();
+    const Batch input = batch_on_device(positions);
     seed_device(11);
     const at::Tensor expected =
         testing::flat_gradient(*model, model->loss(input, positions, true).sum).to(at::kFloat);
@@ -106,7 +121,7 @@ TEST_P(FusedBlock, AReducerGetsTheGradientsThatAutogradWouldHaveGot) {
 
 TEST_P(FusedBlock, DropoutFollowsTheGenerator) {
   const auto model = on_device(small(64, 0.1));
-  const Batch input = batch_on_device();
+  const Batch input = batch_on_device(LossPositions::kLast);
   const auto loss = [&](uint64_t seed, bool training) {
     seed_device(seed);
     return model->loss(input, LossPositions::kLast, training).sum.item<double>();
@@ -127,8 +142,9 @@ TEST_P(FusedBlock, SaysWhyItDoesNotFit) {
   wide.options.tf_n_embd = 96;
   EXPECT_THAT(why(wide), ::testing::HasSubstr("width 96"));
   testing::Variant lengthy = small(64, 0.1);
-  lengthy.options.n_transit = 257;
-  EXPECT_THAT(why(lengthy), ::testing::HasSubstr("257 tokens"));
+  lengthy.options.n_transit = 258;
+  lengthy.options.compress_interval = 127;
+  EXPECT_THAT(why(lengthy), ::testing::HasSubstr("258 tokens"));
   EXPECT_THAT(why(small(64, 0.1), at::kHalf), ::testing::HasSubstr("bf16"));
   EXPECT_THAT(why(small(64, 0.1, FusedKernels::kOff)), ::testing::HasSubstr("off"));
   EXPECT_EQ(why(small(64, 0.1)), "");

@@ -61,7 +61,7 @@ class PreNormAttentionData {
 class PreNormAttentionReference {
  public:
   explicit PreNormAttentionReference(const PreNormAttentionData& data) {
-    const auto& [sequences, tokens, rows, width, heads, causal, queries] = data.block.tried().shape;
+    const auto& [sequences, tokens, rows, width, heads, causal, queries, no_first] = data.block.tried().shape;
     for (const at::Tensor* parameter :
          {&data.in_proj_weight, &data.in_proj_bias, &data.block.out_proj_weight, &data.block.out_proj_bias}) {
       parameters.push_back(parameter->to(at::kDouble).requires_grad_());

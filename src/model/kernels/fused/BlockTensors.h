@@ -14,10 +14,15 @@
 ///     y = norm2(x1 + drop(linear2(drop(gelu(linear1(x1))))))
 ///
 /// A sequence has `tokens` tokens, each of which reads itself and, where causal, the ones before it. With a
-/// second stream as many `queries` follow: query j reads the tokens before token j, and itself; nobody else
-/// reads it (see Streams). Of these tokens + queries rows of x the last `rows` come out: the last block of a
-/// network whose loss reads only its last token has rows = 1. Row r of sequence s, r = 0 … rows − 1, is its
-/// row tokens + queries − rows + r of x, and row s · rows + r of the arrays below.
+/// second stream `queries` follow: query j stands where token t = tokens − queries + j stands and reads the
+/// tokens before that one, and itself; nobody else reads it (see Streams). Of these tokens + queries rows of
+/// x the last `rows` come out: the last block of a network whose loss reads only its last token has rows = 1.
+/// Row r of sequence s, r = 0 … rows − 1, is its row tokens + queries − rows + r of x, and row s · rows + r
+/// of the arrays below.
+///
+/// Post-norm alone: tokens before the first one of their sequence are padding, which no other token reads.
+/// What comes out for them is finite and of no meaning; the forward pass keeps no `read` and `log_sums` of
+/// some. The gradient that comes in for them must be 0, and so is the one that goes out.
 namespace adtrain::kernels {
 
 struct BlockShape {
@@ -26,9 +31,11 @@ struct BlockShape {
   int rows;       ///< R ≤ tokens + queries
   int width;      ///< D
   int heads;      ///< H
-  bool causal;    ///< else every token reads all tokens; must be set where there are queries
+  bool causal;    ///< else every token reads all tokens; must be set where there are queries or padding
 
-  int queries = 0;  ///< or as many as tokens
+  int queries = 0;  ///< at most as many as tokens
+  /// (S): the first token that is no padding, nor behind the place of a query; null for all 0.
+  const int* first = nullptr;
 
   int inner() const { return 4 * width; }
   constexpr int length() const { return tokens + queries; }  ///< of a sequence in x
@@ -51,7 +58,8 @@ struct BlockWeights {
 /// with the scale, 1 / the probability of keeping. Words of a rate of 0 are null.
 struct KeepBits {
   /// Of the attention's weights: (S, H, words, R) with words = ⌈tokens / 32⌉, so that a bit is a key and
-  /// neighbouring words are neighbouring queries. Query j reads itself by the bit of key j.
+  /// neighbouring words are neighbouring queries. Query j reads itself by the bit of
+  /// the key in whose place it stands.
   const uint32_t* attention;
   const uint32_t* projection;  ///< of out_proj's output: (S · R, D / 32)
   const uint32_t* inner;       ///< of gelu's output: (S · R, F / 32)

@@ -55,8 +55,9 @@ BlockWeights weights_of(at::TensorList parameters) {
 
 /// What a forward pass leaves for its backward pass.
 struct Remembered : torch::CustomClassHolder {
-  Remembered(const at::Tensor& input, const BlockShape& block, BlockBits dropout, GradientSink* to)
-      : shape(block), bits(std::move(dropout)), sink(to), x(input) {
+  Remembered(const at::Tensor& input, const at::Tensor& first_tokens, const BlockShape& block,
+             BlockBits dropout, GradientSink* to)
+      : shape(block), bits(std::move(dropout)), sink(to), first(first_tokens), x(input) {
     const auto like = x.options().requires_grad(false), fp32 = like.dtype(at::kFloat);
     read = at::empty({shape.all_rows(), shape.width}, like);
     log_sums = at::empty({shape.sequences, shape.heads, shape.rows}, fp32);
@@ -82,6 +83,7 @@ struct Remembered : torch::CustomClassHolder {
   BlockShape shape;
   BlockBits bits;
   GradientSink* sink;
+  at::Tensor first;  ///< to which `shape` points, if there is padding
   at::Tensor x, read, log_sums;
   Norm norm1, norm2;
 };
@@ -89,12 +91,13 @@ struct Remembered : torch::CustomClassHolder {
 class FusedPostNorm : public autograd::Function<FusedPostNorm> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x,
-                            at::TensorList parameters, int64_t queries, int64_t rows, int64_t number,
+                            at::TensorList parameters, const Streams& streams, int64_t rows, int64_t number,
                             const BlockPass& pass) {
     const c10::cuda::CUDAGuard guard(x.device());
-    const BlockShape shape = fused_shape(x, pass.heads, queries, rows);
-    auto remembered =
-        c10::make_intrusive<Remembered>(x.contiguous(), shape, BlockBits(shape, pass, number), pass.sink);
+    BlockShape shape = fused_shape(x, pass.heads, streams.queries, rows);
+    if (streams.padded()) shape.first = streams.first.const_data_ptr<int32_t>();
+    auto remembered = c10::make_intrusive<Remembered>(x.contiguous(), streams.first, shape,
+                                                      BlockBits(shape, pass, number), pass.sink);
     at::Tensor y = at::empty({x.size(0), rows, x.size(2)}, x.options().requires_grad(false));
     block_forward(shape, weights_of(parameters), remembered->bits.keep(), remembered->activations(),
                   values_of(y), current_stream());
@@ -111,7 +114,7 @@ class FusedPostNorm : public autograd::Function<FusedPostNorm> {
     const at::Tensor dx = backward_to(*remembered, weights_of(parameters), gradients[0], place);
     autograd::variable_list result = place.finish();
     result.insert(result.begin(), dx);
-    result.resize(result.size() + 4);  // queries, rows, number and pass have no gradients
+    result.resize(result.size() + 4);  // streams, rows, number and pass have no gradients
     return result;
   }
 
@@ -142,8 +145,9 @@ class FusedPostNorm : public autograd::Function<FusedPostNorm> {
 }  // namespace
 
 at::Tensor fused_post_norm_block(const at::Tensor& x, const std::vector<at::Tensor>& parameters,
-                                 int64_t queries, int64_t rows, int64_t number, const BlockPass& pass) {
-  return FusedPostNorm::apply(x, at::TensorList(parameters), queries, rows, number, pass);
+                                 const Streams& streams, int64_t rows, int64_t number,
+                                 const BlockPass& pass) {
+  return FusedPostNorm::apply(x, at::TensorList(parameters), streams, rows, number, pass);
 }
 
 }  // namespace adtrain::kernels

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "model/Attention.h"
 #include "model/kernels/BlockPass.h"
 
 /// A whole post-norm block as one operation of autograd, by our own GPU kernels: one forward and two
@@ -12,11 +13,11 @@
 /// PostNormBlock.
 namespace adtrain::kernels {
 
-/// x (B, tokens + queries, width) in bf16 -> its last `rows` rows (B, rows, width). Each token reads itself
-/// and those before it; `queries`, none or one for each token, read as in the two streams of Streams.
+/// x (B, tokens, width) in bf16 -> its last `rows` rows (B, rows, width). Which token reads which say
+/// `streams`, whose masks are not read; padding, of which none comes out to be read, gets no gradient.
 /// `parameters`: the block's twelve in the order of BlockWeights, bf16. `number` of the block in the pass:
 /// each draws dropout of its own. Differentiable once with respect to x and the parameters.
 at::Tensor fused_post_norm_block(const at::Tensor& x, const std::vector<at::Tensor>& parameters,
-                                 int64_t queries, int64_t rows, int64_t number, const BlockPass& pass);
+                                 const Streams& streams, int64_t rows, int64_t number, const BlockPass& pass);
 
 }  // namespace adtrain::kernels

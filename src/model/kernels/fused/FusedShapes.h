@@ -13,7 +13,7 @@
 namespace adtrain::kernels {
 
 /// Why there are no kernels for the blocks of a network with these options, on this device and with
-/// parameters of this type, where a context has so many tokens; for people. Empty where there are.
+/// parameters of this type, where a stream has at most so many tokens; for people. Empty where there are.
 std::optional<std::string> why_no_fused_blocks(const ModelOptions& options, int64_t tokens,
                                                const at::Device& device, at::ScalarType type);
 

@@ -77,6 +77,7 @@ class AttentionHalf {
   static constexpr int kWidth = V::kWidth, kHeadSize = V::kHeadSize;
   static constexpr bool kDropout = V::kDropout, kStreams = V::kStreams;
   static constexpr bool kNormBehind = V::Block::kNormBehind, kRotated = V::Block::kRotated;
+  static constexpr bool kPadded = V::Block::kPadded;
   static constexpr int kHeads = P::kHeads;
   static constexpr int kEights = kWidth / 8;
   static constexpr int kSixteens = kWidth / 16;
@@ -116,7 +117,7 @@ class AttentionHalf {
   __device__ void run() {
     clear_sums();
     fetch_weights();
-    round_ = Round::of<kStreams>(job_.shape, blockIdx.x, kStreams);
+    round_ = Round::of<kStreams, kPadded>(job_.shape, blockIdx.x, kStreams);
     fetch_gradients(round_);
     copies_arrived();
     __syncthreads();
@@ -133,7 +134,8 @@ class AttentionHalf {
 #pragma unroll
       for (int own = 0; own < P::kWarpStrips; ++own) {
         deltas[own] = no_sums();
-        if (any_output() && strip_of(own) < strips_) prepare(strip_of(own), deltas[own], own_keys[own]);
+        if (any_output() && strip_of(own) < strips_ && !pads(strip_of(own)))
+          prepare(strip_of(own), deltas[own], own_keys[own]);
       }
       __syncthreads();
 
@@ -149,6 +151,7 @@ class AttentionHalf {
       uint32_t dquery[P::kWarpStrips][kEights][2] = {};
 #pragma unroll 1
       for (int strip = warp_; strip < strips_; strip += P::kWarps) {
+        if (pads(strip)) continue;
 #pragma unroll 1
         for (int head = 0; head < kHeads; ++head) read_as_keys(strip, head);
       }
@@ -197,7 +200,17 @@ class AttentionHalf {
   }
   /// The first strip whose keys and values have gradients in this round: the context's, or the queries' own.
   __device__ int first_keys() const {
-    return of_queries() ? round_.first_output : 0;
+    return of_queries() ? round_.first_output : first_strip();
+  }
+  __device__ int first_token() const {
+    return kPadded ? round_.first_token : 0;
+  }
+  /// Those before it are padding, which takes no part.
+  __device__ int first_strip() const {
+    return first_token() / kStrip;
+  }
+  __device__ bool pads(int strip) const {
+    return kPadded && strip < first_strip();
   }
   /// Then its heads are shared out among the warps, as queries, for nobody else has queries. Not those that
   /// have keys of their own.
@@ -205,8 +218,8 @@ class AttentionHalf {
     return round_.first_output == strips_ - 1 && !of_queries();
   }
   __device__ Round next_round() const {
-    if (of_queries()) return Round::of<kStreams>(job_.shape, round_.sequence, false);
-    return Round::of<kStreams>(job_.shape, round_.sequence + static_cast<int>(gridDim.x), kStreams);
+    if (of_queries()) return Round::of<kStreams, kPadded>(job_.shape, round_.sequence, false);
+    return Round::of<kStreams, kPadded>(job_.shape, round_.sequence + static_cast<int>(gridDim.x), kStreams);
   }
   __device__ int64_t rows_before() const {
     return round_.before(job_.shape);
@@ -215,12 +228,16 @@ class AttentionHalf {
   __device__ int64_t first_of_heads() const {
     return int64_t{round_.sequence} * job_.shape.rows * kHeads;
   }
-  /// In x, of the context or the queries.
-  __device__ int64_t first_token(bool of_queries) const {
-    return int64_t{round_.sequence} * job_.shape.length() + (of_queries ? tokens_ : 0);
+  /// In x, of the context or of the queries, which stand in the places of tokens.
+  __device__ int64_t first_row(bool of_queries) const {
+    return int64_t{round_.sequence} * job_.shape.length() + (of_queries ? job_.shape.queries : 0);
   }
   __device__ const Bf16* tokens_of(bool of_queries) const {
-    return job_.activations.x + first_token(of_queries) * kWidth;
+    return job_.activations.x + first_row(of_queries) * kWidth;
+  }
+  /// Whether the round's stream has it.
+  __device__ bool exists(int token) const {
+    return token < tokens_ && (!of_queries() || token >= tokens_ - job_.shape.queries);
   }
   __device__ bool is_output(int token) const {
     return token >= round_.skipped && token < tokens_;
@@ -231,7 +248,7 @@ class AttentionHalf {
   }
   /// The lane's first columns of dx.
   __device__ Bf16* dx_of(int token) const {
-    return job_.dx + (first_token(of_queries()) + token) * kWidth + place_.column;
+    return job_.dx + (first_row(of_queries()) + token) * kWidth + place_.column;
   }
 
   // By how much sums are scaled, and turned
@@ -382,7 +399,7 @@ class AttentionHalf {
   /// A head of a strip of queries, and what its keys add to the gradient.
   struct Queries {
     int column;
-    int behind[2];  ///< of the lane's two queries: the first key that is not read
+    int keys[2];  ///< that the lane's two queries read, from the first token on
     HeadRows<kHeadSize> query, dread;
     Sums minus_log, minus_delta;
     Sums dquery[kHeadEights];
@@ -390,6 +407,7 @@ class AttentionHalf {
 
   __device__ void read_as_queries(uint32_t (&dquery)[P::kWarpStrips][kEights][2]);
   __device__ void read_as_queries(int strip, int head, Sums (&dquery)[kHeadEights]);
+  __device__ void add_behind_padding(Queries& queries, int head, int strip, int end);
   template <bool Edge, int Half>
   __device__ void add_keys(Queries& queries, int strip, const KeyWords& words);
   __device__ void add_own_keys(Queries& queries, int strip, const KeyWords& words) const;

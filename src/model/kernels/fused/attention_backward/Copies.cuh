@@ -55,6 +55,7 @@ __device__ void AttentionHalf<V>::fetch_inputs() {
   if (!any_output()) return;
 #pragma unroll 1
   for (int strip = warp_; strip < strips_; strip += P::kWarps) {
+    if (pads(strip)) continue;
     fetch_strip(x_, strip, tokens_of(of_queries()), 0);
     if (has_output(strip)) {
       fetch_strip(read_, strip, job_.activations.read + rows_before() * kWidth, round_.skipped);
@@ -67,7 +68,7 @@ template <class V>
 __device__ void AttentionHalf<V>::fetch_tokens() {
 #pragma unroll 1
   for (int strip = warp_; strip < strips_; strip += P::kWarps) {
-    fetch_strip(x_, strip, tokens_of(of_queries()), 0);
+    if (!pads(strip)) fetch_strip(x_, strip, tokens_of(of_queries()), 0);
   }
   if constexpr (!P::kInProjStays) fetch_in_proj();
   close_copies();

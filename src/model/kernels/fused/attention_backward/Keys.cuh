@@ -12,20 +12,26 @@ __device__ void AttentionHalf<V>::read_as_keys(int strip, int head) {
   Keys keys;
   keys.head = head;
   keys.rotation = 7 - token % 32;
-  keys.earliest[0] = job_.shape.causal ? token + of_queries() : 0;
-  keys.earliest[1] = job_.shape.causal ? token + 8 + of_queries() : 0;
+  const bool partly_padding = kStrip * strip < first_token();
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int key = token + 8 * half;
+    keys.earliest[half] = job_.shape.causal ? key + of_queries() : 0;
+    if (partly_padding && key < first_token())
+      keys.earliest[half] = kMostTokens;  // nobody's gradient comes in
+  }
   keys.key = head_rows<kHeadSize>(from_row(key_, kStrip * strip), column);
   keys.value = head_rows<kHeadSize>(from_row(value_, kStrip * strip), column);
 #pragma unroll
   for (int i = 0; i < kHeadEights; ++i) keys.dkey[i] = keys.dvalue[i] = no_sums();
   if (kStreams && !of_queries()) take_carried(keys, strip);
 
-  // The edges: the first strip, and the last one where it is not whole.
+  // The edges: the first strip, and the last one where it is not whole; where some keys are padding, all.
   const int first = job_.shape.causal ? max(strip, round_.first_output) : round_.first_output,
-            whole = tokens_ / kStrip;
+            whole = partly_padding ? first + 1 : tokens_ / kStrip;
   const uint32_t* const words = words_of(head, strip / 2);
 #pragma unroll 1
-  for (int edge = first; edge < strips_; edge = edge < whole ? whole : strips_) {
+  for (int edge = first; edge < strips_; edge = max(edge + 1, whole)) {
     add_queries<true>(keys, edge, query_words_of_edge(words, edge));
   }
   if (first + 1 < whole) {

@@ -39,6 +39,7 @@ struct PostNorm {
   static constexpr bool kNormBehind = true;  ///< behind out_proj: dropout, the residual sum and norm1
   static constexpr bool kRotated = false;    ///< queries and keys turn by their places
   static constexpr bool kByHeads = false;    ///< in_proj's rows stand by heads, else by thirds
+  static constexpr bool kPadded = true;      ///< sequences may begin with padding
 };
 struct PreNorm {
   using Job = RotatedJob;
@@ -46,6 +47,7 @@ struct PreNorm {
   static constexpr bool kNormBehind = false;
   static constexpr bool kRotated = true;
   static constexpr bool kByHeads = true;
+  static constexpr bool kPadded = false;
 };
 
 /// A kernel's template arguments.
@@ -74,14 +76,20 @@ struct Round {
   int rows;          ///< of the stream that come out, its last ones
   int first_row;     ///< of these, among the sequence's
   int skipped;       ///< tokens that do not come out
-  int first_output;  ///< the first strip with tokens that do
+  int first_output;  ///< the first strip with tokens that do, and not padding alone
+  int first_token;   ///< tokens before it are padding
 
-  template <bool Streams>
+  template <bool Streams, bool Padded>
   __device__ static Round of(const BlockShape& shape, int sequence, bool of_queries) {
     const int of_second = Streams ? min(shape.rows, shape.queries) : 0;
     const int rows = of_queries ? of_second : shape.rows - of_second, skipped = shape.tokens - rows;
-    const int first_output = (Streams && rows == 0 ? skipped + kStrip - 1 : skipped) / kStrip;
-    return {sequence, of_queries, rows, of_queries ? shape.rows - of_second : 0, skipped, first_output};
+    int first_output = (Streams && rows == 0 ? skipped + kStrip - 1 : skipped) / kStrip, first_token = 0;
+    if (Padded && shape.first != nullptr && sequence < shape.sequences) {
+      first_token = __ldg(shape.first + sequence);
+      first_output = max(first_output, first_token / kStrip);
+    }
+    return {sequence, of_queries,   rows,       of_queries ? shape.rows - of_second : 0,
+            skipped,  first_output, first_token};
   }
   /// Its first row among all sequences'.
   __device__ int64_t before(const BlockShape& shape) const {

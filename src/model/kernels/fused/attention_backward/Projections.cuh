@@ -266,8 +266,9 @@ __device__ void AttentionHalf<V>::store_own_keys(const OwnKeys (&own_keys)[P::kW
 template <class V>
 __device__ void AttentionHalf<V>::make_dx(int strip) const {
   const int token = kStrip * strip + place_.row;
-  uint32_t du[2][kEights];
-  if constexpr (kNormBehind) load_residuals(token, du);
+  uint32_t du[2][kEights] = {};
+  if (kNormBehind && has_output(strip)) load_residuals(token, du);
+  Bf16* const dx_of_row = dx_of(token);
 
   Sums sums[kEights];
 #pragma unroll
@@ -280,7 +281,7 @@ __device__ void AttentionHalf<V>::make_dx(int strip) const {
 
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    if (token + 8 * half < tokens_) {
+    if (exists(token + 8 * half)) {
 #pragma unroll
       for (int eight = 0; eight < kEights; ++eight) {
         const float* const value = sums[eight].value + 2 * half;
@@ -289,7 +290,7 @@ __device__ void AttentionHalf<V>::make_dx(int strip) const {
           const float2 residual = unpacked(du[half][eight]);
           dx = {residual.x + value[0], residual.y + value[1]};
         }
-        *reinterpret_cast<uint32_t*>(dx_of(token + 8 * half) + 8 * eight) = packed(dx.x, dx.y);
+        *reinterpret_cast<uint32_t*>(dx_of_row + 8 * half * kWidth + 8 * eight) = packed(dx.x, dx.y);
       }
     }
   }
@@ -298,14 +299,14 @@ __device__ void AttentionHalf<V>::make_dx(int strip) const {
 /// What norm_backward() has left in dx.
 template <class V>
 __device__ void AttentionHalf<V>::load_residuals(int token, uint32_t (&du)[2][kEights]) const {
+  const Bf16* const dx_of_row = dx_of(token);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const bool has_residual = is_output(token + 8 * half);
 #pragma unroll
     for (int eight = 0; eight < kEights; ++eight) {
-      du[half][eight] = 0;
       if (has_residual)
-        du[half][eight] = *reinterpret_cast<const uint32_t*>(dx_of(token + 8 * half) + 8 * eight);
+        du[half][eight] = *reinterpret_cast<const uint32_t*>(dx_of_row + 8 * half * kWidth + 8 * eight);
     }
   }
 }

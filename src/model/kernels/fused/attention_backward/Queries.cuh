@@ -35,8 +35,11 @@ __device__ void AttentionHalf<V>::read_as_queries(int strip, int head, Sums (&dq
   const int column = kHeadSize * head, token = kStrip * strip + place_.row;
   Queries queries;
   queries.column = column;
-  queries.behind[0] = job_.shape.causal ? token + !of_queries() : tokens_;
-  queries.behind[1] = job_.shape.causal ? token + 8 + !of_queries() : tokens_;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int behind = job_.shape.causal ? token + 8 * half + !of_queries() : tokens_;
+    queries.keys[half] = max(behind - first_token(), 0);
+  }
   queries.query = head_rows<kHeadSize>(from_row(query_, kStrip * strip), column);
   queries.dread = head_rows<kHeadSize>(from_row(dread_, kStrip * strip), column);
   const float *logs = minus_log_ + kMostTokens * head + token,
@@ -46,11 +49,13 @@ __device__ void AttentionHalf<V>::read_as_queries(int strip, int head, Sums (&dq
 #pragma unroll
   for (Sums& sums : queries.dquery) sums = no_sums();
 
-  const uint32_t* const words = words_of(head, 0);
-  KeyPointers words_now = {{words + nearest_row(token), words + nearest_row(token + 8)}};
+  // The edges: the last strip, and behind padding those up to an even one.
   const int last = job_.shape.causal ? strip : strips_ - 1;
+  int keys = (first_token() + 2 * kStrip - 1) / (2 * kStrip) * 2;
+  const uint32_t* const words = words_of(head, min(keys, last) / 2);
+  KeyPointers words_now = {{words + nearest_row(token), words + nearest_row(token + 8)}};
   KeyWords next = key_words(words_now);
-  int keys = 0;
+  if (first_token() > 0) add_behind_padding(queries, head, strip, min(keys, last + 1));
 #pragma unroll 1
   for (; keys + 2 <= last; keys += 2) {
     const KeyWords now = next;
@@ -63,7 +68,7 @@ __device__ void AttentionHalf<V>::read_as_queries(int strip, int head, Sums (&dq
   if (keys < last) {
     add_keys<false, 0>(queries, keys, next);
     add_keys<true, 1>(queries, last, next);
-  } else {
+  } else if (keys == last) {
     add_keys<true, 0>(queries, last, next);
   }
   if (of_queries()) add_own_keys(queries, strip, next);
@@ -72,6 +77,19 @@ __device__ void AttentionHalf<V>::read_as_queries(int strip, int head, Sums (&dq
   turn_back_of(strip).apply(queries.dquery);
 #pragma unroll
   for (int i = 0; i < kHeadEights; ++i) dquery[i] = queries.dquery[i];
+}
+
+/// The pair of strips in the first of which padding ends, up to `end`.
+template <class V>
+__device__ void AttentionHalf<V>::add_behind_padding(Queries& queries, int head, int strip, int end) {
+  const int token = kStrip * strip + place_.row;
+  const uint32_t* const words = words_of(head, first_strip() / 2);
+  const KeyWords of_pair = key_words({{words + nearest_row(token), words + nearest_row(token + 8)}});
+#pragma unroll 1
+  for (int keys = first_strip(); keys < end; ++keys) {
+    const int shift = keys % 2 * kStrip;
+    add_keys<true, 0>(queries, keys, {{of_pair.word[0] >> shift, of_pair.word[1] >> shift}});
+  }
 }
 
 /// Scores lie with queries as rows. Edge: some of the keys are not read. Half: of the words.
@@ -98,7 +116,10 @@ __device__ void AttentionHalf<V>::add_keys(Queries& queries, int strip, const Ke
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         weight[i] = exp2_of(scores[eight].value[2 * half + i]);
-        if (Edge && row + 8 * eight + place_.column + i >= queries.behind[half]) weight[i] = 0.0f;
+        const int behind_padding = row + 8 * eight + place_.column + i - first_token();
+        if (Edge && static_cast<unsigned>(behind_padding) >= static_cast<unsigned>(queries.keys[half])) {
+          weight[i] = 0.0f;
+        }
       }
       const uint32_t dpair = packed(dweights[eight].value[2 * half], dweights[eight].value[2 * half + 1]);
       uint32_t mask = ~0u;

@@ -18,11 +18,14 @@ namespace adtrain::kernels::forward_pass {
 
 constexpr float kLog2E = 1.44269504f;
 
-/// Which keys a strip reads: whole tiles of 16 first, perhaps one of which the rows read different parts.
+/// Which keys a strip reads where there is no padding: whole tiles of 16 first, perhaps one of which the rows
+/// read different parts.
 struct Reach {
   int whole;         ///< tiles that all rows read
   bool partly;       ///< whether tile `whole` is read in part
   uint32_t keys[2];  ///< which of its keys the lane's two rows read
+
+  __device__ int tiles() const { return whole + partly; }
 
   __device__ Reach(const BlockShape& shape, const Strip& strip, unsigned lane) {
     const int tokens_left = shape.tokens & (kStrip - 1);
@@ -78,29 +81,25 @@ class HeadsRead {
 
   /// Reads all keys within reach; x as before.
   __device__ void read(const Features<Width>& x) {
-    AttentionWords<kHeads, Dropout> words(sequence_.job, strip_, head_number(0));
-    const int tiles = reach_.whole + reach_.partly;
-    int tile = 0;
+    const int first_token = sequence_.first_token();
+    int tile =
+        (first_token + 2 * kStrip - 1) / (2 * kStrip) * 2;  // even, and there is no padding from here on
+    if (first_token > 0) read_behind_padding(first_token, min(tile, reach_.tiles()));
+    Bits words(sequence_.job, strip_, head_number(0), min(tile, reach_.whole) / 2);
 #pragma unroll 1
     for (; tile + 2 <= reach_.whole; tile += 2) {
-      const Words now = words.next(tile + 2 < tiles);
+      const Words now = words.next(tile + 2 < reach_.tiles());
       if (kHeads * kSteps == 1) {
-        read_tiles<2, false>(tile, now, 0);
+        read_tiles<2>(tile, now, 0);
       } else {  // enough to do at a time
-        read_tiles<1, false>(tile, now, 0);
-        read_tiles<1, false>(tile + 1, now, 2);
+        read_tiles<1>(tile, now, 0);
+        read_tiles<1>(tile + 1, now, 2);
       }
     }
     Words last = words.next(false);
-    if (tile < reach_.whole) {
-      read_tiles<1, false>(tile, last, 0);
-#pragma unroll
-      for (auto& of_head : last.of) {
-        of_head[0] >>= kStrip;
-        of_head[1] >>= kStrip;
-      }
-    }
-    if (reach_.partly) read_tiles<1, true>(reach_.whole, last, 0);
+    if (tile < reach_.whole) read_tiles<1>(tile, last, 0);
+    if (reach_.whole % 2 != 0) take_second(last);
+    if (reach_.partly && tile <= reach_.whole) read_tiles<1, true>(reach_.whole, last, 0, reach_.keys);
     if (has_own_keys()) read_own(x, last);
   }
 
@@ -143,7 +142,8 @@ class HeadsRead {
 
  private:
   using Rotary = typename Block::template Rotary<HeadSize>;
-  using Words = typename AttentionWords<kHeads, Dropout>::Words;
+  using Bits = AttentionWords<kHeads, Dropout>;
+  using Words = typename Bits::Words;
 
   /// Of these heads' `head`, its number among all sequences' heads.
   __device__ int head_number(int head) const {
@@ -247,15 +247,17 @@ class HeadsRead {
       greatest[i / 2][i % 2] = has_own_keys() ? own_score_[i / 2][i % 2] : -INFINITY;
     }
 #pragma unroll 1
-    for (int tile = 0; tile < reach_.whole + reach_.partly; ++tile) {
+    for (int tile = sequence_.first_token() / kStrip; tile < reach_.tiles(); ++tile) {
       Sums scores[kHeads][2];
       score(scores, tile);
+      uint32_t keys[2];
+      find_keys(keys, tile, sequence_.first_token());
 #pragma unroll
       for (int head = 0; head < kHeads; ++head) {
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
           const int half = i / 2 % 2, key = i / 4 * 8 + lane_place(lane_).column + i % 2;
-          if (tile < reach_.whole || (reach_.keys[half] >> key & 1) != 0) {
+          if ((keys[half] >> key & 1) != 0) {
             greatest[head][half] = fmaxf(greatest[head][half], scores[head][i / 4].value[i % 4]);
           }
         }
@@ -290,10 +292,44 @@ class HeadsRead {
     }
   }
 
+  /// Which of a tile's keys the lane's two rows read. Padding reads itself, or it would have nothing to read.
+  __device__ void find_keys(uint32_t (&keys)[2], int tile, int first_token) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      keys[half] = tile < reach_.whole ? 0xffff : reach_.keys[half];
+      if (tile == first_token / kStrip) keys[half] &= ~0u << first_token % kStrip;
+      if (keys[half] == 0 && !has_own_keys()) keys[half] = (reach_.keys[half] + 1) >> 1;
+    }
+  }
+
+  /// The pair of tiles in the first of which padding ends, up to `end`.
+  __device__ void read_behind_padding(int first_token, int end) {
+    int tile = first_token / kStrip;
+    if (tile >= end) return;
+    Words words = Bits(sequence_.job, strip_, head_number(0), tile / 2).next(false);
+    if (tile % 2 != 0) take_second(words);
+#pragma unroll 1
+    for (; tile < end; ++tile) {
+      uint32_t keys[2];
+      find_keys(keys, tile, first_token);
+      read_tiles<1, true>(tile, words, 0, keys);
+      take_second(words);
+    }
+  }
+
+  /// From the words of a pair of tiles those of its second one.
+  __device__ static void take_second(Words& words) {
+#pragma unroll
+    for (auto& of_head : words.of) {
+      of_head[0] >>= kStrip;
+      of_head[1] >>= kStrip;
+    }
+  }
+
   /// Adds the values of `Tiles` · 16 keys, each with its weight, and the weights. The keys' bits are those
-  /// from 8 · `eight` on.
-  template <int Tiles, bool Partly>
-  __device__ void read_tiles(int first, const Words& words, int eight) {
+  /// from 8 · `eight` on. Partly: of the keys the lane's two rows read `keys`.
+  template <int Tiles, bool Partly = false>
+  __device__ void read_tiles(int first, const Words& words, int eight, const uint32_t (&keys)[2] = {}) {
     constexpr uint32_t kOnes = 0x3f803f80u;
     Sums scores[Tiles][kHeads][2];
 #pragma unroll
@@ -310,7 +346,7 @@ class HeadsRead {
         }
         LeftFragment& of_head = weights[tile][head];
         of_head = as_left(scores[tile][head][0], scores[tile][head][1]);
-        if (Partly) keep_pairs(of_head, reach_.keys, 0);
+        if (Partly) keep_pairs(of_head, keys, 0);
         multiply_add(total_[head], of_head, kOnes, kOnes);
         if (Dropout) keep_pairs(of_head, words.of[head], eight + 2 * tile);
       }

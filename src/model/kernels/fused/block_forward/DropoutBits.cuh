@@ -29,15 +29,15 @@ class KeptPairs {
   uint32_t first_, second_;
 };
 
-/// Dropout's words for a few heads and the lane's two rows, from the first 32 keys on.
+/// Dropout's words for a few heads and the lane's two rows, a word for 32 keys.
 template <int Heads, bool Dropout>
 class AttentionWords {
  public:
-  /// `head`: the first one's number among all sequences' heads.
+  /// From `word` of each head on. `head`: the first one's number among all sequences' heads.
   template <class Job>
-  __device__ AttentionWords(const Job& job, const Strip& strip, int head) : strip_(strip) {
+  __device__ AttentionWords(const Job& job, const Strip& strip, int head, int word) : strip_(strip) {
     const int words_of_head = (job.shape.tokens + 31) >> 5;
-    const int first = head * words_of_head;
+    const int first = head * words_of_head + word;
 #pragma unroll
     for (int i = 0; i < Heads; ++i) next_[i] = job.attention_keep() + strip.place(first + i * words_of_head);
     load();
@@ -74,7 +74,7 @@ template <int Heads>
 class AttentionWords<Heads, false> {
  public:
   template <class Job>
-  __device__ AttentionWords(const Job&, const Strip&, int) {}
+  __device__ AttentionWords(const Job&, const Strip&, int, int) {}
   struct Words {
     uint32_t of[Heads][2];
   };

@@ -24,7 +24,8 @@
 ///        units, norm.
 ///
 /// Keys and values of a second stream's tokens are read by these tokens alone: phase B makes them, in
-/// registers. What lies where in shared memory stands in Memory.cuh.
+/// registers. Strips that are padding are left out: what comes out for them is 0. What lies where in shared
+/// memory stands in Memory.cuh.
 namespace adtrain::kernels::forward_pass {
 
 /// The strip's rows of an array (S · (tokens + queries), Width).
@@ -52,11 +53,16 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll 1
   for (; number < shape.sequences; number += kGroups * gridDim.x, parity = 1 - parity) {
     const Sequence<Block, Width> sequence = {job, memory, number, warp, parity};
-    if (Dropout || Block::kResidualApart) {
+    if (Dropout || Block::kResidualApart || Block::kPadded) {
 #pragma unroll 1
       for (int turn = 0; turn < turns.count(); ++turn) {
         const Strip strip = turns.strip(number, turn);
-        if (strip.exists()) Block::template prefetch_for<HeadSize, Dropout>(sequence, strip);
+        if (!strip.exists()) continue;
+        if (Dropout || Block::kResidualApart)
+          Block::template prefetch_for<HeadSize, Dropout>(sequence, strip);
+        if constexpr (Block::kPadded) {
+          if (sequence.pads(strip)) Block::clear(sequence, strip);
+        }
       }
     }
     project_keys_and_values<HeadSize>(sequence);
@@ -67,7 +73,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
 #pragma unroll 1
     for (int turn = 0; turn < turns.count(); ++turn) {
-      const Strip strip = turns.strip(number, turn);
+      Strip strip = turns.strip(number, turn);
+      if (sequence.pads(strip)) strip.number = -1;
       Features<Width> x;
       Sums sums[Width / 8];
       if (strip.exists()) {

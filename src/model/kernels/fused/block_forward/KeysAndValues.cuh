@@ -22,7 +22,7 @@ __device__ void start_tokens(const Sequence<Block, Width>& sequence) {
   const int lane = threadIdx.x % kWarp, column = 8 * (lane % kChunks);
   const Bf16* x = sequence.rows(sequence.job.input(), false) + column;
 #pragma unroll 1
-  for (int first = kStrip * sequence.warp; first < tokens; first += kStrip * kGroupWarps) {
+  for (int first = kStrip * sequence.first_strip_of_warp(); first < tokens; first += kStrip * kGroupWarps) {
 #pragma unroll
     for (int i = 0; i < kStrip; i += kRows) {
       const int row = first + i + lane / kChunks;
@@ -55,7 +55,8 @@ __device__ void project_keys_and_values(const Sequence<Block, Width>& sequence) 
   // Over the strips, the greatest sum of squares over those columns of a part of a head that are the lane's.
   float longest[Width / kPart] = {};
 #pragma unroll 1
-  for (int row = kStrip * sequence.warp; row < sequence.job.shape.tokens; row += kStrip * kGroupWarps) {
+  for (int row = kStrip * sequence.first_strip_of_warp(); row < sequence.job.shape.tokens;
+       row += kStrip * kGroupWarps) {
     const auto x = Features<Width>::loaded(memory.keys, row, lane);
     const typename Block::template Rotary<HeadSize> rotary(sequence.job, row, lane);
 #pragma unroll

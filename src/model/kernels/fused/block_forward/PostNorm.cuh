@@ -69,6 +69,7 @@ struct PostNorm {
   using Rotary = NoRotary;
   /// Whether the residual stream is another array than the attention's input.
   static constexpr bool kResidualApart = false;
+  static constexpr bool kPadded = true;  ///< sequences may begin with padding
 
   /// By all threads, for all of them.
   template <int HeadSize, int Width>
@@ -118,6 +119,22 @@ struct PostNorm {
     add_residual<Width, Dropout>(sums, x1, strip, job.keep.output, job.keep.hidden_scale, lane);
     const Norm norm2 = {memory.norm2_weight, memory.norm2_bias, kept.normed2, kept.inverse2};
     layer_norm<Width>(sums, norm2, strip, lane).store(job.y, strip, lane);
+  }
+
+  /// What comes out for padding: what the backward pass multiplies with gradients of 0 must be finite.
+  template <int Width>
+  static __device__ void clear(const Sequence<PostNorm, Width>& sequence, const Strip& strip) {
+    const Job& job = sequence.job;
+    const BlockActivations& kept = job.activations;
+    const unsigned lane = lane_anew();
+    const Features<Width> zeros = {};
+    for (Bf16* rows : {kept.normed1, kept.normed2, job.y}) zeros.store(rows, strip, lane);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (strip.comes_out(half) && lane % 4 == 0) {
+        kept.inverse1[strip.place() + 8 * half] = kept.inverse2[strip.place() + 8 * half] = 0.0f;
+      }
+    }
   }
 };
 static_assert(Memory<PostNorm, 64>::bytes() <= 227 * 1024, "a thread block's shared memory");

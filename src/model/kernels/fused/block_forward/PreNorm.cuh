@@ -95,6 +95,7 @@ struct PreNorm {
   template <int HeadSize>
   using Rotary = HeadRotary<HeadSize>;
   static constexpr bool kResidualApart = true;
+  static constexpr bool kPadded = false;
 
   template <int HeadSize, int Width>
   static __device__ void copy_weights(const Memory<PreNorm, Width>& memory, const Job& job) {

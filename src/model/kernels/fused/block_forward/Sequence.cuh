@@ -22,9 +22,20 @@ struct Sequence {
     return {job, memory, number + kGroups * static_cast<int>(gridDim.x), warp, 1 - parity};
   }
   __device__ float* longest() const { return memory.longest + parity * kMostHeads; }
-  /// Of an array (S · (tokens + queries), Width), its first stream's rows or its second's.
+  /// Tokens before it are padding.
+  __device__ int first_token() const {
+    return Block::kPadded && job.shape.first != nullptr ? __ldg(job.shape.first + number) : 0;
+  }
+  /// Of every kGroupWarps strips each warp has one, those of padding left out.
+  __device__ int first_strip_of_warp() const { return Block::kPadded ? first_token() / kStrip + warp : warp; }
+  /// Whether a strip is nothing but padding.
+  __device__ bool pads(const Strip& strip) const {
+    return Block::kPadded && !strip.second && kStrip * (strip.number + 1) <= first_token();
+  }
+  /// Of an array (S · (tokens + queries), Width), its first stream's rows, or the second's such that a query
+  /// is in the row of the token in whose place it stands.
   __device__ const Bf16* rows(const Bf16* all, bool second) const {
-    const int64_t before = int64_t{number} * job.shape.length() + (second ? job.shape.tokens : 0);
+    const int64_t before = int64_t{number} * job.shape.length() + (second ? job.shape.queries : 0);
     return all + before * Width;
   }
 };

@@ -20,7 +20,8 @@ struct Strip {
   bool second;  ///< of the second stream
   int number;   ///< its tokens begin at 16 · number of the stream; less than 0 for none
   int rows;     ///< that come out of a sequence
-  int end;      ///< of these, behind the stream's last one
+  int begin;    ///< of these, the stream's first one,
+  int end;      ///< what is behind its last one
   int row;      ///< and the lane's first; the second is 8 further down
 
   __device__ Strip(const BlockShape& shape, int sequence_number, bool of_second, int strip_number)
@@ -28,15 +29,16 @@ struct Strip {
         second(of_second),
         number(strip_number),
         rows(shape.rows),
+        begin(of_second ? max(shape.rows - shape.queries, 0) : 0),
         end(of_second ? shape.rows : shape.rows - shape.queries),
         row(kStrip * strip_number + lane_place().row + end - shape.tokens) {}
 
   __device__ int first_row() const { return row - lane_place().row; }
   /// Whether any of it comes out.
-  __device__ bool exists() const { return number >= 0 && first_row() > -kStrip; }
+  __device__ bool exists() const { return number >= 0 && first_row() + kStrip > begin; }
   /// Whether the lane's first row or, half = 1, its second comes out.
   __device__ bool comes_out(int half) const {
-    return static_cast<unsigned>(row + 8 * half) < static_cast<unsigned>(end);
+    return static_cast<unsigned>(row + 8 * half - begin) < static_cast<unsigned>(end - begin);
   }
   /// The first row's place among those of all sequences, which an int can count, as they would not fit in
   /// memory otherwise; and in one of many stretches of as many rows.
@@ -45,15 +47,19 @@ struct Strip {
 };
 
 /// Which strips warps take. In the order of their lengths, where later tokens read more, eight strips go to
-/// warps 0 … 7, the next eight to warps 7 … 0, and so forth; of both streams in turn, if there is something
-/// to do for both.
+/// warps 0 … 7, the next eight to warps 7 … 0, and so forth; of both streams in turn, as long as there is
+/// something to do for both.
 template <bool Streams>
 class Turns {
  public:
   static constexpr int kMost = Streams ? 4 : 2;
 
   __device__ Turns(const BlockShape& shape, int warp)
-      : shape_(shape), warp_(warp), both_(Streams && shape.rows > shape.queries) {
+      : shape_(shape),
+        warp_(warp),
+        last_((shape.tokens - 1) / kStrip),
+        both_(!Streams || shape.rows <= shape.queries ? 0
+                                                      : last_ + 1 - (shape.tokens - shape.queries) / kStrip) {
     for (int turn = 1; turn < kMost; ++turn) {
       if (strip(0, turn).exists()) count_ = turn + 1;
     }
@@ -63,14 +69,15 @@ class Turns {
   __device__ int count() const { return count_; }
   __device__ Strip strip(int sequence, int turn) const {
     const int place = kGroupWarps * turn + (turn % 2 == 0 ? warp_ : kGroupWarps - 1 - warp_);
-    const bool second = Streams && (!both_ || place % 2 == 0);
-    return {shape_, sequence, second, (shape_.tokens - 1) / kStrip - (both_ ? place / 2 : place)};
+    if (Streams && place < 2 * both_) return {shape_, sequence, place % 2 == 0, last_ - place / 2};
+    return {shape_, sequence, Streams && both_ == 0, last_ - (place - both_)};
   }
 
  private:
   const BlockShape& shape_;
   int warp_;
-  bool both_;
+  int last_;  ///< strip of a stream
+  int both_;  ///< strips of the second stream, if there is something to do for both
   int count_ = 1;
 };
 

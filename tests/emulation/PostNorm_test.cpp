@@ -22,8 +22,6 @@ TEST_P(EmulatedPostNorm, AttentionBackwardIsTheReferenceInAnyOrderOfThreads) {
 
 INSTANTIATE_TEST_SUITE_P(Shapes, EmulatedPostNorm, ::testing::ValuesIn(testing::emulated_cases()),
                          [](const auto& tried) { return testing::name_of(tried.param); });
-INSTANTIATE_TEST_SUITE_P(Padded, EmulatedPostNorm, ::testing::ValuesIn(testing::emulated_padded_cases()),
-                         [](const auto& tried) { return testing::name_of(tried.param); });
 
 }  // namespace
 }  // namespace adtrain

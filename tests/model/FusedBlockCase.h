@@ -70,7 +70,15 @@ inline std::vector<FusedBlockCase> fused_block_cases() {
     all.push_back({{3, 7, 3, 64, 8, true, 7}, dropout});
     all.push_back({{1, 1, 2, 32, 4, true, 1}, dropout});
     all.push_back({{3, 240, 480, 64, 4, true, 240}, dropout, 4.0});
+  }
+  return all;
+}
 
+/// Likewise with padding in front, as long as anything or nothing, and with fewer queries than tokens: what
+/// compressed context has, and post-norm blocks alone.
+inline std::vector<FusedBlockCase> padded_block_cases() {
+  std::vector<FusedBlockCase> all;
+  for (const double dropout : {0.0, 0.1}) {
     all.push_back({{9, 240, 240, 64, 4, true}, dropout, 1.0, true});
     all.push_back({{300, 164, 164, 32, 4, true}, dropout, 1.0, true});
     all.push_back({{9, 164, 1, 64, 4, true}, dropout, 1.0, true});

@@ -42,6 +42,8 @@ TEST_P(FusedKernels, AttentionBackwardIsTheReference) {
   testing::expect_attention_backward_is_the_reference(GetParam(), at::kCUDA);
 }
 
+INSTANTIATE_TEST_SUITE_P(Padded, FusedKernels, ::testing::ValuesIn(testing::padded_block_cases()),
+                         [](const auto& tried) { return testing::name_of(tried.param); });
 INSTANTIATE_TEST_SUITE_P(Shapes, FusedKernels, ::testing::ValuesIn(testing::fused_block_cases()),
                          [](const auto& tried) { return testing::name_of(tried.param); });
 
@@ -50,7 +52,7 @@ class FusedKernelsSpeed : public ::testing::TestWithParam<FusedBlockCase> {};
 
 TEST_P(FusedKernelsSpeed, DISABLED_OfEachKernel) {
   FusedBlockData data(GetParam());
-  const kernels::BlockShape& shape = GetParam().shape;
+  const kernels::BlockShape shape = data.shape();
   const at::Tensor y = at::empty_like(data.dy), of_x1 = at::empty_like(data.dy),
                    of_x = at::empty_like(data.x);
   const auto fp32 = at::device(at::kCUDA).dtype(at::kFloat);
@@ -92,7 +94,10 @@ INSTANTIATE_TEST_SUITE_P(Benchmark, FusedKernelsSpeed,
                                            FusedBlockCase{{512, 240, 1, 64, 4, true}, 0.1},
                                            FusedBlockCase{{512, 240, 480, 64, 4, true, 240}, 0.1},
                                            FusedBlockCase{{512, 240, 240, 64, 4, true, 240}, 0.1},
-                                           FusedBlockCase{{512, 80, 80, 32, 4, true}, 0.1}),
+                                           FusedBlockCase{{512, 80, 80, 32, 4, true}, 0.1},
+                                           FusedBlockCase{{512, 164, 164, 64, 4, true}, 0.1},
+                                           FusedBlockCase{{512, 164, 164, 64, 4, true}, 0.1, 1.0, true},
+                                           FusedBlockCase{{512, 164, 245, 64, 4, true, 81}, 0.1}),
                          [](const auto& tried) { return testing::name_of(tried.param); });
 
 TEST(KeepBits, AreIndependentBitsOfTheAskedProbability) {

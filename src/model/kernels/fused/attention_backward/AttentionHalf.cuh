@@ -45,6 +45,9 @@
 /// their gradients then; what the context's have got waits in global memory for the second round, that of the
 /// context.
 ///
+/// Strips of padding take no part, and their dx is 0. Keys that are padding have no queries, as no gradient
+/// comes in for these.
+///
 /// The sums for the weights stay in registers until the last sequence.
 ///
 /// Shared memory, D = width, H = heads, for 256 tokens; 226 of 227 KiB for D = 64, else at most half as much,

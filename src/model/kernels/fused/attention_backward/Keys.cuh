@@ -17,8 +17,7 @@ __device__ void AttentionHalf<V>::read_as_keys(int strip, int head) {
   for (int half = 0; half < 2; ++half) {
     const int key = token + 8 * half;
     keys.earliest[half] = job_.shape.causal ? key + of_queries() : 0;
-    if (partly_padding && key < first_token())
-      keys.earliest[half] = kMostTokens;  // nobody's gradient comes in
+    if (partly_padding && key < first_token()) keys.earliest[half] = kMostTokens;
   }
   keys.key = head_rows<kHeadSize>(from_row(key_, kStrip * strip), column);
   keys.value = head_rows<kHeadSize>(from_row(value_, kStrip * strip), column);

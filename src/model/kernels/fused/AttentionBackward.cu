@@ -19,7 +19,10 @@ int64_t attention_backward_carried(const BlockShape& shape) {
 void attention_backward(const BlockShape& shape, const BlockWeights& weights, const KeepBits& keep,
                         const BlockActivations& activations, const Bf16* dx1, Bf16* dx, float* parts,
                         Bf16* carried, cudaStream_t stream) {
-  backward_pass::launch_for_shape<backward_pass::PostNorm>(
+  if (shape.first != nullptr) {
+    return padded_attention_backward(shape, weights, keep, activations, dx1, dx, parts, carried, stream);
+  }
+  backward_pass::launch_for_shape<backward_pass::PostNorm<false>>(
       {shape, weights, keep, activations, dx1, dx, parts, carried}, stream);
 }
 

@@ -21,4 +21,9 @@ void attention_backward(const BlockShape& shape, const BlockWeights& weights, co
                         const BlockActivations& activations, const __nv_bfloat16* dx1, __nv_bfloat16* dx,
                         float* parts, __nv_bfloat16* carried, cudaStream_t stream);
 
+/// What attention_backward() calls for sequences that may begin with padding, by kernels of its own.
+void padded_attention_backward(const BlockShape& shape, const BlockWeights& weights, const KeepBits& keep,
+                               const BlockActivations& activations, const __nv_bfloat16* dx1,
+                               __nv_bfloat16* dx, float* parts, __nv_bfloat16* carried, cudaStream_t stream);
+
 }  // namespace adtrain::kernels

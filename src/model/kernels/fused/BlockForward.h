@@ -9,4 +9,9 @@ namespace adtrain::kernels {
 void block_forward(const BlockShape& shape, const BlockWeights& weights, const KeepBits& keep,
                    const BlockActivations& activations, __nv_bfloat16* y, cudaStream_t stream);
 
+/// What block_forward() calls for sequences that may begin with padding, by kernels of its own: these are
+/// slower.
+void padded_block_forward(const BlockShape& shape, const BlockWeights& weights, const KeepBits& keep,
+                          const BlockActivations& activations, __nv_bfloat16* y, cudaStream_t stream);
+
 }  // namespace adtrain::kernels

@@ -33,13 +33,14 @@ struct RotatedJob : Job {
 };
 
 /// The two blocks, as far as their attention halves differ.
+template <bool Padded>
 struct PostNorm {
   using Job = backward_pass::Job;
   using Gradients = AttentionGradients;
   static constexpr bool kNormBehind = true;  ///< behind out_proj: dropout, the residual sum and norm1
   static constexpr bool kRotated = false;    ///< queries and keys turn by their places
   static constexpr bool kByHeads = false;    ///< in_proj's rows stand by heads, else by thirds
-  static constexpr bool kPadded = true;      ///< sequences may begin with padding
+  static constexpr bool kPadded = Padded;    ///< whether sequences may begin with padding
 };
 struct PreNorm {
   using Job = RotatedJob;

@@ -48,6 +48,8 @@ struct NoRotary {
   __device__ void turn(Sums (&)[Eights]) const {}
 };
 
+/// Padded: sequences may begin with padding, whose kernels are slower where there is none.
+template <bool Padded>
 struct PostNorm {
   /// What a launch works on.
   struct Job {
@@ -69,7 +71,7 @@ struct PostNorm {
   using Rotary = NoRotary;
   /// Whether the residual stream is another array than the attention's input.
   static constexpr bool kResidualApart = false;
-  static constexpr bool kPadded = true;  ///< sequences may begin with padding
+  static constexpr bool kPadded = Padded;
 
   /// By all threads, for all of them.
   template <int HeadSize, int Width>
@@ -137,6 +139,6 @@ struct PostNorm {
     }
   }
 };
-static_assert(Memory<PostNorm, 64>::bytes() <= 227 * 1024, "a thread block's shared memory");
+static_assert(Memory<PostNorm<false>, 64>::bytes() <= 227 * 1024, "a thread block's shared memory");
 
 }  // namespace adtrain::kernels::forward_pass

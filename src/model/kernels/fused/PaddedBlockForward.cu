@@ -1,0 +1,12 @@
+#include "model/kernels/fused/BlockForward.h"
+#include "model/kernels/fused/block_forward/Kernel.cuh"
+#include "model/kernels/fused/block_forward/PostNorm.cuh"
+
+namespace adtrain::kernels {
+
+void padded_block_forward(const BlockShape& shape, const BlockWeights& weights, const KeepBits& keep,
+                          const BlockActivations& activations, __nv_bfloat16* y, cudaStream_t stream) {
+  forward_pass::launch<forward_pass::PostNorm<true>>({shape, weights, keep, activations, y}, stream);
+}
+
+}  // namespace adtrain::kernels

@@ -70,7 +70,7 @@ at::Tensor attend_by_operators(const at::Tensor& queries, const at::Tensor& keys
   const at::Tensor context_values = values.narrow(2, 0, streams.context);
 
   at::Tensor scores = at::matmul(q, context_keys.transpose(2, 3));
-  scores = scores + streams.mask.narrow(-2, streams.tokens() - rows, rows);
+  scores = scores + streams.mask.narrow(-2, streams.tokens() - rows, rows).to(scores.scalar_type());
   if (streams.queries > 0) {
     own_slots(scores, streams).add_((query_rows(q, streams) * replacement(keys, streams)).sum(-1));
   }

@@ -9,7 +9,6 @@
 #include "model/kernels/fused/FusedEnds.h"
 #include "model/kernels/fused/FusedPreNorm.h"
 #include "model/kernels/fused/FusedShapes.h"
-#include "model/kernels/rows/GpuRows.h"
 #include "model/kernels/rows/PreNormHalves.h"
 
 namespace adtrain {
@@ -93,8 +92,7 @@ at::Tensor PreNormAd::encoded(const Batch& batch, LossPositions positions, const
   const Rotary rotary =
       Rotary::of(at::arange(streams.context, batch.states.options().dtype(at::kLong)), options().head_size());
   const bool fused = is_fused(positions);
-  const bool by_halves = !fused && options().fused_kernels != FusedKernels::kOff &&
-                         kernels::gpu_rows_fit(x, options().inner_width());
+  const bool by_halves = !fused && has_halves();
   const Rotary of_all = fused || by_halves ? Rotary() : rotary.with_queries(streams);
   std::optional<kernels::BlockPass> pass;
   if (fused || by_halves)

@@ -245,10 +245,13 @@ at::Tensor joined_columns(at::TensorList matrices, const at::Tensor& sums) {
   return joined;
 }
 
+bool gpu_rows_fit(const at::Device& device, at::ScalarType type, int64_t width, int64_t inner) {
+  return runs_row_kernels(device) && (type == at::kHalf || type == at::kBFloat16) &&
+         width % kVectorWidth == 0 && width <= kMaxNormWidth && inner % kVectorWidth == 0;
+}
+
 bool gpu_rows_fit(const at::Tensor& x, int64_t inner) {
-  const int64_t width = x.size(-1);
-  return runs_row_kernels(x.device()) && (x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16) &&
-         x.numel() > 0 && width % kVectorWidth == 0 && width <= kMaxNormWidth && inner % kVectorWidth == 0;
+  return x.numel() > 0 && gpu_rows_fit(x.device(), x.scalar_type(), x.size(-1), inner);
 }
 
 }  // namespace adtrain::kernels

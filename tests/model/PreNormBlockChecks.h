@@ -129,7 +129,7 @@ inline std::vector<PreNormBlockCase> pre_norm_cases_by_halves() {
       all.push_back({{3, 21, 21, 128, 4, true}, 0.0, rate, 512, true, type});
       all.push_back({{3, 21, 1, 128, 2, true}, 0.0, rate, 512, true, type});
       all.push_back({{3, 21, 26, 96, 4, true, 21}, 0.0, rate, 264, true, type});
-      all.push_back({{2, 33, 33, 768, 12, true, 33}, 0.0, rate, 3072, true, type});
+      all.push_back({{1, 9, 9, 768, 12, true, 9}, 0.0, rate, 3072, true, type});
     }
   }
   return all;

@@ -9,7 +9,6 @@
 #include "model/PostNormAd.h"
 #include "model/PreNormAd.h"
 #include "model/kernels/fused/FusedEnds.h"
-#include "model/kernels/rows/GpuRows.h"
 
 namespace adtrain {
 namespace {
@@ -75,11 +74,6 @@ AlgorithmDistillation::Predictions AlgorithmDistillation::predict(const Batch& b
 
 std::optional<std::string> AlgorithmDistillation::why_not_fused(LossPositions /*positions*/) const {
   return "they are for model AD without compressed context";
-}
-
-bool AlgorithmDistillation::has_halves() const {
-  return options_.fused_kernels != FusedKernels::kOff && options_.block() != TransformerBlock::kGpt2 &&
-         kernels::gpu_rows_fit(device(), compute_type(), options_.tf_n_embd, options_.inner_width());
 }
 
 bool AlgorithmDistillation::fuses_ends() const {

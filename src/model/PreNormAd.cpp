@@ -9,6 +9,7 @@
 #include "model/kernels/fused/FusedEnds.h"
 #include "model/kernels/fused/FusedPreNorm.h"
 #include "model/kernels/fused/FusedShapes.h"
+#include "model/kernels/rows/GpuRows.h"
 #include "model/kernels/rows/PreNormHalves.h"
 
 namespace adtrain {
@@ -63,6 +64,15 @@ AlgorithmDistillation::Loss PreNormAd::loss(const Batch& batch, LossPositions po
 AlgorithmDistillation::Predictions PreNormAd::forward(const Batch& batch, LossPositions positions,
                                                       bool training) {
   return {pred_action_(encoded(batch, positions, dropout_rates(training))), {}};
+}
+
+std::string PreNormAd::parts_text() const {
+  return has_halves() ? "library products and attention, own norms and gates" : "library kernels";
+}
+
+bool PreNormAd::has_halves() const {
+  return options().fused_kernels != FusedKernels::kOff &&
+         kernels::gpu_rows_fit(device(), compute_type(), options().tf_n_embd, options().inner_width());
 }
 
 PreNormAd::Tokens PreNormAd::tokens_of(const Batch& batch, LossPositions positions) const {

@@ -94,10 +94,8 @@ std::string device_text(const Ranks& ranks) {
 
 std::string blocks_text(const RunConfig& config, const AlgorithmDistillation& model) {
   const auto why_not = model.why_not_fused(config.training.loss_positions);
-  if (!why_not) return "fused kernels, one operation a block";
-  return fmt::format(
-      "{} (fused ones: {})",
-      model.has_halves() ? "library products, kernels of our own between them" : "library kernels", *why_not);
+  return why_not ? fmt::format("{} (whole blocks: {})", model.parts_text(), *why_not)
+                 : "fused kernels, one operation a block";
 }
 
 /// Where the user insists on fused kernels and there are none.

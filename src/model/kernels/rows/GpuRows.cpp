@@ -115,6 +115,21 @@ at::Tensor biased_gelu_backward(const at::Tensor& d_y_of_any_strides,
   return d_product;
 }
 
+void add_columns(const at::Tensor& matrix_of_any_strides, const at::Tensor& sums) {
+  const c10::cuda::CUDAGuard on_device(sums.device());
+  const at::Tensor matrix = matrix_of_any_strides.contiguous();
+  const MatrixShape shape = shape_of(matrix);
+  const at::Tensor parts = parts_for(column_parts(shape, processors()), sums);
+  join_columns({shape,
+                {vectors_of(matrix)},
+                1,
+                /*joined=*/nullptr,
+                parts.data_ptr<float>(),
+                static_cast<int>(parts.size(0))},
+               current_stream());
+  add_up(parts, sums);
+}
+
 at::Tensor joined_columns(at::TensorList matrices, const at::Tensor& sums) {
   const c10::cuda::CUDAGuard on_device(sums.device());
   JoinColumns call = {};

@@ -56,6 +56,9 @@ at::Tensor biased_gelu_backward(const at::Tensor& d_y, const at::Tensor& product
 /// (count · width).
 at::Tensor joined_columns(at::TensorList matrices, const at::Tensor& sums);
 
+/// Adds up the columns of a matrix to `sums` (width).
+void add_columns(const at::Tensor& matrix, const at::Tensor& sums);
+
 /// Whether normed_sum takes such an x and biased_gelu rows of `inner` elements in its type.
 bool gpu_rows_fit(const at::Tensor& x, int64_t inner);
 

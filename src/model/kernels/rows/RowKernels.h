@@ -125,8 +125,8 @@ struct JoinColumns {
   MatrixShape shape;  ///< of the result
   const Vector* matrices[kMaxJoined];
   int matrix_count;
-  Vector* joined;
-  float* parts;  ///< (column_parts, width): sums over rows that add up to those of all
+  Vector* joined;  ///< null: the sums are all that is wanted
+  float* parts;    ///< (column_parts, width): sums over rows that add up to those of all
   int part_count;
 };
 void join_columns(const JoinColumns& call, cudaStream_t stream);

@@ -42,6 +42,8 @@ class AlgorithmDistillation {
   /// Why the blocks do not run by our own GPU kernels where the loss reads these positions; empty where they
   /// do.
   virtual std::optional<std::string> why_not_fused(LossPositions positions) const;
+  /// What runs blocks that no fused kernels run as a whole; for people.
+  virtual std::string parts_text() const { return "library kernels"; }
 
   /// A target is one query: the action that the learner took there or, with compressed context, that its
   /// region ends.

@@ -94,7 +94,7 @@ std::string device_text(const Ranks& ranks) {
 
 std::string blocks_text(const RunConfig& config, const AlgorithmDistillation& model) {
   const auto why_not = model.why_not_fused(config.training.loss_positions);
-  return why_not ? fmt::format("library kernels (fused ones: {})", *why_not)
+  return why_not ? fmt::format("{} (whole blocks: {})", model.parts_text(), *why_not)
                  : "fused kernels, one operation a block";
 }
 

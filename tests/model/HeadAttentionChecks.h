@@ -11,8 +11,10 @@
 #include "model/FusedBlockChecks.h"
 #include "model/PreNormChecks.h"
 #include "model/kernels/attention/HeadAttention.h"
+#include "model/kernels/attention/ProjectedAttention.h"
 
-/// The kernels of attention by itself, twice, against float64: on a GPU, or emulated on the CPU.
+/// The kernels of attention by itself, twice, and their operation, against float64: on a GPU, or emulated on
+/// the CPU.
 namespace adtrain::testing {
 
 /// How queries, keys and values lie in the projection's output.
@@ -86,14 +88,12 @@ class HeadAttentionData {
     const at::Tensor random = at::randn({sequences, length, 3 * width}, at::device(device));
     projected_ = random.to(at::kBFloat16);
     by_kind(projected_).narrow(2, 0, 2).mul_(tried.block.query_and_key_scale);
-    queries_apart_ = by_kind(projected_)
-                         .select(2, 0)
-                         .narrow(1, length - rows, rows)
-                         .reshape({sequences, rows, width});
+    queries_apart_ =
+        by_kind(projected_).select(2, 0).narrow(1, length - rows, rows).reshape({sequences, rows, width});
   }
 
-  /// Queries of the last rows, keys and values (S, rows, H, head size), views of `all` (S, tokens + queries, 3
-  /// D) or, where queries lie apart, of these and the last 2 D columns.
+  /// Queries of the last rows, keys and values (S, rows, H, head size), views of `all` (S, tokens + queries,
+  /// 3 D) or, where queries lie apart, of these and the last 2 D columns.
   struct Views {
     at::Tensor queries, keys, values;
   };
@@ -158,6 +158,16 @@ class HeadAttentionData {
   at::Tensor projected_, queries_apart_;
 };
 
+inline void expect_gradient(const at::Tensor& found, const at::Tensor& expected, double tolerance) {
+  constexpr double kNone =
+      1e-6;  // where a token reads nothing but itself, queries and keys have no gradients
+  if (expected.norm().item<double>() < kNone) {
+    EXPECT_LT(found.norm().item<double>(), kNone);
+  } else {
+    EXPECT_LT(error_of(found, expected), tolerance);
+  }
+}
+
 inline void expect_head_attention_is_the_reference(const HeadAttentionCase& tried, at::Device device) {
   const HeadAttentionData data(tried, device);
   const FusedBlockData& block = data.block.block;
@@ -188,23 +198,58 @@ inline void expect_head_attention_is_the_reference(const HeadAttentionCase& trie
   const auto found = data.views(of_all[0], of_apart[0]);
   const at::Tensor kinds = data.by_kind(of_projected);
   const at::Tensor d_queries = kinds.select(2, 0);
-  const auto expect_gradient = [&](const at::Tensor& gradient, const at::Tensor& right, const char* name) {
-    // Where a token reads nothing but itself, queries and keys have no gradients.
-    constexpr double kNone = 1e-6;
-    if (right.norm().item<double>() < kNone) {
-      EXPECT_LT(gradient.norm().item<double>(), kNone) << name;
-    } else {
-      EXPECT_LT(error_of(gradient, right), gradient_tolerance(tried.block)) << name;
-    }
-  };
-  expect_gradient(found.queries, d_queries.narrow(1, data.rows_before(), data.shape().rows), "queries");
-  expect_gradient(found.keys, kinds.select(2, 1), "keys");
-  expect_gradient(found.values, kinds.select(2, 2), "values");
+  const double tolerance = gradient_tolerance(tried.block);
+  expect_gradient(found.queries, d_queries.narrow(1, data.rows_before(), data.shape().rows), tolerance);
+  expect_gradient(found.keys, kinds.select(2, 1), tolerance);
+  expect_gradient(found.values, kinds.select(2, 2), tolerance);
   const at::Tensor others = data.by_kind(of_all[0]).select(2, 0).narrow(1, 0, data.rows_before());
   EXPECT_TRUE(apart || others.eq(0).all().item<bool>()) << "queries that do not come out";
   EXPECT_TRUE(at::equal(apart ? of_apart[0] : of_all[0], apart ? of_apart[1] : of_all[1]))
       << "not the same on repeat";
   EXPECT_TRUE(at::equal(found.keys, data.views(of_all[1], of_apart[1]).keys)) << "not the same on repeat";
+}
+
+/// The operation of autograd, with the bits that it draws. Causal.
+inline void expect_projected_attention_is_the_reference(const HeadAttentionCase& tried, at::Device device) {
+  constexpr int64_t kDraw = 5;
+  HeadAttentionData data(tried, device);
+  FusedBlockData& block = data.block.block;
+  const kernels::BlockShape& shape = data.shape();
+  const kernels::BlockPass pass(block.x, shape.heads, tried.block.dropout, 0.0, nullptr);
+  if (tried.block.dropout > 0) {
+    const at::Tensor& bits = block.attention_bits;
+    block.attention_bits = pass.keep_bits(pass.keep_attention, bits.numel(), kDraw).view(bits.sizes());
+  }
+  const at::Tensor exact = data.projected().to(at::kDouble).requires_grad_();
+  at::Tensor log_sums;
+  const at::Tensor expected = attention_of(data.exact_heads(exact), block, log_sums);
+  const at::Tensor of_projected =
+      torch::autograd::grad({expected}, {exact}, {block.dy.to(at::kDouble)})[0].detach();
+
+  const Streams streams = {.context = shape.tokens, .queries = shape.queries, .mask = {}};
+  EXPECT_FALSE(kernels::why_no_projected_attention(block.x, shape.heads, streams).has_value());
+  const double tolerance = gradient_tolerance(tried.block);
+  if (tried.lying == Lying::kApart) {
+    const int64_t width = shape.width;
+    const auto leaf = [](const at::Tensor& values) { return values.contiguous().clone().requires_grad_(); };
+    const at::Tensor queries = leaf(data.queries_apart()),
+                     others = leaf(data.projected().narrow(2, width, 2 * width));
+    const at::Tensor read = kernels::projected_attention(queries, others, streams, {}, kDraw, pass);
+    EXPECT_LT(error_of(read.detach(), expected), value_tolerance(tried.block));
+    read.backward(block.dy);
+    expect_gradient(queries.grad(),
+                    of_projected.narrow(2, 0, width).narrow(1, data.rows_before(), shape.rows), tolerance);
+    expect_gradient(others.grad(), of_projected.narrow(2, width, 2 * width), tolerance);
+  } else {
+    const bool turns = tried.lying == Lying::kTurning;
+    const at::Tensor projected = data.projected().clone().requires_grad_();
+    const at::Tensor read = kernels::projected_attention(
+        projected, turns ? kernels::ProjectionOrder::kByHeads : kernels::ProjectionOrder::kByThirds,
+        shape.rows, streams, turns ? Rotary{data.block.cosines, data.block.sines} : Rotary{}, kDraw, pass);
+    EXPECT_LT(error_of(read.detach(), expected), value_tolerance(tried.block));
+    read.backward(block.dy);
+    expect_gradient(projected.grad(), of_projected, tolerance);
+  }
 }
 
 }  // namespace adtrain::testing

@@ -17,8 +17,8 @@
 ///
 /// q carries log2 e / √head size, so that scores are exponents of 2.
 ///
-/// A thread block takes 32 columns of heads of one sequence. Of a second stream it takes the queries first, in
-/// a round of their own: the context's keys have got a share of their gradients then, which waits in their
+/// A thread block takes 32 columns of heads of one sequence. Of a second stream it takes the queries first,
+/// in a round of their own: the context's keys have got a share of their gradients then, which waits in their
 /// place in memory for the round of the context. In a round a warp takes strips of 16 tokens of one head, as
 /// keys with all queries that read them, and as queries with all keys that they read. Weights are computed in
 /// both, so that warps need nothing of each other. Where later tokens read more, a strip's keys have as many
@@ -141,7 +141,8 @@ class HeadsBackward {
     start_copy(queries_, strips_, job_.queries, group_, first, round_.skipped, tokens_);
     start_copy(dread_, strips_, rows_of_heads(gradients_.read), group_, first, round_.skipped, tokens_);
 #pragma unroll 1
-    for (int i = threadIdx.x; i < kScores; i += kWarps * kWarp) {  // queries that do not exist have no weights
+    for (int i = threadIdx.x; i < kScores;
+         i += kWarps * kWarp) {  // queries that do not exist have no weights
       const int head = i / kMostTokens, token = i % kMostTokens;
       const int64_t before = int64_t{group_.number(job_.shape) + head} * job_.shape.rows;
       minus_log_[i] = is_output(token) ? -job_.log_sums[before + row_of(token)] : -INFINITY;

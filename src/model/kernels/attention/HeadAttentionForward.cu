@@ -55,7 +55,8 @@ struct StoredHeads {
   static __device__ Bf16* read_of(const Sequence& sequence, const Strip& strip) {
     const Job& job = sequence.job;
     const int group = strip.sequence - sequence.number * job.groups();
-    return job.read + (int64_t{sequence.number} * job.shape.rows + strip.row) * job.shape.width + Width * group;
+    return job.read + (int64_t{sequence.number} * job.shape.rows + strip.row) * job.shape.width +
+           Width * group;
   }
   template <int Width>
   static __device__ int row_of_read(const Job& job) {

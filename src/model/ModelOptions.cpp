@@ -58,7 +58,9 @@ void ModelOptions::declare(Section& section) {
       "GPU: whether a whole transformer block runs as one operation by kernels made for small "
       "networks (bf16; width 32 or 64, heads of 8, 16 or 32, up to 256 transitions). auto: where they fit, "
       "but not for pre_norm, whose kernels have not run on a GPU yet; the log says so. on: training does "
-      "not start where they do not fit. off: library kernels.");
+      "not start where they do not fit. off: library kernels. With auto, 16-bit pre_norm and post_norm "
+      "blocks "
+      "that do not run so have kernels of our own between library products.");
   section.ignore("flash_attn", "the attention kernel is chosen by device and shape");
 }
 

@@ -28,10 +28,6 @@ std::optional<std::string> PostNormAd::why_not_fused(LossPositions /*positions*/
   return stack_.why_not_fused(device(), compute_type(), options().n_transit);
 }
 
-std::string PostNormAd::parts_text() const {
-  return stack_.parts_text(options().n_transit);
-}
-
 PostNormAd::Tokens PostNormAd::tokens_of(const Batch& batch, LossPositions positions) const {
   const PlainSequence sequence = PlainSequence::of(batch, shape(), positions, compute_type());
   const at::Tensor transition_type = stack_.token_type_embedding.weight[kTransition];
@@ -51,9 +47,8 @@ PostNormAd::Tokens PostNormAd::tokens_by_kernel(const Batch& batch, LossPosition
                                                 gradient_sink());
   const int64_t length = batch.states.size(1);
   const int64_t queries = positions == LossPositions::kAll ? length : 0;
-  Streams streams = {.context = length, .queries = queries, .mask = {}};
-  // Making masks takes longer than the embedding.
-  if (stack_.needs_masks(x, streams)) streams = Streams::two(length, queries, x);
+  const Streams streams = needs_masks(positions) ? Streams::two(length, queries, x)
+                                                 : Streams{.context = length, .queries = queries, .mask = {}};
   return {x, streams, std::max<int64_t>(queries, 1)};
 }
 

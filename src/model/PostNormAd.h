@@ -15,7 +15,6 @@ class PostNormAd : public AlgorithmDistillation {
   Loss loss(const Batch& batch, LossPositions positions, bool training) override;
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
   std::optional<std::string> why_not_fused(LossPositions positions) const override;
-  std::string parts_text() const override;
 
  private:
   /// The blocks' input.

@@ -69,7 +69,7 @@ at::Tensor PostNormBlock::by_halves(const at::Tensor& x, const Streams& streams,
       of_output(all.begin() + kOfInput, all.end());
   if (kernels::why_no_projected_attention(x, heads_, streams)) {
     const kernels::AttentionInput input = kernels::before_attention(x, of_input, rows, pass);
-    const at::Tensor read = attend_on_gpu(input.queries, input.keys, input.values, streams, attention_rate);
+    const at::Tensor read = attend(input.queries, input.keys, input.values, streams, attention_rate);
     return kernels::behind_attention(read, input.residual, of_output, kDraws * number + 1, pass);
   }
   const kernels::ProjectedInput input = kernels::before_projected_attention(x, of_input, rows, pass);
@@ -108,7 +108,8 @@ at::Tensor PostNormStack::encode(at::Tensor x, const Streams& streams, int64_t r
                                  const DropoutRates& rates, GradientSink* sink) const {
   const bool fused = (streams.queries == 0 || streams.queries == streams.context) && !streams.padded() &&
                      !why_not_fused(x.device(), x.scalar_type(), streams.context);
-  const bool by_halves = !fused && runs_by_halves(x);
+  const bool by_halves = !fused && options_.fused_kernels != FusedKernels::kOff &&
+                         kernels::gpu_rows_fit(x, options_.inner_width());
   std::optional<kernels::BlockPass> pass;
   if (fused || by_halves) pass.emplace(x, options_.tf_n_head, rates.attention, rates.hidden, sink);
   for (size_t layer = 0; layer < layers.size(); ++layer) {
@@ -129,23 +130,6 @@ at::Tensor PostNormStack::encode(at::Tensor x, const Streams& streams, int64_t r
 std::optional<std::string> PostNormStack::why_not_fused(const at::Device& device, at::ScalarType type,
                                                         int64_t tokens) const {
   return kernels::why_no_fused_blocks(options_, tokens, device, type);
-}
-
-bool PostNormStack::runs_by_halves(const at::Tensor& x) const {
-  return options_.fused_kernels != FusedKernels::kOff && kernels::gpu_rows_fit(x, options_.inner_width());
-}
-
-bool PostNormStack::needs_masks(const at::Tensor& x, const Streams& streams) const {
-  if (!why_not_fused(x.device(), x.scalar_type(), streams.context)) return false;
-  return !runs_by_halves(x) || kernels::why_no_projected_attention(x, options_.tf_n_head, streams);
-}
-
-std::string PostNormStack::parts_text(int64_t tokens) const {
-  const at::Tensor& x = pos_embedding;  // (…, width), and where x is
-  if (!runs_by_halves(x)) return "library kernels";
-  const auto why_not = kernels::why_no_projected_attention(x, options_.tf_n_head, {.context = tokens});
-  return why_not ? fmt::format("library products and attention (own one: {}), own norms and GELU", *why_not)
-                 : "library products, own attention, norms and GELU";
 }
 
 }  // namespace adtrain

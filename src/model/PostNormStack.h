@@ -52,10 +52,6 @@ struct PostNormStack {
   /// Why blocks do not run by our own kernels on such input with so many tokens; empty where they do.
   std::optional<std::string> why_not_fused(const at::Device& device, at::ScalarType type,
                                            int64_t tokens) const;
-  /// Whether streams of such an input, unpadded, must have masks.
-  bool needs_masks(const at::Tensor& x, const Streams& streams) const;
-  /// What runs blocks that do not run as a whole, where so many tokens are a context, unpadded; for people.
-  std::string parts_text(int64_t tokens) const;
 
   Linear pred_token_type;
   at::Tensor compress_start_token, compress_end_token;  ///< (1, 1, width)
@@ -67,9 +63,6 @@ struct PostNormStack {
   Linear pred_action;
 
  private:
-  /// If not as a whole.
-  bool runs_by_halves(const at::Tensor& x) const;
-
   ModelOptions options_;
 };
 

@@ -135,23 +135,28 @@ class ProjectedAttention : public autograd::Function<ProjectedAttention> {
 
 }  // namespace
 
-std::optional<std::string> why_no_projected_attention(const at::Tensor& x, int64_t heads,
-                                                      const Streams& streams) {
-  if (auto why = why_no_fused_kernels(x.device())) return why;
-  if (x.scalar_type() != at::kBFloat16) return "they are for mixed_precision: bf16";
-  const int64_t width = x.size(-1), head_size = width / heads;
+std::optional<std::string> why_no_projected_attention(const at::Device& device, at::ScalarType type,
+                                                      int64_t width, int64_t heads, int64_t tokens) {
+  if (auto why = why_no_fused_kernels(device)) return why;
+  if (type != at::kBFloat16) return "it is for mixed_precision: bf16";
+  const int64_t head_size = width / heads;
   if (width % kGroupColumns != 0 || (head_size != 8 && head_size != 16 && head_size != 32)) {
     return fmt::format(
-        "there are none for width {} with heads of {}; they are for multiples of {} and heads of 8, 16 or 32",
+        "there is none for width {} with heads of {}; it is for multiples of {} and heads of 8, 16 or 32",
         width, head_size, kGroupColumns);
   }
-  if (streams.context > kMostTokens) {
-    return fmt::format("sequences have {} tokens; they are for at most {}", streams.context, kMostTokens);
-  }
-  if (streams.padded() || (streams.queries != 0 && streams.queries != streams.context)) {
-    return "they are for unpadded sequences";
+  if (tokens > kMostTokens) {
+    return fmt::format("sequences have {} tokens; it is for at most {}", tokens, kMostTokens);
   }
   return std::nullopt;
+}
+
+std::optional<std::string> why_no_projected_attention(const at::Tensor& x, int64_t heads,
+                                                      const Streams& streams) {
+  if (streams.padded() || (streams.queries != 0 && streams.queries != streams.context)) {
+    return "it is for unpadded sequences";
+  }
+  return why_no_projected_attention(x.device(), x.scalar_type(), x.size(-1), heads, streams.context);
 }
 
 at::Tensor projected_attention(const at::Tensor& projected, ProjectionOrder order, int64_t rows,

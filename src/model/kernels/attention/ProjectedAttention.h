@@ -5,6 +5,7 @@
 #include <string>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include "model/Attention.h"
 #include "model/kernels/BlockPass.h"
@@ -19,8 +20,11 @@ enum class ProjectionOrder {
   kByHeads    ///< a head's query, key and value, then the next head's
 };
 
-/// Why these kernels are not for the attention of `heads` heads over x (B, streams.tokens(), width), for
-/// people; empty where they are. They need no masks.
+/// Why these kernels are not for the attention of so many heads over a context of so many tokens, unpadded,
+/// for people; empty where they are.
+std::optional<std::string> why_no_projected_attention(const at::Device& device, at::ScalarType type,
+                                                      int64_t width, int64_t heads, int64_t tokens);
+/// The same for x (B, streams.tokens(), width). They need no masks.
 std::optional<std::string> why_no_projected_attention(const at::Tensor& x, int64_t heads,
                                                       const Streams& streams);
 

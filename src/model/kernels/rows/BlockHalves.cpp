@@ -11,21 +11,12 @@
 #include "model/kernels/GradientPlace.h"
 #include "model/kernels/KernelOperation.h"
 #include "model/kernels/rows/GpuRows.h"
+#include "model/kernels/rows/Products.h"
 
 namespace adtrain::kernels {
 namespace {
 
 namespace autograd = torch::autograd;
-
-/// (…, width) -> (rows, width).
-at::Tensor matrix(const at::Tensor& x) {
-  return x.reshape({-1, x.size(-1)});
-}
-
-/// Adds d_yᵀ x, the gradient of W in y = x Wᵀ, to `d_weight` (out, in) in fp32.
-void add_weight_gradient(const at::Tensor& d_y, const at::Tensor& x, at::Tensor d_weight) {
-  at::addmm_out(d_weight, d_weight, matrix(d_y).t(), matrix(x), at::kFloat);
-}
 
 /// Adds d_y W, the gradient of x in y = x Wᵀ, to `d_x`, which is dense and nobody else's.
 void add_input_gradient(const at::Tensor& d_y, const at::Tensor& weight, const at::Tensor& d_x) {

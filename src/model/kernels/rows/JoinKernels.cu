@@ -1,4 +1,4 @@
-#include "base/Cuda.h"
+#include "base/Launch.cuh"
 #include "model/kernels/rows/ColumnSums.cuh"
 
 namespace adtrain::kernels {
@@ -40,11 +40,10 @@ void join_columns(const JoinColumns& call, cudaStream_t stream) {
   const dim3 blocks(column_blocks(call.shape), static_cast<unsigned>(call.part_count));
   with_type(call.shape.type, [&](auto type) {
     using Short = decltype(type);
-    const auto kernel =
-        call.joined != nullptr ? join_columns_kernel<Short, true> : join_columns_kernel<Short, false>;
-    kernel<<<blocks, dim3(kWarp, kColumnWarps), 0, stream>>>(call);
+    gpu::launch("join_columns_kernel",
+                call.joined != nullptr ? join_columns_kernel<Short, true> : join_columns_kernel<Short, false>,
+                blocks, dim3(kWarp, kColumnWarps), 0, stream, call);
   });
-  gpu::check(cudaGetLastError(), "the launch of the kernel that puts matrices side by side");
 }
 
 }  // namespace adtrain::kernels

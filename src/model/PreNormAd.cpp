@@ -66,15 +66,6 @@ AlgorithmDistillation::Predictions PreNormAd::forward(const Batch& batch, LossPo
   return {pred_action_(encoded(batch, positions, dropout_rates(training))), {}};
 }
 
-std::string PreNormAd::parts_text() const {
-  return has_halves() ? "library products and attention, own norms and gates" : "library kernels";
-}
-
-bool PreNormAd::has_halves() const {
-  return options().fused_kernels != FusedKernels::kOff &&
-         kernels::gpu_rows_fit(device(), compute_type(), options().tf_n_embd, options().inner_width());
-}
-
 PreNormAd::Tokens PreNormAd::tokens_of(const Batch& batch, LossPositions positions) const {
   const PlainSequence sequence = PlainSequence::of(batch, shape(), positions, compute_type());
   const at::Tensor x = at::cat({embed_context_(sequence.features), embed_query_state_(sequence.queries)}, 1);
@@ -89,9 +80,8 @@ PreNormAd::Tokens PreNormAd::tokens_by_kernel(const Batch& batch, LossPositions 
                                                 gradient_sink());
   const int64_t length = batch.states.size(1);
   const int64_t queries = positions == LossPositions::kAll ? length : 0;
-  // Fused blocks need no masks, and making them takes longer than the embedding.
-  const Streams streams = is_fused(positions) ? Streams{.context = length, .queries = queries, .mask = {}}
-                                              : Streams::two(length, queries, x);
+  const Streams streams = needs_masks(positions) ? Streams::two(length, queries, x)
+                                                 : Streams{.context = length, .queries = queries, .mask = {}};
   return {x, streams, std::max<int64_t>(queries, 1)};
 }
 
@@ -125,9 +115,7 @@ at::Tensor PreNormAd::encoded(const Batch& batch, LossPositions positions, const
 }
 
 std::optional<std::string> PreNormAd::why_not_fused(LossPositions /*positions*/) const {
-  if (auto why = kernels::why_no_fused_blocks(options(), options().n_transit, device(), compute_type()))
-    return why;
-  return std::nullopt;
+  return kernels::why_no_fused_blocks(options(), options().n_transit, device(), compute_type());
 }
 
 }  // namespace adtrain

@@ -39,7 +39,6 @@ class PreNormAd : public AlgorithmDistillation {
   Loss loss(const Batch& batch, LossPositions positions, bool training) override;
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
   std::optional<std::string> why_not_fused(LossPositions positions) const override;
-  std::string parts_text() const override;
 
  private:
   /// What the blocks read.
@@ -53,8 +52,6 @@ class PreNormAd : public AlgorithmDistillation {
   /// The queries behind the blocks (B, Q, width).
   at::Tensor encoded(const Batch& batch, LossPositions positions, const DropoutRates& rates) const;
   bool is_fused(LossPositions positions) const { return !why_not_fused(positions); }
-  /// Of blocks that are not fused: whether they run by halves.
-  bool has_halves() const;
 
   Linear embed_context_;
   Embedding embed_query_state_;

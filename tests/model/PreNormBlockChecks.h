@@ -18,7 +18,7 @@ struct PreNormBlockCase {
   kernels::BlockShape shape;
   double attention_rate, hidden_rate;
   int64_t inner;           ///< the MLP's width
-  bool by_halves = false;  ///< with the attention by libtorch, whose dropout nobody knows
+  bool by_halves = false;  ///< perhaps with the attention by libtorch, whose dropout nobody knows
   at::ScalarType type = at::kBFloat16;
 };
 
@@ -132,6 +132,10 @@ inline std::vector<PreNormBlockCase> pre_norm_cases_by_halves() {
       all.push_back({{1, 9, 9, 768, 12, true, 9}, 0.0, rate, 3072, true, type});
     }
   }
+  for (const int heads : {4, 8, 16}) {  // with the attention by our own kernels
+    all.push_back({{3, 21, 26, 128, heads, true, 21}, 0.1, 0.2, 512, true});
+  }
+  all.push_back({{3, 37, 1, 96, 6, true}, 0.1, 0.2, 384, true});
   return all;
 }
 

@@ -7,6 +7,7 @@
 #include "model/Layers.h"
 #include "model/kernels/GradientPlace.h"
 #include "model/kernels/KernelOperation.h"
+#include "model/kernels/attention/ProjectedAttention.h"
 #include "model/kernels/rows/GpuRows.h"
 #include "model/kernels/rows/Products.h"
 
@@ -95,7 +96,11 @@ class TurnHeads : public autograd::Function<TurnHeads> {
 
 /// in_proj's output (B, tokens, 3 width) -> what the last rows read (B, rows, width).
 at::Tensor attention(const at::Tensor& projected, const Streams& streams, const Rotary& rotary, int64_t rows,
-                     const BlockPass& pass) {
+                     int64_t number, const BlockPass& pass) {
+  if (!why_no_projected_attention(last_of(projected, -1, projected.size(-1) / 3), pass.heads, streams)) {
+    return projected_attention(projected, ProjectionOrder::kByHeads, rows, streams, rotary,
+                               kDraws * number + 2, pass);
+  }
   const at::Tensor by_heads = projected.unflatten(-1, {pass.heads, 3, -1});
   const double dropout_rate = 1 - pass.keep_attention.value();
   if (!turning_fits(by_heads.size(-1))) {
@@ -188,7 +193,7 @@ at::Tensor pre_norm_block_by_halves(const at::Tensor& x, const std::vector<at::T
   const at::TensorList all = parameters;
   const autograd::variable_list input =
       BeforeAttention::apply(x, all.slice(0, kInputParameters), rows, number, pass);
-  const at::Tensor read = attention(input[0], streams, rotary, rows, pass);
+  const at::Tensor read = attention(input[0], streams, rotary, rows, number, pass);
   return BehindAttention::apply(read, input[1], all.slice(kInputParameters), number, pass);
 }
 

@@ -48,7 +48,7 @@ struct NoRotary {
   __device__ void turn(Sums (&)[Eights]) const {}
 };
 
-struct PostNorm {
+struct PostNorm : ProjectingBlock {
   /// What a launch works on.
   struct Job {
     BlockShape shape;

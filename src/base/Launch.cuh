@@ -20,7 +20,7 @@ inline int multiprocessors() {
 /// Starts `kernel`, called `name` in errors, with as many bytes of dynamic shared memory for each of the
 /// thread blocks. Returns at once; throws EnvironmentError where it cannot be launched.
 template <class... Parameters, class... Arguments>
-void launch(const char* name, void (*kernel)(Parameters...), dim3 blocks, int threads, int shared_bytes,
+void launch(const char* name, void (*kernel)(Parameters...), dim3 blocks, dim3 threads, int shared_bytes,
             cudaStream_t stream, const Arguments&... arguments) {
   const auto checked = [&](cudaError_t result) {
     if (result != cudaSuccess) check(result, (std::string("The launch of ") + name).c_str());

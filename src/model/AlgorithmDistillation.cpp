@@ -8,6 +8,7 @@
 #include "model/Gpt2Ad.h"
 #include "model/PostNormAd.h"
 #include "model/PreNormAd.h"
+#include "model/kernels/attention/ProjectedAttention.h"
 #include "model/kernels/fused/FusedEnds.h"
 
 namespace adtrain {
@@ -74,6 +75,12 @@ AlgorithmDistillation::Predictions AlgorithmDistillation::predict(const Batch& b
 
 std::optional<std::string> AlgorithmDistillation::why_not_fused(LossPositions /*positions*/) const {
   return "they are for model AD";
+}
+
+std::optional<std::string> AlgorithmDistillation::why_no_own_attention() const {
+  if (options_.compressed()) return "it is for unpadded sequences";
+  return kernels::why_no_projected_attention(device(), compute_type(), options_.tf_n_embd, options_.tf_n_head,
+                                             options_.n_transit);
 }
 
 bool AlgorithmDistillation::fuses_ends() const {

@@ -42,6 +42,11 @@ class AlgorithmDistillation {
   /// Why the blocks do not run by our own GPU kernels where the loss reads these positions; empty where they
   /// do.
   virtual std::optional<std::string> why_not_fused(LossPositions positions) const;
+  /// Whether blocks that do not, run in two halves: products by libtorch, row kernels of our own between
+  /// them.
+  bool has_halves() const;
+  /// Why their attention is libtorch's then, for people; empty where it is our own, too.
+  std::optional<std::string> why_no_own_attention() const;
 
   /// A target is one query: the action that the learner took there or, with compressed context, that its
   /// region ends.
@@ -88,6 +93,10 @@ class AlgorithmDistillation {
   GradientSink* gradient_sink() const { return gradient_sink_; }
   /// Whether our own kernels embed the tokens of plain rows and read their loss, and fused_kernels lets them.
   bool fuses_ends() const;
+  /// Whether blocks must be given masks for unpadded rows; making them takes longer than the embedding.
+  bool needs_masks(LossPositions positions) const {
+    return why_not_fused(positions) && (!has_halves() || why_no_own_attention());
+  }
   /// The loss by kernel from the queries behind the blocks (B, Q, width), where that is so.
   Loss fused_loss(const at::Tensor& queries, const Batch& batch, const Linear& head) const;
 

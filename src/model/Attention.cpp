@@ -71,7 +71,7 @@ at::Tensor attend_by_operators(const at::Tensor& queries, const at::Tensor& keys
   const at::Tensor context_values = values.narrow(2, 0, streams.context);
 
   at::Tensor scores = at::matmul(q, context_keys.transpose(2, 3));
-  scores = scores + streams.mask.narrow(-2, streams.tokens() - rows, rows);
+  scores = scores + streams.mask.narrow(-2, streams.tokens() - rows, rows).to(scores.scalar_type());
   if (streams.queries > 0) {
     own_slots(scores, streams).add_((query_rows(q, streams) * replacement(keys, streams)).sum(-1));
   }
@@ -119,6 +119,14 @@ Rotary Rotary::of(const at::Tensor& positions, int64_t head_size) {
   return {angles.cos(), angles.sin()};
 }
 
+Rotary Rotary::with_queries(const Streams& streams) const {
+  if (streams.queries == 0) return *this;
+  const auto of_all = [&](const at::Tensor& of_context) {
+    return at::cat({of_context, of_context.narrow(0, streams.first_query_slot(), streams.queries)});
+  };
+  return {of_all(cosines), of_all(sines)};
+}
+
 at::Tensor attend(const at::Tensor& qkv, int64_t rows, const Streams& streams, const Rotary& rotary,
                   double dropout_rate) {
   if (kernels::cpu_attention_fits(qkv, streams)) {
@@ -130,8 +138,13 @@ at::Tensor attend(const at::Tensor& qkv, int64_t rows, const Streams& streams, c
   for (const size_t turned : {0, 1}) {
     if (rotary.cosines.defined()) parts[turned] = rotate(parts[turned], rotary);
   }
-  const auto attend_with = qkv.is_cuda() ? attend_on_gpu : attend_by_operators;
-  return attend_with(last_of(parts[0], 2, rows), parts[1], parts[2], streams, dropout_rate);
+  return attend(last_of(parts[0], 2, rows), parts[1], parts[2], streams, dropout_rate);
+}
+
+at::Tensor attend(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
+                  const Streams& streams, double dropout_rate) {
+  const auto attend_with = queries.is_cuda() ? attend_on_gpu : attend_by_operators;
+  return attend_with(queries, keys, values, streams, dropout_rate);
 }
 
 /// By the kernels that libtorch brings along. Without padding the plain causal cases need no mask.

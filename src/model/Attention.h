@@ -43,6 +43,8 @@ struct Rotary {
 
   /// `positions`: int64 (tokens).
   static Rotary of(const at::Tensor& positions, int64_t head_size);
+  /// From that of a context to that of all tokens: queries turn as the tokens whose places they take.
+  Rotary with_queries(const Streams& streams) const;
 };
 
 /// Scaled dot-product attention of the last `rows` tokens on all that they may read. qkv: queries, keys and
@@ -50,6 +52,10 @@ struct Rotary {
 /// rows, heads · head size).
 at::Tensor attend(const at::Tensor& qkv, int64_t rows, const Streams& streams, const Rotary& rotary,
                   double dropout_rate);
+/// The same of what has turned already: queries (B, heads, rows, head size) of the last tokens, keys and
+/// values (B, heads, streams.tokens(), head size).
+at::Tensor attend(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
+                  const Streams& streams, double dropout_rate);
 /// The same on a GPU, without rotary positions: queries (B, heads, rows, head size) of the last tokens, keys
 /// and values (B, heads, streams.tokens(), head size).
 at::Tensor attend_on_gpu(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,

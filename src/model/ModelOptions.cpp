@@ -57,8 +57,9 @@ void ModelOptions::declare(Section& section) {
       {{"auto", FusedKernels::kAuto}, {"on", FusedKernels::kOn}, {"off", FusedKernels::kOff}},
       "GPU: whether a whole transformer block runs as one operation by kernels made for small "
       "networks (bf16; width 32 or 64, heads of 8, 16 or 32, up to 256 transitions or, with compressed "
-      "context, regions of up to 126). auto: where they fit; the log says whether and why not. on: training "
-      "does not start where they do not fit. off: library kernels.");
+      "context, regions of up to 126). auto: where they fit; the log says whether and why not; 16-bit blocks "
+      "that do not run so have kernels of our own between library products. on: training does not start "
+      "where they do not fit. off: library kernels.");
   section.ignore("flash_attn", "the attention kernel is chosen by device and shape");
 }
 

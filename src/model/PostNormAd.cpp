@@ -47,10 +47,8 @@ PostNormAd::Tokens PostNormAd::tokens_by_kernel(const Batch& batch, LossPosition
                                                 gradient_sink());
   const int64_t length = batch.states.size(1);
   const int64_t queries = positions == LossPositions::kAll ? length : 0;
-  // Fused blocks need no masks, and making them takes longer than the embedding.
-  const bool needs_masks = stack_.why_not_fused(device(), compute_type(), length).has_value();
-  const Streams streams = needs_masks ? Streams::two(length, queries, x)
-                                      : Streams{.context = length, .queries = queries, .mask = {}};
+  const Streams streams = needs_masks(positions) ? Streams::two(length, queries, x)
+                                                 : Streams{.context = length, .queries = queries, .mask = {}};
   return {x, streams, std::max<int64_t>(queries, 1)};
 }
 

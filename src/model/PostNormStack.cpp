@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "model/kernels/attention/ProjectedAttention.h"
 #include "model/kernels/fused/FusedPostNorm.h"
 #include "model/kernels/fused/FusedShapes.h"
 #include "model/kernels/rows/BlockHalves.h"
@@ -63,10 +64,22 @@ at::Tensor PostNormBlock::by_halves(const at::Tensor& x, const Streams& streams,
                                     const kernels::BlockPass& pass) const {
   const std::vector<at::Tensor> all = parameters();
   constexpr auto kOfInput = 2;
-  const kernels::AttentionInput input =
-      kernels::before_attention(x, {all.begin(), all.begin() + kOfInput}, rows, pass);
-  const at::Tensor read = attend_on_gpu(input.queries, input.keys, input.values, streams, attention_rate);
-  return kernels::behind_attention(read, input.residual, {all.begin() + kOfInput, all.end()}, number, pass);
+  constexpr int64_t kDraws = 2;  // of dropout's bits: of the attention, and of what is behind it
+  const std::vector<at::Tensor> of_input(all.begin(), all.begin() + kOfInput),
+      of_output(all.begin() + kOfInput, all.end());
+  if (kernels::why_no_projected_attention(x, heads_, streams)) {
+    const kernels::AttentionInput input = kernels::before_attention(x, of_input, rows, pass);
+    const at::Tensor read = attend(input.queries, input.keys, input.values, streams, attention_rate);
+    return kernels::behind_attention(read, input.residual, of_output, kDraws * number + 1, pass);
+  }
+  const kernels::ProjectedInput input = kernels::before_projected_attention(x, of_input, rows, pass);
+  const auto& projected = input.projected;
+  const at::Tensor read =
+      projected.size() == 1
+          ? kernels::projected_attention(projected[0], kernels::ProjectionOrder::kByThirds, rows, streams, {},
+                                         kDraws * number, pass)
+          : kernels::projected_attention(projected[0], projected[1], streams, {}, kDraws * number, pass);
+  return kernels::behind_attention(read, input.residual, of_output, kDraws * number + 1, pass);
 }
 
 std::vector<at::Tensor> PostNormBlock::parameters() const {

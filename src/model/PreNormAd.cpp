@@ -9,6 +9,8 @@
 #include "model/kernels/fused/FusedEnds.h"
 #include "model/kernels/fused/FusedPreNorm.h"
 #include "model/kernels/fused/FusedShapes.h"
+#include "model/kernels/rows/GpuRows.h"
+#include "model/kernels/rows/PreNormHalves.h"
 
 namespace adtrain {
 
@@ -55,56 +57,65 @@ PreNormAd::PreNormAd(const ModelOptions& options, const ModelShape& shape, Param
 }
 
 AlgorithmDistillation::Loss PreNormAd::loss(const Batch& batch, LossPositions positions, bool training) {
-  if (!is_fused(positions)) return AlgorithmDistillation::loss(batch, positions, training);
-  return fused_loss(encoded_by_kernels(batch, positions, dropout_rates(training)), batch, pred_action_);
+  if (!fuses_ends()) return AlgorithmDistillation::loss(batch, positions, training);
+  return fused_loss(encoded(batch, positions, dropout_rates(training)), batch, pred_action_);
 }
 
 AlgorithmDistillation::Predictions PreNormAd::forward(const Batch& batch, LossPositions positions,
                                                       bool training) {
-  const DropoutRates rates = dropout_rates(training);
-  const at::Tensor queries =
-      is_fused(positions) ? encoded_by_kernels(batch, positions, rates) : encoded(batch, positions, rates);
-  return {pred_action_(queries), {}};
+  return {pred_action_(encoded(batch, positions, dropout_rates(training))), {}};
+}
+
+PreNormAd::Tokens PreNormAd::tokens_of(const Batch& batch, LossPositions positions) const {
+  const PlainSequence sequence = PlainSequence::of(batch, shape(), positions, compute_type());
+  const at::Tensor x = at::cat({embed_context_(sequence.features), embed_query_state_(sequence.queries)}, 1);
+  return {x, sequence.streams, sequence.queries.size(1)};
+}
+
+PreNormAd::Tokens PreNormAd::tokens_by_kernel(const Batch& batch, LossPositions positions) const {
+  const at::Tensor x = kernels::fused_embedding(batch, shape(), positions,
+                                                {.context_weight = embed_context_.weight,
+                                                 .context_bias = embed_context_.bias,
+                                                 .query_states = embed_query_state_.weight},
+                                                gradient_sink());
+  const int64_t length = batch.states.size(1);
+  const int64_t queries = positions == LossPositions::kAll ? length : 0;
+  const Streams streams = needs_masks(positions) ? Streams::two(length, queries, x)
+                                                 : Streams{.context = length, .queries = queries, .mask = {}};
+  return {x, streams, std::max<int64_t>(queries, 1)};
 }
 
 at::Tensor PreNormAd::encoded(const Batch& batch, LossPositions positions, const DropoutRates& rates) const {
-  const PlainSequence sequence = PlainSequence::of(batch, shape(), positions, compute_type());
-  const Rotary rotary = Rotary::of(sequence.positions, options().head_size());
-  at::Tensor x = at::cat({embed_context_(sequence.features), embed_query_state_(sequence.queries)}, 1);
-  for (const PreNormBlock& block : blocks_) {
-    const bool last = &block == &blocks_.back();  // nothing reads the context's rows of the last block
-    const int64_t rows = last ? sequence.queries.size(1) : x.size(1);
-    x = block(x, sequence.streams, rows, rotary, rates);
-  }
-  return x;
-}
-
-at::Tensor PreNormAd::encoded_by_kernels(const Batch& batch, LossPositions positions,
-                                         const DropoutRates& rates) const {
-  const int64_t tokens = batch.states.size(1);
-  const int64_t queries = positions == LossPositions::kAll ? tokens : 0;
-  at::Tensor x = kernels::fused_embedding(batch, shape(), positions,
-                                          {.context_weight = embed_context_.weight,
-                                           .context_bias = embed_context_.bias,
-                                           .query_states = embed_query_state_.weight},
-                                          gradient_sink());
+  const Tokens tokens = fuses_ends() ? tokens_by_kernel(batch, positions) : tokens_of(batch, positions);
+  const Streams& streams = tokens.streams;
+  at::Tensor x = tokens.x;
   const Rotary rotary =
-      Rotary::of(at::arange(tokens, batch.states.options().dtype(at::kLong)), options().head_size());
-  const kernels::BlockPass pass(x, options().tf_n_head, rates.attention, rates.hidden, gradient_sink());
+      Rotary::of(at::arange(streams.context, batch.states.options().dtype(at::kLong)), options().head_size());
+  const bool fused = is_fused(positions);
+  const bool by_halves = !fused && has_halves();
+  const Rotary of_all = fused || by_halves ? Rotary() : rotary.with_queries(streams);
+  std::optional<kernels::BlockPass> pass;
+  if (fused || by_halves)
+    pass.emplace(x, options().tf_n_head, rates.attention, rates.hidden, gradient_sink());
   for (size_t layer = 0; layer < blocks_.size(); ++layer) {
-    const bool last = layer + 1 == blocks_.size();
-    const int64_t rows = last ? std::max<int64_t>(queries, 1) : x.size(1);
-    x = kernels::fused_pre_norm_block(x, blocks_[layer].parameters(), rotary, queries, rows,
-                                      static_cast<int64_t>(layer), pass);
+    const bool last = layer + 1 == blocks_.size();  // nothing reads the context's rows of the last block
+    const int64_t rows = last ? tokens.queries : x.size(1);
+    const auto number = static_cast<int64_t>(layer);
+    if (fused) {
+      x = kernels::fused_pre_norm_block(x, blocks_[layer].parameters(), rotary, streams.queries, rows, number,
+                                        *pass);
+    } else if (by_halves) {
+      x = kernels::pre_norm_block_by_halves(x, blocks_[layer].parameters(), streams, rotary, rows, number,
+                                            *pass);
+    } else {
+      x = blocks_[layer](x, streams, rows, of_all, rates);
+    }
   }
   return x;
 }
 
 std::optional<std::string> PreNormAd::why_not_fused(LossPositions /*positions*/) const {
-  if (auto why = kernels::why_no_fused_blocks(options(), options().n_transit, device(), compute_type()))
-    return why;
-  if (!fuses_ends()) return "the kernels of embedding and loss are for fewer actions";
-  return std::nullopt;
+  return kernels::why_no_fused_blocks(options(), options().n_transit, device(), compute_type());
 }
 
 }  // namespace adtrain

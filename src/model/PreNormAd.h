@@ -31,7 +31,7 @@ class PreNormBlock {
 };
 
 /// The model of Algorithm Distillation with the pre-norm block (DICP's). Where our own kernels fit, blocks
-/// run by them.
+/// run by them, as a whole or in two halves.
 class PreNormAd : public AlgorithmDistillation {
  public:
   PreNormAd(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory);
@@ -41,10 +41,16 @@ class PreNormAd : public AlgorithmDistillation {
   std::optional<std::string> why_not_fused(LossPositions positions) const override;
 
  private:
-  /// The queries behind the blocks (B, Q, width): by the plain path, which is the definition of what is
-  /// right, or by our own kernels.
+  /// What the blocks read.
+  struct Tokens {
+    at::Tensor x;  ///< embedded (B, tokens, width)
+    Streams streams;
+    int64_t queries;  ///< the last so many of the tokens
+  };
+  Tokens tokens_of(const Batch& batch, LossPositions positions) const;
+  Tokens tokens_by_kernel(const Batch& batch, LossPositions positions) const;
+  /// The queries behind the blocks (B, Q, width).
   at::Tensor encoded(const Batch& batch, LossPositions positions, const DropoutRates& rates) const;
-  at::Tensor encoded_by_kernels(const Batch& batch, LossPositions positions, const DropoutRates& rates) const;
   bool is_fused(LossPositions positions) const { return !why_not_fused(positions); }
 
   Linear embed_context_;

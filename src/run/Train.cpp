@@ -94,8 +94,13 @@ std::string device_text(const Ranks& ranks) {
 
 std::string blocks_text(const RunConfig& config, const AlgorithmDistillation& model) {
   const auto why_not = model.why_not_fused(config.training.loss_positions);
-  return why_not ? fmt::format("library kernels (fused ones: {})", *why_not)
-                 : "fused kernels, one operation a block";
+  if (!why_not) return "fused kernels, one operation a block";
+  if (!model.has_halves()) return fmt::format("library kernels (fused ones: {})", *why_not);
+  const auto why_no_attention = model.why_no_own_attention();
+  return fmt::format("library products, kernels of our own between them, {} (fused ones: {})",
+                     why_no_attention ? fmt::format("libtorch's attention (own one: {})", *why_no_attention)
+                                      : "attention among them",
+                     *why_not);
 }
 
 /// Where the user insists on fused kernels and there are none.

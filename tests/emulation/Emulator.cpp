@@ -159,7 +159,8 @@ void Block::switch_from(ucontext_t& from) {
     setcontext(&caller_);
   }
   current_ = next_thread();
-  place.thread = {static_cast<unsigned>(current_), 0, 0};
+  const unsigned thread = current_, wide = place.block_size.x;
+  place.thread = {thread % wide, thread / wide, 0};
   if (&from != &fibre().context) swapcontext(&from, &fibre().context);
 }
 
@@ -224,15 +225,17 @@ void Block::wait_for_copies(int left) {
 
 }  // namespace
 
-void launch(const char* name, uint3 blocks, int threads, int shared_bytes,
+void launch(const char* name, uint3 blocks, dim3 block_size, int shared_bytes,
             const std::function<void()>& kernel) {
   constexpr int kMostThreads = 1024, kMostSharedBytes = 227 * 1024;
+  if (block_size.z != 1) throw KernelError(std::string(name) + ": only two dimensions are emulated");
+  const auto threads = static_cast<int>(block_size.x * block_size.y);
   if (blocks.x * blocks.y * blocks.z == 0 || threads < 1 || threads > kMostThreads ||
       shared_bytes > kMostSharedBytes) {
     throw KernelError(std::string(name) + ": a GPU refuses so many blocks, threads or bytes");
   }
   std::mt19937 random(order_of_launches());
-  place.block_size = {static_cast<unsigned>(threads), 1, 1};
+  place.block_size = {block_size.x, block_size.y, 1};
   place.blocks = blocks;
   std::vector<unsigned> order(blocks.x * blocks.y * blocks.z);
   std::iota(order.begin(), order.end(), 0u);

@@ -22,11 +22,11 @@ constexpr int kMultiprocessors = 2;  ///< few, so that thread blocks take severa
 constexpr int kLanes = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-/// Runs `kernel` for all threads of all blocks. Dynamic shared memory is NaN at first, arrays of a kernel's
-/// own are as the block before left them. `name` stands in errors: more than a GPU launches,
-/// lanes of a warp that differ in what they do together, addresses outside dynamic shared memory, threads
-/// that wait for ever, copies for which nobody waited.
-void launch(const char* name, uint3 blocks, int threads, int shared_bytes,
+/// Runs `kernel` for all threads of all blocks; `threads` of a block in one dimension or two. Dynamic shared
+/// memory is NaN at first, arrays of a kernel's own are as the block before left them. `name` stands in
+/// errors: more than a GPU launches, lanes of a warp that differ in what they do together, addresses outside
+/// dynamic shared memory, threads that wait for ever, copies for which nobody waited.
+void launch(const char* name, uint3 blocks, dim3 threads, int shared_bytes,
             const std::function<void()>& kernel);
 
 // What follows is for kernels, inside launch().

@@ -13,6 +13,10 @@ bool kernels::runs_fused_ends(const at::Device& device) {
   return device.is_cpu();
 }
 
+bool kernels::runs_row_kernels(const at::Device& device) {
+  return device.is_cpu();
+}
+
 std::optional<testing::FusedDevice> testing::fused_device() {
   return FusedDevice{.device = at::kCPU, .rows = 3, .transitions = 18, .layers = 2};
 }

@@ -155,6 +155,9 @@ inline uint32_t __funnelshift_l(uint32_t low, uint32_t high, uint32_t bits) {
 inline float __log2f(float value) {
   return std::log2(value);
 }
+inline float __expf(float value) {
+  return std::exp(value);
+}
 inline float __fdividef(float dividend, float divisor) {
   return dividend / divisor;
 }

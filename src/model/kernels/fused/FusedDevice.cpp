@@ -20,6 +20,10 @@ bool runs_fused_ends(const at::Device& device) {
   return device.is_cuda() && attribute_of(device, cudaDevAttrComputeCapabilityMajor) >= 9;
 }
 
+bool runs_row_kernels(const at::Device& device) {
+  return device.is_cuda();
+}
+
 std::optional<std::string> why_no_fused_kernels(const at::Device& device) {
   constexpr int kSharedBytes = 227 * 1024;  // of a thread block, at most
   if (!device.is_cuda()) return "they are for GPUs";

@@ -13,4 +13,7 @@ std::optional<std::string> why_no_fused_kernels(const at::Device& device);
 /// Whether the kernels of the network's ends run on it: they need little memory.
 bool runs_fused_ends(const at::Device& device);
 
+/// Whether those for what goes on between a wide block's products do: see rows/GpuRows.h.
+bool runs_row_kernels(const at::Device& device);
+
 }  // namespace adtrain::kernels

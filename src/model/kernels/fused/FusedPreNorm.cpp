@@ -32,14 +32,6 @@ enum : size_t {
   kParameters
 };
 
-/// Which elements of a norm's input, (rows, width), dropout keeps.
-KeptElements kept_inputs(const BlockPass& pass, int64_t rows, int width, int64_t number) {
-  if (pass.keep_hidden.always()) return {};
-  constexpr int kWordBits = 32;
-  return {pass.keep_bits(pass.keep_hidden, rows * width / kWordBits, number).view(at::kByte),
-          pass.keep_hidden.scale()};
-}
-
 /// What a forward pass leaves for its backward pass: its inputs, bits and intermediate results.
 struct Remembered : torch::CustomClassHolder {
   Remembered(const at::Tensor& input, const BlockShape& block, const Rotary& rotary, int64_t number,
@@ -49,8 +41,8 @@ struct Remembered : torch::CustomClassHolder {
         cosines(rotary.cosines.contiguous()),
         sines(rotary.sines.contiguous()),
         attention_scale(pass.keep_attention.scale()),
-        kept1(kept_inputs(pass, input.size(0) * input.size(1), block.width, kDraws * number)),
-        kept2(kept_inputs(pass, block.all_rows(), block.width, kDraws * number + 1)),
+        kept1(kept_elements(pass, input.numel(), kDraws * number)),
+        kept2(kept_elements(pass, block.all_rows() * block.width, kDraws * number + 1)),
         x(input) {
     if (!pass.keep_attention.always()) {
       attention_bits = pass.keep_bits(pass.keep_attention, shape.attention_words(), kDraws * number + 2);

@@ -166,6 +166,11 @@ __device__ inline float exp2_of(float value) {
   asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(value));
   return value;
 }
+__device__ inline float inverse_of(float value) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+  return result;
+}
 __device__ inline float tanh_of(float value) {
   float result;
   asm("tanh.approx.f32 %0, %1;" : "=f"(result) : "f"(value));

@@ -26,33 +26,42 @@ at::Tensor without_heads(const at::Tensor& x) {
   return x.transpose(1, 2).flatten(2);
 }
 
+/// Matrices side by side, and the sums of their columns added to `sums`.
+at::Tensor joined(const std::vector<at::Tensor>& matrices, const at::Tensor& sums) {
+  if (matrices.size() > 1) return joined_columns(matrices, sums);
+  add_columns(matrices[0], sums);
+  return matrices[0];
+}
+
 /// What the input projection leaves for its backward pass.
 struct Projected : torch::CustomClassHolder {
-  Projected(const at::Tensor& input, GradientSink* to) : x(input), sink(to) {}
+  Projected(const at::Tensor& input, bool by_heads, GradientSink* to) : x(input), split(by_heads), sink(to) {}
   at::Tensor x;
+  bool split;  ///< by heads
   GradientSink* sink;
 };
 
-/// Where only the last tokens are asked for, the others have no queries.
+/// Where only the last tokens are asked for, the others have no queries. What comes out stands by heads,
+/// queries, keys and values each for itself, or as the products leave it; behind it the last tokens of x.
 class BeforeAttention : public autograd::Function<BeforeAttention> {
  public:
   static autograd::variable_list forward(autograd::AutogradContext* context, const at::Tensor& x,
                                          const at::Tensor& weight, const at::Tensor& bias, int64_t rows,
-                                         const BlockPass& pass) {
+                                         bool split, const BlockPass& pass) {
     context->save_for_backward({weight, bias});
     context->saved_data["remembered"] =
-        c10::IValue::make_capsule(c10::make_intrusive<Projected>(x, pass.sink));
+        c10::IValue::make_capsule(c10::make_intrusive<Projected>(x, split, pass.sink));
     const at::Tensor last = last_of(x, 1, rows);
-    const int64_t width = x.size(-1);
-    std::vector<at::Tensor> thirds;
+    autograd::variable_list result;
     if (rows == x.size(1)) {
-      thirds = product(x, weight, bias).chunk(3, -1);
+      result = {product(x, weight, bias)};
     } else {
-      thirds = product(x, weight.narrow(0, width, 2 * width), bias.narrow(0, width, 2 * width)).chunk(2, -1);
-      thirds.insert(thirds.begin(), product(last, weight.narrow(0, 0, width), bias.narrow(0, 0, width)));
+      result = {product(last, of_queries(weight), of_queries(bias)),
+                product(x, of_others(weight), of_others(bias))};
     }
-    return {by_heads(thirds[0], pass.heads), by_heads(thirds[1], pass.heads), by_heads(thirds[2], pass.heads),
-            last};
+    if (split) result = thirds_by_heads(result, x.size(-1), pass.heads);
+    result.push_back(last);
+    return result;
   }
 
   static autograd::variable_list backward(autograd::AutogradContext* context,
@@ -62,30 +71,47 @@ class BeforeAttention : public autograd::Function<BeforeAttention> {
     const at::Tensor &x = projected->x, &weight = saved[0];
     const c10::cuda::CUDAGuard on_device(weight.device());
     GradientPlace place(saved, projected->sink);
-    const at::Tensor d_queries = without_heads(gradients[0]), d_keys = without_heads(gradients[1]),
-                     d_values = without_heads(gradients[2]);
-    const int64_t rows = d_queries.size(1), width = x.size(-1);
+    std::vector<at::Tensor> d_projected(gradients.begin(), gradients.end() - 1);
+    if (projected->split) {
+      for (at::Tensor& d_third : d_projected) d_third = without_heads(d_third);
+    }
     // behind_attention made the residual's gradient for this pass alone.
-    at::Tensor d_x = gradients[3].contiguous();
+    at::Tensor d_x = gradients.back().contiguous();
+    const int64_t rows = d_x.size(1);
     if (rows == x.size(1)) {
-      const at::Tensor d_all = joined_columns({d_queries, d_keys, d_values}, place.of(1));
+      const at::Tensor d_all = joined(d_projected, place.of(1));
       add_weight_gradient(d_all, x, place.of(0));
       add_input_gradient(d_all, weight, d_x);
     } else {
-      const auto of_queries = [&](const at::Tensor& of_all) { return of_all.narrow(0, 0, width); };
-      const auto of_others = [&](const at::Tensor& of_all) { return of_all.narrow(0, width, 2 * width); };
-      const at::Tensor d_of_queries = joined_columns({d_queries}, of_queries(place.of(1)));
+      const at::Tensor d_of_queries = joined({d_projected[0]}, of_queries(place.of(1)));
       add_weight_gradient(d_of_queries, last_of(x, 1, rows), of_queries(place.of(0)));
       add_input_gradient(d_of_queries, of_queries(weight), d_x);
-      const at::Tensor d_of_others = joined_columns({d_keys, d_values}, of_others(place.of(1)));
+      const at::Tensor d_of_others =
+          joined({d_projected.begin() + 1, d_projected.end()}, of_others(place.of(1)));
       add_weight_gradient(d_of_others, x, of_others(place.of(0)));
       const at::Tensor d_last = std::exchange(d_x, input_gradient(d_of_others, of_others(weight)).view_as(x));
       last_of(d_x, 1, rows).add_(d_last);
     }
     autograd::variable_list result = place.finish();
     result.insert(result.begin(), d_x);
-    result.resize(result.size() + 2);  // rows and pass have no gradients
+    result.resize(result.size() + 3);  // rows, split and pass have no gradients
     return result;
+  }
+
+ private:
+  /// Of a parameter (3 width, …).
+  static at::Tensor of_queries(const at::Tensor& of_all) { return of_all.narrow(0, 0, of_all.size(0) / 3); }
+  static at::Tensor of_others(const at::Tensor& of_all) {
+    const int64_t width = of_all.size(0) / 3;
+    return of_all.narrow(0, width, 2 * width);
+  }
+  static autograd::variable_list thirds_by_heads(const autograd::variable_list& matrices, int64_t width,
+                                                 int64_t heads) {
+    autograd::variable_list thirds;
+    for (const at::Tensor& columns : matrices) {
+      for (const at::Tensor& third : columns.split(width, -1)) thirds.push_back(by_heads(third, heads));
+    }
+    return thirds;
   }
 };
 
@@ -133,7 +159,7 @@ struct Remembered : torch::CustomClassHolder {
 class BehindAttention : public autograd::Function<BehindAttention> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& read,
-                            const at::Tensor& residual, at::TensorList parameters, int64_t number,
+                            const at::Tensor& residual, at::TensorList parameters, int64_t draw,
                             const BlockPass& pass) {
     const c10::cuda::CUDAGuard on_device(read.device());
     const at::TensorList& p = parameters;
@@ -141,7 +167,7 @@ class BehindAttention : public autograd::Function<BehindAttention> {
     auto own = c10::make_intrusive<Remembered>();
     own->sink = pass.sink;
     own->read = read;
-    own->kept = KeptPlaces::draw(residual.numel(), inner_elements, number, pass);
+    own->kept = KeptPlaces::draw(residual.numel(), inner_elements, draw, pass);
     own->sum1 = normed_sum(residual, product(read, p[kProjectionWeight]), p[kProjectionBias], p[kNorm1Weight],
                            p[kNorm1Bias], kNormEpsilon, own->kept.projection);
     own->product = product(own->sum1.y, p[kLinear1Weight]);
@@ -177,7 +203,7 @@ class BehindAttention : public autograd::Function<BehindAttention> {
 
     autograd::variable_list result = place.finish();
     result.insert(result.begin(), {d_read, d_residual});
-    result.resize(result.size() + 2);  // number and pass have no gradients
+    result.resize(result.size() + 2);  // draw and pass have no gradients
     return result;
   }
 };
@@ -186,14 +212,23 @@ class BehindAttention : public autograd::Function<BehindAttention> {
 
 AttentionInput before_attention(const at::Tensor& x, const std::vector<at::Tensor>& parameters, int64_t rows,
                                 const BlockPass& pass) {
-  const autograd::variable_list all = BeforeAttention::apply(x, parameters[0], parameters[1], rows, pass);
+  const autograd::variable_list all =
+      BeforeAttention::apply(x, parameters[0], parameters[1], rows, /*split=*/true, pass);
   return {all[0], all[1], all[2], all[3]};
 }
 
+ProjectedInput before_projected_attention(const at::Tensor& x, const std::vector<at::Tensor>& parameters,
+                                          int64_t rows, const BlockPass& pass) {
+  autograd::variable_list all =
+      BeforeAttention::apply(x, parameters[0], parameters[1], rows, /*split=*/false, pass);
+  const at::Tensor residual = all.back();
+  all.pop_back();
+  return {all, residual};
+}
+
 at::Tensor behind_attention(const at::Tensor& read, const at::Tensor& residual,
-                            const std::vector<at::Tensor>& parameters, int64_t number,
-                            const BlockPass& pass) {
-  return BehindAttention::apply(read, residual, at::TensorList(parameters), number, pass);
+                            const std::vector<at::Tensor>& parameters, int64_t draw, const BlockPass& pass) {
+  return BehindAttention::apply(read, residual, at::TensorList(parameters), draw, pass);
 }
 
 }  // namespace adtrain::kernels

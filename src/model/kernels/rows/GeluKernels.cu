@@ -1,23 +1,13 @@
 #include <algorithm>
 
-#include "base/Cuda.h"
+#include "base/Launch.cuh"
+#include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/rows/ColumnSums.cuh"
 
 namespace adtrain::kernels {
 namespace {
 
 constexpr int kAhead = 4;  ///< rows under way at once
-
-__device__ float approximate_exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ float approximate_inverse(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 
 /// The standard normal distribution at x: its distribution function and e^(−x²/2). By formula 7.1.26 of
 /// Abramowitz and Stegun, within 3e-7, which needs half of what erff() takes: that would keep the kernel from
@@ -27,8 +17,8 @@ struct Normal {
   float bell;
   __device__ explicit Normal(float x) {
     constexpr float kLog2E = 1.44269504F, kRootHalf = 0.70710678F;
-    bell = approximate_exp2(-0.5F * kLog2E * x * x);
-    const float t = approximate_inverse(1.0F + 0.3275911F * kRootHalf * fabsf(x));
+    bell = exp2_of(-0.5F * kLog2E * x * x);
+    const float t = inverse_of(1.0F + 0.3275911F * kRootHalf * fabsf(x));
     const float sum =
         0.254829592F + t * (-0.284496736F + t * (1.421413741F + t * (-1.453152027F + t * 1.061405429F)));
     const float tail = 0.5F * bell * t * sum;
@@ -124,17 +114,17 @@ void gelu_forward(const GeluForward& call, cudaStream_t stream) {
   const dim3 blocks(column_blocks(call.shape),
                     static_cast<unsigned>(column_parts(call.shape, call.processors)));
   with_type(call.shape.type, [&](auto type) {
-    gelu_forward_kernel<decltype(type)><<<blocks, dim3(kWarp, kColumnWarps), 0, stream>>>(call);
+    gpu::launch("gelu_forward_kernel", gelu_forward_kernel<decltype(type)>, blocks, dim3(kWarp, kColumnWarps),
+                0, stream, call);
   });
-  gpu::check(cudaGetLastError(), "the launch of the kernel for GELU");
 }
 
 void gelu_backward(const GeluBackward& call, cudaStream_t stream) {
   const dim3 blocks(column_blocks(call.shape), static_cast<unsigned>(call.part_count));
   with_type(call.shape.type, [&](auto type) {
-    gelu_backward_kernel<decltype(type)><<<blocks, dim3(kWarp, kColumnWarps), 0, stream>>>(call);
+    gpu::launch("gelu_backward_kernel", gelu_backward_kernel<decltype(type)>, blocks,
+                dim3(kWarp, kColumnWarps), 0, stream, call);
   });
-  gpu::check(cudaGetLastError(), "the launch of the kernel for the gradient of GELU");
 }
 
 }  // namespace adtrain::kernels

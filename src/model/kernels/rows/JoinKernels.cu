@@ -1,10 +1,10 @@
-#include "base/Cuda.h"
+#include "base/Launch.cuh"
 #include "model/kernels/rows/ColumnSums.cuh"
 
 namespace adtrain::kernels {
 namespace {
 
-template <class Short>
+template <class Short, bool kJoins>
 __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
     join_columns_kernel(const __grid_constant__ JoinColumns call) {
   constexpr int kAhead = 4;  // rows under way at once
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
 #pragma unroll
       for (int k = 0; k < kAhead; ++k) {
         if (row + k * own.step >= rows) break;
-        call.joined[(row + k * own.step) * vectors + column] = ahead[k];
+        if constexpr (kJoins) call.joined[(row + k * own.step) * vectors + column] = ahead[k];
         const Floats values = unpacked<Short>(ahead[k]);
 #pragma unroll
         for (int i = 0; i < kVectorWidth; ++i) sums.at[i] += values.at[i];
@@ -39,9 +39,11 @@ __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
 void join_columns(const JoinColumns& call, cudaStream_t stream) {
   const dim3 blocks(column_blocks(call.shape), static_cast<unsigned>(call.part_count));
   with_type(call.shape.type, [&](auto type) {
-    join_columns_kernel<decltype(type)><<<blocks, dim3(kWarp, kColumnWarps), 0, stream>>>(call);
+    using Short = decltype(type);
+    gpu::launch("join_columns_kernel",
+                call.joined != nullptr ? join_columns_kernel<Short, true> : join_columns_kernel<Short, false>,
+                blocks, dim3(kWarp, kColumnWarps), 0, stream, call);
   });
-  gpu::check(cudaGetLastError(), "the launch of the kernel that puts matrices side by side");
 }
 
 }  // namespace adtrain::kernels

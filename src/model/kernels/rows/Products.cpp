@@ -21,11 +21,6 @@
 namespace adtrain::kernels {
 namespace {
 
-/// (…, width) -> (rows, width), dense.
-at::Tensor matrix(const at::Tensor& x) {
-  return x.reshape({-1, x.size(-1)}).contiguous();
-}
-
 void check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   throw EnvironmentError(fmt::format("{} failed: {}.", what, cublasLtGetStatusString(status)));
@@ -192,14 +187,15 @@ int alignment_of(std::initializer_list<const void*> addresses) {
   return static_cast<int>(bits & (~bits + 1));
 }
 
-/// y = x · weight + bias, or y += it; see Shape. False where it is left to libtorch.
+/// y = x · weight + bias + c, of which bias and c may be undefined, and c may be y; see Shape. False where it
+/// is left to libtorch.
 bool multiplied(const at::Tensor& x, const at::Tensor& weight, bool transposed, const at::Tensor& bias,
-                bool adds, const at::Tensor& y) {
+                const at::Tensor& c, const at::Tensor& y) {
   constexpr double kLarge = 1e9;  // what takes less than some microseconds is not worth the search
   const auto operations = 2.0 * static_cast<double>(x.numel()) * static_cast<double>(y.size(1));
   if (!y.is_cuda() || operations < kLarge || !weight.is_contiguous()) return false;
   const Operands operands = {x.data_ptr(), weight.data_ptr(), bias.defined() ? bias.data_ptr() : nullptr,
-                             y.data_ptr(), y.data_ptr()};
+                             c.defined() ? c.data_ptr() : y.data_ptr(), y.data_ptr()};
   const Shape shape = {
       x.size(0),       x.size(1),
       y.size(1),       transposed,
@@ -222,23 +218,31 @@ at::Tensor with_width(const at::Tensor& x, const at::Tensor& y) {
 
 }  // namespace
 
+at::Tensor matrix(const at::Tensor& x) {
+  return x.reshape({-1, x.size(-1)}).contiguous();
+}
+
 at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   const at::Tensor rows = matrix(x), y = at::empty({rows.size(0), weight.size(0)}, rows.options());
-  if (multiplied(rows, weight, /*transposed=*/true, bias, /*adds=*/false, y)) return with_width(x, y);
+  if (multiplied(rows, weight, /*transposed=*/true, bias, /*c=*/{}, y)) return with_width(x, y);
   return at::linear(x, weight, bias);
+}
+
+at::Tensor sum_with_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& weight) {
+  const at::Tensor rows = matrix(x), c = matrix(sum), y = at::empty_like(c);
+  if (multiplied(rows, weight, /*transposed=*/true, {}, c, y)) return y.view(sum.sizes());
+  return at::addmm(c, rows, weight.t()).view(sum.sizes());
 }
 
 at::Tensor input_gradient(const at::Tensor& d_y, const at::Tensor& weight) {
   const at::Tensor rows = matrix(d_y), d_x = at::empty({rows.size(0), weight.size(1)}, rows.options());
-  if (!multiplied(rows, weight, /*transposed=*/false, {}, /*adds=*/false, d_x)) {
-    at::mm_out(const_cast<at::Tensor&>(d_x), rows, weight);
-  }
-  return with_width(d_y, d_x);
+  if (multiplied(rows, weight, /*transposed=*/false, {}, /*c=*/{}, d_x)) return with_width(d_y, d_x);
+  return with_width(d_y, at::mm(rows, weight));
 }
 
 void add_input_gradient(const at::Tensor& d_y, const at::Tensor& weight, const at::Tensor& d_x) {
   const at::Tensor rows = matrix(d_y), sums = d_x.view({-1, d_x.size(-1)});
-  if (!multiplied(rows, weight, /*transposed=*/false, {}, /*adds=*/true, sums)) sums.addmm_(rows, weight);
+  if (!multiplied(rows, weight, /*transposed=*/false, {}, sums, sums)) sums.addmm_(rows, weight);
 }
 
 void add_weight_gradient(const at::Tensor& d_y, const at::Tensor& x, at::Tensor d_weight) {

@@ -12,10 +12,16 @@
 /// return at once but for the first of a shape. They throw EnvironmentError where cuBLASLt fails.
 namespace adtrain::kernels {
 
+/// (…, width) -> (rows, width), dense.
+at::Tensor matrix(const at::Tensor& x);
+
 /// x Wᵀ + b: (…, in), W (out, in), b (out) or undefined -> (…, out).
 at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {});
 
-/// Its gradient for x, d_y W: (…, out) -> (…, in).
+/// x Wᵀ added to `sum` (…, out), which stays as it is.
+at::Tensor sum_with_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& weight);
+
+/// The gradient for x, d_y W: (…, out) -> (…, in).
 at::Tensor input_gradient(const at::Tensor& d_y, const at::Tensor& weight);
 
 /// Adds d_y W to `d_x`, which is dense and nobody else's.

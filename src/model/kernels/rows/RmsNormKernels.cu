@@ -15,7 +15,25 @@ __device__ void drop(const Dropout& dropout, const Vector (&x)[kVectors], const 
   }
 }
 
+/// The sum of x, which it takes the place of, product and bias; rounded, as the backward pass will find it.
 template <class Short, int kLanes, int kVectors>
+__device__ void add_product(const RmsNormForward& call, const RowShare<kLanes, kVectors>& share,
+                            const RowShare<kLanes, kVectors>& columns, Vector (&x)[kVectors]) {
+  Vector product[kVectors], bias[kVectors];
+  share.load(call.product, product);
+  columns.load(call.bias, bias);
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    Floats sum = unpacked<Short>(x[v]);
+    const Floats added = unpacked<Short>(product[v]), offset = unpacked<Short>(bias[v]);
+#pragma unroll
+    for (int i = 0; i < kVectorWidth; ++i) sum.at[i] += added.at[i] + offset.at[i];
+    x[v] = packed<Short>(sum);
+    if (share.has(v)) call.sum[share.place(v)] = x[v];
+  }
+}
+
+template <class Short, int kLanes, int kVectors, bool kOfSum>
 __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads)
     rms_norm_forward_kernel(const __grid_constant__ RmsNormForward call) {
   using Share = RowShare<kLanes, kVectors>;
@@ -29,6 +47,7 @@ __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads)
   share.load(call.x, x);
   share.load(dropout, keep);
   columns.load(call.weight, weight);
+  if constexpr (kOfSum) add_product<Short>(call, share, columns, x);
 
   Floats kept[kVectors];
   drop<Short>(dropout, x, keep, kept);
@@ -85,7 +104,7 @@ struct BackwardRow {
 /// While a row is being worked on the next one is on its way. With n = dropout(x) / deviation:
 ///
 ///     d_x = dropout'((g − n · mean(g · n)) / deviation) + residual,  g = d_y · weight
-template <class Short, int kLanes, int kVectors>
+template <class Short, int kLanes, int kVectors, bool kOfSum>
 __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads, resident_blocks<kLanes, kVectors>())
     rms_norm_backward_kernel(const __grid_constant__ RmsNormBackward call) {
   using Share = RowShare<kLanes, kVectors>;
@@ -98,7 +117,7 @@ __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads, resident
 
   Vector weight[kVectors];
   Share(0, 1, vectors).load(call.weight, weight);
-  Floats d_weight[kVectors] = {};
+  Floats d_weight[kVectors] = {}, d_bias[kVectors] = {};
 
   int64_t first = int64_t{blockIdx.x} * Share::kGroups;  // of the block's rows
   Row ahead;
@@ -135,20 +154,37 @@ __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads, resident
       }
       if (dropout.drops()) dropout.apply(d_x, row.keep[v]);
 #pragma unroll
-      for (int i = 0; i < kVectorWidth; ++i) d_x.at[i] += residual.at[i];
+      for (int i = 0; i < kVectorWidth; ++i) {
+        d_x.at[i] += residual.at[i];
+        if constexpr (kOfSum) d_bias[v].at[i] += d_x.at[i];
+      }
       if (share.has(v)) call.d_x[share.place(v)] = packed<Short>(d_x);
     }
   }
-  put_part<kLanes, kVectors>(d_weight, call.shape.width, call.stride,
-                             call.parts + int64_t{blockIdx.x} * call.stride);
+  constexpr int kSums = kOfSum ? 2 : 1;
+  float* part = call.parts + int64_t{blockIdx.x} * kSums * call.stride;
+  if constexpr (kOfSum) put_part<kLanes, kVectors>(d_bias, call.shape.width, call.stride, part);
+  put_part<kLanes, kVectors>(d_weight, call.shape.width, call.stride, part + (kSums - 1) * call.stride);
+}
+
+/// Calls launch(whether the kernel is that of sums), a constant.
+template <class Launch>
+void with_sum(bool of_sum, Launch launch) {
+  if (of_sum) {
+    launch(std::true_type());
+  } else {
+    launch(std::false_type());
+  }
 }
 
 }  // namespace
 
 void rms_norm_forward(const RmsNormForward& call, cudaStream_t stream) {
   launch_forward(call.shape, [&](auto type, auto lanes, auto vectors, unsigned blocks, int threads) {
-    gpu::launch("rms_norm_forward_kernel", rms_norm_forward_kernel<decltype(type), lanes, vectors>, blocks,
-                threads, 0, stream, call);
+    with_sum(call.product != nullptr, [&](auto of_sum) {
+      gpu::launch("rms_norm_forward_kernel", rms_norm_forward_kernel<decltype(type), lanes, vectors, of_sum>,
+                  blocks, threads, 0, stream, call);
+    });
   });
 }
 
@@ -157,11 +193,14 @@ int rms_norm_backward_parts(const MatrixShape& shape, int processors) {
 }
 
 void rms_norm_backward(const RmsNormBackward& call, cudaStream_t stream) {
-  launch_backward(
-      call.shape, call.part_count, [&](auto type, auto lanes, auto vectors, unsigned blocks, int threads) {
-        gpu::launch("rms_norm_backward_kernel", rms_norm_backward_kernel<decltype(type), lanes, vectors>,
-                    blocks, threads, 0, stream, call);
-      });
+  launch_backward(call.shape, call.part_count,
+                  [&](auto type, auto lanes, auto vectors, unsigned blocks, int threads) {
+                    with_sum(call.of_sum, [&](auto of_sum) {
+                      gpu::launch("rms_norm_backward_kernel",
+                                  rms_norm_backward_kernel<decltype(type), lanes, vectors, of_sum>, blocks,
+                                  threads, 0, stream, call);
+                    });
+                  });
 }
 
 }  // namespace adtrain::kernels

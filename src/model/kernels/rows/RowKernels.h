@@ -63,13 +63,16 @@ struct NormBackward {
 };
 void norm_backward(const NormBackward& call, cudaStream_t stream);
 
-/// y = dropout(x) · weight / √(mean(dropout(x)²) + epsilon), row by row.
+/// y = dropout(x) · weight / √(mean(dropout(x)²) + epsilon), row by row. With a product, the sum x + product
+/// + bias takes the place of x.
 struct RmsNormForward {
   MatrixShape shape;
   const Vector *x, *weight;
   float epsilon;
   DropoutBits dropout;
   Vector* y;
+  const Vector *product = nullptr, *bias = nullptr;  ///< both or none
+  Vector* sum = nullptr;                             ///< written where there is a product
 };
 void rms_norm_forward(const RmsNormForward& call, cudaStream_t stream);
 
@@ -91,8 +94,53 @@ struct RmsNormBackward {
   float* parts;  ///< (rms_norm_backward_parts, stride)
   int part_count;
   int stride;  ///< at least the width; gaps become zeros
+  /// Parts are (rms_norm_backward_parts, 2, stride): first what adds up to the gradient of bias, d_x's sums.
+  bool of_sum = false;
 };
 void rms_norm_backward(const RmsNormBackward& call, cudaStream_t stream);
+
+/// y = silu(a) · b, the gate of SwiGLU.
+struct SiluProductForward {
+  MatrixShape shape;      ///< of y
+  const Vector* factors;  ///< (rows, 2, width): a and b
+  Vector* y;
+  int processors;
+};
+void silu_product_forward(const SiluProductForward& call, cudaStream_t stream);
+
+/// From the gradient of y to those of a and b.
+struct SiluProductBackward {
+  MatrixShape shape;
+  const Vector *d_y, *factors;
+  Vector* d_factors;
+  int processors;
+};
+void silu_product_backward(const SiluProductBackward& call, cudaStream_t stream);
+
+/// Rows (sequences · length, heads, 3, head size) of queries, keys and values, and how far queries and keys
+/// turn: feature i of a head and feature i + head size / 2 are a pair.
+struct TurnedShape {
+  int64_t rows;  ///< fewer than 2^32
+  int length, heads;
+  int head_size;  ///< a multiple of 16
+  ShortType type;
+  const float *cosines, *sines;  ///< (length - queries, head size / 2)
+  int queries;                   ///< the last tokens, which turn as those do that stand so many before them
+  int processors;
+};
+
+/// Turns queries and keys where they stand.
+void turn_heads(const TurnedShape& shape, Vector* projected, cudaStream_t stream);
+
+/// From the gradients of queries and keys that have turned, and of values, to that of `projected`.
+struct TurnBack {
+  TurnedShape shape;
+  const Vector* d_queries;  ///< (sequences · query_rows, heads, head size), of each sequence's last rows
+  const Vector *d_keys, *d_values;  ///< (rows, heads, head size)
+  int query_rows;
+  Vector* d_projected;
+};
+void turn_heads_back(const TurnBack& call, cudaStream_t stream);
 
 /// How many rows of partial sums gelu_backward and join_columns write.
 int column_parts(const MatrixShape& shape, int processors);
@@ -125,8 +173,8 @@ struct JoinColumns {
   MatrixShape shape;  ///< of the result
   const Vector* matrices[kMaxJoined];
   int matrix_count;
-  Vector* joined;
-  float* parts;  ///< (column_parts, width): sums over rows that add up to those of all
+  Vector* joined;  ///< null: the sums are all that is wanted
+  float* parts;    ///< (column_parts, width): sums over rows that add up to those of all
   int part_count;
 };
 void join_columns(const JoinColumns& call, cudaStream_t stream);

@@ -13,7 +13,7 @@ inline int multiprocessors() {
 }
 
 template <class... Parameters, class... Arguments>
-void launch(const char* name, void (*kernel)(Parameters...), dim3 blocks, int threads, int shared_bytes,
+void launch(const char* name, void (*kernel)(Parameters...), dim3 blocks, dim3 threads, int shared_bytes,
             cudaStream_t, const Arguments&... arguments) {
   emulation::launch(name, {blocks.x, blocks.y, blocks.z}, threads, shared_bytes,
                     [&] { kernel(arguments...); });

@@ -61,8 +61,9 @@ class HeadsRead {
   }
 
   /// Queries of the heads from x, such that their products with keys are exponents of 2; and what they start
-  /// from.
-  __device__ void ask(const Features<Width>& x) {
+  /// from. x: Features, or where the strip's projections lie, see project_own().
+  template <class Own>
+  __device__ void ask(const Own& x) {
     const float scale = kLog2E / std::sqrt(static_cast<float>(HeadSize));
     const Rotary rotary(sequence_.job, kStrip * strip_.number, lane_);
     Sums queries[kColumns / 8];
@@ -80,7 +81,8 @@ class HeadsRead {
   }
 
   /// Reads all keys within reach; x as before.
-  __device__ void read(const Features<Width>& x) {
+  template <class Own>
+  __device__ void read(const Own& x) {
     const int first_token = sequence_.first_token();
     int tile =
         (first_token + 2 * kStrip - 1) / (2 * kStrip) * 2;  // even, and there is no padding from here on
@@ -103,8 +105,9 @@ class HeadsRead {
     if (has_own_keys()) read_own(x, last);
   }
 
-  /// Writes what was read, and adds its projection to `out`.
-  __device__ void project(Sums (&out)[Width / 8]) {
+  /// Writes what was read and, where the block projects it, adds that to `out`.
+  template <class Out>
+  __device__ void project(Out& out) {
     const LanePlace place = lane_place(lane_);
 #pragma unroll
     for (int head = 0; head < kHeads; ++head) {
@@ -123,18 +126,21 @@ class HeadsRead {
         }
       }
     }
-    Bf16* to = sequence_.job.read() + strip_.place() * Width + column_ + place.column;
+    const int row = Block::template row_of_read<Width>(sequence_.job);
+    Bf16* to = Block::template read_of<Width>(sequence_, strip_) + column_ + place.column;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const LeftFragment read = as_left(read_[2 * step], read_[2 * step + 1]);
+      if constexpr (Block::kProjects) {
 #pragma unroll
-      for (int i = 0; i < Width / 16; ++i) {
-        multiply_add(out[2 * i], out[2 * i + 1], read,
-                     right_of_transposed(sequence_.memory.out_proj, 16 * i, column_ + 16 * step, lane_));
+        for (int i = 0; i < Width / 16; ++i) {
+          multiply_add(out[2 * i], out[2 * i + 1], read,
+                       right_of_transposed(sequence_.memory.out_proj, 16 * i, column_ + 16 * step, lane_));
+        }
       }
 #pragma unroll
       for (int part = 0; part < 4; ++part) {
-        uint32_t* at = reinterpret_cast<uint32_t*>(to + part % 2 * 8 * Width + 16 * step + part / 2 * 8);
+        uint32_t* at = reinterpret_cast<uint32_t*>(to + part % 2 * 8 * row + 16 * step + part / 2 * 8);
         if (strip_.comes_out(part % 2)) *at = read.part[part];
       }
     }
@@ -173,7 +179,14 @@ class HeadsRead {
     }
   }
 
-  __device__ void score_own(const Features<Width>& x, const Rotary& rotary) {
+  /// The same where it lies projected in memory.
+  template <class Own>
+  __device__ void project_own(Sums (&sums)[kColumns / 8], int third, const Own& own) const {
+    own.load(sums, third, column_, lane_);
+  }
+
+  template <class Own>
+  __device__ void score_own(const Own& x, const Rotary& rotary) {
     Sums keys[kColumns / 8];
     project_own(keys, 1, x);
     rotary.turn(keys);
@@ -195,7 +208,8 @@ class HeadsRead {
   }
 
   /// `words`: dropout's for the tile in the strip's place.
-  __device__ void read_own(const Features<Width>& x, const Words& words) {
+  template <class Own>
+  __device__ void read_own(const Own& x, const Words& words) {
     Sums values[kColumns / 8];
     project_own(values, 2, x);
 #pragma unroll

@@ -50,7 +50,7 @@ struct NoRotary {
 
 /// Padded: sequences may begin with padding, whose kernels are slower where there is none.
 template <bool Padded>
-struct PostNorm {
+struct PostNorm : ProjectingBlock {
   /// What a launch works on.
   struct Job {
     BlockShape shape;

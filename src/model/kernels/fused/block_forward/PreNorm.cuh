@@ -72,7 +72,7 @@ class HeadRotary {
   OfLane cosines_[2], sines_[2];
 };
 
-struct PreNorm {
+struct PreNorm : ProjectingBlock {
   /// What a launch works on.
   struct Job {
     BlockShape shape;

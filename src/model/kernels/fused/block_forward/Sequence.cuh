@@ -40,4 +40,19 @@ struct Sequence {
   }
 };
 
+/// A block whose kernel has the attention's projections: what is read lies as the residual stream does.
+struct ProjectingBlock {
+  static constexpr bool kProjects = true;
+
+  /// Where the lane's first row of what a strip reads begins, and how far it is from one row to the next.
+  template <int Width, class Block>
+  static __device__ Bf16* read_of(const Sequence<Block, Width>& sequence, const Strip& strip) {
+    return sequence.job.read() + strip.place() * Width;
+  }
+  template <int Width, class Job>
+  static __device__ int row_of_read(const Job&) {
+    return Width;
+  }
+};
+
 }  // namespace adtrain::kernels::forward_pass

@@ -94,6 +94,9 @@ inline float exp2_of(float value) {
   const float result = std::exp2(value);
   return result < FLT_MIN ? 0.0f : result;
 }
+inline float inverse_of(float value) {
+  return 1.0f / value;
+}
 inline float tanh_of(float value) {
   return std::tanh(value);
 }

@@ -1,0 +1,252 @@
+#include "base/Launch.cuh"
+#include "model/kernels/attention/GroupTile.cuh"
+#include "model/kernels/attention/HeadAttention.h"
+#include "model/kernels/fused/Instructions.cuh"
+#include "model/kernels/fused/Tile.cuh"
+#include "model/kernels/fused/attention_backward/Rotation.cuh"
+#include "model/kernels/fused/block_forward/Attention.cuh"
+#include "model/kernels/fused/block_forward/Memory.cuh"
+#include "model/kernels/fused/block_forward/Sequence.cuh"
+#include "model/kernels/fused/block_forward/Strips.cuh"
+
+/// The attention's forward pass by itself. A thread block takes 32 columns of heads of one sequence, whose
+/// keys and values it fetches to shared memory; its warps take strips of 16 queries of one head, or two heads
+/// of 8, the longest strips first. Several thread blocks share a multiprocessor, out of phase. How a strip
+/// reads is what whole blocks do, see HeadsRead.
+///
+/// Shared memory, 32.1 KiB:
+///
+///     keys, values  (256, 32), 16 KiB each: turned, where they turn
+///     longest       (8), fp32: |key|² at most, by head
+namespace adtrain::kernels::forward_pass {
+
+/// The block whose projections others make.
+struct StoredHeads {
+  static constexpr bool kProjects = false;
+  static constexpr bool kPadded = false;
+
+  struct Job : HeadAttention {
+    __device__ const uint32_t* attention_keep() const { return keep; }
+    __device__ float attention_scale() const { return scale; }
+    __device__ float* log_sums() const { return HeadAttention::log_sums; }
+    __host__ __device__ int groups() const { return shape.width / kGroupColumns; }
+  };
+
+  /// Of a strip of queries or keys, perhaps none.
+  template <int HeadSize>
+  class Rotary {
+   public:
+    __device__ Rotary(const Job& job, int first, unsigned) : job_(job), first_(first) {}
+
+    template <int Eights>
+    __device__ void turn(Sums (&sums)[Eights]) const {
+      using Rotation = backward_pass::Rotation<HeadSize>;
+      if (job_.cosines != nullptr) {
+        Rotation::of(job_.cosines, job_.sines, first_, job_.shape.tokens, 1.0f).apply(sums);
+      }
+    }
+
+   private:
+    const Job& job_;
+    int first_;
+  };
+
+  /// `strip.sequence` counts groups of heads.
+  template <int Width, class Sequence>
+  static __device__ Bf16* read_of(const Sequence& sequence, const Strip& strip) {
+    const Job& job = sequence.job;
+    const int group = strip.sequence - sequence.number * job.groups();
+    return job.read + (int64_t{sequence.number} * job.shape.rows + strip.row) * job.shape.width +
+           Width * group;
+  }
+  template <int Width>
+  static __device__ int row_of_read(const Job& job) {
+    return job.shape.width;
+  }
+};
+
+template <int Width>
+struct Memory<StoredHeads, Width> {
+  Tile<Width> keys, values;
+  float* longest;
+
+  static constexpr int bytes() {
+    return 2 * Tile<Width>::bytes(kMostTokens) + kMostHeads * static_cast<int>(sizeof(float));
+  }
+
+  __device__ explicit Memory(char* start) {
+    FreeMemory memory = {start};
+    keys = {memory.take<Bf16>(kMostTokens * Width)};
+    values = {memory.take<Bf16>(kMostTokens * Width)};
+    longest = memory.take<float>(kMostHeads);
+  }
+};
+
+namespace {
+
+constexpr int kWarps = 4;
+using GroupSequence = Sequence<StoredHeads, kGroupColumns>;
+
+/// A strip's own queries, keys and values, where they lie.
+template <int HeadSize>
+class StripInMemory {
+ public:
+  __device__ StripInMemory(const HeadAttention& job, const HeadGroup<HeadSize>& group, const Strip& strip)
+      : job_(job), group_(group), strip_(strip) {}
+
+  /// The lane's elements of a group's columns from `column` on; rows that do not come out are 0.
+  template <int Eights>
+  __device__ void load(Sums (&sums)[Eights], int third, int column, unsigned lane) const {
+    const HeadAttention::Heads& from = third == 0 ? job_.queries : third == 1 ? job_.keys : job_.values;
+    // Of the last rows there are queries alone.
+    const int before = third == 0 ? 0 : job_.shape.length() - job_.shape.rows;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = strip_.row + 8 * half;
+#pragma unroll
+      for (int eight = 0; eight < Eights; ++eight) {
+        uint32_t pair = 0;
+        if (strip_.comes_out(half)) {
+          const Bf16* at = group_.at(from, before + row, column + 8 * eight) + lane_place(lane).column;
+          pair = __ldg(reinterpret_cast<const uint32_t*>(at));
+        }
+        const float2 both = unpacked(pair);
+        sums[eight].value[2 * half] = both.x;
+        sums[eight].value[2 * half + 1] = both.y;
+      }
+    }
+  }
+
+ private:
+  const HeadAttention& job_;
+  const HeadGroup<HeadSize>& group_;
+  const Strip& strip_;
+};
+
+/// Starts to fetch the first stream's keys and values.
+template <int HeadSize>
+__device__ void fetch_keys_and_values(const GroupSequence& sequence, const HeadGroup<HeadSize>& group) {
+  const BlockShape& shape = sequence.job.shape;
+  const int strips = (shape.tokens + kStrip - 1) / kStrip;
+  start_copy(sequence.memory.keys, strips, sequence.job.keys, group, 0, 0, shape.tokens);
+  start_copy(sequence.memory.values, strips, sequence.job.values, group, 0, 0, shape.tokens);
+}
+
+/// Turns this thread's chunks of keys, if they turn, and finds how long they are.
+template <int HeadSize>
+__device__ void settle_keys(const GroupSequence& sequence) {
+  const StoredHeads::Job& job = sequence.job;
+  const int tokens = job.shape.tokens, strips = (tokens + kStrip - 1) / kStrip;
+  float longest = 0.0f;
+  Chunk::for_each(strips, [&](Chunk chunk) {
+    uint4* at = reinterpret_cast<uint4*>(sequence.memory.keys.at(chunk.row, chunk.column));
+    ChunkValues values = ChunkValues::of(*at);
+    if (job.cosines != nullptr) {
+      values.turn<HeadSize>(job.cosines, job.sines, min(chunk.row, tokens - 1), chunk.column);
+      *at = values.rounded();
+    }
+    longest = fmaxf(longest, head_sum<HeadSize>(values.product_with(values)));
+  });
+#pragma unroll
+  for (int apart = kGroupChunks; apart < kWarp; apart *= 2) {
+    longest = fmaxf(longest, __shfl_xor_sync(kAllLanes, longest, apart));
+  }
+  const int lane = threadIdx.x % kWarp;
+  if (lane < kGroupChunks) {  // floats that are not negative are in the order of their bits
+    unsigned* of_head = reinterpret_cast<unsigned*>(sequence.memory.longest) + 8 * lane / HeadSize;
+    atomicMax(of_head, __float_as_uint(longest));
+  }
+}
+
+/// Strips and heads of a sequence in the order of their lengths, where later tokens read more: of both
+/// streams in turn, if there is something to do for both.
+template <int HeadSize, bool Streams>
+struct Unit {
+  static constexpr int kColumns = HeadSize < 16 ? 16 : HeadSize;
+  static constexpr int kOfStrip = kGroupColumns / kColumns;
+
+  __device__ static int count(const BlockShape& shape) {
+    const int strips = (shape.tokens + kStrip - 1) / kStrip;
+    return (both(shape) ? 2 * strips : strips) * kOfStrip;
+  }
+  /// Number `number` of them. `block`: of the launch.
+  __device__ Unit(const BlockShape& shape, int block, int number)
+      : column(number % kOfStrip * kColumns),
+        strip(shape, block, is_second(shape, number / kOfStrip),
+              (shape.tokens - 1) / kStrip - number / kOfStrip / (both(shape) ? 2 : 1)) {}
+
+  int column;
+  Strip strip;
+
+ private:
+  __device__ static bool both(const BlockShape& shape) { return Streams && shape.rows > shape.queries; }
+  __device__ static bool is_second(const BlockShape& shape, int place) {
+    return Streams && (!both(shape) || place % 2 == 0);
+  }
+};
+
+template <int HeadSize, bool Dropout, bool Streams>
+__global__ void __launch_bounds__(kWarps* kWarp, HeadSize == 16 ? 6 : 5)
+    head_attention_kernel(const __grid_constant__ StoredHeads::Job job) {
+  using Heads = HeadsRead<StoredHeads, kGroupColumns, HeadSize, Dropout, Streams>;
+  using OwnUnit = Unit<HeadSize, Streams>;
+  const Memory<StoredHeads, kGroupColumns> memory(dynamic_shared_memory());
+  const auto group = HeadGroup<HeadSize>::of(job.shape, blockIdx.x);
+  const int warp = threadIdx.x / kWarp;
+  const GroupSequence sequence = {job, memory, group.sequence, warp, 0};
+  fetch_keys_and_values(sequence, group);
+  if (threadIdx.x < kMostHeads) memory.longest[threadIdx.x] = 0.0f;
+  copies_arrived();
+  __syncthreads();
+  settle_keys<HeadSize>(sequence);
+  __syncthreads();
+
+  const int units = OwnUnit::count(job.shape);
+#pragma unroll 1
+  for (int first = 0, turn = 0; first < units; first += kWarps, ++turn) {  // there and back
+    const int number = first + (turn % 2 == 0 ? warp : kWarps - 1 - warp);
+    if (number >= units) continue;
+    const OwnUnit unit(job.shape, blockIdx.x, number);
+    if (!unit.strip.exists()) continue;
+    const StripInMemory<HeadSize> own(job, group, unit.strip);
+    Heads heads(sequence, unit.strip, unit.column);
+    heads.ask(own);
+    heads.read(own);
+    heads.project(own);
+  }
+}
+
+template <int HeadSize, bool Dropout, bool Streams>
+void launch(const StoredHeads::Job& job, cudaStream_t stream) {
+  gpu::launch("head_attention_kernel", head_attention_kernel<HeadSize, Dropout, Streams>,
+              job.shape.sequences * job.groups(), kWarps * kWarp, Memory<StoredHeads, kGroupColumns>::bytes(),
+              stream, job);
+}
+
+template <int HeadSize>
+void launch(const StoredHeads::Job& job, cudaStream_t stream) {
+  const bool dropout = job.keep != nullptr;
+  if (job.shape.queries > 0) {
+    return dropout ? launch<HeadSize, true, true>(job, stream) : launch<HeadSize, false, true>(job, stream);
+  }
+  return dropout ? launch<HeadSize, true, false>(job, stream) : launch<HeadSize, false, false>(job, stream);
+}
+
+}  // namespace
+}  // namespace adtrain::kernels::forward_pass
+
+namespace adtrain::kernels {
+
+void head_attention(const HeadAttention& attention, cudaStream_t stream) {
+  const forward_pass::StoredHeads::Job job = {attention};
+  switch (attention.shape.width / attention.shape.heads) {
+    case 8:
+      return forward_pass::launch<8>(job, stream);
+    case 16:
+      return forward_pass::launch<16>(job, stream);
+    default:
+      return forward_pass::launch<32>(job, stream);
+  }
+}
+
+}  // namespace adtrain::kernels

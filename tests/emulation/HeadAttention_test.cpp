@@ -1,0 +1,49 @@
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "model/HeadAttentionChecks.h"
+
+namespace adtrain {
+namespace {
+
+using testing::HeadAttentionCase;
+
+/// Small ones, that between them go every way through the kernels.
+std::vector<HeadAttentionCase> emulated_cases() {
+  std::vector<HeadAttentionCase> all = testing::head_attention_cases({
+      {{3, 33, 33, 128, 8, true}, 0.1},      {{2, 48, 20, 96, 3, false}, 0.0},
+      {{2, 21, 21, 128, 16, true}, 0.1},     {{2, 130, 130, 32, 2, true}, 0.1},
+      {{3, 37, 1, 128, 4, true}, 0.1},       {{2, 37, 1, 96, 12, false}, 0.1},
+      {{1, 1, 1, 64, 4, true}, 0.0},         {{1, 40, 40, 128, 8, true}, 0.1, 4.0},
+      {{2, 33, 33, 96, 6, false}, 0.1},      {{2, 101, 37, 64, 2, true}, 0.1},
+      {{1, 50, 50, 256, 16, true}, 0.0},     {{1, 18, 18, 256, 8, true}, 0.1},
+
+      {{3, 33, 66, 128, 8, true, 33}, 0.1},  {{2, 20, 20, 128, 4, true, 20}, 0.1},
+      {{2, 41, 55, 96, 3, true, 41}, 0.0},   {{3, 23, 5, 128, 16, true, 23}, 0.1},
+      {{2, 23, 1, 96, 6, true, 23}, 0.1},    {{2, 49, 98, 32, 4, true, 49}, 0.0},
+      {{1, 1, 2, 64, 2, true, 1}, 0.0},      {{1, 40, 80, 32, 1, true, 40}, 0.1, 4.0},
+      {{2, 33, 35, 256, 32, true, 33}, 0.1},
+  });
+  return all;
+}
+
+class EmulatedHeadAttention : public ::testing::TestWithParam<HeadAttentionCase> {
+ protected:
+  void SetUp() override { at::manual_seed(1); }
+};
+
+TEST_P(EmulatedHeadAttention, IsTheReferenceInAnyOrderOfThreads) {
+  testing::expect_head_attention_is_the_reference(GetParam(), at::kCPU);
+}
+
+TEST_P(EmulatedHeadAttention, OperationIsTheReferenceWithTheBitsThatItDraws) {
+  if (!GetParam().block.shape.causal) GTEST_SKIP() << "networks have none that are not causal";
+  testing::expect_projected_attention_is_the_reference(GetParam(), at::kCPU);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, EmulatedHeadAttention, ::testing::ValuesIn(emulated_cases()),
+                         [](const auto& tried) { return testing::name_of(tried.param); });
+
+}  // namespace
+}  // namespace adtrain

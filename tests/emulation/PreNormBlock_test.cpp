@@ -1,0 +1,33 @@
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "model/PreNormBlockChecks.h"
+
+namespace adtrain {
+namespace {
+
+TEST(FusedPreNormBlock, IsTheReferenceWithTheBitsThatItDraws) {
+  at::manual_seed(3);
+  for (const auto& [attention_rate, hidden_rate] :
+       std::vector<std::pair<double, double>>{{0.1, 0.2}, {0.2, 0.0}, {0.0, 0.2}}) {
+    SCOPED_TRACE(fmt::format("rates {} and {}", attention_rate, hidden_rate));
+    testing::PreNormBlockCheck({{3, 21, 26, 64, 4, true, 21}, attention_rate, hidden_rate, 256}, at::kCPU)
+        .run();
+  }
+}
+
+class PreNormHalves : public ::testing::TestWithParam<testing::PreNormBlockCase> {};
+
+TEST_P(PreNormHalves, AreTheReferenceWithTheBitsThatTheyDraw) {
+  at::manual_seed(3);
+  testing::PreNormBlockCheck(GetParam(), at::kCPU).run();
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, PreNormHalves, ::testing::ValuesIn(testing::pre_norm_cases_by_halves()),
+                         [](const auto& tried) { return testing::name_of(tried.param); });
+
+}  // namespace
+}  // namespace adtrain

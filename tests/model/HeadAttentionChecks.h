@@ -1,0 +1,255 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "model/FusedBlockCase.h"
+#include "model/FusedBlockChecks.h"
+#include "model/PreNormChecks.h"
+#include "model/kernels/attention/HeadAttention.h"
+#include "model/kernels/attention/ProjectedAttention.h"
+
+/// The kernels of attention by itself, twice, and their operation, against float64: on a GPU, or emulated on
+/// the CPU.
+namespace adtrain::testing {
+
+/// How queries, keys and values lie in the projection's output.
+enum class Lying {
+  kByThirds,  ///< in one matrix
+  kApart,     ///< queries of the last rows in one matrix, keys and values in another
+  kTurning    ///< by heads in one matrix, with rotary positions
+};
+
+struct HeadAttentionCase {
+  FusedBlockCase block;
+  Lying lying = Lying::kByThirds;
+};
+
+inline std::string name_of(const HeadAttentionCase& tried) {
+  static const char* const kNames[] = {"", "_apart", "_turning"};
+  return name_of(tried.block) + kNames[static_cast<int>(tried.lying)];
+}
+
+/// Each way of lying with each of these, one after the other.
+inline std::vector<HeadAttentionCase> head_attention_cases(const std::vector<FusedBlockCase>& blocks) {
+  std::vector<HeadAttentionCase> all;
+  for (const FusedBlockCase& block : blocks) {
+    all.push_back({block, static_cast<Lying>(all.size() % 3)});
+  }
+  return all;
+}
+
+/// For a GPU.
+inline std::vector<FusedBlockCase> wide_block_cases() {
+  std::vector<FusedBlockCase> all;
+  for (const double dropout : {0.0, 0.1}) {
+    for (const bool causal : {true, false}) {
+      all.push_back({{5, 240, 240, 128, 8, causal}, dropout});
+      all.push_back({{5, 240, 240, 128, 4, causal}, dropout});
+      all.push_back({{300, 80, 80, 128, 16, causal}, dropout});
+      all.push_back({{5, 240, 1, 128, 8, causal}, dropout});
+      all.push_back({{3, 256, 256, 256, 8, causal}, dropout});
+      all.push_back({{4, 101, 37, 96, 6, causal}, dropout});
+      all.push_back({{7, 33, 33, 96, 3, causal}, dropout});
+      all.push_back({{2, 256, 17, 32, 1, causal}, dropout});
+      all.push_back({{3, 7, 3, 128, 16, causal}, dropout});
+      all.push_back({{1, 1, 1, 128, 4, causal}, dropout});
+    }
+    all.push_back({{3, 240, 240, 128, 8, true}, dropout, 4.0});
+
+    all.push_back({{5, 240, 480, 128, 8, true, 240}, dropout});
+    all.push_back({{5, 240, 240, 128, 8, true, 240}, dropout});
+    all.push_back({{300, 80, 160, 128, 16, true, 80}, dropout});
+    all.push_back({{300, 80, 80, 128, 4, true, 80}, dropout});
+    all.push_back({{3, 256, 512, 256, 8, true, 256}, dropout});
+    all.push_back({{4, 101, 1, 96, 6, true, 101}, dropout});
+    all.push_back({{4, 101, 137, 96, 3, true, 101}, dropout});
+    all.push_back({{7, 33, 66, 64, 2, true, 33}, dropout});
+    all.push_back({{2, 256, 17, 32, 1, true, 256}, dropout});
+    all.push_back({{3, 250, 500, 128, 16, true, 250}, dropout});
+    all.push_back({{3, 7, 3, 128, 8, true, 7}, dropout});
+    all.push_back({{1, 1, 2, 128, 4, true, 1}, dropout});
+    all.push_back({{3, 240, 480, 128, 8, true, 240}, dropout, 4.0});
+  }
+  return all;
+}
+
+/// Random projections and a gradient of what is read.
+class HeadAttentionData {
+ public:
+  HeadAttentionData(const HeadAttentionCase& tried, at::Device device)
+      : block(tried.block, device), lying_(tried.lying) {
+    const auto& [sequences, tokens, rows, width, heads, causal, queries] = shape();
+    const int64_t length = tokens + queries;
+    const at::Tensor random = at::randn({sequences, length, 3 * width}, at::device(device));
+    projected_ = random.to(at::kBFloat16);
+    by_kind(projected_).narrow(2, 0, 2).mul_(tried.block.query_and_key_scale);
+    queries_apart_ =
+        by_kind(projected_).select(2, 0).narrow(1, length - rows, rows).reshape({sequences, rows, width});
+  }
+
+  /// Queries of the last rows, keys and values (S, rows, H, head size), views of `all` (S, tokens + queries,
+  /// 3 D) or, where queries lie apart, of these and the last 2 D columns.
+  struct Views {
+    at::Tensor queries, keys, values;
+  };
+  Views views(const at::Tensor& all, const at::Tensor& apart) const {
+    const at::Tensor kinds = by_kind(all);
+    const at::Tensor queries = lying_ == Lying::kApart
+                                   ? apart.view({shape().sequences, shape().rows, shape().heads, -1})
+                                   : kinds.select(2, 0).narrow(1, rows_before(), shape().rows);
+    return {queries, kinds.select(2, 1), kinds.select(2, 2)};
+  }
+
+  kernels::HeadAttention attention() const {
+    const Views from = views(projected_, queries_apart_);
+    const kernels::KeepBits keep = block.block.keep();
+    const bool turns = lying_ == Lying::kTurning;
+    return {shape(),
+            matrix<const __nv_bfloat16>(from.queries),
+            matrix<const __nv_bfloat16>(from.keys),
+            matrix<const __nv_bfloat16>(from.values),
+            turns ? block.cosines.data_ptr<float>() : nullptr,
+            turns ? block.sines.data_ptr<float>() : nullptr,
+            keep.attention,
+            keep.attention_scale,
+            FusedBlockData::of(block.block.read),
+            block.block.log_sums.data_ptr<float>()};
+  }
+  kernels::HeadAttentionGradients gradients(const at::Tensor& all, const at::Tensor& apart) const {
+    const Views to = views(all, apart);
+    return {FusedBlockData::of(block.block.dy), matrix<__nv_bfloat16>(to.queries),
+            matrix<__nv_bfloat16>(to.keys), matrix<__nv_bfloat16>(to.values),
+            lying_ == Lying::kApart ? 0 : static_cast<int>(rows_before())};
+  }
+
+  /// (3, S, H, tokens + queries, head size) in float64, turned: what attention_of() takes.
+  at::Tensor exact_heads(const at::Tensor& exact) const {
+    if (lying_ == Lying::kTurning) return PreNormAttentionReference::turned_by_heads(exact, block);
+    return by_kind(exact).permute({2, 0, 3, 1, 4});
+  }
+
+  const kernels::BlockShape& shape() const { return block.block.tried().shape; }
+  const at::Tensor& projected() const { return projected_; }
+  const at::Tensor& queries_apart() const { return queries_apart_; }
+  Lying lying() const { return lying_; }
+  int64_t rows_before() const { return shape().length() - shape().rows; }
+
+  /// (S, rows, 3 D) -> (S, rows, 3, H, head size).
+  at::Tensor by_kind(const at::Tensor& all) const {
+    if (lying_ != Lying::kTurning) return all.unflatten(-1, {3, shape().heads, -1});
+    return all.unflatten(-1, {shape().heads, 3, -1}).transpose(2, 3);
+  }
+
+  PreNormAttentionData block;
+
+ private:
+  template <class Value>
+  static kernels::HeadMatrix<Value> matrix(const at::Tensor& view) {
+    return {FusedBlockData::of(view), view.stride(0), static_cast<int>(view.stride(1)),
+            static_cast<int>(view.stride(2))};
+  }
+
+  Lying lying_;
+  at::Tensor projected_, queries_apart_;
+};
+
+inline void expect_gradient(const at::Tensor& found, const at::Tensor& expected, double tolerance) {
+  constexpr double kNone =
+      1e-6;  // where a token reads nothing but itself, queries and keys have no gradients
+  if (expected.norm().item<double>() < kNone) {
+    EXPECT_LT(found.norm().item<double>(), kNone);
+  } else {
+    EXPECT_LT(error_of(found, expected), tolerance);
+  }
+}
+
+inline void expect_head_attention_is_the_reference(const HeadAttentionCase& tried, at::Device device) {
+  const HeadAttentionData data(tried, device);
+  const FusedBlockData& block = data.block.block;
+  const at::Tensor exact = data.projected().to(at::kDouble).requires_grad_();
+  at::Tensor log_sums;
+  const at::Tensor expected = attention_of(data.exact_heads(exact), block, log_sums);
+  const at::Tensor of_projected =
+      torch::autograd::grad({expected}, {exact}, {block.dy.to(at::kDouble)})[0].detach();
+
+  at::Tensor read[2];
+  for (at::Tensor& found : read) {
+    block.read.fill_(NAN);
+    kernels::head_attention(data.attention(), stream_of(device));
+    found = block.read.clone();
+  }
+  EXPECT_LT(error_of(read[0], expected), value_tolerance(tried.block));
+  EXPECT_LT((block.log_sums - log_sums).abs().max().item<double>(), tried.block.steep() ? 1.0 : 0.1);
+  EXPECT_TRUE(at::equal(read[0], read[1])) << "not the same on repeat";
+
+  at::Tensor of_all[2], of_apart[2];
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    of_all[repeat] = block.poisoned(data.projected().sizes());
+    of_apart[repeat] = block.poisoned(data.queries_apart().sizes());
+    kernels::head_attention_backward(data.attention(), data.gradients(of_all[repeat], of_apart[repeat]),
+                                     stream_of(device));
+  }
+  const bool apart = data.lying() == Lying::kApart;
+  const auto found = data.views(of_all[0], of_apart[0]);
+  const at::Tensor kinds = data.by_kind(of_projected);
+  const at::Tensor d_queries = kinds.select(2, 0);
+  const double tolerance = gradient_tolerance(tried.block);
+  expect_gradient(found.queries, d_queries.narrow(1, data.rows_before(), data.shape().rows), tolerance);
+  expect_gradient(found.keys, kinds.select(2, 1), tolerance);
+  expect_gradient(found.values, kinds.select(2, 2), tolerance);
+  const at::Tensor others = data.by_kind(of_all[0]).select(2, 0).narrow(1, 0, data.rows_before());
+  EXPECT_TRUE(apart || others.eq(0).all().item<bool>()) << "queries that do not come out";
+  EXPECT_TRUE(at::equal(apart ? of_apart[0] : of_all[0], apart ? of_apart[1] : of_all[1]))
+      << "not the same on repeat";
+  EXPECT_TRUE(at::equal(found.keys, data.views(of_all[1], of_apart[1]).keys)) << "not the same on repeat";
+}
+
+/// The operation of autograd, with the bits that it draws. Causal.
+inline void expect_projected_attention_is_the_reference(const HeadAttentionCase& tried, at::Device device) {
+  constexpr int64_t kDraw = 5;
+  HeadAttentionData data(tried, device);
+  FusedBlockData& block = data.block.block;
+  const kernels::BlockShape& shape = data.shape();
+  const kernels::BlockPass pass(block.x, shape.heads, tried.block.dropout, 0.0, nullptr);
+  if (tried.block.dropout > 0) {
+    const at::Tensor& bits = block.attention_bits;
+    block.attention_bits = pass.keep_bits(pass.keep_attention, bits.numel(), kDraw).view(bits.sizes());
+  }
+  const at::Tensor exact = data.projected().to(at::kDouble).requires_grad_();
+  at::Tensor log_sums;
+  const at::Tensor expected = attention_of(data.exact_heads(exact), block, log_sums);
+  const at::Tensor of_projected =
+      torch::autograd::grad({expected}, {exact}, {block.dy.to(at::kDouble)})[0].detach();
+
+  const Streams streams = {.context = shape.tokens, .queries = shape.queries, .mask = {}};
+  EXPECT_FALSE(kernels::why_no_projected_attention(block.x, shape.heads, streams).has_value());
+  const double tolerance = gradient_tolerance(tried.block);
+  if (tried.lying == Lying::kApart) {
+    const int64_t width = shape.width;
+    const auto leaf = [](const at::Tensor& values) { return values.contiguous().clone().requires_grad_(); };
+    const at::Tensor queries = leaf(data.queries_apart()),
+                     others = leaf(data.projected().narrow(2, width, 2 * width));
+    const at::Tensor read = kernels::projected_attention(queries, others, streams, {}, kDraw, pass);
+    EXPECT_LT(error_of(read.detach(), expected), value_tolerance(tried.block));
+    read.backward(block.dy);
+    expect_gradient(queries.grad(),
+                    of_projected.narrow(2, 0, width).narrow(1, data.rows_before(), shape.rows), tolerance);
+    expect_gradient(others.grad(), of_projected.narrow(2, width, 2 * width), tolerance);
+  } else {
+    const bool turns = tried.lying == Lying::kTurning;
+    const at::Tensor projected = data.projected().clone().requires_grad_();
+    const at::Tensor read = kernels::projected_attention(
+        projected, turns ? kernels::ProjectionOrder::kByHeads : kernels::ProjectionOrder::kByThirds,
+        shape.rows, streams, turns ? Rotary{data.block.cosines, data.block.sines} : Rotary{}, kDraw, pass);
+    EXPECT_LT(error_of(read.detach(), expected), value_tolerance(tried.block));
+    read.backward(block.dy);
+    expect_gradient(projected.grad(), of_projected, tolerance);
+  }
+}
+
+}  // namespace adtrain::testing

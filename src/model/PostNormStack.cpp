@@ -67,7 +67,7 @@ at::Tensor PostNormBlock::by_halves(const at::Tensor& x, const Streams& streams,
   constexpr int64_t kDraws = 2;  // of dropout's bits: of the attention, and of what is behind it
   const std::vector<at::Tensor> of_input(all.begin(), all.begin() + kOfInput),
       of_output(all.begin() + kOfInput, all.end());
-  if (kernels::why_no_projected_attention(x, heads_, streams)) {
+  if (kernels::why_no_projected_attention(x, heads_, /*turns=*/false, streams)) {
     const kernels::AttentionInput input = kernels::before_attention(x, of_input, rows, pass);
     const at::Tensor read = attend_on_gpu(input.queries, input.keys, input.values, streams, attention_rate);
     return kernels::behind_attention(read, input.residual, of_output, kDraws * number + 1, pass);
@@ -137,13 +137,15 @@ bool PostNormStack::runs_by_halves(const at::Tensor& x) const {
 
 bool PostNormStack::needs_masks(const at::Tensor& x, const Streams& streams) const {
   if (!why_not_fused(x.device(), x.scalar_type(), streams.context)) return false;
-  return !runs_by_halves(x) || kernels::why_no_projected_attention(x, options_.tf_n_head, streams);
+  return !runs_by_halves(x) ||
+         kernels::why_no_projected_attention(x, options_.tf_n_head, /*turns=*/false, streams);
 }
 
 std::string PostNormStack::parts_text(int64_t tokens) const {
   const at::Tensor& x = pos_embedding;  // (…, width), and where x is
   if (!runs_by_halves(x)) return "library kernels";
-  const auto why_not = kernels::why_no_projected_attention(x, options_.tf_n_head, {.context = tokens});
+  const auto why_not =
+      kernels::why_no_projected_attention(x, options_.tf_n_head, /*turns=*/false, {.context = tokens});
   return why_not ? fmt::format("library products and attention (own one: {}), own norms and GELU", *why_not)
                  : "library products, own attention, norms and GELU";
 }

@@ -91,7 +91,7 @@ inline std::vector<HeadAttentionCase> long_attention_cases() {
     all.push_back({{{2, 777, 500, 128, 2, true}, dropout}});
     all.push_back({{{2, 520, 520, 128, 4, true}, dropout}});
     all.push_back({{{2, 515, 515, 128, 2, true}, dropout, 4.0}});
-    all.push_back({{{2, 515, 515, 128, 2, true}, dropout, 12.0}});
+    all.push_back({{{2, 530, 530, 128, 2, true}, dropout, 12.0}});
   }
   return all;
 }

@@ -20,8 +20,8 @@ enum class ProjectionOrder {
 };
 
 /// Why these kernels are not for the attention of `heads` heads over x (B, streams.tokens(), width), for
-/// people; empty where they are. They need no masks.
-std::optional<std::string> why_no_projected_attention(const at::Tensor& x, int64_t heads,
+/// people; empty where they are. `turns`: whether queries and keys have rotary positions. They need no masks.
+std::optional<std::string> why_no_projected_attention(const at::Tensor& x, int64_t heads, bool turns,
                                                       const Streams& streams);
 
 /// What the last `rows` tokens read: projected (B, streams.tokens(), 3 · width) in bf16 -> (B, rows, width).

@@ -77,10 +77,14 @@ std::optional<std::string> AlgorithmDistillation::why_not_fused(LossPositions /*
   return "they are for model AD";
 }
 
-std::optional<std::string> AlgorithmDistillation::why_no_own_attention() const {
+std::optional<std::string> AlgorithmDistillation::why_no_own_attention(LossPositions positions) const {
   if (options_.compressed()) return "it is for unpadded sequences";
+  const bool turns = options_.block() == TransformerBlock::kPreNorm;
+  Streams streams;
+  streams.context = options_.n_transit;
+  if (positions == LossPositions::kAll) streams.queries = streams.context;
   return kernels::why_no_projected_attention(device(), compute_type(), options_.tf_n_embd, options_.tf_n_head,
-                                             options_.n_transit);
+                                             turns, streams);
 }
 
 bool AlgorithmDistillation::fuses_ends() const {

@@ -46,7 +46,7 @@ class AlgorithmDistillation {
   /// them.
   bool has_halves() const;
   /// Why their attention is libtorch's then, for people; empty where it is our own, too.
-  std::optional<std::string> why_no_own_attention() const;
+  std::optional<std::string> why_no_own_attention(LossPositions positions) const;
 
   /// A target is one query: the action that the learner took there or, with compressed context, that its
   /// region ends.
@@ -95,7 +95,7 @@ class AlgorithmDistillation {
   bool fuses_ends() const;
   /// Whether blocks must be given masks for unpadded rows; making them takes longer than the embedding.
   bool needs_masks(LossPositions positions) const {
-    return why_not_fused(positions) && (!has_halves() || why_no_own_attention());
+    return why_not_fused(positions) && (!has_halves() || why_no_own_attention(positions));
   }
   /// The loss by kernel from the queries behind the blocks (B, Q, width), where that is so.
   Loss fused_loss(const at::Tensor& queries, const Batch& batch, const Linear& head) const;

@@ -67,7 +67,8 @@ at::Tensor PostNormBlock::by_halves(const at::Tensor& x, const Streams& streams,
   constexpr int64_t kDraws = 2;  // of dropout's bits: of the attention, and of what is behind it
   const std::vector<at::Tensor> of_input(all.begin(), all.begin() + kOfInput),
       of_output(all.begin() + kOfInput, all.end());
-  if (kernels::why_no_projected_attention(x, heads_, streams)) {
+  if (kernels::why_no_projected_attention(x.device(), x.scalar_type(), x.size(-1), heads_, /*turns=*/false,
+                                          streams)) {
     const kernels::AttentionInput input = kernels::before_attention(x, of_input, rows, pass);
     const at::Tensor read = attend(input.queries, input.keys, input.values, streams, attention_rate);
     return kernels::behind_attention(read, input.residual, of_output, kDraws * number + 1, pass);

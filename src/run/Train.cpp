@@ -96,7 +96,7 @@ std::string blocks_text(const RunConfig& config, const AlgorithmDistillation& mo
   const auto why_not = model.why_not_fused(config.training.loss_positions);
   if (!why_not) return "fused kernels, one operation a block";
   if (!model.has_halves()) return fmt::format("library kernels (fused ones: {})", *why_not);
-  const auto why_no_attention = model.why_no_own_attention();
+  const auto why_no_attention = model.why_no_own_attention(config.training.loss_positions);
   return fmt::format("library products, kernels of our own between them, {} (fused ones: {})",
                      why_no_attention ? fmt::format("libtorch's attention (own one: {})", *why_no_attention)
                                       : "attention among them",

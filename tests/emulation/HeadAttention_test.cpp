@@ -8,6 +8,23 @@ namespace adtrain {
 namespace {
 
 using testing::HeadAttentionCase;
+using testing::Lying;
+
+/// Keys that pass by. Queries and keys that are four times as long leave scores in range, those that are
+/// twelve times as long do not.
+std::vector<HeadAttentionCase> long_cases() {
+  return {{{{1, 130, 130, 128, 2, true}, 0.1}},
+          {{{1, 200, 200, 128, 2, true}, 0.0}},
+          {{{2, 64, 64, 64, 1, true}, 0.1}, Lying::kApart},
+          {{{1, 97, 97, 128, 2, true}, 0.1, 4.0}},
+          {{{1, 150, 150, 64, 1, true}, 0.1, 12.0}},
+          {{{1, 128, 128, 64, 1, true}, 0.1}},
+          {{{1, 1, 1, 64, 1, true}, 0.0}},
+          {{{2, 200, 1, 128, 2, true}, 0.1}},
+          {{{1, 190, 33, 64, 1, true}, 0.1}, Lying::kApart},
+          {{{1, 270, 100, 64, 1, true}, 0.0}},
+          {{{1, 270, 270, 32, 1, true}, 0.1}}};
+}
 
 /// Small ones, that between them go every way through the kernels.
 std::vector<HeadAttentionCase> emulated_cases() {
@@ -25,6 +42,7 @@ std::vector<HeadAttentionCase> emulated_cases() {
       {{1, 1, 2, 64, 2, true, 1}, 0.0},      {{1, 40, 80, 32, 1, true, 40}, 0.1, 4.0},
       {{2, 33, 35, 256, 32, true, 33}, 0.1},
   });
+  for (const HeadAttentionCase& tried : long_cases()) all.push_back(tried);
   return all;
 }
 

@@ -78,6 +78,24 @@ inline std::vector<FusedBlockCase> wide_block_cases() {
   return all;
 }
 
+/// Likewise of attention that is long.
+inline std::vector<HeadAttentionCase> long_attention_cases() {
+  std::vector<HeadAttentionCase> all;
+  for (const double dropout : {0.0, 0.1}) {
+    all.push_back({{{2, 1024, 1024, 768, 12, true}, dropout}});
+    all.push_back({{{2, 1000, 1000, 768, 12, true}, dropout}});
+    all.push_back({{{70, 300, 300, 128, 2, true}, dropout}});
+    all.push_back({{{3, 129, 129, 192, 3, true}, dropout}});
+    all.push_back({{{2, 2048, 2048, 64, 1, true}, dropout}});
+    all.push_back({{{2, 1024, 1, 768, 12, true}, dropout}, Lying::kApart});
+    all.push_back({{{2, 777, 500, 128, 2, true}, dropout}});
+    all.push_back({{{2, 520, 520, 128, 4, true}, dropout}});
+    all.push_back({{{2, 515, 515, 128, 2, true}, dropout, 4.0}});
+    all.push_back({{{2, 530, 530, 128, 2, true}, dropout, 12.0}});
+  }
+  return all;
+}
+
 /// Random projections and a gradient of what is read.
 class HeadAttentionData {
  public:
@@ -87,6 +105,7 @@ class HeadAttentionData {
     const int64_t length = tokens + queries;
     const at::Tensor random = at::randn({sequences, length, 3 * width}, at::device(device));
     projected_ = random.to(at::kBFloat16);
+    minus_deltas_ = at::full_like(block.block.log_sums, NAN);
     by_kind(projected_).narrow(2, 0, 2).mul_(tried.block.query_and_key_scale);
     queries_apart_ =
         by_kind(projected_).select(2, 0).narrow(1, length - rows, rows).reshape({sequences, rows, width});
@@ -122,9 +141,12 @@ class HeadAttentionData {
   }
   kernels::HeadAttentionGradients gradients(const at::Tensor& all, const at::Tensor& apart) const {
     const Views to = views(all, apart);
-    return {FusedBlockData::of(block.block.dy), matrix<__nv_bfloat16>(to.queries),
-            matrix<__nv_bfloat16>(to.keys), matrix<__nv_bfloat16>(to.values),
-            lying_ == Lying::kApart ? 0 : static_cast<int>(rows_before())};
+    return {FusedBlockData::of(block.block.dy),
+            matrix<__nv_bfloat16>(to.queries),
+            matrix<__nv_bfloat16>(to.keys),
+            matrix<__nv_bfloat16>(to.values),
+            lying_ == Lying::kApart ? 0 : static_cast<int>(rows_before()),
+            minus_deltas_.data_ptr<float>()};
   }
 
   /// (3, S, H, tokens + queries, head size) in float64, turned: what attention_of() takes.
@@ -155,7 +177,7 @@ class HeadAttentionData {
   }
 
   Lying lying_;
-  at::Tensor projected_, queries_apart_;
+  at::Tensor projected_, queries_apart_, minus_deltas_;
 };
 
 inline void expect_gradient(const at::Tensor& found, const at::Tensor& expected, double tolerance) {
@@ -227,7 +249,9 @@ inline void expect_projected_attention_is_the_reference(const HeadAttentionCase&
       torch::autograd::grad({expected}, {exact}, {block.dy.to(at::kDouble)})[0].detach();
 
   const Streams streams = {.context = shape.tokens, .queries = shape.queries, .mask = {}};
-  EXPECT_FALSE(kernels::why_no_projected_attention(block.x, shape.heads, streams).has_value());
+  EXPECT_FALSE(kernels::why_no_projected_attention(block.x.device(), block.x.scalar_type(), block.x.size(-1),
+                                                   shape.heads, tried.lying == Lying::kTurning, streams)
+                   .has_value());
   const double tolerance = gradient_tolerance(tried.block);
   if (tried.lying == Lying::kApart) {
     const int64_t width = shape.width;

@@ -35,6 +35,9 @@ INSTANTIATE_TEST_SUITE_P(Shapes, HeadAttention,
                          ::testing::ValuesIn(testing::head_attention_cases(testing::wide_block_cases())),
                          [](const auto& tried) { return testing::name_of(tried.param); });
 
+INSTANTIATE_TEST_SUITE_P(LongShapes, HeadAttention, ::testing::ValuesIn(testing::long_attention_cases()),
+                         [](const auto& tried) { return testing::name_of(tried.param); });
+
 /// Beside libtorch's own attention, of which it is given what the plain path gives it; for people, not for
 /// CTest.
 class HeadAttentionSpeed : public ::testing::TestWithParam<HeadAttentionCase> {};
@@ -74,6 +77,9 @@ INSTANTIATE_TEST_SUITE_P(
                       HeadAttentionCase{{{512, 240, 240, 128, 8, true}, 0.0}},
                       HeadAttentionCase{{{512, 240, 240, 128, 4, true}, 0.0}},
                       HeadAttentionCase{{{512, 240, 1, 128, 8, true}, 0.1}, Lying::kApart},
+                      HeadAttentionCase{{{32, 1024, 1024, 768, 12, true}, 0.1}},
+                      HeadAttentionCase{{{32, 1024, 1024, 768, 12, true}, 0.0}},
+                      HeadAttentionCase{{{32, 1024, 1, 768, 12, true}, 0.1}, Lying::kApart},
                       HeadAttentionCase{{{512, 240, 480, 128, 8, true, 240}, 0.1}},
                       HeadAttentionCase{{{512, 240, 480, 128, 4, true, 240}, 0.1}},
                       HeadAttentionCase{{{512, 240, 240, 128, 8, true, 240}, 0.1}, Lying::kApart}),

@@ -7,13 +7,16 @@
 
 #include "model/kernels/fused/BlockTensors.h"
 
-/// Attention by itself, between projections that others make: heads of 8, 16 or 32, widths that are
+/// Attention by itself, between projections that others make: heads of 8, 16, 32 or 64, widths that are
 /// multiples of 32. For blocks too wide to be one kernel. All arrays are in the GPU's memory and borrowed;
 /// calls return at once and throw EnvironmentError where a kernel cannot be launched.
 namespace adtrain::kernels {
 
 /// How many columns of heads a thread block has in hand.
 constexpr int kGroupColumns = 32;
+
+/// How many keys and values a thread block has in shared memory, unless they pass by; see LongAttention.h.
+constexpr int kMostTokensAtHand = 256;
 
 /// Rows of heads in a matrix that may hold other things beside them. A head's elements are neighbours and
 /// begin at multiples of 16 bytes.
@@ -28,7 +31,7 @@ struct HeadMatrix {
   }
 };
 
-/// Sequences, streams and rows are those of BlockShape.
+/// Sequences, streams and rows are those of BlockShape; heads of 32 and 64 may have any number of tokens.
 struct HeadAttention {
   using Heads = HeadMatrix<const __nv_bfloat16>;
 
@@ -41,6 +44,9 @@ struct HeadAttention {
   float scale;           ///< of what is kept; 1 for none
   __nv_bfloat16* read;   ///< (S · R, D): forward writes
   float* log_sums;       ///< as in BlockActivations (S, H, R): forward writes
+
+  /// Whether long_attention() takes it, whose restrictions hold then.
+  bool is_long() const { return shape.tokens > kMostTokensAtHand || shape.width / shape.heads > 32; }
 };
 
 /// Gradients, the last three written; as their matrices lie.
@@ -49,6 +55,8 @@ struct HeadAttentionGradients {
   HeadMatrix<__nv_bfloat16> queries, keys, values;
   /// Rows before those of `queries`, tokens that have none: they get zeros.
   int rows_before;
+  /// (S, H, R), for the call alone: where the attention is long.
+  float* minus_deltas;
 };
 
 void head_attention(const HeadAttention& attention, cudaStream_t stream);

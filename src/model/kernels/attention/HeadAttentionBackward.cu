@@ -3,6 +3,7 @@
 #include "base/Launch.cuh"
 #include "model/kernels/attention/GroupTile.cuh"
 #include "model/kernels/attention/HeadAttention.h"
+#include "model/kernels/attention/LongAttention.h"
 #include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/attention_backward/Fragments.cuh"
@@ -568,6 +569,7 @@ void launch(const Job& job, cudaStream_t stream) {
 
 void head_attention_backward(const HeadAttention& attention, const HeadAttentionGradients& gradients,
                              cudaStream_t stream) {
+  if (attention.is_long()) return long_attention_backward(attention, gradients, stream);
   const Job job = {attention, gradients};
   switch (attention.shape.width / attention.shape.heads) {
     case 8:

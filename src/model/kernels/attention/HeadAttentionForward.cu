@@ -1,6 +1,7 @@
 #include "base/Launch.cuh"
 #include "model/kernels/attention/GroupTile.cuh"
 #include "model/kernels/attention/HeadAttention.h"
+#include "model/kernels/attention/LongAttention.h"
 #include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/attention_backward/Rotation.cuh"
@@ -238,6 +239,7 @@ void launch(const StoredHeads::Job& job, cudaStream_t stream) {
 namespace adtrain::kernels {
 
 void head_attention(const HeadAttention& attention, cudaStream_t stream) {
+  if (attention.is_long()) return long_attention(attention, stream);
   const forward_pass::StoredHeads::Job job = {attention};
   switch (attention.shape.width / attention.shape.heads) {
     case 8:

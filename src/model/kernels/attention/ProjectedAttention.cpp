@@ -17,8 +17,6 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-constexpr int64_t kMostTokens = 256;
-
 /// Queries, keys and values by heads, views (B, rows, heads, head size) of projections.
 struct Views {
   at::Tensor queries, keys, values;
@@ -65,11 +63,16 @@ struct Remembered : torch::CustomClassHolder {
             values_of(read),
             log_sums.data_ptr<float>()};
   }
-  HeadAttentionGradients gradients(const at::Tensor& d_read, at::TensorList d_inputs) const {
+  /// `minus_deltas`: see there, undefined where it is not asked for.
+  HeadAttentionGradients gradients(const at::Tensor& d_read, at::TensorList d_inputs,
+                                   const at::Tensor& minus_deltas) const {
     const Views views = Views::of(d_inputs, order, shape.heads);
-    return {values_of(d_read), matrix_of<__nv_bfloat16>(last_rows(views.queries)),
-            matrix_of<__nv_bfloat16>(views.keys), matrix_of<__nv_bfloat16>(views.values),
-            static_cast<int>(views.queries.size(1)) - shape.rows};
+    return {values_of(d_read),
+            matrix_of<__nv_bfloat16>(last_rows(views.queries)),
+            matrix_of<__nv_bfloat16>(views.keys),
+            matrix_of<__nv_bfloat16>(views.values),
+            static_cast<int>(views.queries.size(1)) - shape.rows,
+            minus_deltas.defined() ? minus_deltas.data_ptr<float>() : nullptr};
   }
 
  private:
@@ -127,7 +130,9 @@ class ProjectedAttention : public autograd::Function<ProjectedAttention> {
     for (const at::Tensor& input : inputs) {
       result.push_back(at::empty_like(input, input.options().requires_grad(false)));
     }
-    head_attention_backward(own->attention(inputs, read), own->gradients(d_read, result), current_stream());
+    const HeadAttention attention = own->attention(inputs, read);
+    const at::Tensor minus_deltas = attention.is_long() ? at::empty_like(own->log_sums) : at::Tensor();
+    head_attention_backward(attention, own->gradients(d_read, result, minus_deltas), current_stream());
     result.resize(result.size() + 6);  // order, rows, streams, rotary, draw and pass have no gradients
     return result;
   }
@@ -136,27 +141,31 @@ class ProjectedAttention : public autograd::Function<ProjectedAttention> {
 }  // namespace
 
 std::optional<std::string> why_no_projected_attention(const at::Device& device, at::ScalarType type,
-                                                      int64_t width, int64_t heads, int64_t tokens) {
+                                                      int64_t width, int64_t heads, bool turns,
+                                                      const Streams& streams) {
   if (auto why = why_no_fused_kernels(device)) return why;
   if (type != at::kBFloat16) return "it is for mixed_precision: bf16";
   const int64_t head_size = width / heads;
-  if (width % kGroupColumns != 0 || (head_size != 8 && head_size != 16 && head_size != 32)) {
+  if (width % kGroupColumns != 0 ||
+      (head_size != 8 && head_size != 16 && head_size != 32 && head_size != 64)) {
     return fmt::format(
-        "there is none for width {} with heads of {}; it is for multiples of {} and heads of 8, 16 or 32",
+        "there is none for width {} with heads of {}; it is for multiples of {} and heads of 8, 16, 32 or 64",
         width, head_size, kGroupColumns);
   }
-  if (tokens > kMostTokens) {
-    return fmt::format("sequences have {} tokens; it is for at most {}", tokens, kMostTokens);
+  if (head_size < 32 && streams.context > kMostTokensAtHand) {
+    return fmt::format("sequences have {} tokens; with heads of {} it is for at most {}", streams.context,
+                       head_size, kMostTokensAtHand);
   }
-  return std::nullopt;
-}
-
-std::optional<std::string> why_no_projected_attention(const at::Tensor& x, int64_t heads,
-                                                      const Streams& streams) {
+  const bool is_long = head_size == 64 || streams.context > kMostTokensAtHand;
+  if (is_long && (turns || streams.queries != 0)) {
+    return fmt::format(
+        "with heads of {} and {} tokens it is for the loss at the last position, without rotary positions",
+        head_size, streams.context);
+  }
   if (streams.padded() || (streams.queries != 0 && streams.queries != streams.context)) {
     return "it is for unpadded sequences";
   }
-  return why_no_projected_attention(x.device(), x.scalar_type(), x.size(-1), heads, streams.context);
+  return std::nullopt;
 }
 
 at::Tensor projected_attention(const at::Tensor& projected, ProjectionOrder order, int64_t rows,

@@ -20,12 +20,10 @@ enum class ProjectionOrder {
   kByHeads    ///< a head's query, key and value, then the next head's
 };
 
-/// Why these kernels are not for the attention of so many heads over a context of so many tokens, unpadded,
-/// for people; empty where they are.
+/// Why these kernels are not for the attention of so many heads over x (B, streams.tokens(), width), for
+/// people; empty where they are. `turns`: whether queries and keys have rotary positions. They need no masks.
 std::optional<std::string> why_no_projected_attention(const at::Device& device, at::ScalarType type,
-                                                      int64_t width, int64_t heads, int64_t tokens);
-/// The same for x (B, streams.tokens(), width). They need no masks.
-std::optional<std::string> why_no_projected_attention(const at::Tensor& x, int64_t heads,
+                                                      int64_t width, int64_t heads, bool turns,
                                                       const Streams& streams);
 
 /// What the last `rows` tokens read: projected (B, streams.tokens(), 3 · width) in bf16 -> (B, rows, width).

@@ -97,7 +97,9 @@ class TurnHeads : public autograd::Function<TurnHeads> {
 /// in_proj's output (B, tokens, 3 width) -> what the last rows read (B, rows, width).
 at::Tensor attention(const at::Tensor& projected, const Streams& streams, const Rotary& rotary, int64_t rows,
                      int64_t number, const BlockPass& pass) {
-  if (!why_no_projected_attention(last_of(projected, -1, projected.size(-1) / 3), pass.heads, streams)) {
+  if (!why_no_projected_attention(projected.device(), projected.scalar_type(), projected.size(-1) / 3,
+                                  pass.heads,
+                                  /*turns=*/true, streams)) {
     return projected_attention(projected, ProjectionOrder::kByHeads, rows, streams, rotary,
                                kDraws * number + 2, pass);
   }

@@ -10,6 +10,7 @@
 #include "model/PreNormAd.h"
 #include "model/kernels/attention/ProjectedAttention.h"
 #include "model/kernels/fused/FusedEnds.h"
+#include "model/kernels/rows/GpuRows.h"
 
 namespace adtrain {
 namespace {
@@ -75,6 +76,11 @@ AlgorithmDistillation::Predictions AlgorithmDistillation::predict(const Batch& b
 
 std::optional<std::string> AlgorithmDistillation::why_not_fused(LossPositions /*positions*/) const {
   return "they are for model AD";
+}
+
+bool AlgorithmDistillation::has_halves() const {
+  return options_.fused_kernels != FusedKernels::kOff && options_.block() != TransformerBlock::kGpt2 &&
+         kernels::gpu_rows_fit(device(), compute_type(), options_.tf_n_embd, options_.inner_width());
 }
 
 std::optional<std::string> AlgorithmDistillation::why_no_own_attention(LossPositions positions) const {

@@ -101,8 +101,8 @@ class HeadAttentionData {
  public:
   HeadAttentionData(const HeadAttentionCase& tried, at::Device device)
       : block(tried.block, device), lying_(tried.lying) {
-    const auto& [sequences, tokens, rows, width, heads, causal, queries] = shape();
-    const int64_t length = tokens + queries;
+    const int64_t sequences = shape().sequences, length = shape().length(), rows = shape().rows,
+                  width = shape().width;
     const at::Tensor random = at::randn({sequences, length, 3 * width}, at::device(device));
     projected_ = random.to(at::kBFloat16);
     minus_deltas_ = at::full_like(block.block.log_sums, NAN);

@@ -31,8 +31,8 @@ void check(cublasStatus_t status, const char* what) {
 struct Shape {
   int64_t rows, in, out;
   bool transposed, biased, adds;
-  at::ScalarType type;
   int alignment;  ///< of all addresses, in bytes
+  at::ScalarType type;
   int device;
 
   bool operator<(const Shape& other) const { return tied() < other.tied(); }
@@ -196,12 +196,9 @@ bool multiplied(const at::Tensor& x, const at::Tensor& weight, bool transposed, 
   if (!y.is_cuda() || operations < kLarge || !weight.is_contiguous()) return false;
   const Operands operands = {x.data_ptr(), weight.data_ptr(), bias.defined() ? bias.data_ptr() : nullptr,
                              c.defined() ? c.data_ptr() : y.data_ptr(), y.data_ptr()};
-  const Shape shape = {
-      x.size(0),       x.size(1),
-      y.size(1),       transposed,
-      bias.defined(),  adds,
-      y.scalar_type(), alignment_of({operands.x, operands.weight, operands.bias, operands.y}),
-      y.get_device()};
+  const int alignment = alignment_of({operands.x, operands.weight, operands.bias, operands.c, operands.y});
+  const Shape shape = {x.size(0),   x.size(1), y.size(1),       transposed,    bias.defined(),
+                       c.defined(), alignment, y.scalar_type(), y.get_device()};
   static Choices choices;
   Description product(shape);
   const auto algorithm = choices.of(shape, product, operands, y);

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "distributed/GradientReducer.h"
@@ -47,8 +46,8 @@ Batch batch_for(const testing::Variant& variant) {
   return testing::random_compressed({0, 4, 4}, {4, 4, 4}, variant.options.compress_interval);
 }
 
-/// The halves in the network, on a GPU or emulated: the plain blocks on the CPU in
-/// fp32 are the definition of what is right.
+/// The halves in the network, on a GPU or emulated: the plain blocks on the CPU in fp32 are the definition of
+/// what is right.
 class BlockHalves : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
@@ -58,7 +57,7 @@ class BlockHalves : public ::testing::TestWithParam<Case> {
   }
   static bool emulated() {
     const Case& tried = GetParam();
-    return tried.variant == "pre_norm" ||
+    return (tried.variant == "pre_norm" && tried.width <= 128) ||
            (tried.variant == "post_norm" && tried.width == 128 && tried.type == at::kBFloat16);
   }
   static double tolerance() { return GetParam().type == at::kHalf ? 2e-2 : 8e-2; }

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "model/kernels/KernelOperation.h"
 
@@ -10,7 +11,11 @@ namespace adtrain::kernels {
 
 BlockPass::BlockPass(const at::Tensor& like, int64_t heads_of_block, double attention_rate,
                      double hidden_rate, GradientSink* gradients_to)
-    : heads(heads_of_block), keep_attention(attention_rate), keep_hidden(hidden_rate), sink(gradients_to) {
+    : heads(heads_of_block),
+      trains(at::GradMode::is_enabled()),
+      keep_attention(attention_rate),
+      keep_hidden(hidden_rate),
+      sink(gradients_to) {
   if (keep_attention.always() && keep_hidden.always()) return;
   const auto of_seed = at::TensorOptions(like.device()).dtype(at::kLong);
   seed = at::randint(std::numeric_limits<int64_t>::max(), {1}, of_seed);

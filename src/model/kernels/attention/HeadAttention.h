@@ -31,7 +31,9 @@ struct HeadMatrix {
   }
 };
 
-/// Sequences, streams and rows are those of BlockShape; heads of 32 and 64 may have any number of tokens.
+/// Sequences, streams and rows are those of BlockShape, unpadded, with no queries or as many as tokens. Heads
+/// of 32 and 64 may have any number of tokens; where is_long(), all is causal, of one stream, and nothing
+/// turns.
 struct HeadAttention {
   using Heads = HeadMatrix<const __nv_bfloat16>;
 

@@ -21,7 +21,8 @@ constexpr int kOnes = 2;  ///< features that are always 1
 static_assert(TokenShape::kMostActions + 5 + kOnes <= kFeatureRow);
 
 constexpr int kSumWarps = 16, kSumThreads = kSumWarps * kWarp;  ///< of the kernel that adds up partial sums
-constexpr int kMostStateParts = 128;  ///< so that there are parts for all multiprocessors, for all columns
+constexpr int kMostStateParts = 128;         ///< so that there are parts for all multiprocessors
+constexpr int64_t kMostStateSums = 1 << 22;  ///< of all parts, unless one part alone has more
 constexpr int kStatesAtATime =
     96;  ///< in shared memory: a grid of 9 × 9, so that two thread blocks have room
 
@@ -39,7 +40,8 @@ int slices_of(const TokenShape& shape) {
 /// Parts of all queries; a thread block works on one of them.
 int state_parts_of(const TokenShape& shape) {
   const int64_t parts = divided_up(int64_t{shape.sequences} * shape.queries, kThreads);
-  return static_cast<int>(std::min<int64_t>(parts, kMostStateParts));
+  const int64_t affordable = std::max<int64_t>(kMostStateSums / (shape.states() * shape.width), 1);
+  return static_cast<int>(std::min({parts, affordable, int64_t{kMostStateParts}}));
 }
 
 /// One feature of transitions: one that embed_context reads, behind them the two ones, then zeros.
@@ -277,7 +279,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int k = 0; k < kAhead; ++k) {
         state[k] = __shfl_sync(kAllLanes, own_state, from + k);
         const int64_t row = __shfl_sync(kAllLanes, own_row, from + k);
-        value[k] = __bfloat162float(dx[row * shape.width + column]);
+        value[k] = state[k] < kStatesAtATime ? __bfloat162float(dx[row * shape.width + column]) : 0.0f;
       }
 #pragma unroll
       for (int k = 0; k < kAhead; ++k) {

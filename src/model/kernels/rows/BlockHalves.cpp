@@ -52,12 +52,13 @@ class BeforeAttention : public autograd::Function<BeforeAttention> {
     context->saved_data["remembered"] =
         c10::IValue::make_capsule(c10::make_intrusive<Projected>(x, split, pass.sink));
     const at::Tensor last = last_of(x, 1, rows);
+    const Search search = search_if(pass.trains);
     autograd::variable_list result;
     if (rows == x.size(1)) {
-      result = {product(x, weight, bias)};
+      result = {product(x, weight, bias, search)};
     } else {
-      result = {product(last, of_queries(weight), of_queries(bias)),
-                product(x, of_others(weight), of_others(bias))};
+      result = {product(last, of_queries(weight), of_queries(bias), search),
+                product(x, of_others(weight), of_others(bias), search)};
     }
     if (split) result = thirds_by_heads(result, x.size(-1), pass.heads);
     result.push_back(last);
@@ -164,15 +165,16 @@ class BehindAttention : public autograd::Function<BehindAttention> {
     const c10::cuda::CUDAGuard on_device(read.device());
     const at::TensorList& p = parameters;
     const int64_t inner_elements = residual.numel() / residual.size(-1) * p[kLinear1Bias].numel();
+    const Search search = search_if(pass.trains);
     auto own = c10::make_intrusive<Remembered>();
     own->sink = pass.sink;
     own->read = read;
     own->kept = KeptPlaces::draw(residual.numel(), inner_elements, draw, pass);
-    own->sum1 = normed_sum(residual, product(read, p[kProjectionWeight]), p[kProjectionBias], p[kNorm1Weight],
-                           p[kNorm1Bias], kNormEpsilon, own->kept.projection);
-    own->product = product(own->sum1.y, p[kLinear1Weight]);
+    own->sum1 = normed_sum(residual, product(read, p[kProjectionWeight], {}, search), p[kProjectionBias],
+                           p[kNorm1Weight], p[kNorm1Bias], kNormEpsilon, own->kept.projection);
+    own->product = product(own->sum1.y, p[kLinear1Weight], {}, search);
     own->inner = biased_gelu(own->product, p[kLinear1Bias], own->kept.inner);
-    own->sum2 = normed_sum(own->sum1.y, product(own->inner, p[kLinear2Weight]), p[kLinear2Bias],
+    own->sum2 = normed_sum(own->sum1.y, product(own->inner, p[kLinear2Weight], {}, search), p[kLinear2Bias],
                            p[kNorm2Weight], p[kNorm2Bias], kNormEpsilon, own->kept.output);
     const at::Tensor y = std::exchange(own->sum2.y, {});
     context->save_for_backward(parameters.vec());

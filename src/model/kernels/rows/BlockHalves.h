@@ -8,10 +8,10 @@
 #include "model/kernels/BlockPass.h"
 
 /// A post-norm block as two operations of autograd with the attention between them, libtorch's or our own, on
-/// a GPU and in 16 bit: products by libtorch, one kernel between two products (see GpuRows.h). Gradients of
-/// parameters are summed in fp32, in the pass's sink if it has one, and what comes back along a residual is
-/// added to by the products themselves. For blocks that are too large to be one kernel (see FusedPostNorm.h).
-/// The plain block is PostNormBlock.
+/// a GPU and in 16 bit: large products by the fastest algorithm (see Products.h), one kernel between two (see
+/// GpuRows.h). Gradients of parameters are summed in fp32, in the pass's sink if it has one, and what comes
+/// back along a residual is added to by the products themselves. For blocks that are too large to be one
+/// kernel (see FusedPostNorm.h). The plain block is PostNormBlock.
 namespace adtrain::kernels {
 
 /// What the attention reads of x (B, tokens, width), and what passes it by.

@@ -41,7 +41,8 @@ class BeforeAttention : public autograd::Function<BeforeAttention> {
     own->x = x;
     own->kept = kept_elements(pass, x.numel(), kDraws * number);
     own->normed = rms_normed(x, parameters[kNorm1Weight], kNormEpsilon, own->kept);
-    const at::Tensor projected = product(own->normed, parameters[kInProjWeight], parameters[kInProjBias]);
+    const at::Tensor projected =
+        product(own->normed, parameters[kInProjWeight], parameters[kInProjBias], search_if(pass.trains));
     context->save_for_backward(parameters.vec());
     context->saved_data["remembered"] = c10::IValue::make_capsule(std::move(own));
     return {projected, last_of(x, 1, rows)};
@@ -144,17 +145,18 @@ class BehindAttention : public autograd::Function<BehindAttention> {
                             const BlockPass& pass) {
     const c10::cuda::CUDAGuard on_device(read.device());
     const at::TensorList& p = parameters;
+    const Search search = search_if(pass.trains);
     auto own = c10::make_intrusive<Remembered>();
     own->sink = pass.sink;
     own->read = read;
     own->kept = kept_elements(pass, residual.numel(), kDraws * number + 1);
-    const RmsNormedSum sum = rms_normed_sum(residual, product(read, p[kOutProjWeight]), p[kOutProjBias],
-                                            p[kNorm2Weight], kNormEpsilon, own->kept);
+    const RmsNormedSum sum = rms_normed_sum(residual, product(read, p[kOutProjWeight], {}, search),
+                                            p[kOutProjBias], p[kNorm2Weight], kNormEpsilon, own->kept);
     own->x1 = sum.sum;
     own->normed = sum.y;
-    own->factors = product(matrix(sum.y), gates_of(p)).unflatten(-1, {2, -1});
+    own->factors = product(matrix(sum.y), gates_of(p), {}, search).unflatten(-1, {2, -1});
     own->inner = gated(own->factors);
-    const at::Tensor y = sum_with_product(sum.sum, own->inner, p[kW3]);
+    const at::Tensor y = sum_with_product(sum.sum, own->inner, p[kW3], search);
     context->save_for_backward(parameters.vec());
     context->saved_data["remembered"] = c10::IValue::make_capsule(std::move(own));
     return y;

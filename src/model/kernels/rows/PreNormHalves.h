@@ -9,8 +9,9 @@
 #include "model/kernels/BlockPass.h"
 
 /// A pre-norm block as two operations of autograd with the attention between them, on a GPU and in 16 bit:
-/// products by libtorch, one kernel between two products (see GpuRows.h). For blocks that are too large for
-/// the kernels of FusedPreNorm.h, and otherwise like BlockHalves.h. The plain block is PreNormBlock.
+/// large products by the fastest algorithm (see Products.h), one kernel between two (see GpuRows.h). For
+/// blocks that are too large for the kernels of FusedPreNorm.h, and otherwise like BlockHalves.h. The plain
+/// block is PreNormBlock.
 namespace adtrain::kernels {
 
 /// x (B, streams.tokens(), width), which must fit, -> its last `rows` rows (B, rows, width). `parameters`:

@@ -1,6 +1,7 @@
 #include "model/kernels/rows/Products.h"
 
 #include <array>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -12,6 +13,7 @@
 #include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <cublasLt.h>
 #include <fmt/format.h>
 
@@ -100,13 +102,12 @@ class Description {
     return algorithms;
   }
 
-  void run(const cublasLtMatmulAlgo_t& algorithm, const Operands& operands) {
+  cublasStatus_t run(const cublasLtMatmulAlgo_t& algorithm, const Operands& operands) {
     if (shape_.biased) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
     const float alpha = 1, beta = shape_.adds ? 1 : 0;
-    check(cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(), product_.get(), &alpha, operands.weight,
-                         weight_.get(), operands.x, x_.get(), &beta, operands.c, y_.get(), operands.y,
-                         y_.get(), &algorithm, nullptr, 0, current_stream()),
-          "cublasLtMatmul");
+    return cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(), product_.get(), &alpha, operands.weight,
+                          weight_.get(), operands.x, x_.get(), &beta, operands.c, y_.get(), operands.y,
+                          y_.get(), &algorithm, nullptr, 0, current_stream());
   }
 
  private:
@@ -130,12 +131,14 @@ class Description {
   Layout weight_, x_, y_;
 };
 
-/// In milliseconds. Runs follow each other without a pause, as in a training step: GPUs at their limit of
-/// power are slower than fresh ones, and not by the same factor for all algorithms.
-float duration(Description& product, const cublasLtMatmulAlgo_t& algorithm, const Operands& operands) {
+/// In milliseconds; nothing where the algorithm does not run. Runs follow each other without a pause, as in a
+/// training step: GPUs at their limit of power are slower than fresh ones, and not by the same factor for all
+/// algorithms.
+std::optional<float> duration(Description& product, const cublasLtMatmulAlgo_t& algorithm,
+                              const Operands& operands) {
   constexpr int kRuns = 10;
   at::cuda::CUDAEvent begin(cudaEventDefault), end(cudaEventDefault);
-  product.run(algorithm, operands);
+  if (product.run(algorithm, operands) != CUBLAS_STATUS_SUCCESS) return std::nullopt;
   begin.record();
   for (int run = 0; run < kRuns; ++run) product.run(algorithm, operands);
   end.record();
@@ -143,41 +146,72 @@ float duration(Description& product, const cublasLtMatmulAlgo_t& algorithm, cons
   return begin.elapsed_time(end) / kRuns;
 }
 
-/// Of algorithms with equal results the fastest. `y`: shows sizes and type; stays as it is.
-cublasLtMatmulAlgo_t fastest(Description& product, const std::vector<cublasLtMatmulAlgo_t>& algorithms,
-                             Operands operands, const at::Tensor& y) {
+/// Whether results that equal this one say something: zeros and what is not finite come out of any algorithm.
+bool is_telling(const at::Tensor& result) {
+  const float norm = result.norm(2, at::kFloat).item<float>();
+  return norm > 0 && std::isfinite(norm);
+}
+
+/// Of algorithms with equal results the fastest; nothing where these operands cannot tell. `y`: shows sizes
+/// and type; stays as it is.
+std::optional<cublasLtMatmulAlgo_t> fastest(Description& product,
+                                            const std::vector<cublasLtMatmulAlgo_t>& algorithms,
+                                            Operands operands, const at::Tensor& y) {
   const at::Tensor result = at::empty_like(y);
   operands.y = result.data_ptr();
   cublasLtMatmulAlgo_t best = algorithms.front();
-  float best_duration = duration(product, best, operands);
+  std::optional<float> shortest = duration(product, best, operands);
+  if (!shortest || !is_telling(result)) return std::nullopt;
   const at::Tensor expected = result.clone();
   for (size_t i = 1; i < algorithms.size(); ++i) {
-    const float taken = duration(product, algorithms[i], operands);
-    if (taken < best_duration && at::equal(result, expected)) best_duration = taken, best = algorithms[i];
+    const auto taken = duration(product, algorithms[i], operands);
+    if (taken && *taken < *shortest && at::equal(result, expected)) shortest = taken, best = algorithms[i];
   }
   return best;
 }
 
-/// What was found for each shape.
+/// What was chosen for each shape.
 class Choices {
  public:
   /// Nothing where cuBLASLt has no algorithm. `y` as of fastest().
   std::optional<cublasLtMatmulAlgo_t> of(const Shape& shape, Description& product, const Operands& operands,
-                                         const at::Tensor& y) {
+                                         const at::Tensor& y, Search search) {
     const std::lock_guard lock(mutex_);
     const auto known = chosen_.find(shape);
-    if (known != chosen_.end()) return known->second;
-    const std::vector<cublasLtMatmulAlgo_t> algorithms = product.algorithms();
-    if (algorithms.empty()) return std::nullopt;
-    if (c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None) {
-      return algorithms.front();
+    if (known != chosen_.end() && (known->second.searched || !may_search(search))) {
+      return known->second.algorithm;
     }
-    return chosen_[shape] = fastest(product, algorithms, operands, y);
+    const std::vector<cublasLtMatmulAlgo_t> algorithms = product.algorithms();
+    Choice choice;
+    if (!algorithms.empty()) choice.algorithm = algorithms.front();
+    if (may_search(search) && !algorithms.empty()) {
+      if (const auto found = found_by(product, algorithms, operands, y)) choice = {found, true};
+    }
+    return (chosen_[shape] = choice).algorithm;
   }
 
  private:
+  struct Choice {
+    std::optional<cublasLtMatmulAlgo_t> algorithm;
+    bool searched = false;  ///< else it is the first guess
+  };
+
+  static bool may_search(Search search) {
+    return search == Search::kAllowed &&
+           c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None;
+  }
+  static std::optional<cublasLtMatmulAlgo_t> found_by(Description& product,
+                                                      const std::vector<cublasLtMatmulAlgo_t>& algorithms,
+                                                      const Operands& operands, const at::Tensor& y) {
+    try {
+      return fastest(product, algorithms, operands, y);
+    } catch (const c10::OutOfMemoryError&) {  // of results to compare; the step may fit without them
+      return std::nullopt;
+    }
+  }
+
   std::mutex mutex_;
-  std::map<Shape, cublasLtMatmulAlgo_t> chosen_;
+  std::map<Shape, Choice> chosen_;
 };
 
 int alignment_of(std::initializer_list<const void*> addresses) {
@@ -190,10 +224,11 @@ int alignment_of(std::initializer_list<const void*> addresses) {
 /// y = x · weight + bias + c, of which bias and c may be undefined, and c may be y; see Shape. False where it
 /// is left to libtorch.
 bool multiplied(const at::Tensor& x, const at::Tensor& weight, bool transposed, const at::Tensor& bias,
-                const at::Tensor& c, const at::Tensor& y) {
+                const at::Tensor& c, const at::Tensor& y, Search search = Search::kAllowed) {
   constexpr double kLarge = 1e9;  // what takes less than some microseconds is not worth the search
   const auto operations = 2.0 * static_cast<double>(x.numel()) * static_cast<double>(y.size(1));
   if (!y.is_cuda() || operations < kLarge || !weight.is_contiguous()) return false;
+  const c10::cuda::CUDAGuard on_device(y.device());
   const Operands operands = {x.data_ptr(), weight.data_ptr(), bias.defined() ? bias.data_ptr() : nullptr,
                              c.defined() ? c.data_ptr() : y.data_ptr(), y.data_ptr()};
   const int alignment = alignment_of({operands.x, operands.weight, operands.bias, operands.c, operands.y});
@@ -201,10 +236,8 @@ bool multiplied(const at::Tensor& x, const at::Tensor& weight, bool transposed, 
                        c.defined(), alignment, y.scalar_type(), y.get_device()};
   static Choices choices;
   Description product(shape);
-  const auto algorithm = choices.of(shape, product, operands, y);
-  if (!algorithm) return false;
-  product.run(*algorithm, operands);
-  return true;
+  const auto algorithm = choices.of(shape, product, operands, y, search);
+  return algorithm && product.run(*algorithm, operands) == CUBLAS_STATUS_SUCCESS;
 }
 
 at::Tensor with_width(const at::Tensor& x, const at::Tensor& y) {
@@ -219,15 +252,16 @@ at::Tensor matrix(const at::Tensor& x) {
   return x.reshape({-1, x.size(-1)}).contiguous();
 }
 
-at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, Search search) {
   const at::Tensor rows = matrix(x), y = at::empty({rows.size(0), weight.size(0)}, rows.options());
-  if (multiplied(rows, weight, /*transposed=*/true, bias, /*c=*/{}, y)) return with_width(x, y);
+  if (multiplied(rows, weight, /*transposed=*/true, bias, /*c=*/{}, y, search)) return with_width(x, y);
   return at::linear(x, weight, bias);
 }
 
-at::Tensor sum_with_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& weight) {
+at::Tensor sum_with_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& weight,
+                            Search search) {
   const at::Tensor rows = matrix(x), c = matrix(sum), y = at::empty_like(c);
-  if (multiplied(rows, weight, /*transposed=*/true, {}, c, y)) return y.view(sum.sizes());
+  if (multiplied(rows, weight, /*transposed=*/true, {}, c, y, search)) return y.view(sum.sizes());
   return at::addmm(c, rows, weight.t()).view(sum.sizes());
 }
 

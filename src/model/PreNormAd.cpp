@@ -1,6 +1,7 @@
 #include "model/PreNormAd.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>

@@ -11,6 +11,7 @@
 #include "model/FusedBlockChecks.h"
 #include "model/PreNormChecks.h"
 #include "model/kernels/attention/HeadAttention.h"
+#include "model/kernels/attention/LongAttention.h"
 #include "model/kernels/attention/ProjectedAttention.h"
 
 /// The kernels of attention by itself, twice, and their operation, against float64: on a GPU, or emulated on
@@ -88,6 +89,7 @@ inline std::vector<HeadAttentionCase> long_attention_cases() {
     all.push_back({{{3, 129, 129, 192, 3, true}, dropout}});
     all.push_back({{{2, 2048, 2048, 64, 1, true}, dropout}});
     all.push_back({{{2, 1024, 1, 768, 12, true}, dropout}, Lying::kApart});
+    all.push_back({{{3, 4096, 4096, 768, 12, true}, dropout}});  // in two groups of heads
     all.push_back({{{2, 777, 500, 128, 2, true}, dropout}});
     all.push_back({{{2, 520, 520, 128, 4, true}, dropout}});
     all.push_back({{{2, 515, 515, 128, 2, true}, dropout, 4.0}});
@@ -109,6 +111,7 @@ class HeadAttentionData {
     by_kind(projected_).narrow(2, 0, 2).mul_(tried.block.query_and_key_scale);
     queries_apart_ =
         by_kind(projected_).select(2, 0).narrow(1, length - rows, rows).reshape({sequences, rows, width});
+    dscores_ = at::full({kernels::long_attention_dscores(attention())}, NAN, projected_.options());
   }
 
   /// Queries of the last rows, keys and values (S, rows, H, head size), views of `all` (S, tokens + queries,
@@ -146,7 +149,8 @@ class HeadAttentionData {
             matrix<__nv_bfloat16>(to.keys),
             matrix<__nv_bfloat16>(to.values),
             lying_ == Lying::kApart ? 0 : static_cast<int>(rows_before()),
-            minus_deltas_.data_ptr<float>()};
+            minus_deltas_.data_ptr<float>(),
+            FusedBlockData::of(dscores_)};
   }
 
   /// (3, S, H, tokens + queries, head size) in float64, turned: what attention_of() takes.
@@ -177,7 +181,7 @@ class HeadAttentionData {
   }
 
   Lying lying_;
-  at::Tensor projected_, queries_apart_, minus_deltas_;
+  at::Tensor projected_, queries_apart_, minus_deltas_, dscores_;
 };
 
 inline void expect_gradient(const at::Tensor& found, const at::Tensor& expected, double tolerance) {

@@ -59,6 +59,7 @@ struct HeadAttentionGradients {
   int rows_before;
   /// (S, H, R), for the call alone: where the attention is long.
   float* minus_deltas;
+  __nv_bfloat16* dscores;  ///< likewise; as many as long_attention_dscores() says
 };
 
 void head_attention(const HeadAttention& attention, cudaStream_t stream);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include <driver_types.h>
 
 #include "model/kernels/attention/HeadAttention.h"
@@ -9,6 +11,10 @@
 namespace adtrain::kernels {
 
 void long_attention(const HeadAttention& attention, cudaStream_t stream);
+
+/// How many elements of dscores its backward pass asks for, at most 512 MiB unless one head takes more; 0
+/// where it is not long.
+int64_t long_attention_dscores(const HeadAttention& attention);
 
 /// Deterministic.
 void long_attention_backward(const HeadAttention& attention, const HeadAttentionGradients& gradients,

@@ -10,6 +10,7 @@
 
 #include "model/kernels/KernelOperation.h"
 #include "model/kernels/attention/HeadAttention.h"
+#include "model/kernels/attention/LongAttention.h"
 #include "model/kernels/fused/FusedDevice.h"
 
 namespace adtrain::kernels {
@@ -63,16 +64,17 @@ struct Remembered : torch::CustomClassHolder {
             values_of(read),
             log_sums.data_ptr<float>()};
   }
-  /// `minus_deltas`: see there, undefined where it is not asked for.
+  /// `minus_deltas`, `dscores`: see there, undefined where they are not asked for.
   HeadAttentionGradients gradients(const at::Tensor& d_read, at::TensorList d_inputs,
-                                   const at::Tensor& minus_deltas) const {
+                                   const at::Tensor& minus_deltas, const at::Tensor& dscores) const {
     const Views views = Views::of(d_inputs, order, shape.heads);
     return {values_of(d_read),
             matrix_of<__nv_bfloat16>(last_rows(views.queries)),
             matrix_of<__nv_bfloat16>(views.keys),
             matrix_of<__nv_bfloat16>(views.values),
             static_cast<int>(views.queries.size(1)) - shape.rows,
-            minus_deltas.defined() ? minus_deltas.data_ptr<float>() : nullptr};
+            minus_deltas.defined() ? minus_deltas.data_ptr<float>() : nullptr,
+            dscores.defined() ? values_of(dscores) : nullptr};
   }
 
  private:
@@ -131,8 +133,13 @@ class ProjectedAttention : public autograd::Function<ProjectedAttention> {
       result.push_back(at::empty_like(input, input.options().requires_grad(false)));
     }
     const HeadAttention attention = own->attention(inputs, read);
-    const at::Tensor minus_deltas = attention.is_long() ? at::empty_like(own->log_sums) : at::Tensor();
-    head_attention_backward(attention, own->gradients(d_read, result, minus_deltas), current_stream());
+    at::Tensor minus_deltas, dscores;
+    if (attention.is_long()) {
+      minus_deltas = at::empty_like(own->log_sums);
+      dscores = at::empty({long_attention_dscores(attention)}, d_read.options());
+    }
+    head_attention_backward(attention, own->gradients(d_read, result, minus_deltas, dscores),
+                            current_stream());
     result.resize(result.size() + 6);  // order, rows, streams, rotary, draw and pass have no gradients
     return result;
   }

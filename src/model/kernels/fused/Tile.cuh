@@ -101,6 +101,12 @@ __device__ inline LeftFragment multiplied(const LeftFragment& left, const LeftFr
   return products;
 }
 
+/// Columns as rows.
+__device__ inline LeftFragment transposed(const LeftFragment& left) {
+  return {{transposed(left.part[0]), transposed(left.part[2]), transposed(left.part[1]),
+           transposed(left.part[3])}};
+}
+
 /// Over the four lanes that share a row.
 __device__ inline float quad_sum(float value) {
   value += __shfl_xor_sync(kAllLanes, value, 1);

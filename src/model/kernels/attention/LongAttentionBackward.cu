@@ -47,7 +47,7 @@ struct Job {
 
   template <Own kOwn>
   __device__ OwnRows rows(int block) const {
-    OwnRows own = (kOwn == Own::kQueries ? of_queries : of_keys).template rows<kOwn>(block);
+    OwnRows own = (kOwn == Own::kQueries ? of_queries : of_keys).rows<kOwn>(block);
     own.number += first_head;
     own.sequence = own.number / attention.shape.heads;
     own.head = own.number % attention.shape.heads;

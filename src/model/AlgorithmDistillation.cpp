@@ -1,5 +1,7 @@
 #include "model/AlgorithmDistillation.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -91,6 +93,15 @@ std::optional<std::string> AlgorithmDistillation::why_no_own_attention(LossPosit
   if (positions == LossPositions::kAll) streams.queries = streams.context;
   return kernels::why_no_projected_attention(device(), compute_type(), options_.tf_n_embd, options_.tf_n_head,
                                              turns, streams);
+}
+
+AlgorithmDistillation::Tokens AlgorithmDistillation::plain_tokens(const at::Tensor& x, const Batch& batch,
+                                                                  LossPositions positions) const {
+  const int64_t length = batch.states.size(1), queries = positions == LossPositions::kAll ? length : 0;
+  const bool masks = why_not_fused(positions) && (!has_halves() || why_no_own_attention(positions));
+  const Streams streams =
+      masks ? Streams::two(length, queries, x) : Streams{.context = length, .queries = queries, .mask = {}};
+  return {x, streams, std::max<int64_t>(queries, 1)};
 }
 
 bool AlgorithmDistillation::fuses_ends() const {

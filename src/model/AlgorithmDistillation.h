@@ -11,6 +11,7 @@
 
 #include "data/Batch.h"
 #include "distributed/GradientSink.h"
+#include "model/Attention.h"
 #include "model/Layers.h"
 #include "model/LossPositions.h"
 #include "model/ModelOptions.h"
@@ -93,10 +94,15 @@ class AlgorithmDistillation {
   GradientSink* gradient_sink() const { return gradient_sink_; }
   /// Whether our own kernels embed the tokens of plain rows and read their loss, and fused_kernels lets them.
   bool fuses_ends() const;
-  /// Whether blocks must be given masks for unpadded rows; making them takes longer than the embedding.
-  bool needs_masks(LossPositions positions) const {
-    return why_not_fused(positions) && (!has_halves() || why_no_own_attention(positions));
-  }
+  /// What the blocks read.
+  struct Tokens {
+    at::Tensor x;  ///< embedded (B, tokens, width)
+    Streams streams;
+    int64_t queries;  ///< the last so many of the tokens
+  };
+  /// Plain rows that a kernel has embedded, with masks where blocks need them: making these takes longer than
+  /// the embedding.
+  Tokens plain_tokens(const at::Tensor& x, const Batch& batch, LossPositions positions) const;
   /// The loss by kernel from the queries behind the blocks (B, Q, width), where that is so.
   Loss fused_loss(const at::Tensor& queries, const Batch& batch, const Linear& head) const;
 

@@ -1,7 +1,5 @@
 #include "model/PostNormAd.h"
 
-#include <algorithm>
-
 #include <ATen/ATen.h>
 
 #include "model/PlainSequence.h"
@@ -45,11 +43,7 @@ PostNormAd::Tokens PostNormAd::tokens_by_kernel(const Batch& batch, LossPosition
                                                  .query_states = stack_.embed_query_state.weight,
                                                  .positions = stack_.pos_embedding},
                                                 gradient_sink());
-  const int64_t length = batch.states.size(1);
-  const int64_t queries = positions == LossPositions::kAll ? length : 0;
-  const Streams streams = needs_masks(positions) ? Streams::two(length, queries, x)
-                                                 : Streams{.context = length, .queries = queries, .mask = {}};
-  return {x, streams, std::max<int64_t>(queries, 1)};
+  return plain_tokens(x, batch, positions);
 }
 
 at::Tensor PostNormAd::encoded(const Batch& batch, LossPositions positions, bool training) const {

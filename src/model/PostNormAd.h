@@ -17,13 +17,6 @@ class PostNormAd : public AlgorithmDistillation {
   std::optional<std::string> why_not_fused(LossPositions positions) const override;
 
  private:
-  /// The blocks' input.
-  struct Tokens {
-    at::Tensor x;  ///< (B, tokens, width)
-    Streams streams;
-    int64_t queries;  ///< the last tokens
-  };
-
   Tokens tokens_of(const Batch& batch, LossPositions positions) const;
   Tokens tokens_by_kernel(const Batch& batch, LossPositions positions) const;
   /// The queries behind the blocks (B, Q, width).

@@ -1,6 +1,5 @@
 #include "model/PreNormAd.h"
 
-#include <algorithm>
 #include <optional>
 
 #include <ATen/ATen.h>
@@ -79,11 +78,7 @@ PreNormAd::Tokens PreNormAd::tokens_by_kernel(const Batch& batch, LossPositions 
                                                  .context_bias = embed_context_.bias,
                                                  .query_states = embed_query_state_.weight},
                                                 gradient_sink());
-  const int64_t length = batch.states.size(1);
-  const int64_t queries = positions == LossPositions::kAll ? length : 0;
-  const Streams streams = needs_masks(positions) ? Streams::two(length, queries, x)
-                                                 : Streams{.context = length, .queries = queries, .mask = {}};
-  return {x, streams, std::max<int64_t>(queries, 1)};
+  return plain_tokens(x, batch, positions);
 }
 
 at::Tensor PreNormAd::encoded(const Batch& batch, LossPositions positions, const DropoutRates& rates) const {

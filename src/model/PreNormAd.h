@@ -41,12 +41,6 @@ class PreNormAd : public AlgorithmDistillation {
   std::optional<std::string> why_not_fused(LossPositions positions) const override;
 
  private:
-  /// What the blocks read.
-  struct Tokens {
-    at::Tensor x;  ///< embedded (B, tokens, width)
-    Streams streams;
-    int64_t queries;  ///< the last so many of the tokens
-  };
   Tokens tokens_of(const Batch& batch, LossPositions positions) const;
   Tokens tokens_by_kernel(const Batch& batch, LossPositions positions) const;
   /// The queries behind the blocks (B, Q, width).

@@ -18,6 +18,11 @@ constexpr int kGroupColumns = 32;
 /// How many keys and values a thread block has in shared memory, unless they pass by; see LongAttention.h.
 constexpr int kMostTokensAtHand = 256;
 
+/// Whether keys and values are more than shared memory has room for, and pass by.
+constexpr bool is_long_attention(int64_t tokens, int64_t head_size) {
+  return tokens > kMostTokensAtHand || head_size > 32;
+}
+
 /// Rows of heads in a matrix that may hold other things beside them. A head's elements are neighbours and
 /// begin at multiples of 16 bytes.
 template <class Value>
@@ -48,7 +53,7 @@ struct HeadAttention {
   float* log_sums;       ///< as in BlockActivations (S, H, R): forward writes
 
   /// Whether long_attention() takes it, whose restrictions hold then.
-  bool is_long() const { return shape.tokens > kMostTokensAtHand || shape.width / shape.heads > 32; }
+  bool is_long() const { return is_long_attention(shape.tokens, shape.width / shape.heads); }
 };
 
 /// Gradients, the last three written; as their matrices lie.

@@ -163,8 +163,7 @@ std::optional<std::string> why_no_projected_attention(const at::Device& device, 
     return fmt::format("sequences have {} tokens; with heads of {} it is for at most {}", streams.context,
                        head_size, kMostTokensAtHand);
   }
-  const bool is_long = head_size == 64 || streams.context > kMostTokensAtHand;
-  if (is_long && (turns || streams.queries != 0)) {
+  if (is_long_attention(streams.context, head_size) && (turns || streams.queries != 0)) {
     return fmt::format(
         "with heads of {} and {} tokens it is for the loss at the last position, without rotary positions",
         head_size, streams.context);

@@ -21,6 +21,7 @@ class Deadline {
   explicit Deadline(double seconds) : seconds_(seconds) {}
   bool passed() const { return watch_.seconds() > seconds_; }
   double limit_seconds() const { return seconds_; }
+  double seconds_left() const { return seconds_ - watch_.seconds(); }  ///< negative behind the moment
 
  private:
   Stopwatch watch_;

@@ -122,7 +122,7 @@ ExitCode dispatch(int argc, const char* const* argv) {
 /// All ranks read the same files, so what is wrong with them would be said by every rank. The first one says
 /// it and ends, and the launcher ends the others before they speak, unless the mistake is theirs alone.
 void let_the_first_rank_speak() {
-  constexpr auto kTimeToBeEnded = std::chrono::seconds(2);
+  constexpr auto kTimeToBeEnded = std::chrono::seconds(5);
   try {
     if (!LaunchContext::detect().is_root()) std::this_thread::sleep_for(kTimeToBeEnded);
   } catch (const EnvironmentError&) {

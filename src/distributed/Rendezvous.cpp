@@ -72,8 +72,7 @@ c10::intrusive_ptr<c10d::Store> connect(const LaunchContext& context, double tim
 [[noreturn]] void throw_given_up(const LaunchContext& context, const std::string& why) {
   throw EnvironmentError(
       fmt::format("Rank {} of {} had reached the meeting point at {}, which has closed since ({}): rank 0 "
-                  "has ended or given "
-                  "up waiting for the others; its last lines say for which.",
+                  "has ended or given up waiting for the others; its last lines say for which.",
                   context.rank, context.world_size, place(context), why));
 }
 
@@ -83,12 +82,22 @@ std::vector<std::string> arrival_keys(int64_t world_size) {
   return keys;
 }
 
-[[noreturn]] void throw_missing(const LaunchContext& context, c10d::Store& store, double timeout) {
-  const std::vector<std::string> keys = arrival_keys(context.world_size);
+/// The ranks that have not come by the deadline.
+std::vector<std::string> wait_for(const std::vector<std::string>& keys, c10d::Store& store,
+                                  const Deadline& deadline) {
   std::vector<std::string> missing;
-  for (size_t rank = 0; rank < keys.size(); ++rank) {
-    if (!store.check({keys[rank]})) missing.push_back(std::to_string(rank));
+  try {
+    store.wait(keys, to_milliseconds(deadline.seconds_left()));
+  } catch (const c10::DistStoreError&) {
+    for (size_t rank = 0; rank < keys.size(); ++rank) {
+      if (!store.check({keys[rank]})) missing.push_back(std::to_string(rank));
+    }
   }
+  return missing;
+}
+
+[[noreturn]] void throw_missing(const LaunchContext& context, const std::vector<std::string>& missing,
+                                double timeout) {
   throw EnvironmentError(fmt::format(
       "Rank {} of {} waited {} at {} for rank{} {}; check that all {} ranks were started with the same world "
       "size, address and port, and look for an error in the output of those that did not come.",
@@ -98,22 +107,25 @@ std::vector<std::string> arrival_keys(int64_t world_size) {
 
 }  // namespace
 
+void await_all_ranks(c10d::Store& store, const LaunchContext& context, const Deadline& deadline) {
+  const std::vector<std::string> keys = arrival_keys(context.world_size);
+  try {
+    store.set(keys[static_cast<size_t>(context.rank)], std::vector<uint8_t>{1});
+    const std::vector<std::string> missing = wait_for(keys, store, deadline);
+    if (!missing.empty()) throw_missing(context, missing, deadline.limit_seconds());
+  } catch (const c10::Error& error) {
+    throw_given_up(context, reason_of(error));
+  }
+}
+
 c10::intrusive_ptr<c10d::Store> rendezvous(const LaunchContext& context, const DistributedOptions& options) {
-  const double timeout = options.rendezvous_timeout_seconds;
-  const Stopwatch watch;
+  const Deadline deadline(options.rendezvous_timeout_seconds);
+  const double timeout = deadline.limit_seconds();
   const bool serves = context.is_root() && !context.agent_store;
   const auto store = c10::make_intrusive<c10d::PrefixStore>(
       fmt::format("adtrain/{}/{}", context.run_id, context.restart_count),
       serves ? serve(context, timeout) : connect(context, timeout));
-  const std::vector<std::string> keys = arrival_keys(context.world_size);
-  try {
-    store->set(keys[static_cast<size_t>(context.rank)], std::vector<uint8_t>{1});
-    store->wait(keys, to_milliseconds(timeout - watch.seconds()));
-  } catch (const c10::DistStoreError&) {
-    throw_missing(context, *store, timeout);
-  } catch (const c10::Error& error) {
-    throw_given_up(context, reason_of(error));
-  }
+  await_all_ranks(*store, context, deadline);
   return store;
 }
 

@@ -2,6 +2,7 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include "base/Clock.h"
 #include "distributed/DistributedOptions.h"
 #include "distributed/LaunchContext.h"
 
@@ -19,5 +20,9 @@ namespace adtrain {
 /// and what to check. The store's own calls are for one thread, block for the same timeout and throw
 /// c10::Error.
 c10::intrusive_ptr<c10d::Store> rendezvous(const LaunchContext& context, const DistributedOptions& options);
+
+/// The second half of it: says in the store that this rank is there, and waits for the others. Throws as
+/// rendezvous() does, also where the store's server leaves meanwhile.
+void await_all_ranks(c10d::Store& store, const LaunchContext& context, const Deadline& deadline);
 
 }  // namespace adtrain

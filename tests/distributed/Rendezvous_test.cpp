@@ -1,10 +1,13 @@
 #include "distributed/Rendezvous.h"
 
+#include <functional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "base/Clock.h"
 #include "base/Error.h"
@@ -23,14 +26,25 @@ DistributedOptions patience(double seconds) {
   return options;
 }
 
-std::string complaint(const LaunchContext& context) {
+std::string complaint(const std::function<void()>& meet) {
   try {
-    rendezvous(context, patience(1));
+    meet();
   } catch (const EnvironmentError& error) {
     return error.what();
   }
   return "";
 }
+
+std::string complaint(const LaunchContext& context) {
+  return complaint([&] { rendezvous(context, patience(1)); });
+}
+
+/// A store whose server ends at the moment at which this rank has waited long enough.
+struct LeavingStore : c10d::HashStore {
+  bool check(const std::vector<std::string>&) override {
+    TORCH_CHECK_WITH(DistNetworkError, false, "Failed to recv, got 0 bytes");
+  }
+};
 
 TEST(Rendezvous, RanksMeetAndShareTheStore) {
   const int64_t port = free_port();
@@ -77,6 +91,14 @@ TEST(Rendezvous, RanksThatDoNotComeAreNamed) {
   const Stopwatch watch;
   EXPECT_THAT(complaint(context), AllOf(HasSubstr("ranks 1, 2, 3"), HasSubstr("all 4 ranks")));
   EXPECT_LT(watch.seconds(), 5);
+}
+
+TEST(Rendezvous, AMasterThatLeavesWhileItIsAskedWhoIsMissingIsNamed) {
+  const LaunchContext context = rank_of_two(1, free_port());
+  LeavingStore store;
+  EXPECT_THAT(complaint([&] { await_all_ranks(store, context, Deadline(0.1)); }),
+              AllOf(HasSubstr("Rank 1 of 2"), HasSubstr("127.0.0.1:" + std::to_string(context.master_port)),
+                    HasSubstr("got 0 bytes"), HasSubstr("rank 0 has ended or given up")));
 }
 
 }  // namespace

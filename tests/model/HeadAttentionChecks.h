@@ -76,6 +76,11 @@ inline std::vector<FusedBlockCase> wide_block_cases() {
     all.push_back({{1, 1, 2, 128, 4, true, 1}, dropout});
     all.push_back({{3, 240, 480, 128, 8, true, 240}, dropout, 4.0});
   }
+  for (const FusedBlockCase& padded : padded_block_cases()) {
+    all.push_back(padded);
+    all.back().shape.width *= 2;
+    all.back().shape.heads *= 2;
+  }
   return all;
 }
 
@@ -159,7 +164,7 @@ class HeadAttentionData {
     return by_kind(exact).permute({2, 0, 3, 1, 4});
   }
 
-  const kernels::BlockShape& shape() const { return block.block.tried().shape; }
+  kernels::BlockShape shape() const { return block.block.shape(); }
   const at::Tensor& projected() const { return projected_; }
   const at::Tensor& queries_apart() const { return queries_apart_; }
   Lying lying() const { return lying_; }
@@ -209,8 +214,12 @@ inline void expect_head_attention_is_the_reference(const HeadAttentionCase& trie
     kernels::head_attention(data.attention(), stream_of(device));
     found = block.read.clone();
   }
-  EXPECT_LT(error_of(read[0], expected), value_tolerance(tried.block));
-  EXPECT_LT((block.log_sums - log_sums).abs().max().item<double>(), tried.block.steep() ? 1.0 : 0.1);
+  const auto rows_first = [](const at::Tensor& of_heads) { return of_heads.transpose(1, 2); };
+  EXPECT_LT(error_of(block.without_padding(read[0]), block.without_padding(expected)),
+            value_tolerance(tried.block));
+  EXPECT_LT(block.without_padding(rows_first(block.log_sums - log_sums)).abs().max().item<double>(),
+            tried.block.steep() ? 1.0 : 0.1);
+  EXPECT_TRUE(read[0].isfinite().all().item<bool>()) << "padding must be finite";
   EXPECT_TRUE(at::equal(read[0], read[1])) << "not the same on repeat";
 
   at::Tensor of_all[2], of_apart[2];
@@ -252,10 +261,14 @@ inline void expect_projected_attention_is_the_reference(const HeadAttentionCase&
   const at::Tensor of_projected =
       torch::autograd::grad({expected}, {exact}, {block.dy.to(at::kDouble)})[0].detach();
 
-  const Streams streams = {.context = shape.tokens, .queries = shape.queries, .mask = {}};
+  const Streams streams = {
+      .context = shape.tokens, .queries = shape.queries, .mask = {}, .first = block.first};
   EXPECT_FALSE(kernels::why_no_projected_attention(block.x.device(), block.x.scalar_type(), block.x.size(-1),
                                                    shape.heads, tried.lying == Lying::kTurning, streams)
                    .has_value());
+  const auto error = [&](const at::Tensor& read) {
+    return error_of(block.without_padding(read.detach()), block.without_padding(expected));
+  };
   const double tolerance = gradient_tolerance(tried.block);
   if (tried.lying == Lying::kApart) {
     const int64_t width = shape.width;
@@ -263,7 +276,7 @@ inline void expect_projected_attention_is_the_reference(const HeadAttentionCase&
     const at::Tensor queries = leaf(data.queries_apart()),
                      others = leaf(data.projected().narrow(2, width, 2 * width));
     const at::Tensor read = kernels::projected_attention(queries, others, streams, {}, kDraw, pass);
-    EXPECT_LT(error_of(read.detach(), expected), value_tolerance(tried.block));
+    EXPECT_LT(error(read), value_tolerance(tried.block));
     read.backward(block.dy);
     expect_gradient(queries.grad(),
                     of_projected.narrow(2, 0, width).narrow(1, data.rows_before(), shape.rows), tolerance);
@@ -274,7 +287,7 @@ inline void expect_projected_attention_is_the_reference(const HeadAttentionCase&
     const at::Tensor read = kernels::projected_attention(
         projected, turns ? kernels::ProjectionOrder::kByHeads : kernels::ProjectionOrder::kByThirds,
         shape.rows, streams, turns ? Rotary{data.block.cosines, data.block.sines} : Rotary{}, kDraw, pass);
-    EXPECT_LT(error_of(read.detach(), expected), value_tolerance(tried.block));
+    EXPECT_LT(error(read), value_tolerance(tried.block));
     read.backward(block.dy);
     expect_gradient(projected.grad(), of_projected, tolerance);
   }

@@ -96,8 +96,11 @@ class PreNormAttentionReference {
 
  private:
   static at::Tensor rotated(const at::Tensor& x, const PreNormAttentionData& data) {
-    const int64_t half = x.size(-1) / 2, streams = x.size(2) / data.cosines.size(0);
-    const at::Tensor cosines = data.cosines.repeat({streams, 1}), sines = data.sines.repeat({streams, 1});
+    const int64_t half = x.size(-1) / 2, tokens = data.cosines.size(0), queries = x.size(2) - tokens;
+    const auto of_both_streams = [&](const at::Tensor& angles) {
+      return at::cat({angles, angles.narrow(0, tokens - queries, queries)});
+    };
+    const at::Tensor cosines = of_both_streams(data.cosines), sines = of_both_streams(data.sines);
     const at::Tensor a = x.narrow(-1, 0, half), b = x.narrow(-1, half, half);
     return at::cat({a * cosines - b * sines, b * cosines + a * sines}, -1);
   }

@@ -36,9 +36,9 @@ struct HeadMatrix {
   }
 };
 
-/// Sequences, streams and rows are those of BlockShape, unpadded, with no queries or as many as tokens. Heads
-/// of 32 and 64 may have any number of tokens; where is_long(), all is causal, of one stream, and nothing
-/// turns.
+/// Sequences, streams, rows and padding are those of BlockShape: what strips of 16 rows read that are nothing
+/// but padding is 0. Heads of 32 and 64 may have any number of tokens; where is_long(), all is causal, of one
+/// stream, unpadded, and nothing turns.
 struct HeadAttention {
   using Heads = HeadMatrix<const __nv_bfloat16>;
 

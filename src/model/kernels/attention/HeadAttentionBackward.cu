@@ -3,12 +3,14 @@
 #include "base/Launch.cuh"
 #include "model/kernels/attention/GroupTile.cuh"
 #include "model/kernels/attention/HeadAttention.h"
+#include "model/kernels/attention/HeadVariants.cuh"
 #include "model/kernels/attention/LongAttention.h"
 #include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/attention_backward/Fragments.cuh"
 #include "model/kernels/fused/attention_backward/Plan.cuh"
 #include "model/kernels/fused/attention_backward/Rotation.cuh"
+#include "model/kernels/fused/attention_backward/StripPairs.cuh"
 
 /// The attention's backward pass by itself. A head, with dropout's scale c and m = 1 for what is kept:
 ///
@@ -23,7 +25,9 @@
 /// place in memory for the round of the context. In a round a warp takes strips of 16 tokens of one head, as
 /// keys with all queries that read them, and as queries with all keys that they read. Weights are computed in
 /// both, so that warps need nothing of each other. Where later tokens read more, a strip's keys have as many
-/// queries fewer as its queries have keys more.
+/// queries fewer as its queries have keys more. What a pair of strips does is StripPairs.
+///
+/// Strips of padding take no part; their gradients are 0.
 ///
 /// Shared memory, 64 KiB and 2 KiB a head:
 ///
@@ -33,15 +37,13 @@
 namespace adtrain::kernels {
 namespace {
 
-using backward_pass::add_rows;
-using backward_pass::head_rows;
-using backward_pass::HeadRows;
+using backward_pass::kLn2;
+using backward_pass::kLog2E;
 using backward_pass::kMostTokens;
-using backward_pass::multiply_with_rows;
+using backward_pass::multiply_by;
 using backward_pass::Rotation;
 using backward_pass::Round;
 
-constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 constexpr int kWarps = 8;
 
 struct Job {
@@ -50,9 +52,13 @@ struct Job {
 };
 
 /// A thread's part in a launch.
-template <int HeadSize, bool Dropout, bool Streams>
+template <int HeadSize, bool Dropout, bool Streams, bool Padded>
 class HeadsBackward {
   using Group = HeadGroup<HeadSize>;
+  using Pairs = backward_pass::StripPairs<kGroupColumns, HeadSize, Dropout, Streams, Padded>;
+  using Keys = typename Pairs::Keys;
+  using KeyWords = typename Pairs::KeyWords;
+  using Queries = typename Pairs::Queries;
   static constexpr int kHeads = Group::kHeads, kEights = HeadSize / 8;
   static constexpr int kTile = GroupTile::bytes(kMostTokens), kScores = kHeads * kMostTokens;
 
@@ -72,41 +78,53 @@ class HeadsBackward {
         warp_(threadIdx.x / kWarp),
         place_(lane_place()),
         tokens_(job_.shape.tokens),
-        strips_((tokens_ + kStrip - 1) / kStrip) {}
+        strips_((tokens_ + kStrip - 1) / kStrip),
+        pairs_(job_.shape, {queries_, dread_, keys_, values_, minus_log_, minus_delta_}) {}
 
   __device__ void run() {
     start_copy(keys_, strips_, job_.keys, group_, 0, 0, tokens_);
     start_copy(values_, strips_, job_.values, group_, 0, 0, tokens_);
     clear_others();
     if constexpr (Streams) {
-      take(Round::of<true, false>(job_.shape, group_.sequence, true), true);
+      take(round_of(true), true);
       if (job_.shape.rows > job_.shape.queries) {
         __syncthreads();
-        take(Round::of<true, false>(job_.shape, group_.sequence, false), false);
+        take(round_of(false), false);
       }
     } else {
-      take(Round::of<false, false>(job_.shape, group_.sequence, false), true);
+      take(round_of(false), true);
     }
+    if constexpr (Padded) clear_padding();
   }
 
  private:
   // A round
 
+  __device__ Round round_of(bool queries) const {
+    return Round::of<Streams, Padded>(job_.shape, group_.sequence, queries);
+  }
   __device__ void take(const Round& round, bool first) {
     round_ = round;
+    pairs_.begin(round_, keep_of_round());
     fetch();
     copies_arrived();
     if (first && job_.cosines != nullptr) turn_keys();
     settle_queries();
     __syncthreads();
+    const int units = (strips_ - first_strip()) * kHeads;
 #pragma unroll 1
-    for (int unit = warp_; unit < strips_ * kHeads; unit += kWarps) {
-      read_as_keys(unit / kHeads, unit % kHeads);
-      if (unit / kHeads >= round_.first_output) read_as_queries(unit / kHeads, unit % kHeads);
+    for (int unit = warp_; unit < units; unit += kWarps) {
+      const int strip = first_strip() + unit / kHeads, head = unit % kHeads;
+      read_as_keys(strip, head);
+      if (strip >= round_.first_output) read_as_queries(strip, head);
     }
   }
   __device__ bool of_queries() const {
     return Streams && round_.of_queries;
+  }
+  /// Those before it are padding, which takes no part.
+  __device__ int first_strip() const {
+    return Padded ? round_.first_token / kStrip : 0;
   }
   /// Whether the context's keys get something from another round: before this one, or behind it.
   __device__ bool continues() const {
@@ -114,10 +132,6 @@ class HeadsBackward {
   }
   __device__ bool is_continued() const {
     return of_queries() && job_.shape.rows > job_.shape.queries;
-  }
-  /// The row that comes out for a token, or the nearest one, in the round.
-  __device__ int nearest_row(int token) const {
-    return min(max(token - round_.skipped, 0), round_.rows - 1);
   }
   __device__ bool is_output(int token) const {
     return token >= round_.skipped && token < tokens_;
@@ -196,6 +210,13 @@ class HeadsBackward {
       clear(gradients_.values, tokens_, tokens_ + unasked);
     }
   }
+  /// And of strips that are nothing but padding.
+  __device__ void clear_padding() const {
+    const int tokens = kStrip * first_strip();
+    clear(gradients_.keys, 0, tokens);
+    clear(gradients_.values, 0, tokens);
+    if (!of_queries()) clear(gradients_.queries, 0, tokens - round_.skipped);
+  }
   __device__ void clear(const HeadMatrix<Bf16>& matrix, int begin, int end) const {
 #pragma unroll 1
     for (int i = threadIdx.x; i < (end - begin) * kGroupChunks; i += kWarps * kWarp) {
@@ -234,102 +255,31 @@ class HeadsBackward {
       }
     }
   }
-  __device__ static void multiply_by(Sums (&sums)[kEights], float scale) {
-#pragma unroll
-    for (Sums& eight : sums) {
-#pragma unroll
-      for (float& value : eight.value) value *= scale;
-    }
-  }
   /// direction −1: back.
   __device__ void turn_strip(Sums (&sums)[kEights], int strip, float direction) const {
     if (job_.cosines == nullptr) return;
     Rotation<HeadSize>::of(job_.cosines, job_.sines, kStrip * strip, tokens_, direction).apply(sums);
   }
 
-  // Dropout's words of 32 keys: one for each row that comes out
+  // The pairs
 
-  __device__ const uint32_t* words_of(int head, int word) const {
+  __device__ const uint32_t* keep_of_round() const {
     if constexpr (!Dropout) return nullptr;
-    const int64_t words = int64_t{group_.number(job_.shape) + head} * ((tokens_ + 31) / 32) + word;
+    const int64_t words = int64_t{group_.number(job_.shape)} * ((tokens_ + 31) / 32);
     return job_.keep + words * job_.shape.rows + round_.first_row;
   }
 
-  // As keys. Scores lie with keys as rows
-
-  /// Words of the lane's queries in a strip: {columns 0-7, columns 8-15}, two neighbours each.
-  struct QueryWords {
-    uint32_t word[2][2];
-  };
-  /// `words`: of the lane's first query in a strip all of whose tokens come out.
-  __device__ static QueryWords query_words(const uint32_t* words) {
-    QueryWords result = {};
-    if constexpr (Dropout) {
-      result = {{{__ldg(words), __ldg(words + 1)}, {__ldg(words + 8), __ldg(words + 9)}}};
-    }
-    return result;
-  }
-  /// `words`: of the first row. Words of rows that do not come out do not matter.
-  __device__ QueryWords query_words_of_edge(const uint32_t* words, int strip) const {
-    const int token = kStrip * strip + place_.column;
-    QueryWords result = {};
-    if constexpr (Dropout) {
-      result = {{{words[nearest_row(token)], words[nearest_row(token + 1)]},
-                 {words[nearest_row(token + 8)], words[nearest_row(token + 9)]}}};
-    }
-    return result;
-  }
-
-  /// A head of a strip of keys, and what its queries add to the gradients.
-  struct Keys {
-    int head;
-    int rotation;     ///< that brings the bit of the lane's first key to the highest place of a byte
-    int earliest[2];  ///< the first query that reads the lane's keys
-    HeadRows<HeadSize> key, value;
-    Sums dkey[kEights], dvalue[kEights];
-  };
-
   /// All queries that read the keys of a strip -> their dk and dv.
   __device__ void read_as_keys(int strip, int head) const {
-    const int column = HeadSize * head, token = kStrip * strip + place_.row;
-    Keys keys;
-    keys.head = head;
-    keys.rotation = 7 - token % 32;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      keys.earliest[half] = job_.shape.causal ? token + 8 * half + of_queries() : 0;
-    }
-    keys.key = head_rows<HeadSize>(from_row(keys_, kStrip * strip), column);
-    keys.value = head_rows<HeadSize>(from_row(values_, kStrip * strip), column);
+    const int token = kStrip * strip + place_.row;
     const bool exist[2] = {token < tokens_, token + 8 < tokens_};
+    Keys keys;
+    pairs_.start(keys, strip, head);
     if (continues()) {
       load(keys.dkey, gradients_.keys, token, head, exist);
       load(keys.dvalue, gradients_.values, token, head, exist);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kEights; ++i) keys.dkey[i] = keys.dvalue[i] = no_sums();
     }
-
-    // The edges: the first strip, and the last one where it is not whole.
-    const int first = job_.shape.causal ? max(strip, round_.first_output) : round_.first_output,
-              whole = tokens_ / kStrip;
-    const uint32_t* const words = words_of(head, strip / 2);
-#pragma unroll 1
-    for (int edge = first; edge < strips_; edge = edge < whole ? whole : strips_) {
-      add_queries<true>(keys, edge, query_words_of_edge(words, edge));
-    }
-    if (first + 1 < whole) {
-      const uint32_t* words_now = words + kStrip * (first + 1) - round_.skipped + place_.column;
-      QueryWords next = query_words(words_now);
-#pragma unroll 2
-      for (int queries = first + 1; queries < whole; ++queries) {
-        const QueryWords now = next;
-        if (queries + 1 < whole) words_now += kStrip;
-        next = query_words(words_now);
-        add_queries<false>(keys, queries, now);
-      }
-    }
-
+    pairs_.add_queries(keys, strip);
     if (!is_continued()) {
       multiply_by(keys.dkey, job_.scale * kLn2);
       multiply_by(keys.dvalue, job_.scale);
@@ -339,147 +289,16 @@ class HeadsBackward {
     store(gradients_.values, token, head, keys.dvalue, exist);
   }
 
-  /// Edge: some queries come before some of the keys.
-  template <bool Edge>
-  __device__ void add_queries(Keys& keys, int strip, const QueryWords& words) const {
-    const int row = kStrip * strip, column = HeadSize * keys.head;
-    const GroupTile query = from_row(queries_, row), dread = from_row(dread_, row);
-    const float* const minus_log = minus_log_ + kMostTokens * keys.head + place_.column + row;
-    const float* const minus_delta = minus_delta_ + kMostTokens * keys.head + place_.column + row;
-    Sums scores[2] = {sums_from(minus_log), sums_from(minus_log + 8)};
-    Sums dweights[2] = {sums_from(minus_delta), sums_from(minus_delta + 8)};
-    const uint32_t minus_deltas[2] = {packed(dweights[0].value[0], dweights[0].value[1]),
-                                      packed(dweights[1].value[0], dweights[1].value[1])};
-    multiply_with_rows<HeadSize>(scores, keys.key, query, column);
-    multiply_with_rows<HeadSize>(dweights, keys.value, dread, column);
-
-    LeftFragment weights, dscores;
-#pragma unroll
-    for (int eight = 0; eight < 2; ++eight) {
-      const uint32_t first = __funnelshift_l(words.word[eight][0], words.word[eight][0], keys.rotation);
-      const uint32_t second = __funnelshift_l(words.word[eight][1], words.word[eight][1], keys.rotation);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float weight[2];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          weight[i] = exp2_of(scores[eight].value[2 * half + i]);
-          if (Edge && row + 8 * eight + place_.column + i < keys.earliest[half]) weight[i] = 0.0f;
-        }
-        const uint32_t pair = packed(weight[0], weight[1]);
-        const uint32_t dpair = packed(dweights[eight].value[2 * half], dweights[eight].value[2 * half + 1]);
-        uint32_t mask = ~0u;
-        if constexpr (Dropout) mask = half == 0 ? pair_mask<0>(first, second) : pair_mask<1>(first, second);
-        weights.part[2 * eight + half] = pair & mask;
-        dscores.part[2 * eight + half] = multiplied(pair, (dpair & mask) | (minus_deltas[eight] & ~mask));
-      }
-    }
-    add_rows<HeadSize>(keys.dvalue, weights, dread, column);
-    add_rows<HeadSize>(keys.dkey, dscores, query, column);
-  }
-
-  // As queries. Scores lie with queries as rows
-
-  /// Words of 32 keys of the lane's two queries.
-  struct KeyWords {
-    uint32_t word[2];
-  };
-  struct KeyPointers {
-    const uint32_t* of_row[2];
-  };
-  __device__ static KeyWords key_words(const KeyPointers& words) {
-    KeyWords result = {};
-    if constexpr (Dropout) result = {{__ldg(words.of_row[0]), __ldg(words.of_row[1])}};
-    return result;
-  }
-
-  /// A head of a strip of queries, and what its keys add to the gradient.
-  struct Queries {
-    int head;
-    int behind[2];  ///< of the lane's two queries: the first key that is not read
-    HeadRows<HeadSize> query, dread;
-    Sums minus_log, minus_delta;
-    Sums dquery[kEights];
-  };
-
   /// All keys that the queries of a strip read -> their dq.
   __device__ void read_as_queries(int strip, int head) const {
-    const int column = HeadSize * head, token = kStrip * strip + place_.row;
+    const int token = kStrip * strip + place_.row;
     Queries queries;
-    queries.head = head;
-    queries.behind[0] = job_.shape.causal ? token + !of_queries() : tokens_;
-    queries.behind[1] = job_.shape.causal ? token + 8 + !of_queries() : tokens_;
-    queries.query = head_rows<HeadSize>(from_row(queries_, kStrip * strip), column);
-    queries.dread = head_rows<HeadSize>(from_row(dread_, kStrip * strip), column);
-    const float *logs = minus_log_ + kMostTokens * head + token,
-                *deltas = minus_delta_ + kMostTokens * head + token;
-    queries.minus_log = {{logs[0], logs[0], logs[8], logs[8]}};
-    queries.minus_delta = {{deltas[0], deltas[0], deltas[8], deltas[8]}};
-#pragma unroll
-    for (Sums& sums : queries.dquery) sums = no_sums();
-
-    const uint32_t* const words = words_of(head, 0);
-    KeyPointers words_now = {{words + nearest_row(token), words + nearest_row(token + 8)}};
-    const int last = job_.shape.causal ? strip : strips_ - 1;
-    KeyWords next = key_words(words_now);
-    int keys = 0;
-#pragma unroll 1
-    for (; keys + 2 <= last; keys += 2) {
-      const KeyWords now = next;
-      words_now.of_row[0] += job_.shape.rows;
-      words_now.of_row[1] += job_.shape.rows;
-      next = key_words(words_now);
-      add_keys<false, 0>(queries, keys, now);
-      add_keys<false, 1>(queries, keys + 1, now);
-    }
-    if (keys < last) {
-      add_keys<false, 0>(queries, keys, next);
-      add_keys<true, 1>(queries, last, next);
-    } else {
-      add_keys<true, 0>(queries, last, next);
-    }
-    if (of_queries()) add_own_keys(queries, strip, next);
-
+    pairs_.start(queries, strip, head);
+    const KeyWords words = pairs_.add_keys(queries, strip);
+    if (of_queries()) add_own_keys(queries, strip, words);
     multiply_by(queries.dquery, job_.scale / std::sqrt(static_cast<float>(HeadSize)));
     turn_strip(queries.dquery, strip, -1.0f);
     store(gradients_.queries, row_of(token), head, queries.dquery, {is_output(token), is_output(token + 8)});
-  }
-
-  /// Edge: some of the keys are not read. Half: of the words.
-  template <bool Edge, int Half>
-  __device__ void add_keys(Queries& queries, int strip, const KeyWords& words) const {
-    const int row = kStrip * strip, column = HeadSize * queries.head;
-    const GroupTile key = from_row(keys_, row), value = from_row(values_, row);
-    Sums scores[2] = {queries.minus_log, queries.minus_log};
-    Sums dweights[2] = {queries.minus_delta, queries.minus_delta};
-    multiply_with_rows<HeadSize>(scores, queries.query, key, column);
-    multiply_with_rows<HeadSize>(dweights, queries.dread, value, column);
-
-    LeftFragment dscores;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const uint32_t first = words.word[half] << (7 - place_.column),
-                     second = words.word[half] << (6 - place_.column);
-      const uint32_t minus_delta =
-          packed(queries.minus_delta.value[2 * half], queries.minus_delta.value[2 * half]);
-#pragma unroll
-      for (int eight = 0; eight < 2; ++eight) {
-        float weight[2];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          weight[i] = exp2_of(scores[eight].value[2 * half + i]);
-          if (Edge && row + 8 * eight + place_.column + i >= queries.behind[half]) weight[i] = 0.0f;
-        }
-        const uint32_t dpair = packed(dweights[eight].value[2 * half], dweights[eight].value[2 * half + 1]);
-        uint32_t mask = ~0u;
-        if constexpr (Dropout) {
-          mask = eight == 0 ? pair_mask<2 * Half>(first, second) : pair_mask<2 * Half + 1>(first, second);
-        }
-        dscores.part[2 * eight + half] =
-            multiplied(packed(weight[0], weight[1]), (dpair & mask) | (minus_delta & ~mask));
-      }
-    }
-    add_rows<HeadSize>(queries.dquery, dscores, key, column);
   }
 
   /// What queries of a second stream read of themselves, and the gradients of these keys and values. `words`:
@@ -539,46 +358,33 @@ class HeadsBackward {
   const int warp_;
   const LanePlace place_;
   const int tokens_, strips_;
+  Pairs pairs_;
   Round round_;
 };
 
-template <int HeadSize, bool Dropout, bool Streams>
+template <int HeadSize, bool Dropout, bool Streams, bool Padded>
 __global__ void __launch_bounds__(kWarps* kWarp, HeadSize == 32 ? 2 : 3)
     head_attention_backward_kernel(const __grid_constant__ Job job) {
-  HeadsBackward<HeadSize, Dropout, Streams>(job, dynamic_shared_memory()).run();
+  HeadsBackward<HeadSize, Dropout, Streams, Padded>(job, dynamic_shared_memory()).run();
 }
 
-template <int HeadSize, bool Dropout, bool Streams>
-void launch(const Job& job, cudaStream_t stream) {
-  const BlockShape& shape = job.attention.shape;
-  gpu::launch("head_attention_backward_kernel", head_attention_backward_kernel<HeadSize, Dropout, Streams>,
-              shape.sequences * (shape.width / kGroupColumns), kWarps * kWarp,
-              HeadsBackward<HeadSize, Dropout, Streams>::kBytes, stream, job);
-}
-
-template <int HeadSize>
-void launch(const Job& job, cudaStream_t stream) {
-  const bool dropout = job.attention.keep != nullptr;
-  if (job.attention.shape.queries > 0) {
-    return dropout ? launch<HeadSize, true, true>(job, stream) : launch<HeadSize, false, true>(job, stream);
+struct Backward {
+  template <int HeadSize, bool Dropout, bool Streams, bool Padded>
+  static void launch(const Job& job, cudaStream_t stream) {
+    const BlockShape& shape = job.attention.shape;
+    gpu::launch("head_attention_backward_kernel",
+                head_attention_backward_kernel<HeadSize, Dropout, Streams, Padded>,
+                shape.sequences * (shape.width / kGroupColumns), kWarps * kWarp,
+                HeadsBackward<HeadSize, Dropout, Streams, Padded>::kBytes, stream, job);
   }
-  return dropout ? launch<HeadSize, true, false>(job, stream) : launch<HeadSize, false, false>(job, stream);
-}
+};
 
 }  // namespace
 
 void head_attention_backward(const HeadAttention& attention, const HeadAttentionGradients& gradients,
                              cudaStream_t stream) {
   if (attention.is_long()) return long_attention_backward(attention, gradients, stream);
-  const Job job = {attention, gradients};
-  switch (attention.shape.width / attention.shape.heads) {
-    case 8:
-      return launch<8>(job, stream);
-    case 16:
-      return launch<16>(job, stream);
-    default:
-      return launch<32>(job, stream);
-  }
+  launch_variant<Backward>(attention, Job{attention, gradients}, stream);
 }
 
 }  // namespace adtrain::kernels

@@ -1,6 +1,7 @@
 #include "base/Launch.cuh"
 #include "model/kernels/attention/GroupTile.cuh"
 #include "model/kernels/attention/HeadAttention.h"
+#include "model/kernels/attention/HeadVariants.cuh"
 #include "model/kernels/attention/LongAttention.h"
 #include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/fused/Tile.cuh"
@@ -13,7 +14,7 @@
 /// The attention's forward pass by itself. A thread block takes 32 columns of heads of one sequence, whose
 /// keys and values it fetches to shared memory; its warps take strips of 16 queries of one head, or two heads
 /// of 8, the longest strips first. Several thread blocks share a multiprocessor, out of phase. How a strip
-/// reads is what whole blocks do, see HeadsRead.
+/// reads is what whole blocks do, see HeadsRead. Strips of padding read nothing, and 0 stands in their place.
 ///
 /// Shared memory, 32.1 KiB:
 ///
@@ -21,10 +22,11 @@
 ///     longest       (8), fp32: |key|² at most, by head
 namespace adtrain::kernels::forward_pass {
 
-/// The block whose projections others make.
+/// The block whose projections others make. Padded: sequences may begin with padding.
+template <bool Padded>
 struct StoredHeads {
   static constexpr bool kProjects = false;
-  static constexpr bool kPadded = false;
+  static constexpr bool kPadded = Padded;
 
   struct Job : HeadAttention {
     __device__ const uint32_t* attention_keep() const { return keep; }
@@ -66,8 +68,8 @@ struct StoredHeads {
   }
 };
 
-template <int Width>
-struct Memory<StoredHeads, Width> {
+template <bool Padded, int Width>
+struct Memory<StoredHeads<Padded>, Width> {
   Tile<Width> keys, values;
   float* longest;
 
@@ -86,7 +88,8 @@ struct Memory<StoredHeads, Width> {
 namespace {
 
 constexpr int kWarps = 4;
-using GroupSequence = Sequence<StoredHeads, kGroupColumns>;
+template <bool Padded>
+using GroupSequence = Sequence<StoredHeads<Padded>, kGroupColumns>;
 
 /// A strip's own queries, keys and values, where they lie.
 template <int HeadSize>
@@ -125,8 +128,9 @@ class StripInMemory {
 };
 
 /// Starts to fetch the first stream's keys and values.
-template <int HeadSize>
-__device__ void fetch_keys_and_values(const GroupSequence& sequence, const HeadGroup<HeadSize>& group) {
+template <int HeadSize, bool Padded>
+__device__ void fetch_keys_and_values(const GroupSequence<Padded>& sequence,
+                                      const HeadGroup<HeadSize>& group) {
   const BlockShape& shape = sequence.job.shape;
   const int strips = (shape.tokens + kStrip - 1) / kStrip;
   start_copy(sequence.memory.keys, strips, sequence.job.keys, group, 0, 0, shape.tokens);
@@ -134,9 +138,9 @@ __device__ void fetch_keys_and_values(const GroupSequence& sequence, const HeadG
 }
 
 /// Turns this thread's chunks of keys, if they turn, and finds how long they are.
-template <int HeadSize>
-__device__ void settle_keys(const GroupSequence& sequence) {
-  const StoredHeads::Job& job = sequence.job;
+template <int HeadSize, bool Padded>
+__device__ void settle_keys(const GroupSequence<Padded>& sequence) {
+  const auto& job = sequence.job;
   const int tokens = job.shape.tokens, strips = (tokens + kStrip - 1) / kStrip;
   float longest = 0.0f;
   Chunk::for_each(strips, [&](Chunk chunk) {
@@ -186,15 +190,29 @@ struct Unit {
   }
 };
 
-template <int HeadSize, bool Dropout, bool Streams>
+/// What padding reads, on which nothing depends. `column`: of the group, the first of the strip's.
+template <int HeadSize, class Sequence>
+__device__ void clear_read(const Sequence& sequence, const Strip& strip, int column) {
+  Bf16* const to = StoredHeads<true>::read_of<kGroupColumns>(sequence, strip) + column + lane_place().column;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int eight = 0; eight < Unit<HeadSize, false>::kColumns; eight += 8) {
+      uint32_t* at = reinterpret_cast<uint32_t*>(to + 8 * half * sequence.job.shape.width + eight);
+      if (strip.comes_out(half)) *at = 0;
+    }
+  }
+}
+
+template <int HeadSize, bool Dropout, bool Streams, bool Padded>
 __global__ void __launch_bounds__(kWarps* kWarp, HeadSize == 16 ? 6 : 5)
-    head_attention_kernel(const __grid_constant__ StoredHeads::Job job) {
-  using Heads = HeadsRead<StoredHeads, kGroupColumns, HeadSize, Dropout, Streams>;
+    head_attention_kernel(const __grid_constant__ typename StoredHeads<Padded>::Job job) {
+  using Heads = HeadsRead<StoredHeads<Padded>, kGroupColumns, HeadSize, Dropout, Streams>;
   using OwnUnit = Unit<HeadSize, Streams>;
-  const Memory<StoredHeads, kGroupColumns> memory(dynamic_shared_memory());
+  const Memory<StoredHeads<Padded>, kGroupColumns> memory(dynamic_shared_memory());
   const auto group = HeadGroup<HeadSize>::of(job.shape, blockIdx.x);
   const int warp = threadIdx.x / kWarp;
-  const GroupSequence sequence = {job, memory, group.sequence, warp, 0};
+  const GroupSequence<Padded> sequence = {job, memory, group.sequence, warp, 0};
   fetch_keys_and_values(sequence, group);
   if (threadIdx.x < kMostHeads) memory.longest[threadIdx.x] = 0.0f;
   copies_arrived();
@@ -209,6 +227,12 @@ __global__ void __launch_bounds__(kWarps* kWarp, HeadSize == 16 ? 6 : 5)
     if (number >= units) continue;
     const OwnUnit unit(job.shape, blockIdx.x, number);
     if (!unit.strip.exists()) continue;
+    if constexpr (Padded) {
+      if (sequence.pads(unit.strip)) {
+        clear_read<HeadSize>(sequence, unit.strip, unit.column);
+        continue;
+      }
+    }
     const StripInMemory<HeadSize> own(job, group, unit.strip);
     Heads heads(sequence, unit.strip, unit.column);
     heads.ask(own);
@@ -217,21 +241,15 @@ __global__ void __launch_bounds__(kWarps* kWarp, HeadSize == 16 ? 6 : 5)
   }
 }
 
-template <int HeadSize, bool Dropout, bool Streams>
-void launch(const StoredHeads::Job& job, cudaStream_t stream) {
-  gpu::launch("head_attention_kernel", head_attention_kernel<HeadSize, Dropout, Streams>,
-              job.shape.sequences * job.groups(), kWarps * kWarp, Memory<StoredHeads, kGroupColumns>::bytes(),
-              stream, job);
-}
-
-template <int HeadSize>
-void launch(const StoredHeads::Job& job, cudaStream_t stream) {
-  const bool dropout = job.keep != nullptr;
-  if (job.shape.queries > 0) {
-    return dropout ? launch<HeadSize, true, true>(job, stream) : launch<HeadSize, false, true>(job, stream);
+struct Forward {
+  template <int HeadSize, bool Dropout, bool Streams, bool Padded>
+  static void launch(const HeadAttention& attention, cudaStream_t stream) {
+    const typename StoredHeads<Padded>::Job job = {attention};
+    gpu::launch("head_attention_kernel", head_attention_kernel<HeadSize, Dropout, Streams, Padded>,
+                job.shape.sequences * job.groups(), kWarps * kWarp,
+                Memory<StoredHeads<Padded>, kGroupColumns>::bytes(), stream, job);
   }
-  return dropout ? launch<HeadSize, true, false>(job, stream) : launch<HeadSize, false, false>(job, stream);
-}
+};
 
 }  // namespace
 }  // namespace adtrain::kernels::forward_pass
@@ -240,15 +258,7 @@ namespace adtrain::kernels {
 
 void head_attention(const HeadAttention& attention, cudaStream_t stream) {
   if (attention.is_long()) return long_attention(attention, stream);
-  const forward_pass::StoredHeads::Job job = {attention};
-  switch (attention.shape.width / attention.shape.heads) {
-    case 8:
-      return forward_pass::launch<8>(job, stream);
-    case 16:
-      return forward_pass::launch<16>(job, stream);
-    default:
-      return forward_pass::launch<32>(job, stream);
-  }
+  launch_variant<forward_pass::Forward>(attention, attention, stream);
 }
 
 }  // namespace adtrain::kernels

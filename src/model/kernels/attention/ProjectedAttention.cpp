@@ -46,6 +46,7 @@ struct Remembered : torch::CustomClassHolder {
   ProjectionOrder order = ProjectionOrder::kByThirds;
   BlockShape shape = {};
   at::Tensor cosines, sines, bits, log_sums;
+  at::Tensor first;  ///< of the shape, where sequences begin with padding
   float scale = 1;
 
   HeadAttention attention(at::TensorList inputs, const at::Tensor& read) const {
@@ -100,6 +101,10 @@ class ProjectedAttention : public autograd::Function<ProjectedAttention> {
                   static_cast<int>(pass.heads),
                   /*causal=*/true,
                   static_cast<int>(streams.queries)};
+    if (streams.padded()) {
+      own->first = streams.first;
+      own->shape.first = own->first.const_data_ptr<int32_t>();
+    }
     if (rotary.cosines.defined()) {
       own->cosines = rotary.cosines.contiguous();
       own->sines = rotary.sines.contiguous();
@@ -163,13 +168,11 @@ std::optional<std::string> why_no_projected_attention(const at::Device& device, 
     return fmt::format("sequences have {} tokens; with heads of {} it is for at most {}", streams.context,
                        head_size, kMostTokensAtHand);
   }
-  if (is_long_attention(streams.context, head_size) && (turns || streams.queries != 0)) {
+  if (is_long_attention(streams.context, head_size) && (turns || streams.queries != 0 || streams.padded())) {
     return fmt::format(
-        "with heads of {} and {} tokens it is for the loss at the last position, without rotary positions",
+        "with heads of {} and {} tokens it is for the loss at the last position, without rotary positions "
+        "or compressed context",
         head_size, streams.context);
-  }
-  if (streams.padded() || (streams.queries != 0 && streams.queries != streams.context)) {
-    return "it is for unpadded sequences";
   }
   return std::nullopt;
 }

@@ -7,6 +7,7 @@
 #include "model/kernels/fused/attention_backward/Fragments.cuh"
 #include "model/kernels/fused/attention_backward/Plan.cuh"
 #include "model/kernels/fused/attention_backward/Rotation.cuh"
+#include "model/kernels/fused/attention_backward/StripPairs.cuh"
 
 /// The backward pass of a post-norm block's x1 = norm1(x + drop(out_proj(attention(in_proj(x))))), of a
 /// sequence:
@@ -68,7 +69,6 @@
 ///     vectors     (4 D), 8 D bytes: in_proj_bias, norm1_weight: the whole launch
 namespace adtrain::kernels::backward_pass {
 
-constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 constexpr uint32_t kOnes = 0x3f803f80u;  ///< two 1 in 16 bit
 
 /// A thread's part in a launch, a Variant.
@@ -85,6 +85,7 @@ class AttentionHalf {
   static constexpr int kEights = kWidth / 8;
   static constexpr int kSixteens = kWidth / 16;
   static constexpr int kHeadEights = kHeadSize / 8;
+  using Pairs = StripPairs<kWidth, kHeadSize, kDropout, kStreams, kPadded>;
 
  public:
   __device__ AttentionHalf(const Job& job, char* shared)
@@ -115,7 +116,8 @@ class AttentionHalf {
         warp_(threadIdx.x / kWarp),
         place_(lane_place()),
         tokens_(job.shape.tokens),
-        strips_((tokens_ + kStrip - 1) / kStrip) {}
+        strips_((tokens_ + kStrip - 1) / kStrip),
+        pairs_(job.shape, {query_, dread_, key_, value_, minus_log_, minus_delta_}) {}
 
   __device__ void run() {
     clear_sums();
@@ -126,9 +128,7 @@ class AttentionHalf {
     __syncthreads();
 #pragma unroll 1
     while (round_.sequence < job_.shape.sequences) {
-      if constexpr (kDropout) {
-        attention_keep_ = job_.keep.attention + first_of_heads() * attention_words() + round_.first_row;
-      }
+      pairs_.begin(round_, keep_of_round());
       fetch_inputs();
       float minus_logs[kThreadLogs];
       load_logs(minus_logs);
@@ -245,10 +245,6 @@ class AttentionHalf {
   __device__ bool is_output(int token) const {
     return token >= round_.skipped && token < tokens_;
   }
-  /// The row that comes out for a token, or the nearest one.
-  __device__ int nearest_row(int token) const {
-    return min(max(token - round_.skipped, 0), round_.rows - 1);
-  }
   /// The lane's first columns of dx.
   __device__ Bf16* dx_of(int token) const {
     return job_.dx + (first_row(of_queries()) + token) * kWidth + place_.column;
@@ -261,14 +257,6 @@ class AttentionHalf {
   }
   __device__ float attention_scale() const {
     return kDropout ? job_.keep.attention_scale : 1.0f;
-  }
-  template <int Count>
-  __device__ static void multiply_by(Sums (&sums)[Count], float scale) {
-#pragma unroll
-    for (Sums& eight : sums) {
-#pragma unroll
-      for (float& value : eight.value) value *= scale;
-    }
   }
   /// Of the strip's queries and keys; gradients turn back.
   __device__ Turn turn_of(int strip) const {
@@ -335,84 +323,26 @@ class AttentionHalf {
 
   // Step 3
 
+  using Keys = typename Pairs::Keys;
+  using KeyWords = typename Pairs::KeyWords;
+  using Queries = typename Pairs::Queries;
+
   __device__ int attention_words() const {
     return (tokens_ + 31) / 32;
   }
-  /// Dropout's words of 32 keys: one for each row that comes out.
-  __device__ const uint32_t* words_of(int head, int word) const {
-    return kDropout ? attention_keep_ + (head * attention_words() + word) * job_.shape.rows : nullptr;
+  __device__ const uint32_t* keep_of_round() const {
+    if constexpr (!kDropout) return nullptr;
+    return job_.keep.attention + first_of_heads() * attention_words() + round_.first_row;
   }
-
-  // As keys
-
-  /// Words of the lane's queries in a strip: {columns 0-7, columns 8-15}, two neighbours each.
-  struct QueryWords {
-    uint32_t word[2][2];
-  };
-
-  /// `words`: of the lane's first query in a strip all of whose tokens come out.
-  __device__ static QueryWords query_words(const uint32_t* words) {
-    QueryWords result = {};
-    if constexpr (kDropout) result = {{{words[0], words[1]}, {words[8], words[9]}}};
-    return result;
-  }
-  /// `words`: of the first row. Words of rows that do not come out do not matter.
-  __device__ QueryWords query_words_of_edge(const uint32_t* words, int strip) const {
-    const int token = kStrip * strip + place_.column;
-    QueryWords result = {};
-    if constexpr (kDropout) {
-      result = {{{words[nearest_row(token)], words[nearest_row(token + 1)]},
-                 {words[nearest_row(token + 8)], words[nearest_row(token + 9)]}}};
-    }
-    return result;
-  }
-
-  /// A head of a strip of keys, and what its queries add to the gradients.
-  struct Keys {
-    int head;
-    int rotation;     ///< that brings the bit of the lane's first key to the highest place of a byte
-    int earliest[2];  ///< the first query that reads the lane's keys
-    HeadRows<kHeadSize> key, value;
-    Sums dkey[kHeadEights], dvalue[kHeadEights];
-  };
 
   __device__ void read_as_keys(int strip, int head);
   __device__ void carry(const Keys& keys, int strip) const;
   __device__ void take_carried(Keys& keys, int strip) const;
   __device__ uint4* carried(int strip, int head) const;
-  template <bool Edge>
-  __device__ void add_queries(Keys& keys, int strip, const QueryWords& words);
   __device__ void store_head(Tile<kWidth> to, int strip, int column, const Sums (&sums)[kHeadEights]) const;
-
-  // As queries
-
-  /// Words of 32 keys of the lane's two queries.
-  struct KeyWords {
-    uint32_t word[2];
-  };
-  struct KeyPointers {
-    const uint32_t* of_row[2];
-  };
-  __device__ static KeyWords key_words(const KeyPointers& words) {
-    KeyWords result = {};
-    if constexpr (kDropout) result = {{*words.of_row[0], *words.of_row[1]}};
-    return result;
-  }
-
-  /// A head of a strip of queries, and what its keys add to the gradient.
-  struct Queries {
-    int column;
-    int keys[2];  ///< that the lane's two queries read, from the first token on
-    HeadRows<kHeadSize> query, dread;
-    Sums minus_log, minus_delta;
-    Sums dquery[kHeadEights];
-  };
 
   __device__ void read_as_queries(uint32_t (&dquery)[P::kWarpStrips][kEights][2]);
   __device__ void read_as_queries(int strip, int head, Sums (&dquery)[kHeadEights]);
-  __device__ void add_behind_padding(Queries& queries, int head, int strip, int end);
-  template <bool Edge, int Half>
-  __device__ void add_keys(Queries& queries, int strip, const KeyWords& words);
   __device__ void add_own_keys(Queries& queries, int strip, const KeyWords& words) const;
   __device__ static float product_of_rows(const HeadRows<kHeadSize>& left, const HeadRows<kHeadSize>& right,
                                           int half);
@@ -473,8 +403,8 @@ class AttentionHalf {
   const int warp_;
   const LanePlace place_;
   const int tokens_, strips_;
+  Pairs pairs_;
   Round round_;
-  const uint32_t* attention_keep_;  ///< the round's
 
   Sums in_proj_sums_[3][2], out_proj_sums_[2];
   float column_sums_[2];  ///< of two columns of a tile, 8 apart: the lane's rows of a product with ones

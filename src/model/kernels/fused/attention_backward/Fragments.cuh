@@ -18,6 +18,15 @@ __device__ inline LeftFragment rest_of(const LeftFragment& product, const LeftFr
   return rest;
 }
 
+template <int Count>
+__device__ void multiply_by(Sums (&sums)[Count], float scale) {
+#pragma unroll
+  for (Sums& eight : sums) {
+#pragma unroll
+    for (float& value : eight.value) value *= scale;
+  }
+}
+
 /// A strip of a tile × the columns of a head, as left operand: {rows, rows + 8} of each 8 columns.
 template <int HeadSize>
 struct HeadRows {

@@ -92,6 +92,8 @@ struct Round {
     return {sequence, of_queries,   rows,       of_queries ? shape.rows - of_second : 0,
             skipped,  first_output, first_token};
   }
+  /// The row that comes out for a token, or the nearest one.
+  __device__ int nearest_row(int token) const { return min(max(token - skipped, 0), rows - 1); }
   /// Its first row among all sequences'.
   __device__ int64_t before(const BlockShape& shape) const {
     return int64_t{sequence} * shape.rows + first_row;

@@ -138,7 +138,7 @@ template <class V>
 __device__ void AttentionHalf<V>::load_projection_words(int token, uint32_t (&keep)[2][kWidth / 32]) const {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int64_t row = rows_before() + nearest_row(token + 8 * half);
+    const int64_t row = rows_before() + round_.nearest_row(token + 8 * half);
 #pragma unroll
     for (int word = 0; word < kWidth / 32; ++word) {
       keep[half][word] =

@@ -105,7 +105,7 @@ at::Tensor attention(const at::Tensor& projected, const Streams& streams, const 
                                kDraws * number + 2, pass);
   }
   const at::Tensor by_heads = projected.unflatten(-1, {pass.heads, 3, -1});
-  const double dropout_rate = 1 - pass.keep_attention.value();
+  const double dropout_rate = pass.attention_rate;
   if (!turning_fits(by_heads.size(-1))) {
     return attend(by_heads.permute({3, 0, 2, 1, 4}), rows, streams, rotary.with_queries(streams),
                   dropout_rate);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -22,6 +23,8 @@ struct KeptElements {
 
 /// Dropout of `count` elements of a block's hidden values, draw `number` of the pass.
 KeptElements kept_elements(const BlockPass& pass, int64_t count, int64_t number);
+/// The same of several matrices in one draw: bits of each begin with a word.
+std::vector<KeptElements> kept_elements(const BlockPass& pass, at::IntArrayRef counts, int64_t number);
 
 /// norm(x + dropout(product + bias)) with LayerNorm's `weight` and `norm_bias` over the last dimension.
 struct NormedSum {

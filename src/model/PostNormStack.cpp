@@ -9,7 +9,6 @@
 #include "model/kernels/BlockPass.h"
 #include "model/kernels/fused/FusedPostNorm.h"
 #include "model/kernels/fused/FusedShapes.h"
-#include "model/kernels/rows/GpuRows.h"
 #include "model/kernels/rows/PostNormHalves.h"
 
 namespace adtrain {
@@ -82,10 +81,9 @@ PostNormStack::PostNormStack(ParameterFactory& factory, const ModelOptions& opti
 }
 
 at::Tensor PostNormStack::encode(at::Tensor x, const Streams& streams, int64_t rows,
-                                 const DropoutRates& rates, GradientSink* sink) const {
+                                 const DropoutRates& rates, bool has_halves, GradientSink* sink) const {
   const bool fused = !why_not_fused(x.device(), x.scalar_type(), streams.context);
-  const bool by_halves = !fused && options_.fused_kernels != FusedKernels::kOff &&
-                         kernels::gpu_rows_fit(x, options_.inner_width());
+  const bool by_halves = !fused && has_halves;
   std::optional<kernels::BlockPass> pass;
   if (fused || by_halves) pass.emplace(x, options_.tf_n_head, rates.attention, rates.hidden, sink);
   for (size_t layer = 0; layer < layers.size(); ++layer) {

@@ -42,9 +42,10 @@ struct PostNormStack {
 
   /// Embedded tokens through all blocks; returns the last `rows` tokens. `streams` need no masks where blocks
   /// run as a whole by our own kernels (see why_not_fused). Where our own kernels fit, blocks
-  /// run by them, as a whole or by halves, and give their parameters' gradients to `sink` if there is one.
+  /// run by them, as a whole or by halves (`has_halves`: whether those fit that do not fit as a whole), and
+  /// give their parameters' gradients to `sink` if there is one.
   at::Tensor encode(at::Tensor x, const Streams& streams, int64_t rows, const DropoutRates& rates,
-                    GradientSink* sink) const;
+                    bool has_halves, GradientSink* sink) const;
   /// Why blocks do not run by our own kernels on such input with so many tokens; empty where they do.
   std::optional<std::string> why_not_fused(const at::Device& device, at::ScalarType type,
                                            int64_t tokens) const;

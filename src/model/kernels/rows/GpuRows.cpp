@@ -262,8 +262,4 @@ bool gpu_rows_fit(const at::Device& device, at::ScalarType type, int64_t width, 
          width % kVectorWidth == 0 && width <= kMaxNormWidth && inner % kVectorWidth == 0;
 }
 
-bool gpu_rows_fit(const at::Tensor& x, int64_t inner) {
-  return x.numel() > 0 && gpu_rows_fit(x.device(), x.scalar_type(), x.size(-1), inner);
-}
-
 }  // namespace adtrain::kernels

@@ -95,8 +95,7 @@ at::Tensor joined_columns(at::TensorList matrices, const at::Tensor& sums);
 /// Adds up the columns of a matrix to `sums` (width).
 void add_columns(const at::Tensor& matrix, const at::Tensor& sums);
 
-/// Whether the norms take such an x, and biased_gelu and gated rows of `inner` elements in its type.
-bool gpu_rows_fit(const at::Tensor& x, int64_t inner);
+/// Whether the norms take rows of `width` elements, and biased_gelu and gated rows of `inner`.
 bool gpu_rows_fit(const at::Device& device, at::ScalarType type, int64_t width, int64_t inner);
 
 }  // namespace adtrain::kernels

@@ -43,8 +43,7 @@ class AlgorithmDistillation {
   /// Why the blocks do not run by our own GPU kernels where the loss reads these positions; empty where they
   /// do.
   virtual std::optional<std::string> why_not_fused(LossPositions positions) const;
-  /// Whether blocks that do not, run in two halves: library products, row kernels of our own between
-  /// them.
+  /// Whether blocks that do not, run by halves: library products, row kernels of our own between them.
   bool has_halves() const;
   /// Why their attention is libtorch's then, for people; empty where it is our own, too.
   std::optional<std::string> why_no_own_attention(LossPositions positions) const;

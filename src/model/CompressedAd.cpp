@@ -21,8 +21,8 @@ AlgorithmDistillation::Predictions CompressedAd::forward(const Batch& batch, Los
   const at::Tensor queries = stack_.embed_query_state(sequence.queries);
   const at::Tensor x =
       at::cat({context, queries}, 1) + at::embedding(stack_.pos_embedding.squeeze(0), sequence.positions);
-  const at::Tensor read =
-      stack_.encode(x, sequence.streams, queries.size(1), dropout_rates(training), gradient_sink());
+  const at::Tensor read = stack_.encode(x, sequence.streams, queries.size(1), dropout_rates(training),
+                                        has_halves(), gradient_sink());
   return {stack_.pred_action(read), stack_.pred_token_type(read)};
 }
 

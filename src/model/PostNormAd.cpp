@@ -48,7 +48,8 @@ PostNormAd::Tokens PostNormAd::tokens_by_kernel(const Batch& batch, LossPosition
 
 at::Tensor PostNormAd::encoded(const Batch& batch, LossPositions positions, bool training) const {
   const Tokens tokens = fuses_ends() ? tokens_by_kernel(batch, positions) : tokens_of(batch, positions);
-  return stack_.encode(tokens.x, tokens.streams, tokens.queries, dropout_rates(training), gradient_sink());
+  return stack_.encode(tokens.x, tokens.streams, tokens.queries, dropout_rates(training), has_halves(),
+                       gradient_sink());
 }
 
 }  // namespace adtrain

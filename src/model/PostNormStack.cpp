@@ -6,11 +6,10 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "model/kernels/attention/ProjectedAttention.h"
+#include "model/kernels/BlockPass.h"
 #include "model/kernels/fused/FusedPostNorm.h"
 #include "model/kernels/fused/FusedShapes.h"
-#include "model/kernels/rows/BlockHalves.h"
-#include "model/kernels/rows/GpuRows.h"
+#include "model/kernels/rows/PostNormHalves.h"
 
 namespace adtrain {
 namespace {
@@ -59,30 +58,6 @@ at::Tensor PostNormBlock::operator()(const at::Tensor& x, const Streams& streams
   return normed_sum(norm2_, y, linear2_, dropped_gelu(linear1_, y, rates.hidden), rates.hidden);
 }
 
-at::Tensor PostNormBlock::by_halves(const at::Tensor& x, const Streams& streams, int64_t rows,
-                                    double attention_rate, int64_t number,
-                                    const kernels::BlockPass& pass) const {
-  const std::vector<at::Tensor> all = parameters();
-  constexpr auto kOfInput = 2;
-  constexpr int64_t kDraws = 2;  // of dropout's bits: of the attention, and of what is behind it
-  const std::vector<at::Tensor> of_input(all.begin(), all.begin() + kOfInput),
-      of_output(all.begin() + kOfInput, all.end());
-  if (kernels::why_no_projected_attention(x.device(), x.scalar_type(), x.size(-1), heads_, /*turns=*/false,
-                                          streams)) {
-    const kernels::AttentionInput input = kernels::before_attention(x, of_input, rows, pass);
-    const at::Tensor read = attend(input.queries, input.keys, input.values, streams, attention_rate);
-    return kernels::behind_attention(read, input.residual, of_output, kDraws * number + 1, pass);
-  }
-  const kernels::ProjectedInput input = kernels::before_projected_attention(x, of_input, rows, pass);
-  const auto& projected = input.projected;
-  const at::Tensor read =
-      projected.size() == 1
-          ? kernels::projected_attention(projected[0], kernels::ProjectionOrder::kByThirds, rows, streams, {},
-                                         kDraws * number, pass)
-          : kernels::projected_attention(projected[0], projected[1], streams, {}, kDraws * number, pass);
-  return kernels::behind_attention(read, input.residual, of_output, kDraws * number + 1, pass);
-}
-
 std::vector<at::Tensor> PostNormBlock::parameters() const {
   return {in_proj_.weight, in_proj_.bias, out_proj_.weight, out_proj_.bias, norm1_.weight, norm1_.bias,
           linear1_.weight, linear1_.bias, linear2_.weight,  linear2_.bias,  norm2_.weight, norm2_.bias};
@@ -106,10 +81,9 @@ PostNormStack::PostNormStack(ParameterFactory& factory, const ModelOptions& opti
 }
 
 at::Tensor PostNormStack::encode(at::Tensor x, const Streams& streams, int64_t rows,
-                                 const DropoutRates& rates, GradientSink* sink) const {
+                                 const DropoutRates& rates, bool has_halves, GradientSink* sink) const {
   const bool fused = !why_not_fused(x.device(), x.scalar_type(), streams.context);
-  const bool by_halves = !fused && options_.fused_kernels != FusedKernels::kOff &&
-                         kernels::gpu_rows_fit(x, options_.inner_width());
+  const bool by_halves = !fused && has_halves;
   std::optional<kernels::BlockPass> pass;
   if (fused || by_halves) pass.emplace(x, options_.tf_n_head, rates.attention, rates.hidden, sink);
   for (size_t layer = 0; layer < layers.size(); ++layer) {
@@ -118,7 +92,7 @@ at::Tensor PostNormStack::encode(at::Tensor x, const Streams& streams, int64_t r
     if (fused) {
       x = kernels::fused_post_norm_block(x, layers[layer].parameters(), streams, rows_out, number, *pass);
     } else if (by_halves) {
-      x = layers[layer].by_halves(x, streams, rows_out, rates.attention, number, *pass);
+      x = kernels::post_norm_block_by_halves(x, layers[layer].parameters(), streams, rows_out, number, *pass);
     } else {
       x = layers[layer](x, streams, rows_out, rates);
     }

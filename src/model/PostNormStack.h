@@ -7,10 +7,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "distributed/GradientSink.h"
 #include "model/Attention.h"
 #include "model/Layers.h"
 #include "model/ModelOptions.h"
-#include "model/kernels/BlockPass.h"
 
 namespace adtrain {
 
@@ -23,10 +23,6 @@ class PostNormBlock {
   /// x (B, tokens, width) -> the last `rows` tokens (B, rows, width).
   at::Tensor operator()(const at::Tensor& x, const Streams& streams, int64_t rows,
                         const DropoutRates& rates) const;
-  /// The same by the operations of kernels/rows/BlockHalves.h, which must fit. `number` of the block in the
-  /// pass.
-  at::Tensor by_halves(const at::Tensor& x, const Streams& streams, int64_t rows, double attention_rate,
-                       int64_t number, const kernels::BlockPass& pass) const;
   /// In the order of making.
   std::vector<at::Tensor> parameters() const;
 
@@ -46,10 +42,10 @@ struct PostNormStack {
 
   /// Embedded tokens through all blocks; returns the last `rows` tokens. `streams` need no masks where blocks
   /// run as a whole by our own kernels (see why_not_fused). Where our own kernels fit, blocks
-  /// run by them, as a whole or in two halves, and give their parameters' gradients to `sink` if there is
-  /// one.
+  /// run by them, as a whole or by halves (`has_halves`: whether those fit that do not fit as a whole), and
+  /// give their parameters' gradients to `sink` if there is one.
   at::Tensor encode(at::Tensor x, const Streams& streams, int64_t rows, const DropoutRates& rates,
-                    GradientSink* sink) const;
+                    bool has_halves, GradientSink* sink) const;
   /// Why blocks do not run by our own kernels on such input with so many tokens; empty where they do.
   std::optional<std::string> why_not_fused(const at::Device& device, at::ScalarType type,
                                            int64_t tokens) const;

@@ -9,7 +9,6 @@
 #include "model/kernels/fused/FusedEnds.h"
 #include "model/kernels/fused/FusedPreNorm.h"
 #include "model/kernels/fused/FusedShapes.h"
-#include "model/kernels/rows/GpuRows.h"
 #include "model/kernels/rows/PreNormHalves.h"
 
 namespace adtrain {

@@ -31,7 +31,7 @@ class PreNormBlock {
 };
 
 /// The model of Algorithm Distillation with the pre-norm block (DICP's). Where our own kernels fit, blocks
-/// run by them, as a whole or in two halves.
+/// run by them, as a whole or by halves.
 class PreNormAd : public AlgorithmDistillation {
  public:
   PreNormAd(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory);

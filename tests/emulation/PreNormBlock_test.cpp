@@ -19,7 +19,13 @@ TEST(FusedPreNormBlock, IsTheReferenceWithTheBitsThatItDraws) {
   }
 }
 
-class PreNormHalves : public ::testing::TestWithParam<testing::PreNormBlockCase> {};
+TEST(PreNormBlockByHalves, IsOneFunctionOfAutogradWithOurOwnAttention) {
+  testing::PreNormBlockCheck({{3, 21, 21, 128, 4, true}, 0.1, 0.2, 512, true}, at::kCPU)
+      .expect_one_function();
+  testing::PreNormBlockCheck({{3, 21, 1, 128, 4, true}, 0.1, 0.2, 512, true}, at::kCPU).expect_one_function();
+}
+
+class PreNormHalves : public ::testing::TestWithParam<testing::BlockCase> {};
 
 TEST_P(PreNormHalves, AreTheReferenceWithTheBitsThatTheyDraw) {
   at::manual_seed(3);

@@ -67,7 +67,7 @@ class GpuRows : public ::testing::TestWithParam<Case> {
 
 TEST_P(GpuRows, NormedSumIsThatOfTorchsOperators) {
   const auto [type, width, rate] = GetParam();
-  ASSERT_TRUE(kernels::gpu_rows_fit(at::empty({1, width}, on_gpu(type)), width));
+  ASSERT_TRUE(kernels::gpu_rows_fit(at::kCUDA, type, width, width));
   for (const auto& [sequences, tokens] : {std::pair<int64_t, int64_t>{1, 1}, {3, 7}, {5, 613}}) {
     SCOPED_TRACE(::testing::Message() << sequences << " x " << tokens);
     const std::vector<int64_t> shape = {sequences, tokens, width};
@@ -166,11 +166,11 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GpuRows, ::testing::ValuesIn(cases()), [](const
 
 TEST(GpuRows, OtherShapesAndTypesAreLeftToTorch) {
   if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-  EXPECT_FALSE(kernels::gpu_rows_fit(at::empty({4, 100}, on_gpu(at::kHalf)), 400));
-  EXPECT_FALSE(kernels::gpu_rows_fit(at::empty({4, 4104}, on_gpu(at::kHalf)), 16416));
-  EXPECT_FALSE(kernels::gpu_rows_fit(at::empty({4, 96}, on_gpu(at::kFloat)), 384));
-  EXPECT_FALSE(kernels::gpu_rows_fit(at::empty({4, 96}, on_gpu(at::kHalf)), 388));
-  EXPECT_FALSE(kernels::gpu_rows_fit(at::empty({4, 96}, at::kHalf), 384));
+  EXPECT_FALSE(kernels::gpu_rows_fit(at::kCUDA, at::kHalf, 100, 400));
+  EXPECT_FALSE(kernels::gpu_rows_fit(at::kCUDA, at::kHalf, 4104, 16416));
+  EXPECT_FALSE(kernels::gpu_rows_fit(at::kCUDA, at::kFloat, 96, 384));
+  EXPECT_FALSE(kernels::gpu_rows_fit(at::kCUDA, at::kHalf, 96, 388));
+  EXPECT_FALSE(kernels::gpu_rows_fit(at::kCPU, at::kHalf, 96, 384));
 }
 
 }  // namespace

@@ -14,8 +14,8 @@
 #include "model/kernels/attention/LongAttention.h"
 #include "model/kernels/attention/ProjectedAttention.h"
 
-/// The kernels of attention by itself, twice, and their operation, against float64: on a GPU, or emulated on
-/// the CPU.
+/// The kernels of attention by itself, twice, and as blocks have them, against float64: on a GPU, or emulated
+/// on the CPU.
 namespace adtrain::testing {
 
 /// How queries, keys and values lie in the projection's output.
@@ -244,7 +244,7 @@ inline void expect_head_attention_is_the_reference(const HeadAttentionCase& trie
   EXPECT_TRUE(at::equal(found.keys, data.views(of_all[1], of_apart[1]).keys)) << "not the same on repeat";
 }
 
-/// The operation of autograd, with the bits that it draws. Causal.
+/// Both passes as blocks by halves have them, with the bits that they draw. Causal.
 inline void expect_projected_attention_is_the_reference(const HeadAttentionCase& tried, at::Device device) {
   constexpr int64_t kDraw = 5;
   HeadAttentionData data(tried, device);
@@ -266,30 +266,25 @@ inline void expect_projected_attention_is_the_reference(const HeadAttentionCase&
   EXPECT_FALSE(kernels::why_no_projected_attention(block.x.device(), block.x.scalar_type(), block.x.size(-1),
                                                    shape.heads, tried.lying == Lying::kTurning, streams)
                    .has_value());
-  const auto error = [&](const at::Tensor& read) {
-    return error_of(block.without_padding(read.detach()), block.without_padding(expected));
-  };
-  const double tolerance = gradient_tolerance(tried.block);
-  if (tried.lying == Lying::kApart) {
-    const int64_t width = shape.width;
-    const auto leaf = [](const at::Tensor& values) { return values.contiguous().clone().requires_grad_(); };
-    const at::Tensor queries = leaf(data.queries_apart()),
-                     others = leaf(data.projected().narrow(2, width, 2 * width));
-    const at::Tensor read = kernels::projected_attention(queries, others, streams, {}, kDraw, pass);
-    EXPECT_LT(error(read), value_tolerance(tried.block));
-    read.backward(block.dy);
-    expect_gradient(queries.grad(),
-                    of_projected.narrow(2, 0, width).narrow(1, data.rows_before(), shape.rows), tolerance);
-    expect_gradient(others.grad(), of_projected.narrow(2, width, 2 * width), tolerance);
-  } else {
-    const bool turns = tried.lying == Lying::kTurning;
-    const at::Tensor projected = data.projected().clone().requires_grad_();
-    const at::Tensor read = kernels::projected_attention(
-        projected, turns ? kernels::ProjectionOrder::kByHeads : kernels::ProjectionOrder::kByThirds,
-        shape.rows, streams, turns ? Rotary{data.block.cosines, data.block.sines} : Rotary{}, kDraw, pass);
-    EXPECT_LT(error(read), value_tolerance(tried.block));
-    read.backward(block.dy);
-    expect_gradient(projected.grad(), of_projected, tolerance);
+  const bool turns = tried.lying == Lying::kTurning, apart = tried.lying == Lying::kApart;
+  const int64_t width = shape.width;
+  std::vector<at::Tensor> inputs = {data.projected()}, right = {of_projected};
+  if (apart) {
+    inputs = {data.queries_apart(), data.projected().narrow(2, width, 2 * width)};
+    right = {of_projected.narrow(2, 0, width).narrow(1, data.rows_before(), shape.rows),
+             of_projected.narrow(2, width, 2 * width)};
+  }
+  kernels::ProjectedAttention attention;
+  const at::Tensor read = attention.forward(
+      inputs, turns ? kernels::ProjectionOrder::kByHeads : kernels::ProjectionOrder::kByThirds, shape.rows,
+      streams, turns ? Rotary{data.block.cosines, data.block.sines} : Rotary{}, kDraw, pass);
+  EXPECT_LT(error_of(block.without_padding(read), block.without_padding(expected)),
+            value_tolerance(tried.block));
+  const std::vector<at::Tensor> found = attention.backward(block.dy);
+  ASSERT_EQ(found.size(), right.size());
+  for (size_t k = 0; k < right.size(); ++k) {
+    EXPECT_EQ(found[k].sizes(), inputs[k].sizes());
+    expect_gradient(found[k], right[k], gradient_tolerance(tried.block));
   }
 }
 

@@ -66,7 +66,7 @@ TEST_P(PreNormRowsOfHalves, ColumnsAreAddedUp) {
   }
 }
 
-class PreNormHalves : public ::testing::TestWithParam<testing::PreNormBlockCase> {};
+class PreNormHalves : public ::testing::TestWithParam<testing::BlockCase> {};
 
 TEST_P(PreNormHalves, AreTheReferenceWithTheBitsThatTheyDraw) {
   if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";

@@ -9,11 +9,12 @@
 
 namespace adtrain::kernels {
 
-BlockPass::BlockPass(const at::Tensor& like, int64_t heads_of_block, double attention_rate,
+BlockPass::BlockPass(const at::Tensor& like, int64_t heads_of_block, double dropped_attention,
                      double hidden_rate, GradientSink* gradients_to)
     : heads(heads_of_block),
       trains(at::GradMode::is_enabled()),
-      keep_attention(attention_rate),
+      attention_rate(dropped_attention),
+      keep_attention(dropped_attention),
       keep_hidden(hidden_rate),
       sink(gradients_to) {
   if (keep_attention.always() && keep_hidden.always()) return;

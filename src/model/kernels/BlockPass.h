@@ -20,7 +20,8 @@ struct BlockPass {
   at::Tensor keep_bits(KeepProbability probability, int64_t count, int64_t number) const;
 
   int64_t heads;
-  bool trains;  ///< whether gradients are asked for
+  bool trains;            ///< whether gradients are asked for
+  double attention_rate;  ///< of dropout, for libtorch's attention: ours keeps with a rounded probability
   KeepProbability keep_attention, keep_hidden;
   at::Tensor seed;     ///< int64 (1) on the GPU: of dropout; undefined where everything is kept
   GradientSink* sink;  ///< null: parameters get their gradients from autograd, in their own type

@@ -6,7 +6,6 @@
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <fmt/format.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include "model/kernels/KernelOperation.h"
 #include "model/kernels/attention/HeadAttention.h"
@@ -16,13 +15,11 @@
 namespace adtrain::kernels {
 namespace {
 
-namespace autograd = torch::autograd;
-
 /// Queries, keys and values by heads, views (B, rows, heads, head size) of projections.
 struct Views {
   at::Tensor queries, keys, values;
 
-  /// `inputs`: what projected_attention() takes, one matrix or two; or their gradients.
+  /// `inputs`: one matrix or two; or their gradients.
   static Views of(at::TensorList inputs, ProjectionOrder order, int64_t heads) {
     const bool together = inputs.size() == 1;
     const at::Tensor& last = inputs.back();
@@ -41,15 +38,18 @@ HeadMatrix<Value> matrix_of(const at::Tensor& view) {
           static_cast<int>(view.stride(2))};
 }
 
-/// What a forward pass leaves for its backward pass, beside what it got and gave.
-struct Remembered : torch::CustomClassHolder {
+}  // namespace
+
+/// What a forward pass leaves for its backward pass.
+struct ProjectedAttention::Remembered {
   ProjectionOrder order = ProjectionOrder::kByThirds;
   BlockShape shape = {};
-  at::Tensor cosines, sines, bits, log_sums;
+  std::vector<at::Tensor> inputs;
+  at::Tensor cosines, sines, bits, read, log_sums;
   at::Tensor first;  ///< of the shape, where sequences begin with padding
   float scale = 1;
 
-  HeadAttention attention(at::TensorList inputs, const at::Tensor& read) const {
+  HeadAttention attention() const {
     const Views views = Views::of(inputs, order, shape.heads);
     const auto floats_of = [](const at::Tensor& tensor) {
       return tensor.defined() ? tensor.const_data_ptr<float>() : nullptr;
@@ -84,73 +84,59 @@ struct Remembered : torch::CustomClassHolder {
   }
 };
 
-class ProjectedAttention : public autograd::Function<ProjectedAttention> {
- public:
-  static at::Tensor forward(autograd::AutogradContext* context, at::TensorList inputs, ProjectionOrder order,
-                            int64_t rows, const Streams& streams, const Rotary& rotary, int64_t draw,
-                            const BlockPass& pass) {
-    const at::Tensor& keys = inputs.back();
-    const c10::cuda::CUDAGuard on_device(keys.device());
-    const int64_t width = inputs.size() == 1 ? keys.size(-1) / 3 : keys.size(-1) / 2;
-    auto own = c10::make_intrusive<Remembered>();
-    own->order = order;
-    own->shape = {static_cast<int>(keys.size(0)),
-                  static_cast<int>(streams.context),
-                  static_cast<int>(rows),
-                  static_cast<int>(width),
-                  static_cast<int>(pass.heads),
-                  /*causal=*/true,
-                  static_cast<int>(streams.queries)};
-    if (streams.padded()) {
-      own->first = streams.first;
-      own->shape.first = own->first.const_data_ptr<int32_t>();
-    }
-    if (rotary.cosines.defined()) {
-      own->cosines = rotary.cosines.contiguous();
-      own->sines = rotary.sines.contiguous();
-    }
-    if (!pass.keep_attention.always()) {
-      own->bits = pass.keep_bits(pass.keep_attention, own->shape.attention_words(), draw);
-      own->scale = pass.keep_attention.scale();
-    }
-    const auto like = keys.options().requires_grad(false);
-    const at::Tensor read = at::empty({keys.size(0), rows, width}, like);
-    own->log_sums = at::empty({keys.size(0), pass.heads, rows}, like.dtype(at::kFloat));
-    autograd::variable_list saved;
-    for (const at::Tensor& input : inputs) saved.push_back(input.contiguous());
-    head_attention(own->attention(saved, read), current_stream());
-    saved.push_back(read);
-    context->save_for_backward(std::move(saved));
-    context->saved_data["remembered"] = c10::IValue::make_capsule(std::move(own));
-    return read;
+at::Tensor ProjectedAttention::forward(at::TensorList inputs, ProjectionOrder order, int64_t rows,
+                                       const Streams& streams, const Rotary& rotary, int64_t draw,
+                                       const BlockPass& pass) {
+  const at::Tensor& keys = inputs.back();
+  const c10::cuda::CUDAGuard on_device(keys.device());
+  const int64_t width = inputs.size() == 1 ? keys.size(-1) / 3 : keys.size(-1) / 2;
+  auto own = std::make_shared<Remembered>();
+  own->order = order;
+  own->shape = {static_cast<int>(keys.size(0)),
+                static_cast<int>(streams.context),
+                static_cast<int>(rows),
+                static_cast<int>(width),
+                static_cast<int>(pass.heads),
+                /*causal=*/true,
+                static_cast<int>(streams.queries)};
+  if (streams.padded()) {
+    own->first = streams.first;
+    own->shape.first = own->first.const_data_ptr<int32_t>();
   }
-
-  static autograd::variable_list backward(autograd::AutogradContext* context,
-                                          const autograd::variable_list& gradients) {
-    autograd::variable_list inputs = context->get_saved_variables();
-    const at::Tensor read = inputs.back();
-    inputs.pop_back();
-    const auto own = taken_from<Remembered>(context);
-    const c10::cuda::CUDAGuard on_device(read.device());
-    const at::Tensor d_read = gradients[0].contiguous();
-    autograd::variable_list result;
-    for (const at::Tensor& input : inputs) {
-      result.push_back(at::empty_like(input, input.options().requires_grad(false)));
-    }
-    const HeadAttention attention = own->attention(inputs, read);
-    at::Tensor minus_deltas, dscores;
-    if (attention.is_long()) {
-      minus_deltas = at::empty_like(own->log_sums);
-      dscores = at::empty({long_attention_dscores(attention)}, d_read.options());
-    }
-    head_attention_backward(attention, own->gradients(d_read, result, minus_deltas, dscores),
-                            current_stream());
-    result.resize(result.size() + 6);  // order, rows, streams, rotary, draw and pass have no gradients
-    return result;
+  if (rotary.cosines.defined()) {
+    own->cosines = rotary.cosines.contiguous();
+    own->sines = rotary.sines.contiguous();
   }
-};
+  if (!pass.keep_attention.always()) {
+    own->bits = pass.keep_bits(pass.keep_attention, own->shape.attention_words(), draw);
+    own->scale = pass.keep_attention.scale();
+  }
+  const auto like = keys.options().requires_grad(false);
+  own->read = at::empty({keys.size(0), rows, width}, like);
+  own->log_sums = at::empty({keys.size(0), pass.heads, rows}, like.dtype(at::kFloat));
+  for (const at::Tensor& input : inputs) own->inputs.push_back(input.contiguous());
+  head_attention(own->attention(), current_stream());
+  if (pass.trains) remembered_ = own;
+  return own->read;
+}
 
-}  // namespace
+std::vector<at::Tensor> ProjectedAttention::backward(const at::Tensor& d_read_of_any_strides) {
+  const auto own = std::exchange(remembered_, nullptr);
+  const c10::cuda::CUDAGuard on_device(own->read.device());
+  const at::Tensor d_read = d_read_of_any_strides.contiguous();
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& input : own->inputs) {
+    result.push_back(at::empty_like(input, input.options().requires_grad(false)));
+  }
+  const HeadAttention attention = own->attention();
+  at::Tensor minus_deltas, dscores;
+  if (attention.is_long()) {
+    minus_deltas = at::empty_like(own->log_sums);
+    dscores = at::empty({long_attention_dscores(attention)}, d_read.options());
+  }
+  head_attention_backward(attention, own->gradients(d_read, result, minus_deltas, dscores), current_stream());
+  return result;
+}
 
 std::optional<std::string> why_no_projected_attention(const at::Device& device, at::ScalarType type,
                                                       int64_t width, int64_t heads, bool turns,
@@ -175,20 +161,6 @@ std::optional<std::string> why_no_projected_attention(const at::Device& device, 
         head_size, streams.context);
   }
   return std::nullopt;
-}
-
-at::Tensor projected_attention(const at::Tensor& projected, ProjectionOrder order, int64_t rows,
-                               const Streams& streams, const Rotary& rotary, int64_t draw,
-                               const BlockPass& pass) {
-  return ProjectedAttention::apply(at::TensorList(projected), order, rows, streams, rotary, draw, pass);
-}
-
-at::Tensor projected_attention(const at::Tensor& queries, const at::Tensor& keys_and_values,
-                               const Streams& streams, const Rotary& rotary, int64_t draw,
-                               const BlockPass& pass) {
-  const std::vector<at::Tensor> inputs = {queries, keys_and_values};
-  return ProjectedAttention::apply(at::TensorList(inputs), ProjectionOrder::kByThirds, queries.size(1),
-                                   streams, rotary, draw, pass);
 }
 
 }  // namespace adtrain::kernels

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -10,8 +12,8 @@
 #include "model/Attention.h"
 #include "model/kernels/BlockPass.h"
 
-/// The attention of a block that runs by halves, from its input projection's output, by our own kernels: an
-/// operation of autograd. `attend` is the definition of what is right.
+/// The attention of a block that runs by halves, from its input projection's output, by our own kernels.
+/// `attend` is the definition of what is right.
 namespace adtrain::kernels {
 
 /// What stands behind what in the 3 · width columns of the projection's output.
@@ -26,18 +28,25 @@ std::optional<std::string> why_no_projected_attention(const at::Device& device, 
                                                       int64_t width, int64_t heads, bool turns,
                                                       const Streams& streams);
 
-/// What the last `rows` tokens read: projected (B, streams.tokens(), 3 · width) in bf16 -> (B, rows, width).
-/// `rotary` for streams.context tokens, or undefined for none; queries of a second stream stand where the
-/// tokens stand whose places they take. `draw`: of dropout's bits in the pass, for this place alone.
-/// Gradients are dense. Differentiable once.
-at::Tensor projected_attention(const at::Tensor& projected, ProjectionOrder order, int64_t rows,
-                               const Streams& streams, const Rotary& rotary, int64_t draw,
-                               const BlockPass& pass);
+/// Computed forward and then, once, back; on the current stream. Autograd does not see it.
+class ProjectedAttention {
+ public:
+  /// What the last `rows` tokens read: (B, rows, width). `inputs`: all of the projection's output (B,
+  /// streams.tokens(), 3 · width) in bf16 or, where the last `rows` tokens alone have queries, these (B,
+  /// rows, width), and keys and values of all tokens (B, streams.tokens(), 2 · width) behind each other, by
+  /// heads each. `rotary` for streams.context tokens, or undefined for none; queries of a second stream stand
+  /// where the tokens stand whose places they take. `draw`: of dropout's bits in the pass, for this place
+  /// alone.
+  at::Tensor forward(at::TensorList inputs, ProjectionOrder order, int64_t rows, const Streams& streams,
+                     const Rotary& rotary, int64_t draw, const BlockPass& pass);
 
-/// The same where the last `rows` tokens alone have queries (B, rows, width), and all have keys and values
-/// behind each other, by heads each: (B, streams.tokens(), 2 · width).
-at::Tensor projected_attention(const at::Tensor& queries, const at::Tensor& keys_and_values,
-                               const Streams& streams, const Rotary& rotary, int64_t draw,
-                               const BlockPass& pass);
+  /// The gradients of the inputs, dense. To be called where the pass trains; what the forward pass has left
+  /// goes with the result.
+  std::vector<at::Tensor> backward(const at::Tensor& d_read);
+
+ private:
+  struct Remembered;
+  std::shared_ptr<Remembered> remembered_;
+};
 
 }  // namespace adtrain::kernels

@@ -1,5 +1,7 @@
 #include "model/kernels/rows/GpuRows.h"
 
+#include <numeric>
+
 #include <ATen/ATen.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -70,10 +72,20 @@ TurnedShape turned_shape(const at::Tensor& heads, const Rotary& rotary) {
 }  // namespace
 
 KeptElements kept_elements(const BlockPass& pass, int64_t count, int64_t number) {
-  if (pass.keep_hidden.always()) return {};
+  return kept_elements(pass, at::IntArrayRef(count), number).front();
+}
+
+std::vector<KeptElements> kept_elements(const BlockPass& pass, at::IntArrayRef counts, int64_t number) {
+  std::vector<KeptElements> kept(counts.size());
+  if (pass.keep_hidden.always()) return kept;
   constexpr int kWordBits = 32;
-  const int64_t words = (count + kWordBits - 1) / kWordBits;
-  return {pass.keep_bits(pass.keep_hidden, words, number).view(at::kByte), pass.keep_hidden.scale()};
+  std::vector<int64_t> words;
+  for (const int64_t count : counts) words.push_back((count + kWordBits - 1) / kWordBits);
+  const int64_t total = std::accumulate(words.begin(), words.end(), int64_t{0});
+  const std::vector<at::Tensor> bits =
+      pass.keep_bits(pass.keep_hidden, total, number).split_with_sizes(words);
+  for (size_t k = 0; k < kept.size(); ++k) kept[k] = {bits[k].view(at::kByte), pass.keep_hidden.scale()};
+  return kept;
 }
 
 NormedSum normed_sum(const at::Tensor& x_of_any_strides, const at::Tensor& product_of_any_strides,
@@ -248,10 +260,6 @@ at::Tensor joined_columns(at::TensorList matrices, const at::Tensor& sums) {
 bool gpu_rows_fit(const at::Device& device, at::ScalarType type, int64_t width, int64_t inner) {
   return runs_row_kernels(device) && (type == at::kHalf || type == at::kBFloat16) &&
          width % kVectorWidth == 0 && width <= kMaxNormWidth && inner % kVectorWidth == 0;
-}
-
-bool gpu_rows_fit(const at::Tensor& x, int64_t inner) {
-  return x.numel() > 0 && gpu_rows_fit(x.device(), x.scalar_type(), x.size(-1), inner);
 }
 
 }  // namespace adtrain::kernels

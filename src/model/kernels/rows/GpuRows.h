@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -22,6 +23,8 @@ struct KeptElements {
 
 /// Dropout of `count` elements of a block's hidden values, draw `number` of the pass.
 KeptElements kept_elements(const BlockPass& pass, int64_t count, int64_t number);
+/// The same of several matrices in one draw: bits of each begin with a word.
+std::vector<KeptElements> kept_elements(const BlockPass& pass, at::IntArrayRef counts, int64_t number);
 
 /// norm(x + dropout(product + bias)) with LayerNorm's `weight` and `norm_bias` over the last dimension.
 struct NormedSum {
@@ -92,8 +95,7 @@ at::Tensor joined_columns(at::TensorList matrices, const at::Tensor& sums);
 /// Adds up the columns of a matrix to `sums` (width).
 void add_columns(const at::Tensor& matrix, const at::Tensor& sums);
 
-/// Whether the norms take such an x, and biased_gelu and gated rows of `inner` elements in its type.
-bool gpu_rows_fit(const at::Tensor& x, int64_t inner);
+/// Whether the norms take rows of `width` elements, and biased_gelu and gated rows of `inner`.
 bool gpu_rows_fit(const at::Device& device, at::ScalarType type, int64_t width, int64_t inner);
 
 }  // namespace adtrain::kernels

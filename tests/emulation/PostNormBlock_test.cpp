@@ -1,0 +1,31 @@
+#include <gtest/gtest.h>
+
+#include "model/PostNormBlockChecks.h"
+
+namespace adtrain {
+namespace {
+
+using testing::PostNormBlockCheck;
+
+TEST(FusedPostNormBlock, IsTheReferenceWithTheBitsThatItDraws) {
+  at::manual_seed(3);
+  PostNormBlockCheck({{3, 21, 26, 64, 4, true, 21}, 0.1, 0.1, 256}, at::kCPU).run();
+}
+
+TEST(PostNormBlockByHalves, IsOneFunctionOfAutogradWithOurOwnAttention) {
+  PostNormBlockCheck({{3, 21, 21, 128, 4, true}, 0.1, 0.2, 512, true}, at::kCPU).expect_one_function();
+  PostNormBlockCheck({{3, 21, 1, 128, 4, true}, 0.1, 0.2, 512, true}, at::kCPU).expect_one_function();
+}
+
+class PostNormHalves : public ::testing::TestWithParam<testing::BlockCase> {};
+
+TEST_P(PostNormHalves, AreTheReferenceWithTheBitsThatTheyDraw) {
+  at::manual_seed(3);
+  PostNormBlockCheck(GetParam(), at::kCPU).run();
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, PostNormHalves, ::testing::ValuesIn(testing::post_norm_cases_by_halves()),
+                         [](const auto& tried) { return testing::name_of(tried.param); });
+
+}  // namespace
+}  // namespace adtrain

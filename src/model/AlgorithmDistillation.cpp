@@ -86,21 +86,25 @@ bool AlgorithmDistillation::has_halves() const {
 }
 
 std::optional<std::string> AlgorithmDistillation::why_no_own_attention(LossPositions positions) const {
-  if (options_.compressed()) return "it is for unpadded sequences";
-  const bool turns = options_.block() == TransformerBlock::kPreNorm;
-  Streams streams;
-  streams.context = options_.n_transit;
-  if (positions == LossPositions::kAll) streams.queries = streams.context;
-  return kernels::why_no_projected_attention(device(), compute_type(), options_.tf_n_embd, options_.tf_n_head,
-                                             turns, streams);
+  return kernels::why_no_projected_attention(
+      device(), compute_type(),
+      {.width = options_.tf_n_embd,
+       .heads = options_.tf_n_head,
+       .tokens = options_.compressed() ? options_.longest_compressed_sequence() : options_.n_transit,
+       .two_streams = positions == LossPositions::kAll,
+       .padded = options_.compressed(),
+       .turns = options_.block() == TransformerBlock::kPreNorm});
+}
+
+bool AlgorithmDistillation::needs_masks(LossPositions positions) const {
+  return why_not_fused(positions) && (!has_halves() || why_no_own_attention(positions));
 }
 
 AlgorithmDistillation::Tokens AlgorithmDistillation::plain_tokens(const at::Tensor& x, const Batch& batch,
                                                                   LossPositions positions) const {
   const int64_t length = batch.states.size(1), queries = positions == LossPositions::kAll ? length : 0;
-  const bool masks = why_not_fused(positions) && (!has_halves() || why_no_own_attention(positions));
-  const Streams streams =
-      masks ? Streams::two(length, queries, x) : Streams{.context = length, .queries = queries, .mask = {}};
+  const Streams streams = needs_masks(positions) ? Streams::two(length, queries, x)
+                                                 : Streams{.context = length, .queries = queries, .mask = {}};
   return {x, streams, std::max<int64_t>(queries, 1)};
 }
 

@@ -99,8 +99,9 @@ class AlgorithmDistillation {
     Streams streams;
     int64_t queries;  ///< the last so many of the tokens
   };
-  /// Plain rows that a kernel has embedded, with masks where blocks need them: making these takes longer than
-  /// the embedding.
+  /// Whether the blocks read the masks of streams, which take longer to make than what is embedded.
+  bool needs_masks(LossPositions positions) const;
+  /// Plain rows that a kernel has embedded.
   Tokens plain_tokens(const at::Tensor& x, const Batch& batch, LossPositions positions) const;
   /// The loss by kernel from the queries behind the blocks (B, Q, width), where that is so.
   Loss fused_loss(const at::Tensor& queries, const Batch& batch, const Linear& head) const;

@@ -13,10 +13,8 @@ CompressedAd::CompressedAd(const ModelOptions& options, const ModelShape& shape,
 
 AlgorithmDistillation::Predictions CompressedAd::forward(const Batch& batch, LossPositions positions,
                                                          bool training) {
-  const bool masks =
-      stack_.why_not_fused(device(), compute_type(), CompressedSequence::slots(batch)).has_value();
   const CompressedSequence sequence =
-      CompressedSequence::of(batch, shape(), positions, compute_type(), masks);
+      CompressedSequence::of(batch, shape(), positions, compute_type(), needs_masks(positions));
   const at::Tensor context = at::linear(sequence.context, context_weight());
   const at::Tensor queries = stack_.embed_query_state(sequence.queries);
   const at::Tensor x =

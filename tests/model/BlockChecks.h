@@ -113,8 +113,8 @@ class BlockCheck {
     return all;
   }
   bool own_attention() const {
-    return !kernels::why_no_projected_attention(device_, case_.type, shape().width, shape().heads, turns(),
-                                                streams());
+    const auto kind = kernels::AttentionKind::of(shape().width, shape().heads, streams(), turns());
+    return !kernels::why_no_projected_attention(device_, case_.type, kind);
   }
   bool is_one_function(const at::Tensor& y) const {
     const torch::autograd::edge_list& edges = y.grad_fn()->next_edges();

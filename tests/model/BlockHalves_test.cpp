@@ -58,7 +58,7 @@ class BlockHalves : public ::testing::TestWithParam<Case> {
   static bool emulated() {
     const Case& tried = GetParam();
     return (tried.variant == "pre_norm" && tried.width <= 128) ||
-           (tried.variant == "post_norm" && tried.width == 128 && tried.type == at::kBFloat16);
+           (tried.variant != "pre_norm" && tried.width == 128 && tried.type == at::kBFloat16);
   }
   static double tolerance() { return GetParam().type == at::kHalf ? 2e-2 : 8e-2; }
 
@@ -80,7 +80,8 @@ TEST_P(BlockHalves, LossAndGradientAreThoseOfThePlainBlocks) {
   const int64_t head_size = GetParam().width / GetParam().heads;
   const bool head_fits = head_size <= 32 || (head_size == 64 && GetParam().variant == "post_norm" &&
                                              GetParam().positions == LossPositions::kLast);
-  const bool own_attention = GetParam().type == at::kBFloat16 && GetParam().variant != "compressed" &&
+  const bool padded = GetParam().variant == "compressed";  // not on a GPU yet
+  const bool own_attention = GetParam().type == at::kBFloat16 && !(padded && device().is_cuda()) &&
                              head_fits && GetParam().width % 32 == 0;
   EXPECT_EQ(!halves->why_no_own_attention(GetParam().positions), own_attention);
   for (int draw = 0; draw < 2; ++draw) {

@@ -139,27 +139,27 @@ std::vector<at::Tensor> ProjectedAttention::backward(const at::Tensor& d_read_of
 }
 
 std::optional<std::string> why_no_projected_attention(const at::Device& device, at::ScalarType type,
-                                                      int64_t width, int64_t heads, bool turns,
-                                                      const Streams& streams) {
+                                                      const AttentionKind& kind) {
   if (auto why = why_no_fused_kernels(device)) return why;
   if (type != at::kBFloat16) return "it is for mixed_precision: bf16";
-  const int64_t head_size = width / heads;
-  if (width % kGroupColumns != 0 ||
+  const int64_t head_size = kind.width / kind.heads;
+  if (kind.width % kGroupColumns != 0 ||
       (head_size != 8 && head_size != 16 && head_size != 32 && head_size != 64)) {
     return fmt::format(
         "there is none for width {} with heads of {}; it is for multiples of {} and heads of 8, 16, 32 or 64",
-        width, head_size, kGroupColumns);
+        kind.width, head_size, kGroupColumns);
   }
-  if (head_size < 32 && streams.context > kMostTokensAtHand) {
-    return fmt::format("sequences have {} tokens; with heads of {} it is for at most {}", streams.context,
+  if (head_size < 32 && kind.tokens > kMostTokensAtHand) {
+    return fmt::format("sequences have {} tokens; with heads of {} it is for at most {}", kind.tokens,
                        head_size, kMostTokensAtHand);
   }
-  if (is_long_attention(streams.context, head_size) && (turns || streams.queries != 0 || streams.padded())) {
+  if (is_long_attention(kind.tokens, head_size) && (kind.two_streams || kind.padded || kind.turns)) {
     return fmt::format(
         "with heads of {} and {} tokens it is for the loss at the last position, without rotary positions "
-        "or compressed context",
-        head_size, streams.context);
+        "and compressed context",
+        head_size, kind.tokens);
   }
+  if (kind.padded && device.is_cuda()) return "that of compressed context has not run on a GPU yet";
   return std::nullopt;
 }
 

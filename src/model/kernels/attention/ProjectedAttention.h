@@ -22,11 +22,21 @@ enum class ProjectionOrder {
   kByHeads    ///< a head's query, key and value, then the next head's
 };
 
-/// Why these kernels are not for the attention of so many heads over x (B, streams.tokens(), width), for
-/// people; empty where they are. `turns`: whether queries and keys have rotary positions. They need no masks.
+/// What of an attention decides whether these kernels are for it.
+struct AttentionKind {
+  int64_t width, heads;
+  int64_t tokens;  ///< of the context
+  bool two_streams, padded;
+  bool turns;  ///< queries and keys have rotary positions
+
+  static AttentionKind of(int64_t width, int64_t heads, const Streams& streams, bool turns) {
+    return {width, heads, streams.context, streams.queries > 0, streams.padded(), turns};
+  }
+};
+
+/// Why they are not, for people; empty where they are. They need no masks.
 std::optional<std::string> why_no_projected_attention(const at::Device& device, at::ScalarType type,
-                                                      int64_t width, int64_t heads, bool turns,
-                                                      const Streams& streams);
+                                                      const AttentionKind& kind);
 
 /// Computed forward and then, once, back; on the current stream. Autograd does not see it.
 class ProjectedAttention {

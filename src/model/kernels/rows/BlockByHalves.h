@@ -163,8 +163,8 @@ class WholeBlock : public torch::autograd::Function<WholeBlock<Form>> {
 template <class Form>
 at::Tensor block_by_halves(const at::Tensor& x, at::TensorList parameters, const Streams& streams,
                            const Rotary& rotary, const BlockCall& call) {
-  const bool turns = rotary.cosines.defined();
-  if (!why_no_projected_attention(x.device(), x.scalar_type(), x.size(-1), call.pass.heads, turns, streams)) {
+  const auto kind = AttentionKind::of(x.size(-1), call.pass.heads, streams, rotary.cosines.defined());
+  if (!why_no_projected_attention(x.device(), x.scalar_type(), kind)) {
     return WholeBlock<Form>::apply(x, parameters, streams, rotary, call);
   }
   using Input = typename Form::LibraryInput;

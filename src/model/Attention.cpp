@@ -84,6 +84,21 @@ at::Tensor attend_by_operators(const at::Tensor& queries, const at::Tensor& keys
   return read.transpose(1, 2).flatten(2);
 }
 
+/// By the kernels that libtorch brings along. Without padding the plain causal cases need no mask.
+at::Tensor attend_on_gpu(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
+                         const Streams& streams, double dropout_rate) {
+  const int64_t rows = queries.size(2);
+  const bool plain = streams.queries == 0 && !streams.padded();
+  const bool causal = plain && rows == streams.tokens() && rows > 1;
+  std::optional<at::Tensor> mask;
+  if (!causal && !(plain && rows == 1)) {
+    mask = streams.mask_over_all_tokens.narrow(-2, streams.tokens() - rows, rows);
+  }
+  return at::scaled_dot_product_attention(queries, keys, values, mask, dropout_rate, causal)
+      .transpose(1, 2)
+      .flatten(2);
+}
+
 /// The mask over the context's slots, widened by the queries as keys: each is read by itself alone, in place
 /// of the slot that it shares with a context token.
 at::Tensor widen_to_queries(const at::Tensor& mask, int64_t context, int64_t queries) {
@@ -145,21 +160,6 @@ at::Tensor attend(const at::Tensor& queries, const at::Tensor& keys, const at::T
                   const Streams& streams, double dropout_rate) {
   const auto attend_with = queries.is_cuda() ? attend_on_gpu : attend_by_operators;
   return attend_with(queries, keys, values, streams, dropout_rate);
-}
-
-/// By the kernels that libtorch brings along. Without padding the plain causal cases need no mask.
-at::Tensor attend_on_gpu(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
-                         const Streams& streams, double dropout_rate) {
-  const int64_t rows = queries.size(2);
-  const bool plain = streams.queries == 0 && !streams.padded();
-  const bool causal = plain && rows == streams.tokens() && rows > 1;
-  std::optional<at::Tensor> mask;
-  if (!causal && !(plain && rows == 1)) {
-    mask = streams.mask_over_all_tokens.narrow(-2, streams.tokens() - rows, rows);
-  }
-  return at::scaled_dot_product_attention(queries, keys, values, mask, dropout_rate, causal)
-      .transpose(1, 2)
-      .flatten(2);
 }
 
 }  // namespace adtrain

@@ -56,9 +56,5 @@ at::Tensor attend(const at::Tensor& qkv, int64_t rows, const Streams& streams, c
 /// values (B, heads, streams.tokens(), head size).
 at::Tensor attend(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
                   const Streams& streams, double dropout_rate);
-/// The same on a GPU, without rotary positions: queries (B, heads, rows, head size) of the last tokens, keys
-/// and values (B, heads, streams.tokens(), head size).
-at::Tensor attend_on_gpu(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
-                         const Streams& streams, double dropout_rate);
 
 }  // namespace adtrain

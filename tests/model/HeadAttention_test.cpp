@@ -59,9 +59,9 @@ TEST_P(HeadAttentionSpeed, DISABLED_OfEachKernel) {
   const double rate = GetParam().block.dropout;
   const double library = testing::microseconds([&] {
     const at::NoGradGuard no_grad;
-    (void)attend_on_gpu(queries, keys, values, streams, rate);
+    (void)attend(queries, keys, values, streams, rate);
   });
-  const at::Tensor read = attend_on_gpu(queries, keys, values, streams, rate);
+  const at::Tensor read = attend(queries, keys, values, streams, rate);
   const double library_backward = testing::microseconds([&] {
     (void)torch::autograd::grad({read}, {queries, keys, values}, {data.block.block.dy},
                                 /*retain_graph=*/true);

@@ -15,12 +15,9 @@ namespace adtrain::kernels {
 /// How many columns of heads a thread block has in hand.
 constexpr int kGroupColumns = 32;
 
-/// How many keys and values a thread block has in shared memory, unless they pass by; see LongAttention.h.
-constexpr int kMostTokensAtHand = 256;
-
-/// Whether keys and values are more than shared memory has room for, and pass by.
+/// Whether keys and values are more than shared memory has room for, and pass by: see LongAttention.h.
 constexpr bool is_long_attention(int64_t tokens, int64_t head_size) {
-  return tokens > kMostTokensAtHand || head_size > 32;
+  return tokens > kMostTokens || head_size > 32;
 }
 
 /// Rows of heads in a matrix that may hold other things beside them. A head's elements are neighbours and

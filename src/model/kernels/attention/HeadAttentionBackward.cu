@@ -39,7 +39,6 @@ namespace {
 
 using backward_pass::kLn2;
 using backward_pass::kLog2E;
-using backward_pass::kMostTokens;
 using backward_pass::multiply_by;
 using backward_pass::Rotation;
 using backward_pass::Round;
@@ -145,16 +144,11 @@ class HeadsBackward {
     return job_.shape.queries + token;
   }
 
-  /// What comes out lies by rows of heads.
-  __device__ HeadMatrix<const Bf16> rows_of_heads(const Bf16* data) const {
-    const BlockShape& shape = job_.shape;
-    return {data, int64_t{shape.rows} * shape.width, shape.width, HeadSize};
-  }
-
   __device__ void fetch() const {
     const int first = round_.first_row - round_.skipped;
     start_copy(queries_, strips_, job_.queries, group_, first, round_.skipped, tokens_);
-    start_copy(dread_, strips_, rows_of_heads(gradients_.read), group_, first, round_.skipped, tokens_);
+    start_copy(dread_, strips_, rows_of_heads<HeadSize>(gradients_.read, job_.shape), group_, first,
+               round_.skipped, tokens_);
 #pragma unroll 1
     for (int i = threadIdx.x; i < kScores;
          i += kWarps * kWarp) {  // queries that do not exist have no weights
@@ -179,7 +173,7 @@ class HeadsBackward {
 
   /// Of queries and dread likewise: queries become factors of scores, dread gives the deltas.
   __device__ void settle_queries() const {
-    const HeadMatrix<const Bf16> all_read = rows_of_heads(job_.read);
+    const auto all_read = rows_of_heads<HeadSize, const Bf16>(job_.read, job_.shape);
     const float scale = kLog2E / std::sqrt(static_cast<float>(HeadSize)), inverse = 1.0f / job_.scale;
     Chunk::for_each(strips_, [&](Chunk chunk) {
       uint4 read = {};

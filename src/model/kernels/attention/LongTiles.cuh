@@ -170,10 +170,4 @@ __device__ void store_strip(const HeadMatrix<Bf16>& to, const OwnRows& own, int 
   }
 }
 
-/// What comes out lies by rows of heads.
-template <int HeadSize, class Value>
-__device__ HeadMatrix<Value> rows_of_heads(Value* data, const BlockShape& shape) {
-  return {data, int64_t{shape.rows} * shape.width, shape.width, HeadSize};
-}
-
 }  // namespace adtrain::kernels::long_attention_pass

@@ -149,9 +149,9 @@ std::optional<std::string> why_no_projected_attention(const at::Device& device, 
         "there is none for width {} with heads of {}; it is for multiples of {} and heads of 8, 16, 32 or 64",
         kind.width, head_size, kGroupColumns);
   }
-  if (head_size < 32 && kind.tokens > kMostTokensAtHand) {
+  if (head_size < 32 && kind.tokens > kMostTokens) {
     return fmt::format("sequences have {} tokens; with heads of {} it is for at most {}", kind.tokens,
-                       head_size, kMostTokensAtHand);
+                       head_size, kMostTokens);
   }
   if (is_long_attention(kind.tokens, head_size) && (kind.two_streams || kind.padded || kind.turns)) {
     return fmt::format(

@@ -25,9 +25,12 @@
 /// some. The gradient that comes in for them must be 0, and so is the one that goes out.
 namespace adtrain::kernels {
 
+/// How many tokens' keys and values a thread block has room for in shared memory.
+constexpr int kMostTokens = 256;
+
 struct BlockShape {
   int sequences;  ///< S
-  int tokens;     ///< 1 … 256
+  int tokens;     ///< of whole blocks 1 … kMostTokens
   int rows;       ///< R ≤ tokens + queries
   int width;      ///< D
   int heads;      ///< H

@@ -11,7 +11,6 @@
 namespace adtrain::kernels {
 namespace {
 
-constexpr int64_t kMostTokens = 256;
 /// {width, head size}: those that the kernels are instantiated for.
 constexpr std::array<std::array<int64_t, 2>, 6> kShapes = {
     {{32, 8}, {32, 16}, {32, 32}, {64, 8}, {64, 16}, {64, 32}}};

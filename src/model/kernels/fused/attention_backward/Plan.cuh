@@ -9,7 +9,6 @@
 /// What a launch works on, and how its thread blocks are built.
 namespace adtrain::kernels::backward_pass {
 
-constexpr int kMostTokens = 256;
 constexpr int kMostStrips = kMostTokens / kStrip;
 constexpr int kSharedBytes = 227 * 1024;     ///< of a thread block
 constexpr int kProcessorBytes = 228 * 1024;  ///< of a multiprocessor

@@ -25,7 +25,6 @@
 namespace adtrain::kernels::forward_pass {
 
 constexpr int kMostHeads = 8;
-constexpr int kMostTokens = 256;
 
 /// Hands out shared memory, from `free` on.
 struct FreeMemory {

@@ -14,7 +14,7 @@ int64_t bytes_of(double megabytes) {
 void DistributedOptions::declare(Section& section) {
   section
       .key("rendezvous_timeout_seconds", rendezvous_timeout_seconds,
-           "How long the ranks wait at the start until all of them have come (mpirun has limits of its own).")
+           "How long the ranks wait at the start until all of them have come.")
       .unit("seconds")
       .above(0)
       .at_most(86400);

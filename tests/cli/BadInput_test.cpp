@@ -90,13 +90,19 @@ TEST(BadInput, AGlobalBatchThatDoesNotDivideOverTheRanks) {
 TEST(BadInput, RanksWithDifferentConfigurationsStop) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);
-  small.write("ranks.sh",
-              "exec " ADTRAIN_BINARY_DIR "/adtrain small.yaml --set lr=1e-$OMPI_COMM_WORLD_RANK\n");
-  const Finished finished =
-      run_shell("cd " + quoted(small.folder().string()) +
-                " && OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 "
-                "mpirun --oversubscribe -np 2 bash ranks.sh");
+  const Finished finished = small.mpirun_shell(
+      2, "exec " ADTRAIN_BINARY_DIR "/adtrain small.yaml --set lr=1e-$OMPI_COMM_WORLD_RANK");
   expect_error(finished, 3, HasSubstr("configuration"));
+}
+
+TEST(BadInput, ARankThatDoesNotStartIsNotWaitedForWithoutEnd) {
+  const SmallRun small;
+  const Finished finished =
+      small.mpirun_shell(2,
+                         "test $OMPI_COMM_WORLD_RANK = 0 || exec sleep 500\n"
+                         "exec " ADTRAIN_BINARY_DIR "/adtrain test --set rendezvous_timeout_seconds=2");
+  expect_error(finished, 3,
+               AllOf(HasSubstr("rank 0 of 2"), HasSubstr("waited 2.0 s for all ranks to start")));
 }
 
 TEST(BadInput, CollectingByALauncherIsRefused) {

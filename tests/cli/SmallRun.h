@@ -28,20 +28,21 @@ class SmallRun {
   std::string read(const std::filesystem::path& relative) const { return read_file(folder() / relative); }
 
   /// `adtrain arguments`, as one process.
-  Finished adtrain(const std::string& arguments) const { return launch("", arguments); }
+  Finished adtrain(const std::string& arguments) const { return launch("", program(arguments)); }
   /// Under the real mpirun.
   Finished mpirun(int ranks, const std::string& arguments) const {
-    return launch(
-        "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe --bind-to none "
-        "-np " +
-            std::to_string(ranks) + " ",
-        arguments);
+    return launch(with_mpirun(ranks), program(arguments));
+  }
+  /// The same of ranks that are each these lines of shell, which know their OMPI_COMM_WORLD_RANK.
+  Finished mpirun_shell(int ranks, const std::string& lines) const {
+    write("rank.sh", lines + "\n");
+    return launch(with_mpirun(ranks), "bash rank.sh");
   }
   /// Under the real torchrun; every start gets a port of its own.
   Finished torchrun(int ranks, const std::string& arguments) const {
     return launch(std::string(ADTRAIN_TORCHRUN) + " --no-python --standalone --nproc-per-node " +
                       std::to_string(ranks) + " ",
-                  arguments);
+                  program(arguments));
   }
   /// The histories that every run in this folder trains on.
   Finished collect() const { return adtrain("collect small.yaml"); }
@@ -58,9 +59,17 @@ class SmallRun {
   }
 
  private:
-  Finished launch(const std::string& launcher, const std::string& arguments) const {
+  Finished launch(const std::string& launcher, const std::string& command) const {
     return run_shell("cd " + quoted(folder().string()) + " && OMP_NUM_THREADS=1 timeout 600 " +
-                     env_prefix(launcher) + ADTRAIN_BINARY_DIR "/adtrain " + arguments);
+                     env_prefix(launcher) + command);
+  }
+  static std::string program(const std::string& arguments) {
+    return ADTRAIN_BINARY_DIR "/adtrain " + arguments;
+  }
+  static std::string with_mpirun(int ranks) {
+    return "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe --bind-to none "
+           "-np " +
+           std::to_string(ranks) + " ";
   }
   /// `timeout` runs programs, not assignments.
   static std::string env_prefix(const std::string& launcher) {

@@ -15,6 +15,7 @@
 #include "base/Error.h"
 #include "base/Text.h"
 #include "distributed/mpi/MpiSession.h"
+#include "distributed/mpi/StartDeadline.h"
 
 namespace adtrain {
 namespace {
@@ -153,7 +154,11 @@ struct MpiCommunicator::Group {
 MpiCommunicator::MpiCommunicator(const LaunchContext& context, const DistributedOptions& options)
     : Communicator(context.rank, context.world_size, options.collective_timeout_seconds),
       group_(std::make_unique<Group>()) {
-  MpiSession::instance();
+  {
+    const StartDeadline deadline(fmt::format("rank {} of {}", context.rank, context.world_size),
+                                 options.rendezvous_timeout_seconds);
+    MpiSession::instance();
+  }
   int rank = 0, world_size = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &world_size);

@@ -99,7 +99,8 @@ class AlgorithmDistillation {
     Streams streams;
     int64_t queries;  ///< the last so many of the tokens
   };
-  /// Whether the blocks read the masks of streams, which take longer to make than what is embedded.
+  /// Whether the blocks may read the masks of streams, which take longer to make than what is embedded: asked
+  /// of the longest sequence that options allow, as shorter ones have no fewer kernels.
   bool needs_masks(LossPositions positions) const;
   /// Plain rows that a kernel has embedded.
   Tokens plain_tokens(const at::Tensor& x, const Batch& batch, LossPositions positions) const;

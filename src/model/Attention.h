@@ -31,7 +31,7 @@ struct Streams {
   int64_t first_query_slot() const { return context - queries; }
   bool padded() const { return first.defined(); }
 
-  /// With masks, of which fused blocks need none. `like` gives device and type.
+  /// With masks, which our own kernels do not read. `like` gives device and type.
   static Streams one(int64_t tokens, const at::Tensor& like);
   static Streams two(int64_t context, int64_t queries, const at::Tensor& like, const at::Tensor& first = {});
 };

@@ -40,10 +40,10 @@ class PostNormBlock {
 struct PostNormStack {
   PostNormStack(ParameterFactory& factory, const ModelOptions& options, const ModelShape& shape);
 
-  /// Embedded tokens through all blocks; returns the last `rows` tokens. `streams` need no masks where blocks
-  /// run as a whole by our own kernels (see why_not_fused). Where our own kernels fit, blocks
-  /// run by them, as a whole or by halves (`has_halves`: whether those fit that do not fit as a whole), and
-  /// give their parameters' gradients to `sink` if there is one.
+  /// Embedded tokens through all blocks; returns the last `rows` tokens. `streams` need masks for the
+  /// plain blocks and for libtorch's attention alone (see AlgorithmDistillation::needs_masks). Where our own
+  /// kernels fit, blocks run by them, as a whole or by halves (`has_halves`: whether those fit that do not
+  /// fit as a whole), and give their parameters' gradients to `sink` if there is one.
   at::Tensor encode(at::Tensor x, const Streams& streams, int64_t rows, const DropoutRates& rates,
                     bool has_halves, GradientSink* sink) const;
   /// Why blocks do not run by our own kernels on such input with so many tokens; empty where they do.

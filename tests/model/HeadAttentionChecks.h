@@ -220,6 +220,13 @@ inline void expect_head_attention_is_the_reference(const HeadAttentionCase& trie
   EXPECT_LT(block.without_padding(rows_first(block.log_sums - log_sums)).abs().max().item<double>(),
             tried.block.steep() ? 1.0 : 0.1);
   EXPECT_TRUE(read[0].isfinite().all().item<bool>()) << "padding must be finite";
+  if (tried.block.padded) {
+    const int64_t length = data.shape().length();
+    const at::Tensor token = at::arange(length - data.shape().rows, length, block.first.options());
+    const at::Tensor end_of_padding = block.first.div(16, "floor") * 16;  // in whole strips
+    const at::Tensor padding = token.unsqueeze(0).lt(end_of_padding.unsqueeze(1)).unsqueeze(-1);
+    EXPECT_TRUE(read[0].masked_select(padding).eq(0).all().item<bool>()) << "strips of padding";
+  }
   EXPECT_TRUE(at::equal(read[0], read[1])) << "not the same on repeat";
 
   at::Tensor of_all[2], of_apart[2];

@@ -154,9 +154,10 @@ struct MpiCommunicator::Group {
 MpiCommunicator::MpiCommunicator(const LaunchContext& context, const DistributedOptions& options)
     : Communicator(context.rank, context.world_size, options.collective_timeout_seconds),
       group_(std::make_unique<Group>()) {
+  const Deadline deadline(options.rendezvous_timeout_seconds);
   {
-    const StartDeadline deadline(fmt::format("rank {} of {}", context.rank, context.world_size),
-                                 options.rendezvous_timeout_seconds);
+    const StartDeadline of_start(fmt::format("rank {} of {}", context.rank, context.world_size),
+                                 deadline.seconds_left());
     MpiSession::instance();
   }
   int rank = 0, world_size = 0;
@@ -168,7 +169,7 @@ MpiCommunicator::MpiCommunicator(const LaunchContext& context, const Distributed
         "{}, but MPI itself says rank {} of {}; use the mpirun of the Open MPI that adtrain was built with.",
         context.evidence, rank, world_size));
   }
-  MpiPending joined(call("a duplication of the communicator", 0), {}, options.rendezvous_timeout_seconds);
+  MpiPending joined(call("a duplication of the communicator", 0), {}, deadline.seconds_left());
   joined.check(MPI_Comm_idup(MPI_COMM_WORLD, &group_->comm, joined.next_request()));
   try {
     joined.wait();

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <stop_token>
@@ -23,10 +22,9 @@ StartDeadline::StartDeadline(const std::string& who, double seconds)
         if (started.stop_requested()) return;
         const EnvironmentError error(fmt::format(
             "MPI has waited {} for all ranks to start; look for a process that is there and says nothing: "
-            "its file system may hang. Where ranks start slowly, raise rendezvous_timeout_seconds",
+            "its file system may hang. Where ranks start slowly, raise rendezvous_timeout_seconds.",
             human_duration(seconds)));
         const ExitCode code = report_failure(error, who);
-        std::fflush(nullptr);
         std::_Exit(static_cast<int>(code));
       }) {}
 

@@ -34,12 +34,6 @@ struct HeadGroup {
   }
 };
 
-/// What comes out lies by rows of heads.
-template <int HeadSize, class Value>
-__device__ HeadMatrix<Value> rows_of_heads(Value* data, const BlockShape& shape) {
-  return {data, int64_t{shape.rows} * shape.width, shape.width, HeadSize};
-}
-
 /// A thread's chunk of a tile.
 struct Chunk {
   int row, column;

@@ -33,6 +33,12 @@ struct HeadMatrix {
   }
 };
 
+/// What comes out of attention, and its gradient.
+template <int HeadSize, class Value>
+__host__ __device__ HeadMatrix<Value> rows_of_heads(Value* data, const BlockShape& shape) {
+  return {data, int64_t{shape.rows} * shape.width, shape.width, HeadSize};
+}
+
 /// Sequences, streams, rows and padding are those of BlockShape: what strips of 16 rows read that are nothing
 /// but padding is 0. Heads of 32 and 64 may have any number of tokens; where is_long(), all is causal, of one
 /// stream, unpadded, and nothing turns.
@@ -47,7 +53,9 @@ struct HeadAttention {
   const uint32_t* keep;  ///< dropout's bits, as in KeepBits; null for none
   float scale;           ///< of what is kept; 1 for none
   __nv_bfloat16* read;   ///< (S · R, D): forward writes
-  float* log_sums;       ///< as in BlockActivations (S, H, R): forward writes
+  /// As in BlockActivations (S, H, R): forward writes them, but for strips that are nothing but padding, of
+  /// which the backward pass reads none.
+  float* log_sums;
 
   /// Whether long_attention() takes it, whose restrictions hold then.
   bool is_long() const { return is_long_attention(shape.tokens, shape.width / shape.heads); }

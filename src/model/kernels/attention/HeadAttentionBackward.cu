@@ -37,8 +37,6 @@
 namespace adtrain::kernels {
 namespace {
 
-using backward_pass::kLn2;
-using backward_pass::kLog2E;
 using backward_pass::multiply_by;
 using backward_pass::Rotation;
 using backward_pass::Round;

@@ -190,14 +190,16 @@ struct Unit {
   }
 };
 
-/// What padding reads, on which nothing depends. `column`: of the group, the first of the strip's.
-template <int HeadSize, class Sequence>
-__device__ void clear_read(const Sequence& sequence, const Strip& strip, int column) {
-  Bf16* const to = StoredHeads<true>::read_of<kGroupColumns>(sequence, strip) + column + lane_place().column;
+/// What padding reads, on which nothing depends.
+template <class OwnUnit, class Sequence>
+__device__ void clear_read(const Sequence& sequence, const OwnUnit& unit) {
+  const Strip& strip = unit.strip;
+  Bf16* const to =
+      StoredHeads<true>::read_of<kGroupColumns>(sequence, strip) + unit.column + lane_place().column;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
 #pragma unroll
-    for (int eight = 0; eight < Unit<HeadSize, false>::kColumns; eight += 8) {
+    for (int eight = 0; eight < OwnUnit::kColumns; eight += 8) {
       uint32_t* at = reinterpret_cast<uint32_t*>(to + 8 * half * sequence.job.shape.width + eight);
       if (strip.comes_out(half)) *at = 0;
     }
@@ -229,7 +231,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, HeadSize == 16 ? 6 : 5)
     if (!unit.strip.exists()) continue;
     if constexpr (Padded) {
       if (sequence.pads(unit.strip)) {
-        clear_read<HeadSize>(sequence, unit.strip, unit.column);
+        clear_read(sequence, unit);
         continue;
       }
     }

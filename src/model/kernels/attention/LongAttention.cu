@@ -1,7 +1,6 @@
 #include <cmath>
 
 #include "base/Launch.cuh"
-#include "model/kernels/attention/GroupTile.cuh"
 #include "model/kernels/attention/LongAttention.h"
 #include "model/kernels/attention/LongTiles.cuh"
 #include "model/kernels/fused/Instructions.cuh"

@@ -7,7 +7,7 @@
 #include "model/kernels/attention/ScoreTiles.h"
 #include "model/kernels/fused/Tile.cuh"
 
-/// What the kernels of LongAttentionBackward.cu know.
+/// What the two large kernels of the backward pass of long attention share.
 namespace adtrain::kernels::long_attention_pass {
 
 /// Of a group of heads.

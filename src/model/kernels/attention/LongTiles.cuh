@@ -17,7 +17,6 @@ constexpr int kStrips = 2;                   ///< of a warp
 constexpr int kWarpRows = kStrips * kStrip;  ///< as many as bits in a word of dropout's
 constexpr int kStepRows = 32;                ///< of those that pass, at a time
 constexpr int kPassingWords = kOwnRows * kPassingRows / 32;
-constexpr float kLog2E = 1.44269504f;
 
 /// What a thread block has of its own.
 enum class Own { kQueries, kKeys };

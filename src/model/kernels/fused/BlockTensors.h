@@ -20,9 +20,9 @@
 /// Row r of sequence s, r = 0 … rows − 1, is its row tokens + queries − rows + r of x, and row s · rows + r
 /// of the arrays below.
 ///
-/// Post-norm alone: tokens before the first one of their sequence are padding, which no other token reads.
-/// What comes out for them is finite and of no meaning; the forward pass keeps no `read` and `log_sums` of
-/// some. The gradient that comes in for them must be 0, and so is the one that goes out.
+/// Of whole blocks post-norm alone: tokens before the first one of their sequence are padding, which no other
+/// token reads. What comes out for them is finite and of no meaning; the forward pass keeps no `read` and
+/// `log_sums` of some. The gradient that comes in for them must be 0, and so is the one that goes out.
 namespace adtrain::kernels {
 
 /// How many tokens' keys and values a thread block has room for in shared memory.

@@ -15,6 +15,8 @@
 /// left operand of the next product as it stands, and sums over a row are sums over the four lanes of a quad.
 namespace adtrain::kernels {
 
+constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
+
 constexpr int kStrip = 16;  ///< rows that a warp works on at once
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;

@@ -149,8 +149,8 @@ class OutputHalf {
     kNorm2Weight,
     kNorm2Bias
   };
-  static constexpr size_t kOfNormedSum =
-      3;  ///< the bias in front of a norm and the norm's two are neighbours
+  /// The bias in front of a norm and those of the norm are neighbours.
+  static constexpr size_t kOfNormedSum = 3;
   enum Dropped : size_t { kOfProjection, kOfInner, kOfOutput };
 
   at::Tensor read_, product_, inner_;

@@ -3,7 +3,8 @@
 #include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/fused/Tile.cuh"
 
-/// Pairs of 16-bit values that are multiplied in registers, and a head's columns of a tile as operands.
+/// Sums that are scaled and pairs of 16-bit values that are multiplied in registers, and a head's columns of
+/// a tile as operands.
 namespace adtrain::kernels::backward_pass {
 
 /// What the rounding of products has left out, which 16 bit hold.

@@ -9,8 +9,6 @@
 /// kernel makes them itself or others have.
 namespace adtrain::kernels::backward_pass {
 
-constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
-
 /// Where a round lies in shared memory. Heads are columns of the tiles, a token is a row.
 template <int Width>
 struct RoundTiles {

@@ -16,8 +16,6 @@
 /// Phase B, its first half: a strip's attention, heads one after the other, and its output projection.
 namespace adtrain::kernels::forward_pass {
 
-constexpr float kLog2E = 1.44269504f;
-
 /// Which keys a strip reads where there is no padding: whole tiles of 16 first, perhaps one of which the rows
 /// read different parts.
 struct Reach {

@@ -1,0 +1,158 @@
+#pragma once
+
+#include "model/kernels/fused/mlp_backward/Memory.cuh"
+#include "model/kernels/fused/mlp_backward/Sums.cuh"
+
+/// The second stage: the hidden layer's values and their gradients, and the sums for the weights.
+namespace adtrain::kernels::mlp_backward_pass {
+
+struct Activation {
+  float value, slope;
+};
+
+/// gelu and its derivative at h, times `scale`: gelu(h) = h Φ(h) with Φ(h) = (1 + tanh u) / 2,
+/// u = √(2/π) (h + 0.044715 h³), and Φ' = Φ (1 − tanh u) u'.
+__device__ inline Activation gelu(float h, float scale) {
+  constexpr float kLinear = 0.7978845608f, kCubic = kLinear * 0.044715f;
+  const float square = h * h;
+  const float tangent = tanh_of(h * fmaf(kCubic, square, kLinear));
+  const float phi = fmaf(tangent, 0.5f * scale, 0.5f * scale);
+  const float value = h * phi;
+  const float u_slope = fmaf(3.0f * kCubic, square, kLinear);
+  return {value, fmaf(value, fmaf(-u_slope, tangent, u_slope), phi)};
+}
+
+/// The hidden units' values of 16 rows, ready to be multiplied with the rows.
+struct HiddenStrips {
+  LeftFragment a[kUnitStrips], dh[kUnitStrips];
+};
+
+/// h and da of a warp's hidden units and 16 rows -> a and dh. `keep`: the words of the first row.
+template <bool kDropout>
+__device__ HiddenStrips activate(const Sums (&h)[kUnitStrips][2], const Sums (&da)[kUnitStrips][2],
+                                 const uint32_t* keep, float scale) {
+  const LanePlace lane = lane_place();
+  HiddenStrips result;
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    uint2 words = {};
+    if (kDropout) {  // The bits of the lane's four hidden units become the highest of the four bytes.
+      words = *reinterpret_cast<const uint2*>(keep + 8 * n + lane.column);
+      words = {words.x << (7 - lane.row), words.y << (7 - lane.row)};
+    }
+#pragma unroll
+    for (int strip = 0; strip < kUnitStrips; ++strip) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const Activation first = gelu(h[strip][n].value[2 * half], scale);
+        const Activation second = gelu(h[strip][n].value[2 * half + 1], scale);
+        uint32_t& a = result.a[strip].part[2 * n + half];
+        uint32_t& dh = result.dh[strip].part[2 * n + half];
+        a = packed(first.value, second.value);
+        dh = packed(da[strip][n].value[2 * half] * first.slope,
+                    da[strip][n].value[2 * half + 1] * second.slope);
+        if (kDropout) {
+          const uint32_t mask = pair_mask(words.x, words.y, 2 * strip + half);
+          a &= mask;
+          dh &= mask;
+        }
+      }
+    }
+  }
+  return result;
+}
+
+/// Adds the products of the tiles' first 16 rows.
+template <int Width>
+__device__ void add_weight_gradients(WeightSums<Width>& sums, const HiddenStrips& hidden, Tile<Width> x1,
+                                     Tile<Width> df) {
+#pragma unroll
+  for (int n = 0; n < Width / 8; n += 2) {
+    const RightFragments x1_rows = right_of(x1, 0, 8 * n), df_rows = right_of(df, 0, 8 * n);
+#pragma unroll
+    for (int strip = 0; strip < kUnitStrips; ++strip) {
+      multiply_add(sums.linear1[strip][n], sums.linear1[strip][n + 1], hidden.dh[strip], x1_rows);
+      multiply_add(sums.linear2[strip][n], sums.linear2[strip][n + 1], hidden.a[strip], df_rows);
+    }
+  }
+#pragma unroll
+  for (int strip = 0; strip < kUnitStrips; ++strip) {
+    const uint32_t ones = lane_place().row % 2 == strip ? kOne << 16 | kOne : 0;
+    multiply_add(sums.linear1_bias, hidden.dh[strip], ones, ones);
+  }
+}
+
+/// x1 and df of a tile -> dh, transposed, and the sums. `keep` (64 rows): the warp's words.
+template <int Width, bool kDropout>
+__device__ void hidden_stage(const Memory<Width>& memory, Tile<Width> linear1, Tile<4 * Width> linear2,
+                             Tile<Width> x1, Tile<Width> df, const uint32_t* keep, float scale,
+                             Tile<kTileRows> dh, WeightSums<Width>& sums) {
+  const LanePlace lane = lane_place();
+  const int unit = kUnits * warp_number();
+  constexpr int kPairs = kHeldRows / kStrip;
+#pragma unroll 1
+  for (int row = 0; row < kTileRows; row += kHeldRows) {
+    Sums h[kPairs][kUnitStrips][2], gradient[kPairs][kUnitStrips][2];
+#pragma unroll
+    for (int strip = 0; strip < kUnitStrips; ++strip) {
+      const Bf16* bias = memory.linear1_bias + unit + kStrip * strip + lane.row;
+      const float first = __bfloat162float(bias[0]), second = __bfloat162float(bias[8]);
+#pragma unroll
+      for (int pair = 0; pair < kPairs; ++pair) {
+        h[pair][strip][0] = h[pair][strip][1] = {{first, first, second, second}};
+        gradient[pair][strip][0] = gradient[pair][strip][1] = no_sums();
+      }
+    }
+#pragma unroll
+    for (int column = 0; column < Width; column += kStrip) {
+      LeftFragment weights[kUnitStrips];
+#pragma unroll
+      for (int strip = 0; strip < kUnitStrips; ++strip) {
+        weights[strip] = left_of(from_row(linear1, unit + kStrip * strip), 0, column);
+      }
+#pragma unroll
+      for (int pair = 0; pair < kPairs; ++pair) {
+        const RightFragments rows = right_of_transposed(from_row(x1, row + kStrip * pair), 0, column);
+#pragma unroll
+        for (int strip = 0; strip < kUnitStrips; ++strip) {
+          multiply_add(h[pair][strip][0], h[pair][strip][1], weights[strip], rows);
+        }
+      }
+    }
+#pragma unroll
+    for (int column = 0; column < Width; column += kStrip) {
+      LeftFragment weights[kUnitStrips];
+#pragma unroll
+      for (int strip = 0; strip < kUnitStrips; ++strip) {
+        weights[strip] = left_of_transposed(from_row(linear2, column), 0, unit + kStrip * strip);
+      }
+#pragma unroll
+      for (int pair = 0; pair < kPairs; ++pair) {
+        const RightFragments rows = right_of_transposed(from_row(df, row + kStrip * pair), 0, column);
+#pragma unroll
+        for (int strip = 0; strip < kUnitStrips; ++strip) {
+          multiply_add(gradient[pair][strip][0], gradient[pair][strip][1], weights[strip], rows);
+        }
+      }
+    }
+    // All of dh is stored behind the last product, so that no store is in the way of the loads for one.
+    LeftFragment to_store[kPairs][kUnitStrips];
+#pragma unroll
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const int first = row + kStrip * pair;
+      const HiddenStrips hidden = activate<kDropout>(h[pair], gradient[pair], keep + first, scale);
+      add_weight_gradients(sums, hidden, from_row(x1, first), from_row(df, first));
+#pragma unroll
+      for (int strip = 0; strip < kUnitStrips; ++strip) to_store[pair][strip] = hidden.dh[strip];
+    }
+#pragma unroll
+    for (int pair = 0; pair < kPairs; ++pair) {
+#pragma unroll
+      for (int strip = 0; strip < kUnitStrips; ++strip) {
+        set_left(from_row(dh, unit + kStrip * strip), 0, row + kStrip * pair, to_store[pair][strip]);
+      }
+    }
+  }
+}
+
+}  // namespace adtrain::kernels::mlp_backward_pass

@@ -9,7 +9,7 @@
 #include "model/kernels/BlockPass.h"
 #include "model/kernels/fused/FusedPostNorm.h"
 #include "model/kernels/fused/FusedShapes.h"
-#include "model/kernels/rows/PostNormHalves.h"
+#include "model/kernels/halves/PostNormHalves.h"
 
 namespace adtrain {
 namespace {

@@ -9,7 +9,7 @@
 #include "model/kernels/fused/FusedEnds.h"
 #include "model/kernels/fused/FusedPreNorm.h"
 #include "model/kernels/fused/FusedShapes.h"
-#include "model/kernels/rows/PreNormHalves.h"
+#include "model/kernels/halves/PreNormHalves.h"
 
 namespace adtrain {
 

@@ -6,7 +6,7 @@
 
 #include "model/BlockChecks.h"
 #include "model/kernels/fused/FusedPostNorm.h"
-#include "model/kernels/rows/PostNormHalves.h"
+#include "model/kernels/halves/PostNormHalves.h"
 
 namespace adtrain::testing {
 

@@ -6,7 +6,7 @@
 
 #include "model/BlockChecks.h"
 #include "model/kernels/fused/FusedPreNorm.h"
-#include "model/kernels/rows/PreNormHalves.h"
+#include "model/kernels/halves/PreNormHalves.h"
 
 namespace adtrain::testing {
 

@@ -1,10 +1,10 @@
-#include "model/kernels/rows/PostNormHalves.h"
+#include "model/kernels/halves/PostNormHalves.h"
 
 #include <utility>
 
 #include <ATen/ATen.h>
 
-#include "model/kernels/rows/BlockByHalves.h"
+#include "model/kernels/halves/BlockByHalves.h"
 #include "model/kernels/rows/GpuRows.h"
 #include "model/kernels/rows/Products.h"
 

@@ -1,11 +1,11 @@
-#include "model/kernels/rows/PreNormHalves.h"
+#include "model/kernels/halves/PreNormHalves.h"
 
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "model/kernels/rows/BlockByHalves.h"
+#include "model/kernels/halves/BlockByHalves.h"
 #include "model/kernels/rows/GpuRows.h"
 #include "model/kernels/rows/Products.h"
 

@@ -23,7 +23,7 @@ at::Tensor take_steps(const at::Tensor& rows, const at::Tensor& steps) {
 CompressedSequence CompressedSequence::of(const Batch& batch, const ModelShape& shape,
                                           LossPositions positions, at::ScalarType type, bool masks) {
   const bool all = positions == LossPositions::kAll;
-  const int64_t region = batch.states.size(1) / 2, length = slots(batch);
+  const int64_t region = batch.states.size(1) / 2, length = batch.states.size(1) + 4;  // slots
   const at::Tensor previous = batch.previous.to(at::kLong).unsqueeze(1);
   const at::Tensor current = batch.current.to(at::kLong).unsqueeze(1);
 

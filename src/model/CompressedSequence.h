@@ -28,8 +28,6 @@ struct CompressedSequence {
   at::Tensor positions;  ///< int64 (B, tokens of both streams)
   Streams streams;
 
-  /// Those of a stream, but for the second one's queries.
-  static int64_t slots(const Batch& batch) { return batch.states.size(1) + 4; }
   /// `type`: of the features. `masks`: whether the streams need theirs.
   static CompressedSequence of(const Batch& batch, const ModelShape& shape, LossPositions positions,
                                at::ScalarType type, bool masks);

@@ -33,7 +33,7 @@ class StripPairs {
         strips_((tokens_ + kStrip - 1) / kStrip) {}
 
   /// From here on all is of this round. `keep`: dropout's words of the first of the tiles' heads, at the
-  /// round's first row; null for none.
+  /// round's first row; null for none. The round is copied: behind a reference it would lie in memory.
   __device__ void begin(const Round& round, const uint32_t* keep) {
     round_ = round;
     keep_ = keep;

@@ -21,53 +21,71 @@ using ::testing::IsEmpty;
 
 const fs::path kRoot = ADTRAIN_SOURCE_DIR;
 
-// From the ground up: a room includes itself and the storeys below, never its neighbours. `adtrain` is the
-// folder of public headers, which cli implements.
-const std::vector<std::set<std::string>> kStoreys = {{"base"},
-                                                     {"config"},
-                                                     {"distributed", "environments"},
-                                                     {"data"},
-                                                     {"model"},
-                                                     {"checkpoint", "telemetry"},
-                                                     {"collection", "evaluation", "training"},
-                                                     {"run"},
-                                                     {"adtrain"},
-                                                     {"cli"}};
+/// Rooms of one folder from the ground up: a room includes itself and the storeys below, never its
+/// neighbours.
+struct House {
+  std::string folder;  ///< from src/ on, "" or with a slash at its end
+  std::vector<std::set<std::string>> storeys;
+};
 
-std::optional<size_t> storey_of(const std::string& room) {
-  const auto storey =
-      std::find_if(kStoreys.begin(), kStoreys.end(), [&](const auto& rooms) { return rooms.contains(room); });
-  if (storey == kStoreys.end()) return std::nullopt;
-  return storey - kStoreys.begin();
+// `adtrain` is the folder of public headers, which cli implements.
+const House kRooms = {"",
+                      {{"base"},
+                       {"config"},
+                       {"distributed", "environments"},
+                       {"data"},
+                       {"model"},
+                       {"checkpoint", "telemetry"},
+                       {"collection", "evaluation", "training"},
+                       {"run"},
+                       {"adtrain"},
+                       {"cli"}}};
+const std::string kOwnFiles = ".";  ///< the room of files that lie in the folder itself
+const House kKernels = {"model/kernels/",
+                        {{kOwnFiles}, {"cpu", "gpu"}, {"rows"}, {"fused"}, {"attention"}, {"halves"}}};
+
+std::optional<size_t> storey_of(const House& house, const std::string& room) {
+  const auto storey = std::find_if(house.storeys.begin(), house.storeys.end(),
+                                   [&](const auto& rooms) { return rooms.contains(room); });
+  if (storey == house.storeys.end()) return std::nullopt;
+  return storey - house.storeys.begin();
 }
 
-/// What is wrong with a file of `room` that includes `header`; empty where nothing is.
-std::string objection(const std::string& room, const std::string& header, bool quoted) {
-  if (header == "cxxopts.hpp") return room == "cli" ? "" : "only cli knows the command line";
-  if (!quoted) return "";
-  const std::string below = header.substr(0, header.find('/'));
-  if (below == room) return "";
+/// Of a file or header, named from src/ on. Empty where it is not of this house.
+std::optional<std::string> room_of(const House& house, const std::string& path) {
+  if (!path.starts_with(house.folder)) return std::nullopt;
+  const std::string inside = path.substr(house.folder.size());
+  const size_t slash = inside.find('/');
+  return slash == std::string::npos ? kOwnFiles : inside.substr(0, slash);
+}
+
+/// What is wrong with a file of `room` that includes "header"; empty where nothing is.
+std::string objection(const House& house, const std::string& room, const std::string& header) {
+  const auto below = room_of(house, header);
+  if (!below || below == room) return "";
   if (room == "adtrain") return "public headers show nothing internal";
-  if (!storey_of(below)) return "no such room; name a header from src/ on, as \"base/Error.h\"";
-  if (storey_of(below) == storey_of(room)) return room + " and " + below + " are neighbours";
-  return storey_of(below) > storey_of(room) ? below + " stands above " + room : "";
+  if (!storey_of(house, *below)) return "no such room; name a header from src/ on, as \"base/Error.h\"";
+  if (storey_of(house, *below) == storey_of(house, room)) return room + " and " + *below + " are neighbours";
+  return storey_of(house, *below) > storey_of(house, room) ? *below + " stands above " + room : "";
 }
 
 /// One line for each include under `source` that breaks the order of rooms: file, header, objection.
-std::vector<std::string> objections(const fs::path& source) {
+std::vector<std::string> objections(const fs::path& source, const House& house = kRooms) {
   static const std::regex include(R"(^\s*#\s*include\s*([<"])([^">]+)[">].*)");
   static const std::set<std::string> languages = {".h", ".cpp", ".cu", ".cuh"};
   std::vector<std::string> found;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(source)) {
     if (!languages.contains(entry.path().extension().string())) continue;
-    const fs::path file = fs::relative(entry.path(), source);
-    const std::string room = file.begin()->string();
+    const std::string file = fs::relative(entry.path(), source).string();
+    const auto room = room_of(house, file);
     std::ifstream text(entry.path());
     std::smatch match;
-    for (std::string line; std::getline(text, line);) {
+    for (std::string line; room && std::getline(text, line);) {
       if (!std::regex_match(line, match, include)) continue;
-      const std::string what = objection(room, match[2], match[1] == "\"");
-      if (!what.empty()) found.push_back(file.string() + " includes " + match[2].str() + ": " + what);
+      const std::string header = match[2];
+      std::string what = match[1] == "\"" ? objection(house, *room, header) : "";
+      if (header == "cxxopts.hpp" && !file.starts_with("cli/")) what = "only cli knows the command line";
+      if (!what.empty()) found.push_back(file + " includes " + header + ": " + what);
     }
   }
   std::sort(found.begin(), found.end());
@@ -92,12 +110,18 @@ TEST(IncludeOrder, HoldsInEveryRoom) {
   EXPECT_THAT(objections(kRoot / "src"), IsEmpty());
 }
 
+TEST(IncludeOrder, HoldsAmongKernels) {
+  EXPECT_THAT(objections(kRoot / "src", kKernels), IsEmpty());
+}
+
 TEST(IncludeOrder, HoldsInThePublicHeaders) {
   EXPECT_THAT(objections(kRoot / "include"), IsEmpty());
 }
 
 TEST(IncludeOrder, EveryRoomHasAStorey) {
-  for (const std::string& room : rooms_of(kRoot / "src")) EXPECT_TRUE(storey_of(room)) << room;
+  for (const std::string& room : rooms_of(kRoot / "src")) EXPECT_TRUE(storey_of(kRooms, room)) << room;
+  for (const std::string& room : rooms_of(kRoot / "src" / kKernels.folder))
+    EXPECT_TRUE(storey_of(kKernels, room)) << room;
 }
 
 TEST(IncludeOrder, EveryRoomIsInTheArchitectureGuide) {
@@ -123,6 +147,17 @@ TEST(IncludeOrder, FindsAPlantedUpwardInclude) {
   EXPECT_THAT(objections(tree.path()),
               ElementsAre("data/deep/Batch.h includes training/Trainer.h: training stands above data",
                           "data/kernels/Gather.cu includes model/Decoder.h: model stands above data"));
+}
+
+TEST(IncludeOrder, FindsAPlantedIncludeAmongKernels) {
+  TemporaryFolder tree;
+  plant(tree.path(), "model/kernels/rows/Norm.cu", "#include \"model/kernels/fused/Swiglu.h\"");
+  plant(tree.path(), "model/kernels/KeepBits.cu", "#include \"model/kernels/gpu/Tile.cuh\"");
+  plant(tree.path(), "model/kernels/halves/Block.cpp", "#include \"model/kernels/rows/Norm.h\"");
+  plant(tree.path(), "model/Layers.cpp", "#include \"model/kernels/fused/Swiglu.h\"");
+  EXPECT_THAT(objections(tree.path(), kKernels),
+              ElementsAre(HasSubstr("model/kernels/gpu/Tile.cuh: gpu stands above ."),
+                          HasSubstr("model/kernels/fused/Swiglu.h: fused stands above rows")));
 }
 
 TEST(IncludeOrder, FindsNeighboursStrangersAndLeaks) {

@@ -85,9 +85,7 @@ TEST_P(BlockHalves, LossAndGradientAreThoseOfThePlainBlocks) {
   const int64_t head_size = GetParam().width / GetParam().heads;
   const bool head_fits = head_size <= 32 || (head_size == 64 && GetParam().variant == "post_norm" &&
                                              GetParam().positions == LossPositions::kLast);
-  const bool padded = GetParam().variant == "compressed";  // not on a GPU yet
-  const bool own_attention = GetParam().type == at::kBFloat16 && !(padded && device().is_cuda()) &&
-                             head_fits && GetParam().width % 32 == 0;
+  const bool own_attention = GetParam().type == at::kBFloat16 && head_fits && GetParam().width % 32 == 0;
   EXPECT_EQ(!halves->why_no_own_attention(GetParam().positions), own_attention);
   for (int draw = 0; draw < 2; ++draw) {
     const Batch batch = batch_for(variant);

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "model/kernels/attention/HeadAttention.h"
-#include "model/kernels/fused/Instructions.cuh"
-#include "model/kernels/fused/Tile.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// A group's columns of heads on their way to shared memory, a row in four chunks of 8. What a thread has
 /// fetched itself it may change in place before others read it.

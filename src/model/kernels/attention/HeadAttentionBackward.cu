@@ -5,12 +5,12 @@
 #include "model/kernels/attention/HeadAttention.h"
 #include "model/kernels/attention/HeadVariants.cuh"
 #include "model/kernels/attention/LongAttention.h"
-#include "model/kernels/fused/Instructions.cuh"
-#include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/attention_backward/Fragments.cuh"
 #include "model/kernels/fused/attention_backward/Plan.cuh"
 #include "model/kernels/fused/attention_backward/Rotation.cuh"
 #include "model/kernels/fused/attention_backward/StripPairs.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// The attention's backward pass by itself. A head, with dropout's scale c and m = 1 for what is kept:
 ///

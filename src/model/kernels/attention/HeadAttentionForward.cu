@@ -3,13 +3,13 @@
 #include "model/kernels/attention/HeadAttention.h"
 #include "model/kernels/attention/HeadVariants.cuh"
 #include "model/kernels/attention/LongAttention.h"
-#include "model/kernels/fused/Instructions.cuh"
-#include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/attention_backward/Rotation.cuh"
 #include "model/kernels/fused/block_forward/Attention.cuh"
 #include "model/kernels/fused/block_forward/Memory.cuh"
 #include "model/kernels/fused/block_forward/Sequence.cuh"
 #include "model/kernels/fused/block_forward/Strips.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// The attention's forward pass by itself. A thread block takes 32 columns of heads of one sequence, whose
 /// keys and values it fetches to shared memory; its warps take strips of 16 queries of one head, or two heads

@@ -3,9 +3,9 @@
 #include "base/Launch.cuh"
 #include "model/kernels/attention/LongAttention.h"
 #include "model/kernels/attention/LongTiles.cuh"
-#include "model/kernels/fused/Instructions.cuh"
-#include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/block_forward/DropoutBits.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// The forward pass of attention over long sequences. A thread block has 128 queries of a head; their keys
 /// and values pass by.

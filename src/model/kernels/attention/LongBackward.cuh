@@ -5,7 +5,7 @@
 #include "model/kernels/attention/LongAttention.h"
 #include "model/kernels/attention/LongTiles.cuh"
 #include "model/kernels/attention/ScoreTiles.h"
-#include "model/kernels/fused/Tile.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// What the two large kernels of the backward pass of long attention share.
 namespace adtrain::kernels::long_attention_pass {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "model/kernels/attention/LongBackward.cuh"
-#include "model/kernels/fused/Instructions.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
 
 /// 128 keys of a head, whose queries and dread pass by: dk, dv and dS.
 namespace adtrain::kernels::long_attention_pass {

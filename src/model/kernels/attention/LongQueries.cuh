@@ -1,7 +1,7 @@
 #pragma once
 
 #include "model/kernels/attention/LongBackward.cuh"
-#include "model/kernels/fused/Instructions.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
 
 /// 128 queries of a head, whose keys and dS pass by: dq.
 namespace adtrain::kernels::long_attention_pass {

@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "model/kernels/attention/HeadAttention.h"
-#include "model/kernels/fused/Instructions.cuh"
-#include "model/kernels/fused/Tile.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// How a thread block walks through a long sequence: 128 rows of a head are its own, 32 of them a warp's, as
 /// two strips, so that what a warp fetches from shared memory serves twice. The rows that they meet, keys of

@@ -10,7 +10,7 @@
 #include "model/kernels/KernelOperation.h"
 #include "model/kernels/attention/HeadAttention.h"
 #include "model/kernels/attention/LongAttention.h"
-#include "model/kernels/fused/FusedDevice.h"
+#include "model/kernels/gpu/DeviceSupport.h"
 
 namespace adtrain::kernels {
 namespace {
@@ -159,7 +159,6 @@ std::optional<std::string> why_no_projected_attention(const at::Device& device, 
         "and compressed context",
         head_size, kind.tokens);
   }
-  if (kind.padded && device.is_cuda()) return "that of compressed context has not run on a GPU yet";
   return std::nullopt;
 }
 

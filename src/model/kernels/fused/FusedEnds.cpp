@@ -11,8 +11,8 @@
 #include "model/kernels/GradientPlace.h"
 #include "model/kernels/KernelOperation.h"
 #include "model/kernels/fused/ActionLoss.h"
-#include "model/kernels/fused/FusedDevice.h"
 #include "model/kernels/fused/TokenEmbedding.h"
+#include "model/kernels/gpu/DeviceSupport.h"
 
 namespace adtrain::kernels {
 namespace {

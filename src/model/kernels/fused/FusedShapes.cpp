@@ -6,7 +6,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "model/kernels/fused/FusedDevice.h"
+#include "model/kernels/gpu/DeviceSupport.h"
 
 namespace adtrain::kernels {
 namespace {

@@ -1,14 +1,14 @@
 #include <algorithm>
 
 #include "base/Launch.cuh"
-#include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/fused/MlpBackward.h"
-#include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/mlp_backward/Hidden.cuh"
 #include "model/kernels/fused/mlp_backward/Input.cuh"
 #include "model/kernels/fused/mlp_backward/Memory.cuh"
 #include "model/kernels/fused/mlp_backward/Norm.cuh"
 #include "model/kernels/fused/mlp_backward/Sums.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// The backward pass of y = norm2(x1 + drop(linear2(drop(gelu(linear1(x1)))))), a row:
 ///

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "model/kernels/fused/Tile.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// Products of rows in global memory with narrow matrices, without shared memory between: a warp takes 16
 /// rows at once, each lane loads neighbouring columns, and these become fragments as they lie. A product does

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "model/kernels/fused/Instructions.cuh"
-#include "model/kernels/fused/Tile.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// What both passes of the SwiGLU half share.
 namespace adtrain::kernels {

@@ -1,11 +1,11 @@
 #include <algorithm>
 
 #include "base/Launch.cuh"
-#include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/fused/Swiglu.cuh"
 #include "model/kernels/fused/Swiglu.h"
-#include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/block_forward/Memory.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// The backward pass of y = x1 + w3 h, h = silu(a) · b, a = w1 n, b = w2 n, a row:
 ///

@@ -1,11 +1,11 @@
 #include <algorithm>
 
 #include "base/Launch.cuh"
-#include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/fused/Swiglu.cuh"
 #include "model/kernels/fused/Swiglu.h"
-#include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/block_forward/Memory.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// y = x1 + w3 (silu(w1 n) · w2 n). Thread blocks stay for the whole launch, one a multiprocessor, with all
 /// weights in shared memory. Each warp takes 32 rows at once through it all in registers, in chunks of hidden

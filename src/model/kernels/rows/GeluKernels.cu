@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "base/Launch.cuh"
-#include "model/kernels/fused/Instructions.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
 #include "model/kernels/rows/ColumnSums.cuh"
 
 namespace adtrain::kernels {

@@ -8,7 +8,7 @@
 
 #include "base/FlatLayout.h"
 #include "model/kernels/KernelOperation.h"
-#include "model/kernels/fused/FusedDevice.h"
+#include "model/kernels/gpu/DeviceSupport.h"
 #include "model/kernels/rows/RowKernels.h"
 
 namespace adtrain::kernels {

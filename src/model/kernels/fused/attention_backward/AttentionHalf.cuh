@@ -3,11 +3,11 @@
 #include <cmath>
 #include <type_traits>
 
-#include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/attention_backward/Fragments.cuh"
 #include "model/kernels/fused/attention_backward/Plan.cuh"
 #include "model/kernels/fused/attention_backward/Rotation.cuh"
 #include "model/kernels/fused/attention_backward/StripPairs.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// The backward pass of a post-norm block's x1 = norm1(x + drop(out_proj(attention(in_proj(x))))), of a
 /// sequence:

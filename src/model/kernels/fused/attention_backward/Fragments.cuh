@@ -1,7 +1,7 @@
 #pragma once
 
-#include "model/kernels/fused/Instructions.cuh"
-#include "model/kernels/fused/Tile.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// Sums that are scaled and pairs of 16-bit values that are multiplied in registers, and a head's columns of
 /// a tile as operands.

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "model/kernels/fused/PreNormTensors.h"
-#include "model/kernels/fused/Tile.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// What a launch works on, and how its thread blocks are built.
 namespace adtrain::kernels::backward_pass {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "model/kernels/fused/Tile.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// Queries and keys that turn by their places (RoPE). Gradients turn back.
 namespace adtrain::kernels::backward_pass {

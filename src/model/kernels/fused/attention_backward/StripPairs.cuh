@@ -1,9 +1,9 @@
 #pragma once
 
-#include "model/kernels/fused/Instructions.cuh"
-#include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/attention_backward/Fragments.cuh"
 #include "model/kernels/fused/attention_backward/Plan.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// Strips of 16 queries with strips of 16 keys, in the attention's backward pass: what is the same whether a
 /// kernel makes them itself or others have.

@@ -3,9 +3,9 @@
 #include <cstdint>
 
 #include "model/kernels/fused/BlockTensors.h"
-#include "model/kernels/fused/Instructions.cuh"
-#include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/block_forward/Strips.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// Dropout's bits on their way from global memory, of which a strip asks early for all that it will read, to
 /// the fragments whose elements they keep.

@@ -4,14 +4,14 @@
 
 #include "base/Launch.cuh"
 #include "model/kernels/fused/BlockTensors.h"
-#include "model/kernels/fused/Instructions.cuh"
-#include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/block_forward/Attention.cuh"
 #include "model/kernels/fused/block_forward/Features.cuh"
 #include "model/kernels/fused/block_forward/KeysAndValues.cuh"
 #include "model/kernels/fused/block_forward/Memory.cuh"
 #include "model/kernels/fused/block_forward/Sequence.cuh"
 #include "model/kernels/fused/block_forward/Strips.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// A block's forward pass in one kernel: all of a post-norm block (PostNorm.cuh), or a pre-norm block's
 /// attention half (PreNorm.cuh). Thread blocks stay for the whole launch, one a multiprocessor, with all

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "model/kernels/fused/Instructions.cuh"
-#include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/block_forward/Features.cuh"
 #include "model/kernels/fused/block_forward/Memory.cuh"
 #include "model/kernels/fused/block_forward/Sequence.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// Phase A: a sequence's tokens come to shared memory, and become keys and values there.
 namespace adtrain::kernels::forward_pass {

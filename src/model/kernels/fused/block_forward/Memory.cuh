@@ -1,9 +1,9 @@
 #pragma once
 
 #include "model/kernels/fused/BlockTensors.h"
-#include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/block_forward/Features.cuh"
 #include "model/kernels/fused/block_forward/Strips.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// Shared memory, D = width, T = 256, the most tokens (that addresses are constants is worth more than room),
 /// G = 2 groups; in all 226.9 of 227 KiB where D = 64. A pre-norm block has no linear1, linear2 and norms

@@ -3,13 +3,13 @@
 #include <cstdint>
 
 #include "model/kernels/fused/BlockTensors.h"
-#include "model/kernels/fused/Instructions.cuh"
-#include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/block_forward/DropoutBits.cuh"
 #include "model/kernels/fused/block_forward/Features.cuh"
 #include "model/kernels/fused/block_forward/Memory.cuh"
 #include "model/kernels/fused/block_forward/Sequence.cuh"
 #include "model/kernels/fused/block_forward/Strips.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// Phase B, its second half: a strip through the MLP, in chunks of hidden units.
 namespace adtrain::kernels::forward_pass {

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
-#include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/block_forward/Features.cuh"
 #include "model/kernels/fused/block_forward/Strips.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// What follows on either half of the block: its output is added to the residual stream, and the sum
 /// normalised.

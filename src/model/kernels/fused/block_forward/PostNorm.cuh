@@ -3,8 +3,6 @@
 #include <cstdint>
 
 #include "model/kernels/fused/BlockTensors.h"
-#include "model/kernels/fused/Instructions.cuh"
-#include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/block_forward/DropoutBits.cuh"
 #include "model/kernels/fused/block_forward/Features.cuh"
 #include "model/kernels/fused/block_forward/Memory.cuh"
@@ -12,6 +10,8 @@
 #include "model/kernels/fused/block_forward/Norm.cuh"
 #include "model/kernels/fused/block_forward/Sequence.cuh"
 #include "model/kernels/fused/block_forward/Strips.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// What is a post-norm block's own in the forward pass: the whole block behind the attention.
 namespace adtrain::kernels::forward_pass {

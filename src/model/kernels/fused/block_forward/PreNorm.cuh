@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "model/kernels/fused/Instructions.cuh"
 #include "model/kernels/fused/PreNormTensors.h"
-#include "model/kernels/fused/Tile.cuh"
 #include "model/kernels/fused/block_forward/DropoutBits.cuh"
 #include "model/kernels/fused/block_forward/Features.cuh"
 #include "model/kernels/fused/block_forward/Memory.cuh"
 #include "model/kernels/fused/block_forward/Norm.cuh"
 #include "model/kernels/fused/block_forward/Sequence.cuh"
 #include "model/kernels/fused/block_forward/Strips.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// What is a pre-norm block's own in the forward pass, of which the kernel is the attention half: queries and
 /// keys that turn with their tokens' places, and the residual stream beside the attention's input.

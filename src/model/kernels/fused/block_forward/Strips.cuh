@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "model/kernels/fused/BlockTensors.h"
-#include "model/kernels/fused/Tile.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// How a thread block shares its work: into groups of warps, and among a group's warps the strips of a
 /// sequence.

@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "model/kernels/fused/BlockTensors.h"
-#include "model/kernels/fused/Instructions.cuh"
-#include "model/kernels/fused/Tile.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
+#include "model/kernels/gpu/Tile.cuh"
 
 /// What a launch works on, and what a thread block has in shared memory.
 namespace adtrain::kernels::mlp_backward_pass {

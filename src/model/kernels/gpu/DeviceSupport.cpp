@@ -1,4 +1,4 @@
-#include "model/kernels/fused/FusedDevice.h"
+#include "model/kernels/gpu/DeviceSupport.h"
 
 #include <cuda_runtime.h>
 #include <fmt/format.h>

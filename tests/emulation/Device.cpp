@@ -1,6 +1,5 @@
 #include "model/FusedDevice.h"
-
-#include "model/kernels/fused/FusedDevice.h"
+#include "model/kernels/gpu/DeviceSupport.h"
 
 namespace adtrain {
 

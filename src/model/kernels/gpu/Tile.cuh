@@ -4,7 +4,7 @@
 
 #include <cuda_bf16.h>
 
-#include "model/kernels/fused/Instructions.cuh"
+#include "model/kernels/gpu/Instructions.cuh"
 
 /// What the fused kernels are made of: 16-bit tiles in shared memory, the fragments of them that a warp holds
 /// in registers, and the products of fragments on the tensor cores.

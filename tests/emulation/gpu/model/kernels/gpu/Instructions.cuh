@@ -10,7 +10,7 @@
 #include "emulation/Emulator.h"
 #include "emulation/Matrices.h"
 
-/// Stands in the place of src/model/kernels/fused/Instructions.cuh: the same instructions in the emulator.
+/// Stands in the place of src/model/kernels/gpu/Instructions.cuh: the same instructions in the emulator.
 /// What each one does is said there.
 namespace adtrain::kernels {
 

@@ -1,0 +1,77 @@
+#pragma once
+
+#include "model/kernels/fused/RowProducts.cuh"
+#include "model/kernels/fused/TokenEmbedding.h"
+
+/// A warp works on a strip of 16 neighbouring tokens, sequence after sequence, so that positions stay.
+/// Features of a transition are a row of 16, and both directions are products on the tensor cores:
+///
+///     forward: x = position + features · weights       backward: dweights = featuresᵀ · dx, dposition = Σ dx
+///
+/// Bias and type embedding are weights of two more features, which are always 1. Queries have no features.
+namespace adtrain::kernels::token_embedding {
+
+constexpr int kWarps = 8, kThreads = kWarps * kWarp;
+constexpr int kSequencesAWarp = 4;  ///< about: enough warps to hide loads, few enough partial sums
+constexpr int kFeatureRow = 16;
+constexpr int kOnes = 2;  ///< features that are always 1
+static_assert(TokenShape::kMostActions + 5 + kOnes <= kFeatureRow);
+
+__host__ __device__ inline int64_t divided_up(int64_t count, int64_t by) {
+  return (count + by - 1) / by;
+}
+
+/// Strips of all tokens of a sequence, and slices of all sequences; a thread block works on one of each.
+inline int strips_of(const TokenShape& shape) {
+  return static_cast<int>(divided_up(shape.tokens(), kStrip));
+}
+inline int slices_of(const TokenShape& shape) {
+  return static_cast<int>(divided_up(shape.sequences, kWarps * kSequencesAWarp));
+}
+template <int Columns>
+dim3 grid_of(const TokenShape& shape) {
+  return {static_cast<unsigned>(slices_of(shape)), static_cast<unsigned>(strips_of(shape)),
+          static_cast<unsigned>(shape.width / Columns)};
+}
+
+/// One feature of transitions: one that embed_context reads, behind them the two ones, then zeros.
+class Feature {
+ public:
+  __device__ Feature(const TokenShape& shape, const TransitionArrays& transitions, int number)
+      : words_(transitions.actions), stride_(1), kind_(Kind::kConstant), value_(0) {
+    const int of_action = number - 2, behind = of_action - shape.actions;
+    if (number < 2) {
+      words_ = transitions.states + number, stride_ = 2, kind_ = Kind::kWhole;
+    } else if (of_action < shape.actions) {
+      kind_ = Kind::kChoice, value_ = of_action;
+    } else if (behind == 0) {
+      words_ = reinterpret_cast<const int32_t*>(transitions.rewards), kind_ = Kind::kReal;
+    } else if (behind < 3) {
+      words_ = transitions.next_states + (behind - 1), stride_ = 2, kind_ = Kind::kWhole;
+    } else {
+      value_ = behind < 3 + kOnes ? 1 : 0;
+    }
+  }
+
+  /// Of a transition of the batch. Without branches, as the lanes of a warp have different features.
+  __device__ float of(int64_t transition) const {
+    const int32_t word = __ldg(words_ + stride_ * transition);
+    const float number = kind_ == Kind::kReal ? __int_as_float(word) : static_cast<float>(word);
+    const float constant = static_cast<float>(kind_ == Kind::kChoice ? word == value_ : value_);
+    return kind_ == Kind::kReal || kind_ == Kind::kWhole ? number : constant;
+  }
+
+ private:
+  enum class Kind { kWhole, kReal, kChoice, kConstant };
+
+  const int32_t* words_;
+  int stride_;
+  Kind kind_;
+  int value_;  ///< the constant, or the action for which the feature is 1
+};
+
+__device__ inline int state_of(const TokenShape& shape, const int32_t* states, int64_t transition) {
+  return __ldg(states + 2 * transition) * shape.grid_size + __ldg(states + 2 * transition + 1);
+}
+
+}  // namespace adtrain::kernels::token_embedding

@@ -8,9 +8,11 @@
 namespace adtrain::kernels {
 namespace {
 
+/// Of the current GPU, if `device` names none.
 int attribute_of(const at::Device& device, cudaDeviceAttr attribute) {
-  int value = 0;
-  gpu::check(cudaDeviceGetAttribute(&value, attribute, device.index()), "cudaDeviceGetAttribute");
+  int number = device.index(), value = 0;
+  if (!device.has_index()) gpu::check(cudaGetDevice(&number), "cudaGetDevice");
+  gpu::check(cudaDeviceGetAttribute(&value, attribute, number), "cudaDeviceGetAttribute");
   return value;
 }
 

@@ -1,8 +1,10 @@
-#include "base/Cuda.h"
+#include "base/Launch.cuh"
 #include "data/CutWindows.h"
 
 namespace adtrain {
 namespace {
+
+constexpr int kThreads = 256;
 
 /// One sub-history in time order.
 struct SubHistory {
@@ -37,32 +39,29 @@ __device__ void put_query(const WindowCut& cut, int64_t row, const Window& windo
   cut.query_action[row] = window.current < cut.index.shape().region ? steps[query].action : -1;
 }
 
-/// A thread a transition of the batch.
-__global__ void cut_kernel(WindowCut cut) {
-  const int64_t cell = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (cell >= cut.rows * cut.length) return;
-  const int64_t row = cell / cut.length;
-  const int64_t column = cell % cut.length;
-  const Window window = cut.index.window(cut.order.sample_at(*cut.cursor + cut.first_row + row));
+/// A thread block a row of the batch.
+__global__ void __launch_bounds__(kThreads) cut_kernel(const __grid_constant__ WindowCut cut) {
+  const int64_t row = blockIdx.x;
+  __shared__ Window window;
+  if (threadIdx.x == 0) {
+    window = cut.index.window(cut.order.sample_at(*cut.cursor + cut.first_row + row));
+  }
+  __syncthreads();
   const SubHistory steps = {cut.histories + window.history * cut.steps, cut.index, window.phase};
   const int64_t region = cut.index.shape().region;
-  if (region == 0) {
-    put(cut, cell, steps[window.start + column]);
-    return;
-  }
   const int64_t previous = window.start > 0 ? region : 0;
-  const bool padding = column >= previous + window.current;
-  put(cut, cell, padding ? Transition{} : steps[window.start - previous + column]);
-  if (column == 0) put_query(cut, row, window, previous, steps);
+  const int64_t transitions = region == 0 ? cut.length : previous + window.current;
+  const int64_t first = region == 0 ? window.start : window.start - previous;
+  for (int64_t column = threadIdx.x; column < cut.length; column += kThreads) {
+    put(cut, row * cut.length + column, column < transitions ? steps[first + column] : Transition{});
+  }
+  if (region > 0 && threadIdx.x == 0) put_query(cut, row, window, previous, steps);
 }
 
 }  // namespace
 
 void cut_windows(const WindowCut& cut, cudaStream_t stream) {
-  constexpr int kThreads = 256;
-  const int64_t blocks = (cut.rows * cut.length + kThreads - 1) / kThreads;
-  cut_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(cut);
-  gpu::check(cudaGetLastError(), "the launch of the kernel that cuts windows from histories");
+  gpu::launch("cut_kernel", cut_kernel, static_cast<unsigned>(cut.rows), kThreads, 0, stream, cut);
 }
 
 }  // namespace adtrain

@@ -1,4 +1,4 @@
-#include "base/Cuda.h"
+#include "base/Launch.cuh"
 #include "training/LossSumsKernel.h"
 
 namespace adtrain {
@@ -16,8 +16,7 @@ __global__ void add_loss_kernel(double* sums, const float* cross_entropies, cons
 
 void add_loss(double* sums, const float* cross_entropies, const int64_t* correct, int64_t targets,
               cudaStream_t stream) {
-  add_loss_kernel<<<1, 3, 0, stream>>>(sums, cross_entropies, correct, targets);
-  gpu::check(cudaGetLastError(), "The launch of add_loss_kernel");
+  gpu::launch("add_loss_kernel", add_loss_kernel, 1, 3, 0, stream, sums, cross_entropies, correct, targets);
 }
 
 }  // namespace adtrain

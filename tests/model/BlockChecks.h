@@ -128,7 +128,7 @@ class BlockCheck {
   void take_attention_bits(const kernels::BlockPass& pass) {
     if (case_.attention_rate == 0) return;
     at::Tensor& bits = data_.block.attention_bits;
-    bits = pass.keep_bits(pass.keep_attention, bits.numel(), attention_draw()).view(bits.sizes());
+    bits = pass.attention_bits(shape().attention_rows(), attention_draw()).view(bits.sizes());
     data_.block.scale = pass.keep_attention.scale();
   }
 };

@@ -78,10 +78,10 @@ TEST_P(FusedKernelsSpeed, DISABLED_OfEachKernel) {
   const double sums = testing::microseconds(
       [&] { (void)testing::sum_of(mlp_parts), (void)testing::sum_of(attention_parts); });
   const at::Tensor seed = at::ones({1}, at::device(at::kCUDA).dtype(at::kLong));
+  const kernels::BitSource source = {kernels::KeepProbability(0.1), seed.const_data_ptr<int64_t>(), 0};
   const double bits = testing::microseconds([&] {
-    kernels::fill_keep_bits(static_cast<uint32_t*>(data.attention_bits.data_ptr()),
-                            data.attention_bits.numel(), kernels::KeepProbability(0.1),
-                            seed.data_ptr<int64_t>(), 0, current_stream());
+    kernels::fill_attention_bits(static_cast<uint32_t*>(data.attention_bits.data_ptr()),
+                                 shape.attention_rows(), source, current_stream());
   });
   std::cout << testing::name_of(GetParam()) << " us: forward " << forward << ", MLP backward " << mlp
             << ", attention backward " << attention << ", partial sums " << sums << ", attention's keep bits "
@@ -99,45 +99,6 @@ INSTANTIATE_TEST_SUITE_P(Benchmark, FusedKernelsSpeed,
                                            FusedBlockCase{{512, 164, 164, 64, 4, true}, 0.1, 1.0, true},
                                            FusedBlockCase{{512, 164, 245, 64, 4, true, 81}, 0.1}),
                          [](const auto& tried) { return testing::name_of(tried.param); });
-
-TEST(KeepBits, AreIndependentBitsOfTheAskedProbability) {
-  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-  constexpr int64_t kWords = 1 << 20;
-  const auto words = at::device(at::kCUDA).dtype(at::kInt);
-  const at::Tensor seed = at::randint(1 << 30, {1}, at::device(at::kCUDA).dtype(at::kLong));
-  SCOPED_TRACE(seed.item<int64_t>());
-  for (const double rate : {0.0, 0.1, 0.25, 0.5, 0.9, 1.0}) {
-    const kernels::KeepProbability keep(rate);
-    EXPECT_NEAR(keep.value(), 1 - rate, 0.5 / 1024);
-    const auto draw = [&](uint64_t stream_of_seed) {
-      at::Tensor drawn = at::empty({kWords}, words);
-      kernels::fill_keep_bits(static_cast<uint32_t*>(drawn.data_ptr()), kWords, keep,
-                              seed.data_ptr<int64_t>(), stream_of_seed, current_stream());
-      const at::Tensor places = at::arange(32, words);
-      return drawn.unsqueeze(-1).bitwise_right_shift(places).bitwise_and(1).to(at::kFloat);  // (words, 32)
-    };
-    const at::Tensor bits = draw(3);
-    EXPECT_TRUE(at::equal(bits, draw(3)));
-    const double p = keep.value(), deviation = std::sqrt(p * (1 - p));
-    const double sigma = deviation / std::sqrt(32.0 * kWords);
-    EXPECT_NEAR(bits.mean(at::kDouble).item<double>(), p, 5 * sigma) << rate;
-    // Each place of a word for itself, and pairs: neighbours in a word, in neighbouring words, of two
-    // streams.
-    EXPECT_LE((bits.mean({0}, false, at::kDouble) - p).abs().max().item<double>(),
-              6 * deviation / std::sqrt(kWords));
-    const at::Tensor centred = bits - p;
-    const auto correlated = [&](const at::Tensor& a, const at::Tensor& b) {
-      return std::abs((a * b).mean(at::kDouble).item<double>());
-    };
-    const double bound = 5 * deviation * deviation / std::sqrt(31.0 * (kWords - 64)) + 1e-9;
-    EXPECT_LT(correlated(centred.narrow(1, 0, 31), centred.narrow(1, 1, 31)), bound) << rate;
-    for (const int64_t apart : {1, 64}) {
-      EXPECT_LT(correlated(centred.narrow(0, 0, kWords - apart), centred.narrow(0, apart, kWords - apart)),
-                bound);
-    }
-    EXPECT_LT(correlated(centred, draw(4) - p), bound) << rate;
-  }
-}
 
 }  // namespace
 }  // namespace adtrain

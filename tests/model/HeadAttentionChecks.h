@@ -260,7 +260,7 @@ inline void expect_projected_attention_is_the_reference(const HeadAttentionCase&
   const kernels::BlockPass pass(block.x, shape.heads, tried.block.dropout, 0.0, nullptr);
   if (tried.block.dropout > 0) {
     const at::Tensor& bits = block.attention_bits;
-    block.attention_bits = pass.keep_bits(pass.keep_attention, bits.numel(), kDraw).view(bits.sizes());
+    block.attention_bits = pass.attention_bits(shape.attention_rows(), kDraw).view(bits.sizes());
   }
   const at::Tensor exact = data.projected().to(at::kDouble).requires_grad_();
   at::Tensor log_sums;

@@ -46,7 +46,7 @@ class PostNormBlockCheck : public BlockCheck {
     const auto* p = &exact[1];
     const int64_t words = words_for(shape().all_rows() * shape().width),
                   inner_words = words_for(shape().all_rows() * case_.inner);
-    const at::Tensor bits = pass.keep_bits(pass.keep_hidden, 2 * words + inner_words, kDraws * kNumber + 1);
+    const at::Tensor bits = pass.hidden_bits(2 * words + inner_words, kDraws * kNumber + 1);
     const auto kept = [&](const at::Tensor& values, int64_t first) {
       return pass.keep_hidden.always() ? values : dropped(values, bits, first, pass);
     };

@@ -8,6 +8,13 @@
 #include "model/kernels/KernelOperation.h"
 
 namespace adtrain::kernels {
+namespace {
+
+uint32_t* words_in(const at::Tensor& tensor) {
+  return static_cast<uint32_t*>(tensor.data_ptr());
+}
+
+}  // namespace
 
 BlockPass::BlockPass(const at::Tensor& like, int64_t heads_of_block, double dropped_attention,
                      double hidden_rate, GradientSink* gradients_to)
@@ -22,12 +29,26 @@ BlockPass::BlockPass(const at::Tensor& like, int64_t heads_of_block, double drop
   seed = at::randint(std::numeric_limits<int64_t>::max(), {1}, of_seed);
 }
 
-at::Tensor BlockPass::keep_bits(KeepProbability probability, int64_t count, int64_t number) const {
+at::Tensor BlockPass::words(int64_t count) const {
+  return at::empty({count}, seed.options().dtype(at::kInt));
+}
+
+BitSource BlockPass::source(KeepProbability probability, int64_t number) const {
+  return {probability, seed.const_data_ptr<int64_t>(), static_cast<uint64_t>(number)};
+}
+
+at::Tensor BlockPass::hidden_bits(int64_t count, int64_t number) const {
   if (!seed.defined()) return {};
-  const at::Tensor words = at::empty({count}, seed.options().dtype(at::kInt));
-  fill_keep_bits(static_cast<uint32_t*>(words.data_ptr()), count, probability, seed.data_ptr<int64_t>(),
-                 static_cast<uint64_t>(number), current_stream());
-  return words;
+  at::Tensor bits = words(count);
+  fill_keep_bits(words_in(bits), count, source(keep_hidden, number), current_stream());
+  return bits;
+}
+
+at::Tensor BlockPass::attention_bits(const AttentionRows& rows, int64_t number) const {
+  if (!seed.defined()) return {};
+  at::Tensor bits = words(rows.words());
+  fill_attention_bits(words_in(bits), rows, source(keep_attention, number), current_stream());
+  return bits;
 }
 
 }  // namespace adtrain::kernels

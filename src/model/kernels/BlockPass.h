@@ -15,9 +15,10 @@ struct BlockPass {
   BlockPass(const at::Tensor& like, int64_t heads, double attention_rate, double hidden_rate,
             GradientSink* sink);
 
-  /// int32 (count) words of dropout's bits, another draw for each `number`; undefined where everything is
-  /// kept everywhere.
-  at::Tensor keep_bits(KeepProbability probability, int64_t count, int64_t number) const;
+  /// int32 words of dropout's bits, (count) of hidden elements or (rows.words()) of the attention, another
+  /// draw for each `number`; undefined where everything is kept everywhere.
+  at::Tensor hidden_bits(int64_t count, int64_t number) const;
+  at::Tensor attention_bits(const AttentionRows& rows, int64_t number) const;
 
   int64_t heads;
   bool trains;            ///< whether gradients are asked for
@@ -25,6 +26,10 @@ struct BlockPass {
   KeepProbability keep_attention, keep_hidden;
   at::Tensor seed;     ///< int64 (1) on the GPU: of dropout; undefined where everything is kept
   GradientSink* sink;  ///< null: parameters get their gradients from autograd, in their own type
+
+ private:
+  at::Tensor words(int64_t count) const;
+  BitSource source(KeepProbability probability, int64_t number) const;
 };
 
 }  // namespace adtrain::kernels

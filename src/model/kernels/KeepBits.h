@@ -26,10 +26,37 @@ class KeepProbability {
   int kept_;
 };
 
-/// Fills `count` words in the GPU's memory with independent bits, each set with this probability: a function
-/// of (*seed, stream_of_seed) alone. `seed` is in the GPU's memory, where a captured step finds another one
-/// each time. Returns at once; throws EnvironmentError where the kernel cannot be launched.
-void fill_keep_bits(uint32_t* words, int64_t count, KeepProbability probability, const int64_t* seed,
-                    uint64_t stream_of_seed, cudaStream_t stream);
+/// Where a call's bits come from: they are a function of (*seed, number) and of what is asked for. `seed` is
+/// in the GPU's memory, where a captured step finds another one each time.
+struct BitSource {
+  KeepProbability probability;
+  const int64_t* seed;
+  uint64_t number;  ///< of the draw
+};
+
+/// Fills `count` words in the GPU's memory with independent bits, each set with the source's probability.
+/// Returns at once; throws EnvironmentError where the kernel cannot be launched.
+void fill_keep_bits(uint32_t* words, int64_t count, const BitSource& source, cudaStream_t stream);
+
+/// The words of an attention's weights, a bit a key: (heads, ⌈tokens / 32⌉, rows). Rows are the last ones of
+/// `tokens` and, behind them, `queries`, which stand in the places of the last tokens.
+struct AttentionRows {
+  int64_t heads;  ///< of all sequences
+  int tokens, queries, rows;
+  bool causal;  ///< else each row reads all keys
+
+  constexpr int row_words() const { return (tokens + 31) / 32; }
+  constexpr int64_t words() const { return heads * row_words() * rows; }
+  /// Of a row's words the first ones, those of keys up to its own place, are read.
+  constexpr int words_read(int row) const {
+    if (!causal) return row_words();
+    const int token = tokens + queries - rows + row;
+    return (token < tokens ? token : token - queries) / 32 + 1;
+  }
+};
+
+/// The same for the words that are read; the others stay as they are.
+void fill_attention_bits(uint32_t* words, const AttentionRows& rows, const BitSource& source,
+                         cudaStream_t stream);
 
 }  // namespace adtrain::kernels

@@ -108,7 +108,7 @@ at::Tensor ProjectedAttention::forward(at::TensorList inputs, ProjectionOrder or
     own->sines = rotary.sines.contiguous();
   }
   if (!pass.keep_attention.always()) {
-    own->bits = pass.keep_bits(pass.keep_attention, own->shape.attention_words(), draw);
+    own->bits = pass.attention_bits(own->shape.attention_rows(), draw);
     own->scale = pass.keep_attention.scale();
   }
   const auto like = keys.options().requires_grad(false);

@@ -5,6 +5,8 @@
 #include <cuda_bf16.h>
 #include <driver_types.h>
 
+#include "model/kernels/KeepBits.h"
+
 /// What the kernels of a fused post-norm block share: its sizes and its arrays, all in the GPU's memory,
 /// dense and row-major, borrowed.
 ///
@@ -43,8 +45,8 @@ struct BlockShape {
   int inner() const { return 4 * width; }
   constexpr int length() const { return tokens + queries; }  ///< of a sequence in x
   int64_t all_rows() const { return int64_t{sequences} * rows; }
-  /// Of dropout's bits of the attention, see KeepBits.
-  int64_t attention_words() const { return all_rows() * heads * ((tokens + 31) / 32); }
+  /// Of dropout's bits, see KeepBits.
+  AttentionRows attention_rows() const { return {int64_t{sequences} * heads, tokens, queries, rows, causal}; }
 };
 
 /// Weights (out, in). The three of the input projection stand behind each other: queries, keys, values.
@@ -61,8 +63,9 @@ struct BlockWeights {
 /// with the scale, 1 / the probability of keeping. Words of a rate of 0 are null.
 struct KeepBits {
   /// Of the attention's weights: (S, H, words, R) with words = ⌈tokens / 32⌉, so that a bit is a key and
-  /// neighbouring words are neighbouring queries. Query j reads itself by the bit of
-  /// the key in whose place it stands.
+  /// neighbouring words are neighbouring queries. Query j reads itself by the bit of the key in whose place
+  /// it stands. See AttentionRows: of causal attention, words of keys behind the row's own place are not
+  /// there.
   const uint32_t* attention;
   const uint32_t* projection;  ///< of out_proj's output: (S · R, D / 32)
   const uint32_t* inner;       ///< of gelu's output: (S · R, F / 32)

@@ -28,8 +28,8 @@ class BlockBits {
       : row_words_(shape.all_rows() * shape.width / 32),
         attention_scale_(pass.keep_attention.scale()),
         hidden_scale_(pass.keep_hidden.scale()),
-        attention_(pass.keep_bits(pass.keep_attention, shape.attention_words(), 2 * number)),
-        hidden_(pass.keep_bits(pass.keep_hidden, kHiddenRowWords * row_words_, 2 * number + 1)) {}
+        attention_(pass.attention_bits(shape.attention_rows(), 2 * number)),
+        hidden_(pass.hidden_bits(kHiddenRowWords * row_words_, 2 * number + 1)) {}
 
   KeepBits keep() const {
     if (!attention_.defined()) return {nullptr, nullptr, nullptr, nullptr, 1.0f, 1.0f};

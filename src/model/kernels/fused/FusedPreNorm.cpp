@@ -45,7 +45,7 @@ struct Remembered : torch::CustomClassHolder {
         kept2(kept_elements(pass, block.all_rows() * block.width, kDraws * number + 1)),
         x(input) {
     if (!pass.keep_attention.always()) {
-      attention_bits = pass.keep_bits(pass.keep_attention, shape.attention_words(), kDraws * number + 2);
+      attention_bits = pass.attention_bits(shape.attention_rows(), kDraws * number + 2);
     }
     const auto like = x.options().requires_grad(false);
     read = at::empty({shape.sequences, shape.rows, shape.width}, like);

@@ -40,13 +40,25 @@ __device__ inline uint32_t word_of(const uint4& chunk, int number) {
   return number == 0 ? chunk.x : number == 1 ? chunk.y : number == 2 ? chunk.z : chunk.w;
 }
 
-/// The lane's sums of one row += the chunks of `from`, a row of Columns; `half` is 0 for `row`, 1 for `row`
-/// + 8.
+/// The lane's chunks of `from`, a row of Columns.
 template <int Columns>
-__device__ void add_chunks(Sums (&sums)[kTiles<Columns>], int half, const Bf16* from) {
+struct Chunks {
+  uint4 chunk[Columns / 32];
+
+  __device__ explicit Chunks(const Bf16* from) {
+#pragma unroll
+    for (int number = 0; number < Columns / 32; ++number) {
+      chunk[number] = __ldg(reinterpret_cast<const uint4*>(from + own_chunk(number)));
+    }
+  }
+};
+
+/// The lane's sums of one row += its chunks of another; `half` is 0 for `row`, 1 for `row` + 8.
+template <int Columns>
+__device__ void add_chunks(Sums (&sums)[kTiles<Columns>], int half, const Chunks<Columns>& chunks) {
 #pragma unroll
   for (int number = 0; number < Columns / 32; ++number) {
-    const uint4 chunk = __ldg(reinterpret_cast<const uint4*>(from + own_chunk(number)));
+    const uint4& chunk = chunks.chunk[number];
 #pragma unroll
     for (int pair = 0; pair < 4; ++pair) {
       const float2 values = unpacked(word_of(chunk, pair));

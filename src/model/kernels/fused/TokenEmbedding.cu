@@ -9,12 +9,14 @@ namespace {
 
 using namespace token_embedding;
 
-/// Its weight for one column of x.
+/// Its weight for one column of x. Without branches, so that all of a lane's loads are under way at once.
 __device__ Bf16 weight_of(const TokenShape& shape, const EmbeddingWeights& weights, int feature, int column) {
   const int features = shape.features();
-  if (feature < features) return weights.context_weight[int64_t{column} * features + feature];
-  if (feature == features) return weights.context_bias[column];
-  return feature == features + 1 ? weights.type[column] : Bf16{};
+  const Bf16* of_column = feature == features ? weights.context_bias : weights.type;
+  of_column =
+      feature < features ? weights.context_weight + int64_t{column} * features + feature : of_column + column;
+  const Bf16 weight = __ldg(of_column);
+  return feature < features + kOnes ? weight : Bf16{};
 }
 
 __device__ uint32_t pair_of(Bf16 first, Bf16 second) {
@@ -36,6 +38,15 @@ __global__ void __launch_bounds__(kThreads, 2)
                                {shape, transitions, 4 * quad + 1},
                                {shape, transitions, 4 * quad + 2},
                                {shape, transitions, 4 * quad + 3}};
+  const auto position_of = [&](int any_token) {
+    const int token = min(any_token, tokens - 1), query = token - shape.context;
+    return query < 0 ? token : shape.first_query() + query;
+  };
+  const auto chunks_of = [&](const Bf16* table, int which) {
+    return Chunks<Columns>(table + int64_t{which} * shape.width + first_column);
+  };
+  const Chunks<Columns> positions[2] = {chunks_of(weights.positions, position_of(token_of[0])),
+                                        chunks_of(weights.positions, position_of(token_of[1]))};
   uint32_t right[kTiles<Columns>][2];
 #pragma unroll
   for (int tile = 0; tile < kTiles<Columns>; ++tile) {
@@ -50,14 +61,12 @@ __global__ void __launch_bounds__(kThreads, 2)
 
   const int warp = static_cast<int>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   for (int sequence = warp; sequence < shape.sequences; sequence += gridDim.x * kWarps) {
-    const int64_t first_transition = int64_t{sequence} * shape.transitions;
     float seen[2][4];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        const int token = token_of[half];
-        seen[half][k] = token < shape.context ? features[k].of(first_transition + token) : 0.0f;
+        seen[half][k] = features[k].of(shape, sequence, token_of[half]);
       }
     }
     const LeftFragment left = {{packed(seen[0][0], seen[0][1]), packed(seen[1][0], seen[1][1]),
@@ -70,15 +79,14 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int token = token_of[half], query = token - shape.context;
+      const int token = token_of[half];
       if (token >= tokens) continue;
-      int position = token;
-      if (query >= 0) {
-        position = shape.first_query() + query;
-        const int state = state_of(shape, transitions.states, first_transition + position);
-        add_chunks<Columns>(sums, half, weights.query_states + int64_t{state} * shape.width + first_column);
+      if (token >= shape.context) {
+        const int64_t transition = int64_t{sequence} * shape.transitions + position_of(token);
+        const int state = state_of(shape, transitions.states, transition);
+        add_chunks(sums, half, chunks_of(weights.query_states, state));
       }
-      add_chunks<Columns>(sums, half, weights.positions + int64_t{position} * shape.width + first_column);
+      add_chunks(sums, half, positions[half]);
       const int64_t row_of_x = int64_t{sequence} * tokens + token;
       store_chunks<Columns>(sums, half, 1.0f, x + row_of_x * shape.width + first_column);
     }

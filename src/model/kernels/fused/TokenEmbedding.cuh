@@ -53,16 +53,23 @@ class Feature {
     }
   }
 
-  /// Of a transition of the batch. Without branches, as the lanes of a warp have different features.
+  /// Of a token of a sequence, 0 of a query. Without branches, as the lanes of a warp have different
+  /// features, and so that the loads of several are under way at once.
+  __device__ float of(const TokenShape& shape, int sequence, int token) const {
+    const float value = of(int64_t{sequence} * shape.transitions + (token < shape.context ? token : 0));
+    return token < shape.context ? value : 0.0f;
+  }
+
+ private:
+  enum class Kind { kWhole, kReal, kChoice, kConstant };
+
+  /// Of a transition of the batch.
   __device__ float of(int64_t transition) const {
     const int32_t word = __ldg(words_ + stride_ * transition);
     const float number = kind_ == Kind::kReal ? __int_as_float(word) : static_cast<float>(word);
     const float constant = static_cast<float>(kind_ == Kind::kChoice ? word == value_ : value_);
     return kind_ == Kind::kReal || kind_ == Kind::kWhole ? number : constant;
   }
-
- private:
-  enum class Kind { kWhole, kReal, kChoice, kConstant };
 
   const int32_t* words_;
   int stride_;

@@ -78,9 +78,8 @@ __global__ void __launch_bounds__(kThreads, 2)
       const int token = first_token + k;
       const int64_t row_of_x = int64_t{sequence} * tokens + token;
       rows.load(k, token < tokens ? dx + row_of_x * shape.width + first_column : nullptr);
-      const int64_t transition = int64_t{sequence} * shape.transitions + token;
-      seen_low[k] = token < shape.context ? low.of(transition) : 0.0f;
-      seen_high[k] = token < shape.context ? high.of(transition) : 0.0f;
+      seen_low[k] = low.of(shape, sequence, token);
+      seen_high[k] = high.of(shape, sequence, token);
     }
     add_product<Columns>(of_features, left_of_rows(seen_low, seen_high), rows);
 #pragma unroll

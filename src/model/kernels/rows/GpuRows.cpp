@@ -82,8 +82,7 @@ std::vector<KeptElements> kept_elements(const BlockPass& pass, at::IntArrayRef c
   std::vector<int64_t> words;
   for (const int64_t count : counts) words.push_back((count + kWordBits - 1) / kWordBits);
   const int64_t total = std::accumulate(words.begin(), words.end(), int64_t{0});
-  const std::vector<at::Tensor> bits =
-      pass.keep_bits(pass.keep_hidden, total, number).split_with_sizes(words);
+  const std::vector<at::Tensor> bits = pass.hidden_bits(total, number).split_with_sizes(words);
   for (size_t k = 0; k < kept.size(); ++k) kept[k] = {bits[k].view(at::kByte), pass.keep_hidden.scale()};
   return kept;
 }

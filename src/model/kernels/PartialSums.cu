@@ -5,10 +5,8 @@ namespace adtrain::kernels {
 namespace {
 
 constexpr int kWarp = 32, kWarps = 8;
-constexpr int kLanes =
-    16;  ///< of a warp side by side, each with four neighbouring elements: two lines of memory
-constexpr int kGroups =
-    kWarps * (kWarp / kLanes);  ///< each with parts of its own, so that many are under way
+constexpr int kLanes = 16;  ///< side by side in a warp, each with four neighbouring elements
+constexpr int kGroups = kWarps * (kWarp / kLanes);  ///< each with parts of its own, many under way at once
 
 __device__ float4 operator+(float4 a, float4 b) {
   return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};

@@ -134,8 +134,8 @@ inline void expect_pre_norm_attention_backward_is_the_reference(const FusedBlock
   Launched launched;
   for (int repeat = 0; repeat < 2; ++repeat) {
     launched.of_input[repeat] = data.block.poisoned(data.normed.sizes());
-    const at::Tensor parts =
-        data.block.poisoned({kernels::attention_backward_parts(tried.shape), places.total}, at::kFloat);
+    const at::Tensor parts = data.block.poisoned(
+        {kernels::pre_norm_attention_backward_parts(tried.shape), places.total}, at::kFloat);
     const at::Tensor carried = data.block.poisoned({kernels::attention_backward_carried(tried.shape)});
     kernels::pre_norm_attention_backward(
         tried.shape, data.attention(), FusedBlockData::of(dx1), FusedBlockData::of(launched.of_input[repeat]),

@@ -68,7 +68,7 @@ TEST_P(PreNormKernelsSpeed, DISABLED_OfEachKernel) {
 
   const double attention = testing::microseconds(
       [&] { kernels::pre_norm_attention(shape, data.attention(), of(x), of(of_x1), stream); });
-  const at::Tensor attention_parts = parts(kernels::attention_backward_parts(shape),
+  const at::Tensor attention_parts = parts(kernels::pre_norm_attention_backward_parts(shape),
                                            kernels::PreNormAttentionGradients::of(shape.width).total);
   const at::Tensor carried = at::empty({kernels::attention_backward_carried(shape)}, x.options());
   const double attention_backward = testing::microseconds([&] {

@@ -79,12 +79,6 @@ __device__ RowLoss loss_of_row(float first, float second, int actions, int taken
           {first_power / powers - first_target, second_power / powers - second_target}};
 }
 
-__device__ float warp_sum(float value) {
-#pragma unroll
-  for (int apart = kWarp / 2; apart > 0; apart /= 2) value += __shfl_xor_sync(kAllLanes, value, apart);
-  return value;
-}
-
 __global__ void __launch_bounds__(kLossThreads)
     action_loss_kernel(ActionLossShape shape, const Bf16* encoded, HeadWeights weights, const int32_t* taken,
                        float label_smoothing, float* slopes, ActionLossSums sums) {

@@ -1,24 +1,25 @@
-#include <algorithm>
-
-#include "base/Launch.cuh"
 #include "model/kernels/fused/AttentionBackward.h"
 #include "model/kernels/fused/attention_backward/Launch.cuh"
 
 namespace adtrain::kernels {
 
 int attention_backward_parts(const BlockShape& shape) {
-  return std::min(shape.sequences, 64 / shape.width * gpu::multiprocessors());
+  if (shape.only_last_token()) return last_token_parts(shape);
+  return backward_pass::blocks_for(shape);
 }
 
 int64_t attention_backward_carried(const BlockShape& shape) {
   return shape.queries == 0
              ? 0
-             : int64_t{attention_backward_parts(shape)} * backward_pass::carried_elements(shape.width);
+             : int64_t{backward_pass::blocks_for(shape)} * backward_pass::carried_elements(shape.width);
 }
 
 void attention_backward(const BlockShape& shape, const BlockWeights& weights, const KeepBits& keep,
                         const BlockActivations& activations, const Bf16* dx1, Bf16* dx, float* parts,
                         Bf16* carried, cudaStream_t stream) {
+  if (shape.only_last_token()) {
+    return last_token_backward(shape, weights, keep, activations, dx1, dx, parts, stream);
+  }
   if (shape.first != nullptr) {
     return padded_attention_backward(shape, weights, keep, activations, dx1, dx, parts, carried, stream);
   }

@@ -21,6 +21,13 @@ void attention_backward(const BlockShape& shape, const BlockWeights& weights, co
                         const BlockActivations& activations, const __nv_bfloat16* dx1, __nv_bfloat16* dx,
                         float* parts, __nv_bfloat16* carried, cudaStream_t stream);
 
+/// What attention_backward() calls where only the last token comes out, padding or not, and how many partial
+/// sums that writes.
+int last_token_parts(const BlockShape& shape);
+void last_token_backward(const BlockShape& shape, const BlockWeights& weights, const KeepBits& keep,
+                         const BlockActivations& activations, const __nv_bfloat16* dx1, __nv_bfloat16* dx,
+                         float* parts, cudaStream_t stream);
+
 /// What attention_backward() calls for sequences that may begin with padding, by kernels of its own.
 void padded_attention_backward(const BlockShape& shape, const BlockWeights& weights, const KeepBits& keep,
                                const BlockActivations& activations, const __nv_bfloat16* dx1,

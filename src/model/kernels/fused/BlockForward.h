@@ -9,6 +9,10 @@ namespace adtrain::kernels {
 void block_forward(const BlockShape& shape, const BlockWeights& weights, const KeepBits& keep,
                    const BlockActivations& activations, __nv_bfloat16* y, cudaStream_t stream);
 
+/// What block_forward() calls where only the last token comes out, padding or not.
+void last_token_forward(const BlockShape& shape, const BlockWeights& weights, const KeepBits& keep,
+                        const BlockActivations& activations, __nv_bfloat16* y, cudaStream_t stream);
+
 /// What block_forward() calls for sequences that may begin with padding, by kernels of its own: these are
 /// slower.
 void padded_block_forward(const BlockShape& shape, const BlockWeights& weights, const KeepBits& keep,

@@ -137,7 +137,7 @@ class FusedPreNorm : public autograd::Function<FusedPreNorm> {
     const BlockShape& shape = own.shape;
     const at::Tensor dnormed = at::empty_like(own.x).unsqueeze(0);  // one term
     const at::Tensor sums = place.of(kInProjWeight, kNorm2Weight - kInProjWeight);
-    const at::Tensor parts = parts_for(attention_backward_parts(shape), sums);
+    const at::Tensor parts = parts_for(pre_norm_attention_backward_parts(shape), sums);
     const at::Tensor carried = at::empty({attention_backward_carried(shape)}, dnormed.options());
     pre_norm_attention_backward(shape, own.attention(parameters), values_of(dx1), values_of(dnormed),
                                 parts.data_ptr<float>(), values_of(carried), current_stream());

@@ -29,6 +29,10 @@ RotatedJob job_of(const BlockShape& shape, const PreNormAttention& attention, co
 
 }  // namespace
 
+int pre_norm_attention_backward_parts(const BlockShape& shape) {
+  return blocks_for(shape);
+}
+
 void pre_norm_attention_backward(const BlockShape& shape, const PreNormAttention& attention,
                                  const __nv_bfloat16* dx1, __nv_bfloat16* dnormed, float* parts,
                                  __nv_bfloat16* carried, cudaStream_t stream) {

@@ -119,6 +119,20 @@ __device__ inline float quad_max(float value) {
   return fmaxf(value, __shfl_xor_sync(kAllLanes, value, 2));
 }
 
+/// Over all lanes of a warp.
+__device__ inline float warp_sum(float value) {
+#pragma unroll
+  for (int apart = kWarp / 2; apart > 0; apart /= 2) value += __shfl_xor_sync(kAllLanes, value, apart);
+  return value;
+}
+__device__ inline float warp_max(float value) {
+#pragma unroll
+  for (int apart = kWarp / 2; apart > 0; apart /= 2) {
+    value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, apart));
+  }
+  return value;
+}
+
 /// A row-major matrix of 16-bit values in shared memory, `Width` columns. Its 16-byte chunks are swapped
 /// within a row, another way for each of 8 neighbouring rows, so that ldmatrix, which reads 8 rows at once,
 /// and pairs stored by a warp meet no bank twice. The same bytes are read as they stand and transposed.

@@ -1,7 +1,8 @@
 #pragma once
 
+#include <algorithm>
+
 #include "base/Launch.cuh"
-#include "model/kernels/fused/AttentionBackward.h"
 #include "model/kernels/fused/attention_backward/AttentionHalf.cuh"
 #include "model/kernels/fused/attention_backward/Copies.cuh"
 #include "model/kernels/fused/attention_backward/Keys.cuh"
@@ -13,6 +14,11 @@
 /// The kernel, and its launch for a shape.
 namespace adtrain::kernels::backward_pass {
 
+/// Thread blocks of a launch.
+inline int blocks_for(const BlockShape& shape) {
+  return std::min(shape.sequences, 64 / shape.width * gpu::multiprocessors());
+}
+
 template <class V>
 __global__ void __launch_bounds__(Plan<V::kWidth, V::kHeadSize>::kThreads,
                                   Plan<V::kWidth, V::kHeadSize>::kBlocks)
@@ -23,8 +29,8 @@ __global__ void __launch_bounds__(Plan<V::kWidth, V::kHeadSize>::kThreads,
 template <class V>
 void launch(const typename V::Block::Job& job, cudaStream_t stream) {
   using P = Plan<V::kWidth, V::kHeadSize>;
-  gpu::launch("attention_backward_kernel", attention_backward_kernel<V>, attention_backward_parts(job.shape),
-              P::kThreads, P::kBytes, stream, job);
+  gpu::launch("attention_backward_kernel", attention_backward_kernel<V>, blocks_for(job.shape), P::kThreads,
+              P::kBytes, stream, job);
 }
 
 template <class Block, int Width, int HeadSize>

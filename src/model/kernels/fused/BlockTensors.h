@@ -44,7 +44,8 @@ struct BlockShape {
 
   int inner() const { return 4 * width; }
   constexpr int length() const { return tokens + queries; }  ///< of a sequence in x
-  /// Then neither keys nor values are made: see last_token/Vectors.cuh.
+  /// Of one stream, whose last token's row alone comes out: then neither keys nor values are made, see
+  /// last_token/Vectors.cuh.
   bool only_last_token() const { return rows == 1 && queries == 0; }
   int64_t all_rows() const { return int64_t{sequences} * rows; }
   /// Of dropout's bits, see KeepBits.

@@ -82,9 +82,10 @@ class LastToken {
   __device__ void barrier() const {
     group_barrier(1 + group_, kThreads);
   }
+  /// A quad of threads has an output of a matrix, its first thread writes it.
   __device__ bool is_output() const {
     return thread_ < 4 * Width;
-  }  ///< a quad an output
+  }
   __device__ int output() const {
     return thread_ / 4;
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,11 @@ inline void check(cudaError_t result, const char* call) {
   cudaGetLastError();  // not to surface in somebody else's call
   throw EnvironmentError(std::string(call) + " failed: " + cudaGetErrorString(result) +
                          "; see nvidia-smi for the GPU's state and for who else uses it, or set device: cpu");
+}
+
+/// How many pieces of `by` hold `count`.
+constexpr int64_t divided_up(int64_t count, int64_t by) {
+  return (count + by - 1) / by;
 }
 
 /// An array in the current GPU's memory, zero at first. Transfers are complete when they return, for all

@@ -8,13 +8,6 @@
 #include "model/kernels/KernelOperation.h"
 
 namespace adtrain::kernels {
-namespace {
-
-uint32_t* words_in(const at::Tensor& tensor) {
-  return static_cast<uint32_t*>(tensor.data_ptr());
-}
-
-}  // namespace
 
 BlockPass::BlockPass(const at::Tensor& like, int64_t heads_of_block, double dropped_attention,
                      double hidden_rate, GradientSink* gradients_to)
@@ -40,14 +33,14 @@ BitSource BlockPass::source(KeepProbability probability, int64_t number) const {
 at::Tensor BlockPass::hidden_bits(int64_t count, int64_t number) const {
   if (!seed.defined()) return {};
   at::Tensor bits = words(count);
-  fill_keep_bits(words_in(bits), count, source(keep_hidden, number), current_stream());
+  fill_keep_bits(words_of(bits), count, source(keep_hidden, number), current_stream());
   return bits;
 }
 
 at::Tensor BlockPass::attention_bits(const AttentionRows& rows, int64_t number) const {
   if (!seed.defined()) return {};
   at::Tensor bits = words(rows.words());
-  fill_attention_bits(words_in(bits), rows, source(keep_attention, number), current_stream());
+  fill_attention_bits(words_of(bits), rows, source(keep_attention, number), current_stream());
   return bits;
 }
 

@@ -89,8 +89,8 @@ void with_digits(uint32_t digits, const Launch& launch) {
   launch(std::integral_constant<int, kDigits>(), digits);
 }
 
-/// Where there is nothing to draw.
-bool is_filled_alike(uint32_t* words, int64_t count, KeepProbability probability, cudaStream_t stream) {
+/// Fills the words where there is nothing to draw, as all bits are alike; whether it has.
+bool filled_alike(uint32_t* words, int64_t count, KeepProbability probability, cudaStream_t stream) {
   if (count == 0) return true;
   if (!probability.always() && probability.kept() != 0) return false;
   gpu::check(cudaMemsetAsync(words, probability.always() ? 0xff : 0, count * sizeof(uint32_t), stream),
@@ -98,14 +98,10 @@ bool is_filled_alike(uint32_t* words, int64_t count, KeepProbability probability
   return true;
 }
 
-int64_t divided_up(int64_t count, int64_t by) {
-  return (count + by - 1) / by;
-}
-
-/// So many thread blocks that each works on one of `count` pieces at once, at most `most` in turn, but on
-/// fewer where a GPU would not be full.
+/// Thread blocks for `count` pieces, of which each takes at most `most`, one after the other: fewer where the
+/// GPU would not be full otherwise.
 unsigned blocks_for(int64_t count, int64_t most) {
-  return static_cast<unsigned>(std::max(divided_up(count, most), std::min(count, kBlocks)));
+  return static_cast<unsigned>(std::max(gpu::divided_up(count, most), std::min(count, kBlocks)));
 }
 
 }  // namespace
@@ -114,24 +110,24 @@ KeepProbability::KeepProbability(double dropout_rate)
     : kept_(std::clamp(static_cast<int>(std::lround((1.0 - dropout_rate) * kSteps)), 0, kSteps)) {}
 
 void fill_keep_bits(uint32_t* words, int64_t count, const BitSource& source, cudaStream_t stream) {
-  if (is_filled_alike(words, count, source.probability, stream)) return;
+  if (filled_alike(words, count, source.probability, stream)) return;
   with_digits(source.probability.kept(), [&](auto digit_count, uint32_t digits) {
     gpu::launch("fill_kernel", fill_kernel<decltype(digit_count)::value>,
-                blocks_for(divided_up(count, kThreads), kMostWords), kThreads, 0, stream, words, count,
+                blocks_for(gpu::divided_up(count, kThreads), kMostWords), kThreads, 0, stream, words, count,
                 digits, source.seed, source.number);
   });
 }
 
 void fill_attention_bits(uint32_t* words, const AttentionRows& rows, const BitSource& source,
                          cudaStream_t stream) {
-  if (is_filled_alike(words, rows.words(), source.probability, stream)) return;
+  if (filled_alike(words, rows.words(), source.probability, stream)) return;
   const int heads_at_once = std::max(kThreads / rows.rows, 1);
-  const int64_t words_a_head = divided_up(rows.rows, kThreads / heads_at_once) * rows.row_words();
+  const int64_t words_a_head = gpu::divided_up(rows.rows, kThreads / heads_at_once) * rows.row_words();
   with_digits(source.probability.kept(), [&](auto digit_count, uint32_t digits) {
-    gpu::launch(
-        "fill_attention_kernel", fill_attention_kernel<decltype(digit_count)::value>,
-        blocks_for(divided_up(rows.heads, heads_at_once), std::max(kMostWords / words_a_head, int64_t{1})),
-        kThreads, 0, stream, words, rows, heads_at_once, digits, source.seed, source.number);
+    gpu::launch("fill_attention_kernel", fill_attention_kernel<decltype(digit_count)::value>,
+                blocks_for(gpu::divided_up(rows.heads, heads_at_once),
+                           std::max(kMostWords / words_a_head, int64_t{1})),
+                kThreads, 0, stream, words, rows, heads_at_once, digits, source.seed, source.number);
   });
 }
 

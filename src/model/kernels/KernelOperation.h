@@ -16,8 +16,8 @@ inline __nv_bfloat16* values_of(const at::Tensor& tensor) {
   return static_cast<__nv_bfloat16*>(tensor.data_ptr());
 }
 
-inline const uint32_t* words_of(const at::Tensor& bits) {
-  return static_cast<const uint32_t*>(bits.data_ptr());
+inline uint32_t* words_of(const at::Tensor& bits) {
+  return static_cast<uint32_t*>(bits.data_ptr());
 }
 
 inline cudaStream_t current_stream() {

@@ -19,10 +19,6 @@ constexpr int64_t kLossRows = kLossWarps * kStrip;  ///< of a thread block
 constexpr int kBackwardWarps = 4, kBackwardThreads = kBackwardWarps * kWarp;
 constexpr int64_t kMostParts = 1024;  ///< so many warps fill a GPU
 
-int64_t divided_up(int64_t count, int64_t by) {
-  return (count + by - 1) / by;
-}
-
 /// Eight columns of a row of `width`, zeros where there is no such row.
 __device__ uint4 chunk_at(const Bf16* matrix, int64_t row, int64_t rows, int width, int column) {
   if (row >= rows) return {0, 0, 0, 0};
@@ -205,7 +201,7 @@ __global__ void __launch_bounds__(kBackwardThreads)
 }  // namespace
 
 int action_loss_parts(const ActionLossShape& shape) {
-  return static_cast<int>(divided_up(shape.rows, kLossRows));
+  return static_cast<int>(gpu::divided_up(shape.rows, kLossRows));
 }
 
 void action_loss(const ActionLossShape& shape, const __nv_bfloat16* encoded, const HeadWeights& weights,
@@ -216,7 +212,7 @@ void action_loss(const ActionLossShape& shape, const __nv_bfloat16* encoded, con
 }
 
 int action_loss_backward_parts(const ActionLossShape& shape) {
-  return static_cast<int>(std::min(divided_up(shape.rows, kStrip), kMostParts));
+  return static_cast<int>(std::min(gpu::divided_up(shape.rows, kStrip), kMostParts));
 }
 
 void action_loss_backward(const ActionLossShape& shape, const float* gradient, const float* slopes,
@@ -224,7 +220,7 @@ void action_loss_backward(const ActionLossShape& shape, const float* gradient, c
                           float* parts, cudaStream_t stream) {
   const int part_count = action_loss_backward_parts(shape);
   const auto launch = [&](auto kernel, int columns) {
-    const dim3 grid(static_cast<unsigned>(divided_up(part_count, kBackwardWarps)),
+    const dim3 grid(static_cast<unsigned>(gpu::divided_up(part_count, kBackwardWarps)),
                     static_cast<unsigned>(shape.width / columns));
     gpu::launch("action_loss_backward_kernel", kernel, grid, kBackwardThreads, 0, stream, shape, gradient,
                 slopes, encoded, weights.weight, d_encoded, parts, part_count);

@@ -2,6 +2,7 @@
 
 #include "base/Launch.cuh"
 #include "model/kernels/fused/AttentionBackward.h"
+#include "model/kernels/fused/attention_backward/Plan.cuh"
 #include "model/kernels/fused/last_token/BackwardMemory.cuh"
 #include "model/kernels/fused/last_token/Vectors.cuh"
 #include "model/kernels/gpu/Instructions.cuh"
@@ -24,17 +25,8 @@ namespace adtrain::kernels {
 namespace {
 
 using namespace last_token;
-using namespace last_token::backward_pass;
 
-struct Job {
-  BlockShape shape;
-  BlockWeights weights;
-  KeepBits keep;
-  BlockActivations activations;
-  const Bf16* dx1;
-  Bf16* dx;
-  float* parts;
-};
+using Job = backward_pass::Job;
 
 template <int Width, int HeadSize, bool Dropout>
 class LastToken {
@@ -382,7 +374,7 @@ int last_token_parts(const BlockShape& shape) {
 void last_token_backward(const BlockShape& shape, const BlockWeights& weights, const KeepBits& keep,
                          const BlockActivations& activations, const Bf16* dx1, Bf16* dx, float* parts,
                          cudaStream_t stream) {
-  const Job job = {shape, weights, keep, activations, dx1, dx, parts};
+  const Job job = {shape, weights, keep, activations, dx1, dx, parts, /*carried=*/nullptr};
   for_shape(shape, [&](auto width, auto head_size) {
     launch<decltype(width)::value, decltype(head_size)::value>(job, stream);
   });

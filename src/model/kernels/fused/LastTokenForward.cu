@@ -4,6 +4,7 @@
 #include "model/kernels/fused/BlockForward.h"
 #include "model/kernels/fused/block_forward/Mlp.cuh"
 #include "model/kernels/fused/block_forward/Norm.cuh"
+#include "model/kernels/fused/block_forward/PostNorm.cuh"
 #include "model/kernels/fused/last_token/Vectors.cuh"
 #include "model/kernels/gpu/Instructions.cuh"
 #include "model/kernels/gpu/Tile.cuh"
@@ -16,13 +17,7 @@ namespace {
 
 using namespace last_token;
 
-struct Job {
-  BlockShape shape;
-  BlockWeights weights;
-  KeepBits keep;
-  BlockActivations activations;
-  Bf16* y;
-};
+using Job = forward_pass::PostNorm<false>::Job;
 
 /// Shared memory for the whole launch, 106.6 KiB at D = 64.
 template <int Width>

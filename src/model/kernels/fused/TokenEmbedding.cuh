@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/Cuda.h"
 #include "model/kernels/fused/RowProducts.cuh"
 #include "model/kernels/fused/TokenEmbedding.h"
 
@@ -17,16 +18,12 @@ constexpr int kFeatureRow = 16;
 constexpr int kOnes = 2;  ///< features that are always 1
 static_assert(TokenShape::kMostActions + 5 + kOnes <= kFeatureRow);
 
-__host__ __device__ inline int64_t divided_up(int64_t count, int64_t by) {
-  return (count + by - 1) / by;
-}
-
 /// Strips of all tokens of a sequence, and slices of all sequences; a thread block works on one of each.
 inline int strips_of(const TokenShape& shape) {
-  return static_cast<int>(divided_up(shape.tokens(), kStrip));
+  return static_cast<int>(gpu::divided_up(shape.tokens(), kStrip));
 }
 inline int slices_of(const TokenShape& shape) {
-  return static_cast<int>(divided_up(shape.sequences, kWarps * kSequencesAWarp));
+  return static_cast<int>(gpu::divided_up(shape.sequences, kWarps * kSequencesAWarp));
 }
 template <int Columns>
 dim3 grid_of(const TokenShape& shape) {

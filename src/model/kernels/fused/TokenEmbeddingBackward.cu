@@ -19,7 +19,7 @@ constexpr int kStatesAtATime =
 
 /// Parts of all queries; a thread block works on one of them.
 int state_parts_of(const TokenShape& shape) {
-  const int64_t parts = divided_up(int64_t{shape.sequences} * shape.queries, kThreads);
+  const int64_t parts = gpu::divided_up(int64_t{shape.sequences} * shape.queries, kThreads);
   const int64_t affordable = std::max<int64_t>(kMostStateSums / (shape.states() * shape.width), 1);
   return static_cast<int>(std::min({parts, affordable, int64_t{kMostStateParts}}));
 }
@@ -232,7 +232,7 @@ void embed_tokens_backward(const TokenShape& shape, const TransitionArrays& tran
   } else {
     launch(gather_kernel<32>, grid_of<32>(shape));
   }
-  const auto states = static_cast<unsigned>(divided_up(shape.states(), kStatesAtATime));
+  const auto states = static_cast<unsigned>(gpu::divided_up(shape.states(), kStatesAtATime));
   const auto columns = static_cast<unsigned>(shape.width / kWarp);
   constexpr int kSums = kWarps * kStatesAtATime * kWarp * static_cast<int>(sizeof(float));
   gpu::launch("state_kernel", state_kernel,

@@ -5,7 +5,7 @@
 
 /// What a thread block of the backward pass has in shared memory. Names are those of LastTokenBackward.cu's
 /// formulas.
-namespace adtrain::kernels::last_token::backward_pass {
+namespace adtrain::kernels::last_token {
 
 /// Shared memory for the whole launch, 36.5 KiB at D = 64.
 template <int Width>
@@ -51,4 +51,4 @@ struct Memory {
 };
 static_assert(sizeof(Memory<64, 8>) <= 227 * 1024, "a thread block's shared memory");
 
-}  // namespace adtrain::kernels::last_token::backward_pass
+}  // namespace adtrain::kernels::last_token

@@ -29,8 +29,6 @@ class Deadline {
 };
 
 /// Seconds since 1970, as log files and launchers want them.
-inline double unix_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
+double unix_seconds();
 
 }  // namespace adtrain

@@ -8,6 +8,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "base/Fault.h"
+
 namespace adtrain {
 namespace {
 
@@ -36,10 +38,15 @@ class Descriptor {
 }  // namespace
 
 std::string read_file(const fs::path& path) {
+  const fs::file_status status = fs::status(path);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    errno = fs::is_directory(status) ? EISDIR : EINVAL;
+    fail("read", path);
+  }
   errno = 0;
   std::ifstream in(path, std::ios::binary);
-  if (!in || fs::is_directory(path)) {
-    if (errno == 0) errno = EISDIR;
+  if (!in) {
+    if (errno == 0) errno = EIO;
     fail("read", path);
   }
   std::ostringstream content;
@@ -49,6 +56,9 @@ std::string read_file(const fs::path& path) {
 
 void write_file(const fs::path& path, std::string_view bytes) {
   const Descriptor file(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, "create");
+  const int fault = Fault::of_this_process().write_error();
+  if (fault != 0)
+    bytes = bytes.substr(0, bytes.size() / 2);  // as a disk that is full in the middle of a file
   while (!bytes.empty()) {
     const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
     if (written < 0) {
@@ -57,6 +67,10 @@ void write_file(const fs::path& path, std::string_view bytes) {
     }
     bytes.remove_prefix(static_cast<size_t>(written));
   }
+  if (fault != 0) {
+    errno = fault;
+    fail("write", path);
+  }
   if (::fsync(file.get()) != 0) fail("flush", path);
 }
 
@@ -64,8 +78,14 @@ void write_file_atomically(const fs::path& path, std::string_view bytes) {
   if (path.has_parent_path()) fs::create_directories(path.parent_path());
   fs::path temporary = path;
   temporary += ".tmp";
-  write_file(temporary, bytes);
-  rename_durably(temporary, path);
+  try {
+    write_file(temporary, bytes);
+    rename_durably(temporary, path);
+  } catch (const fs::filesystem_error&) {
+    std::error_code ignored;
+    fs::remove(temporary, ignored);  // it would only take the space that is missing
+    throw;
+  }
 }
 
 void rename_durably(const fs::path& from, const fs::path& to) {

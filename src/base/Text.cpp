@@ -26,12 +26,37 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+/// What a terminal would act upon, and the end of a C string.
+bool is_control(char letter) {
+  const auto code = static_cast<unsigned char>(letter);
+  return (code < 0x20 && letter != '\n' && letter != '\t') || code == 0x7f;
+}
+
+/// The bytes of the UTF-8 character that `text` begins with; 0 where it begins with none.
+size_t character_bytes(std::string_view text) {
+  if (text.empty()) return 0;
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (byte(0) < 0x80) return 1;
+  const size_t length = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
+  if (byte(0) < 0xc2 || byte(0) > 0xf4 || text.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  const bool overlong = (byte(0) == 0xe0 && byte(1) < 0xa0) || (byte(0) == 0xf0 && byte(1) < 0x90);
+  const bool surrogate = byte(0) == 0xed && byte(1) >= 0xa0;
+  const bool beyond_unicode = byte(0) == 0xf4 && byte(1) >= 0x90;
+  return overlong || surrogate || beyond_unicode ? 0 : length;
+}
+
 }  // namespace
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
   std::string best;
   size_t best_distance = std::max<size_t>(1, name.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
+    // The distance is at least the difference of the lengths; a name may be as long as a file.
+    const size_t shorter = std::min(name.size(), candidate.size());
+    if (std::max(name.size(), candidate.size()) - shorter >= best_distance) continue;
     const size_t distance = edit_distance(to_lower(name), to_lower(candidate));
     if (distance < best_distance) {
       best_distance = distance;
@@ -55,6 +80,29 @@ std::string to_lower(std::string_view text) {
   std::transform(lower.begin(), lower.end(), lower.begin(),
                  [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
   return lower;
+}
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = character_bytes(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+std::string abridged(std::string_view text, size_t most) {
+  std::string shown;
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const size_t length = character_bytes(rest);
+    if (shown.size() + std::max<size_t>(length, 1) > most) {
+      return shown + fmt::format("… ({} bytes)", text.size());
+    }
+    shown += length == 0 || is_control(rest.front()) ? std::string_view("?") : rest.substr(0, length);
+    rest.remove_prefix(std::max<size_t>(length, 1));
+  }
+  return shown;
 }
 
 std::string grouped(int64_t number) {

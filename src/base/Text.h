@@ -14,6 +14,12 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 std::string to_lower(std::string_view text);
 
+/// Whether all of it is UTF-8: no stray bytes, no overlong forms, no surrogates.
+bool is_utf8(std::string_view text);
+/// The text as a message can hold it: at most about `most` bytes of it, cut between two characters, and then
+/// "… (70000 bytes)". What is not UTF-8 and control characters, but tabs and line ends, are shown as "?".
+std::string abridged(std::string_view text, size_t most = 200);
+
 /// "1 234 567" with thin groups of three, for figures that people read.
 std::string grouped(int64_t number);
 /// "8.2 s", "3 min 05 s", "2 h 10 min".

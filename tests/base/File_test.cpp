@@ -1,7 +1,9 @@
 #include "base/File.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include "support/FullDisk.h"
 #include "support/TemporaryFolder.h"
 
 namespace adtrain {
@@ -14,6 +16,18 @@ TEST(File, AtomicWriteReplacesTheContentAndLeavesNoTemporary) {
   write_file_atomically(path, "second");
   EXPECT_EQ(read_file(path), "second");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(path.parent_path()), {}), 1);
+}
+
+TEST(File, AnAtomicWriteThatFailsLeavesNothingBeside) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "file.txt";
+  write_file_atomically(path, "first");
+  {
+    const FileSizeLimit limit(1000);
+    EXPECT_THROW(write_file_atomically(path, std::string(5000, 'x')), std::filesystem::filesystem_error);
+  }
+  EXPECT_EQ(read_file(path), "first");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 
 TEST(File, ReadingAMissingFileOrAFolderNamesThePath) {
@@ -34,6 +48,14 @@ TEST(File, WritingWhereNothingMayBeWrittenThrowsAndKeepsTheOldFile) {
 
 TEST(File, AFullDiskIsAnError) {
   EXPECT_THROW(write_file("/dev/full", "x"), std::filesystem::filesystem_error);
+}
+
+TEST(File, APipeIsNotWaitedFor) {
+  const TemporaryFolder folder;
+  const auto pipe = folder.path() / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THROW(read_file(pipe), std::filesystem::filesystem_error);
+  EXPECT_THROW(read_file("/dev/zero"), std::filesystem::filesystem_error);
 }
 
 }  // namespace

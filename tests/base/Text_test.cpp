@@ -12,6 +12,28 @@ TEST(Text, NearestNameFindsSlipsAndRefusesStrangers) {
   EXPECT_EQ(nearest_name("completely_else", keys), "");
 }
 
+TEST(Text, ANameAsLongAsAFileIsComparedWithNothing) {
+  EXPECT_EQ(nearest_name(std::string(10'000'000, 'k'), {"tf_n_embd", "lr"}), "");
+}
+
+TEST(Text, TellsUtf8FromOtherBytes) {
+  EXPECT_TRUE(is_utf8(""));
+  EXPECT_TRUE(is_utf8("plain, ü, € and 𝄞"));
+  for (const char* stray : {"\x80", "a\xff", "\xc3", "\xc3(", "\xe2\x82", "\xc0\xaf" /* overlong */,
+                            "\xe0\x80\x80", "\xed\xa0\x80" /* a surrogate */, "\xf4\x90\x80\x80"}) {
+    EXPECT_FALSE(is_utf8(stray));
+  }
+}
+
+TEST(Text, AbridgesBetweenCharacters) {
+  EXPECT_EQ(abridged("short"), "short");
+  EXPECT_EQ(abridged(std::string(200, 'x')), std::string(200, 'x'));
+  EXPECT_EQ(abridged(std::string(70'000, 'x'), 4), "xxxx… (70000 bytes)");
+  EXPECT_EQ(abridged("aüüü", 4), "aü… (7 bytes)");
+  EXPECT_EQ(abridged("a\xff\xc3"), "a??");
+  EXPECT_EQ(abridged(std::string_view("a\0b\x1b[31m\n", 9)), "a?b?[31m\n");
+}
+
 TEST(Text, FiguresForPeople) {
   EXPECT_EQ(grouped(1234567), "1 234 567");
   EXPECT_EQ(grouped(-999), "-999");

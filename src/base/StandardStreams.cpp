@@ -1,0 +1,56 @@
+#include "base/StandardStreams.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <system_error>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "base/Clock.h"
+#include "base/Error.h"
+
+namespace adtrain {
+
+void secure_standard_streams() {
+  std::signal(SIGPIPE, SIG_IGN);
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    // The lowest free number is given, which is this one's.
+    if (fcntl(stream, F_GETFD) < 0) open("/dev/null", O_RDWR);
+  }
+}
+
+void print_answer(std::string_view text) {
+  errno = 0;
+  const bool written =
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (written || errno == EPIPE) return;
+  throw EnvironmentError(fmt::format("cannot write to standard output ({}); send it where there is room",
+                                     std::generic_category().message(errno)));
+}
+
+void print_error(std::string_view text, double seconds) {
+  // What poll() calls writable takes so many bytes at once, a pipe too (PIPE_BUF is its least room).
+  constexpr size_t kAtOnce = 4096;
+  // Who has been waited for in vain is not waited for again, until there is room.
+  static std::atomic<bool> nobody_reads = false;
+  const Deadline deadline(nobody_reads ? 0 : seconds);
+  while (!text.empty()) {
+    pollfd entry = {STDERR_FILENO, POLLOUT, 0};
+    const double left = std::max(0.0, deadline.seconds_left());
+    const int ready = poll(&entry, 1, static_cast<int>(1e3 * left));
+    nobody_reads = ready == 0;
+    if (ready == 0 || (ready < 0 && errno != EINTR)) return;
+    if (ready < 0) continue;
+    const ssize_t written = write(STDERR_FILENO, text.data(), std::min(text.size(), kAtOnce));
+    if (written < 0 && errno != EINTR && errno != EAGAIN) return;
+    if (written > 0) text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+}  // namespace adtrain

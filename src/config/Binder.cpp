@@ -1,5 +1,6 @@
 #include "config/Binder.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -19,10 +20,18 @@ void claim(std::map<std::string, Value>& names, const std::string& name, const V
   }
 }
 
-std::string counted(size_t errors) {
-  return fmt::format(
-      "{} error{} in the configuration; `adtrain validate --explain` lists every key and what it may be",
-      errors, errors == 1 ? "" : "s");
+/// As many as a user reads; a file of another kind makes one of every line.
+constexpr size_t kMostErrorsShown = 50;
+
+std::string listed(const std::vector<std::string>& errors) {
+  const size_t shown = std::min(errors.size(), kMostErrorsShown);
+  std::string text;
+  for (size_t i = 0; i < shown; ++i) text += errors[i] + "\n";
+  if (shown < errors.size()) text += fmt::format("… and {} more\n", errors.size() - shown);
+  return text + fmt::format(
+                    "{} error{} in the configuration; `adtrain validate --explain` lists every key and "
+                    "what it may be",
+                    errors.size(), errors.size() == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -53,7 +62,7 @@ class Binder::Binding {
 
   /// Throws where anything was wrong.
   std::vector<std::string> finish() const {
-    if (!errors_.empty()) throw ConfigError(join(errors_, "\n") + "\n" + counted(errors_.size()));
+    if (!errors_.empty()) throw ConfigError(listed(errors_));
     return notices_;
   }
 
@@ -90,14 +99,19 @@ class Binder::Binding {
     }
   }
 
-  void refuse_unknown(const Entry& entry) {
+  std::vector<std::string> all_names() const {
     std::vector<std::string> names;
     for (const auto& [name, key] : binder_.keys_) names.push_back(name);
     for (const auto& [name, reason] : binder_.ignored_) names.push_back(name);
-    const std::string nearest = nearest_name(entry.key, names);
+    return names;
+  }
+
+  void refuse_unknown(const Entry& entry) {
+    // Only errors that are shown are worth a search.
+    const std::string nearest = errors_.size() < kMostErrorsShown ? nearest_name(entry.key, all_names()) : "";
     errors_.push_back(
-        fmt::format("{}: {}: found an unknown {}; expected {}{}", entry.origin.text(), entry.key,
-                    entry.kind == Entry::Kind::kMap ? "nested map, " + entry.text : "key",
+        fmt::format("{}: {}: found an unknown {}; expected {}{}", entry.origin.text(), abridged(entry.key),
+                    entry.kind == Entry::Kind::kMap ? "nested map, " + abridged(entry.text) : "key",
                     entry.kind == Entry::Kind::kMap ? "flat `key: value` lines" : "one of the known keys",
                     nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
   }

@@ -14,8 +14,8 @@ namespace adtrain {
 ///
 /// A file names the files that it builds on by `include: base.yaml` or a list of them. They are read first,
 /// in that order, and the including file overrides them. A name is looked up beside the including file, then
-/// in the working directory, as the Python projects write it. A file that two others include is read twice,
-/// each time in its place.
+/// in the working directory, as the Python projects write it. A file that two others include takes effect in
+/// both places. `IncludeTree` reads them.
 class Document {
  public:
   void read_file(const std::filesystem::path& file);
@@ -29,13 +29,6 @@ class Document {
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
-  struct Includer {
-    std::filesystem::path canonical;
-    std::string shown;
-  };
-  void read(const std::filesystem::path& file, std::vector<Includer>& chain);
-  void read_include(const Entry& include, const std::filesystem::path& including,
-                    std::vector<Includer>& chain);
   void put(Entry entry);
 
   std::vector<Entry> entries_;

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include "base/Text.h"
 #include "config/Scalar.h"
 
 namespace adtrain {
@@ -51,11 +52,11 @@ std::string Entry::found() const {
     case Kind::kNull:
       return "null";
     case Kind::kScalar:
-      return fmt::format("'{}'", text);
+      return fmt::format("'{}'", abridged(text));
     case Kind::kList:
-      return "the list " + text;
+      return "the list " + abridged(text);
     case Kind::kMap:
-      return "the nested map " + text;
+      return "the nested map " + abridged(text);
   }
   return text;
 }

@@ -31,6 +31,7 @@ std::string wrapped(const std::string& text, const std::string& margin) {
 std::string entry_of(const Key& key) {
   std::string allowed = "Allowed: " + key.allowed() + ".";
   if (!key.aliases().empty()) allowed += " Also called " + join(key.aliases(), ", ") + ".";
+  if (key.is_free_on_resume()) allowed += fmt::format(" May change on --resume{}.", key.proviso_on_resume());
   return fmt::format("  {}: {}\n", key.name(), key.default_text()) + wrapped(key.sentence(), "      ") +
          wrapped(allowed, "      ");
 }
@@ -61,7 +62,8 @@ Json json_of(const Key& key) {
                {"optional", key.is_optional()},
                {"default", json_of_scalar(key.default_text())},
                {"allowed", key.allowed()},
-               {"description", key.sentence()}};
+               {"description", key.sentence()},
+               {"free_on_resume", key.is_free_on_resume()}};
   if (!key.unit_name().empty()) json["unit"] = key.unit_name();
   if (!key.choices().empty()) json["choices"] = key.choices();
   if (!key.aliases().empty()) json["aliases"] = key.aliases();

@@ -62,6 +62,12 @@ Key& Key::also_called(std::string alias) {
   return *this;
 }
 
+Key& Key::free_on_resume(std::string proviso) {
+  free_on_resume_ = true;
+  proviso_on_resume_ = std::move(proviso);
+  return *this;
+}
+
 std::string Key::bounds() const {
   std::vector<std::string> parts;
   if (at_least_) parts.push_back(fmt::format("at least {}", *at_least_));
@@ -112,7 +118,10 @@ std::optional<std::string> Key::checked(const std::string& scalar) const {
       fine = Scalar<bool>::parse(scalar).has_value();
       break;
     case Type::kText: {
-      if (choices_.empty()) break;
+      if (choices_.empty()) {
+        fine = is_utf8(scalar) && scalar.find('\0') == std::string::npos;
+        break;
+      }
       const size_t chosen = find_choice(choices_, scalar);
       return chosen < choices_.size() ? std::optional(choices_[chosen]) : std::nullopt;
     }
@@ -130,8 +139,12 @@ std::optional<std::string> Key::assign(const std::string& scalar, bool is_null) 
     store_(*accepted, false);
     return std::nullopt;
   }
+  if (type_ == Type::kText && choices_.empty()) {
+    return fmt::format("found '{}', which is not UTF-8; expected a text in UTF-8 without null bytes",
+                       abridged(scalar));
+  }
   const std::string nearest = nearest_name(scalar, choices_);
-  return fmt::format("found '{}'; expected {}{}", scalar, allowed(),
+  return fmt::format("found '{}'; expected {}{}", abridged(scalar), allowed(),
                      nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
 }
 
@@ -203,6 +216,12 @@ Key& Section::enumeration(std::string name, std::vector<std::string> choices, st
 
 void Section::ignore(std::string name, std::string reason) {
   ignored_.emplace_back(std::move(name), std::move(reason));
+}
+
+void Section::all_free_on_resume(const std::vector<std::string>& but) {
+  for (Key& key : keys_) {
+    if (std::ranges::find(but, key.name()) == but.end()) key.free_on_resume_ = true;
+  }
 }
 
 std::vector<Section*> pointers_to(std::vector<Section>& sections) {

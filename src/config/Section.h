@@ -24,6 +24,10 @@ class Key {
   Key& one_of(std::vector<std::string> choices);  ///< texts only; enumerations set it by themselves
   Key& also_called(std::string alias);  ///< another spelling that means the same (the Python projects')
 
+  /// A run may be continued with another value: nothing that was learnt loses its meaning by it. Keys that do
+  /// not say so are fixed. `proviso` continues "May change on --resume", as in ", as long as …".
+  Key& free_on_resume(std::string proviso = "");
+
   const std::string& name() const { return name_; }
   const std::string& sentence() const { return sentence_; }
   const std::string& default_text() const { return default_text_; }
@@ -32,6 +36,8 @@ class Key {
   const std::vector<std::string>& aliases() const { return aliases_; }
   Type type() const { return type_; }
   bool is_optional() const { return optional_; }
+  bool is_free_on_resume() const { return free_on_resume_; }
+  const std::string& proviso_on_resume() const { return proviso_on_resume_; }
 
   /// "a whole number of steps, at least 1": the allowed values in words.
   std::string allowed() const;
@@ -47,9 +53,9 @@ class Key {
   bool accepts_number(const std::string& scalar) const;
   std::string bounds() const;
 
-  std::string name_, sentence_, unit_, default_text_;
+  std::string name_, sentence_, unit_, default_text_, proviso_on_resume_;
   Type type_ = Type::kText;
-  bool optional_ = false;
+  bool optional_ = false, free_on_resume_ = false;
   std::optional<double> at_least_, at_most_, above_, below_;
   std::vector<std::string> choices_, aliases_;
   std::function<void(const std::string& scalar, bool is_null)> store_;  ///< the scalar has been checked
@@ -102,6 +108,9 @@ class Section {
   /// A key that the Python projects' files hold and that means nothing here: accepted, with the reason why it
   /// is ignored.
   void ignore(std::string name, std::string reason);
+
+  /// Makes all keys that have been declared so far free_on_resume, but for these.
+  void all_free_on_resume(const std::vector<std::string>& but = {});
 
   const std::string& title() const { return title_; }
   std::vector<Key>& keys() { return keys_; }

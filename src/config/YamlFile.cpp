@@ -1,11 +1,15 @@
 #include "config/YamlFile.h"
 
 #include <algorithm>
+#include <map>
 #include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
+
+#include "base/Text.h"
+#include "config/OneDocument.h"
 
 namespace adtrain {
 namespace {
@@ -28,7 +32,7 @@ class Reader {
  public:
   Reader(const std::string& text, const std::string& source) : lines_(lines_of(text)), source_(source) {
     try {
-      read(YAML::LoadAll(text));
+      read(OneDocument::parse(text));
     } catch (const YAML::Exception& fault) {
       blame_syntax(fault);
     }
@@ -37,16 +41,30 @@ class Reader {
   YamlFile take() { return std::move(file_); }
 
  private:
-  void read(const std::vector<YAML::Node>& documents) {
-    if (documents.size() > 1) {
-      error(line_of(documents[1]), "found a second YAML document; expected one; remove the line `---`");
-    } else if (documents.empty() || documents[0].IsNull()) {
+  void read(const OneDocument& document) {
+    const YAML::Node& root = document.root;
+    if (document.more) {
+      blame_more(document.more->line + 1);
+    } else if (!root.IsDefined() || root.IsNull()) {
       error(1, "found nothing but comments; expected `key: value` lines");
-    } else if (!documents[0].IsMap()) {
-      error(line_of(documents[0]),
-            fmt::format("found {}; expected `key: value` lines", Entry::of("", documents[0], {}).found()));
+    } else if (!root.IsMap()) {
+      error(line_of(root),
+            fmt::format("found {}; expected `key: value` lines", Entry::of("", root, {}).found()));
     } else {
-      for (const auto& pair : documents[0]) read_pair(pair.first, pair.second);
+      for (const auto& pair : root) read_pair(pair.first, pair.second);
+    }
+  }
+
+  /// What follows the end of the document.
+  void blame_more(int64_t first) {
+    const bool is_marked = std::any_of(lines_.begin(), lines_.end(), [](const std::string& text) {
+      return text.starts_with("---") || text.starts_with("...");
+    });
+    if (is_marked) {
+      error(first, "found a second YAML document; expected one; remove the line `---`");
+    } else {
+      error(first, fmt::format("found `{}`; expected valid YAML, a line `key: value`",
+                               abridged(trimmed(line(first)))));
     }
   }
 
@@ -56,7 +74,7 @@ class Reader {
     } else if (never_closed(value)) {
       error(line_of(value),
             fmt::format("{}: found `{}`, whose quote does not end on its line; expected the closing quote",
-                        key.Scalar(), trimmed(line(line_of(value)))));
+                        abridged(key.Scalar()), abridged(trimmed(line(line_of(value))))));
     } else if (key.Scalar() == "include") {
       read_include(key, value);
     } else {
@@ -83,17 +101,17 @@ class Reader {
   }
 
   void add(Entry entry) {
-    const auto earlier = std::find_if(file_.entries.begin(), file_.entries.end(),
-                                      [&](const Entry& other) { return other.key == entry.key; });
-    if (earlier == file_.entries.end()) {
-      file_.entries.push_back(std::move(entry));
-    } else if (earlier->same_value(entry)) {
+    const auto [place, is_new] = places_.emplace(entry.key, file_.entries.size());
+    if (is_new) return file_.entries.push_back(std::move(entry));
+    const Entry* earlier = &file_.entries[place->second];
+    if (earlier->same_value(entry)) {
       file_.warnings.push_back(
           fmt::format("{}: {}: found again with the same value as in line {}; one can go",
-                      entry.origin.text(), entry.key, earlier->origin.line));
+                      entry.origin.text(), abridged(entry.key), earlier->origin.line));
     } else {
-      error(entry.origin.line, fmt::format("{}: found {}, but line {} says {}; expected the key once",
-                                           entry.key, entry.found(), earlier->origin.line, earlier->found()));
+      error(entry.origin.line,
+            fmt::format("{}: found {}, but line {} says {}; expected the key once", abridged(entry.key),
+                        entry.found(), earlier->origin.line, earlier->found()));
     }
   }
 
@@ -109,7 +127,7 @@ class Reader {
   void blame_syntax(const YAML::Exception& fault) {
     const int64_t blamed = blamed_line(std::max(0, fault.mark.line) + 1);
     error(blamed, fmt::format("found `{}`; expected valid YAML, a line `key: value` ({})",
-                              trimmed(line(blamed)), fault.msg));
+                              abridged(trimmed(line(blamed))), abridged(fault.msg)));
   }
 
   /// A line without its colon only shows in the line after it, and an open bracket at the end of the text:
@@ -145,6 +163,7 @@ class Reader {
   }
 
   YamlFile file_;
+  std::map<std::string, size_t> places_;  ///< in file_.entries, by key
   std::vector<std::string> lines_;
   std::string source_;
 };

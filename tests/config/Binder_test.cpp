@@ -216,5 +216,30 @@ TEST(Binder, ResolvedYamlLoadsBackToAnEqualConfiguration) {
   }
 }
 
+TEST(Binder, ShowsTheFirstOfManyErrorsAndCountsTheRest) {
+  const ConfigTree tree;
+  std::string text;
+  for (int i = 0; i < 20'000; ++i) text += "unknown_key_" + std::to_string(i) + ": 1\n";
+  tree.write("run.yaml", text);
+  const std::string errors = complaint();
+  EXPECT_THAT(errors, AllOf(HasSubstr("run.yaml:1: unknown_key_0"), HasSubstr("… and 19950 more"),
+                            HasSubstr("20000 errors in the configuration")));
+  EXPECT_LT(std::count(errors.begin(), errors.end(), '\n'), 60);
+}
+
+TEST(Binder, ATextThatIsNotUtf8IsRefusedBeforeItIsWrittenAnywhere) {
+  const ConfigTree tree;
+  tree.write("run.yaml", "folder: \"a\xff\xfe\"\n");
+  EXPECT_THAT(complaint(), AllOf(StartsWith("run.yaml:1: folder: found 'a"), HasSubstr("not UTF-8")));
+  tree.write("run.yaml", "folder: \"a\\0b\"\n");
+  EXPECT_THAT(complaint(), HasSubstr("without null bytes"));
+}
+
+TEST(Binder, AHugeValueIsShownInPart) {
+  const ConfigTree tree;
+  tree.write("run.yaml", "steps: " + std::string(300'000, '9') + "\n" + std::string(300'000, 'k') + ": 1\n");
+  EXPECT_LT(complaint().size(), 2000U);
+}
+
 }  // namespace
 }  // namespace adtrain

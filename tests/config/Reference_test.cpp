@@ -27,6 +27,22 @@ TEST(Reference, ExplainsEveryKeyUnderItsSection) {
   EXPECT_NE(text.find("  gen_interval: ignored: there is nothing to generate\n"), std::string::npos);
 }
 
+TEST(Reference, SaysWhichKeysMayChangeOnResume) {
+  int64_t batch = 1, ranks = 2, seed = 3;
+  Section section("Run");
+  section.key("batch", batch, "Rows.").free_on_resume(", as long as ranks stays");
+  section.key("ranks", ranks, "Processes.");
+  section.all_free_on_resume({"ranks"});
+  section.key("seed", seed, "Chance.");
+  const std::string text = explain({&section});
+  EXPECT_NE(text.find("May change on --resume, as long as ranks stays.\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("May change"), text.rfind("May change")) << text;
+  const auto json = nlohmann::json::parse(explain_json({&section}));
+  std::vector<bool> free;
+  for (const auto& key : json["sections"][0]["keys"]) free.push_back(key["free_on_resume"]);
+  EXPECT_EQ(free, (std::vector<bool>{true, false, false}));
+}
+
 TEST(Reference, WrapsLongSentencesForATerminal) {
   int64_t member = 1;
   Section section("Long");

@@ -103,5 +103,49 @@ TEST(YamlFile, RefusesWhatIsNoMap) {
   EXPECT_THAT(error_in("? [1, 2]\n: 3\n"), HasSubstr("found the list [1, 2] as a key"));
 }
 
+TEST(YamlFile, BracketsWithoutEndAreAnErrorNotACrash) {
+  for (const char* opening : {"[", "{", "- ", "? ", "a: [", "{a: "}) {
+    std::string text = "a: 1\nsteps: ";
+    for (int i = 0; i < 20'000; ++i) text += opening;
+    EXPECT_FALSE(YamlFile::parse(text, "f.yaml").errors.empty()) << opening;
+  }
+}
+
+TEST(YamlFile, AliasesOfAliasesAreNotWrittenOut) {
+  std::string text = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n";
+  for (int i = 1; i <= 30; ++i) {  // written out, 9³¹ of them
+    const std::string before = "*a" + std::to_string(i - 1);
+    text += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [" + before;
+    for (int copy = 0; copy < 8; ++copy) text += ", " + before;
+    text += "]\n";
+  }
+  const YamlFile file = YamlFile::parse(text, "f.yaml");
+  EXPECT_EQ(file.entries.size(), 31U);
+  size_t bytes = 0;
+  for (const Entry& entry : file.entries) bytes += entry.text.size();
+  EXPECT_LT(bytes, 100'000U);
+}
+
+TEST(YamlFile, WhatBelongsToNoDocumentIsAnErrorNotALoop) {
+  EXPECT_THAT(error_in(",a: 1\n"), HasSubstr("f.yaml:1: found `,a: 1`; expected"));
+  EXPECT_THAT(error_in("]"), HasSubstr("f.yaml:1: found `]`; expected"));
+  EXPECT_THAT(error_in("---\n---\n---\n"), HasSubstr("a second YAML document"));
+}
+
+TEST(YamlFile, MessagesShowALittleOfAHugeValue) {
+  const std::string huge(500'000, 'x');
+  const std::string error = error_in("a: " + huge + "\na: 1\n");
+  EXPECT_LT(error.size(), 1000U);
+  EXPECT_THAT(error, HasSubstr("500000 bytes"));
+  EXPECT_LT(error_in(huge + ": 1\n" + huge + ": 2\n").size(), 1000U);
+  EXPECT_LT(error_in("a: [" + huge + "\n").size(), 1000U);
+}
+
+TEST(YamlFile, AHundredThousandKeysTakeNoTime) {
+  std::string text;
+  for (int i = 0; i < 100'000; ++i) text += "k" + std::to_string(i) + ": 1\n";
+  EXPECT_EQ(YamlFile::parse(text, "f.yaml").entries.size(), 100'000U);
+}
+
 }  // namespace
 }  // namespace adtrain

@@ -1,10 +1,10 @@
 #include "collection/CollectionOptions.h"
 
 #include <algorithm>
-#include <thread>
 
 #include <fmt/format.h>
 
+#include "base/Cores.h"
 #include "base/Text.h"
 
 namespace adtrain {
@@ -16,22 +16,27 @@ void CollectionOptions::declare(Section& section) {
       .key("n_steps", n_steps,
            "Steps of each stream between two rounds of updates; null: as published for the family.")
       .unit("steps")
-      .at_least(1);
+      .at_least(1)
+      .at_most(1e6);
   section
       .key("batch_size", batch_size, "Minibatch of the source algorithm; null: as published for the family.")
       .unit("transitions")
-      .at_least(2);
+      .at_least(2)
+      .at_most(1e9);
   section.key("n_epochs", n_epochs, "Passes over each rollout; null: as published for the family.")
       .unit("epochs")
-      .at_least(1);
+      .at_least(1)
+      .at_most(1e6);
   section.key("n_stream", n_stream, "Copies of each task that one policy learns from in parallel.")
       .unit("streams")
-      .at_least(1);
+      .at_least(1)
+      .at_most(1e6);
   section
       .key("total_source_timesteps", total_source_timesteps,
            "Length of learning of a task, over all streams; rounded up to whole rollouts.")
       .unit("steps")
-      .at_least(1);
+      .at_least(1)
+      .at_most(1e12);
   section.key("source_lr", source_lr, "Learning rate of the source algorithm (Adam).").above(0);
   section.key("gamma", gamma, "Discount of later rewards.").at_least(0).at_most(1);
   section.key("gae_lambda", gae_lambda, "Decay of generalised advantage estimation.").at_least(0).at_most(1);
@@ -45,7 +50,7 @@ void CollectionOptions::declare(Section& section) {
   section
       .key("n_process", n_process,
            "Threads that collect, a task each at a time, or that write what a GPU collects; null takes every "
-           "hardware thread.")
+           "core that the process may use.")
       .unit("threads")
       .at_least(1)
       .at_most(1024);
@@ -65,6 +70,7 @@ void CollectionOptions::declare(Section& section) {
               "Store the last observation of an episode as its final next state, instead of the state after "
               "the reset "
               "as the Python projects do.");
+  section.all_free_on_resume({"alg", "alg_seed"});  // histories that differ are told by their digest
   section.ignore("policy", "the source policy is always SB3's MlpPolicy, two tanh layers of 64 units");
 }
 
@@ -101,7 +107,7 @@ std::string CollectionOptions::file_name(const EnvironmentOptions& environment) 
 }
 
 int64_t CollectionOptions::threads() const {
-  return n_process.value_or(std::max<int64_t>(1, std::thread::hardware_concurrency()));
+  return n_process.value_or(usable_cores());
 }
 
 }  // namespace adtrain

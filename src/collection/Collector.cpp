@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/Clock.h"
+#include "collection/CollectionSettings.h"
 #include "collection/Ppo.h"
 #include "collection/TaskQueue.h"
 #include "collection/gpu/GpuLearner.h"
@@ -16,33 +17,10 @@
 namespace adtrain {
 namespace {
 
-/// Everything that the file's content follows from.
-HistoryFileWriter::Settings settings_of(const TaskFamily& family, const CollectionOptions& options,
-                                        const PpoSettings& ppo, CollectionDevice device) {
-  const auto text = [](const auto& value) { return fmt::format("{}", value); };
-  HistoryFileWriter::Settings settings = {
-      {"env", family.name()},
-      {"grid_size", text(family.grid_size())},
-      {"horizon", text(family.horizon())},
-      {"alg_seed", text(options.alg_seed)},
-      {"n_stream", text(ppo.streams)},
-      {"n_steps", text(ppo.rollout_steps)},
-      {"batch_size", text(ppo.batch_size)},
-      {"n_epochs", text(ppo.epochs)},
-      {"total_source_timesteps", text(ppo.total_steps)},
-      {"source_lr", text(ppo.learning_rate)},
-      {"gamma", text(ppo.discount)},
-      {"gae_lambda", text(ppo.gae_lambda)},
-      {"clip_range", text(ppo.clip_range)},
-      {"ent_coef", text(ppo.entropy_coefficient)},
-      {"vf_coef", text(ppo.value_coefficient)},
-      {"source_max_grad_norm", text(ppo.max_grad_norm)},
-      {"write_compress_markers", text(options.write_compress_markers)},
-      {"terminal_next_states", text(options.terminal_next_states)},
-  };
-  // What is newer than files that may be waiting to be continued appears only where it is used.
-  if (options.kept_streams) settings["kept_streams"] = text(*options.kept_streams);
-  if (options.history_compression > 0) settings["history_compression"] = text(options.history_compression);
+/// What the file says of its collection. The random numbers of a GPU are others than those of the CPU.
+HistorySettings settings_of(const EnvironmentOptions& environment, const CollectionOptions& options,
+                            CollectionDevice device) {
+  HistorySettings settings = collection_settings(environment, options);
   if (device == CollectionDevice::kGpu) settings["collected_on"] = "GPU";
   return settings;
 }
@@ -52,6 +30,7 @@ HistoryFileWriter::Settings settings_of(const TaskFamily& family, const Collecti
 Collector::Collector(const EnvironmentOptions& environment, const CollectionOptions& options,
                      CollectionDevice device)
     : family_(TaskFamily::of(environment)),
+      settings_(settings_of(environment, options, device)),
       options_(options),
       ppo_(options.ppo(environment.family())),
       device_(device) {}
@@ -65,9 +44,13 @@ int64_t Collector::file_bytes() const {
   return family_.task_count() * ppo_.history_steps() * options_.streams_kept() * (4 * integers + 1);
 }
 
-bool Collector::run(const std::filesystem::path& file, const CollectionListener& listener) const {
-  HistoryFileWriter writer(file, family_.task_count(), settings_of(family_, options_, ppo_, device_),
-                           static_cast<int>(options_.history_compression));
+bool Collector::run(const std::filesystem::path& file, const CollectionListener& listener,
+                    ExistingHistories existing) const {
+  HistoryFileWriter writer(file, family_.task_count(), settings_,
+                           static_cast<int>(options_.history_compression), existing);
+  if (listener.damage) {
+    for (const std::string& reason : writer.damages()) listener.damage(reason);
+  }
   const std::vector<int64_t> missing = writer.missing();
   const auto total = static_cast<int64_t>(missing.size());
   const Stopwatch watch;

@@ -22,8 +22,10 @@ struct CollectionProgress {
   double seconds_left;       ///< at this call's pace
 };
 
-/// What a collection tells its caller and asks of it. Both may be empty.
+/// What a collection tells its caller and asks of it. Each may be empty.
 struct CollectionListener {
+  /// Called, before anything is learnt, with each reason for which an earlier call's task is learnt again.
+  std::function<void(const std::string& reason)> damage;
   /// Called in the thread that called `run`.
   std::function<void(const CollectionProgress&)> progress;
   /// Asked often, by one thread at a time but not always the same one; once it says yes, `run` ends soon and
@@ -50,8 +52,10 @@ class Collector {
 
   /// Collects into `file`, going on where an earlier call stopped. Returns whether the file is complete;
   /// false after a stop. Throws DataError where the file exists already or an earlier call had other
-  /// settings, and EnvironmentError where the GPU cannot do it.
-  bool run(const std::filesystem::path& file, const CollectionListener& listener = {}) const;
+  /// settings (with kReplace the file stays until the new one is complete, and what was begun with other
+  /// settings goes), and EnvironmentError where the GPU cannot do it.
+  bool run(const std::filesystem::path& file, const CollectionListener& listener = {},
+           ExistingHistories existing = ExistingHistories::kRefuse) const;
 
  private:
   /// Told a finished task's final return, in the thread that called `run`.
@@ -64,6 +68,7 @@ class Collector {
   double write(int64_t task, History history, HistoryFileWriter& writer) const;
 
   TaskFamily family_;
+  HistorySettings settings_;
   CollectionOptions options_;
   PpoSettings ppo_;
   CollectionDevice device_;

@@ -3,8 +3,10 @@
 namespace adtrain {
 
 void DataOptions::declare(Section& section) {
-  section.key("traj_dir", traj_dir,
-              "Folder of the learning histories: `adtrain collect` writes there, training reads.");
+  section
+      .key("traj_dir", traj_dir,
+           "Folder of the learning histories: `adtrain collect` writes there, training reads.")
+      .free_on_resume();
   section
       .key("train_source_timesteps", train_source_timesteps,
            "Each history is cut to its first so many steps, for training and for the held-out loss.")
@@ -28,11 +30,14 @@ void DataOptions::declare(Section& section) {
            "thread.")
       .unit("threads")
       .at_least(0)
-      .at_most(256);
-  section.key("histories_on_gpu", histories_on_gpu,
-              {{"auto", HistoriesOnGpu::kAuto}, {"on", HistoriesOnGpu::kOn}, {"off", HistoriesOnGpu::kOff}},
-              "Whether each GPU holds the histories and cuts its batches itself; auto does where they fit "
-              "into a quarter of its free memory. Without it num_workers threads feed it.");
+      .at_most(256)
+      .free_on_resume();
+  section
+      .key("histories_on_gpu", histories_on_gpu,
+           {{"auto", HistoriesOnGpu::kAuto}, {"on", HistoriesOnGpu::kOn}, {"off", HistoriesOnGpu::kOff}},
+           "Whether each GPU holds the histories and cuts its batches itself; auto does where they fit "
+           "into a quarter of its free memory. Without it num_workers threads feed it.")
+      .free_on_resume();
 }
 
 }  // namespace adtrain

@@ -2,10 +2,15 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
+#include <mutex>
 
 #include "data/History.h"
+#include "data/HistorySettings.h"
 
 namespace adtrain {
+
+class ReaderProcess;
 
 /// What the values of a history may be.
 struct HistoryBounds {
@@ -17,24 +22,32 @@ struct HistoryBounds {
 /// docs/history-format.md describes the format.
 ///
 /// Everything that is wrong with a file is a DataError that names the file, the data set, what was found and
-/// what was expected. Reads may come from several threads; HDF5 itself works on one at a time.
+/// what was expected; a file that crashes the HDF5 library, or that takes it memory or time without bounds,
+/// is too: the library runs in a process of its own (ReaderProcess). Reads may come from several threads, and
+/// are done one at a time.
 class HistoryFile {
  public:
   explicit HistoryFile(std::filesystem::path path);
+  ~HistoryFile();
 
   int64_t tasks() const { return tasks_; }
   int64_t steps() const { return steps_; }
   int64_t streams() const { return streams_; }
+  /// What the file was collected with; empty in files of other programs and of earlier versions.
+  const HistorySettings& settings() const { return settings_; }
 
   /// The first `steps` steps of the first `streams` streams of a task: throws if the file holds fewer. Checks
-  /// every value.
+  /// every value, and the checksum of every data set that has one.
   History read(int64_t task, int64_t steps, int64_t streams, const HistoryBounds& bounds) const;
 
  private:
   std::filesystem::path path_;
+  std::unique_ptr<ReaderProcess> reader_;
+  mutable std::mutex mutex_;  ///< of the conversation with the reader
   int64_t tasks_ = 0;
   int64_t steps_ = 0;
   int64_t streams_ = 0;
+  HistorySettings settings_;
 };
 
 }  // namespace adtrain

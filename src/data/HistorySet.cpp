@@ -1,6 +1,8 @@
 #include "data/HistorySet.h"
 
 #include <algorithm>
+#include <bit>
+#include <future>
 #include <utility>
 
 #include <fmt/format.h>
@@ -8,6 +10,7 @@
 #include "base/Error.h"
 #include "base/Random.h"
 #include "data/HistoryFile.h"
+#include "data/HistoryReplay.h"
 
 namespace adtrain {
 namespace {
@@ -32,11 +35,22 @@ void check_fits(const std::filesystem::path& path, const HistoryFile& file,
 
 HistorySet HistorySet::load(const std::filesystem::path& path, const HistorySelection& selection) {
   const HistoryFile file(path);
+  check_collected_with(path, file.settings(), selection.settings);
   check_fits(path, file, selection);
+  const HistoryBounds bounds = {selection.family.grid_size(), selection.family.num_actions()};
   std::vector<Transition> transitions;
   transitions.reserve(selection.tasks.size() * static_cast<size_t>(selection.streams * selection.steps));
-  for (const int64_t task : selection.tasks) {
-    const History history = file.read(task, selection.steps, selection.streams, selection.bounds);
+  // While one task is checked and turned around, the next one is read.
+  const auto begin_reading = [&](size_t index) {
+    return std::async(std::launch::async, [&, index] {
+      return file.read(selection.tasks[index], selection.steps, selection.streams, bounds);
+    });
+  };
+  std::future<History> reading = begin_reading(0);
+  for (size_t index = 0; index < selection.tasks.size(); ++index) {
+    const History history = reading.get();
+    if (index + 1 < selection.tasks.size()) reading = begin_reading(index + 1);
+    check_by_replay(path.string(), selection.tasks[index], history, selection.family);
     for (int64_t stream = 0; stream < selection.streams; ++stream) {
       for (int64_t step = 0; step < selection.steps; ++step) {
         const size_t i = history.at(step, stream);
@@ -48,7 +62,10 @@ HistorySet HistorySet::load(const std::filesystem::path& path, const HistorySele
       }
     }
   }
-  return HistorySet(selection.steps, std::move(transitions));
+  HistorySet set(selection.steps, std::move(transitions));
+  const auto checksum = file.settings().find(kContentChecksum);
+  if (checksum != file.settings().end()) set.file_checksum_ = checksum->second;
+  return set;
 }
 
 HistorySet HistorySet::random(int64_t histories, int64_t steps, const HistoryBounds& bounds, uint64_t seed) {
@@ -66,5 +83,22 @@ HistorySet HistorySet::random(int64_t histories, int64_t steps, const HistoryBou
 
 HistorySet::HistorySet(int64_t steps, std::vector<Transition> transitions)
     : steps_(steps), transitions_(std::move(transitions)) {}
+
+std::string HistorySet::digest() const {
+  // A multiplication and a shift for each half of a transition, as there may be hundreds of millions.
+  constexpr uint64_t kMultiplier = 0x9e3779b97f4a7c15ULL;
+  uint64_t hash = mix_bits(static_cast<uint64_t>(steps_)) ^ static_cast<uint64_t>(transitions_.size());
+  const auto take = [&hash](uint64_t value) {
+    hash = (hash ^ value) * kMultiplier;
+    hash ^= hash >> 32;
+  };
+  for (const Transition& transition : transitions_) {
+    take(uint64_t{transition.state[0]} | uint64_t{transition.state[1]} << 8 |
+         uint64_t{transition.next_state[0]} << 16 | uint64_t{transition.next_state[1]} << 24 |
+         uint64_t{transition.action} << 32);
+    take(std::bit_cast<uint32_t>(transition.reward));
+  }
+  return fmt::format("{:016x}", mix_bits(hash));
+}
 
 }  // namespace adtrain

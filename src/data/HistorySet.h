@@ -3,10 +3,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "data/HistoryFile.h"
+#include "data/HistorySettings.h"
 #include "data/Transition.h"
+#include "environments/TaskFamily.h"
 
 namespace adtrain {
 
@@ -15,15 +18,16 @@ struct HistorySelection {
   std::vector<int64_t> tasks;  ///< groups of the file, in the order in which they become histories
   int64_t steps;               ///< the first so many steps of each history
   int64_t streams;             ///< the first so many streams of each task
-  HistoryBounds bounds;        ///< what values may be
+  TaskFamily family;           ///< what the tasks are: histories must be theirs
+  HistorySettings settings;    ///< what the file must have been collected with, where it says so
 };
 
 /// Learning histories in memory: history h is stream h mod streams of task h ÷ streams, `steps()` transitions
 /// in time order. Immutable after loading, so any number of threads may read it.
 class HistorySet {
  public:
-  /// Reads through HDF5. Throws DataError (file missing, malformed, too few tasks, steps or streams, bad
-  /// values).
+  /// Reads through HDF5. Throws DataError: file missing, malformed or damaged, collected with other settings,
+  /// too few tasks, steps or streams, or transitions that are not the family's (check_by_replay).
   static HistorySet load(const std::filesystem::path& file, const HistorySelection& selection);
 
   /// Of random transitions with rewards from 0 to 1, for tests, benchmarks and self tests.
@@ -38,11 +42,18 @@ class HistorySet {
     return std::span(transitions_).subspan(static_cast<size_t>(index * steps_), static_cast<size_t>(steps_));
   }
   std::span<const Transition> transitions() const { return transitions_; }
+  /// 16 hexadecimal digits that differ where any value differs, or its place: the identity of what is trained
+  /// on. Takes a pass over the transitions.
+  std::string digest() const;
+  /// The checksum of all tasks of the file that this was loaded from, whatever the selection was: 8
+  /// hexadecimal digits, or "" where the file has no checksums.
+  const std::string& file_checksum() const { return file_checksum_; }
   int64_t bytes() const { return static_cast<int64_t>(transitions_.size() * sizeof(Transition)); }
 
  private:
   int64_t steps_;
   std::vector<Transition> transitions_;
+  std::string file_checksum_;
 };
 
 }  // namespace adtrain

@@ -64,7 +64,8 @@ void EnvironmentOptions::declare(Section& section) {
   section.key("num_actions", num_actions, "Four moves and staying; only 5 is possible.").unit("actions");
   section.key("horizon", horizon, "Length of every episode; null: as published for the family (20, 50, 50).")
       .unit("steps")
-      .at_least(1);
+      .at_least(1)
+      .at_most(1e6);
   section.key("env_split_seed", env_split_seed,
               "Seed of the shuffle that splits tasks into training and held-out ones, exactly as Python's "
               "random would; "

@@ -10,7 +10,9 @@
 
 #include "base/Error.h"
 #include "base/File.h"
+#include "collection/CollectionSettings.h"
 #include "data/HistoryFile.h"
+#include "data/HistorySet.h"
 #include "support/TemporaryFolder.h"
 
 namespace adtrain {
@@ -125,6 +127,82 @@ TEST(Collector, RefusesToMixSettingsOrToOverwrite) {
   }
   collected(path, 2);
   EXPECT_THROW(Collector(tiny_room(), tiny_collection(1)).run(path), DataError);
+}
+
+TEST(Collector, ReplacesAFileOnlyByACompleteOne) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "history.hdf5";
+  const std::string former = collected(path, 2);
+  CollectionOptions other = tiny_collection(2);
+  other.n_epochs = 3;
+  CollectionListener stop_after_one;
+  int64_t done = 0;
+  stop_after_one.progress = [&done](const CollectionProgress& progress) { done = progress.tasks_done; };
+  stop_after_one.stop = [&done] { return done > 0; };
+  EXPECT_FALSE(Collector(tiny_room(), other).run(path, stop_after_one, ExistingHistories::kReplace));
+  EXPECT_EQ(read_file(path), former);
+  std::vector<int64_t> told;
+  CollectionListener listener;
+  listener.progress = [&told](const CollectionProgress& progress) { told.push_back(progress.tasks_done); };
+  EXPECT_TRUE(Collector(tiny_room(), other).run(path, listener, ExistingHistories::kReplace));
+  EXPECT_EQ(told.front(), done + 1) << "finished tasks are not learnt again";
+  EXPECT_NE(read_file(path), former);
+}
+
+TEST(Collector, LearnsDamagedTasksAgainAndSaysSo) {
+  const TemporaryFolder folder;
+  const std::string expected = collected(folder.path() / "whole.hdf5", 1);
+  const std::filesystem::path path = folder.path() / "history.hdf5", part = path.string() + ".partial/0.hdf5";
+  CollectionListener listener;
+  listener.stop = [&part] { return std::filesystem::exists(part); };
+  EXPECT_FALSE(Collector(tiny_room(), tiny_collection(1)).run(path, listener));
+  std::string bytes = read_file(part);
+  bytes[24] = '\1';
+  write_file(part, bytes);
+  std::vector<std::string> reasons;
+  listener.stop = {};
+  listener.damage = [&reasons](const std::string& reason) { reasons.push_back(reason); };
+  EXPECT_TRUE(Collector(tiny_room(), tiny_collection(1)).run(path, listener));
+  EXPECT_THAT(reasons, testing::ElementsAre(HasSubstr("0.hdf5")));
+  EXPECT_EQ(read_file(path), expected);
+}
+
+TEST(Collector, TheFileTellsHowItWasCollected) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "history.hdf5";
+  collected(path, 2);
+  const HistorySettings expected = collection_settings(tiny_room(), tiny_collection(1));
+  HistorySettings found = HistoryFile(path).settings();
+  for (const auto& [name, value] : expected) EXPECT_EQ(found[name], value) << name;
+  EXPECT_EQ(found["env"], "darkroom");
+  EXPECT_EQ(found["horizon"], "8");
+  EXPECT_EQ(found["source_lr"], "0.001");
+  EXPECT_EQ(found["tasks"], "9");
+}
+
+TEST(Collector, EveryFamilysHistoriesLiveAgain) {
+  const TemporaryFolder folder;
+  for (const char* env : {"darkroom", "darkroompermuted", "darkkeytodoor"}) {
+    for (const bool terminal : {false, true}) {
+      EnvironmentOptions room = tiny_room();
+      room.env = env;
+      CollectionOptions options = tiny_collection(2);
+      options.n_stream = 5;
+      options.total_source_timesteps = 400;
+      options.n_epochs = 1;
+      options.batch_size = 50;
+      options.terminal_next_states = terminal;
+      const std::filesystem::path path = folder.path() / (std::string(env) + (terminal ? "-terminal" : ""));
+      ASSERT_TRUE(Collector(room, options).run(path));
+      const HistoryFile file(path);
+      EXPECT_NO_THROW(HistorySet::load(path, {.tasks = {0, 8, 3},
+                                              .steps = file.steps(),
+                                              .streams = 5,
+                                              .family = TaskFamily::of(room),
+                                              .settings = collection_settings(room, options)}))
+          << path;
+    }
+  }
 }
 
 TEST(Collector, TellsTheFilesSizeBeforehandAndCanMakeItSmaller) {

@@ -1,6 +1,7 @@
 #include "data/BatchSource.h"
 
 #include <memory>
+#include <stdexcept>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -74,6 +75,17 @@ TEST(BatchSource, StopsWhileWorkersAreAhead) {
   const BatchAssembler assembler(histories, kShape);
   for (int i = 0; i < 20; ++i) {
     source_of(assembler, {.micro_batch = 64}, 0, 2)->next();
+  }
+}
+
+TEST(BatchSource, WhatAWorkerThrowsIsThrownToTheCaller) {
+  const HistorySet histories = HistorySet::random(4, 50, {9, 5}, 1);
+  const BatchAssembler assembler(histories, kShape);
+  for (const int64_t workers : {0, 1, 2}) {
+    // More rows than a vector can have.
+    const auto source = source_of(assembler, {.micro_batch = int64_t{1} << 61}, 0, workers);
+    EXPECT_THROW(source->next(), std::length_error) << workers << " workers";
+    EXPECT_THROW(source->next(), std::length_error) << "nor does the next call wait for ever";
   }
 }
 

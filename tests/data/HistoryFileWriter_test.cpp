@@ -6,8 +6,10 @@
 #include <thread>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -70,10 +72,10 @@ TEST(HistoryFileWriter, ContinuesWithEqualBytesInAnyOrderAndFromManyThreads) {
   const std::string expected = whole_file(folder.path() / "whole.hdf5", 12);
   const fs::path path = folder.path() / "pieces.hdf5";
   {
-    HistoryFileWriter writer(path, 12, {{"n_steps", "20"}});
+    HistoryFileWriter writer(path, 12, {});
     write_tasks(writer, {11, 3, 0});
   }
-  HistoryFileWriter writer(path, 12, {{"n_steps", "20"}});
+  HistoryFileWriter writer(path, 12, {});
   EXPECT_THAT(writer.missing(), ElementsAre(1, 2, 4, 5, 6, 7, 8, 9, 10));
   std::vector<std::thread> threads;
   for (const int64_t task : writer.missing())
@@ -87,13 +89,139 @@ TEST(HistoryFileWriter, RefusesToContinueWithOtherSettingsAndSaysWhich) {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "history.hdf5";
   { HistoryFileWriter(path, 3, {{"n_steps", "20"}, {"gamma", "0.99"}}); }
-  EXPECT_THAT(
-      complaint(path, 3, {{"n_steps", "80"}, {"gamma", "0.99"}, {"alg", "PPO"}}),
-      AllOf(HasSubstr("history.hdf5.partial"), HasSubstr("n_steps was 20 and is 80"),
-            HasSubstr("alg was absent and is PPO"), Not(HasSubstr("gamma")), HasSubstr("remove the folder")));
+  EXPECT_THAT(complaint(path, 3, {{"n_steps", "80"}, {"gamma", "0.99"}, {"kept_streams", "4"}}),
+              AllOf(HasSubstr("history.hdf5.partial"), HasSubstr("n_steps was 20 and is 80"),
+                    HasSubstr("kept_streams was absent and is 4"), Not(HasSubstr("gamma")),
+                    HasSubstr("remove the folder")));
   EXPECT_THAT(complaint(path, 4, {{"n_steps", "20"}, {"gamma", "0.99"}}), HasSubstr("tasks was 3 and is 4"));
   write_file(folder.path() / "history.hdf5.partial" / "settings.json", "{");
   EXPECT_THAT(complaint(path, 3, {}), HasSubstr("settings.json"));
+}
+
+TEST(HistoryFileWriter, KeepsTheFileThatItReplacesUntilTheNewOneIsComplete) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "history.hdf5";
+  write_file(path, "the former one");
+  {
+    HistoryFileWriter writer(path, 2, {{"n_steps", "20"}}, 0, ExistingHistories::kReplace);
+    write_tasks(writer, {1});
+    EXPECT_EQ(read_file(path), "the former one");
+  }
+  EXPECT_THAT(complaint(path, 2, {{"n_steps", "20"}}), HasSubstr("exists already"));
+  HistoryFileWriter writer(path, 2, {{"n_steps", "20"}}, 0, ExistingHistories::kReplace);
+  EXPECT_THAT(writer.missing(), ElementsAre(0)) << "it continues";
+  write_tasks(writer, {0});
+  EXPECT_EQ(read_file(path), "the former one");
+  writer.finish();
+  EXPECT_EQ(HistoryFile(path).tasks(), 2);
+  EXPECT_FALSE(fs::exists(path.string() + ".partial"));
+}
+
+TEST(HistoryFileWriter, ReplacingDropsWhatWasBegunWithOtherSettings) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "history.hdf5";
+  {
+    HistoryFileWriter writer(path, 2, {{"n_steps", "20"}});
+    write_tasks(writer, {1});
+  }
+  const HistoryFileWriter writer(path, 2, {{"n_steps", "80"}}, 0, ExistingHistories::kReplace);
+  EXPECT_THAT(writer.missing(), ElementsAre(0, 1));
+}
+
+TEST(HistoryFileWriter, MakesDamagedTasksAgainWhenItContinues) {
+  const TemporaryFolder folder;
+  const std::string expected = whole_file(folder.path() / "whole.hdf5", 5);
+  const fs::path path = folder.path() / "damaged.hdf5";
+  {
+    HistoryFileWriter writer(path, 5, {});
+    write_tasks(writer, {0, 1, 2, 3});
+  }
+  const auto spoil = [&](int task, size_t place, char value) {
+    const fs::path part = path.string() + fmt::format(".partial/{}.hdf5", task);
+    std::string bytes = read_file(part);
+    bytes[place < bytes.size() ? place : bytes.size() / 2] = value;
+    write_file(part, bytes);
+  };
+  spoil(1, 24, '\1');           // HDF5 1.10.8 dies of it
+  spoil(3, 1'000'000, '\x55');  // a value in the middle
+  HistoryFileWriter writer(path, 5, {});
+  EXPECT_THAT(writer.missing(), ElementsAre(1, 3, 4));
+  EXPECT_THAT(writer.damages(),
+              ElementsAre(HasSubstr("1.hdf5"), AllOf(HasSubstr("3.hdf5"), HasSubstr("checksum"))));
+  write_tasks(writer, writer.missing());
+  writer.finish();
+  EXPECT_EQ(read_file(path), expected);
+}
+
+TEST(HistoryFileWriter, APartThatIsDamagedInTheEndIsNamedAndTheOthersKept) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "history.hdf5", part = path.string() + ".partial/1.hdf5";
+  HistoryFileWriter writer(path, 3, {});
+  write_tasks(writer, {0, 1, 2});
+  std::string bytes = read_file(part);
+  bytes[24] = '\1';
+  write_file(part, bytes);
+  try {
+    writer.finish();
+    FAIL() << "expected a DataError";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("1.hdf5"), HasSubstr("the same command continues")));
+  }
+  EXPECT_FALSE(fs::exists(path));
+  EXPECT_FALSE(fs::exists(path.string() + ".partial/assembled.hdf5"));
+  write_tasks(writer, {1});
+  writer.finish();
+  EXPECT_EQ(HistoryFile(path).tasks(), 3);
+}
+
+TEST(HistoryFileWriter, TellsTheFileHowItWasCollected) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "history.hdf5";
+  HistoryFileWriter writer(path, 2, {{"env", "darkroom"}, {"gamma", "0.99"}, {"nothing", ""}});
+  write_tasks(writer, {0, 1});
+  writer.finish();
+  HistorySettings found = HistoryFile(path).settings();
+  EXPECT_EQ(found["content_crc32"].size(), 8);
+  found.erase("content_crc32");
+  EXPECT_EQ(
+      found,
+      (HistorySettings{
+          {"env", "darkroom"}, {"format_version", "1"}, {"gamma", "0.99"}, {"nothing", ""}, {"tasks", "2"}}));
+}
+
+/// A limit on the size of files stands in for a full disk.
+TEST(HistoryFileWriter, AFullDiskIsADataErrorThatLosesNoTask) {
+  const TemporaryFolder folder;
+  const std::string expected = whole_file(folder.path() / "whole.hdf5", 4);
+  const fs::path path = folder.path() / "full.hdf5";
+  const auto in_a_child = [&](rlim_t most_bytes) {
+    const pid_t child = fork();
+    if (child == 0) {
+      signal(SIGXFSZ, SIG_IGN);
+      const rlimit limit{most_bytes, most_bytes};
+      setrlimit(RLIMIT_FSIZE, &limit);
+      try {
+        HistoryFileWriter writer(path, 4, {});
+        write_tasks(writer, writer.missing());
+        writer.finish();
+      } catch (const DataError& error) {
+        _exit(std::string(error.what()).find("finished tasks are kept") != std::string::npos ? 4 : 1);
+      }
+      _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  };
+  const uintmax_t part = expected.size() / 4;
+  EXPECT_EQ(in_a_child(part / 2), 4) << "no task fits";
+  EXPECT_EQ(std::distance(fs::directory_iterator(path.string() + ".partial"), {}), 1) << "the settings alone";
+  EXPECT_EQ(in_a_child(2 * part), 4) << "every task fits, the whole does not";
+  EXPECT_FALSE(fs::exists(path));
+  EXPECT_FALSE(fs::exists(path.string() + ".partial/assembled.hdf5"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(path.string() + ".partial"), {}), 5);
+  EXPECT_EQ(in_a_child(RLIM_INFINITY), 0);
+  EXPECT_EQ(read_file(path), expected);
 }
 
 TEST(HistoryFileWriter, LetsOneProcessAtATimeWork) {

@@ -52,7 +52,7 @@ struct Dump {
 TEST(HistoryInterop, H5pyReadsWhatWeWrite) {
   for (const int compression : {0, 4}) {
     const Dump dump;
-    HistoryFileWriter writer(dump.file, 3, {}, compression);
+    HistoryFileWriter writer(dump.file, 3, {{"env", "darkroom"}, {"horizon", "6"}}, compression);
     for (int64_t task = 2; task >= 0; --task) writer.write(task, dump.tasks[static_cast<size_t>(task)]);
     writer.finish();
     const Finished python = dump.run("read_history.py", std::to_string(compression));

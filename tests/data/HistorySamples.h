@@ -1,7 +1,11 @@
 #pragma once
 
+#include <algorithm>
+#include <vector>
+
 #include "base/Random.h"
 #include "data/History.h"
+#include "environments/EnvironmentBatch.h"
 
 namespace adtrain {
 
@@ -24,6 +28,32 @@ inline History random_history(int64_t steps, int64_t streams, int64_t horizon, u
     history.rewards.push_back(static_cast<float>(random.below(3)));
     const auto step = static_cast<int64_t>(i) / streams;
     history.dones.push_back((step + 1) % horizon == 0);
+  }
+  return history;
+}
+
+/// What random actions live through in a task of a family, with the state after the reset as an episode's
+/// last next state, or with its last observation (`terminal`).
+inline History lived_history(const TaskFamily& family, int64_t task, int64_t steps, int64_t streams,
+                             uint64_t seed, bool terminal = false) {
+  RandomStream random(seed);
+  EnvironmentBatch environments(family, std::vector<int64_t>(static_cast<size_t>(streams), task));
+  History history;
+  history.steps = steps;
+  history.streams = streams;
+  const auto append = [](auto& column, const auto& row) {
+    column.insert(column.end(), row.begin(), row.end());
+  };
+  std::vector<int32_t> actions(static_cast<size_t>(streams));
+  for (int64_t step = 0; step < steps; ++step) {
+    append(history.states, environments.states());
+    std::generate(actions.begin(), actions.end(),
+                  [&random] { return static_cast<int32_t>(random.below(5)); });
+    append(history.actions, actions);
+    environments.step(actions);
+    append(history.rewards, environments.rewards());
+    append(history.next_states, terminal ? environments.next_states() : environments.states());
+    history.dones.insert(history.dones.end(), actions.size(), static_cast<uint8_t>(environments.done()));
   }
   return history;
 }

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+
+#include "data/HistorySettings.h"
+
+namespace adtrain {
+
+/// Copies the files of single tasks, `parts`/0.hdf5 …, into one history file with `settings` as its
+/// attributes. `before` is told each task before it is read. Throws DataError.
+void assemble_history_file(const std::filesystem::path& parts, int64_t tasks,
+                           const std::filesystem::path& assembled, HistorySettings settings,
+                           const std::function<void(int64_t task)>& before);
+
+/// Copies the file of a single task as assemble_history_file will, to nowhere: what the library does not
+/// survive then, it does not survive now. Throws DataError.
+void rehearse_assembly(const std::filesystem::path& part, int64_t task);
+
+}  // namespace adtrain

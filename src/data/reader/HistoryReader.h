@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "data/Hdf5.h"
+#include "data/History.h"
+#include "data/HistorySettings.h"
+
+namespace adtrain {
+
+/// Reads history files through the HDF5 library, in the process that may die of them. What the library says
+/// is wrong, a shape or a type that does not fit, and a checksum that differs, are DataErrors that name file
+/// and data set; what the values may be is for the caller to check.
+class HistoryReader {
+ public:
+  /// `first_task` is the task whose shape is that of all: 0, but in the file of a single task.
+  explicit HistoryReader(std::filesystem::path path, int64_t first_task = 0);
+
+  int64_t tasks() const { return tasks_; }
+  int64_t steps() const { return steps_; }
+  int64_t streams() const { return streams_; }
+
+  /// The file's attributes that are text.
+  HistorySettings settings() const;
+
+  /// The first `steps` steps of the first `streams` streams of a task. A data set with a checksum is read
+  /// whole.
+  History read(int64_t task, int64_t steps, int64_t streams) const;
+
+ private:
+  std::filesystem::path path_;
+  Hdf5Handle file_;
+  int64_t tasks_ = 0;
+  int64_t steps_ = 0;
+  int64_t streams_ = 0;
+};
+
+}  // namespace adtrain

@@ -8,7 +8,7 @@ namespace adtrain {
 
 std::string Doing::text() const {
   if (phase.empty()) return "not known";
-  return fmt::format("{}{}{} for {}", phase, step ? fmt::format(" behind step {}", *step) : "",
+  return fmt::format("{}{}{} for {}", phase, step ? fmt::format(" after step {}", *step) : "",
                      waits_in.empty() ? "" : ", waiting in " + waits_in, human_duration(seconds));
 }
 
@@ -32,6 +32,7 @@ void Activity::at_step(int64_t step) {
 void Activity::wait_in(const char* operation) {
   const std::scoped_lock lock(mutex_);
   doing_.waits_in = operation;
+  waits_ = !doing_.waits_in.empty();
   since_.restart();
 }
 

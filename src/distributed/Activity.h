@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -16,7 +17,7 @@ struct Doing {
   std::string waits_in;         ///< the collective operation in which it waits for others, or ""
   double seconds = 0;           ///< since the last of these changed
 
-  /// "training behind step 120, waiting in an all-reduce for 31 s".
+  /// "training after step 120, waiting in an all-reduce for 31 s".
   std::string text() const;
 };
 
@@ -29,6 +30,8 @@ class Activity {
   void begin(const std::string& phase);
   void at_step(int64_t step);
   Doing now() const;
+  /// Whether the main thread waits for other ranks. Takes no lock.
+  bool waits() const { return waits_; }
 
   /// The main thread waits for other ranks for as long as this lives.
   class Waiting {
@@ -45,6 +48,7 @@ class Activity {
   mutable std::mutex mutex_;
   Doing doing_;
   Stopwatch since_;
+  std::atomic<bool> waits_ = false;
 };
 
 }  // namespace adtrain

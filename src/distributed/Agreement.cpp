@@ -27,6 +27,16 @@ std::vector<std::string> gather_texts(Communicator& communicator, const std::str
   return texts;
 }
 
+std::string text_of_root(Communicator& communicator, const std::string& text) {
+  at::Tensor length = at::full({1}, static_cast<int64_t>(text.size()), at::kLong);
+  communicator.broadcast(length, 0);
+  at::Tensor bytes = at::zeros({length.item<int64_t>()}, at::kByte);
+  if (communicator.is_root()) std::copy(text.begin(), text.end(), bytes.data_ptr<uint8_t>());
+  communicator.broadcast(bytes, 0);
+  const auto* first = reinterpret_cast<const char*>(bytes.const_data_ptr<uint8_t>());
+  return {first, static_cast<size_t>(bytes.numel())};
+}
+
 void check_same(Communicator& communicator, const std::string& name, const std::string& value) {
   const std::vector<std::string> values = gather_texts(communicator, value);
   std::map<std::string, std::vector<std::string>> ranks_by_value;

@@ -1,6 +1,5 @@
 #include "distributed/Communicator.h"
 
-#include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
 #include <utility>
@@ -9,18 +8,19 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
+#include "base/StandardStreams.h"
 #include "distributed/Activity.h"
+#include "distributed/Meeting.h"
 #include "distributed/SingleCommunicator.h"
-#include "distributed/gloo/GlooCommunicator.h"
-#include "distributed/mpi/MpiCommunicator.h"
+#include "distributed/failure/StartWatch.h"
 #include "distributed/nccl/NcclCommunicator.h"
 
 namespace adtrain {
 std::unique_ptr<Communicator> Communicator::create(const LaunchContext& context,
                                                    const DistributedOptions& options) {
   if (context.world_size == 1) return std::make_unique<SingleCommunicator>();
-  if (context.launcher == Launcher::kMpi) return std::make_unique<MpiCommunicator>(context, options);
-  return std::make_unique<GlooCommunicator>(context, options);
+  StartWatch watch(context, options, [](const Failure& first) { print_error("\n" + first.block()); });
+  return Meeting::attend(context, options, watch)->join();
 }
 
 std::unique_ptr<Communicator> Communicator::extend(std::unique_ptr<Communicator> group, at::Device device,
@@ -80,7 +80,6 @@ void Communicator::barrier() {
 }
 
 void Communicator::abort(ExitCode code) {
-  std::fflush(nullptr);
   std::_Exit(static_cast<int>(code));
 }
 

@@ -42,9 +42,9 @@ class NothingPending final : public Pending {
 /// synchronisation between them.
 class Communicator {
  public:
-  /// Joins the group: a single process needs none, MPI where mpirun started us, else Gloo, whose ranks meet
-  /// through rendezvous(). For tensors on the CPU. Collective; returns when all ranks have come. Throws
-  /// EnvironmentError where not.
+  /// Joins the group: a single process needs none, MPI where mpirun started us, else Gloo; the ranks come to
+  /// a Meeting. For tensors on the CPU. Collective; returns when all ranks have come. Throws EnvironmentError
+  /// where not, or ends the process as StartWatch does.
   static std::unique_ptr<Communicator> create(const LaunchContext& context,
                                               const DistributedOptions& options);
   /// Takes the group to this rank's device: NCCL joins in where that is a GPU. Collective. Throws as

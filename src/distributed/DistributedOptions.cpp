@@ -55,6 +55,7 @@ void DistributedOptions::declare(Section& section) {
               {{"fp32", WireType::kFloat32}, {"bf16", WireType::kBFloat16}},
               "In which type GPUs sum gradients over ranks: bf16 halves the bytes and rounds each sum; CPU "
               "ranks send fp32 whatever is asked for.");
+  section.all_free_on_resume();
 }
 
 void DistributedOptions::check(Findings& findings) const {

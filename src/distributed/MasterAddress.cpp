@@ -38,9 +38,30 @@ class Socket {
     return error;
   }
 
+  void send_text(const std::string& text) const { send(descriptor_, text.data(), text.size(), MSG_NOSIGNAL); }
+  /// What has arrived within so long; "" for nothing.
+  std::string receive_some(int milliseconds) const {
+    pollfd readable{.fd = descriptor_, .events = POLLIN, .revents = 0};
+    char text[256];
+    if (poll(&readable, 1, milliseconds) <= 0) return "";
+    const ssize_t length = recv(descriptor_, text, sizeof text, 0);
+    return length > 0 ? std::string(text, static_cast<size_t>(length)) : "";
+  }
+
  private:
   int descriptor_;
 };
+
+/// As far as people can read it.
+std::string first_line_of(const std::string& text) {
+  constexpr size_t kShown = 60;
+  std::string line;
+  for (const char letter : text) {
+    if (letter == '\n' || letter == '\r' || line.size() == kShown) break;
+    line += letter >= ' ' && letter <= '~' ? letter : '?';
+  }
+  return line;
+}
 
 std::string attempt(const std::string& host, int64_t port, int milliseconds) {
   const MasterAddress address(host, port);
@@ -75,6 +96,20 @@ std::string wait_for_listener(const std::string& host, int64_t port, double time
     earlier_trouble = trouble;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
+}
+
+std::string answer_of_listener(const std::string& host, int64_t port) {
+  constexpr int kOfItsOwnAccord = 300, kWhenAsked = 1000;  // milliseconds
+  const MasterAddress address(host, port);
+  if (address.first() == nullptr) return "";
+  const Socket connection(*address.first());
+  if (connection.connect_within(*address.first(), kWhenAsked) != 0) return "";
+  std::string answer = connection.receive_some(kOfItsOwnAccord);
+  if (answer.empty()) {
+    connection.send_text("HEAD / HTTP/1.0\r\n\r\n");
+    answer = connection.receive_some(kWhenAsked);
+  }
+  return first_line_of(answer);
 }
 
 }  // namespace adtrain

@@ -26,4 +26,8 @@ class MasterAddress {
 /// for success. (torch's own store tries as long twice over, and prints a stack each time.)
 std::string wait_for_listener(const std::string& host, int64_t port, double timeout_seconds);
 
+/// What kind of service it is: the first line that whoever listens there says, of its own accord or to a web
+/// browser's request; "" where it says nothing within a second or two.
+std::string answer_of_listener(const std::string& host, int64_t port);
+
 }  // namespace adtrain

@@ -7,7 +7,6 @@
 namespace adtrain {
 namespace {
 
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1};
 volatile std::sig_atomic_t received = 0;
 
 void remember(int signal) {
@@ -18,12 +17,18 @@ void remember(int signal) {
 }  // namespace
 
 StopRequest::StopRequest() {
-  for (const int signal : kSignals) std::signal(signal, remember);
+  struct sigaction take {};
+  take.sa_handler = remember;
+  take.sa_flags = SA_RESTART;
+  sigaction(SIGINT, &take, &before_int_);
+  sigaction(SIGTERM, &take, &before_term_);
+  expect_usr1();
 }
 
 StopRequest::~StopRequest() {
   received = 0;
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);
+  sigaction(SIGINT, &before_int_, nullptr);
+  sigaction(SIGTERM, &before_term_, nullptr);
 }
 
 void StopRequest::expect_usr1() {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <csignal>
+
 #include "distributed/Communicator.h"
 
 namespace adtrain {
@@ -12,7 +14,9 @@ namespace adtrain {
 /// one that still loads, too late for one that leaves already. From `expect_usr1` on it ends no process.
 class StopRequest {
  public:
-  /// Takes over the signals for as long as it lives. One at a time in a process.
+  /// Takes over the signals for as long as it lives; then they mean what they meant before: where a rank of
+  /// several ends because another has failed, its launcher's TERM must not come before its last words (see
+  /// HeldTermination). One at a time in a process.
   StopRequest();
   ~StopRequest();
   StopRequest(const StopRequest&) = delete;
@@ -25,6 +29,10 @@ class StopRequest {
   bool agreed(Communicator& communicator) const;
   /// The signal that this process received, 0 for none.
   static int signal_number();
+
+ private:
+  struct sigaction before_int_ {};
+  struct sigaction before_term_ {};
 };
 
 }  // namespace adtrain

@@ -14,36 +14,40 @@ BranchWatch::BranchWatch(RankIdentity me, RankIdentity root, const DistributedOp
 
 BranchWatch::~BranchWatch() {
   stop();
-  connection_.send(line_of(message_of("bye")));
+  connection_.send(line_of(Bye{}));
 }
 
 std::vector<int> BranchWatch::descriptors() const {
   return connection_.closed() ? std::vector<int>{} : std::vector{connection_.descriptor()};
 }
 
-void BranchWatch::round(const std::vector<nlohmann::json>& messages) {
-  for (const nlohmann::json& message : messages) {
-    asked_ = asked_ || message.at("kind") == "lost";
+void BranchWatch::listen(const std::vector<WatchMessage>& messages) {
+  for (const WatchMessage& message : messages) {
+    asked_ = asked_ || std::holds_alternative<Lost>(message);
     connection_.send(line_of(message));
   }
-  if (beat_is_due()) connection_.send(line_of(beat_message()));
-  if (root_left_) return;
-  hear();
-  if (first() || root_left_) return;
-  if (connection_.closed()) {
-    settle(Failure::gone(root_, root_doing_));
-  } else if (too_long(heard_.seconds()) || (asked_ && heard_.seconds() > kSilentWhenAsked)) {
-    settle(Failure::silent(root_, root_doing_, heard_.seconds()));
+  if (beat_is_due()) connection_.send(line_of(beat()));
+  connection_.flush();
+  if (connection_.closed()) return;
+  for (const std::string& line : connection_.receive()) {
+    const auto message = read_watch_message(line);
+    if (!message) continue;
+    heard_at_ = now();
+    if (const auto* beat = std::get_if<Beat>(&*message)) root_doing_ = beat->doing;
+    if (std::holds_alternative<Bye>(*message)) root_left_ = true;
+    if (const auto* verdict = std::get_if<Verdict>(&*message)) settle(verdict->failure);
   }
 }
 
-void BranchWatch::hear() {
-  for (const std::string& line : connection_.receive()) {
-    heard_.restart();
-    const auto message = nlohmann::json::parse(line);
-    if (message.at("kind") == "beat") message.at("doing").get_to(root_doing_);
-    if (message.at("kind") == "bye") root_left_ = true;
-    if (message.at("kind") == "verdict") settle(message.at("failure").get<Failure>());
+void BranchWatch::judge() {
+  if (root_left_) return;
+  const double silent = now() - heard_at_;
+  if (connection_.closed()) {
+    settle(Failure::gone(root_, root_doing_));
+  } else if (too_long(silent) || (asked_ && silent > kSilentWhenAsked)) {
+    const Failure verdict = Failure::silent(root_, root_doing_, silent);
+    connection_.send(line_of(Verdict{verdict}));
+    settle(verdict);
   }
 }
 

@@ -5,7 +5,8 @@
 
 namespace adtrain {
 
-/// The watch of a rank that is not rank 0: says what it does and hears what rank 0 has decided.
+/// The watch of a rank that is not rank 0: says what it does and hears what rank 0 has decided. Where rank 0
+/// falls silent or is gone, it finds so by itself, and leaves word of it for the case that rank 0 is woken.
 class BranchWatch final : public WatchThread {
  public:
   BranchWatch(RankIdentity me, RankIdentity root, const DistributedOptions& options, Tell tell,
@@ -13,16 +14,15 @@ class BranchWatch final : public WatchThread {
   ~BranchWatch() override;
 
  private:
-  void round(const std::vector<nlohmann::json>& messages) override;
-  void forgive_silence() override { heard_.restart(); }
+  void listen(const std::vector<WatchMessage>& messages) override;
+  void judge() override;
+  void forgive_silence() override { heard_at_ = now(); }
   std::vector<int> descriptors() const override;
-
-  void hear();
 
   RankIdentity root_;
   Doing root_doing_;
   LineSocket connection_;
-  Stopwatch heard_;
+  double heard_at_ = 0;  ///< by now()
   bool root_left_ = false;
   bool asked_ = false;
 };

@@ -3,8 +3,6 @@
 #include <cstdint>
 #include <string>
 
-#include <nlohmann/json_fwd.hpp>
-
 #include "base/Error.h"
 #include "distributed/Activity.h"
 
@@ -16,6 +14,7 @@ struct RankIdentity {
   int64_t world_size = 1;
   std::string host;
   int64_t process = 0;  ///< its id on that host
+  int64_t started = 0;  ///< as start_of_process() tells it; 0 where it does not
 
   static RankIdentity of_this_process(int64_t rank, int64_t world_size);
 };
@@ -40,13 +39,5 @@ struct Failure {
   /// The block that the output of every rank ends with.
   std::string block() const;
 };
-
-/// Over the control channel.
-void to_json(nlohmann::json& json, const RankIdentity& who);
-void from_json(const nlohmann::json& json, RankIdentity& who);
-void to_json(nlohmann::json& json, const Doing& doing);
-void from_json(const nlohmann::json& json, Doing& doing);
-void to_json(nlohmann::json& json, const Failure& failure);
-void from_json(const nlohmann::json& json, Failure& failure);
 
 }  // namespace adtrain

@@ -1,79 +1,98 @@
 #include "distributed/failure/FailureWatch.h"
 
-#include <random>
+#include <algorithm>
+#include <functional>
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
+#include "base/Error.h"
+#include "base/StandardStreams.h"
+#include "base/Text.h"
 #include "distributed/Agreement.h"
-#include "distributed/NetworkInterfaces.h"
+#include "distributed/MeetingPort.h"
 #include "distributed/failure/BranchWatch.h"
 #include "distributed/failure/RootWatch.h"
+#include "distributed/failure/WatchAddress.h"
+#include "distributed/failure/WatchMessage.h"
 
 namespace adtrain {
 namespace {
 
 constexpr double kSecondsToConnect = 2;  // to each of its addresses, of which some may lead nowhere
 constexpr double kSecondsToAnswer = 30;  // rank 0 on a busy host: who hangs up is taken for lost
+constexpr int kAttempts = 3;             // as strangers may crowd rank 0's port
 
-std::string random_token() {
-  std::random_device device;
-  return fmt::format("{:08x}{:08x}", device(), device());
+bool all_equal(const std::vector<std::string>& texts) {
+  return std::all_of(texts.begin(), texts.end(), [&](const auto& text) { return text == texts.front(); });
 }
 
-std::vector<std::string> addresses_here() {
-  std::vector<std::string> addresses;
-  for (const NetworkInterface& interface : network_interfaces()) addresses.push_back(interface.address);
-  return addresses;
-}
-
-/// How rank 0 tells the others where it listens.
-nlohmann::json invitation(const RootWatch& watch, const RankIdentity& who, const std::string& token) {
-  return {{"who", who}, {"port", watch.port()}, {"token", token}, {"addresses", addresses_here()}};
-}
-
-/// By loopback on the same host, else by the first of its addresses at which it is rank 0 who answers.
-std::optional<LineSocket> accept_invitation(const nlohmann::json& invitation, const RankIdentity& me) {
-  std::vector<std::string> addresses = invitation.at("addresses");
-  const auto root = invitation.at("who").get<RankIdentity>();
-  if (root.host == me.host) addresses.insert(addresses.begin(), "127.0.0.1");
-  for (const std::string& address : addresses) {
-    auto connection = LineSocket::connect(address, invitation.at("port"), kSecondsToConnect);
-    if (!connection) continue;
-    nlohmann::json hello = message_of("hello");
-    hello["token"] = invitation.at("token");
-    hello["who"] = me;
-    hello["doing"] = Activity::of_this_process().now();
-    connection->send(line_of(hello));
-    if (connection->wait_for_line(kSecondsToAnswer)) return connection;
+/// At the first of its addresses at which it is rank 0 who answers.
+std::optional<LineSocket> accept_invitation(const Invitation& invitation, const RankIdentity& me) {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    for (const std::string& address : invitation.addresses) {
+      auto connection = LineSocket::connect(address, invitation.port, kSecondsToConnect);
+      if (!connection) continue;
+      connection->send(line_of(Hello{invitation.secret, me, Activity::of_this_process().now()}));
+      const auto answer = connection->wait_for_line(kSecondsToAnswer);
+      const auto message = answer ? read_watch_message(*answer) : std::nullopt;
+      if (message && std::holds_alternative<Welcome>(*message)) return connection;
+    }
   }
   return std::nullopt;
 }
 
+/// The address of this host at which the ranks meet; "" where they meet elsewhere, or by MPI.
+std::string met_at(const LaunchContext& context) {
+  return context.master_address.empty() ? "" : MeetingAddress::of(context).listen;
+}
+
+/// `word_of_root` hands rank 0's text round.
+std::unique_ptr<FailureWatch> start_by(const std::function<std::string(const std::string&)>& word_of_root,
+                                       bool one_host, const std::string& met_at, const RankIdentity& me,
+                                       const DistributedOptions& options, FailureWatch::Tell tell) {
+  if (me.rank == 0) {
+    const WatchAddress address = WatchAddress::choose(one_host, met_at);
+    const std::string secret = random_secret();
+    auto watch = std::make_unique<RootWatch>(me, options, std::move(tell), secret, address.listen);
+    word_of_root(line_of(Invitation{me, watch->port(), secret, address.reach}));
+    return watch;
+  }
+  const auto message = read_watch_message(word_of_root(""));
+  if (!message || !std::holds_alternative<Invitation>(*message)) {
+    throw EnvironmentError(
+        "What rank 0 has told the others of its watch is not understood; start every rank with the same "
+        "adtrain.");
+  }
+  const Invitation invitation = std::get<Invitation>(*message);
+  auto connection = accept_invitation(invitation, me);
+  if (!connection) {
+    print_error(
+        fmt::format("adtrain: rank {} of {} cannot reach rank 0 at port {} of {}; should a rank fail, this "
+                    "one will not know which\n",
+                    me.rank, me.world_size, invitation.port, join(invitation.addresses, ", ")));
+    return nullptr;
+  }
+  return std::make_unique<BranchWatch>(me, invitation.who, options, std::move(tell), std::move(*connection));
+}
+
 }  // namespace
+
+std::unique_ptr<FailureWatch> FailureWatch::start(Meeting& meeting, const DistributedOptions& options,
+                                                  Tell tell) {
+  const LaunchContext& context = meeting.context();
+  return start_by([&](const std::string& word) { return meeting.word_of_root(word); }, context.on_one_host(),
+                  met_at(context), RankIdentity::of_this_process(context.rank, context.world_size), options,
+                  std::move(tell));
+}
 
 std::unique_ptr<FailureWatch> FailureWatch::start(Communicator& communicator,
                                                   const DistributedOptions& options, Tell tell) {
-  const auto me = RankIdentity::of_this_process(communicator.rank(), communicator.world_size());
-  if (communicator.is_root()) {
-    const std::string token = random_token();
-    auto watch = std::make_unique<RootWatch>(me, options, std::move(tell), token);
-    gather_texts(communicator, line_of(invitation(*watch, me, token)));
-    return watch;
-  }
-  const auto invited = nlohmann::json::parse(gather_texts(communicator, "").front());
-  auto connection = accept_invitation(invited, me);
-  if (!connection) {
-    fmt::print(
-        stderr,
-        "adtrain: rank {} of {} cannot reach rank 0 at port {} of {}; should a rank fail, this one will "
-        "not know which\n",
-        me.rank, me.world_size, invited.at("port").get<int64_t>(), invited.at("addresses").dump());
-    return nullptr;
-  }
-  return std::make_unique<BranchWatch>(me, invited.at("who").get<RankIdentity>(), options, std::move(tell),
-                                       std::move(*connection));
+  const bool one_host = all_equal(gather_texts(communicator, loopback_identity()));
+  return start_by([&](const std::string& word) { return text_of_root(communicator, word); }, one_host,
+                  /*met_at=*/"",
+                  RankIdentity::of_this_process(communicator.rank(), communicator.world_size()), options,
+                  std::move(tell));
 }
 
 }  // namespace adtrain

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "distributed/Communicator.h"
+#include "distributed/Meeting.h"
 #include "distributed/failure/Failure.h"
 
 namespace adtrain {
@@ -24,8 +25,11 @@ class FailureWatch {
  public:
   using Tell = std::function<void(const Failure&)>;
 
-  /// Collective. A rank that cannot reach rank 0 goes unwatched, and says so on standard error. Throws
-  /// EnvironmentError where rank 0 can open no port.
+  /// While the ranks meet: each is watched from when it has come. A rank that cannot reach rank 0 goes
+  /// unwatched, and says so on standard error; then this is null. Throws EnvironmentError where rank 0 can
+  /// open no port, and what Meeting::word_of_root() throws.
+  static std::unique_ptr<FailureWatch> start(Meeting& meeting, const DistributedOptions& options, Tell tell);
+  /// The same among ranks that are a group already. Collective.
   static std::unique_ptr<FailureWatch> start(Communicator& communicator, const DistributedOptions& options,
                                              Tell tell);
   /// Says goodbye: this rank has done its part and may leave.
@@ -39,6 +43,9 @@ class FailureWatch {
   /// This rank has lost a peer: asks for the first failure and waits for the answer. Returns whether it was
   /// told.
   virtual bool ask(double seconds) = 0;
+  /// Whether the first failure is known. The run is given up then, even where its ranks come to their end
+  /// before they are ended, as when a rank that was stopped is woken.
+  virtual bool settled() const = 0;
 
  protected:
   FailureWatch() = default;

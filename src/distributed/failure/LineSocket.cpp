@@ -1,5 +1,6 @@
 #include "distributed/failure/LineSocket.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -14,6 +15,7 @@
 
 #include "base/Clock.h"
 #include "base/Error.h"
+#include "distributed/failure/WatchMessage.h"
 
 namespace adtrain {
 namespace {
@@ -30,9 +32,15 @@ const sockaddr* as_plain(const sockaddr_in& address) {
   return reinterpret_cast<const sockaddr*>(&address);
 }
 
-bool becomes(int socket_, short event, double timeout_seconds) {
-  pollfd entry = {socket_, event, 0};
-  return poll(&entry, 1, static_cast<int>(1e3 * timeout_seconds)) == 1;
+/// Whether it takes bytes within so long.
+bool becomes_writable(int socket_, double timeout_seconds) {
+  const Deadline deadline(timeout_seconds);
+  int ready = -1;
+  do {
+    pollfd entry = {socket_, POLLOUT, 0};
+    ready = poll(&entry, 1, static_cast<int>(1e3 * std::max(0.0, deadline.seconds_left())));
+  } while (ready < 0 && errno == EINTR);
+  return ready == 1;
 }
 
 }  // namespace
@@ -50,12 +58,18 @@ LineSocket::~LineSocket() {
 
 LineSocket::LineSocket(LineSocket&& other) noexcept
     : socket_(std::exchange(other.socket_, -1)),
-      pending_(std::move(other.pending_)),
+      lines_(std::move(other.lines_)),
+      received_(std::move(other.received_)),
+      skipping_(other.skipping_),
+      unsent_(std::move(other.unsent_)),
       closed_(other.closed_) {}
 
 LineSocket& LineSocket::operator=(LineSocket&& other) noexcept {
   std::swap(socket_, other.socket_);
-  std::swap(pending_, other.pending_);
+  std::swap(lines_, other.lines_);
+  std::swap(received_, other.received_);
+  std::swap(skipping_, other.skipping_);
+  std::swap(unsent_, other.unsent_);
   std::swap(closed_, other.closed_);
   return *this;
 }
@@ -65,7 +79,7 @@ std::optional<LineSocket> LineSocket::connect(const std::string& address, int64_
   LineSocket connection(socket(AF_INET, SOCK_STREAM, 0));
   const sockaddr_in remote = address_of(address, port);
   if (::connect(connection.socket_, as_plain(remote), sizeof remote) != 0) {
-    if (errno != EINPROGRESS || !becomes(connection.socket_, POLLOUT, timeout_seconds)) return std::nullopt;
+    if (errno != EINPROGRESS || !becomes_writable(connection.socket_, timeout_seconds)) return std::nullopt;
     int error = 0;
     socklen_t length = sizeof error;
     getsockopt(connection.socket_, SOL_SOCKET, SO_ERROR, &error, &length);
@@ -75,51 +89,73 @@ std::optional<LineSocket> LineSocket::connect(const std::string& address, int64_
 }
 
 void LineSocket::send(const std::string& line) {
-  constexpr double kPatience = 1;  // seconds: lines are short, so a full buffer means that nobody reads
-  const std::string text = line + "\n";
-  for (size_t sent = 0; sent < text.size();) {
-    const ssize_t count = ::send(socket_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
-    if (count > 0) sent += static_cast<size_t>(count);
-    if (count < 0 && (errno != EAGAIN || !becomes(socket_, POLLOUT, kPatience))) return;
+  constexpr size_t kMostUnsent = 4 * kLongestLine;  // nobody reads: the lines are of no use any more
+  if (unsent_.size() + line.size() < kMostUnsent) unsent_ += line + "\n";
+  flush();
+}
+
+void LineSocket::flush() {
+  size_t sent = 0;
+  while (sent < unsent_.size()) {
+    const ssize_t count = ::send(socket_, unsent_.data() + sent, unsent_.size() - sent, MSG_NOSIGNAL);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      if (errno != EAGAIN) sent = unsent_.size();  // the other side has gone
+      break;
+    }
+    sent += static_cast<size_t>(count);
   }
+  unsent_.erase(0, sent);
 }
 
 std::vector<std::string> LineSocket::receive() {
-  char buffer[4096];
-  for (;;) {
+  read();
+  return std::exchange(lines_, {});
+}
+
+void LineSocket::read() {
+  // Whoever sends faster than it is read is read again in the next round.
+  constexpr int kReadsAtOnce = 16;
+  char buffer[16 << 10];
+  for (int i = 0; i < kReadsAtOnce && !closed_; ++i) {
     const ssize_t count = recv(socket_, buffer, sizeof buffer, 0);
-    if (count > 0) {
-      pending_.append(buffer, static_cast<size_t>(count));
-      continue;
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) break;
+    closed_ = count <= 0;
+    const std::string_view arrived(buffer, static_cast<size_t>(std::max<ssize_t>(0, count)));
+    size_t begin = 0;
+    for (size_t end = arrived.find('\n'); end != arrived.npos; end = arrived.find('\n', begin)) {
+      received_ += arrived.substr(begin, end - begin);
+      if (!skipping_ && !received_.empty() && received_.size() <= kLongestLine) lines_.push_back(received_);
+      received_.clear();
+      skipping_ = false;
+      begin = end + 1;
     }
-    closed_ = closed_ || count == 0 || (errno != EAGAIN && errno != EINTR);
-    break;
+    if (!skipping_) received_ += arrived.substr(begin);
+    if (received_.size() > kLongestLine) {
+      received_.clear();
+      skipping_ = true;
+    }
   }
-  std::vector<std::string> lines;
-  for (size_t end = pending_.find('\n'); end != std::string::npos; end = pending_.find('\n')) {
-    lines.push_back(pending_.substr(0, end));
-    pending_.erase(0, end + 1);
-  }
-  return lines;
 }
 
 std::optional<std::string> LineSocket::wait_for_line(double timeout_seconds) {
   const Deadline deadline(timeout_seconds);
-  while (!deadline.passed() && !closed_) {
-    wait_until_readable({socket_}, 0.1);
-    const std::vector<std::string> lines = receive();
-    if (lines.empty()) continue;
-    std::string behind;
-    for (size_t i = 1; i < lines.size(); ++i) behind += lines[i] + "\n";
-    pending_.insert(0, behind);
-    return lines.front();
+  while (lines_.empty() && !closed_ && !deadline.passed()) {
+    flush();
+    wait_until_readable({socket_}, std::clamp(deadline.seconds_left(), 0.0, 0.1));
+    read();
   }
-  return std::nullopt;
+  if (lines_.empty()) return std::nullopt;
+  std::string first = std::move(lines_.front());
+  lines_.erase(lines_.begin());
+  return first;
 }
 
-LineListener::LineListener() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+LineListener::LineListener(const std::string& address)
+    : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
   constexpr int kQueue = 4096;
-  sockaddr_in local = address_of("0.0.0.0", 0);
+  sockaddr_in local = address_of(address, 0);
   socklen_t length = sizeof local;
   if (bind(socket_, as_plain(local), sizeof local) != 0 || listen(socket_, kQueue) != 0 ||
       getsockname(socket_, reinterpret_cast<sockaddr*>(&local), &length) != 0) {
@@ -135,7 +171,8 @@ LineListener::~LineListener() {
 }
 
 std::optional<LineSocket> LineListener::accept() {
-  const int connection = ::accept(socket_, nullptr, nullptr);
+  const int connection = ::accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  exhausted_ = connection < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM);
   return connection < 0 ? std::nullopt : std::optional<LineSocket>(LineSocket(connection));
 }
 

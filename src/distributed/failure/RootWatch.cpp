@@ -1,5 +1,6 @@
 #include "distributed/failure/RootWatch.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace adtrain {
@@ -8,110 +9,152 @@ namespace {
 /// From a question to its answer: connections that close in the meantime answer it better.
 constexpr double kSecondsToAnswer = 1.5;
 
-/// What a line says; null where it is no JSON, as a stranger might send.
-nlohmann::json parsed(const std::string& line) {
-  return nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-}
-
-nlohmann::json verdict_on(const Failure& failure) {
-  nlohmann::json verdict = message_of("verdict");
-  verdict["failure"] = failure;
-  return verdict;
-}
-
 }  // namespace
 
-RootWatch::RootWatch(RankIdentity me, const DistributedOptions& options, Tell tell, std::string token)
-    : WatchThread(std::move(me), options, std::move(tell)), token_(std::move(token)) {
+RootWatch::RootWatch(RankIdentity me, const DistributedOptions& options, Tell tell, std::string secret,
+                     const std::string& address)
+    : WatchThread(std::move(me), options, std::move(tell)), secret_(std::move(secret)) {
+  listener_.emplace(address);
+  port_ = listener_->port();
   start();
 }
 
 RootWatch::~RootWatch() {
   stop();
-  send_to_all(message_of("bye"));
+  send_to_all(Bye{});
 }
 
 std::vector<int> RootWatch::descriptors() const {
-  std::vector<int> all = {listener_.descriptor()};
-  for (const LineSocket& stranger : strangers_) all.push_back(stranger.descriptor());
+  std::vector<int> all;
+  if (listener_ && now() >= accepts_from_) all.push_back(listener_->descriptor());
+  for (const Stranger& stranger : strangers_) all.push_back(stranger.connection.descriptor());
   for (const auto& [rank, member] : members_) {
     if (!member.connection.closed()) all.push_back(member.connection.descriptor());
   }
   return all;
 }
 
-void RootWatch::round(const std::vector<nlohmann::json>& messages) {
+void RootWatch::listen(const std::vector<WatchMessage>& messages) {
   let_in();
-  for (const nlohmann::json& message : messages) {
-    if (message.at("kind") == "failed") decide(message.at("failure").get<Failure>());
-    if (message.at("kind") == "lost") i_asked_ = true;
-  }
   for (auto& [rank, member] : members_) hear(member);
-  if (beat_is_due()) send_to_all(beat_message());
+  for (const WatchMessage& message : messages) {
+    if (const auto* failed = std::get_if<Failed>(&message)) decide(failed->failure);
+    i_asked_ = i_asked_ || std::holds_alternative<Lost>(message);
+  }
+  if (beat_is_due()) send_to_all(beat());
+  for (auto& [rank, member] : members_) member.connection.flush();
+}
+
+void RootWatch::judge() {
+  look_for_the_gone();
   look_for_silence();
   look_for_the_cause();
 }
 
 void RootWatch::forgive_silence() {
-  for (auto& [rank, member] : members_) member.heard.restart();
+  for (auto& [rank, member] : members_) member.heard_at = now();
+  if (asked_at_) asked_at_ = now();
 }
 
 void RootWatch::let_in() {
-  while (auto arrived = listener_.accept()) strangers_.push_back(std::move(*arrived));
-  std::vector<LineSocket> unknown;
-  for (LineSocket& stranger : strangers_) {
-    const std::vector<std::string> lines = stranger.receive();
-    if (lines.empty()) {
-      if (!stranger.closed()) unknown.push_back(std::move(stranger));
-      continue;
-    }
-    const nlohmann::json hello = parsed(lines.front());
-    if (!hello.is_object() || hello.value("token", "") != token_) continue;
-    stranger.send(line_of(message_of("welcome")));
-    if (first()) stranger.send(line_of(verdict_on(*first())));  // it was found before this one came
-    const auto who = hello.at("who").get<RankIdentity>();
-    members_.insert({who.rank, Member{std::move(stranger), who, hello.at("doing").get<Doing>()}});
+  if (!listener_) return;
+  if (now() >= accepts_from_) accept_strangers();
+  std::deque<Stranger> unknown;
+  for (Stranger& stranger : strangers_) {
+    if (still_unknown(stranger)) unknown.push_back(std::move(stranger));
   }
   strangers_ = std::move(unknown);
+  while (strangers_.size() > kMostStrangers) strangers_.pop_front();
+  if (all_have_come()) {
+    listener_.reset();
+    strangers_.clear();
+  }
+}
+
+void RootWatch::accept_strangers() {
+  constexpr size_t kMostARound = kMostStrangers / 2;  // so that each is heard in two rounds at least
+  constexpr double kPauseSeconds = 0.5;
+  for (size_t i = 0; i < kMostARound; ++i) {
+    auto arrived = listener_->accept();
+    if (!arrived) break;
+    strangers_.push_back({std::move(*arrived), now()});
+  }
+  if (!listener_->exhausted()) return;
+  if (!strangers_.empty()) strangers_.pop_front();  // its descriptor is the next one's
+  accepts_from_ = now() + kPauseSeconds;
+}
+
+bool RootWatch::all_have_come() const {
+  return static_cast<int64_t>(members_.size()) == me().world_size - 1;
+}
+
+bool RootWatch::still_unknown(Stranger& stranger) {
+  const std::vector<std::string> lines = stranger.connection.receive();
+  if (lines.empty()) {
+    return !stranger.connection.closed() && stranger.connection.unfinished() <= kLongestHello &&
+           now() - stranger.arrived_at < kSecondsToSayHello;
+  }
+  if (lines.front().size() > kLongestHello) return false;
+  const auto message = read_watch_message(lines.front());
+  const Hello* hello = message ? std::get_if<Hello>(&*message) : nullptr;
+  if (hello == nullptr || !same_secret(secret_, hello->secret)) return false;
+  const RankIdentity& who = hello->who;
+  if (who.world_size != me().world_size || who.rank == me().rank || members_.contains(who.rank)) return false;
+
+  stranger.connection.send(line_of(Welcome{}));
+  const auto known = first();  // it may have been found before this one came
+  if (known) stranger.connection.send(line_of(Verdict{*known}));
+  Member& member =
+      members_.try_emplace(who.rank, Member{std::move(stranger.connection), who, hello->doing, now()})
+          .first->second;
+  for (size_t i = 1; i < lines.size(); ++i) {
+    if (const auto next = read_watch_message(lines[i])) take(member, *next);
+  }
+  return false;
 }
 
 void RootWatch::hear(Member& member) {
   if (member.connection.closed()) return;
   for (const std::string& line : member.connection.receive()) {
-    const nlohmann::json message = parsed(line);
-    if (message.is_object()) take(member, message);
-  }
-  if (member.connection.closed() && !member.left) {
-    decide(Failure::gone(member.who, member.doing));
+    if (const auto message = read_watch_message(line)) take(member, *message);
   }
 }
 
-void RootWatch::take(Member& member, const nlohmann::json& message) {
-  member.heard.restart();
-  const std::string kind = message.value("kind", "");
-  if (kind == "beat") member.doing = message.at("doing").get<Doing>();
-  if (kind == "bye") member.left = true;
-  if (kind == "failed") decide(message.at("failure").get<Failure>());
-  if (kind == "lost") member.asked = true;
+void RootWatch::take(Member& member, const WatchMessage& message) {
+  member.heard_at = now();
+  if (const auto* beat = std::get_if<Beat>(&message)) member.doing = beat->doing;
+  if (std::holds_alternative<Bye>(message)) member.left = true;
+  if (const auto* failed = std::get_if<Failed>(&message)) decide(failed->failure);
+  if (std::holds_alternative<Lost>(message)) member.asked = true;
+  // Others have given this rank up while it was stopped.
+  const auto* verdict = std::get_if<Verdict>(&message);
+  if (verdict != nullptr && verdict->failure.who.rank == me().rank) decide(verdict->failure);
+}
+
+void RootWatch::look_for_the_gone() {
+  for (const auto& [rank, member] : members_) {
+    if (member.connection.closed() && !member.left) decide(Failure::gone(member.who, member.doing));
+  }
 }
 
 void RootWatch::look_for_silence() {
   for (const auto& [rank, member] : members_) {
-    if (member.left || !too_long(member.heard.seconds())) continue;
-    decide(Failure::silent(member.who, member.doing, member.heard.seconds()));
+    const double silent = now() - member.heard_at;
+    if (!member.left && too_long(silent)) decide(Failure::silent(member.who, member.doing, silent));
   }
 }
 
 void RootWatch::look_for_the_cause() {
   bool asked = i_asked_;
   for (const auto& [rank, member] : members_) asked = asked || member.asked;
-  if (!asked || first()) return;
-  if (!asked_) asked_.emplace();
-  if (asked_->seconds() < kSecondsToAnswer) return;
+  if (!asked || settled()) return;
+  if (!asked_at_) asked_at_ = now();
+  if (now() - *asked_at_ < kSecondsToAnswer) return;
 
   for (const auto& [rank, member] : members_) {
-    if (member.left || member.heard.seconds() < kSilentWhenAsked) continue;
-    decide(Failure::silent(member.who, member.doing, member.heard.seconds()));
+    const double silent = now() - member.heard_at;
+    if (member.left || silent < kSilentWhenAsked) continue;
+    decide(Failure::silent(member.who, member.doing, silent));
   }
   const auto elsewhere = [](const Doing& doing) {
     return doing.waits_in.empty() && doing.seconds > kSilentWhenAsked;
@@ -125,12 +168,12 @@ void RootWatch::look_for_the_cause() {
 }
 
 void RootWatch::decide(const Failure& failure) {
-  if (first()) return;
-  send_to_all(verdict_on(failure));
+  if (settled()) return;
+  send_to_all(Verdict{failure});
   settle(failure);
 }
 
-void RootWatch::send_to_all(const nlohmann::json& message) {
+void RootWatch::send_to_all(const WatchMessage& message) {
   const std::string line = line_of(message);
   for (auto& [rank, member] : members_) {
     if (!member.connection.closed() && !member.left) member.connection.send(line);

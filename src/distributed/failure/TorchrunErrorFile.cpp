@@ -7,16 +7,16 @@
 #include <nlohmann/json.hpp>
 
 #include "base/Clock.h"
-#include "base/Error.h"
 #include "base/File.h"
+#include "base/StandardStreams.h"
+#include "distributed/ForeignError.h"
 #include "distributed/LaunchContext.h"
 
 namespace adtrain {
 namespace {
 
-std::string type_of(const std::exception& error) {
-  const auto* known = dynamic_cast<const Error*>(&error);
-  switch (known != nullptr ? known->exit_code() : ExitCode::kUnexpected) {
+std::string type_of(ExitCode code) {
+  switch (code) {
     case ExitCode::kUsage:
       return "ConfigError";
     case ExitCode::kEnvironment:
@@ -37,7 +37,8 @@ std::string type_of(const std::exception& error) {
 void write_torchrun_error_file(const std::exception& error) {
   const auto path = process_environment("TORCHELASTIC_ERROR_FILE");
   if (!path) return;
-  const std::string text = fmt::format("{}: {}", type_of(error), error.what());
+  const ErrorMeaning meaning = meaning_of(error);
+  const std::string text = fmt::format("{}: {}", type_of(meaning.code), meaning.error);
   // torchrun's table shows the call stack; of a program without one it shall show the message.
   nlohmann::json content;
   content["message"]["message"] = text;
@@ -47,7 +48,7 @@ void write_torchrun_error_file(const std::exception& error) {
     // Any bytes may stand in a file name; torchrun wants UTF-8.
     write_file_atomically(*path, content.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } catch (const std::exception& unwritten) {
-    fmt::print(stderr, "adtrain: torchrun's error file was not written: {}\n", unwritten.what());
+    print_error(fmt::format("adtrain: torchrun's error file was not written: {}\n", unwritten.what()));
   }
 }
 

@@ -1,27 +1,39 @@
 #include "distributed/failure/WatchThread.h"
 
-#include <cstdio>
-#include <cstdlib>
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "distributed/failure/LineSocket.h"
+#include "distributed/failure/StoppedPeer.h"
 
 namespace adtrain {
 namespace {
 
 constexpr double kSecondsARound = 0.25;
+/// Strangers may knock without end; they get so many rounds a second and no core of their own.
+constexpr auto kShortestRound = std::chrono::milliseconds(5);
+/// Between two looks at the clock, which are far more frequent: the process did not run.
+constexpr double kSecondsOfAStop = 2;
+/// After a stop nobody is judged for so long.
+constexpr double kGraceSeconds = 3;
 constexpr double kSecondsToTellAll = 2;
-/// Ranks that were told leave behind the one that failed, so that the launcher sees that one's exit code
+/// Ranks that were told leave after the one that failed, so that the launcher sees that one's exit code
 /// first.
-constexpr double kSecondsBehindTheFirst = 4;
+constexpr double kSecondsAfterTheFirst = 4;
+/// A rank that was given up leaves before the others, for the same reason.
+constexpr double kSecondsOfTheGivenUp = 1;
 
 }  // namespace
 
 WatchThread::WatchThread(RankIdentity me, const DistributedOptions& options, Tell tell)
-    : me_(std::move(me)), options_(options), tell_(std::move(tell)), wake_(eventfd(0, EFD_CLOEXEC)) {}
+    : me_(std::move(me)),
+      options_(options),
+      first_(std::move(tell)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 WatchThread::~WatchThread() {
   close(wake_);
@@ -38,45 +50,47 @@ void WatchThread::stop() {
 }
 
 void WatchThread::run() {
-  constexpr double kSecondsOfAStop = 2;  // between two rounds, which are far more frequent
-  Stopwatch since_round;
   while (!stopping_) {
     std::vector<int> readable = descriptors();
     readable.push_back(wake_);
     wait_until_readable(readable, kSecondsARound);
-    std::vector<nlohmann::json> messages;
-    {
-      const std::scoped_lock lock(mutex_);
-      messages = std::exchange(outgoing_, {});
-      eventfd_t count = 0;
-      // Only where it was written may it be read, or this would wait.
-      if (!messages.empty()) eventfd_read(wake_, &count);
-    }
-    if (since_round.seconds() > kSecondsOfAStop) forgive_silence();
-    since_round.restart();
-    round(messages);
-    leave_if_due();
+    look_at_the_clock();
+    listen(own_messages());
+    look_at_the_clock();
+    if (!settled() && !stopped_meanwhile_ && now() >= judges_from_) judge();
+    std::this_thread::sleep_for(kShortestRound);
   }
 }
 
-void WatchThread::put(nlohmann::json message) {
+void WatchThread::look_at_the_clock() {
+  time_.look();
+  stopped_meanwhile_ = time_.gap() > kSecondsOfAStop;
+  if (!stopped_meanwhile_) return;
+  judges_from_ = now() + kGraceSeconds;
+  forgive_silence();
+}
+
+std::vector<WatchMessage> WatchThread::own_messages() {
+  eventfd_t count = 0;
+  eventfd_read(wake_, &count);
+  const std::scoped_lock lock(mutex_);
+  return std::exchange(outgoing_, {});
+}
+
+void WatchThread::put(WatchMessage message) {
   const std::scoped_lock lock(mutex_);
   outgoing_.push_back(std::move(message));
   eventfd_write(wake_, 1);
 }
 
 void WatchThread::report(const Failure& failure) {
-  nlohmann::json message = message_of("failed");
-  message["failure"] = failure;
-  put(std::move(message));
-  std::unique_lock lock(mutex_);
-  told_.wait_for(lock, std::chrono::duration<double>(kSecondsToTellAll), [this] { return is_told_; });
+  put(Failed{failure});
+  first_.wait_until_told(kSecondsToTellAll);
 }
 
 bool WatchThread::ask(double seconds) {
-  put(message_of("lost"));
-  std::unique_lock lock(mutex_);
-  return told_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return is_told_; });
+  put(Lost{});
+  return first_.wait_until_told(seconds);
 }
 
 bool WatchThread::beat_is_due() {
@@ -86,43 +100,22 @@ bool WatchThread::beat_is_due() {
   return true;
 }
 
+Beat WatchThread::beat() {
+  return {Activity::of_this_process().now()};
+}
+
 bool WatchThread::too_long(double silent_seconds) const {
   return options_.silent_rank_seconds > 0 && silent_seconds > options_.silent_rank_seconds;
 }
 
-nlohmann::json message_of(const char* kind) {
-  // A brace of one pair would be an array to some compilers.
-  nlohmann::json message = nlohmann::json::object();
-  message["kind"] = kind;
-  return message;
-}
-
-nlohmann::json beat_message() {
-  nlohmann::json beat = message_of("beat");
-  beat["doing"] = Activity::of_this_process().now();
-  return beat;
-}
-
-std::string line_of(const nlohmann::json& message) {
-  return message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 void WatchThread::settle(const Failure& failure) {
-  if (first_) return;
-  first_ = failure;
-  since_first_.restart();
-  tell_(failure);
-  const std::scoped_lock lock(mutex_);
-  is_told_ = true;
-  told_.notify_all();
-}
-
-void WatchThread::leave_if_due() const {
-  if (!first_) return;
-  const bool waits = !Activity::of_this_process().now().waits_in.empty();
-  if (since_first_.seconds() < (waits ? kSecondsBehindTheFirst : options_.leave_within_seconds)) return;
-  std::fflush(nullptr);
-  std::_Exit(static_cast<int>(ExitCode::kPeerLost));
+  const bool mine = failure.who.rank == me_.rank;
+  const bool lost = failure.code == ExitCode::kPeerLost;
+  const bool given_up = mine && lost && now() < judges_from_ + kGraceSeconds && judges_from_ > 0;
+  first_.settle(failure, mine ? failure.code : ExitCode::kPeerLost,
+                given_up ? kSecondsOfTheGivenUp : options_.leave_within_seconds,
+                given_up ? kSecondsOfTheGivenUp : kSecondsAfterTheFirst);
+  if (lost && !mine && failure.who.host == me_.host) wake_if_stopped(failure.who);
 }
 
 }  // namespace adtrain

@@ -1,5 +1,7 @@
 #include "distributed/gloo/GlooCommunicator.h"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -7,9 +9,10 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "base/Error.h"
+#include "base/RunningTime.h"
+#include "distributed/Activity.h"
 #include "distributed/C10dTerms.h"
 #include "distributed/LostPeer.h"
-#include "distributed/Rendezvous.h"
 #include "distributed/gloo/HostAddress.h"
 
 // The wheel of torch ships ProcessGroupGloo's header and, inside libtorch_cpu, gloo's code, but not gloo's
@@ -33,31 +36,14 @@ c10d::ReduceOp::RedOpType kind_of(ReduceOp op) {
   return c10d::ReduceOp::SUM;
 }
 
-class GlooPending final : public Pending {
- public:
-  GlooPending(c10::intrusive_ptr<c10d::Work> work, CollectiveCall call, double timeout_seconds)
-      : work_(std::move(work)), call_(std::move(call)), timeout_seconds_(timeout_seconds) {}
+/// gloo counts its deadlines by a clock that goes on while the process is suspended. So they are far away,
+/// and the deadline that counts is Pending::wait()'s.
+constexpr std::chrono::hours kFarAway(24 * 365);
 
-  void wait() override {
-    try {
-      work_->wait(to_milliseconds(timeout_seconds_));
-    } catch (const std::exception& error) {
-      if (!work_->isCompleted()) throw_timed_out(call_, timeout_seconds_);
-      throw_lost_peer(call_, reason_of(error));
-    }
-  }
-
- private:
-  c10::intrusive_ptr<c10d::Work> work_;  ///< holds the tensors too
-  CollectiveCall call_;
-  double timeout_seconds_;
-};
-
-/// gloo counts this deadline from the start of the operation, on its own threads; ours is Pending::wait()'s.
 template <class Options>
-Options with_deadline(double timeout_seconds) {
+Options without_deadline() {
   Options options;
-  options.timeout = to_milliseconds(timeout_seconds);
+  options.timeout = kFarAway;
   return options;
 }
 
@@ -72,12 +58,56 @@ auto device_for(const LaunchContext& context) {
 
 struct GlooCommunicator::Group {
   c10::intrusive_ptr<ProcessGroupGloo> process_group;
+  /// An operation was given up. A thread of gloo's goes on waiting in it, and the process group's destructor
+  /// would wait for that thread.
+  bool abandoned = false;
+
+  ~Group() {
+    if (abandoned) process_group.release();
+  }
 };
 
-GlooCommunicator::GlooCommunicator(const LaunchContext& context, const DistributedOptions& options)
+class GlooCommunicator::Operation final : public Pending {
+ public:
+  Operation(std::shared_ptr<Group> group, c10::intrusive_ptr<c10d::Work> work, CollectiveCall call,
+            double timeout_seconds)
+      : group_(std::move(group)),
+        work_(std::move(work)),
+        call_(std::move(call)),
+        timeout_seconds_(timeout_seconds) {}
+  ~Operation() override { group_->abandoned = group_->abandoned || !work_->isCompleted(); }
+
+  void wait() override {
+    RunningDeadline deadline(timeout_seconds_);
+    while (!done_in_a_moment()) {
+      if (deadline.passed()) throw_timed_out(call_, timeout_seconds_);
+    }
+  }
+
+ private:
+  bool done_in_a_moment() {
+    const double seconds = std::min(timeout_seconds_, RunningTime::kMostBetweenLooks / 2);
+    try {
+      work_->wait(to_milliseconds(seconds));
+      return true;
+    } catch (const std::exception& error) {
+      // Without an exception of its own it is under way, or has ended since.
+      if (work_->exception() != nullptr) throw_lost_peer(call_, reason_of(error));
+      return false;
+    }
+  }
+
+  std::shared_ptr<Group> group_;
+  c10::intrusive_ptr<c10d::Work> work_;  ///< holds the tensors too
+  CollectiveCall call_;
+  double timeout_seconds_;
+};
+
+GlooCommunicator::GlooCommunicator(const LaunchContext& context, const DistributedOptions& options,
+                                   const c10::intrusive_ptr<c10d::Store>& store)
     : Communicator(context.rank, context.world_size, options.collective_timeout_seconds),
-      group_(std::make_unique<Group>()) {
-  const c10::intrusive_ptr<c10d::Store> store = rendezvous(context, options);
+      group_(std::make_shared<Group>()) {
+  const Activity::Waiting waiting("the start of Gloo");
   try {
     // gloo tries five times that long to connect; operations have deadlines of their own.
     constexpr double kAttempts = 5;
@@ -94,6 +124,7 @@ GlooCommunicator::GlooCommunicator(const LaunchContext& context, const Distribut
         "interface that leads to them in GLOO_SOCKET_IFNAME, and check that no firewall lies between.",
         context.rank, context.world_size, context.master_address, context.master_port, reason_of(error)));
   }
+  group_->process_group->setTimeout(kFarAway);
   // Rank 0 may serve the store: nobody goes on, and perhaps ends, before all have read what they need there.
   barrier();
 }
@@ -101,32 +132,32 @@ GlooCommunicator::GlooCommunicator(const LaunchContext& context, const Distribut
 GlooCommunicator::~GlooCommunicator() = default;
 
 std::unique_ptr<Pending> GlooCommunicator::begin_broadcast(at::Tensor& tensor, int64_t root) {
-  auto options = with_deadline<c10d::BroadcastOptions>(timeout_seconds());
+  auto options = without_deadline<c10d::BroadcastOptions>();
   options.rootRank = root;
   std::vector<at::Tensor> tensors = {tensor};
-  return std::make_unique<GlooPending>(group_->process_group->broadcast(tensors, options),
-                                       call("a broadcast", tensor.nbytes()), timeout_seconds());
+  return std::make_unique<Operation>(group_, group_->process_group->broadcast(tensors, options),
+                                     call("a broadcast", tensor.nbytes()), timeout_seconds());
 }
 
 std::unique_ptr<Pending> GlooCommunicator::begin_all_reduce(at::Tensor& tensor, ReduceOp op) {
-  auto options = with_deadline<c10d::AllreduceOptions>(timeout_seconds());
+  auto options = without_deadline<c10d::AllreduceOptions>();
   options.reduceOp = kind_of(op);
   std::vector<at::Tensor> tensors = {tensor};
-  return std::make_unique<GlooPending>(group_->process_group->allreduce(tensors, options),
-                                       call("an all-reduce", tensor.nbytes()), timeout_seconds());
+  return std::make_unique<Operation>(group_, group_->process_group->allreduce(tensors, options),
+                                     call("an all-reduce", tensor.nbytes()), timeout_seconds());
 }
 
 std::unique_ptr<Pending> GlooCommunicator::begin_all_gather(const at::Tensor& tensor, at::Tensor& gathered) {
-  const auto options = with_deadline<c10d::AllgatherOptions>(timeout_seconds());
+  const auto options = without_deadline<c10d::AllgatherOptions>();
   at::Tensor from = tensor.view(-1), to = gathered.view(-1);
-  return std::make_unique<GlooPending>(group_->process_group->_allgather_base(to, from, options),
-                                       call("an all-gather", tensor.nbytes()), timeout_seconds());
+  return std::make_unique<Operation>(group_, group_->process_group->_allgather_base(to, from, options),
+                                     call("an all-gather", tensor.nbytes()), timeout_seconds());
 }
 
 std::unique_ptr<Pending> GlooCommunicator::begin_barrier() {
-  const auto options = with_deadline<c10d::BarrierOptions>(timeout_seconds());
-  return std::make_unique<GlooPending>(group_->process_group->barrier(options), call("a barrier", 0),
-                                       timeout_seconds());
+  const auto options = without_deadline<c10d::BarrierOptions>();
+  return std::make_unique<Operation>(group_, group_->process_group->barrier(options), call("a barrier", 0),
+                                     timeout_seconds());
 }
 
 }  // namespace adtrain

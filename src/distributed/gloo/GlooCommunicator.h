@@ -3,16 +3,24 @@
 #include <memory>
 #include <string>
 
+#include <c10/util/intrusive_ptr.h>
+
 #include "distributed/Communicator.h"
+
+namespace c10d {
+class Store;
+}
 
 namespace adtrain {
 
-/// CPU ranks that MPI did not start: torch's own Gloo over TCP; the ranks meet through rendezvous(). Threads
-/// of its own carry the operations on. The interface is GLOO_SOCKET_IFNAME where that is set, else see
-/// host_address().
+/// CPU ranks that MPI did not start: torch's own Gloo over TCP. Threads of its own carry the operations on.
+/// The interface is GLOO_SOCKET_IFNAME where that is set, else see host_address().
 class GlooCommunicator final : public Communicator {
  public:
-  GlooCommunicator(const LaunchContext& context, const DistributedOptions& options);
+  /// The ranks find each other's addresses in `store`, which none of them needs once all have returned.
+  /// Throws EnvironmentError where they cannot connect.
+  GlooCommunicator(const LaunchContext& context, const DistributedOptions& options,
+                   const c10::intrusive_ptr<c10d::Store>& store);
   ~GlooCommunicator() override;
   std::string backend() const override { return "Gloo"; }
 
@@ -24,7 +32,8 @@ class GlooCommunicator final : public Communicator {
 
  private:
   struct Group;  ///< keeps gloo's types out of every other file
-  std::unique_ptr<Group> group_;
+  class Operation;
+  std::shared_ptr<Group> group_;  ///< operations under way share it
 };
 
 }  // namespace adtrain

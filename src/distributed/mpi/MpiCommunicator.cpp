@@ -13,9 +13,10 @@
 
 #include "base/Clock.h"
 #include "base/Error.h"
+#include "base/RunningTime.h"
 #include "base/Text.h"
+#include "distributed/Activity.h"
 #include "distributed/mpi/MpiSession.h"
-#include "distributed/mpi/StartDeadline.h"
 
 namespace adtrain {
 namespace {
@@ -80,7 +81,7 @@ class MpiPending final : public Pending {
   }
 
   void wait() override {
-    const Deadline deadline(timeout_seconds_);
+    RunningDeadline deadline(timeout_seconds_);
     const Backoff backoff;
     while (!done()) {
       if (deadline.passed()) throw_timed_out(call_, timeout_seconds_);
@@ -155,11 +156,8 @@ MpiCommunicator::MpiCommunicator(const LaunchContext& context, const Distributed
     : Communicator(context.rank, context.world_size, options.collective_timeout_seconds),
       group_(std::make_unique<Group>()) {
   const Deadline deadline(options.rendezvous_timeout_seconds);
-  {
-    const StartDeadline of_start(fmt::format("rank {} of {}", context.rank, context.world_size),
-                                 deadline.seconds_left());
-    MpiSession::instance();
-  }
+  const Activity::Waiting waiting("the start of MPI");
+  MpiSession::instance();
   int rank = 0, world_size = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &world_size);
@@ -195,7 +193,6 @@ void MpiCommunicator::progress() {
 }
 
 void MpiCommunicator::abort(ExitCode code) {
-  std::fflush(nullptr);
   MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
   Communicator::abort(code);
 }

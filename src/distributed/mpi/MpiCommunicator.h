@@ -13,7 +13,8 @@ namespace adtrain {
 /// here: operations advance inside wait() and progress() alone.
 class MpiCommunicator final : public Communicator {
  public:
-  /// Starts MPI if need be. Throws EnvironmentError where MPI's ranks are not those of the context.
+  /// Starts MPI if need be, which waits for all ranks without a limit of its own and cannot be called off: a
+  /// StartWatch bounds it. Throws EnvironmentError where MPI's ranks are not those of the context.
   MpiCommunicator(const LaunchContext& context, const DistributedOptions& options);
   ~MpiCommunicator() override;
   std::string backend() const override { return "MPI"; }

@@ -13,7 +13,7 @@
 #include <fmt/format.h>
 #include <nccl.h>
 
-#include "base/Clock.h"
+#include "base/RunningTime.h"
 #include "distributed/Activity.h"
 #include "distributed/NcclVersion.h"
 
@@ -78,7 +78,7 @@ struct NcclCommunicator::Group {
     return state != ncclInProgress;
   }
   void settle(const CollectiveCall& call, double timeout_seconds) const {
-    const Deadline deadline(timeout_seconds);
+    RunningDeadline deadline(timeout_seconds);
     while (!settled(call)) {
       if (deadline.passed()) throw_timed_out(call, timeout_seconds);
       std::this_thread::yield();
@@ -150,7 +150,7 @@ void NcclCommunicator::synchronize() {
   const CollectiveCall waiting = call("the work of its GPU", 0);
   at::cuda::CUDAEvent reached;
   reached.record(c10::cuda::getCurrentCUDAStream());
-  const Deadline deadline(timeout_seconds());
+  RunningDeadline deadline(timeout_seconds());
   while (!reached.query()) {
     group_->settled(waiting);
     if (deadline.passed()) throw_timed_out(waiting, timeout_seconds());

@@ -1,6 +1,6 @@
 // Runs its tests inside every rank of whatever launcher started it, or, as
 //   distributed_ranks --cuda
-// with one GPU a rank and NCCL, or, as
+// with one GPU a rank and NCCL (exit code 77 where there are fewer GPUs than ranks), or, as
 //   distributed_ranks --last-rank=sleeps | dies
 // lets the last rank stay away from a barrier or end without a word; the others must then end with
 // PeerLostError's code.
@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "base/Error.h"
+#include "base/Gpu.h"
 #include "distributed/ranks/Ranks.h"
 
 namespace adtrain {
@@ -73,6 +74,11 @@ int run(int argc, char** argv) {
   options.collective_timeout_seconds = argument == flag + "sleeps" ? 1 : 60;
 
   const bool on_gpus = argument == "--cuda";
+  if (on_gpus && visible_gpu_count() < context.local_world_size) {
+    fmt::print("skipped: {} ranks need a GPU each, and {} are visible\n", context.local_world_size,
+               visible_gpu_count());
+    return 77;
+  }
   const at::Device device(on_gpus ? at::kCUDA : at::kCPU,
                           static_cast<int8_t>(on_gpus ? context.local_rank : -1));
   if (on_gpus) c10::cuda::set_device(device.index());

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -11,6 +10,7 @@
 
 #include "base/Clock.h"
 #include "base/Error.h"
+#include "base/Fault.h"
 #include "base/File.h"
 #include "base/Text.h"
 #include "checkpoint/Manifest.h"
@@ -66,23 +66,63 @@ std::string free_space(const fs::path& folder) {
 CheckpointStore::CheckpointStore(fs::path folder, int64_t keep)
     : folder_(std::move(folder)), keep_(std::max<int64_t>(2, keep)) {}
 
-void CheckpointStore::save(const Snapshot& snapshot) {
+std::vector<std::string> CheckpointStore::save(const Snapshot& snapshot) {
+  std::vector<std::string> warnings;
+  const auto attempt = [&](const char* what, const auto& action) {
+    try {
+      action();
+    } catch (const fs::filesystem_error& error) {
+      warnings.push_back(fmt::format("{}: {}", what, error.what()));
+    }
+  };
   const fs::path written = with_suffix(path_of(snapshot.step), kTemporary);
   try {
     fs::create_directories(folder_);
-    remove_leftovers();
+    attempt("what a killed run left was not deleted", [&] { remove_leftovers(); });
     write(snapshot, written);
+    verify_files(written);
     put_in_place(written, snapshot.step);
-    point_latest_to(snapshot.step);
-    prune(snapshot.step);
   } catch (const fs::filesystem_error& error) {
     const std::string space = free_space(folder_);
-    std::error_code ignored;
-    fs::remove_all(written, ignored);  // half a checkpoint would only take the space that is missing
+    remove_half_written(written);
     throw CheckpointError(
         fmt::format("{}{}; the older checkpoints are untouched: make room in {} or mend its permissions",
                     error.what(), space, folder_.string()));
+  } catch (...) {
+    remove_half_written(written);
+    throw;
   }
+  attempt("the link `latest` was not repointed to it", [&] { point_latest_to(snapshot.step); });
+  attempt("older checkpoints were not deleted", [&] { prune(snapshot.step); });
+  return warnings;
+}
+
+void CheckpointStore::verify(int64_t step) const {
+  verify_files(path_of(step));
+}
+
+void CheckpointStore::verify_files(const fs::path& checkpoint) {
+  const Manifest manifest = Manifest::read(checkpoint);
+  for (const char* name : {kModelFile, kOptimizerFile}) manifest.read_verified(checkpoint, name);
+}
+
+std::optional<int64_t> CheckpointStore::newest_verified() const {
+  std::vector<int64_t> all = steps();
+  for (auto step = all.rbegin(); step != all.rend(); ++step) {
+    try {
+      verify(*step);
+      return *step;
+    } catch (const CheckpointError&) {
+      continue;
+    }
+  }
+  return std::nullopt;
+}
+
+/// Half a checkpoint would only take the space that is missing.
+void CheckpointStore::remove_half_written(const fs::path& folder) {
+  std::error_code ignored;
+  fs::remove_all(folder, ignored);
 }
 
 void CheckpointStore::remove_leftovers() const {
@@ -95,6 +135,8 @@ void CheckpointStore::remove_leftovers() const {
 
 void CheckpointStore::write(const Snapshot& snapshot, const fs::path& folder) const {
   fs::create_directory(folder);
+  const Fault& fault = Fault::of_this_process();
+  fault.at_moment_of_saving(SaveMoment::kFolder);
   Manifest manifest;
   manifest.step = snapshot.step;
   manifest.created = unix_seconds();
@@ -108,8 +150,10 @@ void CheckpointStore::write(const Snapshot& snapshot, const fs::path& folder) co
     write_file(folder / name, bytes);
     manifest.add_file(name, bytes);
   }
+  fault.at_moment_of_saving(SaveMoment::kTensors);
   write_file(folder / Manifest::kFileName, manifest.text());
   flush_to_disk(folder);
+  fault.at_moment_of_saving(SaveMoment::kManifest);
 }
 
 /// The same step may stand there already, passed over as damaged: a folder cannot replace another in one
@@ -117,24 +161,46 @@ void CheckpointStore::write(const Snapshot& snapshot, const fs::path& folder) co
 void CheckpointStore::put_in_place(const fs::path& written, int64_t step) const {
   const fs::path place = path_of(step);
   const fs::path aside = with_suffix(place, std::string(".replaced").append(kTemporary));
-  if (fs::exists(place)) fs::rename(place, aside);
-  rename_durably(written, place);
-  fs::remove_all(aside);
+  const bool replaces = fs::exists(place);
+  if (replaces) fs::rename(place, aside);
+  try {
+    rename_durably(written, place);
+  } catch (const fs::filesystem_error&) {
+    std::error_code ignored;
+    if (replaces) fs::rename(aside, place, ignored);
+    throw;
+  }
+  Fault::of_this_process().at_moment_of_saving(SaveMoment::kRenamed);
+  std::error_code left_for_the_next_save;
+  fs::remove_all(aside, left_for_the_next_save);
 }
 
 void CheckpointStore::point_latest_to(int64_t step) const {
   const fs::path link = folder_ / kLatest;
   const fs::path temporary = with_suffix(link, kTemporary);
-  fs::create_directory_symlink(path_of(step).filename(), temporary);
-  rename_durably(temporary, link);
+  std::error_code ignored;
+  fs::remove(temporary, ignored);
+  try {
+    fs::create_directory_symlink(path_of(step).filename(), temporary);
+    rename_durably(temporary, link);
+  } catch (const fs::filesystem_error&) {
+    fs::remove(temporary, ignored);
+    throw;
+  }
+  Fault::of_this_process().at_moment_of_saving(SaveMoment::kLatest);
 }
 
+/// A folder cannot be deleted in one step: it first gets a name by which nobody takes it for a checkpoint.
 void CheckpointStore::prune(int64_t newest) const {
   std::vector<int64_t> kept = steps();
   std::erase_if(kept, [newest](int64_t step) { return step > newest; });
   if (std::ssize(kept) > keep_) kept.erase(kept.begin(), kept.end() - keep_);
   for (const int64_t step : steps()) {
-    if (!std::ranges::binary_search(kept, step)) fs::remove_all(path_of(step));
+    if (std::ranges::binary_search(kept, step)) continue;
+    const fs::path doomed = with_suffix(path_of(step), std::string(".pruned").append(kTemporary));
+    fs::rename(path_of(step), doomed);
+    Fault::of_this_process().at_moment_of_saving(SaveMoment::kPruning);
+    fs::remove_all(doomed);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,7 @@
 
 namespace adtrain {
 
-/// The state of a run behind one optimizer step. Tensors may share memory with what is being trained.
+/// The state of a run after one optimizer step. Tensors may share memory with what is being trained.
 struct Snapshot {
   int64_t step = 0;
   std::vector<NamedTensor> model;
@@ -22,18 +23,27 @@ struct Snapshot {
 /// The checkpoints of one run: folders `step-N` of model.safetensors, optimizer.safetensors and
 /// manifest.json, and the symbolic link `latest`.
 ///
-/// A folder is written as `step-N.tmp`, flushed to the disk and renamed, so `step-N` is complete whenever it
-/// exists; older ones are deleted only after the new one stands. Names ending in `.tmp` are what a killed run
-/// left. For one process and thread: rank 0 has the store, the others get their state from it.
+/// A folder is written as `step-N.tmp`, flushed to the disk, read back and renamed, so `step-N` is complete
+/// whenever it exists; older ones are deleted only after the new one stands, and under a name ending in
+/// `.tmp`. Names with that ending are what a killed run left. For one process and thread: rank 0 has the
+/// store, the others get their state from it.
 class CheckpointStore {
  public:
   /// `folder` need not exist yet. The `keep` newest checkpoints are kept, two at least.
   CheckpointStore(std::filesystem::path folder, int64_t keep);
 
-  /// Throws CheckpointError where it cannot be written (no space, no permission); all that was there before
-  /// is untouched then, and training may go on. Folders of later steps are removed in the end: a run that
+  /// Throws CheckpointError where it cannot be written (no space, no permission) or does not verify when it
+  /// is read back; all that was there before is untouched then, and training may go on. Once it returns the
+  /// step is safe; what it returns are warnings, one for each thing around the checkpoint that failed: the
+  /// link `latest`, the deletion of older ones. Folders of later steps are removed in the end: a run that
   /// saves an earlier step has passed them over, and would come back to its former future by them.
-  void save(const Snapshot& snapshot);
+  std::vector<std::string> save(const Snapshot& snapshot);
+
+  /// Reads the files of `step-N` back. Throws CheckpointError that names the first one that is missing or not
+  /// what the manifest says.
+  void verify(int64_t step) const;
+  /// The newest step that verifies; none where there is none.
+  std::optional<int64_t> newest_verified() const;
 
   /// A checkpoint that was read, and why newer ones were passed over.
   struct Found {
@@ -52,6 +62,8 @@ class CheckpointStore {
   static Snapshot load(const std::filesystem::path& checkpoint);
 
  private:
+  static void verify_files(const std::filesystem::path& checkpoint);
+  static void remove_half_written(const std::filesystem::path& folder);
   std::vector<int64_t> steps() const;  ///< ascending
   std::filesystem::path path_of(int64_t step) const;
   void remove_leftovers() const;

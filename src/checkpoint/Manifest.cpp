@@ -5,6 +5,7 @@
 
 #include "base/Error.h"
 #include "base/File.h"
+#include "base/Text.h"
 
 namespace adtrain {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kFormatVersion = 1;
+constexpr int kDeepestNesting = 32;  ///< the JSON library copies and writes by recursion
 constexpr const char* kOwnChecksum = "manifest_crc32";
 
 std::string checksum_of(std::string_view bytes) {
@@ -24,15 +26,40 @@ std::string own_checksum(json manifest) {
   return checksum_of(manifest.dump());
 }
 
+/// What makes a text no manifest of this program.
+struct Damage {
+  std::string what;
+};
+
+json parse_json(std::string_view text) {
+  const auto check = [](int depth, json::parse_event_t, const json&) {
+    if (depth > kDeepestNesting) throw Damage{"it is nested too deeply"};
+    return true;
+  };
+  return json::parse(text, check);
+}
+
+int64_t expected_count(const json& object, const char* name) {
+  if (const std::optional<int64_t> count = Manifest::count_in(object, name)) return *count;
+  throw Damage{fmt::format("'{}' is no whole number from 0 to {}", name, Manifest::kLargestCount)};
+}
+
 Manifest from_json(const json& text) {
   Manifest manifest;
-  text.at("step").get_to(manifest.step);
+  manifest.step = expected_count(text, "step");
   text.at("created").get_to(manifest.created);
   manifest.state = text.at("state");
   for (const auto& [name, file] : text.at("files").items()) {
-    manifest.files[name] = {file.at("bytes").get<uint64_t>(), file.at("crc32").get<std::string>()};
+    manifest.files[name] = {static_cast<uint64_t>(expected_count(file, "bytes")),
+                            file.at("crc32").get<std::string>()};
   }
   return manifest;
+}
+
+CheckpointError damaged(const std::filesystem::path& path, const std::string& what) {
+  return CheckpointError(
+      fmt::format("{} is damaged ({}); expected the JSON that was written: use another checkpoint",
+                  path.string(), abridged(what)));
 }
 
 }  // namespace
@@ -48,29 +75,49 @@ std::string Manifest::text() const {
   return text.dump(2) + "\n";
 }
 
-Manifest Manifest::read(const std::filesystem::path& checkpoint) {
-  const std::filesystem::path path = checkpoint / kFileName;
+std::optional<int64_t> Manifest::count_in(const json& object, const std::string& name) {
+  if (!object.is_object() || !object.contains(name)) return std::nullopt;
+  const json& found = object.at(name);
+  if (!found.is_number_integer()) return std::nullopt;
+  // As a signed number one beyond 2^63 is negative.
+  const auto count = found.get<int64_t>();
+  return count < 0 || count > kLargestCount ? std::nullopt : std::optional(count);
+}
+
+Manifest Manifest::parse(std::string_view text, const std::filesystem::path& path) {
   try {
-    const json text = json::parse(read_file(path));
-    if (const int version = text.at("format_version"); version != kFormatVersion) {
+    const json parsed = parse_json(text);
+    if (const int64_t version = expected_count(parsed, "format_version"); version != kFormatVersion) {
       throw CheckpointError(
           fmt::format("{} has format version {}; this build reads version {}: use the adtrain that wrote it",
                       path.string(), version, kFormatVersion));
     }
-    if (const std::string found = own_checksum(text); text.at(kOwnChecksum) != found) {
+    if (const std::string found = own_checksum(parsed); parsed.at(kOwnChecksum) != found) {
       throw CheckpointError(
           fmt::format("{} has the checksum {}; it says {} itself: it is damaged, use another checkpoint",
-                      path.string(), found, text.at(kOwnChecksum).dump()));
+                      path.string(), found, abridged(parsed.at(kOwnChecksum).dump())));
     }
-    return from_json(text);
+    return from_json(parsed);
+  } catch (const Damage& damage) {
+    throw damaged(path, damage.what);
+  } catch (const json::exception& error) {
+    throw damaged(path, error.what());
+  }
+}
+
+Manifest Manifest::read(const std::filesystem::path& checkpoint) {
+  const std::filesystem::path path = checkpoint / kFileName;
+  try {
+    if (const uint64_t bytes = std::filesystem::file_size(path); bytes > kMostBytes) {
+      throw damaged(path,
+                    fmt::format("it has {}; at most {} are read", human_bytes(static_cast<double>(bytes)),
+                                human_bytes(static_cast<double>(kMostBytes))));
+    }
+    return parse(read_file(path), path);
   } catch (const std::filesystem::filesystem_error& error) {
     throw CheckpointError(
         fmt::format("{} is not a complete checkpoint ({}); expected a folder step-N that holds {}",
                     checkpoint.string(), error.what(), kFileName));
-  } catch (const json::exception& error) {
-    throw CheckpointError(
-        fmt::format("{} is damaged ({}); expected the JSON that was written: use another checkpoint",
-                    path.string(), error.what()));
   }
 }
 
@@ -81,15 +128,17 @@ std::string Manifest::read_verified(const std::filesystem::path& checkpoint, con
     throw CheckpointError(fmt::format("the {} of {} lists no {}; it is no checkpoint of this program",
                                       kFileName, checkpoint.string(), name));
   }
+  // Its size is compared before memory is taken for it.
   std::string bytes;
   try {
+    const uint64_t size = std::filesystem::file_size(path);
+    if (size != listed->second.bytes) {
+      throw CheckpointError(fmt::format("{} has {} bytes; the manifest says {}: it was truncated or replaced",
+                                        path.string(), size, listed->second.bytes));
+    }
     bytes = read_file(path);
   } catch (const std::filesystem::filesystem_error& error) {
     throw CheckpointError(fmt::format("{} is incomplete: {}", checkpoint.string(), error.what()));
-  }
-  if (bytes.size() != listed->second.bytes) {
-    throw CheckpointError(fmt::format("{} has {} bytes; the manifest says {}: it was truncated or replaced",
-                                      path.string(), bytes.size(), listed->second.bytes));
   }
   if (const std::string found = checksum_of(bytes); found != listed->second.crc32) {
     throw CheckpointError(fmt::format("{} has the checksum {}; the manifest says {}: its content is damaged",

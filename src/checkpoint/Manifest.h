@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,8 @@ namespace adtrain {
 /// They guard against disks and cut-off copies, not against forgery.
 struct Manifest {
   static constexpr const char* kFileName = "manifest.json";
+  static constexpr uint64_t kMostBytes = 16 << 20;            ///< of the manifest itself
+  static constexpr int64_t kLargestCount = int64_t{1} << 53;  ///< JSON's readers agree on numbers up to this
 
   struct File {
     uint64_t bytes = 0;
@@ -33,6 +36,12 @@ struct Manifest {
 
   /// Throws CheckpointError where it is missing, malformed, damaged or of a later format.
   static Manifest read(const std::filesystem::path& checkpoint);
+  /// The same of the text; `path` is the file's name for messages.
+  static Manifest parse(std::string_view text, const std::filesystem::path& path);
+
+  /// A member of `object` that counts something (steps, samples, bytes); nothing where it is missing or no
+  /// whole number from 0 to kLargestCount.
+  static std::optional<int64_t> count_in(const nlohmann::json& object, const std::string& name);
 
   /// The bytes of one of its files. Throws CheckpointError where the manifest does not list it, or where it
   /// is missing, of another size or of another content than the manifest says.

@@ -44,25 +44,65 @@ std::string table(const InContextReturns& measured) {
   return csv;
 }
 
+/// Whether a folder holds the results of another evaluation. Results that cannot be read are somebody's; keys
+/// that an earlier version did not write tell nothing.
+bool is_of_another(const std::filesystem::path& folder, const nlohmann::ordered_json& identity) {
+  const std::filesystem::path file = folder / "summary.json";
+  if (!std::filesystem::exists(file)) return false;
+  const auto found = nlohmann::ordered_json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
+  if (!found.is_object()) return true;
+  for (const auto& [key, value] : identity.items()) {
+    if (found.contains(key) && found[key] != value) return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, const EvaluationOrigin& origin,
+                                           const EvaluationOptions& options) {
+  return {{"env", origin.env},
+          {"env_split_seed", origin.env_split_seed},
+          {"grid_size", origin.grid_size},
+          {"horizon", origin.horizon},
+          {"checkpoint_step", origin.checkpoint_step},
+          {"eval_seed", options.eval_seed},
+          {"eval_sampling", options.eval_sampling == Sampling::kGreedy ? "greedy" : "sample"},
+          {"eval_terminal_observation", options.eval_terminal_observation},
+          {"tasks", tasks},
+          {"repeats", options.eval_repeats},
+          {"episodes", options.eval_episodes}};
+}
+
+std::filesystem::path evaluation_folder(const std::filesystem::path& first,
+                                        const nlohmann::ordered_json& identity,
+                                        const EvaluationOptions& options) {
+  if (!is_of_another(first, identity)) return first;
+  const char* tasks = options.eval_tasks == EvaluatedTasks::kTest    ? "test"
+                      : options.eval_tasks == EvaluatedTasks::kTrain ? "train"
+                                                                     : "all";
+  const std::string name =
+      fmt::format("evaluation-{}-step-{}-{}x{}{}", tasks, identity["checkpoint_step"].get<int64_t>(),
+                  options.eval_repeats, options.eval_episodes,
+                  options.eval_sampling == Sampling::kGreedy ? "-greedy" : "");
+  std::filesystem::path folder = first.parent_path() / name;
+  for (int number = 2; is_of_another(folder, identity); ++number) {
+    folder = first.parent_path() / fmt::format("{}-{}", name, number);
+  }
+  return folder;
+}
 
 std::string summary_json(const InContextReturns& measured, const LearningCurve& curve,
                          const EvaluationOrigin& origin, const EvaluationOptions& options) {
-  const nlohmann::ordered_json summary = {
-      {"env", origin.env},
-      {"env_split_seed", origin.env_split_seed},
-      {"checkpoint_step", origin.checkpoint_step},
-      {"eval_seed", options.eval_seed},
-      {"eval_sampling", options.eval_sampling == Sampling::kGreedy ? "greedy" : "sample"},
-      {"eval_terminal_observation", options.eval_terminal_observation},
-      {"tasks", measured.tasks},
-      {"repeats", measured.repeats()},
-      {"episodes", measured.episodes()},
-      {"last10_mean", curve.last10_mean},
-      {"random_floor", curve.random_floor},
-      {"oracle", curve.oracle},
-      {"mean", curve.mean},
-      {"std", curve.std}};
+  EvaluationOptions measured_options = options;
+  measured_options.eval_repeats = measured.repeats();
+  measured_options.eval_episodes = measured.episodes();
+  nlohmann::ordered_json summary = evaluation_identity(measured.tasks, origin, measured_options);
+  summary["last10_mean"] = curve.last10_mean;
+  summary["random_floor"] = curve.random_floor;
+  summary["oracle"] = curve.oracle;
+  summary["mean"] = curve.mean;
+  summary["std"] = curve.std;
   return summary.dump(2) + "\n";
 }
 

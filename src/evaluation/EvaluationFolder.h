@@ -3,6 +3,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "evaluation/EvaluationOptions.h"
 #include "evaluation/InContextEvaluation.h"
@@ -10,12 +13,25 @@
 
 namespace adtrain {
 
-/// Where measured returns come from, as summary.json tells it.
+/// What is evaluated, as summary.json tells it.
 struct EvaluationOrigin {
   std::string env;
   int64_t env_split_seed = 0;
   int64_t checkpoint_step = 0;
+  int64_t grid_size = 0;
+  int64_t horizon = 0;
 };
+
+/// What makes an evaluation this one and no other: the part of summary.json that stands before the results.
+nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, const EvaluationOrigin& origin,
+                                           const EvaluationOptions& options);
+
+/// The folder for an evaluation's results, such that no other evaluation's are overwritten: `first`, unless
+/// there the results of another one are; then beside it `evaluation-<tasks>-step-<N>-<repeats>x<episodes>`,
+/// with a number after it where that is taken too. An evaluation that is repeated finds its own folder again.
+std::filesystem::path evaluation_folder(const std::filesystem::path& first,
+                                        const nlohmann::ordered_json& identity,
+                                        const EvaluationOptions& options);
 
 /// What was evaluated and the learning curve in figures, as summary.json holds them.
 std::string summary_json(const InContextReturns& measured, const LearningCurve& curve,

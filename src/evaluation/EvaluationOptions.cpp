@@ -7,12 +7,14 @@ namespace adtrain {
 void EvaluationOptions::declare(Section& section) {
   section.key("eval_episodes", eval_episodes, "Episodes that a task is learnt for in context.")
       .unit("episodes")
-      .at_least(1);
+      .at_least(1)
+      .at_most(1e6);
   section
       .key("eval_repeats", eval_repeats,
            "How often each task is learnt anew, from an empty context and with random numbers of its own.")
       .unit("repeats")
-      .at_least(1);
+      .at_least(1)
+      .at_most(1e6);
   section.key(
       "eval_tasks", eval_tasks,
       {{"test", EvaluatedTasks::kTest}, {"train", EvaluatedTasks::kTrain}, {"all", EvaluatedTasks::kAll}},
@@ -23,7 +25,8 @@ void EvaluationOptions::declare(Section& section) {
            "where it bounds the memory of their contexts. Such groups are dealt to the ranks whole: a "
            "small value spreads few environments over more ranks.")
       .unit("environments")
-      .at_least(1);
+      .at_least(1)
+      .at_most(1e6);
   section.key("eval_seed", eval_seed, "Seed of the actions that are sampled.").at_least(0);
   section.key("eval_sampling", eval_sampling, {{"sample", Sampling::kSample}, {"greedy", Sampling::kGreedy}},
               "Draw actions from the model's distribution, or always take the most probable one.");
@@ -31,6 +34,7 @@ void EvaluationOptions::declare(Section& section) {
       "eval_terminal_observation", eval_terminal_observation,
       "Show the model the last state of an episode as its final next state, as the Python projects do at "
       "evaluation, instead of the state after the reset, which is what histories hold.");
+  section.all_free_on_resume();
 }
 
 void EvaluationOptions::check(Findings& findings) const {

@@ -19,14 +19,21 @@ void ModelOptions::declare(Section& section) {
               "pre_norm: RMSNorm, SwiGLU, rotary positions. post_norm: torch.nn.TransformerEncoderLayer, "
               "learned positions. "
               "gpt2: GPT-2's. auto: gpt2 for model GPT2, post_norm for compressed context, else pre_norm.");
-  section.key("tf_n_embd", tf_n_embd, "Width of the transformer.").unit("features").at_least(1);
-  section.key("tf_n_layer", tf_n_layer, "Transformer blocks.").unit("layers").at_least(1);
-  section.key("tf_n_head", tf_n_head, "Attention heads; they share the width.").unit("heads").at_least(1);
+  section.key("tf_n_embd", tf_n_embd, "Width of the transformer.")
+      .unit("features")
+      .at_least(1)
+      .at_most(65536);
+  section.key("tf_n_layer", tf_n_layer, "Transformer blocks.").unit("layers").at_least(1).at_most(10000);
+  section.key("tf_n_head", tf_n_head, "Attention heads; they share the width.")
+      .unit("heads")
+      .at_least(1)
+      .at_most(65536);
   section
       .key("tf_n_inner", tf_n_inner,
            "Width of the pre_norm block's MLP; null is 4 × tf_n_embd, which the other blocks always use.")
       .unit("features")
-      .at_least(1);
+      .at_least(1)
+      .at_most(1e6);
   section.key("tf_dropout", tf_dropout, "Dropout around blocks and in their MLPs.").at_least(0).below(1);
   section.key("tf_attn_dropout", tf_attn_dropout, "Dropout of attention weights.").at_least(0).below(1);
   section
@@ -34,13 +41,15 @@ void ModelOptions::declare(Section& section) {
            "Length of a window: context and query. With compressed context, the size of the position table "
            "only.")
       .unit("transitions")
-      .at_least(2);
+      .at_least(2)
+      .at_most(1e6);
   section.key("use_compressed_context", use_compressed_context, "The same as model: CompressedAD.");
   section
       .key("compress_interval", compress_interval,
            "Length of a region of compressed context, as a rule one PPO rollout.")
       .unit("transitions")
-      .at_least(1);
+      .at_least(1)
+      .at_most(1e6);
   section
       .key("token_type_weight", token_type_weight,
            "Compressed context: weight of predicting where a region ends, beside the action's 1.")
@@ -52,14 +61,16 @@ void ModelOptions::declare(Section& section) {
       .below(1);
   section.key("dynamics", dynamics, "Joint training of a world model; must be false, there is none here.");
   section.ignore("dynamics_strength", "it weighs the world model's loss, and dynamics is not supported");
-  section.key(
-      "fused_kernels", fused_kernels,
-      {{"auto", FusedKernels::kAuto}, {"on", FusedKernels::kOn}, {"off", FusedKernels::kOff}},
-      "GPU: whether a whole transformer block runs as one operation by kernels made for small "
-      "networks (bf16; width 32 or 64, heads of 8, 16 or 32, up to 256 transitions or, with compressed "
-      "context, regions of up to 126). auto: where they fit; the log says whether and why not; 16-bit blocks "
-      "that do not run so have kernels of our own between library products. on: training does not start "
-      "where they do not fit. off: library kernels.");
+  section
+      .key("fused_kernels", fused_kernels,
+           {{"auto", FusedKernels::kAuto}, {"on", FusedKernels::kOn}, {"off", FusedKernels::kOff}},
+           "GPU: whether a whole transformer block runs as one operation by kernels made for small "
+           "networks (bf16; width 32 or 64, heads of 8, 16 or 32, up to 256 transitions or, with compressed "
+           "context, regions of up to 126). auto: where they fit; the log says whether and why not; 16-bit "
+           "blocks "
+           "that do not run so have kernels of our own between library products. on: training does not start "
+           "where they do not fit. off: library kernels.")
+      .free_on_resume();
   section.ignore("flash_attn", "the attention kernel is chosen by device and shape");
 }
 

@@ -1,6 +1,7 @@
 #include "training/HeldOutLoss.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -26,7 +27,10 @@ LossFigures HeldOutLoss::measure() {
     std::iota(samples.begin(), samples.end(), first);
     sums.add(model_.loss(windows_.assemble(samples).to(device), LossPositions::kLast, /*training=*/false));
   }
-  return sums.take_merged(communicator_);
+  LossFigures figures = sums.take_merged(communicator_);
+  // A mean over some of the windows is not this figure.
+  if (figures.non_finite_batches > 0) figures.loss = std::numeric_limits<double>::quiet_NaN();
+  return figures;
 }
 
 }  // namespace adtrain

@@ -6,6 +6,7 @@ namespace adtrain {
 namespace {
 
 constexpr float kFirstFactor = 65536;
+constexpr float kSmallestFactor = 1.0F / 8192;
 constexpr double kGrowth = 2, kBackoff = 0.5;
 constexpr int64_t kStepsBetweenGrowth = 2000;
 
@@ -29,6 +30,10 @@ void LossScale::update() {
   at::_amp_update_scale_(scale, steps, overflow_, kGrowth, kBackoff, kStepsBetweenGrowth);
   state_[1].copy_(steps);
   state_[2].add_(overflow_);
+}
+
+bool LossScale::exhausted() const {
+  return !(factor().item<float>() >= kSmallestFactor);
 }
 
 }  // namespace adtrain

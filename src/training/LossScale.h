@@ -28,6 +28,10 @@ class LossScale {
   /// At the end of a step: counts it and adapts the factor.
   void update();
 
+  /// Whether the factor has fallen below any that helps (2⁻¹³, where it began with 2¹⁶): some thirty steps
+  /// more were skipped than it could make up for, so that it is not the scale that overflows but the model.
+  /// Synchronises with the device.
+  bool exhausted() const;
   /// Steps that were skipped since the beginning of the run. Synchronises with the device.
   int64_t skipped_steps() const { return state_[2].item<int64_t>(); }
 

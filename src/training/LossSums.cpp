@@ -1,5 +1,8 @@
 #include "training/LossSums.h"
 
+#include <cmath>
+#include <limits>
+
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
@@ -8,7 +11,7 @@
 
 namespace adtrain {
 
-LossSums::LossSums(at::Device device) : sums_(at::zeros({3}, at::TensorOptions(device).dtype(at::kDouble))) {}
+LossSums::LossSums(at::Device device) : sums_(at::zeros({4}, at::TensorOptions(device).dtype(at::kDouble))) {}
 
 void LossSums::add(const AlgorithmDistillation::Loss& loss) {
   if (sums_.is_cuda()) {
@@ -17,7 +20,12 @@ void LossSums::add(const AlgorithmDistillation::Loss& loss) {
              loss.correct.const_data_ptr<int64_t>(), loss.targets, c10::cuda::getCurrentCUDAStream());
     return;
   }
-  sums_[0].add_(loss.sum.detach());
+  const double cross_entropy = loss.sum.detach().item<double>();
+  if (!std::isfinite(cross_entropy)) {
+    sums_[3].add_(1);
+    return;
+  }
+  sums_[0].add_(cross_entropy);
   sums_[1].add_(loss.correct);
   sums_[2].add_(loss.targets);
 }
@@ -31,9 +39,12 @@ LossFigures LossSums::take_merged(Communicator& communicator) {
   const double* values = totals.const_data_ptr<double>();
   LossFigures figures;
   figures.targets = static_cast<int64_t>(values[2]);
+  figures.non_finite_batches = static_cast<int64_t>(values[3]);
   if (figures.targets > 0) {
     figures.loss = values[0] / values[2];
     figures.accuracy = values[1] / values[2];
+  } else if (figures.non_finite_batches > 0) {
+    figures.loss = figures.accuracy = std::numeric_limits<double>::quiet_NaN();
   }
   return figures;
 }

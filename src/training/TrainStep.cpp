@@ -1,5 +1,6 @@
 #include "training/TrainStep.h"
 
+#include <limits>
 #include <mutex>
 
 #include <ATen/ATen.h>
@@ -36,6 +37,10 @@ TrainStep::TrainStep(Parts parts, BatchShare share, const TrainingOptions& optio
       graph_(device_) {
   parts_.model.send_gradients_to(&parts_.reducer);
   parts_.reducer.zero();  // after each step the optimizer does it
+  const Fault& fault = Fault::of_this_process();
+  if (fault.is_planned(FaultKind::kNanLoss) || fault.is_planned(FaultKind::kNanGradient)) {
+    fault_factor_ = at::ones({}, at::TensorOptions(device_).dtype(at::kFloat));
+  }
 }
 
 TrainStep::~TrainStep() {
@@ -43,6 +48,7 @@ TrainStep::~TrainStep() {
 }
 
 void TrainStep::run(BatchSource& batches, int64_t step, double learning_rate) {
+  prepare_fault();
   seed_generator(device_, seed_of(dropout_seed_, step));
   parts_.optimizer.set_learning_rate(learning_rate);
   if (captures_ && steps_taken_ >= kStepsBeforeCapture) {
@@ -66,10 +72,27 @@ void TrainStep::take(NextBatch next_batch) {
 }
 
 void TrainStep::backward_of(const Batch& batch) {
-  const AlgorithmDistillation::Loss loss = parts_.model.loss(batch, loss_positions_, /*training=*/true);
+  AlgorithmDistillation::Loss loss = parts_.model.loss(batch, loss_positions_, /*training=*/true);
+  loss.sum = with_fault(FaultKind::kNanLoss, loss.sum);
   // What is minimised is a mean; to divide the sum would take kernels of its own, forward and backward.
-  loss.sum.backward(weight_of_target(loss.targets * share_.accumulation * share_.world_size));
+  const at::Tensor weight = weight_of_target(loss.targets * share_.accumulation * share_.world_size);
+  loss.sum.backward(with_fault(FaultKind::kNanGradient, weight));
   losses_.add(loss);
+}
+
+void TrainStep::prepare_fault() {
+  const Fault& fault = Fault::of_this_process();
+  if (fault.holds(FaultKind::kOutOfMemory)) {
+    constexpr int64_t kPetabyte = int64_t{1} << 50;
+    at::empty({kPetabyte}, at::TensorOptions(device_).dtype(at::kByte));
+  }
+  if (!fault_factor_.defined()) return;
+  const bool strikes = fault.holds(FaultKind::kNanLoss) || fault.holds(FaultKind::kNanGradient);
+  fault_factor_.fill_(strikes ? std::numeric_limits<double>::quiet_NaN() : 1.0);
+}
+
+at::Tensor TrainStep::with_fault(FaultKind kind, const at::Tensor& value) const {
+  return Fault::of_this_process().is_planned(kind) ? value * fault_factor_ : value;
 }
 
 at::Tensor TrainStep::weight_of_target(int64_t global_targets) {

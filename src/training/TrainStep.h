@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/Fault.h"
 #include "data/BatchSource.h"
 #include "distributed/GradientReducer.h"
 #include "model/AlgorithmDistillation.h"
@@ -53,6 +54,10 @@ class TrainStep {
   void backward_of(const Batch& batch);
   /// fp32 scalar: what the gradient counts a target's cross-entropy with, the loss scale included.
   at::Tensor weight_of_target(int64_t global_targets);
+  /// What ADTRAIN_FAULT asks of the step that begins.
+  void prepare_fault();
+  /// `value`, or NaN in the steps in which a fault of this kind holds.
+  at::Tensor with_fault(FaultKind kind, const at::Tensor& value) const;
 
   Parts parts_;
   at::Device device_;
@@ -62,6 +67,9 @@ class TrainStep {
   LossSums losses_;
   at::Tensor target_weight_;     ///< without loss scale it is the same as long as
   int64_t weighed_targets_ = 0;  ///< the global batch has this number of targets
+  /// fp32 scalar that is 1, or NaN where a fault strikes; undefined unless one is planned that does. On the
+  /// device, so that captured steps read it too.
+  at::Tensor fault_factor_;
   bool captures_;
   int64_t steps_taken_ = 0;
   std::vector<Batch> inputs_;  ///< of the graph, by micro-step, where the source does not work on the device

@@ -8,9 +8,15 @@
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "base/Fault.h"
 #include "distributed/Activity.h"
 
 namespace adtrain {
+namespace {
+
+constexpr const char* kNoScaleHelps = "fp16 overflows in every step, however small the loss scale";
+
+}  // namespace
 
 Trainer::Trainer(const TrainingOptions& options, const ReducerOptions& reducer, const DataOptions& data,
                  Parts parts)
@@ -33,7 +39,6 @@ Trainer::Trainer(const TrainingOptions& options, const ReducerOptions& reducer, 
 void Trainer::start_from(const Snapshot* snapshot) {
   if (snapshot != nullptr) state_.restore(*snapshot);
   state_.broadcast(parts_.communicator);
-  saved_step_ = state_.progress.step;
   batches_ = BatchSource::create(
       {.windows = parts_.training_windows,
        .order = SampleOrder(parts_.training_windows.samples(), static_cast<uint64_t>(options_.seed)),
@@ -48,10 +53,11 @@ Trainer::End Trainer::run(int64_t stop_after) {
   const StopRequest stop;
   bool stopped = false;
 
-  parts_.log.begin(state_.progress.step, options_.train_timesteps);
+  parts_.log.begin(state_.progress.step, state_.progress.samples_drawn, options_.train_timesteps);
   while (state_.progress.step < last_step && !stopped) {
     activity.begin("training");
     activity.at_step(state_.progress.step);
+    Fault::of_this_process().at_step(parts_.communicator.rank(), state_.progress.step + 1);
     step_.run(*batches_, state_.progress.step, schedule_.rate_at(state_.progress.step));
     ++state_.progress.step;
     state_.progress.samples_drawn += share_.global_batch();
@@ -72,7 +78,11 @@ void Trainer::at_boundary(bool leaving) {
                          options_.test_batch_size);
     parts_.log.held_out(step, held_out.measure());
   }
-  if (due(options_.ckpt_interval)) save();
+  if (due(options_.ckpt_interval)) {
+    save(leaving);
+  } else if (parts_.communicator.is_root() && parts_.keeper.wants_step() && state_.finite()) {
+    parts_.keeper.save(state_.snapshot(parts_.origin), /*leaving=*/false);
+  }
 }
 
 void Trainer::report() {
@@ -85,34 +95,50 @@ void Trainer::report() {
   figures.data_wait_seconds = batches_->take_seconds_waited();
   figures.exposed_communication_seconds = reducer_.exposed_seconds();
   if (loss_scale_) figures.skipped_steps = loss_scale_->skipped_steps();
-  // With loss scaling a gradient that overflows is part of the plan: the step is skipped.
-  if (!std::isfinite(figures.loss.loss) || (!loss_scale_ && !std::isfinite(figures.gradient_norm))) {
-    throw NonFiniteError(
-        fmt::format("the loss is {} and the gradient norm {} at step {}; expected finite numbers. The newest "
-                    "checkpoint is of step {}: "
-                    "lower lr ({}), lengthen num_warmup_steps ({}) or look for bad values in the histories, "
-                    "then --resume",
-                    figures.loss.loss, figures.gradient_norm, figures.step, saved_step_, options_.lr,
-                    options_.num_warmup_steps));
+  // With loss scaling an overflow is part of the plan, in the forward pass too: the step is skipped, as long
+  // as a smaller scale may help.
+  if (loss_scale_ && loss_scale_->exhausted()) fail_non_finite(kNoScaleHelps);
+  if (!loss_scale_ && figures.loss.non_finite_batches > 0) {
+    fail_non_finite(fmt::format("the loss of {} micro-batches since the last report is not finite",
+                                figures.loss.non_finite_batches));
+  }
+  if (!loss_scale_ && !std::isfinite(figures.gradient_norm)) {
+    fail_non_finite(fmt::format("the gradient norm is {}", figures.gradient_norm));
   }
   parts_.log.trained(figures);
 }
 
-void Trainer::save() {
-  if (saved_step_ == state_.progress.step) return;
-  if (parts_.communicator.is_root()) {
-    Activity::of_this_process().begin("saving a checkpoint");
-    try {
-      parts_.checkpoints.save(state_.snapshot(parts_.origin));
-      parts_.log.saved(state_.progress.step);
-    } catch (const CheckpointError& error) {
-      // Hours of training must not end because a disk is full; the older checkpoints stand.
-      parts_.log.warn(fmt::format("step {} was NOT saved and training continues: {}", state_.progress.step,
-                                  error.what()));
-      return;
-    }
+/// Every rank looks, and all of them hear what any has found: nothing that is not finite reaches the disk.
+void Trainer::save(bool leaving) {
+  Activity::of_this_process().begin("saving a checkpoint");
+  if (loss_scale_ && loss_scale_->exhausted()) fail_non_finite(kNoScaleHelps);
+  at::Tensor spoilt = at::full({1}, state_.finite() ? 0 : 1, at::kLong);
+  parts_.communicator.all_reduce(spoilt, ReduceOp::kMax);
+  if (spoilt.item<int64_t>() != 0) {
+    fail_non_finite("parameters or the optimizer's moments are not finite");
   }
-  saved_step_ = state_.progress.step;
+  if (parts_.communicator.is_root()) parts_.keeper.save(state_.snapshot(parts_.origin), leaving);
+}
+
+/// Collective: rank 0 knows which step is safe, and all ranks say it.
+void Trainer::fail_non_finite(const std::string& found) {
+  constexpr int64_t kNone = -1;
+  at::Tensor safe = at::full({1}, kNone, at::kLong);
+  if (parts_.communicator.is_root()) safe.fill_(parts_.keeper.safe_step().value_or(kNone));
+  parts_.communicator.broadcast(safe, 0);
+  const auto step = safe.item<int64_t>();
+  const std::string changes =
+      fmt::format("a lower lr ({}), a longer num_warmup_steps ({}){}", options_.lr, options_.num_warmup_steps,
+                  options_.max_grad_norm > 0 ? "" : " and max_grad_norm above 0");
+  throw NonFiniteError(fmt::format(
+      "{} at step {}; expected finite numbers, and nothing else is saved. {}; or look for bad values in the "
+      "histories",
+      found, state_.progress.step,
+      step == kNone
+          ? fmt::format("No step is saved yet: start again, with --overwrite and {}", changes)
+          : fmt::format("Step {} is saved and finite: go on from there with --resume and {}, or start again "
+                        "with --overwrite where that is not enough",
+                        step, changes)));
 }
 
 }  // namespace adtrain

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <string>
 
-#include "checkpoint/CheckpointStore.h"
 #include "data/BatchAssembler.h"
 #include "data/BatchSource.h"
 #include "distributed/Communicator.h"
@@ -14,6 +14,7 @@
 #include "training/HeldOutLoss.h"
 #include "training/LearningRateSchedule.h"
 #include "training/Optimizer.h"
+#include "training/StepKeeper.h"
 #include "training/TrainStep.h"
 #include "training/TrainingLog.h"
 #include "training/TrainingOptions.h"
@@ -30,7 +31,7 @@ class Trainer {
     Communicator& communicator;
     const BatchAssembler& training_windows;
     const BatchAssembler* held_out_windows;  ///< null: no held-out loss
-    CheckpointStore& checkpoints;            ///< used by rank 0 alone
+    StepKeeper& keeper;                      ///< used by rank 0 alone
     TrainingLog& log;                        ///< silent on other ranks
     nlohmann::json origin;                   ///< joins each checkpoint's manifest
   };
@@ -45,8 +46,8 @@ class Trainer {
 
   enum class End { kFinished, kStopped };
   /// Trains up to the last step of the run, to `stop_after` steps, or until any rank is asked to stop; in
-  /// each case there is a checkpoint of the last step. Collective. Throws NonFiniteError, PeerLostError,
-  /// DataError.
+  /// each case the last step has been given to the keeper, which knows whether it is safe. Collective. Throws
+  /// NonFiniteError, PeerLostError, DataError, and what the keeper throws.
   End run(int64_t stop_after = std::numeric_limits<int64_t>::max());
 
   const TrainingProgress& progress() const { return state_.progress; }
@@ -55,7 +56,8 @@ class Trainer {
  private:
   void at_boundary(bool leaving);
   void report();
-  void save();
+  void save(bool leaving);
+  [[noreturn]] void fail_non_finite(const std::string& found);
 
   TrainingOptions options_;
   Parts parts_;
@@ -68,7 +70,6 @@ class Trainer {
   std::unique_ptr<BatchSource> batches_;  ///< from start_from on
   TrainStep step_;                        ///< behind all that its CUDA graph works on
   LearningRateSchedule schedule_;
-  int64_t saved_step_ = -1;
 };
 
 }  // namespace adtrain

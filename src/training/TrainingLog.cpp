@@ -1,10 +1,12 @@
 #include "training/TrainingLog.h"
 
+#include <cmath>
 #include <fstream>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "base/Error.h"
 #include "telemetry/Chart.h"
 
 namespace adtrain {
@@ -12,13 +14,19 @@ namespace adtrain {
 TrainingLog::TrainingLog(Console& console, std::optional<Paths> paths)
     : console_(console), paths_(std::move(paths)) {}
 
-void TrainingLog::begin(int64_t first_step, int64_t last_step) {
+void TrainingLog::begin(int64_t first_step, int64_t first_sequences, int64_t last_step) {
   reported_step_ = first_step;
+  reported_sequences_ = first_sequences;
   since_report_.restart();
   if (!paths_) return;
-  metrics_ = std::make_unique<MetricsLog>(paths_->metrics, first_step + 1);
-  tensorboard_ =
-      std::make_unique<TensorBoardWriter>(paths_->tensorboard, first_step > 0 ? first_step + 1 : 0);
+  try {
+    metrics_ = std::make_unique<MetricsLog>(paths_->metrics, first_step + 1);
+    tensorboard_ =
+        std::make_unique<TensorBoardWriter>(paths_->tensorboard, first_step > 0 ? first_step + 1 : 0);
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw EnvironmentError(fmt::format(
+        "{}; the run's figures are written there: make room or mend its permissions", error.what()));
+  }
   read_back_curve();
   progress_ = std::make_unique<Progress>(console_, "training", last_step, "steps", first_step);
 }
@@ -27,16 +35,15 @@ void TrainingLog::trained(const TrainingFigures& figures) {
   if (!paths_) return;
   const double seconds = since_report_.seconds();
   const auto steps = static_cast<double>(figures.step - reported_step_);
-  // Every step draws the same number of sequences, so the run's average is also this report's.
-  const double sequences_a_step = static_cast<double>(figures.sequences) / static_cast<double>(figures.step);
   const double steps_a_second = steps / seconds;
+  const double sequences_a_second = static_cast<double>(figures.sequences - reported_sequences_) / seconds;
   const std::pair<const char*, double> scalars[] = {
       {"loss", figures.loss.loss},
       {"accuracy", figures.loss.accuracy},
       {"learning_rate", figures.learning_rate},
       {"gradient_norm", figures.gradient_norm},
       {"steps_per_second", steps_a_second},
-      {"sequences_per_second", steps_a_second * sequences_a_step},
+      {"sequences_per_second", sequences_a_second},
       {"data_wait_share", figures.data_wait_seconds / seconds},
       {"exposed_communication_share", figures.exposed_communication_seconds * steps_a_second}};
 
@@ -49,12 +56,13 @@ void TrainingLog::trained(const TrainingFigures& figures) {
   metrics_->record(record);
   tensorboard_->flush();
   warn_of_lost_figures();
-  training_loss_.push_back({figures.step, figures.loss.loss});
+  if (std::isfinite(figures.loss.loss)) training_loss_.push_back({figures.step, figures.loss.loss});
   progress_->update(figures.step,
                     fmt::format("loss {:.4f}  accuracy {:.1f}%{}  lr {:.2e}  {:.1f} steps/s  {:.0f} seq/s",
                                 figures.loss.loss, 100 * figures.loss.accuracy, held_out_text_,
-                                figures.learning_rate, steps_a_second, steps_a_second * sequences_a_step));
+                                figures.learning_rate, steps_a_second, sequences_a_second));
   reported_step_ = figures.step;
+  reported_sequences_ = figures.sequences;
   since_report_.restart();
 }
 
@@ -64,13 +72,9 @@ void TrainingLog::held_out(int64_t step, const LossFigures& figures) {
   tensorboard_->scalar("test/loss", step, figures.loss);
   tensorboard_->scalar("test/accuracy", step, figures.accuracy);
   tensorboard_->flush();
-  held_out_loss_.push_back({step, figures.loss});
+  if (std::isfinite(figures.loss)) held_out_loss_.push_back({step, figures.loss});
   held_out_text_ = fmt::format("  test loss {:.4f} accuracy {:.1f}%", figures.loss, 100 * figures.accuracy);
   draw_loss_curve();
-}
-
-void TrainingLog::saved(int64_t step) {
-  console_.info(fmt::format("saved the checkpoint of step {}", step));
 }
 
 void TrainingLog::end() {

@@ -36,12 +36,11 @@ class TrainingLog {
   };
   TrainingLog(Console& console, std::optional<Paths> paths);
 
-  /// A run begins, or goes on, behind `first_step` of `last_step` steps.
-  void begin(int64_t first_step, int64_t last_step);
+  /// A run begins, or goes on, after `first_step` of `last_step` steps; its ranks have drawn
+  /// `first_sequences` by then. Throws EnvironmentError where its files cannot be written.
+  void begin(int64_t first_step, int64_t first_sequences, int64_t last_step);
   void trained(const TrainingFigures& figures);
   void held_out(int64_t step, const LossFigures& figures);
-  void saved(int64_t step);
-  void warn(const std::string& line) { console_.warn(line); }
   void end();
 
  private:
@@ -59,7 +58,7 @@ class TrainingLog {
   std::unique_ptr<TensorBoardWriter> tensorboard_;
   std::unique_ptr<Progress> progress_;
   Stopwatch since_report_;
-  int64_t reported_step_ = 0;
+  int64_t reported_step_ = 0, reported_sequences_ = 0;
   std::string held_out_text_;
   bool warned_of_lost_figures_ = false;
   std::vector<Point> training_loss_, held_out_loss_;

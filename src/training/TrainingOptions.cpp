@@ -5,79 +5,113 @@
 #include "base/Error.h"
 
 namespace adtrain {
+namespace {
+
+/// Sequences; what any device's memory holds is far below.
+constexpr int64_t kLargestMicroBatch = 1'000'000;
+constexpr const char* kSameGlobalBatch = ", as long as the global batch stays the same";
+
+}  // namespace
 
 void TrainingOptions::declare(Section& section) {
-  section.key("train_timesteps", train_timesteps, "Length of the run.").unit("optimizer steps").at_least(1);
+  section.key("train_timesteps", train_timesteps, "Length of the run.")
+      .unit("optimizer steps")
+      .at_least(1)
+      .at_most(1e12)
+      .free_on_resume();
   section
       .key("train_batch_size", train_batch_size,
            "Micro-batch of each rank; the global batch is this × ranks × gradient_accumulation_steps.")
       .unit("sequences")
-      .at_least(1);
+      .at_least(1)
+      .at_most(kLargestMicroBatch)
+      .free_on_resume(kSameGlobalBatch);
   section
       .key(
           "global_batch_size", global_batch_size,
           "Fixes the global batch instead: each rank's micro-batch is its share, so every step sees the same "
           "samples on any number of ranks.")
       .unit("sequences")
-      .at_least(1);
+      .at_least(1)
+      .at_most(1e9)
+      .free_on_resume(kSameGlobalBatch);
   section.key("test_batch_size", test_batch_size, "Batch of each rank for the held-out loss.")
       .unit("sequences")
-      .at_least(1);
+      .at_least(1)
+      .at_most(kLargestMicroBatch)
+      .free_on_resume();
   section
       .key("gradient_accumulation_steps", gradient_accumulation_steps,
            "Micro-batches a rank takes before one optimizer step; only the last one communicates.")
       .unit("micro-batches")
-      .at_least(1);
+      .at_least(1)
+      .at_most(1e6)
+      .free_on_resume(kSameGlobalBatch);
   section.key("loss_positions", loss_positions,
               {{"last", LossPositions::kLast}, {"all", LossPositions::kAll}},
               "Where the loss is read: at the last position of a window, as published, or exactly at every "
               "prefix of it "
               "(the same model and checkpoints; learns far more from each window).");
 
-  section.key("lr", lr, "Peak learning rate.").above(0);
+  section.key("lr", lr, "Peak learning rate.").above(0).free_on_resume();
   section
       .key("num_warmup_steps", num_warmup_steps,
            "The rate rises linearly from 0 over these, then falls to 0 by a cosine.")
       .unit("optimizer steps")
-      .at_least(0);
+      .at_least(0)
+      .free_on_resume();
   section.key("beta1", beta1, "AdamW: decay of the mean of gradients.").at_least(0).below(1);
   section.key("beta2", beta2, "AdamW: decay of the mean of squared gradients.").at_least(0).below(1);
   section.key("adam_epsilon", adam_epsilon, "AdamW: added to the root of the second moment.").above(0);
-  section.key("weight_decay", weight_decay, "AdamW: decoupled decay of all parameters.").at_least(0);
+  section.key("weight_decay", weight_decay, "AdamW: decoupled decay of all parameters.")
+      .at_least(0)
+      .free_on_resume();
   section
       .key("max_grad_norm", max_grad_norm,
            "Gradients are scaled down to this norm; 0 leaves them as they are.")
       .at_least(0)
+      .free_on_resume()
       .also_called("grad_clip")
       .also_called("clip_grad_norm");
 
-  section.key("mixed_precision", mixed_precision,
-              {{"no", Precision::kFloat32}, {"fp16", Precision::kFloat16}, {"bf16", Precision::kBFloat16}},
-              "Arithmetic of forward and backward on GPUs; CPU ranks compute in fp32 whatever is asked for.");
-  section.key(
-      "tf32", tf32,
-      "Lets GPUs round the factors of fp32 matrix products to 10 bits of mantissa: faster, and as exact as "
-      "bf16 and fp16 are anyway.");
-  section.key(
-      "cuda_graph", cuda_graph,
-      {{"auto", CudaGraphUse::kAuto}, {"on", CudaGraphUse::kOn}, {"off", CudaGraphUse::kOff}},
-      "Whether GPUs capture an optimizer step in a CUDA graph and replay it: the same arithmetic without "
-      "the host's delays. auto does unless deterministic is set.");
+  section
+      .key("mixed_precision", mixed_precision,
+           {{"no", Precision::kFloat32}, {"fp16", Precision::kFloat16}, {"bf16", Precision::kBFloat16}},
+           "Arithmetic of forward and backward on GPUs; CPU ranks compute in fp32 whatever is asked for.")
+      .free_on_resume();
+  section
+      .key("tf32", tf32,
+           "Lets GPUs round the factors of fp32 matrix products to 10 bits of mantissa: faster, and as exact "
+           "as "
+           "bf16 and fp16 are anyway.")
+      .free_on_resume();
+  section
+      .key(
+          "cuda_graph", cuda_graph,
+          {{"auto", CudaGraphUse::kAuto}, {"on", CudaGraphUse::kOn}, {"off", CudaGraphUse::kOff}},
+          "Whether GPUs capture an optimizer step in a CUDA graph and replay it: the same arithmetic without "
+          "the host's delays. auto does unless deterministic is set.")
+      .free_on_resume();
   section.key("seed", seed, "Decides initial weights, sample order and dropout.").at_least(0);
-  section.key("deterministic", deterministic, "Use only algorithms whose results repeat bit for bit.");
+  section.key("deterministic", deterministic, "Use only algorithms whose results repeat bit for bit.")
+      .free_on_resume();
 
   section.key("summary_interval", summary_interval, "Between two lines of figures.")
       .unit("optimizer steps")
-      .at_least(1);
+      .at_least(1)
+      .free_on_resume();
   section.key("eval_interval", eval_interval, "Between two measurements of the held-out loss; 0 for none.")
       .unit("optimizer steps")
-      .at_least(0);
+      .at_least(0)
+      .free_on_resume();
   section.key("ckpt_interval", ckpt_interval, "Between two checkpoints; the last step always makes one.")
       .unit("optimizer steps")
-      .at_least(1);
+      .at_least(1)
+      .free_on_resume();
   section.key("keep_checkpoints", keep_checkpoints, "The newest so many checkpoints are kept.")
       .unit("checkpoints")
-      .at_least(2);
+      .at_least(2)
+      .free_on_resume();
   section.ignore("gen_interval", "in-context evaluation is a command of its own: adtrain evaluate");
 }
 
@@ -109,7 +143,14 @@ int64_t TrainingOptions::micro_batch(int64_t world_size) const {
                     *global_batch_size, world_size, gradient_accumulation_steps, shares,
                     (*global_batch_size + shares - 1) / shares * shares));
   }
-  return *global_batch_size / shares;
+  const int64_t share = *global_batch_size / shares;
+  if (share > kLargestMicroBatch) {
+    throw ConfigError(fmt::format(
+        "global_batch_size: {} sequences are micro-batches of {} on {} ranks with {} accumulation steps; "
+        "expected at most {} each: raise gradient_accumulation_steps or lower global_batch_size",
+        *global_batch_size, share, world_size, gradient_accumulation_steps, kLargestMicroBatch));
+  }
+  return share;
 }
 
 BatchShare TrainingOptions::share(int64_t rank, int64_t world_size) const {

@@ -1,12 +1,15 @@
 #include "training/TrainingState.h"
 
 #include <map>
+#include <optional>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "checkpoint/Manifest.h"
 
 namespace adtrain {
 namespace {
@@ -17,14 +20,11 @@ constexpr const char* kStepCount = "step";
 constexpr const char* kLossScale = "loss_scale";
 
 int64_t progress_figure(const nlohmann::json& state, const char* name) {
-  const auto found = state.find(name);
-  if (found == state.end() || !found->is_number_integer()) {
-    throw CheckpointError(
-        fmt::format("the checkpoint's manifest holds no whole number '{}', which resuming needs; resume "
-                    "from another checkpoint",
-                    name));
-  }
-  return found->get<int64_t>();
+  if (const std::optional<int64_t> figure = Manifest::count_in(state, name)) return *figure;
+  throw CheckpointError(
+      fmt::format("the checkpoint's manifest holds no whole number '{}' from 0 to {}, which resuming needs; "
+                  "resume from another checkpoint",
+                  name, Manifest::kLargestCount));
 }
 
 }  // namespace
@@ -43,6 +43,18 @@ std::vector<NamedTensor> TrainingState::tensors_beside_the_model() const {
     tensors.push_back({kLossScale, loss_scale_->state()});
   }
   return tensors;
+}
+
+/// The smallest and the largest value are NaN where any is, and take no memory but their own.
+bool TrainingState::finite() const {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> extremes;
+  for (const at::Tensor& flat :
+       {model_.parameters().flat(), optimizer_.first_moment(), optimizer_.second_moment()}) {
+    const auto [smallest, largest] = at::aminmax(flat);
+    extremes.insert(extremes.end(), {smallest, largest});
+  }
+  return at::isfinite(at::stack(extremes)).all().item<bool>();
 }
 
 Snapshot TrainingState::snapshot(nlohmann::json origin) const {

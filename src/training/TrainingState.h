@@ -25,6 +25,9 @@ class TrainingState {
 
   TrainingProgress progress;
 
+  /// Whether all parameters and the optimizer's moments are finite numbers: one flag, made on the device and
+  /// read back here. Synchronises with the device.
+  bool finite() const;
   /// `origin` joins the manifest: what a reader of the checkpoint wants to know beside the progress.
   Snapshot snapshot(nlohmann::json origin) const;
   /// Throws CheckpointError where the snapshot lacks anything or is of another model.

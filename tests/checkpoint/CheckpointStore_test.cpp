@@ -7,14 +7,13 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
 
 #include "base/Error.h"
 #include "base/File.h"
 #include "checkpoint/Manifest.h"
 #include "checkpoint/Safetensors.h"
+#include "support/FullDisk.h"
 #include "support/TemporaryFolder.h"
 
 namespace adtrain {
@@ -228,25 +227,6 @@ void expect_step_1_untouched(const fs::path& folder, const Snapshot& first) {
   EXPECT_EQ(fs::read_symlink(folder / "latest"), "step-1");
 }
 
-/// No file may grow beyond `bytes` while it lives: what a full disk looks like to a writer.
-class FileSizeLimit {
- public:
-  explicit FileSizeLimit(rlim_t bytes) {
-    handler_ = signal(SIGXFSZ, SIG_IGN);
-    getrlimit(RLIMIT_FSIZE, &old_);
-    const rlimit limited{bytes, old_.rlim_max};
-    setrlimit(RLIMIT_FSIZE, &limited);
-  }
-  ~FileSizeLimit() {
-    setrlimit(RLIMIT_FSIZE, &old_);
-    signal(SIGXFSZ, handler_);
-  }
-
- private:
-  rlimit old_{};
-  void (*handler_)(int);
-};
-
 TEST(CheckpointStore, AWriteThatFailsLeavesTheOlderCheckpointIntact) {
   const TemporaryFolder folder;
   CheckpointStore store(folder.path(), 2);
@@ -263,25 +243,8 @@ TEST(CheckpointStore, AWriteThatFailsLeavesTheOlderCheckpointIntact) {
   EXPECT_EQ(store.newest().snapshot.step, 2);
 }
 
-/// A disk of 256 KiB.
-class SmallDisk {
- public:
-  SmallDisk() : mounted_(mount("tmpfs", folder_.path().c_str(), "tmpfs", 0, "size=256k") == 0) {}
-  ~SmallDisk() {
-    if (mounted_) umount(folder_.path().c_str());
-  }
-  SmallDisk(const SmallDisk&) = delete;
-  SmallDisk& operator=(const SmallDisk&) = delete;
-  bool mounted() const { return mounted_; }
-  const fs::path& path() const { return folder_.path(); }
-
- private:
-  TemporaryFolder folder_;
-  bool mounted_;
-};
-
 TEST(CheckpointStore, AFullDiskLeavesTheOlderCheckpointIntact) {
-  const SmallDisk disk;
+  const SmallDisk disk(256);
   if (!disk.mounted()) GTEST_SKIP() << "mounting takes root";
   const fs::path checkpoints = disk.path() / "checkpoints";
   CheckpointStore store(checkpoints, 2);
@@ -292,6 +255,49 @@ TEST(CheckpointStore, AFullDiskLeavesTheOlderCheckpointIntact) {
   expect_step_1_untouched(checkpoints, first);
   store.save(random_snapshot(3));
   EXPECT_EQ(store.newest().snapshot.step, 3);
+}
+
+TEST(CheckpointStore, WhatFailsAroundACheckpointIsAWarningAndTheStepIsSafe) {
+  const TemporaryFolder folder;
+  CheckpointStore store(folder.path(), 2);
+  write_file_atomically(folder.path() / "latest" / "in the way", "");  // a folder no link can replace
+  const Snapshot written = random_snapshot(1);
+  const std::vector<std::string> warnings = store.save(written);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_THAT(warnings[0], HasSubstr("latest"));
+  expect_same(store.newest().snapshot, written);
+  EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"latest", "step-1"}));
+}
+
+TEST(CheckpointStore, WhatCannotBeDeletedIsNoCheckpointAnyMore) {
+  const TemporaryFolder folder;
+  CheckpointStore store(folder.path(), 2);
+  for (const int64_t step : {1, 2}) store.save(random_snapshot(step));
+  const fs::path in_the_way = folder.path() / "step-1" / "optimizer.safetensors";
+  write_file(folder.path() / "other", "");
+  if (mount((folder.path() / "other").c_str(), in_the_way.c_str(), nullptr, MS_BIND, nullptr) != 0) {
+    GTEST_SKIP() << "mounting takes root";
+  }
+  const std::vector<std::string> warnings = store.save(random_snapshot(3));
+  umount((folder.path() / "step-1.pruned.tmp" / "optimizer.safetensors").c_str());
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_THAT(warnings[0], AllOf(HasSubstr("not deleted"), HasSubstr("step-1")));
+  EXPECT_EQ(store.newest().snapshot.step, 3);
+  EXPECT_THAT(names_in(folder.path()), testing::Not(testing::Contains("step-1")));
+  EXPECT_THAT(store.save(random_snapshot(4)), IsEmpty());
+  EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"latest", "other", "step-3", "step-4"}));
+}
+
+TEST(CheckpointStore, VerifiesOneStepAndFindsTheNewestThatDoes) {
+  const TemporaryFolder folder;
+  CheckpointStore store(folder.path(), 2);
+  EXPECT_EQ(store.newest_verified(), std::nullopt);
+  EXPECT_THAT(failure_of([&] { store.verify(1); }), HasSubstr("step-1"));
+  for (const int64_t step : {1, 2}) store.save(random_snapshot(step));
+  EXPECT_EQ(failure_of([&] { store.verify(2); }), "none");
+  flip_last_byte(folder.path() / "step-2" / "optimizer.safetensors");
+  EXPECT_THAT(failure_of([&] { store.verify(2); }), HasSubstr("optimizer.safetensors"));
+  EXPECT_EQ(store.newest_verified(), 1);
 }
 
 TEST(CheckpointStore, AFolderThatCannotBeMadeIsACheckpointError) {

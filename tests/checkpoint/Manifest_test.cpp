@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <limits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -106,6 +107,50 @@ TEST(Manifest, OfAnotherProgramIsDamagedNotACrash) {
     write_file(folder.path() / Manifest::kFileName, text);
     EXPECT_THAT(folder.fault(), HasSubstr("damaged")) << text;
   }
+}
+
+TEST(Manifest, ACountIsAWholeNumberThatARunCanReach) {
+  const nlohmann::json state = {{"good", 480},
+                                {"zero", 0},
+                                {"most", Manifest::kLargestCount},
+                                {"negative", -1},
+                                {"text", "480"},
+                                {"real", 480.0},
+                                {"beyond", (int64_t{1} << 53) + 1},
+                                {"signed", 9223372036854775807LL},
+                                {"unsigned", 18446744073709551615ULL}};
+  EXPECT_EQ(Manifest::count_in(state, "good"), 480);
+  EXPECT_EQ(Manifest::count_in(state, "zero"), 0);
+  EXPECT_EQ(Manifest::count_in(state, "most"), int64_t{1} << 53);
+  for (const char* name : {"negative", "text", "real", "beyond", "signed", "unsigned", "absent"}) {
+    EXPECT_EQ(Manifest::count_in(state, name), std::nullopt) << name;
+  }
+  EXPECT_EQ(Manifest::count_in(nlohmann::json::array(), "good"), std::nullopt);
+}
+
+TEST(Manifest, StepsThatNoRunReachesAreRefusedThoughTheChecksumIsRight) {
+  ManifestFolder folder;
+  for (const int64_t step : {int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
+    folder.manifest.step = step;
+    write_file(folder.path() / Manifest::kFileName, folder.manifest.text());
+    EXPECT_THAT(folder.fault(), AllOf(HasSubstr("'step'"), HasSubstr("9007199254740992")));
+  }
+}
+
+TEST(Manifest, NestedDeeplyOrHugeItIsDamagedNotACrash) {
+  const ManifestFolder folder;
+  write_file(folder.path() / Manifest::kFileName,
+             "{\"state\":" + std::string(200'000, '[') + std::string(200'000, ']') + "}");
+  EXPECT_THAT(folder.fault(), HasSubstr("nested too deeply"));
+  write_file(folder.path() / Manifest::kFileName, "{");
+  std::filesystem::resize_file(folder.path() / Manifest::kFileName, uint64_t{1} << 40);  // of holes
+  EXPECT_THAT(folder.fault(), AllOf(HasSubstr("1.0 TiB"), HasSubstr("at most 16.0 MiB")));
+}
+
+TEST(Manifest, AFileOfAnotherSizeIsNotReadAtAll) {
+  const ManifestFolder folder;
+  std::filesystem::resize_file(folder.path() / "data", uint64_t{1} << 40);
+  EXPECT_THAT(folder.fault(), AllOf(HasSubstr("1099511627776 bytes"), HasSubstr("says 9")));
 }
 
 }  // namespace

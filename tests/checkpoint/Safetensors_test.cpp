@@ -110,6 +110,13 @@ std::string one_tensor(const std::string& entry, size_t data_bytes) {
   return file_of("{\"x\":" + entry + "}", data_bytes);
 }
 
+/// ",1" 64 times.
+std::string many_ones() {
+  std::string ones;
+  for (int i = 0; i < 64; ++i) ones += ",1";
+  return ones;
+}
+
 std::vector<Malformed> malformed_files() {
   const std::string two =
       R"({"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"y":{"dtype":"U8","shape":[2],"data_offsets":)";
@@ -163,6 +170,10 @@ std::vector<Malformed> malformed_files() {
       {"empty_but_unaddressable",
        one_tensor(R"({"dtype":"U8","shape":[0,18446744073709551615],"data_offsets":[0,0]})", 0),
        {"'x'", "too large"}},
+      {"too_many_dimensions",
+       one_tensor(R"({"dtype":"U8","shape":[1)" + many_ones() + R"(],"data_offsets":[0,1]})", 1),
+       {"'x'", "65 dimensions", "at most 64"}},
+      {"a_huge_name", file_of("{\"" + std::string(500'000, 'n') + "\":[]}"), {"nnn…", "500000 bytes"}},
       {"large_without_data",
        one_tensor(R"({"dtype":"U8","shape":[1000000000000],"data_offsets":[0,1000000000000]})", 1),
        {"truncated", "1000000000000", "only 1"}},

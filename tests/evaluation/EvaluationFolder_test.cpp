@@ -44,6 +44,45 @@ TEST(EvaluationFolder, HoldsEveryFileAndNoOther) {
   }
 }
 
+/// Where the evaluation of some tasks at some step goes; its results are left there.
+std::string place_of(const std::filesystem::path& run, int64_t step, const EvaluationOptions& options) {
+  const EvaluationOrigin origin = {"darkroom", 3, step, 9, 20};
+  const auto identity = evaluation_identity({1, 2}, origin, options);
+  const std::filesystem::path folder = evaluation_folder(run / "evaluation", identity, options);
+  write_file_atomically(folder / "summary.json", identity.dump());
+  return folder.filename();
+}
+
+TEST(EvaluationFolder, EachEvaluationHasItsOwnAndFindsItAgain) {
+  const TemporaryFolder run;
+  EvaluationOptions options;
+  EXPECT_EQ(place_of(run.path(), 100, options), "evaluation");
+  EXPECT_EQ(place_of(run.path(), 200, options), "evaluation-test-step-200-1x50");
+  options.eval_tasks = EvaluatedTasks::kAll;
+  options.eval_seed = 1;
+  EXPECT_EQ(place_of(run.path(), 200, options), "evaluation-all-step-200-1x50");
+  options.eval_seed = 2;
+  EXPECT_EQ(place_of(run.path(), 200, options), "evaluation-all-step-200-1x50-2");
+  options.eval_sampling = Sampling::kGreedy;
+  EXPECT_EQ(place_of(run.path(), 200, options), "evaluation-all-step-200-1x50-greedy");
+  EXPECT_EQ(place_of(run.path(), 100, EvaluationOptions{}), "evaluation");
+}
+
+TEST(EvaluationFolder, WhatCannotBeReadIsNotOverwrittenAndWhatIsOlderIsKnown) {
+  const TemporaryFolder run;
+  const std::filesystem::path summary = run.path() / "evaluation" / "summary.json";
+  const EvaluationOptions options;
+  auto older = evaluation_identity({1, 2}, {"darkroom", 3, 100, 9, 20}, options);
+  older.erase("horizon");
+  write_file_atomically(summary, older.dump());
+  EXPECT_EQ(place_of(run.path(), 100, options), "evaluation");
+  write_file_atomically(summary, "{\"env\": ");
+  EXPECT_EQ(place_of(run.path(), 100, options), "evaluation-test-step-100-1x50");
+  std::filesystem::remove(summary);
+  write_file_atomically(run.path() / "evaluation" / "failure.txt", "it failed before");
+  EXPECT_EQ(place_of(run.path(), 100, options), "evaluation");
+}
+
 TEST(EvaluationFolder, SummaryAndTableSayWhatWasMeasured) {
   const TemporaryFolder folder;
   const InContextReturns measured = some_returns(2);

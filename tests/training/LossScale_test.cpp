@@ -36,6 +36,19 @@ TEST(LossScale, HalvesOnOverflowAndDoublesAfterTwoThousandGoodSteps) {
   EXPECT_EQ(scale.skipped_steps(), 2);
 }
 
+TEST(LossScale, IsExhaustedOnlyWhereEveryStepOverflows) {
+  LossScale scale(at::kCPU);
+  for (int overflow = 0; overflow < 29; ++overflow) {
+    EXPECT_FALSE(scale.exhausted()) << overflow;
+    scale.unscale(at::full({1}, std::numeric_limits<float>::infinity()));
+    scale.update();
+  }
+  EXPECT_FALSE(scale.exhausted()) << "2^-13 is still tried";
+  scale.unscale(at::full({1}, std::numeric_limits<float>::infinity()));
+  scale.update();
+  EXPECT_TRUE(scale.exhausted());
+}
+
 TEST(LossScale, ItsStateRestoresIt) {
   LossScale first(at::kCPU), second(at::kCPU);
   first.unscale(at::full({1}, std::numeric_limits<float>::infinity()));

@@ -1,18 +1,21 @@
 #include "training/TrainingState.h"
 
+#include <limits>
+
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/Error.h"
+#include "base/Gpu.h"
 
 namespace adtrain {
 namespace {
 
 /// A small model with its optimizer and state.
 struct Subject {
-  explicit Subject(uint64_t seed)
-      : model(AlgorithmDistillation::create(options(), {5, 5}, seed)),
+  explicit Subject(uint64_t seed, at::Device device = at::kCPU)
+      : model(created(seed, device)),
         optimizer(model->parameters().flat(), TrainingOptions{}),
         state(*model, optimizer) {}
 
@@ -24,6 +27,12 @@ struct Subject {
     small.tf_n_inner = 16;
     small.n_transit = 8;
     return small;
+  }
+
+  static std::unique_ptr<AlgorithmDistillation> created(uint64_t seed, at::Device device) {
+    auto model = AlgorithmDistillation::create(options(), {5, 5}, seed);
+    model->parameters().to(device);
+    return model;
   }
 
   std::unique_ptr<AlgorithmDistillation> model;
@@ -48,6 +57,29 @@ TEST(TrainingState, ASnapshotRestoresEverythingIntoAnotherRun) {
   EXPECT_TRUE(restored.optimizer.first_moment().equal(saved.optimizer.first_moment()));
   EXPECT_TRUE(restored.optimizer.second_moment().equal(saved.optimizer.second_moment()));
   EXPECT_EQ(restored.optimizer.step_count().item<float>(), 1.0F);
+}
+
+void expect_finds_what_is_not_finite(at::Device device) {
+  for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity()}) {
+    for (const int where : {0, 1, 2}) {
+      Subject subject(1, device);
+      EXPECT_TRUE(subject.state.finite());
+      const at::Tensor flat[] = {subject.model->parameters().flat().detach(),
+                                 subject.optimizer.first_moment(), subject.optimizer.second_moment()};
+      flat[where][flat[where].numel() / 2].fill_(value);
+      EXPECT_FALSE(subject.state.finite()) << value << " in buffer " << where;
+    }
+  }
+}
+
+TEST(TrainingState, KnowsWhetherAllOfItIsFinite) {
+  expect_finds_what_is_not_finite(at::kCPU);
+}
+
+TEST(TrainingState, KnowsSoOnAGpu) {
+  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  expect_finds_what_is_not_finite(at::Device(at::kCUDA, 0));
 }
 
 TEST(TrainingState, AnyMissingPieceIsACheckpointErrorThatNamesIt) {

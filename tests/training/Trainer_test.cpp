@@ -1,0 +1,202 @@
+#include "training/Trainer.h"
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAStream.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/Error.h"
+#include "base/Gpu.h"
+#include "data/HistorySet.h"
+#include "distributed/SingleCommunicator.h"
+
+namespace adtrain {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+/// Remembers what it was given.
+struct RecordingKeeper final : StepKeeper {
+  std::vector<int64_t> given, left_with;
+  std::optional<int64_t> safe;
+  std::function<bool()> after_step = [] { return false; };  ///< also whether it wants the step
+  bool fails = false;
+
+  void save(const Snapshot& snapshot, bool leaving) override {
+    for (const auto* tensors : {&snapshot.model, &snapshot.optimizer}) {
+      for (const NamedTensor& named : *tensors) {
+        EXPECT_TRUE(at::isfinite(named.tensor).all().item<bool>()) << named.name;
+      }
+    }
+    given.push_back(snapshot.step);
+    if (leaving) left_with.push_back(snapshot.step);
+    if (!fails) safe = snapshot.step;
+  }
+  bool wants_step() override { return after_step(); }
+  std::optional<int64_t> safe_step() const override { return safe; }
+};
+
+/// A small run.
+struct Subject {
+  explicit Subject(const TrainingOptions& training, at::Device device = at::kCPU)
+      : histories(HistorySet::random(5, 200, {9, 5}, 1)),
+        windows(histories, {.steps = 200, .horizon = 20, .length = 8}),
+        communicator(device),
+        model(created(training, device)),
+        trainer(training, {}, {},
+                {.model = *model,
+                 .communicator = communicator,
+                 .training_windows = windows,
+                 .held_out_windows = nullptr,
+                 .keeper = keeper,
+                 .log = log,
+                 .origin = {}}) {
+    trainer.start_from(nullptr);
+  }
+
+  static std::unique_ptr<AlgorithmDistillation> created(const TrainingOptions& training, at::Device device) {
+    ModelOptions options;
+    options.tf_n_embd = 8;
+    options.tf_n_layer = 1;
+    options.tf_n_head = 2;
+    options.tf_n_inner = 16;
+    options.n_transit = 8;
+    auto model = AlgorithmDistillation::create(options, {}, 3);
+    model->parameters().to(device, training.compute_type(device));
+    return model;
+  }
+
+  /// All parameters get this value once `step` steps are done.
+  void spoil_after(int64_t step, float value) {
+    keeper.after_step = [this, step, value, done = int64_t{0}]() mutable {
+      if (++done != step) return false;
+      model->parameters().flat().detach().fill_(value);
+      model->parameters().refresh();
+      return false;
+    };
+  }
+
+  std::string failure() {
+    try {
+      trainer.run();
+      return "none";
+    } catch (const NonFiniteError& error) {
+      return error.what();
+    }
+  }
+
+  HistorySet histories;
+  BatchAssembler windows;
+  SingleCommunicator communicator;
+  std::unique_ptr<AlgorithmDistillation> model;
+  RecordingKeeper keeper;
+  Console console{{.enabled = false}};
+  TrainingLog log{console, std::nullopt};
+  Trainer trainer;
+};
+
+TrainingOptions options_of(int64_t steps, int64_t ckpt_interval) {
+  TrainingOptions options;
+  options.train_timesteps = steps;
+  options.train_batch_size = 4;
+  options.ckpt_interval = ckpt_interval;
+  options.summary_interval = 100;
+  return options;
+}
+
+TEST(Trainer, GivesTheKeeperEachDueStepAndTheLast) {
+  Subject subject(options_of(7, 3));
+  EXPECT_EQ(subject.trainer.run(), Trainer::End::kFinished);
+  EXPECT_THAT(subject.keeper.given, ElementsAre(3, 6, 7));
+  EXPECT_THAT(subject.keeper.left_with, ElementsAre(7));
+}
+
+TEST(Trainer, GivesItAgainWhatCouldNotBeSavedWhenItAsks) {
+  Subject subject(options_of(8, 3));
+  subject.keeper.fails = true;
+  subject.keeper.after_step = [&] { return subject.keeper.given.size() == 1; };
+  EXPECT_EQ(subject.trainer.run(), Trainer::End::kFinished);
+  EXPECT_THAT(subject.keeper.given, ElementsAre(3, 4, 6, 8));
+}
+
+TEST(Trainer, EndsWithWhatTheKeeperThrows) {
+  Subject subject(options_of(8, 3));
+  subject.keeper.after_step = []() -> bool { throw ConfigError("the folder is another's"); };
+  EXPECT_THROW(subject.trainer.run(), ConfigError);
+  EXPECT_THAT(subject.keeper.given, IsEmpty());
+}
+
+TEST(Trainer, NothingThatIsNotFiniteReachesTheKeeper) {
+  for (const float value :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    Subject subject(options_of(50, 5));
+    subject.spoil_after(7, value);
+    EXPECT_THAT(subject.failure(), AllOf(HasSubstr("at step 10"), HasSubstr("Step 5 is saved"),
+                                         HasSubstr("--resume"), HasSubstr("lr")));
+    EXPECT_THAT(subject.keeper.given, ElementsAre(5));
+  }
+}
+
+TEST(Trainer, BeforeTheFirstSaveTheAdviceIsToStartAgain) {
+  Subject subject(options_of(50, 5));
+  subject.spoil_after(2, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_THAT(subject.failure(),
+              AllOf(HasSubstr("No step is saved yet"), HasSubstr("--overwrite"), Not(HasSubstr("--resume"))));
+  EXPECT_THAT(subject.keeper.given, IsEmpty());
+}
+
+/// What an interval's report finds before the next save is due.
+TEST(Trainer, AReportEndsTheRunToo) {
+  TrainingOptions options = options_of(50, 40);
+  options.summary_interval = 5;
+  Subject subject(options);
+  subject.spoil_after(7, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_THAT(subject.failure(), AllOf(HasSubstr("at step 10"), HasSubstr("the loss")));
+}
+
+class GpuTrainer : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+    c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool());
+  }
+  /// fp16 with figures after every fifth step.
+  static TrainingOptions half(int64_t steps) {
+    TrainingOptions options = options_of(steps, 1000);
+    options.mixed_precision = Precision::kFloat16;
+    options.summary_interval = 5;
+    return options;
+  }
+};
+
+TEST_F(GpuTrainer, OneOverflowInFp16EndsNothing) {
+  Subject subject(half(30), at::Device(at::kCUDA, 0));
+  at::Tensor image = subject.model->parameters().image();
+  subject.keeper.after_step = [&, done = 0]() mutable {
+    // What the forward pass of one step reads: the step is skipped, and the parameters are as they were.
+    if (++done == 12) image.detach().fill_(std::numeric_limits<float>::infinity());
+    if (done == 13) subject.model->parameters().refresh();
+    return false;
+  };
+  EXPECT_EQ(subject.failure(), "none");
+  EXPECT_THAT(subject.keeper.given, ElementsAre(30));
+}
+
+TEST_F(GpuTrainer, ADivergedFp16RunEnds) {
+  Subject subject(half(200), at::Device(at::kCUDA, 0));
+  subject.spoil_after(12, std::numeric_limits<float>::infinity());
+  EXPECT_THAT(subject.failure(), HasSubstr("fp16 overflows in every step"));
+  EXPECT_THAT(subject.keeper.given, IsEmpty());
+}
+
+}  // namespace
+}  // namespace adtrain

@@ -1,0 +1,60 @@
+#include "training/TrainingLog.h"
+
+#include <cmath>
+#include <sstream>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "base/File.h"
+#include "support/TemporaryFolder.h"
+
+namespace adtrain {
+namespace {
+
+nlohmann::json last_record(const std::filesystem::path& metrics) {
+  std::istringstream lines(read_file(metrics));
+  nlohmann::json record;
+  for (std::string line; std::getline(lines, line);) record = nlohmann::json::parse(line);
+  return record;
+}
+
+/// A run of 24 sequences a step that goes on after step 100 with 48: the share of either report is its own.
+TEST(TrainingLog, SequencesASecondAreThoseSinceTheLastReport) {
+  const TemporaryFolder folder;
+  Console silent({.enabled = false});
+  TrainingLog log(silent, TrainingLog::Paths{folder.path() / "metrics.jsonl", folder.path() / "tensorboard",
+                                             folder.path() / "loss_curve"});
+  log.begin(100, 2400, 200);
+  TrainingFigures figures;
+  figures.loss.loss = 1;
+  for (int64_t step = 110; step <= 120; step += 10) {
+    figures.step = step;
+    figures.sequences = 2400 + 48 * (step - 100);
+    log.trained(figures);
+    const nlohmann::json record = last_record(folder.path() / "metrics.jsonl");
+    EXPECT_NEAR(record["sequences_per_second"].get<double>() / record["steps_per_second"].get<double>(), 48,
+                1e-6)
+        << step;
+  }
+}
+
+TEST(TrainingLog, AnIntervalWithoutAFiniteLossIsRecordedAndNotDrawn) {
+  const TemporaryFolder folder;
+  Console silent({.enabled = false});
+  TrainingLog log(silent, TrainingLog::Paths{folder.path() / "metrics.jsonl", folder.path() / "tensorboard",
+                                             folder.path() / "loss_curve"});
+  log.begin(0, 0, 3);
+  TrainingFigures figures;
+  for (figures.step = 1; figures.step <= 3; ++figures.step) {
+    figures.sequences = figures.step;
+    figures.loss.loss = figures.step == 2 ? std::nan("") : 1.0;
+    log.trained(figures);
+    EXPECT_EQ(last_record(folder.path() / "metrics.jsonl")["loss"].is_null(), figures.step == 2);
+  }
+  log.end();
+  EXPECT_EQ(read_file(folder.path() / "loss_curve.svg").find("nan"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace adtrain

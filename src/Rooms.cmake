@@ -1,7 +1,7 @@
 # A room is a folder of src/: one static library that may stand only on the rooms and packages it names.
 #   adtrain_room(NAME [TORCH] SOURCES a.cpp ... ROOMS below ... PACKAGES target ...)
-#   adtrain_tests(NAME [TORCH] SOURCES Foo_test.cpp ... ROOMS room ...)
-# TORCH adds libtorch and shares one precompiled <ATen/ATen.h>.
+#   adtrain_tests(NAME [TORCH] [ON_CPU] SOURCES Foo_test.cpp ... ROOMS room ...)
+# TORCH adds libtorch and shares one precompiled <ATen/ATen.h>. ON_CPU: the tests run on the CPU, whatever they do elsewhere.
 
 set(ADTRAIN_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize=")
 option(ADTRAIN_PCH "Share one precompiled header (clang-tidy cannot read GCC's)" ON)
@@ -92,13 +92,21 @@ function(adtrain_suites_filter filter file)
   set(${filter} "${patterns}" PARENT_SCOPE)
 endfunction()
 
+# Whether a file has tests that say "no GPU" where there is none.
+function(adtrain_needs_gpu answer file)
+  file(STRINGS ${file} skips REGEX "GTEST_SKIP\\(\\) << \"no GPU")
+  list(LENGTH skips count)
+  set(${answer} ${count} PARENT_SCOPE)
+endfunction()
+
 # One CTest test for each Foo_test.cpp: it runs all suites of the file, so that libtorch is loaded once a file and a failure
-# names the file. A suite that matches nothing fails.
+# names the file. A suite that matches nothing fails; a file of which no test can run here is skipped. All that runs
+# on a GPU has the label gpu.
 function(adtrain_tests room)
-  cmake_parse_arguments(TESTS "TORCH" "" "SOURCES;ROOMS" ${ARGN})
+  cmake_parse_arguments(TESTS "TORCH;ON_CPU" "" "SOURCES;ROOMS" ${ARGN})
   set(target test_${room})
   add_executable(${target} ${TESTS_SOURCES})
-  target_link_libraries(${target} PRIVATE ${TESTS_ROOMS} GTest::gmock GTest::gtest_main)
+  target_link_libraries(${target} PRIVATE ${TESTS_ROOMS} test_main GTest::gmock)
   adtrain_build_quickly(${target})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${target} PRIVATE
@@ -114,7 +122,12 @@ function(adtrain_tests room)
       adtrain_suites_filter(filter ${file})
       add_test(NAME ${room}.${name} COMMAND ${target} --gtest_filter=${filter} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
       set_tests_properties(${room}.${name} PROPERTIES
-        FAIL_REGULAR_EXPRESSION "Running 0 tests" TIMEOUT ${test_timeout} ENVIRONMENT "${test_environment}")
+        FAIL_REGULAR_EXPRESSION "Running 0 tests" SKIP_RETURN_CODE 77 TIMEOUT ${test_timeout}
+        ENVIRONMENT "${test_environment}")
+      adtrain_needs_gpu(needs_gpu ${file})
+      if(needs_gpu AND NOT TESTS_ON_CPU)
+        set_tests_properties(${room}.${name} PROPERTIES LABELS gpu)
+      endif()
     endif()
   endforeach()
 endfunction()

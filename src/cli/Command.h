@@ -15,6 +15,7 @@ struct Command {
   std::string summary;     ///< one line, for the list of commands
   std::string target;      ///< what its one argument is called, "config.yaml"; empty where it takes none
   bool passes_on = false;  ///< its argument begins another command's line, found whole in unmatched()
+  bool as_ranks = false;   ///< each process of a launch is one of its ranks
   std::string examples;    ///< for --help: lines that can be typed as they stand
   void (*declare)(cxxopts::OptionAdder& options);
   ExitCode (*run)(const cxxopts::ParseResult& arguments);

@@ -7,8 +7,11 @@
 #include <fmt/format.h>
 
 #include "adtrain/adtrain.h"
+#include "base/StandardStreams.h"
 #include "base/Text.h"
 #include "cli/Command.h"
+#include "distributed/ForeignError.h"
+#include "distributed/HeldTermination.h"
 #include "distributed/LaunchContext.h"
 #include "distributed/failure/TorchrunErrorFile.h"
 
@@ -92,7 +95,7 @@ ExitCode run_command(const Command& command, int argc, const char* const* argv) 
     throw ConfigError(fmt::format("{}; see adtrain {} --help", error.what(), command.name));
   }
   if (arguments.count("help") > 0) {
-    fmt::print("{}\n{}", options.help({""}), command.examples);
+    print_answer(fmt::format("{}\n{}", options.help({""}), command.examples));
     return ExitCode::kDone;
   }
   if (!command.passes_on && !arguments.unmatched().empty()) {
@@ -100,17 +103,18 @@ ExitCode run_command(const Command& command, int argc, const char* const* argv) 
                                   arguments.unmatched().front(), command.name,
                                   command.target.empty() ? "none" : "one"));
   }
+  if (!command.as_ranks) held_termination::release();
   return command.run(arguments);
 }
 
 ExitCode dispatch(int argc, const char* const* argv) {
   const std::string first = argc > 1 ? argv[1] : "";
   if (first.empty() || first == "--help" || first == "-h" || first == "help") {
-    fmt::print("{}", general_help());
+    print_answer(general_help());
     return first.empty() ? ExitCode::kUsage : ExitCode::kDone;
   }
   if (first == "--version") {
-    fmt::print("adtrain {}\n", version());
+    print_answer(fmt::format("adtrain {}\n", version()));
     return ExitCode::kDone;
   }
   const bool names_a_file = first.starts_with('-') || first.ends_with(".yaml") || first.ends_with(".yml") ||
@@ -122,6 +126,7 @@ ExitCode dispatch(int argc, const char* const* argv) {
 /// All ranks read the same files, so what is wrong with them would be said by every rank. The first one says
 /// it and ends, and the launcher ends the others before they speak, unless the mistake is theirs alone.
 void let_the_first_rank_speak() {
+  held_termination::release();
   constexpr auto kTimeToBeEnded = std::chrono::seconds(5);
   try {
     if (!LaunchContext::detect().is_root()) std::this_thread::sleep_for(kTimeToBeEnded);
@@ -137,6 +142,7 @@ std::string version() {
 }
 
 int run_command_line(int argc, const char* const* argv) {
+  secure_standard_streams();
   try {
     return static_cast<int>(dispatch(argc, argv));
   } catch (const ConfigError& error) {
@@ -145,7 +151,7 @@ int run_command_line(int argc, const char* const* argv) {
     return static_cast<int>(report_failure(error));
   } catch (const std::exception& error) {
     write_torchrun_error_file(error);
-    return static_cast<int>(report_failure(error));
+    return static_cast<int>(report_failure(as_error(error)));
   }
 }
 

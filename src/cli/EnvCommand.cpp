@@ -1,5 +1,4 @@
-#include <fmt/format.h>
-
+#include "base/StandardStreams.h"
 #include "cli/Command.h"
 #include "run/EnvironmentReport.h"
 
@@ -16,7 +15,7 @@ Command env_command() {
   command.declare = [](cxxopts::OptionAdder& options) { options("json", "print JSON"); };
   command.run = [](const cxxopts::ParseResult& arguments) {
     const nlohmann::json report = environment_report();
-    fmt::print("{}\n", arguments.count("json") > 0 ? report.dump(2) : environment_text(report));
+    print_answer((arguments.count("json") > 0 ? report.dump(2) : environment_text(report)) + "\n");
     return ExitCode::kDone;
   };
   return command;

@@ -8,6 +8,7 @@ Command evaluate_command() {
   command.name = "evaluate";
   command.summary = "let a trained model learn tasks in context, and draw its learning curve";
   command.target = "run folder or checkpoint folder";
+  command.as_ranks = true;
   command.examples =
       "examples:\n"
       "  adtrain evaluate runs/quickstart\n"

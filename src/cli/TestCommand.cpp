@@ -7,6 +7,7 @@ Command test_command() {
   Command command;
   command.name = "test";
   command.summary = "try the launcher at hand: who is where, collectives and their speed, a training step";
+  command.as_ranks = true;
   command.examples =
       "examples:\n"
       "  mpirun -np 4 adtrain test\n"

@@ -5,8 +5,12 @@
 
 #include "base/Clock.h"
 #include "base/Gpu.h"
+#include "base/StandardStreams.h"
 #include "base/Text.h"
+#include "collection/CollectionSettings.h"
 #include "collection/Collector.h"
+#include "data/HistoryFile.h"
+#include "data/HistoryReplay.h"
 #include "distributed/LaunchContext.h"
 #include "distributed/StopRequest.h"
 #include "environments/TaskFamily.h"
@@ -39,6 +43,18 @@ CollectionDevice device_of(const RunConfig& config) {
   throw EnvironmentError(fmt::format("device: cuda is asked for, and {}; or set device: cpu", *objection));
 }
 
+/// Throws DataError where a file that is there is not what the configuration would collect. Of a file that
+/// does not say how it was collected the first task is lived again.
+void check_kept(const std::filesystem::path& file, const RunConfig& config, const TaskFamily& family) {
+  const HistoryFile histories(file);
+  check_collected_with(file, histories.settings(),
+                       collection_settings(config.environment, config.collection));
+  if (!histories.settings().empty()) return;
+  const History first =
+      histories.read(0, histories.steps(), histories.streams(), {family.grid_size(), family.num_actions()});
+  check_by_replay(file.string(), 0, first, family);
+}
+
 void refuse_several_processes() {
   const LaunchContext context = LaunchContext::detect();
   if (context.world_size == 1) return;
@@ -63,6 +79,7 @@ ExitCode collect(const CollectRequest& request) {
   Console console = Console::for_process(/*enabled=*/!request.json);
   for (const std::string& notice : notices) console.notice(notice);
   if (std::filesystem::exists(file) && !request.overwrite) {
+    check_kept(file, config, family);
     console.info(fmt::format(
         "{} exists already and is kept; collect another with --set alg_seed=…, or replace it with "
         "--overwrite",
@@ -70,10 +87,6 @@ ExitCode collect(const CollectRequest& request) {
     return ExitCode::kDone;
   }
   const std::filesystem::path partial = file.string() + ".partial";
-  if (request.overwrite) {
-    std::filesystem::remove(file);
-    std::filesystem::remove_all(partial);
-  }
   const CollectionDevice device = device_of(config);
   const Collector collector(config.environment, config.collection, device);
   const std::string threads = fmt::format("{} threads", config.collection.threads());
@@ -86,7 +99,12 @@ ExitCode collect(const CollectRequest& request) {
        {"size", human_bytes(static_cast<double>(collector.file_bytes())) +
                     (config.collection.history_compression > 0 ? " before compression" : "")}});
 
-  if (std::filesystem::exists(partial)) console.info("continuing the collection that was stopped");
+  if (std::filesystem::exists(partial)) {
+    console.info(request.overwrite ? "continuing the collection that was stopped, if its settings were these"
+                                   : "continuing the collection that was stopped");
+  }
+  if (std::filesystem::exists(file))
+    console.info("the file that is there is kept until the new one is complete");
 
   const Stopwatch watch;
   const StopRequest stop;
@@ -101,7 +119,11 @@ ExitCode collect(const CollectRequest& request) {
       progress.update(state.tasks_done, fmt::format("return at the end of learning {:.2f} (oracle {:.2f})",
                                                     state.mean_final_return, oracle));
     };
-    complete = collector.run(file, listener);
+    listener.damage = [&console](const std::string& reason) {
+      console.warn(reason + "; its task is learnt again");
+    };
+    complete = collector.run(file, listener,
+                             request.overwrite ? ExistingHistories::kReplace : ExistingHistories::kRefuse);
   }
   if (!complete) {
     console.info("stopped; the finished tasks are kept and the same command continues");
@@ -109,12 +131,12 @@ ExitCode collect(const CollectRequest& request) {
   }
   const double seconds = watch.seconds();
   if (request.json) {
-    fmt::print("{}\n", nlohmann::json{{"file", file.string()},
-                                      {"tasks", family.task_count()},
-                                      {"seconds", seconds},
-                                      {"mean_final_return", final_return},
-                                      {"oracle", oracle}}
-                           .dump(2));
+    const nlohmann::json summary = {{"file", file.string()},
+                                    {"tasks", family.task_count()},
+                                    {"seconds", seconds},
+                                    {"mean_final_return", final_return},
+                                    {"oracle", oracle}};
+    print_answer(summary.dump(2) + "\n");
   } else {
     console.info(fmt::format("{} written in {}: mean return at the end of learning {:.2f}, oracle {:.2f}",
                              file.string(), human_duration(seconds), final_return, oracle));

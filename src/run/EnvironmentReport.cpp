@@ -15,6 +15,7 @@
 #include <torch/csrc/api/include/torch/version.h>
 #include <unistd.h>
 
+#include "base/Cores.h"
 #include "base/Error.h"
 #include "base/Gpu.h"
 #include "base/Text.h"
@@ -84,6 +85,8 @@ json cpu() {
           {"model", cpu_model()},
           {"cores", sysconf(_SC_NPROCESSORS_ONLN)},
           {"cores allowed", CPU_COUNT(&allowed)},
+          {"cores granted", usable_cores()},
+          {"OpenMP spin count", process_environment("GOMP_SPINCOUNT").value_or("the library's own")},
           {"memory bytes", memory}};
 }
 

@@ -1,11 +1,15 @@
 #include "run/Evaluate.h"
 
+#include <charconv>
 #include <optional>
+#include <system_error>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
+#include "base/File.h"
+#include "base/StandardStreams.h"
 #include "base/Text.h"
 #include "checkpoint/CheckpointStore.h"
 #include "checkpoint/Manifest.h"
@@ -29,7 +33,7 @@ namespace fs = std::filesystem;
 struct Target {
   RunFolder run;
   std::optional<fs::path> checkpoint;  ///< one of the run's checkpoints; none: the newest
-  fs::path output;
+  fs::path first;                      ///< where results go, unless another evaluation's are there
 };
 
 Target resolve(fs::path folder) {
@@ -40,10 +44,10 @@ Target resolve(fs::path folder) {
     const fs::path checkpoint = fs::canonical(folder);
     target.run.root = fs::path(folder / ".." / "..").lexically_normal();
     target.checkpoint = folder;
-    target.output = target.run.root / ("evaluation-" + checkpoint.filename().string());
+    target.first = target.run.root / ("evaluation-" + checkpoint.filename().string());
   } else {
     target.run.root = folder;
-    target.output = target.run.evaluation();
+    target.first = target.run.evaluation();
   }
   if (!fs::exists(target.run.config())) {
     throw CheckpointError(fmt::format(
@@ -52,6 +56,57 @@ Target resolve(fs::path folder) {
         folder.string(), target.run.config().string()));
   }
   return target;
+}
+
+/// What is evaluated, and where it goes.
+struct Plan {
+  Target target;
+  TaskFamily family;
+  std::vector<int64_t> tasks;
+  EvaluationOrigin origin;
+  EvaluationOptions options;
+
+  static Plan of(const Target& target, const RunConfig& config);
+  /// For results and for why there are none. Another evaluation may have taken one since it was last asked.
+  fs::path folder() const {
+    return evaluation_folder(target.first, evaluation_identity(tasks, origin, options), options);
+  }
+};
+
+/// The step that a checkpoint's folder is named for; 0 where it has no such name.
+int64_t named_step(const fs::path& checkpoint) {
+  std::error_code absent;
+  const std::string name = fs::canonical(checkpoint, absent).filename().string();
+  const std::string prefix = "step-";
+  int64_t step = 0;
+  if (name.starts_with(prefix)) std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
+  return step;
+}
+
+Plan Plan::of(const Target& target, const RunConfig& config) {
+  const EnvironmentOptions& environment = config.environment;
+  const TaskFamily family = TaskFamily::of(environment);
+  return {target,
+          family,
+          evaluated_tasks(config.evaluation.eval_tasks, TaskSplit::of(environment, family.task_count())),
+          {environment.env, environment.split_seed(),
+           named_step(target.checkpoint.value_or(target.run.checkpoints() / "latest")), family.grid_size(),
+           family.horizon()},
+          config.evaluation};
+}
+
+fs::path requeue_marker(const fs::path& folder) {
+  return folder / "requeue";
+}
+fs::path failure_file(const fs::path& folder) {
+  return folder / "failure.txt";
+}
+
+/// What the launcher is to hear of an evaluation that was stopped: as of training that was, see requeue_code
+/// there.
+ExitCode stopped_code(const Ranks& ranks, const fs::path& folder) {
+  if (ranks.context.is_root()) write_file_atomically(requeue_marker(folder), "");
+  return ranks.context.launcher == Launcher::kTorchrun ? ExitCode::kDone : ExitCode::kRequeue;
 }
 
 /// Reads the weights on rank 0 and gives them to all. Returns the checkpoint's step. Collective.
@@ -78,7 +133,7 @@ int64_t load_weights(const Target& target, const TrainingOptions& training, Cons
   return step.item<int64_t>();
 }
 
-ExitCode evaluate_as_rank(const EvaluateRequest& request, const Target& target, const RunConfig& config,
+ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunConfig& config,
                           const Ranks& ranks) {
   Communicator& communicator = *ranks.communicator;
   Console console = Console::for_process(communicator.is_root() && !request.json);
@@ -87,24 +142,23 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, const Target& target, 
   const auto model =
       AlgorithmDistillation::create(config.model, shape, static_cast<uint64_t>(config.training.seed));
   model->parameters().to(ranks.device.device);
-  const int64_t step = load_weights(target, config.training, console, communicator, *model);
-  const TaskFamily family = TaskFamily::of(config.environment);
-  const std::vector<int64_t> tasks =
-      evaluated_tasks(config.evaluation.eval_tasks, TaskSplit::of(config.environment, family.task_count()));
-  const InContextEvaluation evaluation(tasks, config.evaluation);
-  const Rollouts rollouts = Rollouts::of(*model, family, config.evaluation);
+  plan.origin.checkpoint_step = load_weights(plan.target, config.training, console, communicator, *model);
+  const InContextEvaluation evaluation(plan.tasks, config.evaluation);
+  const Rollouts rollouts = Rollouts::of(*model, plan.family, config.evaluation);
+  const StopRequest stop;
   console.banner(
       "In-context evaluation, weights frozen",
-      {{"checkpoint", fmt::format("step {} of {}", step, target.run.root.string())},
-       {"tasks", fmt::format("{} of {}", tasks.size(), family.name())},
+      {{"checkpoint",
+        fmt::format("step {} of {}", plan.origin.checkpoint_step, plan.target.run.root.string())},
+       {"tasks", fmt::format("{} of {}", plan.tasks.size(), plan.family.name())},
        {"episodes",
         fmt::format("{} × {} repeats", config.evaluation.eval_episodes, config.evaluation.eval_repeats)},
        {"processes", fmt::format("{}, {}", ranks.context.world_size, launcher_name(ranks.context.launcher))},
-       {"device", fmt::format("{}; {}", ranks.device.name, rollouts.place)}});
+       {"device", fmt::format("{}; {}", ranks.device.name, rollouts.place)},
+       {"results", plan.folder().string()}});
   if (!ranks.device.notice.empty()) console.notice(ranks.device.notice);
 
   Activity::of_this_process().begin("evaluating in context");
-  const StopRequest stop;
   std::optional<InContextReturns> measured;
   {
     std::optional<Progress> progress;
@@ -116,21 +170,23 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, const Target& target, 
   }
   if (!measured) {
     console.info("stopped; nothing was written: the same command starts the evaluation anew");
-    return ExitCode::kRequeue;
+    return stopped_code(ranks, plan.folder());
   }
   if (!communicator.is_root()) return ExitCode::kDone;
 
-  const LearningCurve curve = LearningCurve::of(*measured, family);
-  const EvaluationOrigin origin = {config.environment.env, config.environment.split_seed(), step};
-  write_evaluation(target.output, *measured, curve, origin, config.evaluation);
+  const LearningCurve curve = LearningCurve::of(*measured, plan.family);
+  const fs::path folder = plan.folder();
+  write_evaluation(folder, *measured, curve, plan.origin, config.evaluation);
+  fs::remove(requeue_marker(folder));
+  fs::remove(failure_file(folder));
   if (request.json) {
-    fmt::print("{}", summary_json(*measured, curve, origin, config.evaluation));
+    print_answer(summary_json(*measured, curve, plan.origin, config.evaluation));
   } else {
     console.info(
         fmt::format("in-context return: episode 1 {:.2f}, last ten {:.2f} (random {:.2f}, oracle {:.2f})",
                     curve.mean.front(), curve.last10_mean, curve.random_floor, curve.oracle));
-    console.info(fmt::format("learning curve {}/learning_curve.png, figures {}/summary.json",
-                             target.output.string(), target.output.string()));
+    console.info(fmt::format("learning curve {}/learning_curve.png, figures {}/summary.json", folder.string(),
+                             folder.string()));
   }
   return ExitCode::kDone;
 }
@@ -141,8 +197,10 @@ ExitCode evaluate(const EvaluateRequest& request) {
   const Target target = resolve(request.target);
   std::vector<std::string> notices;
   const RunConfig config = RunConfig::load(target.run.config(), request.overrides, notices);
+  const Plan plan = Plan::of(target, config);
   return as_one_of_the_ranks(
-      config, [&](const Ranks& ranks) { return evaluate_as_rank(request, target, config, ranks); });
+      config, [&](const Ranks& ranks) { return evaluate_as_rank(request, plan, config, ranks); },
+      failure_file(plan.folder()));
 }
 
 }  // namespace adtrain

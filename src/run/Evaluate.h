@@ -16,9 +16,11 @@ struct EvaluateRequest {
   bool json = false;
 };
 
-/// Evaluates in context as one rank of the group that the launcher started and writes the run's evaluation
-/// folder. kDone, or kRequeue where it was stopped by a signal (nothing is written then). Throws the Error
-/// family.
+/// Evaluates in context as one rank of the group that the launcher started and writes a folder of the run:
+/// evaluation, or one beside it where another evaluation's results are there (evaluation_folder). kDone;
+/// where it was stopped by a signal kRequeue, or under torchrun kDone, and the folder holds nothing new but
+/// an empty file `requeue`. Throws the Error family; where a rank of several fails, failure.txt stands in
+/// that folder.
 ExitCode evaluate(const EvaluateRequest& request);
 
 }  // namespace adtrain

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 
@@ -16,17 +17,16 @@ struct Ranks {
   LaunchContext context;
   std::unique_ptr<Communicator> communicator;
   RankDevice device;
-  int64_t cpu_threads;
-
-  /// Collective. Throws EnvironmentError where ranks do not meet, where their configurations differ, or where
-  /// the device that is asked for is not there.
-  static Ranks join(const RunConfig& config);
+  int64_t cpu_threads = 1;
 };
 
 /// Joins the ranks and runs `body` as one of them. Where a rank of several fails, in whatever way, the output
-/// of every rank ends with one block that says which failed first, which `failure.txt` in the run's folder
-/// holds too, and none waits for it any longer: the process ends with its own error's code or with that of a
-/// lost peer (see FailureWatch).
-ExitCode as_one_of_the_ranks(const RunConfig& config, const std::function<ExitCode(const Ranks&)>& body);
+/// of every rank ends with one block that says which failed first, which `failure_file` (where it is empty:
+/// `failure.txt` in the run's folder) holds too, and none waits for it any longer: the process ends with its
+/// own error's code or with that of a lost peer. They are watched from the moment on at which they meet
+/// (FailureWatch), and until then by what their host knows of their processes (StartWatch). Where the
+/// launcher is gone, the run stops (LauncherWatch).
+ExitCode as_one_of_the_ranks(const RunConfig& config, const std::function<ExitCode(const Ranks&)>& body,
+                             const std::filesystem::path& failure_file = {});
 
 }  // namespace adtrain

@@ -45,6 +45,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   RunConfig config;
   std::vector<Section> sections = config.sections();
   const auto check = [&config](Findings& findings) {
+    config.run.check(findings);
     config.environment.check(findings);
     config.collection.check(findings);
     config.model.check(findings);

@@ -19,6 +19,7 @@ struct RunOptions {
   std::optional<int64_t> cpu_threads;
 
   void declare(Section& section);
+  void check(Findings& findings) const;
 };
 
 }  // namespace adtrain

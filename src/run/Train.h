@@ -16,11 +16,12 @@ struct TrainRequest {
   std::vector<std::string> overrides;
   bool resume = false;
   bool overwrite = false;
+  std::vector<std::string> allowed_changes;  ///< keys that may differ from the run that is continued
   int64_t stop_after = std::numeric_limits<int64_t>::max();
 };
 
 /// Trains as one rank of the run that the launcher started. Throws the Error family.
-/// kDone at the end of the run, kRequeue where it stopped on request behind a checkpoint.
+/// kDone at the end of the run, kRequeue where it stopped on request, with a checkpoint of its last step.
 ExitCode train(const TrainRequest& request);
 
 }  // namespace adtrain

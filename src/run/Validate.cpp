@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/StandardStreams.h"
 #include "config/Reference.h"
 #include "run/RunConfig.h"
 
@@ -15,20 +16,21 @@ ExitCode validate(const std::filesystem::path& config_file, const std::vector<st
   if (json) {
     const nlohmann::json report = {
         {"valid", true}, {"notices", notices}, {"resolved", config.resolved_yaml()}};
-    fmt::print("{}\n", report.dump(2));
+    print_answer(report.dump(2) + "\n");
     return ExitCode::kDone;
   }
-  fmt::print("{}\n", config.resolved_yaml());
-  for (const std::string& notice : notices) fmt::print("# notice: {}\n", notice);
-  fmt::print("# {} is valid: the run would live in {}, with histories from {}\n", config_file.string(),
-             config.folder().root.string(), config.history_file().string());
+  std::string text = config.resolved_yaml() + "\n";
+  for (const std::string& notice : notices) text += fmt::format("# notice: {}\n", notice);
+  text += fmt::format("# {} is valid: the run would live in {}, with histories from {}\n",
+                      config_file.string(), config.folder().root.string(), config.history_file().string());
+  print_answer(text);
   return ExitCode::kDone;
 }
 
 ExitCode explain_configuration(bool json) {
   RunConfig defaults;
   std::vector<Section> sections = defaults.sections();
-  fmt::print("{}\n", json ? explain_json(pointers_to(sections)) : explain(pointers_to(sections)));
+  print_answer((json ? explain_json(pointers_to(sections)) : explain(pointers_to(sections))) + "\n");
   return ExitCode::kDone;
 }
 

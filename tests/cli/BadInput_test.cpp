@@ -1,7 +1,12 @@
+#include <fstream>
+#include <limits>
+#include <utility>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "SmallRun.h"
+#include "checkpoint/Manifest.h"
 
 namespace adtrain {
 namespace {
@@ -49,6 +54,28 @@ TEST(BadInput, WhatAllRanksGotWrongIsSaidOnce) {
   }
 }
 
+TEST(BadInput, IncludesWithoutEndAreRefused) {
+  const SmallRun small;
+  for (int link = 0; link < 2000; ++link) {
+    const std::string next = "n" + std::to_string(link + 1) + ".yaml";
+    std::ofstream(small.folder() / ("n" + std::to_string(link) + ".yaml"))
+        << "include: [" << next << ", " << next << "]\n";
+  }
+  expect_error(small.adtrain("validate n0.yaml"), 2, AllOf(HasSubstr("n99.yaml:1"), HasSubstr("100")));
+}
+
+TEST(BadInput, ACheckpointWhoseCursorNoRunReachesIsRefused) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  ASSERT_EQ(small.adtrain("small.yaml --stop-after 10").exit_code, 75);
+  const auto checkpoint = small.run() / "checkpoints" / "step-10";
+  Manifest manifest = Manifest::read(checkpoint);
+  manifest.state["samples_drawn"] = std::numeric_limits<int64_t>::max();
+  write_file(checkpoint / Manifest::kFileName, manifest.text());
+  expect_error(small.adtrain("small.yaml --resume"), 5,
+               AllOf(HasSubstr("samples_drawn"), HasSubstr("9007199254740992")));
+}
+
 TEST(BadInput, AMisspeltCommandOrOptionIsAnswered) {
   const SmallRun small;
   expect_error(small.adtrain("evalaute runs/small"), 2, HasSubstr("did you mean 'evaluate'"));
@@ -69,6 +96,75 @@ TEST(BadInput, ATruncatedHistoryFile) {
   const std::string bytes = read_file(path);
   write_file(path, bytes.substr(0, bytes.size() / 2));
   expect_error(small.adtrain("small.yaml"), 4, HasSubstr("history_darkroom_PPO_alg-seed1.hdf5"));
+}
+
+/// Bytes that end HDF5 1.10.8 by a segmentation fault.
+TEST(BadInput, AHistoryFileThatCrashesItsLibraryEndsNoProcess) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const auto path = small.folder() / "histories" / "history_darkroom_PPO_alg-seed1.hdf5";
+  const std::string whole = read_file(path);
+  for (const auto& [place, value] : {std::pair{24, '\1'}, std::pair{1000, '\xff'}, std::pair{7375, '\x80'}}) {
+    std::string bytes = whole;
+    bytes[static_cast<size_t>(place)] = value;
+    write_file(path, bytes);
+    const Finished finished = small.adtrain("small.yaml --overwrite --stop-after 1");
+    EXPECT_TRUE(finished.exit_code == 4 || finished.exit_code == 75) << finished.output;
+    if (finished.exit_code == 4) {
+      EXPECT_THAT(finished.output, HasSubstr("history_darkroom_PPO_alg-seed1.hdf5"));
+    }
+  }
+}
+
+TEST(BadInput, ADamagedTaskOfAStoppedCollectionIsLearntAgain) {
+  const SmallRun small;
+  const std::string long_collection =
+      "collect small.yaml --set total_source_timesteps=40000 --set n_process=1";
+  const Finished stopped = run_shell(
+      "cd " + quoted(small.folder().string()) + " && { " ADTRAIN_BINARY_DIR "/adtrain " + long_collection +
+      " & } && until [ -e histories/*.partial/1.hdf5 ]; do sleep 0.05; done; kill $!; wait $!");
+  ASSERT_EQ(stopped.exit_code, 75) << stopped.output;
+  run_shell("cd " + quoted(small.folder().string()) +
+            " && printf '\\1' | dd of=$(echo histories/*.partial/1.hdf5) bs=1 seek=24 conv=notrunc");
+  const Finished continued = small.adtrain(long_collection);
+  expect_error(continued, 0, AllOf(HasSubstr("1.hdf5"), HasSubstr("learnt again")));
+  EXPECT_EQ(small.adtrain("collect small.yaml --set total_source_timesteps=40000").exit_code, 0);
+}
+
+TEST(BadInput, HistoriesThatWereCollectedOtherwiseAreRefused) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const auto otherwise = AllOf(
+      HasSubstr("was collected with "), HasSubstr("horizon 8 (the configuration says 30)"),
+      HasSubstr("gamma 0.99 (the configuration says 0.5)"), HasSubstr("--overwrite"), HasSubstr("traj_dir"));
+  expect_error(small.adtrain("collect small.yaml --set horizon=30 --set gamma=0.5"), 4, otherwise);
+  expect_error(small.adtrain("small.yaml --set horizon=30 --set gamma=0.5"), 4, otherwise);
+  expect_error(small.collect(), 0, HasSubstr("exists already and is kept"));
+}
+
+TEST(BadInput, RanksWithDifferentHistoriesOfOneNameStop) {
+  const SmallRun small;
+  // Other random numbers under the same name, in files that do not say so, as those of other programs.
+  for (const std::string rank : {"0", "1"}) {
+    std::filesystem::create_directories(small.folder() / rank);
+    const Finished collected =
+        small.adtrain("collect small.yaml --set alg_seed=" + rank + " --set traj_dir=" + rank + "/histories");
+    ASSERT_EQ(collected.exit_code, 0) << collected.output;
+    small.write("strip.py",
+                "import glob, os, h5py\n"
+                "for name in glob.glob('?/histories/*.hdf5'):\n"
+                "    with h5py.File(name, 'r+') as file:\n"
+                "        for key in list(file.attrs): del file.attrs[key]\n"
+                "    os.rename(name, os.path.dirname(name) + '/history_darkroom_PPO_alg-seed1.hdf5')\n");
+    const Finished stripped =
+        run_shell("cd " + quoted(small.folder().string()) + " && " + quoted(ADTRAIN_PYTHON) + " strip.py");
+    ASSERT_EQ(stripped.exit_code, 0) << stripped.output;
+  }
+  const Finished finished = small.mpirun_shell(
+      2, "cd $OMPI_COMM_WORLD_RANK && exec " ADTRAIN_BINARY_DIR "/adtrain ../small.yaml --set device=cpu");
+  expect_error(finished, 3,
+               AllOf(HasSubstr("the digest of the histories in histories/history_darkroom"),
+                     HasSubstr("on rank 0"), HasSubstr("on rank 1")));
 }
 
 TEST(BadInput, HistoriesOfAnotherSizeNameTheSetting) {
@@ -115,7 +211,9 @@ TEST(BadInput, ACheckpointOfAnotherModelIsRefused) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);
   ASSERT_EQ(small.adtrain("small.yaml").exit_code, 0);
-  expect_error(small.adtrain("small.yaml --resume --set tf_n_embd=32"), 5,
+  expect_error(small.adtrain("small.yaml --resume --set tf_n_embd=32"), 2,
+               HasSubstr("tf_n_embd: 16 in the run, 32 now"));
+  expect_error(small.adtrain("small.yaml --resume --set tf_n_embd=32 --allow-changes tf_n_embd"), 5,
                AllOf(HasSubstr("embed_context"), HasSubstr("shape")));
   EXPECT_EQ(small.adtrain("evaluate runs/small").exit_code, 0) << "the refused start left the run as it was";
 }
@@ -128,21 +226,23 @@ TEST(BadInput, AnOverwriteThatCannotStartKeepsTheEarlierRun) {
   EXPECT_TRUE(std::filesystem::exists(small.run() / "checkpoints" / "step-20" / "manifest.json"));
 }
 
-TEST(BadInput, ALearningRateThatBlowsUpEndsWithTheNewestCheckpointNamed) {
+TEST(BadInput, ALearningRateThatBlowsUpSaysWhatToDo) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);
   expect_error(small.adtrain("small.yaml --set lr=1e30 --set max_grad_norm=0 --set num_warmup_steps=0"), 6,
-               AllOf(HasSubstr("nan"), HasSubstr("checkpoint"), HasSubstr("lr")));
+               AllOf(HasSubstr("not finite"), HasSubstr("No step is saved yet"), HasSubstr("lr")));
 }
 
-TEST(BadInput, NoSpaceForACheckpointIsALoudWarningAndTrainingGoesOn) {
+TEST(BadInput, NoSpaceForACheckpointIsALoudWarningAndTrainingGoesOnToItsEnd) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);
   // A limit on file sizes stands in for a full disk: weights do not fit, the configuration does.
   const Finished finished =
       run_shell("cd " + quoted(small.folder().string()) +
                 " && trap '' XFSZ && ulimit -f 16 && " ADTRAIN_BINARY_DIR "/adtrain small.yaml");
-  expect_error(finished, 0, AllOf(HasSubstr("NOT saved"), HasSubstr("step 20")));
+  expect_error(
+      finished, 5,
+      AllOf(HasSubstr("step 10 was NOT saved"), HasSubstr("training continues"), HasSubstr("step 20")));
 }
 
 TEST(BadInput, EvaluatingWhatIsNoRun) {
@@ -165,6 +265,25 @@ TEST(BadInput, CollectingOnACudaDeviceThatIsNotThere) {
                                       " && CUDA_VISIBLE_DEVICES= " ADTRAIN_BINARY_DIR
                                       "/adtrain collect small.yaml --set device=cuda");
   expect_error(finished, 3, AllOf(HasSubstr("no GPU is visible"), HasSubstr("device: auto or cpu")));
+}
+
+TEST(BadInput, AnOverwritingCollectionThatFailsKeepsTheFormerHistories) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const auto path = small.folder() / "histories" / "history_darkroom_PPO_alg-seed1.hdf5";
+  const std::string former = read_file(path);
+  const std::string in_folder = "cd " + quoted(small.folder().string()) + " && ";
+  const std::string again = ADTRAIN_BINARY_DIR "/adtrain collect small.yaml --overwrite --set gamma=0.5";
+  expect_error(run_shell(in_folder + "CUDA_VISIBLE_DEVICES= " + again + " --set device=cuda"), 3,
+               HasSubstr("no GPU is visible"));
+  EXPECT_EQ(read_file(path), former);
+  // A limit on file sizes stands in for a full disk.
+  expect_error(
+      run_shell(in_folder + "trap '' XFSZ && ulimit -f 8 && " + again), 4,
+      AllOf(HasSubstr("cannot write"), HasSubstr("make room"), HasSubstr("the same command continues")));
+  EXPECT_EQ(read_file(path), former);
+  expect_error(run_shell(in_folder + again), 0, HasSubstr("kept until the new one is complete"));
+  EXPECT_NE(read_file(path), former);
 }
 
 }  // namespace

@@ -145,6 +145,63 @@ TEST(Command, EvaluationWritesWhatItPromises) {
   EXPECT_TRUE(std::filesystem::exists(small.run() / "evaluation-step-10" / "summary.json"));
 }
 
+TEST(Command, EvaluationsStandSideBySide) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  ASSERT_EQ(small.adtrain("small.yaml").exit_code, 0);
+  ASSERT_EQ(small.adtrain("evaluate runs/small").exit_code, 0);
+  const std::string first = small.read("runs/small/evaluation/summary.json");
+  const auto evaluated_into = [&](const std::string& settings) {
+    const Finished finished = small.adtrain("evaluate runs/small" + settings);
+    EXPECT_EQ(finished.exit_code, 0) << finished.output;
+    const std::string folder = "runs/small/evaluation";
+    const size_t begin = finished.output.rfind(folder), end = finished.output.find("/summary.json");
+    return finished.output.substr(begin + 11, end - begin - 11);
+  };
+  EXPECT_EQ(evaluated_into(" --set eval_tasks=train"), "evaluation-train-step-20-1x5");
+  EXPECT_EQ(evaluated_into(" --set eval_repeats=2"), "evaluation-test-step-20-2x5");
+  EXPECT_EQ(evaluated_into(" --set eval_seed=3"), "evaluation-test-step-20-1x5");
+  EXPECT_EQ(evaluated_into(" --set eval_seed=4"), "evaluation-test-step-20-1x5-2");
+  EXPECT_EQ(evaluated_into(" --set eval_seed=4"), "evaluation-test-step-20-1x5-2") << "its own, once more";
+  EXPECT_EQ(evaluated_into(""), "evaluation");
+  EXPECT_EQ(small.read("runs/small/evaluation/summary.json"), first);
+}
+
+TEST(Command, AnEvaluationThatFailsOrStopsSaysSoInItsOwnFolder) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  ASSERT_EQ(small.adtrain("small.yaml").exit_code, 0);
+  ASSERT_EQ(small.adtrain("evaluate runs/small").exit_code, 0);
+  const std::string summary = small.read("runs/small/evaluation/summary.json");
+  const std::string longer = "evaluate runs/small --set eval_episodes=100000";
+  const auto stopped_at_work = [&](const std::string& launcher) {
+    small.write("rank.sh", "echo $$ > pid; exec " ADTRAIN_BINARY_DIR "/adtrain " + longer + "\n");
+    // It listens for signals before it says where the results will be.
+    return run_shell("cd " + quoted(small.folder().string()) +
+                     " && export OMP_NUM_THREADS=1; rm -f log pid; { timeout 120 " + launcher +
+                     " bash rank.sh > log 2>&1 & }; until grep -q results log; do sleep 0.1; done; "
+                     "kill $(cat pid); wait $!; status=$?; cat log; exit $status");
+  };
+  const Finished by_torchrun =
+      stopped_at_work(std::string(ADTRAIN_TORCHRUN) + " --no-python --standalone --nproc-per-node 1");
+  EXPECT_EQ(by_torchrun.exit_code, 0) << by_torchrun.output;
+  EXPECT_THAT(by_torchrun.output, HasSubstr("nothing was written"));
+  const Finished alone = stopped_at_work("");
+  EXPECT_EQ(alone.exit_code, 75) << alone.output;
+  const auto own = small.run() / "evaluation-test-step-20-1x100000";
+  EXPECT_TRUE(std::filesystem::exists(own / "requeue"));
+  EXPECT_FALSE(std::filesystem::exists(small.run() / "requeue"));
+
+  // Weights that one rank of two cannot read.
+  write_file(small.run() / "checkpoints" / "step-20" / "model.safetensors", "damaged");
+  write_file(small.run() / "checkpoints" / "step-10" / "model.safetensors", "damaged");
+  EXPECT_EQ(small.mpirun(2, longer).exit_code, 5);
+  EXPECT_TRUE(std::filesystem::exists(own / "failure.txt"));
+  EXPECT_FALSE(std::filesystem::exists(small.run() / "failure.txt"));
+  EXPECT_FALSE(std::filesystem::exists(small.run() / "evaluation" / "failure.txt"));
+  EXPECT_EQ(small.read("runs/small/evaluation/summary.json"), summary);
+}
+
 TEST(Command, EveryModelVariantTrainsAndEvaluates) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);
@@ -164,11 +221,11 @@ TEST(Command, EveryModelVariantTrainsAndEvaluates) {
 TEST(Command, AStoppedCollectionContinues) {
   const SmallRun small;
   // It listens for signals before it makes this file, however slow the machine is.
-  const Finished stopped = run_shell(
-      "cd " + quoted(small.folder().string()) +
-      " && { " ADTRAIN_BINARY_DIR
-      "/adtrain collect small.yaml --set total_source_timesteps=600000 --set n_process=1 & } && "
-      "until [ -e histories/*.partial/settings.json ]; do sleep 0.1; done; sleep 0.3; kill $!; wait $!");
+  const Finished stopped =
+      run_shell(kAwait + ("cd " + quoted(small.folder().string())) +
+                " && { " ADTRAIN_BINARY_DIR
+                "/adtrain collect small.yaml --set total_source_timesteps=600000 --set n_process=1 & } && "
+                "await eval '[ -e histories/*.partial/settings.json ]'; sleep 0.3; kill $!; wait $!");
   EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
   EXPECT_THAT(stopped.output, HasSubstr("continue"));
   EXPECT_FALSE(std::filesystem::exists(small.folder() / "histories" / "history_darkroom_PPO_alg-seed1.hdf5"));

@@ -73,12 +73,12 @@ TEST(Resume, AllowsAnotherRankCount) {
 TEST(Resume, ASignalStopsBehindACheckpoint) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);
-  const Finished stopped = run_shell(
-      "cd " + quoted(small.folder().string()) +
-      " && { " ADTRAIN_BINARY_DIR
-      "/adtrain small.yaml --set train_timesteps=100000 --set num_workers=0 & "
-      "pid=$!; while ! grep -q '\"step\":12[,}]' runs/small/metrics.jsonl 2>/dev/null; do sleep 0.1; done; "
-      "kill -USR1 $pid; wait $pid; }");
+  const Finished stopped =
+      run_shell(kAwait + ("cd " + quoted(small.folder().string())) +
+                " && { " ADTRAIN_BINARY_DIR
+                "/adtrain small.yaml --set train_timesteps=1000000 --set num_workers=0 & "
+                "pid=$!; await grep -q '\"step\":12[,}]' runs/small/metrics.jsonl 2>/dev/null; "
+                "kill -USR1 $pid; wait $pid; }");
   EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
   EXPECT_THAT(stopped.output, HasSubstr("--resume"));
   const auto last = losses(small, "small").size();
@@ -119,6 +119,63 @@ TEST(Resume, WithoutACheckpointSaysWhereItLooked) {
   const Finished resumed = small.adtrain("small.yaml --resume");
   EXPECT_EQ(resumed.exit_code, 5);
   EXPECT_THAT(resumed.output, HasSubstr("runs/small/checkpoints"));
+}
+
+TEST(Resume, WhatChangesTheMeaningIsRefusedKeyByKey) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  ASSERT_EQ(small.adtrain("small.yaml --stop-after 10").exit_code, 75);
+  const std::string before = small.read("runs/small/config.yaml");
+  const std::string changed =
+      "small.yaml --resume --set seed=7 --set global_batch_size=48 --set n_transit=8 --set train_n_stream=5 "
+      "--set env_split_seed=9 --set lr=1e-3";
+  const Finished refused = small.adtrain(changed);
+  EXPECT_EQ(refused.exit_code, 2) << refused.output;
+  EXPECT_THAT(
+      refused.output,
+      testing::AllOf(
+          HasSubstr("seed: 42 in the run, 7 now"),
+          HasSubstr("global_batch_size: of 24 sequences in the run, 48 sequences now"),
+          HasSubstr("n_transit: 16 in the run, 8 now"), HasSubstr("train_n_stream: 10 in the run, 5 now"),
+          HasSubstr("env_split_seed: null in the run, 9 now"),
+          HasSubstr("--allow-changes env_split_seed,train_n_stream,n_transit,global_batch_size,seed")));
+  EXPECT_EQ(small.read("runs/small/config.yaml"), before);
+  EXPECT_FALSE(std::filesystem::exists(small.run() / "config.1.yaml"));
+
+  const Finished allowed = small.adtrain(
+      changed +
+      " --allow-changes seed,global_batch_size,n_transit --allow-changes train_n_stream,env_split_seed");
+  EXPECT_EQ(allowed.exit_code, 0) << allowed.output;
+  EXPECT_THAT(allowed.output, testing::AllOf(HasSubstr("seed 42 → 7"), HasSubstr("lr 0.003 → 0.001")));
+  EXPECT_EQ(small.read("runs/small/config.1.yaml"), before);
+  EXPECT_EQ(small.adtrain("small.yaml --resume --allow-changes sede").exit_code, 2);
+}
+
+TEST(Resume, WhatMayChangeIsListedAndTheFormerConfigurationsAreKept) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  ASSERT_EQ(small.adtrain("small.yaml --stop-after 10").exit_code, 75);
+  const Finished longer =
+      small.adtrain("small.yaml --resume --set lr=1e-3 --set train_timesteps=30 --set ckpt_interval=7");
+  EXPECT_EQ(longer.exit_code, 0) << longer.output;
+  EXPECT_THAT(longer.output,
+              testing::AllOf(HasSubstr("lr 0.003 → 0.001"), HasSubstr("train_timesteps 20 → 30"),
+                             HasSubstr("ckpt_interval 10 → 7"), HasSubstr("config.1.yaml")));
+  EXPECT_EQ(small.adtrain("small.yaml --resume --set train_timesteps=31").exit_code, 0);
+  EXPECT_THAT(small.read("runs/small/config.1.yaml"), HasSubstr("lr: 0.003\n"));
+  EXPECT_THAT(small.read("runs/small/config.2.yaml"), HasSubstr("lr: 0.001\n"));
+}
+
+/// Without a fixed global batch the number of ranks is part of what a step means.
+TEST(Resume, TheGlobalBatchThatComesOfTheRanksIsComparedToo) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const std::string config = "small.yaml --set global_batch_size=null --set train_batch_size=12";
+  ASSERT_EQ(small.adtrain(config + " --stop-after 10").exit_code, 75);
+  const Finished grown = small.mpirun(2, config + " --resume");
+  EXPECT_EQ(grown.exit_code, 2) << grown.output;
+  EXPECT_THAT(grown.output, HasSubstr("global_batch_size: of 12 sequences in the run, 24 sequences now"));
+  EXPECT_EQ(small.mpirun(2, config + " --resume --set train_batch_size=6").exit_code, 0);
 }
 
 TEST(Resume, TheSavedConfigurationStartsAnEqualRun) {

@@ -14,6 +14,11 @@
 
 namespace adtrain {
 
+/// Lines of shell that define `await`: it repeats a command until it succeeds, for two minutes at most.
+constexpr const char* kAwait =
+    "await() { tries=0; until \"$@\"; do tries=$((tries + 1)); [ $tries -lt 1200 ] || return 1; sleep 0.1; "
+    "done; }; ";
+
 /// A run small enough for a test, driven as a user drives it: by the program itself, in a folder of its own.
 class SmallRun {
  public:
@@ -43,6 +48,19 @@ class SmallRun {
     return launch(std::string(ADTRAIN_TORCHRUN) + " --no-python --standalone --nproc-per-node " +
                       std::to_string(ranks) + " ",
                   program(arguments));
+  }
+  /// The same of ranks that are each these lines of shell, which know their RANK and
+  /// TORCHELASTIC_RESTART_COUNT.
+  Finished torchrun_shell(int ranks, const std::string& options, const std::string& lines) const {
+    write("rank.sh", lines + "\n");
+    return launch(std::string(ADTRAIN_TORCHRUN) + " --no-python --standalone --nproc-per-node " +
+                      std::to_string(ranks) + " " + options + " ",
+                  "bash rank.sh");
+  }
+  /// Lines of bash in this folder, which find the program as $adtrain.
+  Finished shell(const std::string& lines) const {
+    write("script.sh", "adtrain=" ADTRAIN_BINARY_DIR "/adtrain\n" + lines + "\n");
+    return run_shell("cd " + quoted(folder().string()) + " && OMP_NUM_THREADS=1 timeout 600 bash script.sh");
   }
   /// The histories that every run in this folder trains on.
   Finished collect() const { return adtrain("collect small.yaml"); }

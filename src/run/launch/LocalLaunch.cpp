@@ -1,7 +1,6 @@
 #include "run/launch/LocalLaunch.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <ctime>
 #include <deque>
 #include <fstream>
@@ -14,9 +13,12 @@
 
 #include "base/Clock.h"
 #include "base/Gpu.h"
+#include "base/StandardStreams.h"
 #include "base/Text.h"
 #include "distributed/LaunchContext.h"
-#include "distributed/failure/LineSocket.h"
+#include "distributed/LaunchVerdict.h"
+#include "distributed/MeetingPort.h"
+#include "distributed/failure/Failure.h"
 #include "run/launch/PassedOnSignals.h"
 #include "run/launch/RankEnd.h"
 #include "run/launch/RankProcess.h"
@@ -33,16 +35,30 @@ constexpr double kSettleSeconds = 2.5;     ///< in which a cause may show itself
 constexpr int64_t kShownLogBytes = 16 << 10;
 constexpr size_t kShownLogLines = 12;
 
-/// To standard error, so that standard output is rank 0's alone. Errors are ignored: a terminal that has gone
-/// must not end the run.
+/// To standard error, so that standard output is rank 0's alone. A terminal that has gone, or that nobody
+/// reads, must not end the run or hold up its end.
 void say(const std::string& line) {
-  std::fputs(("adtrain launch: " + line + "\n").c_str(), stderr);
+  print_error("adtrain launch: " + line + "\n");
 }
 
-/// Of this host, now. Nobody keeps it until rank 0 takes it; the system hands out others in the meantime.
-int64_t free_port() {
-  return LineListener().port();
-}
+/// A port of loopback, where rank 0 takes over the meeting of all ranks: bound already, so that nobody else
+/// takes it meanwhile.
+class MeetingSocket {
+ public:
+  MeetingSocket() : socket_(bind_loopback(0)) {
+    if (socket_ >= 0) return;
+    throw EnvironmentError("This host gives no free TCP port, of which the ranks need one to meet.");
+  }
+  ~MeetingSocket() { close(socket_); }
+  MeetingSocket(const MeetingSocket&) = delete;
+  MeetingSocket& operator=(const MeetingSocket&) = delete;
+
+  int get() const { return socket_; }
+  int64_t port() const { return port_of(socket_); }
+
+ private:
+  int socket_;
+};
 
 /// A folder that no other launch writes to.
 fs::path new_log_folder() {
@@ -78,8 +94,8 @@ bool belongs_to_a_launcher(const std::string& variable) {
   static const std::vector<std::string> kNames = {"RANK",        "WORLD_SIZE",       "LOCAL_RANK",
                                                   "MASTER_ADDR", "LOCAL_WORLD_SIZE", "MASTER_PORT"};
   const std::string name = variable.substr(0, variable.find('='));
-  return name.starts_with("TORCHELASTIC_") || name == "ADTRAIN_LAUNCHER" ||
-         std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+  return name.starts_with("TORCHELASTIC_") || name == "ADTRAIN_LAUNCHER" || name == kMeetingSocketVariable ||
+         name == kVerdictVariable || std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
 /// In torchrun's words, which LaunchContext reads.
@@ -159,13 +175,19 @@ class LocalLaunch {
 
  private:
   void start(const std::vector<std::string>& command_line) {
-    const int64_t port = free_port();
+    const MeetingSocket meeting;
     if (ranks_ > 1) create_folder(logs_);
     for (int64_t rank = 0; rank < ranks_; ++rank) {
       RankProcess::Plan plan;
       plan.rank = rank;
       plan.arguments = command_line;
-      plan.environment = environment_of(rank, ranks_, port);
+      plan.environment = environment_of(rank, ranks_, meeting.port());
+      plan.environment.push_back(fmt::format("{}={}", kVerdictVariable, verdict_.of_ranks()));
+      plan.inherited.push_back(verdict_.of_ranks());
+      if (rank == 0) {
+        plan.environment.push_back(fmt::format("{}={}", kMeetingSocketVariable, meeting.get()));
+        plan.inherited.push_back(meeting.get());
+      }
       plan.blocked_signals = signals_.blocked_before();
       if (rank > 0) plan.log = log_of(rank);
       processes_.emplace_back(plan);
@@ -243,8 +265,16 @@ class LocalLaunch {
     kill_at_.reset();
   }
 
-  ExitCode conclude() const {
-    const RankEnd* cause = cause_of_failure(ends_);
+  /// The ranks' own verdict counts. They know of one that hangs while all processes run.
+  const RankEnd* cause() {
+    const std::optional<int64_t> verdict = verdict_.first();
+    const auto found = std::find_if(ends_.begin(), ends_.end(),
+                                    [&](const RankEnd& end) { return verdict && end.rank == *verdict; });
+    return found != ends_.end() ? &*found : cause_of_failure(ends_);
+  }
+
+  ExitCode conclude() {
+    const RankEnd* cause = cause_of_failure(ends_) == nullptr ? nullptr : this->cause();
     if (cause == nullptr) {
       const bool stopped = std::any_of(ends_.begin(), ends_.end(), [](const RankEnd& end) {
         return end.exit_code == static_cast<int>(ExitCode::kRequeue);
@@ -252,9 +282,10 @@ class LocalLaunch {
       return stopped ? ExitCode::kRequeue : ExitCode::kDone;
     }
     if (cause->rank > 0) show_log_of(cause->rank);
+    if (ranks_ > 1 && !verdict_.first() && killed_by_a_stranger(*cause)) show_block(*cause);
     show_other_ends(*cause);
     if (ranks_ > 1) say(where_logs_are());
-    say(fmt::format("{} {}: {}", name_of(cause->rank), what_happened(*cause), cause->text()));
+    say(fmt::format("{} {}: {}", name_of(cause->rank), what_happened(*cause), ending_of(*cause)));
     return cause->failed() ? static_cast<ExitCode>(cause->exit_code) : ExitCode::kPeerLost;
   }
 
@@ -265,6 +296,27 @@ class LocalLaunch {
     if (cause.signal != 0 && cause.signal == passed_on_)
       return "was stopped by the signal that was passed on";
     return "failed first";
+  }
+
+  std::string ending_of(const RankEnd& cause) const {
+    const bool by_verdict = cause.exit_code == static_cast<int>(ExitCode::kPeerLost);
+    return by_verdict ? "the others waited for it in vain, and all ended with exit code 7" : cause.text();
+  }
+
+  bool killed_by_a_stranger(const RankEnd& end) const {
+    return end.signal != 0 && !end.asked && end.signal != passed_on_;
+  }
+
+  /// Where it died so early that no other rank had come far enough to say so.
+  void show_block(const RankEnd& cause) const {
+    const Failure failure = {
+        {cause.rank, ranks_, "", 0},
+        {},
+        ExitCode::kPeerLost,
+        cause.text() + ", before any other rank was ready to notice it",
+        "look at its last lines and at the system log (out of memory, a crash, a signal), "
+        "and start again"};
+    std::fputs(failure.block().c_str(), stderr);
   }
 
   void show_other_ends(const RankEnd& cause) const {
@@ -281,13 +333,14 @@ class LocalLaunch {
     const std::vector<std::string> lines = last_lines(log_of(rank));
     say(lines.empty() ? fmt::format("rank {} has written nothing", rank)
                       : fmt::format("the last lines of rank {}:", rank));
-    for (const std::string& line : lines) std::fputs(("  | " + line + "\n").c_str(), stderr);
+    for (const std::string& line : lines) print_error("  | " + line + "\n");
   }
 
   PassedOnSignals signals_;  ///< first: CUDA's threads, which counting GPUs may start, hold them back too
   int64_t ranks_;
   double grace_seconds_;
   fs::path logs_;
+  VerdictPipe verdict_;
   std::vector<RankProcess> processes_;
   std::vector<RankEnd> ends_;  ///< in the order in which they were seen
   std::optional<Stopwatch> since_failure_;

@@ -49,8 +49,8 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
 /// What the new process does before it is the program. Between fork() and execve() only what a signal handler
 /// may call is safe: nothing that allocates.
 [[noreturn]] void become_rank(char* const* arguments, char* const* environment, int output, pid_t launcher,
-                              const sigset_t& blocked_signals) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+                              const RankProcess::Plan& plan) {
+  prctl(PR_SET_PDEATHSIG, SIGUSR1);
   if (getppid() != launcher) _exit(kNotStarted);  // it died before it could have been noticed
   setpgid(0, 0);
   signal(SIGTTOU, SIG_IGN);  // a background group may write to the terminal, whatever `stty tostop` says
@@ -60,7 +60,9 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
     dup2(output, STDOUT_FILENO);
     dup2(output, STDERR_FILENO);
   }
-  sigprocmask(SIG_SETMASK, &blocked_signals, nullptr);
+  for (const int descriptor : plan.inherited) fcntl(descriptor, F_SETFD, 0);
+  signal(SIGPIPE, SIG_DFL);  // whatever the launcher needs for itself
+  sigprocmask(SIG_SETMASK, &plan.blocked_signals, nullptr);
   execve("/proc/self/exe", arguments, environment);
   constexpr char kComplaint[] = "adtrain launch: cannot start this program again\n";
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kComplaint, sizeof kComplaint - 1);
@@ -79,7 +81,7 @@ RankProcess::RankProcess(const Plan& plan) : rank_(plan.rank), process_(0) {
   const pid_t launcher = getpid();
   process_ = fork();
   if (process_ == 0) {
-    become_rank(arguments.data(), environment.data(), log.get(), launcher, plan.blocked_signals);
+    become_rank(arguments.data(), environment.data(), log.get(), launcher, plan);
   }
   if (process_ < 0) {
     throw EnvironmentError(

@@ -14,8 +14,8 @@
 namespace adtrain {
 
 /// One rank of a local launch: a process of this same program, in a process group of its own, so that what a
-/// terminal sends to its foreground group reaches the rank through the launcher alone, and once. It dies
-/// with the launcher, however that ends.
+/// terminal sends to its foreground group reaches the rank through the launcher alone, and once. When the
+/// launcher dies, the rank is asked to stop (USR1), or dies where it has not come to hear that.
 class RankProcess {
  public:
   struct Plan {
@@ -24,6 +24,7 @@ class RankProcess {
     std::vector<std::string> environment;      ///< all of it, "NAME=value"
     std::optional<std::filesystem::path> log;  ///< appended to; none: the launcher's own output
     sigset_t blocked_signals{};                ///< with which it starts
+    std::vector<int> inherited;                ///< descriptors that it keeps, under the same numbers
   };
   /// Starts it. Throws EnvironmentError where the log cannot be written or no process is to be had.
   explicit RankProcess(const Plan& plan);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/Host.h"
+#include "base/StandardStreams.h"
 #include "base/Text.h"
 #include "config/Binder.h"
 #include "config/Document.h"
@@ -210,7 +211,7 @@ class SelfTest {
     const bool passed = faults_.empty();
     report_["passed"] = passed;
     report_["faults"] = faults_;
-    if (json_) fmt::print("{}\n", report_.dump(2));
+    if (json_) print_answer(report_.dump(2) + "\n");
     const std::string who =
         fmt::format("{} on {}", counted(static_cast<size_t>(communicator_.world_size()), "rank"),
                     counted(hosts_, "host"));

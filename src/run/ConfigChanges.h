@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "run/RunConfig.h"
+
+namespace adtrain {
+
+/// A key that has another value than in the run that is to be continued.
+struct ConfigChange {
+  std::string key;
+  std::string before, now;
+  bool free = false;  ///< the run keeps its meaning: see Key::free_on_resume
+
+  /// "lr 0.003 → 0.001".
+  std::string text() const;
+};
+
+/// What differs between the YAML that an earlier start of a run has resolved, and this start's configuration,
+/// in the order in which keys are documented. Keys that the earlier program did not know count as having had
+/// this program's default; keys that this one does not know are passed over.
+///
+/// The global batch is compared as such, under the name of global_batch_size: it may have come from
+/// train_batch_size, the number of ranks and accumulation.
+std::vector<ConfigChange> changes_between(const std::string& earlier_yaml, int64_t earlier_ranks,
+                                          const RunConfig& config, int64_t ranks);
+
+/// Throws ConfigError that names each change that is neither free nor among the `allowed` keys, with both
+/// values. `run` is its folder, for the message.
+void refuse_other_meaning(const std::vector<ConfigChange>& changes, const std::vector<std::string>& allowed,
+                          const std::string& run);
+
+/// Throws ConfigError where one of them is no key of the configuration.
+void check_key_names(const std::vector<std::string>& keys);
+
+}  // namespace adtrain

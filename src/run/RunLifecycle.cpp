@@ -1,0 +1,306 @@
+#include "run/RunLifecycle.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/Error.h"
+#include "base/File.h"
+#include "distributed/Activity.h"
+
+namespace adtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kFirstPauseSeconds = 5, kLongestPauseSeconds = 60;  ///< between tries of a failed save
+
+/// What the launcher is to hear of a run that stopped on request. torchrun takes any code but 0 for a
+/// failure, and srun may end slower ranks because of the first code that is not 0; the marker says it in any
+/// case.
+ExitCode code_of(Trainer::End how, Launcher launcher) {
+  if (how == Trainer::End::kFinished || launcher == Launcher::kTorchrun) return ExitCode::kDone;
+  return ExitCode::kRequeue;
+}
+
+/// Does what may fail for reasons that are the user's to mend.
+template <class Action>
+void writing(const fs::path& folder, const Action& action) {
+  try {
+    action();
+  } catch (const fs::filesystem_error& error) {
+    throw EnvironmentError(
+        fmt::format("{}; a run writes to its folder, {}: make room there or mend its permissions, or choose "
+                    "another by --set runs_dir=…",
+                    error.what(), folder.string()));
+  }
+}
+
+std::string ranks_text(int64_t count) {
+  return fmt::format("{} rank{}", count, count == 1 ? "" : "s");
+}
+
+std::string resumed_text(int64_t step, int64_t saved_by, int64_t world_size, bool same_batches) {
+  std::string text = fmt::format("resuming after step {}", step);
+  if (saved_by == world_size) return text;
+  text += fmt::format(", saved by a run of {} where this one has {}", ranks_text(saved_by),
+                      ranks_text(world_size));
+  return same_batches ? text + "; the global batches stay the same" : text;
+}
+
+/// "" where the manifest has no such text.
+std::string text_in(const nlohmann::json& state, const char* name) {
+  const auto found = state.find(name);
+  return found != state.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+int64_t bytes_of(const Snapshot& snapshot) {
+  int64_t bytes = 0;
+  for (const auto* tensors : {&snapshot.model, &snapshot.optimizer}) {
+    for (const NamedTensor& named : *tensors) bytes += static_cast<int64_t>(named.tensor.nbytes());
+  }
+  return bytes;
+}
+
+std::string safe_text(const std::optional<int64_t>& step) {
+  return step ? fmt::format("step {} is safe", *step) : "no step is saved yet";
+}
+
+}  // namespace
+
+RunLifecycle::RunLifecycle(const RunConfig& config, const Wish& wish, const Ranks& ranks, Console& console)
+    : config_(config),
+      wish_(wish),
+      context_(ranks.context),
+      root_(ranks.communicator->is_root()),
+      world_size_(ranks.communicator->world_size()),
+      console_(console),
+      folder_(config.folder()),
+      checkpoints_(folder_.checkpoints(), config.training.keep_checkpoints),
+      launch_(LaunchIdentity::of_this_launch(ranks.context, *ranks.communicator)) {
+  if (!root_) return;
+  Activity::of_this_process().begin("claiming the run's folder");
+  try {
+    writing(folder_.root, [&] {
+      made_folder_ = fs::create_directories(folder_.root);
+      lock_.emplace(folder_.lock(), launch_, world_size_);
+    });
+    decide();
+    if (wish_.resume) find_checkpoint();
+  } catch (...) {
+    give_back();
+    throw;
+  }
+}
+
+RunLifecycle::~RunLifecycle() {
+  give_back();
+}
+
+void RunLifecycle::give_back() {
+  lock_.reset();
+  std::error_code not_empty;
+  if (made_folder_) fs::remove(folder_.root, not_empty);
+}
+
+void RunLifecycle::decide() {
+  const int64_t restarts = context_.restart_count;
+  const std::optional<RunState> state = RunState::read(folder_.state());
+  if (restarts > 0 && state && state->launch.same_launch(launch_)) {
+    console_.notice(fmt::format("restart {} by {} continues what an earlier attempt has begun", restarts,
+                                launcher_name(context_.launcher)));
+    wish_.resume = !checkpoints_.empty();
+    wish_.overwrite = false;  // what was to go is gone
+    return;
+  }
+  if (restarts > 0) {
+    console_.notice(
+        fmt::format("restart {} by {}, which has begun no run here: it starts as if it were the first",
+                    restarts, launcher_name(context_.launcher)));
+  }
+  if (wish_.resume || wish_.overwrite || checkpoints_.empty()) return;
+  throw ConfigError(
+      fmt::format("{} holds a run with checkpoints already; continue it with --resume, start it anew with "
+                  "--overwrite, or choose another --set run_name=…",
+                  folder_.root.string()));
+}
+
+void RunLifecycle::find_checkpoint() {
+  found_ = checkpoints_.newest();
+  for (const std::string& reason : found_->passed_over) console_.warn("passed over a checkpoint: " + reason);
+  safe_step_ = found_->snapshot.step;
+  compare_configuration();
+}
+
+int64_t RunLifecycle::ranks_that_saved() const {
+  const auto saved_by = found_->snapshot.state.find("world_size");
+  const bool known = saved_by != found_->snapshot.state.end() && saved_by->is_number_integer();
+  return known ? saved_by->get<int64_t>() : world_size_;
+}
+
+void RunLifecycle::compare_configuration() {
+  const nlohmann::json& state = found_->snapshot.state;
+  std::string earlier = text_in(state, "configuration");
+  if (earlier.empty() && fs::exists(folder_.config())) earlier = read_file(folder_.config());
+  if (earlier.empty()) {
+    console_.warn(fmt::format("{} does not say with which configuration it was trained: it is taken on trust",
+                              found_->path.string()));
+    return;
+  }
+  if (text_in(state, "configuration_hash") == config_.fingerprint() && ranks_that_saved() == world_size_)
+    return;
+  const std::vector<ConfigChange> changes =
+      changes_between(earlier, ranks_that_saved(), config_, world_size_);
+  refuse_other_meaning(changes, wish_.allowed_changes, folder_.root.string());
+  for (const ConfigChange& change : changes) {
+    same_batches_ = same_batches_ && (change.free || change.key != "global_batch_size");
+    if (change.free) {
+      console_.info("changed: " + change.text());
+    } else {
+      console_.warn(fmt::format("changed, as --allow-changes says: {}", change.text()));
+    }
+  }
+}
+
+void RunLifecycle::check_histories(const std::string& digest) {
+  constexpr const char* kHistories = "traj_dir";  // the key by which a user chooses them
+  histories_digest_ = digest;
+  if (!found_) return;
+  const std::string before = text_in(found_->snapshot.state, "histories_digest");
+  if (before.empty() || before == digest) return;
+  const std::string change =
+      fmt::format("digest {} in the run, {} now ({})", before, digest, config_.history_file().string());
+  if (std::ranges::find(wish_.allowed_changes, kHistories) != wish_.allowed_changes.end()) {
+    console_.warn("other histories, as --allow-changes says: " + change);
+    return;
+  }
+  throw ConfigError(fmt::format(
+      "{} was trained on other histories: {}. Bring those back, start another run by --set run_name=…, or go "
+      "on with these all the same with --allow-changes {}",
+      folder_.root.string(), change, kHistories));
+}
+
+nlohmann::json RunLifecycle::origin() const {
+  nlohmann::json origin = {{"configuration", config_.resolved_yaml()},
+                           {"configuration_hash", config_.fingerprint()},
+                           {"world_size", world_size_}};
+  if (!histories_digest_.empty()) origin["histories_digest"] = histories_digest_;
+  return origin;
+}
+
+void RunLifecycle::claim() {
+  if (!root_) return;
+  lock_->check();
+  writing(folder_.root, [&] { rewrite(); });
+  if (!found_) return;
+  console_.info(resumed_text(found_->snapshot.step, ranks_that_saved(), world_size_, same_batches_));
+}
+
+/// state.json comes last: a restart may rely on all that stands before it.
+void RunLifecycle::rewrite() {
+  if (wish_.overwrite && !wish_.resume) {
+    fs::remove(folder_.state());
+    // A folder cannot be deleted in one step, so first it gets a name by which nobody takes it for what it
+    // was.
+    fs::remove_all(folder_.overwritten());
+    if (fs::exists(folder_.checkpoints())) fs::rename(folder_.checkpoints(), folder_.overwritten());
+    fs::remove_all(folder_.tensorboard());
+    fs::remove(folder_.metrics());
+    for (int64_t number = 1; fs::remove(folder_.former_config(number)); ++number) {
+    }
+  }
+  fs::remove_all(folder_.overwritten());
+  if (wish_.resume) keep_former_configuration();
+  fs::remove(folder_.failure());
+  fs::remove(folder_.requeue());
+  write_file_atomically(folder_.config(), config_.resolved_yaml());
+  write_state(RunState::Stage::kTraining, safe_step_.value_or(0));
+}
+
+void RunLifecycle::keep_former_configuration() const {
+  if (!fs::exists(folder_.config())) return;
+  const std::string former = read_file(folder_.config());
+  if (former == config_.resolved_yaml()) return;
+  int64_t number = 1;
+  while (fs::exists(folder_.former_config(number))) ++number;
+  write_file_atomically(folder_.former_config(number), former);
+  console_.info(
+      fmt::format("the run's former configuration is kept as {}", folder_.former_config(number).string()));
+}
+
+void RunLifecycle::save(const Snapshot& snapshot, bool leaving) {
+  lock_->check();
+  try {
+    for (const std::string& warning : checkpoints_.save(snapshot)) {
+      console_.warn(fmt::format("step {} is saved, but {}", snapshot.step, warning));
+    }
+    safe_step_ = snapshot.step;
+    missed_.reset();
+    console_.info(fmt::format("saved the checkpoint of step {}", snapshot.step));
+  } catch (const CheckpointError& error) {
+    const bool again = missed_ && missed_->tried_again;
+    const double pause =
+        missed_ ? std::min(2 * missed_->pause_seconds, kLongestPauseSeconds) : kFirstPauseSeconds;
+    missed_ = {.step = snapshot.step,
+               .reason = error.what(),
+               .bytes = bytes_of(snapshot),
+               .next_try = Deadline(pause),
+               .pause_seconds = pause};
+    // At the end of the run end() says so; of tries in between one warning is enough.
+    if (leaving || again) return;
+    // Hours of training must not end because a disk is full.
+    console_.warn(
+        fmt::format("step {} was NOT saved, and {}; training continues and saves as soon as it can: {}",
+                    snapshot.step, safe_text(safe_step_), error.what()));
+  }
+}
+
+bool RunLifecycle::wants_step() {
+  lock_->check_as_last_seen();
+  if (!missed_ || !missed_->next_try.passed()) return false;
+  missed_->next_try = Deadline(missed_->pause_seconds);
+  std::error_code unknown;
+  const fs::space_info space = fs::space(folder_.root, unknown);
+  missed_->tried_again = unknown || space.available > static_cast<uintmax_t>(missed_->bytes);
+  return missed_->tried_again;
+}
+
+void RunLifecycle::confirm(int64_t step) {
+  try {
+    checkpoints_.verify(step);
+    safe_step_ = step;
+  } catch (const CheckpointError& error) {
+    safe_step_ = checkpoints_.newest_verified();
+    throw CheckpointError(
+        fmt::format("step {} was NOT saved: {}. {}", step,
+                    missed_ && missed_->step == step ? missed_->reason : error.what(),
+                    safe_step_ ? fmt::format("Step {} is safe: --resume goes on from there", *safe_step_)
+                               : "No step of this run is safe: start it again"));
+  }
+}
+
+void RunLifecycle::write_state(RunState::Stage stage, int64_t step) const {
+  RunState{.stage = stage, .step = step, .launch = launch_, .attempt = context_.restart_count}.write(
+      folder_.state());
+}
+
+ExitCode RunLifecycle::end(Trainer::End how, int64_t step) {
+  const ExitCode code = code_of(how, context_.launcher);
+  if (!root_) return code;
+  lock_->check();
+  confirm(step);
+  const bool finished = how == Trainer::End::kFinished;
+  try {
+    if (!finished) write_file_atomically(folder_.requeue(), "");
+    write_state(finished ? RunState::Stage::kFinished : RunState::Stage::kStopped, step);
+  } catch (const fs::filesystem_error& error) {
+    const bool code_says_it = finished || code == ExitCode::kRequeue || fs::exists(folder_.requeue());
+    const std::string fault = fmt::format("step {} is saved, but {}", step, error.what());
+    if (!code_says_it) throw CheckpointError(fault + ": nothing says that the run is to be continued");
+    console_.warn(fault);
+  }
+  return code;
+}
+
+}  // namespace adtrain

@@ -1,0 +1,65 @@
+#include <gtest/gtest.h>
+
+#include "SmallRun.h"
+#include "Weights.h"
+#include "base/Gpu.h"
+
+namespace adtrain {
+namespace {
+
+/// Whole steps on several GPUs over NCCL, eager and captured, beside those of one.
+class GpuRanks : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (visible_gpu_count() < 2) GTEST_SKIP() << "no GPU for each of two ranks here";
+    const Finished collected = small_.collect();
+    ASSERT_EQ(collected.exit_code, 0) << collected.output;
+  }
+
+  static std::string settings(const std::string& name, const std::string& more) {
+    return "small.yaml --set device=cuda --set tf32=false --set run_name=" + name + " " + more;
+  }
+  std::string file_of(const std::string& name) const {
+    return "runs/" + name + "/checkpoints/step-20/model.safetensors";
+  }
+
+  SmallRun small_;
+};
+
+TEST_F(GpuRanks, TrainToTheParametersOfOneGpu) {
+  const Finished alone = small_.adtrain(settings("one", "--set cuda_graph=off"));
+  ASSERT_EQ(alone.exit_code, 0) << alone.output;
+  for (const std::string graph : {"off", "on"}) {
+    for (const std::string accumulation : {"1", "2"}) {
+      const std::string name = graph + accumulation;
+      const std::string more =
+          "--set cuda_graph=" + graph + " --set gradient_accumulation_steps=" + accumulation;
+      const Finished under_mpirun = small_.mpirun(2, settings("mpi" + name, more));
+      ASSERT_EQ(under_mpirun.exit_code, 0) << under_mpirun.output;
+      EXPECT_LT(largest_difference(small_, "one", "mpi" + name), 2e-4)
+          << "mpirun, cuda_graph " << graph << ", accumulation " << accumulation;
+      const Finished under_torchrun = small_.torchrun(2, settings("torch" + name, more));
+      ASSERT_EQ(under_torchrun.exit_code, 0) << under_torchrun.output;
+      EXPECT_LT(largest_difference(small_, "one", "torch" + name), 2e-4)
+          << "torchrun, cuda_graph " << graph << ", accumulation " << accumulation;
+    }
+  }
+  // The comparison can fail: another seed ends elsewhere.
+  const Finished other = small_.adtrain(settings("other", "--set seed=7"));
+  ASSERT_EQ(other.exit_code, 0) << other.output;
+  EXPECT_GT(largest_difference(small_, "one", "other"), 1e-2);
+}
+
+TEST_F(GpuRanks, ResumeBitForBit) {
+  const std::string steps = "--set tf_dropout=0.1 --set ckpt_interval=5";
+  const Finished whole = small_.mpirun(2, settings("whole", steps));
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
+  const Finished stopped = small_.mpirun(2, settings("parts", steps + " --stop-after 10"));
+  ASSERT_EQ(stopped.exit_code, 75) << stopped.output;
+  const Finished resumed = small_.mpirun(2, settings("parts", steps + " --resume"));
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(small_.read(file_of("whole")), small_.read(file_of("parts")));
+}
+
+}  // namespace
+}  // namespace adtrain

@@ -1,0 +1,106 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "SmallRun.h"
+
+namespace adtrain {
+namespace {
+
+using testing::AllOf;
+using testing::AnyOf;
+using testing::HasSubstr;
+using testing::Not;
+
+/// What a user hears of a host that has too little of something: no backtrace, no request to report it.
+void expect_trouble(const Finished& finished, const testing::Matcher<std::string>& message) {
+  EXPECT_EQ(finished.exit_code, 3) << finished.output;
+  EXPECT_THAT(finished.output, AllOf(message, Not(HasSubstr("frame #")), Not(HasSubstr("unexpected failure")),
+                                     Not(HasSubstr("report it"))));
+}
+
+/// `adtrain arguments` in the run's folder, after `preparation`.
+Finished prepared(const SmallRun& small, const std::string& preparation, const std::string& arguments) {
+  return run_shell("cd " + quoted(small.folder().string()) + " && " + preparation +
+                   " && OMP_NUM_THREADS=1 timeout 300 " ADTRAIN_BINARY_DIR "/adtrain " + arguments);
+}
+
+/// The same where `folder` is another file system: in a mount namespace of its own.
+Finished mounted(const SmallRun& small, const std::string& mount, const std::string& arguments) {
+  return run_shell(
+      "cd " + quoted(small.folder().string()) + " && unshare -m bash -c " +
+      quoted(mount + " && OMP_NUM_THREADS=1 timeout 300 " ADTRAIN_BINARY_DIR "/adtrain " + arguments));
+}
+
+bool can_mount() {
+  return run_shell("unshare -m mount -t tmpfs none /mnt").exit_code == 0;
+}
+
+TEST(HostTroubles, AModelThatMemoryDoesNotHold) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const auto wanted = AllOf(HasSubstr("the system refused memory on this host"), HasSubstr("asked for"),
+                            HasSubstr("smaller micro-batch or model"));
+  expect_trouble(prepared(small, "ulimit -v 12000000", "small.yaml --set tf_n_embd=32768"), wanted);
+  const Finished ranks = small.mpirun_shell(
+      2, "ulimit -v 12000000; exec " ADTRAIN_BINARY_DIR "/adtrain small.yaml --set tf_n_embd=32768");
+  expect_trouble(ranks, AllOf(wanted, HasSubstr("exit code   3")));
+}
+
+TEST(HostTroubles, HistoriesThatMemoryDoesNotHold) {
+  const SmallRun small;
+  expect_trouble(prepared(small, "ulimit -v 12000000",
+                          "collect small.yaml --set n_stream=1000000 --set n_steps=100000 "
+                          "--set total_source_timesteps=1e12 --set n_process=1"),
+                 HasSubstr("the system refused memory on this host"));
+}
+
+TEST(HostTroubles, SizesThatNothingHoldsAreTheConfigurations) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const std::vector<std::string> sizes = {
+      "n_transit=1000000000",       "train_batch_size=1000000000", "tf_n_embd=10000000", "tf_n_layer=1000000",
+      "test_batch_size=1000000000", "eval_batch=1000000000",       "cpu_threads=1000000"};
+  for (const std::string& size : sizes) {
+    const Finished finished = small.adtrain("small.yaml --set " + size);
+    EXPECT_EQ(finished.exit_code, 2) << finished.output;
+    EXPECT_THAT(finished.output, AllOf(HasSubstr(size.substr(0, size.find('='))), HasSubstr("at most")));
+  }
+  const Finished finished = small.adtrain("small.yaml --set global_batch_size=1000000000");
+  EXPECT_EQ(finished.exit_code, 2) << finished.output;
+  EXPECT_THAT(finished.output, HasSubstr("gradient_accumulation_steps"));
+}
+
+TEST(HostTroubles, AFolderForRunsThatCannotBeMade) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  expect_trouble(small.adtrain("small.yaml --set runs_dir=small.yaml"), HasSubstr("small.yaml/small"));
+}
+
+TEST(HostTroubles, ADiskWithoutRoomAtTheStart) {
+  if (!can_mount()) GTEST_SKIP() << "mounting takes root";
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  std::filesystem::create_directories(small.folder() / "runs");
+  expect_trouble(
+      mounted(small, "mount -t tmpfs -o size=4k none runs && head -c 4096 /dev/zero > runs/full",
+              "small.yaml"),
+      AllOf(HasSubstr("runs/small"), HasSubstr("No space left on device"), HasSubstr("make room")));
+}
+
+TEST(HostTroubles, ARunThatMustNotBeWritten) {
+  if (!can_mount()) GTEST_SKIP() << "mounting takes root";
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  ASSERT_EQ(small.adtrain("small.yaml --stop-after 10").exit_code, 75);
+  const std::string read_only = "mount --bind runs runs && mount -o remount,bind,ro runs";
+  for (const char* command : {"small.yaml --resume", "small.yaml --overwrite", "evaluate runs/small"}) {
+    expect_trouble(mounted(small, read_only, command),
+                   AllOf(HasSubstr("runs/small"), HasSubstr("Read-only file system"),
+                         AnyOf(HasSubstr("writable"), HasSubstr("permissions"))));
+  }
+  EXPECT_EQ(small.adtrain("small.yaml --resume").exit_code, 0) << "and nothing was lost";
+}
+
+}  // namespace
+}  // namespace adtrain

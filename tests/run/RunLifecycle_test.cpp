@@ -1,0 +1,199 @@
+#include "run/RunLifecycle.h"
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/Error.h"
+#include "base/File.h"
+#include "distributed/SingleCommunicator.h"
+#include "support/FullDisk.h"
+#include "support/TemporaryFolder.h"
+
+namespace adtrain {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// One start of a run in a folder of its own.
+class RunLifecycleTest : public testing::Test {
+ protected:
+  RunLifecycleTest() {
+    config_.run.runs_dir = folder_.path().string();
+    config_.run.run_name = "small";
+    ranks_.communicator = std::make_unique<SingleCommunicator>(at::kCPU);
+  }
+
+  std::unique_ptr<RunLifecycle> start(const RunLifecycle::Wish& wish = {}) {
+    auto life = std::make_unique<RunLifecycle>(config_, wish, ranks_, console_);
+    life->claim();
+    return life;
+  }
+  fs::path file(const std::string& name) const { return folder_.path() / "small" / name; }
+  Snapshot snapshot(const RunLifecycle& life, int64_t step, int64_t elements = 8) const {
+    Snapshot snapshot;
+    snapshot.step = step;
+    snapshot.model = {{"weight", at::randn({elements})}};
+    snapshot.optimizer = {{"step", at::tensor(static_cast<double>(step))}};
+    snapshot.state = life.origin();
+    return snapshot;
+  }
+  void save_through_a_full_disk(RunLifecycle& life, int64_t step, bool leaving) const {
+    const FileSizeLimit limit(20'000);
+    life.save(snapshot(life, step, 100'000), leaving);
+  }
+
+  TemporaryFolder folder_;
+  RunConfig config_;
+  Ranks ranks_;
+  Console console_{{.enabled = false}};
+};
+
+std::string failure_of(const std::function<void()>& action) {
+  try {
+    action();
+    return "none";
+  } catch (const CheckpointError& error) {
+    return error.what();
+  }
+}
+
+TEST_F(RunLifecycleTest, EndsWithTheCodeThatTheDiskBearsOut) {
+  auto life = start();
+  EXPECT_EQ(life->safe_step(), std::nullopt);
+  life->save(snapshot(*life, 5), /*leaving=*/true);
+  EXPECT_EQ(life->safe_step(), 5);
+  EXPECT_EQ(life->end(Trainer::End::kStopped, 5), ExitCode::kRequeue);
+  EXPECT_TRUE(fs::exists(file("requeue")));
+  EXPECT_EQ(RunState::read(file("state.json"))->stage, RunState::Stage::kStopped);
+  life.reset();
+  EXPECT_FALSE(fs::exists(file("lock")));
+
+  life = start({.resume = true});
+  EXPECT_FALSE(fs::exists(file("requeue")));
+  EXPECT_EQ(life->resumed()->step, 5);
+  EXPECT_EQ(RunState::read(file("state.json"))->stage, RunState::Stage::kTraining);
+  life->save(snapshot(*life, 9), /*leaving=*/true);
+  EXPECT_EQ(life->end(Trainer::End::kFinished, 9), ExitCode::kDone);
+  EXPECT_EQ(RunState::read(file("state.json"))->stage, RunState::Stage::kFinished);
+}
+
+TEST_F(RunLifecycleTest, UnderTorchrunTheMarkerStandsForTheCode) {
+  ranks_.context.launcher = Launcher::kTorchrun;
+  const auto life = start();
+  life->save(snapshot(*life, 5), /*leaving=*/true);
+  EXPECT_EQ(life->end(Trainer::End::kStopped, 5), ExitCode::kDone);
+  EXPECT_TRUE(fs::exists(file("requeue")));
+}
+
+TEST_F(RunLifecycleTest, ALastStepThatDoesNotStandOrVerifyIsAnError) {
+  const auto life = start();
+  life->save(snapshot(*life, 5), /*leaving=*/false);
+  life->save(snapshot(*life, 9), /*leaving=*/true);
+  const fs::path weights = file("checkpoints/step-9/model.safetensors");
+  std::string bytes = read_file(weights);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_file(weights, bytes);
+  for (const Trainer::End how : {Trainer::End::kStopped, Trainer::End::kFinished}) {
+    EXPECT_THAT(failure_of([&] { life->end(how, 9); }),
+                AllOf(HasSubstr("step 9 was NOT saved"), HasSubstr("checksum"), HasSubstr("Step 5 is safe")));
+  }
+  fs::remove_all(file("checkpoints"));
+  EXPECT_THAT(failure_of([&] { life->end(Trainer::End::kStopped, 9); }),
+              HasSubstr("No step of this run is safe"));
+  EXPECT_FALSE(fs::exists(file("requeue")));
+  EXPECT_EQ(RunState::read(file("state.json"))->stage, RunState::Stage::kTraining);
+}
+
+TEST_F(RunLifecycleTest, AFailedSaveIsTriedAgainAfterAPauseAndWhereThereIsRoom) {
+  const auto life = start();
+  life->save(snapshot(*life, 5), /*leaving=*/false);
+  EXPECT_FALSE(life->wants_step()) << "all is saved";
+  save_through_a_full_disk(*life, 10, /*leaving=*/false);
+  EXPECT_EQ(life->safe_step(), 5);
+  EXPECT_FALSE(life->wants_step()) << "not in every step";
+  bool wants = false;
+  for (int look = 0; look < 600 && !wants; ++look) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    wants = life->wants_step();
+  }
+  ASSERT_TRUE(wants);
+  life->save(snapshot(*life, 13), /*leaving=*/false);
+  EXPECT_EQ(life->safe_step(), 13);
+  EXPECT_FALSE(life->wants_step());
+}
+
+TEST_F(RunLifecycleTest, TheReasonOfALostLastStepIsTold) {
+  const auto life = start();
+  save_through_a_full_disk(*life, 10, /*leaving=*/true);
+  EXPECT_THAT(failure_of([&] { life->end(Trainer::End::kFinished, 10); }),
+              AllOf(HasSubstr("step 10 was NOT saved"), HasSubstr("File too large")));
+}
+
+TEST_F(RunLifecycleTest, OverwritesOnlyWhenItClaims) {
+  auto life = start();
+  life->save(snapshot(*life, 5), /*leaving=*/true);
+  life.reset();
+  { const RunLifecycle gives_up(config_, {.overwrite = true}, ranks_, console_); }
+  EXPECT_TRUE(fs::exists(file("checkpoints/step-5")));
+  fs::create_directories(file("checkpoints.overwritten.tmp/step-1"));  // of one that was killed
+  life = start({.overwrite = true});
+  EXPECT_FALSE(fs::exists(file("checkpoints")));
+  EXPECT_FALSE(fs::exists(file("checkpoints.overwritten.tmp")));
+}
+
+TEST_F(RunLifecycleTest, AStartThatGivesUpLeavesNoFolder) {
+  { const RunLifecycle gives_up(config_, {}, ranks_, console_); }
+  EXPECT_FALSE(fs::exists(folder_.path() / "small"));
+  EXPECT_THROW(RunLifecycle(config_, {.resume = true}, ranks_, console_), CheckpointError);
+  EXPECT_FALSE(fs::exists(folder_.path() / "small"));
+}
+
+TEST_F(RunLifecycleTest, OtherHistoriesAreRefusedUnlessAllowed) {
+  auto life = start();
+  life->check_histories("aaaa");
+  life->save(snapshot(*life, 5), /*leaving=*/true);
+  life.reset();
+  life = start({.resume = true});
+  life->check_histories("aaaa");
+  try {
+    life->check_histories("bbbb");
+    FAIL() << "expected a ConfigError";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("aaaa"), HasSubstr("bbbb"), HasSubstr("--allow-changes")));
+  }
+  life.reset();
+  life = start({.resume = true, .allowed_changes = {"traj_dir"}});
+  life->check_histories("bbbb");
+}
+
+/// The same launch, as far as this process can tell, with another restart.
+TEST_F(RunLifecycleTest, ARestartContinuesOnlyWhatItsLaunchHasClaimed) {
+  ranks_.context.launcher = Launcher::kTorchrun;
+  ranks_.context.run_id = "first";
+  auto life = start();
+  life->save(snapshot(*life, 5), /*leaving=*/false);
+  life.reset();
+
+  ranks_.context.restart_count = 1;
+  life = start({.overwrite = true});
+  ASSERT_NE(life->resumed(), nullptr) << "the attempt before had overwritten already";
+  EXPECT_EQ(life->resumed()->step, 5);
+  life.reset();
+
+  ranks_.context.run_id = "second";
+  EXPECT_THROW(start(), ConfigError) << "a refused first attempt is refused again";
+  life = start({.overwrite = true});
+  EXPECT_EQ(life->resumed(), nullptr);
+  EXPECT_FALSE(fs::exists(file("checkpoints/step-5")));
+}
+
+}  // namespace
+}  // namespace adtrain

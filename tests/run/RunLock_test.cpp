@@ -1,0 +1,282 @@
+#include "run/RunLock.h"
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/Error.h"
+#include "base/File.h"
+#include "support/TemporaryFolder.h"
+
+namespace adtrain {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+LaunchIdentity launch_by(int64_t agent) {
+  return {.launcher = "torchrun", .id = "none", .agents = {ProcessIdentity::of(agent)}};
+}
+
+const RunLock::Patience kShort = {.refresh_seconds = 0.1, .stale_seconds = 3, .predecessor_seconds = 1};
+
+std::string refusal(const std::function<void()>& action) {
+  try {
+    action();
+    return "none";
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
+/// A lock as another process left it.
+void write_lock(const fs::path& file, const ProcessIdentity& process, const std::string& token,
+                const LaunchIdentity& launch = launch_by(1)) {
+  const nlohmann::json lock = {
+      {"process", process}, {"launch", launch}, {"world_size", 2}, {"since", 1e9}, {"token", token}};
+  write_file(file, lock.dump());
+}
+
+void make_old(const fs::path& file, int64_t seconds) {
+  struct stat found {};
+  ASSERT_EQ(stat(file.c_str(), &found), 0);
+  const timespec times[2] = {{found.st_mtim.tv_sec - seconds, 0}, {found.st_mtim.tv_sec - seconds, 0}};
+  ASSERT_EQ(utimensat(AT_FDCWD, file.c_str(), times, 0), 0);
+}
+
+/// Of a process that has ended and whose parent, this one, knows it.
+ProcessIdentity ended_process() {
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  const ProcessIdentity identity = ProcessIdentity::of(child);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  return identity;
+}
+
+ProcessIdentity of_another_host() {
+  ProcessIdentity elsewhere = ProcessIdentity::of_this_process();
+  elsewhere.host = "n05";
+  return elsewhere;
+}
+
+size_t files_in(const fs::path& folder) {
+  return static_cast<size_t>(std::distance(fs::directory_iterator(folder), {}));
+}
+
+TEST(RunLock, NamesItsHolderAndGoesWithIt) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "lock";
+  {
+    const RunLock lock(file, launch_by(getppid()), 4, kShort);
+    EXPECT_THAT(refusal([&] { RunLock second(file, launch_by(1), 1, kShort); }),
+                AllOf(HasSubstr("is in use by process " + std::to_string(getpid())),
+                      HasSubstr("torchrun, 4 ranks"), HasSubstr("run_name")));
+    lock.check();
+    EXPECT_EQ(files_in(folder.path()), 1U) << "no candidate stays";
+  }
+  EXPECT_EQ(files_in(folder.path()), 0U);
+  const RunLock again(file, launch_by(1), 1, kShort);
+}
+
+TEST(RunLock, OfAProcessThatWasKilledHereIsNobodysAtOnce) {
+  const TemporaryFolder folder;
+  write_lock(folder.path() / "lock", ended_process(), "abc");
+  const RunLock lock(folder.path() / "lock", launch_by(1), 1);  // with the long patience
+  lock.check();
+  EXPECT_EQ(files_in(folder.path()), 1U);
+}
+
+/// The same number, but another process by now.
+TEST(RunLock, AProcessIsToldByItsStartToo) {
+  const TemporaryFolder folder;
+  ProcessIdentity former = ProcessIdentity::of_this_process();
+  former.started -= 1;
+  write_lock(folder.path() / "lock", former, "abc");
+  const RunLock lock(folder.path() / "lock", launch_by(1), 1);
+}
+
+TEST(RunLock, OfAnotherHostIsStaleWhenNobodyRefreshesIt) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "lock";
+  write_lock(file, of_another_host(), "abc");
+  make_old(file, 3600);
+  const RunLock lock(file, launch_by(1), 1);
+  EXPECT_EQ(files_in(folder.path()), 1U);
+}
+
+TEST(RunLock, OfAnotherHostThatRefreshesItIsItsHolders) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "lock";
+  write_lock(file, of_another_host(), "abc");
+  std::atomic<bool> ends = false;
+  std::thread holder([&] {
+    while (!ends) {
+      utimensat(AT_FDCWD, file.c_str(), nullptr, 0);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  });
+  EXPECT_THAT(refusal([&] { RunLock second(file, launch_by(1), 1); }),
+              AllOf(HasSubstr("on host n05"), HasSubstr("refreshed")));
+  ends = true;
+  holder.join();
+}
+
+TEST(RunLock, IsRefreshedWhileItsHolderLives) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "lock";
+  const RunLock lock(file, launch_by(1), 1, kShort);
+  make_old(file, 3600);
+  const auto old = fs::last_write_time(file);
+  for (int look = 0; look < 200 && fs::last_write_time(file) == old; ++look) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  EXPECT_GT(fs::last_write_time(file), old + std::chrono::minutes(30));
+}
+
+TEST(RunLock, ADamagedOneIsJudgedByItsAge) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "lock";
+  write_file(file, "{\"process\"");
+  make_old(file, 3600);
+  const RunLock lock(file, launch_by(1), 1);
+}
+
+/// Who died between being named the successor and taking the lock's name.
+TEST(RunLock, ASuccessorThatDiedIsSucceededToo) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "lock";
+  write_lock(file, ended_process(), "abc");
+  write_lock(folder.path() / "lock.after.abc", ended_process(), "def");
+  const RunLock lock(file, launch_by(1), 1);
+  lock.check();
+  EXPECT_EQ(files_in(folder.path()), 1U);
+}
+
+TEST(RunLock, OneOfManyAtTheSameInstantGetsIt) {
+  for (const bool stale : {false, true}) {
+    for (int round = 0; round < 5; ++round) {
+      const TemporaryFolder folder;
+      const fs::path file = folder.path() / "lock";
+      if (stale) write_lock(file, ended_process(), "abc");
+      int go[2], hold[2];
+      ASSERT_EQ(pipe(go), 0);
+      ASSERT_EQ(pipe(hold), 0);
+      std::vector<pid_t> children;
+      for (int child = 0; child < 8; ++child) {
+        children.push_back(fork());
+        if (children.back() != 0) continue;
+        char byte = 0;
+        close(go[1]);
+        close(hold[1]);
+        [[maybe_unused]] ssize_t got = read(go[0], &byte, 1);
+        int code = 1;
+        try {
+          const RunLock lock(file, launch_by(getpid()), 1, kShort);
+          code = 0;
+          got = read(hold[0], &byte, 1);  // until all others have been refused
+        } catch (const ConfigError&) {
+          code = 2;
+        }
+        _exit(code);
+      }
+      close(go[0]);
+      close(hold[0]);
+      close(go[1]);  // the instant
+      int won = 0, refused = 0;
+      for (size_t ended = 0; ended < children.size(); ++ended) {
+        if (ended + 1 == children.size()) close(hold[1]);
+        int status = 0;
+        wait(&status);
+        won += WEXITSTATUS(status) == 0 ? 1 : 0;
+        refused += WEXITSTATUS(status) == 2 ? 1 : 0;
+      }
+      EXPECT_EQ(won, 1) << "round " << round;
+      EXPECT_EQ(refused, 7) << "round " << round;
+    }
+  }
+}
+
+/// torchrun starts the next attempt; a rank of the one before may take some time to die.
+TEST(RunLock, AnAttemptWaitsForTheOneBeforeIt) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "lock";
+  const pid_t former = fork();
+  if (former == 0) {
+    pause();
+    _exit(0);
+  }
+  write_lock(file, ProcessIdentity::of(former), "abc", launch_by(getppid()));
+  EXPECT_THAT(refusal([&] { RunLock stranger(file, launch_by(1), 1, kShort); }), HasSubstr("in use"));
+  std::thread end([former] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    kill(former, SIGKILL);
+  });
+  {
+    const RunLock next(file, launch_by(getppid()), 1,
+                       {.refresh_seconds = 1, .stale_seconds = 1, .predecessor_seconds = 60});
+  }
+  end.join();
+  waitpid(former, nullptr, 0);
+}
+
+TEST(RunLock, AHolderThatWasTakenForGoneWritesNothingMore) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "lock";
+  const RunLock suspended(file, launch_by(1), 1, kShort);
+  write_lock(folder.path() / "other", of_another_host(), "abc");
+  fs::rename(folder.path() / "other", file);
+  EXPECT_THAT(refusal([&] { suspended.check(); }), AllOf(HasSubstr("belongs to another"), HasSubstr("n05")));
+  const auto seen = [&] { return refusal([&] { suspended.check_as_last_seen(); }) != "none"; };
+  for (int look = 0; look < 200 && !seen(); ++look)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_TRUE(seen());
+}
+
+TEST(RunLock, TellsOwnRanksFromThoseOfAnotherLaunch) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "lock";
+  EXPECT_FALSE(RunLock::held_by_another_launch(file)) << "nobody has it";
+  write_lock(file, of_another_host(), "abc", launch_by(getppid()));
+  EXPECT_FALSE(RunLock::held_by_another_launch(file)) << "rank 0 of this launch";
+  write_lock(file, of_another_host(), "abc", launch_by(1));
+  EXPECT_TRUE(RunLock::held_by_another_launch(file));
+}
+
+TEST(RunLock, AFolderThatCannotBeWrittenIsAFileSystemsError) {
+  EXPECT_THROW(RunLock("/proc/adtrain/lock", launch_by(1), 1), fs::filesystem_error);
+}
+
+TEST(LaunchIdentity, IsTheSameForARestartAlone) {
+  LaunchIdentity first = launch_by(getpid()), restart = launch_by(getpid());
+  EXPECT_TRUE(first.same_launch(restart));
+  restart.agents.push_back(ProcessIdentity::of(1));  // of another node; one in common is enough
+  EXPECT_TRUE(first.same_launch(restart));
+  EXPECT_FALSE(first.same_launch(launch_by(1))) << "another torchrun with the run id 'none'";
+  restart.id = "other";
+  EXPECT_FALSE(first.same_launch(restart));
+  LaunchIdentity from_a_shell = {.launcher = "a single process", .id = "", .agents = first.agents};
+  EXPECT_FALSE(from_a_shell.same_launch(from_a_shell)) << "a shell starts many";
+  const LaunchIdentity job = {.launcher = "SLURM", .id = "17", .agents = {ProcessIdentity::of(1)}};
+  const LaunchIdentity requeued = {
+      .launcher = "SLURM", .id = "17", .agents = {ProcessIdentity::of(getpid())}};
+  EXPECT_TRUE(job.same_launch(requeued)) << "SLURM starts other processes, and the job is the same";
+}
+
+}  // namespace
+}  // namespace adtrain

@@ -56,17 +56,18 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 NODE = "NodeName={name} NodeAddr={address} Port={port} CPUs=8 RealMemory=1000 Gres=gpu:8 State=UNKNOWN"
 
 
-def skip_where_impossible():
-    """Ends the test with a word where this system does not let it run."""
+def obstacle():
+    """Why this system does not let a cluster be started; None where it does."""
     if os.geteuid() != 0:
-        small_run.skip("SLURM's daemons and the namespaces of its virtual nodes need root")
+        return "SLURM's daemons and the namespaces of its virtual nodes need root"
     missing = [daemon for daemon in (*DAEMONS, "unshare", "setpriv") if shutil.which(daemon, path=_path()) is None]
     if missing:
-        small_run.skip(f"{', '.join(missing)} not found; the packages slurm-wlm and munge have them")
+        return f"{', '.join(missing)} not found; the packages slurm-wlm and munge have them"
     if subprocess.run([*PRIVATE, "true"], capture_output=True).returncode != 0:
-        small_run.skip("this system forbids namespaces for processes, host names and mounts")
+        return "this system forbids namespaces for processes, host names and mounts"
     if not os.path.ismount("/sys/fs/cgroup"):
-        small_run.skip("slurmd does not start without a cgroup file system at /sys/fs/cgroup, and none is mounted there")
+        return "slurmd does not start without a cgroup file system at /sys/fs/cgroup, and none is mounted there"
+    return None
 
 
 class SlurmCluster:
@@ -136,7 +137,7 @@ class SlurmCluster:
         key = self.folder / "munge" / "key"
         key.touch(mode=0o600)
         key.write_bytes(secrets.token_bytes(128))
-        ports = _free_ports(1 + len(self.nodes))
+        ports = [small_run.free_port() for _ in range(1 + len(self.nodes))]
         addresses = [f"127.0.0.{number}" for number in range(2, 2 + len(self.nodes))]
         for name in self.nodes:
             (self.folder / name / "spool").mkdir(parents=True)
@@ -192,11 +193,3 @@ def _strings(file):
 def _path():
     """Debian keeps daemons out of a user's path."""
     return os.environ["PATH"] + ":/usr/sbin:/sbin"
-
-
-def _free_ports(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("", 0))
-        return [each.getsockname()[1] for each in sockets]

@@ -1,8 +1,10 @@
 """A run small enough for a test, started as a user starts it: by the program and the real launchers."""
 import dataclasses
+import fcntl
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -11,10 +13,12 @@ import sys
 import tempfile
 import time
 import unittest
+import zlib
 
-ADTRAIN = os.environ["ADTRAIN"]  # CTest sets these three to what the build found
-MPIRUN = os.environ["MPIRUN"]
-TORCHRUN = os.environ["TORCHRUN"]
+# CTest sets these three to what the build found; by hand they are the release build's and those beside this Python.
+ADTRAIN = os.environ.get("ADTRAIN") or str(pathlib.Path(__file__).resolve().parents[2] / "build/release/bin/adtrain")
+MPIRUN = os.environ.get("MPIRUN") or "mpirun"
+TORCHRUN = os.environ.get("TORCHRUN") or str(pathlib.Path(sys.executable).parent / "torchrun")
 
 DEVICE = os.environ.get("ADTRAIN_TEST_DEVICE", "cpu")  # or cuda: the ranks of a run, each on a GPU of its own
 MOST_RANKS = 3  # of a test that runs on either device
@@ -55,9 +59,60 @@ def place(rank, ranks, port):
             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
+def free_port(locks=[]):
+    """A port that is free and that no other test gets while this process lives: each locks a file of that name, as
+    tests/distributed/ListeningPort.h does. The ports are none that the system gives to connections."""
+    folder = pathlib.Path(tempfile.gettempdir()) / "adtrain-test-ports"
+    folder.mkdir(exist_ok=True)
+    for port in random.sample(range(25000, 32000), 1000):
+        lock = open(folder / str(port), "w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as server:
+                server.bind(("", port))
+        except OSError:  # another test has it, or somebody else
+            lock.close()
+            continue
+        locks.append(lock)
+        return port
+    raise RuntimeError("no port is free")
+
+
+def damage_of(checkpoint):
+    """What is wrong with a checkpoint's folder, by sizes and checksums of its manifest; None where nothing is."""
+    try:
+        files = json.loads((checkpoint / "manifest.json").read_text())["files"]
+        for name, listed in files.items():
+            content = (checkpoint / name).read_bytes()
+            if len(content) != listed["bytes"] or f"{zlib.crc32(content):08x}" != listed["crc32"]:
+                return f"{checkpoint.name}/{name} is not what the manifest says"
+    except (OSError, ValueError, KeyError) as error:
+        return f"{checkpoint.name} is not complete: {error!r}"
+    return None if files else f"{checkpoint.name} has no files"
+
+
+def rank_processes(folder):
+    """{rank: process id} of the adtrain processes that were started in this folder."""
+    found = {}
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if not (process / "cwd").resolve().is_relative_to(folder) or (process / "exe").resolve().name != "adtrain":
+                continue
+            variables = dict(line.partition("=")[::2] for line in (process / "environ").read_text().split("\0"))
+        except OSError:  # it has just ended
+            continue
+        rank = variables.get("RANK", variables.get("OMPI_COMM_WORLD_RANK"))
+        if rank is not None:
+            found[int(rank)] = int(process.name)
+    return found
+
+
+def preloadable(source, folder):
+    """Compiles C for LD_PRELOAD; returns the library's path."""
+    folder = pathlib.Path(folder)
+    (folder / "preload.c").write_text(source)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", folder / "preload.so", folder / "preload.c", "-ldl"], check=True)
+    return str(folder / "preload.so")
 
 
 def finish(process, timeout, begin=None):
@@ -113,9 +168,9 @@ class SmallRun(unittest.TestCase):
         self.assertEqual(finished.code, 0, finished.output)
 
 
-def main():
+def main(ranks=MOST_RANKS):
     if DEVICE == "cuda":
         gpus = json.loads(subprocess.check_output([ADTRAIN, "env", "--json"]))["gpus"]
-        if len(gpus) < MOST_RANKS:
-            skip(f"adtrain env sees {len(gpus)} GPUs, and {MOST_RANKS} are needed, one a rank")
+        if len(gpus) < ranks:
+            skip(f"adtrain env sees {len(gpus)} GPUs, and {ranks} are needed, one a rank")
     unittest.main(verbosity=2)

@@ -106,13 +106,13 @@ class LocalLaunch(small_run.SmallRun):
                 os.killpg(launcher.pid, number) if to_the_group else launcher.send_signal(number)
                 finished = small_run.finish(launcher, 60)
                 self.assertEqual(75, finished.code, finished.output)
-                stopped_behind = int(re.search(r"stopped behind step (\d+)", finished.output)[1])
-                self.assertEqual([stopped_behind], self.saved_steps())
+                stopped_after = int(re.search(r"stopped after step (\d+)", finished.output)[1])
+                self.assertEqual([stopped_after], self.saved_steps())
                 self.assert_nobody_survives(processes)
                 resumed = small_run.finish(self.launch(2, "small.yaml", *ENDLESS, "--resume", "--stop-after",
-                                                       stopped_behind + 2), 60)
+                                                       stopped_after + 2), 60)
                 self.assertEqual(75, resumed.code, resumed.output)
-                self.assertIn(f"resuming behind step {stopped_behind}", resumed.output)
+                self.assertIn(f"resuming after step {stopped_after}", resumed.output)
                 shutil.rmtree(self.run_folder())
 
     def test_ranks_die_with_the_launcher(self):

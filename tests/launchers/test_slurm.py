@@ -12,9 +12,10 @@ import small_run
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "launch" / "slurm"
 
-# Long enough to be interrupted, with few enough evaluations to be short.
-STEPS = 300
-LONGER = ["--set", f"train_timesteps={STEPS}", "--set", "eval_interval=100", "--set", "ckpt_interval=100"]
+STEPS = 40
+LONGER = ["--set", f"train_timesteps={STEPS}", "--set", "eval_interval=20", "--set", "ckpt_interval=20"]
+# The first rank sleeps eight seconds from step 12 on: the job is in its midst when something happens to it.
+LINGER = {"ADTRAIN_FAULT": "slow@0:12-15"}
 ENDLESS = ["--set", "train_timesteps=1000000", "--set", "eval_interval=0", "--set", "ckpt_interval=1000000"]
 
 # Takes the place of the program: every rank but the first leaves two seconds late, as where a GPU is slow to let go.
@@ -141,20 +142,20 @@ class Training(SlurmTest):
 
 class Stopping(SlurmTest):
     def test_a_warning_ahead_of_the_time_limit_requeues_once_and_the_run_resumes_exactly(self):
-        job = self.submit("several_nodes.sbatch", *LONGER)
+        job = self.submit("several_nodes.sbatch", *LONGER, **LINGER)
         self.await_training(job)
         ranks = [os.pidfd_open(rank) for rank in self.cluster.processes(job, "adtrain")]
         self.cluster.command("scancel", "--signal=USR1", job)
         self.signal_until_gone(ranks)  # nodes hear it at different times, so it may also come while a rank leaves
         self.assert_completed(job, restarts=1)
         log = self.log(job)
-        self.assertRegex(log, r"stopped behind step \d+ of")
-        self.assertRegex(log, r"resuming behind step \d+")
+        self.assertRegex(log, r"stopped after step \d+ of")
+        self.assertRegex(log, r"resuming after step \d+")
         self.assertIn("restart 1 of at most 20", log)
         self.assertEqual(self.weights(STEPS), self.uninterrupted())
 
     def test_torchrun_passes_the_warning_on_although_only_the_task_hears_it(self):
-        job = self.submit("several_nodes_torchrun.sbatch", *LONGER, tasks_per_node=1)
+        job = self.submit("several_nodes_torchrun.sbatch", *LONGER, tasks_per_node=1, **LINGER)
         self.await_training(job)
         # As with proctrack/cgroup, which signals a step's tasks and not what they have started.
         tasks = self.cluster.processes(job, "torchrun_task.sh")
@@ -162,7 +163,7 @@ class Stopping(SlurmTest):
         for task in tasks:
             os.kill(task, signal.SIGUSR1)
         self.assert_completed(job, restarts=1)
-        self.assertRegex(self.log(job), r"resuming behind step \d+")
+        self.assertRegex(self.log(job), r"resuming after step \d+")
         self.assertEqual(self.weights(STEPS), self.uninterrupted())
 
     def test_a_rank_that_is_killed_for_anothers_early_leave_hides_no_checkpoint(self):
@@ -210,5 +211,6 @@ class Failing(SlurmTest):
 
 
 if __name__ == "__main__":
-    slurm_cluster.skip_where_impossible()
+    if reason := slurm_cluster.obstacle():
+        small_run.skip(reason)
     small_run.main()

@@ -132,6 +132,10 @@ class VirtualHost:
         """Pulls the cable: nobody is told, packets go nowhere."""
         self._network.ip(f"link set {self.name}-eth0 nomaster")
 
+    def plug_in(self):
+        """Puts the cable back."""
+        self._network.ip(f"link set {self.name}-eth0 master lan")
+
     def processes(self, program):
         """Ids of the processes of this name that run here."""
         here = os.stat(f"/proc/{self.pid}/ns/net")

@@ -1,0 +1,30 @@
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "base/Error.h"
+#include "data/HistoryFile.h"
+#include "fuzz/Targets.h"
+#include "support/TemporaryFolder.h"
+
+namespace adtrain::fuzz {
+
+/// The HDF5 library runs in a process of its own, which these bytes may crash; this one must not notice it
+/// but by an error.
+void history(std::string_view bytes) {
+  static const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "fuzzed.hdf5";
+  std::ofstream(path, std::ios::binary) << bytes;
+  try {
+    const HistoryFile file(path);
+    require(file.tasks() >= 0 && file.steps() >= 0 && file.streams() >= 0, "sizes are counts");
+    if (file.tasks() == 0) return;
+    const int64_t steps = std::min<int64_t>(file.steps(), 64), streams = std::min<int64_t>(file.streams(), 8);
+    const History part = file.read(0, steps, streams, {.grid_size = 9, .num_actions = 5});
+    require(part.actions.size() == static_cast<size_t>(steps * streams), "a part has the size asked for");
+    file.read(file.tasks() - 1, file.steps(), file.streams(), {.grid_size = 9, .num_actions = 5});
+  } catch (const DataError&) {
+  }
+}
+
+}  // namespace adtrain::fuzz

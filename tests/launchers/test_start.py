@@ -1,0 +1,185 @@
+"""The first second of a run under mpirun, torchrun and `adtrain launch`: ranks killed or stopped before all have met, others'
+services at the meeting point, wrong numbers of ranks; and launchers that are killed."""
+import http.server
+import os
+import random
+import re
+import signal
+import socket
+import threading
+
+import small_run
+from small_run import ADTRAIN, MPIRUN, TORCHRUN, rank_processes
+
+RANKS = 3
+LAUNCHERS = {  # mpirun kills one second after SIGTERM, in which a rank that starts on a busy machine says nothing yet
+    "mpirun": [MPIRUN, "--mca", "odls_base_sigkill_timeout", 8, "--oversubscribe", "--bind-to", "none", "-np", RANKS, ADTRAIN],
+    "torchrun": [TORCHRUN, "--no-python", "--standalone", "--nproc-per-node", RANKS, ADTRAIN],
+    "adtrain launch": [ADTRAIN, "launch", "--nproc", RANKS, "--logs", "logs", "--grace", 10]}
+ENDLESS = ["--set", "train_timesteps=1000000", "--set", "eval_interval=0", "--set", "summary_interval=500"]
+KILLS = int(os.environ.get("ADTRAIN_TEST_KILLS", "2"))  # of a launcher; the long form of the test takes 24
+LOADER_SECONDS = 0.05  # in which a process has none of the program's code yet, and cannot hear that another failed
+
+
+class Starting(small_run.SmallRun):
+    def setUp(self):
+        super().setUp()
+        self.folder = self.folder.resolve()
+
+    def begin(self, launcher, *settings):
+        """Returns when all ranks have a process."""
+        process = self.start([*LAUNCHERS[launcher], "small.yaml", *ENDLESS, *settings])
+        self.addCleanup(self.end, process)
+        deadline = small_run.time.monotonic() + 60
+        while len(rank_processes(self.folder)) < RANKS and process.poll() is None:
+            self.assertLess(small_run.time.monotonic(), deadline)
+            small_run.time.sleep(0.005)
+        small_run.time.sleep(LOADER_SECONDS)
+        return process
+
+    def end(self, process):
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        for pid in rank_processes(self.folder).values():
+            os.kill(pid, signal.SIGKILL)
+        if not process.stdout.closed:
+            process.communicate()
+
+    def words_of_ranks(self, finished):
+        return finished.output + "".join(log.read_text() for log in self.folder.glob("logs/rank-*.log"))
+
+    def strike(self, launcher, number, delay, *settings):
+        """Sends a rank of a new run a signal; returns it and how the run has ended."""
+        for left_by_the_last_one in ("logs", "runs"):
+            small_run.shutil.rmtree(self.folder / left_by_the_last_one, ignore_errors=True)
+        process = self.begin(launcher, *settings)
+        small_run.time.sleep(delay)
+        victim = random.randrange(RANKS)
+        os.kill(rank_processes(self.folder)[victim], number)
+        finished = small_run.finish(process, 60)
+        self.wait_for(lambda: not rank_processes(self.folder), "no rank survives", timeout=5)
+        return victim, finished
+
+
+class Start(Starting):
+    def assert_named_by_all(self, victim, finished):
+        words = self.words_of_ranks(finished)
+        self.assertEqual({str(victim)}, set(re.findall(r"adtrain ended: rank (\d+) of 3 failed first", words)), words)
+        self.assertGreaterEqual(words.count("adtrain ended: rank"), RANKS - 1, words)
+        self.assertNotEqual(0, finished.code)
+
+    def test_a_rank_that_is_killed_at_any_moment_is_named_by_all_others(self):
+        self.collect()
+        for launcher in LAUNCHERS:
+            for kill in range(KILLS):
+                delay = random.random()
+                with self.subTest(launcher, kill=kill, delay=delay):
+                    victim, finished = self.strike(launcher, signal.SIGKILL, delay)
+                    self.assert_named_by_all(victim, finished)
+                    self.assertLess(finished.seconds, 20)
+                    if launcher == "adtrain launch":
+                        self.assertRegex(finished.output, rf"adtrain launch: rank {victim} of 3 failed first: SIGKILL")
+
+    def test_a_rank_that_is_stopped_before_all_have_met_is_named(self):
+        self.collect()
+        for launcher in ("torchrun", "adtrain launch"):
+            with self.subTest(launcher):
+                victim, finished = self.strike(launcher, signal.SIGSTOP, 0, "--set", "silent_rank_seconds=2")
+                self.assert_named_by_all(victim, finished)
+
+
+class Meeting(small_run.SmallRun):
+    """Ranks that were started by hand."""
+
+    def rank(self, rank, ranks, port, *settings):
+        return self.start([ADTRAIN, "test", "--largest", 1, "--set", "device=cpu", *settings],
+                          **small_run.place(rank, ranks, port))
+
+    def test_another_service_at_the_meeting_point_holds_nobody(self):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+        self.addCleanup(server.server_close)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.shutdown)
+        port = server.server_address[1]
+        finished = small_run.finish(self.rank(1, 2, port, "--set", "rendezvous_timeout_seconds=3"), 60)
+        self.assertEqual(3, finished.code, finished.output)
+        self.assertLess(finished.seconds, 20)
+        self.assertRegex(finished.output, rf"127.0.0.1:{port} .*something else, which answers 'HTTP/1.0 ")
+
+    def test_a_service_that_says_nothing_holds_nobody(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            port = silent.getsockname()[1]
+            finished = small_run.finish(self.rank(1, 2, port, "--set", "rendezvous_timeout_seconds=3"), 60)
+        self.assertEqual(3, finished.code, finished.output)
+        self.assertLess(finished.seconds, 20)
+        self.assertRegex(finished.output, rf"127.0.0.1:{port} .*accepts connections there and says nothing")
+
+    def assert_all_say(self, ranks, pattern, seconds):
+        for process in ranks:
+            finished = small_run.finish(process, 60)
+            self.assertEqual(3, finished.code, finished.output)
+            self.assertRegex(finished.output, pattern)
+            self.assertNotIn("GLOO_SOCKET_IFNAME", finished.output)
+            self.assertLess(finished.seconds, seconds)
+
+    def test_a_rank_too_few_is_named(self):
+        port, patience = small_run.free_port(), ("--set", "rendezvous_timeout_seconds=8")
+        self.assert_all_say([self.rank(rank, 3, port, *patience) for rank in (0, 1)],
+                            r"waited 8\.\d s at .* for rank 2;", 25)
+
+    def test_another_number_of_ranks_is_refused_at_once(self):
+        port = small_run.free_port()
+        self.assert_all_say([self.rank(0, 2, port), self.rank(1, 3, port)],
+                            "Rank 1 does not belong .* one of 3 ranks and rank 0 as one of 2", 30)
+
+    def test_one_rank_twice_is_refused_at_once(self):
+        port = small_run.free_port()
+        self.assert_all_say([self.rank(0, 3, port), self.rank(1, 3, port), self.rank(1, 3, port)],
+                            "Rank 1 does not belong .* it has come twice, as process", 30)
+
+    def test_strangers_come_too_late_and_only_by_loopback(self):
+        """While ranks meet, strangers may come and say what they like; afterwards nobody listens."""
+        port = small_run.free_port()
+        first = self.rank(0, 2, port)
+
+        def crowd():
+            try:
+                strangers = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(2000)]
+            except OSError:
+                return None
+            for number, stranger in enumerate(strangers):
+                stranger.sendall(random.randbytes(number % 100 * 50))
+            return strangers
+
+        strangers = []
+        self.wait_for(lambda: strangers.append(crowd()) or strangers[-1], "rank 0 at the meeting point")
+        self.assert_done(small_run.finish(self.rank(1, 2, port), 60))
+        self.assert_done(small_run.finish(first, 60))
+
+
+class KilledLauncher(Starting):
+    def test_ranks_whose_launcher_is_gone_save_and_end(self):
+        self.collect()
+        for launcher in LAUNCHERS:
+            with self.subTest(launcher):
+                process = self.begin(launcher, "--set", "ckpt_interval=1000000")
+                metrics = self.run_folder() / "metrics.jsonl"
+                self.wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") > 1, "steps of training")
+                process.kill()
+                self.wait_for(lambda: not rank_processes(self.folder), "the ranks' end", timeout=40)
+                finished = small_run.finish(process, 20)
+                if launcher != "mpirun":  # its ranks' words are lost with it
+                    self.assertRegex(finished.output, f"{launcher} .process .*is gone and has left its ranks behind")
+                saved = list((self.run_folder() / "checkpoints").glob("step-*"))
+                self.assertTrue(saved or launcher == "mpirun", finished.output)  # its library ends the process itself
+                small_run.shutil.rmtree(self.run_folder())
+
+    def test_a_run_without_a_launcher_is_left_alone(self):
+        self.collect()
+        script = f"{ADTRAIN} small.yaml --set train_timesteps=3000 --set eval_interval=0 > output 2>&1 & sleep 1.5"
+        small_run.finish(self.start(["bash", "-c", script]), 60)  # the shell is gone, the run goes on
+        self.wait_for(lambda: "done: 3000 steps" in (self.folder / "output").read_text(), "the run's end")
+
+
+if __name__ == "__main__":
+    small_run.main()

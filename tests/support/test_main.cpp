@@ -1,0 +1,60 @@
+// The main function of all tests by gtest. Tells the tests that ran from those that could not: the last line
+// of the output counts the skipped ones with their reasons, as tests/could_not_run.awk reads it, and where
+// every test was skipped the exit code is 77, which CTest calls "Skipped".
+
+#include <cstdio>
+#include <map>
+#include <string>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace {
+
+constexpr int kSkipped = 77;  // as SKIP_RETURN_CODE in src/Rooms.cmake
+
+/// Counts the tests that say that they cannot run here, by reason.
+class SkipCounter final : public testing::EmptyTestEventListener {
+ public:
+  int skipped() const {
+    int sum = 0;
+    for (const auto& [reason, tests] : tests_by_reason_) sum += tests;
+    return sum;
+  }
+
+  std::string reasons() const {
+    std::string text;
+    for (const auto& [reason, tests] : tests_by_reason_) text += (text.empty() ? "" : "; ") + reason;
+    return text;
+  }
+
+ private:
+  void OnTestEnd(const testing::TestInfo& test) override {
+    if (!test.result()->Skipped()) return;
+    std::string reason = "no reason given";
+    for (int i = 0; i < test.result()->total_part_count(); ++i) {
+      const testing::TestPartResult& part = test.result()->GetTestPartResult(i);
+      if (part.skipped()) reason = part.message();
+    }
+    ++tests_by_reason_[reason];
+  }
+
+  std::map<std::string, int> tests_by_reason_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  testing::InitGoogleMock(&argc, argv);
+  const testing::UnitTest& tests = *testing::UnitTest::GetInstance();
+  auto* const skips = new SkipCounter;  // the listeners own it
+  testing::UnitTest::GetInstance()->listeners().Append(skips);
+  const int result = RUN_ALL_TESTS();
+  if (skips->skipped() > 0) {
+    fmt::print("could not run: {} of {} tests: {}\n", skips->skipped(), tests.test_to_run_count(),
+               skips->reasons());
+  }
+  return result == 0 && skips->skipped() > 0 && skips->skipped() == tests.test_to_run_count() ? kSkipped
+                                                                                              : result;
+}

@@ -1,8 +1,6 @@
 #include "base/File.h"
 
 #include <cerrno>
-#include <fstream>
-#include <sstream>
 #include <system_error>
 
 #include <fcntl.h>
@@ -43,15 +41,16 @@ std::string read_file(const fs::path& path) {
     errno = fs::is_directory(status) ? EISDIR : EINVAL;
     fail("read", path);
   }
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  if (!in) {
-    if (errno == 0) errno = EIO;
-    fail("read", path);
+  const Descriptor file(path, O_RDONLY | O_CLOEXEC, "read");
+  std::string content;
+  char block[1 << 16];
+  while (true) {
+    const ssize_t got = ::read(file.get(), block, sizeof block);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail("read", path);
+    if (got == 0) return content;
+    content.append(block, static_cast<size_t>(got));
   }
-  std::ostringstream content;
-  content << in.rdbuf();
-  return std::move(content).str();
 }
 
 void write_file(const fs::path& path, std::string_view bytes) {

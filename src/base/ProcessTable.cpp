@@ -1,8 +1,7 @@
 #include "base/ProcessTable.h"
 
 #include <charconv>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
 #include <sstream>
 #include <utility>
 
@@ -11,13 +10,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/File.h"
+
 namespace adtrain {
 namespace {
 
-/// "" where it cannot be read. /proc tells no sizes.
+/// "" where it cannot be read, for one because the process ends meanwhile.
 std::string text_of(int64_t process, const char* name) {
-  std::ifstream file(fmt::format("/proc/{}/{}", process, name), std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  try {
+    return read_file(fmt::format("/proc/{}/{}", process, name));
+  } catch (const std::filesystem::filesystem_error&) {
+    return "";
+  }
 }
 
 /// 0 for what is no process.

@@ -42,6 +42,11 @@ TEST(File, ReadingAMissingFileOrAFolderNamesThePath) {
   }
 }
 
+/// A whole file, or an error: the first page of a process's memory cannot be read.
+TEST(File, AFailureAmidReadingIsAnError) {
+  EXPECT_THROW(read_file("/proc/self/mem"), std::filesystem::filesystem_error);
+}
+
 TEST(File, WritingWhereNothingMayBeWrittenThrowsAndKeepsTheOldFile) {
   EXPECT_THROW(write_file_atomically("/proc/adtrain/file", "x"), std::filesystem::filesystem_error);
 }

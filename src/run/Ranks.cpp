@@ -70,11 +70,11 @@ void tell(const Failure& first, int64_t rank, const std::filesystem::path& file)
   std::string unwritten;
   // One rank writes: rank 0, unless it is the one that cannot.
   const bool root_is_gone = first.who.rank == 0 && first.code == ExitCode::kPeerLost;
-  // Where another launch has the folder by now, it is not this run that ended.
-  const bool ours = !RunLock::held_by_another_launch(RunFolder{file.parent_path()}.lock());
-  if (ours && rank == (root_is_gone ? 1 : 0)) {
+  if (rank == (root_is_gone ? 1 : 0)) {
     try {
-      write_file_atomically(file, block);
+      // Where another launch has the folder by now, it is not this run that ended.
+      const bool ours = !RunLock::held_by_another_launch(RunFolder{file.parent_path()}.lock());
+      if (ours) write_file_atomically(file, block);
     } catch (const std::exception& error) {
       unwritten = fmt::format("adtrain: {} was not written: {}\n", file.string(), error.what());
     }

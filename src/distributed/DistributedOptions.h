@@ -20,7 +20,7 @@ struct ReducerOptions {
 struct DistributedOptions {
   double rendezvous_timeout_seconds = 300;
   double collective_timeout_seconds = 600;
-  double silent_rank_seconds = 30;
+  double silent_rank_seconds = 20;
   double leave_within_seconds = 30;
   double bucket_megabytes = 25;
   double first_bucket_megabytes = 1;

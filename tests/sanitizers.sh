@@ -1,26 +1,49 @@
 #!/usr/bin/env bash
 # Builds with sanitizers and runs tests under them:
-#   bash tests/sanitizers.sh asan-ubsan|tsan [--rooms base,data,…] [arguments of CTest]
+#   bash tests/sanitizers.sh asan-ubsan|tsan [--rooms base,data,… | --changed] [arguments of CTest]
 # Without --rooms all of the suite is built and run, which takes long; with it the unit tests of these rooms alone
-# are. asan-ubsan: memory, leaks, arithmetic; tsan: threads. Findings in third-party libraries, which are not built
-# with sanitizers, are suppressed in tests/sanitizers/; nothing of this project is. GPU kernels are not instrumented, and
-# ccache takes their objects from the release build.
+# are, with --changed those of the rooms that the commits of the last day have changed. asan-ubsan: memory, leaks,
+# arithmetic; tsan: threads. Findings in third-party libraries, which are not built with sanitizers, are suppressed in
+# tests/sanitizers/; nothing of this project is. GPU kernels are not instrumented, and ccache takes their objects from
+# the release build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
-  sed -n '2,7s/^# //p' "$0" >&2
+  sed -n '2,8s/^# //p' "$0" >&2
   exit 2
+}
+
+rooms_changed() {
+  local before room
+  before=$(git rev-list -1 --before='24 hours ago' HEAD)
+  git diff --name-only "${before:-$(git rev-list --max-parents=0 HEAD | tail -1)}" HEAD |
+    sed -nE 's#^(src|tests)/([a-z]+)/.*#\2#p' | sort -u | while read -r room; do
+      ! grep -qsE "^adtrain_tests\($room( |$)" "tests/$room/CMakeLists.txt" || echo "$room"
+    done
 }
 
 preset=${1-}
 [[ $preset == asan-ubsan || $preset == tsan ]] || usage
 shift
-targets=() selection=()
-if [[ ${1-} == --rooms ]]; then
-  (($# >= 2)) || usage
-  IFS=, read -ra rooms <<<"$2"
-  shift 2
+rooms=() targets=() selection=()
+case ${1-} in
+  --rooms)
+    (($# >= 2)) || usage
+    IFS=, read -ra rooms <<<"$2"
+    shift 2
+    ;;
+  --changed)
+    mapfile -t rooms < <(rooms_changed)
+    shift
+    if ((${#rooms[@]} == 0)); then
+      echo "No room has changed within a day."
+      exit
+    fi
+    echo "Rooms that have changed within a day: ${rooms[*]}"
+    ;;
+esac
+if ((${#rooms[@]} > 0)); then
   targets=(--target "${rooms[@]/#/test_}")
   selection=(-R "^($(IFS='|' && echo "${rooms[*]}"))\\.")
 fi

@@ -1,4 +1,5 @@
 """A run small enough for a test, started as a user starts it: by the program and the real launchers."""
+import contextlib
 import dataclasses
 import fcntl
 import json
@@ -147,6 +148,18 @@ class SmallRun(unittest.TestCase):
     def run_command(self, command, timeout=120, **more_environment):
         return finish(self.start(command, **more_environment), timeout)
 
+    def end(self, process):
+        """Of a launcher and all of its ranks, whatever state they are in; `addCleanup` wants it for each that may be left."""
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        for rank in rank_processes(self.folder).values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(rank, signal.SIGKILL)
+        if process.stdout is None:
+            process.wait()
+        elif not process.stdout.closed:
+            process.communicate()
+
     def collect(self):
         self.assert_done(self.run_command([ADTRAIN, "collect", "small.yaml", "--set", "device=cpu"]))
 
@@ -156,6 +169,10 @@ class SmallRun(unittest.TestCase):
     def weights(self, step=20, name="small"):
         """The file's bytes: equal ones are equal weights."""
         return (self.run_folder(name) / "checkpoints" / f"step-{step}" / "model.safetensors").read_bytes()
+
+    def words_of_ranks(self, finished):
+        """What they have written, wherever the launcher has put it."""
+        return "".join([finished.output, *(log.read_text() for log in self.folder.glob("logs/rank-*.log"))])
 
     def wait_for(self, condition, what, timeout=60):
         deadline = time.monotonic() + timeout

@@ -50,11 +50,6 @@ class LocalLaunch(small_run.SmallRun):
         self.wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") > 3, "steps of training")
         return launcher, ranks_of(launcher.pid)
 
-    def end(self, launcher):
-        if launcher.poll() is None:
-            launcher.kill()
-            launcher.communicate()
-
     def saved_steps(self):
         return [int(folder.name[5:]) for folder in (self.run_folder() / "checkpoints").glob("step-*")]
 

@@ -37,17 +37,6 @@ class Starting(small_run.SmallRun):
         small_run.time.sleep(LOADER_SECONDS)
         return process
 
-    def end(self, process):
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        for pid in rank_processes(self.folder).values():
-            os.kill(pid, signal.SIGKILL)
-        if not process.stdout.closed:
-            process.communicate()
-
-    def words_of_ranks(self, finished):
-        return finished.output + "".join(log.read_text() for log in self.folder.glob("logs/rank-*.log"))
-
     def strike(self, launcher, number, delay, *settings):
         """Sends a rank of a new run a signal; returns it and how the run has ended."""
         for left_by_the_last_one in ("logs", "runs"):

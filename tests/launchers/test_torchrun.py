@@ -51,18 +51,6 @@ class Launched(small_run.SmallRun):
             self.fail(process.communicate()[0])
         return process
 
-    def end(self, process):
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        for pid in rank_processes(self.folder).values():
-            os.kill(pid, signal.SIGKILL)
-        if not process.stdout.closed:
-            process.communicate()
-
-    def words_of_ranks(self, finished):
-        """What they have written, wherever the launcher has put it."""
-        return "".join([finished.output, *(log.read_text() for log in self.folder.glob("logs/rank-*.log"))])
-
     def assert_culprit(self, finished, rank, *words, name="small", seconds=SECONDS_TO_LEAVE):
         """Every rank that could has ended with the block that names the rank, and the run's folder holds it."""
         title = f"adtrain ended: rank {rank} of {RANKS} failed first"

@@ -91,16 +91,9 @@ class Output(test_torchrun.Launched):
         process = subprocess.Popen(
             list(map(str, [*launcher, "small.yaml", *settings, "--set", f"run_name={name}"])), cwd=self.folder,
             env=small_run.environment(), stdin=subprocess.DEVNULL, stdout=writer, stderr=writer, start_new_session=True)
-        self.addCleanup(self.end_into_pipe, process)
+        self.addCleanup(self.end, process)
         self.wait_for(lambda: any((self.run_folder(name) / "checkpoints").glob("step-*")), "a checkpoint")
         return process, reader, writer
-
-    def end_into_pipe(self, process):
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        for rank in rank_processes(self.folder).values():
-            os.kill(rank, signal.SIGKILL)
-        process.wait()
 
     def fill(self, writer):
         os.set_blocking(writer, False)
@@ -130,7 +123,7 @@ class Output(test_torchrun.Launched):
                 self.assertLess(small_run.time.monotonic() - begin, 20)
                 if name == "adtrain launch":
                     self.assertEqual(137, process.wait(20))
-                self.end_into_pipe(process)
+                self.end(process)
                 os.close(reader)
                 os.close(writer)
 

@@ -66,13 +66,13 @@ def free_port(locks=[]):
     folder = pathlib.Path(tempfile.gettempdir()) / "adtrain-test-ports"
     folder.mkdir(exist_ok=True)
     for port in random.sample(range(25000, 32000), 1000):
-        lock = open(folder / str(port), "w")
+        lock = os.open(folder / str(port), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with socket.socket() as server:
                 server.bind(("", port))
         except OSError:  # another test has it, or somebody else
-            lock.close()
+            os.close(lock)
             continue
         locks.append(lock)
         return port

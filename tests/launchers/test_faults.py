@@ -19,8 +19,8 @@ SUBSETS = {
     },
     "cuda": {
         "none": ["out of memory", *NUMBERS],
-        "mpirun": ["kill", "exit 0", "out of memory", *NUMBERS, "kill while saving: manifest", "slow rank", "USR1"],
-        "torchrun": ["kill", "exit 0", "loss not a number"],
+        "mpirun": ["kill", "exit 0", "out of memory", *NUMBERS, "kill while saving: manifest", "slow rank"],
+        "torchrun": ["kill", "exit 0", "loss not a number", "USR1"],
         "adtrain launch": ["kill", "exit 0", "stop (SIGSTOP)"],
     },
 }

@@ -58,6 +58,7 @@ prepare() {
   if has_checkpoints && ! starts_anew "${@:2}"; then training+=(--resume); fi
   rm -f "$run_folder/requeue" # an earlier job's
   mkdir -p "$logs"
+  touch "$logs" # what is newer is this start's
 }
 
 # process: waits for it, whatever signals are handled meanwhile (the handlers set `interrupted`); returns its exit code.
@@ -93,12 +94,23 @@ run_step() {
 # counts that adtrain leaves behind.
 stopped_on_request() { (($1 == requeue_code)) || [[ -e $run_folder/requeue ]]; }
 
+# status: of the step. srun tells the highest code of its tasks, also of one that it has ended itself because another had
+# failed (143): the code of the rank that failed first stands in the record of the failure.
+code_of_the_failure() {
+  local code=
+  if (($1 == 143)) && [[ $run_folder/failure.txt -nt $logs ]]; then
+    code=$(sed -n 's/^ *exit code *\([0-9][0-9]*\)$/\1/p' "$run_folder/failure.txt")
+  fi
+  echo "${code:-$1}"
+}
+
 # status: of the step. Ends the job, or sends it back to the queue, once for all tasks.
 finish() {
-  local restarts=${SLURM_RESTART_COUNT:-0} allowed=${ADTRAIN_MAX_REQUEUES:-20}
+  local restarts=${SLURM_RESTART_COUNT:-0} allowed=${ADTRAIN_MAX_REQUEUES:-20} code
   if ! stopped_on_request "$1"; then
-    (($1 == 0)) || say "the step ended with exit code $1; the logs of all tasks are in $logs/" >&2
-    exit "$1"
+    code=$(code_of_the_failure "$1")
+    ((code == 0)) || say "the step ended with exit code $code; the logs of all tasks are in $logs/" >&2
+    exit "$code"
   fi
   if [[ -n $ended_by_scheduler ]]; then
     say "ended by the scheduler, behind a checkpoint; the same job, submitted again, continues"

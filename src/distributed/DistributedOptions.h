@@ -21,7 +21,7 @@ struct DistributedOptions {
   double rendezvous_timeout_seconds = 300;
   double collective_timeout_seconds = 600;
   double silent_rank_seconds = 20;
-  double leave_within_seconds = 30;
+  double leave_within_seconds = 20;
   double bucket_megabytes = 25;
   double first_bucket_megabytes = 1;
   WireType gradient_wire_type = WireType::kFloat32;

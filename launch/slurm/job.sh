@@ -58,7 +58,7 @@ prepare() {
   if has_checkpoints && ! starts_anew "${@:2}"; then training+=(--resume); fi
   rm -f "$run_folder/requeue" # an earlier job's
   mkdir -p "$logs"
-  touch "$logs" # what is newer is this start's
+  touch "$logs/started" # what is newer is this start's
 }
 
 # process: waits for it, whatever signals are handled meanwhile (the handlers set `interrupted`); returns its exit code.
@@ -95,11 +95,12 @@ run_step() {
 stopped_on_request() { (($1 == requeue_code)) || [[ -e $run_folder/requeue ]]; }
 
 # status: of the step. srun tells the highest code of its tasks, also of one that it has ended itself because another had
-# failed (143): the code of the rank that failed first stands in the record of the failure.
+# failed (143): the code of the rank that failed first stands in the block with which all logs end.
 code_of_the_failure() {
   local code=
-  if (($1 == 143)) && [[ $run_folder/failure.txt -nt $logs ]]; then
-    code=$(sed -n 's/^ *exit code *\([0-9][0-9]*\)$/\1/p' "$run_folder/failure.txt")
+  if (($1 == 143)); then
+    code=$(find "$logs" -name '*.log' -newer "$logs/started" -exec tail -q -n 40 {} + |
+      sed -n 's/^ *exit code *\([0-9][0-9]*\)$/\1/p' | tail -n 1)
   fi
   echo "${code:-$1}"
 }

@@ -9,9 +9,9 @@ set(ADTRAIN_CPU "x86-64-v3" CACHE STRING "-march for x86-64 hosts (AVX2); empty 
 
 add_library(adtrain_flags INTERFACE)
 target_compile_options(adtrain_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror>
   # Here GCC 12 and 13 warn about their own std::string and std::vector.
-  -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread>)
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread>)
 # Kernels share constexpr arithmetic (sample order, random numbers) with the CPU.
 target_compile_options(adtrain_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
 target_include_directories(adtrain_flags SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})  # for fmt, in every room

@@ -49,12 +49,13 @@ if ((${#rooms[@]} > 0)); then
 fi
 
 suppressions=$PWD/tests/sanitizers
-# Tests that crash a process on purpose want its signal, not the sanitizer's exit code; any other crash fails them, too.
+# Tests that crash a process on purpose, or ask for absurd memory, want the signal and the exception that users would get;
+# any other crash fails them, too.
 readonly crash=handle_segv=0:handle_sigfpe=0:handle_abort=0
-export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:$crash
+export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1:$crash
 export LSAN_OPTIONS=suppressions=$suppressions/leaks.supp:print_suppressions=0
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
-export TSAN_OPTIONS=suppressions=$suppressions/threads.supp:halt_on_error=1:second_deadlock_stack=1:$crash
+export TSAN_OPTIONS=suppressions=$suppressions/threads.supp:halt_on_error=1:second_deadlock_stack=1:allocator_may_return_null=1:$crash
 
 cmake --preset "$preset" >/dev/null
 nice cmake --build --preset "$preset" --parallel "${ADTRAIN_JOBS:-$(nproc)}" "${targets[@]}"

@@ -25,7 +25,7 @@ install(TARGETS adtrain adtrain_history_reader RUNTIME DESTINATION bin)
 install(TARGETS adtrain_library EXPORT adtrain ARCHIVE DESTINATION lib)
 install(DIRECTORY include/adtrain DESTINATION include FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY configs DESTINATION share/adtrain)
-install(DIRECTORY docs/ DESTINATION share/doc/adtrain)
+install(DIRECTORY docs DESTINATION share/doc/adtrain)
 install(FILES README.md LICENSE DESTINATION share/doc/adtrain)
 
 # The package finds libtorch and what belongs to it where they were found here, unless it is told otherwise.

@@ -54,10 +54,11 @@ struct DataParallelOptions {
 class DataParallel {
  public:
   /// All parameters of the module that require gradients, on the group's device; every parameter and buffer
-  /// gets rank 0's values. Handles stay valid; the module may be used, saved and moved between threads as
-  /// before, but not between devices or types. The group must outlive this object; the module's tensors are
-  /// shared. Throws std::invalid_argument where a parameter is of another device or type, or there is none;
-  /// std::runtime_error (exit code 3), on every rank, where shapes or types differ between ranks.
+  /// gets rank 0's values. Handles stay valid; the module may be used and saved as before, but not moved to
+  /// another device or type. A parameter that several parts of the module share counts once. The group must
+  /// outlive this object; the module's tensors are shared. Throws std::invalid_argument where a parameter is
+  /// of another device or type, or there is none; std::runtime_error (exit code 3), on every rank, where
+  /// shapes or types differ between ranks.
   DataParallel(torch::nn::Module& module, ProcessGroup& group, const DataParallelOptions& options = {});
   /// The same for leaves that require gradients, best in the order of first use in the forward pass.
   DataParallel(std::vector<at::Tensor> parameters, ProcessGroup& group,

@@ -48,7 +48,8 @@ struct LaunchOptions {
 
 /// Joins the ranks that the launcher started (mpirun, torchrun, SLURM's srun, `adtrain launch`, or none),
 /// runs `body` as one of them and returns the exit code that main() is to return: what `body` returns, or
-/// that of the error that it throws, which has been told on standard error.
+/// that of the error that it throws, which has been told on standard error. kExitRequeue (error.h) becomes 0
+/// under torchrun, which takes every other code for a failure.
 ///
 ///     int main() { return adtrain::run_ranks(train); }
 ///
@@ -62,7 +63,8 @@ struct LaunchOptions {
 /// running destructors. Where the launcher itself is gone, the run stops as by SIGUSR1 (StopSignal).
 ///
 /// To be called once in a process, from main() before any other thread runs: MPI, signals and standard
-/// streams belong to the process. SIGPIPE is ignored from then on, SIGUSR1 ends nothing.
+/// streams belong to the process. SIGPIPE is ignored from then on, SIGUSR1 ends nothing, and
+/// malloc() keeps freed blocks.
 int run_ranks(const std::function<int(ProcessGroup&)>& body, const LaunchOptions& options = {});
 
 }  // namespace adtrain

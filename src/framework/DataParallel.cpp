@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -26,7 +27,13 @@ bool is_short(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
 }
 
-/// Those that require gradients. Throws std::invalid_argument where one cannot be reduced.
+bool contains(const std::vector<at::Tensor>& tensors, const at::Tensor& tensor) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [&](const at::Tensor& each) { return each.is_same(tensor); });
+}
+
+/// Those that require gradients, each once: modules may share one. Throws std::invalid_argument where one
+/// cannot be reduced.
 std::vector<at::Tensor> trainable(const std::vector<Candidate>& candidates, at::Device device) {
   std::vector<at::Tensor> parameters;
   for (const auto& [name, tensor] : candidates) {
@@ -39,7 +46,7 @@ std::vector<at::Tensor> trainable(const std::vector<Candidate>& candidates, at::
           name, tensor.is_leaf() ? "a leaf" : "no leaf", c10::toString(tensor.scalar_type()),
           tensor.device().str(), device.str()));
     }
-    parameters.push_back(tensor);
+    if (!contains(parameters, tensor)) parameters.push_back(tensor);
   }
   if (parameters.empty()) {
     throw std::invalid_argument("Nothing to be trained: no parameter requires gradients; expected one.");

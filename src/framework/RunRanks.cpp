@@ -34,6 +34,12 @@ RanksOptions ranks_options(const LaunchOptions& options) {
   return ranks;
 }
 
+/// torchrun takes every code but 0 for a failure.
+ExitCode for_launcher(ExitCode code, const LaunchContext& context) {
+  const bool unknown_there = code == ExitCode::kRequeue && context.launcher == Launcher::kTorchrun;
+  return unknown_there ? ExitCode::kDone : code;
+}
+
 }  // namespace
 
 int run_ranks(const std::function<int(ProcessGroup&)>& body, const LaunchOptions& options) {
@@ -42,7 +48,7 @@ int run_ranks(const std::function<int(ProcessGroup&)>& body, const LaunchOptions
     return static_cast<int>(as_one_of_the_ranks(ranks_options(options), [&](const Ranks& ranks) {
       ProcessGroup::Joined joined{ranks.context, *ranks.communicator};
       ProcessGroup group(joined);
-      return static_cast<ExitCode>(body(group));
+      return for_launcher(static_cast<ExitCode>(body(group)), ranks.context);
     }));
   } catch (const std::exception& error) {
     write_torchrun_error_file(error);

@@ -75,6 +75,7 @@ class Program(unittest.TestCase):
         self.assertNotIn(str(self.folder / "first"), search)
         self.assertNotIn(os.environ["BUILD"], search)
         self.assertIn("a part of adtrain", run(self.prefix / "bin/adtrain-history-reader", code=2))
+        self.assertIn("--program: found nowhere", run(adtrain, "launch", "--program", "nowhere", code=2))
         run(adtrain, "validate", self.prefix / "share/adtrain/configs/quickstart.yaml")
 
     def test_the_package_says_what_is_wrong_with_a_libtorch(self):

@@ -162,6 +162,14 @@ TEST(DataParallel, ListsOfTensorsAndThoseThatNoLossUses) {
   EXPECT_EQ(parameters[1].grad().abs().max().item<double>(), 0);
 }
 
+TEST(DataParallel, AParameterThatIsGivenTwiceCountsOnce) {
+  const at::Tensor shared = torch::full({3}, 2.0, at::TensorOptions(group().device())).requires_grad_();
+  DataParallel parallel({shared, shared}, group());
+  ASSERT_EQ(parallel.main_parameters().size(), 1);
+  parallel.backward((shared * shared).sum());
+  EXPECT_EQ(shared.grad()[0].item<double>(), 4);
+}
+
 TEST(DataParallel, SaysWhatIsWrongWithAParameter) {
   torch::nn::Sequential network(torch::nn::Linear(2, 2));
   network->to(group().device());
@@ -193,24 +201,22 @@ TEST(DataParallel, AStepInACudaGraphIsTheSame) {
   if (!group().device().is_cuda()) GTEST_SKIP() << "no GPU";
   torch::nn::Sequential network = make_network(0);
   DataParallel parallel(*network, group(), kSmallBuckets);
-  const auto step = [&] { parallel.backward(loss_of(network, 0, group().rank(), 1)); };
-  const at::Tensor rows = torch::sin(torch::arange(kRows * 5, torch::kFloat))
-                              .view({kRows, 5})
-                              .add(group().rank())
-                              .to(group().device());
-  const auto on_device = [&] { parallel.backward(network->forward(rows).square().mean()); };
-  step();  // what is allocated once
-  on_device();
+  const at::Tensor rows = torch::full({kRows, 5}, 0.1 * static_cast<double>(group().rank() + 1),
+                                      at::TensorOptions(group().device()));
+  const auto step = [&] { parallel.backward(network->forward(rows).square().mean()); };
+  step();
   group().synchronize();
   const at::Tensor eager = parallel.flat_gradient().clone();
-  at::cuda::CUDAGraph graph;
-  c10::cuda::device_synchronize();
-  graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
-  on_device();
-  graph.capture_end();
-  at::Tensor(parallel.flat_gradient()).fill_(7);
-  for (int64_t repeat = 0; repeat < 3; ++repeat) graph.replay();
-  group().synchronize();
+  {
+    at::cuda::CUDAGraph graph;
+    c10::cuda::device_synchronize();
+    graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+    step();
+    graph.capture_end();
+    at::Tensor(parallel.flat_gradient()).fill_(7);
+    for (int64_t repeat = 0; repeat < 3; ++repeat) graph.replay();
+    group().synchronize();
+  }
   EXPECT_LT((parallel.flat_gradient() - eager).abs().max().item<double>(), 1e-6);
 }
 

@@ -1,6 +1,7 @@
 // Runs its tests inside every rank of whatever launcher started it:
 //   framework_ranks cpu | cuda           tests; with one GPU a rank (skipped where there are fewer)
-//   framework_ranks cpu throws | dies    the last rank fails while the others wait for it
+//   framework_ranks cpu throws | dies    the last rank fails while the others wait for it; the file `failure`
+//   framework_ranks cpu stops            all end as on request
 
 #include <csignal>
 #include <iostream>
@@ -42,7 +43,8 @@ int run_tests(ProcessGroup& group) {
   return RUN_ALL_TESTS();
 }
 
-int lose_last_rank(ProcessGroup& group, const std::string& how) {
+int end(ProcessGroup& group, const std::string& how) {
+  if (how == "stops") return kExitRequeue;
   if (group.rank() == group.world_size() - 1) {
     if (how == "throws") throw std::runtime_error("the last rank finds no data");
     std::raise(SIGKILL);
@@ -61,9 +63,9 @@ int run(int argc, char** argv) {
   LaunchOptions options;
   options.compute = device == "cuda" ? Compute::kCuda : Compute::kCpu;
   options.rendezvous_timeout_seconds = options.collective_timeout_seconds = 60;
-  return run_ranks(
-      [&](ProcessGroup& group) { return how.empty() ? run_tests(group) : lose_last_rank(group, how); },
-      options);
+  if (!how.empty()) options.failure_file = "failure";
+  return run_ranks([&](ProcessGroup& group) { return how.empty() ? run_tests(group) : end(group, how); },
+                   options);
 }
 
 }  // namespace

@@ -40,8 +40,10 @@ class Program(unittest.TestCase):
         (project / "train.cpp").write_text(block("cpp"))
         (project / "CMakeLists.txt").write_text(block("cmake"))
         run(CMAKE, "-B", project / "build", "-S", project, f"-DCMAKE_PREFIX_PATH={cls.prefix}",
-            f"-DCMAKE_CXX_COMPILER={os.environ['CXX']}", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror")
-        run(CMAKE, "--build", project / "build")
+            f"-DCMAKE_CXX_COMPILER={os.environ['CXX']}", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror",
+            f"-DCMAKE_CXX_COMPILER_LAUNCHER={shutil.which('ccache') or ''}")
+        # The folder is another one each time, and must not tell the same program apart.
+        run(CMAKE, "--build", project / "build", env=os.environ | {"CCACHE_BASEDIR": str(cls.folder)})
         cls.program = project / "build/train"
 
     def train(self, name, *launcher, steps="0 to 200", ranks=2, over="Gloo"):

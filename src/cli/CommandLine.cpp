@@ -1,3 +1,5 @@
+#include "cli/CommandLine.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -6,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "adtrain/adtrain.h"
+#include "adtrain/version.h"
 #include "base/StandardStreams.h"
 #include "base/Text.h"
 #include "cli/Command.h"
@@ -136,10 +138,6 @@ void let_the_first_rank_speak() {
 }
 
 }  // namespace
-
-std::string version() {
-  return ADTRAIN_VERSION;
-}
 
 int run_command_line(int argc, const char* const* argv) {
   secure_standard_streams();

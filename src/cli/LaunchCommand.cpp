@@ -10,13 +10,16 @@ Command launch_command() {
   command.target = "config.yaml|COMMAND …";
   command.passes_on = true;
   command.examples =
-      "What stands behind the launcher's own options is a command line of adtrain, which every rank gets.\n"
+      "What stands behind the launcher's own options is a command line of adtrain, which every rank gets, "
+      "or\n"
+      "of the program that --program names: one that joins its ranks by adtrain's library.\n"
       "\n"
       "examples:\n"
       "  adtrain launch config.yaml --resume\n"
       "  adtrain launch --nproc 4 config.yaml --set lr=1e-3\n"
       "  adtrain launch --nproc 2 --logs my-logs evaluate runs/quickstart\n"
-      "  adtrain launch --nproc 2 test\n";
+      "  adtrain launch --nproc 2 test\n"
+      "  adtrain launch --nproc 2 --program build/train\n";
   command.declare = [](cxxopts::OptionAdder& options) {
     options("nproc", "ranks; default: one for each visible GPU, else a single one", cxxopts::value<int64_t>(),
             "N");
@@ -24,12 +27,14 @@ Command launch_command() {
             cxxopts::value<double>()->default_value("30"), "SECONDS");
     options("logs", "where all ranks but the first write; default: a new folder in runs/launch-logs",
             cxxopts::value<std::string>(), "FOLDER");
+    options("program", "whose ranks they are; default: adtrain's", cxxopts::value<std::string>(), "FILE");
   };
   command.run = [](const cxxopts::ParseResult& arguments) {
     LocalLaunchRequest request;
     if (arguments.count("nproc") > 0) request.ranks = arguments["nproc"].as<int64_t>();
     request.grace_seconds = arguments["grace"].as<double>();
     if (arguments.count("logs") > 0) request.logs = arguments["logs"].as<std::string>();
+    if (arguments.count("program") > 0) request.program = arguments["program"].as<std::string>();
     request.command_line = arguments.unmatched();
     return launch_locally(request);
   };

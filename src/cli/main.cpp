@@ -1,6 +1,7 @@
 #include <cstring>
+#include <initializer_list>
 
-#include "adtrain/adtrain.h"
+#include "cli/CommandLine.h"
 #include "distributed/HeldTermination.h"
 
 namespace {

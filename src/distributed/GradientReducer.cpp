@@ -54,7 +54,7 @@ GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, Communicato
       exposed_(parameters_.front().device()) {
   make_views();
   make_buckets(options);
-  if (communicator_.world_size() > 1 || is_short(parameters_.front())) listen();
+  if (communicator_.world_size() > 1 || std::ranges::any_of(parameters_, is_short)) listen();
 }
 
 GradientReducer::~GradientReducer() {

@@ -23,6 +23,7 @@
 #include "model/AlgorithmDistillation.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
+#include "telemetry/Console.h"
 
 namespace adtrain {
 namespace {

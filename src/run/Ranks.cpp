@@ -1,190 +1,23 @@
 #include "run/Ranks.h"
 
-#include <algorithm>
-#include <chrono>
-#include <optional>
-#include <thread>
-#include <utility>
-
-#include <ATen/Parallel.h>
-#include <fmt/format.h>
-#include <malloc.h>
-#include <sched.h>
-
-#include "base/Cores.h"
-#include "base/Error.h"
-#include "base/File.h"
-#include "base/Host.h"
-#include "base/StandardStreams.h"
-#include "distributed/Agreement.h"
-#include "distributed/ForeignError.h"
-#include "distributed/HeldTermination.h"
-#include "distributed/LaunchVerdict.h"
-#include "distributed/LauncherWatch.h"
-#include "distributed/Meeting.h"
-#include "distributed/StopRequest.h"
-#include "distributed/failure/FailureWatch.h"
-#include "distributed/failure/StartWatch.h"
-#include "distributed/failure/TorchrunErrorFile.h"
 #include "run/RunFolder.h"
 #include "run/RunLock.h"
 
 namespace adtrain {
-namespace {
-
-/// The host and the cores that the scheduler lets this process use, as text.
-std::string allowed_cores(const cpu_set_t& allowed) {
-  std::string text = host_name() + ":";
-  for (int core = 0; core < CPU_SETSIZE; ++core)
-    if (CPU_ISSET(core, &allowed)) text += fmt::format(" {}", core);
-  return text;
-}
-
-/// This rank's part of the cores that it shares with others: a launcher that binds ranks has given each its
-/// own, else all of a host have the same. What a control group grants is for all `local_ranks` of the host.
-/// Collective.
-int64_t share_of_cores(Communicator& communicator, int64_t local_ranks) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  sched_getaffinity(0, sizeof allowed, &allowed);
-  const std::string mine = allowed_cores(allowed);
-  const std::vector<std::string> all = gather_texts(communicator, mine);
-  const int64_t bound_to = CPU_COUNT(&allowed) / std::count(all.begin(), all.end(), mine);
-  const std::optional<int64_t> quota = cpu_quota();
-  return std::max<int64_t>(1, quota ? std::min(bound_to, *quota / local_ranks) : bound_to);
-}
-
-/// Tensors of a megabyte come and go in every step. By default malloc gives such blocks back to the system at
-/// once and takes new ones, page fault by page fault: most of the time of an evaluation on the CPU. So freed
-/// memory is kept.
-void keep_freed_memory() {
-  constexpr int kGigabyte = 1 << 30;
-  mallopt(M_MMAP_THRESHOLD, kGigabyte);
-  mallopt(M_TRIM_THRESHOLD, kGigabyte);
-}
-
-/// On the watch's thread.
-void tell(const Failure& first, int64_t rank, const std::filesystem::path& file) {
-  const std::string block = first.block();
-  tell_launcher(first.who.rank);
-  std::string unwritten;
-  // One rank writes: rank 0, unless it is the one that cannot.
-  const bool root_is_gone = first.who.rank == 0 && first.code == ExitCode::kPeerLost;
-  if (rank == (root_is_gone ? 1 : 0)) {
-    try {
-      // Where another launch has the folder by now, it is not this run that ended.
-      const bool ours = !RunLock::held_by_another_launch(RunFolder{file.parent_path()}.lock());
-      if (ours) write_file_atomically(file, block);
-    } catch (const std::exception& error) {
-      unwritten = fmt::format("adtrain: {} was not written: {}\n", file.string(), error.what());
-    }
-  }
-  print_error("\n" + block + unwritten);  // last, as nobody may read it
-}
-
-/// Sees to it that all ranks know who failed first, and ends this process.
-ExitCode leave(const std::exception& error, const Ranks& ranks, FailureWatch* watch) {
-  constexpr double kSecondsForAnAnswer = 10;
-  constexpr auto kBehindTheFirst = std::chrono::seconds(3);  // launchers take the first exit for the cause
-  const bool lost_a_peer = dynamic_cast<const PeerLostError*>(&error) != nullptr;
-  if (lost_a_peer && watch != nullptr && watch->ask(kSecondsForAnAnswer)) {
-    std::this_thread::sleep_for(kBehindTheFirst);
-    ranks.communicator->abort(ExitCode::kPeerLost);  // the cause was told, and this rank's error adds nothing
-  }
-  const auto me = RankIdentity::of_this_process(ranks.context.rank, ranks.context.world_size);
-  const ExitCode code = report_failure(as_error(error), fmt::format("rank {} of {}", me.rank, me.world_size));
-  if (!lost_a_peer) {
-    write_torchrun_error_file(error);
-    if (watch != nullptr) watch->report(Failure::of(error, me));
-  }
-  ranks.communicator->abort(code);
-  return code;  // not reached
-}
-
-/// The ranks are together: makes sure that they are started alike, and gives each its device and its cores.
-void prepare(Ranks& ranks, const RunConfig& config) {
-  check_same(*ranks.communicator, "the configuration", config.fingerprint());
-  ranks.device = RankDevice::choose(config.run.device, ranks.context, *ranks.communicator);
-  ranks.communicator =
-      Communicator::extend(std::move(ranks.communicator), ranks.device.device, config.distributed);
-  ranks.cpu_threads = config.run.cpu_threads
-                          ? *config.run.cpu_threads
-                          : share_of_cores(*ranks.communicator, ranks.context.local_world_size);
-  at::set_num_threads(static_cast<int>(ranks.cpu_threads));
-}
-
-/// The ranks have not come together: sees to it that all who are there know because of whom.
-void tell_of_failed_meeting(const std::exception& error, const LaunchContext& context, StartWatch& start,
-                            FailureWatch* watch) {
-  constexpr double kSecondsForAnAnswer = 3;
-  constexpr auto kAfterTheFirst = std::chrono::seconds(3);  // who still comes must not find this one gone
-  start.nobody_is_waited_for();
-  const auto* not_there = dynamic_cast<const MeetingError*>(&error);
-  if (not_there != nullptr) {
-    if (watch != nullptr) watch->report(not_there->failure());
-    start.tell(not_there->failure());
-  } else if (watch != nullptr && !watch->ask(kSecondsForAnAnswer)) {
-    watch->report(Failure::of(error, RankIdentity::of_this_process(context.rank, context.world_size)));
-    return;
-  } else if (watch == nullptr && !start.name_culprit()) {
-    return;
-  }
-  std::this_thread::sleep_for(kAfterTheFirst);
-}
-
-/// Brings the ranks together. Each is watched from the moment on at which it comes.
-void meet(Ranks& ranks, const DistributedOptions& options, StartWatch& start,
-          std::unique_ptr<FailureWatch>& watch) {
-  std::unique_ptr<Meeting> meeting;  // stays until all have been told: rank 0's holds the store that they ask
-  try {
-    meeting = Meeting::attend(ranks.context, options, start);
-    watch = FailureWatch::start(*meeting, options, [&start](const Failure& first) { start.tell(first); });
-    start.hand_over(watch.get());
-    ranks.communicator = meeting->join();
-    start.nobody_is_waited_for();
-  } catch (const std::exception& error) {
-    tell_of_failed_meeting(error, ranks.context, start, watch.get());
-    throw;
-  }
-}
-
-}  // namespace
 
 ExitCode as_one_of_the_ranks(const RunConfig& config, const std::function<ExitCode(const Ranks&)>& body,
                              const std::filesystem::path& failure_file) {
-  Activity::of_this_process().begin("starting");
-  StopRequest::expect_usr1();
-  keep_freed_memory();
-  Ranks ranks;
-  ranks.context = LaunchContext::detect();
-  const LauncherWatch launcher(ranks.context, config.distributed.leave_within_seconds);
-  if (ranks.context.world_size == 1) {
-    held_termination::release();
-    ranks.communicator = Communicator::create(ranks.context, config.distributed);
-    prepare(ranks, config);
-    return body(ranks);
-  }
-  std::unique_ptr<FailureWatch> watch;
-  StartWatch start(ranks.context, config.distributed, [&](const Failure& first) {
-    tell(first, ranks.context.rank, failure_file.empty() ? config.folder().failure() : failure_file);
-  });
-  meet(ranks, config.distributed, start, watch);
-  try {
-    prepare(ranks, config);
-  } catch (const EnvironmentError&) {
-    throw;  // on every rank alike
-  } catch (const std::exception& error) {
-    return leave(error, ranks, watch.get());
-  }
-  try {
-    const ExitCode code = body(ranks);
-    // The output has named a rank that failed, and the code must not say otherwise.
-    if (watch != nullptr && watch->settled()) throw PeerLostError("the run was given up before its end");
-    ranks.communicator->barrier();  // nobody leaves while others still need it
-    return code;
-  } catch (const std::exception& error) {
-    return leave(error, ranks, watch.get());
-  }
+  RanksOptions options;
+  options.distributed = config.distributed;
+  options.device = config.run.device;
+  options.cpu_threads = config.run.cpu_threads;
+  options.configuration = config.fingerprint();
+  options.failure_file.path = failure_file.empty() ? config.folder().failure() : failure_file;
+  // Where another launch has the folder by now, it is not this run that ended.
+  options.failure_file.is_ours = [lock = RunFolder{options.failure_file.path.parent_path()}.lock()] {
+    return !RunLock::held_by_another_launch(lock);
+  };
+  return as_one_of_the_ranks(options, body);
 }
 
 }  // namespace adtrain

@@ -14,6 +14,7 @@
 #include "run/RunConfig.h"
 #include "run/RunLock.h"
 #include "run/RunState.h"
+#include "telemetry/Console.h"
 #include "training/StepKeeper.h"
 #include "training/Trainer.h"
 

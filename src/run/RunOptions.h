@@ -5,11 +5,9 @@
 #include <string>
 
 #include "config/Section.h"
+#include "framework/RankDevice.h"
 
 namespace adtrain {
-
-/// Where ranks compute.
-enum class DeviceChoice { kAuto, kCpu, kCuda };
 
 /// What a run is called, where it lives and what it computes on.
 struct RunOptions {

@@ -19,6 +19,7 @@
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
 #include "run/RunLifecycle.h"
+#include "telemetry/Console.h"
 #include "training/Trainer.h"
 
 namespace adtrain {

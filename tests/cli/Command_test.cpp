@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "SmallRun.h"
-#include "adtrain/adtrain.h"
+#include "adtrain/version.h"
 
 namespace adtrain {
 namespace {

@@ -28,7 +28,7 @@ struct House {
   std::vector<std::set<std::string>> storeys;
 };
 
-// `adtrain` is the folder of public headers, which cli implements.
+// `adtrain` is the folder of public headers, which `framework` implements.
 const House kRooms = {"",
                       {{"base"},
                        {"config"},
@@ -36,9 +36,10 @@ const House kRooms = {"",
                        {"data"},
                        {"model"},
                        {"checkpoint", "telemetry"},
+                       {"adtrain"},
+                       {"framework"},
                        {"collection", "evaluation", "training"},
                        {"run"},
-                       {"adtrain"},
                        {"cli"}}};
 const std::string kOwnFiles = ".";  ///< the room of files that lie in the folder itself
 const House kKernels = {"model/kernels/",

@@ -125,14 +125,16 @@ int64_t choose_ranks(const std::optional<int64_t>& asked) {
   return std::max<int64_t>(1, gpus);
 }
 
-void check(const LocalLaunchRequest& request) {
-  if (request.ranks && (*request.ranks < 1 || *request.ranks > kMostRanks)) {
-    throw ConfigError(fmt::format("--nproc: found {}; expected 1 to {} ranks", *request.ranks, kMostRanks));
-  }
-  if (!(request.grace_seconds >= 0)) {
-    throw ConfigError(fmt::format("--grace: found {}; expected 0 seconds or more", request.grace_seconds));
-  }
-  const std::string command = request.command_line.empty() ? "" : request.command_line.front();
+void check_program(const fs::path& program) {
+  if (fs::is_regular_file(program) && access(program.c_str(), X_OK) == 0) return;
+  throw ConfigError(fmt::format(
+      "--program: found {}, which is not a program that can be started; expected the path of one, "
+      "with its folder",
+      program.string()));
+}
+
+/// What ranks of adtrain itself are to do.
+void check_command(const std::string& command) {
   if (command.empty() || command == "launch") {
     throw ConfigError(
         "adtrain launch: found no command line for the ranks; expected it behind the launcher's options, as "
@@ -143,6 +145,20 @@ void check(const LocalLaunchRequest& request) {
     throw ConfigError(
         "adtrain launch: found collect, which is one process and uses all cores or a GPU by itself; start it "
         "without the launcher");
+  }
+}
+
+void check(const LocalLaunchRequest& request) {
+  if (request.ranks && (*request.ranks < 1 || *request.ranks > kMostRanks)) {
+    throw ConfigError(fmt::format("--nproc: found {}; expected 1 to {} ranks", *request.ranks, kMostRanks));
+  }
+  if (!(request.grace_seconds >= 0)) {
+    throw ConfigError(fmt::format("--grace: found {}; expected 0 seconds or more", request.grace_seconds));
+  }
+  if (request.program) {
+    check_program(*request.program);
+  } else {
+    check_command(request.command_line.empty() ? "" : request.command_line.front());
   }
   const LaunchContext around = LaunchContext::detect();
   if (around.world_size > 1) {
@@ -160,7 +176,7 @@ class LocalLaunch {
       : ranks_(choose_ranks(request.ranks)),
         grace_seconds_(request.grace_seconds),
         logs_(request.logs.value_or(new_log_folder())) {
-    start(request.command_line);
+    start(request);
   }
 
   ExitCode wait() {
@@ -174,13 +190,15 @@ class LocalLaunch {
   }
 
  private:
-  void start(const std::vector<std::string>& command_line) {
+  void start(const LocalLaunchRequest& request) {
     const MeetingSocket meeting;
     if (ranks_ > 1) create_folder(logs_);
     for (int64_t rank = 0; rank < ranks_; ++rank) {
       RankProcess::Plan plan;
       plan.rank = rank;
-      plan.arguments = command_line;
+      if (request.program) plan.program = fs::absolute(*request.program);
+      if (request.program) plan.name = request.program->string();
+      plan.arguments = request.command_line;
       plan.environment = environment_of(rank, ranks_, meeting.port());
       plan.environment.push_back(fmt::format("{}={}", kVerdictVariable, verdict_.of_ranks()));
       plan.inherited.push_back(verdict_.of_ranks());

@@ -15,10 +15,12 @@ struct LocalLaunchRequest {
   std::optional<int64_t> ranks;               ///< none: one for each visible GPU, else a single one
   double grace_seconds = 30;                  ///< between asking the other ranks to end and killing them
   std::optional<std::filesystem::path> logs;  ///< none: a new folder in runs/launch-logs
-  std::vector<std::string> command_line;      ///< of each rank: "config.yaml", "--resume"
+  /// Whose ranks they are; none: this program's. Another one joins them by adtrain's library.
+  std::optional<std::filesystem::path> program;
+  std::vector<std::string> command_line;  ///< of each rank: "config.yaml", "--resume"
 };
 
-/// Starts ranks of this program on this host and stays until all have ended. Rank 0 has the launcher's own
+/// Starts ranks of the program on this host and stays until all have ended. Rank 0 has the launcher's own
 /// standard output and error, every other rank a log. INT, TERM, USR1 and HUP are passed on to all. The first
 /// failure ends all, and is named last.
 ///

@@ -63,8 +63,8 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
   for (const int descriptor : plan.inherited) fcntl(descriptor, F_SETFD, 0);
   signal(SIGPIPE, SIG_DFL);  // whatever the launcher needs for itself
   sigprocmask(SIG_SETMASK, &plan.blocked_signals, nullptr);
-  execve("/proc/self/exe", arguments, environment);
-  constexpr char kComplaint[] = "adtrain launch: cannot start this program again\n";
+  execve(plan.program.c_str(), arguments, environment);
+  constexpr char kComplaint[] = "adtrain launch: cannot start the program of a rank\n";
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kComplaint, sizeof kComplaint - 1);
   _exit(kNotStarted);
 }
@@ -74,7 +74,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
 RankProcess::RankProcess(const Plan& plan) : rank_(plan.rank), process_(0) {
   const OutputFile log(plan.log);
   std::vector<std::string> words = plan.arguments;
-  words.insert(words.begin(), "adtrain");
+  words.insert(words.begin(), plan.name);
   std::vector<std::string> variables = plan.environment;
   const std::vector<char*> arguments = pointers_to(words);
   const std::vector<char*> environment = pointers_to(variables);

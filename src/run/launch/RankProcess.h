@@ -13,13 +13,16 @@
 
 namespace adtrain {
 
-/// One rank of a local launch: a process of this same program, in a process group of its own, so that what a
-/// terminal sends to its foreground group reaches the rank through the launcher alone, and once. When the
-/// launcher dies, the rank is asked to stop (USR1), or dies where it has not come to hear that.
+/// One rank of a local launch: a process of this same program or of another, in a process group of its own,
+/// so that what a terminal sends to its foreground group reaches the rank through the launcher alone, and
+/// once. When the launcher dies, the rank is asked to stop (USR1), or dies where it has not come to hear
+/// that.
 class RankProcess {
  public:
   struct Plan {
     int64_t rank = 0;
+    std::filesystem::path program = "/proc/self/exe";
+    std::string name = "adtrain";              ///< by which the program knows itself
     std::vector<std::string> arguments;        ///< behind the program's name
     std::vector<std::string> environment;      ///< all of it, "NAME=value"
     std::optional<std::filesystem::path> log;  ///< appended to; none: the launcher's own output

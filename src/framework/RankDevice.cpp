@@ -1,4 +1,4 @@
-#include "run/RankDevice.h"
+#include "framework/RankDevice.h"
 
 #include <map>
 #include <optional>

@@ -6,9 +6,11 @@
 
 #include "distributed/Communicator.h"
 #include "distributed/LaunchContext.h"
-#include "run/RunOptions.h"
 
 namespace adtrain {
+
+/// Where ranks compute.
+enum class DeviceChoice { kAuto, kCpu, kCuda };
 
 /// What a rank computes on.
 struct RankDevice {

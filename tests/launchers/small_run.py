@@ -47,7 +47,8 @@ def environment(**more):
     """Of a user who is on a plain machine: nothing that a launcher around CTest has set."""
     launcher = ("OMPI_", "PMIX_", "SLURM", "TORCHELASTIC_", "MASTER_")
     own = {name: value for name, value in os.environ.items()
-           if not name.startswith(launcher) and name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
+           if name == "OMPI_MCA_mca_base_env_list"  # of tests/sanitizers.sh
+           or not name.startswith(launcher) and name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
     own |= {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     if not (shutil.which("ssh") or shutil.which("rsh")):
         own["OMPI_MCA_plm_rsh_agent"] = "sh"  # without an agent mpirun does not start, or passes no signals on

@@ -10,6 +10,7 @@
 #include "distributed/ListeningPort.h"
 #include "distributed/RankOfTwo.h"
 #include "distributed/failure/LineSocket.h"
+#include "distributed/failure/StartWatch.h"
 
 namespace adtrain {
 namespace {
@@ -39,7 +40,7 @@ TEST(FailureWatch, WhoRunsOutOfMemoryIsToldWhatTakesLess) {
               AllOf(HasSubstr("out of memory"), HasSubstr("gradient_accumulation_steps")));
 }
 
-/// Two ranks as threads of this process, each with its communicator and its watch.
+/// Two ranks as threads of this process, each with its watch and its communicator.
 class TwoRanks {
  public:
   /// `act` is called on each rank with its number and watch; returns what each was told.
@@ -47,10 +48,14 @@ class TwoRanks {
     const int64_t port = free_port();
     std::vector<std::vector<Failure>> told(2);
     const auto as_rank = [&](int64_t rank) {
-      const auto communicator = Communicator::create(rank_of_two(rank, port), options());
-      const auto watch = FailureWatch::start(*communicator, options(), [&told, rank](const Failure& first) {
+      const LaunchContext context = rank_of_two(rank, port);
+      StartWatch start(context, options(), [](const Failure&) {});
+      const auto meeting = Meeting::attend(context, options(), start);
+      const auto watch = FailureWatch::start(*meeting, options(), [&told, rank](const Failure& first) {
         told[static_cast<size_t>(rank)].push_back(first);
       });
+      const auto communicator = meeting->join();
+      start.nobody_is_waited_for();
       act(rank, *watch);
       communicator->barrier();
     };

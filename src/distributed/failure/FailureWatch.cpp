@@ -1,7 +1,5 @@
 #include "distributed/failure/FailureWatch.h"
 
-#include <algorithm>
-#include <functional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -9,7 +7,6 @@
 #include "base/Error.h"
 #include "base/StandardStreams.h"
 #include "base/Text.h"
-#include "distributed/Agreement.h"
 #include "distributed/MeetingPort.h"
 #include "distributed/failure/BranchWatch.h"
 #include "distributed/failure/RootWatch.h"
@@ -22,10 +19,6 @@ namespace {
 constexpr double kSecondsToConnect = 2;  // to each of its addresses, of which some may lead nowhere
 constexpr double kSecondsToAnswer = 30;  // rank 0 on a busy host: who hangs up is taken for lost
 constexpr int kAttempts = 3;             // as strangers may crowd rank 0's port
-
-bool all_equal(const std::vector<std::string>& texts) {
-  return std::all_of(texts.begin(), texts.end(), [&](const auto& text) { return text == texts.front(); });
-}
 
 /// At the first of its addresses at which it is rank 0 who answers.
 std::optional<LineSocket> accept_invitation(const Invitation& invitation, const RankIdentity& me) {
@@ -47,18 +40,20 @@ std::string met_at(const LaunchContext& context) {
   return context.master_address.empty() ? "" : MeetingAddress::of(context).listen;
 }
 
-/// `word_of_root` hands rank 0's text round.
-std::unique_ptr<FailureWatch> start_by(const std::function<std::string(const std::string&)>& word_of_root,
-                                       bool one_host, const std::string& met_at, const RankIdentity& me,
-                                       const DistributedOptions& options, FailureWatch::Tell tell) {
+}  // namespace
+
+std::unique_ptr<FailureWatch> FailureWatch::start(Meeting& meeting, const DistributedOptions& options,
+                                                  Tell tell) {
+  const LaunchContext& context = meeting.context();
+  const auto me = RankIdentity::of_this_process(context.rank, context.world_size);
   if (me.rank == 0) {
-    const WatchAddress address = WatchAddress::choose(one_host, met_at);
+    const WatchAddress address = WatchAddress::choose(context.on_one_host(), met_at(context));
     const std::string secret = random_secret();
     auto watch = std::make_unique<RootWatch>(me, options, std::move(tell), secret, address.listen);
-    word_of_root(line_of(Invitation{me, watch->port(), secret, address.reach}));
+    meeting.word_of_root(line_of(Invitation{me, watch->port(), secret, address.reach}));
     return watch;
   }
-  const auto message = read_watch_message(word_of_root(""));
+  const auto message = read_watch_message(meeting.word_of_root(""));
   if (!message || !std::holds_alternative<Invitation>(*message)) {
     throw EnvironmentError(
         "What rank 0 has told the others of its watch is not understood; start every rank with the same "
@@ -74,25 +69,6 @@ std::unique_ptr<FailureWatch> start_by(const std::function<std::string(const std
     return nullptr;
   }
   return std::make_unique<BranchWatch>(me, invitation.who, options, std::move(tell), std::move(*connection));
-}
-
-}  // namespace
-
-std::unique_ptr<FailureWatch> FailureWatch::start(Meeting& meeting, const DistributedOptions& options,
-                                                  Tell tell) {
-  const LaunchContext& context = meeting.context();
-  return start_by([&](const std::string& word) { return meeting.word_of_root(word); }, context.on_one_host(),
-                  met_at(context), RankIdentity::of_this_process(context.rank, context.world_size), options,
-                  std::move(tell));
-}
-
-std::unique_ptr<FailureWatch> FailureWatch::start(Communicator& communicator,
-                                                  const DistributedOptions& options, Tell tell) {
-  const bool one_host = all_equal(gather_texts(communicator, loopback_identity()));
-  return start_by([&](const std::string& word) { return text_of_root(communicator, word); }, one_host,
-                  /*met_at=*/"",
-                  RankIdentity::of_this_process(communicator.rank(), communicator.world_size()), options,
-                  std::move(tell));
 }
 
 }  // namespace adtrain

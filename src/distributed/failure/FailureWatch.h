@@ -29,9 +29,6 @@ class FailureWatch {
   /// unwatched, and says so on standard error; then this is null. Throws EnvironmentError where rank 0 can
   /// open no port, and what Meeting::word_of_root() throws.
   static std::unique_ptr<FailureWatch> start(Meeting& meeting, const DistributedOptions& options, Tell tell);
-  /// The same among ranks that are a group already. Collective.
-  static std::unique_ptr<FailureWatch> start(Communicator& communicator, const DistributedOptions& options,
-                                             Tell tell);
   /// Says goodbye: this rank has done its part and may leave.
   virtual ~FailureWatch() = default;
   FailureWatch(const FailureWatch&) = delete;

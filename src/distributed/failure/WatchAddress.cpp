@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <fstream>
 #include <sstream>
 
 #include <arpa/inet.h>
-#include <unistd.h>
 
-#include "base/Host.h"
 #include "distributed/LaunchContext.h"
 #include "distributed/NetworkInterfaces.h"
 
@@ -61,16 +58,6 @@ WatchAddress WatchAddress::choose(bool shared_loopback, const std::string& met_a
   std::vector<std::string> reach = addresses_of_the_ranks();
   const std::string listen = reach.size() == 1 ? reach.front() : kEverywhere;
   return {listen, std::move(reach)};
-}
-
-std::string loopback_identity() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  char name_space[64] = "";
-  const ssize_t length = readlink("/proc/self/ns/net", name_space, sizeof name_space - 1);
-  // Where the system tells neither, hosts' names are what is left.
-  if (boot.empty() || length <= 0) return host_name();
-  return boot + " " + std::string(name_space, static_cast<size_t>(length));
 }
 
 }  // namespace adtrain

@@ -17,8 +17,4 @@ struct WatchAddress {
   static WatchAddress choose(bool shared_loopback, const std::string& met_at);
 };
 
-/// Processes for which this is equal reach each other over loopback: one boot of one machine, one network
-/// namespace.
-std::string loopback_identity();
-
 }  // namespace adtrain

@@ -1,5 +1,6 @@
 #include "distributed/HeldTermination.h"
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 
@@ -9,12 +10,14 @@
 namespace adtrain::held_termination {
 namespace {
 
-volatile std::sig_atomic_t received = 0;
-volatile std::sig_atomic_t event = -1;
+// The handler may run on any thread. Lock-free atomics may be used in it.
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+std::atomic<bool> received = false;
+std::atomic<int> event = -1;
 
 void remember(int) {
   const int kept = errno;
-  received = 1;
+  received = true;
   if (event >= 0) eventfd_write(event, 1);
   errno = kept;
 }
@@ -36,21 +39,21 @@ void begin() {
 }
 
 bool asked() {
-  return received != 0;
+  return received;
 }
 
 int descriptor() {
-  if (event < 0) {
+  static const int opened = [] {
     event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (received != 0 && event >= 0) eventfd_write(event, 1);
-  }
-  return event;
+    if (received && event >= 0) eventfd_write(event, 1);
+    return event.load();
+  }();
+  return opened;
 }
 
 void release() {
   if (held()) std::signal(SIGTERM, SIG_DFL);
-  if (received == 0) return;
-  received = 0;
+  if (!received.exchange(false)) return;
   std::signal(SIGTERM, SIG_DFL);
   std::raise(SIGTERM);
 }

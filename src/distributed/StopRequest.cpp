@@ -1,5 +1,6 @@
 #include "distributed/StopRequest.h"
 
+#include <atomic>
 #include <csignal>
 
 #include <ATen/ATen.h>
@@ -7,7 +8,9 @@
 namespace adtrain {
 namespace {
 
-volatile std::sig_atomic_t received = 0;
+// The handler may run on any thread. Lock-free atomics may be used in it.
+static_assert(std::atomic<int>::is_always_lock_free);
+std::atomic<int> received = 0;
 
 void remember(int signal) {
   received = signal;

@@ -1,16 +1,15 @@
 #include "benchmark/TimedTraining.h"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <c10/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAStream.h>
 #include <fmt/format.h>
 
 #include "base/Clock.h"
 #include "base/Error.h"
+#include "benchmark/StepClock.h"
 
 namespace adtrain {
 namespace {
@@ -29,26 +28,6 @@ std::unique_ptr<AlgorithmDistillation> create_model(const RunConfig& config, at:
   model->parameters().to(device, config.training.compute_type(device));
   return model;
 }
-
-/// Marks on the current stream. The time between two neighbours is a step's, with whatever the GPU waited for
-/// between the steps.
-class GpuMarks {
- public:
-  void set() { events_.emplace_back(cudaEventDefault).record(); }
-
-  /// Between each mark and the next. Waits for the last.
-  std::vector<double> milliseconds() const {
-    events_.back().synchronize();
-    std::vector<double> between;
-    for (size_t i = 1; i < events_.size(); ++i) {
-      between.push_back(static_cast<double>(events_[i - 1].elapsed_time(events_[i])));
-    }
-    return between;
-  }
-
- private:
-  std::vector<c10::cuda::CUDAEvent> events_;
-};
 
 /// A lost peer is noticed by the communicator; a group of one waits for nothing.
 void wait_for_gpu(Communicator& communicator) {
@@ -100,15 +79,15 @@ TimedTraining::Times TimedTraining::time_steps(int64_t count) {
   wait_for_gpu(communicator_);
   communicator_.barrier();
   batches_->take_seconds_waited();
-  GpuMarks marks;
+  StepClock clock(communicator_.device());
   const Stopwatch watch;
-  marks.set();
+  clock.mark();
   for (int64_t step = 0; step < count; ++step) {
     take_step();
-    marks.set();
+    clock.mark();
   }
   wait_for_gpu(communicator_);
-  return {marks.milliseconds(), watch.seconds(), batches_->take_seconds_waited()};
+  return {clock.milliseconds(), watch.seconds(), batches_->take_seconds_waited()};
 }
 
 double TimedTraining::measure_exposed_communication() {
@@ -126,12 +105,6 @@ double TimedTraining::checked_loss() {
   throw NonFiniteError(fmt::format(
       "the loss is {} after {} steps; expected a finite number: lower lr or choose another mixed_precision",
       loss, steps_taken_));
-}
-
-double quantile(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  const auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(values.size())));
-  return values[std::max<size_t>(rank, 1) - 1];
 }
 
 }  // namespace adtrain

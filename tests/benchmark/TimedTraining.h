@@ -68,7 +68,4 @@ class TimedTraining {
   int64_t steps_taken_ = 0;
 };
 
-/// The value below or at which lies this share of the values (0 < share ≤ 1), by nearest rank.
-double quantile(std::vector<double> values, double share);
-
 }  // namespace adtrain

@@ -18,6 +18,7 @@
 
 #include "base/Error.h"
 #include "benchmark/ForwardFlops.h"
+#include "benchmark/StepClock.h"
 #include "benchmark/TimedTraining.h"
 #include "cli/Command.h"
 #include "run/Ranks.h"

@@ -8,6 +8,7 @@
 launch_folder=$(dirname "${BASH_SOURCE[0]}")
 readonly launch_folder
 readonly logs=$SLURM_JOB_NAME-$SLURM_JOB_ID # a folder, where sbatch was called
+readonly started=$EPOCHSECONDS # of this script: a job that was requeued has logs that are older
 readonly requeue_code=75                    # of adtrain: stopped on request behind a checkpoint
 ended_by_scheduler=
 
@@ -58,7 +59,6 @@ prepare() {
   if has_checkpoints && ! starts_anew "${@:2}"; then training+=(--resume); fi
   rm -f "$run_folder/requeue" # an earlier job's
   mkdir -p "$logs"
-  touch "$logs/started" # what is newer is this start's
 }
 
 # process: waits for it, whatever signals are handled meanwhile (the handlers set `interrupted`); returns its exit code.
@@ -99,7 +99,7 @@ stopped_on_request() { (($1 == requeue_code)) || [[ -e $run_folder/requeue ]]; }
 code_of_the_failure() {
   local code=
   if (($1 == 143)); then
-    code=$(find "$logs" -name '*.log' -newer "$logs/started" -exec tail -q -n 40 {} + |
+    code=$(find "$logs" -name '*.log' -newermt "@$started" -exec tail -q -n 40 {} + |
       sed -n 's/^ *exit code *\([0-9][0-9]*\)$/\1/p' | tail -n 1)
   fi
   echo "${code:-$1}"

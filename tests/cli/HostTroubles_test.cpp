@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "SmallRun.h"
+#include "support/ShadowMemory.h"
 
 namespace adtrain {
 namespace {
@@ -37,6 +38,7 @@ bool can_mount() {
 }
 
 TEST(HostTroubles, AModelThatMemoryDoesNotHold) {
+  if (kShadowMemory) GTEST_SKIP() << "a sanitizer has the address space that this test limits";
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);
   const auto wanted = AllOf(HasSubstr("the system refused memory on this host"), HasSubstr("asked for"),
@@ -48,6 +50,7 @@ TEST(HostTroubles, AModelThatMemoryDoesNotHold) {
 }
 
 TEST(HostTroubles, HistoriesThatMemoryDoesNotHold) {
+  if (kShadowMemory) GTEST_SKIP() << "a sanitizer has the address space that this test limits";
   const SmallRun small;
   expect_trouble(prepared(small, "ulimit -v 12000000",
                           "collect small.yaml --set n_stream=1000000 --set n_steps=100000 "

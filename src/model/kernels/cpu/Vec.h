@@ -41,9 +41,8 @@ inline Vec first_lanes(const Vec& vec, int64_t count) {
 
 constexpr float kLeastExponent = -87.0F;  ///< e to that is about the least normal float
 
-/// e^x to 2 units in the last place for kLeastExponent ≤ x ≤ 88, anything elsewhere; NaN stays NaN. x = n ln
-/// 2
-/// + r, and e^r by Cephes' polynomial.
+/// e^x to 2 units in the last place for kLeastExponent ≤ x ≤ 88, anything elsewhere; NaN stays NaN.
+/// x = n ln 2 + r, and e^r by Cephes' polynomial.
 inline Vec exp_in_range(const Vec& x) {
   constexpr float kRounder = 12582912.0F;  // 1.5 · 2²³: adding it leaves the nearest integer in the low bits
   const Vec shifted = x * 1.44269504F + kRounder;
@@ -55,7 +54,8 @@ inline Vec exp_in_range(const Vec& x) {
   polynomial = polynomial * r + 1.6666665459e-1F;
   polynomial = polynomial * r + 5.0000001201e-1F;
   const Vec e_r = polynomial * r * r + r + 1.0F;
-  return reinterpret_cast<Vec>(reinterpret_cast<IntVec>(e_r) + (reinterpret_cast<IntVec>(shifted) << 23));
+  // n goes into the exponent; unsigned words, since the sum may wrap around.
+  return reinterpret_cast<Vec>(reinterpret_cast<WordVec>(e_r) + (reinterpret_cast<WordVec>(shifted) << 23));
 }
 
 /// The same for x ≤ 88, but e^kLeastExponent for all that is less.

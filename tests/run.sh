@@ -22,4 +22,4 @@ bash launch/setup.sh
 echo "Building"
 build all
 echo "Testing"
-ctest --preset release --parallel 2 "$@" | tell_what_could_not_run
+ctest --preset release --parallel "$(($(nproc) + 1))" "$@" | tell_what_could_not_run

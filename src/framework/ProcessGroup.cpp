@@ -1,6 +1,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include <c10/cuda/CUDAStream.h>
+
 #include "adtrain/communicator.h"
 #include "distributed/Activity.h"
 #include "distributed/Agreement.h"
@@ -82,6 +84,8 @@ void ProcessGroup::barrier() {
 
 void ProcessGroup::synchronize() {
   joined_.communicator.synchronize();
+  // A single rank's communicator has no device, and nothing to wait for.
+  if (device().is_cuda()) c10::cuda::getCurrentCUDAStream(device().index()).synchronize();
 }
 
 std::string ProcessGroup::text_of_root(const std::string& text) {

@@ -3,6 +3,7 @@
 #include <string>
 
 #include <ATen/ATen.h>
+#include <ATen/cuda/CUDAEvent.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,6 +52,17 @@ TEST(Group, CollectiveOperationsHaveTheirResults) {
   EXPECT_EQ(group().text_of_root("rank " + std::to_string(group().rank())), "rank 0");
   group().barrier();
   group().synchronize();
+}
+
+TEST(Group, SynchronizeWaitsForTheDevice) {
+  if (!group().device().is_cuda()) GTEST_SKIP() << "no GPU";
+  const at::Tensor factor = at::rand({8192, 8192}, at::TensorOptions(group().device()));
+  at::Tensor product = factor;
+  for (int round = 0; round < 8; ++round) product = product.matmul(factor).sigmoid();
+  at::cuda::CUDAEvent done;
+  done.record();
+  group().synchronize();
+  EXPECT_TRUE(done.query());
 }
 
 TEST(Group, RefusesATensorThatItCannotSend) {

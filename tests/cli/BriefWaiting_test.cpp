@@ -17,7 +17,7 @@ std::string spins(const std::string& variables) {
 }
 
 TEST(BriefWaiting, ThreadsSpinBrieflyUnlessTheUserSaysOtherwise) {
-  EXPECT_EQ(spins(""), "3000");
+  EXPECT_EQ(spins(""), "700");
   EXPECT_EQ(spins("GOMP_SPINCOUNT=77"), "77");
   EXPECT_EQ(spins("OMP_WAIT_POLICY=active"), "the library's own");
 }

@@ -1,7 +1,8 @@
 /// OpenMP's threads wait for each other by spinning, in GNU's runtime for up to 300 000 turns: several
 /// milliseconds, in which a thread that shares its core with another program keeps the one it waits for from
 /// running. A training step has hundreds of such waits. After 700 turns, well below a millisecond, a
-/// thread sleeps here: that loses little on a quiet machine, and little on one that is not (docs/benchmarks.md).
+/// thread sleeps here: that loses little on a quiet machine, and little on one that is not
+/// (docs/benchmarks.md).
 ///
 /// The runtime reads GOMP_SPINCOUNT when it is loaded, before any code of ours could set it. So the program
 /// starts itself once more with the variable set: by a function of the .preinit_array, which the loader calls

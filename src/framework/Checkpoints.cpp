@@ -136,8 +136,7 @@ class Checkpoints::Tracked {
       if (value.is_floating_point() && !at::isfinite(value).all().item<bool>()) {
         throw NonFiniteError(
             fmt::format("{} has a value that is not finite after step {}; nothing was saved: look at the "
-                        "loss of the steps "
-                        "before, and go on from the newest checkpoint.",
+                        "loss of the steps before, and go on from the newest checkpoint.",
                         named.name, step));
       }
       snapshot.model.push_back({named.name, value});
@@ -193,8 +192,8 @@ class Checkpoints::Tracked {
     }
     if (wrong.empty()) return;
     throw CheckpointError(fmt::format(
-        "{} is not a checkpoint of this program's state:\n  {}\nResume with the program that saved "
-        "it, or save into another folder.",
+        "{} is not a checkpoint of this program's state:\n  {}\nResume with the program that saved it, or "
+        "save into another folder.",
         path.string(), join(wrong, "\n  ")));
   }
 

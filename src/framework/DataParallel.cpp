@@ -117,8 +117,7 @@ class DataParallel::Gradients {
       if (main_[index].grad().is_same(views_[index])) continue;
       throw std::logic_error(fmt::format(
           "The gradient of parameter {} (in the order given) was replaced during the step; expected it to "
-          "stay "
-          "a part of the flat gradient: leave out zero_grad() between micro-steps, and create_graph.",
+          "stay a part of the flat gradient: leave out zero_grad() between micro-steps, and create_graph.",
           index));
     }
   }

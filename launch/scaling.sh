@@ -12,8 +12,8 @@ readonly program=build/release/bin/benchmark_step
 python=.deps/venv/bin/python # of launch/setup.sh, unless the system's has PyTorch
 [[ -x $python ]] || python=python3
 if [[ ! -x $program && $* != *--program* ]]; then
-  bash launch/setup.sh
-  build benchmark_step
+  bash launch/setup.sh --with-tests # where the benchmark belongs
+  build benchmark_step -DADTRAIN_BUILD_TESTS=ON
 fi
 exec "$python" tests/benchmark/benchmark.py --gpus all --minutes 9 --timeout 150 --steps 100 \
   --variants graphs-bf16,eager-bf16 --jax-python none --output "$folder" "${@:2}"

@@ -1,23 +1,42 @@
 #!/usr/bin/env bash
-# Brings what the build needs: system packages (as root or by sudo), and in the ignored folder .deps/venv what is missing
-# of libtorch, a CUDA compiler and the Python packages of the tests. Neither a GPU nor a driver is needed.
-# A second call finds everything in place and changes nothing.
+# Brings what building adtrain and running it needs: system packages (as root or by sudo), and in the ignored folder
+# .deps/venv what is missing of libtorch and a CUDA compiler. Neither a GPU nor a driver is needed.
+# A second call finds everything in place and changes nothing. docs/installing.md: without root, without a network.
+#   bash launch/setup.sh                        what the program needs
+#   bash launch/setup.sh --with-tests           and what the tests need besides
+#   bash launch/setup.sh --no-system-packages   only what goes into .deps/venv; you bring the others
+#   bash launch/setup.sh --list [--with-tests]  names the packages, and installs nothing
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source launch/steps.sh
 
 readonly venv=$PWD/.deps/venv
-readonly system_packages=(
-  build-essential cmake ninja-build ccache pkg-config git ca-certificates python3 python3-venv
+readonly constraints=$PWD/launch/python-constraints.txt # versions of what pip installs along
+system_packages=(
+  build-essential cmake ninja-build ccache pkg-config ca-certificates python3 python3-venv
   libopenmpi-dev openmpi-bin libgloo-dev libyaml-cpp-dev libcxxopts-dev nlohmann-json3-dev
-  libhdf5-dev zlib1g-dev libcairo2-dev libgtest-dev libgmock-dev
+  libhdf5-dev zlib1g-dev libcairo2-dev
+)
+readonly test_system_packages=(
+  git libgtest-dev libgmock-dev
   slurm-wlm munge iproute2 # the tests of the launchers start their own daemons and hosts
 )
 readonly torch=torch==2.11.0
 # The compiler and what libtorch's CMake package asks for; the other libraries come with torch, into the same folder.
 readonly toolkit_parts=nvcc,crt,cccl,nvvm,profiler,nvml,nvtx,cudart
 readonly toolkit_version=13.0.2
-readonly test_packages=(numpy h5py safetensors tensorboard)
+readonly test_packages=(numpy==2.4.6 h5py==3.16.0 safetensors==0.8.0 tensorboard==2.21.0)
+
+with_tests='' list='' bring_system_packages=yes
+for option; do
+  case $option in
+    --with-tests) with_tests=yes ;;
+    --no-system-packages) bring_system_packages='' ;;
+    --list) list=yes ;;
+    *) give_up "'$option' is not known here; the options are --with-tests, --no-system-packages and --list." ;;
+  esac
+done
+[[ -z $with_tests ]] || system_packages+=("${test_system_packages[@]}")
 
 as_root() { if ((EUID == 0)); then "$@"; else sudo "$@"; fi; }
 
@@ -79,7 +98,7 @@ make_venv() { # by the system's Python, or on top of the active one where that h
 pip_install() { # name what packages...: into .deps/venv; pip unpacks beside it, as /tmp may be small
   mkdir -p .deps/tmp
   step "$1" "$2" env TMPDIR="$PWD/.deps/tmp" \
-    "$venv/bin/python" -m pip install --no-user --no-compile --progress-bar off "${@:3}"
+    "$venv/bin/python" -m pip install --no-user --no-compile --progress-bar off --constraint "$constraints" "${@:3}"
   rm -rf .deps/tmp
 }
 
@@ -131,16 +150,23 @@ complete_toolkit() { # folder: compilers and linkers expect a lib64, and librari
 
 install_test_packages() {
   make_venv
-  if "$venv/bin/python" -c 'import importlib.metadata as m, sys; [m.version(name) for name in sys.argv[1:]]' \
-    "${test_packages[@]}" 2>/dev/null; then
+  if "$venv/bin/python" -c 'import importlib.metadata as m, sys
+for package in sys.argv[1:]:
+    name, version = package.split("==")
+    assert m.version(name) == version' "${test_packages[@]}" 2>/dev/null; then
     echo "  Python packages of the tests: ${test_packages[*]}"
   else
     pip_install test-packages "Installing ${test_packages[*]} for the tests" "${test_packages[@]}"
   fi
 }
 
+if [[ -n $list ]]; then
+  echo "System packages: ${system_packages[*]}"
+  echo "Python packages: $torch cuda-toolkit[$toolkit_parts]==$toolkit_version${with_tests:+ ${test_packages[*]}}"
+  exit
+fi
 echo "Setting up"
-install_system_packages
+[[ -z $bring_system_packages ]] || install_system_packages
 install_torch
 install_cuda_compiler
-install_test_packages
+[[ -z $with_tests ]] || install_test_packages

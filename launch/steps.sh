@@ -47,12 +47,13 @@ give_up() { # message: what was found; what was expected; what to do
   exit 3
 }
 
-build() { # target: configures if need be and builds into build/release with as many jobs as cores and memory allow
+# target options of cmake...: configures if need be and builds into build/release with as many jobs as cores and memory allow
+build() {
   local memory jobs
   memory=$(awk '/MemAvailable/ {print int($2 / 2097152)}' /proc/meminfo) # 2 GiB a compiler
   jobs=$(nproc)
   ((memory >= jobs)) || jobs=$((memory > 0 ? memory : 1))
-  step configure "Configuring build/release" cmake --preset release
+  step configure "Configuring build/release" cmake --preset release "${@:2}"
   sed -n '/stands on$/,/^-- $/s/^--//p' "$logs/configure.log"
   step build "Building $1 with $jobs jobs" cmake --build --preset release --target "$1" --parallel "$jobs"
 }

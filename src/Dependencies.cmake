@@ -157,8 +157,6 @@ find_package(ZLIB REQUIRED)  # crc32; the HDF5 packages bring it along
 found("zlib" "${ZLIB_VERSION_STRING}" "${ZLIB_LIBRARIES}")
 pkg_check_modules(CAIRO REQUIRED IMPORTED_TARGET cairo cairo-svg cairo-png)
 found("cairo" "${CAIRO_cairo_VERSION}" "${CAIRO_cairo_LIBDIR}")
-find_package(GTest REQUIRED)
-found("GoogleTest" "${GTest_VERSION}" "${GTest_DIR}")
 find_program(CCACHE ccache)
 if(CCACHE)
   # Precompiled headers and ccache agree only with these two allowances.
@@ -170,8 +168,33 @@ if(CCACHE)
   found("ccache" "${ccache_version}" "${CCACHE}")
 endif()
 
-# --- a Python for the tests that compare with it: numpy, h5py, safetensors, tensorboard ---------------------------------
-find_program(ADTRAIN_PYTHON python3 HINTS ${ADTRAIN_DEPS}/venv/bin REQUIRED)
-execute_process(COMMAND ${ADTRAIN_PYTHON} --version OUTPUT_VARIABLE python_version)
-string(REGEX MATCH "[0-9]+\\.[0-9.]+" python_version "${python_version}")
-found("Python (tests)" "${python_version}" "${ADTRAIN_PYTHON}")
+# --- for the tests: GoogleTest, and a Python that compares with numpy, h5py, safetensors, tensorboard -------------------
+set(ADTRAIN_BUILD_TESTS AUTO CACHE STRING "Tests and benchmarks: ON, OFF, or AUTO, which is ON where GoogleTest is found")
+set_property(CACHE ADTRAIN_BUILD_TESTS PROPERTY STRINGS AUTO ON OFF)
+set(build_tests OFF)
+if(ADTRAIN_BUILD_TESTS)
+  find_package(GTest QUIET)
+  set(build_tests ${GTest_FOUND})
+  if(NOT GTest_FOUND AND NOT ADTRAIN_BUILD_TESTS STREQUAL "AUTO")
+    message(FATAL_ERROR "ADTRAIN_BUILD_TESTS is ${ADTRAIN_BUILD_TESTS} and there is no GoogleTest. Run "
+                        "`bash launch/setup.sh --with-tests`, which brings what the tests need, "
+                        "or configure with -DADTRAIN_BUILD_TESTS=OFF.")
+  endif()
+endif()
+if(build_tests)
+  find_package(GTest QUIET)
+  if(NOT GTest_FOUND)
+    message(FATAL_ERROR "ADTRAIN_BUILD_TESTS is ${ADTRAIN_BUILD_TESTS} and there is no GoogleTest. Run "
+                        "`bash launch/setup.sh --with-tests`, which brings it with all that the tests need, "
+                        "or configure with -DADTRAIN_BUILD_TESTS=OFF.")
+  endif()
+endif()
+if(build_tests)
+  found("GoogleTest" "${GTest_VERSION}" "${GTest_DIR}")
+  find_program(ADTRAIN_PYTHON python3 NO_CACHE HINTS ${ADTRAIN_DEPS}/venv/bin REQUIRED)
+  execute_process(COMMAND ${ADTRAIN_PYTHON} --version OUTPUT_VARIABLE python_version)
+  string(REGEX MATCH "[0-9]+\\.[0-9.]+" python_version "${python_version}")
+  found("Python (tests)" "${python_version}" "${ADTRAIN_PYTHON}")
+else()
+  found("GoogleTest" "-" "tests are not built: ADTRAIN_BUILD_TESTS is ${ADTRAIN_BUILD_TESTS}")
+endif()

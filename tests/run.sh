@@ -18,8 +18,8 @@ tell_what_could_not_run() {
   printf '%s' "$summary"
 }
 
-bash launch/setup.sh
+bash launch/setup.sh --with-tests
 echo "Building"
-build all
+build all -DADTRAIN_BUILD_TESTS=ON
 echo "Testing"
 ctest --preset release --parallel "$(($(nproc) + 1))" "$@" | tell_what_could_not_run

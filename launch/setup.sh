@@ -49,7 +49,8 @@ missing_system_packages() {
 
 install_system_packages() {
   if ! command -v dpkg-query >/dev/null; then
-    echo "  System packages: this is neither Debian nor Ubuntu; make sure of ${system_packages[*]} in your system's names"
+    echo "  System packages: this is neither Debian nor Ubuntu; make sure of ${system_packages[*]} \
+in your system's names (docs/installing.md)"
     return
   fi
   local missing
@@ -62,7 +63,7 @@ install_system_packages() {
   ((EUID == 0)) || sudo --validate || give_up "System packages are missing, and you are not root and sudo does not help. \
 Have them installed with
   apt-get install ${missing[*]}
-and call again."
+and call again; docs/installing.md says how to do without."
   local apt=(env DEBIAN_FRONTEND=noninteractive apt-get --yes -o DPkg::Lock::Timeout=300)
   step apt-update "Refreshing the list of system packages" as_root "${apt[@]}" update
   local unknown

@@ -9,17 +9,14 @@
 #include "base/Clock.h"
 #include "base/Error.h"
 #include "distributed/ListeningPort.h"
+#include "support/Patience.h"
 #include "support/Process.h"
-#include "support/ShadowMemory.h"
 
 namespace adtrain {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-
-/// Processes take longer to start and to end with a sanitizer in them.
-constexpr double kPatience = kShadowMemory ? 4 : 1;
 
 const std::string kRanks = quoted(std::string(ADTRAIN_BINARY_DIR) + "/distributed_ranks");
 

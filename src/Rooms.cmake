@@ -71,8 +71,10 @@ function(adtrain_room name)
 endfunction()
 
 set(test_timeout 300)  # seconds
+set(test_patience 1)  # so many times as long as in the release build may the launchers' runs take
 if(ADTRAIN_SANITIZE)
   set(test_timeout 3000)
+  set(test_patience 4)
 endif()
 # A test is one thread of CTest's -j, and Open MPI wants to be told twice that root may start ranks.
 set(test_environment OMP_NUM_THREADS=1)

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Builds with sanitizers and runs tests under them:
 #   bash tests/sanitizers.sh asan-ubsan|tsan [--rooms base,data,… | --changed] [arguments of CTest]
-# Without --rooms all of the suite is built and run, which takes long; with it the unit tests of these rooms alone
-# are, with --changed those of the rooms that the commits of the last day have changed. asan-ubsan: memory, leaks,
-# arithmetic; tsan: threads. Findings in third-party libraries, which are not built with sanitizers, are suppressed in
-# tests/sanitizers/; nothing of this project is. GPU kernels are not instrumented, and ccache takes their objects from
-# the release build.
+# Without --rooms all of the suite is built and run, which takes long; with it the tests of these rooms alone are (also
+# framework, interop and launchers), with --changed the unit tests of those that the commits of the last day have changed.
+# asan-ubsan: memory, leaks, arithmetic; tsan: threads. Findings in third-party libraries, which are not built with
+# sanitizers, are suppressed in tests/sanitizers/; nothing of this project is. GPU kernels are not instrumented, and
+# ccache takes their objects from the release build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,6 +21,16 @@ rooms_changed() {
     sed -nE 's#^(src|tests)/([a-z]+)/.*#\2#p' | sort -u | while read -r room; do
       ! grep -qsE "^adtrain_tests\($room( |$)" "tests/$room/CMakeLists.txt" || echo "$room"
     done
+}
+
+# What the tests of a room run.
+programs_of() {
+  case $1 in
+    framework) echo framework_ranks adtrain ;;
+    interop) echo model_dump safetensors_copy tensorboard_sample ;;
+    launchers) echo adtrain ;;
+    *) echo "test_$1" ;;
+  esac
 }
 
 preset=${1-}
@@ -44,7 +54,11 @@ case ${1-} in
     ;;
 esac
 if ((${#rooms[@]} > 0)); then
-  targets=(--target "${rooms[@]/#/test_}")
+  targets=(--target)
+  for room in "${rooms[@]}"; do
+    read -ra programs < <(programs_of "$room")
+    targets+=("${programs[@]}")
+  done
   selection=(-R "^($(IFS='|' && echo "${rooms[*]}"))\\.")
 fi
 
@@ -52,7 +66,8 @@ suppressions=$PWD/tests/sanitizers
 # Tests that crash a process on purpose, or ask for absurd memory, want the signal and the exception that users would get;
 # any other crash fails them, too.
 readonly crash=handle_segv=0:handle_sigfpe=0:handle_abort=0
-export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1:$crash
+# Some tests preload a library, which then comes before AddressSanitizer's and has none of its functions.
+export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1:verify_asan_link_order=0:$crash
 # Open MPI unloads the modules whose memory it has lost, so that nothing tells it from ours: leaks are looked for in ranks
 # of all other launchers.
 export OMPI_MCA_mca_base_env_list=ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0

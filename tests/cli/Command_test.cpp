@@ -3,6 +3,7 @@
 
 #include "SmallRun.h"
 #include "adtrain/version.h"
+#include "support/Patience.h"
 
 namespace adtrain {
 namespace {
@@ -178,7 +179,8 @@ TEST(Command, AnEvaluationThatFailsOrStopsSaysSoInItsOwnFolder) {
     small.write("rank.sh", "echo $$ > pid; exec " ADTRAIN_BINARY_DIR "/adtrain " + longer + "\n");
     // It listens for signals before it says where the results will be.
     return run_shell("cd " + quoted(small.folder().string()) +
-                     " && export OMP_NUM_THREADS=1; rm -f log pid; { timeout 120 " + launcher +
+                     " && export OMP_NUM_THREADS=1; rm -f log pid; { timeout " +
+                     std::to_string(120 * kPatience) + " " + launcher +
                      " bash rank.sh > log 2>&1 & }; until grep -q results log; do sleep 0.1; done; "
                      "kill $(cat pid); wait $!; status=$?; cat log; exit $status");
   };

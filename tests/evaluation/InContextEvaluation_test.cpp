@@ -11,6 +11,7 @@
 #include "distributed/SingleCommunicator.h"
 #include "evaluation/NpyFile.h"
 #include "evaluation/Rollout.h"
+#include "support/Patience.h"
 #include "support/Process.h"
 #include "support/TemporaryFolder.h"
 
@@ -39,10 +40,10 @@ TEST(InContextEvaluation, EveryTaskAndRepeatStandsInItsPlace) {
 std::vector<std::string> outputs_of_ranks(int ranks, const std::string& stopper) {
   const TemporaryFolder folder;
   const std::string output = (folder.path() / "rank").string();
-  const Finished finished =
-      run_shell(fmt::format("OMP_NUM_THREADS=1 timeout 120 mpirun --allow-run-as-root --oversubscribe "
-                            "--bind-to none -np {} {} {} {}",
-                            ranks, quoted(ADTRAIN_BINARY_DIR "/evaluate_as_rank"), quoted(output), stopper));
+  const Finished finished = run_shell(fmt::format(
+      "OMP_NUM_THREADS=1 timeout {} mpirun --allow-run-as-root --oversubscribe "
+      "--bind-to none -np {} {} {} {}",
+      120 * kPatience, ranks, quoted(ADTRAIN_BINARY_DIR "/evaluate_as_rank"), quoted(output), stopper));
   EXPECT_EQ(finished.exit_code, 0) << finished.output;
   std::vector<std::string> outputs;
   for (int rank = 0; rank < ranks; ++rank) outputs.push_back(read_file(fmt::format("{}.{}", output, rank)));

@@ -20,7 +20,7 @@ from small_run import ADTRAIN, MPIRUN, TORCHRUN
 RANKS = 3 if small_run.DEVICE == "cpu" else 2  # a GPU each
 RUN = ["small.yaml", "--set", f"train_timesteps={faults.STEPS}", "--set", "ckpt_interval=5", "--set", "keep_checkpoints=2",
        "--set", "eval_interval=0", "--set", "tf_dropout=0.1"]
-LONGEST = 120  # seconds that a test waits for a run before it calls it endless
+LONGEST = 120 * small_run.PATIENCE  # seconds that a test waits for a run before it calls it endless
 FILES = ("model.safetensors", "optimizer.safetensors")
 
 
@@ -142,7 +142,7 @@ class Bench:
             stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
             (self.folder / "small.yaml").write_text(small_run.CONFIG)
             subprocess.run([ADTRAIN, "collect", "small.yaml", "--set", "device=cpu"], cwd=self.folder, check=True,
-                           env=small_run.environment(), stdout=subprocess.DEVNULL, timeout=120)
+                           env=small_run.environment(), stdout=subprocess.DEVNULL, timeout=LONGEST)
             if self.launcher == "SLURM":
                 self._cluster = stack.enter_context(slurm_cluster.SlurmCluster())
             self._references = {}

@@ -71,8 +71,8 @@ def try_fault(bench, fault, *settings):
     problems = []
     if ended.endless:
         problems.append(f"not ended after {fault_runs.LONGEST} s")
-    elif ended.seconds > expected.seconds:
-        problems.append(f"expected at most {expected.seconds} s")
+    elif ended.seconds > expected.seconds * small_run.PATIENCE:
+        problems.append(f"expected at most {expected.seconds * small_run.PATIENCE} s")
     if not _code_fits(bench, expected.code, ended.code):
         problems.append(f"expected code {expected.code}")
     named = _named(bench, ended)

@@ -26,6 +26,7 @@ STEPS = 30
 RUN = ["small.yaml", "--set", f"train_timesteps={STEPS}", "--set", "ckpt_interval=1", "--set", "eval_interval=0",
        "--set", "tf_dropout=0.1"]
 FILES = ("model.safetensors", "optimizer.safetensors")
+LONGEST = 120 * small_run.PATIENCE  # seconds to the first checkpoint of a start
 KILL_WITHIN = {"plain": 0.03, "slow": 0.3}  # seconds after the first new checkpoint: some savings
 
 SLOW_DISK = """
@@ -113,10 +114,10 @@ class KilledSaves:
         with open(self.folder / "output", "w+") as output:
             process = self._start([*RUN, "--set", "run_name=killed", *anew], disk, output)
             try:
-                deadline = time.monotonic() + 120
+                deadline = time.monotonic() + LONGEST
                 while max(self._steps(), default=0) <= last_saved and process.poll() is None:
                     if time.monotonic() > deadline:
-                        raise Lost("no checkpoint within 120 s of a start")
+                        raise Lost(f"no checkpoint within {LONGEST} s of a start")
                     time.sleep(0.001)
                 time.sleep(self.random.uniform(0, KILL_WITHIN[disk]))
                 ended = process.poll() is not None
@@ -162,8 +163,8 @@ class KilledSaves:
                                 env=small_run.environment(**self.disks[disk]), stderr=subprocess.STDOUT)
 
     def _finish(self, arguments):
-        done = subprocess.run([ADTRAIN, *arguments], cwd=self.folder, env=small_run.environment(), timeout=300, text=True,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run([ADTRAIN, *arguments], cwd=self.folder, env=small_run.environment(), timeout=3 * LONGEST,
+                              text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if done.returncode != 0:
             raise Lost(f"adtrain {' '.join(arguments)} ended with exit code {done.returncode}:\n{done.stdout}")
         return done.stdout

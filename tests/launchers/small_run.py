@@ -26,6 +26,9 @@ MOST_RANKS = 3  # of a test that runs on either device
 
 SKIPPED = 77  # CTest's word for it
 
+# So many times as long as in the release build may all take: CTest says it of builds with sanitizers.
+PATIENCE = float(os.environ.get("ADTRAIN_TEST_PATIENCE", "1"))
+
 CONFIG = (pathlib.Path(__file__).parent.parent / "support/small.yaml").read_text().replace(
     "device: cpu", f"device: {DEVICE}")
 
@@ -120,6 +123,7 @@ def preloadable(source, folder):
 def finish(process, timeout, begin=None):
     """Waits; a process that is late is killed with all it has started, and the output says so."""
     begin = begin or time.monotonic()
+    timeout *= PATIENCE
     try:
         output, _ = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -176,11 +180,14 @@ class SmallRun(unittest.TestCase):
         return "".join([finished.output, *(log.read_text() for log in self.folder.glob("logs/rank-*.log"))])
 
     def wait_for(self, condition, what, timeout=60):
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + timeout * PATIENCE
         while not condition():
             if time.monotonic() > deadline:
-                self.fail(f"{what}: not seen within {timeout} s")
+                self.fail(f"{what}: not seen within {timeout * PATIENCE} s")
             time.sleep(0.1)
+
+    def assert_within(self, limit, seconds):
+        self.assertLess(seconds, limit * PATIENCE)
 
     def assert_done(self, finished):
         self.assertEqual(finished.code, 0, finished.output)

@@ -74,7 +74,7 @@ class LocalLaunch(small_run.SmallRun):
         finished = small_run.finish(launcher, 60)
         self.assertEqual(128 + signal.SIGKILL, finished.code, finished.output)
         self.assertRegex(last_line(finished), r"rank 1 of 3 failed first: SIGKILL \(signal 9")
-        self.assertLess(finished.seconds, 30)
+        self.assert_within(30, finished.seconds)
         self.assert_nobody_survives(processes)
 
     def test_a_rank_that_does_not_end_is_killed_after_the_grace(self):
@@ -113,7 +113,7 @@ class LocalLaunch(small_run.SmallRun):
     def test_ranks_die_with_the_launcher(self):
         launcher, processes = self.train_on_and_on(2)
         launcher.kill()
-        launcher.communicate(timeout=30)
+        launcher.communicate(timeout=30 * small_run.PATIENCE)
         self.wait_for(lambda: not any(map(alive, processes.values())), "the ranks' end", timeout=5)
 
     def test_its_own_mistakes_are_usage_errors(self):
@@ -132,7 +132,7 @@ class LocalLaunch(small_run.SmallRun):
                                     cwd=self.folder, env=small_run.environment(TERM="xterm"), stdin=theirs,
                                     stdout=theirs, stderr=subprocess.DEVNULL, start_new_session=True)
         os.close(theirs)
-        self.assertEqual(0, launcher.wait(60))
+        self.assertEqual(0, launcher.wait(60 * small_run.PATIENCE))
         self.assertIn(b"\x1b[1madtrain self test", os.read(ours, 65536))  # bold, as on terminals alone
         os.close(ours)
 
@@ -161,7 +161,7 @@ class SelfTest(small_run.SmallRun):
     def test_shows_its_figures_as_json(self):
         done = subprocess.run([ADTRAIN, "launch", "--nproc", "2", "--logs", "logs", "test", "--json", "--largest", "1"],
                               cwd=self.folder, env=small_run.environment(), stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL, timeout=60, check=True)
+                              stderr=subprocess.DEVNULL, timeout=60 * small_run.PATIENCE, check=True)
         report = json.loads(done.stdout)
         self.assertTrue(report["passed"])
         self.assertEqual([1 << 10, 32 << 10, 1 << 20], [entry["bytes"] for entry in report["all-reduce"]])
@@ -190,7 +190,7 @@ class SelfTest(small_run.SmallRun):
         self.addCleanup(launcher.kill)
         self.wait_for(lambda: "adtrain self test" in output.read_text(), "the first words of the self test")
         os.kill(ranks_of(launcher.pid)[1], signal.SIGKILL)
-        self.assertEqual(128 + signal.SIGKILL, launcher.wait(60), output.read_text())
+        self.assertEqual(128 + signal.SIGKILL, launcher.wait(60 * small_run.PATIENCE), output.read_text())
         self.assertIn("adtrain ended: rank 1 of 2 failed first", output.read_text())
         if DEVICE == "cpu":  # a rank that waits for its GPU is ended by its watch, before it can sum up
             self.assertRegex(output.read_text(),

@@ -58,7 +58,7 @@ class Launched(small_run.SmallRun):
         record = (self.run_folder(name) / "failure.txt").read_text()
         for word in (title, *words):
             self.assertIn(word, record)
-        self.assertLess(finished.seconds, seconds)
+        self.assert_within(seconds, finished.seconds)
         self.wait_for(lambda: not rank_processes(self.folder), "no rank survives", timeout=5)
 
 

@@ -7,5 +7,6 @@
 #include "adtrain/data_parallel.h"
 #include "adtrain/error.h"
 #include "adtrain/launch.h"
+#include "adtrain/optimizer.h"
 #include "adtrain/stop.h"
 #include "adtrain/version.h"

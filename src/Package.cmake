@@ -12,7 +12,7 @@ list(REMOVE_DUPLICATES runpath)
 set(ADTRAIN_RUNPATH "${runpath}" CACHE STRING "Where installed programs look for libtorch, NCCL, CUDA and MPI")
 
 # One archive of the rooms that include/adtrain/ stands on.
-set(rooms_of_library framework checkpoint distributed config base)
+set(rooms_of_library optimizer framework checkpoint distributed config base)
 list(TRANSFORM rooms_of_library REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE objects)
 add_library(adtrain_library STATIC ${objects})
 set_target_properties(adtrain_library PROPERTIES OUTPUT_NAME adtrain EXPORT_NAME adtrain LINKER_LANGUAGE CXX)

@@ -25,6 +25,9 @@ struct DataParallelOptions {
   /// Whether gradients are divided by the number of ranks, as by DistributedDataParallel: right where each
   /// rank's loss is a mean over its own batch. Else they are summed.
   bool average = true;
+  /// Gradients are divided by this number too: by the micro-steps of a step, where each loss is a mean over
+  /// its own micro-batch.
+  int64_t micro_steps = 1;
 };
 
 /// Data-parallel gradients for any libtorch module, or any list of tensors.
@@ -37,15 +40,18 @@ struct DataParallelOptions {
 ///       parallel.update_parameters();                      // only where parameters are of a 16-bit type
 ///     }
 ///
-/// All gradients are float32 and lie in one flat buffer; each float32 parameter's `.grad` is a view of it and
-/// must stay so. zero_grad() is not needed (and does no harm between steps); what an optimizer or
-/// clip_grad_norm_ does to gradients in place is fine. Buckets of the buffer are summed over ranks as soon as
-/// their last gradient has come, in the same order on all ranks whatever the order in which gradients come. A
-/// parameter that a loss does not use has a zero gradient, not none.
+/// All gradients are float32 and lie in one flat buffer. The first gradient of a step is copied there as soon
+/// as it is complete, later ones are added, and what they are divided by is divided on the way, before they
+/// are summed over ranks. While backward() runs, parameters whose gradient has not come have no `.grad`;
+/// behind it each float32 parameter's is a view of the buffer and must stay so. zero_grad() is not needed
+/// (and does no harm between steps); what an optimizer or clip_grad_norm_ does to gradients in place is fine.
+/// Buckets of the buffer are summed over ranks as soon as their last gradient has come, in the same order on
+/// all ranks whatever the order in which gradients come. A parameter that no loss of a step uses has a zero
+/// gradient behind it, not none.
 ///
-/// Mixed precision by main gradients: the gradient of a float16 or bfloat16 parameter is added into its
-/// float32 place in the buffer as soon as it is complete, and its own `.grad` is freed. main_parameters() has
-/// a float32 copy of each such parameter for the optimizer, and update_parameters() rounds the copies back.
+/// Mixed precision by main gradients: a float16 or bfloat16 parameter has its float32 place in the buffer
+/// like the others, and its own `.grad` is freed as soon as it is there. main_parameters() has a float32 copy
+/// of each such parameter for the optimizer, and update_parameters() rounds the copies back.
 ///
 /// Collective: all ranks construct it and call backward() equally often, with the same `last_micro_step`. For
 /// one thread, on which an exception of an operation of the group passes through backward(). On a GPU all is
@@ -68,15 +74,16 @@ class DataParallel {
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  /// The backward pass of one micro-step. `loss` is a scalar. The first one of a step sets all gradients to
-  /// zero, later ones add to them, and after the last one they are summed over ranks (and divided by their
-  /// number); only the last one communicates. To average over n micro-steps divide each loss by n.
+  /// The backward pass of one micro-step. `loss` is a scalar. The first one of a step begins anew, later ones
+  /// add to its gradients, and during the last one they are summed over ranks; only that one communicates. To
+  /// average over n micro-steps divide each loss by n, or set DataParallelOptions::micro_steps.
   /// Throws std::logic_error where `.grad` of a parameter was replaced meanwhile (zero_grad between
-  /// micro-steps, create_graph), std::runtime_error as ProcessGroup does.
+  /// micro-steps) or has a graph of its own (create_graph), std::runtime_error as ProcessGroup does.
   void backward(const at::Tensor& loss, bool last_micro_step = true);
 
   /// What backward() is made of, for backward passes that are not a scalar's: one call each before a backward
-  /// pass, and one behind the last.
+  /// pass, and one behind the last. A parameter's gradient that comes twice between two calls is
+  /// std::logic_error.
   void begin_micro_step(bool last);
   void finish();
 

@@ -1,6 +1,7 @@
 #include "cli/Command.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 namespace adtrain {
 
@@ -19,11 +20,21 @@ std::string target_of(const cxxopts::ParseResult& arguments, const std::string& 
 void declare_overrides(cxxopts::OptionAdder& options) {
   options("set", "override one key of the configuration; may be given several times",
           cxxopts::value<std::vector<std::string>>(), "key=value");
+  options("plugin", "a shared object that adds task families or networks; may be given several times",
+          cxxopts::value<std::vector<std::string>>(), "FILE.so");
 }
 
 std::vector<std::string> overrides_of(const cxxopts::ParseResult& arguments) {
-  if (arguments.count("set") == 0) return {};
-  return arguments["set"].as<std::vector<std::string>>();
+  std::vector<std::string> overrides;
+  if (arguments.count("plugin") > 0) {
+    const nlohmann::json files = arguments["plugin"].as<std::vector<std::string>>();
+    overrides.push_back("plugins=" + files.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  }
+  if (arguments.count("set") > 0) {
+    const auto assignments = arguments["set"].as<std::vector<std::string>>();
+    overrides.insert(overrides.end(), assignments.begin(), assignments.end());
+  }
+  return overrides;
 }
 
 }  // namespace adtrain

@@ -34,9 +34,9 @@ Command env_command();
 
 /// The command's one argument. Throws ConfigError where it was not given.
 std::string target_of(const cxxopts::ParseResult& arguments, const std::string& what);
-/// The option --set, for commands that read a configuration.
+/// The options --set and --plugin, for commands that read a configuration.
 void declare_overrides(cxxopts::OptionAdder& options);
-/// The values of every --set.
+/// The values of every --set, behind an assignment to `plugins` where there is --plugin.
 std::vector<std::string> overrides_of(const cxxopts::ParseResult& arguments);
 
 }  // namespace adtrain

@@ -36,6 +36,8 @@ Collector::Collector(const EnvironmentOptions& environment, const CollectionOpti
       device_(device) {}
 
 std::optional<std::string> Collector::gpu_objection() const {
+  if (family_.plugin() != nullptr)
+    return fmt::format("the environments of {}, a plug-in's, run on the CPU alone", family_.name());
   return GpuPpo::objection(gpu_problem(family_, options_, ppo_));
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -56,6 +57,30 @@ void Document::set(const std::string& assignment) {
   } catch (const YAML::Exception& fault) {
     refuse(fault.msg);
   }
+}
+
+std::vector<std::string> Document::texts_of(const std::string& key) const {
+  std::vector<std::string> texts;
+  const auto entry = std::ranges::find(entries_, key, &Entry::key);
+  if (entry == entries_.end()) return texts;
+  if (entry->kind == Entry::Kind::kScalar) {
+    std::istringstream rest(entry->text);
+    for (std::string text; std::getline(rest, text, ':');) {
+      if (!text.empty()) texts.push_back(text);
+    }
+  } else if (entry->kind == Entry::Kind::kList) {
+    for (const YAML::Node& item : YAML::Load(entry->text)) {
+      if (!item.IsScalar()) return {};
+      texts.push_back(item.Scalar());
+    }
+  }
+  return texts;
+}
+
+void Document::replace(const std::string& key, const std::string& text) {
+  const auto entry = std::ranges::find(entries_, key, &Entry::key);
+  entry->kind = Entry::Kind::kScalar;
+  entry->text = text;
 }
 
 void Document::put(Entry entry) {

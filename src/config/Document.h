@@ -22,6 +22,12 @@ class Document {
   /// "key=value", the value being a YAML scalar.
   void set(const std::string& assignment);
 
+  /// Of a key whose value is a list of texts, or texts with colons between them: these. None where the key is
+  /// not there, null, or anything else.
+  std::vector<std::string> texts_of(const std::string& key) const;
+  /// Gives a key that is there another text, written where it was.
+  void replace(const std::string& key, const std::string& text);
+
   /// Each key once, in the order in which the values took effect.
   const std::vector<Entry>& entries() const { return entries_; }
   /// One line a fault: "file:line: what was found; what was expected".

@@ -1,6 +1,7 @@
 #include "data/HistoryReplay.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,8 +21,9 @@ class StepCheck {
         number_(number),
         history_(history),
         family_(family),
-        task_(family.task(number)),
-        environments_(family, std::vector<int64_t>(static_cast<size_t>(history.streams), number)) {}
+        task_(family.plugin() == nullptr ? std::optional(family.task(number)) : std::nullopt),
+        environments_(family, std::vector<int64_t>(static_cast<size_t>(history.streams), number)),
+        start_(cell(environments_.states(), 0)) {}
 
   void check(int64_t step) {
     const std::span<const int32_t> actions = row(history_.actions, step, 1),
@@ -83,21 +85,25 @@ class StepCheck {
     fail(step, stream,
          fmt::format("action {} moved {}, expected {}{}, from {}", action, move_text(from, found),
                      move_text(from, expected),
-                     ends ? fmt::format(", or the reset to {} at this episode's end", text(task_.start)) : "",
+                     ends ? fmt::format(", or the reset to {} at this episode's end", text(start_)) : "",
                      text(from)));
   }
   [[noreturn]] void fail_reward(int64_t step, size_t stream, float found, int32_t expected) const {
     fail(step, stream,
-         fmt::format("the reward is {}, expected {} (the goal is {}{})", found, expected, text(task_.goal),
-                     task_.key ? ", the key " + text(*task_.key) : ""));
+         fmt::format("the reward is {}, expected {}{}", found, expected, task_ ? goal_text(*task_) : ""));
+  }
+  static std::string goal_text(const Task& task) {
+    return fmt::format(" (the goal is {}{})", text(task.goal),
+                       task.key ? ", the key " + text(*task.key) : "");
   }
 
   const std::string& file_;
   int64_t number_;
   const History& history_;
   const TaskFamily& family_;
-  Task task_;
+  std::optional<Task> task_;  ///< none where a plug-in alone knows it
   EnvironmentBatch environments_;
+  Cell start_;
 };
 
 }  // namespace

@@ -47,17 +47,20 @@ class GradientReducer::ReadyHook final : public torch::autograd::PostAccumulateG
 };
 
 GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, Communicator& communicator,
-                                 ReducerOptions options)
+                                 ReducerOptions options, GradientSource source)
     : parameters_(std::move(parameters)),
       layout_(layout_of(parameters_)),
       communicator_(communicator),
+      source_(source),
       exposed_(parameters_.front().device()) {
   make_views();
   make_buckets(options);
+  if (source_ == GradientSource::kCaller) return;
   if (communicator_.world_size() > 1 || std::ranges::any_of(parameters_, is_short)) listen();
 }
 
 GradientReducer::~GradientReducer() {
+  if (source_ == GradientSource::kCaller) return;
   for (const at::Tensor& parameter : parameters_) {
     torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
   }
@@ -68,7 +71,9 @@ void GradientReducer::make_views() {
   for (size_t index = 0; index < parameters_.size(); ++index) {
     at::Tensor& parameter = parameters_[index];
     views_.push_back(flat_.narrow(0, layout_.offset(index), parameter.numel()).view(parameter.sizes()));
-    parameter.mutable_grad() = is_short(parameter) ? at::Tensor() : views_.back();
+    if (source_ == GradientSource::kAutograd) {
+      parameter.mutable_grad() = is_short(parameter) ? at::Tensor() : views_.back();
+    }
   }
 }
 

@@ -14,6 +14,9 @@
 
 namespace adtrain {
 
+/// Who puts gradients into the buffer.
+enum class GradientSource { kAutograd, kCaller };
+
 /// Owns the gradients as one flat fp32 buffer and sums them over ranks while the backward pass goes on.
 ///
 /// Each fp32 parameter's `.grad` is a view of the buffer, in the parameters' order. The gradient of a 16-bit
@@ -33,8 +36,10 @@ namespace adtrain {
 class GradientReducer : public GradientSink {
  public:
   /// `parameters`: leaves of fp32 or a 16-bit type on one device, all requiring gradients, in the order of
-  /// first use in the forward pass. The communicator must outlive the reducer.
-  GradientReducer(std::vector<at::Tensor> parameters, Communicator& communicator, ReducerOptions options);
+  /// first use in the forward pass. The communicator must outlive the reducer. With kCaller every `.grad`
+  /// is left alone: the caller puts gradients into place_of() and says so by added() or arrived().
+  GradientReducer(std::vector<at::Tensor> parameters, Communicator& communicator, ReducerOptions options,
+                  GradientSource source = GradientSource::kAutograd);
   /// Removes the hooks. Gradients stay where they are.
   ~GradientReducer() override;
   GradientReducer(const GradientReducer&) = delete;
@@ -46,6 +51,8 @@ class GradientReducer : public GradientSink {
 
   at::Tensor place_of(at::TensorList parameters) override;
   void added(at::TensorList parameters) override;
+  /// As added(), of the parameter with this index.
+  void arrived(size_t parameter);
 
   /// To be called before each backward pass; `communicates` only for the last one before finish().
   void begin_micro_step(bool communicates);
@@ -72,13 +79,13 @@ class GradientReducer : public GradientSink {
   void make_buckets(ReducerOptions options);
   void listen();
   void gradient_ready(size_t parameter);
-  void arrived(size_t parameter);
   size_t index_of(const at::Tensor& parameter) const;
   void start_next_bucket();
 
   std::vector<at::Tensor> parameters_;
   FlatLayout layout_;
   Communicator& communicator_;
+  GradientSource source_;
   at::Tensor flat_;
   std::vector<at::Tensor> views_;  ///< of `flat_`, by parameter
   std::vector<Bucket> buckets_;

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "environments/TaskFamily.h"
@@ -9,7 +11,9 @@
 namespace adtrain {
 
 /// n environments of one family in lock-step, each with a task of its own. Episodes all begin and end
-/// together. For one thread at a time; spans stay valid until the next call of `step` or `reset`.
+/// together. Those of plug-ins are asked one after the other; where one observes what is in no room, a step
+/// or reset throws DataError. For one thread at a time; spans stay valid until the next call of `step` or
+/// `reset`.
 class EnvironmentBatch {
  public:
   /// Starts an episode of each; a task may occur many times.
@@ -33,6 +37,8 @@ class EnvironmentBatch {
   bool done() const { return done_; }
 
  private:
+  void step_plugins(std::span<const int32_t> actions);
+  void put(std::vector<int32_t>& pairs, size_t index, const Observation& observation) const;
   void move(std::span<const int32_t> actions);
   void pay();
 
@@ -45,6 +51,10 @@ class EnvironmentBatch {
   std::vector<int32_t> starts_, goals_, keys_, moves_ /* (n, actions, 2) */;
   std::vector<int32_t> states_, next_states_, rewards_;
   std::vector<int32_t> has_key_, goal_open_;
+  // Of a plug-in's family; without any, where it is none.
+  std::string family_name_;
+  std::vector<int64_t> tasks_;
+  std::vector<std::unique_ptr<Environment>> plugins_;
 };
 
 }  // namespace adtrain

@@ -7,13 +7,14 @@
 
 #include "base/Error.h"
 #include "base/Text.h"
+#include "environments/PluginFamilies.h"
 
 namespace adtrain {
 namespace {
 
 struct Published {
   Family family;
-  const char* name;
+  std::string name;
   std::vector<std::string> aliases;
   int64_t horizon;
   int64_t split_seed;
@@ -29,16 +30,7 @@ const std::array<Published, 3>& published_families() {
   return families;
 }
 
-std::vector<std::string> all_names() {
-  std::vector<std::string> names;
-  for (const Published& family : published_families()) {
-    names.emplace_back(family.name);
-    names.insert(names.end(), family.aliases.begin(), family.aliases.end());
-  }
-  return names;
-}
-
-const Published& published(const std::string& env) {
+Published published(const std::string& env) {
   const std::string name = to_lower(env);
   for (const Published& family : published_families()) {
     if (name == family.name) return family;
@@ -46,10 +38,14 @@ const Published& published(const std::string& env) {
       if (name == alias) return family;
     }
   }
-  const std::string nearest = nearest_name(name, all_names());
+  if (const PluginFamily* plugin = PluginFamilies::find(name)) {
+    const EnvironmentDefaults& defaults = plugin->defaults;
+    return {Family::kPlugin, name, {}, defaults.horizon, defaults.env_split_seed, defaults.train_env_ratio};
+  }
+  const std::string nearest = nearest_name(name, environment_names());
   throw ConfigError(
-      fmt::format("env: no task family is called '{}'; expected darkroom, darkroompermuted or "
-                  "darkkeytodoor{}",
+      fmt::format("env: no task family is called '{}'; expected darkroom, darkroompermuted, "
+                  "darkkeytodoor or a plug-in's{}",
                   env, nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
 }
 
@@ -58,8 +54,19 @@ constexpr int64_t kLargestKeyToDoorGrid = 64;
 
 }  // namespace
 
+std::vector<std::string> environment_names() {
+  std::vector<std::string> names;
+  for (const Published& family : published_families()) {
+    names.push_back(family.name);
+    names.insert(names.end(), family.aliases.begin(), family.aliases.end());
+  }
+  const std::vector<std::string> plugins = PluginFamilies::names();
+  names.insert(names.end(), plugins.begin(), plugins.end());
+  return names;
+}
+
 void EnvironmentOptions::declare(Section& section) {
-  section.key("env", env, "Family of tasks.").one_of(all_names());
+  section.key("env", env, "Family of tasks.").one_of(environment_names());
   section.key("grid_size", grid_size, "Side of the square room.").unit("cells").at_least(2).at_most(255);
   section.key("num_actions", num_actions, "Four moves and staying; only 5 is possible.").unit("actions");
   section.key("horizon", horizon, "Length of every episode; null: as published for the family (20, 50, 50).")

@@ -3,16 +3,20 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/Section.h"
 
 namespace adtrain {
 
-/// The task families; TaskFamily.h says what each of them is.
-enum class Family { kDarkroom, kDarkroomPermuted, kDarkKeyToDoor };
+/// The task families; TaskFamily.h says what each of them is. Those of plug-ins have names alone.
+enum class Family { kDarkroom, kDarkroomPermuted, kDarkKeyToDoor, kPlugin };
+
+/// All that `env` may be, the families of plug-ins that are loaded included.
+std::vector<std::string> environment_names();
 
 /// Which family of tasks, and which of its tasks are held out. What is not set is as published for the
-/// family:
+/// family, or as its plug-in says:
 ///
 /// |                  | horizon | env_split_seed | train_env_ratio |
 /// |------------------|---------|----------------|-----------------|

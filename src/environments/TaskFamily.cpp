@@ -4,8 +4,15 @@
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
+#include <stdexcept>
 #include <utility>
 #include <vector>
+
+#include <fmt/format.h>
+
+#include "base/Error.h"
+#include "base/Random.h"
+#include "environments/PluginFamilies.h"
 
 namespace adtrain {
 namespace {
@@ -54,10 +61,35 @@ std::vector<double> spread(const std::vector<double>& probability, int32_t grid)
   return spread_out;
 }
 
+/// Null where the options name no plug-in's.
+std::shared_ptr<const EnvironmentFamily> plugin_of(const EnvironmentOptions& options) {
+  if (options.family() != Family::kPlugin) return nullptr;
+  const PluginFamily& plugin = *PluginFamilies::find(options.family_name());
+  auto family = plugin.make({.grid_size = options.grid_size, .horizon = options.episode_horizon()});
+  if (family != nullptr && family->task_count() >= 1) return family;
+  throw ConfigError(fmt::format(
+      "env: {} made {} '{}'; expected a task family with one task at least", plugin.origin,
+      family == nullptr ? "no family" : fmt::format("{} tasks of", family->task_count()), plugin.name));
+}
+
+double measured_random_return(const EnvironmentFamily& family, int64_t task, int64_t horizon) {
+  constexpr int64_t kEpisodes = 1000;
+  RandomStream random(seed_of(task));
+  const std::unique_ptr<Environment> environment = family.make(task);
+  double sum = 0;
+  for (int64_t episode = 0; episode < kEpisodes; ++episode) {
+    environment->reset();
+    for (int64_t step = 0; step < horizon; ++step)
+      sum += environment->step(static_cast<int32_t>(random.below(kActions))).reward;
+  }
+  return sum / kEpisodes;
+}
+
 }  // namespace
 
 TaskFamily TaskFamily::of(const EnvironmentOptions& options) {
-  return TaskFamily(options.family(), options.family_name(), options.grid_size, options.episode_horizon());
+  return TaskFamily(options.family(), options.family_name(), options.grid_size, options.episode_horizon(),
+                    plugin_of(options));
 }
 
 int64_t TaskFamily::task_count() const {
@@ -69,6 +101,8 @@ int64_t TaskFamily::task_count() const {
       return kPermutations;
     case Family::kDarkKeyToDoor:
       return cells * cells;
+    case Family::kPlugin:
+      return plugin_->task_count();
   }
   std::abort();
 }
@@ -88,11 +122,14 @@ Task TaskFamily::task(int64_t index) const {
       const int64_t cells = grid_size_ * grid_size_;
       return {middle, cell_of(index % cells), cell_of(index / cells), kMoves};
     }
+    case Family::kPlugin:
+      throw std::logic_error("A task of a plug-in's family is known to its environments alone.");
   }
   std::abort();
 }
 
 double TaskFamily::best_return(int64_t index) const {
+  if (plugin_ != nullptr) return plugin_->best_return(index);
   const Task task = this->task(index);
   if (!task.key) {
     return static_cast<double>(std::max<int64_t>(0, horizon_ + 1 - steps_between(task.start, task.goal)));
@@ -103,6 +140,10 @@ double TaskFamily::best_return(int64_t index) const {
 }
 
 double TaskFamily::random_return(int64_t index) const {
+  if (plugin_ != nullptr) {
+    const std::optional<double> known = plugin_->random_return(index);
+    return known ? *known : measured_random_return(*plugin_, index, horizon_);
+  }
   const Task task = this->task(index);
   const auto grid = static_cast<int32_t>(grid_size_);
   const auto at = [&](Cell cell) { return cell_index(cell.x, cell.y, grid); };

@@ -22,6 +22,10 @@ Rollouts Rollouts::of(AlgorithmDistillation& model, const TaskFamily& family,
                       const EvaluationOptions& options) {
   Rollouts stepwise = Rollouts::stepwise(predictor_of(model), family, model.options(), options);
   if (!model.parameters().flat().is_cuda()) return stepwise;
+  if (family.plugin() != nullptr) {
+    stepwise.place += ", asked step by step: they are a plug-in's";
+    return stepwise;
+  }
   const auto because = [&](const std::string& objection) {
     stepwise.place += ", asked step by step: the rollout kernel does not take this model, as " + objection;
     return stepwise;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "distributed/Agreement.h"
 #include "distributed/GradientReducer.h"
 #include "framework/BroadcastBytes.h"
+#include "framework/GradientIntake.h"
 #include "framework/JoinedGroup.h"
 #include "framework/TensorKind.h"
 
@@ -74,6 +76,15 @@ ReducerOptions reducer_options(const DataParallelOptions& options) {
           .wire = options.wire_type == at::kBFloat16 ? WireType::kBFloat16 : WireType::kFloat32};
 }
 
+/// What each gradient is multiplied by before it is summed over ranks.
+double factor_of(const DataParallelOptions& options, int64_t world_size) {
+  if (options.micro_steps < 1) {
+    throw std::invalid_argument(fmt::format("micro_steps is {}; expected 1 or more.", options.micro_steps));
+  }
+  const int64_t divisor = options.micro_steps * (options.average ? world_size : 1);
+  return 1.0 / static_cast<double>(divisor);
+}
+
 }  // namespace
 
 class DataParallel::Gradients {
@@ -83,44 +94,15 @@ class DataParallel::Gradients {
       : communicator_(group.joined().communicator),
         parameters_(std::move(parameters)),
         shared_(std::move(shared)),
-        reducer_(agreed(), communicator_, reducer_options(options)),
-        factor_(options.average ? 1.0 / static_cast<double>(communicator_.world_size()) : 1.0) {
+        reducer_(agreed(), communicator_, reducer_options(options), GradientSource::kCaller) {
     broadcast();
-    for (const at::Tensor& parameter : parameters_) {
+    for (const at::Tensor& parameter : parameters_)
       main_.push_back(is_short(parameter) ? copy_of(parameter) : parameter);
-      // To autograd no views: zero_grad() detaches gradients in place, which it refuses for views.
-      views_.push_back(main_.back().grad().detach());
-    }
-    attach();
+    intake_.emplace(parameters_, main_, reducer_, factor_of(options, communicator_.world_size()));
   }
 
-  void begin(bool last) {
-    if (begins_step_) {
-      attach();
-      reducer_.zero();
-    }
-    begins_step_ = false;
-    reducer_.begin_micro_step(last);
-  }
-
-  void finish() {
-    begins_step_ = true;
-    reducer_.finish();
-    check_attached();
-    if (factor_ != 1.0) at::Tensor(reducer_.flat_gradient()).mul_(factor_);
-  }
-
-  /// Where a parameter's `.grad` is no longer a part of the flat gradient, what was summed is not its
-  /// gradient.
-  void check_attached() const {
-    for (size_t index = 0; index < main_.size(); ++index) {
-      if (main_[index].grad().is_same(views_[index])) continue;
-      throw std::logic_error(fmt::format(
-          "The gradient of parameter {} (in the order given) was replaced during the step; expected it to "
-          "stay a part of the flat gradient: leave out zero_grad() between micro-steps, and create_graph.",
-          index));
-    }
-  }
+  void begin(bool last) { intake_->begin_micro_step(last); }
+  void finish() { intake_->finish(); }
 
   void broadcast() {
     for (const at::Tensor& tensor : shared_) broadcast_bytes(communicator_, tensor);
@@ -150,26 +132,16 @@ class DataParallel::Gradients {
     return parameters_;
   }
 
-  at::Tensor copy_of(const at::Tensor& parameter) {
-    at::Tensor copy = parameter.detach().to(at::kFloat).contiguous().requires_grad_();
-    copy.mutable_grad() =
-        reducer_.place_of(parameter).narrow(0, 0, parameter.numel()).view(parameter.sizes());
-    return copy;
-  }
-
-  /// Optimizers' zero_grad() lets go of gradients.
-  void attach() {
-    for (size_t index = 0; index < main_.size(); ++index) main_[index].mutable_grad() = views_[index];
+  static at::Tensor copy_of(const at::Tensor& parameter) {
+    return parameter.detach().to(at::kFloat).contiguous().requires_grad_();
   }
 
   Communicator& communicator_;
   std::vector<at::Tensor> parameters_;
   std::vector<at::Tensor> shared_;  ///< parameters and buffers
   GradientReducer reducer_;
-  double factor_;                  ///< of the sum
-  std::vector<at::Tensor> main_;   ///< by parameter: itself, or its float32 copy
-  std::vector<at::Tensor> views_;  ///< of the flat gradient, by parameter
-  bool begins_step_ = true;
+  std::vector<at::Tensor> main_;  ///< by parameter: itself, or its float32 copy
+  std::optional<GradientIntake> intake_;
 };
 
 DataParallel::DataParallel(torch::nn::Module& module, ProcessGroup& group,

@@ -8,6 +8,7 @@
 #include "model/CompressedAd.h"
 #include "model/CompressedSequence.h"
 #include "model/Gpt2Ad.h"
+#include "model/PluginAd.h"
 #include "model/PostNormAd.h"
 #include "model/PreNormAd.h"
 #include "model/kernels/attention/ProjectedAttention.h"
@@ -37,6 +38,7 @@ at::Tensor action_targets(const Batch& batch, LossPositions positions) {
 
 std::unique_ptr<AlgorithmDistillation> AlgorithmDistillation::create(const ModelOptions& options,
                                                                      const ModelShape& shape, uint64_t seed) {
+  if (options.is_plugin()) return std::make_unique<PluginAd>(options, shape, seed);
   ParameterFactory factory(seed);
   if (options.compressed()) return std::make_unique<CompressedAd>(options, shape, std::move(factory));
   switch (options.block()) {
@@ -81,7 +83,8 @@ std::optional<std::string> AlgorithmDistillation::why_not_fused(LossPositions /*
 }
 
 bool AlgorithmDistillation::has_halves() const {
-  return options_.fused_kernels != FusedKernels::kOff && options_.block() != TransformerBlock::kGpt2 &&
+  return options_.fused_kernels != FusedKernels::kOff && !options_.is_plugin() &&
+         options_.block() != TransformerBlock::kGpt2 &&
          kernels::gpu_rows_fit(device(), compute_type(), options_.tf_n_embd, options_.inner_width());
 }
 

@@ -1,13 +1,35 @@
 #include "model/ModelOptions.h"
 
+#include <algorithm>
+#include <utility>
+
 #include <fmt/format.h>
 
+#include "model/PluginNetworks.h"
+
 namespace adtrain {
+namespace {
+
+std::vector<std::pair<std::string, ModelKind>> kinds_by_name() {
+  std::vector<std::pair<std::string, ModelKind>> kinds = {
+      {"AD", ModelKind::kAd}, {"CompressedAD", ModelKind::kCompressedAd}, {"GPT2", ModelKind::kGpt2}};
+  int kind = static_cast<int>(ModelKind::kPlugin);
+  for (const PluginNetwork& network : PluginNetworks::all())
+    kinds.emplace_back(network.name, static_cast<ModelKind>(kind++));
+  return kinds;
+}
+
+}  // namespace
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, kind] : kinds_by_name()) names.push_back(name);
+  return names;
+}
 
 void ModelOptions::declare(Section& section) {
   section.key(
-      "model", model,
-      {{"AD", ModelKind::kAd}, {"CompressedAD", ModelKind::kCompressedAd}, {"GPT2", ModelKind::kGpt2}},
+      "model", model, kinds_by_name(),
       "AD: one token a transition. CompressedAD: the same in regions between learned markers. GPT2: state, "
       "action "
       "and reward are tokens of their own.");
@@ -79,14 +101,19 @@ void ModelOptions::check(Findings& findings) const {
     findings.add("tf_n_head",
                  fmt::format("found {} heads, which do not divide tf_n_embd = {}; choose a divisor",
                              tf_n_head, tf_n_embd));
-  } else if (block() == TransformerBlock::kPreNorm && head_size() % 2 != 0) {
+  } else if (!is_plugin() && block() == TransformerBlock::kPreNorm && head_size() % 2 != 0) {
     findings.add(
         "tf_n_head",
         fmt::format("found {} heads of {} features; rotary positions turn pairs of features, so a head "
                     "needs an even number: change tf_n_head or tf_n_embd",
                     tf_n_head, head_size()));
   }
-  if (model == ModelKind::kGpt2 && use_compressed_context) {
+  if (is_plugin()) {
+    if (use_compressed_context) {
+      findings.add("use_compressed_context",
+                   "found true with a plug-in's network, which has no regions; set it to false");
+    }
+  } else if (model == ModelKind::kGpt2 && use_compressed_context) {
     findings.add("use_compressed_context",
                  "found true with model: GPT2, which has no regions; set it to false or use model: AD");
   } else if ((model == ModelKind::kGpt2) != (block() == TransformerBlock::kGpt2)) {
@@ -97,7 +124,7 @@ void ModelOptions::check(Findings& findings) const {
     findings.add("transformer_block",
                  "found pre_norm with compressed context, which is built on post_norm; use auto");
   }
-  if (compressed() && n_transit < longest_compressed_sequence()) {
+  if (!is_plugin() && compressed() && n_transit < longest_compressed_sequence()) {
     const int64_t fitting = (n_transit - 4) / 2;
     findings.add(
         "n_transit",

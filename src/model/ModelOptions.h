@@ -14,7 +14,11 @@ enum class ModelKind {
   kAd,            ///< a transition is one token
   kCompressedAd,  ///< the same, in regions between <compress> and </compress>
   kGpt2,          ///< state, action and reward are tokens of their own
+  kPlugin,        ///< the first network of PluginNetworks; the others' are the numbers behind it
 };
+
+/// All that `model` may be, the networks of plug-ins that are loaded included.
+std::vector<std::string> model_names();
 
 enum class TransformerBlock {
   kAuto,      ///< GPT-2's for model GPT2, post-norm for compressed context, else pre-norm
@@ -66,6 +70,7 @@ struct ModelOptions {
   /// Settings that are given but have no effect with this model, a sentence each, for the start of a run.
   std::vector<std::string> notices() const;
 
+  bool is_plugin() const { return model >= ModelKind::kPlugin; }
   bool compressed() const { return model == ModelKind::kCompressedAd || use_compressed_context; }
   /// The block in use: never kAuto.
   TransformerBlock block() const;

@@ -6,6 +6,7 @@
 #include "config/Binder.h"
 #include "config/Document.h"
 #include "environments/TaskFamily.h"
+#include "run/Plugins.h"
 
 namespace adtrain {
 namespace {
@@ -15,6 +16,20 @@ uint64_t hash_of(const std::string& text) {
   uint64_t hash = 0xcbf29ce484222325ULL;
   for (const unsigned char letter : text) hash = (hash ^ letter) * 0x100000001b3ULL;
   return mix_bits(hash);
+}
+
+/// Loads what the document names as plug-ins and puts their absolute paths into it, as one text: a run may be
+/// continued from another folder.
+void load_plugins_of(Document& document) {
+  std::vector<std::filesystem::path> files;
+  std::string text;
+  for (const std::string& name : document.texts_of("plugins")) {
+    files.push_back(std::filesystem::absolute(name).lexically_normal());
+    text += (text.empty() ? "" : ":") + files.back().string();
+  }
+  if (files.empty()) return;
+  load_plugins(files);
+  document.replace("plugins", text);
 }
 
 }  // namespace
@@ -42,6 +57,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   Document document;
   document.read_file(file);
   for (const std::string& assignment : overrides) document.set(assignment);
+  load_plugins_of(document);
   RunConfig config;
   std::vector<Section> sections = config.sections();
   const auto check = [&config](Findings& findings) {

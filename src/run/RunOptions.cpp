@@ -20,6 +20,10 @@ void RunOptions::declare(Section& section) {
       .unit("threads")
       .at_least(1)
       .at_most(1024);
+  section.key(
+      "plugins", plugins,
+      "Shared objects that add task families and networks (adtrain --plugin): a path, a list of paths, or "
+      "paths with colons between them.");
   section.all_free_on_resume();
 }
 

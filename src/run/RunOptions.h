@@ -15,6 +15,7 @@ struct RunOptions {
   std::string runs_dir = "runs";
   DeviceChoice device = DeviceChoice::kAuto;
   std::optional<int64_t> cpu_threads;
+  std::optional<std::string> plugins;  ///< absolute paths, with colons between them
 
   void declare(Section& section);
   void check(Findings& findings) const;

@@ -1,7 +1,8 @@
 // One rank of the comparison of adtrain::DataParallel with DistributedDataParallel, alone or under torchrun
 // or mpirun:
 //
-//   benchmark_data_parallel [--mode eager|captured] [--batch 4096] [--width 768] [--layers 12] [--steps 100]
+//   benchmark_data_parallel [--mode eager|captured] [--optimizer torch|flat] [--batch 4096] [--width 768]
+//                           [--layers 12] [--steps 100]
 //
 // Trains a plain libtorch network on a fixed random batch and prints, on rank 0, one line of JSON.
 // peer_data_parallel.py is the same in PyTorch: network, first values, batches, optimizer. README.md explains
@@ -10,6 +11,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,6 +36,7 @@ constexpr uint64_t kSeed = 0;  ///< of the network; of rank r's batch the r + 1s
 
 struct Request {
   bool captured;
+  bool flat;      ///< FlatAdamW, else torch::optim::AdamW
   int64_t batch;  ///< rows a rank
   int64_t width;
   int64_t layers;
@@ -71,7 +74,7 @@ class Training {
   Training(const Request& request, ProcessGroup& group)
       : network_(make_network(request, group.device())),
         parallel_(*network_, group),
-        optimizer_(parallel_.main_parameters(), torch::optim::AdamWOptions(kLearningRate)) {
+        optimizer_(make_optimizer(request, parallel_)) {
     torch::manual_seed(kSeed + 1 + static_cast<uint64_t>(group.rank()));
     inputs_ = torch::randn({request.batch, request.width}, group.device());
     targets_ = torch::sin(2 * inputs_);
@@ -96,7 +99,7 @@ class Training {
     }
   }
 
-  void update() { optimizer_.step(); }
+  void update() { optimizer_->step(); }
 
   /// Of this rank's batch, in the latest step. Waits for the device.
   double loss() const { return loss_.item<double>(); }
@@ -108,6 +111,13 @@ class Training {
   }
 
  private:
+  static std::unique_ptr<torch::optim::Optimizer> make_optimizer(const Request& request,
+                                                                 DataParallel& parallel) {
+    const torch::optim::AdamWOptions options(kLearningRate);
+    if (request.flat) return std::make_unique<FlatAdamW>(parallel, options);
+    return std::make_unique<torch::optim::AdamW>(parallel.main_parameters(), options);
+  }
+
   void compute_eagerly() {
     const at::Tensor loss = torch::mse_loss(network_->forward(inputs_), targets_);
     parallel_.backward(loss);
@@ -116,7 +126,7 @@ class Training {
 
   torch::nn::Sequential network_;
   DataParallel parallel_;
-  torch::optim::AdamW optimizer_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
   at::Tensor inputs_, targets_, loss_;
   std::optional<at::cuda::CUDAGraph> graph_;  ///< behind all that it works on
 };
@@ -190,7 +200,7 @@ int benchmark_as_rank(const Request& request, ProcessGroup& group) {
       {"model", fmt::format("residual MLP, width {}, {} layers", request.width, request.layers)},
       {"parameters", training.parameters()},
       {"precision", device.is_cuda() ? "fp32, products in tf32" : "fp32"},
-      {"optimizer", "torch::optim::AdamW"},
+      {"optimizer", request.flat ? "adtrain::FlatAdamW" : "torch::optim::AdamW"},
       {"warm_up", request.warm_up},
       {"steps", request.steps},
       {"gradients_ms_median", rounded(gradients.median)},
@@ -212,6 +222,8 @@ cxxopts::Options declared_options() {
   };
   add("mode", "eager, or captured: gradients by a CUDA graph",
       cxxopts::value<std::string>()->default_value("eager"));
+  add("optimizer", "torch: torch::optim::AdamW; flat: adtrain::FlatAdamW",
+      cxxopts::value<std::string>()->default_value("torch"));
   whole_number("batch", "rows a rank", "4096");
   whole_number("width", "of the network", "768");
   whole_number("layers", "of the network", "12");
@@ -222,16 +234,18 @@ cxxopts::Options declared_options() {
 }
 
 Request checked_request(const cxxopts::ParseResult& arguments) {
-  const auto mode = arguments["mode"].as<std::string>();
-  if (mode != "eager" && mode != "captured") {
-    throw ConfigError(fmt::format("--mode: found {}; expected eager or captured", mode));
-  }
+  const auto is_second = [&](const char* name, const char* first, const char* second) {
+    const auto value = arguments[name].as<std::string>();
+    if (value == first || value == second) return value == second;
+    throw ConfigError(fmt::format("--{}: found {}; expected {} or {}", name, value, first, second));
+  };
   const auto at_least = [&](const char* name, int64_t least) {
     const auto value = arguments[name].as<int64_t>();
     if (value >= least) return value;
     throw ConfigError(fmt::format("--{}: found {}; expected at least {}", name, value, least));
   };
-  return {.captured = mode == "captured",
+  return {.captured = is_second("mode", "eager", "captured"),
+          .flat = is_second("optimizer", "torch", "flat"),
           .batch = at_least("batch", 1),
           .width = at_least("width", 1),
           .layers = at_least("layers", 1),

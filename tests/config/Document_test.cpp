@@ -30,6 +30,22 @@ std::vector<std::string> summary(const Document& document) {
   return lines;
 }
 
+TEST(Document, TextsAreAListOrHaveColonsBetweenThem) {
+  Document document;
+  EXPECT_THAT(document.texts_of("plugins"), IsEmpty());
+  document.set("plugins=[a.so, 'b, c.so']");
+  EXPECT_THAT(document.texts_of("plugins"), ElementsAre("a.so", "b, c.so"));
+  document.set("plugins=a.so:/x/b.so");
+  EXPECT_THAT(document.texts_of("plugins"), ElementsAre("a.so", "/x/b.so"));
+  for (const char* nothing : {"plugins=null", "plugins={a: b}", "plugins=[[a]]", "plugins=[]"}) {
+    document.set(nothing);
+    EXPECT_THAT(document.texts_of("plugins"), IsEmpty()) << nothing;
+  }
+  document.set("plugins=[a.so]");
+  document.replace("plugins", "/x/a.so");
+  EXPECT_THAT(summary(document), ElementsAre("plugins=/x/a.so@command line"));
+}
+
 TEST(Document, TheIncludingFileOverridesWhereverItIncludes) {
   const ConfigTree tree;
   tree.write("base.yaml", "lr: 1\nseed: 2\n");

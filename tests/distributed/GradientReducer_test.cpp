@@ -162,6 +162,22 @@ TEST(GradientReducer, TakesTheGradientsOfNeighboursTogether) {
   EXPECT_THROW(reducer.place_of({at::ones({1})}), std::logic_error);
 }
 
+TEST(GradientReducer, LeavesGradientsToItsCaller) {
+  const Parameters parameters;
+  RecordingCommunicator communicator(2);
+  GradientReducer reducer(parameters.all, communicator, kOneEach, GradientSource::kCaller);
+  reducer.begin_micro_step(true);
+  parameters.chain({0, 1, 2}).backward();
+  EXPECT_THAT(communicator.started, IsEmpty());
+  EXPECT_EQ(reducer.flat_gradient().abs().sum().item<float>(), 0);
+  EXPECT_EQ(parameters.all[0].grad().item<float>(), 2 * 65 * 192) << "it is autograd's own";
+  reducer.place_of(parameters.all[2]).fill_(5);
+  reducer.arrived(1);
+  reducer.arrived(2);
+  EXPECT_THAT(communicator.started, ElementsAre(192, 128));
+  reducer.finish();
+}
+
 TEST(GradientReducer, ASingleRankSendsNothing) {
   const Parameters parameters;
   RecordingCommunicator communicator(1);

@@ -13,10 +13,11 @@ PAGE = (ROOT / "docs/embedding.md").read_text()
 CMAKE, MPIRUN, TORCHRUN = (os.environ[name] for name in ("CMAKE", "MPIRUN", "TORCHRUN"))
 
 
-def block(language):
-    """The only code of the page in that language."""
-    found = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.M | re.S)
-    assert len(found) == 1, f"expected one ```{language} in docs/embedding.md, found {len(found)}"
+def block(language, heading="A program"):
+    """The only code in that language below the heading."""
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    found = re.findall(rf"^```{language}\n(.*?)^```$", section, re.M | re.S)
+    assert len(found) == 1, f"expected one ```{language} below {heading} in docs/embedding.md, found {len(found)}"
     return found[0]
 
 
@@ -35,16 +36,22 @@ class Program(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.folder)
         run(CMAKE, "--install", os.environ["BUILD"], "--prefix", cls.folder / "first")
         cls.prefix = (cls.folder / "first").rename(cls.folder / "moved")
-        project = cls.folder / "project"
+        cls.program = cls.built("project", "train.cpp", "A program") / "train"
+        cls.plugin = cls.built("plugin", "mine.cpp", "Plug-ins") / "libmine.so"
+
+    @classmethod
+    def built(cls, name, source, heading):
+        """The folder of what the page shows below the heading."""
+        project = cls.folder / name
         project.mkdir()
-        (project / "train.cpp").write_text(block("cpp"))
-        (project / "CMakeLists.txt").write_text(block("cmake"))
+        (project / source).write_text(block("cpp", heading))
+        (project / "CMakeLists.txt").write_text(block("cmake", heading))
         run(CMAKE, "-B", project / "build", "-S", project, f"-DCMAKE_PREFIX_PATH={cls.prefix}",
             f"-DCMAKE_CXX_COMPILER={os.environ['CXX']}", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror",
             f"-DCMAKE_CXX_COMPILER_LAUNCHER={shutil.which('ccache') or ''}")
         # The folder is another one each time, and must not tell the same program apart.
         run(CMAKE, "--build", project / "build", env=os.environ | {"CCACHE_BASEDIR": str(cls.folder)})
-        cls.program = project / "build/train"
+        return project / "build"
 
     def train(self, name, *launcher, steps="0 to 200", ranks=2, over="Gloo"):
         """The parameters after the last step, as they lie in the file."""
@@ -67,6 +74,92 @@ class Program(unittest.TestCase):
         launch = [self.prefix / "bin/adtrain", "launch", "--nproc", 2, "--logs", "logs", "--program"]
         self.assertEqual(self.train("launch", *launch), whole)
         self.train("alone", ranks=1, over="none")
+
+    def adtrain(self, *arguments, launcher=(), code=0, cwd=None):
+        return run(*launcher, self.prefix / "bin/adtrain", *arguments, cwd=cwd or self.folder / "plugin", code=code,
+                   env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
+
+    def test_a_plugin_adds_a_task_family_and_a_network(self):
+        folder = self.folder / "plugin"
+        (folder / "config.yaml").write_text("""\
+env: corridor
+grid_size: 7
+train_env_ratio: 0.7
+n_stream: 4
+n_steps: 24
+total_source_timesteps: 1920
+batch_size: 32
+n_epochs: 2
+model: average
+loss_positions: all
+tf_n_embd: 16
+n_transit: 20
+train_timesteps: 6
+train_batch_size: 8
+train_source_timesteps: 480
+train_n_stream: 2
+ckpt_interval: 3
+eval_interval: 3
+eval_episodes: 3
+eval_repeats: 1
+run_name: mine
+""")
+        collected = self.adtrain("collect", "config.yaml", "--plugin", self.plugin)
+        self.assertIn("7 of corridor", collected)
+        mpirun = [MPIRUN, "--oversubscribe", "--bind-to", "none", "-np", 2]
+        self.adtrain("config.yaml", "--plugin", "build/libmine.so", "--stop-after", 3, launcher=mpirun, code=75)
+        saved = folder / "runs/mine/config.yaml"
+        self.assertIn(f"plugins: {self.plugin}\n", saved.read_text())
+        self.adtrain(saved, "--resume", launcher=[TORCHRUN, "--standalone", "--no-python", "--nproc-per-node", 2])
+        self.assertTrue((folder / "runs/mine/checkpoints/step-6/model.safetensors").exists())
+        self.assertIn(b'"past.weight"', (folder / "runs/mine/checkpoints/step-6/model.safetensors").read_bytes()[:4096])
+        # The same run at once learns the same.
+        self.adtrain("config.yaml", "--plugin", self.plugin, "--set", "run_name=whole", launcher=mpirun)
+        whole, resumed = (folder / f"runs/{name}/checkpoints/step-6/model.safetensors" for name in ("whole", "mine"))
+        self.assertEqual(whole.read_bytes(), resumed.read_bytes())
+        evaluated = self.adtrain("evaluate", "runs/mine")
+        self.assertIn("of corridor", evaluated)
+        self.assertIn("in-context return", evaluated)
+
+    def test_what_is_wrong_with_a_plugin_is_said(self):
+        broken = self.folder / "broken"
+        broken.mkdir()
+        include = self.prefix / "include"
+        torch = pathlib.Path(os.environ["TORCH"]) / "include"
+
+        def compiled(name, text):
+            (broken / f"{name}.cpp").write_text(text)
+            run(os.environ["CXX"], "-std=c++20", "-shared", "-fPIC", "-I", include, "-isystem", torch, "-isystem",
+                torch / "torch/csrc/api/include", broken / f"{name}.cpp", "-o", broken / f"{name}.so")
+            return broken / f"{name}.so"
+
+        (broken / "config.yaml").write_text("env: darkroom\n")
+        (broken / "text.so").write_text("no shared object\n")
+
+        def refusal(*plugins, config="config.yaml", overrides=()):
+            options = [word for plugin in plugins for word in ("--plugin", plugin)]
+            options += [word for assignment in overrides for word in ("--set", assignment)]
+            return re.sub(r"\s+", " ", self.adtrain("validate", config, *options, code=2, cwd=broken))
+
+        head = "#include <adtrain/plugin.h>\n"
+        self.assertIn("nowhere.so does not exist; expected a shared object", refusal("nowhere.so"))
+        self.assertIn("text.so cannot be loaded", refusal("text.so"))
+        self.assertIn("has no function adtrain_plugin_interface",
+                      refusal(compiled("foreign", "int number() { return 1; }\n")))
+        old = compiled("old", head + 'extern "C" int64_t adtrain_plugin_interface() { return 7002003; }\n'
+                       'extern "C" void adtrain_plugin(adtrain::PluginRegistry&) {}\n')
+        self.assertIn("was built for interface 7 and libtorch 2.3; expected interface 1", refusal(old))
+        empty = compiled("empty", head + "ADTRAIN_PLUGIN(registry) { (void)registry; }\n")
+        self.assertIn("empty.so adds nothing", refusal(empty))
+        thrown = compiled("thrown", head + '#include <stdexcept>\n'
+                          'ADTRAIN_PLUGIN(registry) { (void)registry; throw std::runtime_error("no licence"); }\n')
+        self.assertIn("failed while it was loaded: no licence", refusal(thrown))
+        taken = compiled("taken", head + 'ADTRAIN_PLUGIN(registry) { registry.add_environment("DarkRoom", nullptr); }\n')
+        self.assertIn("the task family 'DarkRoom', a name that adtrain itself has taken", refusal(taken))
+        twice = compiled("twice", head + 'ADTRAIN_PLUGIN(registry) { registry.add_network("average", nullptr); }\n')
+        self.assertIn(f"a name that {self.plugin} has taken", refusal(self.plugin, twice))
+        self.assertIn("did you mean corridor", refusal(self.plugin, overrides=["env=coridor"]))
+        self.assertIn("found 'corridor'; expected", refusal(overrides=["env=corridor"]))
 
     def test_installed_programs_run_where_they_were_moved_to(self):
         adtrain = self.prefix / "bin/adtrain"

@@ -1,7 +1,11 @@
+#include <mutex>
+#include <set>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include <ATen/cuda/CUDAGraph.h>
+#include <ATen/record_function.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +18,9 @@
 namespace adtrain {
 namespace {
 
+using testing::Contains;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr int64_t kRows = 8;  ///< of a micro-batch
 constexpr DataParallelOptions kSmallBuckets{.bucket_bytes = 512, .first_bucket_bytes = 128};
@@ -87,6 +93,49 @@ TEST(DataParallel, MicroStepsAddUpAndOnlyTheLastCommunicates) {
   expect_close(gradients_of(network->parameters()), gradients_of_the_global_batch(3), 1e-6);
 }
 
+TEST(DataParallel, MicroStepsAreAveragedWhereOptionsSaySo) {
+  torch::nn::Sequential network = make_network(0);
+  DataParallelOptions options = kSmallBuckets;
+  options.micro_steps = 3;
+  DataParallel parallel(*network, group(), options);
+  for (int64_t micro = 0; micro < 3; ++micro)
+    parallel.backward(loss_of(network, micro, group().rank(), 1), micro == 2);
+  expect_close(gradients_of(network->parameters()), gradients_of_the_global_batch(3), 1e-6);
+  options.micro_steps = 0;
+  EXPECT_THROW(DataParallel(*network, group(), options), std::invalid_argument);
+}
+
+/// What libtorch is told to do while `work` goes on, by whatever thread.
+template <class Work>
+std::set<std::string> operations_of(const Work& work) {
+  static std::mutex mutex;
+  static std::set<std::string> names;
+  names.clear();
+  const at::CallbackHandle handle =
+      at::addGlobalCallback(at::RecordFunctionCallback([](const at::RecordFunction& function)
+                                                           -> std::unique_ptr<at::ObserverContext> {
+                              const std::lock_guard lock(mutex);
+                              names.insert(function.name());
+                              return nullptr;
+                            }).scopes({at::RecordScope::FUNCTION}));
+  work();
+  at::removeCallback(handle);
+  const std::lock_guard lock(mutex);
+  return names;
+}
+
+TEST(DataParallel, AGradientIsTakenByOneOperation) {
+  torch::nn::Sequential network = make_network(0);
+  DataParallel parallel(*network, group());
+  at::Tensor(parallel.flat_gradient()).fill_(7);  // of another step: nobody sets it to zero
+  const at::Tensor loss = loss_of(network, 0, group().rank(), 1);
+  const std::set<std::string> operations = operations_of([&] { parallel.backward(loss); });
+  EXPECT_THAT(operations, Contains(group().world_size() > 1 ? "aten::mul" : "aten::copy_"));
+  for (const char* second_pass : {"aten::add_", "aten::mul_", "aten::div_", "aten::clone"})
+    EXPECT_THAT(operations, Not(Contains(second_pass)));
+  expect_close(gradients_of(network->parameters()), gradients_of_the_global_batch(1), 1e-6);
+}
+
 TEST(DataParallel, ASumIsNotDivided) {
   torch::nn::Sequential network = make_network(0);
   DataParallelOptions options = kSmallBuckets;
@@ -109,6 +158,30 @@ TEST(DataParallel, ZeroGradDoesNoHarmBetweenStepsAndIsFoundWithin) {
   parallel.backward(loss_of(network, 0, group().rank(), 1), false);
   optimizer.zero_grad();
   EXPECT_THROW(parallel.backward(loss_of(network, 1, group().rank(), 1)), std::logic_error);
+}
+
+TEST(DataParallel, ASecondBackwardPassOfAMicroStepIsFound) {
+  torch::nn::Sequential network = make_network(0);
+  DataParallel parallel(*network, group());
+  parallel.begin_micro_step(false);
+  loss_of(network, 0, group().rank(), 1).backward();
+  EXPECT_THROW(loss_of(network, 1, group().rank(), 1).backward(), std::logic_error);
+}
+
+TEST(DataParallel, GradientsWithAGraphOfTheirOwnAreFound) {
+  torch::nn::Sequential network = make_network(0);
+  DataParallel parallel(*network, group());
+  parallel.begin_micro_step(false);
+  const at::Tensor loss = loss_of(network, 0, group().rank(), 1);
+  EXPECT_THROW(loss.backward({}, /*retain_graph=*/true, /*create_graph=*/true), std::logic_error);
+}
+
+TEST(DataParallel, ABackwardPassBetweenStepsIsNoneOfItsBusiness) {
+  torch::nn::Sequential network = make_network(0);
+  DataParallel parallel(*network, group());
+  loss_of(network, 1, group().rank(), 1).backward();
+  parallel.backward(loss_of(network, 0, group().rank(), 1));
+  expect_close(gradients_of(network->parameters()), gradients_of_the_global_batch(1), 1e-6);
 }
 
 TEST(DataParallel, MainGradientsOfShortParametersAreKeptInFloat32) {
@@ -160,6 +233,35 @@ TEST(DataParallel, ListsOfTensorsAndThoseThatNoLossUses) {
   parallel.backward(parameters[0].square().sum());
   EXPECT_EQ(parameters[0].grad()[1].item<double>(), 4);
   EXPECT_EQ(parameters[1].grad().abs().max().item<double>(), 0);
+}
+
+TEST(DataParallel, ParametersThatSomeMicroStepsUse) {
+  const at::TensorOptions here(group().device());
+  const std::vector<at::Tensor> parameters = {torch::full({3}, 2.0, here).requires_grad_(),
+                                              torch::ones({4}, here).requires_grad_(),
+                                              torch::ones({5}, here).requires_grad_()};
+  DataParallel parallel(parameters, group(), {.bucket_bytes = 1, .first_bucket_bytes = 1});
+  for (int64_t repeat = 0; repeat < 2; ++repeat) {
+    at::Tensor(parallel.flat_gradient()).fill_(7);
+    parallel.backward(parameters[0].square().sum(), false);
+    parallel.backward((parameters[0].square().sum() + 3 * parameters[1].sum()), false);
+    parallel.backward(parameters[1].square().sum());
+    EXPECT_EQ(parameters[0].grad()[1].item<double>(), 8);
+    EXPECT_EQ(parameters[1].grad()[2].item<double>(), 5);
+    EXPECT_EQ(parameters[2].grad().abs().max().item<double>(), 0);
+  }
+}
+
+TEST(DataParallel, SparseGradientsAreTakenToo) {
+  torch::manual_seed(0);
+  torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(6, 2).sparse(true));
+  embedding->to(group().device());
+  DataParallel parallel(*embedding, group());
+  at::Tensor(parallel.flat_gradient()).fill_(7);
+  const at::Tensor rows = torch::tensor({1, 4, 4}, torch::kLong).to(group().device());
+  parallel.backward(embedding->forward(rows).sum());
+  const at::Tensor gradient = embedding->weight.grad().cpu();
+  EXPECT_TRUE(at::equal(gradient.select(1, 1), torch::tensor({0, 1, 0, 0, 2, 0}, torch::kFloat))) << gradient;
 }
 
 TEST(DataParallel, AParameterThatIsGivenTwiceCountsOnce) {

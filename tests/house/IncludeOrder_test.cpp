@@ -28,15 +28,15 @@ struct House {
   std::vector<std::set<std::string>> storeys;
 };
 
-// `adtrain` is the folder of public headers, which `framework` implements.
+// `adtrain` is the folder of public headers, which stand on nothing and which any room may implement.
 const House kRooms = {"",
-                      {{"base"},
+                      {{"adtrain"},
+                       {"base"},
                        {"config"},
                        {"distributed", "environments"},
                        {"data"},
                        {"model"},
                        {"checkpoint", "telemetry"},
-                       {"adtrain"},
                        {"framework"},
                        {"collection", "evaluation", "training"},
                        {"run"},

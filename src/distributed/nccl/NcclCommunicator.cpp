@@ -3,12 +3,14 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAStream.h>
 #include <fmt/format.h>
 #include <nccl.h>
@@ -49,20 +51,6 @@ ncclRedOp_t kind_of(ReduceOp op) {
   return ncclSum;
 }
 
-/// An operation on NCCL's stream; whoever waits for it waits on a stream.
-class NcclPending final : public Pending {
- public:
-  NcclPending(std::vector<at::Tensor> tensors, const c10::cuda::CUDAStream& stream)
-      : tensors_(std::move(tensors)) {
-    done_.record(stream);
-  }
-  void wait() override { done_.block(c10::cuda::getCurrentCUDAStream()); }
-
- private:
-  std::vector<at::Tensor> tensors_;
-  at::cuda::CUDAEvent done_;
-};
-
 }  // namespace
 
 struct NcclCommunicator::Group {
@@ -91,17 +79,56 @@ struct NcclCommunicator::Group {
                     fmt::format("{}{}{}", ncclGetErrorString(result), detail.empty() ? "" : ": ", detail));
   }
 
-  /// Gives NCCL one operation, to run behind what is on the current stream.
+  /// An operation that NCCL was told of.
+  struct Operation {
+    CollectiveCall call;
+    double timeout_seconds;
+    std::vector<at::Tensor> tensors;
+    at::cuda::CUDAEvent done = {};
+    bool launched = false;
+  };
+
+  /// Gives NCCL one operation, to run behind what is on the current stream. A thread of NCCL's launches it
+  /// while the caller goes on; but a graph that is captured must not be added to by two threads at once.
   template <class Start>
-  std::unique_ptr<Pending> begin(const CollectiveCall& call, double timeout_seconds,
-                                 std::vector<at::Tensor> tensors, Start start) {
+  std::unique_ptr<Pending> begin(Operation operation, Start start) {
+    if (latest != nullptr) await_launch(*latest);
     at::cuda::CUDAEvent ready;
     ready.record(c10::cuda::getCurrentCUDAStream());
     ready.block(stream);
-    check(start(stream.stream()), call);
-    settle(call, timeout_seconds);
-    return std::make_unique<NcclPending>(std::move(tensors), stream);
+    check(start(stream.stream()), operation.call);
+    latest = std::make_shared<Operation>(std::move(operation));
+    const bool capturing =
+        c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+    if (capturing) await_launch(*latest);
+    return std::make_unique<Started>(*this, latest);
   }
+
+  /// NCCL takes no other operation before.
+  void await_launch(Operation& operation) const {
+    if (operation.launched) return;
+    settle(operation.call, operation.timeout_seconds);
+    operation.done.record(stream);
+    operation.launched = true;
+  }
+
+  /// An operation on NCCL's stream; whoever waits for it waits on a stream.
+  class Started final : public Pending {
+   public:
+    Started(const Group& group, std::shared_ptr<Operation> operation)
+        : group_(group), operation_(std::move(operation)) {}
+    void wait() override {
+      group_.await_launch(*operation_);
+      operation_->done.block(c10::cuda::getCurrentCUDAStream());
+      operation_->tensors.clear();
+    }
+
+   private:
+    const Group& group_;
+    std::shared_ptr<Operation> operation_;
+  };
+
+  std::shared_ptr<Operation> latest = nullptr;
 };
 
 NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> control, at::Device device,
@@ -132,6 +159,7 @@ NcclCommunicator::~NcclCommunicator() {
   constexpr double kPatienceSeconds = 10;
   try {
     if (std::uncaught_exceptions() > group_->exceptions) throw PeerLostError("leaving because of an error");
+    if (group_->latest != nullptr) group_->await_launch(*group_->latest);
     const CollectiveCall leaving = call("the end of NCCL", 0);
     group_->check(ncclCommFinalize(group_->comm), leaving);
     group_->settle(leaving, kPatienceSeconds);
@@ -169,7 +197,7 @@ std::unique_ptr<Pending> NcclCommunicator::begin_broadcast(at::Tensor& tensor, i
     return std::make_unique<NothingPending>();
   }
   return group_->begin(
-      call("a broadcast", tensor.nbytes()), timeout_seconds(), {tensor}, [&](cudaStream_t s) {
+      {call("a broadcast", tensor.nbytes()), timeout_seconds(), {tensor}}, [&](cudaStream_t s) {
         return ncclBroadcast(tensor.data_ptr(), tensor.data_ptr(), static_cast<size_t>(tensor.numel()),
                              type_of(tensor), static_cast<int>(root), group_->comm, s);
       });
@@ -181,7 +209,7 @@ std::unique_ptr<Pending> NcclCommunicator::begin_all_reduce(at::Tensor& tensor, 
     return std::make_unique<NothingPending>();
   }
   return group_->begin(
-      call("an all-reduce", tensor.nbytes()), timeout_seconds(), {tensor}, [&](cudaStream_t s) {
+      {call("an all-reduce", tensor.nbytes()), timeout_seconds(), {tensor}}, [&](cudaStream_t s) {
         return ncclAllReduce(tensor.data_ptr(), tensor.data_ptr(), static_cast<size_t>(tensor.numel()),
                              type_of(tensor), kind_of(op), group_->comm, s);
       });
@@ -193,7 +221,7 @@ std::unique_ptr<Pending> NcclCommunicator::begin_all_gather(const at::Tensor& te
     return std::make_unique<NothingPending>();
   }
   return group_->begin(
-      call("an all-gather", tensor.nbytes()), timeout_seconds(), {tensor, gathered}, [&](cudaStream_t s) {
+      {call("an all-gather", tensor.nbytes()), timeout_seconds(), {tensor, gathered}}, [&](cudaStream_t s) {
         return ncclAllGather(tensor.data_ptr(), gathered.data_ptr(), static_cast<size_t>(tensor.numel()),
                              type_of(tensor), group_->comm, s);
       });

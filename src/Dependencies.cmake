@@ -104,6 +104,10 @@ find_package(Torch REQUIRED)
 set(CMAKE_MESSAGE_LOG_LEVEL NOTICE)
 set(CMAKE_CUDA_FLAGS "${cuda_flags}")
 found("libtorch" "${Torch_VERSION}" "${torch_root}")
+# The wheel names folders of MKL on the machine that built it; none of them is here.
+if(TARGET caffe2::mkl)
+  set_property(TARGET caffe2::mkl PROPERTY INTERFACE_LINK_DIRECTORIES)
+endif()
 
 execute_process(COMMAND ${CMAKE_CUDA_COMPILER} --list-gpu-arch OUTPUT_VARIABLE known)
 set(architectures 80 90 100)
@@ -139,6 +143,21 @@ target_compile_definitions(adtrain_mpi INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPI
 find_path(GLOO_INCLUDE_DIR gloo/algorithm.h REQUIRED)
 version_in_macros(${GLOO_INCLUDE_DIR}/gloo/config.h "GLOO_VERSION_" gloo_version)
 found("gloo headers" "${gloo_version}" "${GLOO_INCLUDE_DIR}")
+
+# --- where programs look for all of these -----------------------------------------------------------------------------
+# CUDA's libraries come from beside libtorch: a toolkit of another minor version would mix two sets in one process. The
+# compiler's toolkit is asked for what is not there.
+file(GLOB torch_cuda_runtime ${torch_root}/lib/libcudart*.so.${torch_cuda_major}
+  ${torch_root}/../nvidia/*/lib/libcudart.so.${torch_cuda_major})
+set(library_folders)
+foreach(library IN ITEMS ${torch_root}/lib/libtorch.so ${torch_cuda_runtime} ${NCCL_LIBRARY} ${MPI_mpi_LIBRARY}
+    ${CUDA_cublasLt_LIBRARY})
+  get_filename_component(folder ${library} DIRECTORY)
+  get_filename_component(folder ${folder} ABSOLUTE)
+  list(APPEND library_folders ${folder})
+endforeach()
+list(REMOVE_DUPLICATES library_folders)
+set(CMAKE_BUILD_RPATH ${library_folders})
 
 # --- the well-kept libraries --------------------------------------------------------------------------------------------
 find_package(Threads REQUIRED)
@@ -199,14 +218,6 @@ if(ADTRAIN_BUILD_TESTS)
   if(NOT GTest_FOUND AND NOT ADTRAIN_BUILD_TESTS STREQUAL "AUTO")
     message(FATAL_ERROR "ADTRAIN_BUILD_TESTS is ${ADTRAIN_BUILD_TESTS} and there is no GoogleTest. Run "
                         "`bash launch/setup.sh --with-tests`, which brings what the tests need, "
-                        "or configure with -DADTRAIN_BUILD_TESTS=OFF.")
-  endif()
-endif()
-if(build_tests)
-  find_package(GTest QUIET)
-  if(NOT GTest_FOUND)
-    message(FATAL_ERROR "ADTRAIN_BUILD_TESTS is ${ADTRAIN_BUILD_TESTS} and there is no GoogleTest. Run "
-                        "`bash launch/setup.sh --with-tests`, which brings it with all that the tests need, "
                         "or configure with -DADTRAIN_BUILD_TESTS=OFF.")
   endif()
 endif()

@@ -2,17 +2,10 @@
 # configurations and documents. P may be moved afterwards: what lies in it is found from where it lies.
 
 # Folders in which installed programs look for what is not in P. An entry may begin with $ORIGIN, the program's folder.
-get_target_property(cublas CUDA::cublasLt IMPORTED_LOCATION)
-set(runpath)
-foreach(library IN ITEMS ${NCCL_LIBRARY} ${cublas} ${MPI_mpi_LIBRARY} ${torch_root}/lib/libtorch.so)
-  get_filename_component(folder ${library} DIRECTORY)
-  list(APPEND runpath ${folder})
-endforeach()
-list(REMOVE_DUPLICATES runpath)
-set(ADTRAIN_RUNPATH "${runpath}" CACHE STRING "Where installed programs look for libtorch, NCCL, CUDA and MPI")
+set(ADTRAIN_RUNPATH "${library_folders}" CACHE STRING "Where installed programs look for libtorch, NCCL, CUDA and MPI")
 
 # One archive of the rooms that include/adtrain/ stands on.
-set(rooms_of_library optimizer framework checkpoint distributed config base)
+set(rooms_of_library optimizer optimizer_kernels framework checkpoint parallel collectives watchdog launch config base)
 list(TRANSFORM rooms_of_library REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE objects)
 add_library(adtrain_library STATIC ${objects})
 set_target_properties(adtrain_library PROPERTIES OUTPUT_NAME adtrain EXPORT_NAME adtrain LINKER_LANGUAGE CXX)
@@ -30,7 +23,7 @@ install(FILES README.md LICENSE DESTINATION share/doc/adtrain)
 
 # The package finds libtorch and what belongs to it where they were found here, unless it is told otherwise.
 get_filename_component(nccl_folder ${NCCL_LIBRARY} DIRECTORY)
-get_filename_component(cudart_folder ${cublas} DIRECTORY)
+get_filename_component(cudart_folder ${CUDA_cublasLt_LIBRARY} DIRECTORY)
 get_filename_component(mpi_folder ${MPI_mpi_LIBRARY} DIRECTORY)
 string(REGEX MATCH "^[0-9]+\\.[0-9]+" torch_release "${Torch_VERSION}")
 include(CMakePackageConfigHelpers)

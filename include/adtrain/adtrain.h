@@ -1,7 +1,7 @@
 #pragma once
 
-/// All that a program which builds on adtrain includes; docs/embedding.md begins with an example. Everything
-/// else is internal and may change.
+/// The one header that a program includes to use adtrain; docs/embedding.md begins with an example.
+/// Everything else is internal and may change.
 #include "adtrain/checkpoint.h"
 #include "adtrain/communicator.h"
 #include "adtrain/data_parallel.h"

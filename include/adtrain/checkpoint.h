@@ -29,14 +29,14 @@ namespace adtrain {
 ///     …
 ///     checkpoints.save(step);
 ///
-/// A folder is written beside its final name, flushed to the disk, read back and renamed: a complete,
-/// verified checkpoint or none, whenever the process is killed. Older ones are deleted only after the new one
-/// stands. `model.safetensors` holds the tensors under their names, for any safetensors reader; the
-/// optimizers' state is in `optimizer.safetensors` as the bytes of libtorch's archive.
+/// A folder is written under a temporary name, flushed to the disk, read back and renamed. Whenever the
+/// process is killed, there is a complete, verified checkpoint or none. Older ones are deleted only after the
+/// new one has its final name. `model.safetensors` holds the tensors under their names, for any safetensors
+/// reader; the optimizers' state is in `optimizer.safetensors` as the bytes of libtorch's archive.
 ///
-/// Rank 0 reads and writes, all ranks have the same state: what is tracked is tracked by all of them, in the
-/// same order, and must outlive this object, as the group must. An error of rank 0 is thrown on every rank.
-/// For the thread of the group. One run writes to a folder at a time.
+/// Rank 0 reads and writes; all ranks have the same state. All ranks track the same objects in the same
+/// order. These must outlive this object, as the group must. An error of rank 0 is thrown on every rank. To
+/// be used from the thread of the group. One run writes to a folder at a time.
 class Checkpoints {
  public:
   /// `folder` need not exist yet. The `keep` newest checkpoints are kept, two at least.
@@ -47,7 +47,7 @@ class Checkpoints {
 
   /// Parameters and buffers, under their dotted names.
   void track(torch::nn::Module& module);
-  /// All that the optimizer saves. Its parameters are to be the same, in the same order, when it is restored.
+  /// All state that the optimizer saves. It must have the same parameters, in the same order, when restored.
   void track(torch::optim::Optimizer& optimizer);
   /// Any other tensor that is not a module's: a sample cursor, main parameters. On any device.
   /// Throws std::invalid_argument where the name is taken.
@@ -56,15 +56,15 @@ class Checkpoints {
   /// Saves what is tracked as the state after `step` optimizer steps. Collective; takes as long as rank 0
   /// takes to write, within `collective_timeout_seconds`. Throws std::runtime_error: with exit code 6 where a
   /// number of a tensor is not finite (nothing is written), 5 where the checkpoint cannot be written or does
-  /// not verify; all that was there before is untouched then, and training may go on. Returns warnings, on
-  /// rank 0: one for each thing around the checkpoint that failed, as the deletion of older ones.
+  /// not verify. In both cases earlier checkpoints are untouched, and training may go on. Returns warnings on
+  /// rank 0, one for each failure that does not affect the checkpoint, such as that to delete older ones.
   std::vector<std::string> save(int64_t step);
 
-  /// Restores what is tracked from the newest checkpoint whose files are whole, on all ranks, in place, and
-  /// returns its step; nothing where the folder has no checkpoint. The number of ranks may be another than
-  /// that which saved. Collective. Throws std::runtime_error (exit code 5), on every rank, where no
-  /// checkpoint is whole, or where names, shapes or types are not those of what is tracked: it lists them,
-  /// and nothing is changed; also where an optimizer cannot take the state that is there for it, when tensors
+  /// Restores what is tracked from the newest checkpoint whose files are complete, on all ranks, in place,
+  /// and returns its step, or std::nullopt where the folder has no checkpoint. The number of ranks may differ
+  /// from the one that saved. Collective. Throws std::runtime_error (exit code 5), on every rank, where no
+  /// checkpoint is complete, or where names, shapes or types differ from what is tracked; the error lists
+  /// them, and nothing is changed. It also throws where an optimizer cannot load its state; by then tensors
   /// have been restored already.
   std::optional<int64_t> resume();
 

@@ -4,14 +4,14 @@
 
 namespace adtrain {
 
-/// The exit codes of docs/exit-codes.md that a program itself has a use for.
+/// The exit codes of docs/exit-codes.md that a program itself returns.
 inline constexpr int kExitDone = 0;
 inline constexpr int kExitRequeue = 75;  ///< saved on request; to be started again
 
-/// The exit code that an error stands for (docs/exit-codes.md): 3 where the ranks or the device cannot be
-/// had, 5 where a checkpoint is unusable, 6 where a number is not finite, 7 where another rank was lost; 1
-/// for errors of other libraries that mean none of these. All errors of this library are std::runtime_error
-/// where the world is at fault and std::invalid_argument or std::logic_error where the caller is; what() says
+/// The exit code of an error (docs/exit-codes.md): 3 where the ranks or the device are not available, 5 where
+/// a checkpoint is unusable, 6 where a number is not finite, 7 where another rank was lost; 1 for errors of
+/// other libraries that mean none of these. Errors of this library are std::runtime_error where the cause is
+/// in the environment, and std::invalid_argument or std::logic_error where it is in the caller. what() says
 /// what was found, what was expected and what to do. Thread-safe.
 int exit_code_of(const std::exception& error);
 

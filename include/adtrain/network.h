@@ -21,14 +21,14 @@ struct NetworkSettings {
   double tf_attn_dropout;
 };
 
-/// B windows of learning histories: T states, and what the learner did behind each but the last. 1 ≤ T ≤
+/// B windows of learning histories: T states, and what the learner did after each but the last. 1 ≤ T ≤
 /// n_transit; with T = 1 the other tensors have no elements.
 struct NetworkBatch {
   at::Tensor states;       ///< int32 (B, T, 2)
   at::Tensor actions;      ///< int32 (B, T − 1)
   at::Tensor rewards;      ///< float32 (B, T − 1)
   at::Tensor next_states;  ///< int32 (B, T − 1, 2)
-  /// Whether the action behind each state is asked for, else that behind the last one.
+  /// Whether the action after each state is asked for, else that after the last one.
   bool every_state;
 };
 
@@ -40,7 +40,7 @@ struct NetworkBatch {
 /// buffers move to the device and are to be constants, as they are not saved. Dropout follows is_training().
 class Network : public torch::nn::Module {
  public:
-  /// Logits of the action behind each state (B, T, num_actions), or behind the last one (B, 1, num_actions),
+  /// Logits of the action after each state (B, T, num_actions), or after the last one (B, 1, num_actions),
   /// of a floating-point type. What stands for state i reads transitions 0 … i − 1 and state i alone. On a
   /// GPU nothing here may wait for the device, as steps are captured in CUDA graphs, or the configuration
   /// says `cuda_graph: off`.

@@ -6,16 +6,16 @@
 
 namespace adtrain {
 
-/// A wish to stop: a signal (INT, TERM or USR1) to any rank, by a user, a scheduler whose time is up, or a
-/// launcher that is gone. While this object lives such a signal only sets a flag; a second INT or TERM ends
-/// the process the ordinary way. A program asks at each step, saves where all ranks agree, and ends with
-/// kExitRequeue (error.h).
+/// A request to stop: a signal (INT, TERM or USR1) to any rank, from a user, from a scheduler at its time
+/// limit, or because the launcher has ended. While this object lives such a signal only sets a flag; a second
+/// INT or TERM ends the process as usual. A program calls requested() at each step, saves where all ranks
+/// agree, and ends with kExitRequeue (error.h).
 ///
-/// One at a time in a process. For the thread of the group.
+/// A process has one at a time. To be used from the thread of the group.
 class StopSignal {
  public:
   StopSignal();
-  /// Gives the signals their former meaning back.
+  /// Restores the previous handling of the signals.
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 std::optional<double> quota_of_group(const fs::path& group) {
   double quota = 0, period = 0;
   if (std::ifstream both(group / "cpu.max"); both) {
-    both >> quota >> period;  // "max" is no number
+    both >> quota >> period;  // fails for "max", which is not a number
     return both && quota > 0 && period > 0 ? std::optional(quota / period) : std::nullopt;
   }
   std::ifstream quota_file(group / "cpu.cfs_quota_us"), period_file(group / "cpu.cfs_period_us");
@@ -28,7 +28,7 @@ std::optional<double> quota_of_group(const fs::path& group) {
 }
 
 /// The path after the second colon of a line of /proc/self/cgroup: "0::/user.slice" or "4:cpu,cpuacct:/".
-/// Nothing where the line's controllers have nothing to do with time.
+/// Nothing where the line's controllers do not limit CPU time.
 std::optional<std::string> group_of(const std::string& line) {
   const size_t first = line.find(':');
   const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
@@ -48,7 +48,7 @@ std::optional<int64_t> cpu_quota(const fs::path& root) {
     const std::optional<std::string> name = group_of(line);
     if (!name) continue;
     for (const char* hierarchy : {"", "unified", "cpu", "cpu,cpuacct"}) {
-      // Each group above sets a limit too. A container may see its group's name, but only its own files.
+      // Each parent group may set a limit too. A container may see its group's name, but only its own files.
       for (fs::path group = fs::path(*name).relative_path();; group = group.parent_path()) {
         if (const auto quota = quota_of_group(mounted / hierarchy / group)) {
           least = std::min(*quota, least.value_or(*quota));

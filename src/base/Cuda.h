@@ -15,18 +15,18 @@ namespace adtrain::gpu {
 /// Throws EnvironmentError that names the call.
 inline void check(cudaError_t result, const char* call) {
   if (result == cudaSuccess) return;
-  cudaGetLastError();  // not to surface in somebody else's call
+  cudaGetLastError();  // clears the error, so that no other call reports it
   throw EnvironmentError(std::string(call) + " failed: " + cudaGetErrorString(result) +
                          "; see nvidia-smi for the GPU's state and for who else uses it, or set device: cpu");
 }
 
-/// How many pieces of `by` hold `count`.
+/// `count` divided by `by`, rounded up.
 constexpr int64_t divided_up(int64_t count, int64_t by) {
   return (count + by - 1) / by;
 }
 
-/// An array in the current GPU's memory, zero at first. Transfers are complete when they return, for all
-/// streams.
+/// An array in the current GPU's memory, initialised to zero. Transfers are complete when they return, for
+/// all streams.
 template <class Value>
 class DeviceArray {
  public:
@@ -44,7 +44,7 @@ class DeviceArray {
 
   void upload(const Value* from, size_t count) {
     check(cudaMemcpy(data_, from, count * sizeof(Value), cudaMemcpyHostToDevice), "cudaMemcpy to the GPU");
-    // From memory that is not pinned it returns when the values are on their way.
+    // From pageable memory cudaMemcpy returns before the transfer is complete.
     check(cudaStreamSynchronize(cudaStreamLegacy), "cudaMemcpy to the GPU");
   }
   void download(Value* to, size_t count) const {

@@ -5,7 +5,7 @@
 
 namespace adtrain {
 
-/// What the process tells its launcher when it ends. 128 + n, for signal n, is the operating system's.
+/// The process's exit codes. The operating system adds 128 + n for signal n.
 enum class ExitCode : int {
   kDone = 0,
   kUnexpected = 1,
@@ -48,8 +48,8 @@ struct PeerLostError : Error {
   explicit PeerLostError(const std::string& message) : Error(ExitCode::kPeerLost, message) {}
 };
 
-/// Tells standard error what went wrong, `who` ("rank 1 of 4", or "") being the process at fault, and returns
-/// the code to end with: the error's own, or kUnexpected for one that is not of the family.
+/// Prints the error to standard error, with `who` ("rank 1 of 4", or "") as the process at fault. Returns the
+/// exit code: the error's own, or kUnexpected for one that is not of the family.
 ExitCode report_failure(const std::exception& error, const std::string& who = "");
 
 }  // namespace adtrain

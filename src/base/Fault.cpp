@@ -70,7 +70,7 @@ auto find(const Table& table, const std::string& name) {
                   nearest.empty() ? "" : fmt::format("; did you mean '{}'", nearest)));
 }
 
-/// A whole number that is all of `digits`.
+/// The whole of `digits` as a whole number.
 std::optional<int64_t> whole(std::string_view digits) {
   int64_t number = 0;
   const char* const last = digits.data() + digits.size();
@@ -151,7 +151,7 @@ void Fault::strike_at_step(int64_t rank, int64_t step) {
     case FaultKind::kSlow:
       std::this_thread::sleep_for(std::chrono::duration<double>(kSlowSeconds));
       break;
-    default:  // others ask whether these hold
+    default:  // other code queries holds() for these
       break;
   }
 }

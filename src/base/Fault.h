@@ -8,7 +8,7 @@
 
 namespace adtrain {
 
-/// What can be made to go wrong on purpose.
+/// The faults that can be injected.
 enum class FaultKind {
   kNone,
   kKill,         ///< SIGKILL to itself
@@ -17,8 +17,8 @@ enum class FaultKind {
   kExit1,        ///< leaves at once with exit code 1
   kAbort,        ///< std::abort
   kSegfault,     ///< SIGSEGV
-  kThrow,        ///< an exception that is not of our family
-  kOutOfMemory,  ///< asks libtorch's allocator for more memory than there is
+  kThrow,        ///< an exception that is not of the Error family
+  kOutOfMemory,  ///< requests more memory from libtorch's allocator than there is
   kHang,         ///< the main thread sleeps for ever; other threads live
   kSlow,         ///< sleeps for Fault::kSlowSeconds before each step
   kNanLoss,      ///< the loss, and so the gradient, is not a number
@@ -29,10 +29,9 @@ enum class FaultKind {
   kKillInSave,   ///< SIGKILL to itself at one moment of saving a checkpoint
 };
 
-/// The moments of saving at which `kill_in_save:NAME` can strike: as soon as this is done and nothing more
-/// is.
+/// The moments of saving at which `kill_in_save:NAME` can strike: right after the named operation.
 enum class SaveMoment {
-  kFolder,    ///< "folder": the unfinished folder is there and empty
+  kFolder,    ///< "folder": the unfinished folder exists and is empty
   kTensors,   ///< "tensors": the files of tensors are written
   kManifest,  ///< "manifest": all files are written and flushed
   kRenamed,   ///< "renamed": the folder has its final name
@@ -40,45 +39,47 @@ enum class SaveMoment {
   kPruning,   ///< "pruning": an older folder has lost its final name and is not deleted yet
 };
 
-/// What the variable ADTRAIN_FAULT asks for: `kind@rank:step`, `kind@rank:first-last` or `kind@rank:first-`.
+/// The fault that the variable ADTRAIN_FAULT specifies: `kind@rank:step`, `kind@rank:first-last` or
+/// `kind@rank:first-`.
 struct FaultPlan {
   FaultKind kind = FaultKind::kNone;
   SaveMoment moment = SaveMoment::kFolder;  ///< of kKillInSave
   int64_t rank = 0;
-  int64_t first_step = 0;  ///< optimizer steps as they are reported, so from 1 on
+  int64_t first_step = 0;  ///< optimizer steps as reported, from 1
   int64_t last_step = std::numeric_limits<int64_t>::max();
 
   /// Throws ConfigError, which lists the kinds.
   static FaultPlan parse(const std::string& text);
 };
 
-/// A fault on purpose, for tests of what a run does when something breaks at a certain rank and step. One in
-/// a process, read from ADTRAIN_FAULT; where that is unset or empty every call is one comparison. A fault
-/// holds from the beginning of its first step to the beginning of the step after its last, savings in between
-/// included.
+/// Fault injection, for tests of how a run reacts to a failure at a certain rank and step. One per process,
+/// read from ADTRAIN_FAULT; where that is unset or empty every call is one comparison. A fault holds from the
+/// beginning of its first step to the beginning of the step after its last, including saves in between.
 ///
-/// at_step and at_moment_of_saving are for the main thread; the others may be called from any.
+/// at_step and at_moment_of_saving are for the main thread; the other functions may be called from any
+/// thread.
 class Fault {
  public:
   static constexpr double kSlowSeconds = 2;
   static constexpr double kClockJumpSeconds = -3600;
 
   explicit Fault(const FaultPlan& plan) : plan_(plan) {}
-  /// Throws ConfigError where the variable's text is not understood, at the first call.
+  /// The first call throws ConfigError where the variable is malformed.
   static Fault& of_this_process();
 
-  /// Whether there is any, or one of this kind, now or later, here or on another rank.
+  /// Whether any fault, or one of this kind, is planned, at any step and on any rank.
   bool is_planned() const { return plan_.kind != FaultKind::kNone; }
   bool is_planned(FaultKind kind) const { return plan_.kind == kind; }
 
-  /// `rank` begins optimizer step `step`, the first of a run being 1. What can strike here does.
+  /// `rank` begins optimizer step `step`, the first of a run being 1. Triggers faults that strike at a step's
+  /// beginning.
   void at_step(int64_t rank, int64_t step) {
     if (is_planned()) strike_at_step(rank, step);
   }
-  /// A checkpoint is being saved and this is done.
+  /// To be called while a checkpoint is saved, when this operation is done.
   void at_moment_of_saving(SaveMoment moment) const;
 
-  /// Whether a fault of this kind holds now, for those that others must carry out.
+  /// Whether a fault of this kind holds now, for the kinds that the caller must carry out.
   bool holds(FaultKind kind) const { return is_planned(kind) && holds_.load(std::memory_order_relaxed); }
   /// The errno with which writing a file fails now; 0 for none.
   int write_error() const;

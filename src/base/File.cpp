@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
                              std::error_code(errno, std::generic_category()));
 }
 
-/// A POSIX file descriptor that closes itself.
+/// A POSIX file descriptor that its destructor closes.
 class Descriptor {
  public:
   Descriptor(const fs::path& path, int flags, const char* action) : fd_(::open(path.c_str(), flags, 0644)) {
@@ -57,7 +57,7 @@ void write_file(const fs::path& path, std::string_view bytes) {
   const Descriptor file(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, "create");
   const int fault = Fault::of_this_process().write_error();
   if (fault != 0)
-    bytes = bytes.substr(0, bytes.size() / 2);  // as a disk that is full in the middle of a file
+    bytes = bytes.substr(0, bytes.size() / 2);  // simulates a disk that fills up in the middle of a file
   while (!bytes.empty()) {
     const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
     if (written < 0) {
@@ -82,7 +82,7 @@ void write_file_atomically(const fs::path& path, std::string_view bytes) {
     rename_durably(temporary, path);
   } catch (const fs::filesystem_error&) {
     std::error_code ignored;
-    fs::remove(temporary, ignored);  // it would only take the space that is missing
+    fs::remove(temporary, ignored);  // it would only occupy the space that is lacking
     throw;
   }
 }

@@ -9,19 +9,19 @@
 /// turn it into their own error where they know what the user should do.
 namespace adtrain {
 
-/// Of a regular file only: a pipe or a device would be waited for, or never end.
+/// Reads a regular file only: a pipe or a device could block or never end.
 std::string read_file(const std::filesystem::path& path);
 
 /// Writes `bytes` to a new file and flushes it to the disk. Not atomic: for files inside a folder that is
 /// renamed later.
 void write_file(const std::filesystem::path& path, std::string_view bytes);
 
-/// Replaces `path` in one step: a reader sees the old content or the new, also after a crash.
-/// Writes `path` + ".tmp" beside it, flushes it, renames it and flushes the folder. Creates missing folders.
-/// Where that fails nothing is left beside it.
+/// Replaces `path` atomically: a reader sees the old content or the new, also after a crash. Writes `path` +
+/// ".tmp" beside it, flushes it, renames it and flushes the folder. Creates missing folders. Where that fails
+/// no temporary file is left.
 void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
 
-/// Renames in one step (file or folder) and flushes the parent folder, so that the new name survives a crash.
+/// Renames a file or folder atomically and flushes the parent folder, so that the new name survives a crash.
 void rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// Flushes a file's or a folder's content to the disk.

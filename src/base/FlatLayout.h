@@ -6,8 +6,8 @@
 
 namespace adtrain {
 
-/// How tensors lie in one flat buffer, in order. Each begins at a multiple of 64 elements: kernels read
-/// several elements at once only from aligned addresses (a model whose parameters lay without gaps trained at
+/// The layout of tensors in one flat buffer, in order. Each begins at a multiple of 64 elements: kernels use
+/// vectorised loads only at aligned addresses (a model whose parameters had no gaps between them trained at
 /// half the speed). Gaps hold zeros, which change no sum, no norm and no AdamW step. Immutable.
 class FlatLayout {
  public:

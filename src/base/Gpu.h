@@ -6,14 +6,14 @@
 
 namespace adtrain {
 
-/// The one place that asks which GPUs there are. CUDA is always compiled in; a machine without a GPU or
-/// driver simply has none of them.
+/// The one place that queries which GPUs there are. CUDA is always compiled in; a machine without a GPU or
+/// driver simply has no GPUs.
 struct Gpu {
   std::string name;
   std::string uuid;            ///< "GPU-…", the same on every process of the host
   int compute_capability = 0;  ///< 90 for 9.0
   int64_t memory_bytes = 0;
-  bool runs_our_kernels = false;  ///< whether this build holds code for it, found out by running a kernel
+  bool runs_our_kernels = false;  ///< whether this build has code for it, tested by running a kernel
 };
 
 /// The visible GPUs in CUDA's order; empty where there is none. Initialises CUDA on the devices that it

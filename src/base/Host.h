@@ -4,7 +4,7 @@
 
 namespace adtrain {
 
-/// The name by which this machine knows itself; "unknown" where it has none. Thread-safe.
+/// This machine's host name; "unknown" where it has none. Thread-safe.
 std::string host_name();
 
 }  // namespace adtrain

@@ -15,7 +15,7 @@
 namespace adtrain {
 namespace {
 
-/// "" where it cannot be read, for one because the process ends meanwhile.
+/// "" where it cannot be read, for example because the process ends meanwhile.
 std::string text_of(int64_t process, const char* name) {
   try {
     return read_file(fmt::format("/proc/{}/{}", process, name));
@@ -24,7 +24,7 @@ std::string text_of(int64_t process, const char* name) {
   }
 }
 
-/// 0 for what is no process.
+/// The folder's process id; 0 where it is not a process's.
 int64_t process_of(const char* folder) {
   const std::string name = folder;
   int64_t process = 0;
@@ -36,7 +36,7 @@ int64_t process_of(const char* folder) {
 
 std::optional<ProcessStatus> status_of_process(int64_t process) {
   const std::string text = text_of(process, "stat");
-  const size_t name_end = text.rfind(')');  // the name before it may hold anything, a bracket too
+  const size_t name_end = text.rfind(')');  // the name before it may hold any character, also a bracket
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream fields(text.substr(name_end + 1));
   ProcessStatus status;

@@ -13,13 +13,13 @@ namespace adtrain {
 struct ProcessStatus {
   char state = '?';      ///< 'T' is stopped by a signal, 'Z' has ended and is not collected by its parent
   int64_t parent = 0;    ///< its id
-  uint64_t started = 0;  ///< ticks after the boot; with the id it names a process for ever
+  uint64_t started = 0;  ///< clock ticks after boot; together with the id it identifies a process uniquely
 
   bool ended() const { return state == 'Z' || state == 'X'; }
   bool stopped() const { return state == 'T' || state == 't'; }
 };
 
-/// Nothing where there is no such process, or none that this one may see.
+/// Nothing where there is no such process or this one may not see it.
 std::optional<ProcessStatus> status_of_process(int64_t process);
 
 /// The environment with which the process was started; empty where this one may not see it.

@@ -22,7 +22,7 @@ constexpr uint64_t seed_of(uint64_t seed, Parts... parts) {
 
 /// A stream of random numbers that is a function of (key, counter) alone: the state is two numbers, so a
 /// checkpoint can hold it and a stream can be resumed or skipped to at no cost. Statistically SplitMix64. Not
-/// for cryptography. What is constexpr here is for kernels too, whose compiler reads C++17.
+/// for cryptography. The constexpr functions are also for kernels, which are compiled as C++17.
 class RandomStream {
  public:
   constexpr explicit RandomStream(uint64_t key, uint64_t counter = 0) : key_(key), counter_(counter) {}

@@ -7,8 +7,9 @@
 namespace adtrain {
 
 /// How long a loop has been running, without the time in which its process was suspended (Ctrl-Z, SIGSTOP, a
-/// job that its scheduler has paused). The loop looks several times a second; where two looks lie further
-/// apart than `kMostBetweenLooks`, the process did not run, and no more than that counts. For one thread.
+/// job that its scheduler has paused). The loop calls look() several times a second. Where two calls are
+/// further apart than `kMostBetweenLooks`, the process did not run, and only that much time counts. For one
+/// thread.
 class RunningTime {
  public:
   static constexpr double kMostBetweenLooks = 1;  ///< seconds
@@ -20,7 +21,7 @@ class RunningTime {
     seconds_ += std::min(gap_, kMostBetweenLooks);
     return seconds_;
   }
-  /// What the last look has returned.
+  /// The result of the last look().
   double seconds() const { return seconds_; }
   /// All seconds between the last two looks, suspended ones included.
   double gap() const { return gap_; }
@@ -31,7 +32,7 @@ class RunningTime {
   double gap_ = 0;
 };
 
-/// A deadline that does not come nearer while the process is suspended. For a loop that asks several times a
+/// A deadline that does not advance while the process is suspended. For a loop that checks it several times a
 /// second.
 class RunningDeadline {
  public:

@@ -20,7 +20,7 @@ namespace adtrain {
 void secure_standard_streams() {
   std::signal(SIGPIPE, SIG_IGN);
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    // The lowest free number is given, which is this one's.
+    // open() returns the lowest free descriptor, which is this one.
     if (fcntl(stream, F_GETFD) < 0) open("/dev/null", O_RDWR);
   }
 }
@@ -35,9 +35,10 @@ void print_answer(std::string_view text) {
 }
 
 void print_error(std::string_view text, double seconds) {
-  // What poll() calls writable takes so many bytes at once, a pipe too (PIPE_BUF is its least room).
+  // A descriptor that poll() reports writable accepts this many bytes at once, also a pipe (PIPE_BUF is its
+  // minimum).
   constexpr size_t kAtOnce = 4096;
-  // Who has been waited for in vain is not waited for again, until there is room.
+  // After a wait in vain there is no further wait for that reader until it reads again.
   static std::atomic<bool> nobody_reads = false;
   const Deadline deadline(nobody_reads ? 0 : seconds);
   while (!text.empty()) {

@@ -26,13 +26,13 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// What a terminal would act upon, and the end of a C string.
+/// Whether a terminal would interpret the character, or it ends a C string.
 bool is_control(char letter) {
   const auto code = static_cast<unsigned char>(letter);
   return (code < 0x20 && letter != '\n' && letter != '\t') || code == 0x7f;
 }
 
-/// The bytes of the UTF-8 character that `text` begins with; 0 where it begins with none.
+/// The length in bytes of the UTF-8 character that `text` begins with; 0 where there is none.
 size_t character_bytes(std::string_view text) {
   if (text.empty()) return 0;
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };

@@ -16,8 +16,8 @@ std::string to_lower(std::string_view text);
 
 /// Whether all of it is UTF-8: no stray bytes, no overlong forms, no surrogates.
 bool is_utf8(std::string_view text);
-/// The text as a message can hold it: at most about `most` bytes of it, cut between two characters, and then
-/// "… (70000 bytes)". What is not UTF-8 and control characters, but tabs and line ends, are shown as "?".
+/// The text for a message: at most about `most` bytes, cut between two characters and followed by "… (70000
+/// bytes)". Bytes that are not UTF-8, and control characters except tabs and line breaks, are shown as "?".
 std::string abridged(std::string_view text, size_t most = 200);
 
 /// "1 234 567" with thin groups of three, for figures that people read.

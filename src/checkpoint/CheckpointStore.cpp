@@ -54,7 +54,7 @@ std::vector<NamedTensor> without_wrapper(std::vector<NamedTensor> tensors) {
   return tensors;
 }
 
-/// "; 1.2 MiB are free there", where the file system tells.
+/// "; 1.2 MiB are free there", where the file system reports it.
 std::string free_space(const fs::path& folder) {
   std::error_code unknown;
   const fs::space_info space = fs::space(folder, unknown);
@@ -119,7 +119,7 @@ std::optional<int64_t> CheckpointStore::newest_verified() const {
   return std::nullopt;
 }
 
-/// Half a checkpoint would only take the space that is missing.
+/// Half a checkpoint would only occupy the space that is lacking.
 void CheckpointStore::remove_half_written(const fs::path& folder) {
   std::error_code ignored;
   fs::remove_all(folder, ignored);
@@ -141,7 +141,7 @@ void CheckpointStore::write(const Snapshot& snapshot, const fs::path& folder) co
   manifest.step = snapshot.step;
   manifest.created = unix_seconds();
   manifest.state = snapshot.state;
-  // Other programs ask for "format" to know how names map to tensors.
+  // Other programs read "format" to know how names map to tensors.
   const std::map<std::string, std::string> metadata = {{"format", "pt"},
                                                        {"step", std::to_string(snapshot.step)}};
   for (const auto& [name, tensors] :
@@ -156,8 +156,8 @@ void CheckpointStore::write(const Snapshot& snapshot, const fs::path& folder) co
   fault.at_moment_of_saving(SaveMoment::kManifest);
 }
 
-/// The same step may stand there already, passed over as damaged: a folder cannot replace another in one
-/// step, so the old one steps aside first.
+/// A folder of the same step may exist already, skipped as damaged. A folder cannot replace another
+/// atomically, so the old one is renamed first.
 void CheckpointStore::put_in_place(const fs::path& written, int64_t step) const {
   const fs::path place = path_of(step);
   const fs::path aside = with_suffix(place, std::string(".replaced").append(kTemporary));
@@ -190,7 +190,7 @@ void CheckpointStore::point_latest_to(int64_t step) const {
   Fault::of_this_process().at_moment_of_saving(SaveMoment::kLatest);
 }
 
-/// A folder cannot be deleted in one step: it first gets a name by which nobody takes it for a checkpoint.
+/// A folder cannot be deleted atomically: it first gets a name under which nobody takes it for a checkpoint.
 void CheckpointStore::prune(int64_t newest) const {
   std::vector<int64_t> kept = steps();
   std::erase_if(kept, [newest](int64_t step) { return step > newest; });

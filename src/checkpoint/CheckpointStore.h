@@ -17,26 +17,27 @@ struct Snapshot {
   int64_t step = 0;
   std::vector<NamedTensor> model;
   std::vector<NamedTensor> optimizer;
-  nlohmann::json state = nlohmann::json::object();  ///< whatever else resuming needs; kept in the manifest
+  /// Other state that resuming needs; stored in the manifest.
+  nlohmann::json state = nlohmann::json::object();
 };
 
 /// The checkpoints of one run: folders `step-N` of model.safetensors, optimizer.safetensors and
 /// manifest.json, and the symbolic link `latest`.
 ///
 /// A folder is written as `step-N.tmp`, flushed to the disk, read back and renamed, so `step-N` is complete
-/// whenever it exists; older ones are deleted only after the new one stands, and under a name ending in
-/// `.tmp`. Names with that ending are what a killed run left. For one process and thread: rank 0 has the
-/// store, the others get their state from it.
+/// whenever it exists. Older ones are deleted only after the new one is complete, and are first renamed to
+/// end in `.tmp`. Names with that ending are leftovers of a killed run. For one process and thread: rank 0
+/// has the store, and the other ranks receive their state from it.
 class CheckpointStore {
  public:
-  /// `folder` need not exist yet. The `keep` newest checkpoints are kept, two at least.
+  /// `folder` need not exist yet. Keeps the `keep` newest checkpoints, but at least two.
   CheckpointStore(std::filesystem::path folder, int64_t keep);
 
   /// Throws CheckpointError where it cannot be written (no space, no permission) or does not verify when it
-  /// is read back; all that was there before is untouched then, and training may go on. Once it returns the
-  /// step is safe; what it returns are warnings, one for each thing around the checkpoint that failed: the
-  /// link `latest`, the deletion of older ones. Folders of later steps are removed in the end: a run that
-  /// saves an earlier step has passed them over, and would come back to its former future by them.
+  /// is read back. Everything that existed before is untouched then, and training may continue. Once it
+  /// returns, the step is safe. It returns warnings, one for each secondary operation that failed: the link
+  /// `latest`, the deletion of older ones. Folders of later steps are removed at the end: the next resume
+  /// would otherwise load a state from before the run went back.
   std::vector<std::string> save(const Snapshot& snapshot);
 
   /// Reads the files of `step-N` back. Throws CheckpointError that names the first one that is missing or not
@@ -45,20 +46,20 @@ class CheckpointStore {
   /// The newest step that verifies; none where there is none.
   std::optional<int64_t> newest_verified() const;
 
-  /// A checkpoint that was read, and why newer ones were passed over.
+  /// A checkpoint that was read, and why newer ones were skipped.
   struct Found {
     Snapshot snapshot;
     std::filesystem::path path;
     std::vector<std::string> passed_over;
   };
-  /// The newest checkpoint whose files are what its manifest says. Throws CheckpointError where there is
-  /// none, with what is wrong with each.
+  /// The newest checkpoint whose files match its manifest. Throws CheckpointError where there is none, which
+  /// says what is wrong with each.
   Found newest() const;
-  /// Whether there is any `step-N`, good or bad.
+  /// Whether there is no `step-N`, verified or not.
   bool empty() const { return steps().empty(); }
 
-  /// One checkpoint's folder, verified. A `module.` before names, which Python's data-parallel wrapper
-  /// leaves, is taken off. Throws CheckpointError that names the file at fault.
+  /// Reads and verifies one checkpoint's folder. Removes the `module.` that Python's data-parallel wrapper
+  /// puts before names. Throws CheckpointError that names the file at fault.
   static Snapshot load(const std::filesystem::path& checkpoint);
 
  private:

@@ -1,8 +1,8 @@
 #include "checkpoint/Manifest.h"
 
 #include <fmt/format.h>
-#include <zlib.h>
 
+#include "base/Checksum.h"
 #include "base/Error.h"
 #include "base/File.h"
 #include "base/Text.h"
@@ -16,17 +16,13 @@ constexpr int kFormatVersion = 1;
 constexpr int kDeepestNesting = 32;  ///< the JSON library copies and writes by recursion
 constexpr const char* kOwnChecksum = "manifest_crc32";
 
-std::string checksum_of(std::string_view bytes) {
-  return fmt::format("{:08x}", crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
-}
-
 /// The manifest's own checksum: over its JSON without that entry, keys sorted, no white space.
 std::string own_checksum(json manifest) {
   manifest.erase(kOwnChecksum);
-  return checksum_of(manifest.dump());
+  return checksum_text(manifest.dump());
 }
 
-/// What makes a text no manifest of this program.
+/// Why a text is not a manifest of this program.
 struct Damage {
   std::string what;
 };
@@ -65,7 +61,7 @@ CheckpointError damaged(const std::filesystem::path& path, const std::string& wh
 }  // namespace
 
 void Manifest::add_file(const std::string& name, std::string_view bytes) {
-  files[name] = {bytes.size(), checksum_of(bytes)};
+  files[name] = {bytes.size(), checksum_text(bytes)};
 }
 
 std::string Manifest::text() const {
@@ -79,7 +75,7 @@ std::optional<int64_t> Manifest::count_in(const json& object, const std::string&
   if (!object.is_object() || !object.contains(name)) return std::nullopt;
   const json& found = object.at(name);
   if (!found.is_number_integer()) return std::nullopt;
-  // As a signed number one beyond 2^63 is negative.
+  // As a signed number, one of 2^63 or more is negative.
   const auto count = found.get<int64_t>();
   return count < 0 || count > kLargestCount ? std::nullopt : std::optional(count);
 }
@@ -128,7 +124,7 @@ std::string Manifest::read_verified(const std::filesystem::path& checkpoint, con
     throw CheckpointError(fmt::format("the {} of {} lists no {}; it is no checkpoint of this program",
                                       kFileName, checkpoint.string(), name));
   }
-  // Its size is compared before memory is taken for it.
+  // The size is compared before memory is allocated for the content.
   std::string bytes;
   try {
     const uint64_t size = std::filesystem::file_size(path);
@@ -140,7 +136,7 @@ std::string Manifest::read_verified(const std::filesystem::path& checkpoint, con
   } catch (const std::filesystem::filesystem_error& error) {
     throw CheckpointError(fmt::format("{} is incomplete: {}", checkpoint.string(), error.what()));
   }
-  if (const std::string found = checksum_of(bytes); found != listed->second.crc32) {
+  if (const std::string found = checksum_text(bytes); found != listed->second.crc32) {
     throw CheckpointError(fmt::format("{} has the checksum {}; the manifest says {}: its content is damaged",
                                       path.string(), found, listed->second.crc32));
   }

@@ -11,7 +11,7 @@
 
 namespace adtrain {
 
-/// What a checkpoint's folder must hold to be whole: manifest.json lists each file with its size and
+/// What a checkpoint's folder must hold to be complete: manifest.json lists each file with its size and
 /// checksum, and carries a checksum of itself.
 ///
 /// Checksums are CRC-32 as zlib, gzip and zip compute it (Python: `zlib.crc32`), as 8 hexadecimal digits.
@@ -36,15 +36,15 @@ struct Manifest {
 
   /// Throws CheckpointError where it is missing, malformed, damaged or of a later format.
   static Manifest read(const std::filesystem::path& checkpoint);
-  /// The same of the text; `path` is the file's name for messages.
+  /// The same for the text; `path` is the file's name for messages.
   static Manifest parse(std::string_view text, const std::filesystem::path& path);
 
-  /// A member of `object` that counts something (steps, samples, bytes); nothing where it is missing or no
-  /// whole number from 0 to kLargestCount.
+  /// A count in `object` (steps, samples, bytes); nothing where it is missing or not a whole number from 0 to
+  /// kLargestCount.
   static std::optional<int64_t> count_in(const nlohmann::json& object, const std::string& name);
 
-  /// The bytes of one of its files. Throws CheckpointError where the manifest does not list it, or where it
-  /// is missing, of another size or of another content than the manifest says.
+  /// The bytes of one of its files. Throws CheckpointError where the manifest does not list the file, or
+  /// where the file is missing or differs in size or content from the manifest.
   std::string read_verified(const std::filesystem::path& checkpoint, const std::string& name) const;
 };
 

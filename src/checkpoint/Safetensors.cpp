@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-/// libtorch's types by the names of the format.
+/// libtorch's types by their names in the format.
 struct TypeName {
   const char* name;
   at::ScalarType type;

@@ -23,7 +23,7 @@ using Dtype = SafetensorsHeader::Dtype;
 constexpr uint64_t kLargestHeader = 100'000'000;
 constexpr int kDeepestNesting = 3;        ///< header, entry, list
 constexpr size_t kMostDimensions = 64;    ///< libtorch's own limit
-constexpr size_t kMostFaultBytes = 1000;  ///< of a message: a name may be as long as the header
+constexpr size_t kMostFaultBytes = 1000;  ///< of an error message: a name may be as long as the header
 
 const Dtype* find_dtype(const std::string& name) {
   const auto* const found =
@@ -67,7 +67,7 @@ class Parser {
                     path_.string(), abridged(fault, kMostFaultBytes)));
   }
 
-  /// Also moves `bytes_` on to the data.
+  /// Also advances `bytes_` to the data.
   std::string_view header_text() {
     constexpr size_t kLengthBytes = SafetensorsHeader::kLengthBytes;
     if (bytes_.size() < kLengthBytes) {
@@ -92,7 +92,7 @@ class Parser {
   }
 
   json parse_header(std::string_view text) const {
-    // The JSON library keeps one of equal keys and follows any nesting: neither may pass here.
+    // The JSON library keeps one of several equal keys and accepts any nesting; both are refused here.
     std::vector<std::set<std::string>> names;
     const auto check = [&](int depth, json::parse_event_t event, json& parsed) {
       if (depth > kDeepestNesting) fail("its header is nested too deeply");
@@ -172,7 +172,7 @@ class Parser {
     return empty ? 0 : static_cast<uint64_t>(extent_product);
   }
 
-  /// Data must follow one another without holes or overlaps, from the header's end to the file's.
+  /// The tensors' data must be contiguous, without gaps or overlaps, from the header's end to the file's.
   void check_cover(const std::vector<Entry>& entries) const {
     uint64_t position = 0;
     for (const Entry& entry : entries) {

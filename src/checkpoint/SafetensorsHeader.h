@@ -9,8 +9,8 @@
 
 namespace adtrain {
 
-/// What the header of a safetensors file says, checked against the file's size: which tensors there are and
-/// where their data lies. Nothing here knows libtorch.
+/// The header of a safetensors file, checked against the file's size: its tensors and the positions of their
+/// data. Independent of libtorch.
 struct SafetensorsHeader {
   struct Entry {
     std::string name;
@@ -27,12 +27,12 @@ struct SafetensorsHeader {
   static constexpr const char* kMetadata = "__metadata__";
   static constexpr size_t kLengthBytes = 8;  ///< in front of the header: its length, little-endian
 
-  std::vector<Entry> entries;  ///< in the order of their data, which they cover without holes or overlaps
+  std::vector<Entry> entries;  ///< in the order of their data, which they cover without gaps or overlaps
   std::map<std::string, std::string> metadata;
   std::string_view data;  ///< what follows the header; borrowed from the bytes that were parsed
 
-  /// Takes memory in proportion to the header's bytes. Throws CheckpointError that says what is wrong with
-  /// `path`, and where in it.
+  /// Allocates memory in proportion to the header's bytes. Throws CheckpointError that says what is wrong
+  /// with `path`, and where in it.
   static SafetensorsHeader parse(std::string_view bytes, const std::filesystem::path& path);
 };
 

@@ -14,7 +14,7 @@ Command collect_command() {
       "  adtrain collect configs/quickstart.yaml --set alg_seed=1 --set n_process=8\n";
   command.declare = [](cxxopts::OptionAdder& options) {
     declare_overrides(options);
-    options("overwrite", "collect anew where the history file exists already");
+    options("overwrite", "collect again where the history file already exists");
     options("json", "print the result as JSON");
   };
   command.run = [](const cxxopts::ParseResult& arguments) {

@@ -14,9 +14,9 @@ struct Command {
   std::string name;
   std::string summary;     ///< one line, for the list of commands
   std::string target;      ///< what its one argument is called, "config.yaml"; empty where it takes none
-  bool passes_on = false;  ///< its argument begins another command's line, found whole in unmatched()
+  bool passes_on = false;  ///< its argument begins another command line, which unmatched() holds completely
   bool as_ranks = false;   ///< each process of a launch is one of its ranks
-  std::string examples;    ///< for --help: lines that can be typed as they stand
+  std::string examples;    ///< for --help: lines that can be typed as they are
   void (*declare)(cxxopts::OptionAdder& options);
   ExitCode (*run)(const cxxopts::ParseResult& arguments);
 };

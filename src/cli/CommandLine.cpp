@@ -12,10 +12,10 @@
 #include "base/StandardStreams.h"
 #include "base/Text.h"
 #include "cli/Command.h"
-#include "distributed/ForeignError.h"
-#include "distributed/HeldTermination.h"
-#include "distributed/LaunchContext.h"
-#include "distributed/failure/TorchrunErrorFile.h"
+#include "launch/HeldTermination.h"
+#include "launch/LaunchContext.h"
+#include "watchdog/ForeignError.h"
+#include "watchdog/TorchrunErrorFile.h"
 
 namespace adtrain {
 namespace {
@@ -59,9 +59,9 @@ const Command& find_command(const std::string& name) {
                   nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
 }
 
-/// Everything from the first argument on that is neither an option nor an option's value belongs to the
-/// command line that is passed on, whatever it looks like: a "--" in front of it tells cxxopts so. Of the own
-/// options each but --help has a value.
+/// The command line that is passed on begins with the first argument that is neither an option nor an
+/// option's value. A "--" in front of it makes cxxopts stop parsing there. Each of the command's own options
+/// except --help has a value.
 std::vector<const char*> closed_own_options(int argc, const char* const* argv) {
   std::vector<const char*> arguments(argv, argv + argc);
   size_t own = 1;
@@ -125,15 +125,15 @@ ExitCode dispatch(int argc, const char* const* argv) {
   return run_command(find_command(first), argc - 1, argv + 1);
 }
 
-/// All ranks read the same files, so what is wrong with them would be said by every rank. The first one says
-/// it and ends, and the launcher ends the others before they speak, unless the mistake is theirs alone.
+/// All ranks read the same files, so every rank would report the same errors. The first rank reports them and
+/// ends, and the launcher ends the others before they report anything, unless the mistake is theirs alone.
 void let_the_first_rank_speak() {
   held_termination::release();
   constexpr auto kTimeToBeEnded = std::chrono::seconds(5);
   try {
     if (!LaunchContext::detect().is_root()) std::this_thread::sleep_for(kTimeToBeEnded);
   } catch (const EnvironmentError&) {
-    // Who is first is not known: all speak.
+    // The first rank is not known: all report.
   }
 }
 

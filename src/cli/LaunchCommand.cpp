@@ -1,18 +1,17 @@
 #include "cli/Command.h"
-#include "run/launch/LocalLaunch.h"
+#include "launcher/LocalLaunch.h"
 
 namespace adtrain {
 
 Command launch_command() {
   Command command;
   command.name = "launch";
-  command.summary = "start several ranks on this machine, where neither mpirun nor torchrun is at hand";
+  command.summary = "start several ranks on this machine, without mpirun or torchrun";
   command.target = "config.yaml|COMMAND …";
   command.passes_on = true;
   command.examples =
-      "What stands behind the launcher's own options is a command line of adtrain, which every rank gets, "
-      "or\n"
-      "of the program that --program names: one that joins its ranks by adtrain's library.\n"
+      "The rest of the command line, after the launcher's own options, is that of every rank: of adtrain,\n"
+      "or of the program that --program names, which joins the ranks through adtrain's library.\n"
       "\n"
       "examples:\n"
       "  adtrain launch config.yaml --resume\n"
@@ -21,13 +20,14 @@ Command launch_command() {
       "  adtrain launch --nproc 2 test\n"
       "  adtrain launch --nproc 2 --program build/train\n";
   command.declare = [](cxxopts::OptionAdder& options) {
-    options("nproc", "ranks; default: one for each visible GPU, else a single one", cxxopts::value<int64_t>(),
-            "N");
-    options("grace", "between asking the other ranks to end, when one has failed, and killing them",
+    options("nproc", "number of ranks; default: one for each visible GPU, or a single one",
+            cxxopts::value<int64_t>(), "N");
+    options("grace", "time between asking the other ranks to end, when one has failed, and killing them",
             cxxopts::value<double>()->default_value("30"), "SECONDS");
-    options("logs", "where all ranks but the first write; default: a new folder in runs/launch-logs",
+    options("logs", "folder for the logs of all ranks but the first; default: a new one in runs/launch-logs",
             cxxopts::value<std::string>(), "FOLDER");
-    options("program", "whose ranks they are; default: adtrain's", cxxopts::value<std::string>(), "FILE");
+    options("program", "the program that every rank runs; default: adtrain", cxxopts::value<std::string>(),
+            "FILE");
   };
   command.run = [](const cxxopts::ParseResult& arguments) {
     LocalLaunchRequest request;

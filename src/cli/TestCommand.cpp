@@ -1,12 +1,12 @@
 #include "cli/Command.h"
-#include "run/selftest/SelfTest.h"
+#include "selftest/SelfTest.h"
 
 namespace adtrain {
 
 Command test_command() {
   Command command;
   command.name = "test";
-  command.summary = "try the launcher at hand: who is where, collectives and their speed, a training step";
+  command.summary = "test the launcher: where ranks run, collectives and their speed, a training step";
   command.as_ranks = true;
   command.examples =
       "examples:\n"
@@ -16,7 +16,7 @@ Command test_command() {
       "  adtrain launch --nproc 2 test --largest 1\n";
   command.declare = [](cxxopts::OptionAdder& options) {
     declare_overrides(options);
-    options("largest", "leave out all-reduces above so many MiB; default: 256 on GPUs, 32 on the CPU",
+    options("largest", "test all-reduces up to this many MiB; default: 256 on GPUs, 32 on the CPU",
             cxxopts::value<int64_t>(), "MIB");
     options("json", "print the figures and the verdict as JSON");
   };

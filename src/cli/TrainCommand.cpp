@@ -38,7 +38,7 @@ Command train_command() {
             cxxopts::value<std::vector<std::string>>(), "key,…");
     options("overwrite",
             "start the run anew where its folder holds one already; its checkpoints are deleted");
-    options("stop-after", "stop behind this optimizer step, with a checkpoint, as if asked to",
+    options("stop-after", "stop after this optimizer step, with a checkpoint, as if asked to",
             cxxopts::value<int64_t>(), "STEP");
   };
   command.run = [](const cxxopts::ParseResult& arguments) {

@@ -2,11 +2,11 @@
 #include <initializer_list>
 
 #include "cli/CommandLine.h"
-#include "distributed/HeldTermination.h"
+#include "launch/HeldTermination.h"
 
 namespace {
 
-/// A rank of several: its launcher has told it which.
+/// Whether this process is one of several ranks: its launcher has set its rank.
 bool is_launched(const char* const* environment) {
   for (; *environment != nullptr; ++environment) {
     for (const char* name : {"RANK=", "OMPI_COMM_WORLD_RANK=", "SLURM_PROCID="}) {
@@ -20,8 +20,8 @@ void hold_termination(int, char**, char** environment) {
   if (is_launched(environment)) adtrain::held_termination::begin();
 }
 
-/// What the system calls before any library's constructors: libtorch's take four tenths of a second, in which
-/// a rank of the same launch may fail.
+/// The loader calls this before any library's constructors. libtorch's take 0.4 s, during which a rank of the
+/// same launch may fail.
 [[gnu::section(".preinit_array"), gnu::used]] void (*const before_constructors)(int, char**,
                                                                                 char**) = hold_termination;
 

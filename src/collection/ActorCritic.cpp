@@ -13,8 +13,8 @@ struct Normalisation {
   float scale = 1;
 };
 
-/// Advantages are brought to mean 0 and (unbiased) standard deviation 1 within each minibatch; a lone one is
-/// left.
+/// Normalises advantages to mean 0 and (unbiased) standard deviation 1 within each minibatch; a single one is
+/// left unchanged.
 Normalisation normalisation_of(const std::vector<float>& advantages, std::span<const int32_t> minibatch) {
   if (minibatch.size() < 2) return {};
   const auto count = static_cast<float>(minibatch.size());

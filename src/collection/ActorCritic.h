@@ -12,7 +12,7 @@
 
 namespace adtrain {
 
-/// What PPO remembers of a rollout, sample by sample.
+/// What PPO stores of a rollout, by sample.
 struct RolloutSamples {
   std::vector<int32_t> states;  ///< x · grid_size + y
   std::vector<int32_t> actions;
@@ -25,8 +25,8 @@ struct RolloutSamples {
 
 /// PPO's policy and value networks with their optimizer.
 ///
-/// Both depend on the state alone, of which a room has few: a minibatch is evaluated on its *distinct*
-/// states, and the samples' derivatives are summed by state before they go backward. The mathematics is that
+/// Both depend on the state alone, of which a grid has few: a minibatch is evaluated on its *distinct*
+/// states, and the samples' derivatives are summed by state before the backward pass. The mathematics is that
 /// of Stable-Baselines3.
 class ActorCritic {
  public:
@@ -56,7 +56,7 @@ class ActorCritic {
 
   std::vector<Cell> cells_;
   std::vector<std::array<float, kActions>> probabilities_;
-  // Of a minibatch: its distinct states, where each stands among them, and the loss's derivatives by state.
+  // Of a minibatch: its distinct states, each state's index among them, and the loss's derivatives by state.
   std::vector<int32_t> distinct_, slot_of_state_, slots_;
   std::vector<std::array<float, kActions>> by_log_probability_;
   std::vector<float> by_logit_, by_value_;

@@ -6,8 +6,8 @@
 namespace adtrain {
 
 /// Generalised advantage estimation (Schulman et al. 2016) over a rollout of `streams` streams. Arrays are
-/// (steps, streams), `last_values` (streams) are the values of the states behind the rollout. An episode's
-/// end is terminal: nothing is expected behind it.
+/// (steps, streams), `last_values` (streams) are the values of the states after the rollout. An episode's end
+/// is terminal: the value after it is 0.
 ///
 /// Sets advantages[t] = Σ_k (discount · lambda)^k δ[t + k], δ[t] = reward[t] + discount · value[t + 1] −
 /// value[t], summed up to the episode's or the rollout's end, and targets[t] = advantages[t] + values[t].

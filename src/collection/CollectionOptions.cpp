@@ -1,6 +1,7 @@
 #include "collection/CollectionOptions.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include <fmt/format.h>
 
@@ -8,6 +9,26 @@
 #include "base/Text.h"
 
 namespace adtrain {
+namespace {
+
+/// The published settings of a family.
+struct PublishedPpo {
+  int64_t rollout_steps, batch_size, epochs;
+};
+PublishedPpo published_ppo(Family family) {
+  switch (family) {
+    case Family::kDarkroom:
+      return {.rollout_steps = 20, .batch_size = 50, .epochs = 20};
+    case Family::kDarkroomPermuted:
+    case Family::kPlugin:  // nothing is published: a choice between the other two
+      return {.rollout_steps = 50, .batch_size = 50, .epochs = 20};
+    case Family::kDarkKeyToDoor:
+      return {.rollout_steps = 50, .batch_size = 100, .epochs = 10};
+  }
+  throw std::invalid_argument("no such family of tasks");
+}
+
+}  // namespace
 
 void CollectionOptions::declare(Section& section) {
   section.key("alg", alg, "Source algorithm; part of the history file's name, as written.");
@@ -70,7 +91,7 @@ void CollectionOptions::declare(Section& section) {
               "Store the last observation of an episode as its final next state, instead of the state after "
               "the reset "
               "as the Python projects do.");
-  section.all_free_on_resume({"alg", "alg_seed"});  // histories that differ are told by their digest
+  section.all_free_on_resume({"alg", "alg_seed"});  // the digest detects histories that differ
   section.ignore("policy", "the source policy is always SB3's MlpPolicy, two tanh layers of 64 units");
 }
 
@@ -85,12 +106,12 @@ void CollectionOptions::check(Findings& findings) const {
 }
 
 PpoSettings CollectionOptions::ppo(Family family) const {
-  const bool darkroom = family == Family::kDarkroom, key_to_door = family == Family::kDarkKeyToDoor;
+  const PublishedPpo published = published_ppo(family);
   return {
       .streams = n_stream,
-      .rollout_steps = n_steps.value_or(darkroom ? 20 : 50),
-      .batch_size = batch_size.value_or(key_to_door ? 100 : 50),
-      .epochs = n_epochs.value_or(key_to_door ? 10 : 20),
+      .rollout_steps = n_steps.value_or(published.rollout_steps),
+      .batch_size = batch_size.value_or(published.batch_size),
+      .epochs = n_epochs.value_or(published.epochs),
       .total_steps = total_source_timesteps,
       .learning_rate = source_lr,
       .discount = gamma,

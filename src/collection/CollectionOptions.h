@@ -10,8 +10,8 @@
 
 namespace adtrain {
 
-/// How histories are collected: the source algorithm, PPO as Stable-Baselines3 has it, and its output.
-/// What is not set is as published for the family:
+/// How histories are collected: the source algorithm, PPO as in Stable-Baselines3, and its output. What is
+/// not set is as published for the family:
 ///
 /// |                  | n_steps | batch_size | n_epochs |
 /// |------------------|---------|------------|----------|
@@ -47,7 +47,7 @@ struct CollectionOptions {
   std::string file_name(const EnvironmentOptions& environment) const;
   /// Streams whose histories go into the file: the first ones.
   int64_t streams_kept() const { return kept_streams.value_or(n_stream); }
-  /// Threads to collect with: as set, else one for each hardware thread.
+  /// Threads for collecting: as set, else one for each hardware thread.
   int64_t threads() const;
 };
 

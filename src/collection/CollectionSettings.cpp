@@ -28,7 +28,7 @@ HistorySettings collection_settings(const EnvironmentOptions& environment, const
       {"write_compress_markers", text(options.write_compress_markers)},
       {"terminal_next_states", text(options.terminal_next_states)},
   };
-  // What is newer than files that may be waiting to be continued appears only where it is used.
+  // Settings newer than files that may still be continued appear only where they are used.
   if (options.kept_streams) settings["kept_streams"] = text(*options.kept_streams);
   if (options.history_compression > 0) settings["history_compression"] = text(options.history_compression);
   return settings;

@@ -6,8 +6,8 @@
 
 namespace adtrain {
 
-/// Everything that the content of a collected file follows from, but the device: what is written into the
-/// file, and what training on it expects to find there.
+/// All settings that determine the content of a collected file, except the device: they are written into the
+/// file, and training on it expects them there.
 HistorySettings collection_settings(const EnvironmentOptions& environment, const CollectionOptions& options);
 
 }  // namespace adtrain

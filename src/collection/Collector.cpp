@@ -17,7 +17,7 @@
 namespace adtrain {
 namespace {
 
-/// What the file says of its collection. The random numbers of a GPU are others than those of the CPU.
+/// The settings that the file records, and the device: GPU and CPU have different random numbers.
 HistorySettings settings_of(const EnvironmentOptions& environment, const CollectionOptions& options,
                             CollectionDevice device) {
   HistorySettings settings = collection_settings(environment, options);
@@ -96,7 +96,7 @@ void Collector::learn_on_gpu(const std::vector<int64_t>& tasks, const std::funct
   if (tasks.empty()) return;
   GpuLearner learner(family_, options_, ppo_);
   const auto batch = static_cast<size_t>(learner.tasks_at_once());
-  // While one batch is learnt, threads write the last one.
+  // While one batch is learnt, threads write the previous one.
   std::unique_ptr<GpuHistories> learning, written;
   std::optional<TaskQueue> writing;
   const auto finish_writing = [&] {

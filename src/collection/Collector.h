@@ -14,27 +14,27 @@
 
 namespace adtrain {
 
-/// How far a collection is, told after every task.
+/// The progress of a collection, reported after every task.
 struct CollectionProgress {
-  int64_t tasks_done;        ///< in the file, those of earlier calls included
+  int64_t tasks_done;        ///< in the file, including those of earlier calls
   int64_t tasks;             ///< of the family
   double mean_final_return;  ///< mean return of the last episodes, over the tasks that this call has learnt
   double seconds_left;       ///< at this call's pace
 };
 
-/// What a collection tells its caller and asks of it. Each may be empty.
+/// A collection's callbacks. Each may be empty.
 struct CollectionListener {
   /// Called, before anything is learnt, with each reason for which an earlier call's task is learnt again.
   std::function<void(const std::string& reason)> damage;
   /// Called in the thread that called `run`.
   std::function<void(const CollectionProgress&)> progress;
-  /// Asked often, by one thread at a time but not always the same one; once it says yes, `run` ends soon and
-  /// keeps the finished tasks.
+  /// Called often, by one thread at a time but not always the same one. Once it returns true, `run` ends soon
+  /// and keeps the finished tasks.
   std::function<bool()> stop;
 };
 
-/// Where tasks are learnt: a task a core, or a task a multiprocessor of the current GPU. The algorithm is the
-/// same, the random numbers and so the histories are not.
+/// Where tasks are learnt: one per core, or one per multiprocessor of the current GPU. The algorithm is the
+/// same; the random numbers, and so the histories, differ.
 enum class CollectionDevice { kCpu, kGpu };
 
 /// Collects the learning histories of all tasks of a family into one file, many tasks at a time. The result
@@ -44,21 +44,21 @@ class Collector {
   Collector(const EnvironmentOptions& environment, const CollectionOptions& options,
             CollectionDevice device = CollectionDevice::kCpu);
 
-  /// What keeps the current GPU, which there must be, from this collection; nothing where it can do it.
+  /// Why the current GPU, which must exist, cannot run this collection; nothing where it can.
   std::optional<std::string> gpu_objection() const;
 
   /// The size of the file, without compression.
   int64_t file_bytes() const;
 
-  /// Collects into `file`, going on where an earlier call stopped. Returns whether the file is complete;
-  /// false after a stop. Throws DataError where the file exists already or an earlier call had other
-  /// settings (with kReplace the file stays until the new one is complete, and what was begun with other
-  /// settings goes), and EnvironmentError where the GPU cannot do it.
+  /// Collects into `file`, continuing where an earlier call stopped. Returns whether the file is complete;
+  /// false after a stop. Throws DataError where the file exists already or an earlier call had other settings
+  /// (with kReplace the file stays until the new one is complete, and a partial collection with other
+  /// settings is deleted), and EnvironmentError where the GPU cannot run it.
   bool run(const std::filesystem::path& file, const CollectionListener& listener = {},
            ExistingHistories existing = ExistingHistories::kRefuse) const;
 
  private:
-  /// Told a finished task's final return, in the thread that called `run`.
+  /// Called with a finished task's final return, in the thread that called `run`.
   using Report = std::function<void(double final_return)>;
 
   void learn_on_cpu(const std::vector<int64_t>& tasks, const std::function<bool()>& stop,

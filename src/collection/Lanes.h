@@ -7,8 +7,8 @@
 #include <cstring>
 #include <numbers>
 
-/// Eight floats that are computed with at once. Compilers turn them into AVX instructions where they may, and
-/// into narrower ones elsewhere.
+/// Vectors of eight floats. Compilers use AVX instructions for them where allowed, and narrower ones
+/// elsewhere.
 namespace adtrain {
 
 constexpr int kLanes = 8;
@@ -51,7 +51,7 @@ inline Lanes tanh(Lanes x) {
   return x < 0.0F ? -result : result;
 }
 
-/// Transposes a square of numbers. Interleaving its upper with its lower half moves every index bit on by one
+/// Transposes a square matrix. Interleaving its upper with its lower half rotates the index bits by one
 /// place, so three times swap row and column.
 inline void transpose(Lanes (&rows)[kLanes]) {
   for (int round = 0; round < 3; ++round) {

@@ -12,7 +12,7 @@ namespace {
 
 using Row = float[kUnits];
 
-/// Rows that are orthogonal to each other and `gain` long, uniform among such (Gram and Schmidt on normal
+/// Draws rows that are orthogonal to each other and of length `gain`, uniformly (Gram-Schmidt on normal
 /// numbers).
 void draw_orthogonal(std::span<Row> rows, double gain, RandomStream& random) {
   std::vector<std::vector<double>> basis;
@@ -110,7 +110,7 @@ void apply_tanh(std::span<float> values) {
   for (size_t i = 0; i < values.size(); i += kLanes) store(&values[i], tanh(load(&values[i])));
 }
 
-/// Multiplies derivatives by tanh's outputs `values` with tanh's own derivative, 1 − value².
+/// Multiplies derivatives with respect to tanh's outputs `values` by tanh's own derivative, 1 − value².
 void through_tanh(std::span<float> deltas, std::span<const float> values) {
   for (size_t i = 0; i < deltas.size(); i += kLanes) {
     const Lanes value = load(&values[i]);

@@ -12,8 +12,8 @@
 namespace adtrain {
 
 /// A small network, cell (x, y) → 64 tanh → 64 tanh → kOutputs, with its gradients, for a few cells at a
-/// time. Written for speed on one core: fixed sizes, one allocation for each of its arrays that lasts. For
-/// one thread at a time.
+/// time. Written for speed on one core: fixed sizes, and each array is allocated only once. For one thread at
+/// a time.
 template <int kOutputs>
 class Mlp {
  public:
@@ -29,8 +29,8 @@ class Mlp {
   std::span<const float, kOutputs> outputs(size_t i) const {
     return std::span<const float, kOutputs>(&outputs_[i * kOutputs], kOutputs);
   }
-  /// Sets `gradient` from the loss's derivatives by the outputs, (cells, kOutputs), at the cells of the last
-  /// `forward`.
+  /// Sets `gradient` from the loss's derivatives with respect to the outputs, (cells, kOutputs), at the cells
+  /// of the last `forward`.
   void backward(std::span<const Cell> cells, std::span<const float> output_gradients);
 
  private:
@@ -38,7 +38,7 @@ class Mlp {
   void backward_hidden(size_t count);
   void backward_input(std::span<const Cell> cells);
 
-  // (cells, 64): the units' values, and the loss's derivatives by what goes into them.
+  // (cells, 64): the units' values, and the loss's derivatives with respect to their inputs.
   std::vector<float> first_, second_, first_delta_, second_delta_;
   std::vector<float> outputs_;
   alignas(32) float hidden_transposed_[kUnits][kUnits];

@@ -7,8 +7,8 @@ namespace adtrain {
 /// Units of each of the two hidden layers.
 constexpr int kUnits = 64;
 
-/// The parameters of a network from a cell to `kOutputs` numbers, or their gradients: an array of floats, all
-/// of it, and a range of them. Row k of a matrix holds the weights *from* input k, except for the output
+/// The parameters of a network from a cell to `kOutputs` numbers, or their gradients: it can be used as an
+/// array of floats and as a range. Row k of a matrix holds the weights *from* input k, except for the output
 /// layer: row o holds those *to* output o. Kernels know this layout too.
 template <int kOutputs>
 struct alignas(32) MlpWeights {
@@ -17,7 +17,7 @@ struct alignas(32) MlpWeights {
   float hidden[kUnits][kUnits] = {};
   float hidden_bias[kUnits] = {};
   float output[kOutputs][kUnits] = {};
-  float output_bias[8] = {};  ///< the first kOutputs; the rest stays 0 and fills the last lanes
+  float output_bias[8] = {};  ///< the first kOutputs; the rest is 0 and pads the last lanes
 
   static constexpr size_t size() { return sizeof(MlpWeights) / sizeof(float); }
   float* begin() { return &input[0][0]; }

@@ -71,7 +71,7 @@ void Ppo::collect_rollout(bool terminal_next_states, History& history) {
                       static_cast<float>(settings_.gae_lambda), samples_.advantages, samples_.targets);
 }
 
-/// Draws an action in every stream; remembers what the update will ask for.
+/// Draws an action in every stream; stores what the update needs.
 void Ppo::act(size_t offset) {
   know_states();
   for (size_t stream = 0; stream < states_.size(); ++stream) {
@@ -84,7 +84,7 @@ void Ppo::act(size_t offset) {
   }
 }
 
-/// Numbers the streams' present states and has the networks evaluate those that are new in this rollout.
+/// Indexes the streams' current states and evaluates the networks on those that are new in this rollout.
 void Ppo::know_states() {
   std::vector<int32_t> unknown;
   for (size_t stream = 0; stream < states_.size(); ++stream) {

@@ -16,15 +16,14 @@
 namespace adtrain {
 
 /// Proximal policy optimisation (Schulman et al. 2017) of one task, as Stable-Baselines3 runs it: one policy
-/// for all streams, rollouts and rounds of updates by turns. What it lives through is the task's learning
+/// for all streams, with alternating rollouts and rounds of updates. Its experience is the task's learning
 /// history. A function of its arguments alone. For one thread.
 class Ppo {
  public:
   Ppo(const TaskFamily& family, int64_t task, const PpoSettings& settings, uint64_t seed);
 
-  /// Learns from the beginning to the end. Nothing is returned where `stop`, asked before every rollout, said
-  /// yes. At an episode's end next_states hold the reset state, or the last observation if
-  /// `terminal_next_states`.
+  /// Learns the task completely. Returns nothing where `stop`, called before every rollout, returned true. At
+  /// an episode's end next_states hold the reset state, or the last observation if `terminal_next_states`.
   std::optional<History> learn(bool terminal_next_states, const std::function<bool()>& stop = {});
 
  private:
@@ -39,9 +38,9 @@ class Ppo {
   RandomStream random_;
   ActorCritic networks_;
 
-  /// What the networks say of a state, found out once a rollout for each state that is met.
+  /// The networks' outputs for a state, computed once per rollout for each state that occurs.
   struct Opinion {
-    int64_t rollout = -1;  ///< of which it holds
+    int64_t rollout = -1;  ///< for which it is valid
     std::array<float, kActions> probabilities;
     float value;
   };
@@ -51,7 +50,7 @@ class Ppo {
   RolloutSamples samples_;
   std::vector<float> rewards_, values_;
   std::vector<uint8_t> dones_;
-  std::vector<int32_t> states_, actions_;  ///< of all streams now
+  std::vector<int32_t> states_, actions_;  ///< of all streams at present
   std::vector<int32_t> order_;             ///< of the samples in an epoch
 };
 

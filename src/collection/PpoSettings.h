@@ -4,13 +4,13 @@
 
 namespace adtrain {
 
-/// What PPO is run with, in full.
+/// PPO's complete settings.
 struct PpoSettings {
   int64_t streams;
   int64_t rollout_steps;  ///< of each stream between two rounds of updates
   int64_t batch_size;     ///< samples of a minibatch
   int64_t epochs;         ///< passes over a rollout
-  int64_t total_steps;    ///< of all streams together; whole rollouts are made until it is reached
+  int64_t total_steps;    ///< of all streams together, rounded up to whole rollouts
   double learning_rate;
   double discount;
   double gae_lambda;

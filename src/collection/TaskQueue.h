@@ -11,25 +11,25 @@
 
 namespace adtrain {
 
-/// Tasks dealt to threads; the thread that owns the queue waits for what they report.
+/// Distributes tasks to threads; the thread that owns the queue waits for their results.
 class TaskQueue {
  public:
-  /// Does a task; returns its final return, or nothing where it was stopped.
+  /// Runs a task; returns its final return, or nothing where it was stopped.
   using Work = std::function<std::optional<double>(int64_t task)>;
 
-  /// `stop`, which may be empty, is asked before every task.
+  /// `stop`, which may be empty, is called before every task.
   TaskQueue(std::vector<int64_t> tasks, std::function<bool()> stop);
-  /// Lets no more tasks begin, and waits for the threads.
+  /// Starts no more tasks, and waits for the threads.
   ~TaskQueue();
   TaskQueue(const TaskQueue&) = delete;
   TaskQueue& operator=(const TaskQueue&) = delete;
 
-  /// Starts threads that each take tasks, until there are none or something stops them.
+  /// Starts threads that each take tasks until none is left or the queue stops.
   void start(int64_t threads, const Work& work);
-  /// Whether tasks should come to an end. Thread-safe.
+  /// Whether tasks should stop. Thread-safe.
   bool stopping();
-  /// Waits for the next finished task's return; nothing when all threads have ended. Throws what a thread
-  /// threw.
+  /// Waits for the next finished task's return; nothing when all threads have ended. Rethrows a thread's
+  /// exception.
   std::optional<double> next_return();
 
  private:

@@ -20,7 +20,7 @@ void claim(std::map<std::string, Value>& names, const std::string& name, const V
   }
 }
 
-/// As many as a user reads; a file of another kind makes one of every line.
+/// As many as a user reads; a file of another format gives an error for every line.
 constexpr size_t kMostErrorsShown = 50;
 
 std::string listed(const std::vector<std::string>& errors) {
@@ -36,7 +36,7 @@ std::string listed(const std::vector<std::string>& errors) {
 
 }  // namespace
 
-/// One document on its way into the sections: which entry decides each key, and what was wrong.
+/// The binding of one document to the sections: which entry decides each key, and all errors.
 class Binder::Binding {
  public:
   Binding(const Binder& binder, const Document& document)
@@ -52,7 +52,7 @@ class Binder::Binding {
     for (const auto& [name, message] : findings.all()) {
       const auto known = binder_.keys_.find(name);
       const Key* key = known == binder_.keys_.end() ? nullptr : known->second;
-      if (refused_.contains(key)) continue;  // what stands in its place is not what the user wrote
+      if (refused_.contains(key)) continue;  // the member's value is not what the user wrote
       const auto decided = deciding_.find(key);
       errors_.push_back(decided == deciding_.end() ? fmt::format("{} (default value): {}", name, message)
                                                    : fmt::format("{}: {}: {}", decided->second->origin.text(),
@@ -60,7 +60,7 @@ class Binder::Binding {
     }
   }
 
-  /// Throws where anything was wrong.
+  /// Throws where there was any error.
   std::vector<std::string> finish() const {
     if (!errors_.empty()) throw ConfigError(listed(errors_));
     return notices_;
@@ -86,7 +86,7 @@ class Binder::Binding {
     deciding = &entry;
   }
 
-  /// One source holds a key under two of its names.
+  /// Compares two entries of one source that name the same key differently.
   void compare_spellings(const Entry& first, const Entry& second) {
     const std::string place = fmt::format("{}: {}: ", second.origin.text(), second.key);
     if (first.same_value(second)) {
@@ -107,7 +107,7 @@ class Binder::Binding {
   }
 
   void refuse_unknown(const Entry& entry) {
-    // Only errors that are shown are worth a search.
+    // Only errors that are shown need a suggestion.
     const std::string nearest = errors_.size() < kMostErrorsShown ? nearest_name(entry.key, all_names()) : "";
     errors_.push_back(
         fmt::format("{}: {}: found an unknown {}; expected {}{}", entry.origin.text(), abridged(entry.key),

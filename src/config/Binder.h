@@ -10,7 +10,7 @@
 
 namespace adtrain {
 
-/// Carries a document's values into the members behind sections.
+/// Assigns a document's values to the members that sections describe.
 ///
 ///     Binder binder({&training, &data});
 ///     for (const std::string& notice : binder.bind(document, [&](Findings& findings) {
@@ -23,9 +23,9 @@ class Binder {
   /// The sections must outlive the binder. Throws std::logic_error where two of them claim one name.
   explicit Binder(const std::vector<Section*>& sections);
 
-  /// Assigns every value, then lets `check` look at all of them together. Returns notices for the user:
-  /// ignored keys and needless repetitions, each with its place. Throws one ConfigError that lists all that
-  /// is wrong, one line a fault: "file:line: key: found X; expected Y; did you mean Z?". The members are then
+  /// Assigns every value, then calls `check` for rules over several keys. Returns notices for the user:
+  /// ignored keys and needless repetitions, each with its place. Throws one ConfigError that lists all
+  /// errors, one per line: "file:line: key: found X; expected Y; did you mean Z?". The members are then
   /// partly assigned.
   std::vector<std::string> bind(const Document& document, const Check& check = nullptr) const;
 

@@ -8,9 +8,8 @@
 
 namespace adtrain {
 
-/// A flat map of configuration keys, composed of YAML files and of assignments on the command line; what
-/// comes later overrides what came before. What is wrong with the files is collected for `Binder`, never
-/// thrown.
+/// A flat map of configuration keys, composed of YAML files and of assignments on the command line; later
+/// values override earlier ones. Errors in the files are collected for `Binder`, never thrown.
 ///
 /// A file names the files that it builds on by `include: base.yaml` or a list of them. They are read first,
 /// in that order, and the including file overrides them. A name is looked up beside the including file, then

@@ -18,7 +18,7 @@ struct Origin {
   std::string text() const;
 };
 
-/// One `key: value` as written, before anyone knows what the key means.
+/// One `key: value` as written, before the key is interpreted.
 struct Entry {
   enum class Kind { kNull, kScalar, kList, kMap };
 

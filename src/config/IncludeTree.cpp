@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// "; did you mean configs/run.yaml?" where a file with a similar name stands beside the missing one.
+/// "; did you mean configs/run.yaml?" where a file with a similar name is beside the missing one.
 std::string suggestion(const fs::path& missing) {
   const fs::path folder = missing.has_parent_path() ? missing.parent_path() : ".";
   std::vector<std::string> names;
@@ -33,7 +33,7 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, absent);
 }
 
-/// The path without links; the path itself where the file system does not tell.
+/// The path without links; the path itself where it cannot be resolved.
 fs::path without_links(const fs::path& path) {
   std::error_code unknown;
   const fs::path resolved = fs::weakly_canonical(path, unknown);
@@ -42,11 +42,11 @@ fs::path without_links(const fs::path& path) {
 
 }  // namespace
 
-/// Collects entries from the last one to take effect to the first: of each key the first that comes counts.
+/// Collects entries in reverse order of effect: the first entry of each key counts.
 class IncludeTree::LastWord {
  public:
-  /// Whether a file is met for the first time, which is where it takes effect last: where it was included
-  /// before that, its entries are overridden by themselves.
+  /// Whether a file is encountered for the first time, which is where it takes effect last: its entries from
+  /// earlier inclusions are overridden by themselves.
   bool takes(const std::string& file) { return files_.insert(file).second; }
 
   void add(const std::vector<Entry>& entries) {

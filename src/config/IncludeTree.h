@@ -12,8 +12,8 @@
 namespace adtrain {
 
 /// A configuration file and all that it includes, directly or by others. Each file is read once, however
-/// often it is included, so that reading takes time in proportion to the files' sizes. What is wrong with
-/// them is collected, never thrown.
+/// often it is included, so that reading takes time in proportion to the files' sizes. Errors in them are
+/// collected, never thrown.
 class IncludeTree {
  public:
   static constexpr size_t kMostFiles = 100;
@@ -23,12 +23,12 @@ class IncludeTree {
 
   /// Each key once, in the order in which the values take effect.
   std::vector<Entry> entries() const;
-  /// In the order in which the files are met.
+  /// In the order in which the files are read.
   const std::vector<std::string>& errors() const { return errors_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
-  /// What one file says, and the names of the files that it includes, as in `files_`.
+  /// The content of one file, and the names of the files that it includes, as in `files_`.
   struct File {
     YamlFile yaml;
     std::vector<std::string> includes;
@@ -42,7 +42,7 @@ class IncludeTree {
   void read(const std::filesystem::path& file, std::vector<Includer>& chain);
   void read_include(const Entry& include, const std::filesystem::path& including,
                     std::vector<Includer>& chain);
-  /// Both tell whether there was something to refuse.
+  /// Both return whether they refused the include.
   bool refuse_circle(const Entry& include, const std::filesystem::path& file,
                      const std::vector<Includer>& chain);
   bool refuse_one_more(const Entry& include, const std::filesystem::path& file);

@@ -7,7 +7,7 @@
 namespace adtrain {
 namespace {
 
-/// Notices only where the last document began.
+/// Records only where the last document began.
 class DocumentStart : public YAML::EventHandler {
  public:
   YAML::Mark mark;

@@ -10,10 +10,10 @@ namespace adtrain {
 /// A YAML text that is to be one document.
 struct OneDocument {
   YAML::Node root;
-  /// Where more begins behind it: a second document, or what belongs to none.
+  /// Where further text begins after it: a second document, or text outside of any.
   std::optional<YAML::Mark> more;
 
-  /// Throws YAML::Exception where the text up to there is no YAML.
+  /// Throws YAML::Exception where the text up to there is not YAML.
   static OneDocument parse(const std::string& text);
 };
 

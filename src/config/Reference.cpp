@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kColumns = 100;
 
-/// `text` with line breaks between words, each line led by `margin`.
+/// `text` with line breaks between words, each line beginning with `margin`.
 std::string wrapped(const std::string& text, const std::string& margin) {
   std::string lines, line = margin;
   std::istringstream words(text);

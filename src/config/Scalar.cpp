@@ -20,7 +20,7 @@ bool is_digit(char letter) {
   return letter >= '0' && letter <= '9';
 }
 
-/// The digits as std::from_chars wants them: no "+", no "_" between digits. Nothing where a leading zero
+/// The digits as std::from_chars requires them: no "+", no "_" between digits. Nothing where a leading zero
 /// makes the number's base ambiguous.
 std::optional<std::string> plain_number(std::string_view scalar) {
   std::string number;
@@ -49,7 +49,7 @@ bool is_null_word(const std::string& text) {
   return to_lower(text) == "null" || text == "~";
 }
 
-/// Whether every YAML reader takes the bare text for just this text.
+/// Whether every YAML reader reads the unquoted text as this same text.
 bool safe_unquoted(const std::string& text) {
   if (text.empty() ||
       !(std::isalpha(static_cast<unsigned char>(text[0])) || text[0] == '_' || text[0] == '/')) {
@@ -89,7 +89,7 @@ std::string Scalar<double>::write(double value) {
   std::string text = fmt::format("{}", value);
   if (text.find('.') != std::string::npos || !std::isfinite(value)) return text;
   const size_t exponent =
-      text.find('e');  // YAML 1.1 takes a number with an exponent for a text unless it has a point
+      text.find('e');  // YAML 1.1 reads a number with an exponent as text unless it has a decimal point
   return text.insert(exponent == std::string::npos ? text.size() : exponent, ".0");
 }
 

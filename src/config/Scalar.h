@@ -8,7 +8,7 @@
 namespace adtrain {
 
 /// How a value of one type is read from a YAML scalar, and written as one that both this program and Python's
-/// yaml (YAML 1.1) read back as the same value. `parse` returns nothing where the scalar is no such value.
+/// yaml (YAML 1.1) read back as the same value. `parse` returns nothing where the scalar is not of this type.
 template <class Value>
 struct Scalar;
 
@@ -22,7 +22,7 @@ struct Scalar<int64_t> {
 
 template <>
 struct Scalar<double> {
-  /// Finite numbers only; "1e-3" too, which Python's yaml reads as a text.
+  /// Finite numbers only; also "1e-3", which Python's yaml reads as text.
   static std::optional<double> parse(std::string_view scalar);
   static std::string write(double value);
 };
@@ -37,7 +37,7 @@ struct Scalar<bool> {
 template <>
 struct Scalar<std::string> {
   static std::optional<std::string> parse(std::string_view scalar);
-  /// In double quotes wherever the bare text could be read as anything else.
+  /// In double quotes wherever the unquoted text could be read as another value.
   static std::string write(const std::string& value);
 };
 

@@ -10,8 +10,8 @@
 
 namespace adtrain {
 
-/// One configuration key: where its value goes, what it may be, and its sentence of documentation.
-/// Made by `Section::key`; the value that the member holds at that moment is the default.
+/// One configuration key: the member that takes its value, its allowed values, and its documentation. Made by
+/// `Section::key`; the value that the member holds at that moment is the default.
 class Key {
  public:
   enum class Type { kInteger, kReal, kBoolean, kText };
@@ -24,8 +24,8 @@ class Key {
   Key& one_of(std::vector<std::string> choices);  ///< texts only; enumerations set it by themselves
   Key& also_called(std::string alias);  ///< another spelling that means the same (the Python projects')
 
-  /// A run may be continued with another value: nothing that was learnt loses its meaning by it. Keys that do
-  /// not say so are fixed. `proviso` continues "May change on --resume", as in ", as long as …".
+  /// A run may be continued with another value, as this does not invalidate what was learnt. Other keys are
+  /// fixed. `proviso` continues "May change on --resume", as in ", as long as …".
   Key& free_on_resume(std::string proviso = "");
 
   const std::string& name() const { return name_; }
@@ -41,8 +41,8 @@ class Key {
 
   /// "a whole number of steps, at least 1": the allowed values in words.
   std::string allowed() const;
-  /// Parses a YAML scalar and stores it in the member. Returns what is wrong with it (nothing if it is fine):
-  /// the caller knows file and line. A key that is not optional refuses null.
+  /// Parses a YAML scalar and stores it in the member. Returns an error message (nothing if it is valid): the
+  /// caller knows file and line. A key that is not optional refuses null.
   std::optional<std::string> assign(const std::string& scalar, bool is_null);
   /// The member's current value as a YAML scalar ("null" for an empty optional).
   std::string value_text() const { return write_(); }
@@ -109,7 +109,7 @@ class Section {
   /// is ignored.
   void ignore(std::string name, std::string reason);
 
-  /// Makes all keys that have been declared so far free_on_resume, but for these.
+  /// Makes all keys that have been declared so far free_on_resume, except these.
   void all_free_on_resume(const std::vector<std::string>& but = {});
 
   const std::string& title() const { return title_; }
@@ -131,11 +131,11 @@ class Section {
   std::vector<std::pair<std::string, std::string>> ignored_;
 };
 
-/// What functions over several sections take. The sections must stay where they are.
+/// Pointers to sections, as functions over several sections take them. The sections must not move.
 std::vector<Section*> pointers_to(std::vector<Section>& sections);
 
-/// Collects what is wrong with a configuration, so that all of it is reported in one go.
-/// `check` functions name the key at fault; whoever built the object knows in which file and line it stands.
+/// Collects the errors of a configuration, so that all are reported together. `check` functions name the key
+/// at fault; the object's owner knows its file and line.
 class Findings {
  public:
   struct Finding {

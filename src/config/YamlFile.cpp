@@ -55,7 +55,7 @@ class Reader {
     }
   }
 
-  /// What follows the end of the document.
+  /// Reports text after the end of the document.
   void blame_more(int64_t first) {
     const bool is_marked = std::any_of(lines_.begin(), lines_.end(), [](const std::string& text) {
       return text.starts_with("---") || text.starts_with("...");
@@ -115,7 +115,7 @@ class Reader {
     }
   }
 
-  /// yaml-cpp lets a quoted text without its closing quote swallow the rest of the file.
+  /// Whether a quoted text lacks its closing quote: yaml-cpp then takes the rest of the file into it.
   bool never_closed(const YAML::Node& value) const {
     if (!value.IsScalar() || value.Tag() != "!") return false;
     const std::string& text = line(line_of(value));
@@ -130,8 +130,8 @@ class Reader {
                               abridged(trimmed(line(blamed))), abridged(fault.msg)));
   }
 
-  /// A line without its colon only shows in the line after it, and an open bracket at the end of the text:
-  /// blame the written line that is at fault.
+  /// The line to blame. yaml-cpp reports a line without its colon at the next line, and an open bracket at
+  /// the end of the text; this finds the line at fault.
   int64_t blamed_line(int64_t reported) const {
     const int64_t before = last_written(reported - 1);
     if (before == 0) return reported;

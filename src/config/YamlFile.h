@@ -7,8 +7,8 @@
 
 namespace adtrain {
 
-/// The `key: value` lines of one YAML text, without what it includes. Whatever is wrong with it is collected,
-/// never thrown, so that the faults of several files can be told together.
+/// The `key: value` lines of one YAML text, without what it includes. Its errors are collected, never thrown,
+/// so that those of several files can be reported together.
 struct YamlFile {
   std::vector<Entry> entries;       ///< each key once, in the order of the text
   std::vector<Entry> includes;      ///< one for each file under `include`, its name in `text`

@@ -13,8 +13,8 @@ namespace adtrain {
 /// position); or every state i is a query whose context is transitions 0 … i−1 (loss at all positions).
 ///
 /// *Compressed rows* (`previous` and `current` defined): T = 2·interval. The first `previous[b]` transitions
-/// (0 or interval) are the region before, the next `current[b]` (0 … interval) belong to the region that the
-/// query is in; the rest is padding (zeros). With loss at the last position the query is the state behind the
+/// (0 or interval) are the previous region, the next `current[b]` (0 … interval) belong to the query's
+/// region; the rest is padding (zeros). With loss at the last position the query is the state after the
 /// current part: its state and action are `query_state[b]`, `query_action[b]`; where current[b] = interval
 /// the region is full, the target is `</compress>` and query_action[b] = −1. With loss at all positions
 /// current[b] = interval in every row: states of the current region are the queries, one more query closes
@@ -33,9 +33,9 @@ struct Batch {
   int64_t size() const { return states.size(0); }
   bool compressed() const { return previous.defined(); }
 
-  /// The same values on another device. `non_blocking`: does not wait for copies out of pinned memory.
+  /// The same values on another device. `non_blocking`: does not wait for copies from pinned memory.
   Batch to(at::Device device, bool non_blocking = false) const;
-  /// A copy in pinned memory, from which a GPU reads without the CPU's help.
+  /// A copy in pinned memory, from which a GPU copies asynchronously.
   Batch pinned() const;
   /// Overwrites this batch's values with those of one of the same shape.
   void copy_from(const Batch& other);

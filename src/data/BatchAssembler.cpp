@@ -81,8 +81,7 @@ Batch BatchAssembler::assemble_compressed(std::span<const int64_t> samples) cons
     }
     batch.previous.data_ptr<int32_t>()[row] = static_cast<int32_t>(previous);
     batch.current.data_ptr<int32_t>()[row] = static_cast<int32_t>(window.current);
-    // The end of the last region may be the end of the history: its query is asked in the state that was
-    // reached.
+    // The end of the last region may be the end of the history: its query is the last state reached.
     const bool beyond = query >= index_.sub_history_steps(window.phase);
     const uint8_t* state = beyond ? at_offset(query - 1).next_state : at_offset(query).state;
     for (int64_t axis = 0; axis < 2; ++axis)

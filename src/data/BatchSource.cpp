@@ -13,7 +13,7 @@ bool live_on_gpu(const HistorySet& histories, const DataOptions& options, at::De
   if (options.histories_on_gpu == HistoriesOnGpu::kOn) return true;
   size_t free_bytes = 0, total_bytes = 0;
   const cudaError_t result = cudaMemGetInfo(&free_bytes, &total_bytes);
-  // The model and its activations want memory too.
+  // The model and its activations need memory too.
   return result == cudaSuccess && histories.bytes() < static_cast<int64_t>(free_bytes / 4);
 }
 

@@ -10,12 +10,12 @@
 
 namespace adtrain {
 
-/// How the global batch is dealt out.
+/// How the global batch is divided over ranks and micro-steps.
 struct BatchShare {
   int64_t rank = 0;
   int64_t world_size = 1;
   int64_t micro_batch = 1;   ///< rows of one micro-batch of one rank
-  int64_t accumulation = 1;  ///< micro-batches a rank and optimizer step
+  int64_t accumulation = 1;  ///< micro-batches per rank and optimizer step
   int64_t global_batch() const { return world_size * micro_batch * accumulation; }
   /// Where this rank's rows of micro-step `micro_step` begin in the step's global batch.
   int64_t first_row(int64_t micro_step) const { return (micro_step * world_size + rank) * micro_batch; }
@@ -27,25 +27,25 @@ struct BatchShare {
 /// For one thread.
 class BatchSource {
  public:
-  /// What batches are drawn from.
+  /// The source of batches.
   struct Feed {
     const BatchAssembler& windows;  ///< borrowed
     SampleOrder order;
     BatchShare share;
     int64_t first_sample = 0;  ///< samples of the global order that were drawn before (0 for a new run)
   };
-  /// Batches on `device`: cut there, where it is a GPU and the histories are to live on it, else on the CPU
-  /// by the options' workers.
+  /// Batches on `device`: cut there where it is a GPU and its memory holds the histories, else on the CPU by
+  /// the options' workers.
   static std::unique_ptr<BatchSource> create(const Feed& feed, const DataOptions& options, at::Device device);
   virtual ~BatchSource() = default;
 
   virtual Batch next() = 0;
   /// Seconds that next() has kept its caller waiting since the last call of this function.
   virtual double take_seconds_waited() = 0;
-  /// Whether next() is nothing but work for the current stream, so that a CUDA graph may capture it: each
+  /// Whether next() only enqueues work on the current stream, so that a CUDA graph may capture it: each
   /// replay of a step then draws the next step's batches.
   virtual bool on_device() const = 0;
-  /// For the start of a run.
+  /// A sentence that is printed at the start of a run.
   virtual std::string description() const = 0;
 };
 

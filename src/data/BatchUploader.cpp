@@ -28,7 +28,7 @@ void BatchUploader::start(const Batch& batch) {
     under_way_ = batch;
     return;
   }
-  // Freed memory of earlier batches comes back on the copies' stream: the work that read it must be over.
+  // The copies' stream reuses the memory of earlier batches: the work that reads them must be complete first.
   stream_->released.record(c10::cuda::getCurrentCUDAStream());
   const c10::cuda::CUDAStreamGuard guard(stream_->copies);
   stream_->released.block(stream_->copies);

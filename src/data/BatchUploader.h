@@ -6,8 +6,8 @@
 
 namespace adtrain {
 
-/// Carries batches from the CPU to a device: on a stream of its own where that is a GPU, so that a copy
-/// overlaps with the work on the batch before. For one thread.
+/// Copies batches from the CPU to a device: on a stream of its own where that is a GPU, so that a copy
+/// overlaps with the work on the previous batch. For one thread.
 class BatchUploader {
  public:
   explicit BatchUploader(at::Device device);

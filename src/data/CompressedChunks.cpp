@@ -14,7 +14,7 @@ using Bytes = CompressedChunks::Bytes;
 /// Large enough to compress well, small enough for HDF5's cache of chunks.
 constexpr size_t kChunkBytes = size_t{1} << 19;
 
-/// Brings the first bytes of all values together, then the second ones, and so on.
+/// Groups the first bytes of all values, then the second bytes, and so on.
 Bytes shuffled(const Bytes& bytes, size_t value_bytes) {
   Bytes result(bytes.size());
   const size_t values = bytes.size() / value_bytes;

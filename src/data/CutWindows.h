@@ -29,7 +29,7 @@ struct WindowCut {
   int32_t* query_action;
 };
 
-/// BatchAssembler's work, done by the GPU: the same values in the same places. Returns at once; throws
+/// Does BatchAssembler's work on the GPU: the same values in the same places. Returns without waiting; throws
 /// EnvironmentError where the kernel cannot be launched.
 void cut_windows(const WindowCut& cut, cudaStream_t stream);
 

@@ -9,7 +9,7 @@ void DataOptions::declare(Section& section) {
       .free_on_resume();
   section
       .key("train_source_timesteps", train_source_timesteps,
-           "Each history is cut to its first so many steps, for training and for the held-out loss.")
+           "Only this many first steps of each history are used, for training and the held-out loss.")
       .unit("steps")
       .at_least(2);
   section

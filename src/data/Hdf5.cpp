@@ -35,7 +35,7 @@ Hdf5Handle open_hdf5(const std::filesystem::path& path) {
         fmt::format("{}: no such file; expected learning histories in HDF5; `adtrain collect` makes them",
                     path.string()));
   }
-  // What is read here never changes, so it needs no lock, which network file systems may refuse.
+  // Files that are read never change, so they need no lock, which network file systems may refuse.
   const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_file_locking(access.get(), false, true);
   Hdf5Handle file(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose);

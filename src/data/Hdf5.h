@@ -11,8 +11,12 @@
 /// rest of the code.
 namespace adtrain {
 
-/// While one lives, its thread alone may call HDF5, which need not be thread-safe, and HDF5 prints no errors
-/// itself.
+/// The attribute of a data set that holds checksum_of its values as they are stored, uncompressed: in Python,
+/// `zlib.crc32(dataset[()].tobytes())`.
+inline constexpr const char* kChecksumAttribute = "crc32";
+
+/// A lock on HDF5, which need not be thread-safe: while one exists, only its thread may call HDF5. It also
+/// keeps HDF5 from printing errors.
 class Hdf5Turn {
  public:
   Hdf5Turn();
@@ -23,12 +27,12 @@ class Hdf5Turn {
   std::lock_guard<std::mutex> lock_;
 };
 
-/// Owns an HDF5 identifier; closes it when it goes. Only within an Hdf5Turn.
+/// Owns an HDF5 identifier, which its destructor closes. Only within an Hdf5Turn.
 class Hdf5Handle {
  public:
   using Closer = herr_t (*)(hid_t);
 
-  /// `id` may be what a failed call returned: then the handle is not valid and closes nothing.
+  /// `id` may be a failed call's result: then the handle is invalid and closes nothing.
   Hdf5Handle(hid_t id, Closer closer) : id_(id), closer_(closer) {}
   ~Hdf5Handle() {
     if (id_ >= 0) closer_(id_);
@@ -49,7 +53,7 @@ class Hdf5Handle {
 /// The most specific reason that HDF5 gives for its last failure.
 std::string hdf5_reason();
 
-/// Opens a file for reading. Throws DataError where it is missing, truncated or no HDF5.
+/// Opens a file for reading. Throws DataError where it is missing, truncated or not HDF5.
 Hdf5Handle open_hdf5(const std::filesystem::path& path);
 
 }  // namespace adtrain

@@ -7,7 +7,7 @@
 namespace adtrain {
 
 /// The learning histories of one task: `streams` copies of it, `steps` transitions each. Every array is
-/// time-major, as in the file: entry (t, s) stands at t · streams + s, and pairs at twice that.
+/// time-major, as in the file: entry (t, s) is at t · streams + s, and pairs at twice that.
 struct History {
   int64_t steps = 0;
   int64_t streams = 0;
@@ -21,7 +21,7 @@ struct History {
 
   size_t at(int64_t step, int64_t stream) const { return static_cast<size_t>(step * streams + stream); }
 
-  /// Forgets all streams but the first `count`.
+  /// Drops all streams but the first `count`.
   void keep_streams(int64_t count);
 
   /// Whether next_states at an episode's end hold the state after the reset, as in the Python projects'

@@ -15,8 +15,7 @@
 namespace adtrain {
 namespace {
 
-/// The values of one data set of a task as they come from the reader, (steps, streams) or (steps, streams,
-/// 2).
+/// Receives the values of one data set of a task from the reader: (steps, streams) or (steps, streams, 2).
 template <class Value>
 std::vector<Value> receive_column(ReaderProcess& reader, int64_t values) {
   std::vector<Value> column(static_cast<size_t>(values));

@@ -12,7 +12,7 @@ namespace adtrain {
 
 class ReaderProcess;
 
-/// What the values of a history may be.
+/// The bounds of a history's values.
 struct HistoryBounds {
   int64_t grid_size;    ///< coordinates lie in 0 … grid_size − 1
   int64_t num_actions;  ///< actions lie in 0 … num_actions − 1
@@ -21,10 +21,9 @@ struct HistoryBounds {
 /// Reads a file of learning histories, ours or the Python projects': HDF5, one group a task, "0" … "n−1".
 /// docs/history-format.md describes the format.
 ///
-/// Everything that is wrong with a file is a DataError that names the file, the data set, what was found and
-/// what was expected; a file that crashes the HDF5 library, or that takes it memory or time without bounds,
-/// is too: the library runs in a process of its own (ReaderProcess). Reads may come from several threads, and
-/// are done one at a time.
+/// Every fault of a file is a DataError that names the file, the data set, what was found and what was
+/// expected. So is a file that crashes the HDF5 library or makes it use unbounded memory or time: the library
+/// runs in a process of its own (ReaderProcess). Several threads may read; reads are serialised.
 class HistoryFile {
  public:
   explicit HistoryFile(std::filesystem::path path);
@@ -43,7 +42,7 @@ class HistoryFile {
  private:
   std::filesystem::path path_;
   std::unique_ptr<ReaderProcess> reader_;
-  mutable std::mutex mutex_;  ///< of the conversation with the reader
+  mutable std::mutex mutex_;  ///< guards the exchange with the reader
   int64_t tasks_ = 0;
   int64_t steps_ = 0;
   int64_t streams_ = 0;

@@ -21,10 +21,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Of the attributes that files have.
+/// The version of the attributes that files have.
 constexpr const char* kFormatVersion = "1";
 
-/// Does something to the file system; what goes wrong is the user's to mend.
+/// Runs a file system operation, whose failure the user can fix.
 template <class Action>
 void on_disk(const Action& action) {
   try {
@@ -47,7 +47,7 @@ void check_settings(const fs::path& partial, const HistorySettings& settings) {
         fmt::format("{}: not the settings of a collection ({}); remove the folder {} to collect anew",
                     file.string(), error.what(), partial.string()));
   }
-  if (settings.contains("alg")) before.emplace("alg", "PPO");  // the only one before settings named it
+  if (settings.contains("alg")) before.emplace("alg", "PPO");  // the only algorithm before settings named it
   const std::vector<std::string> differing = differences(before, settings);
   if (differing.empty()) return;
   throw DataError(
@@ -56,7 +56,7 @@ void check_settings(const fs::path& partial, const HistorySettings& settings) {
                   partial.string(), join(differing, ", ")));
 }
 
-/// Holds the folder for this process until the descriptor is closed.
+/// Locks the folder for this process until the descriptor is closed.
 int lock_folder(const fs::path& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor >= 0 && ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
@@ -64,15 +64,15 @@ int lock_folder(const fs::path& folder) {
     throw DataError(fmt::format("{}: another process is collecting there; let it finish, or stop it first",
                                 folder.string()));
   }
-  return descriptor;  // a file system without locks lets everyone in
+  return descriptor;  // a file system without locks excludes nobody
 }
 
-/// Of the folder itself the lock is held.
+/// Keeps the folder itself, on which the lock is held.
 void remove_content(const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) fs::remove_all(entry.path());
 }
 
-/// Writes a file that is there as a whole or not at all; what a full disk leaves of it is removed.
+/// Writes a file completely or not at all; a partial file that a full disk leaves is removed.
 void write_whole(const fs::path& path, const std::string& bytes) {
   const fs::path unfinished = path.string() + ".tmp";
   try {
@@ -164,7 +164,7 @@ void HistoryFileWriter::write(int64_t task, const History& history) {
   on_disk([&] { write_whole(task_file(task), image); });
 }
 
-/// HDF5 does not survive a disk that fills up while it copies, so it is asked before.
+/// Checks the free space first, as HDF5 does not survive a disk that fills up while it copies.
 void HistoryFileWriter::check_room() const {
   uintmax_t needed = 0;
   for (int64_t task = 0; task < tasks_; ++task) needed += fs::file_size(task_file(task));

@@ -10,37 +10,38 @@
 
 namespace adtrain {
 
-/// What becomes of a history file that exists already.
+/// What happens to an existing history file.
 enum class ExistingHistories { kRefuse, kReplace };
 
 /// Writes a file of learning histories task by task, in any order, such that a stopped or killed collection
 /// loses no finished task.
 ///
-/// Until all tasks are there they lie in the folder `path` + ".partial", one small HDF5 file each, flushed
+/// Until all tasks are written they are in the folder `path` + ".partial", one small HDF5 file each, flushed
 /// and renamed into place, beside the settings that they were made with. `finish` assembles them, renames the
-/// result to `path` and removes the folder, so `path` is complete whenever it exists, and a file that is to
-/// be replaced stays until then. One task is in memory at a time.
+/// result to `path` and removes the folder. So `path` is complete whenever it exists, and a file to be
+/// replaced stays until then. One task is in memory at a time.
 ///
 /// Thread-safe: tasks may be written from several threads. One process at a time may hold a partial folder.
 class HistoryFileWriter {
  public:
   using Settings = HistorySettings;
 
-  /// Starts, or continues what an earlier writer left: finished tasks whose files turn out damaged are
-  /// removed, to be made again. Throws DataError where `path` exists already or where the partial folder was
-  /// made with other settings (unless what is there is to be replaced), and where another process is at work
-  /// on it. `compression` is gzip's level; 0 leaves data sets contiguous.
+  /// Starts, or continues an earlier writer's partial folder: damaged files of finished tasks are removed, to
+  /// be made again. Throws DataError where `path` exists already or where the partial folder was made with
+  /// other settings (unless it is to be replaced), and where another process holds the folder. `compression`
+  /// is gzip's level; 0 leaves data sets contiguous.
   HistoryFileWriter(std::filesystem::path path, int64_t tasks, const Settings& settings, int compression = 0,
                     ExistingHistories existing = ExistingHistories::kRefuse);
   ~HistoryFileWriter();
   HistoryFileWriter(const HistoryFileWriter&) = delete;
   HistoryFileWriter& operator=(const HistoryFileWriter&) = delete;
 
-  /// The tasks that are not there yet, ascending.
+  /// The tasks that are not written yet, ascending.
   std::vector<int64_t> missing() const;
-  /// What was wrong with each task's file that an earlier writer left and that was removed.
+  /// For each removed task file of an earlier writer: what was wrong with it.
   const std::vector<std::string>& damages() const { return damages_; }
-  /// Rewards are stored as int32: whole numbers. When this returns, the task survives a crash.
+  /// Writes a task. Rewards must be whole numbers: they are stored as int32. When this returns, the task
+  /// survives a crash.
   void write(int64_t task, const History& history);
   /// Makes `path`; all tasks must have been written.
   void finish();

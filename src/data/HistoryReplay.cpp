@@ -13,7 +13,7 @@
 namespace adtrain {
 namespace {
 
-/// One step of a history beside what its environment makes of it.
+/// Compares one step of a history with its environment's.
 class StepCheck {
  public:
   StepCheck(const std::string& file, int64_t number, const History& history, const TaskFamily& family)

@@ -15,7 +15,7 @@
 namespace adtrain {
 namespace {
 
-/// Says which setting asks for more than the file holds.
+/// Throws where a setting asks for more than the file holds, and names it.
 void check_fits(const std::filesystem::path& path, const HistoryFile& file,
                 const HistorySelection& selection) {
   const auto check = [&](const char* what, int64_t held, int64_t wanted, const char* setting) {
@@ -40,7 +40,7 @@ HistorySet HistorySet::load(const std::filesystem::path& path, const HistorySele
   const HistoryBounds bounds = {selection.family.grid_size(), selection.family.num_actions()};
   std::vector<Transition> transitions;
   transitions.reserve(selection.tasks.size() * static_cast<size_t>(selection.streams * selection.steps));
-  // While one task is checked and turned around, the next one is read.
+  // While one task is checked and transposed, the next one is read.
   const auto begin_reading = [&](size_t index) {
     return std::async(std::launch::async, [&, index] {
       return file.read(selection.tasks[index], selection.steps, selection.streams, bounds);

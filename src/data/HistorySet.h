@@ -13,13 +13,14 @@
 
 namespace adtrain {
 
-/// What cuts a history file down to a data set.
+/// The part of a history file that is a data set.
 struct HistorySelection {
   std::vector<int64_t> tasks;  ///< groups of the file, in the order in which they become histories
-  int64_t steps;               ///< the first so many steps of each history
-  int64_t streams;             ///< the first so many streams of each task
-  TaskFamily family;           ///< what the tasks are: histories must be theirs
-  HistorySettings settings;    ///< what the file must have been collected with, where it says so
+  int64_t steps;               ///< the first `steps` steps of each history
+  int64_t streams;             ///< the first `streams` streams of each task
+  TaskFamily family;           ///< the tasks' definition, which histories must match
+  /// the settings with which the file must have been collected, where it holds any
+  HistorySettings settings;
 };
 
 /// Learning histories in memory: history h is stream h mod streams of task h ÷ streams, `steps()` transitions
@@ -30,7 +31,7 @@ class HistorySet {
   /// too few tasks, steps or streams, or transitions that are not the family's (check_by_replay).
   static HistorySet load(const std::filesystem::path& file, const HistorySelection& selection);
 
-  /// Of random transitions with rewards from 0 to 1, for tests, benchmarks and self tests.
+  /// Histories of random transitions with rewards from 0 to 1, for tests, benchmarks and self tests.
   static HistorySet random(int64_t histories, int64_t steps, const HistoryBounds& bounds, uint64_t seed);
 
   /// For histories that are already in memory: `transitions` holds histories × steps entries.
@@ -42,11 +43,11 @@ class HistorySet {
     return std::span(transitions_).subspan(static_cast<size_t>(index * steps_), static_cast<size_t>(steps_));
   }
   std::span<const Transition> transitions() const { return transitions_; }
-  /// 16 hexadecimal digits that differ where any value differs, or its place: the identity of what is trained
-  /// on. Takes a pass over the transitions.
+  /// 16 hexadecimal digits that differ where any value or its place differs: the identity of the training
+  /// data. Takes a pass over the transitions.
   std::string digest() const;
-  /// The checksum of all tasks of the file that this was loaded from, whatever the selection was: 8
-  /// hexadecimal digits, or "" where the file has no checksums.
+  /// The checksum of all tasks of the file that this was loaded from, whatever the selection: 8 hexadecimal
+  /// digits, or "" where the file has no checksums.
   const std::string& file_checksum() const { return file_checksum_; }
   int64_t bytes() const { return static_cast<int64_t>(transitions_.size() * sizeof(Transition)); }
 

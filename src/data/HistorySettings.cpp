@@ -17,8 +17,7 @@ std::string value_of(const HistorySettings& settings, const std::string& name) {
   return found == settings.end() ? kAbsent : found->second;
 }
 
-/// What a collection may differ in and still be the collection that is asked for, and what the file says of
-/// itself.
+/// Whether a setting may differ without changing the values, or describes only the file itself.
 bool tells_nothing_of_the_values(const std::string& name) {
   constexpr std::array<const char*, 5> kNames = {"history_compression", "collected_on", "tasks",
                                                  "format_version", kContentChecksum};

@@ -7,18 +7,19 @@
 
 namespace adtrain {
 
-/// Whatever shapes the content of a history file, name and value as text. A file holds the settings that it
-/// was collected with as attributes; files of other programs, and those of earlier versions, hold none.
+/// All settings that determine the content of a history file, name and value as text. A file holds the
+/// settings that it was collected with as attributes; files of other programs, and those of earlier versions,
+/// hold none.
 using HistorySettings = std::map<std::string, std::string>;
 
-/// The attribute that stands for the values of all tasks, beside the settings.
+/// The attribute, beside the settings, that holds the checksum of all tasks' values.
 inline constexpr const char* kContentChecksum = "content_crc32";
 
 /// "n_steps was 20 and is 80" for each setting that differs.
 std::vector<std::string> differences(const HistorySettings& before, const HistorySettings& now);
 
-/// Makes sure that a file was collected with the settings that a configuration asks for. Nothing is said of a
-/// file without settings, nor where nothing is expected, nor of what does not change the values: the
+/// Checks that a file was collected with the settings that a configuration requires. It does not check a file
+/// without settings, or where nothing is expected, or settings that do not change the values: the
 /// compression, and the device that collected. Throws DataError that names each setting with both values.
 void check_collected_with(const std::filesystem::path& file, const HistorySettings& found,
                           const HistorySettings& expected);

@@ -14,9 +14,9 @@
 
 namespace adtrain {
 
-/// Batches that are assembled on the CPU: `workers` threads assemble up to 2·workers micro-batches ahead of
-/// need; with 0 the caller's thread does it. For a GPU they are assembled into pinned memory, and the next
-/// one is copied while the GPU works on this one. What a worker throws is thrown by next().
+/// Batches that are assembled on the CPU: `workers` threads assemble up to 2·workers micro-batches in
+/// advance; with 0 the caller's thread does it. For a GPU they are assembled in pinned memory, and the next
+/// one is copied while the GPU works on the current one. next() rethrows a worker's exception.
 class PrefetchedBatches final : public BatchSource {
  public:
   PrefetchedBatches(const Feed& feed, int64_t workers, at::Device device);

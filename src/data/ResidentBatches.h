@@ -7,8 +7,8 @@
 
 namespace adtrain {
 
-/// Batches that a GPU cuts itself from histories in its memory: next() launches kernels and nothing else. The
-/// cursor lives on the GPU too and moves on behind the last micro-batch of an optimizer step.
+/// Batches that a GPU cuts from histories in its own memory: next() only launches kernels. The cursor is on
+/// the GPU too and advances after the last micro-batch of an optimizer step.
 class ResidentBatches final : public BatchSource {
  public:
   /// Copies the histories to the GPU, which must be the current one.
@@ -21,7 +21,7 @@ class ResidentBatches final : public BatchSource {
 
  private:
   Feed feed_;
-  at::Tensor histories_;  ///< uint8: the transitions, as they lie in a HistorySet
+  at::Tensor histories_;  ///< uint8: the transitions, as in a HistorySet
   at::Tensor cursor_;     ///< int64 (1): samples of the global order that were drawn before this step
   int64_t micro_step_ = 0;
 };

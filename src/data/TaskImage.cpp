@@ -3,17 +3,18 @@
 #include <stdexcept>
 #include <utility>
 
-#include "data/HistoryChecksum.h"
+#include "base/Checksum.h"
+#include "data/Hdf5.h"
 
 namespace adtrain {
 namespace {
 
-/// Only where memory runs out: nothing here depends on a file.
+/// Throws where an HDF5 call failed: only for lack of memory, as nothing here depends on a file.
 void check(bool done) {
   if (!done) throw std::runtime_error("HDF5 cannot make a task's file in memory: " + hdf5_reason());
 }
 
-/// As h5py has it.
+/// The type that h5py uses for booleans.
 Hdf5Handle boolean_type() {
   Hdf5Handle boolean(H5Tenum_create(H5T_STD_I8LE), H5Tclose);
   const int8_t no = 0, yes = 1;

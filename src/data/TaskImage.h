@@ -16,11 +16,11 @@ namespace adtrain {
 /// equal bytes.
 class TaskImage {
  public:
-  /// Compresses, where asked to (gzip's level), and takes checksums. Calls HDF5 only in `bytes`, so that many
-  /// threads work at once. The history must outlive the image.
+  /// Compresses the data (`compression` is gzip's level, 0 for none) and computes checksums. Calls HDF5 only
+  /// in `bytes`, so that many threads work at once. The history must outlive the image.
   TaskImage(const History& history, int compression);
 
-  /// With the group `task`. Takes an Hdf5Turn.
+  /// The file's bytes, with the group `task`. Takes an Hdf5Turn.
   std::string bytes(int64_t task) const;
 
  private:

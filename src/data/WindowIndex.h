@@ -15,7 +15,7 @@ struct WindowShape {
       false;  ///< compressed rows: a sample is a whole region, not one query (loss at all positions)
 };
 
-/// One sample: where its window lies.
+/// One sample: the position of its window.
 struct Window {
   int64_t history;
   int64_t phase;  ///< which of the episode_stride interleaved sub-histories
@@ -57,7 +57,7 @@ class WindowIndex {
     return window;
   }
 
-  /// The step of the original history at which step `offset` of sub-history `phase` lies.
+  /// The step of the original history that is step `offset` of sub-history `phase`.
   constexpr int64_t original_step(int64_t phase, int64_t offset) const {
     if (shape_.episode_stride == 1) return offset;
     return (offset / shape_.horizon * shape_.episode_stride + phase) * shape_.horizon +

@@ -8,8 +8,8 @@
 namespace adtrain {
 
 /// The numbers that CPython's `random` module gives after `random.seed(seed)`: the Mersenne Twister MT19937
-/// (Matsumoto and Nishimura 1998), seeded with the integer's 32-bit digits by init_by_array. Here for one
-/// purpose: task splits that equal the Python projects'. Everything else draws from base/Random.h.
+/// (Matsumoto and Nishimura 1998), seeded with the integer's 32-bit digits by init_by_array. Its only purpose
+/// is task splits equal to the Python projects'. Everything else draws from base/Random.h.
 class CPythonRandom {
  public:
   /// Any integer; like Python, a negative one seeds as its absolute value.

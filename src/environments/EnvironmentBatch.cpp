@@ -105,7 +105,7 @@ void EnvironmentBatch::pay() {
     const int32_t x = next_states_[2 * i], y = next_states_[2 * i + 1];
     const int32_t on_goal = both(x == goals_[2 * i], y == goals_[2 * i + 1]);
     const int32_t on_key = both(x == keys_[2 * i], y == keys_[2 * i + 1]);
-    const int32_t reached = on_goal & has_key_[i] & goal_open_[i];  // with the key of an earlier step
+    const int32_t reached = on_goal & has_key_[i] & goal_open_[i];  // with the key from an earlier step
     const int32_t found = on_key & (1 - has_key_[i]);
     rewards_[i] = reached + found;
     has_key_[i] |= found;

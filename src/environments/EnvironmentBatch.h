@@ -10,30 +10,30 @@
 
 namespace adtrain {
 
-/// n environments of one family in lock-step, each with a task of its own. Episodes all begin and end
-/// together. Those of plug-ins are asked one after the other; where one observes what is in no room, a step
-/// or reset throws DataError. For one thread at a time; spans stay valid until the next call of `step` or
-/// `reset`.
+/// n environments of one family in lock-step, each with a task of its own. All episodes begin and end
+/// together. Those of plug-ins are stepped one after the other; where one observes a cell outside the grid, a
+/// step or reset throws DataError. For one thread at a time; spans stay valid until the next call of `step`
+/// or `reset`.
 class EnvironmentBatch {
  public:
-  /// Starts an episode of each; a task may occur many times.
+  /// Starts an episode of each task; a task may occur several times.
   EnvironmentBatch(const TaskFamily& family, const std::vector<int64_t>& tasks);
 
   int64_t size() const { return static_cast<int64_t>(rewards_.size()); }
 
-  /// Starts a new episode everywhere.
+  /// Starts a new episode in all environments.
   void reset();
   /// (n, 2): what each agent observes now.
   std::span<const int32_t> states() const { return states_; }
 
-  /// Takes one step everywhere: actions (n), each in 0 … 4. At the horizon the next episode begins:
+  /// Steps all environments: actions (n), each in 0 … 4. At the horizon the next episode begins:
   /// `next_states` is then the last observation of the old one, `states` already the first of the new one.
   void step(std::span<const int32_t> actions);
   /// (n, 2): the observations that the last step led to.
   std::span<const int32_t> next_states() const { return next_states_; }
-  /// (n): what the last step paid.
+  /// (n): the last step's rewards.
   std::span<const int32_t> rewards() const { return rewards_; }
-  /// Whether the last step ended the episode, of all alike.
+  /// Whether the last step ended the episode, which is the same for all environments.
   bool done() const { return done_; }
 
  private:

@@ -15,8 +15,8 @@ enum class Family { kDarkroom, kDarkroomPermuted, kDarkKeyToDoor, kPlugin };
 /// All that `env` may be, the families of plug-ins that are loaded included.
 std::vector<std::string> environment_names();
 
-/// Which family of tasks, and which of its tasks are held out. What is not set is as published for the
-/// family, or as its plug-in says:
+/// Which family of tasks, and which of its tasks are held out. Keys that are not set have the family's
+/// published values, or those of its plug-in:
 ///
 /// |                  | horizon | env_split_seed | train_env_ratio |
 /// |------------------|---------|----------------|-----------------|
@@ -34,7 +34,7 @@ struct EnvironmentOptions {
   void declare(Section& section);
   void check(Findings& findings) const;
 
-  /// What `env` names. Throws ConfigError for a name that is no family's.
+  /// The family that `env` names. Throws ConfigError for an unknown name.
   Family family() const;
   /// The family's own name, whatever alias `env` is: part of file names.
   std::string family_name() const;

@@ -17,7 +17,7 @@
 namespace adtrain {
 namespace {
 
-/// Where a cell stands in a table of a grid's cells.
+/// The index of a cell in a table of a grid's cells.
 size_t cell_index(int32_t x, int32_t y, int32_t grid) {
   return static_cast<size_t>(x) * static_cast<size_t>(grid) + static_cast<size_t>(y);
 }
@@ -26,7 +26,7 @@ constexpr std::array<Cell, kActions> kMoves = {{{1, 0}, {-1, 0}, {0, 1}, {0, -1}
 constexpr int64_t kPermutations = 120;  // 5!
 
 /// The `index`-th permutation of kMoves in lexicographic order of the actions' numbers: its digits in the
-/// factorial number system choose among those left.
+/// factorial number system choose among the remaining actions.
 std::array<Cell, kActions> permuted_moves(int64_t index) {
   std::vector<Cell> left(kMoves.begin(), kMoves.end());
   std::array<Cell, kActions> moves;
@@ -41,12 +41,12 @@ std::array<Cell, kActions> permuted_moves(int64_t index) {
   return moves;
 }
 
-/// Steps until the agent can have ended one on `to`, at least one even where it is there already.
+/// The fewest steps after which the agent is on `to`; at least one, even from `to` itself.
 int64_t steps_between(Cell from, Cell to) {
   return std::max<int64_t>(1, std::abs(from.x - to.x) + std::abs(from.y - to.y));
 }
 
-/// Probabilities of the cells after one uniformly random action.
+/// The probability of each cell after one uniformly random action.
 std::vector<double> spread(const std::vector<double>& probability, int32_t grid) {
   std::vector<double> spread_out(probability.size());
   for (int32_t x = 0; x < grid; ++x) {
@@ -148,8 +148,8 @@ double TaskFamily::random_return(int64_t index) const {
   const auto grid = static_cast<int32_t>(grid_size_);
   const auto at = [&](Cell cell) { return cell_index(cell.x, cell.y, grid); };
 
-  // Where the goal pays (`seeking` it), and where the key must be found first. What has been paid for good
-  // leaves both.
+  // Two distributions over cells: of agents for which the goal pays (`seeking`), and of those that must find
+  // the key first. Agents whose goal has paid for good are in neither.
   std::vector<double> seeking(static_cast<size_t>(grid * grid)), without_key(seeking.size());
   (task.key ? without_key : seeking)[at(task.start)] = 1;
   double expected = 0;

@@ -12,7 +12,7 @@
 
 namespace adtrain {
 
-/// A cell of the room, or a displacement.
+/// A cell of the grid, or a displacement.
 struct Cell {
   int32_t x = 0;
   int32_t y = 0;
@@ -21,17 +21,17 @@ struct Cell {
 
 constexpr int64_t kActions = 5;
 
-/// What one task is.
+/// One task's definition.
 struct Task {
   Cell start;
   Cell goal;
-  /// Where set, key and goal pay once each, the goal only on a later step than the key. Else every step that
-  /// ends on the goal pays.
+  /// Where set, key and goal pay once each, and the goal only at a later step than the key. Else every step
+  /// that ends on the goal pays.
   std::optional<Cell> key;
   std::array<Cell, kActions> moves;  ///< of each action, before clipping to the room
 };
 
-/// A family of tasks in a square room: observation (x, y); actions +x, −x, +y, −y and stay; an episode lasts
+/// A family of tasks in a square grid: observation (x, y); actions +x, −x, +y, −y and stay; an episode lasts
 /// `horizon` steps and each reward is +1.
 ///
 /// - darkroom: start in the middle; task i has its goal at (i ÷ grid, i mod grid).

@@ -13,12 +13,12 @@
 namespace adtrain {
 
 /// Turns logits into actions, one a trial. Each trial draws from a random stream of its own, a function of
-/// (seed, task, repeat), so its draws do not depend on which trials stand beside it.
+/// (seed, task, repeat), so its draws do not depend on which other trials share the batch.
 class ActionChooser {
  public:
   ActionChooser(Sampling sampling, uint64_t seed, std::span<const Trial> trials);
 
-  /// Of the trial's random numbers.
+  /// The seed of the trial's random numbers.
   static uint64_t seed_of_trial(uint64_t seed, const Trial& trial);
   [[noreturn]] static void throw_non_finite(const Trial& trial, std::span<const float> logits);
 

@@ -12,17 +12,17 @@
 
 namespace adtrain {
 
-/// What n learners remember of their environments, and how a model is asked on the strength of it.
+/// The contexts of n learners, from which a model predicts their next actions.
 class Context {
  public:
   virtual ~Context() = default;
 
   /// The model's action logits, float32 (n, A), in the current `states`, (n, 2).
   virtual at::Tensor ask(const Predictor& predict, std::span<const int32_t> states) = 0;
-  /// Remembers what followed.
+  /// Appends the step that followed.
   virtual void append(const StepOfRows& step) = 0;
 
-  /// The empty context of `rows` learners, of the kind and length that the model was built for.
+  /// The empty contexts of `rows` learners, of the kind and length that the model was built for.
   static std::unique_ptr<Context> create(const ModelOptions& model, int64_t rows);
 };
 

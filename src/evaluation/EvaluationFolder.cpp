@@ -44,8 +44,8 @@ std::string table(const InContextReturns& measured) {
   return csv;
 }
 
-/// Whether a folder holds the results of another evaluation. Results that cannot be read are somebody's; keys
-/// that an earlier version did not write tell nothing.
+/// Whether a folder holds the results of another evaluation. Unreadable results count as another's; keys that
+/// an earlier version did not write are ignored.
 bool is_of_another(const std::filesystem::path& folder, const nlohmann::ordered_json& identity) {
   const std::filesystem::path file = folder / "summary.json";
   if (!std::filesystem::exists(file)) return false;

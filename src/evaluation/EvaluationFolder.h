@@ -13,7 +13,7 @@
 
 namespace adtrain {
 
-/// What is evaluated, as summary.json tells it.
+/// What is evaluated, as summary.json records it.
 struct EvaluationOrigin {
   std::string env;
   int64_t env_split_seed = 0;
@@ -22,22 +22,23 @@ struct EvaluationOrigin {
   int64_t horizon = 0;
 };
 
-/// What makes an evaluation this one and no other: the part of summary.json that stands before the results.
+/// What identifies an evaluation: the part of summary.json before the results.
 nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, const EvaluationOrigin& origin,
                                            const EvaluationOptions& options);
 
-/// The folder for an evaluation's results, such that no other evaluation's are overwritten: `first`, unless
-/// there the results of another one are; then beside it `evaluation-<tasks>-step-<N>-<repeats>x<episodes>`,
-/// with a number after it where that is taken too. An evaluation that is repeated finds its own folder again.
+/// The folder for an evaluation's results, chosen such that no other evaluation's results are overwritten:
+/// `first`, unless it holds the results of another one; then
+/// `evaluation-<tasks>-step-<N>-<repeats>x<episodes>` beside it, with a number appended where that is taken
+/// too. A repeated evaluation gets its own folder again.
 std::filesystem::path evaluation_folder(const std::filesystem::path& first,
                                         const nlohmann::ordered_json& identity,
                                         const EvaluationOptions& options);
 
-/// What was evaluated and the learning curve in figures, as summary.json holds them.
+/// The content of summary.json: what was evaluated, and the learning curve in figures.
 std::string summary_json(const InContextReturns& measured, const LearningCurve& curve,
                          const EvaluationOrigin& origin, const EvaluationOptions& options);
 
-/// Writes what an evaluation leaves behind, each file in one step:
+/// Writes the results of an evaluation, each file atomically:
 ///
 ///     reward_episode.npy          float32 (tasks, episodes): mean over repeats
 ///     reward_episode_repeats.npy  float32 (tasks, repeats, episodes), where there are several repeats

@@ -11,7 +11,7 @@
 namespace adtrain {
 namespace {
 
-/// Whether every rank says yes. Collective.
+/// Whether `yes` holds on every rank. Collective.
 bool unanimous(bool yes, Communicator& communicator) {
   at::Tensor vote = at::full({1}, yes ? 1 : 0, at::kLong);
   communicator.all_reduce(vote, ReduceOp::kMin);

@@ -7,7 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "distributed/Communicator.h"
+#include "collectives/Communicator.h"
 #include "environments/TaskSplit.h"
 #include "evaluation/EvaluationOptions.h"
 #include "evaluation/Rollouts.h"
@@ -26,26 +26,26 @@ struct InContextReturns {
   at::Tensor reward_episode() const { return returns.mean(1); }
 };
 
-/// The tasks that `which` names: one side of the split in the split's order, or all of them in theirs.
-/// Throws ConfigError where that is none.
+/// The tasks that `which` names: one side of the split in the split's order, or all tasks by number. Throws
+/// ConfigError where there are none.
 std::vector<int64_t> evaluated_tasks(EvaluatedTasks which, const TaskSplit& split);
 
 /// In-context evaluation of tasks × repeats, shared among all ranks.
 ///
-/// The trials, in order of (task, repeat), are cut into groups of eval_batch at most, whose sizes differ by
-/// one at most; group g is rolled out by rank g mod world size. Groups do not depend on the number of ranks,
-/// and a group's forward passes have the same shape wherever it runs, so the result is the same, bit for bit,
-/// on any number of like ranks.
+/// The trials, in order of (task, repeat), are divided into groups of at most eval_batch, whose sizes differ
+/// by at most one; group g is rolled out by rank g mod world size. Groups do not depend on the number of
+/// ranks, and a group's forward passes have the same shape wherever it runs, so the result is bitwise equal
+/// for any number of ranks on equal hardware.
 class InContextEvaluation {
  public:
-  /// Told how many of `total` episodes (each of a group) every rank has behind it; says whether to go on.
+  /// Receives how many of `total` episodes (each of a group) each rank has done; returns whether to continue.
   using Progress = std::function<bool(int64_t done, int64_t total)>;
 
   InContextEvaluation(std::vector<int64_t> tasks, const EvaluationOptions& options);
 
-  /// Collective: ranks meet behind every episode, so that none waits longer than that for another, and
-  /// `progress` is called at the same moments everywhere. Every rank gets the merged result, or nothing where
-  /// `progress` said no on any.
+  /// Collective: ranks synchronise after every episode, so that none waits longer than that for another, and
+  /// `progress` is called at the same points on all ranks. Every rank gets the merged result, or nothing
+  /// where `progress` returned false on any.
   std::optional<InContextReturns> measure(const Rollouts& rollouts, Communicator& communicator,
                                           const Progress& progress = {}) const;
 

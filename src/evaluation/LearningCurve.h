@@ -7,7 +7,7 @@
 
 namespace adtrain {
 
-/// How the return of an episode grows in context, and between which bounds.
+/// How an episode's return grows in context, and its bounds.
 struct LearningCurve {
   std::vector<double> mean;  ///< an episode's return: mean over tasks and repeats
   std::vector<double>

@@ -7,11 +7,11 @@
 
 namespace adtrain {
 
-/// What a rollout asks: from a batch on the CPU, as AlgorithmDistillation::predict takes it, to logits on the
-/// CPU.
+/// The model as a rollout calls it: maps a batch on the CPU, as AlgorithmDistillation::predict takes it, to
+/// logits on the CPU.
 using Predictor = std::function<AlgorithmDistillation::Predictions(const Batch&)>;
 
-/// Asks `model`, wherever its parameters are. Borrows it.
+/// Calls `model`, whichever device its parameters are on. Borrows it.
 Predictor predictor_of(AlgorithmDistillation& model);
 
 }  // namespace adtrain

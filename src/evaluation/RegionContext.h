@@ -7,13 +7,13 @@
 
 namespace adtrain {
 
-/// Compressed context: each row holds the region before, where there is one, and the region that it is in.
+/// Compressed context: each row holds the previous region, where there is one, and the current region.
 ///
-/// A region ends where the model puts `</compress>`, its most probable token type at the query, and by count
-/// where it is full. (The type is not sampled: trained to end full regions only, a sampled one would end
-/// regions by small chances at every step, at lengths that training never showed.) Then the region before is
-/// dropped and the *same* query is asked again at once, of the rows concerned alone; neither they nor the
-/// others lose an environment step. An empty region cannot be closed.
+/// A region ends where `</compress>` is the model's most probable token type at the query, and where the
+/// region is full. (The type is not sampled: a model trained to end only full regions would by chance end
+/// some at lengths that training never showed.) Then the previous region is dropped and the *same* query is
+/// evaluated again at once, only for the rows concerned; no row loses an environment step. An empty region
+/// cannot be closed.
 class RegionContext final : public Context {
  public:
   RegionContext(int64_t rows, int64_t compress_interval);
@@ -27,8 +27,8 @@ class RegionContext final : public Context {
   void close(int64_t row);
 
   TransitionRows regions_;
-  std::vector<int32_t> previous_;  ///< transitions in the region before
-  std::vector<int32_t> current_;   ///< transitions in the region that is open
+  std::vector<int32_t> previous_;  ///< transitions in the previous region
+  std::vector<int32_t> current_;   ///< transitions in the current region
 };
 
 }  // namespace adtrain

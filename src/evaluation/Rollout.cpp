@@ -34,8 +34,8 @@ void Rollout::run_step(const Predictor& predict) {
   states_.assign(environments_.states().begin(), environments_.states().end());
   const auto actions = chooser_.choose(context_->ask(predict, states_));
   environments_.step(actions);
-  // Behind the last step of an episode, states() is the start of the next one: what histories hold there, and
-  // so what the model has seen in training (docs/history-format.md).
+  // After the last step of an episode, states() is the start of the next one. Histories hold the same there,
+  // and so the model has seen it in training (docs/history-format.md).
   const auto next_states = terminal_observation_ ? environments_.next_states() : environments_.states();
   context_->append({states_, actions, environments_.rewards(), next_states});
 }

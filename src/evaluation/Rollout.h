@@ -15,15 +15,15 @@
 
 namespace adtrain {
 
-/// The in-context protocol: trials run in lock-step, each from an empty context that lasts across its
-/// episodes, while the weights stay as they are. What a trial learns is in its context alone.
+/// The in-context protocol: trials run in lock-step, each from an empty context that persists across its
+/// episodes, with frozen weights. A trial learns through its context alone.
 class Rollout {
  public:
   Rollout(const TaskFamily& family, std::span<const Trial> trials, const ModelOptions& model,
           const EvaluationOptions& options);
 
-  /// Runs every trial's next episode; returns what each earned. Throws NonFiniteError where the model's
-  /// logits are.
+  /// Runs every trial's next episode; returns each episode's return. Throws NonFiniteError where the model's
+  /// logits are not finite.
   std::vector<float> run_episode(const Predictor& predict);
 
  private:
@@ -33,7 +33,7 @@ class Rollout {
   std::unique_ptr<Context> context_;
   ActionChooser chooser_;
   bool terminal_observation_;
-  std::vector<int32_t> states_;  ///< (n, 2), in which the actions are chosen
+  std::vector<int32_t> states_;  ///< (n, 2): the states in which the actions are chosen
 };
 
 }  // namespace adtrain

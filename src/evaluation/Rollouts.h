@@ -13,22 +13,22 @@
 
 namespace adtrain {
 
-/// Runs the next episode of every trial of a group; returns what each earned. Throws NonFiniteError where the
-/// model's logits are.
+/// Runs the next episode of every trial of a group; returns each episode's return. Throws NonFiniteError
+/// where the model's logits are not finite.
 using RunEpisode = std::function<std::vector<float>()>;
 
 /// How the trials of an evaluation are rolled out.
 struct Rollouts {
-  /// Begins with empty contexts. What it returns is independent of other groups.
+  /// Begins with empty contexts. The returned function is independent of other groups.
   std::function<RunEpisode(std::span<const Trial>)> begin;
-  /// Where environments and model are, and why, for the start of an evaluation.
+  /// Where environments and model are, and why; printed at the start of an evaluation.
   std::string place;
 
-  /// Step by step: environments and contexts on the CPU, which ask `predict`. Borrows `family`.
+  /// Steps environments and contexts on the CPU, which call `predict`. Borrows `family`.
   static Rollouts stepwise(const Predictor& predict, const TaskFamily& family, const ModelOptions& model,
                            const EvaluationOptions& options);
-  /// On the model's GPU, where it is on one and the rollout kernel knows its shape; else stepwise. The
-  /// weights are those of now, in the kernel. Borrows both.
+  /// Runs on the model's GPU, where it is on one and the rollout kernel supports its shape; else stepwise.
+  /// The kernel uses a copy of the present weights. Borrows both.
   static Rollouts of(AlgorithmDistillation& model, const TaskFamily& family,
                      const EvaluationOptions& options);
 };

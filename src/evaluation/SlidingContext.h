@@ -7,7 +7,7 @@
 namespace adtrain {
 
 /// The last n_transit − 1 transitions, across episodes, then the query. All rows grow together: until the
-/// window is full the sequence is as short as what there is to see, beginning with the query alone.
+/// window is full the sequence has only the transitions so far, beginning with the query alone.
 class SlidingContext final : public Context {
  public:
   SlidingContext(int64_t rows, int64_t n_transit);
@@ -17,7 +17,7 @@ class SlidingContext final : public Context {
 
  private:
   TransitionRows window_;
-  int64_t length_ = 0;  ///< transitions in the window; the query stands behind them
+  int64_t length_ = 0;  ///< transitions in the window; the query follows them
 };
 
 }  // namespace adtrain

@@ -15,8 +15,8 @@ struct StepOfRows {
   std::span<const int32_t> next_states;
 };
 
-/// n rows of `capacity` transitions on the CPU, in the layout of Batch; zero where nothing was put.
-/// Allocated once: contexts write into it and slide it, and models read it in place.
+/// n rows of `capacity` transitions on the CPU, in the layout of Batch; zero where nothing was written.
+/// Allocated once: contexts write to it and shift it, and models read it in place.
 class TransitionRows {
  public:
   TransitionRows(int64_t rows, int64_t capacity);
@@ -26,12 +26,12 @@ class TransitionRows {
 
   /// Writes `step`'s entry of `row` into a column.
   void put(int64_t row, int64_t column, const StepOfRows& step);
-  /// Writes a state alone, as the query behind a context.
+  /// Writes a state alone, as the query after a context.
   void put_state(int64_t row, int64_t column, std::span<const int32_t> states);
-  /// Forgets the first `count` transitions of a row: the rest moves to the front and zeros follow.
+  /// Drops the first `count` transitions of a row: the rest moves to the front, followed by zeros.
   void drop_front(int64_t row, int64_t count);
 
-  /// The first `columns` columns, contiguous: the tensors themselves where that is all of them, else copies.
+  /// The first `columns` columns, contiguous: the tensors themselves for all columns, else copies.
   Batch first(int64_t columns) const;
 
  private:

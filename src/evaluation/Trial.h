@@ -4,7 +4,7 @@
 
 namespace adtrain {
 
-/// One learner of an evaluation: a task that is learnt once, from an empty context.
+/// One learner of an evaluation: it learns a task once, from an empty context.
 struct Trial {
   int64_t task;
   int64_t repeat;

@@ -18,23 +18,23 @@
 #include "base/Error.h"
 #include "base/Text.h"
 #include "checkpoint/CheckpointStore.h"
-#include "distributed/Agreement.h"
-#include "distributed/ForeignError.h"
+#include "collectives/Agreement.h"
 #include "framework/BroadcastBytes.h"
 #include "framework/JoinedGroup.h"
 #include "framework/TensorKind.h"
+#include "watchdog/ForeignError.h"
 
 namespace adtrain {
 namespace {
 
 using nlohmann::json;
 
-/// The name under which the state of optimizer number `index` lies in optimizer.safetensors.
+/// The name of optimizer number `index`'s state in optimizer.safetensors.
 std::string archive_name(size_t index) {
   return fmt::format("torch_optimizer.{}", index);
 }
 
-/// Checkpoints are read without the `module.` that Python's data-parallel wrapper puts before names.
+/// Removes the `module.` that Python's data-parallel wrapper puts before names.
 std::string without_wrapper(const std::string& name) {
   constexpr std::string_view kWrapper = "module.";
   return name.starts_with(kWrapper) ? name.substr(kWrapper.size()) : name;
@@ -166,7 +166,7 @@ class Checkpoints::Tracked {
     return {{"step", found.snapshot.step}, {"archives", bytes}};
   }
 
-  /// Throws CheckpointError that lists all that is not as it is tracked.
+  /// Throws CheckpointError that lists everything that differs from what is tracked.
   void check(const std::map<std::string, at::Tensor>& saved, const std::map<std::string, at::Tensor>& states,
              const std::filesystem::path& path) const {
     std::vector<std::string> wrong;

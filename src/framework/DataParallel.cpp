@@ -9,12 +9,12 @@
 #include <torch/nn/module.h>
 
 #include "adtrain/data_parallel.h"
-#include "distributed/Agreement.h"
-#include "distributed/GradientReducer.h"
+#include "collectives/Agreement.h"
 #include "framework/BroadcastBytes.h"
 #include "framework/GradientIntake.h"
 #include "framework/JoinedGroup.h"
 #include "framework/TensorKind.h"
+#include "parallel/GradientReducer.h"
 
 namespace adtrain {
 namespace {
@@ -34,8 +34,8 @@ bool contains(const std::vector<at::Tensor>& tensors, const at::Tensor& tensor) 
                      [&](const at::Tensor& each) { return each.is_same(tensor); });
 }
 
-/// Those that require gradients, each once: modules may share one. Throws std::invalid_argument where one
-/// cannot be reduced.
+/// The parameters that require gradients, each once: modules may share one. Throws std::invalid_argument
+/// where one cannot be reduced.
 std::vector<at::Tensor> trainable(const std::vector<Candidate>& candidates, at::Device device) {
   std::vector<at::Tensor> parameters;
   for (const auto& [name, tensor] : candidates) {
@@ -76,7 +76,7 @@ ReducerOptions reducer_options(const DataParallelOptions& options) {
           .wire = options.wire_type == at::kBFloat16 ? WireType::kBFloat16 : WireType::kFloat32};
 }
 
-/// What each gradient is multiplied by before it is summed over ranks.
+/// The factor on each gradient before it is summed over ranks.
 double factor_of(const DataParallelOptions& options, int64_t world_size) {
   if (options.micro_steps < 1) {
     throw std::invalid_argument(fmt::format("micro_steps is {}; expected 1 or more.", options.micro_steps));
@@ -115,7 +115,7 @@ class DataParallel::Gradients {
     }
   }
 
-  /// The parameters have their values by themselves now: copies follow.
+  /// Updates the fp32 copies after parameters were assigned directly.
   void take_values() {
     const at::AutoGradMode no_gradients(false);
     for (size_t index = 0; index < main_.size(); ++index) {

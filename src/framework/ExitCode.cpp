@@ -1,6 +1,6 @@
 #include "adtrain/error.h"
 #include "base/Error.h"
-#include "distributed/ForeignError.h"
+#include "watchdog/ForeignError.h"
 
 namespace adtrain {
 

@@ -22,7 +22,7 @@ at::Tensor as_number(double value) {
 
 }  // namespace
 
-/// Autograd calls it when it has put a gradient into a parameter's `.grad`.
+/// Autograd calls this when it has put a gradient into a parameter's `.grad`.
 class GradientIntake::Hook final : public torch::autograd::PostAccumulateGradHook {
  public:
   Hook(GradientIntake& intake, size_t parameter) : intake_(intake), parameter_(parameter) {}
@@ -43,7 +43,7 @@ GradientIntake::GradientIntake(const std::vector<at::Tensor>& parameters,
     const at::Tensor& parameter = parameters[index];
     const at::Tensor view =
         reducer_.place_of(parameter).narrow(0, 0, parameter.numel()).view(parameter.sizes());
-    // To autograd no view: zero_grad() detaches gradients in place, which it refuses for views.
+    // Autograd must not see a view: zero_grad() detaches gradients in place, which fails for views.
     places_.push_back({.parameter = parameter, .main = mains[index], .view = view.detach()});
     places_.back().main.mutable_grad() = places_.back().view;
     torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<Hook>(*this, index));
@@ -68,7 +68,7 @@ void GradientIntake::begin_micro_step(bool last) {
 }
 
 void GradientIntake::gradient_came(size_t parameter) {
-  if (!in_step_) return;  // a backward pass that is none of a step's
+  if (!in_step_) return;  // a backward pass outside a step
   Place& place = places_[parameter];
   const at::Tensor gradient = place.parameter.grad();
   if (place.has_come) {

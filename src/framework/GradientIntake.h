@@ -5,17 +5,16 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "distributed/GradientReducer.h"
+#include "parallel/GradientReducer.h"
 
 namespace adtrain {
 
-/// Takes autograd's gradients into a reducer's flat buffer by one operation each: the first gradient of a
-/// step is copied to its place, later ones are added, and each is multiplied by `factor` on its way. So
-/// nothing is set to zero before a step but the places that no gradient came for, and nothing is divided
-/// after it.
+/// Moves autograd's gradients into a reducer's flat buffer by one operation each: the first gradient of a
+/// step is copied to its place, later ones are added, and each is multiplied by `factor` at the same time. So
+/// only places without a gradient are set to zero, and nothing is divided after a step.
 ///
-/// During a backward pass a parameter has no `.grad`, so that autograd hands over the tensor that it has
-/// computed instead of adding it somewhere. As soon as it is taken, `.grad` is the place in the buffer.
+/// During a backward pass a parameter has no `.grad`, so that autograd passes the tensor that it has computed
+/// instead of accumulating it. Once that is taken, `.grad` is the place in the buffer.
 ///
 ///     for each micro-step: intake.begin_micro_step(last); loss.backward();   // one backward pass each
 ///     intake.finish();
@@ -23,8 +22,9 @@ namespace adtrain {
 /// For one thread, which also runs the backward pass. Everything is ordered on the current stream.
 class GradientIntake {
  public:
-  /// `parameters` are those of the reducer, which leaves gradients to its caller. `mains`, by parameter: the
-  /// tensors whose `.grad` is the place; for a 16-bit parameter its fp32 copy, else the parameter itself.
+  /// `parameters` are those of the reducer, which must use GradientSource::kCaller. `mains` holds for each
+  /// parameter the tensor whose `.grad` is the place: for a 16-bit parameter its fp32 copy, else the
+  /// parameter itself.
   GradientIntake(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& mains,
                  GradientReducer& reducer, double factor);
   /// Removes the hooks. Gradients stay where they are.
@@ -32,12 +32,11 @@ class GradientIntake {
   GradientIntake(const GradientIntake&) = delete;
   GradientIntake& operator=(const GradientIntake&) = delete;
 
-  /// As the reducer's. The first call of a step forgets the gradients of the step before. Throws
-  /// std::logic_error where a `.grad` that came in the micro-step before is no longer its place in the
-  /// buffer.
+  /// Like the reducer's. The first call of a step discards the previous step's gradients. Throws
+  /// std::logic_error where a `.grad` taken in the previous micro-step is no longer its place in the buffer.
   void begin_micro_step(bool last);
-  /// Sets to zero what no gradient came for, and finishes the reducer's sums. Throws as begin_micro_step does
-  /// and as the reducer does.
+  /// Sets places without a gradient to zero, and finishes the reducer's sums. Throws as begin_micro_step and
+  /// the reducer do.
   void finish();
 
  private:
@@ -46,8 +45,8 @@ class GradientIntake {
     at::Tensor parameter;
     at::Tensor main;
     at::Tensor view;        ///< of the flat gradient, like the parameter
-    bool is_taken = false;  ///< a gradient came in this step
-    bool has_come = false;  ///< in this micro-step
+    bool is_taken = false;  ///< a gradient arrived in this step
+    bool has_come = false;  ///< a gradient arrived in this micro-step
   };
 
   void gradient_came(size_t parameter);
@@ -56,8 +55,9 @@ class GradientIntake {
 
   GradientReducer& reducer_;
   double factor_;
-  at::Tensor number_;  ///< the factor, without a say in what type a product has
-  at::Tensor fp32_;    ///< the factor as fp32 (1) on the device, where products of 16-bit gradients are fp32
+  at::Tensor number_;  ///< the factor as a wrapped number, which does not affect a product's type
+  /// the factor as fp32 (1) on the device, so that products with 16-bit gradients are fp32
+  at::Tensor fp32_;
   std::vector<Place> places_;
   bool in_step_ = false;
 };

@@ -1,12 +1,12 @@
 #pragma once
 
 #include "adtrain/communicator.h"
-#include "distributed/Communicator.h"
-#include "distributed/LaunchContext.h"
+#include "collectives/Communicator.h"
+#include "launch/LaunchContext.h"
 
 namespace adtrain {
 
-/// What a ProcessGroup is made of; whoever makes one owns both.
+/// What a ProcessGroup consists of; its creator owns both.
 struct ProcessGroup::Joined {
   const LaunchContext& context;
   Communicator& communicator;

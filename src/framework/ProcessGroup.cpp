@@ -4,10 +4,10 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "adtrain/communicator.h"
-#include "distributed/Activity.h"
-#include "distributed/Agreement.h"
+#include "collectives/Agreement.h"
 #include "framework/JoinedGroup.h"
 #include "framework/LaunchInfo.h"
+#include "watchdog/Activity.h"
 
 namespace adtrain {
 namespace {
@@ -27,7 +27,7 @@ ReduceOp op_of(Reduction reduction) {
 }  // namespace
 
 struct Work::Started {
-  std::unique_ptr<Pending> operation;
+  std::unique_ptr<CollectiveWork> operation;
 };
 
 Work::Work(std::unique_ptr<Started> started) : started_(std::move(started)) {}
@@ -84,7 +84,7 @@ void ProcessGroup::barrier() {
 
 void ProcessGroup::synchronize() {
   joined_.communicator.synchronize();
-  // A single rank's communicator has no device, and nothing to wait for.
+  // A single rank's communicator has no device and nothing to wait for.
   if (device().is_cuda()) c10::cuda::getCurrentCUDAStream(device().index()).synchronize();
 }
 

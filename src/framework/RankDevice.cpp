@@ -11,12 +11,12 @@
 #include "base/Error.h"
 #include "base/Gpu.h"
 #include "base/Host.h"
-#include "distributed/Agreement.h"
+#include "collectives/Agreement.h"
 
 namespace adtrain {
 namespace {
 
-/// What a rank tells the others: the GPU that it would take, or what keeps it from having one.
+/// What a rank sends the others: the GPU that it would take, or why it cannot have one.
 struct Offer {
   std::optional<Gpu> gpu;
   int index = 0;
@@ -26,7 +26,7 @@ struct Offer {
 Offer offer_of(const LaunchContext& context) {
   const int count = visible_gpu_count();
   Offer offer;
-  // Launchers either show every rank all GPUs of the host, or each its own alone.
+  // Launchers make either all GPUs of the host visible to every rank, or only its own to each.
   offer.index = count == 1 ? 0 : static_cast<int>(context.local_rank);
   if (count == 0) {
     offer.obstacle = "sees no GPU (no driver, or CUDA_VISIBLE_DEVICES hides them)";

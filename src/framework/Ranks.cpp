@@ -16,16 +16,16 @@
 #include "base/File.h"
 #include "base/Host.h"
 #include "base/StandardStreams.h"
-#include "distributed/Agreement.h"
-#include "distributed/ForeignError.h"
-#include "distributed/HeldTermination.h"
-#include "distributed/LaunchVerdict.h"
-#include "distributed/LauncherWatch.h"
-#include "distributed/Meeting.h"
-#include "distributed/StopRequest.h"
-#include "distributed/failure/FailureWatch.h"
-#include "distributed/failure/StartWatch.h"
-#include "distributed/failure/TorchrunErrorFile.h"
+#include "collectives/Agreement.h"
+#include "collectives/Meeting.h"
+#include "collectives/StopRequest.h"
+#include "launch/HeldTermination.h"
+#include "launch/LaunchVerdict.h"
+#include "launch/LauncherWatch.h"
+#include "watchdog/FailureWatch.h"
+#include "watchdog/ForeignError.h"
+#include "watchdog/StartWatch.h"
+#include "watchdog/TorchrunErrorFile.h"
 
 namespace adtrain {
 namespace {
@@ -38,8 +38,8 @@ std::string allowed_cores(const cpu_set_t& allowed) {
   return text;
 }
 
-/// This rank's part of the cores that it shares with others: a launcher that binds ranks has given each its
-/// own, else all of a host have the same. What a control group grants is for all `local_ranks` of the host.
+/// This rank's part of the cores that it shares with others: a launcher that binds ranks gives each its own,
+/// else all ranks of a host have the same. A control group's limit is for all `local_ranks` of the host.
 /// Collective.
 int64_t share_of_cores(Communicator& communicator, int64_t local_ranks) {
   cpu_set_t allowed;
@@ -52,21 +52,21 @@ int64_t share_of_cores(Communicator& communicator, int64_t local_ranks) {
   return std::max<int64_t>(1, quota ? std::min(bound_to, *quota / local_ranks) : bound_to);
 }
 
-/// Tensors of a megabyte come and go in every step. By default malloc gives such blocks back to the system at
-/// once and takes new ones, page fault by page fault: most of the time of an evaluation on the CPU. So freed
-/// memory is kept.
+/// Makes malloc keep freed memory. Every step allocates and frees tensors of a megabyte. By default malloc
+/// returns such blocks to the system at once and takes new ones, page fault by page fault: most of the time
+/// of an evaluation on the CPU.
 void keep_freed_memory() {
   constexpr int kGigabyte = 1 << 30;
   mallopt(M_MMAP_THRESHOLD, kGigabyte);
   mallopt(M_TRIM_THRESHOLD, kGigabyte);
 }
 
-/// On the watch's thread.
+/// Reports the first failure, on the watch's thread.
 void tell(const Failure& first, int64_t rank, const FailureFile& file) {
   const std::string block = first.block();
   tell_launcher(first.who.rank);
   std::string unwritten;
-  // One rank writes: rank 0, unless it is the one that cannot.
+  // One rank writes the file: rank 0, unless that is the rank that cannot.
   const bool root_is_gone = first.who.rank == 0 && first.code == ExitCode::kPeerLost;
   if (!file.path.empty() && rank == (root_is_gone ? 1 : 0)) {
     try {
@@ -75,17 +75,18 @@ void tell(const Failure& first, int64_t rank, const FailureFile& file) {
       unwritten = fmt::format("adtrain: {} was not written: {}\n", file.path.string(), error.what());
     }
   }
-  print_error("\n" + block + unwritten);  // last, as nobody may read it
+  print_error("\n" + block + unwritten);  // last, as printing may block where nobody reads
 }
 
-/// Sees to it that all ranks know who failed first, and ends this process.
+/// Makes sure that all ranks know which failed first, and ends this process.
 ExitCode leave(const std::exception& error, const Ranks& ranks, FailureWatch* watch) {
   constexpr double kSecondsForAnAnswer = 10;
-  constexpr auto kBehindTheFirst = std::chrono::seconds(3);  // launchers take the first exit for the cause
+  constexpr auto kBeforeLeaving = std::chrono::seconds(3);  // launchers take the first exit for the cause
   const bool lost_a_peer = dynamic_cast<const PeerLostError*>(&error) != nullptr;
   if (lost_a_peer && watch != nullptr && watch->ask(kSecondsForAnAnswer)) {
-    std::this_thread::sleep_for(kBehindTheFirst);
-    ranks.communicator->abort(ExitCode::kPeerLost);  // the cause was told, and this rank's error adds nothing
+    std::this_thread::sleep_for(kBeforeLeaving);
+    // The cause is reported, and this rank's error adds nothing.
+    ranks.communicator->abort(ExitCode::kPeerLost);
   }
   const auto me = RankIdentity::of_this_process(ranks.context.rank, ranks.context.world_size);
   const ExitCode code = report_failure(as_error(error), fmt::format("rank {} of {}", me.rank, me.world_size));
@@ -97,7 +98,7 @@ ExitCode leave(const std::exception& error, const Ranks& ranks, FailureWatch* wa
   return code;  // not reached
 }
 
-/// The ranks are together: makes sure that they are started alike, and gives each its device and its cores.
+/// After the ranks have met: checks that they were started alike, and gives each its device and its cores.
 void prepare(Ranks& ranks, const RanksOptions& options) {
   check_same(*ranks.communicator, "the configuration", options.configuration);
   ranks.device = RankDevice::choose(options.device, ranks.context, *ranks.communicator);
@@ -109,11 +110,12 @@ void prepare(Ranks& ranks, const RanksOptions& options) {
   at::set_num_threads(static_cast<int>(ranks.cpu_threads));
 }
 
-/// The ranks have not come together: sees to it that all who are there know because of whom.
+/// After the ranks have failed to meet: makes sure that all who have arrived know because of which rank.
 void tell_of_failed_meeting(const std::exception& error, const LaunchContext& context, StartWatch& start,
                             FailureWatch* watch) {
   constexpr double kSecondsForAnAnswer = 3;
-  constexpr auto kAfterTheFirst = std::chrono::seconds(3);  // who still comes must not find this one gone
+  // A rank that still arrives must not find this one gone.
+  constexpr auto kAfterTheFirst = std::chrono::seconds(3);
   start.nobody_is_waited_for();
   const auto* not_there = dynamic_cast<const MeetingError*>(&error);
   if (not_there != nullptr) {
@@ -128,13 +130,16 @@ void tell_of_failed_meeting(const std::exception& error, const LaunchContext& co
   std::this_thread::sleep_for(kAfterTheFirst);
 }
 
-/// Brings the ranks together. Each is watched from the moment on at which it comes.
+/// Joins the ranks. Each is watched from its arrival.
 void meet(Ranks& ranks, const DistributedOptions& options, StartWatch& start,
           std::unique_ptr<FailureWatch>& watch) {
-  std::unique_ptr<Meeting> meeting;  // stays until all have been told: rank 0's holds the store that they ask
+  // Kept until all have been told: rank 0's holds the store that they query.
+  std::unique_ptr<Meeting> meeting;
   try {
     meeting = Meeting::attend(ranks.context, options, start);
-    watch = FailureWatch::start(*meeting, options, [&start](const Failure& first) { start.tell(first); });
+    const auto word_of_root = [&meeting](const std::string& word) { return meeting->word_of_root(word); };
+    watch = FailureWatch::start(ranks.context, word_of_root, options,
+                                [&start](const Failure& first) { start.tell(first); });
     start.hand_over(watch.get());
     ranks.communicator = meeting->join();
     start.nobody_is_waited_for();
@@ -166,13 +171,13 @@ ExitCode as_one_of_the_ranks(const RanksOptions& options, const std::function<Ex
   try {
     prepare(ranks, options);
   } catch (const EnvironmentError&) {
-    throw;  // on every rank alike
+    throw;  // the same error on every rank
   } catch (const std::exception& error) {
     return leave(error, ranks, watch.get());
   }
   try {
     const ExitCode code = body(ranks);
-    // The output has named a rank that failed, and the code must not say otherwise.
+    // The output has named a rank that failed, and the exit code must not contradict it.
     if (watch != nullptr && watch->settled()) throw PeerLostError("the run was given up before its end");
     ranks.communicator->barrier();  // nobody leaves while others still need it
     return code;

@@ -8,15 +8,15 @@
 #include <string>
 
 #include "base/Error.h"
-#include "distributed/Communicator.h"
-#include "distributed/DistributedOptions.h"
-#include "distributed/LaunchContext.h"
+#include "collectives/Communicator.h"
 #include "framework/RankDevice.h"
+#include "launch/DistributedOptions.h"
+#include "launch/LaunchContext.h"
 
 namespace adtrain {
 
-/// This process among the ranks that the launcher started: joined, started alike, with its share of the
-/// host's cores.
+/// This process as one of the ranks that the launcher started: they have joined, were started alike, and each
+/// has its share of the host's cores.
 struct Ranks {
   LaunchContext context;
   std::unique_ptr<Communicator> communicator;
@@ -30,19 +30,19 @@ struct FailureFile {
   std::function<bool()> is_ours;  ///< whether it may still be written; empty: always
 };
 
-/// How ranks come together.
+/// How ranks join.
 struct RanksOptions {
   DistributedOptions distributed;
   DeviceChoice device = DeviceChoice::kAuto;
-  std::optional<int64_t> cpu_threads;  ///< nothing: this rank's share of the cores that are there
+  std::optional<int64_t> cpu_threads;  ///< nothing: this rank's share of the available cores
   std::string configuration;           ///< must be the same text on all ranks
   FailureFile failure_file;
 };
 
-/// Joins the ranks and runs `body` as one of them. Where a rank of several fails, in whatever way, the output
-/// of every rank ends with one block that says which failed first, which the failure file holds too, and none
-/// waits for it any longer: the process ends with its own error's code or with that of a lost peer. They are
-/// watched from the moment on at which they meet (FailureWatch), and until then by what their host knows of
+/// Joins the ranks and runs `body` as one of them. Where one of several ranks fails, in whatever way, the
+/// output of every rank ends with one block that says which failed first; the failure file holds the same
+/// block. No rank waits any longer then: the process ends with its own error's code or with that of a lost
+/// peer. Ranks are watched from when they meet (FailureWatch), and until then by what their host knows of
 /// their processes (StartWatch). Where the launcher is gone, the run stops (LauncherWatch).
 ExitCode as_one_of_the_ranks(const RanksOptions& options, const std::function<ExitCode(const Ranks&)>& body);
 

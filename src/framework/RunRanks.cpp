@@ -1,10 +1,10 @@
 #include "adtrain/communicator.h"
 #include "adtrain/launch.h"
 #include "base/StandardStreams.h"
-#include "distributed/ForeignError.h"
-#include "distributed/failure/TorchrunErrorFile.h"
 #include "framework/JoinedGroup.h"
 #include "framework/Ranks.h"
+#include "watchdog/ForeignError.h"
+#include "watchdog/TorchrunErrorFile.h"
 
 namespace adtrain {
 namespace {
@@ -34,7 +34,7 @@ RanksOptions ranks_options(const LaunchOptions& options) {
   return ranks;
 }
 
-/// torchrun takes every code but 0 for a failure.
+/// torchrun takes every exit code but 0 for a failure.
 ExitCode for_launcher(ExitCode code, const LaunchContext& context) {
   const bool unknown_there = code == ExitCode::kRequeue && context.launcher == Launcher::kTorchrun;
   return unknown_there ? ExitCode::kDone : code;

@@ -1,5 +1,5 @@
 #include "adtrain/stop.h"
-#include "distributed/StopRequest.h"
+#include "collectives/StopRequest.h"
 #include "framework/JoinedGroup.h"
 
 namespace adtrain {

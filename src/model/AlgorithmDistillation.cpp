@@ -5,15 +5,15 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "kernels/loss/FusedLinearCrossEntropy.h"
 #include "model/CompressedAd.h"
 #include "model/CompressedSequence.h"
 #include "model/Gpt2Ad.h"
+#include "model/NetworkPlan.h"
 #include "model/PluginAd.h"
 #include "model/PostNormAd.h"
 #include "model/PreNormAd.h"
-#include "model/kernels/attention/ProjectedAttention.h"
-#include "model/kernels/fused/FusedEnds.h"
-#include "model/kernels/rows/GpuRows.h"
+#include "model/TransitionTokens.h"
 
 namespace adtrain {
 namespace {
@@ -26,7 +26,7 @@ at::Tensor summed_cross_entropy(const at::Tensor& logits, const at::Tensor& targ
                                 at::Reduction::Sum, kNoAction, label_smoothing);
 }
 
-/// int64 (B, Q): the action behind each query, kNoAction where a region ends instead.
+/// int64 (B, Q): the action after each query, kNoAction where a region ends instead.
 at::Tensor action_targets(const Batch& batch, LossPositions positions) {
   if (batch.compressed()) return compressed_targets(batch, positions);
   const int64_t length = batch.actions.size(1);
@@ -78,48 +78,31 @@ AlgorithmDistillation::Predictions AlgorithmDistillation::predict(const Batch& b
   return predictions;
 }
 
-std::optional<std::string> AlgorithmDistillation::why_not_fused(LossPositions /*positions*/) const {
-  return "they are for model AD";
+const kernels::KernelPlan& AlgorithmDistillation::plan(LossPositions positions) const {
+  std::optional<ChosenPlan>& chosen = plans_[static_cast<size_t>(positions)];
+  if (!chosen || chosen->device != device() || chosen->type != compute_type()) {
+    chosen = {device(), compute_type(),
+              plan_of(options_, shape_, positions, kernels::DeviceTraits::of(device()), compute_type())};
+  }
+  return chosen->plan;
 }
 
-bool AlgorithmDistillation::has_halves() const {
-  return options_.fused_kernels != FusedKernels::kOff && !options_.is_plugin() &&
-         options_.block() != TransformerBlock::kGpt2 &&
-         kernels::gpu_rows_fit(device(), compute_type(), options_.tf_n_embd, options_.inner_width());
-}
-
-std::optional<std::string> AlgorithmDistillation::why_no_own_attention(LossPositions positions) const {
-  return kernels::why_no_projected_attention(
-      device(), compute_type(),
-      {.width = options_.tf_n_embd,
-       .heads = options_.tf_n_head,
-       .tokens = options_.compressed() ? options_.longest_compressed_sequence() : options_.n_transit,
-       .two_streams = positions == LossPositions::kAll,
-       .padded = options_.compressed(),
-       .turns = options_.block() == TransformerBlock::kPreNorm});
-}
-
-bool AlgorithmDistillation::needs_masks(LossPositions positions) const {
-  return why_not_fused(positions) && (!has_halves() || why_no_own_attention(positions));
-}
-
-AlgorithmDistillation::Tokens AlgorithmDistillation::plain_tokens(const at::Tensor& x, const Batch& batch,
-                                                                  LossPositions positions) const {
+AlgorithmDistillation::Tokens AlgorithmDistillation::tokens_by_kernel(
+    const Batch& batch, LossPositions positions, const kernels::EmbeddingParameters& parameters) const {
+  const at::Tensor x = kernels::fused_embedding(
+      {batch.states, batch.actions, batch.rewards, batch.next_states},
+      token_shape(batch, shape_, positions, options_.tf_n_embd), parameters, main_gradients_);
   const int64_t length = batch.states.size(1), queries = positions == LossPositions::kAll ? length : 0;
-  const Streams streams = needs_masks(positions) ? Streams::two(length, queries, x)
-                                                 : Streams{.context = length, .queries = queries, .mask = {}};
+  const TokenStreams streams = plan(positions).reads_masks()
+                                   ? TokenStreams::two(length, queries, x)
+                                   : TokenStreams{.context = length, .queries = queries, .mask = {}};
   return {x, streams, std::max<int64_t>(queries, 1)};
-}
-
-bool AlgorithmDistillation::fuses_ends() const {
-  return options_.fused_kernels != FusedKernels::kOff &&
-         kernels::fused_ends_fit(device(), compute_type(), options_.tf_n_embd, shape_);
 }
 
 AlgorithmDistillation::Loss AlgorithmDistillation::fused_loss(const at::Tensor& queries, const Batch& batch,
                                                               const Linear& head) const {
-  const kernels::FusedLoss found = kernels::fused_loss(queries, batch.actions, {head.weight, head.bias},
-                                                       options_.label_smoothing, gradient_sink_);
+  const kernels::LinearCrossEntropySum found = kernels::fused_linear_cross_entropy(
+      queries, batch.actions, {head.weight, head.bias}, options_.label_smoothing, main_gradients_);
   return {.sum = found.sum, .correct = found.correct, .targets = queries.size(0) * queries.size(1)};
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,8 +10,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/MainGradients.h"
 #include "data/Batch.h"
-#include "distributed/GradientSink.h"
+#include "kernels/embedding/FusedEmbedding.h"
+#include "kernels/plan/KernelPlan.h"
 #include "model/Attention.h"
 #include "model/Layers.h"
 #include "model/LossPositions.h"
@@ -37,19 +40,15 @@ class AlgorithmDistillation {
   /// Names are those of the Python projects' checkpoints (GPT-2: Hugging Face's style).
   ParameterBuffer& parameters() { return parameters_; }
 
-  /// From now on gradients that kernels sum up themselves go to `sink` instead of through autograd; null for
-  /// none. It must outlive the backward passes.
-  void send_gradients_to(GradientSink* sink) { gradient_sink_ = sink; }
-  /// Why the blocks do not run by our own GPU kernels where the loss reads these positions; empty where they
-  /// do.
-  virtual std::optional<std::string> why_not_fused(LossPositions positions) const;
-  /// Whether blocks that do not, run by halves: library products, row kernels of our own between them.
-  bool has_halves() const;
-  /// Why their attention is libtorch's then, for people; empty where it is our own, too.
-  std::optional<std::string> why_no_own_attention(LossPositions positions) const;
+  /// From now on kernels that sum gradients themselves add them to `main_gradients` instead of passing them
+  /// through autograd; null for none. It must outlive the backward passes.
+  void send_gradients_to(MainGradients* main_gradients) { main_gradients_ = main_gradients; }
+  /// Which kernels run the network where the loss reads these positions. Chosen at the first call on the
+  /// parameters' current device.
+  const kernels::KernelPlan& plan(LossPositions positions) const;
 
-  /// A target is one query: the action that the learner took there or, with compressed context, that its
-  /// region ends.
+  /// A target belongs to one query: the action that the learner took there or, with compressed context, the
+  /// end of its region.
   struct Loss {
     /// fp32 scalar: sum over targets of the cross-entropy of the action (with label smoothing; nothing where
     /// a region ends) plus, with compressed context, token_type_weight × the cross-entropy of the token type.
@@ -63,19 +62,20 @@ class AlgorithmDistillation {
   /// off. With kAll a batch of compressed rows must hold full current regions only (see Batch).
   virtual Loss loss(const Batch& batch, LossPositions positions, bool training);
 
-  /// Logits of what stands at a query.
+  /// Logits of the predictions at a query.
   struct Predictions {
     at::Tensor actions;      ///< (…, num_actions)
     at::Tensor token_types;  ///< (…, 3), compressed context only: see TokenType
   };
 
-  /// fp32 logits (n, …) of what comes next in n environments at once, for rollouts: no dropout, no gradients.
+  /// fp32 logits (n, …) of the next action or token type in n environments at once, for rollouts: no dropout,
+  /// no gradients.
   ///
   /// Plain rows: T = L + 1 for a context of L = 0 … n_transit − 1 transitions, the same in every row; the
-  /// query is the state of the last one, whose action, reward and next state are not read.
-  /// Compressed rows: `previous` and `current` may differ from row to row, each 0 … compress_interval;
-  /// previous = 0 means that there is no region before. The query is `query_state`; `query_action` is not
-  /// read and may be undefined.
+  /// query is the state of the last one, whose action, reward and next state are not read. Compressed rows:
+  /// `previous` and `current` may differ from row to row, each 0 … compress_interval; previous = 0 means that
+  /// there is no previous region. The query is `query_state`; `query_action` is not read and may be
+  /// undefined.
   Predictions predict(const Batch& batch);
 
   /// What `loss` and `predict` read: logits (B, Q, …), Q = 1 for kLast, one for every prefix of the window
@@ -85,33 +85,36 @@ class AlgorithmDistillation {
  protected:
   AlgorithmDistillation(const ModelOptions& options, const ModelShape& shape)
       : options_(options), shape_(shape) {}
-  /// Called at the end of a variant's constructor with all its parameters.
+  /// A variant's constructor must call this at its end, with all its parameters.
   void adopt(std::vector<NamedTensor> parameters) { parameters_ = ParameterBuffer(std::move(parameters)); }
   DropoutRates dropout_rates(bool training) const;
   at::ScalarType compute_type() const { return parameters_.compute_type(); }
   at::Device device() const { return parameters_.flat().device(); }
-  GradientSink* gradient_sink() const { return gradient_sink_; }
-  /// Whether our own kernels embed the tokens of plain rows and read their loss, and fused_kernels lets them.
-  bool fuses_ends() const;
-  /// What the blocks read.
+  MainGradients* main_gradients() const { return main_gradients_; }
+  /// The blocks' input.
   struct Tokens {
     at::Tensor x;  ///< embedded (B, tokens, width)
-    Streams streams;
-    int64_t queries;  ///< the last so many of the tokens
+    TokenStreams streams;
+    int64_t queries;  ///< how many of the last tokens are queries
   };
-  /// Whether the blocks may read the masks of streams, which take longer to make than what is embedded: asked
-  /// of the longest sequence that options allow, as shorter ones have no fewer kernels.
-  bool needs_masks(LossPositions positions) const;
-  /// Plain rows that a kernel has embedded.
-  Tokens plain_tokens(const at::Tensor& x, const Batch& batch, LossPositions positions) const;
-  /// The loss by kernel from the queries behind the blocks (B, Q, width), where that is so.
+  /// Embeds plain rows by one kernel.
+  Tokens tokens_by_kernel(const Batch& batch, LossPositions positions,
+                          const kernels::EmbeddingParameters& parameters) const;
+  /// The loss by the fused kernel, from the blocks' output at the queries (B, Q, width).
   Loss fused_loss(const at::Tensor& queries, const Batch& batch, const Linear& head) const;
 
  private:
   ModelOptions options_;
   ModelShape shape_;
   ParameterBuffer parameters_{{}};
-  GradientSink* gradient_sink_ = nullptr;
+  /// A plan and the parameters' device when it was chosen.
+  struct ChosenPlan {
+    at::Device device;
+    at::ScalarType type;
+    kernels::KernelPlan plan;
+  };
+  mutable std::array<std::optional<ChosenPlan>, 2> plans_;  ///< by LossPositions
+  MainGradients* main_gradients_ = nullptr;
 };
 
 }  // namespace adtrain

@@ -14,13 +14,13 @@ CompressedAd::CompressedAd(const ModelOptions& options, const ModelShape& shape,
 AlgorithmDistillation::Predictions CompressedAd::forward(const Batch& batch, LossPositions positions,
                                                          bool training) {
   const CompressedSequence sequence =
-      CompressedSequence::of(batch, shape(), positions, compute_type(), needs_masks(positions));
+      CompressedSequence::of(batch, shape(), positions, compute_type(), plan(positions).reads_masks());
   const at::Tensor context = at::linear(sequence.context, context_weight());
   const at::Tensor queries = stack_.embed_query_state(sequence.queries);
   const at::Tensor x =
       at::cat({context, queries}, 1) + at::embedding(stack_.pos_embedding.squeeze(0), sequence.positions);
   const at::Tensor read = stack_.encode(x, sequence.streams, queries.size(1), dropout_rates(training),
-                                        has_halves(), gradient_sink());
+                                        plan(positions), main_gradients());
   return {stack_.pred_action(read), stack_.pred_token_type(read)};
 }
 
@@ -31,10 +31,6 @@ at::Tensor CompressedAd::context_weight() const {
                                          stack_.compress_end_token.flatten() + types[kEndCompress]},
                                         1);
   return at::cat({stack_.embed_context.weight, of_types}, 1);
-}
-
-std::optional<std::string> CompressedAd::why_not_fused(LossPositions /*positions*/) const {
-  return stack_.why_not_fused(device(), compute_type(), options().longest_compressed_sequence());
 }
 
 }  // namespace adtrain

@@ -17,10 +17,9 @@ class CompressedAd : public AlgorithmDistillation {
   CompressedAd(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory);
 
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
-  std::optional<std::string> why_not_fused(LossPositions positions) const override;
 
  private:
-  /// (width, features + 3): what the context of a CompressedSequence is multiplied with.
+  /// (width, features + 3): the weight that multiplies a CompressedSequence's context.
   at::Tensor context_weight() const;
 
   PostNormStack stack_;

@@ -7,8 +7,8 @@
 namespace adtrain {
 namespace {
 
-/// int64 (B, count): where the transitions of the query's region stand in a row of the batch. Stays inside
-/// the row where the region has fewer: that is padding.
+/// int64 (B, count): the positions of the query's region's transitions in a row of the batch. Where the
+/// region has fewer, positions are clamped to the row: these are padding.
 at::Tensor current_steps(const Batch& batch, int64_t count) {
   const at::Tensor steps = at::arange(count, batch.previous.options().dtype(at::kLong));
   return (batch.previous.unsqueeze(1) + steps).clamp_max(batch.states.size(1) - 1);
@@ -27,8 +27,7 @@ CompressedSequence CompressedSequence::of(const Batch& batch, const ModelShape& 
   const at::Tensor previous = batch.previous.to(at::kLong).unsqueeze(1);
   const at::Tensor current = batch.current.to(at::kLong).unsqueeze(1);
 
-  // Slots of kAll, where the query's region begins in the same one in each row; in those of kLast it ends in
-  // the same one.
+  // With kAll the query's region begins in the same slot in every row; with kLast it ends in the same one.
   const at::Tensor slot = at::arange(length, previous.options()).unsqueeze(0);
   const at::Tensor shift = all ? at::zeros_like(current) : region - current;
   const at::Tensor place = (slot - shift).narrow(1, 0, all ? length : length - 1);
@@ -55,8 +54,8 @@ CompressedSequence CompressedSequence::of(const Batch& batch, const ModelShape& 
   const at::Tensor of_slots = (slot - first).clamp_min(0);
   sequence.positions = all ? at::cat({of_slots, of_slots.narrow(1, length - queries, queries)}, 1) : of_slots;
   const at::Tensor first_token = first.squeeze(1).to(at::kInt);
-  sequence.streams = masks ? Streams::two(length, queries, features, first_token)
-                           : Streams{.context = length, .queries = queries, .first = first_token};
+  sequence.streams = masks ? TokenStreams::two(length, queries, features, first_token)
+                           : TokenStreams{.context = length, .queries = queries, .first = first_token};
   return sequence;
 }
 

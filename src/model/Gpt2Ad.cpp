@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "kernels/cpu/CpuElementwise.h"
 #include "model/TransitionTokens.h"
 
 namespace adtrain {
@@ -13,7 +14,8 @@ namespace {
 constexpr double kDeviation = 0.02;
 constexpr int64_t kTokensAStep = 3;
 
-/// GPT-2 starts the projections that add to the residual stream smaller, by the root of how many there are.
+/// GPT-2 initialises the projections that add to the residual stream smaller, by the square root of their
+/// number.
 double residual_deviation(const ModelOptions& options) {
   return kDeviation / std::sqrt(2.0 * static_cast<double>(options.tf_n_layer));
 }
@@ -33,15 +35,15 @@ Gpt2Block::Gpt2Block(ParameterFactory& factory, const std::string& name, const M
       mlp_c_proj_(normal_linear(factory, name + ".mlp.c_proj", options.inner_width(), options.tf_n_embd,
                                 residual_deviation(options))) {}
 
-at::Tensor Gpt2Block::operator()(const at::Tensor& x, const Streams& streams, int64_t rows,
+at::Tensor Gpt2Block::operator()(const at::Tensor& x, const TokenStreams& streams, int64_t rows,
                                  const DropoutRates& rates) const {
   const int64_t tokens = x.size(1);
   const at::Tensor qkv =
       c_attn_(ln_1_(x)).view({x.size(0), tokens, 3, heads_, head_size_}).permute({2, 0, 3, 1, 4});
   const at::Tensor read = attend(qkv, rows, streams, {}, rates.attention);
 
-  const at::Tensor y = last_of(x, 1, rows) + dropout(c_proj_(read), rates.hidden);
-  return y + dropout(mlp_c_proj_(at::gelu(c_fc_(ln_2_(y)), "tanh")), rates.hidden);
+  const at::Tensor y = last_of(x, 1, rows) + kernels::dropout(c_proj_(read), rates.hidden);
+  return y + kernels::dropout(mlp_c_proj_(at::gelu(c_fc_(ln_2_(y)), "tanh")), rates.hidden);
 }
 
 Gpt2Ad::Gpt2Ad(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory)
@@ -74,8 +76,8 @@ AlgorithmDistillation::Predictions Gpt2Ad::forward(const Batch& batch, LossPosit
   const DropoutRates rates = dropout_rates(training);
   at::Tensor x = tokens(batch);
   const int64_t length = x.size(1);
-  x = dropout(x + wpe_.weight.narrow(0, 0, length), rates.hidden);
-  const Streams streams = Streams::one(length, x);
+  x = kernels::dropout(x + wpe_.weight.narrow(0, 0, length), rates.hidden);
+  const TokenStreams streams = TokenStreams::one(length, x);
   for (const Gpt2Block& block : blocks_) {
     const bool single = positions == LossPositions::kLast && &block == &blocks_.back();
     x = block(x, streams, single ? 1 : length, rates);

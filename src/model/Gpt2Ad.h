@@ -17,7 +17,7 @@ class Gpt2Block {
   Gpt2Block(ParameterFactory& factory, const std::string& name, const ModelOptions& options);
 
   /// x (B, tokens, width) -> the last `rows` tokens (B, rows, width).
-  at::Tensor operator()(const at::Tensor& x, const Streams& streams, int64_t rows,
+  at::Tensor operator()(const at::Tensor& x, const TokenStreams& streams, int64_t rows,
                         const DropoutRates& rates) const;
 
  private:
@@ -28,9 +28,9 @@ class Gpt2Block {
   Linear c_fc_, mlp_c_proj_;
 };
 
-/// GPT-2 over state, action and reward tokens: s a r s a r … s. Each state token predicts the action behind
-/// it, so one pass gives every prefix, and published training reads them all (kAll). next_states are not
-/// read: the next state follows.
+/// GPT-2 over state, action and reward tokens: s a r s a r … s. Each state token predicts the action after
+/// it, so one pass gives the predictions of every prefix, and published training reads them all (kAll).
+/// next_states are not read, as the next state follows as a token.
 class Gpt2Ad : public AlgorithmDistillation {
  public:
   Gpt2Ad(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory);

@@ -5,16 +5,16 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "model/kernels/cpu/CpuElementwise.h"
-#include "model/kernels/cpu/CpuRows.h"
+#include "kernels/cpu/CpuElementwise.h"
+#include "kernels/cpu/CpuRows.h"
 
 namespace adtrain {
 namespace {
 
 namespace autograd = torch::autograd;
 
-/// x Wᵀ + b whose bias gradient, the sum over all rows, is a product with ones: libtorch's own sum over the
-/// rows of a 16-bit matrix runs at a tenth of a GPU memory's speed.
+/// x Wᵀ + b. Its bias gradient, the sum over all rows, is computed as a product with ones: libtorch's own sum
+/// over the rows of a 16-bit matrix reaches only a tenth of the GPU's memory bandwidth.
 class LinearOnGpu : public autograd::Function<LinearOnGpu> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
@@ -54,7 +54,7 @@ at::Tensor LayerNorm::operator()(const at::Tensor& x) const {
 at::Tensor RmsNorm::operator()(const at::Tensor& x, double dropout_rate) const {
   if (kernels::cpu_elementwise_fits(x))
     return kernels::rms_norm_on_cpu(x, weight, kNormEpsilon, dropout_rate);
-  return at::rms_norm(dropout(x, dropout_rate), weight.sizes(), weight, kNormEpsilon);
+  return at::rms_norm(kernels::dropout(x, dropout_rate), weight.sizes(), weight, kNormEpsilon);
 }
 
 at::Tensor silu_product(const at::Tensor& a, const at::Tensor& b) {
@@ -63,17 +63,11 @@ at::Tensor silu_product(const at::Tensor& a, const at::Tensor& b) {
   return at::silu(a) * b;
 }
 
-at::Tensor dropout(const at::Tensor& x, double rate) {
-  if (rate == 0) return x;
-  if (kernels::cpu_elementwise_fits(x)) return kernels::dropout_on_cpu(x, rate);
-  return at::dropout(x, rate, /*train=*/true);
-}
-
 at::Tensor dropped_gelu(const Linear& linear, const at::Tensor& x, double rate) {
   if (kernels::cpu_rows_fit(x, linear.weight.size(0))) {
     return kernels::linear_gelu_on_cpu(x, linear.weight, linear.bias, rate);
   }
-  return dropout(at::gelu(linear(x)), rate);
+  return kernels::dropout(at::gelu(linear(x)), rate);
 }
 
 at::Tensor normed_sum(const LayerNorm& norm, const at::Tensor& residual, const Linear& linear,
@@ -82,11 +76,7 @@ at::Tensor normed_sum(const LayerNorm& norm, const at::Tensor& residual, const L
     return kernels::linear_normed_sum_on_cpu(x, linear.weight, linear.bias, residual,
                                              {norm.weight, norm.bias, kNormEpsilon}, rate);
   }
-  return norm(residual + dropout(linear(x), rate));
-}
-
-at::Tensor last_of(const at::Tensor& x, int64_t dimension, int64_t count) {
-  return count == x.size(dimension) ? x : x.narrow(dimension, x.size(dimension) - count, count);
+  return norm(residual + kernels::dropout(linear(x), rate));
 }
 
 Linear default_linear(ParameterFactory& factory, const std::string& name, int64_t in, int64_t out,

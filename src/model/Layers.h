@@ -5,11 +5,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "kernels/TokenStreams.h"
+#include "kernels/norm/NormEpsilon.h"
 #include "model/ParameterFactory.h"
 
 namespace adtrain {
 
-/// Handles of parameters with the arithmetic that goes with them. Copies share the parameters.
+/// Handles of parameters with their arithmetic. Copies share the parameters.
 
 /// y = x Wᵀ + b.
 struct Linear {
@@ -26,9 +28,6 @@ struct Embedding {
   at::Tensor operator()(const at::Tensor& indices) const;
 };
 
-/// What LayerNorm and RmsNorm add to the variance.
-constexpr double kNormEpsilon = 1e-5;
-
 /// Over the last dimension.
 struct LayerNorm {
   at::Tensor weight;
@@ -41,7 +40,7 @@ struct LayerNorm {
 struct RmsNorm {
   at::Tensor weight;
 
-  /// Of x behind dropout.
+  /// Normalises x after dropout.
   at::Tensor operator()(const at::Tensor& x, double dropout_rate) const;
 };
 
@@ -54,18 +53,12 @@ struct DropoutRates {
 /// silu(a) · b, the gate of SwiGLU.
 at::Tensor silu_product(const at::Tensor& a, const at::Tensor& b);
 
-at::Tensor dropout(const at::Tensor& x, double rate);
-
 /// dropout(gelu(linear(x))).
 at::Tensor dropped_gelu(const Linear& linear, const at::Tensor& x, double rate);
 
 /// norm(residual + dropout(linear(x))).
 at::Tensor normed_sum(const LayerNorm& norm, const at::Tensor& residual, const Linear& linear,
                       const at::Tensor& x, double rate);
-
-/// The last `count` along `dimension`: a view, or x itself where that is all of it, as a view of everything
-/// would cost the gradient a copy.
-at::Tensor last_of(const at::Tensor& x, int64_t dimension, int64_t count);
 
 /// Initialised as torch.nn.Linear: weight and bias uniform in ±1/√in.
 Linear default_linear(ParameterFactory& factory, const std::string& name, int64_t in, int64_t out,

@@ -9,7 +9,7 @@
 
 namespace adtrain {
 
-/// What the sequence is made of.
+/// The tokens of the sequence.
 enum class ModelKind {
   kAd,            ///< a transition is one token
   kCompressedAd,  ///< the same, in regions between <compress> and </compress>
@@ -23,14 +23,14 @@ std::vector<std::string> model_names();
 enum class TransformerBlock {
   kAuto,      ///< GPT-2's for model GPT2, post-norm for compressed context, else pre-norm
   kPreNorm,   ///< RMSNorm, SwiGLU, rotary positions
-  kPostNorm,  ///< torch.nn.TransformerEncoderLayer: LayerNorm behind the residual, GELU, learned positions
-  kGpt2,      ///< LayerNorm in front, GELU, learned positions
+  kPostNorm,  ///< torch.nn.TransformerEncoderLayer: LayerNorm after the residual, GELU, learned positions
+  kGpt2,      ///< LayerNorm before each sublayer, GELU, learned positions
 };
 
 /// Whether blocks run by our own GPU kernels.
 enum class FusedKernels {
-  kAuto,  ///< where there are some for the block
-  kOn,    ///< or training does not start
+  kAuto,  ///< where the block has some
+  kOn,    ///< required: otherwise training does not start
   kOff,
 };
 
@@ -67,7 +67,7 @@ struct ModelOptions {
 
   void declare(Section& section);
   void check(Findings& findings) const;
-  /// Settings that are given but have no effect with this model, a sentence each, for the start of a run.
+  /// A sentence for each setting that is given but has no effect with this model, for the start of a run.
   std::vector<std::string> notices() const;
 
   bool is_plugin() const { return model >= ModelKind::kPlugin; }
@@ -76,7 +76,7 @@ struct ModelOptions {
   TransformerBlock block() const;
   int64_t inner_width() const;  ///< of the MLP: tf_n_inner or four times the width
   int64_t head_size() const { return tf_n_embd / tf_n_head; }
-  /// Tokens of two full regions with their markers and the query behind them.
+  /// Tokens of two full regions with their markers and the query after them.
   int64_t longest_compressed_sequence() const { return 2 * compress_interval + 4; }
 };
 

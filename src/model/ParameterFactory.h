@@ -11,7 +11,7 @@
 
 namespace adtrain {
 
-/// Makes a model's parameters, fp32 on the CPU, and keeps the list of them in the order of making.
+/// Creates a model's parameters, fp32 on the CPU, and keeps them in a list in order of creation.
 ///
 /// Each parameter draws from a random stream of its own, keyed by the seed and its place in the list, so the
 /// values depend neither on rank nor on device nor on torch's generators.
@@ -22,10 +22,10 @@ class ParameterFactory {
   at::Tensor constant(std::string name, at::IntArrayRef shape, float value);
   /// Uniform in ±bound.
   at::Tensor uniform(std::string name, at::IntArrayRef shape, double bound);
-  /// Also what torch's `trunc_normal_(std=.02)` amounts to: it cuts at ±2, a hundred deviations away.
+  /// Equivalent to torch's `trunc_normal_(std=.02)` too: that truncates at ±2, a hundred deviations away.
   at::Tensor normal(std::string name, at::IntArrayRef shape, double deviation);
 
-  /// All that was made, in order; leaves the factory empty.
+  /// Returns all parameters in order; leaves the factory empty.
   std::vector<NamedTensor> take() { return std::exchange(made_, {}); }
 
  private:

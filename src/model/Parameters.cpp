@@ -19,7 +19,7 @@ std::string shape_text(const at::Tensor& tensor) {
   return c10::str(tensor.sizes());
 }
 
-/// All that keeps `given` from being copied into `wanted`, one line each.
+/// The reasons why `given` cannot be copied into `wanted`, one line each.
 std::vector<std::string> mismatches(const std::vector<NamedTensor>& wanted,
                                     std::span<const NamedTensor> given) {
   std::map<std::string_view, const at::Tensor*> unused;
@@ -100,13 +100,13 @@ void ParameterBuffer::to(at::Device device, at::ScalarType type) {
 
 void ParameterBuffer::refresh() {
   const at::NoGradGuard no_grad;
-  if (image().defined()) image_.copy_(flat_);
+  if (low_precision().defined()) low_precision_.copy_(flat_);
 }
 
 void ParameterBuffer::rebind(const at::Tensor& flat, at::ScalarType type) {
   flat_ = flat;
-  image_ = flat_.to(type);
-  const std::vector<NamedTensor> views = views_of(image_);
+  low_precision_ = flat_.to(type);
+  const std::vector<NamedTensor> views = views_of(low_precision_);
   for (size_t index = 0; index < views.size(); ++index) {
     at::Tensor& leaf = leaves_[index].tensor;
     leaf.mutable_grad() = at::Tensor();  // it belongs to the old storage

@@ -17,12 +17,12 @@ struct NamedTensor {
 };
 
 /// A model's parameters: ONE flat fp32 tensor, so that clipping, the optimizer and broadcasts work on that
-/// tensor without copies. What the forward pass reads are leaves of autograd: views of the flat tensor or,
-/// for mixed precision, of its image in a 16-bit type. Who changes the flat tensor writes the image too, or
-/// calls refresh().
+/// tensor without copies. The forward pass reads autograd leaves: views of the flat tensor or, in mixed
+/// precision, of its low-precision copy in a 16-bit type. Whoever changes the flat tensor must also write the
+/// copy, or call refresh().
 ///
 /// The order is that of first use in the forward pass (gradients become ready from the back), except that
-/// what a variant holds but never uses stands in front. Not thread-safe.
+/// parameters that a variant never uses come first. Not thread-safe.
 class ParameterBuffer {
  public:
   /// Packs fp32 leaves into the flat tensor. The handles stay valid, here and wherever they were copied to:
@@ -31,29 +31,29 @@ class ParameterBuffer {
 
   /// (layout's total): the storage; needs no gradient itself. Replaced by `to`.
   const at::Tensor& flat() const { return flat_; }
-  /// (layout's total) in compute_type(): `flat`'s 16-bit image; undefined where the leaves are views of
+  /// (layout's total) in compute_type(): `flat`'s 16-bit copy; undefined where the leaves are views of
   /// `flat` itself. Replaced by `to`.
-  at::Tensor image() const { return compute_type() == at::kFloat ? at::Tensor() : image_; }
-  /// fp32 views of `flat` in the order in which they lie there, for checkpoints.
+  at::Tensor low_precision() const { return compute_type() == at::kFloat ? at::Tensor() : low_precision_; }
+  /// fp32 views of `flat` in the buffer's order, for checkpoints.
   std::vector<NamedTensor> named() const { return views_of(flat_); }
-  /// The same views of another tensor that lies like `flat`: a gradient, or an optimizer's moments.
+  /// The same views of another tensor with `flat`'s layout: a gradient, or an optimizer's moments.
   std::vector<NamedTensor> views_of(const at::Tensor& flat) const;
-  /// The leaves, in the same order, as a gradient reducer wants them.
+  /// The leaves, in the same order, as a gradient reducer takes them.
   std::vector<at::Tensor> leaves() const;
   /// Parameters of the model.
   int64_t count() const;
-  /// In which type the forward pass computes: that of the leaves.
-  at::ScalarType compute_type() const { return image_.scalar_type(); }
+  /// The type in which the forward pass computes: that of the leaves.
+  at::ScalarType compute_type() const { return low_precision_.scalar_type(); }
 
-  /// Moves everything to a device and lets the leaves be of `type` (kFloat, kHalf or kBFloat16). Gradients
-  /// are dropped; the handles stay valid.
+  /// Moves everything to a device and makes the leaves of `type` (kFloat, kHalf or kBFloat16). Gradients are
+  /// dropped; the handles stay valid.
   void to(at::Device device, at::ScalarType type = at::kFloat);
-  /// Rounds `flat` into the image; nothing to do where the leaves are views of `flat` itself.
+  /// Rounds `flat` into the low-precision copy; nothing to do where the leaves are views of `flat` itself.
   void refresh();
 
-  /// Copies values in, from any device and floating-point type. Every name must be there with its exact shape
-  /// and nothing else may be; otherwise throws CheckpointError that lists all that is missing, unexpected or
-  /// of another shape, and copies nothing.
+  /// Copies values in, from any device and floating-point type. Exactly the parameters' names must be given,
+  /// each with its exact shape. Otherwise it throws CheckpointError that lists every tensor that is missing,
+  /// unexpected or of another shape, and copies nothing.
   void load(std::span<const NamedTensor> tensors);
 
  private:
@@ -61,7 +61,7 @@ class ParameterBuffer {
 
   FlatLayout layout_;
   at::Tensor flat_;
-  at::Tensor image_;  ///< `flat_` itself where the leaves are fp32
+  at::Tensor low_precision_;  ///< `flat_` itself where the leaves are fp32
   std::vector<NamedTensor> leaves_;
 };
 

@@ -13,10 +13,10 @@ PlainSequence PlainSequence::of(const Batch& batch, const ModelShape& shape, Los
   const at::Tensor states = state_index(batch.states, shape);
   const at::Tensor steps = at::arange(length, states.options().dtype(at::kLong));
   if (positions == LossPositions::kAll) {
-    return {features, states, steps.repeat({2}), Streams::two(length, length, features)};
+    return {features, states, steps.repeat({2}), TokenStreams::two(length, length, features)};
   }
   return {features.narrow(1, 0, length - 1), states.narrow(1, length - 1, 1), steps,
-          Streams::one(length, features)};
+          TokenStreams::one(length, features)};
 }
 
 }  // namespace adtrain

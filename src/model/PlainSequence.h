@@ -18,8 +18,8 @@ namespace adtrain {
 struct PlainSequence {
   at::Tensor features;   ///< (B, context, features) of the context's transitions
   at::Tensor queries;    ///< int32 (B, Q): the queries' states
-  at::Tensor positions;  ///< int64 (context + Q): where each token stands in its prefix
-  Streams streams;
+  at::Tensor positions;  ///< int64 (context + Q): each token's position in its prefix
+  TokenStreams streams;
 
   /// `type`: of the features.
   static PlainSequence of(const Batch& batch, const ModelShape& shape, LossPositions positions,

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include "model/PlainSequence.h"
-#include "model/kernels/fused/FusedEnds.h"
 
 namespace adtrain {
 
@@ -13,17 +12,13 @@ PostNormAd::PostNormAd(const ModelOptions& options, const ModelShape& shape, Par
 }
 
 AlgorithmDistillation::Loss PostNormAd::loss(const Batch& batch, LossPositions positions, bool training) {
-  if (!fuses_ends()) return AlgorithmDistillation::loss(batch, positions, training);
+  if (!plan(positions).fused_loss()) return AlgorithmDistillation::loss(batch, positions, training);
   return fused_loss(encoded(batch, positions, training), batch, stack_.pred_action);
 }
 
 AlgorithmDistillation::Predictions PostNormAd::forward(const Batch& batch, LossPositions positions,
                                                        bool training) {
   return {stack_.pred_action(encoded(batch, positions, training)), {}};
-}
-
-std::optional<std::string> PostNormAd::why_not_fused(LossPositions /*positions*/) const {
-  return stack_.why_not_fused(device(), compute_type(), options().n_transit);
 }
 
 PostNormAd::Tokens PostNormAd::tokens_of(const Batch& batch, LossPositions positions) const {
@@ -35,21 +30,18 @@ PostNormAd::Tokens PostNormAd::tokens_of(const Batch& batch, LossPositions posit
   return {x, sequence.streams, sequence.queries.size(1)};
 }
 
-PostNormAd::Tokens PostNormAd::tokens_by_kernel(const Batch& batch, LossPositions positions) const {
-  const at::Tensor x = kernels::fused_embedding(batch, shape(), positions,
-                                                {.context_weight = stack_.embed_context.weight,
-                                                 .context_bias = stack_.embed_context.bias,
-                                                 .types = stack_.token_type_embedding.weight,
-                                                 .query_states = stack_.embed_query_state.weight,
-                                                 .positions = stack_.pos_embedding},
-                                                gradient_sink());
-  return plain_tokens(x, batch, positions);
-}
-
 at::Tensor PostNormAd::encoded(const Batch& batch, LossPositions positions, bool training) const {
-  const Tokens tokens = fuses_ends() ? tokens_by_kernel(batch, positions) : tokens_of(batch, positions);
-  return stack_.encode(tokens.x, tokens.streams, tokens.queries, dropout_rates(training), has_halves(),
-                       gradient_sink());
+  const kernels::KernelPlan& plan = this->plan(positions);
+  const Tokens tokens = plan.fused_embedding()
+                            ? tokens_by_kernel(batch, positions,
+                                               {.context_weight = stack_.embed_context.weight,
+                                                .context_bias = stack_.embed_context.bias,
+                                                .types = stack_.token_type_embedding.weight,
+                                                .query_states = stack_.embed_query_state.weight,
+                                                .positions = stack_.pos_embedding})
+                            : tokens_of(batch, positions);
+  return stack_.encode(tokens.x, tokens.streams, tokens.queries, dropout_rates(training), plan,
+                       main_gradients());
 }
 
 }  // namespace adtrain

@@ -6,10 +6,9 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "model/kernels/BlockPass.h"
-#include "model/kernels/fused/FusedPostNorm.h"
-#include "model/kernels/fused/FusedShapes.h"
-#include "model/kernels/halves/PostNormHalves.h"
+#include "kernels/BlockPass.h"
+#include "kernels/block/post_norm/FusedPostNorm.h"
+#include "kernels/block/post_norm/PostNormSublayers.h"
 
 namespace adtrain {
 namespace {
@@ -17,7 +16,7 @@ namespace {
 constexpr double kSmallDeviation = 0.02;
 constexpr int64_t kTokenTypes = 3;
 
-/// As torch.nn.MultiheadAttention starts its input projection: Xavier uniform, bias 0.
+/// Initialised as torch.nn.MultiheadAttention's input projection: Xavier uniform, bias 0.
 Linear input_projection(ParameterFactory& factory, const std::string& name, int64_t width) {
   Linear linear;
   linear.weight =
@@ -26,7 +25,7 @@ Linear input_projection(ParameterFactory& factory, const std::string& name, int6
   return linear;
 }
 
-/// As torch.nn.MultiheadAttention starts its output projection: default weight, bias 0.
+/// Initialised as torch.nn.MultiheadAttention's output projection: default weight, bias 0.
 Linear output_projection(ParameterFactory& factory, const std::string& name, int64_t width) {
   Linear linear;
   linear.weight =
@@ -47,7 +46,7 @@ PostNormBlock::PostNormBlock(ParameterFactory& factory, const std::string& name,
       linear2_(default_linear(factory, name + ".linear2", options.inner_width(), options.tf_n_embd)),
       norm2_(layer_norm(factory, name + ".norm2", options.tf_n_embd)) {}
 
-at::Tensor PostNormBlock::operator()(const at::Tensor& x, const Streams& streams, int64_t rows,
+at::Tensor PostNormBlock::operator()(const at::Tensor& x, const TokenStreams& streams, int64_t rows,
                                      const DropoutRates& rates) const {
   const int64_t tokens = x.size(1);
   const at::Tensor qkv =
@@ -73,36 +72,33 @@ PostNormStack::PostNormStack(ParameterFactory& factory, const ModelOptions& opti
       embed_query_state(embedding(factory, "embed_query_state", shape.states(), options.tf_n_embd)),
       pos_embedding(
           factory.normal("pos_embedding", {1, options.n_transit, options.tf_n_embd}, kSmallDeviation)),
-      options_(options) {
+      heads_(options.tf_n_head) {
   for (int64_t layer = 0; layer < options.tf_n_layer; ++layer) {
     layers.emplace_back(factory, fmt::format("transformer_encoder.layers.{}", layer), options);
   }
   pred_action = default_linear(factory, "pred_action", options.tf_n_embd, shape.num_actions);
 }
 
-at::Tensor PostNormStack::encode(at::Tensor x, const Streams& streams, int64_t rows,
-                                 const DropoutRates& rates, bool has_halves, GradientSink* sink) const {
-  const bool fused = !why_not_fused(x.device(), x.scalar_type(), streams.context);
-  const bool by_halves = !fused && has_halves;
+at::Tensor PostNormStack::encode(at::Tensor x, const TokenStreams& streams, int64_t rows,
+                                 const DropoutRates& rates, const kernels::KernelPlan& plan,
+                                 MainGradients* main_gradients) const {
   std::optional<kernels::BlockPass> pass;
-  if (fused || by_halves) pass.emplace(x, options_.tf_n_head, rates.attention, rates.hidden, sink);
+  if (plan.blocks() != kernels::KernelPlan::Blocks::kLibrary) {
+    pass.emplace(x, heads_, rates.attention, rates.hidden, plan.own_attention(), main_gradients);
+  }
   for (size_t layer = 0; layer < layers.size(); ++layer) {
     const int64_t rows_out = layer + 1 == layers.size() ? rows : x.size(1);
     const auto number = static_cast<int64_t>(layer);
-    if (fused) {
+    if (plan.whole_blocks()) {
       x = kernels::fused_post_norm_block(x, layers[layer].parameters(), streams, rows_out, number, *pass);
-    } else if (by_halves) {
-      x = kernels::post_norm_block_by_halves(x, layers[layer].parameters(), streams, rows_out, number, *pass);
+    } else if (plan.by_sublayers()) {
+      x = kernels::post_norm_block_by_sublayers(x, layers[layer].parameters(), streams, rows_out, number,
+                                                *pass);
     } else {
       x = layers[layer](x, streams, rows_out, rates);
     }
   }
   return x;
-}
-
-std::optional<std::string> PostNormStack::why_not_fused(const at::Device& device, at::ScalarType type,
-                                                        int64_t tokens) const {
-  return kernels::why_no_fused_blocks(options_, tokens, device, type);
 }
 
 }  // namespace adtrain

@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
-#include "distributed/GradientSink.h"
+#include "base/MainGradients.h"
+#include "kernels/plan/KernelPlan.h"
 #include "model/Attention.h"
 #include "model/Layers.h"
 #include "model/ModelOptions.h"
@@ -21,7 +21,7 @@ class PostNormBlock {
   PostNormBlock(ParameterFactory& factory, const std::string& name, const ModelOptions& options);
 
   /// x (B, tokens, width) -> the last `rows` tokens (B, rows, width).
-  at::Tensor operator()(const at::Tensor& x, const Streams& streams, int64_t rows,
+  at::Tensor operator()(const at::Tensor& x, const TokenStreams& streams, int64_t rows,
                         const DropoutRates& rates) const;
   /// In the order of making.
   std::vector<at::Tensor> parameters() const;
@@ -34,21 +34,17 @@ class PostNormBlock {
   LayerNorm norm2_;
 };
 
-/// Parameters and blocks that AD with the post-norm block and compressed context share; their checkpoints are
-/// alike. Plain AD never uses the first three, so the last bucket of gradients is the only one that waits for
+/// Parameters and blocks that AD with the post-norm block and compressed context share; their checkpoints
+/// have the same tensors. Plain AD never uses the first three, so only the last bucket of gradients waits for
 /// them.
 struct PostNormStack {
   PostNormStack(ParameterFactory& factory, const ModelOptions& options, const ModelShape& shape);
 
-  /// Embedded tokens through all blocks; returns the last `rows` tokens. `streams` need masks for the
-  /// plain blocks and for libtorch's attention alone (see AlgorithmDistillation::needs_masks). Where our own
-  /// kernels fit, blocks run by them, as a whole or by halves (`has_halves`: whether those fit that do not
-  /// fit as a whole), and give their parameters' gradients to `sink` if there is one.
-  at::Tensor encode(at::Tensor x, const Streams& streams, int64_t rows, const DropoutRates& rates,
-                    bool has_halves, GradientSink* sink) const;
-  /// Why blocks do not run by our own kernels on such input with so many tokens; empty where they do.
-  std::optional<std::string> why_not_fused(const at::Device& device, at::ScalarType type,
-                                           int64_t tokens) const;
+  /// Embedded tokens through all blocks; returns the last `rows` tokens. `streams` need masks for the plain
+  /// blocks and for libtorch's attention alone (see KernelPlan::reads_masks). Blocks run as `plan` says;
+  /// fused kernels add their parameters' gradients to `main_gradients` if there is one.
+  at::Tensor encode(at::Tensor x, const TokenStreams& streams, int64_t rows, const DropoutRates& rates,
+                    const kernels::KernelPlan& plan, MainGradients* main_gradients) const;
 
   Linear pred_token_type;
   at::Tensor compress_start_token, compress_end_token;  ///< (1, 1, width)
@@ -60,7 +56,7 @@ struct PostNormStack {
   Linear pred_action;
 
  private:
-  ModelOptions options_;
+  int64_t heads_;
 };
 
 }  // namespace adtrain

@@ -5,11 +5,9 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "kernels/block/pre_norm/FusedPreNorm.h"
+#include "kernels/block/pre_norm/PreNormSublayers.h"
 #include "model/PlainSequence.h"
-#include "model/kernels/fused/FusedEnds.h"
-#include "model/kernels/fused/FusedPreNorm.h"
-#include "model/kernels/fused/FusedShapes.h"
-#include "model/kernels/halves/PreNormHalves.h"
 
 namespace adtrain {
 
@@ -25,11 +23,11 @@ PreNormBlock::PreNormBlock(ParameterFactory& factory, const std::string& name, c
       w3_(default_linear(factory, name + ".mlp.swiglu.w3", options.inner_width(), options.tf_n_embd, false)) {
 }
 
-at::Tensor PreNormBlock::operator()(const at::Tensor& x, const Streams& streams, int64_t rows,
+at::Tensor PreNormBlock::operator()(const at::Tensor& x, const TokenStreams& streams, int64_t rows,
                                     const Rotary& rotary, const DropoutRates& rates) const {
   const int64_t tokens = x.size(1);
   const at::Tensor fused = attn_(norm_1_(x, rates.hidden));
-  // The rows of the fused weight stand per head: q_h, k_h, v_h.
+  // The rows of the fused weight are ordered by head: q_h, k_h, v_h.
   const at::Tensor qkv = fused.view({x.size(0), tokens, heads_, 3, head_size_}).permute({3, 0, 2, 1, 4});
   const at::Tensor read = attend(qkv, rows, streams, rotary, rates.attention);
 
@@ -56,7 +54,7 @@ PreNormAd::PreNormAd(const ModelOptions& options, const ModelShape& shape, Param
 }
 
 AlgorithmDistillation::Loss PreNormAd::loss(const Batch& batch, LossPositions positions, bool training) {
-  if (!fuses_ends()) return AlgorithmDistillation::loss(batch, positions, training);
+  if (!plan(positions).fused_loss()) return AlgorithmDistillation::loss(batch, positions, training);
   return fused_loss(encoded(batch, positions, dropout_rates(training)), batch, pred_action_);
 }
 
@@ -71,46 +69,39 @@ PreNormAd::Tokens PreNormAd::tokens_of(const Batch& batch, LossPositions positio
   return {x, sequence.streams, sequence.queries.size(1)};
 }
 
-PreNormAd::Tokens PreNormAd::tokens_by_kernel(const Batch& batch, LossPositions positions) const {
-  const at::Tensor x = kernels::fused_embedding(batch, shape(), positions,
-                                                {.context_weight = embed_context_.weight,
-                                                 .context_bias = embed_context_.bias,
-                                                 .query_states = embed_query_state_.weight},
-                                                gradient_sink());
-  return plain_tokens(x, batch, positions);
-}
-
 at::Tensor PreNormAd::encoded(const Batch& batch, LossPositions positions, const DropoutRates& rates) const {
-  const Tokens tokens = fuses_ends() ? tokens_by_kernel(batch, positions) : tokens_of(batch, positions);
-  const Streams& streams = tokens.streams;
+  const kernels::KernelPlan& plan = this->plan(positions);
+  const Tokens tokens = plan.fused_embedding() ? tokens_by_kernel(batch, positions,
+                                                                  {.context_weight = embed_context_.weight,
+                                                                   .context_bias = embed_context_.bias,
+                                                                   .query_states = embed_query_state_.weight})
+                                               : tokens_of(batch, positions);
+  const TokenStreams& streams = tokens.streams;
   at::Tensor x = tokens.x;
   const Rotary rotary =
       Rotary::of(at::arange(streams.context, batch.states.options().dtype(at::kLong)), options().head_size());
-  const bool fused = is_fused(positions);
-  const bool by_halves = !fused && has_halves();
-  const Rotary of_all = fused || by_halves ? Rotary() : rotary.with_queries(streams);
+  const bool library_blocks = plan.blocks() == kernels::KernelPlan::Blocks::kLibrary;
+  const Rotary of_all = library_blocks ? rotary.with_queries(streams) : Rotary();
   std::optional<kernels::BlockPass> pass;
-  if (fused || by_halves)
-    pass.emplace(x, options().tf_n_head, rates.attention, rates.hidden, gradient_sink());
+  if (!library_blocks) {
+    pass.emplace(x, options().tf_n_head, rates.attention, rates.hidden, plan.own_attention(),
+                 main_gradients());
+  }
   for (size_t layer = 0; layer < blocks_.size(); ++layer) {
-    const bool last = layer + 1 == blocks_.size();  // nothing reads the context's rows of the last block
+    const bool last = layer + 1 == blocks_.size();  // nothing reads the last block's output at the context
     const int64_t rows = last ? tokens.queries : x.size(1);
     const auto number = static_cast<int64_t>(layer);
-    if (fused) {
+    if (plan.whole_blocks()) {
       x = kernels::fused_pre_norm_block(x, blocks_[layer].parameters(), rotary, streams.queries, rows, number,
                                         *pass);
-    } else if (by_halves) {
-      x = kernels::pre_norm_block_by_halves(x, blocks_[layer].parameters(), streams, rotary, rows, number,
-                                            *pass);
+    } else if (plan.by_sublayers()) {
+      x = kernels::pre_norm_block_by_sublayers(x, blocks_[layer].parameters(), streams, rotary, rows, number,
+                                               *pass);
     } else {
       x = blocks_[layer](x, streams, rows, of_all, rates);
     }
   }
   return x;
-}
-
-std::optional<std::string> PreNormAd::why_not_fused(LossPositions /*positions*/) const {
-  return kernels::why_no_fused_blocks(options(), options().n_transit, device(), compute_type());
 }
 
 }  // namespace adtrain

@@ -11,13 +11,13 @@
 
 namespace adtrain {
 
-/// x + attention(norm(x)), then x + SwiGLU(norm(x)); rotary positions; no norm behind the last block.
+/// x + attention(norm(x)), then x + SwiGLU(norm(x)); rotary positions; no norm after the last block.
 class PreNormBlock {
  public:
   PreNormBlock(ParameterFactory& factory, const std::string& name, const ModelOptions& options);
 
   /// x (B, tokens, width) -> the last `rows` tokens (B, rows, width).
-  at::Tensor operator()(const at::Tensor& x, const Streams& streams, int64_t rows, const Rotary& rotary,
+  at::Tensor operator()(const at::Tensor& x, const TokenStreams& streams, int64_t rows, const Rotary& rotary,
                         const DropoutRates& rates) const;
   /// In the order of making.
   std::vector<at::Tensor> parameters() const;
@@ -30,22 +30,19 @@ class PreNormBlock {
   Linear w1_, w2_, w3_;
 };
 
-/// The model of Algorithm Distillation with the pre-norm block (DICP's). Where our own kernels fit, blocks
-/// run by them, as a whole or by halves.
+/// The model of Algorithm Distillation with the pre-norm block (DICP's). Where fused kernels fit, blocks run
+/// by them, as a whole or by sublayers.
 class PreNormAd : public AlgorithmDistillation {
  public:
   PreNormAd(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory);
 
   Loss loss(const Batch& batch, LossPositions positions, bool training) override;
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
-  std::optional<std::string> why_not_fused(LossPositions positions) const override;
 
  private:
   Tokens tokens_of(const Batch& batch, LossPositions positions) const;
-  Tokens tokens_by_kernel(const Batch& batch, LossPositions positions) const;
-  /// The queries behind the blocks (B, Q, width).
+  /// The blocks' output at the queries (B, Q, width).
   at::Tensor encoded(const Batch& batch, LossPositions positions, const DropoutRates& rates) const;
-  bool is_fused(LossPositions positions) const { return !why_not_fused(positions); }
 
   Linear embed_context_;
   Embedding embed_query_state_;

@@ -4,7 +4,8 @@
 
 namespace adtrain {
 
-/// What a token of compressed context is: rows of the type embedding and columns of the token-type logits.
+/// The types of tokens in compressed context: rows of the type embedding and columns of the token-type
+/// logits.
 enum TokenType : int64_t {
   kTransition = 0,  ///< a transition; as a prediction: an action follows
   kCompress = 1,    ///< <compress>; never predicted, as it always follows the end of a region

@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 
 #include "data/Batch.h"
+#include "kernels/embedding/TokenEmbedding.h"
+#include "model/LossPositions.h"
 #include "model/ModelOptions.h"
 
 namespace adtrain {
@@ -13,5 +15,9 @@ at::Tensor transition_features(const Batch& batch, const ModelShape& shape, at::
 
 /// int32 (…): x · grid_size + y of states (…, 2).
 at::Tensor state_index(const at::Tensor& states, const ModelShape& shape);
+
+/// How plain rows become tokens of `width` features where the loss reads these positions.
+kernels::TokenShape token_shape(const Batch& batch, const ModelShape& shape, LossPositions positions,
+                                int64_t width);
 
 }  // namespace adtrain

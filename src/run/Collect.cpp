@@ -9,11 +9,11 @@
 #include "base/Text.h"
 #include "collection/CollectionSettings.h"
 #include "collection/Collector.h"
+#include "collectives/StopRequest.h"
 #include "data/HistoryFile.h"
 #include "data/HistoryReplay.h"
-#include "distributed/LaunchContext.h"
-#include "distributed/StopRequest.h"
 #include "environments/TaskFamily.h"
+#include "launch/LaunchContext.h"
 #include "run/RunConfig.h"
 #include "telemetry/Console.h"
 
@@ -26,7 +26,7 @@ double mean_oracle(const TaskFamily& family) {
   return sum / static_cast<double>(family.task_count());
 }
 
-/// Throws EnvironmentError where a GPU is asked for and cannot do it.
+/// Throws EnvironmentError where a GPU is requested and cannot be used.
 CollectionDevice device_of(const RunConfig& config) {
   if (config.run.device == DeviceChoice::kCpu) return CollectionDevice::kCpu;
   const bool asked = config.run.device == DeviceChoice::kCuda;
@@ -43,8 +43,8 @@ CollectionDevice device_of(const RunConfig& config) {
   throw EnvironmentError(fmt::format("device: cuda is asked for, and {}; or set device: cpu", *objection));
 }
 
-/// Throws DataError where a file that is there is not what the configuration would collect. Of a file that
-/// does not say how it was collected the first task is lived again.
+/// Throws DataError where an existing file is not what the configuration would collect. For a file that does
+/// not say how it was collected, the first task is replayed.
 void check_kept(const std::filesystem::path& file, const RunConfig& config, const TaskFamily& family) {
   const HistoryFile histories(file);
   check_collected_with(file, histories.settings(),

@@ -8,7 +8,7 @@
 
 namespace adtrain {
 
-/// What `adtrain collect` was asked for.
+/// The command line of `adtrain collect`.
 struct CollectRequest {
   std::filesystem::path config;
   std::vector<std::string> overrides;
@@ -17,7 +17,7 @@ struct CollectRequest {
 };
 
 /// Collects the learning histories of all tasks into traj_dir; continues a collection that was stopped.
-/// kDone, or kRequeue where it was stopped by a signal. Throws the Error family.
+/// Returns kDone, or kRequeue where a signal stopped it. Throws the Error family.
 ExitCode collect(const CollectRequest& request);
 
 }  // namespace adtrain

@@ -14,8 +14,7 @@ namespace {
 
 constexpr const char* kGlobalBatch = "global_batch_size";
 
-/// What is not a key, or not allowed any more, leaves the default: this is read to be compared, not to be
-/// run.
+/// Keys that are unknown, or no longer allowed, keep the default: the result is only compared, not run.
 RunConfig read_leniently(const std::string& yaml) {
   RunConfig config;
   std::vector<Section> sections = config.sections();

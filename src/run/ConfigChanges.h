@@ -8,7 +8,7 @@
 
 namespace adtrain {
 
-/// A key that has another value than in the run that is to be continued.
+/// A key whose value differs from that of the run to be continued.
 struct ConfigChange {
   std::string key;
   std::string before, now;
@@ -18,11 +18,11 @@ struct ConfigChange {
   std::string text() const;
 };
 
-/// What differs between the YAML that an earlier start of a run has resolved, and this start's configuration,
-/// in the order in which keys are documented. Keys that the earlier program did not know count as having had
-/// this program's default; keys that this one does not know are passed over.
+/// The differences between the YAML that an earlier start of a run has resolved and this start's
+/// configuration, in the order in which keys are documented. Keys that the earlier program did not know count
+/// as having this program's default; keys that this one does not know are ignored.
 ///
-/// The global batch is compared as such, under the name of global_batch_size: it may have come from
+/// The global batch is compared as such, under the name of global_batch_size: it may result from
 /// train_batch_size, the number of ranks and accumulation.
 std::vector<ConfigChange> changes_between(const std::string& earlier_yaml, int64_t earlier_ranks,
                                           const RunConfig& config, int64_t ranks);

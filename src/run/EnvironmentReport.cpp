@@ -19,8 +19,9 @@
 #include "base/Error.h"
 #include "base/Gpu.h"
 #include "base/Text.h"
-#include "distributed/LaunchContext.h"
-#include "distributed/NcclVersion.h"
+#include "collectives/NcclVersion.h"
+#include "launch/LaunchContext.h"
+#include "run/KernelReport.h"
 
 namespace adtrain {
 namespace {
@@ -127,7 +128,7 @@ json launcher() {
             {"local rank", context.local_rank},
             {"evidence", context.evidence}};
   } catch (const Error& error) {
-    return {{"contradiction", error.what()}};  // the very thing a bug report is about
+    return {{"contradiction", error.what()}};  // a bug report needs the contradiction itself
   }
 }
 
@@ -149,11 +150,9 @@ std::string figures(const json& group) {
 }  // namespace
 
 json environment_report() {
-  return {{"versions", versions()},
-          {"cpu", cpu()},
-          {"gpus", gpus()},
-          {"limits", limits()},
-          {"launcher", launcher()}};
+  return {{"versions", versions()}, {"cpu", cpu()},
+          {"gpus", gpus()},         {"limits", limits()},
+          {"launcher", launcher()}, {"kernels", as_json(kernel_reports(RunConfig{}))}};
 }
 
 std::string environment_text(const json& report) {
@@ -169,6 +168,8 @@ std::string environment_text(const json& report) {
   }
   text += "limits of this process\n" + figures(report.at("limits"));
   text += "launcher\n" + figures(report.at("launcher"));
+  text += "with the default settings (adtrain validate FILE says so of a configuration)\n";
+  text += as_text(kernel_reports(RunConfig{}), "  ");
   return text;
 }
 

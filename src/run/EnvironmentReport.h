@@ -6,8 +6,9 @@
 
 namespace adtrain {
 
-/// What a bug report needs: versions built against and found, devices, limits, and what the launcher says.
-/// {"versions": {name: {"built", "found"}}, "cpu": {…}, "gpus": […], "limits": {…}, "launcher": {…}}
+/// What a bug report needs: versions built against and found, devices, limits, what the launcher says, and
+/// which kernels a run takes here. {"versions": {name: {"built", "found"}}, "cpu": {…}, "gpus": […],
+/// "limits": {…}, "launcher": {…}, "kernels": see KernelReport.h, of the default settings}
 nlohmann::json environment_report();
 
 /// The same for a person to read.

@@ -13,8 +13,7 @@
 #include "base/Text.h"
 #include "checkpoint/CheckpointStore.h"
 #include "checkpoint/Manifest.h"
-#include "distributed/Activity.h"
-#include "distributed/StopRequest.h"
+#include "collectives/StopRequest.h"
 #include "environments/TaskFamily.h"
 #include "environments/TaskSplit.h"
 #include "evaluation/EvaluationFolder.h"
@@ -24,13 +23,14 @@
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
 #include "telemetry/Console.h"
+#include "watchdog/Activity.h"
 
 namespace adtrain {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// What the command line's folder stands for.
+/// What the command line's folder refers to.
 struct Target {
   RunFolder run;
   std::optional<fs::path> checkpoint;  ///< one of the run's checkpoints; none: the newest
@@ -59,7 +59,7 @@ Target resolve(fs::path folder) {
   return target;
 }
 
-/// What is evaluated, and where it goes.
+/// What is evaluated, and the folder of its results.
 struct Plan {
   Target target;
   TaskFamily family;
@@ -68,7 +68,8 @@ struct Plan {
   EvaluationOptions options;
 
   static Plan of(const Target& target, const RunConfig& config);
-  /// For results and for why there are none. Another evaluation may have taken one since it was last asked.
+  /// The folder for the results, or for the failure file. Another evaluation may have taken a folder since
+  /// the last call.
   fs::path folder() const {
     return evaluation_folder(target.first, evaluation_identity(tasks, origin, options), options);
   }
@@ -103,8 +104,8 @@ fs::path failure_file(const fs::path& folder) {
   return folder / "failure.txt";
 }
 
-/// What the launcher is to hear of an evaluation that was stopped: as of training that was, see requeue_code
-/// there.
+/// The exit code of an evaluation that was stopped, as for training that was stopped: see code_of in
+/// RunLifecycle.cpp.
 ExitCode stopped_code(const Ranks& ranks, const fs::path& folder) {
   if (ranks.context.is_root()) write_file_atomically(requeue_marker(folder), "");
   return ranks.context.launcher == Launcher::kTorchrun ? ExitCode::kDone : ExitCode::kRequeue;

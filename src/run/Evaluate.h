@@ -8,7 +8,7 @@
 
 namespace adtrain {
 
-/// What `adtrain evaluate` was asked for.
+/// The command line of `adtrain evaluate`.
 struct EvaluateRequest {
   std::filesystem::path
       target;  ///< a run folder (its newest checkpoint that verifies), or one checkpoint's folder
@@ -17,10 +17,10 @@ struct EvaluateRequest {
 };
 
 /// Evaluates in context as one rank of the group that the launcher started and writes a folder of the run:
-/// evaluation, or one beside it where another evaluation's results are there (evaluation_folder). kDone;
-/// where it was stopped by a signal kRequeue, or under torchrun kDone, and the folder holds nothing new but
-/// an empty file `requeue`. Throws the Error family; where a rank of several fails, failure.txt stands in
-/// that folder.
+/// evaluation, or one beside it where that holds another evaluation's results (evaluation_folder). Returns
+/// kDone. Where a signal stopped it, it returns kRequeue, or kDone under torchrun, and the folder holds
+/// nothing new but an empty file `requeue`. Throws the Error family; where one of several ranks fails,
+/// failure.txt is written to that folder.
 ExitCode evaluate(const EvaluateRequest& request);
 
 }  // namespace adtrain

@@ -12,8 +12,8 @@
 #include "base/File.h"
 #include "base/Host.h"
 #include "base/ProcessTable.h"
-#include "distributed/Agreement.h"
-#include "distributed/LocalRanks.h"
+#include "collectives/Agreement.h"
+#include "launch/LocalRanks.h"
 
 namespace adtrain {
 namespace {
@@ -34,12 +34,12 @@ std::string without_line_end(std::string text) {
   return text;
 }
 
-/// What started this rank; where nothing tells, its parent.
+/// The process that started this rank; its parent where that is unknown.
 ProcessIdentity find_agent() {
   return ProcessIdentity::of(LocalRanks(LaunchContext::detect()).launcher().value_or(getppid()));
 }
 
-/// As it was when it was first asked for: a launcher may end before its ranks do.
+/// Cached at the first call: a launcher may end before its ranks do.
 const ProcessIdentity& agent_of_this_process() {
   static const ProcessIdentity agent = find_agent();
   return agent;
@@ -68,7 +68,7 @@ ProcessIdentity::State ProcessIdentity::state() const {
   }
   if (kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH) return State::kGone;
   const auto status = status_of_process(process);
-  if (!status) return State::kAlive;  // of another user, who hides what he runs
+  if (!status) return State::kAlive;  // a process hidden by another user
   return status->ended() || status->started != started ? State::kGone : State::kAlive;
 }
 

@@ -6,26 +6,27 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "distributed/Communicator.h"
-#include "distributed/LaunchContext.h"
+#include "collectives/Communicator.h"
+#include "launch/LaunchContext.h"
 
 namespace adtrain {
 
-/// A process, so that it is told from another one that gets the same number later, on another host, after a
-/// reboot or in another container.
+/// Identifies a process, so that it is not confused with another that has the same id later, on another host,
+/// after a reboot or in another container.
 struct ProcessIdentity {
   std::string host;
   std::string boot;           ///< the kernel's id of this boot
-  std::string pid_namespace;  ///< in which the number counts
+  std::string pid_namespace;  ///< the namespace of the process id
   int64_t process = 0;
   uint64_t started = 0;  ///< clock ticks after the boot
 
   static ProcessIdentity of_this_process();
-  /// Of a process of this host; `started` is 0 where there is none.
+  /// The identity of a process of this host; `started` is 0 where there is none.
   static ProcessIdentity of(int64_t process);
 
   enum class State { kAlive, kGone, kUnknown };
-  /// Unknown is what runs, or ran, where this process cannot look: another host, boot or container.
+  /// Unknown for a process that runs, or ran, where this process cannot see it: on another host, boot or
+  /// container.
   State state() const;
 
   bool operator==(const ProcessIdentity&) const = default;
@@ -35,7 +36,8 @@ struct ProcessIdentity {
 struct LaunchIdentity {
   std::string launcher;  ///< in words
   std::string id;        ///< torchrun's run id, SLURM's job; empty where the launcher has none
-  /// What started the ranks: torchrun's agents, mpirun and its daemons, or the shell. Each once.
+  /// The processes that started the ranks: torchrun's agents, mpirun and its daemons, or the shell. Each
+  /// once.
   std::vector<ProcessIdentity> agents;
 
   /// Collective.

@@ -13,7 +13,7 @@ ExitCode as_one_of_the_ranks(const RunConfig& config, const std::function<ExitCo
   options.cpu_threads = config.run.cpu_threads;
   options.configuration = config.fingerprint();
   options.failure_file.path = failure_file.empty() ? config.folder().failure() : failure_file;
-  // Where another launch has the folder by now, it is not this run that ended.
+  // Where another launch has taken the folder by now, this run must not write its failure there.
   options.failure_file.is_ours = [lock = RunFolder{options.failure_file.path.parent_path()}.lock()] {
     return !RunLock::held_by_another_launch(lock);
   };

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/Random.h"
+#include "base/Checksum.h"
 #include "config/Binder.h"
 #include "config/Document.h"
 #include "environments/TaskFamily.h"
@@ -10,13 +10,6 @@
 
 namespace adtrain {
 namespace {
-
-/// FNV-1a: a few bytes that differ where the text differs.
-uint64_t hash_of(const std::string& text) {
-  uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const unsigned char letter : text) hash = (hash ^ letter) * 0x100000001b3ULL;
-  return mix_bits(hash);
-}
 
 /// Loads what the document names as plug-ins and puts their absolute paths into it, as one text: a run may be
 /// continued from another folder.
@@ -82,7 +75,7 @@ std::string RunConfig::resolved_yaml() const {
 }
 
 std::string RunConfig::fingerprint() const {
-  return fmt::format("{:016x}", hash_of(resolved_yaml()));
+  return checksum_text(resolved_yaml());
 }
 
 RunFolder RunConfig::folder() const {

@@ -8,9 +8,9 @@
 #include "config/Section.h"
 #include "data/DataOptions.h"
 #include "data/WindowIndex.h"
-#include "distributed/DistributedOptions.h"
 #include "environments/EnvironmentOptions.h"
 #include "evaluation/EvaluationOptions.h"
+#include "launch/DistributedOptions.h"
 #include "model/ModelOptions.h"
 #include "run/RunFolder.h"
 #include "run/RunOptions.h"
@@ -18,7 +18,7 @@
 
 namespace adtrain {
 
-/// Everything that a configuration file can say: the sections of all components, side by side.
+/// Everything that a configuration file can contain: the sections of all components.
 struct RunConfig {
   RunOptions run;
   EnvironmentOptions environment;
@@ -29,17 +29,18 @@ struct RunConfig {
   EvaluationOptions evaluation;
   DistributedOptions distributed;
 
-  /// Reads a YAML file with its includes and `key=value` overrides. Throws ConfigError with all that is wrong
-  /// in one go. What deserves a word but stops nothing goes to `notices`.
+  /// Reads a YAML file with its includes and `key=value` overrides. Throws one ConfigError with all errors.
+  /// Remarks that stop nothing are appended to `notices`.
   static RunConfig load(const std::filesystem::path& file, const std::vector<std::string>& overrides,
                         std::vector<std::string>& notices);
 
   /// The sections, bound to this object's members: in the order in which they are documented and saved.
   std::vector<Section> sections();
 
-  /// Every key with its value, as YAML that starts an equal run.
+  /// Every key with its value, as YAML that starts an identical run.
   std::string resolved_yaml() const;
-  /// 16 hexadecimal digits that differ where any key that shapes the run's arithmetic differs between ranks.
+  /// Eight hexadecimal digits that differ where any key that shapes the run's arithmetic differs between
+  /// ranks.
   std::string fingerprint() const;
 
   RunFolder folder() const;

@@ -7,24 +7,23 @@
 
 #include "base/Error.h"
 #include "base/File.h"
-#include "distributed/Activity.h"
+#include "watchdog/Activity.h"
 
 namespace adtrain {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kFirstPauseSeconds = 5, kLongestPauseSeconds = 60;  ///< between tries of a failed save
+constexpr double kFirstPauseSeconds = 5, kLongestPauseSeconds = 60;  ///< between attempts of a failed save
 
-/// What the launcher is to hear of a run that stopped on request. torchrun takes any code but 0 for a
-/// failure, and srun may end slower ranks because of the first code that is not 0; the marker says it in any
-/// case.
+/// The exit code of a run that stopped on request. torchrun takes any code but 0 for a failure, and srun may
+/// end slower ranks because of the first code that is not 0; the marker file exists in any case.
 ExitCode code_of(Trainer::End how, Launcher launcher) {
   if (how == Trainer::End::kFinished || launcher == Launcher::kTorchrun) return ExitCode::kDone;
   return ExitCode::kRequeue;
 }
 
-/// Does what may fail for reasons that are the user's to mend.
+/// Runs an action that may fail for reasons that the user can fix.
 template <class Action>
 void writing(const fs::path& folder, const Action& action) {
   try {
@@ -111,7 +110,7 @@ void RunLifecycle::decide() {
     console_.notice(fmt::format("restart {} by {} continues what an earlier attempt has begun", restarts,
                                 launcher_name(context_.launcher)));
     wish_.resume = !checkpoints_.empty();
-    wish_.overwrite = false;  // what was to go is gone
+    wish_.overwrite = false;  // what was to be deleted is deleted
     return;
   }
   if (restarts > 0) {
@@ -164,7 +163,7 @@ void RunLifecycle::compare_configuration() {
 }
 
 void RunLifecycle::check_histories(const std::string& digest) {
-  constexpr const char* kHistories = "traj_dir";  // the key by which a user chooses them
+  constexpr const char* kHistories = "traj_dir";  // the key with which a user chooses them
   histories_digest_ = digest;
   if (!found_) return;
   const std::string before = text_in(found_->snapshot.state, "histories_digest");
@@ -197,12 +196,12 @@ void RunLifecycle::claim() {
   console_.info(resumed_text(found_->snapshot.step, ranks_that_saved(), world_size_, same_batches_));
 }
 
-/// state.json comes last: a restart may rely on all that stands before it.
+/// Writes state.json last: a restart may rely on all files written before it.
 void RunLifecycle::rewrite() {
   if (wish_.overwrite && !wish_.resume) {
     fs::remove(folder_.state());
-    // A folder cannot be deleted in one step, so first it gets a name by which nobody takes it for what it
-    // was.
+    // A folder cannot be deleted atomically, so it first gets a name under which nobody takes it for
+    // checkpoints.
     fs::remove_all(folder_.overwritten());
     if (fs::exists(folder_.checkpoints())) fs::rename(folder_.checkpoints(), folder_.overwritten());
     fs::remove_all(folder_.tensorboard());
@@ -247,7 +246,7 @@ void RunLifecycle::save(const Snapshot& snapshot, bool leaving) {
                .bytes = bytes_of(snapshot),
                .next_try = Deadline(pause),
                .pause_seconds = pause};
-    // At the end of the run end() says so; of tries in between one warning is enough.
+    // At the end of the run end() reports it; for attempts in between one warning is enough.
     if (leaving || again) return;
     // Hours of training must not end because a disk is full.
     console_.warn(

@@ -20,8 +20,8 @@
 
 namespace adtrain {
 
-/// The life of one run as one start of it sees it: claim, resume or restart, save, stop, requeue. Its states
-/// are on the disk (the lock, state.json, the checkpoints, requeue), and the exit code follows from them.
+/// The life of one run as one start of it sees it: claim, resume or restart, save, stop, requeue. Its state
+/// is on the disk (the lock, state.json, the checkpoints, requeue), and the exit code follows from them.
 ///
 ///     RunLifecycle life(…);              // the folder is locked, nothing in it is changed yet
 ///     load histories, build the model
@@ -31,42 +31,44 @@ namespace adtrain {
 ///     trainer.run(…);                    // saves by the life
 ///     return life.end(…);                // 0 or 75, where the last step's checkpoint verifies
 ///
-/// Every rank has one and calls the same; rank 0's does the work, and gives the folder back when it goes.
+/// Every rank has one and makes the same calls; rank 0's does the work, and its destructor releases the
+/// folder.
 class RunLifecycle final : public StepKeeper {
  public:
-  /// What the user asked for.
+  /// What the user requests.
   struct Wish {
     bool resume = false;
     bool overwrite = false;
-    std::vector<std::string> allowed_changes = {};  ///< keys that may differ although they are not free
+    /// Keys that may differ although they are not free_on_resume.
+    std::vector<std::string> allowed_changes = {};
   };
 
   /// Decides what this start does. A restart by the same launcher continues what an earlier attempt of it had
-  /// claimed, whatever the user asked for; else the wish counts. Collective; borrows all. Throws ConfigError
-  /// where another start has the folder, where nothing of an earlier run may be lost, and where the run that
-  /// is to be continued means something else; CheckpointError where there is nothing to continue;
-  /// EnvironmentError where the folder cannot be written.
+  /// claimed, whatever the wish; else the wish counts. Collective; borrows all. Throws ConfigError where
+  /// another start has the folder, where an earlier run would be lost, and where the run to be continued has
+  /// another meaning; CheckpointError where there is nothing to continue; EnvironmentError where the folder
+  /// cannot be written.
   RunLifecycle(const RunConfig& config, const Wish& wish, const Ranks& ranks, Console& console);
   ~RunLifecycle() override;
 
   /// The checkpoint that this start continues. Null for a new run, and on all ranks but 0.
   const Snapshot* resumed() const { return found_ ? &found_->snapshot : nullptr; }
-  /// Throws ConfigError where the checkpoint was trained on histories of another digest. Nothing is compared
-  /// where the checkpoint does not say.
+  /// Throws ConfigError where the checkpoint was trained on histories of another digest. Compares nothing
+  /// where the checkpoint has none.
   void check_histories(const std::string& digest);
-  /// What joins each checkpoint's manifest.
+  /// Entries for each checkpoint's manifest.
   nlohmann::json origin() const;
 
-  /// When all that training needs is there, and not before: a start that fails leaves an earlier run as it
-  /// was. Throws EnvironmentError where the folder cannot be written.
+  /// Makes the run this start's. To be called once all that training needs is ready: a start that fails
+  /// earlier leaves an existing run as it was. Throws EnvironmentError where the folder cannot be written.
   void claim();
 
   void save(const Snapshot& snapshot, bool leaving) override;
   bool wants_step() override;
   std::optional<int64_t> safe_step() const override { return safe_step_; }
 
-  /// The run has come to its end, or was stopped, after `step`. Returns the code to end with. Throws
-  /// CheckpointError where that step's checkpoint does not stand or does not verify.
+  /// Ends the run, which is finished or was stopped after `step`. Returns the exit code. Throws
+  /// CheckpointError where that step's checkpoint does not exist or does not verify.
   ExitCode end(Trainer::End how, int64_t step);
 
  private:
@@ -89,10 +91,10 @@ class RunLifecycle final : public StepKeeper {
   RunFolder folder_;
   CheckpointStore checkpoints_;
   LaunchIdentity launch_;
-  bool made_folder_ = false;  ///< which goes again where this start leaves nothing in it
+  bool made_folder_ = false;  ///< removed again where this start leaves nothing in it
   std::optional<RunLock> lock_;
   std::optional<CheckpointStore::Found> found_;
-  bool same_batches_ = true;      ///< as the run that is continued, so far as it is known
+  bool same_batches_ = true;      ///< as in the run that is continued, as far as is known
   std::string histories_digest_;  ///< empty until they are checked
   std::optional<int64_t> safe_step_;
 
@@ -100,7 +102,7 @@ class RunLifecycle final : public StepKeeper {
   struct Missed {
     int64_t step;
     std::string reason;
-    int64_t bytes;  ///< that it would have taken
+    int64_t bytes;  ///< that the save would have taken
     Deadline next_try;
     double pause_seconds;
     bool tried_again = false;

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr double kLookSeconds = 0.2;
-constexpr double kReserveSeconds = 30;  ///< beside what the holder itself is given
+constexpr double kReserveSeconds = 30;  ///< in addition to the holder's own time
 
 std::string random_token() {
   std::random_device device;
@@ -59,8 +59,7 @@ json json_of(const LockHolder& holder) {
           {"token", holder.token}};
 }
 
-/// Nothing where there is no such file. One that is half written or damaged has a holder of whom nothing is
-/// known.
+/// Nothing where there is no such file. A half-written or damaged file gives a holder without information.
 std::optional<LockHolder> read_holder(const fs::path& file) {
   std::string text;
   try {
@@ -79,13 +78,13 @@ std::optional<LockHolder> read_holder(const fs::path& file) {
   } catch (const json::exception&) {
     holder = {};
   }
-  // It becomes part of a file's name.
+  // The token becomes part of a file's name.
   if (holder.token.empty() || holder.token.find('/') != std::string::npos) holder.token = "unreadable";
   return holder;
 }
 
-/// When it was last refreshed, by the file system's clock. Opening it first makes a network file system ask
-/// its server.
+/// When the file was last refreshed, by the file system's clock. Opening it first makes a network file system
+/// query its server.
 std::optional<double> modified_seconds(const fs::path& file) {
   const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return std::nullopt;
@@ -97,7 +96,7 @@ std::optional<double> modified_seconds(const fs::path& file) {
 }
 
 void touch(const fs::path& file) {
-  utimensat(AT_FDCWD, file.c_str(), nullptr, 0);  // whoever waits for it sees it grow old otherwise
+  utimensat(AT_FDCWD, file.c_str(), nullptr, 0);  // on failure, waiting processes see the file age
 }
 
 bool same_file(const fs::path& left, const fs::path& right) {
@@ -107,14 +106,14 @@ bool same_file(const fs::path& left, const fs::path& right) {
          first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
-/// Whether this process made `name`; false where another did first.
+/// Links `name`. Whether this process made it; false where another was first.
 bool link_exclusively(const fs::path& existing, const fs::path& name) {
   if (::link(existing.c_str(), name.c_str()) == 0) return true;
   const int reason = errno;
-  // A network file system may have done it and lost the answer.
+  // A network file system may have made the link and lost the answer.
   if (reason == EEXIST) return same_file(existing, name);
   if (reason == EPERM || reason == ENOTSUP || reason == ENOSYS || reason == EMLINK) {
-    // A file system without hard links: the next best is a file that only one can create.
+    // On a file system without hard links, exclusive creation of a file is the next best.
     const int descriptor = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (descriptor >= 0) {
       ::close(descriptor);
@@ -128,11 +127,11 @@ bool link_exclusively(const fs::path& existing, const fs::path& name) {
 
 }  // namespace
 
-/// The lock and those who were about to succeed it, if any died in between: the last one counts.
+/// The lock and the processes that were about to succeed it and died before they did: the last one counts.
 struct RunLock::Succession {
   LockHolder holder;
   fs::path file;
-  std::vector<fs::path> before;  ///< names that go once the last one's successor is in place
+  std::vector<fs::path> before;  ///< names to remove once the last one's successor is in place
 
   static std::optional<Succession> read(const fs::path& lock) {
     std::optional<LockHolder> holder = read_holder(lock);
@@ -149,21 +148,21 @@ struct RunLock::Succession {
   }
 };
 
-/// Looks at whoever has the lock, again and again.
+/// Observes the holder of the lock repeatedly.
 class RunLock::HolderWatch {
  public:
   /// `beside` is a file of this process in the same file system.
   HolderWatch(const LaunchIdentity& me, const RunLock::Patience& patience, fs::path beside)
       : me_(me), patience_(patience), beside_(std::move(beside)) {}
 
-  /// False where it is not clear yet. Throws ConfigError where the holder is alive.
+  /// Whether the holder is gone; false while that is unclear. Throws ConfigError where the holder is alive.
   bool is_gone(const Succession& current) {
     switch (current.holder.process.state()) {
       case ProcessIdentity::State::kGone:
         return true;
       case ProcessIdentity::State::kAlive:
         if (me_.same_launch(current.holder.launch) && waited_.seconds() < patience_.predecessor_seconds) {
-          return false;  // a rank of the attempt before, which its launcher is ending
+          return false;  // a rank of the previous attempt, which its launcher is ending
         }
         fail(current,
              fmt::format("; `kill -USR1 {}` there makes it save and stop", current.holder.process.process));
@@ -175,7 +174,7 @@ class RunLock::HolderWatch {
 
  private:
   bool is_stale(const Succession& current) {
-    touch(beside_);  // tells the time by the file system's clock
+    touch(beside_);  // its time is the file system's clock
     const auto now = modified_seconds(beside_), refreshed = modified_seconds(current.file);
     if (!now || !refreshed) return false;
     if (token_ != current.holder.token) {
@@ -183,7 +182,7 @@ class RunLock::HolderWatch {
       first_seen_ = *refreshed;
     }
     if (*refreshed > first_seen_) fail(current, ", which has just refreshed its lock");
-    // A launcher ends an attempt before it starts the next one, on all hosts.
+    // A launcher ends an attempt on all hosts before it starts the next one.
     const bool predecessor = me_.same_launch(current.holder.launch);
     return *now - *refreshed > (predecessor ? 3 * patience_.refresh_seconds : patience_.stale_seconds);
   }
@@ -259,12 +258,13 @@ void RunLock::acquire() {
   }
 }
 
-/// Returns false where another is faster.
+/// Takes over the lock; false where another process is faster.
 bool RunLock::succeed(const Succession& gone) {
   const fs::path mine = successor_of(file_, gone.holder.token);
   if (!link_exclusively(candidate_, mine)) return false;
   const auto now = Succession::read(file_);
-  const bool first = now && now->holder.token == me_.token;  // else another has come and gone meanwhile
+  // If false, another process has taken and released it meanwhile.
+  const bool first = now && now->holder.token == me_.token;
   if (first) fs::rename(candidate_, file_);
   std::error_code ignored;
   fs::remove(mine, ignored);
@@ -273,7 +273,8 @@ bool RunLock::succeed(const Succession& gone) {
   return true;
 }
 
-/// A file that cannot be read at the moment, or that is gone, proves nothing.
+/// Whether another process has the lock. A file that cannot be read at the moment, or that is gone, proves
+/// nothing.
 bool RunLock::is_anothers() const {
   const auto holder = read_holder(file_);
   return holder && holder->process.process != 0 && holder->token != me_.token;

@@ -27,7 +27,7 @@ void RunOptions::declare(Section& section) {
   section.all_free_on_resume();
 }
 
-/// A run never leaves runs_dir: --overwrite deletes what is in its folder.
+/// A run's folder must be inside runs_dir: --overwrite deletes what is in it.
 void RunOptions::check(Findings& findings) const {
   if (!run_name) return;
   constexpr const char* kExpected =

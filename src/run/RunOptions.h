@@ -9,7 +9,7 @@
 
 namespace adtrain {
 
-/// What a run is called, where it lives and what it computes on.
+/// A run's name, its folder and its device.
 struct RunOptions {
   std::optional<std::string> run_name;
   std::string runs_dir = "runs";

@@ -7,13 +7,12 @@
 
 #include "base/Fault.h"
 #include "base/Text.h"
+#include "collectives/Agreement.h"
 #include "data/BatchAssembler.h"
 #include "data/HistorySet.h"
-#include "distributed/Activity.h"
-#include "distributed/Agreement.h"
-#include "distributed/LaunchContext.h"
 #include "environments/TaskFamily.h"
 #include "environments/TaskSplit.h"
+#include "launch/LaunchContext.h"
 #include "model/AlgorithmDistillation.h"
 #include "run/Histories.h"
 #include "run/Ranks.h"
@@ -21,6 +20,7 @@
 #include "run/RunLifecycle.h"
 #include "telemetry/Console.h"
 #include "training/Trainer.h"
+#include "watchdog/Activity.h"
 
 namespace adtrain {
 namespace {
@@ -44,21 +44,10 @@ std::string device_text(const Ranks& ranks) {
   return fmt::format("CPU, {} thread{} a rank", ranks.cpu_threads, ranks.cpu_threads == 1 ? "" : "s");
 }
 
-std::string blocks_text(const RunConfig& config, const AlgorithmDistillation& model) {
-  const auto why_not = model.why_not_fused(config.training.loss_positions);
-  if (!why_not) return "fused kernels, one operation a block";
-  if (!model.has_halves()) return fmt::format("library kernels (fused ones: {})", *why_not);
-  const auto why_no_attention = model.why_no_own_attention(config.training.loss_positions);
-  return fmt::format("library products, kernels of our own between them, {} (fused ones: {})",
-                     why_no_attention ? fmt::format("libtorch's attention (own one: {})", *why_no_attention)
-                                      : "attention among them",
-                     *why_not);
-}
-
-/// Where the user insists on fused kernels and there are none.
+/// Throws where the user requires fused kernels and there are none.
 void check_fused_kernels(const RunConfig& config, const AlgorithmDistillation& model) {
   if (config.model.fused_kernels != FusedKernels::kOn) return;
-  const auto why_not = model.why_not_fused(config.training.loss_positions);
+  const auto& why_not = model.plan(config.training.loss_positions).why_no_whole_blocks();
   if (!why_not) return;
   throw ConfigError(fmt::format(
       "fused_kernels is on, and there are no fused kernels for this run: {}. Set fused_kernels: auto to "
@@ -77,7 +66,7 @@ void print_banner(Console& console, const RunConfig& config, const Ranks& ranks,
        {"communication", ranks.communicator->backend()},
        {"device", device_text(ranks)},
        {"mixed precision", precision_text(config.training, ranks.device.device)},
-       {"transformer blocks", blocks_text(config, model)},
+       {"transformer blocks", model.plan(config.training.loss_positions).summary()},
        {"gradient accumulation", fmt::format("{} micro-batches a step", share.accumulation)},
        {"batch per rank", fmt::format("{} sequences a micro-batch", share.micro_batch)},
        {"global batch", fmt::format("{} sequences an optimizer step", share.global_batch())},
@@ -153,7 +142,7 @@ ExitCode train_as_rank(const TrainRequest& request, const RunConfig& config,
 }  // namespace
 
 ExitCode train(const TrainRequest& request) {
-  Fault::of_this_process();  // a bad text is told before anything starts
+  Fault::of_this_process();  // reports a malformed value before anything starts
   if (request.stop_after < 1) {
     throw ConfigError(fmt::format("--stop-after: found {}; expected a step, 1 at least", request.stop_after));
   }

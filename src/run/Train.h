@@ -10,7 +10,7 @@
 
 namespace adtrain {
 
-/// What `adtrain train` was asked for.
+/// The command line of `adtrain train`.
 struct TrainRequest {
   std::filesystem::path config;
   std::vector<std::string> overrides;
@@ -20,8 +20,8 @@ struct TrainRequest {
   int64_t stop_after = std::numeric_limits<int64_t>::max();
 };
 
-/// Trains as one rank of the run that the launcher started. Throws the Error family.
-/// kDone at the end of the run, kRequeue where it stopped on request, with a checkpoint of its last step.
+/// Trains as one rank of the run that the launcher started. Throws the Error family. Returns kDone at the end
+/// of the run; kRequeue where it stopped on request, with a checkpoint of its last step.
 ExitCode train(const TrainRequest& request);
 
 }  // namespace adtrain

@@ -5,6 +5,7 @@
 
 #include "base/StandardStreams.h"
 #include "config/Reference.h"
+#include "run/KernelReport.h"
 #include "run/RunConfig.h"
 
 namespace adtrain {
@@ -14,12 +15,15 @@ ExitCode validate(const std::filesystem::path& config_file, const std::vector<st
   std::vector<std::string> notices;
   const RunConfig config = RunConfig::load(config_file, overrides, notices);
   if (json) {
-    const nlohmann::json report = {
-        {"valid", true}, {"notices", notices}, {"resolved", config.resolved_yaml()}};
+    const nlohmann::json report = {{"valid", true},
+                                   {"notices", notices},
+                                   {"resolved", config.resolved_yaml()},
+                                   {"kernels", as_json(kernel_reports(config))}};
     print_answer(report.dump(2) + "\n");
     return ExitCode::kDone;
   }
   std::string text = config.resolved_yaml() + "\n";
+  text += as_text(kernel_reports(config), "# ");
   for (const std::string& notice : notices) text += fmt::format("# notice: {}\n", notice);
   text += fmt::format("# {} is valid: the run would live in {}, with histories from {}\n",
                       config_file.string(), config.folder().root.string(), config.history_file().string());

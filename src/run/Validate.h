@@ -8,7 +8,7 @@
 
 namespace adtrain {
 
-/// Checks a configuration and prints what it resolves to. Throws ConfigError with all that is wrong.
+/// Checks a configuration and prints the resolved one. Throws one ConfigError with all errors.
 ExitCode validate(const std::filesystem::path& config, const std::vector<std::string>& overrides, bool json);
 
 /// Prints the reference of all keys.

@@ -7,19 +7,19 @@
 
 namespace adtrain {
 
-/// A log file that only grows, record by record. Losing a record must not stop a run: what fails is told by
-/// `failure`, and a record is in the file as a whole or not at all, so that a disk that was full for a while
-/// leaves a file that can be read. For one thread.
+/// A log file that only grows, record by record. Losing a record must not stop a run: `failure` reports the
+/// error. A record is in the file completely or not at all, so that a temporarily full disk leaves a readable
+/// file. For one thread.
 class AppendingFile {
  public:
-  /// Opens or continues the file; creates missing folders. Throws std::filesystem::filesystem_error where it
-  /// cannot.
+  /// Opens or continues the file; creates missing folders. Throws std::filesystem::filesystem_error where
+  /// that fails.
   explicit AppendingFile(const std::filesystem::path& path);
   ~AppendingFile();
   AppendingFile(const AppendingFile&) = delete;
   AppendingFile& operator=(const AppendingFile&) = delete;
 
-  /// Hands the record to the operating system at once, for readers that follow the file.
+  /// Passes the record to the operating system at once, for readers that follow the file.
   void append(std::string_view record);
 
   /// Why the last `append` failed, with the file's name; empty if it did not.

@@ -16,7 +16,7 @@
 namespace adtrain {
 namespace {
 
-constexpr double kPngScale = 2;  ///< sharp on dense screens
+constexpr double kPngScale = 2;  ///< for high-resolution screens
 
 cairo_status_t append(void* bytes, const unsigned char* data, unsigned int length) {
   static_cast<std::string*>(bytes)->append(reinterpret_cast<const char*>(data), length);
@@ -69,7 +69,7 @@ std::vector<double> smoothed(const std::vector<double>& values, double weight) {
   const size_t count = values.size();
   std::vector<double> sum(count), mass(count);
   const auto counts = [&](size_t i) { return std::isfinite(values[i]); };
-  // Neighbours on the left and the value itself, then those on the right.
+  // Sums the left neighbours and the value itself, then the right neighbours.
   double past_sum = 0, past_mass = 0;
   for (size_t i = 0; i < count; ++i) {
     past_sum = weight * past_sum + (counts(i) ? values[i] : 0);

@@ -15,14 +15,14 @@ struct Series {
       false;  ///< thin and pale: raw figures behind their smoothed line, which follows in the same colour
 };
 
-/// A horizontal dashed line to compare with.
+/// A horizontal dashed line for comparison.
 struct Reference {
   std::string name;
   double y;
 };
 
-/// A line chart of 900 × 560 points, drawn by one code to SVG and (twice as fine) to PNG. Anything can be
-/// drawn: series without points, with one, constant, or with NaN.
+/// A line chart of 900 × 560 points, drawn by the same code to SVG and, at twice the resolution, to PNG.
+/// Series may have no points, one point, constant values or NaN.
 struct Chart {
   std::string title, x_label, y_label;
   std::vector<Series> series;
@@ -30,13 +30,13 @@ struct Chart {
   bool from_zero = false;  ///< the y axis begins at 0 unless a line goes below
   bool log_y = false;      ///< a logarithmic y axis; points that are not positive break the line
 
-  /// Writes `path`, .svg or .png by its ending, in one step. Throws std::filesystem::filesystem_error where
-  /// it cannot.
+  /// Writes `path`, as .svg or .png by its extension, atomically. Throws std::filesystem::filesystem_error
+  /// where that fails.
   void draw(const std::filesystem::path& path) const;
 };
 
-/// A smoothed series without lag: each value's neighbours count `weight`^distance on both sides, 0 ≤ weight
-/// < 1. Values that are not finite count nothing.
+/// A smoothed series without lag: each value's neighbours on both sides have weight `weight`^distance, 0 ≤
+/// weight < 1. Non-finite values have weight 0.
 std::vector<double> smoothed(const std::vector<double>& values, double weight);
 
 }  // namespace adtrain

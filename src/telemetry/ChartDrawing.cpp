@@ -20,7 +20,7 @@ std::string reference_label(const Reference& reference) {
 
 }  // namespace
 
-/// Okabe and Ito's palette, which colour-blind eyes tell apart as well.
+/// Okabe and Ito's palette, which is also distinguishable to colour-blind readers.
 const ChartDrawing::Colour ChartDrawing::kPalette[] = {{0.00, 0.45, 0.70}, {0.84, 0.37, 0.00},
                                                        {0.00, 0.62, 0.45}, {0.80, 0.47, 0.65},
                                                        {0.90, 0.62, 0.00}, {0.34, 0.71, 0.91}};
@@ -89,7 +89,7 @@ void ChartDrawing::fit_scales() {
   if (chart_.from_zero && !chart_.log_y && !below_zero) y_scale_.begin_at(0);
 }
 
-/// Row by row above the plot, which begins lower for each row.
+/// Lays the legend out in rows above the plot; each row moves the plot down.
 void ChartDrawing::lay_out_legend() {
   double x = left_;
   for (size_t i = 0; i < chart_.series.size(); ++i) {
@@ -156,7 +156,7 @@ void ChartDrawing::draw_line(const Series& series, Colour colour) {
   const double width = series.faint ? 1 : 2.4;
   cairo_set_line_width(cairo_, width);
   for_each_run(series, [&](size_t first, size_t last) {
-    if (last - first == 1) {  // no line to see, so a dot
+    if (last - first == 1) {  // a single point is drawn as a dot
       cairo_arc(cairo_, x_at(series.x[first]), y_at(series.y[first]), 1.5 * width, 0, 2 * M_PI);
       cairo_fill(cairo_);
       return;

@@ -12,8 +12,8 @@
 namespace adtrain {
 
 /// Draws one chart on one cairo surface, in points from the top left corner: title and legend above the plot,
-/// axes at its left and below, the reference lines' labels in a margin at its right, where no data can run
-/// into them.
+/// axes at its left and below, the reference lines' labels in a margin at its right, where no data overlaps
+/// them.
 class ChartDrawing {
  public:
   static constexpr double kWidth = 900, kHeight = 560;

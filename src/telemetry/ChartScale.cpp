@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kLargest = 1e100;  ///< beyond it, spans and coordinates would overflow
 
-/// As many decimals as tell neighbouring ticks apart, thousands in groups.
+/// As many decimals as distinguish neighbouring ticks, with thousands grouped.
 std::string tick_label(double value, double step) {
   if (std::abs(value) >= 1e9 || step < 1e-6) return fmt::format("{:g}", value);
   const int decimals = std::max(0, static_cast<int>(-std::floor(std::log10(step) + 1e-9)));

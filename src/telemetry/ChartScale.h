@@ -5,7 +5,7 @@
 
 namespace adtrain {
 
-/// One axis of a chart: which values it spans, where in [0, 1] each of them stands, and its ticks.
+/// One axis of a chart: its range of values, their mapping to [0, 1], and its ticks.
 class ChartScale {
  public:
   enum class Kind { kLinear, kLogarithmic };
@@ -19,10 +19,10 @@ class ChartScale {
   /// Whether a value has a place on this axis: not NaN, not infinite or absurdly large, positive if
   /// logarithmic.
   bool holds(double value) const;
-  /// Widens the axis so that it spans `value`; one that it cannot hold is passed over.
+  /// Widens the axis so that it spans `value`; a value that it cannot hold is ignored.
   void include(double value);
-  /// Adds this share of its length at both ends, and gives an axis of no or one value some length. Call it
-  /// once, after the last `include`.
+  /// Adds this share of its length at both ends, and gives an axis with no value or one value some length.
+  /// Must be called once, after the last `include`.
   void settle(double margin);
   /// Makes the axis begin at `value`, after `settle`.
   void begin_at(double value) { low_ = value; }
@@ -43,7 +43,7 @@ class ChartScale {
   bool empty_ = true;
 };
 
-/// Multiples of 1, 2 or 5 × 10^n in [low, high], `most` steps at the most. Just `low` where low ≥ high.
+/// Multiples of 1, 2 or 5 × 10^n in [low, high], at most `most` steps. Only `low` where low ≥ high.
 std::vector<double> nice_ticks(double low, double high, int most);
 
 /// Moves label positions apart to at least `gap`, as little as possible, within [low, high] where they fit;

@@ -31,12 +31,12 @@ bool begins_character(char byte) {
   return (byte & 0xC0) != 0x80;
 }
 
-/// Columns that UTF-8 text takes, all our characters being one wide.
+/// Columns that UTF-8 text takes; all characters used here are one column wide.
 int columns(std::string_view text) {
   return static_cast<int>(std::ranges::count_if(text, begins_character));
 }
 
-/// At most `most` columns of it.
+/// The first `most` columns of the text.
 std::string_view cut_to(std::string_view text, int most) {
   int column = 0;
   const auto end =
@@ -50,7 +50,7 @@ std::string repeated(std::string_view text, int times) {
   return result;
 }
 
-/// Unlike fmt::print it ignores errors: a full disk behind standard output must not end a run.
+/// Unlike fmt::print it ignores errors: a full disk under standard output must not end a run.
 void put(std::FILE* out, std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), out);
   std::fflush(out);
@@ -62,7 +62,7 @@ bool is_set(const char* variable) {
 }
 
 /// mpirun gives its ranks a pseudo-terminal even where its own output goes to a file. A rank that it started
-/// on this host can look at that output; others print plain lines.
+/// on this host can inspect that output; others print plain lines.
 bool mpirun_writes_to_terminal() {
   const std::string output = fmt::format("/proc/{}/fd/1", getppid());
   char target[256];
@@ -120,7 +120,7 @@ void Console::warn(const std::string& line) {
 void Console::draw(const std::string& line) {
   if (!settings_.enabled) return;
   clear_drawing();
-  // The last column stays free: some terminals wrap behind it.
+  // The last column stays free: some terminals wrap after it.
   put(settings_.out, cut_to(line, settings_.width() - 1));
   drawn_ = true;
 }
@@ -162,7 +162,7 @@ void Progress::update(int64_t done, const std::string& figures) {
   }
 }
 
-/// The figures come last: a narrow terminal cuts them first.
+/// The figures are last, so a narrow terminal cuts them first.
 std::string Progress::line(int bar_cells) const {
   const double share =
       total_ > 0 ? std::clamp(static_cast<double>(done_) / static_cast<double>(total_), 0.0, 1.0) : 1.0;

@@ -26,15 +26,16 @@ class Console {
   };
   explicit Console(Settings settings) : settings_(std::move(settings)) {}
 
-  /// For standard output as it is: a terminal or not, how wide, with colour unless NO_COLOR is set
-  /// (https://no-color.org). Where it goes to a file and standard error does not, warnings are shown on both.
+  /// The console for the process's standard output: detects whether it is a terminal and how wide; uses
+  /// colour unless NO_COLOR is set (https://no-color.org). Where it goes to a file and standard error does
+  /// not, warnings are shown on both.
   static Console for_process(bool enabled);
 
   /// A title and aligned rows.
   void banner(const std::string& title, const std::vector<std::pair<std::string, std::string>>& rows);
   void info(const std::string& line);
   void notice(const std::string& line) { info("notice: " + line); }
-  /// Stands out.
+  /// Prints a highlighted line.
   void warn(const std::string& line);
 
  private:
@@ -49,9 +50,9 @@ class Console {
   bool drawn_ = false;
 };
 
-/// The progress of one long piece of work: a bar on a terminal, redrawn ten times a second at most; elsewhere
-/// a line every ten seconds. It knows the share done and the time left; the caller adds figures. The last
-/// state stays to be read when the object goes. The console must outlive it.
+/// The progress of one long piece of work: a bar on a terminal, redrawn at most ten times a second; elsewhere
+/// a line every ten seconds. It shows the share done and the time left; the caller adds figures. The
+/// destructor leaves the last state visible. The console must outlive it.
 class Progress {
  public:
   /// `done` is where the work resumes; the time left counts from there.
@@ -69,7 +70,7 @@ class Progress {
   std::string what_, unit_, figures_;
   int64_t total_, first_;
   int64_t done_ = -1;     ///< −1 before the first update
-  int64_t printed_ = -1;  ///< what the last line that stays has told
+  int64_t printed_ = -1;  ///< `done_` in the latest permanent line
   double started_, shown_;
 };
 

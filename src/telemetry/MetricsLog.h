@@ -11,13 +11,12 @@
 namespace adtrain {
 
 /// One JSON object a line, each with its "step"; written line by line so that it can be followed while it
-/// grows. JSON has no numbers that are not finite: such a figure becomes null, and "non_finite" names it with
-/// its value, as in
-/// {"step": 7, "loss": null, "non_finite": {"loss": "nan"}}. For one thread.
+/// grows. JSON has no non-finite numbers: such a figure becomes null, and "non_finite" holds its name and
+/// value, as in {"step": 7, "loss": null, "non_finite": {"loss": "nan"}}. For one thread.
 class MetricsLog {
  public:
   /// Opens or continues the file. `first_step` is the first step that will be recorded: lines at or after it,
-  /// and a half line that a killed run left, are dropped. Throws std::filesystem::filesystem_error where it
+  /// and an incomplete line of a killed run, are removed. Throws std::filesystem::filesystem_error where it
   /// cannot be written.
   MetricsLog(const std::filesystem::path& path, int64_t first_step);
 

@@ -23,7 +23,7 @@ class TensorBoardWriter {
   void scalar(std::string_view tag, int64_t step, double value);
   void flush();
 
-  /// Why what was last flushed is lost; empty if it is not.
+  /// Why the last flush failed; empty if it did not.
   const std::string& failure() const { return file_.failure(); }
 
  private:

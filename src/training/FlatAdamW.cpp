@@ -75,7 +75,7 @@ class FlatAdamW::Update {
   const at::Tensor& gradient_norm() const { return optimizer_.gradient_norm(); }
   const std::vector<at::Tensor>& parameters() const { return parallel_.main_parameters(); }
 
-  /// libtorch's optimizer with the same state: its moments are copies.
+  /// An AdamW of libtorch's with the same state: its moments are copies.
   torch::optim::AdamW as_libtorchs(const AdamWOptions& options) {
     torch::optim::AdamW twin(parameters(), options);
     const int64_t steps = optimizer_.step_count().item<int64_t>();
@@ -118,7 +118,7 @@ class FlatAdamW::Update {
     return flat.narrow(0, layout_.offset(index), parameter.numel()).view(parameter.sizes());
   }
 
-  /// Null where it has none: no step was taken.
+  /// Null where it has none, as no step was taken.
   const AdamWParamState* state_of(torch::optim::AdamW& twin, size_t index) const {
     const auto found = twin.state().find(parameters()[index].unsafeGetTensorImpl());
     return found == twin.state().end() ? nullptr : static_cast<const AdamWParamState*>(found->second.get());
@@ -149,7 +149,7 @@ class FlatAdamW::Update {
   FlatLayout layout_;
   at::Tensor flat_;  ///< the main parameters
   adtrain::Optimizer optimizer_;
-  double learning_rate_ = 0;  ///< that the device has
+  double learning_rate_ = 0;  ///< the value on the device
 };
 
 FlatAdamW::FlatAdamW(DataParallel& parallel, AdamWOptions options, double max_grad_norm)

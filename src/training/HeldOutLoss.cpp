@@ -28,7 +28,7 @@ LossFigures HeldOutLoss::measure() {
     sums.add(model_.loss(windows_.assemble(samples).to(device), LossPositions::kLast, /*training=*/false));
   }
   LossFigures figures = sums.take_merged(communicator_);
-  // A mean over some of the windows is not this figure.
+  // A mean over only some of the windows would not be this figure.
   if (figures.non_finite_batches > 0) figures.loss = std::numeric_limits<double>::quiet_NaN();
   return figures;
 }

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
+#include "collectives/Communicator.h"
 #include "data/BatchAssembler.h"
-#include "distributed/Communicator.h"
 #include "model/AlgorithmDistillation.h"
 #include "training/LossSums.h"
 
@@ -14,7 +14,7 @@ namespace adtrain {
 /// number of ranks.
 class HeldOutLoss {
  public:
-  /// Borrows all three. `batch`: rows a forward pass of one rank.
+  /// Borrows all three. `batch`: rows of one rank's forward pass.
   HeldOutLoss(const BatchAssembler& windows, AlgorithmDistillation& model, Communicator& communicator,
               int64_t batch);
 

@@ -26,7 +26,7 @@ void LossScale::unscale(const at::Tensor& gradient) {
 
 void LossScale::update() {
   at::Tensor scale = state_[0];
-  at::Tensor steps = state_[1].to(at::kInt);  // the operator wants whole numbers
+  at::Tensor steps = state_[1].to(at::kInt);  // the operator requires integers
   at::_amp_update_scale_(scale, steps, overflow_, kGrowth, kBackoff, kStepsBetweenGrowth);
   state_[1].copy_(steps);
   state_[2].add_(overflow_);

@@ -6,30 +6,31 @@
 
 namespace adtrain {
 
-/// Dynamic loss scaling for fp16: small gradients would vanish in 16 bits, so the loss is multiplied before
-/// the backward pass, and the gradient divided again. Where a scaled gradient overflows, the step is skipped
-/// and the scale halved; after 2 000 steps without overflow it is doubled (the rule of torch.amp.GradScaler).
+/// Dynamic loss scaling for fp16: small gradients would underflow in 16 bits, so the loss is multiplied by a
+/// factor before the backward pass and the gradient divided by it afterwards. Where a scaled gradient
+/// overflows, the step is skipped and the scale halved; after 2 000 steps without overflow it is doubled (the
+/// rule of torch.amp.GradScaler).
 ///
-/// All of it lives on the device: nothing waits for it and a CUDA graph may capture it. Ranks agree without a
-/// word, because the gradient that is looked at is the sum over all of them.
+/// All of it is on the device: the host does not wait, and a CUDA graph may capture it. Ranks agree without
+/// communication, because they check the gradient summed over all of them.
 class LossScale {
  public:
   explicit LossScale(at::Device device);
-  /// None where gradients of this type need no scaling: all but fp16.
+  /// Null for types whose gradients need no scaling: all but fp16.
   static std::unique_ptr<LossScale> for_type(at::ScalarType type, at::Device device);
 
   /// fp32 scalar: the factor on the loss.
   at::Tensor factor() const { return state_[0]; }
-  /// Divides a gradient (n) by the factor, in place, and looks for values that are not finite.
+  /// Divides a gradient (n) by the factor, in place, and checks it for non-finite values.
   void unscale(const at::Tensor& gradient);
   /// fp32 scalar: 1 where the latest gradient held such values, else 0. Written by unscale(), or by the
-  /// kernel that does its work.
+  /// kernel that replaces it.
   const at::Tensor& overflow() const { return overflow_; }
-  /// At the end of a step: counts it and adapts the factor.
+  /// Counts a step, at its end, and adapts the factor.
   void update();
 
-  /// Whether the factor has fallen below any that helps (2⁻¹³, where it began with 2¹⁶): some thirty steps
-  /// more were skipped than it could make up for, so that it is not the scale that overflows but the model.
+  /// Whether the factor has fallen below any useful value (2⁻¹³, from 2¹⁶ at the start). Then some thirty
+  /// more steps were skipped than it could recover from, so that not the scale overflows but the model.
   /// Synchronises with the device.
   bool exhausted() const;
   /// Steps that were skipped since the beginning of the run. Synchronises with the device.

@@ -7,7 +7,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
-#include "training/LossSumsKernel.h"
+#include "kernels/loss/LossSumsKernel.h"
 
 namespace adtrain {
 

@@ -12,13 +12,13 @@
 namespace adtrain {
 namespace {
 
-ImageType image_type(const at::Tensor& image) {
-  if (!image.defined()) return ImageType::kNone;
-  if (image.scalar_type() == at::kHalf) return ImageType::kHalf;
-  if (image.scalar_type() == at::kBFloat16) return ImageType::kBFloat16;
-  throw std::invalid_argument(
-      fmt::format("The image of parameters is of type {}; expected one of 16-bit floating-point numbers.",
-                  c10::toString(image.scalar_type())));
+LowPrecisionType low_precision_type(const at::Tensor& low_precision) {
+  if (!low_precision.defined()) return LowPrecisionType::kNone;
+  if (low_precision.scalar_type() == at::kHalf) return LowPrecisionType::kHalf;
+  if (low_precision.scalar_type() == at::kBFloat16) return LowPrecisionType::kBFloat16;
+  throw std::invalid_argument(fmt::format(
+      "The low_precision of parameters is of type {}; expected one of 16-bit floating-point numbers.",
+      c10::toString(low_precision.scalar_type())));
 }
 
 }  // namespace
@@ -29,7 +29,7 @@ Optimizer::Optimizer(const at::Tensor& parameters, const TrainingOptions& option
       second_moment_(at::zeros_like(parameters_)),
       step_count_(at::zeros({}, parameters_.options())),
       gradient_norm_(at::zeros({}, parameters_.options())),
-      // The kernels want a float; torch's operator takes any type on the CPU.
+      // The kernels take a float; on the CPU torch's operator takes any type.
       learning_rate_(
           at::zeros({}, parameters_.options().dtype(parameters_.is_cuda() ? at::kFloat : at::kDouble))),
       rule_{.beta1 = options.beta1,
@@ -46,17 +46,17 @@ void Optimizer::set_learning_rate(double rate) {
   learning_rate_.fill_(rate);
 }
 
-void Optimizer::step(const at::Tensor& gradient, LossScale* loss_scale, const at::Tensor& image) {
+void Optimizer::step(const at::Tensor& gradient, LossScale* loss_scale, const at::Tensor& low_precision) {
   const at::NoGradGuard no_grad;
   if (parameters_.is_cuda()) {
-    step_by_kernels(gradient, loss_scale, image);
+    step_by_kernels(gradient, loss_scale, low_precision);
   } else {
-    step_by_operators(gradient, loss_scale, image);
+    step_by_operators(gradient, loss_scale, low_precision);
   }
 }
 
 void Optimizer::step_by_operators(const at::Tensor& gradient, LossScale* loss_scale,
-                                  const at::Tensor& image) {
+                                  const at::Tensor& low_precision) {
   std::optional<at::Tensor> overflow;
   if (loss_scale != nullptr) {
     loss_scale->unscale(gradient);
@@ -72,15 +72,16 @@ void Optimizer::step_by_operators(const at::Tensor& gradient, LossScale* loss_sc
                     {step_count_}, learning_rate_, rule_.beta1, rule_.beta2, rule_.weight_decay,
                     rule_.epsilon,
                     /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{}, overflow);
-  if (overflow) step_count_.sub_(*overflow);  // a skipped step is none
+  if (overflow) step_count_.sub_(*overflow);  // a skipped step does not count
   gradient.zero_();
-  if (image.defined()) image.copy_(parameters_);
+  if (low_precision.defined()) low_precision.copy_(parameters_);
 }
 
-void Optimizer::step_by_kernels(const at::Tensor& gradient, LossScale* loss_scale, const at::Tensor& image) {
-  for (const at::Tensor* beside : {&gradient, &image}) {
+void Optimizer::step_by_kernels(const at::Tensor& gradient, LossScale* loss_scale,
+                                const at::Tensor& low_precision) {
+  for (const at::Tensor* beside : {&gradient, &low_precision}) {
     if (beside->defined() && (beside->sizes() != parameters_.sizes() || !beside->is_contiguous())) {
-      throw std::invalid_argument("A gradient and an image lie like the parameters.");
+      throw std::invalid_argument("A gradient and an low_precision lie like the parameters.");
     }
   }
   const c10::cuda::CUDAGuard guard(parameters_.device());
@@ -91,8 +92,8 @@ void Optimizer::step_by_kernels(const at::Tensor& gradient, LossScale* loss_scal
                    .parameters = parameters_.mutable_data_ptr<float>(),
                    .first_moment = first_moment_.mutable_data_ptr<float>(),
                    .second_moment = second_moment_.mutable_data_ptr<float>(),
-                   .image = image.defined() ? image.mutable_data_ptr() : nullptr,
-                   .image_type = image_type(image),
+                   .low_precision = low_precision.defined() ? low_precision.mutable_data_ptr() : nullptr,
+                   .low_precision_type = low_precision_type(low_precision),
                    .learning_rate = learning_rate_.const_data_ptr<float>(),
                    .step_count = step_count_.mutable_data_ptr<float>(),
                    .gradient_norm = gradient_norm_.mutable_data_ptr<float>(),

@@ -17,8 +17,7 @@ void StepGraph::capture(const std::function<void()>& work) {
   auto captured = std::make_unique<Graph>();
   captured->graph.register_generator_state(at::globalContext().defaultGenerator(device_));
   c10::cuda::device_synchronize();
-  // Thread-local: what other threads do meanwhile, copies of batches for one, is none of the graph's
-  // business.
+  // Thread-local mode: other threads' work meanwhile, such as copies of batches, is not captured.
   captured->graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
   work();
   captured->graph.capture_end();

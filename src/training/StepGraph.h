@@ -7,8 +7,8 @@
 
 namespace adtrain {
 
-/// A CUDA graph of work for one GPU: captured once, replayed as often as wanted. Random numbers drawn in it
-/// go on with the device's generator at each replay, from the seed that it has then.
+/// A CUDA graph of work for one GPU: captured once, replayed any number of times. At each replay its random
+/// numbers come from the device's generator, with the generator's seed at that time.
 ///
 /// Captures on the current stream, which must not be the default one; memory that the work allocates belongs
 /// to the graph. Where the work holds collective operations every rank must capture and replay alike, and the

@@ -7,17 +7,17 @@
 
 namespace adtrain {
 
-/// Who keeps the steps of a run on the disk. Rank 0's Trainer alone speaks to it.
+/// Saves the steps of a run to the disk. Only rank 0's Trainer calls it.
 class StepKeeper {
  public:
   virtual ~StepKeeper() = default;
 
-  /// Saves a step, or warns that it could not be saved. Training goes on after that, unless it is `leaving`
-  /// with this step.
+  /// Saves a step, or warns that it could not be saved. Training continues after that, unless it ends with
+  /// this step (`leaving`).
   virtual void save(const Snapshot& snapshot, bool leaving) = 0;
 
-  /// Asked after each step: whether a step that could not be saved is to be tried again now, with this step.
-  /// Throws ConfigError where the run's folder does not belong to this run any more.
+  /// Called after each step: whether to retry a failed save now, with this step. Throws ConfigError where the
+  /// run's folder no longer belongs to this run.
   virtual bool wants_step() = 0;
 
   /// The newest step that is safe on the disk; none before the first one.

@@ -10,7 +10,7 @@
 namespace adtrain {
 namespace {
 
-/// Before these, libraries have not chosen their algorithms and buffers yet.
+/// Libraries choose their algorithms and buffers during these steps.
 constexpr int64_t kStepsBeforeCapture = 3;
 
 void seed_generator(const at::Device& device, uint64_t seed) {
@@ -36,7 +36,7 @@ TrainStep::TrainStep(Parts parts, BatchShare share, const TrainingOptions& optio
       captures_(captures_steps(device_, options)),
       graph_(device_) {
   parts_.model.send_gradients_to(&parts_.reducer);
-  parts_.reducer.zero();  // after each step the optimizer does it
+  parts_.reducer.zero();  // later steps find it zeroed by the optimizer
   const Fault& fault = Fault::of_this_process();
   if (fault.is_planned(FaultKind::kNanLoss) || fault.is_planned(FaultKind::kNanGradient)) {
     fault_factor_ = at::ones({}, at::TensorOptions(device_).dtype(at::kFloat));
@@ -67,14 +67,15 @@ void TrainStep::take(NextBatch next_batch) {
     backward_of(batch);
   }
   parts_.reducer.finish();
-  parts_.optimizer.step(parts_.reducer.flat_gradient(), parts_.loss_scale, parts_.model.parameters().image());
+  parts_.optimizer.step(parts_.reducer.flat_gradient(), parts_.loss_scale,
+                        parts_.model.parameters().low_precision());
   if (parts_.loss_scale != nullptr) parts_.loss_scale->update();
 }
 
 void TrainStep::backward_of(const Batch& batch) {
   AlgorithmDistillation::Loss loss = parts_.model.loss(batch, loss_positions_, /*training=*/true);
   loss.sum = with_fault(FaultKind::kNanLoss, loss.sum);
-  // What is minimised is a mean; to divide the sum would take kernels of its own, forward and backward.
+  // The objective is a mean. To divide the sum would take kernels of its own, forward and backward.
   const at::Tensor weight = weight_of_target(loss.targets * share_.accumulation * share_.world_size);
   loss.sum.backward(with_fault(FaultKind::kNanGradient, weight));
   losses_.add(loss);

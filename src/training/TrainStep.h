@@ -6,8 +6,8 @@
 
 #include "base/Fault.h"
 #include "data/BatchSource.h"
-#include "distributed/GradientReducer.h"
 #include "model/AlgorithmDistillation.h"
+#include "parallel/GradientReducer.h"
 #include "training/LossScale.h"
 #include "training/LossSums.h"
 #include "training/Optimizer.h"
@@ -18,10 +18,11 @@ namespace adtrain {
 
 /// One optimizer step of one rank: forward and backward of its micro-batches, the gradient's all-reduce
 /// (which overlaps with the backward of the last micro-batch), clipping and the update. The loss is
-/// normalised over the global batch, so ranks and accumulation change nothing but the order of additions.
+/// normalised over the global batch, so the numbers of ranks and micro-batches change only the order of
+/// additions.
 ///
-/// On a GPU the first steps run operation by operation; then the step is captured in a CUDA graph, and the
-/// steps that follow replay it. Nothing waits for the device.
+/// On a GPU the first steps run eagerly; then the step is captured in a CUDA graph, which the following steps
+/// replay. The host does not wait for the device.
 class TrainStep {
  public:
   /// What the step works on; all borrowed. `loss_scale` is null where the loss is not scaled.
@@ -31,14 +32,14 @@ class TrainStep {
     Optimizer& optimizer;
     LossScale* loss_scale;
   };
-  /// `share` says how large the global batch is.
+  /// `share` gives the global batch's size.
   TrainStep(Parts parts, BatchShare share, const TrainingOptions& options);
   ~TrainStep();
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
 
-  /// Optimizer step `step` of the run; `batches` is the same in every call. Dropout is a function of (seed,
-  /// rank, step), so that a resumed run draws what the uninterrupted one would have drawn.
+  /// Runs optimizer step `step` of the run; `batches` is the same in every call. Dropout is a function of
+  /// (seed, rank, step), so that a resumed run draws what the uninterrupted one would have drawn.
   void run(BatchSource& batches, int64_t step, double learning_rate);
 
   /// This rank's losses since they were last taken.
@@ -49,14 +50,14 @@ class TrainStep {
   template <class NextBatch>
   void take(NextBatch next_batch);
   void take_captured(BatchSource& batches);
-  /// Puts the next micro-batches where the graph reads its own.
+  /// Copies the next micro-batches into the graph's inputs.
   void feed_graph(BatchSource& batches);
   void backward_of(const Batch& batch);
-  /// fp32 scalar: what the gradient counts a target's cross-entropy with, the loss scale included.
+  /// fp32 scalar: the weight of a target's cross-entropy in the gradient, including the loss scale.
   at::Tensor weight_of_target(int64_t global_targets);
-  /// What ADTRAIN_FAULT asks of the step that begins.
+  /// Prepares the fault that ADTRAIN_FAULT plans for the step that begins.
   void prepare_fault();
-  /// `value`, or NaN in the steps in which a fault of this kind holds.
+  /// `value`, or NaN in the steps for which a fault of this kind is planned.
   at::Tensor with_fault(FaultKind kind, const at::Tensor& value) const;
 
   Parts parts_;
@@ -67,12 +68,12 @@ class TrainStep {
   LossSums losses_;
   at::Tensor target_weight_;     ///< without loss scale it is the same as long as
   int64_t weighed_targets_ = 0;  ///< the global batch has this number of targets
-  /// fp32 scalar that is 1, or NaN where a fault strikes; undefined unless one is planned that does. On the
-  /// device, so that captured steps read it too.
+  /// fp32 scalar that is 1, or NaN in a faulty step; undefined where no such fault is planned. On the device,
+  /// so that captured steps read it too.
   at::Tensor fault_factor_;
   bool captures_;
   int64_t steps_taken_ = 0;
-  std::vector<Batch> inputs_;  ///< of the graph, by micro-step, where the source does not work on the device
+  std::vector<Batch> inputs_;  ///< the graph's, by micro-step, where the source does not work on the device
   StepGraph graph_;
 };
 

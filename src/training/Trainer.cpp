@@ -9,7 +9,7 @@
 
 #include "base/Error.h"
 #include "base/Fault.h"
-#include "distributed/Activity.h"
+#include "watchdog/Activity.h"
 
 namespace adtrain {
 namespace {
@@ -95,8 +95,8 @@ void Trainer::report() {
   figures.data_wait_seconds = batches_->take_seconds_waited();
   figures.exposed_communication_seconds = reducer_.exposed_seconds();
   if (loss_scale_) figures.skipped_steps = loss_scale_->skipped_steps();
-  // With loss scaling an overflow is part of the plan, in the forward pass too: the step is skipped, as long
-  // as a smaller scale may help.
+  // With loss scaling an overflow is expected, in the forward pass too: the step is skipped, as long as a
+  // smaller scale may help.
   if (loss_scale_ && loss_scale_->exhausted()) fail_non_finite(kNoScaleHelps);
   if (!loss_scale_ && figures.loss.non_finite_batches > 0) {
     fail_non_finite(fmt::format("the loss of {} micro-batches since the last report is not finite",
@@ -108,7 +108,8 @@ void Trainer::report() {
   parts_.log.trained(figures);
 }
 
-/// Every rank looks, and all of them hear what any has found: nothing that is not finite reaches the disk.
+/// Every rank checks its state, and all ranks learn the combined result: no non-finite value reaches the
+/// disk.
 void Trainer::save(bool leaving) {
   Activity::of_this_process().begin("saving a checkpoint");
   if (loss_scale_ && loss_scale_->exhausted()) fail_non_finite(kNoScaleHelps);
@@ -120,7 +121,7 @@ void Trainer::save(bool leaving) {
   if (parts_.communicator.is_root()) parts_.keeper.save(state_.snapshot(parts_.origin), leaving);
 }
 
-/// Collective: rank 0 knows which step is safe, and all ranks say it.
+/// Collective: rank 0 knows which step is safe, and every rank's error names it.
 void Trainer::fail_non_finite(const std::string& found) {
   constexpr int64_t kNone = -1;
   at::Tensor safe = at::full({1}, kNone, at::kLong);

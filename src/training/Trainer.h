@@ -5,12 +5,12 @@
 #include <memory>
 #include <string>
 
+#include "collectives/Communicator.h"
+#include "collectives/StopRequest.h"
 #include "data/BatchAssembler.h"
 #include "data/BatchSource.h"
-#include "distributed/Communicator.h"
-#include "distributed/GradientReducer.h"
-#include "distributed/StopRequest.h"
 #include "model/AlgorithmDistillation.h"
+#include "parallel/GradientReducer.h"
 #include "training/HeldOutLoss.h"
 #include "training/LearningRateSchedule.h"
 #include "training/Optimizer.h"
@@ -22,7 +22,7 @@
 
 namespace adtrain {
 
-/// Trains a model data-parallel: every rank has one of these, in step with the others.
+/// Trains a model data-parallel: every rank has one, in lock-step with the others.
 class Trainer {
  public:
   /// What training works on; all borrowed.
@@ -33,21 +33,21 @@ class Trainer {
     const BatchAssembler* held_out_windows;  ///< null: no held-out loss
     StepKeeper& keeper;                      ///< used by rank 0 alone
     TrainingLog& log;                        ///< silent on other ranks
-    nlohmann::json origin;                   ///< joins each checkpoint's manifest
+    nlohmann::json origin;                   ///< entries for each checkpoint's manifest
   };
-  /// The model lies on the communicator's device. On a GPU the current stream must not be the default one
+  /// The model must be on the communicator's device. On a GPU the current stream must not be the default one
   /// (steps are captured there), and must stay the same.
   Trainer(const TrainingOptions& options, const ReducerOptions& reducer, const DataOptions& data,
           Parts parts);
 
-  /// Continues from a checkpoint, which rank 0 gives (null on the others, or on all for a new run).
+  /// Continues from a checkpoint, which rank 0 passes (null on the other ranks, or on all for a new run).
   /// Collective.
   void start_from(const Snapshot* snapshot);
 
   enum class End { kFinished, kStopped };
   /// Trains up to the last step of the run, to `stop_after` steps, or until any rank is asked to stop; in
-  /// each case the last step has been given to the keeper, which knows whether it is safe. Collective. Throws
-  /// NonFiniteError, PeerLostError, DataError, and what the keeper throws.
+  /// each case the last step has been passed to the keeper, which knows whether it is safe. Collective.
+  /// Throws NonFiniteError, PeerLostError, DataError, and what the keeper throws.
   End run(int64_t stop_after = std::numeric_limits<int64_t>::max());
 
   const TrainingProgress& progress() const { return state_.progress; }
@@ -68,7 +68,7 @@ class Trainer {
   std::unique_ptr<LossScale> loss_scale_;  ///< null unless forward and backward compute in fp16
   TrainingState state_;
   std::unique_ptr<BatchSource> batches_;  ///< from start_from on
-  TrainStep step_;                        ///< behind all that its CUDA graph works on
+  TrainStep step_;                        ///< declared after everything that its CUDA graph uses
   LearningRateSchedule schedule_;
 };
 

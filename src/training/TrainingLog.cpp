@@ -82,7 +82,7 @@ void TrainingLog::end() {
   if (paths_) draw_loss_curve();
 }
 
-/// A full disk must not end a run, but its user should know what is missing; once is enough.
+/// A full disk must not end a run, but its user should learn once which figures are missing.
 void TrainingLog::warn_of_lost_figures() {
   const std::string failure = metrics_->failure().empty() ? tensorboard_->failure() : metrics_->failure();
   if (failure.empty() || warned_of_lost_figures_) return;
@@ -90,7 +90,7 @@ void TrainingLog::warn_of_lost_figures() {
   console_.warn(fmt::format("figures are lost from here on and training continues: {}", failure));
 }
 
-/// A resumed run goes on drawing the curve of the run that it continues.
+/// Reads the curve of the run that a resumed run continues.
 void TrainingLog::read_back_curve() {
   std::ifstream lines(paths_->metrics);
   for (std::string line; std::getline(lines, line);) {

@@ -27,17 +27,17 @@ struct TrainingFigures {
   std::optional<int64_t> skipped_steps;      ///< with fp16: for overflow, since the beginning of the run
 };
 
-/// Tells people and files how a run goes: console, metrics.jsonl, TensorBoard events, and the loss curve.
-/// Rank 0 has one with a folder; the others' is silent and writes nothing.
+/// Reports a run's progress: console, metrics.jsonl, TensorBoard events and the loss curve. Rank 0's has a
+/// folder; the other ranks' is silent and writes nothing.
 class TrainingLog {
  public:
   struct Paths {
-    std::filesystem::path metrics, tensorboard, loss_curve;  ///< the last one without its ending
+    std::filesystem::path metrics, tensorboard, loss_curve;  ///< the last one without extension
   };
   TrainingLog(Console& console, std::optional<Paths> paths);
 
-  /// A run begins, or goes on, after `first_step` of `last_step` steps; its ranks have drawn
-  /// `first_sequences` by then. Throws EnvironmentError where its files cannot be written.
+  /// Starts the log of a run that begins, or continues, after `first_step` of `last_step` steps, when its
+  /// ranks have drawn `first_sequences`. Throws EnvironmentError where its files cannot be written.
   void begin(int64_t first_step, int64_t first_sequences, int64_t last_step);
   void trained(const TrainingFigures& figures);
   void held_out(int64_t step, const LossFigures& figures);

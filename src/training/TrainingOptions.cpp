@@ -7,7 +7,7 @@
 namespace adtrain {
 namespace {
 
-/// Sequences; what any device's memory holds is far below.
+/// Sequences; far more than any device's memory holds.
 constexpr int64_t kLargestMicroBatch = 1'000'000;
 constexpr const char* kSameGlobalBatch = ", as long as the global batch stays the same";
 
@@ -108,7 +108,7 @@ void TrainingOptions::declare(Section& section) {
       .unit("optimizer steps")
       .at_least(1)
       .free_on_resume();
-  section.key("keep_checkpoints", keep_checkpoints, "The newest so many checkpoints are kept.")
+  section.key("keep_checkpoints", keep_checkpoints, "How many of the newest checkpoints are kept.")
       .unit("checkpoints")
       .at_least(2)
       .free_on_resume();

@@ -53,9 +53,9 @@ struct TrainingOptions {
   /// Rows of one rank's micro-batch: train_batch_size, or its share of global_batch_size.
   /// Throws ConfigError where the global batch does not divide over ranks and accumulation steps.
   int64_t micro_batch(int64_t world_size) const;
-  /// What of each global batch is this rank's. Throws as micro_batch does.
+  /// This rank's share of each global batch. Throws as micro_batch does.
   BatchShare share(int64_t rank, int64_t world_size) const;
-  /// In which type the model computes there: mixed precision needs a GPU.
+  /// The type in which the model computes on this device: mixed precision needs a GPU.
   at::ScalarType compute_type(at::Device device) const;
 };
 

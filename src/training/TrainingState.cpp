@@ -29,8 +29,7 @@ int64_t progress_figure(const nlohmann::json& state, const char* name) {
 
 }  // namespace
 
-/// The optimizer's flat buffers, seen parameter by parameter, and the loss scale: they share memory with
-/// them.
+/// The optimizer's flat buffers as views by parameter, and the loss scale. The tensors share their memory.
 std::vector<NamedTensor> TrainingState::tensors_beside_the_model() const {
   std::vector<NamedTensor> tensors = {{kStepCount, optimizer_.step_count()}};
   const auto add = [&](const char* prefix, const at::Tensor& flat) {
@@ -45,7 +44,7 @@ std::vector<NamedTensor> TrainingState::tensors_beside_the_model() const {
   return tensors;
 }
 
-/// The smallest and the largest value are NaN where any is, and take no memory but their own.
+/// Minimum and maximum are NaN where any value is, and need no memory beyond their own.
 bool TrainingState::finite() const {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> extremes;

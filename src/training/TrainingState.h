@@ -3,13 +3,13 @@
 #include <cstdint>
 
 #include "checkpoint/CheckpointStore.h"
-#include "distributed/Communicator.h"
+#include "collectives/Communicator.h"
 #include "model/AlgorithmDistillation.h"
 #include "training/Optimizer.h"
 
 namespace adtrain {
 
-/// How far a run has come. Random states need no place here: sample order and dropout are functions of (seed,
+/// How far a run has come. It needs no random states: sample order and dropout are functions of (seed,
 /// position).
 struct TrainingProgress {
   int64_t step = 0;           ///< optimizer steps taken
@@ -25,14 +25,14 @@ class TrainingState {
 
   TrainingProgress progress;
 
-  /// Whether all parameters and the optimizer's moments are finite numbers: one flag, made on the device and
-  /// read back here. Synchronises with the device.
+  /// Whether all parameters and the optimizer's moments are finite numbers: one flag, computed on the device
+  /// and read back here. Synchronises with the device.
   bool finite() const;
-  /// `origin` joins the manifest: what a reader of the checkpoint wants to know beside the progress.
+  /// `origin` is added to the manifest: what a reader of the checkpoint needs to know besides the progress.
   Snapshot snapshot(nlohmann::json origin) const;
   /// Throws CheckpointError where the snapshot lacks anything or is of another model.
   void restore(const Snapshot& snapshot);
-  /// Gives every rank what rank 0 holds. Collective.
+  /// Broadcasts rank 0's state to every rank. Collective.
   void broadcast(Communicator& communicator);
 
  private:

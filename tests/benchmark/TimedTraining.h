@@ -4,12 +4,12 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/Communicator.h"
 #include "data/BatchAssembler.h"
 #include "data/BatchSource.h"
 #include "data/HistorySet.h"
-#include "distributed/Communicator.h"
-#include "distributed/GradientReducer.h"
 #include "model/AlgorithmDistillation.h"
+#include "parallel/GradientReducer.h"
 #include "run/RunConfig.h"
 #include "training/LearningRateSchedule.h"
 #include "training/LossScale.h"
@@ -63,7 +63,7 @@ class TimedTraining {
   Optimizer optimizer_;
   std::unique_ptr<LossScale> loss_scale_;  ///< null unless forward and backward compute in fp16
   std::unique_ptr<BatchSource> batches_;
-  TrainStep step_;  ///< behind all that its CUDA graph works on
+  TrainStep step_;  ///< after all that its CUDA graph works on
   LearningRateSchedule schedule_;
   int64_t steps_taken_ = 0;
 };

@@ -33,7 +33,7 @@ constexpr double kDenseBf16TflopsOfH200 = 989.5;
 
 constexpr const char* kMfuFormula =
     "3 x forward FLOPs / (ms_median x peak_tflops); forward: matrix products of the blocks, causal attention "
-    "counted in half, the last block behind its attention only where the loss reads it";
+    "counted in half, the last block after its attention only where the loss reads it";
 
 struct Request {
   std::string config;
@@ -149,7 +149,7 @@ double model_flops_utilization(const RunConfig& config, const BatchShare& share,
   return 3 * forward / (1e-3 * ms_a_step * 1e12 * peak_tflops);
 }
 
-/// To six decimals: what is behind them is noise.
+/// To six decimals: what is after them is noise.
 double rounded(double value) {
   return std::round(1e6 * value) / 1e6;
 }

@@ -32,7 +32,7 @@ namespace adtrain {
 namespace {
 
 constexpr double kLearningRate = 3e-4;
-constexpr uint64_t kSeed = 0;  ///< of the network; of rank r's batch the r + 1st behind it
+constexpr uint64_t kSeed = 0;  ///< of the network; of rank r's batch the r + 1st after it
 
 struct Request {
   bool captured;
@@ -128,7 +128,7 @@ class Training {
   DataParallel parallel_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   at::Tensor inputs_, targets_, loss_;
-  std::optional<at::cuda::CUDAGraph> graph_;  ///< behind all that it works on
+  std::optional<at::cuda::CUDAGraph> graph_;  ///< after all that it works on
 };
 
 struct Milliseconds {
@@ -163,7 +163,7 @@ double checked_loss(const Training& training, ProcessGroup& group) {
   throw NonFiniteError(fmt::format("the loss is {}; expected a finite number: take fewer --steps", loss));
 }
 
-/// To six decimals: what is behind them is noise.
+/// To six decimals: what is after them is noise.
 double rounded(double value) {
   return std::round(1e6 * value) / 1e6;
 }

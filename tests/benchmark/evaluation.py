@@ -15,7 +15,7 @@ class Evaluation:
     command: list
     outcome: Outcome
     start_up_seconds: float | None = None
-    against_peer: float | None = None  # the peer's seconds behind its start-up over ours
+    against_peer: float | None = None  # the peer's seconds after its start-up over ours
 
     def seconds(self):
         """Of the episodes alone."""

@@ -117,6 +117,28 @@ TEST(Command, ThePythonProjectsFilesLoadUnchanged) {
                                      HasSubstr("alg-seed42.hdf5"), HasSubstr("mixed_precision: fp16")));
 }
 
+TEST(Command, ValidateSaysWhichKernelsARunTakesAndWhyNotFasterOnes) {
+  const SmallRun small;
+  const auto report = [&](const std::string& settings) {
+    return nlohmann::json::parse(
+               small.adtrain("validate small.yaml --json --set device=cpu" + settings).output)
+        .at("kernels");
+  };
+  const auto on_cpu = report("");
+  ASSERT_EQ(on_cpu.size(), 1U);
+  EXPECT_EQ(on_cpu[0].at("precision"), "fp32");
+  std::vector<std::string> names;
+  for (const auto& part : on_cpu[0].at("parts")) names.push_back(part.at("part"));
+  EXPECT_THAT(names, ::testing::ElementsAre("embedding", "norms", "products", "attention", "MLP", "loss",
+                                            "optimizer", "rollout"));
+  const std::string text =
+      small
+          .adtrain("validate small.yaml --set device=auto --set mixed_precision=bf16 --set fused_kernels=off")
+          .output;
+  EXPECT_THAT(text, HasSubstr("fused_kernels is off"));
+  EXPECT_THAT(small.adtrain("env").output, HasSubstr("attention"));
+}
+
 TEST(Command, EvaluationWritesWhatItPromises) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);

@@ -5,7 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "training/AdamWKernel.h"
+#include "kernels/optimizer/AdamWKernel.h"
 #include "training/Optimizer.h"
 
 namespace adtrain {
@@ -16,14 +16,14 @@ constexpr AdamWRule kRule = {
 
 /// What the kernels work on.
 struct Emulated {
-  Emulated(const at::Tensor& initial, at::ScalarType image_type)
+  Emulated(const at::Tensor& initial, at::ScalarType low_precision_type)
       : parameters(initial.clone()),
         first(at::zeros_like(initial)),
         second(at::zeros_like(initial)),
-        image(at::zeros(initial.sizes(), image_type)),
-        type(image_type == at::kHalf       ? ImageType::kHalf
-             : image_type == at::kBFloat16 ? ImageType::kBFloat16
-                                           : ImageType::kNone) {}
+        low_precision(at::zeros(initial.sizes(), low_precision_type)),
+        type(low_precision_type == at::kHalf       ? LowPrecisionType::kHalf
+             : low_precision_type == at::kBFloat16 ? LowPrecisionType::kBFloat16
+                                                   : LowPrecisionType::kNone) {}
 
   /// Uses up the gradient, which was multiplied with `factor` if there is one.
   void step(const at::Tensor& gradient, float rate, const float* factor) {
@@ -33,8 +33,8 @@ struct Emulated {
                      .parameters = parameters.data_ptr<float>(),
                      .first_moment = first.data_ptr<float>(),
                      .second_moment = second.data_ptr<float>(),
-                     .image = image.data_ptr(),
-                     .image_type = type,
+                     .low_precision = low_precision.data_ptr(),
+                     .low_precision_type = type,
                      .learning_rate = &rate,
                      .step_count = &count,
                      .gradient_norm = &norm,
@@ -44,8 +44,8 @@ struct Emulated {
                     nullptr);
   }
 
-  at::Tensor parameters, first, second, image;
-  ImageType type;
+  at::Tensor parameters, first, second, low_precision;
+  LowPrecisionType type;
   float count = 0, norm = 0, overflow = 0;
   AdamWMemory memory = {};
 };
@@ -86,7 +86,7 @@ TEST(EmulatedAdamW, DoesWhatTheOperatorsDo) {
         EXPECT_NEAR(found.norm, expected.gradient_norm().item<double>(), 1e-5 * norm);
         EXPECT_EQ(found.count, static_cast<float>(step + 1));
         if (type != at::kFloat) {
-          EXPECT_TRUE(found.image.equal(found.parameters.to(type)));
+          EXPECT_TRUE(found.low_precision.equal(found.parameters.to(type)));
         }
       }
       if (!scaled) continue;

@@ -4,12 +4,12 @@
 
 #include <gtest/gtest.h>
 
-#include "model/FusedBlockCase.h"
+#include "kernels/FusedBlockCase.h"
 
 namespace adtrain::testing {
 
-/// Small ones, that between them go every way through the kernels: more sequences than thread blocks, strips
-/// that are not full, fewer rows than tokens, both widths, heads of 8, 16 and 32, one stream and two.
+/// Small ones, that between them go every way through the kernels: more sequences than thread blocks, warp
+/// tiles that are not full, fewer rows than tokens, both widths, heads of 8, 16 and 32, one stream and two.
 inline std::vector<FusedBlockCase> emulated_cases() {
   return {
       {{5, 33, 33, 64, 4, true}, 0.1},      {{3, 48, 20, 64, 2, false}, 0.0},

@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "model/FusedBlockChecks.h"
-#include "model/kernels/fused/ActionLoss.h"
-#include "model/kernels/fused/TokenEmbedding.h"
+#include "kernels/FusedBlockChecks.h"
+#include "kernels/embedding/TokenEmbedding.h"
+#include "kernels/loss/LinearCrossEntropy.h"
 
 namespace adtrain {
 namespace {
@@ -83,7 +83,7 @@ TEST(EmulatedTokenEmbedding, IsTheReferenceInAnyOrderOfThreads) {
 }
 
 /// The head of plain AD with its cross-entropy, twice.
-void expect_action_loss_is_the_reference(const kernels::ActionLossShape& shape) {
+void expect_action_loss_is_the_reference(const kernels::LinearCrossEntropyShape& shape) {
   constexpr float kSmoothing = 0.1f, kGradient = 1.0f / 512;
   const int64_t rows = shape.rows, sequences = rows / shape.queries, width = shape.width;
   const auto& of = FusedBlockData::of;
@@ -108,20 +108,21 @@ void expect_action_loss_is_the_reference(const kernels::ActionLossShape& shape) 
   const auto places = kernels::HeadGradients::of(shape.actions, shape.width);
   at::Tensor losses[2], d_encoded[2], sums[2];
   for (int repeat = 0; repeat < 2; ++repeat) {
-    losses[repeat] = at::full({kernels::action_loss_parts(shape)}, NAN, at::kFloat);
+    losses[repeat] = at::full({kernels::linear_cross_entropy_parts(shape)}, NAN, at::kFloat);
     const at::Tensor correct = at::full(losses[repeat].sizes(), -1, at::kLong);
-    const at::Tensor slopes = at::full({rows, kernels::ActionLossShape::kMostActions}, NAN, at::kFloat);
-    kernels::action_loss(shape, of(encoded), head, taken.data_ptr<int32_t>(), kSmoothing,
-                         slopes.data_ptr<float>(),
-                         {losses[repeat].data_ptr<float>(), correct.data_ptr<int64_t>()}, nullptr);
+    const at::Tensor slopes =
+        at::full({rows, kernels::LinearCrossEntropyShape::kMostActions}, NAN, at::kFloat);
+    kernels::linear_cross_entropy(shape, of(encoded), head, taken.data_ptr<int32_t>(), kSmoothing,
+                                  slopes.data_ptr<float>(),
+                                  {losses[repeat].data_ptr<float>(), correct.data_ptr<int64_t>()}, nullptr);
     // Where two logits differ by less than fp32 knows, the other one may come first.
     EXPECT_NEAR(correct.sum().item<double>(), logits.argmax(-1).eq(targets).sum().item<double>(), 1);
 
     d_encoded[repeat] = at::full_like(encoded, NAN);
     const at::Tensor parts =
-        at::full({kernels::action_loss_backward_parts(shape), places.total}, NAN, at::kFloat);
-    kernels::action_loss_backward(shape, &kGradient, slopes.data_ptr<float>(), of(encoded), head,
-                                  of(d_encoded[repeat]), parts.data_ptr<float>(), nullptr);
+        at::full({kernels::linear_cross_entropy_backward_parts(shape), places.total}, NAN, at::kFloat);
+    kernels::linear_cross_entropy_backward(shape, &kGradient, slopes.data_ptr<float>(), of(encoded), head,
+                                           of(d_encoded[repeat]), parts.data_ptr<float>(), nullptr);
     sums[repeat] = testing::sum_of(parts);
   }
   EXPECT_LT(error_of(losses[0].sum(), loss), 1e-5);
@@ -133,7 +134,7 @@ void expect_action_loss_is_the_reference(const kernels::ActionLossShape& shape) 
   EXPECT_TRUE(at::equal(sums[0], sums[1])) << "not the same on repeat";
 }
 
-TEST(EmulatedActionLoss, IsTheReferenceInAnyOrderOfThreads) {
+TEST(EmulatedLinearCrossEntropy, IsTheReferenceInAnyOrderOfThreads) {
   at::manual_seed(1);
   for (const auto& [sequences, queries, transitions, width, actions] : std::vector<std::array<int, 5>>{
            {70, 1, 9, 64, 5}, {1, 1, 1, 32, 5}, {37, 1, 5, 96, 3}, {33, 7, 7, 64, 8}, {530, 1, 2, 32, 2}}) {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "model/PostNormBlockChecks.h"
+#include "kernels/PostNormBlockChecks.h"
 
 namespace adtrain {
 namespace {
@@ -17,14 +17,15 @@ TEST(PostNormBlockByHalves, IsOneFunctionOfAutogradWithOurOwnAttention) {
   PostNormBlockCheck({{3, 21, 1, 128, 4, true}, 0.1, 0.2, 512, true}, at::kCPU).expect_one_function();
 }
 
-class PostNormHalves : public ::testing::TestWithParam<testing::BlockCase> {};
+class PostNormSublayers : public ::testing::TestWithParam<testing::BlockCase> {};
 
-TEST_P(PostNormHalves, AreTheReferenceWithTheBitsThatTheyDraw) {
+TEST_P(PostNormSublayers, AreTheReferenceWithTheBitsThatTheyDraw) {
   at::manual_seed(3);
   PostNormBlockCheck(GetParam(), at::kCPU).run();
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, PostNormHalves, ::testing::ValuesIn(testing::post_norm_cases_by_halves()),
+INSTANTIATE_TEST_SUITE_P(Shapes, PostNormSublayers,
+                         ::testing::ValuesIn(testing::post_norm_cases_by_sublayers()),
                          [](const auto& tried) { return testing::name_of(tried.param); });
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "emulation/Cases.h"
-#include "model/FusedBlockChecks.h"
+#include "kernels/FusedBlockChecks.h"
 
 namespace adtrain {
 namespace {

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "model/PreNormBlockChecks.h"
+#include "kernels/PreNormBlockChecks.h"
 
 namespace adtrain {
 namespace {
@@ -25,14 +25,15 @@ TEST(PreNormBlockByHalves, IsOneFunctionOfAutogradWithOurOwnAttention) {
   testing::PreNormBlockCheck({{3, 21, 1, 128, 4, true}, 0.1, 0.2, 512, true}, at::kCPU).expect_one_function();
 }
 
-class PreNormHalves : public ::testing::TestWithParam<testing::BlockCase> {};
+class PreNormSublayers : public ::testing::TestWithParam<testing::BlockCase> {};
 
-TEST_P(PreNormHalves, AreTheReferenceWithTheBitsThatTheyDraw) {
+TEST_P(PreNormSublayers, AreTheReferenceWithTheBitsThatTheyDraw) {
   at::manual_seed(3);
   testing::PreNormBlockCheck(GetParam(), at::kCPU).run();
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, PreNormHalves, ::testing::ValuesIn(testing::pre_norm_cases_by_halves()),
+INSTANTIATE_TEST_SUITE_P(Shapes, PreNormSublayers,
+                         ::testing::ValuesIn(testing::pre_norm_cases_by_sublayers()),
                          [](const auto& tried) { return testing::name_of(tried.param); });
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "model/PreNormRowChecks.h"
+#include "kernels/PreNormRowChecks.h"
 
 namespace adtrain {
 namespace {
@@ -35,14 +35,14 @@ TEST_P(EmulatedPreNormRows, GateIsTheReference) {
   }
 }
 
-TEST_P(EmulatedPreNormRows, TurnedHeadsAreTheReference) {
+TEST_P(EmulatedPreNormRows, RopeIsTheReference) {
   for (const auto& [length, queries, rows] :
        std::vector<std::array<int64_t, 3>>{{23, 0, 23}, {23, 0, 1}, {26, 13, 26}, {26, 13, 13}, {20, 6, 6}}) {
     for (const auto& [heads, head_size] :
          std::vector<std::array<int64_t, 2>>{{1, 16}, {5, 48}, {4, 32}, {12, 64}}) {
       SCOPED_TRACE(fmt::format("{} of {} tokens are queries, {} rows, {} heads of {}", queries, length, rows,
                                heads, head_size));
-      checks.expect_turned_heads(3, length, queries, rows, heads, head_size);
+      checks.expect_rope(3, length, queries, rows, heads, head_size);
     }
   }
 }

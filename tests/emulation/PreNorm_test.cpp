@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "emulation/Cases.h"
-#include "model/PreNormChecks.h"
+#include "kernels/PreNormChecks.h"
 
 namespace adtrain {
 namespace {

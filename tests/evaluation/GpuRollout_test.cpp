@@ -60,7 +60,7 @@ std::vector<Trial> some_trials(const TaskFamily& family, int64_t count) {
   return trials;
 }
 
-/// The logits behind the last actions: those of the first question or, where a region ended, of the second
+/// The logits after the last actions: those of the first question or, where a region ended, of the second
 /// one, which is asked of such rows alone.
 class LastLogits {
  public:

@@ -8,7 +8,7 @@
 #include "SmallEvaluation.h"
 #include "base/Error.h"
 #include "base/File.h"
-#include "distributed/SingleCommunicator.h"
+#include "collectives/SingleCommunicator.h"
 #include "evaluation/NpyFile.h"
 #include "evaluation/Rollout.h"
 #include "support/Patience.h"

@@ -92,7 +92,7 @@ TEST(Rollout, TheContextHoldsWhatTheEnvironmentDid) {
         returns += static_cast<double>(earned);
     }
     EXPECT_EQ(auditor.simulations.front().steps, 5 * 20 - 1)
-        << "every step but the last is seen by a query behind it";
+        << "every step but the last is seen by a query after it";
     EXPECT_GE(returns, auditor.earned);
     EXPECT_LE(returns, auditor.earned + static_cast<double>(trials.size()));
     EXPECT_GT(auditor.earned, 0);

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "ScriptedPolicies.h"
-#include "distributed/Communicator.h"
+#include "collectives/Communicator.h"
 #include "evaluation/InContextEvaluation.h"
 
 namespace adtrain {

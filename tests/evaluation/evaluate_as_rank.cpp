@@ -8,8 +8,8 @@
 
 #include "SmallEvaluation.h"
 #include "base/File.h"
-#include "distributed/LaunchContext.h"
 #include "evaluation/NpyFile.h"
+#include "launch/LaunchContext.h"
 
 int main(int argc, char** argv) {
   using namespace adtrain;

@@ -186,7 +186,7 @@ TEST(DataParallel, ABackwardPassBetweenStepsIsNoneOfItsBusiness) {
 
 TEST(DataParallel, MainGradientsOfShortParametersAreKeptInFloat32) {
   torch::nn::Sequential network = make_network(0);
-  network[0]->to(at::kBFloat16);  // behind it the others stay as they are
+  network[0]->to(at::kBFloat16);  // after it the others stay as they are
   network[3]->to(at::kBFloat16);
   const auto forward = [&](int64_t micro) {
     const at::Tensor x = torch::full({kRows, 5}, 0.1 * static_cast<double>(micro + group().rank() + 1),
@@ -242,7 +242,7 @@ TEST(DataParallel, ParametersThatSomeMicroStepsUse) {
                                               torch::ones({5}, here).requires_grad_()};
   DataParallel parallel(parameters, group(), {.bucket_bytes = 1, .first_bucket_bytes = 1});
   for (int64_t repeat = 0; repeat < 2; ++repeat) {
-    at::Tensor(parallel.flat_gradient()).fill_(7);
+    for (const at::Tensor& parameter : parallel.main_parameters()) parameter.grad().fill_(7);
     parallel.backward(parameters[0].square().sum(), false);
     parallel.backward((parameters[0].square().sum() + 3 * parameters[1].sum()), false);
     parallel.backward(parameters[1].square().sum());
@@ -315,7 +315,7 @@ TEST(DataParallel, AStepInACudaGraphIsTheSame) {
     graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     step();
     graph.capture_end();
-    at::Tensor(parallel.flat_gradient()).fill_(7);
+    for (const at::Tensor& parameter : parallel.main_parameters()) parameter.grad().fill_(7);
     for (int64_t repeat = 0; repeat < 3; ++repeat) graph.replay();
     group().synchronize();
   }

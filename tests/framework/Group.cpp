@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "adtrain/adtrain.h"
-#include "distributed/DistributedOptions.h"
 #include "framework/TestedGroup.h"
+#include "launch/DistributedOptions.h"
 
 namespace adtrain {
 namespace {

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "base/Error.h"
-#include "distributed/LaunchContext.h"
-#include "distributed/SlurmNotation.h"
 #include "fuzz/Targets.h"
+#include "launch/LaunchContext.h"
+#include "launch/SlurmNotation.h"
 
 namespace adtrain::fuzz {
 namespace {

@@ -1,8 +1,8 @@
 #include <optional>
 #include <string>
 
-#include "distributed/failure/WatchMessage.h"
 #include "fuzz/Targets.h"
+#include "watchdog/WatchMessage.h"
 
 namespace adtrain::fuzz {
 

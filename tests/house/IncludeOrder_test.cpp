@@ -33,17 +33,24 @@ const House kRooms = {"",
                       {{"adtrain"},
                        {"base"},
                        {"config"},
-                       {"distributed", "environments"},
-                       {"data"},
-                       {"model"},
-                       {"checkpoint", "telemetry"},
+                       {"launch", "environments", "kernels"},
+                       {"watchdog", "data"},
+                       {"collectives", "launcher", "model"},
+                       {"parallel", "checkpoint", "telemetry"},
                        {"framework"},
                        {"collection", "evaluation", "training"},
                        {"run"},
+                       {"selftest"},
                        {"cli"}}};
 const std::string kOwnFiles = ".";  ///< the room of files that lie in the folder itself
-const House kKernels = {"model/kernels/",
-                        {{kOwnFiles}, {"cpu", "gpu"}, {"rows"}, {"fused"}, {"attention"}, {"halves"}}};
+const House kKernels = {"kernels/",
+                        {{"primitives"},
+                         {kOwnFiles},
+                         {"activation", "embedding", "gemm", "loss", "norm", "optimizer", "rope"},
+                         {"cpu"},
+                         {"attention"},
+                         {"block"},
+                         {"plan"}}};
 
 std::optional<size_t> storey_of(const House& house, const std::string& room) {
   const auto storey = std::find_if(house.storeys.begin(), house.storeys.end(),
@@ -152,13 +159,13 @@ TEST(IncludeOrder, FindsAPlantedUpwardInclude) {
 
 TEST(IncludeOrder, FindsAPlantedIncludeAmongKernels) {
   TemporaryFolder tree;
-  plant(tree.path(), "model/kernels/rows/Norm.cu", "#include \"model/kernels/fused/Swiglu.h\"");
-  plant(tree.path(), "model/kernels/KeepBits.cu", "#include \"model/kernels/gpu/Tile.cuh\"");
-  plant(tree.path(), "model/kernels/halves/Block.cpp", "#include \"model/kernels/rows/Norm.h\"");
-  plant(tree.path(), "model/Layers.cpp", "#include \"model/kernels/fused/Swiglu.h\"");
+  plant(tree.path(), "kernels/norm/Norm.cu", "#include \"kernels/block/swiglu/Swiglu.h\"");
+  plant(tree.path(), "kernels/primitives/Tile.cuh", "#include \"kernels/BlockShape.h\"");
+  plant(tree.path(), "kernels/block/Block.cpp", "#include \"kernels/norm/Norm.h\"");
+  plant(tree.path(), "model/Layers.cpp", "#include \"kernels/block/swiglu/Swiglu.h\"");
   EXPECT_THAT(objections(tree.path(), kKernels),
-              ElementsAre(HasSubstr("model/kernels/gpu/Tile.cuh: gpu stands above ."),
-                          HasSubstr("model/kernels/fused/Swiglu.h: fused stands above rows")));
+              ElementsAre(HasSubstr("kernels/block/swiglu/Swiglu.h: block stands above norm"),
+                          HasSubstr("kernels/BlockShape.h: . stands above primitives")));
 }
 
 TEST(IncludeOrder, FindsNeighboursStrangersAndLeaks) {

@@ -66,7 +66,7 @@ def place(rank, ranks, port):
 
 def free_port(locks=[]):
     """A port that is free and that no other test gets while this process lives: each locks a file of that name, as
-    tests/distributed/ListeningPort.h does. The ports are none that the system gives to connections."""
+    tests/support/ListeningPort.h does. The ports are none that the system gives to connections."""
     folder = pathlib.Path(tempfile.gettempdir()) / "adtrain-test-ports"
     folder.mkdir(exist_ok=True)
     for port in random.sample(range(25000, 32000), 1000):

@@ -84,7 +84,7 @@ class SlurmTest(small_run.SmallRun):
         self.wait_for(trains, f"job {job} trains")
 
     def uninterrupted(self):
-        """The weights behind the last step of four ranks that nothing disturbs."""
+        """The weights after the last step of four ranks that nothing disturbs."""
         if not hasattr(SlurmTest, "reference"):
             job = self.submit("several_nodes.sbatch", *LONGER, "--set", "run_name=reference")
             self.assert_completed(job)

@@ -5,12 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "distributed/GradientReducer.h"
-#include "distributed/SingleCommunicator.h"
-#include "model/FusedDevice.h"
+#include "collectives/SingleCommunicator.h"
+#include "kernels/FusedDevice.h"
+#include "kernels/GradientAccumulation.h"
+#include "kernels/block/BlockTensors.h"
 #include "model/RandomBatch.h"
-#include "model/kernels/GradientPlace.h"
-#include "model/kernels/fused/BlockTensors.h"
+#include "parallel/GradientReducer.h"
 
 namespace adtrain {
 namespace {
@@ -77,7 +77,7 @@ TEST_P(FusedBlock, LossAndGradientAreThoseOfThePlainBlocks) {
     for (const LossPositions positions : kPositions) {
       const Batch input = batch(positions);
       SCOPED_TRACE(fmt::format("width {}, positions {}", width, static_cast<int>(positions)));
-      EXPECT_FALSE(fused->why_not_fused(positions).has_value());
+      EXPECT_TRUE(fused->plan(positions).whole_blocks());
       const auto expected = plain->loss(input, positions, true);
       const at::Tensor gradient = testing::flat_gradient(*plain, expected.sum);
       /// Of the gradient; the loss must be right, too.
@@ -90,7 +90,7 @@ TEST_P(FusedBlock, LossAndGradientAreThoseOfThePlainBlocks) {
       double tolerance = 0.04;
       if (testing::fused_device()->device.is_cuda()) {  // there libraries compute in 16 bit, too
         const auto library = on_device(small(width, 0.0, FusedKernels::kOff));
-        EXPECT_TRUE(library->why_not_fused(positions).has_value());
+        EXPECT_FALSE(library->plan(positions).whole_blocks());
         tolerance = std::max(tolerance, 1.5 * error_of(*library));
       }
       EXPECT_LT(error_of(*fused), tolerance);
@@ -136,7 +136,7 @@ TEST_P(FusedBlock, SaysWhyItDoesNotFit) {
   const auto why = [&](testing::Variant variant, at::ScalarType type = at::kBFloat16) {
     const auto model = testing::small_model(variant);
     model->parameters().to(testing::fused_device()->device, type);
-    return model->why_not_fused(LossPositions::kLast).value_or("");
+    return model->plan(LossPositions::kLast).why_no_whole_blocks().value_or("");
   };
   testing::Variant wide = small(64, 0.1);
   wide.options.tf_n_embd = 96;
@@ -172,7 +172,7 @@ TEST(FusedBlockGradients, LieAsTheParametersDo) {
                                                                                {width}}) {
       parameters.push_back(at::zeros(shape, at::kBFloat16));
     }
-    const kernels::GradientPlace place(parameters, nullptr);
+    const kernels::GradientAccumulation place(parameters, nullptr);
     const auto attention = kernels::AttentionGradients::of(static_cast<int>(width));
     const auto mlp = kernels::MlpGradients::of(static_cast<int>(width));
     const auto offsets = [&](size_t first) {

@@ -81,8 +81,7 @@ TEST(PluginAd, ParametersAreTakenInAndForwardReadsThem) {
   const auto model = AlgorithmDistillation::create(options_for("rewards"), ModelShape{}, 7);
   ASSERT_EQ(model->parameters().named().size(), 1);
   EXPECT_EQ(model->parameters().named()[0].name, "weight");
-  EXPECT_TRUE(model->why_not_fused(LossPositions::kLast));
-  EXPECT_FALSE(model->has_halves());
+  EXPECT_EQ(model->plan(LossPositions::kLast).blocks(), kernels::KernelPlan::Blocks::kLibrary);
   const at::Tensor weight = model->parameters().named()[0].tensor.clone();
   const auto again = AlgorithmDistillation::create(options_for("rewards"), ModelShape{}, 7);
   EXPECT_TRUE(at::equal(weight, again->parameters().named()[0].tensor)) << "a function of the seed";

@@ -11,7 +11,7 @@
 
 #include "base/Error.h"
 #include "base/File.h"
-#include "distributed/SingleCommunicator.h"
+#include "collectives/SingleCommunicator.h"
 #include "support/FullDisk.h"
 #include "support/TemporaryFolder.h"
 

@@ -1,7 +1,7 @@
 #include "telemetry/TensorBoardWriter.h"
 
 /// Writes the events that tests/interop/read_tensorboard.py expects: a run of steps 1 … 10 that was resumed
-/// behind step 6 and went on to step 12, with other values.
+/// after step 6 and went on to step 12, with other values.
 int main(int count, char** arguments) {
   if (count != 2) return 2;
   {

@@ -1,4 +1,4 @@
-#include "training/AdamWKernel.h"
+#include "kernels/optimizer/AdamWKernel.h"
 
 #include <cmath>
 #include <limits>
@@ -38,7 +38,7 @@ struct Subject {
         optimizer(parameters, options(tried)),
         scale(initial.device()),
         scales_loss(tried.scales_loss) {
-    if (tried.type != at::kFloat) image = parameters.to(tried.type);
+    if (tried.type != at::kFloat) low_precision = parameters.to(tried.type);
   }
 
   static TrainingOptions options(const KernelCase& tried) {
@@ -53,12 +53,12 @@ struct Subject {
     at::Tensor used = at::empty_like(parameters).copy_(gradient);
     if (scales_loss) used.mul_(scale.factor());
     optimizer.set_learning_rate(rate);
-    optimizer.step(used, scales_loss ? &scale : nullptr, image);
+    optimizer.step(used, scales_loss ? &scale : nullptr, low_precision);
     if (scales_loss) scale.update();
     EXPECT_EQ(used.count_nonzero().item<int64_t>(), 0) << "the gradient is used up";
   }
 
-  at::Tensor parameters, image;
+  at::Tensor parameters, low_precision;
   Optimizer optimizer;
   LossScale scale;
   bool scales_loss;
@@ -98,8 +98,8 @@ class AdamWKernel : public testing::TestWithParam<KernelCase> {
     expect_close(found.second_moment(), expected.second_moment(), "second moment");
     expect_close(found.gradient_norm(), expected.gradient_norm(), "norm");
     EXPECT_EQ(found.step_count().item<float>(), expected.step_count().item<float>());
-    if (found_->image.defined()) {
-      EXPECT_TRUE(found_->image.equal(found_->parameters.to(found_->image.scalar_type())));
+    if (found_->low_precision.defined()) {
+      EXPECT_TRUE(found_->low_precision.equal(found_->parameters.to(found_->low_precision.scalar_type())));
     }
     EXPECT_TRUE(found_->scale.state().cpu().equal(expected_->scale.state()));
   }

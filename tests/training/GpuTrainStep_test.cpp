@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "base/Gpu.h"
+#include "collectives/SingleCommunicator.h"
 #include "data/HistorySet.h"
-#include "distributed/SingleCommunicator.h"
 #include "training/TrainStep.h"
 
 namespace adtrain {

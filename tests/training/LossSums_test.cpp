@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/Gpu.h"
-#include "distributed/SingleCommunicator.h"
+#include "collectives/SingleCommunicator.h"
 
 namespace adtrain {
 namespace {

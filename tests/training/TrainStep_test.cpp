@@ -7,8 +7,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "collectives/SingleCommunicator.h"
 #include "data/HistorySet.h"
-#include "distributed/SingleCommunicator.h"
 
 namespace adtrain {
 namespace {

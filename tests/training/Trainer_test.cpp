@@ -12,8 +12,8 @@
 
 #include "base/Error.h"
 #include "base/Gpu.h"
+#include "collectives/SingleCommunicator.h"
 #include "data/HistorySet.h"
-#include "distributed/SingleCommunicator.h"
 
 namespace adtrain {
 namespace {
@@ -180,10 +180,10 @@ class GpuTrainer : public testing::Test {
 
 TEST_F(GpuTrainer, OneOverflowInFp16EndsNothing) {
   Subject subject(half(30), at::Device(at::kCUDA, 0));
-  at::Tensor image = subject.model->parameters().image();
+  at::Tensor low_precision = subject.model->parameters().low_precision();
   subject.keeper.after_step = [&, done = 0]() mutable {
     // What the forward pass of one step reads: the step is skipped, and the parameters are as they were.
-    if (++done == 12) image.detach().fill_(std::numeric_limits<float>::infinity());
+    if (++done == 12) low_precision.detach().fill_(std::numeric_limits<float>::infinity());
     if (done == 13) subject.model->parameters().refresh();
     return false;
   };

@@ -90,12 +90,12 @@ void GpuPpo::begin(const std::vector<GpuTask>& tasks, const std::vector<float>& 
 
 void GpuPpo::roll_out(int64_t number) {
   gpu::launch_rollout(problem_, arrays_->memory(), tasks_, number);
-  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize behind a rollout");
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize after a rollout");
 }
 
 void GpuPpo::update(int64_t number) {
   gpu::launch_update(problem_, arrays_->memory(), tasks_, number);
-  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize behind a round of updates");
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize after a round of updates");
 }
 
 void GpuPpo::histories(uint8_t* to) const {

@@ -27,26 +27,25 @@ class PinnedBytes {
   uint8_t* data_ = nullptr;
 };
 
-/// Proximal policy optimisation of many tasks at once on the current GPU, the mathematics being Ppo's: each
-/// task has a thread block, which holds its networks and their optimizer in shared memory and registers. In
-/// 32-bit floating-point numbers; deterministic on one kind of GPU, and a task's result does not depend on
-/// the others.
+/// Proximal policy optimisation of many tasks at once on the current GPU, with Ppo's mathematics. Each task
+/// has a thread block, which holds its networks and their optimizer in shared memory and registers. It
+/// computes in fp32 and is deterministic on one kind of GPU; a task's result does not depend on the others.
 ///
-/// Calls return when the GPU has done its part; they throw EnvironmentError where it fails. For one thread.
+/// Calls return when the GPU has finished; they throw EnvironmentError where it fails. For one thread.
 class GpuPpo {
  public:
-  /// What keeps the current GPU from `problem`, in words; nothing where it can do it.
+  /// Why the current GPU cannot run `problem`; nothing where it can.
   static std::optional<std::string> objection(const GpuProblem& problem);
-  /// As many tasks as are worth being learnt at once.
+  /// The number of tasks that should be learnt at once.
   static int64_t tasks_at_once(const GpuProblem& problem);
 
-  /// Makes room for `capacity` tasks.
+  /// Allocates memory for `capacity` tasks.
   GpuPpo(const GpuProblem& problem, int64_t capacity);
   ~GpuPpo();
 
-  /// Begins tasks anew, with the weights (tasks, gpu::kParameters).
+  /// Starts tasks with the weights (tasks, gpu::kParameters).
   void begin(const std::vector<GpuTask>& tasks, const std::vector<float>& weights);
-  /// Makes the rollout `number`, 0 at first. It is part of the history.
+  /// Runs rollout `number`, from 0. It is part of the history.
   void roll_out(int64_t number);
   /// Learns from the last rollout, before the rollout `number`.
   void update(int64_t number);

@@ -11,7 +11,7 @@ struct GpuProblem {
   PpoSettings ppo;
   int32_t grid_size;
   int64_t horizon;
-  int64_t kept_streams;  ///< of which the history is kept: the first ones
+  int64_t kept_streams;  ///< streams whose history is kept: the first ones
   bool terminal_next_states;
 
   constexpr int64_t samples() const { return ppo.streams * ppo.rollout_steps; }  ///< of a rollout

@@ -39,7 +39,7 @@ struct Backward {
   const float2* cells;
   int rows;
 
-  /// The output layer's gradient, and the derivatives below it. A barrier must follow, as behind `hidden`.
+  /// The output layer's gradient, and the derivatives below it. A barrier must follow, as after `hidden`.
   __device__ void output(const Role& role, ThreadParameters& gradient) const {
     const float(*second)[kStride] = networks.second[role.network];
     const float(*by_output)[kRows] = derivatives + role.network * kActions;

@@ -5,7 +5,7 @@
 
 namespace adtrain::gpu {
 
-/// The room for one thread block in bytes of shared memory, which not every GPU has.
+/// Shared memory of one thread block in bytes; not every GPU has as much.
 int update_shared_bytes();
 
 /// Whether this build holds code for the current GPU.
@@ -14,7 +14,7 @@ bool kernels_run_here();
 /// Starts a round of updates of all tasks from their samples: epochs × minibatches steps of the optimizer.
 void launch_update(const GpuProblem& problem, const TaskMemory& memory, int tasks, int64_t round);
 
-/// Starts the rollout `number` of all tasks: sets samples, goes on with the agents and writes the histories.
+/// Starts the rollout `number` of all tasks: sets samples, steps the agents and writes the histories.
 void launch_rollout(const GpuProblem& problem, const TaskMemory& memory, int tasks, int64_t number);
 
 }  // namespace adtrain::gpu

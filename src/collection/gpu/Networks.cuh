@@ -77,7 +77,7 @@ __device__ inline void add4(float (&sums)[4], float factor, const float4& row) {
   sums[3] += factor * row.w;
 }
 
-/// Evaluates the first hidden layer; `cells` are (x, y). A barrier must follow, as behind the other layers.
+/// Evaluates the first hidden layer; `cells` are (x, y). A barrier must follow, as after the other layers.
 __device__ inline void first_layer(SharedNetworks& networks, const Role& role, const float2* cells,
                                    int rows) {
   const SharedWeights& weights = networks.weights[role.network];

@@ -2,7 +2,7 @@
 #include "base/Random.h"
 #include "collection/gpu/Kernels.h"
 #include "collection/gpu/Networks.cuh"
-#include "environments/GpuRoom.cuh"
+#include "environments/GpuGridWorld.cuh"
 
 namespace adtrain::gpu {
 namespace {
@@ -69,7 +69,7 @@ struct HistoryBytes {
 /// Lives through a rollout in one stream.
 __device__ void live(const GpuProblem& problem, const GpuTask& task, const Opinion* opinions, int64_t stream,
                      int64_t first_step, GpuAgent& agent, Sample* samples, HistoryBytes history) {
-  const GpuRoom room{task, problem.grid_size};
+  const GpuGridWorld room{task, problem.grid_size};
   RandomStream random(seed_of(task.seed, 1, stream), static_cast<uint64_t>(first_step));
   if (first_step == 0) agent = first_agent(task);
   for (int64_t step = 0; step < problem.ppo.rollout_steps; ++step) {

@@ -5,7 +5,7 @@
 #include "collection/MlpWeights.h"
 #include "environments/GpuTask.h"
 
-/// What a task's thread block keeps in the GPU's memory from one kernel to the next.
+/// The state of a task's thread block in GPU memory between kernels.
 namespace adtrain::gpu {
 
 constexpr int kActions = 5;
@@ -30,7 +30,7 @@ struct alignas(16) Sample {
   float target;  ///< for the value
 };
 
-/// What the networks say of a state.
+/// The networks' outputs for a state.
 struct alignas(16) Opinion {
   float probabilities[kActions];
   float value;
@@ -39,14 +39,15 @@ struct alignas(16) Opinion {
 
 constexpr int kBytesOfTransition = 6;
 
-/// The GPU's arrays, each with one part for each task.
+/// Arrays in GPU memory, each with one part per task.
 struct TaskMemory {
   const GpuTask* tasks;
   NetworkState* networks;
-  Sample* samples;     ///< (steps, streams) of the present rollout
-  Opinion* opinions;   ///< (states)
-  GpuAgent* agents;    ///< (streams)
-  uint8_t* histories;  ///< bytes: states (steps, kept, 2), next states alike, actions (steps, kept), rewards
+  Sample* samples;    ///< (steps, streams) of the current rollout
+  Opinion* opinions;  ///< (states)
+  GpuAgent* agents;   ///< (streams)
+  /// bytes: states (steps, kept, 2), next states likewise, actions (steps, kept), rewards likewise
+  uint8_t* histories;
 };
 
 }  // namespace adtrain::gpu

@@ -69,7 +69,7 @@ class Round {
 
   __device__ static int thread() { return static_cast<int>(threadIdx.x); }
 
-  /// One step of the optimizer. A barrier stands behind each part that others build on.
+  /// One step of the optimizer. A barrier stands after each part that others build on.
   __device__ void update(int number) {
     const Minibatch& now = shared_.minibatches[number % 2];
     Minibatch& next = shared_.minibatches[(number + 1) % 2];

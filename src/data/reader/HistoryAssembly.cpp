@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
+#include "base/Checksum.h"
 #include "base/Error.h"
 #include "data/Hdf5.h"
-#include "data/HistoryChecksum.h"
 
 namespace adtrain {
 namespace {
@@ -30,7 +30,7 @@ void write_attribute(const Hdf5Handle& file, const std::string& name, const std:
   if (!attribute.valid() || H5Awrite(attribute.get(), type.get(), value.c_str()) < 0) fail_writing(path);
 }
 
-/// One checksum over those of all data sets, as they come: nothing once a data set has none.
+/// One checksum over those of all data sets, in order: nothing once a data set has none.
 class ContentChecksum {
  public:
   void add(const Hdf5Handle& file, int64_t task) {
@@ -47,7 +47,7 @@ class ContentChecksum {
   }
   std::optional<std::string> text() const {
     if (!complete_) return std::nullopt;
-    return fmt::format("{:08x}", checksum_of(lines_.data(), lines_.size()));
+    return checksum_text(lines_.data(), lines_.size());
   }
 
  private:

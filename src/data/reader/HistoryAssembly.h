@@ -9,13 +9,13 @@
 namespace adtrain {
 
 /// Copies the files of single tasks, `parts`/0.hdf5 …, into one history file with `settings` as its
-/// attributes. `before` is told each task before it is read. Throws DataError.
+/// attributes. `before` is called with each task before it is read. Throws DataError.
 void assemble_history_file(const std::filesystem::path& parts, int64_t tasks,
                            const std::filesystem::path& assembled, HistorySettings settings,
                            const std::function<void(int64_t task)>& before);
 
-/// Copies the file of a single task as assemble_history_file will, to nowhere: what the library does not
-/// survive then, it does not survive now. Throws DataError.
+/// Copies the file of a single task as assemble_history_file will, and discards the copy: a file that would
+/// crash the library later crashes it now. Throws DataError.
 void rehearse_assembly(const std::filesystem::path& part, int64_t task);
 
 }  // namespace adtrain

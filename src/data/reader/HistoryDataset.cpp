@@ -6,9 +6,10 @@
 
 #include <fmt/format.h>
 
+#include "base/Checksum.h"
 #include "base/Error.h"
 #include "base/Text.h"
-#include "data/HistoryChecksum.h"
+#include "data/Hdf5.h"
 
 namespace adtrain {
 namespace {
@@ -47,7 +48,7 @@ HistoryDataset::HistoryDataset(const std::filesystem::path& path, const Hdf5Hand
       dataset_(H5Dopen2(file.get(), name.c_str(), H5P_DEFAULT), H5Dclose),
       type_(dataset_.valid() ? H5Dget_type(dataset_.get()) : -1, H5Tclose) {
   if (!dataset_.valid()) {
-    const std::string reason = hdf5_reason();  // which the next call forgets
+    const std::string reason = hdf5_reason();  // read now, as the next call clears it
     const bool there = H5Lexists(file.get(), name.c_str(), H5P_DEFAULT) > 0;
     fail(there
              ? fmt::format("cannot be opened (HDF5 says: {}); the file is damaged; fetch or collect it again",
@@ -69,7 +70,8 @@ void HistoryDataset::expect_shape(const std::vector<hsize_t>& expected) const {
     fail(fmt::format("has shape {}; expected {}", shape_text(shape_), shape_text(expected)));
 }
 
-/// Before memory is taken for it. Gzip, HDF5's strongest filter, makes a byte of 1032 at most.
+/// To be called before memory is allocated for the values. Gzip, HDF5's strongest filter, compresses at most
+/// 1032 bytes to one.
 void HistoryDataset::refuse_more_than_the_file_can_hold() const {
   constexpr double kMostOfAByte = 1100;
   double bytes = static_cast<double>(H5Tget_size(type_.get()));
@@ -84,7 +86,7 @@ H5T_class_t HistoryDataset::type_class() const {
   return H5Tget_class(type_.get());
 }
 
-/// Where the data set has one, which holds for the type that the writer gives it.
+/// The data set's checksum, if any, which is valid for the type that the writer gives it.
 std::optional<uint32_t> HistoryDataset::checksum() const {
   if (H5Aexists(dataset_.get(), kChecksumAttribute) <= 0) return std::nullopt;
   if (H5Tequal(type_.get(), H5T_STD_I32LE) <= 0 && H5Tget_size(type_.get()) != 1) {

@@ -12,7 +12,7 @@
 namespace adtrain {
 namespace {
 
-/// Attributes longer than that are not settings.
+/// Longer attributes are not settings.
 constexpr size_t kLongestSetting = 4096;
 
 herr_t add_setting(hid_t location, const char* name, const H5A_info_t*, void* settings) {

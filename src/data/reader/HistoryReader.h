@@ -9,12 +9,12 @@
 
 namespace adtrain {
 
-/// Reads history files through the HDF5 library, in the process that may die of them. What the library says
-/// is wrong, a shape or a type that does not fit, and a checksum that differs, are DataErrors that name file
-/// and data set; what the values may be is for the caller to check.
+/// Reads history files through the HDF5 library, in the process that may die of them. The library's errors, a
+/// wrong shape or type, and a checksum that differs are DataErrors that name file and data set; the caller
+/// checks the values.
 class HistoryReader {
  public:
-  /// `first_task` is the task whose shape is that of all: 0, but in the file of a single task.
+  /// `first_task` is the task whose shape all tasks have: 0, except in the file of a single task.
   explicit HistoryReader(std::filesystem::path path, int64_t first_task = 0);
 
   int64_t tasks() const { return tasks_; }

@@ -35,8 +35,8 @@ fs::path program() {
       kProgram, self.string(), ADTRAIN_HISTORY_READER));
 }
 
-/// How the other program starts: with the socket as its standard input, deaf to the signals that a terminal
-/// or a launcher sends to whole groups of processes, since this process decides when it ends.
+/// How the other program starts: with the socket as its standard input, and isolated from the signals that a
+/// terminal or a launcher sends to whole process groups, since this process decides when it ends.
 class SpawnPlan {
  public:
   explicit SpawnPlan(int socket) {
@@ -118,7 +118,7 @@ void ReaderProcess::bytes(void* to, size_t size) {
 void ReaderProcess::fail_as_it_ended() {
   int status = 0;
   if (process_ >= 0) {
-    ::shutdown(socket_, SHUT_RDWR);  // it may have closed, or garbled, its side and live on
+    ::shutdown(socket_, SHUT_RDWR);  // it may have closed its side, or sent garbage, and still run
     pid_t ended = 0;
     constexpr int kPatience = 100;
     for (int i = 0; i < kPatience && (ended = ::waitpid(process_, &status, WNOHANG)) == 0; ++i)

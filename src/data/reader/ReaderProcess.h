@@ -22,10 +22,10 @@ class ReaderProcess {
   ReaderProcess(const ReaderProcess&) = delete;
   ReaderProcess& operator=(const ReaderProcess&) = delete;
 
-  /// Sends a request (reader/main.cpp lists them). What comes next is received under `task`, the file and
-  /// what is done to it: "histories/x.hdf5: reading task 3".
+  /// Sends a request (reader/main.cpp lists them). `task` names the file and the operation in errors of the
+  /// following answers: "histories/x.hdf5: reading task 3".
   void ask(const nlohmann::json& request, const std::string& task);
-  /// What is being done by now, where that is known.
+  /// Updates the current operation, where that is known.
   void doing(const std::string& task) { task_ = task; }
   /// The next answer. Throws DataError: the answer's own error, or what ended the process.
   nlohmann::json answer();
@@ -36,7 +36,7 @@ class ReaderProcess {
   [[noreturn]] void fail_as_it_ended();
 
   int socket_ = -1;
-  pid_t process_ = -1;  ///< −1 when it was waited for
+  pid_t process_ = -1;  ///< −1 after it was waited for
   std::string task_;
 };
 

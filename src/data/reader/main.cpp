@@ -34,7 +34,7 @@ using nlohmann::json;
 
 constexpr int kSocket = STDIN_FILENO;
 
-/// Lowers, or raises again, what the system lets this process have.
+/// Lowers, or raises again, a resource limit of this process.
 void set_limit(__rlimit_resource resource, double wanted) {
   rlimit limit{};
   getrlimit(resource, &limit);
@@ -43,8 +43,8 @@ void set_limit(__rlimit_resource resource, double wanted) {
   setrlimit(resource, &limit);
 }
 
-/// Memory and processor time for one request that handles so many bytes, with much to spare: what takes more
-/// is a damaged file in which the library is lost.
+/// Sets memory and processor time for one request that handles `bytes` bytes, with a large margin: only a
+/// damaged file takes more.
 void allow_for(double bytes) {
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
@@ -168,5 +168,5 @@ int main() {
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
   adtrain::serve();
-  _exit(0);  // without HDF5's own end, which a damaged file may not survive
+  _exit(0);  // skips HDF5's own termination, which may crash after a damaged file
 }

@@ -27,7 +27,7 @@ __device__ inline float sum_of_warp(float value) {
 ///     hidden   two SplitTiles (inner)
 ///     parts    what the warps of a head have read of the keys that each of them took
 ///
-/// What lies behind, from `total` on, is not the layers'.
+/// What lies after, from `total` on, is not the layers'.
 struct LayersLayout {
   int queries, input, hidden, parts, total;
 

@@ -29,14 +29,14 @@ class Weights {
   std::map<std::string, at::Tensor> tensors_;
 };
 
-/// The rows of a head's queries or keys, (heads · size, …), so that the two numbers that a rotary position
-/// turns together stand side by side.
+/// The rows of a head's queries or keys, (heads · size, …), permuted so that the two numbers that rope
+/// rotates as a pair are adjacent.
 at::Tensor side_by_side(const at::Tensor& rows, int64_t heads) {
   const int64_t half = rows.size(0) / heads / 2;
   return rows.reshape({heads, 2, half, -1}).transpose(1, 2).reshape(rows.sizes());
 }
 
-/// Rows of a and b in turn.
+/// The rows of a and b, interleaved.
 at::Tensor alternating(const at::Tensor& a, const at::Tensor& b) {
   return at::stack({a, b}, 1).flatten(0, 1);
 }

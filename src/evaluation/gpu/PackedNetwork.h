@@ -11,8 +11,8 @@
 
 namespace adtrain {
 
-/// A model's weights on its GPU in the order in which the rollout kernel reads them. They are copies: what
-/// the model learns afterwards does not reach them.
+/// A model's weights on its GPU in the order in which the rollout kernel reads them. They are copies: later
+/// updates of the model do not change them.
 class PackedNetwork {
  public:
   /// Why the rollout kernel cannot run such a model; nothing where it can.
@@ -30,7 +30,7 @@ class PackedNetwork {
  private:
   void pack_post_norm(AlgorithmDistillation& model);
   void pack_pre_norm(AlgorithmDistillation& model);
-  /// Copies fp32 numbers to the GPU, where they stay as long as this object.
+  /// Copies fp32 numbers to the GPU, where they remain while this object exists.
   const float* keep(const at::Tensor& tensor);
   /// `weight`: (outputs, inputs) on the CPU; `bias`: (outputs), or undefined for zeros.
   gpu::PackedLinear pack(const at::Tensor& weight, const at::Tensor& bias);

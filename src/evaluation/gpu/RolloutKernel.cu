@@ -2,7 +2,7 @@
 
 #include "base/Cuda.h"
 #include "base/Random.h"
-#include "environments/GpuRoom.cuh"
+#include "environments/GpuGridWorld.cuh"
 #include "evaluation/gpu/ContextTokens.cuh"
 #include "evaluation/gpu/Layers.cuh"
 #include "evaluation/gpu/RolloutKernel.h"
@@ -110,7 +110,7 @@ class TrialBlock {
     }
   }
 
-  /// For one warp. Behind the last token there are zeros.
+  /// For one warp. After the last token there are zeros.
   __device__ void embed(const ContextTokens& tokens, int token, float* x) const {
     for (int column = lane_number(); column < network_.width; column += 32) {
       float value = 0;
@@ -126,7 +126,7 @@ class TrialBlock {
   __device__ float embedded(const ContextTokens& tokens, int token, int column) const {
     const int width = network_.width;
     if (tokens.is_query(token)) {
-      const int state = GpuRoom{task_, problem_.grid_size}.state_of(trial_.agent);
+      const int state = GpuGridWorld{task_, problem_.grid_size}.state_of(trial_.agent);
       return __ldg(network_.query + state * width + column);
     }
     if (tokens.is_start(token)) return __ldg(network_.region_start + column);
@@ -211,7 +211,7 @@ class TrialBlock {
     note_logits();
     trial_.ask_again = 0;
     ++trial_.draws;
-    const GpuRoom room{task_, problem_.grid_size};
+    const GpuGridWorld room{task_, problem_.grid_size};
     const GpuAgent before = trial_.agent;
     GpuAgent agent = before;
     const int reward = room.step(agent, action);
@@ -240,7 +240,7 @@ class TrialBlock {
       trial_.first_new = 0;
       return;
     }
-    trial_.first_new = tiles_.length - 1;  // where the query stood; the next query comes behind it
+    trial_.first_new = tiles_.length - 1;  // where the query stood; the next query comes after it
     ++trial_.current;
   }
 

@@ -20,13 +20,13 @@ struct alignas(8) SeenTransition {
 struct RolloutTrial {
   uint64_t draws;  ///< random numbers drawn so far
   GpuAgent agent;
-  int32_t first;      ///< where the context's first transition lies in the trial's ring
-  int32_t previous;   ///< transitions in the region before; compressed context alone
-  int32_t current;    ///< transitions in the region that is open; without regions, in the context
-  int32_t first_new;  ///< the token from which on keys and values are yet to be computed
-  int32_t ask_again;  ///< whether the query is to be asked again, its region having been closed
+  int32_t first;      ///< index of the context's first transition in the trial's ring buffer
+  int32_t previous;   ///< transitions in the previous region; compressed context only
+  int32_t current;    ///< transitions in the current region; without regions, in the context
+  int32_t first_new;  ///< the first token whose keys and values are not computed yet
+  int32_t ask_again;  ///< whether to evaluate the query again, as its region was closed
   int32_t broken;     ///< whether logits were not finite
-  float earned;       ///< in the present episode
+  float earned;       ///< in the current episode
   float logits[kMostOutputs];
 };
 
@@ -48,20 +48,20 @@ constexpr int64_t value_elements(const RolloutNetwork& network, int most_tokens)
   const int groups = network.width / network.heads / 8, chunks = (most_tokens + 15) / 16;
   return int64_t{network.layer_count} * network.heads * chunks * groups * 32;
 }
-/// Of `keys`, whose elements are half as long.
+/// The same for `keys`, whose elements are half as long.
 constexpr int64_t key_elements(const RolloutNetwork& network, int most_tokens) {
   return 2 * value_elements(network, most_tokens);
 }
 
-/// The GPU's arrays, each with one part for each trial. Keys and values are numbers from the start (zeros
-/// will do): what a chunk of 16 tokens does not hold yet is read with weight 0.
+/// Arrays in GPU memory, each with one part per trial. Keys and values must be finite from the start (zeros
+/// will do): a chunk of 16 tokens reads missing tokens with weight 0.
 struct RolloutMemory {
   const GpuTask* tasks;
   RolloutTrial* trials;
   SeenTransition* transitions;  ///< (kMostTokens): a ring
   uint2* keys;                  ///< see SplitAttention.cuh
   uint4* values;
-  unsigned* arrivals;  ///< of the blocks of a trial where they wait for each other
+  unsigned* arrivals;  ///< barrier counters of each trial's blocks
 
   /// The same arrays without the first trials.
   constexpr RolloutMemory from(int trial, const RolloutNetwork& network, int most_tokens) const {
@@ -74,8 +74,8 @@ struct RolloutMemory {
   }
 };
 
-/// How many thread blocks share a trial, for so many trials (at least 1) on the current GPU; 0 where the GPU
-/// cannot run the kernel, or lacks the shared memory.
+/// Thread blocks per trial, for `trials` trials (at least 1) on the current GPU; 0 where the GPU cannot run
+/// the kernel or lacks the shared memory.
 int blocks_a_trial(const RolloutNetwork& network, int trials, int most_tokens);
 
 /// Runs every trial's next episode. Returns at once; throws EnvironmentError where it cannot start.

@@ -2,7 +2,7 @@
 
 #include <vector_types.h>
 
-/// A model as the rollout kernel reads it: plain pointers into the GPU's memory.
+/// A model as the rollout kernel reads it: plain pointers to GPU memory.
 namespace adtrain::gpu {
 
 constexpr int kMostLayers = 12;
@@ -10,10 +10,10 @@ constexpr int kActionOutputs = 5;
 constexpr int kMostOutputs = 8;  ///< the actions and, with compressed context, three token types
 constexpr int kEndOfRegion = 2;  ///< among the token types
 
-/// y = x Wᵀ + b. Every weight is the sum of two bf16 numbers, its upper and its lower half. They lie as
-/// mma.m16n8k16 takes its operand B: for each 8 outputs, for each 16 inputs, for each of 32 lanes four words:
-/// the upper halves of inputs 2i, 2i + 1 and of 2i + 8, 2i + 9 to output g, then the lower ones alike (lane =
-/// 4g + i).
+/// y = x Wᵀ + b. Every weight is the sum of two bf16 numbers, its upper and its lower half. They are laid out
+/// as mma.m16n8k16 takes its operand B: for each 8 outputs, for each 16 inputs, for each of 32 lanes four
+/// words: the upper halves of inputs 2i, 2i + 1 and of 2i + 8, 2i + 9 to output g, then the lower ones
+/// likewise (lane = 4g + i).
 struct PackedLinear {
   const uint4* fragments;
   const float* bias;
@@ -37,7 +37,7 @@ struct PackedLayer {
 
 struct RolloutNetwork {
   int width, heads, layer_count, inner;
-  bool pre_norm;    ///< RMSNorm before, SwiGLU, rotary positions; else LayerNorm behind, GELU, learned ones
+  bool pre_norm;    ///< RMSNorm before, SwiGLU, rotary positions; else LayerNorm after, GELU, learned ones
   bool compressed;  ///< regions between markers
   const float* transition;       ///< (10, width): one row for each feature of a transition
   const float* transition_bias;  ///< (width)

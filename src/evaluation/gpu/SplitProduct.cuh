@@ -90,7 +90,7 @@ struct SplitTile {
     word(upper, row, column) = pair.upper;
     word(lower, row, column) = pair.lower;
   }
-  /// 16 columns from `first` on, a multiple of 8; behind the last column is whatever there is.
+  /// 16 columns from `first` on, a multiple of 8; after the last column is whatever there is.
   __device__ SplitOperand operand(const Lane& lane, int first) const {
     // Lane l says where row l mod 8 of the quarter l / 8 begins.
     const int row = lane.number % 16, column = first + lane.number / 16 * 8;
@@ -112,7 +112,7 @@ struct SplitTile {
   }
 };
 
-/// Tiles of as many columns, one behind the other.
+/// Tiles of as many columns, one after the other.
 struct SplitTiles {
   unsigned char* memory;
   int columns;

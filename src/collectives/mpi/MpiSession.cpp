@@ -1,0 +1,40 @@
+#include "collectives/mpi/MpiSession.h"
+
+#include <mpi.h>
+
+#include "base/Error.h"
+
+namespace adtrain {
+
+MpiSession& MpiSession::instance() {
+  static MpiSession session;
+  return session;
+}
+
+MpiSession::MpiSession() {
+  int provided = MPI_THREAD_SINGLE;
+  int initialized = 0;
+  MPI_Initialized(&initialized);
+  if (initialized != 0) {
+    MPI_Query_thread(&provided);
+  } else {
+    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+    started_here_ = true;
+  }
+  if (provided < MPI_THREAD_SERIALIZED) {
+    throw EnvironmentError(
+        "This MPI offers no MPI_THREAD_SERIALIZED, which a program with data threads needs; use an Open MPI "
+        "that was built with thread support.");
+  }
+}
+
+MpiSession::~MpiSession() {
+  if (started_here_ && !abandoned_) MPI_Finalize();
+}
+
+void MpiSession::abandon(const std::vector<at::Tensor>& tensors) {
+  abandoned_ = true;
+  kept_.insert(kept_.end(), tensors.begin(), tensors.end());
+}
+
+}  // namespace adtrain

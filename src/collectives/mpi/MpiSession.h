@@ -1,0 +1,32 @@
+#pragma once
+
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace adtrain {
+
+/// MPI in this process: started on first use, finalised when the process ends normally. MPI can be started
+/// only once, so all communicators share one session.
+class MpiSession {
+ public:
+  static MpiSession& instance();
+  MpiSession(const MpiSession&) = delete;
+  MpiSession& operator=(const MpiSession&) = delete;
+
+  /// To be called after an error: MPI_Finalize, which waits for every rank, is skipped, so that this process
+  /// can end and mpirun ends the others. `tensors` belong to unfinished operations and MPI may still write to
+  /// them: they are never freed.
+  void abandon(const std::vector<at::Tensor>& tensors = {});
+  bool abandoned() const { return abandoned_; }
+
+ private:
+  MpiSession();
+  ~MpiSession();
+
+  bool started_here_ = false;  ///< a program that embeds us may have started MPI itself
+  bool abandoned_ = false;
+  std::vector<at::Tensor> kept_;
+};
+
+}  // namespace adtrain

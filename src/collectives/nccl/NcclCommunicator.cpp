@@ -1,0 +1,238 @@
+#include "collectives/nccl/NcclCommunicator.h"
+
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
+#include <c10/cuda/CUDAStream.h>
+#include <fmt/format.h>
+#include <nccl.h>
+
+#include "base/RunningTime.h"
+#include "collectives/NcclVersion.h"
+#include "watchdog/Activity.h"
+
+namespace adtrain {
+namespace {
+
+ncclDataType_t type_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kDouble:
+      return ncclFloat64;
+    case at::kLong:
+      return ncclInt64;
+    case at::kByte:
+      return ncclUint8;
+    case at::kHalf:
+      return ncclFloat16;
+    case at::kBFloat16:
+      return ncclBfloat16;
+    default:
+      return ncclFloat32;  // the communicator accepts no other type
+  }
+}
+
+ncclRedOp_t kind_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kMax:
+      return ncclMax;
+    case ReduceOp::kMin:
+      return ncclMin;
+    case ReduceOp::kSum:
+      break;
+  }
+  return ncclSum;
+}
+
+}  // namespace
+
+struct NcclCommunicator::Group {
+  ncclComm_t comm = nullptr;
+  c10::cuda::CUDAStream stream;
+  /// More of them in the destructor mean that the stack unwinds after an error.
+  int exceptions = std::uncaught_exceptions();
+
+  /// Whether NCCL, which works in the background, has finished its latest call. Throws where that failed.
+  bool settled(const CollectiveCall& call) const {
+    ncclResult_t state = ncclSuccess;
+    check(ncclCommGetAsyncError(comm, &state), call);
+    check(state, call);
+    return state != ncclInProgress;
+  }
+  void settle(const CollectiveCall& call, double timeout_seconds) const {
+    RunningDeadline deadline(timeout_seconds);
+    while (!settled(call)) {
+      if (deadline.passed()) throw_timed_out(call, timeout_seconds);
+      std::this_thread::yield();
+    }
+  }
+  void check(ncclResult_t result, const CollectiveCall& call) const {
+    if (result == ncclSuccess || result == ncclInProgress) return;
+    const std::string detail = comm != nullptr ? ncclGetLastError(comm) : "";
+    throw_lost_peer(call,
+                    fmt::format("{}{}{}", ncclGetErrorString(result), detail.empty() ? "" : ": ", detail));
+  }
+
+  /// An operation that was passed to NCCL.
+  struct Operation {
+    CollectiveCall call;
+    double timeout_seconds;
+    std::vector<at::Tensor> tensors;
+    at::cuda::CUDAEvent done = {};
+    bool launched = false;
+  };
+
+  /// Passes one operation to NCCL, to run after the work on the current stream. One of NCCL's threads
+  /// launches it while the caller continues. But two threads must not add to a graph under capture at once.
+  template <class Start>
+  std::unique_ptr<CollectiveWork> begin(Operation operation, Start start) {
+    if (latest != nullptr) await_launch(*latest);
+    at::cuda::CUDAEvent ready;
+    ready.record(c10::cuda::getCurrentCUDAStream());
+    ready.block(stream);
+    check(start(stream.stream()), operation.call);
+    latest = std::make_shared<Operation>(std::move(operation));
+    const bool capturing =
+        c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+    if (capturing) await_launch(*latest);
+    return std::make_unique<Started>(*this, latest);
+  }
+
+  /// Until then NCCL accepts no other operation.
+  void await_launch(Operation& operation) const {
+    if (operation.launched) return;
+    settle(operation.call, operation.timeout_seconds);
+    operation.done.record(stream);
+    operation.launched = true;
+  }
+
+  /// An operation on NCCL's stream; wait() makes the current stream wait for it.
+  class Started final : public CollectiveWork {
+   public:
+    Started(const Group& group, std::shared_ptr<Operation> operation)
+        : group_(group), operation_(std::move(operation)) {}
+    void wait() override {
+      group_.await_launch(*operation_);
+      operation_->done.block(c10::cuda::getCurrentCUDAStream());
+      operation_->tensors.clear();
+    }
+
+   private:
+    const Group& group_;
+    std::shared_ptr<Operation> operation_;
+  };
+
+  std::shared_ptr<Operation> latest = nullptr;
+};
+
+NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> control, at::Device device,
+                                   const DistributedOptions& options)
+    : Communicator(control->rank(), control->world_size(), options.collective_timeout_seconds, device),
+      control_(std::move(control)),
+      group_(std::make_unique<Group>(
+          Group{.stream = c10::cuda::getStreamFromPool(/*isHighPriority=*/true, device.index())})) {
+  const CollectiveCall joining = call("the start of NCCL", 0);
+  ncclUniqueId id;
+  std::memset(&id, 0, sizeof id);
+  if (is_root()) group_->check(ncclGetUniqueId(&id), joining);
+  at::Tensor shared = at::empty({static_cast<int64_t>(sizeof id)}, at::kByte);
+  std::memcpy(shared.mutable_data_ptr<uint8_t>(), &id, sizeof id);
+  control_->broadcast(shared, 0);
+  std::memcpy(&id, shared.const_data_ptr<uint8_t>(), sizeof id);
+
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  group_->check(ncclCommInitRankConfig(&group_->comm, static_cast<int>(world_size()), id,
+                                       static_cast<int>(rank()), &config),
+                joining);
+  group_->settle(joining, options.rendezvous_timeout_seconds);
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  if (group_->comm == nullptr) return;
+  constexpr double kPatienceSeconds = 10;
+  try {
+    if (std::uncaught_exceptions() > group_->exceptions) throw PeerLostError("leaving because of an error");
+    if (group_->latest != nullptr) group_->await_launch(*group_->latest);
+    const CollectiveCall leaving = call("the end of NCCL", 0);
+    group_->check(ncclCommFinalize(group_->comm), leaving);
+    group_->settle(leaving, kPatienceSeconds);
+    ncclCommDestroy(group_->comm);
+  } catch (const std::exception&) {
+    ncclCommAbort(group_->comm);
+  }
+}
+
+std::string NcclCommunicator::backend() const {
+  return fmt::format("NCCL {}, {} on the CPU", nccl_version(), control_->backend());
+}
+
+void NcclCommunicator::synchronize() {
+  const Activity::Waiting busy("the work of its GPU");
+  const CollectiveCall waiting = call("the work of its GPU", 0);
+  at::cuda::CUDAEvent reached;
+  reached.record(c10::cuda::getCurrentCUDAStream());
+  RunningDeadline deadline(timeout_seconds());
+  while (!reached.query()) {
+    group_->settled(waiting);
+    if (deadline.passed()) throw_timed_out(waiting, timeout_seconds());
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+void NcclCommunicator::abort(ExitCode code) {
+  control_->abort(code);  // it knows how to end the run under its launcher
+  Communicator::abort(code);
+}
+
+std::unique_ptr<CollectiveWork> NcclCommunicator::begin_broadcast(at::Tensor& tensor, int64_t root) {
+  if (tensor.is_cpu()) {
+    control_->broadcast(tensor, root);
+    return std::make_unique<NoCollectiveWork>();
+  }
+  return group_->begin(
+      {call("a broadcast", tensor.nbytes()), timeout_seconds(), {tensor}}, [&](cudaStream_t s) {
+        return ncclBroadcast(tensor.data_ptr(), tensor.data_ptr(), static_cast<size_t>(tensor.numel()),
+                             type_of(tensor), static_cast<int>(root), group_->comm, s);
+      });
+}
+
+std::unique_ptr<CollectiveWork> NcclCommunicator::begin_all_reduce(at::Tensor& tensor, ReduceOp op) {
+  if (tensor.is_cpu()) {
+    control_->all_reduce(tensor, op);
+    return std::make_unique<NoCollectiveWork>();
+  }
+  return group_->begin(
+      {call("an all-reduce", tensor.nbytes()), timeout_seconds(), {tensor}}, [&](cudaStream_t s) {
+        return ncclAllReduce(tensor.data_ptr(), tensor.data_ptr(), static_cast<size_t>(tensor.numel()),
+                             type_of(tensor), kind_of(op), group_->comm, s);
+      });
+}
+
+std::unique_ptr<CollectiveWork> NcclCommunicator::begin_all_gather(const at::Tensor& tensor,
+                                                                   at::Tensor& gathered) {
+  if (tensor.is_cpu()) {
+    gathered.copy_(control_->all_gather(tensor).view(gathered.sizes()));
+    return std::make_unique<NoCollectiveWork>();
+  }
+  return group_->begin(
+      {call("an all-gather", tensor.nbytes()), timeout_seconds(), {tensor, gathered}}, [&](cudaStream_t s) {
+        return ncclAllGather(tensor.data_ptr(), gathered.data_ptr(), static_cast<size_t>(tensor.numel()),
+                             type_of(tensor), group_->comm, s);
+      });
+}
+
+std::unique_ptr<CollectiveWork> NcclCommunicator::begin_barrier() {
+  synchronize();
+  control_->barrier();
+  return std::make_unique<NoCollectiveWork>();
+}
+
+}  // namespace adtrain

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/cuda/CUDAContext.h>
+
+#include "kernels/KeptElements.h"
+#include "kernels/primitives/KernelOperation.h"
+#include "kernels/primitives/MatrixRows.h"
+
+/// How operations hand tensors to the kernels of MatrixRows.h.
+namespace adtrain::kernels {
+
+inline Vector* vectors_of(const at::Tensor& tensor) {
+  return static_cast<Vector*>(tensor.data_ptr());
+}
+
+inline ShortType type_of(const at::Tensor& x) {
+  return x.scalar_type() == at::kHalf ? ShortType::kHalf : ShortType::kBFloat16;
+}
+
+inline MatrixShape shape_of(const at::Tensor& x) {
+  return {x.numel() / x.size(-1), static_cast<int>(x.size(-1)), type_of(x)};
+}
+
+inline int processors() {
+  return at::cuda::getCurrentDeviceProperties()->multiProcessorCount;
+}
+
+inline MatrixDropout dropout_of(const KeptElements& kept) {
+  return {kept.bits.defined() ? kept.bits.const_data_ptr<uint8_t>() : nullptr, kept.scale};
+}
+
+}  // namespace adtrain::kernels

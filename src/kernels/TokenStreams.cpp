@@ -1,0 +1,61 @@
+#include "kernels/TokenStreams.h"
+
+#include <limits>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+namespace adtrain {
+namespace {
+
+/// In both streams the token in slot s reads slots 0 … s; a query finds itself in the last of them (see
+/// `attend_by_operators`).
+at::Tensor reading_mask(int64_t context, int64_t queries, const at::Tensor& like, const at::Tensor& first) {
+  const auto slots = like.options().dtype(at::kLong).requires_grad(false);
+  const at::Tensor key = at::arange(context, slots);
+  const at::Tensor row = queries == 0 ? key : at::cat({key, key.narrow(0, context - queries, queries)});
+  at::Tensor hidden = key.unsqueeze(0).gt(row.unsqueeze(1));
+  if (first.defined()) {
+    // A token always reads itself, or the softmax of a padding token would have nothing to share out.
+    const at::Tensor others = key.unsqueeze(0).ne(row.unsqueeze(1));
+    const at::Tensor padding = key.unsqueeze(0).lt(first.unsqueeze(1));
+    hidden = hidden.logical_or(padding.unsqueeze(1).logical_and(others)).unsqueeze(1);
+  }
+  return at::zeros(hidden.sizes(), slots.dtype(at::kFloat))
+      .masked_fill_(hidden, -std::numeric_limits<float>::infinity());
+}
+
+/// The mask over the context's slots, widened by the queries as keys: each is read by itself alone, in place
+/// of the slot that it shares with a context token.
+at::Tensor widen_to_queries(const at::Tensor& mask, int64_t context, int64_t queries) {
+  constexpr float kHidden = -std::numeric_limits<float>::infinity();
+  std::vector<int64_t> shape = mask.sizes().vec();
+  shape.back() = queries;
+  const at::Tensor wide = at::cat({mask, at::full(shape, kHidden, mask.options())}, -1);
+  const at::Tensor rows_of_queries = wide.narrow(-2, context, queries);
+  rows_of_queries.diagonal(context - queries, -2, -1).fill_(kHidden);
+  rows_of_queries.diagonal(context, -2, -1).fill_(0);
+  return wide;
+}
+
+}  // namespace
+
+TokenStreams TokenStreams::one(int64_t tokens, const at::Tensor& like) {
+  return two(tokens, 0, like);
+}
+
+TokenStreams TokenStreams::two(int64_t context, int64_t queries, const at::Tensor& like,
+                               const at::Tensor& first) {
+  TokenStreams streams = {context, queries, reading_mask(context, queries, like, first), {}, first};
+  if (like.is_cuda()) {
+    const at::Tensor mask = streams.mask.to(like.scalar_type());
+    streams.mask_over_all_tokens = queries > 0 ? widen_to_queries(mask, context, queries) : mask;
+  }
+  return streams;
+}
+
+at::Tensor last_of(const at::Tensor& x, int64_t dimension, int64_t count) {
+  return count == x.size(dimension) ? x : x.narrow(dimension, x.size(dimension) - count, count);
+}
+
+}  // namespace adtrain

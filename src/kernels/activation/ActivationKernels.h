@@ -1,0 +1,46 @@
+#pragma once
+
+#include "kernels/primitives/MatrixRows.h"
+
+namespace adtrain::kernels {
+
+/// y = dropout(gelu(product + bias)), with the error function.
+struct GeluForward {
+  MatrixShape shape;
+  const Vector *product, *bias;
+  MatrixDropout dropout;
+  Vector* y;
+  int processors;
+};
+void gelu_forward(const GeluForward& call, cudaStream_t stream);
+
+/// From the gradient of y to that of product, and to sums over rows that add up to the gradient of bias.
+struct GeluBackward {
+  MatrixShape shape;
+  const Vector *d_y, *product, *bias;
+  MatrixDropout dropout;
+  Vector* d_product;
+  float* parts;  ///< (column_parts, width)
+  int part_count;
+};
+void gelu_backward(const GeluBackward& call, cudaStream_t stream);
+
+/// y = silu(a) · b, the gate of SwiGLU.
+struct SiluProductForward {
+  MatrixShape shape;      ///< of y
+  const Vector* factors;  ///< (rows, 2, width): a and b
+  Vector* y;
+  int processors;
+};
+void silu_product_forward(const SiluProductForward& call, cudaStream_t stream);
+
+/// From the gradient of y to those of a and b.
+struct SiluProductBackward {
+  MatrixShape shape;
+  const Vector *d_y, *factors;
+  Vector* d_factors;
+  int processors;
+};
+void silu_product_backward(const SiluProductBackward& call, cudaStream_t stream);
+
+}  // namespace adtrain::kernels

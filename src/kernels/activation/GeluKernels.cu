@@ -1,0 +1,126 @@
+#include <algorithm>
+
+#include "base/Launch.cuh"
+#include "kernels/activation/ActivationKernels.h"
+#include "kernels/primitives/ColumnSums.cuh"
+#include "kernels/primitives/Instructions.cuh"
+
+namespace adtrain::kernels {
+namespace {
+
+constexpr int kAhead = 4;  ///< rows under way at once
+
+/// The standard normal distribution at x: its distribution function and e^(−x²/2). By formula 7.1.26 of
+/// Abramowitz and Stegun, within 3e-7, which needs half of what erff() takes: that would keep the kernel from
+/// reading at the memory's speed.
+struct Normal {
+  float below;
+  float bell;
+  __device__ explicit Normal(float x) {
+    constexpr float kLog2E = 1.44269504F, kRootHalf = 0.70710678F;
+    bell = exp2_of(-0.5F * kLog2E * x * x);
+    const float t = inverse_of(1.0F + 0.3275911F * kRootHalf * fabsf(x));
+    const float sum =
+        0.254829592F + t * (-0.284496736F + t * (1.421413741F + t * (-1.453152027F + t * 1.061405429F)));
+    const float tail = 0.5F * bell * t * sum;
+    below = x < 0 ? tail : 1.0F - tail;
+  }
+};
+
+template <class Short>
+__global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
+    gelu_forward_kernel(const __grid_constant__ GeluForward call) {
+  const int vectors = call.shape.vectors(), column = static_cast<int>(blockIdx.x * kWarp + threadIdx.x);
+  if (column >= vectors) return;
+  const Dropout dropout(call.dropout);
+  const Floats bias = unpacked<Short>(__ldg(call.bias + column));
+  const int64_t rows = call.shape.rows;
+  const auto [first, step] = RowsOfThread();
+  for (int64_t row = first; row < rows; row += kAhead * step) {
+    Vector product[kAhead];
+    unsigned keep[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      if (row + k * step >= rows) break;
+      const int64_t place = (row + k * step) * vectors + column;
+      product[k] = __ldg(call.product + place);
+      keep[k] = dropout.kept(place);
+    }
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      if (row + k * step >= rows) break;
+      Floats y = unpacked<Short>(product[k]);
+#pragma unroll
+      for (int i = 0; i < kVectorWidth; ++i) {
+        const float x = y.at[i] + bias.at[i];
+        y.at[i] = x * Normal(x).below;
+      }
+      if (dropout.drops()) dropout.apply(y, keep[k]);
+      call.y[(row + k * step) * vectors + column] = packed<Short>(y);
+    }
+  }
+}
+
+template <class Short>
+__global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
+    gelu_backward_kernel(const __grid_constant__ GeluBackward call) {
+  constexpr int kRows = kAhead / 2;  // of two matrices
+  const int vectors = call.shape.vectors(), column = static_cast<int>(blockIdx.x * kWarp + threadIdx.x);
+  const Dropout dropout(call.dropout);
+  Floats d_bias = {};
+  if (column < vectors) {
+    const Floats bias = unpacked<Short>(__ldg(call.bias + column));
+    const int64_t rows = call.shape.rows;
+    const auto [first, step] = RowsOfThread();
+    for (int64_t row = first; row < rows; row += kRows * step) {
+      Vector d_y[kRows], product[kRows];
+      unsigned keep[kRows];
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) {
+        if (row + k * step >= rows) break;
+        const int64_t place = (row + k * step) * vectors + column;
+        d_y[k] = __ldg(call.d_y + place);
+        product[k] = __ldg(call.product + place);
+        keep[k] = dropout.kept(place);
+      }
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) {
+        if (row + k * step >= rows) break;
+        Floats gradient = unpacked<Short>(d_y[k]);
+        const Floats before = unpacked<Short>(product[k]);
+        if (dropout.drops()) dropout.apply(gradient, keep[k]);
+#pragma unroll
+        for (int i = 0; i < kVectorWidth; ++i) {
+          constexpr float kBellHeight = 0.39894228F;  // 1 / √(2π)
+          const float x = before.at[i] + bias.at[i];
+          const Normal normal(x);
+          gradient.at[i] *= normal.below + x * kBellHeight * normal.bell;
+          d_bias.at[i] += gradient.at[i];
+        }
+        call.d_product[(row + k * step) * vectors + column] = packed<Short>(gradient);
+      }
+    }
+  }
+  put_column_sums(d_bias, column, vectors, call.parts);
+}
+
+}  // namespace
+
+void gelu_forward(const GeluForward& call, cudaStream_t stream) {
+  const dim3 blocks(column_blocks(call.shape),
+                    static_cast<unsigned>(column_parts(call.shape, call.processors)));
+  with_type(call.shape.type, [&](auto type) {
+    gpu::launch("gelu_forward_kernel", gelu_forward_kernel<decltype(type)>, blocks, dim3(kWarp, kColumnWarps),
+                0, stream, call);
+  });
+}
+
+void gelu_backward(const GeluBackward& call, cudaStream_t stream) {
+  const dim3 blocks(column_blocks(call.shape), static_cast<unsigned>(call.part_count));
+  with_type(call.shape.type, [&](auto type) {
+    gpu::launch("gelu_backward_kernel", gelu_backward_kernel<decltype(type)>, blocks,
+                dim3(kWarp, kColumnWarps), 0, stream, call);
+  });
+}
+
+}  // namespace adtrain::kernels

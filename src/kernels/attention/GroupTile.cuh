@@ -1,0 +1,118 @@
+#pragma once
+
+#include "kernels/attention/MultiheadAttention.h"
+#include "kernels/primitives/Instructions.cuh"
+#include "kernels/primitives/Tile.cuh"
+
+/// A group's columns of heads on their way to shared memory, a row in four chunks of 8. What a thread has
+/// fetched itself it may change in place before others read it.
+namespace adtrain::kernels {
+
+using GroupTile = Tile<kGroupColumns>;
+constexpr int kGroupChunks = kGroupColumns / 8;
+
+/// The heads that a thread block has in hand.
+template <int HeadSize>
+struct HeadGroup {
+  static constexpr int kHeads = kGroupColumns / HeadSize;
+
+  int sequence;
+  int first_head;
+
+  /// Thread block `block` of those that run through each sequence's groups.
+  static __device__ HeadGroup of(const BlockShape& shape, int block) {
+    const int groups = shape.width / kGroupColumns;
+    return {block / groups, block % groups * kHeads};
+  }
+  /// Of the first head, among all sequences'.
+  __device__ int number(const BlockShape& shape) const { return sequence * shape.heads + first_head; }
+
+  /// A row's elements from a column of the group on, up to the end of the head.
+  template <class Value>
+  __device__ Value* at(const HeadMatrix<Value>& matrix, int row, int column) const {
+    return matrix.at(sequence, row, first_head + column / HeadSize) + column % HeadSize;
+  }
+};
+
+/// A thread's chunk of a tile.
+struct Chunk {
+  int row, column;
+
+  /// Those of `warp tiles` warp tiles of 16 rows, dealt out to the block's threads; warps stay together.
+  template <class Do>
+  static __device__ void for_each(int warp_tiles, Do&& take) {
+#pragma unroll 4
+    for (int i = threadIdx.x; i < warp_tiles * kWarpTile * kGroupChunks; i += blockDim.x) {
+      take(Chunk{i / kGroupChunks, 8 * (i % kGroupChunks)});
+    }
+  }
+};
+
+/// Starts to copy rows [begin, end) of the tile, which begins with the matrix's row `first`; others of the
+/// warp tiles are cleared.
+template <int HeadSize>
+__device__ void start_copy(GroupTile tile, int warp_tiles, const HeadMatrix<const Bf16>& matrix,
+                           const HeadGroup<HeadSize>& group, int first, int begin, int end) {
+  Chunk::for_each(warp_tiles, [&](Chunk chunk) {
+    const bool exists = chunk.row >= begin && chunk.row < end;
+    const Bf16* from = group.at(matrix, first + (exists ? chunk.row : begin), chunk.column);
+    start_copy_or_clear(tile.at(chunk.row, chunk.column), from, exists);
+  });
+}
+
+/// The values of a chunk.
+struct ChunkValues {
+  float at[8];
+
+  static __device__ ChunkValues of(const uint4& pairs) {
+    const float2 twos[4] = {unpacked(pairs.x), unpacked(pairs.y), unpacked(pairs.z), unpacked(pairs.w)};
+    return {{twos[0].x, twos[0].y, twos[1].x, twos[1].y, twos[2].x, twos[2].y, twos[3].x, twos[3].y}};
+  }
+  __device__ uint4 rounded() const {
+    return {packed(at[0], at[1]), packed(at[2], at[3]), packed(at[4], at[5]), packed(at[6], at[7])};
+  }
+
+  __device__ float product_with(const ChunkValues& other) const {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum = fmaf(at[i], other.at[i], sum);
+    return sum;
+  }
+  __device__ void multiply_by(float scale) {
+#pragma unroll
+    for (float& value : at) value *= scale;
+  }
+
+  /// Rotates by the angles of `token`, as RopeAngles does; other lanes of the row hold the other features of
+  /// its pairs. Cosines and sines (tokens, HeadSize / 2).
+  template <int HeadSize>
+  __device__ void rotate(const float* cosines, const float* sines, int token, int column) {
+    constexpr int kHalf = HeadSize / 2, kApart = HeadSize / 16;  // lanes between the parts of a pair
+    const int angle = token * kHalf + column % kHalf;
+    if constexpr (HeadSize == 8) {
+#pragma unroll
+      for (int i = 0; i < kHalf; ++i) {
+        const float cosine = cosines[angle + i], sine = sines[angle + i], before = at[i];
+        at[i] = fmaf(before, cosine, -at[i + kHalf] * sine);
+        at[i + kHalf] = fmaf(at[i + kHalf], cosine, before * sine);
+      }
+    } else {
+      const float sign = column % HeadSize < kHalf ? -1.0f : 1.0f;
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const float other = __shfl_xor_sync(kAllLanes, at[i], kApart);
+        at[i] = fmaf(at[i], cosines[angle + i], sign * other * sines[angle + i]);
+      }
+    }
+  }
+};
+
+/// Over the lanes that share a row of a head.
+template <int HeadSize>
+__device__ float head_sum(float value) {
+#pragma unroll
+  for (int apart = 1; apart < HeadSize / 8; apart *= 2) value += __shfl_xor_sync(kAllLanes, value, apart);
+  return value;
+}
+
+}  // namespace adtrain::kernels

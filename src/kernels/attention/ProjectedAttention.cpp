@@ -1,0 +1,140 @@
+#include "kernels/attention/ProjectedAttention.h"
+
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include "kernels/attention/MultiheadAttention.h"
+#include "kernels/attention/streaming/StreamingAttention.h"
+#include "kernels/primitives/KernelOperation.h"
+
+namespace adtrain::kernels {
+namespace {
+
+/// Queries, keys and values by heads, views (B, rows, heads, head size) of projections.
+struct Views {
+  at::Tensor queries, keys, values;
+
+  /// `inputs`: one matrix or two; or their gradients.
+  static Views of(at::TensorList inputs, ProjectionOrder order, int64_t heads) {
+    const bool together = inputs.size() == 1;
+    const at::Tensor& last = inputs.back();
+    const int64_t kinds = together ? 3 : 2;
+    const at::Tensor by_kind = order == ProjectionOrder::kByThirds
+                                   ? last.unflatten(-1, {kinds, heads, -1})
+                                   : last.unflatten(-1, {heads, kinds, -1}).transpose(2, 3);
+    return {together ? by_kind.select(2, 0) : inputs[0].unflatten(-1, {heads, -1}),
+            by_kind.select(2, kinds - 2), by_kind.select(2, kinds - 1)};
+  }
+};
+
+template <class Value>
+HeadMatrix<Value> matrix_of(const at::Tensor& view) {
+  return {values_of(view), view.stride(0), static_cast<int>(view.stride(1)),
+          static_cast<int>(view.stride(2))};
+}
+
+}  // namespace
+
+/// What a forward pass leaves for its backward pass.
+struct ProjectedAttention::Remembered {
+  ProjectionOrder order = ProjectionOrder::kByThirds;
+  BlockShape shape = {};
+  std::vector<at::Tensor> inputs;
+  at::Tensor cosines, sines, bits, attention_output, lse;
+  at::Tensor first;  ///< of the shape, where sequences begin with padding
+  float scale = 1;
+
+  MultiheadAttention attention() const {
+    const Views views = Views::of(inputs, order, shape.heads);
+    const auto floats_of = [](const at::Tensor& tensor) {
+      return tensor.defined() ? tensor.const_data_ptr<float>() : nullptr;
+    };
+    return {shape,
+            matrix_of<const __nv_bfloat16>(last_rows(views.queries)),
+            matrix_of<const __nv_bfloat16>(views.keys),
+            matrix_of<const __nv_bfloat16>(views.values),
+            floats_of(cosines),
+            floats_of(sines),
+            bits.defined() ? words_of(bits) : nullptr,
+            scale,
+            values_of(attention_output),
+            lse.data_ptr<float>()};
+  }
+  /// `minus_deltas`, `dscores`: see there, undefined where they are not asked for.
+  MultiheadAttentionGradients gradients(const at::Tensor& d_attention_output, at::TensorList d_inputs,
+                                        const at::Tensor& minus_deltas, const at::Tensor& dscores) const {
+    const Views views = Views::of(d_inputs, order, shape.heads);
+    return {values_of(d_attention_output),
+            matrix_of<__nv_bfloat16>(last_rows(views.queries)),
+            matrix_of<__nv_bfloat16>(views.keys),
+            matrix_of<__nv_bfloat16>(views.values),
+            static_cast<int>(views.queries.size(1)) - shape.rows,
+            minus_deltas.defined() ? minus_deltas.data_ptr<float>() : nullptr,
+            dscores.defined() ? values_of(dscores) : nullptr};
+  }
+
+ private:
+  at::Tensor last_rows(const at::Tensor& queries) const {
+    return queries.narrow(1, queries.size(1) - shape.rows, shape.rows);
+  }
+};
+
+at::Tensor ProjectedAttention::forward(at::TensorList inputs, ProjectionOrder order, int64_t rows,
+                                       const TokenStreams& streams, const Rotary& rotary, int64_t draw,
+                                       const BlockPass& pass) {
+  const at::Tensor& keys = inputs.back();
+  const c10::cuda::CUDAGuard on_device(keys.device());
+  const int64_t width = inputs.size() == 1 ? keys.size(-1) / 3 : keys.size(-1) / 2;
+  auto own = std::make_shared<Remembered>();
+  own->order = order;
+  own->shape = {static_cast<int>(keys.size(0)),
+                static_cast<int>(streams.context),
+                static_cast<int>(rows),
+                static_cast<int>(width),
+                static_cast<int>(pass.heads),
+                /*causal=*/true,
+                static_cast<int>(streams.queries)};
+  if (streams.padded()) {
+    own->first = streams.first;
+    own->shape.first = own->first.const_data_ptr<int32_t>();
+  }
+  if (rotary.cosines.defined()) {
+    own->cosines = rotary.cosines.contiguous();
+    own->sines = rotary.sines.contiguous();
+  }
+  if (!pass.keep_attention.always()) {
+    own->bits = pass.attention_dropout_mask(own->shape.attention_rows(), draw);
+    own->scale = pass.keep_attention.scale();
+  }
+  const auto like = keys.options().requires_grad(false);
+  own->attention_output = at::empty({keys.size(0), rows, width}, like);
+  own->lse = at::empty({keys.size(0), pass.heads, rows}, like.dtype(at::kFloat));
+  for (const at::Tensor& input : inputs) own->inputs.push_back(input.contiguous());
+  multihead_attention(own->attention(), current_stream());
+  if (pass.trains) remembered_ = own;
+  return own->attention_output;
+}
+
+std::vector<at::Tensor> ProjectedAttention::backward(const at::Tensor& d_attention_output_of_any_strides) {
+  const auto own = std::exchange(remembered_, nullptr);
+  const c10::cuda::CUDAGuard on_device(own->attention_output.device());
+  const at::Tensor d_attention_output = d_attention_output_of_any_strides.contiguous();
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& input : own->inputs) {
+    result.push_back(at::empty_like(input, input.options().requires_grad(false)));
+  }
+  const MultiheadAttention attention = own->attention();
+  at::Tensor minus_deltas, dscores;
+  if (attention.is_streaming()) {
+    minus_deltas = at::empty_like(own->lse);
+    dscores = at::empty({streaming_attention_dscores(attention)}, d_attention_output.options());
+  }
+  multihead_attention_backward(attention, own->gradients(d_attention_output, result, minus_deltas, dscores),
+                               current_stream());
+  return result;
+}
+
+}  // namespace adtrain::kernels

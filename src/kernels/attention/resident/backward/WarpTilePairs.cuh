@@ -1,0 +1,298 @@
+#pragma once
+
+#include "kernels/attention/resident/backward/Fragments.cuh"
+#include "kernels/attention/resident/backward/Round.cuh"
+#include "kernels/primitives/Instructions.cuh"
+#include "kernels/primitives/Tile.cuh"
+
+/// Warp tiles of 16 queries with warp tiles of 16 keys, in the attention's backward pass: what is the same
+/// whether a kernel makes them itself or others have.
+namespace adtrain::kernels::backward_pass {
+
+/// Where a round lies in shared memory. Heads are columns of the tiles, a token is a row.
+template <int Width>
+struct RoundTiles {
+  Tile<Width> query;  ///< with log2 e / √head size, so that scores are exponents of 2
+  Tile<Width> d_attention_output;
+  Tile<Width> key, value;
+  const float *minus_log, *minus_delta;  ///< (heads, 256); −∞ for queries that do not exist
+};
+
+/// A round's pairs. Padded: sequences may begin with padding. Borrows what it is made of; a warp's threads
+/// call together.
+template <int Width, int HeadSize, bool Dropout, bool Streams, bool Padded>
+class WarpTilePairs {
+  static constexpr int kEights = HeadSize / 8;
+
+ public:
+  __device__ WarpTilePairs(const BlockShape& shape, const RoundTiles<Width>& tiles)
+      : shape_(shape),
+        tiles_(tiles),
+        place_(lane_place()),
+        tokens_(shape.tokens),
+        warp_tiles_((tokens_ + kWarpTile - 1) / kWarpTile) {}
+
+  /// From here on all is of this round. `keep`: dropout's words of the first of the tiles' heads, at the
+  /// round's first row; null for none. The round is copied: behind a reference it would lie in memory.
+  __device__ void begin(const Round& round, const uint32_t* keep) {
+    round_ = round;
+    keep_ = keep;
+  }
+
+  /// A head of a warp tile of keys, and what its queries add to the gradients.
+  struct Keys {
+    int head;
+    int rotation;     ///< that brings the bit of the lane's first key to the highest place of a byte
+    int earliest[2];  ///< the first query that reads the lane's keys
+    HeadRows<HeadSize> key, value;
+    Sums dkey[kEights], dvalue[kEights];
+  };
+  /// Without any query. Filled in place, as the compiler copies what is returned.
+  __device__ void start(Keys& keys, int warp_tile, int head) const {
+    const int column = HeadSize * head, token = kWarpTile * warp_tile + place_.row;
+    keys.head = head;
+    keys.rotation = 7 - token % 32;
+    const bool partly_padding = kWarpTile * warp_tile < first_token();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int key = token + 8 * half;
+      keys.earliest[half] = shape_.causal ? key + of_queries() : 0;
+      if (partly_padding && key < first_token()) keys.earliest[half] = kMostTokens;
+    }
+    keys.key = head_rows<HeadSize>(from_row(tiles_.key, kWarpTile * warp_tile), column);
+    keys.value = head_rows<HeadSize>(from_row(tiles_.value, kWarpTile * warp_tile), column);
+#pragma unroll
+    for (int i = 0; i < kEights; ++i) keys.dkey[i] = keys.dvalue[i] = no_sums();
+  }
+
+  /// Adds all queries that read them.
+  __device__ void add_queries(Keys& keys, int warp_tile) const {
+    // The edges: the first warp tile, and the last one where it is not whole; where some keys are padding,
+    // all.
+    const bool partly_padding = kWarpTile * warp_tile < first_token();
+    const int first = shape_.causal ? max(warp_tile, round_.first_output) : round_.first_output,
+              whole = partly_padding ? first + 1 : tokens_ / kWarpTile;
+    const uint32_t* const words = words_of(keys.head, warp_tile / 2);
+#pragma unroll 1
+    for (int edge = first; edge < warp_tiles_; edge = max(edge + 1, whole)) {
+      add_warp_tile<true>(keys, edge, query_words_of_edge(words, edge));
+    }
+    if (first + 1 < whole) {
+      const uint32_t* words_now = words + kWarpTile * (first + 1) - round_.skipped + place_.column;
+      QueryWords next = query_words(words_now);
+#pragma unroll 2
+      for (int queries = first + 1; queries < whole; ++queries) {
+        const QueryWords now = next;
+        if (queries + 1 < whole) words_now += kWarpTile;
+        next = query_words(words_now);
+        add_warp_tile<false>(keys, queries, now);
+      }
+    }
+  }
+
+  /// Words of 32 keys of the lane's two queries.
+  struct KeyWords {
+    uint32_t word[2];
+  };
+  /// A head of a warp tile of queries, and what its keys add to the gradient.
+  struct Queries {
+    int head, column;  ///< its first column in the tiles
+    int keys[2];       ///< that the lane's two queries read, from the first token on
+    HeadRows<HeadSize> query, d_attention_output;
+    Sums minus_log, minus_delta;
+    Sums dquery[kEights];
+  };
+  /// Without any key.
+  __device__ void start(Queries& queries, int warp_tile, int head) const {
+    const int column = HeadSize * head, token = kWarpTile * warp_tile + place_.row;
+    queries.head = head;
+    queries.column = column;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int behind = shape_.causal ? token + 8 * half + !of_queries() : tokens_;
+      queries.keys[half] = max(behind - first_token(), 0);
+    }
+    queries.query = head_rows<HeadSize>(from_row(tiles_.query, kWarpTile * warp_tile), column);
+    queries.d_attention_output =
+        head_rows<HeadSize>(from_row(tiles_.d_attention_output, kWarpTile * warp_tile), column);
+    const float *logs = tiles_.minus_log + kMostTokens * head + token,
+                *deltas = tiles_.minus_delta + kMostTokens * head + token;
+    queries.minus_log = {{logs[0], logs[0], logs[8], logs[8]}};
+    queries.minus_delta = {{deltas[0], deltas[0], deltas[8], deltas[8]}};
+#pragma unroll
+    for (Sums& sums : queries.dquery) sums = no_sums();
+  }
+
+  /// Adds all keys that they read; returns the words of those in the warp tile's own place.
+  __device__ KeyWords add_keys(Queries& queries, int warp_tile) const {
+    // The edges: the last warp tile, and after padding those up to an even one.
+    const int last = shape_.causal ? warp_tile : warp_tiles_ - 1, token = kWarpTile * warp_tile + place_.row;
+    int keys = (first_token() + 2 * kWarpTile - 1) / (2 * kWarpTile) * 2;
+    const uint32_t* const words = words_of(queries.head, min(keys, last) / 2);
+    KeyPointers words_now = {{words + round_.nearest_row(token), words + round_.nearest_row(token + 8)}};
+    KeyWords next = key_words(words_now);
+    if (first_token() > 0) add_behind_padding(queries, warp_tile, min(keys, last + 1));
+#pragma unroll 1
+    for (; keys + 2 <= last; keys += 2) {
+      const KeyWords now = next;
+      words_now.of_row[0] += shape_.rows;
+      words_now.of_row[1] += shape_.rows;
+      next = key_words(words_now);
+      add_warp_tile<false, 0>(queries, keys, now);
+      add_warp_tile<false, 1>(queries, keys + 1, now);
+    }
+    if (keys < last) {
+      add_warp_tile<false, 0>(queries, keys, next);
+      add_warp_tile<true, 1>(queries, last, next);
+    } else if (keys == last) {
+      add_warp_tile<true, 0>(queries, last, next);
+    }
+    return next;
+  }
+
+ private:
+  __device__ bool of_queries() const {
+    return Streams && round_.of_queries;
+  }
+  __device__ int first_token() const {
+    return Padded ? round_.first_token : 0;
+  }
+  /// Dropout's words of 32 keys: one for each row that comes out.
+  __device__ const uint32_t* words_of(int head, int word) const {
+    return Dropout ? keep_ + (head * ((tokens_ + 31) / 32) + word) * shape_.rows : nullptr;
+  }
+
+  // As keys. Scores lie with keys as rows
+
+  /// Words of the lane's queries in a warp tile: {columns 0-7, columns 8-15}, two neighbours each.
+  struct QueryWords {
+    uint32_t word[2][2];
+  };
+  /// `words`: of the lane's first query in a warp tile all of whose tokens come out.
+  __device__ static QueryWords query_words(const uint32_t* words) {
+    QueryWords result = {};
+    if constexpr (Dropout) result = {{{words[0], words[1]}, {words[8], words[9]}}};
+    return result;
+  }
+  /// `words`: of the first row. Words of rows that do not come out do not matter.
+  __device__ QueryWords query_words_of_edge(const uint32_t* words, int warp_tile) const {
+    const int token = kWarpTile * warp_tile + place_.column;
+    QueryWords result = {};
+    if constexpr (Dropout) {
+      result = {{{words[round_.nearest_row(token)], words[round_.nearest_row(token + 1)]},
+                 {words[round_.nearest_row(token + 8)], words[round_.nearest_row(token + 9)]}}};
+    }
+    return result;
+  }
+  /// Edge: some queries come before some of the keys.
+  template <bool Edge>
+  __device__ void add_warp_tile(Keys& keys, int warp_tile, const QueryWords& words) const {
+    const int row = kWarpTile * warp_tile, column = HeadSize * keys.head;
+    const Tile<Width> query = from_row(tiles_.query, row),
+                      d_attention_output = from_row(tiles_.d_attention_output, row);
+    const float* const minus_log = tiles_.minus_log + kMostTokens * keys.head + place_.column + row;
+    const float* const minus_delta = tiles_.minus_delta + kMostTokens * keys.head + place_.column + row;
+    Sums scores[2] = {sums_from(minus_log), sums_from(minus_log + 8)};
+    Sums dweights[2] = {sums_from(minus_delta), sums_from(minus_delta + 8)};
+    const uint32_t minus_deltas[2] = {packed(dweights[0].value[0], dweights[0].value[1]),
+                                      packed(dweights[1].value[0], dweights[1].value[1])};
+    multiply_with_rows<HeadSize>(scores, keys.key, query, column);
+    multiply_with_rows<HeadSize>(dweights, keys.value, d_attention_output, column);
+
+    LeftFragment weights, dscores;
+#pragma unroll
+    for (int eight = 0; eight < 2; ++eight) {
+      const uint32_t first = __funnelshift_l(words.word[eight][0], words.word[eight][0], keys.rotation);
+      const uint32_t second = __funnelshift_l(words.word[eight][1], words.word[eight][1], keys.rotation);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float weight[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          weight[i] = exp2_of(scores[eight].value[2 * half + i]);
+          if (Edge && row + 8 * eight + place_.column + i < keys.earliest[half]) weight[i] = 0.0f;
+        }
+        const uint32_t pair = packed(weight[0], weight[1]);
+        const uint32_t dpair = packed(dweights[eight].value[2 * half], dweights[eight].value[2 * half + 1]);
+        uint32_t mask = ~0u;
+        if constexpr (Dropout) mask = half == 0 ? pair_mask<0>(first, second) : pair_mask<1>(first, second);
+        weights.part[2 * eight + half] = pair & mask;
+        dscores.part[2 * eight + half] = multiplied(pair, (dpair & mask) | (minus_deltas[eight] & ~mask));
+      }
+    }
+    add_rows<HeadSize>(keys.dvalue, weights, d_attention_output, column);
+    add_rows<HeadSize>(keys.dkey, dscores, query, column);
+  }
+
+  // As queries. Scores lie with queries as rows
+
+  struct KeyPointers {
+    const uint32_t* of_row[2];
+  };
+  __device__ static KeyWords key_words(const KeyPointers& words) {
+    KeyWords result = {};
+    if constexpr (Dropout) result = {{*words.of_row[0], *words.of_row[1]}};
+    return result;
+  }
+  /// The pair of warp tiles in the first of which padding ends, up to `end`.
+  __device__ void add_behind_padding(Queries& queries, int warp_tile, int end) const {
+    const int token = kWarpTile * warp_tile + place_.row, first_warp_tile = first_token() / kWarpTile;
+    const uint32_t* const words = words_of(queries.head, first_warp_tile / 2);
+    const KeyWords of_pair =
+        key_words({{words + round_.nearest_row(token), words + round_.nearest_row(token + 8)}});
+#pragma unroll 1
+    for (int keys = first_warp_tile; keys < end; ++keys) {
+      const int shift = keys % 2 * kWarpTile;
+      add_warp_tile<true, 0>(queries, keys, {{of_pair.word[0] >> shift, of_pair.word[1] >> shift}});
+    }
+  }
+
+  /// Edge: some of the keys are not read. Half: of the words.
+  template <bool Edge, int Half>
+  __device__ void add_warp_tile(Queries& queries, int warp_tile, const KeyWords& words) const {
+    const int row = kWarpTile * warp_tile;
+    const Tile<Width> key = from_row(tiles_.key, row), value = from_row(tiles_.value, row);
+    Sums scores[2] = {queries.minus_log, queries.minus_log};
+    Sums dweights[2] = {queries.minus_delta, queries.minus_delta};
+    multiply_with_rows<HeadSize>(scores, queries.query, key, queries.column);
+    multiply_with_rows<HeadSize>(dweights, queries.d_attention_output, value, queries.column);
+
+    LeftFragment dscores;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t first = words.word[half] << (7 - place_.column),
+                     second = words.word[half] << (6 - place_.column);
+      const uint32_t minus_delta =
+          packed(queries.minus_delta.value[2 * half], queries.minus_delta.value[2 * half]);
+#pragma unroll
+      for (int eight = 0; eight < 2; ++eight) {
+        float weight[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          weight[i] = exp2_of(scores[eight].value[2 * half + i]);
+          const int behind_padding = row + 8 * eight + place_.column + i - first_token();
+          if (Edge && static_cast<unsigned>(behind_padding) >= static_cast<unsigned>(queries.keys[half])) {
+            weight[i] = 0.0f;
+          }
+        }
+        const uint32_t dpair = packed(dweights[eight].value[2 * half], dweights[eight].value[2 * half + 1]);
+        uint32_t mask = ~0u;
+        if constexpr (Dropout) {
+          mask = eight == 0 ? pair_mask<2 * Half>(first, second) : pair_mask<2 * Half + 1>(first, second);
+        }
+        dscores.part[2 * eight + half] =
+            multiplied(packed(weight[0], weight[1]), (dpair & mask) | (minus_delta & ~mask));
+      }
+    }
+    add_rows<HeadSize>(queries.dquery, dscores, key, queries.column);
+  }
+
+  const BlockShape& shape_;
+  const RoundTiles<Width> tiles_;
+  const LanePlace place_;
+  const int tokens_, warp_tiles_;
+  Round round_;
+  const uint32_t* keep_;
+};
+
+}  // namespace adtrain::kernels::backward_pass

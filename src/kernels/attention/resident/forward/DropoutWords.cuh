@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/BlockShape.h"
+#include "kernels/attention/resident/forward/WarpTiles.cuh"
+#include "kernels/primitives/Instructions.cuh"
+#include "kernels/primitives/KeptPairs.cuh"
+#include "kernels/primitives/Tile.cuh"
+
+/// Loads words of the dropout mask from global memory to the fragments whose elements they keep. A warp tile
+/// prefetches all the words that it will use.
+namespace adtrain::kernels::forward_pass {
+
+/// Dropout's words for a few heads and the lane's two rows, a word for 32 keys.
+template <int Heads, bool Dropout>
+class AttentionWords {
+ public:
+  /// From `word` of each head on. `head`: the first one's number among all sequences' heads.
+  template <class Job>
+  __device__ AttentionWords(const Job& job, const WarpTile& warp_tile, int head, int word)
+      : warp_tile_(warp_tile) {
+    const int words_of_head = (job.shape.tokens + 31) >> 5;
+    const int first = head * words_of_head + word;
+#pragma unroll
+    for (int i = 0; i < Heads; ++i)
+      next_[i] = job.attention_keep() + warp_tile.place(first + i * words_of_head);
+    load();
+  }
+
+  struct Words {
+    uint32_t of[Heads][2];
+  };
+  /// Those of the next 32 keys. `more`: whether others will be asked for; these are on their way from memory
+  /// then.
+  __device__ Words next(bool more) {
+    const Words now = words_;
+    if (more) load();
+    return now;
+  }
+
+ private:
+  __device__ void load() {
+#pragma unroll
+    for (int i = 0; i < Heads; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        if (warp_tile_.comes_out(half)) words_.of[i][half] = __ldg(next_[i] + 8 * half);
+      }
+      next_[i] += warp_tile_.rows;
+    }
+  }
+
+  const WarpTile& warp_tile_;
+  const uint32_t* next_[Heads];
+  Words words_ = {};
+};
+template <int Heads>
+class AttentionWords<Heads, false> {
+ public:
+  template <class Job>
+  __device__ AttentionWords(const Job&, const WarpTile&, int, int) {}
+  struct Words {
+    uint32_t of[Heads][2];
+  };
+  __device__ Words next(bool) { return {}; }
+};
+
+/// Asks for the bits of the attention that the warp will read for a warp tile, each lane for some.
+template <int Width, int HeadSize>
+__device__ void prefetch_attention_dropout_mask(const BlockShape& shape, const uint32_t* keep,
+                                                const WarpTile& warp_tile, int lane) {
+  constexpr int kHeads = Width / HeadSize, kAtOnce = kWarp / 8;  // the words of as many rows
+  const int words = (shape.tokens + 31) >> 5, word = lane % 8;
+  const int first_row = max(warp_tile.first_row(), 0);
+  if (word < (shape.causal ? warp_tile.number / 2 + 1 : words)) {
+#pragma unroll
+    for (int first = 0; first < kHeads; first += kAtOnce) {
+      const int head = first + lane / 8;
+      const int64_t of_word = int64_t{(warp_tile.sequence * kHeads + head) * words + word} * shape.rows;
+      if (head < kHeads) prefetch(keep + of_word + first_row);
+    }
+  }
+}
+
+}  // namespace adtrain::kernels::forward_pass

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/BlockShape.h"
+#include "kernels/primitives/Tile.cuh"
+
+/// How a thread block shares its work: into groups of warps, and among a group's warps the warp tiles of a
+/// sequence.
+namespace adtrain::kernels::forward_pass {
+
+constexpr int kGroups = 2;
+constexpr int kGroupWarps = 8;
+constexpr int kGroupThreads = kGroupWarps * kWarp;
+constexpr int kThreads = kGroups * kGroupThreads;
+
+/// 16 tokens of a sequence as queries, and where what becomes of them goes.
+struct WarpTile {
+  int sequence;
+  bool second;  ///< of the second stream
+  int number;   ///< its tokens begin at 16 · number of the stream; less than 0 for none
+  int rows;     ///< that come out of a sequence
+  int begin;    ///< of these, the stream's first one,
+  int end;      ///< what is after its last one
+  int row;      ///< and the lane's first; the second is 8 further down
+
+  __device__ WarpTile(const BlockShape& shape, int sequence_number, bool of_second, int tile_number)
+      : sequence(sequence_number),
+        second(of_second),
+        number(tile_number),
+        rows(shape.rows),
+        begin(of_second ? max(shape.rows - shape.queries, 0) : 0),
+        end(of_second ? shape.rows : shape.rows - shape.queries),
+        row(kWarpTile * tile_number + lane_place().row + end - shape.tokens) {}
+
+  __device__ int first_row() const { return row - lane_place().row; }
+  /// Whether any of it comes out.
+  __device__ bool exists() const { return number >= 0 && first_row() + kWarpTile > begin; }
+  /// Whether the lane's first row or, half = 1, its second comes out.
+  __device__ bool comes_out(int half) const {
+    return static_cast<unsigned>(row + 8 * half - begin) < static_cast<unsigned>(end - begin);
+  }
+  /// The first row's place among those of all sequences, which an int can count, as they would not fit in
+  /// memory otherwise; and in one of many stretches of as many rows.
+  __device__ int64_t place() const { return sequence * rows + row; }
+  __device__ int64_t place(int stretch) const { return int64_t{stretch} * rows + row; }
+};
+
+/// Which warp tiles warps take. In the order of their lengths, where later tokens read more, eight warp tiles
+/// go to warps 0 … 7, the next eight to warps 7 … 0, and so forth; of both streams in turn, as long as there
+/// is something to do for both.
+template <bool Streams>
+class WarpTileSchedule {
+ public:
+  static constexpr int kMost = Streams ? 4 : 2;
+
+  __device__ WarpTileSchedule(const BlockShape& shape, int warp)
+      : shape_(shape),
+        warp_(warp),
+        last_((shape.tokens - 1) / kWarpTile),
+        both_(!Streams || shape.rows <= shape.queries
+                  ? 0
+                  : last_ + 1 - (shape.tokens - shape.queries) / kWarpTile) {
+    for (int turn = 1; turn < kMost; ++turn) {
+      if (warp_tile(0, turn).exists()) count_ = turn + 1;
+    }
+  }
+
+  /// At least one.
+  __device__ int count() const { return count_; }
+  __device__ WarpTile warp_tile(int sequence, int turn) const {
+    const int place = kGroupWarps * turn + (turn % 2 == 0 ? warp_ : kGroupWarps - 1 - warp_);
+    if (Streams && place < 2 * both_) return {shape_, sequence, place % 2 == 0, last_ - place / 2};
+    return {shape_, sequence, Streams && both_ == 0, last_ - (place - both_)};
+  }
+
+ private:
+  const BlockShape& shape_;
+  int warp_;
+  int last_;  ///< warp tile of a stream
+  int both_;  ///< warp tiles of the second stream, if there is something to do for both
+  int count_ = 1;
+};
+
+}  // namespace adtrain::kernels::forward_pass

@@ -1,0 +1,102 @@
+#pragma once
+
+#include "kernels/attention/streaming/BackwardPass.cuh"
+#include "kernels/primitives/Instructions.cuh"
+
+/// 128 queries of a head, whose keys and dS pass by: dq.
+namespace adtrain::kernels::streaming_attention_pass {
+
+template <int HeadSize>
+class QueriesBackward : StreamingBackward<HeadSize> {
+  using Base = StreamingBackward<HeadSize>;
+  using Base::launch_, Base::job_, Base::own_, Base::gradients_, Base::warp_, Base::lane_;
+  static constexpr int kTiles = kPassingRows / kWarpTile;  ///< of keys that pass
+
+ public:
+  static constexpr int kBytes = 2 * Base::kPassingTile;
+  static_assert(kBytes >= Base::kOwnTile);
+
+  __device__ QueriesBackward(const Job& job, const OwnRows& own, char* shared) : Base(job, own, shared) {}
+
+  __device__ void run() {
+    const int first = row_of(job_.shape, own_.first);
+    const int end = first + kOwnRows <= 0 ? 0 : min(own_.first + kOwnRows, job_.shape.tokens);
+    start();
+    fetch(0, end);
+#pragma unroll 1
+    for (int block = 0; kPassingRows * block < end; ++block) {
+      copies_arrived();
+      __syncthreads();
+      fetch(block + 1, end);
+      add_keys(block);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
+      this->store(gradients_.queries, first, -gradients_.rows_before, job_.shape.rows, warp_tile,
+                  this->tile_at(0), job_.scale / Base::root(), dquery_[warp_tile]);
+    }
+  }
+
+ private:
+  __device__ void start() {
+    first_ = own_.first / kWarpTile + kWarpTiles * warp_;
+    dscores_ = launch_.dscores(own_.number, first_, 0, lane_);
+#pragma unroll
+    for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
+      end_[warp_tile] = launch_.tiles.has(first_ + warp_tile, 0) ? first_ + warp_tile + 1 : 0;
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) next_[warp_tile][tile] = dscores(warp_tile, tile);
+#pragma unroll
+      for (Sums& sums : dquery_[warp_tile]) sums = no_sums();
+    }
+  }
+
+  __device__ Tile<HeadSize> keys(int block) const {
+    return this->tile_at(block % 2 * Base::kPassingTile);
+  }
+  /// `end`: of the keys that are read.
+  __device__ void fetch(int block, int end) const {
+    const int first = kPassingRows * block;
+    if (first >= end) return;
+    start_copy_rows<kPassingRows>(keys(block), job_.keys, own_, first, job_.shape.tokens, thread_anew());
+  }
+  /// Read once, so that they need not stay in a cache. `keys`: a warp tile, as below.
+  __device__ LeftFragment dscores(int warp_tile, int keys) const {
+    if (keys >= end_[warp_tile]) return {};
+    const uint4 part = __ldcs(dscores_ + (warp_tile * (first_ + 1) + keys) * kWarp);
+    return {{part.x, part.y, part.z, part.w}};
+  }
+
+  /// What 64 keys add to dq. After each 16 of them, dS of those that are 64 further on is asked for.
+  __device__ void add_keys(int block) {
+    lane_ = lane_anew();
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      LeftFragment dscores_now[kWarpTiles];
+#pragma unroll
+      for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
+        dscores_now[warp_tile] = transposed(next_[warp_tile][tile]);
+        next_[warp_tile][tile] = dscores(warp_tile, kTiles * (block + 1) + tile);
+      }
+      if (kTiles * block + tile >= max(end_[0], end_[1])) continue;
+#pragma unroll
+      for (int i = 0; i < Base::kSteps; ++i) {
+        const RightFragments right = right_of(keys(block), kWarpTile * tile, 16 * i, lane_);
+#pragma unroll
+        for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
+          multiply_add(dquery_[warp_tile][2 * i], dquery_[warp_tile][2 * i + 1], dscores_now[warp_tile],
+                       right);
+        }
+      }
+    }
+  }
+
+  int first_;             ///< warp tile of queries
+  int end_[kWarpTiles];   ///< of the warp tiles of keys that a warp tile's queries read
+  const uint4* dscores_;  ///< of the first warp tile and the first keys
+  LeftFragment next_[kWarpTiles][kTiles];
+  Sums dquery_[kWarpTiles][Base::kEights];
+};
+
+}  // namespace adtrain::kernels::streaming_attention_pass

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+#include "kernels/BlockShape.h"
+
+/// Where the scores of a head stand that queries have for the keys that they read, or their gradients: tiles
+/// of 16 queries × 16 keys, the lower triangle of the square of all tokens' warp tiles of 16. A warp tile of
+/// queries has its tiles side by side, from the first keys to its own; warp tiles follow one another, whole
+/// blocks of 64 tokens from the first one to the last one that have queries.
+namespace adtrain::kernels {
+
+struct ScoreTiles {
+  static constexpr int kSide = 16, kElements = kSide * kSide, kBlock = 64;
+
+  int first, end;  ///< warp tiles of queries
+  int skipped;     ///< tiles of the warp tiles before the first one
+  int of_head;     ///< tiles of a head
+
+  static ScoreTiles of(const BlockShape& shape) {
+    constexpr int kWarpTiles = kBlock / kSide;
+    const int first = (shape.tokens - shape.rows) / kBlock * kWarpTiles,
+              end = (shape.tokens + kBlock - 1) / kBlock * kWarpTiles;
+    return {first, end, before(first), before(end) - before(first)};
+  }
+
+  __host__ __device__ bool has(int queries, int keys) const {
+    return queries >= first && queries < end && keys <= queries;
+  }
+  /// Among the head's.
+  __host__ __device__ int place(int queries, int keys) const { return before(queries) - skipped + keys; }
+
+  /// Heads whose bf16 tiles take at most 512 MiB, or one.
+  int heads_together(const BlockShape& shape) const {
+    constexpr int64_t kMostTiles = (int64_t{512} << 20) / (2 * kElements);
+    const int64_t heads = std::min(int64_t{shape.sequences} * shape.heads, kMostTiles / of_head);
+    return static_cast<int>(std::max<int64_t>(heads, 1));
+  }
+
+ private:
+  __host__ __device__ static int before(int queries) { return queries * (queries + 1) / 2; }
+};
+
+}  // namespace adtrain::kernels

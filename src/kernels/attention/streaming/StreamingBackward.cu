@@ -1,0 +1,138 @@
+#include <algorithm>
+
+#include "base/Launch.cuh"
+#include "kernels/attention/GroupTile.cuh"
+#include "kernels/attention/streaming/BackwardPass.cuh"
+#include "kernels/attention/streaming/KeyGradients.cuh"
+#include "kernels/attention/streaming/QueryGradients.cuh"
+#include "kernels/attention/streaming/ScoreTiles.h"
+#include "kernels/attention/streaming/StreamingAttention.h"
+#include "kernels/attention/streaming/StreamingTiles.cuh"
+
+/// The backward pass of attention over long sequences. A head, with dropout's scale c and m = 1 for what is
+/// kept:
+///
+///     P = exp2(log2 e / √head size · q kᵀ − log_sum)
+///     dS = P (m · d_attention_output vᵀ − delta),  delta = Σ d_attention_output · read / c
+///     dq = c / √head size · dS k,  dk = c / √head size · dSᵀ q,  dv = c (m P)ᵀ d_attention_output
+///
+/// The first kernel finds the deltas. The second has 128 keys in a thread block, whose queries and
+/// d_attention_output pass by: dk, dv, and dS, which it leaves in global memory. The third has 128 queries,
+/// whose keys and dS pass by: dq, a plain product, bound by reading dS. So that dS of many heads takes no
+/// more memory than it may, heads go through the second and the third kernel in groups.
+///
+/// dS lies as the second kernel's warps hold it, see ScoreTiles: a tile is a fragment of 16 keys as rows and
+/// 16 queries as columns, 16 bytes a lane.
+///
+/// Shared memory for heads of 64, 67 and 16 KiB:
+///
+///     keys, values    (128, 64), 16 KiB each: then dk and dv, on their way out
+///     queries, d_attention_output  (2, 64, 64), 16 KiB each: passing
+///     lse, minus_deltas  (2, 64), fp32: of them
+///     words           (2, 4, 64), 2 KiB: dropout's for them
+///
+///     keys            (2, 64, 64), 16 KiB: passing; then dq, on its way out
+namespace adtrain::kernels {
+namespace {
+
+using namespace streaming_attention_pass;
+
+constexpr int kDeltaRows = 64;  ///< of a thread block, of one head
+
+template <int HeadSize>
+__global__ void __launch_bounds__(kThreads) streaming_deltas_kernel(const __grid_constant__ Job job) {
+  constexpr int kChunks = HeadSize / 8, kAtOnce = kThreads / kChunks;
+  const BlockShape& shape = job.attention.shape;
+  const int row_blocks = (shape.rows + kDeltaRows - 1) / kDeltaRows, of_rows = blockIdx.x / shape.heads;
+  const int head = blockIdx.x % shape.heads, sequence = of_rows / row_blocks;
+  const int first = of_rows % row_blocks * kDeltaRows + threadIdx.x / kChunks,
+            column = 8 * (threadIdx.x % kChunks);
+  const auto chunk = [&](const Bf16* data, int row) {
+    const Bf16* from = rows_of_heads<HeadSize>(data, shape).at(sequence, row, head) + column;
+    return ChunkValues::of(__ldg(reinterpret_cast<const uint4*>(from)));
+  };
+#pragma unroll
+  for (int i = 0; i < kDeltaRows; i += kAtOnce) {
+    const int row = min(first + i, shape.rows - 1);
+    const float product =
+        chunk(job.attention.attention_output, row).product_with(chunk(job.gradients.attention_output, row));
+    const float minus_delta = -head_sum<HeadSize>(product) / job.attention.scale;
+    if (column == 0 && first + i < shape.rows) {
+      const int64_t number = int64_t{sequence} * shape.heads + head;
+      job.gradients.minus_deltas[number * shape.rows + row] = minus_delta;
+    }
+  }
+}
+
+template <int HeadSize, bool Dropout>
+__global__ void __launch_bounds__(kThreads, 2)
+    streaming_keys_backward_kernel(const __grid_constant__ Job job) {
+  __shared__ OwnRows own;
+  if (threadIdx.x == 0) own = job.rows<Own::kKeys>(blockIdx.x);
+  __syncthreads();
+  KeysBackward<HeadSize, Dropout>(job, own, dynamic_shared_memory()).run();
+}
+
+template <int HeadSize>
+__global__ void __launch_bounds__(kThreads, 4)
+    streaming_queries_backward_kernel(const __grid_constant__ Job job) {
+  __shared__ OwnRows own;
+  if (threadIdx.x == 0) own = job.rows<Own::kQueries>(blockIdx.x);
+  __syncthreads();
+  QueriesBackward<HeadSize>(job, own, dynamic_shared_memory()).run();
+}
+
+template <int HeadSize>
+void launch_deltas(const Job& job, cudaStream_t stream) {
+  const BlockShape& shape = job.attention.shape;
+  const int row_blocks = (shape.rows + kDeltaRows - 1) / kDeltaRows;
+  gpu::launch("streaming_deltas_kernel", streaming_deltas_kernel<HeadSize>,
+              shape.sequences * row_blocks * shape.heads, kThreads, 0, stream, job);
+}
+
+template <int HeadSize, bool Dropout>
+void launch_group(const Job& job, cudaStream_t stream) {
+  gpu::launch("streaming_keys_backward_kernel", streaming_keys_backward_kernel<HeadSize, Dropout>,
+              job.of_keys.blocks(), kThreads, KeysBackward<HeadSize, Dropout>::kBytes, stream, job);
+  gpu::launch("streaming_queries_backward_kernel", streaming_queries_backward_kernel<HeadSize>,
+              job.of_queries.blocks(), kThreads, QueriesBackward<HeadSize>::kBytes, stream, job);
+}
+
+template <int HeadSize>
+void launch(Job job, cudaStream_t stream) {
+  const BlockShape& shape = job.attention.shape;
+  const int heads = shape.sequences * shape.heads, together = job.tiles.heads_together(shape);
+  launch_deltas<HeadSize>(job, stream);
+  for (; job.first_head < heads; job.first_head += together) {
+    job.of_queries.all_heads = job.of_keys.all_heads = std::min(together, heads - job.first_head);
+    if (job.attention.keep != nullptr) {
+      launch_group<HeadSize, true>(job, stream);
+    } else {
+      launch_group<HeadSize, false>(job, stream);
+    }
+  }
+}
+
+}  // namespace
+
+int64_t streaming_attention_dscores(const MultiheadAttention& attention) {
+  if (!attention.is_streaming()) return 0;
+  const ScoreTiles tiles = ScoreTiles::of(attention.shape);
+  return int64_t{tiles.heads_together(attention.shape)} * tiles.of_head * ScoreTiles::kElements;
+}
+
+void streaming_attention_backward(const MultiheadAttention& attention,
+                                  const MultiheadAttentionGradients& gradients, cudaStream_t stream) {
+  const BlockShape& shape = attention.shape;
+  const int first_query = shape.tokens - shape.rows - gradients.rows_before;
+  const Job job = {attention,
+                   gradients,
+                   ScoreTiles::of(shape),
+                   /*first_head=*/0,
+                   BlockOrder::of(shape, first_query),
+                   BlockOrder::of(shape, 0)};
+  if (shape.width / shape.heads == 32) return launch<32>(job, stream);
+  return launch<64>(job, stream);
+}
+
+}  // namespace adtrain::kernels

@@ -1,0 +1,305 @@
+#include <cmath>
+
+#include "base/Launch.cuh"
+#include "kernels/attention/streaming/StreamingAttention.h"
+#include "kernels/attention/streaming/StreamingTiles.cuh"
+#include "kernels/primitives/Instructions.cuh"
+#include "kernels/primitives/KeptPairs.cuh"
+#include "kernels/primitives/Tile.cuh"
+
+/// The forward pass of attention over long sequences. A thread block has 128 queries of a head; their keys
+/// and values pass by.
+///
+/// Weights are exp2(score − m). m = 0 serves where a row's weights sum up to something between 2^-100 and
+/// 2^100, which is known after the last key. Where it is not so for all rows of the thread block, it reads
+/// the keys again, for each row's greatest score first, which is m then. So the usual pass knows no maximum.
+///
+/// Shared memory, 50 KiB for heads of 64:
+///
+///     queries       (128, 64), 16 KiB: until they are in registers; then what was read, on its way out
+///     keys, values  (2, 64, 64), 16 KiB each: passing
+///     words         (2, 2, 128), 2 KiB: dropout's for them
+namespace adtrain::kernels {
+namespace {
+
+using namespace streaming_attention_pass;
+
+struct Job {
+  MultiheadAttention attention;
+  BlockOrder order;
+};
+
+/// A thread's part in a launch.
+template <int HeadSize, bool Dropout>
+class StreamingQueries {
+  static constexpr int kSteps = HeadSize / 16, kEights = HeadSize / 8;
+  static constexpr int kKeys = 0, kValues = Tile<HeadSize>::bytes(kPassingRows), kWords = 2 * kValues;
+  static constexpr int kPassingBytes =
+      kWords + (Dropout ? kPassingWords * static_cast<int>(sizeof(uint32_t)) : 0);
+
+ public:
+  static constexpr int kBytes = Tile<HeadSize>::bytes(kOwnRows) + 2 * kPassingBytes;
+
+  /// `own` in shared memory, where it takes no registers.
+  __device__ StreamingQueries(const Job& job, const OwnRows& own, char* shared)
+      : job_(job.attention),
+        own_(own),
+        queries_{reinterpret_cast<Bf16*>(shared)},
+        passing_(shared + Tile<HeadSize>::bytes(kOwnRows)),
+        warp_(threadIdx.x / kWarp),
+        lane_(lane_anew()) {}
+
+  __device__ void run() {
+    start_copy_rows<kOwnRows>(queries_, job_.queries, own_, row_of(job_.shape, own_.first), job_.shape.rows,
+                              thread_anew());
+    fetch(0);
+    copies_arrived();
+    __syncthreads();
+    take_queries();
+#pragma unroll 1
+    for (bool exact = false;; exact = true) {
+      attend();
+      if (!__syncthreads_or(!exact && !in_range())) break;
+      start_from_greatest();
+    }
+    store();
+  }
+
+ private:
+  // What passes
+
+  __device__ char* passing(int block) const {
+    return passing_ + block % 2 * kPassingBytes;
+  }
+  __device__ Tile<HeadSize> keys(int block) const {
+    return {reinterpret_cast<Bf16*>(passing(block) + kKeys)};
+  }
+  __device__ Tile<HeadSize> values(int block) const {
+    return {reinterpret_cast<Bf16*>(passing(block) + kValues)};
+  }
+  __device__ uint32_t* words(int block) const {
+    return reinterpret_cast<uint32_t*>(passing(block) + kWords);
+  }
+  __device__ void fetch(int block) const {
+    const int first = kPassingRows * block, end = job_.shape.tokens, thread = thread_anew();
+    start_copy_rows<kPassingRows>(keys(block), job_.keys, own_, first, end, thread);
+    start_copy_rows<kPassingRows>(values(block), job_.values, own_, first, end, thread);
+    if constexpr (Dropout) {
+      start_copy_words<kOwnRows>(words(block), job_, own_, row_of(job_.shape, own_.first), first, thread);
+    }
+  }
+
+  /// take(block, step, diagonal), see meet_passing_rows().
+  template <class Take>
+  __device__ void for_keys(Take&& take) const {
+    meet_passing_rows<Own::kQueries>(
+        job_.shape, own_, [&](int block) { fetch(block); }, take);
+  }
+
+  // Queries
+
+  __device__ void take_queries() {
+#pragma unroll
+    for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        query_[warp_tile][step] =
+            left_of(queries_, kWarpRows * warp_ + kWarpTile * warp_tile, 16 * step, lane_);
+      }
+      start_[warp_tile][0] = start_[warp_tile][1] = 0.0f;
+    }
+  }
+  /// Of scores as exponents of 2.
+  __device__ static float factor() {
+    return kLog2E / std::sqrt(static_cast<float>(HeadSize));
+  }
+
+  /// Whether the lane's row of a warp tile, or the one 8 further down, reads key `key` of a group of 16,
+  /// further on by its own column.
+  template <bool Diagonal>
+  __device__ bool reads(int warp_tile, int group, int half, int key) const {
+    const LanePlace place = lane_place(lane_);
+    return !Diagonal || 16 * (group - warp_tile) + key + place.column <= 8 * half + place.row;
+  }
+
+  /// Products of queries and 16 keys.
+  __device__ void score(Sums (&scores)[kWarpTiles][2], int block, int row) const {
+#pragma unroll
+    for (auto& of_warp_tile : scores) of_warp_tile[0] = of_warp_tile[1] = no_sums();
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const RightFragments right = right_of_transposed(keys(block), row, 16 * step, lane_);
+#pragma unroll
+      for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
+        multiply_add(scores[warp_tile][0], scores[warp_tile][1], query_[warp_tile][step], right);
+      }
+    }
+  }
+
+  __device__ void attend() {
+#pragma unroll
+    for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
+      total_[warp_tile][0] = total_[warp_tile][1] = 0.0f;
+#pragma unroll
+      for (Sums& sums : attention_output_[warp_tile]) sums = no_sums();
+    }
+    for_keys([&](int block, int step, auto diagonal) { read_keys<decltype(diagonal)::kValue>(block, step); });
+#pragma unroll
+    for (auto& of_warp_tile : total_) {
+      of_warp_tile[0] = quad_sum(of_warp_tile[0]);
+      of_warp_tile[1] = quad_sum(of_warp_tile[1]);
+    }
+  }
+
+  /// Adds the values of 32 keys, each with its weight, and the weights.
+  template <bool Diagonal>
+  __device__ void read_keys(int block, int step) {
+    uint32_t kept[kWarpTiles][2];
+    if constexpr (Dropout) {
+      const uint32_t* const of_row =
+          words(block) + kOwnRows * step + kWarpRows * warp_ + lane_place(lane_).row;
+#pragma unroll
+      for (int i = 0; i < 2 * kWarpTiles; ++i) kept[i / 2][i % 2] = of_row[8 * i];
+    }
+#pragma unroll 1
+    for (int group = 0; group < kStepRows / 16; ++group) {
+      const int row = kStepRows * step + 16 * group;
+      Sums scores[kWarpTiles][2];
+      score(scores, block, row);
+      LeftFragment weights[kWarpTiles];
+#pragma unroll
+      for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
+        weights[warp_tile] = weights_of<Diagonal>(scores[warp_tile], warp_tile, group);
+#pragma unroll
+        for (int part = 0; part < 4; ++part) {
+          uint32_t& pair = weights[warp_tile].part[part];
+          const float2 both = unpacked(pair);  // as they are multiplied with values, so that they sum up to 1
+          total_[warp_tile][part % 2] += both.x + both.y;
+          if constexpr (Dropout) {
+            pair = KeptPairs(kept[warp_tile][part % 2], lane_).kept(pair, 2 * group + part / 2);
+          }
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        const RightFragments right = right_of(values(block), row, 16 * i, lane_);
+#pragma unroll
+        for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
+          multiply_add(attention_output_[warp_tile][2 * i], attention_output_[warp_tile][2 * i + 1],
+                       weights[warp_tile], right);
+        }
+      }
+    }
+  }
+
+  /// Scores become weights.
+  template <bool Diagonal>
+  __device__ LeftFragment weights_of(Sums (&scores)[2], int warp_tile, int group) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int half = i / 2 % 2;
+      float& value = scores[i / 4].value[i % 4];
+      value = exp2_of(fmaf(value, factor(), start_[warp_tile][half]));
+      if (!reads<Diagonal>(warp_tile, group, half, i / 4 * 8 + i % 2)) value = 0.0f;
+    }
+    return as_left(scores[0], scores[1]);
+  }
+
+  __device__ bool in_range() const {
+    constexpr float kMost = 0x1p100f, kLeast = 0x1p-100f;
+    bool all = true;
+#pragma unroll
+    for (const auto& of_warp_tile : total_) {
+#pragma unroll
+      for (const float total : of_warp_tile) all = all && total > kLeast && total < kMost;
+    }
+    return all;
+  }
+
+  /// Leaves block 0 on its way.
+  __device__ void start_from_greatest() {
+    float greatest[kWarpTiles][2] = {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}};
+    fetch(0);
+    for_keys([&](int block, int step, auto diagonal) {
+      constexpr bool kDiagonal = decltype(diagonal)::kValue;
+#pragma unroll 1
+      for (int group = 0; group < kStepRows / 16; ++group) {
+        Sums scores[kWarpTiles][2];
+        score(scores, block, kStepRows * step + 16 * group);
+#pragma unroll
+        for (int i = 0; i < 8 * kWarpTiles; ++i) {
+          const int warp_tile = i / 8, side = i / 2 % 2;
+          if (reads<kDiagonal>(warp_tile, group, side, i / 4 % 2 * 8 + i % 2)) {
+            greatest[warp_tile][side] =
+                fmaxf(greatest[warp_tile][side], scores[warp_tile][i / 4 % 2].value[i % 4]);
+          }
+        }
+      }
+    });
+#pragma unroll
+    for (int i = 0; i < 2 * kWarpTiles; ++i)
+      start_[i / 2][i % 2] = -factor() * quad_max(greatest[i / 2][i % 2]);
+    __syncthreads();
+    fetch(0);
+  }
+
+  __device__ void store() const {
+    const LanePlace place = lane_place(lane_);
+    const HeadMatrix<Bf16> to = rows_of_heads<HeadSize>(job_.attention_output, job_.shape);
+#pragma unroll
+    for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
+      const int place_in_block = kWarpRows * warp_ + kWarpTile * warp_tile,
+                row = row_of(job_.shape, own_.first + place_in_block);
+      float share[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int own = row + place.row + 8 * half;
+        if (place.column == 0 && own >= 0 && own < job_.shape.rows) {
+          job_.lse[int64_t{own_.number} * job_.shape.rows + own] =
+              __log2f(total_[warp_tile][half]) - start_[warp_tile][half];
+        }
+        share[half] = __fdividef(Dropout ? job_.scale : 1.0f, total_[warp_tile][half]);
+      }
+      store_warp_tile(to, own_, row, 0, job_.shape.rows, from_row(queries_, place_in_block),
+                      attention_output_[warp_tile], share);
+    }
+  }
+
+  const MultiheadAttention& job_;
+  const OwnRows& own_;
+  const Tile<HeadSize> queries_;
+  char* const passing_;
+  const int warp_;
+  const unsigned lane_;
+  LeftFragment query_[kWarpTiles][kSteps];
+  float start_[kWarpTiles][2];  ///< −m, of the lane's rows
+  float total_[kWarpTiles][2];  ///< of weights; the lane's share until all are read
+  Sums attention_output_[kWarpTiles][kEights];
+};
+
+template <int HeadSize, bool Dropout>
+__global__ void __launch_bounds__(kThreads, 3) streaming_attention_kernel(const __grid_constant__ Job job) {
+  __shared__ OwnRows own;
+  if (threadIdx.x == 0) own = job.order.rows<Own::kQueries>(blockIdx.x);
+  __syncthreads();
+  StreamingQueries<HeadSize, Dropout>(job, own, dynamic_shared_memory()).run();
+}
+
+template <int HeadSize, bool Dropout>
+void launch(const Job& job, cudaStream_t stream) {
+  gpu::launch("streaming_attention_kernel", streaming_attention_kernel<HeadSize, Dropout>, job.order.blocks(),
+              kThreads, StreamingQueries<HeadSize, Dropout>::kBytes, stream, job);
+}
+
+}  // namespace
+
+void streaming_attention(const MultiheadAttention& attention, cudaStream_t stream) {
+  const Job job = {attention, BlockOrder::of(attention.shape, attention.shape.tokens - attention.shape.rows)};
+  const bool dropout = attention.keep != nullptr;
+  if (attention.shape.width / attention.shape.heads == 32) {
+    return dropout ? launch<32, true>(job, stream) : launch<32, false>(job, stream);
+  }
+  return dropout ? launch<64, true>(job, stream) : launch<64, false>(job, stream);
+}
+
+}  // namespace adtrain::kernels

@@ -1,0 +1,173 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention/MultiheadAttention.h"
+#include "kernels/primitives/Instructions.cuh"
+#include "kernels/primitives/Tile.cuh"
+
+/// How a thread block walks through a long sequence: 128 rows of a head are its own, 32 of them a warp's, as
+/// two warp tiles, so that what a warp fetches from shared memory serves twice. The rows that they meet, keys
+/// of its queries or queries of its keys, pass by in blocks of 64, the next of which is on its way.
+namespace adtrain::kernels::streaming_attention_pass {
+
+constexpr int kWarps = 4, kThreads = kWarps * kWarp;
+constexpr int kOwnRows = 128, kPassingRows = 64;
+constexpr int kWarpTiles = 2;                      ///< of a warp
+constexpr int kWarpRows = kWarpTiles * kWarpTile;  ///< as many as bits in a word of dropout's
+constexpr int kStepRows = 32;                      ///< of those that pass, at a time
+constexpr int kPassingWords = kOwnRows * kPassingRows / 32;
+
+/// What a thread block has of its own.
+enum class Own { kQueries, kKeys };
+
+/// Which rows a thread block has.
+struct OwnRows {
+  int sequence, head;
+  int number;  ///< of the head among all sequences'
+  int first;
+  int last_word;  ///< of dropout's
+};
+
+/// Neighbouring thread blocks share heads, as many as their keys and values stay in the L2 cache; of these
+/// the longest rows come first.
+struct BlockOrder {
+  int heads;                    ///< of a sequence
+  int all_heads;                ///< of all sequences
+  int together;                 ///< heads
+  int last_word;                ///< of dropout's
+  int first_block, row_blocks;  ///< of a head: the first one, and how many
+
+  /// Of the rows from token `first` on.
+  static BlockOrder of(const BlockShape& shape, int first) {
+    constexpr int64_t kCached = int64_t{16} << 20;
+    const int64_t of_head = int64_t{4} * shape.tokens * (shape.width / shape.heads);
+    const int64_t together = kCached / of_head;
+    return {shape.heads,
+            shape.sequences * shape.heads,
+            static_cast<int>(together < 1 ? 1 : together),
+            (shape.tokens - 1) / 32,
+            first / kOwnRows,
+            (shape.tokens + kOwnRows - 1) / kOwnRows - first / kOwnRows};
+  }
+  int blocks() const { return all_heads * row_blocks; }
+
+  /// Of thread block `block`: of queries the last ones have most to do, of keys the first.
+  template <Own kOwn>
+  __device__ OwnRows rows(int block) const {
+    const int before = block / (together * row_blocks) * together, within = block - before * row_blocks;
+    const int neighbours = min(together, all_heads - before);
+    const int number = before + within % neighbours, turn = within / neighbours;
+    const int row_block = kOwn == Own::kQueries ? row_blocks - 1 - turn : turn;
+    return {number / heads, number % heads, number, (first_block + row_block) * kOwnRows, last_word};
+  }
+};
+
+/// The thread's number in the block, read anew.
+__device__ inline int thread_anew() {
+  return (threadIdx.x & ~(kWarp - 1)) + lane_anew();
+}
+
+/// Queries are named by their tokens, rows that come out by themselves.
+__device__ inline int row_of(const BlockShape& shape, int token) {
+  return token - (shape.tokens - shape.rows);
+}
+
+/// Starts to copy `Rows` rows from `first` on; those before 0 and from `end` on are cleared. `thread`: see
+/// thread_anew(), so that addresses do not stand in registers while others are needed.
+template <int Rows, int HeadSize>
+__device__ void start_copy_rows(Tile<HeadSize> tile, const HeadMatrix<const Bf16>& matrix, const OwnRows& own,
+                                int first, int end, int thread) {
+  constexpr int kChunks = HeadSize / 8, kAtOnce = kThreads / kChunks;
+  const int row = thread / kChunks, column = 8 * (thread % kChunks);
+  const Bf16* from = matrix.at(own.sequence, first + row, own.head) + column;
+#pragma unroll
+  for (int i = 0; i < Rows; i += kAtOnce) {
+    start_copy_or_clear(from_row(tile, i).at(row, column), from,
+                        first + i + row >= 0 && first + i + row < end);
+    from += kAtOnce * matrix.of_row;
+  }
+}
+
+/// Starts to copy dropout's words of `Rows` rows and as many words as pass: (words, Rows). Where there are no
+/// such rows or words, any.
+template <int Rows>
+__device__ void start_copy_words(uint32_t* to, const MultiheadAttention& job, const OwnRows& own,
+                                 int first_row, int first_key, int thread) {
+#pragma unroll
+  for (int i = 0; i < kPassingWords; i += kThreads) {
+    const int row = min(max(first_row + (i + thread) % Rows, 0), job.shape.rows - 1);
+    const int word = min((first_key >> 5) + (i + thread) / Rows, own.last_word);
+    start_copy_word(to + i + thread,
+                    job.keep + (int64_t{own.number} * (own.last_word + 1) + word) * job.shape.rows + row);
+  }
+}
+
+/// Of those that pass.
+template <Own kOwn>
+__device__ int first_block(const BlockShape& shape, const OwnRows& own) {
+  return kOwn == Own::kKeys ? max(own.first, shape.tokens - shape.rows) / kPassingRows : 0;
+}
+
+template <bool Value>
+struct FlagOf {
+  static constexpr bool kValue = Value;
+};
+
+/// Meets all that the rows of the warp read, or are read by: take(block, step, diagonal) for 32 rows at a
+/// time. `diagonal`, a FlagOf: they have the warp's own place, so that rows meet different parts of them.
+/// fetch(block) starts to copy 64 rows; that of the first block has been called.
+template <Own kOwn, class Fetch, class Take>
+__device__ void meet_passing_rows(const BlockShape& shape, const OwnRows& own, Fetch&& fetch, Take&& take) {
+  static_assert(kWarpRows == kStepRows);
+  constexpr int kSteps = kPassingRows / kStepRows;
+  const auto exists = [&](int block) {  // found anew each time, for want of registers
+    const int first = kPassingRows * block;
+    return first < shape.tokens && (kOwn == Own::kKeys || first < own.first + kOwnRows);
+  };
+#pragma unroll 1
+  for (int block = first_block<kOwn>(shape, own); exists(block); ++block) {
+    copies_arrived();
+    __syncthreads();
+    if (exists(block + 1)) fetch(block + 1);
+#pragma unroll 1
+    for (int step = 0; step < kSteps; ++step) {
+      const int behind =
+          block * kSteps + step - own.first / kStepRows - static_cast<int>(threadIdx.x) / kWarp;
+      const int apart = kOwn == Own::kKeys ? behind : -behind;
+      if (apart > 0) take(block, step, FlagOf<false>());
+      if (apart == 0) take(block, step, FlagOf<true>());
+    }
+  }
+}
+
+/// Writes the sums of a warp's warp tile, times `scale`, as rows from `first` on, those in [begin, end).
+/// `tile`: where the warp puts them in order, 16 rows.
+template <int HeadSize>
+__device__ void store_warp_tile(const HeadMatrix<Bf16>& to, const OwnRows& own, int first, int begin, int end,
+                                Tile<HeadSize> tile, const Sums (&sums)[HeadSize / 8],
+                                const float (&scale)[2]) {
+  const unsigned lane = lane_anew();
+  constexpr int kChunks = HeadSize / 8, kAtOnce = kWarp / kChunks;
+#pragma unroll
+  for (int step = 0; step < HeadSize / 16; ++step) {
+    LeftFragment rounded;
+#pragma unroll
+    for (int part = 0; part < 4; ++part) {
+      const float* value = sums[2 * step + part / 2].value + 2 * (part % 2);
+      rounded.part[part] = packed(scale[part % 2] * value[0], scale[part % 2] * value[1]);
+    }
+    set_left(tile, 0, 16 * step, rounded, lane);
+  }
+  __syncwarp();
+  const int row = lane / kChunks, column = 8 * (lane % kChunks);
+#pragma unroll
+  for (int i = 0; i < kWarpTile; i += kAtOnce) {
+    if (first + row + i >= begin && first + row + i < end) {
+      *reinterpret_cast<uint4*>(to.at(own.sequence, first + row + i, own.head) + column) =
+          *reinterpret_cast<const uint4*>(tile.at(row + i, column));
+    }
+  }
+}
+
+}  // namespace adtrain::kernels::streaming_attention_pass

@@ -1,0 +1,178 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "kernels/BlockPass.h"
+#include "kernels/GradientAccumulation.h"
+#include "kernels/TokenStreams.h"
+#include "kernels/attention/ProjectedAttention.h"
+#include "kernels/norm/NormEpsilon.h"
+#include "kernels/primitives/KernelOperation.h"
+#include "kernels/rope/Rotary.h"
+
+/// How the two forms of a block that runs by sublayers, PostNormSublayers and PreNormSublayers, go through
+/// autograd; for their own sources. Between its two parts is the attention, our own or libtorch's.
+///
+/// A *part* is an object that computes forward, remembers what its backward pass needs, and computes back,
+/// once:
+///
+///     Tensors forward(at::TensorList inputs, at::TensorList parameters, const BlockCall& call);
+///     Tensors backward(Tensors d_outputs, at::TensorList parameters, const GradientAccumulation& place);
+///
+/// The first one makes from the block's input the inputs of the attention and, as last tensor, the residual;
+/// the second one makes the block's output from the attention's output and the residual. A *form* has them as
+/// Input, with its number of parameters, and Output, and
+///
+///     using LibraryInput = …;                             // the first part as libtorch's attention needs it
+///     static constexpr ProjectionOrder kOrder = …;        // of what Input makes
+///     static int64_t attention_draw(int64_t number);      // of the dropout mask
+///     static at::Tensor attend(at::TensorList inputs, const TokenStreams&, const Rotary&, const BlockCall&);
+namespace adtrain::kernels {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// Removes the last tensor and returns it.
+inline at::Tensor popped(Tensors& tensors) {
+  const at::Tensor last = tensors.back();
+  tensors.pop_back();
+  return last;
+}
+
+/// One block's part in a pass.
+struct BlockCall {
+  const BlockPass& pass;
+  int64_t rows;    ///< the last so many come out
+  int64_t number;  ///< of the block in the pass
+};
+
+/// A part, whose saved tensors are freed as early as can be, and where the gradients of its parameters go.
+template <class Part>
+class PartInPass {
+ public:
+  Tensors forward(at::TensorList inputs, at::TensorList parameters, const BlockCall& call) {
+    main_gradients_ = call.pass.main_gradients;
+    Tensors outputs = part_.forward(inputs, parameters, call);
+    if (!call.pass.trains) part_ = {};
+    return outputs;
+  }
+
+  struct Gradients {
+    Tensors inputs, parameters;  ///< see GradientAccumulation::finish
+  };
+  Gradients backward(Tensors d_outputs, at::TensorList parameters) {
+    Part part = std::exchange(part_, {});
+    GradientAccumulation place(parameters, main_gradients_);
+    Tensors d_inputs = part.backward(std::move(d_outputs), parameters, place);
+    return {std::move(d_inputs), place.finish()};
+  }
+
+ private:
+  Part part_;
+  MainGradients* main_gradients_ = nullptr;
+};
+
+/// A part by itself as one function of autograd.
+template <class Part>
+class PartFunction : public torch::autograd::Function<PartFunction<Part>> {
+ public:
+  static Tensors forward(torch::autograd::AutogradContext* context, at::TensorList inputs,
+                         at::TensorList parameters, const BlockCall& call) {
+    const c10::cuda::CUDAGuard on_device(parameters[0].device());
+    auto own = c10::make_intrusive<Remembered>();
+    Tensors outputs = own->part.forward(inputs, parameters, call);
+    context->save_for_backward(parameters.vec());
+    context->saved_data["remembered"] = c10::IValue::make_capsule(std::move(own));
+    return outputs;
+  }
+
+  /// We own `d_outputs`, and free them as soon as they are used.
+  static Tensors backward(torch::autograd::AutogradContext* context, Tensors& d_outputs) {
+    const Tensors parameters = context->get_saved_variables();
+    const c10::cuda::CUDAGuard on_device(parameters[0].device());
+    auto [result, of_parameters] =
+        taken_from<Remembered>(context)->part.backward(std::move(d_outputs), parameters);
+    result.insert(result.end(), of_parameters.begin(), of_parameters.end());
+    result.emplace_back();  // the call has no gradient
+    return result;
+  }
+
+ private:
+  struct Remembered : torch::CustomClassHolder {
+    PartInPass<Part> part;
+  };
+};
+
+/// All of the block as one function of autograd, with our own attention between its parts.
+template <class Form>
+class SublayerBlock : public torch::autograd::Function<SublayerBlock<Form>> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            at::TensorList parameters, const TokenStreams& streams, const Rotary& rotary,
+                            const BlockCall& call) {
+    const c10::cuda::CUDAGuard on_device(x.device());
+    auto own = c10::make_intrusive<Remembered>();
+    Tensors between = own->input.forward(x, of_input(parameters), call);
+    const at::Tensor residual = popped(between);
+    const at::Tensor attention_output = own->attention.forward(
+        between, Form::kOrder, call.rows, streams, rotary, Form::attention_draw(call.number), call.pass);
+    between = {attention_output, residual};
+    const at::Tensor y = own->output.forward(between, of_output(parameters), call)[0];
+    context->save_for_backward(parameters.vec());
+    context->saved_data["remembered"] = c10::IValue::make_capsule(std::move(own));
+    return y;
+  }
+
+  /// We own `d_y`, and free it as soon as it is used.
+  static Tensors backward(torch::autograd::AutogradContext* context, Tensors& d_y) {
+    const Tensors parameters = context->get_saved_variables();
+    const c10::cuda::CUDAGuard on_device(parameters[0].device());
+    const auto own = taken_from<Remembered>(context);
+    auto [d_between, of_output_parameters] = own->output.backward(std::move(d_y), of_output(parameters));
+    Tensors d_first = own->attention.backward(std::exchange(d_between[0], {}));
+    d_first.push_back(std::exchange(d_between[1], {}));
+    auto [result, of_input_parameters] = own->input.backward(std::move(d_first), of_input(parameters));
+    result.insert(result.end(), of_input_parameters.begin(), of_input_parameters.end());
+    result.insert(result.end(), of_output_parameters.begin(), of_output_parameters.end());
+    result.resize(result.size() + 3);  // streams, rotary and call have no gradients
+    return result;
+  }
+
+ private:
+  struct Remembered : torch::CustomClassHolder {
+    PartInPass<typename Form::Input> input;
+    ProjectedAttention attention;
+    PartInPass<typename Form::Output> output;
+  };
+  static at::TensorList of_input(at::TensorList parameters) {
+    return parameters.slice(0, Form::Input::kParameters);
+  }
+  static at::TensorList of_output(at::TensorList parameters) {
+    return parameters.slice(Form::Input::kParameters);
+  }
+};
+
+/// x (B, streams.tokens(), width) -> the block's output (B, call.rows, width). `parameters`: the first
+/// part's, then the second one's. `rotary` of the context, or undefined for a form without. Masks of
+/// `streams` are read by libtorch's attention alone.
+template <class Form>
+at::Tensor block_by_sublayers(const at::Tensor& x, at::TensorList parameters, const TokenStreams& streams,
+                              const Rotary& rotary, const BlockCall& call) {
+  if (call.pass.own_attention) return SublayerBlock<Form>::apply(x, parameters, streams, rotary, call);
+  using Input = typename Form::LibraryInput;
+  Tensors between =
+      PartFunction<Input>::apply(at::TensorList(x), parameters.slice(0, Form::Input::kParameters), call);
+  const at::Tensor residual = popped(between),
+                   attention_output = Form::attend(between, streams, rotary, call);
+  between = {attention_output, residual};
+  return PartFunction<typename Form::Output>::apply(at::TensorList(between),
+                                                    parameters.slice(Form::Input::kParameters), call)[0];
+}
+
+}  // namespace adtrain::kernels

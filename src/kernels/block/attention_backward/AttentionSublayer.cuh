@@ -1,0 +1,420 @@
+#pragma once
+
+#include <cmath>
+#include <type_traits>
+
+#include "kernels/attention/resident/backward/Fragments.cuh"
+#include "kernels/attention/resident/backward/WarpTilePairs.cuh"
+#include "kernels/block/attention_backward/Plan.cuh"
+#include "kernels/primitives/Tile.cuh"
+#include "kernels/rope/RopeAngles.cuh"
+
+/// The backward pass of a post-norm block's x1 = norm1(x + drop(out_proj(attention(in_proj(x))))), of a
+/// sequence:
+///
+///     du = inverse1 (g − mean(g) − normed1 · mean(g · normed1)),  g = dx1 · norm1_weight
+///     dp = drop'(du),  d_attention_output = dp · out_proj_weight
+///     a head:  P = exp2(q kᵀ − log_sum),  dP = drop'(d_attention_output vᵀ)
+///              dS = P (dP − delta),  delta = Σ d_attention_output · read
+///              dq = dS k,  dk = dSᵀ q,  dv = drop(P)ᵀ d_attention_output
+///     dx = du + [dq dk dv] · in_proj_weight
+///
+/// and, over all sequences, dout_proj_weight = dpᵀ read, din_proj_weight = [dq dk dv]ᵀ x and the sums for the
+/// vectors.
+///
+/// A pre-norm block's n1 -> out_proj(attention(rotated(in_proj(n1)))) is the same with n1 as x, without norm
+/// and residual: dp = dx1, dn1 = [dq dk dv] · in_proj_weight. Queries and keys are rotated before they are
+/// rounded, dq and dk are rotated back. In shared memory in_proj's rows stand by thirds for both.
+///
+/// q, k and v are computed anew. q carries log2 e / √head size, so that scores are exponents of 2;
+/// d_attention_output in shared memory carries dropout's scale of the weights.
+///
+/// A thread block stays for the whole launch and takes one sequence at a time. A warp has warp tiles of 16
+/// tokens. There is a barrier after each of these steps:
+///
+///     1. of its tokens a warp makes du, dp, d_attention_output, delta, q, k and v;
+///     2. sums for out_proj_weight;
+///     3. as keys, with all queries that read them: dk, dv; as queries, with all keys that they read: dq.
+///        Weights are computed in both, so that warps need nothing of each other. Where later tokens read
+///        more, a warp tile's keys have as many queries fewer as its queries have keys more: all warps have
+///        the same to do;
+///     4. dx;
+///     5. sums for in_proj_weight.
+///
+/// A sequence with a second stream is two rounds through these steps. The first one is for its queries: they
+/// read the context's keys, and each one its own, which step 1 makes from the query. Own keys and values have
+/// their gradients then; what the context's have got waits in global memory for the second round, that of the
+/// context.
+///
+/// Warp tiles of padding take no part, and their dx is 0. Keys that are padding have no queries, as no
+/// gradient comes in for these.
+///
+/// The sums for the weights stay in registers until the last sequence.
+///
+/// Shared memory, D = width, H = heads, for 256 tokens; 226 of 227 KiB for D = 64, else at most half as much,
+/// so that two thread blocks share a multiprocessor. A tile is (256, D), 512 D bytes; numbers are steps,
+/// "before" those of the round before:
+///
+///     tile 0      query: 1-3, dquery: 4-5
+///     tile 1      x: 1, key: 1-3, x again: 4-5
+///     tile 2      dx1: 4 before-1, for queries the context's x: 1, value: 1-3
+///     tile 3      normed1: 4 before-1, d_attention_output: 1-3
+///     tile 4      dprojected: 1-2, queries' own keys: 3, dkey: 3-5
+///     tile 5      read: 1-2, queries' own values: 3, dvalue: 3-5
+///     in_proj     (3 D, D), 6 D² bytes: the whole launch
+///     out_proj    (D, D), 2 D² bytes: 4 before-1; in the same place:
+///     minus_log, minus_delta  (H, 256) fp32 each, 2 K H bytes: 2-3. Eight heads of D = 64 have no room for
+///                 them there: they take in_proj's place, which is filled again for 4
+///     inverse     (256) fp32, 1 K: 4 before-1
+///     vectors     (4 D), 8 D bytes: in_proj_bias, norm1_weight: the whole launch
+namespace adtrain::kernels::backward_pass {
+
+constexpr uint32_t kOnes = 0x3f803f80u;  ///< two 1 in 16 bit
+
+/// A thread's part in a launch, a Variant.
+template <class V>
+class AttentionSublayer {
+  using Job = typename V::Block::Job;
+  using P = Plan<V::kWidth, V::kHeadSize>;
+  using RopeOfBlock = std::conditional_t<V::Block::kHasRope, RopeAngles<V::kHeadSize>, NoRope>;
+  static constexpr int kWidth = V::kWidth, kHeadSize = V::kHeadSize;
+  static constexpr bool kDropout = V::kDropout, kStreams = V::kStreams;
+  static constexpr bool kNormBehind = V::Block::kNormBehind, kHasRope = V::Block::kHasRope;
+  static constexpr bool kPadded = V::Block::kPadded;
+  static constexpr int kHeads = P::kHeads;
+  static constexpr int kEights = kWidth / 8;
+  static constexpr int kSixteens = kWidth / 16;
+  static constexpr int kHeadEights = kHeadSize / 8;
+  using Pairs = WarpTilePairs<kWidth, kHeadSize, kDropout, kStreams, kPadded>;
+
+ public:
+  __device__ AttentionSublayer(const Job& job, char* shared)
+      : job_(job),
+        shared_(shared),
+        query_{tile(0)},
+        dquery_{tile(0)},
+        key_{tile(1)},
+        x_{tile(1)},
+        value_{tile(2)},
+        dx1_{tile(2)},
+        context_{tile(2)},
+        d_attention_output_{tile(3)},
+        normed1_{tile(3)},
+        dprojected_{tile(4)},
+        dkey_{tile(4)},
+        own_key_{tile(4)},
+        attention_output_{tile(5)},
+        dvalue_{tile(5)},
+        own_value_{tile(5)},
+        in_proj_{reinterpret_cast<Bf16*>(shared + P::kInProj)},
+        out_proj_{reinterpret_cast<Bf16*>(shared + P::kOutProj)},
+        minus_log_(reinterpret_cast<float*>(shared + P::kScores)),
+        minus_delta_(minus_log_ + P::kScoreVectors),
+        inverse_(reinterpret_cast<float*>(shared + P::kInverse)),
+        in_proj_bias_(reinterpret_cast<Bf16*>(shared + P::kVectors)),
+        norm1_weight_(in_proj_bias_ + 3 * kWidth),
+        warp_(threadIdx.x / kWarp),
+        place_(lane_place()),
+        tokens_(job.shape.tokens),
+        warp_tiles_((tokens_ + kWarpTile - 1) / kWarpTile),
+        pairs_(job.shape, {query_, d_attention_output_, key_, value_, minus_log_, minus_delta_}) {}
+
+  __device__ void run() {
+    clear_sums();
+    fetch_weights();
+    round_ = Round::of<kStreams, kPadded>(job_.shape, blockIdx.x, kStreams);
+    fetch_gradients(round_);
+    copies_arrived();
+    __syncthreads();
+#pragma unroll 1
+    while (round_.sequence < job_.shape.sequences) {
+      pairs_.begin(round_, keep_of_round());
+      fetch_inputs();
+      float minus_logs[kThreadLogs];
+      load_logs(minus_logs);
+      Sums deltas[P::kTilesOfWarp];
+      OwnKeys own_keys[P::kTilesOfWarp];
+#pragma unroll
+      for (int own = 0; own < P::kTilesOfWarp; ++own) {
+        deltas[own] = no_sums();
+        if (any_output() && warp_tile_of(own) < warp_tiles_ && !pads(warp_tile_of(own)))
+          prepare(warp_tile_of(own), deltas[own], own_keys[own]);
+      }
+      __syncthreads();
+
+      store_logs(minus_logs);
+#pragma unroll
+      for (int own = 0; own < P::kTilesOfWarp; ++own) {
+        if (warp_tile_of(own) < warp_tiles_ && has_output(warp_tile_of(own)))
+          store_deltas(warp_tile_of(own), deltas[own]);
+      }
+      add_out_proj_sums();
+      __syncthreads();
+
+      if constexpr (kStreams) store_own_keys(own_keys);
+      uint32_t dquery[P::kTilesOfWarp][kEights][2] = {};
+#pragma unroll 1
+      for (int warp_tile = warp_; warp_tile < warp_tiles_; warp_tile += P::kWarps) {
+        if (pads(warp_tile)) continue;
+#pragma unroll 1
+        for (int head = 0; head < kHeads; ++head) read_as_keys(warp_tile, head);
+      }
+      read_as_queries(dquery);
+      __syncthreads();
+
+      fetch_tokens();
+      const Round next = next_round();
+      if (next.sequence < job_.shape.sequences) fetch_gradients(next);
+      close_copies();
+      store_dquery(dquery);
+      if constexpr (!P::kInProjStays) copies_arrived();
+      if (!P::kInProjStays || one_output_tile()) __syncthreads();
+      __syncwarp();
+#pragma unroll 1
+      for (int warp_tile = warp_; warp_tile < warp_tiles_; warp_tile += P::kWarps) make_dx(warp_tile);
+      copies_arrived_but_last();
+      __syncthreads();
+
+      add_in_proj_sums();
+      copies_arrived();
+      __syncthreads();
+      round_ = next_round();
+    }
+    write_sums();
+  }
+
+ private:
+  // Places
+
+  __device__ Bf16* tile(int number) const {
+    return reinterpret_cast<Bf16*>(shared_ + number * P::kTile);
+  }
+  __device__ int warp_tile_of(int own) const {
+    return warp_ + own * P::kWarps;
+  }
+  __device__ bool of_queries() const {
+    return kStreams && round_.of_queries;
+  }
+  __device__ bool has_output(int warp_tile) const {
+    return warp_tile >= round_.first_output;
+  }
+  /// Else the round is there for keys and values alone.
+  __device__ bool any_output() const {
+    return !kStreams || round_.first_output < warp_tiles_;
+  }
+  /// The first warp tile whose keys and values have gradients in this round: the context's, or the queries'
+  /// own.
+  __device__ int first_keys() const {
+    return of_queries() ? round_.first_output : first_warp_tile();
+  }
+  __device__ int first_token() const {
+    return kPadded ? round_.first_token : 0;
+  }
+  /// Those before it are padding, which takes no part.
+  __device__ int first_warp_tile() const {
+    return first_token() / kWarpTile;
+  }
+  __device__ bool pads(int warp_tile) const {
+    return kPadded && warp_tile < first_warp_tile();
+  }
+  /// Then its heads are shared out among the warps, as queries, for nobody else has queries. Not those that
+  /// have keys of their own.
+  __device__ bool one_output_tile() const {
+    return round_.first_output == warp_tiles_ - 1 && !of_queries();
+  }
+  __device__ Round next_round() const {
+    if (of_queries()) return Round::of<kStreams, kPadded>(job_.shape, round_.sequence, false);
+    return Round::of<kStreams, kPadded>(job_.shape, round_.sequence + static_cast<int>(gridDim.x), kStreams);
+  }
+  __device__ int64_t rows_before() const {
+    return round_.before(job_.shape);
+  }
+  /// Of what lies in rows for each head: where the sequence begins.
+  __device__ int64_t first_of_heads() const {
+    return int64_t{round_.sequence} * job_.shape.rows * kHeads;
+  }
+  /// In x, of the context or of the queries, which stand in the places of tokens.
+  __device__ int64_t first_row(bool of_queries) const {
+    return int64_t{round_.sequence} * job_.shape.length() + (of_queries ? job_.shape.queries : 0);
+  }
+  __device__ const Bf16* tokens_of(bool of_queries) const {
+    return job_.activations.x + first_row(of_queries) * kWidth;
+  }
+  /// Whether the round's stream has it.
+  __device__ bool exists(int token) const {
+    return token < tokens_ && (!of_queries() || token >= tokens_ - job_.shape.queries);
+  }
+  __device__ bool is_output(int token) const {
+    return token >= round_.skipped && token < tokens_;
+  }
+  /// The lane's first columns of dx.
+  __device__ Bf16* dx_of(int token) const {
+    return job_.dx + (first_row(of_queries()) + token) * kWidth + place_.column;
+  }
+
+  // By how much sums are scaled, and rotated
+
+  __device__ float hidden_scale() const {
+    return !kNormBehind || job_.keep.projection == nullptr ? 1.0f : job_.keep.hidden_scale;
+  }
+  __device__ float attention_scale() const {
+    return kDropout ? job_.keep.attention_scale : 1.0f;
+  }
+  /// Of the warp tile's queries and keys; gradients are rotated back.
+  __device__ RopeOfBlock angles_of(int warp_tile) const {
+    if constexpr (kHasRope)
+      return RopeOfBlock::of(job_.cosines, job_.sines, kWarpTile * warp_tile, tokens_, 1.0f);
+    return {};
+  }
+  __device__ RopeOfBlock rotate_back(int warp_tile) const {
+    if constexpr (kHasRope)
+      return RopeOfBlock::of(job_.cosines, job_.sines, kWarpTile * warp_tile, tokens_, -1.0f);
+    return {};
+  }
+
+  // Copies to shared memory. Log sums and deltas wait in registers until out_proj's place is free.
+
+  static constexpr int kThreadLogs = P::kScoreVectors / P::kThreads;
+
+  __device__ void fetch_weights();
+  __device__ void fetch_in_proj();
+  __device__ void fetch_weight(Tile<kWidth> to, const Bf16* from, int rows) const;
+  template <class PlaceOf>
+  __device__ void fetch_weight(Tile<kWidth> to, const Bf16* from, int rows, PlaceOf place_of) const;
+  __device__ void fetch_warp_tile(Tile<kWidth> to, int warp_tile, const Bf16* from, int begin);
+  __device__ void fetch_inputs();
+  __device__ void fetch_tokens();
+  __device__ void fetch_gradients(const Round& round);
+  __device__ void prefetch_sequence(int sequence);
+  template <class Value>
+  __device__ void prefetch_rows(const Value* from, int count);
+  __device__ void load_logs(float (&minus_logs)[kThreadLogs]) const;
+  __device__ void store_logs(const float (&minus_logs)[kThreadLogs]) const;
+  __device__ void store_deltas(int warp_tile, const Sums& deltas) const;
+
+  // Steps 1 and 4
+
+  /// Keys and values that queries have for themselves, of a warp tile, until there is a place for them.
+  struct OwnKeys {
+    LeftFragment key[kSixteens], value[kSixteens];
+  };
+
+  /// Of in_proj's output, those that are rotated together.
+  template <class Angles>
+  struct Columns {
+    LeftFragment sixteen[Angles::kSixteens];
+  };
+
+  __device__ void prepare(int warp_tile, Sums& deltas, OwnKeys& own);
+  __device__ void load_tokens(LeftFragment (&x)[kSixteens], Tile<kWidth> from, int warp_tile) const;
+  __device__ void take_gradients(int warp_tile, LeftFragment (&dprojected)[kSixteens]) const;
+  __device__ void norm_backward(int warp_tile, LeftFragment (&dprojected)[kSixteens]);
+  __device__ void add_norm_sums(int row);
+  __device__ void load_projection_words(int token, uint32_t (&keep)[2][kWidth / 32]) const;
+  __device__ void drop(LeftFragment (&dprojected)[kSixteens], const uint32_t (&keep)[2][kWidth / 32]) const;
+  __device__ void project_back(int warp_tile, const LeftFragment (&dprojected)[kSixteens]);
+  __device__ void add_deltas(int warp_tile, Sums& deltas) const;
+  template <class Angles>
+  __device__ void project(Tile<kWidth> to, int third, int warp_tile, const LeftFragment (&x)[kSixteens],
+                          float scale, const Angles& angles) const;
+  template <class Angles>
+  __device__ Columns<Angles> projected(int column, const LeftFragment (&x)[kSixteens], float scale,
+                                       const Angles& angles) const;
+  __device__ void store_own_keys(const OwnKeys (&own_keys)[P::kTilesOfWarp]) const;
+  __device__ void make_dx(int warp_tile) const;
+  __device__ void load_residuals(int token, uint32_t (&du)[2][kEights]) const;
+  __device__ void add_projected(Sums (&sums)[kEights], Tile<kWidth> gradient, int third, int warp_tile) const;
+
+  // Step 3
+
+  using Keys = typename Pairs::Keys;
+  using KeyWords = typename Pairs::KeyWords;
+  using Queries = typename Pairs::Queries;
+
+  __device__ int attention_words() const {
+    return (tokens_ + 31) / 32;
+  }
+  __device__ const uint32_t* keep_of_round() const {
+    if constexpr (!kDropout) return nullptr;
+    return job_.keep.attention + first_of_heads() * attention_words() + round_.first_row;
+  }
+
+  __device__ void read_as_keys(int warp_tile, int head);
+  __device__ void carry(const Keys& keys, int warp_tile) const;
+  __device__ void take_carried(Keys& keys, int warp_tile) const;
+  __device__ uint4* carried(int warp_tile, int head) const;
+  __device__ void store_head(Tile<kWidth> to, int warp_tile, int column,
+                             const Sums (&sums)[kHeadEights]) const;
+
+  __device__ void read_as_queries(uint32_t (&dquery)[P::kTilesOfWarp][kEights][2]);
+  __device__ void read_as_queries(int warp_tile, int head, Sums (&dquery)[kHeadEights]);
+  __device__ void add_own_keys(Queries& queries, int warp_tile, const KeyWords& words) const;
+  __device__ static float product_of_rows(const HeadRows<kHeadSize>& left, const HeadRows<kHeadSize>& right,
+                                          int half);
+  __device__ void store_dquery(const uint32_t (&dquery)[P::kTilesOfWarp][kEights][2]) const;
+
+  // Steps 2 and 5. A warp has a block of 16 × 16 of each of four matrices: of out_proj's gradient, and of the
+  // three of in_proj's. Where there are more warps than blocks, they share the tokens. Column sums are
+  // products with ones; a warp has 16 columns of one of four tiles.
+
+  static constexpr int kOwners = kSixteens * kSixteens;
+  static constexpr int kShares = P::kWarps / kOwners;
+  static_assert(P::kWarps == 4 * kSixteens, "one block of column sums a warp");
+
+  __device__ int owner() const {
+    return warp_ % kOwners;
+  }
+  __device__ int share() const {
+    return warp_ / kOwners;
+  }
+  __device__ int block_row() const {
+    return 16 * (owner() / kSixteens);
+  }
+  __device__ int block_column() const {
+    return 16 * (owner() % kSixteens);
+  }
+  __device__ int summed_tile() const {
+    return warp_ / kSixteens;
+  }
+  __device__ int summed_column() const {
+    return 16 * (warp_ % kSixteens);
+  }
+  __device__ Sums& block_sums(int i) {
+    return i < 6 ? in_proj_sums_[i / 2][i % 2] : out_proj_sums_[i % 2];
+  }
+
+  __device__ void add_out_proj_sums();
+  __device__ void add_in_proj_sums();
+  template <bool HasOutput>
+  __device__ void add_in_proj_tile(int warp_tile);
+  __device__ void add_columns(Tile<kWidth> tile, int first_warp_tile);
+  __device__ void clear_sums();
+  __device__ void write_sums();
+  template <int Begin, int Size, int End>
+  __device__ void clear_gaps(float* part) const;
+  template <class PlaceOf>
+  __device__ void write_block(float* matrix, const Sums (&sums)[2], PlaceOf place_of) const;
+  __device__ void add_shares();
+  __device__ void write_norm_sums(float* weight, float* bias);
+
+  const Job& job_;
+  char* const shared_;
+  /// One place has several names, see above.
+  const Tile<kWidth> query_, dquery_, key_, x_, value_, dx1_, context_, d_attention_output_, normed1_,
+      dprojected_, dkey_, own_key_, attention_output_, dvalue_, own_value_;
+  const Tile<kWidth> in_proj_, out_proj_;
+  float *const minus_log_, *const minus_delta_, *const inverse_;
+  Bf16 *const in_proj_bias_, *const norm1_weight_;
+  const int warp_;
+  const LanePlace place_;
+  const int tokens_, warp_tiles_;
+  Pairs pairs_;
+  Round round_;
+
+  Sums in_proj_sums_[3][2], out_proj_sums_[2];
+  float column_sums_[2];  ///< of two columns of a tile, 8 apart: the lane's rows of a product with ones
+  /// (16, 8): row n is columns 8 n and on of dx1 for norm1's bias, row 8 + n for its weight.
+  Sums norm_sums_;
+};
+
+}  // namespace adtrain::kernels::backward_pass

@@ -1,0 +1,161 @@
+#pragma once
+
+#include "kernels/block/attention_backward/AttentionSublayer.cuh"
+
+/// What a thread block fetches, and when.
+namespace adtrain::kernels::backward_pass {
+
+template <class V>
+__device__ void AttentionSublayer<V>::fetch_weights() {
+  const BlockWeights& weights = job_.weights;
+  fetch_in_proj();
+  if constexpr (!P::kInProjStays) fetch_weight(out_proj_, weights.out_proj_weight, kWidth);
+  const int i = threadIdx.x;
+  if (i < 3 * kWidth) in_proj_bias_[V::by_thirds(i)] = weights.in_proj_bias[i];
+  if (kNormBehind && i < kWidth) norm1_weight_[i] = weights.norm1_weight[i];
+}
+
+template <class V>
+__device__ void AttentionSublayer<V>::fetch_in_proj() {
+  fetch_weight(in_proj_, job_.weights.in_proj_weight, 3 * kWidth, [](int row) { return V::by_thirds(row); });
+}
+template <class V>
+__device__ void AttentionSublayer<V>::fetch_weight(Tile<kWidth> to, const Bf16* from, int rows) const {
+  fetch_weight(to, from, rows, [](int row) { return row; });
+}
+
+/// Row r of `from` becomes row `place_of(r)`.
+template <class V>
+template <class PlaceOf>
+__device__ void AttentionSublayer<V>::fetch_weight(Tile<kWidth> to, const Bf16* from, int rows,
+                                                   PlaceOf place_of) const {
+  constexpr int kChunks = kWidth / 8;
+#pragma unroll 1
+  for (int chunk = threadIdx.x; chunk < rows * kChunks; chunk += P::kThreads) {
+    start_copy(to.at(place_of(chunk / kChunks), 8 * (chunk % kChunks)), from + 8 * chunk);
+  }
+}
+
+/// A warp tile of `from`, which begins with token `begin`; tokens before it and from `tokens` on are 0.
+template <class V>
+__device__ void AttentionSublayer<V>::fetch_warp_tile(Tile<kWidth> to, int warp_tile, const Bf16* from,
+                                                      int begin) {
+  constexpr int kChunks = kWidth / 8;
+#pragma unroll
+  for (int i = 0; i < kWarpTile * kChunks / kWarp; ++i) {
+    const int chunk = threadIdx.x % kWarp + i * kWarp, token = kWarpTile * warp_tile + chunk / kChunks;
+    const int column = 8 * (chunk % kChunks);
+    const bool exists = token >= begin && token < tokens_;
+    start_copy_or_clear(to.at(token, column), from + (exists ? token - begin : 0) * kWidth + column, exists);
+  }
+}
+
+/// x for in_proj and what was read.
+template <class V>
+__device__ void AttentionSublayer<V>::fetch_inputs() {
+  if (!any_output()) return;
+#pragma unroll 1
+  for (int warp_tile = warp_; warp_tile < warp_tiles_; warp_tile += P::kWarps) {
+    if (pads(warp_tile)) continue;
+    fetch_warp_tile(x_, warp_tile, tokens_of(of_queries()), 0);
+    if (has_output(warp_tile)) {
+      fetch_warp_tile(attention_output_, warp_tile,
+                      job_.activations.attention_output + rows_before() * kWidth, round_.skipped);
+    }
+  }
+}
+
+/// x for the sums, and in_proj where it has gone.
+template <class V>
+__device__ void AttentionSublayer<V>::fetch_tokens() {
+#pragma unroll 1
+  for (int warp_tile = warp_; warp_tile < warp_tiles_; warp_tile += P::kWarps) {
+    if (!pads(warp_tile)) fetch_warp_tile(x_, warp_tile, tokens_of(of_queries()), 0);
+  }
+  if constexpr (!P::kInProjStays) fetch_in_proj();
+  close_copies();
+}
+
+/// What a round's first step begins with; asks for what its sequence needs later.
+template <class V>
+__device__ void AttentionSublayer<V>::fetch_gradients(const Round& round) {
+  const BlockActivations& activations = job_.activations;
+  const int64_t before = round.before(job_.shape);
+#pragma unroll 1
+  for (int warp_tile = warp_; warp_tile < warp_tiles_; warp_tile += P::kWarps) {
+    if (warp_tile < round.first_output) continue;
+    fetch_warp_tile(dx1_, warp_tile, job_.dx1 + before * kWidth, round.skipped);
+    if constexpr (kNormBehind) {
+      fetch_warp_tile(normed1_, warp_tile, activations.normed1 + before * kWidth, round.skipped);
+      const int lane = threadIdx.x % kWarp, token = kWarpTile * warp_tile + lane;
+      const bool exists = token >= round.skipped && token < tokens_;
+      if (lane < kWarpTile) {
+        start_copy_or_clear(inverse_ + token,
+                            activations.inverse1 + before + (exists ? token - round.skipped : 0), exists);
+      }
+    }
+  }
+  if constexpr (P::kInProjStays) {
+    fetch_weight(out_proj_, job_.weights.out_proj_weight, kWidth);
+  }
+  if (!kStreams || round.of_queries) prefetch_sequence(round.sequence);
+}
+
+template <class V>
+__device__ void AttentionSublayer<V>::prefetch_sequence(int sequence) {
+  const int rows = job_.shape.rows, length = job_.shape.length();
+  const int64_t before = int64_t{sequence} * rows;
+  prefetch_rows(job_.activations.x + int64_t{sequence} * length * kWidth, length * kWidth);
+  prefetch_rows(job_.activations.attention_output + before * kWidth, rows * kWidth);
+  if (kNormBehind && job_.keep.projection != nullptr) {
+    prefetch_rows(job_.keep.projection + before * (kWidth / 32), rows * (kWidth / 32));
+  }
+  if constexpr (kDropout) {
+    const int words = kHeads * attention_words();
+    prefetch_rows(job_.keep.attention + before * words, rows * words);
+  }
+}
+
+template <class V>
+template <class Value>
+__device__ void AttentionSublayer<V>::prefetch_rows(const Value* from, int count) {
+  constexpr int kLine = 128 / sizeof(Value);
+#pragma unroll 1
+  for (int i = kLine * threadIdx.x; i < count; i += kLine * P::kThreads) prefetch(from + i);
+}
+
+/// Queries that do not exist have no weights.
+template <class V>
+__device__ void AttentionSublayer<V>::load_logs(float (&minus_logs)[kThreadLogs]) const {
+#pragma unroll
+  for (int i = 0; i < kThreadLogs; ++i) {
+    const int element = threadIdx.x + i * P::kThreads, head = element / kMostTokens,
+              token = element % kMostTokens;
+    minus_logs[i] = -INFINITY;
+    if (is_output(token)) {
+      const int row = head * job_.shape.rows + round_.first_row + token - round_.skipped;
+      minus_logs[i] = -job_.activations.lse[first_of_heads() + row];
+    }
+  }
+}
+
+template <class V>
+__device__ void AttentionSublayer<V>::store_logs(const float (&minus_logs)[kThreadLogs]) const {
+#pragma unroll
+  for (int i = 0; i < kThreadLogs; ++i) minus_log_[threadIdx.x + i * P::kThreads] = minus_logs[i];
+}
+
+template <class V>
+__device__ void AttentionSublayer<V>::store_deltas(int warp_tile, const Sums& deltas) const {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int head = place_.column + i;
+    if (head < kHeads) {
+      float* of_warp_tile = minus_delta_ + head * kMostTokens + kWarpTile * warp_tile + place_.row;
+      of_warp_tile[0] = -deltas.value[i];
+      of_warp_tile[8] = -deltas.value[2 + i];
+    }
+  }
+}
+
+}  // namespace adtrain::kernels::backward_pass

@@ -1,0 +1,72 @@
+#pragma once
+
+#include "kernels/block/attention_backward/AttentionSublayer.cuh"
+
+/// Step 3, warp tiles of tokens as keys.
+namespace adtrain::kernels::backward_pass {
+
+/// All queries that read the keys of a warp tile -> their dk and dv.
+template <class V>
+__device__ void AttentionSublayer<V>::read_as_keys(int warp_tile, int head) {
+  Keys keys;
+  pairs_.start(keys, warp_tile, head);
+  if (kStreams && !of_queries()) take_carried(keys, warp_tile);
+  pairs_.add_queries(keys, warp_tile);
+  if (of_queries()) {
+    carry(keys, warp_tile);
+  } else {
+    multiply_by(keys.dkey, kLn2);  // instead of q's log2 e
+    rotate_back(warp_tile).apply(keys.dkey);
+    store_head(dkey_, warp_tile, kHeadSize * head, keys.dkey);
+    store_head(dvalue_, warp_tile, kHeadSize * head, keys.dvalue);
+  }
+}
+
+/// The context's keys get their gradients from the queries first and then from the context. In between each
+/// lane puts aside what it has summed.
+template <class V>
+__device__ void AttentionSublayer<V>::carry(const Keys& keys, int warp_tile) const {
+#pragma unroll
+  for (int i = 0; i < kHeadEights; ++i) {
+    const float *dkey = keys.dkey[i].value, *dvalue = keys.dvalue[i].value;
+    carried(warp_tile, keys.head)[kWarp * i] = {packed(dkey[0], dkey[1]), packed(dkey[2], dkey[3]),
+                                                packed(dvalue[0], dvalue[1]), packed(dvalue[2], dvalue[3])};
+  }
+}
+
+template <class V>
+__device__ void AttentionSublayer<V>::take_carried(Keys& keys, int warp_tile) const {
+#pragma unroll
+  for (int i = 0; i < kHeadEights; ++i) {
+    const uint4 sums = carried(warp_tile, keys.head)[kWarp * i];
+    const float2 dkey[2] = {unpacked(sums.x), unpacked(sums.y)};
+    const float2 dvalue[2] = {unpacked(sums.z), unpacked(sums.w)};
+    keys.dkey[i] = {{dkey[0].x, dkey[0].y, dkey[1].x, dkey[1].y}};
+    keys.dvalue[i] = {{dvalue[0].x, dvalue[0].y, dvalue[1].x, dvalue[1].y}};
+  }
+}
+
+/// (parts, warp tiles, heads, columns of a head / 8, lanes): the lane's first.
+template <class V>
+__device__ uint4* AttentionSublayer<V>::carried(int warp_tile, int head) const {
+  uint4* const of_part = reinterpret_cast<uint4*>(job_.carried + int64_t{blockIdx.x} * P::kCarried);
+  return of_part + (warp_tile * kHeads + head) * kHeadEights * kWarp + threadIdx.x % kWarp;
+}
+
+/// Tokens that do not exist get 0.
+template <class V>
+__device__ void AttentionSublayer<V>::store_head(Tile<kWidth> to, int warp_tile, int column,
+                                                 const Sums (&sums)[kHeadEights]) const {
+  const int token = kWarpTile * warp_tile + place_.row;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const bool exists = token + 8 * half < tokens_;
+#pragma unroll
+    for (int eight = 0; eight < kHeadEights; ++eight) {
+      const uint32_t pair = packed(sums[eight].value[2 * half], sums[eight].value[2 * half + 1]);
+      to.set_pair(token + 8 * half, column + 8 * eight + place_.column, exists ? pair : 0);
+    }
+  }
+}
+
+}  // namespace adtrain::kernels::backward_pass

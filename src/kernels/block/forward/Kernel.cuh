@@ -1,0 +1,131 @@
+#pragma once
+
+#include <algorithm>
+
+#include "base/Launch.cuh"
+#include "kernels/attention/resident/forward/Features.cuh"
+#include "kernels/attention/resident/forward/ForwardAttention.cuh"
+#include "kernels/attention/resident/forward/Memory.cuh"
+#include "kernels/attention/resident/forward/Sequence.cuh"
+#include "kernels/attention/resident/forward/WarpTiles.cuh"
+#include "kernels/block/BlockTensors.h"
+#include "kernels/block/forward/KeysAndValues.cuh"
+#include "kernels/primitives/Instructions.cuh"
+#include "kernels/primitives/Tile.cuh"
+
+/// A block's forward pass in one kernel: all of a post-norm block (PostNorm.cuh), or a pre-norm block's
+/// attention half (PreNorm.cuh). Thread blocks stay for the whole launch, one a multiprocessor, with all
+/// weights in shared memory. A thread block is two groups of 8 warps; each works on sequences of its own, so
+/// that one's products run beside the other's exponentials. A group takes a sequence in two phases:
+///
+///     A. its warps project warp tiles of 16 tokens to keys and values, in shared memory;
+///     B. each warp takes warp tiles of tokens that read these, up to two of a stream, through all the rest
+///     in
+///        registers: heads one after the other, output projection; post-norm: norm, MLP in chunks of hidden
+///        units, norm.
+///
+/// Keys and values of a second stream's tokens are read by these tokens alone: phase B makes them, in
+/// registers. Warp tiles that are padding are left out: what comes out for them is 0. What lies where in
+/// shared memory stands in Memory.cuh.
+namespace adtrain::kernels::forward_pass {
+
+/// The warp tile's rows of an array (S · (tokens + queries), Width).
+template <class Block, int Width>
+__device__ Features<Width> load_warp_tile(const Sequence<Block, Width>& sequence, const Bf16* all,
+                                          const WarpTile& warp_tile) {
+  return Features<Width>::loaded(sequence.rows(all, warp_tile.second), kWarpTile * warp_tile.number,
+                                 sequence.job.shape.tokens, lane_anew());
+}
+
+template <class Block, int Width, int HeadSize, bool Dropout, bool Streams>
+__global__ void __launch_bounds__(kThreads, 1)
+    block_forward_kernel(const __grid_constant__ typename Block::Job job) {
+  const BlockShape& shape = job.shape;
+  const int group = threadIdx.x / kGroupThreads, warp = threadIdx.x / kWarp % kGroupWarps;
+  const Memory<Block, Width> memory(dynamic_shared_memory(), group);
+  Block::template copy_weights<HeadSize>(memory, job);
+  if (threadIdx.x % kGroupThreads < 2 * kMostHeads) memory.longest[threadIdx.x % kGroupThreads] = 0.0f;
+  copies_arrived();
+  __syncthreads();
+
+  const WarpTileSchedule<Streams> schedule(shape, warp);
+  int number = group * gridDim.x + blockIdx.x, parity = 0;
+  start_tokens(Sequence<Block, Width>{job, memory, number, warp, parity});
+#pragma unroll 1
+  for (; number < shape.sequences; number += kGroups * gridDim.x, parity = 1 - parity) {
+    const Sequence<Block, Width> sequence = {job, memory, number, warp, parity};
+    if (Dropout || Block::kResidualApart || Block::kPadded) {
+#pragma unroll 1
+      for (int i = 0; i < schedule.count(); ++i) {
+        const WarpTile warp_tile = schedule.warp_tile(number, i);
+        if (!warp_tile.exists()) continue;
+        if (Dropout || Block::kResidualApart)
+          Block::template prefetch_for<HeadSize, Dropout>(sequence, warp_tile);
+        if constexpr (Block::kPadded) {
+          if (sequence.pads(warp_tile)) Block::clear(sequence, warp_tile);
+        }
+      }
+    }
+    project_keys_and_values<HeadSize>(sequence);
+    group_barrier(1 + group, kGroupThreads);
+
+    if (threadIdx.x % kGroupThreads < kMostHeads) {
+      sequence.next().longest()[threadIdx.x % kGroupThreads] = 0.0f;
+    }
+#pragma unroll 1
+    for (int i = 0; i < schedule.count(); ++i) {
+      WarpTile warp_tile = schedule.warp_tile(number, i);
+      if (sequence.pads(warp_tile)) warp_tile.number = -1;
+      Features<Width> x;
+      Sums sums[Width / 8];
+      if (warp_tile.exists()) {
+        x = load_warp_tile(sequence, job.input(), warp_tile);
+        attend<HeadSize, Dropout, Streams>(sums, x, sequence, warp_tile);
+        if constexpr (Block::kResidualApart) x = load_warp_tile(sequence, job.x, warp_tile);
+      }
+      if (i + 1 == schedule.count()) {  // keys and values are needed no longer, in this warp now and in
+                                        // all after the barrier
+        group_barrier(1 + group, kGroupThreads);
+        start_tokens(sequence.next());
+      }
+      if (warp_tile.exists()) Block::template finish<Dropout>(sums, x, sequence, warp_tile);
+    }
+  }
+}
+
+template <class Block, int Width, int HeadSize, bool Dropout, bool Streams>
+void launch(const typename Block::Job& job, cudaStream_t stream) {
+  gpu::launch("block_forward_kernel", block_forward_kernel<Block, Width, HeadSize, Dropout, Streams>,
+              std::min(gpu::multiprocessors(), job.shape.sequences), kThreads, Memory<Block, Width>::bytes(),
+              stream, job);
+}
+
+template <class Block, int Width, int HeadSize>
+void launch(const typename Block::Job& job, cudaStream_t stream) {
+  const bool dropout = job.attention_keep() != nullptr;
+  if (job.shape.queries > 0) {
+    return dropout ? launch<Block, Width, HeadSize, true, true>(job, stream)
+                   : launch<Block, Width, HeadSize, false, true>(job, stream);
+  }
+  return dropout ? launch<Block, Width, HeadSize, true, false>(job, stream)
+                 : launch<Block, Width, HeadSize, false, false>(job, stream);
+}
+
+template <class Block, int Width>
+void launch(const typename Block::Job& job, cudaStream_t stream) {
+  switch (job.shape.width / job.shape.heads) {
+    case 8:
+      return launch<Block, Width, 8>(job, stream);
+    case 16:
+      return launch<Block, Width, 16>(job, stream);
+    default:
+      return launch<Block, Width, 32>(job, stream);
+  }
+}
+
+template <class Block>
+void launch(const typename Block::Job& job, cudaStream_t stream) {
+  return job.shape.width == 64 ? launch<Block, 64>(job, stream) : launch<Block, 32>(job, stream);
+}
+
+}  // namespace adtrain::kernels::forward_pass

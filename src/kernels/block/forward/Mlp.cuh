@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/attention/resident/forward/DropoutWords.cuh"
+#include "kernels/attention/resident/forward/Features.cuh"
+#include "kernels/attention/resident/forward/Memory.cuh"
+#include "kernels/attention/resident/forward/Sequence.cuh"
+#include "kernels/attention/resident/forward/WarpTiles.cuh"
+#include "kernels/block/BlockTensors.h"
+#include "kernels/primitives/Instructions.cuh"
+#include "kernels/primitives/Tile.cuh"
+
+/// Phase B, its second half: a warp tile through the MLP, in chunks of hidden units.
+namespace adtrain::kernels::forward_pass {
+
+/// 2 gelu(h).
+__device__ inline float twice_gelu(float h) {
+  constexpr float kLinear = 0.797884561f, kCubic = 0.0356774081f;  // √(2/π), and 0.044715 times that
+  return fmaf(h, tanh_of(h * fmaf(kCubic, h * h, kLinear)), h);
+}
+
+/// linear2(drop(gelu(linear1(x1)))).
+template <bool Dropout, class Block, int Width>
+__device__ void mlp(Sums (&out)[Width / 8], const Features<Width>& x1, const Sequence<Block, Width>& sequence,
+                    const WarpTile& warp_tile) {
+  constexpr int kInner = 4 * Width;
+  constexpr int kChunk = 64;  // so that a chunk's columns of linear2 are a tile of their own
+  const DropoutMasks& keep = sequence.job.keep;
+  const Memory<Block, Width>& memory = sequence.memory;
+  const unsigned lane = lane_anew();
+  const uint32_t* words = keep.inner + warp_tile.place() * (kInner / 32);
+
+#pragma unroll
+  for (int eight = 0; eight < Width / 8; ++eight) out[eight] = no_sums();
+#pragma unroll 1
+  for (int chunk = 0; chunk < kInner; chunk += kChunk) {
+    const Tile<kInner> linear2 = {memory.linear2.data + chunk};
+    uint32_t word[2][kChunk / 32] = {};
+    if (Dropout) {
+#pragma unroll
+      for (int i = 0; i < 2 * kChunk / 32; ++i) {
+        if (warp_tile.comes_out(i % 2)) word[i % 2][i / 2] = __ldg(words + i % 2 * 8 * (kInner / 32) + i / 2);
+      }
+      words += kChunk / 32;
+    }
+    Sums hidden[kChunk / 8];
+#pragma unroll
+    for (int eight = 0; eight < kChunk / 8; ++eight) {
+      hidden[eight] = sums_from(memory.linear1_bias + chunk + 8 * eight + lane_place(lane).column);
+    }
+#pragma unroll
+    for (int step = 0; step < Width / 16; ++step) {
+#pragma unroll
+      for (int i = 0; i < kChunk / 16; ++i) {
+        multiply_add(hidden[2 * i], hidden[2 * i + 1], x1.step[step],
+                     right_of_transposed(memory.linear1, chunk + 16 * i, 16 * step, lane));
+      }
+    }
+#pragma unroll
+    for (int step = 0; step < kChunk / 16; ++step) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        float& value = hidden[2 * step + i / 4].value[i % 4];
+        value = twice_gelu(value);
+      }
+      LeftFragment active = as_left(hidden[2 * step], hidden[2 * step + 1]);
+      if (Dropout) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const KeptPairs pairs(word[half][step / 2], lane);
+          active.part[half] = pairs.kept(active.part[half], 2 * (step % 2));
+          active.part[half + 2] = pairs.kept(active.part[half + 2], 2 * (step % 2) + 1);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < Width / 16; ++i) {
+        multiply_add(out[2 * i], out[2 * i + 1], active,
+                     right_of_transposed(linear2, 16 * i, 16 * step, lane));
+      }
+    }
+  }
+  const float scale = Dropout ? 0.5f * keep.hidden_scale : 0.5f;
+#pragma unroll
+  for (int eight = 0; eight < Width / 8; ++eight) {
+    const float2 bias = *reinterpret_cast<const float2*>(memory.linear2_bias + feature_of_lane(lane, eight));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      out[eight].value[i] = fmaf(out[eight].value[i], scale, i % 2 == 0 ? bias.x : bias.y);
+    }
+  }
+}
+
+}  // namespace adtrain::kernels::forward_pass

@@ -1,0 +1,131 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/attention/resident/forward/DropoutWords.cuh"
+#include "kernels/attention/resident/forward/Features.cuh"
+#include "kernels/attention/resident/forward/Memory.cuh"
+#include "kernels/attention/resident/forward/Sequence.cuh"
+#include "kernels/attention/resident/forward/WarpTiles.cuh"
+#include "kernels/block/forward/Norm.cuh"
+#include "kernels/block/pre_norm/PreNormTensors.h"
+#include "kernels/primitives/Instructions.cuh"
+#include "kernels/primitives/Tile.cuh"
+
+/// What is a pre-norm block's own in the forward pass, of which the kernel is the attention half: queries and
+/// keys that are rotated with their tokens' places, and the residual stream beside the attention's input.
+namespace adtrain::kernels::forward_pass {
+
+/// The row of shared memory for a row of in_proj, which is by heads in global memory: one after another the
+/// queries', keys' and values', as all of the kernel expects. Within a head the features of queries and keys
+/// have another order, which their products do not mind: the pair i and i + HeadSize / 2, which is rotated as
+/// one, stands in columns that one lane holds side by side, and the pairs of the lane's HeadSize / 8 such
+/// places are neighbours, so that it reads their cosines at once.
+template <int Width, int HeadSize>
+struct RotaryOrder {
+  __device__ int operator()(int row) const {
+    constexpr int kPairs = HeadSize / 2, kOfLane = HeadSize / 8;
+    const int head = row / (3 * HeadSize), third = row / HeadSize % 3, feature = row % HeadSize;
+    const int pair = feature % kPairs, which = feature / kPairs;
+    const int column = third == 2 ? feature : 8 * (pair % kOfLane) + 2 * (pair / kOfLane) + which;
+    return third * Width + head * HeadSize + column;
+  }
+};
+
+/// Cosines and sines for the tokens in the lane's two rows of a warp tile, and its columns of any head.
+template <int HeadSize>
+class HeadRotary {
+ public:
+  /// Of the warp tile from token `first` on. Beyond the last token it repeats that.
+  template <class Job>
+  __device__ HeadRotary(const Job& job, int first, unsigned lane) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int token = min(first + lane_place(lane).row + 8 * half, job.shape.tokens - 1);
+      const int pair = token * (HeadSize / 2) + kOfLane * lane_place(lane).column / 2;
+      cosines_[half] = *reinterpret_cast<const OfLane*>(job.attention.cosines + pair);
+      sines_[half] = *reinterpret_cast<const OfLane*>(job.attention.sines + pair);
+    }
+  }
+
+  /// Rotates the columns of one head or several.
+  template <int Eights>
+  __device__ void rotate(Sums (&sums)[Eights]) const {
+#pragma unroll
+    for (int i = 0; i < 2 * Eights; ++i) {
+      const int eight = i / 2, half = i % 2;
+      const float cosine = cosines_[half].of[eight % kOfLane], sine = sines_[half].of[eight % kOfLane];
+      float* value = sums[eight].value + 2 * half;
+      const float first = value[0], second = value[1];
+      value[0] = fmaf(first, cosine, -second * sine);
+      value[1] = fmaf(second, cosine, first * sine);
+    }
+  }
+
+ private:
+  static constexpr int kOfLane = HeadSize / 8;  ///< pairs of a head
+
+  struct alignas(kOfLane * sizeof(float)) OfLane {
+    float of[kOfLane];
+  };
+  OfLane cosines_[2], sines_[2];
+};
+
+struct PreNorm : ProjectingBlock {
+  /// What a launch works on.
+  struct Job {
+    BlockShape shape;
+    PreNormAttention attention;
+    const Bf16* x;
+    Bf16* x1;
+
+    __host__ __device__ const uint32_t* attention_keep() const { return attention.keep; }
+    __device__ float attention_scale() const { return attention.scale; }
+    __device__ const Bf16* input() const { return attention.normed; }
+    __device__ Bf16* attention_output() const { return attention.attention_output; }
+    __device__ float* lse() const { return attention.lse; }
+  };
+  /// There is nothing but the attention.
+  template <int Width>
+  struct OwnMemory {
+    static constexpr int kMatrices = 0, kVectors = 0;
+    __device__ OwnMemory(char*, char*) {}
+  };
+  template <int HeadSize>
+  using Rotary = HeadRotary<HeadSize>;
+  static constexpr bool kResidualApart = true;
+  static constexpr bool kPadded = false;
+
+  template <int HeadSize, int Width>
+  static __device__ void copy_weights(const Memory<PreNorm, Width>& memory, const Job& job) {
+    const RotaryOrder<Width, HeadSize> order = {};
+    const PreNormAttention& from = job.attention;
+    copy_in_feature_order_of_rows(memory.out_proj, from.out_proj_weight, Width);
+    copy_in_feature_order_of_columns(memory.in_proj, from.in_proj_weight, 3 * Width, order);
+    copy_vector(memory.in_proj_bias, from.in_proj_bias, 3 * Width, order);
+    copy_vector(memory.out_proj_bias, from.out_proj_bias, Width);
+  }
+
+  /// Asks for the dropout mask and the residual stream.
+  template <int HeadSize, bool Dropout, int Width>
+  static __device__ void prefetch_for(const Sequence<PreNorm, Width>& sequence, const WarpTile& warp_tile) {
+    const Job& job = sequence.job;
+    const int lane = lane_anew();
+    if (Dropout)
+      prefetch_attention_dropout_mask<Width, HeadSize>(job.shape, job.attention.keep, warp_tile, lane);
+    const int row = min(kWarpTile * warp_tile.number + lane % kWarpTile, job.shape.tokens - 1);
+    if (lane < kWarpTile) prefetch(sequence.rows(job.x, warp_tile.second) + row * Width);
+  }
+
+  /// Adds the attention's projected output, `sums`, to the residual stream.
+  template <bool Dropout, int Width>
+  static __device__ void finish(Sums (&sums)[Width / 8], const Features<Width>& residual,
+                                const Sequence<PreNorm, Width>& sequence, const WarpTile& warp_tile) {
+    const unsigned lane = lane_anew();
+    add_residual<Width, false>(sums, residual, warp_tile, nullptr, 1.0f, lane);
+    Features<Width>::rounded(sums).store(sequence.job.x1, warp_tile, lane);
+  }
+};
+
+}  // namespace adtrain::kernels::forward_pass

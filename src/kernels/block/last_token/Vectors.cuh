@@ -1,0 +1,204 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/block/BlockTensors.h"
+#include "kernels/primitives/Instructions.cuh"
+#include "kernels/primitives/Tile.cuh"
+
+/// A post-norm block of which one row comes out of each sequence, that of its last token: the last block of a
+/// network whose loss reads no other. Nothing there is a product of matrices. With one query a head, keys and
+/// values need not be made, for (x · Wkᵀ) q = x · (Wkᵀ q) and Σ a (x · Wvᵀ) = (Σ a x) · Wvᵀ:
+///
+///     q = Wq x_last + bq,   u_h = Wk_hᵀ q_h / √d              d: the size of head h
+///     s_hj = x_j · u_h + q_h · bk_h / √d,   a_hj = drop(softmax_j(s_hj))
+///     read_h = Wv_h Σ_j a_hj x_j + bv_h Σ_j a_hj
+///
+/// So a sequence's x is read once, all sums are in fp32 on the ordinary cores, and a thread has a token.
+namespace adtrain::kernels::last_token {
+
+constexpr int kThreads = kMostTokens;  ///< of a sequence
+constexpr int kWarps = kThreads / kWarp;
+constexpr int kGroups = 2;  ///< sequences that a thread block works on at once
+constexpr int kBlockThreads = kGroups * kThreads;
+
+/// From one row of a matrix in shared memory to the next: rows that lie side by side meet no bank twice.
+template <int Columns>
+constexpr int kStride = Columns + 8;
+
+/// A thread's place in the group that works on its sequence.
+template <int Width>
+class ThreadOfGroup {
+ protected:
+  /// Of the group's threads alone.
+  __device__ void barrier() const { group_barrier(1 + group_, kThreads); }
+  /// A quad of threads has an output of a matrix, its first thread writes it.
+  __device__ bool is_output() const { return thread_ < 4 * Width; }
+  __device__ int output() const { return thread_ / 4; }
+  __device__ bool leads() const { return thread_ % 4 == 0; }
+
+  int group_ = threadIdx.x / kThreads;
+  int thread_ = threadIdx.x % kThreads;
+};
+
+/// Starts to copy a matrix (rows, Columns), by `threads` threads of which this is number `thread`.
+template <int Columns>
+__device__ void start_copy_rows(Bf16* to, const Bf16* from, int rows, int thread, int threads) {
+  constexpr int kChunks = Columns / 8;
+  for (int chunk = thread; chunk < rows * kChunks; chunk += threads) {
+    start_copy(to + chunk / kChunks * kStride<Columns> + 8 * (chunk % kChunks), from + int64_t{8} * chunk);
+  }
+}
+
+/// Eight neighbouring elements.
+struct Eight {
+  float value[8];
+
+  __device__ explicit Eight(const Bf16* from) {
+    const uint4 chunk = *reinterpret_cast<const uint4*>(from);
+    const uint32_t pairs[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 pair = unpacked(pairs[i]);
+      value[2 * i] = pair.x;
+      value[2 * i + 1] = pair.y;
+    }
+  }
+  __device__ explicit Eight(const float* from) {
+    const float4 low = *reinterpret_cast<const float4*>(from),
+                 high = *reinterpret_cast<const float4*>(from + 4);
+    const float both[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) value[i] = both[i];
+  }
+};
+
+/// sum + Σ left · right.
+__device__ inline float plus_product(float sum, const Eight& left, const Eight& right) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) sum = fmaf(left.value[i], right.value[i], sum);
+  return sum;
+}
+
+/// Σ of so many products of a matrix's row and a vector, both in shared memory.
+template <int Count>
+__device__ float product(const Bf16* row, const float* vector) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < Count; i += 8) sum = plus_product(sum, Eight(row + i), Eight(vector + i));
+  return sum;
+}
+
+/// A row of the matrix (…, Columns) times the vector, by the four threads of a quad together.
+template <int Columns>
+__device__ float quad_product(const Bf16* matrix, int row, const float* vector) {
+  constexpr int kShare = Columns / 4;
+  const int first = threadIdx.x % 4 * kShare;
+  return quad_sum(product<kShare>(matrix + row * kStride<Columns> + first, vector + first));
+}
+
+/// A column of the matrix (Rows, Columns) times the vector, likewise.
+template <int Rows, int Columns>
+__device__ float quad_column_product(const Bf16* matrix, int column, const float* vector) {
+  float sum = 0;
+#pragma unroll
+  for (int row = threadIdx.x % 4; row < Rows; row += 4) {
+    sum = fmaf(__bfloat162float(matrix[row * kStride<Columns> + column]), vector[row], sum);
+  }
+  return quad_sum(sum);
+}
+
+/// Over the `HeadSize` rows of a head from `first_row` on: Σ vector[row] · matrix[row][column].
+template <int HeadSize, int Columns>
+__device__ float head_column_product(const Bf16* matrix, int first_row, int column, const float* vector) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < HeadSize; ++i) {
+    sum = fmaf(__bfloat162float(matrix[(first_row + i) * kStride<Columns> + column]), vector[first_row + i],
+               sum);
+  }
+  return sum;
+}
+
+/// Over a head's elements: Σ vector[i] · bias[i].
+template <int HeadSize>
+__device__ float head_product(const Bf16* bias, const float* vector) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < HeadSize; ++i) sum = fmaf(__bfloat162float(bias[i]), vector[i], sum);
+  return sum;
+}
+
+/// Whether bit `number` is set in these words; without dropout it always is.
+template <bool Dropout>
+__device__ bool is_kept(const uint32_t* words, int64_t number) {
+  return !Dropout || (__ldg(words + number / 32) >> (number % 32) & 1) != 0;
+}
+
+/// Sums over tokens of their x, each weighted in `Sums` ways: by all threads of a sequence, in two steps with
+/// a barrier between.
+template <int Width, int Sums>
+struct Pool {
+  static constexpr int kAtOnce = Sums < 4 ? Sums : 4;        ///< of a warp
+  static constexpr int kShares = kWarps / (Sums / kAtOnce);  ///< of the tokens
+  static constexpr int kLanes = Width / 2;                   ///< of a token, each with two columns
+  static constexpr int kSide = kWarp / kLanes;               ///< tokens that a warp has side by side
+
+  struct alignas(kAtOnce * sizeof(float)) Weights {
+    float value[kAtOnce];
+  };
+
+  float of_share[kShares][kSide][Sums][Width];
+
+  /// weights (tokens, Sums) in shared memory.
+  __device__ void add(const Bf16* x, const float* weights, int first, int tokens, int thread) {
+    const int warp = thread / kWarp, share = warp % kShares, first_sum = warp / kShares * kAtOnce;
+    const int side = thread % kWarp / kLanes, column = 2 * (thread % kLanes);
+    float sums[kAtOnce][2] = {};
+#pragma unroll 4
+    for (int token = first + share * kSide + side; token < tokens; token += kShares * kSide) {
+      const float2 pair = unpacked(*reinterpret_cast<const uint32_t*>(x + token * kStride<Width> + column));
+      const Weights own = *reinterpret_cast<const Weights*>(weights + token * Sums + first_sum);
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        sums[k][0] = fmaf(own.value[k], pair.x, sums[k][0]);
+        sums[k][1] = fmaf(own.value[k], pair.y, sums[k][1]);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      float* to = &of_share[share][side][first_sum + k][column];
+      to[0] = sums[k][0];
+      to[1] = sums[k][1];
+    }
+  }
+
+  __device__ float total(int sum, int column) const {
+    float all = 0;
+    for (int share = 0; share < kShares; ++share) {
+#pragma unroll
+      for (int side = 0; side < kSide; ++side) all += of_share[share][side][sum][column];
+    }
+    return all;
+  }
+};
+
+/// Calls launch(width, head size), constants both.
+template <class Launch>
+void for_shape(const BlockShape& shape, const Launch& launch) {
+  const auto for_width = [&](auto width) {
+    switch (shape.width / shape.heads) {
+      case 8:
+        return launch(width, std::integral_constant<int, 8>());
+      case 16:
+        return launch(width, std::integral_constant<int, 16>());
+      default:
+        return launch(width, std::integral_constant<int, 32>());
+    }
+  };
+  if (shape.width == 64) return for_width(std::integral_constant<int, 64>());
+  for_width(std::integral_constant<int, 32>());
+}
+
+}  // namespace adtrain::kernels::last_token

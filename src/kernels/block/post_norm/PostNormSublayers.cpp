@@ -1,0 +1,186 @@
+#include "kernels/block/post_norm/PostNormSublayers.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+
+#include "kernels/activation/Activation.h"
+#include "kernels/attention/LibraryAttention.h"
+#include "kernels/block/SublayerBlock.h"
+#include "kernels/gemm/Columns.h"
+#include "kernels/gemm/Gemm.h"
+#include "kernels/norm/Norm.h"
+
+namespace adtrain::kernels {
+namespace {
+
+/// Draws of the dropout mask in a block: of the attention, and of what is after it.
+enum Draw : int64_t { kOfAttention, kBehindAttention, kDraws };
+
+/// Of a parameter (3 width, …), or of its gradient.
+at::Tensor of_queries(const at::Tensor& of_all) {
+  return of_all.narrow(0, 0, of_all.size(0) / 3);
+}
+at::Tensor of_others(const at::Tensor& of_all) {
+  const int64_t width = of_all.size(0) / 3;
+  return of_all.narrow(0, width, 2 * width);
+}
+
+/// Matrices side by side, and the sums of their columns added to `sums`.
+at::Tensor joined(at::TensorList matrices, const at::Tensor& sums) {
+  if (matrices.size() > 1) return joined_columns(matrices, sums);
+  add_columns(matrices[0], sums);
+  return matrices[0];
+}
+
+/// x (B, tokens, width) -> all that is read (B, tokens, 3 width) or, where only the last tokens are asked for
+/// and the others have no queries, these (B, rows, width) and then keys and values (B, tokens, 2 width).
+class BeforeAttention {
+ public:
+  enum Parameter : size_t { kWeight, kBias, kParameters };
+
+  Tensors forward(at::TensorList inputs, at::TensorList p, const BlockCall& call) {
+    x_ = inputs[0];
+    const at::Tensor last = last_of(x_, 1, call.rows), &weight = p[kWeight], &bias = p[kBias];
+    const Autotuning autotuning = autotuning_if(call.pass.trains);
+    if (call.rows == x_.size(1)) return {product(x_, weight, bias, autotuning), last};
+    return {product(last, of_queries(weight), of_queries(bias), autotuning),
+            product(x_, of_others(weight), of_others(bias), autotuning), last};
+  }
+
+  /// Keys' and values' gradients may stand in one matrix or in two.
+  Tensors backward(Tensors d_outputs, at::TensorList p, const GradientAccumulation& place) {
+    // The second half made the residual's gradient for this pass alone.
+    at::Tensor d_x = popped(d_outputs).contiguous();
+    const at::Tensor &weight = p[kWeight], d_weight = place.of(kWeight), d_bias = place.of(kBias);
+    const int64_t rows = d_x.size(1);
+    if (rows == x_.size(1)) {
+      const at::Tensor d_all = joined(d_outputs, d_bias);
+      add_weight_gradient(d_all, x_, d_weight);
+      add_input_gradient(d_all, weight, d_x);
+      return {d_x};
+    }
+    const at::Tensor d_of_queries = joined(d_outputs[0], of_queries(d_bias));
+    add_weight_gradient(d_of_queries, last_of(x_, 1, rows), of_queries(d_weight));
+    add_input_gradient(d_of_queries, of_queries(weight), d_x);
+    const at::Tensor d_of_others = joined(at::TensorList(d_outputs).slice(1), of_others(d_bias));
+    add_weight_gradient(d_of_others, x_, of_others(d_weight));
+    const at::Tensor d_last = std::exchange(d_x, input_gradient(d_of_others, of_others(weight)).view_as(x_));
+    last_of(d_x, 1, rows).add_(d_last);
+    return {d_x};
+  }
+
+ private:
+  at::Tensor x_;
+};
+
+/// The same with queries of the last rows, keys and values each for itself, by heads (B, heads, …, head
+/// size).
+class BeforeAttentionByHeads {
+ public:
+  Tensors forward(at::TensorList inputs, at::TensorList parameters, const BlockCall& call) {
+    const int64_t width = inputs[0].size(-1);
+    Tensors matrices = part_.forward(inputs, parameters, call), result;
+    const at::Tensor residual = popped(matrices);
+    for (const at::Tensor& columns : matrices) {
+      for (const at::Tensor& third : columns.split(width, -1)) {
+        result.push_back(third.unflatten(-1, {call.pass.heads, -1}).transpose(1, 2));
+      }
+    }
+    result.push_back(residual);
+    return result;
+  }
+
+  Tensors backward(Tensors d_outputs, at::TensorList parameters, const GradientAccumulation& place) {
+    for (size_t third = 0; third + 1 < d_outputs.size(); ++third) {
+      d_outputs[third] = d_outputs[third].transpose(1, 2).flatten(2);
+    }
+    return part_.backward(std::move(d_outputs), parameters, place);
+  }
+
+ private:
+  BeforeAttention part_;
+};
+
+/// What the attention read (B, rows, width) and the block's input there -> norm(input + projection(read)),
+/// then norm of that and its MLP.
+class AfterAttention {
+ public:
+  Tensors forward(at::TensorList inputs, at::TensorList p, const BlockCall& call) {
+    const at::Tensor& residual = inputs[1];
+    const int64_t inner_elements = residual.numel() / residual.size(-1) * p[kLinear1Bias].numel();
+    const Autotuning autotuning = autotuning_if(call.pass.trains);
+    attention_output_ = inputs[0];
+    kept_ = kept_elements(call.pass, {residual.numel(), inner_elements, residual.numel()},
+                          kDraws * call.number + kBehindAttention);
+    sum1_ =
+        normed_sum(residual, product(attention_output_, p[kProjectionWeight], {}, autotuning),
+                   p[kProjectionBias], p[kNorm1Weight], p[kNorm1Bias], kNormEpsilon, kept_[kOfProjection]);
+    product_ = product(sum1_.y, p[kLinear1Weight], {}, autotuning);
+    inner_ = biased_gelu(product_, p[kLinear1Bias], kept_[kOfInner]);
+    sum2_ = normed_sum(sum1_.y, product(inner_, p[kLinear2Weight], {}, autotuning), p[kLinear2Bias],
+                       p[kNorm2Weight], p[kNorm2Bias], kNormEpsilon, kept_[kOfOutput]);
+    return {std::exchange(sum2_.y, {})};
+  }
+
+  Tensors backward(Tensors d_outputs, at::TensorList p, const GradientAccumulation& place) {
+    const auto [d_y, d_product2] = normed_sum_backward(
+        popped(d_outputs), sum2_, p[kNorm2Weight], kept_[kOfOutput], place.of(kLinear2Bias, kOfNormedSum));
+    add_weight_gradient(d_product2, inner_, place.of(kLinear2Weight));
+    const at::Tensor d_inner = input_gradient(d_product2, p[kLinear2Weight]);
+    const at::Tensor d_product =
+        biased_gelu_backward(d_inner, product_, p[kLinear1Bias], kept_[kOfInner], place.of(kLinear1Bias));
+    add_weight_gradient(d_product, sum1_.y, place.of(kLinear1Weight));
+    add_input_gradient(d_product, p[kLinear1Weight], d_y);
+
+    const auto [d_residual, d_product1] = normed_sum_backward(
+        d_y, sum1_, p[kNorm1Weight], kept_[kOfProjection], place.of(kProjectionBias, kOfNormedSum));
+    add_weight_gradient(d_product1, attention_output_, place.of(kProjectionWeight));
+    return {input_gradient(d_product1, p[kProjectionWeight]), d_residual};
+  }
+
+ private:
+  /// In the order in which they lie.
+  enum Parameter : size_t {
+    kProjectionWeight,
+    kProjectionBias,
+    kNorm1Weight,
+    kNorm1Bias,
+    kLinear1Weight,
+    kLinear1Bias,
+    kLinear2Weight,
+    kLinear2Bias,
+    kNorm2Weight,
+    kNorm2Bias
+  };
+  /// The bias in front of a norm and those of the norm are neighbours.
+  static constexpr size_t kOfNormedSum = 3;
+  enum Dropped : size_t { kOfProjection, kOfInner, kOfOutput };
+
+  at::Tensor attention_output_, product_, inner_;
+  NormedSum sum1_, sum2_;  ///< the second without y
+  std::vector<KeptElements> kept_;
+};
+
+struct Form {
+  using Input = BeforeAttention;
+  using LibraryInput = BeforeAttentionByHeads;
+  using Output = AfterAttention;
+  static constexpr ProjectionOrder kOrder = ProjectionOrder::kByThirds;
+
+  static int64_t attention_draw(int64_t number) { return kDraws * number + kOfAttention; }
+  static at::Tensor attend(at::TensorList inputs, const TokenStreams& streams, const Rotary& /*rotary*/,
+                           const BlockCall& call) {
+    return library_attention(inputs[0], inputs[1], inputs[2], streams, call.pass.attention_rate);
+  }
+};
+
+}  // namespace
+
+at::Tensor post_norm_block_by_sublayers(const at::Tensor& x, const std::vector<at::Tensor>& parameters,
+                                        const TokenStreams& streams, int64_t rows, int64_t number,
+                                        const BlockPass& pass) {
+  return block_by_sublayers<Form>(x, parameters, streams, /*rotary=*/{}, {pass, rows, number});
+}
+
+}  // namespace adtrain::kernels

@@ -1,0 +1,81 @@
+#pragma once
+
+#include "base/Cuda.h"
+#include "kernels/embedding/TokenEmbedding.h"
+#include "kernels/primitives/RowProducts.cuh"
+
+/// A warp works on a warp tile of 16 neighbouring tokens, sequence after sequence, so that positions stay.
+/// Features of a transition are a row of 16, and both directions are products on the tensor cores:
+///
+///     forward: x = position + features · weights       backward: dweights = featuresᵀ · dx, dposition = Σ dx
+///
+/// Bias and type embedding are weights of two more features, which are always 1. Queries have no features.
+namespace adtrain::kernels::token_embedding {
+
+constexpr int kWarps = 8, kThreads = kWarps * kWarp;
+constexpr int kSequencesAWarp = 4;  ///< about: enough warps to hide loads, few enough partial sums
+constexpr int kFeatureRow = 16;
+constexpr int kOnes = 2;  ///< features that are always 1
+static_assert(TokenShape::kMostActions + 5 + kOnes <= kFeatureRow);
+
+/// Warp tiles of all tokens of a sequence, and slices of all sequences; a thread block works on one of each.
+inline int warp_tiles_of(const TokenShape& shape) {
+  return static_cast<int>(gpu::divided_up(shape.tokens(), kWarpTile));
+}
+inline int slices_of(const TokenShape& shape) {
+  return static_cast<int>(gpu::divided_up(shape.sequences, kWarps * kSequencesAWarp));
+}
+template <int Columns>
+dim3 grid_of(const TokenShape& shape) {
+  return {static_cast<unsigned>(slices_of(shape)), static_cast<unsigned>(warp_tiles_of(shape)),
+          static_cast<unsigned>(shape.width / Columns)};
+}
+
+/// One feature of transitions: one that embed_context reads, after them the two ones, then zeros.
+class Feature {
+ public:
+  __device__ Feature(const TokenShape& shape, const TransitionArrays& transitions, int number)
+      : words_(transitions.actions), stride_(1), kind_(Kind::kConstant), value_(0) {
+    const int of_action = number - 2, behind = of_action - shape.actions;
+    if (number < 2) {
+      words_ = transitions.states + number, stride_ = 2, kind_ = Kind::kWhole;
+    } else if (of_action < shape.actions) {
+      kind_ = Kind::kChoice, value_ = of_action;
+    } else if (behind == 0) {
+      words_ = reinterpret_cast<const int32_t*>(transitions.rewards), kind_ = Kind::kReal;
+    } else if (behind < 3) {
+      words_ = transitions.next_states + (behind - 1), stride_ = 2, kind_ = Kind::kWhole;
+    } else {
+      value_ = behind < 3 + kOnes ? 1 : 0;
+    }
+  }
+
+  /// Of a token of a sequence, 0 of a query. Without branches, as the lanes of a warp have different
+  /// features, and so that the loads of several are under way at once.
+  __device__ float of(const TokenShape& shape, int sequence, int token) const {
+    const float value = of(int64_t{sequence} * shape.transitions + (token < shape.context ? token : 0));
+    return token < shape.context ? value : 0.0f;
+  }
+
+ private:
+  enum class Kind { kWhole, kReal, kChoice, kConstant };
+
+  /// Of a transition of the batch.
+  __device__ float of(int64_t transition) const {
+    const int32_t word = __ldg(words_ + stride_ * transition);
+    const float number = kind_ == Kind::kReal ? __int_as_float(word) : static_cast<float>(word);
+    const float constant = static_cast<float>(kind_ == Kind::kChoice ? word == value_ : value_);
+    return kind_ == Kind::kReal || kind_ == Kind::kWhole ? number : constant;
+  }
+
+  const int32_t* words_;
+  int stride_;
+  Kind kind_;
+  int value_;  ///< the constant, or the action for which the feature is 1
+};
+
+__device__ inline int state_of(const TokenShape& shape, const int32_t* states, int64_t transition) {
+  return __ldg(states + 2 * transition) * shape.grid_size + __ldg(states + 2 * transition + 1);
+}
+
+}  // namespace adtrain::kernels::token_embedding

@@ -1,0 +1,240 @@
+#include <algorithm>
+
+#include "base/Launch.cuh"
+#include "kernels/loss/LinearCrossEntropy.h"
+#include "kernels/primitives/RowProducts.cuh"
+
+/// A warp works on 16 rows. Their logits are a product on the tensor cores whose 8 columns are the actions:
+/// lane (row, quad) holds actions 2 · quad and 2 · quad + 1 of rows `row` and `row` + 8, so that a softmax is
+/// over a quad.
+namespace adtrain::kernels {
+namespace {
+
+constexpr int kMostActions = LinearCrossEntropyShape::kMostActions;
+static_assert(kMostActions == 8, "one tile of a product");
+
+constexpr int kLossWarps = 32, kLossThreads = kLossWarps * kWarp;
+constexpr int64_t kLossRows = kLossWarps * kWarpTile;  ///< of a thread block
+
+constexpr int kBackwardWarps = 4, kBackwardThreads = kBackwardWarps * kWarp;
+constexpr int64_t kMostParts = 1024;  ///< so many warps fill a GPU
+
+/// Eight columns of a row of `width`, zeros where there is no such row.
+__device__ uint4 chunk_at(const Bf16* matrix, int64_t row, int64_t rows, int width, int column) {
+  if (row >= rows) return {0, 0, 0, 0};
+  return __ldg(reinterpret_cast<const uint4*>(matrix + row * width + column));
+}
+
+/// encoded · weightᵀ for the 16 rows from `first` on.
+__device__ Sums products_of(const LinearCrossEntropyShape& shape, const Bf16* encoded, const Bf16* weight,
+                            int64_t first) {
+  const auto [row, quad] = quad_place();
+  Sums sums = no_sums();
+#pragma unroll 2
+  for (int column = 8 * quad; column < shape.width; column += 32) {
+    const uint4 upper = chunk_at(encoded, first + row, shape.rows, shape.width, column);
+    const uint4 lower = chunk_at(encoded, first + row + 8, shape.rows, shape.width, column);
+    const uint4 of_action = chunk_at(weight, row, shape.actions, shape.width, column);
+    multiply_add(sums, {{upper.x, lower.x, upper.y, lower.y}}, of_action.x, of_action.y);
+    multiply_add(sums, {{upper.z, lower.z, upper.w, lower.w}}, of_action.z, of_action.w);
+  }
+  return sums;
+}
+
+__device__ int quad_min(int value) {
+  value = min(value, __shfl_xor_sync(kAllLanes, value, 1));
+  return min(value, __shfl_xor_sync(kAllLanes, value, 2));
+}
+
+/// Of one row; the slopes are those of the lane's two actions.
+struct RowLoss {
+  float loss;
+  bool right;
+  float2 slopes;
+};
+
+/// `first` and `second`: the logits of the lane's actions, −∞ after the last one. For all lanes of a quad at
+/// once.
+__device__ RowLoss loss_of_row(float first, float second, int actions, int taken, float label_smoothing) {
+  const int action = 2 * quad_place().quad;
+  const bool is_first = action < actions, is_second = action + 1 < actions;
+  const float most = quad_max(fmaxf(first, second));
+  const int best = quad_min(first == most ? action : second == most ? action + 1 : kMostActions);
+  first -= most;
+  second -= most;
+  const float first_power = is_first ? expf(first) : 0.0f, second_power = is_second ? expf(second) : 0.0f;
+  const float powers = quad_sum(first_power + second_power);
+
+  const float of_each = label_smoothing / static_cast<float>(actions), of_taken = 1.0f - label_smoothing;
+  const float first_target = is_first ? of_each + (action == taken ? of_taken : 0.0f) : 0.0f;
+  const float second_target = is_second ? of_each + (action + 1 == taken ? of_taken : 0.0f) : 0.0f;
+  const float expected = quad_sum((first_target > 0 ? first_target * first : 0.0f) +
+                                  (second_target > 0 ? second_target * second : 0.0f));
+  return {logf(powers) - expected,
+          best == taken,
+          {first_power / powers - first_target, second_power / powers - second_target}};
+}
+
+__global__ void __launch_bounds__(kLossThreads)
+    linear_cross_entropy_kernel(LinearCrossEntropyShape shape, const Bf16* encoded, HeadWeights weights,
+                                const int32_t* taken, float label_smoothing, float* slopes,
+                                LinearCrossEntropySums sums) {
+  __shared__ float loss_of_warp[kLossWarps];
+  __shared__ int correct_of_warp[kLossWarps];
+  const auto [row, quad] = quad_place();
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const int64_t first = blockIdx.x * kLossRows + warp * kWarpTile;
+  const Sums products = products_of(shape, encoded, weights.weight, first);
+
+  float loss = 0;
+  int correct = 0;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int64_t place = first + row + 8 * half;
+    const bool is_row = place < shape.rows;
+    const auto logit = [&](int k) {
+      const int action = 2 * quad_place().quad + k;
+      if (action >= shape.actions) return -INFINITY;
+      return products.value[2 * half + k] + __bfloat162float(weights.bias[action]);
+    };
+    const int64_t sequence = place / shape.queries;
+    const int64_t transition = (sequence + 1) * shape.transitions - shape.queries + place % shape.queries;
+    const RowLoss of_row = loss_of_row(logit(0), logit(1), shape.actions,
+                                       is_row ? __ldg(taken + transition) : 0, label_smoothing);
+    const bool counts = is_row && quad == 0;
+    if (counts) loss += of_row.loss;
+    correct += __popc(__ballot_sync(kAllLanes, counts && of_row.right));
+    if (is_row) *reinterpret_cast<float2*>(slopes + place * kMostActions + 2 * quad) = of_row.slopes;
+  }
+
+  loss = warp_sum(loss);
+  if (lane == 0) {
+    loss_of_warp[warp] = loss;
+    correct_of_warp[warp] = correct;
+  }
+  __syncthreads();
+  if (warp != 0) return;
+  static_assert(kLossWarps == kWarp, "a lane a warp");
+  const float of_block = warp_sum(loss_of_warp[lane]);
+  const int correct_of_block = __reduce_add_sync(kAllLanes, correct_of_warp[lane]);
+  if (lane == 0) {
+    sums.losses[blockIdx.x] = of_block;
+    sums.correct[blockIdx.x] = correct_of_block;
+  }
+}
+
+/// A warp a part: each takes warp tiles of 16 rows, `part_count` warp tiles apart, in the columns of
+/// blockIdx.y.
+template <int Columns>
+__global__ void __launch_bounds__(kBackwardThreads)
+    linear_cross_entropy_backward_kernel(LinearCrossEntropyShape shape, const float* gradient,
+                                         const float* slopes, const Bf16* encoded, const Bf16* weight,
+                                         Bf16* d_encoded, float* parts, int part_count) {
+  const auto [row, quad] = quad_place();
+  const int lane = threadIdx.x % kWarp, first_column = static_cast<int>(blockIdx.y) * Columns;
+  const int part = static_cast<int>(blockIdx.x) * kBackwardWarps + threadIdx.x / kWarp;
+  if (part >= part_count) return;
+  const float scale = __ldg(gradient);
+
+  uint32_t right[kTiles<Columns>];  // actions 2 · quad and 2 · quad + 1, one column
+#pragma unroll
+  for (int tile = 0; tile < kTiles<Columns>; ++tile) {
+    const int column = first_column + chunk_column(tile, row), action = 2 * quad;
+    right[tile] = packed(
+        action < shape.actions ? __bfloat162float(weight[action * shape.width + column]) : 0.0f,
+        action + 1 < shape.actions ? __bfloat162float(weight[(action + 1) * shape.width + column]) : 0.0f);
+  }
+
+  Sums of_weight[kTiles<Columns>];
+  float of_bias = 0;  // of action `row`
+#pragma unroll
+  for (int tile = 0; tile < kTiles<Columns>; ++tile) of_weight[tile] = no_sums();
+  for (int64_t first = int64_t{part} * kWarpTile; first < shape.rows;
+       first += int64_t{part_count} * kWarpTile) {
+    FourRows<Columns> rows;
+    float slope[4];
+    constexpr float kNone[4] = {};
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const int64_t place = first + 4 * quad + k;
+      const bool is_row = place < shape.rows;
+      rows.load(k, is_row ? encoded + place * shape.width + first_column : nullptr);
+      slope[k] = is_row ? __ldg(slopes + place * kMostActions + row) : 0.0f;
+      of_bias += slope[k];
+    }
+    add_product<Columns>(of_weight, left_of_rows(slope, kNone), rows);
+
+    LeftFragment left = {{0, 0, 0, 0}};  // its columns 8 … 15 are nobody's
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t place = first + row + 8 * half;
+      if (place >= shape.rows) continue;
+      const float2 both = __ldg(reinterpret_cast<const float2*>(slopes + place * kMostActions + 2 * quad));
+      left.part[half] = packed(both.x, both.y);
+    }
+    Sums sums[kTiles<Columns>];
+#pragma unroll
+    for (int tile = 0; tile < kTiles<Columns>; ++tile) {
+      sums[tile] = no_sums();
+      multiply_add(sums[tile], left, right[tile], 0);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t place = first + row + 8 * half;
+      if (place < shape.rows) {
+        store_chunks<Columns>(sums, half, scale, d_encoded + place * shape.width + first_column);
+      }
+    }
+  }
+
+  const HeadGradients places = HeadGradients::of(shape.actions, shape.width);
+  float* own = parts + int64_t{part} * places.total;
+  if (row < shape.actions) store_sums<Columns>(of_weight, 0, scale, own + row * shape.width + first_column);
+  if (blockIdx.y != 0) return;
+  of_bias = quad_sum(of_bias) * scale;
+  // After the weight: gaps hold zeros. As many lanes take part to the end, because the width is a multiple
+  // of 32.
+  for (int place = shape.actions * shape.width + lane; place < places.total; place += kWarp) {
+    const int action = place - places.bias;
+    const float of_action = __shfl_sync(kAllLanes, of_bias, 4 * (action & 7));
+    own[place] = action >= 0 && action < shape.actions ? of_action : 0.0f;
+  }
+}
+
+}  // namespace
+
+int linear_cross_entropy_parts(const LinearCrossEntropyShape& shape) {
+  return static_cast<int>(gpu::divided_up(shape.rows, kLossRows));
+}
+
+void linear_cross_entropy(const LinearCrossEntropyShape& shape, const __nv_bfloat16* encoded,
+                          const HeadWeights& weights, const int32_t* taken, float label_smoothing,
+                          float* slopes, const LinearCrossEntropySums& sums, cudaStream_t stream) {
+  gpu::launch("linear_cross_entropy_kernel", linear_cross_entropy_kernel,
+              static_cast<unsigned>(linear_cross_entropy_parts(shape)), kLossThreads, 0, stream, shape,
+              encoded, weights, taken, label_smoothing, slopes, sums);
+}
+
+int linear_cross_entropy_backward_parts(const LinearCrossEntropyShape& shape) {
+  return static_cast<int>(std::min(gpu::divided_up(shape.rows, kWarpTile), kMostParts));
+}
+
+void linear_cross_entropy_backward(const LinearCrossEntropyShape& shape, const float* gradient,
+                                   const float* slopes, const __nv_bfloat16* encoded,
+                                   const HeadWeights& weights, __nv_bfloat16* d_encoded, float* parts,
+                                   cudaStream_t stream) {
+  const int part_count = linear_cross_entropy_backward_parts(shape);
+  const auto launch = [&](auto kernel, int columns) {
+    const dim3 grid(static_cast<unsigned>(gpu::divided_up(part_count, kBackwardWarps)),
+                    static_cast<unsigned>(shape.width / columns));
+    gpu::launch("linear_cross_entropy_backward_kernel", kernel, grid, kBackwardThreads, 0, stream, shape,
+                gradient, slopes, encoded, weights.weight, d_encoded, parts, part_count);
+  };
+  if (shape.width % 64 == 0) {
+    launch(linear_cross_entropy_backward_kernel<64>, 64);
+  } else {
+    launch(linear_cross_entropy_backward_kernel<32>, 32);
+  }
+}
+
+}  // namespace adtrain::kernels

@@ -1,0 +1,210 @@
+#include "kernels/plan/KernelPlan.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "kernels/attention/MultiheadAttention.h"
+#include "kernels/cpu/Vec.h"
+#include "kernels/embedding/TokenEmbedding.h"
+#include "kernels/loss/LinearCrossEntropy.h"
+#include "kernels/norm/NormKernels.h"
+
+namespace adtrain::kernels {
+namespace {
+
+using Why = std::optional<std::string>;
+using Part = KernelPlan::Part;
+
+/// Whether there are kernels of our own for such networks at all.
+bool is_ad(const NetworkShape& network) {
+  return network.block == NetworkShape::Block::kPreNorm || network.block == NetworkShape::Block::kPostNorm;
+}
+
+/// {width, head size} of the whole blocks that are compiled.
+constexpr std::array<std::array<int64_t, 2>, 6> kWholeBlocks = {
+    {{32, 8}, {32, 16}, {32, 32}, {64, 8}, {64, 16}, {64, 32}}};
+
+Why why_no_large_kernels(const DeviceTraits& device, at::ScalarType type) {
+  if (!device.is_gpu) return "they are for GPUs";
+  if (!device.runs_large_kernels()) {
+    return fmt::format("they are for GPUs of compute capability 9.0 and later with {} KiB of shared memory",
+                       DeviceTraits::hopper().shared_bytes_of_a_block / 1024);
+  }
+  if (type != at::kBFloat16) return "they are for mixed_precision: bf16";
+  return std::nullopt;
+}
+
+Why why_no_whole_blocks(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
+  if (!is_ad(network)) return "they are for model AD";
+  if (auto why = why_no_large_kernels(device, type)) return why;
+  const std::array<int64_t, 2> shape = {network.width, network.head_size()};
+  if (std::find(kWholeBlocks.begin(), kWholeBlocks.end(), shape) == kWholeBlocks.end()) {
+    return fmt::format(
+        "there are none for width {} with heads of {}; they are for width 32 or 64 and heads of 8, 16 or "
+        "32",
+        shape[0], shape[1]);
+  }
+  if (network.inner_width != 4 * network.width) {
+    return fmt::format("the MLP is {} wide; they are for four times the width", network.inner_width);
+  }
+  if (network.tokens > kMostTokens) {
+    return fmt::format("sequences have {} tokens; they are for at most {}", network.tokens, kMostTokens);
+  }
+  return std::nullopt;
+}
+
+Why why_no_sublayers(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
+  if (!is_ad(network)) return "they are for model AD";
+  if (!device.is_gpu) return "they are for GPUs";
+  if (type != at::kBFloat16 && type != at::kHalf) return "they are for mixed_precision: bf16 or fp16";
+  if (network.width % kVectorWidth != 0 || network.width > kMaxNormWidth ||
+      network.inner_width % kVectorWidth != 0) {
+    return fmt::format(
+        "the width is {}, that of the MLP {}; they are for multiples of {}, and widths up to {}",
+        network.width, network.inner_width, kVectorWidth, kMaxNormWidth);
+  }
+  return std::nullopt;
+}
+
+Why why_no_own_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
+  if (!is_ad(network)) return "it is for model AD";
+  if (auto why = why_no_large_kernels(device, type)) return why;
+  const int64_t head_size = network.head_size();
+  if (network.width % kGroupColumns != 0 ||
+      (head_size != 8 && head_size != 16 && head_size != 32 && head_size != 64)) {
+    return fmt::format(
+        "there is none for width {} with heads of {}; it is for multiples of {} and heads of 8, 16, 32 or 64",
+        network.width, head_size, kGroupColumns);
+  }
+  if (head_size < 32 && network.tokens > kMostTokens) {
+    return fmt::format("sequences have {} tokens; with heads of {} it is for at most {}", network.tokens,
+                       head_size, kMostTokens);
+  }
+  const bool has_rope = network.block == NetworkShape::Block::kPreNorm;
+  if (is_streaming_attention(network.tokens, head_size) &&
+      (network.two_streams || network.padded || has_rope)) {
+    return fmt::format(
+        "with heads of {} and {} tokens it is for the loss at the last position, without rotary positions "
+        "and compressed context",
+        head_size, network.tokens);
+  }
+  return std::nullopt;
+}
+
+/// Of the embedding and of the loss alike.
+Why why_not_fused(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type,
+                  int64_t most_actions) {
+  constexpr int64_t kWidthStep = 32, kMostWidth = 1024;
+  if (!is_ad(network) || network.padded) {
+    return "it is for model AD without compressed context";
+  }
+  if (!device.runs_small_kernels()) return "it is for GPUs of compute capability 9.0 and later";
+  if (type != at::kBFloat16) return "it is for mixed_precision: bf16";
+  if (network.width % kWidthStep != 0 || network.width > kMostWidth) {
+    return fmt::format("the width is {}; it is for multiples of {} up to {}", network.width, kWidthStep,
+                       kMostWidth);
+  }
+  if (network.actions > most_actions) {
+    return fmt::format("there are {} actions; it is for at most {}", network.actions, most_actions);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+KernelPlan::KernelPlan(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type, Use own)
+    : network_(network), device_(device), type_(type) {
+  if (own == Use::kNever) {
+    why_no_whole_blocks_ = why_no_sublayers_ = why_no_own_attention_ = why_no_fused_embedding_ =
+        why_no_fused_loss_ = "fused_kernels is off";
+  } else {
+    why_no_whole_blocks_ = kernels::why_no_whole_blocks(network, device, type);
+    why_no_sublayers_ = kernels::why_no_sublayers(network, device, type);
+    why_no_own_attention_ = kernels::why_no_own_attention(network, device, type);
+    why_no_fused_embedding_ = why_not_fused(network, device, type, TokenShape::kMostActions);
+    why_no_fused_loss_ = why_not_fused(network, device, type, LinearCrossEntropyShape::kMostActions);
+  }
+  const Blocks not_whole = why_no_sublayers_ ? Blocks::kLibrary : Blocks::kSublayers;
+  blocks_ = why_no_whole_blocks_ ? not_whole : Blocks::kWhole;
+}
+
+bool KernelPlan::reads_masks() const {
+  return blocks_ == Blocks::kLibrary || (by_sublayers() && !own_attention());
+}
+
+std::string KernelPlan::summary() const {
+  switch (blocks_) {
+    case Blocks::kWhole:
+      return "fused kernels, one operation a block";
+    case Blocks::kSublayers:
+      return fmt::format("library products, kernels of our own between them, {} (fused ones: {})",
+                         own_attention()
+                             ? "attention among them"
+                             : fmt::format("libtorch's attention (own one: {})", *why_no_own_attention_),
+                         *why_no_whole_blocks_);
+    default:
+      return fmt::format("library kernels (fused ones: {})", *why_no_whole_blocks_);
+  }
+}
+
+std::vector<Part> KernelPlan::parts_on_cpu() const {
+  const auto part = [](const std::string& name, const std::string& own, const std::string& why) {
+    return why.empty() ? Part{name, own, ""} : Part{name, "libtorch's operators", why};
+  };
+  const auto why = [&](int64_t size) {
+    return type_ == at::kFloat && size % kLanes == 0
+               ? std::string()
+               : fmt::format("ours are for fp32 and multiples of {}", kLanes);
+  };
+  const std::string of_rows = !is_ad(network_) ? "ours are for model AD" : why(network_.width);
+  const std::string of_heads =
+      network_.padded ? "ours are for sequences without padding" : why(network_.head_size());
+  return {part("norms", "vectorised, with what stands before them", of_rows),
+          {"products", "libtorch's operators", ""},
+          part("attention", "vectorised, without a matrix of scores", of_heads),
+          part("MLP", "libtorch's products, the activation vectorised", of_rows)};
+}
+
+std::vector<Part> KernelPlan::parts_of_blocks() const {
+  if (network_.block == NetworkShape::Block::kOther)
+    return {{"network", "libtorch's operators, as its author wrote it", ""}};
+  if (!device_.is_gpu) return parts_on_cpu();
+  if (whole_blocks()) {
+    const std::string within = "within the kernels of a whole block";
+    return {{"norms", within, ""}, {"products", within, ""}, {"attention", within, ""}, {"MLP", within, ""}};
+  }
+  if (!by_sublayers()) {
+    const std::string library = "libtorch's kernels", why = "ours: " + *why_no_sublayers_;
+    return {{"norms", library, why},
+            {"products", library, why},
+            {"attention", library, why},
+            {"MLP", library, why}};
+  }
+  const std::string why = "whole blocks: " + *why_no_whole_blocks_;
+  const bool streaming = is_streaming_attention(network_.tokens, network_.head_size());
+  const std::string own = streaming ? "our kernels, which stream keys and values"
+                                    : "our kernels, keys and values resident in shared memory";
+  return {{"norms", "one kernel with bias, dropout and residual", why},
+          {"products", "cuBLASLt, the fastest of its algorithms", why},
+          own_attention() ? Part{"attention", own, why}
+                          : Part{"attention", "libtorch's kernels", "ours: " + *why_no_own_attention_},
+          {"MLP", "cuBLASLt's products, one kernel for the activation", why}};
+}
+
+std::vector<Part> KernelPlan::parts() const {
+  const auto one_kernel = [](const std::string& name, const Why& why) {
+    return why ? Part{name, "libtorch's operators", "ours: " + *why} : Part{name, "one kernel of ours", ""};
+  };
+  std::vector<Part> parts = {one_kernel("embedding", why_no_fused_embedding_)};
+  for (Part& part : parts_of_blocks()) parts.push_back(std::move(part));
+  parts.push_back(one_kernel("loss", why_no_fused_loss_));
+  const std::string adamw = "AdamW over the flat buffer, ";
+  parts.push_back(device_.is_gpu ? Part{"optimizer", adamw + "two kernels of ours", ""}
+                                 : Part{"optimizer", adamw + "libtorch's operators", "ours is for GPUs"});
+  return parts;
+}
+
+}  // namespace adtrain::kernels

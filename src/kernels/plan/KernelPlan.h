@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <c10/core/ScalarType.h>
+
+#include "kernels/primitives/DeviceTraits.h"
+
+namespace adtrain::kernels {
+
+/// The properties of a network on which the choice of kernels depends.
+struct NetworkShape {
+  /// kOther: the operators of a plug-in's network.
+  enum class Block { kPreNorm, kPostNorm, kGpt2, kOther };
+
+  Block block = Block::kPreNorm;
+  int64_t width = 0;
+  int64_t heads = 1;
+  int64_t inner_width = 0;   ///< of the MLP
+  int64_t tokens = 0;        ///< of the longest context; kernels that take it take shorter ones too
+  int64_t actions = 0;       ///< outputs of the head
+  bool padded = false;       ///< sequences may begin with padding, as those of compressed context do
+  bool two_streams = false;  ///< the loss reads every position: queries are a second stream
+
+  constexpr int64_t head_size() const { return width / heads; }
+};
+
+/// Which kernels run each part of a network in training: chosen once, from the device, the type in which the
+/// forward pass computes, and the network's shape. A value; every forward pass of the network goes by it.
+///
+/// It says, but does not decide, what plain operators run by: on a CPU they take vectorised kernels for
+/// tensors that fit (`cpu_attention_fits` and its like).
+class KernelPlan {
+ public:
+  enum class Blocks {
+    kWhole,      ///< a transformer block is a few kernels of our own
+    kSublayers,  ///< cuBLASLt's products, with kernels of our own between them
+    kLibrary     ///< libtorch's operators (on a CPU ours where they fit), which define what is right
+  };
+  enum class Use { kWhereTheyFit, kNever };
+
+  /// `own`: whether kernels of our own may be taken on a GPU.
+  KernelPlan(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type,
+             Use own = Use::kWhereTheyFit);
+
+  Blocks blocks() const { return blocks_; }
+  bool whole_blocks() const { return blocks_ == Blocks::kWhole; }
+  bool by_sublayers() const { return blocks_ == Blocks::kSublayers; }
+  /// Whether the attention between sublayers is our own, else libtorch's.
+  bool own_attention() const { return !why_no_own_attention_; }
+  bool fused_embedding() const { return !why_no_fused_embedding_; }
+  bool fused_loss() const { return !why_no_fused_loss_; }
+  /// Whether some attention reads the masks of TokenStreams, which take longer to make than the embedding.
+  bool reads_masks() const;
+  /// Why blocks are not a few kernels each, as the end of a sentence; nothing where they are.
+  const std::optional<std::string>& why_no_whole_blocks() const { return why_no_whole_blocks_; }
+
+  /// One part of the network, for people.
+  struct Part {
+    std::string name;     ///< "attention"
+    std::string kernels;  ///< what runs it
+    std::string why;      ///< why nothing faster does; empty where this is the fastest there is
+  };
+  /// Embedding, norms, products, attention, MLP, loss, optimizer.
+  std::vector<Part> parts() const;
+  /// Of the blocks in one line, for the start of a run.
+  std::string summary() const;
+
+ private:
+  std::vector<Part> parts_of_blocks() const;
+  std::vector<Part> parts_on_cpu() const;
+
+  NetworkShape network_;
+  DeviceTraits device_;
+  at::ScalarType type_;
+  Blocks blocks_;
+  std::optional<std::string> why_no_whole_blocks_, why_no_sublayers_, why_no_own_attention_,
+      why_no_fused_embedding_, why_no_fused_loss_;
+};
+
+}  // namespace adtrain::kernels

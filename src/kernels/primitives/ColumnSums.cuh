@@ -1,0 +1,31 @@
+#pragma once
+
+#include "kernels/primitives/RowVectors.cuh"
+
+/// For kernels whose threads have one vector of every so many rows: see column_parts.
+namespace adtrain::kernels {
+
+static_assert(kColumnVectors == kWarp);
+
+/// The rows of a thread.
+struct RowsOfThread {
+  int64_t first = int64_t{blockIdx.y} * kColumnWarps + threadIdx.y;
+  int64_t step = int64_t{gridDim.y} * kColumnWarps;
+};
+
+/// Adds up what the warps of a block summed of their rows, in the order of the warps, and writes it to the
+/// block's row of `parts` (gridDim.y, 8 · vectors). All threads must come here; those of a column ≥ vectors
+/// write nothing.
+__device__ inline void put_column_sums(const Floats& sums, int column, int vectors, float* parts) {
+  static_assert(kColumnWarps == kVectorWidth, "warp i adds up element i of each vector");
+  __shared__ float of_warps[kColumnWarps][kVectorWidth][kWarp];
+#pragma unroll
+  for (int i = 0; i < kVectorWidth; ++i) of_warps[threadIdx.y][i][threadIdx.x] = sums.at[i];
+  __syncthreads();
+  if (column >= vectors) return;
+  float sum = 0;
+  for (int warp = 0; warp < kColumnWarps; ++warp) sum += of_warps[warp][threadIdx.y][threadIdx.x];
+  parts[(int64_t{blockIdx.y} * vectors + column) * kVectorWidth + threadIdx.y] = sum;
+}
+
+}  // namespace adtrain::kernels

@@ -1,0 +1,51 @@
+#include "base/Launch.cuh"
+#include "kernels/primitives/PartialSums.h"
+
+namespace adtrain::kernels {
+namespace {
+
+constexpr int kWarp = 32, kWarps = 8;
+constexpr int kLanes = 16;  ///< side by side in a warp, each with four neighbouring elements
+constexpr int kGroups = kWarps * (kWarp / kLanes);  ///< each with parts of its own, many under way at once
+
+__device__ float4 operator+(float4 a, float4 b) {
+  return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
+}
+
+/// Of the lane that is so far away.
+__device__ float4 of_other_lane(float4 sum, int apart) {
+  constexpr unsigned kAllLanes = 0xffffffffu;
+  const auto other = [&](float value) { return __shfl_xor_sync(kAllLanes, value, apart); };
+  return {other(sum.x), other(sum.y), other(sum.z), other(sum.w)};
+}
+
+__global__ void __launch_bounds__(kWarps* kWarp)
+    add_parts_kernel(const float4* parts, int count, int64_t quads, float4* sums) {
+  __shared__ float4 of_warps[kWarps][kLanes];
+  const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes, warp = threadIdx.x / kWarp;
+  const int64_t quad = int64_t{blockIdx.x} * kLanes + lane;
+  const bool adds = group == 0 && quad < quads;
+  float4 sum = {0, 0, 0, 0}, before = sum;
+  if (adds) before = sums[quad];
+  if (quad < quads) {
+#pragma unroll 8
+    for (int part = group; part < count; part += kGroups) sum = sum + __ldcs(parts + part * quads + quad);
+  }
+  for (int apart = kLanes; apart < kWarp; apart *= 2) sum = sum + of_other_lane(sum, apart);
+  if (threadIdx.x % kWarp < kLanes) of_warps[warp][lane] = sum;
+  __syncthreads();
+  if (!adds) return;
+  for (int other = 1; other < kWarps; ++other) sum = sum + of_warps[other][lane];
+  sums[quad] = before + sum;
+}
+
+}  // namespace
+
+void add_parts(const float* parts, int count, int64_t size, float* sums, cudaStream_t stream) {
+  const int64_t quads = size / 4;
+  const auto blocks = static_cast<unsigned>((quads + kLanes - 1) / kLanes);
+  gpu::launch("add_parts_kernel", add_parts_kernel, blocks, kWarps * kWarp, 0, stream,
+              reinterpret_cast<const float4*>(parts), count, quads, reinterpret_cast<float4*>(sums));
+}
+
+}  // namespace adtrain::kernels

@@ -1,0 +1,145 @@
+#pragma once
+
+#include "kernels/primitives/Tile.cuh"
+
+/// Products of rows in global memory with narrow matrices, without shared memory between: a warp takes 16
+/// rows at once, each lane loads neighbouring columns, and these become fragments as they lie. A product does
+/// not mind in which order the elements are that it sums over, nor which column is called which, as long as
+/// both operands agree.
+///
+/// Everywhere `row` is lane / 4 and `quad` is lane % 4; a warp works on Columns = 32 or 64 neighbouring
+/// columns.
+namespace adtrain::kernels {
+
+struct QuadPlace {
+  int row;   ///< 0 … 7
+  int quad;  ///< 0 … 3
+};
+__device__ inline QuadPlace quad_place() {
+  const int lane = threadIdx.x % kWarp;
+  return {lane / 4, lane % 4};
+}
+
+/// Tiles of 8 columns in Columns.
+template <int Columns>
+constexpr int kTiles = Columns / 8;
+
+// Rows as the result: lane (row, quad) holds whole chunks, 8 neighbouring columns, of rows `row` and `row`
+// + 8.
+
+/// Where column n of a tile lies, so that a lane's sums of four tiles are a chunk.
+__device__ inline int chunk_column(int tile, int n) {
+  return 8 * (4 * (tile / 4) + n / 2) + 2 * (tile % 4) + n % 2;
+}
+/// The first column of this lane's chunk of the tiles 4 · number … 4 · number + 3.
+__device__ inline int own_chunk(int number) {
+  return 8 * (4 * number + quad_place().quad);
+}
+
+__device__ inline uint32_t word_of(const uint4& chunk, int number) {
+  return number == 0 ? chunk.x : number == 1 ? chunk.y : number == 2 ? chunk.z : chunk.w;
+}
+
+/// The lane's chunks of `from`, a row of Columns.
+template <int Columns>
+struct Chunks {
+  uint4 chunk[Columns / 32];
+
+  __device__ explicit Chunks(const Bf16* from) {
+#pragma unroll
+    for (int number = 0; number < Columns / 32; ++number) {
+      chunk[number] = __ldg(reinterpret_cast<const uint4*>(from + own_chunk(number)));
+    }
+  }
+};
+
+/// The lane's sums of one row += its chunks of another; `half` is 0 for `row`, 1 for `row` + 8.
+template <int Columns>
+__device__ void add_chunks(Sums (&sums)[kTiles<Columns>], int half, const Chunks<Columns>& chunks) {
+#pragma unroll
+  for (int number = 0; number < Columns / 32; ++number) {
+    const uint4& chunk = chunks.chunk[number];
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      const float2 values = unpacked(word_of(chunk, pair));
+      sums[4 * number + pair].value[2 * half] += values.x;
+      sums[4 * number + pair].value[2 * half + 1] += values.y;
+    }
+  }
+}
+
+/// Rounds scale · the lane's sums of one row into `to`, a row of Columns.
+template <int Columns>
+__device__ void store_chunks(const Sums (&sums)[kTiles<Columns>], int half, float scale, Bf16* to) {
+#pragma unroll
+  for (int number = 0; number < Columns / 32; ++number) {
+    const auto pair = [&](int tile) {
+      const float(&value)[4] = sums[4 * number + tile].value;
+      return packed(scale * value[2 * half], scale * value[2 * half + 1]);
+    };
+    *reinterpret_cast<uint4*>(to + own_chunk(number)) = {pair(0), pair(1), pair(2), pair(3)};
+  }
+}
+
+// Rows as what is summed over: lane (row, quad) holds rows 4 · quad … 4 · quad + 3, in them the Columns / 8
+// columns from Columns / 8 · row on.
+
+template <int Columns>
+struct FourRows {
+  static constexpr int kWords = Columns / 16;
+  uint32_t word[4][kWords];
+
+  /// `from`: the row's Columns, or null for zeros.
+  __device__ void load(int number, const Bf16* from) {
+    if constexpr (kWords == 4) {
+      uint4 words = {0, 0, 0, 0};
+      if (from != nullptr) words = __ldg(reinterpret_cast<const uint4*>(from) + quad_place().row);
+      word[number][0] = words.x, word[number][1] = words.y, word[number][2] = words.z,
+      word[number][3] = words.w;
+    } else {
+      uint2 words = {0, 0};
+      if (from != nullptr) words = __ldg(reinterpret_cast<const uint2*>(from) + quad_place().row);
+      word[number][0] = words.x, word[number][1] = words.y;
+    }
+  }
+};
+
+/// The left operand of sums over 16 rows: `low` holds element `row` of each of the lane's four rows, `high`
+/// element `row` + 8.
+__device__ inline LeftFragment left_of_rows(const float (&low)[4], const float (&high)[4]) {
+  return {
+      {packed(low[0], low[1]), packed(high[0], high[1]), packed(low[2], low[3]), packed(high[2], high[3])}};
+}
+
+/// sums += left · rows. The lane's sums are of rows `row` (first two) and `row` + 8 of the left operand; see
+/// store_sums() for their columns.
+template <int Columns>
+__device__ void add_product(Sums (&sums)[kTiles<Columns>], const LeftFragment& left,
+                            const FourRows<Columns>& rows) {
+#pragma unroll
+  for (int tile = 0; tile < kTiles<Columns>; ++tile) {
+    const unsigned halves = tile % 2 == 0 ? 0x5410 : 0x7632;  // the low or the high ones of two words
+    const auto column = [&](int first) {
+      return __byte_perm(rows.word[first][tile / 2], rows.word[first + 1][tile / 2], halves);
+    };
+    multiply_add(sums[tile], left, column(0), column(2));
+  }
+}
+
+/// Writes scale · the sums of one of the lane's two rows of the left operand (`half` as above) into `to`,
+/// fp32, a row of Columns.
+template <int Columns>
+__device__ void store_sums(const Sums (&sums)[kTiles<Columns>], int half, float scale, float* to) {
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    float* from_column = to + kTiles<Columns> * (2 * quad_place().quad + n);
+    const auto sum = [&](int tile) { return scale * sums[tile].value[2 * half + n]; };
+#pragma unroll
+    for (int tile = 0; tile < kTiles<Columns>; tile += 4) {
+      *reinterpret_cast<float4*>(from_column + tile) = {sum(tile), sum(tile + 1), sum(tile + 2),
+                                                        sum(tile + 3)};
+    }
+  }
+}
+
+}  // namespace adtrain::kernels

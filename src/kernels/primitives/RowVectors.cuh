@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "kernels/primitives/MatrixRows.h"
+
+/// What the row kernels share: vectors of 16-bit numbers as floats, and dropout.
+namespace adtrain::kernels {
+
+constexpr int kWarp = 32;
+
+/// A vector's eight numbers.
+struct Floats {
+  float at[kVectorWidth];
+};
+
+template <class Short>
+__device__ Short rounded(float value) {
+  if constexpr (std::is_same_v<Short, __half>) {
+    return __float2half_rn(value);
+  } else {
+    return __float2bfloat16_rn(value);
+  }
+}
+
+template <class Short>
+__device__ float2 unpacked(unsigned pair) {
+  if constexpr (std::is_same_v<Short, __half>) {
+    return __half22float2(reinterpret_cast<const __half2&>(pair));
+  } else {
+    return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000U)};
+  }
+}
+
+template <class Short>
+__device__ unsigned packed(float first, float second) {
+  if constexpr (std::is_same_v<Short, __half>) {
+    const __half2 pair = __floats2half2_rn(first, second);
+    return reinterpret_cast<const unsigned&>(pair);
+  } else {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+    return reinterpret_cast<const unsigned&>(pair);
+  }
+}
+
+template <class Short>
+__device__ Floats unpacked(const Vector& vector) {
+  const float2 a = unpacked<Short>(vector.x), b = unpacked<Short>(vector.y), c = unpacked<Short>(vector.z),
+               d = unpacked<Short>(vector.w);
+  return {{a.x, a.y, b.x, b.y, c.x, c.y, d.x, d.y}};
+}
+
+template <class Short>
+__device__ Vector packed(const Floats& floats) {
+  const float(&f)[kVectorWidth] = floats.at;
+  return {packed<Short>(f[0], f[1]), packed<Short>(f[2], f[3]), packed<Short>(f[4], f[5]),
+          packed<Short>(f[6], f[7])};
+}
+
+/// Dropout of vectors, one at a time.
+class Dropout {
+ public:
+  __device__ explicit Dropout(const MatrixDropout& bits) : bits_(bits) {}
+
+  __device__ bool drops() const { return bits_.keep != nullptr; }
+  /// A bit an element: whether it is kept.
+  __device__ unsigned kept(int64_t vector) const {
+    constexpr unsigned kAll = 0xff;
+    return drops() ? __ldg(bits_.keep + vector) : kAll;
+  }
+  __device__ void apply(Floats& floats, unsigned keep) const {
+#pragma unroll
+    for (int i = 0; i < kVectorWidth; ++i) floats.at[i] = keep >> i & 1U ? floats.at[i] * bits_.scale : 0.0F;
+  }
+
+ private:
+  const MatrixDropout& bits_;
+};
+
+/// Calls launch(Short()) with the kernels' name of the type.
+template <class Launch>
+void with_type(ShortType type, Launch launch) {
+  if (type == ShortType::kHalf) {
+    launch(__half());
+  } else {
+    launch(__nv_bfloat16());
+  }
+}
+
+}  // namespace adtrain::kernels

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "launch/LaunchContext.h"
+
+namespace adtrain {
+
+/// Detects that the launcher of this rank has ended without ending its ranks, as a killed one does. Nobody
+/// would then learn how the ranks end, and they would keep their GPUs. This rank then requests a stop
+/// (SIGUSR1 to itself), after which all ranks save and leave together. After `leave_within_seconds` it ends
+/// in any case, with kEnvironment. A process that no launcher has started is not watched.
+class LauncherWatch {
+ public:
+  LauncherWatch(const LaunchContext& context, double leave_within_seconds);
+  ~LauncherWatch();
+  LauncherWatch(const LauncherWatch&) = delete;
+  LauncherWatch& operator=(const LauncherWatch&) = delete;
+
+ private:
+  void run() const;
+  bool gone() const;
+
+  std::string who_;
+  std::string launcher_name_;
+  double leave_within_seconds_;
+  std::optional<int64_t> launcher_;  ///< absent: nothing to watch
+  uint64_t started_ = 0;
+  int process_ = -1;  ///< a pidfd; −1 where the system has none
+  int wake_ = -1;     ///< an eventfd
+  std::thread thread_;
+};
+
+}  // namespace adtrain

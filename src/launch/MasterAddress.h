@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <netdb.h>
+
+namespace adtrain {
+
+/// A host name and port as the resolver understands them.
+class MasterAddress {
+ public:
+  MasterAddress(const std::string& host, int64_t port);
+
+  /// The first address found, or null; then trouble() says why.
+  const addrinfo* first() const { return found_.get(); }
+  const std::string& trouble() const { return trouble_; }
+
+ private:
+  std::unique_ptr<addrinfo, void (*)(addrinfo*)> found_;
+  std::string trouble_;
+};
+
+/// Tries to connect until somebody listens there, for at most `timeout_seconds`. Returns the last attempt's
+/// error; "" for success. (torch's own store tries for twice as long, and prints a stack each time.)
+std::string wait_for_listener(const std::string& host, int64_t port, double timeout_seconds);
+
+/// The first line that the service listening there sends, unasked or in answer to a web browser's request; it
+/// shows what kind of service it is. "" where it sends nothing within a second or two.
+std::string answer_of_listener(const std::string& host, int64_t port);
+
+}  // namespace adtrain

@@ -1,0 +1,38 @@
+#include "model/NetworkPlan.h"
+
+namespace adtrain {
+namespace {
+
+kernels::NetworkShape::Block block_of(const ModelOptions& options) {
+  using Block = kernels::NetworkShape::Block;
+  if (options.is_plugin()) return Block::kOther;
+  if (options.compressed()) return Block::kPostNorm;
+  switch (options.block()) {
+    case TransformerBlock::kGpt2:
+      return Block::kGpt2;
+    case TransformerBlock::kPostNorm:
+      return Block::kPostNorm;
+    default:
+      return Block::kPreNorm;
+  }
+}
+
+}  // namespace
+
+kernels::KernelPlan plan_of(const ModelOptions& options, const ModelShape& shape, LossPositions positions,
+                            const kernels::DeviceTraits& device, at::ScalarType type) {
+  using Use = kernels::KernelPlan::Use;
+  const kernels::NetworkShape network = {
+      .block = block_of(options),
+      .width = options.tf_n_embd,
+      .heads = options.tf_n_head,
+      .inner_width = options.inner_width(),
+      .tokens = options.compressed() ? options.longest_compressed_sequence() : options.n_transit,
+      .actions = shape.num_actions,
+      .padded = options.compressed(),
+      .two_streams = positions == LossPositions::kAll};
+  return {network, device, type,
+          options.fused_kernels == FusedKernels::kOff ? Use::kNever : Use::kWhereTheyFit};
+}
+
+}  // namespace adtrain

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "base/FlatLayout.h"
+#include "base/MainGradients.h"
+#include "collectives/Communicator.h"
+#include "launch/DistributedOptions.h"
+#include "parallel/WaitTimer.h"
+
+namespace adtrain {
+
+/// What writes gradients into the buffer.
+enum class GradientSource { kAutograd, kCaller };
+
+/// Owns the gradients as one flat fp32 buffer and sums them over ranks while the backward pass goes on.
+///
+/// Each fp32 parameter's `.grad` is a view of the buffer, in the parameters' order. The gradient of a 16-bit
+/// parameter is added into its view as soon as it is complete, and freed. As a MainGradients the buffer takes
+/// the gradients of several parameters at once. Buckets are longer views, from the end of the buffer to its
+/// beginning, because that is about the order in which gradients become ready. When the last gradient of a
+/// bucket has been accumulated and all buckets before it are under way, its all-reduce starts. So every rank
+/// starts them in the same order, whatever the order in which its gradients become ready.
+///
+///     reducer.zero();
+///     for each micro-step: reducer.begin_micro_step(last); loss.backward();   // one backward pass each
+///     reducer.finish();
+///
+/// The result is the sum over micro-steps and ranks: the caller divides losses by the global batch. A single
+/// rank communicates nothing. On a GPU all of it is ordered on the current stream. The host does not wait, so
+/// it may be captured in a CUDA graph. For one thread, which also runs the backward pass.
+class GradientReducer : public MainGradients {
+ public:
+  /// `parameters`: leaves of fp32 or a 16-bit type on one device, all requiring gradients, in the order of
+  /// first use in the forward pass. The communicator must outlive the reducer. With kCaller every `.grad` is
+  /// left unchanged: the caller puts gradients into place_of() and reports that by added() or arrived().
+  GradientReducer(std::vector<at::Tensor> parameters, Communicator& communicator, ReducerOptions options,
+                  GradientSource source = GradientSource::kAutograd);
+  /// Removes the hooks. Gradients stay where they are.
+  ~GradientReducer() override;
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
+
+  /// All gradients as one tensor in the layout of the parameters' FlatLayout; every `.grad` shares its
+  /// memory.
+  const at::Tensor& flat_gradient() const { return flat_; }
+  int64_t bucket_count() const { return static_cast<int64_t>(buckets_.size()); }
+
+  at::Tensor place_of(at::TensorList parameters) override;
+  void added(at::TensorList parameters) override;
+  /// Like added(), for the parameter with this index.
+  void arrived(size_t parameter);
+
+  /// Must be called before each backward pass; `communicates` is true only for the last one before finish().
+  void begin_micro_step(bool communicates);
+  /// Starts the buckets that have not started (for unused parameters) and waits for all of them. Throws
+  /// PeerLostError as CollectiveWork::wait() does.
+  void finish();
+  void zero();
+
+  /// Seconds of communication that the backward pass did not hide in the latest step. On a GPU the caller
+  /// must have synchronised with it.
+  double exposed_seconds() const { return exposed_.seconds(); }
+
+ private:
+  struct Bucket {
+    at::Tensor view;
+    at::Tensor wire;  ///< the all-reduced tensor: the view itself, or its rounded copy
+    int64_t parameters = 0;
+    int64_t missing = 0;  ///< parameters whose gradient is still missing in this micro-step
+    std::unique_ptr<CollectiveWork> sum;
+  };
+  class ReadyHook;
+
+  void make_views();
+  void make_buckets(ReducerOptions options);
+  void listen();
+  void gradient_ready(size_t parameter);
+  size_t index_of(const at::Tensor& parameter) const;
+  void start_next_bucket();
+
+  std::vector<at::Tensor> parameters_;
+  FlatLayout layout_;
+  Communicator& communicator_;
+  GradientSource source_;
+  at::Tensor flat_;
+  std::vector<at::Tensor> views_;  ///< of `flat_`, by parameter
+  std::vector<Bucket> buckets_;
+  std::vector<size_t> bucket_of_;  ///< by parameter
+  size_t started_ = 0;             ///< buckets 0 … started − 1 are under way
+  bool communicates_ = false;
+  WaitTimer exposed_;
+};
+
+}  // namespace adtrain

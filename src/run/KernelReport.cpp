@@ -1,0 +1,83 @@
+#include "run/KernelReport.h"
+
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "base/Gpu.h"
+#include "evaluation/gpu/PackedNetwork.h"
+#include "model/NetworkPlan.h"
+
+namespace adtrain {
+namespace {
+
+using kernels::DeviceTraits;
+using kernels::KernelPlan;
+
+std::string name_of(at::ScalarType type) {
+  switch (type) {
+    case at::kHalf:
+      return "fp16";
+    case at::kBFloat16:
+      return "bf16";
+    default:
+      return "fp32";
+  }
+}
+
+KernelPlan::Part rollout_part(const RunConfig& config, const ModelShape& shape, const DeviceTraits& device) {
+  if (!device.is_gpu)
+    return {"rollout", "environments on the CPU, the model step by step", "ours is for GPUs"};
+  const auto objection = PackedNetwork::objection(config.model, shape);
+  if (!objection) return {"rollout", "one kernel an episode, environments and model", ""};
+  return {"rollout", "environments on the CPU, the model step by step", *objection};
+}
+
+KernelReport report_for(const RunConfig& config, const std::string& name, const DeviceTraits& device) {
+  const ModelShape shape = {config.environment.grid_size, config.environment.num_actions};
+  const at::ScalarType type = config.training.compute_type(device.is_gpu ? at::kCUDA : at::kCPU);
+  const KernelPlan plan = plan_of(config.model, shape, config.training.loss_positions, device, type);
+  KernelReport report = {name, name_of(type), plan.parts()};
+  report.parts.push_back(rollout_part(config, shape, device));
+  return report;
+}
+
+}  // namespace
+
+std::vector<KernelReport> kernel_reports(const RunConfig& config) {
+  const bool on_cpu = config.run.device == DeviceChoice::kCpu;
+  if (!on_cpu && visible_gpu_count() > 0) {
+    return {report_for(config, visible_gpu(0).name, DeviceTraits::of(at::Device(at::kCUDA, 0)))};
+  }
+  std::vector<KernelReport> reports;
+  if (config.run.device != DeviceChoice::kCuda) reports.push_back(report_for(config, "the CPU", {}));
+  if (!on_cpu)
+    reports.push_back(report_for(config, "an H100 or H200, none of which is here", DeviceTraits::hopper()));
+  return reports;
+}
+
+nlohmann::json as_json(const std::vector<KernelReport>& reports) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const KernelReport& report : reports) {
+    nlohmann::json parts = nlohmann::json::array();
+    for (const auto& [name, kernels, why] : report.parts) {
+      parts.push_back({{"part", name}, {"kernels", kernels}, {"why_not_faster", why}});
+    }
+    list.push_back({{"device", report.device}, {"precision", report.precision}, {"parts", parts}});
+  }
+  return list;
+}
+
+std::string as_text(const std::vector<KernelReport>& reports, const std::string& begin) {
+  std::string text;
+  for (const KernelReport& report : reports) {
+    text += fmt::format("{}kernels on {}, {}:\n", begin, report.device, report.precision);
+    for (const auto& [name, kernels, why] : report.parts) {
+      text += fmt::format("{}  {:<10} {}{}\n", begin, name, kernels,
+                          why.empty() ? "" : fmt::format(" ({})", why));
+    }
+  }
+  return text;
+}
+
+}  // namespace adtrain

@@ -1,0 +1,88 @@
+#include "watchdog/Failure.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "base/Host.h"
+#include "base/Text.h"
+#include "watchdog/ForeignError.h"
+#include "watchdog/StoppedPeer.h"
+
+namespace adtrain {
+namespace {
+
+constexpr const char* kRule = "━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━";
+
+std::string advice_for(ExitCode code) {
+  switch (code) {
+    case ExitCode::kUsage:
+      return "correct the configuration as the error says, and start again";
+    case ExitCode::kEnvironment:
+      return "correct the setting or the host that the error names, and start again";
+    case ExitCode::kData:
+      return "mend the histories as the error says, and start again with --resume";
+    case ExitCode::kCheckpoint:
+      return "choose a checkpoint that verifies, or make room for one, and start again with --resume";
+    case ExitCode::kNonFinite:
+      return "lower lr or look for bad values in the histories, then start again with --resume";
+    default:
+      return "report it with the output of `adtrain env`; --resume continues from the newest checkpoint";
+  }
+}
+
+}  // namespace
+
+RankIdentity RankIdentity::of_this_process(int64_t rank, int64_t world_size) {
+  return {rank, world_size, host_name(), getpid(), start_of_process(getpid())};
+}
+
+Failure Failure::of(const std::exception& error, const RankIdentity& who) {
+  const ErrorMeaning meaning = meaning_of(error);
+  return {who, Activity::of_this_process().now(), meaning.code, meaning.error,
+          meaning.advice.empty() ? advice_for(meaning.code) : meaning.advice};
+}
+
+Failure Failure::gone(const RankIdentity& who, const ActivityStatus& doing) {
+  return {
+      who, doing, ExitCode::kPeerLost, "it ended without a word: killed, crashed or left early",
+      fmt::format("look at the last lines of rank {} and at the system log of {} (out of memory, a crash, a "
+                  "signal); --resume continues from the newest checkpoint",
+                  who.rank, who.host)};
+}
+
+Failure Failure::silent(const RankIdentity& who, const ActivityStatus& doing, double seconds) {
+  return {
+      who, doing, ExitCode::kPeerLost,
+      fmt::format("it has not been heard of for {}: its process is stopped, or its host or network is down",
+                  human_duration(seconds)),
+      fmt::format("look whether process {} on {} is stopped and whether the host answers; --resume continues "
+                  "from the newest checkpoint",
+                  who.process, who.host)};
+}
+
+Failure Failure::elsewhere(const RankIdentity& who, const ActivityStatus& doing) {
+  return {
+      who, doing, ExitCode::kPeerLost,
+      "the others waited for it in vain: it is alive and does something else",
+      fmt::format("see what process {} on {} does (`gdb -p`, `top`, a slow disk); if it is only slow, raise "
+                  "collective_timeout_seconds",
+                  who.process, who.host)};
+}
+
+std::string Failure::block() const {
+  std::string text = fmt::format("━━ adtrain ended: rank {} of {} failed first {}\n", who.rank,
+                                 who.world_size, std::string(kRule).substr(0, 3 * 26));
+  const auto line = [&](const char* name, const std::string& value) {
+    text += fmt::format("   {:<11} {}\n", name, value);
+  };
+  const std::string process =
+      who.process > 0 ? fmt::format("process {} on {}", who.process, who.host) : "its process is not known";
+  line("rank", fmt::format("{} of {}, {}", who.rank, who.world_size, process));
+  line("was", doing.text());
+  line("error", error);
+  if (code != ExitCode::kPeerLost) line("exit code", fmt::format("{}", static_cast<int>(code)));
+  line("what to do", advice);
+  return text + kRule + "\n";
+}
+
+}  // namespace adtrain

@@ -1,0 +1,33 @@
+#include "kernels/gemm/Gemm.h"
+
+#include <ATen/ATen.h>
+
+/// Instead of the products' own: by libtorch, which adds products of 16-bit matrices to fp32 on GPUs only.
+namespace adtrain::kernels {
+
+at::Tensor matrix(const at::Tensor& x) {
+  return x.reshape({-1, x.size(-1)}).contiguous();
+}
+
+at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, Autotuning) {
+  return at::linear(x, weight, bias);
+}
+
+at::Tensor sum_with_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& weight,
+                            Autotuning) {
+  return at::addmm(matrix(sum), matrix(x), weight.t()).view(sum.sizes());
+}
+
+at::Tensor input_gradient(const at::Tensor& d_y, const at::Tensor& weight) {
+  return at::matmul(d_y, weight);
+}
+
+void add_input_gradient(const at::Tensor& d_y, const at::Tensor& weight, const at::Tensor& d_x) {
+  d_x.view({-1, d_x.size(-1)}).addmm_(matrix(d_y), weight);
+}
+
+void add_weight_gradient(const at::Tensor& d_y, const at::Tensor& x, at::Tensor d_weight) {
+  d_weight.addmm_(matrix(d_y).t().to(at::kFloat), matrix(x).to(at::kFloat));
+}
+
+}  // namespace adtrain::kernels

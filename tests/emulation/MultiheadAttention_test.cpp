@@ -1,0 +1,90 @@
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "kernels/MultiheadAttentionChecks.h"
+
+namespace adtrain {
+namespace {
+
+using testing::Lying;
+using testing::MultiheadAttentionCase;
+
+/// Keys that pass by. Queries and keys that are four times as long leave scores in range, those that are
+/// twelve times as long do not.
+std::vector<MultiheadAttentionCase> streaming_cases() {
+  return {{{{1, 130, 130, 128, 2, true}, 0.1}},
+          {{{1, 200, 200, 128, 2, true}, 0.0}},
+          {{{2, 64, 64, 64, 1, true}, 0.1}, Lying::kApart},
+          {{{1, 97, 97, 128, 2, true}, 0.1, 4.0}},
+          {{{1, 150, 150, 64, 1, true}, 0.1, 12.0}},
+          {{{1, 128, 128, 64, 1, true}, 0.1}},
+          {{{1, 1, 1, 64, 1, true}, 0.0}},
+          {{{2, 200, 1, 128, 2, true}, 0.1}},
+          {{{1, 190, 33, 64, 1, true}, 0.1}, Lying::kApart},
+          {{{1, 270, 100, 64, 1, true}, 0.0}},
+          {{{1, 270, 270, 32, 1, true}, 0.1}}};
+}
+
+/// Small ones, that between them go every way through the kernels.
+std::vector<MultiheadAttentionCase> emulated_cases() {
+  std::vector<MultiheadAttentionCase> all = testing::multihead_attention_cases({
+      {{3, 33, 33, 128, 8, true}, 0.1},
+      {{2, 48, 20, 96, 3, false}, 0.0},
+      {{2, 21, 21, 128, 16, true}, 0.1},
+      {{2, 130, 130, 32, 2, true}, 0.1},
+      {{3, 37, 1, 128, 4, true}, 0.1},
+      {{2, 37, 1, 96, 12, false}, 0.1},
+      {{1, 1, 1, 64, 4, true}, 0.0},
+      {{1, 40, 40, 128, 8, true}, 0.1, 4.0},
+      {{2, 33, 33, 96, 6, false}, 0.1},
+      {{2, 101, 37, 64, 2, true}, 0.1},
+      {{1, 50, 50, 256, 16, true}, 0.0},
+      {{1, 18, 18, 256, 8, true}, 0.1},
+
+      {{3, 33, 66, 128, 8, true, 33}, 0.1},
+      {{2, 20, 20, 128, 4, true, 20}, 0.1},
+      {{2, 41, 55, 96, 3, true, 41}, 0.0},
+      {{3, 23, 5, 128, 16, true, 23}, 0.1},
+      {{2, 23, 1, 96, 6, true, 23}, 0.1},
+      {{2, 49, 98, 32, 4, true, 49}, 0.0},
+      {{1, 1, 2, 64, 2, true, 1}, 0.0},
+      {{1, 40, 80, 32, 1, true, 40}, 0.1, 4.0},
+      {{2, 33, 35, 256, 32, true, 33}, 0.1},
+
+      {{4, 50, 50, 128, 8, true}, 0.1, 1.0, true},
+      {{4, 50, 1, 64, 4, true}, 0.1, 1.0, true},
+      {{3, 70, 70, 128, 4, true}, 0.0, 1.0, true},
+      {{4, 35, 22, 32, 4, true}, 0.1, 1.0, true},
+      {{4, 33, 33, 64, 8, true}, 0.1, 4.0, true},
+      {{4, 50, 68, 128, 8, true, 18}, 0.1, 1.0, true},
+      {{4, 50, 18, 128, 4, true, 18}, 0.1, 1.0, true},
+      {{4, 35, 40, 64, 8, true, 17}, 0.0, 1.0, true},
+      {{3, 40, 1, 96, 3, true, 20}, 0.1, 1.0, true},
+      {{3, 33, 40, 32, 2, true, 16}, 0.1, 4.0, true},
+      {{2, 40, 50, 96, 6, true, 15}, 0.1},
+      {{4, 49, 60, 64, 2, true, 20}, 0.1, 1.0, true},
+  });
+  for (const MultiheadAttentionCase& tried : streaming_cases()) all.push_back(tried);
+  return all;
+}
+
+class EmulatedMultiheadAttention : public ::testing::TestWithParam<MultiheadAttentionCase> {
+ protected:
+  void SetUp() override { at::manual_seed(1); }
+};
+
+TEST_P(EmulatedMultiheadAttention, IsTheReferenceInAnyOrderOfThreads) {
+  testing::expect_head_attention_is_the_reference(GetParam(), at::kCPU);
+}
+
+TEST_P(EmulatedMultiheadAttention, OperationIsTheReferenceWithTheBitsThatItDraws) {
+  if (!GetParam().block.shape.causal) GTEST_SKIP() << "networks have none that are not causal";
+  testing::expect_projected_attention_is_the_reference(GetParam(), at::kCPU);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, EmulatedMultiheadAttention, ::testing::ValuesIn(emulated_cases()),
+                         [](const auto& tried) { return testing::name_of(tried.param); });
+
+}  // namespace
+}  // namespace adtrain

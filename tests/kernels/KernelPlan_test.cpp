@@ -1,0 +1,150 @@
+#include "kernels/plan/KernelPlan.h"
+
+#include <map>
+
+#include <gmock/gmock.h>
+
+namespace adtrain {
+namespace {
+
+using kernels::DeviceTraits;
+using kernels::KernelPlan;
+using kernels::NetworkShape;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using Block = NetworkShape::Block;
+using Blocks = KernelPlan::Blocks;
+
+constexpr DeviceTraits kHopper = DeviceTraits::hopper();
+constexpr DeviceTraits kAmpere = {true, 80, 163 * 1024};
+constexpr DeviceTraits kCpu = {};
+
+/// The guide's: post-norm, width 64, 4 heads, 240 tokens.
+NetworkShape guide() {
+  return {
+      .block = Block::kPostNorm, .width = 64, .heads = 4, .inner_width = 256, .tokens = 240, .actions = 5};
+}
+NetworkShape wide(int64_t width, int64_t heads, int64_t tokens) {
+  NetworkShape shape = guide();
+  shape.width = width;
+  shape.heads = heads;
+  shape.inner_width = 4 * width;
+  shape.tokens = tokens;
+  return shape;
+}
+NetworkShape with_block(Block block, NetworkShape shape = guide()) {
+  shape.block = block;
+  return shape;
+}
+
+std::map<std::string, KernelPlan::Part> parts_of(const KernelPlan& plan) {
+  std::map<std::string, KernelPlan::Part> parts;
+  for (const KernelPlan::Part& part : plan.parts()) parts.emplace(part.name, part);
+  return parts;
+}
+
+TEST(KernelPlan, SmallBlocksAreWholeOnHopper) {
+  for (const Block block : {Block::kPostNorm, Block::kPreNorm}) {
+    const KernelPlan plan(with_block(block), kHopper, at::kBFloat16);
+    EXPECT_EQ(plan.blocks(), Blocks::kWhole);
+    EXPECT_TRUE(plan.fused_embedding() && plan.fused_loss());
+    EXPECT_FALSE(plan.reads_masks());
+    for (const auto& [name, part] : parts_of(plan)) EXPECT_THAT(part.why, IsEmpty()) << name;
+  }
+}
+
+TEST(KernelPlan, WideBlocksGoBySublayersWithOwnAttention) {
+  const KernelPlan resident(wide(128, 8, 240), kHopper, at::kBFloat16);
+  EXPECT_EQ(resident.blocks(), Blocks::kSublayers);
+  EXPECT_TRUE(resident.own_attention());
+  EXPECT_FALSE(resident.reads_masks());
+  EXPECT_THAT(parts_of(resident).at("attention").kernels, HasSubstr("resident"));
+  EXPECT_THAT(parts_of(resident).at("attention").why, HasSubstr("width 128"));
+
+  const KernelPlan streaming(wide(768, 12, 1024), kHopper, at::kBFloat16);
+  EXPECT_EQ(streaming.blocks(), Blocks::kSublayers);
+  EXPECT_TRUE(streaming.own_attention());
+  EXPECT_THAT(parts_of(streaming).at("attention").kernels, HasSubstr("stream"));
+}
+
+TEST(KernelPlan, StreamingAttentionIsForOneStreamWithoutRope) {
+  NetworkShape every_position = wide(768, 12, 1024);
+  every_position.two_streams = true;
+  NetworkShape regions = wide(768, 12, 1024);
+  regions.padded = true;
+  for (const NetworkShape& shape :
+       {every_position, regions, with_block(Block::kPreNorm, wide(768, 12, 1024))}) {
+    const KernelPlan plan(shape, kHopper, at::kBFloat16);
+    EXPECT_EQ(plan.blocks(), Blocks::kSublayers);
+    EXPECT_FALSE(plan.own_attention());
+    EXPECT_TRUE(plan.reads_masks());
+    EXPECT_THAT(parts_of(plan).at("attention").why, HasSubstr("the loss at the last position"));
+  }
+}
+
+TEST(KernelPlan, Fp16AndOlderGpusHaveSublayersAndLibtorchsAttention) {
+  for (const KernelPlan& plan :
+       {KernelPlan(guide(), kHopper, at::kHalf), KernelPlan(guide(), kAmpere, at::kBFloat16)}) {
+    EXPECT_EQ(plan.blocks(), Blocks::kSublayers);
+    EXPECT_FALSE(plan.own_attention() || plan.fused_embedding() || plan.fused_loss());
+    EXPECT_TRUE(plan.reads_masks());
+    for (const char* part : {"embedding", "norms", "products", "attention", "MLP", "loss"}) {
+      EXPECT_THAT(parts_of(plan).at(part).why, Not(IsEmpty())) << part;
+    }
+  }
+  EXPECT_THAT(parts_of(KernelPlan(guide(), kHopper, at::kHalf)).at("loss").why, HasSubstr("bf16"));
+  EXPECT_THAT(parts_of(KernelPlan(guide(), kAmpere, at::kBFloat16)).at("loss").why, HasSubstr("9.0"));
+}
+
+TEST(KernelPlan, LibtorchRunsFp32Gpt2AndWhatIsSwitchedOff) {
+  const KernelPlan fp32(guide(), kHopper, at::kFloat), gpt2(with_block(Block::kGpt2), kHopper, at::kBFloat16),
+      off(guide(), kHopper, at::kBFloat16, KernelPlan::Use::kNever);
+  for (const KernelPlan& plan : {fp32, gpt2, off}) {
+    EXPECT_EQ(plan.blocks(), Blocks::kLibrary);
+    EXPECT_TRUE(plan.reads_masks());
+    EXPECT_FALSE(plan.fused_embedding() || plan.fused_loss());
+  }
+  EXPECT_THAT(*fp32.why_no_whole_blocks(), HasSubstr("bf16"));
+  EXPECT_THAT(*gpt2.why_no_whole_blocks(), HasSubstr("model AD"));
+  EXPECT_THAT(*off.why_no_whole_blocks(), HasSubstr("fused_kernels is off"));
+}
+
+TEST(KernelPlan, AnotherNetworkIsLibtorchs) {
+  const KernelPlan plan(with_block(Block::kOther), kHopper, at::kBFloat16);
+  EXPECT_EQ(plan.blocks(), Blocks::kLibrary);
+  EXPECT_FALSE(plan.fused_embedding() || plan.fused_loss() || plan.own_attention());
+  EXPECT_EQ(parts_of(plan).count("attention"), 0U);
+  EXPECT_EQ(parts_of(plan).count("network"), 1U);
+}
+
+TEST(KernelPlan, ShapesBeyondTheKernelsSayWhichNumberIsTooLarge) {
+  const auto why = [](const NetworkShape& shape) {
+    return KernelPlan(shape, kHopper, at::kBFloat16).why_no_whole_blocks().value_or("");
+  };
+  EXPECT_THAT(why(wide(96, 3, 240)), HasSubstr("width 96"));
+  EXPECT_THAT(why(wide(64, 4, 257)), HasSubstr("257 tokens"));
+  NetworkShape slim = guide();
+  slim.inner_width = 128;
+  EXPECT_THAT(why(slim), HasSubstr("128 wide"));
+  NetworkShape odd = wide(100, 5, 240);
+  EXPECT_EQ(KernelPlan(odd, kHopper, at::kBFloat16).blocks(), Blocks::kLibrary);
+  EXPECT_EQ(KernelPlan(wide(4104, 27, 240), kHopper, at::kBFloat16).blocks(), Blocks::kLibrary);
+  NetworkShape many = guide();
+  many.actions = 9;
+  EXPECT_FALSE(KernelPlan(many, kHopper, at::kBFloat16).fused_loss());
+}
+
+TEST(KernelPlan, OnACpuVectorisedPartsAreOursWhereTheyFit) {
+  const auto ours = parts_of(KernelPlan(guide(), kCpu, at::kFloat));
+  EXPECT_THAT(ours.at("attention").kernels, HasSubstr("vectorised"));
+  EXPECT_THAT(ours.at("norms").kernels, HasSubstr("vectorised"));
+  NetworkShape padded = guide();
+  padded.padded = true;
+  EXPECT_THAT(parts_of(KernelPlan(padded, kCpu, at::kFloat)).at("attention").why, HasSubstr("padding"));
+  EXPECT_THAT(parts_of(KernelPlan(wide(60, 5, 20), kCpu, at::kFloat)).at("norms").why,
+              HasSubstr("multiples of 8"));
+}
+
+}  // namespace
+}  // namespace adtrain

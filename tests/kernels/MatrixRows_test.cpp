@@ -1,0 +1,169 @@
+// What goes on between products, against the same mathematics in torch's operators, in double precision.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <gtest/gtest.h>
+
+#include "base/FlatLayout.h"
+#include "base/Gpu.h"
+#include "kernels/activation/Activation.h"
+#include "kernels/gemm/Columns.h"
+#include "kernels/norm/Norm.h"
+#include "kernels/rope/Rope.h"
+#include "model/RandomBatch.h"
+
+namespace adtrain {
+namespace {
+
+using kernels::KeptElements;
+using testing::relative_error;
+
+constexpr double kEpsilon = 1e-5;
+
+struct Case {
+  at::ScalarType type;
+  int64_t width;
+  double rate;
+};
+
+at::TensorOptions on_gpu(at::ScalarType type) {
+  return at::TensorOptions(at::Device(at::kCUDA, 0)).dtype(type);
+}
+
+/// Random dropout of a matrix, as the kernels and as plain operators take it.
+struct Mask {
+  Mask(at::IntArrayRef shape, double rate) : factors(at::ones(shape, on_gpu(at::kDouble))) {
+    if (rate == 0) return;
+    kept.scale = static_cast<float>(1 / (1 - rate));
+    const at::Tensor keep = at::rand(shape, on_gpu(at::kFloat)).ge(rate);
+    const at::Tensor places =
+        at::bitwise_left_shift(at::ones({8}, on_gpu(at::kLong)), at::arange(8, on_gpu(at::kLong)));
+    kept.bits = (keep.view({-1, 8}) * places).sum(1).to(at::kByte);
+    factors = keep.to(at::kDouble) * kept.scale;
+  }
+  KeptElements kept;
+  at::Tensor factors;
+};
+
+class MatrixRows : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  }
+
+  static at::Tensor random(at::IntArrayRef shape) { return at::randn(shape, on_gpu(GetParam().type)); }
+  static at::Tensor leaf(const at::Tensor& x) { return x.to(at::kDouble).set_requires_grad(true); }
+
+  /// Sums that are not zero at first.
+  static at::Tensor sums_of(int64_t size) { return at::randn({size}, on_gpu(at::kFloat)); }
+
+  static void expect_near(const char* what, const at::Tensor& found, const at::Tensor& expected) {
+    const double tolerance = GetParam().type == at::kHalf ? 4e-3 : 3e-2;  // a few times the rounding error
+    EXPECT_LT(relative_error(found.to(at::kDouble), expected.detach()), tolerance) << what;
+  }
+};
+
+TEST_P(MatrixRows, NormedSumIsThatOfTorchsOperators) {
+  const auto [type, width, rate] = GetParam();
+  for (const auto& [sequences, tokens] : {std::pair<int64_t, int64_t>{1, 1}, {3, 7}, {5, 613}}) {
+    SCOPED_TRACE(::testing::Message() << sequences << " x " << tokens);
+    const std::vector<int64_t> shape = {sequences, tokens, width};
+    const at::Tensor x = random(shape), product = random(shape), d_y = random(shape);
+    const at::Tensor bias = random({width}), weight = random({width}), norm_bias = random({width});
+    const Mask mask(shape, rate);
+    const std::vector<at::Tensor> leaves = {leaf(x), leaf(product), leaf(bias), leaf(weight),
+                                            leaf(norm_bias)};
+    const at::Tensor expected = at::layer_norm(leaves[0] + (leaves[1] + leaves[2]) * mask.factors, {width},
+                                               leaves[3], leaves[4], kEpsilon);
+    expected.backward(d_y.to(at::kDouble));
+
+    const FlatLayout layout({width, width, width});
+    const at::Tensor before = sums_of(layout.total());
+    const auto run = [&](const at::Tensor& d_parameters) {
+      const auto sum = kernels::normed_sum(x, product, bias, weight, norm_bias, kEpsilon, mask.kept);
+      const auto [d_x, d_product] = kernels::normed_sum_backward(d_y, sum, weight, mask.kept, d_parameters);
+      return std::vector<at::Tensor>{sum.y, d_x, d_product, d_parameters};
+    };
+    const std::vector<at::Tensor> found = run(before.clone()), again = run(before.clone());
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(found[i].equal(again[i])) << "result " << i;
+    expect_near("y", found[0], expected);
+    expect_near("d_x", found[1], leaves[0].grad());
+    expect_near("d_product", found[2], leaves[1].grad());
+    for (size_t parameter = 0; parameter < 3; ++parameter) {
+      const auto of_parameter = [&](const at::Tensor& flat) {
+        return flat.narrow(0, layout.offset(parameter), width).to(at::kDouble);
+      };
+      expect_near("parameters", of_parameter(found[3]), leaves[2 + parameter].grad() + of_parameter(before));
+    }
+  }
+}
+
+TEST_P(MatrixRows, BiasedGeluIsThatOfTorchsOperators) {
+  const auto [type, width, rate] = GetParam();
+  for (const int64_t rows : {1, 21, 3065}) {
+    SCOPED_TRACE(::testing::Message() << rows << " rows");
+    const at::Tensor product = random({rows, width}), bias = random({width}), d_y = random({rows, width});
+    const Mask mask({rows, width}, rate);
+    const at::Tensor exact_product = leaf(product), exact_bias = leaf(bias);
+    const at::Tensor expected = at::gelu(exact_product + exact_bias) * mask.factors;
+    expected.backward(d_y.to(at::kDouble));
+
+    const at::Tensor before = sums_of(width), d_bias = before.clone(), d_bias_again = before.clone();
+    expect_near("y", kernels::biased_gelu(product, bias, mask.kept), expected);
+    const at::Tensor d_product = kernels::biased_gelu_backward(d_y, product, bias, mask.kept, d_bias);
+    expect_near("d_product", d_product, exact_product.grad());
+    expect_near("d_bias", d_bias, exact_bias.grad() + before);
+    EXPECT_TRUE(d_product.equal(kernels::biased_gelu_backward(d_y, product, bias, mask.kept, d_bias_again)));
+    EXPECT_TRUE(d_bias.equal(d_bias_again));
+  }
+}
+
+TEST_P(MatrixRows, JoinedColumnsStandSideBySide) {
+  const int64_t width = GetParam().width;
+  for (const int64_t count : {1, 2, 3}) {
+    for (const int64_t rows : {1, 21, 3065}) {
+      SCOPED_TRACE(::testing::Message() << count << " of " << rows << " rows");
+      std::vector<at::Tensor> matrices;
+      for (int64_t i = 0; i < count; ++i) matrices.push_back(random({rows, width}));
+      const at::Tensor before = sums_of(count * width), sums = before.clone();
+      const at::Tensor joined = kernels::joined_columns(matrices, sums);
+      EXPECT_TRUE(joined.equal(at::cat(matrices, 1)));
+      EXPECT_LT(relative_error(sums, joined.to(at::kDouble).sum(0) + before), 1e-5);
+    }
+  }
+}
+
+TEST_P(MatrixRows, ViewsAreReadAsTheyStand) {
+  const auto [type, width, rate] = GetParam();
+  const at::Tensor wide = random({4, 9, width}), product = random({4, 2, width}), vector = random({width});
+  const Mask mask({4, 2, width}, rate);
+  const auto of = [&](const at::Tensor& x, const at::Tensor& branch) {
+    return kernels::normed_sum(x, branch, vector, vector, vector, kEpsilon, mask.kept).y;
+  };
+  const at::Tensor rotated = product.transpose(0, 1).contiguous().transpose(0, 1);
+  EXPECT_TRUE(of(wide.narrow(1, 7, 2), rotated).equal(of(wide.narrow(1, 7, 2).contiguous(), product)));
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    // Each way to share a row out over threads, with and without idle ones.
+    for (const int64_t width : {8, 64, 96, 256, 264, 512, 768, 1000, 1024, 1032, 4096}) {
+      for (const double rate : {0.0, 0.1}) all.push_back({type, width, rate});
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, MatrixRows, ::testing::ValuesIn(cases()), [](const auto& tested) {
+  const Case& tried = tested.param;
+  return std::string(c10::toString(tried.type)) + "_" + std::to_string(tried.width) +
+         (tried.rate > 0 ? "_dropout" : "_whole");
+});
+
+}  // namespace
+}  // namespace adtrain

@@ -1,0 +1,303 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "kernels/FusedBlockCase.h"
+#include "kernels/FusedBlockChecks.h"
+#include "kernels/PlannedAttention.h"
+#include "kernels/PreNormChecks.h"
+#include "kernels/attention/MultiheadAttention.h"
+#include "kernels/attention/ProjectedAttention.h"
+#include "kernels/attention/streaming/StreamingAttention.h"
+
+/// The kernels of attention by itself, twice, and as blocks have them, against float64: on a GPU, or emulated
+/// on the CPU.
+namespace adtrain::testing {
+
+/// How queries, keys and values lie in the projection's output.
+enum class Lying {
+  kByThirds,  ///< in one matrix
+  kApart,     ///< queries of the last rows in one matrix, keys and values in another
+  kWithRope   ///< by heads in one matrix, with rotary positions
+};
+
+struct MultiheadAttentionCase {
+  FusedBlockCase block;
+  Lying lying = Lying::kByThirds;
+};
+
+inline std::string name_of(const MultiheadAttentionCase& tried) {
+  static const char* const kNames[] = {"", "_apart", "_turning"};
+  return name_of(tried.block) + kNames[static_cast<int>(tried.lying)];
+}
+
+/// Each way of lying with each of these, one after the other.
+inline std::vector<MultiheadAttentionCase> multihead_attention_cases(
+    const std::vector<FusedBlockCase>& blocks) {
+  std::vector<MultiheadAttentionCase> all;
+  for (const FusedBlockCase& block : blocks) {
+    all.push_back({block, static_cast<Lying>(all.size() % 3)});
+  }
+  return all;
+}
+
+/// For a GPU.
+inline std::vector<FusedBlockCase> wide_block_cases() {
+  std::vector<FusedBlockCase> all;
+  for (const double dropout : {0.0, 0.1}) {
+    for (const bool causal : {true, false}) {
+      all.push_back({{5, 240, 240, 128, 8, causal}, dropout});
+      all.push_back({{5, 240, 240, 128, 4, causal}, dropout});
+      all.push_back({{300, 80, 80, 128, 16, causal}, dropout});
+      all.push_back({{5, 240, 1, 128, 8, causal}, dropout});
+      all.push_back({{3, 256, 256, 256, 8, causal}, dropout});
+      all.push_back({{4, 101, 37, 96, 6, causal}, dropout});
+      all.push_back({{7, 33, 33, 96, 3, causal}, dropout});
+      all.push_back({{2, 256, 17, 32, 1, causal}, dropout});
+      all.push_back({{3, 7, 3, 128, 16, causal}, dropout});
+      all.push_back({{1, 1, 1, 128, 4, causal}, dropout});
+    }
+    all.push_back({{3, 240, 240, 128, 8, true}, dropout, 4.0});
+
+    all.push_back({{5, 240, 480, 128, 8, true, 240}, dropout});
+    all.push_back({{5, 240, 240, 128, 8, true, 240}, dropout});
+    all.push_back({{300, 80, 160, 128, 16, true, 80}, dropout});
+    all.push_back({{300, 80, 80, 128, 4, true, 80}, dropout});
+    all.push_back({{3, 256, 512, 256, 8, true, 256}, dropout});
+    all.push_back({{4, 101, 1, 96, 6, true, 101}, dropout});
+    all.push_back({{4, 101, 137, 96, 3, true, 101}, dropout});
+    all.push_back({{7, 33, 66, 64, 2, true, 33}, dropout});
+    all.push_back({{2, 256, 17, 32, 1, true, 256}, dropout});
+    all.push_back({{3, 250, 500, 128, 16, true, 250}, dropout});
+    all.push_back({{3, 7, 3, 128, 8, true, 7}, dropout});
+    all.push_back({{1, 1, 2, 128, 4, true, 1}, dropout});
+    all.push_back({{3, 240, 480, 128, 8, true, 240}, dropout, 4.0});
+  }
+  for (const FusedBlockCase& padded : padded_block_cases()) {
+    all.push_back(padded);
+    all.back().shape.width *= 2;
+    all.back().shape.heads *= 2;
+  }
+  return all;
+}
+
+/// Likewise of attention that is long.
+inline std::vector<MultiheadAttentionCase> streaming_attention_cases() {
+  std::vector<MultiheadAttentionCase> all;
+  for (const double dropout : {0.0, 0.1}) {
+    all.push_back({{{2, 1024, 1024, 768, 12, true}, dropout}});
+    all.push_back({{{2, 1000, 1000, 768, 12, true}, dropout}});
+    all.push_back({{{70, 300, 300, 128, 2, true}, dropout}});
+    all.push_back({{{3, 129, 129, 192, 3, true}, dropout}});
+    all.push_back({{{2, 2048, 2048, 64, 1, true}, dropout}});
+    all.push_back({{{2, 1024, 1, 768, 12, true}, dropout}, Lying::kApart});
+    all.push_back({{{3, 4096, 4096, 768, 12, true}, dropout}});  // in two groups of heads
+    all.push_back({{{2, 777, 500, 128, 2, true}, dropout}});
+    all.push_back({{{2, 520, 520, 128, 4, true}, dropout}});
+    all.push_back({{{2, 515, 515, 128, 2, true}, dropout, 4.0}});
+    all.push_back({{{2, 530, 530, 128, 2, true}, dropout, 12.0}});
+  }
+  return all;
+}
+
+/// Random projections and a gradient of what is read.
+class MultiheadAttentionData {
+ public:
+  MultiheadAttentionData(const MultiheadAttentionCase& tried, at::Device device)
+      : block(tried.block, device), lying_(tried.lying) {
+    const int64_t sequences = shape().sequences, length = shape().length(), rows = shape().rows,
+                  width = shape().width;
+    const at::Tensor random = at::randn({sequences, length, 3 * width}, at::device(device));
+    projected_ = random.to(at::kBFloat16);
+    minus_deltas_ = at::full_like(block.block.lse, NAN);
+    by_kind(projected_).narrow(2, 0, 2).mul_(tried.block.query_and_key_scale);
+    queries_apart_ =
+        by_kind(projected_).select(2, 0).narrow(1, length - rows, rows).reshape({sequences, rows, width});
+    dscores_ = at::full({kernels::streaming_attention_dscores(attention())}, NAN, projected_.options());
+  }
+
+  /// Queries of the last rows, keys and values (S, rows, H, head size), views of `all` (S, tokens + queries,
+  /// 3 D) or, where queries lie apart, of these and the last 2 D columns.
+  struct Views {
+    at::Tensor queries, keys, values;
+  };
+  Views views(const at::Tensor& all, const at::Tensor& apart) const {
+    const at::Tensor kinds = by_kind(all);
+    const at::Tensor queries = lying_ == Lying::kApart
+                                   ? apart.view({shape().sequences, shape().rows, shape().heads, -1})
+                                   : kinds.select(2, 0).narrow(1, rows_before(), shape().rows);
+    return {queries, kinds.select(2, 1), kinds.select(2, 2)};
+  }
+
+  kernels::MultiheadAttention attention() const {
+    const Views from = views(projected_, queries_apart_);
+    const kernels::DropoutMasks keep = block.block.keep();
+    const bool has_rope = lying_ == Lying::kWithRope;
+    return {shape(),
+            matrix<const __nv_bfloat16>(from.queries),
+            matrix<const __nv_bfloat16>(from.keys),
+            matrix<const __nv_bfloat16>(from.values),
+            has_rope ? block.cosines.data_ptr<float>() : nullptr,
+            has_rope ? block.sines.data_ptr<float>() : nullptr,
+            keep.attention,
+            keep.attention_scale,
+            FusedBlockData::of(block.block.attention_output),
+            block.block.lse.data_ptr<float>()};
+  }
+  kernels::MultiheadAttentionGradients gradients(const at::Tensor& all, const at::Tensor& apart) const {
+    const Views to = views(all, apart);
+    return {FusedBlockData::of(block.block.dy),
+            matrix<__nv_bfloat16>(to.queries),
+            matrix<__nv_bfloat16>(to.keys),
+            matrix<__nv_bfloat16>(to.values),
+            lying_ == Lying::kApart ? 0 : static_cast<int>(rows_before()),
+            minus_deltas_.data_ptr<float>(),
+            FusedBlockData::of(dscores_)};
+  }
+
+  /// (3, S, H, tokens + queries, head size) in float64, turned: what attention_of() takes.
+  at::Tensor exact_heads(const at::Tensor& exact) const {
+    if (lying_ == Lying::kWithRope) return PreNormAttentionReference::rotated_by_heads(exact, block);
+    return by_kind(exact).permute({2, 0, 3, 1, 4});
+  }
+
+  kernels::BlockShape shape() const { return block.block.shape(); }
+  const at::Tensor& projected() const { return projected_; }
+  const at::Tensor& queries_apart() const { return queries_apart_; }
+  Lying lying() const { return lying_; }
+  int64_t rows_before() const { return shape().length() - shape().rows; }
+
+  /// (S, rows, 3 D) -> (S, rows, 3, H, head size).
+  at::Tensor by_kind(const at::Tensor& all) const {
+    if (lying_ != Lying::kWithRope) return all.unflatten(-1, {3, shape().heads, -1});
+    return all.unflatten(-1, {shape().heads, 3, -1}).transpose(2, 3);
+  }
+
+  PreNormAttentionData block;
+
+ private:
+  template <class Value>
+  static kernels::HeadMatrix<Value> matrix(const at::Tensor& view) {
+    return {FusedBlockData::of(view), view.stride(0), static_cast<int>(view.stride(1)),
+            static_cast<int>(view.stride(2))};
+  }
+
+  Lying lying_;
+  at::Tensor projected_, queries_apart_, minus_deltas_, dscores_;
+};
+
+inline void expect_gradient(const at::Tensor& found, const at::Tensor& expected, double tolerance) {
+  // Where a token reads nothing but itself, queries and keys have no gradients but what rounding leaves.
+  constexpr double kNone = 1e-6, kRounding = 0.1;
+  if (expected.norm().item<double>() < kNone) {
+    EXPECT_LT(found.norm().item<double>(), kRounding);
+  } else {
+    EXPECT_LT(error_of(found, expected), tolerance);
+  }
+}
+
+inline void expect_head_attention_is_the_reference(const MultiheadAttentionCase& tried, at::Device device) {
+  const MultiheadAttentionData data(tried, device);
+  const FusedBlockData& block = data.block.block;
+  const at::Tensor exact = data.projected().to(at::kDouble).requires_grad_();
+  at::Tensor lse;
+  const at::Tensor expected = attention_of(data.exact_heads(exact), block, lse);
+  const at::Tensor of_projected =
+      torch::autograd::grad({expected}, {exact}, {block.dy.to(at::kDouble)})[0].detach();
+
+  at::Tensor attention_output[2];
+  for (at::Tensor& found : attention_output) {
+    block.attention_output.fill_(NAN);
+    kernels::multihead_attention(data.attention(), stream_of(device));
+    found = block.attention_output.clone();
+  }
+  const auto rows_first = [](const at::Tensor& of_heads) { return of_heads.transpose(1, 2); };
+  EXPECT_LT(error_of(block.without_padding(attention_output[0]), block.without_padding(expected)),
+            value_tolerance(tried.block));
+  EXPECT_LT(block.without_padding(rows_first(block.lse - lse)).abs().max().item<double>(),
+            tried.block.steep() ? 1.0 : 0.1);
+  EXPECT_TRUE(attention_output[0].isfinite().all().item<bool>()) << "padding must be finite";
+  if (tried.block.padded) {
+    const int64_t length = data.shape().length();
+    const at::Tensor token = at::arange(length - data.shape().rows, length, block.first.options());
+    const at::Tensor end_of_padding = block.first.div(16, "floor") * 16;  // in whole warp tiles
+    const at::Tensor padding = token.unsqueeze(0).lt(end_of_padding.unsqueeze(1)).unsqueeze(-1);
+    EXPECT_TRUE(attention_output[0].masked_select(padding).eq(0).all().item<bool>())
+        << "warp_tiles of padding";
+  }
+  EXPECT_TRUE(at::equal(attention_output[0], attention_output[1])) << "not the same on repeat";
+
+  at::Tensor of_all[2], of_apart[2];
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    of_all[repeat] = block.poisoned(data.projected().sizes());
+    of_apart[repeat] = block.poisoned(data.queries_apart().sizes());
+    kernels::multihead_attention_backward(data.attention(), data.gradients(of_all[repeat], of_apart[repeat]),
+                                          stream_of(device));
+  }
+  const bool apart = data.lying() == Lying::kApart;
+  const auto found = data.views(of_all[0], of_apart[0]);
+  const at::Tensor kinds = data.by_kind(of_projected);
+  const at::Tensor d_queries = kinds.select(2, 0);
+  const double tolerance = gradient_tolerance(tried.block);
+  expect_gradient(found.queries, d_queries.narrow(1, data.rows_before(), data.shape().rows), tolerance);
+  expect_gradient(found.keys, kinds.select(2, 1), tolerance);
+  expect_gradient(found.values, kinds.select(2, 2), tolerance);
+  const at::Tensor others = data.by_kind(of_all[0]).select(2, 0).narrow(1, 0, data.rows_before());
+  EXPECT_TRUE(apart || others.eq(0).all().item<bool>()) << "queries that do not come out";
+  EXPECT_TRUE(at::equal(apart ? of_apart[0] : of_all[0], apart ? of_apart[1] : of_all[1]))
+      << "not the same on repeat";
+  EXPECT_TRUE(at::equal(found.keys, data.views(of_all[1], of_apart[1]).keys)) << "not the same on repeat";
+}
+
+/// Both passes as blocks by sublayers have them, with the bits that they draw. Causal.
+inline void expect_projected_attention_is_the_reference(const MultiheadAttentionCase& tried,
+                                                        at::Device device) {
+  constexpr int64_t kDraw = 5;
+  MultiheadAttentionData data(tried, device);
+  FusedBlockData& block = data.block.block;
+  const kernels::BlockShape& shape = data.shape();
+  const kernels::BlockPass pass(block.x, shape.heads, tried.block.dropout, 0.0, /*own_attention=*/true,
+                                nullptr);
+  if (tried.block.dropout > 0) {
+    const at::Tensor& bits = block.attention_dropout_mask;
+    block.attention_dropout_mask =
+        pass.attention_dropout_mask(shape.attention_rows(), kDraw).view(bits.sizes());
+  }
+  const at::Tensor exact = data.projected().to(at::kDouble).requires_grad_();
+  at::Tensor lse;
+  const at::Tensor expected = attention_of(data.exact_heads(exact), block, lse);
+  const at::Tensor of_projected =
+      torch::autograd::grad({expected}, {exact}, {block.dy.to(at::kDouble)})[0].detach();
+
+  const TokenStreams streams = {
+      .context = shape.tokens, .queries = shape.queries, .mask = {}, .first = block.first};
+  const bool has_rope = tried.lying == Lying::kWithRope, apart = tried.lying == Lying::kApart;
+  const int64_t width = shape.width;
+  EXPECT_TRUE(testing::own_attention_fits(shape, has_rope, streams.padded(), block.x.device(),
+                                          block.x.scalar_type()));
+  std::vector<at::Tensor> inputs = {data.projected()}, right = {of_projected};
+  if (apart) {
+    inputs = {data.queries_apart(), data.projected().narrow(2, width, 2 * width)};
+    right = {of_projected.narrow(2, 0, width).narrow(1, data.rows_before(), shape.rows),
+             of_projected.narrow(2, width, 2 * width)};
+  }
+  kernels::ProjectedAttention attention;
+  const at::Tensor attention_output = attention.forward(
+      inputs, has_rope ? kernels::ProjectionOrder::kByHeads : kernels::ProjectionOrder::kByThirds, shape.rows,
+      streams, has_rope ? Rotary{data.block.cosines, data.block.sines} : Rotary{}, kDraw, pass);
+  EXPECT_LT(error_of(block.without_padding(attention_output), block.without_padding(expected)),
+            value_tolerance(tried.block));
+  const std::vector<at::Tensor> found = attention.backward(block.dy);
+  ASSERT_EQ(found.size(), right.size());
+  for (size_t k = 0; k < right.size(); ++k) {
+    EXPECT_EQ(found[k].sizes(), inputs[k].sizes());
+    expect_gradient(found[k], right[k], gradient_tolerance(tried.block));
+  }
+}
+
+}  // namespace adtrain::testing

@@ -1,0 +1,82 @@
+#include <array>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "base/Gpu.h"
+#include "kernels/PreNormBlockChecks.h"
+#include "kernels/PreNormRowChecks.h"
+
+namespace adtrain {
+namespace {
+
+/// What goes on between products; small ones run emulated, too.
+class PreNormRowsOfSublayers : public ::testing::TestWithParam<at::ScalarType> {
+ protected:
+  void SetUp() override {
+    if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+    at::manual_seed(1);
+  }
+  static testing::PreNormRowChecks checks() { return {at::kCUDA, GetParam()}; }
+};
+
+INSTANTIATE_TEST_SUITE_P(Types, PreNormRowsOfSublayers, ::testing::Values(at::kBFloat16, at::kHalf),
+                         [](const auto& type) { return std::string(c10::toString(type.param)); });
+
+TEST_P(PreNormRowsOfSublayers, NormedSumIsTheReference) {
+  for (const int64_t width : {8, 64, 96, 264, 512, 768, 1000, 1032, 4096}) {
+    for (const double rate : {0.0, 0.1}) {
+      SCOPED_TRACE(fmt::format("width {}, dropout {}", width, rate));
+      checks().expect_normed_sum(5, 613, width, 7, rate);
+      checks().expect_normed_sum(1, 1, width, 1, rate);
+    }
+  }
+}
+
+TEST_P(PreNormRowsOfSublayers, GateIsTheReference) {
+  for (const int64_t width : {8, 264, 1000, 3072}) {
+    for (const int64_t rows : {1, 21, 3065}) {
+      SCOPED_TRACE(fmt::format("{} rows of {}", rows, width));
+      checks().expect_gate(rows, width);
+    }
+  }
+}
+
+TEST_P(PreNormRowsOfSublayers, RopeIsTheReference) {
+  for (const auto& [length, queries, rows] :
+       std::vector<std::array<int64_t, 3>>{{240, 0, 240}, {240, 0, 1}, {480, 240, 480}, {480, 240, 240}}) {
+    for (const auto& [heads, head_size] :
+         std::vector<std::array<int64_t, 2>>{{1, 16}, {5, 48}, {4, 32}, {12, 64}}) {
+      SCOPED_TRACE(fmt::format("{} of {} tokens are queries, {} rows, {} heads of {}", queries, length, rows,
+                               heads, head_size));
+      checks().expect_rope(9, length, queries, rows, heads, head_size);
+    }
+  }
+}
+
+TEST_P(PreNormRowsOfSublayers, ColumnsAreAddedUp) {
+  for (const int64_t width : {8, 264, 2304}) {
+    for (const int64_t rows : {1, 77, 30'011}) {
+      SCOPED_TRACE(fmt::format("{} rows of {}", rows, width));
+      checks().expect_added_columns(rows, width);
+    }
+  }
+}
+
+class PreNormSublayers : public ::testing::TestWithParam<testing::BlockCase> {};
+
+TEST_P(PreNormSublayers, AreTheReferenceWithTheBitsThatTheyDraw) {
+  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  at::manual_seed(3);
+  testing::PreNormBlockCheck(GetParam(), at::kCUDA).run();
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, PreNormSublayers,
+                         ::testing::ValuesIn(testing::pre_norm_cases_by_sublayers()),
+                         [](const auto& tried) { return testing::name_of(tried.param); });
+
+}  // namespace
+}  // namespace adtrain

@@ -1,0 +1,166 @@
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "base/FlatLayout.h"
+#include "base/Gpu.h"
+#include "base/MainGradients.h"
+#include "kernels/embedding/FusedEmbedding.h"
+#include "model/RandomBatch.h"
+#include "model/TransitionTokens.h"
+
+namespace adtrain {
+namespace {
+
+struct Case {
+  std::string name;
+  int64_t sequences, transitions, width;
+  LossPositions positions = LossPositions::kLast;
+  ModelShape shape = {};
+  bool learns_positions = true;  ///< and token types
+};
+
+at::Tensor random_leaf(at::IntArrayRef sizes) {
+  return at::randn(sizes, at::device(at::kCUDA)).to(at::kBFloat16).set_requires_grad(true);
+}
+
+/// Relative to the norm: how far bf16 may round.
+constexpr double kTolerance = 4e-3;
+double error_of(const at::Tensor& found, const at::Tensor& expected) {
+  const at::Tensor right = expected.detach().to(at::kDouble);
+  return ((found.to(at::kDouble) - right).norm() / right.norm().clamp_min(1e-12)).item<double>();
+}
+
+/// Gradients of parameters that lie side by side, on top of what is there.
+class Sink : public MainGradients {
+ public:
+  explicit Sink(const std::vector<at::Tensor>& parameters)
+      : parameters_(parameters), layout_(sizes_of(parameters)) {
+    flat = at::ones({layout_.total()}, at::device(at::kCUDA).dtype(at::kFloat));
+  }
+
+  at::Tensor place_of(at::TensorList parameters) override {
+    EXPECT_EQ(parameters.size(), parameters_.size());
+    return flat;
+  }
+  void added(at::TensorList parameters) override { told += parameters.size(); }
+
+  at::Tensor gradient(size_t parameter) const {
+    const at::Tensor& like = parameters_[parameter];
+    return flat.narrow(0, layout_.offset(parameter), like.numel()).view(like.sizes()) - 1;
+  }
+
+  at::Tensor flat;
+  size_t told = 0;
+
+ private:
+  static std::vector<int64_t> sizes_of(const std::vector<at::Tensor>& parameters) {
+    std::vector<int64_t> sizes;
+    for (const at::Tensor& parameter : parameters) sizes.push_back(parameter.numel());
+    return sizes;
+  }
+
+  std::vector<at::Tensor> parameters_;
+  FlatLayout layout_;
+};
+
+/// The plain operators in float64 are the definition of what is right.
+class TokenEmbedding : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+    const auto& [name, sequences, transitions, width, positions, shape, learns_positions] = GetParam();
+    batch_ = testing::random_plain(sequences, transitions, shape).to(at::Device(at::kCUDA, 0));
+    batch_.rewards = at::randn_like(batch_.rewards).to(at::kBFloat16).to(at::kFloat);
+    // What the context leaves out is not read: nothing of it may come through.
+    if (positions == LossPositions::kLast) batch_.rewards.select(1, transitions - 1).fill_(NAN);
+    parameters_ = {random_leaf({width, shape.transition_features()}), random_leaf({width})};
+    if (learns_positions) parameters_.push_back(random_leaf({3, width}));
+    parameters_.push_back(random_leaf({shape.states(), width}));
+    if (learns_positions) parameters_.push_back(random_leaf({1, transitions + 3, width}));
+  }
+
+  at::Tensor found(MainGradients* main_gradients = nullptr) const {
+    const kernels::TokenShape shape =
+        token_shape(batch_, GetParam().shape, GetParam().positions, GetParam().width);
+    return kernels::fused_embedding({batch_.states, batch_.actions, batch_.rewards, batch_.next_states},
+                                    shape, named(parameters_), main_gradients);
+  }
+  at::Tensor expected(const std::vector<at::Tensor>& parameters) const {
+    const int64_t length = GetParam().transitions;
+    const bool all = GetParam().positions == LossPositions::kAll;
+    const int64_t context = all ? length : length - 1, queries = all ? length : 1;
+    const at::Tensor features =
+        transition_features(batch_, GetParam().shape, at::kDouble).narrow(1, 0, context);
+    const kernels::EmbeddingParameters named_parameters = named(parameters);
+    at::Tensor transitions =
+        at::linear(features, named_parameters.context_weight, named_parameters.context_bias);
+    at::Tensor states =
+        at::embedding(named_parameters.query_states,
+                      state_index(batch_.states, GetParam().shape).narrow(1, length - queries, queries));
+    if (GetParam().learns_positions) {
+      const at::Tensor positions_of_all = named_parameters.positions.squeeze(0);
+      transitions =
+          transitions + named_parameters.types[kTransition] + positions_of_all.narrow(0, 0, context);
+      states = states + positions_of_all.narrow(0, length - queries, queries);
+    }
+    return at::cat({transitions, states}, 1);
+  }
+  static kernels::EmbeddingParameters named(const std::vector<at::Tensor>& parameters) {
+    if (!GetParam().learns_positions) {
+      return {.context_weight = parameters[0], .context_bias = parameters[1], .query_states = parameters[2]};
+    }
+    return {parameters[0], parameters[1], parameters[2], parameters[3], parameters[4]};
+  }
+
+  Batch batch_;
+  std::vector<at::Tensor> parameters_;
+};
+
+TEST_P(TokenEmbedding, IsThatOfThePlainOperators) {
+  std::vector<at::Tensor> exact;
+  for (const at::Tensor& parameter : parameters_) {
+    exact.push_back(parameter.detach().to(at::kDouble).set_requires_grad(true));
+  }
+  const at::Tensor right = expected(exact), x = found();
+  ASSERT_EQ(x.sizes(), right.sizes());
+  EXPECT_LT(error_of(x.detach(), right), kTolerance);
+
+  const at::Tensor dx = at::randn_like(x.detach());
+  const auto of_right = torch::autograd::grad({right}, {exact.begin(), exact.end()}, {dx.to(at::kDouble)});
+  const auto of_found = torch::autograd::grad({x}, {parameters_.begin(), parameters_.end()}, {dx});
+  Sink main_gradients(parameters_), again(parameters_);
+  for (Sink* each : {&main_gradients, &again}) found(each).backward(dx);
+  EXPECT_EQ(main_gradients.told, parameters_.size());
+  EXPECT_TRUE(at::equal(main_gradients.flat, again.flat)) << "not the same on repeat";
+  for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) {
+    EXPECT_LT(error_of(of_found[parameter], of_right[parameter]), kTolerance) << parameter;
+    EXPECT_LT(error_of(main_gradients.gradient(parameter), of_right[parameter]), 1e-4) << parameter;
+    EXPECT_FALSE(parameters_[parameter].grad().defined());
+  }
+}
+
+TEST_P(TokenEmbedding, TakesRowsOfAnyStrides) {
+  const at::Tensor x = found();
+  batch_.states = batch_.states.transpose(0, 1).contiguous().transpose(0, 1);
+  batch_.rewards = batch_.rewards.t().contiguous().t();
+  EXPECT_TRUE(at::equal(x, found()));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, TokenEmbedding,
+    ::testing::Values(Case{"the_guides", 512, 240, 64}, Case{"narrow", 70, 80, 32},
+                      Case{"of_odd_sizes", 33, 37, 96}, Case{"wide", 3, 100, 768},
+                      Case{"of_a_query_alone", 5, 1, 64}, Case{"of_one_transition", 1, 2, 32},
+                      Case{"of_many_sequences", 2100, 18, 64},
+                      Case{"of_more_actions", 9, 33, 64, {}, {17, 8}},
+                      Case{"of_all_positions", 40, 37, 64, LossPositions::kAll},
+                      Case{"of_all_positions_narrow", 33, 16, 32, LossPositions::kAll},
+                      Case{"without_positions", 70, 80, 32, LossPositions::kAll, {}, false},
+                      Case{"without_positions_last", 9, 33, 64, LossPositions::kLast, {}, false}),
+    [](const auto& tried) { return tried.param.name; });
+
+}  // namespace
+}  // namespace adtrain

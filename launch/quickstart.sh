@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a bare machine to an in-context learning curve: set up, build, collect histories, train on two ranks, evaluate.
-#   bash launch/quickstart.sh          goes on where an earlier call stopped; shows the results if that one finished
+#   bash launch/quickstart.sh          continues where an earlier call stopped; shows the results if that one finished
 #   bash launch/quickstart.sh --fresh  starts over
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,11 +8,11 @@ source launch/steps.sh
 
 readonly adtrain=build/release/bin/adtrain config=configs/quickstart.yaml run=runs/quickstart
 readonly curve=$run/evaluation/learning_curve.png summary=$run/evaluation/summary.json
-# The ranks share the cores out themselves; Open MPI would bind each to one, and count cores without hyper-threads.
+# The ranks divide the cores among themselves; Open MPI would bind each to one, and count cores without hyper-threads.
 readonly on_two_ranks=(mpirun -np 2 --oversubscribe --bind-to none)
 if ((EUID == 0)); then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 
-stage() { # what command...: as a step, but the command speaks for itself
+stage() { # what command...: like step, but shows the command's own output
   local what=$1 begin=$SECONDS
   shift
   printf '\n%s: %s\n' "$what" "$*"

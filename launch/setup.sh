@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Brings what building adtrain and running it needs: system packages (as root or by sudo), and in the ignored folder
-# .deps/venv what is missing of libtorch and a CUDA compiler. Neither a GPU nor a driver is needed.
+# Installs what building and running adtrain needs: system packages (as root or by sudo), and in the ignored folder
+# .deps/venv whatever is missing of libtorch and a CUDA compiler. Neither a GPU nor a driver is needed.
 # A second call finds everything in place and changes nothing. docs/installing.md: without root, without a network.
 #   bash launch/setup.sh                        what the program needs
 #   bash launch/setup.sh --with-tests           and what the tests need besides
-#   bash launch/setup.sh --no-system-packages   only what goes into .deps/venv; you bring the others
+#   bash launch/setup.sh --no-system-packages   only what is installed into .deps/venv; you install the others
 #   bash launch/setup.sh --list [--with-tests]  names the packages, and installs nothing
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source launch/steps.sh
 
 readonly venv=$PWD/.deps/venv
-readonly constraints=$PWD/launch/python-constraints.txt # versions of what pip installs along
+readonly constraints=$PWD/launch/python-constraints.txt # versions of the packages that pip installs as dependencies
 system_packages=(
   build-essential cmake ninja-build ccache pkg-config ca-certificates python3 python3-venv
   libopenmpi-dev openmpi-bin libgloo-dev libyaml-cpp-dev libcxxopts-dev nlohmann-json3-dev
@@ -22,7 +22,7 @@ readonly test_system_packages=(
   slurm-wlm munge iproute2 # the tests of the launchers start their own daemons and hosts
 )
 readonly torch=torch==2.11.0
-# The compiler and what libtorch's CMake package asks for; the other libraries come with torch, into the same folder.
+# The compiler and what libtorch's CMake package requires; torch installs the other libraries into the same folder.
 readonly toolkit_parts=nvcc,crt,cccl,nvvm,profiler,nvml,nvtx,cudart
 readonly toolkit_version=13.0.2
 readonly test_packages=(numpy==2.4.6 h5py==3.16.0 safetensors==0.8.0 tensorboard==2.21.0)
@@ -74,7 +74,7 @@ Debian 12 has them in 'main', Ubuntu 24.04 in 'main' and 'universe': enable thes
     as_root "${apt[@]}" install --no-install-recommends "${missing[@]}"
 }
 
-# The folder of TorchConfig.cmake that the configure step will take, by the same rules: as given, else the active
+# The folder of TorchConfig.cmake that the configure step will use, by the same rules: as given, else the active
 # Python's CUDA build, else the one in .deps/venv.
 find_torch() {
   local prefix folder given=${Torch_DIR:-}:${CMAKE_PREFIX_PATH:-}
@@ -86,7 +86,7 @@ find_torch() {
   python3 launch/find_torch.py || "$venv/bin/python" launch/find_torch.py 2>/dev/null
 }
 
-make_venv() { # by the system's Python, or on top of the active one where that has torch
+make_venv() { # with the system's Python, or on top of the active one where that has torch
   if [[ -x $venv/bin/python ]] && "$venv/bin/python" -m pip --version >/dev/null 2>&1; then return; fi
   rm -rf "$venv"
   if python3 launch/find_torch.py >/dev/null; then
@@ -96,7 +96,7 @@ make_venv() { # by the system's Python, or on top of the active one where that h
   fi
 }
 
-pip_install() { # name what packages...: into .deps/venv; pip unpacks beside it, as /tmp may be small
+pip_install() { # name what packages...: into .deps/venv; pip unpacks next to it, as /tmp may be small
   mkdir -p .deps/tmp
   step "$1" "$2" env TMPDIR="$PWD/.deps/tmp" \
     "$venv/bin/python" -m pip install --no-user --no-compile --progress-bar off --constraint "$constraints" "${@:3}"
@@ -116,7 +116,7 @@ Make room and call again."
   pip_install torch "Installing libtorch, 5 GB with its CUDA libraries" "$torch"
 }
 
-# A compiler of the CUDA major version that libtorch was built for, which its library names.
+# A compiler of the CUDA major version that libtorch was built for, which the names of its libraries show.
 install_cuda_compiler() {
   local torch_folder major nvcc
   torch_folder=$(find_torch)
@@ -131,7 +131,7 @@ install_cuda_compiler() {
 Install one, or unset Torch_DIR and CMAKE_PREFIX_PATH and call again for a libtorch of CUDA 13 with its compiler."
   make_venv
   local toolkit parts=$toolkit_parts options=()
-  if [[ $torch_folder != "$venv"/* ]]; then # then the libraries that torch has beside it are wanted here too
+  if [[ $torch_folder != "$venv"/* ]]; then # then the libraries that are installed with torch are needed here too
     parts+=,cublas,cufft,curand,cusolver,cusparse,nvrtc,nvjitlink
     options=(--ignore-installed)
   fi

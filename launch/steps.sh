@@ -1,16 +1,16 @@
 # shellcheck shell=bash
-# Sourced by the scripts of this project: a step says what it does and how long it took. Its output goes to a log,
-# whose last line shows that it is alive and whose tail is printed if it fails.
+# Sourced by the scripts of this project: a step prints what it does and how long it took. Its output is written to a
+# log. The log's last line shows that the step is running, and its tail is printed if the step fails.
 
 readonly logs=$PWD/build/logs
 mkdir -p "$logs"
 trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
 
-duration() { # of so many seconds, as people write it
+duration() { # seconds: prints them as minutes and seconds
   if (($1 < 60)); then echo "$1 s"; else printf '%d min %02d s\n' $(($1 / 60)) $(($1 % 60)); fi
 }
 
-last_line() { # of a log, cut to what fits on the terminal
+last_line() { # log: its last line, cut to the width of the terminal
   tail -n 3 "$1" 2>/dev/null | tr '\r' '\n' | grep -v '^ *$' | tail -n 1 | cut -c "1-$((${COLUMNS:-100} - 30))"
 }
 
@@ -47,10 +47,10 @@ give_up() { # message: what was found; what was expected; what to do
   exit 3
 }
 
-# target options of cmake...: configures if need be and builds into build/release with as many jobs as cores and memory allow
+# target options of cmake...: configures if necessary and builds into build/release with as many jobs as cores and memory allow
 build() {
   local memory jobs
-  memory=$(awk '/MemAvailable/ {print int($2 / 2097152)}' /proc/meminfo) # 2 GiB a compiler
+  memory=$(awk '/MemAvailable/ {print int($2 / 2097152)}' /proc/meminfo) # 2 GiB per compiler
   jobs=$(nproc)
   ((memory >= jobs)) || jobs=$((memory > 0 ? memory : 1))
   step configure "Configuring build/release" cmake --preset release "${@:2}"

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by the job scripts beside it: what they have in common. A job runs one step of adtrain. Where that stops on
-# request, behind a checkpoint, the job goes back to the queue, and continues from there when it starts again.
+# The common part of the job scripts in this folder, which source it. A job runs one step of adtrain. Where that stops on
+# request, after a checkpoint, the job is requeued, and continues from the checkpoint when it starts again.
 # Settings from the environment of sbatch:
 #   ADTRAIN                the program; else the build's, else the one in PATH
 #   ADTRAIN_MAX_REQUEUES   how often the job may requeue itself (20)
@@ -8,8 +8,8 @@
 launch_folder=$(dirname "${BASH_SOURCE[0]}")
 readonly launch_folder
 readonly logs=$SLURM_JOB_NAME-$SLURM_JOB_ID # a folder, where sbatch was called
-readonly started=$EPOCHSECONDS # of this script: a job that was requeued has logs that are older
-readonly requeue_code=75                    # of adtrain: stopped on request behind a checkpoint
+readonly started=$EPOCHSECONDS # by this script: a job that was requeued has older logs too
+readonly requeue_code=75                    # adtrain's exit code: stopped on request after a checkpoint
 ended_by_scheduler=
 
 say() { printf '%s: %s\n' "$SLURM_JOB_NAME" "$*"; }
@@ -19,7 +19,7 @@ give_up() { # message
   exit 2
 }
 
-first_program() { # candidates...: the first that can be run, else the last for the shell to complain about
+first_program() { # candidates...: the first that can be run, else the last, for which the shell then reports an error
   local candidate
   for candidate; do
     if [[ -n $candidate ]] && command -v "$candidate" >/dev/null; then break; fi
@@ -27,7 +27,7 @@ first_program() { # candidates...: the first that can be run, else the last for 
   echo "$candidate"
 }
 
-overrides() { # arguments of adtrain...: those of them that change the configuration, one a line
+overrides() { # arguments of adtrain...: those that change the configuration, one per line
   while (($#)); do
     case $1 in
       --set=*) printf '%s\n' "$1" ;;
@@ -37,7 +37,7 @@ overrides() { # arguments of adtrain...: those of them that change the configura
   done
 }
 
-run_folder_of() { # config arguments of adtrain...: or says what is wrong with the configuration and ends
+run_folder_of() { # config arguments of adtrain...: the run's folder; ends with an error if the configuration is wrong
   local resolved changes
   mapfile -t changes < <(overrides "${@:2}")
   resolved=$("$adtrain" validate "$1" "${changes[@]}") || exit
@@ -46,7 +46,7 @@ run_folder_of() { # config arguments of adtrain...: or says what is wrong with t
 
 has_checkpoints() { compgen -G "$run_folder/checkpoints/step-*[0-9]" >/dev/null; }
 
-starts_anew() { # arguments of adtrain...: this is the job's first start, and what was there is to be overwritten
+starts_anew() { # arguments of adtrain...: this is the job's first start, and an existing run is to be overwritten
   [[ ${SLURM_RESTART_COUNT:-0} == 0 && " $* " == *" --overwrite "* ]]
 }
 
@@ -61,7 +61,7 @@ prepare() {
   mkdir -p "$logs"
 }
 
-# process: waits for it, whatever signals are handled meanwhile (the handlers set `interrupted`); returns its exit code.
+# process: waits for it, also if signals are handled meanwhile (the handlers set `interrupted`); returns its exit code.
 end_of() {
   local status
   interrupted=yes
@@ -72,30 +72,30 @@ end_of() {
   return "$status"
 }
 
-# name command...: runs the command as every task of a step. Each task has a log, NAME-N.log; the first one's is shown
-# in the job's too. The warning ahead of the time limit (--signal) reaches the tasks without this script.
+# name command...: runs the command as every task of a step. Each task has a log, NAME-N.log; the first one's is copied
+# to the job's log. SLURM sends the warning before the time limit (--signal) directly to the tasks.
 # Returns the highest exit code of the tasks.
 run_step() {
   local first_log=$logs/$1-0.log status=0 step
   touch "$first_log"
-  # No MPI is needed to meet. The cores of a task must be asked for again since SLURM 22.05.
+  # The ranks need no MPI to connect. Since SLURM 22.05 srun needs --cpus-per-task again.
   srun --mpi=none --kill-on-bad-exit=1 ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"} \
     --input=none --open-mode=append --output="$logs/$1-%t.log" "${@:2}" &
   step=$!
   tail --lines=0 --follow --sleep-interval=0.2 --pid="$step" "$first_log" &
-  # SIGTERM comes from the scheduler, to the tasks as well: the job was cancelled, or its nodes are wanted elsewhere.
+  # The scheduler sends SIGTERM, also to the tasks: the job was cancelled, or its nodes are needed for another job.
   trap 'interrupted=yes ended_by_scheduler=yes' TERM
   end_of "$step" || status=$?
   wait
   return "$status"
 }
 
-# status: of the step. One rank may be killed for another's exit code 75, and torchrun knows no such code: then the mark
-# counts that adtrain leaves behind.
+# status: of the step. One rank may be killed for another's exit code 75, and torchrun does not return that code. Then the
+# file `requeue` that adtrain writes decides.
 stopped_on_request() { (($1 == requeue_code)) || [[ -e $run_folder/requeue ]]; }
 
-# status: of the step. srun tells the highest code of its tasks, also of one that it has ended itself because another had
-# failed (143): the code of the rank that failed first stands in the block with which all logs end.
+# status: of the step. srun returns the highest code of its tasks, also of one that it has ended itself because another had
+# failed (143). The code of the rank that failed first is in the block at the end of all logs.
 code_of_the_failure() {
   local code=
   if (($1 == 143)); then
@@ -114,13 +114,13 @@ finish() {
     exit "$code"
   fi
   if [[ -n $ended_by_scheduler ]]; then
-    say "ended by the scheduler, behind a checkpoint; the same job, submitted again, continues"
+    say "ended by the scheduler, after a checkpoint; the same job, submitted again, continues"
   elif ((restarts >= allowed)); then
-    say "stopped behind a checkpoint after $restarts restarts, and no more are allowed (ADTRAIN_MAX_REQUEUES);" \
+    say "stopped with a checkpoint after $restarts restarts, and no more are allowed (ADTRAIN_MAX_REQUEUES);" \
       "the same job, submitted again, continues" >&2
   else
-    say "stopped behind a checkpoint; goes back to the queue for restart $((restarts + 1)) of at most $allowed"
-    trap - TERM # by which the scheduler ends this script
+    say "stopped with a checkpoint; goes back to the queue for restart $((restarts + 1)) of at most $allowed"
+    trap - TERM # the scheduler ends this script with it
     scontrol requeue "$SLURM_JOB_ID" && sleep 60
   fi
   exit "$requeue_code"

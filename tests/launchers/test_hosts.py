@@ -153,7 +153,7 @@ class Interfaces(OnHosts):
         patience = ["--set", "rendezvous_timeout_seconds=3"]
         wrong = {"GLOO_SOCKET_IFNAME": "eth1"}
         for finished in self.finish_all(self.start_ranks(list(hosts), patience, environments=[wrong] * 2)):
-            self.assert_ends(finished, 3, "GLOO_SOCKET_IFNAME", "cannot connect", within=10)
+            self.assert_ends(finished, 3, "GLOO_SOCKET_IFNAME", "cannot connect", within=20)
         absent = {"GLOO_SOCKET_IFNAME": "ib0"}
         for finished in self.finish_all(self.start_ranks(list(hosts), patience, environments=[absent] * 2)):
             self.assert_ends(finished, 3, "ib0", within=10)

@@ -34,6 +34,9 @@ class Faults(unittest.TestCase):
         of = {fault.name: fault for fault in faults.FAULTS}
         with fault_runs.Bench(launcher) as bench:
             for name in SUBSET[launcher]:
+                if name == "full pipe, then kill" and not small_run.ENDS_IN_A_FULL_PIPE:
+                    print(f"{launcher}: {name}: not under ThreadSanitizer, where _exit hangs in it", flush=True)
+                    continue
                 with self.subTest(fault=name, launcher=launcher):
                     result = fault_table.try_fault(bench, of[name], *IMPATIENT)
                     print(f"{launcher}: {name}: {result.cell()}", flush=True)

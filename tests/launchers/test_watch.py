@@ -3,6 +3,7 @@ import fcntl
 import os
 import signal
 import subprocess
+import unittest
 
 import small_run
 import test_torchrun
@@ -105,6 +106,7 @@ class Output(test_torchrun.Launched):
                 pass
         os.set_blocking(writer, True)
 
+    @unittest.skipUnless(small_run.ENDS_IN_A_FULL_PIPE, "under ThreadSanitizer _exit hangs in a full pipe")
     def test_a_full_pipe_holds_up_neither_the_record_nor_the_end(self):
         for name, launcher in LAUNCHERS.items():
             with self.subTest(launcher=name):

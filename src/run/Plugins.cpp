@@ -97,8 +97,7 @@ void load(const std::filesystem::path& path) {
   if (library == nullptr) {
     throw ConfigError(
         fmt::format("plugins: {} cannot be loaded: {}; expected a shared object whose symbols are its own, "
-                    "libtorch's and "
-                    "the standard library's",
+                    "libtorch's and the standard library's",
                     file, dlerror()));
   }
   const int64_t built_for = function_of<int64_t()>(library, file, "adtrain_plugin_interface")();

@@ -8,12 +8,12 @@
 
 #include <fmt/format.h>
 
-#include "adtrain/version.h"
 #include "base/StandardStreams.h"
 #include "base/Text.h"
 #include "cli/Command.h"
 #include "launch/HeldTermination.h"
 #include "launch/LaunchContext.h"
+#include "run/EnvironmentReport.h"
 #include "watchdog/ForeignError.h"
 #include "watchdog/TorchrunErrorFile.h"
 
@@ -116,7 +116,7 @@ ExitCode dispatch(int argc, const char* const* argv) {
     return first.empty() ? ExitCode::kUsage : ExitCode::kDone;
   }
   if (first == "--version") {
-    print_answer(fmt::format("adtrain {}\n", version()));
+    print_answer(version_text());
     return ExitCode::kDone;
   }
   const bool names_a_file = first.starts_with('-') || first.ends_with(".yaml") || first.ends_with(".yml") ||

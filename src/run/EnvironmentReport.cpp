@@ -173,4 +173,15 @@ std::string environment_text(const json& report) {
   return text;
 }
 
+std::string version_text() {
+  const json found = versions();
+  std::vector<std::string> libraries;
+  for (const char* name : {"libtorch", "CUDA runtime", "NCCL", "MPI", "HDF5"}) {
+    const std::string version = found.at(name).at("found");
+    libraries.push_back(std::string_view(name) == "MPI" ? version : fmt::format("{} {}", name, version));
+  }
+  return fmt::format("adtrain {} ({}, {})\n{}\n", ADTRAIN_VERSION, ADTRAIN_COMMIT, ADTRAIN_BUILD_TYPE,
+                     join(libraries, ", "));
+}
+
 }  // namespace adtrain

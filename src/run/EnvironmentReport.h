@@ -14,4 +14,7 @@ nlohmann::json environment_report();
 /// The same for a person to read.
 std::string environment_text(const nlohmann::json& report);
 
+/// For --version, in two lines: the version with commit and build type, then the libraries that are loaded.
+std::string version_text();
+
 }  // namespace adtrain

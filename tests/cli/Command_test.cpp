@@ -15,9 +15,10 @@ using testing::StartsWith;
 
 TEST(Command, TheVersionIsTheSameInsideAndOutside) {
   const SmallRun small;
-  EXPECT_THAT(small.adtrain("--version").output,
-              AllOf(StartsWith("adtrain " + version() + " ("), ContainsRegex("commit [0-9a-f]{12}|no commit known"),
-                    HasSubstr("libtorch "), HasSubstr("NCCL "), HasSubstr("Open MPI"), HasSubstr("HDF5 ")));
+  EXPECT_THAT(
+      small.adtrain("--version").output,
+      AllOf(StartsWith("adtrain " + version() + " ("), ContainsRegex("commit [0-9a-f]{12}|no commit known"),
+            HasSubstr("libtorch "), HasSubstr("NCCL "), HasSubstr("Open MPI"), HasSubstr("HDF5 ")));
 }
 
 TEST(Command, EveryCommandHelpsWithAnExample) {

@@ -18,6 +18,14 @@ class FlatLayout {
     }
   }
 
+  /// Of tensors, in their order.
+  template <class Tensors>
+  static FlatLayout of(const Tensors& tensors) {
+    std::vector<int64_t> sizes;
+    for (const auto& tensor : tensors) sizes.push_back(tensor.numel());
+    return FlatLayout(sizes);
+  }
+
   int64_t offset(size_t tensor) const { return offsets_[tensor]; }
   /// Elements of the buffer, gaps included.
   int64_t total() const { return total_; }

@@ -37,8 +37,6 @@ class Meeting {
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
 
-  const LaunchContext& context() const { return context_; }
-
   /// Returns rank 0's `word` on every rank. Waits for rank 0, and for other ranks only where it must. Every
   /// rank must call it once.
   virtual std::string word_of_root(const std::string& word) = 0;
@@ -48,6 +46,7 @@ class Meeting {
 
  protected:
   explicit Meeting(LaunchContext context) : context_(std::move(context)) {}
+  const LaunchContext& context() const { return context_; }
 
  private:
   LaunchContext context_;

@@ -3,18 +3,9 @@
 #include <ATen/ATen.h>
 
 namespace adtrain::kernels {
-namespace {
-
-FlatLayout layout_of(at::TensorList parameters) {
-  std::vector<int64_t> sizes;
-  for (const at::Tensor& parameter : parameters) sizes.push_back(parameter.numel());
-  return FlatLayout(sizes);
-}
-
-}  // namespace
 
 GradientAccumulation::GradientAccumulation(at::TensorList parameters, MainGradients* main_gradients)
-    : parameters_(parameters.vec()), main_gradients_(main_gradients), layout_(layout_of(parameters)) {
+    : parameters_(parameters.vec()), main_gradients_(main_gradients), layout_(FlatLayout::of(parameters)) {
   const auto fp32 = parameters_.front().options().dtype(at::kFloat).requires_grad(false);
   place_ = main_gradients_ != nullptr ? main_gradients_->place_of(parameters_)
                                       : at::zeros({layout_.total()}, fp32);

@@ -21,16 +21,14 @@ bool is_short(const at::Tensor& parameter) {
 
 FlatLayout layout_of(at::TensorList parameters) {
   if (parameters.empty()) throw std::invalid_argument("A gradient reducer needs at least one parameter.");
-  std::vector<int64_t> sizes;
   for (const at::Tensor& parameter : parameters) {
     const bool known = parameter.scalar_type() == at::kFloat || is_short(parameter);
     if (!known || !parameter.is_leaf() || !parameter.requires_grad()) {
       throw std::invalid_argument(
           "A gradient reducer takes float32 or 16-bit floating-point leaves that require gradients.");
     }
-    sizes.push_back(parameter.numel());
   }
-  return FlatLayout(sizes);
+  return FlatLayout::of(parameters);
 }
 
 }  // namespace
@@ -175,6 +173,12 @@ void GradientReducer::finish() {
   }
   started_ = 0;
   exposed_.end();
+}
+
+void GradientReducer::abandon() {
+  communicates_ = false;
+  started_ = 0;
+  for (Bucket& bucket : buckets_) bucket.sum.reset();
 }
 
 void GradientReducer::zero() {

@@ -60,6 +60,8 @@ class GradientReducer : public MainGradients {
   /// Starts the buckets that have not started (for unused parameters) and waits for all of them. Throws
   /// PeerLostError as CollectiveWork::wait() does.
   void finish();
+  /// Forgets a step that was not finished because capturing it failed: no bucket of it is waited for.
+  void abandon();
   void zero();
 
   /// Seconds of communication that the backward pass did not hide in the latest step. On a GPU the caller

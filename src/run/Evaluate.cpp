@@ -140,7 +140,7 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
   Communicator& communicator = *ranks.communicator;
   Console console = Console::for_process(communicator.is_root() && !request.json);
 
-  const ModelShape shape = {config.environment.grid_size, config.environment.num_actions};
+  const ModelShape shape = config.model_shape();
   const auto model =
       AlgorithmDistillation::create(config.model, shape, static_cast<uint64_t>(config.training.seed));
   model->parameters().to(ranks.device.device);

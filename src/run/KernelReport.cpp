@@ -34,7 +34,7 @@ KernelPlan::Part rollout_part(const RunConfig& config, const ModelShape& shape, 
 }
 
 KernelReport report_for(const RunConfig& config, const std::string& name, const DeviceTraits& device) {
-  const ModelShape shape = {config.environment.grid_size, config.environment.num_actions};
+  const ModelShape shape = config.model_shape();
   const at::ScalarType type = config.training.compute_type(device.is_gpu ? at::kCUDA : at::kCPU);
   const KernelPlan plan = plan_of(config.model, shape, config.training.loss_positions, device, type);
   KernelReport report = {name, name_of(type), plan.parts()};

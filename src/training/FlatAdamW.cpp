@@ -43,19 +43,13 @@ TrainingOptions rule_of(const AdamWOptions& options, double max_grad_norm) {
   return rule;
 }
 
-FlatLayout layout_of(const std::vector<at::Tensor>& parameters) {
-  std::vector<int64_t> sizes;
-  for (const at::Tensor& parameter : parameters) sizes.push_back(parameter.numel());
-  return FlatLayout(sizes);
-}
-
 }  // namespace
 
 class FlatAdamW::Update {
  public:
   Update(DataParallel& parallel, const AdamWOptions& options, double max_grad_norm)
       : parallel_(parallel),
-        layout_(layout_of(parameters())),
+        layout_(FlatLayout::of(parameters())),
         flat_(flattened()),
         optimizer_(flat_, rule_of(options, max_grad_norm)) {
     set_learning_rate(options.lr());
@@ -105,8 +99,7 @@ class FlatAdamW::Update {
     at::Tensor flat = at::zeros({layout_.total()}, parameters().front().options().requires_grad(false));
     for (size_t index = 0; index < parameters().size(); ++index) {
       at::Tensor parameter = parameters()[index];
-      const at::Tensor view =
-          flat.narrow(0, layout_.offset(index), parameter.numel()).view(parameter.sizes());
+      const at::Tensor view = part_of(flat, index);
       view.copy_(parameter);
       parameter.set_data(view);
     }

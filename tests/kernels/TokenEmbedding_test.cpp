@@ -37,7 +37,7 @@ double error_of(const at::Tensor& found, const at::Tensor& expected) {
 class Sink : public MainGradients {
  public:
   explicit Sink(const std::vector<at::Tensor>& parameters)
-      : parameters_(parameters), layout_(sizes_of(parameters)) {
+      : parameters_(parameters), layout_(FlatLayout::of(parameters)) {
     flat = at::ones({layout_.total()}, at::device(at::kCUDA).dtype(at::kFloat));
   }
 
@@ -56,12 +56,6 @@ class Sink : public MainGradients {
   size_t told = 0;
 
  private:
-  static std::vector<int64_t> sizes_of(const std::vector<at::Tensor>& parameters) {
-    std::vector<int64_t> sizes;
-    for (const at::Tensor& parameter : parameters) sizes.push_back(parameter.numel());
-    return sizes;
-  }
-
   std::vector<at::Tensor> parameters_;
   FlatLayout layout_;
 };

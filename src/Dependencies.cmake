@@ -1,6 +1,7 @@
 # Everything the project stands on, found once; the table that closes the configure step says what was found where.
 
 set(ADTRAIN_DEPS ${PROJECT_SOURCE_DIR}/.deps)  # where launch/setup.sh puts what the system does not have
+set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL TRUE)    # for the project that adds this tree, which links what adtrain links
 set(CMAKE_MESSAGE_LOG_LEVEL NOTICE)            # the table says it shorter; --log-level=STATUS shows the whole search
 set(dependency_table "" CACHE INTERNAL "")
 
@@ -209,7 +210,12 @@ if(CCACHE)
 endif()
 
 # --- for the tests: GoogleTest, and a Python that compares with numpy, h5py, safetensors, tensorboard -------------------
-set(ADTRAIN_BUILD_TESTS AUTO CACHE STRING "Tests and benchmarks: ON, OFF, or AUTO, which is ON where GoogleTest is found")
+set(tests_by_default OFF)
+if(PROJECT_IS_TOP_LEVEL)
+  set(tests_by_default AUTO)
+endif()
+set(ADTRAIN_BUILD_TESTS ${tests_by_default} CACHE STRING
+  "Tests and benchmarks: ON, OFF, or AUTO, which is ON where GoogleTest is found; OFF by default in a project that adds this tree")
 set_property(CACHE ADTRAIN_BUILD_TESTS PROPERTY STRINGS AUTO ON OFF)
 set(build_tests OFF)
 if(ADTRAIN_BUILD_TESTS)

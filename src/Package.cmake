@@ -1,17 +1,35 @@
-# What `cmake --install build/release --prefix P` puts into P: programs, the library with its headers and CMake package,
+# The targets adtrain::adtrain and adtrain::plugin, for a project that adds this tree, and what
+# `cmake --install build/release --prefix P` puts into P: programs, the library with its headers and CMake package,
 # configurations and documents. P may be moved afterwards: what lies in it is found from where it lies.
 
 # Folders in which installed programs look for what is not in P. An entry may begin with $ORIGIN, the program's folder.
 set(ADTRAIN_RUNPATH "${library_folders}" CACHE STRING "Where installed programs look for libtorch, NCCL, CUDA and MPI")
 
 # One archive of the rooms that include/adtrain/ stands on.
-set(rooms_of_library optimizer optimizer_kernels framework checkpoint parallel collectives watchdog launch config base)
-list(TRANSFORM rooms_of_library REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE objects)
+set(rooms_of_library optimizer optimizer_kernels framework checkpoint data parallel memory collectives watchdog launch config base)
+list(TRANSFORM rooms_of_library REPLACE "(.+)" "$<TARGET_OBJECTS:adtrain_\\1>" OUTPUT_VARIABLE objects)
 add_library(adtrain_library STATIC ${objects})
 set_target_properties(adtrain_library PROPERTIES OUTPUT_NAME adtrain EXPORT_NAME adtrain LINKER_LANGUAGE CXX)
 target_compile_features(adtrain_library INTERFACE cxx_std_20)
-target_include_directories(adtrain_library INTERFACE $<INSTALL_INTERFACE:include>)
-target_link_libraries(adtrain_library INTERFACE $<INSTALL_INTERFACE:adtrain::dependencies>)
+# In this tree, or in one that adds it, targets say what to link; what is installed finds it by adtrainConfig.cmake.
+target_include_directories(adtrain_library INTERFACE
+  $<INSTALL_INTERFACE:include> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
+target_link_libraries(adtrain_library INTERFACE $<INSTALL_INTERFACE:adtrain::dependencies>
+  $<BUILD_INTERFACE:adtrain_torch;adtrain_nccl;adtrain_mpi;CUDA::cudart;ZLIB::ZLIB;Threads::Threads>)
+list(JOIN library_folders ":" folders)
+target_link_options(adtrain_library INTERFACE $<BUILD_INTERFACE:LINKER:-rpath,${folders}>)
+add_library(adtrain::adtrain ALIAS adtrain_library)
+
+# For plug-ins, which need the headers and libtorch alone.
+add_library(adtrain_plugin INTERFACE)
+target_compile_features(adtrain_plugin INTERFACE cxx_std_20)
+target_include_directories(adtrain_plugin INTERFACE ${PROJECT_SOURCE_DIR}/include)
+target_link_libraries(adtrain_plugin INTERFACE adtrain_torch)
+add_library(adtrain::plugin ALIAS adtrain_plugin)
+
+if(NOT PROJECT_IS_TOP_LEVEL)
+  return()  # the project that adds this tree installs what it wants
+endif()
 
 set_target_properties(adtrain adtrain_history_reader PROPERTIES INSTALL_RPATH "$ORIGIN/../lib;${ADTRAIN_RUNPATH}")
 install(TARGETS adtrain adtrain_history_reader RUNTIME DESTINATION bin)

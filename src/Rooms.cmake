@@ -1,4 +1,4 @@
-# A room is a folder of src/: one static library that may stand only on the rooms and packages it names.
+# A room is a folder of src/: one static library, the target adtrain_NAME, that may stand only on the rooms and packages it names.
 #   adtrain_room(NAME [TORCH] SOURCES a.cpp ... ROOMS below ... PACKAGES target ...)
 #   adtrain_tests(NAME [TORCH] [ON_CPU] SOURCES Foo_test.cpp ... ROOMS room ...)
 # TORCH adds libtorch and shares one precompiled <ATen/ATen.h>. ON_CPU: the tests run on the CPU, whatever they do elsewhere.
@@ -39,18 +39,18 @@ target_link_libraries(adtrain_torch INTERFACE ${TORCH_LIBRARIES})
 target_link_options(adtrain_torch INTERFACE LINKER:--push-state,--no-as-needed,-lstdc++,--pop-state)
 
 if(ADTRAIN_PCH)
-  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/torch_pch.cpp CONTENT "")  # unlike WRITE, untouched when it is there
-  add_library(torch_pch STATIC ${CMAKE_BINARY_DIR}/torch_pch.cpp)
-  target_link_libraries(torch_pch PRIVATE adtrain_flags adtrain_torch)
-  target_precompile_headers(torch_pch PRIVATE <ATen/ATen.h> <fmt/format.h> <string> <vector> <memory> <map> <functional>
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/adtrain_pch.cpp CONTENT "")  # unlike WRITE, untouched when it is there
+  add_library(adtrain_pch STATIC ${CMAKE_BINARY_DIR}/adtrain_pch.cpp)
+  target_link_libraries(adtrain_pch PRIVATE adtrain_flags adtrain_torch)
+  target_precompile_headers(adtrain_pch PRIVATE <ATen/ATen.h> <fmt/format.h> <string> <vector> <memory> <map> <functional>
     <optional> <span> <filesystem>)
-  target_compile_options(torch_pch PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)  # ccache asks for it
+  target_compile_options(adtrain_pch PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)  # ccache asks for it
 endif()
 
 function(adtrain_share_pch target)
   target_link_libraries(${target} PRIVATE adtrain_torch)
   if(ADTRAIN_PCH)
-    target_precompile_headers(${target} REUSE_FROM torch_pch)
+    target_precompile_headers(${target} REUSE_FROM adtrain_pch)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
   endif()
 endfunction()
@@ -62,11 +62,13 @@ endfunction()
 
 function(adtrain_room name)
   cmake_parse_arguments(ROOM "TORCH" "" "SOURCES;ROOMS;PACKAGES" ${ARGN})
-  add_library(${name} STATIC ${ROOM_SOURCES})
-  target_link_libraries(${name} PUBLIC adtrain_flags ${ROOM_ROOMS} ${ROOM_PACKAGES})
+  set(target adtrain_${name})
+  list(TRANSFORM ROOM_ROOMS PREPEND adtrain_)
+  add_library(${target} STATIC ${ROOM_SOURCES})
+  target_link_libraries(${target} PUBLIC adtrain_flags ${ROOM_ROOMS} ${ROOM_PACKAGES})
   if(ROOM_TORCH)
-    target_link_libraries(${name} PUBLIC adtrain_torch)
-    adtrain_share_pch(${name})
+    target_link_libraries(${target} PUBLIC adtrain_torch)
+    adtrain_share_pch(${target})
   endif()
 endfunction()
 
@@ -107,6 +109,7 @@ endfunction()
 function(adtrain_tests room)
   cmake_parse_arguments(TESTS "TORCH;ON_CPU" "" "SOURCES;ROOMS" ${ARGN})
   set(target test_${room})
+  list(TRANSFORM TESTS_ROOMS PREPEND adtrain_)
   add_executable(${target} ${TESTS_SOURCES})
   target_link_libraries(${target} PRIVATE ${TESTS_ROOMS} test_main GTest::gmock)
   adtrain_build_quickly(${target})

@@ -8,6 +8,8 @@ import subprocess
 import tempfile
 import unittest
 
+import h5py
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/embedding.md").read_text()
 CMAKE, MPIRUN, TORCHRUN = (os.environ[name] for name in ("CMAKE", "MPIRUN", "TORCHRUN"))
@@ -46,12 +48,16 @@ class Program(unittest.TestCase):
         project.mkdir()
         (project / source).write_text(block("cpp", heading))
         (project / "CMakeLists.txt").write_text(block("cmake", heading))
+        cls.compile(project)
+        return project / "build"
+
+    @classmethod
+    def compile(cls, project):
         run(CMAKE, "-B", project / "build", "-S", project, f"-DCMAKE_PREFIX_PATH={cls.prefix}",
             f"-DCMAKE_CXX_COMPILER={os.environ['CXX']}", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror",
             f"-DCMAKE_CXX_COMPILER_LAUNCHER={shutil.which('ccache') or ''}")
         # The folder is another one each time, and must not tell the same program apart.
         run(CMAKE, "--build", project / "build", env=os.environ | {"CCACHE_BASEDIR": str(cls.folder)})
-        return project / "build"
 
     def train(self, name, *launcher, steps="0 to 200", ranks=2, over="Gloo"):
         """The parameters after the last step, as they lie in the file."""
@@ -74,6 +80,25 @@ class Program(unittest.TestCase):
         launch = [self.prefix / "bin/adtrain", "launch", "--nproc", 2, "--logs", "logs", "--program"]
         self.assertEqual(self.train("launch", *launch), whole)
         self.train("alone", ranks=1, over="none")
+
+    def test_histories_are_read_by_the_reader_that_path_names(self):
+        project = self.folder / "histories"
+        project.mkdir()
+        (project / "returns.cpp").write_text(block("cpp", "Histories"))
+        (project / "CMakeLists.txt").write_text(block("cmake").replace("(train ", "(returns ").replace("train.cpp", "returns.cpp"))
+        self.compile(project)
+        reader = project / "adtrain-history-reader"
+        reader.write_text(f"#!/bin/sh\ntouch {project}/started\nexec {self.prefix}/bin/adtrain-history-reader\n")
+        reader.chmod(0o755)
+        history = ROOT / "data/history_darkroom_PPO_alg-seed0.hdf5"
+        printed = run(project / "build/returns", history, env={"PATH": f"{project}:/usr/bin:/bin"})
+        self.assertTrue((project / "started").exists())
+        rows = re.findall(r"^task (\d+): first episode ([\d.]+), last ([\d.]+)$", printed, re.M)
+        self.assertEqual([int(row[0]) for row in rows], list(range(49)))
+        with h5py.File(history) as file:
+            for task, row in enumerate(rows):
+                rewards = file[f"{task}/rewards"][()].reshape(50, 20, 4).sum(1).mean(1)
+                self.assertEqual([float(value) for value in row[1:]], [rewards[0], rewards[-1]])
 
     def adtrain(self, *arguments, launcher=(), code=0, cwd=None):
         return run(*launcher, self.prefix / "bin/adtrain", *arguments, cwd=cwd or self.folder / "plugin", code=code,
@@ -172,6 +197,21 @@ run_name: mine
         self.assertIn("a part of adtrain", run(self.prefix / "bin/adtrain-history-reader", code=2))
         self.assertIn("--program: found nowhere", run(adtrain, "launch", "--program", "nowhere", code=2))
         run(adtrain, "validate", self.prefix / "share/adtrain/configs/quickstart.yaml")
+
+    def test_the_tree_can_be_added_to_a_project(self):
+        """Configured whole, and the page's program compiled; to link it would be to build the library a second time."""
+        project = self.folder / "added"
+        project.mkdir()
+        (project / "train.cpp").write_text(block("cpp"))
+        (project / "CMakeLists.txt").write_text(block("cmake", "In the tree of a project").replace("third_party/adtrain", f"{ROOT} adtrain"))
+        run(CMAKE, "-G", "Ninja", "-B", project / "build", "-S", project, f"-DTorch_DIR={os.environ['TORCH']}/share/cmake/Torch",
+            f"-DCMAKE_CXX_COMPILER={os.environ['CXX']}", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror")
+        run(CMAKE, "--build", project / "build", "--target", "CMakeFiles/train.dir/train.cpp.o")
+        targets = run(CMAKE, "--build", project / "build", "--target", "help")
+        names = re.findall(r"^([A-Za-z_][\w-]*): phony$", targets, re.M)
+        ours = {name for name in names if name not in ("all", "train", "codegen", "edit_cache", "rebuild_cache", "list_install_components")}
+        self.assertIn("adtrain_framework", ours)
+        self.assertEqual({name for name in ours if not re.match(r"(lib)?adtrain", name)}, set())
 
     def test_the_package_says_what_is_wrong_with_a_libtorch(self):
         project = self.folder / "wrong"

@@ -2,9 +2,12 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <sstream>
 #include <system_error>
+#include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -26,12 +29,20 @@ constexpr const char* kProgram = "adtrain-history-reader";
 fs::path program() {
   std::error_code unreadable;
   const fs::path self = fs::read_symlink("/proc/self/exe", unreadable);
-  for (const fs::path& candidate : {self.parent_path() / kProgram, fs::path(ADTRAIN_HISTORY_READER)}) {
-    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
+  std::vector<fs::path> candidates = {self.parent_path() / kProgram};
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    if (!folder.empty()) candidates.push_back(fs::path(folder) / kProgram);
+  }
+  candidates.emplace_back(ADTRAIN_HISTORY_READER);
+  for (const fs::path& candidate : candidates) {
+    if (::access(candidate.c_str(), X_OK) == 0 && fs::is_regular_file(candidate, unreadable))
+      return candidate;
   }
   throw EnvironmentError(fmt::format(
-      "{} is neither beside {} nor at {}; expected the program that reads history files where it was "
-      "built, or copied together with adtrain",
+      "{} is neither beside {}, nor in a folder of PATH, nor at {}; expected the program that reads history "
+      "files where it was built, or copied together with adtrain",
       kProgram, self.string(), ADTRAIN_HISTORY_READER));
 }
 

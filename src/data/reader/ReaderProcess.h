@@ -16,7 +16,7 @@ namespace adtrain {
 /// touched or inherited. For one thread at a time. Ends with the object, and with this process.
 class ReaderProcess {
  public:
-  /// Starts it: the program beside this one, else where it was built. Throws EnvironmentError.
+  /// Starts it: the program beside this one, else on PATH, else where it was built. Throws EnvironmentError.
   ReaderProcess();
   ~ReaderProcess();
   ReaderProcess(const ReaderProcess&) = delete;

@@ -15,6 +15,7 @@ enum class ExitCode : int {
   kCheckpoint = 5,   ///< checkpoint unusable
   kNonFinite = 6,    ///< the loss became NaN or infinite
   kPeerLost = 7,     ///< another rank failed or a collective timed out; this rank is not the cause
+  kOutOfMemory = 8,  ///< a device, or this host, has no memory left for what was asked
   kRequeue = 75,     ///< checkpointed on request; please start again
 };
 

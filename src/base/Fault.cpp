@@ -48,11 +48,19 @@ constexpr std::array kMoments = {
     std::pair{"kill_in_save:latest", SaveMoment::kLatest},
     std::pair{"kill_in_save:pruning", SaveMoment::kPruning},
 };
+constexpr std::array kStepMoments = {
+    std::pair{"out_of_memory:forward", StepMoment::kForward},
+    std::pair{"out_of_memory:backward", StepMoment::kBackward},
+    std::pair{"out_of_memory:gradients", StepMoment::kGradients},
+    std::pair{"out_of_memory:optimizer", StepMoment::kOptimizer},
+    std::pair{"out_of_memory:capture", StepMoment::kCapture},
+};
 
 std::vector<std::string> names() {
   std::vector<std::string> all;
   for (const auto& [name, kind] : kKinds) all.emplace_back(name);
   for (const auto& [name, moment] : kMoments) all.emplace_back(name);
+  for (const auto& [name, moment] : kStepMoments) all.emplace_back(name);
   return all;
 }
 
@@ -93,6 +101,9 @@ FaultPlan FaultPlan::parse(const std::string& text) {
   } else if (const auto* const moment = find(kMoments, name); moment != kMoments.end()) {
     plan.kind = FaultKind::kKillInSave;
     plan.moment = moment->second;
+  } else if (const auto* const in_step = find(kStepMoments, name); in_step != kStepMoments.end()) {
+    plan.kind = FaultKind::kOutOfMemory;
+    plan.step_moment = in_step->second;
   } else {
     refuse(text, fmt::format("there is no fault '{}'", name), nearest_name(name, names()));
   }

@@ -39,11 +39,22 @@ enum class SaveMoment {
   kPruning,   ///< "pruning": an older folder has lost its final name and is not deleted yet
 };
 
+/// The moments of a training step at which `out_of_memory:NAME` can strike.
+enum class StepMoment {
+  kBeginning,  ///< the kind without a name: before anything of the step
+  kForward,    ///< "forward"
+  kBackward,   ///< "backward": within it, where autograd computes the gradients
+  kGradients,  ///< "gradients": before the sums over ranks are finished
+  kOptimizer,  ///< "optimizer"
+  kCapture,    ///< "capture": as kGradients, but only while the step is captured in a CUDA graph
+};
+
 /// The fault that the variable ADTRAIN_FAULT specifies: `kind@rank:step`, `kind@rank:first-last` or
 /// `kind@rank:first-`.
 struct FaultPlan {
   FaultKind kind = FaultKind::kNone;
-  SaveMoment moment = SaveMoment::kFolder;  ///< of kKillInSave
+  SaveMoment moment = SaveMoment::kFolder;          ///< of kKillInSave
+  StepMoment step_moment = StepMoment::kBeginning;  ///< of kOutOfMemory
   int64_t rank = 0;
   int64_t first_step = 0;  ///< optimizer steps as reported, from 1
   int64_t last_step = std::numeric_limits<int64_t>::max();
@@ -81,6 +92,10 @@ class Fault {
 
   /// Whether a fault of this kind holds now, for the kinds that the caller must carry out.
   bool holds(FaultKind kind) const { return is_planned(kind) && holds_.load(std::memory_order_relaxed); }
+  /// Whether memory must run out at this moment of the step.
+  bool lacks_memory_at(StepMoment moment) const {
+    return holds(FaultKind::kOutOfMemory) && plan_.step_moment == moment;
+  }
   /// The errno with which writing a file fails now; 0 for none.
   int write_error() const;
 

@@ -29,7 +29,7 @@ std::string general_help() {
       "\n"
       "commands:\n";
   for (const Command& command : commands())
-    text += fmt::format("  {:<10} {}\n", command.name, command.summary);
+    text += fmt::format("  {:<15} {}\n", command.name, command.summary);
   text +=
       "\n"
       "From nothing to a learning curve:\n"

@@ -62,6 +62,17 @@ Key& Key::also_called(std::string alias) {
   return *this;
 }
 
+Key& Key::or_word(std::string word, int64_t value) {
+  word_ = std::move(word);
+  word_value_ = Scalar<int64_t>::write(value);
+  return *this;
+}
+
+std::string Key::value_text() const {
+  std::string text = write_();
+  return !word_.empty() && text == word_value_ ? word_ : text;
+}
+
 Key& Key::free_on_resume(std::string proviso) {
   free_on_resume_ = true;
   proviso_on_resume_ = std::move(proviso);
@@ -95,6 +106,7 @@ std::string Key::allowed() const {
   }
   if (!unit_.empty()) words += " of " + unit_;
   if (const std::string limits = bounds(); !limits.empty()) words += ", " + limits;
+  if (!word_.empty()) words += ", or " + word_;
   return optional_ ? words + ", or null" : words;
 }
 
@@ -112,6 +124,7 @@ std::optional<std::string> Key::checked(const std::string& scalar) const {
   switch (type_) {
     case Type::kInteger:
     case Type::kReal:
+      if (!word_.empty() && to_lower(scalar) == word_) return word_value_;
       fine = accepts_number(scalar);
       break;
     case Type::kBoolean:
@@ -143,7 +156,9 @@ std::optional<std::string> Key::assign(const std::string& scalar, bool is_null) 
     return fmt::format("found '{}', which is not UTF-8; expected a text in UTF-8 without null bytes",
                        abridged(scalar));
   }
-  const std::string nearest = nearest_name(scalar, choices_);
+  std::vector<std::string> words = choices_;
+  if (!word_.empty()) words.push_back(word_);
+  const std::string nearest = nearest_name(scalar, words);
   return fmt::format("found '{}'; expected {}{}", abridged(scalar), allowed(),
                      nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));
 }

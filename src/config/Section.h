@@ -24,6 +24,10 @@ class Key {
   Key& one_of(std::vector<std::string> choices);  ///< texts only; enumerations set it by themselves
   Key& also_called(std::string alias);  ///< another spelling that means the same (the Python projects')
 
+  /// Whole numbers only: the text `word` is allowed, too, and stands for `value`, which bounds do not
+  /// concern.
+  Key& or_word(std::string word, int64_t value);
+
   /// A run may be continued with another value, as this does not invalidate what was learnt. Other keys are
   /// fixed. `proviso` continues "May change on --resume", as in ", as long as …".
   Key& free_on_resume(std::string proviso = "");
@@ -45,7 +49,7 @@ class Key {
   /// caller knows file and line. A key that is not optional refuses null.
   std::optional<std::string> assign(const std::string& scalar, bool is_null);
   /// The member's current value as a YAML scalar ("null" for an empty optional).
-  std::string value_text() const { return write_(); }
+  std::string value_text() const;
 
  private:
   friend class Section;
@@ -58,6 +62,8 @@ class Key {
   bool optional_ = false, free_on_resume_ = false;
   std::optional<double> at_least_, at_most_, above_, below_;
   std::vector<std::string> choices_, aliases_;
+  std::string word_,
+      word_value_;  ///< the text and the whole number that it stands for; empty where there is none
   std::function<void(const std::string& scalar, bool is_null)> store_;  ///< the scalar has been checked
   std::function<std::string()> write_;
 };

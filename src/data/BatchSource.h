@@ -40,6 +40,9 @@ class BatchSource {
   virtual ~BatchSource() = default;
 
   virtual Batch next() = 0;
+  /// Goes back to the first micro-batch of the step, after a capture in which calls of next() were recorded
+  /// and never ran. Only for sources on the device.
+  virtual void restart_step() {}
   /// Seconds that next() has kept its caller waiting since the last call of this function.
   virtual double take_seconds_waited() = 0;
   /// Whether next() only enqueues work on the current stream, so that a CUDA graph may capture it: each

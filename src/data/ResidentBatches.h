@@ -15,6 +15,7 @@ class ResidentBatches final : public BatchSource {
   ResidentBatches(const Feed& feed, at::Device device);
 
   Batch next() override;
+  void restart_step() override { micro_step_ = 0; }
   double take_seconds_waited() override { return 0; }
   bool on_device() const override { return true; }
   std::string description() const override { return "on the GPU"; }

@@ -35,6 +35,8 @@ const char* meaning(int exit_code) {
       return "the loss became NaN or infinite";
     case ExitCode::kPeerLost:
       return "another rank was lost or a collective timed out; this rank is not the cause";
+    case ExitCode::kOutOfMemory:
+      return "out of memory";
     case ExitCode::kRequeue:
       return "stopped on request after a checkpoint";
   }

@@ -8,13 +8,20 @@
 #include "base/Error.h"
 #include "base/Text.h"
 #include "config/YamlFile.h"
+#include "run/BatchSizesOfRun.h"
 
 namespace adtrain {
 namespace {
 
 constexpr const char* kGlobalBatch = "global_batch_size";
 
-/// Keys that are unknown, or no longer allowed, keep the default: the result is only compared, not run.
+int64_t global_batch(const TrainingOptions& options, int64_t ranks) {
+  return options.global_batch_size.value_or(options.train_batch_size * ranks *
+                                            options.gradient_accumulation_steps);
+}
+
+}  // namespace
+
 RunConfig read_leniently(const std::string& yaml) {
   RunConfig config;
   std::vector<Section> sections = config.sections();
@@ -29,13 +36,6 @@ RunConfig read_leniently(const std::string& yaml) {
   return config;
 }
 
-int64_t global_batch(const TrainingOptions& options, int64_t ranks) {
-  return options.global_batch_size.value_or(options.train_batch_size * ranks *
-                                            options.gradient_accumulation_steps);
-}
-
-}  // namespace
-
 std::string ConfigChange::text() const {
   return fmt::format("{} {} → {}", key, before, now);
 }
@@ -43,6 +43,7 @@ std::string ConfigChange::text() const {
 std::vector<ConfigChange> changes_between(const std::string& earlier_yaml, int64_t earlier_ranks,
                                           const RunConfig& config, int64_t ranks) {
   RunConfig earlier = read_leniently(earlier_yaml), now = config;
+  BatchSizesOfRun::kept(now.training, earlier.training, earlier_ranks, ranks).put_into(now.training);
   const int64_t batch_before = global_batch(earlier.training, earlier_ranks);
   const int64_t batch_now = global_batch(now.training, ranks);
   std::vector<Section> before_sections = earlier.sections(), now_sections = now.sections();

@@ -18,12 +18,17 @@ struct ConfigChange {
   std::string text() const;
 };
 
+/// The configuration that an earlier start of a run has resolved. Keys that are unknown, or values that are
+/// no longer allowed, leave the default: it is to be compared, not run.
+RunConfig read_leniently(const std::string& yaml);
+
 /// The differences between the YAML that an earlier start of a run has resolved and this start's
 /// configuration, in the order in which keys are documented. Keys that the earlier program did not know count
 /// as having this program's default; keys that this one does not know are ignored.
 ///
-/// The global batch is compared as such, under the name of global_batch_size: it may result from
-/// train_batch_size, the number of ranks and accumulation.
+/// Batch sizes that this start leaves open count as those of the run. The global batch is compared as such,
+/// under the name of global_batch_size: it may result from train_batch_size, the number of ranks and
+/// accumulation.
 std::vector<ConfigChange> changes_between(const std::string& earlier_yaml, int64_t earlier_ranks,
                                           const RunConfig& config, int64_t ranks);
 

@@ -30,6 +30,8 @@ struct RunFolder {
   /// An empty file that a run leaves when it stopped on request after a checkpoint; removed when it is
   /// started again.
   std::filesystem::path requeue() const { return root / "requeue"; }
+  /// How the batch sizes were found; without extension.
+  std::filesystem::path batch_sizes() const { return root / "batch_sizes"; }
   std::filesystem::path evaluation() const { return root / "evaluation"; }
 };
 

@@ -149,6 +149,8 @@ void RunLifecycle::compare_configuration() {
   }
   if (text_in(state, "configuration_hash") == config_.fingerprint() && ranks_that_saved() == world_size_)
     return;
+  batch_sizes_ = BatchSizesOfRun::kept(config_.training, read_leniently(earlier).training, ranks_that_saved(),
+                                       world_size_);
   const std::vector<ConfigChange> changes =
       changes_between(earlier, ranks_that_saved(), config_, world_size_);
   refuse_other_meaning(changes, wish_.allowed_changes, folder_.root.string());

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/Clock.h"
+#include "run/BatchSizesOfRun.h"
 #include "run/ConfigChanges.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
@@ -53,6 +54,9 @@ class RunLifecycle final : public StepKeeper {
 
   /// The checkpoint that this start continues. Null for a new run, and on all ranks but 0.
   const Snapshot* resumed() const { return found_ ? &found_->snapshot : nullptr; }
+  /// Batch sizes that the configuration leaves open and the run that is continued has found before. On rank
+  /// 0.
+  const BatchSizesOfRun& batch_sizes() const { return batch_sizes_; }
   /// Throws ConfigError where the checkpoint was trained on histories of another digest. Compares nothing
   /// where the checkpoint has none.
   void check_histories(const std::string& digest);
@@ -94,6 +98,7 @@ class RunLifecycle final : public StepKeeper {
   bool made_folder_ = false;  ///< removed again where this start leaves nothing in it
   std::optional<RunLock> lock_;
   std::optional<CheckpointStore::Found> found_;
+  BatchSizesOfRun batch_sizes_;
   bool same_batches_ = true;      ///< as in the run that is continued, as far as is known
   std::string histories_digest_;  ///< empty until they are checked
   std::optional<int64_t> safe_step_;

@@ -2,7 +2,6 @@
 
 #include <optional>
 
-#include <ATen/Context.h>
 #include <fmt/format.h>
 
 #include "base/Fault.h"
@@ -10,14 +9,15 @@
 #include "collectives/Agreement.h"
 #include "data/BatchAssembler.h"
 #include "data/HistorySet.h"
-#include "environments/TaskFamily.h"
-#include "environments/TaskSplit.h"
 #include "launch/LaunchContext.h"
 #include "model/AlgorithmDistillation.h"
+#include "run/BatchSizes.h"
+#include "run/BatchSizesOfRun.h"
 #include "run/Histories.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
 #include "run/RunLifecycle.h"
+#include "run/TrainingInputs.h"
 #include "telemetry/Console.h"
 #include "training/Trainer.h"
 #include "watchdog/Activity.h"
@@ -77,8 +77,17 @@ void print_banner(Console& console, const RunConfig& config, const Ranks& ranks,
        {"steps", grouped(config.training.train_timesteps)}});
 }
 
-ExitCode train_as_rank(const TrainRequest& request, const RunConfig& config,
-                       const std::vector<std::string>& notices, const Ranks& ranks) {
+/// Sets the batch sizes that the configuration leaves open: to those of the run that is continued, else to
+/// what trials find.
+void set_batch_sizes(RunConfig& config, const Ranks& ranks, const RunLifecycle& life,
+                     const TrainingInputs& inputs, Console& console) {
+  const std::string decided = text_of_root(*ranks.communicator, life.batch_sizes().to_json().dump());
+  BatchSizesOfRun::from(nlohmann::json::parse(decided)).put_into(config.training);
+  find_batch_sizes(config, ranks, inputs, console, config.folder().batch_sizes());
+}
+
+ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std::vector<std::string>& notices,
+                       const Ranks& ranks) {
   Communicator& communicator = *ranks.communicator;
   Console console = Console::for_process(communicator.is_root());
   for (const std::string& notice : notices) console.notice(notice);
@@ -86,41 +95,28 @@ ExitCode train_as_rank(const TrainRequest& request, const RunConfig& config,
   if (Fault::of_this_process().is_planned()) {
     console.warn("ADTRAIN_FAULT is set: something will break on purpose; unset it to train");
   }
-  at::globalContext().setAllowTF32CuBLAS(config.training.tf32);
-  at::globalContext().setDeterministicAlgorithms(config.training.deterministic, /*warn_only=*/false);
 
   RunLifecycle life(config, {request.resume, request.overwrite, request.allowed_changes}, ranks, console);
   Activity::of_this_process().begin("loading histories and model");
-  const TaskSplit split = TaskSplit::of(config.environment, TaskFamily::of(config.environment).task_count());
-  const HistorySet histories = load_histories(config, split.train, config.data.train_n_stream);
-  const BatchAssembler windows(histories, config.window_shape(config.training.loss_positions));
-  const bool holds_out = !split.test.empty() && config.training.eval_interval > 0;
-  const HistorySet held_out =
-      load_histories(config, holds_out ? split.test : std::vector<int64_t>{split.train.front()}, 1);
-  check_same(communicator, fmt::format("the digest of the histories in {}", config.history_file().string()),
-             histories.digest() + held_out.digest());
+  const TrainingInputs inputs(config, ranks);
+  const HistorySet& histories = inputs.histories();
   life.check_histories(identity_of(histories));
-  const BatchAssembler held_out_windows(held_out, config.window_shape(LossPositions::kLast));
-
-  const ModelShape shape = {config.environment.grid_size, config.environment.num_actions};
-  const auto model =
-      AlgorithmDistillation::create(config.model, shape, static_cast<uint64_t>(config.training.seed));
-  model->parameters().to(ranks.device.device, config.training.compute_type(ranks.device.device));
-  check_fused_kernels(config, *model);
+  check_fused_kernels(config, inputs.model());
+  set_batch_sizes(config, ranks, life, inputs, console);
   const RunFolder folder = config.folder();
   TrainingLog log(console, communicator.is_root()
                                ? std::optional<TrainingLog::Paths>(
                                      {folder.metrics(), folder.tensorboard(), folder.loss_curve()})
                                : std::nullopt);
   Trainer trainer(config.training, config.distributed.reducer(), config.data,
-                  {.model = *model,
+                  {.model = inputs.model(),
                    .communicator = communicator,
-                   .training_windows = windows,
-                   .held_out_windows = holds_out ? &held_out_windows : nullptr,
+                   .training_windows = inputs.windows(),
+                   .held_out_windows = inputs.held_out_windows(),
                    .keeper = life,
                    .log = log,
                    .origin = life.origin()});
-  print_banner(console, config, ranks, *model, trainer.share(), windows, histories);
+  print_banner(console, config, ranks, inputs.model(), trainer.share(), inputs.windows(), histories);
 
   trainer.start_from(life.resumed());
   life.claim();

@@ -61,7 +61,7 @@ StepFigures check_step(const RunConfig& config, Communicator& communicator) {
       HistorySet::random(kHistories, config.data.train_source_timesteps,
                          {config.environment.grid_size, config.environment.num_actions}, seed);
   const BatchAssembler windows(histories, config.window_shape(config.training.loss_positions));
-  const ModelShape shape = {config.environment.grid_size, config.environment.num_actions};
+  const ModelShape shape = config.model_shape();
   const auto model = AlgorithmDistillation::create(config.model, shape, seed);
   model->parameters().to(communicator.device());
   const std::string before = checksum(model->parameters().flat().cpu());
@@ -72,8 +72,12 @@ StepFigures check_step(const RunConfig& config, Communicator& communicator) {
   const auto batches =
       BatchSource::create({.windows = windows, .order = SampleOrder(windows.samples(), seed), .share = share},
                           config.data, communicator.device());
-  TrainStep step({.model = *model, .reducer = reducer, .optimizer = optimizer, .loss_scale = nullptr}, share,
-                 config.training);
+  TrainStep step({.model = *model,
+                  .communicator = communicator,
+                  .reducer = reducer,
+                  .optimizer = optimizer,
+                  .loss_scale = nullptr},
+                 share, config.training);
   communicator.barrier();
   const Stopwatch watch;
   step.run(*batches, 0, config.training.lr);

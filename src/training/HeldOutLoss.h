@@ -20,8 +20,13 @@ class HeldOutLoss {
 
   /// Collective: every rank calls it at the same step.
   LossFigures measure();
+  /// One forward pass of `batch` rows, or of all where there are fewer, for its memory alone. Not collective.
+  void measure_first_batch();
 
  private:
+  /// The sums over samples first … end − 1.
+  LossSums sums_of(int64_t first, int64_t end) const;
+
   const BatchAssembler& windows_;
   AlgorithmDistillation& model_;
   Communicator& communicator_;

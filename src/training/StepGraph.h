@@ -21,10 +21,17 @@ class StepGraph {
   StepGraph& operator=(const StepGraph&) = delete;
 
   bool captured() const { return graph_ != nullptr; }
-  /// Records what `work` launches without running it.
+  /// Records what `work` launches without running it. What earlier work has left in the allocator's cache is
+  /// given back to the GPU before, so that the graph's memory takes the place of it instead of standing
+  /// beside it. Throws what `work` throws; the stream, the allocator and the generator are then as before.
   void capture(const std::function<void()>& work);
   /// Launches the recorded work on the current stream.
   void replay();
+  /// Discards what was captured, and gives its memory back to the GPU.
+  void discard();
+  /// Runs `work` now, with memory that the graph needs only while it is replayed, where there is a graph. No
+  /// tensor that `work` allocates may be used after it.
+  void lend_memory_to(const std::function<void()>& work);
 
  private:
   struct Graph;  ///< keeps CUDA's headers out of every other file

@@ -4,6 +4,8 @@
 #include <mutex>
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include "base/Random.h"
 
@@ -33,6 +35,7 @@ TrainStep::TrainStep(Parts parts, BatchShare share, const TrainingOptions& optio
       loss_positions_(options.loss_positions),
       dropout_seed_(seed_of(static_cast<uint64_t>(options.seed), 0xd509, share.rank)),
       losses_(device_),
+      cuda_graph_(options.cuda_graph),
       captures_(captures_steps(device_, options)),
       graph_(device_) {
   parts_.model.send_gradients_to(&parts_.reducer);
@@ -59,37 +62,46 @@ void TrainStep::run(BatchSource& batches, int64_t step, double learning_rate) {
   ++steps_taken_;
 }
 
-template <class NextBatch>
-void TrainStep::take(NextBatch next_batch) {
+void TrainStep::take(const NextBatch& next_batch) {
   for (int64_t micro_step = 0; micro_step < share_.accumulation; ++micro_step) {
     const Batch batch = next_batch(micro_step);
     parts_.reducer.begin_micro_step(/*communicates=*/micro_step + 1 == share_.accumulation);
     backward_of(batch);
   }
+  run_out_of_memory(StepMoment::kGradients);
+  if (capturing_) run_out_of_memory(StepMoment::kCapture);
   parts_.reducer.finish();
+  run_out_of_memory(StepMoment::kOptimizer);
   parts_.optimizer.step(parts_.reducer.flat_gradient(), parts_.loss_scale,
                         parts_.model.parameters().low_precision());
   if (parts_.loss_scale != nullptr) parts_.loss_scale->update();
 }
 
 void TrainStep::backward_of(const Batch& batch) {
+  run_out_of_memory(StepMoment::kForward);
   AlgorithmDistillation::Loss loss = parts_.model.loss(batch, loss_positions_, /*training=*/true);
   loss.sum = with_fault(FaultKind::kNanLoss, loss.sum);
   // The objective is a mean. To divide the sum would take kernels of its own, forward and backward.
   const at::Tensor weight = weight_of_target(loss.targets * share_.accumulation * share_.world_size);
+  if (Fault::of_this_process().lacks_memory_at(StepMoment::kBackward)) {
+    loss.sum.register_hook([this](const at::Tensor&) { run_out_of_memory(StepMoment::kBackward); });
+  }
   loss.sum.backward(with_fault(FaultKind::kNanGradient, weight));
   losses_.add(loss);
 }
 
 void TrainStep::prepare_fault() {
   const Fault& fault = Fault::of_this_process();
-  if (fault.holds(FaultKind::kOutOfMemory)) {
-    constexpr int64_t kPetabyte = int64_t{1} << 50;
-    at::empty({kPetabyte}, at::TensorOptions(device_).dtype(at::kByte));
-  }
+  run_out_of_memory(StepMoment::kBeginning);
   if (!fault_factor_.defined()) return;
   const bool strikes = fault.holds(FaultKind::kNanLoss) || fault.holds(FaultKind::kNanGradient);
   fault_factor_.fill_(strikes ? std::numeric_limits<double>::quiet_NaN() : 1.0);
+}
+
+void TrainStep::run_out_of_memory(StepMoment moment) const {
+  if (!Fault::of_this_process().lacks_memory_at(moment)) return;
+  constexpr int64_t kPebibyte = int64_t{1} << 50;
+  at::empty({kPebibyte}, at::TensorOptions(device_).dtype(at::kByte));
 }
 
 at::Tensor TrainStep::with_fault(FaultKind kind, const at::Tensor& value) const {
@@ -109,14 +121,38 @@ at::Tensor TrainStep::weight_of_target(int64_t global_targets) {
 void TrainStep::take_captured(BatchSource& batches) {
   const bool feeds = !batches.on_device();
   if (feeds) feed_graph(batches);
-  if (!graph_.captured()) {
-    graph_.capture([&] {
-      take([&](int64_t micro_step) {
-        return feeds ? inputs_[static_cast<size_t>(micro_step)] : batches.next();
-      });
-    });
+  const NextBatch next_batch = [&](int64_t micro_step) {
+    return feeds ? inputs_[static_cast<size_t>(micro_step)] : batches.next();
+  };
+  if (graph_.captured() || capture(batches, next_batch)) {
+    graph_.replay();
+  } else {
+    take(next_batch);
+    inputs_.clear();
   }
-  graph_.replay();
+}
+
+bool TrainStep::capture(BatchSource& batches, const NextBatch& next_batch) {
+  int64_t lacking = 0;
+  try {
+    capturing_ = true;
+    graph_.capture([&] { take(next_batch); });
+  } catch (const c10::OutOfMemoryError& error) {
+    if (cuda_graph_ == CudaGraphUse::kOn) throw;
+    lacking = 1;
+    parts_.reducer.abandon();
+    batches.restart_step();
+  }
+  capturing_ = false;
+  // The collective operations of a graph would wait for ranks that have none.
+  at::Tensor ranks = at::full({1}, lacking, at::kLong);
+  parts_.communicator.all_reduce(ranks, ReduceOp::kSum);
+  if (ranks.item<int64_t>() == 0) return true;
+  graph_.discard();
+  captures_ = false;
+  why_not_captured_ = fmt::format("the memory of {} of {} GPUs does not suffice to capture a step",
+                                  ranks.item<int64_t>(), parts_.communicator.world_size());
+  return false;
 }
 
 void TrainStep::feed_graph(BatchSource& batches) {

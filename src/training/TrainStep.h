@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/Fault.h"
+#include "collectives/Communicator.h"
 #include "data/BatchSource.h"
 #include "model/AlgorithmDistillation.h"
 #include "parallel/GradientReducer.h"
@@ -22,12 +25,14 @@ namespace adtrain {
 /// additions.
 ///
 /// On a GPU the first steps run eagerly; then the step is captured in a CUDA graph, which the following steps
-/// replay. The host does not wait for the device.
+/// replay. The host does not wait for the device. Where a GPU's memory does not suffice to capture, all ranks
+/// go on eagerly, unless the options insist.
 class TrainStep {
  public:
   /// What the step works on; all borrowed. `loss_scale` is null where the loss is not scaled.
   struct Parts {
     AlgorithmDistillation& model;
+    Communicator& communicator;
     GradientReducer& reducer;
     Optimizer& optimizer;
     LossScale* loss_scale;
@@ -45,11 +50,17 @@ class TrainStep {
   /// This rank's losses since they were last taken.
   LossSums& losses() { return losses_; }
   bool captured() const { return graph_.captured(); }
+  /// Why no step was captured although the options allow it; empty where one was, or will be.
+  const std::string& why_not_captured() const { return why_not_captured_; }
+  /// Runs `work` between two steps, with the captured step's memory: see StepGraph.
+  void lend_memory_to(const std::function<void()>& work) { graph_.lend_memory_to(work); }
 
  private:
-  template <class NextBatch>
-  void take(NextBatch next_batch);
+  using NextBatch = std::function<Batch(int64_t micro_step)>;
+  void take(const NextBatch& next_batch);
   void take_captured(BatchSource& batches);
+  /// Whether every rank has captured the step; else none has, and none will try again. Collective.
+  bool capture(BatchSource& batches, const NextBatch& next_batch);
   /// Copies the next micro-batches into the graph's inputs.
   void feed_graph(BatchSource& batches);
   void backward_of(const Batch& batch);
@@ -57,6 +68,8 @@ class TrainStep {
   at::Tensor weight_of_target(int64_t global_targets);
   /// Prepares the fault that ADTRAIN_FAULT plans for the step that begins.
   void prepare_fault();
+  /// Runs out of memory where ADTRAIN_FAULT plans that for this moment.
+  void run_out_of_memory(StepMoment moment) const;
   /// `value`, or NaN in the steps for which a fault of this kind is planned.
   at::Tensor with_fault(FaultKind kind, const at::Tensor& value) const;
 
@@ -71,7 +84,10 @@ class TrainStep {
   /// fp32 scalar that is 1, or NaN in a faulty step; undefined where no such fault is planned. On the device,
   /// so that captured steps read it too.
   at::Tensor fault_factor_;
+  CudaGraphUse cuda_graph_;
   bool captures_;
+  bool capturing_ = false;
+  std::string why_not_captured_;
   int64_t steps_taken_ = 0;
   std::vector<Batch> inputs_;  ///< the graph's, by micro-step, where the source does not work on the device
   StepGraph graph_;

@@ -30,6 +30,7 @@ Trainer::Trainer(const TrainingOptions& options, const ReducerOptions& reducer, 
           LossScale::for_type(parts_.model.parameters().compute_type(), parts_.communicator.device())),
       state_(parts_.model, optimizer_, loss_scale_.get()),
       step_({.model = parts_.model,
+             .communicator = parts_.communicator,
              .reducer = reducer_,
              .optimizer = optimizer_,
              .loss_scale = loss_scale_.get()},
@@ -58,7 +59,14 @@ Trainer::End Trainer::run(int64_t stop_after) {
     activity.begin("training");
     activity.at_step(state_.progress.step);
     Fault::of_this_process().at_step(parts_.communicator.rank(), state_.progress.step + 1);
+    const bool could_capture = step_.why_not_captured().empty();
     step_.run(*batches_, state_.progress.step, schedule_.rate_at(state_.progress.step));
+    if (could_capture && !step_.why_not_captured().empty()) {
+      parts_.log.notice(
+          fmt::format("{}: steps run eagerly, which is slower and computes the same; a smaller "
+                      "train_batch_size leaves memory to capture them",
+                      step_.why_not_captured()));
+    }
     ++state_.progress.step;
     state_.progress.samples_drawn += share_.global_batch();
     stopped = stop.agreed(parts_.communicator);
@@ -76,7 +84,7 @@ void Trainer::at_boundary(bool leaving) {
     Activity::of_this_process().begin("measuring the held-out loss");
     HeldOutLoss held_out(*parts_.held_out_windows, parts_.model, parts_.communicator,
                          options_.test_batch_size);
-    parts_.log.held_out(step, held_out.measure());
+    step_.lend_memory_to([&] { parts_.log.held_out(step, held_out.measure()); });
   }
   if (due(options_.ckpt_interval)) {
     save(leaving);

@@ -39,6 +39,7 @@ class TrainingLog {
   /// Starts the log of a run that begins, or continues, after `first_step` of `last_step` steps, when its
   /// ranks have drawn `first_sequences`. Throws EnvironmentError where its files cannot be written.
   void begin(int64_t first_step, int64_t first_sequences, int64_t last_step);
+  void notice(const std::string& sentence) { console_.notice(sentence); }
   void trained(const TrainingFigures& figures);
   void held_out(int64_t step, const LossFigures& figures);
   void end();

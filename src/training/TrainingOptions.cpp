@@ -9,6 +9,7 @@ namespace {
 
 /// Sequences; far more than any device's memory holds.
 constexpr int64_t kLargestMicroBatch = 1'000'000;
+constexpr const char* kAutomatic = "auto_batch_size";
 constexpr const char* kSameGlobalBatch = ", as long as the global batch stays the same";
 
 }  // namespace
@@ -21,10 +22,14 @@ void TrainingOptions::declare(Section& section) {
       .free_on_resume();
   section
       .key("train_batch_size", train_batch_size,
-           "Micro-batch of each rank; the global batch is this × ranks × gradient_accumulation_steps.")
+           "Micro-batch of each rank; the global batch is this × ranks × gradient_accumulation_steps. "
+           "auto_batch_size finds what fits the GPUs' memory; where global_batch_size is given, that stays, "
+           "and the "
+           "accumulation steps follow.")
       .unit("sequences")
       .at_least(1)
       .at_most(kLargestMicroBatch)
+      .or_word(kAutomatic, kAutoBatchSize)
       .free_on_resume(kSameGlobalBatch);
   section
       .key(
@@ -39,6 +44,7 @@ void TrainingOptions::declare(Section& section) {
       .unit("sequences")
       .at_least(1)
       .at_most(kLargestMicroBatch)
+      .or_word(kAutomatic, kAutoBatchSize)
       .free_on_resume();
   section
       .key("gradient_accumulation_steps", gradient_accumulation_steps,
@@ -47,6 +53,39 @@ void TrainingOptions::declare(Section& section) {
       .at_least(1)
       .at_most(1e6)
       .free_on_resume(kSameGlobalBatch);
+  section.key("batch_size_limit", batch_size_limit, "auto_batch_size: the largest batch size that is tried.")
+      .unit("sequences")
+      .at_least(1)
+      .at_most(kLargestMicroBatch)
+      .free_on_resume();
+  section
+      .key("batch_size_safety_margin", batch_size_safety_margin,
+           "auto_batch_size: the share of the free memory of the tightest GPU that may be used. Lower is "
+           "safer.")
+      .above(0)
+      .at_most(1)
+      .free_on_resume();
+  section
+      .key("batch_size_prefer", batch_size_prefer,
+           {{"memory", BatchSizePreference::kMemory}, {"throughput", BatchSizePreference::kThroughput}},
+           "auto_batch_size: the largest batch that fits, or the smallest that is within 2% of the most "
+           "sequences a "
+           "second.")
+      .free_on_resume();
+  section
+      .key("batch_size_cache", batch_size_cache,
+           "auto_batch_size: take what was found before for the same model, shapes, precision, GPUs and "
+           "ranks, from "
+           "runs_dir/batch_sizes.")
+      .free_on_resume();
+  section
+      .key("cpu_memory_limit_gb", cpu_memory_limit_gb,
+           "auto_batch_size on the CPU: what a rank may have resident; null for its share of what the host "
+           "has "
+           "available.")
+      .unit("GB")
+      .above(0)
+      .free_on_resume();
   section.key("loss_positions", loss_positions,
               {{"last", LossPositions::kLast}, {"all", LossPositions::kAll}},
               "Where the loss is read: at the last position of a window, as published, or exactly at every "
@@ -121,6 +160,13 @@ void TrainingOptions::check(Findings& findings) const {
                  fmt::format("found {}, longer than the run; expected at most train_timesteps ({})",
                              num_warmup_steps, train_timesteps));
   }
+  if (train_batch_size == kAutoBatchSize && global_batch_size && gradient_accumulation_steps != 1) {
+    findings.add(
+        "gradient_accumulation_steps",
+        fmt::format("found {}; expected 1, the default: with auto_batch_size and a global_batch_size it "
+                    "follows from both",
+                    gradient_accumulation_steps));
+  }
   if (global_batch_size && *global_batch_size % gradient_accumulation_steps != 0) {
     findings.add(
         "global_batch_size",
@@ -130,6 +176,22 @@ void TrainingOptions::check(Findings& findings) const {
             std::max<int64_t>(1, *global_batch_size / gradient_accumulation_steps) *
                 gradient_accumulation_steps));
   }
+}
+
+std::optional<int64_t> TrainingOptions::share_of_global_batch(int64_t world_size) const {
+  if (!global_batch_size) return std::nullopt;
+  if (*global_batch_size % world_size != 0) {
+    throw ConfigError(fmt::format(
+        "global_batch_size: {} sequences do not divide over {} ranks; expected a multiple of {}, such as {}",
+        *global_batch_size, world_size, world_size,
+        (*global_batch_size + world_size - 1) / world_size * world_size));
+  }
+  return *global_batch_size / world_size;
+}
+
+std::optional<int64_t> TrainingOptions::cpu_memory_limit() const {
+  if (!cpu_memory_limit_gb) return std::nullopt;
+  return static_cast<int64_t>(*cpu_memory_limit_gb * 1e9);
 }
 
 int64_t TrainingOptions::micro_batch(int64_t world_size) const {

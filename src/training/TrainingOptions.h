@@ -7,6 +7,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include "adtrain/batch_size.h"
 #include "config/Section.h"
 #include "data/BatchSource.h"
 #include "model/LossPositions.h"
@@ -19,6 +20,9 @@ enum class Precision { kFloat32, kFloat16, kBFloat16 };
 /// Whether GPUs replay an optimizer step that was captured once.
 enum class CudaGraphUse { kAuto, kOn, kOff };
 
+/// A batch size that is to be found by trials: `auto_batch_size` in a configuration.
+inline constexpr int64_t kAutoBatchSize = 0;
+
 /// How the model is trained.
 struct TrainingOptions {
   int64_t train_timesteps = 50000;
@@ -27,6 +31,12 @@ struct TrainingOptions {
   int64_t test_batch_size = 2048;
   int64_t gradient_accumulation_steps = 1;
   LossPositions loss_positions = LossPositions::kLast;
+
+  int64_t batch_size_limit = 2048;
+  double batch_size_safety_margin = 0.9;
+  BatchSizePreference batch_size_prefer = BatchSizePreference::kMemory;
+  bool batch_size_cache = true;
+  std::optional<double> cpu_memory_limit_gb;
 
   double lr = 3e-4;
   int64_t num_warmup_steps = 0;
@@ -50,6 +60,11 @@ struct TrainingOptions {
   void declare(Section& section);
   void check(Findings& findings) const;
 
+  /// The samples of one rank in each global batch, over all of its micro-batches; none where no global batch
+  /// is given. Throws ConfigError where the global batch does not divide over ranks.
+  std::optional<int64_t> share_of_global_batch(int64_t world_size) const;
+  /// cpu_memory_limit_gb in bytes.
+  std::optional<int64_t> cpu_memory_limit() const;
   /// Rows of one rank's micro-batch: train_batch_size, or its share of global_batch_size.
   /// Throws ConfigError where the global batch does not divide over ranks and accumulation steps.
   int64_t micro_batch(int64_t world_size) const;

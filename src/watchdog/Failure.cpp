@@ -25,6 +25,8 @@ std::string advice_for(ExitCode code) {
       return "choose a checkpoint that verifies, or make room for one, and start again with --resume";
     case ExitCode::kNonFinite:
       return "lower lr or look for bad values in the histories, then start again with --resume";
+    case ExitCode::kOutOfMemory:
+      return "let the run take less memory as the error says, and start again with --resume";
     default:
       return "report it with the output of `adtrain env`; --resume continues from the newest checkpoint";
   }

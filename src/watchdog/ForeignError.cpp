@@ -27,7 +27,7 @@ constexpr const char* kHostMemoryAdvice =
     "n_stream or n_process for collecting";
 
 ErrorMeaning out_of_host_memory(const std::string& detail) {
-  return {ExitCode::kEnvironment, "the system refused memory on this host" + detail, kHostMemoryAdvice};
+  return {ExitCode::kOutOfMemory, "the system refused memory on this host" + detail, kHostMemoryAdvice};
 }
 
 /// Whether it comes from libtorch's CPU allocator, which throws a plain c10::Error.
@@ -47,7 +47,7 @@ std::string bytes_asked_for(const std::string& message) {
 ErrorMeaning of_torch(const c10::Error& error) {
   const std::string message = abridged(error.what_without_backtrace(), kMostBytes);
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) {
-    return {ExitCode::kEnvironment, message, kGpuMemoryAdvice};
+    return {ExitCode::kOutOfMemory, message, kGpuMemoryAdvice};
   }
   if (is_host_allocator(message)) return out_of_host_memory(bytes_asked_for(message));
   return {ExitCode::kUnexpected, message, ""};

@@ -14,9 +14,9 @@ struct ErrorMeaning {
   std::string advice;  ///< what to do; empty where the error says it itself or no advice is known
 };
 
-/// Errors of the Error family keep their meaning. Out of memory, a full disk, a folder without write
-/// permission and a limit of the system are errors of the environment (kEnvironment), with advice, whichever
-/// library detected them. Anything else is kUnexpected. Thread-safe.
+/// Errors of the Error family keep their meaning. Out of memory is kOutOfMemory; a full disk, a folder
+/// without write permission and a limit of the system are errors of the environment (kEnvironment). They come
+/// with advice, whichever library detected them. Anything else is kUnexpected. Thread-safe.
 ErrorMeaning meaning_of(const std::exception& error);
 
 /// The same as an Error, for report_failure: the advice follows the error.

@@ -27,6 +27,8 @@ std::string type_of(ExitCode code) {
       return "CheckpointError";
     case ExitCode::kNonFinite:
       return "NonFiniteError";
+    case ExitCode::kOutOfMemory:
+      return "OutOfMemoryError";
     default:
       return "UnexpectedError";
   }

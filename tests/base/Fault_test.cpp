@@ -37,6 +37,10 @@ TEST(Fault, ReadsKindRankAndSteps) {
   EXPECT_EQ(saving.kind, FaultKind::kKillInSave);
   EXPECT_EQ(saving.moment, SaveMoment::kRenamed);
   EXPECT_EQ(saving.first_step, 4);
+  const FaultPlan memory = FaultPlan::parse("out_of_memory:backward@1:16-");
+  EXPECT_EQ(memory.kind, FaultKind::kOutOfMemory);
+  EXPECT_EQ(memory.step_moment, StepMoment::kBackward);
+  EXPECT_EQ(FaultPlan::parse("out_of_memory@1:16").step_moment, StepMoment::kBeginning);
 }
 
 TEST(Fault, RefusesWhatItDoesNotUnderstandAndListsTheKinds) {

@@ -22,7 +22,7 @@ constexpr int64_t kExposureReadings = 7;
 constexpr int64_t kStepsBeforeReading = 5;
 
 std::unique_ptr<AlgorithmDistillation> create_model(const RunConfig& config, at::Device device) {
-  const ModelShape shape = {config.environment.grid_size, config.environment.num_actions};
+  const ModelShape shape = config.model_shape();
   auto model =
       AlgorithmDistillation::create(config.model, shape, static_cast<uint64_t>(config.training.seed));
   model->parameters().to(device, config.training.compute_type(device));
@@ -60,7 +60,11 @@ TimedTraining::TimedTraining(const RunConfig& config, Communicator& communicator
            .order = SampleOrder(windows_.samples(), static_cast<uint64_t>(config.training.seed)),
            .share = share_},
           config.data, communicator.device())),
-      step_({.model = *model_, .reducer = reducer_, .optimizer = optimizer_, .loss_scale = loss_scale_.get()},
+      step_({.model = *model_,
+             .communicator = communicator,
+             .reducer = reducer_,
+             .optimizer = optimizer_,
+             .loss_scale = loss_scale_.get()},
             share_, config.training),
       schedule_(config.training.lr, config.training.num_warmup_steps, config.training.train_timesteps) {}
 

@@ -1,3 +1,7 @@
+#include <cstdlib>
+#include <string>
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "SmallRun.h"
@@ -59,6 +63,25 @@ TEST_F(GpuRanks, ResumeBitForBit) {
   const Finished resumed = small_.mpirun(2, settings("parts", steps + " --resume"));
   ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
   EXPECT_EQ(small_.read(file_of("whole")), small_.read(file_of("parts")));
+}
+
+/// A rank that lacks the memory to capture ends no run: all ranks go on eagerly, with the same arithmetic.
+TEST_F(GpuRanks, GoOnEagerlyWhereOneCannotCapture) {
+  for (const std::string histories : {"on", "off"}) {
+    const std::string more = "--set tf_dropout=0.1 --set histories_on_gpu=" + histories;
+    const Finished eager = small_.mpirun(2, settings("eager" + histories, more + " --set cuda_graph=off"));
+    ASSERT_EQ(eager.exit_code, 0) << eager.output;
+    // The fourth step is the one that is captured.
+    setenv("ADTRAIN_FAULT", "out_of_memory:capture@1:4", 1);
+    const Finished gave_up = small_.mpirun(2, settings("fallen" + histories, more));
+    const Finished insisted =
+        small_.mpirun(2, settings("insisted" + histories, more + " --set cuda_graph=on"));
+    unsetenv("ADTRAIN_FAULT");
+    ASSERT_EQ(gave_up.exit_code, 0) << gave_up.output;
+    EXPECT_THAT(gave_up.output, testing::HasSubstr("the memory of 1 of 2 GPUs does not suffice"));
+    EXPECT_EQ(small_.read(file_of("eager" + histories)), small_.read(file_of("fallen" + histories)));
+    EXPECT_EQ(insisted.exit_code, 3) << insisted.output;
+  }
 }
 
 }  // namespace

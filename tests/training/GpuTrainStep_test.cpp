@@ -49,6 +49,7 @@ class SmallRun {
     Optimizer optimizer(model_->parameters().flat(), options);
     LossScale loss_scale(setting.device);
     TrainStep step({.model = *model_,
+                    .communicator = communicator_,
                     .reducer = reducer,
                     .optimizer = optimizer,
                     .loss_scale = setting.type == at::kHalf ? &loss_scale : nullptr},

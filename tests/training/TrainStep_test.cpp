@@ -33,7 +33,11 @@ TEST(TrainStep, AnOverflowInASkippedStepSpoilsNoFigures) {
   GradientReducer reducer(model->parameters().leaves(), communicator, {});
   Optimizer optimizer(model->parameters().flat(), options);
   LossScale loss_scale(at::kCPU);
-  TrainStep step({.model = *model, .reducer = reducer, .optimizer = optimizer, .loss_scale = &loss_scale},
+  TrainStep step({.model = *model,
+                  .communicator = communicator,
+                  .reducer = reducer,
+                  .optimizer = optimizer,
+                  .loss_scale = &loss_scale},
                  share, options);
 
   step.run(*batches, 0, 1e-3);

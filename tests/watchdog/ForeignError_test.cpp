@@ -41,13 +41,13 @@ TEST(ForeignError, TheFamilyStaysWhatItIs) {
   EXPECT_EQ(meaning.advice, "");
 }
 
-TEST(ForeignError, HostMemoryThatIsRefusedIsTheEnvironments) {
+TEST(ForeignError, HostMemoryThatIsRefusedHasACodeOfItsOwn) {
   // libtorch's allocator, the C++ library's, and a container's own bound.
   const auto by_torch = [] { at::empty({int64_t{1} << 45}, at::kFloat); };
   const auto by_new = [] { throw std::bad_alloc(); };
   const auto by_vector = [] { std::vector<double>().reserve(std::numeric_limits<size_t>::max() / 8); };
   for (const ErrorMeaning& meaning : {meaning_in(by_torch), meaning_in(by_new), meaning_in(by_vector)}) {
-    EXPECT_EQ(meaning.code, ExitCode::kEnvironment);
+    EXPECT_EQ(meaning.code, ExitCode::kOutOfMemory);
     EXPECT_THAT(meaning.error,
                 AllOf(HasSubstr("refused memory"), Not(HasSubstr("frame #")), Not(HasSubstr("\n"))));
     EXPECT_THAT(meaning.advice, AllOf(HasSubstr("ulimit -v"), HasSubstr("micro-batch")));
@@ -55,10 +55,10 @@ TEST(ForeignError, HostMemoryThatIsRefusedIsTheEnvironments) {
   EXPECT_THAT(meaning_in(by_torch).error, HasSubstr("128.0 TiB were asked for"));
 }
 
-TEST(ForeignError, GpuMemoryIsToo) {
+TEST(ForeignError, GpuMemoryHasTheSame) {
   const ErrorMeaning meaning =
       meaning_of(c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, "CUDA out of memory"));
-  EXPECT_EQ(meaning.code, ExitCode::kEnvironment);
+  EXPECT_EQ(meaning.code, ExitCode::kOutOfMemory);
   EXPECT_THAT(meaning.advice, HasSubstr("gradient_accumulation_steps"));
 }
 

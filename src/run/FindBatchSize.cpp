@@ -1,0 +1,46 @@
+#include "run/FindBatchSize.h"
+
+#include <fmt/format.h>
+
+#include "base/Fault.h"
+#include "run/BatchSizes.h"
+#include "run/Ranks.h"
+#include "run/RunConfig.h"
+#include "run/TrainingInputs.h"
+#include "telemetry/Console.h"
+#include "watchdog/Activity.h"
+
+namespace adtrain {
+namespace {
+
+ExitCode find_as_rank(RunConfig config, const std::vector<std::string>& notices, const Ranks& ranks) {
+  Console console = Console::for_process(ranks.communicator->is_root());
+  for (const std::string& notice : notices) console.notice(notice);
+  if (!ranks.device.notice.empty()) console.notice(ranks.device.notice);
+  Activity::of_this_process().begin("loading histories and model");
+  const TrainingInputs inputs(config, ranks);
+  config.training.train_batch_size = kAutoBatchSize;
+  const std::filesystem::path report = config.folder().batch_sizes();
+  find_batch_sizes(config, ranks, inputs, console, report);
+  console.info(fmt::format(
+      "done: {}.train_batch_size.png shows the trials; train with --set train_batch_size={}{}",
+      report.string(), config.training.train_batch_size,
+      config.training.global_batch_size
+          ? fmt::format(" --set gradient_accumulation_steps={}", config.training.gradient_accumulation_steps)
+          : ""));
+  return ExitCode::kDone;
+}
+
+}  // namespace
+
+ExitCode find_batch_size_of_run(const std::filesystem::path& config_file,
+                                const std::vector<std::string>& overrides) {
+  Fault::of_this_process();  // reports a malformed value before anything starts
+  std::vector<std::string> notices;
+  RunConfig config = RunConfig::load(config_file, overrides, notices);
+  config.training.batch_size_cache = false;
+  return as_one_of_the_ranks(config,
+                             [&](const Ranks& ranks) { return find_as_rank(config, notices, ranks); });
+}
+
+}  // namespace adtrain

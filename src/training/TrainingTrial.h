@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+
+#include "collectives/SingleCommunicator.h"
+#include "data/BatchAssembler.h"
+#include "data/DataOptions.h"
+#include "launch/DistributedOptions.h"
+#include "model/AlgorithmDistillation.h"
+#include "training/TrainingOptions.h"
+
+namespace adtrain {
+
+/// Steps of a training run of one rank that leave nothing but measurements: what a batch size takes of memory
+/// and time. They are the run's own steps, eager and captured, with all that the run holds beside them: the
+/// histories on the GPU, optimizer, gradients, a forward pass of the held-out loss, and the check before
+/// saving. Only sums over ranks are left out, so that ranks may fail at different steps.
+class TrainingTrial {
+ public:
+  /// All borrowed.
+  struct Parts {
+    AlgorithmDistillation& model;
+    const BatchAssembler& training_windows;
+    const BatchAssembler* held_out_windows;  ///< null: no held-out loss
+  };
+  TrainingTrial(const TrainingOptions& options, const ReducerOptions& reducer, const DataOptions& data,
+                Parts parts);
+  /// The model's parameters are as they were before the first step.
+  ~TrainingTrial();
+  TrainingTrial(const TrainingTrial&) = delete;
+  TrainingTrial& operator=(const TrainingTrial&) = delete;
+
+  /// Steps with this micro-batch, and this many rows in a forward pass of the held-out loss. Returns the
+  /// seconds of the last step. Throws what they throw; the memory that they took is free again.
+  double take_steps(int64_t micro_batch, int64_t accumulation, int64_t held_out_batch);
+
+ private:
+  TrainingOptions options_;
+  ReducerOptions reducer_;
+  DataOptions data_;
+  Parts parts_;
+  SingleCommunicator alone_;
+  at::Tensor values_before_;  ///< of the parameters, on the CPU
+};
+
+}  // namespace adtrain

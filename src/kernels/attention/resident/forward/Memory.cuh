@@ -15,7 +15,7 @@
 ///     linear1  (4 D, D)  8 D² bytes              whole launch; columns in feature order
 ///     linear2  (D, 4 D)  8 D² bytes              whole launch; rows in feature order
 ///     keys     (T, D)    2 D T bytes, G times    a sequence's x, once the previous one has been read; then
-///                                                its keys, from phase A until the last query has read
+///                                                its keys, from phase A until the last query has read them
 ///     values   (T, D)    2 D T bytes, G times    from phase A until the last query has read them
 ///     biases   (9 D)     36 D bytes, fp32        whole launch; pre-norm: (4 D)
 ///     norms    (4 D)     8 D bytes               whole launch: weights and biases of the norms

@@ -18,11 +18,12 @@ struct BlockShape {
   bool causal;    ///< else every token reads all tokens; must be true where there are queries or padding
 
   int queries = 0;  ///< at most as many as tokens
-  /// (S): the first token that is no padding, nor after the place of a query; null for all 0.
+  /// (S): the index of each sequence's first token that is not padding, at most the first query's position;
+  /// null where no sequence has padding.
   const int* first = nullptr;
 
   int inner() const { return 4 * width; }
-  constexpr int length() const { return tokens + queries; }  ///< of a sequence in x
+  constexpr int length() const { return tokens + queries; }  ///< rows per sequence in x
   /// Whether there is one stream and only its last token's row is computed. Then keys and values are not
   /// computed; see last_token/Vectors.cuh.
   bool only_last_token() const { return rows == 1 && queries == 0; }

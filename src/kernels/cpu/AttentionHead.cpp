@@ -96,8 +96,8 @@ void HeadPlan::rotate(float* row, int64_t token, bool back) const {
 
 AttentionHead::AttentionHead(const HeadPlan& plan)
     : plan_(plan),
-      q_(static_cast<size_t>((plan.rows() + kRows) *
-                             plan.depth)),  // the last group of rows may be incomplete
+      // The last group of kRows rows may be incomplete.
+      q_(static_cast<size_t>((plan.rows() + kRows) * plan.depth)),
       k_(static_cast<size_t>(plan.tokens * plan.depth)),
       v_(k_.size()),
       k_columns_(static_cast<size_t>(plan.depth * plan.stride)),

@@ -133,7 +133,7 @@ class LinearNormedSum : public autograd::Function<LinearNormedSum> {
                             const at::Tensor& norm_bias, double epsilon, double dropout_rate) {
     const CpuDropout dropout = CpuDropout::drawn(dropout_rate);
     const at::Tensor along = residual.contiguous();
-    const at::Tensor normalised = product(x, weight);  // replaced row by row
+    const at::Tensor normalised = product(x, weight);  // normalised in place, row by row
     const at::Tensor inverse_deviation = at::empty({normalised.size(0)}, x.options());
     const at::Tensor out = at::empty_like(along);
     const int64_t width = normalised.size(1);

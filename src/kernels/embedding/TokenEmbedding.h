@@ -27,9 +27,8 @@ struct TokenShape {
   int tokens() const { return context + queries; }                  ///< T
   __host__ __device__ int features() const { return actions + 5; }  ///< F
   __host__ __device__ int states() const { return grid_size * grid_size; }
-  __host__ __device__ int first_query() const {
-    return transitions - queries;
-  }  ///< index of a transition, and of a position
+  /// The index of the first query's transition, which is also its position.
+  __host__ __device__ int first_query() const { return transitions - queries; }
 };
 
 /// Columns of a batch; see data/Batch.h.

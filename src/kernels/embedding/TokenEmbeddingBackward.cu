@@ -14,8 +14,9 @@ using namespace token_embedding;
 constexpr int kSumWarps = 16, kSumThreads = kSumWarps * kWarp;  ///< of the kernel that adds the partial sums
 constexpr int kMostStateParts = 128;                            ///< enough parts for all multiprocessors
 constexpr int64_t kMostStateSums = 1 << 22;  ///< over all parts, unless a single part has more
-constexpr int kStatesAtATime =
-    96;  ///< in shared memory: a grid of 9 × 9, so that two thread blocks have room
+/// States whose sums a thread block has in shared memory: enough for a grid of 9 × 9, and two thread blocks
+/// fit on a multiprocessor.
+constexpr int kStatesAtATime = 96;
 
 /// The number of parts of all queries. A thread block works on one part.
 int state_parts_of(const TokenShape& shape) {

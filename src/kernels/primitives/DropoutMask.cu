@@ -18,8 +18,8 @@ constexpr int64_t kBlocks = 512;  ///< enough to fill a GPU; with few words, eac
 class WordStream {
  public:
   __device__ explicit WordStream(uint64_t random) : state_((random >> 32) % (kMultiplier - 2) + 1) {
-    state_ = state_ << 32 |
-             (random & 0xffffffffu);  // the carry is neither 0 nor the multiplier − 1: a full period
+    // The carry is neither 0 nor the multiplier − 1, so that the period is full.
+    state_ = state_ << 32 | (random & 0xffffffffu);
   }
   __device__ uint32_t next() {
     const uint32_t low = static_cast<uint32_t>(state_), carry = static_cast<uint32_t>(state_ >> 32);

@@ -149,9 +149,9 @@ class HeadsBackward {
     start_copy(d_attention_output_, warp_tiles_,
                rows_of_heads<HeadSize>(gradients_.attention_output, job_.shape), group_, first,
                round_.skipped, tokens_);
+    // For queries that do not exist, −lse is −∞, so that their weights are 0.
 #pragma unroll 1
-    for (int i = threadIdx.x; i < kScores;
-         i += kWarps * kWarp) {  // queries that do not exist have no weights
+    for (int i = threadIdx.x; i < kScores; i += kWarps * kWarp) {
       const int head = i / kMostTokens, token = i % kMostTokens;
       const int64_t before = int64_t{group_.number(job_.shape) + head} * job_.shape.rows;
       minus_log_[i] = is_output(token) ? -job_.lse[before + row_of(token)] : -INFINITY;

@@ -82,8 +82,8 @@ __global__ void __launch_bounds__(kThreads, 1)
         attend<HeadSize, Dropout, Streams>(sums, x, sequence, warp_tile);
         if constexpr (Block::kResidualApart) x = load_warp_tile(sequence, job.x, warp_tile);
       }
-      if (i + 1 == schedule.count()) {  // keys and values are needed no longer, in this warp now and in
-                                        // all after the barrier
+      if (i + 1 == schedule.count()) {
+        // This warp no longer needs keys and values; after the barrier no warp of the group does.
         group_barrier(1 + group, kGroupThreads);
         start_tokens(sequence.next());
       }

@@ -47,7 +47,7 @@ template <int Width, int HeadSize>
 struct Memory {
   Weights<Width> weights;
   Sequence<Width, Width / HeadSize> sequences[kGroups];
-  float norm_sums[kGroups][2][Width];  ///< at the end
+  float norm_sums[kGroups][2][Width];  ///< used at the end of the launch
 };
 static_assert(sizeof(Memory<64, 8>) <= 227 * 1024, "a thread block's shared memory");
 

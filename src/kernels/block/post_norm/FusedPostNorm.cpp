@@ -39,8 +39,8 @@ class BlockDropoutMasks {
   }
 
  private:
-  static constexpr int64_t kHiddenRowWords =
-      1 + 4 + 1;  ///< projection, inner and output, in words of one width
+  /// Of projection, inner and output: words per row, divided by the words of one width.
+  static constexpr int64_t kHiddenRowWords = 1 + 4 + 1;
 
   int64_t row_words_;
   float attention_scale_, hidden_scale_;

@@ -12,7 +12,7 @@ namespace adtrain::kernels::backward_pass {
 /// The tiles of a round in shared memory. Heads are columns of the tiles, and tokens are rows.
 template <int Width>
 struct RoundTiles {
-  Tile<Width> query;  ///< with log2 e / √head size, so that scores are exponents of 2
+  Tile<Width> query;  ///< with factor log2 e / √head size, so that scores are exponents of 2
   Tile<Width> d_attention_output;
   Tile<Width> key, value;
   const float *minus_log, *minus_delta;  ///< (heads, 256); −∞ for queries that do not exist

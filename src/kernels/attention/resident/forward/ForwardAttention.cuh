@@ -62,8 +62,8 @@ class HeadsRead {
   template <class Own>
   __device__ void attend(const Own& x) {
     const int first_token = sequence_.first_token();
-    int tile = (first_token + 2 * kWarpTile - 1) / (2 * kWarpTile) *
-               2;  // even, and there is no padding from here on
+    // An even tile; there is no padding from here on.
+    int tile = (first_token + 2 * kWarpTile - 1) / (2 * kWarpTile) * 2;
     if (first_token > 0) read_behind_padding(first_token, min(tile, reach_.tiles()));
     Bits words(sequence_.job, warp_tile_, head_number(0), min(tile, reach_.whole) / 2);
 #pragma unroll 1
@@ -71,7 +71,7 @@ class HeadsRead {
       const Words now = words.next(tile + 2 < reach_.tiles());
       if (kHeads * kSteps == 1) {
         read_tiles<2>(tile, now, 0);
-      } else {  // enough to do at a time
+      } else {  // one tile has enough independent products
         read_tiles<1>(tile, now, 0);
         read_tiles<1>(tile + 1, now, 2);
       }

@@ -6,11 +6,11 @@
 
 /// LayerNorm and RMSNorm of a transformer block, with the bias, dropout and residual before them.
 ///
-/// For 16-bit tensors on a GPU. torch's operators would read memory several times. Each function here reads
-/// the rows of its matrices once, computes in fp32 and rounds only what it writes. Deterministic, on the
-/// current stream. Autograd does not record these functions. The backward passes are functions of their own,
-/// which add the gradients of parameters to fp32 sums that are aligned to 16 bytes. Matrices (…, width) may
-/// be views and have one type; widths are multiples of 8.
+/// The functions are for 16-bit tensors on a GPU, where torch's operators would read memory several times.
+/// Each reads the rows of its matrices once, computes in fp32 and rounds only what it writes. They are
+/// deterministic and run on the current stream. Autograd does not record them. The backward passes are
+/// functions of their own, which add the gradients of parameters to fp32 sums that are aligned to 16 bytes.
+/// Matrices (…, width) may be views and have one type; widths are multiples of 8.
 namespace adtrain::kernels {
 
 /// y = norm(x + dropout(product + bias)) with LayerNorm's `weight` and `norm_bias` over the last dimension.

@@ -136,9 +136,9 @@ __device__ inline float warp_max(float value) {
 }
 
 /// A row-major matrix of 16-bit values in shared memory with `Width` columns, aligned to 16 bytes. The
-/// 16-byte chunks of a row are permuted, differently in each of 8 neighbouring rows. So ldmatrix, which reads
-/// 8 rows at once, and the stores of a warp's pairs have no bank conflicts. The same tile can be read
-/// directly and transposed.
+/// 16-byte chunks of a row are permuted in a way that depends on the row. So ldmatrix, which reads 8 rows at
+/// once, and the stores of a warp's pairs have no bank conflicts. The same tile can be read directly and
+/// transposed.
 template <int Width>
 struct Tile {
   static_assert(Width == 32 || Width % 64 == 0, "the swizzle is made for rows of 64 or n · 128 bytes");

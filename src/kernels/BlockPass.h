@@ -9,23 +9,23 @@
 
 namespace adtrain::kernels {
 
-/// What the blocks of one forward pass by our own GPU kernels have in common.
+/// What the blocks of one forward pass on our own GPU kernels share.
 struct BlockPass {
-  /// `like`: a tensor on the GPU. The seed of dropout is drawn from the default generator of its device.
+  /// `like` is a tensor on the GPU. Dropout's seed is drawn from the default generator of its device.
   BlockPass(const at::Tensor& like, int64_t heads, double attention_rate, double hidden_rate,
             bool own_attention, MainGradients* main_gradients);
 
-  /// int32 words of the dropout mask, (count) of hidden elements or (rows.words()) of the attention, another
-  /// offset in the random stream for each `number`; undefined where everything is kept everywhere.
+  /// Return a dropout mask as int32 words: (count) for hidden elements, (rows.words()) for attention. Each
+  /// `number` has its own offset in the random stream. Undefined where both dropout rates keep everything.
   at::Tensor hidden_dropout_mask(int64_t count, int64_t number) const;
   at::Tensor attention_dropout_mask(const AttentionRows& rows, int64_t number) const;
 
   int64_t heads;
-  bool own_attention;     ///< whether attention between sublayers is by our own kernels, else libtorch's
-  bool trains;            ///< whether gradients are asked for
-  double attention_rate;  ///< of dropout, for libtorch's attention: ours keeps with a rounded probability
+  bool own_attention;     ///< whether attention between sublayers runs our own kernels, else libtorch's
+  bool trains;            ///< whether gradients are needed
+  double attention_rate;  ///< dropout rate for libtorch's attention; our kernels round the probability
   KeepProbability keep_attention, keep_hidden;
-  at::Tensor seed;                ///< int64 (1) on the GPU: of dropout; undefined where everything is kept
+  at::Tensor seed;                ///< of dropout: int64 (1) on the GPU; undefined where everything is kept
   MainGradients* main_gradients;  ///< null: parameters get their gradients from autograd, in their own type
 
  private:

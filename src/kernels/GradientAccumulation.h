@@ -11,20 +11,21 @@
 
 namespace adtrain::kernels {
 
-/// Where a backward pass adds up the gradients of neighbouring parameters in fp32: in the main gradients's
-/// memory or, where there is no main gradients, in its own, which is zero at first and goes to autograd.
+/// Where a backward pass accumulates the gradients of consecutive parameters in fp32. With main gradients it
+/// adds to their memory. Without, it adds to its own memory, which starts at zero, and autograd receives the
+/// result.
 class GradientAccumulation {
  public:
-  /// `parameters`: as the main gradients knows them. `main_gradients` may be null.
+  /// `parameters`: consecutive in the model, as MainGradients requires. `main_gradients` may be null.
   GradientAccumulation(at::TensorList parameters, MainGradients* main_gradients);
 
-  /// The gradient of a parameter, in its shape.
+  /// The fp32 gradient of one parameter, as a view of the parameter's shape.
   at::Tensor of(size_t parameter) const;
-  /// Those of `count` parameters from this one on, as their FlatLayout lays them.
+  /// The gradients of `count` parameters from this one on, as one flat view in their FlatLayout.
   at::Tensor of(size_t parameter, size_t count) const;
 
-  /// To be called when everything has been added: the gradients for autograd in the parameters' type,
-  /// undefined where the main gradients has them.
+  /// Call this after all gradients have been added. Returns the gradients for autograd in the parameters'
+  /// type; they are undefined where the main gradients hold them.
   std::vector<at::Tensor> finish();
 
  private:

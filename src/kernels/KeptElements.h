@@ -11,13 +11,14 @@ namespace adtrain::kernels {
 
 /// Which elements of a matrix dropout keeps.
 struct KeptElements {
-  at::Tensor bits;  ///< bytes, bit i of byte v set where element 8 v + i is kept; undefined where all are
-  float scale = 1;  ///< of what is kept
+  at::Tensor bits;  ///< bytes; bit i of byte v is set where element 8 v + i is kept; undefined: all are kept
+  float scale = 1;  ///< multiplies the kept elements
 };
 
-/// Dropout of `count` elements of a block's hidden values, draw `number` of the pass.
+/// Draws the dropout mask of `count` hidden elements of a block. `number` is its offset in the pass's random
+/// stream.
 KeptElements kept_elements(const BlockPass& pass, int64_t count, int64_t number);
-/// The same of several matrices at one offset of the random stream: the mask of each begins with a word.
+/// The same for several matrices with one offset in the random stream. Each matrix's mask begins at a word.
 std::vector<KeptElements> kept_elements(const BlockPass& pass, at::IntArrayRef counts, int64_t number);
 
 }  // namespace adtrain::kernels

@@ -7,7 +7,7 @@
 #include "kernels/primitives/KernelOperation.h"
 #include "kernels/primitives/MatrixRows.h"
 
-/// How operations hand tensors to the kernels of MatrixRows.h.
+/// Conversions from tensors to the arguments of the kernels in MatrixRows.h.
 namespace adtrain::kernels {
 
 inline Vector* vectors_of(const at::Tensor& tensor) {

@@ -8,15 +8,15 @@
 namespace adtrain {
 namespace {
 
-/// In both streams the token in slot s reads slots 0 … s; a query finds itself in the last of them (see
-/// `attend_by_operators`).
+/// In both streams the token in slot s reads slots 0 … s. A query reads itself in the last of these slots
+/// (see `attend_by_operators`).
 at::Tensor reading_mask(int64_t context, int64_t queries, const at::Tensor& like, const at::Tensor& first) {
   const auto slots = like.options().dtype(at::kLong).requires_grad(false);
   const at::Tensor key = at::arange(context, slots);
   const at::Tensor row = queries == 0 ? key : at::cat({key, key.narrow(0, context - queries, queries)});
   at::Tensor hidden = key.unsqueeze(0).gt(row.unsqueeze(1));
   if (first.defined()) {
-    // A token always reads itself, or the softmax of a padding token would have nothing to share out.
+    // A token always reads itself: the softmax of a padding token needs at least one key.
     const at::Tensor others = key.unsqueeze(0).ne(row.unsqueeze(1));
     const at::Tensor padding = key.unsqueeze(0).lt(first.unsqueeze(1));
     hidden = hidden.logical_or(padding.unsqueeze(1).logical_and(others)).unsqueeze(1);
@@ -25,8 +25,8 @@ at::Tensor reading_mask(int64_t context, int64_t queries, const at::Tensor& like
       .masked_fill_(hidden, -std::numeric_limits<float>::infinity());
 }
 
-/// The mask over the context's slots, widened by the queries as keys: each is read by itself alone, in place
-/// of the slot that it shares with a context token.
+/// Widens the mask over the context's slots by the queries as keys. Only the query itself reads its key,
+/// instead of the context token in the same slot.
 at::Tensor widen_to_queries(const at::Tensor& mask, int64_t context, int64_t queries) {
   constexpr float kHidden = -std::numeric_limits<float>::infinity();
   std::vector<int64_t> shape = mask.sizes().vec();

@@ -6,40 +6,40 @@
 
 namespace adtrain {
 
-/// Which token reads which, in a sequence of `context` tokens with `queries` tokens after them.
+/// Defines which token reads which, in a sequence of `context` tokens followed by `queries` tokens.
 ///
 /// *One stream* (queries = 0): each token reads itself and the tokens before it.
 ///
 /// *Two streams*, as in the two-stream attention of XLNet (Yang et al., 2019, arXiv:1906.08237), train every
-/// prefix in one pass: query j stands where context token context − queries + j
-/// stands, and reads the context tokens before that one and itself. No token reads another's query, so keys
-/// and values of the context are computed once for all queries, and query j comes out as the last token of
-/// the one-stream pass on its prefix.
+/// prefix in one pass. Query j takes the position of context token context − queries + j. It reads itself and
+/// the context tokens before that position. No token reads another token's query, so the keys and values of
+/// the context are computed once for all queries. The output of query j equals that of the last token of the
+/// one-stream pass on its prefix.
 ///
 /// Rows may begin with padding, which no other token reads.
 struct TokenStreams {
   int64_t context = 0;
   int64_t queries = 0;
-  /// (context + queries, context), or (B, 1, …, …): 0 where a token reads, −∞ where not.
+  /// (context + queries, context), or (B, 1, …, …): 0 where a token reads, −∞ where it does not.
   at::Tensor mask = {};
-  /// On a GPU, the same in the type of `like` for attention over ALL tokens as keys, each query's own among
-  /// them: (context + queries, context + queries), or (B, 1, …, …).
+  /// On a GPU only: the same in the type of `like`, for attention that takes ALL tokens as keys, including
+  /// each query's own key: (context + queries, context + queries), or (B, 1, …, …).
   at::Tensor mask_over_all_tokens = {};
-  /// int32 (B): the first token of each row that is no padding; undefined where none has any.
+  /// int32 (B): the index of each row's first token that is not padding; undefined where no row has padding.
   at::Tensor first = {};
 
   int64_t tokens() const { return context + queries; }
   int64_t first_query_slot() const { return context - queries; }
   bool padded() const { return first.defined(); }
 
-  /// With masks, which our own kernels do not read. `like` gives device and type.
+  /// These make the masks, which our own kernels do not read. `like` gives the device and the type.
   static TokenStreams one(int64_t tokens, const at::Tensor& like);
   static TokenStreams two(int64_t context, int64_t queries, const at::Tensor& like,
                           const at::Tensor& first = {});
 };
 
-/// The last `count` along `dimension`: a view, or x itself where that is all of it, as a view of everything
-/// would cost the gradient a copy.
+/// Returns the last `count` entries along `dimension` as a view. Returns x itself where those are all
+/// entries, because a view of everything would cost a copy in the backward pass.
 at::Tensor last_of(const at::Tensor& x, int64_t dimension, int64_t count);
 
 }  // namespace adtrain

@@ -4,7 +4,7 @@
 
 namespace adtrain::kernels {
 
-/// y = dropout(gelu(product + bias)), with the error function.
+/// y = dropout(gelu(product + bias)); gelu by the error function.
 struct GeluForward {
   MatrixShape shape;
   const Vector *product, *bias;
@@ -14,7 +14,8 @@ struct GeluForward {
 };
 void gelu_forward(const GeluForward& call, cudaStream_t stream);
 
-/// From the gradient of y to that of product, and to sums over rows that add up to the gradient of bias.
+/// From the gradient of y to that of product, and to partial sums over rows whose total is the gradient of
+/// bias.
 struct GeluBackward {
   MatrixShape shape;
   const Vector *d_y, *product, *bias;
@@ -34,7 +35,7 @@ struct SiluProductForward {
 };
 void silu_product_forward(const SiluProductForward& call, cudaStream_t stream);
 
-/// From the gradient of y to those of a and b.
+/// From the gradient of y to the gradients of a and b.
 struct SiluProductBackward {
   MatrixShape shape;
   const Vector *d_y, *factors;

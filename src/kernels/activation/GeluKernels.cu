@@ -8,11 +8,11 @@
 namespace adtrain::kernels {
 namespace {
 
-constexpr int kAhead = 4;  ///< rows under way at once
+constexpr int kAhead = 4;  ///< rows in flight at once
 
-/// The standard normal distribution at x: its distribution function and e^(−x²/2). By formula 7.1.26 of
-/// Abramowitz and Stegun, within 3e-7, which needs half of what erff() takes: that would keep the kernel from
-/// reading at the memory's speed.
+/// The distribution function of the standard normal distribution at x (`below`) and e^(−x²/2) (`bell`). It
+/// uses formula 7.1.26 of Abramowitz and Stegun, within 3e-7, which costs half as much as erff(). With erff()
+/// the kernel would be slower than memory.
 struct Normal {
   float below;
   float bell;
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
 template <class Short>
 __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
     gelu_backward_kernel(const __grid_constant__ GeluBackward call) {
-  constexpr int kRows = kAhead / 2;  // of two matrices
+  constexpr int kRows = kAhead / 2;  // half as many, as there are two matrices
   const int vectors = call.shape.vectors(), column = static_cast<int>(blockIdx.x * kWarp + threadIdx.x);
   const Dropout dropout(call.dropout);
   Floats d_bias = {};

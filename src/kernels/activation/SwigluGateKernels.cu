@@ -5,9 +5,9 @@
 namespace adtrain::kernels {
 namespace {
 
-constexpr int kAhead = 2;  ///< rows under way at once, each of two or three matrices
+constexpr int kAhead = 2;  ///< rows in flight at once, each of two or three matrices
 
-/// The logistic function.
+/// The logistic (sigmoid) function.
 __device__ float logistic(float x) {
   return __fdividef(1.0F, 1.0F + __expf(-x));
 }

@@ -4,14 +4,14 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// A group's columns of heads on their way to shared memory, a row in four chunks of 8. What a thread has
-/// fetched itself it may change in place before others read it.
+/// Copies of a group of heads' columns to shared memory, a row in four chunks of 8 columns. A thread may
+/// change the chunks that it has copied itself before other threads read them.
 namespace adtrain::kernels {
 
 using GroupTile = Tile<kGroupColumns>;
 constexpr int kGroupChunks = kGroupColumns / 8;
 
-/// The heads that a thread block has in hand.
+/// The heads that a thread block works on.
 template <int HeadSize>
 struct HeadGroup {
   static constexpr int kHeads = kGroupColumns / HeadSize;
@@ -19,15 +19,15 @@ struct HeadGroup {
   int sequence;
   int first_head;
 
-  /// Thread block `block` of those that run through each sequence's groups.
+  /// The heads of thread block `block`. The blocks go through the groups of each sequence in order.
   static __device__ HeadGroup of(const BlockShape& shape, int block) {
     const int groups = shape.width / kGroupColumns;
     return {block / groups, block % groups * kHeads};
   }
-  /// Of the first head, among all sequences'.
+  /// The first head's number among the heads of all sequences.
   __device__ int number(const BlockShape& shape) const { return sequence * shape.heads + first_head; }
 
-  /// A row's elements from a column of the group on, up to the end of the head.
+  /// The address of a row's elements, from a column of the group to the end of that column's head.
   template <class Value>
   __device__ Value* at(const HeadMatrix<Value>& matrix, int row, int column) const {
     return matrix.at(sequence, row, first_head + column / HeadSize) + column % HeadSize;
@@ -38,7 +38,8 @@ struct HeadGroup {
 struct Chunk {
   int row, column;
 
-  /// Those of `warp tiles` warp tiles of 16 rows, dealt out to the block's threads; warps stay together.
+  /// Calls take(chunk) for the chunks of `warp_tiles` warp tiles of 16 rows, which are divided among the
+  /// block's threads. All lanes of a warp take part together.
   template <class Do>
   static __device__ void for_each(int warp_tiles, Do&& take) {
 #pragma unroll 4
@@ -48,8 +49,8 @@ struct Chunk {
   }
 };
 
-/// Starts to copy rows [begin, end) of the tile, which begins with the matrix's row `first`; others of the
-/// warp tiles are cleared.
+/// Starts to copy rows [begin, end) of the tile, whose row 0 is the matrix's row `first`. The other rows of
+/// the warp tiles are cleared.
 template <int HeadSize>
 __device__ void start_copy(GroupTile tile, int warp_tiles, const HeadMatrix<const Bf16>& matrix,
                            const HeadGroup<HeadSize>& group, int first, int begin, int end) {
@@ -60,7 +61,7 @@ __device__ void start_copy(GroupTile tile, int warp_tiles, const HeadMatrix<cons
   });
 }
 
-/// The values of a chunk.
+/// The values of a chunk in fp32.
 struct ChunkValues {
   float at[8];
 
@@ -83,11 +84,11 @@ struct ChunkValues {
     for (float& value : at) value *= scale;
   }
 
-  /// Rotates by the angles of `token`, as RopeAngles does; other lanes of the row hold the other features of
-  /// its pairs. Cosines and sines (tokens, HeadSize / 2).
+  /// Rotates by the angles of `token`, as RopeAngles does. Other lanes of the same row hold the other
+  /// features of its pairs. Cosines and sines are (tokens, HeadSize / 2).
   template <int HeadSize>
   __device__ void rotate(const float* cosines, const float* sines, int token, int column) {
-    constexpr int kHalf = HeadSize / 2, kApart = HeadSize / 16;  // lanes between the parts of a pair
+    constexpr int kHalf = HeadSize / 2, kApart = HeadSize / 16;  // in lanes, between the features of a pair
     const int angle = token * kHalf + column % kHalf;
     if constexpr (HeadSize == 8) {
 #pragma unroll
@@ -107,7 +108,7 @@ struct ChunkValues {
   }
 };
 
-/// Over the lanes that share a row of a head.
+/// The sum over the lanes that share a head's row.
 template <int HeadSize>
 __device__ float head_sum(float value) {
 #pragma unroll

@@ -11,7 +11,7 @@
 namespace adtrain::kernels {
 namespace {
 
-/// Where each query meets its own slot in (B, heads, R, context) scores or weights: (B, heads, queries).
+/// The scores or weights (B, heads, R, context) of each query in its own slot: (B, heads, queries).
 at::Tensor own_slots(const at::Tensor& scores, const TokenStreams& streams) {
   const at::Tensor rows = scores.narrow(2, scores.size(2) - streams.queries, streams.queries);
   return rows.diagonal(streams.first_query_slot(), 2, 3);
@@ -21,7 +21,7 @@ at::Tensor query_rows(const at::Tensor& heads, const TokenStreams& streams) {
   return heads.narrow(2, heads.size(2) - streams.queries, streams.queries);
 }
 
-/// What the tokens in the queries' slots are replaced with: query − context token.
+/// The difference query − context token for the slots of the queries.
 at::Tensor replacement(const at::Tensor& heads, const TokenStreams& streams) {
   return query_rows(heads, streams) - heads.narrow(2, streams.first_query_slot(), streams.queries);
 }
@@ -29,8 +29,8 @@ at::Tensor replacement(const at::Tensor& heads, const TokenStreams& streams) {
 /// Queries (B, heads, R, head size), keys and values (B, heads, tokens, head size) -> (B, R, heads · head
 /// size).
 ///
-/// All rows are multiplied with the context alone. In the one slot of the context where a query must read
-/// itself instead, which its mask leaves open, the difference between the two is then added.
+/// All rows are first multiplied with the context alone. A query must read itself instead of the context
+/// token in its slot, which its mask leaves open. So the difference between the two is added afterwards.
 at::Tensor attend_by_operators(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
                                const TokenStreams& streams, double dropout_rate) {
   const int64_t rows = queries.size(2);
@@ -55,7 +55,8 @@ at::Tensor attend_by_operators(const at::Tensor& queries, const at::Tensor& keys
   return attention_output.transpose(1, 2).flatten(2);
 }
 
-/// By the kernels that libtorch brings along. Without padding the plain causal cases need no mask.
+/// Attention by libtorch's kernels. Without padding and queries, causal attention and that of the last token
+/// need no mask.
 at::Tensor attend_on_gpu(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
                          const TokenStreams& streams, double dropout_rate) {
   const int64_t rows = queries.size(2);
@@ -70,7 +71,7 @@ at::Tensor attend_on_gpu(const at::Tensor& queries, const at::Tensor& keys, cons
       .flatten(2);
 }
 
-/// x (…, tokens, head size).
+/// x is (…, tokens, head size).
 at::Tensor rotate(const at::Tensor& x, const Rotary& rotary) {
   const int64_t half = x.size(-1) / 2;
   const at::Tensor a = x.narrow(-1, 0, half);
@@ -90,7 +91,7 @@ at::Tensor library_attention(const at::Tensor& queries, const at::Tensor& keys, 
 
 at::Tensor library_attention(const at::Tensor& qkv, int64_t rows, const TokenStreams& streams,
                              const Rotary& rotary, double dropout_rate) {
-  // In the order of the projection's memory, or the gradients of the three would be put together twice.
+  // In the order of the projection's memory. Otherwise the three gradients would be concatenated twice.
   std::vector<at::Tensor> parts = qkv.permute({1, 3, 0, 2, 4}).unbind(2);
   for (at::Tensor& part : parts) part = part.transpose(1, 2);
   for (const size_t rotated : {0, 1}) {

@@ -7,70 +7,71 @@
 
 #include "kernels/BlockShape.h"
 
-/// Attention by itself, between projections that others make: heads of 8, 16, 32 or 64, widths that are
-/// multiples of 32. For blocks too wide to be one kernel. All arrays are in the GPU's memory and borrowed;
-/// calls return at once and throw EnvironmentError where a kernel cannot be launched.
+/// Attention without its projections, for blocks too wide to be one kernel. Supports heads of 8, 16, 32 or 64
+/// and widths that are multiples of 32. All arrays are in the GPU's memory and borrowed. Calls return at once
+/// and throw EnvironmentError where a kernel cannot be launched.
 namespace adtrain::kernels {
 
-/// How many columns of heads a thread block has in hand.
+/// How many columns of heads a thread block works on.
 constexpr int kGroupColumns = 32;
 
-/// Whether keys and values do not fit into shared memory and are streamed block by block: see
+/// Whether keys and values do not fit in shared memory, so that they are streamed block by block; see
 /// StreamingAttention.h.
 constexpr bool is_streaming_attention(int64_t tokens, int64_t head_size) {
   return tokens > kMostTokens || head_size > 32;
 }
 
-/// Rows of heads in a matrix that may hold other things beside them. A head's elements are neighbours and
-/// begin at multiples of 16 bytes.
+/// Rows of heads in a matrix that may hold other data between them. A head's elements are contiguous and
+/// aligned to 16 bytes.
 template <class Value>
 struct HeadMatrix {
-  Value* data;          ///< the first sequence's first row, its first head
-  int64_t of_sequence;  ///< elements from one sequence to the next
-  int of_row, of_head;  ///< and from one row, and one head
+  Value* data;          ///< the first head of the first sequence's first row
+  int64_t of_sequence;  ///< stride in elements from one sequence to the next
+  int of_row, of_head;  ///< strides in elements from one row, and from one head, to the next
 
   __host__ __device__ Value* at(int sequence, int row, int head) const {
     return data + of_sequence * sequence + int64_t{of_row} * row + of_head * head;
   }
 };
 
-/// What comes out of attention, and its gradient.
+/// The layout of the attention output and of its gradient.
 template <int HeadSize, class Value>
 __host__ __device__ HeadMatrix<Value> rows_of_heads(Value* data, const BlockShape& shape) {
   return {data, int64_t{shape.rows} * shape.width, shape.width, HeadSize};
 }
 
-/// Sequences, streams, rows and padding are those of BlockShape; the output of a warp tile of 16 rows that
-/// are all padding is 0. Heads of 32 and 64 may have any number of tokens; where is_streaming(), all is
-/// causal, of one stream, unpadded, and nothing is rotated.
+/// Sequences, streams, rows and padding are those of BlockShape. The output of a warp tile of 16 rows that
+/// are all padding is 0. Heads of 32 and 64 may have any number of tokens. Where is_streaming(), attention is
+/// causal, with one stream, no padding and no rotation.
 struct MultiheadAttention {
   using Heads = HeadMatrix<const __nv_bfloat16>;
 
   BlockShape shape;
-  Heads queries;       ///< of the last `rows` tokens alone
+  Heads queries;       ///< of the last `rows` tokens only
   Heads keys, values;  ///< of all tokens + queries
-  /// As in PreNormAttention: queries and keys are rotated by them; null for none.
+  /// Angles that rotate queries and keys, as in PreNormAttention; null for no rotation.
   const float *cosines, *sines;
   const uint32_t* keep;             ///< the dropout mask, as in DropoutMasks; null for none
-  float scale;                      ///< of what is kept; 1 for none
-  __nv_bfloat16* attention_output;  ///< (S · R, D): forward writes
-  /// As in BlockActivations (S, H, R): forward writes them, but for warp tiles that are nothing but padding,
-  /// of which the backward pass reads none.
+  float scale;                      ///< dropout's factor of kept weights; 1 without dropout
+  __nv_bfloat16* attention_output;  ///< (S · R, D); the forward pass writes it
+  /// As in BlockActivations (S, H, R). The forward pass writes it, except for warp tiles that are all
+  /// padding, which the backward pass does not read.
   float* lse;
 
-  /// Whether streaming_attention() takes it, whose restrictions hold then.
+  /// Whether streaming_attention() runs it, with that function's restrictions.
   bool is_streaming() const { return is_streaming_attention(shape.tokens, shape.width / shape.heads); }
 };
 
-/// Gradients, the last three written; as their matrices lie.
+/// Gradients; `queries`, `keys` and `values` are written. Each has the layout of the matrix whose gradient it
+/// is.
 struct MultiheadAttentionGradients {
-  const __nv_bfloat16* attention_output;  ///< (S · R, D)
+  const __nv_bfloat16* attention_output;  ///< (S · R, D); read
   HeadMatrix<__nv_bfloat16> queries, keys, values;
-  /// How many tokens in front have no query: their rows of the gradient of queries are set to 0.
+  /// How many tokens before the last `rows` have no query. Their rows of the queries' gradient are set to 0.
   int rows_before;
-  /// (S, H, R), memory for this call alone: where is_streaming().
+  /// Scratch memory (S, H, R), needed where is_streaming().
   float* minus_deltas;
-  __nv_bfloat16* dscores;  ///< likewise; as many as streaming_attention_dscores() says
+  __nv_bfloat16* dscores;  ///< scratch memory likewise; see streaming_attention_dscores() for its size
 };
 
 void multihead_attention(const MultiheadAttention& attention, cudaStream_t stream);

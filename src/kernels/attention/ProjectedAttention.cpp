@@ -13,11 +13,11 @@
 namespace adtrain::kernels {
 namespace {
 
-/// Queries, keys and values by heads, views (B, rows, heads, head size) of projections.
+/// Queries, keys and values by heads: views (B, rows, heads, head size) of the projections.
 struct Views {
   at::Tensor queries, keys, values;
 
-  /// `inputs`: one matrix or two; or their gradients.
+  /// `inputs`: one matrix or two, as in ProjectedAttention::forward; or their gradients.
   static Views of(at::TensorList inputs, ProjectionOrder order, int64_t heads) {
     const bool together = inputs.size() == 1;
     const at::Tensor& last = inputs.back();
@@ -38,13 +38,13 @@ HeadMatrix<Value> matrix_of(const at::Tensor& view) {
 
 }  // namespace
 
-/// What a forward pass leaves for its backward pass.
+/// What the forward pass keeps for the backward pass.
 struct ProjectedAttention::Remembered {
   ProjectionOrder order = ProjectionOrder::kByThirds;
   BlockShape shape = {};
   std::vector<at::Tensor> inputs;
   at::Tensor cosines, sines, bits, attention_output, lse;
-  at::Tensor first;  ///< of the shape, where sequences begin with padding
+  at::Tensor first;  ///< shape.first points to it; undefined without padding
   float scale = 1;
 
   MultiheadAttention attention() const {
@@ -63,7 +63,7 @@ struct ProjectedAttention::Remembered {
             values_of(attention_output),
             lse.data_ptr<float>()};
   }
-  /// `minus_deltas`, `dscores`: see there, undefined where they are not asked for.
+  /// `minus_deltas` and `dscores`: see MultiheadAttentionGradients; undefined where they are not needed.
   MultiheadAttentionGradients gradients(const at::Tensor& d_attention_output, at::TensorList d_inputs,
                                         const at::Tensor& minus_deltas, const at::Tensor& dscores) const {
     const Views views = Views::of(d_inputs, order, shape.heads);

@@ -10,30 +10,30 @@
 #include "kernels/TokenStreams.h"
 #include "kernels/rope/Rotary.h"
 
-/// The attention of a block that runs by sublayers, from its input projection's output, by our own kernels.
-/// `attend` is the definition of what is right.
+/// The attention of a block that runs by sublayers, on our own kernels. Its input is the output of the input
+/// projection. `attend` defines the correct results.
 namespace adtrain::kernels {
 
 /// The order of queries, keys and values in the 3 · width columns of the projection's output.
 enum class ProjectionOrder {
-  kByThirds,  ///< all heads' queries, their keys, their values
-  kByHeads    ///< a head's query, key and value, then the next head's
+  kByThirds,  ///< the queries of all heads, then the keys, then the values
+  kByHeads    ///< the query, key and value of the first head, then of the next
 };
 
-/// Computed forward and then, once, back; on the current stream. Autograd does not see it.
+/// One forward pass and one backward pass, on the current stream. Autograd does not see them.
 class ProjectedAttention {
  public:
-  /// What the last `rows` tokens read: (B, rows, width). `inputs`: all of the projection's output (B,
-  /// streams.tokens(), 3 · width) in bf16 or, where the last `rows` tokens alone have queries, these (B,
-  /// rows, width), and keys and values of all tokens (B, streams.tokens(), 2 · width) one after another, by
-  /// heads each. `rotary` for streams.context tokens, or undefined for none; queries of a second stream stand
-  /// where the tokens stand whose places they take. `draw`: of the dropout mask in the pass, for this place
-  /// alone.
+  /// Returns the attention output of the last `rows` tokens, (B, rows, width). `inputs` in bf16 is either the
+  /// whole projection (B, streams.tokens(), 3 · width), or two matrices where only the last `rows` tokens
+  /// have queries. These are the queries (B, rows, width), and the keys and values of all tokens (B,
+  /// streams.tokens(), 2 · width) in the given order. `rotary` covers streams.context tokens, or is undefined
+  /// for no rotation; queries of a second stream take the angles of the tokens whose positions they take.
+  /// `draw`: the offset of the dropout mask in the pass's random stream, which nothing else may use.
   at::Tensor forward(at::TensorList inputs, ProjectionOrder order, int64_t rows, const TokenStreams& streams,
                      const Rotary& rotary, int64_t draw, const BlockPass& pass);
 
-  /// The gradients of the inputs, dense. To be called where the pass trains; what the forward pass has left
-  /// goes with the result.
+  /// Returns the gradients of the inputs, dense. Call this at most once, where the pass trains; it frees what
+  /// the forward pass kept.
   std::vector<at::Tensor> backward(const at::Tensor& d_attention_output);
 
  private:

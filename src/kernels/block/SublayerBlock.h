@@ -17,22 +17,22 @@
 #include "kernels/primitives/KernelOperation.h"
 #include "kernels/rope/Rotary.h"
 
-/// How the two forms of a block that runs by sublayers, PostNormSublayers and PreNormSublayers, go through
-/// autograd; for their own sources. Between its two parts is the attention, our own or libtorch's.
+/// How a block that runs by sublayers goes through autograd; for the sources of PostNormSublayers and
+/// PreNormSublayers. Attention runs between the block's two parts, on our own kernels or libtorch's.
 ///
-/// A *part* is an object that computes forward, remembers what its backward pass needs, and computes back,
-/// once:
+/// A *part* is an object with one forward pass and one backward pass, which keeps what its backward pass
+/// needs:
 ///
 ///     Tensors forward(at::TensorList inputs, at::TensorList parameters, const BlockCall& call);
 ///     Tensors backward(Tensors d_outputs, at::TensorList parameters, const GradientAccumulation& place);
 ///
-/// The first one makes from the block's input the inputs of the attention and, as last tensor, the residual;
-/// the second one makes the block's output from the attention's output and the residual. A *form* has them as
-/// Input, with its number of parameters, and Output, and
+/// The first part computes from the block's input the inputs of attention and, as last tensor, the residual.
+/// The second part computes the block's output from the attention output and the residual. A *form* names its
+/// parts Input (with its number of parameters, kParameters) and Output, and has
 ///
 ///     using LibraryInput = …;                             // the first part as libtorch's attention needs it
-///     static constexpr ProjectionOrder kOrder = …;        // of what Input makes
-///     static int64_t attention_draw(int64_t number);      // of the dropout mask
+///     static constexpr ProjectionOrder kOrder = …;        // of Input's projection
+///     static int64_t attention_draw(int64_t number);      // the dropout mask's offset in the random stream
 ///     static at::Tensor attend(at::TensorList inputs, const TokenStreams&, const Rotary&, const BlockCall&);
 namespace adtrain::kernels {
 
@@ -45,14 +45,14 @@ inline at::Tensor popped(Tensors& tensors) {
   return last;
 }
 
-/// One block's part in a pass.
+/// The call of one block in a pass.
 struct BlockCall {
   const BlockPass& pass;
-  int64_t rows;    ///< the last so many come out
+  int64_t rows;    ///< the block outputs this many of its last rows
   int64_t number;  ///< of the block in the pass
 };
 
-/// A part, whose saved tensors are freed as early as can be, and where the gradients of its parameters go.
+/// A part with the destination of its parameters' gradients. It frees the saved tensors as early as possible.
 template <class Part>
 class PartInPass {
  public:
@@ -78,7 +78,7 @@ class PartInPass {
   MainGradients* main_gradients_ = nullptr;
 };
 
-/// A part by itself as one function of autograd.
+/// One part as one autograd function.
 template <class Part>
 class PartFunction : public torch::autograd::Function<PartFunction<Part>> {
  public:
@@ -92,14 +92,14 @@ class PartFunction : public torch::autograd::Function<PartFunction<Part>> {
     return outputs;
   }
 
-  /// We own `d_outputs`, and free them as soon as they are used.
+  /// This function owns `d_outputs` and frees them as soon as they have been used.
   static Tensors backward(torch::autograd::AutogradContext* context, Tensors& d_outputs) {
     const Tensors parameters = context->get_saved_variables();
     const c10::cuda::CUDAGuard on_device(parameters[0].device());
     auto [result, of_parameters] =
         taken_from<Remembered>(context)->part.backward(std::move(d_outputs), parameters);
     result.insert(result.end(), of_parameters.begin(), of_parameters.end());
-    result.emplace_back();  // the call has no gradient
+    result.emplace_back();  // the call gets no gradient
     return result;
   }
 
@@ -109,7 +109,7 @@ class PartFunction : public torch::autograd::Function<PartFunction<Part>> {
   };
 };
 
-/// All of the block as one function of autograd, with our own attention between its parts.
+/// The whole block as one autograd function, with our own attention between its parts.
 template <class Form>
 class SublayerBlock : public torch::autograd::Function<SublayerBlock<Form>> {
  public:
@@ -129,7 +129,7 @@ class SublayerBlock : public torch::autograd::Function<SublayerBlock<Form>> {
     return y;
   }
 
-  /// We own `d_y`, and free it as soon as it is used.
+  /// This function owns `d_y` and frees it as soon as it has been used.
   static Tensors backward(torch::autograd::AutogradContext* context, Tensors& d_y) {
     const Tensors parameters = context->get_saved_variables();
     const c10::cuda::CUDAGuard on_device(parameters[0].device());
@@ -140,7 +140,7 @@ class SublayerBlock : public torch::autograd::Function<SublayerBlock<Form>> {
     auto [result, of_input_parameters] = own->input.backward(std::move(d_first), of_input(parameters));
     result.insert(result.end(), of_input_parameters.begin(), of_input_parameters.end());
     result.insert(result.end(), of_output_parameters.begin(), of_output_parameters.end());
-    result.resize(result.size() + 3);  // streams, rotary and call have no gradients
+    result.resize(result.size() + 3);  // streams, rotary and call get no gradients
     return result;
   }
 
@@ -159,8 +159,8 @@ class SublayerBlock : public torch::autograd::Function<SublayerBlock<Form>> {
 };
 
 /// x (B, streams.tokens(), width) -> the block's output (B, call.rows, width). `parameters`: the first
-/// part's, then the second one's. `rotary` of the context, or undefined for a form without. Masks of
-/// `streams` are read by libtorch's attention alone.
+/// part's, then the second part's. `rotary` covers the context; undefined for a form without rope. Only
+/// libtorch's attention reads the masks of `streams`.
 template <class Form>
 at::Tensor block_by_sublayers(const at::Tensor& x, at::TensorList parameters, const TokenStreams& streams,
                               const Rotary& rotary, const BlockCall& call) {

@@ -24,8 +24,8 @@ float largest(const float* values, int64_t count) {
   return result;
 }
 
-/// Calls take(j, e^(scores[j] − shift)) for the vectors before `width`, where no score before `count` is much
-/// above `shift`; from `count` on the powers are 0.
+/// Calls take(j, e^(scores[j] − shift)) for the vectors before `width`. No score before `count` may be much
+/// above `shift`. From `count` on the powers are 0.
 template <class Take>
 void for_powers(const float* scores, int64_t count, int64_t width, float shift, Take take) {
   int64_t j = 0;
@@ -33,8 +33,8 @@ void for_powers(const float* scores, int64_t count, int64_t width, float shift, 
   for (; j < width; j += kLanes) take(j, first_lanes(exp_at_least(load(scores + j) - shift), count - j));
 }
 
-/// scores[j] becomes e^(scores[j] − shift), dropped or not, for j < count and 0 from there to `width`;
-/// returns the sum over what dropout leaves alone.
+/// scores[j] becomes e^(scores[j] − shift) after dropout for j < count, and 0 from `count` to `width`.
+/// Returns the sum of the powers before dropout.
 float exponentiate(float* scores, int64_t count, int64_t width, float shift, const CpuDropout::Row& kept) {
   return kept.with_factors([=](auto factors) {
     Vec sums = {};
@@ -46,8 +46,8 @@ float exponentiate(float* scores, int64_t count, int64_t width, float shift, con
   });
 }
 
-/// Scores become weights after dropout, 0 for count ≤ j < width, and the gradients of those become gradients
-/// of the scores. `mean`: of the gradients, weighed.
+/// The scores become weights after dropout, 0 for count ≤ j < width. The gradients of these weights become
+/// the gradients of the scores. `mean` is the weighted mean of the gradients.
 void to_score_gradients(float* scores, float* gradients, int64_t count, int64_t width, float log_sum,
                         float mean, const CpuDropout::Row& kept) {
   kept.with_factors([=](auto factors) {
@@ -59,7 +59,7 @@ void to_score_gradients(float* scores, float* gradients, int64_t count, int64_t 
   });
 }
 
-/// Where a head's first token stands in (3, B, heads, tokens, depth); `which`: 0 queries, 1 keys, 2 values.
+/// The address of a head's first token in (3, B, heads, tokens, depth); `which`: 0 queries, 1 keys, 2 values.
 float* cell(const at::Tensor& qkv, int64_t which, int64_t sequence, int64_t head) {
   return static_cast<float*>(qkv.data_ptr()) + which * qkv.stride(0) + sequence * qkv.stride(1) +
          head * qkv.stride(2);
@@ -96,7 +96,8 @@ void HeadPlan::rotate(float* row, int64_t token, bool back) const {
 
 AttentionHead::AttentionHead(const HeadPlan& plan)
     : plan_(plan),
-      q_(static_cast<size_t>((plan.rows() + kRows) * plan.depth)),  // a block may reach beyond the last row
+      // The last group of kRows rows may be incomplete.
+      q_(static_cast<size_t>((plan.rows() + kRows) * plan.depth)),
       k_(static_cast<size_t>(plan.tokens * plan.depth)),
       v_(k_.size()),
       k_columns_(static_cast<size_t>(plan.depth * plan.stride)),
@@ -129,7 +130,7 @@ int64_t AttentionHead::rows_in_block(int64_t first) const {
   return std::min(kRows, plan_.rows() - first);
 }
 
-/// How many tokens of the context some row of the block reads.
+/// How many tokens of the context the rows of the block read at most.
 int64_t AttentionHead::block_reads(int64_t first) const {
   int64_t most = 0;
   for (int64_t i = 0; i < rows_in_block(first); ++i) {
@@ -206,7 +207,7 @@ void AttentionHead::backward(const float* out, const float* d_out, int64_t out_s
   scatter(d_qkv);
 }
 
-/// What reaches a query's own key and value, and its query through them.
+/// Adds the gradients of a query's own key and value, and the query's gradient through its own key.
 void AttentionHead::own_gradients(int64_t index, float own_weight, float own_score_gradient,
                                   const float* d_read) {
   const int64_t token = plan_.first_row + index;

@@ -12,7 +12,7 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-/// Calls work(head, sequence, head number) for every head, with a workspace for each thread.
+/// Calls work(head, sequence, head number) for every head, with one workspace per thread.
 template <class Work>
 void for_each_head(const HeadPlan& plan, const at::Tensor& qkv, Work work) {
   const int64_t heads = qkv.size(2);

@@ -7,16 +7,16 @@
 #include "kernels/TokenStreams.h"
 #include "kernels/rope/Rotary.h"
 
-/// Attention on the CPU in one pass over each head, which stays in the cache from rotating by positions to
-/// the weighted sum. Does the same as the composition of torch's operators in Attention.cpp, at a third of
-/// the time for short sequences.
+/// Attention on the CPU in one pass over each head, which stays in the cache from the rotation to the
+/// attention output. It computes the same as `library_attention` with torch's operators, in a third of the
+/// time for short sequences.
 namespace adtrain::kernels {
 
-/// Whether `attend_on_cpu` can do this: fp32 on the CPU, head size a multiple of eight, no padding.
+/// Whether `attend_on_cpu` supports this: fp32 on the CPU, head size a multiple of eight, no padding.
 bool cpu_attention_fits(const at::Tensor& qkv, const TokenStreams& streams);
 
-/// As `adtrain::attend`, with weights (B · heads · rows, context) dropped by CpuDropout. Differentiable with
-/// respect to qkv. Heads are shared out over torch's threads.
+/// As `adtrain::attend`, with dropout of the weights (B · heads · rows, context) by CpuDropout.
+/// Differentiable with respect to qkv. Runs on torch's threads.
 at::Tensor attend_on_cpu(const at::Tensor& qkv, int64_t rows, const TokenStreams& streams,
                          const Rotary& rotary, double dropout_rate);
 

@@ -13,21 +13,21 @@
 namespace adtrain::kernels {
 
 /// Which elements of a matrix one call of dropout on the CPU keeps: a function of (seed, row, column) alone.
-/// So a backward pass finds the forward pass's decisions again, at less than storing them would cost, and
-/// threads may take rows in any order.
+/// So a backward pass computes the same mask again, which costs less than storing it, and threads may process
+/// rows in any order.
 class CpuDropout {
  public:
-  /// `rate`: 0 … 1, of what is dropped.
+  /// `rate`: the probability of dropping an element, 0 … 1.
   CpuDropout(uint64_t seed, double rate)
       : seed_(seed),
         rate_(rate),
         scale_(rate < 1 ? static_cast<float>(1 / (1 - rate)) : 0.0F),
         last_kept_(static_cast<uint32_t>(std::fmax(std::round((1 - rate) * 0x1p32) - 1, 0))) {}
 
-  /// With a seed from torch's default generator, of which nothing is drawn at rate 0.
+  /// Draws the seed from torch's default generator. At rate 0 nothing is drawn.
   static CpuDropout drawn(double rate);
 
-  /// For the backward pass, in AutogradContext::saved_data, and from there.
+  /// Store this in AutogradContext::saved_data for the backward pass, and restore it.
   using SavedData = ska::flat_hash_map<std::string, at::IValue>;
   void save(SavedData& data) const;
   static CpuDropout saved(SavedData& data);
@@ -38,17 +38,17 @@ class CpuDropout {
  private:
   uint64_t seed_;
   double rate_;
-  float scale_;         ///< of what is kept, so that the mean stays
-  uint32_t last_kept_;  ///< the largest word that keeps an element
+  float scale_;         ///< of kept elements, so that the mean is preserved
+  uint32_t last_kept_;  ///< the largest random word that keeps an element
 };
 
-/// The decisions of one row.
+/// The mask of one row.
 class CpuDropout::Row {
  public:
-  /// What the elements `column` … column + 7 are multiplied with. `column` is a multiple of eight.
+  /// The factors of the elements `column` … column + 7. `column` is a multiple of eight.
   Vec factors(int64_t column) const { return keeps_all_ ? Vec{} + 1.0F : drawn_factors(column); }
   float factor(int64_t column) const { return factors(column / kLanes * kLanes)[column % kLanes]; }
-  /// work(factors) for a loop over many columns: whether anything is dropped is asked once.
+  /// Returns work(factors). For loops over many columns: the case without dropout is decided once.
   template <class Work>
   auto with_factors(Work work) const {
     if (keeps_all_) return work([](int64_t) { return Vec{} + 1.0F; });
@@ -65,7 +65,7 @@ class CpuDropout::Row {
         second_key_(static_cast<uint32_t>(key >> 32)) {}
 
   Vec drawn_factors(int64_t column) const {
-    // Wellons' integer hash "lowbias32", the other half of the row's key between its two rounds.
+    // Wellons' integer hash "lowbias32", with the other half of the row's key between its two rounds.
     WordVec words = reinterpret_cast<WordVec>(kLaneNumbers) + (first_key_ + static_cast<uint32_t>(column));
     words = (words ^ words >> 16) * 0x7feb352dU;
     words = (words ^ words >> 15 ^ second_key_) * 0x846ca68bU;

@@ -15,7 +15,7 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-constexpr int64_t kChunk = 256;  ///< rows, or vectors, that one thread takes at a time
+constexpr int64_t kChunk = 256;  ///< rows, or vectors, per task of a thread
 
 Vec sigmoid(const Vec& x) {
   return 1.0F / (1.0F + exp(-x));
@@ -65,7 +65,7 @@ class SiluProduct : public autograd::Function<SiluProduct> {
   }
 };
 
-/// to[d] = dropped from[d]; both may be one.
+/// to[d] = from[d] after dropout; `from` and `to` may be the same.
 void drop(const float* from, const CpuDropout::Row& kept, int64_t width, float* to) {
   for (int64_t d = 0; d < width; d += kLanes) store(to + d, load(from + d) * kept.factors(d));
 }
@@ -134,7 +134,7 @@ class RmsNormOnCpu : public autograd::Function<RmsNormOnCpu> {
     const int64_t width = d_x.size(-1);
     const int64_t rows = d_x.numel() / width;
     const int64_t chunks = (rows + kChunk - 1) / kChunk;
-    // One sum a chunk, added up afterwards: the result does not depend on the number of threads.
+    // One sum per chunk, added afterwards, so that the result does not depend on the number of threads.
     const at::Tensor d_weight = at::zeros({chunks, width}, d_x.options());
     const auto epsilon = static_cast<float>(context->saved_data["epsilon"].toDouble());
     const CpuDropout dropout = CpuDropout::saved(context->saved_data);
@@ -155,7 +155,7 @@ class RmsNormOnCpu : public autograd::Function<RmsNormOnCpu> {
   }
 
  private:
-  /// `x` of the row becomes its gradient.
+  /// Replaces `x`, the row after dropout, by its gradient.
   static void backward_row(const float* weight, const float* d_out, int64_t width, float epsilon, float* x,
                            float* d_weight) {
     const float inverse = inverse_rms(x, width, epsilon);

@@ -15,7 +15,7 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-constexpr int64_t kChunk = 64;  ///< rows that one thread takes at a time
+constexpr int64_t kChunk = 64;  ///< rows per task of a thread
 
 /// x (…, in) Wᵀ as a matrix (rows, out).
 at::Tensor product(const at::Tensor& x, const at::Tensor& weight) {
@@ -31,7 +31,7 @@ ProductGradients product_gradients(const at::Tensor& d_product, const at::Tensor
   return {at::mm(d_product, weight).view_as(x), at::mm(d_product.t(), x.reshape({-1, weight.size(1)}))};
 }
 
-/// Calls work(first row, end, chunk) for chunks of the rows.
+/// Calls work(first row, end, chunk) for every chunk of the rows.
 template <class Work>
 void for_each_chunk(int64_t rows, Work work) {
   at::parallel_for(0, (rows + kChunk - 1) / kChunk, 1, [&](int64_t begin, int64_t end) {
@@ -41,8 +41,8 @@ void for_each_chunk(int64_t rows, Work work) {
   });
 }
 
-/// Zeros (chunks, sums, width), one sum a chunk, to be added up afterwards: the result does not depend on the
-/// number of threads.
+/// Zeros (chunks, sums, width). Each chunk has its own sums, which are added afterwards, so that the result
+/// does not depend on the number of threads.
 at::Tensor sums_of_chunks(const at::Tensor& rows, int64_t sums) {
   return at::zeros({(rows.size(0) + kChunk - 1) / kChunk, sums, rows.size(1)}, rows.options());
 }
@@ -55,8 +55,8 @@ struct GeluAndSlope {
   Vec value, slope;
 };
 
-/// x Φ(x) and Φ(x) + x φ(x). Of Φ's tail the polynomial of Hastings (Abramowitz and Stegun, 7.1.26), whose
-/// error is below 1e-7; what it needs of the density is e^(−x² / 2) too.
+/// x Φ(x) and its derivative Φ(x) + x φ(x). Φ's tail uses Hastings' polynomial (Abramowitz and Stegun,
+/// 7.1.26), whose error is below 1e-7. Both the tail and the density φ need e^(−x² / 2).
 GeluAndSlope gelu(const Vec& x) {
   constexpr float kRootOfHalf = 0.70710678F;
   constexpr float kDensityAtZero = 0.39894228F;
@@ -77,7 +77,7 @@ class LinearGelu : public autograd::Function<LinearGelu> {
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& bias, double dropout_rate) {
     const CpuDropout dropout = CpuDropout::drawn(dropout_rate);
-    const at::Tensor slope = product(x, weight);  // which the slope of what follows replaces, row by row
+    const at::Tensor slope = product(x, weight);  // replaced by gelu's derivative, row by row
     const at::Tensor out = at::empty_like(slope);
     const int64_t width = slope.size(1);
     const auto* biases = bias.const_data_ptr<float>();
@@ -133,7 +133,7 @@ class LinearNormedSum : public autograd::Function<LinearNormedSum> {
                             const at::Tensor& norm_bias, double epsilon, double dropout_rate) {
     const CpuDropout dropout = CpuDropout::drawn(dropout_rate);
     const at::Tensor along = residual.contiguous();
-    const at::Tensor normalised = product(x, weight);  // replaced row by row
+    const at::Tensor normalised = product(x, weight);  // normalised in place, row by row
     const at::Tensor inverse_deviation = at::empty({normalised.size(0)}, x.options());
     const at::Tensor out = at::empty_like(along);
     const int64_t width = normalised.size(1);
@@ -218,7 +218,7 @@ class LinearNormedSum : public autograd::Function<LinearNormedSum> {
  private:
   static constexpr int64_t kParameters = 3;  ///< bias, weight and bias of the norm
 
-  /// The row less its mean and over its deviation, in place; returns 1 / deviation.
+  /// Normalises the row in place to (row − mean) / deviation. Returns 1 / deviation.
   static float normalise(float* row, int64_t width, float epsilon) {
     Vec total = {}, squares = {};
     for (int64_t d = 0; d < width; d += kLanes) total += load(row + d);

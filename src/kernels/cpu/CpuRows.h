@@ -2,13 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 
-/// A product with what a transformer block does after it, on the CPU: bias, dropout (see CpuDropout) and the
-/// rest in one pass over the rows, where torch makes several. Differentiable; shared out over torch's
+/// A linear layer on the CPU with what follows it in a transformer block: bias, dropout (see CpuDropout) and
+/// activation or norm in one pass over the rows, where torch makes several. Differentiable; runs on torch's
 /// threads. `x` (…, in), `weight` (out, in), `bias` (out).
 namespace adtrain::kernels {
 
-/// Whether the functions below can take this x and make rows of so many elements: fp32 on the CPU, in
-/// multiples of eight, and with gradients, for which they compute half of the work ahead.
+/// Whether the functions below support this x and rows of `out` elements: fp32 on the CPU, multiples of
+/// eight, and gradients enabled. Without gradients they would do needless work for a backward pass.
 bool cpu_rows_fit(const at::Tensor& x, int64_t out);
 
 /// dropout(gelu(x Wᵀ + bias)), (…, out).

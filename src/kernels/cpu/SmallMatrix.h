@@ -6,9 +6,9 @@
 
 #include "kernels/cpu/Vec.h"
 
-/// Products of matrices so small that they stay in the first-level cache. Always kRows rows of the left
-/// factor at once, so that each load of the right factor serves all of them. `depth` is a multiple of kLanes,
-/// `width` and `stride` of kTile.
+/// Products of matrices that are so small that they stay in the L1 cache. They always process kRows rows of
+/// the left factor at once, so that each load of the right factor serves all of them. `depth` is a multiple
+/// of kLanes; `width` and `stride` are multiples of kTile.
 namespace adtrain::kernels {
 
 constexpr int64_t kRows = 4;
@@ -18,7 +18,8 @@ inline int64_t padded_to_tile(int64_t count) {
   return (count + kTile - 1) / kTile * kTile;
 }
 
-/// Sums of kRows rows of vectors, in registers: each loop over them is unrolled, or they would go to memory.
+/// Sums of kRows rows of vectors in registers. Each loop over them is unrolled, or they would be spilled to
+/// memory.
 template <int64_t kVectors>
 struct RowSums {
   Vec sums[kRows][kVectors];
@@ -58,8 +59,8 @@ inline void products(const float* left, const float* columns, int64_t stride, in
   }
 }
 
-/// Calls work(d, vectors) for d from 0 to depth, two vectors at a time as far as that goes: one alone has too
-/// few sums under way to keep the multipliers busy.
+/// Calls work(d, vectors) for d from 0 to depth, two vectors at a time and one at the end where the count is
+/// odd. One vector alone gives too few independent sums to hide the latency of the arithmetic.
 template <class Work>
 void for_vectors_of(int64_t depth, Work work) {
   int64_t d = 0;
@@ -118,8 +119,8 @@ inline void scale(float* row, float factor, int64_t depth) {
   for (int64_t d = 0; d < depth; d += kLanes) store(row + d, factor * load(row + d));
 }
 
-/// Copies rows that stand `from_stride` and `to_stride` apart. Far apart they miss the cache one by one
-/// unless asked for ahead.
+/// Copies rows that are `from_stride` and `to_stride` elements apart. Rows far apart would miss the cache one
+/// by one, so they are prefetched.
 inline void copy_rows(const float* from, int64_t from_stride, int64_t count, int64_t depth, float* to,
                       int64_t to_stride) {
   constexpr int64_t kAhead = 12;

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
-/// Eight floats at a time, by the compilers' vector extension: AVX2 where it is there, narrower instructions
+/// Eight floats at a time by the compiler's vector extension: AVX2 where available, narrower instructions
 /// elsewhere.
 namespace adtrain::kernels {
 
@@ -34,15 +34,15 @@ inline Vec masked(const Vec& vec, const IntVec& mask) {
   return reinterpret_cast<Vec>(reinterpret_cast<IntVec>(vec) & mask);
 }
 
-/// The first `count` lanes, 0 from there on; a count may be negative or more than there are.
+/// The first `count` lanes, with 0 in the others. `count` may be negative or above kLanes.
 inline Vec first_lanes(const Vec& vec, int64_t count) {
   return masked(vec, kLaneNumbers < IntVec{} + static_cast<int32_t>(count));
 }
 
-constexpr float kLeastExponent = -87.0F;  ///< e to that is about the least normal float
+constexpr float kLeastExponent = -87.0F;  ///< e^kLeastExponent is about the least normal float
 
-/// e^x to 2 units in the last place for kLeastExponent ≤ x ≤ 88, anything elsewhere; NaN stays NaN.
-/// x = n ln 2 + r, and e^r by Cephes' polynomial.
+/// e^x to 2 units in the last place for kLeastExponent ≤ x ≤ 88, undefined elsewhere; NaN stays NaN. x = n ln
+/// 2 + r, and e^r is Cephes' polynomial.
 inline Vec exp_in_range(const Vec& x) {
   constexpr float kRounder = 12582912.0F;  // 1.5 · 2²³: adding it leaves the nearest integer in the low bits
   const Vec shifted = x * 1.44269504F + kRounder;
@@ -54,17 +54,17 @@ inline Vec exp_in_range(const Vec& x) {
   polynomial = polynomial * r + 1.6666665459e-1F;
   polynomial = polynomial * r + 5.0000001201e-1F;
   const Vec e_r = polynomial * r * r + r + 1.0F;
-  // n goes into the exponent; unsigned words, since the sum may wrap around.
+  // n is added to the exponent. The words are unsigned, since the sum may wrap around.
   return reinterpret_cast<Vec>(reinterpret_cast<WordVec>(e_r) + (reinterpret_cast<WordVec>(shifted) << 23));
 }
 
-/// The same for x ≤ 88, but e^kLeastExponent for all that is less.
+/// The same for x ≤ 88, with e^kLeastExponent for all x below kLeastExponent.
 inline Vec exp_at_least(const Vec& x) {
   const Vec low = Vec{} + kLeastExponent;
   return exp_in_range(x < low ? low : x);
 }
 
-/// The same for all x, 0 below kLeastExponent.
+/// The same for all x: 0 below kLeastExponent, e^88 above 88.
 inline Vec exp(const Vec& x) {
   const Vec high = Vec{} + 88.0F;
   return x < kLeastExponent ? Vec{} : exp_at_least(x > high ? high : x);

@@ -17,7 +17,7 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-/// Where each parameter of the embedding stands in the list of those that the network has.
+/// The index of each parameter of the embedding in the list of the parameters that the network has.
 struct EmbeddingPlaces {
   size_t context_weight, context_bias, query_states;
   std::optional<size_t> types, positions;
@@ -38,7 +38,7 @@ class FusedEmbedding : public autograd::Function<FusedEmbedding> {
     auto remembered = c10::make_intrusive<Remembered>(columns, shape, places, main_gradients);
     const auto like = parameters.front().options().requires_grad(false);
     at::Tensor x = at::empty({shape.sequences, shape.tokens(), shape.width}, like);
-    at::Tensor zeros;  // for what the network does not have
+    at::Tensor zeros;  // stands for parameters that the network does not have
     if (!places.positions) zeros = at::zeros({shape.transitions, shape.width}, like);
     embed_tokens(shape, remembered->transitions(),
                  {values_of(parameters[places.context_weight]), values_of(parameters[places.context_bias]),
@@ -63,7 +63,7 @@ class FusedEmbedding : public autograd::Function<FusedEmbedding> {
     GradientAccumulation place(parameters, remembered->main_gradients);
     const auto gradient_of = [&](size_t parameter) { return place.of(parameter).data_ptr<float>(); };
     const at::Tensor room = at::empty({embedding_partial_sums(shape)}, fp32);
-    at::Tensor nowhere;  // for what the network does not have
+    at::Tensor nowhere;  // for gradients of parameters that the network does not have
     if (!places.positions) nowhere = at::zeros({shape.transitions + 1, shape.width}, fp32);
     embed_tokens_backward(shape, remembered->transitions(), values_of(dx), room.data_ptr<float>(),
                           {gradient_of(places.context_weight), gradient_of(places.context_bias),
@@ -72,7 +72,7 @@ class FusedEmbedding : public autograd::Function<FusedEmbedding> {
                            places.positions ? gradient_of(*places.positions) : nowhere[1].data_ptr<float>()},
                           current_stream());
     autograd::variable_list result = place.finish();
-    result.resize(result.size() + 4);  // batch, shape, places and main gradients have no gradients
+    result.resize(result.size() + 4);  // columns, shape, places and main gradients get no gradients
     return result;
   }
 

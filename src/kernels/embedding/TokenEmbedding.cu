@@ -9,7 +9,8 @@ namespace {
 
 using namespace token_embedding;
 
-/// Its weight for one column of x. Without branches, so that all of a lane's loads are under way at once.
+/// The weight of a feature for one column of x. It has no branches, so that all of a lane's loads are in
+/// flight at once.
 __device__ Bf16 weight_of(const TokenShape& shape, const EmbeddingWeights& weights, int feature, int column) {
   const int features = shape.features();
   const Bf16* of_column = feature == features ? weights.context_bias : weights.type;
@@ -23,8 +24,8 @@ __device__ uint32_t pair_of(Bf16 first, Bf16 second) {
   return __bfloat16_as_ushort(first) | uint32_t{__bfloat16_as_ushort(second)} << 16;
 }
 
-/// The grid: slices, warp tiles, columns. Lane (row, quad) makes chunks of tokens `row` and `row` + 8 and
-/// sees their features 4 · quad … 4 · quad + 3.
+/// The grid: slices, warp tiles, columns. Lane (row, quad) computes chunks of tokens `row` and `row` + 8. It
+/// loads their features 4 · quad … 4 · quad + 3.
 template <int Columns>
 __global__ void __launch_bounds__(kThreads, 2)
     embed_kernel(TokenShape shape, int tokens, TransitionArrays transitions, EmbeddingWeights weights,

@@ -4,21 +4,24 @@
 #include "kernels/embedding/TokenEmbedding.h"
 #include "kernels/primitives/RowProducts.cuh"
 
-/// A warp works on a warp tile of 16 neighbouring tokens, sequence after sequence, so that positions stay.
-/// Features of a transition are a row of 16, and both directions are products on the tensor cores:
+/// A warp works on a warp tile of 16 neighbouring tokens, sequence after sequence, so that the tokens'
+/// position embeddings stay in registers. A transition's features are a row of 16. Both directions are
+/// products on the tensor cores:
 ///
 ///     forward: x = position + features · weights       backward: dweights = featuresᵀ · dx, dposition = Σ dx
 ///
-/// Bias and type embedding are weights of two more features, which are always 1. Queries have no features.
+/// The bias and the type embedding are the weights of two more features, which are always 1. Queries have no
+/// features.
 namespace adtrain::kernels::token_embedding {
 
 constexpr int kWarps = 8, kThreads = kWarps * kWarp;
-constexpr int kSequencesAWarp = 4;  ///< about: enough warps to hide loads, few enough partial sums
+constexpr int kSequencesAWarp = 4;  ///< approximately: enough warps to hide loads, few enough partial sums
 constexpr int kFeatureRow = 16;
 constexpr int kOnes = 2;  ///< features that are always 1
 static_assert(TokenShape::kMostActions + 5 + kOnes <= kFeatureRow);
 
-/// Warp tiles of all tokens of a sequence, and slices of all sequences; a thread block works on one of each.
+/// The warp tiles of a sequence's tokens, and the slices of all sequences. A thread block works on one of
+/// each.
 inline int warp_tiles_of(const TokenShape& shape) {
   return static_cast<int>(gpu::divided_up(shape.tokens(), kWarpTile));
 }
@@ -31,7 +34,7 @@ dim3 grid_of(const TokenShape& shape) {
           static_cast<unsigned>(shape.width / Columns)};
 }
 
-/// One feature of transitions: one that embed_context reads, after them the two ones, then zeros.
+/// One feature of transitions: first those that embed_context reads, then the two constant ones, then zeros.
 class Feature {
  public:
   __device__ Feature(const TokenShape& shape, const TransitionArrays& transitions, int number)
@@ -50,8 +53,8 @@ class Feature {
     }
   }
 
-  /// Of a token of a sequence, 0 of a query. Without branches, as the lanes of a warp have different
-  /// features, and so that the loads of several are under way at once.
+  /// The feature of a token of a sequence; 0 for a query. It has no branches, because the lanes of a warp
+  /// have different features, and so that several loads are in flight at once.
   __device__ float of(const TokenShape& shape, int sequence, int token) const {
     const float value = of(int64_t{sequence} * shape.transitions + (token < shape.context ? token : 0));
     return token < shape.context ? value : 0.0f;
@@ -60,7 +63,7 @@ class Feature {
  private:
   enum class Kind { kWhole, kReal, kChoice, kConstant };
 
-  /// Of a transition of the batch.
+  /// The feature of a transition of the batch.
   __device__ float of(int64_t transition) const {
     const int32_t word = __ldg(words_ + stride_ * transition);
     const float number = kind_ == Kind::kReal ? __int_as_float(word) : static_cast<float>(word);

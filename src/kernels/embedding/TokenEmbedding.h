@@ -5,14 +5,14 @@
 #include <cuda_bf16.h>
 #include <driver_types.h>
 
-/// From the numbers of transitions to the tokens of plain AD, and the gradients back. All arrays are in the
-/// GPU's memory, dense and row-major, borrowed; calls return at once and throw EnvironmentError where a
-/// kernel cannot be launched. PostNormAd's plain path is the definition of what is right; PreNormAd's is the
-/// same without types and positions.
+/// From transitions to the tokens of plain AD, and their gradients. All arrays are in the GPU's memory, dense
+/// and row-major, borrowed. Calls return at once and throw EnvironmentError where a kernel cannot be
+/// launched. PostNormAd's plain operators define the correct results; PreNormAd's do so for a network without
+/// types and positions.
 namespace adtrain::kernels {
 
-/// Of B rows of L transitions, the first `context` are tokens; after them stand the states of the last
-/// `queries`.
+/// Each of B rows has L transitions. The first `context` of them are tokens; then follow the queries, which
+/// are the states of the last `queries` transitions.
 struct TokenShape {
   int sequences;    ///< B
   int transitions;  ///< L
@@ -27,12 +27,11 @@ struct TokenShape {
   int tokens() const { return context + queries; }                  ///< T
   __host__ __device__ int features() const { return actions + 5; }  ///< F
   __host__ __device__ int states() const { return grid_size * grid_size; }
-  __host__ __device__ int first_query() const {
-    return transitions - queries;
-  }  ///< a transition, and a position
+  /// The index of the first query's transition, which is also its position.
+  __host__ __device__ int first_query() const { return transitions - queries; }
 };
 
-/// See Batch.
+/// Columns of a batch; see data/Batch.h.
 struct TransitionArrays {
   const int32_t* states;       ///< (B, L, 2)
   const int32_t* actions;      ///< (B, L)
@@ -42,25 +41,25 @@ struct TransitionArrays {
 
 struct EmbeddingWeights {
   const __nv_bfloat16 *context_weight, *context_bias;  ///< (D, F), (D)
-  const __nv_bfloat16* type;                           ///< (D): of a transition
+  const __nv_bfloat16* type;                           ///< (D): the type embedding of a transition
   const __nv_bfloat16* query_states;                   ///< (grid_size², D)
   const __nv_bfloat16* positions;                      ///< (at least L, D)
 };
 
-/// The same in fp32: sums that a call adds to.
+/// The gradients of EmbeddingWeights in fp32. A call adds to them.
 struct EmbeddingGradients {
   float *context_weight, *context_bias, *type, *query_states, *positions;
 };
 
-/// x (B, T, D): of a transition, its features times context_weight, plus context_bias, type and position; of
-/// a query, its state's embedding plus position. Rounded once.
+/// x (B, T, D). A transition's row is its features times context_weight, plus context_bias, type and
+/// position. A query's row is its state's embedding plus its position. Each row is rounded once.
 void embed_tokens(const TokenShape& shape, const TransitionArrays& transitions,
                   const EmbeddingWeights& weights, __nv_bfloat16* x, cudaStream_t stream);
 
-/// How many floats of memory embed_tokens_backward needs for partial sums.
+/// How many floats of memory embed_tokens_backward needs for its partial sums.
 int64_t embedding_partial_sums(const TokenShape& shape);
 
-/// Adds the gradients of all weights for the gradient `dx` (B, T, D), always in the same order.
+/// Adds the gradients of all weights, given the gradient `dx` (B, T, D), always in the same order.
 void embed_tokens_backward(const TokenShape& shape, const TransitionArrays& transitions,
                            const __nv_bfloat16* dx, float* partial_sums, const EmbeddingGradients& gradients,
                            cudaStream_t stream);

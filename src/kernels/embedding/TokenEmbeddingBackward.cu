@@ -11,20 +11,21 @@ namespace {
 
 using namespace token_embedding;
 
-constexpr int kSumWarps = 16, kSumThreads = kSumWarps * kWarp;  ///< of the kernel that adds up partial sums
-constexpr int kMostStateParts = 128;         ///< so that there are parts for all multiprocessors
-constexpr int64_t kMostStateSums = 1 << 22;  ///< of all parts, unless one part alone has more
-constexpr int kStatesAtATime =
-    96;  ///< in shared memory: a grid of 9 × 9, so that two thread blocks have room
+constexpr int kSumWarps = 16, kSumThreads = kSumWarps * kWarp;  ///< of the kernel that adds the partial sums
+constexpr int kMostStateParts = 128;                            ///< enough parts for all multiprocessors
+constexpr int64_t kMostStateSums = 1 << 22;  ///< over all parts, unless a single part has more
+/// States whose sums a thread block has in shared memory: enough for a grid of 9 × 9, and two thread blocks
+/// fit on a multiprocessor.
+constexpr int kStatesAtATime = 96;
 
-/// Parts of all queries; a thread block works on one of them.
+/// The number of parts of all queries. A thread block works on one part.
 int state_parts_of(const TokenShape& shape) {
   const int64_t parts = gpu::divided_up(int64_t{shape.sequences} * shape.queries, kThreads);
   const int64_t affordable = std::max<int64_t>(kMostStateSums / (shape.states() * shape.width), 1);
   return static_cast<int>(std::min({parts, affordable, int64_t{kMostStateParts}}));
 }
 
-/// What the thread blocks of gather_kernel and state_kernel sum, each for itself, fp32.
+/// The partial sums, in fp32, of the thread blocks of gather_kernel and state_kernel.
 struct PartialSums {
   float* of_features;  ///< (slices · warp tiles, 16, D)
   float* of_tokens;    ///< (slices, T, D)
@@ -37,7 +38,7 @@ PartialSums partial_sums_in(float* memory, const TokenShape& shape) {
   return {memory, of_tokens, of_tokens + int64_t{slices_of(shape)} * shape.tokens() * shape.width};
 }
 
-/// Adds up what each warp left, 16 rows of Columns, into the first `rows` rows of `to` (rows, width).
+/// Adds the warps' sums, 16 rows of Columns each, and writes the first `rows` rows to `to` (rows, width).
 template <int Columns>
 __device__ void store_sum_of_warps(const float (&of_warps)[kWarps][kWarpTile * Columns], float* to, int width,
                                    int rows) {
@@ -53,8 +54,8 @@ __device__ void store_sum_of_warps(const float (&of_warps)[kWarps][kWarpTile * C
   }
 }
 
-/// The grid as of embed_kernel. Lane (row, quad) sees tokens 4 · quad … 4 · quad + 3, of these features `row`
-/// and `row` + 8, and Columns / 8 columns of dx.
+/// The grid is that of embed_kernel. Lane (row, quad) loads tokens 4 · quad … 4 · quad + 3: their features
+/// `row` and `row` + 8, and Columns / 8 columns of dx.
 template <int Columns>
 __global__ void __launch_bounds__(kThreads, 2)
     gather_kernel(TokenShape shape, int tokens, TransitionArrays transitions, const Bf16* dx,
@@ -114,12 +115,12 @@ __global__ void __launch_bounds__(kThreads, 2)
                               shape.width, min(kWarpTile, tokens - warp_tile * kWarpTile));
 }
 
-/// The grid: parts of the queries, states, 32 columns. A warp takes its queries one after the other and adds
-/// each one's row of dx, a column a lane, to its state's in shared memory: (warps, states at a time, 32)
-/// fp32.
+/// The grid: parts of the queries, states, 32 columns. A warp takes its queries one after another. It adds
+/// each query's row of dx, one column per lane, to the sum of the query's state in shared memory: (warps,
+/// states at a time, 32) fp32.
 __global__ void __launch_bounds__(kThreads)
     state_kernel(TokenShape shape, int tokens, const int32_t* states, const Bf16* dx, float* parts) {
-  constexpr int kAhead = 8;  // loads under way at once
+  constexpr int kAhead = 8;  // loads in flight at once
   float* const of_warps = reinterpret_cast<float*>(dynamic_shared_memory());
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   float* const sums = of_warps + warp * kStatesAtATime * kWarp + lane;
@@ -164,7 +165,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// One column of partial sums, of which there are `count`, `stride` floats apart: the share of this warp.
+/// This warp's share of the sum of one column over `count` partial sums, which are `stride` floats apart.
 __device__ float sum_of_parts(const float* parts, int count, int64_t stride) {
   float sum = 0;
 #pragma unroll 8
@@ -172,7 +173,8 @@ __device__ float sum_of_parts(const float* parts, int count, int64_t stride) {
   return sum;
 }
 
-/// A thread block a feature, then a position, then a query's state, in 32 columns of x.
+/// A thread block computes 32 columns of one gradient row: of a feature, then of a position, then of a
+/// query's state.
 __global__ void __launch_bounds__(kSumThreads)
     sum_kernel(TokenShape shape, int tokens, int slices, int warp_tiles, int state_parts, PartialSums parts,
                EmbeddingGradients gradients) {

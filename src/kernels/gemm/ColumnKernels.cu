@@ -8,7 +8,7 @@ namespace {
 template <class Short, bool kJoins>
 __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
     join_columns_kernel(const __grid_constant__ JoinColumns call) {
-  constexpr int kAhead = 4;  // rows under way at once
+  constexpr int kAhead = 4;  // rows in flight at once
   const int vectors = call.shape.vectors(), column = static_cast<int>(blockIdx.x * kWarp + threadIdx.x);
   Floats sums = {};
   if (column < vectors) {

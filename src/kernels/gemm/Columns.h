@@ -2,14 +2,15 @@
 
 #include <ATen/core/Tensor.h>
 
-/// Sums over the rows of a matrix, the gradients of biases; as Norm.h says of its functions.
+/// Sums over the rows of a matrix, which are the gradients of biases. What Norm.h says about its functions
+/// holds here too.
 namespace adtrain::kernels {
 
-/// One to three matrices of one shape side by side: (rows, count · width). Adds up the columns to `sums`
-/// (count · width).
+/// Returns one to three matrices of one shape side by side: (rows, count · width). Adds the sums of its
+/// columns to `sums` (count · width).
 at::Tensor joined_columns(at::TensorList matrices, const at::Tensor& sums);
 
-/// Adds up the columns of a matrix to `sums` (width).
+/// Adds the sums of a matrix's columns to `sums` (width).
 void add_columns(const at::Tensor& matrix, const at::Tensor& sums);
 
 }  // namespace adtrain::kernels

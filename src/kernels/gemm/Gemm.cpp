@@ -28,8 +28,8 @@ void check(cublasStatus_t status, const char* what) {
   throw EnvironmentError(fmt::format("{} failed: {}.", what, cublasLtGetStatusString(status)));
 }
 
-/// y (rows, out) = x (rows, in) · W + beta · c + bias with W (in, out), or transposed (out, in). cuBLASLt
-/// counts by columns: there it is yᵀ = Wᵀ xᵀ.
+/// y (rows, out) = x (rows, in) · W + beta · c + bias. W is (in, out), or (out, in) where `transposed`.
+/// cuBLASLt is column-major, so for it this is yᵀ = Wᵀ xᵀ.
 struct Shape {
   int64_t rows, in, out;
   bool transposed, biased, adds;
@@ -47,7 +47,7 @@ struct Shape {
 
 struct Operands {
   const void *x, *weight, *bias;  ///< bias null where there is none
-  const void* c;                  ///< what is added to, or y
+  const void* c;                  ///< the summand; y where nothing is added
   void* y;
 };
 
@@ -59,7 +59,7 @@ struct Destroyer {
 template <class Handle, cublasStatus_t (*Destroy)(Handle)>
 using Owned = std::unique_ptr<Handle, Destroyer<Handle, Destroy>>;
 
-/// A product as cuBLASLt knows it.
+/// A product as cuBLASLt's descriptor and layouts.
 class Description {
  public:
   explicit Description(const Shape& shape) : shape_(shape) {
@@ -73,7 +73,7 @@ class Description {
     y_ = layout(shape.out, shape.rows);
   }
 
-  /// Algorithms without parts that would have to be added up, the most promising one first.
+  /// The algorithms that need no reduction over split sums, in cuBLASLt's order of expected speed.
   std::vector<cublasLtMatmulAlgo_t> algorithms() const {
     cublasLtMatmulPreference_t created = nullptr;
     check(cublasLtMatmulPreferenceCreate(&created), "cublasLtMatmulPreferenceCreate");
@@ -131,9 +131,9 @@ class Description {
   Layout weight_, x_, y_;
 };
 
-/// In milliseconds; nothing where the algorithm does not run. Runs follow each other without a pause, as in a
-/// training step: GPUs at their limit of power are slower than fresh ones, and not by the same factor for all
-/// algorithms.
+/// Returns the time of one run in milliseconds, or nothing where the algorithm does not run. The runs follow
+/// each other without a pause, as in a training step. A GPU at its power limit is slower than a cool one, and
+/// the factor differs between algorithms.
 std::optional<float> duration(Description& product, const cublasLtMatmulAlgo_t& algorithm,
                               const Operands& operands) {
   constexpr int kRuns = 10;
@@ -146,14 +146,14 @@ std::optional<float> duration(Description& product, const cublasLtMatmulAlgo_t& 
   return begin.elapsed_time(end) / kRuns;
 }
 
-/// Whether results that equal this one say something: zeros and what is not finite come out of any algorithm.
+/// Whether comparing with this result is meaningful: any algorithm returns zeros or non-finite values alike.
 bool is_telling(const at::Tensor& result) {
   const float norm = result.norm(2, at::kFloat).item<float>();
   return norm > 0 && std::isfinite(norm);
 }
 
-/// Of algorithms with equal results the fastest; nothing where these operands cannot tell. `y`: shows sizes
-/// and type; stays as it is.
+/// Returns the fastest of the algorithms whose results are equal, or nothing where these operands make the
+/// comparison meaningless. `y` gives sizes and type and is not written.
 std::optional<cublasLtMatmulAlgo_t> fastest(Description& product,
                                             const std::vector<cublasLtMatmulAlgo_t>& algorithms,
                                             Operands operands, const at::Tensor& y) {
@@ -170,10 +170,10 @@ std::optional<cublasLtMatmulAlgo_t> fastest(Description& product,
   return best;
 }
 
-/// What was chosen for each shape.
+/// The chosen algorithm of each shape.
 class Choices {
  public:
-  /// Nothing where cuBLASLt has no algorithm. `y` as of fastest().
+  /// Returns nothing where cuBLASLt has no algorithm. `y`: see fastest().
   std::optional<cublasLtMatmulAlgo_t> of(const Shape& shape, Description& product, const Operands& operands,
                                          const at::Tensor& y, Autotuning autotuning) {
     const std::lock_guard lock(mutex_);
@@ -193,7 +193,7 @@ class Choices {
  private:
   struct Choice {
     std::optional<cublasLtMatmulAlgo_t> algorithm;
-    bool searched = false;  ///< else it is the first guess
+    bool searched = false;  ///< else it is cuBLASLt's first proposal
   };
 
   static bool may_search(Autotuning autotuning) {
@@ -205,7 +205,7 @@ class Choices {
                                                       const Operands& operands, const at::Tensor& y) {
     try {
       return fastest(product, algorithms, operands, y);
-    } catch (const c10::OutOfMemoryError&) {  // of results to compare; the step may fit without them
+    } catch (const c10::OutOfMemoryError&) {  // for the results to compare; the step itself may fit
       return std::nullopt;
     }
   }
@@ -221,11 +221,11 @@ int alignment_of(std::initializer_list<const void*> addresses) {
   return static_cast<int>(bits & (~bits + 1));
 }
 
-/// y = x · weight + bias + c, of which bias and c may be undefined, and c may be y; see Shape. False where it
-/// is left to libtorch.
+/// y = x · weight + bias + c; see Shape. `bias` and `c` may be undefined, and `c` may be `y`. Returns false
+/// where libtorch must compute it.
 bool multiplied(const at::Tensor& x, const at::Tensor& weight, bool transposed, const at::Tensor& bias,
                 const at::Tensor& c, const at::Tensor& y, Autotuning autotuning = Autotuning::kAllowed) {
-  constexpr double kLarge = 1e9;  // what takes less than some microseconds is not worth the search
+  constexpr double kLarge = 1e9;  // smaller products take a few microseconds, too little to search
   const auto operations = 2.0 * static_cast<double>(x.numel()) * static_cast<double>(y.size(1));
   if (!y.is_cuda() || operations < kLarge || !weight.is_contiguous()) return false;
   const c10::cuda::CUDAGuard on_device(y.device());

@@ -2,21 +2,22 @@
 
 #include <ATen/core/Tensor.h>
 
-/// Matrix products of blocks that run by sublayers. Large ones on a GPU take the algorithm of cuBLASLt that
-/// is the fastest there: its own first guess is up to a fourth slower. Candidates are timed when a product of
-/// a shape is first asked for in training, on its operands, and only those are taken whose result equals the
-/// first guess's bit by bit, so that results do not depend on what was timed, as far as one sample shows. In
-/// prediction, where shapes come and go, and while a CUDA graph is captured nothing is timed: shapes that are
-/// new then take the first guess.
+/// Matrix products of blocks that run by sublayers. On a GPU, large products run cuBLASLt's fastest
+/// algorithm; cuBLASLt's first proposal is up to a quarter slower. The algorithms are timed on the operands
+/// of a shape's first product in training. Only an algorithm whose result equals that of the first proposal
+/// bit by bit is chosen, so that results do not depend on the timing, as far as one sample shows. Nothing is
+/// timed in prediction, where shapes change often, or while a CUDA graph is captured: new shapes then use the
+/// first proposal.
 ///
-/// Operands are dense or become so, of one type, bf16 or fp16, with sums in fp32. Any thread may call; calls
-/// return at once but for the first of a shape. What cuBLASLt has no algorithm for is libtorch's.
+/// Operands are dense or are made dense. They have one type, bf16 or fp16, and sums are in fp32. Any thread
+/// may call. Calls return at once, except for the first call with a shape. Where cuBLASLt has no algorithm,
+/// libtorch computes the product.
 namespace adtrain::kernels {
 
 /// (…, width) -> (rows, width), dense.
 at::Tensor matrix(const at::Tensor& x);
 
-/// Whether algorithms may be timed.
+/// Whether algorithms may be timed at a shape's first product.
 enum class Autotuning { kNo, kAllowed };
 inline Autotuning autotuning_if(bool trains) {
   return trains ? Autotuning::kAllowed : Autotuning::kNo;
@@ -26,17 +27,17 @@ inline Autotuning autotuning_if(bool trains) {
 at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {},
                    Autotuning autotuning = Autotuning::kAllowed);
 
-/// x Wᵀ added to `sum` (…, out), which stays as it is.
+/// sum + x Wᵀ, where `sum` is (…, out) and stays unchanged.
 at::Tensor sum_with_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& weight,
                             Autotuning autotuning = Autotuning::kAllowed);
 
-/// The gradient for x, d_y W: (…, out) -> (…, in).
+/// The gradient of x, d_y W: (…, out) -> (…, in).
 at::Tensor input_gradient(const at::Tensor& d_y, const at::Tensor& weight);
 
-/// Adds d_y W to `d_x`, which is dense and nobody else's.
+/// Adds d_y W to `d_x`, which is dense and which nothing else uses.
 void add_input_gradient(const at::Tensor& d_y, const at::Tensor& weight, const at::Tensor& d_x);
 
-/// Adds the gradient for W, d_yᵀ x, to `d_weight` (out, in) in fp32.
+/// Adds the gradient of W, d_yᵀ x, to `d_weight` (out, in) in fp32.
 void add_weight_gradient(const at::Tensor& d_y, const at::Tensor& x, at::Tensor d_weight);
 
 }  // namespace adtrain::kernels

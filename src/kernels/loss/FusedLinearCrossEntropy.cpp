@@ -64,7 +64,7 @@ class LinearCrossEntropyOperation : public autograd::Function<LinearCrossEntropy
     add_up(parts, sums);
     const autograd::variable_list of_head = place.finish();
     return {d_encoded, of_head[0], of_head[1],
-            {},        {},         {}};  // actions, smoothing and main gradients have no gradients
+            {},        {},         {}};  // actions, smoothing and main gradients get no gradients
   }
 
  private:
@@ -80,7 +80,7 @@ class LinearCrossEntropyOperation : public autograd::Function<LinearCrossEntropy
     } values;
   };
 
-  /// `parts`: a scalar where there is only one.
+  /// `parts`: a scalar where there is only one part.
   static at::Tensor total_of(const at::Tensor& parts) { return parts.dim() == 0 ? parts : parts.sum(); }
 };
 

@@ -7,18 +7,18 @@
 
 #include "base/MainGradients.h"
 
-/// Linear layer and cross-entropy of the head as one operation of autograd by our own GPU kernels.
+/// The head's linear layer and cross-entropy as one autograd operation on our own GPU kernels.
 namespace adtrain::kernels {
 
-/// Both on the device.
+/// Both scalars are on the device.
 struct LinearCrossEntropySum {
-  at::Tensor sum;      ///< fp32 scalar: of cross-entropies
+  at::Tensor sum;      ///< fp32 scalar: the sum of cross-entropies
   at::Tensor correct;  ///< int64 scalar: targets that are the first of the most probable actions
 };
 
-/// encoded (B, Q, width) bf16 and the actions (B, T) of plain rows, of which the last Q are the targets.
-/// `head`: weight (num_actions, width) and bias, bf16; their gradients go to `main_gradients` if there is
-/// one.
+/// encoded (B, Q, width) bf16, and the actions (B, T) of plain AD's sequences, of which the last Q are the
+/// targets. `head`: weight (num_actions, width) and bias, bf16. Their gradients are added to `main_gradients`
+/// if it is not null; else autograd gets them.
 LinearCrossEntropySum fused_linear_cross_entropy(const at::Tensor& encoded, const at::Tensor& actions,
                                                  const std::vector<at::Tensor>& head, double label_smoothing,
                                                  MainGradients* main_gradients);

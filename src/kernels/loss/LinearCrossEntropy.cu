@@ -4,9 +4,9 @@
 #include "kernels/loss/LinearCrossEntropy.h"
 #include "kernels/primitives/RowProducts.cuh"
 
-/// A warp works on 16 rows. Their logits are a product on the tensor cores whose 8 columns are the actions:
-/// lane (row, quad) holds actions 2 · quad and 2 · quad + 1 of rows `row` and `row` + 8, so that a softmax is
-/// over a quad.
+/// A warp works on 16 rows. Their logits are a product on the tensor cores whose 8 columns are the actions.
+/// Lane (row, quad) holds actions 2 · quad and 2 · quad + 1 of rows `row` and `row` + 8, so the softmax of a
+/// row is computed within a quad.
 namespace adtrain::kernels {
 namespace {
 
@@ -14,12 +14,12 @@ constexpr int kMostActions = LinearCrossEntropyShape::kMostActions;
 static_assert(kMostActions == 8, "one tile of a product");
 
 constexpr int kLossWarps = 32, kLossThreads = kLossWarps * kWarp;
-constexpr int64_t kLossRows = kLossWarps * kWarpTile;  ///< of a thread block
+constexpr int64_t kLossRows = kLossWarps * kWarpTile;  ///< per thread block
 
 constexpr int kBackwardWarps = 4, kBackwardThreads = kBackwardWarps * kWarp;
-constexpr int64_t kMostParts = 1024;  ///< so many warps fill a GPU
+constexpr int64_t kMostParts = 1024;  ///< as many warps fill a GPU
 
-/// Eight columns of a row of `width`, zeros where there is no such row.
+/// Eight columns of a row of `width`; zeros where the row does not exist.
 __device__ uint4 chunk_at(const Bf16* matrix, int64_t row, int64_t rows, int width, int column) {
   if (row >= rows) return {0, 0, 0, 0};
   return __ldg(reinterpret_cast<const uint4*>(matrix + row * width + column));
@@ -46,15 +46,15 @@ __device__ int quad_min(int value) {
   return min(value, __shfl_xor_sync(kAllLanes, value, 2));
 }
 
-/// Of one row; the slopes are those of the lane's two actions.
+/// The loss of one row. The slopes are those of the lane's two actions.
 struct RowLoss {
   float loss;
   bool right;
   float2 slopes;
 };
 
-/// `first` and `second`: the logits of the lane's actions, −∞ after the last one. For all lanes of a quad at
-/// once.
+/// `first` and `second`: the logits of the lane's actions, −∞ beyond the last action. All lanes of a quad
+/// must call this together.
 __device__ RowLoss loss_of_row(float first, float second, int actions, int taken, float label_smoothing) {
   const int action = 2 * quad_place().quad;
   const bool is_first = action < actions, is_second = action + 1 < actions;
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kLossThreads)
   }
 }
 
-/// A warp a part: each takes warp tiles of 16 rows, `part_count` warp tiles apart, in the columns of
+/// Each warp writes one part. It takes every `part_count`-th warp tile of 16 rows, in the columns of
 /// blockIdx.y.
 template <int Columns>
 __global__ void __launch_bounds__(kBackwardThreads)
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kBackwardThreads)
     }
     add_product<Columns>(of_weight, left_of_rows(slope, kNone), rows);
 
-    LeftFragment left = {{0, 0, 0, 0}};  // its columns 8 … 15 are nobody's
+    LeftFragment left = {{0, 0, 0, 0}};  // its columns 8 … 15 are unused
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int64_t place = first + row + 8 * half;
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kBackwardThreads)
   if (row < shape.actions) store_sums<Columns>(of_weight, 0, scale, own + row * shape.width + first_column);
   if (blockIdx.y != 0) return;
   of_bias = quad_sum(of_bias) * scale;
-  // After the weight: gaps hold zeros. As many lanes take part to the end, because the width is a multiple
+  // After the weight, gaps hold zeros. All lanes take part in every shuffle, because the width is a multiple
   // of 32.
   for (int place = shape.actions * shape.width + lane; place < places.total; place += kWarp) {
     const int action = place - places.bias;

@@ -4,7 +4,7 @@
 namespace adtrain {
 namespace {
 
-/// A thread a sum.
+/// Each thread adds to one sum.
 __global__ void add_loss_kernel(double* sums, const float* cross_entropies, const int64_t* correct,
                                 int64_t targets) {
   const bool finite = isfinite(*cross_entropies);

@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads)
   if (share.has(0) && threadIdx.x % kLanes == 0) call.inverse_deviation[row] = inverse;
 }
 
-/// What the backward pass reads of a row; nothing but zeros beyond the end.
+/// What the backward pass reads of a row; zeros beyond the last row.
 template <int kLanes, int kVectors>
 struct BackwardRow {
   Vector d_y[kVectors], normalised[kVectors];
@@ -87,7 +87,7 @@ struct BackwardRow {
   }
 };
 
-/// While a row is being worked on the next one is on its way.
+/// While a thread works on a row, the loads of its next row are in flight.
 template <class Short, int kLanes, int kVectors>
 __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads, resident_blocks<kLanes, kVectors>())
     norm_backward_kernel(const __grid_constant__ NormBackward call) {
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads, resident
   Share(0, 1, vectors).load(call.weight, weight);
   Floats d_weight[kVectors] = {}, d_norm_bias[kVectors] = {}, d_bias[kVectors] = {};
 
-  int64_t first = int64_t{blockIdx.x} * Share::kGroups;  // of the block's rows
+  int64_t first = int64_t{blockIdx.x} * Share::kGroups;  // first of the block's rows
   BackwardRow<kLanes, kVectors> ahead;
   ahead.load(call, dropout, first + group);
   for (bool odd = false; first < rows; first += step, odd = !odd) {
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads, resident
     const BackwardRow<kLanes, kVectors> row = ahead;
     ahead.load(call, dropout, first + step + group);
 
-    float along[2] = {0, 0};  // ones, and the row
+    float along[2] = {0, 0};  // sums of gradient · 1 and of gradient · normalised
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const Floats d_y = unpacked<Short>(row.d_y[v]), normalised = unpacked<Short>(row.normalised[v]),

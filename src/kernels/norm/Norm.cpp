@@ -11,7 +11,7 @@ namespace adtrain::kernels {
 
 namespace {
 
-/// rms_normed_backward, or where the input is a sum rms_normed_sum_backward.
+/// rms_normed_backward or, where the input is a sum, rms_normed_sum_backward.
 at::Tensor backward_of_rms_norm(const at::Tensor& d_y_of_any_strides, const at::Tensor& x_of_any_strides,
                                 const at::Tensor& weight, double epsilon, const KeptElements& kept,
                                 const at::Tensor& residual_of_any_strides, const at::Tensor& d_parameters,

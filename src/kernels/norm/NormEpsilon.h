@@ -2,7 +2,7 @@
 
 namespace adtrain {
 
-/// What LayerNorm and RMSNorm add to the variance.
+/// The epsilon that LayerNorm and RMSNorm add to the variance or mean square.
 constexpr double kNormEpsilon = 1e-5;
 
 }  // namespace adtrain

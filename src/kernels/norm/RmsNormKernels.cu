@@ -5,7 +5,7 @@
 namespace adtrain::kernels {
 namespace {
 
-/// What a thread has of a row: elements that dropout keeps, scaled.
+/// The thread's elements of a row after dropout.
 template <class Short, int kVectors>
 __device__ void drop(const Dropout& dropout, const Vector (&x)[kVectors], const unsigned (&keep)[kVectors],
                      Floats (&kept)[kVectors]) {
@@ -16,7 +16,7 @@ __device__ void drop(const Dropout& dropout, const Vector (&x)[kVectors], const 
   }
 }
 
-/// The sum of x, which it takes the place of, product and bias; rounded, as the backward pass will find it.
+/// Replaces x by the sum of x, product and bias, rounded, as the backward pass will read it.
 template <class Short, int kLanes, int kVectors>
 __device__ void add_product(const RmsNormForward& call, const RowShare<kLanes, kVectors>& share,
                             const RowShare<kLanes, kVectors>& columns, Vector (&x)[kVectors]) {
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads)
   }
 }
 
-/// What the backward pass reads of a row; nothing but zeros beyond the end.
+/// What the backward pass reads of a row; zeros beyond the last row.
 template <class Short, int kLanes, int kVectors>
 struct BackwardRow {
   Vector x[kVectors], residual[kVectors];
@@ -102,7 +102,7 @@ struct BackwardRow {
   }
 };
 
-/// While a row is being worked on the next one is on its way. With n = dropout(x) / deviation:
+/// While a thread works on a row, the loads of its next row are in flight. With n = dropout(x) / deviation:
 ///
 ///     d_x = dropout'((g − n · mean(g · n)) / deviation) + residual,  g = d_y · weight
 template <class Short, int kLanes, int kVectors, bool kOfSum>
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads, resident
   Share(0, 1, vectors).load(call.weight, weight);
   Floats d_weight[kVectors] = {}, d_bias[kVectors] = {};
 
-  int64_t first = int64_t{blockIdx.x} * Share::kGroups;  // of the block's rows
+  int64_t first = int64_t{blockIdx.x} * Share::kGroups;  // first of the block's rows
   Row ahead;
   ahead.load(call, dropout, first + group);
   for (bool odd = false; first < rows; first += step, odd = !odd) {
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads, resident
 
     Floats kept[kVectors];
     drop<Short>(dropout, row.x, row.keep, kept);
-    float along[2] = {0, 0};  // the row, the gradient
+    float along[2] = {0, 0};  // sums of x² and of x · gradient
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       const Floats scale = unpacked<Short>(weight[v]);
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads, resident
   put_part<kLanes, kVectors>(d_weight, call.shape.width, call.stride, part + (kSums - 1) * call.stride);
 }
 
-/// Calls launch(whether the kernel is that of sums), a constant.
+/// Calls launch(of_sum) with a compile-time constant.
 template <class Launch>
 void with_sum(bool of_sum, Launch launch) {
   if (of_sum) {

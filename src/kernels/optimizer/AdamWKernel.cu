@@ -15,7 +15,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr unsigned kWarp = 32, kAllLanes = 0xffffffffu;
 
-/// AdamWRule as the kernels want it, worked out in double precision.
+/// AdamWRule in fp32 for the kernels; all values are computed in double precision first.
 struct DeviceRule {
   explicit DeviceRule(const AdamWRule& rule)
       : beta1(static_cast<float>(rule.beta1)),
@@ -31,7 +31,7 @@ struct DeviceRule {
   float beta1, beta2, rest1, rest2, log_beta1, log_beta2, epsilon, weight_decay, max_grad_norm;
 };
 
-/// The sum of the threads' values, in every thread.
+/// Returns the sum of the threads' values, in every thread of the block.
 __device__ float block_sum(float value) {
   __shared__ float of_warps[kThreads / kWarp];
   for (unsigned lanes = kWarp / 2; lanes > 0; lanes /= 2) value += __shfl_xor_sync(kAllLanes, value, lanes);
@@ -43,7 +43,7 @@ __device__ float block_sum(float value) {
   return sum;
 }
 
-/// What is looked for in a gradient.
+/// What measure_kernel looks for in the gradient.
 struct Findings {
   float squares = 0;
   bool overflows = false;
@@ -52,18 +52,19 @@ struct Findings {
     overflows |= !isfinite(element);
     squares = fmaf(element * unscale, element * unscale, squares);
   }
-  /// That of all threads of a block, in each of them.
+  /// Merges the findings of all threads of a block; every thread gets the result.
   __device__ Findings of_block() const { return {block_sum(squares), __syncthreads_or(overflows) != 0}; }
 };
 
-/// Writes down what this block has found. Whether it was the last one to do so: then all may be read.
+/// Writes this block's findings. Returns whether it was the last block to do so; the findings of all blocks
+/// may then be read.
 __device__ bool hand_in(AdamWMemory& memory, const Findings& found) {
   __shared__ bool is_last;
   if (threadIdx.x == 0) {
     memory.squares[blockIdx.x] = found.squares;
     memory.overflows[blockIdx.x] = found.overflows ? 1 : 0;
-    __threadfence();  // what is written stands before the arrival is counted
-    const unsigned before = atomicInc(&memory.arrived, gridDim.x - 1);  // back at 0 after the last block
+    __threadfence();  // the findings are visible before the arrival is counted
+    const unsigned before = atomicInc(&memory.arrived, gridDim.x - 1);  // 0 again after the last block
     is_last = before == gridDim.x - 1;
     __threadfence();
   }
@@ -80,7 +81,7 @@ __device__ Findings of_all_blocks(const AdamWMemory& memory) {
   return found.of_block();
 }
 
-/// Counts the step and says what it does. For one thread.
+/// Counts the step and computes the factors of the update. One thread calls this.
 __device__ void decide(const DeviceRule& rule, const AdamWStep& step, const Findings& found, float unscale) {
   const float count = *step.step_count + 1, learning_rate = *step.learning_rate;
   const float norm = sqrtf(found.squares);
@@ -88,7 +89,7 @@ __device__ void decide(const DeviceRule& rule, const AdamWStep& step, const Find
   *step.gradient_norm = norm;
   if (!skips) *step.step_count = count;
   if (step.loss_factor != nullptr) *step.overflow = skips ? 1.0f : 0.0f;
-  // PyTorch's clip_grad_norm_: the 1e-6 keeps a zero gradient from dividing by zero. NaN stays NaN.
+  // As PyTorch's clip_grad_norm_: the 1e-6 avoids a division by zero for a zero gradient. NaN stays NaN.
   const float clipping = rule.max_grad_norm > 0 ? rule.max_grad_norm / (norm + 1e-6f) : 1;
   // 1 − beta^count without cancellation
   const float correction1 = -expm1f(count * rule.log_beta1), correction2 = -expm1f(count * rule.log_beta2);
@@ -96,7 +97,7 @@ __device__ void decide(const DeviceRule& rule, const AdamWStep& step, const Find
                           learning_rate / correction1, 1 / sqrtf(correction2), skips};
 }
 
-/// Every block sums squares of its part of the gradient; the last one adds up the sums, in their order.
+/// Every block sums the squares of its part of the gradient. The last block adds the sums, in their order.
 __global__ void __launch_bounds__(kThreads) measure_kernel(DeviceRule rule, AdamWStep step) {
   const auto* gradient = reinterpret_cast<const float4*>(step.gradient);
   const float unscale = step.loss_factor != nullptr ? 1 / *step.loss_factor : 1;
@@ -124,7 +125,7 @@ __device__ void update(const DeviceRule& rule, const AdamWFactors& factors, floa
   parameter -= factors.rate * first_moment / (sqrtf(second_moment) * factors.inverse_root + rule.epsilon);
 }
 
-/// Two pairs of 16-bit numbers in one piece, as they are to be stored.
+/// Two pairs of 16-bit numbers as one 8-byte word, to be stored at once.
 template <class Pair>
 __device__ uint2 joined(Pair low, Pair high) {
   const Pair pairs[] = {low, high};
@@ -142,7 +143,7 @@ __device__ void put_image(const AdamWStep& step, int64_t quad, const float4& val
   }
 }
 
-/// A thread four neighbouring elements.
+/// Each thread updates four neighbouring elements (a float4).
 __global__ void __launch_bounds__(kThreads) update_kernel(DeviceRule rule, AdamWStep step) {
   const int64_t quad = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (quad >= step.size / 4) return;
@@ -150,7 +151,7 @@ __global__ void __launch_bounds__(kThreads) update_kernel(DeviceRule rule, AdamW
   float4& parameter_place = reinterpret_cast<float4*>(step.parameters)[quad];
   float4& first_place = reinterpret_cast<float4*>(step.first_moment)[quad];
   float4& second_place = reinterpret_cast<float4*>(step.second_moment)[quad];
-  // All loads are under way before the first is waited for.
+  // All loads are issued before the first result is needed.
   const float4 gradient = gradient_place;
   float4 parameter = parameter_place, first = first_place, second = second_place;
   const AdamWFactors factors = step.memory->factors;
@@ -165,7 +166,7 @@ __global__ void __launch_bounds__(kThreads) update_kernel(DeviceRule rule, AdamW
     second_place = second;
     put_image(step, quad, parameter);
   }
-  gradient_place = {0, 0, 0, 0};  // last, as its old values may be on their way here until then
+  gradient_place = {0, 0, 0, 0};  // last, so that the store comes after the load of the old values
 }
 
 }  // namespace

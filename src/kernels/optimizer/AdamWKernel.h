@@ -6,53 +6,54 @@
 
 namespace adtrain {
 
-/// What is the same in every step.
+/// What is constant over all steps.
 struct AdamWRule {
   double beta1, beta2, epsilon, weight_decay;
   double max_grad_norm;  ///< 0: gradients are not clipped
 };
 
-/// What the first kernel of a step finds out and the second one reads.
+/// What the first kernel of a step computes and the second one reads.
 struct AdamWFactors {
-  float gradient;      ///< on its elements: the loss scale's reciprocal times the clipping
-  float decay;         ///< the share that weight decay takes of a parameter
-  float rate;          ///< the learning rate, divided by the first moment's bias correction
-  float inverse_root;  ///< 1 / the square root of the second moment's bias correction
-  bool skips;          ///< the gradient overflowed
+  float gradient;      ///< of the gradient's elements: clipping factor / loss scale
+  float decay;         ///< learning rate · weight decay: the share of a parameter that decays
+  float rate;          ///< learning rate / bias correction of the first moment
+  float inverse_root;  ///< 1 / √(bias correction of the second moment)
+  bool skips;          ///< the gradient overflowed, so the step is skipped
 };
 
-/// The kernels' own memory on the GPU, zeros before the first step. One step at a time.
+/// The kernels' own memory on the GPU. It must be zero before the first step. Steps must not overlap.
 struct AdamWMemory {
   static constexpr int kMostParts = 512;
-  float squares[kMostParts];  ///< by thread block: its sum of squares
+  float squares[kMostParts];  ///< the sum of squares of each thread block
   int overflows[kMostParts];
-  unsigned arrived;  ///< thread blocks that have written theirs
+  unsigned arrived;  ///< thread blocks that have written their findings
   AdamWFactors factors;
 };
 
 enum class LowPrecisionType { kNone, kHalf, kBFloat16 };
 
-/// What a step reads and writes; all pointers are the GPU's, arrays are aligned to 16 bytes.
+/// What a step reads and writes. All pointers are to the GPU's memory, and arrays are aligned to 16 bytes.
 struct AdamWStep {
   int64_t size;     ///< of each array; a multiple of 4
-  float* gradient;  ///< zeros afterwards
+  float* gradient;  ///< set to zeros at the end
   float* parameters;
   float* first_moment;
   float* second_moment;
-  void* low_precision;  ///< the parameters once more, rounded to `image_type`
+  void* low_precision;  ///< the low-precision copy of the parameters, of `low_precision_type`
   LowPrecisionType low_precision_type;
   const float* learning_rate;
   float* step_count;
   float* gradient_norm;      ///< written: the L2 norm before clipping
-  const float* loss_factor;  ///< what the gradient is to be divided by; null: it is as it should be
-  float* overflow;           ///< with loss_factor, written: 1 where the gradient is not finite, else 0
+  const float* loss_factor;  ///< the loss scale, by which the gradient is divided; null for no loss scale
+  float* overflow;           ///< with loss_factor only, written: 1 where the gradient is not finite, else 0
   AdamWMemory* memory;
 };
 
 /// Optimizer::step in two passes over memory. The norm is a function of the gradient alone, whatever the GPU,
-/// so that ranks stay alike. Where the gradient overflows, it is cleared, and parameters, moments and the
-/// count stay. Returns at once; throws std::invalid_argument where the size is not a multiple of 4,
-/// EnvironmentError where a kernel cannot be launched.
+/// so that ranks stay identical. With a loss scale and a gradient that is not finite, the gradient is
+/// cleared, and parameters, moments and step count stay unchanged. Returns at once. Throws
+/// std::invalid_argument where the size is not a multiple of 4, EnvironmentError where a kernel cannot be
+/// launched.
 void take_adamw_step(const AdamWRule& rule, const AdamWStep& step, cudaStream_t stream);
 
 }  // namespace adtrain

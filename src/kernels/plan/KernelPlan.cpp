@@ -18,12 +18,12 @@ namespace {
 using Why = std::optional<std::string>;
 using Part = KernelPlan::Part;
 
-/// Whether there are kernels of our own for such networks at all.
+/// Whether there are any kernels of our own for such networks.
 bool is_ad(const NetworkShape& network) {
   return network.block == NetworkShape::Block::kPreNorm || network.block == NetworkShape::Block::kPostNorm;
 }
 
-/// {width, head size} of the whole blocks that are compiled.
+/// {width, head size} of the whole-block kernels that are compiled.
 constexpr std::array<std::array<int64_t, 2>, 6> kWholeBlocks = {
     {{32, 8}, {32, 16}, {32, 32}, {64, 8}, {64, 16}, {64, 32}}};
 
@@ -94,7 +94,7 @@ Why why_no_own_attention(const NetworkShape& network, const DeviceTraits& device
   return std::nullopt;
 }
 
-/// Of the embedding and of the loss alike.
+/// Why the embedding, or the loss, is not fused; both have the same conditions.
 Why why_not_fused(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type,
                   int64_t most_actions) {
   constexpr int64_t kWidthStep = 32, kMostWidth = 1024;

@@ -19,54 +19,55 @@ struct NetworkShape {
   Block block = Block::kPreNorm;
   int64_t width = 0;
   int64_t heads = 1;
-  int64_t inner_width = 0;   ///< of the MLP
-  int64_t tokens = 0;        ///< of the longest context; kernels that take it take shorter ones too
-  int64_t actions = 0;       ///< outputs of the head
+  int64_t inner_width = 0;   ///< of the MLP's hidden layer
+  int64_t tokens = 0;        ///< of the longest context; kernels that support it support shorter ones too
+  int64_t actions = 0;       ///< number of actions: outputs of the head
   bool padded = false;       ///< sequences may begin with padding, as those of compressed context do
-  bool two_streams = false;  ///< the loss reads every position: queries are a second stream
+  bool two_streams = false;  ///< the loss is at all positions: queries form a second stream
 
   constexpr int64_t head_size() const { return width / heads; }
 };
 
-/// Which kernels run each part of a network in training: chosen once, from the device, the type in which the
-/// forward pass computes, and the network's shape. A value; every forward pass of the network goes by it.
+/// Which kernels run each part of a network in training. It is chosen once, from the device, the type in
+/// which the forward pass computes, and the network's shape. A value type; every forward pass of the network
+/// follows it.
 ///
-/// It says, but does not decide, what plain operators run by: on a CPU they take vectorised kernels for
-/// tensors that fit (`cpu_attention_fits` and its like).
+/// It describes, but does not decide, what runs the plain operators. On a CPU they use vectorised kernels for
+/// tensors that fit (see `cpu_attention_fits`, `cpu_rows_fit`, `cpu_elementwise_fits`).
 class KernelPlan {
  public:
   enum class Blocks {
-    kWhole,      ///< a transformer block is a few kernels of our own
-    kSublayers,  ///< cuBLASLt's products, with kernels of our own between them
-    kLibrary     ///< libtorch's operators (on a CPU ours where they fit), which define what is right
+    kWhole,      ///< a transformer block runs as a few kernels of our own
+    kSublayers,  ///< cuBLASLt's GEMMs, with kernels of our own between them
+    kLibrary     ///< libtorch's operators (on a CPU ours where they fit), which define the correct results
   };
   enum class Use { kWhereTheyFit, kNever };
 
-  /// `own`: whether kernels of our own may be taken on a GPU.
+  /// `own`: whether kernels of our own may be used on a GPU.
   KernelPlan(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type,
              Use own = Use::kWhereTheyFit);
 
   Blocks blocks() const { return blocks_; }
   bool whole_blocks() const { return blocks_ == Blocks::kWhole; }
   bool by_sublayers() const { return blocks_ == Blocks::kSublayers; }
-  /// Whether the attention between sublayers is our own, else libtorch's.
+  /// Whether attention between sublayers runs our own kernels; else it runs libtorch's.
   bool own_attention() const { return !why_no_own_attention_; }
   bool fused_embedding() const { return !why_no_fused_embedding_; }
   bool fused_loss() const { return !why_no_fused_loss_; }
-  /// Whether some attention reads the masks of TokenStreams, which take longer to make than the embedding.
+  /// Whether any attention reads the masks of TokenStreams. Making them takes longer than the embedding.
   bool reads_masks() const;
-  /// Why blocks are not a few kernels each, as the end of a sentence; nothing where they are.
+  /// Why blocks do not run as a few kernels each, as the end of a sentence; no value where they do.
   const std::optional<std::string>& why_no_whole_blocks() const { return why_no_whole_blocks_; }
 
-  /// One part of the network, for people.
+  /// One part of the network, described for users.
   struct Part {
     std::string name;     ///< "attention"
-    std::string kernels;  ///< what runs it
-    std::string why;      ///< why nothing faster does; empty where this is the fastest there is
+    std::string kernels;  ///< which kernels run it
+    std::string why;      ///< why no faster kernels run it; empty where these are the fastest
   };
   /// Embedding, norms, products, attention, MLP, loss, optimizer.
   std::vector<Part> parts() const;
-  /// Of the blocks in one line, for the start of a run.
+  /// One line about the blocks, for the start of a run.
   std::string summary() const;
 
  private:

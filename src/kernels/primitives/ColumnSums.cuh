@@ -2,20 +2,21 @@
 
 #include "kernels/primitives/RowVectors.cuh"
 
-/// For kernels whose threads have one vector of every so many rows: see column_parts.
+/// For kernels in which a thread has one vector of each of its rows, which are a fixed step apart; see
+/// column_parts().
 namespace adtrain::kernels {
 
 static_assert(kColumnVectors == kWarp);
 
-/// The rows of a thread.
+/// The first row of a thread and the step to its next row.
 struct RowsOfThread {
   int64_t first = int64_t{blockIdx.y} * kColumnWarps + threadIdx.y;
   int64_t step = int64_t{gridDim.y} * kColumnWarps;
 };
 
-/// Adds up what the warps of a block summed of their rows, in the order of the warps, and writes it to the
-/// block's row of `parts` (gridDim.y, 8 · vectors). All threads must come here; those of a column ≥ vectors
-/// write nothing.
+/// Adds the warps' sums over their rows, in the order of the warps, and writes the total to the thread
+/// block's row of `parts` (gridDim.y, 8 · vectors). All threads of the block must call this. Those of a
+/// column ≥ vectors write nothing.
 __device__ inline void put_column_sums(const Floats& sums, int column, int vectors, float* parts) {
   static_assert(kColumnWarps == kVectorWidth, "warp i adds up element i of each vector");
   __shared__ float of_warps[kColumnWarps][kVectorWidth][kWarp];

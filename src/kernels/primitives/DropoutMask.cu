@@ -10,15 +10,16 @@ namespace adtrain::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMostWords = 32;    ///< that a thread makes, to share out the cost of its first state
-constexpr int64_t kBlocks = 512;  ///< fill a GPU: with fewer words, a thread makes fewer
+constexpr int kMostWords = 32;    ///< of one thread, to spread the cost of its first state
+constexpr int64_t kBlocks = 512;  ///< enough to fill a GPU; with few words, each thread makes fewer
 
-/// Multiply with carry: MWC64X (Thomas, 2011), period 2^63. Two instructions a word, where Philox takes ten.
+/// Multiply with carry: MWC64X (Thomas, 2011), period 2^63. It takes two instructions per word; Philox takes
+/// ten.
 class WordStream {
  public:
   __device__ explicit WordStream(uint64_t random) : state_((random >> 32) % (kMultiplier - 2) + 1) {
-    state_ = state_ << 32 |
-             (random & 0xffffffffu);  // the carry is neither 0 nor the multiplier − 1: a full period
+    // The carry is neither 0 nor the multiplier − 1, so that the period is full.
+    state_ = state_ << 32 | (random & 0xffffffffu);
   }
   __device__ uint32_t next() {
     const uint32_t low = static_cast<uint32_t>(state_), carry = static_cast<uint32_t>(state_ >> 32);
@@ -31,10 +32,11 @@ class WordStream {
   uint64_t state_;
 };
 
-/// A bit is set where a random binary fraction is below the probability. The digits are compared from the
-/// last one that is not 0, for 32 fractions at once: a digit of 0 keeps of those below the ones that draw 0
-/// (and), one of 1 lets those join that do (or). Or is and between complements, and what is drawn may be
-/// complemented as well, so that a digit is `(word & drawn) ^ complement`.
+/// Returns a word whose bits are set with the probability `digits` / 2^kDigits. A bit is set where a random
+/// binary fraction is below the probability. The loop compares 32 fractions at once, from the probability's
+/// last nonzero digit to its first. At a digit of 0, fractions stay below only if they draw a 0 (and). At a
+/// digit of 1, fractions that draw a 0 are below (or). By De Morgan's law the or is an and of complements,
+/// and a complement of random bits is random too. So each digit takes `(word & drawn) ^ complement`.
 template <int kDigits>
 __device__ uint32_t keep_word(WordStream& random, uint32_t digits) {
   const auto ones = [&](int digit) { return digit < kDigits ? 0u - (digits >> digit & 1u) : 0u; };
@@ -46,7 +48,7 @@ __device__ uint32_t keep_word(WordStream& random, uint32_t digits) {
   return word;
 }
 
-/// A thread's own words.
+/// The random words of one thread.
 __device__ WordStream words_from(const int64_t* seed, uint64_t number, int64_t thread) {
   return WordStream(seed_of(static_cast<uint64_t>(*seed), number, thread));
 }
@@ -60,7 +62,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t word = thread; word < count; word += threads) words[word] = keep_word<kDigits>(random, digits);
 }
 
-/// A thread block has `heads_at_once` heads under way, each with as many threads, side by side in its rows.
+/// A thread block works on `heads_at_once` heads at a time. Each head gets an equal number of threads, which
+/// take neighbouring rows.
 template <int kDigits>
 __global__ void __launch_bounds__(kThreads)
     fill_attention_kernel(uint32_t* words, AttentionRows shape, int heads_at_once, uint32_t digits,
@@ -80,7 +83,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Calls launch(number of digits, digits), leaving out those after the last 1.
+/// Calls launch(number of digits, digits) without the trailing zero digits.
 template <int kDigits = KeepProbability::kDigits, class Launch>
 void with_digits(uint32_t digits, const Launch& launch) {
   if constexpr (kDigits > 1) {
@@ -89,7 +92,7 @@ void with_digits(uint32_t digits, const Launch& launch) {
   launch(std::integral_constant<int, kDigits>(), digits);
 }
 
-/// Fills the words where there is nothing to draw, as all bits are alike; whether it has.
+/// Fills the words where all bits are equal, so that no random numbers are needed. Returns whether it did.
 bool filled_alike(uint32_t* words, int64_t count, KeepProbability probability, cudaStream_t stream) {
   if (count == 0) return true;
   if (!probability.always() && probability.kept() != 0) return false;
@@ -98,8 +101,8 @@ bool filled_alike(uint32_t* words, int64_t count, KeepProbability probability, c
   return true;
 }
 
-/// Thread blocks for `count` pieces, of which each takes at most `most`, one after the other: fewer where the
-/// GPU would not be full otherwise.
+/// Returns the number of thread blocks for `count` pieces. A block takes at most `most` pieces one after
+/// another, and fewer where the GPU would otherwise not be full.
 unsigned blocks_for(int64_t count, int64_t most) {
   return static_cast<unsigned>(std::max(gpu::divided_up(count, most), std::min(count, kBlocks)));
 }

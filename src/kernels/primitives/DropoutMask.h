@@ -6,17 +6,17 @@
 
 namespace adtrain::kernels {
 
-/// The probability that dropout keeps an element: a whole number of 1024ths, so that few random words make a
-/// word of independent bits. Rates of 1/2048 and less keep everything.
+/// The probability that dropout keeps an element. It is a whole number of 1024ths, so that few random words
+/// make a word of independent bits. Rates of 1/2048 and less keep everything.
 class KeepProbability {
  public:
   explicit KeepProbability(double dropout_rate);
 
   bool always() const { return kept_ == kSteps; }
   double value() const { return kept_ / double{kSteps}; }
-  /// What is kept is multiplied with this, so that the mean stays.
+  /// The factor of kept elements, which preserves the mean.
   float scale() const { return kept_ == 0 ? 0.0f : static_cast<float>(1.0 / value()); }
-  /// In kSteps-ths.
+  /// The probability times kSteps.
   int kept() const { return kept_; }
 
   static constexpr int kDigits = 10;
@@ -26,20 +26,21 @@ class KeepProbability {
   int kept_;
 };
 
-/// Where a call's bits come from: they are a function of (*seed, number) and of what is asked for. `seed` is
-/// in the GPU's memory, where a captured step finds another one each time.
+/// The source of a call's random bits. They are a function of (*seed, number) and of the requested shape.
+/// `seed` is in the GPU's memory, because each replay of a captured step has a new seed.
 struct MaskSource {
   KeepProbability probability;
   const int64_t* seed;
-  uint64_t number;  ///< of the draw
+  uint64_t number;  ///< offset in the random stream
 };
 
 /// Fills `count` words in the GPU's memory with independent bits, each set with the source's probability.
 /// Returns at once; throws EnvironmentError where the kernel cannot be launched.
 void fill_dropout_mask(uint32_t* words, int64_t count, const MaskSource& source, cudaStream_t stream);
 
-/// The words of an attention's weights, a bit a key: (heads, ⌈tokens / 32⌉, rows). Rows are the last ones of
-/// `tokens` and, after them, `queries`, which stand in the places of the last tokens.
+/// The dropout mask of attention weights, one bit per key: words (heads, ⌈tokens / 32⌉, rows). The rows are
+/// the last `rows` of a sequence's `tokens` tokens and the `queries` queries after them. The queries take the
+/// positions of the last tokens.
 struct AttentionRows {
   int64_t heads;  ///< of all sequences
   int tokens, queries, rows;
@@ -47,7 +48,7 @@ struct AttentionRows {
 
   constexpr int row_words() const { return (tokens + 31) / 32; }
   constexpr int64_t words() const { return heads * row_words() * rows; }
-  /// Of a row's words the first ones, those of keys up to its own place, are read.
+  /// How many words of a row are read: those of the keys up to the row's own position.
   constexpr int words_read(int row) const {
     if (!causal) return row_words();
     const int token = tokens + queries - rows + row;
@@ -55,7 +56,7 @@ struct AttentionRows {
   }
 };
 
-/// The same for the words that are read; the others stay as they are.
+/// The same for a mask of attention weights. Words that are never read stay unchanged.
 void fill_attention_dropout_mask(uint32_t* words, const AttentionRows& rows, const MaskSource& source,
                                  cudaStream_t stream);
 

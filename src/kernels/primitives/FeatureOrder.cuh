@@ -5,25 +5,25 @@
 
 /// The order of the residual stream's features in fragments, and copies to shared memory in that order.
 ///
-/// Feature order. A lane holds pairs of neighbouring columns, 8 apart, so 16 bytes of a row in memory would
-/// fall to four lanes. The residual stream's features therefore stand in another order in fragments: of 32
-/// neighbouring ones, the lane with columns 2 q and 2 q + 1 of each 8 holds features 8 q … 8 q + 7. It moves
-/// them with one access, and the four lanes of a row move 64 bytes side by side. A product does not mind in
-/// which order it sums features.
+/// In a fragment a lane holds pairs of neighbouring columns, 8 apart. In the order of memory, 16 bytes of a
+/// row would therefore belong to four lanes. So the residual stream's features have another order in
+/// fragments: of each 32 neighbouring features, the lane with columns 2 q and 2 q + 1 of each 8 holds
+/// features 8 q … 8 q + 7. It loads or stores them with one access, and the four lanes of a row access 64
+/// contiguous bytes. A product may sum over the features in any order.
 namespace adtrain::kernels {
 
-/// Where in fragments a feature of the residual stream stands, and which feature stands in a place: pairs
-/// change places as in the transpose of a 4 × 4 matrix.
+/// Maps a feature of the residual stream to its column in fragments, and a column to its feature: pairs are
+/// exchanged as in the transpose of a 4 × 4 matrix.
 __device__ constexpr int feature_order(int feature) {
   return (feature & ~30) | (feature & 6) << 2 | (feature >> 2 & 6);
 }
 
-/// Where the lane's pair of 8 columns stands in a vector over the features.
+/// The index, in a vector over the features, of the lane's pair in the columns 8 · eight … 8 · eight + 7.
 __device__ inline int feature_of_lane(unsigned lane, int eight) {
   return 32 * (eight / 4) + 4 * lane_place(lane).column + 2 * (eight % 4);
 }
 
-/// Hands out shared memory, from `free` on.
+/// Allocates shared memory from `free` on.
 struct FreeMemory {
   char* free;
 
@@ -35,12 +35,12 @@ struct FreeMemory {
   }
 };
 
-/// Rows of a matrix stand where they come from.
+/// Each row keeps its index.
 struct SameRow {
   __device__ int operator()(int row) const { return row; }
 };
 
-/// `place_of`: where a row of `from` is to stand.
+/// `place_of` maps a row of `from` to its row in the tile.
 template <int Width, class Place = SameRow>
 __device__ void copy_in_feature_order_of_columns(Tile<Width> tile, const Bf16* from, int rows,
                                                  Place place_of = {}) {

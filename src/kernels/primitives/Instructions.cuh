@@ -4,16 +4,16 @@
 
 #include <cuda_bf16.h>
 
-/// Instructions of the GPU that CUDA C++ has no name for, or no good one: the only assembly of the fused
-/// kernels. tests/emulation/ has a header in this one's place that does the same on a CPU.
+/// GPU instructions for which CUDA C++ has no function, or no efficient one. This file holds the only
+/// assembly of the fused kernels. tests/emulation/ replaces it with a header that does the same on a CPU.
 ///
-/// Addresses in shared memory are 32-bit numbers, see shared_address(). Matrices are 8 × 8 of 16 bit; `part`
-/// is what a lane holds of each, as in "mma" and "ldmatrix" of the PTX ISA.
+/// Addresses in shared memory are 32-bit numbers; see shared_address(). Matrices are 8 × 8 with 16-bit
+/// elements. `part` is what a lane holds of each matrix, as in "mma" and "ldmatrix" of the PTX ISA.
 namespace adtrain::kernels {
 
 using Bf16 = __nv_bfloat16;
 
-/// The shared memory whose size the launch gives, 128-byte aligned.
+/// The dynamic shared memory of the launch, aligned to 128 bytes.
 __device__ inline char* dynamic_shared_memory() {
   extern __shared__ __align__(128) char dynamic_memory[];
   return dynamic_memory;
@@ -23,8 +23,8 @@ __device__ inline uint32_t shared_address(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-/// The lane's number, read anew: what is computed from it cannot be computed ahead of this. Where a part of a
-/// kernel begins with it, the lane's places in all tiles do not stand in registers throughout.
+/// Reads the lane's number again. The compiler cannot move computations that use it ahead of this read. A
+/// part of a kernel that begins with this read does not keep the lane's addresses in registers before.
 __device__ inline unsigned lane_anew() {
   unsigned lane;
   asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
@@ -33,7 +33,7 @@ __device__ inline unsigned lane_anew() {
 
 // Products: sums (16 × 8) += left · right.
 
-/// Over 16: left (16 × 16), right (16 × 8).
+/// The product sums over 16: left (16 × 16), right (16 × 8).
 __device__ inline void multiply_add(float (&sums)[4], const uint32_t (&left)[4], uint32_t right_low,
                                     uint32_t right_high) {
   asm volatile(
@@ -42,7 +42,7 @@ __device__ inline void multiply_add(float (&sums)[4], const uint32_t (&left)[4],
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right_low), "r"(right_high));
 }
-/// Over 8: left (16 × 8), its upper rows and its lower ones.
+/// The product sums over 8: left (16 × 8), as its upper and its lower 8 rows.
 __device__ inline void multiply_add_8(float (&sums)[4], uint32_t left_upper, uint32_t left_lower,
                                       uint32_t right) {
   asm volatile(
@@ -53,7 +53,7 @@ __device__ inline void multiply_add_8(float (&sums)[4], uint32_t left_upper, uin
 
 // Between shared memory and registers.
 
-/// Four matrices. Lane l names where row l % 8 of matrix l / 8 begins.
+/// Loads four matrices. Lane l passes the address of row l % 8 of matrix l / 8.
 __device__ inline void load_matrices(uint32_t (&part)[4], uint32_t row_of_lane) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(part[0]), "=r"(part[1]), "=r"(part[2]), "=r"(part[3])
@@ -66,7 +66,7 @@ __device__ inline void load_matrices_transposed(uint32_t (&part)[4], uint32_t ro
                : "r"(row_of_lane)
                : "memory");
 }
-/// Two matrices, named by the first 16 lanes.
+/// Loads two matrices, whose rows' addresses the first 16 lanes pass.
 __device__ inline void load_two_matrices(uint32_t (&part)[2], uint32_t row_of_lane) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
                : "=r"(part[0]), "=r"(part[1])
@@ -92,8 +92,8 @@ __device__ inline uint32_t transposed(uint32_t part) {
   return result;
 }
 
-/// {pair[0], pair[1], pair[0], pair[1]}, each read for itself: accumulators are neighbouring registers, and
-/// to copy a pair from one to another costs more than to read it again.
+/// values = {pair[0], pair[1], pair[0], pair[1]}. The pair is loaded twice on purpose: an accumulator is four
+/// neighbouring registers, and copying the pair costs more than loading it again.
 __device__ inline void load_pair_twice(float (&values)[4], const float* pair) {
   asm volatile("ld.volatile.shared.v2.f32 {%0,%1}, [%2];"
                : "=f"(values[0]), "=f"(values[1])
@@ -105,17 +105,17 @@ __device__ inline void load_pair_twice(float (&values)[4], const float* pair) {
                : "memory");
 }
 
-// From global memory to shared memory, while the thread goes on.
+// Asynchronous copies from global memory to shared memory.
 
 /// Starts to copy 16 bytes; see copies_arrived().
 __device__ inline void start_copy(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
-/// 4 bytes.
+/// Starts to copy 4 bytes.
 __device__ inline void start_copy_word(void* to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
-/// Starts to copy 16 bytes, or 4, or to set them to 0.
+/// Start to copy 16 bytes (bf16) or 4 (float). Without `copied` the destination is set to 0.
 __device__ inline void start_copy_or_clear(Bf16* to, const Bf16* from, bool copied) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                "r"(copied ? 16 : 0)
@@ -126,26 +126,26 @@ __device__ inline void start_copy_or_clear(float* to, const float* from, bool co
                "r"(copied ? 4 : 0)
                : "memory");
 }
-/// Waits for all copies that this thread has started. Other threads' come with the barrier after it.
+/// Waits for all copies that this thread has started. For the copies of other threads, a barrier must follow.
 __device__ inline void copies_arrived() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
-/// Closes the group of the copies that this thread has started since the last one.
+/// Puts the copies that this thread has started since the last call into one group.
 __device__ inline void close_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/// Waits for all groups but the last one.
+/// Waits for all groups of copies except the last one.
 __device__ inline void copies_arrived_but_last() {
   asm volatile("cp.async.wait_group 1;" ::: "memory");
 }
 
 // Global memory.
 
-/// Asks for the cache line of this address in global memory.
+/// Prefetches the cache line of this address into L2.
 __device__ inline void prefetch(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
-/// Where `condition` holds, without a branch.
+/// Stores a pair where `condition` holds, without a branch.
 __device__ inline void store_if(bool condition, Bf16* to, uint32_t pair) {
   asm volatile(
       "{ .reg .pred p; setp.ne.s32 p, %0, 0; @p st.global.b32 [%1], %2; }" ::"r"(static_cast<int>(condition)),
@@ -153,7 +153,7 @@ __device__ inline void store_if(bool condition, Bf16* to, uint32_t pair) {
       : "memory");
 }
 
-/// Likewise 16 bytes, at once.
+/// Stores 16 bytes at once where `condition` holds, without a branch.
 __device__ inline void store_if(bool condition, Bf16* to, const uint32_t (&pairs)[4]) {
   asm volatile("{ .reg .pred p; setp.ne.s32 p, %0, 0; @p st.global.v4.b32 [%1], {%2,%3,%4,%5}; }" ::"r"(
                    static_cast<int>(condition)),
@@ -161,8 +161,8 @@ __device__ inline void store_if(bool condition, Bf16* to, const uint32_t (&pairs
                : "memory");
 }
 
-/// Waits for the other threads of a group of `threads` (a multiple of 32), which has the barrier `id` (1 …
-/// 15) to itself.
+/// A barrier for a group of `threads` threads (a multiple of 32). No other group may use the barrier `id` (1
+/// … 15).
 __device__ inline void group_barrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
@@ -184,10 +184,10 @@ __device__ inline float tanh_of(float value) {
   return result;
 }
 
-/// All bits of the low half where byte `byte` of `first` has its highest bit set, of the high half likewise
-/// for `second`.
+/// A mask for a pair of 16-bit values: the low half is all ones where the highest bit of byte `byte` of
+/// `first` is set, the high half likewise for `second`.
 __device__ inline uint32_t pair_mask(uint32_t first, uint32_t second, int byte) {
-  uint32_t mask;  // 8: the sign of a byte instead of the byte; 4: of the second word
+  uint32_t mask;  // nibble: 8 replicates the sign of a byte, 4 selects the second word
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(mask) : "r"(first), "r"(second), "r"(0xcc88 + 0x1111 * byte));
   return mask;
 }
@@ -199,7 +199,7 @@ __device__ uint32_t pair_mask(uint32_t first, uint32_t second) {
   return mask;
 }
 
-// Pairs of 16-bit values, each value rounded once.
+// Pairs of 16-bit values. Each result is rounded once.
 
 __device__ inline __nv_bfloat162 as_bf162(uint32_t pair) {
   return reinterpret_cast<__nv_bfloat162&>(pair);

@@ -7,16 +7,15 @@
 
 namespace adtrain::kernels {
 
-/// Which pairs of 16-bit values are kept, of the lane's two columns in each 8 of 32: a word's bit is a
-/// column.
+/// Dropout of a lane's pairs in 32 columns: two columns in each 8. A bit of the word belongs to one column.
 class KeptPairs {
  public:
   KeptPairs() = default;
   __device__ KeptPairs(uint32_t word, unsigned lane)
       : first_(word << (7 - lane_place(lane).column)), second_(word << (6 - lane_place(lane).column)) {}
 
-  /// The pair in columns 8 · eight + {column, column + 1}, with zeros for what is dropped. Its bits are the
-  /// highest of byte `eight`.
+  /// The pair in columns 8 · eight + {column, column + 1}, with zeros for dropped elements. Their mask bits
+  /// are the highest bits of byte `eight`.
   __device__ uint32_t kept(uint32_t pair, int eight) const {
     return pair & pair_mask(first_, second_, eight);
   }

@@ -9,7 +9,7 @@
 
 #include "kernels/primitives/PartialSums.h"
 
-/// What operations of autograd around our kernels have in common.
+/// What autograd operations around our kernels share.
 namespace adtrain::kernels {
 
 inline __nv_bfloat16* values_of(const at::Tensor& tensor) {
@@ -24,18 +24,18 @@ inline cudaStream_t current_stream() {
   return c10::cuda::getCurrentCUDAStream();
 }
 
-/// Room for `count` parts of `sums`, as thread blocks of a kernel write them.
+/// Memory for `count` partial sums of the size of `sums`, one for each thread block of a kernel.
 inline at::Tensor parts_for(int count, const at::Tensor& sums) {
   return at::empty({count, sums.numel()}, sums.options());
 }
-/// Adds the parts to the sums, in their order.
+/// Adds the partial sums to `sums`, in their order.
 inline void add_up(const at::Tensor& parts, const at::Tensor& sums) {
   add_parts(parts.const_data_ptr<float>(), static_cast<int>(parts.size(0)), parts.size(1),
             sums.data_ptr<float>(), current_stream());
 }
 
-/// What a forward pass has left for its backward pass under "remembered", beside the parameters; it goes with
-/// the result.
+/// Returns what the forward pass stored under "remembered" for the backward pass, besides the parameters, and
+/// removes it from the context. It is freed with the returned pointer.
 template <class Remembered>
 c10::intrusive_ptr<Remembered> taken_from(torch::autograd::AutogradContext* context) {
   auto remembered =

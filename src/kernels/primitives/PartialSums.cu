@@ -5,14 +5,14 @@ namespace adtrain::kernels {
 namespace {
 
 constexpr int kWarp = 32, kWarps = 8;
-constexpr int kLanes = 16;  ///< side by side in a warp, each with four neighbouring elements
-constexpr int kGroups = kWarps * (kWarp / kLanes);  ///< each with parts of its own, many under way at once
+constexpr int kLanes = 16;  ///< neighbours in a warp, each with four neighbouring elements
+constexpr int kGroups = kWarps * (kWarp / kLanes);  ///< each adds up parts of its own; many loads in flight
 
 __device__ float4 operator+(float4 a, float4 b) {
   return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
 
-/// Of the lane that is so far away.
+/// The sum of the lane at distance `apart`.
 __device__ float4 of_other_lane(float4 sum, int apart) {
   constexpr unsigned kAllLanes = 0xffffffffu;
   const auto other = [&](float value) { return __shfl_xor_sync(kAllLanes, value, apart); };

@@ -2,12 +2,12 @@
 
 #include "kernels/primitives/Tile.cuh"
 
-/// Products of rows in global memory with narrow matrices, without shared memory between: a warp takes 16
-/// rows at once, each lane loads neighbouring columns, and these become fragments as they lie. A product does
-/// not mind in which order the elements are that it sums over, nor which column is called which, as long as
-/// both operands agree.
+/// Products of rows in global memory with narrow matrices, without shared memory in between. A warp takes 16
+/// rows at once. Each lane loads neighbouring columns, and the loaded registers are the fragments without any
+/// rearrangement. This is possible because a product may sum in any order and its columns may be permuted, as
+/// long as both operands agree.
 ///
-/// Everywhere `row` is lane / 4 and `quad` is lane % 4; a warp works on Columns = 32 or 64 neighbouring
+/// Throughout, `row` is lane / 4 and `quad` is lane % 4. A warp works on Columns = 32 or 64 neighbouring
 /// columns.
 namespace adtrain::kernels {
 
@@ -20,18 +20,18 @@ __device__ inline QuadPlace quad_place() {
   return {lane / 4, lane % 4};
 }
 
-/// Tiles of 8 columns in Columns.
+/// Number of tiles of 8 columns.
 template <int Columns>
 constexpr int kTiles = Columns / 8;
 
-// Rows as the result: lane (row, quad) holds whole chunks, 8 neighbouring columns, of rows `row` and `row`
-// + 8.
+// Rows as the result: lane (row, quad) holds whole chunks (8 neighbouring columns) of rows `row` and `row` +
+// 8.
 
-/// Where column n of a tile lies, so that a lane's sums of four tiles are a chunk.
+/// The column of element n of a tile. With this order, a lane's sums in four tiles form a chunk.
 __device__ inline int chunk_column(int tile, int n) {
   return 8 * (4 * (tile / 4) + n / 2) + 2 * (tile % 4) + n % 2;
 }
-/// The first column of this lane's chunk of the tiles 4 · number … 4 · number + 3.
+/// The first column of the chunk that the lane's sums in tiles 4 · number … 4 · number + 3 form.
 __device__ inline int own_chunk(int number) {
   return 8 * (4 * number + quad_place().quad);
 }
@@ -40,7 +40,7 @@ __device__ inline uint32_t word_of(const uint4& chunk, int number) {
   return number == 0 ? chunk.x : number == 1 ? chunk.y : number == 2 ? chunk.z : chunk.w;
 }
 
-/// The lane's chunks of `from`, a row of Columns.
+/// The lane's chunks of `from`, a row of `Columns` elements.
 template <int Columns>
 struct Chunks {
   uint4 chunk[Columns / 32];
@@ -53,7 +53,7 @@ struct Chunks {
   }
 };
 
-/// The lane's sums of one row += its chunks of another; `half` is 0 for `row`, 1 for `row` + 8.
+/// Adds the chunks to the lane's sums of one row; `half` is 0 for `row`, 1 for `row` + 8.
 template <int Columns>
 __device__ void add_chunks(Sums (&sums)[kTiles<Columns>], int half, const Chunks<Columns>& chunks) {
 #pragma unroll
@@ -68,7 +68,7 @@ __device__ void add_chunks(Sums (&sums)[kTiles<Columns>], int half, const Chunks
   }
 }
 
-/// Rounds scale · the lane's sums of one row into `to`, a row of Columns.
+/// Writes scale · the lane's sums of one row, rounded, to `to`, a row of `Columns` elements.
 template <int Columns>
 __device__ void store_chunks(const Sums (&sums)[kTiles<Columns>], int half, float scale, Bf16* to) {
 #pragma unroll
@@ -81,15 +81,15 @@ __device__ void store_chunks(const Sums (&sums)[kTiles<Columns>], int half, floa
   }
 }
 
-// Rows as what is summed over: lane (row, quad) holds rows 4 · quad … 4 · quad + 3, in them the Columns / 8
-// columns from Columns / 8 · row on.
+// Rows as the dimension of the sum: lane (row, quad) holds rows 4 · quad … 4 · quad + 3, of each the Columns
+// / 8 columns from Columns / 8 · row on.
 
 template <int Columns>
 struct FourRows {
   static constexpr int kWords = Columns / 16;
   uint32_t word[4][kWords];
 
-  /// `from`: the row's Columns, or null for zeros.
+  /// `from`: the row's `Columns` elements, or null for zeros.
   __device__ void load(int number, const Bf16* from) {
     if constexpr (kWords == 4) {
       uint4 words = {0, 0, 0, 0};
@@ -104,21 +104,21 @@ struct FourRows {
   }
 };
 
-/// The left operand of sums over 16 rows: `low` holds element `row` of each of the lane's four rows, `high`
+/// The left operand of sums over 16 rows. `low` holds element `row` of each of the lane's four rows, `high`
 /// element `row` + 8.
 __device__ inline LeftFragment left_of_rows(const float (&low)[4], const float (&high)[4]) {
   return {
       {packed(low[0], low[1]), packed(high[0], high[1]), packed(low[2], low[3]), packed(high[2], high[3])}};
 }
 
-/// sums += left · rows. The lane's sums are of rows `row` (first two) and `row` + 8 of the left operand; see
-/// store_sums() for their columns.
+/// sums += left · rows. The lane's sums are of the left operand's rows `row` (first two) and `row` + 8. For
+/// their columns see store_sums().
 template <int Columns>
 __device__ void add_product(Sums (&sums)[kTiles<Columns>], const LeftFragment& left,
                             const FourRows<Columns>& rows) {
 #pragma unroll
   for (int tile = 0; tile < kTiles<Columns>; ++tile) {
-    const unsigned halves = tile % 2 == 0 ? 0x5410 : 0x7632;  // the low or the high ones of two words
+    const unsigned halves = tile % 2 == 0 ? 0x5410 : 0x7632;  // the low or the high halves of two words
     const auto column = [&](int first) {
       return __byte_perm(rows.word[first][tile / 2], rows.word[first + 1][tile / 2], halves);
     };
@@ -126,8 +126,8 @@ __device__ void add_product(Sums (&sums)[kTiles<Columns>], const LeftFragment& l
   }
 }
 
-/// Writes scale · the sums of one of the lane's two rows of the left operand (`half` as above) into `to`,
-/// fp32, a row of Columns.
+/// Writes scale · the sums of one of the lane's two rows of the left operand (`half` as above) to `to`, an
+/// fp32 row of `Columns` elements.
 template <int Columns>
 __device__ void store_sums(const Sums (&sums)[kTiles<Columns>], int half, float scale, float* to) {
 #pragma unroll

@@ -5,17 +5,17 @@
 
 #include "kernels/primitives/RowVectors.cuh"
 
-/// For kernels that sum over each of their rows: how the threads of a block share rows, and their sums.
+/// How the threads of a block share rows, in kernels that sum over each row, and those sums.
 namespace adtrain::kernels {
 
-/// kLanes threads have a row, kVectors of its vectors each.
+/// kLanes threads share a row; each has kVectors of its vectors.
 template <int kLanes, int kVectors>
 struct RowShare {
   static_assert(kWarp % kLanes == 0 || kLanes % kWarp == 0, "part of a warp, or whole warps");
-  static constexpr int kThreads = kLanes <= kWarp ? 128 : kVectors == 1 ? 2 * kLanes : kLanes;  ///< a block
-  static constexpr int kGroups = kThreads / kLanes;  ///< rows that a block has at once
+  static constexpr int kThreads = kLanes <= kWarp ? 128 : kVectors == 1 ? 2 * kLanes : kLanes;  ///< per block
+  static constexpr int kGroups = kThreads / kLanes;  ///< rows that a block works on at once
 
-  /// Of nothing, for rows beyond the end.
+  /// Rows beyond the end have no vectors.
   __device__ RowShare(int64_t row, int64_t rows, int vectors) {
     const int lane = static_cast<int>(threadIdx.x) % kLanes;
     first = row * vectors + lane;
@@ -37,9 +37,9 @@ struct RowShare {
   int count;
 };
 
-/// Each of the values over the lanes that share a row, for all of them. All threads of the block must come
-/// here, with `odd` false and true by turns: a warp that is one turn ahead must not write over what another
-/// one still reads.
+/// Sums each of the values over the lanes that share a row; all of these lanes get the sums. All threads of
+/// the block must call this, with `odd` alternating between false and true. A warp that is one call ahead
+/// must not overwrite what another warp still reads.
 template <class Share, int kLanes, int kCount>
 __device__ void sum_over_row(float (&values)[kCount], bool odd) {
 #pragma unroll
@@ -64,13 +64,13 @@ __device__ void sum_over_row(float (&values)[kCount], bool odd) {
   }
 }
 
-/// Adds up what the groups of a block summed over their rows, in the order of the groups: `to` (stride),
-/// zeros after the width.
+/// Adds the sums that the groups of a block have over their rows, in the order of the groups. Writes them to
+/// `to` (stride), with zeros after the width.
 template <int kLanes, int kVectors>
 __device__ void put_part(const Floats (&sums)[kVectors], int width, int stride, float* to) {
   using Share = RowShare<kLanes, kVectors>;
   __shared__ float of_groups[Share::kGroups][kVectors][kVectorWidth][kLanes];
-  __syncthreads();  // all have read the sums before
+  __syncthreads();  // all threads have read the previous sums
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
 #pragma unroll
@@ -89,8 +89,8 @@ __device__ void put_part(const Floats (&sums)[kVectors], int width, int stride, 
   }
 }
 
-/// Blocks of a backward pass that a multiprocessor holds at once: a thread's sums for up to three parameters
-/// stay in its registers.
+/// How many blocks of a backward pass are resident on a multiprocessor. The number is limited because a
+/// thread keeps its sums for up to three parameters in registers.
 template <int kLanes, int kVectors>
 constexpr int resident_blocks() {
   constexpr int kThreadsAtOnce = kVectors == 1 ? 768 : 256;
@@ -100,8 +100,8 @@ constexpr int resident_blocks() {
 template <int kNumber>
 using Constant = std::integral_constant<int, kNumber>;
 
-/// Calls launch(lanes, vectors a lane), both Constants, for rows of this width. In the forward pass no warp
-/// waits for another one but in very wide rows.
+/// Calls launch(lanes, vectors per lane), both Constants, for rows of this width. In the forward pass a warp
+/// waits for others only in very wide rows.
 template <class Launch>
 void with_forward_share(const MatrixShape& shape, Launch launch) {
   const int vectors = shape.vectors();
@@ -120,8 +120,8 @@ void with_forward_share(const MatrixShape& shape, Launch launch) {
   }
 }
 
-/// In the backward pass a thread has three sums for each of its columns: of more than one vector they would
-/// leave the registers.
+/// In the backward pass a thread has up to three sums for each of its columns. For more than one vector they
+/// would not fit in registers.
 template <class Launch>
 void with_backward_share(const MatrixShape& shape, Launch launch) {
   const int vectors = shape.vectors();
@@ -146,8 +146,8 @@ int64_t blocks_of_rows(const MatrixShape& shape) {
   return (shape.rows + Share::kGroups - 1) / Share::kGroups;
 }
 
-/// Calls launch(a Short, lanes, vectors a lane, blocks, threads of a block) for a kernel's forward pass over
-/// the rows, or for a backward pass by so many blocks.
+/// launch_forward calls launch(a Short, lanes, vectors per lane, blocks, threads of a block) for a kernel's
+/// forward pass over the rows. launch_backward does so for a backward pass with `blocks` thread blocks.
 template <class Launch>
 void launch_forward(const MatrixShape& shape, Launch launch) {
   with_type(shape.type, [&](auto type) {
@@ -166,7 +166,7 @@ void launch_backward(const MatrixShape& shape, int blocks, Launch launch) {
   });
 }
 
-/// How many blocks go over the rows in a backward pass.
+/// How many thread blocks a backward pass has.
 inline int backward_blocks(const MatrixShape& shape, int processors) {
   int blocks = 0;
   with_backward_share(shape, [&](auto lanes, auto vectors) {

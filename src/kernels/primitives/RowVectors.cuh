@@ -8,12 +8,12 @@
 
 #include "kernels/primitives/MatrixRows.h"
 
-/// What the row kernels share: vectors of 16-bit numbers as floats, and dropout.
+/// What the kernels over rows share: vectors of 16-bit elements as floats, and dropout.
 namespace adtrain::kernels {
 
 constexpr int kWarp = 32;
 
-/// A vector's eight numbers.
+/// The eight elements of a vector.
 struct Floats {
   float at[kVectorWidth];
 };
@@ -61,13 +61,13 @@ __device__ Vector packed(const Floats& floats) {
           packed<Short>(f[6], f[7])};
 }
 
-/// Dropout of vectors, one at a time.
+/// Dropout of one vector at a time.
 class Dropout {
  public:
   __device__ explicit Dropout(const MatrixDropout& bits) : bits_(bits) {}
 
   __device__ bool drops() const { return bits_.keep != nullptr; }
-  /// A bit an element: whether it is kept.
+  /// One bit per element: whether it is kept.
   __device__ unsigned kept(int64_t vector) const {
     constexpr unsigned kAll = 0xff;
     return drops() ? __ldg(bits_.keep + vector) : kAll;
@@ -81,7 +81,7 @@ class Dropout {
   const MatrixDropout& bits_;
 };
 
-/// Calls launch(Short()) with the kernels' name of the type.
+/// Calls launch(Short()) with the CUDA type that `type` stands for.
 template <class Launch>
 void with_type(ShortType type, Launch launch) {
   if (type == ShortType::kHalf) {

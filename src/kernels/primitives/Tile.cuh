@@ -6,13 +6,14 @@
 
 #include "kernels/primitives/Instructions.cuh"
 
-/// What the fused kernels are made of: 16-bit tiles in shared memory, the fragments of them that a warp holds
-/// in registers, and the products of fragments on the tensor cores.
+/// The building blocks of the fused kernels: 16-bit tiles in shared memory, fragments of them in a warp's
+/// registers, and products of fragments on the tensor cores.
 ///
-/// Fragments lie as in "mma.m16n8k16" of the PTX ISA. There a lane stands for two rows, `row` and `row` + 8
-/// with row = lane / 4, and for pairs of neighbouring columns, `column` and `column` + 1 with column = 2
-/// (lane % 4), again 8 columns further on, and so forth. So an accumulator that is rounded to 16 bit is the
-/// left operand of the next product as it stands, and sums over a row are sums over the four lanes of a quad.
+/// Fragments have the layout of "mma.m16n8k16" in the PTX ISA. A lane holds elements of two rows, `row` and
+/// `row` + 8 with row = lane / 4. In each it holds pairs of neighbouring columns, `column` and `column` + 1
+/// with column = 2 (lane % 4), then the same 8 columns further, and so on. So an accumulator that is rounded
+/// to 16 bit is the left operand of the next product without rearrangement. A sum over a row is a sum over
+/// the four lanes of a quad.
 namespace adtrain::kernels {
 
 constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
@@ -21,17 +22,17 @@ constexpr int kWarpTile = 16;  ///< rows that a warp works on at once
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-/// Where a lane's elements lie in a fragment.
+/// The position of a lane's elements in a fragment.
 struct LanePlace {
   int row;     ///< 0 … 7; the lane's other row is 8 further down
-  int column;  ///< 0, 2, 4 or 6; the next one is the lane's too
+  int column;  ///< 0, 2, 4 or 6; the next column is the lane's too
 };
 __device__ inline LanePlace lane_place() {
   const int lane = threadIdx.x % kWarp;
   return {lane / 4, 2 * (lane % 4)};
 }
 
-/// Two values rounded to one register, the first in its low half.
+/// Two values, rounded, in one register; the first is in its low half.
 __device__ inline uint32_t packed(float first, float second) {
   const __nv_bfloat162 both = __floats2bfloat162_rn(first, second);
   return reinterpret_cast<const uint32_t&>(both);
@@ -40,13 +41,12 @@ __device__ inline float2 unpacked(uint32_t pair) {
   return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
 }
 
-/// 16 rows × 16 columns, the left operand: {rows, columns 0-7}, {rows + 8, 0-7}, {rows, 8-15}, {rows + 8,
-/// 8-15}.
+/// The left operand, 16 rows × 16 columns: {row, columns 0-7}, {row + 8, 0-7}, {row, 8-15}, {row + 8, 8-15}.
 struct LeftFragment {
   uint32_t part[4];
 };
 
-/// The right operand of two neighbouring products: 16 (summed over) × 8 columns each.
+/// The right operands of two neighbouring products, each 16 (summed over) × 8 columns.
 struct RightFragments {
   uint32_t part[4];
 };
@@ -60,42 +60,44 @@ __device__ inline Sums no_sums() {
   return {{0.0f, 0.0f, 0.0f, 0.0f}};
 }
 
-/// Sums that begin with a bias: `pair`, in shared memory, is the lane's two columns of it, in all rows.
+/// Sums that begin with a bias. `pair` points to the bias of the lane's two columns in shared memory; it is
+/// the same for all rows.
 __device__ inline Sums sums_from(const float* pair) {
   Sums sums;
   load_pair_twice(sums.value, pair);
   return sums;
 }
 
-/// sums += left · right, over 16.
+/// sums += left · right. The product sums over 16.
 __device__ inline void multiply_add(Sums& sums, const LeftFragment& left, uint32_t right_low,
                                     uint32_t right_high) {
   multiply_add(sums.value, left.part, right_low, right_high);
 }
 
-/// Two neighbouring products: 16 columns of sums.
+/// Two neighbouring products, which make 16 columns of sums.
 __device__ inline void multiply_add(Sums& first, Sums& second, const LeftFragment& left,
                                     const RightFragments& right) {
   multiply_add(first, left, right.part[0], right.part[1]);
   multiply_add(second, left, right.part[2], right.part[3]);
 }
 
-/// sums += left · right, over 8: the first or, which = 1, second 8 columns of `left`.
+/// sums += left · right. The product sums over 8: the first 8 columns of `left`, or the second 8 where which
+/// = 1.
 __device__ inline void multiply_add_8(Sums& sums, const LeftFragment& left, int which, uint32_t right) {
   multiply_add_8(sums.value, left.part[2 * which], left.part[2 * which + 1], right);
 }
-/// The same with 8 columns alone.
+/// The same for a left operand of 8 columns.
 __device__ inline void multiply_add_8(Sums& sums, const uint32_t (&left)[2], uint32_t right) {
   multiply_add_8(sums.value, left[0], left[1], right);
 }
 
-/// Sums of 16 neighbouring columns as a left operand.
+/// Rounds the sums of 16 neighbouring columns to a left operand.
 __device__ inline LeftFragment as_left(const Sums& first, const Sums& second) {
   return {{packed(first.value[0], first.value[1]), packed(first.value[2], first.value[3]),
            packed(second.value[0], second.value[1]), packed(second.value[2], second.value[3])}};
 }
 
-/// Elementwise.
+/// The elementwise product.
 __device__ inline LeftFragment multiplied(const LeftFragment& left, const LeftFragment& right) {
   LeftFragment products;
 #pragma unroll
@@ -103,13 +105,13 @@ __device__ inline LeftFragment multiplied(const LeftFragment& left, const LeftFr
   return products;
 }
 
-/// Columns as rows.
+/// The transpose.
 __device__ inline LeftFragment transposed(const LeftFragment& left) {
   return {{transposed(left.part[0]), transposed(left.part[2]), transposed(left.part[1]),
            transposed(left.part[3])}};
 }
 
-/// Over the four lanes that share a row.
+/// The sum and the maximum over the four lanes that share a row.
 __device__ inline float quad_sum(float value) {
   value += __shfl_xor_sync(kAllLanes, value, 1);
   return value + __shfl_xor_sync(kAllLanes, value, 2);
@@ -119,7 +121,7 @@ __device__ inline float quad_max(float value) {
   return fmaxf(value, __shfl_xor_sync(kAllLanes, value, 2));
 }
 
-/// Over all lanes of a warp.
+/// The sum and the maximum over all lanes of a warp.
 __device__ inline float warp_sum(float value) {
 #pragma unroll
   for (int apart = kWarp / 2; apart > 0; apart /= 2) value += __shfl_xor_sync(kAllLanes, value, apart);
@@ -133,10 +135,10 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
-/// A row-major matrix of 16-bit values in shared memory, `Width` columns. Its 16-byte chunks are swapped
-/// within a row, another way for each of 8 neighbouring rows, so that ldmatrix, which reads 8 rows at once,
-/// and pairs stored by a warp meet no bank twice. The same bytes are read as they stand and transposed.
-/// 16-byte aligned.
+/// A row-major matrix of 16-bit values in shared memory with `Width` columns, aligned to 16 bytes. The
+/// 16-byte chunks of a row are permuted in a way that depends on the row. So ldmatrix, which reads 8 rows at
+/// once, and the stores of a warp's pairs have no bank conflicts. The same tile can be read directly and
+/// transposed.
 template <int Width>
 struct Tile {
   static_assert(Width == 32 || Width % 64 == 0, "the swizzle is made for rows of 64 or n · 128 bytes");
@@ -146,13 +148,13 @@ struct Tile {
 
   static constexpr int bytes(int rows) { return rows * Width * static_cast<int>(sizeof(Bf16)); }
 
-  /// Of the element; those of a chunk (8 columns from a multiple of 8) lie side by side.
+  /// The index of an element. The elements of a chunk (8 columns from a multiple of 8) are contiguous.
   __device__ static int place(int row, int column) {
     const int key = Width == 32 ? (row >> 1) & 3 : row & 7;
     return row * Width + ((column & ~7) ^ (key << 3)) + (column & 7);
   }
   __device__ Bf16* at(int row, int column) const { return data + place(row, column); }
-  /// `column` even: a lane's pair.
+  /// A lane's pair of neighbouring columns; `column` is even.
   __device__ uint32_t pair(int row, int column) const {
     return *reinterpret_cast<const uint32_t*>(at(row, column));
   }
@@ -161,8 +163,8 @@ struct Tile {
   }
 };
 
-/// Where the row begins that a lane names to ldmatrix and stmatrix. Rows first: of left_of() and right_of().
-/// Columns first: of their transposes.
+/// The address of the row that a lane passes to ldmatrix and stmatrix. rows_first() is for left_of() and
+/// right_of(), columns_first() for their transposed variants.
 template <int Width>
 __device__ uint32_t rows_first(Tile<Width> tile, int row, int column) {
   const int lane = threadIdx.x % kWarp;
@@ -207,8 +209,8 @@ __device__ RightFragments right_of(Tile<Width> tile, int row, int column) {
   return right;
 }
 
-/// Starts to copy the first `rows` rows of a row-major matrix in global memory, `from` (rows, Width), into
-/// the tile, by `threads` threads of which this is number `thread`.
+/// Starts to copy the first `rows` rows of `from` (rows, Width), a row-major matrix in global memory, into
+/// the tile. This thread is number `thread` of `threads` threads.
 template <int Width>
 __device__ void start_copy(Tile<Width> tile, const Bf16* from, int rows, int thread, int threads) {
   constexpr int kChunks = Width / 8;
@@ -218,28 +220,30 @@ __device__ void start_copy(Tile<Width> tile, const Bf16* from, int rows, int thr
   }
 }
 
-/// tile[row + i][column + k] = left[i][k]: 16 rows × 16 columns, as left_of() reads them.
+/// tile[row + i][column + k] = left[i][k] for 16 rows × 16 columns; left_of() reads them back.
 template <int Width>
 __device__ void set_left(Tile<Width> tile, int row, int column, const LeftFragment& left) {
   store_matrices(rows_first(tile, row, column), left.part);
 }
 
-/// The tile from this row on, a multiple of 8: the swizzle begins anew there. For loops over rows: what a
-/// lane adds to reach its place stays the same.
+/// The tile from this row on. `row` is a multiple of 8, where the swizzle pattern repeats. In a loop over
+/// rows the lane's offset then stays constant.
 template <int Width>
 __device__ Tile<Width> from_row(Tile<Width> tile, int row) {
   return {tile.data + row * Width};
 }
 
-/// The same for rows and columns that are multiples of 16, with the lane's number given. Of an address, what
-/// depends on the lane depends on neither tile nor row then, and on the column by an exclusive or alone: a
-/// loop over rows adds a constant, and one register serves a column of all tiles. A lane's number that is
-/// read anew (%laneid, in volatile assembly) keeps these registers to the part of a kernel that needs them.
+/// The functions below do the same for rows and columns that are multiples of 16, with the lane's number as
+/// an argument. Then the part of an address that depends on the lane is independent of the tile and the row,
+/// and the column enters only by an exclusive or. A loop over rows adds a constant, and one register serves
+/// one column of all tiles. With a lane number from lane_anew(), these registers are occupied only in the
+/// part of a kernel that needs them.
 __device__ inline LanePlace lane_place(unsigned lane) {
   return {static_cast<int>(lane / 4), static_cast<int>(2 * (lane % 4))};
 }
 
-/// Where the lane's row of a fragment begins that would be row `lane_row`, from `lane_column` on, at (0, 0).
+/// The shared-memory address that the lane passes for the fragment at (row, column). For the fragment at (0,
+/// 0) it would be that of element (lane_row, lane_column).
 template <int Width>
 __device__ uint32_t fragment_address(Tile<Width> tile, int row, int column, int lane_row, int lane_column) {
   constexpr int kBytes = static_cast<int>(sizeof(Bf16));

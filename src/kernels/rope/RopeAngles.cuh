@@ -4,28 +4,29 @@
 
 #include "kernels/primitives/Tile.cuh"
 
-/// Queries and keys that are rotated by their places (RoPE), in registers, within kernels. Gradients are
-/// rotated back.
+/// Rotary position embedding (RoPE) of queries and keys in registers, within kernels. Gradients are rotated
+/// back.
 namespace adtrain::kernels {
 
-/// No rotation: of values, and of a block without rope.
+/// No rotation: for values, and for blocks without rope.
 struct NoRope {
   static constexpr int kSixteens = 1;
   template <int Count>
   __device__ void apply(Sums (&)[Count]) const {}
 };
 
-/// By how much a lane's two rows of queries or keys are rotated: feature i < HeadSize / 2 of a head with
-/// feature i + HeadSize / 2, as one complex number.
+/// The angles by which a lane's two rows of queries or keys are rotated. Features i and i + HeadSize / 2 of a
+/// head, i < HeadSize / 2, are rotated together as one complex number.
 template <int HeadSize>
 struct RopeAngles {
-  static constexpr int kSixteens = std::max(HeadSize / 16, 1);  ///< 16 columns each that are rotated together
+  static constexpr int kSixteens = std::max(HeadSize / 16, 1);  ///< groups of 16 columns of a head
 
-  /// {row, row + 8} × every 8 columns of half a head. Heads of 8 have half as many: two lanes share an angle,
-  /// and the first one's sine is negative.
+  /// {row, row + 8} × every 8 columns of half a head. In heads of 8 half a head has 4 columns. There two
+  /// lanes share an angle, and the first one's sine is negated.
   float2 cosine[2][kSixteens], sine[2][kSixteens];
 
-  /// `row`: the warp tile's first token. Cosines and sines (tokens, HeadSize / 2); direction −1 rotates back.
+  /// `row`: the warp tile's first token. Cosines and sines are (tokens, HeadSize / 2). Direction −1 rotates
+  /// back.
   __device__ static RopeAngles of(const float* cosines, const float* sines, int row, int tokens,
                                   float direction) {
     const LanePlace place = lane_place();
@@ -45,7 +46,7 @@ struct RopeAngles {
     return angles;
   }
 
-  /// Rotates `sums` in place; they are whole heads.
+  /// Rotates `sums` in place. They must be whole heads.
   template <int Count>
   __device__ void apply(Sums (&sums)[Count]) const {
     constexpr int kEights = HeadSize / 8, kHalf = kEights / 2;

@@ -5,11 +5,11 @@
 namespace adtrain::kernels {
 namespace {
 
-/// Vectors i and i + vectors of a head's half of a row's queries, keys or values: what is rotated together. A
-/// thread has one pair of columns in some of the rows.
+/// Two vectors of features that are rotated together: vectors i and i + (half a head) of a head's queries,
+/// keys or values. A thread has one such pair of columns in some of the rows.
 class PairOfColumns {
  public:
-  /// The thread's among `kinds` (queries and keys, or values too) of each head.
+  /// The thread's pair among the `kinds` (2: queries and keys, 3: values too) of each head.
   __device__ PairOfColumns(const RopeShape& shape, int kinds)
       : half_(shape.head_size / (2 * kVectorWidth)), row_(shape.heads * 2 * half_) {
     const int column = static_cast<int>(blockIdx.x * kWarp + threadIdx.x), part = column / half_;
@@ -22,24 +22,24 @@ class PairOfColumns {
   /// 0 for queries, 1 for keys, 2 for values.
   __device__ int kind() const { return kind_; }
   __device__ bool is_rotated() const { return kind_ < 2; }
-  /// From the first vector of the pair to the second one.
+  /// The distance from the pair's first vector to its second.
   __device__ int apart() const { return half_; }
-  /// The first vector in (rows, heads, 3, head size).
+  /// The index of the first vector in (rows, heads, 3, head size).
   __device__ int64_t in_projected(int64_t row) const {
     return row * 3 * row_ + (3 * head_ + kind_) * 2 * half_ + in_half_;
   }
-  /// The same in (rows, heads, head size).
+  /// The same index in (rows, heads, head size).
   __device__ int64_t in_kind(int64_t row) const { return row * row_ + head_ * 2 * half_ + in_half_; }
-  /// The first of eight angles in (positions, head size / 2).
+  /// The index of the first of eight angles in (positions, head size / 2).
   __device__ int64_t in_angles(int token) const { return (int64_t{token} * half_ + in_half_) * kVectorWidth; }
 
  private:
-  int half_;  ///< of a head, in vectors
-  int row_;   ///< of one kind, in vectors
+  int half_;  ///< vectors of half a head
+  int row_;   ///< vectors of a row of one kind
   int head_, kind_, in_half_;
 };
 
-/// A row's. In 32 bits, as 64 take the kernel longer to divide than to move the row.
+/// The token of a row. It is computed in 32 bits, because 64-bit divisions take longer than moving the row.
 struct Token {
   int sequence, in_sequence;
   int position;
@@ -57,7 +57,7 @@ __device__ Floats floats_at(const float* from) {
   return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
 }
 
-/// Rotates each pair by the token's angle, or back.
+/// Rotates the pairs of elements by the token's angles, or back.
 template <class Short>
 __device__ void rotate(Vector& first, Vector& second, const RopeShape& shape, int64_t angles, bool back) {
   const Floats a = unpacked<Short>(first), b = unpacked<Short>(second),
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
   for (int64_t row = own.first; row < shape.rows; row += own.step) {
     const Token token(row, shape);
     const int of_kind = token.in_sequence - (shape.length - rows_of_sequence);
-    Vector first = {0, 0, 0, 0}, second = first;  // of tokens that asked nothing
+    Vector first = {0, 0, 0, 0}, second = first;  // zero for tokens without a query
     if (of_kind >= 0) {
       const Vector* place = from + pair.in_kind(int64_t{token.sequence} * rows_of_sequence + of_kind);
       first = __ldg(place);
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
   }
 }
 
-/// As a matrix whose vectors are the pairs of `kinds`.
+/// A matrix whose vectors are the pairs of `kinds`; the threads are divided as for its columns.
 MatrixShape pairs_of(const RopeShape& shape, int kinds) {
   return {shape.rows, shape.heads * kinds * shape.head_size / 2, shape.type};
 }

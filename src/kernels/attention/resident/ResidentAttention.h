@@ -4,8 +4,9 @@
 
 #include "kernels/attention/MultiheadAttention.h"
 
-/// Attention by itself whose keys and values stay in shared memory: up to kMostTokens tokens, heads of 8, 16
-/// or 32, one stream or two, padding, rotary positions. Arrays and errors as in MultiheadAttention.
+/// Resident-KV attention without its projections: keys and values stay in shared memory. Supports up to
+/// kMostTokens tokens, heads of 8, 16 or 32, one stream or two, padding, and rotary positions. Arrays and
+/// errors are as in MultiheadAttention.
 namespace adtrain::kernels {
 
 void resident_attention(const MultiheadAttention& attention, cudaStream_t stream);

@@ -11,28 +11,30 @@
 #include "kernels/primitives/Tile.cuh"
 #include "kernels/rope/RopeAngles.cuh"
 
-/// The attention's backward pass by itself. A head, with dropout's scale c and m = 1 for what is kept:
+/// The backward pass of resident-KV attention. For a head, with dropout's scale c and m = 1 for kept weights,
+/// 0 for others:
 ///
-///     P = exp2(q kᵀ − log_sum)
-///     dS = P (m · d_attention_output vᵀ − delta),  delta = Σ d_attention_output · read / c
+///     P = exp2(q kᵀ − lse)
+///     dS = P (m · d_attention_output vᵀ − delta),  delta = Σ d_attention_output · attention_output / c
 ///     dq = c / √head size · dS k,  dk = c ln 2 · dSᵀ q,  dv = c (m P)ᵀ d_attention_output
 ///
-/// q carries log2 e / √head size, so that scores are exponents of 2.
+/// q includes the factor log2 e / √head size, so that scores are exponents of 2.
 ///
-/// A thread block takes 32 columns of heads of one sequence. Of a second stream it takes the queries first,
-/// in a round of their own: the context's keys have got a share of their gradients then, which waits in their
-/// place in memory for the round of the context. In a round a warp takes warp tiles of 16 tokens of one head,
-/// as keys with all queries that read them, and as queries with all keys that they read. Weights are computed
-/// in both, so that warps need nothing of each other. Where later tokens read more, a warp tile's keys have
-/// as many queries fewer as its queries have keys more. What a pair of warp tiles does is WarpTilePairs.
+/// A thread block takes 32 columns of heads of one sequence. With two streams it takes the queries first, in
+/// a round of their own. The context's keys and values then have a part of their gradients, which stays in
+/// the gradients' place in memory until the round of the context. In a round a warp takes warp tiles of 16
+/// tokens of one head: as keys with all queries that read them, and as queries with all keys that they read.
+/// The weights are computed in both cases, so that warps exchange nothing. In causal attention a warp tile's
+/// keys have as many queries fewer as its queries have keys more, so that the work is balanced. WarpTilePairs
+/// computes a pair of warp tiles.
 ///
-/// Warp tiles of padding take no part; their gradients are 0.
+/// Warp tiles of padding are skipped; their gradients are 0.
 ///
-/// Shared memory, 64 KiB and 2 KiB a head:
+/// Shared memory, 64 KiB plus 2 KiB per head:
 ///
-///     keys, values   (256, 32), 16 KiB each: the whole launch; keys rotated, where there is rope
-///     queries, d_attention_output (256, 32), 16 KiB each: a round; queries with their factor, rotated
-///     minus_log, minus_delta  (heads, 256), fp32: a round
+///     keys, values   (256, 32), 16 KiB each: for the whole launch; keys rotated, where there is rope
+///     queries, d_attention_output (256, 32), 16 KiB each: for a round; queries with their factor, rotated
+///     minus_log, minus_delta  (heads, 256), fp32: for a round
 namespace adtrain::kernels {
 namespace {
 
@@ -46,7 +48,7 @@ struct Job {
   MultiheadAttentionGradients gradients;
 };
 
-/// A thread's part in a launch.
+/// The work of one thread in a launch.
 template <int HeadSize, bool Dropout, bool Streams, bool Padded>
 class HeadsBackward {
   using Group = HeadGroup<HeadSize>;
@@ -117,11 +119,12 @@ class HeadsBackward {
   __device__ bool of_queries() const {
     return Streams && round_.of_queries;
   }
-  /// Those before it are padding, which takes no part.
+  /// Warp tiles before it are all padding and are skipped.
   __device__ int first_warp_tile() const {
     return Padded ? round_.first_token / kWarpTile : 0;
   }
-  /// Whether the context's keys get something from another round: before this one, or after it.
+  /// Whether the context's keys and values already have gradients from an earlier round (continues), or will
+  /// get more in a later one (is_continued).
   __device__ bool continues() const {
     return Streams && !round_.of_queries;
   }
@@ -131,11 +134,11 @@ class HeadsBackward {
   __device__ bool is_output(int token) const {
     return token >= round_.skipped && token < tokens_;
   }
-  /// Among the sequence's rows that come out.
+  /// The token's row among the sequence's output rows.
   __device__ int row_of(int token) const {
     return round_.first_row + token - round_.skipped;
   }
-  /// A query's row among all tokens + queries.
+  /// A query's row among all tokens + queries of the sequence.
   __device__ int own_row(int token) const {
     return job_.shape.queries + token;
   }
@@ -146,16 +149,16 @@ class HeadsBackward {
     start_copy(d_attention_output_, warp_tiles_,
                rows_of_heads<HeadSize>(gradients_.attention_output, job_.shape), group_, first,
                round_.skipped, tokens_);
+    // For queries that do not exist, −lse is −∞, so that their weights are 0.
 #pragma unroll 1
-    for (int i = threadIdx.x; i < kScores;
-         i += kWarps * kWarp) {  // queries that do not exist have no weights
+    for (int i = threadIdx.x; i < kScores; i += kWarps * kWarp) {
       const int head = i / kMostTokens, token = i % kMostTokens;
       const int64_t before = int64_t{group_.number(job_.shape) + head} * job_.shape.rows;
       minus_log_[i] = is_output(token) ? -job_.lse[before + row_of(token)] : -INFINITY;
     }
   }
 
-  /// What this thread has fetched of keys.
+  /// Rotates the keys that this thread has copied.
   __device__ void turn_keys() const {
     Chunk::for_each(warp_tiles_, [&](Chunk chunk) {
       uint4* at = reinterpret_cast<uint4*>(keys_.at(chunk.row, chunk.column));
@@ -168,8 +171,8 @@ class HeadsBackward {
     values.rotate<HeadSize>(job_.cosines, job_.sines, min(chunk.row, tokens_ - 1), chunk.column);
   }
 
-  /// Of queries and d_attention_output likewise: queries become factors of scores, d_attention_output gives
-  /// the deltas.
+  /// Prepares what this thread has copied of queries and d_attention_output. Queries are rotated and
+  /// multiplied by the factor of scores. d_attention_output gives the deltas.
   __device__ void settle_queries() const {
     const auto all_read = rows_of_heads<HeadSize, const Bf16>(job_.attention_output, job_.shape);
     const float scale = kLog2E / std::sqrt(static_cast<float>(HeadSize)), inverse = 1.0f / job_.scale;
@@ -194,8 +197,8 @@ class HeadsBackward {
     });
   }
 
-  /// Gradients of what nobody reads: queries' of tokens that have none, keys' and values' of queries that do
-  /// not come out.
+  /// Clears gradients that no round computes: the queries' of tokens without a query, and the keys' and
+  /// values' of queries without an output row.
   __device__ void clear_others() const {
     clear(gradients_.queries, -gradients_.rows_before, 0);
     if constexpr (Streams) {
@@ -204,7 +207,7 @@ class HeadsBackward {
       clear(gradients_.values, tokens_, tokens_ + unasked);
     }
   }
-  /// And of warp tiles that are nothing but padding.
+  /// Clears the gradients of warp tiles that are all padding.
   __device__ void clear_padding() const {
     const int tokens = kWarpTile * first_warp_tile();
     clear(gradients_.keys, 0, tokens);
@@ -219,9 +222,9 @@ class HeadsBackward {
     }
   }
 
-  // Fragments in memory: a lane's rows of a head's columns
+  // Fragments in global memory: a lane's rows in a head's columns
 
-  /// Rows of a warp tile from `row` of the matrix on, where the round's queries come out.
+  /// Stores a warp tile as the matrix's rows from `row` on, where `stored` is set.
   __device__ void store(const HeadMatrix<Bf16>& matrix, int row, int head, const Sums (&sums)[kEights],
                         const bool (&stored)[2]) const {
 #pragma unroll
@@ -249,13 +252,13 @@ class HeadsBackward {
       }
     }
   }
-  /// direction −1: back.
+  /// Direction −1 rotates back.
   __device__ void rotate_warp_tile(Sums (&sums)[kEights], int warp_tile, float direction) const {
     if (job_.cosines == nullptr) return;
     RopeAngles<HeadSize>::of(job_.cosines, job_.sines, kWarpTile * warp_tile, tokens_, direction).apply(sums);
   }
 
-  // The pairs
+  // The pairs of warp tiles
 
   __device__ const uint32_t* keep_of_round() const {
     if constexpr (!Dropout) return nullptr;
@@ -263,7 +266,7 @@ class HeadsBackward {
     return job_.keep + words * job_.shape.rows + round_.first_row;
   }
 
-  /// All queries that read the keys of a warp tile -> their dk and dv.
+  /// Computes dk and dv of a warp tile's keys from all queries that read them.
   __device__ void read_as_keys(int warp_tile, int head) const {
     const int token = kWarpTile * warp_tile + place_.row;
     const bool exist[2] = {token < tokens_, token + 8 < tokens_};
@@ -283,7 +286,7 @@ class HeadsBackward {
     store(gradients_.values, token, head, keys.dvalue, exist);
   }
 
-  /// All keys that the queries of a warp tile read -> their dq.
+  /// Computes dq of a warp tile's queries from all keys that they read.
   __device__ void read_as_queries(int warp_tile, int head) const {
     const int token = kWarpTile * warp_tile + place_.row;
     Queries queries;
@@ -295,8 +298,8 @@ class HeadsBackward {
     store(gradients_.queries, row_of(token), head, queries.dquery, {is_output(token), is_output(token + 8)});
   }
 
-  /// What queries of a second stream read of themselves, and the gradients of these keys and values. `words`:
-  /// of the context's keys in the same warp tile.
+  /// For queries of a second stream: adds their own keys to dq, and computes the gradients of these keys and
+  /// values. `words`: the dropout words of the context's keys in the same warp tile.
   __device__ void add_own_keys(Queries& queries, int warp_tile, const KeyWords& words) const {
     const int token = kWarpTile * warp_tile + place_.row;
     const bool exist[2] = {is_output(token), is_output(token + 8)};
@@ -323,7 +326,7 @@ class HeadsBackward {
       const float minus_delta = queries.minus_delta.value[2 * half];
       const float weight = exp2_of(quad_sum(score) + queries.minus_log.value[2 * half]);
       const float dscore = weight * (quad_sum(kept ? dweight : 0.0f) + minus_delta);
-      // From here on they hold their gradients.
+      // From here on, `keys` and `values` hold their gradients.
 #pragma unroll
       for (int eight = 0; eight < kEights; ++eight) {
         const float2 q = unpacked(queries.query.part[eight][half]);

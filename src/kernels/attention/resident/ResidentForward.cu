@@ -10,19 +10,19 @@
 #include "kernels/primitives/Tile.cuh"
 #include "kernels/rope/RopeAngles.cuh"
 
-/// The attention's forward pass by itself. A thread block takes 32 columns of heads of one sequence, whose
-/// keys and values it fetches to shared memory; its warps take warp tiles of 16 queries of one head, or two
-/// heads of 8, the longest warp tiles first. Several thread blocks share a multiprocessor, out of phase. How
-/// a warp tile reads is what whole blocks do, see HeadsRead. Warp tiles of padding read nothing, and 0 stands
-/// in their place.
+/// The forward pass of resident-KV attention. A thread block takes 32 columns of heads of one sequence and
+/// copies their keys and values to shared memory. Its warps take warp tiles of 16 queries of one head (of two
+/// heads of 8), the warp tiles with the most keys first. Several thread blocks share a multiprocessor, in
+/// different phases. A warp tile attends as in whole blocks; see HeadsRead. Warp tiles of padding read
+/// nothing, and their output is 0.
 ///
 /// Shared memory, 32.1 KiB:
 ///
 ///     keys, values  (256, 32), 16 KiB each: rotated, where there is rope
-///     longest       (8), fp32: |key|² at most, by head
+///     longest       (8), fp32: the greatest |key|² of each head
 namespace adtrain::kernels::forward_pass {
 
-/// The block whose projections others make. Padded: sequences may begin with padding.
+/// A block whose projections are computed elsewhere. Padded: sequences may begin with padding.
 template <bool Padded>
 struct StoredHeads {
   static constexpr bool kProjects = false;
@@ -35,7 +35,7 @@ struct StoredHeads {
     __host__ __device__ int groups() const { return shape.width / kGroupColumns; }
   };
 
-  /// Of a warp tile of queries or keys, perhaps none.
+  /// The rotation of a warp tile of queries or keys; none where the job has no angles.
   template <int HeadSize>
   class Rotary {
    public:
@@ -54,7 +54,7 @@ struct StoredHeads {
     int first_;
   };
 
-  /// `warp tile.sequence` counts groups of heads.
+  /// The address of the lane's first output row. `warp_tile.sequence` counts groups of heads.
   template <int Width, class Sequence>
   static __device__ Bf16* read_of(const Sequence& sequence, const WarpTile& warp_tile) {
     const Job& job = sequence.job;
@@ -91,7 +91,7 @@ constexpr int kWarps = 4;
 template <bool Padded>
 using GroupSequence = Sequence<StoredHeads<Padded>, kGroupColumns>;
 
-/// A warp tile's own queries, keys and values, where they lie.
+/// A warp tile's own queries, keys and values in global memory.
 template <int HeadSize>
 class WarpTileInMemory {
  public:
@@ -99,11 +99,11 @@ class WarpTileInMemory {
                               const WarpTile& warp_tile)
       : job_(job), group_(group), warp_tile_(warp_tile) {}
 
-  /// The lane's elements of a group's columns from `column` on; rows that do not come out are 0.
+  /// Loads the lane's elements of a group's columns from `column` on. Rows that are not output are 0.
   template <int Eights>
   __device__ void load(Sums (&sums)[Eights], int third, int column, unsigned lane) const {
     const MultiheadAttention::Heads& from = third == 0 ? job_.queries : third == 1 ? job_.keys : job_.values;
-    // Of the last rows there are queries alone.
+    // Queries exist for the last rows only.
     const int before = third == 0 ? 0 : job_.shape.length() - job_.shape.rows;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -128,7 +128,7 @@ class WarpTileInMemory {
   const WarpTile& warp_tile_;
 };
 
-/// Starts to fetch the first stream's keys and values.
+/// Starts to copy the first stream's keys and values.
 template <int HeadSize, bool Padded>
 __device__ void fetch_keys_and_values(const GroupSequence<Padded>& sequence,
                                       const HeadGroup<HeadSize>& group) {
@@ -138,7 +138,7 @@ __device__ void fetch_keys_and_values(const GroupSequence<Padded>& sequence,
   start_copy(sequence.memory.values, warp_tiles, sequence.job.values, group, 0, 0, shape.tokens);
 }
 
-/// Rotates this thread's chunks of keys, if they have rope, and finds how long they are.
+/// Rotates this thread's chunks of keys, if there is rope, and finds the greatest |key|² of each head.
 template <int HeadSize, bool Padded>
 __device__ void settle_keys(const GroupSequence<Padded>& sequence) {
   const auto& job = sequence.job;
@@ -158,14 +158,14 @@ __device__ void settle_keys(const GroupSequence<Padded>& sequence) {
     longest = fmaxf(longest, __shfl_xor_sync(kAllLanes, longest, apart));
   }
   const int lane = threadIdx.x % kWarp;
-  if (lane < kGroupChunks) {  // floats that are not negative are in the order of their bits
+  if (lane < kGroupChunks) {  // non-negative floats have the order of their bits
     unsigned* of_head = reinterpret_cast<unsigned*>(sequence.memory.longest) + 8 * lane / HeadSize;
     atomicMax(of_head, __float_as_uint(longest));
   }
 }
 
-/// Warp tiles and heads of a sequence in the order of their lengths, where later tokens read more: of both
-/// streams in turn, if there is something to do for both.
+/// A warp tile and its columns of heads. Units are ordered by their number of keys, which is greater for
+/// later tokens. Where both streams have output rows, their warp tiles alternate.
 template <int HeadSize, bool Streams>
 struct Unit {
   static constexpr int kColumns = HeadSize < 16 ? 16 : HeadSize;
@@ -175,7 +175,7 @@ struct Unit {
     const int warp_tiles = (shape.tokens + kWarpTile - 1) / kWarpTile;
     return (both(shape) ? 2 * warp_tiles : warp_tiles) * kOfWarpTile;
   }
-  /// Number `number` of them. `block`: of the launch.
+  /// Unit `number`. `block` is the thread block's number in the launch.
   __device__ Unit(const BlockShape& shape, int block, int number)
       : column(number % kOfWarpTile * kColumns),
         warp_tile(shape, block, is_second(shape, number / kOfWarpTile),
@@ -191,7 +191,7 @@ struct Unit {
   }
 };
 
-/// What padding reads, on which nothing depends.
+/// Sets the output of padding to 0; nothing depends on it.
 template <class OwnUnit, class Sequence>
 __device__ void clear_read(const Sequence& sequence, const OwnUnit& unit) {
   const WarpTile& warp_tile = unit.warp_tile;
@@ -225,7 +225,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, HeadSize == 16 ? 6 : 5)
 
   const int units = OwnUnit::count(job.shape);
 #pragma unroll 1
-  for (int first = 0, turn = 0; first < units; first += kWarps, ++turn) {  // there and back
+  for (int first = 0, turn = 0; first < units; first += kWarps, ++turn) {  // warps alternate their order
     const int number = first + (turn % 2 == 0 ? warp : kWarps - 1 - warp);
     if (number >= units) continue;
     const OwnUnit unit(job.shape, blockIdx.x, number);

@@ -7,7 +7,7 @@
 /// Picks the variant of a resident attention kernel by head size, dropout, streams and padding.
 namespace adtrain::kernels {
 
-/// Kernel::launch<HeadSize, Dropout, Streams, Padded>(job, stream). Chosen: the first ones of these flags.
+/// Calls Kernel::launch<HeadSize, Dropout, Streams, Padded>(job, stream). `Chosen`: the flags chosen so far.
 template <class Kernel, int HeadSize, bool... Chosen, class Job>
 void launch_chosen(const MultiheadAttention& attention, const Job& job, cudaStream_t stream) {
   constexpr int kFlags = 3;
@@ -24,7 +24,7 @@ void launch_chosen(const MultiheadAttention& attention, const Job& job, cudaStre
   }
 }
 
-/// `job`: what the kernel takes, of this attention.
+/// `job`: the argument of the kernel for this attention.
 template <class Kernel, class Job>
 void launch_variant(const MultiheadAttention& attention, const Job& job, cudaStream_t stream) {
   switch (attention.shape.width / attention.shape.heads) {

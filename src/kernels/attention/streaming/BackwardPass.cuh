@@ -7,15 +7,15 @@
 #include "kernels/attention/streaming/StreamingTiles.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// What the two large kernels of the backward pass of streaming attention share.
+/// What the two large kernels of streaming attention's backward pass share.
 namespace adtrain::kernels::streaming_attention_pass {
 
-/// Of a group of heads.
+/// The work on a group of heads.
 struct Job {
   MultiheadAttention attention;
   MultiheadAttentionGradients gradients;
   ScoreTiles tiles;
-  int first_head;  ///< among all sequences'
+  int first_head;  ///< among the heads of all sequences
   BlockOrder of_queries, of_keys;
 
   template <Own kOwn>
@@ -26,7 +26,7 @@ struct Job {
     own.head = own.number % attention.shape.heads;
     return own;
   }
-  /// The lane's part of a tile of dS. `number`: the head's, among all sequences'.
+  /// The lane's part of a tile of dS. `number`: the head's number among the heads of all sequences.
   __device__ uint4* dscores(int number, int queries, int keys, unsigned lane) const {
     const int64_t tile = int64_t{number - first_head} * tiles.of_head + tiles.place(queries, keys);
     return reinterpret_cast<uint4*>(gradients.dscores) + tile * kWarp + lane;
@@ -35,7 +35,7 @@ struct Job {
 static_assert(ScoreTiles::kBlock == kPassingRows && ScoreTiles::kSide == kWarpTile &&
               ScoreTiles::kElements * sizeof(Bf16) == kWarp * sizeof(uint4));
 
-/// A thread of a block of keys or of queries: matrices and their sizes.
+/// A thread of a block that owns keys or queries: matrices and their sizes.
 template <int HeadSize>
 class StreamingBackward {
  protected:
@@ -58,7 +58,7 @@ class StreamingBackward {
     return reinterpret_cast<Value*>(shared_ + bytes);
   }
   __device__ static float root() { return std::sqrt(static_cast<float>(HeadSize)); }
-  /// `first`: the matrix's row of the thread block's first; rows in [begin, end) are stored.
+  /// `first`: the matrix's row of the thread block's first row. Rows in [begin, end) are stored.
   __device__ void store(const HeadMatrix<Bf16>& to, int first, int begin, int end, int warp_tile,
                         Tile<HeadSize> tile, float scale, const Sums (&sums)[kEights]) const {
     const int row = kWarpRows * warp_ + kWarpTile * warp_tile;
@@ -71,7 +71,7 @@ class StreamingBackward {
   const OwnRows& own_;
   char* const shared_;
   const int warp_;
-  unsigned lane_;  ///< read anew where a lane's places in tiles would take registers that others need
+  unsigned lane_;  ///< lane_anew(), read again where a lane's addresses would take scarce registers
 };
 
 }  // namespace adtrain::kernels::streaming_attention_pass

@@ -3,7 +3,8 @@
 #include "kernels/attention/streaming/BackwardPass.cuh"
 #include "kernels/primitives/Instructions.cuh"
 
-/// 128 keys of a head, whose queries and d_attention_output pass by: dk, dv and dS.
+/// A thread block owns 128 keys of a head; the head's queries and d_attention_output stream by. It computes
+/// dk, dv and dS.
 namespace adtrain::kernels::streaming_attention_pass {
 
 template <int HeadSize, bool Dropout>
@@ -64,15 +65,15 @@ class KeysBackward : StreamingBackward<HeadSize> {
   __device__ HeadMatrix<const Bf16> d_attention_output_rows() const {
     return rows_of_heads<HeadSize>(gradients_.attention_output, job_.shape);
   }
-  /// Of the first row of the head, among all rows' lse and deltas.
+  /// The index of the head's first row in lse and minus_deltas.
   __device__ int64_t first_sum() const {
     return int64_t{own_.number} * job_.shape.rows;
   }
-  /// exp2 of a product of query and key, minus the query's log_sum.
+  /// exp2 of the scaled product of query and key, minus the query's lse.
   __device__ static float weight_of(float product, float minus_log) {
     return exp2_of(fmaf(product, kLog2E / Base::root(), minus_log));
   }
-  /// Queries that do not exist have no log_sum and no d_attention_output, so that they add nothing.
+  /// For queries that do not exist, lse and d_attention_output are 0, so that they add nothing.
   __device__ void fetch(int block) const {
     static_assert(kThreads == 2 * kPassingRows);
     const int first = row_of(job_.shape, kPassingRows * block), rows = job_.shape.rows,
@@ -103,7 +104,7 @@ class KeysBackward : StreamingBackward<HeadSize> {
     return kWarpRows * warp_ + kWarpTile * warp_tile;
   }
 
-  /// What 32 queries add to dk and dv. Scores lie with keys as rows.
+  /// Adds 32 queries to dk and dv. Scores have keys as rows.
   template <bool Diagonal>
   __device__ void add_queries(int block, int step) {
 #pragma unroll 1
@@ -131,8 +132,8 @@ class KeysBackward : StreamingBackward<HeadSize> {
       store_dscores<Diagonal>(dscores, block, row);
     }
   }
-  /// take(warp tile, part, mask) for the elements of fragments that are kept. Bits are fetched from shared
-  /// memory each time, for want of registers.
+  /// Calls take(warp tile, part, mask) with the dropout masks of the fragments' elements. The words are read
+  /// from shared memory each time, because registers are scarce.
   template <class Take>
   __device__ void for_masks(int block, int row, Take&& take) const {
     const LanePlace place = lane_place(lane_);
@@ -146,7 +147,7 @@ class KeysBackward : StreamingBackward<HeadSize> {
     }
   }
 
-  /// P, before dropout.
+  /// Computes P, before dropout.
   template <bool Diagonal>
   __device__ void weigh(LeftFragment (&weights)[kWarpTiles], int block, int row, int group) const {
     const LanePlace place = lane_place(lane_);
@@ -179,7 +180,7 @@ class KeysBackward : StreamingBackward<HeadSize> {
     }
   }
 
-  /// m · d_attention_output vᵀ − delta.
+  /// Computes m · d_attention_output vᵀ − delta.
   __device__ void find_dweights(LeftFragment (&found)[kWarpTiles], int block, int row) const {
     const float* const of_query = minus_deltas(block) + row + lane_place(lane_).column;
     Sums dweights[kWarpTiles][2];
@@ -217,7 +218,7 @@ class KeysBackward : StreamingBackward<HeadSize> {
     }
   }
 
-  /// For the third kernel.
+  /// Stores dS for the third kernel.
   template <bool Diagonal>
   __device__ void store_dscores(const LeftFragment (&dscores)[kWarpTiles], int block, int row) const {
     const int query = (kPassingRows * block + row) / kWarpTile, key = (own_.first + first_of(0)) / kWarpTile;
@@ -229,7 +230,7 @@ class KeysBackward : StreamingBackward<HeadSize> {
     }
   }
 
-  /// sums += left · 16 rows.
+  /// sums += left · tile rows `row` … `row` + 15.
   __device__ void add_rows(Sums (&sums)[kWarpTiles][Base::kEights], const LeftFragment (&left)[kWarpTiles],
                            Tile<HeadSize> tile, int row) const {
 #pragma unroll

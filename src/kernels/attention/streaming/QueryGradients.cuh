@@ -3,14 +3,14 @@
 #include "kernels/attention/streaming/BackwardPass.cuh"
 #include "kernels/primitives/Instructions.cuh"
 
-/// 128 queries of a head, whose keys and dS pass by: dq.
+/// A thread block owns 128 queries of a head; the head's keys and dS stream by. It computes dq.
 namespace adtrain::kernels::streaming_attention_pass {
 
 template <int HeadSize>
 class QueriesBackward : StreamingBackward<HeadSize> {
   using Base = StreamingBackward<HeadSize>;
   using Base::launch_, Base::job_, Base::own_, Base::gradients_, Base::warp_, Base::lane_;
-  static constexpr int kTiles = kPassingRows / kWarpTile;  ///< of keys that pass
+  static constexpr int kTiles = kPassingRows / kWarpTile;  ///< warp tiles of keys in a stage
 
  public:
   static constexpr int kBytes = 2 * Base::kPassingTile;
@@ -55,20 +55,21 @@ class QueriesBackward : StreamingBackward<HeadSize> {
   __device__ Tile<HeadSize> keys(int block) const {
     return this->tile_at(block % 2 * Base::kPassingTile);
   }
-  /// `end`: of the keys that are read.
+  /// `end`: the end of the keys that are read.
   __device__ void fetch(int block, int end) const {
     const int first = kPassingRows * block;
     if (first >= end) return;
     start_copy_rows<kPassingRows>(keys(block), job_.keys, own_, first, job_.shape.tokens, thread_anew());
   }
-  /// Read once, so that they need not stay in a cache. `keys`: a warp tile, as below.
+  /// A tile of dS. It is read only once, so the load does not keep it in a cache. `keys`: a warp tile, as
+  /// below.
   __device__ LeftFragment dscores(int warp_tile, int keys) const {
     if (keys >= end_[warp_tile]) return {};
     const uint4 part = __ldcs(dscores_ + (warp_tile * (first_ + 1) + keys) * kWarp);
     return {{part.x, part.y, part.z, part.w}};
   }
 
-  /// What 64 keys add to dq. After each 16 of them, dS of those that are 64 further on is asked for.
+  /// Adds 64 keys to dq. After every 16 keys, the loads of dS for the keys 64 further on are issued.
   __device__ void add_keys(int block) {
     lane_ = lane_anew();
 #pragma unroll
@@ -92,9 +93,9 @@ class QueriesBackward : StreamingBackward<HeadSize> {
     }
   }
 
-  int first_;             ///< warp tile of queries
-  int end_[kWarpTiles];   ///< of the warp tiles of keys that a warp tile's queries read
-  const uint4* dscores_;  ///< of the first warp tile and the first keys
+  int first_;             ///< the warp's first warp tile of queries
+  int end_[kWarpTiles];   ///< of the warp tiles of keys that each warp tile of queries reads
+  const uint4* dscores_;  ///< dS of the first warp tile and the first keys
   LeftFragment next_[kWarpTiles][kTiles];
   Sums dquery_[kWarpTiles][Base::kEights];
 };

@@ -7,18 +7,18 @@
 
 #include "kernels/BlockShape.h"
 
-/// Where the scores of a head stand that queries have for the keys that they read, or their gradients: tiles
-/// of 16 queries × 16 keys, the lower triangle of the square of all tokens' warp tiles of 16. A warp tile of
-/// queries has its tiles side by side, from the first keys to its own; warp tiles follow one another, whole
-/// blocks of 64 tokens from the first one to the last one that have queries.
+/// The layout of a head's dS, the gradients of the scores of queries for the keys that they read. It consists
+/// of tiles of 16 queries × 16 keys, the lower triangle of the square of all tokens' warp tiles of 16. A warp
+/// tile of queries has contiguous tiles, from the first keys to its own. Warp tiles follow one another in
+/// whole blocks of 64 tokens, from the first to the last block that has queries.
 namespace adtrain::kernels {
 
 struct ScoreTiles {
   static constexpr int kSide = 16, kElements = kSide * kSide, kBlock = 64;
 
   int first, end;  ///< warp tiles of queries
-  int skipped;     ///< tiles of the warp tiles before the first one
-  int of_head;     ///< tiles of a head
+  int skipped;     ///< tiles of the warp tiles before `first`
+  int of_head;     ///< tiles per head
 
   static ScoreTiles of(const BlockShape& shape) {
     constexpr int kWarpTiles = kBlock / kSide;
@@ -30,10 +30,10 @@ struct ScoreTiles {
   __host__ __device__ bool has(int queries, int keys) const {
     return queries >= first && queries < end && keys <= queries;
   }
-  /// Among the head's.
+  /// The index of a tile among the head's tiles.
   __host__ __device__ int place(int queries, int keys) const { return before(queries) - skipped + keys; }
 
-  /// Heads whose bf16 tiles take at most 512 MiB, or one.
+  /// How many heads' bf16 tiles fit in 512 MiB; at least one.
   int heads_together(const BlockShape& shape) const {
     constexpr int64_t kMostTiles = (int64_t{512} << 20) / (2 * kElements);
     const int64_t heads = std::min(int64_t{shape.sequences} * shape.heads, kMostTiles / of_head);

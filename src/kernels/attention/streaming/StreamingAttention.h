@@ -6,14 +6,15 @@
 
 #include "kernels/attention/MultiheadAttention.h"
 
-/// Attention by itself for sequences of any length, whose keys are streamed block by block: causal, of one
-/// stream, no rotary positions; heads of 32 or 64. Arrays and errors as in MultiheadAttention.
+/// Streaming K/V: attention without its projections for sequences of any length, whose keys and values stream
+/// by in blocks. It is causal, with one stream, no padding and no rotary positions; heads of 32 or 64. Arrays
+/// and errors are as in MultiheadAttention.
 namespace adtrain::kernels {
 
 void streaming_attention(const MultiheadAttention& attention, cudaStream_t stream);
 
-/// How many elements of dscores its backward pass asks for, at most 512 MiB unless one head takes more; 0
-/// where it is not streaming.
+/// How many elements of `dscores` the backward pass needs: at most 512 MiB unless one head needs more, and 0
+/// where the attention is not streaming.
 int64_t streaming_attention_dscores(const MultiheadAttention& attention);
 
 /// Deterministic.

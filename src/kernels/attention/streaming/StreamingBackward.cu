@@ -9,35 +9,38 @@
 #include "kernels/attention/streaming/StreamingAttention.h"
 #include "kernels/attention/streaming/StreamingTiles.cuh"
 
-/// The backward pass of attention over long sequences. A head, with dropout's scale c and m = 1 for what is
-/// kept:
+/// The backward pass of attention over long sequences. For a head, with dropout's scale c and m = 1 for kept
+/// weights, 0 for others:
 ///
-///     P = exp2(log2 e / √head size · q kᵀ − log_sum)
-///     dS = P (m · d_attention_output vᵀ − delta),  delta = Σ d_attention_output · read / c
+///     P = exp2(log2 e / √head size · q kᵀ − lse)
+///     dS = P (m · d_attention_output vᵀ − delta),  delta = Σ d_attention_output · attention_output / c
 ///     dq = c / √head size · dS k,  dk = c / √head size · dSᵀ q,  dv = c (m P)ᵀ d_attention_output
 ///
-/// The first kernel finds the deltas. The second has 128 keys in a thread block, whose queries and
-/// d_attention_output pass by: dk, dv, and dS, which it leaves in global memory. The third has 128 queries,
-/// whose keys and dS pass by: dq, a plain product, bound by reading dS. So that dS of many heads takes no
-/// more memory than it may, heads go through the second and the third kernel in groups.
+/// The first kernel computes the deltas. In the second a thread block owns 128 keys, and their queries and
+/// d_attention_output stream by. It computes dk, dv, and dS, which it writes to global memory. In the third a
+/// thread block owns 128 queries, and their keys and dS stream by. It computes dq, a plain product that is
+/// bound by reading dS. The heads go through the second and the third kernel in groups, to limit the memory
+/// of dS.
 ///
-/// dS lies as the second kernel's warps hold it, see ScoreTiles: a tile is a fragment of 16 keys as rows and
-/// 16 queries as columns, 16 bytes a lane.
+/// dS has the layout in which the second kernel's warps hold it; see ScoreTiles. A tile is a fragment with 16
+/// keys as rows and 16 queries as columns, 16 bytes per lane.
 ///
-/// Shared memory for heads of 64, 67 and 16 KiB:
+/// Shared memory for heads of 64. The second kernel has 67 KiB:
 ///
-///     keys, values    (128, 64), 16 KiB each: then dk and dv, on their way out
-///     queries, d_attention_output  (2, 64, 64), 16 KiB each: passing
-///     lse, minus_deltas  (2, 64), fp32: of them
-///     words           (2, 4, 64), 2 KiB: dropout's for them
+///     keys, values    (128, 64), 16 KiB each: at the end dk and dv, to be stored
+///     queries, d_attention_output  (2, 64, 64), 16 KiB each: streamed
+///     lse, minus_deltas  (2, 64), fp32: of the streamed queries
+///     words           (2, 4, 64), 2 KiB: dropout words of the streamed queries
 ///
-///     keys            (2, 64, 64), 16 KiB: passing; then dq, on its way out
+/// The third kernel has 16 KiB:
+///
+///     keys            (2, 64, 64), 16 KiB: streamed; at the end dq, to be stored
 namespace adtrain::kernels {
 namespace {
 
 using namespace streaming_attention_pass;
 
-constexpr int kDeltaRows = 64;  ///< of a thread block, of one head
+constexpr int kDeltaRows = 64;  ///< rows of one head per thread block
 
 template <int HeadSize>
 __global__ void __launch_bounds__(kThreads) streaming_deltas_kernel(const __grid_constant__ Job job) {

@@ -7,18 +7,19 @@
 #include "kernels/primitives/KeptPairs.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// The forward pass of attention over long sequences. A thread block has 128 queries of a head; their keys
-/// and values pass by.
+/// The forward pass of attention over long sequences. A thread block owns 128 queries of a head; their keys
+/// and values stream by.
 ///
-/// Weights are exp2(score − m). m = 0 serves where a row's weights sum up to something between 2^-100 and
-/// 2^100, which is known after the last key. Where it is not so for all rows of the thread block, it reads
-/// the keys again, for each row's greatest score first, which is m then. So the usual pass knows no maximum.
+/// Weights are exp2(score − m). m = 0 suffices where a row's weights sum to between 2^-100 and 2^100, which
+/// is known after the last key. Where a row of the thread block does not satisfy this, the block reads the
+/// keys twice more: once for each row's greatest score, which becomes m, and once with this m. So the usual
+/// pass needs no maximum.
 ///
 /// Shared memory, 50 KiB for heads of 64:
 ///
-///     queries       (128, 64), 16 KiB: until they are in registers; then what was read, on its way out
-///     keys, values  (2, 64, 64), 16 KiB each: passing
-///     words         (2, 2, 128), 2 KiB: dropout's for them
+///     queries       (128, 64), 16 KiB: until they are in registers; at the end the output, to be stored
+///     keys, values  (2, 64, 64), 16 KiB each: streamed
+///     words         (2, 2, 128), 2 KiB: dropout words of the streamed keys
 namespace adtrain::kernels {
 namespace {
 
@@ -29,7 +30,7 @@ struct Job {
   BlockOrder order;
 };
 
-/// A thread's part in a launch.
+/// The work of one thread in a launch.
 template <int HeadSize, bool Dropout>
 class StreamingQueries {
   static constexpr int kSteps = HeadSize / 16, kEights = HeadSize / 8;
@@ -40,7 +41,7 @@ class StreamingQueries {
  public:
   static constexpr int kBytes = Tile<HeadSize>::bytes(kOwnRows) + 2 * kPassingBytes;
 
-  /// `own` in shared memory, where it takes no registers.
+  /// `own` is in shared memory, to save registers.
   __device__ StreamingQueries(const Job& job, const OwnRows& own, char* shared)
       : job_(job.attention),
         own_(own),
@@ -66,7 +67,7 @@ class StreamingQueries {
   }
 
  private:
-  // What passes
+  // Streamed keys and values
 
   __device__ char* passing(int block) const {
     return passing_ + block % 2 * kPassingBytes;
@@ -89,7 +90,7 @@ class StreamingQueries {
     }
   }
 
-  /// take(block, step, diagonal), see meet_passing_rows().
+  /// Calls take(block, step, diagonal); see meet_passing_rows().
   template <class Take>
   __device__ void for_keys(Take&& take) const {
     meet_passing_rows<Own::kQueries>(
@@ -109,20 +110,20 @@ class StreamingQueries {
       start_[warp_tile][0] = start_[warp_tile][1] = 0.0f;
     }
   }
-  /// Of scores as exponents of 2.
+  /// The factor that turns products into exponents of 2.
   __device__ static float factor() {
     return kLog2E / std::sqrt(static_cast<float>(HeadSize));
   }
 
-  /// Whether the lane's row of a warp tile, or the one 8 further down, reads key `key` of a group of 16,
-  /// further on by its own column.
+  /// Whether a row of a warp tile reads a key. The row is the lane's or, half = 1, the one 8 further down.
+  /// The key is `key` plus the lane's column in a group of 16.
   template <bool Diagonal>
   __device__ bool reads(int warp_tile, int group, int half, int key) const {
     const LanePlace place = lane_place(lane_);
     return !Diagonal || 16 * (group - warp_tile) + key + place.column <= 8 * half + place.row;
   }
 
-  /// Products of queries and 16 keys.
+  /// The products of the queries with 16 keys.
   __device__ void score(Sums (&scores)[kWarpTiles][2], int block, int row) const {
 #pragma unroll
     for (auto& of_warp_tile : scores) of_warp_tile[0] = of_warp_tile[1] = no_sums();
@@ -151,7 +152,7 @@ class StreamingQueries {
     }
   }
 
-  /// Adds the values of 32 keys, each with its weight, and the weights.
+  /// Adds 32 keys: their weights to the totals, and the weighted values to the output.
   template <bool Diagonal>
   __device__ void read_keys(int block, int step) {
     uint32_t kept[kWarpTiles][2];
@@ -173,7 +174,7 @@ class StreamingQueries {
 #pragma unroll
         for (int part = 0; part < 4; ++part) {
           uint32_t& pair = weights[warp_tile].part[part];
-          const float2 both = unpacked(pair);  // as they are multiplied with values, so that they sum up to 1
+          const float2 both = unpacked(pair);  // rounded as for the product, so that they sum up to 1
           total_[warp_tile][part % 2] += both.x + both.y;
           if constexpr (Dropout) {
             pair = KeptPairs(kept[warp_tile][part % 2], lane_).kept(pair, 2 * group + part / 2);
@@ -192,7 +193,7 @@ class StreamingQueries {
     }
   }
 
-  /// Scores become weights.
+  /// Turns scores into weights.
   template <bool Diagonal>
   __device__ LeftFragment weights_of(Sums (&scores)[2], int warp_tile, int group) const {
 #pragma unroll
@@ -216,7 +217,7 @@ class StreamingQueries {
     return all;
   }
 
-  /// Leaves block 0 on its way.
+  /// Finds each row's greatest score. On return, the copy of block 0 is in flight.
   __device__ void start_from_greatest() {
     float greatest[kWarpTiles][2] = {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}};
     fetch(0);
@@ -272,8 +273,8 @@ class StreamingQueries {
   const int warp_;
   const unsigned lane_;
   LeftFragment query_[kWarpTiles][kSteps];
-  float start_[kWarpTiles][2];  ///< −m, of the lane's rows
-  float total_[kWarpTiles][2];  ///< of weights; the lane's share until all are read
+  float start_[kWarpTiles][2];  ///< −m of the lane's rows
+  float total_[kWarpTiles][2];  ///< sums of weights; the lane's share until all keys are read
   Sums attention_output_[kWarpTiles][kEights];
 };
 

@@ -6,39 +6,40 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// How a thread block walks through a long sequence: 128 rows of a head are its own, 32 of them a warp's, as
-/// two warp tiles, so that what a warp fetches from shared memory serves twice. The rows that they meet, keys
-/// of its queries or queries of its keys, pass by in blocks of 64, the next of which is on its way.
+/// How a thread block goes through a long sequence. It owns 128 rows of a head. Each warp owns 32 of them, as
+/// two warp tiles, so that each fragment from shared memory serves twice. The rows that they read or that
+/// read them (keys for queries, queries for keys) stream by in stages of 64 rows, and the next stage is being
+/// copied meanwhile.
 namespace adtrain::kernels::streaming_attention_pass {
 
 constexpr int kWarps = 4, kThreads = kWarps * kWarp;
 constexpr int kOwnRows = 128, kPassingRows = 64;
 constexpr int kWarpTiles = 2;                      ///< of a warp
-constexpr int kWarpRows = kWarpTiles * kWarpTile;  ///< as many as bits in a word of dropout's
-constexpr int kStepRows = 32;                      ///< of those that pass, at a time
+constexpr int kWarpRows = kWarpTiles * kWarpTile;  ///< equal to the bits of a dropout word
+constexpr int kStepRows = 32;                      ///< streamed rows that are processed at a time
 constexpr int kPassingWords = kOwnRows * kPassingRows / 32;
 
-/// What a thread block has of its own.
+/// What a thread block owns.
 enum class Own { kQueries, kKeys };
 
-/// Which rows a thread block has.
+/// The rows that a thread block owns.
 struct OwnRows {
   int sequence, head;
-  int number;  ///< of the head among all sequences'
+  int number;  ///< of the head among the heads of all sequences
   int first;
-  int last_word;  ///< of dropout's
+  int last_word;  ///< index of the last dropout word
 };
 
-/// Neighbouring thread blocks share heads, as many as their keys and values stay in the L2 cache; of these
-/// the longest rows come first.
+/// The order of thread blocks. Neighbouring thread blocks share so many heads that these heads' keys and
+/// values stay in the L2 cache. Among these, the rows with the most work come first.
 struct BlockOrder {
   int heads;                    ///< of a sequence
   int all_heads;                ///< of all sequences
-  int together;                 ///< heads
-  int last_word;                ///< of dropout's
-  int first_block, row_blocks;  ///< of a head: the first one, and how many
+  int together;                 ///< heads that neighbouring thread blocks share
+  int last_word;                ///< index of the last dropout word
+  int first_block, row_blocks;  ///< of a head: the first row block, and their number
 
-  /// Of the rows from token `first` on.
+  /// For the rows from token `first` on.
   static BlockOrder of(const BlockShape& shape, int first) {
     constexpr int64_t kCached = int64_t{16} << 20;
     const int64_t of_head = int64_t{4} * shape.tokens * (shape.width / shape.heads);
@@ -52,7 +53,7 @@ struct BlockOrder {
   }
   int blocks() const { return all_heads * row_blocks; }
 
-  /// Of thread block `block`: of queries the last ones have most to do, of keys the first.
+  /// The rows of thread block `block`. The last queries have the most work, and so do the first keys.
   template <Own kOwn>
   __device__ OwnRows rows(int block) const {
     const int before = block / (together * row_blocks) * together, within = block - before * row_blocks;
@@ -63,18 +64,18 @@ struct BlockOrder {
   }
 };
 
-/// The thread's number in the block, read anew.
+/// The thread's number in the block, with the lane from lane_anew().
 __device__ inline int thread_anew() {
   return (threadIdx.x & ~(kWarp - 1)) + lane_anew();
 }
 
-/// Queries are named by their tokens, rows that come out by themselves.
+/// The row in arrays over the last `rows` tokens of the query of `token`.
 __device__ inline int row_of(const BlockShape& shape, int token) {
   return token - (shape.tokens - shape.rows);
 }
 
-/// Starts to copy `Rows` rows from `first` on; those before 0 and from `end` on are cleared. `thread`: see
-/// thread_anew(), so that addresses do not stand in registers while others are needed.
+/// Starts to copy `Rows` rows from `first` on. Rows before 0 and from `end` on are cleared. `thread`: from
+/// thread_anew(), so that the addresses do not occupy registers that others need.
 template <int Rows, int HeadSize>
 __device__ void start_copy_rows(Tile<HeadSize> tile, const HeadMatrix<const Bf16>& matrix, const OwnRows& own,
                                 int first, int end, int thread) {
@@ -89,8 +90,8 @@ __device__ void start_copy_rows(Tile<HeadSize> tile, const HeadMatrix<const Bf16
   }
 }
 
-/// Starts to copy dropout's words of `Rows` rows and as many words as pass: (words, Rows). Where there are no
-/// such rows or words, any.
+/// Starts to copy kPassingWords dropout words (words, Rows): of `Rows` rows from `first_row` on and of the
+/// keys from `first_key` on. For rows or words that do not exist, it copies others.
 template <int Rows>
 __device__ void start_copy_words(uint32_t* to, const MultiheadAttention& job, const OwnRows& own,
                                  int first_row, int first_key, int thread) {
@@ -103,7 +104,7 @@ __device__ void start_copy_words(uint32_t* to, const MultiheadAttention& job, co
   }
 }
 
-/// Of those that pass.
+/// The first stage that the thread block's rows read, or are read by.
 template <Own kOwn>
 __device__ int first_block(const BlockShape& shape, const OwnRows& own) {
   return kOwn == Own::kKeys ? max(own.first, shape.tokens - shape.rows) / kPassingRows : 0;
@@ -114,14 +115,15 @@ struct FlagOf {
   static constexpr bool kValue = Value;
 };
 
-/// Meets all that the rows of the warp read, or are read by: take(block, step, diagonal) for 32 rows at a
-/// time. `diagonal`, a FlagOf: they have the warp's own place, so that rows meet different parts of them.
-/// fetch(block) starts to copy 64 rows; that of the first block has been called.
+/// Goes through all streamed rows that the warp's rows read, or are read by: take(block, step, diagonal) for
+/// 32 rows at a time. `diagonal`, a FlagOf, is true where they have the same positions as the warp's own
+/// rows, so that each row takes a different part. fetch(block) starts to copy a stage of 64 rows. The first
+/// stage must already have been fetched.
 template <Own kOwn, class Fetch, class Take>
 __device__ void meet_passing_rows(const BlockShape& shape, const OwnRows& own, Fetch&& fetch, Take&& take) {
   static_assert(kWarpRows == kStepRows);
   constexpr int kSteps = kPassingRows / kStepRows;
-  const auto exists = [&](int block) {  // found anew each time, for want of registers
+  const auto exists = [&](int block) {  // computed each time, because registers are scarce
     const int first = kPassingRows * block;
     return first < shape.tokens && (kOwn == Own::kKeys || first < own.first + kOwnRows);
   };
@@ -141,8 +143,8 @@ __device__ void meet_passing_rows(const BlockShape& shape, const OwnRows& own, F
   }
 }
 
-/// Writes the sums of a warp's warp tile, times `scale`, as rows from `first` on, those in [begin, end).
-/// `tile`: where the warp puts them in order, 16 rows.
+/// Writes the sums of a warp tile, times `scale`, to the rows from `first` on that are in [begin, end). The
+/// warp reorders them in `tile`, 16 rows.
 template <int HeadSize>
 __device__ void store_warp_tile(const HeadMatrix<Bf16>& to, const OwnRows& own, int first, int begin, int end,
                                 Tile<HeadSize> tile, const Sums (&sums)[HeadSize / 8],

@@ -9,69 +9,70 @@
 #include "kernels/primitives/Tile.cuh"
 #include "kernels/rope/RopeAngles.cuh"
 
-/// The backward pass of a post-norm block's x1 = norm1(x + drop(out_proj(attention(in_proj(x))))), of a
+/// The backward pass of a post-norm block's x1 = norm1(x + drop(out_proj(attention(in_proj(x))))). For a
 /// sequence:
 ///
 ///     du = inverse1 (g − mean(g) − normed1 · mean(g · normed1)),  g = dx1 · norm1_weight
 ///     dp = drop'(du),  d_attention_output = dp · out_proj_weight
-///     a head:  P = exp2(q kᵀ − log_sum),  dP = drop'(d_attention_output vᵀ)
-///              dS = P (dP − delta),  delta = Σ d_attention_output · read
+///     a head:  P = exp2(q kᵀ − lse),  dP = drop'(d_attention_output vᵀ)
+///              dS = P (dP − delta),  delta = Σ d_attention_output · attention_output
 ///              dq = dS k,  dk = dSᵀ q,  dv = drop(P)ᵀ d_attention_output
 ///     dx = du + [dq dk dv] · in_proj_weight
 ///
-/// and, over all sequences, dout_proj_weight = dpᵀ read, din_proj_weight = [dq dk dv]ᵀ x and the sums for the
-/// vectors.
+/// and, over all sequences, dout_proj_weight = dpᵀ attention_output, din_proj_weight = [dq dk dv]ᵀ x and the
+/// sums for the vectors.
 ///
 /// A pre-norm block's n1 -> out_proj(attention(rotated(in_proj(n1)))) is the same with n1 as x, without norm
 /// and residual: dp = dx1, dn1 = [dq dk dv] · in_proj_weight. Queries and keys are rotated before they are
-/// rounded, dq and dk are rotated back. In shared memory in_proj's rows stand by thirds for both.
+/// rounded, and dq and dk are rotated back. In shared memory in_proj's rows are ordered by thirds for both
+/// blocks.
 ///
-/// q, k and v are computed anew. q carries log2 e / √head size, so that scores are exponents of 2;
-/// d_attention_output in shared memory carries dropout's scale of the weights.
+/// q, k and v are recomputed. q includes the factor log2 e / √head size, so that scores are exponents of 2.
+/// d_attention_output in shared memory includes dropout's scale of the weights.
 ///
-/// A thread block stays for the whole launch and takes one sequence at a time. A warp has warp tiles of 16
-/// tokens. There is a barrier after each of these steps:
+/// A thread block is persistent and takes one sequence at a time. Each warp has warp tiles of 16 tokens.
+/// There is a barrier after each of these steps:
 ///
-///     1. of its tokens a warp makes du, dp, d_attention_output, delta, q, k and v;
+///     1. each warp computes du, dp, d_attention_output, delta, q, k and v of its tokens;
 ///     2. sums for out_proj_weight;
-///     3. as keys, with all queries that read them: dk, dv; as queries, with all keys that they read: dq.
-///        Weights are computed in both, so that warps need nothing of each other. Where later tokens read
-///        more, a warp tile's keys have as many queries fewer as its queries have keys more: all warps have
-///        the same to do;
+///     3. the tokens as keys, with all queries that read them: dk, dv; as queries, with all keys that they
+///        read: dq. The weights are computed in both cases, so that warps exchange nothing. In causal
+///        attention a warp tile's keys have as many queries fewer as its queries have keys more, so that
+///        all warps have the same work;
 ///     4. dx;
 ///     5. sums for in_proj_weight.
 ///
-/// A sequence with a second stream is two rounds through these steps. The first one is for its queries: they
-/// read the context's keys, and each one its own, which step 1 makes from the query. Own keys and values have
-/// their gradients then; what the context's have got waits in global memory for the second round, that of the
-/// context.
+/// A sequence with a second stream goes through these steps in two rounds. The first round is for its
+/// queries: they read the context's keys, and each reads its own key, which step 1 computes from the query.
+/// After this round the gradients of own keys and values are complete. Those of the context's keys and values
+/// are carried in global memory to the second round, which is for the context.
 ///
-/// Warp tiles of padding take no part, and their dx is 0. Keys that are padding have no queries, as no
-/// gradient comes in for these.
+/// Warp tiles of padding are skipped, and their dx is 0. Keys that are padding are treated as having no
+/// queries: only padding reads them, and its incoming gradients are 0.
 ///
 /// The sums for the weights stay in registers until the last sequence.
 ///
-/// Shared memory, D = width, H = heads, for 256 tokens; 226 of 227 KiB for D = 64, else at most half as much,
-/// so that two thread blocks share a multiprocessor. A tile is (256, D), 512 D bytes; numbers are steps,
-/// "before" those of the round before:
+/// Shared memory, with D = width and H = heads, for 256 tokens: 226 of 227 KiB for D = 64, else at most half
+/// as much, so that two thread blocks share a multiprocessor. A tile is (256, D), 512 D bytes. Numbers are
+/// steps; "4 before" is step 4 of the previous round:
 ///
 ///     tile 0      query: 1-3, dquery: 4-5
 ///     tile 1      x: 1, key: 1-3, x again: 4-5
 ///     tile 2      dx1: 4 before-1, for queries the context's x: 1, value: 1-3
 ///     tile 3      normed1: 4 before-1, d_attention_output: 1-3
 ///     tile 4      dprojected: 1-2, queries' own keys: 3, dkey: 3-5
-///     tile 5      read: 1-2, queries' own values: 3, dvalue: 3-5
+///     tile 5      attention_output: 1-2, queries' own values: 3, dvalue: 3-5
 ///     in_proj     (3 D, D), 6 D² bytes: the whole launch
 ///     out_proj    (D, D), 2 D² bytes: 4 before-1; in the same place:
-///     minus_log, minus_delta  (H, 256) fp32 each, 2 K H bytes: 2-3. Eight heads of D = 64 have no room for
-///                 them there: they take in_proj's place, which is filled again for 4
+///     minus_log, minus_delta  (H, 256) fp32 each, 2 K H bytes: 2-3. For eight heads and D = 64 this place is
+///                 too small: they take in_proj's place, which is filled again for 4
 ///     inverse     (256) fp32, 1 K: 4 before-1
 ///     vectors     (4 D), 8 D bytes: in_proj_bias, norm1_weight: the whole launch
 namespace adtrain::kernels::backward_pass {
 
-constexpr uint32_t kOnes = 0x3f803f80u;  ///< two 1 in 16 bit
+constexpr uint32_t kOnes = 0x3f803f80u;  ///< two bf16 ones
 
-/// A thread's part in a launch, a Variant.
+/// The work of one thread in a launch. V: a Variant.
 template <class V>
 class AttentionSublayer {
   using Job = typename V::Block::Job;
@@ -184,7 +185,7 @@ class AttentionSublayer {
   }
 
  private:
-  // Places
+  // Tiles, warp tiles and rows
 
   __device__ Bf16* tile(int number) const {
     return reinterpret_cast<Bf16*>(shared_ + number * P::kTile);
@@ -198,11 +199,11 @@ class AttentionSublayer {
   __device__ bool has_output(int warp_tile) const {
     return warp_tile >= round_.first_output;
   }
-  /// Else the round is there for keys and values alone.
+  /// Whether the round has queries with outputs; else it only computes gradients of keys and values.
   __device__ bool any_output() const {
     return !kStreams || round_.first_output < warp_tiles_;
   }
-  /// The first warp tile whose keys and values have gradients in this round: the context's, or the queries'
+  /// The first warp tile whose keys and values get gradients in this round: the context's, or the queries'
   /// own.
   __device__ int first_keys() const {
     return of_queries() ? round_.first_output : first_warp_tile();
@@ -210,15 +211,15 @@ class AttentionSublayer {
   __device__ int first_token() const {
     return kPadded ? round_.first_token : 0;
   }
-  /// Those before it are padding, which takes no part.
+  /// Warp tiles before it are all padding and are skipped.
   __device__ int first_warp_tile() const {
     return first_token() / kWarpTile;
   }
   __device__ bool pads(int warp_tile) const {
     return kPadded && warp_tile < first_warp_tile();
   }
-  /// Then its heads are shared out among the warps, as queries, for nobody else has queries. Not those that
-  /// have keys of their own.
+  /// Whether only one warp tile has queries. Then its heads are divided among the warps in step 3. This does
+  /// not hold for queries that have keys of their own.
   __device__ bool one_output_tile() const {
     return round_.first_output == warp_tiles_ - 1 && !of_queries();
   }
@@ -229,30 +230,31 @@ class AttentionSublayer {
   __device__ int64_t rows_before() const {
     return round_.before(job_.shape);
   }
-  /// Of what lies in rows for each head: where the sequence begins.
+  /// The number of rows of heads before the sequence, in arrays with a row for each head.
   __device__ int64_t first_of_heads() const {
     return int64_t{round_.sequence} * job_.shape.rows * kHeads;
   }
-  /// In x, of the context or of the queries, which stand in the places of tokens.
+  /// The sequence's first row in x: of the context, or such that each query is in the row of the token whose
+  /// position it takes.
   __device__ int64_t first_row(bool of_queries) const {
     return int64_t{round_.sequence} * job_.shape.length() + (of_queries ? job_.shape.queries : 0);
   }
   __device__ const Bf16* tokens_of(bool of_queries) const {
     return job_.activations.x + first_row(of_queries) * kWidth;
   }
-  /// Whether the round's stream has it.
+  /// Whether the round's stream has this token.
   __device__ bool exists(int token) const {
     return token < tokens_ && (!of_queries() || token >= tokens_ - job_.shape.queries);
   }
   __device__ bool is_output(int token) const {
     return token >= round_.skipped && token < tokens_;
   }
-  /// The lane's first columns of dx.
+  /// The address of the lane's first columns of a token's dx.
   __device__ Bf16* dx_of(int token) const {
     return job_.dx + (first_row(of_queries()) + token) * kWidth + place_.column;
   }
 
-  // By how much sums are scaled, and rotated
+  // Scales and rotations
 
   __device__ float hidden_scale() const {
     return !kNormBehind || job_.keep.projection == nullptr ? 1.0f : job_.keep.hidden_scale;
@@ -260,7 +262,7 @@ class AttentionSublayer {
   __device__ float attention_scale() const {
     return kDropout ? job_.keep.attention_scale : 1.0f;
   }
-  /// Of the warp tile's queries and keys; gradients are rotated back.
+  /// The rotation of the warp tile's queries and keys, and the inverse rotation for their gradients.
   __device__ RopeOfBlock angles_of(int warp_tile) const {
     if constexpr (kHasRope)
       return RopeOfBlock::of(job_.cosines, job_.sines, kWarpTile * warp_tile, tokens_, 1.0f);
@@ -272,7 +274,7 @@ class AttentionSublayer {
     return {};
   }
 
-  // Copies to shared memory. Log sums and deltas wait in registers until out_proj's place is free.
+  // Copies to shared memory. lse and deltas stay in registers until out_proj's place is free.
 
   static constexpr int kThreadLogs = P::kScoreVectors / P::kThreads;
 
@@ -294,12 +296,12 @@ class AttentionSublayer {
 
   // Steps 1 and 4
 
-  /// Keys and values that queries have for themselves, of a warp tile, until there is a place for them.
+  /// The own keys and values of a warp tile's queries. They stay in registers until their tiles are free.
   struct OwnKeys {
     LeftFragment key[kSixteens], value[kSixteens];
   };
 
-  /// Of in_proj's output, those that are rotated together.
+  /// Columns of in_proj's output that are rotated together.
   template <class Angles>
   struct Columns {
     LeftFragment sixteen[Angles::kSixteens];
@@ -354,7 +356,7 @@ class AttentionSublayer {
   __device__ void store_dquery(const uint32_t (&dquery)[P::kTilesOfWarp][kEights][2]) const;
 
   // Steps 2 and 5. A warp has a block of 16 × 16 of each of four matrices: of out_proj's gradient, and of the
-  // three of in_proj's. Where there are more warps than blocks, they share the tokens. Column sums are
+  // three thirds of in_proj's. Where there are more warps than blocks, they share the tokens. Column sums are
   // products with ones; a warp has 16 columns of one of four tiles.
 
   static constexpr int kOwners = kSixteens * kSixteens;
@@ -399,7 +401,7 @@ class AttentionSublayer {
 
   const Job& job_;
   char* const shared_;
-  /// One place has several names, see above.
+  /// Several names share a tile; see the table above.
   const Tile<kWidth> query_, dquery_, key_, x_, value_, dx1_, context_, d_attention_output_, normed1_,
       dprojected_, dkey_, own_key_, attention_output_, dvalue_, own_value_;
   const Tile<kWidth> in_proj_, out_proj_;
@@ -413,7 +415,8 @@ class AttentionSublayer {
 
   Sums in_proj_sums_[3][2], out_proj_sums_[2];
   float column_sums_[2];  ///< of two columns of a tile, 8 apart: the lane's rows of a product with ones
-  /// (16, 8): row n is columns 8 n and on of dx1 for norm1's bias, row 8 + n for its weight.
+  /// (16, 8): row n has the sums of dx1 in columns 8 n … 8 n + 7 for norm1's bias; row 8 + n those for its
+  /// weight.
   Sums norm_sums_;
 };
 

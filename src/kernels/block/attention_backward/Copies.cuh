@@ -2,7 +2,7 @@
 
 #include "kernels/block/attention_backward/AttentionSublayer.cuh"
 
-/// What a thread block fetches, and when.
+/// What a thread block copies and prefetches, and when.
 namespace adtrain::kernels::backward_pass {
 
 template <class V>
@@ -36,7 +36,8 @@ __device__ void AttentionSublayer<V>::fetch_weight(Tile<kWidth> to, const Bf16* 
   }
 }
 
-/// A warp tile of `from`, which begins with token `begin`; tokens before it and from `tokens` on are 0.
+/// Starts to copy a warp tile. The first row of `from` belongs to token `begin`; tokens before it and from
+/// `tokens` on are 0.
 template <class V>
 __device__ void AttentionSublayer<V>::fetch_warp_tile(Tile<kWidth> to, int warp_tile, const Bf16* from,
                                                       int begin) {
@@ -50,7 +51,7 @@ __device__ void AttentionSublayer<V>::fetch_warp_tile(Tile<kWidth> to, int warp_
   }
 }
 
-/// x for in_proj and what was read.
+/// Starts to copy x for in_proj, and the attention output.
 template <class V>
 __device__ void AttentionSublayer<V>::fetch_inputs() {
   if (!any_output()) return;
@@ -65,7 +66,7 @@ __device__ void AttentionSublayer<V>::fetch_inputs() {
   }
 }
 
-/// x for the sums, and in_proj where it has gone.
+/// Starts to copy x for the sums, and in_proj where it has been overwritten.
 template <class V>
 __device__ void AttentionSublayer<V>::fetch_tokens() {
 #pragma unroll 1
@@ -76,7 +77,7 @@ __device__ void AttentionSublayer<V>::fetch_tokens() {
   close_copies();
 }
 
-/// What a round's first step begins with; asks for what its sequence needs later.
+/// Starts to copy what a round's step 1 reads first, and prefetches what its sequence needs later.
 template <class V>
 __device__ void AttentionSublayer<V>::fetch_gradients(const Round& round) {
   const BlockActivations& activations = job_.activations;
@@ -124,7 +125,7 @@ __device__ void AttentionSublayer<V>::prefetch_rows(const Value* from, int count
   for (int i = kLine * threadIdx.x; i < count; i += kLine * P::kThreads) prefetch(from + i);
 }
 
-/// Queries that do not exist have no weights.
+/// Loads −lse. For queries that do not exist it is −∞, so that their weights are 0.
 template <class V>
 __device__ void AttentionSublayer<V>::load_logs(float (&minus_logs)[kThreadLogs]) const {
 #pragma unroll

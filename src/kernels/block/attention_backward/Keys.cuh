@@ -2,10 +2,10 @@
 
 #include "kernels/block/attention_backward/AttentionSublayer.cuh"
 
-/// Step 3, warp tiles of tokens as keys.
+/// Step 3: warp tiles of tokens as keys.
 namespace adtrain::kernels::backward_pass {
 
-/// All queries that read the keys of a warp tile -> their dk and dv.
+/// Computes dk and dv of a warp tile's keys from all queries that read them.
 template <class V>
 __device__ void AttentionSublayer<V>::read_as_keys(int warp_tile, int head) {
   Keys keys;
@@ -15,15 +15,15 @@ __device__ void AttentionSublayer<V>::read_as_keys(int warp_tile, int head) {
   if (of_queries()) {
     carry(keys, warp_tile);
   } else {
-    multiply_by(keys.dkey, kLn2);  // instead of q's log2 e
+    multiply_by(keys.dkey, kLn2);  // replaces q's factor log2 e
     rotate_back(warp_tile).apply(keys.dkey);
     store_head(dkey_, warp_tile, kHeadSize * head, keys.dkey);
     store_head(dvalue_, warp_tile, kHeadSize * head, keys.dvalue);
   }
 }
 
-/// The context's keys get their gradients from the queries first and then from the context. In between each
-/// lane puts aside what it has summed.
+/// The context's keys get gradients first from the queries' round and then from the context's. Between these,
+/// each lane stores its sums in global memory.
 template <class V>
 __device__ void AttentionSublayer<V>::carry(const Keys& keys, int warp_tile) const {
 #pragma unroll
@@ -46,14 +46,14 @@ __device__ void AttentionSublayer<V>::take_carried(Keys& keys, int warp_tile) co
   }
 }
 
-/// (parts, warp tiles, heads, columns of a head / 8, lanes): the lane's first.
+/// The lane's first element in (parts, warp tiles, heads, columns of a head / 8, lanes).
 template <class V>
 __device__ uint4* AttentionSublayer<V>::carried(int warp_tile, int head) const {
   uint4* const of_part = reinterpret_cast<uint4*>(job_.carried + int64_t{blockIdx.x} * P::kCarried);
   return of_part + (warp_tile * kHeads + head) * kHeadEights * kWarp + threadIdx.x % kWarp;
 }
 
-/// Tokens that do not exist get 0.
+/// Stores a head's gradients; those of tokens that do not exist are 0.
 template <class V>
 __device__ void AttentionSublayer<V>::store_head(Tile<kWidth> to, int warp_tile, int column,
                                                  const Sums (&sums)[kHeadEights]) const {

@@ -14,7 +14,7 @@
 /// The kernel, and its launch for a shape.
 namespace adtrain::kernels::backward_pass {
 
-/// Thread blocks of a launch.
+/// The number of thread blocks of a launch.
 inline int blocks_for(const BlockShape& shape) {
   return std::min(shape.sequences, 64 / shape.width * gpu::multiprocessors());
 }

@@ -2,7 +2,7 @@
 
 #include "kernels/block/attention_backward/AttentionSublayer.cuh"
 
-/// Steps 2 and 5, and the end: sums for the parameters.
+/// Steps 2 and 5, and the end of the launch: sums for the parameters.
 namespace adtrain::kernels::backward_pass {
 
 template <class V>
@@ -118,7 +118,7 @@ __device__ void AttentionSublayer<V>::write_block(float* matrix, const Sums (&su
   }
 }
 
-/// The first share takes up the others.
+/// The first share adds the sums of the others to its own.
 template <class V>
 __device__ void AttentionSublayer<V>::add_shares() {
   constexpr int kSums = 8;  ///< Sums of a lane

@@ -7,14 +7,14 @@
 #include "kernels/block/pre_norm/PreNormTensors.h"
 #include "kernels/primitives/Tile.cuh"
 
-/// What a launch works on, and how its thread blocks are built.
+/// The arguments of a launch, and the plan of its thread blocks.
 namespace adtrain::kernels::backward_pass {
 
 constexpr int kSharedBytes = 227 * 1024;     ///< of a thread block
 constexpr int kProcessorBytes = 228 * 1024;  ///< of a multiprocessor
-constexpr int kReservedBytes = 1024;         ///< a thread block's, beside its own
+constexpr int kReservedBytes = 1024;         ///< of shared memory, per thread block, in addition to its own
 
-/// What a launch works on.
+/// The arguments of a launch.
 struct Job {
   BlockShape shape;
   BlockWeights weights;
@@ -26,19 +26,20 @@ struct Job {
   Bf16* carried;
 };
 
-/// Of a pre-norm block: `activations.x` is n1, dx its gradient. What only a post-norm block has is null.
+/// For a pre-norm block: `activations.x` is n1, and `dx` is its gradient. Members that only a post-norm block
+/// needs are null.
 struct RopeJob : Job {
   const float *cosines, *sines;
 };
 
-/// The two blocks, as far as their attention sublayers differ.
+/// The two kinds of block, as far as their attention sublayers differ.
 template <bool Padded>
 struct PostNorm {
   using Job = backward_pass::Job;
   using Gradients = AttentionGradients;
-  static constexpr bool kNormBehind = true;  ///< after out_proj: dropout, the residual sum and norm1
-  static constexpr bool kHasRope = false;    ///< queries and keys are rotated by their places
-  static constexpr bool kByHeads = false;    ///< in_proj's rows stand by heads, else by thirds
+  static constexpr bool kNormBehind = true;  ///< whether dropout, the residual sum and norm1 follow out_proj
+  static constexpr bool kHasRope = false;    ///< whether queries and keys are rotated by their positions
+  static constexpr bool kByHeads = false;    ///< in_proj's rows are ordered by heads, else by thirds
   static constexpr bool kPadded = Padded;    ///< whether sequences may begin with padding
 };
 struct PreNorm {
@@ -50,7 +51,7 @@ struct PreNorm {
   static constexpr bool kPadded = false;
 };
 
-/// A kernel's template arguments.
+/// The template arguments of a kernel.
 template <class OfBlock, int Width, int HeadSize, bool Dropout, bool Streams>
 struct Variant {
   using Block = OfBlock;
@@ -62,25 +63,25 @@ struct Variant {
     if (!Block::kByHeads) return third * Width + column;
     return (column / HeadSize * 3 + third) * HeadSize + column % HeadSize;
   }
-  /// The other way: third · Width + column, where shared memory has in_proj's row `row`.
+  /// The inverse: in_proj's row `row` is row third · Width + column in shared memory.
   __host__ __device__ static constexpr int by_thirds(int row) {
     if (!Block::kByHeads) return row;
     return row / HeadSize % 3 * Width + row / (3 * HeadSize) * HeadSize + row % HeadSize;
   }
 };
 
-/// What a thread block carries from a sequence's queries to its context: gradients of keys and of values.
+/// The gradients of keys and values that a thread block carries from a sequence's queries to its context.
 __host__ __device__ constexpr int carried_elements(int width) {
   return 2 * kMostTokens * width;
 }
 
-/// How a thread block is built; offsets in its shared memory in bytes.
+/// The plan of a thread block. Offsets in shared memory are in bytes.
 template <int Width, int HeadSize>
 struct Plan {
   static constexpr int kHeads = Width / HeadSize;
   static constexpr int kWarps = Width / 4;
   static constexpr int kThreads = kWarps * kWarp;
-  static constexpr int kBlocks = 64 / Width;  ///< a multiprocessor's
+  static constexpr int kBlocks = 64 / Width;  ///< per multiprocessor
   static constexpr int kTilesOfWarp = kMostWarpTiles / kWarps;
   static constexpr int kCarried = carried_elements(Width);
 

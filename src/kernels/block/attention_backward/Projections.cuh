@@ -2,7 +2,7 @@
 
 #include "kernels/block/attention_backward/AttentionSublayer.cuh"
 
-/// Steps 1 and 4: from gradients and tokens to what attention reads, and from its gradients to dx.
+/// Steps 1 and 4: from gradients and tokens to the inputs of step 3, and from step 3's gradients to dx.
 namespace adtrain::kernels::backward_pass {
 
 template <class V>
@@ -14,7 +14,7 @@ __device__ void AttentionSublayer<V>::prepare(int warp_tile, Sums& deltas, OwnKe
     } else {
       take_gradients(warp_tile, dprojected);
     }
-    __syncwarp();  // dx1 and normed1 have been read
+    __syncwarp();  // all lanes have read dx1 and normed1
     if (of_queries()) fetch_warp_tile(context_, warp_tile, tokens_of(false), 0);
     project_back(warp_tile, dprojected);
   } else if (of_queries()) {
@@ -56,7 +56,7 @@ __device__ void AttentionSublayer<V>::load_tokens(LeftFragment (&x)[kSixteens], 
   __syncwarp();
 }
 
-/// dp is dx1.
+/// Without a norm, dp is dx1.
 template <class V>
 __device__ void AttentionSublayer<V>::take_gradients(int warp_tile,
                                                      LeftFragment (&dprojected)[kSixteens]) const {
@@ -68,7 +68,7 @@ __device__ void AttentionSublayer<V>::take_gradients(int warp_tile,
   }
 }
 
-/// dx1 and normed1 -> du, which waits in dx, and what is kept of it: dp without hidden dropout's scale.
+/// From dx1 and normed1: du, which is stored in dx until step 4, and dp without hidden dropout's scale.
 template <class V>
 __device__ void AttentionSublayer<V>::norm_backward(int warp_tile, LeftFragment (&dprojected)[kSixteens]) {
   const int row = kWarpTile * warp_tile, token = row + place_.row;
@@ -117,8 +117,8 @@ __device__ void AttentionSublayer<V>::norm_backward(int warp_tile, LeftFragment 
   for (int i = 0; i < kSixteens; ++i) set_left(from_row(dprojected_, row), 0, 16 * i, dprojected[i]);
 }
 
-/// Column sums of dx1 and of dx1 · normed1: products with ones, of which each 8 columns get a row of their
-/// own.
+/// Adds the column sums of dx1 and of dx1 · normed1. They are products with ones; each 8 columns have a row
+/// of their own.
 template <class V>
 __device__ void AttentionSublayer<V>::add_norm_sums(int row) {
 #pragma unroll
@@ -166,7 +166,7 @@ __device__ void AttentionSublayer<V>::drop(LeftFragment (&dprojected)[kSixteens]
   }
 }
 
-/// dp -> d_attention_output.
+/// From dp to d_attention_output.
 template <class V>
 __device__ void AttentionSublayer<V>::project_back(int warp_tile,
                                                    const LeftFragment (&dprojected)[kSixteens]) {
@@ -183,8 +183,9 @@ __device__ void AttentionSublayer<V>::project_back(int warp_tile,
   }
 }
 
-/// Sums over the columns of a head are products with ones, which get a column for each head. The sums'
-/// products are exact: deltas come off large sums.
+/// Adds the deltas. Sums over the columns of a head are products with ones, which have a column for each
+/// head. The summands are exact, with the rounding error of each product added, because deltas are subtracted
+/// from large sums.
 template <class V>
 __device__ void AttentionSublayer<V>::add_deltas(int warp_tile, Sums& deltas) const {
   const int row = kWarpTile * warp_tile;
@@ -198,12 +199,12 @@ __device__ void AttentionSublayer<V>::add_deltas(int warp_tile, Sums& deltas) co
     multiply_add(deltas, products, low, high);
     multiply_add(deltas, rest_of(products, d_attention_output, attention_output), low, high);
   }
-  const float scale = __fdividef(1.0f, attention_scale());  // which read has, too
+  const float scale = __fdividef(1.0f, attention_scale());  // attention_output includes this scale, too
 #pragma unroll
   for (float& delta : deltas.value) delta *= scale;
 }
 
-/// A third of in_proj, times `scale` and rotated.
+/// Projects x by a third of in_proj, scaled by `scale` and rotated.
 template <class V>
 template <class Angles>
 __device__ void AttentionSublayer<V>::project(Tile<kWidth> to, int third, int warp_tile,
@@ -219,7 +220,7 @@ __device__ void AttentionSublayer<V>::project(Tile<kWidth> to, int third, int wa
   }
 }
 
-/// From `column` of in_proj's output on.
+/// The columns of in_proj's output from `column` on.
 template <class V>
 template <class Angles>
 __device__ auto AttentionSublayer<V>::projected(int column, const LeftFragment (&x)[kSixteens], float scale,
@@ -249,7 +250,7 @@ __device__ auto AttentionSublayer<V>::projected(int column, const LeftFragment (
   return columns;
 }
 
-/// Stores own keys and values where dprojected and the attention output were.
+/// Stores own keys and values in the tiles of dprojected and the attention output.
 template <class V>
 __device__ void AttentionSublayer<V>::store_own_keys(const OwnKeys (&own_keys)[P::kTilesOfWarp]) const {
   if (!of_queries()) return;
@@ -299,7 +300,7 @@ __device__ void AttentionSublayer<V>::make_dx(int warp_tile) const {
   }
 }
 
-/// What norm_backward() has left in dx.
+/// Loads du, which norm_backward() has stored in dx.
 template <class V>
 __device__ void AttentionSublayer<V>::load_residuals(int token, uint32_t (&du)[2][kEights]) const {
   const Bf16* const dx_of_row = dx_of(token);

@@ -2,10 +2,10 @@
 
 #include "kernels/block/attention_backward/AttentionSublayer.cuh"
 
-/// Step 3, warp tiles of tokens as queries.
+/// Step 3: warp tiles of tokens as queries.
 namespace adtrain::kernels::backward_pass {
 
-/// All keys that the warp's queries read -> their dq.
+/// Computes dq of the warp's queries from all keys that they read.
 template <class V>
 __device__ void AttentionSublayer<V>::read_as_queries(uint32_t (&dquery)[P::kTilesOfWarp][kEights][2]) {
 #pragma unroll
@@ -42,8 +42,8 @@ __device__ void AttentionSublayer<V>::read_as_queries(int warp_tile, int head, S
   for (int i = 0; i < kHeadEights; ++i) dquery[i] = queries.dquery[i];
 }
 
-/// What queries read of themselves; then the gradients of these keys and values stand in their place.
-/// `words`: of the context's keys in the same warp tile.
+/// Adds the queries' own keys, and replaces these keys and values by their gradients. `words`: the dropout
+/// words of the context's keys in the same warp tile.
 template <class V>
 __device__ void AttentionSublayer<V>::add_own_keys(Queries& queries, int warp_tile,
                                                    const KeyWords& words) const {
@@ -51,7 +51,7 @@ __device__ void AttentionSublayer<V>::add_own_keys(Queries& queries, int warp_ti
                      own_value = from_row(own_value_, kWarpTile * warp_tile);
   const HeadRows<kHeadSize> key = head_rows<kHeadSize>(own_key, queries.column),
                             value = head_rows<kHeadSize>(own_value, queries.column);
-  Sums dkey[kHeadEights];  // where it must be rotated back first
+  Sums dkey[kHeadEights];  // with rope, to be rotated back first
   __syncwarp();
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -86,7 +86,7 @@ __device__ void AttentionSublayer<V>::add_own_keys(Queries& queries, int warp_ti
   }
 }
 
-/// Of the lane's first rows or, half = 1, its second.
+/// The product of the lane's first rows or, half = 1, its second.
 template <class V>
 __device__ float AttentionSublayer<V>::product_of_rows(const HeadRows<kHeadSize>& left,
                                                        const HeadRows<kHeadSize>& right, int half) {
@@ -99,7 +99,7 @@ __device__ float AttentionSublayer<V>::product_of_rows(const HeadRows<kHeadSize>
   return quad_sum(sum);
 }
 
-/// Stores dq where q was.
+/// Stores dq in the tile of q.
 template <class V>
 __device__ void AttentionSublayer<V>::store_dquery(
     const uint32_t (&dquery)[P::kTilesOfWarp][kEights][2]) const {

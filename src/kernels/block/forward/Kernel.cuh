@@ -14,22 +14,21 @@
 #include "kernels/primitives/Tile.cuh"
 
 /// A block's forward pass in one kernel: all of a post-norm block (PostNorm.cuh), or a pre-norm block's
-/// attention half (PreNorm.cuh). Thread blocks stay for the whole launch, one a multiprocessor, with all
-/// weights in shared memory. A thread block is two groups of 8 warps; each works on sequences of its own, so
-/// that one's products run beside the other's exponentials. A group takes a sequence in two phases:
+/// attention sublayer (PreNorm.cuh). Thread blocks are persistent, one per multiprocessor, with all weights
+/// in shared memory. A thread block is two groups of 8 warps. Each group works on sequences of its own, so
+/// that one group's products overlap with the other's exponentials. A group processes a sequence in two
+/// phases:
 ///
-///     A. its warps project warp tiles of 16 tokens to keys and values, in shared memory;
-///     B. each warp takes warp tiles of tokens that read these, up to two of a stream, through all the rest
-///     in
-///        registers: heads one after the other, output projection; post-norm: norm, MLP in chunks of hidden
-///        units, norm.
+///     A. Its warps project warp tiles of 16 tokens to keys and values in shared memory.
+///     B. Each warp takes warp tiles of tokens that read these, up to two of a stream, through the rest of
+///        the block in registers: heads one after another and the output projection; in a post-norm block
+///        also norm, MLP in chunks of hidden units, norm.
 ///
-/// Keys and values of a second stream's tokens are read by these tokens alone: phase B makes them, in
-/// registers. Warp tiles that are padding are left out: what comes out for them is 0. What lies where in
-/// shared memory stands in Memory.cuh.
+/// Keys and values of a second stream's tokens are read by these tokens alone, so phase B computes them in
+/// registers. Warp tiles of padding are skipped; their output is 0. Memory.cuh describes the shared memory.
 namespace adtrain::kernels::forward_pass {
 
-/// The warp tile's rows of an array (S · (tokens + queries), Width).
+/// Loads the warp tile's rows of an array (S · (tokens + queries), Width).
 template <class Block, int Width>
 __device__ Features<Width> load_warp_tile(const Sequence<Block, Width>& sequence, const Bf16* all,
                                           const WarpTile& warp_tile) {
@@ -83,8 +82,8 @@ __global__ void __launch_bounds__(kThreads, 1)
         attend<HeadSize, Dropout, Streams>(sums, x, sequence, warp_tile);
         if constexpr (Block::kResidualApart) x = load_warp_tile(sequence, job.x, warp_tile);
       }
-      if (i + 1 == schedule.count()) {  // keys and values are needed no longer, in this warp now and in
-                                        // all after the barrier
+      if (i + 1 == schedule.count()) {
+        // This warp no longer needs keys and values; after the barrier no warp of the group does.
         group_barrier(1 + group, kGroupThreads);
         start_tokens(sequence.next());
       }

@@ -8,15 +8,15 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// Phase A: a sequence's tokens come to shared memory, and become keys and values there.
+/// Phase A: copies a sequence's tokens to shared memory and replaces them by keys and values.
 namespace adtrain::kernels::forward_pass {
 
-/// Starts to copy the warp tiles of this warp to where their keys will stand. Rows beyond the last token
-/// repeat it, so that nothing that is multiplied by a weight of 0 is infinite. Of a sequence that there is
-/// not, nothing.
+/// Starts to copy this warp's warp tiles to the place of their keys. Rows beyond the last token repeat that
+/// token, so that nothing infinite is multiplied by a weight of 0. Does nothing for a sequence that does not
+/// exist.
 template <class Block, int Width>
 __device__ void start_tokens(const Sequence<Block, Width>& sequence) {
-  constexpr int kChunks = Width / 8, kRows = kWarp / kChunks;  // of 16 bytes in a row; at once
+  constexpr int kChunks = Width / 8, kRows = kWarp / kChunks;  // of 16 bytes per row; at once
   const int tokens = sequence.job.shape.tokens;
   if (sequence.number >= sequence.job.shape.sequences) return;
   const int lane = threadIdx.x % kWarp, column = 8 * (lane % kChunks);
@@ -32,7 +32,7 @@ __device__ void start_tokens(const Sequence<Block, Width>& sequence) {
   }
 }
 
-/// Of `Eights` · 8 columns, the lane's in its first row or, half = 1, its second.
+/// The lane's sum of squares in `Eights` · 8 columns, in its first row or, half = 1, its second.
 template <int Eights>
 __device__ float squares_of(const Sums* sums, int half) {
   float squares = 0.0f;
@@ -44,7 +44,7 @@ __device__ float squares_of(const Sums* sums, int half) {
   return squares;
 }
 
-/// Phase A for the warp tiles of this warp, which start_tokens() has started to copy.
+/// Phase A for this warp's warp tiles, which start_tokens() has started to copy.
 template <int HeadSize, class Block, int Width>
 __device__ void project_keys_and_values(const Sequence<Block, Width>& sequence) {
   constexpr int kHeads = Width / HeadSize, kPart = std::min(HeadSize, 16);
@@ -53,8 +53,8 @@ __device__ void project_keys_and_values(const Sequence<Block, Width>& sequence) 
   copies_arrived();
   __syncwarp();
 
-  // Over the warp tiles, the greatest sum of squares over those columns of a part of a head that are the
-  // lane's.
+  // For each part of a head: the greatest sum, over the rows of the warp tiles, of the squares in the lane's
+  // columns.
   float longest[Width / kPart] = {};
 #pragma unroll 1
   for (int row = kWarpTile * sequence.first_tile_of_warp(); row < sequence.job.shape.tokens;
@@ -64,7 +64,7 @@ __device__ void project_keys_and_values(const Sequence<Block, Width>& sequence) 
 #pragma unroll
     for (int third = 1; third < 3; ++third) {
 #pragma unroll
-      for (int column = 0; column < Width; column += 32) {  // enough for no product to wait for the last
+      for (int column = 0; column < Width; column += 32) {  // enough products to hide their latency
         const int out = third * Width + column;
         Sums sums[4];
 #pragma unroll
@@ -73,7 +73,7 @@ __device__ void project_keys_and_values(const Sequence<Block, Width>& sequence) 
         }
 #pragma unroll
         for (int step = 0; step < Width / 16; ++step) {
-          if (step % 2 == 0) __syncwarp();  // or the compiler loads ahead more than there are registers for
+          if (step % 2 == 0) __syncwarp();  // else the compiler loads more ahead than registers can hold
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
             multiply_add(sums[2 * i], sums[2 * i + 1], x.step[step],
@@ -101,7 +101,7 @@ __device__ void project_keys_and_values(const Sequence<Block, Width>& sequence) 
   float of_lane = 0.0f;
 #pragma unroll
   for (int head = 0; head < kHeads; ++head) {
-    float sum = 0.0f;  // of maxima, so at least the maximum of sums
+    float sum = 0.0f;  // a sum of maxima, so at least the maximum of the sums
 #pragma unroll
     for (int part = 0; part < HeadSize / kPart; ++part) {
       float most = longest[head * (HeadSize / kPart) + part];
@@ -113,7 +113,7 @@ __device__ void project_keys_and_values(const Sequence<Block, Width>& sequence) 
     }
     if (lane == head) of_lane = sum;
   }
-  if (lane < kHeads) {  // floats that are not negative are in the order of their bits
+  if (lane < kHeads) {  // non-negative floats have the order of their bits
     atomicMax(reinterpret_cast<unsigned*>(sequence.longest() + lane), __float_as_uint(of_lane));
   }
 }

@@ -11,7 +11,7 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// Phase B, its second half: a warp tile through the MLP, in chunks of hidden units.
+/// The MLP in phase B: a warp tile through the MLP, in chunks of hidden units.
 namespace adtrain::kernels::forward_pass {
 
 /// 2 gelu(h).

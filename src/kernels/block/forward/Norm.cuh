@@ -6,13 +6,12 @@
 #include "kernels/attention/resident/forward/WarpTiles.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// What follows on either half of the block: its output is added to the residual stream, and the sum
-/// normalised.
+/// What follows each sublayer: its output is added to the residual stream, and the sum is normalised.
 namespace adtrain::kernels::forward_pass {
 
 constexpr float kNormEpsilon = 1e-5f;
 
-/// x + drop(branch) -> branch, fp32. `words`: dropout's (S · R, Width / 32).
+/// branch = x + drop(branch) in fp32. `words`: the dropout words (S · R, Width / 32).
 template <int Width, bool Dropout>
 __device__ void add_residual(Sums (&branch)[Width / 8], const Features<Width>& x, const WarpTile& warp_tile,
                              const uint32_t* words, float scale, unsigned lane) {
@@ -21,7 +20,7 @@ __device__ void add_residual(Sums (&branch)[Width / 8], const Features<Width>& x
     const uint32_t* of_row = words + (warp_tile.place() + 8 * half) * (Width / 32);
 #pragma unroll
     for (int block = 0; block < Width / 32; ++block) {
-      uint32_t kept = 0;  // bit i: the lane's feature i of the 32 here
+      uint32_t kept = 0;  // bit i is for the lane's feature i of these 32
       if (Dropout && warp_tile.comes_out(half)) kept = __ldg(of_row + block) >> 4 * lane_place(lane).column;
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
@@ -45,7 +44,7 @@ struct Norm {
   float* inverse;
 };
 
-/// Normalises the rows, in fp32, and writes what the backward pass needs of that.
+/// Normalises the rows in fp32. Writes the normalised rows and 1 / deviation for the backward pass.
 template <int Width>
 __device__ Features<Width> layer_norm(Sums (&values)[Width / 8], const Norm& norm, const WarpTile& warp_tile,
                                       unsigned lane) {

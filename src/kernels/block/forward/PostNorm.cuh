@@ -13,10 +13,10 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// What is a post-norm block's own in the forward pass: the whole block after the attention.
+/// What is specific to a post-norm block in the forward pass: everything after attention.
 namespace adtrain::kernels::forward_pass {
 
-/// Its shared memory beside the attention's.
+/// The block's own shared memory, besides that of attention.
 template <int Width>
 struct MlpMemory {
   Tile<Width> linear1;
@@ -40,7 +40,7 @@ struct MlpMemory {
   }
 };
 
-/// Queries and keys stay as they are.
+/// No rotation of queries and keys.
 struct NoRotary {
   template <class Job>
   __device__ NoRotary(const Job&, int, unsigned) {}
@@ -48,10 +48,10 @@ struct NoRotary {
   __device__ void rotate(Sums (&)[Eights]) const {}
 };
 
-/// Padded: sequences may begin with padding, whose kernels are slower where there is none.
+/// Padded: sequences may begin with padding. These kernels are slower on sequences without padding.
 template <bool Padded>
 struct PostNorm : ProjectingBlock {
-  /// What a launch works on.
+  /// The arguments of a launch.
   struct Job {
     BlockShape shape;
     BlockWeights weights;
@@ -61,7 +61,7 @@ struct PostNorm : ProjectingBlock {
 
     __host__ __device__ const uint32_t* attention_keep() const { return keep.attention; }
     __device__ float attention_scale() const { return keep.attention_scale; }
-    __device__ const Bf16* input() const { return activations.x; }  ///< of the attention
+    __device__ const Bf16* input() const { return activations.x; }  ///< of attention
     __device__ Bf16* attention_output() const { return activations.attention_output; }
     __device__ float* lse() const { return activations.lse; }
   };
@@ -69,11 +69,11 @@ struct PostNorm : ProjectingBlock {
   using OwnMemory = MlpMemory<Width>;
   template <int HeadSize>
   using Rotary = NoRotary;
-  /// Whether the residual stream is another array than the attention's input.
+  /// Whether the residual stream is not the same array as attention's input.
   static constexpr bool kResidualApart = false;
   static constexpr bool kPadded = Padded;
 
-  /// By all threads, for all of them.
+  /// All threads of the block call this together, for both groups.
   template <int HeadSize, int Width>
   static __device__ void copy_weights(const Memory<PostNorm, Width>& memory, const Job& job) {
     const BlockWeights& from = job.weights;
@@ -91,8 +91,8 @@ struct PostNorm : ProjectingBlock {
     copy_vector(memory.norm2_bias, from.norm2_bias, Width);
   }
 
-  /// Asks for what the warp will read for a warp tile, each lane for some: the bits of dropout, which there
-  /// is.
+  /// Prefetches the dropout words that the warp will read for a warp tile; the lanes share them. Called only
+  /// with dropout.
   template <int HeadSize, bool Dropout, int Width>
   static __device__ void prefetch_for(const Sequence<PostNorm, Width>& sequence, const WarpTile& warp_tile) {
     const BlockShape& shape = sequence.job.shape;
@@ -105,7 +105,7 @@ struct PostNorm : ProjectingBlock {
     prefetch((lane < kWarpTile ? keep.projection : keep.output) + row * (Width / 32));
   }
 
-  /// From the attention's projected output, `sums`, to the block's.
+  /// From attention's projected output, `sums`, to the block's output.
   template <bool Dropout, int Width>
   static __device__ void finish(Sums (&sums)[Width / 8], const Features<Width>& x,
                                 const Sequence<PostNorm, Width>& sequence, const WarpTile& warp_tile) {
@@ -124,7 +124,8 @@ struct PostNorm : ProjectingBlock {
     layer_norm<Width>(sums, norm2, warp_tile, lane).store(job.y, warp_tile, lane);
   }
 
-  /// What comes out for padding: what the backward pass multiplies with gradients of 0 must be finite.
+  /// Writes the outputs of padding. The backward pass multiplies them by gradients of 0, so they must be
+  /// finite.
   template <int Width>
   static __device__ void clear(const Sequence<PostNorm, Width>& sequence, const WarpTile& warp_tile) {
     const Job& job = sequence.job;

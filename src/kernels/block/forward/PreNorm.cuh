@@ -13,15 +13,15 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// What is a pre-norm block's own in the forward pass, of which the kernel is the attention half: queries and
-/// keys that are rotated with their tokens' places, and the residual stream beside the attention's input.
+/// What is specific to a pre-norm block in the forward pass, whose kernel is the attention sublayer. Queries
+/// and keys are rotated by their positions, and the residual stream is not attention's input.
 namespace adtrain::kernels::forward_pass {
 
-/// The row of shared memory for a row of in_proj, which is by heads in global memory: one after another the
-/// queries', keys' and values', as all of the kernel expects. Within a head the features of queries and keys
-/// have another order, which their products do not mind: the pair i and i + HeadSize / 2, which is rotated as
-/// one, stands in columns that one lane holds side by side, and the pairs of the lane's HeadSize / 8 such
-/// places are neighbours, so that it reads their cosines at once.
+/// Maps a row of in_proj to its row in shared memory. In global memory the rows are ordered by heads; in
+/// shared memory the queries' rows come first, then the keys' and the values', as the rest of the kernel
+/// expects. Within a head the features of queries and keys are permuted, which does not change their
+/// products. A pair i and i + HeadSize / 2, which is rotated together, is in two neighbouring columns of one
+/// lane. The lane's HeadSize / 8 pairs are neighbours, so that it loads their cosines at once.
 template <int Width, int HeadSize>
 struct RotaryOrder {
   __device__ int operator()(int row) const {
@@ -33,11 +33,11 @@ struct RotaryOrder {
   }
 };
 
-/// Cosines and sines for the tokens in the lane's two rows of a warp tile, and its columns of any head.
+/// Cosines and sines for the tokens of the lane's two rows of a warp tile, in its columns of any head.
 template <int HeadSize>
 class HeadRotary {
  public:
-  /// Of the warp tile from token `first` on. Beyond the last token it repeats that.
+  /// Loads those of the warp tile from token `first` on. Rows beyond the last token repeat that token.
   template <class Job>
   __device__ HeadRotary(const Job& job, int first, unsigned lane) {
 #pragma unroll
@@ -49,7 +49,7 @@ class HeadRotary {
     }
   }
 
-  /// Rotates the columns of one head or several.
+  /// Rotates the columns of one or more heads.
   template <int Eights>
   __device__ void rotate(Sums (&sums)[Eights]) const {
 #pragma unroll
@@ -64,7 +64,7 @@ class HeadRotary {
   }
 
  private:
-  static constexpr int kOfLane = HeadSize / 8;  ///< pairs of a head
+  static constexpr int kOfLane = HeadSize / 8;  ///< the lane's pairs of a head
 
   struct alignas(kOfLane * sizeof(float)) OfLane {
     float of[kOfLane];
@@ -73,7 +73,7 @@ class HeadRotary {
 };
 
 struct PreNorm : ProjectingBlock {
-  /// What a launch works on.
+  /// The arguments of a launch.
   struct Job {
     BlockShape shape;
     PreNormAttention attention;
@@ -86,7 +86,7 @@ struct PreNorm : ProjectingBlock {
     __device__ Bf16* attention_output() const { return attention.attention_output; }
     __device__ float* lse() const { return attention.lse; }
   };
-  /// There is nothing but the attention.
+  /// The kernel has no memory besides that of attention.
   template <int Width>
   struct OwnMemory {
     static constexpr int kMatrices = 0, kVectors = 0;
@@ -107,7 +107,7 @@ struct PreNorm : ProjectingBlock {
     copy_vector(memory.out_proj_bias, from.out_proj_bias, Width);
   }
 
-  /// Asks for the dropout mask and the residual stream.
+  /// Prefetches the dropout words and the residual stream.
   template <int HeadSize, bool Dropout, int Width>
   static __device__ void prefetch_for(const Sequence<PreNorm, Width>& sequence, const WarpTile& warp_tile) {
     const Job& job = sequence.job;
@@ -118,7 +118,7 @@ struct PreNorm : ProjectingBlock {
     if (lane < kWarpTile) prefetch(sequence.rows(job.x, warp_tile.second) + row * Width);
   }
 
-  /// Adds the attention's projected output, `sums`, to the residual stream.
+  /// Adds attention's projected output, `sums`, to the residual stream.
   template <bool Dropout, int Width>
   static __device__ void finish(Sums (&sums)[Width / 8], const Features<Width>& residual,
                                 const Sequence<PreNorm, Width>& sequence, const WarpTile& warp_tile) {

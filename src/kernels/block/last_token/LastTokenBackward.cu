@@ -8,19 +8,21 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// The backward pass of x1 = norm1(x_last + drop(out_proj(read))), where x1 is of a sequence's last token
-/// alone; Vectors.cuh has what is read. For the gradient g of x1, and m_hj dropout's factors:
+/// The backward pass of x1 = norm1(x_last + drop(out_proj(o))), where only a sequence's last token has an x1.
+/// Vectors.cuh defines o, the attention output; do is its gradient. For the gradient g of x1, norm1's weight
+/// w and dropout's factors m_hj:
 ///
-///     du = inverse1 (g w − mean(g w) − normed1 · mean(g w · normed1)),  df = drop'(du),  d_attention_output
-///     = Woᵀ df v_h = Wv_hᵀ dread_h,   da_hj = x_j · v_h + dread_h · bv_h ds_hj = p_hj (m_hj da_hj − dread_h
-///     · read_h)                        p: the softmax, a = m p dx_j = Σ_h a_hj v_h + ds_hj u_h;   dx_last +=
-///     du + Wqᵀ dq,  dq_h = Wk_h d_h / √d,  d_h = Σ_j ds_hj x_j
+///     du = inverse1 (g w − mean(g w) − normed1 · mean(g w · normed1)),  df = drop'(du),  do = Woᵀ df
+///     v_h = Wv_hᵀ do_h,   da_hj = x_j · v_h + do_h · bv_h
+///     ds_hj = p_hj (m_hj da_hj − do_h · o_h)                        p: the softmax, a = m p
+///     dx_j = Σ_h a_hj v_h + ds_hj u_h
+///     dx_last += du + Wqᵀ dq,  dq_h = Wk_h d_h / √d,  d_h = Σ_j ds_hj x_j
 ///
-///     dWo = df readᵀ,  dWq = dq x_lastᵀ,  dWk_h = q_h d_hᵀ / √d,  dWv_h = dread_h (Σ_j a_hj x_j)ᵀ
+///     dWo = df oᵀ,  dWq = dq x_lastᵀ,  dWk_h = q_h d_hᵀ / √d,  dWv_h = do_h (Σ_j a_hj x_j)ᵀ
 ///
-/// Gradients of the keys' bias are 0: it moves all scores alike. A thread block's two groups each take a
-/// sequence a round; then all of its threads add up the four products of vectors, in registers until the last
-/// round.
+/// The gradient of the keys' bias is 0, because the bias shifts all scores equally. In each round, a thread
+/// block's two groups take one sequence each. Then all threads add the four products of vectors to sums,
+/// which stay in registers until the last round.
 namespace adtrain::kernels {
 namespace {
 
@@ -64,7 +66,7 @@ class LastToken : ThreadOfGroup<Width> {
   using Place::barrier, Place::group_, Place::is_output, Place::leads, Place::output, Place::thread_;
 
   static constexpr int kHeads = Width / HeadSize, kSums = 2 * kHeads;
-  /// Of a product, a thread has so many neighbouring elements of a row.
+  /// A thread has this many neighbouring elements of a row of one product.
   static constexpr int kProductThreads = kBlockThreads / kProducts;
   static constexpr int kElements = Width * Width / kProductThreads;
   static constexpr int kRowThreads = Width / kElements;
@@ -79,14 +81,14 @@ class LastToken : ThreadOfGroup<Width> {
     return own_.left[2];
   }
 
-  /// The sequence's x, if there is one.
+  /// Starts to copy the sequence's x, if the sequence exists.
   __device__ void fetch() {
     if (number_ >= job_.shape.sequences) return;
     const Bf16* from = job_.activations.x + int64_t{number_} * job_.shape.tokens * Width;
     start_copy_rows<Width>(own_.x, from, job_.shape.tokens, thread_, kThreads);
   }
 
-  /// Back through norm1 and out_proj, and the query anew.
+  /// The backward pass of norm1 and out_proj; recomputes the query.
   __device__ void of_output() {
     const int tokens = job_.shape.tokens;
     const int64_t row = number_;
@@ -128,7 +130,7 @@ class LastToken : ThreadOfGroup<Width> {
     barrier();
   }
 
-  /// By one warp: du, df, and what norm1's parameters get.
+  /// One warp computes du and df, and adds to the sums for norm1's parameters.
   __device__ void norm_backward(int64_t row) {
     constexpr int kOwn = Width / kWarp;
     float g[kOwn], normed[kOwn], mean = 0, mean_of_normed = 0;
@@ -156,7 +158,7 @@ class LastToken : ThreadOfGroup<Width> {
     }
   }
 
-  /// dx, in the place of x, and the factors of the products.
+  /// Computes dx, which replaces x, and the factors of the products.
   __device__ void of_attention() {
     const int tokens = job_.shape.tokens, last = tokens - 1;
     const int first = job_.shape.first == nullptr ? 0 : __ldg(job_.shape.first + number_);
@@ -187,7 +189,7 @@ class LastToken : ThreadOfGroup<Width> {
     }
   }
 
-  /// a and ds of this thread's token, 0 of padding and after the last one.
+  /// Computes a and ds of this thread's token; they are 0 for padding and beyond the last token.
   __device__ void weigh(float (&weights)[kSums], int first) {
     const int tokens = job_.shape.tokens, words = (tokens + 31) / 32;
     const bool is_read = thread_ >= first && thread_ < tokens;
@@ -228,7 +230,7 @@ class LastToken : ThreadOfGroup<Width> {
     for (int sum = 0; sum < kSums; ++sum) own_.weights[thread_][sum] = weights[sum];
   }
 
-  /// Eight columns of this thread's token.
+  /// Computes eight columns of dx of this thread's token.
   __device__ void put_dx(const float (&weights)[kSums], int column) {
     float dx[8] = {};
 #pragma unroll
@@ -250,7 +252,7 @@ class LastToken : ThreadOfGroup<Width> {
     }
   }
 
-  /// A group without a sequence adds nothing.
+  /// For a group without a sequence: clears the factors, so that its products add nothing.
   __device__ void clear_factors() {
     for (int i = thread_; i < kProducts * Width; i += kThreads) own_.left[i / Width][i % Width] = 0.0f;
     for (int i = thread_; i < kSums * Width; i += kThreads) own_.pooled[i / Width][i % Width] = 0.0f;
@@ -269,7 +271,7 @@ class LastToken : ThreadOfGroup<Width> {
     return threadIdx.x % kRowThreads * kElements;
   }
 
-  /// By all threads of the block, for both groups.
+  /// All threads of the block add the products of both groups.
   __device__ void add_products() {
 #pragma unroll
     for (const Sequence<Width, kHeads>& sequence : memory_.sequences) {
@@ -332,10 +334,10 @@ class LastToken : ThreadOfGroup<Width> {
   Memory<Width, HeadSize>& memory_;
   Weights<Width>& weights_;
   Sequence<Width, kHeads>& own_;
-  int number_;  ///< of the sequence
+  int number_;  ///< of the group's sequence
   float products_[kElements] = {};
   float bias_sum_ = 0;
-  float norm_sums_[2][Width / kWarp] = {};  ///< of weight and bias, in the group's first warp
+  float norm_sums_[2][Width / kWarp] = {};  ///< for norm1's weight and bias, in the group's first warp
 };
 
 template <int Width, int HeadSize, bool Dropout>

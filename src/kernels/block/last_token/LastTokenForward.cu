@@ -9,9 +9,9 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// The forward pass of a block of which the last token's row comes out; Vectors.cuh has its mathematics. A
-/// thread block stays for the launch, one a multiprocessor, with all weights in shared memory; its two groups
-/// of threads each take sequences of their own.
+/// The forward pass of a block that outputs only the last token's row; Vectors.cuh has its mathematics.
+/// Thread blocks are persistent, one per multiprocessor, with all weights in shared memory. Each of a thread
+/// block's two groups of threads takes sequences of its own.
 namespace adtrain::kernels {
 namespace {
 
@@ -27,7 +27,7 @@ struct Weights {
   Bf16 in_proj_bias[3 * Width], out_proj_bias[Width], linear1_bias[4 * Width], linear2_bias[Width];
   Bf16 norm1_weight[Width], norm1_bias[Width], norm2_weight[Width], norm2_bias[Width];
 
-  /// By all threads.
+  /// All threads of the block call this together.
   __device__ void start_copies(const BlockWeights& from) {
     start_copy_matrix<Width>(in_proj, from.in_proj_weight, 3 * Width);
     start_copy_matrix<Width>(out_proj, from.out_proj_weight, Width);
@@ -53,19 +53,19 @@ struct Weights {
   }
 };
 
-/// What a group has for its sequence, 56.5 KiB at D = 64 with 8 heads.
+/// The data of a group for its sequence, 56.5 KiB at D = 64 with 8 heads.
 template <int Width, int Heads>
 struct alignas(16) Sequence {
   Bf16 x[kMostTokens * kStride<Width>];
-  float weights[kMostTokens][Heads];  ///< of the attention, before they are divided by their sum
+  float weights[kMostTokens][Heads];  ///< attention weights, before the division by their sum
   Pool<Width, Heads> pool;
-  float asked[Heads][Width];         ///< u, later Σ a x
-  float of_warps[3][kWarps][Heads];  ///< greatest scores, sums of weights, sums of those kept
-  float stream[Width];               ///< x_last, later x1
-  float query[Width];                ///< later what was read
-  float sum[Width];                  ///< what is normalised
+  float asked[Heads][Width];         ///< first u, then Σ a x
+  float of_warps[3][kWarps][Heads];  ///< greatest scores, sums of weights, sums of kept weights
+  float stream[Width];               ///< first x_last, then x1
+  float query[Width];                ///< first the query, then the attention output
+  float sum[Width];                  ///< input of the norm
   float hidden[4 * Width];
-  float constant[Heads];  ///< of a head's scores
+  float constant[Heads];  ///< constant term of a head's scores
 };
 
 template <int Width, int HeadSize>
@@ -105,14 +105,14 @@ class LastToken : ThreadOfGroup<Width> {
 
   static constexpr int kHeads = Width / HeadSize;
 
-  /// The sequence's x, if there is one.
+  /// Starts to copy the sequence's x, if the sequence exists.
   __device__ void fetch() {
     if (number_ >= job_.shape.sequences) return;
     const Bf16* from = job_.activations.x + int64_t{number_} * job_.shape.tokens * Width;
     start_copy_rows<Width>(own_.x, from, job_.shape.tokens, thread_, kThreads);
   }
 
-  /// x -> what the last token reads, in `query`. x is needed no longer then.
+  /// From x to the attention output of the last token, in `query`. Afterwards x is no longer needed.
   __device__ void attend() {
     const int tokens = job_.shape.tokens;
     if (thread_ < Width) {
@@ -166,7 +166,7 @@ class LastToken : ThreadOfGroup<Width> {
     return job_.shape.first == nullptr ? 0 : __ldg(job_.shape.first + number_);
   }
 
-  /// The attention's weights, a thread a token.
+  /// Computes the attention weights; each thread has one token.
   __device__ void weigh() {
     const int lane = thread_ % kWarp, warp = thread_ / kWarp;
     const bool is_read = thread_ >= first_token() && thread_ < job_.shape.tokens;
@@ -220,7 +220,7 @@ class LastToken : ThreadOfGroup<Width> {
     return sum;
   }
 
-  /// From what was read to the block's output.
+  /// From the attention output to the block's output.
   __device__ void finish(int64_t row) {
     const BlockActivations& kept = job_.activations;
     if (is_output()) {
@@ -257,7 +257,7 @@ class LastToken : ThreadOfGroup<Width> {
     if (leads()) own_.sum[output()] = own_.stream[output()] + kept;
   }
 
-  /// `sum` by its norm, by one warp; take(column, value) is called for what comes out.
+  /// One warp normalises `sum` and calls take(column, value) with the norm's outputs.
   template <class Take>
   __device__ void normalise(int64_t row, const Bf16* weight, const Bf16* bias, Bf16* normed, float* inverses,
                             const Take& take) {
@@ -286,7 +286,7 @@ class LastToken : ThreadOfGroup<Width> {
   const Job& job_;
   Weights<Width>& weights_;
   Sequence<Width, kHeads>& own_;
-  int number_;  ///< of the sequence
+  int number_;  ///< of the group's sequence
 };
 
 template <int Width, int HeadSize, bool Dropout>

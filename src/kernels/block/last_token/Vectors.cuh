@@ -7,33 +7,34 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// A post-norm block of which one row comes out of each sequence, that of its last token: the last block of a
-/// network whose loss reads no other. Nothing there is a product of matrices. With one query a head, keys and
-/// values need not be made, for (x · Wkᵀ) q = x · (Wkᵀ q) and Σ a (x · Wvᵀ) = (Σ a x) · Wvᵀ:
+/// A post-norm block that outputs one row per sequence, that of its last token: the last block of a network
+/// whose loss reads no other token. It needs no matrix products. With one query per head, keys and values
+/// need not be computed, because (x · Wkᵀ) q = x · (Wkᵀ q) and Σ a (x · Wvᵀ) = (Σ a x) · Wvᵀ:
 ///
 ///     q = Wq x_last + bq,   u_h = Wk_hᵀ q_h / √d              d: the size of head h
 ///     s_hj = x_j · u_h + q_h · bk_h / √d,   a_hj = drop(softmax_j(s_hj))
-///     read_h = Wv_h Σ_j a_hj x_j + bv_h Σ_j a_hj
+///     o_h = Wv_h Σ_j a_hj x_j + bv_h Σ_j a_hj                 o: the attention output
 ///
-/// So a sequence's x is read once, all sums are in fp32 on the ordinary cores, and a thread has a token.
+/// So a sequence's x is read from global memory once, all sums are in fp32 on the CUDA cores, and each thread
+/// has one token.
 namespace adtrain::kernels::last_token {
 
-constexpr int kThreads = kMostTokens;  ///< of a sequence
+constexpr int kThreads = kMostTokens;  ///< per sequence
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kGroups = 2;  ///< sequences that a thread block works on at once
 constexpr int kBlockThreads = kGroups * kThreads;
 
-/// From one row of a matrix in shared memory to the next: rows that lie side by side meet no bank twice.
+/// The stride between rows of a matrix in shared memory. With it neighbouring rows have no bank conflicts.
 template <int Columns>
 constexpr int kStride = Columns + 8;
 
-/// A thread's place in the group that works on its sequence.
+/// A thread's position in the group that works on its sequence.
 template <int Width>
 class ThreadOfGroup {
  protected:
-  /// Of the group's threads alone.
+  /// A barrier for the group's threads only.
   __device__ void barrier() const { group_barrier(1 + group_, kThreads); }
-  /// A quad of threads has an output of a matrix, its first thread writes it.
+  /// A quad of threads computes one output of a matrix, and the quad's first thread writes it.
   __device__ bool is_output() const { return thread_ < 4 * Width; }
   __device__ int output() const { return thread_ / 4; }
   __device__ bool leads() const { return thread_ % 4 == 0; }
@@ -42,7 +43,7 @@ class ThreadOfGroup {
   int thread_ = threadIdx.x % kThreads;
 };
 
-/// Starts to copy a matrix (rows, Columns), by `threads` threads of which this is number `thread`.
+/// Starts to copy a matrix (rows, Columns). This thread is number `thread` of `threads` threads.
 template <int Columns>
 __device__ void start_copy_rows(Bf16* to, const Bf16* from, int rows, int thread, int threads) {
   constexpr int kChunks = Columns / 8;
@@ -81,7 +82,7 @@ __device__ inline float plus_product(float sum, const Eight& left, const Eight& 
   return sum;
 }
 
-/// Σ of so many products of a matrix's row and a vector, both in shared memory.
+/// The product of the first `Count` elements of a matrix's row and of a vector, both in shared memory.
 template <int Count>
 __device__ float product(const Bf16* row, const float* vector) {
   float sum = 0;
@@ -90,7 +91,7 @@ __device__ float product(const Bf16* row, const float* vector) {
   return sum;
 }
 
-/// A row of the matrix (…, Columns) times the vector, by the four threads of a quad together.
+/// A row of the matrix (…, Columns) times the vector, computed by the four threads of a quad together.
 template <int Columns>
 __device__ float quad_product(const Bf16* matrix, int row, const float* vector) {
   constexpr int kShare = Columns / 4;
@@ -98,7 +99,7 @@ __device__ float quad_product(const Bf16* matrix, int row, const float* vector) 
   return quad_sum(product<kShare>(matrix + row * kStride<Columns> + first, vector + first));
 }
 
-/// A column of the matrix (Rows, Columns) times the vector, likewise.
+/// A column of the matrix (Rows, Columns) times the vector, computed likewise.
 template <int Rows, int Columns>
 __device__ float quad_column_product(const Bf16* matrix, int column, const float* vector) {
   float sum = 0;
@@ -109,7 +110,7 @@ __device__ float quad_column_product(const Bf16* matrix, int column, const float
   return quad_sum(sum);
 }
 
-/// Over the `HeadSize` rows of a head from `first_row` on: Σ vector[row] · matrix[row][column].
+/// Σ vector[row] · matrix[row][column] over the `HeadSize` rows of a head from `first_row` on.
 template <int HeadSize, int Columns>
 __device__ float head_column_product(const Bf16* matrix, int first_row, int column, const float* vector) {
   float sum = 0;
@@ -121,7 +122,7 @@ __device__ float head_column_product(const Bf16* matrix, int first_row, int colu
   return sum;
 }
 
-/// Over a head's elements: Σ vector[i] · bias[i].
+/// Σ vector[i] · bias[i] over a head's elements.
 template <int HeadSize>
 __device__ float head_product(const Bf16* bias, const float* vector) {
   float sum = 0;
@@ -130,20 +131,20 @@ __device__ float head_product(const Bf16* bias, const float* vector) {
   return sum;
 }
 
-/// Whether bit `number` is set in these words; without dropout it always is.
+/// Whether bit `number` is set in these words. Without dropout the result is always true.
 template <bool Dropout>
 __device__ bool is_kept(const uint32_t* words, int64_t number) {
   return !Dropout || (__ldg(words + number / 32) >> (number % 32) & 1) != 0;
 }
 
-/// Sums over tokens of their x, each weighted in `Sums` ways: by all threads of a sequence, in two steps with
-/// a barrier between.
+/// Sums of x over a sequence's tokens, with `Sums` different weights per token. All threads of the sequence
+/// compute them in two steps, with a barrier between.
 template <int Width, int Sums>
 struct Pool {
-  static constexpr int kAtOnce = Sums < 4 ? Sums : 4;        ///< of a warp
-  static constexpr int kShares = kWarps / (Sums / kAtOnce);  ///< of the tokens
-  static constexpr int kLanes = Width / 2;                   ///< of a token, each with two columns
-  static constexpr int kSide = kWarp / kLanes;               ///< tokens that a warp has side by side
+  static constexpr int kAtOnce = Sums < 4 ? Sums : 4;        ///< sums per warp
+  static constexpr int kShares = kWarps / (Sums / kAtOnce);  ///< groups of warps that divide the tokens
+  static constexpr int kLanes = Width / 2;                   ///< per token, each with two columns
+  static constexpr int kSide = kWarp / kLanes;               ///< tokens that a warp processes side by side
 
   struct alignas(kAtOnce * sizeof(float)) Weights {
     float value[kAtOnce];
@@ -151,7 +152,7 @@ struct Pool {
 
   float of_share[kShares][kSide][Sums][Width];
 
-  /// weights (tokens, Sums) in shared memory.
+  /// Adds this thread's share. `weights` (tokens, Sums) is in shared memory.
   __device__ void add(const Bf16* x, const float* weights, int first, int tokens, int thread) {
     const int warp = thread / kWarp, share = warp % kShares, first_sum = warp / kShares * kAtOnce;
     const int side = thread % kWarp / kLanes, column = 2 * (thread % kLanes);
@@ -184,7 +185,7 @@ struct Pool {
   }
 };
 
-/// Calls launch(width, head size), constants both.
+/// Calls launch(width, head size) with compile-time constants.
 template <class Launch>
 void for_shape(const BlockShape& shape, const Launch& launch) {
   const auto for_width = [&](auto width) {

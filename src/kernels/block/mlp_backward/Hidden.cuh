@@ -3,7 +3,7 @@
 #include "kernels/block/mlp_backward/Memory.cuh"
 #include "kernels/block/mlp_backward/Sums.cuh"
 
-/// The second stage: the hidden layer's values and their gradients, and the sums for the weights.
+/// The second stage: the hidden layer's values, their gradients, and the sums for the weights.
 namespace adtrain::kernels::mlp_backward_pass {
 
 struct Activation {
@@ -22,12 +22,12 @@ __device__ inline Activation gelu(float h, float scale) {
   return {value, fmaf(value, fmaf(-u_slope, tangent, u_slope), phi)};
 }
 
-/// The hidden units' values of 16 rows, ready to be multiplied with the rows.
+/// The values and gradients of a warp's hidden units in 16 rows, as left operands of the weights' gradients.
 struct HiddenWarpTiles {
   LeftFragment a[kUnitWarpTiles], dh[kUnitWarpTiles];
 };
 
-/// h and da of a warp's hidden units and 16 rows -> a and dh. `keep`: the words of the first row.
+/// From h and da of a warp's hidden units in 16 rows to a and dh. `keep`: the dropout words of the first row.
 template <bool kDropout>
 __device__ HiddenWarpTiles activate(const Sums (&h)[kUnitWarpTiles][2], const Sums (&da)[kUnitWarpTiles][2],
                                     const uint32_t* keep, float scale) {
@@ -36,7 +36,7 @@ __device__ HiddenWarpTiles activate(const Sums (&h)[kUnitWarpTiles][2], const Su
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
     uint2 words = {};
-    if (kDropout) {  // The bits of the lane's four hidden units become the highest of the four bytes.
+    if (kDropout) {  // moves the bits of the lane's four hidden units to the highest bits of the four bytes
       words = *reinterpret_cast<const uint2*>(keep + 8 * n + lane.column);
       words = {words.x << (7 - lane.row), words.y << (7 - lane.row)};
     }
@@ -62,7 +62,7 @@ __device__ HiddenWarpTiles activate(const Sums (&h)[kUnitWarpTiles][2], const Su
   return result;
 }
 
-/// Adds the products of the tiles' first 16 rows.
+/// Adds the products of the tiles' first 16 rows to the sums for the weights.
 template <int Width>
 __device__ void add_weight_gradients(WeightSums<Width>& sums, const HiddenWarpTiles& hidden, Tile<Width> x1,
                                      Tile<Width> df) {
@@ -82,7 +82,7 @@ __device__ void add_weight_gradients(WeightSums<Width>& sums, const HiddenWarpTi
   }
 }
 
-/// x1 and df of a tile -> dh, transposed, and the sums. `keep` (64 rows): the warp's words.
+/// From x1 and df of a tile to dh, transposed, and the sums. `keep` (64 rows): the warp's dropout words.
 template <int Width, bool kDropout>
 __device__ void hidden_stage(const Memory<Width>& memory, Tile<Width> linear1, Tile<4 * Width> linear2,
                              Tile<Width> x1, Tile<Width> df, const uint32_t* keep, float scale,
@@ -135,7 +135,7 @@ __device__ void hidden_stage(const Memory<Width>& memory, Tile<Width> linear1, T
         }
       }
     }
-    // All of dh is stored after the last product, so that no store is in the way of the loads for one.
+    // All of dh is stored after the last product, so that no store delays the loads for a product.
     LeftFragment to_store[kPairs][kUnitWarpTiles];
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair) {

@@ -5,7 +5,7 @@
 /// The third stage: dx1.
 namespace adtrain::kernels::mlp_backward_pass {
 
-/// dh and du2 of a tile -> `dx1`, of which `rows` are there. A warp has 32 rows and 16 columns.
+/// From dh and du2 of a tile to its `rows` rows of `dx1`. A warp has 32 rows and 16 columns.
 template <int Width>
 __device__ void input_stage(Tile<Width> linear1, Tile<kTileRows> dh, Tile<Width> du2, Bf16* dx1, int rows) {
   constexpr int kWarpTiles = 2, kColumnGroups = Width / kWarpTile;

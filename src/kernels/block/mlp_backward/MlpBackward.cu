@@ -10,7 +10,7 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// The backward pass of y = norm2(x1 + drop(linear2(drop(gelu(linear1(x1)))))), a row:
+/// The backward pass of y = norm2(x1 + drop(linear2(drop(gelu(linear1(x1)))))). For a row:
 ///
 ///     du2 = inverse2 (g − mean(g) − normed2 · mean(g · normed2)),  g = dy · norm2_weight
 ///     df = drop'(du2),  h = linear1(x1),  a = drop(gelu(h)),  da = df · linear2_weight
@@ -18,14 +18,15 @@
 ///
 /// and, over all rows, dlinear1_weight = dhᵀ x1, dlinear2_weight = dfᵀ a and the sums for the vectors.
 ///
-/// The hidden layer lies transposed: a warp has 32 hidden units for the whole kernel, its products have
-/// hidden units as rows and rows of the batch as columns. So what a warp makes of a and dh is, as it stands
-/// in registers, the left operand of the sums for the weights, which stay in registers until the last row:
-/// (32, D) of each matrix. Only dx1 sums over all hidden units; for it dh goes through shared memory.
+/// The hidden layer is transposed: a warp has 32 hidden units for the whole launch, and its products have
+/// hidden units as rows and rows of the batch as columns. So a and dh, as a warp holds them in registers, are
+/// left operands of the sums for the weights. These sums stay in registers until the last row: (32, D) of
+/// each matrix. Only dx1 sums over all hidden units; for it dh goes through shared memory.
 ///
-/// A block takes tiles of 64 rows through three stages, norm, hidden and input, one a step. In a step the
-/// stages work on three tiles, so that they need nothing of each other and one barrier a step is enough;
-/// between two of them the warps drift apart, one on the tensor cores while another one does arithmetic.
+/// A thread block takes tiles of 64 rows through three stages, norm, hidden and input, one per step. In a
+/// step the stages work on three different tiles, so that they are independent and one barrier per step is
+/// enough. Between two barriers the warps drift apart: one uses the tensor cores while another does
+/// arithmetic.
 namespace adtrain::kernels {
 namespace {
 
@@ -44,7 +45,7 @@ __global__ void __launch_bounds__(Memory<Width>::kThreads, blocks_at_once(Width)
   const Tile<4 * Width> linear2{memory.linear2};
   const float scale = kDropout ? arguments.scale : 1.0f;
 
-  // The block's tiles: blockIdx.x + i · gridDim.x.
+  // The thread block's tiles are blockIdx.x + i · gridDim.x.
   const int all_tiles = static_cast<int>((arguments.rows + kTileRows - 1) / kTileRows);
   const int tiles = (all_tiles - static_cast<int>(blockIdx.x) + gridDim.x - 1) / gridDim.x;
   const auto first_row = [&](int i) {
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(Memory<Width>::kThreads, blocks_at_once(Width)
 #pragma unroll 1
   for (int step = 0; step < tiles + 2; ++step) {
     if (step < tiles) {
-      copies_arrived();  // the thread's own; the words of inner_keep are used after the next barrier
+      copies_arrived();  // this thread's copies; inner_keep is read after the next barrier
       norm_stage<Width, kDropout>(memory, scale, {memory.x1[step % 2]}, {memory.df[step % 2]},
                                   {memory.du2[step % 3]});
       if (step + 1 < tiles) {

@@ -5,8 +5,8 @@
 /// The first stage: the norm's backward pass.
 namespace adtrain::kernels::mlp_backward_pass {
 
-/// What a thread has of a tile in the first stage: a chunk of columns of two neighbouring rows. Four lanes in
-/// a row have the same chunk and 8 rows, as in the right operand of a product.
+/// A thread's part of a tile in the first stage: a chunk of columns of two neighbouring rows. Four
+/// neighbouring lanes have the same columns of 8 rows, as in the right operand of a product.
 struct ThreadPlace {
   int row, column;
 };
@@ -18,7 +18,7 @@ __device__ ThreadPlace thread_place() {
 }
 
 /// Starts to copy the rows of a tile from `first` on. Rows beyond the last one are zeros, which add nothing
-/// to any sum.
+/// to the sums.
 template <int Width, bool kDropout>
 __device__ void fetch(Memory<Width>& memory, const Arguments& arguments, int64_t first,
                       uint32_t (*inner_keep)[kKeepStride]) {
@@ -71,7 +71,7 @@ __device__ inline void store_chunk(Bf16* to, const Chunk& chunk) {
   *reinterpret_cast<uint4*>(to) = bits_of(chunk);
 }
 
-/// Over the lanes that have chunks of the same row.
+/// The sum over the lanes that have chunks of the same row.
 template <int Width>
 __device__ float row_sum(float value) {
 #pragma unroll
@@ -79,10 +79,10 @@ __device__ float row_sum(float value) {
   return value;
 }
 
-/// Adds the chunks of the warp's rows. The product's right operand is the chunks' pairs of columns, which lie
-/// as (rows, chunks); its left one picks the even and the odd columns out of the pairs, for the sums' rows 0
-/// … 7
-/// (`second` false) or 8 … 15: row c or 8 + c of `sums`, column n, is column c of chunk n.
+/// Adds the chunks of the warp's rows. The product's right operand is the chunks' pairs of columns, as a
+/// matrix (rows, chunks). Its left operand selects the even and the odd columns of the pairs. The sums are in
+/// rows 0 … 7 of `sums` (`second` false) or 8 … 15: column n of row c, or of row 8 + c, is column c of chunk
+/// n.
 __device__ inline void add_over_rows(Sums& sums, bool second, const Chunk (&chunks)[kThreadRows]) {
   const int lane = lane_number();
   const uint32_t odd_or_even = lane / 4 % 2 == 1 ? kOne << 16 : kOne;
@@ -94,12 +94,12 @@ __device__ inline void add_over_rows(Sums& sums, bool second, const Chunk (&chun
   }
 }
 
-/// Where bit c of `keep` is set, column c of the chunk, else 0.
+/// The value where bit `column` of `keep` is set, else 0.
 __device__ inline float kept(uint32_t keep, int column, float value) {
   return (keep >> column & 1) != 0 ? value : 0.0f;
 }
 
-/// dy, normed1 and normed2 of a tile, which have arrived -> x1, df and du2.
+/// From dy, normed1 and normed2 of a tile, whose copies have arrived, to x1, df and du2.
 template <int Width, bool kDropout>
 __device__ void norm_stage(Memory<Width>& memory, float scale, Tile<Width> x1, Tile<Width> df,
                            Tile<Width> du2) {

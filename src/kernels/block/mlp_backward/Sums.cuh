@@ -2,15 +2,15 @@
 
 #include "kernels/block/mlp_backward/Memory.cuh"
 
-/// A thread block's sums over its rows for the parameters, and where they go at the end.
+/// A thread block's sums over its rows for the parameters, and how they are stored at the end.
 namespace adtrain::kernels::mlp_backward_pass {
 
-/// A warp's sums over the block's rows.
+/// A warp's sums over the thread block's rows.
 template <int Width>
 struct WeightSums {
   Sums linear1[kUnitWarpTiles][Width / 8];  ///< dhᵀ x1: (32 hidden units, D)
-  Sums linear2[kUnitWarpTiles][Width / 8];  ///< aᵀ df: (32 hidden units, D), the transpose of the gradient
-  Sums linear1_bias;                        ///< even columns: the first 16 hidden units; odd ones: the others
+  Sums linear2[kUnitWarpTiles][Width / 8];  ///< aᵀ df: (32 hidden units, D), the gradient's transpose
+  Sums linear1_bias;  ///< even columns: the first 16 hidden units; odd ones: the other 16
 };
 
 template <int Width>
@@ -23,7 +23,7 @@ __device__ void clear(WeightSums<Width>& sums) {
   sums.linear1_bias = no_sums();
 }
 
-/// A warp's sums of the matrices and of linear1's bias -> the block's part.
+/// Stores a warp's sums for the matrices and linear1's bias in the thread block's part.
 template <int Width>
 __device__ void store_hidden_sums(const WeightSums<Width>& sums, float* part) {
   constexpr MlpGradients kGradients = MlpGradients::of(Width);
@@ -50,7 +50,8 @@ __device__ void store_hidden_sums(const WeightSums<Width>& sums, float* part) {
   }
 }
 
-/// The threads' sums over rows -> the block's part. At width 32 a warp has each column twice, of other rows.
+/// Stores the threads' column sums in the thread block's part. At width 32 a warp has each column twice, for
+/// different rows.
 template <int Width>
 __device__ void store_column_sums(const Memory<Width>& memory, float* part) {
   constexpr MlpGradients kGradients = MlpGradients::of(Width);

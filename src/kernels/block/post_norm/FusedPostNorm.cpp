@@ -19,9 +19,9 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-constexpr size_t kParameters = 12, kOfAttention = 6;  ///< the first six are the attention sublayer's
+constexpr size_t kParameters = 12, kOfAttention = 6;  ///< the first six belong to the attention sublayer
 
-/// The dropout masks of one block: of the attention weights, and of the three hidden places.
+/// The dropout masks of one block: for the attention weights, and for the three hidden tensors.
 class BlockDropoutMasks {
  public:
   BlockDropoutMasks(const BlockShape& shape, const BlockPass& pass, int64_t number)
@@ -39,8 +39,8 @@ class BlockDropoutMasks {
   }
 
  private:
-  static constexpr int64_t kHiddenRowWords =
-      1 + 4 + 1;  ///< projection, inner and output, in words of one width
+  /// Of projection, inner and output: words per row, divided by the words of one width.
+  static constexpr int64_t kHiddenRowWords = 1 + 4 + 1;
 
   int64_t row_words_;
   float attention_scale_, hidden_scale_;
@@ -53,7 +53,7 @@ BlockWeights weights_of(at::TensorList parameters) {
   return {at[0], at[1], at[2], at[3], at[4], at[5], at[6], at[7], at[8], at[9], at[10], at[11]};
 }
 
-/// What a forward pass leaves for its backward pass.
+/// What the forward pass keeps for the backward pass.
 struct Remembered : torch::CustomClassHolder {
   Remembered(const at::Tensor& input, const at::Tensor& first_tokens, const BlockShape& block,
              BlockDropoutMasks dropout, MainGradients* to)
@@ -83,7 +83,7 @@ struct Remembered : torch::CustomClassHolder {
   BlockShape shape;
   BlockDropoutMasks bits;
   MainGradients* main_gradients;
-  at::Tensor first;  ///< to which `shape` points, if there is padding
+  at::Tensor first;  ///< shape.first points to it; undefined without padding
   at::Tensor x, attention_output, lse;
   Norm norm1, norm2;
 };
@@ -114,7 +114,7 @@ class FusedPostNorm : public autograd::Function<FusedPostNorm> {
     const at::Tensor dx = backward_to(*remembered, weights_of(parameters), gradients[0], place);
     autograd::variable_list result = place.finish();
     result.insert(result.begin(), dx);
-    result.resize(result.size() + 4);  // streams, rows, number and pass have no gradients
+    result.resize(result.size() + 4);  // streams, rows, number and pass get no gradients
     return result;
   }
 

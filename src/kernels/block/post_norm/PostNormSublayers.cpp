@@ -14,10 +14,10 @@
 namespace adtrain::kernels {
 namespace {
 
-/// Draws of the dropout mask in a block: of the attention, and of what is after it.
+/// Offsets of a block's dropout masks in the random stream: for attention, and for everything after it.
 enum Draw : int64_t { kOfAttention, kBehindAttention, kDraws };
 
-/// Of a parameter (3 width, …), or of its gradient.
+/// The queries' part of a parameter (3 width, …), or of its gradient.
 at::Tensor of_queries(const at::Tensor& of_all) {
   return of_all.narrow(0, 0, of_all.size(0) / 3);
 }
@@ -26,15 +26,15 @@ at::Tensor of_others(const at::Tensor& of_all) {
   return of_all.narrow(0, width, 2 * width);
 }
 
-/// Matrices side by side, and the sums of their columns added to `sums`.
+/// Returns the matrices side by side, and adds the sums of their columns to `sums`.
 at::Tensor joined(at::TensorList matrices, const at::Tensor& sums) {
   if (matrices.size() > 1) return joined_columns(matrices, sums);
   add_columns(matrices[0], sums);
   return matrices[0];
 }
 
-/// x (B, tokens, width) -> all that is read (B, tokens, 3 width) or, where only the last tokens are asked for
-/// and the others have no queries, these (B, rows, width) and then keys and values (B, tokens, 2 width).
+/// x (B, tokens, width) -> queries, keys and values (B, tokens, 3 width). Where only the last tokens need
+/// queries: the queries (B, rows, width), then keys and values (B, tokens, 2 width).
 class BeforeAttention {
  public:
   enum Parameter : size_t { kWeight, kBias, kParameters };
@@ -48,9 +48,9 @@ class BeforeAttention {
             product(x_, of_others(weight), of_others(bias), autotuning), last};
   }
 
-  /// Keys' and values' gradients may stand in one matrix or in two.
+  /// The gradients of keys and values may be in one matrix or in two.
   Tensors backward(Tensors d_outputs, at::TensorList p, const GradientAccumulation& place) {
-    // The second half made the residual's gradient for this pass alone.
+    // The second part allocated the residual's gradient for this pass only, so it may be added to in place.
     at::Tensor d_x = popped(d_outputs).contiguous();
     const at::Tensor &weight = p[kWeight], d_weight = place.of(kWeight), d_bias = place.of(kBias);
     const int64_t rows = d_x.size(1);
@@ -74,8 +74,7 @@ class BeforeAttention {
   at::Tensor x_;
 };
 
-/// The same with queries of the last rows, keys and values each for itself, by heads (B, heads, …, head
-/// size).
+/// The same with separate queries of the last rows, keys and values, by heads (B, heads, …, head size).
 class BeforeAttentionByHeads {
  public:
   Tensors forward(at::TensorList inputs, at::TensorList parameters, const BlockCall& call) {
@@ -102,8 +101,8 @@ class BeforeAttentionByHeads {
   BeforeAttention part_;
 };
 
-/// What the attention read (B, rows, width) and the block's input there -> norm(input + projection(read)),
-/// then norm of that and its MLP.
+/// The attention output (B, rows, width) and the block's input in these rows -> x1 = norm1(input +
+/// drop(projection(attention output))), then norm2(x1 + MLP(x1)).
 class AfterAttention {
  public:
   Tensors forward(at::TensorList inputs, at::TensorList p, const BlockCall& call) {
@@ -140,7 +139,7 @@ class AfterAttention {
   }
 
  private:
-  /// In the order in which they lie.
+  /// In the order of the block's parameters.
   enum Parameter : size_t {
     kProjectionWeight,
     kProjectionBias,
@@ -153,7 +152,7 @@ class AfterAttention {
     kNorm2Weight,
     kNorm2Bias
   };
-  /// The bias in front of a norm and those of the norm are neighbours.
+  /// The bias before a norm and the norm's parameters are consecutive.
   static constexpr size_t kOfNormedSum = 3;
   enum Dropped : size_t { kOfProjection, kOfInner, kOfOutput };
 

@@ -18,7 +18,7 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-/// Places in the list of parameters.
+/// Indices in the list of parameters.
 enum : size_t {
   kNorm1Weight,
   kInProjWeight,
@@ -32,7 +32,7 @@ enum : size_t {
   kParameters
 };
 
-/// What a forward pass leaves for its backward pass: its inputs, bits and intermediate results.
+/// What the forward pass keeps for the backward pass: inputs, dropout masks and intermediate results.
 struct Remembered : torch::CustomClassHolder {
   Remembered(const at::Tensor& input, const BlockShape& block, const Rotary& rotary, int64_t number,
              const BlockPass& pass)
@@ -67,7 +67,7 @@ struct Remembered : torch::CustomClassHolder {
             lse.data_ptr<float>()};
   }
 
-  static constexpr int64_t kDraws = 3;  ///< dropout masks of a block
+  static constexpr int64_t kDraws = 3;  ///< dropout masks per block
 
   BlockShape shape;
   MainGradients* main_gradients;
@@ -112,7 +112,7 @@ class FusedPreNorm : public autograd::Function<FusedPreNorm> {
     const at::Tensor dx = attention_backward(*own, parameters, dx1, place);
     autograd::variable_list result = place.finish();
     result.insert(result.begin(), dx);
-    result.resize(result.size() + 5);  // rotary, queries, rows, number and pass have no gradients
+    result.resize(result.size() + 5);  // rotary, queries, rows, number and pass get no gradients
     return result;
   }
 

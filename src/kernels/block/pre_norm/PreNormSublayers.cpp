@@ -18,13 +18,13 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-/// Draws of the dropout mask in a block: of the norms' inputs, and of the attention.
+/// Offsets of a block's dropout masks in the random stream: for the norms' inputs, and for attention.
 enum Draw : int64_t { kOfNorm1, kOfNorm2, kOfAttention, kDraws };
 
 /// x -> in_proj(norm(x)) (B, tokens, 3 width).
 class BeforeAttention {
  public:
-  /// In the order in which they lie.
+  /// In the order of the block's parameters.
   enum Parameter : size_t { kNormWeight, kInProjWeight, kInProjBias, kParameters };
 
   Tensors forward(at::TensorList inputs, at::TensorList p, const BlockCall& call) {
@@ -49,8 +49,8 @@ class BeforeAttention {
   KeptElements kept_;
 };
 
-/// What the attention read (B, rows, width), and the block's input there -> x1 = input + out_proj(read), then
-/// x1 + SwiGLU(norm(x1)).
+/// The attention output (B, rows, width) and the block's input in these rows -> x1 = input +
+/// out_proj(attention output), then x1 + SwiGLU(norm(x1)).
 class AfterAttention {
  public:
   Tensors forward(at::TensorList inputs, at::TensorList p, const BlockCall& call) {
@@ -81,13 +81,13 @@ class AfterAttention {
   }
 
  private:
-  /// In the order in which they lie.
+  /// In the order of the block's parameters.
   enum Parameter : size_t { kOutProjWeight, kOutProjBias, kNormWeight, kW1, kW2, kW3 };
-  static constexpr size_t kOfNormedSum = 2;  ///< the bias in front of the norm and its weight are neighbours
-  static constexpr size_t kGates = 2;        ///< W1 and W2, whose products are factors
+  static constexpr size_t kOfNormedSum = 2;  ///< the bias before the norm and its weight are consecutive
+  static constexpr size_t kGates = 2;        ///< W1 and W2, whose products are the factors
 
-  /// W1 and W2 (inner, width) as one matrix (2 inner, width): a view where W2 lies after W1, as it does in a
-  /// model.
+  /// W1 and W2 (inner, width) as one matrix (2 inner, width). It is a view where W2 follows W1 in memory, as
+  /// in a model.
   static at::Tensor gates_of(at::TensorList parameters) {
     const at::Tensor &w1 = parameters[kW1], &w2 = parameters[kW2];
     const bool neighbours = w1.is_contiguous() && w2.is_contiguous() && w1.is_alias_of(w2) &&
@@ -101,15 +101,15 @@ class AfterAttention {
   KeptElements kept_;
 };
 
-/// By how much queries and keys have been rotated.
+/// The angles by which queries and keys have been rotated, kept for the backward pass.
 struct Turned : torch::CustomClassHolder {
   explicit Turned(const Rotary& by) : rotary(by) {}
   Rotary rotary;
 };
 
 /// in_proj's output (B, tokens, heads, 3, head size) -> queries of the last rows, keys and values, (B, heads,
-/// …, head size), where queries and keys have been rotated. They are views of the input, which nobody else
-/// reads.
+/// …, head size), with rotated queries and keys. They are views of the input, which is changed in place and
+/// which nothing else may read.
 class ApplyRope : public autograd::Function<ApplyRope> {
  public:
   static autograd::variable_list forward(autograd::AutogradContext* context, const at::Tensor& projected,
@@ -125,7 +125,7 @@ class ApplyRope : public autograd::Function<ApplyRope> {
     const auto by_tokens = [&](size_t kind) { return gradients[kind].transpose(1, 2); };
     const at::Tensor d_projected =
         apply_rope_backward(by_tokens(0), by_tokens(1), by_tokens(2), taken_from<Turned>(context)->rotary);
-    return {d_projected, {}, {}};  // rows and rotary have no gradients
+    return {d_projected, {}, {}};  // rows and rotary get no gradients
   }
 };
 

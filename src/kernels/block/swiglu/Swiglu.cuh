@@ -5,7 +5,7 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// What both passes of the SwiGLU half share.
+/// What the forward and the backward pass of the SwiGLU sublayer share.
 namespace adtrain::kernels {
 
 /// How many of `most` rows there are from `first` on.
@@ -13,8 +13,8 @@ __device__ inline int rows_from(int64_t first, int64_t rows, int most) {
   return static_cast<int>(min(rows - first, int64_t{most}));
 }
 
-/// Rounds eight neighbouring columns, the lane's in one of its two rows (half = 0 or 1) of four accumulators
-/// in feature order, and stores them where `condition` holds, without a branch.
+/// Rounds the lane's eight neighbouring columns of four accumulators in feature order, in one of its two rows
+/// (half = 0 or 1). Stores them where `condition` holds, without a branch.
 __device__ inline void store_eight_if(bool condition, Bf16* to, const Sums* sums, int half) {
   uint32_t pairs[4];
 #pragma unroll

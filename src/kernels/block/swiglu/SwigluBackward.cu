@@ -7,24 +7,23 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// The backward pass of y = x1 + w3 h, h = silu(a) · b, a = w1 n, b = w2 n, a row:
+/// The backward pass of y = x1 + w3 h, h = silu(a) · b, a = w1 n, b = w2 n. For a row:
 ///
 ///     dh = w3ᵀ dy,  da = dh · b · silu'(a),  db = dh · silu(a),  dn = w1ᵀ da + w2ᵀ db
 ///
 /// and, over all rows, dw1 = daᵀ n, dw2 = dbᵀ n and dw3 = dyᵀ h.
 ///
-/// The hidden layer lies transposed: a warp has 16 hidden units for the whole kernel, its products have
-/// hidden units as rows and rows of the batch as columns. So what a warp makes of da, db and h is, as it
-/// stands in registers, the left operand of the sums for the weights, which stay in registers until the last
-/// row, beside the 16 units' weights themselves. Only dn sums over all hidden units; for it da and db go
-/// through shared memory.
+/// The hidden layer is transposed: a warp has 16 hidden units for the whole launch, and its products have
+/// hidden units as rows and rows of the batch as columns. So da, db and h, as a warp holds them in registers,
+/// are left operands of the sums for the weights. These sums stay in registers until the last row, as do the
+/// 16 units' weights. Only dn sums over all hidden units; for it da and db go through shared memory.
 ///
-/// The sums of all hidden units do not fit in a multiprocessor's registers where D = 64. A thread block
-/// therefore has 128 units, and a group of D / 32 thread blocks takes the same tiles of 128 rows: each writes
+/// Where D = 64, the sums of all hidden units do not fit in a multiprocessor's registers. A thread block
+/// therefore has 128 units, and a group of D / 32 thread blocks takes the same tiles of 128 rows. Each writes
 /// its own term of dn, and its own units' elements of the group's part.
 ///
-/// A tile goes through two stages, hidden and input. Where there is room for the gradients of two tiles, a
-/// step takes one tile through the first stage and the tile before through the second one, and one barrier a
+/// A tile goes through two stages, hidden and input. Where the gradients of two tiles fit in shared memory, a
+/// step takes one tile through the first stage and the previous tile through the second, and one barrier per
 /// step is enough.
 namespace adtrain::kernels {
 namespace {
@@ -39,16 +38,16 @@ constexpr int blocks_at_once(int width) {
   return width == 32 ? 2 : 1;
 }
 
-/// What a thread block has in shared memory; its weights are those of its hidden units.
+/// A thread block's shared memory. Its weights are those of its hidden units.
 template <int Width>
 struct SwigluMemory {
-  static constexpr int kTiles = Width == 64 ? 2 : 1;  ///< whose gradients there is room for
+  static constexpr int kTiles = Width == 64 ? 2 : 1;  ///< tiles whose gradients fit
   using Rows = Bf16[kTileRows * Width];
   using Weights = Bf16[kBlockUnits * Width];
   using Units = Bf16[kBlockUnits * kTileRows];
 
   struct Gradients {
-    Units da, db;  ///< Tile<128>, (units, rows), transposed: from the stage hidden to the stage input
+    Units da, db;  ///< Tile<128>, (units, rows), transposed: from the hidden stage to the input stage
   };
   struct InOrder {
     Weights w1, w2;              ///< Tile<D>: until they are in registers
@@ -56,8 +55,8 @@ struct SwigluMemory {
   };
 
   // bytes at D = 64, at D = 32
-  Weights w1, w2;         // 32 K, 16 K  Tile<D>, columns in feature order: all the time
-  Rows normed[2], dy[2];  // 64 K, 32 K  Tile<D>: from one step before the stage hidden to its end
+  Weights w1, w2;         // 32 K, 16 K Tile<D>, columns in feature order: whole launch
+  Rows normed[2], dy[2];  // 64 K, 32 K Tile<D>: from one step before the hidden stage to its end
   union {
     Gradients gradients[kTiles];  // 128 K, 64 K
     InOrder weights;
@@ -84,7 +83,7 @@ struct UnitWeights {
 template <int Width>
 struct UnitSums {
   Sums w1[Width / 8], w2[Width / 8];  ///< daᵀ n, dbᵀ n
-  Sums w3[Width / 8];                 ///< hᵀ dy, the transpose of the gradient
+  Sums w3[Width / 8];                 ///< hᵀ dy, the gradient's transpose
 };
 
 /// The first of the warp's hidden units among the thread block's.
@@ -92,8 +91,7 @@ __device__ inline int warp_unit() {
   return kWarpTile * (threadIdx.x / kWarp);
 }
 
-/// Starts to copy rows of a tile, of which `rows` are there. Those beyond are zeros, which add nothing to any
-/// sum.
+/// Starts to copy a tile that has `rows` rows. Rows beyond these are zeros, which add nothing to the sums.
 template <int Width>
 __device__ void fetch(Tile<Width> tile, const Bf16* from, int rows) {
   constexpr int kChunks = Width / 8;
@@ -121,7 +119,7 @@ __device__ void fetch_weights(SwigluMemory<Width>& memory, const SwigluWeights& 
   copy_in_feature_order_of_columns(Tile<Width>{memory.w2}, w2, kBlockUnits);
 }
 
-/// The warp's weights, where all have arrived; `unit`: the thread block's first one.
+/// The warp's weights; all copies must have arrived. `unit`: the thread block's first unit.
 template <int Width>
 __device__ UnitWeights<Width> unit_weights(SwigluMemory<Width>& memory, int unit) {
   const Tile<Width> w1 = {memory.weights.w1}, w2 = {memory.weights.w2};
@@ -136,14 +134,14 @@ __device__ UnitWeights<Width> unit_weights(SwigluMemory<Width>& memory, int unit
   return result;
 }
 
-// The first stage: the hidden layer's values and their gradients, and the sums for the weights.
+// The first stage: the hidden layer's values, their gradients, and the sums for the weights.
 
-/// The hidden units' values of 16 rows, ready to be multiplied with the rows.
+/// The values and gradients of a warp's hidden units in 16 rows, as left operands of the weights' gradients.
 struct Hidden {
   LeftFragment h, da, db;
 };
 
-/// a, b and dh of a pair of rows -> part `part` of each fragment.
+/// From a, b and dh of a pair of rows to part `part` of each fragment.
 __device__ inline void activate(Hidden& hidden, int part, const float* a, const float* b, const float* dh) {
   float h[2], da[2], db[2];
 #pragma unroll
@@ -160,7 +158,7 @@ __device__ inline void activate(Hidden& hidden, int part, const float* a, const 
   hidden.db.part[part] = packed(db[0], db[1]);
 }
 
-/// The warp's hidden units of the tiles' first 16 rows.
+/// Computes the warp's hidden units of the tiles' first 16 rows.
 template <int Width>
 __device__ Hidden hidden_of(const UnitWeights<Width>& weights, Tile<Width> normed, Tile<Width> dy,
                             unsigned lane) {
@@ -183,7 +181,7 @@ __device__ Hidden hidden_of(const UnitWeights<Width>& weights, Tile<Width> norme
   return hidden;
 }
 
-/// Adds the products of the tiles' first 16 rows.
+/// Adds the products of the tiles' first 16 rows to the sums for the weights.
 template <int Width>
 __device__ void add_weight_gradients(UnitSums<Width>& sums, const Hidden& hidden, Tile<Width> normed,
                                      Tile<Width> dy, unsigned lane) {
@@ -197,7 +195,7 @@ __device__ void add_weight_gradients(UnitSums<Width>& sums, const Hidden& hidden
   }
 }
 
-/// n and dy of a tile -> da and db, transposed, and the sums.
+/// From n and dy of a tile to da and db, transposed, and the sums.
 template <int Width>
 __device__ void hidden_stage(const UnitWeights<Width>& weights, Tile<Width> normed, Tile<Width> dy,
                              Tile<kTileRows> da, Tile<kTileRows> db, UnitSums<Width>& sums) {
@@ -210,7 +208,7 @@ __device__ void hidden_stage(const UnitWeights<Width>& weights, Tile<Width> norm
   Hidden hidden = hidden_of(weights, normed, dy, lane);
 #pragma unroll 1
   for (int row = 0; row < kTileRows - kWarpTile; row += kWarpTile) {
-    // The next rows' arithmetic runs beside the products of these.
+    // The next rows' arithmetic overlaps with the products of these rows.
     const Hidden next =
         hidden_of(weights, from_row(normed, row + kWarpTile), from_row(dy, row + kWarpTile), lane);
     finish(row, hidden);
@@ -221,8 +219,8 @@ __device__ void hidden_stage(const UnitWeights<Width>& weights, Tile<Width> norm
 
 // The second stage: dn.
 
-/// da and db of a tile -> the thread block's term of `dnormed`, of which `rows` are there. A warp has 32
-/// columns of 32 rows where D = 64, of 16 where D = 32.
+/// From da and db of a tile to its `rows` rows of the thread block's term of `dnormed`. A warp has 32 columns
+/// of 32 rows where D = 64, of 16 rows where D = 32.
 template <int Width>
 __device__ void input_stage(Tile<Width> w1, Tile<Width> w2, Tile<kTileRows> da, Tile<kTileRows> db,
                             Bf16* dnormed, int rows) {
@@ -257,7 +255,7 @@ __device__ void input_stage(Tile<Width> w1, Tile<Width> w2, Tile<kTileRows> da, 
   }
 }
 
-/// The warp's sums -> its elements of the group's part; `unit`: its first one of all.
+/// Stores the warp's sums in its elements of the group's part. `unit`: the warp's first unit among all units.
 template <int Width>
 __device__ void store_sums(const UnitSums<Width>& sums, float* part, int unit) {
   constexpr SwigluGradients kGradients = SwigluGradients::of(Width);
@@ -287,7 +285,7 @@ __global__ void __launch_bounds__(kThreads, blocks_at_once(Width))
   using Memory = SwigluMemory<Width>;
   Memory& memory = *reinterpret_cast<Memory*>(dynamic_shared_memory());
 
-  // The group's tiles: group + i · groups.
+  // The group's tiles are group + i · groups.
   const int groups = gridDim.x / kTerms, group = blockIdx.x / kTerms, term = blockIdx.x % kTerms;
   const int all_tiles = static_cast<int>((arguments.rows + kTileRows - 1) / kTileRows);
   const int tiles = (all_tiles - group + groups - 1) / groups;

@@ -7,29 +7,29 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// y = x1 + w3 (silu(w1 n) · w2 n). Thread blocks stay for the whole launch, one a multiprocessor, with all
-/// weights in shared memory. Each warp takes 32 rows at once through it all in registers, in chunks of hidden
-/// units, and waits for no other one. Two warp tiles share each fragment of the weights: for one alone,
-/// reading them from shared memory would take longer than the products.
+/// y = x1 + w3 (silu(w1 n) · w2 n). Thread blocks are persistent, one per multiprocessor, with all weights in
+/// shared memory. Each warp takes 32 rows at once through everything in registers, in chunks of hidden units,
+/// and waits for no other warp. Two warp tiles share each fragment of the weights: with one alone, reading
+/// the fragments from shared memory would take longer than the products.
 namespace adtrain::kernels {
 namespace {
 
-constexpr int kWarpTiles = 2;  ///< that a warp takes at once
+constexpr int kWarpTiles = 2;  ///< that a warp processes at once
 constexpr int kRows = kWarpTiles * kWarpTile;
 
-/// What a thread block has in shared memory; at D = 64 96 K of weights and 96 K of rows.
+/// A thread block's shared memory: at D = 64, 96 K of weights and 96 K of rows.
 template <int Width>
 struct SwigluMemory {
   static constexpr int kInner = 4 * Width;
   static constexpr int kWarps = Width == 64 ? 12 : 16;
   static constexpr int kThreads = kWarps * kWarp;
-  /// A warp's next rows on their way from global memory, x1 in the order in which their threads read them:
+  /// The warps' next rows, being copied from global memory. x1 is in the order in which its threads read it:
   /// [half of a warp tile][32 features][thread].
   using Rows = Bf16[kWarps][kRows * Width];
   using LaneRows = uint4[2 * kWarpTiles][Width / 32][kThreads];
 
-  Bf16 w1[kInner * Width], w2[kInner * Width];  ///< Tile<D>: all the time
-  Bf16 w3[Width * kInner];                      ///< Tile<F>, rows in feature order: all the time
+  Bf16 w1[kInner * Width], w2[kInner * Width];  ///< Tile<D>: whole launch
+  Bf16 w3[Width * kInner];                      ///< Tile<F>, rows in feature order: whole launch
   Rows normed;                                  ///< Tile<D>
   LaneRows x1;
 };
@@ -48,7 +48,7 @@ __device__ Tile<Width> normed_tile(SwigluMemory<Width>& memory) {
   return {memory.normed[threadIdx.x / kWarp]};
 }
 
-/// Starts to copy the warp's rows from `first` on. For rows beyond the last one that one is read again.
+/// Starts to copy the warp's rows from `first` on. Rows beyond the last one repeat it.
 template <int Width>
 __device__ void fetch(SwigluMemory<Width>& memory, const Arguments& arguments, int64_t first) {
   constexpr int kChunks = Width / 8, kRowsApart = kWarp / kChunks;
@@ -71,7 +71,7 @@ __device__ void fetch(SwigluMemory<Width>& memory, const Arguments& arguments, i
   }
 }
 
-/// Sums that begin with x1 of a warp tile, in feature order.
+/// Sums that begin with the warp tile's rows of x1, in feature order.
 template <int Width>
 __device__ void start_from_residual(Sums (&sums)[Width / 8], const SwigluMemory<Width>& memory,
                                     int warp_tile) {
@@ -97,7 +97,7 @@ __device__ inline float gated(float a, float b) {
   return fmaf(t, tanh_of(t), t) * b;
 }
 
-/// Adds w3 (silu(w1 n) · w2 n).
+/// out += w3 (silu(w1 n) · w2 n).
 template <int Width>
 __device__ void add_mlp(Sums (&out)[kWarpTiles][Width / 8], const LeftFragment (&n)[kWarpTiles][Width / 16],
                         SwigluMemory<Width>& memory) {
@@ -143,7 +143,7 @@ __device__ void add_mlp(Sums (&out)[kWarpTiles][Width / 8], const LeftFragment (
   }
 }
 
-/// To the matrix's rows from `first` on.
+/// Stores the rows of y from `first` on.
 template <int Width>
 __device__ void store(const Arguments& arguments, int64_t first, const Sums (&out)[kWarpTiles][Width / 8]) {
   const LanePlace lane = lane_place(lane_anew());
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(SwigluMemory<Width>::kThreads, 1)
     swiglu_kernel(const __grid_constant__ Arguments arguments) {
   SwigluMemory<Width>& memory = *reinterpret_cast<SwigluMemory<Width>*>(dynamic_shared_memory());
 
-  // A thread block's warps take turns after all thread blocks, so that few rows are shared out to many.
+  // Consecutive groups of rows go to different thread blocks, so that few rows are spread over many of them.
   const int64_t apart = int64_t{kRows} * gridDim.x * SwigluMemory<Width>::kWarps;
   int64_t first = int64_t{kRows} * (blockIdx.x + gridDim.x * (threadIdx.x / kWarp));
   if (first < arguments.rows) fetch(memory, arguments, first);

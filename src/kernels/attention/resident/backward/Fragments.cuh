@@ -3,11 +3,10 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// Sums that are scaled and pairs of 16-bit values that are multiplied in registers, and a head's columns of
-/// a tile as operands.
+/// Operations in registers on sums and on pairs of 16-bit values, and a head's columns of a tile as operands.
 namespace adtrain::kernels::backward_pass {
 
-/// What the rounding of products has left out, which 16 bit hold.
+/// The rounding error of a 16-bit product, left · right − product, in 16 bit.
 __device__ inline uint32_t rest_of(uint32_t product, uint32_t left, uint32_t right) {
   return multiplied_plus(left, right, negative(product));
 }
@@ -28,7 +27,7 @@ __device__ void multiply_by(Sums (&sums)[Count], float scale) {
   }
 }
 
-/// A warp tile of a tile × the columns of a head, as left operand: {rows, rows + 8} of each 8 columns.
+/// 16 rows of a tile × the columns of a head, as left operand: {row, row + 8} for each 8 columns.
 template <int HeadSize>
 struct HeadRows {
   uint32_t part[HeadSize / 8][2];
@@ -57,7 +56,7 @@ __device__ HeadRows<HeadSize> head_rows(Tile<Width> warp_tile, int column) {
   return rows;
 }
 
-/// sums (16 × 16) += left · stripᵀ, over the columns of a head.
+/// sums (16 × 16) += left · warp tileᵀ, summed over the columns of a head.
 template <int HeadSize, int Width>
 __device__ void multiply_with_rows(Sums (&sums)[2], const HeadRows<HeadSize>& left, Tile<Width> warp_tile,
                                    int column) {
@@ -74,7 +73,7 @@ __device__ void multiply_with_rows(Sums (&sums)[2], const HeadRows<HeadSize>& le
   }
 }
 
-/// sums (16 × HeadSize) += left · warp tile.
+/// sums (16 × HeadSize) += left · warp tile, in the columns of a head.
 template <int HeadSize, int Width>
 __device__ void add_rows(Sums (&sums)[HeadSize / 8], const LeftFragment& left, Tile<Width> warp_tile,
                          int column) {

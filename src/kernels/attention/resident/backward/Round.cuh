@@ -9,14 +9,15 @@ namespace adtrain::kernels::backward_pass {
 
 constexpr int kMostWarpTiles = kMostTokens / kWarpTile;
 
-/// A stream of a sequence, which a thread block works on at a time. With two of them the queries come first.
+/// One stream of a sequence, which a thread block works on at a time. With two streams the queries come
+/// first.
 struct Round {
   int sequence;
   bool of_queries;
-  int rows;          ///< of the stream that come out, its last ones
-  int first_row;     ///< of these, among the sequence's
-  int skipped;       ///< tokens that do not come out
-  int first_output;  ///< the first warp tile with tokens that do, and not padding alone
+  int rows;          ///< output rows of the stream, its last ones
+  int first_row;     ///< of these, among the sequence's output rows
+  int skipped;       ///< tokens before the first output row
+  int first_output;  ///< the first warp tile with output rows that is not all padding
   int first_token;   ///< tokens before it are padding
 
   template <bool Streams, bool Padded>
@@ -32,9 +33,9 @@ struct Round {
     return {sequence, of_queries,   rows,       of_queries ? shape.rows - of_second : 0,
             skipped,  first_output, first_token};
   }
-  /// The row that comes out for a token, or the nearest one.
+  /// The token's row among the stream's output rows, or the nearest one.
   __device__ int nearest_row(int token) const { return min(max(token - skipped, 0), rows - 1); }
-  /// Its first row among all sequences'.
+  /// The first output row's index among those of all sequences.
   __device__ int64_t before(const BlockShape& shape) const {
     return int64_t{sequence} * shape.rows + first_row;
   }

@@ -5,21 +5,21 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// Warp tiles of 16 queries with warp tiles of 16 keys, in the attention's backward pass: what is the same
-/// whether a kernel makes them itself or others have.
+/// Pairs of warp tiles, 16 queries with 16 keys, in the backward pass of attention. Whole-block kernels,
+/// which compute queries, keys and values themselves, and resident-KV attention share this.
 namespace adtrain::kernels::backward_pass {
 
-/// Where a round lies in shared memory. Heads are columns of the tiles, a token is a row.
+/// The tiles of a round in shared memory. Heads are columns of the tiles, and tokens are rows.
 template <int Width>
 struct RoundTiles {
-  Tile<Width> query;  ///< with log2 e / √head size, so that scores are exponents of 2
+  Tile<Width> query;  ///< with factor log2 e / √head size, so that scores are exponents of 2
   Tile<Width> d_attention_output;
   Tile<Width> key, value;
   const float *minus_log, *minus_delta;  ///< (heads, 256); −∞ for queries that do not exist
 };
 
-/// A round's pairs. Padded: sequences may begin with padding. Borrows what it is made of; a warp's threads
-/// call together.
+/// Computes a round's pairs of warp tiles. Padded: sequences may begin with padding. Borrows its arguments.
+/// All threads of a warp must call together.
 template <int Width, int HeadSize, bool Dropout, bool Streams, bool Padded>
 class WarpTilePairs {
   static constexpr int kEights = HeadSize / 8;
@@ -32,22 +32,22 @@ class WarpTilePairs {
         tokens_(shape.tokens),
         warp_tiles_((tokens_ + kWarpTile - 1) / kWarpTile) {}
 
-  /// From here on all is of this round. `keep`: dropout's words of the first of the tiles' heads, at the
-  /// round's first row; null for none. The round is copied: behind a reference it would lie in memory.
+  /// Begins a round. `keep`: the dropout words of the first of the tiles' heads at the round's first row;
+  /// null without dropout. The round is copied: through a reference it would be read from memory.
   __device__ void begin(const Round& round, const uint32_t* keep) {
     round_ = round;
     keep_ = keep;
   }
 
-  /// A head of a warp tile of keys, and what its queries add to the gradients.
+  /// One head of a warp tile of keys, and the sums of its gradients.
   struct Keys {
     int head;
-    int rotation;     ///< that brings the bit of the lane's first key to the highest place of a byte
+    int rotation;     ///< moves the bit of the lane's first key to a byte's highest bit
     int earliest[2];  ///< the first query that reads the lane's keys
     HeadRows<HeadSize> key, value;
     Sums dkey[kEights], dvalue[kEights];
   };
-  /// Without any query. Filled in place, as the compiler copies what is returned.
+  /// Loads the keys and clears the sums. Filled in place, because the compiler would copy a return value.
   __device__ void start(Keys& keys, int warp_tile, int head) const {
     const int column = HeadSize * head, token = kWarpTile * warp_tile + place_.row;
     keys.head = head;
@@ -65,10 +65,10 @@ class WarpTilePairs {
     for (int i = 0; i < kEights; ++i) keys.dkey[i] = keys.dvalue[i] = no_sums();
   }
 
-  /// Adds all queries that read them.
+  /// Adds all queries that read the keys.
   __device__ void add_queries(Keys& keys, int warp_tile) const {
-    // The edges: the first warp tile, and the last one where it is not whole; where some keys are padding,
-    // all.
+    // The edges are the first warp tile and an incomplete last one. Where some keys are padding, all are
+    // edges.
     const bool partly_padding = kWarpTile * warp_tile < first_token();
     const int first = shape_.causal ? max(warp_tile, round_.first_output) : round_.first_output,
               whole = partly_padding ? first + 1 : tokens_ / kWarpTile;
@@ -90,19 +90,19 @@ class WarpTilePairs {
     }
   }
 
-  /// Words of 32 keys of the lane's two queries.
+  /// The dropout words of 32 keys for the lane's two queries.
   struct KeyWords {
     uint32_t word[2];
   };
-  /// A head of a warp tile of queries, and what its keys add to the gradient.
+  /// One head of a warp tile of queries, and the sums of its gradient.
   struct Queries {
     int head, column;  ///< its first column in the tiles
-    int keys[2];       ///< that the lane's two queries read, from the first token on
+    int keys[2];       ///< number of keys that the lane's two queries read, from the first token on
     HeadRows<HeadSize> query, d_attention_output;
     Sums minus_log, minus_delta;
     Sums dquery[kEights];
   };
-  /// Without any key.
+  /// Loads the queries and clears the sums.
   __device__ void start(Queries& queries, int warp_tile, int head) const {
     const int column = HeadSize * head, token = kWarpTile * warp_tile + place_.row;
     queries.head = head;
@@ -123,9 +123,9 @@ class WarpTilePairs {
     for (Sums& sums : queries.dquery) sums = no_sums();
   }
 
-  /// Adds all keys that they read; returns the words of those in the warp tile's own place.
+  /// Adds all keys that the queries read. Returns the dropout words of the keys in the same warp tile.
   __device__ KeyWords add_keys(Queries& queries, int warp_tile) const {
-    // The edges: the last warp tile, and after padding those up to an even one.
+    // The edges are the last warp tile and, after padding, those up to an even one.
     const int last = shape_.causal ? warp_tile : warp_tiles_ - 1, token = kWarpTile * warp_tile + place_.row;
     int keys = (first_token() + 2 * kWarpTile - 1) / (2 * kWarpTile) * 2;
     const uint32_t* const words = words_of(queries.head, min(keys, last) / 2);
@@ -157,24 +157,25 @@ class WarpTilePairs {
   __device__ int first_token() const {
     return Padded ? round_.first_token : 0;
   }
-  /// Dropout's words of 32 keys: one for each row that comes out.
+  /// The dropout words of 32 keys, one for each output row.
   __device__ const uint32_t* words_of(int head, int word) const {
     return Dropout ? keep_ + (head * ((tokens_ + 31) / 32) + word) * shape_.rows : nullptr;
   }
 
-  // As keys. Scores lie with keys as rows
+  // A warp tile as keys: scores have keys as rows
 
-  /// Words of the lane's queries in a warp tile: {columns 0-7, columns 8-15}, two neighbours each.
+  /// The dropout words of the lane's queries in a warp tile: {columns 0-7, columns 8-15}, two neighbours
+  /// each.
   struct QueryWords {
     uint32_t word[2][2];
   };
-  /// `words`: of the lane's first query in a warp tile all of whose tokens come out.
+  /// `words`: of the lane's first query in a warp tile whose tokens all have output rows.
   __device__ static QueryWords query_words(const uint32_t* words) {
     QueryWords result = {};
     if constexpr (Dropout) result = {{{words[0], words[1]}, {words[8], words[9]}}};
     return result;
   }
-  /// `words`: of the first row. Words of rows that do not come out do not matter.
+  /// `words`: of the first output row. For tokens without an output row, any word may be read.
   __device__ QueryWords query_words_of_edge(const uint32_t* words, int warp_tile) const {
     const int token = kWarpTile * warp_tile + place_.column;
     QueryWords result = {};
@@ -224,7 +225,7 @@ class WarpTilePairs {
     add_rows<HeadSize>(keys.dkey, dscores, query, column);
   }
 
-  // As queries. Scores lie with queries as rows
+  // A warp tile as queries: scores have queries as rows
 
   struct KeyPointers {
     const uint32_t* of_row[2];
@@ -234,7 +235,8 @@ class WarpTilePairs {
     if constexpr (Dropout) result = {{*words.of_row[0], *words.of_row[1]}};
     return result;
   }
-  /// The pair of warp tiles in the first of which padding ends, up to `end`.
+  /// Adds the keys from the warp tile in which padding ends up to `end`, which is even or the end of the
+  /// keys.
   __device__ void add_behind_padding(Queries& queries, int warp_tile, int end) const {
     const int token = kWarpTile * warp_tile + place_.row, first_warp_tile = first_token() / kWarpTile;
     const uint32_t* const words = words_of(queries.head, first_warp_tile / 2);
@@ -247,7 +249,7 @@ class WarpTilePairs {
     }
   }
 
-  /// Edge: some of the keys are not read. Half: of the words.
+  /// Edge: some of the keys are not read. Half: which half of the words' bits.
   template <bool Edge, int Half>
   __device__ void add_warp_tile(Queries& queries, int warp_tile, const KeyWords& words) const {
     const int row = kWarpTile * warp_tile;

@@ -8,15 +8,15 @@
 #include "kernels/primitives/KeptPairs.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// Loads words of the dropout mask from global memory to the fragments whose elements they keep. A warp tile
-/// prefetches all the words that it will use.
+/// Loads dropout words from global memory for the fragments that they mask. The words of a warp tile are
+/// prefetched in advance.
 namespace adtrain::kernels::forward_pass {
 
-/// Dropout's words for a few heads and the lane's two rows, a word for 32 keys.
+/// The dropout words of a few heads for the lane's two rows, one word for 32 keys.
 template <int Heads, bool Dropout>
 class AttentionWords {
  public:
-  /// From `word` of each head on. `head`: the first one's number among all sequences' heads.
+  /// Begins at `word` of each head. `head`: the first head's number among the heads of all sequences.
   template <class Job>
   __device__ AttentionWords(const Job& job, const WarpTile& warp_tile, int head, int word)
       : warp_tile_(warp_tile) {
@@ -31,8 +31,8 @@ class AttentionWords {
   struct Words {
     uint32_t of[Heads][2];
   };
-  /// Those of the next 32 keys. `more`: whether others will be asked for; these are on their way from memory
-  /// then.
+  /// Returns the words of the next 32 keys. `more`: whether there will be another call; its words are then
+  /// loaded meanwhile.
   __device__ Words next(bool more) {
     const Words now = words_;
     if (more) load();
@@ -66,11 +66,11 @@ class AttentionWords<Heads, false> {
   __device__ Words next(bool) { return {}; }
 };
 
-/// Asks for the bits of the attention that the warp will read for a warp tile, each lane for some.
+/// Prefetches the attention dropout words that the warp will read for a warp tile; the lanes share them.
 template <int Width, int HeadSize>
 __device__ void prefetch_attention_dropout_mask(const BlockShape& shape, const uint32_t* keep,
                                                 const WarpTile& warp_tile, int lane) {
-  constexpr int kHeads = Width / HeadSize, kAtOnce = kWarp / 8;  // the words of as many rows
+  constexpr int kHeads = Width / HeadSize, kAtOnce = kWarp / 8;  // a head's words of one row take 8 lanes
   const int words = (shape.tokens + 31) >> 5, word = lane % 8;
   const int first_row = max(warp_tile.first_row(), 0);
   if (word < (shape.causal ? warp_tile.number / 2 + 1 : words)) {

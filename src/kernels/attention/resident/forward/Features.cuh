@@ -5,10 +5,10 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// The residual stream in registers, in the order of FeatureOrder.cuh.
+/// The residual stream in registers, in the feature order of FeatureOrder.cuh.
 namespace adtrain::kernels::forward_pass {
 
-/// A warp tile of the residual stream: 16 rows × Width features, in feature order, as left operand.
+/// A warp tile of the residual stream: 16 rows × Width features, in feature order, as left operands.
 template <int Width>
 struct Features {
   LeftFragment step[Width / 16];
@@ -20,7 +20,7 @@ struct Features {
     return features;
   }
 
-  /// Rows from the matrix `from` (rows, Width) on; those beyond its end are 0.
+  /// Loads rows from `row` on of the matrix `from` (rows, Width). Rows beyond its end are 0.
   static __device__ Features loaded(const Bf16* from, int row, int rows, unsigned lane) {
     const LanePlace place = lane_place(lane);
     Features features;
@@ -36,7 +36,7 @@ struct Features {
     }
     return features;
   }
-  /// Rows from `row` on of a tile.
+  /// Loads rows from `row` on of a tile.
   static __device__ Features loaded(Tile<Width> from, int row, unsigned lane) {
     const LanePlace place = lane_place(lane);
     Features features;
@@ -51,7 +51,7 @@ struct Features {
     return features;
   }
 
-  /// To the rows of a warp tile that come out, in the matrix `to` (S · R, Width).
+  /// Stores the output rows of a warp tile in the matrix `to` (S · R, Width).
   __device__ void store(Bf16* to, const WarpTile& warp_tile, unsigned lane) const {
     Bf16* at = to + warp_tile.place() * Width + 4 * lane_place(lane).column;
 #pragma unroll
@@ -65,13 +65,13 @@ struct Features {
     }
   }
 
-  /// Of 8 columns, the lane's two in its first row or, half = 1, its second.
+  /// The lane's two columns among columns 8 · eight …, in its first row or, half = 1, its second.
   __device__ float2 pair(int eight, int half) const {
     return unpacked(step[eight / 2].part[2 * (eight % 2) + half]);
   }
 
  private:
-  /// The lane's features of 32, side by side in memory.
+  /// Sets the lane's eight of 32 features, which are contiguous in memory.
   __device__ void set(int block, int half, const uint4& eight) {
     step[2 * block].part[half] = eight.x;
     step[2 * block].part[half + 2] = eight.y;

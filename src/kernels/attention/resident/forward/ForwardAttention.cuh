@@ -14,11 +14,11 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// Phase B, its first half: a warp tile's attention, heads one after the other, and its output projection.
+/// Attention in phase B (see block/forward/Kernel.cuh): heads one after another, output projection.
 namespace adtrain::kernels::forward_pass {
 
-/// What a warp tile reads through one head or, where heads are of 8, two neighbours at a time: 16 columns
-/// fill a fragment.
+/// A warp tile's attention in one head, or in two neighbouring heads of 8, so that 16 columns fill a
+/// fragment.
 template <class Block, int Width, int HeadSize, bool Dropout, bool Streams>
 class HeadsRead {
  public:
@@ -38,8 +38,8 @@ class HeadsRead {
     for (Sums& sums : total_) sums = no_sums();
   }
 
-  /// Queries of the heads from x, such that their products with keys are exponents of 2; and what they start
-  /// from. x: Features, or where the warp tile's projections lie, see project_own().
+  /// Computes the heads' queries from x, scaled so that their products with keys are exponents of 2, and the
+  /// scores' start values. x: Features, or the source of the warp tile's projections; see project_own().
   template <class Own>
   __device__ void ask(const Own& x) {
     const float scale = kLog2E / std::sqrt(static_cast<float>(HeadSize));
@@ -58,12 +58,12 @@ class HeadsRead {
     start_scores(queries);
   }
 
-  /// Reads all keys within reach; x as before.
+  /// Reads all keys within reach; x as for ask().
   template <class Own>
   __device__ void attend(const Own& x) {
     const int first_token = sequence_.first_token();
-    int tile = (first_token + 2 * kWarpTile - 1) / (2 * kWarpTile) *
-               2;  // even, and there is no padding from here on
+    // An even tile; there is no padding from here on.
+    int tile = (first_token + 2 * kWarpTile - 1) / (2 * kWarpTile) * 2;
     if (first_token > 0) read_behind_padding(first_token, min(tile, reach_.tiles()));
     Bits words(sequence_.job, warp_tile_, head_number(0), min(tile, reach_.whole) / 2);
 #pragma unroll 1
@@ -71,7 +71,7 @@ class HeadsRead {
       const Words now = words.next(tile + 2 < reach_.tiles());
       if (kHeads * kSteps == 1) {
         read_tiles<2>(tile, now, 0);
-      } else {  // enough to do at a time
+      } else {  // one tile has enough independent products
         read_tiles<1>(tile, now, 0);
         read_tiles<1>(tile + 1, now, 2);
       }
@@ -83,7 +83,7 @@ class HeadsRead {
     if (has_own_keys()) read_own(x, last);
   }
 
-  /// Writes what was read and, where the block projects it, adds that to `out`.
+  /// Writes the attention output and lse. Where the block projects the output, adds the projection to `out`.
   template <class Out>
   __device__ void project(Out& out) {
     const LanePlace place = lane_place(lane_);
@@ -130,17 +130,17 @@ class HeadsRead {
   using Bits = AttentionWords<kHeads, Dropout>;
   using Words = typename Bits::Words;
 
-  /// Of these heads' `head`, its number among all sequences' heads.
+  /// The number of head `head` of these heads among the heads of all sequences.
   __device__ int head_number(int head) const {
     return warp_tile_.sequence * (Width / HeadSize) + column_ / HeadSize + head;
   }
 
-  /// In a second stream each token reads itself, not the first stream's token in its place.
+  /// In a second stream each token reads itself, not the first stream's token at its position.
   __device__ bool has_own_keys() const {
     return Streams && warp_tile_.second;
   }
 
-  /// The warp tile's own x through the heads' columns in a third of in_proj: queries, keys or values.
+  /// Projects the warp tile's own x to the heads' columns in a third of in_proj: queries, keys or values.
   __device__ void project_own(Sums (&sums)[kColumns / 8], int third, const Features<Width>& x) const {
     const Memory<Block, Width>& memory = sequence_.memory;
     const int out = third * Width + column_;
@@ -158,7 +158,7 @@ class HeadsRead {
     }
   }
 
-  /// The same where it lies projected in memory.
+  /// The same where the projections are already in memory.
   template <class Own>
   __device__ void project_own(Sums (&sums)[kColumns / 8], int third, const Own& own) const {
     own.load(sums, third, column_, lane_);
@@ -186,7 +186,7 @@ class HeadsRead {
     }
   }
 
-  /// `words`: dropout's for the tile in the warp tile's place.
+  /// `words`: the dropout words of the tile at the warp tile's position.
   template <class Own>
   __device__ void read_own(const Own& x, const Words& words) {
     Sums values[kColumns / 8];
@@ -209,7 +209,7 @@ class HeadsRead {
     }
   }
 
-  /// Scores start from −m, m a row's greatest score. Where none can be too great for exp2, 0 will do for m.
+  /// Scores start from −m, where m is a row's greatest score. Where no score can overflow exp2, m is 0.
   __device__ void start_scores(const Sums (&queries)[kColumns / 8]) {
     constexpr float kSafe = 60.0f;
     bool safe = true;
@@ -225,7 +225,7 @@ class HeadsRead {
           squares[half] = fmaf(value[0], value[0], fmaf(value[1], value[1], squares[half]));
         }
       }
-      // Cauchy and Schwarz; of the two rows, what is greater in each lane.
+      // By the Cauchy-Schwarz inequality; each lane takes the greater of its two rows.
       const float query = quad_sum(fmaxf(squares[0], squares[1]));
       safe = safe && query * sequence_.longest()[column_ / HeadSize + head] <= kSafe * kSafe;
       if (has_own_keys()) safe = safe && fmaxf(own_score_[head][0], own_score_[head][1]) <= kSafe;
@@ -263,7 +263,7 @@ class HeadsRead {
     }
   }
 
-  /// Scores of 16 keys, minus m: {keys 0-7, keys 8-15} for each head.
+  /// The scores of 16 keys, minus m: {keys 0-7, keys 8-15} for each head.
   __device__ void score(Sums (&scores)[kHeads][2], int tile) const {
     RightFragments right[kSteps];
 #pragma unroll
@@ -285,7 +285,7 @@ class HeadsRead {
     }
   }
 
-  /// Which of a tile's keys the lane's two rows read. Padding reads itself, or it would have nothing to read.
+  /// Which of a tile's keys the lane's two rows read. Padding reads itself, so that it has a key.
   __device__ void find_keys(uint32_t (&keys)[2], int tile, int first_token) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -295,7 +295,7 @@ class HeadsRead {
     }
   }
 
-  /// The pair of tiles in the first of which padding ends, up to `end`.
+  /// Reads the keys from the tile in which padding ends up to `end`.
   __device__ void read_behind_padding(int first_token, int end) {
     int tile = first_token / kWarpTile;
     if (tile >= end) return;
@@ -310,7 +310,7 @@ class HeadsRead {
     }
   }
 
-  /// From the words of a pair of tiles those of its second one.
+  /// From the words of a pair of tiles, takes those of its second tile.
   __device__ static void take_second(Words& words) {
 #pragma unroll
     for (auto& of_head : words.of) {
@@ -319,8 +319,8 @@ class HeadsRead {
     }
   }
 
-  /// Adds the values of `Tiles` · 16 keys, each with its weight, and the weights. The keys' bits are those
-  /// from 8 · `eight` on. Partly: of the keys the lane's two rows read `keys`.
+  /// Adds `Tiles` · 16 keys: their weights, and the weighted values. The keys' dropout bits begin at 8 ·
+  /// `eight`. Partly: the lane's two rows read only the keys whose bits in `keys` are set.
   template <int Tiles, bool Partly = false>
   __device__ void read_tiles(int first, const Words& words, int eight, const uint32_t (&keys)[2] = {}) {
     constexpr uint32_t kOnes = 0x3f803f80u;
@@ -360,7 +360,7 @@ class HeadsRead {
     }
   }
 
-  /// Zeros for weights whose bits, from 8 · eight on, are not set in the words of the lane's two rows.
+  /// Sets weights to 0 whose bits, from 8 · eight on, are not set in the words of the lane's two rows.
   __device__ void keep_pairs(LeftFragment& weights, const uint32_t (&words)[2], int eight) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -378,11 +378,11 @@ class HeadsRead {
   LeftFragment query_[kSteps];
   float own_score_[kHeads][2];  ///< of the lane's two rows
   Sums start_[kHeads];          ///< −m
-  Sums total_[kHeads];          ///< of weights, the same in all columns
+  Sums total_[kHeads];          ///< sums of weights, the same in all columns
   Sums attention_output_[kColumns / 8];
 };
 
-/// out_proj(attention of x).
+/// out = out_proj(attention(x)).
 template <int HeadSize, bool Dropout, bool Streams, class Block, int Width>
 __device__ void attend(Sums (&out)[Width / 8], const Features<Width>& x,
                        const Sequence<Block, Width>& sequence, const WarpTile& warp_tile) {

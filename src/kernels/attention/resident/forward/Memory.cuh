@@ -6,28 +6,28 @@
 #include "kernels/primitives/FeatureOrder.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// Shared memory, D = width, T = 256, the most tokens (that addresses are constants is worth more than room),
-/// G = 2 groups; in all 226.9 of 227 KiB where D = 64. A pre-norm block has no linear1, linear2 and norms
+/// Shared memory. D = width, T = 256, the most tokens (constant addresses are worth more than the space), G =
+/// 2 groups. The total is 226.9 of 227 KiB where D = 64. A pre-norm block has no linear1, linear2 and norms
 /// here and takes 161.1 KiB.
 ///
 ///     in_proj  (3 D, D)  6 D² bytes              whole launch; columns in feature order
 ///     out_proj (D, D)    2 D² bytes              whole launch; rows in feature order
 ///     linear1  (4 D, D)  8 D² bytes              whole launch; columns in feature order
 ///     linear2  (D, 4 D)  8 D² bytes              whole launch; rows in feature order
-///     keys     (T, D)    2 D T bytes, G of them  a sequence's x, once the sequence before has been read; its
-///                                                keys, from A until its last query has read
-///     values   (T, D)    2 D T bytes, G of them  from A until the last query has read
+///     keys     (T, D)    2 D T bytes, G times    a sequence's x, once the previous one has been read; then
+///                                                its keys, from phase A until the last query has read them
+///     values   (T, D)    2 D T bytes, G times    from phase A until the last query has read them
 ///     biases   (9 D)     36 D bytes, fp32        whole launch; pre-norm: (4 D)
 ///     norms    (4 D)     8 D bytes               whole launch: weights and biases of the norms
-///     longest  (2, 8)    64 bytes, G of them     |key|² at most, by head: of this sequence, from A until its
-///                                                last query has read; zeros for the next sequence
+///     longest  (2, 8)    64 bytes, G times       the greatest |key|² of each head: of this sequence, from A
+///                                                until its last query has read; zeros for the next sequence
 ///
-/// A is the phase that makes keys and values.
+/// A is the phase that projects keys and values; see block/forward/Kernel.cuh.
 namespace adtrain::kernels::forward_pass {
 
 constexpr int kMostHeads = 8;
 
-/// The kernel's shared memory as the warps of one group see it: the attention's, and what else the block has.
+/// The shared memory as the warps of one group address it: that of attention, and the block's own.
 template <class Block, int Width>
 struct Memory : Block::template OwnMemory<Width> {
   Tile<Width> in_proj, out_proj;

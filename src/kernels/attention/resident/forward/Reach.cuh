@@ -8,8 +8,8 @@
 
 namespace adtrain::kernels::forward_pass {
 
-/// Which keys a warp tile reads where there is no padding: whole tiles of 16 first, perhaps one of which the
-/// rows read different parts.
+/// Which keys a warp tile reads where there is no padding: whole tiles of 16, then possibly one tile of which
+/// each row reads a different part.
 struct Reach {
   int whole;         ///< tiles that all rows read
   bool partly;       ///< whether tile `whole` is read in part

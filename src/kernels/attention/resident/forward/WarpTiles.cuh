@@ -5,8 +5,8 @@
 #include "kernels/BlockShape.h"
 #include "kernels/primitives/Tile.cuh"
 
-/// How a thread block shares its work: into groups of warps, and among a group's warps the warp tiles of a
-/// sequence.
+/// How a thread block divides its work: into groups of warps, and a sequence's warp tiles among a group's
+/// warps.
 namespace adtrain::kernels::forward_pass {
 
 constexpr int kGroups = 2;
@@ -14,15 +14,15 @@ constexpr int kGroupWarps = 8;
 constexpr int kGroupThreads = kGroupWarps * kWarp;
 constexpr int kThreads = kGroups * kGroupThreads;
 
-/// 16 tokens of a sequence as queries, and where what becomes of them goes.
+/// 16 tokens of a sequence as queries, and the rows of their output.
 struct WarpTile {
   int sequence;
   bool second;  ///< of the second stream
-  int number;   ///< its tokens begin at 16 · number of the stream; less than 0 for none
-  int rows;     ///< that come out of a sequence
-  int begin;    ///< of these, the stream's first one,
-  int end;      ///< what is after its last one
-  int row;      ///< and the lane's first; the second is 8 further down
+  int number;   ///< its tokens begin at 16 · number in the stream; negative for none
+  int rows;     ///< output rows of a sequence
+  int begin;    ///< of these, the stream's first one
+  int end;      ///< the end of the stream's
+  int row;      ///< the lane's first; its second is 8 further down
 
   __device__ WarpTile(const BlockShape& shape, int sequence_number, bool of_second, int tile_number)
       : sequence(sequence_number),
@@ -34,21 +34,22 @@ struct WarpTile {
         row(kWarpTile * tile_number + lane_place().row + end - shape.tokens) {}
 
   __device__ int first_row() const { return row - lane_place().row; }
-  /// Whether any of it comes out.
+  /// Whether any of its rows is an output row.
   __device__ bool exists() const { return number >= 0 && first_row() + kWarpTile > begin; }
-  /// Whether the lane's first row or, half = 1, its second comes out.
+  /// Whether the lane's first row or, half = 1, its second is an output row.
   __device__ bool comes_out(int half) const {
     return static_cast<unsigned>(row + 8 * half - begin) < static_cast<unsigned>(end - begin);
   }
-  /// The first row's place among those of all sequences, which an int can count, as they would not fit in
-  /// memory otherwise; and in one of many stretches of as many rows.
+  /// The index of the lane's first row among the output rows of all sequences. The number of these fits in an
+  /// int, as they would not fit in memory otherwise. With `stretch`: the index in the stretch of that number,
+  /// each of `rows` rows.
   __device__ int64_t place() const { return sequence * rows + row; }
   __device__ int64_t place(int stretch) const { return int64_t{stretch} * rows + row; }
 };
 
-/// Which warp tiles warps take. In the order of their lengths, where later tokens read more, eight warp tiles
-/// go to warps 0 … 7, the next eight to warps 7 … 0, and so forth; of both streams in turn, as long as there
-/// is something to do for both.
+/// Which warp tiles each warp takes. They are ordered by their number of keys, which is greater for later
+/// tokens. The first eight go to warps 0 … 7, the next eight to warps 7 … 0, and so on. While both streams
+/// have output rows, their warp tiles alternate.
 template <bool Streams>
 class WarpTileSchedule {
  public:
@@ -66,7 +67,7 @@ class WarpTileSchedule {
     }
   }
 
-  /// At least one.
+  /// The number of turns; at least one.
   __device__ int count() const { return count_; }
   __device__ WarpTile warp_tile(int sequence, int turn) const {
     const int place = kGroupWarps * turn + (turn % 2 == 0 ? warp_ : kGroupWarps - 1 - warp_);
@@ -77,8 +78,8 @@ class WarpTileSchedule {
  private:
   const BlockShape& shape_;
   int warp_;
-  int last_;  ///< warp tile of a stream
-  int both_;  ///< warp tiles of the second stream, if there is something to do for both
+  int last_;  ///< the last warp tile of a stream
+  int both_;  ///< warp tiles of the second stream, if both streams have output rows
   int count_ = 1;
 };
 

@@ -5,7 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/ScalarOps.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
 #include <fmt/format.h>
 
 #include "base/StandardStreams.h"
@@ -62,6 +64,43 @@ std::unique_ptr<CollectiveWork> Communicator::start_all_reduce(at::Tensor& tenso
   check_tensor(tensor);
   if (tensor.numel() == 0) return std::make_unique<NoCollectiveWork>();
   return begin_all_reduce(tensor, ReduceOp::kSum);
+}
+
+std::unique_ptr<CollectiveWork> Communicator::start_sums(std::vector<Summand> summands) {
+  for (const Summand& summand : summands) {
+    check_tensor(summand.from);
+    check_tensor(summand.to);
+    if (summand.from.numel() != summand.to.numel() ||
+        summand.from.scalar_type() != summand.to.scalar_type()) {
+      throw std::invalid_argument(fmt::format("A sum of {} elements of {} goes to {} of {}.",
+                                              summand.from.numel(), c10::toString(summand.from.scalar_type()),
+                                              summand.to.numel(), c10::toString(summand.to.scalar_type())));
+    }
+  }
+  std::erase_if(summands, [](const Summand& summand) { return summand.to.numel() == 0; });
+  if (summands.empty()) return std::make_unique<NoCollectiveWork>();
+  return begin_sums(std::move(summands));
+}
+
+std::unique_ptr<CollectiveWork> Communicator::begin_sums(std::vector<Summand> summands) {
+  class Works final : public CollectiveWork {
+   public:
+    void wait() override {
+      for (const auto& work : each) work->wait();
+    }
+    std::vector<std::unique_ptr<CollectiveWork>> each;
+  };
+  auto works = std::make_unique<Works>();
+  for (Summand& summand : summands) {
+    if (summand.factor != 1) {
+      at::mul_out(summand.to, summand.from.view_as(summand.to),
+                  c10::scalar_to_tensor(summand.factor).to(summand.to));
+    } else if (!summand.from.is_same(summand.to)) {
+      summand.to.copy_(summand.from.view_as(summand.to));
+    }
+    works->each.push_back(begin_all_reduce(summand.to, ReduceOp::kSum));
+  }
+  return works;
 }
 
 at::Tensor Communicator::all_gather(const at::Tensor& tensor) {

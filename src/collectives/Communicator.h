@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -67,6 +68,15 @@ class Communicator {
   void all_reduce(at::Tensor& tensor, ReduceOp op);
   /// Starts summing over ranks in place. Several may be under way, started in the same order everywhere.
   std::unique_ptr<CollectiveWork> start_all_reduce(at::Tensor& tensor);
+  /// A tensor that is to be summed over ranks into another one of its size, which may be itself.
+  struct Summand {
+    at::Tensor from, to;
+    double factor = 1;  ///< on each rank's part of the sum; fp32 only, where it is not 1
+  };
+  /// Starts summing all of them, as one operation. `to` must not overlap with another summand's tensors.
+  std::unique_ptr<CollectiveWork> start_sums(std::vector<Summand> summands);
+  /// Whether start_sums() reads `from` while it sums. Else it first copies `from`, multiplied, to `to`.
+  virtual bool sums_without_copies() const { return false; }
   /// Every rank's tensor, stacked in the order of ranks: (world size, …).
   at::Tensor all_gather(const at::Tensor& tensor);
   /// Returns when every rank has called it.
@@ -99,6 +109,7 @@ class Communicator {
   virtual std::unique_ptr<CollectiveWork> begin_all_gather(const at::Tensor& tensor,
                                                            at::Tensor& gathered) = 0;
   virtual std::unique_ptr<CollectiveWork> begin_barrier() = 0;
+  virtual std::unique_ptr<CollectiveWork> begin_sums(std::vector<Summand> summands);
 
  private:
   void check_tensor(const at::Tensor& tensor) const;

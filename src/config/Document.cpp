@@ -77,6 +77,24 @@ std::vector<std::string> Document::texts_of(const std::string& key) const {
   return texts;
 }
 
+const Entry* Document::find(const std::string& key) const {
+  const auto entry = std::ranges::find(entries_, key, &Entry::key);
+  return entry == entries_.end() ? nullptr : &*entry;
+}
+
+void Document::unfold(const std::string& key, const std::map<std::string, std::string>& names) {
+  const Entry* found = find(key);
+  if (found == nullptr || found->kind != Entry::Kind::kMap) return;
+  const Entry map = *found;
+  std::erase_if(entries_, [&](const Entry& entry) { return entry.key == key; });
+  for (const auto& pair : YAML::Load(map.text)) {
+    const std::string name = pair.first.IsScalar() ? pair.first.Scalar() : "";
+    const auto known = names.find(name);
+    const std::string flat = known == names.end() ? key + "." + name : known->second;
+    if (find(flat) == nullptr) entries_.push_back(Entry::of(flat, pair.second, map.origin));
+  }
+}
+
 void Document::replace(const std::string& key, const std::string& text) {
   const auto entry = std::ranges::find(entries_, key, &Entry::key);
   entry->kind = Entry::Kind::kScalar;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,11 @@ class Document {
   /// Of a key whose value is a list of texts, or texts with colons between them: these. None where the key is
   /// not there, null, or anything else.
   std::vector<std::string> texts_of(const std::string& key) const;
+  /// Whether the key is there, and where it was written.
+  const Entry* find(const std::string& key) const;
+  /// Puts the pairs of a nested map, where that is the key's value, in the place of the map: each under the
+  /// name that `names` has for it, else as `key.name`. A key that is there already stays.
+  void unfold(const std::string& key, const std::map<std::string, std::string>& names);
   /// Gives a key that is there another text, written where it was.
   void replace(const std::string& key, const std::string& text);
 

@@ -85,11 +85,23 @@ void GradientIntake::gradient_came(size_t parameter) {
         parameter));
   }
   const at::AutoGradMode no_gradients(false);
-  take(place, gradient);
+  const bool stays = can_stay(place, gradient);
+  if (!stays) take(place, gradient);
   place.is_taken = place.has_come = true;
   place.parameter.mutable_grad() = at::Tensor();
   place.main.mutable_grad() = place.view;
-  reducer_.arrived(parameter);
+  if (stays) {
+    reducer_.arrived_at(parameter, gradient, factor_);
+  } else {
+    reducer_.arrived(parameter);
+  }
+}
+
+bool GradientIntake::can_stay(const Place& place, const at::Tensor& gradient) const {
+  // Below this, an operation more in a bucket costs more than the copy.
+  constexpr int64_t kWorthIt = 256 << 10;
+  return !place.is_taken && gradient.numel() >= kWorthIt && gradient.layout() == at::kStrided &&
+         gradient.scalar_type() == at::kFloat && gradient.is_contiguous() && reducer_.takes_from_elsewhere();
 }
 
 void GradientIntake::take(const Place& place, const at::Tensor& gradient) const {

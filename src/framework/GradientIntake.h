@@ -11,7 +11,8 @@ namespace adtrain {
 
 /// Moves autograd's gradients into a reducer's flat buffer by one operation each: the first gradient of a
 /// step is copied to its place, later ones are added, and each is multiplied by `factor` at the same time. So
-/// only places without a gradient are set to zero, and nothing is divided after a step.
+/// only places without a gradient are set to zero, and nothing is divided after a step. A large gradient that
+/// is a step's only one is not even copied, where the sum over ranks can read it where it lies.
 ///
 /// During a backward pass a parameter has no `.grad`, so that autograd passes the tensor that it has computed
 /// instead of accumulating it. Once that is taken, `.grad` is the place in the buffer.
@@ -51,6 +52,7 @@ class GradientIntake {
 
   void gradient_came(size_t parameter);
   void take(const Place& place, const at::Tensor& gradient) const;
+  bool can_stay(const Place& place, const at::Tensor& gradient) const;
   void check_attached() const;
 
   GradientReducer& reducer_;

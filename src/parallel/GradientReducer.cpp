@@ -132,6 +132,20 @@ void GradientReducer::arrived(size_t parameter) {
   communicator_.progress();
 }
 
+bool GradientReducer::takes_from_elsewhere() const {
+  return communicates_ && communicator_.sums_without_copies() &&
+         buckets_.front().wire.is_same(buckets_.front().view);
+}
+
+void GradientReducer::arrived_at(size_t parameter, const at::Tensor& gradient, double factor) {
+  const int64_t size = parameters_[parameter].numel();
+  buckets_[bucket_of_[parameter]].elsewhere[parameter] = {
+      .from = gradient.view({size}),
+      .to = flat_.narrow(0, layout_.offset(parameter), size),
+      .factor = factor};
+  arrived(parameter);
+}
+
 size_t GradientReducer::index_of(const at::Tensor& parameter) const {
   const auto found = std::find_if(parameters_.begin(), parameters_.end(),
                                   [&](const at::Tensor& known) { return known.is_same(parameter); });
@@ -157,7 +171,25 @@ void GradientReducer::added(at::TensorList parameters) {
 void GradientReducer::start_next_bucket() {
   Bucket& bucket = buckets_[started_++];
   if (!bucket.wire.is_same(bucket.view)) bucket.wire.copy_(bucket.view);
-  bucket.sum = communicator_.start_all_reduce(bucket.wire);
+  bucket.sum = bucket.elsewhere.empty() ? communicator_.start_all_reduce(bucket.wire)
+                                        : communicator_.start_sums(summands_of(bucket));
+  bucket.elsewhere.clear();
+}
+
+std::vector<Communicator::Summand> GradientReducer::summands_of(const Bucket& bucket) const {
+  std::vector<Communicator::Summand> summands;
+  int64_t begin = bucket.view.storage_offset();
+  const auto add_here = [&](int64_t end) {
+    if (end > begin)
+      summands.push_back({flat_.narrow(0, begin, end - begin), flat_.narrow(0, begin, end - begin)});
+  };
+  for (const auto& [parameter, summand] : bucket.elsewhere) {
+    add_here(layout_.offset(parameter));
+    summands.push_back(summand);
+    begin = layout_.offset(parameter) + summand.to.numel();
+  }
+  add_here(bucket.view.storage_offset() + bucket.view.numel());
+  return summands;
 }
 
 void GradientReducer::finish() {
@@ -178,7 +210,10 @@ void GradientReducer::finish() {
 void GradientReducer::abandon() {
   communicates_ = false;
   started_ = 0;
-  for (Bucket& bucket : buckets_) bucket.sum.reset();
+  for (Bucket& bucket : buckets_) {
+    bucket.sum.reset();
+    bucket.elsewhere.clear();
+  }
 }
 
 void GradientReducer::zero() {

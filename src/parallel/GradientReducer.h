@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -54,6 +55,13 @@ class GradientReducer : public MainGradients {
   void added(at::TensorList parameters) override;
   /// Like added(), for the parameter with this index.
   void arrived(size_t parameter);
+  /// Whether the gradient of a parameter may stay where it is until it is summed over ranks: see
+  /// arrived_at().
+  bool takes_from_elsewhere() const;
+  /// Like arrived(), for a gradient that lies elsewhere, contiguous and in fp32. The sum of `factor` times
+  /// every rank's goes to the parameter's place. Only in the last micro-step. The tensor is kept until
+  /// finish().
+  void arrived_at(size_t parameter, const at::Tensor& gradient, double factor);
 
   /// Must be called before each backward pass; `communicates` is true only for the last one before finish().
   void begin_micro_step(bool communicates);
@@ -75,6 +83,7 @@ class GradientReducer : public MainGradients {
     int64_t parameters = 0;
     int64_t missing = 0;  ///< parameters whose gradient is still missing in this micro-step
     std::unique_ptr<CollectiveWork> sum;
+    std::map<size_t, Communicator::Summand> elsewhere = {};  ///< by parameter: gradients that lie elsewhere
   };
   class ReadyHook;
 
@@ -84,6 +93,8 @@ class GradientReducer : public MainGradients {
   void gradient_ready(size_t parameter);
   size_t index_of(const at::Tensor& parameter) const;
   void start_next_bucket();
+  /// The bucket's gradients elsewhere, and the stretches of the buffer between them.
+  std::vector<Communicator::Summand> summands_of(const Bucket& bucket) const;
 
   std::vector<at::Tensor> parameters_;
   FlatLayout layout_;

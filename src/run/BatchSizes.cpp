@@ -61,8 +61,8 @@ void draw(const BatchSizeDecision& decision, int64_t world_size, const std::stri
   std::vector<BatchSizeTrial> trials = decision.trials;
   std::erase_if(trials, [](const BatchSizeTrial& trial) { return trial.refused; });
   std::ranges::sort(trials, {}, &BatchSizeTrial::batch);
-  Series memory{.name = "memory at the peak, GB", .x = {}, .y = {}, .band = {}};
-  Series speed{.name = "samples a second, % of the most", .x = {}, .y = {}, .band = {}};
+  Series memory{.name = "memory at the peak, % of the target", .x = {}, .y = {}, .band = {}};
+  Series speed{.name = "sequences a second, % of the most", .x = {}, .y = {}, .band = {}};
   double most = 0;
   const auto rate = [world_size](const BatchSizeTrial& trial) {
     return trial.seconds > 0 ? static_cast<double>(trial.batch * world_size) / trial.seconds : 0;
@@ -70,7 +70,7 @@ void draw(const BatchSizeDecision& decision, int64_t world_size, const std::stri
   for (const BatchSizeTrial& trial : trials) most = std::max(most, rate(trial));
   for (const BatchSizeTrial& trial : trials) {
     memory.x.push_back(static_cast<double>(trial.batch));
-    memory.y.push_back(static_cast<double>(trial.peak_bytes) / kGigabyte);
+    memory.y.push_back(100 * static_cast<double>(trial.peak_bytes) / static_cast<double>(trial.target_bytes));
     if (rate(trial) <= 0) continue;
     speed.x.push_back(static_cast<double>(trial.batch));
     speed.y.push_back(100 * rate(trial) / most);
@@ -78,11 +78,12 @@ void draw(const BatchSizeDecision& decision, int64_t world_size, const std::stri
   Chart chart;
   chart.title = fmt::format("{}: {} fits, {} is used", key, decision.largest, decision.batch);
   chart.x_label = "batch size of each rank, sequences";
-  chart.y_label = "GB, %";
+  chart.y_label = "%";
   chart.from_zero = true;
   chart.series = {memory, speed};
   if (!trials.empty()) {
-    chart.references = {{"target", static_cast<double>(trials.front().target_bytes) / kGigabyte}};
+    const double target = static_cast<double>(trials.front().target_bytes) / kGigabyte;
+    chart.references = {{fmt::format("{:.4g} GB", target), 100}};
   }
   for (const char* type : {".svg", ".png"}) chart.draw(report.string() + type);
 }
@@ -113,7 +114,7 @@ class Searches {
   BatchSizeDecision find_training() {
     const TrainingOptions& options = config_.training;
     const int64_t held_out = options.test_batch_size == kAutoBatchSize ? 1 : options.test_batch_size;
-    BatchSizeOptions search = options_of(kTraining);
+    BatchSizeOptions search = search_options();
     search.divides = options.share_of_global_batch(world_size());
     return decide(kTraining, std::move(search), [&](int64_t batch) {
       const int64_t accumulation = search.divides ? *search.divides / std::min(batch, *search.divides)
@@ -126,7 +127,7 @@ class Searches {
   BatchSizeDecision find_held_out() {
     const TrainingOptions& options = config_.training;
     const int64_t micro_batch = options.micro_batch(world_size());
-    return decide(kHeldOut, options_of(kHeldOut), [&](int64_t batch) {
+    return decide(kHeldOut, search_options(), [&](int64_t batch) {
       return trial_.take_steps(micro_batch, options.gradient_accumulation_steps, batch);
     });
   }
@@ -134,15 +135,13 @@ class Searches {
  private:
   int64_t world_size() const { return ranks_.communicator->world_size(); }
 
-  BatchSizeOptions options_of(const OpenSize& open) const {
+  BatchSizeOptions search_options() const {
     const TrainingOptions& options = config_.training;
     BatchSizeOptions search;
     search.largest = options.batch_size_limit;
     search.safety_margin = options.batch_size_safety_margin;
     search.prefer = options.batch_size_prefer;
-    search.log = [this, open](const std::string& sentence) {
-      console_.info(fmt::format("{}: {}", open.key, sentence));
-    };
+    search.log = [this](const std::string& sentence) { console_.info("  " + sentence); };
     return search;
   }
 
@@ -159,6 +158,7 @@ class Searches {
       return *known;
     }
     Activity& activity = Activity::of_this_process();
+    console_.info(fmt::format("finding {} by trials of this run's own steps", open.key));
     BatchSizeSearch search(*ranks_.communicator, meter_, std::move(options));
     const BatchSizeDecision decision = search.run([&](int64_t batch) {
       activity.begin("finding the batch size");

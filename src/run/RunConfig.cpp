@@ -25,6 +25,29 @@ void load_plugins_of(Document& document) {
   document.replace("plugins", text);
 }
 
+constexpr const char* kPpoBatch = "batch_size";
+
+/// What the GPU guides write as a nested map.
+void unfold_guides_maps(Document& document) {
+  document.unfold("experiment", {{"batch_size", "train_batch_size"},
+                                 {"batch_size_safety_margin", "batch_size_safety_margin"}});
+}
+
+/// The guides' batch_size is the training's, here it is PPO's: a remark where it may be meant otherwise,
+/// empty where not.
+std::string remark_on_batch_size(const Document& document) {
+  const Entry* const found = document.find(kPpoBatch);
+  if (found == nullptr) return "";
+  const bool of_training =
+      document.find("train_batch_size") != nullptr || document.find("global_batch_size") != nullptr;
+  if (of_training && found->origin.line > 0) return "";
+  return fmt::format(
+      "{}: batch_size is the minibatch of PPO, which collects histories, and changes nothing in training; "
+      "the "
+      "micro-batch of training is train_batch_size, which may be auto_batch_size",
+      found->origin.text());
+}
+
 }  // namespace
 
 std::vector<Section> RunConfig::sections() {
@@ -50,6 +73,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   Document document;
   document.read_file(file);
   for (const std::string& assignment : overrides) document.set(assignment);
+  unfold_guides_maps(document);
   load_plugins_of(document);
   RunConfig config;
   std::vector<Section> sections = config.sections();
@@ -65,6 +89,9 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   for (std::string& notice : Binder(pointers_to(sections)).bind(document, check))
     notices.push_back(std::move(notice));
   for (std::string& notice : config.model.notices()) notices.push_back(std::move(notice));
+  if (std::string remark = remark_on_batch_size(document); !remark.empty()) {
+    notices.push_back(std::move(remark));
+  }
   return config;
 }
 

@@ -136,6 +136,34 @@ TEST(DataParallel, AGradientIsTakenByOneOperation) {
   expect_close(gradients_of(network->parameters()), gradients_of_the_global_batch(1), 1e-6);
 }
 
+/// Between buckets' small gradients lie some that are large enough not to be copied before they are summed.
+TEST(DataParallel, LargeGradientsAreThoseOfTheGlobalBatchToo) {
+  const auto make = [] {
+    torch::manual_seed(3);
+    torch::nn::Sequential network(torch::nn::Linear(64, 700), torch::nn::Tanh(), torch::nn::Linear(700, 600),
+                                  torch::nn::Tanh(), torch::nn::Linear(600, 500), torch::nn::Linear(500, 2));
+    network->to(group().device(), at::kFloat);
+    return network;
+  };
+  const auto loss_of_rows = [](torch::nn::Sequential& network, int64_t step, int64_t first, int64_t count) {
+    torch::manual_seed(static_cast<uint64_t>(step));
+    const at::Tensor all = torch::randn({4 * group().world_size(), 64});
+    return network->forward(all.narrow(0, 4 * first, 4 * count).to(group().device())).square().mean();
+  };
+  torch::nn::Sequential network = make(), whole = make();
+  DataParallel parallel(*network, group(), {.bucket_bytes = 2 << 20, .first_bucket_bytes = 1 << 10});
+  for (int64_t step = 0; step < 3; ++step) {
+    whole->zero_grad();
+    if (step == 1) {  // the first micro-step's gradients are copied, the second's added
+      parallel.backward(loss_of_rows(network, 7, group().rank(), 1), /*last_micro_step=*/false);
+      loss_of_rows(whole, 7, 0, group().world_size()).backward();
+    }
+    parallel.backward(loss_of_rows(network, step, group().rank(), 1));
+    loss_of_rows(whole, step, 0, group().world_size()).backward();
+    expect_close(gradients_of(network->parameters()), gradients_of(whole->parameters()), 1e-5);
+  }
+}
+
 TEST(DataParallel, ASumIsNotDivided) {
   torch::nn::Sequential network = make_network(0);
   DataParallelOptions options = kSmallBuckets;

@@ -1,8 +1,10 @@
 #include "collectives/nccl/NcclCommunicator.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -80,6 +82,17 @@ struct NcclCommunicator::Group {
                     fmt::format("{}{}{}", ncclGetErrorString(result), detail.empty() ? "" : ": ", detail));
   }
 
+  /// The sum of every rank's fp32 numbers times `factor`.
+  ncclRedOp_t scaled_sum(double factor, const CollectiveCall& call) {
+    const auto known = scaled_sums.find(factor);
+    if (known != scaled_sums.end()) return known->second;
+    if (latest != nullptr) await_launch(*latest);
+    auto scale = static_cast<float>(factor);
+    ncclRedOp_t operation = ncclSum;
+    check(ncclRedOpCreatePreMulSum(&operation, &scale, ncclFloat32, ncclScalarHostImmediate, comm), call);
+    return scaled_sums[factor] = operation;
+  }
+
   /// An operation that was passed to NCCL.
   struct Operation {
     CollectiveCall call;
@@ -130,6 +143,7 @@ struct NcclCommunicator::Group {
   };
 
   std::shared_ptr<Operation> latest = nullptr;
+  std::map<double, ncclRedOp_t> scaled_sums = {};  ///< by factor; they end with the communicator
 };
 
 NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> control, at::Device device,
@@ -226,6 +240,34 @@ std::unique_ptr<CollectiveWork> NcclCommunicator::begin_all_gather(const at::Ten
       {call("an all-gather", tensor.nbytes()), timeout_seconds(), {tensor, gathered}}, [&](cudaStream_t s) {
         return ncclAllGather(tensor.data_ptr(), gathered.data_ptr(), static_cast<size_t>(tensor.numel()),
                              type_of(tensor), group_->comm, s);
+      });
+}
+
+std::unique_ptr<CollectiveWork> NcclCommunicator::begin_sums(std::vector<Summand> summands) {
+  if (std::ranges::any_of(summands, [](const Summand& each) { return each.to.is_cpu(); })) {
+    return Communicator::begin_sums(std::move(summands));
+  }
+  std::vector<at::Tensor> tensors;
+  std::vector<ncclRedOp_t> operations;
+  size_t bytes = 0;
+  for (const Summand& summand : summands) {
+    tensors.insert(tensors.end(), {summand.from, summand.to});
+    operations.push_back(
+        summand.factor == 1 ? ncclSum : group_->scaled_sum(summand.factor, call("sums of gradients", 0)));
+    bytes += summand.to.nbytes();
+  }
+  return group_->begin(
+      {call("sums of gradients", bytes), timeout_seconds(), std::move(tensors)}, [&](cudaStream_t stream) {
+        ncclResult_t result = ncclGroupStart();
+        for (size_t k = 0; k < summands.size() && result == ncclSuccess; ++k) {
+          const auto& [from, to, factor] = summands[k];
+          result =
+              ncclAllReduce(from.const_data_ptr(), to.mutable_data_ptr(), static_cast<size_t>(to.numel()),
+                            type_of(to), operations[k], group_->comm, stream);
+          if (result == ncclInProgress) result = ncclSuccess;  // of the group, at its end
+        }
+        const ncclResult_t end = ncclGroupEnd();
+        return result == ncclSuccess ? end : result;
       });
 }
 

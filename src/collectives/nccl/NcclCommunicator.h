@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "collectives/Communicator.h"
 
@@ -22,6 +23,7 @@ class NcclCommunicator final : public Communicator {
   ~NcclCommunicator() override;
   std::string backend() const override;
   void synchronize() override;
+  bool sums_without_copies() const override { return true; }
   [[noreturn]] void abort(ExitCode code) override;
 
  protected:
@@ -29,6 +31,7 @@ class NcclCommunicator final : public Communicator {
   std::unique_ptr<CollectiveWork> begin_all_reduce(at::Tensor& tensor, ReduceOp op) override;
   std::unique_ptr<CollectiveWork> begin_all_gather(const at::Tensor& tensor, at::Tensor& gathered) override;
   std::unique_ptr<CollectiveWork> begin_barrier() override;
+  std::unique_ptr<CollectiveWork> begin_sums(std::vector<Summand> summands) override;
 
  private:
   struct Group;  ///< keeps nccl.h and CUDA's headers out of every other file

@@ -134,7 +134,7 @@ __device__ uint2 joined(Pair low, Pair high) {
   return words;
 }
 
-__device__ void put_image(const AdamWStep& step, int64_t quad, const float4& values) {
+__device__ void put_low_precision(const AdamWStep& step, int64_t quad, const float4& values) {
   uint2& place = static_cast<uint2*>(step.low_precision)[quad];
   if (step.low_precision_type == LowPrecisionType::kBFloat16) {
     place = joined(__floats2bfloat162_rn(values.x, values.y), __floats2bfloat162_rn(values.z, values.w));
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kThreads) update_kernel(DeviceRule rule, AdamW
     parameter_place = parameter;
     first_place = first;
     second_place = second;
-    put_image(step, quad, parameter);
+    put_low_precision(step, quad, parameter);
   }
   gradient_place = {0, 0, 0, 0};  // last, so that the store comes after the load of the old values
 }

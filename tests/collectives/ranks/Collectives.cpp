@@ -118,6 +118,29 @@ TEST_F(Collectives, ManySumsMayBeUnderWay) {
   for (const at::Tensor& sum : sums) EXPECT_TRUE(at::equal(sum, sum_of_all(sum.numel()).to(at::kFloat)));
 }
 
+TEST_F(Collectives, SumsGoFromOneTensorToAnother) {
+  std::vector<Communicator::Summand> summands;
+  for (const int64_t size : kSizes) {
+    const at::Tensor from = numbers_of(rank(), size).to(at::kFloat);
+    // Every third is summed in place, every other one times a half.
+    const bool in_place = size % 3 == 2;
+    const at::Tensor to = in_place ? from : at::full_like(from, -1);
+    summands.push_back({from, to, in_place ? 1.0 : 0.5});
+  }
+  summands.push_back({at::empty({0}, at::kFloat), at::empty({0}, at::kFloat)});
+  communicator().start_sums(summands)->wait();
+  communicator().synchronize();
+  for (const auto& [from, to, factor] : summands) {
+    if (to.numel() == 0) continue;
+    const at::Tensor expected = sum_of_all(to.numel()).to(at::kFloat) * factor;
+    EXPECT_TRUE(at::equal(to, expected)) << to.numel() << " times " << factor;
+    if (factor != 1) {
+      EXPECT_TRUE(at::equal(from, numbers_of(rank(), to.numel()).to(at::kFloat))) << "stays";
+    }
+  }
+  EXPECT_THROW(communicator().start_sums({{at::zeros({3}), at::zeros({4})}}), std::invalid_argument);
+}
+
 TEST_F(Collectives, SixteenBitSumsAreExactOnGpus) {
   if (ranks().device.is_cpu()) GTEST_SKIP() << "16-bit types travel between GPUs alone";
   for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {

@@ -56,14 +56,14 @@ struct StoredHeads {
 
   /// The address of the lane's first output row. `warp_tile.sequence` counts groups of heads.
   template <int Width, class Sequence>
-  static __device__ Bf16* read_of(const Sequence& sequence, const WarpTile& warp_tile) {
+  static __device__ Bf16* output_of(const Sequence& sequence, const WarpTile& warp_tile) {
     const Job& job = sequence.job;
     const int group = warp_tile.sequence - sequence.number * job.groups();
     return job.attention_output +
            (int64_t{sequence.number} * job.shape.rows + warp_tile.row) * job.shape.width + Width * group;
   }
   template <int Width>
-  static __device__ int row_of_read(const Job& job) {
+  static __device__ int row_of_output(const Job& job) {
     return job.shape.width;
   }
 };
@@ -196,7 +196,7 @@ template <class OwnUnit, class Sequence>
 __device__ void clear_read(const Sequence& sequence, const OwnUnit& unit) {
   const WarpTile& warp_tile = unit.warp_tile;
   Bf16* const to =
-      StoredHeads<true>::read_of<kGroupColumns>(sequence, warp_tile) + unit.column + lane_place().column;
+      StoredHeads<true>::output_of<kGroupColumns>(sequence, warp_tile) + unit.column + lane_place().column;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
 #pragma unroll
@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, HeadSize == 16 ? 6 : 5)
     }
     const WarpTileInMemory<HeadSize> own(job, group, unit.warp_tile);
     Heads heads(sequence, unit.warp_tile, unit.column);
-    heads.ask(own);
+    heads.compute_queries(own);
     heads.attend(own);
     heads.project(own);
   }

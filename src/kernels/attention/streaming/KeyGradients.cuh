@@ -13,7 +13,7 @@ class KeysBackward : StreamingBackward<HeadSize> {
   using Base::launch_, Base::job_, Base::own_, Base::gradients_, Base::warp_, Base::lane_, Base::kSteps;
   static constexpr int kStatistics = kPassingRows * static_cast<int>(sizeof(float));
   static constexpr int kKeys = 0, kValues = Base::kOwnTile, kPassing = 2 * Base::kOwnTile;
-  static constexpr int kQueries = 0, kDread = Base::kPassingTile, kLogs = 2 * Base::kPassingTile,
+  static constexpr int kQueries = 0, kOutputGradients = Base::kPassingTile, kLogs = 2 * Base::kPassingTile,
                        kDeltas = kLogs + kStatistics, kWords = kDeltas + kStatistics,
                        kPassingBytes =
                            kWords + (Dropout ? kPassingWords * static_cast<int>(sizeof(uint32_t)) : 0);
@@ -51,7 +51,7 @@ class KeysBackward : StreamingBackward<HeadSize> {
     return this->tile_at(passing(block) + kQueries);
   }
   __device__ Tile<HeadSize> d_attention_output(int block) const {
-    return this->tile_at(passing(block) + kDread);
+    return this->tile_at(passing(block) + kOutputGradients);
   }
   __device__ float* lse(int block) const {
     return this->template values_at<float>(passing(block) + kLogs);

@@ -80,7 +80,7 @@ class AttentionSublayer {
   using RopeOfBlock = std::conditional_t<V::Block::kHasRope, RopeAngles<V::kHeadSize>, NoRope>;
   static constexpr int kWidth = V::kWidth, kHeadSize = V::kHeadSize;
   static constexpr bool kDropout = V::kDropout, kStreams = V::kStreams;
-  static constexpr bool kNormBehind = V::Block::kNormBehind, kHasRope = V::Block::kHasRope;
+  static constexpr bool kNormAfter = V::Block::kNormAfter, kHasRope = V::Block::kHasRope;
   static constexpr bool kPadded = V::Block::kPadded;
   static constexpr int kHeads = P::kHeads;
   static constexpr int kEights = kWidth / 8;
@@ -257,7 +257,7 @@ class AttentionSublayer {
   // Scales and rotations
 
   __device__ float hidden_scale() const {
-    return !kNormBehind || job_.keep.projection == nullptr ? 1.0f : job_.keep.hidden_scale;
+    return !kNormAfter || job_.keep.projection == nullptr ? 1.0f : job_.keep.hidden_scale;
   }
   __device__ float attention_scale() const {
     return kDropout ? job_.keep.attention_scale : 1.0f;

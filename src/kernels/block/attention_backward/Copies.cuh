@@ -12,7 +12,7 @@ __device__ void AttentionSublayer<V>::fetch_weights() {
   if constexpr (!P::kInProjStays) fetch_weight(out_proj_, weights.out_proj_weight, kWidth);
   const int i = threadIdx.x;
   if (i < 3 * kWidth) in_proj_bias_[V::by_thirds(i)] = weights.in_proj_bias[i];
-  if (kNormBehind && i < kWidth) norm1_weight_[i] = weights.norm1_weight[i];
+  if (kNormAfter && i < kWidth) norm1_weight_[i] = weights.norm1_weight[i];
 }
 
 template <class V>
@@ -86,7 +86,7 @@ __device__ void AttentionSublayer<V>::fetch_gradients(const Round& round) {
   for (int warp_tile = warp_; warp_tile < warp_tiles_; warp_tile += P::kWarps) {
     if (warp_tile < round.first_output) continue;
     fetch_warp_tile(dx1_, warp_tile, job_.dx1 + before * kWidth, round.skipped);
-    if constexpr (kNormBehind) {
+    if constexpr (kNormAfter) {
       fetch_warp_tile(normed1_, warp_tile, activations.normed1 + before * kWidth, round.skipped);
       const int lane = threadIdx.x % kWarp, token = kWarpTile * warp_tile + lane;
       const bool exists = token >= round.skipped && token < tokens_;
@@ -108,7 +108,7 @@ __device__ void AttentionSublayer<V>::prefetch_sequence(int sequence) {
   const int64_t before = int64_t{sequence} * rows;
   prefetch_rows(job_.activations.x + int64_t{sequence} * length * kWidth, length * kWidth);
   prefetch_rows(job_.activations.attention_output + before * kWidth, rows * kWidth);
-  if (kNormBehind && job_.keep.projection != nullptr) {
+  if (kNormAfter && job_.keep.projection != nullptr) {
     prefetch_rows(job_.keep.projection + before * (kWidth / 32), rows * (kWidth / 32));
   }
   if constexpr (kDropout) {

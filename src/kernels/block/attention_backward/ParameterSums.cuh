@@ -67,7 +67,7 @@ __device__ void AttentionSublayer<V>::write_sums() {
   constexpr auto kPlaces = V::Block::Gradients::of(kWidth);
   float* part = job_.parts + int64_t{blockIdx.x} * kPlaces.total;
   clear_gaps<kPlaces.in_proj_bias, 3 * kWidth, kPlaces.out_proj_weight>(part);
-  if constexpr (kNormBehind) {
+  if constexpr (kNormAfter) {
     clear_gaps<kPlaces.out_proj_bias, kWidth, kPlaces.norm1_weight>(part);
     clear_gaps<kPlaces.norm1_weight, kWidth, kPlaces.norm1_bias>(part);
     clear_gaps<kPlaces.norm1_bias, kWidth, kPlaces.total>(part);
@@ -95,7 +95,7 @@ __device__ void AttentionSublayer<V>::write_sums() {
     to[place_of(summed_column() + place_.row)] = column_sums_[0] * scale;
     to[place_of(summed_column() + place_.row + 8)] = column_sums_[1] * scale;
   }
-  if constexpr (kNormBehind) write_norm_sums(part + kPlaces.norm1_weight, part + kPlaces.norm1_bias);
+  if constexpr (kNormAfter) write_norm_sums(part + kPlaces.norm1_weight, part + kPlaces.norm1_bias);
 }
 
 template <class V>

@@ -37,15 +37,15 @@ template <bool Padded>
 struct PostNorm {
   using Job = backward_pass::Job;
   using Gradients = AttentionGradients;
-  static constexpr bool kNormBehind = true;  ///< whether dropout, the residual sum and norm1 follow out_proj
-  static constexpr bool kHasRope = false;    ///< whether queries and keys are rotated by their positions
-  static constexpr bool kByHeads = false;    ///< in_proj's rows are ordered by heads, else by thirds
-  static constexpr bool kPadded = Padded;    ///< whether sequences may begin with padding
+  static constexpr bool kNormAfter = true;  ///< whether dropout, the residual sum and norm1 follow out_proj
+  static constexpr bool kHasRope = false;   ///< whether queries and keys are rotated by their positions
+  static constexpr bool kByHeads = false;   ///< in_proj's rows are ordered by heads, else by thirds
+  static constexpr bool kPadded = Padded;   ///< whether sequences may begin with padding
 };
 struct PreNorm {
   using Job = RopeJob;
   using Gradients = PreNormAttentionGradients;
-  static constexpr bool kNormBehind = false;
+  static constexpr bool kNormAfter = false;
   static constexpr bool kHasRope = true;
   static constexpr bool kByHeads = true;
   static constexpr bool kPadded = false;

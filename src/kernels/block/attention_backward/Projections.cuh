@@ -9,7 +9,7 @@ template <class V>
 __device__ void AttentionSublayer<V>::prepare(int warp_tile, Sums& deltas, OwnKeys& own) {
   if (has_output(warp_tile)) {
     LeftFragment dprojected[kSixteens];
-    if constexpr (kNormBehind) {
+    if constexpr (kNormAfter) {
       norm_backward(warp_tile, dprojected);
     } else {
       take_gradients(warp_tile, dprojected);
@@ -271,7 +271,7 @@ template <class V>
 __device__ void AttentionSublayer<V>::make_dx(int warp_tile) const {
   const int token = kWarpTile * warp_tile + place_.row;
   uint32_t du[2][kEights] = {};
-  if (kNormBehind && has_output(warp_tile)) load_residuals(token, du);
+  if (kNormAfter && has_output(warp_tile)) load_residuals(token, du);
   Bf16* const dx_of_row = dx_of(token);
 
   Sums sums[kEights];
@@ -290,7 +290,7 @@ __device__ void AttentionSublayer<V>::make_dx(int warp_tile) const {
       for (int eight = 0; eight < kEights; ++eight) {
         const float* const value = sums[eight].value + 2 * half;
         float2 dx = {value[0], value[1]};
-        if constexpr (kNormBehind) {
+        if constexpr (kNormAfter) {
           const float2 residual = unpacked(du[half][eight]);
           dx = {residual.x + value[0], residual.y + value[1]};
         }

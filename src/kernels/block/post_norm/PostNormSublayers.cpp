@@ -15,7 +15,7 @@ namespace adtrain::kernels {
 namespace {
 
 /// Offsets of a block's dropout masks in the random stream: for attention, and for everything after it.
-enum Draw : int64_t { kOfAttention, kBehindAttention, kDraws };
+enum Draw : int64_t { kOfAttention, kAfterAttention, kDraws };
 
 /// The queries' part of a parameter (3 width, …), or of its gradient.
 at::Tensor of_queries(const at::Tensor& of_all) {
@@ -111,7 +111,7 @@ class AfterAttention {
     const Autotuning autotuning = autotuning_if(call.pass.trains);
     attention_output_ = inputs[0];
     kept_ = kept_elements(call.pass, {residual.numel(), inner_elements, residual.numel()},
-                          kDraws * call.number + kBehindAttention);
+                          kDraws * call.number + kAfterAttention);
     sum1_ =
         normed_sum(residual, product(attention_output_, p[kProjectionWeight], {}, autotuning),
                    p[kProjectionBias], p[kNorm1Weight], p[kNorm1Bias], kNormEpsilon, kept_[kOfProjection]);

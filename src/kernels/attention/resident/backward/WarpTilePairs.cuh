@@ -131,7 +131,7 @@ class WarpTilePairs {
     const uint32_t* const words = words_of(queries.head, min(keys, last) / 2);
     KeyPointers words_now = {{words + round_.nearest_row(token), words + round_.nearest_row(token + 8)}};
     KeyWords next = key_words(words_now);
-    if (first_token() > 0) add_behind_padding(queries, warp_tile, min(keys, last + 1));
+    if (first_token() > 0) add_after_padding(queries, warp_tile, min(keys, last + 1));
 #pragma unroll 1
     for (; keys + 2 <= last; keys += 2) {
       const KeyWords now = next;
@@ -237,7 +237,7 @@ class WarpTilePairs {
   }
   /// Adds the keys from the warp tile in which padding ends up to `end`, which is even or the end of the
   /// keys.
-  __device__ void add_behind_padding(Queries& queries, int warp_tile, int end) const {
+  __device__ void add_after_padding(Queries& queries, int warp_tile, int end) const {
     const int token = kWarpTile * warp_tile + place_.row, first_warp_tile = first_token() / kWarpTile;
     const uint32_t* const words = words_of(queries.head, first_warp_tile / 2);
     const KeyWords of_pair =

@@ -41,7 +41,7 @@ class HeadsRead {
   /// Computes the heads' queries from x, scaled so that their products with keys are exponents of 2, and the
   /// scores' start values. x: Features, or the source of the warp tile's projections; see project_own().
   template <class Own>
-  __device__ void ask(const Own& x) {
+  __device__ void compute_queries(const Own& x) {
     const float scale = kLog2E / std::sqrt(static_cast<float>(HeadSize));
     const Rotary rotary(sequence_.job, kWarpTile * warp_tile_.number, lane_);
     Sums queries[kColumns / 8];
@@ -58,13 +58,13 @@ class HeadsRead {
     start_scores(queries);
   }
 
-  /// Reads all keys within reach; x as for ask().
+  /// Reads all keys within reach; x as for compute_queries().
   template <class Own>
   __device__ void attend(const Own& x) {
     const int first_token = sequence_.first_token();
     // An even tile; there is no padding from here on.
     int tile = (first_token + 2 * kWarpTile - 1) / (2 * kWarpTile) * 2;
-    if (first_token > 0) read_behind_padding(first_token, min(tile, reach_.tiles()));
+    if (first_token > 0) read_after_padding(first_token, min(tile, reach_.tiles()));
     Bits words(sequence_.job, warp_tile_, head_number(0), min(tile, reach_.whole) / 2);
 #pragma unroll 1
     for (; tile + 2 <= reach_.whole; tile += 2) {
@@ -104,8 +104,8 @@ class HeadsRead {
         }
       }
     }
-    const int row = Block::template row_of_read<Width>(sequence_.job);
-    Bf16* to = Block::template read_of<Width>(sequence_, warp_tile_) + column_ + place.column;
+    const int row = Block::template row_of_output<Width>(sequence_.job);
+    Bf16* to = Block::template output_of<Width>(sequence_, warp_tile_) + column_ + place.column;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const LeftFragment attention_output =
@@ -296,7 +296,7 @@ class HeadsRead {
   }
 
   /// Reads the keys from the tile in which padding ends up to `end`.
-  __device__ void read_behind_padding(int first_token, int end) {
+  __device__ void read_after_padding(int first_token, int end) {
     int tile = first_token / kWarpTile;
     if (tile >= end) return;
     Words words = Bits(sequence_.job, warp_tile_, head_number(0), tile / 2).next(false);
@@ -391,7 +391,7 @@ __device__ void attend(Sums (&out)[Width / 8], const Features<Width>& x,
 #pragma unroll 1
   for (int column = 0; column < Width; column += Heads::kColumns) {
     Heads heads(sequence, warp_tile, column);
-    heads.ask(x);
+    heads.compute_queries(x);
     heads.attend(x);
     heads.project(out);
   }

@@ -47,14 +47,14 @@ struct Sequence {
 struct ProjectingBlock {
   static constexpr bool kProjects = true;
 
-  /// The address of the lane's first output row of a warp tile (read_of), and the distance between rows
-  /// (row_of_read).
+  /// The address of the lane's first output row of a warp tile (output_of), and the distance between rows
+  /// (row_of_output).
   template <int Width, class Block>
-  static __device__ Bf16* read_of(const Sequence<Block, Width>& sequence, const WarpTile& warp_tile) {
+  static __device__ Bf16* output_of(const Sequence<Block, Width>& sequence, const WarpTile& warp_tile) {
     return sequence.job.attention_output() + warp_tile.place() * Width;
   }
   template <int Width, class Job>
-  static __device__ int row_of_read(const Job&) {
+  static __device__ int row_of_output(const Job&) {
     return Width;
   }
 };

@@ -1,0 +1,174 @@
+#include <cstdlib>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "SmallRun.h"
+#include "base/Gpu.h"
+#include "support/ShadowMemory.h"
+
+namespace adtrain {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kOpen = "--set train_batch_size=auto_batch_size --set global_batch_size=null";
+
+/// Runs whose batch sizes are found by trials, on the CPU.
+class BatchSize : public testing::Test {
+ protected:
+  void SetUp() override {
+    const Finished collected = small_.collect();
+    ASSERT_EQ(collected.exit_code, 0) << collected.output;
+  }
+  void TearDown() override { unsetenv("ADTRAIN_FAULT"); }
+
+  nlohmann::json found(const std::string& run = "small") const {
+    return nlohmann::json::parse(small_.read("runs/" + run + "/batch_sizes.json")).at("train_batch_size");
+  }
+  std::string weights(const std::string& run) const {
+    return small_.read("runs/" + run + "/checkpoints/step-20/model.safetensors");
+  }
+
+  SmallRun small_;
+};
+
+TEST_F(BatchSize, TheCommandShowsItsTrialsAsTableJsonAndPicture) {
+  const Finished finished =
+      small_.adtrain("find-batch-size small.yaml --set global_batch_size=null --set batch_size_limit=16");
+  ASSERT_EQ(finished.exit_code, 0) << finished.output;
+  EXPECT_THAT(finished.output,
+              AllOf(HasSubstr("Found 1 CPU rank"), HasSubstr("Power phase - Trial 1: Testing batch size 1"),
+                    HasSubstr("Found optimal batch size: 16"), HasSubstr("samples/s"),
+                    HasSubstr("--set train_batch_size=16")));
+  EXPECT_EQ(found().at("batch_size"), 16);
+  EXPECT_EQ(found().at("trials").size(), 5U);
+  for (const auto& trial : found().at("trials")) EXPECT_GT(trial.at("seconds_per_step"), 0) << trial;
+  EXPECT_TRUE(std::filesystem::exists(small_.run() / "batch_sizes.train_batch_size.png"));
+  EXPECT_TRUE(std::filesystem::exists(small_.run() / "batch_sizes.train_batch_size.svg"));
+  EXPECT_FALSE(std::filesystem::exists(small_.run() / "checkpoints"));
+}
+
+TEST_F(BatchSize, TrainingIsThenThatOfTheNumber) {
+  const std::string limit = std::string(kOpen) + " --set batch_size_limit=8 --set tf_dropout=0.1";
+  for (const int ranks : {1, 2}) {
+    const std::string name = std::to_string(ranks);
+    const auto train = [&](const std::string& arguments) {
+      return ranks == 1 ? small_.adtrain(arguments) : small_.mpirun(ranks, arguments);
+    };
+    const Finished automatic = train("small.yaml " + limit + " --set run_name=auto" + name);
+    ASSERT_EQ(automatic.exit_code, 0) << automatic.output;
+    EXPECT_THAT(automatic.output, HasSubstr("8 sequences a micro-batch"));
+    const Finished given = train(
+        "small.yaml --set global_batch_size=null --set tf_dropout=0.1 "
+        "--set train_batch_size=8 --set run_name=given" +
+        name);
+    ASSERT_EQ(given.exit_code, 0) << given.output;
+    EXPECT_EQ(weights("auto" + name), weights("given" + name));
+    EXPECT_THAT(small_.read("runs/auto" + name + "/config.yaml"), HasSubstr("train_batch_size: 8"));
+  }
+}
+
+TEST_F(BatchSize, AGlobalBatchStaysAndTheAccumulationFollows) {
+  const Finished finished =
+      small_.mpirun(2, "small.yaml --set train_batch_size=auto_batch_size --set batch_size_limit=5");
+  ASSERT_EQ(finished.exit_code, 0) << finished.output;
+  EXPECT_THAT(finished.output,
+              AllOf(HasSubstr("4 sequences a micro-batch"), HasSubstr("24 sequences an optimizer step"),
+                    HasSubstr("gradient_accumulation_steps is 3")));
+}
+
+TEST_F(BatchSize, WhatWasFoundIsKnownTheNextTimeAndKeptOnResume) {
+  const std::string limit = std::string("small.yaml ") + kOpen + " --set batch_size_limit=8";
+  const Finished first = small_.adtrain(limit + " --stop-after 10");
+  ASSERT_EQ(first.exit_code, 75) << first.output;
+  const Finished again = small_.adtrain(limit + " --set run_name=other --set lr=1e-3 --stop-after 1");
+  EXPECT_THAT(again.output, AllOf(HasSubstr("as found before"), Not(HasSubstr("Power phase"))));
+  const Finished anew =
+      small_.adtrain(limit + " --set run_name=third --set batch_size_cache=false --stop-after 1");
+  EXPECT_THAT(anew.output, HasSubstr("Power phase"));
+  // A run that is continued keeps its batch, whatever would be found now.
+  const Finished resumed =
+      small_.adtrain(limit + " --set batch_size_cache=false --set batch_size_limit=4 --resume");
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_THAT(resumed.output, AllOf(HasSubstr("8 sequences a micro-batch"), Not(HasSubstr("Power phase"))));
+}
+
+TEST_F(BatchSize, ALimitOfMemoryIsHeld) {
+  if (kShadowMemory) GTEST_SKIP() << "a sanitizer takes memory of its own";
+  // Wide enough that a batch takes more than the program itself.
+  const std::string wide =
+      "find-batch-size small.yaml --set global_batch_size=null --set tf_n_embd=256 "
+      "--set tf_n_inner=1024 --set n_transit=64 --set cpu_memory_limit_gb=";
+  const Finished tight = small_.adtrain(wide + "0.7 --set run_name=tight");
+  const Finished wider = small_.adtrain(wide + "0.8 --set run_name=wider");
+  ASSERT_EQ(tight.exit_code, 0) << tight.output;
+  ASSERT_EQ(wider.exit_code, 0) << wider.output;
+  EXPECT_TRUE(found("tight").at("limited_by_memory"));
+  EXPECT_GT(found("wider").at("batch_size"), found("tight").at("batch_size"));
+  for (const auto& trial : found("tight").at("trials")) {
+    if (trial.at("fits")) {
+      EXPECT_LT(trial.at("peak_bytes"), 0.7e9);
+    }
+  }
+  const Finished nothing = small_.adtrain(wide + "0.1 --set run_name=nothing");
+  EXPECT_EQ(nothing.exit_code, 8) << nothing.output;
+  EXPECT_THAT(nothing.output, HasSubstr("not even a batch of 1 fits"));
+}
+
+TEST_F(BatchSize, ARankWithoutMemoryInAnyPhaseOfAStepHarmsNobody) {
+  for (const std::string moment : {"", ":forward", ":backward", ":gradients", ":optimizer"}) {
+    // In a search the step is the batch size that is tried.
+    setenv("ADTRAIN_FAULT", ("out_of_memory" + moment + "@1:13-").c_str(), 1);
+    const Finished finished =
+        small_.mpirun(2, "find-batch-size small.yaml --set global_batch_size=null --set batch_size_limit=64");
+    ASSERT_EQ(finished.exit_code, 0) << moment << "\n" << finished.output;
+    EXPECT_EQ(found().at("largest_that_fits"), 12) << moment;
+    EXPECT_EQ(found().at("batch_size"), 11) << moment;
+    EXPECT_THAT(finished.output, HasSubstr("out of memory"));
+  }
+  setenv("ADTRAIN_FAULT", "out_of_memory@0:1-", 1);
+  const Finished nothing = small_.mpirun(2, "find-batch-size small.yaml --set global_batch_size=null");
+  EXPECT_EQ(nothing.exit_code, 8) << nothing.output;
+}
+
+TEST_F(BatchSize, TheHeldOutBatchIsFoundToo) {
+  const Finished finished = small_.adtrain(
+      "small.yaml --set test_batch_size=auto_batch_size --set batch_size_limit=32 --stop-after 1");
+  ASSERT_EQ(finished.exit_code, 75) << finished.output;
+  EXPECT_THAT(finished.output,
+              AllOf(HasSubstr("finding test_batch_size"), HasSubstr("Found optimal batch size: 32")));
+  EXPECT_THAT(small_.read("runs/small/config.yaml"), HasSubstr("test_batch_size: 32"));
+}
+
+TEST_F(BatchSize, TheGuidesMapIsUnderstood) {
+  small_.write("guide.yaml",
+               "include: small.yaml\nglobal_batch_size: null\nbatch_size_limit: 4\n"
+               "experiment:\n  batch_size: 'auto_batch_size'\n  batch_size_safety_margin: 0.8\n");
+  const Finished automatic = small_.adtrain("guide.yaml --stop-after 1");
+  ASSERT_EQ(automatic.exit_code, 75) << automatic.output;
+  EXPECT_THAT(automatic.output, HasSubstr("80.0% safety margin"));
+  EXPECT_THAT(small_.read("runs/small/config.yaml"), HasSubstr("train_batch_size: 4"));
+  small_.write("guide.yaml", "include: small.yaml\nglobal_batch_size: null\nexperiment:\n  batch_size: 6\n");
+  const Finished whole = small_.adtrain("guide.yaml --set run_name=six --stop-after 1");
+  ASSERT_EQ(whole.exit_code, 75) << whole.output;
+  EXPECT_THAT(whole.output, HasSubstr("6 sequences a micro-batch"));
+  small_.write("guide.yaml", "include: small.yaml\nexperiment:\n  bach_size: 6\n");
+  const Finished slip = small_.adtrain("validate guide.yaml");
+  EXPECT_EQ(slip.exit_code, 2);
+  EXPECT_THAT(slip.output, HasSubstr("experiment.bach_size"));
+}
+
+TEST_F(BatchSize, PposBatchIsNotTakenForTheTrainings) {
+  const std::string remark = "the micro-batch of training is train_batch_size";
+  EXPECT_THAT(small_.adtrain("validate small.yaml").output, Not(HasSubstr(remark)));
+  EXPECT_THAT(small_.adtrain("validate small.yaml --set batch_size=20").output, HasSubstr(remark));
+  small_.write("plain.yaml", "env: darkroom\nbatch_size: 50\n");
+  EXPECT_THAT(small_.adtrain("validate plain.yaml").output, HasSubstr(remark));
+}
+
+}  // namespace
+}  // namespace adtrain

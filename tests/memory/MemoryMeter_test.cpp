@@ -1,0 +1,66 @@
+#include "memory/MemoryMeter.h"
+
+#include <new>
+#include <stdexcept>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+
+#include "base/Gpu.h"
+#include "support/ShadowMemory.h"
+
+namespace adtrain {
+namespace {
+
+constexpr int64_t kMegabyte = 1'000'000;
+
+void expect_it_sees_what_is_taken_and_given_back(at::Device device) {
+  MemoryMeter meter(device, std::nullopt, 1);
+  meter.restart();
+  const int64_t before = meter.now().in_use;
+  constexpr int64_t kBytes = 256 * kMegabyte;
+  {
+    const at::Tensor taken = at::ones({kBytes}, at::TensorOptions(device).dtype(at::kByte));
+    EXPECT_NEAR(static_cast<double>(meter.now().in_use - before), kBytes, 16 * kMegabyte);
+  }
+  EXPECT_NEAR(static_cast<double>(meter.peak() - before), kBytes, 16 * kMegabyte) << "the peak stays";
+  meter.restart();
+  EXPECT_NEAR(static_cast<double>(meter.now().in_use - before), 0, 16 * kMegabyte);
+  EXPECT_NEAR(static_cast<double>(meter.peak() - before), 0, 16 * kMegabyte) << "a new peak";
+  EXPECT_GT(meter.now().available(), 0);
+}
+
+TEST(MemoryMeter, SeesWhatTheProcessHasResident) {
+  if (kShadowMemory) GTEST_SKIP() << "a sanitizer keeps what is freed";
+  expect_it_sees_what_is_taken_and_given_back(at::kCPU);
+}
+
+TEST(MemoryMeter, SeesWhatAGpuHasInUse) {
+  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  expect_it_sees_what_is_taken_and_given_back(at::Device(at::kCUDA, 0));
+}
+
+TEST(MemoryMeter, ALimitIsTheCpusTotal) {
+  EXPECT_EQ(MemoryMeter(at::kCPU, 3 * kMegabyte, 2).now().total, 3 * kMegabyte);
+  // Ranks of one host share it.
+  const int64_t alone = MemoryMeter(at::kCPU, std::nullopt, 1).now().total;
+  EXPECT_LT(MemoryMeter(at::kCPU, std::nullopt, 4).now().total, alone / 2);
+}
+
+TEST(IsOutOfMemory, TellsItFromOtherErrors) {
+  EXPECT_TRUE(is_out_of_memory(c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, "no memory")));
+  EXPECT_TRUE(is_out_of_memory(std::bad_alloc()));
+  try {
+    at::empty({int64_t{1} << 50}, at::kByte);
+    FAIL() << "a pebibyte";
+  } catch (const std::exception& error) {
+    EXPECT_TRUE(is_out_of_memory(error)) << error.what();
+  }
+  EXPECT_TRUE(is_out_of_memory(std::runtime_error("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling")));
+  EXPECT_FALSE(is_out_of_memory(std::runtime_error("CUDA error: an illegal memory access was encountered")));
+}
+
+}  // namespace
+}  // namespace adtrain

@@ -164,10 +164,18 @@ std::optional<double> BatchSizeSearch::predicted_headroom(int64_t batch) const {
   return headroom(*last) - a_sample * static_cast<double>(batch - last->batch);
 }
 
+std::optional<double> BatchSizeSearch::headroom_at(int64_t batch) const {
+  for (const BatchSizeTrial& trial : trials_) {
+    if (trial.batch == batch && !trial.refused)
+      return static_cast<double>(trial.target_bytes - trial.peak_bytes);
+  }
+  return predicted_headroom(batch);
+}
+
 int64_t BatchSizeSearch::next_between(int64_t fitting, int64_t failing) {
   const int64_t middle = fitting + (failing - fitting) / 2;
-  const std::optional<double> here = predicted_headroom(fitting), there = predicted_headroom(failing);
-  if (!here || *there >= *here || predictions_left_ == 0) return middle;
+  const std::optional<double> here = headroom_at(fitting), there = headroom_at(failing);
+  if (!here || !there || *there >= 0 || predictions_left_ == 0) return middle;
   --predictions_left_;
   const double end = *here / (*here - *there) * static_cast<double>(failing - fitting);
   return std::clamp(fitting + static_cast<int64_t>(end), fitting + 1, failing - 1);

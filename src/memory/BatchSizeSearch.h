@@ -17,8 +17,9 @@ namespace adtrain {
 ///
 /// Memory decides by the rank with the least headroom, the bytes between a trial's peak and the target. All
 /// ranks learn it after each trial, so that all of them try the same batch sizes. Between two trials that
-/// fit, headroom falls nearly linearly with the batch, so the binary search first tries the batch at which
-/// the line through the last two trials ends.
+/// fit, headroom falls nearly linearly with the batch, so the binary search first tries where the line
+/// between the nearest trials on both sides of the target meets it (regula falsi), and then halves what
+/// remains.
 class BatchSizeSearch {
  public:
   /// Borrows both. Collective: prints which devices there are. The target of each rank is what its device has
@@ -32,6 +33,8 @@ class BatchSizeSearch {
   bool fits(const char* phase, int64_t batch, const std::function<double(int64_t)>& trial);
   int64_t next_between(int64_t fitting, int64_t failing);
   std::optional<double> predicted_headroom(int64_t batch) const;
+  /// As measured, or predicted where memory was refused.
+  std::optional<double> headroom_at(int64_t batch) const;
   BatchSizeDecision decide(int64_t largest, bool limited_by_memory) const;
   int64_t allowed(int64_t batch) const;
   void tell(const std::string& sentence) const;
@@ -42,7 +45,7 @@ class BatchSizeSearch {
   BatchSizeOptions options_;
   int64_t target_ = 0;  ///< of this rank
   std::vector<BatchSizeTrial> trials_;
-  int predictions_left_ = 3;
+  int predictions_left_ = 4;
 };
 
 /// A decision with its trials, for programs. "samples_per_second" is of all ranks together.

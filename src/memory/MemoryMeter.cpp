@@ -8,6 +8,7 @@
 #include <sstream>
 #include <string_view>
 
+#include <ATen/Context.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -56,6 +57,7 @@ const c10::CachingDeviceAllocator::Stat& reserved(const c10::CachingDeviceAlloca
 MemoryMeter::MemoryMeter(c10::Device device, std::optional<int64_t> cpu_limit, int64_t local_ranks)
     : device_(device) {
   if (device_.is_cuda()) {
+    at::globalContext().lazyInitDevice(c10::kCUDA);  // the allocator knows no device before
     name_ = visible_gpu(device_.index()).name;
     return;
   }

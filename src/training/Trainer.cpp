@@ -35,7 +35,8 @@ Trainer::Trainer(const TrainingOptions& options, const ReducerOptions& reducer, 
              .optimizer = optimizer_,
              .loss_scale = loss_scale_.get()},
             share_, options),
-      schedule_(options.lr, options.num_warmup_steps, options.train_timesteps) {}
+      schedule_(options.lr, options.num_warmup_steps, options.train_timesteps),
+      memory_(parts_.communicator.device(), options.cpu_memory_limit(), /*local_ranks=*/1) {}
 
 void Trainer::start_from(const Snapshot* snapshot) {
   if (snapshot != nullptr) state_.restore(*snapshot);
@@ -54,6 +55,8 @@ Trainer::End Trainer::run(int64_t stop_after) {
   const StopRequest stop;
   bool stopped = false;
 
+  memory_.restart();
+  start_memory_ = memory_.now().in_use;
   parts_.log.begin(state_.progress.step, state_.progress.samples_drawn, options_.train_timesteps);
   while (state_.progress.step < last_step && !stopped) {
     activity.begin("training");
@@ -102,6 +105,8 @@ void Trainer::report() {
   figures.sequences = state_.progress.samples_drawn;
   figures.data_wait_seconds = batches_->take_seconds_waited();
   figures.exposed_communication_seconds = reducer_.exposed_seconds();
+  figures.memory = measure_memory();
+  figures.micro_batch = share_.micro_batch;
   if (loss_scale_) figures.skipped_steps = loss_scale_->skipped_steps();
   // With loss scaling an overflow is expected, in the forward pass too: the step is skipped, as long as a
   // smaller scale may help.
@@ -114,6 +119,19 @@ void Trainer::report() {
     fail_non_finite(fmt::format("the gradient norm is {}", figures.gradient_norm));
   }
   parts_.log.trained(figures);
+}
+
+std::vector<RankMemory> Trainer::measure_memory() {
+  const at::Tensor mine =
+      at::tensor({start_memory_, memory_.peak(), memory_.now().in_use}, at::kLong).view({1, 3});
+  const at::Tensor all = parts_.communicator.all_gather(mine).contiguous();
+  const int64_t* figure = all.const_data_ptr<int64_t>();
+  std::vector<RankMemory> ranks(static_cast<size_t>(parts_.communicator.world_size()));
+  for (RankMemory& rank : ranks) {
+    rank = {.start = figure[0], .peak = figure[1], .current = figure[2]};
+    figure += 3;
+  }
+  return ranks;
 }
 
 /// Every rank checks its state, and all ranks learn the combined result: no non-finite value reaches the

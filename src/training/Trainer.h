@@ -4,11 +4,13 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "collectives/Communicator.h"
 #include "collectives/StopRequest.h"
 #include "data/BatchAssembler.h"
 #include "data/BatchSource.h"
+#include "memory/MemoryMeter.h"
 #include "model/AlgorithmDistillation.h"
 #include "parallel/GradientReducer.h"
 #include "training/HeldOutLoss.h"
@@ -55,6 +57,8 @@ class Trainer {
 
  private:
   void at_boundary(bool leaving);
+  /// Of all ranks. Collective.
+  std::vector<RankMemory> measure_memory();
   void report();
   void save(bool leaving);
   [[noreturn]] void fail_non_finite(const std::string& found);
@@ -70,6 +74,8 @@ class Trainer {
   std::unique_ptr<BatchSource> batches_;  ///< from start_from on
   TrainStep step_;                        ///< declared after everything that its CUDA graph uses
   LearningRateSchedule schedule_;
+  MemoryMeter memory_;
+  int64_t start_memory_ = 0;  ///< bytes in use before the first step
 };
 
 }  // namespace adtrain

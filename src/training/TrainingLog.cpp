@@ -1,5 +1,6 @@
 #include "training/TrainingLog.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <utility>
@@ -53,17 +54,43 @@ void TrainingLog::trained(const TrainingFigures& figures) {
     tensorboard_->scalar(fmt::format("train/{}", name), figures.step, value);
   }
   if (figures.skipped_steps) record["skipped_steps"] = *figures.skipped_steps;
+  const std::string memory = record_memory(figures, record);
   metrics_->record(record);
   tensorboard_->flush();
   warn_of_lost_figures();
   if (std::isfinite(figures.loss.loss)) training_loss_.push_back({figures.step, figures.loss.loss});
   progress_->update(figures.step,
-                    fmt::format("loss {:.4f}  accuracy {:.1f}%{}  lr {:.2e}  {:.1f} steps/s  {:.0f} seq/s",
+                    fmt::format("loss {:.4f}  accuracy {:.1f}%{}  lr {:.2e}  {:.1f} steps/s  {:.0f} seq/s{}",
                                 figures.loss.loss, 100 * figures.loss.accuracy, held_out_text_,
-                                figures.learning_rate, steps_a_second, sequences_a_second));
+                                figures.learning_rate, steps_a_second, sequences_a_second, memory));
   reported_step_ = figures.step;
   reported_sequences_ = figures.sequences;
   since_report_.restart();
+}
+
+std::string TrainingLog::record_memory(const TrainingFigures& figures, nlohmann::ordered_json& record) {
+  if (figures.memory.empty()) return "";
+  constexpr double kGigabyte = 1e9;
+  int64_t largest = 0, step = 0, total = 0;
+  for (const auto& [name, field] :
+       {std::pair{"start_memory", &RankMemory::start}, std::pair{"peak_memory", &RankMemory::peak},
+        std::pair{"current_memory", &RankMemory::current}}) {
+    total = 0;
+    nlohmann::ordered_json by_rank = nlohmann::ordered_json::array();
+    for (const RankMemory& rank : figures.memory) {
+      by_rank.push_back(rank.*field);
+      total += rank.*field;
+    }
+    record[name] = std::move(by_rank);
+    tensorboard_->scalar(fmt::format("memory/{}_gb", name), figures.step,
+                         static_cast<double>(total) / kGigabyte);
+  }
+  for (const RankMemory& rank : figures.memory) {
+    largest = std::max(largest, rank.peak);
+    step = std::max(step, rank.peak - rank.start);
+  }
+  record["memory_per_sample"] = step / figures.micro_batch;
+  return fmt::format("  {:.1f} GB", static_cast<double>(largest) / kGigabyte);
 }
 
 void TrainingLog::held_out(int64_t step, const LossFigures& figures) {

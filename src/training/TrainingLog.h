@@ -15,6 +15,13 @@
 
 namespace adtrain {
 
+/// Bytes in use on one rank's device, by all processes; on the CPU what the rank's process has resident.
+struct RankMemory {
+  int64_t start = 0;    ///< before the first step of this start of the run
+  int64_t peak = 0;     ///< the most since then
+  int64_t current = 0;  ///< now
+};
+
 /// The figures of the steps since the last report.
 struct TrainingFigures {
   int64_t step = 0;
@@ -24,6 +31,8 @@ struct TrainingFigures {
   int64_t sequences = 0;                     ///< drawn since the beginning of the run, by all ranks
   double data_wait_seconds = 0;              ///< of rank 0
   double exposed_communication_seconds = 0;  ///< of rank 0's last step: what the backward pass did not hide
+  std::vector<RankMemory> memory;            ///< by rank
+  int64_t micro_batch = 1;                   ///< sequences, of each rank
   std::optional<int64_t> skipped_steps;      ///< with fp16: for overflow, since the beginning of the run
 };
 
@@ -49,6 +58,8 @@ class TrainingLog {
     int64_t step;
     double value;
   };
+  /// Into the record and the events. Returns the text for the console.
+  std::string record_memory(const TrainingFigures& figures, nlohmann::ordered_json& record);
   void read_back_curve();
   void warn_of_lost_figures();
   void draw_loss_curve() const;

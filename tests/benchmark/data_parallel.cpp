@@ -2,7 +2,7 @@
 // or mpirun:
 //
 //   benchmark_data_parallel [--mode eager|captured] [--optimizer torch|flat] [--batch 4096] [--width 768]
-//                           [--layers 12] [--steps 100]
+//                           [--layers 12] [--steps 100] [--bucket-megabytes 25]
 //
 // Trains a plain libtorch network on a fixed random batch and prints, on rank 0, one line of JSON.
 // peer_data_parallel.py is the same in PyTorch: network, first values, batches, optimizer. README.md explains
@@ -42,6 +42,7 @@ struct Request {
   int64_t layers;
   int64_t steps;
   int64_t warm_up;
+  int64_t bucket_megabytes;
 };
 
 /// x + narrow(gelu(wide(norm(x)))), as the feed-forward half of a pre-norm transformer.
@@ -73,7 +74,7 @@ class Training {
  public:
   Training(const Request& request, ProcessGroup& group)
       : network_(make_network(request, group.device())),
-        parallel_(*network_, group),
+        parallel_(*network_, group, {.bucket_bytes = request.bucket_megabytes << 20}),
         optimizer_(make_optimizer(request, parallel_)) {
     torch::manual_seed(kSeed + 1 + static_cast<uint64_t>(group.rank()));
     inputs_ = torch::randn({request.batch, request.width}, group.device());
@@ -229,6 +230,7 @@ cxxopts::Options declared_options() {
   whole_number("layers", "of the network", "12");
   whole_number("steps", "timed steps, with the optimizer and without", "100");
   whole_number("warm-up", "steps before each timing and before a capture", "30");
+  whole_number("bucket-megabytes", "of gradients that are summed over ranks at once", "25");
   add("h,help", "show this help");
   return options;
 }
@@ -250,7 +252,8 @@ Request checked_request(const cxxopts::ParseResult& arguments) {
           .width = at_least("width", 1),
           .layers = at_least("layers", 1),
           .steps = at_least("steps", 1),
-          .warm_up = at_least("warm-up", 1)};
+          .warm_up = at_least("warm-up", 1),
+          .bucket_megabytes = at_least("bucket-megabytes", 1)};
 }
 
 int run(int argc, const char* const* argv) {

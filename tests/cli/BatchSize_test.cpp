@@ -69,6 +69,13 @@ TEST_F(BatchSize, TrainingIsThenThatOfTheNumber) {
     ASSERT_EQ(given.exit_code, 0) << given.output;
     EXPECT_EQ(weights("auto" + name), weights("given" + name));
     EXPECT_THAT(small_.read("runs/auto" + name + "/config.yaml"), HasSubstr("train_batch_size: 8"));
+    for (const auto& record : small_.metrics("auto" + name, "peak_memory")) {
+      ASSERT_EQ(record.at("peak_memory").size(), static_cast<size_t>(ranks));
+      for (int rank = 0; rank < ranks; ++rank) {
+        EXPECT_GE(record.at("peak_memory")[rank], record.at("start_memory")[rank]);
+        EXPECT_GT(record.at("current_memory")[rank], 100'000'000) << "libtorch alone is larger";
+      }
+    }
   }
 }
 

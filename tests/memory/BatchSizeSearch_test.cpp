@@ -83,7 +83,7 @@ TEST_F(BatchSizeSearchTest, ARefusalIsABatchThatDoesNotFit) {
     });
     EXPECT_EQ(found.largest, std::min<int64_t>(most, 2048)) << most;
     EXPECT_EQ(found.batch, found.largest);
-    EXPECT_LT(found.trials.size(), 26U);
+    EXPECT_LE(found.trials.size(), 12U + 4 + 11) << "powers, lines, halves";
   }
 }
 

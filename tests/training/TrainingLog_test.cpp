@@ -56,5 +56,24 @@ TEST(TrainingLog, AnIntervalWithoutAFiniteLossIsRecordedAndNotDrawn) {
   EXPECT_EQ(read_file(folder.path() / "loss_curve.svg").find("nan"), std::string::npos);
 }
 
+TEST(TrainingLog, MemoryIsRecordedByRankAndBySample) {
+  const TemporaryFolder folder;
+  Console silent({.enabled = false});
+  TrainingLog log(silent, TrainingLog::Paths{folder.path() / "metrics.jsonl", folder.path() / "tensorboard",
+                                             folder.path() / "loss_curve"});
+  log.begin(0, 0, 2);
+  TrainingFigures figures;
+  figures.step = 1;
+  figures.micro_batch = 4;
+  figures.memory = {{.start = 100, .peak = 500, .current = 300},
+                    {.start = 200, .peak = 1000, .current = 400}};
+  log.trained(figures);
+  const nlohmann::json record = last_record(folder.path() / "metrics.jsonl");
+  EXPECT_EQ(record["start_memory"], nlohmann::json({100, 200}));
+  EXPECT_EQ(record["peak_memory"], nlohmann::json({500, 1000}));
+  EXPECT_EQ(record["current_memory"], nlohmann::json({300, 400}));
+  EXPECT_EQ(record["memory_per_sample"], 200) << "of the rank that needs most";
+}
+
 }  // namespace
 }  // namespace adtrain

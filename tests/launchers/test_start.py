@@ -18,7 +18,8 @@ LAUNCHERS = {  # mpirun kills one second after SIGTERM, in which a rank that sta
     "adtrain launch": [ADTRAIN, "launch", "--nproc", RANKS, "--logs", "logs", "--grace", 10]}
 ENDLESS = ["--set", "train_timesteps=1000000", "--set", "eval_interval=0", "--set", "summary_interval=500"]
 KILLS = int(os.environ.get("ADTRAIN_TEST_KILLS", "2"))  # of a launcher; the long form of the test takes 24
-LOADER_SECONDS = 0.05  # in which a process has none of the program's code yet, and cannot hear that another failed
+# In which a process has none of the program's code yet, and cannot hear that another failed; a sanitizer's takes longer.
+LOADER_SECONDS = 0.05 if small_run.PATIENCE == 1 else 0.5 * small_run.PATIENCE
 
 
 class Starting(small_run.SmallRun):

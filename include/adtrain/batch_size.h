@@ -34,14 +34,16 @@ struct BatchSizeOptions {
   std::function<void(const std::string&)> log = {};
 };
 
-/// One batch size that was tried on all ranks.
+/// One batch size that was tried on all ranks, or on the CPU predicted not to fit: a host that runs out of
+/// memory ends processes, so it is not asked for too much.
 struct BatchSizeTrial {
   int64_t batch;
-  bool fits;     ///< on every rank: no request for memory was refused, and the peak is within the target
-  bool refused;  ///< a request for memory was refused on some rank
+  bool predicted;  ///< from the trials before, and not tried; `seconds` is 0 then
+  bool fits;       ///< on every rank: no request for memory was refused, and the peak is within the target
+  bool refused;    ///< a request for memory was refused on some rank
   int64_t peak_bytes;    ///< in use at the peak, on the rank with the least left
   int64_t target_bytes;  ///< what may be in use there
-  double seconds;        ///< of a step, on the slowest rank; 0 where memory was refused
+  double seconds;        ///< as the trial returns them, on the slowest rank; 0 where memory was refused
 };
 
 struct BatchSizeDecision {
@@ -67,8 +69,10 @@ struct BatchSizeDecision {
 /// `trial` takes two steps at least with this batch size per rank, without any collective operation, and
 /// returns the seconds of the last. What it allocates must be free again when it returns or throws. An
 /// exception that means that memory ran out makes the batch size one that does not fit; any other leaves this
-/// function. Collective: all ranks get the same decision, which the rank with the least memory left
-/// determines. Throws std::runtime_error (exit code 8), on every rank, where not even 1 fits.
+/// function on its rank, and is a failure of the run, as anywhere between two collective operations.
+/// Collective: all ranks get the same decision, which the rank with the least memory left determines. Throws
+/// std::runtime_error (exit code 8), on every rank, where not even 1 fits, and std::invalid_argument where a
+/// share is not above 0 and at most 1, or a number is below 1.
 BatchSizeDecision find_batch_size(ProcessGroup& group, const BatchSizeOptions& options,
                                   const std::function<double(int64_t batch)>& trial);
 

@@ -41,13 +41,15 @@ struct DataParallelOptions {
 ///     }
 ///
 /// All gradients are float32 and are in one flat buffer. A parameter's first gradient of a step is copied
-/// there as soon as it is complete, and later ones are added. Any division is part of the copy or addition,
-/// before gradients are summed over ranks. During backward(), a parameter whose gradient is not ready has no
-/// `.grad`. After it each float32 parameter's `.grad` is a view of the buffer and must stay so. zero_grad()
-/// is not needed (and does no harm between steps). An optimizer or clip_grad_norm_ may change gradients in
-/// place. Buckets of the buffer are summed over ranks as soon as their last gradient is ready, in the same
-/// order on all ranks whatever the order in which gradients become ready. A parameter that no loss of a step
-/// uses has a zero gradient after it, not an undefined one.
+/// there as soon as it is complete, and later ones are added; any division is part of that. A large gradient
+/// that is a parameter's only one of a step is not copied: NCCL reads it where autograd has left it, divides,
+/// and writes the sum to the buffer. So `.grad` has its value after backward() with `last_micro_step`, and
+/// not before. During backward(), a parameter whose gradient is not ready has no `.grad`. After it each
+/// float32 parameter's `.grad` is a view of the buffer and must stay so. zero_grad() is not needed (and does
+/// no harm between steps). An optimizer or clip_grad_norm_ may change gradients in place. Buckets of the
+/// buffer are summed over ranks as soon as their last gradient is ready, in the same order on all ranks
+/// whatever the order in which gradients become ready. A parameter that no loss of a step uses has a zero
+/// gradient after it, not an undefined one.
 ///
 /// Mixed precision uses main gradients: a float16 or bfloat16 parameter has a float32 gradient in the buffer
 /// like the others, and its own `.grad` is freed as soon as it has been copied there. main_parameters() has a

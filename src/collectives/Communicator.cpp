@@ -70,11 +70,15 @@ std::unique_ptr<CollectiveWork> Communicator::start_sums(std::vector<Summand> su
   for (const Summand& summand : summands) {
     check_tensor(summand.from);
     check_tensor(summand.to);
-    if (summand.from.numel() != summand.to.numel() ||
-        summand.from.scalar_type() != summand.to.scalar_type()) {
-      throw std::invalid_argument(fmt::format("A sum of {} elements of {} goes to {} of {}.",
-                                              summand.from.numel(), c10::toString(summand.from.scalar_type()),
-                                              summand.to.numel(), c10::toString(summand.to.scalar_type())));
+    const bool alike = summand.from.numel() == summand.to.numel() &&
+                       summand.from.scalar_type() == summand.to.scalar_type() &&
+                       summand.from.device() == summand.to.device();
+    if (!alike || (summand.factor != 1 && summand.to.scalar_type() != at::kFloat)) {
+      throw std::invalid_argument(
+          fmt::format("A sum of {} elements of {} goes to {} of {}; expected the same of both, on one "
+                      "device, and float32 where there is a factor.",
+                      summand.from.numel(), c10::toString(summand.from.scalar_type()), summand.to.numel(),
+                      c10::toString(summand.to.scalar_type())));
     }
   }
   std::erase_if(summands, [](const Summand& summand) { return summand.to.numel() == 0; });

@@ -39,6 +39,7 @@ GradientIntake::GradientIntake(const std::vector<at::Tensor>& parameters,
       factor_(factor),
       number_(as_number(factor)),
       fp32_(at::full({1}, factor, at::TensorOptions(parameters.front().device()).dtype(at::kFloat))) {
+  reducer_.multiply_large_by(factor_);
   for (size_t index = 0; index < parameters.size(); ++index) {
     const at::Tensor& parameter = parameters[index];
     const at::Tensor view =
@@ -85,31 +86,30 @@ void GradientIntake::gradient_came(size_t parameter) {
         parameter));
   }
   const at::AutoGradMode no_gradients(false);
-  const bool stays = can_stay(place, gradient);
-  if (!stays) take(place, gradient);
+  const bool stays = can_stay(parameter, gradient);
+  if (!stays) take(place, gradient, reducer_.is_large(parameter) ? 1 : factor_);
   place.is_taken = place.has_come = true;
   place.parameter.mutable_grad() = at::Tensor();
   place.main.mutable_grad() = place.view;
   if (stays) {
-    reducer_.arrived_at(parameter, gradient, factor_);
+    reducer_.arrived_at(parameter, gradient);
   } else {
     reducer_.arrived(parameter);
   }
 }
 
-bool GradientIntake::can_stay(const Place& place, const at::Tensor& gradient) const {
-  // Below this, an operation more in a bucket costs more than the copy.
-  constexpr int64_t kWorthIt = 256 << 10;
-  return !place.is_taken && gradient.numel() >= kWorthIt && gradient.layout() == at::kStrided &&
-         gradient.scalar_type() == at::kFloat && gradient.is_contiguous() && reducer_.takes_from_elsewhere();
+bool GradientIntake::can_stay(size_t parameter, const at::Tensor& gradient) const {
+  return reducer_.is_large(parameter) && reducer_.communicates() && !places_[parameter].is_taken &&
+         gradient.layout() == at::kStrided && gradient.scalar_type() == at::kFloat &&
+         gradient.is_contiguous();
 }
 
-void GradientIntake::take(const Place& place, const at::Tensor& gradient) const {
+void GradientIntake::take(const Place& place, const at::Tensor& gradient, double factor) const {
   const bool adds = place.is_taken || gradient.layout() != at::kStrided;
   if (!place.is_taken && adds) place.view.zero_();
   if (adds) {
-    place.view.add_(gradient, factor_);
-  } else if (factor_ == 1) {
+    place.view.add_(gradient, factor);
+  } else if (factor == 1) {
     place.view.copy_(gradient);
   } else {
     at::Tensor view = place.view;

@@ -51,8 +51,9 @@ class GradientIntake {
   };
 
   void gradient_came(size_t parameter);
-  void take(const Place& place, const at::Tensor& gradient) const;
-  bool can_stay(const Place& place, const at::Tensor& gradient) const;
+  void take(const Place& place, const at::Tensor& gradient, double factor) const;
+  /// Whether the sum over ranks can read the gradient where autograd has left it.
+  bool can_stay(size_t parameter, const at::Tensor& gradient) const;
   void check_attached() const;
 
   GradientReducer& reducer_;

@@ -1,10 +1,9 @@
 #include "memory/BatchSizeSearch.h"
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
-#include <limits>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 #include <ATen/ops/full.h>
@@ -12,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "watchdog/ForeignError.h"
 
 namespace adtrain {
 namespace {
@@ -21,6 +21,20 @@ constexpr double kNearlyTheBest = 0.98;  ///< of the best samples per second
 
 std::string gigabytes(int64_t bytes) {
   return fmt::format("{:.2f} GB", static_cast<double>(bytes) / kGigabyte);
+}
+
+BatchSizeOptions checked(BatchSizeOptions options) {
+  const auto is_share = [](double value) { return value > 0 && value <= 1; };
+  if (options.largest < 1 || (options.divides && *options.divides < 1) || !is_share(options.safety_margin) ||
+      !is_share(options.reduction)) {
+    throw std::invalid_argument(
+        fmt::format("A batch size is searched up to {}, dividing {}, with a safety margin of {} and a "
+                    "reduction of {}; expected "
+                    "whole numbers from 1 on, and shares above 0 and at most 1.",
+                    options.largest, options.divides.value_or(1), options.safety_margin, options.reduction));
+  }
+  if (options.divides) options.largest = std::min(options.largest, *options.divides);
+  return options;
 }
 
 double samples_per_second(const BatchSizeTrial& trial, int64_t world_size) {
@@ -36,8 +50,7 @@ int64_t largest_divisor(int64_t number, int64_t at_most) {
 }  // namespace
 
 BatchSizeSearch::BatchSizeSearch(Communicator& communicator, MemoryMeter& meter, BatchSizeOptions options)
-    : communicator_(communicator), meter_(meter), options_(std::move(options)) {
-  if (options_.divides) options_.largest = std::min(options_.largest, *options_.divides);
+    : communicator_(communicator), meter_(meter), options_(checked(std::move(options))) {
   meter_.restart();
   const MemoryReading now = meter_.now();
   target_ = now.in_use + static_cast<int64_t>(options_.safety_margin * static_cast<double>(now.available()));
@@ -73,6 +86,12 @@ void BatchSizeSearch::describe_devices() {
       "Target memory usage (with {:.1f}% safety margin): {} on {} {}, which has the least left; every "
       "rank holds a whole model, so the tightest device decides",
       100 * options_.safety_margin, gigabytes(rows[tightest * kFigures + 2]), device, tightest));
+}
+
+bool BatchSizeSearch::still_fits(int64_t batch, const std::function<double(int64_t batch)>& trial) {
+  const bool fit = fits("Known", batch, trial);
+  trials_.clear();
+  return fit;
 }
 
 BatchSizeDecision BatchSizeSearch::run(const std::function<double(int64_t batch)>& trial) {
@@ -133,6 +152,7 @@ bool BatchSizeSearch::fits(const char* phase, int64_t batch, const std::function
 
   BatchSizeTrial& made = trials_.emplace_back();
   made.batch = batch;
+  made.predicted = !tries;
   made.refused = figures[0] > 0;
   made.fits = !made.refused && over <= 0;
   made.target_bytes = target.item<int64_t>();
@@ -227,7 +247,8 @@ nlohmann::json to_json(const BatchSizeDecision& decision, int64_t world_size) {
                       {"memory_refused", trial.refused},
                       {"peak_bytes", trial.peak_bytes},
                       {"target_bytes", trial.target_bytes},
-                      {"seconds_per_step", trial.seconds},
+                      {"predicted", trial.predicted},
+                      {"seconds", trial.seconds},
                       {"samples_per_second", samples_per_second(trial, world_size)}});
   }
   return {{"batch_size", decision.batch}, {"largest_that_fits", decision.largest},
@@ -238,8 +259,8 @@ nlohmann::json to_json(const BatchSizeDecision& decision, int64_t world_size) {
 std::vector<std::string> table_of(const BatchSizeDecision& decision, int64_t world_size) {
   std::vector<BatchSizeTrial> trials = decision.trials;
   std::ranges::sort(trials, {}, &BatchSizeTrial::batch);
-  std::vector<std::string> lines = {fmt::format("{:>10}  {:>10}  {:>10}  {:>12}  {}", "batch size", "peak GB",
-                                                "ms a step", "samples/s", "")};
+  std::vector<std::string> lines = {
+      fmt::format("{:>10}  {:>10}  {:>10}  {:>12}  {}", "batch size", "peak GB", "ms", "samples/s", "")};
   for (const BatchSizeTrial& trial : trials) {
     const std::string verdict = trial.refused                   ? "out of memory"
                                 : !trial.fits                   ? "above the target"

@@ -26,6 +26,8 @@ class BatchSizeSearch {
   /// in use now, and the safety margin's share of what is free now.
   BatchSizeSearch(Communicator& communicator, MemoryMeter& meter, BatchSizeOptions options);
 
+  /// Whether this batch size fits, by one trial. Collective.
+  bool still_fits(int64_t batch, const std::function<double(int64_t batch)>& trial);
   /// Collective.
   BatchSizeDecision run(const std::function<double(int64_t batch)>& trial);
 

@@ -1,10 +1,7 @@
 #include "memory/MemoryMeter.h"
 
 #include <algorithm>
-#include <array>
-#include <exception>
 #include <fstream>
-#include <new>
 #include <sstream>
 #include <string_view>
 
@@ -12,7 +9,6 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/util/Exception.h>
 #include <malloc.h>
 
 #include "base/Gpu.h"
@@ -71,6 +67,7 @@ MemoryReading MemoryMeter::now() const {
 }
 
 void MemoryMeter::restart() {
+  sampled_ = 0;
   if (device_.is_cuda()) {
     c10::cuda::device_synchronize();
     allocator::emptyCache();
@@ -81,19 +78,14 @@ void MemoryMeter::restart() {
   std::ofstream("/proc/self/clear_refs") << 5;  // see proc(5): resets VmHWM
 }
 
+void MemoryMeter::sample() {
+  sampled_ = std::max(sampled_, peak());
+}
+
 int64_t MemoryMeter::peak() const {
   if (device_.is_cpu()) return proc_bytes(kStatus, "VmHWM:");
   const auto stats = allocator::getDeviceStats(device_.index());
-  return now().in_use - reserved(stats).current + reserved(stats).peak;
-}
-
-bool is_out_of_memory(const std::exception& error) {
-  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
-  const std::string_view text = error.what();
-  constexpr std::array<std::string_view, 3> kTexts = {"DefaultCPUAllocator", "out of memory", "ALLOC_FAILED"};
-  return std::ranges::any_of(
-      kTexts, [text](std::string_view each) { return text.find(each) != std::string_view::npos; });
+  return std::max(sampled_, now().in_use - reserved(stats).current + reserved(stats).peak);
 }
 
 }  // namespace adtrain

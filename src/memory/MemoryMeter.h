@@ -31,17 +31,17 @@ class MemoryMeter {
 
   /// Gives back what is cached for reuse, and starts a new peak.
   void restart();
-  /// The largest in_use since then.
+  /// Looks at what is in use now, for the peak. libtorch's allocator knows its own peak; what others take
+  /// counts as of these moments, of restart() and of peak().
+  void sample();
+  /// The largest in_use since restart().
   int64_t peak() const;
 
  private:
   c10::Device device_;
   std::string name_;
   int64_t cpu_total_ = 0;
+  int64_t sampled_ = 0;  ///< the largest of the samples
 };
-
-/// Whether an exception means that a device, or this host, has no memory left for what was asked: libtorch's
-/// own error, the system's, or that of a CUDA library.
-bool is_out_of_memory(const std::exception& error);
 
 }  // namespace adtrain

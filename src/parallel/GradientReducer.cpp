@@ -90,7 +90,9 @@ void GradientReducer::make_buckets(ReducerOptions options) {
       buckets_.push_back({.view = view,
                           .wire = rounds ? at::empty_like(view, at::kBFloat16) : view,
                           .parameters = in_bucket,
-                          .sum = nullptr});
+                          .sum = nullptr,
+                          .first = index,
+                          .end = index + static_cast<size_t>(in_bucket)});
       end = begin;
       in_bucket = 0;
     }
@@ -132,17 +134,25 @@ void GradientReducer::arrived(size_t parameter) {
   communicator_.progress();
 }
 
-bool GradientReducer::takes_from_elsewhere() const {
-  return communicates_ && communicator_.sums_without_copies() &&
-         buckets_.front().wire.is_same(buckets_.front().view);
+void GradientReducer::multiply_large_by(double factor) {
+  const bool rounds = !buckets_.front().wire.is_same(buckets_.front().view);
+  if (communicator_.world_size() == 1 || !communicator_.sums_without_copies() || rounds) return;
+  large_factor_ = factor;
+  for (Bucket& bucket : buckets_) {
+    for (size_t index = bucket.first; index < bucket.end; ++index) {
+      bucket.has_large = bucket.has_large || is_large(index);
+    }
+  }
 }
 
-void GradientReducer::arrived_at(size_t parameter, const at::Tensor& gradient, double factor) {
-  const int64_t size = parameters_[parameter].numel();
-  buckets_[bucket_of_[parameter]].elsewhere[parameter] = {
-      .from = gradient.view({size}),
-      .to = flat_.narrow(0, layout_.offset(parameter), size),
-      .factor = factor};
+bool GradientReducer::is_large(size_t parameter) const {
+  // Below this, an operation more in a bucket costs more than a copy of the gradient.
+  constexpr int64_t kLarge = 256 << 10;
+  return large_factor_.has_value() && parameters_[parameter].numel() >= kLarge;
+}
+
+void GradientReducer::arrived_at(size_t parameter, const at::Tensor& gradient) {
+  buckets_[bucket_of_[parameter]].elsewhere[parameter] = gradient.view({parameters_[parameter].numel()});
   arrived(parameter);
 }
 
@@ -171,24 +181,28 @@ void GradientReducer::added(at::TensorList parameters) {
 void GradientReducer::start_next_bucket() {
   Bucket& bucket = buckets_[started_++];
   if (!bucket.wire.is_same(bucket.view)) bucket.wire.copy_(bucket.view);
-  bucket.sum = bucket.elsewhere.empty() ? communicator_.start_all_reduce(bucket.wire)
-                                        : communicator_.start_sums(summands_of(bucket));
+  bucket.sum = bucket.has_large ? communicator_.start_sums(summands_of(bucket))
+                                : communicator_.start_all_reduce(bucket.wire);
   bucket.elsewhere.clear();
 }
 
 std::vector<Communicator::Summand> GradientReducer::summands_of(const Bucket& bucket) const {
   std::vector<Communicator::Summand> summands;
-  int64_t begin = bucket.view.storage_offset();
-  const auto add_here = [&](int64_t end) {
-    if (end > begin)
-      summands.push_back({flat_.narrow(0, begin, end - begin), flat_.narrow(0, begin, end - begin)});
+  const auto add = [&](int64_t begin, int64_t end, const at::Tensor& from, double factor) {
+    if (end == begin) return;
+    const at::Tensor here = flat_.narrow(0, begin, end - begin);
+    summands.push_back({.from = from.defined() ? from : here, .to = here, .factor = factor});
   };
-  for (const auto& [parameter, summand] : bucket.elsewhere) {
-    add_here(layout_.offset(parameter));
-    summands.push_back(summand);
-    begin = layout_.offset(parameter) + summand.to.numel();
+  int64_t begin = bucket.view.storage_offset();
+  for (size_t index = bucket.first; index < bucket.end; ++index) {
+    if (!is_large(index)) continue;
+    const int64_t offset = layout_.offset(index), end = offset + parameters_[index].numel();
+    const auto elsewhere = bucket.elsewhere.find(index);
+    add(begin, offset, {}, 1);
+    add(offset, end, elsewhere == bucket.elsewhere.end() ? at::Tensor() : elsewhere->second, *large_factor_);
+    begin = end;
   }
-  add_here(bucket.view.storage_offset() + bucket.view.numel());
+  add(begin, bucket.view.storage_offset() + bucket.view.numel(), {}, 1);
   return summands;
 }
 

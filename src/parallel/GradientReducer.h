@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -55,13 +56,18 @@ class GradientReducer : public MainGradients {
   void added(at::TensorList parameters) override;
   /// Like added(), for the parameter with this index.
   void arrived(size_t parameter);
-  /// Whether the gradient of a parameter may stay where it is until it is summed over ranks: see
-  /// arrived_at().
-  bool takes_from_elsewhere() const;
-  /// Like arrived(), for a gradient that lies elsewhere, contiguous and in fp32. The sum of `factor` times
-  /// every rank's goes to the parameter's place. Only in the last micro-step. The tensor is kept until
+  /// Lets the sums over ranks multiply the gradients of large parameters by `factor`, where the communicator
+  /// sums without copies: their gradients then stay unmultiplied, and may lie elsewhere (arrived_at). Which
+  /// parameters are large follows from their sizes alone, so that all ranks pass NCCL the same operations.
+  void multiply_large_by(double factor);
+  /// Whether multiply_large_by() concerns this parameter.
+  bool is_large(size_t parameter) const;
+  /// Whether this is the micro-step whose gradients are summed over ranks.
+  bool communicates() const { return communicates_; }
+  /// Like arrived(), for the gradient of a large parameter that lies elsewhere, contiguous and in fp32, in
+  /// the micro-step that communicates. The sum goes to the parameter's place. The tensor is kept until
   /// finish().
-  void arrived_at(size_t parameter, const at::Tensor& gradient, double factor);
+  void arrived_at(size_t parameter, const at::Tensor& gradient);
 
   /// Must be called before each backward pass; `communicates` is true only for the last one before finish().
   void begin_micro_step(bool communicates);
@@ -83,7 +89,9 @@ class GradientReducer : public MainGradients {
     int64_t parameters = 0;
     int64_t missing = 0;  ///< parameters whose gradient is still missing in this micro-step
     std::unique_ptr<CollectiveWork> sum;
-    std::map<size_t, Communicator::Summand> elsewhere = {};  ///< by parameter: gradients that lie elsewhere
+    size_t first = 0, end = 0;  ///< its parameters
+    bool has_large = false;
+    std::map<size_t, at::Tensor> elsewhere = {};  ///< by parameter: gradients that lie elsewhere
   };
   class ReadyHook;
 
@@ -93,7 +101,7 @@ class GradientReducer : public MainGradients {
   void gradient_ready(size_t parameter);
   size_t index_of(const at::Tensor& parameter) const;
   void start_next_bucket();
-  /// The bucket's gradients elsewhere, and the stretches of the buffer between them.
+  /// The bucket's large parameters, and the stretches of the buffer between them.
   std::vector<Communicator::Summand> summands_of(const Bucket& bucket) const;
 
   std::vector<at::Tensor> parameters_;
@@ -106,6 +114,7 @@ class GradientReducer : public MainGradients {
   std::vector<size_t> bucket_of_;  ///< by parameter
   size_t started_ = 0;             ///< buckets 0 … started − 1 are under way
   bool communicates_ = false;
+  std::optional<double> large_factor_;
   WaitTimer exposed_;
 };
 

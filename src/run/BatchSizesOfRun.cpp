@@ -14,22 +14,23 @@ constexpr std::pair<const char*, std::optional<int64_t> BatchSizesOfRun::*> kFie
 
 }  // namespace
 
-BatchSizesOfRun BatchSizesOfRun::kept(const TrainingOptions& options, const TrainingOptions& earlier,
-                                      int64_t earlier_ranks, int64_t ranks) {
+BatchSizesOfRun BatchSizesOfRun::kept(const TrainingOptions& options, const Earlier& earlier, int64_t ranks) {
   BatchSizesOfRun sizes;
-  if (options.train_batch_size == kAutoBatchSize && earlier.train_batch_size != kAutoBatchSize) {
-    if (earlier_ranks == ranks) {
-      sizes.train_batch_size = earlier.train_batch_size;
-      sizes.accumulation = earlier.gradient_accumulation_steps;
+  const TrainingOptions& before = earlier.options;
+  const bool other_global_batch =
+      options.global_batch_size && options.global_batch_size != before.global_batch_size;
+  if (options.train_batch_size == kAutoBatchSize && !other_global_batch) {
+    if (earlier.found && earlier.ranks == ranks) {
+      sizes.train_batch_size = before.train_batch_size;
+      sizes.accumulation = before.gradient_accumulation_steps;
     } else {
-      sizes.global_batch_size = earlier.global_batch_size.value_or(earlier.train_batch_size * earlier_ranks *
-                                                                   earlier.gradient_accumulation_steps);
+      sizes.global_batch_size = before.global_batch_size.value_or(before.train_batch_size * earlier.ranks *
+                                                                  before.gradient_accumulation_steps);
       sizes.accumulation = 1;
     }
   }
-  if (options.test_batch_size == kAutoBatchSize && earlier.test_batch_size != kAutoBatchSize) {
-    sizes.test_batch_size = earlier.test_batch_size;
-  }
+  if (options.test_batch_size == kAutoBatchSize && earlier.found)
+    sizes.test_batch_size = before.test_batch_size;
   return sizes;
 }
 

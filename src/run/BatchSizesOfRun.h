@@ -9,17 +9,21 @@
 
 namespace adtrain {
 
-/// The batch sizes with which a run has trained until now: a run that is continued keeps what it once found.
+/// The batch sizes that a run has once found by trials, for a start that continues it and leaves them open.
+/// Sizes that were given, and failed perhaps, are not kept: they are found now, for the same global batch.
 struct BatchSizesOfRun {
   std::optional<int64_t> train_batch_size;
   std::optional<int64_t> accumulation;
-  std::optional<int64_t>
-      global_batch_size;  ///< where the number of ranks has changed: the rest is found anew
+  std::optional<int64_t> global_batch_size;  ///< where the others are to be found anew
   std::optional<int64_t> test_batch_size;
 
-  /// Those that `options` leave open, as they were in `earlier`, on `earlier_ranks` and now on `ranks`.
-  static BatchSizesOfRun kept(const TrainingOptions& options, const TrainingOptions& earlier,
-                              int64_t earlier_ranks, int64_t ranks);
+  /// What an earlier start has trained with.
+  struct Earlier {
+    TrainingOptions options;
+    int64_t ranks;
+    bool found;  ///< whether its batch sizes were found by trials
+  };
+  static BatchSizesOfRun kept(const TrainingOptions& options, const Earlier& earlier, int64_t ranks);
   void put_into(TrainingOptions& options) const;
 
   nlohmann::json to_json() const;

@@ -43,7 +43,8 @@ std::string ConfigChange::text() const {
 std::vector<ConfigChange> changes_between(const std::string& earlier_yaml, int64_t earlier_ranks,
                                           const RunConfig& config, int64_t ranks) {
   RunConfig earlier = read_leniently(earlier_yaml), now = config;
-  BatchSizesOfRun::kept(now.training, earlier.training, earlier_ranks, ranks).put_into(now.training);
+  BatchSizesOfRun::kept(now.training, {earlier.training, earlier_ranks, /*found=*/true}, ranks)
+      .put_into(now.training);
   const int64_t batch_before = global_batch(earlier.training, earlier_ranks);
   const int64_t batch_now = global_batch(now.training, ranks);
   std::vector<Section> before_sections = earlier.sections(), now_sections = now.sections();

@@ -14,6 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kBatchSizesFound = "batch_sizes_found";
 constexpr double kFirstPauseSeconds = 5, kLongestPauseSeconds = 60;  ///< between attempts of a failed save
 
 /// The exit code of a run that stopped on request. torchrun takes any code but 0 for a failure, and srun may
@@ -77,6 +78,7 @@ RunLifecycle::RunLifecycle(const RunConfig& config, const Wish& wish, const Rank
       console_(console),
       folder_(config.folder()),
       checkpoints_(folder_.checkpoints(), config.training.keep_checkpoints),
+      batch_sizes_were_found_(config.training.train_batch_size == kAutoBatchSize),
       launch_(LaunchIdentity::of_this_launch(ranks.context, *ranks.communicator)) {
   if (!root_) return;
   Activity::of_this_process().begin("claiming the run's folder");
@@ -149,8 +151,11 @@ void RunLifecycle::compare_configuration() {
   }
   if (text_in(state, "configuration_hash") == config_.fingerprint() && ranks_that_saved() == world_size_)
     return;
-  batch_sizes_ = BatchSizesOfRun::kept(config_.training, read_leniently(earlier).training, ranks_that_saved(),
-                                       world_size_);
+  const auto found = state.find(kBatchSizesFound);
+  batch_sizes_ = BatchSizesOfRun::kept(
+      config_.training,
+      {read_leniently(earlier).training, ranks_that_saved(), found != state.end() && *found == true},
+      world_size_);
   const std::vector<ConfigChange> changes =
       changes_between(earlier, ranks_that_saved(), config_, world_size_);
   refuse_other_meaning(changes, wish_.allowed_changes, folder_.root.string());
@@ -186,6 +191,7 @@ nlohmann::json RunLifecycle::origin() const {
   nlohmann::json origin = {{"configuration", config_.resolved_yaml()},
                            {"configuration_hash", config_.fingerprint()},
                            {"world_size", world_size_}};
+  if (batch_sizes_were_found_) origin[kBatchSizesFound] = true;
   if (!histories_digest_.empty()) origin["histories_digest"] = histories_digest_;
   return origin;
 }

@@ -94,6 +94,7 @@ class RunLifecycle final : public StepKeeper {
   Console& console_;
   RunFolder folder_;
   CheckpointStore checkpoints_;
+  bool batch_sizes_were_found_;  ///< by this start, or kept from the one that it continues
   LaunchIdentity launch_;
   bool made_folder_ = false;  ///< removed again where this start leaves nothing in it
   std::optional<RunLock> lock_;

@@ -28,7 +28,7 @@ LossSums HeldOutLoss::sums_of(int64_t first, int64_t end) const {
 }
 
 void HeldOutLoss::measure_first_batch() {
-  sums_of(0, std::min(batch_, windows_.samples()));
+  sums_of(0, std::min(batch_, windows_.samples())).take_merged(communicator_);
 }
 
 LossFigures HeldOutLoss::measure() {

@@ -20,7 +20,7 @@ class HeldOutLoss {
 
   /// Collective: every rank calls it at the same step.
   LossFigures measure();
-  /// One forward pass of `batch` rows, or of all where there are fewer, for its memory alone. Not collective.
+  /// One forward pass of `batch` rows, or of all where there are fewer, for its memory and time. Collective.
   void measure_first_batch();
 
  private:

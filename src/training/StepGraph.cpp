@@ -44,13 +44,13 @@ void StepGraph::capture(const std::function<void()>& work) {
   captured->graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
   try {
     work();
+    captured->graph.capture_end();
   } catch (...) {
     captured->abandon(device_);
     captured.reset();
     allocator::emptyCache();
     throw;
   }
-  captured->graph.capture_end();
   graph_ = std::move(captured);
 }
 

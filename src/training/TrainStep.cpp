@@ -4,10 +4,10 @@
 #include <mutex>
 
 #include <ATen/ATen.h>
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include "base/Random.h"
+#include "watchdog/ForeignError.h"
 
 namespace adtrain {
 namespace {
@@ -134,11 +134,13 @@ void TrainStep::take_captured(BatchSource& batches) {
 
 bool TrainStep::capture(BatchSource& batches, const NextBatch& next_batch) {
   int64_t lacking = 0;
+  parts_.communicator.synchronize();  // with a deadline, unlike the capture's own wait
   try {
     capturing_ = true;
     graph_.capture([&] { take(next_batch); });
-  } catch (const c10::OutOfMemoryError& error) {
-    if (cuda_graph_ == CudaGraphUse::kOn) throw;
+  } catch (const std::exception& error) {
+    capturing_ = false;
+    if (cuda_graph_ == CudaGraphUse::kOn || !is_out_of_memory(error)) throw;
     lacking = 1;
     parts_.reducer.abandon();
     batches.restart_step();

@@ -55,6 +55,7 @@ Trainer::End Trainer::run(int64_t stop_after) {
   const StopRequest stop;
   bool stopped = false;
 
+  parts_.communicator.synchronize();
   memory_.restart();
   start_memory_ = memory_.now().in_use;
   parts_.log.begin(state_.progress.step, state_.progress.samples_drawn, options_.train_timesteps);

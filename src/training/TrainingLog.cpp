@@ -71,11 +71,11 @@ void TrainingLog::trained(const TrainingFigures& figures) {
 std::string TrainingLog::record_memory(const TrainingFigures& figures, nlohmann::ordered_json& record) {
   if (figures.memory.empty()) return "";
   constexpr double kGigabyte = 1e9;
-  int64_t largest = 0, step = 0, total = 0;
+  int64_t largest = 0, taken = 0;
   for (const auto& [name, field] :
        {std::pair{"start_memory", &RankMemory::start}, std::pair{"peak_memory", &RankMemory::peak},
         std::pair{"current_memory", &RankMemory::current}}) {
-    total = 0;
+    int64_t total = 0;
     nlohmann::ordered_json by_rank = nlohmann::ordered_json::array();
     for (const RankMemory& rank : figures.memory) {
       by_rank.push_back(rank.*field);
@@ -87,9 +87,9 @@ std::string TrainingLog::record_memory(const TrainingFigures& figures, nlohmann:
   }
   for (const RankMemory& rank : figures.memory) {
     largest = std::max(largest, rank.peak);
-    step = std::max(step, rank.peak - rank.start);
+    taken = std::max(taken, rank.peak - rank.start);
   }
-  record["memory_per_sample"] = step / figures.micro_batch;
+  record["memory_per_sample"] = taken / figures.micro_batch;
   return fmt::format("  {:.1f} GB", static_cast<double>(largest) / kGigabyte);
 }
 

@@ -1,13 +1,13 @@
 #include "training/TrainingTrial.h"
 
 #include <algorithm>
-#include <numeric>
-#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
 
 #include "base/Clock.h"
+#include "base/Error.h"
 #include "data/BatchSource.h"
 #include "parallel/GradientReducer.h"
 #include "training/HeldOutLoss.h"
@@ -21,7 +21,8 @@ namespace {
 constexpr int64_t kStepsOnGpu = 5;
 /// The first creates what later steps use again.
 constexpr int64_t kStepsOnCpu = 2;
-/// More micro-batches than two take no more memory than two.
+/// More micro-batches than two take no more memory, but for those that come from the host and that a captured
+/// step keeps.
 constexpr int64_t kMostAccumulation = 2;
 
 }  // namespace
@@ -37,11 +38,16 @@ TrainingTrial::TrainingTrial(const TrainingOptions& options, const ReducerOption
 
 TrainingTrial::~TrainingTrial() {
   const at::NoGradGuard no_grad;
-  at::Tensor(parts_.model.parameters().flat()).copy_(values_before_);
-  parts_.model.parameters().refresh();
+  try {
+    at::Tensor(parts_.model.parameters().flat()).copy_(values_before_);
+    parts_.model.parameters().refresh();
+  } catch (const c10::Error&) {  // the device is lost, and an error of it is on its way already
+  }
 }
 
-double TrainingTrial::take_steps(int64_t micro_batch, int64_t accumulation, int64_t held_out_batch) {
+TrainingTrial::Seconds TrainingTrial::take_steps(int64_t micro_batch, int64_t accumulation,
+                                                 int64_t held_out_batch,
+                                                 const std::function<void()>& at_the_end) {
   // Gradients are views of the reducer's buffer, and would keep its memory.
   struct NoGradients {
     AlgorithmDistillation& model;
@@ -68,19 +74,23 @@ double TrainingTrial::take_steps(int64_t micro_batch, int64_t accumulation, int6
                   .optimizer = optimizer,
                   .loss_scale = loss_scale.get()},
                  share, options_);
-  double seconds = 0;
+  Seconds seconds;
   for (int64_t k = 0; k < (device.is_cuda() ? kStepsOnGpu : kStepsOnCpu); ++k) {
     const Stopwatch watch;
     step.run(*batches, k, /*learning_rate=*/0);
     step.losses().take_merged(alone_);  // waits for the device
-    seconds = watch.seconds();
+    seconds.micro_batch = watch.seconds() / static_cast<double>(share.accumulation);
   }
+  if (!step.why_not_captured().empty()) throw Error(ExitCode::kOutOfMemory, step.why_not_captured());
   if (parts_.held_out_windows != nullptr) {
     step.lend_memory_to([&] {
+      const Stopwatch watch;
       HeldOutLoss(*parts_.held_out_windows, parts_.model, alone_, held_out_batch).measure_first_batch();
+      seconds.held_out_batch = watch.seconds();
     });
   }
   state.finite();
+  at_the_end();
   return seconds;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "collectives/SingleCommunicator.h"
 #include "data/BatchAssembler.h"
@@ -30,9 +31,15 @@ class TrainingTrial {
   TrainingTrial(const TrainingTrial&) = delete;
   TrainingTrial& operator=(const TrainingTrial&) = delete;
 
-  /// Steps with this micro-batch, and this many rows in a forward pass of the held-out loss. Returns the
-  /// seconds of the last step. Throws what they throw; the memory that they took is free again.
-  double take_steps(int64_t micro_batch, int64_t accumulation, int64_t held_out_batch);
+  struct Seconds {
+    double micro_batch = 0;     ///< of the last step, for each of its micro-batches
+    double held_out_batch = 0;  ///< of the forward pass of the held-out loss
+  };
+  /// Steps with this micro-batch, and this many rows in a forward pass of the held-out loss. Calls
+  /// `at_the_end` while all of it is still in memory. Throws what they throw, and Error (kOutOfMemory) where
+  /// the options allow to capture and memory does not; what was taken is then free again.
+  Seconds take_steps(int64_t micro_batch, int64_t accumulation, int64_t held_out_batch,
+                     const std::function<void()>& at_the_end);
 
  private:
   TrainingOptions options_;

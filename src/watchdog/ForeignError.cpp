@@ -46,10 +46,8 @@ std::string bytes_asked_for(const std::string& message) {
 
 ErrorMeaning of_torch(const c10::Error& error) {
   const std::string message = abridged(error.what_without_backtrace(), kMostBytes);
-  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) {
-    return {ExitCode::kOutOfMemory, message, kGpuMemoryAdvice};
-  }
   if (is_host_allocator(message)) return out_of_host_memory(bytes_asked_for(message));
+  if (is_out_of_memory(error)) return {ExitCode::kOutOfMemory, message, kGpuMemoryAdvice};
   return {ExitCode::kUnexpected, message, ""};
 }
 
@@ -93,6 +91,22 @@ ErrorMeaning of_system(const std::system_error& error) {
 }
 
 }  // namespace
+
+bool is_out_of_memory(const std::exception& error) {
+  if (const auto* known = dynamic_cast<const Error*>(&error)) {
+    return known->exit_code() == ExitCode::kOutOfMemory;
+  }
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
+  if (const auto* system = dynamic_cast<const std::system_error*>(&error)) {
+    return system->code() == std::errc::not_enough_memory;
+  }
+  const std::string_view text = error.what();
+  for (const char* words : {"DefaultCPUAllocator", "out of memory", "ALLOC_FAILED"}) {
+    if (text.find(words) != std::string_view::npos) return true;
+  }
+  return false;
+}
 
 ErrorMeaning meaning_of(const std::exception& error) {
   if (const auto* known = dynamic_cast<const Error*>(&error)) return {known->exit_code(), known->what(), ""};

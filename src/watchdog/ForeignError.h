@@ -19,6 +19,10 @@ struct ErrorMeaning {
 /// with advice, whichever library detected them. Anything else is kUnexpected. Thread-safe.
 ErrorMeaning meaning_of(const std::exception& error);
 
+/// Whether an exception means that a device, or this host, has no memory left for what was asked: libtorch's
+/// own error, the system's, or that of a CUDA library.
+bool is_out_of_memory(const std::exception& error);
+
 /// The same as an Error, for report_failure: the advice follows the error.
 Error as_error(const std::exception& error);
 

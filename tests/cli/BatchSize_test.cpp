@@ -46,7 +46,7 @@ TEST_F(BatchSize, TheCommandShowsItsTrialsAsTableJsonAndPicture) {
                     HasSubstr("--set train_batch_size=16")));
   EXPECT_EQ(found().at("batch_size"), 16);
   EXPECT_EQ(found().at("trials").size(), 5U);
-  for (const auto& trial : found().at("trials")) EXPECT_GT(trial.at("seconds_per_step"), 0) << trial;
+  for (const auto& trial : found().at("trials")) EXPECT_GT(trial.at("seconds"), 0) << trial;
   EXPECT_TRUE(std::filesystem::exists(small_.run() / "batch_sizes.train_batch_size.png"));
   EXPECT_TRUE(std::filesystem::exists(small_.run() / "batch_sizes.train_batch_size.svg"));
   EXPECT_FALSE(std::filesystem::exists(small_.run() / "checkpoints"));
@@ -89,19 +89,39 @@ TEST_F(BatchSize, AGlobalBatchStaysAndTheAccumulationFollows) {
 }
 
 TEST_F(BatchSize, WhatWasFoundIsKnownTheNextTimeAndKeptOnResume) {
-  const std::string limit = std::string("small.yaml ") + kOpen + " --set batch_size_limit=8";
+  const std::string limit =
+      std::string("small.yaml ") + kOpen + " --set batch_size_limit=8 --set cpu_memory_limit_gb=4";
   const Finished first = small_.adtrain(limit + " --stop-after 10");
   ASSERT_EQ(first.exit_code, 75) << first.output;
   const Finished again = small_.adtrain(limit + " --set run_name=other --set lr=1e-3 --stop-after 1");
-  EXPECT_THAT(again.output, AllOf(HasSubstr("as found before"), Not(HasSubstr("Power phase"))));
+  EXPECT_THAT(again.output, AllOf(HasSubstr("8 was found before"), Not(HasSubstr("Power phase"))));
   const Finished anew =
       small_.adtrain(limit + " --set run_name=third --set batch_size_cache=false --stop-after 1");
   EXPECT_THAT(anew.output, HasSubstr("Power phase"));
   // A run that is continued keeps its batch, whatever would be found now.
-  const Finished resumed =
-      small_.adtrain(limit + " --set batch_size_cache=false --set batch_size_limit=4 --resume");
-  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  const std::string smaller = limit + " --set batch_size_cache=false --set batch_size_limit=4";
+  const Finished resumed = small_.adtrain(smaller + " --resume --stop-after 15");
+  ASSERT_EQ(resumed.exit_code, 75) << resumed.output;
   EXPECT_THAT(resumed.output, AllOf(HasSubstr("8 sequences a micro-batch"), Not(HasSubstr("Power phase"))));
+  // On another number of ranks its global batch stays.
+  const Finished on_two = small_.mpirun(2, smaller + " --resume");
+  ASSERT_EQ(on_two.exit_code, 0) << on_two.output;
+  EXPECT_THAT(on_two.output,
+              AllOf(HasSubstr("4 sequences a micro-batch"), HasSubstr("8 sequences an optimizer step")));
+}
+
+TEST_F(BatchSize, SizesThatWereGivenAreFoundOnResumeForTheSameGlobalBatch) {
+  ASSERT_EQ(small_.adtrain("small.yaml --stop-after 10").exit_code, 75);
+  const Finished resumed = small_.adtrain(
+      "small.yaml --set train_batch_size=auto_batch_size --set batch_size_limit=8 --resume --stop-after 15");
+  ASSERT_EQ(resumed.exit_code, 75) << resumed.output;
+  EXPECT_THAT(resumed.output, AllOf(HasSubstr("Power phase"), HasSubstr("8 sequences a micro-batch"),
+                                    HasSubstr("24 sequences an optimizer step")));
+  // Another global batch is another run, as ever.
+  const Finished other =
+      small_.adtrain("small.yaml --set train_batch_size=auto_batch_size --set global_batch_size=48 --resume");
+  EXPECT_EQ(other.exit_code, 2) << other.output;
+  EXPECT_THAT(other.output, HasSubstr("global_batch_size"));
 }
 
 TEST_F(BatchSize, ALimitOfMemoryIsHeld) {
@@ -109,21 +129,27 @@ TEST_F(BatchSize, ALimitOfMemoryIsHeld) {
   // Wide enough that a batch takes more than the program itself.
   const std::string wide =
       "find-batch-size small.yaml --set global_batch_size=null --set tf_n_embd=256 "
-      "--set tf_n_inner=1024 --set n_transit=64 --set cpu_memory_limit_gb=";
-  const Finished tight = small_.adtrain(wide + "0.7 --set run_name=tight");
-  const Finished wider = small_.adtrain(wide + "0.8 --set run_name=wider");
+      "--set tf_n_inner=1024 --set n_transit=64 ";
+  ASSERT_EQ(small_.adtrain(wide + "--set batch_size_limit=1 --set run_name=one").exit_code, 0);
+  const double one = found("one").at("trials")[0].at("peak_bytes").get<double>() / 1e9;
+  const auto with_limit = [&](const std::string& name, double gigabytes) {
+    return small_.adtrain(wide + "--set run_name=" + name +
+                          " --set cpu_memory_limit_gb=" + std::to_string(gigabytes));
+  };
+  const Finished tight = with_limit("tight", one + 0.15), wider = with_limit("wider", one + 0.3);
   ASSERT_EQ(tight.exit_code, 0) << tight.output;
   ASSERT_EQ(wider.exit_code, 0) << wider.output;
   EXPECT_TRUE(found("tight").at("limited_by_memory"));
-  EXPECT_GT(found("wider").at("batch_size"), found("tight").at("batch_size"));
+  EXPECT_GT(found("wider").at("largest_that_fits"), found("tight").at("largest_that_fits"));
   for (const auto& trial : found("tight").at("trials")) {
     if (trial.at("fits")) {
-      EXPECT_LT(trial.at("peak_bytes"), 0.7e9);
+      EXPECT_LT(trial.at("peak_bytes"), (one + 0.15) * 1e9);
     }
   }
-  const Finished nothing = small_.adtrain(wide + "0.1 --set run_name=nothing");
+  const Finished nothing = with_limit("nothing", one / 3);
   EXPECT_EQ(nothing.exit_code, 8) << nothing.output;
-  EXPECT_THAT(nothing.output, HasSubstr("not even a batch of 1 fits"));
+  EXPECT_THAT(nothing.output,
+              AllOf(HasSubstr("not even a batch of 1 fits"), HasSubstr("test_batch_size: 64")));
 }
 
 TEST_F(BatchSize, ARankWithoutMemoryInAnyPhaseOfAStepHarmsNobody) {

@@ -171,5 +171,19 @@ TEST(Document, RefusesMalformedAssignments) {
                           StartsWith("command line: sizes: found '[1, 2'; expected a YAML scalar")));
 }
 
+TEST(Document, UnfoldsANestedMapUnderTheNamesThatItIsGiven) {
+  const ConfigTree tree;
+  tree.write("run.yaml", "seed: 3\nexperiment:\n  batch: auto\n  margin: 0.8\n  other: 1\n");
+  Document document;
+  document.read_file("run.yaml");
+  document.set("margin=0.5");
+  document.unfold("experiment", {{"batch", "train_batch"}, {"margin", "margin"}});
+  document.unfold("seed", {});     // no map
+  document.unfold("nothing", {});  // not there
+  EXPECT_THAT(document.errors(), IsEmpty());
+  EXPECT_THAT(summary(document), ElementsAre("seed=3@run.yaml:1", "margin=0.5@command line",
+                                             "train_batch=auto@run.yaml:2", "experiment.other=1@run.yaml:2"));
+}
+
 }  // namespace
 }  // namespace adtrain

@@ -103,5 +103,20 @@ TEST(Section, WritesCurrentValuesAndRemembersDefaults) {
   EXPECT_EQ(sample.key("horizon").value_text(), "null");
 }
 
+TEST(Section, AWordMayStandForANumber) {
+  int64_t batch = 512;
+  Section section("Sample");
+  section.key("batch", batch, "Rows.").at_least(1).or_word("auto_batch_size", 0);
+  Key& key = section.keys().front();
+  EXPECT_EQ(key.allowed(), "a whole number, at least 1, or auto_batch_size");
+  EXPECT_EQ(key.assign("Auto_Batch_Size", false), std::nullopt);
+  EXPECT_EQ(batch, 0);
+  EXPECT_EQ(key.value_text(), "auto_batch_size");
+  EXPECT_TRUE(key.assign("0", false)) << "the number itself is out of bounds";
+  EXPECT_NE(key.assign("auto_batchsize", false)->find("did you mean auto_batch_size"), std::string::npos);
+  EXPECT_EQ(key.assign("7", false), std::nullopt);
+  EXPECT_EQ(key.value_text(), "7");
+}
+
 }  // namespace
 }  // namespace adtrain

@@ -280,6 +280,29 @@ TEST(DataParallel, ParametersThatSomeMicroStepsUse) {
   }
 }
 
+/// Ranks that use parameters differently still sum the same buckets in the same way.
+TEST(DataParallel, LargeParametersThatSomeRanksUse) {
+  const at::TensorOptions here(group().device());
+  const auto ones = [&](int64_t size) { return torch::ones({size}, here).requires_grad_(); };
+  const std::vector<at::Tensor> parameters = {ones(5), ones(300'000), ones(7), ones(400'000), ones(3)};
+  DataParallel parallel(parameters, group());
+  const double ranks = static_cast<double>(group().world_size());
+  for (int64_t repeat = 0; repeat < 3; ++repeat) {
+    // Parameter 1 is rank 0's alone; the last rank uses parameter 3 in the first micro-step, others in the
+    // second.
+    const at::Tensor small = parameters[0].sum() + parameters[2].sum() + parameters[4].sum();
+    const bool last = group().rank() + 1 == group().world_size();
+    at::Tensor first = small * 1, second = small * 2;
+    (last ? first : second) += 3 * parameters[3].sum();
+    if (group().is_root()) second += 5 * parameters[1].sum();
+    parallel.backward(first, /*last_micro_step=*/false);
+    parallel.backward(second);
+    for (const size_t index : {0, 2, 4}) EXPECT_EQ(parameters[index].grad()[1].item<double>(), 3) << index;
+    EXPECT_NEAR(parameters[1].grad()[299'999].item<double>(), 5 / ranks, 1e-6);
+    EXPECT_NEAR(parameters[3].grad()[399'999].item<double>(), 3, 1e-6);
+  }
+}
+
 TEST(DataParallel, SparseGradientsAreTakenToo) {
   torch::manual_seed(0);
   torch::nn::Embedding embedding(torch::nn::EmbeddingOptions(6, 2).sparse(true));

@@ -60,7 +60,7 @@ class OnHosts(small_run.SmallRun):
 
     def assert_ends(self, finished, code, *words, within=LEAVE_SECONDS):
         self.assertEqual(finished.code, code, finished.output)
-        self.assertLess(finished.seconds, within, finished.output)
+        self.assertLess(finished.seconds, within * small_run.PATIENCE, finished.output)
         for word in words:
             self.assertIn(word, finished.output)
 

@@ -2,6 +2,7 @@
 
 #include <new>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -132,6 +133,17 @@ TEST_F(BatchSizeSearchTest, WhereNothingFitsTheErrorSaysWhat) {
 TEST_F(BatchSizeSearchTest, OtherErrorsLeaveIt) {
   EXPECT_THROW(search(1000 * kMegabyte, {}, [](int64_t) -> double { throw std::logic_error("a mistake"); }),
                std::logic_error);
+}
+
+TEST_F(BatchSizeSearchTest, OptionsThatMeanNothingAreRefused) {
+  const auto trial = [](int64_t) { return 0.001; };
+  for (const BatchSizeOptions& wrong : {BatchSizeOptions{.largest = 0},
+                                        {.safety_margin = 0},
+                                        {.safety_margin = 1.1},
+                                        {.reduction = 2},
+                                        {.divides = 0}}) {
+    EXPECT_THROW(search(1000 * kMegabyte, wrong, trial), std::invalid_argument);
+  }
 }
 
 TEST_F(BatchSizeSearchTest, TableAndJsonHoldEveryTrial) {

@@ -1,11 +1,8 @@
 #include "memory/MemoryMeter.h"
 
-#include <new>
-#include <stdexcept>
-#include <vector>
+#include <optional>
 
 #include <ATen/ATen.h>
-#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
 #include "base/Gpu.h"
@@ -48,19 +45,6 @@ TEST(MemoryMeter, ALimitIsTheCpusTotal) {
   // Ranks of one host share it.
   const int64_t alone = MemoryMeter(at::kCPU, std::nullopt, 1).now().total;
   EXPECT_LT(MemoryMeter(at::kCPU, std::nullopt, 4).now().total, alone / 2);
-}
-
-TEST(IsOutOfMemory, TellsItFromOtherErrors) {
-  EXPECT_TRUE(is_out_of_memory(c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, "no memory")));
-  EXPECT_TRUE(is_out_of_memory(std::bad_alloc()));
-  try {
-    at::empty({int64_t{1} << 50}, at::kByte);
-    FAIL() << "a pebibyte";
-  } catch (const std::exception& error) {
-    EXPECT_TRUE(is_out_of_memory(error)) << error.what();
-  }
-  EXPECT_TRUE(is_out_of_memory(std::runtime_error("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling")));
-  EXPECT_FALSE(is_out_of_memory(std::runtime_error("CUDA error: an illegal memory access was encountered")));
 }
 
 }  // namespace

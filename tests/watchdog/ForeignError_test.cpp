@@ -108,5 +108,20 @@ TEST(ForeignError, OneProcessAndRanksReportTheSame) {
   EXPECT_EQ(alone.what(), of_a_rank.error + "; " + of_a_rank.advice);
 }
 
+TEST(ForeignError, OutOfMemoryIsToldFromOthersWhicheverLibraryMeetsIt) {
+  EXPECT_TRUE(is_out_of_memory(c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, "no memory")));
+  EXPECT_TRUE(is_out_of_memory(std::bad_alloc()));
+  try {
+    at::empty({int64_t{1} << 50}, at::kByte);
+    FAIL() << "a pebibyte";
+  } catch (const std::exception& error) {
+    EXPECT_TRUE(is_out_of_memory(error)) << error.what();
+  }
+  EXPECT_TRUE(is_out_of_memory(std::runtime_error("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling")));
+  EXPECT_EQ(meaning_of(c10::Error({__func__, __FILE__, __LINE__}, "CUDA error: out of memory")).code,
+            ExitCode::kOutOfMemory);
+  EXPECT_FALSE(is_out_of_memory(std::runtime_error("CUDA error: an illegal memory access was encountered")));
+}
+
 }  // namespace
 }  // namespace adtrain

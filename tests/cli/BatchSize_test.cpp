@@ -46,7 +46,8 @@ TEST_F(BatchSize, TheCommandShowsItsTrialsAsTableJsonAndPicture) {
                     HasSubstr("--set train_batch_size=16")));
   EXPECT_EQ(found().at("batch_size"), 16);
   EXPECT_EQ(found().at("trials").size(), 5U);
-  for (const auto& trial : found().at("trials")) EXPECT_GT(trial.at("seconds"), 0) << trial;
+  const nlohmann::json report = found();
+  for (const auto& trial : report.at("trials")) EXPECT_GT(trial.at("seconds"), 0) << trial;
   EXPECT_TRUE(std::filesystem::exists(small_.run() / "batch_sizes.train_batch_size.png"));
   EXPECT_TRUE(std::filesystem::exists(small_.run() / "batch_sizes.train_batch_size.svg"));
   EXPECT_FALSE(std::filesystem::exists(small_.run() / "checkpoints"));
@@ -141,7 +142,8 @@ TEST_F(BatchSize, ALimitOfMemoryIsHeld) {
   ASSERT_EQ(wider.exit_code, 0) << wider.output;
   EXPECT_TRUE(found("tight").at("limited_by_memory"));
   EXPECT_GT(found("wider").at("largest_that_fits"), found("tight").at("largest_that_fits"));
-  for (const auto& trial : found("tight").at("trials")) {
+  const nlohmann::json report = found("tight");
+  for (const auto& trial : report.at("trials")) {
     if (trial.at("fits")) {
       EXPECT_LT(trial.at("peak_bytes"), (one + 0.15) * 1e9);
     }

@@ -72,8 +72,7 @@ auto find(const Table& table, const std::string& name) {
 [[noreturn]] void refuse(const std::string& text, const std::string& why, const std::string& nearest = "") {
   throw ConfigError(
       fmt::format("{} is '{}': {}; expected kind@rank:step, kind@rank:first-last or kind@rank:first-, the "
-                  "kind being one of "
-                  "{}{}. Unset the variable to train without a fault",
+                  "kind being one of {}{}. Unset the variable to train without a fault",
                   kVariable, text, why, join(names(), ", "),
                   nearest.empty() ? "" : fmt::format("; did you mean '{}'", nearest)));
 }

@@ -29,8 +29,7 @@ BatchSizeOptions checked(BatchSizeOptions options) {
       !is_share(options.reduction)) {
     throw std::invalid_argument(
         fmt::format("A batch size is searched up to {}, dividing {}, with a safety margin of {} and a "
-                    "reduction of {}; expected "
-                    "whole numbers from 1 on, and shares above 0 and at most 1.",
+                    "reduction of {}; expected whole numbers from 1 on, and shares above 0 and at most 1.",
                     options.largest, options.divides.value_or(1), options.safety_margin, options.reduction));
   }
   if (options.divides) options.largest = std::min(options.largest, *options.divides);

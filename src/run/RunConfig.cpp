@@ -43,8 +43,7 @@ std::string remark_on_batch_size(const Document& document) {
   if (of_training && found->origin.line > 0) return "";
   return fmt::format(
       "{}: batch_size is the minibatch of PPO, which collects histories, and changes nothing in training; "
-      "the "
-      "micro-batch of training is train_batch_size, which may be auto_batch_size",
+      "the micro-batch of training is train_batch_size, which may be auto_batch_size",
       found->origin.text());
 }
 

@@ -24,8 +24,7 @@ void TrainingOptions::declare(Section& section) {
       .key("train_batch_size", train_batch_size,
            "Micro-batch of each rank; the global batch is this × ranks × gradient_accumulation_steps. "
            "auto_batch_size finds what fits the GPUs' memory; where global_batch_size is given, that stays, "
-           "and the "
-           "accumulation steps follow.")
+           "and the accumulation steps follow.")
       .unit("sequences")
       .at_least(1)
       .at_most(kLargestMicroBatch)
@@ -69,28 +68,24 @@ void TrainingOptions::declare(Section& section) {
       .key("batch_size_prefer", batch_size_prefer,
            {{"memory", BatchSizePreference::kMemory}, {"throughput", BatchSizePreference::kThroughput}},
            "auto_batch_size: the largest batch that fits, or the smallest that is within 2% of the most "
-           "sequences a "
-           "second.")
+           "sequences a second.")
       .free_on_resume();
   section
       .key("batch_size_cache", batch_size_cache,
            "auto_batch_size: take what was found before for the same model, shapes, precision, GPUs and "
-           "ranks, from "
-           "runs_dir/batch_sizes.")
+           "ranks, from runs_dir/batch_sizes.")
       .free_on_resume();
   section
       .key("cpu_memory_limit_gb", cpu_memory_limit_gb,
            "auto_batch_size on the CPU: what a rank may have resident; null for its share of what the host "
-           "has "
-           "available.")
+           "has available.")
       .unit("GB")
       .above(0)
       .free_on_resume();
   section.key("loss_positions", loss_positions,
               {{"last", LossPositions::kLast}, {"all", LossPositions::kAll}},
               "Where the loss is read: at the last position of a window, as published, or exactly at every "
-              "prefix of it "
-              "(the same model and checkpoints; learns far more from each window).");
+              "prefix of it (the same model and checkpoints; learns far more from each window).");
 
   section.key("lr", lr, "Peak learning rate.").above(0).free_on_resume();
   section
@@ -121,8 +116,7 @@ void TrainingOptions::declare(Section& section) {
   section
       .key("tf32", tf32,
            "Lets GPUs round the factors of fp32 matrix products to 10 bits of mantissa: faster, and as exact "
-           "as "
-           "bf16 and fp16 are anyway.")
+           "as bf16 and fp16 are anyway.")
       .free_on_resume();
   section
       .key(
@@ -200,8 +194,7 @@ int64_t TrainingOptions::micro_batch(int64_t world_size) const {
   if (*global_batch_size % shares != 0) {
     throw ConfigError(
         fmt::format("global_batch_size: {} sequences do not divide over {} ranks × {} accumulation steps; "
-                    "expected a multiple of {}, "
-                    "such as {}",
+                    "expected a multiple of {}, such as {}",
                     *global_batch_size, world_size, gradient_accumulation_steps, shares,
                     (*global_batch_size + shares - 1) / shares * shares));
   }

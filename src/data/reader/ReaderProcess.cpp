@@ -147,8 +147,7 @@ void ReaderProcess::fail_as_it_ended() {
     if (WEXITSTATUS(status) == 127) {
       throw EnvironmentError(
           fmt::format("{}: {} does not start; expected the libraries that it was built with; start it by "
-                      "hand to see which is "
-                      "missing",
+                      "hand to see which is missing",
                       task_, program().string()));
     }
     throw DataError(fmt::format("{} came to no answer; {}", task_, kAdvice));
@@ -157,8 +156,7 @@ void ReaderProcess::fail_as_it_ended() {
   if (signal == SIGKILL) {
     throw EnvironmentError(
         fmt::format("{}: {} was killed from outside (signal 9), as the system does where memory runs out; "
-                    "expected it to live; "
-                    "make room and start again",
+                    "expected it to live; make room and start again",
                     task_, kProgram));
   }
   if (signal == SIGXCPU)

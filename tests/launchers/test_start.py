@@ -13,7 +13,7 @@ from small_run import ADTRAIN, MPIRUN, TORCHRUN, rank_processes
 
 RANKS = 3
 LAUNCHERS = {  # mpirun kills one second after SIGTERM, in which a rank that starts on a busy machine says nothing yet
-    "mpirun": [MPIRUN, "--mca", "odls_base_sigkill_timeout", 8, "--oversubscribe", "--bind-to", "none", "-np", RANKS, ADTRAIN],
+    "mpirun": [MPIRUN, "--mca", "odls_base_sigkill_timeout", int(8 * small_run.PATIENCE), "--oversubscribe", "--bind-to", "none", "-np", RANKS, ADTRAIN],
     "torchrun": [TORCHRUN, "--no-python", "--standalone", "--nproc-per-node", RANKS, ADTRAIN],
     "adtrain launch": [ADTRAIN, "launch", "--nproc", RANKS, "--logs", "logs", "--grace", 10]}
 ENDLESS = ["--set", "train_timesteps=1000000", "--set", "eval_interval=0", "--set", "summary_interval=500"]

@@ -16,11 +16,10 @@
 namespace adtrain {
 namespace {
 
-constexpr double kGigabyte = 1e9;
 constexpr double kNearlyTheBest = 0.98;  ///< of the best samples per second
 
 std::string gigabytes(int64_t bytes) {
-  return fmt::format("{:.2f} GB", static_cast<double>(bytes) / kGigabyte);
+  return fmt::format("{:.2f} GB", static_cast<double>(bytes) / kBytesOfGigabyte);
 }
 
 BatchSizeOptions checked(BatchSizeOptions options) {
@@ -36,10 +35,6 @@ BatchSizeOptions checked(BatchSizeOptions options) {
   return options;
 }
 
-double samples_per_second(const BatchSizeTrial& trial, int64_t world_size) {
-  return trial.seconds > 0 ? static_cast<double>(trial.batch * world_size) / trial.seconds : 0;
-}
-
 int64_t largest_divisor(int64_t number, int64_t at_most) {
   int64_t divisor = std::min(number, at_most);
   while (number % divisor != 0) --divisor;
@@ -47,6 +42,10 @@ int64_t largest_divisor(int64_t number, int64_t at_most) {
 }
 
 }  // namespace
+
+double samples_per_second(const BatchSizeTrial& trial, int64_t world_size) {
+  return trial.seconds > 0 ? static_cast<double>(trial.batch * world_size) / trial.seconds : 0;
+}
 
 BatchSizeSearch::BatchSizeSearch(Communicator& communicator, MemoryMeter& meter, BatchSizeOptions options)
     : communicator_(communicator), meter_(meter), options_(checked(std::move(options))) {
@@ -268,8 +267,8 @@ std::vector<std::string> table_of(const BatchSizeDecision& decision, int64_t wor
     lines.push_back(trial.refused
                         ? fmt::format("{:>10}  {:>10}  {:>10}  {:>12}  {}", trial.batch, "", "", "", verdict)
                         : fmt::format("{:>10}  {:>10.2f}  {:>10.2f}  {:>12.0f}  {}", trial.batch,
-                                      static_cast<double>(trial.peak_bytes) / kGigabyte, 1000 * trial.seconds,
-                                      samples_per_second(trial, world_size), verdict));
+                                      static_cast<double>(trial.peak_bytes) / kBytesOfGigabyte,
+                                      1000 * trial.seconds, samples_per_second(trial, world_size), verdict));
   }
   return lines;
 }

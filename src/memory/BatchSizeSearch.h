@@ -50,6 +50,9 @@ class BatchSizeSearch {
   int predictions_left_ = 4;
 };
 
+/// Of `world_size` ranks together; 0 where the trial has no time.
+double samples_per_second(const BatchSizeTrial& trial, int64_t world_size);
+
 /// A decision with its trials, for programs. "samples_per_second" is of all ranks together.
 nlohmann::json to_json(const BatchSizeDecision& decision, int64_t world_size);
 /// The trials as aligned lines for people.

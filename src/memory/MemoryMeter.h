@@ -8,6 +8,9 @@
 
 namespace adtrain {
 
+/// As the driver's and the guides' figures are shown: decimal.
+inline constexpr double kBytesOfGigabyte = 1e9;
+
 /// Bytes of the memory that a rank computes in.
 struct MemoryReading {
   int64_t in_use = 0;  ///< by all processes

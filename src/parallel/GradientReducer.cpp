@@ -78,23 +78,21 @@ void GradientReducer::make_views() {
 void GradientReducer::make_buckets(ReducerOptions options) {
   bucket_of_.resize(parameters_.size());
   int64_t end = layout_.total();  // of the bucket being filled
-  int64_t in_bucket = 0;
+  size_t end_of_bucket = parameters_.size();
   for (size_t index = parameters_.size(); index-- > 0;) {
     const int64_t begin = layout_.offset(index);  // of the parameters from this one on
     bucket_of_[index] = buckets_.size();
-    ++in_bucket;
     const int64_t limit = buckets_.empty() ? options.first_bucket_bytes : options.bucket_bytes;
     if ((end - begin) * static_cast<int64_t>(sizeof(float)) >= limit || index == 0) {
       const at::Tensor view = flat_.narrow(0, begin, end - begin);
       const bool rounds = options.wire == WireType::kBFloat16 && view.is_cuda();
       buckets_.push_back({.view = view,
                           .wire = rounds ? at::empty_like(view, at::kBFloat16) : view,
-                          .parameters = in_bucket,
                           .sum = nullptr,
                           .first = index,
-                          .end = index + static_cast<size_t>(in_bucket)});
+                          .end = end_of_bucket});
       end = begin;
-      in_bucket = 0;
+      end_of_bucket = index;
     }
   }
 }
@@ -108,7 +106,7 @@ void GradientReducer::listen() {
 
 void GradientReducer::begin_micro_step(bool communicates) {
   communicates_ = communicates && communicator_.world_size() > 1;
-  for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters;
+  for (Bucket& bucket : buckets_) bucket.missing = static_cast<int64_t>(bucket.end - bucket.first);
 }
 
 void GradientReducer::gradient_ready(size_t parameter) {

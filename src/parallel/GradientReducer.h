@@ -85,8 +85,7 @@ class GradientReducer : public MainGradients {
  private:
   struct Bucket {
     at::Tensor view;
-    at::Tensor wire;  ///< the all-reduced tensor: the view itself, or its rounded copy
-    int64_t parameters = 0;
+    at::Tensor wire;      ///< the all-reduced tensor: the view itself, or its rounded copy
     int64_t missing = 0;  ///< parameters whose gradient is still missing in this micro-step
     std::unique_ptr<CollectiveWork> sum;
     size_t first = 0, end = 0;  ///< its parameters

@@ -31,8 +31,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr double kGigabyte = 1e9;
-
 constexpr const char* kTraining = "train_batch_size";
 constexpr const char* kHeldOut = "test_batch_size";
 
@@ -68,9 +66,7 @@ void draw(const BatchSizeDecision& decision, const std::string& key, const fs::p
   Series memory{.name = "memory at the peak, % of the target", .x = {}, .y = {}, .band = {}};
   Series speed{.name = "sequences a second, % of the most", .x = {}, .y = {}, .band = {}};
   double most = 0;
-  const auto rate = [](const BatchSizeTrial& trial) {
-    return trial.seconds > 0 ? static_cast<double>(trial.batch) / trial.seconds : 0;
-  };
+  const auto rate = [](const BatchSizeTrial& trial) { return samples_per_second(trial, 1); };
   for (const BatchSizeTrial& trial : trials) most = std::max(most, rate(trial));
   for (const BatchSizeTrial& trial : trials) {
     memory.x.push_back(static_cast<double>(trial.batch));
@@ -86,7 +82,7 @@ void draw(const BatchSizeDecision& decision, const std::string& key, const fs::p
   chart.from_zero = true;
   chart.series = {memory, speed};
   if (!trials.empty()) {
-    const double target = static_cast<double>(trials.front().target_bytes) / kGigabyte;
+    const double target = static_cast<double>(trials.front().target_bytes) / kBytesOfGigabyte;
     chart.references = {{fmt::format("{:.4g} GB", target), 100}};
   }
   for (const char* type : {".svg", ".png"}) chart.draw(report.string() + type);

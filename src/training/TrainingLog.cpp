@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "memory/MemoryMeter.h"
 #include "telemetry/Chart.h"
 
 namespace adtrain {
@@ -70,7 +71,6 @@ void TrainingLog::trained(const TrainingFigures& figures) {
 
 std::string TrainingLog::record_memory(const TrainingFigures& figures, nlohmann::ordered_json& record) {
   if (figures.memory.empty()) return "";
-  constexpr double kGigabyte = 1e9;
   int64_t largest = 0, taken = 0;
   for (const auto& [name, field] :
        {std::pair{"start_memory", &RankMemory::start}, std::pair{"peak_memory", &RankMemory::peak},
@@ -83,14 +83,14 @@ std::string TrainingLog::record_memory(const TrainingFigures& figures, nlohmann:
     }
     record[name] = std::move(by_rank);
     tensorboard_->scalar(fmt::format("memory/{}_gb", name), figures.step,
-                         static_cast<double>(total) / kGigabyte);
+                         static_cast<double>(total) / kBytesOfGigabyte);
   }
   for (const RankMemory& rank : figures.memory) {
     largest = std::max(largest, rank.peak);
     taken = std::max(taken, rank.peak - rank.start);
   }
   record["memory_per_sample"] = taken / figures.micro_batch;
-  return fmt::format("  {:.1f} GB", static_cast<double>(largest) / kGigabyte);
+  return fmt::format("  {:.1f} GB", static_cast<double>(largest) / kBytesOfGigabyte);
 }
 
 void TrainingLog::held_out(int64_t step, const LossFigures& figures) {

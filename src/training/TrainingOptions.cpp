@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "memory/MemoryMeter.h"
 
 namespace adtrain {
 namespace {
@@ -185,7 +186,7 @@ std::optional<int64_t> TrainingOptions::share_of_global_batch(int64_t world_size
 
 std::optional<int64_t> TrainingOptions::cpu_memory_limit() const {
   if (!cpu_memory_limit_gb) return std::nullopt;
-  return static_cast<int64_t>(*cpu_memory_limit_gb * 1e9);
+  return static_cast<int64_t>(*cpu_memory_limit_gb * kBytesOfGigabyte);
 }
 
 int64_t TrainingOptions::micro_batch(int64_t world_size) const {

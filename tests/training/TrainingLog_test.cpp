@@ -19,12 +19,19 @@ nlohmann::json last_record(const std::filesystem::path& metrics) {
   return record;
 }
 
+/// The log of a run in a folder of its own.
+struct FolderOfARun {
+  TemporaryFolder folder;
+  Console silent{{.enabled = false}};
+  TrainingLog log{silent, TrainingLog::Paths{folder.path() / "metrics.jsonl", folder.path() / "tensorboard",
+                                             folder.path() / "loss_curve"}};
+};
+
 /// A run of 24 sequences a step that goes on after step 100 with 48: the share of either report is its own.
 TEST(TrainingLog, SequencesASecondAreThoseSinceTheLastReport) {
-  const TemporaryFolder folder;
-  Console silent({.enabled = false});
-  TrainingLog log(silent, TrainingLog::Paths{folder.path() / "metrics.jsonl", folder.path() / "tensorboard",
-                                             folder.path() / "loss_curve"});
+  FolderOfARun run;
+  const TemporaryFolder& folder = run.folder;
+  TrainingLog& log = run.log;
   log.begin(100, 2400, 200);
   TrainingFigures figures;
   figures.loss.loss = 1;
@@ -40,10 +47,9 @@ TEST(TrainingLog, SequencesASecondAreThoseSinceTheLastReport) {
 }
 
 TEST(TrainingLog, AnIntervalWithoutAFiniteLossIsRecordedAndNotDrawn) {
-  const TemporaryFolder folder;
-  Console silent({.enabled = false});
-  TrainingLog log(silent, TrainingLog::Paths{folder.path() / "metrics.jsonl", folder.path() / "tensorboard",
-                                             folder.path() / "loss_curve"});
+  FolderOfARun run;
+  const TemporaryFolder& folder = run.folder;
+  TrainingLog& log = run.log;
   log.begin(0, 0, 3);
   TrainingFigures figures;
   for (figures.step = 1; figures.step <= 3; ++figures.step) {
@@ -57,10 +63,9 @@ TEST(TrainingLog, AnIntervalWithoutAFiniteLossIsRecordedAndNotDrawn) {
 }
 
 TEST(TrainingLog, MemoryIsRecordedByRankAndBySample) {
-  const TemporaryFolder folder;
-  Console silent({.enabled = false});
-  TrainingLog log(silent, TrainingLog::Paths{folder.path() / "metrics.jsonl", folder.path() / "tensorboard",
-                                             folder.path() / "loss_curve"});
+  FolderOfARun run;
+  const TemporaryFolder& folder = run.folder;
+  TrainingLog& log = run.log;
   log.begin(0, 0, 2);
   TrainingFigures figures;
   figures.step = 1;

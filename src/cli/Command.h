@@ -27,6 +27,7 @@ const std::vector<Command>& commands();
 Command train_command();
 Command collect_command();
 Command find_batch_size_command();
+Command estimate_command();
 Command evaluate_command();
 Command launch_command();
 Command validate_command();

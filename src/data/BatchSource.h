@@ -48,6 +48,8 @@ class BatchSource {
   /// Whether next() only enqueues work on the current stream, so that a CUDA graph may capture it: each
   /// replay of a step then draws the next step's batches.
   virtual bool on_device() const = 0;
+  /// Of the histories that batches are cut from, in the memory of the device that batches are for.
+  virtual int64_t history_bytes() const = 0;
   /// A sentence that is printed at the start of a run.
   virtual std::string description() const = 0;
 };

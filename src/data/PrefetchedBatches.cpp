@@ -9,7 +9,7 @@
 namespace adtrain {
 
 PrefetchedBatches::PrefetchedBatches(const Feed& feed, int64_t workers, at::Device device)
-    : feed_(feed), uploader_(device), ahead_(2 * workers) {
+    : feed_(feed), device_(device), uploader_(device), ahead_(2 * workers) {
   for (int64_t i = 0; i < workers; ++i) workers_.emplace_back([this] { work(); });
 }
 
@@ -35,6 +35,10 @@ std::string PrefetchedBatches::description() const {
   return workers_.empty()
              ? "cut by the training thread"
              : fmt::format("cut by {} thread{}", workers_.size(), workers_.size() == 1 ? "" : "s");
+}
+
+int64_t PrefetchedBatches::history_bytes() const {
+  return device_.is_cpu() ? feed_.windows.histories().bytes() : 0;
 }
 
 Batch PrefetchedBatches::take() {

@@ -27,6 +27,7 @@ class PrefetchedBatches final : public BatchSource {
   Batch next() override;
   double take_seconds_waited() override;
   bool on_device() const override { return false; }
+  int64_t history_bytes() const override;
   std::string description() const override;
 
  private:
@@ -35,6 +36,7 @@ class PrefetchedBatches final : public BatchSource {
   void work();
 
   Feed feed_;
+  at::Device device_;
   BatchUploader uploader_;
   int64_t next_ticket_ = 0;  ///< the micro-batch that take() returns
   double seconds_waited_ = 0;

@@ -18,6 +18,7 @@ class ResidentBatches final : public BatchSource {
   void restart_step() override { micro_step_ = 0; }
   double take_seconds_waited() override { return 0; }
   bool on_device() const override { return true; }
+  int64_t history_bytes() const override { return static_cast<int64_t>(histories_.nbytes()); }
   std::string description() const override { return "on the GPU"; }
 
  private:

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "memory/AutoBatchSize.h"
+
 namespace adtrain {
 
 void EvaluationOptions::declare(Section& section) {
@@ -23,8 +25,10 @@ void EvaluationOptions::declare(Section& section) {
       .key("eval_batch", eval_batch,
            "Most environments at once: on a CPU in lock-step in one forward pass, on a GPU side by side, "
            "where it bounds the memory of their contexts. Such groups are dealt to the ranks whole: a "
-           "small value spreads few environments over more ranks.")
+           "small value spreads few environments over more ranks. auto_batch_size spreads all evenly over "
+           "the ranks, as many at once as fit their memory.")
       .unit("environments")
+      .or_word(kAutoBatchSizeWord, kAutoBatchSize)
       .at_least(1)
       .at_most(1e6);
   section.key("eval_seed", eval_seed, "Seed of the actions that are sampled.").at_least(0);

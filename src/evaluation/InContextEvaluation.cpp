@@ -78,11 +78,13 @@ int64_t InContextEvaluation::group_begin(int64_t group) const {
   return trials() * group / groups();
 }
 
+Trial InContextEvaluation::trial(int64_t number) const {
+  return {tasks_[static_cast<size_t>(number / options_.eval_repeats)], number % options_.eval_repeats};
+}
+
 std::vector<Trial> InContextEvaluation::group_trials(int64_t group) const {
   std::vector<Trial> members;
-  for (int64_t i = group_begin(group); i < group_begin(group + 1); ++i) {
-    members.push_back({tasks_[static_cast<size_t>(i / options_.eval_repeats)], i % options_.eval_repeats});
-  }
+  for (int64_t i = group_begin(group); i < group_begin(group + 1); ++i) members.push_back(trial(i));
   return members;
 }
 

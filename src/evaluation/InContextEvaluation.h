@@ -49,8 +49,12 @@ class InContextEvaluation {
   std::optional<InContextReturns> measure(const Rollouts& rollouts, Communicator& communicator,
                                           const Progress& progress = {}) const;
 
- private:
+  /// Tasks × repeats.
   int64_t trials() const;
+  /// The trial with this number, in order of (task, repeat).
+  Trial trial(int64_t number) const;
+
+ private:
   int64_t groups() const;
   int64_t group_begin(int64_t group) const;
   std::vector<Trial> group_trials(int64_t group) const;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <malloc.h>
 #include <sched.h>
@@ -22,6 +23,7 @@
 #include "launch/HeldTermination.h"
 #include "launch/LaunchVerdict.h"
 #include "launch/LauncherWatch.h"
+#include "memory/MemoryMeter.h"
 #include "watchdog/FailureWatch.h"
 #include "watchdog/ForeignError.h"
 #include "watchdog/StartWatch.h"
@@ -98,12 +100,26 @@ ExitCode leave(const std::exception& error, const Ranks& ranks, FailureWatch* wa
   return code;  // not reached
 }
 
+/// The first operations over ranks make NCCL connect them and allocate its buffers: here, where an error of it
+/// is one of the start, and where its memory can be told from that of training.
+void warm_up(Communicator& communicator, const ReducerOptions& reducer) {
+  if (!communicator.device().is_cuda() || communicator.world_size() == 1) return;
+  at::Tensor bucket = at::zeros({reducer.bucket_bytes / static_cast<int64_t>(sizeof(float))},
+                                at::TensorOptions(communicator.device()).dtype(at::kFloat));
+  communicator.all_reduce(bucket, ReduceOp::kSum);
+  communicator.broadcast(bucket, 0);
+  communicator.synchronize();
+}
+
 /// After the ranks have met: checks that they were started alike, and gives each its device and its cores.
 void prepare(Ranks& ranks, const RanksOptions& options) {
   check_same(*ranks.communicator, "the configuration", options.configuration);
   ranks.device = RankDevice::choose(options.device, ranks.context, *ranks.communicator);
+  const int64_t before = bytes_outside_allocator(ranks.device.device);
   ranks.communicator =
       Communicator::extend(std::move(ranks.communicator), ranks.device.device, options.distributed);
+  warm_up(*ranks.communicator, options.distributed.reducer());
+  ranks.communication_bytes = bytes_outside_allocator(ranks.device.device) - before;
   ranks.cpu_threads = options.cpu_threads
                           ? *options.cpu_threads
                           : share_of_cores(*ranks.communicator, ranks.context.local_world_size);

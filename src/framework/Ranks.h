@@ -22,6 +22,7 @@ struct Ranks {
   std::unique_ptr<Communicator> communicator;
   RankDevice device;
   int64_t cpu_threads = 1;
+  int64_t communication_bytes = 0;  ///< that NCCL has allocated on the device
 };
 
 /// The file that says which rank failed first.

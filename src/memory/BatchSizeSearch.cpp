@@ -18,10 +18,6 @@ namespace {
 
 constexpr double kNearlyTheBest = 0.98;  ///< of the best samples per second
 
-std::string gigabytes(int64_t bytes) {
-  return fmt::format("{:.2f} GB", static_cast<double>(bytes) / kBytesOfGigabyte);
-}
-
 BatchSizeOptions checked(BatchSizeOptions options) {
   const auto is_share = [](double value) { return value > 0 && value <= 1; };
   if (options.largest < 1 || (options.divides && *options.divides < 1) || !is_share(options.safety_margin) ||

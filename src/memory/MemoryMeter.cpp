@@ -50,6 +50,12 @@ const c10::CachingDeviceAllocator::Stat& reserved(const c10::CachingDeviceAlloca
 
 }  // namespace
 
+int64_t bytes_outside_allocator(c10::Device device) {
+  if (!device.is_cuda()) return 0;
+  at::globalContext().lazyInitDevice(c10::kCUDA);
+  return of_driver(device).in_use - reserved(allocator::getDeviceStats(device.index())).current;
+}
+
 MemoryMeter::MemoryMeter(c10::Device device, std::optional<int64_t> cpu_limit, int64_t local_ranks)
     : device_(device) {
   if (device_.is_cuda()) {
@@ -72,10 +78,11 @@ void MemoryMeter::restart() {
     c10::cuda::device_synchronize();
     allocator::emptyCache();
     allocator::resetPeakStats(device_.index());
-    return;
+  } else {
+    malloc_trim(0);
+    std::ofstream("/proc/self/clear_refs") << 5;  // see proc(5): resets VmHWM
   }
-  malloc_trim(0);
-  std::ofstream("/proc/self/clear_refs") << 5;  // see proc(5): resets VmHWM
+  at_restart_ = now().in_use;
 }
 
 void MemoryMeter::sample() {
@@ -86,6 +93,19 @@ int64_t MemoryMeter::peak() const {
   if (device_.is_cpu()) return proc_bytes(kStatus, "VmHWM:");
   const auto stats = allocator::getDeviceStats(device_.index());
   return std::max(sampled_, now().in_use - reserved(stats).current + reserved(stats).peak);
+}
+
+MemorySplit MemoryMeter::split(MemorySplit known) const {
+  const int64_t in_use = now().in_use;
+  known.activations = known.other = 0;
+  if (device_.is_cuda()) {
+    const int64_t in_allocator = known.parameters + known.gradients + known.moments + known.histories;
+    known.activations = reserved(allocator::getDeviceStats(device_.index())).current - in_allocator;
+  } else {
+    known.activations = std::max<int64_t>(0, in_use - at_restart_);
+  }
+  known.other = in_use - known.total();
+  return known;
 }
 
 }  // namespace adtrain

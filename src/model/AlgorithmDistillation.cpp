@@ -34,12 +34,8 @@ at::Tensor action_targets(const Batch& batch, LossPositions positions) {
   return batch.actions.narrow(1, length - queries, queries).to(at::kLong);
 }
 
-}  // namespace
-
-std::unique_ptr<AlgorithmDistillation> AlgorithmDistillation::create(const ModelOptions& options,
-                                                                     const ModelShape& shape, uint64_t seed) {
-  if (options.is_plugin()) return std::make_unique<PluginAd>(options, shape, seed);
-  ParameterFactory factory(seed);
+std::unique_ptr<AlgorithmDistillation> created_by(ParameterFactory factory, const ModelOptions& options,
+                                                  const ModelShape& shape) {
   if (options.compressed()) return std::make_unique<CompressedAd>(options, shape, std::move(factory));
   switch (options.block()) {
     case TransformerBlock::kGpt2:
@@ -49,6 +45,20 @@ std::unique_ptr<AlgorithmDistillation> AlgorithmDistillation::create(const Model
     default:
       return std::make_unique<PreNormAd>(options, shape, std::move(factory));
   }
+}
+
+}  // namespace
+
+std::unique_ptr<AlgorithmDistillation> AlgorithmDistillation::create(const ModelOptions& options,
+                                                                     const ModelShape& shape, uint64_t seed) {
+  if (options.is_plugin()) return std::make_unique<PluginAd>(options, shape, seed);
+  return created_by(ParameterFactory(seed), options, shape);
+}
+
+std::unique_ptr<AlgorithmDistillation> AlgorithmDistillation::without_values(const ModelOptions& options,
+                                                                             const ModelShape& shape) {
+  if (options.is_plugin()) return std::make_unique<PluginAd>(options, shape, /*seed=*/0);
+  return created_by(ParameterFactory::without_values(), options, shape);
 }
 
 AlgorithmDistillation::Loss AlgorithmDistillation::loss(const Batch& batch, LossPositions positions,

@@ -33,6 +33,10 @@ class AlgorithmDistillation {
   /// the CPU). The options must have passed their check.
   static std::unique_ptr<AlgorithmDistillation> create(const ModelOptions& options, const ModelShape& shape,
                                                        uint64_t seed);
+  /// The same network with parameters that have shapes and no values: see ParameterFactory. A plug-in's
+  /// network has values all the same.
+  static std::unique_ptr<AlgorithmDistillation> without_values(const ModelOptions& options,
+                                                               const ModelShape& shape);
   virtual ~AlgorithmDistillation() = default;
 
   const ModelOptions& options() const { return options_; }

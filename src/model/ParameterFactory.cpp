@@ -10,10 +10,12 @@ namespace adtrain {
 
 template <class Draw>
 at::Tensor ParameterFactory::make(std::string name, at::IntArrayRef shape, Draw draw) {
-  at::Tensor parameter = at::empty(shape, at::kFloat);
-  RandomStream stream(seed_of(seed_, made_.size()));
-  std::generate_n(parameter.data_ptr<float>(), parameter.numel(),
-                  [&] { return static_cast<float>(draw(stream)); });
+  at::Tensor parameter = at::empty(shape, at::TensorOptions(device_).dtype(at::kFloat));
+  if (!parameter.is_meta()) {
+    RandomStream stream(seed_of(seed_, made_.size()));
+    std::generate_n(parameter.data_ptr<float>(), parameter.numel(),
+                    [&] { return static_cast<float>(draw(stream)); });
+  }
   parameter.set_requires_grad(true);
   made_.push_back({std::move(name), parameter});
   return parameter;

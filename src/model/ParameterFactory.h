@@ -18,6 +18,8 @@ namespace adtrain {
 class ParameterFactory {
  public:
   explicit ParameterFactory(uint64_t seed) : seed_(seed) {}
+  /// Makes parameters with shapes only, on libtorch's device "meta", which take no memory.
+  static ParameterFactory without_values() { return ParameterFactory(0, at::kMeta); }
 
   at::Tensor constant(std::string name, at::IntArrayRef shape, float value);
   /// Uniform in ±bound.
@@ -29,10 +31,12 @@ class ParameterFactory {
   std::vector<NamedTensor> take() { return std::exchange(made_, {}); }
 
  private:
+  ParameterFactory(uint64_t seed, at::Device device) : seed_(seed), device_(device) {}
   template <class Draw>
   at::Tensor make(std::string name, at::IntArrayRef shape, Draw draw);
 
   uint64_t seed_;
+  at::Device device_ = at::kCPU;
   std::vector<NamedTensor> made_;
 };
 

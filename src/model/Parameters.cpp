@@ -63,7 +63,8 @@ std::vector<int64_t> sizes_of(const std::vector<NamedTensor>& tensors) {
 ParameterBuffer::ParameterBuffer(std::vector<NamedTensor> parameters)
     : layout_(sizes_of(parameters)), leaves_(std::move(parameters)) {
   const at::NoGradGuard no_grad;
-  const at::Tensor flat = at::zeros({layout_.total()});
+  const at::Device device = leaves_.empty() ? at::kCPU : leaves_.front().tensor.device();
+  const at::Tensor flat = at::zeros({layout_.total()}, device);
   const std::vector<NamedTensor> views = views_of(flat);
   for (size_t index = 0; index < views.size(); ++index) {
     at::Tensor(views[index].tensor).copy_(leaves_[index].tensor.detach());
@@ -84,6 +85,11 @@ int64_t ParameterBuffer::count() const {
   int64_t count = 0;
   for (const auto& [name, leaf] : leaves_) count += leaf.numel();
   return count;
+}
+
+int64_t ParameterBuffer::bytes() const {
+  const size_t copy = compute_type() == at::kFloat ? 0 : low_precision_.nbytes();
+  return static_cast<int64_t>(flat_.nbytes() + copy);
 }
 
 std::vector<at::Tensor> ParameterBuffer::leaves() const {

@@ -42,6 +42,8 @@ class ParameterBuffer {
   std::vector<at::Tensor> leaves() const;
   /// Parameters of the model.
   int64_t count() const;
+  /// Of the flat tensor and of its low-precision copy.
+  int64_t bytes() const;
   /// The type in which the forward pass computes: that of the leaves.
   at::ScalarType compute_type() const { return low_precision_.scalar_type(); }
 

@@ -204,6 +204,14 @@ std::vector<Communicator::Summand> GradientReducer::summands_of(const Bucket& bu
   return summands;
 }
 
+int64_t GradientReducer::bytes() const {
+  size_t sum = flat_.nbytes();
+  for (const Bucket& bucket : buckets_) {
+    if (!bucket.wire.is_alias_of(flat_)) sum += bucket.wire.nbytes();
+  }
+  return static_cast<int64_t>(sum);
+}
+
 void GradientReducer::finish() {
   communicates_ = false;
   if (communicator_.world_size() == 1) return;

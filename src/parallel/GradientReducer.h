@@ -50,6 +50,8 @@ class GradientReducer : public MainGradients {
   /// All gradients as one tensor in the layout of the parameters' FlatLayout; every `.grad` shares its
   /// memory.
   const at::Tensor& flat_gradient() const { return flat_; }
+  /// Of the buffer, and of the rounded copies that are all-reduced.
+  int64_t bytes() const;
   int64_t bucket_count() const { return static_cast<int64_t>(buckets_.size()); }
 
   at::Tensor place_of(at::TensorList parameters) override;

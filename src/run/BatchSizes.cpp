@@ -9,7 +9,6 @@
 #include <vector>
 
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -86,15 +85,6 @@ void draw(const BatchSizeDecision& decision, const std::string& key, const fs::p
     chart.references = {{fmt::format("{:.4g} GB", target), 100}};
   }
   for (const char* type : {".svg", ".png"}) chart.draw(report.string() + type);
-}
-
-/// The first operations over ranks make NCCL allocate its buffers, which are there beside every step.
-void warm_up(Communicator& communicator, const ReducerOptions& reducer) {
-  at::Tensor bucket = at::zeros({reducer.bucket_bytes / static_cast<int64_t>(sizeof(float))},
-                                at::TensorOptions(communicator.device()).dtype(at::kFloat));
-  communicator.all_reduce(bucket, ReduceOp::kSum);
-  communicator.broadcast(bucket, 0);
-  communicator.synchronize();
 }
 
 /// Writes what a run can do without: a full disk is a warning.
@@ -248,7 +238,6 @@ void find_batch_sizes(RunConfig& config, const Ranks& ranks, const TrainingInput
   TrainingOptions& options = config.training;
   if (options.train_batch_size != kAutoBatchSize && options.test_batch_size != kAutoBatchSize) return;
   const int64_t world_size = ranks.communicator->world_size();
-  warm_up(*ranks.communicator, config.distributed.reducer());
   json all = json::object();
   const auto keep = [&](const char* key, const BatchSizeDecision& decision) {
     if (!ranks.communicator->is_root() || decision.trials.empty()) return;  // known from before

@@ -19,7 +19,9 @@
 #include "evaluation/EvaluationFolder.h"
 #include "evaluation/InContextEvaluation.h"
 #include "evaluation/LearningCurve.h"
+#include "memory/AutoBatchSize.h"
 #include "model/AlgorithmDistillation.h"
+#include "run/EvaluationBatch.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
 #include "telemetry/Console.h"
@@ -145,8 +147,12 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
       AlgorithmDistillation::create(config.model, shape, static_cast<uint64_t>(config.training.seed));
   model->parameters().to(ranks.device.device);
   plan.origin.checkpoint_step = load_weights(plan.target, config.training, console, communicator, *model);
-  const InContextEvaluation evaluation(plan.tasks, config.evaluation);
   const Rollouts rollouts = Rollouts::of(*model, plan.family, config.evaluation);
+  if (plan.options.eval_batch == kAutoBatchSize) {
+    plan.options.eval_batch = find_evaluation_batch(config, InContextEvaluation(plan.tasks, plan.options),
+                                                    rollouts, ranks, console);
+  }
+  const InContextEvaluation evaluation(plan.tasks, plan.options);
   const StopRequest stop;
   console.banner(
       "In-context evaluation, weights frozen",
@@ -178,11 +184,11 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
 
   const LearningCurve curve = LearningCurve::of(*measured, plan.family);
   const fs::path folder = plan.folder();
-  write_evaluation(folder, *measured, curve, plan.origin, config.evaluation);
+  write_evaluation(folder, *measured, curve, plan.origin, plan.options);
   fs::remove(requeue_marker(folder));
   fs::remove(failure_file(folder));
   if (request.json) {
-    print_answer(summary_json(*measured, curve, plan.origin, config.evaluation));
+    print_answer(summary_json(*measured, curve, plan.origin, plan.options));
   } else {
     console.info(
         fmt::format("in-context return: episode 1 {:.2f}, last ten {:.2f} (random {:.2f}, oracle {:.2f})",

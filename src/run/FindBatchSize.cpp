@@ -20,7 +20,9 @@ ExitCode find_as_rank(RunConfig config, const std::vector<std::string>& notices,
   Activity::of_this_process().begin("loading histories and model");
   const TrainingInputs inputs(config, ranks);
   config.training.train_batch_size = kAutoBatchSize;
-  const std::filesystem::path report = config.folder().batch_sizes();
+  // Beside what is remembered of other searches: the run's own folder may be in use by a run.
+  const std::filesystem::path report =
+      std::filesystem::path(config.run.runs_dir) / "batch_sizes" / config.folder().root.filename();
   find_batch_sizes(config, ranks, inputs, console, report);
   console.info(fmt::format(
       "done: {}.train_batch_size.png shows the trials; train with --set train_batch_size={}{}",

@@ -14,6 +14,7 @@
 #include "run/BatchSizes.h"
 #include "run/BatchSizesOfRun.h"
 #include "run/Histories.h"
+#include "run/OutOfMemory.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
 #include "run/RunLifecycle.h"
@@ -21,6 +22,7 @@
 #include "telemetry/Console.h"
 #include "training/Trainer.h"
 #include "watchdog/Activity.h"
+#include "watchdog/ForeignError.h"
 
 namespace adtrain {
 namespace {
@@ -86,6 +88,16 @@ void set_batch_sizes(RunConfig& config, const Ranks& ranks, const RunLifecycle& 
   find_batch_sizes(config, ranks, inputs, console, config.folder().batch_sizes());
 }
 
+/// Where memory is refused, the error says what held it.
+Trainer::End run(Trainer& trainer, int64_t stop_after, const RunConfig& config, const Ranks& ranks) {
+  try {
+    return trainer.run(stop_after);
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+    throw out_of_memory_in_training(error, config, ranks, trainer.memory());
+  }
+}
+
 ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std::vector<std::string>& notices,
                        const Ranks& ranks) {
   Communicator& communicator = *ranks.communicator;
@@ -115,12 +127,13 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
                    .held_out_windows = inputs.held_out_windows(),
                    .keeper = life,
                    .log = log,
-                   .origin = life.origin()});
+                   .origin = life.origin(),
+                   .communication_bytes = ranks.communication_bytes});
   print_banner(console, config, ranks, inputs.model(), trainer.share(), inputs.windows(), histories);
 
   trainer.start_from(life.resumed());
   life.claim();
-  const Trainer::End how = trainer.run(request.stop_after);
+  const Trainer::End how = run(trainer, request.stop_after, config, ranks);
   const int64_t step = trainer.progress().step;
   const ExitCode code = life.end(how, step);
   if (how == Trainer::End::kStopped) {

@@ -3,17 +3,41 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/Gpu.h"
 #include "base/StandardStreams.h"
 #include "config/Reference.h"
 #include "run/KernelReport.h"
+#include "run/MemoryEstimate.h"
 #include "run/RunConfig.h"
 
 namespace adtrain {
+namespace {
+
+/// A sentence where training cannot fit one GPU: the first that is here, else an H200, which has the most
+/// memory of those that our kernels are for. Empty where it fits.
+std::string memory_warning(const RunConfig& config) {
+  if (config.run.device == DeviceChoice::kCpu || config.model.is_plugin()) return "";
+  const bool is_here = visible_gpu_count() > 0;
+  constexpr int64_t kMemoryOfH200 = 141'000'000'000;
+  const int64_t memory = is_here ? visible_gpu(0).memory_bytes : kMemoryOfH200;
+  const auto traits = is_here ? kernels::DeviceTraits::of(at::Device(at::kCUDA, 0)) : kernels::DeviceTraits::hopper();
+  const MemoryEstimate estimate(config, traits, /*world_size=*/1);
+  const int64_t batch = estimate.configured_batch().value_or(1), total = estimate.split(batch).total();
+  if (total <= memory) return "";
+  return fmt::format(
+      "training cannot fit {}: by arithmetic, micro-batches of {} take {} of one GPU ({}), and {} has {}; "
+      "adtrain estimate shows what fits",
+      is_here ? "this GPU" : "any GPU", batch, gigabytes(total), text_of(estimate.split(batch)),
+      is_here ? "it" : "an H200", gigabytes(memory));
+}
+
+}  // namespace
 
 ExitCode validate(const std::filesystem::path& config_file, const std::vector<std::string>& overrides,
                   bool json) {
   std::vector<std::string> notices;
   const RunConfig config = RunConfig::load(config_file, overrides, notices);
+  if (const std::string warning = memory_warning(config); !warning.empty()) notices.push_back(warning);
   if (json) {
     const nlohmann::json report = {{"valid", true},
                                    {"notices", notices},

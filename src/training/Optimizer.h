@@ -27,6 +27,9 @@ class Optimizer {
   void step(const at::Tensor& gradient, LossScale* loss_scale = nullptr,
             const at::Tensor& low_precision = {});
 
+  /// Of both moments.
+  int64_t bytes() const { return static_cast<int64_t>(first_moment_.nbytes() + second_moment_.nbytes()); }
+
   /// L2 norm of the last gradient before clipping: a scalar on the device.
   const at::Tensor& gradient_norm() const { return gradient_norm_; }
 

@@ -1,10 +1,14 @@
 #include "training/StepGraph.h"
 
+#include <algorithm>
+
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
+
+#include "memory/MemoryMeter.h"
 
 namespace adtrain {
 
@@ -40,6 +44,7 @@ void StepGraph::capture(const std::function<void()>& work) {
   captured->graph.register_generator_state(at::globalContext().defaultGenerator(device_));
   c10::cuda::device_synchronize();
   allocator::emptyCache();
+  outside_before_ = bytes_outside_allocator(device_);
   // Thread-local mode: other threads' work meanwhile, such as copies of batches, is not captured.
   captured->graph.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
   try {
@@ -52,16 +57,21 @@ void StepGraph::capture(const std::function<void()>& work) {
     throw;
   }
   graph_ = std::move(captured);
+  replayed_ = false;
 }
 
 void StepGraph::replay() {
   graph_->graph.replay();
+  if (replayed_) return;
+  replayed_ = true;  // CUDA has by now allocated all that replays take
+  bytes_ = std::max<int64_t>(0, bytes_outside_allocator(device_) - outside_before_);
 }
 
 void StepGraph::discard() {
   if (graph_ == nullptr) return;
   c10::cuda::device_synchronize();
   graph_.reset();
+  bytes_ = 0;
   allocator::emptyCache();
 }
 

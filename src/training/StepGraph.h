@@ -25,6 +25,9 @@ class StepGraph {
   /// given back to the GPU before, so that the graph's memory takes the place of it instead of standing
   /// beside it. Throws what `work` throws; the stream, the allocator and the generator are then as before.
   void capture(const std::function<void()>& work);
+  /// Bytes that the graph itself takes on the GPU, beside what the work allocates; known from the first
+  /// replay on.
+  int64_t bytes() const { return bytes_; }
   /// Launches the recorded work on the current stream.
   void replay();
   /// Discards what was captured, and gives its memory back to the GPU.
@@ -37,6 +40,9 @@ class StepGraph {
   struct Graph;  ///< keeps CUDA's headers out of every other file
   c10::Device device_;
   std::unique_ptr<Graph> graph_;
+  int64_t bytes_ = 0;
+  int64_t outside_before_ = 0;  ///< bytes_outside_allocator() before the capture
+  bool replayed_ = false;
 };
 
 }  // namespace adtrain

@@ -50,6 +50,8 @@ class TrainStep {
   /// This rank's losses since they were last taken.
   LossSums& losses() { return losses_; }
   bool captured() const { return graph_.captured(); }
+  /// See StepGraph::bytes().
+  int64_t graph_bytes() const { return graph_.bytes(); }
   /// Why no step was captured although the options allow it; empty where one was, or will be.
   const std::string& why_not_captured() const { return why_not_captured_; }
   /// Runs `work` between two steps, with the captured step's memory: see StepGraph.

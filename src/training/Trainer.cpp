@@ -106,7 +106,7 @@ void Trainer::report() {
   figures.sequences = state_.progress.samples_drawn;
   figures.data_wait_seconds = batches_->take_seconds_waited();
   figures.exposed_communication_seconds = reducer_.exposed_seconds();
-  figures.memory = measure_memory();
+  figures.memory = gather_memory(parts_.communicator, memory());
   figures.micro_batch = share_.micro_batch;
   if (loss_scale_) figures.skipped_steps = loss_scale_->skipped_steps();
   // With loss scaling an overflow is expected, in the forward pass too: the step is skipped, as long as a
@@ -122,17 +122,16 @@ void Trainer::report() {
   parts_.log.trained(figures);
 }
 
-std::vector<RankMemory> Trainer::measure_memory() {
-  const at::Tensor mine =
-      at::tensor({start_memory_, memory_.peak(), memory_.now().in_use}, at::kLong).view({1, 3});
-  const at::Tensor all = parts_.communicator.all_gather(mine).contiguous();
-  const int64_t* figure = all.const_data_ptr<int64_t>();
-  std::vector<RankMemory> ranks(static_cast<size_t>(parts_.communicator.world_size()));
-  for (RankMemory& rank : ranks) {
-    rank = {.start = figure[0], .peak = figure[1], .current = figure[2]};
-    figure += 3;
-  }
-  return ranks;
+RankMemory Trainer::memory() const {
+  MemorySplit known;
+  known.parameters = parts_.model.parameters().bytes();
+  known.gradients = reducer_.bytes();
+  known.moments = optimizer_.bytes();
+  known.histories = batches_->history_bytes();
+  known.graph = step_.graph_bytes();
+  known.communication = parts_.communication_bytes;
+  const MemorySplit split = memory_.split(known);
+  return {.start = start_memory_, .peak = memory_.peak(), .current = split.total(), .split = split};
 }
 
 /// Every rank checks its state, and all ranks learn the combined result: no non-finite value reaches the

@@ -36,6 +36,7 @@ class Trainer {
     StepKeeper& keeper;                      ///< used by rank 0 alone
     TrainingLog& log;                        ///< silent on other ranks
     nlohmann::json origin;                   ///< entries for each checkpoint's manifest
+    int64_t communication_bytes = 0;         ///< that the communicator takes on this rank's device
   };
   /// The model must be on the communicator's device. On a GPU the current stream must not be the default one
   /// (steps are captured there), and must stay the same.
@@ -54,11 +55,11 @@ class Trainer {
 
   const TrainingProgress& progress() const { return state_.progress; }
   const BatchShare& share() const { return share_; }
+  /// Of this rank, now.
+  RankMemory memory() const;
 
  private:
   void at_boundary(bool leaving);
-  /// Of all ranks. Collective.
-  std::vector<RankMemory> measure_memory();
   void report();
   void save(bool leaving);
   [[noreturn]] void fail_non_finite(const std::string& found);

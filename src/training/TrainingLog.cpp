@@ -56,6 +56,7 @@ void TrainingLog::trained(const TrainingFigures& figures) {
   }
   if (figures.skipped_steps) record["skipped_steps"] = *figures.skipped_steps;
   const std::string memory = record_memory(figures, record);
+  memory_ = figures.memory;
   metrics_->record(record);
   tensorboard_->flush();
   warn_of_lost_figures();
@@ -85,12 +86,30 @@ std::string TrainingLog::record_memory(const TrainingFigures& figures, nlohmann:
     tensorboard_->scalar(fmt::format("memory/{}_gb", name), figures.step,
                          static_cast<double>(total) / kBytesOfGigabyte);
   }
+  nlohmann::ordered_json& parts = record["memory_parts"];
+  for (const auto& [name, bytes] : kMemoryParts) {
+    int64_t total = 0;
+    for (const RankMemory& rank : figures.memory) {
+      parts[name].push_back(rank.split.*bytes);
+      total += rank.split.*bytes;
+    }
+    tensorboard_->scalar(fmt::format("memory/{}_gb", name), figures.step,
+                         static_cast<double>(total) / kBytesOfGigabyte);
+  }
   for (const RankMemory& rank : figures.memory) {
     largest = std::max(largest, rank.peak);
     taken = std::max(taken, rank.peak - rank.start);
   }
   record["memory_per_sample"] = taken / figures.micro_batch;
   return fmt::format("  {:.1f} GB", static_cast<double>(largest) / kBytesOfGigabyte);
+}
+
+void TrainingLog::tell_memory() const {
+  if (memory_.empty()) return;
+  const auto most = std::ranges::max_element(memory_, {}, &RankMemory::current);
+  console_.info(fmt::format("memory of rank {}{}: {} ({})", most - memory_.begin(),
+                            memory_.size() > 1 ? ", which has the most in use" : "", gigabytes(most->current),
+                            text_of(most->split)));
 }
 
 void TrainingLog::held_out(int64_t step, const LossFigures& figures) {
@@ -106,6 +125,7 @@ void TrainingLog::held_out(int64_t step, const LossFigures& figures) {
 
 void TrainingLog::end() {
   progress_.reset();
+  tell_memory();
   if (paths_) draw_loss_curve();
 }
 

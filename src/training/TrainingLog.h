@@ -8,19 +8,13 @@
 #include <vector>
 
 #include "base/Clock.h"
+#include "memory/RankMemory.h"
 #include "telemetry/Console.h"
 #include "telemetry/MetricsLog.h"
 #include "telemetry/TensorBoardWriter.h"
 #include "training/LossSums.h"
 
 namespace adtrain {
-
-/// Bytes in use on one rank's device, by all processes; on the CPU what the rank's process has resident.
-struct RankMemory {
-  int64_t start = 0;    ///< before the first step of this start of the run
-  int64_t peak = 0;     ///< the most since then
-  int64_t current = 0;  ///< now
-};
 
 /// The figures of the steps since the last report.
 struct TrainingFigures {
@@ -60,6 +54,8 @@ class TrainingLog {
   };
   /// Into the record and the events. Returns the text for the console.
   std::string record_memory(const TrainingFigures& figures, nlohmann::ordered_json& record);
+  /// What the memory of the rank with the most in use holds, as of the last report.
+  void tell_memory() const;
   void read_back_curve();
   void warn_of_lost_figures();
   void draw_loss_curve() const;
@@ -72,6 +68,7 @@ class TrainingLog {
   Stopwatch since_report_;
   int64_t reported_step_ = 0, reported_sequences_ = 0;
   std::string held_out_text_;
+  std::vector<RankMemory> memory_;
   bool warned_of_lost_figures_ = false;
   std::vector<Point> training_loss_, held_out_loss_;
 };

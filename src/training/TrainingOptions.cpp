@@ -10,7 +10,6 @@ namespace {
 
 /// Sequences; far more than any device's memory holds.
 constexpr int64_t kLargestMicroBatch = 1'000'000;
-constexpr const char* kAutomatic = "auto_batch_size";
 constexpr const char* kSameGlobalBatch = ", as long as the global batch stays the same";
 
 }  // namespace
@@ -29,7 +28,7 @@ void TrainingOptions::declare(Section& section) {
       .unit("sequences")
       .at_least(1)
       .at_most(kLargestMicroBatch)
-      .or_word(kAutomatic, kAutoBatchSize)
+      .or_word(kAutoBatchSizeWord, kAutoBatchSize)
       .free_on_resume(kSameGlobalBatch);
   section
       .key(
@@ -44,7 +43,7 @@ void TrainingOptions::declare(Section& section) {
       .unit("sequences")
       .at_least(1)
       .at_most(kLargestMicroBatch)
-      .or_word(kAutomatic, kAutoBatchSize)
+      .or_word(kAutoBatchSizeWord, kAutoBatchSize)
       .free_on_resume();
   section
       .key("gradient_accumulation_steps", gradient_accumulation_steps,

@@ -10,6 +10,7 @@
 #include "adtrain/batch_size.h"
 #include "config/Section.h"
 #include "data/BatchSource.h"
+#include "memory/AutoBatchSize.h"
 #include "model/LossPositions.h"
 
 namespace adtrain {
@@ -19,9 +20,6 @@ enum class Precision { kFloat32, kFloat16, kBFloat16 };
 
 /// Whether GPUs replay an optimizer step that was captured once.
 enum class CudaGraphUse { kAuto, kOn, kOff };
-
-/// A batch size that is to be found by trials: `auto_batch_size` in a configuration.
-inline constexpr int64_t kAutoBatchSize = 0;
 
 /// How the model is trained.
 struct TrainingOptions {

@@ -26,8 +26,9 @@ class BatchSize : public testing::Test {
   }
   void TearDown() override { unsetenv("ADTRAIN_FAULT"); }
 
-  nlohmann::json found(const std::string& run = "small") const {
-    return nlohmann::json::parse(small_.read("runs/" + run + "/batch_sizes.json")).at("train_batch_size");
+  /// `report`: that of a run, or of the command alone.
+  nlohmann::json found(const std::string& report = "small/batch_sizes") const {
+    return nlohmann::json::parse(small_.read("runs/" + report + ".json")).at("train_batch_size");
   }
   std::string weights(const std::string& run) const {
     return small_.read("runs/" + run + "/checkpoints/step-20/model.safetensors");
@@ -44,13 +45,13 @@ TEST_F(BatchSize, TheCommandShowsItsTrialsAsTableJsonAndPicture) {
               AllOf(HasSubstr("Found 1 CPU rank"), HasSubstr("Power phase - Trial 1: Testing batch size 1"),
                     HasSubstr("Found optimal batch size: 16"), HasSubstr("samples/s"),
                     HasSubstr("--set train_batch_size=16")));
-  EXPECT_EQ(found().at("batch_size"), 16);
-  EXPECT_EQ(found().at("trials").size(), 5U);
-  const nlohmann::json report = found();
+  const nlohmann::json report = found("batch_sizes/small");
+  EXPECT_EQ(report.at("batch_size"), 16);
+  EXPECT_EQ(report.at("trials").size(), 5U);
   for (const auto& trial : report.at("trials")) EXPECT_GT(trial.at("seconds"), 0) << trial;
-  EXPECT_TRUE(std::filesystem::exists(small_.run() / "batch_sizes.train_batch_size.png"));
-  EXPECT_TRUE(std::filesystem::exists(small_.run() / "batch_sizes.train_batch_size.svg"));
-  EXPECT_FALSE(std::filesystem::exists(small_.run() / "checkpoints"));
+  EXPECT_TRUE(std::filesystem::exists(small_.run("batch_sizes") / "small.train_batch_size.png"));
+  EXPECT_TRUE(std::filesystem::exists(small_.run("batch_sizes") / "small.train_batch_size.svg"));
+  EXPECT_FALSE(std::filesystem::exists(small_.run())) << "which may be a run's that is training now";
 }
 
 TEST_F(BatchSize, TrainingIsThenThatOfTheNumber) {
@@ -132,7 +133,7 @@ TEST_F(BatchSize, ALimitOfMemoryIsHeld) {
       "find-batch-size small.yaml --set global_batch_size=null --set tf_n_embd=256 "
       "--set tf_n_inner=1024 --set n_transit=64 ";
   ASSERT_EQ(small_.adtrain(wide + "--set batch_size_limit=1 --set run_name=one").exit_code, 0);
-  const double one = found("one").at("trials")[0].at("peak_bytes").get<double>() / 1e9;
+  const double one = found("batch_sizes/one").at("trials")[0].at("peak_bytes").get<double>() / 1e9;
   const auto with_limit = [&](const std::string& name, double gigabytes) {
     return small_.adtrain(wide + "--set run_name=" + name +
                           " --set cpu_memory_limit_gb=" + std::to_string(gigabytes));
@@ -140,9 +141,9 @@ TEST_F(BatchSize, ALimitOfMemoryIsHeld) {
   const Finished tight = with_limit("tight", one + 0.15), wider = with_limit("wider", one + 0.3);
   ASSERT_EQ(tight.exit_code, 0) << tight.output;
   ASSERT_EQ(wider.exit_code, 0) << wider.output;
-  EXPECT_TRUE(found("tight").at("limited_by_memory"));
-  EXPECT_GT(found("wider").at("largest_that_fits"), found("tight").at("largest_that_fits"));
-  const nlohmann::json report = found("tight");
+  EXPECT_TRUE(found("batch_sizes/tight").at("limited_by_memory"));
+  EXPECT_GT(found("batch_sizes/wider").at("largest_that_fits"), found("batch_sizes/tight").at("largest_that_fits"));
+  const nlohmann::json report = found("batch_sizes/tight");
   for (const auto& trial : report.at("trials")) {
     if (trial.at("fits")) {
       EXPECT_LT(trial.at("peak_bytes"), (one + 0.15) * 1e9);
@@ -161,8 +162,8 @@ TEST_F(BatchSize, ARankWithoutMemoryInAnyPhaseOfAStepHarmsNobody) {
     const Finished finished =
         small_.mpirun(2, "find-batch-size small.yaml --set global_batch_size=null --set batch_size_limit=64");
     ASSERT_EQ(finished.exit_code, 0) << moment << "\n" << finished.output;
-    EXPECT_EQ(found().at("largest_that_fits"), 12) << moment;
-    EXPECT_EQ(found().at("batch_size"), 11) << moment;
+    EXPECT_EQ(found("batch_sizes/small").at("largest_that_fits"), 12) << moment;
+    EXPECT_EQ(found("batch_sizes/small").at("batch_size"), 11) << moment;
     EXPECT_THAT(finished.output, HasSubstr("out of memory"));
   }
   setenv("ADTRAIN_FAULT", "out_of_memory@0:1-", 1);

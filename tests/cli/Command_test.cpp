@@ -25,7 +25,8 @@ TEST(Command, EveryCommandHelpsWithAnExample) {
   const SmallRun small;
   const Finished general = small.adtrain("--help");
   EXPECT_EQ(general.exit_code, 0);
-  for (const std::string command : {"train", "collect", "evaluate", "launch", "test", "validate", "env"}) {
+  for (const std::string command : {"train", "collect", "evaluate", "estimate", "find-batch-size", "launch", "test",
+                                    "validate", "env"}) {
     EXPECT_THAT(general.output, HasSubstr("  " + command));
     const Finished help = small.adtrain(command + " --help");
     EXPECT_EQ(help.exit_code, 0) << command;
@@ -53,6 +54,32 @@ TEST(Command, ValidatePrintsAConfigurationThatLoadsBack) {
   ASSERT_EQ(second.exit_code, 0) << second.output;
   EXPECT_THAT(first.output,
               HasSubstr(nlohmann::json::parse(second.output).at("resolved").get<std::string>()));
+}
+
+TEST(Command, EstimateShowsPartsPrecisionsAndBatches) {
+  const SmallRun small;
+  const Finished text = small.adtrain("estimate small.yaml --gpus 1,4 --memory 24");
+  ASSERT_EQ(text.exit_code, 0) << text.output;
+  EXPECT_THAT(text.output, AllOf(HasSubstr("activations"), HasSubstr("bf16"), HasSubstr("24 GB")));
+
+  const auto json = nlohmann::json::parse(
+      small.adtrain("estimate small.yaml --set global_batch_size=null --memory 24 --json").output);
+  int64_t sum = 0;
+  for (const auto& [part, bytes] : json.at("bytes").items()) sum += bytes.get<int64_t>();
+  EXPECT_EQ(json.at("total_bytes"), sum);
+  EXPECT_GT(json.at("largest_batch_by_precision_and_gigabytes").at("bf16").at("24"), 1000);
+
+  const Finished wrong = small.adtrain("estimate small.yaml --gpus 1,two");
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.output, AllOf(HasSubstr("--gpus"), HasSubstr("1,two")));
+}
+
+TEST(Command, ValidateWarnsOfWhatCannotFitAnyGpu) {
+  const SmallRun small;
+  const std::string huge = "validate small.yaml --set device=auto --set tf_n_embd=8192 --set tf_n_layer=80 ";
+  EXPECT_THAT(small.adtrain(huge).output, HasSubstr("training cannot fit"));
+  EXPECT_THAT(small.adtrain("validate small.yaml --set device=auto").output,
+              testing::Not(HasSubstr("cannot fit")));
 }
 
 TEST(Command, ASettingMayHoldCommas) {

@@ -1,3 +1,5 @@
+#include <regex>
+
 #include <gtest/gtest.h>
 
 #include "SmallRun.h"
@@ -59,6 +61,22 @@ TEST(Ranks, EvaluateToTheSameReturnsBitForBit) {
   const std::string alone = small.read("runs/small/evaluation/reward_episode.npy");
   expect_success(small.mpirun(3, "evaluate runs/small" + settings));
   EXPECT_EQ(small.read("runs/small/evaluation/reward_episode.npy"), alone);
+}
+
+/// All environments are spread evenly over the ranks, as nothing lacks memory; and the number that was found
+/// gives the same returns when it is given.
+TEST(Ranks, FindHowManyEnvironmentsToEvaluateAtOnce) {
+  const SmallRun small;
+  expect_success(small.collect());
+  expect_success(small.adtrain("small.yaml"));
+  const Finished found = small.mpirun(2, "evaluate runs/small --set eval_batch=auto_batch_size");
+  expect_success(found);
+  std::smatch number;
+  ASSERT_TRUE(std::regex_search(found.output, number, std::regex("Found optimal batch size: ([0-9]+)")))
+      << found.output;
+  const std::string returns = small.read("runs/small/evaluation/reward_episode.npy");
+  expect_success(small.mpirun(2, "evaluate runs/small --set eval_batch=" + number[1].str()));
+  EXPECT_EQ(small.read("runs/small/evaluation/reward_episode.npy"), returns);
 }
 
 }  // namespace

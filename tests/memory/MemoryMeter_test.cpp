@@ -40,6 +40,30 @@ TEST(MemoryMeter, SeesWhatAGpuHasInUse) {
   expect_it_sees_what_is_taken_and_given_back(at::Device(at::kCUDA, 0));
 }
 
+/// What the caller names, what was taken since restart(), and the rest.
+void expect_it_splits(at::Device device) {
+  MemoryMeter meter(device, std::nullopt, 1);
+  const auto bytes = at::TensorOptions(device).dtype(at::kByte);
+  const at::Tensor named = at::ones({64 * kMegabyte}, bytes);
+  meter.restart();
+  const at::Tensor taken = at::ones({256 * kMegabyte}, bytes);
+  const MemorySplit split = meter.split({.parameters = 64 * kMegabyte});
+  EXPECT_EQ(split.parameters, 64 * kMegabyte);
+  EXPECT_NEAR(static_cast<double>(split.activations), 256 * kMegabyte, 16 * kMegabyte);
+  EXPECT_NEAR(static_cast<double>(split.total()), static_cast<double>(meter.now().in_use), 16 * kMegabyte);
+  EXPECT_GT(split.other, 0);
+}
+
+TEST(MemoryMeter, SplitsWhatTheProcessHasResident) {
+  if (kShadowMemory) GTEST_SKIP() << "a sanitizer keeps what is freed";
+  expect_it_splits(at::kCPU);
+}
+
+TEST(MemoryMeter, SplitsWhatAGpuHasInUse) {
+  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  expect_it_splits(at::Device(at::kCUDA, 0));
+}
+
 TEST(MemoryMeter, ALimitIsTheCpusTotal) {
   EXPECT_EQ(MemoryMeter(at::kCPU, 3 * kMegabyte, 2).now().total, 3 * kMegabyte);
   // Ranks of one host share it.

@@ -191,6 +191,23 @@ TEST_F(GpuTrainer, OneOverflowInFp16EndsNothing) {
   EXPECT_THAT(subject.keeper.given, ElementsAre(30));
 }
 
+/// What the parts name is what has been added to the GPU since the program began; `other` was there before, or
+/// is code of kernels that were loaded since.
+TEST_F(GpuTrainer, ThePartsOfItsMemoryAreThoseThatTheDriverReports) {
+  const at::Device gpu(at::kCUDA, 0);
+  Subject subject(half(30), gpu);
+  EXPECT_EQ(subject.failure(), "none");
+  const RankMemory memory = subject.trainer.memory();
+  const auto driver = static_cast<double>(MemoryMeter(gpu, std::nullopt, 1).now().in_use);
+  EXPECT_NEAR(static_cast<double>(memory.split.total()), driver, 0.02 * driver);
+  EXPECT_EQ(memory.split.parameters, subject.model->parameters().bytes());
+  EXPECT_GT(memory.split.activations, 0);
+  EXPECT_GT(memory.split.histories, 0);
+  EXPECT_NEAR(static_cast<double>(memory.split.other), static_cast<double>(bytes_outside_allocator(gpu)),
+              0.02 * driver)
+      << "but for the graph, which is small here";
+}
+
 TEST_F(GpuTrainer, ADivergedFp16RunEnds) {
   Subject subject(half(200), at::Device(at::kCUDA, 0));
   subject.spoil_after(12, std::numeric_limits<float>::infinity());

@@ -70,13 +70,17 @@ TEST(TrainingLog, MemoryIsRecordedByRankAndBySample) {
   TrainingFigures figures;
   figures.step = 1;
   figures.micro_batch = 4;
-  figures.memory = {{.start = 100, .peak = 500, .current = 300},
-                    {.start = 200, .peak = 1000, .current = 400}};
+  figures.memory = {{.start = 100, .peak = 500, .current = 300, .split = {.parameters = 100, .other = 200}},
+                    {.start = 200, .peak = 1000, .current = 400, .split = {.graph = 7, .other = 393}}};
   log.trained(figures);
   const nlohmann::json record = last_record(folder.path() / "metrics.jsonl");
   EXPECT_EQ(record["start_memory"], nlohmann::json({100, 200}));
   EXPECT_EQ(record["peak_memory"], nlohmann::json({500, 1000}));
   EXPECT_EQ(record["current_memory"], nlohmann::json({300, 400}));
+  EXPECT_EQ(record["memory_parts"]["parameters"], nlohmann::json({100, 0}));
+  EXPECT_EQ(record["memory_parts"]["graph"], nlohmann::json({0, 7}));
+  EXPECT_EQ(record["memory_parts"]["other"], nlohmann::json({200, 393}));
+  EXPECT_EQ(record["memory_parts"].size(), 8U);
   EXPECT_EQ(record["memory_per_sample"], 200) << "of the rank that needs most";
 }
 

@@ -1,0 +1,188 @@
+#include "model/ActivationEstimate.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <c10/core/ScalarType.h>
+
+namespace adtrain {
+namespace {
+
+/// The rows of the tensors of one block, over all sequences.
+struct Rows {
+  int64_t in;   ///< of its input
+  int64_t out;  ///< of its output, and of all that follows attention
+};
+
+/// What one block takes, in bytes.
+struct BlockBytes {
+  int64_t kept;      ///< from its forward to its backward pass
+  int64_t backward;  ///< by temporaries of its backward pass
+};
+
+class Estimate {
+ public:
+  Estimate(const ModelOptions& options, const kernels::KernelPlan& plan, LossPositions positions,
+           at::ScalarType type, int64_t sequences)
+      : options_(options),
+        plan_(plan),
+        sequences_(sequences),
+        element_(static_cast<int64_t>(c10::elementSize(type))),
+        width_(options.tf_n_embd),
+        inner_(options.inner_width()),
+        heads_(options.tf_n_head),
+        all_positions_(positions == LossPositions::kAll) {
+    context_ = options.compressed() ? options.longest_compressed_sequence() : options.n_transit;
+    if (options.block() == TransformerBlock::kGpt2 && !options.compressed()) {
+      constexpr int64_t kTokensAStep = 3;
+      context_ = kTokensAStep * (context_ - 1) + 1;
+      queries_ = all_positions_ ? context_ : 1;
+      tokens_ = context_;
+    } else {
+      // At all positions the queries are a second stream beside the context.
+      queries_ = all_positions_ ? context_ : 1;
+      tokens_ = all_positions_ ? 2 * context_ : context_;
+    }
+  }
+
+  int64_t bytes() const {
+    const Rows whole = {sequences_ * tokens_, sequences_ * tokens_}, last = {whole.in, sequences_ * queries_};
+    int64_t kept = input_bytes(), most = 0;
+    for (int64_t layer = 0; layer < options_.tf_n_layer; ++layer) {
+      const BlockBytes block = block_bytes(layer + 1 == options_.tf_n_layer ? last : whole);
+      kept += block.kept;
+      most = std::max(most, kept + block.backward);
+    }
+    return most;
+  }
+
+ private:
+  /// The batch, its embedding, which is the first block's input, and what the embedding keeps.
+  int64_t input_bytes() const {
+    constexpr int64_t kBatchElements = 6;  // two coordinates twice, action, reward: of four bytes each
+    constexpr int64_t kFeatures = 10;
+    const int64_t rows = sequences_ * tokens_;
+    const int64_t batch = 4 * kBatchElements * sequences_ * context_;
+    const int64_t embedding = plan_.fused_embedding() ? 0 : rows * (element_ * kFeatures + 8);
+    return batch + embedding + rows * element_ * width_;
+  }
+
+  BlockBytes block_bytes(const Rows& rows) const {
+    const bool post_norm = options_.compressed() || options_.block() == TransformerBlock::kPostNorm;
+    if (plan_.whole_blocks()) return post_norm ? whole_post_norm(rows) : whole_pre_norm(rows);
+    if (plan_.by_sublayers()) return post_norm ? post_norm_sublayers(rows) : pre_norm_sublayers(rows);
+    if (post_norm) return library_post_norm(rows);
+    return options_.block() == TransformerBlock::kGpt2 ? library_gpt2(rows) : library_pre_norm(rows);
+  }
+
+  bool one_token_out(const Rows& rows) const { return rows.out == sequences_ && !all_positions_; }
+  bool drops() const { return options_.tf_dropout > 0 || options_.tf_attn_dropout > 0; }
+  /// One bit for each element.
+  int64_t bits(int64_t elements) const { return drops() ? elements / 8 : 0; }
+  /// A bit for each key that a row may read, and the logarithm of the sum of a row's exponentials.
+  int64_t attention_rows(int64_t rows) const {
+    constexpr int64_t kKeysOfWord = 32, kFloat = 4;
+    const int64_t words = drops() ? (context_ + kKeysOfWord - 1) / kKeysOfWord : 0;
+    return kFloat * heads_ * rows * (1 + words);
+  }
+
+  BlockBytes whole_post_norm(const Rows& rows) const {
+    // y, the attention output, and both normalised sums.
+    const int64_t kept = 4 * element_ * rows.out * width_ + attention_rows(rows.out) +
+                         bits(rows.out * (2 * width_ + inner_)) + 2 * 4 * rows.out;
+    return {kept, 2 * element_ * rows.out * width_ + element_ * rows.in * width_ + partial_sums()};
+  }
+
+  BlockBytes whole_pre_norm(const Rows& rows) const {
+    // The normed input, then y, the attention output, and the residual before and after its norm.
+    const int64_t kept = element_ * rows.in * width_ + 4 * element_ * rows.out * width_ +
+                         attention_rows(rows.out) + bits((rows.in + rows.out) * width_);
+    // The gradients of the normed tensors, for SwiGLU in two terms, of y, x1 and x.
+    return {kept, 4 * element_ * rows.out * width_ + element_ * rows.in * width_ + partial_sums()};
+  }
+
+  /// Of parameters' gradients, from the thread blocks of one kernel; about one a multiprocessor.
+  int64_t partial_sums() const {
+    constexpr int64_t kThreadBlocks = 132, kFloat = 4;
+    return kThreadBlocks * kFloat * 2 * width_ * inner_;
+  }
+
+  /// Queries, keys and values, and the attention output.
+  int64_t attention_tensors(const Rows& rows) const {
+    const int64_t projected = one_token_out(rows) ? 2 * rows.in + rows.out : 3 * rows.in;
+    return element_ * width_ * (projected + rows.out);
+  }
+  /// Scores' gradients of as many heads as fit; see ScoreTiles.
+  int64_t attention_temporaries(const Rows& rows) const {
+    constexpr int64_t kMostScores = int64_t{512} << 20, kResidentTokens = 256;
+    if (context_ <= kResidentTokens) return 0;
+    return std::min(kMostScores, heads_ * rows.out * context_);
+  }
+
+  BlockBytes post_norm_sublayers(const Rows& rows) const {
+    // After attention: the sum and its norm, W1's product and its activation, the normalised second sum, y.
+    const int64_t after = element_ * rows.out * (4 * width_ + 2 * inner_);
+    const int64_t kept = attention_tensors(rows) + attention_rows(rows.out) + after +
+                         bits(rows.out * (2 * width_ + inner_)) + 2 * 4 * rows.out;
+    const int64_t of_mlp = element_ * rows.out * (3 * width_ + 2 * inner_) - element_ * rows.out * width_;
+    return {kept, std::max(of_mlp, attention_backward(rows) - after)};
+  }
+
+  BlockBytes pre_norm_sublayers(const Rows& rows) const {
+    // The normed input; after attention the sum and its norm, both gates, their product, y.
+    const int64_t after = element_ * rows.out * (3 * width_ + 3 * inner_);
+    const int64_t kept = element_ * rows.in * width_ + attention_tensors(rows) + attention_rows(rows.out) +
+                         after + bits((rows.in + rows.out) * width_);
+    const int64_t of_mlp = element_ * rows.out * (2 * width_ + 3 * inner_);
+    return {kept, std::max(of_mlp, attention_backward(rows) - after)};
+  }
+
+  /// The gradients of queries, keys, values and the attention output, of the residual and of the input. By
+  /// then a block's second part has been freed.
+  int64_t attention_backward(const Rows& rows) const {
+    return element_ * width_ * (3 * rows.in + 2 * rows.out + rows.in) + attention_temporaries(rows);
+  }
+
+  /// Byte masks of libtorch's dropout.
+  int64_t mask_bytes(int64_t elements) const { return options_.tf_dropout > 0 ? elements : 0; }
+  /// libtorch's attention with a mask takes it as scores of every head.
+  int64_t library_mask() const {
+    return all_positions_ || options_.compressed() ? element_ * sequences_ * tokens_ * tokens_ : 0;
+  }
+
+  BlockBytes library_post_norm(const Rows& rows) const {
+    const int64_t kept = attention_tensors(rows) + element_ * rows.out * (4 * width_ + 2 * inner_) +
+                         mask_bytes(rows.out * (2 * width_ + inner_));
+    return {kept, element_ * rows.out * (2 * width_ + 2 * inner_) + library_mask()};
+  }
+
+  BlockBytes library_pre_norm(const Rows& rows) const {
+    // The dropped and the normed input, queries and keys before and after they are rotated.
+    const int64_t before = element_ * rows.in * 4 * width_ + mask_bytes(rows.in * width_);
+    const int64_t after = element_ * rows.out * (3 * width_ + 4 * inner_) + mask_bytes(rows.out * width_);
+    return {before + attention_tensors(rows) + after,
+            element_ * rows.out * (2 * width_ + 3 * inner_) + library_mask()};
+  }
+
+  BlockBytes library_gpt2(const Rows& rows) const {
+    const int64_t kept = element_ * rows.in * width_ + attention_tensors(rows) +
+                         element_ * rows.out * (3 * width_ + 2 * inner_) + mask_bytes(2 * rows.out * width_);
+    return {kept, element_ * rows.out * (2 * width_ + 2 * inner_)};
+  }
+
+  const ModelOptions& options_;
+  const kernels::KernelPlan& plan_;
+  int64_t sequences_, element_, width_, inner_, heads_;
+  bool all_positions_;
+  int64_t context_ = 0, queries_ = 0, tokens_ = 0;
+};
+
+}  // namespace
+
+int64_t activation_bytes(const ModelOptions& options, const kernels::KernelPlan& plan, LossPositions positions,
+                         at::ScalarType type, int64_t sequences) {
+  return Estimate(options, plan, positions, type, sequences).bytes();
+}
+
+}  // namespace adtrain

@@ -1,0 +1,143 @@
+#include "run/Estimate.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/Gpu.h"
+#include "base/StandardStreams.h"
+#include "base/Text.h"
+#include "memory/MemoryMeter.h"
+#include "run/MemoryEstimate.h"
+#include "run/RunConfig.h"
+
+namespace adtrain {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct NamedPrecision {
+  const char* name;
+  Precision precision;
+};
+constexpr NamedPrecision kPrecisions[] = {
+    {"fp32", Precision::kFloat32}, {"fp16", Precision::kFloat16}, {"bf16", Precision::kBFloat16}};
+
+kernels::DeviceTraits gpu_of_estimate() {
+  return visible_gpu_count() > 0 ? kernels::DeviceTraits::of(at::Device(at::kCUDA, 0))
+                                 : kernels::DeviceTraits::hopper();
+}
+
+double in_gigabytes(int64_t bytes) {
+  return static_cast<double>(bytes) / kBytesOfGigabyte;
+}
+
+/// The three figures that are shown, and how: for each precision of this network.
+class Report {
+ public:
+  Report(const EstimateRequest& request, const RunConfig& config) : request_(request), config_(config) {}
+
+  ordered_json json() const {
+    const MemoryEstimate estimate = of(config_.training.mixed_precision, request_.gpus.front());
+    const int64_t batch = estimate.configured_batch().value_or(1);
+    ordered_json result = {{"parameters", estimate.parameter_count()},
+                           {"train_batch_size", batch},
+                           {"gpus", request_.gpus.front()},
+                           {"bytes", to_json(estimate.split(batch))},
+                           {"total_bytes", estimate.split(batch).total()}};
+    for (const auto& [name, precision] : kPrecisions) {
+      ordered_json& totals = result["total_bytes_by_precision_and_gpus"][name];
+      for (const int64_t gpus : request_.gpus) {
+        const std::optional<int64_t> total = total_of(precision, gpus);
+        totals[std::to_string(gpus)] = total ? ordered_json(*total) : ordered_json(nullptr);
+      }
+      ordered_json& largest = result["largest_batch_by_precision_and_gigabytes"][name];
+      for (const double memory : request_.memory_gb) {
+        largest[fmt::format("{:g}", memory)] = largest_batch(precision, memory);
+      }
+    }
+    return result;
+  }
+
+  std::string text() const {
+    const MemoryEstimate estimate = of(config_.training.mixed_precision, request_.gpus.front());
+    const int64_t batch = estimate.configured_batch().value_or(1);
+    const MemorySplit split = estimate.split(batch);
+    std::string text = fmt::format("{} parameters; transformer blocks: {}\n\n",
+                                   grouped(estimate.parameter_count()), estimate.plan().summary());
+    text += fmt::format("memory of each of {} GPU{}, {} sequence{} a micro-batch, {}:\n", request_.gpus.front(),
+                        request_.gpus.front() == 1 ? "" : "s", batch, batch == 1 ? "" : "s",
+                        name_of(config_.training.mixed_precision));
+    for (const auto& [name, bytes] : kMemoryParts) {
+      text += fmt::format("  {:<14}{:>9.2f} GB\n", name, in_gigabytes(split.*bytes));
+    }
+    text += fmt::format("  {:<14}{:>9.2f} GB\n\n", "total", in_gigabytes(split.total()));
+    text += "total of each GPU by precision and number of GPUs, GB:\n" + heading(request_.gpus, "");
+    for (const auto& [name, precision] : kPrecisions) {
+      text += fmt::format("  {:<6}", name);
+      for (const int64_t gpus : request_.gpus) {
+        const std::optional<int64_t> total = total_of(precision, gpus);
+        text += total ? fmt::format("{:>10.2f}", in_gigabytes(*total)) : fmt::format("{:>10}", "-");
+      }
+      text += "\n";
+    }
+    text += fmt::format(
+        "\nlargest train_batch_size that takes at most {:g}% (batch_size_safety_margin) of a GPU of so many GB:\n",
+        100 * config_.training.batch_size_safety_margin);
+    text += heading(request_.memory_gb, " GB");
+    for (const auto& [name, precision] : kPrecisions) {
+      text += fmt::format("  {:<6}", name);
+      for (const double memory : request_.memory_gb) {
+        const int64_t largest = largest_batch(precision, memory);
+        text += largest > 0 ? fmt::format("{:>10}", largest) : fmt::format("{:>10}", "none");
+      }
+      text += "\n";
+    }
+    text +=
+        "\nThese are sums, not measurements: adtrain find-batch-size measures on the GPUs; and the metrics of a "
+        "run hold the same parts as they are (memory_parts).\n";
+    return text;
+  }
+
+ private:
+  template <class Value>
+  static std::string heading(const std::vector<Value>& columns, const char* unit) {
+    std::string line = "        ";
+    for (const Value& column : columns) line += fmt::format("{:>10}", fmt::format("{:g}{}", static_cast<double>(column), unit));
+    return line + "\n";
+  }
+  static const char* name_of(Precision wanted) {
+    for (const auto& [name, precision] : kPrecisions) {
+      if (precision == wanted) return name;
+    }
+    return "";
+  }
+  MemoryEstimate of(Precision precision, int64_t gpus) const {
+    RunConfig config = config_;
+    config.training.mixed_precision = precision;
+    return {config, gpu_of_estimate(), gpus};
+  }
+  std::optional<int64_t> total_of(Precision precision, int64_t gpus) const {
+    const MemoryEstimate estimate = of(precision, gpus);
+    const std::optional<int64_t> batch = estimate.configured_batch();
+    return batch ? std::optional(estimate.split(*batch).total()) : std::nullopt;
+  }
+  int64_t largest_batch(Precision precision, double memory_gb) const {
+    const double usable = memory_gb * kBytesOfGigabyte * config_.training.batch_size_safety_margin;
+    return of(precision, request_.gpus.front()).largest_batch(static_cast<int64_t>(usable));
+  }
+
+  const EstimateRequest& request_;
+  const RunConfig& config_;
+};
+
+}  // namespace
+
+ExitCode estimate(const EstimateRequest& request) {
+  std::vector<std::string> notices;
+  const RunConfig config = RunConfig::load(request.config, request.overrides, notices);
+  const Report report(request, config);
+  print_answer(request.json ? report.json().dump(2) + "\n" : report.text());
+  return ExitCode::kDone;
+}
+
+}  // namespace adtrain

@@ -1,0 +1,87 @@
+#include "run/MemoryEstimate.h"
+
+#include <algorithm>
+
+#include "base/Error.h"
+#include "data/Transition.h"
+#include "environments/TaskFamily.h"
+#include "environments/TaskSplit.h"
+#include "model/ActivationEstimate.h"
+#include "model/AlgorithmDistillation.h"
+#include "model/NetworkPlan.h"
+
+namespace adtrain {
+namespace {
+
+// Measured on H200s with CUDA 13 (docs/benchmarks.md, "Memory by parts").
+constexpr int64_t kContextBytes = 600'000'000;        ///< CUDA's context and the kernels' code
+constexpr int64_t kCommunicationBytes = 400'000'000;  ///< NCCL's buffers on one host
+constexpr int64_t kGraphBytesOfLayer = 1'000'000;     ///< of a captured step, for each transformer block
+
+/// Rows of which gradients are all-reduced in 16 bits have a copy of that size.
+int64_t gradient_bytes(int64_t elements, const RunConfig& config, int64_t world_size) {
+  const bool copied = world_size > 1 && config.distributed.gradient_wire_type == WireType::kBFloat16;
+  return elements * (copied ? 6 : 4);
+}
+
+int64_t history_bytes(const RunConfig& config) {
+  if (config.data.histories_on_gpu == HistoriesOnGpu::kOff) return 0;
+  const TaskSplit split =
+      TaskSplit::of(config.environment, TaskFamily::of(config.environment).task_count());
+  return static_cast<int64_t>(split.train.size() * sizeof(Transition)) * config.data.train_n_stream *
+         config.data.train_source_timesteps;
+}
+
+}  // namespace
+
+MemoryEstimate::MemoryEstimate(const RunConfig& config, const kernels::DeviceTraits& gpu, int64_t world_size)
+    : config_(config),
+      world_size_(world_size),
+      type_(config.training.compute_type(at::kCUDA)),
+      plan_(plan_of(config.model, config.model_shape(), config.training.loss_positions, gpu, type_)) {
+  const auto model = AlgorithmDistillation::without_values(config.model, config.model_shape());
+  ParameterBuffer& parameters = model->parameters();
+  parameter_count_ = parameters.count();
+  parameters.to(parameters.flat().device(), type_);
+  const int64_t elements = parameters.flat().numel();
+  fixed_.parameters = parameters.bytes();
+  fixed_.gradients = gradient_bytes(elements, config, world_size);
+  fixed_.moments = 2 * 4 * elements;
+  fixed_.histories = history_bytes(config);
+  fixed_.communication = world_size > 1 ? kCommunicationBytes : 0;
+  fixed_.graph = config.training.cuda_graph == CudaGraphUse::kOff
+                     ? 0
+                     : kGraphBytesOfLayer * config.model.tf_n_layer;
+  fixed_.other = kContextBytes;
+}
+
+MemorySplit MemoryEstimate::split(int64_t micro_batch) const {
+  MemorySplit split = fixed_;
+  split.activations =
+      activation_bytes(config_.model, plan_, config_.training.loss_positions, type_, micro_batch);
+  return split;
+}
+
+int64_t MemoryEstimate::largest_batch(int64_t bytes) const {
+  const auto fits = [&](int64_t batch) { return split(batch).total() <= bytes; };
+  if (!fits(1)) return 0;
+  int64_t fitting = 1, failing = 2;
+  constexpr int64_t kMost = int64_t{1} << 24;
+  while (failing < kMost && fits(failing)) fitting = std::exchange(failing, 2 * failing);
+  while (failing - fitting > 1) {
+    const int64_t middle = (fitting + failing) / 2;
+    (fits(middle) ? fitting : failing) = middle;
+  }
+  return fitting;
+}
+
+std::optional<int64_t> MemoryEstimate::configured_batch() const {
+  if (config_.training.train_batch_size == kAutoBatchSize) return 1;
+  try {
+    return config_.training.micro_batch(world_size_);
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace adtrain

@@ -1,0 +1,107 @@
+#include "run/MemoryEstimate.h"
+
+#include <gtest/gtest.h>
+
+#include "model/AlgorithmDistillation.h"
+#include "training/Optimizer.h"
+
+namespace adtrain {
+namespace {
+
+constexpr int64_t kGigabyte = 1'000'000'000;
+
+MemoryEstimate estimate_of(const RunConfig& config, int64_t world_size = 1) {
+  return {config, kernels::DeviceTraits::hopper(), world_size};
+}
+
+RunConfig config_of(TransformerBlock block, int64_t width) {
+  RunConfig config;
+  config.model.transformer_block = block;
+  config.model.tf_n_embd = width;
+  config.model.tf_n_head = width / 16;
+  config.training.mixed_precision = Precision::kBFloat16;
+  return config;
+}
+
+std::vector<RunConfig> configs() {
+  std::vector<RunConfig> all = {config_of(TransformerBlock::kPreNorm, 64),
+                                config_of(TransformerBlock::kPostNorm, 64),
+                                config_of(TransformerBlock::kPostNorm, 96)};
+  all.push_back(config_of(TransformerBlock::kAuto, 48));
+  all.back().model.model = ModelKind::kGpt2;
+  all.push_back(config_of(TransformerBlock::kAuto, 64));
+  all.back().model.model = ModelKind::kCompressedAd;
+  all.push_back(config_of(TransformerBlock::kPreNorm, 32));
+  all.back().training.mixed_precision = Precision::kFloat32;
+  return all;
+}
+
+TEST(MemoryEstimate, ParametersGradientsAndMomentsAreThoseOfTheRealNetwork) {
+  for (const RunConfig& config : configs()) {
+    const auto model = AlgorithmDistillation::create(config.model, config.model_shape(), 3);
+    ParameterBuffer& parameters = model->parameters();
+    const int64_t count = parameters.count();
+    parameters.to(at::kCPU, config.training.compute_type(at::kCUDA));
+    const Optimizer optimizer(parameters.flat(), config.training);
+    const MemoryEstimate estimate = estimate_of(config);
+    EXPECT_EQ(estimate.parameter_count(), count);
+    EXPECT_EQ(estimate.split(1).parameters, parameters.bytes());
+    EXPECT_EQ(estimate.split(1).gradients, static_cast<int64_t>(parameters.flat().nbytes()));
+    EXPECT_EQ(estimate.split(1).moments, optimizer.bytes());
+  }
+}
+
+TEST(MemoryEstimate, OnlyActivationsGrowWithTheBatch) {
+  for (const RunConfig& config : configs()) {
+    const MemoryEstimate estimate = estimate_of(config);
+    const MemorySplit one = estimate.split(64), two = estimate.split(128);
+    EXPECT_GT(one.activations, 0);
+    EXPECT_GT(two.activations, 1.5 * static_cast<double>(one.activations));
+    EXPECT_LE(two.activations, 2 * one.activations);
+    EXPECT_EQ(two.total() - two.activations, one.total() - one.activations);
+  }
+}
+
+TEST(MemoryEstimate, TheLargestBatchFitsAndTheNextDoesNot) {
+  for (const RunConfig& config : configs()) {
+    const MemoryEstimate estimate = estimate_of(config);
+    for (const int64_t bytes : {2 * kGigabyte, 40 * kGigabyte}) {
+      const int64_t largest = estimate.largest_batch(bytes);
+      ASSERT_GE(largest, 1);
+      EXPECT_LE(estimate.split(largest).total(), bytes);
+      EXPECT_GT(estimate.split(largest + 1).total(), bytes);
+    }
+    EXPECT_EQ(estimate.largest_batch(1'000'000), 0);
+  }
+}
+
+TEST(MemoryEstimate, SeventyBillionParametersTakeNoMemoryToEstimate) {
+  RunConfig config = config_of(TransformerBlock::kPostNorm, 8192);
+  config.model.tf_n_layer = 80;
+  config.model.tf_n_head = 64;
+  const MemoryEstimate estimate = estimate_of(config);
+  EXPECT_GT(estimate.parameter_count(), 60 * kGigabyte);
+  EXPECT_GT(estimate.split(1).total(), 18 * estimate.parameter_count()) << "18 bytes a parameter";
+}
+
+TEST(MemoryEstimate, TheMicroBatchFollowsFromTheGlobalBatch) {
+  RunConfig config = config_of(TransformerBlock::kPostNorm, 64);
+  config.training.global_batch_size = 96;
+  config.training.gradient_accumulation_steps = 2;
+  EXPECT_EQ(estimate_of(config, 4).configured_batch(), 12);
+  EXPECT_EQ(estimate_of(config, 5).configured_batch(), std::nullopt);
+  config.training.global_batch_size.reset();
+  config.training.train_batch_size = kAutoBatchSize;
+  EXPECT_EQ(estimate_of(config, 4).configured_batch(), 1);
+}
+
+TEST(MemoryEstimate, ACopyIsSentWhereGradientsTravelInSixteenBits) {
+  RunConfig config = config_of(TransformerBlock::kPostNorm, 64);
+  const int64_t alone = estimate_of(config).split(1).gradients;
+  config.distributed.gradient_wire_type = WireType::kBFloat16;
+  EXPECT_EQ(estimate_of(config).split(1).gradients, alone) << "one rank sends nothing";
+  EXPECT_EQ(estimate_of(config, 2).split(1).gradients, alone * 3 / 2);
+}
+
+}  // namespace
+}  // namespace adtrain

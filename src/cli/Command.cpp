@@ -6,10 +6,15 @@
 namespace adtrain {
 
 const std::vector<Command>& commands() {
-  static const std::vector<Command> all = {
-      collect_command(),         train_command(),  evaluate_command(), estimate_command(),
-      find_batch_size_command(), launch_command(), validate_command(), test_command(),
-      env_command()};
+  static const std::vector<Command> all = {collect_command(),
+                                           train_command(),
+                                           evaluate_command(),
+                                           estimate_command(),
+                                           find_batch_size_command(),
+                                           launch_command(),
+                                           validate_command(),
+                                           test_command(),
+                                           env_command()};
   return all;
 }
 

@@ -32,7 +32,8 @@ std::vector<Value> numbers_of(const cxxopts::ParseResult& arguments, const char*
 Command estimate_command() {
   Command command;
   command.name = "estimate";
-  command.summary = "what training takes of each GPU's memory, by arithmetic, and the largest batch that fits";
+  command.summary =
+      "what training takes of each GPU's memory, by arithmetic, and the largest batch that fits";
   command.target = "config.yaml";
   command.examples =
       "examples:\n"

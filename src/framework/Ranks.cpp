@@ -100,8 +100,8 @@ ExitCode leave(const std::exception& error, const Ranks& ranks, FailureWatch* wa
   return code;  // not reached
 }
 
-/// The first operations over ranks make NCCL connect them and allocate its buffers: here, where an error of it
-/// is one of the start, and where its memory can be told from that of training.
+/// The first operations over ranks make NCCL connect them and allocate its buffers: here, where an error of
+/// it is one of the start, and where its memory can be told from that of training.
 void warm_up(Communicator& communicator, const ReducerOptions& reducer) {
   if (!communicator.device().is_cuda() || communicator.world_size() == 1) return;
   at::Tensor bucket = at::zeros({reducer.bucket_bytes / static_cast<int64_t>(sizeof(float))},

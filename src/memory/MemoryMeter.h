@@ -54,8 +54,8 @@ class MemoryMeter {
   c10::Device device_;
   std::string name_;
   int64_t cpu_total_ = 0;
-  int64_t sampled_ = 0;       ///< the largest of the samples
-  int64_t at_restart_ = 0;    ///< in use then
+  int64_t sampled_ = 0;     ///< the largest of the samples
+  int64_t at_restart_ = 0;  ///< in use then
 };
 
 }  // namespace adtrain

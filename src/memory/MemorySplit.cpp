@@ -25,7 +25,8 @@ std::string text_of(const MemorySplit& split) {
       parts, [&](const MemoryPart& a, const MemoryPart& b) { return split.*a.bytes > split.*b.bytes; });
   std::vector<std::string> words;
   for (const auto& [name, bytes] : parts) {
-    if (split.*bytes > split.total() / 100) words.push_back(fmt::format("{} {}", name, gigabytes(split.*bytes)));
+    if (split.*bytes > split.total() / 100)
+      words.push_back(fmt::format("{} {}", name, gigabytes(split.*bytes)));
   }
   return fmt::format("{}", fmt::join(words, ", "));
 }

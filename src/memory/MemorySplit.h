@@ -25,7 +25,7 @@ struct MemorySplit {
 
 struct MemoryPart {
   const char* name;
-  int64_t MemorySplit::* bytes;
+  int64_t MemorySplit::*bytes;
 };
 /// All parts, in the order in which they are shown.
 inline constexpr std::array<MemoryPart, 8> kMemoryParts = {{

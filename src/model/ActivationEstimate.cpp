@@ -24,7 +24,7 @@ struct BlockBytes {
 class Estimate {
  public:
   Estimate(const ModelOptions& options, const kernels::KernelPlan& plan, LossPositions positions,
-           at::ScalarType type, int64_t sequences)
+           at::ScalarType type, int64_t sequences, bool training = true)
       : options_(options),
         plan_(plan),
         sequences_(sequences),
@@ -32,6 +32,7 @@ class Estimate {
         width_(options.tf_n_embd),
         inner_(options.inner_width()),
         heads_(options.tf_n_head),
+        drops_(training && (options.tf_dropout > 0 || options.tf_attn_dropout > 0)),
         all_positions_(positions == LossPositions::kAll) {
     context_ = options.compressed() ? options.longest_compressed_sequence() : options.n_transit;
     if (options.block() == TransformerBlock::kGpt2 && !options.compressed()) {
@@ -46,7 +47,7 @@ class Estimate {
     }
   }
 
-  int64_t bytes() const {
+  int64_t training_bytes() const {
     const Rows whole = {sequences_ * tokens_, sequences_ * tokens_}, last = {whole.in, sequences_ * queries_};
     int64_t kept = input_bytes(), most = 0;
     for (int64_t layer = 0; layer < options_.tf_n_layer; ++layer) {
@@ -55,6 +56,12 @@ class Estimate {
       most = std::max(most, kept + block.backward);
     }
     return most;
+  }
+
+  /// One block at a time.
+  int64_t inference_bytes() const {
+    const int64_t rows = sequences_ * tokens_;
+    return input_bytes() + block_bytes({rows, rows}).kept;
   }
 
  private:
@@ -77,13 +84,12 @@ class Estimate {
   }
 
   bool one_token_out(const Rows& rows) const { return rows.out == sequences_ && !all_positions_; }
-  bool drops() const { return options_.tf_dropout > 0 || options_.tf_attn_dropout > 0; }
   /// One bit for each element.
-  int64_t bits(int64_t elements) const { return drops() ? elements / 8 : 0; }
+  int64_t bits(int64_t elements) const { return drops_ ? elements / 8 : 0; }
   /// A bit for each key that a row may read, and the logarithm of the sum of a row's exponentials.
   int64_t attention_rows(int64_t rows) const {
     constexpr int64_t kKeysOfWord = 32, kFloat = 4;
-    const int64_t words = drops() ? (context_ + kKeysOfWord - 1) / kKeysOfWord : 0;
+    const int64_t words = drops_ ? (context_ + kKeysOfWord - 1) / kKeysOfWord : 0;
     return kFloat * heads_ * rows * (1 + words);
   }
 
@@ -113,10 +119,11 @@ class Estimate {
     const int64_t projected = one_token_out(rows) ? 2 * rows.in + rows.out : 3 * rows.in;
     return element_ * width_ * (projected + rows.out);
   }
-  /// Scores' gradients of as many heads as fit; see ScoreTiles.
-  int64_t attention_temporaries(const Rows& rows) const {
+  /// Scores' gradients of as many heads as fit, in one piece: see ScoreTiles. No memory of freed tensors has
+  /// that size, so it comes on top of theirs.
+  int64_t score_gradients(const Rows& rows) const {
     constexpr int64_t kMostScores = int64_t{512} << 20, kResidentTokens = 256;
-    if (context_ <= kResidentTokens) return 0;
+    if (!plan_.own_attention() || context_ <= kResidentTokens) return 0;
     return std::min(kMostScores, heads_ * rows.out * context_);
   }
 
@@ -126,7 +133,7 @@ class Estimate {
     const int64_t kept = attention_tensors(rows) + attention_rows(rows.out) + after +
                          bits(rows.out * (2 * width_ + inner_)) + 2 * 4 * rows.out;
     const int64_t of_mlp = element_ * rows.out * (3 * width_ + 2 * inner_) - element_ * rows.out * width_;
-    return {kept, std::max(of_mlp, attention_backward(rows) - after)};
+    return {kept, std::max(of_mlp, attention_backward(rows) - after) + score_gradients(rows)};
   }
 
   BlockBytes pre_norm_sublayers(const Rows& rows) const {
@@ -135,54 +142,61 @@ class Estimate {
     const int64_t kept = element_ * rows.in * width_ + attention_tensors(rows) + attention_rows(rows.out) +
                          after + bits((rows.in + rows.out) * width_);
     const int64_t of_mlp = element_ * rows.out * (2 * width_ + 3 * inner_);
-    return {kept, std::max(of_mlp, attention_backward(rows) - after)};
+    return {kept, std::max(of_mlp, attention_backward(rows) - after) + score_gradients(rows)};
   }
 
   /// The gradients of queries, keys, values and the attention output, of the residual and of the input. By
   /// then a block's second part has been freed.
   int64_t attention_backward(const Rows& rows) const {
-    return element_ * width_ * (3 * rows.in + 2 * rows.out + rows.in) + attention_temporaries(rows);
+    return element_ * width_ * (3 * rows.in + 2 * rows.out + rows.in);
   }
 
   /// Byte masks of libtorch's dropout.
-  int64_t mask_bytes(int64_t elements) const { return options_.tf_dropout > 0 ? elements : 0; }
+  int64_t mask_bytes(int64_t elements) const { return drops_ ? elements : 0; }
   /// libtorch's attention with a mask takes it as scores of every head.
   int64_t library_mask() const {
     return all_positions_ || options_.compressed() ? element_ * sequences_ * tokens_ * tokens_ : 0;
   }
 
+  /// The gradients of some tensors of a block at once.
+  int64_t library_backward(const Rows& rows) const { return element_ * rows.out * (6 * width_ + 3 * inner_); }
+
   BlockBytes library_post_norm(const Rows& rows) const {
     const int64_t kept = attention_tensors(rows) + element_ * rows.out * (4 * width_ + 2 * inner_) +
                          mask_bytes(rows.out * (2 * width_ + inner_));
-    return {kept, element_ * rows.out * (2 * width_ + 2 * inner_) + library_mask()};
+    return {kept, library_backward(rows) + library_mask()};
   }
 
   BlockBytes library_pre_norm(const Rows& rows) const {
     // The dropped and the normed input, queries and keys before and after they are rotated.
     const int64_t before = element_ * rows.in * 4 * width_ + mask_bytes(rows.in * width_);
     const int64_t after = element_ * rows.out * (3 * width_ + 4 * inner_) + mask_bytes(rows.out * width_);
-    return {before + attention_tensors(rows) + after,
-            element_ * rows.out * (2 * width_ + 3 * inner_) + library_mask()};
+    return {before + attention_tensors(rows) + after, library_backward(rows) + library_mask()};
   }
 
   BlockBytes library_gpt2(const Rows& rows) const {
     const int64_t kept = element_ * rows.in * width_ + attention_tensors(rows) +
                          element_ * rows.out * (3 * width_ + 2 * inner_) + mask_bytes(2 * rows.out * width_);
-    return {kept, element_ * rows.out * (2 * width_ + 2 * inner_)};
+    return {kept, library_backward(rows)};
   }
 
   const ModelOptions& options_;
   const kernels::KernelPlan& plan_;
   int64_t sequences_, element_, width_, inner_, heads_;
-  bool all_positions_;
+  bool drops_, all_positions_;
   int64_t context_ = 0, queries_ = 0, tokens_ = 0;
 };
 
 }  // namespace
 
-int64_t activation_bytes(const ModelOptions& options, const kernels::KernelPlan& plan, LossPositions positions,
-                         at::ScalarType type, int64_t sequences) {
-  return Estimate(options, plan, positions, type, sequences).bytes();
+int64_t activation_bytes(const ModelOptions& options, const kernels::KernelPlan& plan,
+                         LossPositions positions, at::ScalarType type, int64_t sequences) {
+  return Estimate(options, plan, positions, type, sequences).training_bytes();
+}
+
+int64_t inference_bytes(const ModelOptions& options, const kernels::KernelPlan& plan, at::ScalarType type,
+                        int64_t sequences) {
+  return Estimate(options, plan, LossPositions::kLast, type, sequences, /*training=*/false).inference_bytes();
 }
 
 }  // namespace adtrain

@@ -17,7 +17,11 @@ namespace adtrain {
 /// The terms are what the blocks keep for their backward pass (BlockTensors.h, PreNormTensors.h, the parts in
 /// PostNormSublayers.cpp and PreNormSublayers.cpp; with libtorch's operators what autograd saves), and the
 /// temporaries of the block whose backward pass has the most around it.
-int64_t activation_bytes(const ModelOptions& options, const kernels::KernelPlan& plan, LossPositions positions,
-                         at::ScalarType type, int64_t sequences);
+int64_t activation_bytes(const ModelOptions& options, const kernels::KernelPlan& plan,
+                         LossPositions positions, at::ScalarType type, int64_t sequences);
+/// The same of a forward pass without gradients whose loss reads the last position, as that of the held-out
+/// loss.
+int64_t inference_bytes(const ModelOptions& options, const kernels::KernelPlan& plan, at::ScalarType type,
+                        int64_t sequences);
 
 }  // namespace adtrain

@@ -64,13 +64,19 @@ class Report {
     const MemorySplit split = estimate.split(batch);
     std::string text = fmt::format("{} parameters; transformer blocks: {}\n\n",
                                    grouped(estimate.parameter_count()), estimate.plan().summary());
-    text += fmt::format("memory of each of {} GPU{}, {} sequence{} a micro-batch, {}:\n", request_.gpus.front(),
-                        request_.gpus.front() == 1 ? "" : "s", batch, batch == 1 ? "" : "s",
-                        name_of(config_.training.mixed_precision));
+    text += fmt::format("memory of each of {} GPU{}, {} sequence{} a micro-batch, {}:\n",
+                        request_.gpus.front(), request_.gpus.front() == 1 ? "" : "s", batch,
+                        batch == 1 ? "" : "s", name_of(config_.training.mixed_precision));
     for (const auto& [name, bytes] : kMemoryParts) {
       text += fmt::format("  {:<14}{:>9.2f} GB\n", name, in_gigabytes(split.*bytes));
     }
-    text += fmt::format("  {:<14}{:>9.2f} GB\n\n", "total", in_gigabytes(split.total()));
+    text += fmt::format("  {:<14}{:>9.2f} GB\n", "total", in_gigabytes(split.total()));
+    if (const int64_t held_out = estimate.held_out_bytes(batch); held_out > split.total() / 10) {
+      text += fmt::format(
+          "  {} of the activations are the held-out loss's: a lower test_batch_size ({}) takes less\n",
+          gigabytes(held_out), config_.training.test_batch_size);
+    }
+    text += "\n";
     text += "total of each GPU by precision and number of GPUs, GB:\n" + heading(request_.gpus, "");
     for (const auto& [name, precision] : kPrecisions) {
       text += fmt::format("  {:<6}", name);
@@ -81,7 +87,8 @@ class Report {
       text += "\n";
     }
     text += fmt::format(
-        "\nlargest train_batch_size that takes at most {:g}% (batch_size_safety_margin) of a GPU of so many GB:\n",
+        "\nlargest train_batch_size that takes at most {:g}% (batch_size_safety_margin) of a GPU of so many "
+        "GB:\n",
         100 * config_.training.batch_size_safety_margin);
     text += heading(request_.memory_gb, " GB");
     for (const auto& [name, precision] : kPrecisions) {
@@ -93,7 +100,8 @@ class Report {
       text += "\n";
     }
     text +=
-        "\nThese are sums, not measurements: adtrain find-batch-size measures on the GPUs; and the metrics of a "
+        "\nThese are sums, not measurements: adtrain find-batch-size measures on the GPUs; and the metrics "
+        "of a "
         "run hold the same parts as they are (memory_parts).\n";
     return text;
   }
@@ -102,7 +110,8 @@ class Report {
   template <class Value>
   static std::string heading(const std::vector<Value>& columns, const char* unit) {
     std::string line = "        ";
-    for (const Value& column : columns) line += fmt::format("{:>10}", fmt::format("{:g}{}", static_cast<double>(column), unit));
+    for (const Value& column : columns)
+      line += fmt::format("{:>10}", fmt::format("{:g}{}", static_cast<double>(column), unit));
     return line + "\n";
   }
   static const char* name_of(Precision wanted) {

@@ -17,7 +17,8 @@ namespace {
 /// Contexts have their full length from then on, and memory grows no more.
 int64_t episodes_until_full(const RunConfig& config) {
   const int64_t horizon = config.environment.episode_horizon();
-  const int64_t context = config.model.compressed() ? 2 * config.model.compress_interval : config.model.n_transit;
+  const int64_t context =
+      config.model.compressed() ? 2 * config.model.compress_interval : config.model.n_transit;
   return std::min(config.evaluation.eval_episodes, (context + horizon - 1) / horizon + 1);
 }
 

@@ -14,11 +14,10 @@ namespace adtrain {
 namespace {
 
 // Measured on H200s with CUDA 13 (docs/benchmarks.md, "Memory by parts").
-constexpr int64_t kContextBytes = 600'000'000;        ///< CUDA's context and the kernels' code
+constexpr int64_t kContextBytes = 800'000'000;        ///< CUDA's context and the kernels' code
 constexpr int64_t kCommunicationBytes = 400'000'000;  ///< NCCL's buffers on one host
-constexpr int64_t kGraphBytesOfLayer = 1'000'000;     ///< of a captured step, for each transformer block
 
-/// Rows of which gradients are all-reduced in 16 bits have a copy of that size.
+/// Gradients that are all-reduced in 16 bits have a copy in that type.
 int64_t gradient_bytes(int64_t elements, const RunConfig& config, int64_t world_size) {
   const bool copied = world_size > 1 && config.distributed.gradient_wire_type == WireType::kBFloat16;
   return elements * (copied ? 6 : 4);
@@ -26,8 +25,7 @@ int64_t gradient_bytes(int64_t elements, const RunConfig& config, int64_t world_
 
 int64_t history_bytes(const RunConfig& config) {
   if (config.data.histories_on_gpu == HistoriesOnGpu::kOff) return 0;
-  const TaskSplit split =
-      TaskSplit::of(config.environment, TaskFamily::of(config.environment).task_count());
+  const TaskSplit split = TaskSplit::of(config.environment, TaskFamily::of(config.environment).task_count());
   return static_cast<int64_t>(split.train.size() * sizeof(Transition)) * config.data.train_n_stream *
          config.data.train_source_timesteps;
 }
@@ -49,17 +47,21 @@ MemoryEstimate::MemoryEstimate(const RunConfig& config, const kernels::DeviceTra
   fixed_.moments = 2 * 4 * elements;
   fixed_.histories = history_bytes(config);
   fixed_.communication = world_size > 1 ? kCommunicationBytes : 0;
-  fixed_.graph = config.training.cuda_graph == CudaGraphUse::kOff
-                     ? 0
-                     : kGraphBytesOfLayer * config.model.tf_n_layer;
   fixed_.other = kContextBytes;
 }
 
 MemorySplit MemoryEstimate::split(int64_t micro_batch) const {
   MemorySplit split = fixed_;
   split.activations =
-      activation_bytes(config_.model, plan_, config_.training.loss_positions, type_, micro_batch);
+      activation_bytes(config_.model, plan_, config_.training.loss_positions, type_, micro_batch) +
+      held_out_bytes(micro_batch);
   return split;
+}
+
+int64_t MemoryEstimate::held_out_bytes(int64_t micro_batch) const {
+  const int64_t rows = config_.training.test_batch_size;
+  if (config_.training.eval_interval == 0 || rows <= micro_batch) return 0;
+  return inference_bytes(config_.model, plan_, type_, rows);
 }
 
 int64_t MemoryEstimate::largest_batch(int64_t bytes) const {

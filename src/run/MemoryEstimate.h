@@ -21,6 +21,9 @@ class MemoryEstimate {
   /// With a micro-batch of this many sequences on each GPU, while the step is captured (or runs eagerly, by
   /// the configuration).
   MemorySplit split(int64_t micro_batch) const;
+  /// Of the activations: the held-out loss, whose rows are more than the micro-batch's and find no freed
+  /// memory of their size. 0 where there is none, or has fewer.
+  int64_t held_out_bytes(int64_t micro_batch) const;
   /// The largest micro-batch whose split takes at most `bytes`; 0 where not even one sequence fits.
   int64_t largest_batch(int64_t bytes) const;
   /// The configuration's micro-batch; 1 where it is to be found by trials. Nothing where the global batch

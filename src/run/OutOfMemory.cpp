@@ -32,8 +32,8 @@ std::string advice(const RunConfig& config, const Ranks& ranks, const RankMemory
   const MemoryReading device = MemoryMeter(ranks.device.device, std::nullopt, 1).now();
   // What is there beside this run's memory: other processes, and CUDA's context more than the estimate has.
   const int64_t others = std::max<int64_t>(0, memory.split.other - estimate.split(1).other);
-  const auto usable = static_cast<int64_t>(options.batch_size_safety_margin *
-                                           static_cast<double>(device.total - others));
+  const auto usable =
+      static_cast<int64_t>(options.batch_size_safety_margin * static_cast<double>(device.total - others));
   const int64_t fits = std::min(estimate.largest_batch(usable), found - 1);
   if (fits < 1) {
     return fmt::format(
@@ -43,8 +43,9 @@ std::string advice(const RunConfig& config, const Ranks& ranks, const RankMemory
   }
   const std::string same_global_batch =
       options.global_batch_size
-          ? fmt::format("gradient_accumulation_steps: {} holds global_batch_size ({}) with smaller micro-batches",
-                        options.gradient_accumulation_steps * 2, *options.global_batch_size)
+          ? fmt::format(
+                "gradient_accumulation_steps: {} holds global_batch_size ({}) with smaller micro-batches",
+                options.gradient_accumulation_steps * 2, *options.global_batch_size)
           : fmt::format("set train_batch_size: {}", fits);
   return fmt::format("by the estimate {} sequences a micro-batch fit (found {}): {}; {}", fits, found,
                      same_global_batch, found_by_trials);

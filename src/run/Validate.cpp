@@ -20,7 +20,8 @@ std::string memory_warning(const RunConfig& config) {
   const bool is_here = visible_gpu_count() > 0;
   constexpr int64_t kMemoryOfH200 = 141'000'000'000;
   const int64_t memory = is_here ? visible_gpu(0).memory_bytes : kMemoryOfH200;
-  const auto traits = is_here ? kernels::DeviceTraits::of(at::Device(at::kCUDA, 0)) : kernels::DeviceTraits::hopper();
+  const auto traits =
+      is_here ? kernels::DeviceTraits::of(at::Device(at::kCUDA, 0)) : kernels::DeviceTraits::hopper();
   const MemoryEstimate estimate(config, traits, /*world_size=*/1);
   const int64_t batch = estimate.configured_batch().value_or(1), total = estimate.split(batch).total();
   if (total <= memory) return "";

@@ -30,6 +30,7 @@ CONFIGURATIONS = {
     "large, fp16": (LARGE, {"train_batch_size": 64, "mixed_precision": "fp16"}),
     "large, fp32": (LARGE, {"train_batch_size": 16, "mixed_precision": "no"}),
     "large, pre-norm, bf16": (LARGE, {"train_batch_size": 64, "transformer_block": "pre_norm"}),
+    "large, bf16, held-out loss": (LARGE, {"eval_interval": 6, "test_batch_size": 512}),
     "large, bf16, eager": (LARGE, {"train_batch_size": 64, "cuda_graph": "off"}),
 }
 COMMON = {"eval_interval": 0, "ckpt_interval": 1000000, "summary_interval": STEPS, "device": "cuda"}

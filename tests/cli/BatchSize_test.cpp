@@ -142,7 +142,8 @@ TEST_F(BatchSize, ALimitOfMemoryIsHeld) {
   ASSERT_EQ(tight.exit_code, 0) << tight.output;
   ASSERT_EQ(wider.exit_code, 0) << wider.output;
   EXPECT_TRUE(found("batch_sizes/tight").at("limited_by_memory"));
-  EXPECT_GT(found("batch_sizes/wider").at("largest_that_fits"), found("batch_sizes/tight").at("largest_that_fits"));
+  EXPECT_GT(found("batch_sizes/wider").at("largest_that_fits"),
+            found("batch_sizes/tight").at("largest_that_fits"));
   const nlohmann::json report = found("batch_sizes/tight");
   for (const auto& trial : report.at("trials")) {
     if (trial.at("fits")) {
@@ -169,6 +170,18 @@ TEST_F(BatchSize, ARankWithoutMemoryInAnyPhaseOfAStepHarmsNobody) {
   setenv("ADTRAIN_FAULT", "out_of_memory@0:1-", 1);
   const Finished nothing = small_.mpirun(2, "find-batch-size small.yaml --set global_batch_size=null");
   EXPECT_EQ(nothing.exit_code, 8) << nothing.output;
+}
+
+TEST_F(BatchSize, TrainingThatRunsOutOfMemorySaysWhatHeldItAndWhatToChange) {
+  setenv("ADTRAIN_FAULT", "out_of_memory:backward@0:12", 1);
+  const Finished finished = small_.adtrain("small.yaml");
+  EXPECT_EQ(finished.exit_code, 8);
+  EXPECT_THAT(finished.output,
+              AllOf(HasSubstr("1024.0 TiB were asked for in one piece"), HasSubstr(" GB in use: other "),
+                    HasSubstr("lower train_batch_size (24 sequences a micro-batch now)"),
+                    HasSubstr("--resume")));
+  setenv("ADTRAIN_FAULT", "", 1);
+  EXPECT_EQ(small_.adtrain("small.yaml --resume").exit_code, 0) << "step 10 was saved";
 }
 
 TEST_F(BatchSize, TheHeldOutBatchIsFoundToo) {

@@ -16,8 +16,10 @@ TEST(MemorySplit, ItsTotalIsTheSumOfAllParts) {
 }
 
 TEST(MemorySplit, ItsTextBeginsWithTheLargestAndLeavesOutTheSmall) {
-  const MemorySplit split = {
-      .parameters = 2 * kGigabyte, .activations = 97 * kGigabyte, .histories = kGigabyte / 2, .other = kGigabyte};
+  const MemorySplit split = {.parameters = 2 * kGigabyte,
+                             .activations = 97 * kGigabyte,
+                             .histories = kGigabyte / 2,
+                             .other = kGigabyte};
   EXPECT_EQ(text_of(split), "activations 97.00 GB, parameters 2.00 GB");
 }
 

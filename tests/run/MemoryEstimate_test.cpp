@@ -20,6 +20,7 @@ RunConfig config_of(TransformerBlock block, int64_t width) {
   config.model.tf_n_embd = width;
   config.model.tf_n_head = width / 16;
   config.training.mixed_precision = Precision::kBFloat16;
+  config.training.eval_interval = 0;
   return config;
 }
 
@@ -54,7 +55,7 @@ TEST(MemoryEstimate, ParametersGradientsAndMomentsAreThoseOfTheRealNetwork) {
 TEST(MemoryEstimate, OnlyActivationsGrowWithTheBatch) {
   for (const RunConfig& config : configs()) {
     const MemoryEstimate estimate = estimate_of(config);
-    const MemorySplit one = estimate.split(64), two = estimate.split(128);
+    const MemorySplit one = estimate.split(4096), two = estimate.split(8192);
     EXPECT_GT(one.activations, 0);
     EXPECT_GT(two.activations, 1.5 * static_cast<double>(one.activations));
     EXPECT_LE(two.activations, 2 * one.activations);
@@ -82,6 +83,17 @@ TEST(MemoryEstimate, SeventyBillionParametersTakeNoMemoryToEstimate) {
   const MemoryEstimate estimate = estimate_of(config);
   EXPECT_GT(estimate.parameter_count(), 60 * kGigabyte);
   EXPECT_GT(estimate.split(1).total(), 18 * estimate.parameter_count()) << "18 bytes a parameter";
+}
+
+TEST(MemoryEstimate, AHeldOutLossOfMoreRowsComesOnTop) {
+  RunConfig config = config_of(TransformerBlock::kPostNorm, 64);
+  const int64_t without = estimate_of(config).split(64).activations;
+  config.training.eval_interval = 100;
+  config.training.test_batch_size = 256;
+  const MemoryEstimate estimate = estimate_of(config);
+  EXPECT_GT(estimate.held_out_bytes(64), 0);
+  EXPECT_EQ(estimate.split(64).activations, without + estimate.held_out_bytes(64));
+  EXPECT_EQ(estimate.held_out_bytes(256), 0) << "it uses the memory of training again";
 }
 
 TEST(MemoryEstimate, TheMicroBatchFollowsFromTheGlobalBatch) {

@@ -191,8 +191,8 @@ TEST_F(GpuTrainer, OneOverflowInFp16EndsNothing) {
   EXPECT_THAT(subject.keeper.given, ElementsAre(30));
 }
 
-/// What the parts name is what has been added to the GPU since the program began; `other` was there before, or
-/// is code of kernels that were loaded since.
+/// What the parts name is what has been added to the GPU since the program began; `other` was there before,
+/// or is code of kernels that were loaded since.
 TEST_F(GpuTrainer, ThePartsOfItsMemoryAreThoseThatTheDriverReports) {
   const at::Device gpu(at::kCUDA, 0);
   Subject subject(half(30), gpu);

@@ -63,7 +63,7 @@ def measured(program, config, overrides, folder):
     training = settings(config, {**overrides, "run_name": "measured"}, folder)
     output_of([program, "train", config, *training, "--overwrite", "--stop-after", STEPS], (0, STOPPED))
     lines = (folder / "runs" / "measured" / "metrics.jsonl").read_text().splitlines()
-    record = json.loads(lines[-1])
+    record = [record for record in map(json.loads, lines) if "memory_parts" in record][-1]
     return {name: ranks[0] for name, ranks in record["memory_parts"].items()}, record["peak_memory"][0]
 
 

@@ -115,7 +115,8 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
                    .held_out_windows = inputs.held_out_windows(),
                    .keeper = life,
                    .log = log,
-                   .origin = life.origin()});
+                   .origin = life.origin(),
+                   .profiles = folder.profile()});
   print_banner(console, config, ranks, inputs.model(), trainer.share(), inputs.windows(), histories);
 
   trainer.start_from(life.resumed());

@@ -11,6 +11,7 @@
 #include "config/Section.h"
 #include "data/BatchSource.h"
 #include "model/LossPositions.h"
+#include "training/ProfileOptions.h"
 
 namespace adtrain {
 
@@ -56,6 +57,8 @@ struct TrainingOptions {
   int64_t eval_interval = 1000;
   int64_t ckpt_interval = 1000;
   int64_t keep_checkpoints = 3;
+
+  ProfileOptions profile;
 
   void declare(Section& section);
   void check(Findings& findings) const;

@@ -36,6 +36,7 @@ Trainer::Trainer(const TrainingOptions& options, const ReducerOptions& reducer, 
              .loss_scale = loss_scale_.get()},
             share_, options),
       schedule_(options.lr, options.num_warmup_steps, options.train_timesteps),
+      profiler_(options.profile, parts_.communicator, parts_.log, parts_.profiles),
       memory_(parts_.communicator.device(), options.cpu_memory_limit(), /*local_ranks=*/1) {}
 
 void Trainer::start_from(const Snapshot* snapshot) {
@@ -63,6 +64,7 @@ Trainer::End Trainer::run(int64_t stop_after) {
     activity.begin("training");
     activity.at_step(state_.progress.step);
     Fault::of_this_process().at_step(parts_.communicator.rank(), state_.progress.step + 1);
+    profiler_.begin_step(state_.progress.step + 1);
     const bool could_capture = step_.why_not_captured().empty();
     step_.run(*batches_, state_.progress.step, schedule_.rate_at(state_.progress.step));
     if (could_capture && !step_.why_not_captured().empty()) {
@@ -74,7 +76,10 @@ Trainer::End Trainer::run(int64_t stop_after) {
     ++state_.progress.step;
     state_.progress.samples_drawn += share_.global_batch();
     stopped = stop.agreed(parts_.communicator);
-    at_boundary(stopped || state_.progress.step == last_step);
+    const bool leaving = stopped || state_.progress.step == last_step;
+    profiler_.end_step(state_.progress.step, leaving);
+    at_boundary(leaving);
+    profiler_.write();
   }
   parts_.log.end();
   return state_.progress.step < options_.train_timesteps ? End::kStopped : End::kFinished;

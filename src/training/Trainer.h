@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <string>
@@ -17,6 +18,7 @@
 #include "training/LearningRateSchedule.h"
 #include "training/Optimizer.h"
 #include "training/StepKeeper.h"
+#include "training/StepProfiler.h"
 #include "training/TrainStep.h"
 #include "training/TrainingLog.h"
 #include "training/TrainingOptions.h"
@@ -37,6 +39,7 @@ class Trainer {
     TrainingLog& log;                        ///< silent on other ranks
     nlohmann::json origin;                   ///< entries for each checkpoint's manifest
     int64_t communication_bytes = 0;         ///< that the communicator takes on this rank's device
+    std::filesystem::path profiles = {};     ///< folder for what profile_steps records
   };
   /// The model must be on the communicator's device. On a GPU the current stream must not be the default one
   /// (steps are captured there), and must stay the same.
@@ -75,6 +78,7 @@ class Trainer {
   std::unique_ptr<BatchSource> batches_;  ///< from start_from on
   TrainStep step_;                        ///< declared after everything that its CUDA graph uses
   LearningRateSchedule schedule_;
+  StepProfiler profiler_;
   MemoryMeter memory_;
   int64_t start_memory_ = 0;  ///< bytes in use before the first step
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -31,6 +32,11 @@ void TrainingLog::begin(int64_t first_step, int64_t first_sequences, int64_t las
   }
   read_back_curve();
   progress_ = std::make_unique<Progress>(console_, "training", last_step, "steps", first_step);
+}
+
+void TrainingLog::lines(const std::string& text) {
+  std::istringstream rest(text);
+  for (std::string line; std::getline(rest, line);) console_.info(line);
 }
 
 void TrainingLog::trained(const TrainingFigures& figures) {

@@ -43,6 +43,9 @@ class TrainingLog {
   /// ranks have drawn `first_sequences`. Throws EnvironmentError where its files cannot be written.
   void begin(int64_t first_step, int64_t first_sequences, int64_t last_step);
   void notice(const std::string& sentence) { console_.notice(sentence); }
+  void warn(const std::string& sentence) { console_.warn(sentence); }
+  /// Prints text of several lines, which ends with a line break.
+  void lines(const std::string& text);
   void trained(const TrainingFigures& figures);
   void held_out(int64_t step, const LossFigures& figures);
   void end();

@@ -16,6 +16,19 @@ namespace {
 
 constexpr const char* kNoScaleHelps = "fp16 overflows in every step, however small the loss scale";
 
+/// Adds the seconds of its life to a sum.
+class TimeAdded {
+ public:
+  explicit TimeAdded(double& sum) : sum_(sum) {}
+  ~TimeAdded() { sum_ += watch_.seconds(); }
+  TimeAdded(const TimeAdded&) = delete;
+  TimeAdded& operator=(const TimeAdded&) = delete;
+
+ private:
+  Stopwatch watch_;
+  double& sum_;
+};
+
 }  // namespace
 
 Trainer::Trainer(const TrainingOptions& options, const ReducerOptions& reducer, const DataOptions& data,
@@ -36,7 +49,8 @@ Trainer::Trainer(const TrainingOptions& options, const ReducerOptions& reducer, 
              .loss_scale = loss_scale_.get()},
             share_, options),
       schedule_(options.lr, options.num_warmup_steps, options.train_timesteps),
-      memory_(parts_.communicator.device(), options.cpu_memory_limit(), /*local_ranks=*/1) {}
+      memory_(parts_.communicator.device(), options.cpu_memory_limit(), /*local_ranks=*/1),
+      slow_ranks_(parts_.communicator) {}
 
 void Trainer::start_from(const Snapshot* snapshot) {
   if (snapshot != nullptr) state_.restore(*snapshot);
@@ -59,6 +73,8 @@ Trainer::End Trainer::run(int64_t stop_after) {
   memory_.restart();
   start_memory_ = memory_.now().in_use;
   parts_.log.begin(state_.progress.step, state_.progress.samples_drawn, options_.train_timesteps);
+  slow_ranks_.begin();
+  reported_step_ = state_.progress.step;
   while (state_.progress.step < last_step && !stopped) {
     activity.begin("training");
     activity.at_step(state_.progress.step);
@@ -73,7 +89,10 @@ Trainer::End Trainer::run(int64_t stop_after) {
     }
     ++state_.progress.step;
     state_.progress.samples_drawn += share_.global_batch();
-    stopped = stop.agreed(parts_.communicator);
+    {
+      const TimeAdded agreeing(times_.agreeing);
+      stopped = stop.agreed(parts_.communicator);
+    }
     at_boundary(stopped || state_.progress.step == last_step);
   }
   parts_.log.end();
@@ -93,6 +112,7 @@ void Trainer::at_boundary(bool leaving) {
   if (due(options_.ckpt_interval)) {
     save(leaving);
   } else if (parts_.communicator.is_root() && parts_.keeper.wants_step() && state_.finite()) {
+    const TimeAdded writing(times_.writing);
     parts_.keeper.save(state_.snapshot(parts_.origin), /*leaving=*/false);
   }
 }
@@ -105,7 +125,7 @@ void Trainer::report() {
   figures.gradient_norm = optimizer_.gradient_norm().item<double>();
   figures.sequences = state_.progress.samples_drawn;
   figures.data_wait_seconds = batches_->take_seconds_waited();
-  figures.exposed_communication_seconds = reducer_.exposed_seconds();
+  figures.exposed_communication_seconds = reducer_.take_mean_exposed_seconds();
   figures.memory = measure_memory();
   figures.micro_batch = share_.micro_batch;
   if (loss_scale_) figures.skipped_steps = loss_scale_->skipped_steps();
@@ -119,7 +139,25 @@ void Trainer::report() {
   if (!loss_scale_ && !std::isfinite(figures.gradient_norm)) {
     fail_non_finite(fmt::format("the gradient norm is {}", figures.gradient_norm));
   }
+  watch_for_slow_ranks(figures);
+  figures.slow_ranks = slow_ranks_.slow_ranks();
+  const TimeAdded writing(times_.writing);
   parts_.log.trained(figures);
+}
+
+void Trainer::watch_for_slow_ranks(const TrainingFigures& figures) {
+  times_.data = figures.data_wait_seconds;
+  times_.waited = figures.exposed_communication_seconds * static_cast<double>(figures.step - reported_step_);
+  // A GPU computes while its process waits for the others'.
+  if (parts_.communicator.device().is_cpu()) times_.waited += times_.agreeing;
+  const SlowRankMonitor::News news = slow_ranks_.report(std::exchange(times_, {}));
+  reported_step_ = figures.step;
+  for (const std::string& sentence : news.warnings) {
+    parts_.log.warn(fmt::format("step {}: {}", figures.step, sentence));
+  }
+  for (const std::string& sentence : news.notices) {
+    parts_.log.notice(fmt::format("step {}: {}", figures.step, sentence));
+  }
 }
 
 std::vector<RankMemory> Trainer::measure_memory() {
@@ -145,6 +183,7 @@ void Trainer::save(bool leaving) {
   if (spoilt.item<int64_t>() != 0) {
     fail_non_finite("parameters or the optimizer's moments are not finite");
   }
+  const TimeAdded writing(times_.writing);
   if (parts_.communicator.is_root()) parts_.keeper.save(state_.snapshot(parts_.origin), leaving);
 }
 

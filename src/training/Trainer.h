@@ -14,6 +14,7 @@
 #include "memory/MemoryMeter.h"
 #include "model/AlgorithmDistillation.h"
 #include "parallel/GradientReducer.h"
+#include "parallel/SlowRankMonitor.h"
 #include "training/HeldOutLoss.h"
 #include "training/LearningRateSchedule.h"
 #include "training/Optimizer.h"
@@ -62,7 +63,11 @@ class Trainer {
   RankMemory memory() const;
 
  private:
+  void take_step();
   void at_boundary(bool leaving);
+  bool agree_to_stop(const StopRequest& stop);
+  /// Names ranks that hold the others back, where that begins or ends. Collective.
+  void watch_for_slow_ranks(const TrainingFigures& figures);
   void report();
   void save(bool leaving);
   [[noreturn]] void fail_non_finite(const std::string& found);
@@ -81,6 +86,9 @@ class Trainer {
   StepProfiler profiler_;
   MemoryMeter memory_;
   int64_t start_memory_ = 0;  ///< bytes in use before the first step
+  SlowRankMonitor slow_ranks_;
+  RankTimes times_;            ///< since the last report, as far as they are added up here
+  int64_t reported_step_ = 0;  ///< of the last report
 };
 
 }  // namespace adtrain

@@ -61,6 +61,10 @@ void TrainingLog::trained(const TrainingFigures& figures) {
     tensorboard_->scalar(fmt::format("train/{}", name), figures.step, value);
   }
   if (figures.skipped_steps) record["skipped_steps"] = *figures.skipped_steps;
+  for (const SlowRank& slow : figures.slow_ranks) {
+    record["slow_ranks"].push_back(
+        {{"rank", slow.rank}, {"lost_share", slow.lost_share}, {"cause", name_of(slow.cause)}});
+  }
   const std::string memory = record_memory(figures, record);
   memory_ = figures.memory;
   metrics_->record(record);

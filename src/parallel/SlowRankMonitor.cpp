@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <utility>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -10,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/Host.h"
-#include "base/Text.h"
 #include "collectives/Agreement.h"
 
 namespace adtrain {

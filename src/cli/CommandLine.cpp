@@ -81,6 +81,8 @@ ExitCode run_command(const Command& command, int argc, const char* const* argv) 
   cxxopts::Options options("adtrain " + command.name, command.summary);
   options.custom_help(command.passes_on ? "[options] " + command.target : "[options]")
       .positional_help(command.target);
+  constexpr size_t kHelpColumns = 110;
+  options.set_width(kHelpColumns);
   cxxopts::OptionAdder adder = options.add_options();
   command.declare(adder);
   adder("h,help", "show this help");

@@ -11,7 +11,7 @@ Command test_command() {
   command.examples =
       "examples:\n"
       "  mpirun -np 4 adtrain test\n"
-      "  torchrun --no-python --nproc-per-node 4 adtrain test --set device=cuda\n"
+      "  torchrun --standalone --no-python --nproc-per-node 4 adtrain test --set device=cuda\n"
       "  srun --nodes 2 --ntasks-per-node 4 adtrain test --json\n"
       "  adtrain launch --nproc 2 test --largest 1\n";
   command.declare = [](cxxopts::OptionAdder& options) {

@@ -29,13 +29,13 @@ Command train_command() {
       "examples:\n"
       "  adtrain config.yaml\n"
       "  mpirun -np 4 adtrain config.yaml --set lr=1e-3 --set run_name=faster\n"
-      "  torchrun --no-python --nproc-per-node 4 adtrain config.yaml --resume\n";
+      "  torchrun --standalone --no-python --nproc-per-node 4 adtrain config.yaml --resume\n";
   command.declare = [](cxxopts::OptionAdder& options) {
     declare_overrides(options);
     options("resume", "continue the run from its newest checkpoint that verifies");
     options("allow-changes",
             "with --resume: keys that may have another value although that changes what the run means",
-            cxxopts::value<std::vector<std::string>>(), "key,…");
+            cxxopts::value<std::vector<std::string>>(), "key,key");
     options("overwrite",
             "start the run anew where its folder holds one already; its checkpoints are deleted");
     options("stop-after", "stop after this optimizer step, with a checkpoint, as if asked to",

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <sstream>
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
@@ -11,6 +13,30 @@
 #include "base/Text.h"
 
 namespace adtrain {
+namespace {
+
+/// Of texts of several lines only those that some text lacks: what the ranks disagree about.
+std::vector<std::string> without_common_lines(const std::vector<std::string>& texts) {
+  std::map<std::string, size_t> holders;
+  for (const std::string& text : texts) {
+    std::set<std::string> lines;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) lines.insert(line);
+    for (const std::string& line : lines) ++holders[line];
+  }
+  std::vector<std::string> shorter;
+  for (const std::string& text : texts) {
+    std::vector<std::string> differing;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) {
+      if (holders[line] < texts.size()) differing.push_back(line);
+    }
+    shorter.push_back(differing.empty() ? text : join(differing, ", "));
+  }
+  return shorter;
+}
+
+}  // namespace
 
 std::vector<std::string> gather_texts(Communicator& communicator, const std::string& text) {
   const at::Tensor lengths =
@@ -38,11 +64,12 @@ std::string text_of_root(Communicator& communicator, const std::string& text) {
 }
 
 void check_same(Communicator& communicator, const std::string& name, const std::string& value) {
-  const std::vector<std::string> values = gather_texts(communicator, value);
+  std::vector<std::string> values = gather_texts(communicator, value);
+  if (std::ranges::all_of(values, [&](const std::string& other) { return other == value; })) return;
+  values = without_common_lines(values);
   std::map<std::string, std::vector<std::string>> ranks_by_value;
   for (size_t rank = 0; rank < values.size(); ++rank)
     ranks_by_value[values[rank]].push_back(std::to_string(rank));
-  if (ranks_by_value.size() == 1) return;
 
   std::vector<std::string> camps;
   for (const auto& [held, ranks] : ranks_by_value) {

@@ -14,7 +14,7 @@ std::vector<std::string> gather_texts(Communicator& communicator, const std::str
 std::string text_of_root(Communicator& communicator, const std::string& text);
 
 /// Checks that all ranks hold the same value. Collective. Where they differ, throws EnvironmentError on every
-/// rank, which says what `name` is on which ranks.
+/// rank, which says what `name` is on which ranks: of values of several lines, in which lines they differ.
 void check_same(Communicator& communicator, const std::string& name, const std::string& value);
 
 }  // namespace adtrain

@@ -9,6 +9,7 @@
 
 #include "base/Error.h"
 #include "base/Text.h"
+#include "config/OtherNames.h"
 
 namespace adtrain {
 namespace {
@@ -106,9 +107,14 @@ class Binder::Binding {
     return names;
   }
 
+  std::string suggestion_for(const std::string& name) const {
+    if (const std::string key = key_called(name); binder_.keys_.contains(key)) return key;
+    // Only errors that are shown need one by spelling, which takes time.
+    return errors_.size() < kMostErrorsShown ? nearest_name(name, all_names()) : "";
+  }
+
   void refuse_unknown(const Entry& entry) {
-    // Only errors that are shown need a suggestion.
-    const std::string nearest = errors_.size() < kMostErrorsShown ? nearest_name(entry.key, all_names()) : "";
+    const std::string nearest = suggestion_for(entry.key);
     errors_.push_back(
         fmt::format("{}: {}: found an unknown {}; expected {}{}", entry.origin.text(), abridged(entry.key),
                     entry.kind == Entry::Kind::kMap ? "nested map, " + abridged(entry.text) : "key",

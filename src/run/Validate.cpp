@@ -32,12 +32,23 @@ std::string memory_warning(const RunConfig& config) {
       is_here ? "it" : "an H200", gigabytes(memory));
 }
 
+/// With `json` an error is a document too, before it is thrown on.
+RunConfig loaded(const std::filesystem::path& file, const std::vector<std::string>& overrides,
+                 std::vector<std::string>& notices, bool json) {
+  try {
+    return RunConfig::load(file, overrides, notices);
+  } catch (const ConfigError& error) {
+    if (json) print_answer(nlohmann::json({{"valid", false}, {"error", error.what()}}).dump(2) + "\n");
+    throw;
+  }
+}
+
 }  // namespace
 
 ExitCode validate(const std::filesystem::path& config_file, const std::vector<std::string>& overrides,
                   bool json) {
   std::vector<std::string> notices;
-  const RunConfig config = RunConfig::load(config_file, overrides, notices);
+  const RunConfig config = loaded(config_file, overrides, notices, json);
   if (const std::string warning = memory_warning(config); !warning.empty()) notices.push_back(warning);
   if (json) {
     const nlohmann::json report = {{"valid", true},

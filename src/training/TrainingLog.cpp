@@ -55,7 +55,8 @@ void TrainingLog::trained(const TrainingFigures& figures) {
       {"data_wait_share", figures.data_wait_seconds / seconds},
       {"exposed_communication_share", figures.exposed_communication_seconds * steps_a_second}};
 
-  nlohmann::ordered_json record = {{"step", figures.step}, {"sequences", figures.sequences}};
+  nlohmann::ordered_json record = {
+      {"step", figures.step}, {"time", unix_seconds()}, {"sequences", figures.sequences}};
   for (const auto& [name, value] : scalars) {
     record[name] = value;
     tensorboard_->scalar(fmt::format("train/{}", name), figures.step, value);
@@ -71,10 +72,11 @@ void TrainingLog::trained(const TrainingFigures& figures) {
   tensorboard_->flush();
   warn_of_lost_figures();
   if (std::isfinite(figures.loss.loss)) training_loss_.push_back({figures.step, figures.loss.loss});
-  progress_->update(figures.step,
-                    fmt::format("loss {:.4f}  accuracy {:.1f}%{}  lr {:.2e}  {:.1f} steps/s  {:.0f} seq/s{}",
-                                figures.loss.loss, 100 * figures.loss.accuracy, held_out_text_,
-                                figures.learning_rate, steps_a_second, sequences_a_second, memory));
+  // What a narrow terminal should still show comes first.
+  rate_text_ = fmt::format("loss {:.4f}  {:.1f} steps/s  {:.0f} seq/s  accuracy {:.1f}%", figures.loss.loss,
+                           steps_a_second, sequences_a_second, 100 * figures.loss.accuracy);
+  rest_text_ = fmt::format("  lr {:.2e}{}", figures.learning_rate, memory);
+  show_progress(figures.step);
   reported_step_ = figures.step;
   reported_sequences_ = figures.sequences;
   since_report_.restart();
@@ -124,13 +126,18 @@ void TrainingLog::tell_memory() const {
 
 void TrainingLog::held_out(int64_t step, const LossFigures& figures) {
   if (!paths_) return;
-  metrics_->record({{"step", step}, {"test_loss", figures.loss}, {"test_accuracy", figures.accuracy}});
+  metrics_->record({{"step", step}, {"time", unix_seconds()}, {"test_loss", figures.loss}, {"test_accuracy", figures.accuracy}});
   tensorboard_->scalar("test/loss", step, figures.loss);
   tensorboard_->scalar("test/accuracy", step, figures.accuracy);
   tensorboard_->flush();
   if (std::isfinite(figures.loss)) held_out_loss_.push_back({step, figures.loss});
   held_out_text_ = fmt::format("  test loss {:.4f} accuracy {:.1f}%", figures.loss, 100 * figures.accuracy);
+  show_progress(step);
   draw_loss_curve();
+}
+
+void TrainingLog::show_progress(int64_t step) {
+  progress_->update(step, rate_text_ + held_out_text_ + rest_text_);
 }
 
 void TrainingLog::end() {

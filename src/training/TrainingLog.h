@@ -61,6 +61,7 @@ class TrainingLog {
   std::string record_memory(const TrainingFigures& figures, nlohmann::ordered_json& record);
   /// What the memory of the rank with the most in use holds, as of the last report.
   void tell_memory() const;
+  void show_progress(int64_t step);
   void read_back_curve();
   void warn_of_lost_figures();
   void draw_loss_curve() const;
@@ -72,7 +73,7 @@ class TrainingLog {
   std::unique_ptr<Progress> progress_;
   Stopwatch since_report_;
   int64_t reported_step_ = 0, reported_sequences_ = 0;
-  std::string held_out_text_;
+  std::string rate_text_, held_out_text_, rest_text_;  ///< of the progress line
   std::vector<RankMemory> memory_;
   bool warned_of_lost_figures_ = false;
   std::vector<Point> training_loss_, held_out_loss_;

@@ -53,16 +53,20 @@ StepProfiler::StepProfiler(const ProfileOptions& options, Communicator& communic
       folder_(std::move(folder)) {}
 
 void StepProfiler::begin_step(int64_t step) {
-  if (!range_ || recorded_ || step < range_->first || step > range_->last) return;
-  if (!recording_) return start();
-  mark(std::nullopt);
+  if (!range_ || recorded_ || step + 1 < range_->first || step > range_->last) return;
+  if (recording_) return mark(std::nullopt);
+  Activity::of_this_process().begin("preparing the profile");
+  // One step early: the first step under CUPTI is slow, as CUPTI prepares kernels and graphs in it.
+  if (!recorder_ && records_here()) recorder_ = std::make_unique<EventRecorder>(communicator_.device());
+  if (step >= range_->first) start();
+  Activity::of_this_process().begin("training");
+}
+
+bool StepProfiler::records_here() const {
+  return std::ranges::binary_search(ranks_, communicator_.rank());
 }
 
 void StepProfiler::start() {
-  Activity::of_this_process().begin("preparing the profile");
-  if (std::ranges::binary_search(ranks_, communicator_.rank())) {
-    recorder_ = std::make_unique<EventRecorder>(communicator_.device());
-  }
   communicator_.synchronize();
   clock_ = ClockOffset::measure(communicator_);
   if (recorder_) recorder_->start();
@@ -71,7 +75,6 @@ void StepProfiler::start() {
   wall_.restart();
   marks_ = {{.step = std::nullopt, .start_ns = EventRecorder::now_ns(), .end_ns = 0}};
   marks_.back().end_ns = marks_.back().start_ns;
-  Activity::of_this_process().begin("training");
 }
 
 void StepProfiler::mark(std::optional<int64_t> step) {
@@ -96,7 +99,7 @@ void StepProfiler::stop() {
 }
 
 std::string StepProfiler::own_part() {
-  if (!std::ranges::binary_search(ranks_, communicator_.rank())) return "";
+  if (!records_here()) return "";
   const std::vector<StepWindow> windows = windows_of(events_, marks_);
   RankProfile profile;
   profile.rank = communicator_.rank();

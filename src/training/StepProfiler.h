@@ -30,7 +30,8 @@ class StepProfiler {
   StepProfiler(const ProfileOptions& options, Communicator& communicator, TrainingLog& log,
                std::filesystem::path folder);
 
-  /// Before a step, counted from 1. Starts recording at the first profiled one.
+  /// Before a step, counted from 1. Starts recording at the first profiled one, and prepares for it a step
+  /// earlier.
   void begin_step(int64_t step);
   /// After it. Stops recording after the last profiled step, and where the run ends here (`leaving`).
   void end_step(int64_t step, bool leaving);
@@ -39,6 +40,7 @@ class StepProfiler {
   void write();
 
  private:
+  bool records_here() const;
   void start();
   void stop();
   void mark(std::optional<int64_t> step);

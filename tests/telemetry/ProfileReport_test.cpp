@@ -126,6 +126,14 @@ TEST(ProfileReport, SaysWhatTheTraceLacks) {
   EXPECT_THAT(profile_text({profile}, 9, 40), HasSubstr("lacks the 12 shortest events of 1 rank"));
 }
 
+TEST(ProfileReport, SaysFromWhichStepOnKernelsAreLost) {
+  ProfileEvents recorded = two_steps_on_a_gpu();
+  EXPECT_THAT(profile_text({profile_of(recorded, 2)}, 9, 40), Not(HasSubstr("no kernels")));
+  recorded.events.resize(recorded.events.size() / 2);
+  EXPECT_THAT(profile_text({profile_of(recorded, 2)}, 9, 40),
+              HasSubstr("rank 2 has no kernels from step 8 on"));
+}
+
 TEST(RankProfile, ComesBackFromJson) {
   RankProfile profile = profile_of(two_steps_on_a_gpu(), 5);
   profile.left_out = 3;

@@ -87,6 +87,22 @@ std::string parts_text(const std::vector<RankProfile>& ranks) {
   return text;
 }
 
+/// One line for each rank that lacks the kernels of some steps; Kineto stops at a limit of its own.
+std::string lost_kernels_text(const std::vector<RankProfile>& ranks) {
+  std::string text;
+  for (const RankProfile& profile : ranks) {
+    const auto is_empty = [](const StepWindow& step) {
+      return step.parts.computing + step.parts.overlapped == 0;
+    };
+    const auto empty = std::ranges::find_if(profile.steps, is_empty);
+    if (!profile.on_gpu || empty == profile.steps.end()) continue;
+    text +=
+        fmt::format("rank {} has no kernels from step {} on: its recording is full; profile fewer steps\n",
+                    profile.rank, *empty->step);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string profile_text(const std::vector<RankProfile>& ranks, size_t most_rows, size_t name_columns) {
@@ -97,6 +113,7 @@ std::string profile_text(const std::vector<RankProfile>& ranks, size_t most_rows
   text += table_text(first, most_rows, name_columns);
   text += "parts of a step, which sum to it (mean of the steps; overlapped: computing and communicating)\n";
   text += parts_text(ranks);
+  text += lost_kernels_text(ranks);
   int64_t left_out = 0;
   for (const RankProfile& profile : ranks) left_out += profile.left_out;
   if (left_out > 0) {

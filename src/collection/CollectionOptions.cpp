@@ -31,7 +31,9 @@ PublishedPpo published_ppo(Family family) {
 }  // namespace
 
 void CollectionOptions::declare(Section& section) {
-  section.key("alg", alg, "Source algorithm: PPO, the only one, in any case; part of the history file's name, as written.");
+  section.key(
+      "alg", alg,
+      "Source algorithm: PPO, the only one, in any case; part of the history file's name, as written.");
   section.key("alg_seed", alg_seed, "Task i learns with random numbers seeded by alg_seed + i.").at_least(0);
   section
       .key("n_steps", n_steps,

@@ -126,7 +126,10 @@ void TrainingLog::tell_memory() const {
 
 void TrainingLog::held_out(int64_t step, const LossFigures& figures) {
   if (!paths_) return;
-  metrics_->record({{"step", step}, {"time", unix_seconds()}, {"test_loss", figures.loss}, {"test_accuracy", figures.accuracy}});
+  metrics_->record({{"step", step},
+                    {"time", unix_seconds()},
+                    {"test_loss", figures.loss},
+                    {"test_accuracy", figures.accuracy}});
   tensorboard_->scalar("test/loss", step, figures.loss);
   tensorboard_->scalar("test/accuracy", step, figures.accuracy);
   tensorboard_->flush();

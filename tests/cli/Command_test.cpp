@@ -82,6 +82,22 @@ TEST(Command, ValidateWarnsOfWhatCannotFitAnyGpu) {
               testing::Not(HasSubstr("cannot fit")));
 }
 
+TEST(Command, AWrongConfigurationIsAJsonDocumentToo) {
+  const SmallRun small;
+  const Finished finished = small.adtrain("validate small.yaml --set learning_rate=1 --json 2>/dev/null");
+  EXPECT_EQ(finished.exit_code, 2);
+  const auto document = nlohmann::json::parse(finished.output);
+  EXPECT_EQ(document.at("valid"), false);
+  EXPECT_THAT(document.at("error").get<std::string>(), HasSubstr("did you mean lr?"));
+}
+
+TEST(Command, EnvUnderALauncherIsOneDocument) {
+  const SmallRun small;
+  const Finished finished = small.mpirun(2, "env --json");
+  EXPECT_EQ(finished.exit_code, 0);
+  EXPECT_EQ(nlohmann::json::parse(finished.output).at("launcher").at("world size"), 2) << finished.output;
+}
+
 TEST(Command, ASettingMayHoldCommas) {
   const SmallRun small;
   const Finished finished = small.adtrain("validate small.yaml --set run_name=a,b");

@@ -1,6 +1,7 @@
 #include "training/TrainingLog.h"
 
 #include <cmath>
+#include <cstdio>
 #include <sstream>
 
 #include <gtest/gtest.h>
@@ -76,6 +77,27 @@ TEST(TrainingLog, SlowRanksAreRecordedWhileThereAreAny) {
   figures.slow_ranks.clear();
   run.log.trained(figures);
   EXPECT_FALSE(last_record(metrics).contains("slow_ranks"));
+}
+
+/// The last line that a run prints has its last held-out loss, which is measured after the last report.
+TEST(TrainingLog, TheProgressLineHasTheNewestHeldOutLoss) {
+  const TemporaryFolder folder;
+  std::FILE* const out = std::tmpfile();
+  Console console{{.out = out}};
+  TrainingLog log(console, TrainingLog::Paths{folder.path() / "metrics.jsonl", folder.path() / "tensorboard",
+                                              folder.path() / "loss_curve"});
+  log.begin(0, 0, 2);
+  TrainingFigures figures;
+  for (figures.step = 1; figures.step <= 2; ++figures.step) {
+    log.trained(figures);
+    log.held_out(figures.step, {.loss = 1.0 / static_cast<double>(figures.step)});
+  }
+  log.end();
+  std::rewind(out);
+  char text[4096] = "";
+  const size_t length = std::fread(text, 1, sizeof text - 1, out);
+  std::fclose(out);
+  EXPECT_NE(std::string(text, length).find("test loss 0.5000"), std::string::npos) << text;
 }
 
 TEST(TrainingLog, MemoryIsRecordedByRankAndBySample) {

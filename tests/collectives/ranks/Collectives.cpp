@@ -210,6 +210,20 @@ TEST_F(Collectives, SameValuesPassAndDifferentOnesAreNamed) {
   }
 }
 
+TEST_F(Collectives, OfLongValuesTheLinesThatDifferAreNamed) {
+  const std::string begin = "lr: 0.1\nseed: ", end = "\nsteps: 20\n";
+  check_same(communicator(), "the configuration", begin + "1" + end);
+  if (world() == 1) return;
+  try {
+    check_same(communicator(), "the configuration", begin + (rank() == 1 ? "7" : "1") + end);
+    ADD_FAILURE() << "no error on rank " << rank();
+  } catch (const EnvironmentError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("'seed: 7' on rank 1"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("'seed: 1' on rank"));
+    EXPECT_THAT(error.what(), testing::Not(testing::HasSubstr("steps")));
+  }
+}
+
 TEST(Group, IsTheOneThatTheLauncherStarted) {
   Communicator& communicator = *ranks().communicator;
   EXPECT_EQ(communicator.rank(), ranks().context.rank);

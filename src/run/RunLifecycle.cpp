@@ -215,6 +215,7 @@ void RunLifecycle::rewrite() {
     fs::remove_all(folder_.tensorboard());
     fs::remove_all(folder_.profile());
     fs::remove(folder_.metrics());
+    fs::remove(folder_.metrics().replace_extension(".prom"));
     for (int64_t number = 1; fs::remove(folder_.former_config(number)); ++number) {
     }
   }

@@ -30,6 +30,8 @@ void TrainingLog::begin(int64_t first_step, int64_t first_sequences, int64_t las
     throw EnvironmentError(fmt::format(
         "{}; the run's figures are written there: make room or mend its permissions", error.what()));
   }
+  prometheus_ = std::make_unique<PrometheusFile>(std::filesystem::path(paths_->metrics).replace_extension(".prom"),
+                                                 paths_->metrics.parent_path().filename().string());
   read_back_curve();
   progress_ = std::make_unique<Progress>(console_, "training", last_step, "steps", first_step);
 }
@@ -60,6 +62,7 @@ void TrainingLog::trained(const TrainingFigures& figures) {
   for (const auto& [name, value] : scalars) {
     record[name] = value;
     tensorboard_->scalar(fmt::format("train/{}", name), figures.step, value);
+    prometheus_->set(name, value);
   }
   if (figures.skipped_steps) record["skipped_steps"] = *figures.skipped_steps;
   for (const SlowRank& slow : figures.slow_ranks) {
@@ -70,6 +73,7 @@ void TrainingLog::trained(const TrainingFigures& figures) {
   memory_ = figures.memory;
   metrics_->record(record);
   tensorboard_->flush();
+  write_prometheus(figures.step);
   warn_of_lost_figures();
   if (std::isfinite(figures.loss.loss)) training_loss_.push_back({figures.step, figures.loss.loss});
   // What a narrow terminal should still show comes first.
@@ -91,6 +95,8 @@ std::string TrainingLog::record_memory(const TrainingFigures& figures, nlohmann:
     int64_t total = 0;
     nlohmann::ordered_json by_rank = nlohmann::ordered_json::array();
     for (const RankMemory& rank : figures.memory) {
+      prometheus_->set(fmt::format("{}_bytes", name), static_cast<double>(rank.*field),
+                       {{"rank", std::to_string(by_rank.size())}});
       by_rank.push_back(rank.*field);
       total += rank.*field;
     }
@@ -133,10 +139,19 @@ void TrainingLog::held_out(int64_t step, const LossFigures& figures) {
   tensorboard_->scalar("test/loss", step, figures.loss);
   tensorboard_->scalar("test/accuracy", step, figures.accuracy);
   tensorboard_->flush();
+  prometheus_->set("test_loss", figures.loss);
+  prometheus_->set("test_accuracy", figures.accuracy);
+  write_prometheus(step);
   if (std::isfinite(figures.loss)) held_out_loss_.push_back({step, figures.loss});
   held_out_text_ = fmt::format("  test loss {:.4f} accuracy {:.1f}%", figures.loss, 100 * figures.accuracy);
   show_progress(step);
   draw_loss_curve();
+}
+
+void TrainingLog::write_prometheus(int64_t step) {
+  prometheus_->set("step", static_cast<double>(step));
+  prometheus_->set("time_seconds", unix_seconds());
+  prometheus_->write();
 }
 
 void TrainingLog::show_progress(int64_t step) {
@@ -151,7 +166,8 @@ void TrainingLog::end() {
 
 /// A full disk must not end a run, but its user should learn once which figures are missing.
 void TrainingLog::warn_of_lost_figures() {
-  const std::string failure = metrics_->failure().empty() ? tensorboard_->failure() : metrics_->failure();
+  std::string failure = metrics_->failure().empty() ? tensorboard_->failure() : metrics_->failure();
+  if (failure.empty()) failure = prometheus_->failure();
   if (failure.empty() || warned_of_lost_figures_) return;
   warned_of_lost_figures_ = true;
   console_.warn(fmt::format("figures are lost from here on and training continues: {}", failure));

@@ -12,6 +12,7 @@
 #include "parallel/SlowRankMonitor.h"
 #include "telemetry/Console.h"
 #include "telemetry/MetricsLog.h"
+#include "telemetry/PrometheusFile.h"
 #include "telemetry/TensorBoardWriter.h"
 #include "training/LossSums.h"
 
@@ -32,7 +33,7 @@ struct TrainingFigures {
   std::vector<SlowRank> slow_ranks;          ///< those that hold the others back
 };
 
-/// Reports a run's progress: console, metrics.jsonl, TensorBoard events and the loss curve. Rank 0's has a
+/// Reports a run's progress: console, metrics.jsonl, metrics.prom, TensorBoard events and the loss curve. Rank 0's has a
 /// folder; the other ranks' is silent and writes nothing.
 class TrainingLog {
  public:
@@ -62,6 +63,7 @@ class TrainingLog {
   /// What the memory of the rank with the most in use holds, as of the last report.
   void tell_memory() const;
   void show_progress(int64_t step);
+  void write_prometheus(int64_t step);
   void read_back_curve();
   void warn_of_lost_figures();
   void draw_loss_curve() const;
@@ -70,6 +72,7 @@ class TrainingLog {
   std::optional<Paths> paths_;
   std::unique_ptr<MetricsLog> metrics_;
   std::unique_ptr<TensorBoardWriter> tensorboard_;
+  std::unique_ptr<PrometheusFile> prometheus_;
   std::unique_ptr<Progress> progress_;
   Stopwatch since_report_;
   int64_t reported_step_ = 0, reported_sequences_ = 0;

@@ -119,6 +119,7 @@ TEST(TrainingLog, MemoryIsRecordedByRankAndBySample) {
   EXPECT_EQ(record["memory_parts"]["graph"], nlohmann::json({0, 7}));
   EXPECT_EQ(record["memory_parts"]["other"], nlohmann::json({200, 393}));
   EXPECT_EQ(record["memory_parts"].size(), 8U);
+  EXPECT_NE(read_file(folder.path() / "metrics.prom").find(",rank=\"1\"} 1000\n"), std::string::npos);
   EXPECT_EQ(record["memory_per_sample"], 200) << "of the rank that needs most";
 }
 

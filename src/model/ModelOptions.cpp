@@ -152,6 +152,11 @@ std::vector<std::string> ModelOptions::notices() const {
         "n_transit = {} only sizes the position table: compressed sequences have at most {} tokens",
         n_transit, longest_compressed_sequence()));
   }
+  if (transformer_block == TransformerBlock::kAuto && model == ModelKind::kAd && !compressed()) {
+    notices.push_back(
+        "transformer_block: auto means pre_norm for model AD, the network of ad_dicp.yaml; the other Python "
+        "project's ad_dr.yaml means post_norm: name the one that is meant");
+  }
   return notices;
 }
 
@@ -159,6 +164,22 @@ TransformerBlock ModelOptions::block() const {
   if (transformer_block != TransformerBlock::kAuto) return transformer_block;
   if (model == ModelKind::kGpt2) return TransformerBlock::kGpt2;
   return compressed() ? TransformerBlock::kPostNorm : TransformerBlock::kPreNorm;
+}
+
+std::string ModelOptions::architecture() const {
+  std::string name;
+  for (const auto& [word, kind] : kinds_by_name()) {
+    if (kind == model) name = word;
+  }
+  const std::string sizes =
+      fmt::format("{} layers, {} wide, {} heads, {}", tf_n_layer, tf_n_embd, tf_n_head,
+                  compressed() ? fmt::format("regions of {} transitions", compress_interval)
+                               : fmt::format("{} transitions", n_transit));
+  if (is_plugin()) return fmt::format("{}, a plug-in's: {}", name, sizes);
+  const char* blocks = block() == TransformerBlock::kPreNorm    ? "pre-norm"
+                       : block() == TransformerBlock::kPostNorm ? "post-norm"
+                                                                : "GPT-2's";
+  return fmt::format("{} with {} blocks: {}", name, blocks, sizes);
 }
 
 int64_t ModelOptions::inner_width() const {

@@ -74,6 +74,9 @@ struct ModelOptions {
   bool compressed() const { return model == ModelKind::kCompressedAd || use_compressed_context; }
   /// The block in use: never kAuto.
   TransformerBlock block() const;
+  /// The network for people, its block resolved: "AD with pre-norm blocks: 4 layers, 64 wide, 4 heads, 240
+  /// transitions".
+  std::string architecture() const;
   int64_t inner_width() const;  ///< of the MLP: tf_n_inner or four times the width
   int64_t head_size() const { return tf_n_embd / tf_n_head; }
   /// Tokens of two full regions with their markers and the query after them.

@@ -52,6 +52,22 @@ std::vector<std::string> mismatches(const std::vector<NamedTensor>& wanted,
   return lines;
 }
 
+/// The setting of transformer_block whose networks have such names; null for other names.
+const char* block_of(std::string_view name) {
+  if (name.starts_with("transformer.blocks.")) return "pre_norm";
+  if (name.starts_with("transformer_encoder.layers.")) return "post_norm";
+  if (name.starts_with("transformer.h.")) return "gpt2";
+  return nullptr;
+}
+
+const char* block_of(std::span<const NamedTensor> tensors) {
+  const char* found = nullptr;
+  for (const NamedTensor& tensor : tensors) {
+    if (const char* block = block_of(tensor.name)) found = block;
+  }
+  return found;
+}
+
 std::vector<int64_t> sizes_of(const std::vector<NamedTensor>& tensors) {
   std::vector<int64_t> sizes;
   for (const auto& [name, tensor] : tensors) sizes.push_back(tensor.numel());
@@ -121,6 +137,13 @@ void ParameterBuffer::rebind(const at::Tensor& flat, at::ScalarType type) {
 }
 
 void ParameterBuffer::load(std::span<const NamedTensor> tensors) {
+  const char *const wanted = block_of(named()), *const given = block_of(tensors);
+  if (wanted != nullptr && given != nullptr && std::string_view(wanted) != given) {
+    throw CheckpointError(
+        fmt::format("these weights are of a network with {} blocks; the configuration means {} ones: set "
+                    "transformer_block: {}",
+                    given, wanted, given));
+  }
   const std::vector<std::string> faults = mismatches(named(), tensors);
   if (!faults.empty()) {
     throw CheckpointError(fmt::format(

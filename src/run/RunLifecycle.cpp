@@ -190,6 +190,7 @@ void RunLifecycle::check_histories(const std::string& digest) {
 nlohmann::json RunLifecycle::origin() const {
   nlohmann::json origin = {{"configuration", config_.resolved_yaml()},
                            {"configuration_hash", config_.fingerprint()},
+                           {"model", config_.model.architecture()},
                            {"world_size", world_size_}};
   if (batch_sizes_were_found_) origin[kBatchSizesFound] = true;
   if (!histories_digest_.empty()) origin["histories_digest"] = histories_digest_;

@@ -53,12 +53,14 @@ ExitCode validate(const std::filesystem::path& config_file, const std::vector<st
   if (json) {
     const nlohmann::json report = {{"valid", true},
                                    {"notices", notices},
+                                   {"model", config.model.architecture()},
                                    {"resolved", config.resolved_yaml()},
                                    {"kernels", as_json(kernel_reports(config))}};
     print_answer(report.dump(2) + "\n");
     return ExitCode::kDone;
   }
   std::string text = config.resolved_yaml() + "\n";
+  text += fmt::format("# model: {}\n", config.model.architecture());
   text += as_text(kernel_reports(config), "# ");
   for (const std::string& notice : notices) text += fmt::format("# notice: {}\n", notice);
   text += fmt::format("# {} is valid: the run would live in {}, with histories from {}\n",

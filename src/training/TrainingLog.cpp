@@ -30,8 +30,9 @@ void TrainingLog::begin(int64_t first_step, int64_t first_sequences, int64_t las
     throw EnvironmentError(fmt::format(
         "{}; the run's figures are written there: make room or mend its permissions", error.what()));
   }
-  prometheus_ = std::make_unique<PrometheusFile>(std::filesystem::path(paths_->metrics).replace_extension(".prom"),
-                                                 paths_->metrics.parent_path().filename().string());
+  prometheus_ =
+      std::make_unique<PrometheusFile>(std::filesystem::path(paths_->metrics).replace_extension(".prom"),
+                                       paths_->metrics.parent_path().filename().string());
   read_back_curve();
   progress_ = std::make_unique<Progress>(console_, "training", last_step, "steps", first_step);
 }

@@ -33,8 +33,8 @@ struct TrainingFigures {
   std::vector<SlowRank> slow_ranks;          ///< those that hold the others back
 };
 
-/// Reports a run's progress: console, metrics.jsonl, metrics.prom, TensorBoard events and the loss curve. Rank 0's has a
-/// folder; the other ranks' is silent and writes nothing.
+/// Reports a run's progress: console, metrics.jsonl, metrics.prom, TensorBoard events and the loss curve.
+/// Rank 0's has a folder; the other ranks' is silent and writes nothing.
 class TrainingLog {
  public:
   struct Paths {

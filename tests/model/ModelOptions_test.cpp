@@ -87,8 +87,21 @@ TEST(ModelOptions, WorldModelsAreRefused) {
   EXPECT_THAT(only_finding(options), HasSubstr("dynamics: found true"));
 }
 
+TEST(ModelOptions, TheBlockThatAutoMeansIsNamed) {
+  ModelOptions options;
+  EXPECT_THAT(options.architecture(), HasSubstr("AD with pre-norm blocks: 4 layers, 32 wide, 4 heads"));
+  EXPECT_THAT(options.notices(), ::testing::ElementsAre(HasSubstr("post_norm: name the one")));
+  options.use_compressed_context = true;
+  EXPECT_THAT(options.architecture(), HasSubstr("post-norm blocks"));
+  options.use_compressed_context = false;
+  options.model = ModelKind::kGpt2;
+  EXPECT_THAT(options.architecture(), HasSubstr("GPT-2's blocks"));
+  EXPECT_THAT(options.notices(), IsEmpty());
+}
+
 TEST(ModelOptions, SettingsWithoutEffectAreNoticed) {
   ModelOptions options;
+  options.transformer_block = TransformerBlock::kPreNorm;
   EXPECT_THAT(options.notices(), IsEmpty());
   options.tf_n_embd = 64;
   options.tf_n_inner = 128;

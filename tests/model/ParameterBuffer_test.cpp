@@ -112,6 +112,17 @@ TEST(ParameterBuffer, LoadingReportsAllMismatchesTogetherAndCopiesNothing) {
   EXPECT_TRUE(at::equal(model->parameters().flat(), before));
 }
 
+/// One line, instead of every name of both networks.
+TEST(ParameterBuffer, WeightsOfTheOtherBlockAreNamedAsSuch) {
+  const auto wanted = small_model(variant("pre_norm")), given = small_model(variant("post_norm"));
+  try {
+    wanted->parameters().load(copies(given->parameters()));
+    FAIL() << "expected a CheckpointError";
+  } catch (const CheckpointError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("set transformer_block: post_norm"));
+  }
+}
+
 TEST(ParameterBuffer, LeavesMayBeAnImageIn16Bits) {
   const auto model = testing::small_model(testing::variant("pre_norm"));
   ParameterBuffer& parameters = model->parameters();

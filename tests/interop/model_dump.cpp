@@ -1,14 +1,20 @@
 // Writes what model_reference.py compares with its own arithmetic: for each variant the parameters and, for
 // loss at the last and at all positions, a random batch with its logits, loss and gradients.
 //
-//   model_dump FOLDER -> FOLDER/model.json (names, types, shapes, offsets) and FOLDER/model.bin (the values,
-//   raw)
+//   model_dump FOLDER [RUN...] -> FOLDER/model.json (names, types, shapes, offsets) and FOLDER/model.bin (the
+//   values, raw)
+//
+// For each RUN, a run's folder, a random batch with the logits of its newest checkpoint at all positions.
+
+#include <span>
 
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
 #include "base/File.h"
+#include "checkpoint/CheckpointStore.h"
 #include "model/RandomBatch.h"
+#include "run/RunConfig.h"
 
 namespace adtrain {
 namespace {
@@ -92,11 +98,24 @@ json describe(Dump& dump, const testing::Variant& variant) {
   return section;
 }
 
+json describe(Dump& dump, const RunFolder& run) {
+  std::vector<std::string> notices;
+  const RunConfig config = RunConfig::load(run.config(), {}, notices);
+  const auto model = AlgorithmDistillation::without_values(config.model, config.model_shape());
+  const at::NoGradGuard no_grad;
+  model->parameters().load(CheckpointStore(run.checkpoints(), 2).newest().snapshot.model);
+  const Batch batch = batch_of({run.root.string(), config.model}, LossPositions::kAll);
+  json section;
+  section["batch"] = describe(dump, batch);
+  dump.put(section, "actions", model->forward(batch, LossPositions::kAll, false).actions);
+  return section;
+}
+
 }  // namespace
 }  // namespace adtrain
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;
+  if (argc < 2) return 2;
   const std::filesystem::path folder = argv[1];
   adtrain::Dump dump;
   nlohmann::json index;
@@ -104,6 +123,9 @@ int main(int argc, char** argv) {
     auto variant = adtrain::testing::variant(name);
     variant.options.tf_dropout = variant.options.tf_attn_dropout = 0;
     index[name] = adtrain::describe(dump, variant);
+  }
+  for (const char* run : std::span(argv, argc).subspan(2)) {
+    index[run] = adtrain::describe(dump, adtrain::RunFolder{run});
   }
   adtrain::write_file(folder / "model.json", index.dump());
   adtrain::write_file(folder / "model.bin", dump.bytes());

@@ -25,7 +25,9 @@ readonly torch=torch==2.11.0
 # The compiler and what libtorch's CMake package requires; torch installs the other libraries into the same folder.
 readonly toolkit_parts=nvcc,crt,cccl,nvvm,profiler,nvml,nvtx,cudart
 readonly toolkit_version=13.0.2
-readonly test_packages=(numpy==2.4.6 h5py==3.16.0 safetensors==0.8.0 tensorboard==2.21.0 accelerate==1.15.0)
+readonly test_packages=(
+  numpy==2.4.6 h5py==3.16.0 safetensors==0.8.0 tensorboard==2.21.0 accelerate==1.15.0 pandas==3.1.1 stable-baselines3==2.9.2
+)
 
 with_tests='' list='' bring_system_packages=yes
 for option; do

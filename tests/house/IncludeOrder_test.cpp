@@ -41,7 +41,8 @@ const House kRooms = {"",
                        {"collection", "evaluation", "training"},
                        {"run"},
                        {"selftest"},
-                       {"cli"}}};
+                       {"cli"},
+                       {"python"}}};  // no C++: it knows the program by its files alone
 const std::string kOwnFiles = ".";  ///< the room of files that lie in the folder itself
 const House kKernels = {"kernels/",
                         {{"primitives"},

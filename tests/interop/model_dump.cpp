@@ -101,7 +101,7 @@ json describe(Dump& dump, const testing::Variant& variant) {
 json describe(Dump& dump, const RunFolder& run) {
   std::vector<std::string> notices;
   const RunConfig config = RunConfig::load(run.config(), {}, notices);
-  const auto model = AlgorithmDistillation::without_values(config.model, config.model_shape());
+  const auto model = AlgorithmDistillation::create(config.model, config.model_shape(), /*seed=*/0);
   const at::NoGradGuard no_grad;
   model->parameters().load(CheckpointStore(run.checkpoints(), 2).newest().snapshot.model);
   const Batch batch = batch_of({run.root.string(), config.model}, LossPositions::kAll);

@@ -14,7 +14,7 @@ from .transitions import Transitions
 from .weights import Weights
 
 # Rows of a batch are passed on in parts of about so many tokens, whose temporary arrays fit a processor's caches.
-_TOKENS_AT_ONCE = 2048
+_TOKENS_AT_ONCE = 1024
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,9 +18,12 @@ MODELS = [str(path.parent) for path in sorted((ROOT / "models").glob("*/config.y
 
 
 class Networks(FolderTest):
+    largest_error = 0.0
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
+        cls.addClassCleanup(lambda: print(f"largest error / largest logit: {cls.largest_error:.1e}"))
         run(os.environ["MODEL_DUMP"], cls.folder, *MODELS)
         cls.index = json.loads(pathlib.Path(cls.folder, "model.json").read_text())
         cls.values = pathlib.Path(cls.folder, "model.bin").read_bytes()
@@ -46,6 +49,7 @@ class Networks(FolderTest):
     def assert_equal(self, found, expected):
         error = np.abs(found - expected).max() / np.abs(expected).max()
         self.assertLess(error, TOLERANCE)
+        Networks.largest_error = max(self.largest_error, error)
 
     def check_every_prefix(self, network, section):
         """Of a window: recomputed, and with keys and values that are kept while it grows."""

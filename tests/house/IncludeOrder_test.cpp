@@ -29,6 +29,7 @@ struct House {
 };
 
 // `adtrain` is the folder of public headers, which stand on nothing and which any room may implement.
+// `python` has no C++: it knows the program by its files alone.
 const House kRooms = {"",
                       {{"adtrain"},
                        {"base"},
@@ -42,7 +43,7 @@ const House kRooms = {"",
                        {"run"},
                        {"selftest"},
                        {"cli"},
-                       {"python"}}};  // no C++: it knows the program by its files alone
+                       {"python"}}};
 const std::string kOwnFiles = ".";  ///< the room of files that lie in the folder itself
 const House kKernels = {"kernels/",
                         {{"primitives"},

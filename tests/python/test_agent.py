@@ -1,5 +1,5 @@
-"""Agents in Darkroom: a shipped model learns in context from Python as its card says, and greedily earns to the number what
-`adtrain evaluate` measures."""
+"""Agents in Darkroom: a shipped model learns in context from Python as its card says, and greedily earns what `adtrain
+evaluate` measures, episode by episode."""
 import shutil
 import unittest
 

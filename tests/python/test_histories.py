@@ -79,7 +79,8 @@ class Histories(FolderTest):
                 if task == 4:
                     history.rewards[7, 1] += 1
                 writer.write(task, history)
-        self.assertIn("task 4, stream 1, step 7: the reward is", " ".join(self.train("wrong", "train_env_ratio=1.0", code=4).split()))
+        refused = self.train("wrong", "train_env_ratio=1.0", code=4)
+        self.assertIn("task 4, stream 1, step 7: the reward is", " ".join(refused.split()))
 
     def test_collected_files_are_read_as_h5py_reads_them(self):
         settings = ["write_compress_markers=true", "history_compression=1"]
@@ -144,7 +145,8 @@ class Histories(FolderTest):
         refusal(r"task 1 has \(100, 2\) steps and streams; expected \(200, 2\)", (0, history), (1, fewer))
         columns = history.columns()
         refusal(r"dones has shape \(199, 2\)", (0, adtrain.History(**columns | {"dones": history.dones[1:]})))
-        refusal("rewards holds other values than integers", (0, adtrain.History(**columns | {"rewards": history.rewards / 2})))
+        halves = adtrain.History(**columns | {"rewards": history.rewards / 2})
+        refusal("rewards holds other values than whole", (0, halves))
 
     def test_files_are_not_overwritten_by_accident(self):
         path = self.folder / "kept.hdf5"

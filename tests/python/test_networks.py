@@ -109,7 +109,7 @@ class Networks(FolderTest):
         tensors = {key: self.read(entry) for key, entry in section["parameters"].items()}
         with self.assertRaisesRegex(CheckpointError, "no tensor pred_action.bias"):
             network_of(options, {key: value for key, value in tensors.items() if key != "pred_action.bias"})
-        with self.assertRaisesRegex(CheckpointError, r"embed_context.weight has shape \(16, 9\); expected \(16, 10\)"):
+        with self.assertRaisesRegex(CheckpointError, r"embed_context.weight of shape \(16, 9\); expected \(16, 10\)"):
             network_of(options, tensors | {"embed_context.weight": np.zeros((16, 9), np.float32)})
         with self.assertRaisesRegex(CheckpointError, "not the network's: odd"):
             network_of(options, tensors | {"odd": np.zeros(1, np.float32)})

@@ -1,9 +1,8 @@
-"""The package itself: installed by pip into a fresh environment, where the README's example runs; what it imports, and when."""
+"""The package itself: installed by pip into a fresh environment, where the README's example runs; what it imports."""
 import os
 import pathlib
 import re
 import site
-import subprocess
 import sys
 import unittest
 
@@ -52,9 +51,9 @@ class Package(FolderTest):
 
     def test_a_missing_package_is_named(self):
         def said(package, program):
-            return subprocess.run([*without(package), f"import adtrain\n{program}"], cwd=ROOT, capture_output=True, text=True).stderr
+            return run(*without(package), f"import adtrain\n{program}", cwd=ROOT, code=1)
 
-        self.assertIn("Reading and writing histories needs the Python package h5py, which is not installed: pip install h5py",
+        self.assertIn("histories needs the Python package h5py, which is not installed: pip install h5py",
                       said("h5py", "adtrain.Histories('x.hdf5')"))
         self.assertIn("Metrics.frame() needs the Python package pandas", said("pandas", "adtrain.Metrics({}).frame()"))
         self.assertIn("Recording histories needs the Python package stable-baselines3",

@@ -1,5 +1,5 @@
-"""Runs that the program has just made, of every variant: metrics, evaluations, checkpoints, and greedy rollouts that earn to the
-number what `adtrain evaluate` measured."""
+"""Runs that the program has just made, of every variant: metrics, evaluations, checkpoints, and greedy rollouts that earn
+what `adtrain evaluate` measured, episode by episode."""
 import json
 import shutil
 import unittest
@@ -85,7 +85,8 @@ class Runs(FolderTest):
 
     def test_metrics_that_are_not_finite_and_a_last_line_that_is_not_complete(self):
         path = self.folder / "odd.jsonl"
-        path.write_text('{"step":1,"loss":null,"non_finite":{"loss":"inf"}}\n{"step":2,"loss":3.5,"per_rank":[1,2]}\n{"step":3,"lo')
+        first, second = '{"step":1,"loss":null,"non_finite":{"loss":"inf"}}', '{"step":2,"loss":3.5,"per_rank":[1,2]}'
+        path.write_text(f'{first}\n{second}\n{{"step":3,"lo')
         metrics = adtrain.Metrics.read(path)
         self.assertEqual(metrics["loss"].tolist(), [float("inf"), 3.5])
         self.assertEqual(metrics["per_rank"][1].tolist(), [1, 2])

@@ -95,7 +95,9 @@ class Agent:
 
     def _choose(self, logits: np.ndarray) -> np.ndarray:
         if not np.all(np.isfinite(logits)):
-            raise AdtrainError("the network's action logits are not finite; its weights are broken: use an earlier checkpoint")
+            raise AdtrainError(
+                "the network's action logits are not finite; its weights are broken: use an earlier checkpoint"
+            )
         if self._greedy:
             return logits.argmax(1)
         weights = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
@@ -111,8 +113,8 @@ class Agent:
         size = self.network.options.grid_size
         if not np.all((found >= 0) & (found < size) & (found == np.floor(found))):
             raise AdtrainError(
-                f"found {name} from {found.min()} to {found.max()}; expected cells, integers from 0 to {size - 1}: the network "
-                f"knows grids of {size} × {size}"
+                f"found {name} from {found.min()} to {found.max()}; expected cells, integers from 0 to {size - 1}: the "
+                f"network knows grids of {size} × {size}"
             )
         return found.astype(np.int32)
 

@@ -70,7 +70,7 @@ class HistoryCallback(_callbacks.BaseCallback):  # type: ignore[misc, name-defin
         found = np.asarray(observations)
         if found.ndim != 2 or found.shape[1] != 2 or not np.all(found == np.floor(found)):
             raise HistoryError(
-                f"task {self._task}: found observations of shape {found.shape} and type {found.dtype}; expected cells (x, y), "
-                "whole numbers of shape (environments, 2)"
+                f"task {self._task}: found observations of shape {found.shape} and type {found.dtype}; expected cells (x, "
+                "y), whole numbers of shape (environments, 2)"
             )
         return found.astype(np.int32)

@@ -44,8 +44,8 @@ class CompressedNetwork(Network):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Tokens (n, T, width), with padding in front of the shorter rows, and where each row begins, (n).
 
-        A row is `<compress>`, the region before, `</compress>`, where there is one, then `<compress>`, the query's region and
-        the query. Positions count a row's own tokens, so it gives the same as without padding.
+        A row is `<compress>`, the region before, `</compress>`, where there is one, then `<compress>`, the query's region
+        and the query. Positions count a row's own tokens, so it gives the same as without padding.
         """
         held = self._parameters
         previous, current = previous[:, None], current[:, None]

@@ -67,8 +67,8 @@ class ModelOptions:
         missing = [name for name in names if name not in configuration]
         if missing:
             raise ConfigurationError(
-                f"{path} has no {', '.join(missing)}; expected the config.yaml that adtrain writes into a run's folder, with "
-                "every key: name that folder"
+                f"{path} has no {', '.join(missing)}; expected the config.yaml that adtrain writes into a run's folder, "
+                "with every key: name that folder"
             )
         return cls(**{name: configuration[name] for name in names})
 
@@ -84,8 +84,8 @@ class ModelOptions:
             return "gpt2"
         if self.model not in ("AD", "CompressedAD"):
             raise ConfigurationError(
-                f"the configuration says model: {self.model}; expected AD, CompressedAD or GPT2: networks of plug-ins run in "
-                "the program adtrain alone"
+                f"the configuration says model: {self.model}; expected AD, CompressedAD or GPT2: networks of plug-ins run "
+                "in the program adtrain alone"
             )
         if self.compressed:
             return "compressed"

@@ -4,6 +4,7 @@ import abc
 
 import numpy as np
 
+from .attention import KeyValueCache
 from .compressed import CompressedNetwork
 from .network import Network, PlainNetwork
 from .post_norm import END_COMPRESS
@@ -31,7 +32,7 @@ class SlidingContext(Context):
         self._window = Transitions.zeros(environments, network.options.n_transit - 1)
         self._length = 0
         self._cached = 0
-        self._cache = network.new_cache()
+        self._cache: KeyValueCache | None = network.new_cache()
 
     def ask(self, states: np.ndarray) -> np.ndarray:
         if self._cache is None:

@@ -61,10 +61,8 @@ class Histories(Mapping[int, History]):
             """How the file was made, as text; empty where it does not say."""
             missing = [task for task in range(self._tasks) if str(task) not in file]
         if missing or self._tasks == 0:
-            raise HistoryError(
-                f"{self.path}: found {self._tasks} groups{f' and none named {missing[0]}' if missing else ''}; expected one a "
-                "task, named 0 … n−1"
-            )
+            found = f"{self._tasks} groups" + (f", none of them named {missing[0]}" if missing else "")
+            raise HistoryError(f"{self.path}: found {found}; expected one a task, named 0 … n−1")
 
     def __len__(self) -> int:
         return self._tasks
@@ -82,15 +80,18 @@ class Histories(Mapping[int, History]):
             columns = {name: self._values(group[name]) for name in names}
         missing = [name for name in ("states", "actions", "rewards", "next_states", "dones") if name not in columns]
         if missing:
-            raise HistoryError(f"{self.path}: task {task} has no data set {', '.join(missing)}; fetch or collect the file again")
+            raise HistoryError(
+                f"{self.path}: task {task} has no data set {', '.join(missing)}; fetch or collect the file again"
+            )
         return _checked(History(**columns), f"{self.path}: task {task}")
 
     def _values(self, dataset: Any) -> np.ndarray:
-        values = dataset[()]
-        if "crc32" in dataset.attrs and zlib.crc32(values.tobytes()) != dataset.attrs["crc32"]:
+        values: np.ndarray = dataset[()]
+        found, expected = zlib.crc32(values.tobytes()), dataset.attrs.get("crc32")
+        if expected is not None and found != expected:
             raise HistoryError(
-                f"{self.path}: data set {dataset.name} has the checksum {zlib.crc32(values.tobytes()):08x}; expected "
-                f"{dataset.attrs['crc32']:08x}: its values were changed after they were collected; fetch or collect the file again"
+                f"{self.path}: data set {dataset.name} has the checksum {found:08x}; expected {expected:08x}: its values "
+                "were changed after they were collected; fetch or collect the file again"
             )
         return values
 
@@ -111,11 +112,15 @@ class HistoryWriter:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], settings: Mapping[str, str] | None = None, *, compression: int = 0,
-        overwrite: bool = False
+        self,
+        path: str | os.PathLike[str],
+        settings: Mapping[str, str] | None = None,
+        *,
+        compression: int = 0,
+        overwrite: bool = False,
     ):
-        """`path`: adtrain looks for `history_name(…)` in its `traj_dir`. `settings`: all that docs/history-format.md lists, or
-        none: training compares every one with its configuration. `compression`: 0, or gzip's level 1 to 9."""
+        """`path`: adtrain looks for `history_name(…)` in its `traj_dir`. `settings`: those of another file, or none:
+        training compares every one with its configuration. `compression`: 0, or gzip's level 1 to 9."""
         self.path = pathlib.Path(path)
         self._settings = {name: value for name, value in (settings or {}).items() if name != "content_crc32"}
         self._compression = compression
@@ -123,7 +128,9 @@ class HistoryWriter:
         self._shape: tuple[int, int] | None = None
         self._unfinished = self.path.with_name(self.path.name + ".tmp")
         if self.path.exists() and not overwrite:
-            raise HistoryError(f"{self.path} exists already; histories are not overwritten: remove it, or pass overwrite=True")
+            raise HistoryError(
+                f"{self.path} exists already; histories are not overwritten: remove it, or pass overwrite=True"
+            )
         self._h5py = _h5py()
 
     def __enter__(self) -> Self:
@@ -155,7 +162,8 @@ class HistoryWriter:
         for name, given in history.columns().items():
             values = np.ascontiguousarray(given, bool if name == "dones" else np.int32)
             if np.any(values != given):
-                raise HistoryError(f"task {task}: {name} holds other values than {'0 and 1' if name == 'dones' else 'integers'}")
+                expected = "truth values" if name == "dones" else "whole numbers"
+                raise HistoryError(f"task {task}: {name} holds other values than {expected}")
             dataset = group.create_dataset(name, data=values, **self._filters(values))
             checksums[name] = zlib.crc32(values.tobytes())
             dataset.attrs["crc32"] = np.uint32(checksums[name])

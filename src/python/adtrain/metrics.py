@@ -30,7 +30,9 @@ class Metrics(Mapping[str, np.ndarray]):
         try:
             text = path.read_text(encoding="utf-8")
         except OSError as error:
-            raise AdtrainError(f"{path} cannot be read ({error.strerror}); expected the figures of a run: train first") from None
+            raise AdtrainError(
+                f"{path} cannot be read ({error.strerror}); expected the figures of a run: train first"
+            ) from None
         at_steps: dict[int, dict[str, Any]] = {}
         for number, line in enumerate(text.splitlines(keepends=True), start=1):
             if not line.endswith("\n"):

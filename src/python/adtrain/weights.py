@@ -16,15 +16,19 @@ class Weights:
     def take(self, name: str, *shape: int) -> np.ndarray:
         """float32 of that shape. Throws CheckpointError where the tensor is missing or has another."""
         if name not in self._tensors:
-            raise CheckpointError(f"the checkpoint has no tensor {name}; {_OTHER_NETWORK}")
+            raise _of_another_network(f"no tensor {name}")
         tensor = self._tensors.pop(name)
         if tensor.shape != shape:
-            raise CheckpointError(f"the checkpoint's {name} has shape {tensor.shape}; expected {shape}; {_OTHER_NETWORK}")
+            raise _of_another_network(f"{name} of shape {tensor.shape}; expected {shape}")
         return tensor
 
     def expect_all_taken(self) -> None:
         if self._tensors:
-            raise CheckpointError(f"the checkpoint has tensors that are not the network's: {', '.join(self._tensors)}; {_OTHER_NETWORK}")
+            raise _of_another_network(f"tensors that are not the network's: {', '.join(self._tensors)}")
 
 
-_OTHER_NETWORK = "it holds another network than the run's config.yaml describes: use the config.yaml that it was trained with"
+def _of_another_network(found: str) -> CheckpointError:
+    return CheckpointError(
+        f"the checkpoint has {found}. It holds another network than the run's config.yaml describes: use the config.yaml "
+        "that it was trained with"
+    )

@@ -85,7 +85,7 @@ class Runs(FolderTest):
 
     def test_metrics_that_are_not_finite_and_a_last_line_that_is_not_complete(self):
         path = self.folder / "odd.jsonl"
-        first, second = '{"step":1,"loss":null,"non_finite":{"loss":"inf"}}', '{"step":2,"loss":3.5,"per_rank":[1,2]}'
+        first, second = '{"step":1,"loss":null,"non_finite":{"loss":"inf"}}', '{"step":2,"loss":3.5,"per_rank":[1,2],"text":["a"]}'
         path.write_text(f'{first}\n{second}\n{{"step":3,"lo')
         metrics = adtrain.Metrics.read(path)
         self.assertEqual(metrics["loss"].tolist(), [float("inf"), 3.5])

@@ -69,15 +69,21 @@ class Metrics(Mapping[str, np.ndarray]):
 
 
 def _figures(record: dict[str, Any], prefix: str = "") -> dict[str, float | list[float]]:
-    """The figures of a line, by dotted names. What is not finite is null there, and told in `non_finite`."""
+    """The numbers of a line, by dotted names. What is not finite is null there, and told in `non_finite`."""
     figures: dict[str, float | list[float]] = {}
     for name, value in record.items():
         if isinstance(value, dict) and name != "non_finite":
             figures.update(_figures(value, f"{prefix}{name}."))
-        elif isinstance(value, int | float | list) and not (name == "step" and not prefix):
+        elif _is_number(value) and prefix + name != "step":
+            figures[prefix + name] = value
+        elif isinstance(value, list) and all(map(_is_number, value)):
             figures[prefix + name] = value
     figures.update({name: float(value) for name, value in record.get("non_finite", {}).items()})
     return figures
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float)
 
 
 def _column(values: list[float | list[float] | None]) -> np.ndarray:

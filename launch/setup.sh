@@ -25,6 +25,7 @@ readonly torch=torch==2.11.0
 # The compiler and what libtorch's CMake package requires; torch installs the other libraries into the same folder.
 readonly toolkit_parts=nvcc,crt,cccl,nvvm,profiler,nvml,nvtx,cudart
 readonly toolkit_version=13.0.2
+readonly nvml_header=nvidia-nvml-dev==13.0.87 # alone, for a toolkit that lacks it
 readonly test_packages=(
   numpy==2.4.6 h5py==3.16.0 safetensors==0.8.0 tensorboard==2.21.0 accelerate==1.15.0 pandas==3.1.1
   stable-baselines3==2.9.2 flit_core==4.2.0
@@ -127,6 +128,7 @@ install_cuda_compiler() {
   for nvcc in "${CUDACXX:-}" "$(command -v nvcc)" /usr/local/cuda/bin/nvcc "$venv"/lib/python3*/site-packages/nvidia/cu13/bin/nvcc; do
     if [[ -x $nvcc ]] && "$nvcc" --version | grep -q "release $major\."; then
       echo "  CUDA compiler: $nvcc"
+      install_nvml_header "$(dirname "$(realpath "$nvcc")")/.."
       return
     fi
   done
@@ -142,6 +144,20 @@ Install one, or unset Torch_DIR and CMAKE_PREFIX_PATH and call again for a libto
   toolkit=$(echo "$venv"/lib/python3*/site-packages/nvidia/cu13)
   complete_toolkit "$toolkit"
   echo "  CUDA compiler: $toolkit/bin/nvcc"
+}
+
+# The library itself comes with the driver, and is not needed to build.
+install_nvml_header() { # toolkit
+  local header
+  for header in "$1"/include/nvml.h "$1"/targets/*/include/nvml.h /usr/include/nvml.h \
+    "$venv"/lib/python3*/site-packages/nvidia/cu13/include/nvml.h; do
+    if [[ -e $header ]]; then
+      echo "  NVML header: $(realpath "$header")"
+      return
+    fi
+  done
+  make_venv
+  pip_install nvml "Installing the header of NVIDIA's management library" "$nvml_header"
 }
 
 complete_toolkit() { # folder: compilers and linkers expect a lib64, and libraries without a version in their names
@@ -166,7 +182,7 @@ for package in sys.argv[1:]:
 
 if [[ -n $list ]]; then
   echo "System packages: ${system_packages[*]}"
-  echo "Python packages: $torch cuda-toolkit[$toolkit_parts]==$toolkit_version${with_tests:+ ${test_packages[*]}}"
+  echo "Python packages: $torch cuda-toolkit[$toolkit_parts]==$toolkit_version $nvml_header${with_tests:+ ${test_packages[*]}}"
   exit
 fi
 echo "Setting up"

@@ -129,6 +129,16 @@ add_library(adtrain_nccl INTERFACE)
 target_include_directories(adtrain_nccl SYSTEM INTERFACE ${NCCL_INCLUDE_DIR})
 target_link_libraries(adtrain_nccl INTERFACE ${NCCL_LIBRARY})
 
+# --- NVML: its header alone; the library comes with the driver and is opened at run time ---------------------------------
+find_path(NVML_INCLUDE_DIR nvml.h HINTS ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} ${registry_toolkit}/include)
+if(NOT NVML_INCLUDE_DIR)
+  message(FATAL_ERROR "No nvml.h: this toolkit of CUDA lacks the header of NVIDIA's management library. "
+                      "Run `bash launch/setup.sh`, which installs it; it needs no GPU and no driver.")
+endif()
+file(STRINGS ${NVML_INCLUDE_DIR}/nvml.h nvml_version REGEX "define NVML_API_VERSION +[0-9]+")
+string(REGEX REPLACE "[^0-9]" "" nvml_version "${nvml_version}")
+found("NVML header" "${nvml_version}" "${NVML_INCLUDE_DIR}")
+
 # --- Open MPI (C bindings only: the retired C++ ones break the link) --------------------------------------------------
 set(MPI_CXX_SKIP_MPICXX ON)
 set(MPI_DETERMINE_LIBRARY_VERSION ON)

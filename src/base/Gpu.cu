@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <thread>
 
 #include <cuda_runtime.h>
 
@@ -55,10 +56,10 @@ Gpu visible_gpu(int index) {
   gpu.uuid = uuid_text(properties.uuid);
   gpu.compute_capability = 10 * properties.major + properties.minor;
   gpu.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
-  int previous = 0;
-  cudaGetDevice(&previous);
-  gpu.runs_our_kernels = cudaSetDevice(index) == cudaSuccess && kernel_runs();
-  cudaSetDevice(previous);
+  // On a thread of its own, since every thread has its own current device. To set this thread's back to what
+  // it was, as a rule GPU 0, would create a context there: half a gigabyte for each rank of the host.
+  std::thread probe([&] { gpu.runs_our_kernels = cudaSetDevice(index) == cudaSuccess && kernel_runs(); });
+  probe.join();
   return gpu;
 }
 

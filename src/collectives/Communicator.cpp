@@ -12,6 +12,7 @@
 
 #include "base/StandardStreams.h"
 #include "collectives/Meeting.h"
+#include "collectives/RecordedCall.h"
 #include "collectives/SingleCommunicator.h"
 #include "collectives/nccl/NcclCommunicator.h"
 #include "watchdog/Activity.h"
@@ -51,12 +52,14 @@ void Communicator::broadcast(at::Tensor& tensor, int64_t root) {
     throw std::invalid_argument(fmt::format("Broadcast from rank {} in a group of {}.", root, world_size_));
   }
   const Activity::Waiting waiting("a broadcast");
+  const RecordedCall recorded("communication: broadcast");
   if (tensor.numel() > 0) begin_broadcast(tensor, root)->wait();
 }
 
 void Communicator::all_reduce(at::Tensor& tensor, ReduceOp op) {
   check_tensor(tensor);
   const Activity::Waiting waiting("an all-reduce");
+  const RecordedCall recorded("communication: all-reduce");
   if (tensor.numel() > 0) begin_all_reduce(tensor, op)->wait();
 }
 
@@ -113,12 +116,14 @@ at::Tensor Communicator::all_gather(const at::Tensor& tensor) {
   shape.insert(shape.begin(), world_size_);
   at::Tensor gathered = at::empty({world_size_, tensor.numel()}, tensor.options().requires_grad(false));
   const Activity::Waiting waiting("an all-gather");
+  const RecordedCall recorded("communication: all-gather");
   if (tensor.numel() > 0) begin_all_gather(tensor, gathered)->wait();
   return gathered.view(shape);
 }
 
 void Communicator::barrier() {
   const Activity::Waiting waiting("a barrier");
+  const RecordedCall recorded("communication: barrier");
   begin_barrier()->wait();
 }
 

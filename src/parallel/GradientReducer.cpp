@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "collectives/RecordedCall.h"
 #include "watchdog/Activity.h"
 
 namespace adtrain {
@@ -177,6 +178,7 @@ void GradientReducer::added(at::TensorList parameters) {
 }
 
 void GradientReducer::start_next_bucket() {
+  const RecordedCall recorded(RecordedCall::kGradientsStart);
   Bucket& bucket = buckets_[started_++];
   if (!bucket.wire.is_same(bucket.view)) bucket.wire.copy_(bucket.view);
   bucket.sum = bucket.has_large ? communicator_.start_sums(summands_of(bucket))
@@ -218,6 +220,7 @@ void GradientReducer::finish() {
   exposed_.begin();
   while (started_ < buckets_.size()) start_next_bucket();
   const Activity::Waiting waiting("the gradients' all-reduce");
+  const RecordedCall recorded(RecordedCall::kGradientsWait);
   for (Bucket& bucket : buckets_) {
     bucket.sum->wait();
     bucket.sum.reset();

@@ -83,6 +83,8 @@ class GradientReducer : public MainGradients {
   /// Seconds of communication that the backward pass did not hide in the latest step. On a GPU the caller
   /// must have synchronised with it.
   double exposed_seconds() const { return exposed_.seconds(); }
+  /// The same as the mean of the steps since the last call of this function; on a GPU of the latest step.
+  double take_mean_exposed_seconds() { return exposed_.take_mean_seconds(); }
 
  private:
   struct Bucket {

@@ -1,5 +1,8 @@
 #include "parallel/WaitTimer.h"
 
+#include <cstdint>
+#include <utility>
+
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAStream.h>
@@ -14,17 +17,28 @@ class WaitTimer::Clock {
   virtual void begin() = 0;
   virtual void end() = 0;
   virtual double seconds() const = 0;
+  virtual double take_mean_seconds() = 0;
 };
 
 class WaitTimer::HostClock final : public Clock {
  public:
   void begin() override { watch_.restart(); }
-  void end() override { seconds_ = watch_.seconds(); }
+  void end() override {
+    seconds_ = watch_.seconds();
+    sum_ += seconds_;
+    ++pairs_;
+  }
   double seconds() const override { return seconds_; }
+  double take_mean_seconds() override {
+    const auto pairs = std::exchange(pairs_, 0);
+    const double sum = std::exchange(sum_, 0);
+    return pairs == 0 ? 0 : sum / static_cast<double>(pairs);
+  }
 
  private:
   Stopwatch watch_;
-  double seconds_ = 0;
+  double seconds_ = 0, sum_ = 0;
+  int64_t pairs_ = 0;  ///< that are in the sum
 };
 
 class WaitTimer::GpuClock final : public Clock {
@@ -48,6 +62,7 @@ class WaitTimer::GpuClock final : public Clock {
     C10_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin_, end_));
     return 1e-3 * static_cast<double>(milliseconds);
   }
+  double take_mean_seconds() override { return seconds(); }
 
  private:
   /// Outside a CUDA graph only its "external" events can be read.
@@ -78,6 +93,9 @@ void WaitTimer::end() {
 }
 double WaitTimer::seconds() const {
   return clock_->seconds();
+}
+double WaitTimer::take_mean_seconds() {
+  return clock_->take_mean_seconds();
 }
 
 }  // namespace adtrain

@@ -21,6 +21,9 @@ class WaitTimer {
   /// Seconds between the latest begin() and end(); 0 before the first. The caller must have synchronised with
   /// the device.
   double seconds() const;
+  /// Mean of those pairs since the last call of this function; 0 where there was none. On a GPU it is the
+  /// latest pair, as a replay overwrites the times of the one before.
+  double take_mean_seconds();
 
  private:
   class Clock;

@@ -15,7 +15,7 @@ namespace {
 
 // Measured on H200s with CUDA 13 (docs/benchmarks.md, "Memory by parts").
 constexpr int64_t kContextBytes = 800'000'000;        ///< CUDA's context and the kernels' code
-constexpr int64_t kCommunicationBytes = 400'000'000;  ///< NCCL's buffers on one host
+constexpr int64_t kCommunicationBytes = 900'000'000;  ///< NCCL's buffers on one host
 
 /// Gradients that are all-reduced in 16 bits have a copy in that type.
 int64_t gradient_bytes(int64_t elements, const RunConfig& config, int64_t world_size) {

@@ -4,7 +4,9 @@
 #include <string>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include "base/Nvml.h"
 #include "memory/MemoryMeter.h"
 #include "run/MemoryEstimate.h"
 #include "watchdog/ForeignError.h"
@@ -51,13 +53,25 @@ std::string advice(const RunConfig& config, const Ranks& ranks, const RankMemory
                      same_global_batch, found_by_trials);
 }
 
+/// A sentence about other processes on this rank's GPU; empty where there are none.
+std::string others_on(const at::Device& device, const MemorySplit& split) {
+  constexpr int64_t kMostOfOneProcess = 2'000'000'000;  // CUDA's context, the kernels' code
+  if (!device.is_cuda()) return "";
+  const std::optional<GpuState> gpu = Nvml().visible_gpu(device.index());
+  const std::string others = gpu ? other_processes(*gpu, getpid()).text() : "";
+  if (!others.empty()) return fmt::format(" Also on this GPU: {}.", others);
+  if (split.other < kMostOfOneProcess) return "";
+  return " Most of \"other\" belongs to other processes, which nvidia-smi shows on the host.";
+}
+
 }  // namespace
 
 Error out_of_memory_in_training(const std::exception& error, const RunConfig& config, const Ranks& ranks,
                                 const RankMemory& memory) {
   return {ExitCode::kOutOfMemory,
-          fmt::format("{}. {} in use: {}. What to do: {}; then --resume", request_of(meaning_of(error).error),
-                      gigabytes(memory.current), text_of(memory.split), advice(config, ranks, memory))};
+          fmt::format("{}. {} in use: {}.{} What to do: {}; then --resume",
+                      request_of(meaning_of(error).error), gigabytes(memory.current), text_of(memory.split),
+                      others_on(ranks.device.device, memory.split), advice(config, ranks, memory))};
 }
 
 }  // namespace adtrain

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/Checksum.h"
+#include "base/Text.h"
 #include "config/Binder.h"
 #include "config/Document.h"
 #include "environments/TaskFamily.h"
@@ -23,6 +24,15 @@ void load_plugins_of(Document& document) {
   if (files.empty()) return;
   load_plugins(files);
   document.replace("plugins", text);
+}
+
+/// Puts a list of ranks into the document as one text.
+void unfold_profiled_ranks(Document& document) {
+  constexpr const char* kRanks = "profile_ranks";
+  const Entry* const found = document.find(kRanks);
+  if (found != nullptr && found->kind == Entry::Kind::kList) {
+    document.replace(kRanks, join(document.texts_of(kRanks), ","));
+  }
 }
 
 constexpr const char* kPpoBatch = "batch_size";
@@ -74,6 +84,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   for (const std::string& assignment : overrides) document.set(assignment);
   unfold_guides_maps(document);
   load_plugins_of(document);
+  unfold_profiled_ranks(document);
   RunConfig config;
   std::vector<Section> sections = config.sections();
   const auto check = [&config](Findings& findings) {

@@ -32,6 +32,8 @@ struct RunFolder {
   std::filesystem::path requeue() const { return root / "requeue"; }
   /// How the batch sizes were found; without extension.
   std::filesystem::path batch_sizes() const { return root / "batch_sizes"; }
+  /// What profile_steps has recorded.
+  std::filesystem::path profile() const { return root / "profile"; }
   std::filesystem::path evaluation() const { return root / "evaluation"; }
 };
 

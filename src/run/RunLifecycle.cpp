@@ -213,6 +213,7 @@ void RunLifecycle::rewrite() {
     fs::remove_all(folder_.overwritten());
     if (fs::exists(folder_.checkpoints())) fs::rename(folder_.checkpoints(), folder_.overwritten());
     fs::remove_all(folder_.tensorboard());
+    fs::remove_all(folder_.profile());
     fs::remove(folder_.metrics());
     for (int64_t number = 1; fs::remove(folder_.former_config(number)); ++number) {
     }

@@ -128,7 +128,8 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
                    .keeper = life,
                    .log = log,
                    .origin = life.origin(),
-                   .communication_bytes = ranks.communication_bytes});
+                   .communication_bytes = ranks.communication_bytes,
+                   .profiles = folder.profile()});
   print_banner(console, config, ranks, inputs.model(), trainer.share(), inputs.windows(), histories);
 
   trainer.start_from(life.resumed());

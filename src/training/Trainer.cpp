@@ -16,6 +16,19 @@ namespace {
 
 constexpr const char* kNoScaleHelps = "fp16 overflows in every step, however small the loss scale";
 
+/// Adds the seconds of its life to a sum.
+class TimeAdded {
+ public:
+  explicit TimeAdded(double& sum) : sum_(sum) {}
+  ~TimeAdded() { sum_ += watch_.seconds(); }
+  TimeAdded(const TimeAdded&) = delete;
+  TimeAdded& operator=(const TimeAdded&) = delete;
+
+ private:
+  Stopwatch watch_;
+  double& sum_;
+};
+
 }  // namespace
 
 Trainer::Trainer(const TrainingOptions& options, const ReducerOptions& reducer, const DataOptions& data,
@@ -36,7 +49,9 @@ Trainer::Trainer(const TrainingOptions& options, const ReducerOptions& reducer, 
              .loss_scale = loss_scale_.get()},
             share_, options),
       schedule_(options.lr, options.num_warmup_steps, options.train_timesteps),
-      memory_(parts_.communicator.device(), options.cpu_memory_limit(), /*local_ranks=*/1) {}
+      profiler_(options.profile, parts_.communicator, parts_.log, parts_.profiles),
+      memory_(parts_.communicator.device(), options.cpu_memory_limit(), /*local_ranks=*/1),
+      slow_ranks_(parts_.communicator) {}
 
 void Trainer::start_from(const Snapshot* snapshot) {
   if (snapshot != nullptr) state_.restore(*snapshot);
@@ -53,31 +68,46 @@ Trainer::End Trainer::run(int64_t stop_after) {
   const int64_t last_step = std::min(options_.train_timesteps, stop_after);
   Activity& activity = Activity::of_this_process();
   const StopRequest stop;
-  bool stopped = false;
+  bool leaving = state_.progress.step >= last_step;
 
   parts_.communicator.synchronize();
   memory_.restart();
   start_memory_ = memory_.now().in_use;
   parts_.log.begin(state_.progress.step, state_.progress.samples_drawn, options_.train_timesteps);
-  while (state_.progress.step < last_step && !stopped) {
+  slow_ranks_.begin();
+  reported_step_ = state_.progress.step;
+  while (!leaving) {
     activity.begin("training");
     activity.at_step(state_.progress.step);
     Fault::of_this_process().at_step(parts_.communicator.rank(), state_.progress.step + 1);
-    const bool could_capture = step_.why_not_captured().empty();
-    step_.run(*batches_, state_.progress.step, schedule_.rate_at(state_.progress.step));
-    if (could_capture && !step_.why_not_captured().empty()) {
-      parts_.log.notice(
-          fmt::format("{}: steps run eagerly, which is slower and computes the same; a smaller "
-                      "train_batch_size leaves memory to capture them",
-                      step_.why_not_captured()));
-    }
-    ++state_.progress.step;
-    state_.progress.samples_drawn += share_.global_batch();
-    stopped = stop.agreed(parts_.communicator);
-    at_boundary(stopped || state_.progress.step == last_step);
+    profiler_.begin_step(state_.progress.step + 1);
+    take_step();
+    const bool stopped = agree_to_stop(stop);
+    leaving = stopped || state_.progress.step == last_step;
+    profiler_.end_step(state_.progress.step, leaving);
+    at_boundary(leaving);
+    profiler_.write();
   }
   parts_.log.end();
   return state_.progress.step < options_.train_timesteps ? End::kStopped : End::kFinished;
+}
+
+void Trainer::take_step() {
+  const bool could_capture = step_.why_not_captured().empty();
+  step_.run(*batches_, state_.progress.step, schedule_.rate_at(state_.progress.step));
+  if (could_capture && !step_.why_not_captured().empty()) {
+    parts_.log.notice(
+        fmt::format("{}: steps run eagerly, which is slower and computes the same; a smaller "
+                    "train_batch_size leaves memory to capture them",
+                    step_.why_not_captured()));
+  }
+  ++state_.progress.step;
+  state_.progress.samples_drawn += share_.global_batch();
+}
+
+bool Trainer::agree_to_stop(const StopRequest& stop) {
+  const TimeAdded agreeing(times_.agreeing);
+  return stop.agreed(parts_.communicator);
 }
 
 void Trainer::at_boundary(bool leaving) {
@@ -93,6 +123,7 @@ void Trainer::at_boundary(bool leaving) {
   if (due(options_.ckpt_interval)) {
     save(leaving);
   } else if (parts_.communicator.is_root() && parts_.keeper.wants_step() && state_.finite()) {
+    const TimeAdded writing(times_.writing);
     parts_.keeper.save(state_.snapshot(parts_.origin), /*leaving=*/false);
   }
 }
@@ -105,7 +136,7 @@ void Trainer::report() {
   figures.gradient_norm = optimizer_.gradient_norm().item<double>();
   figures.sequences = state_.progress.samples_drawn;
   figures.data_wait_seconds = batches_->take_seconds_waited();
-  figures.exposed_communication_seconds = reducer_.exposed_seconds();
+  figures.exposed_communication_seconds = reducer_.take_mean_exposed_seconds();
   figures.memory = gather_memory(parts_.communicator, memory());
   figures.micro_batch = share_.micro_batch;
   if (loss_scale_) figures.skipped_steps = loss_scale_->skipped_steps();
@@ -119,7 +150,25 @@ void Trainer::report() {
   if (!loss_scale_ && !std::isfinite(figures.gradient_norm)) {
     fail_non_finite(fmt::format("the gradient norm is {}", figures.gradient_norm));
   }
+  watch_for_slow_ranks(figures);
+  figures.slow_ranks = slow_ranks_.slow_ranks();
+  const TimeAdded writing(times_.writing);
   parts_.log.trained(figures);
+}
+
+void Trainer::watch_for_slow_ranks(const TrainingFigures& figures) {
+  times_.data = figures.data_wait_seconds;
+  times_.waited = figures.exposed_communication_seconds * static_cast<double>(figures.step - reported_step_);
+  // A GPU computes while its process waits for the others'.
+  if (parts_.communicator.device().is_cpu()) times_.waited += times_.agreeing;
+  const SlowRankMonitor::News news = slow_ranks_.report(std::exchange(times_, {}));
+  reported_step_ = figures.step;
+  for (const std::string& sentence : news.warnings) {
+    parts_.log.warn(fmt::format("step {}: {}", figures.step, sentence));
+  }
+  for (const std::string& sentence : news.notices) {
+    parts_.log.notice(fmt::format("step {}: {}", figures.step, sentence));
+  }
 }
 
 RankMemory Trainer::memory() const {
@@ -144,6 +193,7 @@ void Trainer::save(bool leaving) {
   if (spoilt.item<int64_t>() != 0) {
     fail_non_finite("parameters or the optimizer's moments are not finite");
   }
+  const TimeAdded writing(times_.writing);
   if (parts_.communicator.is_root()) parts_.keeper.save(state_.snapshot(parts_.origin), leaving);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <string>
@@ -13,10 +14,12 @@
 #include "memory/MemoryMeter.h"
 #include "model/AlgorithmDistillation.h"
 #include "parallel/GradientReducer.h"
+#include "parallel/SlowRankMonitor.h"
 #include "training/HeldOutLoss.h"
 #include "training/LearningRateSchedule.h"
 #include "training/Optimizer.h"
 #include "training/StepKeeper.h"
+#include "training/StepProfiler.h"
 #include "training/TrainStep.h"
 #include "training/TrainingLog.h"
 #include "training/TrainingOptions.h"
@@ -37,6 +40,7 @@ class Trainer {
     TrainingLog& log;                        ///< silent on other ranks
     nlohmann::json origin;                   ///< entries for each checkpoint's manifest
     int64_t communication_bytes = 0;         ///< that the communicator takes on this rank's device
+    std::filesystem::path profiles = {};     ///< folder for what profile_steps records
   };
   /// The model must be on the communicator's device. On a GPU the current stream must not be the default one
   /// (steps are captured there), and must stay the same.
@@ -59,7 +63,11 @@ class Trainer {
   RankMemory memory() const;
 
  private:
+  void take_step();
   void at_boundary(bool leaving);
+  bool agree_to_stop(const StopRequest& stop);
+  /// Names ranks that hold the others back, where that begins or ends. Collective.
+  void watch_for_slow_ranks(const TrainingFigures& figures);
   void report();
   void save(bool leaving);
   [[noreturn]] void fail_non_finite(const std::string& found);
@@ -75,8 +83,12 @@ class Trainer {
   std::unique_ptr<BatchSource> batches_;  ///< from start_from on
   TrainStep step_;                        ///< declared after everything that its CUDA graph uses
   LearningRateSchedule schedule_;
+  StepProfiler profiler_;
   MemoryMeter memory_;
   int64_t start_memory_ = 0;  ///< bytes in use before the first step
+  SlowRankMonitor slow_ranks_;
+  RankTimes times_;            ///< since the last report, as far as they are added up here
+  int64_t reported_step_ = 0;  ///< of the last report
 };
 
 }  // namespace adtrain

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -33,6 +34,11 @@ void TrainingLog::begin(int64_t first_step, int64_t first_sequences, int64_t las
   progress_ = std::make_unique<Progress>(console_, "training", last_step, "steps", first_step);
 }
 
+void TrainingLog::lines(const std::string& text) {
+  std::istringstream rest(text);
+  for (std::string line; std::getline(rest, line);) console_.info(line);
+}
+
 void TrainingLog::trained(const TrainingFigures& figures) {
   if (!paths_) return;
   const double seconds = since_report_.seconds();
@@ -55,6 +61,10 @@ void TrainingLog::trained(const TrainingFigures& figures) {
     tensorboard_->scalar(fmt::format("train/{}", name), figures.step, value);
   }
   if (figures.skipped_steps) record["skipped_steps"] = *figures.skipped_steps;
+  for (const SlowRank& slow : figures.slow_ranks) {
+    record["slow_ranks"].push_back(
+        {{"rank", slow.rank}, {"lost_share", slow.lost_share}, {"cause", name_of(slow.cause)}});
+  }
   const std::string memory = record_memory(figures, record);
   memory_ = figures.memory;
   metrics_->record(record);

@@ -9,6 +9,7 @@
 
 #include "base/Clock.h"
 #include "memory/RankMemory.h"
+#include "parallel/SlowRankMonitor.h"
 #include "telemetry/Console.h"
 #include "telemetry/MetricsLog.h"
 #include "telemetry/TensorBoardWriter.h"
@@ -24,10 +25,11 @@ struct TrainingFigures {
   double gradient_norm = 0;                  ///< of the last step's global-batch gradient, before clipping
   int64_t sequences = 0;                     ///< drawn since the beginning of the run, by all ranks
   double data_wait_seconds = 0;              ///< of rank 0
-  double exposed_communication_seconds = 0;  ///< of rank 0's last step: what the backward pass did not hide
+  double exposed_communication_seconds = 0;  ///< of a step of rank 0: what the backward pass did not hide
   std::vector<RankMemory> memory;            ///< by rank
   int64_t micro_batch = 1;                   ///< sequences, of each rank
   std::optional<int64_t> skipped_steps;      ///< with fp16: for overflow, since the beginning of the run
+  std::vector<SlowRank> slow_ranks;          ///< those that hold the others back
 };
 
 /// Reports a run's progress: console, metrics.jsonl, TensorBoard events and the loss curve. Rank 0's has a
@@ -43,6 +45,9 @@ class TrainingLog {
   /// ranks have drawn `first_sequences`. Throws EnvironmentError where its files cannot be written.
   void begin(int64_t first_step, int64_t first_sequences, int64_t last_step);
   void notice(const std::string& sentence) { console_.notice(sentence); }
+  void warn(const std::string& sentence) { console_.warn(sentence); }
+  /// Prints text of several lines, which ends with a line break.
+  void lines(const std::string& text);
   void trained(const TrainingFigures& figures);
   void held_out(int64_t step, const LossFigures& figures);
   void end();

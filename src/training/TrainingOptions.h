@@ -12,6 +12,7 @@
 #include "data/BatchSource.h"
 #include "memory/AutoBatchSize.h"
 #include "model/LossPositions.h"
+#include "training/ProfileOptions.h"
 
 namespace adtrain {
 
@@ -54,6 +55,8 @@ struct TrainingOptions {
   int64_t eval_interval = 1000;
   int64_t ckpt_interval = 1000;
   int64_t keep_checkpoints = 3;
+
+  ProfileOptions profile;
 
   void declare(Section& section);
   void check(Findings& findings) const;

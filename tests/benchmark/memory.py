@@ -24,6 +24,7 @@ CONFIGURATIONS = {
     "guide, fp32": (GUIDE, {"train_batch_size": 4096, "mixed_precision": "no"}),
     "guide, pre-norm, bf16": (GUIDE, {"train_batch_size": 16384, "transformer_block": "pre_norm"}),
     "guide, GPT-2, bf16": (GUIDE, {"train_batch_size": 2048, "model": "GPT2", "transformer_block": "gpt2"}),
+    "guide, compressed context, bf16": (GUIDE, {"train_batch_size": 8192, "use_compressed_context": "true"}),
     "guide as shipped, bf16": (GUIDE, {}),
     "large, bf16": (LARGE, {}),
     "large, bf16, 128": (LARGE, {"train_batch_size": 128}),
@@ -63,7 +64,7 @@ def measured(program, config, overrides, folder):
     training = settings(config, {**overrides, "run_name": "measured"}, folder)
     output_of([program, "train", config, *training, "--overwrite", "--stop-after", STEPS], (0, STOPPED))
     lines = (folder / "runs" / "measured" / "metrics.jsonl").read_text().splitlines()
-    record = json.loads(lines[-1])
+    record = [record for record in map(json.loads, lines) if "memory_parts" in record][-1]
     return {name: ranks[0] for name, ranks in record["memory_parts"].items()}, record["peak_memory"][0]
 
 

@@ -65,6 +65,21 @@ TEST_F(GpuRanks, ResumeBitForBit) {
   EXPECT_EQ(small_.read(file_of("whole")), small_.read(file_of("parts")));
 }
 
+/// No rank leaves anything on a GPU of another, such as a CUDA context, which takes half a gigabyte.
+TEST_F(GpuRanks, TakeMemoryOfTheirOwnGpuOnly) {
+  const Finished finished = small_.mpirun(2, settings("own", "--set summary_interval=20"));
+  ASSERT_EQ(finished.exit_code, 0) << finished.output;
+  std::istringstream lines(small_.read("runs/own/metrics.jsonl"));
+  nlohmann::json parts;
+  for (std::string line; std::getline(lines, line);) {
+    const auto record = nlohmann::json::parse(line);
+    if (record.contains("memory_parts")) parts = record.at("memory_parts");
+  }
+  constexpr double kMostOfADifference = 200e6;
+  EXPECT_NEAR(parts.at("other")[0].get<double>(), parts.at("other")[1].get<double>(), kMostOfADifference);
+  EXPECT_GT(parts.at("communication")[0], 0);
+}
+
 /// A rank that lacks the memory to capture ends no run: all ranks go on eagerly, with the same arithmetic.
 TEST_F(GpuRanks, GoOnEagerlyWhereOneCannotCapture) {
   for (const std::string histories : {"on", "off"}) {

@@ -62,6 +62,22 @@ TEST(TrainingLog, AnIntervalWithoutAFiniteLossIsRecordedAndNotDrawn) {
   EXPECT_EQ(read_file(folder.path() / "loss_curve.svg").find("nan"), std::string::npos);
 }
 
+TEST(TrainingLog, SlowRanksAreRecordedWhileThereAreAny) {
+  FolderOfARun run;
+  const std::filesystem::path metrics = run.folder.path() / "metrics.jsonl";
+  run.log.begin(0, 0, 3);
+  TrainingFigures figures;
+  figures.step = 1;
+  figures.slow_ranks = {{.rank = 3, .lost_share = 0.25, .cause = SlowCause::kGpuClock}};
+  run.log.trained(figures);
+  EXPECT_EQ(last_record(metrics)["slow_ranks"],
+            nlohmann::json::parse(R"([{"rank": 3, "lost_share": 0.25, "cause": "gpu_clock"}])"));
+  figures.step = 2;
+  figures.slow_ranks.clear();
+  run.log.trained(figures);
+  EXPECT_FALSE(last_record(metrics).contains("slow_ranks"));
+}
+
 TEST(TrainingLog, MemoryIsRecordedByRankAndBySample) {
   FolderOfARun run;
   const TemporaryFolder& folder = run.folder;

@@ -37,12 +37,12 @@ class Dump {
 };
 
 /// With loss at all positions, compressed rows must hold full current regions.
-Batch batch_of(const testing::Variant& variant, LossPositions positions) {
-  if (!variant.options.compressed()) return testing::random_plain(3, variant.options.n_transit);
-  const auto full = static_cast<int32_t>(variant.options.compress_interval);
+Batch batch_of(const ModelOptions& options, LossPositions positions, const ModelShape& shape = {}) {
+  if (!options.compressed()) return testing::random_plain(3, options.n_transit, shape);
+  const auto full = static_cast<int32_t>(options.compress_interval);
   if (positions == LossPositions::kAll)
-    return testing::random_compressed({0, full, 2}, {full, full, full}, full);
-  return testing::random_compressed({0, full, 2, full, 0}, {1, 3, 0, full, 0}, full);
+    return testing::random_compressed({0, full, 2}, {full, full, full}, full, shape);
+  return testing::random_compressed({0, full, 2, full, 0}, {1, 3, 0, full, 0}, full, shape);
 }
 
 json describe(Dump& dump, const Batch& batch) {
@@ -93,8 +93,10 @@ json describe(Dump& dump, const testing::Variant& variant) {
     dump.put(section["parameters"], name, tensor);
     section["order"].push_back(name);
   }
-  section["last"] = describe(dump, *model, batch_of(variant, LossPositions::kLast), LossPositions::kLast);
-  section["all"] = describe(dump, *model, batch_of(variant, LossPositions::kAll), LossPositions::kAll);
+  section["last"] =
+      describe(dump, *model, batch_of(variant.options, LossPositions::kLast), LossPositions::kLast);
+  section["all"] =
+      describe(dump, *model, batch_of(variant.options, LossPositions::kAll), LossPositions::kAll);
   return section;
 }
 
@@ -104,7 +106,7 @@ json describe(Dump& dump, const RunFolder& run) {
   const auto model = AlgorithmDistillation::create(config.model, config.model_shape(), /*seed=*/0);
   const at::NoGradGuard no_grad;
   model->parameters().load(CheckpointStore(run.checkpoints(), 2).newest().snapshot.model);
-  const Batch batch = batch_of({run.root.string(), config.model}, LossPositions::kAll);
+  const Batch batch = batch_of(config.model, LossPositions::kAll, config.model_shape());
   json section;
   section["batch"] = describe(dump, batch);
   dump.put(section, "actions", model->forward(batch, LossPositions::kAll, false).actions);

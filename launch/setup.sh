@@ -26,7 +26,10 @@ readonly torch=torch==2.11.0
 readonly toolkit_parts=nvcc,crt,cccl,nvvm,profiler,nvml,nvtx,cudart
 readonly toolkit_version=13.0.2
 readonly nvml_header=nvidia-nvml-dev==13.0.87 # alone, for a toolkit that lacks it
-readonly test_packages=(numpy==2.4.6 h5py==3.16.0 safetensors==0.8.0 tensorboard==2.21.0 accelerate==1.15.0)
+readonly test_packages=(
+  numpy==2.4.6 h5py==3.16.0 safetensors==0.8.0 tensorboard==2.21.0 accelerate==1.15.0 pandas==3.1.1
+  stable-baselines3==2.9.2 flit_core==4.2.0
+)
 
 with_tests='' list='' bring_system_packages=yes
 for option; do

@@ -1,6 +1,6 @@
 # The targets adtrain::adtrain and adtrain::plugin, for a project that adds this tree, and what
 # `cmake --install build/release --prefix P` puts into P: programs, the library with its headers and CMake package,
-# configurations and documents. P may be moved afterwards: what lies in it is found from where it lies.
+# configurations, the Python package's sources and documents. P may be moved afterwards: what lies in it is found from where it lies.
 
 # Folders in which installed programs look for what is not in P. An entry may begin with $ORIGIN, the program's folder.
 set(ADTRAIN_RUNPATH "${library_folders}" CACHE STRING "Where installed programs look for libtorch, NCCL, CUDA and MPI")
@@ -36,6 +36,8 @@ install(TARGETS adtrain adtrain_history_reader RUNTIME DESTINATION bin)
 install(TARGETS adtrain_library EXPORT adtrain ARCHIVE DESTINATION lib)
 install(DIRECTORY include/adtrain DESTINATION include FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY configs DESTINATION share/adtrain)
+install(DIRECTORY src/python DESTINATION share/adtrain FILES_MATCHING PATTERN "*.py" PATTERN py.typed PATTERN pyproject.toml
+  PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY docs DESTINATION share/doc/adtrain)
 install(FILES README.md LICENSE DESTINATION share/doc/adtrain)
 

@@ -198,6 +198,12 @@ run_name: mine
         self.assertIn("--program: found nowhere", run(adtrain, "launch", "--program", "nowhere", code=2))
         run(adtrain, "validate", self.prefix / "share/adtrain/configs/quickstart.yaml")
 
+    def test_the_python_packages_sources_are_installed(self):
+        def files(folder):
+            return {path.relative_to(folder) for path in folder.glob("**/*") if "__pycache__" not in path.parts}
+
+        self.assertEqual(files(self.prefix / "share/adtrain/python"), files(ROOT / "src/python"))
+
     def test_the_tree_can_be_added_to_a_project(self):
         """Configured whole, and the page's program compiled; to link it would be to build the library a second time."""
         project = self.folder / "added"

@@ -29,6 +29,7 @@ struct House {
 };
 
 // `adtrain` is the folder of public headers, which stand on nothing and which any room may implement.
+// `python` has no C++: it knows the program by its files alone.
 const House kRooms = {"",
                       {{"adtrain"},
                        {"base"},
@@ -41,7 +42,8 @@ const House kRooms = {"",
                        {"collection", "evaluation", "training"},
                        {"run"},
                        {"selftest"},
-                       {"cli"}}};
+                       {"cli"},
+                       {"python"}}};
 const std::string kOwnFiles = ".";  ///< the room of files that lie in the folder itself
 const House kKernels = {"kernels/",
                         {{"primitives"},

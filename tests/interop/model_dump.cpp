@@ -1,14 +1,20 @@
 // Writes what model_reference.py compares with its own arithmetic: for each variant the parameters and, for
 // loss at the last and at all positions, a random batch with its logits, loss and gradients.
 //
-//   model_dump FOLDER -> FOLDER/model.json (names, types, shapes, offsets) and FOLDER/model.bin (the values,
-//   raw)
+//   model_dump FOLDER [RUN...] -> FOLDER/model.json (names, types, shapes, offsets) and FOLDER/model.bin (the
+//   values, raw)
+//
+// For each RUN, a run's folder, a random batch with the logits of its newest checkpoint at all positions.
+
+#include <span>
 
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
 #include "base/File.h"
+#include "checkpoint/CheckpointStore.h"
 #include "model/RandomBatch.h"
+#include "run/RunConfig.h"
 
 namespace adtrain {
 namespace {
@@ -31,12 +37,12 @@ class Dump {
 };
 
 /// With loss at all positions, compressed rows must hold full current regions.
-Batch batch_of(const testing::Variant& variant, LossPositions positions) {
-  if (!variant.options.compressed()) return testing::random_plain(3, variant.options.n_transit);
-  const auto full = static_cast<int32_t>(variant.options.compress_interval);
+Batch batch_of(const ModelOptions& options, LossPositions positions, const ModelShape& shape = {}) {
+  if (!options.compressed()) return testing::random_plain(3, options.n_transit, shape);
+  const auto full = static_cast<int32_t>(options.compress_interval);
   if (positions == LossPositions::kAll)
-    return testing::random_compressed({0, full, 2}, {full, full, full}, full);
-  return testing::random_compressed({0, full, 2, full, 0}, {1, 3, 0, full, 0}, full);
+    return testing::random_compressed({0, full, 2}, {full, full, full}, full, shape);
+  return testing::random_compressed({0, full, 2, full, 0}, {1, 3, 0, full, 0}, full, shape);
 }
 
 json describe(Dump& dump, const Batch& batch) {
@@ -87,8 +93,23 @@ json describe(Dump& dump, const testing::Variant& variant) {
     dump.put(section["parameters"], name, tensor);
     section["order"].push_back(name);
   }
-  section["last"] = describe(dump, *model, batch_of(variant, LossPositions::kLast), LossPositions::kLast);
-  section["all"] = describe(dump, *model, batch_of(variant, LossPositions::kAll), LossPositions::kAll);
+  section["last"] =
+      describe(dump, *model, batch_of(variant.options, LossPositions::kLast), LossPositions::kLast);
+  section["all"] =
+      describe(dump, *model, batch_of(variant.options, LossPositions::kAll), LossPositions::kAll);
+  return section;
+}
+
+json describe(Dump& dump, const RunFolder& run) {
+  std::vector<std::string> notices;
+  const RunConfig config = RunConfig::load(run.config(), {}, notices);
+  const auto model = AlgorithmDistillation::create(config.model, config.model_shape(), /*seed=*/0);
+  const at::NoGradGuard no_grad;
+  model->parameters().load(CheckpointStore(run.checkpoints(), 2).newest().snapshot.model);
+  const Batch batch = batch_of(config.model, LossPositions::kAll, config.model_shape());
+  json section;
+  section["batch"] = describe(dump, batch);
+  dump.put(section, "actions", model->forward(batch, LossPositions::kAll, false).actions);
   return section;
 }
 
@@ -96,7 +117,7 @@ json describe(Dump& dump, const testing::Variant& variant) {
 }  // namespace adtrain
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;
+  if (argc < 2) return 2;
   const std::filesystem::path folder = argv[1];
   adtrain::Dump dump;
   nlohmann::json index;
@@ -104,6 +125,9 @@ int main(int argc, char** argv) {
     auto variant = adtrain::testing::variant(name);
     variant.options.tf_dropout = variant.options.tf_attn_dropout = 0;
     index[name] = adtrain::describe(dump, variant);
+  }
+  for (const char* run : std::span(argv, argc).subspan(2)) {
+    index[run] = adtrain::describe(dump, adtrain::RunFolder{run});
   }
   adtrain::write_file(folder / "model.json", index.dump());
   adtrain::write_file(folder / "model.bin", dump.bytes());

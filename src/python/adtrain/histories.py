@@ -1,0 +1,213 @@
+"""Files of learning histories. docs/history-format.md describes them."""
+
+import dataclasses
+import os
+import pathlib
+import zlib
+from collections.abc import Iterator, Mapping
+from types import ModuleType, TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from .errors import HistoryError
+from .packages import needed
+
+_FORMAT_VERSION = "1"
+
+
+@dataclasses.dataclass(frozen=True)
+class History:
+    """How one task was learnt: T steps of S streams, time first."""
+
+    states: np.ndarray
+    """int32 (T, S, 2)"""
+    actions: np.ndarray
+    """int32 (T, S)"""
+    rewards: np.ndarray
+    """(T, S); int32 as adtrain writes them"""
+    next_states: np.ndarray
+    """int32 (T, S, 2)"""
+    dones: np.ndarray
+    """bool (T, S): true on the last step of an episode"""
+    compress_markers: np.ndarray | None = None
+    """int32 (T, S): 1 on the first and 2 on the last step of each rollout, else 0"""
+
+    @property
+    def steps(self) -> int:
+        """T"""
+        return self.actions.shape[0]
+
+    @property
+    def streams(self) -> int:
+        """S"""
+        return self.actions.shape[1]
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """The arrays by the names of their data sets, in the order of the file's checksum."""
+        columns = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: values for name, values in columns.items() if values is not None}
+
+
+class Histories(Mapping[int, History]):
+    """The tasks of a file, each read when it is asked for: `histories[17].rewards`."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        """Throws HistoryError where the file has not one group a task, MissingPackageError without h5py."""
+        self.path = pathlib.Path(path)
+        with self._open() as file:
+            self._tasks = len(file)
+            self.settings = {name: _text(value) for name, value in file.attrs.items()}
+            """How the file was made, as text; empty where it does not say."""
+            missing = [task for task in range(self._tasks) if str(task) not in file]
+        if missing or self._tasks == 0:
+            found = f"{self._tasks} groups" + (f", none of them named {missing[0]}" if missing else "")
+            raise HistoryError(f"{self.path}: found {found}; expected one a task, named 0 … n−1")
+
+    def __len__(self) -> int:
+        return self._tasks
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self._tasks))
+
+    def __getitem__(self, task: int) -> History:
+        """Throws HistoryError where a data set is missing, of another shape, or differs from its checksum."""
+        if not 0 <= task < self._tasks:
+            raise KeyError(task)
+        with self._open() as file:
+            group = file[str(task)]
+            names = [field.name for field in dataclasses.fields(History) if field.name in group]
+            columns = {name: self._values(group[name]) for name in names}
+        missing = [name for name in ("states", "actions", "rewards", "next_states", "dones") if name not in columns]
+        if missing:
+            raise HistoryError(
+                f"{self.path}: task {task} has no data set {', '.join(missing)}; fetch or collect the file again"
+            )
+        return _checked(History(**columns), f"{self.path}: task {task}")
+
+    def _values(self, dataset: Any) -> np.ndarray:
+        values: np.ndarray = dataset[()]
+        found, expected = zlib.crc32(values.tobytes()), dataset.attrs.get("crc32")
+        if expected is not None and found != expected:
+            raise HistoryError(
+                f"{self.path}: data set {dataset.name} has the checksum {found:08x}; expected {expected:08x}: its values "
+                "were changed after they were collected; fetch or collect the file again"
+            )
+        return values
+
+    def _open(self) -> Any:
+        try:
+            return _h5py().File(self.path, "r")
+        except OSError as error:
+            raise HistoryError(f"{self.path} cannot be read ({error}); expected learning histories in HDF5") from None
+
+
+class HistoryWriter:
+    """Writes a file that adtrain trains from, task by task:
+
+        with HistoryWriter(path) as writer:
+            writer.write(0, History(…))
+
+    The file gets its name at the end of the block, when it is complete; an exception leaves none.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        settings: Mapping[str, str] | None = None,
+        *,
+        compression: int = 0,
+        overwrite: bool = False,
+    ):
+        """`path`: adtrain looks for `history_name(…)` in its `traj_dir`. `settings`: those of another file, or none:
+        training compares every one with its configuration. `compression`: 0, or gzip's level 1 to 9."""
+        self.path = pathlib.Path(path)
+        self._settings = {name: value for name, value in (settings or {}).items() if name != "content_crc32"}
+        self._compression = compression
+        self._checksums: dict[int, dict[str, int]] = {}
+        self._shape: tuple[int, int] | None = None
+        self._unfinished = self.path.with_name(self.path.name + ".tmp")
+        if self.path.exists() and not overwrite:
+            raise HistoryError(
+                f"{self.path} exists already; histories are not overwritten: remove it, or pass overwrite=True"
+            )
+        self._h5py = _h5py()
+
+    def __enter__(self) -> Self:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self._h5py.File(self._unfinished, "w")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self._finish()
+            self._file.close()
+            if kind is None:
+                self._unfinished.replace(self.path)
+        finally:
+            self._file.close()
+            self._unfinished.unlink(missing_ok=True)
+
+    def write(self, task: int, history: History) -> None:
+        """Throws HistoryError where the arrays do not fit each other or the tasks before."""
+        history = _checked(history, f"task {task}")
+        shape = history.steps, history.streams
+        if task in self._checksums:
+            raise HistoryError(f"task {task} was written already; expected each task once")
+        if self._shape is not None and shape != self._shape:
+            raise HistoryError(f"task {task} has {shape} steps and streams; expected {self._shape}, as the tasks before it")
+        group = self._file.create_group(str(task))
+        checksums = {}
+        for name, given in history.columns().items():
+            values = np.ascontiguousarray(given, bool if name == "dones" else np.int32)
+            if np.any(values != given):
+                expected = "truth values" if name == "dones" else "whole numbers"
+                raise HistoryError(f"task {task}: {name} holds other values than {expected}")
+            dataset = group.create_dataset(name, data=values, **self._filters(values))
+            checksums[name] = zlib.crc32(values.tobytes())
+            dataset.attrs["crc32"] = np.uint32(checksums[name])
+        self._shape = shape
+        self._checksums[task] = checksums
+
+    def _filters(self, values: np.ndarray) -> dict[str, Any]:
+        """Chunks of whole steps, about half a megabyte each."""
+        if self._compression == 0:
+            return {}
+        steps = max(1, min(len(values), (1 << 19) // values[0].nbytes))
+        return {"chunks": (steps, *values.shape[1:]), "shuffle": True, "compression": self._compression}
+
+    def _finish(self) -> None:
+        tasks = sorted(self._checksums)
+        if not tasks or tasks != list(range(len(tasks))):
+            raise HistoryError(f"{self.path}: found the tasks {tasks}; expected all from 0 to the last, without a gap")
+        if not self._settings:
+            return  # adtrain would compare any attribute with its configuration
+        lines = (f"{task}/{name} {crc:08x}\n" for task in tasks for name, crc in self._checksums[task].items())
+        content = f"{zlib.crc32(''.join(lines).encode()):08x}"
+        known = {"tasks": str(len(tasks)), "format_version": _FORMAT_VERSION, "content_crc32": content}
+        for name, value in sorted((self._settings | known).items()):
+            self._file.attrs[name] = np.bytes_(value.encode())  # of fixed length: adtrain reads no other texts
+
+
+def history_name(env: str, alg: str = "PPO", alg_seed: int = 0) -> str:
+    """The name under which adtrain looks for a family's histories."""
+    return f"history_{env}_{alg}_alg-seed{alg_seed}.hdf5"
+
+
+def _checked(history: History, place: str) -> History:
+    if history.actions.ndim != 2 or history.actions.size == 0:
+        raise HistoryError(f"{place}: actions has shape {history.actions.shape}; expected (steps, streams)")
+    for name, values in history.columns().items():
+        shape = (history.steps, history.streams) + ((2,) if name.endswith("states") else ())
+        if values.shape != shape:
+            raise HistoryError(f"{place}: {name} has shape {values.shape}; expected {shape}")
+    return history
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _h5py() -> ModuleType:
+    return needed("h5py", "h5py", "Reading and writing histories")

@@ -1,0 +1,53 @@
+"""A run's folder."""
+
+import os
+import pathlib
+
+from .checkpoints import MANIFEST, Checkpoint, newest_checkpoint, read_checkpoint
+from .configuration import Configuration, ModelOptions, read_configuration
+from .errors import CheckpointError
+from .evaluations import Evaluation
+from .metrics import Metrics
+from .network import Network, network_of
+
+
+class Run:
+    """What a training run left: its configuration, checkpoints, metrics and evaluations. The models of models/ are runs too.
+
+    Nothing is kept: every call reads the files as they are then.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]):
+        """`path`: a run's folder, such as runs/quickstart, or one of its checkpoints, runs/quickstart/checkpoints/step-1000.
+
+        Throws CheckpointError where it is neither.
+        """
+        folder = pathlib.Path(path)
+        self._chosen = folder if (folder / MANIFEST).exists() else None
+        self.folder = folder.resolve().parents[1] if self._chosen else folder
+        config = self.folder / "config.yaml"
+        if not config.exists():
+            raise CheckpointError(
+                f"{path} is neither a run nor one of its checkpoints: there is no {config}; expected a folder such as "
+                "runs/quickstart or runs/quickstart/checkpoints/step-1000"
+            )
+        self.configuration: Configuration = read_configuration(config)
+
+    def checkpoint(self) -> Checkpoint:
+        """The one that was named, else the newest that verifies."""
+        if self._chosen:
+            return read_checkpoint(self._chosen)
+        return newest_checkpoint(self.folder / "checkpoints")
+
+    def network(self) -> Network:
+        """The checkpoint's network. Throws CheckpointError where the weights are not those of the configuration."""
+        options = ModelOptions.of(self.configuration, self.folder / "config.yaml")
+        return network_of(options, self.checkpoint().weights)
+
+    def metrics(self) -> Metrics:
+        """The figures that training recorded."""
+        return Metrics.read(self.folder / "metrics.jsonl")
+
+    def evaluations(self) -> list[Evaluation]:
+        """All evaluations of the run, by the names of their folders."""
+        return [Evaluation.read(summary.parent) for summary in sorted(self.folder.glob("evaluation*/summary.json"))]

@@ -1,0 +1,34 @@
+"""A checkpoint's tensors, taken one by one."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from .errors import CheckpointError
+
+
+class Weights:
+    """Gives each tensor once, and knows at the end which were not asked for."""
+
+    def __init__(self, tensors: Mapping[str, np.ndarray]):
+        self._tensors = dict(tensors)
+
+    def take(self, name: str, *shape: int) -> np.ndarray:
+        """float32 of that shape. Throws CheckpointError where the tensor is missing or has another."""
+        if name not in self._tensors:
+            raise _of_another_network(f"no tensor {name}")
+        tensor = self._tensors.pop(name)
+        if tensor.shape != shape:
+            raise _of_another_network(f"{name} of shape {tensor.shape}; expected {shape}")
+        return tensor
+
+    def expect_all_taken(self) -> None:
+        if self._tensors:
+            raise _of_another_network(f"tensors that are not the network's: {', '.join(self._tensors)}")
+
+
+def _of_another_network(found: str) -> CheckpointError:
+    return CheckpointError(
+        f"the checkpoint has {found}. It holds another network than the run's config.yaml describes: use the config.yaml "
+        "that it was trained with"
+    )

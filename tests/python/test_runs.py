@@ -122,8 +122,11 @@ class Runs(FolderTest):
             self.assertEqual(adtrain.Run(run).checkpoint().step, 40)
         with self.assertRaisesRegex(adtrain.CheckpointError, "its content is damaged"):
             adtrain.load(run / "checkpoints/step-80")
+        weights.write_bytes(content[:-1])
+        with self.assertRaisesRegex(adtrain.CheckpointError, "it was truncated or replaced"):
+            adtrain.load(run / "checkpoints/step-80")
         (run / "checkpoints/step-40/optimizer.safetensors").unlink()
-        with self.assertRaisesRegex(adtrain.CheckpointError, "(?s)no usable checkpoint .*damaged.*step-40 is incomplete"):
+        with self.assertRaisesRegex(adtrain.CheckpointError, "(?s)no usable checkpoint .*truncated.*step-40 is incomplete"):
             adtrain.Run(run).checkpoint()
 
     def test_a_checkpoint_may_be_named(self):

@@ -1,5 +1,8 @@
+#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
+
+#include <unistd.h>
 
 #include "cli/CommandLine.h"
 #include "launch/HeldTermination.h"
@@ -25,8 +28,16 @@ void hold_termination(int, char**, char** environment) {
 [[gnu::section(".preinit_array"), gnu::used]] void (*const before_constructors)(int, char**,
                                                                                 char**) = hold_termination;
 
+/// libtorch's profiler reports as an error that there is no GPU. It reads its level from the environment,
+/// which may only be written while there are no other threads.
+void silence_profiler_without_gpu() {
+  constexpr const char *kDriver = "/dev/nvidiactl", *kSilent = "99";
+  if (access(kDriver, F_OK) != 0) setenv("KINETO_LOG_LEVEL", kSilent, /*overwrite=*/0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  silence_profiler_without_gpu();
   return adtrain::run_command_line(argc, argv);
 }

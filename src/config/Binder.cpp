@@ -108,7 +108,10 @@ class Binder::Binding {
   }
 
   std::string suggestion_for(const std::string& name) const {
-    if (const std::string key = key_called(name); binder_.keys_.contains(key)) return key;
+    if (const auto known = binder_.keys_.find(key_called(name)); known != binder_.keys_.end()) {
+      const std::string& unit = known->second->unit_name();
+      return unit.empty() ? known->first : fmt::format("{} (in {})", known->first, unit);
+    }
     // Only errors that are shown need one by spelling, which takes time.
     return errors_.size() < kMostErrorsShown ? nearest_name(name, all_names()) : "";
   }

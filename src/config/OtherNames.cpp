@@ -1,13 +1,12 @@
 #include "config/OtherNames.h"
 
 #include <algorithm>
-#include <map>
 
 #include "base/Text.h"
 
 namespace adtrain {
 
-std::string key_called(std::string_view name) {
+const std::map<std::string, std::string, std::less<>>& other_names() {
   // As PyTorch, Hugging Face's Trainer and accelerate, Lightning, Stable-Baselines3 and nanoGPT call them.
   static const std::map<std::string, std::string, std::less<>> kKeys = {
       {"learning_rate", "lr"},
@@ -92,10 +91,14 @@ std::string key_called(std::string_view name) {
       {"env_name", "env"},
       {"env_id", "env"},
   };
+  return kKeys;
+}
+
+std::string key_called(std::string_view name) {
   std::string plain = to_lower(std::string(name));
   std::replace(plain.begin(), plain.end(), '-', '_');
-  const auto found = kKeys.find(plain);
-  return found == kKeys.end() ? "" : found->second;
+  const auto found = other_names().find(plain);
+  return found == other_names().end() ? "" : found->second;
 }
 
 }  // namespace adtrain

@@ -119,7 +119,9 @@ void prepare(Ranks& ranks, const RanksOptions& options) {
   ranks.communicator =
       Communicator::extend(std::move(ranks.communicator), ranks.device.device, options.distributed);
   warm_up(*ranks.communicator, options.distributed.reducer());
-  ranks.communication_bytes = bytes_outside_allocator(ranks.device.device) - before;
+  // Other processes' memory comes and goes meanwhile.
+  const int64_t grown = bytes_outside_allocator(ranks.device.device) - before;
+  ranks.communication_bytes = ranks.communicator->world_size() > 1 ? std::max<int64_t>(0, grown) : 0;
   ranks.cpu_threads = options.cpu_threads
                           ? *options.cpu_threads
                           : share_of_cores(*ranks.communicator, ranks.context.local_world_size);

@@ -52,11 +52,13 @@ std::vector<std::string> mismatches(const std::vector<NamedTensor>& wanted,
   return lines;
 }
 
-/// The setting of transformer_block whose networks have such names; null for other names.
+/// The settings whose networks have such names; null for other names.
 const char* block_of(std::string_view name) {
-  if (name.starts_with("transformer.blocks.")) return "pre_norm";
-  if (name.starts_with("transformer_encoder.layers.")) return "post_norm";
-  if (name.starts_with("transformer.h.")) return "gpt2";
+  if (name.starts_with("transformer.blocks.")) return "model: AD with transformer_block: pre_norm";
+  if (name.starts_with("transformer_encoder.layers.")) {
+    return "transformer_block: post_norm, or compressed context";
+  }
+  if (name.starts_with("transformer.h.")) return "model: GPT2";
   return nullptr;
 }
 
@@ -139,10 +141,10 @@ void ParameterBuffer::rebind(const at::Tensor& flat, at::ScalarType type) {
 void ParameterBuffer::load(std::span<const NamedTensor> tensors) {
   const char *const wanted = block_of(named()), *const given = block_of(tensors);
   if (wanted != nullptr && given != nullptr && std::string_view(wanted) != given) {
-    throw CheckpointError(
-        fmt::format("these weights are of a network with {} blocks; the configuration means {} ones: set "
-                    "transformer_block: {}",
-                    given, wanted, given));
+    throw CheckpointError(fmt::format(
+        "these weights are of a network with {}; the configuration is of one with {}: use that which "
+        "they were trained with",
+        given, wanted));
   }
   const std::vector<std::string> faults = mismatches(named(), tensors);
   if (!faults.empty()) {

@@ -21,7 +21,7 @@ struct SlowRank {
 };
 
 /// Exchanges the ranks' times at each report, and names ranks that hold the others back while they run: once
-/// when that begins, once when it ends. Causes are looked for only then, on the rank that is slow. For one
+/// when that begins, once when it ends. Causes are looked for only then. For one
 /// thread; a single rank is never slow.
 class SlowRankMonitor {
  public:

@@ -60,10 +60,15 @@ class Report {
 
   std::string text() const {
     const MemoryEstimate estimate = of(config_.training.mixed_precision, request_.gpus.front());
-    const int64_t batch = estimate.configured_batch().value_or(1);
+    const std::optional<int64_t> configured = estimate.configured_batch();
+    const int64_t batch = configured.value_or(1);
     const MemorySplit split = estimate.split(batch);
     std::string text = fmt::format("{} parameters; transformer blocks: {}\n\n",
                                    grouped(estimate.parameter_count()), estimate.plan().summary());
+    if (!configured) {
+      text += fmt::format("global_batch_size does not divide over {} GPUs; one sequence is shown instead\n",
+                          request_.gpus.front());
+    }
     text += fmt::format("memory of each of {} GPU{}, {} sequence{} a micro-batch, {}:\n",
                         request_.gpus.front(), request_.gpus.front() == 1 ? "" : "s", batch,
                         batch == 1 ? "" : "s", name_of(config_.training.mixed_precision));
@@ -144,6 +149,12 @@ class Report {
 ExitCode estimate(const EstimateRequest& request) {
   std::vector<std::string> notices;
   const RunConfig config = RunConfig::load(request.config, request.overrides, notices);
+  if (config.model.is_plugin()) {
+    throw ConfigError(
+        "model: found a plug-in's network, of which nobody knows what it takes; expected one of adtrain's "
+        "own: "
+        "adtrain find-batch-size measures any");
+  }
   const Report report(request, config);
   print_answer(request.json ? report.json().dump(2) + "\n" : report.text());
   return ExitCode::kDone;

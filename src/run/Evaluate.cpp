@@ -141,6 +141,7 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
                           const Ranks& ranks) {
   Communicator& communicator = *ranks.communicator;
   Console console = Console::for_process(communicator.is_root() && !request.json);
+  const StopRequest stop;
 
   const ModelShape shape = config.model_shape();
   const auto model =
@@ -153,7 +154,6 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
                                                     rollouts, ranks, console);
   }
   const InContextEvaluation evaluation(plan.tasks, plan.options);
-  const StopRequest stop;
   console.banner(
       "In-context evaluation, weights frozen",
       {{"checkpoint",

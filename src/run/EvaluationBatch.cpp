@@ -48,7 +48,12 @@ int64_t find_evaluation_batch(const RunConfig& config, const InContextEvaluation
     meter.sample();
     return seconds;
   };
-  return BatchSizeSearch(*ranks.communicator, meter, options).run(roll_out).batch;
+  BatchSizeSearch search(*ranks.communicator, meter, options);
+  if (search.still_fits(options.largest, roll_out)) {  // as a rule, and at the price of one trial
+    console.info(fmt::format("  Found optimal batch size: {}, an even share for each rank", options.largest));
+    return options.largest;
+  }
+  return search.run(roll_out).batch;
 }
 
 }  // namespace adtrain

@@ -1,17 +1,19 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 
-#include "base/Error.h"
 #include "memory/RankMemory.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
 
 namespace adtrain {
 
-/// The error of a training run whose rank was refused memory: what was asked for, what the memory held then,
-/// by parts, what other processes take, and the next batch that fits, by MemoryEstimate.
-Error out_of_memory_in_training(const std::exception& error, const RunConfig& config, const Ranks& ranks,
-                                const RankMemory& memory);
+/// Where `error` means that this rank's device has no memory left for training, throws an Error
+/// (kOutOfMemory) that says more: what was asked for, what the memory held then, by parts, what other
+/// processes take, and what to change, with the batch that fits by MemoryEstimate. Else, or where that cannot
+/// be found out, returns: `error` says it itself.
+void explain_out_of_memory(const std::exception& error, const RunConfig& config, const Ranks& ranks,
+                           const std::function<RankMemory()>& memory);
 
 }  // namespace adtrain

@@ -22,7 +22,6 @@
 #include "telemetry/Console.h"
 #include "training/Trainer.h"
 #include "watchdog/Activity.h"
-#include "watchdog/ForeignError.h"
 
 namespace adtrain {
 namespace {
@@ -94,8 +93,8 @@ Trainer::End run(Trainer& trainer, int64_t stop_after, const RunConfig& config, 
   try {
     return trainer.run(stop_after);
   } catch (const std::exception& error) {
-    if (!is_out_of_memory(error)) throw;
-    throw out_of_memory_in_training(error, config, ranks, trainer.memory());
+    explain_out_of_memory(error, config, ranks, [&] { return trainer.memory(); });
+    throw;
   }
 }
 

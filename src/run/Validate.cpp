@@ -13,8 +13,7 @@
 namespace adtrain {
 namespace {
 
-/// A sentence where training cannot fit one GPU: the first that is here, else an H200, which has the most
-/// memory of those that our kernels are for. Empty where it fits.
+/// A sentence where training cannot fit one GPU: the first that is here, else an H200. Empty where it fits.
 std::string memory_warning(const RunConfig& config) {
   if (config.run.device == DeviceChoice::kCpu || config.model.is_plugin()) return "";
   const bool is_here = visible_gpu_count() > 0;
@@ -23,13 +22,16 @@ std::string memory_warning(const RunConfig& config) {
   const auto traits =
       is_here ? kernels::DeviceTraits::of(at::Device(at::kCUDA, 0)) : kernels::DeviceTraits::hopper();
   const MemoryEstimate estimate(config, traits, /*world_size=*/1);
-  const int64_t batch = estimate.configured_batch().value_or(1), total = estimate.split(batch).total();
+  // Of a global batch each GPU may have as little as one sequence, on many ranks or in many steps.
+  const int64_t batch = config.training.global_batch_size ? 1 : estimate.configured_batch().value_or(1);
+  const int64_t total = estimate.split(batch).total();
   if (total <= memory) return "";
   return fmt::format(
-      "training cannot fit {}: by arithmetic, micro-batches of {} take {} of one GPU ({}), and {} has {}; "
-      "adtrain estimate shows what fits",
-      is_here ? "this GPU" : "any GPU", batch, gigabytes(total), text_of(estimate.split(batch)),
-      is_here ? "it" : "an H200", gigabytes(memory));
+      "training does not fit {}, by arithmetic: with {} sequence{} a micro-batch it takes {} ({}), of {}; "
+      "adtrain "
+      "estimate shows what fits",
+      is_here ? "this GPU" : "an H200", batch, batch == 1 ? "" : "s", gigabytes(total),
+      text_of(estimate.split(batch)), gigabytes(memory));
 }
 
 /// With `json` an error is a document too, before it is thrown on.

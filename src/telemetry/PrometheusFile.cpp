@@ -39,6 +39,11 @@ void PrometheusFile::set(const std::string& name, double value,
 }
 
 void PrometheusFile::write() {
+  if (!next_ || next_->passed()) write_now();
+}
+
+void PrometheusFile::write_now() {
+  next_.emplace(kSecondsBetween);
   std::string text;
   for (const auto& [name, samples] : figures_) {
     text += fmt::format("# TYPE {} gauge\n", name);

@@ -2,7 +2,10 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
+
+#include "base/Clock.h"
 
 namespace adtrain {
 
@@ -16,9 +19,13 @@ class PrometheusFile {
 
   /// Sets the newest value of the figure adtrain_`name`; `labels` are more of them, such as {{"rank", "0"}}.
   void set(const std::string& name, double value, const std::map<std::string, std::string>& labels = {});
-  /// Replaces the file at once, so that no reader sees a part of it. A file that cannot be written costs the
-  /// run nothing: see failure().
+  /// Replaces the file at once, so that no reader sees a part of it, unless that was done less than
+  /// kSecondsBetween ago: Prometheus asks no more often, and on a network disk it takes long. A file that
+  /// cannot be written costs the run nothing: see failure().
   void write();
+  static constexpr double kSecondsBetween = 5;
+  /// Does it in any case.
+  void write_now();
   /// Why the last write() failed; empty where it did not.
   const std::string& failure() const { return failure_; }
 
@@ -26,6 +33,7 @@ class PrometheusFile {
   std::filesystem::path path_;
   std::string run_;
   std::map<std::string, std::map<std::string, double>> figures_;  ///< by name, then by labels as text
+  std::optional<Deadline> next_;                                  ///< before which write() waits
   std::string failure_;
 };
 

@@ -47,7 +47,7 @@ std::string device_name(c10::Device device) {
 StepProfiler::StepProfiler(const ProfileOptions& options, Communicator& communicator, TrainingLog& log,
                            std::filesystem::path folder)
     : range_(options.range()),
-      ranks_(options.ranks_of(communicator.world_size())),
+      ranks_(range_ ? options.ranks_of(communicator.world_size()) : std::vector<int64_t>()),
       communicator_(communicator),
       log_(log),
       folder_(std::move(folder)) {}

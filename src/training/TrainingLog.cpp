@@ -143,6 +143,7 @@ void TrainingLog::held_out(int64_t step, const LossFigures& figures) {
   prometheus_->set("test_loss", figures.loss);
   prometheus_->set("test_accuracy", figures.accuracy);
   write_prometheus(step);
+  warn_of_lost_figures();
   if (std::isfinite(figures.loss)) held_out_loss_.push_back({step, figures.loss});
   held_out_text_ = fmt::format("  test loss {:.4f} accuracy {:.1f}%", figures.loss, 100 * figures.accuracy);
   show_progress(step);
@@ -162,7 +163,9 @@ void TrainingLog::show_progress(int64_t step) {
 void TrainingLog::end() {
   progress_.reset();
   tell_memory();
-  if (paths_) draw_loss_curve();
+  if (!paths_) return;
+  prometheus_->write_now();
+  draw_loss_curve();
 }
 
 /// A full disk must not end a run, but its user should learn once which figures are missing.

@@ -96,15 +96,20 @@ bool is_out_of_memory(const std::exception& error) {
     return known->exit_code() == ExitCode::kOutOfMemory;
   }
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
+  if (is_out_of_host_memory(error)) return true;
+  const std::string_view text = error.what();
+  for (const char* words : {"out of memory", "ALLOC_FAILED"}) {
+    if (text.find(words) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+bool is_out_of_host_memory(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
   if (const auto* system = dynamic_cast<const std::system_error*>(&error)) {
     return system->code() == std::errc::not_enough_memory;
   }
-  const std::string_view text = error.what();
-  for (const char* words : {"DefaultCPUAllocator", "out of memory", "ALLOC_FAILED"}) {
-    if (text.find(words) != std::string_view::npos) return true;
-  }
-  return false;
+  return is_host_allocator(error.what());
 }
 
 ErrorMeaning meaning_of(const std::exception& error) {

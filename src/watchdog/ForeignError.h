@@ -23,6 +23,9 @@ ErrorMeaning meaning_of(const std::exception& error);
 /// own error, the system's, or that of a CUDA library.
 bool is_out_of_memory(const std::exception& error);
 
+/// Whether it is this host's.
+bool is_out_of_host_memory(const std::exception& error);
+
 /// The same as an Error, for report_failure: the advice follows the error.
 Error as_error(const std::exception& error);
 

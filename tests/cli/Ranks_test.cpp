@@ -74,6 +74,7 @@ TEST(Ranks, FindHowManyEnvironmentsToEvaluateAtOnce) {
   std::smatch number;
   ASSERT_TRUE(std::regex_search(found.output, number, std::regex("Found optimal batch size: ([0-9]+)")))
       << found.output;
+  EXPECT_EQ(number[1], "3") << "of five held-out tasks on two ranks";
   const std::string returns = small.read("runs/small/evaluation/reward_episode.npy");
   expect_success(small.mpirun(2, "evaluate runs/small --set eval_batch=" + number[1].str()));
   EXPECT_EQ(small.read("runs/small/evaluation/reward_episode.npy"), returns);

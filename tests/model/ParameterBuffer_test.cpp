@@ -119,7 +119,7 @@ TEST(ParameterBuffer, WeightsOfTheOtherBlockAreNamedAsSuch) {
     wanted->parameters().load(copies(given->parameters()));
     FAIL() << "expected a CheckpointError";
   } catch (const CheckpointError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("set transformer_block: post_norm"));
+    EXPECT_THAT(error.what(), HasSubstr("of a network with transformer_block: post_norm"));
   }
 }
 

@@ -1,5 +1,6 @@
 #include "run/MemoryEstimate.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "model/AlgorithmDistillation.h"
@@ -83,6 +84,39 @@ TEST(MemoryEstimate, SeventyBillionParametersTakeNoMemoryToEstimate) {
   const MemoryEstimate estimate = estimate_of(config);
   EXPECT_GT(estimate.parameter_count(), 60 * kGigabyte);
   EXPECT_GT(estimate.split(1).total(), 18 * estimate.parameter_count()) << "18 bytes a parameter";
+}
+
+/// Activations in GB as an H200 had them on 2026-11-23 (docs/benchmarks.md, "Memory by parts").
+TEST(MemoryEstimate, ActivationsAreThoseThatWereMeasured) {
+  struct Measured {
+    const char* file;
+    std::vector<std::string> settings;
+    double gigabytes;
+  };
+  const Measured all[] = {
+      {"guide", {"train_batch_size=16384"}, 10.078},
+      {"guide", {"train_batch_size=4096", "loss_positions=all"}, 5.869},
+      {"guide", {"train_batch_size=4096", "mixed_precision=no"}, 18.734},
+      {"guide", {"train_batch_size=16384", "transformer_block=pre_norm"}, 12.642},
+      {"guide", {"train_batch_size=2048", "model=GPT2", "transformer_block=gpt2"}, 13.117},
+      {"guide", {}, 0.377},
+      {"large", {}, 10.850},
+      {"large", {"train_batch_size=128"}, 41.641},
+      {"large", {"train_batch_size=64", "mixed_precision=fp16"}, 19.763},
+      {"large", {"train_batch_size=16", "mixed_precision=no"}, 10.496},
+      {"large", {"train_batch_size=64", "transformer_block=pre_norm"}, 24.378},
+  };
+  for (Measured measured : all) {
+    measured.settings.push_back("eval_interval=0");
+    std::vector<std::string> notices;
+    const RunConfig config =
+        RunConfig::load(fmt::format(ADTRAIN_SOURCE_DIR "/tests/benchmark/{}.yaml", measured.file),
+                        measured.settings, notices);
+    const auto estimated =
+        static_cast<double>(estimate_of(config).split(config.training.train_batch_size).activations);
+    EXPECT_NEAR(estimated, 1e9 * measured.gigabytes, 0.1e9 * measured.gigabytes)
+        << measured.file << " " << testing::PrintToString(measured.settings);
+  }
 }
 
 TEST(MemoryEstimate, AHeldOutLossOfMoreRowsComesOnTop) {

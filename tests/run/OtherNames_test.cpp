@@ -26,11 +26,8 @@ TEST(OtherNames, LeadToKeys) {
       EXPECT_EQ(key_called(key.name()), "") << "a key needs no other name";
     }
   }
-  for (const char* name : {"learning_rate", "per_device_train_batch_size", "accumulate_grad_batches",
-                           "max_steps", "warmup_steps", "grad_clip", "dtype", "d_model", "num_layers",
-                           "num_heads", "context_length", "output_dir", "logging_steps", "eval_steps",
-                           "save_steps", "save_total_limit", "dataloader_num_workers", "env_id"}) {
-    EXPECT_TRUE(keys.contains(key_called(name))) << name << " leads to " << key_called(name);
+  for (const auto& [name, key] : other_names()) {
+    EXPECT_TRUE(keys.contains(key)) << name << " leads to " << key;
   }
 }
 

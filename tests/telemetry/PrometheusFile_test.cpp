@@ -30,6 +30,20 @@ TEST(PrometheusFile, HoldsTheNewestValueOfEachFigure) {
             "adtrain_memory_bytes{run=\"a \\\"b\\\"\\\\c\",rank=\"1\"} 1000000000\n");
 }
 
+TEST(PrometheusFile, IsWrittenNoMoreOftenThanItIsRead) {
+  const TemporaryFolder folder;
+  PrometheusFile file(folder.path() / "metrics.prom", "a");
+  const auto loss = [&] { return read_file(folder.path() / "metrics.prom"); };
+  file.set("loss", 2);
+  file.write();
+  const std::string first = loss();
+  file.set("loss", 1);
+  file.write();
+  EXPECT_EQ(loss(), first);
+  file.write_now();
+  EXPECT_NE(loss(), first);
+}
+
 TEST(PrometheusFile, SaysWhyItCannotBeWritten) {
   PrometheusFile file("/proc/adtrain/metrics.prom", "a");
   file.set("loss", 2);

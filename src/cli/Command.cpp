@@ -9,6 +9,8 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> all = {collect_command(),
                                            train_command(),
                                            evaluate_command(),
+                                           plot_command(),
+                                           compare_command(),
                                            estimate_command(),
                                            find_batch_size_command(),
                                            launch_command(),
@@ -18,9 +20,22 @@ const std::vector<Command>& commands() {
   return all;
 }
 
-std::string target_of(const cxxopts::ParseResult& arguments, const std::string& what) {
+namespace {
+
+template <class Target>
+Target given_target(const cxxopts::ParseResult& arguments, const std::string& what) {
   if (arguments.count("target") == 0) throw ConfigError(fmt::format("missing argument; expected {}", what));
-  return arguments["target"].as<std::string>();
+  return arguments["target"].as<Target>();
+}
+
+}  // namespace
+
+std::string target_of(const cxxopts::ParseResult& arguments, const std::string& what) {
+  return given_target<std::string>(arguments, what);
+}
+
+std::vector<std::string> targets_of(const cxxopts::ParseResult& arguments, const std::string& what) {
+  return given_target<std::vector<std::string>>(arguments, what);
 }
 
 void declare_overrides(cxxopts::OptionAdder& options) {

@@ -12,8 +12,9 @@ namespace adtrain {
 /// One subcommand: how it is described, which options it takes, and what it does with them.
 struct Command {
   std::string name;
-  std::string summary;     ///< one line, for the list of commands
-  std::string target;      ///< what its one argument is called, "config.yaml"; empty where it takes none
+  std::string summary;         ///< one line, for the list of commands
+  std::string target;          ///< what its one argument is called, "config.yaml"; empty where it takes none
+  bool takes_several = false;  ///< its argument may be repeated: see targets_of
   bool passes_on = false;  ///< its argument begins another command line, which unmatched() holds completely
   bool as_ranks = false;   ///< each process of a launch is one of its ranks
   std::string examples;    ///< for --help: lines that can be typed as they are
@@ -29,6 +30,8 @@ Command collect_command();
 Command find_batch_size_command();
 Command estimate_command();
 Command evaluate_command();
+Command plot_command();
+Command compare_command();
 Command launch_command();
 Command validate_command();
 Command test_command();
@@ -36,6 +39,8 @@ Command env_command();
 
 /// The command's one argument. Throws ConfigError where it was not given.
 std::string target_of(const cxxopts::ParseResult& arguments, const std::string& what);
+/// The arguments of a command that takes several. Throws ConfigError where there is none.
+std::vector<std::string> targets_of(const cxxopts::ParseResult& arguments, const std::string& what);
 /// The options --set and --plugin, for commands that read a configuration.
 void declare_overrides(cxxopts::OptionAdder& options);
 /// The values of every --set, behind an assignment to `plugins` where there is --plugin.

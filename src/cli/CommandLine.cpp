@@ -87,7 +87,10 @@ ExitCode run_command(const Command& command, int argc, const char* const* argv) 
   command.declare(adder);
   adder("h,help", "show this help");
   if (!command.target.empty() && !command.passes_on) {
-    options.add_options("arguments")("target", command.target, cxxopts::value<std::string>());
+    options.add_options("arguments")(
+        "target", command.target,
+        command.takes_several ? std::shared_ptr<cxxopts::Value>(cxxopts::value<std::vector<std::string>>())
+                              : std::shared_ptr<cxxopts::Value>(cxxopts::value<std::string>()));
     options.parse_positional({"target"});
   }
   cxxopts::ParseResult arguments;

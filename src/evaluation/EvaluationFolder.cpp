@@ -22,8 +22,8 @@ Chart chart_of(const LearningCurve& curve, const std::string& env) {
   chart.title = "In-context learning: " + env;
   chart.x_label = "episode";
   chart.y_label = "return";
-  chart.series = {
-      {"mean over tasks, and one standard deviation to each side", episodes, curve.mean, curve.std}};
+  chart.series = {{"mean over tasks, and one standard deviation to each side", episodes, curve.mean,
+                   Band::around(curve.mean, curve.std)}};
   chart.references = {{"oracle", curve.oracle}, {"random", curve.random_floor}};
   chart.from_zero = true;
   return chart;

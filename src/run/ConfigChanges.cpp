@@ -20,20 +20,68 @@ int64_t global_batch(const TrainingOptions& options, int64_t ranks) {
                                             options.gradient_accumulation_steps);
 }
 
+/// Returns the entries that no key took: unknown, or with a value that is no longer allowed.
+std::vector<Entry> assign_leniently(std::vector<Section>& sections, const std::string& yaml) {
+  std::map<std::string, Key*> keys;
+  for (Section& section : sections) {
+    for (Key& key : section.keys()) keys.emplace(key.name(), &key);
+  }
+  std::vector<Entry> left;
+  for (const Entry& entry : YamlFile::parse(yaml, "the run's configuration").entries) {
+    const auto known = keys.find(entry.key);
+    const bool taken =
+        known != keys.end() && !known->second->assign(entry.text, entry.kind == Entry::Kind::kNull);
+    if (!taken) left.push_back(entry);
+  }
+  return left;
+}
+
+const ConfigValue* find_key(const std::vector<ConfigValue>& values, const std::string& key) {
+  const auto found = std::ranges::find(values, key, &ConfigValue::key);
+  return found == values.end() ? nullptr : &*found;
+}
+
 }  // namespace
 
 RunConfig read_leniently(const std::string& yaml) {
   RunConfig config;
   std::vector<Section> sections = config.sections();
-  std::map<std::string, Key*> keys;
-  for (Section& section : sections) {
-    for (Key& key : section.keys()) keys.emplace(key.name(), &key);
-  }
-  for (const Entry& entry : YamlFile::parse(yaml, "the run's configuration").entries) {
-    const auto known = keys.find(entry.key);
-    if (known != keys.end()) known->second->assign(entry.text, entry.kind == Entry::Kind::kNull);
-  }
+  assign_leniently(sections, yaml);
   return config;
+}
+
+std::vector<ConfigValue> values_of(const std::string& yaml) {
+  RunConfig config;
+  std::vector<Section> sections = config.sections();
+  const std::vector<Entry> left = assign_leniently(sections, yaml);
+  std::vector<ConfigValue> values;
+  for (const Section& section : sections) {
+    for (const Key& key : section.keys()) values.push_back({key.name(), key.value_text()});
+  }
+  for (const Entry& entry : left) {
+    const auto known = std::ranges::find(values, entry.key, &ConfigValue::key);
+    if (known == values.end()) {
+      values.push_back({entry.key, entry.text});
+    } else {
+      known->value = entry.text;
+    }
+  }
+  return values;
+}
+
+std::vector<ConfigChange> differences(const std::vector<ConfigValue>& before,
+                                      const std::vector<ConfigValue>& now) {
+  constexpr const char* kNone = "none";
+  std::vector<ConfigChange> changes;
+  for (const ConfigValue& value : before) {
+    const ConfigValue* const other = find_key(now, value.key);
+    const std::string after = other == nullptr ? kNone : other->value;
+    if (value.value != after) changes.push_back({value.key, value.value, after});
+  }
+  for (const ConfigValue& value : now) {
+    if (find_key(before, value.key) == nullptr) changes.push_back({value.key, kNone, value.value});
+  }
+  return changes;
 }
 
 std::string ConfigChange::text() const {
@@ -79,7 +127,7 @@ void refuse_other_meaning(const std::vector<ConfigChange>& changes, const std::v
       run, join(lines, "\n"), keys.size() == 1 ? "it" : "them", join(keys, ",")));
 }
 
-void check_key_names(const std::vector<std::string>& keys) {
+void check_key_names(const std::vector<std::string>& keys, const std::string& option) {
   RunConfig defaults;
   std::vector<std::string> names;
   for (const Section& section : defaults.sections()) {
@@ -88,9 +136,8 @@ void check_key_names(const std::vector<std::string>& keys) {
   for (const std::string& key : keys) {
     if (std::ranges::find(names, key) != names.end()) continue;
     const std::string nearest = nearest_name(key, names);
-    throw ConfigError(
-        fmt::format("--allow-changes: found '{}'; expected keys of the configuration, by commas{}", key,
-                    nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
+    throw ConfigError(fmt::format("{}: found '{}'; expected keys of the configuration, by commas{}", option,
+                                  key, nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
   }
 }
 

@@ -18,6 +18,20 @@ struct ConfigChange {
   std::string text() const;
 };
 
+/// A key and its value as config.yaml has it.
+struct ConfigValue {
+  std::string key, value;
+};
+
+/// Every key that a run has resolved, in the order in which keys are documented, with defaults for those that
+/// its program did not know; then keys that this program does not know. Values that are no longer allowed are
+/// as they were written.
+std::vector<ConfigValue> values_of(const std::string& yaml);
+
+/// The keys whose values differ. A key that one list lacks has the value "none" there.
+std::vector<ConfigChange> differences(const std::vector<ConfigValue>& before,
+                                      const std::vector<ConfigValue>& now);
+
 /// The configuration that an earlier start of a run has resolved. Keys that are unknown, or values that are
 /// no longer allowed, leave the default: it is to be compared, not run.
 RunConfig read_leniently(const std::string& yaml);
@@ -37,7 +51,7 @@ std::vector<ConfigChange> changes_between(const std::string& earlier_yaml, int64
 void refuse_other_meaning(const std::vector<ConfigChange>& changes, const std::vector<std::string>& allowed,
                           const std::string& run);
 
-/// Throws ConfigError where one of them is no key of the configuration.
-void check_key_names(const std::vector<std::string>& keys);
+/// Throws ConfigError where one of them, given by this option, is no key of the configuration.
+void check_key_names(const std::vector<std::string>& keys, const std::string& option);
 
 }  // namespace adtrain

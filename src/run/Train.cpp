@@ -156,7 +156,7 @@ ExitCode train(const TrainRequest& request) {
   if (request.stop_after < 1) {
     throw ConfigError(fmt::format("--stop-after: found {}; expected a step, 1 at least", request.stop_after));
   }
-  check_key_names(request.allowed_changes);
+  check_key_names(request.allowed_changes, "--allow-changes");
   std::vector<std::string> notices;
   const RunConfig config = RunConfig::load(request.config, request.overrides, notices);
   return as_one_of_the_ranks(

@@ -12,10 +12,11 @@ namespace {
 constexpr double kMargin = 28;
 constexpr double kTitleSize = 18, kLabelSize = 14, kTickSize = 13;
 constexpr double kLegendRow = 22, kLegendSwatch = 24;
-constexpr int kMostXTicks = 9, kMostYTicks = 7;
+constexpr double kXTickSpace = 100, kYTickSpace = 80;  ///< how many ticks there are follows from these
+constexpr double kLeastPlot = 40;                      ///< a tall legend leaves this height to the plot
 
-std::string reference_label(const Reference& reference) {
-  return fmt::format("{} {:.2f}", reference.name, reference.y);
+int most_ticks(double length, double space) {
+  return std::max(4, static_cast<int>(length / space));
 }
 
 }  // namespace
@@ -33,23 +34,29 @@ ChartDrawing::ChartDrawing(const Chart& chart, cairo_t* cairo)
     : chart_(chart),
       cairo_(cairo),
       y_scale_(chart.log_y ? ChartScale::Kind::kLogarithmic : ChartScale::Kind::kLinear),
+      width_(chart.page.width / chart.page.zoom),
+      height_(chart.page.height / chart.page.zoom),
       left_(kMargin),
-      right_(kWidth - kMargin),
-      top_(kMargin + 36),
-      bottom_(kHeight - 68) {
+      right_(width_ - kMargin),
+      top_(kMargin + (chart.title.empty() ? 0 : 36)),
+      bottom_(height_ - 68) {
   cairo_select_font_face(cairo_, "sans-serif", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_NORMAL);
   fit_scales();
   double widest_tick = 0;
-  for (const auto& tick : y_scale_.ticks(kMostYTicks))
+  for (const auto& tick : y_scale_.ticks(most_ticks(height_, kYTickSpace)))
     widest_tick = std::max(widest_tick, text_width(tick.label, kTickSize));
   left_ += 30 + widest_tick;
   lay_out_legend();
   double widest_reference = 0;
   for (const Reference& reference : chart_.references) {
     if (!y_scale_.holds(reference.y)) continue;
-    widest_reference = std::max(widest_reference, text_width(reference_label(reference), kTickSize) + 10);
+    widest_reference = std::max(widest_reference, text_width(label_of(reference), kTickSize) + 10);
   }
-  right_ = std::max(right_ - widest_reference, kWidth / 2);
+  right_ = std::max(right_ - widest_reference, width_ / 2);
+}
+
+std::string ChartDrawing::label_of(const Reference& reference) {
+  return fmt::format("{} {:.2f}", reference.name, reference.y);
 }
 
 void ChartDrawing::draw() {
@@ -63,7 +70,7 @@ void ChartDrawing::draw() {
   cairo_rectangle(cairo_, left_ - 3, top_, right_ - left_ + 6, bottom_ - top_);
   cairo_clip(cairo_);
   for (size_t i = 0; i < chart_.series.size(); ++i) draw_band(chart_.series[i], colour_of(i));
-  for (size_t i = 0; i < chart_.series.size(); ++i) draw_line(chart_.series[i], colour_of(i));
+  for (size_t i = 0; i < chart_.series.size(); ++i) draw_line(chart_.series[i], i);
   cairo_restore(cairo_);
   draw_legend();
   draw_titles();
@@ -75,7 +82,9 @@ void ChartDrawing::fit_scales() {
     for (size_t i = 0; i < std::min(series.x.size(), series.y.size()); ++i) {
       if (!drawable(series, i)) continue;
       x_scale_.include(series.x[i]);
-      for (const double side : {-1, 0, 1}) y_scale_.include(series.y[i] + side * half_band(series, i));
+      y_scale_.include(series.y[i]);
+      for (const auto* edge : {&series.band.low, &series.band.high})
+        y_scale_.include(edge_of(series, *edge, i));
       below_zero = below_zero || series.y[i] < 0;
     }
   }
@@ -104,10 +113,11 @@ void ChartDrawing::lay_out_legend() {
     x += width + 26;
   }
   if (!legend_.empty()) top_ += kLegendRow;
+  top_ = std::min(top_, bottom_ - kLeastPlot);
 }
 
-double ChartDrawing::half_band(const Series& series, size_t i) const {
-  return i < series.band.size() && std::isfinite(series.band[i]) ? series.band[i] : 0;
+double ChartDrawing::edge_of(const Series& series, const std::vector<double>& edge, size_t i) const {
+  return i < edge.size() && std::isfinite(edge[i]) ? edge[i] : series.y[i];
 }
 
 bool ChartDrawing::drawable(const Series& series, size_t i) const {
@@ -125,11 +135,11 @@ void ChartDrawing::for_each_run(const Series& series, const std::function<void(s
 }
 
 void ChartDrawing::draw_axes() {
-  for (const auto& [value, label] : y_scale_.ticks(kMostYTicks)) {
+  for (const auto& [value, label] : y_scale_.ticks(most_ticks(height_, kYTickSpace))) {
     draw_segment(left_, y_at(value), right_, y_at(value), kGrid, 1);
     draw_text(label, left_ - 10, y_at(value) + 4.5, kTickSize, Align::kEnd, kGrey);
   }
-  for (const auto& [value, label] : x_scale_.ticks(kMostXTicks)) {
+  for (const auto& [value, label] : x_scale_.ticks(most_ticks(width_, kXTickSpace))) {
     draw_segment(x_at(value), bottom_, x_at(value), bottom_ + 5, kGrey, 1);
     draw_text(label, x_at(value), bottom_ + 21, kTickSize, Align::kMiddle, kGrey);
   }
@@ -139,20 +149,21 @@ void ChartDrawing::draw_axes() {
 void ChartDrawing::draw_band(const Series& series, Colour colour) {
   if (series.band.empty()) return;
   set_colour(colour, 0.15);
-  const auto edge = [&](size_t i, double side) {
-    const double value = series.y[i] + side * half_band(series, i);
+  const auto corner = [&](const std::vector<double>& edge, size_t i) {
+    const double value = edge_of(series, edge, i);
     cairo_line_to(cairo_, x_at(series.x[i]), y_scale_.holds(value) ? y_at(value) : bottom_);
   };
   for_each_run(series, [&](size_t first, size_t last) {
-    for (size_t i = first; i < last; ++i) edge(i, +1);
-    for (size_t i = last; i-- > first;) edge(i, -1);
+    for (size_t i = first; i < last; ++i) corner(series.band.high, i);
+    for (size_t i = last; i-- > first;) corner(series.band.low, i);
     cairo_close_path(cairo_);
     cairo_fill(cairo_);
   });
 }
 
-void ChartDrawing::draw_line(const Series& series, Colour colour) {
-  set_colour(colour, series.faint ? 0.3 : 1);
+void ChartDrawing::draw_line(const Series& series, size_t number) {
+  set_colour(colour_of(number), series.faint ? 0.3 : 1);
+  set_dashes(number);
   const double width = series.faint ? 1 : 2.4;
   cairo_set_line_width(cairo_, width);
   for_each_run(series, [&](size_t first, size_t last) {
@@ -164,6 +175,7 @@ void ChartDrawing::draw_line(const Series& series, Colour colour) {
     for (size_t i = first; i < last; ++i) cairo_line_to(cairo_, x_at(series.x[i]), y_at(series.y[i]));
     cairo_stroke(cairo_);
   });
+  cairo_set_dash(cairo_, nullptr, 0, 0);
 }
 
 void ChartDrawing::draw_references() {
@@ -180,7 +192,7 @@ void ChartDrawing::draw_references() {
     cairo_set_dash(cairo_, kDashes, std::size(kDashes), 0);
     draw_segment(left_, wanted[i], right_, wanted[i], kGrey, 1.3);
     cairo_set_dash(cairo_, nullptr, 0, 0);
-    draw_text(reference_label(*shown[i]), right_ + 10, placed[i] + 4.5, kTickSize, Align::kStart, kGrey);
+    draw_text(label_of(*shown[i]), right_ + 10, placed[i] + 4.5, kTickSize, Align::kStart, kGrey);
   }
 }
 
@@ -193,7 +205,9 @@ void ChartDrawing::draw_legend() {
       cairo_rectangle(cairo_, entry.x, entry.y - 7, kLegendSwatch, 14);
       cairo_fill(cairo_);
     }
+    set_dashes(entry.series);
     draw_segment(entry.x, entry.y, entry.x + kLegendSwatch, entry.y, colour, 2.6);
+    cairo_set_dash(cairo_, nullptr, 0, 0);
     draw_text(series.name, entry.x + kLegendSwatch + 8, entry.y + 4.5, kTickSize, Align::kStart, kInk);
   }
 }
@@ -202,7 +216,7 @@ void ChartDrawing::draw_titles() {
   cairo_select_font_face(cairo_, "sans-serif", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_BOLD);
   draw_text(chart_.title, left_, kMargin + 12, kTitleSize, Align::kStart, kInk);
   cairo_select_font_face(cairo_, "sans-serif", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_NORMAL);
-  draw_text(chart_.x_label, (left_ + right_) / 2, kHeight - 18, kLabelSize, Align::kMiddle, kInk);
+  draw_text(chart_.x_label, (left_ + right_) / 2, height_ - 18, kLabelSize, Align::kMiddle, kInk);
   cairo_save(cairo_);
   cairo_translate(cairo_, kMargin, (top_ + bottom_) / 2);
   cairo_rotate(cairo_, -M_PI / 2);
@@ -238,12 +252,19 @@ void ChartDrawing::draw_segment(double x0, double y0, double x1, double y1, Colo
   cairo_stroke(cairo_);
 }
 
-/// A faint series shares the colour of the line that follows it.
+size_t ChartDrawing::look_of(size_t series) const {
+  return static_cast<size_t>(std::count_if(chart_.series.begin(),
+                                           chart_.series.begin() + static_cast<std::ptrdiff_t>(series),
+                                           [](const Series& other) { return !other.faint; }));
+}
+
 ChartDrawing::Colour ChartDrawing::colour_of(size_t series) const {
-  const auto before =
-      std::count_if(chart_.series.begin(), chart_.series.begin() + static_cast<std::ptrdiff_t>(series),
-                    [](const Series& other) { return !other.faint; });
-  return kPalette[static_cast<size_t>(before) % std::size(kPalette)];
+  return kPalette[look_of(series) % std::size(kPalette)];
+}
+
+void ChartDrawing::set_dashes(size_t series) {
+  constexpr double kDashes[] = {7, 3};
+  if (look_of(series) >= std::size(kPalette)) cairo_set_dash(cairo_, kDashes, std::size(kDashes), 0);
 }
 
 }  // namespace adtrain

@@ -11,16 +11,17 @@
 
 namespace adtrain {
 
-/// Draws one chart on one cairo surface, in points from the top left corner: title and legend above the plot,
-/// axes at its left and below, the reference lines' labels in a margin at its right, where no data overlaps
-/// them.
+/// Draws one chart on one cairo surface, in points / zoom from the top left corner: title and legend above
+/// the plot, axes at its left and below, the reference lines' labels in a margin at its right, where no data
+/// overlaps them.
 class ChartDrawing {
  public:
-  static constexpr double kWidth = 900, kHeight = 560;
-
   /// Borrows both.
   ChartDrawing(const Chart& chart, cairo_t* cairo);
   void draw();
+
+  /// What stands beside a reference line: its name and value.
+  static std::string label_of(const Reference& reference);
 
  private:
   struct Colour {
@@ -34,14 +35,15 @@ class ChartDrawing {
 
   void fit_scales();
   void lay_out_legend();
-  double half_band(const Series& series, size_t i) const;
+  /// An edge of the band, or the line where it has none there.
+  double edge_of(const Series& series, const std::vector<double>& edge, size_t i) const;
   bool drawable(const Series& series, size_t i) const;
   /// Calls `run` for each unbroken stretch [first, last) of drawable points.
   void for_each_run(const Series& series, const std::function<void(size_t first, size_t last)>& run) const;
 
   void draw_axes();
   void draw_band(const Series& series, Colour colour);
-  void draw_line(const Series& series, Colour colour);
+  void draw_line(const Series& series, size_t number);
   void draw_references();
   void draw_legend();
   void draw_titles();
@@ -53,13 +55,19 @@ class ChartDrawing {
 
   double x_at(double value) const { return left_ + x_scale_.share(value) * (right_ - left_); }
   double y_at(double value) const { return bottom_ - y_scale_.share(value) * (bottom_ - top_); }
+  /// How many lines that are not faint are before it: a faint series shares the look of the line that
+  /// follows.
+  size_t look_of(size_t series) const;
   Colour colour_of(size_t series) const;
+  /// Lines are dashed once all colours are in use.
+  void set_dashes(size_t series);
 
   static const Colour kPalette[], kInk, kGrey, kGrid, kWhite;
 
   const Chart& chart_;
   cairo_t* cairo_;
   ChartScale x_scale_, y_scale_;
+  double width_, height_;
   double left_, right_, top_, bottom_;
   std::vector<LegendEntry> legend_;
 };

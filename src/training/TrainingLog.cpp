@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
+#include <map>
 #include <sstream>
 #include <utility>
 
@@ -11,6 +11,7 @@
 #include "base/Error.h"
 #include "memory/MemoryMeter.h"
 #include "telemetry/Chart.h"
+#include "telemetry/MetricsFile.h"
 
 namespace adtrain {
 
@@ -179,16 +180,13 @@ void TrainingLog::warn_of_lost_figures() {
 
 /// Reads the curve of the run that a resumed run continues.
 void TrainingLog::read_back_curve() {
-  std::ifstream lines(paths_->metrics);
-  for (std::string line; std::getline(lines, line);) {
-    const nlohmann::json record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (!record.is_object()) continue;
-    const auto read = [&record](const char* name, std::vector<Point>& points) {
-      if (record.contains(name) && record[name].is_number())
-        points.push_back({record.at("step"), record.at(name)});
-    };
-    read("loss", training_loss_);
-    read("test_loss", held_out_loss_);
+  std::map<std::string, Curve> metrics = read_metrics(paths_->metrics);
+  for (const auto& [name, points] :
+       {std::pair{"loss", &training_loss_}, std::pair{"test_loss", &held_out_loss_}}) {
+    const Curve& curve = metrics[name];
+    for (size_t i = 0; i < curve.x.size(); ++i) {
+      if (std::isfinite(curve.y[i])) points->push_back({curve.x[i], curve.y[i]});
+    }
   }
 }
 

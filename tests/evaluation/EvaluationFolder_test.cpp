@@ -8,7 +8,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "base/Error.h"
 #include "base/File.h"
+#include "evaluation/EvaluationSummary.h"
 #include "support/Process.h"
 #include "support/TemporaryFolder.h"
 
@@ -109,6 +111,23 @@ TEST(EvaluationFolder, SummaryAndTableSayWhatWasMeasured) {
   int64_t lines = 1;
   while (std::getline(table, line)) ++lines;
   EXPECT_EQ(lines, 3 * 12);
+}
+
+TEST(EvaluationFolder, TheSummaryIsReadBack) {
+  const TemporaryFolder folder;
+  const InContextReturns measured = some_returns(2);
+  write(folder.path(), measured);
+  const EvaluationSummary summary = EvaluationSummary::read(folder.path());
+  const LearningCurve curve = LearningCurve::of(measured, TaskFamily::of(EnvironmentOptions{}));
+  EXPECT_EQ(summary.mean, curve.mean);
+  EXPECT_EQ(summary.last10_mean, curve.last10_mean);
+  EXPECT_EQ(summary.oracle, curve.oracle);
+  EXPECT_EQ(summary.random_floor, curve.random_floor);
+  EXPECT_EQ(summary.identity["repeats"], 2);
+  EXPECT_FALSE(summary.identity.contains("mean"));
+  write_file_atomically(folder.path() / "summary.json", "{\"mean\": [1]}");
+  EXPECT_THROW(EvaluationSummary::read(folder.path()), DataError);
+  EXPECT_THROW(EvaluationSummary::read(folder.path() / "none"), DataError);
 }
 
 TEST(EvaluationFolder, NumpyReadsWhatWasWritten) {

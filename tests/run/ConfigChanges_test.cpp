@@ -83,12 +83,12 @@ TEST(ConfigChanges, ReadsWhatOtherVersionsWrote) {
 }
 
 TEST(ConfigChanges, NamesOfKeysAreChecked) {
-  check_key_names({"seed", "lr"});
+  check_key_names({"seed", "lr"}, "--over");
   try {
-    check_key_names({"sed"});
+    check_key_names({"sed"}, "--over");
     FAIL() << "expected a ConfigError";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("'sed'"), HasSubstr("did you mean seed?")));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("--over: found 'sed'"), HasSubstr("did you mean seed?")));
   }
 }
 

@@ -69,7 +69,7 @@ Series rising(const std::string& name, double slope) {
   return series;
 }
 
-TEST(Chart, DrawsSvgAndPngByTheEnding) {
+TEST(Chart, DrawsSvgPdfAndPngByTheEnding) {
   const TemporaryFolder folder;
   Chart chart;
   chart.title = "A title";
@@ -79,9 +79,71 @@ TEST(Chart, DrawsSvgAndPngByTheEnding) {
   EXPECT_THAT(read_file(folder.path() / "deep" / "chart.svg"), HasSubstr("<svg"));
   EXPECT_THAT(read_file(folder.path() / "deep" / "chart.svg"), HasSubstr("</svg>"));
   EXPECT_THAT(read_file(folder.path() / "deep" / "chart.png"), StartsWith("\x89PNG"));
-  EXPECT_THROW(chart.draw(folder.path() / "chart.pdf"), std::invalid_argument);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path() / "deep"), {}), 2)
+  chart.draw(folder.path() / "deep" / "chart.pdf");
+  EXPECT_THAT(read_file(folder.path() / "deep" / "chart.pdf"), StartsWith("%PDF-"));
+  EXPECT_TRUE(Chart::can_draw("a.pdf"));
+  EXPECT_FALSE(Chart::can_draw("a.gif"));
+  EXPECT_THROW(chart.draw(folder.path() / "chart.gif"), std::invalid_argument);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path() / "deep"), {}), 3)
       << "no temporary file stays";
+}
+
+TEST(Chart, AnSvgSaysInWordsWhatItShows) {
+  const TemporaryFolder folder;
+  Chart chart;
+  chart.title = "lr < 1 & more";
+  chart.x_label = "episode";
+  chart.y_label = "return";
+  chart.series = {rising("lr 0.003 (n = 5)", 1), rising("lr 0.001 (n = 4)", 2)};
+  chart.references = {{"oracle", 17}};
+  chart.draw(folder.path() / "plain.svg");
+  const std::string plain = read_file(folder.path() / "plain.svg");
+  EXPECT_THAT(plain, HasSubstr("<title>lr &lt; 1 &amp; more</title>"));
+  EXPECT_THAT(plain, HasSubstr("return over episode: lr 0.003 (n = 5); lr 0.001 (n = 4); oracle 17.00"));
+  EXPECT_THAT(plain, testing::Not(HasSubstr("fill-opacity:0.15")));
+  chart.series[1].band = Band::around(chart.series[1].y, std::vector<double>(21, 1.0));
+  chart.draw(folder.path() / "banded.svg");
+  EXPECT_THAT(read_file(folder.path() / "banded.svg"), HasSubstr("fill-opacity:0.15"));
+}
+
+TEST(Chart, ANarrowPageHasItsSizeAndSmallerText) {
+  Chart chart;
+  chart.title = "A title";
+  chart.series = {rising("line", 1)};
+  const auto columns_of_ink = [](const Picture& picture) {
+    int found = 0;
+    for (int x = 0; x < picture.width(); ++x) {
+      bool any = false;
+      for (int y = 0; y < 100; ++y) any = any || Picture::is_near(picture.pixel(x, y), 0x21242b);
+      found += any ? 1 : 0;
+    }
+    return found;
+  };
+  const int on_a_wide_page = columns_of_ink(Picture(chart));
+  chart.page = {.width = 240, .height = 160, .zoom = 0.5, .pixels_a_point = 2};
+  const Picture narrow(chart);
+  EXPECT_EQ(narrow.width(), 480);
+  EXPECT_EQ(narrow.height(), 320);
+  EXPECT_GT(narrow.count(kBlue), 500);
+  EXPECT_LT(columns_of_ink(narrow), on_a_wide_page);
+}
+
+TEST(Chart, MoreLinesThanColoursAreDashed) {
+  Chart chart;
+  for (int i = 0; i < 7; ++i) chart.series.push_back(rising("", i == 0 ? 1 : 100));
+  const int solid = Picture(chart).count(kBlue);
+  std::swap(chart.series[0], chart.series[6]);
+  chart.series[0].y.assign(21, std::nan(""));
+  const int dashed = Picture(chart).count(kBlue);
+  EXPECT_GT(dashed, solid / 4);
+  EXPECT_LT(dashed, solid * 9 / 10);
+}
+
+TEST(Chart, ATallLegendLeavesRoomForThePlot) {
+  Chart chart;
+  for (int i = 0; i < 60; ++i) chart.series.push_back(rising("a line with a name of some length", 1 + i));
+  chart.page.height = 200;
+  EXPECT_GT(Picture(chart).count(kVermilion), 300);
 }
 
 TEST(Chart, DrawsEverySeriesInItsColourOnWhite) {
@@ -109,12 +171,16 @@ TEST(Chart, AFaintSeriesIsPaleAndLendsItsColourToTheNext) {
 
 TEST(Chart, BandsAndReferenceLinesShow) {
   Chart chart;
+  chart.title = "A title";
   chart.series = {rising("line", 1)};
   const Picture plain(chart);
-  chart.series[0].band.assign(21, 2.0);
+  chart.series[0].band = Band::around(chart.series[0].y, std::vector<double>(21, 2.0));
   const Picture banded(chart);
   const uint32_t shade = 0xd9eaf4;  // 15 % of the blue on white
   EXPECT_GT(banded.count(shade), plain.count(shade) + 100'000);
+  chart.series[0].band.high = chart.series[0].y;  // below the line alone
+  EXPECT_LT(Picture(chart).count(shade), banded.count(shade) * 2 / 3);
+  chart.series[0].band = Band::around(chart.series[0].y, std::vector<double>(21, 2.0));
   const uint32_t grey = 0x6b6e78;
   chart.references = {{"oracle", 15}};
   EXPECT_GT(Picture(chart).count(grey), banded.count(grey) + 1000);
@@ -140,11 +206,12 @@ TEST(Chart, AnyContentIsDrawn) {
   const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
   std::vector<Chart> charts(8);
   charts[1].series = {{"empty", {}, {}, {}}};
-  charts[2].series = {{"point", {3}, {4}, {1}}};
-  charts[3].series = {{"constant", {1, 2, 3}, {5, 5, 5}, {0, 0, 0}}};
-  charts[4].series = {{"holes", {1, 2, 3, 4, 5}, {1, nan, 2, infinity, 1}, {1, 1, nan, 1, 1}}};
+  charts[2].series = {{"point", {3}, {4}, {{3}, {5}}}};
+  charts[3].series = {{"constant", {1, 2, 3}, {5, 5, 5}, {{5, 5, 5}, {5, 5, 5}}}};
+  charts[4].series = {
+      {"holes", {1, 2, 3, 4, 5}, {1, nan, 2, infinity, 1}, {{0, 0, nan, 0, 0}, {2, 2, infinity, 2}}}};
   charts[5].series = {{"all lost", {1, 2}, {nan, nan}, {}}};
-  charts[6].series = {{"uneven", {1, 2, 3}, {1, 2}, {1}}};
+  charts[6].series = {{"uneven", {1, 2, 3}, {1, 2}, {{0}, {2}}}};
   charts[7].series = {{"huge", {1, 2, 3}, {1e300, -1e99, 1e99}, {}}};
   charts[7].references = {{"lost", nan}, {"far", 1e200}};
   for (Chart& chart : charts) {

@@ -1,0 +1,30 @@
+#include "evaluation/EvaluationSummary.h"
+
+#include <fmt/format.h>
+
+#include "base/Error.h"
+#include "base/File.h"
+
+namespace adtrain {
+
+EvaluationSummary EvaluationSummary::read(const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / "summary.json";
+  try {
+    EvaluationSummary summary;
+    summary.identity = nlohmann::ordered_json::parse(read_file(file));
+    summary.mean = summary.identity.at("mean").get<std::vector<double>>();
+    summary.last10_mean = summary.identity.at("last10_mean").get<double>();
+    summary.random_floor = summary.identity.at("random_floor").get<double>();
+    summary.oracle = summary.identity.at("oracle").get<double>();
+    for (const char* result : {"mean", "std", "last10_mean", "random_floor", "oracle"})
+      summary.identity.erase(result);
+    return summary;
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError(fmt::format("{}: {}; expected what adtrain evaluate writes: evaluate again",
+                                file.string(), error.what()));
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw DataError(fmt::format("{}; expected what adtrain evaluate writes there", error.what()));
+  }
+}
+
+}  // namespace adtrain

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace adtrain {
+
+/// What summary.json of an evaluation's folder says.
+struct EvaluationSummary {
+  nlohmann::ordered_json identity;  ///< what was evaluated: see evaluation_identity
+  std::vector<double> mean;         ///< return by episode, mean over tasks and repeats
+  double last10_mean = 0, random_floor = 0, oracle = 0;
+
+  /// Throws DataError where the folder holds no such file, or one that `adtrain evaluate` cannot have
+  /// written.
+  static EvaluationSummary read(const std::filesystem::path& folder);
+};
+
+}  // namespace adtrain

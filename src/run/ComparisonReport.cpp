@@ -1,0 +1,123 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/Text.h"
+#include "run/RunComparison.h"
+
+namespace adtrain {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string figure_text(const std::optional<double>& figure) {
+  return figure ? fmt::format("{:.6g}", *figure) : "-";
+}
+
+std::string plural(int64_t count, const std::string& noun) {
+  return fmt::format("{} {}{}", grouped(count), noun, count == 1 ? "" : "s");
+}
+
+std::string table_of(const std::vector<RunComparison::Result>& results) {
+  size_t widest = 0;
+  for (const auto& result : results) widest = std::max(widest, result.name.size());
+  std::string text = fmt::format("\nresults{:{}}{:>12}{:>12}\n", "", widest - 5, "A", "B");
+  for (const auto& result : results) {
+    text += fmt::format("  {:<{}}{:>12}{:>12}\n", result.name, widest, figure_text(result.first),
+                        figure_text(result.second));
+  }
+  return text;
+}
+
+std::string text_of(const CheckpointDifference& difference, int64_t step) {
+  std::string text = fmt::format("  checkpoint of step {}, the newest that both have: ", step);
+  if (difference.none())
+    return text + fmt::format("all {} are equal\n", plural(difference.tensors, "tensor"));
+  text += fmt::format("{} of {} differ\n", difference.different, plural(difference.tensors, "tensor"));
+  if (difference.first) text += fmt::format("    first:   {}\n", difference.first->text());
+  if (difference.largest) text += fmt::format("    largest: {}\n", difference.largest->text());
+  constexpr size_t kMostShown = 10;
+  for (size_t i = 0; i < std::min(kMostShown, difference.unlike.size()); ++i)
+    text += fmt::format("    {}\n", difference.unlike[i]);
+  if (difference.unlike.size() > kMostShown)
+    text += fmt::format("    and {} more such tensors\n", difference.unlike.size() - kMostShown);
+  return text;
+}
+
+ordered_json json_of(const std::optional<CurveDifference::Point>& point) {
+  if (!point) return nullptr;
+  return {{"at", point->x}, {"a", point->first}, {"b", point->second}, {"by", point->by()}};
+}
+
+ordered_json json_of(const std::optional<ElementDifference>& element) {
+  if (!element) return nullptr;
+  return {{"tensor", element->tensor},
+          {"index", element->index},
+          {"a", element->first},
+          {"b", element->second},
+          {"by", element->by}};
+}
+
+}  // namespace
+
+std::string CurveDifference::text() const {
+  const std::string all = plural(common, "common " + unit);
+  if (!first) return fmt::format("{}: equal at {}", name, all);
+  const auto point = [&](const Point& at) {
+    return fmt::format("{} {}: {} and {}, by {:.3g}", unit, at.x, at.first, at.second, at.by());
+  };
+  return fmt::format("{}: {} of {} differ\n    first:   {}\n    largest: {}", name, different, all,
+                     point(*first), point(*largest));
+}
+
+std::string RunComparison::text() const {
+  std::string text = fmt::format("A: {}\nB: {}\n\n", first, second);
+  if (config.empty()) {
+    text += "configuration: equal\n";
+  } else {
+    text += fmt::format("configuration, A → B: {}\n", plural(std::ssize(config), "difference"));
+    for (const ConfigChange& change : config) text += fmt::format("  {}\n", change.text());
+  }
+  if (!results.empty()) text += table_of(results);
+  text += "\nequality, bit for bit\n";
+  for (const CurveDifference& curve : curves) text += fmt::format("  {}\n", curve.text());
+  if (checkpoint_step) text += text_of(checkpoint, *checkpoint_step);
+  for (const std::string& sentence : unmatched) text += fmt::format("  {}\n", sentence);
+  const bool nothing = curves.empty() && !checkpoint_step;
+  return text + fmt::format("\nA and B {}\n", nothing   ? "have nothing in common to compare"
+                                              : equal() ? "are equal"
+                                                        : "are not equal");
+}
+
+ordered_json RunComparison::json() const {
+  ordered_json object = {{"a", first}, {"b", second}, {"equal", equal()}};
+  object["configuration"] = ordered_json::array();
+  for (const ConfigChange& change : config)
+    object["configuration"].push_back({{"key", change.key}, {"a", change.before}, {"b", change.now}});
+  const auto number = [](const std::optional<double>& figure) {
+    return figure ? ordered_json(*figure) : ordered_json(nullptr);
+  };
+  for (const Result& result : results)
+    object["results"][result.name] = {{"a", number(result.first)}, {"b", number(result.second)}};
+  object["curves"] = ordered_json::array();
+  for (const CurveDifference& curve : curves) {
+    object["curves"].push_back({{"name", curve.name},
+                                {"common", curve.common},
+                                {"different", curve.different},
+                                {"first", json_of(curve.first)},
+                                {"largest", json_of(curve.largest)}});
+  }
+  object["checkpoint"] = nullptr;
+  if (checkpoint_step) {
+    object["checkpoint"] = {{"step", *checkpoint_step},
+                            {"tensors", checkpoint.tensors},
+                            {"different", checkpoint.different},
+                            {"first", json_of(checkpoint.first)},
+                            {"largest", json_of(checkpoint.largest)},
+                            {"unlike", checkpoint.unlike}};
+  }
+  object["unmatched"] = unmatched;
+  return object;
+}
+
+}  // namespace adtrain

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/Error.h"
+#include "run/Figure.h"
+
+namespace adtrain {
+
+/// The command line of `adtrain plot`.
+struct PlotRequest {
+  std::vector<std::filesystem::path> runs;
+  std::vector<std::filesystem::path> outs;  ///< .pdf, .svg or .png: drawn; .csv or .json: the numbers
+  FigureContent content;
+  std::string title;
+  std::optional<std::string> x_label, y_label;  ///< otherwise they follow from what is drawn
+  double width_inches = 5.5, height_inches = 3.4;
+  bool log_y = false;
+  bool json = false;
+};
+
+/// Draws several runs in one picture. Prints what the picture shows, or the numbers as JSON. Returns kDone.
+/// Throws ConfigError where a folder is no run or a file's type is unknown, DataError where a run does not
+/// hold what is to be drawn, EnvironmentError where a file cannot be written.
+ExitCode plot(const PlotRequest& request);
+
+}  // namespace adtrain

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "evaluation/EvaluationSummary.h"
+#include "run/ConfigChanges.h"
+#include "run/RunFolder.h"
+#include "telemetry/MetricsFile.h"
+
+namespace adtrain {
+
+/// What a run has left in its folder, to be read: nothing here writes, and the run may still train.
+struct RecordedRun {
+  std::string name;  ///< the folder as the user named it, without a slash at its end; for messages
+  RunFolder folder;
+  std::vector<ConfigValue> config;
+
+  /// Throws ConfigError where the folder is not a run's.
+  static RecordedRun open(std::filesystem::path root);
+
+  /// Throws DataError where there is no metrics.jsonl.
+  std::map<std::string, Curve> metrics() const;
+  /// The names of the folders that hold results of an evaluation: `evaluation` and those beside it, in the
+  /// order of their names.
+  std::vector<std::string> evaluations() const;
+  /// The results in the folder of that name. Throws DataError that says what to do where there are none.
+  EvaluationSummary evaluation(const std::string& evaluation) const;
+};
+
+}  // namespace adtrain

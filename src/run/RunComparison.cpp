@@ -1,0 +1,156 @@
+#include "run/RunComparison.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "base/Text.h"
+
+namespace adtrain {
+namespace {
+
+/// The figures that depend on a run's arithmetic alone.
+constexpr const char* kComparedFigures[] = {"loss", "test_loss"};
+
+std::map<std::string, Curve> metrics_of(const RecordedRun& run) {
+  return std::filesystem::exists(run.folder.metrics()) ? run.metrics() : std::map<std::string, Curve>{};
+}
+
+std::optional<double> last_of(const std::map<std::string, Curve>& metrics, const std::string& name) {
+  const auto found = metrics.find(name);
+  return found == metrics.end() ? std::nullopt : std::optional(found->second.y.back());
+}
+
+std::optional<double> median_of(const std::map<std::string, Curve>& metrics, const std::string& name) {
+  const auto found = metrics.find(name);
+  if (found == metrics.end()) return std::nullopt;
+  std::vector<double> values = found->second.y;
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+void compare_metrics(const RecordedRun& a, const RecordedRun& b, RunComparison& comparison) {
+  const std::map<std::string, Curve> first = metrics_of(a), second = metrics_of(b);
+  const auto last_step = [](const std::map<std::string, Curve>& metrics) -> std::optional<double> {
+    const auto loss = metrics.find("loss");
+    return loss == metrics.end() ? std::nullopt : std::optional(static_cast<double>(loss->second.x.back()));
+  };
+  comparison.results.push_back({"last step", last_step(first), last_step(second)});
+  for (const char* figure : kComparedFigures) {
+    comparison.results.push_back({figure, last_of(first, figure), last_of(second, figure)});
+    const auto one = first.find(figure), other = second.find(figure);
+    if (one == first.end() && other == second.end()) continue;
+    if (one == first.end() || other == second.end()) {
+      comparison.unmatched.push_back(
+          fmt::format("only {} has {}", other == second.end() ? "A" : "B", figure));
+      continue;
+    }
+    if (one->second.x != other->second.x) {
+      comparison.unmatched.push_back(fmt::format("{} is of {} steps up to {} in A, and of {} up to {} in B",
+                                                 figure, one->second.x.size(), one->second.x.back(),
+                                                 other->second.x.size(), other->second.x.back()));
+    }
+    comparison.curves.push_back(CurveDifference::between(figure, "step", one->second, other->second));
+  }
+  comparison.results.push_back(
+      {"steps/s, median", median_of(first, "steps_per_second"), median_of(second, "steps_per_second")});
+}
+
+Curve by_episode(const std::vector<double>& returns) {
+  Curve curve;
+  curve.y = returns;
+  for (size_t i = 1; i <= returns.size(); ++i) curve.x.push_back(static_cast<int64_t>(i));
+  return curve;
+}
+
+void compare_evaluations(const RecordedRun& a, const RecordedRun& b, RunComparison& comparison) {
+  std::map<std::string, std::pair<std::optional<EvaluationSummary>, std::optional<EvaluationSummary>>> found;
+  for (const std::string& name : a.evaluations()) found[name].first = a.evaluation(name);
+  for (const std::string& name : b.evaluations()) found[name].second = b.evaluation(name);
+  for (const auto& [name, pair] : found) {
+    const auto& [one, other] = pair;
+    const auto last_ten = [](const std::optional<EvaluationSummary>& summary) {
+      return summary ? std::optional(summary->last10_mean) : std::nullopt;
+    };
+    comparison.results.push_back({name + "/, last ten episodes", last_ten(one), last_ten(other)});
+    if (!one || !other) {
+      comparison.unmatched.push_back(fmt::format("only {} has {}/", one ? "A" : "B", name));
+    } else if (one->identity != other->identity) {
+      comparison.unmatched.push_back(
+          fmt::format("{}/ did not evaluate the same in A and B: its summary.json says "
+                      "what",
+                      name));
+    } else {
+      comparison.curves.push_back(CurveDifference::between("returns in " + name + "/", "episode",
+                                                           by_episode(one->mean), by_episode(other->mean)));
+    }
+  }
+}
+
+void compare_checkpoints(const RecordedRun& a, const RecordedRun& b, RunComparison& comparison) {
+  const CheckpointStore first(a.folder.checkpoints(), /*keep=*/2), second(b.folder.checkpoints(), /*keep=*/2);
+  const std::vector<int64_t> one = first.steps(), other = second.steps();
+  std::vector<int64_t> common;
+  std::ranges::set_intersection(one, other, std::back_inserter(common));
+  if (common.empty()) {
+    if (!one.empty() || !other.empty())
+      comparison.unmatched.emplace_back("they have no checkpoint of one step");
+    return;
+  }
+  if (one.back() != other.back()) {
+    comparison.unmatched.push_back(fmt::format(
+        "the newest checkpoint is of step {} in A, and of step {} in B", one.back(), other.back()));
+  }
+  comparison.checkpoint_step = common.back();
+  comparison.checkpoint = CheckpointDifference::between(CheckpointStore::load(first.path_of(common.back())),
+                                                        CheckpointStore::load(second.path_of(common.back())));
+}
+
+}  // namespace
+
+double CurveDifference::Point::by() const {
+  return std::abs(first - second);
+}
+
+CurveDifference CurveDifference::between(const std::string& name, const std::string& unit, const Curve& first,
+                                         const Curve& second) {
+  CurveDifference difference;
+  difference.name = name;
+  difference.unit = unit;
+  for (size_t i = 0, k = 0; i < first.x.size() && k < second.x.size();) {
+    if (first.x[i] != second.x[k]) {
+      first.x[i] < second.x[k] ? ++i : ++k;
+      continue;
+    }
+    const Point point{first.x[i], first.y[i++], second.y[k++]};
+    ++difference.common;
+    if (point.first == point.second || (std::isnan(point.first) && std::isnan(point.second))) continue;
+    ++difference.different;
+    if (!difference.first) difference.first = point;
+    if (!difference.largest || point.by() > difference.largest->by()) difference.largest = point;
+  }
+  return difference;
+}
+
+RunComparison RunComparison::between(const RecordedRun& first, const RecordedRun& second) {
+  RunComparison comparison;
+  comparison.first = first.name;
+  comparison.second = second.name;
+  comparison.config = differences(first.config, second.config);
+  compare_metrics(first, second, comparison);
+  compare_evaluations(first, second, comparison);
+  compare_checkpoints(first, second, comparison);
+  std::erase_if(comparison.results, [](const Result& result) { return !result.first && !result.second; });
+  return comparison;
+}
+
+bool RunComparison::equal() const {
+  const bool compared = checkpoint_step || !curves.empty();
+  return compared && unmatched.empty() && checkpoint.none() &&
+         std::ranges::all_of(curves, [](const CurveDifference& curve) { return curve.different == 0; });
+}
+
+}  // namespace adtrain

@@ -57,6 +57,9 @@ class CheckpointStore {
   Found newest() const;
   /// Whether there is no `step-N`, verified or not.
   bool empty() const { return steps().empty(); }
+  /// Of all folders `step-N`, verified or not; ascending.
+  std::vector<int64_t> steps() const;
+  std::filesystem::path path_of(int64_t step) const;
 
   /// Reads and verifies one checkpoint's folder. Removes the `module.` that Python's data-parallel wrapper
   /// puts before names. Throws CheckpointError that names the file at fault.
@@ -65,8 +68,6 @@ class CheckpointStore {
  private:
   static void verify_files(const std::filesystem::path& checkpoint);
   static void remove_half_written(const std::filesystem::path& folder);
-  std::vector<int64_t> steps() const;  ///< ascending
-  std::filesystem::path path_of(int64_t step) const;
   void remove_leftovers() const;
   void write(const Snapshot& snapshot, const std::filesystem::path& folder) const;
   void put_in_place(const std::filesystem::path& written, int64_t step) const;

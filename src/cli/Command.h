@@ -11,7 +11,7 @@ namespace adtrain {
 
 /// One subcommand: how it is described, which options it takes, and what it does with them.
 struct Command {
-  std::string name;
+  std::string name;        ///< one word, or two: a group and what it does, as "checkpoint list"
   std::string summary;     ///< one line, for the list of commands
   std::string target;      ///< what its one argument is called, "config.yaml"; empty where it takes none
   bool passes_on = false;  ///< its argument begins another command line, which unmatched() holds completely
@@ -29,6 +29,11 @@ Command collect_command();
 Command find_batch_size_command();
 Command estimate_command();
 Command evaluate_command();
+Command checkpoint_list_command();
+Command checkpoint_verify_command();
+Command checkpoint_inspect_command();
+Command checkpoint_export_command();
+Command checkpoint_import_command();
 Command launch_command();
 Command validate_command();
 Command test_command();

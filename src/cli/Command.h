@@ -11,7 +11,7 @@ namespace adtrain {
 
 /// One subcommand: how it is described, which options it takes, and what it does with them.
 struct Command {
-  std::string name;
+  std::string name;            ///< one word, or two: a group and what it does, as "checkpoint list"
   std::string summary;         ///< one line, for the list of commands
   std::string target;          ///< what its one argument is called, "config.yaml"; empty where it takes none
   bool takes_several = false;  ///< its argument may be repeated: see targets_of
@@ -32,6 +32,11 @@ Command estimate_command();
 Command evaluate_command();
 Command plot_command();
 Command compare_command();
+Command checkpoint_list_command();
+Command checkpoint_verify_command();
+Command checkpoint_inspect_command();
+Command checkpoint_export_command();
+Command checkpoint_import_command();
 Command launch_command();
 Command validate_command();
 Command test_command();

@@ -29,7 +29,7 @@ std::string general_help() {
       "\n"
       "commands:\n";
   for (const Command& command : commands())
-    text += fmt::format("  {:<15} {}\n", command.name, command.summary);
+    text += fmt::format("  {:<18} {}\n", command.name, command.summary);
   text +=
       "\n"
       "From nothing to a learning curve:\n"
@@ -114,6 +114,12 @@ ExitCode run_command(const Command& command, int argc, const char* const* argv) 
   return command.run(arguments);
 }
 
+/// Whether some commands are called "group" and a second word.
+bool is_group(const std::string& name) {
+  return std::ranges::any_of(commands(),
+                             [&](const Command& command) { return command.name.starts_with(name + " "); });
+}
+
 ExitCode dispatch(int argc, const char* const* argv) {
   const std::string first = argc > 1 ? argv[1] : "";
   if (first.empty() || first == "--help" || first == "-h" || first == "help") {
@@ -127,6 +133,13 @@ ExitCode dispatch(int argc, const char* const* argv) {
   const bool names_a_file = first.starts_with('-') || first.ends_with(".yaml") || first.ends_with(".yml") ||
                             std::filesystem::is_regular_file(first);
   if (names_a_file) return run_command(find_command("train"), argc, argv);
+  if (is_group(first)) {
+    if (argc == 2 || argv[2][0] == '-') {
+      print_answer(general_help());
+      return argc == 2 ? ExitCode::kUsage : ExitCode::kDone;
+    }
+    return run_command(find_command(first + " " + argv[2]), argc - 2, argv + 2);
+  }
   return run_command(find_command(first), argc - 1, argv + 1);
 }
 

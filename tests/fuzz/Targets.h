@@ -16,6 +16,10 @@ void yaml(std::string_view bytes);
 void safetensors(std::string_view bytes);
 /// manifest.json, as it is and with a checksum that is right.
 void manifest(std::string_view bytes);
+/// A pickle of torch.save.
+void pickle(std::string_view bytes);
+/// The zip archive around it, and the pickle in it, whatever its checksum.
+void zip(std::string_view bytes);
 /// SLURM's lists of hosts and of tasks.
 void slurm(std::string_view bytes);
 /// A launcher's environment variables, NAME=VALUE lines.
@@ -29,10 +33,9 @@ struct NamedTarget {
   const char* name;  ///< also of the folder in corpus/
   Target run;
 };
-inline constexpr NamedTarget kTargets[] = {{"yaml", yaml},         {"safetensors", safetensors},
-                                           {"manifest", manifest}, {"slurm", slurm},
-                                           {"launch", launch},     {"watch", watch},
-                                           {"history", history}};
+inline constexpr NamedTarget kTargets[] = {
+    {"yaml", yaml},   {"safetensors", safetensors}, {"manifest", manifest}, {"pickle", pickle},  {"zip", zip},
+    {"slurm", slurm}, {"launch", launch},           {"watch", watch},       {"history", history}};
 
 /// A promise that was broken.
 void require(bool kept, const char* promise);

@@ -1,0 +1,23 @@
+#include "checkpoint/TensorStatistics.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+namespace adtrain {
+
+TensorStatistics TensorStatistics::of(const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor all = tensor.detach().cpu().flatten().to(at::kDouble);
+  const at::Tensor finite = all.masked_select(all.isfinite());
+  TensorStatistics found;
+  found.values = all.numel();
+  found.not_finite = all.numel() - finite.numel();
+  if (finite.numel() == 0) return found;
+  found.minimum = finite.min().item<double>();
+  found.maximum = finite.max().item<double>();
+  found.mean = finite.mean().item<double>();
+  found.deviation = finite.std(/*unbiased=*/false).item<double>();
+  return found;
+}
+
+}  // namespace adtrain

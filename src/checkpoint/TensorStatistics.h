@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+namespace adtrain {
+
+/// What a reader wants to know of a tensor's values at a glance. Minimum, maximum, mean and deviation are
+/// over the finite values; all 0 where there are none.
+struct TensorStatistics {
+  int64_t values = 0;
+  int64_t not_finite = 0;  ///< NaN or infinite
+  double minimum = 0, maximum = 0, mean = 0;
+  double deviation = 0;  ///< root of the mean squared deviation from the mean
+
+  /// Of a tensor of numbers or booleans on any device.
+  static TensorStatistics of(const at::Tensor& tensor);
+};
+
+}  // namespace adtrain

@@ -1,0 +1,74 @@
+#include <charconv>
+#include <map>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "base/File.h"
+#include "base/StandardStreams.h"
+#include "base/Text.h"
+#include "checkpoint/TorchExport.h"
+#include "config/YamlFile.h"
+#include "run/CheckpointCommands.h"
+#include "run/CheckpointTarget.h"
+#include "run/RunConfig.h"
+
+namespace adtrain {
+namespace {
+
+using nlohmann::json;
+
+template <class Number>
+json number_or_text(const std::string& text) {
+  Number number{};
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data(), last, number);
+  return error == std::errc() && end == last ? json(number) : json(text);
+}
+
+json typed(const Entry& entry, Key::Type type) {
+  if (entry.kind == Entry::Kind::kNull) return nullptr;
+  if (type == Key::Type::kInteger) return number_or_text<int64_t>(entry.text);  // it may be auto_batch_size
+  if (type == Key::Type::kReal) return number_or_text<double>(entry.text);
+  if (type == Key::Type::kBoolean) return entry.text == "true";
+  return entry.text;
+}
+
+/// The resolved YAML text as an object of typed values.
+json typed_configuration(const std::string& yaml) {
+  RunConfig known;
+  std::map<std::string, Key::Type> types;
+  for (const Section& section : known.sections()) {
+    for (const Key& key : section.keys()) types.emplace(key.name(), key.type());
+  }
+  json config = json::object();
+  for (const Entry& entry : YamlFile::parse(yaml, "the run's configuration").entries) {
+    const auto type = types.find(entry.key);
+    config[entry.key] = typed(entry, type == types.end() ? Key::Type::kText : type->second);
+  }
+  return config;
+}
+
+}  // namespace
+
+ExitCode export_checkpoint(const std::filesystem::path& target, const std::filesystem::path& out) {
+  const CheckpointStore::Found found = CheckpointTarget(target).newest();
+  const std::string bytes =
+      torch_export_bytes(found.snapshot, typed_configuration(configuration_in(found.snapshot.state)));
+  try {
+    write_file_atomically(out, bytes);
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw EnvironmentError(
+        fmt::format("{}; the file for --out was not written: make room there, mend its permissions or choose "
+                    "another place",
+                    error.what()));
+  }
+  print_answer(
+      fmt::format("{}: step {} of {}, {} tensors, {}; in Python: torch.load(\"{}\", "
+                  "weights_only=True)[\"model\"]\n",
+                  out.string(), found.snapshot.step, found.path.string(), found.snapshot.model.size(),
+                  human_bytes(static_cast<double>(bytes.size())), out.string()));
+  return ExitCode::kDone;
+}
+
+}  // namespace adtrain

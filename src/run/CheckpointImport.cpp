@@ -1,0 +1,239 @@
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include "base/File.h"
+#include "base/StandardStreams.h"
+#include "base/Text.h"
+#include "checkpoint/TensorStatistics.h"
+#include "checkpoint/TorchCheckpoint.h"
+#include "memory/AutoBatchSize.h"
+#include "model/AlgorithmDistillation.h"
+#include "run/CheckpointCommands.h"
+#include "run/CheckpointTarget.h"
+#include "run/ImportedConfig.h"
+#include "run/ImportedNetwork.h"
+
+namespace adtrain {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int64_t kTransitionType = 0;
+
+TorchCheckpoint read(const fs::path& path) {
+  try {
+    return TorchCheckpoint::parse(read_file(path), path);
+  } catch (const fs::filesystem_error& error) {
+    throw CheckpointError(fmt::format("{}; expected a .pt file of torch.save there", error.what()));
+  }
+}
+
+/// The projects' compressed context exists in two meanings, which neither names nor shapes nor settings tell
+/// apart. Only one is a network here.
+void check_markers(const ImportRequest& request, const RunConfig& config) {
+  if (!config.model.compressed()) return;
+  if (request.markers == "beside") return;
+  if (request.markers == "replace") {
+    throw ConfigError(
+        "regions whose markers replace their first and last transition are another network, which is not "
+        "here: "
+        "train such a model anew, with markers beside the transitions");
+  }
+  throw ConfigError(
+      fmt::format("found {}; this file was trained with compressed context, whose markers either replace the "
+                  "first and last "
+                  "transition of a region (older commits) or stand beside them, as here. The file does not "
+                  "say which: give "
+                  "--markers beside if its commit put them beside; the older kind cannot be taken over",
+                  request.markers.empty() ? "no --markers" : "--markers " + request.markers));
+}
+
+class Import {
+ public:
+  explicit Import(const ImportRequest& request) : request_(request), file_(read(request.file)) {}
+
+  void run() {
+    const bool of_file = request_.config.empty();
+    if (of_file && file_.config.empty()) {
+      throw ConfigError(
+          fmt::format("{} holds no 'config'; expected the configuration that it was trained with: give "
+                      "it by --config FILE.yaml",
+                      request_.file.string()));
+    }
+    config_ = imported_config(
+        {file_.config, request_.config, request_.overrides, settings_of_network(file_.model)}, notices_);
+    place();
+    check_markers(request_, config_);
+    fill_unused();
+    fold_query_type();
+    const Snapshot snapshot = this->snapshot();
+    save(snapshot);
+    report(snapshot);
+  }
+
+ private:
+  void place() {
+    fs::path out = request_.out.empty() ? fs::path("runs") / request_.file.stem() : request_.out;
+    out = out.lexically_normal();
+    if (out.filename().empty()) out = out.parent_path();
+    folder_.root = out;
+    config_.run.run_name = out.filename().string();
+    config_.run.runs_dir = out.has_parent_path() ? out.parent_path().string() : ".";
+    if (fs::exists(folder_.config()) || fs::exists(folder_.checkpoints())) {
+      throw ConfigError(fmt::format("{} holds a run already; choose another folder by --out", out.string()));
+    }
+  }
+
+  NamedTensor* find(std::vector<NamedTensor>& tensors, const std::string& name) {
+    const auto found = std::ranges::find(tensors, name, &NamedTensor::name);
+    return found == tensors.end() ? nullptr : &*found;
+  }
+
+  /// Plain post-norm files may lack the parameters of compressed context, which plain networks never use.
+  /// Token types of zeros add nothing.
+  void fill_unused() {
+    if (config_.model.compressed() || config_.model.block() != TransformerBlock::kPostNorm) return;
+    const int64_t width = config_.model.tf_n_embd;
+    const std::pair<const char*, std::vector<int64_t>> kUnused[] = {
+        {"compress_start_token", {1, 1, width}},
+        {"compress_end_token", {1, 1, width}},
+        {"token_type_embedding.weight", {3, width}},
+        {"pred_token_type.weight", {3, width}},
+        {"pred_token_type.bias", {3}}};
+    for (const auto& [name, shape] : kUnused) {
+      if (find(file_.model, name) != nullptr) continue;
+      file_.model.push_back({name, at::zeros(shape)});
+      if (!file_.optimizer.empty()) {
+        for (const char* moment : {"exp_avg.", "exp_avg_sq."})
+          file_.optimizer.push_back({std::string(moment) + name, at::zeros(shape)});
+      }
+      notices_.push_back(fmt::format("{} is not in the file and not used: zeros", name));
+    }
+  }
+
+  /// The query of compressed context has no token type here. Where the source added type 0 to it in training,
+  /// its embedding takes that up, and the network computes the same.
+  void fold_query_type() {
+    const bool folds = request_.query_type.empty() ? config_.model.compressed() : request_.query_type == "0";
+    if (!request_.query_type.empty() && request_.query_type != "0" && request_.query_type != "none")
+      throw ConfigError(fmt::format("--query-type: found '{}'; expected 0 or none", request_.query_type));
+    if (config_.model.compressed() && !file_.config.contains("token_type_weight") &&
+        request_.config.empty() && std::ranges::none_of(request_.overrides, [](const auto& set) {
+          return set.starts_with("token_type_weight");
+        })) {
+      config_.model.token_type_weight = 1.0;
+      notices_.push_back(
+          "token_type_weight = 1.0, as the newest commit has it; --set token_type_weight=… if not");
+    }
+    if (!folds) return;
+    NamedTensor *query = find(file_.model, "embed_query_state.weight"),
+                *types = find(file_.model, "token_type_embedding.weight");
+    if (query == nullptr || types == nullptr) return;
+    const at::NoGradGuard no_grad;
+    query->tensor = query->tensor + types->tensor[kTransitionType];
+    notices_.push_back(
+        "the source added token type 0 to the query in training and not in evaluation: it is folded into "
+        "embed_query_state, so the network is the one that was trained. Its next steps differ from the "
+        "source's, "
+        "where both embeddings learnt from the query (--query-type none leaves it)");
+  }
+
+  Snapshot snapshot() {
+    const auto model = AlgorithmDistillation::create(config_.model, config_.model_shape(), /*seed=*/0);
+    model->parameters().load(file_.model);
+    Snapshot snapshot;
+    snapshot.step = file_.step.value_or(0);
+    snapshot.model = model->parameters().named();
+    snapshot.optimizer = optimizer(snapshot.model);
+    for (const auto* tensors : {&snapshot.model, &snapshot.optimizer}) {
+      for (const auto& [name, tensor] : *tensors) {
+        if (TensorStatistics::of(tensor).not_finite > 0)
+          throw CheckpointError(
+              fmt::format("{}: '{}' holds NaN or infinite values", request_.file.string(), name));
+      }
+    }
+    const TrainingOptions& training = config_.training;
+    const bool found = training.train_batch_size == kAutoBatchSize;
+    const int64_t global = found ? 0
+                                 : training.global_batch_size.value_or(training.train_batch_size *
+                                                                       training.gradient_accumulation_steps);
+    snapshot.state = {{"configuration", config_.resolved_yaml()},
+                      {"configuration_hash", config_.fingerprint()},
+                      {"world_size", 1},
+                      {"samples_drawn", snapshot.step * global},
+                      {"imported_from", request_.file.filename().string()}};
+    if (!file_.step) notices_.push_back("the file has no step: training would begin at step 0");
+    if (file_.schedule_step && file_.schedule_step != file_.step) {
+      notices_.push_back(
+          fmt::format("the source's schedule stood at {} and its step at {}; here the rate follows the "
+                      "step",
+                      *file_.schedule_step, snapshot.step));
+    }
+    return snapshot;
+  }
+
+  /// In the order of the model; zeros where the file has no optimizer.
+  std::vector<NamedTensor> optimizer(const std::vector<NamedTensor>& model) {
+    if (file_.optimizer.empty()) notices_.push_back("the file has no optimizer: moments are zeros");
+    std::vector<NamedTensor> tensors;
+    const NamedTensor* step = find(file_.optimizer, "step");
+    tensors.push_back({"step", step == nullptr ? at::zeros({}) : step->tensor});
+    for (const std::string moment : {"exp_avg.", "exp_avg_sq."}) {
+      for (const auto& [name, parameter] : model) {
+        const NamedTensor* found = find(file_.optimizer, moment + name);
+        if (found == nullptr && !file_.optimizer.empty())
+          throw CheckpointError(
+              fmt::format("{}: its optimizer lacks {}{}", request_.file.string(), moment, name));
+        tensors.push_back({moment + name, found == nullptr ? at::zeros_like(parameter) : found->tensor});
+      }
+    }
+    return tensors;
+  }
+
+  void save(const Snapshot& snapshot) {
+    CheckpointStore store(folder_.checkpoints(), config_.training.keep_checkpoints);
+    for (const std::string& warning : store.save(snapshot)) notices_.push_back(warning);
+    try {
+      write_file_atomically(folder_.config(), config_.resolved_yaml());
+    } catch (const fs::filesystem_error& error) {
+      throw EnvironmentError(
+          fmt::format("{}; the run's config.yaml was not written: make room there", error.what()));
+    }
+  }
+
+  void report(const Snapshot& snapshot) {
+    if (!file_.without_moments.empty()) {
+      notices_.push_back(fmt::format("never got a gradient, so moments are zeros: {}",
+                                     abridged(join(file_.without_moments, ", "), 400)));
+    }
+    notices_.push_back("evaluation shows terminal observations (eval_terminal_observation), as the source's");
+    notices_.push_back("the order of samples is adtrain's own: a continued run does not repeat the source's");
+    std::string text = fmt::format("{}: step {}, {}\n", folder_.root.string(), snapshot.step,
+                                   summary_of_configuration(config_.resolved_yaml()));
+    for (const std::string& notice : notices_) text += fmt::format("  notice: {}\n", notice);
+    text += fmt::format("adtrain evaluate {0}; or train on: adtrain {0}/config.yaml --resume\n",
+                        folder_.root.string());
+    print_answer(text);
+  }
+
+  const ImportRequest& request_;
+  TorchCheckpoint file_;
+  std::vector<std::string> notices_;
+  RunConfig config_;
+  RunFolder folder_;
+};
+
+}  // namespace
+
+ExitCode import_checkpoint(const ImportRequest& request) {
+  Import(request).run();
+  return ExitCode::kDone;
+}
+
+}  // namespace adtrain

@@ -1,0 +1,74 @@
+#include "run/CheckpointTarget.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/Error.h"
+#include "checkpoint/Manifest.h"
+#include "run/ConfigChanges.h"
+#include "run/RunFolder.h"
+
+namespace adtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+const char* name_of(TransformerBlock block) {
+  switch (block) {
+    case TransformerBlock::kPostNorm:
+      return "post-norm";
+    case TransformerBlock::kGpt2:
+      return "GPT-2";
+    default:
+      return "pre-norm";
+  }
+}
+
+/// The store of a run whose checkpoints are only read.
+CheckpointStore store_of(const fs::path& run) {
+  constexpr int64_t kAnyNumber = 2;  // nothing is saved, so nothing is pruned
+  return {RunFolder{run}.checkpoints(), kAnyNumber};
+}
+
+}  // namespace
+
+CheckpointTarget::CheckpointTarget(fs::path folder) : folder_(std::move(folder)) {
+  is_run_ = !fs::exists(folder_ / Manifest::kFileName);
+  if (!is_run_) {
+    checkpoints_ = {folder_};
+    return;
+  }
+  const CheckpointStore store = store_of(folder_);
+  for (const int64_t step : store.steps()) checkpoints_.push_back(store.path_of(step));
+  if (checkpoints_.empty()) {
+    throw CheckpointError(
+        fmt::format("{} holds no checkpoint; expected the folder of a run that has saved one, such as "
+                    "runs/quickstart, or a checkpoint's, such as runs/quickstart/checkpoints/step-1000",
+                    folder_.string()));
+  }
+}
+
+CheckpointStore::Found CheckpointTarget::newest() const {
+  if (is_run_) return store_of(folder_).newest();
+  return {CheckpointStore::load(folder_), folder_, {}};
+}
+
+std::string summary_of_configuration(const std::string& configuration) {
+  if (configuration.empty()) return "";
+  const RunConfig config = read_leniently(configuration);
+  const ModelOptions& model = config.model;
+  const std::string network = model.is_plugin()
+                                  ? "a plug-in's network"
+                                  : fmt::format("{}{} network", name_of(model.block()),
+                                                model.compressed() ? " compressed-context" : "");
+  return fmt::format("{}, width {}, {} layers, {} heads, n_transit {}; {}", network, model.tf_n_embd,
+                     model.tf_n_layer, model.tf_n_head, model.n_transit, config.environment.env);
+}
+
+std::string configuration_in(const nlohmann::json& state) {
+  const auto found = state.find("configuration");
+  return found != state.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+}  // namespace adtrain

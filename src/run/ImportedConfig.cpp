@@ -1,0 +1,99 @@
+#include "run/ImportedConfig.h"
+
+#include <set>
+
+#include <fmt/format.h>
+
+#include "base/Error.h"
+#include "base/Text.h"
+#include "config/Binder.h"
+#include "config/Document.h"
+
+namespace adtrain {
+namespace {
+
+using nlohmann::json;
+
+std::set<std::string> known_names() {
+  RunConfig config;
+  std::set<std::string> names;
+  for (const Section& section : config.sections()) {
+    for (const Key& key : section.keys()) {
+      names.insert(key.name());
+      names.insert(key.aliases().begin(), key.aliases().end());
+    }
+    for (const auto& [name, reason] : section.ignored()) names.insert(name);
+  }
+  return names;
+}
+
+/// The pickle's settings that mean something here.
+void put_settings(const json& settings, Document& document, std::vector<std::string>& notices) {
+  const std::set<std::string> known = known_names();
+  std::vector<std::string> unknown;
+  for (const auto& [name, value] : settings.items()) {
+    if (name == "device" || name == "log_dir") continue;
+    if (!known.contains(name) || value.is_structured()) {
+      unknown.push_back(name);
+    } else if (name == "mixed_precision" && value == "fp32") {
+      document.set("mixed_precision=\"no\"");
+    } else {
+      document.set(fmt::format("{}={}", name, value.dump(-1, ' ', false, json::error_handler_t::replace)));
+    }
+  }
+  if (!unknown.empty())
+    notices.push_back("left out of the file's configuration, as unknown here: " +
+                      abridged(join(unknown, ", "), 600));
+}
+
+std::string text_of(const json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+/// The block never stands in the projects' configurations, and their post-norm block ignores tf_n_inner.
+void put_network(const json& network, Document& document) {
+  for (const auto& [name, value] : network.items()) {
+    const Entry* const said = document.find(name);
+    if (said != nullptr && said->kind == Entry::Kind::kScalar &&
+        to_lower(said->text) != to_lower(text_of(value))) {
+      throw ConfigError(
+          fmt::format("{}: {} is {}, but the tensors' shapes say {}: give the configuration that they "
+                      "were trained with by --config",
+                      said->origin.text(), name, said->text, text_of(value)));
+    }
+    document.set(fmt::format("{}={}", name, value.dump()));
+  }
+}
+
+}  // namespace
+
+RunConfig imported_config(const ImportedSettings& settings, std::vector<std::string>& notices) {
+  Document document;
+  if (settings.yaml.empty()) {
+    put_settings(settings.of_file, document, notices);
+  } else {
+    document.read_file(settings.yaml);
+  }
+  for (const std::string& assignment : settings.overrides) document.set(assignment);
+  if (document.find("tf_n_head") == nullptr) {
+    throw ConfigError(
+        "the file does not say how many attention heads there are, which no shape shows; expected its "
+        "configuration "
+        "by --config FILE.yaml, or --set tf_n_head=N");
+  }
+  put_network(settings.of_network, document);
+  RunConfig config;
+  config.evaluation.eval_terminal_observation = true;
+  std::vector<Section> sections = config.sections();
+  const auto check = [&config](Findings& findings) {
+    config.run.check(findings);
+    config.environment.check(findings);
+    config.model.check(findings);
+    config.training.check(findings);
+  };
+  for (std::string& notice : Binder(pointers_to(sections)).bind(document, check))
+    notices.push_back(std::move(notice));
+  return config;
+}
+
+}  // namespace adtrain

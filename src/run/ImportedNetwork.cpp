@@ -1,0 +1,100 @@
+#include "run/ImportedNetwork.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <string_view>
+
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+
+#include "base/Error.h"
+#include "base/Text.h"
+
+namespace adtrain {
+namespace {
+
+using nlohmann::json;
+
+/// What tells one block from the others.
+struct Family {
+  const char* block;         ///< the value of transformer_block
+  std::string_view prefix;   ///< of a layer's parameters, up to its number
+  std::string_view witness;  ///< behind the number
+  const char* states;        ///< the embedding of states: a row for each cell
+};
+constexpr Family kFamilies[] = {
+    {"pre_norm", "transformer.blocks.", ".attn.attn.weight", "embed_query_state.weight"},
+    {"post_norm", "transformer_encoder.layers.", ".self_attn.in_proj_weight", "embed_query_state.weight"},
+    {"gpt2", "transformer.h.", ".attn.c_attn.weight", "embed_state.weight"}};
+
+class Shapes {
+ public:
+  explicit Shapes(const std::vector<NamedTensor>& model) : model_(model) {}
+
+  bool has(const std::string& name) const {
+    return std::ranges::find(model_, name, &NamedTensor::name) != model_.end();
+  }
+  int64_t extent(const std::string& name, int64_t dimension, int64_t dimensions) const {
+    const auto found = std::ranges::find(model_, name, &NamedTensor::name);
+    if (found == model_.end()) throw CheckpointError(fmt::format("its model lacks '{}'", name));
+    if (found->tensor.dim() != dimensions) {
+      throw CheckpointError(
+          fmt::format("its '{}' has {} dimensions; expected {}", name, found->tensor.dim(), dimensions));
+    }
+    return found->tensor.size(dimension);
+  }
+  std::string first_names() const {
+    std::vector<std::string> names;
+    for (const NamedTensor& named : model_) {
+      if (names.size() < 8) names.push_back(named.name);
+    }
+    return abridged(join(names, ", "), 400);
+  }
+
+ private:
+  const std::vector<NamedTensor>& model_;
+};
+
+int64_t grid_size_of(int64_t states) {
+  const auto side = static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(states))));
+  if (side * side == states) return side;
+  throw CheckpointError(
+      fmt::format("its embedding of states has {} rows; expected a square, one for each cell of "
+                  "a grid",
+                  states));
+}
+
+}  // namespace
+
+json settings_of_network(const std::vector<NamedTensor>& model) {
+  const Shapes shapes(model);
+  for (const Family& family : kFamilies) {
+    const auto layer = [&](int64_t number, std::string_view rest) {
+      return fmt::format("{}{}{}", family.prefix, number, rest);
+    };
+    int64_t layers = 0;
+    while (shapes.has(layer(layers, family.witness))) ++layers;
+    if (layers == 0) continue;
+    json settings = {{"transformer_block", family.block},
+                     {"tf_n_layer", layers},
+                     {"tf_n_embd", shapes.extent("pred_action.weight", 1, 2)},
+                     {"num_actions", shapes.extent("pred_action.weight", 0, 2)},
+                     {"grid_size", grid_size_of(shapes.extent(family.states, 0, 2))}};
+    const std::string_view block = family.block;
+    if (block == "pre_norm") settings["tf_n_inner"] = shapes.extent(layer(0, ".mlp.swiglu.w1.weight"), 0, 2);
+    if (block == "post_norm") settings["n_transit"] = shapes.extent("pos_embedding", 1, 3);
+    if (block == "gpt2") {
+      settings["model"] = "GPT2";
+      settings["n_transit"] = (shapes.extent("transformer.wpe.weight", 0, 2) - 1) / 3 + 1;
+    }
+    return settings;
+  }
+  throw CheckpointError(fmt::format(
+      "its model is none of the networks here; found {}, …; expected transformer.blocks.0.attn.attn.weight "
+      "(DICP), "
+      "transformer_encoder.layers.0.self_attn.in_proj_weight or transformer.h.0.attn.c_attn.weight",
+      shapes.first_names()));
+}
+
+}  // namespace adtrain

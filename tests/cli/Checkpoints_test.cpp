@@ -1,0 +1,118 @@
+#include <filesystem>
+#include <limits>
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "SmallRun.h"
+#include "checkpoint/CheckpointStore.h"
+
+namespace adtrain {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// A copy of a trained model in the folder `model`.
+fs::path copied_model(const SmallRun& small) {
+  const fs::path copy = small.folder() / "model";
+  fs::copy(ADTRAIN_SOURCE_DIR "/models/darkroom", copy,
+           fs::copy_options::recursive | fs::copy_options::copy_symlinks);
+  return copy;
+}
+
+fs::path only_checkpoint(const fs::path& run) {
+  const CheckpointStore store(run / "checkpoints", 2);
+  return store.path_of(store.steps().at(0));
+}
+
+json answer_of(const Finished& finished) {
+  EXPECT_EQ(finished.exit_code, 0) << finished.output;
+  return json::parse(finished.output);
+}
+
+TEST(Checkpoints, AreListed) {
+  const SmallRun small;
+  const fs::path run = copied_model(small);
+  const json list = answer_of(small.adtrain("checkpoint list model --json"));
+  ASSERT_EQ(list.size(), 1U);
+  EXPECT_EQ(list[0].at("step"), CheckpointStore(run / "checkpoints", 2).steps().at(0));
+  EXPECT_THAT(list[0].at("configuration").get<std::string>(), HasSubstr("darkroom"));
+  fs::create_directory(run / "checkpoints" / "step-7");
+  write_file(run / "checkpoints" / "step-7" / "manifest.json", "no manifest");
+  const Finished finished = small.adtrain("checkpoint list model");
+  EXPECT_EQ(finished.exit_code, 0);
+  EXPECT_THAT(finished.output, AllOf(HasSubstr("step-7  UNUSABLE"), HasSubstr("damaged"), HasSubstr("UTC")));
+}
+
+TEST(Checkpoints, AreVerifiedByChecksumAndFiniteness) {
+  const SmallRun small;
+  const fs::path run = copied_model(small), checkpoint = only_checkpoint(run);
+  EXPECT_EQ(small.adtrain("checkpoint verify model").exit_code, 0);
+  Snapshot snapshot = CheckpointStore::load(checkpoint);
+
+  snapshot.step = 1;
+  snapshot.model.back().tensor = snapshot.model.back().tensor.clone();
+  snapshot.model.back().tensor.flatten()[0] = std::numeric_limits<float>::infinity();
+  CheckpointStore(small.folder() / "other", 2).save(snapshot);  // its checksums match
+  const Finished infinite = small.adtrain("checkpoint verify other/step-1");
+  EXPECT_EQ(infinite.exit_code, 5) << infinite.output;
+  EXPECT_THAT(infinite.output, AllOf(HasSubstr("NaN or infinite"), HasSubstr(snapshot.model.back().name)));
+
+  const fs::path file = checkpoint / "optimizer.safetensors";
+  std::string bytes = read_file(file);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_file(file, bytes);
+  const Finished damaged = small.adtrain("checkpoint verify model --json");
+  EXPECT_EQ(damaged.exit_code, 5);
+  EXPECT_EQ(json::parse(damaged.output).at(0).at("usable"), false);
+  EXPECT_EQ(small.adtrain("checkpoint inspect model").exit_code, 5);
+}
+
+TEST(Checkpoints, AreInspected) {
+  const SmallRun small;
+  const fs::path run = copied_model(small);
+  const json report = answer_of(small.adtrain("checkpoint inspect model --json"));
+  const Snapshot snapshot = CheckpointStore::load(only_checkpoint(run));
+  EXPECT_EQ(report.at("step"), snapshot.step);
+  ASSERT_EQ(report.at("model").size(), snapshot.model.size());
+  for (size_t i = 0; i < snapshot.model.size(); ++i) {
+    const json& shown = report["model"][i];
+    const at::Tensor& tensor = snapshot.model[i].tensor;
+    EXPECT_EQ(shown.at("name"), snapshot.model[i].name);
+    EXPECT_EQ(shown.at("shape"), tensor.sizes().vec());
+    EXPECT_NEAR(shown.at("mean").get<double>(), tensor.to(at::kDouble).mean().item<double>(), 1e-9);
+  }
+  const Finished text = small.adtrain("checkpoint inspect model");
+  EXPECT_THAT(text.output,
+              AllOf(HasSubstr("pred_action.weight"), HasSubstr("deviation"), HasSubstr("darkroom")));
+}
+
+TEST(Checkpoints, AreReadByPythonWhenExported) {
+  const SmallRun small;
+  const fs::path run = copied_model(small);
+  const Finished exported = small.adtrain("checkpoint export model --out model.pt");
+  EXPECT_EQ(exported.exit_code, 0) << exported.output;
+  const Finished read = run_shell(
+      quoted(ADTRAIN_PYTHON) + " " + quoted(ADTRAIN_SOURCE_DIR "/tests/interop/read_torch_export.py") + " " +
+      quoted((small.folder() / "model.pt").string()) + " " + quoted(only_checkpoint(run).string()));
+  EXPECT_EQ(read.exit_code, 0) << read.output;
+  EXPECT_EQ(small.adtrain("checkpoint export model --out /proc/model.pt").exit_code, 3);
+}
+
+TEST(Checkpoints, WrongArgumentsAreAnswered) {
+  const SmallRun small;
+  EXPECT_EQ(small.adtrain("checkpoint --help").exit_code, 0);
+  EXPECT_EQ(small.adtrain("checkpoint").exit_code, 2);
+  EXPECT_EQ(small.adtrain("checkpoint export runs/none").exit_code, 2);
+  EXPECT_EQ(small.adtrain("checkpoint list runs/none").exit_code, 5);
+  const Finished misspelt = small.adtrain("checkpoint verfy runs/none");
+  EXPECT_EQ(misspelt.exit_code, 2);
+  EXPECT_THAT(misspelt.output, HasSubstr("did you mean 'checkpoint verify'"));
+}
+
+}  // namespace
+}  // namespace adtrain

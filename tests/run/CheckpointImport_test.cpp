@@ -1,0 +1,175 @@
+#include <algorithm>
+#include <map>
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/Error.h"
+#include "base/File.h"
+#include "checkpoint/CheckpointStore.h"
+#include "checkpoint/Safetensors.h"
+#include "model/AlgorithmDistillation.h"
+#include "run/CheckpointCommands.h"
+#include "run/RunConfig.h"
+#include "support/Process.h"
+#include "support/TemporaryFolder.h"
+#include "training/Optimizer.h"
+#include "training/TrainingState.h"
+
+namespace adtrain {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// `.pt` files of real PyTorch, with what the network in them computes.
+class CheckpointImport : public ::testing::TestWithParam<std::string> {
+ protected:
+  void write(const std::string& variant) const {
+    const Finished written = run_shell(quoted(ADTRAIN_PYTHON) + " " +
+                                       quoted(ADTRAIN_SOURCE_DIR "/tests/interop/write_torch_checkpoint.py") +
+                                       " " + variant + " " + quoted(folder_.path().string()));
+    ASSERT_EQ(written.exit_code, 0) << written.output;
+    for (NamedTensor& named : read_safetensors(folder_.path() / "expected.safetensors").tensors)
+      expected_[named.name] = named.tensor;
+  }
+  /// Another file, made of that one by Python lines that change `file`.
+  void change(const std::string& lines) const {
+    write_file_atomically(folder_.path() / "change.py",
+                          "import sys, torch\nfile = torch.load(sys.argv[1], weights_only=False)\n" + lines +
+                              "\ntorch.save(file, sys.argv[1])\n");
+    const Finished changed =
+        run_shell(quoted(ADTRAIN_PYTHON) + " " + quoted((folder_.path() / "change.py").string()) + " " +
+                  quoted(request().file.string()));
+    ASSERT_EQ(changed.exit_code, 0) << changed.output;
+  }
+  ImportRequest request() const {
+    ImportRequest request;
+    request.file = folder_.path() / "trained.pt";
+    request.out = folder_.path() / "runs" / "imported";
+    return request;
+  }
+  template <class Refusal>
+  std::string refusal_of(const ImportRequest& request) const {
+    try {
+      import_checkpoint(request);
+      return "none";
+    } catch (const Refusal& error) {
+      return error.what();
+    }
+  }
+  Batch batch() const {
+    Batch batch;
+    const std::pair<const char*, at::Tensor Batch::*> kFields[] = {
+        {"states", &Batch::states},           {"actions", &Batch::actions},
+        {"rewards", &Batch::rewards},         {"next_states", &Batch::next_states},
+        {"previous", &Batch::previous},       {"current", &Batch::current},
+        {"query_state", &Batch::query_state}, {"query_action", &Batch::query_action}};
+    for (const auto& [name, member] : kFields) {
+      const auto found = expected_.find(std::string("batch.") + name);
+      if (found != expected_.end()) batch.*member = found->second;
+    }
+    return batch;
+  }
+
+  TemporaryFolder folder_;
+  mutable std::map<std::string, at::Tensor> expected_;
+};
+
+double largest_error(const at::Tensor& found, const at::Tensor& expected) {
+  return (found.to(at::kDouble) - expected.to(at::kDouble)).abs().max().item<double>();
+}
+
+TEST_P(CheckpointImport, ComputesAndContinuesAsInPython) {
+  write(GetParam());
+  const bool compressed = GetParam() == "compressed";
+  ImportRequest asked = request();
+  if (compressed) asked.markers = "beside";
+  ASSERT_EQ(import_checkpoint(asked), ExitCode::kDone);
+
+  std::vector<std::string> notices;
+  const RunConfig config = RunConfig::load(asked.out / "config.yaml", {}, notices);
+  EXPECT_TRUE(config.evaluation.eval_terminal_observation);
+  EXPECT_EQ(config.training.train_timesteps, 1000);
+  const auto model = AlgorithmDistillation::create(config.model, config.model_shape(), /*seed=*/1);
+  Optimizer optimizer(model->parameters().flat(), config.training);
+  TrainingState state(*model, optimizer);
+  state.restore(CheckpointStore::load(asked.out / "checkpoints" / "step-3"));
+  EXPECT_EQ(state.progress.step, 3);
+  EXPECT_EQ(optimizer.step_count().item<float>(), 3);
+
+  const AlgorithmDistillation::Predictions found = model->predict(batch());
+  EXPECT_LT(largest_error(found.actions, expected_.at("actions")), 2e-6);
+  if (compressed) {
+    EXPECT_LT(largest_error(found.token_types, expected_.at("token_types")), 2e-6);
+    return;  // both embeddings of the source learn from the query: the next step is another one
+  }
+  const AlgorithmDistillation::Loss loss = model->loss(batch(), LossPositions::kLast, /*training=*/true);
+  (loss.sum / static_cast<double>(loss.targets)).backward();
+  std::vector<at::Tensor> gradients;
+  at::Tensor gradient = at::zeros_like(model->parameters().flat());
+  const std::vector<NamedTensor> views = model->parameters().views_of(gradient);
+  const std::vector<at::Tensor> leaves = model->parameters().leaves();
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    if (leaves[i].grad().defined()) at::Tensor(views[i].tensor).copy_(leaves[i].grad());
+  }
+  optimizer.set_learning_rate(config.training.lr);
+  optimizer.step(gradient);
+  for (const auto& [name, parameter] : model->parameters().named()) {
+    // Parameters without a gradient only decay here; torch leaves them as they are, and nothing uses them.
+    const bool unused = name.starts_with("compress_") || name.starts_with("pred_token_type");
+    if (unused) continue;
+    const at::Tensor error = (parameter.to(at::kDouble) - expected_.at("after." + name)).abs();
+    // Without rotary positions a key's bias changes no softmax: its gradient is 0 but for rounding, which
+    // AdamW scales up.
+    if (name.ends_with("in_proj_bias") || name.ends_with("c_attn.bias")) error.chunk(3)[1].zero_();
+    EXPECT_LT(error.max().item<double>(), 2e-6) << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, CheckpointImport,
+                         ::testing::Values("pre_norm", "post_norm", "gpt2", "compressed"),
+                         [](const auto& tested) { return tested.param; });
+
+using RefusedImport = CheckpointImport;
+
+TEST_P(RefusedImport, WhatMeansSomethingElseIsNamed) {
+  write(GetParam());
+  EXPECT_THAT(refusal_of<ConfigError>(request()), AllOf(HasSubstr("--markers"), HasSubstr("replace")));
+  ImportRequest replacing = request();
+  replacing.markers = "replace";
+  EXPECT_THAT(refusal_of<ConfigError>(replacing), HasSubstr("another network"));
+  EXPECT_FALSE(fs::exists(replacing.out));
+
+  ImportRequest asked = request();
+  asked.markers = "beside";
+  change("file['config']['tf_n_layer'] = 3");
+  EXPECT_THAT(refusal_of<ConfigError>(asked), AllOf(HasSubstr("tf_n_layer is 3"), HasSubstr("shapes say 2")));
+  change("file['config']['tf_n_layer'] = 2; file['optimizer']['param_groups'] *= 2");
+  EXPECT_THAT(refusal_of<CheckpointError>(asked), HasSubstr("one group"));
+  change("del file['optimizer'], file['config']['tf_n_head']");
+  EXPECT_THAT(refusal_of<ConfigError>(asked), HasSubstr("attention heads"));
+  asked.overrides = {"tf_n_head=2"};
+  EXPECT_EQ(import_checkpoint(asked), ExitCode::kDone);
+  EXPECT_THAT(refusal_of<ConfigError>(asked), HasSubstr("holds a run already"));
+
+  asked.out = folder_.path() / "other";
+  change("import pathlib; file['config']['path'] = pathlib.PurePosixPath('a')");
+  EXPECT_THAT(refusal_of<CheckpointError>(asked), AllOf(HasSubstr("pathlib"), HasSubstr("at byte")));
+  change("file = {'weights': file['model']}");
+  EXPECT_THAT(refusal_of<CheckpointError>(asked), HasSubstr("'weights'"));
+  change("file = {'model': {'conv.weight': torch.ones(2)}, 'config': {'tf_n_head': 1}}");
+  EXPECT_THAT(refusal_of<CheckpointError>(asked), HasSubstr("conv.weight"));
+  const std::string bytes = read_file(asked.file);
+  write_file_atomically(asked.file, bytes.substr(0, bytes.size() - 30));
+  EXPECT_THAT(refusal_of<CheckpointError>(asked), HasSubstr("cut off"));
+  EXPECT_FALSE(fs::exists(asked.out));
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, RefusedImport, ::testing::Values("compressed"),
+                         [](const auto& tested) { return tested.param; });
+
+}  // namespace
+}  // namespace adtrain

@@ -12,10 +12,11 @@ namespace adtrain {
 /// `torch.save` writes, and the few globals below, whose meaning is built in. Nothing is imported and nothing
 /// is called. Independent of libtorch.
 ///
-///     collections.OrderedDict               a dict; attributes set on it (state_dict's _metadata) are
-///     dropped torch.device                          a text, "cuda:0" torch.FloatStorage and its like the
-///     type of a tensor's elements torch._utils._rebuild_tensor_v2       a tensor: a view of a storage
-///     torch._utils._rebuild_parameter       the tensor in it
+/// - collections.OrderedDict: a dict; attributes that are set on it (state_dict's _metadata) are dropped
+/// - torch.device: a text, "cuda:0"
+/// - torch.FloatStorage and its like: the type of a tensor's elements
+/// - torch._utils._rebuild_tensor_v2: a tensor, a view of a storage
+/// - torch._utils._rebuild_parameter: the tensor in it
 ///
 /// Values are numbered, and containers hold the numbers of their elements, so a value may occur in several
 /// places. A value never contains itself: that is refused.

@@ -1,4 +1,4 @@
-#include "run/CheckpointCommands.h"
+#include "run/checkpoints/CheckpointCommands.h"
 
 #include "cli/Command.h"
 

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "cli/Command.h"
-#include "run/Compare.h"
+#include "run/figures/Compare.h"
 
 namespace adtrain {
 

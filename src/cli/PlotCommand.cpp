@@ -4,7 +4,7 @@
 
 #include "cli/Command.h"
 #include "run/ConfigChanges.h"
-#include "run/Plot.h"
+#include "run/figures/Plot.h"
 
 namespace adtrain {
 namespace {

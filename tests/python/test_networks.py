@@ -9,7 +9,7 @@ import numpy as np
 
 from adtrain import CheckpointError, ConfigurationError, Run
 from adtrain.configuration import ModelOptions
-from adtrain.network import network_of
+from adtrain.variants import network_of
 from adtrain.transitions import Transitions
 from support import ROOT, FolderTest, run
 

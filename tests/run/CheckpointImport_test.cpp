@@ -10,7 +10,7 @@
 #include "checkpoint/CheckpointStore.h"
 #include "checkpoint/Safetensors.h"
 #include "model/AlgorithmDistillation.h"
-#include "run/CheckpointCommands.h"
+#include "run/checkpoints/CheckpointCommands.h"
 #include "run/RunConfig.h"
 #include "support/Process.h"
 #include "support/TemporaryFolder.h"

@@ -1,4 +1,4 @@
-#include "run/Figure.h"
+#include "run/figures/Figure.h"
 
 #include <cmath>
 

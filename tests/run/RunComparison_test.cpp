@@ -1,4 +1,4 @@
-#include "run/RunComparison.h"
+#include "run/figures/RunComparison.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/File.h"
-#include "run/RecordedRun.h"
+#include "run/figures/RecordedRun.h"
 #include "support/TemporaryFolder.h"
 
 namespace adtrain {

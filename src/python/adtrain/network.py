@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -11,7 +11,6 @@ from .attention import Attention, KeyValueCache
 from .configuration import ModelOptions
 from .layers import Linear
 from .transitions import Transitions
-from .weights import Weights
 
 # Rows of a batch are passed on in parts of about so many tokens, whose temporary arrays fit a processor's caches.
 _TOKENS_AT_ONCE = 1024
@@ -98,25 +97,3 @@ def parts_of(rows: int, tokens: int) -> list[slice]:
     """Slices of a batch of `rows` sequences of so many tokens."""
     length = max(1, _TOKENS_AT_ONCE // tokens)
     return [slice(begin, begin + length) for begin in range(0, rows, length)]
-
-
-def network_of(options: ModelOptions, tensors: Mapping[str, np.ndarray]) -> Network:
-    """The network that the options describe, with a checkpoint's tensors.
-
-    Throws CheckpointError where these are not exactly the network's, ConfigurationError where the network is a plug-in's.
-    """
-    from .compressed import CompressedNetwork
-    from .gpt2 import Gpt2Network
-    from .post_norm import PostNormNetwork
-    from .pre_norm import PreNormNetwork
-
-    kinds: dict[str, type[PreNormNetwork | PostNormNetwork | CompressedNetwork | Gpt2Network]] = {
-        "pre_norm": PreNormNetwork,
-        "post_norm": PostNormNetwork,
-        "compressed": CompressedNetwork,
-        "gpt2": Gpt2Network,
-    }
-    weights = Weights(tensors)
-    network = kinds[options.variant](options, weights)
-    weights.expect_all_taken()
-    return network

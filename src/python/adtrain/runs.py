@@ -8,7 +8,8 @@ from .configuration import Configuration, ModelOptions, read_configuration
 from .errors import CheckpointError
 from .evaluations import Evaluation
 from .metrics import Metrics
-from .network import Network, network_of
+from .network import Network
+from .variants import network_of
 
 
 class Run:

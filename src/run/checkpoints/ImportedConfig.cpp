@@ -1,4 +1,4 @@
-#include "run/ImportedConfig.h"
+#include "run/checkpoints/ImportedConfig.h"
 
 #include <set>
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/Text.h"
-#include "run/RunComparison.h"
+#include "run/figures/RunComparison.h"
 
 namespace adtrain {
 namespace {

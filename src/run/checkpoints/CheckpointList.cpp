@@ -6,8 +6,8 @@
 #include "base/StandardStreams.h"
 #include "base/Text.h"
 #include "checkpoint/Manifest.h"
-#include "run/CheckpointCommands.h"
-#include "run/CheckpointTarget.h"
+#include "run/checkpoints/CheckpointCommands.h"
+#include "run/checkpoints/CheckpointTarget.h"
 
 namespace adtrain {
 namespace {

@@ -2,8 +2,8 @@
 
 #include "base/StandardStreams.h"
 #include "checkpoint/TensorStatistics.h"
-#include "run/CheckpointCommands.h"
-#include "run/CheckpointTarget.h"
+#include "run/checkpoints/CheckpointCommands.h"
+#include "run/checkpoints/CheckpointTarget.h"
 
 namespace adtrain {
 namespace {

@@ -9,8 +9,8 @@
 #include "base/Text.h"
 #include "checkpoint/TorchExport.h"
 #include "config/YamlFile.h"
-#include "run/CheckpointCommands.h"
-#include "run/CheckpointTarget.h"
+#include "run/checkpoints/CheckpointCommands.h"
+#include "run/checkpoints/CheckpointTarget.h"
 #include "run/RunConfig.h"
 
 namespace adtrain {

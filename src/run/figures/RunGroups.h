@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "run/RecordedRun.h"
+#include "run/figures/RecordedRun.h"
 
 namespace adtrain {
 

@@ -1,4 +1,4 @@
-#include "run/RunGroups.h"
+#include "run/figures/RunGroups.h"
 
 #include <algorithm>
 #include <array>

@@ -5,8 +5,8 @@
 #include "base/Text.h"
 #include "checkpoint/Manifest.h"
 #include "checkpoint/TensorStatistics.h"
-#include "run/CheckpointCommands.h"
-#include "run/CheckpointTarget.h"
+#include "run/checkpoints/CheckpointCommands.h"
+#include "run/checkpoints/CheckpointTarget.h"
 
 namespace adtrain {
 namespace {

@@ -1,4 +1,4 @@
-#include "run/Plot.h"
+#include "run/figures/Plot.h"
 
 #include <algorithm>
 #include <set>

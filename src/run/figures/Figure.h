@@ -7,8 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "run/RecordedRun.h"
-#include "run/SeedStatistics.h"
+#include "run/figures/RecordedRun.h"
+#include "run/figures/SeedStatistics.h"
 #include "telemetry/Chart.h"
 
 namespace adtrain {

@@ -13,10 +13,10 @@
 #include "checkpoint/TorchCheckpoint.h"
 #include "memory/AutoBatchSize.h"
 #include "model/AlgorithmDistillation.h"
-#include "run/CheckpointCommands.h"
-#include "run/CheckpointTarget.h"
-#include "run/ImportedConfig.h"
-#include "run/ImportedNetwork.h"
+#include "run/checkpoints/CheckpointCommands.h"
+#include "run/checkpoints/CheckpointTarget.h"
+#include "run/checkpoints/ImportedConfig.h"
+#include "run/checkpoints/ImportedNetwork.h"
 
 namespace adtrain {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "run/CheckpointDifference.h"
-#include "run/RecordedRun.h"
+#include "run/figures/CheckpointDifference.h"
+#include "run/figures/RecordedRun.h"
 
 namespace adtrain {
 

@@ -1,4 +1,4 @@
-#include "run/Figure.h"
+#include "run/figures/Figure.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 #include "base/Error.h"
 #include "base/Text.h"
-#include "run/RunGroups.h"
+#include "run/figures/RunGroups.h"
 
 namespace adtrain {
 namespace {

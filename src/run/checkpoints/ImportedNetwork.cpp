@@ -1,4 +1,4 @@
-#include "run/ImportedNetwork.h"
+#include "run/checkpoints/ImportedNetwork.h"
 
 #include <algorithm>
 #include <cmath>

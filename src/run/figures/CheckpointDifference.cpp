@@ -1,4 +1,4 @@
-#include "run/CheckpointDifference.h"
+#include "run/figures/CheckpointDifference.h"
 
 #include <algorithm>
 #include <cmath>

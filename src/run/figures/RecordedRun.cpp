@@ -1,4 +1,4 @@
-#include "run/RecordedRun.h"
+#include "run/figures/RecordedRun.h"
 
 #include <algorithm>
 

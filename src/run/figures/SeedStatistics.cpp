@@ -1,4 +1,4 @@
-#include "run/SeedStatistics.h"
+#include "run/figures/SeedStatistics.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
-#include "run/Compare.h"
+#include "run/figures/Compare.h"
 
 #include "base/StandardStreams.h"
-#include "run/RunComparison.h"
+#include "run/figures/RunComparison.h"
 
 namespace adtrain {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/Error.h"
-#include "run/Figure.h"
+#include "run/figures/Figure.h"
 
 namespace adtrain {
 

@@ -1,4 +1,4 @@
-#include "run/CheckpointTarget.h"
+#include "run/checkpoints/CheckpointTarget.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "run/RunComparison.h"
+#include "run/figures/RunComparison.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,31 @@
+"""Which network a configuration describes."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from .compressed import CompressedNetwork
+from .configuration import ModelOptions
+from .gpt2 import Gpt2Network
+from .network import Network
+from .post_norm import PostNormNetwork
+from .pre_norm import PreNormNetwork
+from .weights import Weights
+
+_VARIANTS: dict[str, type[PreNormNetwork | PostNormNetwork | CompressedNetwork | Gpt2Network]] = {
+    "pre_norm": PreNormNetwork,
+    "post_norm": PostNormNetwork,
+    "compressed": CompressedNetwork,
+    "gpt2": Gpt2Network,
+}
+
+
+def network_of(options: ModelOptions, tensors: Mapping[str, np.ndarray]) -> Network:
+    """The network that the options describe, with a checkpoint's tensors.
+
+    Throws CheckpointError where these are not exactly the network's, ConfigurationError where the network is a plug-in's.
+    """
+    weights = Weights(tensors)
+    network = _VARIANTS[options.variant](options, weights)
+    weights.expect_all_taken()
+    return network

@@ -9,9 +9,9 @@
 #include "base/Text.h"
 #include "checkpoint/TorchExport.h"
 #include "config/YamlFile.h"
+#include "run/RunConfig.h"
 #include "run/checkpoints/CheckpointCommands.h"
 #include "run/checkpoints/CheckpointTarget.h"
-#include "run/RunConfig.h"
 
 namespace adtrain {
 namespace {

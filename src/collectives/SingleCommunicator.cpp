@@ -1,8 +1,13 @@
 #include "collectives/SingleCommunicator.h"
 
 #include <ATen/core/Tensor.h>
+#include <c10/cuda/CUDAStream.h>
 
 namespace adtrain {
+
+void SingleCommunicator::synchronize() {
+  if (device().is_cuda()) c10::cuda::getCurrentCUDAStream(device().index()).synchronize();
+}
 
 std::unique_ptr<CollectiveWork> SingleCommunicator::begin_broadcast(at::Tensor&, int64_t) {
   return std::make_unique<NoCollectiveWork>();

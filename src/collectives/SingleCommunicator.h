@@ -12,6 +12,7 @@ class SingleCommunicator final : public Communicator {
  public:
   explicit SingleCommunicator(at::Device device = at::kCPU) : Communicator(0, 1, 0, device) {}
   std::string backend() const override { return "none"; }
+  void synchronize() override;
 
  protected:
   std::unique_ptr<CollectiveWork> begin_broadcast(at::Tensor& tensor, int64_t root) override;

@@ -36,10 +36,10 @@ class GradientIntake::Hook final : public torch::autograd::PostAccumulateGradHoo
 GradientIntake::GradientIntake(const std::vector<at::Tensor>& parameters,
                                const std::vector<at::Tensor>& mains, GradientReducer& reducer, double factor)
     : reducer_(reducer),
-      factor_(factor),
-      number_(as_number(factor)),
-      fp32_(at::full({1}, factor, at::TensorOptions(parameters.front().device()).dtype(at::kFloat))) {
-  reducer_.multiply_large_by(factor_);
+      sums_multiply_(reducer.multiply_sums_by(factor)),
+      factor_(sums_multiply_ ? 1 : factor),
+      number_(as_number(factor_)),
+      fp32_(at::full({1}, factor_, at::TensorOptions(parameters.front().device()).dtype(at::kFloat))) {
   for (size_t index = 0; index < parameters.size(); ++index) {
     const at::Tensor& parameter = parameters[index];
     const at::Tensor view =
@@ -87,7 +87,7 @@ void GradientIntake::gradient_came(size_t parameter) {
   }
   const at::AutoGradMode no_gradients(false);
   const bool stays = can_stay(parameter, gradient);
-  if (!stays) take(place, gradient, reducer_.is_large(parameter) ? 1 : factor_);
+  if (!stays) take(place, gradient);
   place.is_taken = place.has_come = true;
   place.parameter.mutable_grad() = at::Tensor();
   place.main.mutable_grad() = place.view;
@@ -99,17 +99,17 @@ void GradientIntake::gradient_came(size_t parameter) {
 }
 
 bool GradientIntake::can_stay(size_t parameter, const at::Tensor& gradient) const {
-  return reducer_.is_large(parameter) && reducer_.communicates() && !places_[parameter].is_taken &&
+  return sums_multiply_ && reducer_.communicates() && !places_[parameter].is_taken &&
          gradient.layout() == at::kStrided && gradient.scalar_type() == at::kFloat &&
          gradient.is_contiguous();
 }
 
-void GradientIntake::take(const Place& place, const at::Tensor& gradient, double factor) const {
+void GradientIntake::take(const Place& place, const at::Tensor& gradient) const {
   const bool adds = place.is_taken || gradient.layout() != at::kStrided;
   if (!place.is_taken && adds) place.view.zero_();
   if (adds) {
-    place.view.add_(gradient, factor);
-  } else if (factor == 1) {
+    place.view.add_(gradient, factor_);
+  } else if (factor_ == 1) {
     place.view.copy_(gradient);
   } else {
     at::Tensor view = place.view;

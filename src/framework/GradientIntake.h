@@ -11,8 +11,9 @@ namespace adtrain {
 
 /// Moves autograd's gradients into a reducer's flat buffer by one operation each: the first gradient of a
 /// step is copied to its place, later ones are added, and each is multiplied by `factor` at the same time. So
-/// only places without a gradient are set to zero, and nothing is divided after a step. A large gradient that
-/// is a step's only one is not even copied, where the sum over ranks can read it where it lies.
+/// only places without a gradient are set to zero, and nothing is divided after a step. Where the sums over
+/// ranks can multiply, a large gradient that is a step's only one is not even copied, and such small ones are
+/// copied together.
 ///
 /// During a backward pass a parameter has no `.grad`, so that autograd passes the tensor that it has computed
 /// instead of accumulating it. Once that is taken, `.grad` is the place in the buffer.
@@ -51,13 +52,14 @@ class GradientIntake {
   };
 
   void gradient_came(size_t parameter);
-  void take(const Place& place, const at::Tensor& gradient, double factor) const;
+  void take(const Place& place, const at::Tensor& gradient) const;
   /// Whether the sum over ranks can read the gradient where autograd has left it.
   bool can_stay(size_t parameter, const at::Tensor& gradient) const;
   void check_attached() const;
 
   GradientReducer& reducer_;
-  double factor_;
+  bool sums_multiply_;
+  double factor_;      ///< 1 where the sums over ranks multiply
   at::Tensor number_;  ///< the factor as a wrapped number, which does not affect a product's type
   /// the factor as fp32 (1) on the device, so that products with 16-bit gradients are fp32
   at::Tensor fp32_;

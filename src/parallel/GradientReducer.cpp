@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -133,25 +134,21 @@ void GradientReducer::arrived(size_t parameter) {
   communicator_.progress();
 }
 
-void GradientReducer::multiply_large_by(double factor) {
+bool GradientReducer::multiply_sums_by(double factor) {
   const bool rounds = !buckets_.front().wire.is_same(buckets_.front().view);
-  if (communicator_.world_size() == 1 || !communicator_.sums_without_copies() || rounds) return;
-  large_factor_ = factor;
-  for (Bucket& bucket : buckets_) {
-    for (size_t index = bucket.first; index < bucket.end; ++index) {
-      bucket.has_large = bucket.has_large || is_large(index);
-    }
-  }
+  if (communicator_.world_size() == 1 || !communicator_.sums_without_copies() || rounds) return false;
+  factor_ = factor;
+  return true;
 }
 
 bool GradientReducer::is_large(size_t parameter) const {
   // Below this, an operation more in a bucket costs more than a copy of the gradient.
   constexpr int64_t kLarge = 256 << 10;
-  return large_factor_.has_value() && parameters_[parameter].numel() >= kLarge;
+  return parameters_[parameter].numel() >= kLarge;
 }
 
 void GradientReducer::arrived_at(size_t parameter, const at::Tensor& gradient) {
-  buckets_[bucket_of_[parameter]].elsewhere[parameter] = gradient.view({parameters_[parameter].numel()});
+  buckets_[bucket_of_[parameter]].elsewhere[parameter] = gradient;
   arrived(parameter);
 }
 
@@ -180,29 +177,40 @@ void GradientReducer::added(at::TensorList parameters) {
 void GradientReducer::start_next_bucket() {
   const RecordedCall recorded(RecordedCall::kGradientsStart);
   Bucket& bucket = buckets_[started_++];
+  copy_small(bucket);
   if (!bucket.wire.is_same(bucket.view)) bucket.wire.copy_(bucket.view);
-  bucket.sum = bucket.has_large ? communicator_.start_sums(summands_of(bucket))
-                                : communicator_.start_all_reduce(bucket.wire);
+  bucket.sum =
+      factor_ ? communicator_.start_sums(summands_of(bucket)) : communicator_.start_all_reduce(bucket.wire);
   bucket.elsewhere.clear();
+}
+
+void GradientReducer::copy_small(const Bucket& bucket) {
+  std::vector<at::Tensor> places, gradients;
+  for (const auto& [parameter, gradient] : bucket.elsewhere) {
+    if (is_large(parameter)) continue;
+    places.push_back(views_[parameter]);
+    gradients.push_back(gradient);
+  }
+  if (!places.empty()) at::_foreach_copy_(places, gradients);  // on a GPU one kernel for all
 }
 
 std::vector<Communicator::Summand> GradientReducer::summands_of(const Bucket& bucket) const {
   std::vector<Communicator::Summand> summands;
-  const auto add = [&](int64_t begin, int64_t end, const at::Tensor& from, double factor) {
+  const auto add = [&](int64_t begin, int64_t end, const at::Tensor& from) {
     if (end == begin) return;
     const at::Tensor here = flat_.narrow(0, begin, end - begin);
-    summands.push_back({.from = from.defined() ? from : here, .to = here, .factor = factor});
+    summands.push_back({.from = from.defined() ? from : here, .to = here, .factor = *factor_});
   };
   int64_t begin = bucket.view.storage_offset();
   for (size_t index = bucket.first; index < bucket.end; ++index) {
     if (!is_large(index)) continue;
     const int64_t offset = layout_.offset(index), end = offset + parameters_[index].numel();
     const auto elsewhere = bucket.elsewhere.find(index);
-    add(begin, offset, {}, 1);
-    add(offset, end, elsewhere == bucket.elsewhere.end() ? at::Tensor() : elsewhere->second, *large_factor_);
+    add(begin, offset, {});
+    add(offset, end, elsewhere == bucket.elsewhere.end() ? at::Tensor() : elsewhere->second);
     begin = end;
   }
-  add(begin, bucket.view.storage_offset() + bucket.view.numel(), {}, 1);
+  add(begin, bucket.view.storage_offset() + bucket.view.numel(), {});
   return summands;
 }
 

@@ -58,17 +58,14 @@ class GradientReducer : public MainGradients {
   void added(at::TensorList parameters) override;
   /// Like added(), for the parameter with this index.
   void arrived(size_t parameter);
-  /// Lets the sums over ranks multiply the gradients of large parameters by `factor`, where the communicator
-  /// sums without copies: their gradients then stay unmultiplied, and may lie elsewhere (arrived_at). Which
-  /// parameters are large follows from their sizes alone, so that all ranks pass NCCL the same operations.
-  void multiply_large_by(double factor);
-  /// Whether multiply_large_by() concerns this parameter.
-  bool is_large(size_t parameter) const;
+  /// Lets the sums over ranks multiply by `factor`, if the communicator sums without copies. Whether it does:
+  /// gradients are then left unmultiplied, and may lie elsewhere (arrived_at).
+  bool multiply_sums_by(double factor);
   /// Whether this is the micro-step whose gradients are summed over ranks.
   bool communicates() const { return communicates_; }
-  /// Like arrived(), for the gradient of a large parameter that lies elsewhere, contiguous and in fp32, in
-  /// the micro-step that communicates. The sum goes to the parameter's place. The tensor is kept until
-  /// finish().
+  /// Like arrived(), for a contiguous fp32 gradient that lies elsewhere, in the micro-step that communicates.
+  /// The sum goes to the parameter's place: a large gradient is read where it lies, small ones are copied
+  /// there together when their bucket starts. The tensor is kept until then.
   void arrived_at(size_t parameter, const at::Tensor& gradient);
 
   /// Must be called before each backward pass; `communicates` is true only for the last one before finish().
@@ -92,8 +89,7 @@ class GradientReducer : public MainGradients {
     at::Tensor wire;      ///< the all-reduced tensor: the view itself, or its rounded copy
     int64_t missing = 0;  ///< parameters whose gradient is still missing in this micro-step
     std::unique_ptr<CollectiveWork> sum;
-    size_t first = 0, end = 0;  ///< its parameters
-    bool has_large = false;
+    size_t first = 0, end = 0;                    ///< its parameters
     std::map<size_t, at::Tensor> elsewhere = {};  ///< by parameter: gradients that lie elsewhere
   };
   class ReadyHook;
@@ -104,6 +100,9 @@ class GradientReducer : public MainGradients {
   void gradient_ready(size_t parameter);
   size_t index_of(const at::Tensor& parameter) const;
   void start_next_bucket();
+  /// From its size alone, so that all ranks pass NCCL the same operations.
+  bool is_large(size_t parameter) const;
+  void copy_small(const Bucket& bucket);
   /// The bucket's large parameters, and the stretches of the buffer between them.
   std::vector<Communicator::Summand> summands_of(const Bucket& bucket) const;
 
@@ -117,7 +116,7 @@ class GradientReducer : public MainGradients {
   std::vector<size_t> bucket_of_;  ///< by parameter
   size_t started_ = 0;             ///< buckets 0 … started − 1 are under way
   bool communicates_ = false;
-  std::optional<double> large_factor_;
+  std::optional<double> factor_;  ///< of the sums, where they multiply
   WaitTimer exposed_;
 };
 

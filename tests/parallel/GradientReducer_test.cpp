@@ -39,6 +39,36 @@ class RecordingCommunicator final : public Communicator {
   std::unique_ptr<CollectiveWork> begin_barrier() override { throw std::logic_error("not expected"); }
 };
 
+/// Sums as NCCL does, reading each summand where it lies, over two ranks that have the same gradients.
+class SummingCommunicator final : public Communicator {
+ public:
+  SummingCommunicator() : Communicator(0, 2, 1) {}
+  std::string backend() const override { return "two alike"; }
+  bool sums_without_copies() const override { return true; }
+
+  /// Of each summand: its elements, and whether it was read elsewhere than where its sum goes.
+  std::vector<std::pair<int64_t, bool>> summands;
+
+ protected:
+  std::unique_ptr<CollectiveWork> begin_sums(std::vector<Summand> all) override {
+    for (const Summand& each : all) {
+      summands.emplace_back(each.to.numel(), !each.from.is_alias_of(each.to));
+      each.to.copy_((2 * each.factor * each.from).view(each.to.sizes()));
+    }
+    return std::make_unique<NoCollectiveWork>();
+  }
+  std::unique_ptr<CollectiveWork> begin_all_reduce(at::Tensor&, ReduceOp) override {
+    throw std::logic_error("not expected");
+  }
+  std::unique_ptr<CollectiveWork> begin_broadcast(at::Tensor&, int64_t) override {
+    throw std::logic_error("not expected");
+  }
+  std::unique_ptr<CollectiveWork> begin_all_gather(const at::Tensor&, at::Tensor&) override {
+    throw std::logic_error("not expected");
+  }
+  std::unique_ptr<CollectiveWork> begin_barrier() override { throw std::logic_error("not expected"); }
+};
+
 constexpr ReducerOptions kOneEach{.bucket_bytes = 1, .first_bucket_bytes = 1};
 
 /// Three parameters that take 64, 128 and 192 elements of the buffer.
@@ -176,6 +206,41 @@ TEST(GradientReducer, LeavesGradientsToItsCaller) {
   reducer.arrived(2);
   EXPECT_THAT(communicator.started, ElementsAre(192, 128));
   reducer.finish();
+}
+
+TEST(GradientReducer, SumsMultiplyGradientsThatLieElsewhere) {
+  constexpr int64_t kLarge = 64 * 4700;
+  const std::vector<at::Tensor> parameters = {
+      at::zeros({3, 5}).requires_grad_(), at::zeros({kLarge}).requires_grad_(),
+      at::zeros({65}).requires_grad_(), at::zeros({kLarge}).requires_grad_()};
+  SummingCommunicator communicator;
+  GradientReducer reducer(parameters, communicator, {}, GradientSource::kCaller);
+  ASSERT_TRUE(reducer.multiply_sums_by(0.25));
+  reducer.begin_micro_step(true);
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& parameter : parameters) gradients.push_back(at::randn(parameter.sizes()));
+  reducer.arrived_at(3, gradients[3]);
+  reducer.arrived_at(2, gradients[2]);
+  reducer.place_of(parameters[1]).narrow(0, 0, kLarge).copy_(gradients[1]);  // added up over micro-steps, say
+  reducer.arrived(1);
+  reducer.arrived_at(0, gradients[0]);
+  reducer.finish();
+  for (size_t index = 0; index < parameters.size(); ++index) {
+    const at::Tensor place = reducer.place_of(parameters[index]).narrow(0, 0, parameters[index].numel());
+    EXPECT_TRUE(at::equal(place, 0.5 * gradients[index].flatten())) << "parameter " << index;
+  }
+  // The first bucket is the last parameter alone; of the others only the large one is a summand of its own.
+  using testing::Pair;
+  EXPECT_THAT(communicator.summands,
+              ElementsAre(Pair(kLarge, true), Pair(64, false), Pair(kLarge, false), Pair(128, false)));
+}
+
+TEST(GradientReducer, SumsThatCopyDoNotMultiply) {
+  const Parameters parameters;
+  RecordingCommunicator two(2);
+  EXPECT_FALSE(GradientReducer(parameters.all, two, {}, GradientSource::kCaller).multiply_sums_by(0.5));
+  SummingCommunicator summing;
+  EXPECT_TRUE(GradientReducer(parameters.all, summing, {}, GradientSource::kCaller).multiply_sums_by(0.5));
 }
 
 TEST(GradientReducer, ASingleRankSendsNothing) {

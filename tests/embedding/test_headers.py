@@ -3,7 +3,9 @@ and its like."""
 import os
 import pathlib
 import re
+import shutil
 import subprocess
+import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -12,10 +14,15 @@ TORCH = pathlib.Path(os.environ["TORCH"]) / "include"
 
 
 def compiled(text):
-    """What the compiler says of a translation unit; empty where it likes it."""
-    command = [os.environ["CXX"], "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror",
-               "-I", ROOT / "include", "-isystem", TORCH, "-isystem", TORCH / "torch/csrc/api/include", "-x", "c++", "-"]
-    return subprocess.run(command, input=text, capture_output=True, text=True).stderr
+    """What the compiler says of a translation unit; empty where it likes it. libtorch's modules take it a quarter of a
+    minute, which ccache remembers."""
+    command = [*filter(None, [shutil.which("ccache")]), os.environ["CXX"], "-std=c++20", "-c", "-Wall", "-Wextra", "-Wpedantic",
+               "-Wshadow", "-Werror", "-I", ROOT / "include", "-isystem", TORCH, "-isystem", TORCH / "torch/csrc/api/include",
+               "header.cpp", "-o", "header.o"]
+    with tempfile.TemporaryDirectory(prefix="adtrain-headers-") as folder:
+        pathlib.Path(folder, "header.cpp").write_text(text)
+        return subprocess.run(command, capture_output=True, text=True, cwd=folder,
+                              env=os.environ | {"CCACHE_BASEDIR": folder}).stderr
 
 
 def names_defined_in(files):
@@ -28,6 +35,8 @@ class Headers(unittest.TestCase):
     def test_each_compiles_by_itself(self):
         self.assertGreater(len(HEADERS), 5)
         for header in HEADERS:
+            if header.name == "adtrain.h":  # nothing of its own; test_program.py compiles it
+                continue
             with self.subTest(header=header.name):
                 self.assertEqual(compiled(f"#include <adtrain/{header.name}>\n"), "")
 
@@ -40,11 +49,10 @@ class Headers(unittest.TestCase):
                 known = re.fullmatch(r"[a-z_]+|(ATen|c10|torch)/.*", name) or (ROOT / "include" / name).exists()
                 self.assertTrue(known, f"{header.name} includes {name}")
 
-    def test_adtrain_h_includes_all_of_them(self):
-        text = (ROOT / "include/adtrain/adtrain.h").read_text()
-        for header in HEADERS:
-            if header.name != "adtrain.h":
-                self.assertIn(f'#include "adtrain/{header.name}"', text)
+    def test_adtrain_h_includes_all_of_them_and_nothing_else(self):
+        lines = (ROOT / "include/adtrain/adtrain.h").read_text().splitlines()
+        code = [line for line in lines if line and line != "#pragma once" and not line.startswith("//")]
+        self.assertEqual(sorted(code), [f'#include "adtrain/{header.name}"' for header in HEADERS if header.name != "adtrain.h"])
 
     def test_no_name_is_defined_a_second_time_inside(self):
         """Both would be in one program, and the language wants one definition of a name."""

@@ -141,8 +141,7 @@ class Bench:
             self.folder = pathlib.Path(tempfile.mkdtemp(prefix="adtrain-faults-"))
             stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
             (self.folder / "small.yaml").write_text(small_run.CONFIG)
-            subprocess.run([ADTRAIN, "collect", "small.yaml", "--set", "device=cpu"], cwd=self.folder, check=True,
-                           env=small_run.environment(), stdout=subprocess.DEVNULL, timeout=LONGEST)
+            small_run.collect(self.folder)
             if self.launcher == "SLURM":
                 self._cluster = stack.enter_context(slurm_cluster.SlurmCluster())
             self._references = {}

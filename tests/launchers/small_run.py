@@ -138,6 +138,20 @@ def finish(process, timeout, begin=None):
     return Finished(process.returncode, output, time.monotonic() - begin)
 
 
+def collect(folder, kept=[]):
+    """The histories that small.yaml in this folder names: collected once in the life of this process, and copied after that."""
+    if kept:
+        shutil.copytree(kept[0].name, folder / "histories", dirs_exist_ok=True)
+        return
+    collected = subprocess.run([ADTRAIN, "collect", "small.yaml", "--set", "device=cpu"], cwd=folder, env=environment(),
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               errors="replace", timeout=120 * PATIENCE)
+    if collected.returncode != 0:
+        raise RuntimeError(f"the collection ended with {collected.returncode}:\n{collected.stdout}")
+    kept.append(tempfile.TemporaryDirectory(prefix="adtrain-histories-"))  # it goes with this process
+    shutil.copytree(folder / "histories", kept[0].name, dirs_exist_ok=True)
+
+
 class SmallRun(unittest.TestCase):
     """Each test has a folder of its own with small.yaml and the histories that it trains on."""
 
@@ -168,7 +182,7 @@ class SmallRun(unittest.TestCase):
             process.communicate()
 
     def collect(self):
-        self.assert_done(self.run_command([ADTRAIN, "collect", "small.yaml", "--set", "device=cpu"]))
+        collect(self.folder)
 
     def run_folder(self, name="small"):
         return self.folder / "runs" / name

@@ -35,14 +35,19 @@ class CheckpointImport : public ::testing::TestWithParam<std::string> {
     for (NamedTensor& named : read_safetensors(folder_.path() / "expected.safetensors").tensors)
       expected_[named.name] = named.tensor;
   }
-  /// Another file, made of that one by Python lines that change `file`.
-  void change(const std::string& lines) const {
-    write_file_atomically(folder_.path() / "change.py",
-                          "import sys, torch\nfile = torch.load(sys.argv[1], weights_only=False)\n" + lines +
-                              "\ntorch.save(file, sys.argv[1])\n");
+  /// Further files NAME.pt, each made of that one by Python lines that change `file`; one start of Python
+  /// writes all of them, as torch takes seconds to load.
+  void write_changed(const std::map<std::string, std::string>& lines_of) const {
+    std::string script =
+        "import copy, pathlib, sys, torch\nfolder = pathlib.Path(sys.argv[1])\n"
+        "written = torch.load(folder / 'trained.pt', weights_only=False)\n";
+    for (const auto& [name, lines] : lines_of)
+      script +=
+          "file = copy.deepcopy(written)\n" + lines + "\ntorch.save(file, folder / '" + name + ".pt')\n";
+    write_file_atomically(folder_.path() / "change.py", script);
     const Finished changed =
         run_shell(quoted(ADTRAIN_PYTHON) + " " + quoted((folder_.path() / "change.py").string()) + " " +
-                  quoted(request().file.string()));
+                  quoted(folder_.path().string()));
     ASSERT_EQ(changed.exit_code, 0) << changed.output;
   }
   ImportRequest request() const {
@@ -145,22 +150,29 @@ TEST_P(RefusedImport, WhatMeansSomethingElseIsNamed) {
 
   ImportRequest asked = request();
   asked.markers = "beside";
-  change("file['config']['tf_n_layer'] = 3");
+  write_changed({{"layers", "file['config']['tf_n_layer'] = 3"},
+                 {"groups", "file['optimizer']['param_groups'] *= 2"},
+                 {"heads", "del file['optimizer'], file['config']['tf_n_head']"},
+                 {"path", "file['config']['path'] = pathlib.PurePosixPath('a')"},
+                 {"weights", "file = {'weights': file['model']}"},
+                 {"conv", "file = {'model': {'conv.weight': torch.ones(2)}, 'config': {'tf_n_head': 1}}"}});
+  const auto take = [&](const std::string& name) { asked.file = folder_.path() / (name + ".pt"); };
+  take("layers");
   EXPECT_THAT(refusal_of<ConfigError>(asked), AllOf(HasSubstr("tf_n_layer is 3"), HasSubstr("shapes say 2")));
-  change("file['config']['tf_n_layer'] = 2; file['optimizer']['param_groups'] *= 2");
+  take("groups");
   EXPECT_THAT(refusal_of<CheckpointError>(asked), HasSubstr("one group"));
-  change("del file['optimizer'], file['config']['tf_n_head']");
+  take("heads");
   EXPECT_THAT(refusal_of<ConfigError>(asked), HasSubstr("attention heads"));
   asked.overrides = {"tf_n_head=2"};
   EXPECT_EQ(import_checkpoint(asked), ExitCode::kDone);
   EXPECT_THAT(refusal_of<ConfigError>(asked), HasSubstr("holds a run already"));
 
   asked.out = folder_.path() / "other";
-  change("import pathlib; file['config']['path'] = pathlib.PurePosixPath('a')");
+  take("path");
   EXPECT_THAT(refusal_of<CheckpointError>(asked), AllOf(HasSubstr("pathlib"), HasSubstr("at byte")));
-  change("file = {'weights': file['model']}");
+  take("weights");
   EXPECT_THAT(refusal_of<CheckpointError>(asked), HasSubstr("'weights'"));
-  change("file = {'model': {'conv.weight': torch.ones(2)}, 'config': {'tf_n_head': 1}}");
+  take("conv");
   EXPECT_THAT(refusal_of<CheckpointError>(asked), HasSubstr("conv.weight"));
   const std::string bytes = read_file(asked.file);
   write_file_atomically(asked.file, bytes.substr(0, bytes.size() - 30));

@@ -1,5 +1,7 @@
 #include "training/StepProfiler.h"
 
+#include <algorithm>
+#include <functional>
 #include <thread>
 
 #include <ATen/ATen.h>
@@ -62,8 +64,15 @@ TEST(StepProfiler, WritesTheStepsThatWereAskedFor) {
   const auto rank = run.json("steps_3-5.json").at("ranks").at(0);
   ASSERT_EQ(rank.at("steps").size(), 3U);
   EXPECT_EQ(rank.at("steps")[0].at("step"), 3);
-  EXPECT_THAT(rank.at("table")[0].at("name"), "aten::mm");
-  EXPECT_EQ(rank.at("table")[0].at("calls"), 60);
+  // Which operator takes longest is the machine's business: one may be interrupted. The order is not.
+  const auto& table = rank.at("table");
+  EXPECT_TRUE(std::ranges::is_sorted(table, std::greater<>(), [](const auto& row) {
+    return row.at("total_ns").template get<int64_t>();
+  })) << table;
+  const auto product =
+      std::ranges::find_if(table, [](const auto& row) { return row.at("name") == "aten::mm"; });
+  ASSERT_NE(product, table.end()) << table;
+  EXPECT_EQ(product->at("calls"), 60);
   EXPECT_EQ(rank.at("left_out"), 0);
   const std::string trace = gunzipped(read_file(run.folder() / "steps_3-5.trace.json.gz"));
   EXPECT_EQ(nlohmann::json::parse(trace).at("traceEvents").size(),

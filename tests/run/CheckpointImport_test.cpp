@@ -180,6 +180,36 @@ TEST_P(RefusedImport, WhatMeansSomethingElseIsNamed) {
   EXPECT_FALSE(fs::exists(asked.out));
 }
 
+TEST_P(RefusedImport, TheConfigurationMayStandInTheFolderOfTheRun) {
+  write(GetParam());
+  write_changed(
+      {{"bare",
+        "import yaml\n"
+        "settings = file.pop('config') | {'device': torch.device('cpu'), 'token_type_weight': 0.5}\n"
+        "open(folder / 'config.yaml', 'w').write(yaml.dump(settings, indent=4))"},
+       {"lone",
+        "del file['config']\n"
+        "(folder / 'a' / 'b').mkdir(parents=True)\n"
+        "torch.save(file, folder / 'a' / 'b' / 'far.pt')"}});
+  ImportRequest asked = request();
+  asked.markers = "beside";
+  ASSERT_EQ(import_checkpoint(asked), ExitCode::kDone);
+  std::vector<std::string> notices;
+  const RunConfig expected = RunConfig::load(asked.out / "config.yaml", {"token_type_weight=0.5"}, notices);
+
+  asked.file = folder_.path() / "bare.pt";
+  asked.out = folder_.path() / "elsewhere" / "imported";
+  ASSERT_EQ(import_checkpoint(asked), ExitCode::kDone);
+  const RunConfig config =
+      RunConfig::load(asked.out / "config.yaml", {"runs_dir=" + (folder_.path() / "runs").string()}, notices);
+  EXPECT_EQ(config.resolved_yaml(), expected.resolved_yaml());
+
+  asked.file = folder_.path() / "a" / "b" / "far.pt";
+  asked.out = folder_.path() / "other";
+  EXPECT_THAT(refusal_of<ConfigError>(asked),
+              AllOf(HasSubstr("no config.yaml beside it"), HasSubstr("--config")));
+}
+
 INSTANTIATE_TEST_SUITE_P(Files, RefusedImport, ::testing::Values("compressed"),
                          [](const auto& tested) { return tested.param; });
 

@@ -59,13 +59,7 @@ class Import {
   explicit Import(const ImportRequest& request) : request_(request), file_(read(request.file)) {}
 
   void run() {
-    const bool of_file = request_.config.empty();
-    if (of_file && file_.config.empty()) {
-      throw ConfigError(
-          fmt::format("{} holds no 'config'; expected the configuration that it was trained with: give "
-                      "it by --config FILE.yaml",
-                      request_.file.string()));
-    }
+    if (request_.config.empty() && file_.config.empty()) file_.config = settings_of_folder();
     config_ = imported_config(
         {file_.config, request_.config, request_.overrides, settings_of_network(file_.model)}, notices_);
     place();
@@ -78,6 +72,20 @@ class Import {
   }
 
  private:
+  /// Of the config.yaml that the projects write into the folder of a run's checkpoints.
+  json settings_of_folder() {
+    const fs::path folder = fs::absolute(request_.file).parent_path();
+    for (const fs::path& candidate : {folder / "config.yaml", folder.parent_path() / "config.yaml"}) {
+      if (!fs::is_regular_file(candidate)) continue;
+      notices_.push_back(fmt::format("the file holds no configuration: {} is taken", candidate.string()));
+      return settings_in(candidate);
+    }
+    throw ConfigError(
+        fmt::format("{} holds no 'config', and there is no config.yaml beside it; expected the configuration "
+                    "that it was trained with: give it by --config FILE.yaml",
+                    request_.file.string()));
+  }
+
   void place() {
     fs::path out = request_.out.empty() ? fs::path("runs") / request_.file.stem() : request_.out;
     out = out.lexically_normal();

@@ -27,7 +27,7 @@ std::set<std::string> known_names() {
   return names;
 }
 
-/// The pickle's settings that mean something here.
+/// The source's settings that mean something here.
 void put_settings(const json& settings, Document& document, std::vector<std::string>& notices) {
   const std::set<std::string> known = known_names();
   std::vector<std::string> unknown;
@@ -42,7 +42,7 @@ void put_settings(const json& settings, Document& document, std::vector<std::str
     }
   }
   if (!unknown.empty())
-    notices.push_back("left out of the file's configuration, as unknown here: " +
+    notices.push_back("left out of the source's configuration, as unknown here: " +
                       abridged(join(unknown, ", "), 600));
 }
 
@@ -67,10 +67,24 @@ void put_network(const json& network, Document& document) {
 
 }  // namespace
 
+json settings_in(const std::filesystem::path& yaml) {
+  Document document;
+  document.read_file(yaml);
+  if (!document.errors().empty()) throw ConfigError(join(document.errors(), "\n"));
+  json settings = json::object();
+  for (const Entry& entry : document.entries()) {
+    const bool nested = entry.kind == Entry::Kind::kList || entry.kind == Entry::Kind::kMap;
+    settings[entry.key] = nested                             ? json::array()
+                          : entry.kind == Entry::Kind::kNull ? json()
+                                                             : json(entry.text);
+  }
+  return settings;
+}
+
 RunConfig imported_config(const ImportedSettings& settings, std::vector<std::string>& notices) {
   Document document;
   if (settings.yaml.empty()) {
-    put_settings(settings.of_file, document, notices);
+    put_settings(settings.of_source, document, notices);
   } else {
     document.read_file(settings.yaml);
   }
@@ -78,8 +92,7 @@ RunConfig imported_config(const ImportedSettings& settings, std::vector<std::str
   if (document.find("tf_n_head") == nullptr) {
     throw ConfigError(
         "the file does not say how many attention heads there are, which no shape shows; expected its "
-        "configuration "
-        "by --config FILE.yaml, or --set tf_n_head=N");
+        "configuration by --config FILE.yaml, or --set tf_n_head=N");
   }
   put_network(settings.of_network, document);
   RunConfig config;

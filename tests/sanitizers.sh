@@ -73,9 +73,8 @@ export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:alloc
 export OMPI_MCA_mca_base_env_list=ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0
 export LSAN_OPTIONS=suppressions=$suppressions/leaks.supp:print_suppressions=0
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
-# Libraries that are not instrumented make mutexes where others have been, which looks like misuse. A rank that ends at
-# once, because of a failure, joins no threads.
-export TSAN_OPTIONS=suppressions=$suppressions/threads.supp:halt_on_error=1:report_mutex_bugs=0:report_thread_leaks=0:second_deadlock_stack=1:allocator_may_return_null=1:$crash
+# Libraries that are not instrumented make mutexes where others have been, which looks like misuse.
+export TSAN_OPTIONS=suppressions=$suppressions/threads.supp:halt_on_error=1:report_mutex_bugs=0:second_deadlock_stack=1:allocator_may_return_null=1:$crash
 
 cmake --preset "$preset" >/dev/null
 nice cmake --build --preset "$preset" --parallel "${ADTRAIN_JOBS:-$(nproc)}" "${targets[@]}"

@@ -7,6 +7,7 @@
 
 #include "SmallRun.h"
 #include "checkpoint/Manifest.h"
+#include "support/FullDisk.h"
 
 namespace adtrain {
 namespace {
@@ -237,9 +238,8 @@ TEST(BadInput, NoSpaceForACheckpointIsALoudWarningAndTrainingGoesOnToItsEnd) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);
   // A limit on file sizes stands in for a full disk: weights do not fit, the configuration does.
-  const Finished finished =
-      run_shell("cd " + quoted(small.folder().string()) +
-                " && trap '' XFSZ && ulimit -f 16 && " ADTRAIN_BINARY_DIR "/adtrain small.yaml");
+  const Finished finished = run_shell("cd " + quoted(small.folder().string()) + " && " + limit_files_to(16) +
+                                      ADTRAIN_BINARY_DIR "/adtrain small.yaml");
   expect_error(
       finished, 5,
       AllOf(HasSubstr("step 10 was NOT saved"), HasSubstr("training continues"), HasSubstr("step 20")));
@@ -279,7 +279,7 @@ TEST(BadInput, AnOverwritingCollectionThatFailsKeepsTheFormerHistories) {
   EXPECT_EQ(read_file(path), former);
   // A limit on file sizes stands in for a full disk.
   expect_error(
-      run_shell(in_folder + "trap '' XFSZ && ulimit -f 8 && " + again), 4,
+      run_shell(in_folder + limit_files_to(8) + again), 4,
       AllOf(HasSubstr("cannot write"), HasSubstr("make room"), HasSubstr("the same command continues")));
   EXPECT_EQ(read_file(path), former);
   expect_error(run_shell(in_folder + again), 0, HasSubstr("kept until the new one is complete"));

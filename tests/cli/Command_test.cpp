@@ -4,6 +4,7 @@
 #include "SmallRun.h"
 #include "adtrain/version.h"
 #include "support/Patience.h"
+#include "support/ThreadSanitizer.h"
 
 namespace adtrain {
 namespace {
@@ -292,17 +293,17 @@ TEST(Command, EveryModelVariantTrainsAndEvaluates) {
 
 TEST(Command, AStoppedCollectionContinues) {
   const SmallRun small;
+  const std::string collect = "collect small.yaml --set n_process=1 --set total_source_timesteps=" +
+                              std::string(kThreadSanitizer ? "60000" : "600000");
   // It listens for signals before it makes this file, however slow the machine is.
-  const Finished stopped =
-      run_shell(kAwait + ("cd " + quoted(small.folder().string())) +
-                " && { " ADTRAIN_BINARY_DIR
-                "/adtrain collect small.yaml --set total_source_timesteps=600000 --set n_process=1 & } && "
-                "await eval '[ -e histories/*.partial/settings.json ]'; sleep 0.3; kill $!; wait $!");
+  const Finished stopped = run_shell(
+      kAwait + ("cd " + quoted(small.folder().string())) + " && { " ADTRAIN_BINARY_DIR "/adtrain " + collect +
+      " & } && "
+      "await eval '[ -e histories/*.partial/settings.json ]'; sleep 0.3; kill $!; wait $!");
   EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
   EXPECT_THAT(stopped.output, HasSubstr("continue"));
   EXPECT_FALSE(std::filesystem::exists(small.folder() / "histories" / "history_darkroom_PPO_alg-seed1.hdf5"));
-  const Finished continued =
-      small.adtrain("collect small.yaml --set total_source_timesteps=600000 --set n_process=1");
+  const Finished continued = small.adtrain(collect);
   EXPECT_EQ(continued.exit_code, 0) << continued.output;
   EXPECT_THAT(continued.output, HasSubstr("continu"));
   EXPECT_TRUE(std::filesystem::exists(small.folder() / "histories" / "history_darkroom_PPO_alg-seed1.hdf5"));

@@ -44,15 +44,14 @@ std::vector<fs::path> checkpoints_of(const SmallRun& small) {
 }
 
 /// No file can grow as large as a checkpoint's, as on a full disk; configuration and figures can be written.
-constexpr const char* kFull = "trap '' XFSZ; ulimit -f 16\n";
+const std::string kFull = limit_files_to(16);
 constexpr const char* kFewFigures = " --set summary_interval=20 --set eval_interval=0";
 
 TEST(SavedSteps, ARunWhoseLastStepIsLostIsNoSuccess) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);
   for (const std::string more : {"", " --stop-after 7"}) {
-    const Finished lost =
-        small.shell(kFull + std::string("exec $adtrain small.yaml --overwrite") + kFewFigures + more);
+    const Finished lost = small.shell(kFull + "exec $adtrain small.yaml --overwrite" + kFewFigures + more);
     EXPECT_EQ(lost.exit_code, 5) << lost.output;
     EXPECT_THAT(lost.output, AllOf(HasSubstr(more.empty() ? "step 20 was NOT saved" : "step 7 was NOT saved"),
                                    HasSubstr("No step of this run is safe"), Not(HasSubstr("done:"))));
@@ -66,7 +65,7 @@ TEST(SavedSteps, TheLastLineNamesTheStepThatIsSafe) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);
   ASSERT_EQ(small.adtrain("small.yaml --stop-after 10").exit_code, 75);
-  const Finished lost = small.shell(kFull + std::string("exec $adtrain small.yaml --resume") + kFewFigures);
+  const Finished lost = small.shell(kFull + "exec $adtrain small.yaml --resume" + kFewFigures);
   EXPECT_EQ(lost.exit_code, 5) << lost.output;
   const std::string last = lost.output.substr(lost.output.rfind("adtrain: "));
   EXPECT_THAT(last, AllOf(HasSubstr("step 20 was NOT saved"), HasSubstr("Step 10 is safe")));
@@ -76,11 +75,8 @@ TEST(SavedSteps, TheLastLineNamesTheStepThatIsSafe) {
 TEST(SavedSteps, UnderSeveralRanksToo) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);
-  const Finished lost =
-      small.mpirun_shell(2, kFull +
-                                std::string("exec " ADTRAIN_BINARY_DIR "/adtrain small.yaml "
-                                            "--stop-after 7") +
-                                kFewFigures);
+  const Finished lost = small.mpirun_shell(
+      2, kFull + "exec " ADTRAIN_BINARY_DIR "/adtrain small.yaml --stop-after 7" + kFewFigures);
   EXPECT_EQ(lost.exit_code, 5) << lost.output;
   EXPECT_FALSE(fs::exists(small.run() / "requeue"));
 }

@@ -169,9 +169,10 @@ class KilledLauncher(Starting):
 
     def test_a_run_without_a_launcher_is_left_alone(self):
         self.collect()
-        script = f"{ADTRAIN} small.yaml --set train_timesteps=3000 --set eval_interval=0 > output 2>&1 & sleep 1.5"
+        steps = round(3000 / small_run.PATIENCE)
+        script = f"{ADTRAIN} small.yaml --set train_timesteps={steps} --set eval_interval=0 > output 2>&1 & sleep 1.5"
         small_run.finish(self.start(["bash", "-c", script]), 60)  # the shell is gone, the run goes on
-        self.wait_for(lambda: "done: 3000 steps" in (self.folder / "output").read_text(), "the run's end")
+        self.wait_for(lambda: f"done: {steps} steps" in (self.folder / "output").read_text(), "the run's end")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include "support/TemporaryFolder.h"
+#include "support/ThreadSanitizer.h"
 
 namespace adtrain {
 
@@ -32,6 +33,13 @@ class FileSizeLimit {
   rlimit old_{};
   void (*handler_)(int);
 };
+
+/// Shell words after which no file of the programs that follow grows beyond this size. ThreadSanitizer fills
+/// a file of its own at the start, larger than that, unless it finds no folder for it.
+inline std::string limit_files_to(int kibibytes) {
+  return "trap '' XFSZ; ulimit -f " + std::to_string(kibibytes) +
+         (kThreadSanitizer ? "; export TMPDIR=/nowhere; " : "; ");
+}
 
 /// A disk of its own, of so many KiB, in memory. Mounting takes root: tests ask mounted() first.
 class SmallDisk {

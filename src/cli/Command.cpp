@@ -9,6 +9,7 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> all = {collect_command(),
                                            train_command(),
                                            evaluate_command(),
+                                           sweep_command(),
                                            plot_command(),
                                            compare_command(),
                                            estimate_command(),

@@ -30,6 +30,7 @@ Command collect_command();
 Command find_batch_size_command();
 Command estimate_command();
 Command evaluate_command();
+Command sweep_command();
 Command plot_command();
 Command compare_command();
 Command checkpoint_list_command();

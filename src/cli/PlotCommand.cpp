@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/Command.h"
+#include "cli/IntervalOption.h"
 #include "run/ConfigChanges.h"
 #include "run/figures/Plot.h"
 
@@ -15,13 +16,6 @@ double number_of(const cxxopts::ParseResult& arguments, const char* option, doub
   if (number >= low && number <= high) return number;
   throw ConfigError(
       fmt::format("--{}: found {}; expected a number from {} to {}", option, number, low, high));
-}
-
-Interval interval_of(const std::string& name) {
-  if (name == "se") return Interval::kStandardError;
-  if (name == "bootstrap") return Interval::kBootstrap;
-  if (name == "none") return Interval::kNone;
-  throw ConfigError(fmt::format("--interval: found '{}'; expected se, bootstrap or none", name));
 }
 
 std::optional<std::string> text_of(const cxxopts::ParseResult& arguments, const char* option) {
@@ -61,9 +55,7 @@ Command plot_command() {
             cxxopts::value<std::string>()->default_value(FigureContent::kReturns), "NAME");
     options("evaluation", "returns: the folder in each run that holds the results",
             cxxopts::value<std::string>()->default_value("evaluation"), "NAME");
-    options("interval",
-            "the band around a mean: se (one standard error to each side), bootstrap (95%) or none",
-            cxxopts::value<std::string>()->default_value("se"), "NAME");
+    declare_interval(options);
     options("over", "keys whose values are averaged over as seeds are, such as env_split_seed",
             cxxopts::value<std::string>(), "KEY,…");
     options("each", "draw each run as a line of its own");
@@ -87,16 +79,16 @@ Command plot_command() {
     }
     request.content.what = arguments["what"].as<std::string>();
     request.content.evaluation = arguments["evaluation"].as<std::string>();
-    request.content.interval = interval_of(arguments["interval"].as<std::string>());
+    request.content.interval = interval_of(arguments);
     request.content.over = keys_of(text_of(arguments, "over").value_or(""));
     request.content.each = arguments.count("each") > 0;
     request.content.smooth = number_of(arguments, "smooth", 0, 0.999);
-    request.title = arguments["title"].as<std::string>();
-    request.x_label = text_of(arguments, "x-label");
-    request.y_label = text_of(arguments, "y-label");
-    request.log_y = arguments.count("log-y") > 0;
-    request.width_inches = number_of(arguments, "width", 2, 40);
-    request.height_inches = number_of(arguments, "height", 1.5, 40);
+    request.style.title = arguments["title"].as<std::string>();
+    request.style.x_label = text_of(arguments, "x-label");
+    request.style.y_label = text_of(arguments, "y-label");
+    request.style.log_y = arguments.count("log-y") > 0;
+    request.style.width_inches = number_of(arguments, "width", 2, 40);
+    request.style.height_inches = number_of(arguments, "height", 1.5, 40);
     request.json = arguments.count("json") > 0;
     return plot(request);
   };

@@ -26,7 +26,7 @@ TEST(Command, EveryCommandHelpsWithAnExample) {
   const SmallRun small;
   const Finished general = small.adtrain("--help");
   EXPECT_EQ(general.exit_code, 0);
-  for (const std::string command : {"train", "collect", "evaluate", "plot", "compare", "estimate",
+  for (const std::string command : {"train", "collect", "evaluate", "sweep", "plot", "compare", "estimate",
                                     "find-batch-size", "launch", "test", "validate", "env"}) {
     EXPECT_THAT(general.output, HasSubstr("  " + command));
     const Finished help = small.adtrain(command + " --help");

@@ -9,7 +9,6 @@
 
 #include "base/Error.h"
 #include "base/Text.h"
-#include "run/figures/RunGroups.h"
 
 namespace adtrain {
 namespace {
@@ -173,6 +172,18 @@ const char* name_of(Interval interval) {
 
 }  // namespace
 
+std::vector<RunGroup> groups_of(const std::vector<RecordedRun>& runs, const FigureContent& content) {
+  if (!content.each) return group_runs(runs, content.over);
+  std::vector<RunGroup> groups;
+  for (size_t i = 0; i < runs.size(); ++i) groups.push_back({"", {i}});
+  return groups;
+}
+
+std::string csv_text(std::string text) {
+  for (size_t at = 0; (at = text.find('"', at)) != std::string::npos; at += 2) text.insert(at, 1, '"');
+  return '"' + text + '"';
+}
+
 Figure Figure::of(const std::vector<RecordedRun>& runs, const FigureContent& content) {
   Figure figure;
   figure.what = content.what;
@@ -180,12 +191,7 @@ Figure Figure::of(const std::vector<RecordedRun>& runs, const FigureContent& con
   std::vector<Curve> curves = read_curves(figure, runs, content);
   for (Curve& curve : curves) curve.y = smoothed(curve.y, content.smooth);
 
-  std::vector<RunGroup> groups;
-  if (content.each) {
-    for (size_t i = 0; i < runs.size(); ++i) groups.push_back({"", {i}});
-  } else {
-    groups = group_runs(runs, content.over);
-  }
+  const std::vector<RunGroup> groups = groups_of(runs, content);
   const std::vector<std::string> names = short_names(runs);
   for (const RunGroup& group : groups) {
     figure.lines.push_back(line_of(group, runs, curves, content));
@@ -259,10 +265,9 @@ nlohmann::ordered_json Figure::json() const {
 std::string Figure::csv() const {
   std::string rows = "group,n,x,mean,low,high\n";
   for (const FigureLine& line : lines) {
-    std::string label = line.label;
-    for (size_t at = 0; (at = label.find('"', at)) != std::string::npos; at += 2) label.insert(at, 1, '"');
+    const std::string label = csv_text(line.label);
     for (size_t i = 0; i < line.x.size(); ++i) {
-      rows += fmt::format("\"{}\",{},{},{},{},{}\n", label, line.runs.size(), line.x[i], line.y[i].mean,
+      rows += fmt::format("{},{},{},{},{},{}\n", label, line.runs.size(), line.x[i], line.y[i].mean,
                           line.y[i].low, line.y[i].high);
     }
   }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "run/figures/RecordedRun.h"
+#include "run/figures/RunGroups.h"
 #include "run/figures/SeedStatistics.h"
 #include "telemetry/Chart.h"
 
@@ -24,6 +25,11 @@ struct FigureContent {
   std::vector<std::string> over;  ///< keys that count as repetitions, besides those of `only_repeats`
   bool each = false;              ///< every run is a group of its own
 };
+
+/// The groups of which a figure's lines are the means.
+std::vector<RunGroup> groups_of(const std::vector<RecordedRun>& runs, const FigureContent& content);
+/// A text as one field of CSV.
+std::string csv_text(std::string text);
 
 /// A line of a figure: the mean over the runs of a group, and its interval.
 struct FigureLine {

@@ -52,28 +52,18 @@ std::vector<RecordedRun> open_all(const std::vector<fs::path>& folders) {
   return runs;
 }
 
-Chart chart_of(const Figure& figure, const PlotRequest& request) {
+Chart chart_of(const Figure& figure, const FigureStyle& style) {
   Chart chart = figure.chart();
   constexpr size_t kMostBytes = 1000;  // of a text that is drawn
-  chart.title = abridged(request.title, kMostBytes);
-  chart.x_label = abridged(request.x_label.value_or(chart.x_label), kMostBytes);
-  chart.y_label = abridged(request.y_label.value_or(chart.y_label), kMostBytes);
-  chart.log_y = request.log_y;
-  chart.page = {.width = request.width_inches * kPointsOfInch,
-                .height = request.height_inches * kPointsOfInch,
+  chart.title = abridged(style.title, kMostBytes);
+  chart.x_label = abridged(style.x_label.value_or(chart.x_label), kMostBytes);
+  chart.y_label = abridged(style.y_label.value_or(chart.y_label), kMostBytes);
+  chart.log_y = style.log_y;
+  chart.page = {.width = style.width_inches * kPointsOfInch,
+                .height = style.height_inches * kPointsOfInch,
                 .zoom = kPaperZoom,
                 .pixels_a_point = kDotsOfInch / kPointsOfInch};
   return chart;
-}
-
-void write(const fs::path& out, const Figure& figure, const Chart& chart) {
-  if (out.extension() == ".csv") {
-    write_file_atomically(out, figure.csv());
-  } else if (out.extension() == ".json") {
-    write_file_atomically(out, figure.json().dump(2) + "\n");
-  } else {
-    chart.draw(out);
-  }
 }
 
 /// A line for each group: what the legend says, its last value, and its runs.
@@ -97,19 +87,29 @@ std::string text_of(const Figure& figure) {
 
 }  // namespace
 
+void write_figure(const Figure& figure, const FigureStyle& style, const std::vector<fs::path>& outs) {
+  const Chart chart = chart_of(figure, style);
+  for (const fs::path& out : outs) {
+    if (out.extension() == ".csv") {
+      write_file_atomically(out, figure.csv());
+    } else if (out.extension() == ".json") {
+      write_file_atomically(out, figure.json().dump(2) + "\n");
+    } else {
+      chart.draw(out);
+    }
+  }
+}
+
 ExitCode plot(const PlotRequest& request) {
   check_outs(request);
   const Figure figure = Figure::of(open_all(request.runs), request.content);
-  const Chart chart = chart_of(figure, request);
-  std::string written;
-  for (const fs::path& out : request.outs) {
-    try {
-      write(out, figure, chart);
-    } catch (const fs::filesystem_error& error) {
-      throw EnvironmentError(fmt::format("{}; --out: choose a folder that can be written", error.what()));
-    }
-    written += fmt::format("written: {}\n", out.string());
+  try {
+    write_figure(figure, request.style, request.outs);
+  } catch (const fs::filesystem_error& error) {
+    throw EnvironmentError(fmt::format("{}; --out: choose a folder that can be written", error.what()));
   }
+  std::string written;
+  for (const fs::path& out : request.outs) written += fmt::format("written: {}\n", out.string());
   print_answer(request.json ? figure.json().dump(2) + "\n" : text_of(figure) + written);
   return ExitCode::kDone;
 }

@@ -1,0 +1,127 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "SmallRun.h"
+
+namespace adtrain {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+constexpr const char* kFour = "sweep small.yaml --set lr=0.003,0.0003 --seeds 2 ";
+
+TEST(Sweep, AllCombinationsAreTrainedEvaluatedAndShownAndAreNotRepeated) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const Finished planned = small.adtrain(kFour + std::string("--dry-run"));
+  EXPECT_EQ(planned.exit_code, 0) << planned.output;
+  EXPECT_THAT(planned.output, AllOf(HasSubstr("4 runs"), HasSubstr("lr-0.0003-seed-43: to train")));
+  EXPECT_FALSE(fs::exists(small.run("small-sweep")));
+
+  const Finished swept = small.adtrain(kFour);
+  ASSERT_EQ(swept.exit_code, 0) << swept.output;
+  EXPECT_THAT(swept.output, AllOf(HasSubstr("lr-0.003-seed-42: trained and evaluated in"), HasSubstr("[4/4]"),
+                                  HasSubstr("lr 0.003"), HasSubstr("last ten episodes"), HasSubstr("±")));
+  for (const std::string name :
+       {"lr-0.003-seed-42", "lr-0.003-seed-43", "lr-0.0003-seed-42", "lr-0.0003-seed-43"}) {
+    EXPECT_TRUE(fs::exists(small.run("small-sweep/" + name) / "checkpoints" / "step-20")) << name;
+    EXPECT_THAT(small.read("runs/small-sweep/logs/" + name + ".log"), HasSubstr("learning curve")) << name;
+  }
+  EXPECT_THAT(small.read("runs/small-sweep/returns.pdf"), StartsWith("%PDF-"));
+  EXPECT_THAT(small.read("runs/small-sweep/returns.svg"), HasSubstr("lr 0.0003 (n = 2)"));
+  EXPECT_THAT(small.read("runs/small-sweep/returns.csv"), HasSubstr("\n\"lr 0.0003\",2,"));
+
+  // A run of a sweep is the run that its settings make alone.
+  ASSERT_EQ(small.adtrain("small.yaml --set lr=0.0003 --set seed=43 --set run_name=alone").exit_code, 0);
+  ASSERT_EQ(small.adtrain("evaluate runs/alone").exit_code, 0);
+  const Finished equal =
+      small.adtrain("compare runs/alone runs/small-sweep/lr-0.0003-seed-43 --expect-equal");
+  EXPECT_EQ(equal.exit_code, 0) << equal.output;
+
+  const auto written =
+      fs::last_write_time(small.run("small-sweep/lr-0.003-seed-42") / "checkpoints" / "step-20");
+  const Finished again = small.adtrain(kFour + std::string("--json"));
+  ASSERT_EQ(again.exit_code, 0) << again.output;
+  const auto document = nlohmann::json::parse(again.output);
+  EXPECT_EQ(document.at("runs").at(3).at("status"), "done");
+  EXPECT_EQ(document.at("returns").size(), 2U);
+  EXPECT_EQ(document, nlohmann::json::parse(small.read("runs/small-sweep/sweep.json")));
+  EXPECT_EQ(fs::last_write_time(small.run("small-sweep/lr-0.003-seed-42") / "checkpoints" / "step-20"),
+            written);
+
+  const Finished more = small.adtrain("sweep small.yaml --set lr=0.003,0.0003 --seeds 3 --dry-run");
+  EXPECT_THAT(more.output,
+              AllOf(HasSubstr("lr-0.003-seed-43: done"), HasSubstr("lr-0.003-seed-44: to train")));
+
+  const Finished other = small.adtrain(kFour + std::string("--set n_transit=8"));
+  EXPECT_EQ(other.exit_code, 2) << other.output;
+  EXPECT_THAT(other.output,
+              AllOf(HasSubstr("n_transit 16 → 8"), HasSubstr("--name"), HasSubstr("--overwrite")));
+}
+
+TEST(Sweep, AStoppedSweepSavesAndIsContinued) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const std::string sweep =
+      "sweep small.yaml --seeds 2 --jobs 1 --name seeds --set train_timesteps=600 --set eval_interval=0 ";
+  const Finished stopped =
+      small.shell(kAwait + ("{ $adtrain " + sweep +
+                            "& } && await eval '[ $(cat runs/seeds/seed-42/metrics.jsonl "
+                            "2>/dev/null | wc -l) -gt 5 ]'; kill -TERM $!; wait $!"));
+  EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
+  EXPECT_THAT(stopped.output, AllOf(HasSubstr("seed-42: stopped"), HasSubstr("the same command continues"),
+                                    Not(HasSubstr("seed-43: training"))));
+  EXPECT_TRUE(fs::exists(small.run("seeds/seed-42") / "checkpoints" / "latest"));
+  const Finished continued = small.adtrain(sweep);
+  EXPECT_EQ(continued.exit_code, 0) << continued.output;
+  EXPECT_THAT(small.read("runs/seeds/logs/seed-42.log"), HasSubstr("resuming after step"));
+  EXPECT_TRUE(fs::exists(small.run("seeds/seed-43") / "checkpoints" / "step-600"));
+}
+
+TEST(Sweep, ARunThatFailsIsNamedAndHarmsNoOther) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const std::string sweep =
+      "sweep small.yaml --set lr=1e30,0.003 --set max_grad_norm=0 --set num_warmup_steps=0 --name blows-up ";
+  const Finished failed = small.adtrain(sweep);
+  EXPECT_EQ(failed.exit_code, 6) << failed.output;
+  EXPECT_THAT(failed.output,
+              AllOf(HasSubstr("lr-1e30 failed: exit code 6"), HasSubstr("logs/lr-1e30.log"),
+                    HasSubstr("1 of 2 runs failed"), HasSubstr("lr-0.003: trained and evaluated")));
+  EXPECT_THAT(small.read("runs/blows-up/returns.csv"), HasSubstr(",1,"));
+  const auto document = nlohmann::json::parse(small.read("runs/blows-up/sweep.json"));
+  EXPECT_EQ(document.at("runs").at(0).at("status"), "failed");
+}
+
+TEST(Sweep, SeveralRanksARun) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const Finished swept = small.adtrain("sweep small.yaml --seeds 1 --nproc 2 --name pairs");
+  EXPECT_EQ(swept.exit_code, 0) << swept.output;
+  EXPECT_THAT(small.read("runs/pairs/logs/seed-42.log"), HasSubstr("2 ranks on this host"));
+}
+
+TEST(Sweep, WhatCannotBeginIsSaidBeforeAnythingBegins) {
+  const SmallRun small;
+  const auto refused = [&](const std::string& arguments, int code, const auto& matcher) {
+    const Finished finished = small.adtrain("sweep small.yaml " + arguments);
+    EXPECT_EQ(finished.exit_code, code) << finished.output;
+    EXPECT_THAT(finished.output, matcher) << arguments;
+    EXPECT_FALSE(fs::exists(small.folder() / "runs"));
+  };
+  refused("--seeds 2", 4, AllOf(HasSubstr("history_darkroom"), HasSubstr("adtrain collect small.yaml")));
+  ASSERT_EQ(small.collect().exit_code, 0);
+  refused("", 2, HasSubstr("nothing varies"));
+  refused("--seeds 0", 2, HasSubstr("--seeds: found 0"));
+  refused("--set lr=0.1,-1", 2, HasSubstr("lr"));
+  refused("--set learning_rates=0.1,0.2", 2, HasSubstr("learning_rates"));
+  refused("--seeds 2 --name ../elsewhere", 2, HasSubstr("run_name"));
+  refused("--seeds 2 --jobs 0", 2, HasSubstr("--jobs"));
+}
+
+}  // namespace
+}  // namespace adtrain

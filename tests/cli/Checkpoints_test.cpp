@@ -103,6 +103,33 @@ TEST(Checkpoints, AreReadByPythonWhenExported) {
   EXPECT_EQ(small.adtrain("checkpoint export model --out /proc/model.pt").exit_code, 3);
 }
 
+TEST(Checkpoints, AnImportedOneIsEvaluatedAndTrainedOn) {
+  const SmallRun small;
+  const Finished written = run_shell(quoted(ADTRAIN_PYTHON) + " " +
+                                     quoted(ADTRAIN_SOURCE_DIR "/tests/interop/write_torch_checkpoint.py") +
+                                     " pre_norm " + quoted(small.folder().string()));
+  ASSERT_EQ(written.exit_code, 0) << written.output;
+  // The sizes of what is collected and how it is divided are the user's, as the source's histories are not
+  // here.
+  const Finished imported = small.adtrain(
+      "checkpoint import trained.pt --set train_timesteps=5 --set num_warmup_steps=0 "
+      "--set n_stream=1 --set n_steps=20 --set batch_size=20 --set n_epochs=1 "
+      "--set total_source_timesteps=200 --set train_source_timesteps=200 --set train_n_stream=1 "
+      "--set eval_episodes=2 --set num_workers=1 --set cpu_threads=1 --set device=cpu");
+  ASSERT_EQ(imported.exit_code, 0) << imported.output;
+  EXPECT_THAT(imported.output, AllOf(HasSubstr("adtrain evaluate runs/trained"),
+                                     HasSubstr("runs/trained/config.yaml --resume")));
+
+  const Finished evaluated = small.adtrain("evaluate runs/trained");
+  EXPECT_EQ(evaluated.exit_code, 0) << evaluated.output;
+  EXPECT_THAT(evaluated.output, HasSubstr("step 3 of runs/trained"));
+  ASSERT_EQ(small.adtrain("collect runs/trained/config.yaml").exit_code, 0);
+  const Finished trained = small.adtrain("runs/trained/config.yaml --resume");
+  EXPECT_EQ(trained.exit_code, 0) << trained.output;
+  EXPECT_THAT(trained.output, HasSubstr("resuming after step 3"));
+  EXPECT_TRUE(fs::exists(small.run("trained") / "checkpoints" / "step-5"));
+}
+
 TEST(Checkpoints, WrongArgumentsAreAnswered) {
   const SmallRun small;
   EXPECT_EQ(small.adtrain("checkpoint --help").exit_code, 0);

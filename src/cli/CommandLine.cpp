@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/StandardStreams.h"
+#include "base/Terminal.h"
 #include "base/Text.h"
 #include "cli/Command.h"
 #include "launch/HeldTermination.h"
@@ -81,8 +82,9 @@ ExitCode run_command(const Command& command, int argc, const char* const* argv) 
   cxxopts::Options options("adtrain " + command.name, command.summary);
   options.custom_help(command.passes_on ? "[options] " + command.target : "[options]")
       .positional_help(command.target);
-  constexpr size_t kHelpColumns = 110;
-  options.set_width(kHelpColumns);
+  constexpr int kFewestColumns = 60, kMostColumns = 110;
+  options.set_width(static_cast<size_t>(
+      std::clamp(terminal_columns().value_or(kMostColumns), kFewestColumns, kMostColumns)));
   cxxopts::OptionAdder adder = options.add_options();
   command.declare(adder);
   adder("h,help", "show this help");

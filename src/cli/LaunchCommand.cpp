@@ -10,8 +10,9 @@ Command launch_command() {
   command.target = "config.yaml|COMMAND …";
   command.passes_on = true;
   command.examples =
-      "The rest of the command line, after the launcher's own options, is that of every rank: of adtrain,\n"
-      "or of the program that --program names, which joins the ranks through adtrain's library.\n"
+      "The rest of the command line, after the launcher's own options, is that of\n"
+      "every rank: of adtrain, or of the program that --program names, which joins\n"
+      "the ranks through adtrain's library.\n"
       "\n"
       "examples:\n"
       "  adtrain launch config.yaml --resume\n"

@@ -6,9 +6,9 @@
 #include <string_view>
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/Terminal.h"
 #include "base/Text.h"
 
 namespace adtrain {
@@ -22,18 +22,8 @@ constexpr const char* kBoldYellow = "\x1b[1;33m";
 constexpr const char* kPlain = "\x1b[0m";
 constexpr const char* kBackAndErase = "\r\x1b[K";
 
-int terminal_width() {
-  winsize size{};
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 100;
-}
-
 bool begins_character(char byte) {
   return (byte & 0xC0) != 0x80;
-}
-
-/// Columns that UTF-8 text takes; all characters used here are one column wide.
-int columns(std::string_view text) {
-  return static_cast<int>(std::ranges::count_if(text, begins_character));
 }
 
 /// The first `most` columns of the text.
@@ -89,16 +79,17 @@ Console Console::for_process(bool enabled) {
   settings.enabled = enabled;
   settings.terminal = terminal;
   settings.colour = terminal && !is_set("NO_COLOR");
-  settings.width = terminal_width;
+  settings.width = [] { return terminal_columns().value_or(100); };
   return Console(std::move(settings));
 }
 
 void Console::banner(const std::string& title, const std::vector<std::pair<std::string, std::string>>& rows) {
   int widest = 0;
-  for (const auto& [name, value] : rows) widest = std::max(widest, columns(name));
-  info("━━ " + styled(kBold, title) + " " + repeated("━", std::max(2, kBannerColumns - 4 - columns(title))));
+  for (const auto& [name, value] : rows) widest = std::max(widest, columns_of(name));
+  info("━━ " + styled(kBold, title) + " " +
+       repeated("━", std::max(2, kBannerColumns - 4 - columns_of(title))));
   for (const auto& [name, value] : rows) {
-    info(fmt::format("   {}{}  {}", name, std::string(static_cast<size_t>(widest - columns(name)), ' '),
+    info(fmt::format("   {}{}  {}", name, std::string(static_cast<size_t>(widest - columns_of(name)), ' '),
                      value));
   }
   info(repeated("━", kBannerColumns));

@@ -1,8 +1,12 @@
+#include <iterator>
+#include <sstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "SmallRun.h"
 #include "adtrain/version.h"
+#include "base/Terminal.h"
 #include "support/Patience.h"
 #include "support/ThreadSanitizer.h"
 
@@ -32,6 +36,37 @@ TEST(Command, EveryCommandHelpsWithAnExample) {
     const Finished help = small.adtrain(command + " --help");
     EXPECT_EQ(help.exit_code, 0) << command;
     EXPECT_THAT(help.output, AllOf(HasSubstr("examples:"), HasSubstr("adtrain " + command))) << command;
+  }
+}
+
+/// What a command prints on a terminal of so many columns.
+std::string on_a_terminal(const SmallRun& small, int columns, const std::string& arguments) {
+  small.write("terminal.py",
+              "import fcntl, os, pty, struct, sys, termios\n"
+              "pid, terminal = pty.fork()\n"
+              "if pid == 0:\n"
+              "    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack('4H', 24, int(sys.argv[1]), 0, 0))\n"
+              "    os.execv(sys.argv[2], sys.argv[2:])\n"
+              "try:\n"
+              "    while part := os.read(terminal, 4096): os.write(1, part.replace(b'\\r', b''))\n"
+              "except OSError: pass  # the program has ended\n");
+  return run_shell(quoted(ADTRAIN_PYTHON) + " " + quoted((small.folder() / "terminal.py").string()) + " " +
+                   std::to_string(columns) + " " ADTRAIN_BINARY_DIR "/adtrain " + arguments)
+      .output;
+}
+
+TEST(Command, HelpFitsTheTerminalWithoutBreakingWords) {
+  const SmallRun small;
+  const auto words_of = [](const std::string& text) {
+    std::istringstream words(text);
+    return std::vector<std::string>(std::istream_iterator<std::string>(words), {});
+  };
+  for (const std::string command : {"train", "launch", "sweep"}) {
+    const std::string narrow = on_a_terminal(small, 80, command + " --help");
+    ASSERT_THAT(narrow, HasSubstr("examples:")) << command;
+    EXPECT_EQ(words_of(narrow), words_of(on_a_terminal(small, 200, command + " --help")));
+    std::istringstream lines(narrow.substr(0, narrow.find("\n  adtrain", narrow.find("examples:"))));
+    for (std::string line; std::getline(lines, line);) EXPECT_LE(columns_of(line), 80) << line;
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/Terminal.h"
 #include "run/figures/RunGroups.h"
 
 namespace adtrain {
@@ -16,14 +17,8 @@ std::string text_of(const MeanOverSeeds& value, Interval interval) {
   return fmt::format("{:.2f} [{:.2f}, {:.2f}]", value.mean, value.low, value.high);
 }
 
-/// How many columns a terminal takes for the text: bytes that continue a UTF-8 character take none.
-size_t columns_of(const std::string& text) {
-  return static_cast<size_t>(
-      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
-}
-
-std::string padded(const std::string& text, size_t columns) {
-  return text + std::string(columns - std::min(columns, columns_of(text)), ' ');
+std::string padded(const std::string& text, int columns) {
+  return text + std::string(static_cast<size_t>(std::max(0, columns - columns_of(text))), ' ');
 }
 
 nlohmann::ordered_json as_json(const MeanOverSeeds& value) {
@@ -62,7 +57,7 @@ std::string ReturnTable::text() const {
     lines.push_back({row.label, std::to_string(row.runs.size()), text_of(row.first_episode, interval),
                      text_of(row.last_ten, interval)});
   }
-  std::vector<size_t> widths(lines.front().size());
+  std::vector<int> widths(lines.front().size());
   for (const auto& line : lines) {
     for (size_t column = 0; column < line.size(); ++column)
       widths[column] = std::max(widths[column], columns_of(line[column]));

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+namespace adtrain {
+
+/// The columns of the terminal that standard output is; nothing where it is none. They may change.
+std::optional<int> terminal_columns();
+
+/// How many columns a terminal takes for UTF-8 text of characters that are one column wide.
+int columns_of(std::string_view text);
+
+}  // namespace adtrain

@@ -17,12 +17,16 @@ Command launch_command() {
       "examples:\n"
       "  adtrain launch config.yaml --resume\n"
       "  adtrain launch --nproc 4 config.yaml --set lr=1e-3\n"
+      "  adtrain launch --gpu-ids 0,2 config.yaml\n"
       "  adtrain launch --nproc 2 --logs my-logs evaluate runs/quickstart\n"
       "  adtrain launch --nproc 2 test\n"
       "  adtrain launch --nproc 2 --program build/train\n";
   command.declare = [](cxxopts::OptionAdder& options) {
-    options("nproc", "number of ranks; default: one for each visible GPU, or a single one",
+    options("nproc,nproc-per-node",
+            "number of ranks; default: one for each of --gpu-ids or each visible GPU, or a single one",
             cxxopts::value<int64_t>(), "N");
+    options("gpu-ids", "the ranks' GPUs, in the order of ranks: numbers or UUIDs; default: all visible ones",
+            cxxopts::value<std::string>(), "ID,ID");
     options("grace", "time between asking the other ranks to end, when one has failed, and killing them",
             cxxopts::value<double>()->default_value("30"), "SECONDS");
     options("logs", "folder for the logs of all ranks but the first; default: a new one in runs/launch-logs",
@@ -33,6 +37,7 @@ Command launch_command() {
   command.run = [](const cxxopts::ParseResult& arguments) {
     LocalLaunchRequest request;
     if (arguments.count("nproc") > 0) request.ranks = arguments["nproc"].as<int64_t>();
+    if (arguments.count("gpu-ids") > 0) request.gpu_ids = arguments["gpu-ids"].as<std::string>();
     request.grace_seconds = arguments["grace"].as<double>();
     if (arguments.count("logs") > 0) request.logs = arguments["logs"].as<std::string>();
     if (arguments.count("program") > 0) request.program = arguments["program"].as<std::string>();

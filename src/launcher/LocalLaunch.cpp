@@ -1,6 +1,7 @@
 #include "launcher/LocalLaunch.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <ctime>
 #include <deque>
 #include <fstream>
@@ -18,6 +19,7 @@
 #include "launch/LaunchContext.h"
 #include "launch/LaunchVerdict.h"
 #include "launch/MeetingPort.h"
+#include "launcher/GpuIds.h"
 #include "launcher/PassedOnSignals.h"
 #include "launcher/RankEnd.h"
 #include "launcher/RankProcess.h"
@@ -114,8 +116,22 @@ std::vector<std::string> environment_of(int64_t rank, int64_t ranks, int64_t por
   return variables;
 }
 
+constexpr const char* kVisibleGpus = "CUDA_VISIBLE_DEVICES";
+
+/// Only these GPUs are visible from here on, to this process and its ranks. To be called before CUDA is.
+/// Returns the number of ranks.
+int64_t choose_ranks_on(const GpuIds& gpus, const std::optional<int64_t>& asked) {
+  setenv(kVisibleGpus, gpus.text().c_str(), /*replace=*/1);
+  gpus.check_shown(visible_gpu_count());
+  if (asked) return *asked;
+  say(fmt::format("--nproc is not given: {} rank{}, one for each of --gpu-ids {}", gpus.count(),
+                  gpus.count() > 1 ? "s" : "", gpus.text()));
+  return gpus.count();
+}
+
 /// The number of ranks; prints the reason for a default.
-int64_t choose_ranks(const std::optional<int64_t>& asked) {
+int64_t choose_ranks(const std::optional<int64_t>& asked, const std::optional<GpuIds>& gpus_of_ranks) {
+  if (gpus_of_ranks) return choose_ranks_on(*gpus_of_ranks, asked);
   if (asked) return *asked;
   const int64_t gpus = visible_gpu_count();
   say(gpus > 0
@@ -148,6 +164,19 @@ void check_command(const std::string& command) {
   }
 }
 
+/// The GPUs that the request names, if it does. Throws where there are more ranks.
+std::optional<GpuIds> gpus_of(const LocalLaunchRequest& request) {
+  if (!request.gpu_ids) return std::nullopt;
+  const char* const visible = std::getenv(kVisibleGpus);
+  const GpuIds gpus = GpuIds::parse(*request.gpu_ids,
+                                    visible == nullptr ? std::nullopt : std::optional<std::string>(visible));
+  if (request.ranks.value_or(1) <= gpus.count()) return gpus;
+  throw ConfigError(fmt::format(
+      "--nproc: found {} ranks for the {} GPU{} of --gpu-ids {}; expected a GPU for each rank: name more "
+      "GPUs, or start fewer ranks",
+      *request.ranks, gpus.count(), gpus.count() > 1 ? "s" : "", gpus.text()));
+}
+
 void check(const LocalLaunchRequest& request) {
   if (request.ranks && (*request.ranks < 1 || *request.ranks > kMostRanks)) {
     throw ConfigError(fmt::format("--nproc: found {}; expected 1 to {} ranks", *request.ranks, kMostRanks));
@@ -173,7 +202,7 @@ void check(const LocalLaunchRequest& request) {
 class LocalLaunch {
  public:
   explicit LocalLaunch(const LocalLaunchRequest& request)
-      : ranks_(choose_ranks(request.ranks)),
+      : ranks_(choose_ranks(request.ranks, gpus_of(request))),
         grace_seconds_(request.grace_seconds),
         logs_(request.logs.value_or(new_log_folder())) {
     start(request);

@@ -12,7 +12,9 @@ namespace adtrain {
 
 /// What `adtrain launch` was asked for.
 struct LocalLaunchRequest {
-  std::optional<int64_t> ranks;               ///< none: one for each visible GPU, or one without GPUs
+  /// None: one for each of gpu_ids or, where they are not given, each visible GPU; one without GPUs.
+  std::optional<int64_t> ranks;
+  std::optional<std::string> gpu_ids;         ///< the ranks' GPUs, as GpuIds reads them; none: all visible
   double grace_seconds = 30;                  ///< between asking the other ranks to end and killing them
   std::optional<std::filesystem::path> logs;  ///< none: a new folder in runs/launch-logs
   /// The program that each rank runs; none: this one. Another program joins the ranks through adtrain's

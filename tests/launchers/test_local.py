@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import unittest
 
 import small_run
 from small_run import ADTRAIN, DEVICE, MPIRUN, TORCHRUN
@@ -135,6 +136,89 @@ class LocalLaunch(small_run.SmallRun):
         self.assertEqual(0, launcher.wait(60 * small_run.PATIENCE))
         self.assertIn(b"\x1b[1madtrain self test", os.read(ours, 65536))  # bold, as on terminals alone
         os.close(ours)
+
+
+# CUDA's runtime on a host with four GPUs: like the real one, it shows those that the variable names, up to the first that is none.
+FOUR_GPUS = """
+#include <stdlib.h>
+#include <string.h>
+int cudaGetDeviceCount(int* count) {
+  const char* ids = getenv("CUDA_VISIBLE_DEVICES");
+  *count = ids ? 0 : 4;
+  for (; ids && *ids; ids += strcspn(ids, ","), ids += *ids == ',') {
+    char* end = 0;
+    long id = strtol(ids, &end, 10);
+    if (end == ids || id < 0 || id > 3) break;
+    ++*count;
+  }
+  return 0;
+}
+"""
+
+SHOWS_ITS_GPUS = """#!/bin/sh
+echo "rank $RANK of $WORLD_SIZE, local rank $LOCAL_RANK, GPUs $CUDA_VISIBLE_DEVICES"
+"""
+
+
+class GpuIds(small_run.SmallRun):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "shows").write_text(SHOWS_ITS_GPUS)
+        (self.folder / "shows").chmod(0o755)
+        self.library = small_run.preloadable(FOUR_GPUS, self.folder)
+
+    def launch(self, *options, **more_environment):
+        """What the ranks wrote, that of rank 0 first; or the launcher's error."""
+        finished = self.run_command([ADTRAIN, "launch", "--logs", "logs", *options, "--program", "./shows", "word"],
+                                    LD_PRELOAD=self.library, **more_environment)
+        return finished.code, self.words_of_ranks(finished)
+
+    def test_one_rank_a_gpu_in_this_order(self):
+        code, words = self.launch("--gpu-ids", "2,0,3")
+        self.assertEqual(0, code, words)
+        self.assertIn("3 ranks, one for each of --gpu-ids 2,0,3", words)
+        for rank in range(3):
+            self.assertIn(f"rank {rank} of 3, local rank {rank}, GPUs 2,0,3\n", words)
+
+    def test_fewer_ranks_take_the_first_ones(self):
+        code, words = self.launch("--gpu-ids", "3,1", "--nproc-per-node", 1)
+        self.assertEqual(0, code, words)
+        self.assertIn("rank 0 of 1, local rank 0, GPUs 3,1\n", words)
+
+    def test_within_those_that_are_visible(self):
+        code, words = self.launch("--gpu-ids", "3", CUDA_VISIBLE_DEVICES="1,3")
+        self.assertEqual(0, code, words)
+        self.assertIn("local rank 0, GPUs 3\n", words)
+
+    def test_contradictions_start_no_rank(self):
+        for expected, message, options, variables in (
+                (2, "found 3 ranks for the 2 GPUs of --gpu-ids 0,2", ["--gpu-ids", "0,2", "--nproc", 3], {}),
+                (2, "found GPU 1 twice in '1,1'", ["--gpu-ids", "1,1"], {}),
+                (2, "found 'first' in 'first'", ["--gpu-ids", "first"], {}),
+                (2, "GPU 2 is not in CUDA_VISIBLE_DEVICES='0,1'", ["--gpu-ids", "0,2"], {"CUDA_VISIBLE_DEVICES": "0,1"}),
+                (3, "CUDA shows 1 of these 3 GPUs, and stops at 4", ["--gpu-ids", "0,4,1"], {}),
+                (3, "CUDA shows none of these GPUs", ["--gpu-ids", "7"], {})):
+            with self.subTest(message):
+                code, words = self.launch(*options, **variables)
+                self.assertEqual(expected, code, words)
+                self.assertIn(message, words)
+                self.assertNotIn("local rank", words)
+
+
+@unittest.skipUnless(DEVICE == "cuda", "needs GPUs")
+class GpuIdsOfGpus(small_run.SmallRun):
+    def uuids(self, *launcher):
+        """As the first rank sees its GPUs."""
+        report = subprocess.check_output([ADTRAIN, *launcher, "env", "--json"], cwd=self.folder, stderr=subprocess.DEVNULL,
+                                         env=small_run.environment())
+        return [gpu["uuid"] for gpu in json.loads(report)["gpus"]]
+
+    def test_cuda_shows_these_in_this_order(self):
+        gpus = self.uuids()
+        self.assertEqual([gpus[1], gpus[0]], self.uuids("launch", "--gpu-ids", "1,0"))
+        self.assertEqual([gpus[2]], self.uuids("launch", "--gpu-ids", gpus[2]))
+        self.assert_done(self.run_command([ADTRAIN, "launch", "--gpu-ids", "2,0", "--logs", "logs", "test", "--largest", 1,
+                                           "--set", "device=cuda"]))
 
 
 class SelfTest(small_run.SmallRun):

@@ -59,8 +59,8 @@ Command plot_command() {
             cxxopts::value<std::vector<std::string>>(), "FILE");
     options("what", "returns (of adtrain evaluate), or a figure of metrics.jsonl: loss, test_loss, …",
             cxxopts::value<std::string>()->default_value(FigureContent::kReturns), "NAME");
-    options("evaluation", "returns: the folder in each run that holds the results",
-            cxxopts::value<std::string>()->default_value("evaluation"), "NAME");
+    options("evaluation", "returns: which evaluation of each run, by its folder's name",
+            cxxopts::value<std::string>()->default_value(kLatestEvaluation), "NAME");
     options("interval",
             "the band around a mean: se (one standard error to each side), bootstrap (95%) or none",
             cxxopts::value<std::string>()->default_value("se"), "NAME");

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 source launch/steps.sh
 
 readonly adtrain=build/release/bin/adtrain config=configs/quickstart.yaml run=runs/quickstart
-readonly curve=$run/evaluation/learning_curve.png summary=$run/evaluation/summary.json
+readonly curve=$run/evaluation/latest/learning_curve.png summary=$run/evaluation/latest/summary.json
 # The ranks divide the cores among themselves; Open MPI would bind each to one, and count cores without hyper-threads.
 readonly on_two_ranks=(mpirun -np 2 --oversubscribe --bind-to none)
 if ((EUID == 0)); then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi

@@ -12,6 +12,7 @@
 #include "base/Error.h"
 #include "base/Fault.h"
 #include "base/File.h"
+#include "base/SymbolicLink.h"
 #include "base/Text.h"
 #include "checkpoint/Manifest.h"
 #include "checkpoint/Safetensors.h"
@@ -176,17 +177,7 @@ void CheckpointStore::put_in_place(const fs::path& written, int64_t step) const 
 }
 
 void CheckpointStore::point_latest_to(int64_t step) const {
-  const fs::path link = folder_ / kLatest;
-  const fs::path temporary = with_suffix(link, kTemporary);
-  std::error_code ignored;
-  fs::remove(temporary, ignored);
-  try {
-    fs::create_directory_symlink(path_of(step).filename(), temporary);
-    rename_durably(temporary, link);
-  } catch (const fs::filesystem_error&) {
-    fs::remove(temporary, ignored);
-    throw;
-  }
+  point_link(folder_ / kLatest, path_of(step).filename());
   Fault::of_this_process().at_moment_of_saving(SaveMoment::kLatest);
 }
 

@@ -53,8 +53,8 @@ Command plot_command() {
             cxxopts::value<std::vector<std::string>>(), "FILE");
     options("what", "returns (of adtrain evaluate), or a figure of metrics.jsonl: loss, test_loss, …",
             cxxopts::value<std::string>()->default_value(FigureContent::kReturns), "NAME");
-    options("evaluation", "returns: the folder in each run that holds the results",
-            cxxopts::value<std::string>()->default_value("evaluation"), "NAME");
+    options("evaluation", "returns: which evaluation of each run, by its folder's name",
+            cxxopts::value<std::string>()->default_value(kLatestEvaluation), "NAME");
     declare_interval(options);
     options("over", "keys whose values are averaged over as seeds are, such as env_split_seed",
             cxxopts::value<std::string>(), "KEY,…");

@@ -14,12 +14,29 @@
 namespace adtrain {
 namespace {
 
+std::string plural(int64_t count, const std::string& noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+/// "In-context learning: darkroom, 8 test tasks at step 4000; 16 repeats, seed 0".
+std::string title_of(const InContextReturns& measured, const EvaluationOrigin& origin,
+                     const EvaluationOptions& options) {
+  const std::string side =
+      options.eval_tasks == EvaluatedTasks::kAll ? "" : fmt::format("{} ", name_of(options.eval_tasks));
+  const std::string actions =
+      options.eval_sampling == Sampling::kGreedy ? "greedy" : fmt::format("seed {}", options.eval_seed);
+  return fmt::format("In-context learning: {}, {} at step {}; {}, {}", origin.env,
+                     plural(std::ssize(measured.tasks), side + "task"), origin.checkpoint_step,
+                     plural(measured.repeats(), "repeat"), actions);
+}
+
 /// The learning curve with its band of one standard deviation over tasks, between floor and oracle.
-Chart chart_of(const LearningCurve& curve, const std::string& env) {
+Chart chart_of(const InContextReturns& measured, const LearningCurve& curve, const EvaluationOrigin& origin,
+               const EvaluationOptions& options) {
   std::vector<double> episodes(curve.mean.size());
   std::iota(episodes.begin(), episodes.end(), 1.0);
   Chart chart;
-  chart.title = "In-context learning: " + env;
+  chart.title = title_of(measured, origin, options);
   chart.x_label = "episode";
   chart.y_label = "return";
   chart.series = {{"mean over tasks, and one standard deviation to each side", episodes, curve.mean,
@@ -57,6 +74,15 @@ bool is_of_another(const std::filesystem::path& folder, const nlohmann::ordered_
   return false;
 }
 
+/// How the actions are chosen, as far as the run's own settings do not say so.
+std::string unusual_actions(const EvaluationOptions& options, const EvaluationOptions& usual) {
+  std::string text;
+  if (options.eval_sampling != usual.eval_sampling)
+    text += fmt::format("-{}", name_of(options.eval_sampling));
+  if (options.eval_seed != usual.eval_seed) text += fmt::format("-seed-{}", options.eval_seed);
+  return text;
+}
+
 }  // namespace
 
 nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, const EvaluationOrigin& origin,
@@ -66,28 +92,28 @@ nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, co
           {"grid_size", origin.grid_size},
           {"horizon", origin.horizon},
           {"checkpoint_step", origin.checkpoint_step},
+          {"eval_tasks", name_of(options.eval_tasks)},
           {"eval_seed", options.eval_seed},
-          {"eval_sampling", options.eval_sampling == Sampling::kGreedy ? "greedy" : "sample"},
+          {"eval_sampling", name_of(options.eval_sampling)},
           {"eval_terminal_observation", options.eval_terminal_observation},
           {"tasks", tasks},
           {"repeats", options.eval_repeats},
           {"episodes", options.eval_episodes}};
 }
 
-std::filesystem::path evaluation_folder(const std::filesystem::path& first,
+std::filesystem::path evaluation_folder(const std::filesystem::path& parent,
                                         const nlohmann::ordered_json& identity,
-                                        const EvaluationOptions& options) {
-  if (!is_of_another(first, identity)) return first;
-  const char* tasks = options.eval_tasks == EvaluatedTasks::kTest    ? "test"
-                      : options.eval_tasks == EvaluatedTasks::kTrain ? "train"
-                                                                     : "all";
-  const std::string name =
-      fmt::format("evaluation-{}-step-{}-{}x{}{}", tasks, identity["checkpoint_step"].get<int64_t>(),
-                  options.eval_repeats, options.eval_episodes,
-                  options.eval_sampling == Sampling::kGreedy ? "-greedy" : "");
-  std::filesystem::path folder = first.parent_path() / name;
+                                        const EvaluationOptions& options, const EvaluationOptions& usual) {
+  const std::string what =
+      fmt::format("{}-step-{}", name_of(options.eval_tasks), identity["checkpoint_step"].get<int64_t>());
+  const std::string size = fmt::format("-{}x{}", options.eval_repeats, options.eval_episodes);
+  const bool usual_size =
+      options.eval_repeats == usual.eval_repeats && options.eval_episodes == usual.eval_episodes;
+  const std::string how = unusual_actions(options, usual);
+  std::filesystem::path folder = parent / (what + (usual_size ? "" : size) + how);
+  if (is_of_another(folder, identity)) folder = parent / (what + size + how);
   for (int number = 2; is_of_another(folder, identity); ++number) {
-    folder = first.parent_path() / fmt::format("{}-{}", name, number);
+    folder = parent / fmt::format("{}{}{}-{}", what, size, how, number);
   }
   return folder;
 }
@@ -116,7 +142,7 @@ void write_evaluation(const std::filesystem::path& folder, const InContextReturn
   write_file_atomically(folder / "reward_episode.csv", table(measured));
   write_file_atomically(folder / "summary.json", summary_json(measured, curve, origin, options));
   for (const char* name : {"learning_curve.svg", "learning_curve.png"}) {
-    chart_of(curve, origin.env).draw(folder / name);
+    chart_of(measured, curve, origin, options).draw(folder / name);
   }
 }
 

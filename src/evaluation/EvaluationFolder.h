@@ -22,17 +22,20 @@ struct EvaluationOrigin {
   int64_t horizon = 0;
 };
 
+/// The link beside evaluations to the newest of them.
+constexpr const char* kLatestEvaluation = "latest";
+
 /// What identifies an evaluation: the part of summary.json before the results.
 nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, const EvaluationOrigin& origin,
                                            const EvaluationOptions& options);
 
-/// The folder for an evaluation's results, chosen such that no other evaluation's results are overwritten:
-/// `first`, unless it holds the results of another one; then
-/// `evaluation-<tasks>-step-<N>-<repeats>x<episodes>` beside it, with a number appended where that is taken
-/// too. A repeated evaluation gets its own folder again.
-std::filesystem::path evaluation_folder(const std::filesystem::path& first,
+/// The folder in `parent` for an evaluation's results: `<tasks>-step-<N>`, to which is appended what differs
+/// from the run's own settings, `usual`: `-<repeats>x<episodes>`, `-greedy`, `-seed-<S>`. It is chosen such
+/// that no other evaluation's results are overwritten: where that name is taken, repeats and episodes are
+/// appended in any case, and then a number. A repeated evaluation gets its own folder again.
+std::filesystem::path evaluation_folder(const std::filesystem::path& parent,
                                         const nlohmann::ordered_json& identity,
-                                        const EvaluationOptions& options);
+                                        const EvaluationOptions& options, const EvaluationOptions& usual);
 
 /// The content of summary.json: what was evaluated, and the learning curve in figures.
 std::string summary_json(const InContextReturns& measured, const LearningCurve& curve,
@@ -46,7 +49,8 @@ std::string summary_json(const InContextReturns& measured, const LearningCurve& 
 ///     summary.json                summary_json
 ///     learning_curve.svg, .png    the learning curve between the random floor and the oracle
 ///
-/// For one rank to call. Throws std::filesystem::filesystem_error where the folder cannot be written.
+/// Tasks are in summary.json's order. For one rank to call. Throws std::filesystem::filesystem_error where
+/// the folder cannot be written.
 void write_evaluation(const std::filesystem::path& folder, const InContextReturns& measured,
                       const LearningCurve& curve, const EvaluationOrigin& origin,
                       const EvaluationOptions& options);

@@ -1,10 +1,33 @@
 #include "evaluation/EvaluationOptions.h"
 
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include <fmt/format.h>
 
 #include "memory/AutoBatchSize.h"
 
 namespace adtrain {
+namespace {
+
+template <class Enum>
+std::vector<std::pair<std::string, Enum>> spellings(std::initializer_list<Enum> values) {
+  std::vector<std::pair<std::string, Enum>> pairs;
+  for (const Enum value : values) pairs.emplace_back(name_of(value), value);
+  return pairs;
+}
+
+}  // namespace
+
+const char* name_of(EvaluatedTasks tasks) {
+  return tasks == EvaluatedTasks::kTest ? "test" : tasks == EvaluatedTasks::kTrain ? "train" : "all";
+}
+
+const char* name_of(Sampling sampling) {
+  return sampling == Sampling::kGreedy ? "greedy" : "sample";
+}
 
 void EvaluationOptions::declare(Section& section) {
   section.key("eval_episodes", eval_episodes, "Episodes that a task is learnt for in context.")
@@ -17,10 +40,9 @@ void EvaluationOptions::declare(Section& section) {
       .unit("repeats")
       .at_least(1)
       .at_most(1e6);
-  section.key(
-      "eval_tasks", eval_tasks,
-      {{"test", EvaluatedTasks::kTest}, {"train", EvaluatedTasks::kTrain}, {"all", EvaluatedTasks::kAll}},
-      "The side of the task split that is evaluated.");
+  section.key("eval_tasks", eval_tasks,
+              spellings({EvaluatedTasks::kTest, EvaluatedTasks::kTrain, EvaluatedTasks::kAll}),
+              "The side of the task split that is evaluated.");
   section
       .key("eval_batch", eval_batch,
            "Most environments at once: on a CPU in lock-step in one forward pass, on a GPU side by side, "
@@ -32,7 +54,7 @@ void EvaluationOptions::declare(Section& section) {
       .at_least(1)
       .at_most(1e6);
   section.key("eval_seed", eval_seed, "Seed of the actions that are sampled.").at_least(0);
-  section.key("eval_sampling", eval_sampling, {{"sample", Sampling::kSample}, {"greedy", Sampling::kGreedy}},
+  section.key("eval_sampling", eval_sampling, spellings({Sampling::kSample, Sampling::kGreedy}),
               "Draw actions from the model's distribution, or always take the most probable one.");
   section.key(
       "eval_terminal_observation", eval_terminal_observation,

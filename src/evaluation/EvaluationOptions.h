@@ -12,6 +12,10 @@ enum class EvaluatedTasks { kTest, kTrain, kAll };
 /// How a row of logits becomes an action.
 enum class Sampling { kSample, kGreedy };
 
+/// As the configuration spells them: "test", "greedy".
+const char* name_of(EvaluatedTasks tasks);
+const char* name_of(Sampling sampling);
+
 /// How a model is evaluated in context.
 struct EvaluationOptions {
   int64_t eval_episodes = 50;

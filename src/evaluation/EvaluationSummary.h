@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@ namespace adtrain {
 
 /// What summary.json of an evaluation's folder says.
 struct EvaluationSummary {
+  std::string name;                 ///< of the folder
   nlohmann::ordered_json identity;  ///< what was evaluated: see evaluation_identity
   std::vector<double> mean;         ///< return by episode, mean over tasks and repeats
   double last10_mean = 0, random_floor = 0, oracle = 0;

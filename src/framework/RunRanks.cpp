@@ -3,6 +3,7 @@
 #include "base/StandardStreams.h"
 #include "framework/JoinedGroup.h"
 #include "framework/Ranks.h"
+#include "launch/StopCode.h"
 #include "watchdog/ForeignError.h"
 #include "watchdog/TorchrunErrorFile.h"
 
@@ -34,10 +35,8 @@ RanksOptions ranks_options(const LaunchOptions& options) {
   return ranks;
 }
 
-/// torchrun takes every exit code but 0 for a failure.
 ExitCode for_launcher(ExitCode code, const LaunchContext& context) {
-  const bool unknown_there = code == ExitCode::kRequeue && context.launcher == Launcher::kTorchrun;
-  return unknown_there ? ExitCode::kDone : code;
+  return code == ExitCode::kRequeue ? stop_code(context.launcher) : code;
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "base/File.h"
 #include "base/StandardStreams.h"
+#include "base/SymbolicLink.h"
 #include "base/Text.h"
 #include "checkpoint/CheckpointStore.h"
 #include "checkpoint/Manifest.h"
@@ -19,8 +20,10 @@
 #include "evaluation/EvaluationFolder.h"
 #include "evaluation/InContextEvaluation.h"
 #include "evaluation/LearningCurve.h"
+#include "launch/StopCode.h"
 #include "memory/AutoBatchSize.h"
 #include "model/AlgorithmDistillation.h"
+#include "run/ConfigChanges.h"
 #include "run/EvaluationBatch.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
@@ -36,7 +39,6 @@ namespace fs = std::filesystem;
 struct Target {
   RunFolder run;
   std::optional<fs::path> checkpoint;  ///< one of the run's checkpoints; none: the newest
-  fs::path first;                      ///< where results go, unless another evaluation's are there
 };
 
 Target resolve(fs::path folder) {
@@ -44,13 +46,10 @@ Target resolve(fs::path folder) {
   if (folder.filename().empty()) folder = folder.parent_path();
   Target target;
   if (fs::exists(folder / Manifest::kFileName)) {
-    const fs::path checkpoint = fs::canonical(folder);
     target.run.root = fs::path(folder / ".." / "..").lexically_normal();
     target.checkpoint = folder;
-    target.first = target.run.root / ("evaluation-" + checkpoint.filename().string());
   } else {
     target.run.root = folder;
-    target.first = target.run.evaluation();
   }
   if (!fs::exists(target.run.config())) {
     throw CheckpointError(fmt::format(
@@ -68,12 +67,14 @@ struct Plan {
   std::vector<int64_t> tasks;
   EvaluationOrigin origin;
   EvaluationOptions options;
+  EvaluationOptions usual;  ///< as the run's own configuration has them
 
   static Plan of(const Target& target, const RunConfig& config);
   /// The folder for the results, or for the failure file. Another evaluation may have taken a folder since
   /// the last call.
   fs::path folder() const {
-    return evaluation_folder(target.first, evaluation_identity(tasks, origin, options), options);
+    return evaluation_folder(target.run.evaluation(), evaluation_identity(tasks, origin, options), options,
+                             usual);
   }
 };
 
@@ -96,7 +97,8 @@ Plan Plan::of(const Target& target, const RunConfig& config) {
           {environment.env, environment.split_seed(),
            named_step(target.checkpoint.value_or(target.run.checkpoints() / "latest")), family.grid_size(),
            family.horizon()},
-          config.evaluation};
+          config.evaluation,
+          read_leniently(read_file(target.run.config())).evaluation};
 }
 
 fs::path requeue_marker(const fs::path& folder) {
@@ -106,11 +108,20 @@ fs::path failure_file(const fs::path& folder) {
   return folder / "failure.txt";
 }
 
-/// The exit code of an evaluation that was stopped, as for training that was stopped: see code_of in
-/// RunLifecycle.cpp.
-ExitCode stopped_code(const Ranks& ranks, const fs::path& folder) {
-  if (ranks.context.is_root()) write_file_atomically(requeue_marker(folder), "");
-  return ranks.context.launcher == Launcher::kTorchrun ? ExitCode::kDone : ExitCode::kRequeue;
+/// Writes the results and makes them the newest. Returns their folder.
+fs::path write_results(const Plan& plan, const InContextReturns& measured, const LearningCurve& curve,
+                       Console& console) {
+  const fs::path folder = plan.folder();
+  write_evaluation(folder, measured, curve, plan.origin, plan.options);
+  fs::remove(requeue_marker(folder));
+  fs::remove(failure_file(folder));
+  try {
+    point_link(folder.parent_path() / kLatestEvaluation, folder.filename());
+  } catch (const fs::filesystem_error& error) {
+    console.warn(fmt::format("the results are written, but the link `{}` was not pointed to them: {}",
+                             kLatestEvaluation, error.what()));
+  }
+  return folder;
 }
 
 /// Reads the weights on rank 0 and gives them to all. Returns the checkpoint's step. Collective.
@@ -158,7 +169,8 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
       "In-context evaluation, weights frozen",
       {{"checkpoint",
         fmt::format("step {} of {}", plan.origin.checkpoint_step, plan.target.run.root.string())},
-       {"tasks", fmt::format("{} of {}", plan.tasks.size(), plan.family.name())},
+       {"tasks", fmt::format("{} of {} ({})", plan.tasks.size(), plan.family.name(),
+                             name_of(config.evaluation.eval_tasks))},
        {"episodes",
         fmt::format("{} × {} repeats", config.evaluation.eval_episodes, config.evaluation.eval_repeats)},
        {"processes", fmt::format("{}, {}", ranks.context.world_size, launcher_name(ranks.context.launcher))},
@@ -178,15 +190,13 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
   }
   if (!measured) {
     console.info("stopped; nothing was written: the same command starts the evaluation anew");
-    return stopped_code(ranks, plan.folder());
+    if (communicator.is_root()) write_file_atomically(requeue_marker(plan.folder()), "");
+    return stop_code(ranks.context.launcher);
   }
   if (!communicator.is_root()) return ExitCode::kDone;
 
   const LearningCurve curve = LearningCurve::of(*measured, plan.family);
-  const fs::path folder = plan.folder();
-  write_evaluation(folder, *measured, curve, plan.origin, plan.options);
-  fs::remove(requeue_marker(folder));
-  fs::remove(failure_file(folder));
+  const fs::path folder = write_results(plan, *measured, curve, console);
   if (request.json) {
     print_answer(summary_json(*measured, curve, plan.origin, plan.options));
   } else {

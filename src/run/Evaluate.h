@@ -16,9 +16,9 @@ struct EvaluateRequest {
   bool json = false;
 };
 
-/// Evaluates in context as one rank of the group that the launcher started and writes a folder of the run:
-/// evaluation, or one beside it where that holds another evaluation's results (evaluation_folder). Returns
-/// kDone. Where a signal stopped it, it returns kRequeue, or kDone under torchrun, and the folder holds
+/// Evaluates in context as one rank of the group that the launcher started and writes a folder of its own in
+/// the run's `evaluation` (evaluation_folder), to which the link `latest` there then points. Returns kDone.
+/// Where a signal stopped it, it returns stop_code, and the folder holds
 /// nothing new but an empty file `requeue`. Throws the Error family; where one of several ranks fails,
 /// failure.txt is written to that folder.
 ExitCode evaluate(const EvaluateRequest& request);

@@ -34,6 +34,8 @@ struct RunFolder {
   std::filesystem::path batch_sizes() const { return root / "batch_sizes"; }
   /// What profile_steps has recorded.
   std::filesystem::path profile() const { return root / "profile"; }
+  /// Holds a folder for each evaluation in context (see evaluation_folder). An earlier adtrain put results
+  /// into it directly, and into folders beside it whose names begin with this one's.
   std::filesystem::path evaluation() const { return root / "evaluation"; }
 };
 

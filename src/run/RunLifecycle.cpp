@@ -7,6 +7,7 @@
 
 #include "base/Error.h"
 #include "base/File.h"
+#include "launch/StopCode.h"
 #include "watchdog/Activity.h"
 
 namespace adtrain {
@@ -16,13 +17,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kBatchSizesFound = "batch_sizes_found";
 constexpr double kFirstPauseSeconds = 5, kLongestPauseSeconds = 60;  ///< between attempts of a failed save
-
-/// The exit code of a run that stopped on request. torchrun takes any code but 0 for a failure, and srun may
-/// end slower ranks because of the first code that is not 0; the marker file exists in any case.
-ExitCode code_of(Trainer::End how, Launcher launcher) {
-  if (how == Trainer::End::kFinished || launcher == Launcher::kTorchrun) return ExitCode::kDone;
-  return ExitCode::kRequeue;
-}
 
 /// Runs an action that may fail for reasons that the user can fix.
 template <class Action>
@@ -296,7 +290,7 @@ void RunLifecycle::write_state(RunState::Stage stage, int64_t step) const {
 }
 
 ExitCode RunLifecycle::end(Trainer::End how, int64_t step) {
-  const ExitCode code = code_of(how, context_.launcher);
+  const ExitCode code = how == Trainer::End::kFinished ? ExitCode::kDone : stop_code(context_.launcher);
   if (!root_) return code;
   lock_->check();
   confirm(step);

@@ -71,7 +71,7 @@ def options_given():
     add("--minutes", type=float, default=math.inf, help="for all programs together: the most important run first, and "
         "what would not fit in is left out; default: without limit")
     add("--evaluation", type=pathlib.Path, metavar="RUN_FOLDER",
-        help=f"also time `adtrain evaluate` of this run over {EVALUATION_EPISODES} episodes; writes beside its evaluation/")
+        help=f"also time `adtrain evaluate` of this run over {EVALUATION_EPISODES} episodes; writes to folders in its evaluation/")
     add("--output", type=pathlib.Path, metavar="FOLDER", default=ROOT / "build/benchmark",
         help="results.json and, of several numbers of GPUs, efficiency.svg and .png go there; default build/benchmark")
     add("--program", type=pathlib.Path, default=ROOT / "build/release/bin/benchmark_step",

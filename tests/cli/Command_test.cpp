@@ -230,14 +230,15 @@ TEST(Command, EvaluationWritesWhatItPromises) {
   const Finished finished = small.adtrain("evaluate runs/small --json --set eval_repeats=2");
   ASSERT_EQ(finished.exit_code, 0) << finished.output;
   const auto summary = nlohmann::json::parse(finished.output);
-  EXPECT_EQ(summary, nlohmann::json::parse(small.read("runs/small/evaluation/summary.json")));
+  EXPECT_EQ(summary,
+            nlohmann::json::parse(small.read("runs/small/evaluation/test-step-20-2x5/summary.json")));
   EXPECT_EQ(summary.at("mean").size(), 5U);
   EXPECT_EQ(summary.at("std").size(), 5U);
   EXPECT_GT(summary.at("oracle").get<double>(), summary.at("random_floor").get<double>());
   EXPECT_EQ(summary.at("checkpoint_step"), 20);
-  for (const char* name :
-       {"reward_episode.npy", "reward_episode.csv", "learning_curve.svg", "learning_curve.png"}) {
-    EXPECT_TRUE(std::filesystem::exists(small.run() / "evaluation" / name)) << name;
+  for (const char* name : {"reward_episode.npy", "reward_episode_repeats.npy", "reward_episode.csv",
+                           "learning_curve.svg", "learning_curve.png"}) {
+    EXPECT_TRUE(std::filesystem::exists(small.run() / "evaluation" / "latest" / name)) << name;
   }
   for (const char* name :
        {"config.yaml", "loss_curve.svg", "loss_curve.png", "checkpoints/latest/manifest.json"}) {
@@ -249,7 +250,7 @@ TEST(Command, EvaluationWritesWhatItPromises) {
   ASSERT_EQ(older.exit_code, 0) << older.output;
   EXPECT_EQ(nlohmann::json::parse(older.output).at("checkpoint_step"), 10);
   EXPECT_EQ(nlohmann::json::parse(older.output).at("tasks").size(), 20U);
-  EXPECT_TRUE(std::filesystem::exists(small.run() / "evaluation-step-10" / "summary.json"));
+  EXPECT_TRUE(std::filesystem::exists(small.run() / "evaluation" / "train-step-10" / "summary.json"));
 }
 
 TEST(Command, EvaluationsStandSideBySide) {
@@ -257,21 +258,25 @@ TEST(Command, EvaluationsStandSideBySide) {
   ASSERT_EQ(small.collect().exit_code, 0);
   ASSERT_EQ(small.adtrain("small.yaml").exit_code, 0);
   ASSERT_EQ(small.adtrain("evaluate runs/small").exit_code, 0);
-  const std::string first = small.read("runs/small/evaluation/summary.json");
+  const std::string first = small.read("runs/small/evaluation/test-step-20/summary.json");
   const auto evaluated_into = [&](const std::string& settings) {
     const Finished finished = small.adtrain("evaluate runs/small" + settings);
     EXPECT_EQ(finished.exit_code, 0) << finished.output;
-    const std::string folder = "runs/small/evaluation";
-    const size_t begin = finished.output.rfind(folder), end = finished.output.find("/summary.json");
-    return finished.output.substr(begin + 11, end - begin - 11);
+    const std::string folder = "runs/small/evaluation/";
+    const size_t begin = finished.output.rfind(folder) + folder.size();
+    std::string name = finished.output.substr(begin, finished.output.find("/summary.json") - begin);
+    EXPECT_EQ(std::filesystem::read_symlink(small.run() / "evaluation" / "latest"), name);
+    return name;
   };
-  EXPECT_EQ(evaluated_into(" --set eval_tasks=train"), "evaluation-train-step-20-1x5");
-  EXPECT_EQ(evaluated_into(" --set eval_repeats=2"), "evaluation-test-step-20-2x5");
-  EXPECT_EQ(evaluated_into(" --set eval_seed=3"), "evaluation-test-step-20-1x5");
-  EXPECT_EQ(evaluated_into(" --set eval_seed=4"), "evaluation-test-step-20-1x5-2");
-  EXPECT_EQ(evaluated_into(" --set eval_seed=4"), "evaluation-test-step-20-1x5-2") << "its own, once more";
-  EXPECT_EQ(evaluated_into(""), "evaluation");
-  EXPECT_EQ(small.read("runs/small/evaluation/summary.json"), first);
+  EXPECT_EQ(evaluated_into(" --set eval_tasks=train"), "train-step-20");
+  EXPECT_EQ(evaluated_into(" --set eval_repeats=2"), "test-step-20-2x5");
+  EXPECT_EQ(evaluated_into(" --set eval_seed=3"), "test-step-20-seed-3");
+  EXPECT_EQ(evaluated_into(" --set eval_terminal_observation=true"), "test-step-20-1x5");
+  EXPECT_EQ(evaluated_into(" --set eval_terminal_observation=true"), "test-step-20-1x5")
+      << "its own, once more";
+  EXPECT_EQ(evaluated_into(""), "test-step-20");
+  EXPECT_EQ(small.read("runs/small/evaluation/test-step-20/summary.json"), first);
+  EXPECT_FALSE(std::filesystem::exists(small.run() / "evaluation" / "summary.json"));
 }
 
 TEST(Command, AnEvaluationThatFailsOrStopsSaysSoInItsOwnFolder) {
@@ -279,7 +284,7 @@ TEST(Command, AnEvaluationThatFailsOrStopsSaysSoInItsOwnFolder) {
   ASSERT_EQ(small.collect().exit_code, 0);
   ASSERT_EQ(small.adtrain("small.yaml").exit_code, 0);
   ASSERT_EQ(small.adtrain("evaluate runs/small").exit_code, 0);
-  const std::string summary = small.read("runs/small/evaluation/summary.json");
+  const std::string summary = small.read("runs/small/evaluation/latest/summary.json");
   const std::string longer = "evaluate runs/small --set eval_episodes=100000";
   const auto stopped_at_work = [&](const std::string& launcher) {
     small.write("rank.sh", "echo $$ > pid; exec " ADTRAIN_BINARY_DIR "/adtrain " + longer + "\n");
@@ -296,7 +301,7 @@ TEST(Command, AnEvaluationThatFailsOrStopsSaysSoInItsOwnFolder) {
   EXPECT_THAT(by_torchrun.output, HasSubstr("nothing was written"));
   const Finished alone = stopped_at_work("");
   EXPECT_EQ(alone.exit_code, 75) << alone.output;
-  const auto own = small.run() / "evaluation-test-step-20-1x100000";
+  const auto own = small.run() / "evaluation" / "test-step-20-1x100000";
   EXPECT_TRUE(std::filesystem::exists(own / "requeue"));
   EXPECT_FALSE(std::filesystem::exists(small.run() / "requeue"));
 
@@ -306,8 +311,8 @@ TEST(Command, AnEvaluationThatFailsOrStopsSaysSoInItsOwnFolder) {
   EXPECT_EQ(small.mpirun(2, longer).exit_code, 5);
   EXPECT_TRUE(std::filesystem::exists(own / "failure.txt"));
   EXPECT_FALSE(std::filesystem::exists(small.run() / "failure.txt"));
-  EXPECT_FALSE(std::filesystem::exists(small.run() / "evaluation" / "failure.txt"));
-  EXPECT_EQ(small.read("runs/small/evaluation/summary.json"), summary);
+  EXPECT_FALSE(std::filesystem::exists(small.run() / "evaluation" / "test-step-20" / "failure.txt"));
+  EXPECT_EQ(small.read("runs/small/evaluation/latest/summary.json"), summary) << "the link stayed";
 }
 
 TEST(Command, EveryModelVariantTrainsAndEvaluates) {

@@ -35,8 +35,9 @@ TEST(PlotAndCompare, SeedsAreOneLineAndTheLegendSaysWhatDiffers) {
       "plot runs/seed-1 runs/slow runs/seed-2 --out all.pdf --out all.svg --out all.png --out all.csv "
       "--title 'Seeds < all' --y-label 'mean return'");
   ASSERT_EQ(finished.exit_code, 0) << finished.output;
-  EXPECT_THAT(finished.output, AllOf(HasSubstr("mean and standard error"), HasSubstr("lr 0.003 (n = 2)"),
-                                     HasSubstr("lr 0.0001 (n = 1)"), HasSubstr("oracle")));
+  EXPECT_THAT(finished.output,
+              AllOf(HasSubstr("mean and standard error"), HasSubstr("lr 0.003 (n = 2)"),
+                    HasSubstr("  of test-step-20\n"), HasSubstr("lr 0.0001 (n = 1)"), HasSubstr("oracle")));
   EXPECT_THAT(runs.read("all.pdf"), StartsWith("%PDF-"));
   EXPECT_THAT(runs.read("all.png"), StartsWith("\x89PNG"));
   EXPECT_THAT(
@@ -47,8 +48,8 @@ TEST(PlotAndCompare, SeedsAreOneLineAndTheLegendSaysWhatDiffers) {
 
   const auto numbers =
       nlohmann::json::parse(runs.adtrain("plot runs/seed-1 runs/seed-2 --interval bootstrap --json").output);
-  const auto first = nlohmann::json::parse(runs.read("runs/seed-1/evaluation/summary.json"));
-  const auto second = nlohmann::json::parse(runs.read("runs/seed-2/evaluation/summary.json"));
+  const auto first = nlohmann::json::parse(runs.read("runs/seed-1/evaluation/latest/summary.json"));
+  const auto second = nlohmann::json::parse(runs.read("runs/seed-2/evaluation/test-step-20/summary.json"));
   const double a = first.at("mean")[4], b = second.at("mean")[4];
   ASSERT_EQ(numbers.at("groups").size(), 1U);
   EXPECT_NEAR(numbers["groups"][0]["mean"][4], (a + b) / 2, 1e-12);
@@ -104,7 +105,7 @@ TEST(PlotAndCompare, AnEqualRunIsEqualAndAnotherIsNot) {
   EXPECT_EQ(other.exit_code, 0) << other.output;
   EXPECT_THAT(other.output,
               AllOf(HasSubstr("lr 0.003 → 0.0001"), HasSubstr("steps/s"), HasSubstr("are not equal"),
-                    HasSubstr("evaluation/, last ten episodes"), HasSubstr("first:   step 1:")));
+                    HasSubstr("test-step-20, last ten episodes"), HasSubstr("first:   step 1:")));
   EXPECT_EQ(runs.adtrain("compare runs/seed-1 runs/slow --expect-equal").exit_code, 3);
 
   const auto report = nlohmann::json::parse(runs.adtrain("compare runs/seed-1 runs/slow --json").output);

@@ -58,9 +58,9 @@ TEST(Ranks, EvaluateToTheSameReturnsBitForBit) {
   expect_success(small.adtrain("small.yaml"));
   const std::string settings = " --set eval_batch=4 --set eval_repeats=2";
   expect_success(small.adtrain("evaluate runs/small" + settings));
-  const std::string alone = small.read("runs/small/evaluation/reward_episode.npy");
+  const std::string alone = small.read("runs/small/evaluation/latest/reward_episode.npy");
   expect_success(small.mpirun(3, "evaluate runs/small" + settings));
-  EXPECT_EQ(small.read("runs/small/evaluation/reward_episode.npy"), alone);
+  EXPECT_EQ(small.read("runs/small/evaluation/latest/reward_episode.npy"), alone);
 }
 
 /// All environments are spread evenly over the ranks, as nothing lacks memory; and the number that was found
@@ -75,9 +75,9 @@ TEST(Ranks, FindHowManyEnvironmentsToEvaluateAtOnce) {
   ASSERT_TRUE(std::regex_search(found.output, number, std::regex("Found optimal batch size: ([0-9]+)")))
       << found.output;
   EXPECT_EQ(number[1], "3") << "of five held-out tasks on two ranks";
-  const std::string returns = small.read("runs/small/evaluation/reward_episode.npy");
+  const std::string returns = small.read("runs/small/evaluation/latest/reward_episode.npy");
   expect_success(small.mpirun(2, "evaluate runs/small --set eval_batch=" + number[1].str()));
-  EXPECT_EQ(small.read("runs/small/evaluation/reward_episode.npy"), returns);
+  EXPECT_EQ(small.read("runs/small/evaluation/latest/reward_episode.npy"), returns);
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ TEST_P(TrainedModels, LearnUnseenTasksAsTheirCardsSay) {
            fs::copy_options::recursive);
   const Finished evaluated = small.adtrain("evaluate " + card.model + " --set device=cpu " + card.settings);
   ASSERT_EQ(evaluated.exit_code, 0) << evaluated.output;
-  const auto summary = nlohmann::json::parse(small.read(card.model + "/evaluation/summary.json"));
+  const auto summary = nlohmann::json::parse(small.read(card.model + "/evaluation/latest/summary.json"));
   EXPECT_LT(summary["mean"][0].get<double>(), card.last_ten / 4);
   EXPECT_NEAR(summary["last10_mean"].get<double>(), card.last_ten, card.tolerance);
 }

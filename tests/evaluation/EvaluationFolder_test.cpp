@@ -47,42 +47,59 @@ TEST(EvaluationFolder, HoldsEveryFileAndNoOther) {
 }
 
 /// Where the evaluation of some tasks at some step goes; its results are left there.
-std::string place_of(const std::filesystem::path& run, int64_t step, const EvaluationOptions& options) {
+std::string place_of(const std::filesystem::path& parent, int64_t step, const EvaluationOptions& options,
+                     const EvaluationOptions& usual = {}) {
   const EvaluationOrigin origin = {"darkroom", 3, step, 9, 20};
   const auto identity = evaluation_identity({1, 2}, origin, options);
-  const std::filesystem::path folder = evaluation_folder(run / "evaluation", identity, options);
+  const std::filesystem::path folder = evaluation_folder(parent, identity, options, usual);
   write_file_atomically(folder / "summary.json", identity.dump());
+  EXPECT_EQ(folder.parent_path(), parent);
   return folder.filename();
 }
 
 TEST(EvaluationFolder, EachEvaluationHasItsOwnAndFindsItAgain) {
   const TemporaryFolder run;
   EvaluationOptions options;
-  EXPECT_EQ(place_of(run.path(), 100, options), "evaluation");
-  EXPECT_EQ(place_of(run.path(), 200, options), "evaluation-test-step-200-1x50");
+  EXPECT_EQ(place_of(run.path(), 100, options), "test-step-100");
+  EXPECT_EQ(place_of(run.path(), 200, options), "test-step-200");
   options.eval_tasks = EvaluatedTasks::kAll;
-  options.eval_seed = 1;
-  EXPECT_EQ(place_of(run.path(), 200, options), "evaluation-all-step-200-1x50");
+  EXPECT_EQ(place_of(run.path(), 200, options), "all-step-200");
   options.eval_seed = 2;
-  EXPECT_EQ(place_of(run.path(), 200, options), "evaluation-all-step-200-1x50-2");
+  EXPECT_EQ(place_of(run.path(), 200, options), "all-step-200-seed-2");
   options.eval_sampling = Sampling::kGreedy;
-  EXPECT_EQ(place_of(run.path(), 200, options), "evaluation-all-step-200-1x50-greedy");
-  EXPECT_EQ(place_of(run.path(), 100, EvaluationOptions{}), "evaluation");
+  options.eval_episodes = 30;
+  EXPECT_EQ(place_of(run.path(), 200, options), "all-step-200-1x30-greedy-seed-2");
+  EXPECT_EQ(place_of(run.path(), 300, options, options), "all-step-300") << "it is the run's own way";
+  EXPECT_EQ(place_of(run.path(), 100, EvaluationOptions{}), "test-step-100") << "its own, once more";
+}
+
+TEST(EvaluationFolder, ATakenNameGetsTheSizeAndThenANumber) {
+  const TemporaryFolder run;
+  EvaluationOptions options;
+  EXPECT_EQ(place_of(run.path(), 100, options), "test-step-100");
+  options.eval_terminal_observation = true;
+  EXPECT_EQ(place_of(run.path(), 100, options), "test-step-100-1x50");
+  options.eval_batch = 1;
+  EXPECT_EQ(place_of(run.path(), 100, options), "test-step-100-1x50") << "groups change nothing";
+  const EvaluationOrigin other = {"darkroom", /*env_split_seed=*/4, 100, 9, 20};
+  EXPECT_EQ(
+      evaluation_folder(run.path(), evaluation_identity({3, 4}, other, options), options, {}).filename(),
+      "test-step-100-1x50-2");
 }
 
 TEST(EvaluationFolder, WhatCannotBeReadIsNotOverwrittenAndWhatIsOlderIsKnown) {
   const TemporaryFolder run;
-  const std::filesystem::path summary = run.path() / "evaluation" / "summary.json";
+  const std::filesystem::path summary = run.path() / "test-step-100" / "summary.json";
   const EvaluationOptions options;
   auto older = evaluation_identity({1, 2}, {"darkroom", 3, 100, 9, 20}, options);
   older.erase("horizon");
   write_file_atomically(summary, older.dump());
-  EXPECT_EQ(place_of(run.path(), 100, options), "evaluation");
+  EXPECT_EQ(place_of(run.path(), 100, options), "test-step-100");
   write_file_atomically(summary, "{\"env\": ");
-  EXPECT_EQ(place_of(run.path(), 100, options), "evaluation-test-step-100-1x50");
+  EXPECT_EQ(place_of(run.path(), 100, options), "test-step-100-1x50");
   std::filesystem::remove(summary);
-  write_file_atomically(run.path() / "evaluation" / "failure.txt", "it failed before");
-  EXPECT_EQ(place_of(run.path(), 100, options), "evaluation");
+  write_file_atomically(run.path() / "test-step-100" / "failure.txt", "it failed before");
+  EXPECT_EQ(place_of(run.path(), 100, options), "test-step-100");
 }
 
 TEST(EvaluationFolder, SummaryAndTableSayWhatWasMeasured) {
@@ -93,6 +110,7 @@ TEST(EvaluationFolder, SummaryAndTableSayWhatWasMeasured) {
   EXPECT_EQ(summary["env"], "darkroom");
   EXPECT_EQ(summary["env_split_seed"], 3);
   EXPECT_EQ(summary["checkpoint_step"], 4000);
+  EXPECT_EQ(summary["eval_tasks"], "test");
   EXPECT_EQ(summary["eval_seed"], 5);
   EXPECT_EQ(summary["tasks"], (std::vector<int64_t>{38, 51, 62}));
   EXPECT_EQ(summary["repeats"], 2);
@@ -101,6 +119,8 @@ TEST(EvaluationFolder, SummaryAndTableSayWhatWasMeasured) {
   ASSERT_EQ(summary["std"].size(), 12U);
   EXPECT_NEAR(summary["mean"][4], measured.returns.select(2, 4).mean().item<double>(), 1e-6);
   EXPECT_GT(summary["oracle"], summary["random_floor"]);
+  EXPECT_THAT(read_file(folder.path() / "learning_curve.svg"),
+              testing::HasSubstr("darkroom, 3 test tasks at step 4000; 2 repeats, seed 5"));
 
   std::ifstream table(folder.path() / "reward_episode.csv");
   std::string line;

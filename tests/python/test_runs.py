@@ -108,8 +108,24 @@ class Runs(FolderTest):
         np.testing.assert_allclose(found.learning_curve, found.summary["mean"], atol=1e-5)
         frame = found.frame()
         self.assertEqual(list(frame.columns), ["task", "repeat", "episode", "return"])
+        newest = adtrain.Run(self.run_folder).evaluation()
+        self.assertEqual(newest.folder.resolve().parent, self.run_folder.resolve() / "evaluation")
+        self.assertIn(newest.summary, [e.summary for e in adtrain.Run(self.run_folder).evaluations()])
         row = frame[(frame.task == found.tasks[7]) & (frame.repeat == 2) & (frame.episode == 1)]
         self.assertEqual(row["return"].tolist(), [found.returns[7, 2, 0]])
+
+    def test_evaluations_of_an_earlier_adtrain(self):
+        run = self.copied("earlier")
+        found = adtrain.Run(run).evaluation()
+        shutil.move(run / "evaluation" / found.folder.resolve().name, run / "moved")
+        shutil.rmtree(run / "evaluation")
+        shutil.copytree(run / "moved", run / "evaluation")
+        shutil.move(run / "moved", run / "evaluation-train-step-80-1x12")
+        names = [e.folder.name for e in adtrain.Run(run).evaluations()]
+        self.assertEqual(names, ["evaluation", "evaluation-train-step-80-1x12"])
+        np.testing.assert_array_equal(adtrain.Run(run).evaluations()[0].returns, found.returns)
+        with self.assertRaisesRegex(adtrain.AdtrainError, "latest holds no complete evaluation"):
+            adtrain.Run(run).evaluation()
 
     def test_the_newest_checkpoint_that_verifies_is_used(self):
         run = self.copied("damaged")

@@ -88,6 +88,36 @@ TEST(Figure, DrawsFiguresOfTrainingOverSteps) {
                                              HasSubstr("returns, loss")));
 }
 
+TEST(Figure, TheNewestEvaluationIsDrawnAndThoseOfAnEarlierAdtrainAreKnown) {
+  const WrittenRuns written;
+  const std::vector<RecordedRun> runs = {written.add("a", "seed: 1\n")};
+  const auto drawn = [&](const std::string& evaluation) {
+    FigureContent content;
+    content.evaluation = evaluation;
+    const Figure figure = Figure::of(runs, content);
+    EXPECT_EQ(figure.evaluations.size(), 1U);
+    return figure.evaluations.front() + " " + std::to_string(static_cast<int>(figure.lines[0].y[0].mean));
+  };
+  const std::filesystem::path a = written.path() / "a";
+  WrittenRuns::evaluation_in(a / "evaluation-train-step-9-1x5", {1});
+  EXPECT_EQ(drawn("latest"), "evaluation-train-step-9-1x5 1") << "there is no other";
+  WrittenRuns::evaluation_in(a / "evaluation", {2});
+  EXPECT_EQ(drawn("latest"), "evaluation 2");
+  WrittenRuns::evaluation_in(a / "evaluation" / "test-step-8", {3});
+  written.evaluation("a", {4});
+  EXPECT_EQ(drawn("latest"), "test-step-9 4");
+  EXPECT_EQ(drawn("test-step-8"), "test-step-8 3");
+  EXPECT_EQ(drawn("evaluation"), "evaluation 2");
+  EXPECT_THAT(runs[0].evaluations(),
+              ElementsAre("evaluation", "evaluation-train-step-9-1x5", "test-step-8", "test-step-9"));
+
+  // As in a copy without links.
+  std::filesystem::remove(a / "evaluation" / "latest");
+  std::filesystem::remove(a / "evaluation" / "summary.json");
+  EXPECT_THAT(error_of(runs, {}),
+              AllOf(HasSubstr("known to be the newest"), HasSubstr("test-step-8, test-step-9")));
+}
+
 TEST(Figure, NamesTheRunThatLacksWhatIsAskedFor) {
   const WrittenRuns written;
   const std::vector<RecordedRun> runs = {written.add("a", "seed: 1\n")};
@@ -97,9 +127,10 @@ TEST(Figure, NamesTheRunThatLacksWhatIsAskedFor) {
   EXPECT_THAT(error_of(runs, content), HasSubstr("no metrics.jsonl"));
   written.evaluation("a", {1});
   content = {};
-  content.evaluation = "evaluation-test-step-9-1x5";
-  EXPECT_THAT(error_of(runs, content), HasSubstr("--evaluation what it has: evaluation"));
-  write_file_atomically(written.path() / "a" / "evaluation" / "summary.json", "{");
+  content.evaluation = "test-step-9-1x5";
+  EXPECT_THAT(error_of(runs, content), AllOf(HasSubstr("no evaluation 'test-step-9-1x5'"),
+                                             HasSubstr("--evaluation what it has: test-step-9")));
+  write_file_atomically(written.path() / "a" / "evaluation" / "test-step-9" / "summary.json", "{");
   EXPECT_THAT(error_of(runs, {}), HasSubstr("summary.json"));
   EXPECT_THROW(written.open("nowhere"), ConfigError);
 }

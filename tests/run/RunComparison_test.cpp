@@ -90,6 +90,24 @@ TEST(RunComparison, NamesTheFirstStepThatDiffersAndTheMost) {
   EXPECT_EQ(comparison.json()["curves"][0]["first"]["at"], 2);
 }
 
+TEST(RunComparison, EvaluationsOfTheSameAreComparedWhateverTheirFoldersAreCalled) {
+  const WrittenRuns written;
+  const RecordedRun a = written.add("a", ""), b = written.add("b", "");
+  written.evaluation("a", {1, 2});
+  WrittenRuns::evaluation_in(written.path() / "b" / "evaluation", {1, 3});
+  const RunComparison comparison = RunComparison::between(a, b);
+  ASSERT_EQ(comparison.curves.size(), 1U);
+  EXPECT_EQ(comparison.curves[0].name, "returns in test-step-9");
+  EXPECT_EQ(comparison.curves[0].first->x, 2);
+  EXPECT_THAT(comparison.unmatched, IsEmpty());
+
+  written.evaluation("b", {1, 2}, /*oracle=*/17, /*repeats=*/4);
+  WrittenRuns::evaluation_in(written.path() / "b" / "evaluation", {1, 3}, /*oracle=*/17, /*repeats=*/2);
+  EXPECT_THAT(RunComparison::between(a, b).unmatched,
+              ElementsAre(HasSubstr("test-step-9 is not of the same"),
+                          HasSubstr("only B has the evaluation evaluation")));
+}
+
 TEST(RunComparison, ARunThatIsShorterIsNotEqual) {
   const WrittenRuns written;
   const RecordedRun a = written.add("a", ""), b = written.add("b", "");

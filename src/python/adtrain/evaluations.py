@@ -13,6 +13,8 @@ from .packages import needed
 if TYPE_CHECKING:
     import pandas
 
+SUMMARY = "summary.json"
+
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
@@ -30,13 +32,13 @@ class Evaluation:
     def read(cls, folder: pathlib.Path) -> "Evaluation":
         """Throws AdtrainError where the folder holds no complete evaluation."""
         try:
-            summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+            summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
             name = "reward_episode_repeats.npy" if summary["repeats"] > 1 else "reward_episode.npy"
             stored = np.load(folder / name, allow_pickle=False)
             returns = stored.reshape(len(summary["tasks"]), summary["repeats"], summary["episodes"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise AdtrainError(
-                f"{folder} holds no complete evaluation ({error}); expected summary.json and the returns, as `adtrain "
+                f"{folder} holds no complete evaluation ({error}); expected {SUMMARY} and the returns, as `adtrain "
                 "evaluate` writes them"
             ) from None
         return cls(folder, summary, np.array(summary["tasks"], np.int64), returns)

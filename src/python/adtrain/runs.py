@@ -6,7 +6,7 @@ import pathlib
 from .checkpoints import MANIFEST, Checkpoint, newest_checkpoint, read_checkpoint
 from .configuration import Configuration, ModelOptions, read_configuration
 from .errors import CheckpointError
-from .evaluations import Evaluation
+from .evaluations import SUMMARY, Evaluation
 from .metrics import Metrics
 from .network import Network
 from .variants import network_of
@@ -50,5 +50,16 @@ class Run:
         return Metrics.read(self.folder / "metrics.jsonl")
 
     def evaluations(self) -> list[Evaluation]:
-        """All evaluations of the run, by the names of their folders."""
-        return [Evaluation.read(summary.parent) for summary in sorted(self.folder.glob("evaluation*/summary.json"))]
+        """All evaluations of the run, by the names of their folders.
+
+        First those that an earlier adtrain put beside the run's other files.
+        """
+        folders = [*sorted(self.folder.glob("evaluation*")), *sorted(self.folder.glob("evaluation/*"))]
+        return [Evaluation.read(folder) for folder in folders if not folder.is_symlink() and (folder / SUMMARY).exists()]
+
+    def evaluation(self, name: str = "latest") -> Evaluation:
+        """The evaluation in the folder of that name in `evaluation/`, such as test-step-4000; the newest unless one is named.
+
+        Throws AdtrainError where there is none.
+        """
+        return Evaluation.read(self.folder / "evaluation" / name)

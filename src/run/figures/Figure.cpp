@@ -86,10 +86,13 @@ std::vector<Curve> read_curves(Figure& figure, const std::vector<RecordedRun>& r
   figure.y_label = "return";
   std::vector<EvaluationSummary> summaries;
   std::vector<Curve> curves;
+  std::set<std::string> names;
   for (const RecordedRun& run : runs) {
     summaries.push_back(run.evaluation(content.evaluation));
     curves.push_back(curve_of(summaries.back()));
+    names.insert(summaries.back().name);
   }
+  figure.evaluations.assign(names.begin(), names.end());
   if (const std::string notice = difference_of(summaries); !notice.empty()) figure.notices.push_back(notice);
   add_references(figure, summaries);
   return curves;
@@ -258,6 +261,7 @@ nlohmann::ordered_json Figure::json() const {
   }
   object["references"] = nlohmann::json::object();
   for (const Reference& reference : references) object["references"][reference.name] = reference.y;
+  if (!evaluations.empty()) object["evaluations"] = evaluations;
   object["notices"] = notices;
   return object;
 }

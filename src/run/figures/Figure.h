@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "evaluation/EvaluationFolder.h"
 #include "run/figures/RecordedRun.h"
 #include "run/figures/RunGroups.h"
 #include "run/figures/SeedStatistics.h"
@@ -18,8 +19,8 @@ namespace adtrain {
 struct FigureContent {
   static constexpr const char* kReturns = "returns";
 
-  std::string what = kReturns;            ///< that, or the name of a figure in metrics.jsonl
-  std::string evaluation = "evaluation";  ///< for returns: the folder with the results
+  std::string what = kReturns;                 ///< that, or the name of a figure in metrics.jsonl
+  std::string evaluation = kLatestEvaluation;  ///< for returns: the evaluation's name
   Interval interval = Interval::kStandardError;
   double smooth = 0;              ///< weight of a neighbour, as in `smoothed`; of each run's own curve
   std::vector<std::string> over;  ///< keys that count as repetitions, besides those of `only_repeats`
@@ -46,7 +47,8 @@ struct Figure {
   std::string x_label, y_label;
   std::vector<FigureLine> lines;
   std::vector<Reference> references;
-  std::vector<std::string> notices;  ///< what a reader of the figure has to know
+  std::vector<std::string> evaluations;  ///< for returns: the names of those that are shown, sorted
+  std::vector<std::string> notices;      ///< what a reader of the figure has to know
 
   /// Throws ConfigError or DataError where a run does not hold what is asked for.
   static Figure of(const std::vector<RecordedRun>& runs, const FigureContent& content);

@@ -81,6 +81,7 @@ std::string text_of(const Figure& figure) {
   }
   for (const Reference& reference : figure.references)
     text += fmt::format("  {} {:.4g}\n", reference.name, reference.y);
+  if (!figure.evaluations.empty()) text += fmt::format("  of {}\n", join(figure.evaluations, ", "));
   for (const std::string& notice : figure.notices) text += fmt::format("notice: {}\n", notice);
   return text;
 }

@@ -7,10 +7,18 @@
 #include "base/Error.h"
 #include "base/File.h"
 #include "base/Text.h"
+#include "evaluation/EvaluationFolder.h"
 
 namespace adtrain {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+/// Where an earlier adtrain put a run's first results; names of other evaluations began with it.
+constexpr const char* kEarlier = "evaluation";
+
+}  // namespace
 
 RecordedRun RecordedRun::open(fs::path root) {
   root = root.lexically_normal();
@@ -38,25 +46,41 @@ std::map<std::string, Curve> RecordedRun::metrics() const {
 std::vector<std::string> RecordedRun::evaluations() const {
   std::vector<std::string> found;
   std::error_code unreadable;
+  const auto add = [&found](const fs::directory_entry& entry) {
+    if (entry.is_symlink() || !fs::exists(entry.path() / "summary.json")) return;
+    found.push_back(entry.path().filename().string());
+  };
+  for (const auto& entry : fs::directory_iterator(folder.evaluation(), unreadable)) add(entry);
   for (const auto& entry : fs::directory_iterator(folder.root, unreadable)) {
-    const std::string candidate = entry.path().filename().string();
-    if (candidate.starts_with(folder.evaluation().filename().string()) &&
-        fs::exists(entry.path() / "summary.json")) {
-      found.push_back(candidate);
-    }
+    if (entry.path().filename().string().starts_with(kEarlier)) add(entry);
   }
   std::ranges::sort(found);
   return found;
 }
 
+std::string RecordedRun::newest_of(const std::vector<std::string>& found) const {
+  std::error_code none;
+  const std::string linked =
+      fs::read_symlink(folder.evaluation() / kLatestEvaluation, none).filename().string();
+  if (std::ranges::find(found, linked) != found.end()) return linked;
+  return std::ranges::find(found, kEarlier) != found.end() ? kEarlier
+         : found.size() == 1                               ? found.front()
+                                                           : kLatestEvaluation;
+}
+
 EvaluationSummary RecordedRun::evaluation(const std::string& evaluation) const {
   const std::vector<std::string> found = evaluations();
-  if (std::ranges::find(found, evaluation) == found.end()) {
+  const std::string chosen = evaluation == kLatestEvaluation ? newest_of(found) : evaluation;
+  if (std::ranges::find(found, chosen) == found.end()) {
     throw DataError(fmt::format(
-        "{} has no results in {}/; evaluate it first: adtrain evaluate {}{}", name, evaluation, name,
+        "{} has no {}; evaluate it first: adtrain evaluate {}{}", name,
+        chosen == kLatestEvaluation ? "evaluation that is known to be the newest"
+                                    : fmt::format("evaluation '{}'", abridged(chosen)),
+        name,
         found.empty() ? "" : fmt::format("; or choose by --evaluation what it has: {}", join(found, ", "))));
   }
-  return EvaluationSummary::read(folder.root / evaluation);
+  const fs::path place = folder.evaluation() / chosen;
+  return EvaluationSummary::read(fs::exists(place) ? place : folder.root / chosen);
 }
 
 }  // namespace adtrain

@@ -23,11 +23,16 @@ struct RecordedRun {
 
   /// Throws DataError where there is no metrics.jsonl.
   std::map<std::string, Curve> metrics() const;
-  /// The names of the folders that hold results of an evaluation: `evaluation` and those beside it, in the
-  /// order of their names.
+  /// The names of the folders with results of an evaluation, sorted: those in `evaluation`, and `evaluation`
+  /// itself and those beside it, where an earlier adtrain put them.
   std::vector<std::string> evaluations() const;
-  /// The results in the folder of that name. Throws DataError that says what to do where there are none.
+  /// The results in the folder of that name; `latest`: the newest ones, which the link of that name tells.
+  /// Throws DataError that says what to do where there are none.
   EvaluationSummary evaluation(const std::string& evaluation) const;
+
+ private:
+  /// Which of these is the newest; `latest` where nothing tells.
+  std::string newest_of(const std::vector<std::string>& found) const;
 };
 
 }  // namespace adtrain

@@ -66,27 +66,52 @@ Curve by_episode(const std::vector<double>& returns) {
   return curve;
 }
 
+std::vector<EvaluationSummary> evaluations_of(const RecordedRun& run) {
+  std::vector<EvaluationSummary> summaries;
+  for (const std::string& name : run.evaluations()) summaries.push_back(run.evaluation(name));
+  return summaries;
+}
+
+/// Removes the first one of which `same` holds from the list and returns it; nothing where there is none.
+template <class Same>
+std::optional<EvaluationSummary> take(std::vector<EvaluationSummary>& summaries, const Same& same) {
+  const auto found = std::ranges::find_if(summaries, same);
+  if (found == summaries.end()) return std::nullopt;
+  EvaluationSummary summary = *found;
+  summaries.erase(found);
+  return summary;
+}
+
+/// Evaluations of the same are compared, whatever their folders are called.
 void compare_evaluations(const RecordedRun& a, const RecordedRun& b, RunComparison& comparison) {
-  std::map<std::string, std::pair<std::optional<EvaluationSummary>, std::optional<EvaluationSummary>>> found;
-  for (const std::string& name : a.evaluations()) found[name].first = a.evaluation(name);
-  for (const std::string& name : b.evaluations()) found[name].second = b.evaluation(name);
-  for (const auto& [name, pair] : found) {
-    const auto& [one, other] = pair;
-    const auto last_ten = [](const std::optional<EvaluationSummary>& summary) {
-      return summary ? std::optional(summary->last10_mean) : std::nullopt;
+  std::vector<EvaluationSummary> others = evaluations_of(b), unmatched;
+  const auto result = [&](const std::string& name, const EvaluationSummary* one,
+                          const EvaluationSummary* other) {
+    const auto last_ten = [](const EvaluationSummary* summary) {
+      return summary != nullptr ? std::optional(summary->last10_mean) : std::nullopt;
     };
-    comparison.results.push_back({name + "/, last ten episodes", last_ten(one), last_ten(other)});
-    if (!one || !other) {
-      comparison.unmatched.push_back(fmt::format("only {} has {}/", one ? "A" : "B", name));
-    } else if (one->identity != other->identity) {
-      comparison.unmatched.push_back(
-          fmt::format("{}/ did not evaluate the same in A and B: its summary.json says "
-                      "what",
-                      name));
-    } else {
-      comparison.curves.push_back(CurveDifference::between("returns in " + name + "/", "episode",
-                                                           by_episode(one->mean), by_episode(other->mean)));
+    comparison.results.push_back({name + ", last ten episodes", last_ten(one), last_ten(other)});
+  };
+  for (EvaluationSummary& one : evaluations_of(a)) {
+    const auto other = take(others, [&](const auto& summary) { return summary.identity == one.identity; });
+    if (!other) {
+      unmatched.push_back(std::move(one));
+      continue;
     }
+    result(one.name, &one, &*other);
+    comparison.curves.push_back(CurveDifference::between("returns in " + one.name, "episode",
+                                                         by_episode(one.mean), by_episode(other->mean)));
+  }
+  for (const EvaluationSummary& one : unmatched) {
+    const auto other = take(others, [&](const auto& summary) { return summary.name == one.name; });
+    result(one.name, &one, other ? &*other : nullptr);
+    comparison.unmatched.push_back(
+        other ? fmt::format("{} is not of the same in A and B: its summary.json says of what", one.name)
+              : fmt::format("only A has the evaluation {}", one.name));
+  }
+  for (const EvaluationSummary& other : others) {
+    result(other.name, nullptr, &other);
+    comparison.unmatched.push_back(fmt::format("only B has the evaluation {}", other.name));
   }
 }
 

@@ -19,7 +19,7 @@ struct CurveDifference {
     double first = 0, second = 0;
     double by() const;
   };
-  std::string name;  ///< "loss", "returns in evaluation/"
+  std::string name;  ///< "loss", "returns in test-step-4000"
   std::string unit;  ///< "step" or "episode"
   int64_t common = 0, different = 0;
   std::optional<Point> first, largest;  ///< where it differs

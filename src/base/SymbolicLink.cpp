@@ -1,0 +1,25 @@
+#include "base/SymbolicLink.h"
+
+#include <system_error>
+
+#include "base/File.h"
+
+namespace adtrain {
+
+namespace fs = std::filesystem;
+
+void point_link(const fs::path& link, const fs::path& target) {
+  fs::path temporary = link;
+  temporary += ".tmp";
+  std::error_code ignored;
+  fs::remove(temporary, ignored);
+  try {
+    fs::create_directory_symlink(target, temporary);
+    rename_durably(temporary, link);
+  } catch (const fs::filesystem_error&) {
+    fs::remove(temporary, ignored);
+    throw;
+  }
+}
+
+}  // namespace adtrain

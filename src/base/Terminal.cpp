@@ -3,13 +3,12 @@
 #include <algorithm>
 
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 namespace adtrain {
 
-std::optional<int> terminal_columns() {
+std::optional<int> terminal_columns(int output) {
   winsize size{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return std::nullopt;
+  if (ioctl(output, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return std::nullopt;
   return size.ws_col;
 }
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "base/StandardStreams.h"
 #include "base/Terminal.h"
@@ -84,7 +85,7 @@ ExitCode run_command(const Command& command, int argc, const char* const* argv) 
       .positional_help(command.target);
   constexpr int kFewestColumns = 60, kMostColumns = 110;
   options.set_width(static_cast<size_t>(
-      std::clamp(terminal_columns().value_or(kMostColumns), kFewestColumns, kMostColumns)));
+      std::clamp(terminal_columns(STDOUT_FILENO).value_or(kMostColumns), kFewestColumns, kMostColumns)));
   cxxopts::OptionAdder adder = options.add_options();
   command.declare(adder);
   adder("h,help", "show this help");

@@ -29,7 +29,8 @@ Command train_command() {
       "examples:\n"
       "  adtrain config.yaml\n"
       "  mpirun -np 4 adtrain config.yaml --set lr=1e-3 --set run_name=faster\n"
-      "  torchrun --standalone --no-python --nproc-per-node 4 adtrain config.yaml --resume\n";
+      "  torchrun --standalone --no-python --nproc-per-node 4 adtrain config.yaml --resume\n"
+      "  adtrain train config.yaml --json > result.json\n";
   command.declare = [](cxxopts::OptionAdder& options) {
     declare_overrides(options);
     options("resume", "continue the run from its newest checkpoint that verifies");
@@ -40,12 +41,14 @@ Command train_command() {
             "start the run anew where its folder holds one already; its checkpoints are deleted");
     options("stop-after", "stop after this optimizer step, with a checkpoint, as if asked to",
             cxxopts::value<int64_t>(), "STEP");
+    options("json", "print how it ended as one JSON document on standard output; all else on standard error");
   };
   command.run = [](const cxxopts::ParseResult& arguments) {
     TrainRequest request;
     request.config = target_of(arguments, "a configuration file, such as configs/quickstart.yaml");
     request.overrides = overrides_of(arguments);
     request.resume = arguments.count("resume") > 0;
+    request.json = arguments.count("json") > 0;
     request.overwrite = arguments.count("overwrite") > 0;
     if (arguments.count("allow-changes") > 0) {
       request.allowed_changes = by_commas(arguments["allow-changes"].as<std::vector<std::string>>());

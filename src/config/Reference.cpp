@@ -84,6 +84,14 @@ std::string explain(const std::vector<Section*>& sections) {
   return text;
 }
 
+std::string values_json(const std::vector<Section*>& sections) {
+  Json values = Json::object();
+  for (const Section* section : sections) {
+    for (const Key& key : section->keys()) values[key.name()] = json_of_scalar(key.value_text());
+  }
+  return values.dump();
+}
+
 std::string explain_json(const std::vector<Section*>& sections) {
   Json document = {{"sections", Json::array()}};
   for (const Section* section : sections) {

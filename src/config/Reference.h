@@ -11,7 +11,10 @@ namespace adtrain {
 /// section.
 std::string explain(const std::vector<Section*>& sections);
 
-/// The same as a JSON object {"sections": [{"title", "keys": [...], "ignored": [...]}]}.
+/// Every key with its present value as a JSON object, on one line.
+std::string values_json(const std::vector<Section*>& sections);
+
+/// The reference as a JSON object {"sections": [{"title", "keys": [...], "ignored": [...]}]}.
 std::string explain_json(const std::vector<Section*>& sections);
 
 }  // namespace adtrain

@@ -64,20 +64,23 @@ void keep_freed_memory() {
 }
 
 /// Reports the first failure, on the watch's thread.
-void tell(const Failure& first, int64_t rank, const FailureFile& file) {
+void tell(const Failure& first, int64_t rank, const RanksOptions& options) {
+  const FailureFile& file = options.failure_file;
   const std::string block = first.block();
   tell_launcher(first.who.rank);
   std::string unwritten;
-  // One rank writes the file: rank 0, unless that is the rank that cannot.
+  // One rank speaks for all: rank 0, unless that is the rank that cannot.
   const bool root_is_gone = first.who.rank == 0 && first.code == ExitCode::kPeerLost;
-  if (!file.path.empty() && rank == (root_is_gone ? 1 : 0)) {
+  const bool speaks_for_all = rank == (root_is_gone ? 1 : 0);
+  if (!file.path.empty() && speaks_for_all) {
     try {
       if (!file.is_ours || file.is_ours()) write_file_atomically(file.path, block);
     } catch (const std::exception& error) {
       unwritten = fmt::format("adtrain: {} was not written: {}\n", file.path.string(), error.what());
     }
   }
-  print_error("\n" + block + unwritten);  // last, as printing may block where nobody reads
+  print_error("\n" + block + unwritten);  // late, as printing may block where nobody reads
+  if (options.on_failure && speaks_for_all) options.on_failure(first);
 }
 
 /// Makes sure that all ranks know which failed first, and ends this process.
@@ -184,7 +187,7 @@ ExitCode as_one_of_the_ranks(const RanksOptions& options, const std::function<Ex
   }
   std::unique_ptr<FailureWatch> watch;
   StartWatch start(ranks.context, options.distributed,
-                   [&](const Failure& first) { tell(first, ranks.context.rank, options.failure_file); });
+                   [&](const Failure& first) { tell(first, ranks.context.rank, options); });
   meet(ranks, options.distributed, start, watch);
   try {
     prepare(ranks, options);

@@ -12,6 +12,7 @@
 #include "framework/RankDevice.h"
 #include "launch/DistributedOptions.h"
 #include "launch/LaunchContext.h"
+#include "watchdog/Failure.h"
 
 namespace adtrain {
 
@@ -38,6 +39,9 @@ struct RanksOptions {
   std::optional<int64_t> cpu_threads;  ///< nothing: this rank's share of the available cores
   std::string configuration;           ///< must be the same text on all ranks
   FailureFile failure_file;
+  /// Called with the first failure by the rank that writes the failure file, after the block is printed, on a
+  /// thread of the watch; empty: nothing.
+  std::function<void(const Failure&)> on_failure;
 };
 
 /// Joins the ranks and runs `body` as one of them. Where one of several ranks fails, in whatever way, the

@@ -173,6 +173,18 @@ std::string environment_text(const json& report) {
   return text;
 }
 
+json program_identity() {
+  const json found = versions();
+  constexpr std::string_view kPrefix = "commit ";
+  const std::string_view commit = ADTRAIN_COMMIT;
+  json identity = {{"version", ADTRAIN_VERSION}, {"commit", nullptr}, {"build", ADTRAIN_BUILD_TYPE}};
+  if (commit.starts_with(kPrefix)) identity["commit"] = commit.substr(kPrefix.size());
+  for (const char* name : {"libtorch", "CUDA runtime", "CUDA driver", "NCCL", "MPI"}) {
+    identity[name] = found.at(name).at("found");
+  }
+  return identity;
+}
+
 std::string version_text() {
   const json found = versions();
   std::vector<std::string> libraries;

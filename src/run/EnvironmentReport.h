@@ -17,4 +17,8 @@ std::string environment_text(const nlohmann::json& report);
 /// For --version, in two lines: the version with commit and build type, then the libraries that are loaded.
 std::string version_text();
 
+/// The program and the libraries that it runs with: {"version", "commit" (null where it is not known),
+/// "build", "libtorch", "CUDA runtime", "CUDA driver", "NCCL", "MPI"}.
+nlohmann::json program_identity();
+
 }  // namespace adtrain

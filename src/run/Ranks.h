@@ -11,6 +11,7 @@ namespace adtrain {
 /// The function of this name in framework/Ranks.h, for a run: its ranks must have the same configuration, and
 /// the failure file, where none is named, is `failure.txt` in the run's folder.
 ExitCode as_one_of_the_ranks(const RunConfig& config, const std::function<ExitCode(const Ranks&)>& body,
-                             const std::filesystem::path& failure_file = {});
+                             const std::filesystem::path& failure_file = {},
+                             const std::function<void(const Failure&)>& on_failure = {});
 
 }  // namespace adtrain

@@ -6,6 +6,7 @@
 #include "base/Text.h"
 #include "config/Binder.h"
 #include "config/Document.h"
+#include "config/Reference.h"
 #include "environments/TaskFamily.h"
 #include "run/Plugins.h"
 
@@ -109,6 +110,12 @@ std::string RunConfig::resolved_yaml() const {
   RunConfig copy = *this;
   std::vector<Section> sections = copy.sections();
   return adtrain::resolved_yaml(pointers_to(sections));
+}
+
+std::string RunConfig::resolved_json() const {
+  RunConfig copy = *this;
+  std::vector<Section> sections = copy.sections();
+  return values_json(pointers_to(sections));
 }
 
 std::string RunConfig::fingerprint() const {

@@ -39,6 +39,8 @@ struct RunConfig {
 
   /// Every key with its value, as YAML that starts an identical run.
   std::string resolved_yaml() const;
+  /// The same as a JSON object, on one line.
+  std::string resolved_json() const;
   /// Eight hexadecimal digits that differ where any key that shapes the run's arithmetic differs between
   /// ranks.
   std::string fingerprint() const;

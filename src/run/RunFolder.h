@@ -19,6 +19,8 @@ struct RunFolder {
   std::filesystem::path lock() const { return root / "lock"; }
   /// The run's stage, and which launch has brought it there (see RunState).
   std::filesystem::path state() const { return root / "state.json"; }
+  /// The configuration with its values, and how each start came about (see RunRecord).
+  std::filesystem::path record() const { return root / "run.json"; }
   std::filesystem::path checkpoints() const { return root / "checkpoints"; }
   /// Checkpoints that are being deleted.
   std::filesystem::path overwritten() const { return root / "checkpoints.overwritten.tmp"; }

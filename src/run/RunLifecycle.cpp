@@ -8,6 +8,7 @@
 #include "base/Error.h"
 #include "base/File.h"
 #include "launch/StopCode.h"
+#include "run/RunRecord.h"
 #include "watchdog/Activity.h"
 
 namespace adtrain {
@@ -69,6 +70,7 @@ RunLifecycle::RunLifecycle(const RunConfig& config, const Wish& wish, const Rank
       context_(ranks.context),
       root_(ranks.communicator->is_root()),
       world_size_(ranks.communicator->world_size()),
+      device_(ranks.device.device.is_cuda() ? ranks.device.name : "CPU"),
       console_(console),
       folder_(config.folder()),
       checkpoints_(folder_.checkpoints(), config.training.keep_checkpoints),
@@ -219,6 +221,12 @@ void RunLifecycle::rewrite() {
   fs::remove(folder_.failure());
   fs::remove(folder_.requeue());
   write_file_atomically(folder_.config(), config_.resolved_yaml());
+  record_start(folder_, config_,
+               {.after_step = safe_step_.value_or(0),
+                .launcher = launcher_name(context_.launcher),
+                .ranks = world_size_,
+                .device = device_},
+               /*continues=*/wish_.resume);
   write_state(RunState::Stage::kTraining, safe_step_.value_or(0));
 }
 

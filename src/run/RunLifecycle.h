@@ -91,6 +91,7 @@ class RunLifecycle final : public StepKeeper {
   const LaunchContext& context_;
   bool root_;
   int64_t world_size_;
+  std::string device_;
   Console& console_;
   RunFolder folder_;
   CheckpointStore checkpoints_;

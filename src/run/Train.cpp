@@ -1,5 +1,6 @@
 #include "run/Train.h"
 
+#include <cstdio>
 #include <optional>
 
 #include <fmt/format.h>
@@ -18,7 +19,9 @@
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
 #include "run/RunLifecycle.h"
+#include "run/RunRecord.h"
 #include "run/TrainingInputs.h"
+#include "run/TrainingResult.h"
 #include "telemetry/Console.h"
 #include "training/Trainer.h"
 #include "watchdog/Activity.h"
@@ -99,9 +102,9 @@ Trainer::End run(Trainer& trainer, int64_t stop_after, const RunConfig& config, 
 }
 
 ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std::vector<std::string>& notices,
-                       const Ranks& ranks) {
+                       const Ranks& ranks, TrainingResult& result) {
   Communicator& communicator = *ranks.communicator;
-  Console console = Console::for_process(communicator.is_root());
+  Console console = Console::for_process(communicator.is_root(), request.json ? stderr : stdout);
   for (const std::string& notice : notices) console.notice(notice);
   if (!ranks.device.notice.empty()) console.notice(ranks.device.notice);
   if (Fault::of_this_process().is_planned()) {
@@ -116,10 +119,11 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
   check_fused_kernels(config, inputs.model());
   set_batch_sizes(config, ranks, life, inputs, console);
   const RunFolder folder = config.folder();
-  TrainingLog log(console, communicator.is_root()
-                               ? std::optional<TrainingLog::Paths>(
-                                     {folder.metrics(), folder.tensorboard(), folder.loss_curve()})
-                               : std::nullopt);
+  TrainingLog log(console,
+                  communicator.is_root() ? std::optional<TrainingLog::Paths>(
+                                               {folder.metrics(), folder.tensorboard(), folder.loss_curve()})
+                                         : std::nullopt,
+                  hyperparameters_of(config));
   Trainer trainer(config.training, config.distributed.reducer(), config.data,
                   {.model = inputs.model(),
                    .communicator = communicator,
@@ -134,9 +138,11 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
 
   trainer.start_from(life.resumed());
   life.claim();
+  result.claimed();
   const Trainer::End how = run(trainer, request.stop_after, config, ranks);
   const int64_t step = trainer.progress().step;
   const ExitCode code = life.end(how, step);
+  if (communicator.is_root()) result.ended(how, code, step);
   if (how == Trainer::End::kStopped) {
     console.info(
         fmt::format("stopped after step {} of {}, which is saved; the same command with --resume continues",
@@ -151,7 +157,18 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
 
 }  // namespace
 
-ExitCode train(const TrainRequest& request) {
+namespace {
+
+/// Whether this process is the one that prints what concerns all ranks.
+bool is_first_rank() {
+  try {
+    return LaunchContext::detect().is_root();
+  } catch (const EnvironmentError&) {
+    return true;  // it cannot be known
+  }
+}
+
+ExitCode train(const TrainRequest& request, TrainingResult& result) {
   Fault::of_this_process();  // reports a malformed value before anything starts
   if (request.stop_after < 1) {
     throw ConfigError(fmt::format("--stop-after: found {}; expected a step, 1 at least", request.stop_after));
@@ -159,8 +176,22 @@ ExitCode train(const TrainRequest& request) {
   check_key_names(request.allowed_changes, "--allow-changes");
   std::vector<std::string> notices;
   const RunConfig config = RunConfig::load(request.config, request.overrides, notices);
+  result.is_of(config);
   return as_one_of_the_ranks(
-      config, [&](const Ranks& ranks) { return train_as_rank(request, config, notices, ranks); });
+      config, [&](const Ranks& ranks) { return train_as_rank(request, config, notices, ranks, result); },
+      /*failure_file=*/{}, [&](const Failure& first) { result.failed(first); });
+}
+
+}  // namespace
+
+ExitCode train(const TrainRequest& request) {
+  TrainingResult result(request.json);
+  try {
+    return train(request, result);
+  } catch (const std::exception& error) {
+    if (is_first_rank()) result.failed(error);
+    throw;
+  }
 }
 
 }  // namespace adtrain

@@ -17,6 +17,7 @@ struct TrainRequest {
   bool resume = false;
   bool overwrite = false;
   std::vector<std::string> allowed_changes;  ///< keys that may differ from the run that is continued
+  bool json = false;                         ///< print the result as a JSON document, and all else elsewhere
   int64_t stop_after = std::numeric_limits<int64_t>::max();
 };
 

@@ -53,17 +53,17 @@ bool is_set(const char* variable) {
 
 /// mpirun gives its ranks a pseudo-terminal even where its own output goes to a file. A rank that it started
 /// on this host can inspect that output; others print plain lines.
-bool mpirun_writes_to_terminal() {
-  const std::string output = fmt::format("/proc/{}/fd/1", getppid());
+bool mpirun_writes_to_terminal(int output) {
+  const std::string link = fmt::format("/proc/{}/fd/{}", getppid(), output);
   char target[256];
-  const ssize_t length = readlink(output.c_str(), target, sizeof target);
+  const ssize_t length = readlink(link.c_str(), target, sizeof target);
   return length > 0 && std::string_view(target, static_cast<size_t>(length)).starts_with("/dev/");
 }
 
-bool output_is_terminal() {
+bool is_terminal(int output) {
   const char* kind = std::getenv("TERM");
-  if (isatty(STDOUT_FILENO) == 0 || (kind != nullptr && std::string_view(kind) == "dumb")) return false;
-  return !is_set("OMPI_COMM_WORLD_RANK") || mpirun_writes_to_terminal();
+  if (isatty(output) == 0 || (kind != nullptr && std::string_view(kind) == "dumb")) return false;
+  return !is_set("OMPI_COMM_WORLD_RANK") || mpirun_writes_to_terminal(output);
 }
 
 }  // namespace
@@ -72,14 +72,16 @@ std::function<double()> Console::steady_seconds() {
   return [watch = Stopwatch()] { return watch.seconds(); };
 }
 
-Console Console::for_process(bool enabled) {
-  const bool terminal = output_is_terminal();
+Console Console::for_process(bool enabled, std::FILE* out) {
+  const int output = fileno(out);
+  const bool terminal = is_terminal(output);
   Settings settings;
-  settings.warnings = !terminal && isatty(STDERR_FILENO) != 0 ? stderr : nullptr;
+  settings.out = out;
+  settings.warnings = out == stdout && !terminal && isatty(STDERR_FILENO) != 0 ? stderr : nullptr;
   settings.enabled = enabled;
   settings.terminal = terminal;
   settings.colour = terminal && !is_set("NO_COLOR");
-  settings.width = [] { return terminal_columns().value_or(100); };
+  settings.width = [output] { return terminal_columns(output).value_or(100); };
   return Console(std::move(settings));
 }
 

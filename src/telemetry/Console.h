@@ -26,10 +26,11 @@ class Console {
   };
   explicit Console(Settings settings) : settings_(std::move(settings)) {}
 
-  /// The console for the process's standard output: detects whether it is a terminal and how wide; uses
-  /// colour unless NO_COLOR is set (https://no-color.org). Where it goes to a file and standard error does
-  /// not, warnings are shown on both.
-  static Console for_process(bool enabled);
+  /// The console for the process's standard output, or for standard error where the output is left to a
+  /// document: detects whether it is a terminal and how wide; uses colour unless NO_COLOR is set
+  /// (https://no-color.org). Where standard output goes to a file and standard error does not, warnings are
+  /// shown on both.
+  static Console for_process(bool enabled, std::FILE* out = stdout);
 
   /// A title and aligned rows.
   void banner(const std::string& title, const std::vector<std::pair<std::string, std::string>>& rows);

@@ -59,6 +59,35 @@ uint32_t masked(uint32_t crc) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8U;
 }
 
+/// google.protobuf.Value: 2 number, 3 string, 4 bool.
+std::string value_of(const std::variant<double, bool, std::string>& value) {
+  if (const auto* number = std::get_if<double>(&value)) return double_field(2, *number);
+  if (const auto* truth = std::get_if<bool>(&value)) return integer_field(4, *truth ? 1 : 0);
+  return bytes_field(3, std::get<std::string>(value));
+}
+
+/// Summary {1 Value {1 tag, 8 TensorProto, 9 SummaryMetadata {1 PluginData {1 plugin_name, 2 content}}}}. The
+/// tensor is an empty one of floats: readers drop values without any.
+std::string hparams_summary(std::string_view tag, std::string_view content) {
+  constexpr int64_t kFloat = 1;
+  const std::string no_numbers = bytes_field(2, "");  // TensorShapeProto {2 Dim {}}
+  const std::string tensor = integer_field(1, kFloat) + bytes_field(2, no_numbers);
+  const std::string plugin = bytes_field(1, "hparams") + bytes_field(2, content);
+  return bytes_field(1,
+                     bytes_field(1, tag) + bytes_field(8, tensor) + bytes_field(9, bytes_field(1, plugin)));
+}
+
+/// HParamsPluginData {4 SessionEndInfo {1 status, 2 end_time_secs}}.
+std::string success_summary(double end) {
+  constexpr int64_t kSuccess = 1;
+  return hparams_summary("_hparams_/session_end_info",
+                         bytes_field(4, integer_field(1, kSuccess) + double_field(2, end)));
+}
+
+std::string summary_event(double wall_time, std::string_view summary) {
+  return double_field(1, wall_time) + bytes_field(5, summary);
+}
+
 }  // namespace
 
 uint32_t crc32c(std::string_view bytes) {
@@ -83,6 +112,17 @@ std::string version_event(double wall_time) {
 std::string scalar_event(double wall_time, int64_t step, std::string_view name, float value) {
   const std::string summary_value = bytes_field(1, name) + float_field(2, value);
   return double_field(1, wall_time) + integer_field(2, step) + bytes_field(5, bytes_field(1, summary_value));
+}
+
+// HParamsPluginData {3 SessionStartInfo {1 map of hparams {1 key, 2 value}, 4 group_name, 5
+// start_time_secs}}.
+std::string hyperparameters_summary(const Hyperparameters& given, std::string_view group, double start) {
+  std::string info;
+  for (const auto& [name, value] : given) {
+    info += bytes_field(1, bytes_field(1, name) + bytes_field(2, value_of(value)));
+  }
+  info += bytes_field(4, group) + double_field(5, start);
+  return hparams_summary("_hparams_/session_start_info", bytes_field(3, info));
 }
 
 std::string session_start_event(double wall_time, int64_t step) {
@@ -110,6 +150,16 @@ TensorBoardWriter::TensorBoardWriter(const std::filesystem::path& folder, int64_
 
 void TensorBoardWriter::scalar(std::string_view tag, int64_t step, double value) {
   event(tensorboard::scalar_event(unix_seconds(), step, tag, static_cast<float>(value)));
+}
+
+void TensorBoardWriter::hyperparameters(const Hyperparameters& given, std::string_view group) {
+  const double now = unix_seconds();
+  event(tensorboard::summary_event(now, tensorboard::hyperparameters_summary(given, group, now)));
+}
+
+void TensorBoardWriter::succeeded() {
+  const double now = unix_seconds();
+  event(tensorboard::summary_event(now, tensorboard::success_summary(now)));
 }
 
 void TensorBoardWriter::flush() {

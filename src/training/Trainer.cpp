@@ -88,8 +88,9 @@ Trainer::End Trainer::run(int64_t stop_after) {
     at_boundary(leaving);
     profiler_.write();
   }
-  parts_.log.end();
-  return state_.progress.step < options_.train_timesteps ? End::kStopped : End::kFinished;
+  const bool finished = state_.progress.step >= options_.train_timesteps;
+  parts_.log.end(finished);
+  return finished ? End::kFinished : End::kStopped;
 }
 
 void Trainer::take_step() {

@@ -15,8 +15,8 @@
 
 namespace adtrain {
 
-TrainingLog::TrainingLog(Console& console, std::optional<Paths> paths)
-    : console_(console), paths_(std::move(paths)) {}
+TrainingLog::TrainingLog(Console& console, std::optional<Paths> paths, Hyperparameters given)
+    : console_(console), paths_(std::move(paths)), given_(std::move(given)) {}
 
 void TrainingLog::begin(int64_t first_step, int64_t first_sequences, int64_t last_step) {
   reported_step_ = first_step;
@@ -31,9 +31,10 @@ void TrainingLog::begin(int64_t first_step, int64_t first_sequences, int64_t las
     throw EnvironmentError(fmt::format(
         "{}; the run's figures are written there: make room or mend its permissions", error.what()));
   }
-  prometheus_ =
-      std::make_unique<PrometheusFile>(std::filesystem::path(paths_->metrics).replace_extension(".prom"),
-                                       paths_->metrics.parent_path().filename().string());
+  const std::string name = paths_->metrics.parent_path().filename().string();
+  if (!given_.empty()) tensorboard_->hyperparameters(given_, name);
+  prometheus_ = std::make_unique<PrometheusFile>(
+      std::filesystem::path(paths_->metrics).replace_extension(".prom"), name);
   read_back_curve();
   progress_ = std::make_unique<Progress>(console_, "training", last_step, "steps", first_step);
 }
@@ -161,10 +162,12 @@ void TrainingLog::show_progress(int64_t step) {
   progress_->update(step, rate_text_ + held_out_text_ + rest_text_);
 }
 
-void TrainingLog::end() {
+void TrainingLog::end(bool finished) {
   progress_.reset();
   tell_memory();
   if (!paths_) return;
+  if (finished && !given_.empty()) tensorboard_->succeeded();
+  tensorboard_->flush();
   prometheus_->write_now();
   draw_loss_curve();
 }

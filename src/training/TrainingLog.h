@@ -40,7 +40,8 @@ class TrainingLog {
   struct Paths {
     std::filesystem::path metrics, tensorboard, loss_curve;  ///< the last one without extension
   };
-  TrainingLog(Console& console, std::optional<Paths> paths);
+  /// `given` are shown on TensorBoard's HParams page.
+  TrainingLog(Console& console, std::optional<Paths> paths, Hyperparameters given = {});
 
   /// Starts the log of a run that begins, or continues, after `first_step` of `last_step` steps, when its
   /// ranks have drawn `first_sequences`. Throws EnvironmentError where its files cannot be written.
@@ -51,7 +52,8 @@ class TrainingLog {
   void lines(const std::string& text);
   void trained(const TrainingFigures& figures);
   void held_out(int64_t step, const LossFigures& figures);
-  void end();
+  /// `finished`: the run has done all of its steps.
+  void end(bool finished);
 
  private:
   struct Point {
@@ -70,6 +72,7 @@ class TrainingLog {
 
   Console& console_;
   std::optional<Paths> paths_;
+  Hyperparameters given_;
   std::unique_ptr<MetricsLog> metrics_;
   std::unique_ptr<TensorBoardWriter> tensorboard_;
   std::unique_ptr<PrometheusFile> prometheus_;

@@ -27,6 +27,22 @@ TEST(Reference, ExplainsEveryKeyUnderItsSection) {
   EXPECT_NE(text.find("  gen_interval: ignored: there is nothing to generate\n"), std::string::npos);
 }
 
+TEST(Reference, ValuesAreTypedJson) {
+  int64_t steps = 12;
+  double rate = 3e-4;
+  bool masked = true;
+  std::string name = "first run";
+  std::optional<int64_t> limit;
+  Section section("Run");
+  section.key("steps", steps, "Length.");
+  section.key("rate", rate, "Peak.");
+  section.key("masked", masked, "Or not.");
+  section.key("name", name, "Folder.");
+  section.key("limit", limit, "If any.");
+  EXPECT_EQ(values_json({&section}),
+            R"({"steps":12,"rate":0.0003,"masked":true,"name":"first run","limit":null})");
+}
+
 TEST(Reference, SaysWhichKeysMayChangeOnResume) {
   int64_t batch = 1, ranks = 2, seed = 3;
   Section section("Run");

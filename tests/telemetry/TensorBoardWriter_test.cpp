@@ -50,6 +50,17 @@ TEST(TensorBoardWriter, ResumingWritesASessionStart) {
   EXPECT_EQ(hexadecimal(tensorboard::session_start_event(1.0, 300)), "09000000000000f03f10ac023a020801");
 }
 
+TEST(TensorBoardWriter, HyperparametersEqualTensorBoardsOwnToTheByte) {
+  // tensorboard.plugins.hparams.summary_v2.hparams_pb({"flag": True, "n": 5, "name": "ü", "lr": 0.001},
+  // trial_id="small", start_time_secs=2.0).SerializeToString(deterministic=True)
+  const Hyperparameters given = {{"flag", true}, {"n", 5.0}, {"name", "ü"}, {"lr", 0.001}};
+  EXPECT_EQ(
+      hexadecimal(tensorboard::hyperparameters_summary(given, "small", 2.0)),
+      "0a82010a1c5f68706172616d735f2f73657373696f6e5f73746172745f696e666f42060801120212004a5a0a580a07687061"
+      "72616d73124d1a4b0a0a0a04666c6167120220010a0e0a016e12091100000000000014400a0c0a046e616d6512041a02c3bc"
+      "0a0f0a026c72120911fca9f1d24d62503f2205736d616c6c290000000000000040");
+}
+
 TEST(TensorBoardWriter, FilesAreNamedForTensorBoardAndSortInTheOrderOfRuns) {
   const TemporaryFolder folder;
   std::vector<std::string> in_order;

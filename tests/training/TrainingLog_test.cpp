@@ -59,7 +59,7 @@ TEST(TrainingLog, AnIntervalWithoutAFiniteLossIsRecordedAndNotDrawn) {
     log.trained(figures);
     EXPECT_EQ(last_record(folder.path() / "metrics.jsonl")["loss"].is_null(), figures.step == 2);
   }
-  log.end();
+  log.end(/*finished=*/true);
   EXPECT_EQ(read_file(folder.path() / "loss_curve.svg").find("nan"), std::string::npos);
 }
 
@@ -92,7 +92,7 @@ TEST(TrainingLog, TheProgressLineHasTheNewestHeldOutLoss) {
     log.trained(figures);
     log.held_out(figures.step, {.loss = 1.0 / static_cast<double>(figures.step)});
   }
-  log.end();
+  log.end(/*finished=*/true);
   std::rewind(out);
   char text[4096] = "";
   const size_t length = std::fread(text, 1, sizeof text - 1, out);

@@ -26,8 +26,8 @@ void Document::read_file(const std::filesystem::path& file) {
   std::move(entries.begin(), entries.end(), std::back_inserter(entries_));
 }
 
-void Document::set(const std::string& assignment) {
-  const Origin origin{"command line", 0};
+void Document::set(const std::string& assignment, const std::string& source) {
+  const Origin origin{source, 0};
   const size_t equals = assignment.find('=');
   if (equals == 0 || equals == std::string::npos) {
     errors_.push_back(fmt::format("{}: found '{}'; expected key=value", origin.text(), abridged(assignment)));

@@ -19,8 +19,8 @@ namespace adtrain {
 class Document {
  public:
   void read_file(const std::filesystem::path& file);
-  /// "key=value", the value being a YAML scalar.
-  void set(const std::string& assignment);
+  /// "key=value", the value being a YAML scalar. `source` is where it was written, for messages.
+  void set(const std::string& assignment, const std::string& source = "command line");
 
   /// Of a key whose value is a list of texts, or texts with colons between them: these. None where the key is
   /// not there, null, or anything else.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <map>
 
 #include <ATen/ATen.h>
@@ -14,6 +15,7 @@
 #include "run/checkpoints/CheckpointCommands.h"
 #include "support/Process.h"
 #include "support/TemporaryFolder.h"
+#include "training/LearningRateSchedule.h"
 #include "training/Optimizer.h"
 #include "training/TrainingState.h"
 
@@ -24,14 +26,25 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
+/// Files that one of the Python projects has written itself: tests/run/project_checkpoints/README.md.
+constexpr const char* kOfProject = "project_";
+
 /// `.pt` files of real PyTorch, with what the network in them computes.
 class CheckpointImport : public ::testing::TestWithParam<std::string> {
  protected:
   void write(const std::string& variant) const {
+    if (variant.starts_with(kOfProject)) {
+      fs::copy(ADTRAIN_SOURCE_DIR "/tests/run/project_checkpoints/" + variant.substr(std::strlen(kOfProject)),
+               folder_.path(), fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+      return read_expected();
+    }
     const Finished written = run_shell(quoted(ADTRAIN_PYTHON) + " " +
                                        quoted(ADTRAIN_SOURCE_DIR "/tests/interop/write_torch_checkpoint.py") +
                                        " " + variant + " " + quoted(folder_.path().string()));
     ASSERT_EQ(written.exit_code, 0) << written.output;
+    read_expected();
+  }
+  void read_expected() const {
     for (NamedTensor& named : read_safetensors(folder_.path() / "expected.safetensors").tensors)
       expected_[named.name] = named.tensor;
   }
@@ -89,8 +102,9 @@ double largest_error(const at::Tensor& found, const at::Tensor& expected) {
 
 TEST_P(CheckpointImport, ComputesAndContinuesAsInPython) {
   write(GetParam());
-  const bool compressed = GetParam() == "compressed";
+  const bool compressed = GetParam().ends_with("compressed");
   ImportRequest asked = request();
+  asked.overrides = {"tf_dropout=0", "tf_attn_dropout=0"};
   if (compressed) asked.markers = "beside";
   ASSERT_EQ(import_checkpoint(asked), ExitCode::kDone);
 
@@ -120,11 +134,20 @@ TEST_P(CheckpointImport, ComputesAndContinuesAsInPython) {
   for (size_t i = 0; i < leaves.size(); ++i) {
     if (leaves[i].grad().defined()) at::Tensor(views[i].tensor).copy_(leaves[i].grad());
   }
-  optimizer.set_learning_rate(config.training.lr);
+  const auto rate = expected_.find("rate");
+  const LearningRateSchedule schedule(config.training.lr, config.training.num_warmup_steps,
+                                      config.training.train_timesteps);
+  if (rate == expected_.end()) {
+    optimizer.set_learning_rate(config.training.lr);
+  } else {
+    EXPECT_NEAR(rate->second.item<double>(), schedule.rate_at(3), 1e-9);
+    optimizer.set_learning_rate(schedule.rate_at(3));
+  }
   optimizer.step(gradient);
   for (const auto& [name, parameter] : model->parameters().named()) {
     // Parameters without a gradient only decay here; torch leaves them as they are, and nothing uses them.
-    const bool unused = name.starts_with("compress_") || name.starts_with("pred_token_type");
+    const bool unused = name.starts_with("compress_") || name.starts_with("pred_token_type") ||
+                        !expected_.contains("after." + name);
     if (unused) continue;
     const at::Tensor error = (parameter.to(at::kDouble) - expected_.at("after." + name)).abs();
     // Without rotary positions a key's bias changes no softmax: its gradient is 0 but for rounding, which
@@ -135,7 +158,8 @@ TEST_P(CheckpointImport, ComputesAndContinuesAsInPython) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, CheckpointImport,
-                         ::testing::Values("pre_norm", "post_norm", "gpt2", "compressed"),
+                         ::testing::Values("pre_norm", "post_norm", "gpt2", "compressed", "project_post_norm",
+                                           "project_compressed"),
                          [](const auto& tested) { return tested.param; });
 
 using RefusedImport = CheckpointImport;
@@ -203,6 +227,7 @@ TEST_P(RefusedImport, TheConfigurationMayStandInTheFolderOfTheRun) {
   const RunConfig config =
       RunConfig::load(asked.out / "config.yaml", {"runs_dir=" + (folder_.path() / "runs").string()}, notices);
   EXPECT_EQ(config.resolved_yaml(), expected.resolved_yaml());
+  EXPECT_EQ(config.model.tf_dropout, 0.1);  // of the source's layers, whatever its configuration says
 
   asked.file = folder_.path() / "a" / "b" / "far.pt";
   asked.out = folder_.path() / "other";

@@ -14,6 +14,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kSource = "the source's configuration";
+
 std::set<std::string> known_names() {
   RunConfig config;
   std::set<std::string> names;
@@ -36,9 +38,10 @@ void put_settings(const json& settings, Document& document, std::vector<std::str
     if (!known.contains(name) || value.is_structured()) {
       unknown.push_back(name);
     } else if (name == "mixed_precision" && value == "fp32") {
-      document.set("mixed_precision=\"no\"");
+      document.set("mixed_precision=\"no\"", kSource);
     } else {
-      document.set(fmt::format("{}={}", name, value.dump(-1, ' ', false, json::error_handler_t::replace)));
+      document.set(fmt::format("{}={}", name, value.dump(-1, ' ', false, json::error_handler_t::replace)),
+                   kSource);
     }
   }
   if (!unknown.empty())
@@ -61,7 +64,21 @@ void put_network(const json& network, Document& document) {
                       "were trained with by --config",
                       said->origin.text(), name, said->text, text_of(value)));
     }
-    document.set(fmt::format("{}={}", name, value.dump()));
+    document.set(fmt::format("{}={}", name, value.dump()), "the tensors' shapes");
+  }
+}
+
+/// The project's post-norm layers have PyTorch's default dropout, whatever its configuration says.
+void put_dropout(const json& network, Document& document, std::vector<std::string>& notices) {
+  constexpr double kDefault = 0.1;
+  if (network.value("transformer_block", "") != "post_norm") return;
+  for (const std::string name : {"tf_dropout", "tf_attn_dropout"}) {
+    const Entry* const said = document.find(name);
+    if (said != nullptr && said->text != fmt::format("{}", kDefault)) {
+      notices.push_back(fmt::format("{} = {}: the source's layers ignored the {} that its configuration has",
+                                    name, kDefault, said->text));
+    }
+    document.set(fmt::format("{}={}", name, kDefault), "the source's layers");
   }
 }
 
@@ -85,6 +102,7 @@ RunConfig imported_config(const ImportedSettings& settings, std::vector<std::str
   Document document;
   if (settings.yaml.empty()) {
     put_settings(settings.of_source, document, notices);
+    put_dropout(settings.of_network, document, notices);
   } else {
     document.read_file(settings.yaml);
   }

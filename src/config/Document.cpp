@@ -95,6 +95,10 @@ void Document::unfold(const std::string& key, const std::map<std::string, std::s
   }
 }
 
+void Document::add(const std::string& key, const std::string& text, Origin origin) {
+  entries_.push_back({key, Entry::Kind::kScalar, text, std::move(origin)});
+}
+
 void Document::replace(const std::string& key, const std::string& text) {
   const auto entry = std::ranges::find(entries_, key, &Entry::key);
   entry->kind = Entry::Kind::kScalar;

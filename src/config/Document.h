@@ -30,6 +30,8 @@ class Document {
   /// Puts the pairs of a nested map, where that is the key's value, in the place of the map: each under the
   /// name that `names` has for it, else as `key.name`. A key that is there already stays.
   void unfold(const std::string& key, const std::map<std::string, std::string>& names);
+  /// Puts in a key that is not there yet, with a text.
+  void add(const std::string& key, const std::string& text, Origin origin);
   /// Gives a key that is there another text, written where it was.
   void replace(const std::string& key, const std::string& text);
 

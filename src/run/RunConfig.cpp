@@ -1,5 +1,8 @@
 #include "run/RunConfig.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include <fmt/format.h>
 
 #include "base/Checksum.h"
@@ -8,6 +11,7 @@
 #include "config/Document.h"
 #include "config/Reference.h"
 #include "environments/TaskFamily.h"
+#include "run/AccelerateSettings.h"
 #include "run/Plugins.h"
 
 namespace adtrain {
@@ -84,6 +88,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   document.read_file(file);
   for (const std::string& assignment : overrides) document.set(assignment);
   unfold_guides_maps(document);
+  std::vector<std::string> remarks = take_accelerate_settings(document, process_environment);
   load_plugins_of(document);
   unfold_profiled_ranks(document);
   RunConfig config;
@@ -99,6 +104,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   };
   for (std::string& notice : Binder(pointers_to(sections)).bind(document, check))
     notices.push_back(std::move(notice));
+  std::ranges::move(remarks, std::back_inserter(notices));
   for (std::string& notice : config.model.notices()) notices.push_back(std::move(notice));
   if (std::string remark = remark_on_batch_size(document); !remark.empty()) {
     notices.push_back(std::move(remark));

@@ -50,7 +50,7 @@ class Finished:
 
 def environment(**more):
     """Of a user who is on a plain machine: nothing that a launcher around CTest has set."""
-    launcher = ("OMPI_", "PMIX_", "SLURM", "TORCHELASTIC_", "MASTER_")
+    launcher = ("OMPI_", "PMIX_", "SLURM", "TORCHELASTIC_", "MASTER_", "ACCELERATE_")
     own = {name: value for name, value in os.environ.items()
            if name == "OMPI_MCA_mca_base_env_list"  # of tests/sanitizers.sh
            or not name.startswith(launcher) and name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}

@@ -95,6 +95,12 @@ void Document::unfold(const std::string& key, const std::map<std::string, std::s
   }
 }
 
+void Document::refuse(const std::string& key, const std::string& message) {
+  const auto entry = std::ranges::find(entries_, key, &Entry::key);
+  errors_.push_back(fmt::format("{}: {}: {}", entry->origin.text(), key, message));
+  entries_.erase(entry);
+}
+
 void Document::replace(const std::string& key, const std::string& text) {
   const auto entry = std::ranges::find(entries_, key, &Entry::key);
   entry->kind = Entry::Kind::kScalar;

@@ -30,6 +30,8 @@ class Document {
   /// Puts the pairs of a nested map, where that is the key's value, in the place of the map: each under the
   /// name that `names` has for it, else as `key.name`. A key that is there already stays.
   void unfold(const std::string& key, const std::map<std::string, std::string>& names);
+  /// Drops what is written of a key that is there, and reports an error of it: what was found and expected.
+  void refuse(const std::string& key, const std::string& message);
   /// Gives a key that is there another text, written where it was.
   void replace(const std::string& key, const std::string& text);
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/File.h"
+#include "base/NumberRanges.h"
 #include "evaluation/NpyFile.h"
 #include "telemetry/Chart.h"
 
@@ -44,6 +45,15 @@ std::string table(const InContextReturns& measured) {
   return csv;
 }
 
+/// "test", "task-5", "tasks-0-3,8", or "40-tasks" where the numbers would make a long name.
+std::string name_of_tasks(const std::string& eval_tasks) {
+  if (names_a_side(eval_tasks)) return eval_tasks;
+  constexpr size_t kLongest = 24;
+  const int64_t count = NumberRanges::parse(eval_tasks).value().count();
+  if (eval_tasks.size() > kLongest) return fmt::format("{}-tasks", count);
+  return (count == 1 ? "task-" : "tasks-") + eval_tasks;
+}
+
 /// Whether a folder holds the results of another evaluation. Unreadable results count as another's; keys that
 /// an earlier version did not write are ignored.
 bool is_of_another(const std::filesystem::path& folder, const nlohmann::ordered_json& identity) {
@@ -78,12 +88,9 @@ std::filesystem::path evaluation_folder(const std::filesystem::path& first,
                                         const nlohmann::ordered_json& identity,
                                         const EvaluationOptions& options) {
   if (!is_of_another(first, identity)) return first;
-  const char* tasks = options.eval_tasks == EvaluatedTasks::kTest    ? "test"
-                      : options.eval_tasks == EvaluatedTasks::kTrain ? "train"
-                                                                     : "all";
   const std::string name =
-      fmt::format("evaluation-{}-step-{}-{}x{}{}", tasks, identity["checkpoint_step"].get<int64_t>(),
-                  options.eval_repeats, options.eval_episodes,
+      fmt::format("evaluation-{}-step-{}-{}x{}{}", name_of_tasks(options.eval_tasks),
+                  identity["checkpoint_step"].get<int64_t>(), options.eval_repeats, options.eval_episodes,
                   options.eval_sampling == Sampling::kGreedy ? "-greedy" : "");
   std::filesystem::path folder = first.parent_path() / name;
   for (int number = 2; is_of_another(folder, identity); ++number) {

@@ -28,8 +28,8 @@ nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, co
 
 /// The folder for an evaluation's results, chosen such that no other evaluation's results are overwritten:
 /// `first`, unless it holds the results of another one; then
-/// `evaluation-<tasks>-step-<N>-<repeats>x<episodes>` beside it, with a number appended where that is taken
-/// too. A repeated evaluation gets its own folder again.
+/// `evaluation-<tasks>-step-<N>-<repeats>x<episodes>` beside it, <tasks> being eval_tasks, with a number
+/// appended where that is taken too. A repeated evaluation gets its own folder again.
 std::filesystem::path evaluation_folder(const std::filesystem::path& first,
                                         const nlohmann::ordered_json& identity,
                                         const EvaluationOptions& options);

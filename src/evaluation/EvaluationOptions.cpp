@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "environments/TaskOptions.h"
 #include "memory/AutoBatchSize.h"
 
 namespace adtrain {
@@ -19,8 +20,8 @@ void EvaluationOptions::declare(Section& section) {
       .at_most(1e6);
   section.key(
       "eval_tasks", eval_tasks,
-      {{"test", EvaluatedTasks::kTest}, {"train", EvaluatedTasks::kTrain}, {"all", EvaluatedTasks::kAll}},
-      "The side of the task split that is evaluated.");
+      "Tasks that are evaluated: a side of the split (test for those held out, train, or all), or tasks of "
+      "the family, written like tasks.");
   section
       .key("eval_batch", eval_batch,
            "Most environments at once: on a CPU in lock-step in one forward pass, on a GPU side by side, "
@@ -41,7 +42,8 @@ void EvaluationOptions::declare(Section& section) {
   section.all_free_on_resume();
 }
 
-void EvaluationOptions::check(Findings& findings) const {
+void EvaluationOptions::check(Findings& findings, const EnvironmentOptions& environment) const {
+  if (!names_a_side(eval_tasks)) check_task_numbers(findings, "eval_tasks", eval_tasks, environment);
   if (eval_sampling == Sampling::kGreedy && eval_repeats > 1) {
     findings.add(
         "eval_repeats",
@@ -49,6 +51,10 @@ void EvaluationOptions::check(Findings& findings) const {
                     "eval_repeats: 1, or eval_sampling: sample.",
                     eval_repeats));
   }
+}
+
+bool names_a_side(const std::string& eval_tasks) {
+  return eval_tasks == "test" || eval_tasks == "train" || eval_tasks == "all";
 }
 
 }  // namespace adtrain

@@ -8,6 +8,7 @@
 #include "config/Document.h"
 #include "environments/TaskFamily.h"
 #include "run/Plugins.h"
+#include "run/TaskLists.h"
 
 namespace adtrain {
 namespace {
@@ -68,6 +69,7 @@ std::vector<Section> RunConfig::sections() {
   list.reserve(8);
   add("Run", run);
   add("Environment", environment);
+  tasks.declare(list.back());
   add("Collection (PPO)", collection);
   add("Data", data);
   add("Model", model);
@@ -85,15 +87,17 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   unfold_guides_maps(document);
   load_plugins_of(document);
   unfold_profiled_ranks(document);
+  unfold_task_lists(document);
   RunConfig config;
   std::vector<Section> sections = config.sections();
   const auto check = [&config](Findings& findings) {
     config.run.check(findings);
     config.environment.check(findings);
+    config.tasks.check(findings, config.environment);
     config.collection.check(findings);
     config.model.check(findings);
     config.training.check(findings);
-    config.evaluation.check(findings);
+    config.evaluation.check(findings, config.environment);
     config.distributed.check(findings);
   };
   for (std::string& notice : Binder(pointers_to(sections)).bind(document, check))

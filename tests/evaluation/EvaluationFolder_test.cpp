@@ -60,7 +60,7 @@ TEST(EvaluationFolder, EachEvaluationHasItsOwnAndFindsItAgain) {
   EvaluationOptions options;
   EXPECT_EQ(place_of(run.path(), 100, options), "evaluation");
   EXPECT_EQ(place_of(run.path(), 200, options), "evaluation-test-step-200-1x50");
-  options.eval_tasks = EvaluatedTasks::kAll;
+  options.eval_tasks = "all";
   options.eval_seed = 1;
   EXPECT_EQ(place_of(run.path(), 200, options), "evaluation-all-step-200-1x50");
   options.eval_seed = 2;
@@ -68,6 +68,13 @@ TEST(EvaluationFolder, EachEvaluationHasItsOwnAndFindsItAgain) {
   options.eval_sampling = Sampling::kGreedy;
   EXPECT_EQ(place_of(run.path(), 200, options), "evaluation-all-step-200-1x50-greedy");
   EXPECT_EQ(place_of(run.path(), 100, EvaluationOptions{}), "evaluation");
+  options = EvaluationOptions();
+  options.eval_tasks = "1-2";
+  EXPECT_EQ(place_of(run.path(), 300, options), "evaluation-tasks-1-2-step-300-1x50");
+  options.eval_tasks = "5";
+  EXPECT_EQ(place_of(run.path(), 300, options), "evaluation-task-5-step-300-1x50");
+  options.eval_tasks = "1,3,5,7,9,11,13,15,17,19,21";
+  EXPECT_EQ(place_of(run.path(), 300, options), "evaluation-11-tasks-step-300-1x50");
 }
 
 TEST(EvaluationFolder, WhatCannotBeReadIsNotOverwrittenAndWhatIsOlderIsKnown) {

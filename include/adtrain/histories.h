@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -36,14 +37,16 @@ class Histories {
   Histories(const Histories&) = delete;
   Histories& operator=(const Histories&) = delete;
 
-  int64_t tasks() const;
+  int64_t tasks() const;  ///< how many
+  /// Ascending: 0 … tasks() − 1, or fewer of the family's.
+  std::vector<int64_t> task_numbers() const;
   int64_t steps() const;    ///< of each stream
   int64_t streams() const;  ///< that learnt each task side by side
   /// The keys of the configuration that the file was collected with, and their values; empty in files of
   /// other programs.
   const std::map<std::string, std::string>& settings() const;
 
-  /// Task `task` of 0 … tasks() − 1, else std::invalid_argument. Checks every value's range, and the checksum
+  /// One of task_numbers(), else std::invalid_argument. Checks every value's range, and the checksum
   /// of every data set that has one.
   TaskHistory read(int64_t task) const;
 

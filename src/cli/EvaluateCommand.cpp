@@ -13,7 +13,8 @@ Command evaluate_command() {
       "examples:\n"
       "  adtrain evaluate runs/quickstart\n"
       "  mpirun -np 2 adtrain evaluate runs/quickstart --set eval_repeats=16\n"
-      "  adtrain evaluate runs/quickstart/checkpoints/step-2000 --set eval_tasks=train --json\n";
+      "  adtrain evaluate runs/quickstart/checkpoints/step-2000 --set eval_tasks=train --json\n"
+      "  adtrain evaluate runs/quickstart --set eval_tasks=3,30-39\n";
   command.declare = [](cxxopts::OptionAdder& options) {
     declare_overrides(options);
     options("json", "print the summary as JSON");

@@ -28,8 +28,9 @@ HistorySettings settings_of(const EnvironmentOptions& environment, const Collect
 }  // namespace
 
 Collector::Collector(const EnvironmentOptions& environment, const CollectionOptions& options,
-                     CollectionDevice device)
+                     CollectionDevice device, const TaskOptions& tasks)
     : family_(TaskFamily::of(environment)),
+      tasks_(tasks.present(family_.task_count())),
       settings_(settings_of(environment, options, device)),
       options_(options),
       ppo_(options.ppo(environment.family())),
@@ -43,13 +44,12 @@ std::optional<std::string> Collector::gpu_objection() const {
 
 int64_t Collector::file_bytes() const {
   const int64_t integers = 6 + (options_.write_compress_markers ? 1 : 0);  // and dones
-  return family_.task_count() * ppo_.history_steps() * options_.streams_kept() * (4 * integers + 1);
+  return tasks_.count() * ppo_.history_steps() * options_.streams_kept() * (4 * integers + 1);
 }
 
 bool Collector::run(const std::filesystem::path& file, const CollectionListener& listener,
                     ExistingHistories existing) const {
-  HistoryFileWriter writer(file, family_.task_count(), settings_,
-                           static_cast<int>(options_.history_compression), existing);
+  HistoryFileWriter writer(file, tasks_, settings_, static_cast<int>(options_.history_compression), existing);
   if (listener.damage) {
     for (const std::string& reason : writer.damages()) listener.damage(reason);
   }
@@ -63,8 +63,8 @@ bool Collector::run(const std::filesystem::path& file, const CollectionListener&
     returns += earned;
     if (!listener.progress) return;
     const auto count = static_cast<double>(learnt);
-    listener.progress({.tasks_done = family_.task_count() - total + learnt,
-                       .tasks = family_.task_count(),
+    listener.progress({.tasks_done = tasks_.count() - total + learnt,
+                       .tasks = tasks_.count(),
                        .mean_final_return = returns / count,
                        .seconds_left = watch.seconds() / count * static_cast<double>(total - learnt)});
   };

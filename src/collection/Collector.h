@@ -11,13 +11,14 @@
 #include "data/History.h"
 #include "data/HistoryFileWriter.h"
 #include "environments/TaskFamily.h"
+#include "environments/TaskOptions.h"
 
 namespace adtrain {
 
 /// The progress of a collection, reported after every task.
 struct CollectionProgress {
   int64_t tasks_done;        ///< in the file, including those of earlier calls
-  int64_t tasks;             ///< of the family
+  int64_t tasks;             ///< that the file is to hold
   double mean_final_return;  ///< mean return of the last episodes, over the tasks that this call has learnt
   double seconds_left;       ///< at this call's pace
 };
@@ -37,12 +38,13 @@ struct CollectionListener {
 /// same; the random numbers, and so the histories, differ.
 enum class CollectionDevice { kCpu, kGpu };
 
-/// Collects the learning histories of all tasks of a family into one file, many tasks at a time. The result
-/// depends on the settings and the device alone, not on the number of threads, nor on stops in between.
+/// Collects the learning histories of a family's tasks, all or those that TaskOptions names, into one file,
+/// many tasks at a time. The result depends on the settings and the device alone, not on the number of
+/// threads, nor on stops in between.
 class Collector {
  public:
   Collector(const EnvironmentOptions& environment, const CollectionOptions& options,
-            CollectionDevice device = CollectionDevice::kCpu);
+            CollectionDevice device = CollectionDevice::kCpu, const TaskOptions& tasks = TaskOptions());
 
   /// Why the current GPU, which must exist, cannot run this collection; nothing where it can.
   std::optional<std::string> gpu_objection() const;
@@ -68,6 +70,7 @@ class Collector {
   double write(int64_t task, History history, HistoryFileWriter& writer) const;
 
   TaskFamily family_;
+  NumberRanges tasks_;
   HistorySettings settings_;
   CollectionOptions options_;
   PpoSettings ppo_;

@@ -99,6 +99,12 @@ void Document::add(const std::string& key, const std::string& text, Origin origi
   entries_.push_back({key, Entry::Kind::kScalar, text, std::move(origin)});
 }
 
+void Document::refuse(const std::string& key, const std::string& message) {
+  const auto entry = std::ranges::find(entries_, key, &Entry::key);
+  errors_.push_back(fmt::format("{}: {}: {}", entry->origin.text(), key, message));
+  entries_.erase(entry);
+}
+
 void Document::replace(const std::string& key, const std::string& text) {
   const auto entry = std::ranges::find(entries_, key, &Entry::key);
   entry->kind = Entry::Kind::kScalar;

@@ -32,6 +32,8 @@ class Document {
   void unfold(const std::string& key, const std::map<std::string, std::string>& names);
   /// Puts in a key that is not there yet, with a text.
   void add(const std::string& key, const std::string& text, Origin origin);
+  /// Drops what is written of a key that is there, and reports an error of it: what was found and expected.
+  void refuse(const std::string& key, const std::string& message);
   /// Gives a key that is there another text, written where it was.
   void replace(const std::string& key, const std::string& text);
 

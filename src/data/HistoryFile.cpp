@@ -64,7 +64,7 @@ HistoryFile::HistoryFile(std::filesystem::path path) : path_(std::move(path)) {
   reader_ = std::make_unique<ReaderProcess>();
   reader_->ask({{"do", "open"}, {"path", path_.string()}}, path_.string() + ": opening it");
   const nlohmann::json found = reader_->answer();
-  tasks_ = found.at("tasks");
+  tasks_ = NumberRanges::parse(found.at("tasks").get<std::string>()).value();
   steps_ = found.at("steps");
   streams_ = found.at("streams");
   settings_ = found.at("settings");
@@ -73,11 +73,11 @@ HistoryFile::HistoryFile(std::filesystem::path path) : path_(std::move(path)) {
 HistoryFile::~HistoryFile() = default;
 
 History HistoryFile::read(int64_t task, int64_t steps, int64_t streams, const HistoryBounds& bounds) const {
-  if (task < 0 || task >= tasks_ || steps > steps_ || streams > streams_) {
+  if (!tasks_.contains(task) || steps > steps_ || streams > streams_) {
     throw DataError(
-        fmt::format("{}: holds {} tasks of {} steps × {} streams; expected to find {} steps × {} streams of "
-                    "task {}; lower train_source_timesteps or train_n_stream, or collect more",
-                    path_.string(), tasks_, steps_, streams_, steps, streams, task));
+        fmt::format("{}: holds {} steps × {} streams of the tasks {}; expected to find {} steps × {} streams "
+                    "of task {}; lower train_source_timesteps or train_n_stream, or collect more",
+                    path_.string(), steps_, streams_, abridged(tasks_.text()), steps, streams, task));
   }
   History history;
   history.steps = steps;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/NumberRanges.h"
 #include "data/History.h"
 #include "data/HistorySettings.h"
 
@@ -18,8 +19,8 @@ struct HistoryBounds {
   int64_t num_actions;  ///< actions lie in 0 … num_actions − 1
 };
 
-/// Reads a file of learning histories, ours or the Python projects': HDF5, one group a task, "0" … "n−1".
-/// docs/history-format.md describes the format.
+/// Reads a file of learning histories, ours or the Python projects': HDF5, one group a task, named by its
+/// number. docs/history-format.md describes the format.
 ///
 /// Every fault of a file is a DataError that names the file, the data set, what was found and what was
 /// expected. So is a file that crashes the HDF5 library or makes it use unbounded memory or time: the library
@@ -29,7 +30,8 @@ class HistoryFile {
   explicit HistoryFile(std::filesystem::path path);
   ~HistoryFile();
 
-  int64_t tasks() const { return tasks_; }
+  /// The numbers of the tasks that the file holds, one at least.
+  const NumberRanges& tasks() const { return tasks_; }
   int64_t steps() const { return steps_; }
   int64_t streams() const { return streams_; }
   /// What the file was collected with; empty in files of other programs and of earlier versions.
@@ -43,7 +45,7 @@ class HistoryFile {
   std::filesystem::path path_;
   std::unique_ptr<ReaderProcess> reader_;
   mutable std::mutex mutex_;  ///< guards the exchange with the reader
-  int64_t tasks_ = 0;
+  NumberRanges tasks_;
   int64_t steps_ = 0;
   int64_t streams_ = 0;
   HistorySettings settings_;

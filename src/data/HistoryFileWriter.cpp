@@ -87,11 +87,11 @@ void write_whole(const fs::path& path, const std::string& bytes) {
 
 }  // namespace
 
-HistoryFileWriter::HistoryFileWriter(fs::path path, int64_t tasks, const Settings& settings, int compression,
-                                     ExistingHistories existing)
+HistoryFileWriter::HistoryFileWriter(fs::path path, NumberRanges tasks, const Settings& settings,
+                                     int compression, ExistingHistories existing)
     : path_(std::move(path)),
       partial_(path_.string() + ".partial"),
-      tasks_(tasks),
+      tasks_(std::move(tasks)),
       settings_(settings),
       compression_(compression) {
   if (existing == ExistingHistories::kRefuse && fs::exists(path_)) {
@@ -99,7 +99,9 @@ HistoryFileWriter::HistoryFileWriter(fs::path path, int64_t tasks, const Setting
         fmt::format("{}: exists already; histories are not overwritten; remove the file to collect it anew",
                     path_.string()));
   }
-  settings_["tasks"] = std::to_string(tasks);
+  const int64_t count = tasks_.count();
+  settings_["tasks"] = std::to_string(count);
+  if (tasks_.largest() >= count) settings_[kTaskNumbers] = tasks_.text();
   on_disk([&] { fs::create_directories(partial_); });
   lock_ = lock_folder(partial_);
   try {
@@ -131,7 +133,7 @@ void HistoryFileWriter::open_folder(ExistingHistories existing) {
 
 void HistoryFileWriter::remove_damaged_tasks() {
   std::unique_ptr<ReaderProcess> reader;
-  for (int64_t task = 0; task < tasks_; ++task) {
+  for (const int64_t task : tasks_.numbers()) {
     const fs::path file = task_file(task);
     if (!fs::exists(file)) continue;
     try {
@@ -153,7 +155,7 @@ fs::path HistoryFileWriter::task_file(int64_t task) const {
 
 std::vector<int64_t> HistoryFileWriter::missing() const {
   std::vector<int64_t> list;
-  for (int64_t task = 0; task < tasks_; ++task) {
+  for (const int64_t task : tasks_.numbers()) {
     if (!fs::exists(task_file(task))) list.push_back(task);
   }
   return list;
@@ -167,7 +169,7 @@ void HistoryFileWriter::write(int64_t task, const History& history) {
 /// Checks the free space first, as HDF5 does not survive a disk that fills up while it copies.
 void HistoryFileWriter::check_room() const {
   uintmax_t needed = 0;
-  for (int64_t task = 0; task < tasks_; ++task) needed += fs::file_size(task_file(task));
+  for (const int64_t task : tasks_.numbers()) needed += fs::file_size(task_file(task));
   const uintmax_t available = fs::space(partial_).available;
   if (needed <= available) return;
   throw DataError(
@@ -186,7 +188,7 @@ void HistoryFileWriter::finish() {
     ReaderProcess reader;
     reader.ask({{"do", "assemble"},
                 {"parts", partial_.string()},
-                {"tasks", tasks_},
+                {"tasks", tasks_.text()},
                 {"path", assembled.string()},
                 {"settings", attributes}},
                assembled.string() + ": making it");

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/NumberRanges.h"
 #include "data/History.h"
 #include "data/HistorySettings.h"
 
@@ -29,9 +30,9 @@ class HistoryFileWriter {
   /// Starts, or continues an earlier writer's partial folder: damaged files of finished tasks are removed, to
   /// be made again. Throws DataError where `path` exists already or where the partial folder was made with
   /// other settings (unless it is to be replaced), and where another process holds the folder. `compression`
-  /// is gzip's level; 0 leaves data sets contiguous.
-  HistoryFileWriter(std::filesystem::path path, int64_t tasks, const Settings& settings, int compression = 0,
-                    ExistingHistories existing = ExistingHistories::kRefuse);
+  /// is gzip's level; 0 leaves data sets contiguous. `tasks` are all that the file is to hold.
+  HistoryFileWriter(std::filesystem::path path, NumberRanges tasks, const Settings& settings,
+                    int compression = 0, ExistingHistories existing = ExistingHistories::kRefuse);
   ~HistoryFileWriter();
   HistoryFileWriter(const HistoryFileWriter&) = delete;
   HistoryFileWriter& operator=(const HistoryFileWriter&) = delete;
@@ -54,7 +55,7 @@ class HistoryFileWriter {
 
   std::filesystem::path path_;
   std::filesystem::path partial_;
-  int64_t tasks_;
+  NumberRanges tasks_;
   Settings settings_;
   int compression_;
   int lock_ = -1;  ///< descriptor whose lock keeps other processes out

@@ -1,6 +1,5 @@
 #include "data/HistorySet.h"
 
-#include <algorithm>
 #include <bit>
 #include <future>
 #include <utility>
@@ -8,7 +7,9 @@
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "base/NumberRanges.h"
 #include "base/Random.h"
+#include "base/Text.h"
 #include "data/HistoryFile.h"
 #include "data/HistoryReplay.h"
 
@@ -27,8 +28,13 @@ void check_fits(const std::filesystem::path& path, const HistoryFile& file,
   };
   check("steps a history", file.steps(), selection.steps, "train_source_timesteps");
   check("streams a task", file.streams(), selection.streams, "train_n_stream");
-  check("tasks", file.tasks(), 1 + *std::max_element(selection.tasks.begin(), selection.tasks.end()),
-        "grid_size, or name the family that the file was collected on (env)");
+  const NumberRanges missing = NumberRanges::of(selection.tasks).without(file.tasks());
+  if (missing.empty()) return;
+  throw DataError(fmt::format(
+      "{} holds the tasks {}, and {} are asked for too; expected those that the file holds: name them "
+      "(tasks, "
+      "train_tasks), collect the others, or name the family that the file was collected on (env, grid_size)",
+      path.string(), abridged(file.tasks().text()), abridged(missing.text())));
 }
 
 }  // namespace

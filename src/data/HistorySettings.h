@@ -15,6 +15,9 @@ using HistorySettings = std::map<std::string, std::string>;
 /// The attribute, beside the settings, that holds the checksum of all tasks' values.
 inline constexpr const char* kContentChecksum = "content_crc32";
 
+/// The attribute, beside the settings, that holds the tasks' numbers where they are not 0 … n−1.
+inline constexpr const char* kTaskNumbers = "task_numbers";
+
 /// "n_steps was 20 and is 80" for each setting that differs.
 std::vector<std::string> differences(const HistorySettings& before, const HistorySettings& now);
 

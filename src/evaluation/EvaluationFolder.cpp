@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/File.h"
+#include "base/NumberRanges.h"
 #include "evaluation/NpyFile.h"
 #include "telemetry/Chart.h"
 
@@ -21,8 +22,8 @@ std::string plural(int64_t count, const std::string& noun) {
 /// "In-context learning: darkroom, 8 test tasks at step 4000; 16 repeats, seed 0".
 std::string title_of(const InContextReturns& measured, const EvaluationOrigin& origin,
                      const EvaluationOptions& options) {
-  const std::string side =
-      options.eval_tasks == EvaluatedTasks::kAll ? "" : fmt::format("{} ", name_of(options.eval_tasks));
+  const bool is_side = names_a_side(options.eval_tasks) && options.eval_tasks != "all";
+  const std::string side = is_side ? options.eval_tasks + " " : "";
   const std::string actions =
       options.eval_sampling == Sampling::kGreedy ? "greedy" : fmt::format("seed {}", options.eval_seed);
   return fmt::format("In-context learning: {}, {} at step {}; {}, {}", origin.env,
@@ -61,6 +62,15 @@ std::string table(const InContextReturns& measured) {
   return csv;
 }
 
+/// "test", "task-5", "tasks-0-3,8", or "40-tasks" where the numbers would make a long name.
+std::string name_of_tasks(const std::string& eval_tasks) {
+  if (names_a_side(eval_tasks)) return eval_tasks;
+  constexpr size_t kLongest = 24;
+  const int64_t count = NumberRanges::parse(eval_tasks).value().count();
+  if (eval_tasks.size() > kLongest) return fmt::format("{}-tasks", count);
+  return (count == 1 ? "task-" : "tasks-") + eval_tasks;
+}
+
 /// Whether a folder holds the results of another evaluation. Unreadable results count as another's; keys that
 /// an earlier version did not write are ignored.
 bool is_of_another(const std::filesystem::path& folder, const nlohmann::ordered_json& identity) {
@@ -92,7 +102,7 @@ nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, co
           {"grid_size", origin.grid_size},
           {"horizon", origin.horizon},
           {"checkpoint_step", origin.checkpoint_step},
-          {"eval_tasks", name_of(options.eval_tasks)},
+          {"eval_tasks", options.eval_tasks},
           {"eval_seed", options.eval_seed},
           {"eval_sampling", name_of(options.eval_sampling)},
           {"eval_terminal_observation", options.eval_terminal_observation},
@@ -104,8 +114,8 @@ nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, co
 std::filesystem::path evaluation_folder(const std::filesystem::path& parent,
                                         const nlohmann::ordered_json& identity,
                                         const EvaluationOptions& options, const EvaluationOptions& usual) {
-  const std::string what =
-      fmt::format("{}-step-{}", name_of(options.eval_tasks), identity["checkpoint_step"].get<int64_t>());
+  const std::string what = fmt::format("{}-step-{}", name_of_tasks(options.eval_tasks),
+                                       identity["checkpoint_step"].get<int64_t>());
   const std::string size = fmt::format("-{}x{}", options.eval_repeats, options.eval_episodes);
   const bool usual_size =
       options.eval_repeats == usual.eval_repeats && options.eval_episodes == usual.eval_episodes;

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "environments/TaskOptions.h"
 #include "memory/AutoBatchSize.h"
 
 namespace adtrain {
@@ -20,10 +21,6 @@ std::vector<std::pair<std::string, Enum>> spellings(std::initializer_list<Enum> 
 }
 
 }  // namespace
-
-const char* name_of(EvaluatedTasks tasks) {
-  return tasks == EvaluatedTasks::kTest ? "test" : tasks == EvaluatedTasks::kTrain ? "train" : "all";
-}
 
 const char* name_of(Sampling sampling) {
   return sampling == Sampling::kGreedy ? "greedy" : "sample";
@@ -40,9 +37,10 @@ void EvaluationOptions::declare(Section& section) {
       .unit("repeats")
       .at_least(1)
       .at_most(1e6);
-  section.key("eval_tasks", eval_tasks,
-              spellings({EvaluatedTasks::kTest, EvaluatedTasks::kTrain, EvaluatedTasks::kAll}),
-              "The side of the task split that is evaluated.");
+  section.key(
+      "eval_tasks", eval_tasks,
+      "Tasks that are evaluated: a side of the split (test for those held out, train, or all), or tasks of "
+      "the family, written like tasks.");
   section
       .key("eval_batch", eval_batch,
            "Most environments at once: on a CPU in lock-step in one forward pass, on a GPU side by side, "
@@ -63,7 +61,8 @@ void EvaluationOptions::declare(Section& section) {
   section.all_free_on_resume();
 }
 
-void EvaluationOptions::check(Findings& findings) const {
+void EvaluationOptions::check(Findings& findings, const EnvironmentOptions& environment) const {
+  if (!names_a_side(eval_tasks)) check_task_numbers(findings, "eval_tasks", eval_tasks, environment);
   if (eval_sampling == Sampling::kGreedy && eval_repeats > 1) {
     findings.add(
         "eval_repeats",
@@ -71,6 +70,10 @@ void EvaluationOptions::check(Findings& findings) const {
                     "eval_repeats: 1, or eval_sampling: sample.",
                     eval_repeats));
   }
+}
+
+bool names_a_side(const std::string& eval_tasks) {
+  return eval_tasks == "test" || eval_tasks == "train" || eval_tasks == "all";
 }
 
 }  // namespace adtrain

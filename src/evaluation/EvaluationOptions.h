@@ -1,33 +1,35 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "config/Section.h"
+#include "environments/EnvironmentOptions.h"
 
 namespace adtrain {
-
-/// Which side of the task split is rolled out.
-enum class EvaluatedTasks { kTest, kTrain, kAll };
 
 /// How a row of logits becomes an action.
 enum class Sampling { kSample, kGreedy };
 
-/// As the configuration spells them: "test", "greedy".
-const char* name_of(EvaluatedTasks tasks);
+/// As the configuration spells it.
 const char* name_of(Sampling sampling);
 
 /// How a model is evaluated in context.
 struct EvaluationOptions {
   int64_t eval_episodes = 50;
   int64_t eval_repeats = 1;
-  EvaluatedTasks eval_tasks = EvaluatedTasks::kTest;
+  /// A side of the task split (test, train or all), or numbers of tasks, as TaskOptions has them.
+  std::string eval_tasks = "test";
   int64_t eval_batch = 64;
   int64_t eval_seed = 0;
   Sampling eval_sampling = Sampling::kSample;
   bool eval_terminal_observation = false;
 
   void declare(Section& section);
-  void check(Findings& findings) const;
+  void check(Findings& findings, const EnvironmentOptions& environment) const;
 };
+
+/// Whether eval_tasks is one of its words, test, train and all.
+bool names_a_side(const std::string& eval_tasks);
 
 }  // namespace adtrain

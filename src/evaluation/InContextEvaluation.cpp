@@ -1,6 +1,6 @@
 #include "evaluation/InContextEvaluation.h"
 
-#include <numeric>
+#include <algorithm>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -20,16 +20,17 @@ bool unanimous(bool yes, Communicator& communicator) {
 
 }  // namespace
 
-std::vector<int64_t> evaluated_tasks(EvaluatedTasks which, const TaskSplit& split) {
-  std::vector<int64_t> all(split.train.size() + split.test.size());
-  std::iota(all.begin(), all.end(), 0);
-  const std::vector<int64_t>& tasks = which == EvaluatedTasks::kTest    ? split.test
-                                      : which == EvaluatedTasks::kTrain ? split.train
-                                                                        : all;
+std::vector<int64_t> evaluated_tasks(const std::string& eval_tasks, const TaskSplit& split) {
+  if (!names_a_side(eval_tasks)) return NumberRanges::parse(eval_tasks).value().numbers();
+  std::vector<int64_t> tasks = eval_tasks == "test" ? split.test : split.train;
+  if (eval_tasks == "all") {
+    tasks.insert(tasks.end(), split.test.begin(), split.test.end());
+    std::ranges::sort(tasks);
+  }
   if (tasks.empty()) {
     throw ConfigError(fmt::format(
         "there are no tasks to evaluate: the split has {} train and {} test tasks; expected one at least; "
-        "change eval_tasks or train_env_ratio",
+        "change eval_tasks, which may also name tasks by number, or tasks, train_tasks or train_env_ratio",
         split.train.size(), split.test.size()));
   }
   return tasks;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -26,9 +27,9 @@ struct InContextReturns {
   at::Tensor reward_episode() const { return returns.mean(1); }
 };
 
-/// The tasks that `which` names: one side of the split in the split's order, or all tasks by number. Throws
-/// ConfigError where there are none.
-std::vector<int64_t> evaluated_tasks(EvaluatedTasks which, const TaskSplit& split);
+/// The tasks that eval_tasks names: one side of the split in the split's order, all tasks of the split by
+/// number, or the tasks with these numbers, ascending. Throws ConfigError where there are none.
+std::vector<int64_t> evaluated_tasks(const std::string& eval_tasks, const TaskSplit& split);
 
 /// In-context evaluation of tasks × repeats, shared among all ranks.
 ///

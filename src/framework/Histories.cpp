@@ -7,6 +7,7 @@
 #include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 
+#include "base/Text.h"
 #include "data/HistoryFile.h"
 
 namespace adtrain {
@@ -34,7 +35,11 @@ Histories::Histories(const std::filesystem::path& file) : file_(std::make_unique
 Histories::~Histories() = default;
 
 int64_t Histories::tasks() const {
-  return file_->tasks();
+  return file_->tasks().count();
+}
+
+std::vector<int64_t> Histories::task_numbers() const {
+  return file_->tasks().numbers();
 }
 
 int64_t Histories::steps() const {
@@ -50,9 +55,9 @@ const std::map<std::string, std::string>& Histories::settings() const {
 }
 
 TaskHistory Histories::read(int64_t task) const {
-  if (task < 0 || task >= tasks()) {
-    throw std::invalid_argument(
-        fmt::format("Task {} is not in the history file, which has tasks 0 … {}.", task, tasks() - 1));
+  if (!file_->tasks().contains(task)) {
+    throw std::invalid_argument(fmt::format("Task {} is not in the history file, which has the tasks {}.",
+                                            task, abridged(file_->tasks().text())));
   }
   constexpr int64_t kAny = std::numeric_limits<int32_t>::max();
   History history = file_->read(task, steps(), streams(), {.grid_size = kAny, .num_actions = kAny});

@@ -20,10 +20,10 @@
 namespace adtrain {
 namespace {
 
-double mean_oracle(const TaskFamily& family) {
+double mean_oracle(const TaskFamily& family, const NumberRanges& tasks) {
   double sum = 0;
-  for (int64_t task = 0; task < family.task_count(); ++task) sum += family.best_return(task);
-  return sum / static_cast<double>(family.task_count());
+  for (const int64_t task : tasks.numbers()) sum += family.best_return(task);
+  return sum / static_cast<double>(tasks.count());
 }
 
 /// Throws EnvironmentError where a GPU is requested and cannot be used.
@@ -43,16 +43,27 @@ CollectionDevice device_of(const RunConfig& config) {
   throw EnvironmentError(fmt::format("device: cuda is asked for, and {}; or set device: cpu", *objection));
 }
 
-/// Throws DataError where an existing file is not what the configuration would collect. For a file that does
-/// not say how it was collected, the first task is replayed.
-void check_kept(const std::filesystem::path& file, const RunConfig& config, const TaskFamily& family) {
+/// Throws DataError where an existing file is not what the configuration would collect, or lacks some of its
+/// tasks. For a file that does not say how it was collected, the first task is replayed.
+void check_kept(const std::filesystem::path& file, const RunConfig& config, const TaskFamily& family,
+                const NumberRanges& tasks) {
   const HistoryFile histories(file);
   check_collected_with(file, histories.settings(),
                        collection_settings(config.environment, config.collection));
+  if (const NumberRanges missing = tasks.without(histories.tasks()); !missing.empty()) {
+    throw DataError(fmt::format(
+        "{}: exists already and holds the tasks {}, not {}, which are to be collected too; expected a file "
+        "with all of them: choose another traj_dir or alg_seed, replace the file with --overwrite, or ask "
+        "for "
+        "what it holds with --set tasks={}",
+        file.string(), abridged(histories.tasks().text()), abridged(missing.text()),
+        histories.tasks().text()));
+  }
   if (!histories.settings().empty()) return;
-  const History first =
-      histories.read(0, histories.steps(), histories.streams(), {family.grid_size(), family.num_actions()});
-  check_by_replay(file.string(), 0, first, family);
+  const int64_t task = histories.tasks().smallest();
+  const History first = histories.read(task, histories.steps(), histories.streams(),
+                                       {family.grid_size(), family.num_actions()});
+  check_by_replay(file.string(), task, first, family);
 }
 
 void refuse_several_processes() {
@@ -74,12 +85,13 @@ ExitCode collect(const CollectRequest& request) {
   const std::filesystem::path file = config.history_file();
   const TaskFamily family = TaskFamily::of(config.environment);
   const PpoSettings ppo = config.collection.ppo(config.environment.family());
-  const double oracle = mean_oracle(family);
+  const NumberRanges tasks = config.tasks.present(family.task_count());
+  const double oracle = mean_oracle(family, tasks);
 
   Console console = Console::for_process(/*enabled=*/!request.json);
   for (const std::string& notice : notices) console.notice(notice);
   if (std::filesystem::exists(file) && !request.overwrite) {
-    check_kept(file, config, family);
+    check_kept(file, config, family, tasks);
     console.info(fmt::format(
         "{} exists already and is kept; collect another with --set alg_seed=…, or replace it with "
         "--overwrite",
@@ -88,11 +100,12 @@ ExitCode collect(const CollectRequest& request) {
   }
   const std::filesystem::path partial = file.string() + ".partial";
   const CollectionDevice device = device_of(config);
-  const Collector collector(config.environment, config.collection, device);
+  const Collector collector(config.environment, config.collection, device, config.tasks);
   const std::string threads = fmt::format("{} threads", config.collection.threads());
   console.banner(
       "Collecting learning histories",
-      {{"tasks", fmt::format("{} of {}", family.task_count(), family.name())},
+      {{"tasks", fmt::format("{} of {}{}", tasks.count(), family.name(),
+                             config.tasks.tasks ? ": " + abridged(tasks.text()) : "")},
        {"source", fmt::format("PPO, {} streams × {} steps a task", ppo.streams, ppo.history_steps())},
        {"device", device == CollectionDevice::kGpu ? "GPU, and " + threads + " that write" : threads},
        {"file", file.string()},
@@ -111,7 +124,7 @@ ExitCode collect(const CollectRequest& request) {
   double final_return = 0;
   bool complete = false;
   {
-    Progress progress(console, "collecting", family.task_count(), "tasks");
+    Progress progress(console, "collecting", tasks.count(), "tasks");
     CollectionListener listener;
     listener.stop = [] { return StopRequest::signal_number() != 0; };
     listener.progress = [&](const CollectionProgress& state) {
@@ -132,7 +145,7 @@ ExitCode collect(const CollectRequest& request) {
   const double seconds = watch.seconds();
   if (request.json) {
     const nlohmann::json summary = {{"file", file.string()},
-                                    {"tasks", family.task_count()},
+                                    {"tasks", tasks.count()},
                                     {"seconds", seconds},
                                     {"mean_final_return", final_return},
                                     {"oracle", oracle}};

@@ -16,8 +16,9 @@ struct CollectRequest {
   bool json = false;
 };
 
-/// Collects the learning histories of all tasks into traj_dir; continues a collection that was stopped.
-/// Returns kDone, or kRequeue where a signal stopped it. Throws the Error family.
+/// Collects the learning histories of all tasks, or of those that `tasks` names, into traj_dir; continues a
+/// collection that was stopped. Returns kDone, or kRequeue where a signal stopped it. Throws the Error
+/// family.
 ExitCode collect(const CollectRequest& request);
 
 }  // namespace adtrain

@@ -19,6 +19,7 @@ ExitCode find_as_rank(RunConfig config, const std::vector<std::string>& notices,
   if (!ranks.device.notice.empty()) console.notice(ranks.device.notice);
   Activity::of_this_process().begin("loading histories and model");
   const TrainingInputs inputs(config, ranks);
+  if (!inputs.missing_tasks().empty()) console.notice(inputs.missing_tasks());
   config.training.train_batch_size = kAutoBatchSize;
   // Beside what is remembered of other searches: the run's own folder may be in use by a run.
   const std::filesystem::path report =

@@ -1,26 +1,109 @@
 #include "run/Histories.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "base/NumberRanges.h"
+#include "base/Text.h"
 #include "collection/CollectionSettings.h"
+#include "data/HistoryFile.h"
 #include "environments/TaskFamily.h"
+#include "environments/TaskSplit.h"
 
 namespace adtrain {
+namespace {
+
+std::filesystem::path existing_history_file(const RunConfig& config) {
+  std::filesystem::path file = config.history_file();
+  if (std::filesystem::exists(file)) return file;
+  throw DataError(
+      fmt::format("{} does not exist; expected learning histories there: run `adtrain collect` with the same "
+                  "configuration, or point traj_dir at the folder that holds them",
+                  file.string()));
+}
+
+std::string text_of(const NumberRanges& tasks) {
+  return tasks.empty() ? "none" : abridged(tasks.text());
+}
+
+/// One side of the split in its order, and what the file has of it.
+struct Side {
+  Side(const std::vector<int64_t>& wanted, const NumberRanges& file)
+      : all(NumberRanges::of(wanted)), missing(all.without(file)) {
+    std::ranges::copy_if(wanted, std::back_inserter(held), [&](int64_t task) { return file.contains(task); });
+  }
+
+  NumberRanges all, missing;
+  std::vector<int64_t> held;
+};
+
+void check_trained(const Side& trained, const NumberRanges& in_file, const RunConfig& config) {
+  const std::string file = config.history_file().string();
+  if (config.tasks.train_tasks && !trained.missing.empty()) {
+    throw DataError(fmt::format(
+        "{} holds the tasks {}, and train_tasks names {}, which are not among them; expected tasks "
+        "that it holds: leave those out, or collect them",
+        file, text_of(in_file), text_of(trained.missing)));
+  }
+  if (!trained.held.empty()) return;
+  throw DataError(fmt::format(
+      "{} holds the tasks {}, and none of those that the split trains on, which are {}; expected one of them "
+      "at least: name what is trained on with train_tasks, collect more tasks, or name the family that the "
+      "file was collected on (env, grid_size)",
+      file, text_of(in_file), text_of(trained.all)));
+}
+
+void check_held_out(const Side& held_out, const NumberRanges& in_file, const RunConfig& config) {
+  if (!held_out.held.empty()) return;
+  throw DataError(fmt::format(
+      "{} holds the tasks {}, and none of those that the split holds out, which are {}; expected one of them "
+      "at least for the held-out loss: name fewer train_tasks, collect more tasks, or set eval_interval: 0 "
+      "to "
+      "train without that loss",
+      config.history_file().string(), text_of(in_file), text_of(held_out.all)));
+}
+
+}  // namespace
+
+TrainingTasks TrainingTasks::of(const RunConfig& config) {
+  const int64_t count = TaskFamily::of(config.environment).task_count();
+  const TaskSplit split = TaskSplit::of(config.environment, count, config.tasks);
+  if (split.train.empty()) {
+    throw ConfigError(fmt::format(
+        "the split has no task to train on: of the tasks {}, it holds all {} out; expected one at least: "
+        "raise "
+        "train_env_ratio ({}), name more tasks, or name train_tasks",
+        text_of(config.tasks.present(count)), split.test.size(), config.environment.train_ratio()));
+  }
+  const HistoryFile file(existing_history_file(config));
+  check_collected_with(config.history_file(), file.settings(),
+                       collection_settings(config.environment, config.collection));
+  const Side trained(split.train, file.tasks()), held_out(split.test, file.tasks());
+  check_trained(trained, file.tasks(), config);
+  const bool measured = !split.test.empty() && config.training.eval_interval > 0;
+  if (measured) check_held_out(held_out, file.tasks(), config);
+  TrainingTasks tasks{trained.held, measured ? held_out.held : std::vector<int64_t>(), ""};
+  if (!trained.missing.empty() || (measured && !held_out.missing.empty())) {
+    tasks.missing = fmt::format(
+        "{} lacks tasks of the split: training has {} of {} (missing: {}), the held-out loss {} of {} "
+        "(missing: "
+        "{})",
+        config.history_file().string(), trained.held.size(), split.train.size(), text_of(trained.missing),
+        tasks.held_out.size(), measured ? split.test.size() : 0,
+        measured ? text_of(held_out.missing) : "none");
+  }
+  return tasks;
+}
 
 HistorySet load_histories(const RunConfig& config, const std::vector<int64_t>& tasks, int64_t streams) {
-  const std::filesystem::path file = config.history_file();
-  if (!std::filesystem::exists(file)) {
-    throw DataError(fmt::format(
-        "{} does not exist; expected learning histories there: run `adtrain collect` with the same "
-        "configuration, or point traj_dir at the folder that holds them",
-        file.string()));
-  }
-  return HistorySet::load(file, {.tasks = tasks,
-                                 .steps = config.data.train_source_timesteps,
-                                 .streams = streams,
-                                 .family = TaskFamily::of(config.environment),
-                                 .settings = collection_settings(config.environment, config.collection)});
+  return HistorySet::load(existing_history_file(config),
+                          {.tasks = tasks,
+                           .steps = config.data.train_source_timesteps,
+                           .streams = streams,
+                           .family = TaskFamily::of(config.environment),
+                           .settings = collection_settings(config.environment, config.collection)});
 }
 
 std::string identity_of(const HistorySet& histories) {

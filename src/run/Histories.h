@@ -9,6 +9,18 @@
 
 namespace adtrain {
 
+/// The tasks of a training run: those of the split that the history file holds.
+struct TrainingTasks {
+  std::vector<int64_t> trained;
+  std::vector<int64_t> held_out;  ///< empty where no held-out loss is measured
+  std::string missing;            ///< which of the split's tasks the file lacks, as a sentence; "" for none
+
+  /// Throws ConfigError where the split trains on no task, and DataError where there is no such file, where
+  /// it was collected with other settings than the configuration's, where it lacks a task that train_tasks
+  /// names, and where it holds no task of a side of the split that is needed.
+  static TrainingTasks of(const RunConfig& config);
+};
+
 /// Loads the histories of some tasks from the file that the configuration names. Throws DataError where there
 /// is no such file or it was collected with other settings than the configuration's, and as HistorySet::load
 /// does.

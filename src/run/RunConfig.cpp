@@ -13,6 +13,7 @@
 #include "environments/TaskFamily.h"
 #include "run/AccelerateSettings.h"
 #include "run/Plugins.h"
+#include "run/TaskLists.h"
 
 namespace adtrain {
 namespace {
@@ -73,6 +74,7 @@ std::vector<Section> RunConfig::sections() {
   list.reserve(8);
   add("Run", run);
   add("Environment", environment);
+  tasks.declare(list.back());
   add("Collection (PPO)", collection);
   add("Data", data);
   add("Model", model);
@@ -91,15 +93,17 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   std::vector<std::string> remarks = take_accelerate_settings(document, process_environment);
   load_plugins_of(document);
   unfold_profiled_ranks(document);
+  unfold_task_lists(document);
   RunConfig config;
   std::vector<Section> sections = config.sections();
   const auto check = [&config](Findings& findings) {
     config.run.check(findings);
     config.environment.check(findings);
+    config.tasks.check(findings, config.environment);
     config.collection.check(findings);
     config.model.check(findings);
     config.training.check(findings);
-    config.evaluation.check(findings);
+    config.evaluation.check(findings, config.environment);
     config.distributed.check(findings);
   };
   for (std::string& notice : Binder(pointers_to(sections)).bind(document, check))

@@ -9,6 +9,7 @@
 #include "data/DataOptions.h"
 #include "data/WindowIndex.h"
 #include "environments/EnvironmentOptions.h"
+#include "environments/TaskOptions.h"
 #include "evaluation/EvaluationOptions.h"
 #include "launch/DistributedOptions.h"
 #include "model/ModelOptions.h"
@@ -22,6 +23,7 @@ namespace adtrain {
 struct RunConfig {
   RunOptions run;
   EnvironmentOptions environment;
+  TaskOptions tasks;
   CollectionOptions collection;
   DataOptions data;
   ModelOptions model;

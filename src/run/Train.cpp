@@ -114,6 +114,7 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
   RunLifecycle life(config, {request.resume, request.overwrite, request.allowed_changes}, ranks, console);
   Activity::of_this_process().begin("loading histories and model");
   const TrainingInputs inputs(config, ranks);
+  if (!inputs.missing_tasks().empty()) console.notice(inputs.missing_tasks());
   const HistorySet& histories = inputs.histories();
   life.check_histories(identity_of(histories));
   check_fused_kernels(config, inputs.model());

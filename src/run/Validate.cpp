@@ -6,6 +6,8 @@
 #include "base/Gpu.h"
 #include "base/StandardStreams.h"
 #include "config/Reference.h"
+#include "environments/TaskFamily.h"
+#include "environments/TaskSplit.h"
 #include "run/KernelReport.h"
 #include "run/MemoryEstimate.h"
 #include "run/RunConfig.h"
@@ -32,6 +34,14 @@ std::string memory_warning(const RunConfig& config) {
       "estimate shows what fits",
       is_here ? "this GPU" : "an H200", batch, batch == 1 ? "" : "s", gigabytes(total),
       text_of(estimate.split(batch)), gigabytes(memory));
+}
+
+std::string tasks_text(const RunConfig& config) {
+  const int64_t count = TaskFamily::of(config.environment).task_count();
+  const TaskSplit split = TaskSplit::of(config.environment, count, config.tasks);
+  return fmt::format("{} of {}'s {}, {} of them trained on and {} held out",
+                     split.train.size() + split.test.size(), config.environment.family_name(), count,
+                     split.train.size(), split.test.size());
 }
 
 /// With `json` an error is a document too, before it is thrown on.
@@ -62,6 +72,7 @@ ExitCode validate(const std::filesystem::path& config_file, const std::vector<st
     return ExitCode::kDone;
   }
   std::string text = config.resolved_yaml() + "\n";
+  text += fmt::format("# tasks: {}\n", tasks_text(config));
   text += fmt::format("# model: {}\n", config.model.architecture());
   text += as_text(kernel_reports(config), "# ");
   for (const std::string& notice : notices) text += fmt::format("# notice: {}\n", notice);

@@ -59,7 +59,7 @@ TEST(Collector, WritesTheHistoriesOfAllTasks) {
   ASSERT_EQ(path.filename(), "history_darkroom_PPO_alg-seed42.hdf5");
 
   const HistoryFile file(path);
-  EXPECT_EQ(file.tasks(), 9);
+  EXPECT_EQ(file.tasks().text(), "0-8");
   EXPECT_EQ(file.steps(), 800);
   EXPECT_EQ(file.streams(), 10);
   double returns = 0;
@@ -77,6 +77,26 @@ TEST(Collector, WritesTheHistoriesOfAllTasks) {
   EXPECT_NEAR(told.back().mean_final_return, returns, 1e-9);
   EXPECT_EQ(told.back().seconds_left, 0);
   EXPECT_GT(returns, 5);  // of at most 7.2; random play earns 1.0
+}
+
+TEST(Collector, WritesTheSameHistoriesOfSomeTasks) {
+  const TemporaryFolder folder;
+  collected(folder.path() / "all.hdf5", 2);
+  const TaskOptions some{.tasks = "2,7-8", .train_tasks = {}};
+  const Collector collector(tiny_room(), tiny_collection(2), CollectionDevice::kCpu, some);
+  CollectionProgress last{};
+  CollectionListener listener;
+  listener.progress = [&last](const CollectionProgress& progress) { last = progress; };
+  ASSERT_TRUE(collector.run(folder.path() / "some.hdf5", listener));
+  EXPECT_EQ(last.tasks_done, 3);
+  EXPECT_EQ(last.tasks, 3);
+  const HistoryFile all(folder.path() / "all.hdf5"), file(folder.path() / "some.hdf5");
+  ASSERT_EQ(file.tasks().text(), "2,7-8");
+  const HistoryBounds bounds{.grid_size = 3, .num_actions = 5};
+  for (const int64_t task : file.tasks().numbers()) {
+    EXPECT_EQ(file.read(task, 800, 10, bounds).actions, all.read(task, 800, 10, bounds).actions);
+  }
+  EXPECT_EQ(collector.file_bytes(), Collector(tiny_room(), tiny_collection(2)).file_bytes() / 3);
 }
 
 TEST(Collector, TheNumberOfThreadsChangesNothing) {

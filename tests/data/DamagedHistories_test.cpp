@@ -50,8 +50,8 @@ class Victim {
  public:
   explicit Victim(Kind kind) {
     const TaskFamily family = small_family();
-    HistoryFileWriter writer(path_, family.task_count(), {{"env", "darkroom"}, {"horizon", "6"}},
-                             kind == Kind::kCompressed ? 6 : 0);
+    HistoryFileWriter writer(path_, NumberRanges::below(family.task_count()),
+                             {{"env", "darkroom"}, {"horizon", "6"}}, kind == Kind::kCompressed ? 6 : 0);
     for (int64_t task = 0; task < family.task_count(); ++task) {
       writer.write(task, lived_history(family, task, 24, 4, static_cast<uint64_t>(task)));
     }

@@ -38,7 +38,7 @@ void write_tasks(HistoryFileWriter& writer, const std::vector<int64_t>& tasks) {
 
 /// The bytes of a file of `tasks` tasks that was written in one go.
 std::string whole_file(const fs::path& path, int64_t tasks) {
-  HistoryFileWriter writer(path, tasks, {});
+  HistoryFileWriter writer(path, NumberRanges::below(tasks), {});
   write_tasks(writer, writer.missing());
   writer.finish();
   return read_file(path);
@@ -46,7 +46,7 @@ std::string whole_file(const fs::path& path, int64_t tasks) {
 
 std::string complaint(const fs::path& path, int64_t tasks, const HistoryFileWriter::Settings& settings) {
   try {
-    HistoryFileWriter(path, tasks, settings);
+    HistoryFileWriter(path, NumberRanges::below(tasks), settings);
   } catch (const DataError& error) {
     return error.what();
   }
@@ -56,7 +56,7 @@ std::string complaint(const fs::path& path, int64_t tasks, const HistoryFileWrit
 TEST(HistoryFileWriter, NamesTheFileOnlyWhenItIsCompleteAndLeavesNothingElse) {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "deep" / "history.hdf5";
-  HistoryFileWriter writer(path, 2, {});
+  HistoryFileWriter writer(path, NumberRanges::below(2), {});
   EXPECT_THAT(writer.missing(), ElementsAre(0, 1));
   write_tasks(writer, {1});
   EXPECT_THAT(writer.missing(), ElementsAre(0));
@@ -72,10 +72,10 @@ TEST(HistoryFileWriter, ContinuesWithEqualBytesInAnyOrderAndFromManyThreads) {
   const std::string expected = whole_file(folder.path() / "whole.hdf5", 12);
   const fs::path path = folder.path() / "pieces.hdf5";
   {
-    HistoryFileWriter writer(path, 12, {});
+    HistoryFileWriter writer(path, NumberRanges::below(12), {});
     write_tasks(writer, {11, 3, 0});
   }
-  HistoryFileWriter writer(path, 12, {});
+  HistoryFileWriter writer(path, NumberRanges::below(12), {});
   EXPECT_THAT(writer.missing(), ElementsAre(1, 2, 4, 5, 6, 7, 8, 9, 10));
   std::vector<std::thread> threads;
   for (const int64_t task : writer.missing())
@@ -88,7 +88,7 @@ TEST(HistoryFileWriter, ContinuesWithEqualBytesInAnyOrderAndFromManyThreads) {
 TEST(HistoryFileWriter, RefusesToContinueWithOtherSettingsAndSaysWhich) {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "history.hdf5";
-  { HistoryFileWriter(path, 3, {{"n_steps", "20"}, {"gamma", "0.99"}}); }
+  { HistoryFileWriter(path, NumberRanges::below(3), {{"n_steps", "20"}, {"gamma", "0.99"}}); }
   EXPECT_THAT(complaint(path, 3, {{"n_steps", "80"}, {"gamma", "0.99"}, {"kept_streams", "4"}}),
               AllOf(HasSubstr("history.hdf5.partial"), HasSubstr("n_steps was 20 and is 80"),
                     HasSubstr("kept_streams was absent and is 4"), Not(HasSubstr("gamma")),
@@ -103,17 +103,18 @@ TEST(HistoryFileWriter, KeepsTheFileThatItReplacesUntilTheNewOneIsComplete) {
   const fs::path path = folder.path() / "history.hdf5";
   write_file(path, "the former one");
   {
-    HistoryFileWriter writer(path, 2, {{"n_steps", "20"}}, 0, ExistingHistories::kReplace);
+    HistoryFileWriter writer(path, NumberRanges::below(2), {{"n_steps", "20"}}, 0,
+                             ExistingHistories::kReplace);
     write_tasks(writer, {1});
     EXPECT_EQ(read_file(path), "the former one");
   }
   EXPECT_THAT(complaint(path, 2, {{"n_steps", "20"}}), HasSubstr("exists already"));
-  HistoryFileWriter writer(path, 2, {{"n_steps", "20"}}, 0, ExistingHistories::kReplace);
+  HistoryFileWriter writer(path, NumberRanges::below(2), {{"n_steps", "20"}}, 0, ExistingHistories::kReplace);
   EXPECT_THAT(writer.missing(), ElementsAre(0)) << "it continues";
   write_tasks(writer, {0});
   EXPECT_EQ(read_file(path), "the former one");
   writer.finish();
-  EXPECT_EQ(HistoryFile(path).tasks(), 2);
+  EXPECT_EQ(HistoryFile(path).tasks().count(), 2);
   EXPECT_FALSE(fs::exists(path.string() + ".partial"));
 }
 
@@ -121,11 +122,32 @@ TEST(HistoryFileWriter, ReplacingDropsWhatWasBegunWithOtherSettings) {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "history.hdf5";
   {
-    HistoryFileWriter writer(path, 2, {{"n_steps", "20"}});
+    HistoryFileWriter writer(path, NumberRanges::below(2), {{"n_steps", "20"}});
     write_tasks(writer, {1});
   }
-  const HistoryFileWriter writer(path, 2, {{"n_steps", "80"}}, 0, ExistingHistories::kReplace);
+  const HistoryFileWriter writer(path, NumberRanges::below(2), {{"n_steps", "80"}}, 0,
+                                 ExistingHistories::kReplace);
   EXPECT_THAT(writer.missing(), ElementsAre(0, 1));
+}
+
+TEST(HistoryFileWriter, WritesTheTasksThatItIsToHold) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "history.hdf5";
+  {
+    HistoryFileWriter writer(path, NumberRanges::of({3, 38}), {});
+    EXPECT_THAT(writer.missing(), ElementsAre(3, 38));
+    write_tasks(writer, {38});
+  }
+  EXPECT_THAT(complaint(path, 2, {}), HasSubstr("task_numbers was 3,38 and is absent"));
+  HistoryFileWriter writer(path, NumberRanges::of({3, 38}), {});
+  EXPECT_THAT(writer.missing(), ElementsAre(3)) << "it continues";
+  write_tasks(writer, {3});
+  writer.finish();
+  const HistoryFile file(path);
+  EXPECT_EQ(file.tasks().text(), "3,38");
+  EXPECT_EQ(file.settings().at("tasks"), "2");
+  EXPECT_EQ(file.settings().at("task_numbers"), "3,38");
+  EXPECT_EQ(file.read(38, 30, 5, {.grid_size = 9, .num_actions = 5}).actions, task_history(38).actions);
 }
 
 TEST(HistoryFileWriter, MakesDamagedTasksAgainWhenItContinues) {
@@ -133,7 +155,7 @@ TEST(HistoryFileWriter, MakesDamagedTasksAgainWhenItContinues) {
   const std::string expected = whole_file(folder.path() / "whole.hdf5", 5);
   const fs::path path = folder.path() / "damaged.hdf5";
   {
-    HistoryFileWriter writer(path, 5, {});
+    HistoryFileWriter writer(path, NumberRanges::below(5), {});
     write_tasks(writer, {0, 1, 2, 3});
   }
   const auto spoil = [&](int task, size_t place, char value) {
@@ -144,7 +166,7 @@ TEST(HistoryFileWriter, MakesDamagedTasksAgainWhenItContinues) {
   };
   spoil(1, 24, '\1');           // HDF5 1.10.8 dies of it
   spoil(3, 1'000'000, '\x55');  // a value in the middle
-  HistoryFileWriter writer(path, 5, {});
+  HistoryFileWriter writer(path, NumberRanges::below(5), {});
   EXPECT_THAT(writer.missing(), ElementsAre(1, 3, 4));
   EXPECT_THAT(writer.damages(),
               ElementsAre(HasSubstr("1.hdf5"), AllOf(HasSubstr("3.hdf5"), HasSubstr("checksum"))));
@@ -156,7 +178,7 @@ TEST(HistoryFileWriter, MakesDamagedTasksAgainWhenItContinues) {
 TEST(HistoryFileWriter, APartThatIsDamagedInTheEndIsNamedAndTheOthersKept) {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "history.hdf5", part = path.string() + ".partial/1.hdf5";
-  HistoryFileWriter writer(path, 3, {});
+  HistoryFileWriter writer(path, NumberRanges::below(3), {});
   write_tasks(writer, {0, 1, 2});
   std::string bytes = read_file(part);
   bytes[24] = '\1';
@@ -171,13 +193,14 @@ TEST(HistoryFileWriter, APartThatIsDamagedInTheEndIsNamedAndTheOthersKept) {
   EXPECT_FALSE(fs::exists(path.string() + ".partial/assembled.hdf5"));
   write_tasks(writer, {1});
   writer.finish();
-  EXPECT_EQ(HistoryFile(path).tasks(), 3);
+  EXPECT_EQ(HistoryFile(path).tasks().count(), 3);
 }
 
 TEST(HistoryFileWriter, TellsTheFileHowItWasCollected) {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "history.hdf5";
-  HistoryFileWriter writer(path, 2, {{"env", "darkroom"}, {"gamma", "0.99"}, {"nothing", ""}});
+  HistoryFileWriter writer(path, NumberRanges::below(2),
+                           {{"env", "darkroom"}, {"gamma", "0.99"}, {"nothing", ""}});
   write_tasks(writer, {0, 1});
   writer.finish();
   HistorySettings found = HistoryFile(path).settings();
@@ -201,7 +224,7 @@ TEST(HistoryFileWriter, AFullDiskIsADataErrorThatLosesNoTask) {
       const rlimit limit{most_bytes, most_bytes};
       setrlimit(RLIMIT_FSIZE, &limit);
       try {
-        HistoryFileWriter writer(path, 4, {});
+        HistoryFileWriter writer(path, NumberRanges::below(4), {});
         write_tasks(writer, writer.missing());
         writer.finish();
       } catch (const DataError& error) {
@@ -227,14 +250,14 @@ TEST(HistoryFileWriter, AFullDiskIsADataErrorThatLosesNoTask) {
 TEST(HistoryFileWriter, LetsOneProcessAtATimeWork) {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "history.hdf5";
-  const HistoryFileWriter first(path, 3, {});
+  const HistoryFileWriter first(path, NumberRanges::below(3), {});
   EXPECT_THAT(complaint(path, 3, {}), HasSubstr("another process"));
 }
 
 TEST(HistoryFileWriter, CompressedArraysOfManyChunksReadAsTheyWere) {
   const TemporaryFolder folder;
   const auto written = [&](const char* name, int compression) {
-    HistoryFileWriter writer(folder.path() / name, 1, {}, compression);
+    HistoryFileWriter writer(folder.path() / name, NumberRanges::below(1), {}, compression);
     writer.write(0, random_history(3001, 50, 10, 7));  // the last chunk is not full
     writer.finish();
     const HistoryFile file(folder.path() / name);
@@ -266,7 +289,7 @@ TEST(HistoryFileWriter, SurvivesBeingKilledAtAnyMoment) {
     ASSERT_LT(patience, 60'000'000) << "no child came to the end";
     const pid_t child = fork();
     if (child == 0) {
-      HistoryFileWriter writer(path, kTasks, {});
+      HistoryFileWriter writer(path, NumberRanges::below(kTasks), {});
       write_tasks(writer, writer.missing());
       writer.finish();
       _exit(0);

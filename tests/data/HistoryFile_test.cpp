@@ -27,7 +27,7 @@ constexpr HistoryBounds kBounds{.grid_size = 9, .num_actions = 5};
 class SampleFile {
  public:
   SampleFile() {
-    HistoryFileWriter writer(path, 2, {});
+    HistoryFileWriter writer(path, NumberRanges::below(2), {});
     for (int64_t task = 0; task < 2; ++task) writer.write(task, tasks[static_cast<size_t>(task)]);
     writer.finish();
   }
@@ -35,6 +35,12 @@ class SampleFile {
   void remove(const char* name) const {
     const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
     H5Ldelete(file, name, H5P_DEFAULT);
+    H5Fclose(file);
+  }
+
+  void rename(const char* name, const char* to) const {
+    const hid_t file = H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT);
+    ASSERT_GE(H5Lmove(file, name, file, to, H5P_DEFAULT, H5P_DEFAULT), 0);
     H5Fclose(file);
   }
 
@@ -81,7 +87,7 @@ std::vector<To> converted(const std::vector<From>& values) {
 TEST(HistoryFile, GivesBackWhatWasWritten) {
   const SampleFile file;
   const HistoryFile reader(file.path);
-  EXPECT_EQ(reader.tasks(), 2);
+  EXPECT_EQ(reader.tasks().count(), 2);
   EXPECT_EQ(reader.steps(), 12);
   EXPECT_EQ(reader.streams(), 4);
   for (int64_t task = 0; task < 2; ++task) {
@@ -176,7 +182,31 @@ TEST(HistoryFile, NamesTheDataSetThatIsMissingMisshapenOrOfAWrongType) {
   {
     const SampleFile file;
     file.remove("0");
-    EXPECT_THAT(file.complaint(), HasSubstr("no group '0'"));
+    file.rename("1", "task_1");
+    EXPECT_THAT(file.complaint(), AllOf(HasSubstr("history.hdf5: found no task, but 'task_1'"),
+                                        HasSubstr("expected one group a task, named by its number")));
+    file.remove("task_1");
+    EXPECT_THAT(file.complaint(), HasSubstr("found no group; expected"));
+  }
+}
+
+TEST(HistoryFile, MayHoldAnyTasksAndMoreThanTasks) {
+  const SampleFile file;
+  file.rename("0", "38");
+  EXPECT_EQ(HistoryFile(file.path).tasks().text(), "1,38");
+  EXPECT_EQ(file.read(38).actions, file.tasks[0].actions);
+  EXPECT_EQ(file.read(1).actions, file.tasks[1].actions);
+  try {
+    file.read(0);
+    FAIL() << "expected a DataError";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("of the tasks 1,38"), HasSubstr("of task 0")));
+  }
+  std::string name = "38";
+  for (const char* other : {"notes", "007", "-1", "1-2"}) {
+    file.rename(name.c_str(), other);
+    name = other;
+    EXPECT_EQ(HistoryFile(file.path).tasks().text(), "1") << other << " is no task";
   }
 }
 

@@ -52,7 +52,8 @@ struct Dump {
 TEST(HistoryInterop, H5pyReadsWhatWeWrite) {
   for (const int compression : {0, 4}) {
     const Dump dump;
-    HistoryFileWriter writer(dump.file, 3, {{"env", "darkroom"}, {"horizon", "6"}}, compression);
+    HistoryFileWriter writer(dump.file, NumberRanges::below(3), {{"env", "darkroom"}, {"horizon", "6"}},
+                             compression);
     for (int64_t task = 2; task >= 0; --task) writer.write(task, dump.tasks[static_cast<size_t>(task)]);
     writer.finish();
     const Finished python = dump.run("read_history.py", std::to_string(compression));
@@ -66,7 +67,7 @@ TEST(HistoryInterop, WeReadWhatH5pyWrites) {
   const Finished python = dump.run("write_history.py");
   ASSERT_EQ(python.exit_code, 0) << python.output;
   const HistoryFile file(dump.file);
-  ASSERT_EQ(file.tasks(), 3);
+  ASSERT_EQ(file.tasks().count(), 3);
   for (int64_t task = 0; task < 3; ++task) {
     const History read = file.read(task, 12, 4, {.grid_size = 9, .num_actions = 5});
     const History& written = dump.tasks[static_cast<size_t>(task)];

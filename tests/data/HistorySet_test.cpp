@@ -29,7 +29,8 @@ TaskFamily small_family() {
 struct SmallFile {
   explicit SmallFile(uint64_t seed = 1, int compression = 0) {
     const TaskFamily family = small_family();
-    HistoryFileWriter writer(path, family.task_count(), {{"horizon", "6"}, {"alg_seed", "0"}}, compression);
+    HistoryFileWriter writer(path, NumberRanges::below(family.task_count()),
+                             {{"horizon", "6"}, {"alg_seed", "0"}}, compression);
     for (int64_t task = 0; task < family.task_count(); ++task) {
       writer.write(task, lived_history(family, task, 24, 2, seed + static_cast<uint64_t>(task)));
     }
@@ -81,6 +82,17 @@ TEST(HistorySet, RefusesAFileThatWasCollectedWithOtherSettings) {
         AllOf(HasSubstr("history.hdf5: was collected with horizon 6 (the configuration says 30)"),
               HasSubstr("kept_streams absent (the configuration says 2)"), HasSubstr("--set horizon=6"),
               HasSubstr("--set kept_streams=null"), HasSubstr("--overwrite"), Not(HasSubstr("alg_seed 0"))));
+  }
+}
+
+TEST(HistorySet, NamesTheTasksThatTheFileLacks) {
+  const SmallFile file;
+  try {
+    file.load({3, 11, 4, 9, 10});
+    FAIL() << "expected a DataError";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("history.hdf5 holds the tasks 0-8, and 9-11 are asked for too"),
+                                    HasSubstr("train_tasks"), HasSubstr("env, grid_size")));
   }
 }
 

@@ -31,19 +31,19 @@ TEST(ShippedHistories, AreSmall) {
 /// Every task and value is read and checked; the figures are those of data/README.md.
 TEST(ShippedHistories, LearnAsTheirCardSays) {
   const HistoryFile file(kFile);
-  ASSERT_EQ(file.tasks(), 49);
+  ASSERT_EQ(file.tasks().text(), "0-48");
   ASSERT_EQ(file.steps(), kEpisodes * kEpisode);
   ASSERT_EQ(file.streams(), 4);
   EXPECT_EQ(file.settings().at("env"), "darkroom");
   EXPECT_EQ(file.settings().at("grid_size"), "7");
   double first = 0, last_ten = 0;
-  for (int64_t task = 0; task < file.tasks(); ++task) {
+  for (const int64_t task : file.tasks().numbers()) {
     const History history = file.read(task, file.steps(), file.streams(), {.grid_size = 7, .num_actions = 5});
     const std::vector<double> returns = returns_of(history, file.streams());
     first += returns.front();
     last_ten += std::accumulate(returns.end() - 10, returns.end(), 0.0) / 10;
   }
-  const double histories = static_cast<double>(file.tasks() * file.streams());
+  const double histories = static_cast<double>(file.tasks().count() * file.streams());
   EXPECT_NEAR(first / histories, 0.39, 0.005);
   EXPECT_NEAR(last_ten / histories, 17.30, 0.005);
 }

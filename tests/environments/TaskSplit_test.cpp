@@ -40,6 +40,23 @@ TEST(TaskSplit, IsThePublishedOneOfEachFamily) {
   EXPECT_THAT(first(key_to_door.train, 5), ElementsAre(558, 2586, 14, 4356, 890));
 }
 
+TEST(TaskSplit, ATasksSideDoesNotDependOnWhichOthersThereAre) {
+  const TaskOptions some{.tasks = "0,3,9,24,38,62", .train_tasks = {}};
+  const TaskSplit split = TaskSplit::of(EnvironmentOptions(), 81, some);
+  EXPECT_THAT(split.test, ElementsAre(38, 62));
+  EXPECT_THAT(split.train, testing::UnorderedElementsAre(0, 3, 9, 24));
+  EXPECT_EQ(split.train.front(), 24) << "the order of the shuffle";
+}
+
+TEST(TaskSplit, TasksThatAreNamedAreTrainedOnAndAllOthersHeldOut) {
+  const TaskSplit split = TaskSplit::of(EnvironmentOptions(), 81, {.tasks = "0-5", .train_tasks = "1,5"});
+  EXPECT_THAT(split.train, testing::UnorderedElementsAre(1, 5));
+  EXPECT_THAT(split.test, testing::UnorderedElementsAre(0, 2, 3, 4));
+  const TaskSplit of_all = TaskSplit::of(EnvironmentOptions(), 81, {.tasks = {}, .train_tasks = "0-79"});
+  EXPECT_EQ(of_all.train.size(), 80);
+  EXPECT_THAT(of_all.test, ElementsAre(80));
+}
+
 TEST(TaskSplit, EqualsARealPythonsForFreshSeedsRatiosAndSizes) {
   std::mt19937_64 random(std::random_device{}());
   std::vector<EnvironmentOptions> cases(40);

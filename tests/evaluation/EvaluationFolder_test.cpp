@@ -62,7 +62,7 @@ TEST(EvaluationFolder, EachEvaluationHasItsOwnAndFindsItAgain) {
   EvaluationOptions options;
   EXPECT_EQ(place_of(run.path(), 100, options), "test-step-100");
   EXPECT_EQ(place_of(run.path(), 200, options), "test-step-200");
-  options.eval_tasks = EvaluatedTasks::kAll;
+  options.eval_tasks = "all";
   EXPECT_EQ(place_of(run.path(), 200, options), "all-step-200");
   options.eval_seed = 2;
   EXPECT_EQ(place_of(run.path(), 200, options), "all-step-200-seed-2");
@@ -85,6 +85,17 @@ TEST(EvaluationFolder, ATakenNameGetsTheSizeAndThenANumber) {
   EXPECT_EQ(
       evaluation_folder(run.path(), evaluation_identity({3, 4}, other, options), options, {}).filename(),
       "test-step-100-1x50-2");
+}
+
+TEST(EvaluationFolder, NamesTasksThatAreGivenByNumber) {
+  const TemporaryFolder run;
+  EvaluationOptions options;
+  options.eval_tasks = "1-2";
+  EXPECT_EQ(place_of(run.path(), 300, options), "tasks-1-2-step-300");
+  options.eval_tasks = "5";
+  EXPECT_EQ(place_of(run.path(), 300, options), "task-5-step-300");
+  options.eval_tasks = "1,3,5,7,9,11,13,15,17,19,21";
+  EXPECT_EQ(place_of(run.path(), 300, options), "11-tasks-step-300");
 }
 
 TEST(EvaluationFolder, WhatCannotBeReadIsNotOverwrittenAndWhatIsOlderIsKnown) {

@@ -31,7 +31,7 @@ TEST(EvaluationOptions, EveryKeyReachesItsMember) {
   }
   EXPECT_EQ(options.eval_episodes, 500);
   EXPECT_EQ(options.eval_repeats, 3);
-  EXPECT_EQ(options.eval_tasks, EvaluatedTasks::kAll);
+  EXPECT_EQ(options.eval_tasks, "all");
   EXPECT_EQ(options.eval_batch, 7);
   EXPECT_EQ(options.eval_seed, 11);
   EXPECT_EQ(options.eval_sampling, Sampling::kGreedy);
@@ -48,16 +48,29 @@ TEST(EvaluationOptions, NothingCanBeEvaluatedLessThanOnce) {
   }
 }
 
+TEST(EvaluationOptions, TasksAreASideOfTheSplitOrOfTheFamily) {
+  const auto finding = [](const std::string& tasks) {
+    EvaluationOptions options;
+    options.eval_tasks = tasks;
+    Findings findings;
+    options.check(findings, EnvironmentOptions());
+    return findings.empty() ? "" : findings.all()[0].message;
+  };
+  for (const char* good : {"test", "train", "all", "0", "3-9,80"}) EXPECT_EQ(finding(good), "") << good;
+  EXPECT_THAT(finding("tests"), testing::HasSubstr("found 'tests'"));
+  EXPECT_THAT(finding("80-81"), testing::AllOf(testing::HasSubstr("task 81"), testing::HasSubstr("0 to 80")));
+}
+
 TEST(EvaluationOptions, GreedyRepeatsAreRefusedBecauseTheyWouldBeEqual) {
   EvaluationOptions options;
   options.eval_sampling = Sampling::kGreedy;
   Findings one;
-  options.check(one);
+  options.check(one, EnvironmentOptions());
   EXPECT_TRUE(one.empty());
 
   options.eval_repeats = 16;
   Findings many;
-  options.check(many);
+  options.check(many, EnvironmentOptions());
   ASSERT_EQ(many.all().size(), 1U);
   EXPECT_EQ(many.all()[0].key, "eval_repeats");
   EXPECT_THAT(many.all()[0].message, testing::AllOf(testing::HasSubstr("16"), testing::HasSubstr("greedy")));

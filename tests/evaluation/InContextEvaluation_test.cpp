@@ -106,14 +106,17 @@ TEST(InContextEvaluation, GroupsAreOfEvenSizeAndWithinTheLimit) {
 
 TEST(InContextEvaluation, TheSplitSaysWhichTasks) {
   const TaskSplit split{{4, 0, 2}, {3, 1}};
-  EXPECT_THAT(evaluated_tasks(EvaluatedTasks::kTest, split), testing::ElementsAre(3, 1));
-  EXPECT_THAT(evaluated_tasks(EvaluatedTasks::kTrain, split), testing::ElementsAre(4, 0, 2));
-  EXPECT_THAT(evaluated_tasks(EvaluatedTasks::kAll, split), testing::ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(evaluated_tasks("test", split), testing::ElementsAre(3, 1));
+  EXPECT_THAT(evaluated_tasks("train", split), testing::ElementsAre(4, 0, 2));
+  EXPECT_THAT(evaluated_tasks("all", split), testing::ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(evaluated_tasks("all", {{7, 0}, {3}}), testing::ElementsAre(0, 3, 7))
+      << "of those that there are";
+  EXPECT_THAT(evaluated_tasks("60,2-3", split), testing::ElementsAre(2, 3, 60));
 }
 
 TEST(InContextEvaluation, ASideOfTheSplitWithoutTasksIsAConfigurationError) {
   try {
-    evaluated_tasks(EvaluatedTasks::kTest, {{1, 0}, {}});
+    evaluated_tasks("test", {{1, 0}, {}});
     FAIL() << "expected an error";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(),

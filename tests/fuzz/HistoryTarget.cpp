@@ -17,12 +17,12 @@ void history(std::string_view bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
   try {
     const HistoryFile file(path);
-    require(file.tasks() >= 0 && file.steps() >= 0 && file.streams() >= 0, "sizes are counts");
-    if (file.tasks() == 0) return;
+    require(!file.tasks().empty() && file.steps() > 0 && file.streams() > 0, "a file holds a step at least");
     const int64_t steps = std::min<int64_t>(file.steps(), 64), streams = std::min<int64_t>(file.streams(), 8);
-    const History part = file.read(0, steps, streams, {.grid_size = 9, .num_actions = 5});
+    const History part =
+        file.read(file.tasks().smallest(), steps, streams, {.grid_size = 9, .num_actions = 5});
     require(part.actions.size() == static_cast<size_t>(steps * streams), "a part has the size asked for");
-    file.read(file.tasks() - 1, file.steps(), file.streams(), {.grid_size = 9, .num_actions = 5});
+    file.read(file.tasks().largest(), file.steps(), file.streams(), {.grid_size = 9, .num_actions = 5});
   } catch (const DataError&) {
   }
 }

@@ -138,8 +138,7 @@ class Histories(FolderTest):
             self.assertEqual(list(path.parent.iterdir()), [])
 
         history = random_history(0)
-        refusal("found the tasks \\[0, 2\\]; expected all from 0", (0, history), (2, history))
-        refusal("found the tasks \\[\\]")
+        refusal("no task was written; expected one at least")
         refusal("task 0 was written already", (0, history), (0, history))
         fewer = adtrain.History(*(values[:100] for values in history.columns().values()))
         refusal(r"task 1 has \(100, 2\) steps and streams; expected \(200, 2\)", (0, history), (1, fewer))
@@ -147,6 +146,31 @@ class Histories(FolderTest):
         refusal(r"dones has shape \(199, 2\)", (0, adtrain.History(**columns | {"dones": history.dones[1:]})))
         halves = adtrain.History(**columns | {"rewards": history.rewards / 2})
         refusal("rewards holds other values than whole", (0, halves))
+
+    def test_a_file_may_hold_some_of_the_tasks(self):
+        path = self.folder / "some" / self.name
+        with adtrain.HistoryWriter(path) as writer:
+            for task in 8, 0, 2, 1:
+                writer.write(task, random_history(task))
+        read = adtrain.Histories(path)
+        self.assertEqual(list(read), [0, 1, 2, 8])
+        self.assert_equal(read[8], random_history(8))
+        with self.assertRaises(KeyError):
+            read[3]
+        self.train("some", "train_tasks=[0-1, 8]", "run_name=some")
+        program("collect", "config.yaml", settings=["traj_dir=ours", "tasks=0-1,7"], cwd=self.folder)
+        ours = adtrain.Histories(self.folder / "ours" / self.name)
+        with adtrain.HistoryWriter(self.folder / "again" / self.name, ours.settings) as writer:
+            for task, history in ours.items():
+                writer.write(task, history)
+        again = adtrain.Histories(self.folder / "again" / self.name).settings
+        self.assertEqual((again, again["task_numbers"]), (ours.settings, "0-1,7"))
+        with h5py.File(path, "r+") as file:
+            for name in "0", "1", "2":
+                del file[name]
+            file.move("8", "eight")
+        with self.assertRaisesRegex(adtrain.HistoryError, "found no task, but 'eight'; expected one group a task"):
+            adtrain.Histories(path)
 
     def test_files_are_not_overwritten_by_accident(self):
         path = self.folder / "kept.hdf5"

@@ -46,8 +46,8 @@ TEST(ProfileOptions, WhatIsNoRangeOfStepsIsFound) {
 }
 
 TEST(ProfileOptions, WhatIsNoListOfRanksIsFound) {
-  for (const char* good : {"all", "0", "0,3", "3, 0"}) EXPECT_EQ(finding("1", good), "") << good;
-  for (const char* bad : {"", "some", "0,", "0-3", "-1", "0,,1"}) {
+  for (const char* good : {"all", "0", "0,3", "3, 0", "0-3"}) EXPECT_EQ(finding("1", good), "") << good;
+  for (const char* bad : {"", "some", "0,", "3-0", "-1", "0,,1"}) {
     EXPECT_THAT(finding("1", bad), HasSubstr("profile_ranks: found"));
     EXPECT_THAT(finding("1", bad), HasSubstr("[0, 3]"));
   }

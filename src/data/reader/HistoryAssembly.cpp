@@ -57,12 +57,12 @@ class ContentChecksum {
 
 }  // namespace
 
-void assemble_history_file(const fs::path& parts, int64_t tasks, const fs::path& assembled,
+void assemble_history_file(const fs::path& parts, const NumberRanges& tasks, const fs::path& assembled,
                            HistorySettings settings, const std::function<void(int64_t task)>& before) {
   Hdf5Handle whole(H5Fcreate(assembled.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), H5Fclose);
   if (!whole.valid()) fail_writing(assembled);
   ContentChecksum content;
-  for (int64_t task = 0; task < tasks; ++task) {
+  for (const int64_t task : tasks.numbers()) {
     before(task);
     const Hdf5Handle part = open_hdf5(parts / fmt::format("{}.hdf5", task));
     const std::string group = std::to_string(task);

@@ -4,13 +4,14 @@
 #include <filesystem>
 #include <functional>
 
+#include "base/NumberRanges.h"
 #include "data/HistorySettings.h"
 
 namespace adtrain {
 
-/// Copies the files of single tasks, `parts`/0.hdf5 …, into one history file with `settings` as its
+/// Copies the files of single tasks, `parts`/0.hdf5 for task 0, into one history file with `settings` as its
 /// attributes. `before` is called with each task before it is read. Throws DataError.
-void assemble_history_file(const std::filesystem::path& parts, int64_t tasks,
+void assemble_history_file(const std::filesystem::path& parts, const NumberRanges& tasks,
                            const std::filesystem::path& assembled, HistorySettings settings,
                            const std::function<void(int64_t task)>& before);
 

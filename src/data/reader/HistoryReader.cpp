@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "base/Text.h"
 #include "data/reader/HistoryDataset.h"
 
 namespace adtrain {
@@ -30,20 +31,47 @@ herr_t add_setting(hid_t location, const char* name, const H5A_info_t*, void* se
   return 0;
 }
 
+/// The names of a file's root: tasks' numbers, and the first of the others.
+struct RootNames {
+  std::vector<NumberRange> tasks;
+  std::vector<std::string> others;
+};
+
+herr_t add_name(hid_t, const char* name, const H5L_info_t*, void* names) {
+  constexpr size_t kMostOthers = 4;
+  auto& found = *static_cast<RootNames*>(names);
+  const auto range = NumberRange::parse(name);
+  if (range && std::to_string(range->first) == name) {
+    found.tasks.push_back(*range);
+  } else if (found.others.size() < kMostOthers) {
+    found.others.push_back(fmt::format("'{}'", abridged(name, 40)));
+  }
+  return 0;
+}
+
+NumberRanges tasks_of(const Hdf5Handle& file, const std::filesystem::path& path) {
+  RootNames names;
+  hsize_t begin = 0;
+  if (H5Literate(file.get(), H5_INDEX_NAME, H5_ITER_NATIVE, &begin, add_name, &names) < 0) {
+    throw DataError(
+        fmt::format("{}: its groups cannot be listed (HDF5 says: {}); the file is damaged; fetch or collect "
+                    "it again",
+                    path.string(), hdf5_reason()));
+  }
+  if (names.tasks.empty()) {
+    throw DataError(fmt::format(
+        "{}: found {}; expected one group a task, named by its number, as '0': docs/history-format.md says "
+        "what they hold",
+        path.string(), names.others.empty() ? "no group" : "no task, but " + join(names.others, ", ")));
+  }
+  return NumberRanges(std::move(names.tasks));
+}
+
 }  // namespace
 
-HistoryReader::HistoryReader(std::filesystem::path path, int64_t first_task)
-    : path_(std::move(path)), file_(open_hdf5(path_)) {
-  H5G_info_t root{};
-  H5Gget_info(file_.get(), &root);
-  tasks_ = static_cast<int64_t>(root.nlinks);
-  for (int64_t task = first_task; task < std::max<int64_t>(first_task + 1, tasks_); ++task) {
-    if (H5Lexists(file_.get(), std::to_string(task).c_str(), H5P_DEFAULT) > 0) continue;
-    throw DataError(
-        fmt::format("{}: no group '{}' among the file's {}; expected one group a task, named 0 … n−1",
-                    path_.string(), task, tasks_));
-  }
-  const HistoryDataset actions(path_, file_, fmt::format("{}/actions", first_task));
+HistoryReader::HistoryReader(std::filesystem::path path)
+    : path_(std::move(path)), file_(open_hdf5(path_)), tasks_(tasks_of(file_, path_)) {
+  const HistoryDataset actions(path_, file_, fmt::format("{}/actions", tasks_.smallest()));
   if (actions.shape().size() != 2 || actions.shape()[0] == 0 || actions.shape()[1] == 0) {
     actions.fail(fmt::format("has shape {}; expected (steps, streams)", shape_text(actions.shape())));
   }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "base/NumberRanges.h"
 #include "data/Hdf5.h"
 #include "data/History.h"
 #include "data/HistorySettings.h"
@@ -14,10 +15,11 @@ namespace adtrain {
 /// checks the values.
 class HistoryReader {
  public:
-  /// `first_task` is the task whose shape all tasks have: 0, except in the file of a single task.
-  explicit HistoryReader(std::filesystem::path path, int64_t first_task = 0);
+  explicit HistoryReader(std::filesystem::path path);
 
-  int64_t tasks() const { return tasks_; }
+  /// The groups that are named by a number, one at least; what else a file holds is left alone.
+  const NumberRanges& tasks() const { return tasks_; }
+  /// Of the first task, and so of all.
   int64_t steps() const { return steps_; }
   int64_t streams() const { return streams_; }
 
@@ -31,7 +33,7 @@ class HistoryReader {
  private:
   std::filesystem::path path_;
   Hdf5Handle file_;
-  int64_t tasks_ = 0;
+  NumberRanges tasks_;
   int64_t steps_ = 0;
   int64_t streams_ = 0;
 };

@@ -85,7 +85,7 @@ class Server {
     allow_for(size_of(path));
     file_.emplace(path);
     file_bytes_ = size_of(path);
-    return send_message(kSocket, {{"tasks", file_->tasks()},
+    return send_message(kSocket, {{"tasks", file_->tasks().text()},
                                   {"steps", file_->steps()},
                                   {"streams", file_->streams()},
                                   {"settings", file_->settings()}});
@@ -107,7 +107,7 @@ class Server {
     allow_for(kMostOfAByte * size_of(path));
     const int64_t task = request.at("task");
     {
-      const HistoryReader file(path, task);
+      const HistoryReader file(path);
       file.read(task, file.steps(), file.streams());
     }
     rehearse_assembly(path, task);
@@ -117,8 +117,8 @@ class Server {
   static bool assemble(const json& request) {
     const fs::path parts = request.at("parts").get<std::string>();
     double bytes = 0;
-    const int64_t tasks = request.at("tasks");
-    for (int64_t task = 0; task < tasks; ++task) bytes += size_of(parts / fmt::format("{}.hdf5", task));
+    const NumberRanges tasks = NumberRanges::parse(request.at("tasks").get<std::string>()).value();
+    for (const int64_t task : tasks.numbers()) bytes += size_of(parts / fmt::format("{}.hdf5", task));
     allow_for(bytes);
     assemble_history_file(parts, tasks, request.at("path").get<std::string>(), request.at("settings"),
                           [](int64_t task) {

@@ -53,26 +53,27 @@ class Histories(Mapping[int, History]):
     """The tasks of a file, each read when it is asked for: `histories[17].rewards`."""
 
     def __init__(self, path: str | os.PathLike[str]):
-        """Throws HistoryError where the file has not one group a task, MissingPackageError without h5py."""
+        """Throws HistoryError where no group of the file is named by a task's number, MissingPackageError without h5py."""
         self.path = pathlib.Path(path)
         with self._open() as file:
-            self._tasks = len(file)
+            numbers = sorted(int(name) for name in file if name.isdecimal() and name == str(int(name)))
+            self._tasks = dict.fromkeys(numbers)
             self.settings = {name: _text(value) for name, value in file.attrs.items()}
             """How the file was made, as text; empty where it does not say."""
-            missing = [task for task in range(self._tasks) if str(task) not in file]
-        if missing or self._tasks == 0:
-            found = f"{self._tasks} groups" + (f", none of them named {missing[0]}" if missing else "")
-            raise HistoryError(f"{self.path}: found {found}; expected one a task, named 0 … n−1")
+            others = ", ".join(repr(name) for name in list(file)[:4])
+        if not self._tasks:
+            found = f"no task, but {others}" if others else "no group"
+            raise HistoryError(f"{self.path}: found {found}; expected one group a task, named by its number")
 
     def __len__(self) -> int:
-        return self._tasks
+        return len(self._tasks)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(range(self._tasks))
+        return iter(self._tasks)
 
     def __getitem__(self, task: int) -> History:
         """Throws HistoryError where a data set is missing, of another shape, or differs from its checksum."""
-        if not 0 <= task < self._tasks:
+        if task not in self._tasks:
             raise KeyError(task)
         with self._open() as file:
             group = file[str(task)]
@@ -122,7 +123,7 @@ class HistoryWriter:
         """`path`: adtrain looks for `history_name(…)` in its `traj_dir`. `settings`: those of another file, or none:
         training compares every one with its configuration. `compression`: 0, or gzip's level 1 to 9."""
         self.path = pathlib.Path(path)
-        self._settings = {name: value for name, value in (settings or {}).items() if name != "content_crc32"}
+        self._settings = {name: value for name, value in (settings or {}).items() if name not in ("content_crc32", "task_numbers")}
         self._compression = compression
         self._checksums: dict[int, dict[str, int]] = {}
         self._shape: tuple[int, int] | None = None
@@ -179,13 +180,15 @@ class HistoryWriter:
 
     def _finish(self) -> None:
         tasks = sorted(self._checksums)
-        if not tasks or tasks != list(range(len(tasks))):
-            raise HistoryError(f"{self.path}: found the tasks {tasks}; expected all from 0 to the last, without a gap")
+        if not tasks:
+            raise HistoryError(f"{self.path}: no task was written; expected one at least")
         if not self._settings:
             return  # adtrain would compare any attribute with its configuration
         lines = (f"{task}/{name} {crc:08x}\n" for task in tasks for name, crc in self._checksums[task].items())
         content = f"{zlib.crc32(''.join(lines).encode()):08x}"
         known = {"tasks": str(len(tasks)), "format_version": _FORMAT_VERSION, "content_crc32": content}
+        if tasks[-1] >= len(tasks):
+            known["task_numbers"] = _ranges(tasks)
         for name, value in sorted((self._settings | known).items()):
             self._file.attrs[name] = np.bytes_(value.encode())  # of fixed length: adtrain reads no other texts
 
@@ -193,6 +196,17 @@ class HistoryWriter:
 def history_name(env: str, alg: str = "PPO", alg_seed: int = 0) -> str:
     """The name under which adtrain looks for a family's histories."""
     return f"history_{env}_{alg}_alg-seed{alg_seed}.hdf5"
+
+
+def _ranges(tasks: list[int]) -> str:
+    """Ascending numbers as "0-39,50"."""
+    ranges: list[list[int]] = []
+    for task in tasks:
+        if ranges and task == ranges[-1][1] + 1:
+            ranges[-1][1] = task
+        else:
+            ranges.append([task, task])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
 def _checked(history: History, place: str) -> History:

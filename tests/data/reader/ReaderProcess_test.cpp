@@ -40,7 +40,7 @@ pid_t reader_of_this_process() {
 
 struct Opened {
   Opened() {
-    HistoryFileWriter writer(path, 1, {});
+    HistoryFileWriter writer(path, NumberRanges::below(1), {});
     writer.write(0, random_history(12, 4, 6, 1));
     writer.finish();
     reader.ask({{"do", "open"}, {"path", path.string()}}, "a.hdf5: opening it");

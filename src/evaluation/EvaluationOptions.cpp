@@ -44,6 +44,13 @@ void EvaluationOptions::declare(Section& section) {
               spellings({EvaluatedTasks::kTest, EvaluatedTasks::kTrain, EvaluatedTasks::kAll}),
               "The side of the task split that is evaluated.");
   section
+      .key("eval_task_limit", eval_task_limit,
+           "At most so many tasks of that side, the first in the order of the split, which is a random one; "
+           "null "
+           "for all.")
+      .unit("tasks")
+      .at_least(1);
+  section
       .key("eval_batch", eval_batch,
            "Most environments at once: on a CPU in lock-step in one forward pass, on a GPU side by side, "
            "where it bounds the memory of their contexts. Such groups are dealt to the ranks whole: a "

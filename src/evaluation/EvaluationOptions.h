@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "config/Section.h"
 
@@ -21,6 +22,7 @@ struct EvaluationOptions {
   int64_t eval_episodes = 50;
   int64_t eval_repeats = 1;
   EvaluatedTasks eval_tasks = EvaluatedTasks::kTest;
+  std::optional<int64_t> eval_task_limit;
   int64_t eval_batch = 64;
   int64_t eval_seed = 0;
   Sampling eval_sampling = Sampling::kSample;

@@ -20,18 +20,28 @@ bool unanimous(bool yes, Communicator& communicator) {
 
 }  // namespace
 
-std::vector<int64_t> evaluated_tasks(EvaluatedTasks which, const TaskSplit& split) {
-  std::vector<int64_t> all(split.train.size() + split.test.size());
-  std::iota(all.begin(), all.end(), 0);
-  const std::vector<int64_t>& tasks = which == EvaluatedTasks::kTest    ? split.test
-                                      : which == EvaluatedTasks::kTrain ? split.train
-                                                                        : all;
+std::vector<int64_t> evaluated_tasks(const EvaluationOptions& options, const TaskSplit& split) {
+  std::vector<int64_t> tasks;
+  switch (options.eval_tasks) {
+    case EvaluatedTasks::kTest:
+      tasks = split.test;
+      break;
+    case EvaluatedTasks::kTrain:
+      tasks = split.train;
+      break;
+    case EvaluatedTasks::kAll:
+      tasks.resize(split.train.size() + split.test.size());
+      std::iota(tasks.begin(), tasks.end(), 0);
+      break;
+  }
   if (tasks.empty()) {
     throw ConfigError(fmt::format(
         "there are no tasks to evaluate: the split has {} train and {} test tasks; expected one at least; "
         "change eval_tasks or train_env_ratio",
         split.train.size(), split.test.size()));
   }
+  const int64_t limit = options.eval_task_limit.value_or(std::ssize(tasks));
+  if (limit < std::ssize(tasks)) tasks.resize(static_cast<size_t>(limit));
   return tasks;
 }
 

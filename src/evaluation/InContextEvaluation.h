@@ -26,9 +26,9 @@ struct InContextReturns {
   at::Tensor reward_episode() const { return returns.mean(1); }
 };
 
-/// The tasks that `which` names: one side of the split in the split's order, or all tasks by number. Throws
-/// ConfigError where there are none.
-std::vector<int64_t> evaluated_tasks(EvaluatedTasks which, const TaskSplit& split);
+/// The tasks that the options name: one side of the split in the split's order, or all tasks by number; at
+/// most eval_task_limit of them. Throws ConfigError where there are none.
+std::vector<int64_t> evaluated_tasks(const EvaluationOptions& options, const TaskSplit& split);
 
 /// In-context evaluation of tasks × repeats, shared among all ranks.
 ///

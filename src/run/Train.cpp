@@ -16,6 +16,7 @@
 #include "run/Histories.h"
 #include "run/OutOfMemory.h"
 #include "run/Ranks.h"
+#include "run/ReturnsWhileTraining.h"
 #include "run/RunConfig.h"
 #include "run/RunLifecycle.h"
 #include "run/TrainingInputs.h"
@@ -120,6 +121,7 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
                                ? std::optional<TrainingLog::Paths>(
                                      {folder.metrics(), folder.tensorboard(), folder.loss_curve()})
                                : std::nullopt);
+  ReturnsWhileTraining returns(config, inputs.model(), communicator);
   Trainer trainer(config.training, config.distributed.reducer(), config.data,
                   {.model = inputs.model(),
                    .communicator = communicator,
@@ -129,7 +131,8 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
                    .log = log,
                    .origin = life.origin(),
                    .communication_bytes = ranks.communication_bytes,
-                   .profiles = folder.profile()});
+                   .profiles = folder.profile(),
+                   .returns = &returns});
   print_banner(console, config, ranks, inputs.model(), trainer.share(), inputs.windows(), histories);
 
   trainer.start_from(life.resumed());

@@ -106,14 +106,22 @@ TEST(InContextEvaluation, GroupsAreOfEvenSizeAndWithinTheLimit) {
 
 TEST(InContextEvaluation, TheSplitSaysWhichTasks) {
   const TaskSplit split{{4, 0, 2}, {3, 1}};
-  EXPECT_THAT(evaluated_tasks(EvaluatedTasks::kTest, split), testing::ElementsAre(3, 1));
-  EXPECT_THAT(evaluated_tasks(EvaluatedTasks::kTrain, split), testing::ElementsAre(4, 0, 2));
-  EXPECT_THAT(evaluated_tasks(EvaluatedTasks::kAll, split), testing::ElementsAre(0, 1, 2, 3, 4));
+  const auto tasks_of = [&split](EvaluatedTasks side, std::optional<int64_t> limit = std::nullopt) {
+    EvaluationOptions options;
+    options.eval_tasks = side;
+    options.eval_task_limit = limit;
+    return evaluated_tasks(options, split);
+  };
+  EXPECT_THAT(tasks_of(EvaluatedTasks::kTest), testing::ElementsAre(3, 1));
+  EXPECT_THAT(tasks_of(EvaluatedTasks::kTrain), testing::ElementsAre(4, 0, 2));
+  EXPECT_THAT(tasks_of(EvaluatedTasks::kAll), testing::ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(tasks_of(EvaluatedTasks::kTrain, 2), testing::ElementsAre(4, 0));
+  EXPECT_THAT(tasks_of(EvaluatedTasks::kTrain, 9), testing::ElementsAre(4, 0, 2));
 }
 
 TEST(InContextEvaluation, ASideOfTheSplitWithoutTasksIsAConfigurationError) {
   try {
-    evaluated_tasks(EvaluatedTasks::kTest, {{1, 0}, {}});
+    evaluated_tasks(EvaluationOptions{}, {{1, 0}, {}});
     FAIL() << "expected an error";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(),

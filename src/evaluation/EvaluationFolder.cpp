@@ -84,9 +84,11 @@ bool is_of_another(const std::filesystem::path& folder, const nlohmann::ordered_
   return false;
 }
 
-/// How the actions are chosen, as far as the run's own settings do not say so.
-std::string unusual_actions(const EvaluationOptions& options, const EvaluationOptions& usual) {
+/// How many tasks, and how actions are chosen, as far as the run's own settings do not say so.
+std::string unusual_settings(const EvaluationOptions& options, const EvaluationOptions& usual,
+                             size_t task_count) {
   std::string text;
+  if (options.eval_task_limit != usual.eval_task_limit) text += fmt::format("-{}-tasks", task_count);
   if (options.eval_sampling != usual.eval_sampling)
     text += fmt::format("-{}", name_of(options.eval_sampling));
   if (options.eval_seed != usual.eval_seed) text += fmt::format("-seed-{}", options.eval_seed);
@@ -119,7 +121,7 @@ std::filesystem::path evaluation_folder(const std::filesystem::path& parent,
   const std::string size = fmt::format("-{}x{}", options.eval_repeats, options.eval_episodes);
   const bool usual_size =
       options.eval_repeats == usual.eval_repeats && options.eval_episodes == usual.eval_episodes;
-  const std::string how = unusual_actions(options, usual);
+  const std::string how = unusual_settings(options, usual, identity["tasks"].size());
   std::filesystem::path folder = parent / (what + (usual_size ? "" : size) + how);
   if (is_of_another(folder, identity)) folder = parent / (what + size + how);
   for (int number = 2; is_of_another(folder, identity); ++number) {

@@ -42,6 +42,13 @@ void EvaluationOptions::declare(Section& section) {
       "Tasks that are evaluated: a side of the split (test for those held out, train, or all), or tasks of "
       "the family, written like tasks.");
   section
+      .key("eval_task_limit", eval_task_limit,
+           "At most so many tasks of that side, the first in the order of the split, which is a random one; "
+           "null "
+           "for all.")
+      .unit("tasks")
+      .at_least(1);
+  section
       .key("eval_batch", eval_batch,
            "Most environments at once: on a CPU in lock-step in one forward pass, on a GPU side by side, "
            "where it bounds the memory of their contexts. Such groups are dealt to the ranks whole: a "

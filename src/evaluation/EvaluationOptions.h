@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "config/Section.h"
@@ -20,6 +21,7 @@ struct EvaluationOptions {
   int64_t eval_repeats = 1;
   /// A side of the task split (test, train or all), or numbers of tasks, as TaskOptions has them.
   std::string eval_tasks = "test";
+  std::optional<int64_t> eval_task_limit;
   int64_t eval_batch = 64;
   int64_t eval_seed = 0;
   Sampling eval_sampling = Sampling::kSample;

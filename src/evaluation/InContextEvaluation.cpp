@@ -20,10 +20,12 @@ bool unanimous(bool yes, Communicator& communicator) {
 
 }  // namespace
 
-std::vector<int64_t> evaluated_tasks(const std::string& eval_tasks, const TaskSplit& split) {
-  if (!names_a_side(eval_tasks)) return NumberRanges::parse(eval_tasks).value().numbers();
-  std::vector<int64_t> tasks = eval_tasks == "test" ? split.test : split.train;
-  if (eval_tasks == "all") {
+std::vector<int64_t> evaluated_tasks(const EvaluationOptions& options, const TaskSplit& split) {
+  const std::string& named = options.eval_tasks;
+  std::vector<int64_t> tasks = named == "test" ? split.test : split.train;
+  if (!names_a_side(named)) {
+    tasks = NumberRanges::parse(named).value().numbers();
+  } else if (named == "all") {
     tasks.insert(tasks.end(), split.test.begin(), split.test.end());
     std::ranges::sort(tasks);
   }
@@ -33,6 +35,8 @@ std::vector<int64_t> evaluated_tasks(const std::string& eval_tasks, const TaskSp
         "change eval_tasks, which may also name tasks by number, or tasks, train_tasks or train_env_ratio",
         split.train.size(), split.test.size()));
   }
+  const int64_t limit = options.eval_task_limit.value_or(std::ssize(tasks));
+  if (limit < std::ssize(tasks)) tasks.resize(static_cast<size_t>(limit));
   return tasks;
 }
 

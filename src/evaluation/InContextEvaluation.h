@@ -28,8 +28,9 @@ struct InContextReturns {
 };
 
 /// The tasks that eval_tasks names: one side of the split in the split's order, all tasks of the split by
-/// number, or the tasks with these numbers, ascending. Throws ConfigError where there are none.
-std::vector<int64_t> evaluated_tasks(const std::string& eval_tasks, const TaskSplit& split);
+/// number, or the tasks with these numbers, ascending; at most eval_task_limit of them. Throws ConfigError
+/// where there are none.
+std::vector<int64_t> evaluated_tasks(const EvaluationOptions& options, const TaskSplit& split);
 
 /// In-context evaluation of tasks × repeats, shared among all ranks.
 ///

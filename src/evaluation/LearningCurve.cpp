@@ -14,7 +14,7 @@ std::vector<double> numbers(const at::Tensor& tensor) {
 
 }  // namespace
 
-LearningCurve LearningCurve::of(const InContextReturns& measured, const TaskFamily& family) {
+LearningCurve LearningCurve::without_bounds(const InContextReturns& measured) {
   const at::Tensor by_task = measured.returns.to(at::kDouble).mean(1);
   const at::Tensor mean = by_task.mean(0);
   const int64_t last = std::min<int64_t>(10, measured.episodes());
@@ -23,6 +23,11 @@ LearningCurve LearningCurve::of(const InContextReturns& measured, const TaskFami
   curve.mean = numbers(mean);
   curve.std = numbers(by_task.std(0, /*unbiased=*/false));
   curve.last10_mean = mean.narrow(0, measured.episodes() - last, last).mean().item<double>();
+  return curve;
+}
+
+LearningCurve LearningCurve::of(const InContextReturns& measured, const TaskFamily& family) {
+  LearningCurve curve = without_bounds(measured);
   const auto tasks = static_cast<double>(measured.tasks.size());
   for (const int64_t task : measured.tasks) {
     curve.random_floor += family.random_return(task) / tasks;

@@ -17,6 +17,8 @@ struct LearningCurve {
   double oracle = 0;        ///< best possible return, mean over the tasks
 
   static LearningCurve of(const InContextReturns& measured, const TaskFamily& family);
+  /// The same without the bounds, which take time to compute.
+  static LearningCurve without_bounds(const InContextReturns& measured);
 };
 
 }  // namespace adtrain

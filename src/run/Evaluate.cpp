@@ -93,8 +93,7 @@ Plan Plan::of(const Target& target, const RunConfig& config) {
   const TaskFamily family = TaskFamily::of(environment);
   return {target,
           family,
-          evaluated_tasks(config.evaluation.eval_tasks,
-                          TaskSplit::of(environment, family.task_count(), config.tasks)),
+          evaluated_tasks(config.evaluation, TaskSplit::of(environment, family.task_count(), config.tasks)),
           {environment.env, environment.split_seed(),
            named_step(target.checkpoint.value_or(target.run.checkpoints() / "latest")), family.grid_size(),
            family.horizon()},

@@ -63,6 +63,17 @@ std::string remark_on_batch_size(const Document& document) {
       found->origin.text());
 }
 
+/// Greedy actions are the same in each repeat.
+void check_returns(const RunConfig& config, Findings& findings) {
+  const ReturnOptions& returns = config.training.returns;
+  if (returns.interval == 0 || returns.repeats == 1) return;
+  if (config.evaluation.eval_sampling != Sampling::kGreedy) return;
+  findings.add("return_repeats",
+               fmt::format("found {} with eval_sampling greedy, which would repeat the same run; "
+                           "expected return_repeats: 1, or eval_sampling: sample",
+                           returns.repeats));
+}
+
 }  // namespace
 
 std::vector<Section> RunConfig::sections() {
@@ -103,6 +114,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
     config.collection.check(findings);
     config.model.check(findings);
     config.training.check(findings);
+    check_returns(config, findings);
     config.evaluation.check(findings, config.environment);
     config.distributed.check(findings);
   };

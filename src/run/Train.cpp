@@ -17,6 +17,7 @@
 #include "run/Histories.h"
 #include "run/OutOfMemory.h"
 #include "run/Ranks.h"
+#include "run/ReturnsWhileTraining.h"
 #include "run/RunConfig.h"
 #include "run/RunLifecycle.h"
 #include "run/RunRecord.h"
@@ -125,6 +126,7 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
                                                {folder.metrics(), folder.tensorboard(), folder.loss_curve()})
                                          : std::nullopt,
                   hyperparameters_of(config));
+  ReturnsWhileTraining returns(config, inputs.model(), communicator);
   Trainer trainer(config.training, config.distributed.reducer(), config.data,
                   {.model = inputs.model(),
                    .communicator = communicator,
@@ -134,7 +136,8 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
                    .log = log,
                    .origin = life.origin(),
                    .communication_bytes = ranks.communication_bytes,
-                   .profiles = folder.profile()});
+                   .profiles = folder.profile(),
+                   .returns = &returns});
   print_banner(console, config, ranks, inputs.model(), trainer.share(), inputs.windows(), histories);
 
   trainer.start_from(life.resumed());

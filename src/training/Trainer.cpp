@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -127,6 +128,15 @@ void Trainer::at_boundary(bool leaving) {
     const TimeAdded writing(times_.writing);
     parts_.keeper.save(state_.snapshot(parts_.origin), /*leaving=*/false);
   }
+  // After the save, as it may take long.
+  if (parts_.returns != nullptr && options_.returns.due(step, options_.train_timesteps)) measure_returns();
+}
+
+void Trainer::measure_returns() {
+  Activity::of_this_process().begin("measuring in-context returns");
+  std::optional<ReturnFigures> figures;
+  step_.lend_memory_to([&] { figures = parts_.returns->measure(); });
+  if (figures) parts_.log.returns(state_.progress.step, *figures);
 }
 
 void Trainer::report() {

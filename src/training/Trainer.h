@@ -18,6 +18,7 @@
 #include "training/HeldOutLoss.h"
 #include "training/LearningRateSchedule.h"
 #include "training/Optimizer.h"
+#include "training/ReturnMeter.h"
 #include "training/StepKeeper.h"
 #include "training/StepProfiler.h"
 #include "training/TrainStep.h"
@@ -41,6 +42,7 @@ class Trainer {
     nlohmann::json origin;                   ///< entries for each checkpoint's manifest
     int64_t communication_bytes = 0;         ///< that the communicator takes on this rank's device
     std::filesystem::path profiles = {};     ///< folder for what profile_steps records
+    ReturnMeter* returns = nullptr;          ///< null: return_interval measures nothing
   };
   /// The model must be on the communicator's device. On a GPU the current stream must not be the default one
   /// (steps are captured there), and must stay the same.
@@ -70,6 +72,7 @@ class Trainer {
   void watch_for_slow_ranks(const TrainingFigures& figures);
   void report();
   void save(bool leaving);
+  void measure_returns();
   [[noreturn]] void fail_non_finite(const std::string& found);
 
   TrainingOptions options_;

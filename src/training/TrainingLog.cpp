@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <sstream>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -150,6 +151,29 @@ void TrainingLog::held_out(int64_t step, const LossFigures& figures) {
   held_out_text_ = fmt::format("  test loss {:.4f} accuracy {:.1f}%", figures.loss, 100 * figures.accuracy);
   show_progress(step);
   draw_loss_curve();
+}
+
+void TrainingLog::returns(int64_t step, const ReturnFigures& figures) {
+  if (!paths_) return;
+  nlohmann::ordered_json record = {{"step", step}, {"time", unix_seconds()}};
+  std::string text;
+  for (const auto& [side, name, found] :
+       {std::tuple{"test", "held-out", figures.held_out}, std::tuple{"train", "training", figures.trained}}) {
+    if (!found) continue;
+    for (const auto& [figure, value] :
+         {std::pair{"return", found->last_ten}, std::pair{"return_first_episode", found->first_episode}}) {
+      record[fmt::format("{}_{}", side, figure)] = value;
+      tensorboard_->scalar(fmt::format("{}/{}", side, figure), step, value);
+      prometheus_->set(fmt::format("{}_{}", side, figure), value);
+    }
+    text += fmt::format("{} {:.2f} on {} tasks (first episode {:.2f})", text.empty() ? "" : ",",
+                        found->last_ten, name, found->first_episode);
+  }
+  metrics_->record(record);
+  tensorboard_->flush();
+  write_prometheus(step);
+  warn_of_lost_figures();
+  console_.info(fmt::format("in-context return after step {}:{}", step, text));
 }
 
 void TrainingLog::write_prometheus(int64_t step) {

@@ -15,6 +15,7 @@
 #include "telemetry/PrometheusFile.h"
 #include "telemetry/TensorBoardWriter.h"
 #include "training/LossSums.h"
+#include "training/ReturnMeter.h"
 
 namespace adtrain {
 
@@ -52,6 +53,7 @@ class TrainingLog {
   void lines(const std::string& text);
   void trained(const TrainingFigures& figures);
   void held_out(int64_t step, const LossFigures& figures);
+  void returns(int64_t step, const ReturnFigures& figures);
   /// `finished`: the run has done all of its steps.
   void end(bool finished);
 

@@ -145,11 +145,12 @@ void TrainingOptions::declare(Section& section) {
       .unit("checkpoints")
       .at_least(2)
       .free_on_resume();
+  returns.declare(section);
   profile.declare(section);
-  section.ignore("gen_interval", "in-context evaluation is a command of its own: adtrain evaluate");
 }
 
 void TrainingOptions::check(Findings& findings) const {
+  returns.check(findings, ckpt_interval);
   profile.check(findings, train_timesteps);
   if (num_warmup_steps > train_timesteps) {
     findings.add("num_warmup_steps",

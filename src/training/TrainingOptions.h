@@ -13,6 +13,7 @@
 #include "memory/AutoBatchSize.h"
 #include "model/LossPositions.h"
 #include "training/ProfileOptions.h"
+#include "training/ReturnOptions.h"
 
 namespace adtrain {
 
@@ -56,6 +57,7 @@ struct TrainingOptions {
   int64_t ckpt_interval = 1000;
   int64_t keep_checkpoints = 3;
 
+  ReturnOptions returns;
   ProfileOptions profile;
 
   void declare(Section& section);

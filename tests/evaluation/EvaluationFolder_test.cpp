@@ -70,6 +70,9 @@ TEST(EvaluationFolder, EachEvaluationHasItsOwnAndFindsItAgain) {
   options.eval_episodes = 30;
   EXPECT_EQ(place_of(run.path(), 200, options), "all-step-200-1x30-greedy-seed-2");
   EXPECT_EQ(place_of(run.path(), 300, options, options), "all-step-300") << "it is the run's own way";
+  options.eval_task_limit = 9;
+  EXPECT_EQ(place_of(run.path(), 200, options), "all-step-200-1x30-2-tasks-greedy-seed-2")
+      << "there are but two";
   EXPECT_EQ(place_of(run.path(), 100, EvaluationOptions{}), "test-step-100") << "its own, once more";
 }
 

@@ -17,13 +17,11 @@ TEST(EvaluationOptions, EveryKeyReachesItsMember) {
   EvaluationOptions options;
   Section section("evaluation");
   options.declare(section);
-  const std::vector<std::pair<std::string, std::string>> lines = {{"eval_episodes", "500"},
-                                                                  {"eval_repeats", "3"},
-                                                                  {"eval_tasks", "all"},
-                                                                  {"eval_batch", "7"},
-                                                                  {"eval_seed", "11"},
-                                                                  {"eval_sampling", "greedy"},
-                                                                  {"eval_terminal_observation", "true"}};
+  const std::vector<std::pair<std::string, std::string>> lines = {
+      {"eval_episodes", "500"},    {"eval_repeats", "3"},
+      {"eval_tasks", "all"},       {"eval_task_limit", "16"},
+      {"eval_batch", "7"},         {"eval_seed", "11"},
+      {"eval_sampling", "greedy"}, {"eval_terminal_observation", "true"}};
   ASSERT_EQ(section.keys().size(), lines.size());
   for (const auto& [name, value] : lines) {
     EXPECT_EQ(key(section, name).assign(value, false), std::nullopt) << name;
@@ -32,6 +30,7 @@ TEST(EvaluationOptions, EveryKeyReachesItsMember) {
   EXPECT_EQ(options.eval_episodes, 500);
   EXPECT_EQ(options.eval_repeats, 3);
   EXPECT_EQ(options.eval_tasks, "all");
+  EXPECT_EQ(options.eval_task_limit, 16);
   EXPECT_EQ(options.eval_batch, 7);
   EXPECT_EQ(options.eval_seed, 11);
   EXPECT_EQ(options.eval_sampling, Sampling::kGreedy);

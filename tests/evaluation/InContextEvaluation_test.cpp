@@ -106,17 +106,25 @@ TEST(InContextEvaluation, GroupsAreOfEvenSizeAndWithinTheLimit) {
 
 TEST(InContextEvaluation, TheSplitSaysWhichTasks) {
   const TaskSplit split{{4, 0, 2}, {3, 1}};
-  EXPECT_THAT(evaluated_tasks("test", split), testing::ElementsAre(3, 1));
-  EXPECT_THAT(evaluated_tasks("train", split), testing::ElementsAre(4, 0, 2));
-  EXPECT_THAT(evaluated_tasks("all", split), testing::ElementsAre(0, 1, 2, 3, 4));
-  EXPECT_THAT(evaluated_tasks("all", {{7, 0}, {3}}), testing::ElementsAre(0, 3, 7))
-      << "of those that there are";
-  EXPECT_THAT(evaluated_tasks("60,2-3", split), testing::ElementsAre(2, 3, 60));
+  const auto tasks_of = [](const std::string& tasks, const TaskSplit& of,
+                           std::optional<int64_t> limit = std::nullopt) {
+    EvaluationOptions options;
+    options.eval_tasks = tasks;
+    options.eval_task_limit = limit;
+    return evaluated_tasks(options, of);
+  };
+  EXPECT_THAT(tasks_of("test", split), testing::ElementsAre(3, 1));
+  EXPECT_THAT(tasks_of("train", split), testing::ElementsAre(4, 0, 2));
+  EXPECT_THAT(tasks_of("all", split), testing::ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(tasks_of("all", {{7, 0}, {3}}), testing::ElementsAre(0, 3, 7)) << "of those that there are";
+  EXPECT_THAT(tasks_of("60,2-3", split), testing::ElementsAre(2, 3, 60));
+  EXPECT_THAT(tasks_of("train", split, 2), testing::ElementsAre(4, 0));
+  EXPECT_THAT(tasks_of("train", split, 9), testing::ElementsAre(4, 0, 2));
 }
 
 TEST(InContextEvaluation, ASideOfTheSplitWithoutTasksIsAConfigurationError) {
   try {
-    evaluated_tasks("test", {{1, 0}, {}});
+    evaluated_tasks(EvaluationOptions{}, {{1, 0}, {}});
     FAIL() << "expected an error";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(),

@@ -45,6 +45,17 @@ struct RecordingKeeper final : StepKeeper {
   std::optional<int64_t> safe_step() const override { return safe; }
 };
 
+/// Remembers the newest saved step of each measurement.
+struct RecordingMeter final : ReturnMeter {
+  explicit RecordingMeter(const RecordingKeeper& saved_by) : keeper(saved_by) {}
+  std::optional<ReturnFigures> measure() override {
+    measured.push_back(keeper.given.back());
+    return std::nullopt;
+  }
+  const RecordingKeeper& keeper;
+  std::vector<int64_t> measured;
+};
+
 /// A small run.
 struct Subject {
   explicit Subject(const TrainingOptions& training, at::Device device = at::kCPU)
@@ -59,7 +70,8 @@ struct Subject {
                  .held_out_windows = nullptr,
                  .keeper = keeper,
                  .log = log,
-                 .origin = {}}) {
+                 .origin = {},
+                 .returns = &meter}) {
     trainer.start_from(nullptr);
   }
 
@@ -99,6 +111,7 @@ struct Subject {
   SingleCommunicator communicator;
   std::unique_ptr<AlgorithmDistillation> model;
   RecordingKeeper keeper;
+  RecordingMeter meter{keeper};
   Console console{{.enabled = false}};
   TrainingLog log{console, std::nullopt};
   Trainer trainer;
@@ -118,6 +131,20 @@ TEST(Trainer, GivesTheKeeperEachDueStepAndTheLast) {
   EXPECT_EQ(subject.trainer.run(), Trainer::End::kFinished);
   EXPECT_THAT(subject.keeper.given, ElementsAre(3, 6, 7));
   EXPECT_THAT(subject.keeper.left_with, ElementsAre(7));
+}
+
+TEST(Trainer, MeasuresReturnsAfterTheSaveOfEachDueStepAndOfTheLast) {
+  TrainingOptions options = options_of(11, 2);
+  options.returns.interval = 4;
+  Subject subject(options);
+  subject.trainer.run(4);
+  EXPECT_THAT(subject.meter.measured, ElementsAre(4)) << "also where the run is left";
+  subject.trainer.run();
+  EXPECT_THAT(subject.meter.measured, ElementsAre(4, 8, 11));
+
+  Subject silent(options_of(4, 2));
+  silent.trainer.run();
+  EXPECT_THAT(silent.meter.measured, IsEmpty());
 }
 
 TEST(Trainer, GivesItAgainWhatCouldNotBeSavedWhenItAsks) {

@@ -100,6 +100,24 @@ TEST(TrainingLog, TheProgressLineHasTheNewestHeldOutLoss) {
   EXPECT_NE(std::string(text, length).find("test loss 0.5000"), std::string::npos) << text;
 }
 
+TEST(TrainingLog, ReturnsAreRecordedOfTheSidesThatHaveTasks) {
+  FolderOfARun run;
+  const std::filesystem::path metrics = run.folder.path() / "metrics.jsonl";
+  run.log.begin(0, 0, 20);
+  run.log.returns(10, {.held_out = ContextReturns{.first_episode = 0.25, .last_ten = 3.5},
+                       .trained = ContextReturns{.first_episode = 0.5, .last_ten = 4.5}});
+  nlohmann::json record = last_record(metrics);
+  record.erase("time");
+  EXPECT_EQ(record,
+            nlohmann::json::parse(R"({"step": 10, "test_return": 3.5, "test_return_first_episode": 0.25,
+                                              "train_return": 4.5, "train_return_first_episode": 0.5})"));
+  run.log.returns(20, {.held_out = std::nullopt, .trained = ContextReturns{.last_ten = 5}});
+  EXPECT_FALSE(last_record(metrics).contains("test_return"));
+  EXPECT_EQ(last_record(metrics)["train_return"], 5);
+  run.log.end();
+  EXPECT_NE(read_file(run.folder.path() / "metrics.prom").find("adtrain_train_return{"), std::string::npos);
+}
+
 TEST(TrainingLog, MemoryIsRecordedByRankAndBySample) {
   FolderOfARun run;
   const TemporaryFolder& folder = run.folder;

@@ -76,9 +76,11 @@ std::vector<Curve> read_curves(Figure& figure, const std::vector<RecordedRun>& r
                                const FigureContent& content) {
   if (content.what != FigureContent::kReturns) {
     figure.x_label = "optimizer step";
-    figure.y_label = content.what == "loss"        ? "training loss (nats)"
-                     : content.what == "test_loss" ? "held-out loss (nats)"
-                                                   : content.what;
+    figure.y_label = content.what == "loss"           ? "training loss (nats)"
+                     : content.what == "test_loss"    ? "held-out loss (nats)"
+                     : content.what == "test_return"  ? "in-context return on held-out tasks"
+                     : content.what == "train_return" ? "in-context return on training tasks"
+                                                      : content.what;
     std::ranges::replace(figure.y_label, '_', ' ');
     return metric_curves(runs, content.what);
   }

@@ -12,7 +12,7 @@ namespace adtrain {
 namespace {
 
 /// The figures that depend on a run's arithmetic alone.
-constexpr const char* kComparedFigures[] = {"loss", "test_loss"};
+constexpr const char* kComparedFigures[] = {"loss", "test_loss", "test_return", "train_return"};
 
 std::map<std::string, Curve> metrics_of(const RecordedRun& run) {
   return std::filesystem::exists(run.folder.metrics()) ? run.metrics() : std::map<std::string, Curve>{};

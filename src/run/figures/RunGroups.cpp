@@ -9,14 +9,15 @@
 namespace adtrain {
 namespace {
 
-constexpr std::array<std::string_view, 21> kRepeating = {
+constexpr std::array<std::string_view, 25> kRepeating = {
     // seeds: env_split_seed is not one of them, as it decides what is learnt
     "seed", "alg_seed", "eval_seed",
     // where things are
     "run_name", "runs_dir", "traj_dir",
     // what is recorded, and when
-    "summary_interval", "eval_interval", "ckpt_interval", "keep_checkpoints", "profile_steps",
-    "profile_ranks", "history_compression",
+    "summary_interval", "eval_interval", "ckpt_interval", "keep_checkpoints", "return_interval",
+    "return_episodes", "return_repeats", "return_task_limit", "profile_steps", "profile_ranks",
+    "history_compression",
     // how it is carried out; results differ by rounding at most
     "cpu_threads", "n_process", "num_workers", "batch_size_cache", "rendezvous_timeout_seconds",
     "collective_timeout_seconds", "silent_rank_seconds", "leave_within_seconds"};

@@ -1,0 +1,87 @@
+#include "run/ReturnsWhileTraining.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
+
+#include "collectives/StopRequest.h"
+#include "evaluation/InContextEvaluation.h"
+#include "evaluation/LearningCurve.h"
+#include "evaluation/Rollouts.h"
+#include "memory/AutoBatchSize.h"
+
+namespace adtrain {
+namespace {
+
+/// libtorch's arithmetic as `adtrain evaluate` has it, while this object exists.
+class EvaluationArithmetic {
+ public:
+  EvaluationArithmetic() {
+    at::globalContext().setAllowTF32CuBLAS(false);
+    at::globalContext().setDeterministicAlgorithms(false, /*warn_only=*/false);
+  }
+  ~EvaluationArithmetic() {
+    at::globalContext().setAllowTF32CuBLAS(tf32_);
+    at::globalContext().setDeterministicAlgorithms(deterministic_, /*warn_only=*/false);
+  }
+  EvaluationArithmetic(const EvaluationArithmetic&) = delete;
+  EvaluationArithmetic& operator=(const EvaluationArithmetic&) = delete;
+
+ private:
+  bool tf32_ = at::globalContext().allowTF32CuBLAS();
+  bool deterministic_ = at::globalContext().deterministicAlgorithms();
+};
+
+}  // namespace
+
+EvaluationOptions return_evaluation(const RunConfig& config, const std::string& side) {
+  const ReturnOptions& returns = config.training.returns;
+  EvaluationOptions options = config.evaluation;
+  options.eval_tasks = side;
+  options.eval_episodes = returns.episodes;
+  options.eval_repeats = returns.repeats;
+  options.eval_task_limit = returns.task_limit;
+  // Trials that find a size take longer than these few environments do.
+  if (options.eval_batch == kAutoBatchSize) options.eval_batch = EvaluationOptions{}.eval_batch;
+  return options;
+}
+
+ReturnsWhileTraining::ReturnsWhileTraining(const RunConfig& config, AlgorithmDistillation& trained,
+                                           Communicator& communicator)
+    : config_(config),
+      trained_(trained),
+      communicator_(communicator),
+      family_(TaskFamily::of(config.environment)),
+      split_(TaskSplit::of(config.environment, family_.task_count(), config.tasks)) {}
+
+std::optional<ReturnFigures> ReturnsWhileTraining::measure() {
+  const at::NoGradGuard no_grad;
+  const EvaluationArithmetic arithmetic;
+  const auto model = AlgorithmDistillation::create(config_.model, config_.model_shape(),
+                                                   static_cast<uint64_t>(config_.training.seed));
+  model->parameters().to(trained_.parameters().flat().device());
+  model->parameters().load(trained_.parameters().named());
+  ReturnFigures figures;
+  if (!split_.test.empty()) {
+    figures.held_out = returns_of(*model, "test");
+    if (!figures.held_out) return std::nullopt;
+  }
+  if (!split_.train.empty()) {
+    figures.trained = returns_of(*model, "train");
+    if (!figures.trained) return std::nullopt;
+  }
+  return figures;
+}
+
+std::optional<ContextReturns> ReturnsWhileTraining::returns_of(AlgorithmDistillation& model,
+                                                               const std::string& side) {
+  const EvaluationOptions options = return_evaluation(config_, side);
+  const InContextEvaluation evaluation(evaluated_tasks(options, split_), options);
+  const auto measured =
+      evaluation.measure(Rollouts::of(model, family_, options), communicator_,
+                         [](int64_t, int64_t) { return StopRequest::signal_number() == 0; });
+  if (!measured) return std::nullopt;
+  const LearningCurve curve = LearningCurve::without_bounds(*measured);
+  return ContextReturns{.first_episode = curve.mean.front(), .last_ten = curve.last10_mean};
+}
+
+}  // namespace adtrain

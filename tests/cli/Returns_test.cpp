@@ -1,0 +1,133 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "SmallRun.h"
+#include "base/Gpu.h"
+
+namespace adtrain {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+const std::string kReturns =
+    " --set return_interval=10 --set return_episodes=4 --set return_repeats=2 --set return_task_limit=3";
+
+void expect_success(const Finished& finished) {
+  ASSERT_EQ(finished.exit_code, 0) << finished.output;
+}
+
+std::string weights_of(const SmallRun& small, const std::string& name, int64_t step) {
+  const std::string folder = "runs/" + name + "/checkpoints/step-" + std::to_string(step);
+  return small.read(folder + "/model.safetensors") + small.read(folder + "/optimizer.safetensors");
+}
+
+/// What `adtrain evaluate` says of a checkpoint with the settings of kReturns.
+nlohmann::json evaluated(const SmallRun& small, const std::string& name, int64_t step,
+                         const std::string& side) {
+  const Finished finished =
+      small.adtrain("evaluate runs/" + name + "/checkpoints/step-" + std::to_string(step) +
+                    " --json --set eval_episodes=4 --set eval_repeats=2 --set "
+                    "eval_task_limit=3 --set eval_tasks=" +
+                    side);
+  EXPECT_EQ(finished.exit_code, 0) << finished.output;
+  return nlohmann::json::parse(finished.output);
+}
+
+/// Two groups of three trials, so that two ranks have one each.
+TEST(Returns, AreThoseThatEvaluatingTheCheckpointGivesOnAnyNumberOfRanks) {
+  const SmallRun small;
+  expect_success(small.collect());
+  const std::string settings = "small.yaml --set eval_batch=3 --set tf_dropout=0.2" + kReturns;
+  const Finished alone = small.adtrain(settings + " --set run_name=one");
+  expect_success(alone);
+  expect_success(small.mpirun(2, settings + " --set run_name=two"));
+  for (const std::string name : {"one", "two"}) {
+    const auto records = small.metrics(name, "test_return");
+    ASSERT_EQ(records.size(), 2U);
+    for (const auto& record : records) {
+      const auto step = record["step"].get<int64_t>();
+      for (const std::string side : {"test", "train"}) {
+        const auto summary = evaluated(small, name, step, side);
+        EXPECT_EQ(record[side + "_return"], summary["last10_mean"]) << name << " at step " << step;
+        EXPECT_EQ(record[side + "_return_first_episode"], summary["mean"][0]) << name << " at step " << step;
+        EXPECT_EQ(summary["tasks"].size(), 3U);
+      }
+    }
+    EXPECT_EQ(records[0]["step"], 10);
+    EXPECT_EQ(records[1]["step"], 20);
+    EXPECT_NE(records[0]["train_return"], records[1]["train_return"]) << "else any figure would do";
+  }
+  EXPECT_THAT(alone.output,
+              AllOf(HasSubstr("in-context return after step 10:"), HasSubstr("held-out tasks")));
+  EXPECT_THAT(small.adtrain("plot runs/one --what test_return --json").output, HasSubstr("20"));
+}
+
+TEST(Returns, ChangeNothingOfTheTraining) {
+  const SmallRun small;
+  expect_success(small.collect());
+  const std::string settings = "small.yaml --set tf_dropout=0.2 --set run_name=";
+  expect_success(small.adtrain(settings + "plain"));
+  expect_success(small.adtrain(settings + "measured" + kReturns));
+  expect_success(small.mpirun(2, settings + "plain-2"));
+  expect_success(small.mpirun(2, settings + "measured-2" + kReturns));
+  EXPECT_EQ(small.metrics("measured", "test_return").size(), 2U);
+  for (const int64_t step : {10, 20}) {
+    EXPECT_EQ(weights_of(small, "plain", step), weights_of(small, "measured", step));
+    EXPECT_EQ(weights_of(small, "plain-2", step), weights_of(small, "measured-2", step));
+  }
+  EXPECT_NE(weights_of(small, "plain", 10), weights_of(small, "plain", 20));
+}
+
+/// In half precision, with captured steps, whose memory the measurement borrows.
+TEST(Returns, OnAGpuTheyAreThoseOfTheCheckpointAndChangeNothingEither) {
+  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  const SmallRun small;
+  expect_success(small.collect());
+  const std::string settings =
+      "small.yaml --set device=cuda --set mixed_precision=bf16 --set cuda_graph=on --set run_name=";
+  expect_success(small.adtrain(settings + "plain"));
+  expect_success(small.adtrain(settings + "measured" + kReturns));
+  for (const auto& record : small.metrics("measured", "test_return")) {
+    const auto step = record["step"].get<int64_t>();
+    for (const std::string side : {"test", "train"}) {
+      EXPECT_EQ(record[side + "_return"], evaluated(small, "measured", step, side)["last10_mean"]) << step;
+    }
+    EXPECT_EQ(weights_of(small, "plain", step), weights_of(small, "measured", step));
+  }
+  EXPECT_EQ(small.metrics("measured", "test_return").size(), 2U);
+}
+
+/// A stopped run does not wait for the measurement; the run that goes on ends with the same weights.
+TEST(Returns, AStopRequestEndsTheMeasurement) {
+  const SmallRun small;
+  expect_success(small.collect());
+  const Finished stopped = small.shell(
+      kAwait +
+      std::string("$adtrain small.yaml --set return_interval=10 --set return_episodes=1000000 > log 2>&1 & "
+                  "await grep -q 'saved the checkpoint of step 10' log; kill $!; wait $!; status=$?; cat "
+                  "log; exit $status"));
+  EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
+  EXPECT_TRUE(std::filesystem::exists(small.run() / "requeue"));
+  EXPECT_TRUE(small.metrics("small", "test_return").empty());
+  expect_success(small.adtrain("small.yaml --resume" + kReturns));
+  EXPECT_EQ(small.metrics("small", "test_return").back()["step"], 20);
+  expect_success(small.adtrain("small.yaml --set run_name=plain"));
+  EXPECT_EQ(weights_of(small, "plain", 20), weights_of(small, "small", 20));
+}
+
+TEST(Returns, AnIntervalWithoutCheckpointsIsRefusedAndThePythonProjectsKeyIsKnown) {
+  const SmallRun small;
+  const Finished refused = small.adtrain("validate small.yaml --set return_interval=15");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.output, AllOf(HasSubstr("found 15"), HasSubstr("return_interval: 10 or 20")));
+  EXPECT_THAT(small.adtrain("validate small.yaml --set gen_interval=20").output,
+              HasSubstr("return_interval: 20"));
+  const Finished greedy =
+      small.adtrain("validate small.yaml --set eval_sampling=greedy --set eval_repeats=1" + kReturns);
+  EXPECT_EQ(greedy.exit_code, 2);
+  EXPECT_THAT(greedy.output, HasSubstr("return_repeats: 1"));
+}
+
+}  // namespace
+}  // namespace adtrain

@@ -107,7 +107,9 @@ class Binder::Binding {
     return names;
   }
 
-  std::string suggestion_for(const std::string& name) const {
+  /// The name of a pair in a nested map is what follows the map's.
+  std::string suggestion_for(const std::string& key) const {
+    const std::string name = key.substr(key.find('.') + 1);
     if (const auto known = binder_.keys_.find(key_called(name)); known != binder_.keys_.end()) {
       const std::string& unit = known->second->unit_name();
       return unit.empty() ? known->first : fmt::format("{} (in {})", known->first, unit);

@@ -86,22 +86,34 @@ void Document::unfold(const std::string& key, const std::map<std::string, std::s
   const Entry* found = find(key);
   if (found == nullptr || found->kind != Entry::Kind::kMap) return;
   const Entry map = *found;
-  std::erase_if(entries_, [&](const Entry& entry) { return entry.key == key; });
+  const std::set<std::string> overridden = overridden_by(map);
+  drop(key);
   for (const auto& pair : YAML::Load(map.text)) {
     const std::string name = pair.first.IsScalar() ? pair.first.Scalar() : "";
     const auto known = names.find(name);
     const std::string flat = known == names.end() ? key + "." + name : known->second;
-    if (find(flat) == nullptr) entries_.push_back(Entry::of(flat, pair.second, map.origin));
+    if (find(flat) == nullptr || overridden.contains(flat)) put(Entry::of(flat, pair.second, map.origin));
   }
+}
+
+void Document::rename(const std::string& key, const std::string& to, const std::string& text) {
+  const Entry renamed = {to, Entry::Kind::kScalar, text, find(key)->origin};
+  const bool overrides = find(to) == nullptr || overridden_by(*find(key)).contains(to);
+  drop(key);
+  if (overrides) put(renamed);
 }
 
 void Document::add(const std::string& key, const std::string& text, Origin origin) {
   entries_.push_back({key, Entry::Kind::kScalar, text, std::move(origin)});
 }
 
-void Document::refuse(const std::string& key, const std::string& message) {
+void Document::drop(const std::string& key) {
+  std::erase_if(entries_, [&](const Entry& entry) { return entry.key == key; });
+}
+
+void Document::refuse(const std::string& key, const std::string& fault) {
   const auto entry = std::ranges::find(entries_, key, &Entry::key);
-  errors_.push_back(fmt::format("{}: {}: {}", entry->origin.text(), key, message));
+  errors_.push_back(fmt::format("{}: {}: {}", entry->origin.text(), key, fault));
   entries_.erase(entry);
 }
 
@@ -109,6 +121,15 @@ void Document::replace(const std::string& key, const std::string& text) {
   const auto entry = std::ranges::find(entries_, key, &Entry::key);
   entry->kind = Entry::Kind::kScalar;
   entry->text = text;
+}
+
+std::set<std::string> Document::overridden_by(const Entry& entry) const {
+  std::set<std::string> keys;
+  for (const Entry& earlier : entries_) {
+    if (earlier.key == entry.key) break;
+    if (earlier.origin.source != entry.origin.source) keys.insert(earlier.key);
+  }
+  return keys;
 }
 
 void Document::put(Entry entry) {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,12 +29,18 @@ class Document {
   /// Whether the key is there, and where it was written.
   const Entry* find(const std::string& key) const;
   /// Puts the pairs of a nested map, where that is the key's value, in the place of the map: each under the
-  /// name that `names` has for it, else as `key.name`. A key that is there already stays.
+  /// name that `names` has for it, else as `key.name`. A key that is there already stays, unless it is of a
+  /// file that the map's includes.
   void unfold(const std::string& key, const std::map<std::string, std::string>& names);
   /// Puts in a key that is not there yet, with a text.
   void add(const std::string& key, const std::string& text, Origin origin);
-  /// Drops what is written of a key that is there, and reports an error of it: what was found and expected.
-  void refuse(const std::string& key, const std::string& message);
+  /// Gives a key that is there another name and text. Like a pair of unfold(), it yields to a key of that
+  /// name.
+  void rename(const std::string& key, const std::string& to, const std::string& text);
+  /// Takes a key out, where it is there.
+  void drop(const std::string& key);
+  /// Takes a key out that is there, and records what is wrong with it as an error.
+  void refuse(const std::string& key, const std::string& fault);
   /// Gives a key that is there another text, written where it was.
   void replace(const std::string& key, const std::string& text);
 
@@ -45,6 +52,8 @@ class Document {
 
  private:
   void put(Entry entry);
+  /// The keys of other sources that took effect before the entry did: it would override them.
+  std::set<std::string> overridden_by(const Entry& entry) const;
 
   std::vector<Entry> entries_;
   std::vector<std::string> errors_, warnings_;

@@ -30,9 +30,10 @@ nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, co
                                            const EvaluationOptions& options);
 
 /// The folder in `parent` for an evaluation's results: `<tasks>-step-<N>`, <tasks> being eval_tasks, to which
-/// is appended what differs from the run's own settings, `usual`: `-<repeats>x<episodes>`, `-<T>-tasks`, `-greedy`, `-seed-<S>`. It is
-/// chosen such that no other evaluation's results are overwritten: where that name is taken, repeats and
-/// episodes are appended in any case, and then a number. A repeated evaluation gets its own folder again.
+/// is appended what differs from the run's own settings, `usual`: `-<repeats>x<episodes>`, `-<T>-tasks`,
+/// `-greedy`, `-seed-<S>`. It is chosen such that no other evaluation's results are overwritten: where that
+/// name is taken, repeats and episodes are appended in any case, and then a number. A repeated evaluation
+/// gets its own folder again.
 std::filesystem::path evaluation_folder(const std::filesystem::path& parent,
                                         const nlohmann::ordered_json& identity,
                                         const EvaluationOptions& options, const EvaluationOptions& usual);

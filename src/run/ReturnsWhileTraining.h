@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "collectives/Communicator.h"
 #include "environments/TaskFamily.h"
@@ -12,8 +13,8 @@
 
 namespace adtrain {
 
-/// The evaluation that return_interval asks for: the settings with which `adtrain evaluate` gives the same
-/// figure.
+/// The evaluation of one side of the split (test or train) that return_interval asks for: the settings with
+/// which `adtrain evaluate` gives the same figure.
 EvaluationOptions return_evaluation(const RunConfig& config, const std::string& side);
 
 /// Measures as `adtrain evaluate` does: on a network of its own, in fp32, which takes the weights that are

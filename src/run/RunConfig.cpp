@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -12,6 +13,7 @@
 #include "config/Reference.h"
 #include "environments/TaskFamily.h"
 #include "run/AccelerateSettings.h"
+#include "run/GuideMaps.h"
 #include "run/Plugins.h"
 #include "run/TaskLists.h"
 
@@ -43,10 +45,15 @@ void unfold_profiled_ranks(Document& document) {
 
 constexpr const char* kPpoBatch = "batch_size";
 
-/// What the GPU guides write as a nested map.
-void unfold_guides_maps(Document& document) {
-  document.unfold("experiment", {{"batch_size", "train_batch_size"},
-                                 {"batch_size_safety_margin", "batch_size_safety_margin"}});
+std::set<std::string> names_of_keys(const std::vector<Section>& sections) {
+  std::set<std::string> names;
+  for (const Section& section : sections) {
+    for (const Key& key : section.keys()) {
+      names.insert(key.name());
+      names.insert(key.aliases().begin(), key.aliases().end());
+    }
+  }
+  return names;
 }
 
 /// The guides' batch_size is the training's, here it is PPO's: a remark where it may be meant otherwise,
@@ -100,13 +107,13 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   Document document;
   document.read_file(file);
   for (const std::string& assignment : overrides) document.set(assignment);
-  unfold_guides_maps(document);
-  std::vector<std::string> remarks = take_accelerate_settings(document, process_environment);
+  RunConfig config;
+  std::vector<Section> sections = config.sections();
+  std::vector<std::string> remarks = read_guide_maps(document, names_of_keys(sections));
+  std::ranges::move(take_accelerate_settings(document, process_environment), std::back_inserter(remarks));
   load_plugins_of(document);
   unfold_profiled_ranks(document);
   unfold_task_lists(document);
-  RunConfig config;
-  std::vector<Section> sections = config.sections();
   const auto check = [&config](Findings& findings) {
     config.run.check(findings);
     config.environment.check(findings);

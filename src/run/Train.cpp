@@ -49,6 +49,12 @@ std::string device_text(const Ranks& ranks) {
   return fmt::format("CPU, {} thread{} a rank", ranks.cpu_threads, ranks.cpu_threads == 1 ? "" : "s");
 }
 
+/// Accelerate's word for how many processes of which kind there are.
+const char* distributed_type(const Ranks& ranks) {
+  if (ranks.context.world_size == 1) return "NO";
+  return ranks.device.device.is_cuda() ? "MULTI_GPU" : "MULTI_CPU";
+}
+
 /// Throws where the user requires fused kernels and there are none.
 void check_fused_kernels(const RunConfig& config, const AlgorithmDistillation& model) {
   if (config.model.fused_kernels != FusedKernels::kOn) return;
@@ -81,6 +87,10 @@ void print_banner(Console& console, const RunConfig& config, const Ranks& ranks,
         fmt::format("{} windows of {} histories, {} in memory", grouped(windows.samples()),
                     grouped(histories.histories()), human_bytes(static_cast<double>(histories.bytes())))},
        {"steps", grouped(config.training.train_timesteps)}});
+  // As programs under Accelerate print it, for those who look for these lines.
+  console.info(fmt::format("Number of processes: {}", context.world_size));
+  console.info(fmt::format("Distributed type: {}", distributed_type(ranks)));
+  console.info(fmt::format("Device: {}", ranks.device.device.str()));
 }
 
 /// Sets the batch sizes that the configuration leaves open: to those of the run that is continued, else to

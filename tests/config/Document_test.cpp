@@ -185,5 +185,20 @@ TEST(Document, UnfoldsANestedMapUnderTheNamesThatItIsGiven) {
                                              "train_batch=auto@run.yaml:2", "experiment.other=1@run.yaml:2"));
 }
 
+TEST(Document, ANestedMapOverridesWhatItsFileIncludes) {
+  const ConfigTree tree;
+  tree.write("base.yaml", "seed: 3\nbatch: 4\nname: base\n");
+  tree.write("run.yaml",
+             "include: base.yaml\nexperiment:\n  seed: 5\n  batch: 6\n  name: mine\nname: flat\nkind: a\n");
+  Document document;
+  document.read_file("run.yaml");
+  document.set("batch=8");
+  document.unfold("experiment", {{"seed", "seed"}, {"batch", "batch"}, {"name", "name"}});
+  document.rename("kind", "name", "other");
+  document.rename("seed", "first", "7");
+  EXPECT_THAT(summary(document),
+              ElementsAre("name=flat@run.yaml:6", "batch=8@command line", "first=7@run.yaml:2"));
+}
+
 }  // namespace
 }  // namespace adtrain

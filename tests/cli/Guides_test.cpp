@@ -1,0 +1,51 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "SmallRun.h"
+
+namespace adtrain {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+TEST(Guides, TheirVerificationStepsFindTheirLines) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const Finished two = small.mpirun(2, "small.yaml");
+  ASSERT_EQ(two.exit_code, 0) << two.output;
+  EXPECT_THAT(two.output, AllOf(HasSubstr("\nNumber of processes: 2\n"),
+                                HasSubstr("\nDistributed type: MULTI_CPU\n"), HasSubstr("\nDevice: cpu\n")));
+  const Finished alone = small.adtrain("small.yaml --set run_name=alone");
+  ASSERT_EQ(alone.exit_code, 0) << alone.output;
+  EXPECT_THAT(alone.output,
+              AllOf(HasSubstr("\nNumber of processes: 1\n"), HasSubstr("\nDistributed type: NO\n")));
+}
+
+TEST(Guides, TheirFilesTrainOrSayWhatIsNotThere) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const std::string experiment = "include: small.yaml\nexperiment:\n  name: guide\n  learning_rate: 0.001\n";
+  small.write("guide.yaml", experiment + "model_loading:\n  device_map: auto\n  load_in_8bit: false\n");
+  const Finished trained = small.adtrain("guide.yaml");
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  EXPECT_THAT(trained.output, HasSubstr("device_map: auto: every rank holds the whole model"));
+  EXPECT_THAT(small.read("runs/guide/config.yaml"), HasSubstr("\nlr: 0.001\n"));
+  small.write("guide.yaml", experiment + "model_loading:\n  load_in_8bit: true\n");
+  const Finished refused = small.adtrain("guide.yaml");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_THAT(refused.output,
+              HasSubstr("load_in_8bit: found 'true'; weights of 8 or 4 bits are not there yet"));
+}
+
+TEST(Guides, TheRecommendationsByNumberOfGpusAreValid) {
+  const SmallRun small;
+  for (const std::string gpus : {"2", "4", "8"}) {
+    const Finished valid = small.adtrain("validate " ADTRAIN_SOURCE_DIR "/configs/gpus/" + gpus + ".yaml");
+    EXPECT_EQ(valid.exit_code, 0) << valid.output;
+    EXPECT_THAT(valid.output, HasSubstr("mixed_precision: bf16"));
+  }
+}
+
+}  // namespace
+}  // namespace adtrain

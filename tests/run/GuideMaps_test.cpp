@@ -1,0 +1,105 @@
+#include "run/GuideMaps.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/Error.h"
+#include "base/File.h"
+#include "memory/AutoBatchSize.h"
+#include "run/RunConfig.h"
+#include "support/TemporaryFolder.h"
+
+namespace adtrain {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class GuideMaps : public testing::Test {
+ protected:
+  RunConfig load(const std::string& yaml) {
+    write_file_atomically(folder_.path() / "guide.yaml", yaml + "transformer_block: pre_norm\n");
+    notices_.clear();
+    return RunConfig::load(folder_.path() / "guide.yaml", {}, notices_);
+  }
+  /// The errors of a configuration; "none" where it loads.
+  std::string errors(const std::string& yaml) {
+    try {
+      load(yaml);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "none";
+  }
+
+  TemporaryFolder folder_;
+  std::vector<std::string> notices_;
+};
+
+TEST_F(GuideMaps, PairsOfMapsAreKeys) {
+  const RunConfig config = load(
+      "experiment:\n  name: first\n  batch_size: auto_batch_size\n  batch_size_safety_margin: 0.8\n  seed: "
+      "5\n"
+      "training:\n  learning_rate: 1.0e-4\n  mixed_precision: bf16\n  gradient_accumulation_steps: 2\n");
+  EXPECT_EQ(config.run.run_name, "first");
+  EXPECT_EQ(config.training.train_batch_size, kAutoBatchSize);
+  EXPECT_EQ(config.training.batch_size_safety_margin, 0.8);
+  EXPECT_EQ(config.training.seed, 5);
+  EXPECT_EQ(config.training.lr, 1e-4);
+  EXPECT_EQ(config.training.mixed_precision, Precision::kBFloat16);
+  EXPECT_EQ(config.training.gradient_accumulation_steps, 2);
+  EXPECT_THAT(notices_, IsEmpty());
+}
+
+TEST_F(GuideMaps, AnUnknownPairIsAnErrorWithTheNearestKey) {
+  const std::string found = errors("experiment:\n  num_epochs: 3\n  bach_size_safety_margin: 0.8\n");
+  EXPECT_THAT(found, HasSubstr("experiment.num_epochs"));
+  EXPECT_THAT(found, HasSubstr("did you mean train_timesteps"));
+  EXPECT_THAT(found, HasSubstr("did you mean batch_size_safety_margin"));
+}
+
+TEST_F(GuideMaps, ModelLoadingThatHasACounterpartIsUnderstood) {
+  const RunConfig config = load(
+      "model_loading:\n  device_map: cuda:0\n  torch_dtype: torch.bfloat16\n  load_in_8bit: false\n"
+      "  quantization_config: null\n");
+  EXPECT_EQ(config.run.device, DeviceChoice::kCuda);
+  EXPECT_EQ(config.training.mixed_precision, Precision::kBFloat16);
+  EXPECT_THAT(notices_, IsEmpty());
+  EXPECT_EQ(load("device_map: cpu\ntorch_dtype: float32\n").run.device, DeviceChoice::kCpu);
+  EXPECT_EQ(load("mixed_precision: fp16\ntorch_dtype: bfloat16\n").training.mixed_precision,
+            Precision::kFloat16);
+  load("model_loading:\n  device_map: auto\n");
+  EXPECT_THAT(notices_, ElementsAre(HasSubstr("every rank holds the whole model")));
+}
+
+TEST_F(GuideMaps, ModelLoadingThatIsNotThereIsRefused) {
+  const std::string found = errors(
+      "model_loading:\n  device_map: balanced\n  load_in_8bit: true\n  max_memory: {0: 10GiB}\n"
+      "quantization_config: {bnb_4bit_quant_type: nf4}\ntorch_dtype: int8\n");
+  EXPECT_THAT(found,
+              HasSubstr("guide.yaml:1: device_map: found 'balanced'; a model is not split over devices yet"));
+  EXPECT_THAT(found, HasSubstr("load_in_8bit: found 'true'; weights of 8 or 4 bits are not there yet"));
+  EXPECT_THAT(found, HasSubstr("max_memory: found the nested map"));
+  EXPECT_THAT(found, HasSubstr("guide.yaml:5: quantization_config: found the nested map"));
+  EXPECT_THAT(found, HasSubstr("which here is mixed_precision: no, fp16 or bf16"));
+  EXPECT_THAT(found, HasSubstr("5 errors"));
+}
+
+/// configs/gpus: as docs/benchmarks.md measured it, 512 sequences a GPU in bf16.
+TEST_F(GuideMaps, RecommendationsByNumberOfGpusAreThoseMeasured) {
+  for (const int64_t gpus : {2, 4, 8}) {
+    const auto file =
+        std::filesystem::path(ADTRAIN_SOURCE_DIR) / "configs/gpus" / (std::to_string(gpus) + ".yaml");
+    std::vector<std::string> notices;
+    const RunConfig config = RunConfig::load(file, {}, notices);
+    EXPECT_EQ(config.training.share(0, gpus).micro_batch, 512) << gpus;
+    EXPECT_EQ(config.training.mixed_precision, Precision::kBFloat16);
+    EXPECT_EQ(config.model.tf_n_embd, 64);
+    EXPECT_EQ(config.model.n_transit, 240);
+    EXPECT_THAT(notices, IsEmpty());
+  }
+}
+
+}  // namespace
+}  // namespace adtrain

@@ -33,7 +33,8 @@ PublishedPpo published_ppo(Family family) {
 void CollectionOptions::declare(Section& section) {
   section.key(
       "alg", alg,
-      "Source algorithm: PPO, the only one, in any case; part of the history file's name, as written.");
+      "Name of the source algorithm, part of the history file's name. adtrain collect runs PPO, whatever it "
+      "says.");
   section.key("alg_seed", alg_seed, "Task i learns with random numbers seeded by alg_seed + i.").at_least(0);
   section
       .key("n_steps", n_steps,
@@ -87,8 +88,15 @@ void CollectionOptions::declare(Section& section) {
            "Level of gzip in the history file: 0 writes plain arrays, 1 is fast, 9 small.")
       .at_least(0)
       .at_most(9);
-  section.key("write_compress_markers", write_compress_markers,
-              "Add compress_markers to the file: 1 on the first and 2 on the last step of each rollout.");
+  section.key(
+      "write_compress_markers", write_compress_markers,
+      {{"true", RolloutMarkers::kYes}, {"false", RolloutMarkers::kNo}, {"auto", RolloutMarkers::kAuto}},
+      "Add compress_markers to the file: 1 on the first and 2 on the last step of each rollout; auto: where "
+      "use_compressed_context is true. adtrain trains without them.");
+  section.key(
+      "optimal_actions", optimal_actions,
+      "Add optimal_actions to the file: the best action in each state that occurs, of shape (streams, "
+      "steps).");
   section.key("terminal_next_states", terminal_next_states,
               "Store the last observation of an episode as its final next state, instead of the state after "
               "the reset "
@@ -97,14 +105,38 @@ void CollectionOptions::declare(Section& section) {
   section.ignore("policy", "the source policy is always SB3's MlpPolicy, two tanh layers of 64 units");
 }
 
-void CollectionOptions::check(Findings& findings) const {
-  if (to_lower(alg) != "ppo") {
-    findings.add("alg", fmt::format("found '{}'; expected PPO, the only source algorithm", alg));
+void CollectionOptions::check(Findings& findings, const EnvironmentOptions& environment) const {
+  const auto fits_no_name = [](unsigned char letter) {
+    return letter == '/' || letter < ' ' || letter == 127;
+  };
+  constexpr size_t kLongestName = 100;
+  if (alg.empty() || alg.size() > kLongestName || std::ranges::any_of(alg, fits_no_name)) {
+    findings.add("alg",
+                 fmt::format("found '{}'; expected a name such as PPO, which becomes part of a file's name: "
+                             "1 to {} bytes without slashes and control characters",
+                             abridged(alg), kLongestName));
+  }
+  if (optimal_actions && environment.family() == Family::kPlugin) {
+    findings.add(
+        "optimal_actions",
+        fmt::format("found true with env {}, a plug-in's, of which adtrain does not know what is best; "
+                    "expected false",
+                    environment.env));
   }
   if (streams_kept() > n_stream) {
     findings.add("kept_streams",
                  fmt::format("found {}; expected at most n_stream, which is {}", streams_kept(), n_stream));
   }
+}
+
+std::vector<std::string> CollectionOptions::notices() const {
+  if (to_lower(alg) == "ppo") return {};
+  return {fmt::format("alg: {} is a name, also of the history file; adtrain collect runs PPO", alg)};
+}
+
+void CollectionOptions::decide(bool compressed_context) {
+  if (write_compress_markers != RolloutMarkers::kAuto) return;
+  write_compress_markers = compressed_context ? RolloutMarkers::kYes : RolloutMarkers::kNo;
 }
 
 PpoSettings CollectionOptions::ppo(Family family) const {

@@ -3,12 +3,16 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "collection/PpoSettings.h"
 #include "config/Section.h"
 #include "environments/EnvironmentOptions.h"
 
 namespace adtrain {
+
+/// Whether the file says where rollouts begin and end: auto where the model has compressed context.
+enum class RolloutMarkers { kNo, kYes, kAuto };
 
 /// How histories are collected: the source algorithm, PPO as in Stable-Baselines3, and its output. What is
 /// not set is as published for the family:
@@ -19,7 +23,7 @@ namespace adtrain {
 /// | darkroompermuted | 50      | 50         | 20       |
 /// | darkkeytodoor    | 50      | 100        | 10       |
 struct CollectionOptions {
-  std::string alg = "PPO";
+  std::string alg = "PPO";  ///< a name: the algorithm is PPO, whatever it is
   int64_t alg_seed = 0;
   std::optional<int64_t> n_steps;
   std::optional<int64_t> batch_size;
@@ -36,11 +40,16 @@ struct CollectionOptions {
   std::optional<int64_t> n_process;
   std::optional<int64_t> kept_streams;
   int64_t history_compression = 0;
-  bool write_compress_markers = false;
+  RolloutMarkers write_compress_markers = RolloutMarkers::kNo;
+  bool optimal_actions = false;
   bool terminal_next_states = false;
 
   void declare(Section& section);
-  void check(Findings& findings) const;
+  void check(Findings& findings, const EnvironmentOptions& environment) const;
+  /// Remarks that stop nothing.
+  std::vector<std::string> notices() const;
+  /// Replaces auto by what it means.
+  void decide(bool compressed_context);
 
   PpoSettings ppo(Family family) const;
   /// `history_{env}_{alg}_alg-seed{alg_seed}.hdf5`, as the Python projects name it.

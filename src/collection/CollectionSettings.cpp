@@ -25,10 +25,11 @@ HistorySettings collection_settings(const EnvironmentOptions& environment, const
       {"ent_coef", text(ppo.entropy_coefficient)},
       {"vf_coef", text(ppo.value_coefficient)},
       {"source_max_grad_norm", text(ppo.max_grad_norm)},
-      {"write_compress_markers", text(options.write_compress_markers)},
+      {"write_compress_markers", text(options.write_compress_markers == RolloutMarkers::kYes)},
       {"terminal_next_states", text(options.terminal_next_states)},
   };
   // Settings newer than files that may still be continued appear only where they are used.
+  if (options.optimal_actions) settings["optimal_actions"] = text(true);
   if (options.kept_streams) settings["kept_streams"] = text(*options.kept_streams);
   if (options.history_compression > 0) settings["history_compression"] = text(options.history_compression);
   return settings;

@@ -10,6 +10,7 @@
 
 #include "base/Clock.h"
 #include "collection/CollectionSettings.h"
+#include "collection/OptimalActions.h"
 #include "collection/Ppo.h"
 #include "collection/TaskQueue.h"
 #include "collection/gpu/GpuLearner.h"
@@ -43,7 +44,8 @@ std::optional<std::string> Collector::gpu_objection() const {
 }
 
 int64_t Collector::file_bytes() const {
-  const int64_t integers = 6 + (options_.write_compress_markers ? 1 : 0);  // and dones
+  const bool marked = options_.write_compress_markers == RolloutMarkers::kYes;
+  const int64_t integers = 6 + (marked ? 1 : 0) + (options_.optimal_actions ? 1 : 0);  // and dones
   return tasks_.count() * ppo_.history_steps() * options_.streams_kept() * (4 * integers + 1);
 }
 
@@ -121,9 +123,11 @@ void Collector::learn_on_gpu(const std::vector<int64_t>& tasks, const std::funct
 }
 
 double Collector::write(int64_t task, History history, HistoryFileWriter& writer) const {
-  if (options_.write_compress_markers) mark_rollouts(history, ppo_.rollout_steps);
+  if (options_.write_compress_markers == RolloutMarkers::kYes) mark_rollouts(history, ppo_.rollout_steps);
   history.keep_streams(options_.streams_kept());
-  writer.write(task, history);
+  writer.write(
+      task, history,
+      options_.optimal_actions ? optimal_actions(family_.task(task), history) : std::vector<int32_t>());
   return history.final_return();
 }
 

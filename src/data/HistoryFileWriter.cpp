@@ -161,8 +161,9 @@ std::vector<int64_t> HistoryFileWriter::missing() const {
   return list;
 }
 
-void HistoryFileWriter::write(int64_t task, const History& history) {
-  const std::string image = TaskImage(history, compression_).bytes(task);
+void HistoryFileWriter::write(int64_t task, const History& history,
+                              const std::vector<int32_t>& optimal_actions) {
+  const std::string image = TaskImage(history, optimal_actions, compression_).bytes(task);
   on_disk([&] { write_whole(task_file(task), image); });
 }
 

@@ -41,9 +41,9 @@ class HistoryFileWriter {
   std::vector<int64_t> missing() const;
   /// For each removed task file of an earlier writer: what was wrong with it.
   const std::vector<std::string>& damages() const { return damages_; }
-  /// Writes a task. Rewards must be whole numbers: they are stored as int32. When this returns, the task
-  /// survives a crash.
-  void write(int64_t task, const History& history);
+  /// Writes a task. Rewards must be whole numbers: they are stored as int32. `optimal_actions`, (streams,
+  /// steps), are left out where they are empty. When this returns, the task survives a crash.
+  void write(int64_t task, const History& history, const std::vector<int32_t>& optimal_actions = {});
   /// Makes `path`; all tasks must have been written.
   void finish();
 

@@ -19,8 +19,9 @@ std::string value_of(const HistorySettings& settings, const std::string& name) {
 
 /// Whether a setting may differ without changing the values, or describes only the file itself.
 bool tells_nothing_of_the_values(const std::string& name) {
-  constexpr std::array<const char*, 6> kNames = {"history_compression", "collected_on",   "tasks",
-                                                 kTaskNumbers,          "format_version", kContentChecksum};
+  constexpr std::array<const char*, 8> kNames = {
+      "history_compression",    "collected_on",    "tasks",          kTaskNumbers,
+      "write_compress_markers", "optimal_actions", "format_version", kContentChecksum};
   for (const char* known : kNames) {
     if (name == known) return true;
   }

@@ -22,8 +22,9 @@ inline constexpr const char* kTaskNumbers = "task_numbers";
 std::vector<std::string> differences(const HistorySettings& before, const HistorySettings& now);
 
 /// Checks that a file was collected with the settings that a configuration requires. It does not check a file
-/// without settings, or where nothing is expected, or settings that do not change the values: the
-/// compression, and the device that collected. Throws DataError that names each setting with both values.
+/// without settings, or where nothing is expected, or settings that do not change the transitions: the
+/// compression, the device that collected, the tasks, and data sets that training does not read. Throws
+/// DataError that names each setting with both values.
 void check_collected_with(const std::filesystem::path& file, const HistorySettings& found,
                           const HistorySettings& expected);
 

@@ -32,14 +32,16 @@ Hdf5Handle create_file_in_memory() {
 
 }  // namespace
 
-TaskImage::TaskImage(const History& history, int compression)
-    : history_(history), compression_(compression), rewards_(history.rewards.begin(), history.rewards.end()) {
-  add("states", true, history.states);
-  add("actions", false, history.actions);
-  add("rewards", false, rewards_);
-  add("next_states", true, history.next_states);
-  add("dones", false, history.dones);
-  if (!history.compress_markers.empty()) add("compress_markers", false, history.compress_markers);
+TaskImage::TaskImage(const History& history, const std::vector<int32_t>& optimal_actions, int compression)
+    : compression_(compression), rewards_(history.rewards.begin(), history.rewards.end()) {
+  const auto steps = static_cast<hsize_t>(history.steps), streams = static_cast<hsize_t>(history.streams);
+  add("states", {steps, streams, 2}, history.states);
+  add("actions", {steps, streams}, history.actions);
+  add("rewards", {steps, streams}, rewards_);
+  add("next_states", {steps, streams, 2}, history.next_states);
+  add("dones", {steps, streams}, history.dones);
+  if (!history.compress_markers.empty()) add("compress_markers", {steps, streams}, history.compress_markers);
+  if (!optimal_actions.empty()) add("optimal_actions", {streams, steps}, optimal_actions);
 }
 
 std::string TaskImage::bytes(int64_t task) const {
@@ -62,29 +64,29 @@ std::string TaskImage::bytes(int64_t task) const {
 }
 
 template <class Value>
-void TaskImage::add(const char* name, bool of_pairs, const std::vector<Value>& values) {
+void TaskImage::add(const char* name, std::vector<hsize_t> shape, const std::vector<Value>& values) {
+  const auto rows = static_cast<size_t>(shape.front());
   Dataset dataset{name,
-                  of_pairs,
+                  std::move(shape),
                   sizeof(Value),
                   values.data(),
                   checksum_of(values.data(), values.size() * sizeof(Value)),
                   std::nullopt};
   if (compression_ > 0) {
-    const auto rows = static_cast<size_t>(history_.steps);
     dataset.chunks.emplace(values.data(), rows, values.size() / rows, sizeof(Value), compression_);
   }
   datasets_.push_back(std::move(dataset));
 }
 
 void TaskImage::write(const Hdf5Handle& group, const Dataset& dataset) const {
-  const int dimensions = dataset.of_pairs ? 3 : 2;
-  hsize_t shape[] = {static_cast<hsize_t>(history_.steps), static_cast<hsize_t>(history_.streams), 2};
-  const Hdf5Handle space(H5Screate_simple(dimensions, shape, nullptr), H5Sclose);
+  const auto dimensions = static_cast<int>(dataset.shape.size());
+  const Hdf5Handle space(H5Screate_simple(dimensions, dataset.shape.data(), nullptr), H5Sclose);
   const Hdf5Handle creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
   H5Pset_obj_track_times(creation.get(), false);
   if (dataset.chunks) {
-    shape[0] = dataset.chunks->rows_of_chunk();
-    H5Pset_chunk(creation.get(), dimensions, shape);
+    std::vector<hsize_t> chunk = dataset.shape;
+    chunk.front() = dataset.chunks->rows_of_chunk();
+    H5Pset_chunk(creation.get(), dimensions, chunk.data());
     H5Pset_shuffle(creation.get());
     H5Pset_deflate(creation.get(), static_cast<unsigned>(compression_));
   }
@@ -98,7 +100,7 @@ void TaskImage::write(const Hdf5Handle& group, const Dataset& dataset) const {
     hsize_t offset[] = {0, 0, 0};
     for (const CompressedChunks::Bytes& chunk : dataset.chunks->chunks()) {
       check(H5Dwrite_chunk(target.get(), H5P_DEFAULT, 0, offset, chunk.size(), chunk.data()) >= 0);
-      offset[0] += shape[0];
+      offset[0] += dataset.chunks->rows_of_chunk();
     }
   } else {
     const hid_t type = flags ? boolean.get() : H5T_NATIVE_INT32;

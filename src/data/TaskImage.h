@@ -17,8 +17,9 @@ namespace adtrain {
 class TaskImage {
  public:
   /// Compresses the data (`compression` is gzip's level, 0 for none) and computes checksums. Calls HDF5 only
-  /// in `bytes`, so that many threads work at once. The history must outlive the image.
-  TaskImage(const History& history, int compression);
+  /// in `bytes`, so that many threads work at once. History and optimal actions, (streams, steps) or empty,
+  /// must outlive the image.
+  TaskImage(const History& history, const std::vector<int32_t>& optimal_actions, int compression);
 
   /// The file's bytes, with the group `task`. Takes an Hdf5Turn.
   std::string bytes(int64_t task) const;
@@ -26,7 +27,7 @@ class TaskImage {
  private:
   struct Dataset {
     const char* name;
-    bool of_pairs;
+    std::vector<hsize_t> shape;
     size_t value_bytes;
     const void* values;
     uint32_t checksum;
@@ -34,10 +35,9 @@ class TaskImage {
   };
 
   template <class Value>
-  void add(const char* name, bool of_pairs, const std::vector<Value>& values);
+  void add(const char* name, std::vector<hsize_t> shape, const std::vector<Value>& values);
   void write(const Hdf5Handle& group, const Dataset& dataset) const;
 
-  const History& history_;
   int compression_;
   std::vector<int32_t> rewards_;  ///< as they are stored
   std::vector<Dataset> datasets_;

@@ -43,6 +43,18 @@ CollectionDevice device_of(const RunConfig& config) {
   throw EnvironmentError(fmt::format("device: cuda is asked for, and {}; or set device: cpu", *objection));
 }
 
+/// Throws DataError where an existing file was collected without data sets that `key` asks for.
+void check_holds(const std::filesystem::path& file, const HistorySettings& settings, const std::string& key,
+                 bool wanted) {
+  const auto found = settings.find(key);
+  if (!wanted || (found != settings.end() && found->second == "true")) return;
+  throw DataError(fmt::format(
+      "{}: exists already and was collected with {} false, and {}: true asks for that data set; expected it "
+      "in "
+      "the file: replace the file with --overwrite, choose another traj_dir or alg_seed, or set {}: false",
+      file.string(), key, key, key));
+}
+
 /// Throws DataError where an existing file is not what the configuration would collect, or lacks some of its
 /// tasks. For a file that does not say how it was collected, the first task is replayed.
 void check_kept(const std::filesystem::path& file, const RunConfig& config, const TaskFamily& family,
@@ -59,7 +71,12 @@ void check_kept(const std::filesystem::path& file, const RunConfig& config, cons
         file.string(), abridged(histories.tasks().text()), abridged(missing.text()),
         histories.tasks().text()));
   }
-  if (!histories.settings().empty()) return;
+  if (!histories.settings().empty()) {
+    check_holds(file, histories.settings(), "write_compress_markers",
+                config.collection.write_compress_markers == RolloutMarkers::kYes);
+    check_holds(file, histories.settings(), "optimal_actions", config.collection.optimal_actions);
+    return;
+  }
   const int64_t task = histories.tasks().smallest();
   const History first = histories.read(task, histories.steps(), histories.streams(),
                                        {family.grid_size(), family.num_actions()});

@@ -11,6 +11,7 @@
 #include "config/Binder.h"
 #include "config/Document.h"
 #include "config/Reference.h"
+#include "config/Scalar.h"
 #include "environments/TaskFamily.h"
 #include "run/AccelerateSettings.h"
 #include "run/GuideMaps.h"
@@ -41,6 +42,15 @@ void unfold_profiled_ranks(Document& document) {
   if (found != nullptr && found->kind == Entry::Kind::kList) {
     document.replace(kRanks, join(document.texts_of(kRanks), ","));
   }
+}
+
+/// write_compress_markers may be written as any of YAML's truth values, beside auto.
+void unfold_truth_values(Document& document) {
+  constexpr const char* kMarkers = "write_compress_markers";
+  const Entry* const found = document.find(kMarkers);
+  if (found == nullptr || found->kind != Entry::Kind::kScalar) return;
+  if (const auto truth = Scalar<bool>::parse(found->text))
+    document.replace(kMarkers, *truth ? "true" : "false");
 }
 
 constexpr const char* kPpoBatch = "batch_size";
@@ -114,11 +124,12 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   load_plugins_of(document);
   unfold_profiled_ranks(document);
   unfold_task_lists(document);
+  unfold_truth_values(document);
   const auto check = [&config](Findings& findings) {
     config.run.check(findings);
     config.environment.check(findings);
     config.tasks.check(findings, config.environment);
-    config.collection.check(findings);
+    config.collection.check(findings, config.environment);
     config.model.check(findings);
     config.training.check(findings);
     check_returns(config, findings);
@@ -128,6 +139,8 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   for (std::string& notice : Binder(pointers_to(sections)).bind(document, check))
     notices.push_back(std::move(notice));
   std::ranges::move(remarks, std::back_inserter(notices));
+  config.collection.decide(config.model.compressed());
+  for (std::string& notice : config.collection.notices()) notices.push_back(std::move(notice));
   for (std::string& notice : config.model.notices()) notices.push_back(std::move(notice));
   if (std::string remark = remark_on_batch_size(document); !remark.empty()) {
     notices.push_back(std::move(remark));

@@ -38,21 +38,47 @@ TEST(CollectionOptions, NameTheFileAsThePythonProjectsDo) {
   EXPECT_EQ(options.file_name(environment), "history_darkkeytodoor_PPO_alg-seed42.hdf5");
 }
 
-TEST(CollectionOptions, RefuseAnotherAlgorithm) {
+TEST(CollectionOptions, TheAlgorithmIsANameThatFitsAFile) {
   CollectionOptions options;
-  options.alg = "DQN";
-  Findings findings;
-  options.check(findings);
-  ASSERT_EQ(findings.all().size(), 1);
-  EXPECT_EQ(findings.all()[0].key, "alg");
-  EXPECT_THAT(findings.all()[0].message, testing::HasSubstr("'DQN'; expected PPO"));
+  options.alg = "QL";
+  Findings none;
+  options.check(none, EnvironmentOptions());
+  EXPECT_TRUE(none.empty());
+  EXPECT_EQ(options.file_name(EnvironmentOptions()), "history_darkroom_QL_alg-seed0.hdf5");
+  EXPECT_THAT(options.notices(), testing::ElementsAre(testing::AllOf(testing::HasSubstr("alg: QL is a name"),
+                                                                     testing::HasSubstr("runs PPO"))));
+  for (const char* ppo : {"PPO", "ppo"}) {
+    options.alg = ppo;
+    EXPECT_THAT(options.notices(), testing::IsEmpty());
+  }
+  for (const std::string& bad :
+       {std::string(), std::string("a/b"), std::string("a\nb"), std::string(101, 'a')}) {
+    options.alg = bad;
+    Findings findings;
+    options.check(findings, EnvironmentOptions());
+    ASSERT_EQ(findings.all().size(), 1) << bad;
+    EXPECT_EQ(findings.all()[0].key, "alg");
+    EXPECT_THAT(findings.all()[0].message, testing::HasSubstr("becomes part of a file's name"));
+  }
+}
+
+TEST(CollectionOptions, AutomaticMarkersAreThoseOfCompressedContext) {
+  for (const bool compressed : {false, true}) {
+    CollectionOptions options;
+    options.write_compress_markers = RolloutMarkers::kAuto;
+    options.decide(compressed);
+    EXPECT_EQ(options.write_compress_markers, compressed ? RolloutMarkers::kYes : RolloutMarkers::kNo);
+    options.write_compress_markers = RolloutMarkers::kNo;
+    options.decide(compressed);
+    EXPECT_EQ(options.write_compress_markers, RolloutMarkers::kNo) << "what is set stays";
+  }
 }
 
 TEST(CollectionOptions, RefuseToKeepMoreStreamsThanThereAre) {
   CollectionOptions options;
   options.kept_streams = 101;
   Findings findings;
-  options.check(findings);
+  options.check(findings, EnvironmentOptions());
   ASSERT_EQ(findings.all().size(), 1);
   EXPECT_EQ(findings.all()[0].key, "kept_streams");
 }

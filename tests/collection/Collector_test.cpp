@@ -36,7 +36,7 @@ CollectionOptions tiny_collection(int64_t threads) {
   options.n_epochs = 10;
   options.n_process = threads;
   options.alg_seed = 42;
-  options.write_compress_markers = true;
+  options.write_compress_markers = RolloutMarkers::kYes;
   return options;
 }
 

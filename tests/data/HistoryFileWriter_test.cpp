@@ -85,6 +85,26 @@ TEST(HistoryFileWriter, ContinuesWithEqualBytesInAnyOrderAndFromManyThreads) {
   EXPECT_EQ(read_file(path), expected);
 }
 
+TEST(HistoryFileWriter, MakesTasksWithDamagedOptimalActionsAgain) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "history.hdf5";
+  const std::vector<int32_t> actions(150, 0x5a5a5a5a);  // as no other values are
+  {
+    HistoryFileWriter writer(path, NumberRanges::below(2), {});
+    writer.write(1, task_history(1), actions);
+  }
+  EXPECT_THAT(HistoryFileWriter(path, NumberRanges::below(2), {}).missing(), ElementsAre(0)) << "it is whole";
+  const fs::path part = path.string() + ".partial/1.hdf5";
+  std::string bytes = read_file(part);
+  const size_t place = bytes.find("ZZZZZZZZ");
+  ASSERT_NE(place, std::string::npos);
+  bytes[place] = 'Y';
+  write_file(part, bytes);
+  const HistoryFileWriter writer(path, NumberRanges::below(2), {});
+  EXPECT_THAT(writer.missing(), ElementsAre(0, 1));
+  EXPECT_THAT(writer.damages(), ElementsAre(AllOf(HasSubstr("1/optimal_actions"), HasSubstr("checksum"))));
+}
+
 TEST(HistoryFileWriter, RefusesToContinueWithOtherSettingsAndSaysWhich) {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "history.hdf5";

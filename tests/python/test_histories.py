@@ -83,7 +83,7 @@ class Histories(FolderTest):
         self.assertIn("task 4, stream 1, step 7: the reward is", " ".join(refused.split()))
 
     def test_collected_files_are_read_as_h5py_reads_them(self):
-        settings = ["write_compress_markers=true", "history_compression=1"]
+        settings = ["write_compress_markers=true", "optimal_actions=true", "history_compression=1"]
         program("collect", "config.yaml", settings=["traj_dir=collected", *settings], cwd=self.folder)
         path = self.folder / "collected" / self.name
         read = adtrain.Histories(path)

@@ -114,7 +114,7 @@ TEST(TrainingLog, ReturnsAreRecordedOfTheSidesThatHaveTasks) {
   run.log.returns(20, {.held_out = std::nullopt, .trained = ContextReturns{.last_ten = 5}});
   EXPECT_FALSE(last_record(metrics).contains("test_return"));
   EXPECT_EQ(last_record(metrics)["train_return"], 5);
-  run.log.end();
+  run.log.end(/*finished=*/false);
   EXPECT_NE(read_file(run.folder.path() / "metrics.prom").find("adtrain_train_return{"), std::string::npos);
 }
 

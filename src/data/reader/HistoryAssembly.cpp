@@ -34,7 +34,8 @@ void write_attribute(const Hdf5Handle& file, const std::string& name, const std:
 class ContentChecksum {
  public:
   void add(const Hdf5Handle& file, int64_t task) {
-    for (const char* name : {"states", "actions", "rewards", "next_states", "dones", "compress_markers"}) {
+    for (const char* name :
+         {"states", "actions", "rewards", "next_states", "dones", "compress_markers", "optimal_actions"}) {
       const std::string dataset = fmt::format("{}/{}", task, name);
       if (H5Lexists(file.get(), dataset.c_str(), H5P_DEFAULT) <= 0) continue;
       const Hdf5Handle attribute(

@@ -86,6 +86,15 @@ HistorySettings HistoryReader::settings() const {
   return settings;
 }
 
+void HistoryReader::check_optimal_actions(int64_t task) const {
+  const std::string name = fmt::format("{}/optimal_actions", task);
+  if (H5Lexists(file_.get(), name.c_str(), H5P_DEFAULT) <= 0) return;
+  const HistoryDataset dataset(path_, file_, name);
+  const std::vector<hsize_t> shape = {static_cast<hsize_t>(streams_), static_cast<hsize_t>(steps_)};
+  dataset.expect_shape(shape);
+  dataset.read_integers(shape);
+}
+
 History HistoryReader::read(int64_t task, int64_t steps, int64_t streams) const {
   const auto dataset = [&](const char* name, hsize_t coordinates) {
     HistoryDataset found(path_, file_, fmt::format("{}/{}", task, name));

@@ -26,6 +26,9 @@ class HistoryReader {
   /// The file's attributes that are text.
   HistorySettings settings() const;
 
+  /// Throws where the optimal_actions of a task, which `read` leaves alone, are damaged.
+  void check_optimal_actions(int64_t task) const;
+
   /// The first `steps` steps of the first `streams` streams of a task. A data set with a checksum is read
   /// whole.
   History read(int64_t task, int64_t steps, int64_t streams) const;

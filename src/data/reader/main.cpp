@@ -109,6 +109,7 @@ class Server {
     {
       const HistoryReader file(path);
       file.read(task, file.steps(), file.streams());
+      file.check_optimal_actions(task);
     }
     rehearse_assembly(path, task);
     return send_message(kSocket, json::object());

@@ -32,6 +32,8 @@ class History:
     """bool (T, S): true on the last step of an episode"""
     compress_markers: np.ndarray | None = None
     """int32 (T, S): 1 on the first and 2 on the last step of each rollout, else 0"""
+    optimal_actions: np.ndarray | None = None
+    """int32 (S, T), unlike all others: the best action in each state"""
 
     @property
     def steps(self) -> int:
@@ -213,7 +215,11 @@ def _checked(history: History, place: str) -> History:
     if history.actions.ndim != 2 or history.actions.size == 0:
         raise HistoryError(f"{place}: actions has shape {history.actions.shape}; expected (steps, streams)")
     for name, values in history.columns().items():
-        shape = (history.steps, history.streams) + ((2,) if name.endswith("states") else ())
+        shape: tuple[int, ...] = (history.steps, history.streams)
+        if name == "optimal_actions":
+            shape = shape[::-1]
+        elif name.endswith("states"):
+            shape += (2,)
         if values.shape != shape:
             raise HistoryError(f"{place}: {name} has shape {values.shape}; expected {shape}")
     return history

@@ -2,8 +2,8 @@
 # The common part of the job scripts in this folder, which source it. A job runs one step of adtrain. Where that stops on
 # request, after a checkpoint, the job is requeued, and continues from the checkpoint when it starts again.
 # Settings from the environment of sbatch:
-#   ADTRAIN                the program; else the build's, else the one in PATH
 #   ADTRAIN_MAX_REQUEUES   how often the job may requeue itself (20)
+# and those of ../training.sh: ADTRAIN, ADTRAIN_MODULES, ADTRAIN_ENVIRONMENT.
 
 launch_folder=$(dirname "${BASH_SOURCE[0]}")
 readonly launch_folder
@@ -14,48 +14,22 @@ ended_by_scheduler=
 
 say() { printf '%s: %s\n' "$SLURM_JOB_NAME" "$*"; }
 
-give_up() { # message
-  say "$1" >&2
-  exit 2
-}
+# shellcheck source=launch/training.sh
+source "$launch_folder/../training.sh"
 
-first_program() { # candidates...: the first that can be run, else the last, for which the shell then reports an error
-  local candidate
-  for candidate; do
-    if [[ -n $candidate ]] && command -v "$candidate" >/dev/null; then break; fi
-  done
-  echo "$candidate"
+# In a job array each task is a job of its own, and one of them has the array's number too: only this name means that task alone.
+job_name() {
+  if [[ -n ${SLURM_ARRAY_JOB_ID-} ]]; then echo "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"; else echo "$SLURM_JOB_ID"; fi
 }
-
-overrides() { # arguments of adtrain...: those that change the configuration, one per line
-  while (($#)); do
-    case $1 in
-      --set=*) printf '%s\n' "$1" ;;
-      --set) printf '%s\n' "--set=${2-}" && shift ;;
-    esac
-    shift
-  done
-}
-
-run_folder_of() { # config arguments of adtrain...: the run's folder; ends with an error if the configuration is wrong
-  local resolved changes
-  mapfile -t changes < <(overrides "${@:2}")
-  resolved=$("$adtrain" validate "$1" "${changes[@]}") || exit
-  sed -n 's/^# .* is valid: the run would live in \(.*\), with histories from .*/\1/p' <<<"$resolved"
-}
-
-has_checkpoints() { compgen -G "$run_folder/checkpoints/step-*[0-9]" >/dev/null; }
 
 starts_anew() { # arguments of adtrain...: this is the job's first start, and an existing run is to be overwritten
   [[ ${SLURM_RESTART_COUNT:-0} == 0 && " $* " == *" --overwrite "* ]]
 }
 
-# config arguments of adtrain...: sets `training`, the command of each rank, and `run_folder`.
+# config arguments of adtrain...: sets `training`, the command of each rank, and `run_folder`. In a job array %a in the arguments
+# is the task's number, as in sbatch's file names.
 prepare() {
-  (($#)) || give_up "no configuration was given; it follows the script: sbatch SCRIPT configs/quickstart.yaml"
-  adtrain=$(first_program "${ADTRAIN-}" "$launch_folder/../../build/release/bin/adtrain" adtrain)
-  run_folder=$(run_folder_of "$@") || exit
-  training=("$adtrain" "$@")
+  find_training "${@//%a/${SLURM_ARRAY_TASK_ID-%a}}"
   if has_checkpoints && ! starts_anew "${@:2}"; then training+=(--resume); fi
   rm -f "$run_folder/requeue" # an earlier job's
   mkdir -p "$logs"
@@ -78,6 +52,8 @@ end_of() {
 run_step() {
   local first_log=$logs/$1-0.log status=0 step
   touch "$first_log"
+  # sbatch's --gres counts more than the script's --gpus-per-node, which would still reach srun by this variable.
+  [[ ${SLURM_GPUS_PER_NODE-} == *"${SLURM_GPUS_ON_NODE-}" ]] || unset SLURM_GPUS_PER_NODE
   # The ranks need no MPI to connect. Since SLURM 22.05 srun needs --cpus-per-task again.
   srun --mpi=none --kill-on-bad-exit=1 ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"} \
     --input=none --open-mode=append --output="$logs/$1-%t.log" "${@:2}" &
@@ -121,7 +97,7 @@ finish() {
   else
     say "stopped with a checkpoint; goes back to the queue for restart $((restarts + 1)) of at most $allowed"
     trap - TERM # the scheduler ends this script with it
-    scontrol requeue "$SLURM_JOB_ID" && sleep 60
+    scontrol requeue "$(job_name)" && sleep 60
   fi
   exit "$requeue_code"
 }

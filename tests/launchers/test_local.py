@@ -221,6 +221,54 @@ class GpuIdsOfGpus(small_run.SmallRun):
                                            "--set", "device=cuda"]))
 
 
+class LocalScript(small_run.SmallRun):
+    """launch/local.sh."""
+    SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "launch" / "local.sh"
+
+    def script(self, *arguments, **variables):
+        return self.start(["bash", self.SCRIPT, "small.yaml", *arguments], ADTRAIN=ADTRAIN, RANKS="2", **variables)
+
+    def log(self, name):
+        (file,) = self.folder.glob(f"runs/launch-logs/local-*/{name}.log")
+        return file.read_text()
+
+    def test_checks_trains_and_logs(self):
+        self.collect()
+        finished = small_run.finish(self.script(), 120)
+        self.assert_done(finished)
+        self.assertIn("self test PASSED: 2 ranks on 1 host", finished.output)
+        self.assertIn("done: 20 steps", finished.output)
+        self.assertIn("done: 20 steps", self.log("training"))
+        self.assertIn("self test PASSED", self.log("test"))
+
+    def test_a_signal_saves_and_the_same_command_continues(self):
+        self.collect()
+        script = self.script(*ENDLESS)
+        self.addCleanup(self.end, script)
+        metrics = self.run_folder() / "metrics.jsonl"
+        self.wait_for(lambda: metrics.exists() and metrics.read_text().count("\n") > 3, "steps of training")
+        script.send_signal(signal.SIGUSR1)
+        stopped = small_run.finish(script, 60)
+        self.assertEqual(75, stopped.code, stopped.output)
+        self.assertIn("the same command continues", stopped.output)
+        step = re.search(r"stopped after step (\d+)", stopped.output)[1]
+        resumed = small_run.finish(self.script(*ENDLESS, "--stop-after", int(step) + 2), 120)
+        self.assertEqual(75, resumed.code, resumed.output)
+        self.assertIn(f"resuming after step {step}", resumed.output)
+
+    def test_a_mistake_starts_no_rank(self):
+        wrong = small_run.finish(self.script("--set", "lr=fast"), 60)
+        self.assertEqual(2, wrong.code, wrong.output)
+        self.assertFalse((self.folder / "runs").exists())
+        no_ids = small_run.finish(self.script(GPUS="first"), 60)
+        self.assertEqual(2, no_ids.code, no_ids.output)
+        self.assertIn("--gpu-ids: found 'first'", no_ids.output)
+        no_gpu = small_run.finish(self.script("--set", "device=cuda", CUDA_VISIBLE_DEVICES=""), 60)
+        self.assertEqual(3, no_gpu.code, no_gpu.output)
+        self.assertIn("training was not started", no_gpu.output)
+        self.assertFalse(self.run_folder().exists())
+
+
 class SelfTest(small_run.SmallRun):
     LAUNCHERS = {"a single process": (1, []),
                  "adtrain launch": (2, [ADTRAIN, "launch", "--nproc", 2]),

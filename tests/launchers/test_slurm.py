@@ -44,10 +44,11 @@ class SlurmTest(small_run.SmallRun):
         super().setUp()
         self.collect()
 
-    def submit(self, script, *arguments, ranks_per_node=2, tasks_per_node=2, **environment):
+    def submit(self, script, *arguments, ranks_per_node=2, tasks_per_node=2, options=(), **environment):
         """Two GPUs, as SLURM believes, and two ranks a node; the configuration says that they train on the CPU."""
-        options = [f"--gpus-per-node={ranks_per_node}", f"--ntasks-per-node={tasks_per_node}", "--cpus-per-task=1",
-                   "--time=5", f"--chdir={self.folder}"]
+        options = [*options, f"--ntasks-per-node={tasks_per_node}", "--cpus-per-task=1", "--time=5", f"--chdir={self.folder}"]
+        if not any(option.startswith("--gres") for option in options):
+            options.append(f"--gpus-per-node={ranks_per_node}")
         programs = {"ADTRAIN": small_run.ADTRAIN, "TORCHRUN": small_run.TORCHRUN}
         job = self.cluster.command("sbatch", "--parsable", *options, SCRIPTS / script, "small.yaml", *arguments,
                                    **(programs | environment)).strip()
@@ -67,13 +68,13 @@ class SlurmTest(small_run.SmallRun):
             self.fail(f"{late}\n{self.cluster.job(job)}\n{self.log(job)}\n{self.cluster.logs()}")
         return self.cluster.job(job)
 
-    def assert_completed(self, job, restarts=0):
+    def assert_completed(self, job, restarts=0, log=None):
         end = self.await_end(job)
         self.assertEqual((end["JobState"], end["ExitCode"], end["Restarts"]), ("COMPLETED", "0:0", str(restarts)),
-                         self.log(job))
+                         self.log(log or job))
 
-    def steps_done(self):
-        metrics = self.run_folder() / "metrics.jsonl"
+    def steps_done(self, name="small"):
+        metrics = self.run_folder(name) / "metrics.jsonl"
         lines = metrics.read_text().splitlines() if metrics.exists() else []
         return max((json.loads(line)["step"] for line in lines if line.endswith("}")), default=0)
 
@@ -133,6 +134,30 @@ class Training(SlurmTest):
         self.assert_completed(job)
         self.assertIn("processes              2 (2 on this host)", self.log(job))
 
+    def test_gpus_and_memory_by_the_options_that_clusters_want(self):
+        """`--gres` and `--mem`, beside the script's own line."""
+        job = self.submit("one_node.sbatch", options=["--gres=gpu:2", "--mem=500M"])
+        self.assert_completed(job)
+        self.assertIn("processes              2 (2 on this host)", self.log(job))
+
+    def test_modules_and_a_file_of_settings_come_first(self):
+        modules = self.folder / "modules" / "init"
+        modules.mkdir(parents=True)
+        # As environment modules define it: unset variables and errors must not end the script.
+        (modules / "bash").write_text('module() { [ "$1" = load ] && shift; echo "loaded $* $UNSET" >>"$LOADED"; '
+                                      'case "$*" in *missing*) return 1 ;; esac; false; return 0; }\n')
+        settings = self.folder / "settings.sh"
+        settings.write_text(f'export ADTRAIN={small_run.ADTRAIN}\necho "sourced $UNSET" >>"$LOADED"\n')
+        loaded = self.folder / "loaded"
+        variables = {"MODULESHOME": str(modules.parent), "LOADED": str(loaded), "ADTRAIN": "",
+                     "ADTRAIN_ENVIRONMENT": str(settings)}
+        job = self.submit("one_node.sbatch", ADTRAIN_MODULES="cuda/13 openmpi", **variables)
+        self.assert_completed(job)
+        self.assertEqual(["loaded cuda/13 openmpi ", "sourced "], loaded.read_text().splitlines())
+        job = self.submit("one_node.sbatch", ADTRAIN_MODULES="missing/1", **variables)
+        self.assertEqual(self.await_end(job)["ExitCode"], "2:0", self.log(job))
+        self.assertIn("`module load missing/1` (ADTRAIN_MODULES) ended with exit code 1", self.log(job))
+
     def test_a_bad_configuration_ends_the_job_before_its_ranks_start(self):
         job = self.submit("one_node.sbatch", "--set", "lr=fast")
         self.assertEqual(self.await_end(job)["ExitCode"], "2:0", self.log(job))
@@ -165,6 +190,22 @@ class Stopping(SlurmTest):
         self.assert_completed(job, restarts=1)
         self.assertRegex(self.log(job), r"resuming after step \d+")
         self.assertEqual(self.weights(STEPS), self.uninterrupted())
+
+    def test_of_a_job_array_only_the_task_that_stopped_is_requeued(self):
+        array = self.submit("one_node.sbatch", *LONGER, "--set", "run_name=task-%a", options=["--array=1-2"], **LINGER)
+        jobs = {}
+
+        def both_train():
+            jobs.update({task: self.cluster.job(f"{array}_{task}")["JobId"] for task in (1, 2)})
+            return all(self.steps_done(f"task-{task}") > 5 for task in (1, 2))
+        self.wait_for(both_train, "both tasks train")
+        # One of the tasks has the array's own number, by which SLURM would requeue both.
+        stopped = next(task for task, job in jobs.items() if job == array)
+        self.cluster.command("scancel", "--signal=USR1", f"{array}_{stopped}")
+        for task, job in jobs.items():
+            self.assert_completed(f"{array}_{task}", restarts=int(task == stopped), log=job)
+            self.assertEqual(STEPS, self.steps_done(f"task-{task}"))
+        self.assertRegex(self.log(jobs[stopped]), r"resuming after step \d+")
 
     def test_a_rank_that_is_killed_for_anothers_early_leave_hides_no_checkpoint(self):
         late = self.folder / "leaves_late"

@@ -24,7 +24,7 @@ class OutputFile {
     if (!path) return;
     fd_ = ::open(path->c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (fd_ >= 0) return;
-    throw EnvironmentError(fmt::format("cannot write {} ({}); choose a folder for the ranks' logs by --logs",
+    throw EnvironmentError(fmt::format("cannot write {} ({}); make room there, or choose another folder",
                                        path->string(), std::generic_category().message(errno)));
   }
   ~OutputFile() {
@@ -85,8 +85,8 @@ RankProcess::RankProcess(const Plan& plan) : rank_(plan.rank), process_(0) {
   }
   if (process_ < 0) {
     throw EnvironmentError(
-        fmt::format("cannot start rank {} ({}); start fewer by --nproc, or raise `ulimit -u`", rank_,
-                    std::generic_category().message(errno)));
+        fmt::format("cannot start the process of rank {} ({}); start fewer at once, or raise `ulimit -u`",
+                    rank_, std::generic_category().message(errno)));
   }
 }
 

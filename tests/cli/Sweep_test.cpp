@@ -44,7 +44,7 @@ TEST(Sweep, AllCombinationsAreTrainedEvaluatedAndShownAndAreNotRepeated) {
 
   const auto written =
       fs::last_write_time(small.run("small-sweep/lr-0.003-seed-42") / "checkpoints" / "step-20");
-  const Finished again = small.adtrain(kFour + std::string("--json"));
+  const Finished again = small.adtrain(kFour + std::string("--json 2> progress"));
   ASSERT_EQ(again.exit_code, 0) << again.output;
   const auto document = nlohmann::json::parse(again.output);
   EXPECT_EQ(document.at("runs").at(3).at("status"), "done");
@@ -57,29 +57,38 @@ TEST(Sweep, AllCombinationsAreTrainedEvaluatedAndShownAndAreNotRepeated) {
   EXPECT_THAT(more.output,
               AllOf(HasSubstr("lr-0.003-seed-43: done"), HasSubstr("lr-0.003-seed-44: to train")));
 
-  const Finished other = small.adtrain(kFour + std::string("--set n_transit=8"));
-  EXPECT_EQ(other.exit_code, 2) << other.output;
-  EXPECT_THAT(other.output,
-              AllOf(HasSubstr("n_transit 16 → 8"), HasSubstr("--name"), HasSubstr("--overwrite")));
+  const auto refused = [&](const std::string& setting, const std::string& why) {
+    const Finished other = small.adtrain(kFour + setting);
+    EXPECT_EQ(other.exit_code, 2) << other.output;
+    EXPECT_THAT(other.output, AllOf(HasSubstr(why), HasSubstr("--name"), HasSubstr("--overwrite")));
+  };
+  refused("--set n_transit=8", "n_transit 16 → 8");
+  refused("--set weight_decay=0.5", "weight_decay");  // which a run may change when it is continued
+
+  // What a user evaluates besides is not in the table.
+  const std::string one = "runs/small-sweep/lr-0.003-seed-42";
+  ASSERT_EQ(small.adtrain("evaluate " + one + " --set eval_tasks=train").exit_code, 0);
+  EXPECT_THAT(small.adtrain(kFour + std::string("--dry-run")).output,
+              HasSubstr("lr-0.003-seed-42: to evaluate"));
 }
 
 TEST(Sweep, AStoppedSweepSavesAndIsContinued) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);
   const std::string sweep =
-      "sweep small.yaml --seeds 2 --jobs 1 --name seeds --set train_timesteps=600 --set eval_interval=0 ";
+      "sweep small.yaml --seeds 2 --jobs 1 --name seeds --set train_timesteps=40 --set eval_interval=0 ";
   const Finished stopped =
-      small.shell(kAwait + ("{ $adtrain " + sweep +
+      small.shell(kAwait + ("{ ADTRAIN_FAULT=slow@0:6-40 $adtrain " + sweep +
                             "& } && await eval '[ $(cat runs/seeds/seed-42/metrics.jsonl "
                             "2>/dev/null | wc -l) -gt 5 ]'; kill -TERM $!; wait $!"));
   EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
-  EXPECT_THAT(stopped.output, AllOf(HasSubstr("seed-42: stopped"), HasSubstr("the same command continues"),
+  EXPECT_THAT(stopped.output, AllOf(HasSubstr("seed-42: stopped"), HasSubstr("The same command continues"),
                                     Not(HasSubstr("seed-43: training"))));
   EXPECT_TRUE(fs::exists(small.run("seeds/seed-42") / "checkpoints" / "latest"));
   const Finished continued = small.adtrain(sweep);
   EXPECT_EQ(continued.exit_code, 0) << continued.output;
   EXPECT_THAT(small.read("runs/seeds/logs/seed-42.log"), HasSubstr("resuming after step"));
-  EXPECT_TRUE(fs::exists(small.run("seeds/seed-43") / "checkpoints" / "step-600"));
+  EXPECT_TRUE(fs::exists(small.run("seeds/seed-43") / "checkpoints" / "step-40"));
 }
 
 TEST(Sweep, ARunThatFailsIsNamedAndHarmsNoOther) {

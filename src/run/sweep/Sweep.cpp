@@ -1,6 +1,9 @@
 #include "run/sweep/Sweep.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -10,6 +13,7 @@
 #include "base/StandardStreams.h"
 #include "base/Text.h"
 #include "launch/LaunchContext.h"
+#include "run/RunLock.h"
 #include "run/figures/Plot.h"
 #include "run/figures/ReturnTable.h"
 #include "run/sweep/SweepGrid.h"
@@ -59,7 +63,7 @@ const char* what_remains(SweepRun::Stage stage) {
 class Sweep {
  public:
   explicit Sweep(const SweepRequest& request)
-      : request_(request), console_(Console::for_process(!request.json)) {
+      : request_(request), console_(Console::for_process(true, request.json ? stderr : stdout)) {
     const SweepGrid grid(request.assignments);
     std::vector<std::string> overrides = grid.first(), notices;
     if (request.name) overrides.push_back("run_name=" + nlohmann::json(*request.name).dump());
@@ -74,13 +78,17 @@ class Sweep {
 
   /// Whether each run could begin, so that what is wrong with one is said before any has begun.
   void check_all() const {
+    bool goes_on = false;  // with runs of an earlier start
     for (const SweepRun& run : runs_) {
+      goes_on = goes_on || (!request_.overwrite && fs::exists(run.folder().state()));
       if (!request_.overwrite) static_cast<void>(run.stage());
       if (fs::exists(run.config().history_file())) continue;
-      throw DataError(
-          fmt::format("{}, on which {} trains, does not exist; collect it first: adtrain collect {}",
-                      run.config().history_file().string(), run.name(), request_.config.string()));
+      std::string command = fmt::format("adtrain collect {}", request_.config.string());
+      for (const std::string& setting : run.settings()) command += fmt::format(" --set '{}'", setting);
+      throw DataError(fmt::format("{}, on which {} trains, does not exist; collect it first: {}",
+                                  run.config().history_file().string(), run.name(), command));
     }
+    if (goes_on) check_ranks();
   }
 
   void list() const {
@@ -94,17 +102,34 @@ class Sweep {
 
   ExitCode carry_out() {
     SweepRunner runner(runs_, {folder_ / "logs", request_.ranks, request_.overwrite}, console_);
-    const bool on_gpus = runs_.front().config().run.device != DeviceChoice::kCpu;
+    const bool on_gpus = std::ranges::any_of(
+        runs_, [](const SweepRun& run) { return run.config().run.device != DeviceChoice::kCpu; });
     const SweepSlots slots = SweepSlots::of(on_gpus ? gpus_of_this_process() : std::vector<SweepGpu>(),
                                             usable_cores(), request_.ranks, std::ssize(runs_), request_.jobs);
     writing([&] { fs::create_directories(folder_ / "logs"); });
+    const LaunchIdentity me = {"adtrain sweep", "", {ProcessIdentity::of_this_process()}};
+    std::optional<RunLock> lock;
+    writing([&] { lock.emplace(folder_ / "lock", me, request_.ranks); });
     introduce(slots);
     runner.run(slots, [&] { record(runner); });
-    record(runner);
     return conclude(runner);
   }
 
  private:
+  /// Without global_batch_size the number of ranks decides the global batch, which all runs are to share.
+  void check_ranks() const {
+    const fs::path record = folder_ / "sweep.json";
+    if (runs_.front().config().training.global_batch_size || !fs::exists(record)) return;
+    const auto earlier = nlohmann::json::parse(read_file(record), nullptr, /*allow_exceptions=*/false);
+    const int64_t ranks = earlier.is_object() ? earlier.value("ranks", request_.ranks) : request_.ranks;
+    if (ranks == request_.ranks) return;
+    throw ConfigError(fmt::format(
+        "--nproc: found {}, and runs of this sweep were started with {}; expected the same, as it "
+        "decides the global batch: give --nproc {}, choose another sweep by --name, or set "
+        "global_batch_size",
+        request_.ranks, ranks, ranks));
+  }
+
   template <class Action>
   void writing(const Action& action) const {
     try {
@@ -150,16 +175,25 @@ class Sweep {
       const SweepProgress& progress = runner.progress()[i];
       list.push_back({{"name", runs_[i].name()},
                       {"folder", runs_[i].folder().root.string()},
-                      {"settings", runs_[i].overrides()},
+                      {"settings", runs_[i].settings()},
                       {"status", name_of(progress.status)},
                       {"seconds", progress.seconds}});
-      if (progress.end) list.back()["failure"] = progress.end->text();
+      if (!progress.failure.empty()) list.back()["failure"] = progress.failure;
     }
-    return {{"folder", folder_.string()}, {"config", request_.config.string()}, {"runs", std::move(list)}};
+    return {{"folder", folder_.string()},
+            {"config", request_.config.string()},
+            {"ranks", request_.ranks},
+            {"runs", std::move(list)}};
   }
 
-  void record(const SweepRunner& runner) const {
-    writing([&] { write_file_atomically(folder_ / "sweep.json", json(runner).dump(2) + "\n"); });
+  /// The runs go on where there is no room for the record.
+  void record(const SweepRunner& runner) {
+    try {
+      write_file_atomically(folder_ / "sweep.json", json(runner).dump(2) + "\n");
+    } catch (const fs::filesystem_error& error) {
+      if (!std::exchange(told_of_record_, true))
+        console_.warn(fmt::format("{}; the sweep goes on", error.what()));
+    }
   }
 
   ExitCode conclude(const SweepRunner& runner) {
@@ -191,22 +225,25 @@ class Sweep {
     std::optional<ExitCode> code;
     for (size_t i = 0; i < runs_.size(); ++i) {
       const SweepProgress& progress = runner.progress()[i];
-      if (!progress.end) continue;
+      if (progress.status != Status::kFailed) continue;
       failed.push_back(runs_[i].name());
-      if (!code) code = static_cast<ExitCode>(progress.end->exit_code);
+      if (!code) code = progress.exit_code;
     }
     if (!failed.empty()) {
-      console_.warn(fmt::format(
-          "{} of {} runs failed: {}; what they said is in {}. The same command tries "
-          "them again",
-          failed.size(), runs_.size(), abridged(join(failed, ", "), 600), (folder_ / "logs").string()));
+      console_.warn(fmt::format("{} of {} runs failed: {}; what they said is in {}. {} tries them again",
+                                failed.size(), runs_.size(), abridged(join(failed, ", "), 600),
+                                (folder_ / "logs").string(), the_same_command()));
     }
     if (done + failed.size() < runs_.size()) {
-      console_.info(
-          fmt::format("stopped: {} of {} runs are done; the same command continues", done, runs_.size()));
+      console_.info(fmt::format("stopped: {} of {} runs are done. {} continues", done, runs_.size(),
+                                the_same_command()));
       return ExitCode::kRequeue;
     }
     return code.value_or(ExitCode::kDone);
+  }
+
+  const char* the_same_command() const {
+    return request_.overwrite ? "The same command without --overwrite" : "The same command";
   }
 
   static std::vector<std::string> lines_of(const std::string& text) {
@@ -220,6 +257,7 @@ class Sweep {
   Console console_;
   fs::path folder_;
   std::vector<SweepRun> runs_;
+  bool told_of_record_ = false;
 };
 
 }  // namespace

@@ -28,11 +28,11 @@ struct SweepRequest {
 /// Trains and evaluates every combination of settings, each run in a folder of its own in runs_dir/name, and
 /// writes there
 ///
-///     NAME/                     a run, for each combination
-///     logs/NAME.log             what its processes have printed
-///     sweep.json                each run's settings and status, written anew at each change; at the end the
-///     table returns.csv               the table of in-context returns: see ReturnTable returns.pdf, .png,
-///     .svg   their learning curves, seeds as one line
+///     NAME/                    a run, for each combination
+///     logs/NAME.log            what its processes have printed
+///     sweep.json               each run's settings and status, anew at each change; at the end the table too
+///     returns.csv              the table of in-context returns: see ReturnTable
+///     returns.pdf, .png, .svg  their learning curves, seeds as one line
 ///
 /// Runs that are done are left as they are, and others continued. Returns kDone where all runs are done;
 /// kRequeue where it stopped on request; else the exit code of the first run that failed. Throws ConfigError

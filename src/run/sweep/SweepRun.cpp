@@ -10,9 +10,11 @@
 #include "base/File.h"
 #include "base/Text.h"
 #include "checkpoint/CheckpointStore.h"
+#include "evaluation/EvaluationFolder.h"
 #include "run/ConfigChanges.h"
 #include "run/RunState.h"
 #include "run/figures/RecordedRun.h"
+#include "run/figures/RunGroups.h"
 
 namespace adtrain {
 namespace {
@@ -24,32 +26,45 @@ std::string as_yaml(const std::string& text) {
   return nlohmann::json(text).dump();
 }
 
-bool is_evaluated(const RunFolder& folder, int64_t step) {
+/// Whether a run with another value of this key is the same run of the sweep: the key names places, or says
+/// how the run is carried out and recorded.
+bool changes_nothing(const std::string& key) {
+  return only_repeats(key) && !key.ends_with("seed");
+}
+
+/// Whether the newest evaluation is that of this step with the run's own settings.
+bool is_evaluated(const RunFolder& folder, int64_t step, const EvaluationOptions& options) {
   const RecordedRun run = RecordedRun::open(folder.root);
-  return std::ranges::any_of(run.evaluations(), [&](const std::string& evaluation) {
-    return run.evaluation(evaluation).identity.value("checkpoint_step", int64_t{-1}) == step;
-  });
+  if (run.evaluations().empty()) return false;
+  const auto found = run.evaluation(kLatestEvaluation).identity;
+  EvaluationOrigin origin;
+  origin.checkpoint_step = step;
+  const auto expected = evaluation_identity({}, origin, options);
+  return std::ranges::all_of(
+      std::initializer_list<const char*>{"checkpoint_step", "eval_tasks", "eval_seed", "eval_sampling",
+                                         "eval_terminal_observation", "repeats", "episodes"},
+      [&](const char* key) { return found.contains(key) && found[key] == expected.at(key); });
 }
 
 }  // namespace
 
 SweepRun::SweepRun(SweepPoint point, const fs::path& config, const fs::path& sweep)
     : point_(std::move(point)), file_(config) {
-  point_.overrides.push_back("runs_dir=" + as_yaml(sweep.string()));
-  point_.overrides.push_back("run_name=" + as_yaml(point_.name));
+  overrides_ = point_.overrides;
+  overrides_.push_back("runs_dir=" + as_yaml(sweep.string()));
+  overrides_.push_back("run_name=" + as_yaml(point_.name));
   std::vector<std::string> notices;  // the run itself prints them
-  config_ = RunConfig::load(file_, point_.overrides, notices);
+  config_ = RunConfig::load(file_, overrides_, notices);
 }
 
 SweepRun::Stage SweepRun::stage() const {
   const RunFolder folder = this->folder();
   if (!fs::exists(folder.config())) return Stage::kToTrain;
-  // The number of ranks counts where it decides the global batch only, which `adtrain train` compares.
-  const std::vector<ConfigChange> changes =
-      changes_between(read_file(folder.config()), /*earlier_ranks=*/1, config_, /*ranks=*/1);
+  // The number of ranks is the sweep's to compare: it decides the global batch where nothing else does.
   std::vector<std::string> others;
-  for (const ConfigChange& change : changes) {
-    if (!change.free) others.push_back(change.text());
+  for (const ConfigChange& change :
+       changes_between(read_file(folder.config()), /*earlier_ranks=*/1, config_, /*ranks=*/1)) {
+    if (!changes_nothing(change.key)) others.push_back(change.text());
   }
   if (!others.empty()) {
     throw ConfigError(
@@ -58,22 +73,22 @@ SweepRun::Stage SweepRun::stage() const {
                     folder.root.string(), join(others, ", ")));
   }
   const std::optional<RunState> state = RunState::read(folder.state());
-  const bool trained = state && state->stage == RunState::Stage::kFinished && changes.empty();
-  if (!trained) return Stage::kToTrain;
-  return is_evaluated(folder, state->step) ? Stage::kDone : Stage::kToEvaluate;
+  if (!state || state->stage != RunState::Stage::kFinished) return Stage::kToTrain;
+  return is_evaluated(folder, state->step, config_.evaluation) ? Stage::kDone : Stage::kToEvaluate;
 }
 
-std::vector<std::string> SweepRun::command_line(Stage stage, bool overwrite) const {
+std::vector<std::string> SweepRun::command_line(Stage stage, int64_t threads, bool overwrite) const {
   const RunFolder folder = this->folder();
-  if (stage == Stage::kToEvaluate) return {"evaluate", folder.root.string()};
-  std::vector<std::string> words = {"train", file_.string()};
-  for (const std::string& assignment : point_.overrides) {
-    words.emplace_back("--set");
-    words.push_back(assignment);
+  std::vector<std::string> words = {"evaluate", folder.root.string()};
+  if (stage == Stage::kToTrain) {
+    words = {"train", file_.string()};
+    for (const std::string& assignment : overrides_) words.insert(words.end(), {"--set", assignment});
+    const bool has_checkpoints =
+        !CheckpointStore(folder.checkpoints(), config_.training.keep_checkpoints).empty();
+    if (has_checkpoints) words.emplace_back(overwrite ? "--overwrite" : "--resume");
   }
-  const bool has_checkpoints =
-      !CheckpointStore(folder.checkpoints(), config_.training.keep_checkpoints).empty();
-  if (has_checkpoints) words.emplace_back(overwrite ? "--overwrite" : "--resume");
+  if (threads > 0 && !config_.run.cpu_threads)
+    words.insert(words.end(), {"--set", fmt::format("cpu_threads={}", threads)});
   return words;
 }
 

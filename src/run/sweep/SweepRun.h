@@ -22,18 +22,19 @@ class SweepRun {
   const std::string& name() const { return point_.name; }
   const RunConfig& config() const { return config_; }
   RunFolder folder() const { return config_.folder(); }
-  const std::vector<std::string>& overrides() const { return point_.overrides; }
+  /// What sets it apart, and what all share.
+  const std::vector<std::string>& settings() const { return point_.overrides; }
 
-  /// What remains to be done. Throws ConfigError where the folder holds a run whose settings mean something
-  /// else.
+  /// What remains to be done. Throws ConfigError where the folder holds a run of other settings.
   Stage stage() const;
   /// adtrain's command line that does it: of `adtrain train`, which continues what is there, or of `adtrain
-  /// evaluate`.
-  std::vector<std::string> command_line(Stage stage, bool overwrite) const;
+  /// evaluate`. `threads` is cpu_threads where the configuration leaves it open; 0 leaves it open, too.
+  std::vector<std::string> command_line(Stage stage, int64_t threads, bool overwrite) const;
 
  private:
   SweepPoint point_;
   std::filesystem::path file_;
+  std::vector<std::string> overrides_;  ///< the settings, and where the run is
   RunConfig config_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,10 +16,7 @@ namespace {
 using Status = SweepProgress::Status;
 
 constexpr double kLookSeconds = 0.5;
-
-bool begins_with_name(const std::string& variable, const std::string& name) {
-  return variable.starts_with(name + "=");
-}
+const std::string kVisibleGpus = "CUDA_VISIBLE_DEVICES=";
 
 }  // namespace
 
@@ -50,6 +48,7 @@ std::filesystem::path SweepRunner::log_of(size_t run) const {
 void SweepRunner::run(const SweepSlots& slots, const std::function<void()>& changed) {
   slots_ = slots;
   changed_ = changed;
+  look_at_all();
   begin_waiting();
   while (!jobs_.empty()) {
     if (const std::optional<int> signal = signals_.next(kLookSeconds)) answer(*signal);
@@ -58,37 +57,47 @@ void SweepRunner::run(const SweepSlots& slots, const std::function<void()>& chan
   }
 }
 
-/// Gives each free slot the next run of which something remains to be done.
+void SweepRunner::look_at_all() {
+  int64_t before = 0;
+  for (size_t run = 0; run < runs_.size(); ++run) {
+    stages_.push_back(settings_.overwrite ? SweepRun::Stage::kToTrain : runs_[run].stage());
+    if (stages_.back() != SweepRun::Stage::kDone) continue;
+    progress_[run].status = Status::kDone;
+    ++before;
+  }
+  if (before > 0) console_.info(fmt::format("{} of {} runs were done before", before, runs_.size()));
+  changed_();
+}
+
+/// Gives each free slot the next run that waits.
 void SweepRunner::begin_waiting() {
   for (size_t slot = 0; slot < slots_.devices.size(); ++slot) {
-    const bool taken = std::ranges::find(jobs_, slot, &Job::slot) != jobs_.end();
-    while (!taken && !stopping_ && next_ < runs_.size()) {
-      const size_t run = next_++;
-      const auto stage = settings_.overwrite ? SweepRun::Stage::kToTrain : runs_[run].stage();
-      if (stage != SweepRun::Stage::kDone) {
-        start(run, slot, stage);
-        break;
-      }
-      progress_[run].status = Status::kDone;
-      tell(run, "was trained and evaluated before");
-      changed_();
+    while (std::ranges::find(jobs_, slot, &Job::slot) == jobs_.end()) {
+      while (next_ < runs_.size() && progress_[next_].status != Status::kWaiting) ++next_;
+      if (stopping_ || next_ == runs_.size()) return;
+      start(next_, slot, stages_[next_]);
     }
   }
 }
 
+/// A run that cannot be started has failed.
 void SweepRunner::start(size_t run, size_t slot, SweepRun::Stage stage) {
-  RankProcess::Plan plan;
-  plan.arguments = runs_[run].command_line(stage, settings_.overwrite);
-  if (settings_.ranks > 1) {
-    const std::vector<std::string> launch = {"launch", "--nproc", std::to_string(settings_.ranks), "--logs",
-                                             (settings_.logs / (runs_[run].name() + "-ranks")).string()};
-    plan.arguments.insert(plan.arguments.begin(), launch.begin(), launch.end());
-  }
-  plan.environment = environment_of(slot);
-  plan.log = log_of(run);
-  plan.blocked_signals = signals_.blocked_before();
-  jobs_.push_back({run, slot, stage, RankProcess(plan)});
   const bool trains = stage == SweepRun::Stage::kToTrain;
+  try {
+    RankProcess::Plan plan;
+    plan.arguments = runs_[run].command_line(stage, slots_.threads, settings_.overwrite);
+    if (settings_.ranks > 1) {
+      const std::vector<std::string> launch = {"launch", "--nproc", std::to_string(settings_.ranks), "--logs",
+                                               (settings_.logs / (runs_[run].name() + "-ranks")).string()};
+      plan.arguments.insert(plan.arguments.begin(), launch.begin(), launch.end());
+    }
+    plan.environment = environment_of(slot);
+    plan.log = log_of(run);
+    plan.blocked_signals = signals_.blocked_before();
+    jobs_.push_back({run, slot, stage, RankProcess(plan)});
+  } catch (const Error& error) {
+    return fail(run, error.what(), error.exit_code());
+  }
   progress_[run].status = trains ? Status::kTraining : Status::kEvaluating;
   if (trains) {
     const std::string& devices = slots_.devices[slot];
@@ -99,30 +108,29 @@ void SweepRunner::start(size_t run, size_t slot, SweepRun::Stage stage) {
 
 std::vector<std::string> SweepRunner::environment_of(size_t slot) const {
   std::vector<std::string> variables;
-  bool threads_are_chosen = slots_.threads == 0;
   for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string text = *variable;
-    if (begins_with_name(text, "OMP_NUM_THREADS")) threads_are_chosen = true;
-    if (!begins_with_name(text, "CUDA_VISIBLE_DEVICES")) variables.push_back(text);
+    if (!std::string_view(*variable).starts_with(kVisibleGpus)) variables.emplace_back(*variable);
   }
-  variables.push_back("CUDA_VISIBLE_DEVICES=" + slots_.devices[slot]);
-  if (!threads_are_chosen) variables.push_back(fmt::format("OMP_NUM_THREADS={}", slots_.threads));
+  variables.push_back(kVisibleGpus + slots_.devices[slot]);
   return variables;
 }
 
 void SweepRunner::answer(int signal) {
   if (signal == SIGCHLD) return;
-  if (signal == SIGTSTP) {  // Ctrl-Z, until `fg` or `bg`
-    for (const Job& job : jobs_) job.process.send(SIGSTOP);
-    kill(getpid(), SIGSTOP);
-    for (const Job& job : jobs_) job.process.send(SIGCONT);
-    return;
-  }
-  for (const Job& job : jobs_) job.process.send(signal);
+  if (signal == SIGTSTP) return pause_with_all();
+  // Training does not handle HUP, which a lost connection sends.
+  for (const Job& job : jobs_) job.process.send(signal == SIGHUP ? SIGTERM : signal);
   if (!std::exchange(stopping_, true)) {
     console_.info(fmt::format("{}: {} running save and stop, and no other begins", signal_name(signal),
                               jobs_.size() == 1 ? "the run that is" : "the runs that are"));
   }
+}
+
+/// Ctrl-Z, until `fg` or `bg`. `adtrain launch` stops its ranks by itself.
+void SweepRunner::pause_with_all() const {
+  for (const Job& job : jobs_) job.process.send(settings_.ranks > 1 ? SIGTSTP : SIGSTOP);
+  kill(getpid(), SIGSTOP);
+  for (const Job& job : jobs_) job.process.send(SIGCONT);
 }
 
 void SweepRunner::take_ends() {
@@ -136,14 +144,17 @@ void SweepRunner::take_ends() {
 void SweepRunner::end(const Job& job, const RankEnd& end) {
   SweepProgress& progress = progress_[job.run];
   progress.seconds += job.since.seconds();
-  if (end.exit_code == static_cast<int>(ExitCode::kRequeue)) {
+  // Before training has begun, a request to stop ends a process by the signal itself.
+  constexpr int kBySignal = 128;
+  const bool by_request =
+      stopping_ && (end.exit_code == kBySignal + SIGINT || end.exit_code == kBySignal + SIGTERM ||
+                    end.exit_code == kBySignal + SIGUSR1);
+  if (end.exit_code == static_cast<int>(ExitCode::kRequeue) || by_request) {
     progress.status = Status::kStopped;
     tell(job.run, "stopped");
   } else if (end.failed()) {
-    progress.status = Status::kFailed;
-    progress.end = end;
-    console_.warn(
-        fmt::format("{} failed: {}; see {}", runs_[job.run].name(), end.text(), log_of(job.run).string()));
+    return fail(job.run, fmt::format("{}; see {}", end.text(), log_of(job.run).string()),
+                static_cast<ExitCode>(end.exit_code));
   } else if (job.stage == SweepRun::Stage::kToTrain && stopping_) {
     progress.status = Status::kStopped;
     tell(job.run, "trained, and not evaluated yet");
@@ -153,6 +164,15 @@ void SweepRunner::end(const Job& job, const RankEnd& end) {
     progress.status = Status::kDone;
     tell(job.run, fmt::format("trained and evaluated in {}", human_duration(progress.seconds)));
   }
+  changed_();
+}
+
+void SweepRunner::fail(size_t run, const std::string& failure, ExitCode exit_code) {
+  SweepProgress& progress = progress_[run];
+  progress.status = Status::kFailed;
+  progress.failure = failure;
+  progress.exit_code = exit_code;
+  console_.warn(fmt::format("{} failed: {}", runs_[run].name(), failure));
   changed_();
 }
 

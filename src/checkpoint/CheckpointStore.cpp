@@ -27,6 +27,7 @@ constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kTemporary = ".tmp";
 constexpr const char* kLatest = "latest";
+constexpr const char* kBest = "best";
 
 fs::path with_suffix(fs::path path, std::string_view suffix) {
   return path += suffix;
@@ -44,7 +45,8 @@ std::optional<int64_t> step_of(const fs::path& path) {
 
 bool is_leftover(const fs::path& path) {
   const std::string name = path.filename().string();
-  return name.ends_with(kTemporary) && (name.starts_with(kPrefix) || name.starts_with(kLatest));
+  return name.ends_with(kTemporary) &&
+         (name.starts_with(kPrefix) || name.starts_with(kLatest) || name.starts_with(kBest));
 }
 
 std::vector<NamedTensor> without_wrapper(std::vector<NamedTensor> tensors) {
@@ -62,6 +64,23 @@ std::string free_space(const fs::path& folder) {
   return unknown ? "" : fmt::format("; {} are free there", human_bytes(static_cast<double>(space.available)));
 }
 
+/// Runs actions whose failure leaves the checkpoint usable, and collects a warning for each that fails.
+class Attempt {
+ public:
+  explicit Attempt(std::vector<std::string>& warnings) : warnings_(warnings) {}
+  template <class Action>
+  void operator()(const char* what, const Action& action) const {
+    try {
+      action();
+    } catch (const fs::filesystem_error& error) {
+      warnings_.push_back(fmt::format("{}: {}", what, error.what()));
+    }
+  }
+
+ private:
+  std::vector<std::string>& warnings_;
+};
+
 }  // namespace
 
 CheckpointStore::CheckpointStore(fs::path folder, int64_t keep)
@@ -69,13 +88,7 @@ CheckpointStore::CheckpointStore(fs::path folder, int64_t keep)
 
 std::vector<std::string> CheckpointStore::save(const Snapshot& snapshot) {
   std::vector<std::string> warnings;
-  const auto attempt = [&](const char* what, const auto& action) {
-    try {
-      action();
-    } catch (const fs::filesystem_error& error) {
-      warnings.push_back(fmt::format("{}: {}", what, error.what()));
-    }
-  };
+  const Attempt attempt(warnings);
   const fs::path written = with_suffix(path_of(snapshot.step), kTemporary);
   try {
     fs::create_directories(folder_);
@@ -94,8 +107,42 @@ std::vector<std::string> CheckpointStore::save(const Snapshot& snapshot) {
     throw;
   }
   attempt("the link `latest` was not repointed to it", [&] { point_latest_to(snapshot.step); });
+  attempt("the record of the best checkpoint was not deleted", [&] { forget_best_from(snapshot.step); });
+  attempt("the link `best` was not repointed", [&] { point_link_to_best(); });
   attempt("older checkpoints were not deleted", [&] { prune(snapshot.step); });
   return warnings;
+}
+
+std::vector<std::string> CheckpointStore::keep_best(const BestCheckpoint& best) const {
+  std::vector<std::string> warnings;
+  const Attempt attempt(warnings);
+  attempt("it was not recorded as the best", [&] {
+    best.write(folder_);
+    point_link_to_best();
+  });
+  attempt("older checkpoints were not deleted", [&] { prune(steps().back()); });
+  return warnings;
+}
+
+std::optional<BestCheckpoint> CheckpointStore::best() const {
+  const std::optional<BestCheckpoint> recorded = BestCheckpoint::read(folder_);
+  return recorded && fs::is_directory(path_of(recorded->step)) ? recorded : std::nullopt;
+}
+
+/// The record decides; a run that was killed between both leaves an older link.
+void CheckpointStore::point_link_to_best() const {
+  const std::optional<BestCheckpoint> recorded = best();
+  if (!recorded) return;
+  const fs::path target = path_of(recorded->step).filename();
+  std::error_code none;
+  if (fs::read_symlink(folder_ / kBest, none) != target) point_link(folder_ / kBest, target);
+}
+
+void CheckpointStore::forget_best_from(int64_t step) const {
+  const std::optional<BestCheckpoint> recorded = BestCheckpoint::read(folder_);
+  if (!recorded || recorded->step < step) return;
+  fs::remove(folder_ / kBest);
+  fs::remove(folder_ / BestCheckpoint::kFileName);
 }
 
 void CheckpointStore::verify(int64_t step) const {
@@ -186,8 +233,9 @@ void CheckpointStore::prune(int64_t newest) const {
   std::vector<int64_t> kept = steps();
   std::erase_if(kept, [newest](int64_t step) { return step > newest; });
   if (std::ssize(kept) > keep_) kept.erase(kept.begin(), kept.end() - keep_);
+  const std::optional<BestCheckpoint> best = this->best();
   for (const int64_t step : steps()) {
-    if (std::ranges::binary_search(kept, step)) continue;
+    if (std::ranges::binary_search(kept, step) || (best && best->step == step)) continue;
     const fs::path doomed = with_suffix(path_of(step), std::string(".pruned").append(kTemporary));
     fs::rename(path_of(step), doomed);
     Fault::of_this_process().at_moment_of_saving(SaveMoment::kPruning);

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/BestCheckpoint.h"
 #include "model/Parameters.h"
 
 namespace adtrain {
@@ -22,7 +23,8 @@ struct Snapshot {
 };
 
 /// The checkpoints of one run: folders `step-N` of model.safetensors, optimizer.safetensors and
-/// manifest.json, and the symbolic link `latest`.
+/// manifest.json, and the symbolic link `latest`. Where one of them is recorded as the best (BestCheckpoint),
+/// it stays however old it is, and the link `best` points to it.
 ///
 /// A folder is written as `step-N.tmp`, flushed to the disk, read back and renamed, so `step-N` is complete
 /// whenever it exists. Older ones are deleted only after the new one is complete, and are first renamed to
@@ -30,15 +32,22 @@ struct Snapshot {
 /// has the store, and the other ranks receive their state from it.
 class CheckpointStore {
  public:
-  /// `folder` need not exist yet. Keeps the `keep` newest checkpoints, but at least two.
+  /// `folder` need not exist yet. Keeps the `keep` newest checkpoints, but at least two, and the best one.
   CheckpointStore(std::filesystem::path folder, int64_t keep);
 
   /// Throws CheckpointError where it cannot be written (no space, no permission) or does not verify when it
   /// is read back. Everything that existed before is untouched then, and training may continue. Once it
   /// returns, the step is safe. It returns warnings, one for each secondary operation that failed: the link
   /// `latest`, the deletion of older ones. Folders of later steps are removed at the end: the next resume
-  /// would otherwise load a state from before the run went back.
+  /// would otherwise load a state from before the run went back. For the same reason a best one of this step
+  /// or a later one is forgotten.
   std::vector<std::string> save(const Snapshot& snapshot);
+
+  /// Records `best`, whose step is saved, points the link `best` to it, and deletes the one before where that
+  /// is no longer kept. Returns warnings, as `save` does.
+  std::vector<std::string> keep_best(const BestCheckpoint& best) const;
+  /// The best one; nothing where none is recorded, or its folder is gone.
+  std::optional<BestCheckpoint> best() const;
 
   /// Reads the files of `step-N` back. Throws CheckpointError that names the first one that is missing or not
   /// what the manifest says.
@@ -72,6 +81,8 @@ class CheckpointStore {
   void write(const Snapshot& snapshot, const std::filesystem::path& folder) const;
   void put_in_place(const std::filesystem::path& written, int64_t step) const;
   void point_latest_to(int64_t step) const;
+  void point_link_to_best() const;
+  void forget_best_from(int64_t step) const;
   void prune(int64_t newest) const;
 
   std::filesystem::path folder_;

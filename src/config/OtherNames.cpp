@@ -85,6 +85,8 @@ const std::map<std::string, std::string, std::less<>>& other_names() {
       {"save_interval", "ckpt_interval"},
       {"checkpoint_interval", "ckpt_interval"},
       {"save_total_limit", "keep_checkpoints"},
+      {"save_best_only", "keep_best"},
+      {"load_best_model_at_end", "keep_best"},
       {"dataloader_num_workers", "num_workers"},
       {"random_seed", "seed"},
       {"environment", "env"},

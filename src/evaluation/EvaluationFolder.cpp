@@ -97,6 +97,11 @@ std::string unusual_settings(const EvaluationOptions& options, const EvaluationO
 
 }  // namespace
 
+EvaluationOrigin EvaluationOrigin::of(const EnvironmentOptions& environment, const TaskFamily& family,
+                                      int64_t checkpoint_step) {
+  return {environment.env, environment.split_seed(), checkpoint_step, family.grid_size(), family.horizon()};
+}
+
 nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, const EvaluationOrigin& origin,
                                            const EvaluationOptions& options) {
   return {{"env", origin.env},

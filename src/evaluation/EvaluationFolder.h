@@ -20,6 +20,9 @@ struct EvaluationOrigin {
   int64_t checkpoint_step = 0;
   int64_t grid_size = 0;
   int64_t horizon = 0;
+
+  static EvaluationOrigin of(const EnvironmentOptions& environment, const TaskFamily& family,
+                             int64_t checkpoint_step);
 };
 
 /// The link beside evaluations to the newest of them.

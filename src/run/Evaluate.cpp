@@ -94,9 +94,8 @@ Plan Plan::of(const Target& target, const RunConfig& config) {
   return {target,
           family,
           evaluated_tasks(config.evaluation, TaskSplit::of(environment, family.task_count(), config.tasks)),
-          {environment.env, environment.split_seed(),
-           named_step(target.checkpoint.value_or(target.run.checkpoints() / "latest")), family.grid_size(),
-           family.horizon()},
+          EvaluationOrigin::of(environment, family,
+                               named_step(target.checkpoint.value_or(target.run.checkpoints() / "latest"))),
           config.evaluation,
           read_leniently(read_file(target.run.config())).evaluation};
 }

@@ -3,7 +3,9 @@
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 
+#include "base/Error.h"
 #include "collectives/StopRequest.h"
+#include "evaluation/EvaluationFolder.h"
 #include "evaluation/InContextEvaluation.h"
 #include "evaluation/LearningCurve.h"
 #include "evaluation/Rollouts.h"
@@ -45,13 +47,29 @@ EvaluationOptions return_evaluation(const RunConfig& config, const std::string& 
   return options;
 }
 
+nlohmann::ordered_json identity_of_returns(const RunConfig& config) {
+  const TaskFamily family = TaskFamily::of(config.environment);
+  const EvaluationOptions options = return_evaluation(config, EvaluatedTasks::kTest);
+  const std::vector<int64_t> tasks =
+      evaluated_tasks(options, TaskSplit::of(config.environment, family.task_count()));
+  nlohmann::ordered_json identity = evaluation_identity(
+      tasks, EvaluationOrigin::of(config.environment, family, /*checkpoint_step=*/0), options);
+  identity.erase("checkpoint_step");
+  return identity;
+}
+
 ReturnsWhileTraining::ReturnsWhileTraining(const RunConfig& config, AlgorithmDistillation& trained,
                                            Communicator& communicator)
     : config_(config),
       trained_(trained),
       communicator_(communicator),
       family_(TaskFamily::of(config.environment)),
-      split_(TaskSplit::of(config.environment, family_.task_count(), config.tasks)) {}
+      split_(TaskSplit::of(config.environment, family_.task_count(), config.tasks)) {
+  if (!config.training.keep_best || !split_.test.empty()) return;
+  throw ConfigError(
+      "keep_best: found true, and no task is held out, on which checkpoints are compared; expected a "
+      "train_env_ratio below 1, fewer train_tasks, or keep_best: false");
+}
 
 std::optional<ReturnFigures> ReturnsWhileTraining::measure() {
   const at::NoGradGuard no_grad;

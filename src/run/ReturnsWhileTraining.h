@@ -3,6 +3,8 @@
 #include <optional>
 #include <string>
 
+#include <nlohmann/json.hpp>
+
 #include "collectives/Communicator.h"
 #include "environments/TaskFamily.h"
 #include "environments/TaskSplit.h"
@@ -17,12 +19,15 @@ namespace adtrain {
 /// which `adtrain evaluate` gives the same figure.
 EvaluationOptions return_evaluation(const RunConfig& config, const std::string& side);
 
+/// What identifies the figures on held-out tasks, whatever the step: equal identities make them comparable.
+nlohmann::ordered_json identity_of_returns(const RunConfig& config);
+
 /// Measures as `adtrain evaluate` does: on a network of its own, in fp32, which takes the weights that are
 /// being trained each time and is discarded again. So the figures are those of that command for a checkpoint
 /// of the same step, and training's network, kernels and random numbers are not touched.
 class ReturnsWhileTraining final : public ReturnMeter {
  public:
-  /// Borrows all three. Throws ConfigError where the configuration's task family cannot be made.
+  /// Borrows all three. Throws ConfigError where keep_best has no held-out tasks to compare checkpoints by.
   ReturnsWhileTraining(const RunConfig& config, AlgorithmDistillation& trained, Communicator& communicator);
 
   std::optional<ReturnFigures> measure() override;

@@ -8,6 +8,7 @@
 #include "base/Error.h"
 #include "base/File.h"
 #include "launch/StopCode.h"
+#include "run/ReturnsWhileTraining.h"
 #include "run/RunRecord.h"
 #include "watchdog/Activity.h"
 
@@ -265,6 +266,29 @@ void RunLifecycle::save(const Snapshot& snapshot, bool leaving) {
     console_.warn(
         fmt::format("step {} was NOT saved, and {}; training continues and saves as soon as it can: {}",
                     snapshot.step, safe_text(safe_step_), error.what()));
+  }
+}
+
+void RunLifecycle::measured(int64_t step, const ReturnFigures& figures) {
+  if (!config_.training.keep_best || !figures.held_out) return;
+  if (safe_step_ != step) {
+    console_.warn(fmt::format("step {} is not saved, so it cannot be kept as the best one", step));
+    return;
+  }
+  lock_->check();
+  const BestCheckpoint candidate{step, figures.held_out->last_ten, identity_of_returns(config_)};
+  const std::optional<BestCheckpoint> best = checkpoints_.best();
+  const bool comparable = best && best->measured == candidate.measured;
+  if (comparable && best->held_out_return >= candidate.held_out_return) return;
+  if (best && !comparable) {
+    console_.notice(
+        fmt::format("step {} was the best with other settings of the returns; its figure does not "
+                    "compare with those of now, and the best one is chosen anew",
+                    best->step));
+  }
+  console_.info(fmt::format("step {} has the best in-context return on held-out tasks so far", step));
+  for (const std::string& warning : checkpoints_.keep_best(candidate)) {
+    console_.warn(fmt::format("step {} is the best, but {}", step, warning));
   }
 }
 

@@ -68,6 +68,8 @@ class RunLifecycle final : public StepKeeper {
   void claim();
 
   void save(const Snapshot& snapshot, bool leaving) override;
+  /// With keep_best: keeps the step where its return on held-out tasks is the best one so far.
+  void measured(int64_t step, const ReturnFigures& figures) override;
   bool wants_step() override;
   std::optional<int64_t> safe_step() const override { return safe_step_; }
 

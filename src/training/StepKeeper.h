@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "checkpoint/CheckpointStore.h"
+#include "training/ReturnMeter.h"
 
 namespace adtrain {
 
@@ -15,6 +16,9 @@ class StepKeeper {
   /// Saves a step, or warns that it could not be saved. Training continues after that, unless it ends with
   /// this step (`leaving`).
   virtual void save(const Snapshot& snapshot, bool leaving) = 0;
+
+  /// Called after the save of a step whose in-context returns were measured then.
+  virtual void measured(int64_t step, const ReturnFigures& figures) = 0;
 
   /// Called after each step: whether to retry a failed save now, with this step. Throws ConfigError where the
   /// run's folder no longer belongs to this run.

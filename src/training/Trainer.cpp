@@ -136,7 +136,9 @@ void Trainer::measure_returns() {
   Activity::of_this_process().begin("measuring in-context returns");
   std::optional<ReturnFigures> figures;
   step_.lend_memory_to([&] { figures = parts_.returns->measure(); });
-  if (figures) parts_.log.returns(state_.progress.step, *figures);
+  if (!figures) return;
+  parts_.log.returns(state_.progress.step, *figures);
+  if (parts_.communicator.is_root()) parts_.keeper.measured(state_.progress.step, *figures);
 }
 
 void Trainer::report() {

@@ -145,12 +145,23 @@ void TrainingOptions::declare(Section& section) {
       .unit("checkpoints")
       .at_least(2)
       .free_on_resume();
+  section
+      .key("keep_best", keep_best,
+           "Keep the checkpoint with the best in-context return on held-out tasks (return_interval) as well, "
+           "however old it is: checkpoints/best points to it.")
+      .free_on_resume();
   returns.declare(section);
   profile.declare(section);
 }
 
 void TrainingOptions::check(Findings& findings) const {
   returns.check(findings, ckpt_interval);
+  if (keep_best && returns.interval == 0) {
+    findings.add("keep_best",
+                 fmt::format("found true with return_interval 0, which measures nothing; expected a "
+                             "return_interval, such as {} (ckpt_interval), or keep_best: false",
+                             ckpt_interval));
+  }
   profile.check(findings, train_timesteps);
   if (num_warmup_steps > train_timesteps) {
     findings.add("num_warmup_steps",

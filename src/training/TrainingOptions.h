@@ -56,6 +56,7 @@ struct TrainingOptions {
   int64_t eval_interval = 1000;
   int64_t ckpt_interval = 1000;
   int64_t keep_checkpoints = 3;
+  bool keep_best = false;
 
   ReturnOptions returns;
   ProfileOptions profile;

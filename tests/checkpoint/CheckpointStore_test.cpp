@@ -103,6 +103,71 @@ TEST(CheckpointStore, KeepsTwoEvenWhenAskedForFewer) {
   EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"latest", "step-2", "step-3"}));
 }
 
+TEST(CheckpointStore, KeepsTheBestUntilAnotherIsBetter) {
+  const TemporaryFolder folder;
+  CheckpointStore store(folder.path(), 2);
+  EXPECT_FALSE(store.best());
+  store.save(random_snapshot(10));
+  EXPECT_THAT(store.keep_best({.step = 10, .held_out_return = 2.5, .measured = {{"tasks", {1, 2}}}}),
+              IsEmpty());
+  for (const int64_t step : {20, 30, 40}) store.save(random_snapshot(step));
+  EXPECT_EQ(names_in(folder.path()),
+            (std::set<std::string>{"step-10", "step-30", "step-40", "latest", "best", "best.json"}));
+  EXPECT_EQ(fs::read_symlink(folder.path() / "best"), "step-10");
+  EXPECT_EQ(CheckpointStore::load(folder.path() / "best").step, 10);
+
+  // As another process finds it.
+  const CheckpointStore later(folder.path(), 2);
+  ASSERT_TRUE(later.best());
+  EXPECT_EQ(later.best()->step, 10);
+  EXPECT_EQ(later.best()->held_out_return, 2.5);
+  EXPECT_EQ(later.best()->measured.dump(), R"({"tasks":[1,2]})");
+  EXPECT_EQ(later.newest().snapshot.step, 40) << "the best one is not what a run goes on from";
+
+  later.keep_best({.step = 40, .held_out_return = 3});
+  EXPECT_EQ(names_in(folder.path()),
+            (std::set<std::string>{"step-30", "step-40", "latest", "best", "best.json"}));
+  EXPECT_EQ(fs::read_symlink(folder.path() / "best"), "step-40");
+}
+
+TEST(CheckpointStore, ARunThatWentBackForgetsABestOneOfItsFormerFuture) {
+  const TemporaryFolder folder;
+  CheckpointStore store(folder.path(), 3);
+  for (const int64_t step : {10, 20, 30}) store.save(random_snapshot(step));
+  store.keep_best({.step = 10, .held_out_return = 1});
+  store.save(random_snapshot(20));
+  EXPECT_EQ(store.best()->step, 10);
+  store.keep_best({.step = 20, .held_out_return = 2});
+  store.save(random_snapshot(20));
+  EXPECT_FALSE(store.best());
+  EXPECT_EQ(names_in(folder.path()), (std::set<std::string>{"step-10", "step-20", "latest"}));
+}
+
+TEST(CheckpointStore, KilledBeforeTheLinkToTheBestWasRepointedTheNextSaveRepointsIt) {
+  const TemporaryFolder folder;
+  CheckpointStore store(folder.path(), 2);
+  for (const int64_t step : {10, 20}) store.save(random_snapshot(step));
+  store.keep_best({.step = 10, .held_out_return = 1});
+  BestCheckpoint{.step = 20, .held_out_return = 2}.write(folder.path());
+  EXPECT_EQ(fs::read_symlink(folder.path() / "best"), "step-10");
+  store.save(random_snapshot(30));
+  EXPECT_EQ(fs::read_symlink(folder.path() / "best"), "step-20");
+  EXPECT_EQ(store.steps(), (std::vector<int64_t>{20, 30}));
+}
+
+TEST(CheckpointStore, ABestOneThatIsGoneOrUnreadableIsNone) {
+  const TemporaryFolder folder;
+  CheckpointStore store(folder.path(), 2);
+  store.save(random_snapshot(10));
+  store.keep_best({.step = 10, .held_out_return = 1});
+  fs::remove_all(folder.path() / "step-10");
+  EXPECT_FALSE(store.best());
+  store.save(random_snapshot(20));
+  store.keep_best({.step = 20, .held_out_return = 1});
+  write_file(folder.path() / "best.json", "{\"step\": ");
+  EXPECT_FALSE(store.best());
+}
+
 TEST(CheckpointStore, LeavesOtherPeoplesFilesAlone) {
   const TemporaryFolder folder;
   for (const char* name : {"notes.txt", "step-x", "step-", "step-1.bak"})

@@ -116,6 +116,52 @@ TEST(Returns, AStopRequestEndsTheMeasurement) {
   EXPECT_EQ(weights_of(small, "plain", 20), weights_of(small, "small", 20));
 }
 
+TEST(Returns, TheBestCheckpointIsKeptListedAndEvaluated) {
+  const SmallRun small;
+  expect_success(small.collect());
+  const std::string settings =
+      "small.yaml --set ckpt_interval=2 --set keep_checkpoints=2 --set keep_best=true --set "
+      "return_interval=2 --set return_repeats=2";
+  const Finished stopped = small.mpirun(2, settings + " --stop-after 12");
+  EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
+  expect_success(small.adtrain(settings + " --resume"));
+  const auto records = small.metrics("small", "test_return");
+  ASSERT_EQ(records.size(), 10U);
+  nlohmann::json best = records[0];
+  for (const auto& record : records) {
+    if (record["test_return"] > best["test_return"]) best = record;
+  }
+  const auto step = best["step"].get<int64_t>();
+  const auto link = small.run() / "checkpoints" / "best";
+  EXPECT_EQ(std::filesystem::read_symlink(link), "step-" + std::to_string(step));
+  const Finished evaluated = small.adtrain(
+      "evaluate runs/small/checkpoints/best --json --set eval_episodes=20 --set eval_repeats=2");
+  expect_success(evaluated);
+  const auto summary = nlohmann::json::parse(evaluated.output);
+  EXPECT_EQ(summary["checkpoint_step"], step);
+  EXPECT_EQ(summary["last10_mean"], best["test_return"]);
+
+  const auto list = nlohmann::json::parse(small.adtrain("checkpoint list runs/small --json").output);
+  for (const auto& entry : list) {
+    EXPECT_EQ(entry.contains("best_held_out_return"), entry["step"] == step);
+  }
+  EXPECT_LE(list.size(), 3U);
+  EXPECT_THAT(small.adtrain("checkpoint list runs/small").output, HasSubstr("BEST: held-out return"));
+  EXPECT_THAT(small.adtrain("checkpoint list runs/small/checkpoints/best").output, HasSubstr("BEST"));
+}
+
+TEST(Returns, WhatTheBestCheckpointLacksIsSaid) {
+  const SmallRun small;
+  const Finished unmeasured = small.adtrain("validate small.yaml --set keep_best=true");
+  EXPECT_EQ(unmeasured.exit_code, 2);
+  EXPECT_THAT(unmeasured.output, AllOf(HasSubstr("return_interval 0"), HasSubstr("such as 10")));
+  expect_success(small.collect());
+  const Finished none_held_out =
+      small.adtrain("small.yaml --set train_env_ratio=1 --set keep_best=true --set return_interval=10");
+  EXPECT_EQ(none_held_out.exit_code, 2);
+  EXPECT_THAT(none_held_out.output, HasSubstr("no task is held out"));
+}
+
 TEST(Returns, AnIntervalWithoutCheckpointsIsRefusedAndThePythonProjectsKeyIsKnown) {
   const SmallRun small;
   const Finished refused = small.adtrain("validate small.yaml --set return_interval=15");

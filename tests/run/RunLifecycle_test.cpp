@@ -156,6 +156,36 @@ TEST_F(RunLifecycleTest, AStartThatGivesUpLeavesNoFolder) {
   EXPECT_FALSE(fs::exists(folder_.path() / "small"));
 }
 
+TEST_F(RunLifecycleTest, TheBestStepIsKeptAcrossStartsAndReplacedByBetterOnesAlone) {
+  config_.training.keep_best = true;
+  config_.training.keep_checkpoints = 2;
+  const auto save_and_measure = [this](RunLifecycle& life, int64_t step, double value) {
+    life.save(snapshot(life, step), /*leaving=*/false);
+    life.measured(step, {.held_out = ContextReturns{.last_ten = value}, .trained = {}});
+    return fs::read_symlink(file("checkpoints/best")).string();
+  };
+  auto life = start();
+  EXPECT_EQ(save_and_measure(*life, 5, 2), "step-5");
+  EXPECT_EQ(save_and_measure(*life, 10, 1), "step-5");
+  EXPECT_EQ(save_and_measure(*life, 15, 2), "step-5") << "not better";
+  EXPECT_EQ(save_and_measure(*life, 20, 1), "step-5");
+  life.reset();
+  life = start({.resume = true});
+  EXPECT_EQ(life->resumed()->step, 20);
+  EXPECT_EQ(save_and_measure(*life, 25, 1.5), "step-5");
+  EXPECT_TRUE(fs::exists(file("checkpoints/step-5/manifest.json")));
+  EXPECT_EQ(save_and_measure(*life, 30, 2.5), "step-30");
+  EXPECT_FALSE(fs::exists(file("checkpoints/step-5")));
+  save_through_a_full_disk(*life, 35, /*leaving=*/false);
+  life->measured(35, {.held_out = ContextReturns{.last_ten = 9}, .trained = {}});
+  EXPECT_EQ(fs::read_symlink(file("checkpoints/best")), "step-30") << "35 is not on the disk";
+  life.reset();
+
+  config_.training.returns.episodes += 1;
+  life = start({.resume = true});
+  EXPECT_EQ(save_and_measure(*life, 40, 0.5), "step-40") << "the figure before was of other settings";
+}
+
 TEST_F(RunLifecycleTest, OtherHistoriesAreRefusedUnlessAllowed) {
   auto life = start();
   life->check_histories("aaaa");

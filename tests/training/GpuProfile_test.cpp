@@ -18,6 +18,7 @@ namespace {
 
 struct ForgetfulKeeper final : StepKeeper {
   void save(const Snapshot&, bool) override {}
+  void measured(int64_t, const ReturnFigures&) override {}
   bool wants_step() override { return false; }
   std::optional<int64_t> safe_step() const override { return std::nullopt; }
 };

@@ -27,6 +27,7 @@ using testing::Not;
 /// Remembers what it was given.
 struct RecordingKeeper final : StepKeeper {
   std::vector<int64_t> given, left_with;
+  std::vector<double> best;  ///< returns that it was told
   std::optional<int64_t> safe;
   std::function<bool()> after_step = [] { return false; };  ///< also whether it wants the step
   bool fails = false;
@@ -41,6 +42,10 @@ struct RecordingKeeper final : StepKeeper {
     if (leaving) left_with.push_back(snapshot.step);
     if (!fails) safe = snapshot.step;
   }
+  void measured(int64_t step, const ReturnFigures& figures) override {
+    EXPECT_EQ(step, given.back());
+    best.push_back(figures.held_out->last_ten);
+  }
   bool wants_step() override { return after_step(); }
   std::optional<int64_t> safe_step() const override { return safe; }
 };
@@ -50,7 +55,9 @@ struct RecordingMeter final : ReturnMeter {
   explicit RecordingMeter(const RecordingKeeper& saved_by) : keeper(saved_by) {}
   std::optional<ReturnFigures> measure() override {
     measured.push_back(keeper.given.back());
-    return std::nullopt;
+    if (measured.size() == 2) return std::nullopt;
+    return ReturnFigures{.held_out = ContextReturns{.last_ten = static_cast<double>(measured.size())},
+                         .trained = {}};
   }
   const RecordingKeeper& keeper;
   std::vector<int64_t> measured;
@@ -141,6 +148,7 @@ TEST(Trainer, MeasuresReturnsAfterTheSaveOfEachDueStepAndOfTheLast) {
   EXPECT_THAT(subject.meter.measured, ElementsAre(4)) << "also where the run is left";
   subject.trainer.run();
   EXPECT_THAT(subject.meter.measured, ElementsAre(4, 8, 11));
+  EXPECT_THAT(subject.keeper.best, ElementsAre(1, 3)) << "the second measurement was given up";
 
   Subject silent(options_of(4, 2));
   silent.trainer.run();

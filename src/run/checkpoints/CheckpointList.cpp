@@ -1,5 +1,6 @@
 #include <array>
 #include <ctime>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -14,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-json entry_of(const std::filesystem::path& checkpoint) {
+json entry_of(const std::filesystem::path& checkpoint, const std::optional<BestCheckpoint>& best) {
   json entry = {{"path", checkpoint.string()}};
   try {
     const Manifest manifest = Manifest::read(checkpoint);
@@ -24,6 +25,7 @@ json entry_of(const std::filesystem::path& checkpoint) {
     entry["created"] = manifest.created;
     entry["bytes"] = bytes;
     entry["configuration"] = summary_of_configuration(configuration_in(manifest.state));
+    if (best && best->step == manifest.step) entry["best_held_out_return"] = best->held_out_return;
   } catch (const CheckpointError& error) {
     entry["fault"] = error.what();
   }
@@ -42,10 +44,14 @@ std::string line_of(const json& entry) {
   const auto path = entry.at("path").get<std::string>();
   if (entry.contains("fault"))
     return fmt::format("{}  UNUSABLE: {}\n", path, entry["fault"].get<std::string>());
-  return fmt::format("{}  step {}  {}  {}  {}\n", path, entry.at("step").get<int64_t>(),
+  const std::string best =
+      entry.contains("best_held_out_return")
+          ? fmt::format("  BEST: held-out return {:.2f}", entry["best_held_out_return"].get<double>())
+          : "";
+  return fmt::format("{}  step {}  {}  {}  {}{}\n", path, entry.at("step").get<int64_t>(),
                      date_text(entry.at("created").get<double>()),
                      human_bytes(entry.at("bytes").get<double>()),
-                     entry.at("configuration").get<std::string>());
+                     entry.at("configuration").get<std::string>(), best);
 }
 
 }  // namespace
@@ -53,7 +59,8 @@ std::string line_of(const json& entry) {
 ExitCode list_checkpoints(const std::filesystem::path& target, bool as_json) {
   json list = json::array();
   const CheckpointTarget found(target);
-  for (const auto& checkpoint : found.checkpoints()) list.push_back(entry_of(checkpoint));
+  const std::optional<BestCheckpoint> best = found.best();
+  for (const auto& checkpoint : found.checkpoints()) list.push_back(entry_of(checkpoint, best));
   std::string text;
   for (const json& entry : list) text += line_of(entry);
   print_answer(as_json ? list.dump(2) + "\n" : text);

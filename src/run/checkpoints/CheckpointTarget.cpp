@@ -25,10 +25,14 @@ const char* name_of(TransformerBlock block) {
   }
 }
 
-/// The store of a run whose checkpoints are only read.
-CheckpointStore store_of(const fs::path& run) {
+/// A store whose checkpoints are only read.
+CheckpointStore store_in(const fs::path& checkpoints) {
   constexpr int64_t kAnyNumber = 2;  // nothing is saved, so nothing is pruned
-  return {RunFolder{run}.checkpoints(), kAnyNumber};
+  return {checkpoints, kAnyNumber};
+}
+
+CheckpointStore store_of(const fs::path& run) {
+  return store_in(RunFolder{run}.checkpoints());
 }
 
 }  // namespace
@@ -47,6 +51,10 @@ CheckpointTarget::CheckpointTarget(fs::path folder) : folder_(std::move(folder))
                     "runs/quickstart, or a checkpoint's, such as runs/quickstart/checkpoints/step-1000",
                     folder_.string()));
   }
+}
+
+std::optional<BestCheckpoint> CheckpointTarget::best() const {
+  return (is_run_ ? store_of(folder_) : store_in(fs::canonical(folder_).parent_path())).best();
 }
 
 CheckpointStore::Found CheckpointTarget::newest() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ class CheckpointTarget {
 
   /// Folders of checkpoints, verified or not, by ascending steps; at least one.
   const std::vector<std::filesystem::path>& checkpoints() const { return checkpoints_; }
+  /// Which step of the run is recorded as its best; nothing where none is.
+  std::optional<BestCheckpoint> best() const;
   /// The one checkpoint, or the run's newest that verifies. Throws CheckpointError where there is none, which
   /// says what is wrong with each.
   CheckpointStore::Found newest() const;

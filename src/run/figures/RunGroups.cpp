@@ -9,13 +9,13 @@
 namespace adtrain {
 namespace {
 
-constexpr std::array<std::string_view, 25> kRepeating = {
+constexpr std::array<std::string_view, 26> kRepeating = {
     // seeds: env_split_seed is not one of them, as it decides what is learnt
     "seed", "alg_seed", "eval_seed",
     // where things are
     "run_name", "runs_dir", "traj_dir",
     // what is recorded, and when
-    "summary_interval", "eval_interval", "ckpt_interval", "keep_checkpoints", "return_interval",
+    "summary_interval", "eval_interval", "ckpt_interval", "keep_checkpoints", "keep_best", "return_interval",
     "return_episodes", "return_repeats", "return_task_limit", "profile_steps", "profile_ranks",
     "history_compression",
     // how it is carried out; results differ by rounding at most

@@ -49,7 +49,7 @@ EvaluationOptions return_evaluation(const RunConfig& config, const std::string& 
 
 nlohmann::ordered_json identity_of_returns(const RunConfig& config) {
   const TaskFamily family = TaskFamily::of(config.environment);
-  const EvaluationOptions options = return_evaluation(config, EvaluatedTasks::kTest);
+  const EvaluationOptions options = return_evaluation(config, "test");
   const std::vector<int64_t> tasks =
       evaluated_tasks(options, TaskSplit::of(config.environment, family.task_count()));
   nlohmann::ordered_json identity = evaluation_identity(

@@ -14,6 +14,14 @@
 #include "config/OneDocument.h"
 
 namespace adtrain {
+namespace {
+
+/// On the command line the order decides, in a file it does not.
+bool of_one_file(const Entry& one, const Entry& other) {
+  return one.origin.line > 0 && one.origin.source == other.origin.source;
+}
+
+}  // namespace
 
 void Document::read_file(const std::filesystem::path& file) {
   const IncludeTree tree(file);
@@ -86,21 +94,26 @@ void Document::unfold(const std::string& key, const std::map<std::string, std::s
   const Entry* found = find(key);
   if (found == nullptr || found->kind != Entry::Kind::kMap) return;
   const Entry map = *found;
-  const std::set<std::string> overridden = overridden_by(map);
-  drop(key);
   for (const auto& pair : YAML::Load(map.text)) {
     const std::string name = pair.first.IsScalar() ? pair.first.Scalar() : "";
     const auto known = names.find(name);
     const std::string flat = known == names.end() ? key + "." + name : known->second;
-    if (find(flat) == nullptr || overridden.contains(flat)) put(Entry::of(flat, pair.second, map.origin));
+    const Entry entry = Entry::of(flat, pair.second, map.origin);
+    if (const Entry* other = find(flat); other != nullptr && of_one_file(*other, map)) {
+      compare(*other, entry, key + "." + name);
+    } else {
+      put_before(key, entry);
+    }
   }
+  drop(key);
 }
 
 void Document::rename(const std::string& key, const std::string& to, const std::string& text) {
   const Entry renamed = {to, Entry::Kind::kScalar, text, find(key)->origin};
-  const bool overrides = find(to) == nullptr || overridden_by(*find(key)).contains(to);
+  if (const Entry* other = find(to); other == nullptr || !of_one_file(*other, renamed)) {
+    put_before(key, renamed);
+  }
   drop(key);
-  if (overrides) put(renamed);
 }
 
 void Document::add(const std::string& key, const std::string& text, Origin origin) {
@@ -123,13 +136,24 @@ void Document::replace(const std::string& key, const std::string& text) {
   entry->text = text;
 }
 
-std::set<std::string> Document::overridden_by(const Entry& entry) const {
-  std::set<std::string> keys;
-  for (const Entry& earlier : entries_) {
-    if (earlier.key == entry.key) break;
-    if (earlier.origin.source != entry.origin.source) keys.insert(earlier.key);
+void Document::compare(const Entry& first, const Entry& second, const std::string& name) {
+  if (first.same_value(second)) {
+    warnings_.push_back(fmt::format("{}: {}: found again with the same value, after {} ({}); one can go",
+                                    second.origin.text(), abridged(name), first.key, first.origin.text()));
+  } else {
+    errors_.push_back(fmt::format("{}: {}: found {}, but {} is {} ({}); expected one of them",
+                                  second.origin.text(), abridged(name), second.found(), first.key,
+                                  first.found(), first.origin.text()));
   }
-  return keys;
+}
+
+void Document::put_before(const std::string& key, Entry entry) {
+  auto other = std::ranges::find(entries_, entry.key, &Entry::key);
+  if (other != entries_.end()) {
+    if (std::ranges::find(other, entries_.end(), key, &Entry::key) == entries_.end()) return;
+    entries_.erase(other);
+  }
+  entries_.insert(std::ranges::find(entries_, key, &Entry::key), std::move(entry));
 }
 
 void Document::put(Entry entry) {

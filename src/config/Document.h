@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -28,14 +27,14 @@ class Document {
   std::vector<std::string> texts_of(const std::string& key) const;
   /// Whether the key is there, and where it was written.
   const Entry* find(const std::string& key) const;
-  /// Puts the pairs of a nested map, where that is the key's value, in the place of the map: each under the
-  /// name that `names` has for it, else as `key.name`. A key that is there already stays, unless it is of a
-  /// file that the map's includes.
+  /// Puts the pairs of a nested map, where that is the key's value, in the place of the map, where they
+  /// override earlier values and are overridden by later ones: each under the name that `names` has for it,
+  /// else as `key.name`. A key that the map's own file sets elsewhere to another value is an error.
   void unfold(const std::string& key, const std::map<std::string, std::string>& names);
   /// Puts in a key that is not there yet, with a text.
   void add(const std::string& key, const std::string& text, Origin origin);
-  /// Gives a key that is there another name and text. Like a pair of unfold(), it yields to a key of that
-  /// name.
+  /// Gives a key that is there another name and text, in its own place. It yields to a key of that name in
+  /// the same file.
   void rename(const std::string& key, const std::string& to, const std::string& text);
   /// Takes a key out, where it is there.
   void drop(const std::string& key);
@@ -52,8 +51,11 @@ class Document {
 
  private:
   void put(Entry entry);
-  /// The keys of other sources that took effect before the entry did: it would override them.
-  std::set<std::string> overridden_by(const Entry& entry) const;
+  /// Puts an entry where `key` is, which is there, unless a later entry overrides it.
+  void put_before(const std::string& key, Entry entry);
+  /// Records that one file sets a key twice: an error where the values differ. `name` is what the file calls
+  /// the second.
+  void compare(const Entry& first, const Entry& second, const std::string& name);
 
   std::vector<Entry> entries_;
   std::vector<std::string> errors_, warnings_;

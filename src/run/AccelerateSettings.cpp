@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/Text.h"
+#include "config/Scalar.h"
 
 namespace adtrain {
 namespace {
@@ -43,17 +44,21 @@ bool is_true(const std::optional<std::string>& value) {
   return value && std::ranges::find(kTrue, to_lower(*value)) != kTrue.end();
 }
 
+/// Words without regard to case, numbers by their value.
 bool same(const std::string& one, const std::string& other) {
-  return to_lower(one) == to_lower(other);
+  return same_meaning(to_lower(one), to_lower(other));
 }
 
-/// The entry of the document that decides the key; null where there is none.
+/// The entry of the document that decides the key, which is the last under any of its names; null where there
+/// is none.
 const Entry* entry_for(const Document& document, const Setting& setting) {
-  const Entry* found = document.find(setting.key);
-  for (const std::string& name : setting.other_keys) {
-    if (found == nullptr) found = document.find(name);
+  const Entry* deciding = nullptr;
+  for (const Entry& entry : document.entries()) {
+    if (entry.key == setting.key ||
+        std::ranges::find(setting.other_keys, entry.key) != setting.other_keys.end())
+      deciding = &entry;
   }
-  return found;
+  return deciding;
 }
 
 void take(Document& document, const Setting& setting, const std::string& value,

@@ -55,9 +55,12 @@ void unfold_truth_values(Document& document) {
 
 constexpr const char* kPpoBatch = "batch_size";
 
-std::set<std::string> names_of_keys(const std::vector<Section>& sections) {
+/// Read off sections of their own: those that values are bound to list the choices of `env` and `model` when
+/// they are declared, and plug-ins, which add to these, are loaded only after the names are known.
+std::set<std::string> names_of_keys() {
+  RunConfig defaults;
   std::set<std::string> names;
-  for (const Section& section : sections) {
+  for (const Section& section : defaults.sections()) {
     for (const Key& key : section.keys()) {
       names.insert(key.name());
       names.insert(key.aliases().begin(), key.aliases().end());
@@ -117,11 +120,11 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   Document document;
   document.read_file(file);
   for (const std::string& assignment : overrides) document.set(assignment);
-  RunConfig config;
-  std::vector<Section> sections = config.sections();
-  std::vector<std::string> remarks = read_guide_maps(document, names_of_keys(sections));
+  std::vector<std::string> remarks = read_guide_maps(document, names_of_keys());
   std::ranges::move(take_accelerate_settings(document, process_environment), std::back_inserter(remarks));
   load_plugins_of(document);
+  RunConfig config;
+  std::vector<Section> sections = config.sections();
   unfold_profiled_ranks(document);
   unfold_task_lists(document);
   unfold_truth_values(document);

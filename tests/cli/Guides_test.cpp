@@ -38,6 +38,17 @@ TEST(Guides, TheirFilesTrainOrSayWhatIsNotThere) {
               HasSubstr("load_in_8bit: found 'true'; weights of 8 or 4 bits are not there yet"));
 }
 
+TEST(Guides, TheCommandLineOverridesTheirMaps) {
+  const SmallRun small;
+  small.write(
+      "guide.yaml",
+      "include: small.yaml\ntraining:\n  max_grad_norm: 0.5\nmodel_loading:\n  torch_dtype: float32\n");
+  const Finished valid = small.adtrain("validate guide.yaml --set grad_clip=0.75 --set mixed_precision=bf16");
+  ASSERT_EQ(valid.exit_code, 0) << valid.output;
+  EXPECT_THAT(valid.output,
+              AllOf(HasSubstr("\nmax_grad_norm: 0.75\n"), HasSubstr("\nmixed_precision: bf16\n")));
+}
+
 TEST(Guides, TheRecommendationsByNumberOfGpusAreValid) {
   const SmallRun small;
   for (const std::string gpus : {"2", "4", "8"}) {

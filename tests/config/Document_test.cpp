@@ -181,23 +181,70 @@ TEST(Document, UnfoldsANestedMapUnderTheNamesThatItIsGiven) {
   document.unfold("seed", {});     // no map
   document.unfold("nothing", {});  // not there
   EXPECT_THAT(document.errors(), IsEmpty());
-  EXPECT_THAT(summary(document), ElementsAre("seed=3@run.yaml:1", "margin=0.5@command line",
-                                             "train_batch=auto@run.yaml:2", "experiment.other=1@run.yaml:2"));
+  EXPECT_THAT(summary(document), ElementsAre("seed=3@run.yaml:1", "train_batch=auto@run.yaml:2",
+                                             "experiment.other=1@run.yaml:2", "margin=0.5@command line"));
 }
 
 TEST(Document, ANestedMapOverridesWhatItsFileIncludes) {
   const ConfigTree tree;
   tree.write("base.yaml", "seed: 3\nbatch: 4\nname: base\n");
-  tree.write("run.yaml",
-             "include: base.yaml\nexperiment:\n  seed: 5\n  batch: 6\n  name: mine\nname: flat\nkind: a\n");
-  Document document;
-  document.read_file("run.yaml");
+  tree.write("run.yaml", "include: base.yaml\nexperiment:\n  seed: 5\n  batch: 6\nkind: a\n");
+  Document document = read("run.yaml");
   document.set("batch=8");
-  document.unfold("experiment", {{"seed", "seed"}, {"batch", "batch"}, {"name", "name"}});
+  document.unfold("experiment", {{"seed", "seed"}, {"batch", "batch"}});
   document.rename("kind", "name", "other");
   document.rename("seed", "first", "7");
+  EXPECT_THAT(document.errors(), IsEmpty());
   EXPECT_THAT(summary(document),
-              ElementsAre("name=flat@run.yaml:6", "batch=8@command line", "first=7@run.yaml:2"));
+              ElementsAre("first=7@run.yaml:2", "name=other@run.yaml:5", "batch=8@command line"));
+}
+
+TEST(Document, PairsOfNestedMapsTakeEffectWhereTheMapStands) {
+  const ConfigTree tree;
+  tree.write("base.yaml", "experiment: {seed: 5, clip: 1, lr: 1}\ntraining: {batch: 1}\n");
+  tree.write("run.yaml", "include: base.yaml\ntraining: {seed: 7, lr: 2}\n");
+  Document document = read("run.yaml");
+  document.set("lr=3");
+  document.set("experiment={batch: 2}");
+  document.set("other_name_of_clip=4");
+  document.set("batch=9");
+  for (const char* map : {"training", "experiment"}) {
+    document.unfold(map, {{"seed", "seed"}, {"clip", "clip"}, {"lr", "lr"}, {"batch", "batch"}});
+  }
+  EXPECT_THAT(document.errors(), IsEmpty());
+  EXPECT_THAT(summary(document), ElementsAre("seed=7@run.yaml:2", "lr=3@command line",
+                                             "other_name_of_clip=4@command line", "batch=9@command line"));
+
+  document = read("run.yaml");
+  for (const char* map : {"training", "experiment"}) {  // in whichever order they are unfolded
+    document.unfold(map, {{"seed", "seed"}, {"clip", "clip"}, {"lr", "lr"}});
+  }
+  EXPECT_THAT(summary(document), ElementsAre("clip=1@base.yaml:1", "seed=7@run.yaml:2", "lr=2@run.yaml:2"));
+  document.set("kind=a");
+  document.set("lr=3");
+  document.rename("clip", "lr", "4");
+  document.rename("kind", "seed", "6");
+  EXPECT_THAT(summary(document), ElementsAre("seed=6@command line", "lr=3@command line"));
+}
+
+TEST(Document, MapsOfOneFileThatContradictEachOtherAreAnError) {
+  const ConfigTree tree;
+  tree.write("run.yaml",
+             "experiment: {seed: 5, lr: 1, rate: 1.0}\nbatch: 4\ntraining: {seed: 7, batch: 8}\n");
+  Document document = read("run.yaml");
+  const std::map<std::string, std::string> names = {
+      {"seed", "seed"}, {"lr", "lr"}, {"rate", "lr"}, {"batch", "batch"}};
+  document.unfold("experiment", names);
+  document.unfold("training", names);
+  EXPECT_THAT(
+      document.errors(),
+      ElementsAre("run.yaml:3: training.seed: found '7', but seed is '5' (run.yaml:1); expected one of "
+                  "them",
+                  "run.yaml:3: training.batch: found '8', but batch is '4' (run.yaml:2); expected one of "
+                  "them"));
+  EXPECT_THAT(document.warnings(),
+              ElementsAre("run.yaml:1: experiment.rate: found again with the same value, "
+                          "after lr (run.yaml:1); one can go"));
 }
 
 }  // namespace

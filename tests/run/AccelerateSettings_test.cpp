@@ -74,8 +74,18 @@ TEST_F(AccelerateSettings, SayNothingWhereTheyAgreeOrAreAcceleratesOwnDefaults) 
                                                {"ACCELERATE_USE_CPU", "False"},
                                                {"ACCELERATE_USE_FSDP", "false"}}),
               IsEmpty());
+  EXPECT_THAT(
+      take("max_grad_norm: 1\ngradient_accumulation_steps: 4.0\n",
+           {{"ACCELERATE_GRADIENT_CLIPPING", "1.0"}, {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4"}}),
+      IsEmpty());
   EXPECT_THAT(take("seed: 1\n", {}), IsEmpty());
   EXPECT_EQ(value("mixed_precision"), "none");
+}
+
+TEST_F(AccelerateSettings, AreComparedWithTheNameThatCounts) {
+  write_file_atomically(folder_.path() / "base.yaml", "max_grad_norm: 0.5\n");
+  EXPECT_THAT(take("include: base.yaml\ngrad_clip: 2\n", {{"ACCELERATE_GRADIENT_CLIPPING", "0.5"}}),
+              ElementsAre(HasSubstr("run.yaml:2: grad_clip: 2 counts")));
 }
 
 TEST_F(AccelerateSettings, DecideADeviceThatTheFileLeavesOpen) {

@@ -18,10 +18,10 @@ using testing::IsEmpty;
 
 class GuideMaps : public testing::Test {
  protected:
-  RunConfig load(const std::string& yaml) {
+  RunConfig load(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
     write_file_atomically(folder_.path() / "guide.yaml", yaml + "transformer_block: pre_norm\n");
     notices_.clear();
-    return RunConfig::load(folder_.path() / "guide.yaml", {}, notices_);
+    return RunConfig::load(folder_.path() / "guide.yaml", overrides, notices_);
   }
   /// The errors of a configuration; "none" where it loads.
   std::string errors(const std::string& yaml) {
@@ -71,6 +71,35 @@ TEST_F(GuideMaps, ModelLoadingThatHasACounterpartIsUnderstood) {
             Precision::kFloat16);
   load("model_loading:\n  device_map: auto\n");
   EXPECT_THAT(notices_, ElementsAre(HasSubstr("every rank holds the whole model")));
+}
+
+TEST_F(GuideMaps, YieldToTheCommandLineUnderAnyName) {
+  const std::string guide =
+      "model_loading: {torch_dtype: float32, device_map: cuda}\ntraining: {max_grad_norm: 0.5, seed: 3}\n";
+  const RunConfig config =
+      load(guide, {"mixed_precision=bf16", "device_map=cpu", "grad_clip=1", "experiment={seed: 4}"});
+  EXPECT_EQ(config.training.mixed_precision, Precision::kBFloat16);
+  EXPECT_EQ(config.run.device, DeviceChoice::kCpu);
+  EXPECT_EQ(config.training.max_grad_norm, 1);
+  EXPECT_EQ(config.training.seed, 4);
+  EXPECT_THAT(notices_, IsEmpty());
+  EXPECT_EQ(load("mixed_precision: bf16\n", {"torch_dtype=float32"}).training.mixed_precision,
+            Precision::kFloat32);
+}
+
+TEST_F(GuideMaps, YieldToTheIncludingFile) {
+  write_file_atomically(folder_.path() / "base.yaml",
+                        "experiment: {seed: 5, learning_rate: 0.1}\nmodel_loading: {torch_dtype: float16}\n");
+  const RunConfig config =
+      load("include: base.yaml\ntraining: {seed: 7}\nclip_grad_norm: 0.25\nmixed_precision: bf16\n");
+  EXPECT_EQ(config.training.seed, 7);
+  EXPECT_EQ(config.training.lr, 0.1);
+  EXPECT_EQ(config.training.mixed_precision, Precision::kBFloat16);
+}
+
+TEST_F(GuideMaps, OneFileMayNotContradictItself) {
+  EXPECT_THAT(errors("experiment: {seed: 5}\ntraining: {seed: 7}\n"),
+              HasSubstr("guide.yaml:2: training.seed: found '7', but seed is '5'"));
 }
 
 TEST_F(GuideMaps, ModelLoadingThatIsNotThereIsRefused) {

@@ -8,19 +8,14 @@
 #include <fmt/format.h>
 
 #include "base/Text.h"
+#include "base/Words.h"
 
 namespace adtrain {
 namespace {
 
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(' ');
-  if (first == std::string_view::npos) return "";
-  return text.substr(first, text.find_last_not_of(' ') - first + 1);
-}
-
-std::optional<int64_t> number_in(std::string_view text) {
+std::optional<int64_t> number_in(std::string_view written) {
   constexpr size_t kMostDigits = 12;
-  text = trimmed(text);
+  const std::string text = trimmed(written);
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool whole = error == std::errc() && end == text.data() + text.size();

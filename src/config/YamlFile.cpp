@@ -9,6 +9,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "base/Text.h"
+#include "base/Words.h"
 #include "config/OneDocument.h"
 
 namespace adtrain {
@@ -19,12 +20,6 @@ std::vector<std::string> lines_of(const std::string& text) {
   std::istringstream stream(text);
   for (std::string line; std::getline(stream, line);) lines.push_back(line);
   return lines;
-}
-
-std::string trimmed(const std::string& line) {
-  const size_t first = line.find_first_not_of(" \t\r");
-  if (first == std::string::npos) return "";
-  return line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
 }
 
 /// Turns one parsed text into a YamlFile, key by key.

@@ -2,26 +2,15 @@
 
 #include <algorithm>
 #include <cctype>
-#include <sstream>
 
 #include <fmt/format.h>
 
 #include "base/Error.h"
 #include "base/Text.h"
+#include "base/Words.h"
 
 namespace adtrain {
 namespace {
-
-std::vector<std::string> by_commas(const std::string& text) {
-  std::vector<std::string> words;
-  std::istringstream rest(text + ",");
-  for (std::string word; std::getline(rest, word, ',');) {
-    const size_t first = word.find_first_not_of(" \t");
-    const size_t last = word.find_last_not_of(" \t");
-    words.push_back(first == std::string::npos ? "" : word.substr(first, last - first + 1));
-  }
-  return words;
-}
 
 bool is_number(const std::string& id) {
   constexpr size_t kMostDigits = 4;
@@ -50,7 +39,7 @@ bool is_among(const std::vector<std::string>& ids, const std::string& id) {
 
 GpuIds GpuIds::parse(const std::string& text, const std::optional<std::string>& visible) {
   GpuIds gpus;
-  for (const std::string& id : by_commas(text)) {
+  for (const std::string& id : between_commas(text)) {
     if (!is_number(id) && !is_uuid(id)) {
       throw ConfigError(fmt::format(
           "--gpu-ids: found '{}' in '{}'; expected numbers as in 0,2, or UUIDs as `nvidia-smi -L` "
@@ -65,7 +54,7 @@ GpuIds GpuIds::parse(const std::string& text, const std::optional<std::string>& 
     gpus.ids_.push_back(id);
   }
   if (!visible) return gpus;
-  const std::vector<std::string> shown = by_commas(*visible);
+  const std::vector<std::string> shown = between_commas(*visible);
   for (const std::string& id : gpus.ids_) {
     if (is_among(shown, id)) continue;
     throw ConfigError(

@@ -12,6 +12,7 @@
 
 #include "base/NumberRanges.h"
 #include "base/Text.h"
+#include "base/Words.h"
 #include "evaluation/EvaluationOptions.h"
 
 namespace adtrain {
@@ -26,22 +27,6 @@ struct TaskList {
   std::vector<NumberRange> ranges;
   std::optional<std::string> error;
 };
-
-std::string trimmed(const std::string& text) {
-  constexpr const char* kSpace = " \t\r";
-  const size_t first = text.find_first_not_of(kSpace);
-  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(kSpace) - first + 1);
-}
-
-std::vector<std::string> parts_of(const std::string& text) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t comma = std::min(text.find(',', begin), text.size());
-    parts.push_back(trimmed(text.substr(begin, comma - begin)));
-    begin = comma + 1;
-  }
-  return parts;
-}
 
 std::optional<fs::path> file_called(const std::string& name, const Origin& origin) {
   const bool in_file = origin.line > 0;
@@ -123,7 +108,7 @@ void unfold_task_lists(Document& document) {
     const Entry* const found = document.find(key);
     if (found == nullptr || found->kind == Entry::Kind::kNull || found->kind == Entry::Kind::kMap) continue;
     const bool listed = found->kind == Entry::Kind::kList;
-    const std::vector<std::string> items = listed ? document.texts_of(key) : parts_of(found->text);
+    const std::vector<std::string> items = listed ? document.texts_of(key) : between_commas(found->text);
     if (key == kEvaluated && items.size() == 1 && names_a_side(to_lower(items.front()))) {
       document.replace(key, to_lower(items.front()));
       continue;

@@ -9,6 +9,7 @@
 #include "base/File.h"
 #include "launch/StopCode.h"
 #include "run/RunRecord.h"
+#include "run/figures/RecordedRun.h"
 #include "watchdog/Activity.h"
 
 namespace adtrain {
@@ -205,6 +206,9 @@ void RunLifecycle::claim() {
 void RunLifecycle::rewrite() {
   if (wish_.overwrite && !wish_.resume) {
     fs::remove(folder_.state());
+    // Before the weights that they tell of, which they must not outlive.
+    for (const fs::path& results : evaluation_folders(folder_)) fs::remove_all(results);
+    fs::remove_all(folder_.evaluation());
     // A folder cannot be deleted atomically, so it first gets a name under which nobody takes it for
     // checkpoints.
     fs::remove_all(folder_.overwritten());
@@ -213,6 +217,7 @@ void RunLifecycle::rewrite() {
     fs::remove_all(folder_.profile());
     fs::remove(folder_.metrics());
     fs::remove(folder_.metrics().replace_extension(".prom"));
+    for (const char* ending : {".svg", ".png"}) fs::remove(folder_.loss_curve().concat(ending));
     for (int64_t number = 1; fs::remove(folder_.former_config(number)); ++number) {
     }
   }

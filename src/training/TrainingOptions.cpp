@@ -137,7 +137,10 @@ void TrainingOptions::declare(Section& section) {
       .unit("optimizer steps")
       .at_least(0)
       .free_on_resume();
-  section.key("ckpt_interval", ckpt_interval, "Between two checkpoints; the last step always makes one.")
+  section
+      .key("ckpt_interval", ckpt_interval,
+           "Between two checkpoints; the last step always makes one, and so does each step of "
+           "return_interval.")
       .unit("optimizer steps")
       .at_least(1)
       .free_on_resume();
@@ -150,7 +153,6 @@ void TrainingOptions::declare(Section& section) {
 }
 
 void TrainingOptions::check(Findings& findings) const {
-  returns.check(findings, ckpt_interval);
   profile.check(findings, train_timesteps);
   if (num_warmup_steps > train_timesteps) {
     findings.add("num_warmup_steps",

@@ -32,8 +32,8 @@ void check_fits(const std::filesystem::path& path, const HistoryFile& file,
   if (missing.empty()) return;
   throw DataError(fmt::format(
       "{} holds the tasks {}, and {} are asked for too; expected those that the file holds: name them "
-      "(tasks, "
-      "train_tasks), collect the others, or name the family that the file was collected on (env, grid_size)",
+      "(tasks, train_tasks), name the family that the file was collected on (env, grid_size), or collect all "
+      "tasks anew with `adtrain collect --overwrite`, which replaces the file",
       path.string(), abridged(file.tasks().text()), abridged(missing.text())));
 }
 

@@ -42,10 +42,10 @@ void EvaluationOptions::declare(Section& section) {
       "Tasks that are evaluated: a side of the split (test for those held out, train, or all), or tasks of "
       "the family, written like tasks.");
   section
-      .key("eval_task_limit", eval_task_limit,
-           "At most so many tasks of that side, the first in the order of the split, which is a random one; "
-           "null "
-           "for all.")
+      .key(
+          "eval_task_limit", eval_task_limit,
+          "At most so many of those tasks: of test and train the first in the order of the split, which is a "
+          "random one; of all and of tasks named by number the smallest numbers. null for all.")
       .unit("tasks")
       .at_least(1);
   section

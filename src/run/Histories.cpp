@@ -15,6 +15,10 @@
 namespace adtrain {
 namespace {
 
+/// For a file that lacks tasks: without --overwrite `adtrain collect` keeps an existing file as it is.
+constexpr const char* kCollectAgain =
+    "collect all tasks anew with `adtrain collect --overwrite`, which replaces the file";
+
 std::filesystem::path existing_history_file(const RunConfig& config) {
   std::filesystem::path file = config.history_file();
   if (std::filesystem::exists(file)) return file;
@@ -44,25 +48,24 @@ void check_trained(const Side& trained, const NumberRanges& in_file, const RunCo
   if (config.tasks.train_tasks && !trained.missing.empty()) {
     throw DataError(fmt::format(
         "{} holds the tasks {}, and train_tasks names {}, which are not among them; expected tasks "
-        "that it holds: leave those out, or collect them",
-        file, text_of(in_file), text_of(trained.missing)));
+        "that it holds: leave those out, or {}",
+        file, text_of(in_file), text_of(trained.missing), kCollectAgain));
   }
   if (!trained.held.empty()) return;
   throw DataError(fmt::format(
       "{} holds the tasks {}, and none of those that the split trains on, which are {}; expected one of them "
-      "at least: name what is trained on with train_tasks, collect more tasks, or name the family that the "
-      "file was collected on (env, grid_size)",
-      file, text_of(in_file), text_of(trained.all)));
+      "at least: name what is trained on with train_tasks, name the family that the file was collected on "
+      "(env, grid_size), or {}",
+      file, text_of(in_file), text_of(trained.all), kCollectAgain));
 }
 
 void check_held_out(const Side& held_out, const NumberRanges& in_file, const RunConfig& config) {
   if (!held_out.held.empty()) return;
   throw DataError(fmt::format(
       "{} holds the tasks {}, and none of those that the split holds out, which are {}; expected one of them "
-      "at least for the held-out loss: name fewer train_tasks, collect more tasks, or set eval_interval: 0 "
-      "to "
-      "train without that loss",
-      config.history_file().string(), text_of(in_file), text_of(held_out.all)));
+      "at least for the held-out loss: name fewer train_tasks, set eval_interval: 0 to train without "
+      "that loss, or {}",
+      config.history_file().string(), text_of(in_file), text_of(held_out.all), kCollectAgain));
 }
 
 }  // namespace
@@ -93,6 +96,12 @@ TrainingTasks TrainingTasks::of(const RunConfig& config) {
         config.history_file().string(), trained.held.size(), split.train.size(), text_of(trained.missing),
         tasks.held_out.size(), measured ? split.test.size() : 0,
         measured ? text_of(held_out.missing) : "none");
+    // Returns are measured in the environments, which need no histories.
+    if (config.training.returns.interval > 0) {
+      tasks.missing +=
+          "; return_interval measures train_return and test_return on the split's tasks, also "
+          "on missing ones";
+    }
   }
   return tasks;
 }

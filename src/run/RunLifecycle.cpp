@@ -10,6 +10,7 @@
 #include "launch/StopCode.h"
 #include "run/ReturnsWhileTraining.h"
 #include "run/RunRecord.h"
+#include "run/figures/RecordedRun.h"
 #include "watchdog/Activity.h"
 
 namespace adtrain {
@@ -206,6 +207,9 @@ void RunLifecycle::claim() {
 void RunLifecycle::rewrite() {
   if (wish_.overwrite && !wish_.resume) {
     fs::remove(folder_.state());
+    // Before the weights that they tell of, which they must not outlive.
+    for (const fs::path& results : evaluation_folders(folder_)) fs::remove_all(results);
+    fs::remove_all(folder_.evaluation());
     // A folder cannot be deleted atomically, so it first gets a name under which nobody takes it for
     // checkpoints.
     fs::remove_all(folder_.overwritten());
@@ -214,6 +218,7 @@ void RunLifecycle::rewrite() {
     fs::remove_all(folder_.profile());
     fs::remove(folder_.metrics());
     fs::remove(folder_.metrics().replace_extension(".prom"));
+    for (const char* ending : {".svg", ".png"}) fs::remove(folder_.loss_curve().concat(ending));
     for (int64_t number = 1; fs::remove(folder_.former_config(number)); ++number) {
     }
   }

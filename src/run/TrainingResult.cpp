@@ -16,9 +16,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-/// The newest records of training and of the held-out loss in metrics.jsonl.
+/// The newest records of training, of the held-out loss and of in-context returns in metrics.jsonl.
 struct NewestMetrics {
-  Json training, held_out;
+  Json training, held_out, returns;
 
   explicit NewestMetrics(const fs::path& file) {
     constexpr std::streamoff kTail = 1 << 20;  // many reports, however many ranks there are
@@ -28,8 +28,16 @@ struct NewestMetrics {
     for (std::string line; std::getline(lines, line);) {
       Json record = Json::parse(line, nullptr, /*allow_exceptions=*/false);
       if (!record.is_object()) continue;  // cut off, at either end
-      (record.contains("test_loss") ? held_out : training) = std::move(record);
+      if (Json* const place = place_of(record)) *place = std::move(record);
     }
+  }
+
+ private:
+  /// Null where the record is none of these.
+  Json* place_of(const Json& record) {
+    if (record.contains("loss")) return &training;
+    if (record.contains("test_loss")) return &held_out;
+    return record.contains("test_return") || record.contains("train_return") ? &returns : nullptr;
   }
 };
 
@@ -115,6 +123,7 @@ void TrainingResult::print(Json result) {
     if (saved) result["saved_step"] = *saved;
     if (!newest.training.is_null()) result["metrics"] = newest.training;
     if (!newest.held_out.is_null()) result["held_out"] = newest.held_out;
+    if (!newest.returns.is_null()) result["returns"] = newest.returns;
     result["paths"] = paths_of(*folder_, saved);
   }
   print_answer(result.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");

@@ -1,9 +1,5 @@
 #include "training/ReturnOptions.h"
 
-#include <algorithm>
-
-#include <fmt/format.h>
-
 namespace adtrain {
 
 void ReturnOptions::declare(Section& section) {
@@ -11,8 +7,8 @@ void ReturnOptions::declare(Section& section) {
       .key(
           "return_interval", interval,
           "Between two measurements of the in-context return, on held-out and on training tasks, with frozen "
-          "weights; also after the last step. A multiple of ckpt_interval: each measured step has a "
-          "checkpoint, whose evaluation with the same settings gives the same figure. 0 for none.")
+          "weights; also after the last step. Each measured step is saved as a checkpoint, whose evaluation "
+          "with the same settings gives the same figure. 0 for none.")
       .unit("optimizer steps")
       .at_least(0)
       .at_most(1e12)
@@ -43,17 +39,6 @@ void ReturnOptions::declare(Section& section) {
       .unit("tasks")
       .at_least(1)
       .free_on_resume();
-}
-
-void ReturnOptions::check(Findings& findings, int64_t ckpt_interval) const {
-  if (interval % ckpt_interval == 0) return;
-  const int64_t below = interval / ckpt_interval * ckpt_interval;
-  findings.add(
-      "return_interval",
-      fmt::format("found {}, which is no multiple of ckpt_interval ({}); expected one, as each measured "
-                  "step has a checkpoint: set return_interval: {}{}, or ckpt_interval: {}",
-                  interval, ckpt_interval, below > 0 ? fmt::format("{} or ", below) : "",
-                  below + ckpt_interval, interval));
 }
 
 }  // namespace adtrain

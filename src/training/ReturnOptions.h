@@ -16,8 +16,6 @@ struct ReturnOptions {
   std::optional<int64_t> task_limit = 16;
 
   void declare(Section& section);
-  /// `ckpt_interval`: of the run.
-  void check(Findings& findings, int64_t ckpt_interval) const;
 
   /// Whether they are measured after `step` of a run of `last_step` steps.
   bool due(int64_t step, int64_t last_step) const {

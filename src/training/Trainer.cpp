@@ -87,6 +87,8 @@ Trainer::End Trainer::run(int64_t stop_after) {
     leaving = stopped || state_.progress.step == last_step;
     profiler_.end_step(state_.progress.step, leaving);
     at_boundary(leaving);
+    // After the save, as it may take long: a run that is asked to stop does not begin it.
+    if (!stopped && returns_due()) measure_returns();
     profiler_.write();
   }
   const bool finished = state_.progress.step >= options_.train_timesteps;
@@ -122,14 +124,16 @@ void Trainer::at_boundary(bool leaving) {
                          options_.test_batch_size);
     step_.lend_memory_to([&] { parts_.log.held_out(step, held_out.measure()); });
   }
-  if (due(options_.ckpt_interval)) {
+  if (due(options_.ckpt_interval) || returns_due()) {
     save(leaving);
   } else if (parts_.communicator.is_root() && parts_.keeper.wants_step() && state_.finite()) {
     const TimeAdded writing(times_.writing);
     parts_.keeper.save(state_.snapshot(parts_.origin), /*leaving=*/false);
   }
-  // After the save, as it may take long.
-  if (parts_.returns != nullptr && options_.returns.due(step, options_.train_timesteps)) measure_returns();
+}
+
+bool Trainer::returns_due() const {
+  return parts_.returns != nullptr && options_.returns.due(state_.progress.step, options_.train_timesteps);
 }
 
 void Trainer::measure_returns() {

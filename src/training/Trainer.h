@@ -72,6 +72,7 @@ class Trainer {
   void watch_for_slow_ranks(const TrainingFigures& figures);
   void report();
   void save(bool leaving);
+  bool returns_due() const;
   void measure_returns();
   [[noreturn]] void fail_non_finite(const std::string& found);
 

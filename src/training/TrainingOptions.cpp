@@ -137,7 +137,10 @@ void TrainingOptions::declare(Section& section) {
       .unit("optimizer steps")
       .at_least(0)
       .free_on_resume();
-  section.key("ckpt_interval", ckpt_interval, "Between two checkpoints; the last step always makes one.")
+  section
+      .key("ckpt_interval", ckpt_interval,
+           "Between two checkpoints; the last step always makes one, and so does each step of "
+           "return_interval.")
       .unit("optimizer steps")
       .at_least(1)
       .free_on_resume();
@@ -155,7 +158,6 @@ void TrainingOptions::declare(Section& section) {
 }
 
 void TrainingOptions::check(Findings& findings) const {
-  returns.check(findings, ckpt_interval);
   if (keep_best && returns.interval == 0) {
     findings.add("keep_best",
                  fmt::format("found true with return_interval 0, which measures nothing; expected a "

@@ -9,6 +9,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 const std::string kReturns =
     " --set return_interval=10 --set return_episodes=4 --set return_repeats=2 --set return_task_limit=3";
@@ -34,6 +35,16 @@ nlohmann::json evaluated(const SmallRun& small, const std::string& name, int64_t
   return nlohmann::json::parse(finished.output);
 }
 
+/// All in-context returns of a record.
+std::vector<double> figures_of(const nlohmann::json& record) {
+  std::vector<double> figures;
+  for (const char* name :
+       {"test_return", "test_return_first_episode", "train_return", "train_return_first_episode"}) {
+    figures.push_back(record.at(name));
+  }
+  return figures;
+}
+
 /// Two groups of three trials, so that two ranks have one each.
 TEST(Returns, AreThoseThatEvaluatingTheCheckpointGivesOnAnyNumberOfRanks) {
   const SmallRun small;
@@ -56,7 +67,7 @@ TEST(Returns, AreThoseThatEvaluatingTheCheckpointGivesOnAnyNumberOfRanks) {
     }
     EXPECT_EQ(records[0]["step"], 10);
     EXPECT_EQ(records[1]["step"], 20);
-    EXPECT_NE(records[0]["train_return"], records[1]["train_return"]) << "else any figure would do";
+    EXPECT_NE(figures_of(records[0]), figures_of(records[1])) << "else any figure would do";
   }
   EXPECT_THAT(alone.output,
               AllOf(HasSubstr("in-context return after step 10:"), HasSubstr("held-out tasks")));
@@ -162,13 +173,50 @@ TEST(Returns, WhatTheBestCheckpointLacksIsSaid) {
   EXPECT_THAT(none_held_out.output, HasSubstr("no task is held out"));
 }
 
-TEST(Returns, AnIntervalWithoutCheckpointsIsRefusedAndThePythonProjectsKeyIsKnown) {
+/// As the Python projects' configurations may have it, whose gen_interval it is.
+TEST(Returns, AStepBetweenTwoCheckpointsIsSavedWhereItIsMeasured) {
   const SmallRun small;
-  const Finished refused = small.adtrain("validate small.yaml --set return_interval=15");
-  EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.output, AllOf(HasSubstr("found 15"), HasSubstr("return_interval: 10 or 20")));
-  EXPECT_THAT(small.adtrain("validate small.yaml --set gen_interval=20").output,
-              HasSubstr("return_interval: 20"));
+  expect_success(small.collect());
+  const Finished trained = small.adtrain(
+      "train small.yaml --json --set gen_interval=15 --set return_episodes=4 --set return_repeats=2 "
+      "--set return_task_limit=3 --set keep_checkpoints=4 2> log");
+  expect_success(trained);
+  const auto records = small.metrics("small", "test_return");
+  ASSERT_EQ(records.size(), 2U);
+  EXPECT_EQ(records[0]["step"], 15);
+  EXPECT_EQ(records[0]["test_return"], evaluated(small, "small", 15, "test")["last10_mean"]);
+  EXPECT_EQ(records[1]["step"], 20);
+  EXPECT_TRUE(std::filesystem::exists(small.run() / "checkpoints" / "step-10"));
+
+  const auto result = nlohmann::json::parse(trained.output);
+  EXPECT_EQ(result["metrics"], small.metrics("small", "loss").back());
+  EXPECT_EQ(result["held_out"], small.metrics("small", "test_loss").back());
+  EXPECT_EQ(result["returns"], records[1]);
+}
+
+TEST(Returns, BelongToTheRunThatIsOverwritten) {
+  const SmallRun small;
+  expect_success(small.collect());
+  expect_success(small.adtrain("small.yaml"));
+  evaluated(small, "small", 20, "test");
+  expect_success(small.adtrain("plot runs/small --out before.svg"));
+  expect_success(small.adtrain("small.yaml --overwrite"));
+  const Finished plotted = small.adtrain("plot runs/small --out after.svg");
+  EXPECT_EQ(plotted.exit_code, 4);
+  EXPECT_THAT(plotted.output, HasSubstr("adtrain evaluate runs/small"));
+}
+
+TEST(Returns, OfTrainingTasksAreMeasuredOnThoseWithoutHistoriesTooWhichIsSaid) {
+  const SmallRun small;
+  expect_success(small.adtrain("collect small.yaml --set tasks=0-11"));
+  EXPECT_THAT(small.adtrain("small.yaml --stop-after 1 --set run_name=plain").output,
+              AllOf(HasSubstr("lacks tasks"), Not(HasSubstr("train_return"))));
+  EXPECT_THAT(small.adtrain("small.yaml --stop-after 1" + kReturns).output,
+              AllOf(HasSubstr("lacks tasks"), HasSubstr("train_return")));
+}
+
+TEST(Returns, AreNotRepeatedWhereActionsAreGreedy) {
+  const SmallRun small;
   const Finished greedy =
       small.adtrain("validate small.yaml --set eval_sampling=greedy --set eval_repeats=1" + kReturns);
   EXPECT_EQ(greedy.exit_code, 2);

@@ -92,7 +92,8 @@ TEST(HistorySet, NamesTheTasksThatTheFileLacks) {
     FAIL() << "expected a DataError";
   } catch (const DataError& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr("history.hdf5 holds the tasks 0-8, and 9-11 are asked for too"),
-                                    HasSubstr("train_tasks"), HasSubstr("env, grid_size")));
+                                    HasSubstr("train_tasks"), HasSubstr("env, grid_size"),
+                                    HasSubstr("adtrain collect --overwrite")));
   }
 }
 

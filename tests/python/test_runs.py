@@ -109,7 +109,7 @@ class Runs(FolderTest):
         frame = found.frame()
         self.assertEqual(list(frame.columns), ["task", "repeat", "episode", "return"])
         newest = adtrain.Run(self.run_folder).evaluation()
-        self.assertEqual(newest.folder.resolve().parent, self.run_folder.resolve() / "evaluation")
+        self.assertEqual(newest.folder, self.run_folder / "evaluation" / (self.run_folder / "evaluation/latest").readlink())
         self.assertIn(newest.summary, [e.summary for e in adtrain.Run(self.run_folder).evaluations()])
         row = frame[(frame.task == found.tasks[7]) & (frame.repeat == 2) & (frame.episode == 1)]
         self.assertEqual(row["return"].tolist(), [found.returns[7, 2, 0]])
@@ -124,8 +124,15 @@ class Runs(FolderTest):
         names = [e.folder.name for e in adtrain.Run(run).evaluations()]
         self.assertEqual(names, ["evaluation", "evaluation-train-step-80-1x12"])
         np.testing.assert_array_equal(adtrain.Run(run).evaluations()[0].returns, found.returns)
-        with self.assertRaisesRegex(adtrain.AdtrainError, "latest holds no complete evaluation"):
+        self.assertEqual(adtrain.Run(run).evaluation().folder, run / "evaluation")
+        self.assertEqual(adtrain.Run(run).evaluation(names[1]).folder, run / names[1])
+        shutil.rmtree(run / "evaluation")
+        self.assertEqual(adtrain.Run(run).evaluation().folder, run / names[1])  # the only one
+        shutil.copytree(run / names[1], run / "evaluation-all")
+        with self.assertRaisesRegex(adtrain.AdtrainError, "known to be the newest; .*: evaluation-all, evaluation-train"):
             adtrain.Run(run).evaluation()
+        with self.assertRaisesRegex(adtrain.AdtrainError, "has no evaluation 'nowhere'"):
+            adtrain.Run(run).evaluation("nowhere")
 
     def test_the_newest_checkpoint_that_verifies_is_used(self):
         run = self.copied("damaged")

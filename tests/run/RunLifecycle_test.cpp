@@ -149,6 +149,27 @@ TEST_F(RunLifecycleTest, OverwritesOnlyWhenItClaims) {
   EXPECT_FALSE(fs::exists(file("checkpoints.overwritten.tmp")));
 }
 
+TEST_F(RunLifecycleTest, OverwritingRemovesWhatTheFormerWeightsWereFoundToDo) {
+  start().reset();
+  const auto put = [&](const char* name) {
+    fs::create_directories(file(name).parent_path());
+    write_file(file(name), "");
+  };
+  put("evaluation/test-step-5/summary.json");
+  fs::create_directory_symlink("test-step-5", file("evaluation/latest"));
+  put("evaluation-train-step-5-1x50/summary.json");  // of an earlier adtrain
+  for (const char* name : {"loss_curve.svg", "loss_curve.png"}) put(name);
+  for (const char* name : {"evaluation-notes/read.me", "notes/summary.json", "evaluation.txt"}) put(name);
+  start({.overwrite = true}).reset();
+  for (const char* name :
+       {"evaluation", "evaluation-train-step-5-1x50", "loss_curve.svg", "loss_curve.png"}) {
+    EXPECT_FALSE(fs::exists(file(name))) << name;
+  }
+  for (const char* name : {"evaluation-notes/read.me", "notes/summary.json", "evaluation.txt"}) {
+    EXPECT_TRUE(fs::exists(file(name))) << name << " is the user's";
+  }
+}
+
 TEST_F(RunLifecycleTest, AStartThatGivesUpLeavesNoFolder) {
   { const RunLifecycle gives_up(config_, {}, ranks_, console_); }
   EXPECT_FALSE(fs::exists(folder_.path() / "small"));

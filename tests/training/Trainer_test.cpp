@@ -1,6 +1,7 @@
 #include "training/Trainer.h"
 
 #include <cmath>
+#include <csignal>
 #include <functional>
 #include <limits>
 #include <vector>
@@ -153,6 +154,28 @@ TEST(Trainer, MeasuresReturnsAfterTheSaveOfEachDueStepAndOfTheLast) {
   Subject silent(options_of(4, 2));
   silent.trainer.run();
   EXPECT_THAT(silent.meter.measured, IsEmpty());
+}
+
+TEST(Trainer, SavesEachStepThatIsMeasured) {
+  TrainingOptions options = options_of(8, 5);
+  options.returns.interval = 3;
+  Subject subject(options);
+  subject.trainer.run();
+  EXPECT_THAT(subject.keeper.given, ElementsAre(3, 5, 6, 8));
+  EXPECT_THAT(subject.meter.measured, ElementsAre(3, 6, 8));
+}
+
+TEST(Trainer, ARunThatIsAskedToStopIsSavedAndNotMeasured) {
+  TrainingOptions options = options_of(11, 2);
+  options.returns.interval = 2;
+  Subject subject(options);
+  subject.keeper.after_step = [] {
+    std::raise(SIGTERM);  // at step 1, to be agreed upon at step 2, which is due
+    return false;
+  };
+  EXPECT_EQ(subject.trainer.run(), Trainer::End::kStopped);
+  EXPECT_THAT(subject.keeper.left_with, ElementsAre(2));
+  EXPECT_THAT(subject.meter.measured, IsEmpty());
 }
 
 TEST(Trainer, GivesItAgainWhatCouldNotBeSavedWhenItAsks) {

@@ -5,11 +5,14 @@ import pathlib
 
 from .checkpoints import MANIFEST, Checkpoint, newest_checkpoint, read_checkpoint
 from .configuration import Configuration, ModelOptions, read_configuration
-from .errors import CheckpointError
+from .errors import AdtrainError, CheckpointError
 from .evaluations import SUMMARY, Evaluation
 from .metrics import Metrics
 from .network import Network
 from .variants import network_of
+
+LATEST = "latest"
+"""The link in `evaluation/` that points to the newest results."""
 
 
 class Run:
@@ -54,12 +57,34 @@ class Run:
 
         First those that an earlier adtrain put beside the run's other files.
         """
-        folders = [*sorted(self.folder.glob("evaluation*")), *sorted(self.folder.glob("evaluation/*"))]
-        return [Evaluation.read(folder) for folder in folders if not folder.is_symlink() and (folder / SUMMARY).exists()]
+        return [Evaluation.read(folder) for folder in self._evaluation_folders()]
 
-    def evaluation(self, name: str = "latest") -> Evaluation:
-        """The evaluation in the folder of that name in `evaluation/`, such as test-step-4000; the newest unless one is named.
+    def evaluation(self, name: str = LATEST) -> Evaluation:
+        """The evaluation in the folder of that name, such as test-step-4000; the newest unless one is named.
 
-        Throws AdtrainError where there is none.
+        The link `evaluation/latest` tells which is the newest. Without it that is the folder `evaluation`, where an earlier
+        adtrain put a run's first results, or the only evaluation. Throws AdtrainError where there is none, or where nothing
+        tells which is the newest.
         """
-        return Evaluation.read(self.folder / "evaluation" / name)
+        # Of equal names, the one in `evaluation/`.
+        found = {folder.name: folder for folder in self._evaluation_folders()}
+        chosen = self._newest_of(list(found)) if name == LATEST else name
+        if chosen not in found:
+            missing = "evaluation that is known to be the newest" if name == LATEST else f"evaluation '{name}'"
+            choice = f"; or name one that it has: {', '.join(found)}" if found else ""
+            raise AdtrainError(f"{self.folder} has no {missing}; evaluate it first: adtrain evaluate {self.folder}{choice}")
+        return Evaluation.read(found[chosen])
+
+    def _evaluation_folders(self) -> list[pathlib.Path]:
+        folders = [*sorted(self.folder.glob("evaluation*")), *sorted(self.folder.glob("evaluation/*"))]
+        return [folder for folder in folders if not folder.is_symlink() and (folder / SUMMARY).exists()]
+
+    def _newest_of(self, names: list[str]) -> str:
+        """Which of these evaluations is the newest; LATEST where nothing tells."""
+        link = self.folder / "evaluation" / LATEST
+        linked = pathlib.Path(os.readlink(link)).name if link.is_symlink() else ""
+        if linked in names:
+            return linked
+        if "evaluation" in names:
+            return "evaluation"
+        return names[0] if len(names) == 1 else LATEST

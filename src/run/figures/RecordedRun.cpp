@@ -20,6 +20,19 @@ constexpr const char* kEarlier = "evaluation";
 
 }  // namespace
 
+std::vector<fs::path> evaluation_folders(const RunFolder& folder) {
+  std::vector<fs::path> found;
+  std::error_code unreadable;
+  const auto add = [&found](const fs::directory_entry& entry) {
+    if (!entry.is_symlink() && fs::exists(entry.path() / "summary.json")) found.push_back(entry.path());
+  };
+  for (const auto& entry : fs::directory_iterator(folder.evaluation(), unreadable)) add(entry);
+  for (const auto& entry : fs::directory_iterator(folder.root, unreadable)) {
+    if (entry.path().filename().string().starts_with(kEarlier)) add(entry);
+  }
+  return found;
+}
+
 RecordedRun RecordedRun::open(fs::path root) {
   root = root.lexically_normal();
   if (root.filename().empty() && root.has_parent_path()) root = root.parent_path();
@@ -45,15 +58,7 @@ std::map<std::string, Curve> RecordedRun::metrics() const {
 
 std::vector<std::string> RecordedRun::evaluations() const {
   std::vector<std::string> found;
-  std::error_code unreadable;
-  const auto add = [&found](const fs::directory_entry& entry) {
-    if (entry.is_symlink() || !fs::exists(entry.path() / "summary.json")) return;
-    found.push_back(entry.path().filename().string());
-  };
-  for (const auto& entry : fs::directory_iterator(folder.evaluation(), unreadable)) add(entry);
-  for (const auto& entry : fs::directory_iterator(folder.root, unreadable)) {
-    if (entry.path().filename().string().starts_with(kEarlier)) add(entry);
-  }
+  for (const fs::path& place : evaluation_folders(folder)) found.push_back(place.filename().string());
   std::ranges::sort(found);
   return found;
 }

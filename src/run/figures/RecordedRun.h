@@ -12,6 +12,10 @@
 
 namespace adtrain {
 
+/// The folders with results of an evaluation, in any order: those in `evaluation`, and `evaluation` itself
+/// and those beside it, where an earlier adtrain put them.
+std::vector<std::filesystem::path> evaluation_folders(const RunFolder& folder);
+
 /// What a run has left in its folder, to be read: nothing here writes, and the run may still train.
 struct RecordedRun {
   std::string name;  ///< the folder as the user named it, without a slash at its end; for messages
@@ -23,8 +27,7 @@ struct RecordedRun {
 
   /// Throws DataError where there is no metrics.jsonl.
   std::map<std::string, Curve> metrics() const;
-  /// The names of the folders with results of an evaluation, sorted: those in `evaluation`, and `evaluation`
-  /// itself and those beside it, where an earlier adtrain put them.
+  /// The names of its evaluation_folders, sorted.
   std::vector<std::string> evaluations() const;
   /// The results in the folder of that name; `latest`: the newest ones, which the link of that name tells.
   /// Throws DataError that says what to do where there are none.

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// Files that one of the Python projects has written itself: tests/run/project_checkpoints/README.md.
+/// Files by the network of one of the Python projects: tests/run/project_checkpoints/README.md.
 constexpr const char* kOfProject = "project_";
 
 /// `.pt` files of real PyTorch, with what the network in them computes.

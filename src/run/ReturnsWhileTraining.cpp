@@ -51,7 +51,7 @@ nlohmann::ordered_json identity_of_returns(const RunConfig& config) {
   const TaskFamily family = TaskFamily::of(config.environment);
   const EvaluationOptions options = return_evaluation(config, "test");
   const std::vector<int64_t> tasks =
-      evaluated_tasks(options, TaskSplit::of(config.environment, family.task_count()));
+      evaluated_tasks(options, TaskSplit::of(config.environment, family.task_count(), config.tasks));
   nlohmann::ordered_json identity = evaluation_identity(
       tasks, EvaluationOrigin::of(config.environment, family, /*checkpoint_step=*/0), options);
   identity.erase("checkpoint_step");

@@ -1,13 +1,13 @@
 #include "run/TrainingResult.h"
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/StandardStreams.h"
+#include "checkpoint/CheckpointStore.h"
 #include "watchdog/ForeignError.h"
 
 namespace adtrain {
@@ -41,23 +41,7 @@ struct NewestMetrics {
   }
 };
 
-/// The newest step of which there is a checkpoint's folder.
-std::optional<int64_t> newest_step(const fs::path& checkpoints) {
-  constexpr std::string_view kPrefix = "step-";
-  std::optional<int64_t> newest;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(checkpoints, none)) {
-    const std::string name = entry.path().filename();
-    int64_t step = 0;
-    if (!name.starts_with(kPrefix)) continue;
-    const char* const end = name.data() + name.size();
-    const auto [rest, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
-    if (error == std::errc() && rest == end) newest = std::max(newest.value_or(0), step);
-  }
-  return newest;
-}
-
-Json paths_of(const RunFolder& folder, const std::optional<int64_t>& saved) {
+Json paths_of(const RunFolder& folder, const fs::path& checkpoint) {
   Json paths = {{"run", folder.root.string()}};
   const auto add = [&paths](const char* name, const fs::path& path) {
     std::error_code unknown;
@@ -68,7 +52,7 @@ Json paths_of(const RunFolder& folder, const std::optional<int64_t>& saved) {
   add("metrics", folder.metrics());
   add("tensorboard", folder.tensorboard());
   add("loss_curve", folder.loss_curve().string() + ".png");
-  if (saved) add("checkpoint", folder.checkpoints() / fmt::format("step-{}", *saved));
+  if (!checkpoint.empty()) add("checkpoint", checkpoint);
   add("failure", folder.failure());
   return paths;
 }
@@ -119,12 +103,13 @@ void TrainingResult::print(Json result) {
   }
   if (claimed_) {
     const NewestMetrics newest(folder_->metrics());
-    const std::optional<int64_t> saved = newest_step(folder_->checkpoints());
-    if (saved) result["saved_step"] = *saved;
+    const CheckpointStore checkpoints(folder_->checkpoints(), /*keep=*/2);
+    const std::vector<int64_t> saved = checkpoints.steps();
+    if (!saved.empty()) result["saved_step"] = saved.back();
     if (!newest.training.is_null()) result["metrics"] = newest.training;
     if (!newest.held_out.is_null()) result["held_out"] = newest.held_out;
     if (!newest.returns.is_null()) result["returns"] = newest.returns;
-    result["paths"] = paths_of(*folder_, saved);
+    result["paths"] = paths_of(*folder_, saved.empty() ? fs::path() : checkpoints.path_of(saved.back()));
   }
   print_answer(result.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }

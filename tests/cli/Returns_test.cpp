@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -159,6 +161,18 @@ TEST(Returns, TheBestCheckpointIsKeptListedAndEvaluated) {
   EXPECT_LE(list.size(), 3U);
   EXPECT_THAT(small.adtrain("checkpoint list runs/small").output, HasSubstr("BEST: held-out return"));
   EXPECT_THAT(small.adtrain("checkpoint list runs/small/checkpoints/best").output, HasSubstr("BEST"));
+}
+
+TEST(Returns, TheBestCheckpointIsComparedOnTheTasksThatTrainTasksLeaves) {
+  const SmallRun small;
+  expect_success(small.collect());
+  expect_success(
+      small.adtrain("small.yaml --set train_env_ratio=1 --set train_tasks=0-19 --set eval_interval=0 "
+                    "--set keep_best=true --set return_interval=10"));
+  const auto best = nlohmann::json::parse(small.read("runs/small/checkpoints/best.json"));
+  auto tasks = best.at("measured").at("tasks").get<std::vector<int64_t>>();
+  std::ranges::sort(tasks);
+  EXPECT_EQ(tasks, (std::vector<int64_t>{20, 21, 22, 23, 24}));
 }
 
 TEST(Returns, WhatTheBestCheckpointLacksIsSaid) {

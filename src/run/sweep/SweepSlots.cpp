@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <sstream>
 
 #include <fmt/format.h>
 
@@ -10,6 +9,7 @@
 #include "base/Gpu.h"
 #include "base/Nvml.h"
 #include "base/Text.h"
+#include "base/Words.h"
 
 namespace adtrain {
 
@@ -48,8 +48,7 @@ std::vector<SweepGpu> gpus_of_this_process() {
   if (count == 0) return {};
   std::vector<std::string> ids;
   if (const char* const chosen = std::getenv("CUDA_VISIBLE_DEVICES")) {
-    std::istringstream words(chosen);
-    for (std::string word; std::getline(words, word, ',');) ids.push_back(word);
+    ids = between_commas(chosen);
   }
   const Nvml nvml;
   std::vector<SweepGpu> gpus;

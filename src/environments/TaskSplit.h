@@ -18,8 +18,7 @@ struct TaskSplit {
   std::vector<int64_t> train;
   std::vector<int64_t> test;
 
-  static TaskSplit of(const EnvironmentOptions& options, int64_t task_count,
-                      const TaskOptions& chosen = TaskOptions());
+  static TaskSplit of(const EnvironmentOptions& options, int64_t task_count, const TaskOptions& chosen);
   /// How many of `task_count` tasks the ratio trains on.
   static int64_t trained_share(const EnvironmentOptions& options, int64_t task_count);
 };

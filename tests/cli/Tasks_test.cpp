@@ -19,7 +19,7 @@ TaskSplit small_split() {
   EnvironmentOptions options;
   options.grid_size = 5;
   options.train_env_ratio = 0.8;
-  return TaskSplit::of(options, 25);
+  return TaskSplit::of(options, 25, TaskOptions());
 }
 
 std::string listed(const std::vector<int64_t>& tasks) {

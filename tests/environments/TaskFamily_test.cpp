@@ -41,7 +41,7 @@ TEST(TaskFamily, FloorsAndCeilingsAreThePublishedOnes) {
   };
   const TaskFamily darkroom = family_of("darkroom");
   check(darkroom, all_tasks(darkroom), 0.247, 16.54, 0.0005);
-  check(darkroom, TaskSplit::of(EnvironmentOptions(), 81).test, 0.325, 17.25, 0.0005);
+  check(darkroom, TaskSplit::of(EnvironmentOptions(), 81, TaskOptions()).test, 0.325, 17.25, 0.0005);
   const TaskFamily permuted = family_of("darkroompermuted");
   check(permuted, all_tasks(permuted), 0.024, 35, 0.0005);
   const TaskFamily key_to_door = family_of("darkkeytodoor");

@@ -18,7 +18,7 @@ using testing::ElementsAre;
 TaskSplit published_split(const std::string& env) {
   EnvironmentOptions options;
   options.env = env;
-  return TaskSplit::of(options, TaskFamily::of(options).task_count());
+  return TaskSplit::of(options, TaskFamily::of(options).task_count(), TaskOptions());
 }
 
 std::vector<int64_t> first(const std::vector<int64_t>& values, std::ptrdiff_t count) {
@@ -78,7 +78,7 @@ TEST(TaskSplit, EqualsARealPythonsForFreshSeedsRatiosAndSizes) {
 
   std::istringstream lines(python.output);
   for (size_t i = 0; i < cases.size(); ++i) {
-    const TaskSplit split = TaskSplit::of(cases[i], sizes[i]);
+    const TaskSplit split = TaskSplit::of(cases[i], sizes[i], TaskOptions());
     size_t trained = 0;
     lines >> trained;
     EXPECT_EQ(split.train.size(), trained) << sizes[i] << " × " << *cases[i].train_env_ratio;

@@ -54,6 +54,7 @@ constexpr std::array kStepMoments = {
     std::pair{"out_of_memory:gradients", StepMoment::kGradients},
     std::pair{"out_of_memory:optimizer", StepMoment::kOptimizer},
     std::pair{"out_of_memory:capture", StepMoment::kCapture},
+    std::pair{"out_of_memory:returns", StepMoment::kReturns},
 };
 
 std::vector<std::string> names() {

@@ -39,7 +39,7 @@ enum class SaveMoment {
   kPruning,   ///< "pruning": an older folder has lost its final name and is not deleted yet
 };
 
-/// The moments of a training step at which `out_of_memory:NAME` can strike.
+/// The moments in and after a training step at which `out_of_memory:NAME` can strike.
 enum class StepMoment {
   kBeginning,  ///< the kind without a name: before anything of the step
   kForward,    ///< "forward"
@@ -47,6 +47,7 @@ enum class StepMoment {
   kGradients,  ///< "gradients": before the sums over ranks are finished
   kOptimizer,  ///< "optimizer"
   kCapture,    ///< "capture": as kGradients, but only while the step is captured in a CUDA graph
+  kReturns,    ///< "returns": where in-context returns are measured behind the step
 };
 
 /// The fault that the variable ADTRAIN_FAULT specifies: `kind@rank:step`, `kind@rank:first-last` or

@@ -91,7 +91,8 @@ std::string text_of(const ErrorMeaning& meaning, const RunConfig& config, const 
 void explain_out_of_memory(const std::exception& error, const RunConfig& config, const Ranks& ranks,
                            const std::function<RankMemory()>& memory) {
   const bool of_host_beside_gpu = ranks.device.device.is_cuda() && is_out_of_host_memory(error);
-  if (!is_out_of_memory(error) || of_host_beside_gpu) return;
+  const bool explained = dynamic_cast<const Error*>(&error) != nullptr;
+  if (!is_out_of_memory(error) || of_host_beside_gpu || explained) return;
   std::string text;
   try {
     text = text_of(meaning_of(error), config, ranks, memory());

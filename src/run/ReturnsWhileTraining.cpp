@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 
 #include "base/Error.h"
 #include "collectives/StopRequest.h"
@@ -10,6 +11,8 @@
 #include "evaluation/LearningCurve.h"
 #include "evaluation/Rollouts.h"
 #include "memory/AutoBatchSize.h"
+#include "training/TrainStep.h"
+#include "watchdog/ForeignError.h"
 
 namespace adtrain {
 namespace {
@@ -74,17 +77,31 @@ ReturnsWhileTraining::ReturnsWhileTraining(const RunConfig& config, AlgorithmDis
 std::optional<ReturnFigures> ReturnsWhileTraining::measure() {
   const at::NoGradGuard no_grad;
   const EvaluationArithmetic arithmetic;
-  const auto model = AlgorithmDistillation::create(config_.model, config_.model_shape(),
-                                                   static_cast<uint64_t>(config_.training.seed));
-  model->parameters().to(trained_.parameters().flat().device());
-  model->parameters().load(trained_.parameters().named());
+  const at::Device device = trained_.parameters().flat().device();
+  try {
+    TrainStep::run_out_of_memory(StepMoment::kReturns, device);
+    const auto model = AlgorithmDistillation::create(config_.model, config_.model_shape(),
+                                                     static_cast<uint64_t>(config_.training.seed));
+    model->parameters().to(device);
+    model->parameters().load(trained_.parameters().named());
+    return measured_by(*model);
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+    throw Error(ExitCode::kOutOfMemory,
+                fmt::format("{}, while in-context returns were measured, in at most {} environments at once. "
+                            "What to do: set a smaller eval_batch, or return_interval: 0; then --resume",
+                            meaning_of(error).error, return_evaluation(config_, "test").eval_batch));
+  }
+}
+
+std::optional<ReturnFigures> ReturnsWhileTraining::measured_by(AlgorithmDistillation& model) {
   ReturnFigures figures;
   if (!split_.test.empty()) {
-    figures.held_out = returns_of(*model, "test");
+    figures.held_out = returns_of(model, "test");
     if (!figures.held_out) return std::nullopt;
   }
   if (!split_.train.empty()) {
-    figures.trained = returns_of(*model, "train");
+    figures.trained = returns_of(model, "train");
     if (!figures.trained) return std::nullopt;
   }
   return figures;

@@ -30,9 +30,11 @@ class ReturnsWhileTraining final : public ReturnMeter {
   /// Borrows all three. Throws ConfigError where keep_best has no held-out tasks to compare checkpoints by.
   ReturnsWhileTraining(const RunConfig& config, AlgorithmDistillation& trained, Communicator& communicator);
 
+  /// Throws Error (kOutOfMemory), which says what to change, where memory does not suffice for it.
   std::optional<ReturnFigures> measure() override;
 
  private:
+  std::optional<ReturnFigures> measured_by(AlgorithmDistillation& model);
   std::optional<ContextReturns> returns_of(AlgorithmDistillation& model, const std::string& side);
 
   const RunConfig& config_;

@@ -68,23 +68,23 @@ void TrainStep::take(const NextBatch& next_batch) {
     parts_.reducer.begin_micro_step(/*communicates=*/micro_step + 1 == share_.accumulation);
     backward_of(batch);
   }
-  run_out_of_memory(StepMoment::kGradients);
-  if (capturing_) run_out_of_memory(StepMoment::kCapture);
+  run_out_of_memory(StepMoment::kGradients, device_);
+  if (capturing_) run_out_of_memory(StepMoment::kCapture, device_);
   parts_.reducer.finish();
-  run_out_of_memory(StepMoment::kOptimizer);
+  run_out_of_memory(StepMoment::kOptimizer, device_);
   parts_.optimizer.step(parts_.reducer.flat_gradient(), parts_.loss_scale,
                         parts_.model.parameters().low_precision());
   if (parts_.loss_scale != nullptr) parts_.loss_scale->update();
 }
 
 void TrainStep::backward_of(const Batch& batch) {
-  run_out_of_memory(StepMoment::kForward);
+  run_out_of_memory(StepMoment::kForward, device_);
   AlgorithmDistillation::Loss loss = parts_.model.loss(batch, loss_positions_, /*training=*/true);
   loss.sum = with_fault(FaultKind::kNanLoss, loss.sum);
   // The objective is a mean. To divide the sum would take kernels of its own, forward and backward.
   const at::Tensor weight = weight_of_target(loss.targets * share_.accumulation * share_.world_size);
   if (Fault::of_this_process().lacks_memory_at(StepMoment::kBackward)) {
-    loss.sum.register_hook([this](const at::Tensor&) { run_out_of_memory(StepMoment::kBackward); });
+    loss.sum.register_hook([this](const at::Tensor&) { run_out_of_memory(StepMoment::kBackward, device_); });
   }
   loss.sum.backward(with_fault(FaultKind::kNanGradient, weight));
   losses_.add(loss);
@@ -92,16 +92,16 @@ void TrainStep::backward_of(const Batch& batch) {
 
 void TrainStep::prepare_fault() {
   const Fault& fault = Fault::of_this_process();
-  run_out_of_memory(StepMoment::kBeginning);
+  run_out_of_memory(StepMoment::kBeginning, device_);
   if (!fault_factor_.defined()) return;
   const bool strikes = fault.holds(FaultKind::kNanLoss) || fault.holds(FaultKind::kNanGradient);
   fault_factor_.fill_(strikes ? std::numeric_limits<double>::quiet_NaN() : 1.0);
 }
 
-void TrainStep::run_out_of_memory(StepMoment moment) const {
+void TrainStep::run_out_of_memory(StepMoment moment, const at::Device& device) {
   if (!Fault::of_this_process().lacks_memory_at(moment)) return;
   constexpr int64_t kPebibyte = int64_t{1} << 50;
-  at::empty({kPebibyte}, at::TensorOptions(device_).dtype(at::kByte));
+  at::empty({kPebibyte}, at::TensorOptions(device).dtype(at::kByte));
 }
 
 at::Tensor TrainStep::with_fault(FaultKind kind, const at::Tensor& value) const {

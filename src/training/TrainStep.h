@@ -57,6 +57,9 @@ class TrainStep {
   /// Runs `work` between two steps, with the captured step's memory: see StepGraph.
   void lend_memory_to(const std::function<void()>& work) { graph_.lend_memory_to(work); }
 
+  /// Runs out of this device's memory where ADTRAIN_FAULT plans that for this moment.
+  static void run_out_of_memory(StepMoment moment, const at::Device& device);
+
  private:
   using NextBatch = std::function<Batch(int64_t micro_step)>;
   void take(const NextBatch& next_batch);
@@ -70,8 +73,6 @@ class TrainStep {
   at::Tensor weight_of_target(int64_t global_targets);
   /// Prepares the fault that ADTRAIN_FAULT plans for the step that begins.
   void prepare_fault();
-  /// Runs out of memory where ADTRAIN_FAULT plans that for this moment.
-  void run_out_of_memory(StepMoment moment) const;
   /// `value`, or NaN in the steps for which a fault of this kind is planned.
   at::Tensor with_fault(FaultKind kind, const at::Tensor& value) const;
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "SmallRun.h"
+#include "base/Gpu.h"
 #include "data/HistoryFile.h"
 
 namespace adtrain {
@@ -44,11 +45,8 @@ TEST(Collected, MarkersAreWrittenForCompressedContextOnRequest) {
               AllOf(HasSubstr("expected true, false or auto"), HasSubstr("did you mean auto?")));
 }
 
-TEST(Collected, OptimalActionsAreWrittenOnRequest) {
-  const SmallRun small;
-  const Finished collected =
-      small.adtrain("collect small.yaml --set optimal_actions=true --set kept_streams=4");
-  ASSERT_EQ(collected.exit_code, 0) << collected.output;
+/// Read by h5py, and compared with the way along x first.
+void expect_optimal_actions(const SmallRun& small) {
   small.write("check.py",
               "import h5py, zlib\n"
               "with h5py.File('" +
@@ -70,6 +68,14 @@ TEST(Collected, OptimalActionsAreWrittenOnRequest) {
   const Finished checked =
       run_shell("cd " + quoted(small.folder().string()) + " && " + quoted(ADTRAIN_PYTHON) + " check.py");
   EXPECT_EQ(checked.output, "as expected\n");
+}
+
+TEST(Collected, OptimalActionsAreWrittenOnRequest) {
+  const SmallRun small;
+  const Finished collected =
+      small.adtrain("collect small.yaml --set optimal_actions=true --set kept_streams=4");
+  ASSERT_EQ(collected.exit_code, 0) << collected.output;
+  expect_optimal_actions(small);
   const std::string settings = " --set kept_streams=4 --set train_n_stream=4";
   EXPECT_EQ(small.adtrain("small.yaml --stop-after 1" + settings).exit_code, 75) << "training ignores them";
   const Finished none = small.adtrain("collect small.yaml --overwrite" + settings);
@@ -77,6 +83,26 @@ TEST(Collected, OptimalActionsAreWrittenOnRequest) {
   const Finished kept = small.adtrain("collect small.yaml --set optimal_actions=true" + settings);
   EXPECT_EQ(kept.exit_code, 4);
   EXPECT_THAT(kept.output, HasSubstr("collected with optimal_actions false"));
+}
+
+TEST(Collected, OnAGpuTooSomeTasksAndTheirOptimalActions) {
+  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  const SmallRun small;
+  const std::string settings =
+      "collect small.yaml --overwrite --set device=cuda --set kept_streams=4 --set optimal_actions=true";
+  ASSERT_EQ(small.adtrain(settings).exit_code, 0);
+  expect_optimal_actions(small);
+  const auto history_of = [&small](int64_t task) {
+    const HistoryFile file(small.folder() / kFile);
+    return file.read(task, file.steps(), file.streams(), {.grid_size = 5, .num_actions = 5}).actions;
+  };
+  const auto of_all = history_of(17);
+  const Finished some = small.adtrain(settings + " --set tasks=3,17");
+  ASSERT_EQ(some.exit_code, 0) << some.output;
+  EXPECT_THAT(some.output, HasSubstr("2 of darkroom: 3,17"));
+  expect_optimal_actions(small);
+  EXPECT_EQ(HistoryFile(small.folder() / kFile).tasks().text(), "3,17");
+  EXPECT_EQ(history_of(17), of_all) << "a task's history does not depend on the others";
 }
 
 TEST(Collected, TheAlgorithmIsAName) {

@@ -92,23 +92,29 @@ TEST(Returns, ChangeNothingOfTheTraining) {
   EXPECT_NE(weights_of(small, "plain", 10), weights_of(small, "plain", 20));
 }
 
-/// In half precision, with captured steps, whose memory the measurement borrows.
+/// In half precision, with captured steps, whose memory the measurement borrows; by the rollout kernel, and
+/// step by step for a model that is too narrow for it.
 TEST(Returns, OnAGpuTheyAreThoseOfTheCheckpointAndChangeNothingEither) {
   if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
   const SmallRun small;
   expect_success(small.collect());
-  const std::string settings =
-      "small.yaml --set device=cuda --set mixed_precision=bf16 --set cuda_graph=on --set run_name=";
-  expect_success(small.adtrain(settings + "plain"));
-  expect_success(small.adtrain(settings + "measured" + kReturns));
-  for (const auto& record : small.metrics("measured", "test_return")) {
-    const auto step = record["step"].get<int64_t>();
-    for (const std::string side : {"test", "train"}) {
-      EXPECT_EQ(record[side + "_return"], evaluated(small, "measured", step, side)["last10_mean"]) << step;
+  const auto check = [&small](const std::string& name, const std::string& model, const std::string& place) {
+    const std::string settings =
+        "small.yaml --set device=cuda --set mixed_precision=bf16 --set cuda_graph=on" + model;
+    expect_success(small.adtrain(settings + " --set run_name=plain-" + name));
+    expect_success(small.adtrain(settings + kReturns + " --set run_name=" + name));
+    EXPECT_EQ(small.metrics(name, "test_return").size(), 2U);
+    for (const auto& record : small.metrics(name, "test_return")) {
+      const auto step = record["step"].get<int64_t>();
+      for (const std::string side : {"test", "train"}) {
+        EXPECT_EQ(record[side + "_return"], evaluated(small, name, step, side)["last10_mean"]) << step;
+      }
+      EXPECT_EQ(weights_of(small, "plain-" + name, step), weights_of(small, name, step)) << step;
     }
-    EXPECT_EQ(weights_of(small, "plain", step), weights_of(small, "measured", step));
-  }
-  EXPECT_EQ(small.metrics("measured", "test_return").size(), 2U);
+    EXPECT_THAT(small.adtrain("evaluate runs/" + name).output, HasSubstr(place));
+  };
+  check("narrow", "", "asked step by step");
+  check("wide", " --set tf_n_embd=32 --set tf_dropout=0.2", "an episode a kernel");
 }
 
 /// A stopped run does not wait for the measurement; the run that goes on ends with the same weights.
@@ -173,6 +179,17 @@ TEST(Returns, TheBestCheckpointIsComparedOnTheTasksThatTrainTasksLeaves) {
   auto tasks = best.at("measured").at("tasks").get<std::vector<int64_t>>();
   std::ranges::sort(tasks);
   EXPECT_EQ(tasks, (std::vector<int64_t>{20, 21, 22, 23, 24}));
+}
+
+TEST(Returns, WhereMemoryDoesNotSufficeForThemTheirOwnSettingsAreNamed) {
+  const SmallRun small;
+  expect_success(small.collect());
+  const Finished ended =
+      small.shell("ADTRAIN_FAULT=out_of_memory:returns@0:10 $adtrain small.yaml" + kReturns);
+  EXPECT_EQ(ended.exit_code, 8) << ended.output;
+  EXPECT_THAT(ended.output, AllOf(HasSubstr("while in-context returns were measured"),
+                                  HasSubstr("eval_batch"), Not(HasSubstr("train_batch_size"))));
+  expect_success(small.adtrain("small.yaml --resume" + kReturns));
 }
 
 TEST(Returns, WhatTheBestCheckpointLacksIsSaid) {

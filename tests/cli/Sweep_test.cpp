@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "SmallRun.h"
+#include "base/Gpu.h"
 
 namespace adtrain {
 namespace {
@@ -104,6 +105,26 @@ TEST(Sweep, ARunThatFailsIsNamedAndHarmsNoOther) {
   EXPECT_THAT(small.read("runs/blows-up/returns.csv"), HasSubstr(",1,"));
   const auto document = nlohmann::json::parse(small.read("runs/blows-up/sweep.json"));
   EXPECT_EQ(document.at("runs").at(0).at("status"), "failed");
+}
+
+TEST(Sweep, EachRunHasAGpuOfItsOwn) {
+  const int gpus = visible_gpu_count();
+  if (gpus == 0) GTEST_SKIP() << "no GPU here";
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const std::string runs = std::to_string(gpus + 1), settings = "small.yaml --set device=cuda ";
+  const Finished swept = small.adtrain("sweep " + settings + "--name gpus --seeds " + runs);
+  ASSERT_EQ(swept.exit_code, 0) << swept.output;
+  for (int gpu = 0; gpu < gpus; ++gpu) {
+    EXPECT_THAT(swept.output, HasSubstr("training on GPU " + std::to_string(gpu)));
+  }
+  const int last_seed = 42 + gpus;
+  ASSERT_EQ(
+      small.adtrain(settings + "--set run_name=alone --set seed=" + std::to_string(last_seed)).exit_code, 0);
+  ASSERT_EQ(small.adtrain("evaluate runs/alone").exit_code, 0);
+  const Finished equal =
+      small.adtrain("compare runs/alone runs/gpus/seed-" + std::to_string(last_seed) + " --expect-equal");
+  EXPECT_EQ(equal.exit_code, 0) << equal.output;
 }
 
 TEST(Sweep, SeveralRanksARun) {

@@ -334,7 +334,7 @@ TEST(Command, EveryModelVariantTrainsAndEvaluates) {
 TEST(Command, AStoppedCollectionContinues) {
   const SmallRun small;
   const std::string collect = "collect small.yaml --set n_process=1 --set total_source_timesteps=" +
-                              std::string(kThreadSanitizer ? "60000" : "600000");
+                              std::string(kThreadSanitizer ? "60000" : "150000");
   // It listens for signals before it makes this file, however slow the machine is.
   const Finished stopped = run_shell(
       kAwait + ("cd " + quoted(small.folder().string())) + " && { " ADTRAIN_BINARY_DIR "/adtrain " + collect +

@@ -11,8 +11,8 @@ namespace adtrain {
 /// How the layers of a composed network begin: as the projects do whose block is the preset.
 ///
 /// pre_norm: torch.nn.Linear and torch.nn.Embedding. xland: N(0, 0.02), biases 0. vintix: within blocks N(0,
-/// √(2 / 5 width)), projections onto the residual stream N(0, 1 / (√width · layers)), biases 0 (its
-/// vintix/nn/attention.py); around them PyTorch's.
+/// √(2 / 5 width)), projections onto the residual stream N(0, 1 / (√width · layers)), biases 0
+/// (Transformer._init_weights of its released code); around them PyTorch's.
 class Initialisation {
  public:
   explicit Initialisation(const ModelOptions& options);

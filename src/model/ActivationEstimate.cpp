@@ -6,6 +6,8 @@
 
 #include <c10/core/ScalarType.h>
 
+#include "model/PreviousTokens.h"
+
 namespace adtrain {
 namespace {
 
@@ -41,9 +43,8 @@ class Estimate {
       queries_ = all_positions_ ? context_ : 1;
       tokens_ = context_;
     } else {
-      // At all positions the queries are a second stream beside the context.
       queries_ = all_positions_ ? context_ : 1;
-      tokens_ = all_positions_ ? 2 * context_ : context_;
+      tokens_ = all_positions_ && options.needs_query_stream() ? 2 * context_ : context_;
     }
   }
 
@@ -72,7 +73,8 @@ class Estimate {
     const int64_t rows = sequences_ * tokens_;
     const int64_t batch = 4 * kBatchElements * sequences_ * context_;
     const int64_t embedding = plan_.fused_embedding() ? 0 : rows * (element_ * kFeatures + 8);
-    return batch + embedding + rows * element_ * width_;
+    const int64_t composed = options_.composed() ? composed_input_bytes(rows) : 0;
+    return batch + embedding + composed + rows * element_ * width_;
   }
 
   BlockBytes block_bytes(const Rows& rows) const {
@@ -80,6 +82,7 @@ class Estimate {
     if (plan_.whole_blocks()) return post_norm ? whole_post_norm(rows) : whole_pre_norm(rows);
     if (plan_.by_sublayers()) return post_norm ? post_norm_sublayers(rows) : pre_norm_sublayers(rows);
     if (post_norm) return library_post_norm(rows);
+    if (options_.composed()) return library_composed(rows);
     return options_.block() == TransformerBlock::kGpt2 ? library_gpt2(rows) : library_pre_norm(rows);
   }
 
@@ -155,7 +158,9 @@ class Estimate {
   int64_t mask_bytes(int64_t elements) const { return drops_ ? elements : 0; }
   /// libtorch's attention with a mask takes it as scores of every head.
   int64_t library_mask() const {
-    return all_positions_ || options_.compressed() ? element_ * sequences_ * tokens_ * tokens_ : 0;
+    return (all_positions_ && options_.needs_query_stream()) || options_.compressed()
+               ? element_ * sequences_ * tokens_ * tokens_
+               : 0;
   }
 
   /// The gradients of some tensors of a block at once.
@@ -171,6 +176,26 @@ class Estimate {
     // The dropped and the normed input, queries and keys before and after they are rotated.
     const int64_t before = element_ * rows.in * 4 * width_ + mask_bytes(rows.in * width_);
     const int64_t after = element_ * rows.out * (3 * width_ + 4 * inner_) + mask_bytes(rows.out * width_);
+    return {before + attention_tensors(rows) + after, library_backward(rows) + library_mask()};
+  }
+
+  /// ALiBi's scores, which all blocks read, and what stands before the last product of PreviousTokens:
+  /// coordinates, the state, action and reward, and their concatenation.
+  int64_t composed_input_bytes(int64_t rows) const {
+    const bool alibi = options_.block_pieces().positions == PositionKind::kAlibi;
+    const bool previous = options_.layout() == TokenLayout::kPrevious;
+    constexpr int64_t kEmbedded = 6 * PreviousTokens::kFeatures;
+    return (alibi ? element_ * heads_ * tokens_ * tokens_ : 0) + (previous ? element_ * rows * kEmbedded : 0);
+  }
+
+  BlockBytes library_composed(const Rows& rows) const {
+    const BlockPieces pieces = options_.block_pieces();
+    const bool normed_keys = pieces.qk_norm == Choice::kOn,
+               rotated = pieces.positions == PositionKind::kRotary;
+    const int64_t before = element_ * rows.in * width_ * (2 + (normed_keys ? 3 : 0) + (rotated ? 2 : 0)) +
+                           mask_bytes(rows.in * width_);
+    const int64_t gates = pieces.mlp == MlpKind::kSwiglu ? 4 : 2;
+    const int64_t after = element_ * rows.out * (4 * width_ + gates * inner_) + mask_bytes(rows.out * width_);
     return {before + attention_tensors(rows) + after, library_backward(rows) + library_mask()};
   }
 

@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "kernels/loss/FusedLinearCrossEntropy.h"
+#include "model/ComposedAd.h"
 #include "model/CompressedAd.h"
 #include "model/CompressedSequence.h"
 #include "model/Gpt2Ad.h"
@@ -37,6 +38,7 @@ at::Tensor action_targets(const Batch& batch, LossPositions positions) {
 std::unique_ptr<AlgorithmDistillation> created_by(ParameterFactory factory, const ModelOptions& options,
                                                   const ModelShape& shape) {
   if (options.compressed()) return std::make_unique<CompressedAd>(options, shape, std::move(factory));
+  if (options.composed()) return std::make_unique<ComposedAd>(options, shape, std::move(factory));
   switch (options.block()) {
     case TransformerBlock::kGpt2:
       return std::make_unique<Gpt2Ad>(options, shape, std::move(factory));

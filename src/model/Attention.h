@@ -15,4 +15,16 @@ namespace adtrain {
 at::Tensor attend(const at::Tensor& qkv, int64_t rows, const TokenStreams& streams, const Rotary& rotary,
                   double dropout_rate);
 
+/// What ALiBi (Press et al., 2021, arXiv:2108.12409) adds to the scores of head h = 0 … H−1, and −∞ where a
+/// token does not read: (1, H, tokens, tokens) of the type and on the device of `like`. The penalty is
+/// 2^(−8(h+1)/H) for each position between the two tokens; a query has the position whose place it takes (see
+/// TokenStreams), and reads itself. Its own definition of who reads whom: no mask of `streams` is read. Not
+/// for padded rows.
+at::Tensor alibi_scores(int64_t heads, const TokenStreams& streams, const at::Tensor& like);
+
+/// The same with what is added to scores, (1, heads, tokens, tokens), instead of streams and rotary
+/// positions; by libtorch's scaled_dot_product_attention.
+at::Tensor attend_with_scores(const at::Tensor& qkv, int64_t rows, const at::Tensor& added,
+                              double dropout_rate);
+
 }  // namespace adtrain

@@ -89,10 +89,10 @@ Linear default_linear(ParameterFactory& factory, const std::string& name, int64_
 }
 
 Linear normal_linear(ParameterFactory& factory, const std::string& name, int64_t in, int64_t out,
-                     double deviation) {
+                     double deviation, bool with_bias) {
   Linear linear;
   linear.weight = factory.normal(name + ".weight", {out, in}, deviation);
-  linear.bias = factory.constant(name + ".bias", {out}, 0);
+  if (with_bias) linear.bias = factory.constant(name + ".bias", {out}, 0);
   return linear;
 }
 

@@ -65,7 +65,7 @@ Linear default_linear(ParameterFactory& factory, const std::string& name, int64_
                       bool with_bias = true);
 /// Initialised as GPT-2: weight normal with this deviation, bias 0.
 Linear normal_linear(ParameterFactory& factory, const std::string& name, int64_t in, int64_t out,
-                     double deviation);
+                     double deviation, bool with_bias = true);
 /// Standard normal, as torch.nn.Embedding, unless another deviation is given.
 Embedding embedding(ParameterFactory& factory, const std::string& name, int64_t count, int64_t width,
                     double deviation = 1.0);

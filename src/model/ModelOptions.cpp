@@ -19,6 +19,42 @@ std::vector<std::pair<std::string, ModelKind>> kinds_by_name() {
   return kinds;
 }
 
+/// The pieces of a block as published.
+BlockPieces published_pieces(TransformerBlock block) {
+  switch (block) {
+    case TransformerBlock::kXland:
+      return {NormKind::kLayer,     Choice::kOff, MlpKind::kGelu,
+              PositionKind::kAlibi, Choice::kOff, BiasPlaces::kAll};
+    case TransformerBlock::kVintix:
+      return {NormKind::kLayer,     Choice::kOn, MlpKind::kGelu,
+              PositionKind::kAlibi, Choice::kOn, BiasPlaces::kAll};
+    case TransformerBlock::kPostNorm:
+      return {NormKind::kLayer,       Choice::kOff, MlpKind::kGelu,
+              PositionKind::kLearned, Choice::kOff, BiasPlaces::kAll};
+    case TransformerBlock::kGpt2:
+      return {NormKind::kLayer,       Choice::kOn,  MlpKind::kGelu,
+              PositionKind::kLearned, Choice::kOff, BiasPlaces::kAll};
+    default:
+      return {NormKind::kRms,        Choice::kOff, MlpKind::kSwiglu,
+              PositionKind::kRotary, Choice::kOff, BiasPlaces::kAttention};
+  }
+}
+
+const std::vector<std::pair<std::string, TransformerBlock>> kBlocks = {
+    {"auto", TransformerBlock::kAuto},          {"pre_norm", TransformerBlock::kPreNorm},
+    {"post_norm", TransformerBlock::kPostNorm}, {"gpt2", TransformerBlock::kGpt2},
+    {"xland", TransformerBlock::kXland},        {"vintix", TransformerBlock::kVintix}};
+
+const std::vector<std::pair<std::string, TokenLayout>> kLayouts = {{"auto", TokenLayout::kAuto},
+                                                                   {"transition", TokenLayout::kTransition},
+                                                                   {"previous", TokenLayout::kPrevious},
+                                                                   {"split", TokenLayout::kSplit}};
+
+template <class Enum>
+std::string spelling_of(const std::vector<std::pair<std::string, Enum>>& values, Enum wanted) {
+  return std::ranges::find(values, wanted, &std::pair<std::string, Enum>::second)->first;
+}
+
 }  // namespace
 
 std::vector<std::string> model_names() {
@@ -33,14 +69,26 @@ void ModelOptions::declare(Section& section) {
       "AD: one token a transition. CompressedAD: the same in regions between learned markers. GPT2: state, "
       "action "
       "and reward are tokens of their own.");
-  section.key("transformer_block", transformer_block,
-              {{"auto", TransformerBlock::kAuto},
-               {"pre_norm", TransformerBlock::kPreNorm},
-               {"post_norm", TransformerBlock::kPostNorm},
-               {"gpt2", TransformerBlock::kGpt2}},
-              "pre_norm: RMSNorm, SwiGLU, rotary positions. post_norm: torch.nn.TransformerEncoderLayer, "
-              "learned positions. "
-              "gpt2: GPT-2's. auto: gpt2 for model GPT2, post_norm for compressed context, else pre_norm.");
+  section.key(
+      "transformer_block", transformer_block, kBlocks,
+      "pre_norm: RMSNorm, SwiGLU, rotary positions. post_norm: torch.nn.TransformerEncoderLayer, "
+      "learned positions. gpt2: GPT-2's. xland: LayerNorm before sublayers, GELU, ALiBi, as the baseline of "
+      "XLand-100B. vintix: the same, and LayerNorm of queries, of keys and at the end. tf_norm to tf_bias "
+      "change "
+      "single pieces of pre_norm, xland and vintix. auto: gpt2 for split tokens, post_norm for compressed "
+      "context, else pre_norm.");
+  pieces.declare(section);
+  section.key(
+      "token_layout", token_layout, kLayouts,
+      "What a token holds. transition: state, action, reward and next state; the query is a state alone. "
+      "previous: the previous action and reward and the present state, so that every token is a query. "
+      "split: a "
+      "state, an action or a reward, as with model GPT2. auto: split for model GPT2, previous for xland and "
+      "vintix, else transition.");
+  section.key("first_step", first_step, {{"zeros", FirstStep::kZeros}, {"learned", FirstStep::kLearned}},
+              "What stands for the previous action and reward at the first step of a window, with "
+              "token_layout previous. "
+              "zeros: action 0 and reward 0. learned: parameters.");
   section.key("tf_n_embd", tf_n_embd, "Width of the transformer.")
       .unit("features")
       .at_least(1)
@@ -52,11 +100,14 @@ void ModelOptions::declare(Section& section) {
       .at_most(65536);
   section
       .key("tf_n_inner", tf_n_inner,
-           "Width of the pre_norm block's MLP; null is 4 × tf_n_embd, which the other blocks always use.")
+           "Width of the MLP of pre_norm, xland and vintix; null is 4 × tf_n_embd, which the other blocks "
+           "always use.")
       .unit("features")
       .at_least(1)
       .at_most(1e6);
-  section.key("tf_dropout", tf_dropout, "Dropout around blocks and in their MLPs.").at_least(0).below(1);
+  section.key("tf_dropout", tf_dropout, "Dropout, where the block has it: docs/models.md.")
+      .at_least(0)
+      .below(1);
   section.key("tf_attn_dropout", tf_attn_dropout, "Dropout of attention weights.").at_least(0).below(1);
   section
       .key("n_transit", n_transit,
@@ -101,7 +152,7 @@ void ModelOptions::check(Findings& findings) const {
     findings.add("tf_n_head",
                  fmt::format("found {} heads, which do not divide tf_n_embd = {}; choose a divisor",
                              tf_n_head, tf_n_embd));
-  } else if (!is_plugin() && block() == TransformerBlock::kPreNorm && head_size() % 2 != 0) {
+  } else if (!is_plugin() && block_pieces().positions == PositionKind::kRotary && head_size() % 2 != 0) {
     findings.add(
         "tf_n_head",
         fmt::format("found {} heads of {} features; rotary positions turn pairs of features, so a head "
@@ -113,16 +164,8 @@ void ModelOptions::check(Findings& findings) const {
       findings.add("use_compressed_context",
                    "found true with a plug-in's network, which has no regions; set it to false");
     }
-  } else if (model == ModelKind::kGpt2 && use_compressed_context) {
-    findings.add("use_compressed_context",
-                 "found true with model: GPT2, which has no regions; set it to false or use model: AD");
-  } else if ((model == ModelKind::kGpt2) != (block() == TransformerBlock::kGpt2)) {
-    findings.add("transformer_block",
-                 "found a block that does not fit the model; model GPT2 and block gpt2 go together only "
-                 "with each other: use auto");
-  } else if (compressed() && block() != TransformerBlock::kPostNorm) {
-    findings.add("transformer_block",
-                 "found pre_norm with compressed context, which is built on post_norm; use auto");
+  } else {
+    check_network(findings);
   }
   if (!is_plugin() && compressed() && n_transit < longest_compressed_sequence()) {
     const int64_t fitting = (n_transit - 4) / 2;
@@ -140,9 +183,58 @@ void ModelOptions::check(Findings& findings) const {
   }
 }
 
+void ModelOptions::check_network(Findings& findings) const {
+  const bool split = layout() == TokenLayout::kSplit;
+  if (model == ModelKind::kGpt2 && use_compressed_context) {
+    findings.add("use_compressed_context",
+                 "found true with model: GPT2, which has no regions; set it to false or use model: AD");
+  } else if (model == ModelKind::kGpt2 && !split) {
+    findings.add("token_layout",
+                 fmt::format("found {} with model: GPT2, whose tokens are split; expected split or "
+                             "auto, or model: AD",
+                             spelling_of(kLayouts, token_layout)));
+  } else if (compressed() && layout() != TokenLayout::kTransition) {
+    findings.add("token_layout",
+                 fmt::format("found {} with compressed context, whose regions hold transitions; "
+                             "expected transition or auto",
+                             spelling_of(kLayouts, token_layout)));
+  } else if (split != (block() == TransformerBlock::kGpt2)) {
+    findings.add("transformer_block",
+                 "found a block that does not fit the model; model GPT2 and block gpt2 go together only "
+                 "with each other: use auto");
+  } else if (compressed() && block() != TransformerBlock::kPostNorm) {
+    findings.add("transformer_block",
+                 fmt::format("found {} with compressed context, which is built on post_norm; use auto",
+                             spelling_of(kBlocks, block())));
+  } else if (layout() == TokenLayout::kPrevious && block() == TransformerBlock::kPostNorm) {
+    findings.add("token_layout",
+                 "found previous with transformer_block: post_norm, whose tokens are transitions; expected "
+                 "transition or auto, or transformer_block pre_norm, xland or vintix");
+  }
+  const bool fixed = block() == TransformerBlock::kPostNorm || block() == TransformerBlock::kGpt2;
+  if (fixed) {
+    pieces.check_against(published_pieces(block()), "transformer_block: " + spelling_of(kBlocks, block()),
+                         findings);
+  }
+}
+
+void ModelOptions::decide() {
+  if (is_plugin()) return;
+  const bool names_them = composed();
+  if (names_them) token_layout = layout();
+  pieces = names_them ? block_pieces() : BlockPieces();
+}
+
 std::vector<std::string> ModelOptions::notices() const {
   std::vector<std::string> notices;
-  if (tf_n_inner && block() != TransformerBlock::kPreNorm && *tf_n_inner != inner_width()) {
+  if (is_plugin()) {
+    for (const std::string& setting : pieces.chosen())
+      notices.push_back(setting + " has no effect: the network is a plug-in's");
+  }
+  if (first_step != FirstStep::kZeros && (is_plugin() || layout() != TokenLayout::kPrevious)) {
+    notices.push_back("first_step = learned has no effect: it is for token_layout previous");
+  }
+  if (tf_n_inner && *tf_n_inner != inner_width()) {
     notices.push_back(
         fmt::format("tf_n_inner = {} has no effect: this block's MLP is 4 × tf_n_embd = {} wide", *tf_n_inner,
                     inner_width()));
@@ -152,7 +244,8 @@ std::vector<std::string> ModelOptions::notices() const {
         "n_transit = {} only sizes the position table: compressed sequences have at most {} tokens",
         n_transit, longest_compressed_sequence()));
   }
-  if (transformer_block == TransformerBlock::kAuto && model == ModelKind::kAd && !compressed()) {
+  if (transformer_block == TransformerBlock::kAuto && block() == TransformerBlock::kPreNorm && !is_plugin() &&
+      !composed()) {
     notices.push_back(
         "transformer_block: auto means pre_norm for model AD, the network of ad_dicp.yaml; the other Python "
         "project's ad_dr.yaml means post_norm: name the one that is meant");
@@ -162,8 +255,34 @@ std::vector<std::string> ModelOptions::notices() const {
 
 TransformerBlock ModelOptions::block() const {
   if (transformer_block != TransformerBlock::kAuto) return transformer_block;
-  if (model == ModelKind::kGpt2) return TransformerBlock::kGpt2;
+  if (layout() == TokenLayout::kSplit) return TransformerBlock::kGpt2;
   return compressed() ? TransformerBlock::kPostNorm : TransformerBlock::kPreNorm;
+}
+
+TokenLayout ModelOptions::layout() const {
+  if (token_layout != TokenLayout::kAuto) return token_layout;
+  if (model == ModelKind::kGpt2) return TokenLayout::kSplit;
+  const bool causal_stream =
+      transformer_block == TransformerBlock::kXland || transformer_block == TransformerBlock::kVintix;
+  return causal_stream && !compressed() ? TokenLayout::kPrevious : TokenLayout::kTransition;
+}
+
+BlockPieces ModelOptions::block_pieces() const {
+  return pieces.or_else(published_pieces(block()));
+}
+
+bool ModelOptions::composed() const {
+  if (is_plugin() || compressed()) return false;
+  switch (block()) {
+    case TransformerBlock::kPostNorm:
+    case TransformerBlock::kGpt2:
+      return false;
+    case TransformerBlock::kPreNorm:
+      return layout() != TokenLayout::kTransition ||
+             block_pieces() != published_pieces(TransformerBlock::kPreNorm);
+    default:
+      return true;
+  }
 }
 
 std::string ModelOptions::architecture() const {
@@ -176,6 +295,10 @@ std::string ModelOptions::architecture() const {
                   compressed() ? fmt::format("regions of {} transitions", compress_interval)
                                : fmt::format("{} transitions", n_transit));
   if (is_plugin()) return fmt::format("{}, a plug-in's: {}", name, sizes);
+  if (composed()) {
+    return fmt::format("{} with {} blocks ({}), {} tokens: {}", name, spelling_of(kBlocks, block()),
+                       block_pieces().text(), spelling_of(kLayouts, layout()), sizes);
+  }
   const char* blocks = block() == TransformerBlock::kPreNorm    ? "pre-norm"
                        : block() == TransformerBlock::kPostNorm ? "post-norm"
                                                                 : "GPT-2's";
@@ -183,7 +306,8 @@ std::string ModelOptions::architecture() const {
 }
 
 int64_t ModelOptions::inner_width() const {
-  return block() == TransformerBlock::kPreNorm ? tf_n_inner.value_or(4 * tf_n_embd) : 4 * tf_n_embd;
+  const bool fixed = block() == TransformerBlock::kPostNorm || block() == TransformerBlock::kGpt2;
+  return fixed ? 4 * tf_n_embd : tf_n_inner.value_or(4 * tf_n_embd);
 }
 
 }  // namespace adtrain

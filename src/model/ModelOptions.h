@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/Section.h"
+#include "model/BlockPieces.h"
 
 namespace adtrain {
 
@@ -21,11 +22,24 @@ enum class ModelKind {
 std::vector<std::string> model_names();
 
 enum class TransformerBlock {
-  kAuto,      ///< GPT-2's for model GPT2, post-norm for compressed context, else pre-norm
+  kAuto,      ///< GPT-2's for split tokens, post-norm for compressed context, else pre-norm
   kPreNorm,   ///< RMSNorm, SwiGLU, rotary positions
   kPostNorm,  ///< torch.nn.TransformerEncoderLayer: LayerNorm after the residual, GELU, learned positions
   kGpt2,      ///< LayerNorm before each sublayer, GELU, learned positions
+  kXland,     ///< LayerNorm before each sublayer, GELU, ALiBi: the baseline of XLand-100B (arXiv:2406.08973)
+  kVintix,    ///< the same, and LayerNorm of queries, of keys and at the end: Vintix (arXiv:2501.19400)
 };
+
+/// What a token of a window holds.
+enum class TokenLayout {
+  kAuto,        ///< split for model GPT2, previous for blocks xland and vintix, else transition
+  kTransition,  ///< a transition; the query is its state alone
+  kPrevious,    ///< the previous action and reward, and the present state: every token is a query
+  kSplit,       ///< a state, an action or a reward
+};
+
+/// What stands for the previous action and reward at the first step of a window.
+enum class FirstStep { kZeros, kLearned };
 
 /// Whether blocks run by our own GPU kernels.
 enum class FusedKernels {
@@ -48,6 +62,9 @@ struct ModelShape {
 struct ModelOptions {
   ModelKind model = ModelKind::kAd;
   TransformerBlock transformer_block = TransformerBlock::kAuto;
+  BlockPieces pieces;
+  TokenLayout token_layout = TokenLayout::kAuto;
+  FirstStep first_step = FirstStep::kZeros;
   int64_t tf_n_embd = 32;
   int64_t tf_n_layer = 4;
   int64_t tf_n_head = 4;
@@ -67,6 +84,10 @@ struct ModelOptions {
 
   void declare(Section& section);
   void check(Findings& findings) const;
+  /// Of a network composed of pieces, names those and the token layout that were left open; of another, whose
+  /// pieces are fixed, leaves open those that were named. A saved configuration thus tells one from the
+  /// other.
+  void decide();
   /// A sentence for each setting that is given but has no effect with this model, for the start of a run.
   std::vector<std::string> notices() const;
 
@@ -74,13 +95,26 @@ struct ModelOptions {
   bool compressed() const { return model == ModelKind::kCompressedAd || use_compressed_context; }
   /// The block in use: never kAuto.
   TransformerBlock block() const;
+  /// The token layout in use: never kAuto.
+  TokenLayout layout() const;
+  /// The pieces of the block in use: none is kAuto.
+  BlockPieces block_pieces() const;
+  /// Whether the network is ComposedAd: no plug-in's, and none of those with a name and kernels of their own.
+  bool composed() const;
   /// The network for people, its block resolved: "AD with pre-norm blocks: 4 layers, 64 wide, 4 heads, 240
   /// transitions".
   std::string architecture() const;
-  int64_t inner_width() const;  ///< of the MLP: tf_n_inner or four times the width
+  /// Of the MLP: tf_n_inner, where the block leaves that choice, or four times the width.
+  int64_t inner_width() const;
   int64_t head_size() const { return tf_n_embd / tf_n_head; }
+  /// Whether the loss at every position takes a second stream of queries: see TokenStreams.
+  bool needs_query_stream() const { return layout() == TokenLayout::kTransition; }
   /// Tokens of two full regions with their markers and the query after them.
   int64_t longest_compressed_sequence() const { return 2 * compress_interval + 4; }
+
+ private:
+  /// What concerns model, tokens and block together, of networks that are not a plug-in's.
+  void check_network(Findings& findings) const;
 };
 
 }  // namespace adtrain

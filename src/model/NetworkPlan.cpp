@@ -7,6 +7,7 @@ kernels::NetworkShape::Block block_of(const ModelOptions& options) {
   using Block = kernels::NetworkShape::Block;
   if (options.is_plugin()) return Block::kOther;
   if (options.compressed()) return Block::kPostNorm;
+  if (options.composed()) return Block::kComposed;
   switch (options.block()) {
     case TransformerBlock::kGpt2:
       return Block::kGpt2;
@@ -30,7 +31,7 @@ kernels::KernelPlan plan_of(const ModelOptions& options, const ModelShape& shape
       .tokens = options.compressed() ? options.longest_compressed_sequence() : options.n_transit,
       .actions = shape.num_actions,
       .padded = options.compressed(),
-      .two_streams = positions == LossPositions::kAll};
+      .two_streams = positions == LossPositions::kAll && options.needs_query_stream()};
   return {network, device, type,
           options.fused_kernels == FusedKernels::kOff ? Use::kNever : Use::kWhereTheyFit};
 }

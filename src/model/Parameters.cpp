@@ -59,6 +59,7 @@ const char* block_of(std::string_view name) {
     return "transformer_block: post_norm, or compressed context";
   }
   if (name.starts_with("transformer.h.")) return "model: GPT2";
+  if (name.starts_with("blocks.")) return "blocks of chosen pieces";
   return nullptr;
 }
 

@@ -143,6 +143,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
     notices.push_back(std::move(notice));
   std::ranges::move(remarks, std::back_inserter(notices));
   config.collection.decide(config.model.compressed());
+  config.model.decide();
   for (std::string& notice : config.collection.notices()) notices.push_back(std::move(notice));
   for (std::string& notice : config.model.notices()) notices.push_back(std::move(notice));
   if (std::string remark = remark_on_batch_size(document); !remark.empty()) {

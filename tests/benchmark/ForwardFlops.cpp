@@ -20,9 +20,12 @@ Tokens tokens_of(const ModelOptions& model, LossPositions positions) {
     const int64_t context = model.longest_compressed_sequence();
     return every_prefix ? Tokens{context, queries, queries} : Tokens{context, 0, 1};
   }
-  if (model.model == ModelKind::kGpt2) {
+  if (model.layout() == TokenLayout::kSplit) {
     const int64_t context = 3 * (model.n_transit - 1) + 1;
     return {context, 0, every_prefix ? context : 1};
+  }
+  if (model.layout() == TokenLayout::kPrevious) {
+    return {model.n_transit, 0, every_prefix ? model.n_transit : 1};
   }
   return every_prefix ? Tokens{model.n_transit, model.n_transit, model.n_transit}
                       : Tokens{model.n_transit, 0, 1};
@@ -38,7 +41,7 @@ double block_flops(const ModelOptions& model, const Tokens& tokens, int64_t rows
   const auto width = static_cast<double>(model.tf_n_embd);
   const auto inner = static_cast<double>(model.inner_width());
   const auto wanted = static_cast<double>(rows);
-  const bool gated = model.block() == TransformerBlock::kPreNorm;  // SwiGLU has a third matrix
+  const bool gated = model.block_pieces().mlp == MlpKind::kSwiglu;  // which has a third matrix
   const double pairs = rows == tokens.all() ? pairs_read(tokens.context, tokens.context) +
                                                   pairs_read(tokens.context, tokens.queries)
                                             : pairs_read(tokens.context, rows);

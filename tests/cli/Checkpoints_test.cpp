@@ -130,6 +130,22 @@ TEST(Checkpoints, AnImportedOneIsEvaluatedAndTrainedOn) {
   EXPECT_TRUE(fs::exists(small.run("trained") / "checkpoints" / "step-5"));
 }
 
+TEST(Checkpoints, AnExportedNetworkOfChosenPiecesIsTheSameWhenImported) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const Finished trained =
+      small.adtrain("small.yaml --set transformer_block=xland --set tf_positions=rotary");
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  ASSERT_EQ(small.adtrain("checkpoint export runs/small --out model.pt").exit_code, 0);
+  const Finished imported = small.adtrain("checkpoint import model.pt --out runs/again");
+  ASSERT_EQ(imported.exit_code, 0) << imported.output;
+  EXPECT_THAT(imported.output, HasSubstr("xland network, width 16"));
+  const std::string model = "/checkpoints/step-20/model.safetensors";
+  EXPECT_EQ(small.read("runs/again" + model), small.read("runs/small" + model));
+  EXPECT_THAT(small.read("runs/again/config.yaml"),
+              AllOf(HasSubstr("tf_positions: rotary"), HasSubstr("tf_norm: layer")));
+}
+
 TEST(Checkpoints, WrongArgumentsAreAnswered) {
   const SmallRun small;
   EXPECT_EQ(small.adtrain("checkpoint --help").exit_code, 0);

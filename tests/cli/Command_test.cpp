@@ -320,6 +320,7 @@ TEST(Command, EveryModelVariantTrainsAndEvaluates) {
   ASSERT_EQ(small.collect().exit_code, 0);
   for (const std::string variant :
        {"transformer_block=pre_norm", "transformer_block=post_norm", "model=GPT2",
+        "transformer_block=xland --set return_interval=10",
         "use_compressed_context=true --set compress_interval=16 --set n_transit=40"}) {
     for (const std::string positions : {"last", "all"}) {
       const Finished trained =

@@ -59,6 +59,31 @@ TEST(Resume, ContinuesBitForBitAtTheSameRankCount) {
   }
 }
 
+TEST(Resume, ContinuesBitForBitWithAComposedNetwork) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const std::string config =
+      std::string(kLong) +
+      " --set transformer_block=vintix --set first_step=learned --set "
+      "gradient_accumulation_steps=2 --set return_interval=20 --set return_episodes=2 --set run_name=";
+  const Finished uninterrupted = small.mpirun(2, config + "whole");
+  ASSERT_EQ(uninterrupted.exit_code, 0) << uninterrupted.output;
+  EXPECT_THAT(uninterrupted.output,
+              HasSubstr("AD with vintix blocks (LayerNorm before and at the end, QK norm, GELU, "
+                        "ALiBi, biases: all), previous tokens"));
+  ASSERT_EQ(small.mpirun(2, config + "parts --stop-after 30").exit_code, 75);
+  const Finished resumed = small.mpirun(2, config + "parts --resume");
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(losses(small, "whole"), losses(small, "parts"));
+  EXPECT_EQ(small.read("runs/whole/checkpoints/step-40/model.safetensors"),
+            small.read("runs/parts/checkpoints/step-40/model.safetensors"));
+  EXPECT_THAT(small.read("runs/parts/config.yaml"), HasSubstr("tf_positions: alibi"));
+
+  const Finished other = small.adtrain(config + "parts --resume --set tf_positions=rotary");
+  EXPECT_EQ(other.exit_code, 2) << other.output;
+  EXPECT_THAT(other.output, HasSubstr("tf_positions"));
+}
+
 TEST(Resume, AllowsAnotherRankCount) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);

@@ -77,9 +77,20 @@ json describe(Dump& dump, AlgorithmDistillation& model, const Batch& batch, Loss
   return result;
 }
 
+/// Every setting of the model as a saved configuration has it.
+json settings_of(ModelOptions options) {
+  options.decide();
+  Section section("Model");
+  options.declare(section);
+  json settings;
+  for (const Key& key : section.keys()) settings[key.name()] = key.value_text();
+  return settings;
+}
+
 json describe(Dump& dump, const testing::Variant& variant) {
   const auto model = testing::small_model(variant);
-  json section = {{"width", variant.options.tf_n_embd},
+  json section = {{"settings", settings_of(variant.options)},
+                  {"width", variant.options.tf_n_embd},
                   {"layers", variant.options.tf_n_layer},
                   {"heads", variant.options.tf_n_head},
                   {"n_transit", variant.options.n_transit},
@@ -121,7 +132,9 @@ int main(int argc, char** argv) {
   const std::filesystem::path folder = argv[1];
   adtrain::Dump dump;
   nlohmann::json index;
-  for (const std::string name : {"pre_norm", "post_norm", "gpt2", "compressed"}) {
+  std::vector<std::string> names = {"pre_norm", "post_norm", "gpt2", "compressed"};
+  for (const std::string& name : adtrain::testing::composed_names()) names.push_back(name);
+  for (const std::string& name : names) {
     auto variant = adtrain::testing::variant(name);
     variant.options.tf_dropout = variant.options.tf_attn_dropout = 0;
     index[name] = adtrain::describe(dump, variant);

@@ -172,7 +172,116 @@ class Gpt2(nn.Module):
         return self.pred_action(self.transformer["ln_f"](x)[-1]), None
 
 
+def norm_of(kind, width):
+    return {"rms": RmsNorm, "layer": nn.LayerNorm}[kind](width)
+
+
+class ComposedBlock(nn.Module):
+    def __init__(self, o, s):
+        super().__init__()
+        width, norm = o["width"], s["tf_norm"]
+        inner = s["tf_n_inner"] or 4 * width
+        self.heads, self.kind = o["heads"], s["tf_positions"]
+        in_attention, in_mlp = s["tf_bias"] != "none", s["tf_bias"] == "all"
+        self.norm_1, self.norm_2 = norm_of(norm, width), norm_of(norm, width)
+        self.attention = nn.ModuleDict({"qkv": nn.Linear(width, 3 * width, bias=in_attention),
+                                        "out": nn.Linear(width, width, bias=in_attention)})
+        if s["tf_qk_norm"] == "on":
+            for name in ("query_norm", "key_norm"):
+                self.attention[name] = norm_of(norm, width // self.heads)
+        self.mlp = nn.ModuleDict({"up": nn.Linear(width, inner, bias=in_mlp), "down": nn.Linear(inner, width, bias=in_mlp)})
+        if s["tf_mlp"] == "swiglu":
+            self.mlp["gate"] = nn.Linear(width, inner, bias=in_mlp)
+
+    def read(self, head, q, k, v):
+        if "query_norm" in self.attention:
+            q, k = self.attention["query_norm"](q), self.attention["key_norm"](k)
+        if self.kind == "rotary":
+            q, k = PreNormBlock.rotate(None, q), PreNormBlock.rotate(None, k)
+        out = []
+        for i in range(len(q)):
+            scores = k[:i + 1] @ q[i] / math.sqrt(q.shape[-1])
+            if self.kind == "alibi":
+                distance = i - torch.arange(i + 1)
+                scores = scores - 2.0 ** (-8 * (head + 1) / self.heads) * distance
+            out.append(scores.softmax(0) @ v[:i + 1])
+        return torch.stack(out)
+
+    def forward(self, x):
+        size = x.shape[-1] // self.heads
+        q, k, v = self.attention["qkv"](self.norm_1(x)).chunk(3, -1)
+        part = lambda y, head: y[:, size * head:size * (head + 1)]
+        heads = [self.read(head, part(q, head), part(k, head), part(v, head)) for head in range(self.heads)]
+        x = x + self.attention["out"](torch.cat(heads, -1))
+        h = self.norm_2(x)
+        up = self.mlp["up"](h)
+        return x + self.mlp["down"](F.silu(self.mlp["gate"](h)) * up if "gate" in self.mlp else F.gelu(up))
+
+
+class Composed(nn.Module):
+    """Of the pieces and tokens that the settings name."""
+
+    def __init__(self, o):
+        super().__init__()
+        s = self.settings = o["settings"]
+        width = o["width"]
+        if s["token_layout"] == "previous":
+            self.embed_coordinate, self.embed_action = nn.Embedding(2 * GRID, 64), nn.Embedding(ACTIONS, 64)
+            self.embed_state, self.embed_token = nn.Linear(128, 64), nn.Linear(129, width)
+            if s["first_step"] == "learned":
+                self.first_action, self.first_reward = nn.Parameter(torch.zeros(64)), nn.Parameter(torch.zeros(1))
+        else:
+            self.embed_context = nn.Linear(FEATURES, width)
+            self.embed_query_state = nn.Embedding(GRID * GRID, width)
+        if s["tf_positions"] == "learned":
+            self.embed_position = nn.Embedding(o["n_transit"], width)
+        self.blocks = nn.ModuleList([ComposedBlock(o, s) for _ in range(o["layers"])])
+        if s["tf_final_norm"] == "on":
+            self.final_norm = norm_of(s["tf_norm"], width)
+        self.pred_action = nn.Linear(width, ACTIONS)
+
+    def previous_tokens(self, history, state):
+        """A token for each state: what was done and earned before it, and the state."""
+        tokens = []
+        action, reward = self.embed_action.weight[0], torch.zeros(1).double()
+        if self.settings["first_step"] == "learned":
+            action, reward = self.first_action, self.first_reward
+        for i, (x, y) in enumerate([*history["states"].tolist(), state.tolist()]):
+            if i > 0:
+                action = self.embed_action.weight[int(history["actions"][i - 1])]
+                reward = history["rewards"][i - 1:i].double()
+            at = self.embed_state(torch.cat([self.embed_coordinate.weight[x], self.embed_coordinate.weight[GRID + y]]))
+            tokens.append(self.embed_token(torch.cat([action, reward, at])))
+        return torch.stack(tokens)
+
+    def forward(self, history, state):
+        if self.settings["token_layout"] == "previous":
+            x = self.previous_tokens(history, state)
+        else:
+            x = torch.cat([self.embed_context(features(history)), self.embed_query_state(state_index(state))[None]])
+        if self.settings["tf_positions"] == "learned":
+            x = x + self.embed_position.weight[:len(x)]
+        for block in self.blocks:
+            x = block(x)
+        if self.settings["tf_final_norm"] == "on":
+            x = self.final_norm(x)
+        return self.pred_action(x[-1]), None
+
+
 MODELS = {"pre_norm": PreNorm, "post_norm": PostNorm, "gpt2": Gpt2, "compressed": Compressed}
+COMPOSED = ("xland", "vintix", "pre_norm_previous", "pre_norm_pieces", "xland_transition", "vintix_rotary",
+            "xland_without_positions")
+MODELS |= {name: Composed for name in COMPOSED}
+
+
+def settings_of(section):
+    """The settings as values: numbers, null and quoted texts are written as JSON does."""
+    def value(text):
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError:
+            return text
+    return {key: value(text) for key, text in section["settings"].items()}
 
 
 def cut(row, first, end):
@@ -215,6 +324,7 @@ def compare(what, found, expected):
 
 
 def check(name, section, read):
+    section = section | {"settings": settings_of(section)}
     model = MODELS[name](section).double()
     model.load_state_dict({key: read(entry).double() for key, entry in section["parameters"].items()}, strict=True)
     queries_of = compressed_queries if name == "compressed" else plain_queries

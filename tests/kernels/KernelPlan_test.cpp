@@ -135,6 +135,20 @@ TEST(KernelPlan, ShapesBeyondTheKernelsSayWhichNumberIsTooLarge) {
   EXPECT_FALSE(KernelPlan(many, kHopper, at::kBFloat16).fused_loss());
 }
 
+TEST(KernelPlan, BlocksOfChosenPiecesRunByPlainOperatorsEverywhere) {
+  NetworkShape composed = guide();
+  composed.block = NetworkShape::Block::kComposed;
+  for (const DeviceTraits& device : {kHopper, kCpu}) {
+    const KernelPlan plan(composed, device, at::kBFloat16);
+    EXPECT_EQ(plan.blocks(), Blocks::kLibrary);
+    EXPECT_FALSE(plan.own_attention() || plan.fused_embedding() || plan.fused_loss());
+    const auto parts = parts_of(plan);
+    EXPECT_THAT(parts.at("blocks").kernels, HasSubstr("plain operators"));
+    for (const char* part : {"embedding", "blocks", "loss"})
+      EXPECT_THAT(parts.at(part).why, HasSubstr("not for chosen pieces")) << part;
+  }
+}
+
 TEST(KernelPlan, OnACpuVectorisedPartsAreOursWhereTheyFit) {
   const auto ours = parts_of(KernelPlan(guide(), kCpu, at::kFloat));
   EXPECT_THAT(ours.at("attention").kernels, HasSubstr("vectorised"));

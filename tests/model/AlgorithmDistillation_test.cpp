@@ -42,6 +42,13 @@ TEST(AlgorithmDistillation, ParameterCountsAreThePublishedOnes) {
   ModelOptions gpt2 = published(32, 80, TransformerBlock::kAuto);
   gpt2.model = ModelKind::kGpt2;
   EXPECT_EQ(count(gpt2), 61477);
+  // By hand: 12 C² + 13 C a block of width C = 32, and 16 numbers of QK norm for vintix's heads of 8. Before
+  // them 64 features of 18 coordinate values, 5 actions and the state, and 129 · C + C; behind them 5 · C
+  // + 5.
+  const int64_t tokens = 64 * (18 + 5) + 128 * 64 + 64 + 130 * 32, blocks = 4 * (12 * 1024 + 13 * 32),
+                head = 5 * 33;
+  EXPECT_EQ(count(published(32, 80, TransformerBlock::kXland)), tokens + blocks + head);
+  EXPECT_EQ(count(published(32, 80, TransformerBlock::kVintix)), tokens + blocks + 4 * 4 * 8 + 2 * 32 + head);
 }
 
 TEST(AlgorithmDistillation, NamesAndShapesAreThoseOfThePythonCheckpoints) {
@@ -99,6 +106,28 @@ TEST(AlgorithmDistillation, InitialWeightsFollowTheOriginals) {
   EXPECT_TRUE(tensors.at("transformer_encoder.layers.3.norm1.weight").eq(1).all().item<bool>());
   EXPECT_FALSE(at::equal(tensors.at("transformer_encoder.layers.0.linear1.weight"),
                          tensors.at("transformer_encoder.layers.1.linear1.weight")));
+}
+
+TEST(AlgorithmDistillation, InitialWeightsOfPresetsFollowTheirProjects) {
+  const auto deviation = [](const std::map<std::string, at::Tensor>& tensors, const std::string& name) {
+    return tensors.at(name).std().item<double>();
+  };
+  const auto xland =
+      by_name(*AlgorithmDistillation::create(published(128, 80, TransformerBlock::kXland), ModelShape{}, 3));
+  for (const std::string name : {"embed_state", "embed_action", "embed_token", "blocks.0.attention.qkv",
+                                 "blocks.3.attention.out", "blocks.1.mlp.down", "pred_action"}) {
+    EXPECT_NEAR(deviation(xland, name + ".weight"), 0.02, 0.002) << name;
+  }
+  const auto vintix =
+      by_name(*AlgorithmDistillation::create(published(128, 80, TransformerBlock::kVintix), ModelShape{}, 3));
+  EXPECT_NEAR(deviation(vintix, "blocks.0.mlp.up.weight"), std::sqrt(2.0 / 640), 0.002);
+  EXPECT_NEAR(deviation(vintix, "blocks.0.attention.out.weight"), 1 / (std::sqrt(128.0) * 4), 0.002);
+  EXPECT_NEAR(deviation(vintix, "embed_action.weight"), 1.0, 0.1);
+  for (const auto* tensors : {&xland, &vintix}) {
+    for (const char* name : {"blocks.0.attention.qkv.bias", "blocks.2.mlp.up.bias", "blocks.3.norm_2.bias"}) {
+      EXPECT_TRUE(tensors->at(name).eq(0).all().item<bool>()) << name;
+    }
+  }
 }
 
 TEST(AlgorithmDistillation, InitialWeightsDependOnTheSeedAlone) {
@@ -165,7 +194,8 @@ TEST(AlgorithmDistillation, NaNPassesThroughTheLoss) {
 }
 
 TEST(AlgorithmDistillation, DropoutActsInTrainingOnlyAndFollowsTorchsGenerator) {
-  for (const std::string name : {"pre_norm", "post_norm", "gpt2"}) {
+  for (const auto& each : testing::plain_variants()) {
+    const std::string& name = each.name;
     SCOPED_TRACE(name);
     for (const bool in_attention : {false, true}) {
       auto chosen = variant(name);
@@ -208,7 +238,8 @@ TEST(AlgorithmDistillation, DropoutLeavesTheExpectedAttentionUnchanged) {
 }
 
 TEST(AlgorithmDistillation, GradientsAreTheSlopeOfTheLoss) {
-  for (const std::string name : {"pre_norm", "post_norm", "gpt2", "compressed"}) {
+  for (const std::string name :
+       {"pre_norm", "post_norm", "gpt2", "compressed", "vintix", "xland_transition"}) {
     SCOPED_TRACE(name);
     const auto model = small_model(variant(name));
     const Batch batch =

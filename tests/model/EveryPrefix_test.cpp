@@ -65,16 +65,20 @@ TEST(EveryPrefix, HoldsForCompressedRowsWithAndWithoutARegionBefore) {
   EXPECT_NEAR(model->loss(batch, LossPositions::kAll, false).sum.item<double>(), sum, 1e-5 * sum);
 }
 
-TEST(EveryPrefix, GradientsAreTheSumOverPrefixes) {
+TEST(EveryPrefix, LossAndGradientsAreTheSumsOverPrefixes) {
   for (const auto& each : plain_variants()) {
     SCOPED_TRACE(each.name);
     const auto model = small_model(each);
     const Batch batch = random_plain(2, kLength);
-    const at::Tensor all = flat_gradient(*model, model->loss(batch, LossPositions::kAll, false).sum);
-    at::Tensor sum = at::zeros_like(all);
+    const at::Tensor loss = model->loss(batch, LossPositions::kAll, false).sum;
+    const at::Tensor all = flat_gradient(*model, loss);
+    at::Tensor sum = at::zeros_like(all), losses = at::zeros_like(loss);
     for (int64_t i = 1; i <= kLength; ++i) {
-      sum += flat_gradient(*model, model->loss(prefix(batch, i), LossPositions::kLast, false).sum);
+      const at::Tensor alone = model->loss(prefix(batch, i), LossPositions::kLast, false).sum;
+      sum += flat_gradient(*model, alone);
+      losses += alone.detach();
     }
+    EXPECT_LT(relative_error(loss.detach(), losses), 1e-6);
     EXPECT_LT(relative_error(all, sum), 1e-5);
   }
 }

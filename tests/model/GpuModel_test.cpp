@@ -51,7 +51,9 @@ TEST_P(GpuModel, LossAndGradientAreThoseOfTheCpu) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* variant : {"pre_norm", "post_norm", "gpt2", "compressed"}) {
+  std::vector<std::string> variants = testing::composed_names();
+  variants.insert(variants.end(), {"pre_norm", "post_norm", "gpt2", "compressed"});
+  for (const std::string& variant : variants) {
     for (const LossPositions positions : {LossPositions::kLast, LossPositions::kAll}) {
       all.push_back({variant, positions, at::kFloat, 1e-4});
       all.push_back({variant, positions, at::kBFloat16, 8e-2});

@@ -1,5 +1,7 @@
 #include "model/ModelOptions.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -110,6 +112,106 @@ TEST(ModelOptions, SettingsWithoutEffectAreNoticed) {
   options.transformer_block = TransformerBlock::kPostNorm;
   EXPECT_EQ(options.inner_width(), 256);
   EXPECT_THAT(options.notices(), ::testing::ElementsAre(HasSubstr("tf_n_inner = 128 has no effect")));
+}
+
+/// Options of these settings, "key=value".
+ModelOptions options_of(const std::vector<std::string>& settings) {
+  ModelOptions options;
+  Section section("Model");
+  options.declare(section);
+  for (const std::string& setting : settings) {
+    const std::string name = setting.substr(0, setting.find('='));
+    const auto key = std::ranges::find(section.keys(), name, &Key::name);
+    EXPECT_TRUE(key != section.keys().end() && !key->assign(setting.substr(name.size() + 1), false))
+        << setting;
+  }
+  return options;
+}
+
+TEST(ModelOptions, TheFourNetworksWithANameStayTheirOwn) {
+  for (const std::vector<std::string>& settings : std::vector<std::vector<std::string>>{
+           {},
+           {"transformer_block=pre_norm", "tf_norm=rms", "tf_final_norm=off", "tf_mlp=swiglu",
+            "tf_positions=rotary", "tf_qk_norm=off", "tf_bias=attention", "token_layout=transition"},
+           {"transformer_block=post_norm", "tf_norm=layer", "tf_mlp=gelu", "tf_positions=learned",
+            "tf_bias=all"},
+           {"use_compressed_context=true", "n_transit=240", "tf_final_norm=off", "token_layout=transition"},
+           {"model=GPT2", "tf_final_norm=on", "token_layout=split"},
+           {"token_layout=split"}}) {
+    ModelOptions options = options_of(settings);
+    Findings findings;
+    options.check(findings);
+    EXPECT_TRUE(findings.empty()) << ::testing::PrintToString(settings);
+    EXPECT_FALSE(options.composed()) << ::testing::PrintToString(settings);
+    options.decide();
+    EXPECT_EQ(options.pieces, BlockPieces())
+        << "a saved configuration that names pieces is of a composed network";
+  }
+  EXPECT_EQ(options_of({"token_layout=split"}).block(), TransformerBlock::kGpt2);
+}
+
+TEST(ModelOptions, AnyOtherPieceOrLayoutMakesAComposedNetwork) {
+  for (const std::string setting :
+       {"tf_norm=layer", "tf_final_norm=on", "tf_mlp=gelu", "tf_positions=learned", "tf_positions=alibi",
+        "tf_positions=none", "tf_qk_norm=on", "tf_bias=all", "tf_bias=none", "token_layout=previous",
+        "transformer_block=xland", "transformer_block=vintix"}) {
+    EXPECT_TRUE(options_of({setting}).composed()) << setting;
+  }
+}
+
+TEST(ModelOptions, PresetsAreThoseOfTheirProjectsAndAPieceChangesThatPieceAlone) {
+  const ModelOptions xland = options_of({"transformer_block=xland"});
+  EXPECT_EQ(xland.layout(), TokenLayout::kPrevious);
+  EXPECT_EQ(xland.block_pieces(), (BlockPieces{NormKind::kLayer, Choice::kOff, MlpKind::kGelu,
+                                               PositionKind::kAlibi, Choice::kOff, BiasPlaces::kAll}));
+  const ModelOptions vintix = options_of({"transformer_block=vintix"});
+  EXPECT_EQ(vintix.block_pieces(), (BlockPieces{NormKind::kLayer, Choice::kOn, MlpKind::kGelu,
+                                                PositionKind::kAlibi, Choice::kOn, BiasPlaces::kAll}));
+  ModelOptions changed =
+      options_of({"transformer_block=vintix", "tf_positions=rotary", "token_layout=transition"});
+  BlockPieces expected = vintix.block_pieces();
+  expected.positions = PositionKind::kRotary;
+  EXPECT_EQ(changed.block_pieces(), expected);
+  EXPECT_EQ(changed.layout(), TokenLayout::kTransition);
+  changed.decide();
+  EXPECT_EQ(changed.pieces, expected);
+  EXPECT_EQ(changed.architecture(),
+            "AD with vintix blocks (LayerNorm before and at the end, QK norm, GELU, rotary positions, "
+            "biases: all), "
+            "transition tokens: 4 layers, 32 wide, 4 heads, 80 transitions");
+}
+
+TEST(ModelOptions, CombinationsThatNoNetworkHasAreRefusedByName) {
+  const auto finding = [](const std::vector<std::string>& settings) {
+    return only_finding(options_of(settings));
+  };
+  EXPECT_THAT(
+      finding({"transformer_block=post_norm", "tf_norm=rms"}),
+      HasSubstr(
+          "tf_norm: found rms with transformer_block: post_norm, whose pieces are fixed; expected layer"));
+  EXPECT_THAT(finding({"use_compressed_context=true", "n_transit=240", "tf_positions=alibi"}),
+              HasSubstr("tf_positions: found alibi with transformer_block: post_norm"));
+  EXPECT_THAT(
+      finding({"model=GPT2", "tf_qk_norm=on"}),
+      HasSubstr("tf_qk_norm: found on with transformer_block: gpt2, whose pieces are fixed; expected off"));
+  EXPECT_THAT(finding({"transformer_block=post_norm", "token_layout=previous"}),
+              HasSubstr("token_layout: found previous with transformer_block: post_norm"));
+  EXPECT_THAT(finding({"model=GPT2", "token_layout=previous"}),
+              HasSubstr("token_layout: found previous with model: GPT2"));
+  EXPECT_THAT(finding({"use_compressed_context=true", "n_transit=240", "token_layout=split"}),
+              HasSubstr("token_layout: found split with compressed context"));
+  EXPECT_THAT(
+      finding({"use_compressed_context=true", "n_transit=240", "transformer_block=xland"}),
+      HasSubstr("transformer_block: found xland with compressed context, which is built on post_norm"));
+  EXPECT_THAT(finding({"transformer_block=xland", "token_layout=split"}), HasSubstr("transformer_block"));
+  EXPECT_THAT(finding({"transformer_block=xland", "tf_positions=rotary", "tf_n_embd=12"}),
+              HasSubstr("tf_n_head: found 4 heads of 3 features"));
+}
+
+TEST(ModelOptions, ALearnedFirstStepWithoutPreviousTokensIsNoticed) {
+  EXPECT_THAT(options_of({"transformer_block=pre_norm", "first_step=learned"}).notices(),
+              ::testing::ElementsAre(HasSubstr("first_step = learned has no effect")));
+  EXPECT_THAT(options_of({"transformer_block=xland", "first_step=learned"}).notices(), IsEmpty());
 }
 
 TEST(ModelOptions, KeysOfThePythonFilesAreKnown) {

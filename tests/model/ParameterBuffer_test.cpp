@@ -114,12 +114,16 @@ TEST(ParameterBuffer, LoadingReportsAllMismatchesTogetherAndCopiesNothing) {
 
 /// One line, instead of every name of both networks.
 TEST(ParameterBuffer, WeightsOfTheOtherBlockAreNamedAsSuch) {
-  const auto wanted = small_model(variant("pre_norm")), given = small_model(variant("post_norm"));
-  try {
-    wanted->parameters().load(copies(given->parameters()));
-    FAIL() << "expected a CheckpointError";
-  } catch (const CheckpointError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("of a network with transformer_block: post_norm"));
+  const auto wanted = small_model(variant("pre_norm"));
+  for (const auto& [name, words] :
+       {std::pair{"post_norm", "transformer_block: post_norm"}, {"xland", "blocks of chosen pieces"}}) {
+    const auto given = small_model(variant(name));
+    try {
+      wanted->parameters().load(copies(given->parameters()));
+      FAIL() << "expected a CheckpointError";
+    } catch (const CheckpointError& error) {
+      EXPECT_THAT(error.what(), HasSubstr(std::string("of a network with ") + words));
+    }
   }
 }
 

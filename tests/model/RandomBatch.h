@@ -18,6 +18,53 @@ struct Variant {
   ModelOptions options;
 };
 
+/// Presets of composed networks, and combinations of pieces and token layouts.
+inline std::vector<std::string> composed_names() {
+  return {"xland",
+          "vintix",
+          "pre_norm_previous",
+          "pre_norm_pieces",
+          "xland_transition",
+          "vintix_rotary",
+          "xland_without_positions"};
+}
+
+/// Chooses what such a name stands for; nothing for other names.
+inline void compose(const std::string& name, ModelOptions& options) {
+  if (name == "xland") options.transformer_block = TransformerBlock::kXland;
+  if (name == "vintix") {
+    options.transformer_block = TransformerBlock::kVintix;
+    options.first_step = FirstStep::kLearned;
+  }
+  if (name == "pre_norm_previous") {
+    options.transformer_block = TransformerBlock::kPreNorm;
+    options.token_layout = TokenLayout::kPrevious;
+    options.tf_n_inner = 40;
+  }
+  if (name == "pre_norm_pieces") {
+    options.transformer_block = TransformerBlock::kPreNorm;
+    options.pieces = {.norm = NormKind::kLayer,
+                      .final_norm = Choice::kOn,
+                      .positions = PositionKind::kLearned,
+                      .bias = BiasPlaces::kNone};
+  }
+  if (name == "xland_transition") {
+    options.transformer_block = TransformerBlock::kXland;
+    options.token_layout = TokenLayout::kTransition;
+    options.pieces = {.norm = NormKind::kRms, .qk_norm = Choice::kOn, .bias = BiasPlaces::kAttention};
+  }
+  if (name == "vintix_rotary") {
+    options.transformer_block = TransformerBlock::kVintix;
+    options.token_layout = TokenLayout::kTransition;
+    options.pieces = {
+        .final_norm = Choice::kOff, .mlp = MlpKind::kSwiglu, .positions = PositionKind::kRotary};
+  }
+  if (name == "xland_without_positions") {
+    options.transformer_block = TransformerBlock::kXland;
+    options.pieces.positions = PositionKind::kNone;
+  }
+}
+
 /// Small enough for a test, with everything that could go wrong in it: several layers, heads and regions.
 inline Variant variant(const std::string& name) {
   ModelOptions options;
@@ -26,6 +73,7 @@ inline Variant variant(const std::string& name) {
   options.tf_n_head = 2;
   options.n_transit = 9;
   options.label_smoothing = 0.1;
+  compose(name, options);
   if (name == "post_norm") options.transformer_block = TransformerBlock::kPostNorm;
   if (name == "gpt2") options.model = ModelKind::kGpt2;
   if (name == "compressed") {
@@ -37,7 +85,9 @@ inline Variant variant(const std::string& name) {
 }
 
 inline std::vector<Variant> plain_variants() {
-  return {variant("pre_norm"), variant("post_norm"), variant("gpt2")};
+  std::vector<Variant> variants = {variant("pre_norm"), variant("post_norm"), variant("gpt2")};
+  for (const std::string& name : composed_names()) variants.push_back(variant(name));
+  return variants;
 }
 
 inline std::unique_ptr<AlgorithmDistillation> small_model(const Variant& variant, uint64_t seed = 7) {

@@ -8,12 +8,14 @@ import unittest
 import numpy as np
 
 from adtrain import CheckpointError, ConfigurationError, Run
-from adtrain.configuration import ModelOptions
+from adtrain.configuration import ModelOptions, read_configuration
 from adtrain.variants import network_of
 from adtrain.transitions import Transitions
 from support import ROOT, FolderTest, run
 
 TOLERANCE = 1e-5
+COMPOSED = ("xland", "vintix", "pre_norm_previous", "pre_norm_pieces", "xland_transition", "vintix_rotary",
+            "xland_without_positions")
 MODELS = [str(path.parent) for path in sorted((ROOT / "models").glob("*/config.yaml"))]
 
 
@@ -38,6 +40,11 @@ class Networks(FolderTest):
 
     def network(self, name):
         section = self.index[name]
+        if name in COMPOSED:
+            path = self.folder / f"{name}.yaml"
+            path.write_text("".join(f"{key}: {text}\n" for key, text in section["settings"].items()))
+            options = ModelOptions.of(read_configuration(path) | {"grid_size": 9, "num_actions": 5}, path)
+            return network_of(options, {key: self.read(entry) for key, entry in section["parameters"].items()})
         options = ModelOptions(
             model="GPT2" if name == "gpt2" else "AD",
             transformer_block="auto" if name in ("gpt2", "compressed") else name,
@@ -65,7 +72,7 @@ class Networks(FolderTest):
                 self.assert_equal(network.predict(new, states, cache).actions, expected[:, length])
 
     def test_plain_variants(self):
-        for name in ("pre_norm", "post_norm", "gpt2"):
+        for name in ("pre_norm", "post_norm", "gpt2", *COMPOSED):
             with self.subTest(variant=name):
                 self.check_every_prefix(self.network(name), self.index[name]["all"])
 

@@ -45,6 +45,7 @@ VARIANTS = {
     "post_norm": ["transformer_block=post_norm"],
     "compressed": ["use_compressed_context=true", "compress_interval=10", "token_type_weight=1.0", "train_timesteps=200"],
     "gpt2": ["model=GPT2"],
+    "xland": ["transformer_block=xland"],
 }
 
 

@@ -33,6 +33,10 @@ std::vector<RunConfig> configs() {
   all.back().model.model = ModelKind::kGpt2;
   all.push_back(config_of(TransformerBlock::kAuto, 64));
   all.back().model.model = ModelKind::kCompressedAd;
+  all.push_back(config_of(TransformerBlock::kXland, 64));
+  all.push_back(config_of(TransformerBlock::kVintix, 64));
+  all.back().model.token_layout = TokenLayout::kTransition;
+  all.back().model.pieces.mlp = MlpKind::kSwiglu;
   all.push_back(config_of(TransformerBlock::kPreNorm, 32));
   all.back().training.mixed_precision = Precision::kFloat32;
   return all;

@@ -47,6 +47,7 @@ std::optional<std::string> PackedNetwork::objection(const ModelOptions& options,
   const int64_t head = options.head_size();
   if (options.is_plugin()) return "it is a plug-in's";
   if (options.block() == TransformerBlock::kGpt2) return "GPT-2 reads three tokens a step";
+  if (options.composed()) return "its blocks are composed of chosen pieces";
   if (options.tf_n_embd % 32 != 0 || options.tf_n_embd > kWidest) {
     return fmt::format("tf_n_embd is {} (expected 32, 64, 96 or 128)", options.tf_n_embd);
   }

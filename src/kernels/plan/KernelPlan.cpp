@@ -23,6 +23,14 @@ bool is_ad(const NetworkShape& network) {
   return network.block == NetworkShape::Block::kPreNorm || network.block == NetworkShape::Block::kPostNorm;
 }
 
+/// Why there are none; nothing where there are some.
+Why why_not_ad(const NetworkShape& network, const std::string& they_are) {
+  if (is_ad(network)) return std::nullopt;
+  return network.block == NetworkShape::Block::kComposed
+             ? they_are + " for the networks pre_norm and post_norm as published, not for chosen pieces"
+             : they_are + " for model AD";
+}
+
 /// {width, head size} of the whole-block kernels that are compiled.
 constexpr std::array<std::array<int64_t, 2>, 6> kWholeBlocks = {
     {{32, 8}, {32, 16}, {32, 32}, {64, 8}, {64, 16}, {64, 32}}};
@@ -38,7 +46,7 @@ Why why_no_large_kernels(const DeviceTraits& device, at::ScalarType type) {
 }
 
 Why why_no_whole_blocks(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
-  if (!is_ad(network)) return "they are for model AD";
+  if (auto why = why_not_ad(network, "they are")) return why;
   if (auto why = why_no_large_kernels(device, type)) return why;
   const std::array<int64_t, 2> shape = {network.width, network.head_size()};
   if (std::find(kWholeBlocks.begin(), kWholeBlocks.end(), shape) == kWholeBlocks.end()) {
@@ -57,7 +65,7 @@ Why why_no_whole_blocks(const NetworkShape& network, const DeviceTraits& device,
 }
 
 Why why_no_sublayers(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
-  if (!is_ad(network)) return "they are for model AD";
+  if (auto why = why_not_ad(network, "they are")) return why;
   if (!device.is_gpu) return "they are for GPUs";
   if (type != at::kBFloat16 && type != at::kHalf) return "they are for mixed_precision: bf16 or fp16";
   if (network.width % kVectorWidth != 0 || network.width > kMaxNormWidth ||
@@ -70,7 +78,7 @@ Why why_no_sublayers(const NetworkShape& network, const DeviceTraits& device, at
 }
 
 Why why_no_own_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
-  if (!is_ad(network)) return "it is for model AD";
+  if (auto why = why_not_ad(network, "it is")) return why;
   if (auto why = why_no_large_kernels(device, type)) return why;
   const int64_t head_size = network.head_size();
   if (network.width % kGroupColumns != 0 ||
@@ -98,6 +106,7 @@ Why why_no_own_attention(const NetworkShape& network, const DeviceTraits& device
 Why why_not_fused(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type,
                   int64_t most_actions) {
   constexpr int64_t kWidthStep = 32, kMostWidth = 1024;
+  if (network.block == NetworkShape::Block::kComposed) return why_not_ad(network, "it is");
   if (!is_ad(network) || network.padded) {
     return "it is for model AD without compressed context";
   }
@@ -171,6 +180,9 @@ std::vector<Part> KernelPlan::parts_on_cpu() const {
 std::vector<Part> KernelPlan::parts_of_blocks() const {
   if (network_.block == NetworkShape::Block::kOther)
     return {{"network", "libtorch's operators, as its author wrote it", ""}};
+  if (network_.block == NetworkShape::Block::kComposed) {
+    return {{"blocks", "plain operators", fmt::format("ours: {}", *why_no_whole_blocks_)}};
+  }
   if (!device_.is_gpu) return parts_on_cpu();
   if (whole_blocks()) {
     const std::string within = "within the kernels of a whole block";

@@ -13,8 +13,8 @@ namespace adtrain::kernels {
 
 /// The properties of a network on which the choice of kernels depends.
 struct NetworkShape {
-  /// kOther: the operators of a plug-in's network.
-  enum class Block { kPreNorm, kPostNorm, kGpt2, kOther };
+  /// kComposed: of chosen pieces. kOther: the operators of a plug-in's network.
+  enum class Block { kPreNorm, kPostNorm, kGpt2, kComposed, kOther };
 
   Block block = Block::kPreNorm;
   int64_t width = 0;

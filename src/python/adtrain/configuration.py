@@ -59,18 +59,30 @@ class ModelOptions:
     compress_interval: int
     grid_size: int
     num_actions: int
+    # A saved configuration names the pieces of a network that is composed of them, and has auto for others. Those of
+    # earlier versions have none of these keys.
+    token_layout: str = "auto"
+    first_step: str = "zeros"
+    tf_norm: str = "auto"
+    tf_final_norm: str = "auto"
+    tf_mlp: str = "auto"
+    tf_positions: str = "auto"
+    tf_qk_norm: str = "auto"
+    tf_bias: str = "auto"
 
     @classmethod
     def of(cls, configuration: Configuration, path: pathlib.Path) -> "ModelOptions":
         """`path`: of the configuration, for errors."""
-        names = [field.name for field in dataclasses.fields(cls)]
-        missing = [name for name in names if name not in configuration]
+        fields = dataclasses.fields(cls)
+        missing = [
+            field.name for field in fields if field.default is dataclasses.MISSING and field.name not in configuration
+        ]
         if missing:
             raise ConfigurationError(
                 f"{path} has no {', '.join(missing)}; expected the config.yaml that adtrain writes into a run's folder, "
                 "with every key: name that folder"
             )
-        return cls(**{name: configuration[name] for name in names})
+        return cls(**{field.name: configuration[field.name] for field in fields if field.name in configuration})
 
     @property
     def compressed(self) -> bool:
@@ -79,8 +91,8 @@ class ModelOptions:
 
     @property
     def variant(self) -> str:
-        """The network: pre_norm, post_norm, compressed or gpt2. Throws ConfigurationError for a plug-in's."""
-        if self.model == "GPT2":
+        """The network: pre_norm, post_norm, compressed, gpt2 or composed. Throws ConfigurationError for a plug-in's."""
+        if self.model == "GPT2" or (self.model == "AD" and self.token_layout == "split"):
             return "gpt2"
         if self.model not in ("AD", "CompressedAD"):
             raise ConfigurationError(
@@ -89,12 +101,14 @@ class ModelOptions:
             )
         if self.compressed:
             return "compressed"
+        if self.tf_norm != "auto":
+            return "composed"
         return "post_norm" if self.transformer_block == "post_norm" else "pre_norm"
 
     @property
     def inner_width(self) -> int:
-        """Of the MLP. Only the pre-norm block has a choice."""
-        chosen = self.tf_n_inner if self.variant == "pre_norm" else None
+        """Of the MLP. Only the pre-norm block and composed ones have a choice."""
+        chosen = self.tf_n_inner if self.variant in ("pre_norm", "composed") else None
         return chosen or 4 * self.tf_n_embd
 
     @property

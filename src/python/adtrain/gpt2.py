@@ -41,7 +41,9 @@ class Gpt2Network(PlainNetwork):
         self._ln_f = LayerNorm(weights, "transformer.ln_f", width)
         self.pred_action = Linear(weights, "pred_action", width, options.num_actions)
 
-    def embed(self, context: Transitions, query_states: np.ndarray, first: int) -> np.ndarray:
+    def embed(
+        self, context: Transitions, query_states: np.ndarray, first: int, before: Transitions | None
+    ) -> np.ndarray:
         states = self._embed_state[state_index(context.states, self.options.grid_size)]
         actions = self._embed_action[context.actions]
         rewards = self._embed_reward(context.rewards[..., None])

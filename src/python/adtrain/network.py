@@ -55,10 +55,17 @@ class PlainNetwork(Network):
     """A network whose sequence is transitions and then a query: all but compressed context."""
 
     tokens_per_transition = 1
+    alibi = False
+    """Whether attention has ALiBi's penalties."""
 
     @abc.abstractmethod
-    def embed(self, context: Transitions, query_states: np.ndarray, first: int) -> np.ndarray:
-        """Tokens (n, T, width) of transitions, of which `first` others stand before them, and of the query after them."""
+    def embed(
+        self, context: Transitions, query_states: np.ndarray, first: int, before: Transitions | None
+    ) -> np.ndarray:
+        """Tokens (n, T, width) of transitions, before which `first` others stand, and of the query after them.
+
+        `before`: the last of those others, (n, 1); None where there are none.
+        """
 
     def logits(self, read: np.ndarray) -> np.ndarray:
         """(n, num_actions) from what the query reads, (n, width)."""
@@ -77,7 +84,7 @@ class PlainNetwork(Network):
         if cache is not None:
             first = cache.length // self.tokens_per_transition
             actions = self._logits_of(context, query_states, first, cache)
-            cache.keep(self.tokens_per_transition * (first + context.length))
+            cache.keep(self.tokens_per_transition * (first + context.length), context)
             return Predictions(actions)
         parts = [
             self._logits_of(context.part(rows), query_states[rows], 0, None)
@@ -88,8 +95,8 @@ class PlainNetwork(Network):
     def _logits_of(
         self, context: Transitions, query_states: np.ndarray, first: int, cache: KeyValueCache | None
     ) -> np.ndarray:
-        tokens = self.embed(context, query_states, first)
-        attention = Attention(self.options.tf_n_head, tokens.shape[1], cache=cache)
+        tokens = self.embed(context, query_states, first, cache.last if cache else None)
+        attention = Attention(self.options.tf_n_head, tokens.shape[1], cache=cache, alibi=self.alibi)
         return self.logits(self.read_last(tokens, attention))
 
 

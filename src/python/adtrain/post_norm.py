@@ -53,7 +53,9 @@ class PostNormNetwork(PlainNetwork):
         self._parameters = PostNormParameters(options, weights)
         self.blocks, self.pred_action = self._parameters.blocks, self._parameters.pred_action
 
-    def embed(self, context: Transitions, query_states: np.ndarray, first: int) -> np.ndarray:
+    def embed(
+        self, context: Transitions, query_states: np.ndarray, first: int, before: Transitions | None
+    ) -> np.ndarray:
         held = self._parameters
         transitions = held.embed_context(context.features(self.options.num_actions)) + held.token_types[TRANSITION]
         query = held.embed_query_state[state_index(query_states, self.options.grid_size)]

@@ -6,10 +6,9 @@ from .attention import Attention
 from .configuration import ModelOptions
 from .layers import Linear, RmsNorm, silu
 from .network import PlainNetwork
+from .rotary import rotated, rotations
 from .transitions import Transitions, state_index
 from .weights import Weights
-
-_ROPE_BASE = 10000.0
 
 
 class PreNormBlock:
@@ -28,8 +27,8 @@ class PreNormBlock:
         # The rows of the fused weight are ordered by head: q_h, k_h, v_h.
         fused = self._attn(self._norm_1(x)).reshape(*x.shape[:2], self._heads, 3, -1)
         queries, keys, values = fused.transpose(3, 0, 2, 1, 4)
-        cos, sin = _rotary(attention.positions, queries.shape[-1])
-        read = attention(layer, _rotated(queries, cos, sin), _rotated(keys, cos, sin), values, rows)
+        cos, sin = rotations(attention.positions, queries.shape[-1])
+        read = attention(layer, rotated(queries, cos, sin), rotated(keys, cos, sin), values, rows)
         residual = x[:, -rows:] + self._proj(read)
         normed = self._norm_2(residual)
         return residual + self._w3(silu(self._w1(normed)) * self._w2(normed))
@@ -44,20 +43,9 @@ class PreNormNetwork(PlainNetwork):
         self.blocks = [PreNormBlock(weights, f"transformer.blocks.{i}", options) for i in range(options.tf_n_layer)]
         self.pred_action = Linear(weights, "pred_action", width, options.num_actions)
 
-    def embed(self, context: Transitions, query_states: np.ndarray, first: int) -> np.ndarray:
+    def embed(
+        self, context: Transitions, query_states: np.ndarray, first: int, before: Transitions | None
+    ) -> np.ndarray:
         transitions = self._embed_context(context.features(self.options.num_actions))
         query = self._embed_query_state[state_index(query_states, self.options.grid_size)]
         return np.concatenate([transitions, query[:, None]], axis=1)
-
-
-def _rotary(positions: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cosine and sine, float32 (T, size / 2), of the angles at these positions."""
-    angles = positions[:, None] * _ROPE_BASE ** (np.arange(0, size, 2) / -size)
-    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-
-
-def _rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
-    """Turns element i of each head together with element i + size / 2."""
-    half = x.shape[-1] // 2
-    a, b = x[..., :half], x[..., half:]
-    return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)

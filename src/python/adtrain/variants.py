@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from .composed import ComposedNetwork
 from .compressed import CompressedNetwork
 from .configuration import ModelOptions
 from .gpt2 import Gpt2Network
@@ -12,11 +13,12 @@ from .post_norm import PostNormNetwork
 from .pre_norm import PreNormNetwork
 from .weights import Weights
 
-_VARIANTS: dict[str, type[PreNormNetwork | PostNormNetwork | CompressedNetwork | Gpt2Network]] = {
+_VARIANTS: dict[str, type[PreNormNetwork | PostNormNetwork | CompressedNetwork | Gpt2Network | ComposedNetwork]] = {
     "pre_norm": PreNormNetwork,
     "post_norm": PostNormNetwork,
     "compressed": CompressedNetwork,
     "gpt2": Gpt2Network,
+    "composed": ComposedNetwork,
 }
 
 

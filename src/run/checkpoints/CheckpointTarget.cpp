@@ -20,6 +20,10 @@ const char* name_of(TransformerBlock block) {
       return "post-norm";
     case TransformerBlock::kGpt2:
       return "GPT-2";
+    case TransformerBlock::kXland:
+      return "xland";
+    case TransformerBlock::kVintix:
+      return "vintix";
     default:
       return "pre-norm";
   }

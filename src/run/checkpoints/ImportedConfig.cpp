@@ -124,6 +124,7 @@ RunConfig imported_config(const ImportedSettings& settings, std::vector<std::str
   };
   for (std::string& notice : Binder(pointers_to(sections)).bind(document, check))
     notices.push_back(std::move(notice));
+  config.model.decide();
   return config;
 }
 

@@ -18,7 +18,7 @@ using nlohmann::json;
 
 /// What tells one block from the others.
 struct Family {
-  const char* block;         ///< the value of transformer_block
+  const char* block;         ///< the value of transformer_block; null where no shape shows it
   std::string_view prefix;   ///< of a layer's parameters, up to its number
   std::string_view witness;  ///< behind the number
   const char* states;        ///< the embedding of states: a row for each cell
@@ -26,7 +26,8 @@ struct Family {
 constexpr Family kFamilies[] = {
     {"pre_norm", "transformer.blocks.", ".attn.attn.weight", "embed_query_state.weight"},
     {"post_norm", "transformer_encoder.layers.", ".self_attn.in_proj_weight", "embed_query_state.weight"},
-    {"gpt2", "transformer.h.", ".attn.c_attn.weight", "embed_state.weight"}};
+    {"gpt2", "transformer.h.", ".attn.c_attn.weight", "embed_state.weight"},
+    {nullptr, "blocks.", ".attention.qkv.weight", "embed_query_state.weight"}};
 
 class Shapes {
  public:
@@ -65,6 +66,14 @@ int64_t grid_size_of(int64_t states) {
                   states));
 }
 
+/// Of the embedding of states, or where there is none of that of their coordinates, which has two rows a
+/// value.
+int64_t grid_size_in(const Shapes& shapes, const char* states) {
+  constexpr const char* kCoordinates = "embed_coordinate.weight";
+  if (shapes.has(kCoordinates)) return shapes.extent(kCoordinates, 0, 2) / 2;
+  return grid_size_of(shapes.extent(states, 0, 2));
+}
+
 }  // namespace
 
 json settings_of_network(const std::vector<NamedTensor>& model) {
@@ -76,11 +85,15 @@ json settings_of_network(const std::vector<NamedTensor>& model) {
     int64_t layers = 0;
     while (shapes.has(layer(layers, family.witness))) ++layers;
     if (layers == 0) continue;
-    json settings = {{"transformer_block", family.block},
-                     {"tf_n_layer", layers},
+    json settings = {{"tf_n_layer", layers},
                      {"tf_n_embd", shapes.extent("pred_action.weight", 1, 2)},
                      {"num_actions", shapes.extent("pred_action.weight", 0, 2)},
-                     {"grid_size", grid_size_of(shapes.extent(family.states, 0, 2))}};
+                     {"grid_size", grid_size_in(shapes, family.states)}};
+    if (family.block == nullptr) {
+      settings["tf_n_inner"] = shapes.extent(layer(0, ".mlp.up.weight"), 0, 2);
+      return settings;
+    }
+    settings["transformer_block"] = family.block;
     const std::string_view block = family.block;
     if (block == "pre_norm") settings["tf_n_inner"] = shapes.extent(layer(0, ".mlp.swiglu.w1.weight"), 0, 2);
     if (block == "post_norm") settings["n_transit"] = shapes.extent("pos_embedding", 1, 3);

@@ -8,10 +8,11 @@
 
 namespace adtrain {
 
-/// What names and shapes of a Python project's tensors say of their network, as configuration keys:
-/// transformer_block, model where it is GPT2, tf_n_embd, tf_n_layer, num_actions, grid_size and, where the
-/// block has them, tf_n_inner and n_transit. The number of heads shows in no shape. Throws CheckpointError
-/// that says which names were found where it is none of the networks here.
+/// What names and shapes of a network's tensors, a Python project's or an export's, say of it as
+/// configuration keys: transformer_block, model where it is GPT2, tf_n_embd, tf_n_layer, num_actions,
+/// grid_size and, where the block has them, tf_n_inner and n_transit. The number of heads shows in no shape,
+/// nor do the block and the pieces of a network composed of pieces. Throws CheckpointError that says which
+/// names were found where it is none of the networks here.
 nlohmann::json settings_of_network(const std::vector<NamedTensor>& model);
 
 }  // namespace adtrain

@@ -1,0 +1,77 @@
+#include "model/ComposedBlock.h"
+
+#include <ATen/ATen.h>
+
+#include "kernels/cpu/CpuElementwise.h"
+
+namespace adtrain {
+
+ChosenNorm ChosenNorm::of(ParameterFactory& factory, const std::string& name, int64_t width, NormKind kind) {
+  if (kind == NormKind::kRms) return {rms_norm(factory, name, width).weight, {}};
+  const LayerNorm norm = layer_norm(factory, name, width);
+  return {norm.weight, norm.bias};
+}
+
+at::Tensor ChosenNorm::operator()(const at::Tensor& x, double dropout_rate) const {
+  if (!bias.defined()) return RmsNorm{weight}(x, dropout_rate);
+  return LayerNorm{weight, bias}(kernels::dropout(x, dropout_rate));
+}
+
+ComposedDropout ComposedDropout::of(TransformerBlock preset, const DropoutRates& rates) {
+  ComposedDropout dropout;
+  dropout.attention_weights = rates.attention;
+  switch (preset) {
+    case TransformerBlock::kXland:
+      dropout.tokens = rates.hidden;
+      break;
+    case TransformerBlock::kVintix:
+      dropout.attention_output = rates.hidden;
+      break;
+    default:
+      dropout.norm_input = rates.hidden;
+  }
+  return dropout;
+}
+
+ComposedBlock::ComposedBlock(ParameterFactory& factory, const std::string& name, const ModelOptions& options,
+                             const Initialisation& initial)
+    : heads_(options.tf_n_head), head_size_(options.head_size()) {
+  const BlockPieces pieces = options.block_pieces();
+  const int64_t width = options.tf_n_embd, inner = options.inner_width();
+  const bool in_attention = pieces.bias != BiasPlaces::kNone, in_mlp = pieces.bias == BiasPlaces::kAll;
+  norm_1_ = ChosenNorm::of(factory, name + ".norm_1", width, pieces.norm);
+  qkv_ = initial.linear(factory, name + ".attention.qkv", width, 3 * width, in_attention);
+  if (pieces.qk_norm == Choice::kOn) {
+    query_norm_ = ChosenNorm::of(factory, name + ".attention.query_norm", head_size_, pieces.norm);
+    key_norm_ = ChosenNorm::of(factory, name + ".attention.key_norm", head_size_, pieces.norm);
+  }
+  out_ = initial.residual_linear(factory, name + ".attention.out", width, width, in_attention);
+  norm_2_ = ChosenNorm::of(factory, name + ".norm_2", width, pieces.norm);
+  if (pieces.mlp == MlpKind::kSwiglu)
+    gate_ = initial.linear(factory, name + ".mlp.gate", width, inner, in_mlp);
+  up_ = initial.linear(factory, name + ".mlp.up", width, inner, in_mlp);
+  down_ = initial.residual_linear(factory, name + ".mlp.down", inner, width, in_mlp);
+}
+
+at::Tensor ComposedBlock::operator()(const at::Tensor& x, const TokenOrder& order, int64_t rows,
+                                     const ComposedDropout& dropout) const {
+  const at::Tensor read = attention(norm_1_(x, dropout.norm_input), order, rows, dropout.attention_weights);
+  const at::Tensor y = last_of(x, 1, rows) + kernels::dropout(out_(read), dropout.attention_output);
+  return y + mlp(norm_2_(y, dropout.norm_input));
+}
+
+at::Tensor ComposedBlock::attention(const at::Tensor& normed, const TokenOrder& order, int64_t rows,
+                                    double dropout_rate) const {
+  at::Tensor qkv =
+      qkv_(normed).view({normed.size(0), normed.size(1), 3, heads_, head_size_}).permute({2, 0, 3, 1, 4});
+  if (query_norm_.weight.defined()) qkv = at::stack({query_norm_(qkv[0]), key_norm_(qkv[1]), qkv[2]});
+  if (order.alibi.defined()) return attend_with_scores(qkv, rows, order.alibi, dropout_rate);
+  return attend(qkv, rows, order.streams, order.rotary, dropout_rate);
+}
+
+at::Tensor ComposedBlock::mlp(const at::Tensor& normed) const {
+  if (gate_.weight.defined()) return down_(silu_product(gate_(normed), up_(normed)));
+  return down_(at::gelu(up_(normed)));
+}
+
+}  // namespace adtrain

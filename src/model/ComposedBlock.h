@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include "model/Attention.h"
+#include "model/BlockPieces.h"
+#include "model/Initialisation.h"
+#include "model/Layers.h"
+
+namespace adtrain {
+
+/// LayerNorm where it has a bias, else RMSNorm; over the last dimension.
+struct ChosenNorm {
+  at::Tensor weight;
+  at::Tensor bias;
+
+  static ChosenNorm of(ParameterFactory& factory, const std::string& name, int64_t width, NormKind kind);
+  /// Normalises x after dropout.
+  at::Tensor operator()(const at::Tensor& x, double dropout_rate = 0) const;
+};
+
+/// How the tokens of one pass know their order; what the choice does not use is undefined.
+struct TokenOrder {
+  TokenStreams streams;
+  Rotary rotary;     ///< of all tokens
+  at::Tensor alibi;  ///< see alibi_scores; where it is defined, attention reads nothing else of this
+};
+
+/// Where dropout acts, in one pass; 0 where it does not. The preset says it, not the pieces.
+struct ComposedDropout {
+  double tokens = 0;            ///< of the embedded tokens: xland
+  double norm_input = 0;        ///< of what the norms before sublayers take: pre_norm
+  double attention_output = 0;  ///< of what attention adds to the residual stream: vintix
+  double attention_weights = 0;
+
+  static ComposedDropout of(TransformerBlock preset, const DropoutRates& rates);
+};
+
+/// x + attention(norm(x)), then x + MLP(norm(x)), of chosen pieces.
+class ComposedBlock {
+ public:
+  ComposedBlock(ParameterFactory& factory, const std::string& name, const ModelOptions& options,
+                const Initialisation& initial);
+
+  /// x (B, tokens, width) -> the last `rows` tokens (B, rows, width).
+  at::Tensor operator()(const at::Tensor& x, const TokenOrder& order, int64_t rows,
+                        const ComposedDropout& dropout) const;
+
+ private:
+  at::Tensor attention(const at::Tensor& normed, const TokenOrder& order, int64_t rows,
+                       double dropout_rate) const;
+  at::Tensor mlp(const at::Tensor& normed) const;
+
+  int64_t heads_, head_size_;
+  ChosenNorm norm_1_;
+  Linear qkv_;  ///< rows: all heads' queries, then keys, then values
+  /// Over the features of a head, the same for all heads; undefined for none.
+  ChosenNorm query_norm_, key_norm_;
+  Linear out_;
+  ChosenNorm norm_2_;
+  Linear gate_;  ///< SwiGLU's; undefined for GELU
+  Linear up_, down_;
+};
+
+}  // namespace adtrain

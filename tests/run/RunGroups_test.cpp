@@ -40,6 +40,20 @@ TEST(RunGroups, ALabelHasAllKeysInWhichAnyTwoGroupsDiffer) {
                                                         "lr 0.003, tf_n_layer 8, key_of_the_future 1"));
 }
 
+TEST(RunGroups, APieceThatFollowsFromItsBlockIsInNoLabel) {
+  const WrittenRuns written;
+  const std::string xland = "transformer_block: xland\ntf_norm: layer\ntf_qk_norm: \"off\"\n",
+                    pre_norm = "transformer_block: pre_norm\ntf_norm: rms\ntf_qk_norm: \"off\"\n";
+  const std::vector<RecordedRun> runs = {written.add("a", xland + "tf_positions: alibi\n"),
+                                         written.add("b", pre_norm + "tf_positions: rotary\n"),
+                                         written.add("c", pre_norm + "tf_positions: learned\n")};
+  EXPECT_THAT(labels(group_runs({runs[0], runs[1]}, {})),
+              ElementsAre("transformer_block xland", "transformer_block pre_norm"));
+  EXPECT_THAT(labels(group_runs({runs[0], runs[2]}, {})),
+              ElementsAre("transformer_block xland, tf_positions alibi",
+                          "transformer_block pre_norm, tf_positions learned"));
+}
+
 TEST(RunGroups, KeysMayBeAveragedOver) {
   const WrittenRuns written;
   const std::vector<RecordedRun> runs = {written.add("a", "env_split_seed: 0\n"),

@@ -4,7 +4,10 @@
 #include <array>
 #include <string_view>
 
+#include <fmt/format.h>
+
 #include "base/Text.h"
+#include "run/RunConfig.h"
 
 namespace adtrain {
 namespace {
@@ -26,6 +29,16 @@ const std::string& value_in(const std::vector<ConfigValue>& values, const std::s
   static const std::string none = "none";
   const auto found = std::ranges::find(values, key, &ConfigValue::key);
   return found == values.end() ? none : found->value;
+}
+
+/// Whether a key is a piece of the run's block that its transformer_block has by itself, so that the one
+/// follows from the other.
+bool follows_from_block(const std::vector<ConfigValue>& config, const std::string& key) {
+  const std::string block = value_in(config, "transformer_block");
+  const RunConfig usual = read_leniently(fmt::format("transformer_block: {}\n", block));
+  std::string value = value_in(config, key);
+  std::erase(value, '"');
+  return std::ranges::count(usual.model.block_pieces().chosen(), fmt::format("{} = {}", key, value)) > 0;
 }
 
 }  // namespace
@@ -56,6 +69,11 @@ std::vector<RunGroup> group_runs(const std::vector<RecordedRun>& runs, const std
     }
     if (!joined) groups.push_back({"", {i}});
   }
+  std::erase_if(keys, [&](const std::string& key) {
+    return std::ranges::all_of(groups, [&](const RunGroup& group) {
+      return follows_from_block(runs[group.members.front()].config, key);
+    });
+  });
   for (RunGroup& group : groups) {
     std::vector<std::string> parts;
     for (const std::string& key : keys)

@@ -18,7 +18,8 @@ struct RunGroup {
 bool only_repeats(const std::string& key);
 
 /// Groups runs whose configurations differ only in keys that only repeat, or in those named in `over`; in the
-/// order of their first runs. A group that no key sets apart has no label.
+/// order of their first runs. A group that no key sets apart has no label. Pieces of a transformer block that
+/// follow from transformer_block are in no label.
 std::vector<RunGroup> group_runs(const std::vector<RecordedRun>& runs, const std::vector<std::string>& over);
 
 }  // namespace adtrain

@@ -1,0 +1,63 @@
+#include "data/formats/HistorySource.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "base/Error.h"
+#include "data/formats/TaskGroupHistories.h"
+
+namespace adtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string kind_of(const fs::path& path) {
+  std::error_code unreadable;
+  if (!fs::exists(path, unreadable)) return "nothing";
+  return fs::is_directory(path, unreadable) ? "a folder" : "neither a file nor a folder";
+}
+
+}  // namespace
+
+const char* name_of(HistoryFormat format) {
+  constexpr std::array<const char*, 3> kNames = {"adtrain", "xland", "vintix"};
+  return kNames[static_cast<size_t>(format)];
+}
+
+const ColumnType* SpaceGroup::find(ColumnKind kind) const {
+  const auto found = std::ranges::find(columns, kind, &ColumnType::kind);
+  return found == columns.end() ? nullptr : &*found;
+}
+
+std::unique_ptr<HistorySource> HistorySource::open(const fs::path& path,
+                                                   const HistorySourceOptions& options) {
+  std::string found = kind_of(path);
+  std::unique_ptr<HistorySource> source;
+  std::error_code unreadable;
+  if (fs::is_regular_file(path, unreadable)) source = TaskGroupHistories::open(path, options, found);
+  if (source) return source;
+  throw DataError(fmt::format(
+      "{}: found {}; expected {} (docs/history-formats.md)", path.string(), found,
+      options.format
+          ? fmt::format("histories of the format {}", name_of(*options.format))
+          : "learning histories: an HDF5 file with a group a task, as adtrain and XLand have it, or "
+            "a folder DOMAIN/TASK/*.h5 of Vintix"));
+}
+
+int64_t HistorySource::total_histories() const {
+  int64_t total = 0;
+  for (const TaskHistories& task : tasks()) total += static_cast<int64_t>(task.steps.size());
+  return total;
+}
+
+int64_t HistorySource::total_steps() const {
+  int64_t total = 0;
+  for (const TaskHistories& task : tasks())
+    total = std::accumulate(task.steps.begin(), task.steps.end(), total);
+  return total;
+}
+
+}  // namespace adtrain

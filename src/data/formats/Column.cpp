@@ -32,6 +32,17 @@ double half_at(const uint8_t* bytes) {
   return sign * std::ldexp(mantissa + (1 << kMantissaBits), exponent - kBias - kMantissaBits);
 }
 
+/// The place of the first value whose exponent bits are all set, or `count`.
+template <class Bits>
+size_t first_with_all_bits(const std::vector<uint8_t>& bytes, Bits exponent, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    Bits bits;
+    std::memcpy(&bits, bytes.data() + i * sizeof bits, sizeof bits);
+    if ((bits & exponent) == exponent) return i;
+  }
+  return count;
+}
+
 }  // namespace
 
 const char* name_of(ColumnKind kind) {
@@ -77,6 +88,16 @@ double Column::number(int64_t row, int64_t element) const {
       break;
   }
   return value_at<double>(at);
+}
+
+std::optional<int64_t> Column::first_not_finite() const {
+  if (is_whole(type.type)) return std::nullopt;
+  const size_t item = size_of(type.type), count = bytes.size() / item;
+  const size_t found = item == 2   ? first_with_all_bits<uint16_t>(bytes, 0x7c00, count)
+                       : item == 4 ? first_with_all_bits<uint32_t>(bytes, 0x7f800000, count)
+                                   : first_with_all_bits<uint64_t>(bytes, 0x7ff0000000000000, count);
+  if (found == count) return std::nullopt;
+  return static_cast<int64_t>(found * item / type.row_bytes());
 }
 
 const Column* HistoryWindow::find(ColumnKind kind) const {

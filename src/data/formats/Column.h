@@ -64,6 +64,8 @@ struct Column {
 
   /// Number `element` of row `row` as a double; of a 64-bit integer the nearest one.
   double number(int64_t row, int64_t element = 0) const;
+  /// The first row that holds a NaN or an infinity, if any; whole numbers hold none.
+  std::optional<int64_t> first_not_finite() const;
 };
 
 /// Consecutive steps of one history.

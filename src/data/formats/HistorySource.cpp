@@ -8,6 +8,7 @@
 
 #include "base/Error.h"
 #include "data/formats/TaskGroupHistories.h"
+#include "data/formats/VintixHistories.h"
 
 namespace adtrain {
 namespace {
@@ -27,6 +28,12 @@ const char* name_of(HistoryFormat format) {
   return kNames[static_cast<size_t>(format)];
 }
 
+const std::vector<HistoryFormat>& history_formats() {
+  static const std::vector<HistoryFormat> all = {HistoryFormat::kAdtrain, HistoryFormat::kXland,
+                                                 HistoryFormat::kVintix};
+  return all;
+}
+
 const ColumnType* SpaceGroup::find(ColumnKind kind) const {
   const auto found = std::ranges::find(columns, kind, &ColumnType::kind);
   return found == columns.end() ? nullptr : &*found;
@@ -38,6 +45,7 @@ std::unique_ptr<HistorySource> HistorySource::open(const fs::path& path,
   std::unique_ptr<HistorySource> source;
   std::error_code unreadable;
   if (fs::is_regular_file(path, unreadable)) source = TaskGroupHistories::open(path, options, found);
+  if (fs::is_directory(path, unreadable)) source = VintixHistories::open(path, options, found);
   if (source) return source;
   throw DataError(fmt::format(
       "{}: found {}; expected {} (docs/history-formats.md)", path.string(), found,

@@ -19,6 +19,7 @@ enum class HistoryFormat : uint8_t { kAdtrain, kXland, kVintix };
 
 /// "adtrain", "xland", "vintix".
 const char* name_of(HistoryFormat format);
+const std::vector<HistoryFormat>& history_formats();
 
 /// Tasks of equal spaces and columns, as one encoder takes them.
 struct SpaceGroup {
@@ -62,7 +63,7 @@ class HistorySource {
   virtual ~HistorySource() = default;
 
   virtual HistoryFormat format() const = 0;
-  /// For people: "XLand-MiniGrid, one group a task, (stream, step)".
+  /// How it lies there, for people: "version 1, one group a task, time first".
   virtual std::string description() const = 0;
   virtual const std::vector<SpaceGroup>& groups() const = 0;
   /// One at least, each with one history at least.

@@ -120,10 +120,9 @@ bool TaskGroupHistories::recognise(const HistorySourceOptions& options, const js
     }
     stream_first_ = axes == "stream,time";
   }
-  description_ = fmt::format("{}, ({}), one group a task",
-                             format_ == HistoryFormat::kXland ? std::string("XLand-MiniGrid")
-                                                              : fmt::format("adtrain, version {}", version_),
-                             stream_first_ ? "stream, time" : "time, stream");
+  description_ = fmt::format("{}one group a task, {} first",
+                             format_ == HistoryFormat::kXland ? "" : fmt::format("version {}, ", version_),
+                             stream_first_ ? "stream" : "time");
   return true;
 }
 

@@ -23,15 +23,13 @@ std::string text_of(const std::vector<uint8_t>& bytes) {
   return {bytes.begin(), bytes.end()};
 }
 
-/// The place among tasks() of the task whose group has that name.
-size_t task_of(const HistorySource& source, const std::string& group) {
-  std::vector<std::string> groups;  // as the source has them: by number
-  for (const TaskHistories& task : source.tasks()) groups.push_back(task.name);
-  for (size_t i = 0; i < groups.size(); ++i) {
-    const std::string& name = groups[i];
-    if (name.ends_with(" " + group)) return i;
+/// The place among tasks() of the task whose group or folder has that name.
+size_t task_of(const HistorySource& source, const std::string& name) {
+  for (size_t i = 0; i < source.tasks().size(); ++i) {
+    const std::string& candidate = source.tasks()[i].name;
+    if (candidate == name || candidate.ends_with(" " + name)) return i;
   }
-  return std::stoul(group);
+  return std::stoul(name);
 }
 
 /// The bytes of all windows that the document lists, as the source gives them.
@@ -79,7 +77,7 @@ TEST_P(Windows, AreTheSameForThreadsAtOnce) {
   for (const std::string& bytes : found) EXPECT_TRUE(bytes == written.bytes);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, Windows, testing::Values("xland", "adtrain1", "odd0"),
+INSTANTIATE_TEST_SUITE_P(Layouts, Windows, testing::Values("xland", "adtrain1", "odd0", "vintix"),
                          [](const auto& tested) { return std::string(tested.param); });
 
 TEST(OddWindows, AreThoseThatH5pySlices) {
@@ -223,6 +221,56 @@ TEST(AdtrainHistories, OfVersion2DescribeTheirSpaces) {
   EXPECT_THAT(complaint(file("newer")), HasSubstr("attribute adtrain-format is 3; expected 2"));
   EXPECT_THAT(complaint(file("contradiction")),
               HasSubstr("attribute action-space says Box((4,), float32); expected the shape of the rows"));
+}
+
+TEST(VintixHistories, SayWhatTheyAre) {
+  const WrittenHistories& written = WrittenHistories::get("vintix");
+  const auto source = HistorySource::open(written.path);
+  EXPECT_EQ(source->format(), HistoryFormat::kVintix);
+  ASSERT_EQ(source->tasks().size(), 4U);  // in order of domains, then tasks
+  EXPECT_EQ(source->tasks()[0].name, "push-v2");
+  EXPECT_EQ(source->tasks()[2].name, "ant_v4");
+  EXPECT_EQ(source->tasks()[2].attributes.at("domain"), "mujoco");
+  EXPECT_EQ(source->tasks()[2].attributes.at("reward_scale"), "0.5");
+  for (const TaskHistories& task : source->tasks())
+    EXPECT_EQ(json(task.steps), written.document.at("lengths").at(task.name));
+  ASSERT_EQ(source->groups().size(), 3U) << "of metaworld both tasks have one group, of mujoco one each";
+  EXPECT_EQ(source->tasks()[0].group, source->tasks()[1].group);
+  const SpaceGroup& ant = source->groups()[source->tasks()[2].group];
+  EXPECT_EQ(ant.name, "mujoco");
+  EXPECT_EQ(ant.observation->text(), "Box((7,), float32)");
+  EXPECT_EQ(ant.action->text(), "Box((2,), float32)");
+  EXPECT_EQ(ant.find(ColumnKind::kExpertActions), nullptr);
+  EXPECT_NE(source->groups()[source->tasks()[0].group].find(ColumnKind::kExpertActions), nullptr);
+}
+
+TEST(VintixHistories, OneTaskIsADataSetToo) {
+  const auto source = HistorySource::open(WrittenHistories::get("vintix").path / "mujoco" / "ant_v4");
+  ASSERT_EQ(source->tasks().size(), 1U);
+  EXPECT_EQ(source->tasks().front().name, "ant_v4");
+}
+
+TEST(VintixHistories, NameFileAndReason) {
+  const TemporaryFolder folder;
+  const fs::path task = folder.path() / "ant_v4";
+  const auto after = [&](const std::string& name, const std::string& text) {
+    fs::remove_all(task);
+    fs::copy(WrittenHistories::get("vintix").path / "mujoco" / "ant_v4", task);
+    write_file(task / name, text);
+    return complaint(folder.path());
+  };
+  EXPECT_THAT(after("ant_v4.json", "[1]"), HasSubstr("ant_v4.json: is no JSON object; expected task_name"));
+  EXPECT_THAT(after("ant_v4.json", R"({"action_dim": 3})"),
+              HasSubstr("its JSON says action_dim 3; expected 2"));
+  EXPECT_THAT(after("ant_v4.json", R"({"observation_shape": {"proprio": [9]}})"),
+              HasSubstr("its JSON says observation_shape 9; expected 7"));
+  EXPECT_THAT(after("a.h5", "text"), HasSubstr("a.h5: not a readable HDF5 file"));
+  EXPECT_EQ(after("notes.txt", "text"), "no complaint");
+  fs::copy_file(WrittenHistories::get("xland").path, task / "b.h5");
+  EXPECT_THAT(complaint(task),
+              HasSubstr("b.h5: found a group '0'; expected groups named by their first and last step"));
+  fs::create_directory(folder.path() / "empty");
+  EXPECT_THAT(complaint(folder.path() / "empty"), HasSubstr("found a folder without files *.h5"));
 }
 
 /// What is done to group g of a file of XLand's layout, and what is said of it.

@@ -43,7 +43,7 @@ class WrittenHistories {
   struct AllWritten {
     AllWritten() {
       const uint64_t seed = fresh_seed();
-      std::string arguments = " xland=xland adtrain1=adtrain1";
+      std::string arguments = " xland=xland adtrain1=adtrain1 vintix=vintix";
       for (const char* odd : kOdd) arguments += fmt::format(" {}=adtrain2", odd);
       const Finished python =
           run_shell(fmt::format("{} {} {} {}{}", quoted(ADTRAIN_PYTHON),
@@ -53,7 +53,7 @@ class WrittenHistories {
       for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
         WrittenHistories set;
         set.folder = entry.path();
-        set.path = set.folder / "histories.hdf5";
+        set.path = set.folder / (set.folder.filename() == "vintix" ? "vintix" : "histories.hdf5");
         set.document = nlohmann::json::parse(read_file(set.folder / "windows.json"));
         set.bytes = read_file(set.folder / "windows.bin");
         set.seed = seed;

@@ -96,6 +96,55 @@ def write_adtrain2(random, path):
     return {"stream_first": stream_first, "steps": steps, "streams": streams}
 
 
+def write_vintix(random, path):
+    """As dunnolab/vintix: a folder a task, a file a trajectory, groups of 10 000 steps, here of 100, the last one
+    shorter; uncompressed, or compressed as a user may have repacked them."""
+    lengths = {}
+    for domain, task, observations, actions in [("mujoco", "ant_v4", 7, 2), ("mujoco", "hopper_v4", 5, 2),
+                                                ("metaworld", "reach-v2", 3, 4), ("metaworld", "push-v2", 3, 4)]:
+        folder = path.parent / "vintix" / domain / task
+        folder.mkdir(parents=True)
+        (folder / f"{task}.json").write_text(json.dumps({
+            "task_name": task, "observation_shape": {"proprio": [observations]}, "action_dim": actions,
+            "action_type": "continuous", "reward_scale": 0.5}))
+        lengths[task] = []
+        for trajectory in range(3):
+            steps = int(random.integers(1, 450))
+            lengths[task].append(steps)
+            numbers = np.arange(steps) % 25
+            with h5py.File(folder / f"trajectory_{trajectory}.h5", "w") as file:
+                for first in range(0, steps, 100):
+                    last = min(first + 100, steps) - 1
+                    group = file.create_group(f"{first}-{last}")
+                    options = {"compression": "gzip", "chunks": True} if trajectory == 1 else {}
+                    count = last - first + 1
+                    for name, row in [("proprio_observation", (observations,)), ("action", (actions,)), ("reward", ())]:
+                        group.create_dataset(name, data=values(random, (count, *row), np.float32), **options)
+                    group.create_dataset("step_num", data=numbers[first:last + 1].astype(np.int32), **options)
+                    if domain == "metaworld":
+                        group.create_dataset("demonstrator_action", data=values(random, (count, actions), np.float32))
+    return {"lengths": lengths}
+
+
+def vintix_windows_of(random, path, layout):
+    """Windows of whole trajectories, put together as the project's loader does: groups in order of their numbers."""
+    listed, content = [], []
+    for folder in sorted((path.parent / "vintix").glob("*/*")):
+        for history, file_path in enumerate(sorted(folder.glob("*.h5"))):
+            with h5py.File(file_path, "r") as file:
+                groups = sorted(file, key=lambda name: int(name.split("-")[0]))
+                names = ["proprio_observation", "action", "reward", "step_num", "demonstrator_action"]
+                columns = [np.concatenate([file[group][name][()] for group in groups])
+                           for name in names if name in file[groups[0]]]
+            steps = len(columns[0])
+            for i in range(8):
+                first = 0 if i == 0 else int(random.integers(steps))
+                count = steps if i == 0 else int(random.integers(0, steps - first + 1))
+                listed.append({"task": folder.name, "history": history, "first": first, "count": count})
+                content += [little(column[first:first + count]) for column in columns]
+    return listed, b"".join(content)
+
+
 def little(array):
     return np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"))).tobytes()
 
@@ -136,14 +185,14 @@ def samples_of(random, path, layout, length):
     return listed, b"".join(content)
 
 
-LAYOUTS = {"xland": write_xland, "adtrain1": write_adtrain1, "adtrain2": write_adtrain2}
+LAYOUTS = {"vintix": write_vintix, "xland": write_xland, "adtrain1": write_adtrain1, "adtrain2": write_adtrain2}
 
 
 def write(random, folder, layout_name):
     folder.mkdir()
     path = folder / "histories.hdf5"
     layout = LAYOUTS[layout_name](random, path)
-    windows, content = windows_of(random, path, layout)
+    windows, content = (vintix_windows_of if layout_name == "vintix" else windows_of)(random, path, layout)
     document = {**layout, "windows": windows}
     (folder / "windows.bin").write_bytes(content)
     if layout_name == "xland":

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <stdexcept>
 
 #include <fmt/format.h>
 
@@ -53,6 +54,16 @@ std::unique_ptr<HistorySource> HistorySource::open(const fs::path& path,
           ? fmt::format("histories of the format {}", name_of(*options.format))
           : "learning histories: an HDF5 file with a group a task, as adtrain and XLand have it, or "
             "a folder DOMAIN/TASK/*.h5 of Vintix"));
+}
+
+void HistorySource::read(size_t task, size_t history, int64_t first, int64_t count, const ColumnKinds& kinds,
+                         HistoryWindow& window) const {
+  const int64_t steps = tasks().at(task).steps.at(history);
+  if (first < 0 || count < 0 || first > steps || count > steps - first) {
+    throw std::out_of_range(fmt::format("history {} of {} has {} steps, not {} from {} on", history,
+                                        tasks()[task].name, steps, count, first));
+  }
+  read_columns(task, history, first, count, kinds, window);
 }
 
 int64_t HistorySource::total_histories() const {

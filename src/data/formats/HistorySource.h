@@ -69,11 +69,12 @@ class HistorySource {
   /// One at least, each with one history at least.
   virtual const std::vector<TaskHistories>& tasks() const = 0;
 
-  /// Reads `count` steps from `first` on of a history of the task at index `task` of tasks(), which must have
-  /// them, into `window`, whose memory is used again. It gets those of `kinds` that the task has, in the
-  /// order of ColumnKind. Throws DataError that names file, data set and chunk.
-  virtual void read(size_t task, size_t history, int64_t first, int64_t count, const ColumnKinds& kinds,
-                    HistoryWindow& window) const = 0;
+  /// Reads `count` steps from `first` on of a history of the task at index `task` of tasks() into `window`,
+  /// whose memory is used again. It gets those of `kinds` that the task has, in the order of ColumnKind.
+  /// Throws DataError that names file, data set and chunk, and std::out_of_range where there is no such
+  /// history or it has no such steps.
+  void read(size_t task, size_t history, int64_t first, int64_t count, const ColumnKinds& kinds,
+            HistoryWindow& window) const;
 
   /// The same with all columns, in memory of its own.
   HistoryWindow window(size_t task, size_t history, int64_t first, int64_t count) const {
@@ -85,6 +86,11 @@ class HistorySource {
   /// Over all tasks and histories.
   int64_t total_histories() const;
   int64_t total_steps() const;
+
+ protected:
+  /// `read` of steps that are there.
+  virtual void read_columns(size_t task, size_t history, int64_t first, int64_t count,
+                            const ColumnKinds& kinds, HistoryWindow& window) const = 0;
 };
 
 }  // namespace adtrain

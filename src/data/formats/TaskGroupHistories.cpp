@@ -57,6 +57,11 @@ std::string words_for(const std::vector<std::string>& names) {
                      names.size() > kShown ? fmt::format(" and {} more", names.size() - kShown) : "");
 }
 
+/// The extent of an axis; 0 where there is none.
+int64_t extent_of(const Hdf5Metadata::Surveyed& surveyed, size_t axis) {
+  return surveyed.shape && axis < surveyed.shape->size() ? surveyed.shape->at(axis) : 0;
+}
+
 /// Throws where a space contradicts the rows that it describes.
 void expect_agreement(const std::optional<Space>& space, const ColumnType* column, const std::string& path,
                       const char* attribute) {
@@ -83,9 +88,8 @@ std::unique_ptr<TaskGroupHistories> TaskGroupHistories::open(const std::filesyst
   std::ranges::sort(names, {}, [](const std::string& name) { return std::stoll(name); });
   std::unique_ptr<TaskGroupHistories> source(new TaskGroupHistories(path, std::move(names), options));
   const json root = metadata.attributes(path, "/");
-  if (!source->recognise(options, root)) {
-    found = fmt::format("{}; group {} has neither states, actions and rewards, nor the attributes of XLand's",
-                        found, source->names_.front());
+  if (const std::string other = source->recognise(options, root); !other.empty()) {
+    found += " " + other;
     return nullptr;
   }
   source->survey();
@@ -93,37 +97,45 @@ std::unique_ptr<TaskGroupHistories> TaskGroupHistories::open(const std::filesyst
   return source;
 }
 
-/// By what the root and the first task say; false where the file is of another format.
-bool TaskGroupHistories::recognise(const HistorySourceOptions& options, const json& root) {
+/// By what the root and the first task say; "", or why the file is of another format.
+std::string TaskGroupHistories::recognise(const HistorySourceOptions& options, const json& root) {
   const auto columns = arrays_.group(path_, names_.front());
   for (const ColumnKind kind : {ColumnKind::kObservations, ColumnKind::kActions, ColumnKind::kRewards}) {
-    if (!columns->contains(kind)) return false;
+    if (!columns->contains(kind)) return fmt::format("without {} in group {}", name_of(kind), names_.front());
   }
   const bool versioned = root.contains(kFormatAttribute);
-  const json of_task = arrays_.metadata().attributes(path_, names_.front());
-  const bool xland =
-      !versioned && of_task.contains("ruleset-id") && !columns->contains(ColumnKind::kNextObservations);
-  format_ = options.format.value_or(xland ? HistoryFormat::kXland : HistoryFormat::kAdtrain);
-  if (format_ == HistoryFormat::kVintix) return false;
-  stream_first_ = format_ == HistoryFormat::kXland;
-  if (versioned && format_ == HistoryFormat::kAdtrain) {
-    const std::string version = text_of(root, kFormatAttribute);
-    if (version != std::to_string(kNewestVersion)) {
-      throw DataError(fmt::format("{}: attribute {} is {}; expected {}, the newest that this adtrain reads",
-                                  path_, kFormatAttribute, abridged(version), kNewestVersion));
-    }
-    version_ = kNewestVersion;
-    const std::string axes = root.contains("axes") ? text_of(root, "axes") : "time,stream";
-    if (axes != "time,stream" && axes != "stream,time") {
-      throw DataError(fmt::format("{}: attribute axes is '{}'; expected 'time,stream' or 'stream,time'",
-                                  path_, abridged(axes)));
-    }
-    stream_first_ = axes == "stream,time";
+  const bool next_states = columns->contains(ColumnKind::kNextObservations);
+  const bool xland = !versioned && !next_states &&
+                     arrays_.metadata().attributes(path_, names_.front()).contains("ruleset-id");
+  if (!options.format && !versioned && !next_states && !xland) {
+    return fmt::format(
+        "without next_states in group {}, as version 1 of adtrain has them, its attribute "
+        "ruleset-id, as XLand has it, and the attribute {} of the root, as version 2 has it",
+        names_.front(), kFormatAttribute);
   }
+  format_ = options.format.value_or(xland ? HistoryFormat::kXland : HistoryFormat::kAdtrain);
+  if (format_ == HistoryFormat::kVintix) return "with tasks in its root";
+  stream_first_ = format_ == HistoryFormat::kXland;
+  if (versioned && format_ == HistoryFormat::kAdtrain) read_version(root);
   description_ = fmt::format("{}one group a task, {} first",
                              format_ == HistoryFormat::kXland ? "" : fmt::format("version {}, ", version_),
                              stream_first_ ? "stream" : "time");
-  return true;
+  return "";
+}
+
+void TaskGroupHistories::read_version(const json& root) {
+  const std::string version = text_of(root, kFormatAttribute);
+  if (version != std::to_string(kNewestVersion)) {
+    throw DataError(fmt::format("{}: attribute {} is {}; expected {}, the newest that this adtrain reads",
+                                path_, kFormatAttribute, abridged(version), kNewestVersion));
+  }
+  version_ = kNewestVersion;
+  const std::string axes = root.contains("axes") ? text_of(root, "axes") : "time,stream";
+  if (axes != "time,stream" && axes != "stream,time") {
+    throw DataError(fmt::format("{}: attribute axes is '{}'; expected 'time,stream' or 'stream,time'", path_,
+                                abridged(axes)));
+  }
+  stream_first_ = axes == "stream,time";
 }
 
 bool TaskGroupHistories::stream_first(ColumnKind kind) const {
@@ -143,25 +155,20 @@ void TaskGroupHistories::survey() {
 
 TaskHistories TaskGroupHistories::task_of(const std::string& name,
                                           const Hdf5Metadata::Surveyed& surveyed) const {
-  if (!surveyed.shape || surveyed.shape->size() < 2 ||
-      std::ranges::find(*surveyed.shape, 0) != surveyed.shape->end()) {
+  // Bounds that only damage exceeds keep sums over tasks from overflowing.
+  constexpr int64_t kMostStreams = int64_t{1} << 16, kMostSteps = int64_t{1} << 40;
+  const int64_t streams = extent_of(surveyed, stream_first_ ? 0 : 1);
+  const int64_t steps = extent_of(surveyed, stream_first_ ? 1 : 0);
+  if (streams < 1 || streams > kMostStreams || steps < 1 || steps > kMostSteps / streams) {
     throw DataError(fmt::format(
-        "{}: data set {}/actions {}; expected shape ({}, …)", path_, name,
+        "{}: data set {}/actions {}; expected shape ({}, …), up to {} streams", path_, name,
         surveyed.shape ? fmt::format("has shape ({})", fmt::join(*surveyed.shape, ", ")) : "is missing",
-        stream_first_ ? "streams, steps" : "steps, streams"));
-  }
-  constexpr int64_t kMostStreams = 1 << 20;
-  const int64_t streams = surveyed.shape->at(stream_first_ ? 0 : 1);
-  if (streams > kMostStreams) {
-    throw DataError(
-        fmt::format("{}: data set {}/actions has {} streams; expected {} at most; the file is "
-                    "damaged, or its axes are not ({})",
-                    path_, name, streams, kMostStreams, stream_first_ ? "stream, time" : "time, stream"));
+        stream_first_ ? "streams, steps" : "steps, streams", kMostStreams));
   }
   TaskHistories task;
   task.number = std::stoll(name);
   task.name = "task " + name;
-  task.steps.assign(static_cast<size_t>(streams), surveyed.shape->at(stream_first_ ? 1 : 0));
+  task.steps.assign(static_cast<size_t>(streams), steps);
   for (const auto& [key, value] : surveyed.attributes.items())
     task.attributes[key] = value.is_string() ? value.get<std::string>() : value.dump();
   const json& attributes = surveyed.attributes;
@@ -198,8 +205,8 @@ void TaskGroupHistories::describe_spaces(const json& root) {
   }
 }
 
-void TaskGroupHistories::read(size_t task, size_t history, int64_t first, int64_t count,
-                              const ColumnKinds& kinds, HistoryWindow& window) const {
+void TaskGroupHistories::read_columns(size_t task, size_t history, int64_t first, int64_t count,
+                                      const ColumnKinds& kinds, HistoryWindow& window) const {
   const std::vector<ColumnType>& types = spaces_.front().columns;
   const std::string& name = names_.at(task);
   const auto arrays = arrays_.group(path_, name);

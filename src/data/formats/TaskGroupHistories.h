@@ -23,13 +23,16 @@ class TaskGroupHistories : public HistorySource {
   std::string description() const override { return description_; }
   const std::vector<SpaceGroup>& groups() const override { return spaces_; }
   const std::vector<TaskHistories>& tasks() const override { return tasks_; }
-  void read(size_t task, size_t history, int64_t first, int64_t count, const ColumnKinds& kinds,
-            HistoryWindow& window) const override;
+
+ protected:
+  void read_columns(size_t task, size_t history, int64_t first, int64_t count, const ColumnKinds& kinds,
+                    HistoryWindow& window) const override;
 
  private:
   TaskGroupHistories(std::string path, std::vector<std::string> names, const HistorySourceOptions& options);
 
-  bool recognise(const HistorySourceOptions& options, const nlohmann::json& root);
+  std::string recognise(const HistorySourceOptions& options, const nlohmann::json& root);
+  void read_version(const nlohmann::json& root);
   void survey();
   TaskHistories task_of(const std::string& name, const Hdf5Metadata::Surveyed& surveyed) const;
   void describe_spaces(const nlohmann::json& root);

@@ -190,8 +190,8 @@ size_t VintixHistories::group_of(const fs::path& folder, const std::string& doma
   return groups_.size() - 1;
 }
 
-void VintixHistories::read(size_t task, size_t history, int64_t first, int64_t count,
-                           const ColumnKinds& kinds, HistoryWindow& window) const {
+void VintixHistories::read_columns(size_t task, size_t history, int64_t first, int64_t count,
+                                   const ColumnKinds& kinds, HistoryWindow& window) const {
   const Trajectory& trajectory = trajectories_.at(task).at(history);
   prepare(window, groups_[tasks_[task].group].columns, kinds, count);
   auto piece = std::ranges::upper_bound(trajectory.pieces, first, {}, &Piece::first);

@@ -42,7 +42,7 @@ class Hdf5Catalog {
  private:
   const Hdf5Handle& opened(const std::string& path);
 
-  std::deque<std::pair<std::string, Hdf5Handle>> files_;  ///< the one used last in front
+  std::deque<std::pair<std::string, Hdf5Handle>> files_;  ///< the one opened last in front
 };
 
 }  // namespace adtrain

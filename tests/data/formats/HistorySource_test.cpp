@@ -53,6 +53,21 @@ std::string complaint(const fs::path& path, const HistorySourceOptions& options 
   return "no complaint";
 }
 
+/// A file of our version 2 with these root attributes, as Python, and one task of 4 steps × 3 streams.
+std::string version2(const fs::path& path, const std::string& attributes) {
+  return fmt::format(R"(
+with h5py.File('{}', 'w') as f:
+    f.attrs['adtrain-format'] = 2
+    f.attrs.update({})
+    g = f.create_group('5')
+    g.attrs.update({{'task': 'reach-v3', 'random-score': 1.5}})
+    g['states'] = np.arange(48, dtype='f4').reshape(4, 3, 4)
+    g['actions'] = np.zeros((4, 3), 'u1')
+    g['rewards'] = np.zeros((4, 3))
+)",
+                     path.string(), attributes);
+}
+
 class Windows : public testing::TestWithParam<const char*> {};
 
 TEST_P(Windows, AreThoseThatH5pySlices) {
@@ -168,6 +183,14 @@ TEST(HistorySource, OnlyTheColumnsAskedForAreRead) {
   EXPECT_EQ(window.columns.front().bytes.size(), 20U);
 }
 
+TEST(HistorySource, RefusesStepsThatAreNotThere) {
+  const auto source = HistorySource::open(WrittenHistories::get("xland").path);
+  EXPECT_EQ(source->window(0, 2, 1000, 0).steps, 0);
+  EXPECT_THROW(source->window(0, 2, 990, 11), std::out_of_range);
+  EXPECT_THROW(source->window(0, 3, 0, 1), std::out_of_range);
+  EXPECT_THROW(source->window(12, 0, 0, 1), std::out_of_range);
+}
+
 TEST(HistorySource, SaysWhatItFoundWhereItKnowsNoFormat) {
   const TemporaryFolder folder;
   EXPECT_THAT(complaint(folder.path() / "missing"),
@@ -178,24 +201,14 @@ TEST(HistorySource, SaysWhatItFoundWhereItKnowsNoFormat) {
                          (folder.path() / "other.hdf5").string()));
   EXPECT_THAT(complaint(folder.path() / "other.hdf5"),
               HasSubstr("found an HDF5 file with 'a', 'episode_0' in its root; expected learning histories"));
+  run_python(version2(folder.path() / "bare.hdf5", "{}") +
+             fmt::format("h5py.File('{}', 'r+').attrs.clear()\n", (folder.path() / "bare.hdf5").string()));
+  EXPECT_THAT(
+      complaint(folder.path() / "bare.hdf5"),
+      HasSubstr("found an HDF5 file with '5' in its root without next_states in group 5, as version 1"));
   const WrittenHistories& written = WrittenHistories::get("xland");
   EXPECT_THAT(complaint(written.path, {.format = HistoryFormat::kVintix}),
               HasSubstr("expected histories of the format vintix"));
-}
-
-/// A file of our version 2 with these root attributes, as Python, and one task of 4 steps × 3 streams.
-std::string version2(const fs::path& path, const std::string& attributes) {
-  return fmt::format(R"(
-with h5py.File('{}', 'w') as f:
-    f.attrs['adtrain-format'] = 2
-    f.attrs.update({})
-    g = f.create_group('5')
-    g.attrs.update({{'task': 'reach-v3', 'random-score': 1.5}})
-    g['states'] = np.arange(48, dtype='f4').reshape(4, 3, 4)
-    g['actions'] = np.zeros((4, 3), 'u1')
-    g['rewards'] = np.zeros((4, 3))
-)",
-                     path.string(), attributes);
 }
 
 TEST(AdtrainHistories, OfVersion2DescribeTheirSpaces) {

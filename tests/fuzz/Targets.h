@@ -26,7 +26,7 @@ void slurm(std::string_view bytes);
 void launch(std::string_view bytes);
 /// A line that came in at the watch's port. What was read is written and read again.
 void watch(std::string_view bytes);
-/// A history file, read by the reading process.
+/// A history file, read by the reading process, and in place.
 void history(std::string_view bytes);
 
 struct NamedTarget {

@@ -7,6 +7,14 @@
 //   {"do": "verify", "path", "task"}                → {}: the file of a single task is whole
 //   {"do": "assemble", "parts", "tasks", "path", "settings"} → {"task"} before each task, {"done"} at the end
 //
+// For those who read the bytes themselves (Hdf5Catalog):
+//
+//   {"do": "names", "path", "group"}                → {"names"} some at a time, {"done"} at the end
+//   {"do": "attributes", "path", "object"}          → {"attributes"}
+//   {"do": "survey", "path", "groups", "dataset"}   → {"groups"}
+//   {"do": "layouts", "path", "group"}              → {"datasets"}
+//   {"do": "chunks", "path", "parts": [{"dataset", "first"}]} → {"parts"}
+//
 // An answer may always be {"error"} instead.
 
 #include <algorithm>
@@ -22,6 +30,7 @@
 #include <unistd.h>
 
 #include "base/Error.h"
+#include "data/reader/Hdf5Catalog.h"
 #include "data/reader/HistoryAssembly.h"
 #include "data/reader/HistoryReader.h"
 #include "data/reader/Message.h"
@@ -76,7 +85,8 @@ class Server {
     if (what == "open") return open(request);
     if (what == "read") return read(request);
     if (what == "verify") return verify(request);
-    return assemble(request);
+    if (what == "assemble") return assemble(request);
+    return look_up(what, request);
   }
 
  private:
@@ -128,8 +138,35 @@ class Server {
     return send_message(kSocket, {{"done", true}});
   }
 
+  /// What a catalogue says takes little of a file, whatever the file's size.
+  bool look_up(const std::string& what, const json& request) {
+    constexpr double kMostOfAFile = 100e6;
+    const std::string path = request.at("path");
+    allow_for(std::min(kMostOfAFile, size_of(path)));
+    if (what == "names") {
+      bool heard = true;
+      catalog_.names(path, request.at("group"), [&heard](const std::vector<std::string>& names) {
+        heard = heard && send_message(kSocket, {{"names", names}});
+      });
+      return heard && send_message(kSocket, {{"done", true}});
+    }
+    if (what == "attributes")
+      return send_message(kSocket, {{"attributes", catalog_.attributes(path, request.at("object"))}});
+    if (what == "survey") {
+      return send_message(kSocket,
+                          {{"groups", catalog_.survey(path, request.at("groups"), request.at("dataset"))}});
+    }
+    if (what == "layouts")
+      return send_message(kSocket, {{"datasets", catalog_.layouts(path, request.at("group"))}});
+    json parts = json::array();
+    for (const json& part : request.at("parts"))
+      parts.push_back(catalog_.chunks(path, part.at("dataset"), part.at("first")));
+    return send_message(kSocket, {{"parts", parts}});
+  }
+
   std::optional<HistoryReader> file_;
   double file_bytes_ = 0;
+  Hdf5Catalog catalog_;
 };
 
 void serve() {

@@ -1,0 +1,89 @@
+#include "data/formats/HistoryArrays.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/Error.h"
+#include "base/Text.h"
+
+namespace adtrain {
+namespace {
+
+constexpr size_t kGroupsKnown = 32768;
+constexpr int64_t kLargestRow = int64_t{1} << 26;
+
+std::string text_of(ElementType type, const std::vector<int64_t>& shape) {
+  return fmt::format("{} ({})", name_of(type), fmt::join(shape, ", "));
+}
+
+}  // namespace
+
+HistoryArrays::HistoryArrays(std::vector<ColumnName> names, size_t cache_bytes)
+    : names_(std::move(names)), reader_(metadata_, cache_bytes), groups_(kGroupsKnown) {}
+
+std::shared_ptr<const HistoryArrays::Group> HistoryArrays::group(const std::string& path,
+                                                                 const std::string& name) {
+  const std::string key = path + '\n' + name;
+  if (auto known = groups_.get(key)) return known;
+  auto columns = std::make_shared<Group>();
+  const std::map<std::string, nlohmann::json> found = metadata_.layouts(path, name);
+  for (const auto& [kind, dataset] : names_) {
+    const auto description = found.find(dataset);
+    if (description == found.end() || columns->contains(kind)) continue;
+    (*columns)[kind] = std::make_shared<const ArrayLayout>(
+        ArrayLayout::from_json(description->second, path, fmt::format("{}/{}", name, dataset)));
+  }
+  groups_.put(key, columns, 1);
+  return columns;
+}
+
+std::shared_ptr<const ArrayLayout> HistoryArrays::expect(const Group& group, const ColumnType& column,
+                                                         const std::vector<int64_t>& leading,
+                                                         const std::string& place) {
+  const auto found = group.find(column.kind);
+  if (found == group.end()) {
+    throw DataError(fmt::format("{} has no {}; expected them as in the other groups; fetch the file again",
+                                place, name_of(column.kind)));
+  }
+  std::vector<int64_t> shape = leading;
+  shape.insert(shape.end(), column.row.begin(), column.row.end());
+  const ArrayLayout& array = *found->second;
+  if (array.type == column.type && array.shape == shape) return found->second;
+  throw DataError(fmt::format("{} is {}; expected {}, by the other data sets and groups", array.place(),
+                              text_of(array.type, array.shape), text_of(column.type, shape)));
+}
+
+ColumnType column_type_of(ColumnKind kind, const ArrayLayout& array, size_t leading) {
+  if (array.shape.size() < leading) {
+    throw DataError(fmt::format("{} has shape ({}); expected {} axes at least", array.place(),
+                                fmt::join(array.shape, ", "), leading));
+  }
+  ColumnType column{
+      kind, array.type, {array.shape.begin() + static_cast<std::ptrdiff_t>(leading), array.shape.end()}};
+  double bytes = static_cast<double>(array.item());
+  for (const int64_t extent : column.row) bytes *= static_cast<double>(extent);
+  if (bytes < 1 || bytes > static_cast<double>(kLargestRow)) {
+    throw DataError(fmt::format("{} has shape ({}), {} a step; expected 1 B to {}", array.place(),
+                                fmt::join(array.shape, ", "), human_bytes(bytes),
+                                human_bytes(static_cast<double>(kLargestRow))));
+  }
+  return column;
+}
+
+void prepare(HistoryWindow& window, const std::vector<ColumnType>& types, const ColumnKinds& kinds,
+             int64_t steps) {
+  window.steps = steps;
+  size_t used = 0;
+  for (const ColumnType& type : types) {
+    if (!kinds.contains(type.kind)) continue;
+    if (used == window.columns.size()) window.columns.emplace_back();
+    Column& column = window.columns[used++];
+    column.type = type;
+    column.bytes.resize(static_cast<size_t>(steps) * type.row_bytes());
+  }
+  window.columns.resize(used);
+}
+
+}  // namespace adtrain

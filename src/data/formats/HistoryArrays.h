@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/formats/Column.h"
+#include "data/hdf5/ArrayReader.h"
+#include "data/hdf5/BoundedCache.h"
+#include "data/hdf5/Hdf5Metadata.h"
+
+namespace adtrain {
+
+/// A name under which files hold a column.
+struct ColumnName {
+  ColumnKind kind;
+  const char* dataset;
+};
+
+/// The data sets of HDF5 groups that are columns of histories: which there are, and parts of them. Layouts of
+/// groups stay known within a bound. Any number of threads may use it.
+class HistoryArrays {
+ public:
+  /// `names`: of two names of one kind, the first that a group has counts.
+  HistoryArrays(std::vector<ColumnName> names, size_t cache_bytes);
+
+  Hdf5Metadata& metadata() { return metadata_; }
+
+  /// Each column that a group has.
+  using Group = std::map<ColumnKind, std::shared_ptr<const ArrayLayout>>;
+  std::shared_ptr<const Group> group(const std::string& path, const std::string& name);
+
+  /// The column of a group, or nothing. Throws DataError where its values differ in type, or its shape is not
+  /// `leading` followed by the row.
+  static std::shared_ptr<const ArrayLayout> expect(const Group& group, const ColumnType& column,
+                                                   const std::vector<int64_t>& leading,
+                                                   const std::string& place);
+  void read(const std::vector<ArrayPart>& parts) { reader_.read(parts); }
+
+ private:
+  std::vector<ColumnName> names_;
+  Hdf5Metadata metadata_;
+  ArrayReader reader_;
+  BoundedCache<std::string, Group> groups_;
+};
+
+/// The type of a column whose rows lie behind `leading` axes of an array. Throws DataError where it has fewer
+/// axes, or rows of more than 64 MiB.
+ColumnType column_type_of(ColumnKind kind, const ArrayLayout& array, size_t leading);
+
+/// Gives `window` the columns of these types and so many steps, without values.
+void prepare(HistoryWindow& window, const std::vector<ColumnType>& types, const ColumnKinds& kinds,
+             int64_t steps);
+
+}  // namespace adtrain

@@ -1,0 +1,82 @@
+#include "data/formats/HistorySource.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <stdexcept>
+
+#include <fmt/format.h>
+
+#include "base/Error.h"
+#include "data/formats/TaskGroupHistories.h"
+#include "data/formats/VintixHistories.h"
+
+namespace adtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string kind_of(const fs::path& path) {
+  std::error_code unreadable;
+  if (!fs::exists(path, unreadable)) return "nothing";
+  return fs::is_directory(path, unreadable) ? "a folder" : "neither a file nor a folder";
+}
+
+}  // namespace
+
+const char* name_of(HistoryFormat format) {
+  constexpr std::array<const char*, 3> kNames = {"adtrain", "xland", "vintix"};
+  return kNames[static_cast<size_t>(format)];
+}
+
+const std::vector<HistoryFormat>& history_formats() {
+  static const std::vector<HistoryFormat> all = {HistoryFormat::kAdtrain, HistoryFormat::kXland,
+                                                 HistoryFormat::kVintix};
+  return all;
+}
+
+const ColumnType* SpaceGroup::find(ColumnKind kind) const {
+  const auto found = std::ranges::find(columns, kind, &ColumnType::kind);
+  return found == columns.end() ? nullptr : &*found;
+}
+
+std::unique_ptr<HistorySource> HistorySource::open(const fs::path& path,
+                                                   const HistorySourceOptions& options) {
+  std::string found = kind_of(path);
+  std::unique_ptr<HistorySource> source;
+  std::error_code unreadable;
+  if (fs::is_regular_file(path, unreadable)) source = TaskGroupHistories::open(path, options, found);
+  if (fs::is_directory(path, unreadable)) source = VintixHistories::open(path, options, found);
+  if (source) return source;
+  throw DataError(fmt::format(
+      "{}: found {}; expected {} (docs/history-formats.md)", path.string(), found,
+      options.format
+          ? fmt::format("histories of the format {}", name_of(*options.format))
+          : "learning histories: an HDF5 file with a group a task, as adtrain and XLand have it, or "
+            "a folder DOMAIN/TASK/*.h5 of Vintix"));
+}
+
+void HistorySource::read(size_t task, size_t history, int64_t first, int64_t count, const ColumnKinds& kinds,
+                         HistoryWindow& window) const {
+  const int64_t steps = tasks().at(task).steps.at(history);
+  if (first < 0 || count < 0 || first > steps || count > steps - first) {
+    throw std::out_of_range(fmt::format("history {} of {} has {} steps, not {} from {} on", history,
+                                        tasks()[task].name, steps, count, first));
+  }
+  read_columns(task, history, first, count, kinds, window);
+}
+
+int64_t HistorySource::total_histories() const {
+  int64_t total = 0;
+  for (const TaskHistories& task : tasks()) total += static_cast<int64_t>(task.steps.size());
+  return total;
+}
+
+int64_t HistorySource::total_steps() const {
+  int64_t total = 0;
+  for (const TaskHistories& task : tasks())
+    total = std::accumulate(task.steps.begin(), task.steps.end(), total);
+  return total;
+}
+
+}  // namespace adtrain

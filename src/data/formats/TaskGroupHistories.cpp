@@ -1,0 +1,237 @@
+#include "data/formats/TaskGroupHistories.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/Error.h"
+#include "base/NumberRanges.h"
+#include "base/Text.h"
+
+namespace adtrain {
+namespace {
+
+using nlohmann::json;
+
+const std::vector<ColumnName>& column_names() {
+  static const std::vector<ColumnName> names = {
+      {ColumnKind::kObservations, "states"},
+      {ColumnKind::kActions, "actions"},
+      {ColumnKind::kRewards, "rewards"},
+      {ColumnKind::kNextObservations, "next_states"},
+      {ColumnKind::kEnds, "dones"},
+      {ColumnKind::kTerminations, "terminations"},
+      {ColumnKind::kTruncations, "truncations"},
+      {ColumnKind::kStepNumbers, "step_num"},
+      {ColumnKind::kExpertActions, "expert_actions"},
+      {ColumnKind::kExpertActions, "optimal_actions"},  // of our version 1
+  };
+  return names;
+}
+
+constexpr const char* kFormatAttribute = "adtrain-format";
+constexpr int64_t kNewestVersion = 2;
+
+/// An attribute as a text; "" where it is not there.
+std::string text_of(const json& attributes, const char* name) {
+  const auto found = attributes.find(name);
+  if (found == attributes.end()) return "";
+  return found->is_string() ? found->get<std::string>() : found->dump();
+}
+
+bool is_task(const std::string& name) {
+  const auto number = NumberRange::parse(name);
+  return number && std::to_string(number->first) == name;
+}
+
+std::string words_for(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 5;
+  if (names.empty()) return "an HDF5 file without groups";
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < std::min(kShown, names.size()); ++i)
+    shown.push_back(fmt::format("'{}'", abridged(names[i], 40)));
+  return fmt::format("an HDF5 file with {} in its root{}", join(shown, ", "),
+                     names.size() > kShown ? fmt::format(" and {} more", names.size() - kShown) : "");
+}
+
+/// The extent of an axis; 0 where there is none.
+int64_t extent_of(const Hdf5Metadata::Surveyed& surveyed, size_t axis) {
+  return surveyed.shape && axis < surveyed.shape->size() ? surveyed.shape->at(axis) : 0;
+}
+
+/// Throws where a space contradicts the rows that it describes.
+void expect_agreement(const std::optional<Space>& space, const ColumnType* column, const std::string& path,
+                      const char* attribute) {
+  if (!space || column == nullptr || space->shape == column->row) return;
+  throw DataError(fmt::format("{}: attribute {} says {}; expected the shape of the rows in the file, ({})",
+                              path, attribute, space->text(), fmt::join(column->row, ", ")));
+}
+
+}  // namespace
+
+TaskGroupHistories::TaskGroupHistories(std::string path, std::vector<std::string> names,
+                                       const HistorySourceOptions& options)
+    : path_(std::move(path)), names_(std::move(names)), arrays_(column_names(), options.cache_bytes) {}
+
+std::unique_ptr<TaskGroupHistories> TaskGroupHistories::open(const std::filesystem::path& file,
+                                                             const HistorySourceOptions& options,
+                                                             std::string& found) {
+  const std::string path = file.string();
+  Hdf5Metadata metadata;
+  std::vector<std::string> names = metadata.names(path, "/");
+  found = words_for(names);
+  std::erase_if(names, [](const std::string& name) { return !is_task(name); });
+  if (names.empty()) return nullptr;
+  std::ranges::sort(names, {}, [](const std::string& name) { return std::stoll(name); });
+  std::unique_ptr<TaskGroupHistories> source(new TaskGroupHistories(path, std::move(names), options));
+  const json root = metadata.attributes(path, "/");
+  if (const std::string other = source->recognise(options, root); !other.empty()) {
+    found += " " + other;
+    return nullptr;
+  }
+  source->survey();
+  source->describe_spaces(root);
+  return source;
+}
+
+/// By what the root and the first task say; "", or why the file is of another format.
+std::string TaskGroupHistories::recognise(const HistorySourceOptions& options, const json& root) {
+  const auto columns = arrays_.group(path_, names_.front());
+  for (const ColumnKind kind : {ColumnKind::kObservations, ColumnKind::kActions, ColumnKind::kRewards}) {
+    if (!columns->contains(kind)) return fmt::format("without {} in group {}", name_of(kind), names_.front());
+  }
+  const bool versioned = root.contains(kFormatAttribute);
+  const bool next_states = columns->contains(ColumnKind::kNextObservations);
+  const bool xland = !versioned && !next_states &&
+                     arrays_.metadata().attributes(path_, names_.front()).contains("ruleset-id");
+  if (!options.format && !versioned && !next_states && !xland) {
+    return fmt::format(
+        "without next_states in group {}, as version 1 of adtrain has them, its attribute "
+        "ruleset-id, as XLand has it, and the attribute {} of the root, as version 2 has it",
+        names_.front(), kFormatAttribute);
+  }
+  format_ = options.format.value_or(xland ? HistoryFormat::kXland : HistoryFormat::kAdtrain);
+  if (format_ == HistoryFormat::kVintix) return "with tasks in its root";
+  stream_first_ = format_ == HistoryFormat::kXland;
+  if (versioned && format_ == HistoryFormat::kAdtrain) read_version(root);
+  description_ = fmt::format("{}one group a task, {} first",
+                             format_ == HistoryFormat::kXland ? "" : fmt::format("version {}, ", version_),
+                             stream_first_ ? "stream" : "time");
+  return "";
+}
+
+void TaskGroupHistories::read_version(const json& root) {
+  const std::string version = text_of(root, kFormatAttribute);
+  if (version != std::to_string(kNewestVersion)) {
+    throw DataError(fmt::format("{}: attribute {} is {}; expected {}, the newest that this adtrain reads",
+                                path_, kFormatAttribute, abridged(version), kNewestVersion));
+  }
+  version_ = kNewestVersion;
+  const std::string axes = root.contains("axes") ? text_of(root, "axes") : "time,stream";
+  if (axes != "time,stream" && axes != "stream,time") {
+    throw DataError(fmt::format("{}: attribute axes is '{}'; expected 'time,stream' or 'stream,time'", path_,
+                                abridged(axes)));
+  }
+  stream_first_ = axes == "stream,time";
+}
+
+bool TaskGroupHistories::stream_first(ColumnKind kind) const {
+  const bool optimal_actions = kind == ColumnKind::kExpertActions && version_ == 1;  // always so
+  return stream_first_ || optimal_actions;
+}
+
+void TaskGroupHistories::survey() {
+  SpaceGroup group;
+  for (const auto& [kind, array] : *arrays_.group(path_, names_.front()))
+    group.columns.push_back(column_type_of(kind, *array, 2));
+  spaces_.push_back(std::move(group));
+  const std::vector<Hdf5Metadata::Surveyed> found = arrays_.metadata().survey(path_, names_, "actions");
+  tasks_.reserve(names_.size());
+  for (size_t i = 0; i < names_.size(); ++i) tasks_.push_back(task_of(names_[i], found[i]));
+}
+
+TaskHistories TaskGroupHistories::task_of(const std::string& name,
+                                          const Hdf5Metadata::Surveyed& surveyed) const {
+  // Bounds that only damage exceeds keep sums over tasks from overflowing.
+  constexpr int64_t kMostStreams = int64_t{1} << 16, kMostSteps = int64_t{1} << 40;
+  const int64_t streams = extent_of(surveyed, stream_first_ ? 0 : 1);
+  const int64_t steps = extent_of(surveyed, stream_first_ ? 1 : 0);
+  if (streams < 1 || streams > kMostStreams || steps < 1 || steps > kMostSteps / streams) {
+    throw DataError(fmt::format(
+        "{}: data set {}/actions {}; expected shape ({}, …), up to {} streams", path_, name,
+        surveyed.shape ? fmt::format("has shape ({})", fmt::join(*surveyed.shape, ", ")) : "is missing",
+        stream_first_ ? "streams, steps" : "steps, streams", kMostStreams));
+  }
+  TaskHistories task;
+  task.number = std::stoll(name);
+  task.name = "task " + name;
+  task.steps.assign(static_cast<size_t>(streams), steps);
+  for (const auto& [key, value] : surveyed.attributes.items())
+    task.attributes[key] = value.is_string() ? value.get<std::string>() : value.dump();
+  const json& attributes = surveyed.attributes;
+  if (attributes.contains("task")) task.name = text_of(attributes, "task");
+  if (attributes.contains("ruleset-id") && attributes.at("ruleset-id").is_number_integer()) {
+    task.number = attributes.at("ruleset-id");
+    task.name = fmt::format("{} ruleset {}", text_of(attributes, "env-id"), task.number);
+  }
+  return task;
+}
+
+void TaskGroupHistories::describe_spaces(const json& root) {
+  SpaceGroup& group = spaces_.front();
+  const ColumnType* const observations = group.find(ColumnKind::kObservations);
+  const ColumnType* const actions = group.find(ColumnKind::kActions);
+  if (format_ == HistoryFormat::kXland) {
+    constexpr int64_t kTiles = 13, kColours = 12, kActions = 6;  // xland-minigrid 0.8
+    group.observation = Space::multi_discrete(observations->row, {kTiles * kColours});
+    group.packed_digits = {kTiles, kColours};
+    group.action = Space::discrete(kActions);
+  } else if (version_ == 1) {
+    const std::optional<NumberRange> grid = NumberRange::parse(text_of(root, "grid_size"));
+    if (grid && grid->first > 0) group.observation = Space::multi_discrete(observations->row, {grid->first});
+    group.action = Space::discrete(5);
+  } else {
+    for (const auto& [attribute, space] :
+         {std::pair{"observation-space", &group.observation}, std::pair{"action-space", &group.action}}) {
+      if (root.contains(attribute))
+        *space =
+            Space::from_json(text_of(root, attribute), fmt::format("{}: attribute {}", path_, attribute));
+    }
+    expect_agreement(group.observation, observations, path_, "observation-space");
+    expect_agreement(group.action, actions, path_, "action-space");
+  }
+}
+
+void TaskGroupHistories::read_columns(size_t task, size_t history, int64_t first, int64_t count,
+                                      const ColumnKinds& kinds, HistoryWindow& window) const {
+  const std::vector<ColumnType>& types = spaces_.front().columns;
+  const std::string& name = names_.at(task);
+  const auto arrays = arrays_.group(path_, name);
+  const int64_t steps = tasks_[task].steps.at(history),
+                streams = static_cast<int64_t>(tasks_[task].steps.size());
+  prepare(window, types, kinds, count);
+  std::vector<ArrayPart> parts;
+  for (Column& column : window.columns) {
+    const bool by_stream = stream_first(column.type.kind);
+    ArrayPart part;
+    part.array = HistoryArrays::expect(*arrays, column.type,
+                                       by_stream ? std::vector{streams, steps} : std::vector{steps, streams},
+                                       fmt::format("{}: group {}", path_, name));
+    part.first = {static_cast<int64_t>(history), first};
+    part.count = {1, count};
+    if (!by_stream) {
+      std::swap(part.first[0], part.first[1]);
+      std::swap(part.count[0], part.count[1]);
+    }
+    part.first.resize(part.array->shape.size(), 0);
+    part.count.insert(part.count.end(), column.type.row.begin(), column.type.row.end());
+    part.to = column.bytes.data();
+    parts.push_back(std::move(part));
+  }
+  arrays_.read(parts);
+}
+
+}  // namespace adtrain

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/formats/HistoryArrays.h"
+#include "data/formats/HistorySource.h"
+
+namespace adtrain {
+
+/// Histories in one HDF5 file with a group a task, named by a number: XLand-100B's and XLand-Trivial-20B's
+/// files (dunno-lab/xland-minigrid-datasets), and ours of versions 1 and 2.
+class TaskGroupHistories : public HistorySource {
+ public:
+  /// Null where the file is none of these formats, or not of `format`; `found` then says what it has. Throws
+  /// DataError where it is damaged.
+  static std::unique_ptr<TaskGroupHistories> open(const std::filesystem::path& file,
+                                                  const HistorySourceOptions& options, std::string& found);
+
+  HistoryFormat format() const override { return format_; }
+  std::string description() const override { return description_; }
+  const std::vector<SpaceGroup>& groups() const override { return spaces_; }
+  const std::vector<TaskHistories>& tasks() const override { return tasks_; }
+
+ protected:
+  void read_columns(size_t task, size_t history, int64_t first, int64_t count, const ColumnKinds& kinds,
+                    HistoryWindow& window) const override;
+
+ private:
+  TaskGroupHistories(std::string path, std::vector<std::string> names, const HistorySourceOptions& options);
+
+  std::string recognise(const HistorySourceOptions& options, const nlohmann::json& root);
+  void read_version(const nlohmann::json& root);
+  void survey();
+  TaskHistories task_of(const std::string& name, const Hdf5Metadata::Surveyed& surveyed) const;
+  void describe_spaces(const nlohmann::json& root);
+  /// Whether an axis of streams comes before that of time, in a column of this kind.
+  bool stream_first(ColumnKind kind) const;
+
+  std::string path_;
+  std::vector<std::string> names_;  ///< of the tasks' groups
+  mutable HistoryArrays arrays_;    ///< guards itself
+  HistoryFormat format_ = HistoryFormat::kAdtrain;
+  int64_t version_ = 1;  ///< of our format
+  bool stream_first_ = false;
+  std::string description_;
+  std::vector<SpaceGroup> spaces_;
+  std::vector<TaskHistories> tasks_;
+};
+
+}  // namespace adtrain

@@ -26,7 +26,8 @@ std::string title_of(const InContextReturns& measured, const EvaluationOrigin& o
   const std::string side = is_side ? options.eval_tasks + " " : "";
   const std::string actions =
       options.eval_sampling == Sampling::kGreedy ? "greedy" : fmt::format("seed {}", options.eval_seed);
-  return fmt::format("In-context learning: {}, {} at step {}; {}, {}", origin.env,
+  return fmt::format("In-context learning: {}, {} at step {}; {}, {}",
+                     origin.worker ? origin.worker->env_worker : origin.env,
                      plural(std::ssize(measured.tasks), side + "task"), origin.checkpoint_step,
                      plural(measured.repeats(), "repeat"), actions);
 }
@@ -42,7 +43,8 @@ Chart chart_of(const InContextReturns& measured, const LearningCurve& curve, con
   chart.y_label = "return";
   chart.series = {{"mean over tasks, and one standard deviation to each side", episodes, curve.mean,
                    Band::around(curve.mean, curve.std)}};
-  chart.references = {{"oracle", curve.oracle}, {"random", curve.random_floor}};
+  if (curve.oracle) chart.references.push_back({"oracle", *curve.oracle});
+  if (curve.random_floor) chart.references.push_back({"random", *curve.random_floor});
   chart.from_zero = true;
   return chart;
 }
@@ -99,23 +101,29 @@ std::string unusual_settings(const EvaluationOptions& options, const EvaluationO
 
 EvaluationOrigin EvaluationOrigin::of(const EnvironmentOptions& environment, const TaskFamily& family,
                                       int64_t checkpoint_step) {
-  return {environment.env, environment.split_seed(), checkpoint_step, family.grid_size(), family.horizon()};
+  return {environment.env,    environment.split_seed(), checkpoint_step,
+          family.grid_size(), family.horizon(),         /*worker=*/std::nullopt};
 }
 
 nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, const EvaluationOrigin& origin,
                                            const EvaluationOptions& options) {
-  return {{"env", origin.env},
-          {"env_split_seed", origin.env_split_seed},
-          {"grid_size", origin.grid_size},
-          {"horizon", origin.horizon},
-          {"checkpoint_step", origin.checkpoint_step},
-          {"eval_tasks", options.eval_tasks},
-          {"eval_seed", options.eval_seed},
-          {"eval_sampling", name_of(options.eval_sampling)},
-          {"eval_terminal_observation", options.eval_terminal_observation},
-          {"tasks", tasks},
-          {"repeats", options.eval_repeats},
-          {"episodes", options.eval_episodes}};
+  nlohmann::ordered_json identity = {
+      {"env", origin.env}, {"env_split_seed", origin.env_split_seed}, {"grid_size", origin.grid_size}};
+  if (origin.worker) {
+    identity["env_worker"] = origin.worker->env_worker;
+    identity["max_episode_steps"] = origin.worker->max_episode_steps;
+  } else {
+    identity["horizon"] = origin.horizon;
+  }
+  identity["checkpoint_step"] = origin.checkpoint_step;
+  identity["eval_tasks"] = options.eval_tasks;
+  identity["eval_seed"] = options.eval_seed;
+  identity["eval_sampling"] = name_of(options.eval_sampling);
+  identity["eval_terminal_observation"] = options.eval_terminal_observation;
+  identity["tasks"] = tasks;
+  identity["repeats"] = options.eval_repeats;
+  identity["episodes"] = options.eval_episodes;
+  return identity;
 }
 
 std::filesystem::path evaluation_folder(const std::filesystem::path& parent,
@@ -126,7 +134,8 @@ std::filesystem::path evaluation_folder(const std::filesystem::path& parent,
   const std::string size = fmt::format("-{}x{}", options.eval_repeats, options.eval_episodes);
   const bool usual_size =
       options.eval_repeats == usual.eval_repeats && options.eval_episodes == usual.eval_episodes;
-  const std::string how = unusual_settings(options, usual, identity["tasks"].size());
+  const std::string how = unusual_settings(options, usual, identity["tasks"].size()) +
+                          (identity.contains("env_worker") ? "-worker" : "");
   std::filesystem::path folder = parent / (what + (usual_size ? "" : size) + how);
   if (is_of_another(folder, identity)) folder = parent / (what + size + how);
   for (int number = 2; is_of_another(folder, identity); ++number) {
@@ -141,9 +150,10 @@ std::string summary_json(const InContextReturns& measured, const LearningCurve& 
   measured_options.eval_repeats = measured.repeats();
   measured_options.eval_episodes = measured.episodes();
   nlohmann::ordered_json summary = evaluation_identity(measured.tasks, origin, measured_options);
+  if (origin.worker && !origin.worker->task_names.empty()) summary["task_names"] = origin.worker->task_names;
   summary["last10_mean"] = curve.last10_mean;
-  summary["random_floor"] = curve.random_floor;
-  summary["oracle"] = curve.oracle;
+  if (curve.random_floor) summary["random_floor"] = *curve.random_floor;
+  if (curve.oracle) summary["oracle"] = *curve.oracle;
   summary["mean"] = curve.mean;
   summary["std"] = curve.std;
   return summary.dump(2) + "\n";

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,13 @@ struct EvaluationOrigin {
   int64_t checkpoint_step = 0;
   int64_t grid_size = 0;
   int64_t horizon = 0;
+  /// Where it is played in a worker's environments, which end episodes themselves.
+  struct Worker {
+    std::string env_worker;
+    int64_t max_episode_steps = 0;
+    std::vector<std::string> task_names;  ///< of its TASKS that are evaluated; empty where it has none
+  };
+  std::optional<Worker> worker = std::nullopt;
 
   static EvaluationOrigin of(const EnvironmentOptions& environment, const TaskFamily& family,
                              int64_t checkpoint_step);
@@ -34,9 +42,9 @@ nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, co
 
 /// The folder in `parent` for an evaluation's results: `<tasks>-step-<N>`, <tasks> being eval_tasks, to which
 /// is appended what differs from the run's own settings, `usual`: `-<repeats>x<episodes>`, `-<T>-tasks`,
-/// `-greedy`, `-seed-<S>`. It is chosen such that no other evaluation's results are overwritten: where that
-/// name is taken, repeats and episodes are appended in any case, and then a number. A repeated evaluation
-/// gets its own folder again.
+/// `-greedy`, `-seed-<S>`, and `-worker` where it is played in a worker's environments. It is chosen such
+/// that no other evaluation's results are overwritten: where that name is taken, repeats and episodes are
+/// appended in any case, and then a number. A repeated evaluation gets its own folder again.
 std::filesystem::path evaluation_folder(const std::filesystem::path& parent,
                                         const nlohmann::ordered_json& identity,
                                         const EvaluationOptions& options, const EvaluationOptions& usual);

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "base/NumberRanges.h"
+#include "base/Text.h"
 #include "environments/TaskOptions.h"
 #include "memory/AutoBatchSize.h"
 
@@ -68,8 +70,15 @@ void EvaluationOptions::declare(Section& section) {
   section.all_free_on_resume();
 }
 
-void EvaluationOptions::check(Findings& findings, const EnvironmentOptions& environment) const {
-  if (!names_a_side(eval_tasks)) check_task_numbers(findings, "eval_tasks", eval_tasks, environment);
+void EvaluationOptions::check(Findings& findings, const EnvironmentOptions& environment,
+                              bool in_worker) const {
+  const bool is_named = !names_a_side(eval_tasks);
+  if (is_named && !in_worker) check_task_numbers(findings, "eval_tasks", eval_tasks, environment);
+  if (is_named && in_worker && !NumberRanges::parse(eval_tasks)) {
+    findings.add("eval_tasks", fmt::format("found '{}'; expected numbers of tasks in the worker's TASKS and "
+                                           "ranges of them with commas between, such as 0-3,5",
+                                           abridged(eval_tasks)));
+  }
   if (eval_sampling == Sampling::kGreedy && eval_repeats > 1) {
     findings.add(
         "eval_repeats",

@@ -28,7 +28,8 @@ struct EvaluationOptions {
   bool eval_terminal_observation = false;
 
   void declare(Section& section);
-  void check(Findings& findings, const EnvironmentOptions& environment) const;
+  /// `in_worker`: tasks are those of a worker, which says later which it has.
+  void check(Findings& findings, const EnvironmentOptions& environment, bool in_worker) const;
 };
 
 /// Whether eval_tasks is one of its words, test, train and all.

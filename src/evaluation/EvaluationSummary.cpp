@@ -6,6 +6,14 @@
 #include "base/File.h"
 
 namespace adtrain {
+namespace {
+
+std::optional<double> number_if_there(const nlohmann::ordered_json& object, const char* key) {
+  if (!object.contains(key)) return std::nullopt;
+  return object.at(key).get<double>();
+}
+
+}  // namespace
 
 EvaluationSummary EvaluationSummary::read(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "summary.json";
@@ -15,8 +23,8 @@ EvaluationSummary EvaluationSummary::read(const std::filesystem::path& folder) {
     summary.identity = nlohmann::ordered_json::parse(read_file(file));
     summary.mean = summary.identity.at("mean").get<std::vector<double>>();
     summary.last10_mean = summary.identity.at("last10_mean").get<double>();
-    summary.random_floor = summary.identity.at("random_floor").get<double>();
-    summary.oracle = summary.identity.at("oracle").get<double>();
+    summary.random_floor = number_if_there(summary.identity, "random_floor");
+    summary.oracle = number_if_there(summary.identity, "oracle");
     for (const char* result : {"mean", "std", "last10_mean", "random_floor", "oracle"})
       summary.identity.erase(result);
     return summary;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,8 @@ struct EvaluationSummary {
   std::string name;                 ///< of the folder
   nlohmann::ordered_json identity;  ///< what was evaluated: see evaluation_identity
   std::vector<double> mean;         ///< return by episode, mean over tasks and repeats
-  double last10_mean = 0, random_floor = 0, oracle = 0;
+  double last10_mean = 0;
+  std::optional<double> random_floor, oracle;  ///< where they are known
 
   /// Throws DataError where the folder holds no such file, or one that `adtrain evaluate` cannot have
   /// written.

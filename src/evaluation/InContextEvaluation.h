@@ -42,14 +42,18 @@ class InContextEvaluation {
  public:
   /// Receives how many of `total` episodes (each of a group) each rank has done; returns whether to continue.
   using Progress = std::function<bool(int64_t done, int64_t total)>;
+  /// Receives what was played before environments failed: the most episodes of the most tasks that are
+  /// complete.
+  using Keep = std::function<void(const InContextReturns& played)>;
 
   InContextEvaluation(std::vector<int64_t> tasks, const EvaluationOptions& options);
 
   /// Collective: ranks synchronise after every episode, so that none waits longer than that for another, and
   /// `progress` is called at the same points on all ranks. Every rank gets the merged result, or nothing
-  /// where `progress` returned false on any.
+  /// where `progress` returned false on any. Where a worker's environments fail on any rank, all call `keep`;
+  /// after that those ranks throw their WorkerFault, and the others PeerLostError.
   std::optional<InContextReturns> measure(const Rollouts& rollouts, Communicator& communicator,
-                                          const Progress& progress = {}) const;
+                                          const Progress& progress = {}, const Keep& keep = {}) const;
 
   /// Tasks × repeats.
   int64_t trials() const;
@@ -60,6 +64,8 @@ class InContextEvaluation {
   int64_t groups() const;
   int64_t group_begin(int64_t group) const;
   std::vector<Trial> group_trials(int64_t group) const;
+  /// Where the first `played` episodes of each trial are known: a rectangle of complete ones.
+  InContextReturns complete_part(const at::Tensor& returns, const std::vector<int64_t>& played) const;
 
   std::vector<int64_t> tasks_;
   EvaluationOptions options_;

@@ -29,10 +29,13 @@ LearningCurve LearningCurve::without_bounds(const InContextReturns& measured) {
 LearningCurve LearningCurve::of(const InContextReturns& measured, const TaskFamily& family) {
   LearningCurve curve = without_bounds(measured);
   const auto tasks = static_cast<double>(measured.tasks.size());
+  double random = 0, best = 0;
   for (const int64_t task : measured.tasks) {
-    curve.random_floor += family.random_return(task) / tasks;
-    curve.oracle += family.best_return(task) / tasks;
+    random += family.random_return(task) / tasks;
+    best += family.best_return(task) / tasks;
   }
+  curve.random_floor = random;
+  curve.oracle = best;
   return curve;
 }
 

@@ -1,43 +1,57 @@
 #include "evaluation/Rollout.h"
 
+#include <utility>
+
 #include <ATen/core/grad_mode.h>
+
+#include "environments/FamilyEnvironments.h"
 
 namespace adtrain {
 namespace {
 
-std::vector<int64_t> tasks_of(std::span<const Trial> trials) {
+std::vector<std::unique_ptr<SteppedEnvironments>> environments_of(const TaskFamily& family,
+                                                                  std::span<const Trial> trials) {
   std::vector<int64_t> tasks;
   for (const Trial& trial : trials) tasks.push_back(trial.task);
-  return tasks;
+  std::vector<std::unique_ptr<SteppedEnvironments>> parts;
+  parts.push_back(std::make_unique<FamilyEnvironments>(family, tasks));
+  return parts;
 }
 
 }  // namespace
 
 Rollout::Rollout(const TaskFamily& family, std::span<const Trial> trials, const ModelOptions& model,
                  const EvaluationOptions& options)
-    : environments_(family, tasks_of(trials)),
-      context_(Context::create(model, static_cast<int64_t>(trials.size()))),
-      chooser_(options.eval_sampling, static_cast<uint64_t>(options.eval_seed), trials),
-      terminal_observation_(options.eval_terminal_observation) {}
+    : Rollout(environments_of(family, trials), trials, model, options) {}
+
+Rollout::Rollout(std::vector<std::unique_ptr<SteppedEnvironments>> parts, std::span<const Trial> trials,
+                 const ModelOptions& model, const EvaluationOptions& options) {
+  for (std::unique_ptr<SteppedEnvironments>& part : parts) {
+    const auto size = static_cast<size_t>(part->size());
+    parts_.emplace_back(std::move(part), trials.first(size), model, options);
+    trials = trials.subspan(size);
+  }
+}
 
 std::vector<float> Rollout::run_episode(const Predictor& predict) {
   const at::NoGradGuard no_grad;
-  std::vector<float> returns(environments_.size());
-  do {
-    run_step(predict);
-    for (size_t i = 0; i < returns.size(); ++i) returns[i] += static_cast<float>(environments_.rewards()[i]);
-  } while (!environments_.done());
+  const auto act_unless_done = [&predict](LockStep& part) {
+    if (!part.has_episode()) part.act(predict);
+    return part.is_stepping();
+  };
+  bool any_steps = false;
+  for (LockStep& part : parts_) any_steps |= act_unless_done(part);
+  while (any_steps) {
+    any_steps = false;
+    for (LockStep& part : parts_) {
+      if (!part.is_stepping()) continue;
+      part.observe();
+      any_steps |= act_unless_done(part);
+    }
+  }
+  std::vector<float> returns;
+  for (LockStep& part : parts_) part.take_episode(returns);
   return returns;
-}
-
-void Rollout::run_step(const Predictor& predict) {
-  states_.assign(environments_.states().begin(), environments_.states().end());
-  const auto actions = chooser_.choose(context_->ask(predict, states_));
-  environments_.step(actions);
-  // After the last step of an episode, states() is the start of the next one. Histories hold the same there,
-  // and so the model has seen it in training (docs/history-format.md).
-  const auto next_states = terminal_observation_ ? environments_.next_states() : environments_.states();
-  context_->append({states_, actions, environments_.rewards(), next_states});
 }
 
 }  // namespace adtrain

@@ -1,15 +1,14 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "environments/EnvironmentBatch.h"
+#include "environments/SteppedEnvironments.h"
 #include "environments/TaskFamily.h"
-#include "evaluation/ActionChooser.h"
-#include "evaluation/Context.h"
 #include "evaluation/EvaluationOptions.h"
+#include "evaluation/LockStep.h"
+#include "evaluation/Predictor.h"
 #include "evaluation/Trial.h"
 #include "model/ModelOptions.h"
 
@@ -19,21 +18,20 @@ namespace adtrain {
 /// episodes, with frozen weights. A trial learns through its context alone.
 class Rollout {
  public:
+  /// In the family's own environments.
   Rollout(const TaskFamily& family, std::span<const Trial> trials, const ModelOptions& model,
           const EvaluationOptions& options);
+  /// In these environments, which have the trials in order. Several parts step in turn: the model is asked
+  /// for one while the environments of the others step.
+  Rollout(std::vector<std::unique_ptr<SteppedEnvironments>> parts, std::span<const Trial> trials,
+          const ModelOptions& model, const EvaluationOptions& options);
 
   /// Runs every trial's next episode; returns each episode's return. Throws NonFiniteError where the model's
-  /// logits are not finite.
+  /// logits are not finite, and what the environments throw.
   std::vector<float> run_episode(const Predictor& predict);
 
  private:
-  void run_step(const Predictor& predict);
-
-  EnvironmentBatch environments_;
-  std::unique_ptr<Context> context_;
-  ActionChooser chooser_;
-  bool terminal_observation_;
-  std::vector<int32_t> states_;  ///< (n, 2): the states in which the actions are chosen
+  std::vector<LockStep> parts_;
 };
 
 }  // namespace adtrain

@@ -2,12 +2,39 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 
+#include <fmt/format.h>
+
+#include "base/Random.h"
+#include "environments/worker/WorkerGrid.h"
 #include "evaluation/Rollout.h"
 #include "evaluation/gpu/GpuRollout.h"
 #include "evaluation/gpu/PackedNetwork.h"
 
 namespace adtrain {
+namespace {
+
+/// Each trial's environments have random numbers of their own, whichever trials are beside it.
+std::vector<std::unique_ptr<SteppedEnvironments>> environments_in(WorkerPool& workers,
+                                                                  std::span<const Trial> trials,
+                                                                  const EvaluationOptions& options) {
+  constexpr int kStreamOfEnvironments = 1;
+  constexpr int kBitsTooMany = 64 - 31;  // NumPy's and Gymnasium's seeds are below 2³²
+  std::vector<PlaceOrder> places;
+  for (const Trial& trial : trials) {
+    const uint64_t seed =
+        seed_of(static_cast<uint64_t>(options.eval_seed), trial.task, trial.repeat, kStreamOfEnvironments);
+    places.push_back({trial.task, static_cast<int64_t>(seed >> kBitsTooMany)});
+  }
+  std::vector<std::unique_ptr<SteppedEnvironments>> parts;
+  for (std::unique_ptr<WorkerBatch>& batch : workers.make(places)) {
+    parts.push_back(std::make_unique<WorkerGrid>(std::move(batch), workers.hello()));
+  }
+  return parts;
+}
+
+}  // namespace
 
 Rollouts Rollouts::stepwise(const Predictor& predict, const TaskFamily& family, const ModelOptions& model,
                             const EvaluationOptions& options) {
@@ -16,6 +43,17 @@ Rollouts Rollouts::stepwise(const Predictor& predict, const TaskFamily& family, 
     return [rollout, predict] { return rollout->run_episode(predict); };
   };
   return {begin, "environments on the CPU"};
+}
+
+Rollouts Rollouts::in_workers(const Predictor& predict, WorkerPool& workers, const ModelOptions& model,
+                              const EvaluationOptions& options) {
+  const auto begin = [=, &workers](std::span<const Trial> trials) -> RunEpisode {
+    auto rollout =
+        std::make_shared<Rollout>(environments_in(workers, trials, options), trials, model, options);
+    return [rollout, predict] { return rollout->run_episode(predict); };
+  };
+  return {begin, fmt::format("environments of {} under {}", *workers.options().env_worker,
+                             workers.hello().versions)};
 }
 
 Rollouts Rollouts::of(AlgorithmDistillation& model, const TaskFamily& family,

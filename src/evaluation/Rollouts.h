@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "environments/TaskFamily.h"
+#include "environments/worker/WorkerPool.h"
 #include "evaluation/EvaluationOptions.h"
 #include "evaluation/Predictor.h"
 #include "evaluation/Trial.h"
@@ -27,6 +28,9 @@ struct Rollouts {
   /// Steps environments and contexts on the CPU, which call `predict`. Borrows `family`.
   static Rollouts stepwise(const Predictor& predict, const TaskFamily& family, const ModelOptions& model,
                            const EvaluationOptions& options);
+  /// Plays in the environments of worker processes, which call `predict`. Borrows `workers`.
+  static Rollouts in_workers(const Predictor& predict, WorkerPool& workers, const ModelOptions& model,
+                             const EvaluationOptions& options);
   /// Runs on the model's GPU, where it is on one and the rollout kernel supports its shape; else stepwise.
   /// The kernel uses a copy of the present weights. Borrows both.
   static Rollouts of(AlgorithmDistillation& model, const TaskFamily& family,

@@ -26,7 +26,7 @@ void TransitionRows::put(int64_t row, int64_t column, const StepOfRows& step) {
   const int64_t cell = row * capacity_ + column;
   put_state(row, column, step.states);
   batch_.actions.data_ptr<int32_t>()[cell] = step.actions[static_cast<size_t>(row)];
-  batch_.rewards.data_ptr<float>()[cell] = static_cast<float>(step.rewards[static_cast<size_t>(row)]);
+  batch_.rewards.data_ptr<float>()[cell] = step.rewards[static_cast<size_t>(row)];
   std::copy_n(&step.next_states[2 * static_cast<size_t>(row)], 2,
               batch_.next_states.data_ptr<int32_t>() + 2 * cell);
 }

@@ -11,7 +11,7 @@ namespace adtrain {
 struct StepOfRows {
   std::span<const int32_t> states;
   std::span<const int32_t> actions;
-  std::span<const int32_t> rewards;
+  std::span<const float> rewards;
   std::span<const int32_t> next_states;
 };
 

@@ -1,8 +1,10 @@
 #include "run/Evaluate.h"
 
 #include <charconv>
+#include <memory>
 #include <optional>
 #include <system_error>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -17,6 +19,7 @@
 #include "collectives/StopRequest.h"
 #include "environments/TaskFamily.h"
 #include "environments/TaskSplit.h"
+#include "environments/worker/WorkerPool.h"
 #include "evaluation/EvaluationFolder.h"
 #include "evaluation/InContextEvaluation.h"
 #include "evaluation/LearningCurve.h"
@@ -25,6 +28,7 @@
 #include "model/AlgorithmDistillation.h"
 #include "run/ConfigChanges.h"
 #include "run/EvaluationBatch.h"
+#include "run/EvaluationWorkers.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
 #include "telemetry/Console.h"
@@ -70,6 +74,8 @@ struct Plan {
   EvaluationOptions usual;  ///< as the run's own configuration has them
 
   static Plan of(const Target& target, const RunConfig& config);
+  /// Makes this the plan of an evaluation in a worker's environments, which say what tasks there are.
+  void play_in(const WorkerPool& workers, const RunConfig& config);
   /// The folder for the results, or for the failure file. Another evaluation may have taken a folder since
   /// the last call.
   fs::path folder() const {
@@ -91,13 +97,25 @@ int64_t named_step(const fs::path& checkpoint) {
 Plan Plan::of(const Target& target, const RunConfig& config) {
   const EnvironmentOptions& environment = config.environment;
   const TaskFamily family = TaskFamily::of(environment);
-  return {target,
-          family,
-          evaluated_tasks(config.evaluation, TaskSplit::of(environment, family.task_count(), config.tasks)),
-          EvaluationOrigin::of(environment, family,
-                               named_step(target.checkpoint.value_or(target.run.checkpoints() / "latest"))),
-          config.evaluation,
-          read_leniently(read_file(target.run.config())).evaluation};
+  Plan plan{target,
+            family,
+            /*tasks=*/{},
+            EvaluationOrigin::of(environment, family,
+                                 named_step(target.checkpoint.value_or(target.run.checkpoints() / "latest"))),
+            config.evaluation,
+            read_leniently(read_file(target.run.config())).evaluation};
+  if (config.worker.env_worker) {
+    plan.origin.worker = {*config.worker.env_worker, config.worker.max_episode_steps, /*task_names=*/{}};
+  } else {
+    const TaskSplit split = TaskSplit::of(environment, family.task_count(), config.tasks);
+    plan.tasks = evaluated_tasks(config.evaluation, split);
+  }
+  return plan;
+}
+
+void Plan::play_in(const WorkerPool& workers, const RunConfig& config) {
+  tasks = tasks_in_workers(config, workers);
+  origin.worker = origin_in_workers(workers, tasks);
 }
 
 fs::path requeue_marker(const fs::path& folder) {
@@ -121,6 +139,33 @@ fs::path write_results(const Plan& plan, const InContextReturns& measured, const
                              kLatestEvaluation, error.what()));
   }
   return folder;
+}
+
+/// Writes what was played before environments failed, beside where the results would be.
+void write_incomplete_results(const Plan& plan, const WorkerPool& workers, const InContextReturns& played,
+                              const PlayNotices::Say& say) {
+  if (played.tasks.empty()) return;
+  EvaluationOrigin origin = plan.origin;
+  origin.worker = origin_in_workers(workers, played.tasks);
+  fs::path folder = plan.folder();
+  folder += "-incomplete";
+  try {
+    write_evaluation(folder, played, LearningCurve::without_bounds(played), origin, plan.options);
+    say(fmt::format("what was played before is kept: {} of {} episodes of {} of {} tasks, in {}",
+                    played.episodes(), plan.options.eval_episodes, played.tasks.size(), plan.tasks.size(),
+                    folder.string()));
+  } catch (const fs::filesystem_error& error) {
+    say(fmt::format("what was played before is lost: {}", error.what()));
+  }
+}
+
+/// "in-context return: episode 1 0.88, last ten 3.26 (random 0.33, oracle 17.25)".
+std::string text_of(const LearningCurve& curve) {
+  std::vector<std::string> bounds;
+  if (curve.random_floor) bounds.push_back(fmt::format("random {:.2f}", *curve.random_floor));
+  if (curve.oracle) bounds.push_back(fmt::format("oracle {:.2f}", *curve.oracle));
+  return fmt::format("in-context return: episode 1 {:.2f}, last ten {:.2f}{}", curve.mean.front(),
+                     curve.last10_mean, bounds.empty() ? "" : fmt::format(" ({})", join(bounds, ", ")));
 }
 
 /// Reads the weights on rank 0 and gives them to all. Returns the checkpoint's step. Collective.
@@ -152,13 +197,22 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
   Communicator& communicator = *ranks.communicator;
   Console console = Console::for_process(communicator.is_root() && !request.json);
   const StopRequest stop;
+  const auto say = [&](const std::string& sentence) {
+    const bool has_console = communicator.is_root() && !request.json;
+    if (has_console) console.warn(sentence);
+    if (!has_console) print_error(fmt::format("adtrain: rank {}: {}\n", ranks.context.rank, sentence));
+  };
 
   const ModelShape shape = config.model_shape();
   const auto model =
       AlgorithmDistillation::create(config.model, shape, static_cast<uint64_t>(config.training.seed));
   model->parameters().to(ranks.device.device);
   plan.origin.checkpoint_step = load_weights(plan.target, config.training, console, communicator, *model);
-  const Rollouts rollouts = Rollouts::of(*model, plan.family, config.evaluation);
+  const std::unique_ptr<WorkerPool> workers = start_workers(config, say);
+  if (workers) plan.play_in(*workers, config);
+  const Rollouts rollouts =
+      workers ? Rollouts::in_workers(predictor_of(*model), *workers, model->options(), config.evaluation)
+              : Rollouts::of(*model, plan.family, config.evaluation);
   if (plan.options.eval_batch == kAutoBatchSize) {
     plan.options.eval_batch = find_evaluation_batch(config, InContextEvaluation(plan.tasks, plan.options),
                                                     rollouts, ranks, console);
@@ -168,8 +222,9 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
       "In-context evaluation, weights frozen",
       {{"checkpoint",
         fmt::format("step {} of {}", plan.origin.checkpoint_step, plan.target.run.root.string())},
-       {"tasks", fmt::format("{} of {}: {}", plan.tasks.size(), plan.family.name(),
-                             abridged(config.evaluation.eval_tasks))},
+       {"tasks",
+        fmt::format("{} of {}: {}", plan.tasks.size(), config.worker.env_worker.value_or(plan.family.name()),
+                    abridged(config.evaluation.eval_tasks))},
        {"episodes",
         fmt::format("{} × {} repeats", config.evaluation.eval_episodes, config.evaluation.eval_repeats)},
        {"processes", fmt::format("{}, {}", ranks.context.world_size, launcher_name(ranks.context.launcher))},
@@ -177,15 +232,22 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
        {"results", plan.folder().string()}});
   if (!ranks.device.notice.empty()) console.notice(ranks.device.notice);
 
+  const auto random_return =
+      workers ? random_return_in_workers(config, plan.tasks, *workers, communicator) : std::nullopt;
   Activity::of_this_process().begin("evaluating in context");
   std::optional<InContextReturns> measured;
   {
     std::optional<Progress> progress;
-    measured = evaluation.measure(rollouts, communicator, [&](int64_t done, int64_t total) {
-      if (!progress) progress.emplace(console, "evaluating", total, "episodes");
-      progress->update(done, "");
-      return StopRequest::signal_number() == 0;
-    });
+    measured = evaluation.measure(
+        rollouts, communicator,
+        [&](int64_t done, int64_t total) {
+          if (!progress) progress.emplace(console, "evaluating", total, "episodes");
+          progress->update(done, "");
+          return StopRequest::signal_number() == 0;
+        },
+        [&](const InContextReturns& played) {
+          if (communicator.is_root()) write_incomplete_results(plan, *workers, played, say);
+        });
   }
   if (!measured) {
     console.info("stopped; nothing was written: the same command starts the evaluation anew");
@@ -194,14 +256,14 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
   }
   if (!communicator.is_root()) return ExitCode::kDone;
 
-  const LearningCurve curve = LearningCurve::of(*measured, plan.family);
+  LearningCurve curve =
+      workers ? LearningCurve::without_bounds(*measured) : LearningCurve::of(*measured, plan.family);
+  if (workers) curve.random_floor = random_return;
   const fs::path folder = write_results(plan, *measured, curve, console);
   if (request.json) {
     print_answer(summary_json(*measured, curve, plan.origin, plan.options));
   } else {
-    console.info(
-        fmt::format("in-context return: episode 1 {:.2f}, last ten {:.2f} (random {:.2f}, oracle {:.2f})",
-                    curve.mean.front(), curve.last10_mean, curve.random_floor, curve.oracle));
+    console.info(text_of(curve));
     console.info(fmt::format("learning curve {}/learning_curve.png, figures {}/summary.json", folder.string(),
                              folder.string()));
   }

@@ -102,7 +102,7 @@ std::vector<Section> RunConfig::sections() {
     list.emplace_back(title);
     options.declare(list.back());
   };
-  list.reserve(8);
+  list.reserve(9);
   add("Run", run);
   add("Environment", environment);
   tasks.declare(list.back());
@@ -111,6 +111,7 @@ std::vector<Section> RunConfig::sections() {
   add("Model", model);
   add("Training", training);
   add("Evaluation", evaluation);
+  add("Environments of your own", worker);
   add("Distribution", distributed);
   return list;
 }
@@ -136,7 +137,8 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
     config.model.check(findings);
     config.training.check(findings);
     check_returns(config, findings);
-    config.evaluation.check(findings, config.environment);
+    config.evaluation.check(findings, config.environment, config.worker.env_worker.has_value());
+    config.worker.check(findings);
     config.distributed.check(findings);
   };
   for (std::string& notice : Binder(pointers_to(sections)).bind(document, check))

@@ -10,6 +10,7 @@
 #include "data/WindowIndex.h"
 #include "environments/EnvironmentOptions.h"
 #include "environments/TaskOptions.h"
+#include "environments/worker/WorkerOptions.h"
 #include "evaluation/EvaluationOptions.h"
 #include "launch/DistributedOptions.h"
 #include "model/ModelOptions.h"
@@ -29,6 +30,7 @@ struct RunConfig {
   ModelOptions model;
   TrainingOptions training;
   EvaluationOptions evaluation;
+  WorkerOptions worker;
   DistributedOptions distributed;
 
   /// Reads a YAML file with its includes and `key=value` overrides. Throws one ConfigError with all errors.

@@ -52,7 +52,7 @@ TEST(EvaluationOptions, TasksAreASideOfTheSplitOrOfTheFamily) {
     EvaluationOptions options;
     options.eval_tasks = tasks;
     Findings findings;
-    options.check(findings, EnvironmentOptions());
+    options.check(findings, EnvironmentOptions(), /*in_worker=*/false);
     return findings.empty() ? "" : findings.all()[0].message;
   };
   for (const char* good : {"test", "train", "all", "0", "3-9,80"}) EXPECT_EQ(finding(good), "") << good;
@@ -64,12 +64,12 @@ TEST(EvaluationOptions, GreedyRepeatsAreRefusedBecauseTheyWouldBeEqual) {
   EvaluationOptions options;
   options.eval_sampling = Sampling::kGreedy;
   Findings one;
-  options.check(one, EnvironmentOptions());
+  options.check(one, EnvironmentOptions(), /*in_worker=*/false);
   EXPECT_TRUE(one.empty());
 
   options.eval_repeats = 16;
   Findings many;
-  options.check(many, EnvironmentOptions());
+  options.check(many, EnvironmentOptions(), /*in_worker=*/false);
   ASSERT_EQ(many.all().size(), 1U);
   EXPECT_EQ(many.all()[0].key, "eval_repeats");
   EXPECT_THAT(many.all()[0].message, testing::AllOf(testing::HasSubstr("16"), testing::HasSubstr("greedy")));

@@ -9,6 +9,7 @@
 #include "base/Error.h"
 #include "base/File.h"
 #include "collectives/SingleCommunicator.h"
+#include "environments/worker/WorkerFault.h"
 #include "evaluation/NpyFile.h"
 #include "evaluation/Rollout.h"
 #include "support/Patience.h"
@@ -84,6 +85,46 @@ TEST(InContextEvaluation, ProgressCountsToTheEndAndMayStopIt) {
   int64_t calls = 0;
   EXPECT_EQ(evaluation.measure(rollouts, alone, [&](int64_t, int64_t) { return ++calls < 6; }), std::nullopt);
   EXPECT_EQ(calls, 6);
+}
+
+/// What is kept where the environments of the group whose first task is `broken` fail in an episode.
+InContextReturns kept_of(const std::vector<int64_t>& tasks, int64_t repeats, int64_t batch, int64_t broken,
+                         int64_t broken_episode) {
+  EvaluationOptions options;
+  options.eval_episodes = 5;
+  options.eval_repeats = repeats;
+  options.eval_batch = batch;
+  const auto begin = [=](std::span<const Trial> trials) -> RunEpisode {
+    const std::vector<Trial> members(trials.begin(), trials.end());
+    return [=, episode = int64_t{0}]() mutable {
+      ++episode;
+      if (members.front().task == broken && episode == broken_episode)
+        throw WorkerFault(ExitCode::kEnvironment, "killed");
+      std::vector<float> returns;
+      for (const Trial& trial : members)
+        returns.push_back(static_cast<float>(100 * trial.task + 10 * trial.repeat + episode));
+      return returns;
+    };
+  };
+  SingleCommunicator alone;
+  std::optional<InContextReturns> kept;
+  const auto keep = [&](const InContextReturns& played) { kept = played; };
+  EXPECT_THROW(InContextEvaluation(tasks, options).measure({begin, "here"}, alone, {}, keep), WorkerFault);
+  return kept.value();
+}
+
+TEST(InContextEvaluation, WhatWasPlayedBeforeEnvironmentsFailedIsKept) {
+  const InContextReturns one_group = kept_of({3, 1, 2}, 2, 6, 3, 4);
+  EXPECT_THAT(one_group.tasks, testing::ElementsAre(3, 1, 2));
+  ASSERT_EQ(one_group.returns.sizes(), (at::IntArrayRef{3, 2, 3}));
+  EXPECT_EQ(one_group.returns[1][1][2].item<float>(), 113);
+
+  const InContextReturns complete = kept_of({3, 1, 2}, 2, 2, 2, 4);
+  EXPECT_THAT(complete.tasks, testing::ElementsAre(3, 1));
+  ASSERT_EQ(complete.returns.sizes(), (at::IntArrayRef{2, 2, 5})) << "10 complete episodes are more than 9";
+  EXPECT_EQ(complete.returns[0][1][4].item<float>(), 315);
+
+  EXPECT_TRUE(kept_of({3, 1}, 1, 2, 3, 1).tasks.empty()) << "nothing was played";
 }
 
 TEST(InContextEvaluation, GroupsAreOfEvenSizeAndWithinTheLimit) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <memory>
+#include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <gmock/gmock.h>
@@ -195,6 +197,75 @@ TEST(Rollout, ClosingRegionsCostsNoEnvironmentStep) {
   // on; the second trial's regions are full before the steps 8 and 15, when the two ask again together.
   EXPECT_EQ(queries, 20 + 19);
   EXPECT_EQ(shown, 2 * 20 + 19 + 2);
+}
+
+/// Environments whose `i`-th episode of task t lasts 1 + (t + i) mod 4 steps, observe (t, step) and pay what
+/// was done. They complain where a step is begun before the last one was awaited.
+class UnequalEpisodes final : public SteppedEnvironments {
+ public:
+  explicit UnequalEpisodes(std::vector<int32_t> tasks)
+      : tasks_(std::move(tasks)), episodes_(tasks_.size()), rewards_(tasks_.size()), ended_(tasks_.size()) {
+    for (const int32_t task : tasks_) states_.insert(states_.end(), {task, 0});
+    next_states_ = states_;
+  }
+  int64_t size() const override { return std::ssize(tasks_); }
+  std::span<const int32_t> states() const override { return states_; }
+  void begin_step(std::span<const int32_t> actions) override {
+    EXPECT_FALSE(std::exchange(is_stepping_, true));
+    actions_.assign(actions.begin(), actions.end());
+  }
+  void finish_step() override {
+    EXPECT_TRUE(std::exchange(is_stepping_, false));
+    for (size_t i = 0; i < tasks_.size(); ++i) {
+      const int32_t step = ++states_[2 * i + 1];
+      std::copy_n(&states_[2 * i], 2, &next_states_[2 * i]);
+      rewards_[i] = actions_[i] + 0.5;
+      ended_[i] = step == 1 + (tasks_[i] + episodes_[i]) % 4 ? 1 : 0;
+      if (ended_[i] == 0) continue;
+      states_[2 * i + 1] = 0;
+      ++episodes_[i];
+    }
+  }
+  std::span<const int32_t> next_states() const override { return next_states_; }
+  std::span<const double> rewards() const override { return rewards_; }
+  std::span<const uint8_t> ended() const override { return ended_; }
+
+ private:
+  std::vector<int32_t> tasks_, episodes_, states_, next_states_, actions_;
+  std::vector<double> rewards_;
+  std::vector<uint8_t> ended_;
+  bool is_stepping_ = false;
+};
+
+TEST(Rollout, EpisodesOfAnyLengthInPartsEarnWhatTheyEarnAlone) {
+  ModelOptions compressed = plain_model(80);
+  compressed.use_compressed_context = true;
+  compressed.compress_interval = 5;
+  for (const ModelOptions& model : {plain_model(9), compressed}) {
+    const auto returns = [&](const std::vector<std::vector<int32_t>>& parts) {
+      std::vector<std::unique_ptr<SteppedEnvironments>> environments;
+      std::vector<Trial> trials;
+      for (const std::vector<int32_t>& tasks : parts) {
+        environments.push_back(std::make_unique<UnequalEpisodes>(tasks));
+        for (const int32_t task : tasks) trials.push_back({task, 0});
+      }
+      Rollout rollout(std::move(environments), trials, model, EvaluationOptions{});
+      std::vector<std::vector<float>> episodes;
+      for (int episode = 0; episode < 6; ++episode) episodes.push_back(rollout.run_episode(hash_policy));
+      return episodes;
+    };
+    const auto together = returns({{1, 6, 0}, {3, 5}});
+    const std::vector<int32_t> tasks = {1, 6, 0, 3, 5};
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      const auto alone = returns({{tasks[i]}});
+      for (size_t episode = 0; episode < alone.size(); ++episode) {
+        EXPECT_EQ(alone[episode][0], together[episode][i]) << "task " << tasks[i] << ", episode " << episode;
+        const float steps = static_cast<float>(1 + (static_cast<size_t>(tasks[i]) + episode) % 4);
+        EXPECT_GE(together[episode][i], 0.5F * steps);
+        EXPECT_LE(together[episode][i], 4.5F * steps);
+      }
+    }
+  }
 }
 
 TEST(Rollout, NoGradientIsRecorded) {

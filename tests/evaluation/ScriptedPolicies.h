@@ -60,7 +60,7 @@ struct RandomStep {
         next_states.push_back(static_cast<int32_t>(stream.below(9)));
       }
       actions.push_back(static_cast<int32_t>(stream.below(5)));
-      rewards.push_back(static_cast<int32_t>(stream.below(2)));
+      rewards.push_back(static_cast<float>(stream.below(2)));
     }
   }
 
@@ -68,11 +68,12 @@ struct RandomStep {
   SeenTransition of_row(size_t row) const {
     return {{states[2 * row], states[2 * row + 1]},
             actions[row],
-            static_cast<float>(rewards[row]),
+            rewards[row],
             {next_states[2 * row], next_states[2 * row + 1]}};
   }
 
-  std::vector<int32_t> states, actions, rewards, next_states;
+  std::vector<int32_t> states, actions, next_states;
+  std::vector<float> rewards;
 };
 
 }  // namespace adtrain

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 
 #include <fmt/format.h>
@@ -45,27 +46,32 @@ Curve curve_of(const EvaluationSummary& summary) {
 std::string difference_of(const std::vector<EvaluationSummary>& summaries) {
   std::set<std::string> keys;
   for (const EvaluationSummary& summary : summaries) {
+    const auto& first = summaries.front().identity;
     for (const auto& [key, value] : summary.identity.items()) {
-      const auto& first = summaries.front().identity;
       // Seeds only repeat, and other numbers of episodes are told by the line that they shorten.
       if (key == "eval_seed" || key == "episodes") continue;
       if (!first.contains(key) || first[key] != value) keys.insert(key);
     }
+    if (first.contains("env_worker") && !summary.identity.contains("env_worker")) keys.insert("env_worker");
   }
   if (keys.empty()) return "";
   return fmt::format("the evaluations are not of the same kind: they differ in {}",
                      join({keys.begin(), keys.end()}, ", "));
 }
 
-/// Oracle and random, where they are the same for all runs.
+/// Oracle and random, where they are the same for all runs and known.
 void add_references(Figure& figure, const std::vector<EvaluationSummary>& summaries) {
-  const auto is_same = [&summaries](double EvaluationSummary::*value) {
+  const EvaluationSummary& first = summaries.front();
+  const auto is_same = [&](std::optional<double> EvaluationSummary::*value) {
     return std::ranges::all_of(summaries, [&](const EvaluationSummary& summary) {
-      return std::abs(summary.*value - summaries.front().*value) < 1e-9;
+      if (!(summary.*value) || !(first.*value))
+        return (summary.*value).has_value() == (first.*value).has_value();
+      return std::abs(*(summary.*value) - *(first.*value)) < 1e-9;
     });
   };
   if (is_same(&EvaluationSummary::oracle) && is_same(&EvaluationSummary::random_floor)) {
-    figure.references = {{"oracle", summaries.front().oracle}, {"random", summaries.front().random_floor}};
+    if (first.oracle) figure.references.push_back({"oracle", *first.oracle});
+    if (first.random_floor) figure.references.push_back({"random", *first.random_floor});
   } else {
     figure.notices.emplace_back("oracle and random are not drawn: they are not the same for all runs");
   }

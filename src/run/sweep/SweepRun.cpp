@@ -33,10 +33,12 @@ bool changes_nothing(const std::string& key) {
 }
 
 /// Whether the newest evaluation is that of this step with the run's own settings.
-bool is_evaluated(const RunFolder& folder, int64_t step, const EvaluationOptions& options) {
+bool is_evaluated(const RunFolder& folder, int64_t step, const EvaluationOptions& options,
+                  const std::optional<std::string>& env_worker) {
   const RecordedRun run = RecordedRun::open(folder.root);
   if (run.evaluations().empty()) return false;
   const auto found = run.evaluation(kLatestEvaluation).identity;
+  if (found.value("env_worker", "") != env_worker.value_or("")) return false;
   EvaluationOrigin origin;
   origin.checkpoint_step = step;
   const auto expected = evaluation_identity({}, origin, options);
@@ -74,7 +76,8 @@ SweepRun::Stage SweepRun::stage() const {
   }
   const std::optional<RunState> state = RunState::read(folder.state());
   if (!state || state->stage != RunState::Stage::kFinished) return Stage::kToTrain;
-  return is_evaluated(folder, state->step, config_.evaluation) ? Stage::kDone : Stage::kToEvaluate;
+  const bool is_done = is_evaluated(folder, state->step, config_.evaluation, config_.worker.env_worker);
+  return is_done ? Stage::kDone : Stage::kToEvaluate;
 }
 
 std::vector<std::string> SweepRun::command_line(Stage stage, int64_t threads, bool overwrite) const {

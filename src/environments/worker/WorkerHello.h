@@ -1,0 +1,34 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "environments/Space.h"
+
+namespace adtrain {
+
+/// What a worker says of itself and of the user's environments before anything is played. A value.
+struct WorkerHello {
+  Space observation;
+  Space action;
+  std::optional<std::vector<std::string>>
+      tasks;             ///< the names of the module's TASKS; nothing where it has none
+  std::string versions;  ///< of Python, NumPy and Gymnasium, for people
+
+  /// Reads the first line of a worker of `env_worker`. Where the worker reports a fault instead, where it
+  /// speaks another version of the protocol, and where a space is none that adtrain knows, throws
+  /// WorkerFault.
+  static WorkerHello read(const nlohmann::json& line, const std::string& env_worker);
+
+  /// Throws ConfigError where the spaces are not these, which a model was trained for, whatever the type of
+  /// whole numbers. Names both.
+  void expect_spaces(const Space& trained_observation, const Space& trained_action,
+                     const std::string& env_worker) const;
+
+  bool operator==(const WorkerHello&) const = default;
+};
+
+}  // namespace adtrain

@@ -1,0 +1,80 @@
+#include "environments/worker/WorkerPool.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "environments/worker/WorkerFault.h"
+
+namespace adtrain {
+namespace {
+
+constexpr int64_t kHalves = 2;
+
+/// The part of `total` that is the `index`-th of `parts` nearly equal ones: where it begins.
+int64_t begin_of_part(int64_t total, int64_t index, int64_t parts) {
+  return total * index / parts;
+}
+
+}  // namespace
+
+WorkerPool::WorkerPool(const WorkerOptions& options, PlayNotices::Say say)
+    : options_(options), notices_(std::move(say)) {
+  for (int64_t i = 0; i < options.env_workers; ++i)
+    workers_.push_back(std::make_unique<WorkerProcess>(options));
+  hello_ = WorkerHello::read(workers_.front()->hello(), *options.env_worker);
+  for (size_t i = 1; i < workers_.size(); ++i) {
+    if (WorkerHello::read(workers_[i]->hello(), *options.env_worker) == hello_) continue;
+    throw WorkerFault(
+        ExitCode::kUsage,
+        fmt::format("{}: two of env_workers = {} processes found other spaces or tasks; expected the same "
+                    "in each: make_env must not depend on what differs between processes",
+                    *options.env_worker, options.env_workers));
+  }
+}
+
+std::vector<WorkerBatch::Share> WorkerPool::shares_of(int64_t places) const {
+  const int64_t workers = std::min(std::ssize(workers_), places);
+  std::vector<WorkerBatch::Share> shares;
+  for (int64_t i = 0; i < workers; ++i) {
+    const int64_t first = begin_of_part(places, i, workers);
+    shares.push_back(
+        {workers_[static_cast<size_t>(i)].get(), first, begin_of_part(places, i + 1, workers) - first});
+  }
+  return shares;
+}
+
+std::vector<std::unique_ptr<WorkerBatch>> WorkerPool::make(const std::vector<PlaceOrder>& places) {
+  const int64_t count = std::ssize(places);
+  const int64_t halves = options_.env_overlap ? std::min(kHalves, count) : 1;
+  std::vector<PlaceLayout> layouts;
+  for (int64_t half = 0; half < halves; ++half) {
+    const int64_t size = begin_of_part(count, half + 1, halves) - begin_of_part(count, half, halves);
+    layouts.emplace_back(size, hello_.observation, hello_.action, half == 0 ? 0 : layouts.back().end());
+  }
+  segment_ = std::make_unique<SharedSegment>(layouts.back().end());
+
+  std::vector<nlohmann::json> told(workers_.size(), {{"bytes", segment_->size()}});
+  for (nlohmann::json& layout : told) layout["halves"] = nlohmann::json::array();
+  std::vector<std::unique_ptr<WorkerBatch>> batches;
+  for (int64_t half = 0; half < halves; ++half) {
+    const PlaceLayout& layout = layouts[static_cast<size_t>(half)];
+    const std::vector<WorkerBatch::Share> shares = shares_of(layout.places());
+    for (size_t i = 0; i < told.size(); ++i) {
+      const auto [worker, first, places_of_worker] =
+          i < shares.size() ? shares[i] : WorkerBatch::Share{nullptr, 0, 0};
+      told[i]["halves"].push_back(layout.json(first, places_of_worker));
+    }
+    const auto first = places.begin() + begin_of_part(count, half, halves);
+    batches.push_back(std::make_unique<WorkerBatch>(
+        WorkerBatch::Context{options_, hello_, notices_}, segment_->data(), layout, static_cast<size_t>(half),
+        shares, std::vector<PlaceOrder>(first, first + layout.places())));
+  }
+  for (size_t i = 0; i < workers_.size(); ++i) workers_[i]->lay_out(told[i], segment_->file());
+  for (const auto& batch : batches) batch->begin_reset();
+  for (const auto& batch : batches) batch->finish_reset();
+  return batches;
+}
+
+}  // namespace adtrain

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "environments/worker/PlayNotices.h"
+#include "environments/worker/SharedSegment.h"
+#include "environments/worker/WorkerBatch.h"
+#include "environments/worker/WorkerHello.h"
+#include "environments/worker/WorkerOptions.h"
+#include "environments/worker/WorkerProcess.h"
+
+namespace adtrain {
+
+/// The worker processes of a rank. For one thread at a time, which must live as long as they.
+class WorkerPool {
+ public:
+  /// Starts `env_workers` of them and waits for what they say. `say` receives what the user should know and
+  /// stops nothing. Throws ConfigError where they cannot be started, WorkerFault where one fails or they
+  /// differ.
+  WorkerPool(const WorkerOptions& options, PlayNotices::Say say);
+
+  const WorkerOptions& options() const { return options_; }
+  const WorkerHello& hello() const { return hello_; }
+  const PlayNotices& notices() const { return notices_; }
+
+  /// Makes environments for these places and resets them: one batch, or with env_overlap two halves, in
+  /// order. Former batches must be gone. Throws WorkerFault.
+  std::vector<std::unique_ptr<WorkerBatch>> make(const std::vector<PlaceOrder>& places);
+
+ private:
+  std::vector<WorkerBatch::Share> shares_of(int64_t places) const;
+
+  WorkerOptions options_;
+  PlayNotices notices_;
+  std::vector<std::unique_ptr<WorkerProcess>> workers_;
+  WorkerHello hello_;
+  std::unique_ptr<SharedSegment> segment_;
+};
+
+}  // namespace adtrain

@@ -1,0 +1,88 @@
+#include "run/EvaluationWorkers.h"
+
+#include <numeric>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "collectives/StopRequest.h"
+#include "environments/TaskFamily.h"
+#include "environments/TaskSplit.h"
+#include "evaluation/InContextEvaluation.h"
+#include "memory/AutoBatchSize.h"
+#include "watchdog/Activity.h"
+
+namespace adtrain {
+namespace {
+
+/// A policy that knows nothing.
+AlgorithmDistillation::Predictions equal_logits(const Batch& batch) {
+  constexpr int64_t kTokenTypes = 3;
+  return {at::zeros({batch.size(), kActions}), at::zeros({batch.size(), kTokenTypes})};
+}
+
+/// `whose`: "the family's tasks".
+void check_numbers(const std::string& eval_tasks, int64_t count, const std::string& whose) {
+  if (names_a_side(eval_tasks)) return;
+  const int64_t largest = NumberRanges::parse(eval_tasks).value().largest();
+  if (largest < count) return;
+  throw ConfigError(
+      fmt::format("eval_tasks: found task {}; expected numbers of {}, 0 to {}", largest, whose, count - 1));
+}
+
+}  // namespace
+
+std::unique_ptr<WorkerPool> start_workers(const RunConfig& config, const PlayNotices::Say& say) {
+  const WorkerOptions& options = config.worker;
+  if (!options.env_worker) return nullptr;
+  Activity::of_this_process().begin("starting the environment workers");
+  auto workers = std::make_unique<WorkerPool>(options, say);
+  workers->hello().expect_spaces(Space::multi_discrete({2}, {config.environment.grid_size}),
+                                 Space::discrete(config.environment.num_actions), *options.env_worker);
+  return workers;
+}
+
+std::vector<int64_t> tasks_in_workers(const RunConfig& config, const WorkerPool& workers) {
+  const std::string& env_worker = *config.worker.env_worker;
+  if (const auto& names = workers.hello().tasks) {
+    check_numbers(config.evaluation.eval_tasks, std::ssize(*names), "the TASKS of " + env_worker);
+    TaskSplit split;
+    split.test.resize(names->size());
+    std::iota(split.test.begin(), split.test.end(), 0);
+    return evaluated_tasks(config.evaluation, split);
+  }
+  const int64_t count = TaskFamily::of(config.environment).task_count();
+  check_numbers(config.evaluation.eval_tasks, count,
+                fmt::format("tasks of {}, as {} has no TASKS", config.environment.env, env_worker));
+  return evaluated_tasks(config.evaluation, TaskSplit::of(config.environment, count, config.tasks));
+}
+
+EvaluationOrigin::Worker origin_in_workers(const WorkerPool& workers, const std::vector<int64_t>& tasks) {
+  EvaluationOrigin::Worker origin{*workers.options().env_worker, workers.options().max_episode_steps,
+                                  /*task_names=*/{}};
+  if (!workers.hello().tasks) return origin;
+  for (const int64_t task : tasks)
+    origin.task_names.push_back((*workers.hello().tasks)[static_cast<size_t>(task)]);
+  return origin;
+}
+
+std::optional<double> random_return_in_workers(const RunConfig& config, const std::vector<int64_t>& tasks,
+                                               WorkerPool& workers, Communicator& communicator) {
+  if (config.worker.env_random_episodes == 0) return std::nullopt;
+  Activity::of_this_process().begin("measuring the random return");
+  EvaluationOptions options = config.evaluation;
+  options.eval_repeats = 1;
+  options.eval_episodes = config.worker.env_random_episodes;
+  options.eval_sampling = Sampling::kSample;
+  if (options.eval_batch == kAutoBatchSize) options.eval_batch = EvaluationOptions{}.eval_batch;
+  ModelOptions shortest;
+  shortest.n_transit = 1;  // the policy looks at no context
+  const auto measured =
+      InContextEvaluation(tasks, options)
+          .measure(Rollouts::in_workers(equal_logits, workers, shortest, options), communicator,
+                   [](int64_t, int64_t) { return StopRequest::signal_number() == 0; });
+  if (!measured) return std::nullopt;
+  return measured->returns.to(at::kDouble).mean().item<double>();
+}
+
+}  // namespace adtrain

@@ -120,8 +120,8 @@ TEST_F(Tracking, OneDocumentSaysHowTheRunEnded) {
 }
 
 TEST_F(Tracking, OneDocumentSaysWhyTheRunFailed) {
-  const WithResult failed = run(std::string("ADTRAIN_FAULT=nan_loss@1:12 ") + kTwoRanks +
-                                "-x ADTRAIN_FAULT $adtrain small.yaml --json");
+  const WithResult failed =
+      run(std::string("ADTRAIN_FAULT=nan_loss@1:12 ") + kTwoRanks + "$adtrain small.yaml --json");
   EXPECT_EQ(failed.finished.exit_code, 6) << failed.errors;
   EXPECT_EQ(failed.result["result"], "failed");
   EXPECT_EQ(failed.result["exit_code"], 6);
@@ -129,10 +129,9 @@ TEST_F(Tracking, OneDocumentSaysWhyTheRunFailed) {
   EXPECT_EQ(failed.result["failure"]["ranks"], 2);
   EXPECT_EQ(failed.result["paths"]["failure"], "runs/small/failure.txt");
   EXPECT_THAT(small_.read("runs/small/failure.txt"), HasSubstr(failed.result["reason"].get<std::string>()));
-  const WithResult killed =
-      run(std::string("ADTRAIN_FAULT=kill@0:5 ") + kTwoRanks +
-          "--mca odls_base_sigkill_timeout 8 -x ADTRAIN_FAULT $adtrain small.yaml --json "
-          "--set run_name=killed");
+  const WithResult killed = run(std::string("ADTRAIN_FAULT=kill@0:5 ") + kTwoRanks +
+                                "--mca odls_base_sigkill_timeout 8 $adtrain small.yaml --json "
+                                "--set run_name=killed");
   EXPECT_EQ(killed.result["result"], "failed");
   EXPECT_EQ(killed.result["exit_code"], 7);
   EXPECT_EQ(killed.result["failure"]["rank"], 0);  // the other rank speaks

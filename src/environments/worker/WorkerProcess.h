@@ -39,8 +39,6 @@ class WorkerProcess {
   /// errors what it was asked to do: "stepping 8 environments".
   std::optional<nlohmann::json> await(uint32_t number, const std::string& doing);
 
-  pid_t process() const { return process_; }
-
  private:
   using Deadline = RunningDeadline;
 

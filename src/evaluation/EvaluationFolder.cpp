@@ -120,7 +120,7 @@ nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, co
   identity["eval_seed"] = options.eval_seed;
   identity["eval_sampling"] = name_of(options.eval_sampling);
   identity["eval_terminal_observation"] = options.eval_terminal_observation;
-  identity["tasks"] = tasks;
+  if (!tasks.empty()) identity["tasks"] = tasks;
   identity["repeats"] = options.eval_repeats;
   identity["episodes"] = options.eval_episodes;
   return identity;
@@ -134,8 +134,11 @@ std::filesystem::path evaluation_folder(const std::filesystem::path& parent,
   const std::string size = fmt::format("-{}x{}", options.eval_repeats, options.eval_episodes);
   const bool usual_size =
       options.eval_repeats == usual.eval_repeats && options.eval_episodes == usual.eval_episodes;
-  const std::string how = unusual_settings(options, usual, identity["tasks"].size()) +
-                          (identity.contains("env_worker") ? "-worker" : "");
+  const auto tasks = identity.find("tasks");
+  const auto task_count =
+      tasks != identity.end() ? tasks->size() : static_cast<size_t>(options.eval_task_limit.value_or(0));
+  const std::string how =
+      unusual_settings(options, usual, task_count) + (identity.contains("env_worker") ? "-worker" : "");
   std::filesystem::path folder = parent / (what + (usual_size ? "" : size) + how);
   if (is_of_another(folder, identity)) folder = parent / (what + size + how);
   for (int number = 2; is_of_another(folder, identity); ++number) {

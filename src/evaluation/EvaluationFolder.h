@@ -35,8 +35,11 @@ struct EvaluationOrigin {
 
 /// The link beside evaluations to the newest of them.
 constexpr const char* kLatestEvaluation = "latest";
+/// The end of a folder's name that holds what was played before environments failed: no finished evaluation.
+constexpr const char* kIncompleteEvaluation = "-incomplete";
 
-/// What identifies an evaluation: the part of summary.json before the results.
+/// What identifies an evaluation: the part of summary.json before the results. Without tasks where these are
+/// not known yet.
 nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, const EvaluationOrigin& origin,
                                            const EvaluationOptions& options);
 

@@ -198,6 +198,12 @@ void ModelOptions::check_network(Findings& findings) const {
                  fmt::format("found {} with compressed context, whose regions hold transitions; "
                              "expected transition or auto",
                              spelling_of(kLayouts, token_layout)));
+  } else if (token_layout == TokenLayout::kSplit && split != (block() == TransformerBlock::kGpt2)) {
+    findings.add(
+        "token_layout",
+        fmt::format("found split with transformer_block: {}, whose tokens are of a step each; expected "
+                    "transition, previous or auto, or model: GPT2 with transformer_block: auto",
+                    spelling_of(kBlocks, block())));
   } else if (split != (block() == TransformerBlock::kGpt2)) {
     findings.add("transformer_block",
                  "found a block that does not fit the model; model GPT2 and block gpt2 go together only "
@@ -220,9 +226,15 @@ void ModelOptions::check_network(Findings& findings) const {
 
 void ModelOptions::decide() {
   if (is_plugin()) return;
-  const bool names_them = composed();
-  if (names_them) token_layout = layout();
-  pieces = names_them ? block_pieces() : BlockPieces();
+  const TokenLayout in_use = layout();
+  if (composed()) {
+    token_layout = in_use;
+    pieces = block_pieces();
+  } else {
+    token_layout = TokenLayout::kAuto;
+    if (layout() != in_use) token_layout = in_use;
+    pieces = BlockPieces();
+  }
 }
 
 std::vector<std::string> ModelOptions::notices() const {
@@ -230,6 +242,10 @@ std::vector<std::string> ModelOptions::notices() const {
   if (is_plugin()) {
     for (const std::string& setting : pieces.chosen())
       notices.push_back(setting + " has no effect: the network is a plug-in's");
+    if (token_layout != TokenLayout::kAuto) {
+      notices.push_back(fmt::format("token_layout = {} has no effect: the network is a plug-in's",
+                                    spelling_of(kLayouts, token_layout)));
+    }
   }
   if (first_step != FirstStep::kZeros && (is_plugin() || layout() != TokenLayout::kPrevious)) {
     notices.push_back("first_step = learned has no effect: it is for token_layout previous");

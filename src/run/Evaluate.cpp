@@ -148,7 +148,7 @@ void write_incomplete_results(const Plan& plan, const WorkerPool& workers, const
   EvaluationOrigin origin = plan.origin;
   origin.worker = origin_in_workers(workers, played.tasks);
   fs::path folder = plan.folder();
-  folder += "-incomplete";
+  folder += kIncompleteEvaluation;
   try {
     write_evaluation(folder, played, LearningCurve::without_bounds(played), origin, plan.options);
     say(fmt::format("what was played before is kept: {} of {} episodes of {} of {} tasks, in {}",

@@ -65,6 +65,32 @@ const SmallRun& written() {
   return small;
 }
 
+TEST(InspectHistories, UnboundedSpacesAreJsonToo) {
+  const SmallRun small;
+  small.write("write.py",
+              "import h5py, json, numpy, pathlib\n"
+              "folder = pathlib.Path('mujoco/hopper')\n"
+              "folder.mkdir(parents=True)\n"
+              "(folder / 'hopper.json').write_text(json.dumps({'task_name': 'hopper', 'observation_shape': "
+              "{'proprio': [3]}, "
+              "'action_dim': 2, 'action_type': 'continuous'}))\n"
+              "with h5py.File(folder / 'a.h5', 'w') as file:\n"
+              "    group = file.create_group('0-9')\n"
+              "    group['proprio_observation'] = numpy.ones((10, 3), 'float32')\n"
+              "    group['action'] = numpy.ones((10, 2), 'float32')\n"
+              "    group['reward'] = numpy.ones(10, 'float32')\n"
+              "    group['step_num'] = numpy.arange(10, dtype='int32') % 5\n");
+  const Finished python =
+      run_shell(fmt::format("cd {} && {} write.py", quoted(small.folder().string()), quoted(ADTRAIN_PYTHON)));
+  ASSERT_EQ(python.exit_code, 0) << python.output;
+  const Finished inspected = small.adtrain("inspect histories mujoco --json 2>/dev/null");
+  const json report = json::parse(inspected.output, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(report.is_object()) << inspected.output;
+  const auto& space = report.at("data_sets").at(0).at("groups").at(0).at("observation_space");
+  EXPECT_EQ(space.at("low").at(0), "-Infinity");
+  EXPECT_EQ(space.at("high").at(2), "Infinity");
+}
+
 TEST(InspectHistories, FindsTheReturnsThatNumPyFinds) {
   const SmallRun& small = written();
   const auto report = json::parse(small.adtrain("inspect histories xland.hdf5 --json 2>/dev/null").output);

@@ -146,6 +146,9 @@ TEST(ModelOptions, TheFourNetworksWithANameStayTheirOwn) {
     options.decide();
     EXPECT_EQ(options.pieces, BlockPieces())
         << "a saved configuration that names pieces is of a composed network";
+    const bool is_named_by_it = settings == std::vector<std::string>{"token_layout=split"};
+    EXPECT_EQ(options.token_layout, is_named_by_it ? TokenLayout::kSplit : TokenLayout::kAuto)
+        << ::testing::PrintToString(settings);
   }
   EXPECT_EQ(options_of({"token_layout=split"}).block(), TransformerBlock::kGpt2);
 }

@@ -104,6 +104,7 @@ TEST(Figure, TheNewestEvaluationIsDrawnAndThoseOfAnEarlierAdtrainAreKnown) {
   WrittenRuns::evaluation_in(a / "evaluation", {2});
   EXPECT_EQ(drawn("latest"), "evaluation 2");
   WrittenRuns::evaluation_in(a / "evaluation" / "test-step-8", {3});
+  WrittenRuns::evaluation_in(a / "evaluation" / "test-step-8-worker-incomplete", {5});  // is no finished one
   written.evaluation("a", {4});
   EXPECT_EQ(drawn("latest"), "test-step-9 4");
   EXPECT_EQ(drawn("test-step-8"), "test-step-8 3");

@@ -49,6 +49,10 @@ TEST(RunGroups, APieceThatFollowsFromItsBlockIsInNoLabel) {
                                          written.add("c", pre_norm + "tf_positions: learned\n")};
   EXPECT_THAT(labels(group_runs({runs[0], runs[1]}, {})),
               ElementsAre("transformer_block xland", "transformer_block pre_norm"));
+  const RecordedRun published =
+      written.add("d", "transformer_block: pre_norm\ntf_norm: auto\ntf_qk_norm: auto\ntf_positions: auto\n");
+  EXPECT_THAT(labels(group_runs({runs[0], published}, {})),
+              ElementsAre("transformer_block xland", "transformer_block pre_norm"));
   EXPECT_THAT(labels(group_runs({runs[0], runs[2]}, {})),
               ElementsAre("transformer_block xland, tf_positions alibi",
                           "transformer_block pre_norm, tf_positions learned"));

@@ -13,7 +13,6 @@ class LogTail {
   explicit LogTail(size_t most_lines = 20) : most_lines_(most_lines) {}
 
   void add(std::string_view bytes);
-  void keep_lines(size_t most_lines) { most_lines_ = most_lines; }
   /// The lines, each on its own and indented; a line that has not ended counts. "" where nothing was printed.
   std::string text() const;
 

@@ -63,7 +63,8 @@ void WorkerBatch::await(const std::string& doing) {
     if (!answer) continue;
     throw_fault(answer->value("fault", nlohmann::json::object()), *context_.options.env_worker,
                 [&](std::optional<int64_t> place) {
-                  return place ? where(static_cast<size_t>(share.first + *place)) : where_all();
+                  const bool is_there = place && *place >= 0 && *place < share.count;
+                  return is_there ? where(static_cast<size_t>(share.first + *place)) : where_all();
                 });
   }
 }

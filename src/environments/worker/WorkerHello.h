@@ -28,7 +28,11 @@ struct WorkerHello {
   void expect_spaces(const Space& trained_observation, const Space& trained_action,
                      const std::string& env_worker) const;
 
-  bool operator==(const WorkerHello&) const = default;
+  /// Whether another worker of the same environments is alike. Names of tasks may contain addresses.
+  bool is_like(const WorkerHello& other) const {
+    const auto count = [](const WorkerHello& hello) { return hello.tasks ? hello.tasks->size() : 0; };
+    return observation == other.observation && action == other.action && count(*this) == count(other);
+  }
 };
 
 }  // namespace adtrain

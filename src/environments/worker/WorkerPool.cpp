@@ -25,7 +25,7 @@ WorkerPool::WorkerPool(const WorkerOptions& options, PlayNotices::Say say)
     workers_.push_back(std::make_unique<WorkerProcess>(options));
   hello_ = WorkerHello::read(workers_.front()->hello(), *options.env_worker);
   for (size_t i = 1; i < workers_.size(); ++i) {
-    if (WorkerHello::read(workers_[i]->hello(), *options.env_worker) == hello_) continue;
+    if (WorkerHello::read(workers_[i]->hello(), *options.env_worker).is_like(hello_)) continue;
     throw WorkerFault(
         ExitCode::kUsage,
         fmt::format("{}: two of env_workers = {} processes found other spaces or tasks; expected the same "

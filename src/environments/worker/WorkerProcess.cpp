@@ -147,16 +147,15 @@ void WorkerProcess::receive(void* bytes, size_t size, Deadline& deadline, const 
         to += received;
         size -= static_cast<size_t>(received);
       }
-    } else if (deadline.passed()) {
-      fail_as_it_hangs(doing);
     }
+    if (size > 0 && deadline.passed()) fail_as_it_hangs(doing);
   }
 }
 
 nlohmann::json WorkerProcess::receive_line(std::string line, Deadline& deadline, const std::string& doing) {
   // Byte by byte would be slow for a hello with many bounds: what is there is looked at first.
-  constexpr size_t kChunk = 1 << 16;
-  while (line.empty() || line.back() != '\n') {
+  constexpr size_t kChunk = 1 << 16, kLongestLine = size_t{1} << 28;
+  while (line.size() < kLongestLine && (line.empty() || line.back() != '\n')) {
     char first = 0;
     receive(&first, 1, deadline, doing);
     line += first;
@@ -177,8 +176,12 @@ nlohmann::json WorkerProcess::receive_line(std::string line, Deadline& deadline,
 }
 
 void WorkerProcess::drain() {
+  // Not for ever: somebody may print faster than this reads.
+  constexpr int kMostReads = 256;
   char chunk[4096];
-  for (ssize_t size = 0; (size = read(output_, chunk, sizeof chunk)) > 0;) {
+  for (int i = 0; i < kMostReads; ++i) {
+    const ssize_t size = read(output_, chunk, sizeof chunk);
+    if (size <= 0) return;
     tail_.add(std::string_view(chunk, static_cast<size_t>(size)));
   }
 }

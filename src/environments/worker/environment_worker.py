@@ -59,6 +59,7 @@ class Channel:
 
     def __init__(self, descriptor):
         self.socket = socket.socket(fileno=descriptor)
+        os.register_at_fork(after_in_child=self.socket.close)  # else a child would keep it open when the worker has died
 
     def send_line(self, content):
         line = json.dumps(content) + "\n"

@@ -181,6 +181,7 @@ std::vector<Part> KernelPlan::parts_of_blocks() const {
   if (network_.block == NetworkShape::Block::kOther)
     return {{"network", "libtorch's operators, as its author wrote it", ""}};
   if (network_.block == NetworkShape::Block::kComposed) {
+    if (!device_.is_gpu) return {{"blocks", "plain operators, vectorised where they fit", ""}};
     return {{"blocks", "plain operators", fmt::format("ours: {}", *why_no_whole_blocks_)}};
   }
   if (!device_.is_gpu) return parts_on_cpu();

@@ -77,7 +77,8 @@ class Run:
 
     def _evaluation_folders(self) -> list[pathlib.Path]:
         folders = [*sorted(self.folder.glob("evaluation*")), *sorted(self.folder.glob("evaluation/*"))]
-        return [folder for folder in folders if not folder.is_symlink() and (folder / SUMMARY).exists()]
+        finished = [folder for folder in folders if not folder.name.endswith("-incomplete")]
+        return [folder for folder in finished if not folder.is_symlink() and (folder / SUMMARY).exists()]
 
     def _newest_of(self, names: list[str]) -> str:
         """Which of these evaluations is the newest; LATEST where nothing tells."""

@@ -70,10 +70,12 @@ std::string summary_of_configuration(const std::string& configuration) {
   if (configuration.empty()) return "";
   const RunConfig config = read_leniently(configuration);
   const ModelOptions& model = config.model;
+  const bool is_varied = model.composed() && model.block() == TransformerBlock::kPreNorm;
   const std::string network = model.is_plugin()
                                   ? "a plug-in's network"
-                                  : fmt::format("{}{} network", name_of(model.block()),
-                                                model.compressed() ? " compressed-context" : "");
+                                  : fmt::format("{}{} network{}", name_of(model.block()),
+                                                model.compressed() ? " compressed-context" : "",
+                                                is_varied ? " with other pieces or tokens" : "");
   return fmt::format("{}, width {}, {} layers, {} heads, n_transit {}; {}", network, model.tf_n_embd,
                      model.tf_n_layer, model.tf_n_head, model.n_transit, config.environment.env);
 }

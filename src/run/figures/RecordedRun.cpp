@@ -24,7 +24,9 @@ std::vector<fs::path> evaluation_folders(const RunFolder& folder) {
   std::vector<fs::path> found;
   std::error_code unreadable;
   const auto add = [&found](const fs::directory_entry& entry) {
-    if (!entry.is_symlink() && fs::exists(entry.path() / "summary.json")) found.push_back(entry.path());
+    const bool is_finished = !entry.path().filename().string().ends_with(kIncompleteEvaluation);
+    if (is_finished && !entry.is_symlink() && fs::exists(entry.path() / "summary.json"))
+      found.push_back(entry.path());
   };
   for (const auto& entry : fs::directory_iterator(folder.evaluation(), unreadable)) add(entry);
   for (const auto& entry : fs::directory_iterator(folder.root, unreadable)) {

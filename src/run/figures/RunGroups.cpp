@@ -38,7 +38,10 @@ bool follows_from_block(const std::vector<ConfigValue>& config, const std::strin
   const RunConfig usual = read_leniently(fmt::format("transformer_block: {}\n", block));
   std::string value = value_in(config, key);
   std::erase(value, '"');
-  return std::ranges::count(usual.model.block_pieces().chosen(), fmt::format("{} = {}", key, value)) > 0;
+  const bool left_open = value == "auto";  // by a network with a name
+  return std::ranges::any_of(usual.model.block_pieces().chosen(), [&](const std::string& piece) {
+    return left_open ? piece.starts_with(key + " = ") : piece == fmt::format("{} = {}", key, value);
+  });
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "run/inspect/InspectHistories.h"
 
 #include <algorithm>
+#include <regex>
 #include <string>
 
 #include <fmt/format.h>
@@ -74,8 +75,11 @@ std::vector<std::string> not_finite(const Inspected& found) {
   return places;
 }
 
+/// JSON has no infinite bounds: they are the texts "Infinity" and "-Infinity".
 ordered_json json_of(const std::optional<Space>& space) {
-  return space ? ordered_json::parse(space->to_json(), nullptr, false) : ordered_json();
+  if (!space) return {};
+  static const std::regex kInfinity("-?Infinity");
+  return ordered_json::parse(std::regex_replace(space->to_json(), kInfinity, "\"$&\""));
 }
 
 ordered_json json_of(const SpaceGroup& group) {

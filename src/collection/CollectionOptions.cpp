@@ -21,6 +21,7 @@ PublishedPpo published_ppo(Family family) {
       return {.rollout_steps = 20, .batch_size = 50, .epochs = 20};
     case Family::kDarkroomPermuted:
     case Family::kPlugin:  // nothing is published: a choice between the other two
+    case Family::kOwn:
       return {.rollout_steps = 50, .batch_size = 50, .epochs = 20};
     case Family::kDarkKeyToDoor:
       return {.rollout_steps = 50, .batch_size = 100, .epochs = 10};

@@ -19,19 +19,30 @@ namespace adtrain {
 /// the region is full, the target is `</compress>` and query_action[b] = −1. With loss at all positions
 /// current[b] = interval in every row: states of the current region are the queries, one more query closes
 /// the region, and query_state[b] is the state in which it is asked.
+///
+/// *Rows of any space* (`before_action` defined), for tasks of other spaces than the grid families': plain
+/// rows whose states and actions are in their spaces' shapes, as narrow and as packed as they are stored.
+/// What came before the first step is known, or zeros where nothing did. There are no next states.
 struct Batch {
-  at::Tensor states;       ///< int32 (B, T, 2)
-  at::Tensor actions;      ///< int32 (B, T)
+  at::Tensor states;       ///< int32 (B, T, 2); of any space (B, T, …), its own type
+  at::Tensor actions;      ///< int32 (B, T); of any space (B, T, …), its own type
   at::Tensor rewards;      ///< float32 (B, T)
-  at::Tensor next_states;  ///< int32 (B, T, 2)
+  at::Tensor next_states;  ///< int32 (B, T, 2); not of any space
 
   at::Tensor previous;      ///< int32 (B), compressed rows only
   at::Tensor current;       ///< int32 (B), compressed rows only
   at::Tensor query_state;   ///< int32 (B, 2), compressed rows only
   at::Tensor query_action;  ///< int32 (B), compressed rows only
 
+  at::Tensor before_action;  ///< (B, …) as actions: of the step before the first; rows of any space only
+  at::Tensor before_reward;  ///< float32 (B): of that step; rows of any space only
+  at::Tensor begins;         ///< uint8 (B, T): 1 on an episode's first step; rows of any space only
+  /// float32 (B, …) as states: what observations are normalised by, where they are: (x − mean) / deviation.
+  at::Tensor state_mean, state_deviation;
+
   int64_t size() const { return states.size(0); }
   bool compressed() const { return previous.defined(); }
+  bool of_any_space() const { return before_action.defined(); }
 
   /// The same values on another device. `non_blocking`: does not wait for copies from pinned memory.
   Batch to(at::Device device, bool non_blocking = false) const;

@@ -1,6 +1,7 @@
 #include "environments/EnvironmentOptions.h"
 
 #include <array>
+#include <sstream>
 #include <vector>
 
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 #include "base/Error.h"
 #include "base/Text.h"
 #include "environments/PluginFamilies.h"
+#include "environments/Space.h"
 
 namespace adtrain {
 namespace {
@@ -42,11 +44,7 @@ Published published(const std::string& env) {
     const EnvironmentDefaults& defaults = plugin->defaults;
     return {Family::kPlugin, name, {}, defaults.horizon, defaults.env_split_seed, defaults.train_env_ratio};
   }
-  const std::string nearest = nearest_name(name, environment_names());
-  throw ConfigError(
-      fmt::format("env: no task family is called '{}'; expected darkroom, darkroompermuted, "
-                  "darkkeytodoor or a plug-in's{}",
-                  env, nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
+  return {Family::kOwn, env, {}, /*horizon=*/0, /*split_seed=*/0, /*train_ratio=*/0.9};
 }
 
 /// Key-to-door has grid_size⁴ tasks, which the split lists one by one.
@@ -66,7 +64,10 @@ std::vector<std::string> environment_names() {
 }
 
 void EnvironmentOptions::declare(Section& section) {
-  section.key("env", env, "Family of tasks.").one_of(environment_names());
+  section.key(
+      "env", env,
+      "Family of tasks: darkroom, darkroompermuted, darkkeytodoor or a plug-in's. Any other name is a label "
+      "for tasks of your own, which are in `histories` or in the environments of env_worker.");
   section.key("grid_size", grid_size, "Side of the square room.").unit("cells").at_least(2).at_most(255);
   section.key("num_actions", num_actions, "Four moves and staying; only 5 is possible.").unit("actions");
   section.key("horizon", horizon, "Length of every episode; null: as published for the family (20, 50, 50).")
@@ -82,6 +83,15 @@ void EnvironmentOptions::declare(Section& section) {
            "Share of the tasks that is trained on; null: as published for the family (0.9, 0.9, 0.95).")
       .above(0)
       .at_most(1);
+  section.key(
+      "observation_space", observation_space,
+      "Tasks of your own: what is observed, as Minari writes Gymnasium's spaces, for example {type: Box, "
+      "dtype: float32, shape: [4], low: -1, high: 1}; null: as the histories or the environments say.");
+  section.key("action_space", action_space, "Tasks of your own: what is done, in the same way.");
+  section.key(
+      "observation_packing", observation_packing,
+      "Tasks of your own, where each number of an observation holds several digits: how many values each "
+      "may take, the most significant first, for example [13, 12].");
   section.ignore("dim_states", "an observation is always the two coordinates");
   section.ignore("dim_actions", "follows from num_actions");
   section.ignore("max_reward", "follows from the family, the goal and the horizon");
@@ -103,10 +113,26 @@ void EnvironmentOptions::check(Findings& findings) const {
 Family EnvironmentOptions::family() const {
   return published(env).family;
 }
+std::optional<TaskSpaces> EnvironmentOptions::spaces() const {
+  if (!has_own_tasks() || !observation_space || !action_space) return std::nullopt;
+  TaskSpaces spaces{Space::from_json(*observation_space, "observation_space"),
+                    Space::from_json(*action_space, "action_space"),
+                    /*packed_digits=*/{}};
+  if (observation_packing) {
+    std::istringstream digits(*observation_packing);
+    for (std::string digit; std::getline(digits, digit, ',');)
+      spaces.packed_digits.push_back(std::stoll(digit));
+  }
+  return spaces;
+}
 std::string EnvironmentOptions::family_name() const {
   return published(env).name;
 }
 int64_t EnvironmentOptions::episode_horizon() const {
+  if (has_own_tasks() && !horizon) {
+    throw ConfigError(fmt::format(
+        "env: no task family is called '{}', and episodes of own tasks have no common length", env));
+  }
   return horizon.value_or(published(env).horizon);
 }
 int64_t EnvironmentOptions::split_seed() const {

@@ -6,11 +6,14 @@
 #include <vector>
 
 #include "config/Section.h"
+#include "environments/TaskSpaces.h"
 
 namespace adtrain {
 
-/// The task families; TaskFamily.h says what each of them is. Those of plug-ins have names alone.
-enum class Family { kDarkroom, kDarkroomPermuted, kDarkKeyToDoor, kPlugin };
+/// The task families; TaskFamily.h says what each of them is. Those of plug-ins have names alone. kOwn are
+/// users' own tasks, of any space, which are in their histories and in environments that workers run: `env`
+/// is a label.
+enum class Family { kDarkroom, kDarkroomPermuted, kDarkKeyToDoor, kPlugin, kOwn };
 
 /// All that `env` may be, the families of plug-ins that are loaded included.
 std::vector<std::string> environment_names();
@@ -23,6 +26,7 @@ std::vector<std::string> environment_names();
 /// | darkroom         | 20      | 0              | 0.9             |
 /// | darkroompermuted | 50      | 4              | 0.9             |
 /// | darkkeytodoor    | 50      | 4              | 0.95            |
+/// | own tasks        | none    | 0              | 0.9             |
 struct EnvironmentOptions {
   std::string env = "darkroom";
   int64_t grid_size = 9;
@@ -30,14 +34,22 @@ struct EnvironmentOptions {
   std::optional<int64_t> horizon;
   std::optional<int64_t> env_split_seed;
   std::optional<double> train_env_ratio;
+  std::optional<std::string> observation_space;  ///< own tasks: Minari's JSON
+  std::optional<std::string> action_space;       ///< own tasks: Minari's JSON
+  std::optional<std::string>
+      observation_packing;  ///< own tasks: values of each digit, with commas between them
 
   void declare(Section& section);
   void check(Findings& findings) const;
 
-  /// The family that `env` names. Throws ConfigError for an unknown name.
+  /// The family that `env` names: kOwn where it is no family's name.
   Family family() const;
+  bool has_own_tasks() const { return family() == Family::kOwn; }
+  /// Of own tasks, where both spaces are known. Throws DataError where one is no space.
+  std::optional<TaskSpaces> spaces() const;
   /// The family's own name, whatever alias `env` is: part of file names.
   std::string family_name() const;
+  /// Throws ConfigError for own tasks, whose episodes end when their environments say so.
   int64_t episode_horizon() const;
   int64_t split_seed() const;
   double train_ratio() const;

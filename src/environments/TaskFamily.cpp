@@ -12,6 +12,7 @@
 
 #include "base/Error.h"
 #include "base/Random.h"
+#include "base/Text.h"
 #include "environments/PluginFamilies.h"
 
 namespace adtrain {
@@ -88,6 +89,13 @@ double measured_random_return(const EnvironmentFamily& family, int64_t task, int
 }  // namespace
 
 TaskFamily TaskFamily::of(const EnvironmentOptions& options) {
+  if (options.has_own_tasks()) {
+    const std::string nearest = nearest_name(options.env, environment_names());
+    throw ConfigError(
+        fmt::format("env: no task family is called '{}'; expected darkroom, darkroompermuted, "
+                    "darkkeytodoor or a plug-in's{}",
+                    options.env, nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
+  }
   return TaskFamily(options.family(), options.family_name(), options.grid_size, options.episode_horizon(),
                     plugin_of(options));
 }
@@ -103,6 +111,8 @@ int64_t TaskFamily::task_count() const {
       return cells * cells;
     case Family::kPlugin:
       return plugin_->task_count();
+    case Family::kOwn:
+      break;
   }
   std::abort();
 }
@@ -122,6 +132,7 @@ Task TaskFamily::task(int64_t index) const {
       const int64_t cells = grid_size_ * grid_size_;
       return {middle, cell_of(index % cells), cell_of(index / cells), kMoves};
     }
+    case Family::kOwn:
     case Family::kPlugin:
       throw std::logic_error("A task of a plug-in's family is known to its environments alone.");
   }

@@ -68,7 +68,10 @@ class AlgorithmDistillation {
 
   /// Logits of the predictions at a query.
   struct Predictions {
-    at::Tensor actions;      ///< (…, num_actions)
+    /// (…, num_actions). Of other spaces: of a Discrete a logit a value; of a MultiDiscrete those of its
+    /// elements one behind the other; of a Box a number an element, or, with a Gaussian head, the means and
+    /// then the logarithms of the standard deviations.
+    at::Tensor actions;
     at::Tensor token_types;  ///< (…, 3), compressed context only: see TokenType
   };
 

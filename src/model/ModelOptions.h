@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "config/Section.h"
+#include "environments/TaskSpaces.h"
 #include "model/BlockPieces.h"
 
 namespace adtrain {
@@ -52,6 +53,8 @@ enum class FusedKernels {
 struct ModelShape {
   int64_t grid_size = 9;
   int64_t num_actions = 5;
+  /// Of a task that is none of the grid families'; grid_size and num_actions then have no meaning.
+  std::optional<TaskSpaces> spaces = std::nullopt;
 
   int64_t states() const { return grid_size * grid_size; }
   /// Features of a transition token: state (2), one-hot action, reward, next state (2).

@@ -52,7 +52,9 @@ struct RunConfig {
   RunFolder folder() const;
   std::filesystem::path history_file() const;
   /// The environment's part in the network's shape.
-  ModelShape model_shape() const { return {environment.grid_size, environment.num_actions}; }
+  ModelShape model_shape() const {
+    return {environment.grid_size, environment.num_actions, environment.spaces()};
+  }
   /// How the data set's windows are cut, for training (`positions` as configured) or the held-out loss
   /// (last).
   WindowShape window_shape(LossPositions positions) const;

@@ -234,4 +234,16 @@ std::string Space::text() const {
   return fmt::format("Box({}, {})", extents, name_of(type));
 }
 
+bool Space::fits(const Space& trained) const {
+  if (kind != trained.kind || shape != trained.shape || values != trained.values || start != trained.start ||
+      is_whole(type) != is_whole(trained.type)) {
+    return false;
+  }
+  for (size_t i = 0; i < trained.low.size(); ++i) {
+    if (std::isfinite(trained.low[i]) && low[i] != trained.low[i]) return false;
+    if (std::isfinite(trained.high[i]) && high[i] != trained.high[i]) return false;
+  }
+  return true;
+}
+
 }  // namespace adtrain

@@ -99,16 +99,20 @@ std::string unusual_settings(const EvaluationOptions& options, const EvaluationO
 
 }  // namespace
 
-EvaluationOrigin EvaluationOrigin::of(const EnvironmentOptions& environment, const TaskFamily& family,
-                                      int64_t checkpoint_step) {
-  return {environment.env,    environment.split_seed(), checkpoint_step,
-          family.grid_size(), family.horizon(),         /*worker=*/std::nullopt};
+EvaluationOrigin EvaluationOrigin::of(const EnvironmentOptions& environment,
+                                      const std::optional<TaskFamily>& family, int64_t checkpoint_step) {
+  return {environment.env,
+          environment.split_seed(),
+          checkpoint_step,
+          family ? family->grid_size() : 0,
+          family ? family->horizon() : 0,
+          /*worker=*/std::nullopt};
 }
 
 nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, const EvaluationOrigin& origin,
                                            const EvaluationOptions& options) {
-  nlohmann::ordered_json identity = {
-      {"env", origin.env}, {"env_split_seed", origin.env_split_seed}, {"grid_size", origin.grid_size}};
+  nlohmann::ordered_json identity = {{"env", origin.env}, {"env_split_seed", origin.env_split_seed}};
+  if (origin.grid_size > 0) identity["grid_size"] = origin.grid_size;
   if (origin.worker) {
     identity["env_worker"] = origin.worker->env_worker;
     identity["max_episode_steps"] = origin.worker->max_episode_steps;

@@ -67,7 +67,7 @@ Target resolve(fs::path folder) {
 /// What is evaluated, and the folder of its results.
 struct Plan {
   Target target;
-  TaskFamily family;
+  std::optional<TaskFamily> family;  ///< nothing for own tasks
   std::vector<int64_t> tasks;
   EvaluationOrigin origin;
   EvaluationOptions options;
@@ -96,7 +96,15 @@ int64_t named_step(const fs::path& checkpoint) {
 
 Plan Plan::of(const Target& target, const RunConfig& config) {
   const EnvironmentOptions& environment = config.environment;
-  const TaskFamily family = TaskFamily::of(environment);
+  std::optional<TaskFamily> family;
+  if (!environment.has_own_tasks()) family = TaskFamily::of(environment);
+  if (!family && !config.worker.env_worker) {
+    throw ConfigError(
+        fmt::format("env: '{}' is no task family of ours, and env_worker is not set; expected where its "
+                    "environments come from: "
+                    "--set env_worker=module:function (docs/own-environments.md)",
+                    environment.env));
+  }
   Plan plan{target,
             family,
             /*tasks=*/{},
@@ -107,7 +115,7 @@ Plan Plan::of(const Target& target, const RunConfig& config) {
   if (config.worker.env_worker) {
     plan.origin.worker = {*config.worker.env_worker, config.worker.max_episode_steps, /*task_names=*/{}};
   } else {
-    const TaskSplit split = TaskSplit::of(environment, family.task_count(), config.tasks);
+    const TaskSplit split = TaskSplit::of(environment, family->task_count(), config.tasks);
     plan.tasks = evaluated_tasks(config.evaluation, split);
   }
   return plan;
@@ -211,8 +219,9 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
   const std::unique_ptr<WorkerPool> workers = start_workers(config, say);
   if (workers) plan.play_in(*workers, config);
   const Rollouts rollouts =
-      workers ? Rollouts::in_workers(predictor_of(*model), *workers, model->options(), config.evaluation)
-              : Rollouts::of(*model, plan.family, config.evaluation);
+      workers ? Rollouts::in_workers({predictor_of(*model), model->options(), shape, /*scale=*/{}}, *workers,
+                                     config.evaluation)
+              : Rollouts::of(*model, *plan.family, config.evaluation);
   if (plan.options.eval_batch == kAutoBatchSize) {
     plan.options.eval_batch = find_evaluation_batch(config, InContextEvaluation(plan.tasks, plan.options),
                                                     rollouts, ranks, console);
@@ -222,9 +231,9 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
       "In-context evaluation, weights frozen",
       {{"checkpoint",
         fmt::format("step {} of {}", plan.origin.checkpoint_step, plan.target.run.root.string())},
-       {"tasks",
-        fmt::format("{} of {}: {}", plan.tasks.size(), config.worker.env_worker.value_or(plan.family.name()),
-                    abridged(config.evaluation.eval_tasks))},
+       {"tasks", fmt::format("{} of {}: {}", plan.tasks.size(),
+                             config.worker.env_worker.value_or(config.environment.family_name()),
+                             abridged(config.evaluation.eval_tasks))},
        {"episodes",
         fmt::format("{} × {} repeats", config.evaluation.eval_episodes, config.evaluation.eval_repeats)},
        {"processes", fmt::format("{}, {}", ranks.context.world_size, launcher_name(ranks.context.launcher))},
@@ -257,7 +266,7 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
   if (!communicator.is_root()) return ExitCode::kDone;
 
   LearningCurve curve =
-      workers ? LearningCurve::without_bounds(*measured) : LearningCurve::of(*measured, plan.family);
+      workers ? LearningCurve::without_bounds(*measured) : LearningCurve::of(*measured, *plan.family);
   if (workers) curve.random_floor = random_return;
   const fs::path folder = write_results(plan, *measured, curve, console);
   if (request.json) {

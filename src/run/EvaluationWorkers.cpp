@@ -15,10 +15,12 @@
 namespace adtrain {
 namespace {
 
-/// A policy that knows nothing.
-AlgorithmDistillation::Predictions equal_logits(const Batch& batch) {
-  constexpr int64_t kTokenTypes = 3;
-  return {at::zeros({batch.size(), kActions}), at::zeros({batch.size(), kTokenTypes})};
+/// What the run's networks are trained for.
+TaskSpaces trained_spaces(const RunConfig& config) {
+  const ModelShape shape = config.model_shape();
+  if (shape.spaces) return *shape.spaces;
+  return {Space::multi_discrete({2}, {shape.grid_size}), Space::discrete(shape.num_actions),
+          /*packed_digits=*/{}};
 }
 
 /// `whose`: "the family's tasks".
@@ -37,12 +39,27 @@ std::unique_ptr<WorkerPool> start_workers(const RunConfig& config, const PlayNot
   if (!options.env_worker) return nullptr;
   Activity::of_this_process().begin("starting the environment workers");
   auto workers = std::make_unique<WorkerPool>(options, say);
-  workers->hello().expect_spaces(Space::multi_discrete({2}, {config.environment.grid_size}),
-                                 Space::discrete(config.environment.num_actions), *options.env_worker);
+  workers->hello().expect_spaces(trained_spaces(config), *options.env_worker);
   return workers;
 }
 
+namespace {
+
+/// Own tasks are split as in training, which has seen those of one side: they are the worker's TASKS; without
+/// these they have the numbers that `tasks` gives, or there is one task.
+std::vector<int64_t> own_tasks(const RunConfig& config, const WorkerPool& workers) {
+  const auto& names = workers.hello().tasks;
+  int64_t count = names ? std::ssize(*names) : 1;
+  if (!names && config.tasks.tasks) count = NumberRanges::parse(*config.tasks.tasks).value().largest() + 1;
+  check_numbers(config.evaluation.eval_tasks, count, "the tasks of " + *config.worker.env_worker);
+  if (count == 1) return {0};
+  return evaluated_tasks(config.evaluation, TaskSplit::of(config.environment, count, config.tasks));
+}
+
+}  // namespace
+
 std::vector<int64_t> tasks_in_workers(const RunConfig& config, const WorkerPool& workers) {
+  if (config.environment.has_own_tasks()) return own_tasks(config, workers);
   const std::string& env_worker = *config.worker.env_worker;
   if (const auto& names = workers.hello().tasks) {
     check_numbers(config.evaluation.eval_tasks, std::ssize(*names), "the TASKS of " + env_worker);
@@ -75,12 +92,9 @@ std::optional<double> random_return_in_workers(const RunConfig& config, const st
   options.eval_episodes = config.worker.env_random_episodes;
   options.eval_sampling = Sampling::kSample;
   if (options.eval_batch == kAutoBatchSize) options.eval_batch = EvaluationOptions{}.eval_batch;
-  ModelOptions shortest;
-  shortest.n_transit = 1;  // the policy looks at no context
-  const auto measured =
-      InContextEvaluation(tasks, options)
-          .measure(Rollouts::in_workers(equal_logits, workers, shortest, options), communicator,
-                   [](int64_t, int64_t) { return StopRequest::signal_number() == 0; });
+  const auto measured = InContextEvaluation(tasks, options)
+                            .measure(Rollouts::at_random(workers, options), communicator,
+                                     [](int64_t, int64_t) { return StopRequest::signal_number() == 0; });
   if (!measured) return std::nullopt;
   return measured->returns.to(at::kDouble).mean().item<double>();
 }

@@ -17,7 +17,7 @@ namespace adtrain {
 std::unique_ptr<WorkerPool> start_workers(const RunConfig& config, const PlayNotices::Say& say);
 
 /// What eval_tasks means there: numbers of the worker's TASKS, of which none was trained on; without TASKS
-/// the family's tasks. Throws ConfigError where there are none of these.
+/// the family's tasks. Own tasks are split as in training. Throws ConfigError where there are none of these.
 std::vector<int64_t> tasks_in_workers(const RunConfig& config, const WorkerPool& workers);
 
 /// The part of summary.json that a worker's environments add.

@@ -49,6 +49,35 @@ Chart chart_of(const InContextReturns& measured, const LearningCurve& curve, con
   return chart;
 }
 
+/// Normalised scores: their mean and interquartile mean, between a random policy's 0 and an expert's 1.
+Chart chart_of(const NormalizedScores& scores, const std::string& title) {
+  std::vector<double> episodes(scores.all.mean.size());
+  std::iota(episodes.begin(), episodes.end(), 1.0);
+  Chart chart;
+  chart.title = title;
+  chart.x_label = "episode";
+  chart.y_label = "normalised score";
+  chart.series = {{"interquartile mean over tasks and repeats", episodes, scores.all.iqm, Band()},
+                  {"mean", episodes, scores.all.mean, Band()}};
+  chart.references = {{"expert", 1.0}, {"random", 0.0}};
+  return chart;
+}
+
+nlohmann::ordered_json json_of(const NormalizedScores::Curve& curve) {
+  return {{"tasks", curve.tasks},
+          {"last10_mean", curve.last10_mean},
+          {"last10_iqm", curve.last10_iqm},
+          {"mean", curve.mean},
+          {"iqm", curve.iqm}};
+}
+
+nlohmann::ordered_json json_of(const NormalizedScores& scores) {
+  nlohmann::ordered_json json = json_of(scores.all);
+  for (const auto& [group, curve] : scores.groups) json["groups"][group] = json_of(curve);
+  if (!scores.without_scores.empty()) json["tasks_without_scores"] = scores.without_scores;
+  return json;
+}
+
 std::string table(const InContextReturns& measured) {
   const at::Tensor mean = measured.reward_episode();
   const at::Tensor std = measured.returns.std(1, /*unbiased=*/false);
@@ -161,6 +190,7 @@ std::string summary_json(const InContextReturns& measured, const LearningCurve& 
   summary["last10_mean"] = curve.last10_mean;
   if (curve.random_floor) summary["random_floor"] = *curve.random_floor;
   if (curve.oracle) summary["oracle"] = *curve.oracle;
+  if (curve.scores) summary["normalized_score"] = json_of(*curve.scores);
   summary["mean"] = curve.mean;
   summary["std"] = curve.std;
   return summary.dump(2) + "\n";
@@ -177,6 +207,10 @@ void write_evaluation(const std::filesystem::path& folder, const InContextReturn
   write_file_atomically(folder / "summary.json", summary_json(measured, curve, origin, options));
   for (const char* name : {"learning_curve.svg", "learning_curve.png"}) {
     chart_of(measured, curve, origin, options).draw(folder / name);
+  }
+  if (!curve.scores) return;
+  for (const char* name : {"normalized_score.svg", "normalized_score.png"}) {
+    chart_of(*curve.scores, title_of(measured, origin, options)).draw(folder / name);
   }
 }
 

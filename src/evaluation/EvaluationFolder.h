@@ -64,6 +64,7 @@ std::string summary_json(const InContextReturns& measured, const LearningCurve& 
 ///     reward_episode.csv          the same in one line per task and episode, with the deviation over repeats
 ///     summary.json                summary_json
 ///     learning_curve.svg, .png    the learning curve between the random floor and the oracle
+///     normalized_score.svg, .png  the same on the scale of each task, where scores are known
 ///
 /// Tasks are in summary.json's order. For one rank to call. Throws std::filesystem::filesystem_error where
 /// the folder cannot be written.

@@ -67,6 +67,11 @@ void EvaluationOptions::declare(Section& section) {
       "eval_terminal_observation", eval_terminal_observation,
       "Show the model the last state of an episode as its final next state, as the Python projects do at "
       "evaluation, instead of the state after the reset, which is what histories hold.");
+  section.key(
+      "eval_scores", eval_scores,
+      "YAML file of what random actions and an expert earn in each task of a worker, by its name, as Vintix "
+      "has them: returns are then given on that scale, too, with their interquartile mean. A random score "
+      "that is not there is measured by env_random_episodes.");
   section.all_free_on_resume();
 }
 
@@ -78,6 +83,11 @@ void EvaluationOptions::check(Findings& findings, const EnvironmentOptions& envi
     findings.add("eval_tasks", fmt::format("found '{}'; expected numbers of tasks in the worker's TASKS and "
                                            "ranges of them with commas between, such as 0-3,5",
                                            abridged(eval_tasks)));
+  }
+  if (eval_scores && !in_worker) {
+    findings.add("eval_scores",
+                 "found a file without env_worker; the bounds of our own families' returns are known: "
+                 "expected null, or environments of your own");
   }
   if (eval_sampling == Sampling::kGreedy && eval_repeats > 1) {
     findings.add(

@@ -26,6 +26,7 @@ struct EvaluationOptions {
   int64_t eval_seed = 0;
   Sampling eval_sampling = Sampling::kSample;
   bool eval_terminal_observation = false;
+  std::optional<std::string> eval_scores;  ///< a file: see TaskScores
 
   void declare(Section& section);
   /// `in_worker`: tasks are those of a worker, which says later which it has.

@@ -172,8 +172,16 @@ std::string text_of(const LearningCurve& curve) {
   std::vector<std::string> bounds;
   if (curve.random_floor) bounds.push_back(fmt::format("random {:.2f}", *curve.random_floor));
   if (curve.oracle) bounds.push_back(fmt::format("oracle {:.2f}", *curve.oracle));
-  return fmt::format("in-context return: episode 1 {:.2f}, last ten {:.2f}{}", curve.mean.front(),
-                     curve.last10_mean, bounds.empty() ? "" : fmt::format(" ({})", join(bounds, ", ")));
+  std::string text =
+      fmt::format("in-context return: episode 1 {:.2f}, last ten {:.2f}{}", curve.mean.front(),
+                  curve.last10_mean, bounds.empty() ? "" : fmt::format(" ({})", join(bounds, ", ")));
+  if (curve.scores) {
+    text += fmt::format(
+        "; normalised score of {} tasks: episode 1 {:.2f}, last ten {:.2f}, interquartile mean {:.2f}",
+        curve.scores->all.tasks, curve.scores->all.mean.front(), curve.scores->all.last10_mean,
+        curve.scores->all.last10_iqm);
+  }
+  return text;
 }
 
 /// Reads the weights on rank 0 and gives them to all. Returns the checkpoint's step. Collective.
@@ -217,7 +225,11 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
   model->parameters().to(ranks.device.device);
   plan.origin.checkpoint_step = load_weights(plan.target, config.training, console, communicator, *model);
   const std::unique_ptr<WorkerPool> workers = start_workers(config, say);
-  if (workers) plan.play_in(*workers, config);
+  std::vector<TaskScore> scores;
+  if (workers) {
+    plan.play_in(*workers, config);
+    scores = scores_in_workers(config, *workers, plan.tasks);
+  }
   const Rollouts rollouts =
       workers ? Rollouts::in_workers({predictor_of(*model), model->options(), shape, /*scale=*/{}}, *workers,
                                      config.evaluation)
@@ -241,8 +253,8 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
        {"results", plan.folder().string()}});
   if (!ranks.device.notice.empty()) console.notice(ranks.device.notice);
 
-  const auto random_return =
-      workers ? random_return_in_workers(config, plan.tasks, *workers, communicator) : std::nullopt;
+  const auto random_returns =
+      workers ? random_returns_in_workers(config, plan.tasks, *workers, communicator) : std::nullopt;
   Activity::of_this_process().begin("evaluating in context");
   std::optional<InContextReturns> measured;
   {
@@ -265,9 +277,8 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
   }
   if (!communicator.is_root()) return ExitCode::kDone;
 
-  LearningCurve curve =
-      workers ? LearningCurve::without_bounds(*measured) : LearningCurve::of(*measured, *plan.family);
-  if (workers) curve.random_floor = random_return;
+  const LearningCurve curve = workers ? curve_in_workers(*measured, scores, random_returns)
+                                      : LearningCurve::of(*measured, *plan.family);
   const fs::path folder = write_results(plan, *measured, curve, console);
   if (request.json) {
     print_answer(summary_json(*measured, curve, plan.origin, plan.options));

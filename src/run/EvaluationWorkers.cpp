@@ -1,5 +1,6 @@
 #include "run/EvaluationWorkers.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include <ATen/ATen.h>
@@ -9,6 +10,7 @@
 #include "environments/TaskFamily.h"
 #include "environments/TaskSplit.h"
 #include "evaluation/InContextEvaluation.h"
+#include "evaluation/NormalizedScores.h"
 #include "memory/AutoBatchSize.h"
 #include "watchdog/Activity.h"
 
@@ -83,8 +85,10 @@ EvaluationOrigin::Worker origin_in_workers(const WorkerPool& workers, const std:
   return origin;
 }
 
-std::optional<double> random_return_in_workers(const RunConfig& config, const std::vector<int64_t>& tasks,
-                                               WorkerPool& workers, Communicator& communicator) {
+std::optional<std::vector<double>> random_returns_in_workers(const RunConfig& config,
+                                                             const std::vector<int64_t>& tasks,
+                                                             WorkerPool& workers,
+                                                             Communicator& communicator) {
   if (config.worker.env_random_episodes == 0) return std::nullopt;
   Activity::of_this_process().begin("measuring the random return");
   EvaluationOptions options = config.evaluation;
@@ -96,7 +100,42 @@ std::optional<double> random_return_in_workers(const RunConfig& config, const st
                             .measure(Rollouts::at_random(workers, options), communicator,
                                      [](int64_t, int64_t) { return StopRequest::signal_number() == 0; });
   if (!measured) return std::nullopt;
-  return measured->returns.to(at::kDouble).mean().item<double>();
+  const at::Tensor by_task = measured->returns.to(at::kDouble).mean({1, 2}).contiguous();
+  return std::vector<double>(by_task.const_data_ptr<double>(),
+                             by_task.const_data_ptr<double>() + by_task.numel());
+}
+
+std::vector<TaskScore> scores_in_workers(const RunConfig& config, const WorkerPool& workers,
+                                         const std::vector<int64_t>& tasks) {
+  if (!config.evaluation.eval_scores) return {};
+  const TaskScores known = TaskScores::read(*config.evaluation.eval_scores);
+  const auto& names = workers.hello().tasks;
+  const auto name_of_task = [&](int64_t task) {
+    return names ? names->at(static_cast<size_t>(task)) : fmt::format("{}", task);
+  };
+  std::vector<TaskScore> scores;
+  for (const int64_t task : tasks) scores.push_back(known.of(name_of_task(task)));
+  if (std::ranges::any_of(scores, [](const TaskScore& score) { return score.expert.has_value(); }))
+    return scores;
+  throw DataError(
+      fmt::format("{}: it has an expert_score of none of the {} tasks that are evaluated; expected some of "
+                  "their names, such as "
+                  "'{}'",
+                  *config.evaluation.eval_scores, tasks.size(), name_of_task(tasks.front())));
+}
+
+LearningCurve curve_in_workers(const InContextReturns& measured, std::vector<TaskScore> scores,
+                               const std::optional<std::vector<double>>& random_returns) {
+  LearningCurve curve = LearningCurve::without_bounds(measured);
+  if (random_returns) {
+    curve.random_floor = std::accumulate(random_returns->begin(), random_returns->end(), 0.0) /
+                         static_cast<double>(random_returns->size());
+    for (size_t i = 0; i < scores.size(); ++i) {
+      if (!scores[i].random) scores[i].random = (*random_returns)[i];
+    }
+  }
+  if (!scores.empty()) curve.scores = NormalizedScores::of(measured, scores);
+  return curve;
 }
 
 }  // namespace adtrain

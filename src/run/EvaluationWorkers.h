@@ -8,6 +8,8 @@
 #include "collectives/Communicator.h"
 #include "environments/worker/WorkerPool.h"
 #include "evaluation/EvaluationFolder.h"
+#include "evaluation/LearningCurve.h"
+#include "evaluation/TaskScores.h"
 #include "run/RunConfig.h"
 
 namespace adtrain {
@@ -23,9 +25,21 @@ std::vector<int64_t> tasks_in_workers(const RunConfig& config, const WorkerPool&
 /// The part of summary.json that a worker's environments add.
 EvaluationOrigin::Worker origin_in_workers(const WorkerPool& workers, const std::vector<int64_t>& tasks);
 
-/// The mean return of env_random_episodes episodes of uniformly random actions in each task; nothing where
+/// The mean return of env_random_episodes episodes of uniformly random actions, of each task; nothing where
 /// none are asked for, and where a signal came. Collective. Throws WorkerFault.
-std::optional<double> random_return_in_workers(const RunConfig& config, const std::vector<int64_t>& tasks,
-                                               WorkerPool& workers, Communicator& communicator);
+std::optional<std::vector<double>> random_returns_in_workers(const RunConfig& config,
+                                                             const std::vector<int64_t>& tasks,
+                                                             WorkerPool& workers, Communicator& communicator);
+
+/// What eval_scores knows of each of these tasks; empty where it is not set. Throws DataError where the file
+/// is no such file, and where it has an expert's score of none of the tasks.
+std::vector<TaskScore> scores_in_workers(const RunConfig& config, const WorkerPool& workers,
+                                         const std::vector<int64_t>& tasks);
+
+/// Returns as a worker's environments gave them, with what is known of their bounds. `scores` as above;
+/// `random_returns`: of each measured task, where they were measured, which stand for random scores that are
+/// not known.
+LearningCurve curve_in_workers(const InContextReturns& measured, std::vector<TaskScore> scores,
+                               const std::optional<std::vector<double>>& random_returns);
 
 }  // namespace adtrain

@@ -65,7 +65,6 @@ class ConvolutionEncoder : public ObservationEncoder {
   ConvolutionEncoder(ParameterFactory& factory, const TaskSpaces& spaces, int64_t features,
                      const Initialisation& initial)
       : embed_(factory, spaces, kDigitFeatures, /*spare_rows=*/1, initial) {
-    constexpr int64_t kConvolutions = 3, kChannels = 32;
     int64_t channels = embed_.cells().digits() * kDigitFeatures;
     for (int64_t layer = 1; layer <= kConvolutions; ++layer) {
       convolutions_.push_back(

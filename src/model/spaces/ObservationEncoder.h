@@ -16,6 +16,8 @@ class ObservationEncoder {
  public:
   /// Features of a digit's embedding, where an observation has several digits (XLand-100B's baseline).
   static constexpr int64_t kDigitFeatures = 64;
+  /// Of 2 × 2, and what each of them gives for a place.
+  static constexpr int64_t kConvolutions = 3, kChannels = 32;
 
   /// `kind` is not kAuto and fits the spaces. Parameters are called observation.….
   static std::unique_ptr<ObservationEncoder> create(ObservationEncoderKind kind, ParameterFactory& factory,

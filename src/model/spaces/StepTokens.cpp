@@ -13,17 +13,16 @@ bool is_vintix(const ModelOptions& options) {
   return options.block() == TransformerBlock::kVintix;
 }
 
-/// Of an action and of an observation.
-int64_t features_of(const ModelOptions& options) {
-  return is_vintix(options) ? (options.tf_n_embd - kRewardFeatures) / 2 : StepTokens::kFeatures;
-}
-
 /// (B, T, …) one step later: `before` (B, …), then all of `values` but the last.
 at::Tensor one_step_later(const at::Tensor& before, const at::Tensor& values) {
   return at::cat({before.unsqueeze(1), values.narrow(1, 0, values.size(1) - 1)}, 1);
 }
 
 }  // namespace
+
+int64_t StepTokens::features_of(const ModelOptions& options) {
+  return is_vintix(options) ? (options.tf_n_embd - kRewardFeatures) / 2 : kFeatures;
+}
 
 StepTokens::StepTokens(ParameterFactory& factory, const ModelOptions& options, const TaskSpaces& spaces,
                        const Initialisation& initial)

@@ -23,6 +23,8 @@ namespace adtrain {
 class StepTokens {
  public:
   static constexpr int64_t kFeatures = 64;
+  /// Of an action and of an observation.
+  static int64_t features_of(const ModelOptions& options);
 
   /// `options` are of_own_tasks.
   StepTokens(ParameterFactory& factory, const ModelOptions& options, const TaskSpaces& spaces,

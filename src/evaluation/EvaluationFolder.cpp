@@ -122,6 +122,7 @@ std::string unusual_settings(const EvaluationOptions& options, const EvaluationO
   if (options.eval_task_limit != usual.eval_task_limit) text += fmt::format("-{}-tasks", task_count);
   if (options.eval_sampling != usual.eval_sampling)
     text += fmt::format("-{}", name_of(options.eval_sampling));
+  if (options.eval_context != usual.eval_context) text += fmt::format("-{}", name_of(options.eval_context));
   if (options.eval_seed != usual.eval_seed) text += fmt::format("-seed-{}", options.eval_seed);
   return text;
 }
@@ -153,6 +154,8 @@ nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, co
   identity["eval_seed"] = options.eval_seed;
   identity["eval_sampling"] = name_of(options.eval_sampling);
   identity["eval_terminal_observation"] = options.eval_terminal_observation;
+  if (options.eval_context != EvaluationContext::kRecompute)
+    identity["eval_context"] = name_of(options.eval_context);
   if (!tasks.empty()) identity["tasks"] = tasks;
   identity["repeats"] = options.eval_repeats;
   identity["episodes"] = options.eval_episodes;

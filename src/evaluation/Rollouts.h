@@ -34,7 +34,9 @@ struct Rollouts {
     Predictor predict;
     ModelOptions model;
     ModelShape shape;
-    SpaceScale scale;  ///< of a model of any space
+    SpaceScale scale = {};  ///< of a model of any space
+    /// Of a model of any space that keeps keys and values: see SpaceLearners::Terms; null for none.
+    std::function<Predictor()> rolling = nullptr;
   };
   /// Plays in the environments of worker processes. Borrows `workers`.
   static Rollouts in_workers(const Player& player, WorkerPool& workers, const EvaluationOptions& options);

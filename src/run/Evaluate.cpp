@@ -208,6 +208,18 @@ int64_t load_weights(const Target& target, const TrainingOptions& training, Cons
   return step.item<int64_t>();
 }
 
+/// Throws ConfigError where the network cannot keep keys and values and should.
+Rollouts::Player player_of(AlgorithmDistillation& model, const RunConfig& config) {
+  Rollouts::Player player = {predictor_of(model), model.options(), model.shape()};
+  if (config.evaluation.eval_context == EvaluationContext::kRecompute) return player;
+  if (const std::string objection = model.why_not_rolling(); !objection.empty()) {
+    throw ConfigError(fmt::format(
+        "eval_context: found rolling, which this network cannot, as {}; expected recompute", objection));
+  }
+  player.rolling = rolling_predictors_of(model);
+  return player;
+}
+
 ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunConfig& config,
                           const Ranks& ranks) {
   Communicator& communicator = *ranks.communicator;
@@ -230,10 +242,9 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
     plan.play_in(*workers, config);
     scores = scores_in_workers(config, *workers, plan.tasks);
   }
-  const Rollouts rollouts =
-      workers ? Rollouts::in_workers({predictor_of(*model), model->options(), shape, /*scale=*/{}}, *workers,
-                                     config.evaluation)
-              : Rollouts::of(*model, *plan.family, config.evaluation);
+  const Rollouts rollouts = workers
+                                ? Rollouts::in_workers(player_of(*model, config), *workers, config.evaluation)
+                                : Rollouts::of(*model, *plan.family, config.evaluation);
   if (plan.options.eval_batch == kAutoBatchSize) {
     plan.options.eval_batch = find_evaluation_batch(config, InContextEvaluation(plan.tasks, plan.options),
                                                     rollouts, ranks, console);

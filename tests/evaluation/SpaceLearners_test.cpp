@@ -116,6 +116,33 @@ TEST_F(PlayInAnySpace, DigitsAreAsTheNetworkHasThem) {
   EXPECT_TRUE(seen[1].actions.select(1, 0).equal(at::tensor({7, 1}).to(at::kByte).view({1, 2})));
 }
 
+TEST_F(PlayInAnySpace, ARollingPredictorIsShownEachStepOnce) {
+  WorkerOptions worker = worker_of("echoes:make_echo");
+  WorkerPool pool(worker, {});
+  int made = 0;
+  std::vector<std::vector<float>> steps(2);
+  Rollouts::Player player;
+  player.predict = [](const Batch&) -> AlgorithmDistillation::Predictions {
+    throw std::logic_error("whole windows are not asked for");
+  };
+  player.model.n_transit = 3;
+  player.shape.spaces = TaskSpaces{Space::box({3}, {-INFINITY}, {INFINITY}), Space::box({2}, {-1}, {1}), {}};
+  player.rolling = [&]() -> Predictor {
+    return [&seen = steps[static_cast<size_t>(made++)]](const Batch& step) {
+      EXPECT_EQ(step.states.size(1), 1);
+      seen.push_back(step.states[0][0][0].item<float>());
+      EXPECT_EQ(step.before_reward[0].item<float>(), seen.size() == 1 ? 0 : 0.25F);
+      return AlgorithmDistillation::Predictions{at::full({1, 2}, 0.25F), {}};
+    };
+  };
+  const std::vector<Trial> trials = {{0, 0}, {1, 0}};
+  const RunEpisode episode = Rollouts::in_workers(player, pool, EvaluationOptions()).begin(trials);
+  for (int i = 0; i < 2; ++i) episode();
+  EXPECT_EQ(made, 2) << "one for each half of the environments";
+  EXPECT_EQ(steps[0], (std::vector<float>{0, 1, 0, 1}));
+  EXPECT_EQ(steps[1], (std::vector<float>{0, 1, 2, 0, 1, 2}));
+}
+
 TEST_F(PlayInAnySpace, RandomActionsArePlayedWithoutAModel) {
   WorkerPool pool(worker_of("echoes:make_echo"), {});
   EvaluationOptions options;

@@ -51,13 +51,22 @@ void SpaceContext::observe(const at::Tensor& states, const at::Tensor& begins) {
 }
 
 Batch SpaceContext::batch() const {
+  return last(length_);
+}
+
+Batch SpaceContext::newest() const {
+  return last(1);
+}
+
+Batch SpaceContext::last(int64_t count) const {
+  const int64_t begin = first_ + length_ - count;
   Batch batch;
-  batch.states = states_.narrow(1, first_, length_);
-  batch.actions = actions_.narrow(1, first_, length_);
-  batch.rewards = rewards_.narrow(1, first_, length_);
-  batch.begins = begins_.narrow(1, first_, length_);
-  batch.before_action = actions_.select(1, first_ - 1);
-  batch.before_reward = rewards_.select(1, first_ - 1);
+  batch.states = states_.narrow(1, begin, count);
+  batch.actions = actions_.narrow(1, begin, count);
+  batch.rewards = rewards_.narrow(1, begin, count);
+  batch.begins = begins_.narrow(1, begin, count);
+  batch.before_action = actions_.select(1, begin - 1);
+  batch.before_reward = rewards_.select(1, begin - 1);
   if (scale_.state_mean.defined()) {
     std::vector<int64_t> shape = scale_.state_mean.sizes().vec();
     shape.insert(shape.begin(), states_.size(0));

@@ -29,10 +29,14 @@ class SpaceContext {
   /// Rows of any space whose last step is the present one; its action and reward are zeros. They are views
   /// that the next call changes.
   Batch batch() const;
+  /// The same of the present step alone.
+  Batch newest() const;
   /// Ends the step: `actions` (n, …) as they were played, `rewards` (n) as the environments gave them.
   void complete(const at::Tensor& actions, const at::Tensor& rewards);
 
  private:
+  /// The last `count` steps.
+  Batch last(int64_t count) const;
   void make_room();
 
   int64_t steps_;

@@ -25,7 +25,8 @@ SpaceLearners::SpaceLearners(std::unique_ptr<WorkerBatch> batch, const WorkerHel
       action_(hello.action),
       trained_(terms.trained),
       context_(batch_->size(), terms.window, terms.trained, terms.scale),
-      chooser_(hello.action, options.eval_sampling, static_cast<uint64_t>(options.eval_seed), trials) {
+      chooser_(hello.action, options.eval_sampling, static_cast<uint64_t>(options.eval_seed), trials),
+      rolling_(terms.rolling ? terms.rolling() : nullptr) {
   look(at::ones({batch_->size()}, at::kByte));
 }
 
@@ -35,7 +36,8 @@ void SpaceLearners::look(const at::Tensor& begins) {
 }
 
 void SpaceLearners::act(const Predictor& predict) {
-  put_actions(chooser_.choose(predict(context_.batch()).actions), *batch_, action_);
+  const auto predicted = rolling_ ? rolling_(context_.newest()) : predict(context_.batch());
+  put_actions(chooser_.choose(predicted.actions), *batch_, action_);
   batch_->begin_step();
 }
 

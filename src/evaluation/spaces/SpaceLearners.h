@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -22,6 +23,9 @@ class SpaceLearners final : public Learners {
     TaskSpaces trained;  ///< of the network, which the environments' fit
     SpaceScale scale;
     int64_t window;  ///< steps that the network sees
+    /// Makes what predicts from each step alone and remembers those before it; null where whole windows are
+    /// shown.
+    std::function<Predictor()> rolling;
   };
   /// Takes a batch that has been reset, whose environments have the trials in order; `hello` is its pool's.
   SpaceLearners(std::unique_ptr<WorkerBatch> batch, const WorkerHello& hello, std::span<const Trial> trials,
@@ -40,6 +44,7 @@ class SpaceLearners final : public Learners {
   TaskSpaces trained_;
   SpaceContext context_;
   SpaceChooser chooser_;
+  Predictor rolling_;  ///< null where whole windows are shown
 };
 
 /// Uniformly random actions in a worker's environments of any space: nobody learns.

@@ -7,6 +7,7 @@
 #include <c10/core/ScalarType.h>
 
 #include "model/PreviousTokens.h"
+#include "model/spaces/TokenEstimate.h"
 
 namespace adtrain {
 namespace {
@@ -25,9 +26,10 @@ struct BlockBytes {
 
 class Estimate {
  public:
-  Estimate(const ModelOptions& options, const kernels::KernelPlan& plan, LossPositions positions,
-           at::ScalarType type, int64_t sequences, bool training = true)
+  Estimate(const ModelOptions& options, const ModelShape& shape, const kernels::KernelPlan& plan,
+           LossPositions positions, at::ScalarType type, int64_t sequences, bool training = true)
       : options_(options),
+        spaces_(shape.spaces),
         plan_(plan),
         sequences_(sequences),
         element_(static_cast<int64_t>(c10::elementSize(type))),
@@ -68,10 +70,15 @@ class Estimate {
  private:
   /// The batch, its embedding, which is the first block's input, and what the embedding keeps.
   int64_t input_bytes() const {
-    constexpr int64_t kBatchElements = 6;  // two coordinates twice, action, reward: of four bytes each
+    constexpr int64_t kStepBytes = 4 * 6;  // two coordinates twice, action, reward
     constexpr int64_t kFeatures = 10;
     const int64_t rows = sequences_ * tokens_;
-    const int64_t batch = 4 * kBatchElements * sequences_ * context_;
+    const int64_t batch = (spaces_ ? step_bytes(*spaces_) : kStepBytes) * sequences_ * context_;
+    if (spaces_) {
+      const int64_t kept =
+          rows * token_elements(options_, *spaces_) + sequences_ * queries_ * head_elements(options_);
+      return batch + element_ * (alibi_elements() + kept + rows * width_);
+    }
     const int64_t embedding = plan_.fused_embedding() ? 0 : rows * (element_ * kFeatures + 8);
     const int64_t composed = options_.composed() ? composed_input_bytes(rows) : 0;
     return batch + embedding + composed + rows * element_ * width_;
@@ -182,10 +189,13 @@ class Estimate {
   /// ALiBi's scores, which all blocks read, and what stands before the last product of PreviousTokens:
   /// coordinates, the state, action and reward, and their concatenation.
   int64_t composed_input_bytes(int64_t rows) const {
-    const bool alibi = options_.block_pieces().positions == PositionKind::kAlibi;
     const bool previous = options_.layout() == TokenLayout::kPrevious;
     constexpr int64_t kEmbedded = 6 * PreviousTokens::kFeatures;
-    return (alibi ? element_ * heads_ * tokens_ * tokens_ : 0) + (previous ? element_ * rows * kEmbedded : 0);
+    return element_ * alibi_elements() + (previous ? element_ * rows * kEmbedded : 0);
+  }
+
+  int64_t alibi_elements() const {
+    return options_.block_pieces().positions == PositionKind::kAlibi ? heads_ * tokens_ * tokens_ : 0;
   }
 
   BlockBytes library_composed(const Rows& rows) const {
@@ -206,6 +216,7 @@ class Estimate {
   }
 
   const ModelOptions& options_;
+  const std::optional<TaskSpaces>& spaces_;
   const kernels::KernelPlan& plan_;
   int64_t sequences_, element_, width_, inner_, heads_;
   bool drops_, all_positions_;
@@ -214,14 +225,16 @@ class Estimate {
 
 }  // namespace
 
-int64_t activation_bytes(const ModelOptions& options, const kernels::KernelPlan& plan,
-                         LossPositions positions, at::ScalarType type, int64_t sequences) {
-  return Estimate(options, plan, positions, type, sequences).training_bytes();
+int64_t activation_bytes(const ModelOptions& options, const ModelShape& shape,
+                         const kernels::KernelPlan& plan, LossPositions positions, at::ScalarType type,
+                         int64_t sequences) {
+  return Estimate(options, shape, plan, positions, type, sequences).training_bytes();
 }
 
-int64_t inference_bytes(const ModelOptions& options, const kernels::KernelPlan& plan, at::ScalarType type,
-                        int64_t sequences) {
-  return Estimate(options, plan, LossPositions::kLast, type, sequences, /*training=*/false).inference_bytes();
+int64_t inference_bytes(const ModelOptions& options, const ModelShape& shape, const kernels::KernelPlan& plan,
+                        at::ScalarType type, int64_t sequences) {
+  return Estimate(options, shape, plan, LossPositions::kLast, type, sequences, /*training=*/false)
+      .inference_bytes();
 }
 
 }  // namespace adtrain

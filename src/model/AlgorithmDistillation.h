@@ -30,7 +30,8 @@ namespace adtrain {
 class AlgorithmDistillation {
  public:
   /// Initial weights are a function of `seed` and the options alone, not of rank or device (they are drawn on
-  /// the CPU). The options must have passed their check.
+  /// the CPU). The options must have passed their check. Throws ConfigError where they do not fit the shape's
+  /// spaces.
   static std::unique_ptr<AlgorithmDistillation> create(const ModelOptions& options, const ModelShape& shape,
                                                        uint64_t seed);
   /// The same network with parameters that have shapes and no values: see ParameterFactory. A plug-in's
@@ -56,9 +57,13 @@ class AlgorithmDistillation {
   struct Loss {
     /// fp32 scalar: sum over targets of the cross-entropy of the action (with label smoothing; nothing where
     /// a region ends) plus, with compressed context, token_type_weight × the cross-entropy of the token type.
-    /// NaN passes through.
+    /// Of actions of a MultiDiscrete: summed over its elements. Of those of a Box: the squared error, its
+    /// mean over the elements, or with a Gaussian head minus the logarithm of the probability density. NaN
+    /// passes through.
     at::Tensor sum;
-    at::Tensor correct;   ///< int64 scalar: targets that are the most probable prediction
+    /// int64 scalar: targets that are the most probable prediction, in all of their elements. Undefined where
+    /// actions are those of a Box, of which none is.
+    at::Tensor correct;
     int64_t targets = 0;  ///< the divisor of a mean
   };
 

@@ -1,10 +1,9 @@
 #pragma once
 
 #include <optional>
-#include <vector>
 
 #include "model/AlgorithmDistillation.h"
-#include "model/ComposedBlock.h"
+#include "model/ComposedStack.h"
 #include "model/PreviousTokens.h"
 
 namespace adtrain {
@@ -23,18 +22,15 @@ class ComposedAd : public AlgorithmDistillation {
   struct TransitionEmbedding {
     Linear context;
     Embedding query_state;
+
+    static TransitionEmbedding of(ParameterFactory& factory, const ModelOptions& options,
+                                  const ModelShape& shape);
   };
   Tokens tokens_of(const Batch& batch, LossPositions positions) const;
-  /// Each token's position in its prefix: int64 (tokens).
-  at::Tensor positions_of(const Tokens& tokens) const;
-  TokenOrder order_of(const Tokens& tokens) const;
 
-  PositionKind position_kind_;
   std::optional<PreviousTokens> previous_;
   TransitionEmbedding transitions_;
-  at::Tensor learned_positions_;  ///< (n_transit, width); undefined for other positions
-  std::vector<ComposedBlock> blocks_;
-  ChosenNorm final_norm_;  ///< undefined for none
+  ComposedStack stack_;
   Linear pred_action_;
 };
 

@@ -40,4 +40,9 @@ Embedding Initialisation::outer_embedding(ParameterFactory& factory, const std::
   return embedding(factory, name, count, width, preset_ == TransformerBlock::kXland ? kSmallDeviation : 1.0);
 }
 
+at::Tensor Initialisation::first_step(ParameterFactory& factory, const std::string& name,
+                                      int64_t features) const {
+  return factory.normal(name, {features}, preset_ == TransformerBlock::kVintix ? 1.0 : kSmallDeviation);
+}
+
 }  // namespace adtrain

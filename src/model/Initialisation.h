@@ -27,6 +27,9 @@ class Initialisation {
   Linear outer_linear(ParameterFactory& factory, const std::string& name, int64_t in, int64_t out) const;
   Embedding outer_embedding(ParameterFactory& factory, const std::string& name, int64_t count,
                             int64_t width) const;
+  /// What stands for features of the step before an episode's first: (features). vintix: N(0, 1), as the
+  /// padding of its released code; else N(0, 0.02).
+  at::Tensor first_step(ParameterFactory& factory, const std::string& name, int64_t features) const;
 
  private:
   TransformerBlock preset_;

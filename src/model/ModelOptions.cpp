@@ -83,12 +83,15 @@ void ModelOptions::declare(Section& section) {
       "What a token holds. transition: state, action, reward and next state; the query is a state alone. "
       "previous: the previous action and reward and the present state, so that every token is a query. "
       "split: a "
-      "state, an action or a reward, as with model GPT2. auto: split for model GPT2, previous for xland and "
-      "vintix, else transition.");
-  section.key("first_step", first_step, {{"zeros", FirstStep::kZeros}, {"learned", FirstStep::kLearned}},
+      "state, an action or a reward, as with model GPT2. auto: split for model GPT2, previous for xland, "
+      "vintix and tasks of your own, else transition.");
+  section.key("first_step", first_step,
+              {{"auto", FirstStep::kAuto}, {"zeros", FirstStep::kZeros}, {"learned", FirstStep::kLearned}},
               "What stands for the previous action and reward at the first step of a window, with "
-              "token_layout previous. "
-              "zeros: action 0 and reward 0. learned: parameters.");
+              "token_layout previous. zeros: action 0 and reward 0. learned: parameters, with tasks of your "
+              "own at the first step of each episode. auto: learned for tasks of your own with vintix, else "
+              "zeros.");
+  space_pieces.declare(section);
   section.key("tf_n_embd", tf_n_embd, "Width of the transformer.")
       .unit("features")
       .at_least(1)
@@ -224,8 +227,53 @@ void ModelOptions::check_network(Findings& findings) const {
   }
 }
 
+void ModelOptions::check_own_tasks(Findings& findings) const {
+  const std::string only = "expected AD, whose tokens can hold any space";
+  if (is_plugin()) {
+    findings.add("model",
+                 "found a plug-in's network with tasks of your own, which it does not know; " + only);
+  } else if (model == ModelKind::kGpt2) {
+    findings.add("model", "found GPT2 with tasks of your own; " + only);
+  } else if (compressed()) {
+    findings.add(model == ModelKind::kCompressedAd ? "model" : "use_compressed_context",
+                 "found compressed context with tasks of your own, which needs the grid families' states; "
+                 "expected model: AD and use_compressed_context: false");
+  } else if (transformer_block == TransformerBlock::kPostNorm ||
+             transformer_block == TransformerBlock::kGpt2) {
+    findings.add("transformer_block",
+                 fmt::format("found {} with tasks of your own, for which its pieces are not made; expected "
+                             "pre_norm, xland or vintix",
+                             spelling_of(kBlocks, transformer_block)));
+  } else if (token_layout != TokenLayout::kAuto && token_layout != TokenLayout::kPrevious) {
+    findings.add("token_layout", fmt::format("found {} with tasks of your own, whose observations may be of "
+                                             "any space; expected previous or auto",
+                                             spelling_of(kLayouts, token_layout)));
+  } else {
+    of_own_tasks().check(findings);
+    constexpr int64_t kLeastWidth = 4;
+    if (block() == TransformerBlock::kVintix && (tf_n_embd % 2 != 0 || tf_n_embd < kLeastWidth)) {
+      findings.add("tf_n_embd",
+                   fmt::format("found {} with transformer_block: vintix and tasks of your own, whose tokens "
+                               "are two features of the reward and equal halves of the others; expected an "
+                               "even number from {} on",
+                               tf_n_embd, kLeastWidth));
+    }
+  }
+}
+
+ModelOptions ModelOptions::of_own_tasks() const {
+  ModelOptions options = *this;
+  if (token_layout == TokenLayout::kAuto) options.token_layout = TokenLayout::kPrevious;
+  if (first_step == FirstStep::kAuto) {
+    options.first_step =
+        options.block() == TransformerBlock::kVintix ? FirstStep::kLearned : FirstStep::kZeros;
+  }
+  return options;
+}
+
 void ModelOptions::decide() {
   if (is_plugin()) return;
+  if (first_step == FirstStep::kAuto) first_step = FirstStep::kZeros;
   const TokenLayout in_use = layout();
   if (composed()) {
     token_layout = in_use;
@@ -247,7 +295,7 @@ std::vector<std::string> ModelOptions::notices() const {
                                     spelling_of(kLayouts, token_layout)));
     }
   }
-  if (first_step != FirstStep::kZeros && (is_plugin() || layout() != TokenLayout::kPrevious)) {
+  if (first_step == FirstStep::kLearned && (is_plugin() || layout() != TokenLayout::kPrevious)) {
     notices.push_back("first_step = learned has no effect: it is for token_layout previous");
   }
   if (tf_n_inner && *tf_n_inner != inner_width()) {

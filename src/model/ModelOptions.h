@@ -8,6 +8,7 @@
 #include "config/Section.h"
 #include "environments/TaskSpaces.h"
 #include "model/BlockPieces.h"
+#include "model/SpacePieces.h"
 
 namespace adtrain {
 
@@ -33,14 +34,19 @@ enum class TransformerBlock {
 
 /// What a token of a window holds.
 enum class TokenLayout {
-  kAuto,        ///< split for model GPT2, previous for blocks xland and vintix, else transition
+  kAuto,  ///< split for model GPT2, previous for blocks xland and vintix and for any space, else transition
   kTransition,  ///< a transition; the query is its state alone
   kPrevious,    ///< the previous action and reward, and the present state: every token is a query
   kSplit,       ///< a state, an action or a reward
 };
 
-/// What stands for the previous action and reward at the first step of a window.
-enum class FirstStep { kZeros, kLearned };
+/// What stands for the previous action and reward at the first step of a window; of tasks of any space, at
+/// that of an episode.
+enum class FirstStep {
+  kAuto,     ///< learned for tasks of any space and block vintix, else zeros
+  kZeros,    ///< action 0 and reward 0 at the first step of a window; of any space, nothing in their place
+  kLearned,  ///< parameters
+};
 
 /// Whether blocks run by our own GPU kernels.
 enum class FusedKernels {
@@ -67,7 +73,8 @@ struct ModelOptions {
   TransformerBlock transformer_block = TransformerBlock::kAuto;
   BlockPieces pieces;
   TokenLayout token_layout = TokenLayout::kAuto;
-  FirstStep first_step = FirstStep::kZeros;
+  FirstStep first_step = FirstStep::kAuto;
+  SpacePieces space_pieces;
   int64_t tf_n_embd = 32;
   int64_t tf_n_layer = 4;
   int64_t tf_n_head = 4;
@@ -87,6 +94,10 @@ struct ModelOptions {
 
   void declare(Section& section);
   void check(Findings& findings) const;
+  /// The same for tasks of any space, instead. What depends on the spaces themselves is spaces/SpaceFit.h's.
+  void check_own_tasks(Findings& findings) const;
+  /// These options with what tasks of any space mean by a token layout and a first step that are left open.
+  ModelOptions of_own_tasks() const;
   /// Of a network composed of pieces, names those and the token layout that were left open; of another, whose
   /// pieces are fixed, leaves open those that were named. A saved configuration thus tells one from the
   /// other.

@@ -24,7 +24,8 @@ int64_t gradient_bytes(int64_t elements, const RunConfig& config, int64_t world_
 }
 
 int64_t history_bytes(const RunConfig& config) {
-  if (config.data.histories_on_gpu == HistoriesOnGpu::kOff || config.environment.has_own_tasks()) return 0;
+  if (config.data.histories_on_gpu == HistoriesOnGpu::kOff) return 0;
+  if (config.environment.has_own_tasks()) return 0;  // these stay in their files
   const TaskSplit split =
       TaskSplit::of(config.environment, TaskFamily::of(config.environment).task_count(), config.tasks);
   return static_cast<int64_t>(split.train.size() * sizeof(Transition)) * config.data.train_n_stream *
@@ -53,16 +54,16 @@ MemoryEstimate::MemoryEstimate(const RunConfig& config, const kernels::DeviceTra
 
 MemorySplit MemoryEstimate::split(int64_t micro_batch) const {
   MemorySplit split = fixed_;
-  split.activations =
-      activation_bytes(config_.model, plan_, config_.training.loss_positions, type_, micro_batch) +
-      held_out_bytes(micro_batch);
+  split.activations = activation_bytes(config_.model, config_.model_shape(), plan_,
+                                       config_.training.loss_positions, type_, micro_batch) +
+                      held_out_bytes(micro_batch);
   return split;
 }
 
 int64_t MemoryEstimate::held_out_bytes(int64_t micro_batch) const {
   const int64_t rows = config_.training.test_batch_size;
   if (config_.training.eval_interval == 0 || rows <= micro_batch) return 0;
-  return inference_bytes(config_.model, plan_, type_, rows);
+  return inference_bytes(config_.model, config_.model_shape(), plan_, type_, rows);
 }
 
 int64_t MemoryEstimate::largest_batch(int64_t bytes) const {

@@ -12,6 +12,7 @@
 #include "base/NumberRanges.h"
 #include "base/Text.h"
 #include "environments/TaskSplit.h"
+#include "model/spaces/SpaceFit.h"
 
 namespace adtrain {
 namespace {
@@ -72,6 +73,7 @@ OwnHistories::OwnHistories(const RunConfig& config)
     : path_(config.histories()), source_(open(config, path_)) {
   choose_tasks(config);
   resolve_spaces(config);
+  expect_network(config);
 }
 
 int64_t OwnHistories::number_of(size_t task) const {
@@ -168,6 +170,16 @@ void OwnHistories::resolve_spaces(const RunConfig& config) {
                     "for other spaces than a Box",
                     spaces_.observation.text()));
   }
+}
+
+void OwnHistories::expect_network(const RunConfig& config) const {
+  Findings findings;
+  check_spaces(config.model, spaces_, findings);
+  std::vector<std::string> lines;
+  for (const auto& [key, message] : findings.all()) lines.push_back(fmt::format("{}: {}", key, message));
+  if (lines.empty()) return;
+  throw ConfigError(
+      fmt::format("{}: no network for its spaces:\n  {}", path_.string(), join(lines, "\n  ")));
 }
 
 ColumnWindowShape OwnHistories::shape(const RunConfig& config) const {

@@ -19,7 +19,8 @@ class OwnHistories {
  public:
   /// Throws DataError where the histories are missing or damaged, ConfigError where a key names a task or a
   /// group that they do not have, where their tasks have different spaces, where the spaces that the
-  /// configuration names are others, where neither says what they are, and where no task is trained on.
+  /// configuration names are others or no network reads them, where neither says what they are, and where no
+  /// task is trained on.
   explicit OwnHistories(const RunConfig& config);
 
   const HistorySource& source() const { return *source_; }
@@ -41,6 +42,7 @@ class OwnHistories {
   void choose_tasks(const RunConfig& config);
   void expect_one_group(const std::vector<size_t>& present) const;
   void resolve_spaces(const RunConfig& config);
+  void expect_network(const RunConfig& config) const;
 
   std::filesystem::path path_;
   std::unique_ptr<HistorySource> source_;

@@ -13,6 +13,7 @@
 #include "config/Reference.h"
 #include "config/Scalar.h"
 #include "environments/TaskFamily.h"
+#include "model/spaces/SpaceFit.h"
 #include "run/AccelerateSettings.h"
 #include "run/GuideMaps.h"
 #include "run/OwnTasksKeys.h"
@@ -84,6 +85,18 @@ std::string remark_on_batch_size(const Document& document) {
       found->origin.text());
 }
 
+/// Of tasks of any space, their spaces too, where the configuration says them.
+void check_model(const RunConfig& config, Findings& findings) {
+  if (!config.environment.has_own_tasks()) {
+    config.model.check(findings);
+    return;
+  }
+  config.model.check_own_tasks(findings);
+  if (!findings.empty()) return;
+  if (const std::optional<TaskSpaces> spaces = config.environment.spaces())
+    check_spaces(config.model, *spaces, findings);
+}
+
 /// Greedy actions are the same in each repeat.
 void check_returns(const RunConfig& config, Findings& findings) {
   const ReturnOptions& returns = config.training.returns;
@@ -136,7 +149,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
     config.environment.check(findings);
     config.tasks.check(findings, config.environment);
     config.collection.check(findings, config.environment);
-    config.model.check(findings);
+    check_model(config, findings);
     config.training.check(findings);
     check_returns(config, findings);
     check_own_tasks(config, findings);
@@ -148,6 +161,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
     notices.push_back(std::move(notice));
   std::ranges::move(remarks, std::back_inserter(notices));
   config.collection.decide(config.model.compressed());
+  if (config.environment.has_own_tasks()) config.model = config.model.of_own_tasks();
   config.model.decide();
   if (config.environment.has_own_tasks()) {
     config.data.take_all(document.find("train_source_timesteps") != nullptr,
@@ -156,6 +170,10 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   }
   for (std::string& notice : config.collection.notices()) notices.push_back(std::move(notice));
   for (std::string& notice : config.model.notices()) notices.push_back(std::move(notice));
+  if (!config.environment.has_own_tasks()) {
+    for (const std::string& setting : config.model.space_pieces.chosen())
+      notices.push_back(setting + " has no effect: it is for tasks of your own");
+  }
   if (std::string remark = remark_on_batch_size(document); !remark.empty()) {
     notices.push_back(std::move(remark));
   }

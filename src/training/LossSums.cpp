@@ -11,22 +11,24 @@
 
 namespace adtrain {
 
-LossSums::LossSums(at::Device device) : sums_(at::zeros({4}, at::TensorOptions(device).dtype(at::kDouble))) {}
+LossSums::LossSums(at::Device device) : sums_(at::zeros({5}, at::TensorOptions(device).dtype(at::kDouble))) {}
 
 void LossSums::add(const AlgorithmDistillation::Loss& loss) {
   if (sums_.is_cuda()) {
     const c10::cuda::CUDAGuard guard(sums_.device());
     add_loss(sums_.mutable_data_ptr<double>(), loss.sum.const_data_ptr<float>(),
-             loss.correct.const_data_ptr<int64_t>(), loss.targets, c10::cuda::getCurrentCUDAStream());
+             loss.correct.defined() ? loss.correct.const_data_ptr<int64_t>() : nullptr, loss.targets,
+             c10::cuda::getCurrentCUDAStream());
     return;
   }
-  const double cross_entropy = loss.sum.detach().item<double>();
-  if (!std::isfinite(cross_entropy)) {
-    sums_[3].add_(1);
+  if (loss.correct.defined()) sums_[3].add_(1);
+  const double sum = loss.sum.detach().item<double>();
+  if (!std::isfinite(sum)) {
+    sums_[4].add_(1);
     return;
   }
-  sums_[0].add_(cross_entropy);
-  sums_[1].add_(loss.correct);
+  sums_[0].add_(sum);
+  if (loss.correct.defined()) sums_[1].add_(loss.correct);
   sums_[2].add_(loss.targets);
 }
 
@@ -39,13 +41,13 @@ LossFigures LossSums::take_merged(Communicator& communicator) {
   const double* values = totals.const_data_ptr<double>();
   LossFigures figures;
   figures.targets = static_cast<int64_t>(values[2]);
-  figures.non_finite_batches = static_cast<int64_t>(values[3]);
-  if (figures.targets > 0) {
-    figures.loss = values[0] / values[2];
-    figures.accuracy = values[1] / values[2];
-  } else if (figures.non_finite_batches > 0) {
-    figures.loss = figures.accuracy = std::numeric_limits<double>::quiet_NaN();
-  }
+  figures.non_finite_batches = static_cast<int64_t>(values[4]);
+  if (figures.targets == 0 && figures.non_finite_batches == 0) return figures;
+  const auto mean = [&](double sum) {
+    return figures.targets > 0 ? sum / values[2] : std::numeric_limits<double>::quiet_NaN();
+  };
+  figures.loss = mean(values[0]);
+  if (values[3] > 0) figures.accuracy = mean(values[1]);
   return figures;
 }
 

@@ -15,6 +15,14 @@
 #include "telemetry/MetricsFile.h"
 
 namespace adtrain {
+namespace {
+
+/// "WORDS 56.7%"; empty where there is no accuracy.
+std::string accuracy_text(const std::string& words, const LossFigures& figures) {
+  return figures.accuracy ? fmt::format("{} {:.1f}%", words, 100 * *figures.accuracy) : "";
+}
+
+}  // namespace
 
 TrainingLog::TrainingLog(Console& console, std::optional<Paths> paths, Hyperparameters given)
     : console_(console), paths_(std::move(paths)), given_(std::move(given)) {}
@@ -51,15 +59,16 @@ void TrainingLog::trained(const TrainingFigures& figures) {
   const auto steps = static_cast<double>(figures.step - reported_step_);
   const double steps_a_second = steps / seconds;
   const double sequences_a_second = static_cast<double>(figures.sequences - reported_sequences_) / seconds;
-  const std::pair<const char*, double> scalars[] = {
-      {"loss", figures.loss.loss},
-      {"accuracy", figures.loss.accuracy},
+  std::vector<std::pair<const char*, double>> scalars = {{"loss", figures.loss.loss}};
+  if (figures.loss.accuracy) scalars.emplace_back("accuracy", *figures.loss.accuracy);
+  const std::pair<const char*, double> others[] = {
       {"learning_rate", figures.learning_rate},
       {"gradient_norm", figures.gradient_norm},
       {"steps_per_second", steps_a_second},
       {"sequences_per_second", sequences_a_second},
       {"data_wait_share", figures.data_wait_seconds / seconds},
       {"exposed_communication_share", figures.exposed_communication_seconds * steps_a_second}};
+  scalars.insert(scalars.end(), std::begin(others), std::end(others));
 
   nlohmann::ordered_json record = {
       {"step", figures.step}, {"time", unix_seconds()}, {"sequences", figures.sequences}};
@@ -81,8 +90,8 @@ void TrainingLog::trained(const TrainingFigures& figures) {
   warn_of_lost_figures();
   if (std::isfinite(figures.loss.loss)) training_loss_.push_back({figures.step, figures.loss.loss});
   // What a narrow terminal should still show comes first.
-  rate_text_ = fmt::format("loss {:.4f}  {:.1f} steps/s  {:.0f} seq/s  accuracy {:.1f}%", figures.loss.loss,
-                           steps_a_second, sequences_a_second, 100 * figures.loss.accuracy);
+  rate_text_ = fmt::format("loss {:.4f}  {:.1f} steps/s  {:.0f} seq/s{}", figures.loss.loss, steps_a_second,
+                           sequences_a_second, accuracy_text("  accuracy", figures.loss));
   rest_text_ = fmt::format("  lr {:.2e}{}", figures.learning_rate, memory);
   show_progress(figures.step);
   reported_step_ = figures.step;
@@ -136,19 +145,20 @@ void TrainingLog::tell_memory() const {
 
 void TrainingLog::held_out(int64_t step, const LossFigures& figures) {
   if (!paths_) return;
-  metrics_->record({{"step", step},
-                    {"time", unix_seconds()},
-                    {"test_loss", figures.loss},
-                    {"test_accuracy", figures.accuracy}});
+  nlohmann::ordered_json record = {{"step", step}, {"time", unix_seconds()}, {"test_loss", figures.loss}};
   tensorboard_->scalar("test/loss", step, figures.loss);
-  tensorboard_->scalar("test/accuracy", step, figures.accuracy);
-  tensorboard_->flush();
   prometheus_->set("test_loss", figures.loss);
-  prometheus_->set("test_accuracy", figures.accuracy);
+  if (figures.accuracy) {
+    record["test_accuracy"] = *figures.accuracy;
+    tensorboard_->scalar("test/accuracy", step, *figures.accuracy);
+    prometheus_->set("test_accuracy", *figures.accuracy);
+  }
+  metrics_->record(record);
+  tensorboard_->flush();
   write_prometheus(step);
   warn_of_lost_figures();
   if (std::isfinite(figures.loss)) held_out_loss_.push_back({step, figures.loss});
-  held_out_text_ = fmt::format("  test loss {:.4f} accuracy {:.1f}%", figures.loss, 100 * figures.accuracy);
+  held_out_text_ = fmt::format("  test loss {:.4f}{}", figures.loss, accuracy_text(" accuracy", figures));
   show_progress(step);
   draw_loss_curve();
 }

@@ -1,5 +1,6 @@
-// Writes what model_reference.py compares with its own arithmetic: for each variant the parameters and, for
-// loss at the last and at all positions, a random batch with its logits, loss and gradients.
+// Writes what model_reference.py and any_space_reference.py compare with their own arithmetic: for each
+// variant the parameters and, for loss at the last and at all positions, a random batch with its logits, loss
+// and gradients.
 //
 //   model_dump FOLDER [RUN...] -> FOLDER/model.json (names, types, shapes, offsets) and FOLDER/model.bin (the
 //   values, raw)
@@ -13,6 +14,7 @@
 
 #include "base/File.h"
 #include "checkpoint/CheckpointStore.h"
+#include "model/AnySpaceBatch.h"
 #include "model/RandomBatch.h"
 #include "run/RunConfig.h"
 
@@ -50,6 +52,16 @@ json describe(Dump& dump, const Batch& batch) {
   dump.put(fields, "states", batch.states);
   dump.put(fields, "actions", batch.actions);
   dump.put(fields, "rewards", batch.rewards);
+  if (batch.of_any_space()) {
+    dump.put(fields, "before_action", batch.before_action);
+    dump.put(fields, "before_reward", batch.before_reward);
+    dump.put(fields, "begins", batch.begins);
+    if (batch.state_mean.defined()) {
+      dump.put(fields, "state_mean", batch.state_mean);
+      dump.put(fields, "state_deviation", batch.state_deviation);
+    }
+    return fields;
+  }
   dump.put(fields, "next_states", batch.next_states);
   if (batch.compressed()) {
     dump.put(fields, "previous", batch.previous);
@@ -87,27 +99,43 @@ json settings_of(ModelOptions options) {
   return settings;
 }
 
-json describe(Dump& dump, const testing::Variant& variant) {
-  const auto model = testing::small_model(variant);
-  json section = {{"settings", settings_of(variant.options)},
-                  {"width", variant.options.tf_n_embd},
-                  {"layers", variant.options.tf_n_layer},
-                  {"heads", variant.options.tf_n_head},
-                  {"n_transit", variant.options.n_transit},
-                  {"label_smoothing", variant.options.label_smoothing},
-                  {"token_type_weight", variant.options.token_type_weight},
+/// `batch_for`: a random batch for loss at these positions.
+template <class BatchFor>
+json describe(Dump& dump, AlgorithmDistillation& model, BatchFor batch_for) {
+  const ModelOptions& options = model.options();
+  json section = {{"settings", settings_of(options)},
+                  {"width", options.tf_n_embd},
+                  {"layers", options.tf_n_layer},
+                  {"heads", options.tf_n_head},
+                  {"n_transit", options.n_transit},
+                  {"label_smoothing", options.label_smoothing},
+                  {"token_type_weight", options.token_type_weight},
                   {"order", json::array()}};
   // Biases and norms start at 0 and 1, where a mistake would not show.
-  at::Tensor flat = model->parameters().flat();
+  at::Tensor flat = model.parameters().flat();
   flat.add_(at::randn_like(flat), 0.1);
-  for (const auto& [name, tensor] : model->parameters().named()) {
+  for (const auto& [name, tensor] : model.parameters().named()) {
     dump.put(section["parameters"], name, tensor);
     section["order"].push_back(name);
   }
-  section["last"] =
-      describe(dump, *model, batch_of(variant.options, LossPositions::kLast), LossPositions::kLast);
-  section["all"] =
-      describe(dump, *model, batch_of(variant.options, LossPositions::kAll), LossPositions::kAll);
+  section["last"] = describe(dump, model, batch_for(LossPositions::kLast), LossPositions::kLast);
+  section["all"] = describe(dump, model, batch_for(LossPositions::kAll), LossPositions::kAll);
+  return section;
+}
+
+json describe(Dump& dump, const testing::Variant& variant) {
+  return describe(dump, *testing::small_model(variant),
+                  [&](LossPositions positions) { return batch_of(variant.options, positions); });
+}
+
+json describe(Dump& dump, const testing::SpaceVariant& variant) {
+  json section = describe(dump, *testing::small_model(variant), [&](LossPositions) {
+    return testing::random_rows(variant, 2, variant.options.n_transit);
+  });
+  const TaskSpaces& spaces = variant.spaces;
+  section["spaces"] = {{"observation", json::parse(spaces.observation.to_json())},
+                       {"action", json::parse(spaces.action.to_json())},
+                       {"packed_digits", spaces.packed_digits}};
   return section;
 }
 
@@ -138,6 +166,10 @@ int main(int argc, char** argv) {
     auto variant = adtrain::testing::variant(name);
     variant.options.tf_dropout = variant.options.tf_attn_dropout = 0;
     index[name] = adtrain::describe(dump, variant);
+  }
+  for (auto& variant : adtrain::testing::space_variants()) {
+    variant.options.tf_dropout = variant.options.tf_attn_dropout = 0;
+    index[variant.name] = adtrain::describe(dump, variant);
   }
   for (const char* run : std::span(argv, argc).subspan(2)) {
     index[run] = adtrain::describe(dump, adtrain::RunFolder{run});

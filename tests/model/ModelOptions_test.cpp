@@ -217,6 +217,49 @@ TEST(ModelOptions, ALearnedFirstStepWithoutPreviousTokensIsNoticed) {
   EXPECT_THAT(options_of({"transformer_block=xland", "first_step=learned"}).notices(), IsEmpty());
 }
 
+/// The one finding of these settings with tasks of any space.
+std::string finding_of_own_tasks(const std::vector<std::string>& settings) {
+  Findings findings;
+  options_of(settings).check_own_tasks(findings);
+  EXPECT_EQ(findings.all().size(), 1U) << ::testing::PrintToString(settings);
+  return findings.empty() ? "" : findings.all()[0].key + ": " + findings.all()[0].message;
+}
+
+TEST(ModelOptions, TasksOfAnySpaceMeanPreviousTokensAndVintixLearnsTheFirstStep) {
+  for (const std::string block : {"auto", "pre_norm", "xland", "vintix"}) {
+    const ModelOptions options = options_of({"transformer_block=" + block});
+    Findings findings;
+    options.check_own_tasks(findings);
+    EXPECT_TRUE(findings.empty()) << block;
+    ModelOptions decided = options.of_own_tasks();
+    EXPECT_EQ(decided.layout(), TokenLayout::kPrevious) << block;
+    EXPECT_TRUE(decided.composed()) << block;
+    EXPECT_EQ(decided.first_step, block == "vintix" ? FirstStep::kLearned : FirstStep::kZeros) << block;
+    decided.decide();
+    EXPECT_EQ(decided.token_layout, TokenLayout::kPrevious) << block;
+  }
+  EXPECT_EQ(options_of({"transformer_block=vintix", "first_step=zeros"}).of_own_tasks().first_step,
+            FirstStep::kZeros);
+  ModelOptions of_a_grid = options_of({"transformer_block=vintix"});
+  of_a_grid.decide();
+  EXPECT_EQ(of_a_grid.first_step, FirstStep::kZeros);
+}
+
+TEST(ModelOptions, WhatTasksOfAnySpaceCannotHaveIsRefusedByName) {
+  EXPECT_THAT(finding_of_own_tasks({"model=GPT2"}), HasSubstr("model: found GPT2 with tasks of your own"));
+  EXPECT_THAT(finding_of_own_tasks({"model=CompressedAD", "n_transit=240"}),
+              HasSubstr("model: found compressed context with tasks of your own"));
+  EXPECT_THAT(finding_of_own_tasks({"transformer_block=post_norm"}),
+              HasSubstr("transformer_block: found post_norm with tasks of your own"));
+  for (const std::string layout : {"transition", "split"}) {
+    EXPECT_THAT(finding_of_own_tasks({"token_layout=" + layout}),
+                HasSubstr("token_layout: found " + layout + " with tasks of your own"));
+  }
+  EXPECT_THAT(finding_of_own_tasks({"transformer_block=vintix", "tf_n_embd=15", "tf_n_head=3"}),
+              HasSubstr("tf_n_embd: found 15 with transformer_block: vintix"));
+  EXPECT_THAT(finding_of_own_tasks({"tf_n_head=5"}), HasSubstr("which do not divide"));
+}
+
 TEST(ModelOptions, KeysOfThePythonFilesAreKnown) {
   ModelOptions options;
   Section section("Model");

@@ -126,6 +126,11 @@ class Networks(FolderTest):
         with self.assertRaisesRegex(ConfigurationError, "model: average; expected AD, CompressedAD or GPT2"):
             network_of(ModelOptions.of(configuration, ROOT), {})
 
+    def test_networks_over_other_spaces_are_refused(self):
+        configuration = Run(MODELS[0]).configuration | {"observation_space": '{"type": "Discrete", "n": 3}'}
+        with self.assertRaisesRegex(ConfigurationError, "observation_space: .*Discrete.*; expected a run of a grid family"):
+            network_of(ModelOptions.of(configuration, ROOT), {})
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

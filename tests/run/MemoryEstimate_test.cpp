@@ -37,6 +37,15 @@ std::vector<RunConfig> configs() {
   all.push_back(config_of(TransformerBlock::kVintix, 64));
   all.back().model.token_layout = TokenLayout::kTransition;
   all.back().model.pieces.mlp = MlpKind::kSwiglu;
+  for (const auto& [block, space] :
+       {std::pair{TransformerBlock::kXland, Space::multi_discrete({5, 5, 2}, {12})},
+        std::pair{TransformerBlock::kVintix, Space::box({39}, {-1}, {1})}}) {
+    all.push_back(config_of(block, 64));
+    all.back().environment.env = "own";
+    all.back().environment.observation_space = space.to_json();
+    all.back().environment.action_space = Space::box({4}, {-1}, {1}).to_json();
+    all.back().model = all.back().model.of_own_tasks();
+  }
   all.push_back(config_of(TransformerBlock::kPreNorm, 32));
   all.back().training.mixed_precision = Precision::kFloat32;
   return all;
@@ -55,6 +64,20 @@ TEST(MemoryEstimate, ParametersGradientsAndMomentsAreThoseOfTheRealNetwork) {
     EXPECT_EQ(estimate.split(1).gradients, static_cast<int64_t>(parameters.flat().nbytes()));
     EXPECT_EQ(estimate.split(1).moments, optimizer.bytes());
   }
+}
+
+TEST(MemoryEstimate, ActivationsAreThoseOfTheSpacesEncoder) {
+  RunConfig small = config_of(TransformerBlock::kPreNorm, 64), large = small;
+  for (RunConfig* config : {&small, &large}) {
+    config->environment.env = "own";
+    config->environment.action_space = Space::discrete(4).to_json();
+    config->model = config->model.of_own_tasks();
+  }
+  small.environment.observation_space = Space::multi_discrete({5, 5}, {9}).to_json();
+  large.environment.observation_space = Space::multi_discrete({5, 5, 4}, {9}).to_json();
+  constexpr int64_t kBatch = 4096, kMoreEmbeddings = 75 * 64, kBfloat16 = 2, kInt64 = 8;
+  EXPECT_EQ(estimate_of(large).split(kBatch).activations - estimate_of(small).split(kBatch).activations,
+            kBatch * large.model.n_transit * (kMoreEmbeddings * kBfloat16 + 75 * kInt64));
 }
 
 TEST(MemoryEstimate, OnlyActivationsGrowWithTheBatch) {

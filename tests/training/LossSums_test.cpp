@@ -29,7 +29,7 @@ void expect_means(at::Device device) {
   add(3.25, 4, 7);
   const LossFigures figures = sums.take_merged(communicator);
   EXPECT_DOUBLE_EQ(figures.loss, 11.75 / 12);
-  EXPECT_DOUBLE_EQ(figures.accuracy, 6.0 / 12);
+  EXPECT_DOUBLE_EQ(figures.accuracy.value(), 6.0 / 12);
   EXPECT_EQ(figures.targets, 12);
   add(1.5, 1, 2);
   EXPECT_DOUBLE_EQ(sums.take_merged(communicator).loss, 0.75) << "it starts anew";
@@ -46,16 +46,35 @@ void expect_overflows_counted_apart(at::Device device) {
   sums.add(loss_of(3.25, 4, 7, device));
   const LossFigures figures = sums.take_merged(communicator);
   EXPECT_DOUBLE_EQ(figures.loss, 11.75 / 12);
-  EXPECT_DOUBLE_EQ(figures.accuracy, 6.0 / 12);
+  EXPECT_DOUBLE_EQ(figures.accuracy.value(), 6.0 / 12);
   EXPECT_EQ(figures.targets, 12);
   EXPECT_EQ(figures.non_finite_batches, 2);
 
   sums.add(loss_of(-kInfinity, 1, 5, device));
   const LossFigures nothing_else = sums.take_merged(communicator);
   EXPECT_TRUE(std::isnan(nothing_else.loss)) << "no loss is not a loss of 0";
+  EXPECT_TRUE(std::isnan(nothing_else.accuracy.value()));
   EXPECT_EQ(nothing_else.non_finite_batches, 1);
   sums.add(loss_of(1.5, 1, 2, device));
   EXPECT_EQ(sums.take_merged(communicator).non_finite_batches, 0);
+}
+
+/// Predictions of real numbers, of which none is correct or not.
+void expect_no_accuracy(at::Device device) {
+  SingleCommunicator communicator(device);
+  LossSums sums(device);
+  const auto add = [&](double loss) {
+    AlgorithmDistillation::Loss added = loss_of(loss, 0, 4, device);
+    added.correct = at::Tensor();
+    sums.add(added);
+  };
+  add(2.5);
+  add(std::nan(""));
+  const LossFigures figures = sums.take_merged(communicator);
+  EXPECT_DOUBLE_EQ(figures.loss, 2.5 / 4);
+  EXPECT_EQ(figures.targets, 4);
+  EXPECT_EQ(figures.non_finite_batches, 1);
+  EXPECT_EQ(figures.accuracy, std::nullopt);
 }
 
 TEST(LossSums, MeansAreOverAllTargets) {
@@ -66,10 +85,15 @@ TEST(LossSums, WhatIsNotFiniteIsCountedAndLeftOut) {
   expect_overflows_counted_apart(at::kCPU);
 }
 
+TEST(LossSums, WhatCannotBeCorrectHasNoAccuracy) {
+  expect_no_accuracy(at::kCPU);
+}
+
 TEST(LossSums, TheKernelOfGpusAddsAlike) {
   if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
   expect_means(at::Device(at::kCUDA, 0));
   expect_overflows_counted_apart(at::Device(at::kCUDA, 0));
+  expect_no_accuracy(at::Device(at::kCUDA, 0));
 }
 
 }  // namespace

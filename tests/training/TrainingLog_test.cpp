@@ -63,6 +63,23 @@ TEST(TrainingLog, AnIntervalWithoutAFiniteLossIsRecordedAndNotDrawn) {
   EXPECT_EQ(read_file(folder.path() / "loss_curve.svg").find("nan"), std::string::npos);
 }
 
+TEST(TrainingLog, AnAccuracyIsRecordedWhereThereIsOne) {
+  FolderOfARun run;
+  const std::filesystem::path metrics = run.folder.path() / "metrics.jsonl";
+  run.log.begin(0, 0, 2);
+  TrainingFigures figures;
+  for (figures.step = 1; figures.step <= 2; ++figures.step) {
+    const bool whole = figures.step == 1;
+    figures.loss = {.loss = 1, .accuracy = whole ? std::optional(0.25) : std::nullopt};
+    run.log.trained(figures);
+    EXPECT_EQ(last_record(metrics).contains("accuracy"), whole);
+    EXPECT_FALSE(whole && last_record(metrics)["accuracy"] != 0.25);
+    run.log.held_out(figures.step, figures.loss);
+    EXPECT_EQ(last_record(metrics).contains("test_accuracy"), whole);
+    EXPECT_EQ(last_record(metrics)["test_loss"], 1.0);
+  }
+}
+
 TEST(TrainingLog, SlowRanksAreRecordedWhileThereAreAny) {
   FolderOfARun run;
   const std::filesystem::path metrics = run.folder.path() / "metrics.jsonl";

@@ -6,10 +6,10 @@
 
 namespace adtrain {
 
-/// LossSums::add as one kernel. Adds *cross_entropies, *correct and `targets` to the first three of `sums`
-/// (4). Where *cross_entropies is not finite, it only adds 1 to the last. All pointers are to the GPU's
-/// memory. Returns at once; throws EnvironmentError where the kernel cannot be launched.
-void add_loss(double* sums, const float* cross_entropies, const int64_t* correct, int64_t targets,
+/// LossSums::add as one kernel. Where *losses is finite, adds *losses, *correct and `targets` to the first
+/// three of `sums` (5), else 1 to the last. Adds 1 to the fourth unless `correct` is null. All pointers are
+/// to the GPU's memory. Returns at once; throws EnvironmentError where the kernel cannot be launched.
+void add_loss(double* sums, const float* losses, const int64_t* correct, int64_t targets,
               cudaStream_t stream);
 
 }  // namespace adtrain

@@ -69,6 +69,8 @@ class ModelOptions:
     tf_positions: str = "auto"
     tf_qk_norm: str = "auto"
     tf_bias: str = "auto"
+    # Of tasks that are none of the grid families'.
+    observation_space: Any = None
 
     @classmethod
     def of(cls, configuration: Configuration, path: pathlib.Path) -> "ModelOptions":
@@ -91,7 +93,15 @@ class ModelOptions:
 
     @property
     def variant(self) -> str:
-        """The network: pre_norm, post_norm, compressed, gpt2 or composed. Throws ConfigurationError for a plug-in's."""
+        """The network: pre_norm, post_norm, compressed, gpt2 or composed.
+
+        Throws ConfigurationError for a plug-in's, and for those over tasks of other spaces than the grid families'.
+        """
+        if self.observation_space is not None:
+            raise ConfigurationError(
+                f"the configuration says observation_space: {self.observation_space}; expected a run of a grid family: "
+                "networks over tasks of other spaces run in the program adtrain alone"
+            )
         if self.model == "GPT2" or (self.model == "AD" and self.token_layout == "split"):
             return "gpt2"
         if self.model not in ("AD", "CompressedAD"):

@@ -1,0 +1,70 @@
+#include "model/ComposedStack.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "kernels/cpu/CpuElementwise.h"
+
+namespace adtrain {
+namespace {
+
+constexpr double kPositionDeviation = 0.02;
+
+}  // namespace
+
+ComposedStack::ComposedStack(ParameterFactory& factory, const ModelOptions& options,
+                             const Initialisation& initial)
+    : preset_(options.block()),
+      position_kind_(options.block_pieces().positions),
+      heads_(options.tf_n_head),
+      head_size_(options.head_size()) {
+  const BlockPieces pieces = options.block_pieces();
+  const int64_t width = options.tf_n_embd;
+  if (position_kind_ == PositionKind::kLearned) {
+    learned_positions_ =
+        factory.normal("embed_position.weight", {options.n_transit, width}, kPositionDeviation);
+  }
+  for (int64_t layer = 0; layer < options.tf_n_layer; ++layer) {
+    blocks_.emplace_back(factory, fmt::format("blocks.{}", layer), options, initial);
+  }
+  if (pieces.final_norm == Choice::kOn) {
+    final_norm_ = ChosenNorm::of(factory, "final_norm", width, pieces.norm);
+  }
+}
+
+TokenStreams ComposedStack::one_stream(const at::Tensor& x) const {
+  // ALiBi's scores are a mask of their own.
+  if (position_kind_ == PositionKind::kAlibi) return {.context = x.size(1), .mask = {}};
+  return TokenStreams::one(x.size(1), x);
+}
+
+at::Tensor ComposedStack::operator()(const at::Tensor& embedded, const TokenStreams& streams, int64_t queries,
+                                     const DropoutRates& rates) const {
+  const ComposedDropout dropout = ComposedDropout::of(preset_, rates);
+  const TokenOrder order = order_of(embedded, streams);
+  at::Tensor x = embedded;
+  if (learned_positions_.defined()) x = x + learned_positions_.index_select(0, positions_of(x, streams));
+  x = kernels::dropout(x, dropout.tokens);
+  for (const ComposedBlock& block : blocks_) {
+    const bool last = &block == &blocks_.back();  // nothing reads the last block's output at the context
+    x = block(x, order, last ? queries : x.size(1), dropout);
+  }
+  return final_norm_.weight.defined() ? final_norm_(x) : x;
+}
+
+at::Tensor ComposedStack::positions_of(const at::Tensor& x, const TokenStreams& streams) {
+  const at::Tensor context = at::arange(streams.context, x.options().dtype(at::kLong).requires_grad(false));
+  return at::cat({context, last_of(context, 0, streams.queries)});
+}
+
+TokenOrder ComposedStack::order_of(const at::Tensor& x, const TokenStreams& streams) const {
+  TokenOrder order = {.streams = streams, .rotary = {}, .alibi = {}};
+  if (position_kind_ == PositionKind::kAlibi) {
+    order.alibi = alibi_scores(heads_, streams, x);
+  } else if (position_kind_ == PositionKind::kRotary) {
+    order.rotary = Rotary::of(positions_of(x, streams), head_size_);
+  }
+  return order;
+}
+
+}  // namespace adtrain

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "model/AlgorithmDistillation.h"
+#include "model/Initialisation.h"
+#include "model/spaces/SymbolicCells.h"
+
+namespace adtrain {
+
+/// Predicts actions of any space from what blocks give: by a linear layer, with vintix behind three linear
+/// layers with LeakyReLU, as in Vintix (arXiv:2501.19400). Not thread-safe.
+class ActionHead {
+ public:
+  /// Of a Gaussian head, the logarithm of a standard deviation lies between these, as a tanh of what the last
+  /// layer says.
+  static constexpr double kLeastLogDeviation = -5, kMostLogDeviation = 2;
+
+  ActionHead(ParameterFactory& factory, const ModelOptions& options, const TaskSpaces& spaces,
+             const Initialisation& initial);
+
+  /// x (B, Q, width) -> AlgorithmDistillation::Predictions::actions (B, Q, …).
+  at::Tensor operator()(const at::Tensor& x) const;
+
+  /// Of those predictions; `actions` (B, Q, …) of the space are the targets.
+  AlgorithmDistillation::Loss loss(const at::Tensor& predictions, const at::Tensor& actions,
+                                   double label_smoothing) const;
+
+ private:
+  /// Each element's cross-entropy, summed, and the targets all of whose elements are the most probable.
+  AlgorithmDistillation::Loss cross_entropy(const at::Tensor& predictions, const at::Tensor& actions,
+                                            double label_smoothing) const;
+
+  ActionHeadKind kind_;
+  Space space_;
+  CountedFromStart counted_;  ///< of no meaning for a Box
+  std::vector<Linear> hidden_;
+  Linear out_;
+};
+
+}  // namespace adtrain

@@ -1,0 +1,146 @@
+#include "model/spaces/ObservationEncoder.h"
+
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "model/spaces/VectorEncoder.h"
+
+namespace adtrain {
+namespace {
+
+const std::string kName = "observation";
+
+/// One number by its embedding; several by theirs, one behind the other, and a linear layer.
+class EmbeddingEncoder : public ObservationEncoder {
+ public:
+  EmbeddingEncoder(ParameterFactory& factory, const TaskSpaces& spaces, int64_t features,
+                   const Initialisation& initial)
+      : embed_(factory, spaces, numbers_of(spaces) == 1 ? features : kDigitFeatures, /*spare_rows=*/0,
+               initial) {
+    const int64_t numbers = numbers_of(spaces);
+    if (numbers > 1)
+      linear_ = initial.outer_linear(factory, kName + ".linear", numbers * kDigitFeatures, features);
+  }
+
+  at::Tensor operator()(const Batch& batch) const override {
+    const at::Tensor embedded = embed_(batch.states);
+    const at::Tensor flat = embedded.reshape({embedded.size(0), embedded.size(1), -1});
+    return linear_.weight.defined() ? linear_(flat) : flat;
+  }
+
+ private:
+  static int64_t numbers_of(const TaskSpaces& spaces) {
+    const SymbolicCells cells = SymbolicCells::of(spaces);
+    return cells.count() * cells.digits();
+  }
+
+  DigitEmbedding embed_;
+  Linear linear_;  ///< undefined for one number
+};
+
+/// A convolution of 2 × 2 without padding, and ReLU.
+struct Convolution {
+  at::Tensor weight;  ///< (out, in, 2, 2)
+  at::Tensor bias;    ///< (out)
+
+  /// Initialised as torch.nn.Conv2d: weight and bias uniform in ±1/√(4 in).
+  static Convolution of(ParameterFactory& factory, const std::string& name, int64_t in, int64_t out) {
+    constexpr int64_t kSide = 2;
+    const double bound = 1.0 / std::sqrt(static_cast<double>(in * kSide * kSide));
+    Convolution made;
+    made.weight = factory.uniform(name + ".weight", {out, in, kSide, kSide}, bound);
+    made.bias = factory.uniform(name + ".bias", {out}, bound);
+    return made;
+  }
+  at::Tensor operator()(const at::Tensor& x) const { return at::relu(at::conv2d(x, weight, bias)); }
+};
+
+/// The encoder of XLand-100B's baseline (arXiv:2406.08973): embeddings of a cell's digits, three
+/// convolutions, and a linear layer. Its table of the first digit, the tile, has a row more than there are
+/// tiles.
+class ConvolutionEncoder : public ObservationEncoder {
+ public:
+  ConvolutionEncoder(ParameterFactory& factory, const TaskSpaces& spaces, int64_t features,
+                     const Initialisation& initial)
+      : embed_(factory, spaces, kDigitFeatures, /*spare_rows=*/1, initial) {
+    int64_t channels = embed_.cells().digits() * kDigitFeatures;
+    for (int64_t layer = 1; layer <= kConvolutions; ++layer) {
+      convolutions_.push_back(
+          Convolution::of(factory, fmt::format("{}.convolution_{}", kName, layer), channels, kChannels));
+      channels = kChannels;
+    }
+    // Each convolution takes a row and a column away.
+    const int64_t left =
+        (embed_.cells().shape[0] - kConvolutions) * (embed_.cells().shape[1] - kConvolutions);
+    linear_ = initial.outer_linear(factory, kName + ".linear", left * kChannels, features);
+  }
+
+  at::Tensor operator()(const Batch& batch) const override {
+    const at::Tensor cells = embed_(batch.states);  // (B, T, h, w, channels)
+    at::Tensor x = cells.flatten(0, 1).permute({0, 3, 1, 2});
+    for (const Convolution& convolution : convolutions_) x = convolution(x);
+    return linear_(x.flatten(1).view({cells.size(0), cells.size(1), -1}));
+  }
+
+ private:
+  DigitEmbedding embed_;
+  std::vector<Convolution> convolutions_;
+  Linear linear_;
+};
+
+/// Real numbers, normalised where the batch says by what.
+class NormalisedVectorEncoder : public ObservationEncoder {
+ public:
+  explicit NormalisedVectorEncoder(VectorEncoder encoder) : encoder_(std::move(encoder)) {}
+
+  at::Tensor operator()(const Batch& batch) const override {
+    if (!batch.state_mean.defined()) return encoder_(batch.states);
+    return encoder_((batch.states.to(at::kFloat) - batch.state_mean.unsqueeze(1)) /
+                    batch.state_deviation.unsqueeze(1));
+  }
+
+ private:
+  VectorEncoder encoder_;
+};
+
+}  // namespace
+
+std::unique_ptr<ObservationEncoder> ObservationEncoder::create(ObservationEncoderKind kind,
+                                                               ParameterFactory& factory,
+                                                               const TaskSpaces& spaces, int64_t features,
+                                                               const Initialisation& initial) {
+  const int64_t numbers = spaces.observation.size();
+  switch (kind) {
+    case ObservationEncoderKind::kConvolution:
+      return std::make_unique<ConvolutionEncoder>(factory, spaces, features, initial);
+    case ObservationEncoderKind::kLinear:
+      return std::make_unique<NormalisedVectorEncoder>(
+          VectorEncoder::linear(factory, kName, numbers, features, initial));
+    case ObservationEncoderKind::kMlp:
+      return std::make_unique<NormalisedVectorEncoder>(
+          VectorEncoder::mlp(factory, kName, numbers, features, initial));
+    default:
+      return std::make_unique<EmbeddingEncoder>(factory, spaces, features, initial);
+  }
+}
+
+DigitEmbedding::DigitEmbedding(ParameterFactory& factory, const TaskSpaces& spaces, int64_t features,
+                               int64_t spare_rows, const Initialisation& initial)
+    : digits_(spaces) {
+  for (const int64_t values : cells().values) {
+    const int64_t rows = values + (tables_.empty() ? spare_rows : 0);
+    tables_.push_back(initial.outer_embedding(factory, fmt::format("{}.embed_{}", kName, tables_.size() + 1),
+                                              rows, features));
+  }
+}
+
+at::Tensor DigitEmbedding::operator()(const at::Tensor& states) const {
+  const std::vector<at::Tensor> digits = digits_(states);
+  std::vector<at::Tensor> embedded;
+  for (size_t digit = 0; digit < tables_.size(); ++digit) embedded.push_back(tables_[digit](digits[digit]));
+  return at::cat(embedded, -1);
+}
+
+}  // namespace adtrain

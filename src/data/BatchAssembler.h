@@ -2,31 +2,28 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "data/Batch.h"
-#include "data/HistorySet.h"
-#include "data/WindowIndex.h"
 
 namespace adtrain {
 
-/// Turns sample numbers into a Batch on the CPU. Borrows the histories, which must outlive it. Thread-safe:
-/// immutable.
+class TransitionWindows;
+
+/// Turns sample numbers, 0 … samples() − 1, into a Batch on the CPU. Thread-safe.
 class BatchAssembler {
  public:
-  BatchAssembler(const HistorySet& histories, const WindowShape& shape)
-      : histories_(histories), index_(histories.histories(), shape) {}
+  virtual ~BatchAssembler() = default;
 
-  int64_t samples() const { return index_.size(); }
-  const HistorySet& histories() const { return histories_; }
-  const WindowIndex& index() const { return index_; }
-  Batch assemble(std::span<const int64_t> samples) const;
-
- private:
-  Batch assemble_plain(std::span<const int64_t> samples) const;
-  Batch assemble_compressed(std::span<const int64_t> samples) const;
-
-  const HistorySet& histories_;
-  WindowIndex index_;
+  virtual int64_t samples() const = 0;
+  /// Throws DataError where the histories that it reads are damaged or hold what cannot be trained on.
+  virtual Batch assemble(std::span<const int64_t> samples) const = 0;
+  /// Of histories, in this process's memory now.
+  virtual int64_t bytes() const = 0;
+  /// For people: how many windows of what there are.
+  virtual std::string description() const = 0;
+  /// Null unless they are windows of histories in memory, of which a GPU can cut batches itself.
+  virtual const TransitionWindows* transitions() const { return nullptr; }
 };
 
 }  // namespace adtrain

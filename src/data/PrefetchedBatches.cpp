@@ -38,7 +38,7 @@ std::string PrefetchedBatches::description() const {
 }
 
 int64_t PrefetchedBatches::history_bytes() const {
-  return device_.is_cpu() ? feed_.windows.histories().bytes() : 0;
+  return device_.is_cpu() ? feed_.windows.bytes() : 0;
 }
 
 Batch PrefetchedBatches::take() {

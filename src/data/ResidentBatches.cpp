@@ -4,6 +4,7 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include "data/CutWindows.h"
+#include "data/TransitionWindows.h"
 
 namespace adtrain {
 namespace {
@@ -39,17 +40,18 @@ int32_t* ints_of(const at::Tensor& tensor) {
 
 ResidentBatches::ResidentBatches(const Feed& feed, at::Device device)
     : feed_(feed),
-      histories_(copy_to(device, feed.windows.histories().transitions())),
+      windows_(*feed.windows.transitions()),
+      histories_(copy_to(device, windows_.histories().transitions())),
       cursor_(at::full({1}, feed.first_sample, at::TensorOptions(device).dtype(at::kLong))) {}
 
 Batch ResidentBatches::next() {
-  const WindowShape& shape = feed_.windows.index().shape();
+  const WindowShape& shape = windows_.index().shape();
   const bool compressed = shape.region > 0;
   const int64_t length = compressed ? 2 * shape.region : shape.length;
   Batch batch = empty_batch(feed_.share.micro_batch, length, compressed, cursor_.device());
   cut_windows({.histories = reinterpret_cast<const Transition*>(histories_.const_data_ptr()),
-               .steps = feed_.windows.histories().steps(),
-               .index = feed_.windows.index(),
+               .steps = windows_.histories().steps(),
+               .index = windows_.index(),
                .order = feed_.order,
                .cursor = cursor_.const_data_ptr<int64_t>(),
                .first_row = feed_.share.first_row(micro_step_),

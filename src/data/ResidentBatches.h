@@ -11,7 +11,8 @@ namespace adtrain {
 /// the GPU too and advances after the last micro-batch of an optimizer step.
 class ResidentBatches final : public BatchSource {
  public:
-  /// Copies the histories to the GPU, which must be the current one.
+  /// Copies the histories to the GPU, which must be the current one. The feed's windows must be
+  /// transitions().
   ResidentBatches(const Feed& feed, at::Device device);
 
   Batch next() override;
@@ -23,6 +24,7 @@ class ResidentBatches final : public BatchSource {
 
  private:
   Feed feed_;
+  const TransitionWindows& windows_;
   at::Tensor histories_;  ///< uint8: the transitions, as in a HistorySet
   at::Tensor cursor_;     ///< int64 (1): samples of the global order that were drawn before this step
   int64_t micro_step_ = 0;

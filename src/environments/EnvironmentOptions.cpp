@@ -1,5 +1,6 @@
 #include "environments/EnvironmentOptions.h"
 
+#include <algorithm>
 #include <array>
 #include <sstream>
 #include <vector>
@@ -98,6 +99,7 @@ void EnvironmentOptions::declare(Section& section) {
 }
 
 void EnvironmentOptions::check(Findings& findings) const {
+  check_own_tasks(findings);
   if (num_actions != 5) {
     findings.add("num_actions",
                  fmt::format("found {}; expected 5, four moves and staying; set it to 5 or leave it out",
@@ -107,6 +109,40 @@ void EnvironmentOptions::check(Findings& findings) const {
     findings.add("grid_size",
                  fmt::format("found {}, which makes {}⁴ tasks of key-to-door; expected at most {}", grid_size,
                              grid_size, kLargestKeyToDoorGrid));
+  }
+}
+
+void EnvironmentOptions::check_own_tasks(Findings& findings) const {
+  if (!has_own_tasks()) {
+    for (const auto& [key, is_there] : {std::pair{"observation_space", observation_space.has_value()},
+                                        std::pair{"action_space", action_space.has_value()},
+                                        std::pair{"observation_packing", observation_packing.has_value()}}) {
+      if (is_there) {
+        findings.add(key, fmt::format("found it with env {}, whose spaces are its own; expected it for tasks "
+                                      "of your own alone: leave it out, or give env a name of yours",
+                                      env));
+      }
+    }
+    return;
+  }
+  const auto fits_no_name = [](unsigned char letter) {
+    return letter == '/' || letter < ' ' || letter == 127;
+  };
+  constexpr size_t kLongestLabel = 100;
+  if (env.empty() || env.size() > kLongestLabel || std::ranges::any_of(env, fits_no_name)) {
+    findings.add("env", fmt::format("found '{}'; expected a label that can be part of a file's name: 1 to {} "
+                                    "bytes without slashes and control characters",
+                                    abridged(env), kLongestLabel));
+  }
+  if (horizon) {
+    findings.add("horizon", fmt::format("found {} for tasks of your own, whose episodes end when their "
+                                        "environments say so; expected null; max_episode_steps cuts them off",
+                                        *horizon));
+  }
+  if (grid_size != EnvironmentOptions().grid_size) {
+    findings.add(
+        "grid_size",
+        fmt::format("found {} for tasks of your own, which lie on no grid; leave it out", grid_size));
   }
 }
 

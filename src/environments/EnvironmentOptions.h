@@ -53,6 +53,9 @@ struct EnvironmentOptions {
   int64_t episode_horizon() const;
   int64_t split_seed() const;
   double train_ratio() const;
+
+ private:
+  void check_own_tasks(Findings& findings) const;
 };
 
 }  // namespace adtrain

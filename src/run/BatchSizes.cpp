@@ -53,8 +53,8 @@ std::string conditions_of(const RunConfig& config, const Ranks& ranks, const Mem
            *ranks.communicator, fmt::format("{} with {} bytes\n", meter.name(), meter.now().total))) {
     devices += device;
   }
-  return fmt::format("{} of\n{}\n{} parameters, {} bytes of histories, {}\non\n{}", key, copy.resolved_yaml(),
-                     inputs.model().parameters().count(), inputs.histories().bytes(), version_text(),
+  return fmt::format("{} of\n{}\n{} parameters, {}, {}\non\n{}", key, copy.resolved_yaml(),
+                     inputs.model().parameters().count(), inputs.windows().description(), version_text(),
                      devices);
 }
 

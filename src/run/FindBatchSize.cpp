@@ -18,8 +18,9 @@ ExitCode find_as_rank(RunConfig config, const std::vector<std::string>& notices,
   for (const std::string& notice : notices) console.notice(notice);
   if (!ranks.device.notice.empty()) console.notice(ranks.device.notice);
   Activity::of_this_process().begin("loading histories and model");
-  const TrainingInputs inputs(config, ranks);
-  if (!inputs.missing_tasks().empty()) console.notice(inputs.missing_tasks());
+  const TrainingInputs inputs(config, ranks, console, {.histories = open_own_histories(config)});
+  if (const std::string& missing = inputs.histories().missing_tasks(); !missing.empty())
+    console.notice(missing);
   config.training.train_batch_size = kAutoBatchSize;
   // Beside what is remembered of other searches: the run's own folder may be in use by a run.
   const std::filesystem::path report =

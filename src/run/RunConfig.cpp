@@ -16,6 +16,7 @@
 #include "model/spaces/SpaceFit.h"
 #include "run/AccelerateSettings.h"
 #include "run/GuideMaps.h"
+#include "run/OwnTasksKeys.h"
 #include "run/Plugins.h"
 #include "run/TaskLists.h"
 
@@ -142,6 +143,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   unfold_profiled_ranks(document);
   unfold_task_lists(document);
   unfold_truth_values(document);
+  unfold_spaces(document);
   const auto check = [&config](Findings& findings) {
     config.run.check(findings);
     config.environment.check(findings);
@@ -150,6 +152,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
     check_model(config, findings);
     config.training.check(findings);
     check_returns(config, findings);
+    check_own_tasks(config, findings);
     config.evaluation.check(findings, config.environment, config.worker.env_worker.has_value());
     config.worker.check(findings);
     config.distributed.check(findings);
@@ -160,6 +163,11 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   config.collection.decide(config.model.compressed());
   if (config.environment.has_own_tasks()) config.model = config.model.of_own_tasks();
   config.model.decide();
+  if (config.environment.has_own_tasks()) {
+    config.data.take_all(document.find("train_source_timesteps") != nullptr,
+                         document.find("train_n_stream") != nullptr);
+    if (std::string remark = remark_on_label(config); !remark.empty()) notices.push_back(std::move(remark));
+  }
   for (std::string& notice : config.collection.notices()) notices.push_back(std::move(notice));
   for (std::string& notice : config.model.notices()) notices.push_back(std::move(notice));
   if (!config.environment.has_own_tasks()) {
@@ -196,6 +204,10 @@ RunFolder RunConfig::folder() const {
 
 std::filesystem::path RunConfig::history_file() const {
   return std::filesystem::path(data.traj_dir) / collection.file_name(environment);
+}
+
+std::filesystem::path RunConfig::histories() const {
+  return data.histories ? std::filesystem::path(*data.histories) : history_file();
 }
 
 WindowShape RunConfig::window_shape(LossPositions positions) const {

@@ -50,7 +50,10 @@ struct RunConfig {
   std::string fingerprint() const;
 
   RunFolder folder() const;
+  /// The file of histories that `adtrain collect` writes.
   std::filesystem::path history_file() const;
+  /// What is trained on: `histories` of own tasks, where they are given, else history_file().
+  std::filesystem::path histories() const;
   /// The environment's part in the network's shape.
   ModelShape model_shape() const {
     return {environment.grid_size, environment.num_actions, environment.spaces()};

@@ -21,6 +21,8 @@ struct RunFolder {
   std::filesystem::path state() const { return root / "state.json"; }
   /// The configuration with its values, and how each start came about (see RunRecord).
   std::filesystem::path record() const { return root / "run.json"; }
+  /// Of own tasks: which they are, and by what their observations and rewards are scaled (TaskScaling).
+  std::filesystem::path tasks() const { return root / "tasks.json"; }
   std::filesystem::path checkpoints() const { return root / "checkpoints"; }
   /// Checkpoints that are being deleted.
   std::filesystem::path overwritten() const { return root / "checkpoints.overwritten.tmp"; }

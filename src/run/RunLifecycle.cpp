@@ -168,13 +168,14 @@ void RunLifecycle::compare_configuration() {
 }
 
 void RunLifecycle::check_histories(const std::string& digest) {
-  constexpr const char* kHistories = "traj_dir";  // the key with which a user chooses them
+  // The key with which a user chooses them.
+  const char* const kHistories = config_.data.histories ? "histories" : "traj_dir";
   histories_digest_ = digest;
   if (!found_) return;
   const std::string before = text_in(found_->snapshot.state, "histories_digest");
   if (before.empty() || before == digest) return;
   const std::string change =
-      fmt::format("digest {} in the run, {} now ({})", before, digest, config_.history_file().string());
+      fmt::format("digest {} in the run, {} now ({})", before, digest, config_.histories().string());
   if (std::ranges::find(wish_.allowed_changes, kHistories) != wish_.allowed_changes.end()) {
     console_.warn("other histories, as --allow-changes says: " + change);
     return;
@@ -217,6 +218,7 @@ void RunLifecycle::rewrite() {
     fs::remove_all(folder_.tensorboard());
     fs::remove_all(folder_.profile());
     fs::remove(folder_.metrics());
+    fs::remove(folder_.tasks());
     fs::remove(folder_.metrics().replace_extension(".prom"));
     for (const char* ending : {".svg", ".png"}) fs::remove(folder_.loss_curve().concat(ending));
     for (int64_t number = 1; fs::remove(folder_.former_config(number)); ++number) {

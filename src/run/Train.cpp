@@ -1,21 +1,23 @@
 #include "run/Train.h"
 
 #include <cstdio>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "base/Fault.h"
+#include "base/File.h"
 #include "base/Text.h"
 #include "collectives/Agreement.h"
 #include "data/BatchAssembler.h"
-#include "data/HistorySet.h"
 #include "launch/LaunchContext.h"
 #include "model/AlgorithmDistillation.h"
 #include "run/BatchSizes.h"
 #include "run/BatchSizesOfRun.h"
-#include "run/Histories.h"
 #include "run/OutOfMemory.h"
+#include "run/OwnHistories.h"
 #include "run/Ranks.h"
 #include "run/ReturnsWhileTraining.h"
 #include "run/RunConfig.h"
@@ -67,7 +69,7 @@ void check_fused_kernels(const RunConfig& config, const AlgorithmDistillation& m
 }
 
 void print_banner(Console& console, const RunConfig& config, const Ranks& ranks, AlgorithmDistillation& model,
-                  const BatchShare& share, const BatchAssembler& windows, const HistorySet& histories) {
+                  const BatchShare& share, const BatchAssembler& windows) {
   const LaunchContext& context = ranks.context;
   console.banner(
       "adtrain: Algorithm Distillation, " + config.environment.env,
@@ -83,9 +85,7 @@ void print_banner(Console& console, const RunConfig& config, const Ranks& ranks,
        {"batch per rank", fmt::format("{} sequences a micro-batch", share.micro_batch)},
        {"global batch", fmt::format("{} sequences an optimizer step", share.global_batch())},
        {"parameters", grouped(model.parameters().count())},
-       {"training data",
-        fmt::format("{} windows of {} histories, {} in memory", grouped(windows.samples()),
-                    grouped(histories.histories()), human_bytes(static_cast<double>(histories.bytes())))},
+       {"training data", windows.description()},
        {"steps", grouped(config.training.train_timesteps)}});
   // As programs under Accelerate print it, for those who look for these lines.
   console.info(fmt::format("Number of processes: {}", context.world_size));
@@ -100,6 +100,13 @@ void set_batch_sizes(RunConfig& config, const Ranks& ranks, const RunLifecycle& 
   const std::string decided = text_of_root(*ranks.communicator, life.batch_sizes().to_json().dump());
   BatchSizesOfRun::from(nlohmann::json::parse(decided)).put_into(config.training);
   find_batch_sizes(config, ranks, inputs, console, config.folder().batch_sizes());
+}
+
+/// What the run that is continued says of own tasks; "" for a new one. Collective.
+std::string known_tasks(const RunConfig& config, const RunLifecycle& life, Communicator& communicator) {
+  const std::filesystem::path file = config.folder().tasks();
+  const bool is_there = life.resumed() != nullptr && std::filesystem::exists(file);
+  return text_of_root(communicator, is_there ? read_file(file) : "");
 }
 
 /// Where memory is refused, the error says what held it.
@@ -122,12 +129,15 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
     console.warn("ADTRAIN_FAULT is set: something will break on purpose; unset it to train");
   }
 
+  Activity::of_this_process().begin("opening histories");
+  std::shared_ptr<const OwnHistories> own = open_own_histories(config);
   RunLifecycle life(config, {request.resume, request.overwrite, request.allowed_changes}, ranks, console);
   Activity::of_this_process().begin("loading histories and model");
-  const TrainingInputs inputs(config, ranks);
-  if (!inputs.missing_tasks().empty()) console.notice(inputs.missing_tasks());
-  const HistorySet& histories = inputs.histories();
-  life.check_histories(identity_of(histories));
+  const TrainingInputs inputs(config, ranks, console,
+                              {std::move(own), known_tasks(config, life, communicator)});
+  const TrainingHistories& histories = inputs.histories();
+  if (!histories.missing_tasks().empty()) console.notice(histories.missing_tasks());
+  life.check_histories(histories.identity());
   check_fused_kernels(config, inputs.model());
   set_batch_sizes(config, ranks, life, inputs, console);
   const RunFolder folder = config.folder();
@@ -136,7 +146,8 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
                                                {folder.metrics(), folder.tensorboard(), folder.loss_curve()})
                                          : std::nullopt,
                   hyperparameters_of(config));
-  ReturnsWhileTraining returns(config, inputs.model(), communicator);
+  std::optional<ReturnsWhileTraining> returns;
+  if (!config.environment.has_own_tasks()) returns.emplace(config, inputs.model(), communicator);
   Trainer trainer(config.training, config.distributed.reducer(), config.data,
                   {.model = inputs.model(),
                    .communicator = communicator,
@@ -147,11 +158,13 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
                    .origin = life.origin(),
                    .communication_bytes = ranks.communication_bytes,
                    .profiles = folder.profile(),
-                   .returns = &returns});
-  print_banner(console, config, ranks, inputs.model(), trainer.share(), inputs.windows(), histories);
+                   .returns = returns ? &*returns : nullptr});
+  print_banner(console, config, ranks, inputs.model(), trainer.share(), inputs.windows());
 
   trainer.start_from(life.resumed());
   life.claim();
+  if (communicator.is_root() && !histories.tasks().empty())
+    write_file_atomically(config.folder().tasks(), histories.tasks());
   result.claimed();
   const Trainer::End how = run(trainer, request.stop_after, config, ranks);
   const int64_t step = trainer.progress().step;

@@ -1,15 +1,14 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "data/BatchAssembler.h"
-#include "data/HistorySet.h"
 #include "model/AlgorithmDistillation.h"
-#include "run/Histories.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
+#include "run/TrainingHistories.h"
+#include "telemetry/Console.h"
 
 namespace adtrain {
 
@@ -19,23 +18,18 @@ namespace adtrain {
 class TrainingInputs {
  public:
   /// Reads the histories and makes the network. Collective: the ranks compare their histories. Throws as
-  /// TrainingTasks and HistorySet do, and EnvironmentError where ranks have other histories.
-  TrainingInputs(const RunConfig& config, const Ranks& ranks);
+  /// TrainingHistories::of does, and EnvironmentError where ranks have other histories.
+  TrainingInputs(const RunConfig& config, const Ranks& ranks, Console& console,
+                 TrainingHistories::OwnTasks own);
 
-  const HistorySet& histories() const { return histories_; }
-  /// Which of the split's tasks the file lacks, as a sentence; "" for none.
-  const std::string& missing_tasks() const { return tasks_.missing; }
-  const BatchAssembler& windows() const { return windows_; }
+  const TrainingHistories& histories() const { return *histories_; }
+  const BatchAssembler& windows() const { return histories_->windows(); }
   /// Null where no held-out loss is measured.
-  const BatchAssembler* held_out_windows() const { return held_out_windows_ ? &*held_out_windows_ : nullptr; }
+  const BatchAssembler* held_out_windows() const { return histories_->held_out_windows(); }
   AlgorithmDistillation& model() const { return *model_; }
 
  private:
-  TrainingTasks tasks_;
-  HistorySet histories_;
-  BatchAssembler windows_;
-  std::optional<HistorySet> held_out_;
-  std::optional<BatchAssembler> held_out_windows_;
+  std::unique_ptr<TrainingHistories> histories_;
   std::unique_ptr<AlgorithmDistillation> model_;
 };
 

@@ -1,5 +1,8 @@
 #include "run/Validate.h"
 
+#include <filesystem>
+#include <optional>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +13,7 @@
 #include "environments/TaskSplit.h"
 #include "run/KernelReport.h"
 #include "run/MemoryEstimate.h"
+#include "run/OwnTasksReport.h"
 #include "run/RunConfig.h"
 
 namespace adtrain {
@@ -37,6 +41,8 @@ std::string memory_warning(const RunConfig& config) {
 }
 
 std::string tasks_text(const RunConfig& config) {
+  if (config.environment.has_own_tasks())
+    return fmt::format("those of {}, whose histories are not collected yet", *config.worker.env_worker);
   const int64_t count = TaskFamily::of(config.environment).task_count();
   const TaskSplit split = TaskSplit::of(config.environment, count, config.tasks);
   return fmt::format("{} of {}'s {}, {} of them trained on and {} held out",
@@ -60,24 +66,32 @@ RunConfig loaded(const std::filesystem::path& file, const std::vector<std::strin
 ExitCode validate(const std::filesystem::path& config_file, const std::vector<std::string>& overrides,
                   bool json) {
   std::vector<std::string> notices;
-  const RunConfig config = loaded(config_file, overrides, notices, json);
-  if (const std::string warning = memory_warning(config); !warning.empty()) notices.push_back(warning);
+  RunConfig config = loaded(config_file, overrides, notices, json);
+  const std::optional<OwnTasksReport> own = OwnTasksReport::of(config);
+  if (own) notices.insert(notices.end(), own->notices.begin(), own->notices.end());
+  // What own tasks need is known with their spaces.
+  const bool known = !config.environment.has_own_tasks() || config.environment.spaces();
+  const std::string warning = known ? memory_warning(config) : "";
+  if (!warning.empty()) notices.push_back(warning);
+  const std::vector<KernelReport> kernels = known ? kernel_reports(config) : std::vector<KernelReport>();
   if (json) {
-    const nlohmann::json report = {{"valid", true},
-                                   {"notices", notices},
-                                   {"model", config.model.architecture()},
-                                   {"resolved", config.resolved_yaml()},
-                                   {"kernels", as_json(kernel_reports(config))}};
+    nlohmann::json report = {{"valid", true},
+                             {"notices", notices},
+                             {"model", config.model.architecture()},
+                             {"resolved", config.resolved_yaml()},
+                             {"kernels", as_json(kernels)}};
+    if (own) report["own_tasks"] = own->json;
     print_answer(report.dump(2) + "\n");
     return ExitCode::kDone;
   }
   std::string text = config.resolved_yaml() + "\n";
-  text += fmt::format("# tasks: {}\n", tasks_text(config));
+  for (const std::string& line : own ? own->lines : std::vector{"tasks: " + tasks_text(config)})
+    text += fmt::format("# {}\n", line);
   text += fmt::format("# model: {}\n", config.model.architecture());
-  text += as_text(kernel_reports(config), "# ");
+  text += as_text(kernels, "# ");
   for (const std::string& notice : notices) text += fmt::format("# notice: {}\n", notice);
   text += fmt::format("# {} is valid: the run would live in {}, with histories from {}\n",
-                      config_file.string(), config.folder().root.string(), config.history_file().string());
+                      config_file.string(), config.folder().root.string(), config.histories().string());
   print_answer(text);
   return ExitCode::kDone;
 }

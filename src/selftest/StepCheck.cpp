@@ -13,9 +13,9 @@
 #include "base/Random.h"
 #include "base/Text.h"
 #include "collectives/Agreement.h"
-#include "data/BatchAssembler.h"
 #include "data/BatchSource.h"
 #include "data/HistorySet.h"
+#include "data/TransitionWindows.h"
 #include "model/AlgorithmDistillation.h"
 #include "parallel/GradientReducer.h"
 #include "training/Optimizer.h"
@@ -60,7 +60,7 @@ StepFigures check_step(const RunConfig& config, Communicator& communicator) {
   const HistorySet histories =
       HistorySet::random(kHistories, config.data.train_source_timesteps,
                          {config.environment.grid_size, config.environment.num_actions}, seed);
-  const BatchAssembler windows(histories, config.window_shape(config.training.loss_positions));
+  const TransitionWindows windows(histories, config.window_shape(config.training.loss_positions));
   const ModelShape shape = config.model_shape();
   const auto model = AlgorithmDistillation::create(config.model, shape, seed);
   model->parameters().to(communicator.device());

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "collectives/Communicator.h"
-#include "data/BatchAssembler.h"
 #include "data/BatchSource.h"
 #include "data/HistorySet.h"
+#include "data/TransitionWindows.h"
 #include "model/AlgorithmDistillation.h"
 #include "parallel/GradientReducer.h"
 #include "run/RunConfig.h"
@@ -57,7 +57,7 @@ class TimedTraining {
   Communicator& communicator_;
   BatchShare share_;
   HistorySet histories_;
-  BatchAssembler windows_;
+  TransitionWindows windows_;
   std::unique_ptr<AlgorithmDistillation> model_;
   GradientReducer reducer_;
   Optimizer optimizer_;

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "data/HistorySet.h"
+#include "data/TransitionWindows.h"
 
 namespace adtrain {
 namespace {
@@ -31,7 +32,7 @@ bool equal(const Batch& a, const Batch& b) {
 
 TEST(BatchSource, WorkersDeliverWhatTheCallersThreadWould) {
   const HistorySet histories = HistorySet::random(4, 50, {9, 5}, 1);
-  const BatchAssembler assembler(histories, kShape);
+  const TransitionWindows assembler(histories, kShape);
   const auto alone = source_of(assembler, {.micro_batch = 3}, 0, 0);
   const auto helped = source_of(assembler, {.micro_batch = 3}, 0, 3);
   for (int step = 0; step < 200; ++step) ASSERT_TRUE(equal(alone->next(), helped->next())) << "step " << step;
@@ -39,7 +40,7 @@ TEST(BatchSource, WorkersDeliverWhatTheCallersThreadWould) {
 
 TEST(BatchSource, RanksAndAccumulationDealOutTheSameGlobalBatch) {
   const HistorySet histories = HistorySet::random(4, 50, {9, 5}, 1);
-  const BatchAssembler assembler(histories, kShape);
+  const TransitionWindows assembler(histories, kShape);
   const auto whole = source_of(assembler, {.micro_batch = 12}, 0, 0);
   std::vector<std::unique_ptr<BatchSource>> ranks;
   for (int64_t rank = 0; rank < 3; ++rank) {
@@ -61,7 +62,7 @@ TEST(BatchSource, RanksAndAccumulationDealOutTheSameGlobalBatch) {
 
 TEST(BatchSource, TheCursorContinuesARunAtAnotherRankCount) {
   const HistorySet histories = HistorySet::random(4, 50, {9, 5}, 1);
-  const BatchAssembler assembler(histories, kShape);
+  const TransitionWindows assembler(histories, kShape);
   const auto uninterrupted = source_of(assembler, {.micro_batch = 4}, 0, 0);
   for (int step = 0; step < 5; ++step) uninterrupted->next();
   const auto resumed = source_of(assembler, {.rank = 1, .world_size = 2, .micro_batch = 2}, 5 * 4, 2);
@@ -72,7 +73,7 @@ TEST(BatchSource, TheCursorContinuesARunAtAnotherRankCount) {
 
 TEST(BatchSource, StopsWhileWorkersAreAhead) {
   const HistorySet histories = HistorySet::random(4, 50, {9, 5}, 1);
-  const BatchAssembler assembler(histories, kShape);
+  const TransitionWindows assembler(histories, kShape);
   for (int i = 0; i < 20; ++i) {
     source_of(assembler, {.micro_batch = 64}, 0, 2)->next();
   }
@@ -80,7 +81,7 @@ TEST(BatchSource, StopsWhileWorkersAreAhead) {
 
 TEST(BatchSource, WhatAWorkerThrowsIsThrownToTheCaller) {
   const HistorySet histories = HistorySet::random(4, 50, {9, 5}, 1);
-  const BatchAssembler assembler(histories, kShape);
+  const TransitionWindows assembler(histories, kShape);
   for (const int64_t workers : {0, 1, 2}) {
     // More rows than a vector can have.
     const auto source = source_of(assembler, {.micro_batch = int64_t{1} << 61}, 0, workers);

@@ -7,6 +7,7 @@
 #include "base/Gpu.h"
 #include "data/BatchSource.h"
 #include "data/HistorySet.h"
+#include "data/TransitionWindows.h"
 
 namespace adtrain {
 namespace {
@@ -25,7 +26,7 @@ class GpuBatches : public testing::TestWithParam<Cut> {
 
   void expect_the_cpus_batches(HistoriesOnGpu where) {
     const HistorySet histories = HistorySet::random(7, GetParam().shape.steps, {9, 5}, 3);
-    const BatchAssembler windows(histories, GetParam().shape);
+    const TransitionWindows windows(histories, GetParam().shape);
     const BatchSource::Feed feed = {
         .windows = windows,
         .order = SampleOrder(windows.samples(), 9),

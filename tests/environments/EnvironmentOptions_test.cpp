@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/Error.h"
+#include "environments/TaskFamily.h"
 
 namespace adtrain {
 namespace {
@@ -33,11 +34,51 @@ TEST(EnvironmentOptions, AliasesNameTheSameFamily) {
   }
 }
 
-TEST(EnvironmentOptions, AnUnknownFamilyIsAConfigErrorThatNamesTheNearest) {
+TEST(EnvironmentOptions, AnotherNameIsALabelOfOwnTasks) {
+  EnvironmentOptions options;
+  options.env = "CartPole";
+  EXPECT_EQ(options.family(), Family::kOwn);
+  EXPECT_TRUE(options.has_own_tasks());
+  EXPECT_EQ(options.family_name(), "CartPole");
+  EXPECT_EQ(options.split_seed(), 0);
+  EXPECT_EQ(options.train_ratio(), 0.9);
+  EXPECT_FALSE(options.spaces()) << "nobody said what they are";
+  EXPECT_THROW(options.episode_horizon(), ConfigError);
+}
+
+/// Of these options, "key: message" of each finding.
+std::vector<std::string> findings_of(const EnvironmentOptions& options) {
+  Findings findings;
+  options.check(findings);
+  std::vector<std::string> texts;
+  for (const auto& [key, message] : findings.all()) texts.push_back(key + ": " + message);
+  return texts;
+}
+
+TEST(EnvironmentOptions, WhatMakesNoSenseForOwnTasksIsNamed) {
+  EnvironmentOptions options;
+  options.env = "a/b";
+  options.horizon = 20;
+  options.grid_size = 5;
+  EXPECT_THAT(findings_of(options),
+              testing::ElementsAre(HasSubstr("env: found 'a/b'"), HasSubstr("horizon: found 20"),
+                                   HasSubstr("grid_size: found 5")));
+  EnvironmentOptions packed;
+  packed.env = "rooms";
+  packed.observation_space = R"({"type": "MultiDiscrete", "nvec": [[156, 156]]})";
+  packed.action_space = R"({"type": "Discrete", "n": 6})";
+  packed.observation_packing = "13,12";
+  EXPECT_THAT(findings_of(packed), testing::IsEmpty());
+  EXPECT_THAT(packed.spaces()->packed_digits, testing::ElementsAre(13, 12));
+  packed.env = "darkroom";
+  EXPECT_THAT(findings_of(packed), testing::SizeIs(3)) << "the spaces of a family are its own";
+}
+
+TEST(EnvironmentOptions, AnUnknownFamilyHasNoTasksAndTheNearestIsNamed) {
   EnvironmentOptions options;
   options.env = "darkrom";
   try {
-    options.family();
+    TaskFamily::of(options);
     FAIL() << "expected a ConfigError";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("'darkrom'"));
@@ -72,7 +113,6 @@ TEST(EnvironmentOptions, KeysRefuseWhatNoRoomCanBe) {
   EXPECT_TRUE(refuses("horizon", "0"));
   EXPECT_TRUE(refuses("train_env_ratio", "0"));
   EXPECT_TRUE(refuses("train_env_ratio", "1.1"));
-  EXPECT_TRUE(refuses("env", "lightroom"));
   EXPECT_FALSE(refuses("train_env_ratio", "1"));
   EXPECT_FALSE(refuses("env_split_seed", "-3"));
 }

@@ -9,6 +9,7 @@
 #include "base/Gpu.h"
 #include "collectives/SingleCommunicator.h"
 #include "data/HistorySet.h"
+#include "data/TransitionWindows.h"
 #include "support/TemporaryFolder.h"
 #include "telemetry/profile/Gzip.h"
 #include "training/Trainer.h"
@@ -31,7 +32,7 @@ class ProfiledRun {
   ProfiledRun(const std::string& steps, CudaGraphUse cuda_graph) {
     const at::Device device(at::kCUDA, 0);
     const HistorySet histories = HistorySet::random(5, 200, {9, 5}, 1);
-    const BatchAssembler windows(histories, {.steps = 200, .horizon = 20, .length = 16});
+    const TransitionWindows windows(histories, {.steps = 200, .horizon = 20, .length = 16});
     SingleCommunicator communicator(device);
     ModelOptions model_options;
     model_options.tf_n_embd = 32;

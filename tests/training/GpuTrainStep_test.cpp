@@ -7,6 +7,7 @@
 #include "base/Gpu.h"
 #include "collectives/SingleCommunicator.h"
 #include "data/HistorySet.h"
+#include "data/TransitionWindows.h"
 #include "training/TrainStep.h"
 
 namespace adtrain {
@@ -68,7 +69,7 @@ class SmallRun {
 
  private:
   HistorySet histories_;
-  BatchAssembler windows_;
+  TransitionWindows windows_;
   SingleCommunicator communicator_;
   std::unique_ptr<AlgorithmDistillation> model_;
 };

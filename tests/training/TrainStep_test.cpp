@@ -9,6 +9,7 @@
 
 #include "collectives/SingleCommunicator.h"
 #include "data/HistorySet.h"
+#include "data/TransitionWindows.h"
 
 namespace adtrain {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 /// Steps with a loss scale on the CPU, where the forward pass of one of them overflows, as fp16's may.
 TEST(TrainStep, AnOverflowInASkippedStepSpoilsNoFigures) {
   const HistorySet histories = HistorySet::random(5, 200, {9, 5}, 1);
-  const BatchAssembler windows(histories, {.steps = 200, .horizon = 20, .length = 8});
+  const TransitionWindows windows(histories, {.steps = 200, .horizon = 20, .length = 8});
   SingleCommunicator communicator(at::kCPU);
   ModelOptions model_options;
   model_options.tf_n_embd = 8;

@@ -15,6 +15,7 @@
 #include "base/Gpu.h"
 #include "collectives/SingleCommunicator.h"
 #include "data/HistorySet.h"
+#include "data/TransitionWindows.h"
 
 namespace adtrain {
 namespace {
@@ -115,7 +116,7 @@ struct Subject {
   }
 
   HistorySet histories;
-  BatchAssembler windows;
+  TransitionWindows windows;
   SingleCommunicator communicator;
   std::unique_ptr<AlgorithmDistillation> model;
   RecordingKeeper keeper;

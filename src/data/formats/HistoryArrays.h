@@ -39,6 +39,7 @@ class HistoryArrays {
                                                    const std::vector<int64_t>& leading,
                                                    const std::string& place);
   void read(const std::vector<ArrayPart>& parts) { reader_.read(parts); }
+  size_t cached_bytes() const { return reader_.cached_bytes(); }
 
  private:
   std::vector<ColumnName> names_;

@@ -68,6 +68,8 @@ class HistorySource {
   virtual const std::vector<SpaceGroup>& groups() const = 0;
   /// One at least, each with one history at least.
   virtual const std::vector<TaskHistories>& tasks() const = 0;
+  /// Of inflated chunks that are kept in memory now.
+  virtual size_t cached_bytes() const = 0;
 
   /// Reads `count` steps from `first` on of a history of the task at index `task` of tasks() into `window`,
   /// whose memory is used again. It gets those of `kinds` that the task has, in the order of ColumnKind.

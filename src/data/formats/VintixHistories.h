@@ -24,6 +24,7 @@ class VintixHistories : public HistorySource {
   std::string description() const override { return "a folder a task, a file a history"; }
   const std::vector<SpaceGroup>& groups() const override { return groups_; }
   const std::vector<TaskHistories>& tasks() const override { return tasks_; }
+  size_t cached_bytes() const override { return arrays_.cached_bytes(); }
 
  protected:
   void read_columns(size_t task, size_t history, int64_t first, int64_t count, const ColumnKinds& kinds,

@@ -33,6 +33,8 @@ class ArrayReader {
   /// Reads all parts, which must lie within their arrays. Throws DataError that names file, data set and
   /// chunk where a chunk lies outside the file, is cut short, or does not inflate to its size.
   void read(const std::vector<ArrayPart>& parts);
+  /// Of inflated chunks that are kept now.
+  size_t cached_bytes() const { return chunks_.cost(); }
 
  private:
   /// A chunk, or a page of places: of which array, and its number.

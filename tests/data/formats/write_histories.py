@@ -40,7 +40,8 @@ def write_xland(random, path):
             for name, dtype, row in [("states", np.uint8, (5, 5)), ("actions", np.uint8, ()),
                                      ("rewards", np.float16, ()), ("dones", bool, ()),
                                      ("expert_actions", np.uint8, ())]:
-                group.create_dataset(name, data=values(random, (streams, steps, *row), dtype),
+                content = values(random, (streams, steps, *row), dtype)
+                group.create_dataset(name, data=content % 6 if name.endswith("actions") else content,
                                      chunks=(1, chunk, *row), compression="gzip", compression_opts=6)
     return {"stream_first": True, "steps": steps, "streams": streams}
 

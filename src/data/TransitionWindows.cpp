@@ -1,6 +1,9 @@
-#include "data/BatchAssembler.h"
+#include "data/TransitionWindows.h"
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "base/Text.h"
 
 namespace adtrain {
 namespace {
@@ -42,11 +45,16 @@ class RowWriter {
 
 }  // namespace
 
-Batch BatchAssembler::assemble(std::span<const int64_t> samples) const {
+std::string TransitionWindows::description() const {
+  return fmt::format("{} windows of {} histories, {} in memory", grouped(samples()),
+                     grouped(histories_.histories()), human_bytes(static_cast<double>(bytes())));
+}
+
+Batch TransitionWindows::assemble(std::span<const int64_t> samples) const {
   return index_.shape().region > 0 ? assemble_compressed(samples) : assemble_plain(samples);
 }
 
-Batch BatchAssembler::assemble_plain(std::span<const int64_t> samples) const {
+Batch TransitionWindows::assemble_plain(std::span<const int64_t> samples) const {
   const int64_t length = index_.shape().length;
   RowWriter rows(static_cast<int64_t>(samples.size()), length);
   for (int64_t row = 0; row < static_cast<int64_t>(samples.size()); ++row) {
@@ -59,7 +67,7 @@ Batch BatchAssembler::assemble_plain(std::span<const int64_t> samples) const {
   return std::move(rows.batch());
 }
 
-Batch BatchAssembler::assemble_compressed(std::span<const int64_t> samples) const {
+Batch TransitionWindows::assemble_compressed(std::span<const int64_t> samples) const {
   const int64_t region = index_.shape().region;
   const auto count = static_cast<int64_t>(samples.size());
   RowWriter rows(count, 2 * region);

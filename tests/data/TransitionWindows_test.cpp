@@ -1,4 +1,4 @@
-#include "data/BatchAssembler.h"
+#include "data/TransitionWindows.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -18,9 +18,9 @@ void expect_transition(const Batch& batch, int64_t row, int64_t column, const Tr
   EXPECT_EQ(batch.rewards[row][column].item<float>(), transition.reward);
 }
 
-TEST(BatchAssembler, PlainRowsAreConsecutiveTransitions) {
+TEST(TransitionWindows, PlainRowsAreConsecutiveTransitions) {
   const HistorySet histories = HistorySet::random(3, 50, {9, 5}, 1);
-  const BatchAssembler assembler(histories, {.steps = 50, .horizon = 10, .length = 12});
+  const TransitionWindows assembler(histories, {.steps = 50, .horizon = 10, .length = 12});
   const std::vector<int64_t> samples = {0, 38, 39, 3 * 39 - 1};
   const Batch batch = assembler.assemble(samples);
   ASSERT_EQ(batch.size(), 4);
@@ -33,9 +33,10 @@ TEST(BatchAssembler, PlainRowsAreConsecutiveTransitions) {
   }
 }
 
-TEST(BatchAssembler, StridedRowsSkipWholeEpisodes) {
+TEST(TransitionWindows, StridedRowsSkipWholeEpisodes) {
   const HistorySet histories = HistorySet::random(1, 60, {9, 5}, 2);
-  const BatchAssembler assembler(histories, {.steps = 60, .horizon = 10, .episode_stride = 2, .length = 30});
+  const TransitionWindows assembler(histories,
+                                    {.steps = 60, .horizon = 10, .episode_stride = 2, .length = 30});
   ASSERT_EQ(assembler.samples(), 2);
   const Batch batch = assembler.assemble(std::vector<int64_t>{1});
   for (int64_t i = 0; i < 30; ++i) {
@@ -43,10 +44,10 @@ TEST(BatchAssembler, StridedRowsSkipWholeEpisodes) {
   }
 }
 
-TEST(BatchAssembler, CompressedRowsHoldThePreviousAndTheCurrentRegion) {
+TEST(TransitionWindows, CompressedRowsHoldThePreviousAndTheCurrentRegion) {
   const HistorySet histories = HistorySet::random(1, 25, {9, 5}, 3);
   const auto history = histories.history(0);
-  const BatchAssembler assembler(histories, {.steps = 25, .horizon = 5, .region = 10});
+  const TransitionWindows assembler(histories, {.steps = 25, .horizon = 5, .region = 10});
   // Query 3 of region 0; the end of region 1; query 4 of the rest.
   const Batch batch = assembler.assemble(std::vector<int64_t>{3, 21, 26});
   ASSERT_TRUE(batch.compressed());
@@ -63,9 +64,9 @@ TEST(BatchAssembler, CompressedRowsHoldThePreviousAndTheCurrentRegion) {
   EXPECT_EQ(batch.states[0].narrow(0, 3, 17).abs().sum().item<int>(), 0) << "padding is zero";
 }
 
-TEST(BatchAssembler, TheEndOfAHistoryIsAskedInTheStateThatWasReached) {
+TEST(TransitionWindows, TheEndOfAHistoryIsAskedInTheStateThatWasReached) {
   const HistorySet histories = HistorySet::random(1, 20, {9, 5}, 4);
-  const BatchAssembler assembler(histories, {.steps = 20, .horizon = 5, .region = 10});
+  const TransitionWindows assembler(histories, {.steps = 20, .horizon = 5, .region = 10});
   const Batch batch = assembler.assemble(std::vector<int64_t>{21});
   EXPECT_EQ(batch.query_state[0][0].item<int>(), histories.history(0)[19].next_state[0]);
   EXPECT_EQ(batch.query_state[0][1].item<int>(), histories.history(0)[19].next_state[1]);

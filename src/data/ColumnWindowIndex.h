@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "data/DataOptions.h"
+#include "data/KeptSteps.h"
+#include "data/formats/HistorySource.h"
+
+namespace adtrain {
+
+/// How histories of any space are cut into samples.
+struct ColumnWindowShape {
+  int64_t length = 0;              ///< steps of a window
+  int64_t stride = 1;              ///< a window begins at every stride-th kept step
+  int64_t margin = 0;              ///< steps at both ends of a history in which no window lies
+  double last_fraction = 1;        ///< only windows that begin in this last part of a history
+  int64_t steps = kAllThereAre;    ///< only so many first steps of each history
+  int64_t streams = kAllThereAre;  ///< only so many first histories of each task
+  int64_t episode_stride = 1;      ///< only every k-th episode, from the first on
+  TaskWeights weights = TaskWeights::kWindows;
+  int64_t most_samples = 0;  ///< samples are at most so many windows, evenly spread; 0: all
+};
+
+/// One sample: the position of its window.
+struct ColumnWindow {
+  size_t task;     ///< among tasks() of the source
+  size_t history;  ///< of that task
+  int64_t start;   ///< among the history's kept steps
+};
+
+/// Numbers the windows of histories of any length, 0 … size() − 1, without a table of them: what it holds is
+/// a number a history, and the first steps of kept episodes where episodes are left out.
+///
+/// In a history of K kept steps, window k begins at step margin + k·stride and ends at step K − margin at the
+/// latest. With a last fraction f, only those windows count whose step k·stride is step (T − 1)·(1 − f) of
+/// the history's T steps, or a later one. So margin 1 gives the windows of XLand's loader, and of Vintix's:
+/// length + 1 steps, of which the first one only says what came before.
+/// Immutable; thread-safe.
+class ColumnWindowIndex {
+ public:
+  /// Says how many of how many histories have been read.
+  using Progress = std::function<void(int64_t read, int64_t of)>;
+
+  /// `tasks`: places among those of the source, which is borrowed. Reads nothing, unless episodes are left
+  /// out: then the columns that say where they end, by `threads` threads. Throws DataError where a task has
+  /// not one window, and names the settings that decide.
+  ColumnWindowIndex(const HistorySource& source, const std::vector<size_t>& tasks,
+                    const ColumnWindowShape& shape, size_t threads = 1, const Progress& progress = {});
+
+  int64_t size() const { return size_; }
+  ColumnWindow window(int64_t sample) const;
+  const ColumnWindowShape& shape() const { return shape_; }
+  /// Histories that windows are cut from.
+  int64_t histories() const { return static_cast<int64_t>(first_window_.size()) - 1; }
+  /// Windows that there are, each once.
+  int64_t windows() const { return first_window_.back(); }
+  /// Of a history that windows are cut from.
+  KeptSteps kept(size_t task, size_t history) const;
+
+ private:
+  struct ChosenTask {
+    size_t task;
+    size_t first_history;  ///< among all that are chosen
+  };
+  int64_t steps_of(size_t task, size_t history) const;
+  size_t place_of(size_t task) const;
+  /// The number on the grid of the first window that counts.
+  int64_t first_on_grid(const KeptSteps& kept, int64_t steps) const;
+  int64_t windows_in(const KeptSteps& kept, int64_t steps) const;
+  /// Throws where there are none.
+  int64_t windows_of_task(size_t chosen) const;
+
+  const HistorySource& source_;
+  ColumnWindowShape shape_;
+  std::vector<ChosenTask> chosen_;     ///< in the order of their places
+  std::vector<KeptSteps> thinned_;     ///< of all chosen histories, where episodes are left out
+  std::vector<int64_t> first_window_;  ///< of each chosen history, and behind the last one
+  int64_t most_of_a_task_ = 0;
+  int64_t size_ = 0;
+};
+
+}  // namespace adtrain

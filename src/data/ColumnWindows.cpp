@@ -1,0 +1,264 @@
+#include "data/ColumnWindows.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/Error.h"
+#include "base/Text.h"
+
+namespace adtrain {
+namespace {
+
+at::ScalarType tensor_type(ElementType type) {
+  switch (type) {
+    case ElementType::kBool:
+    case ElementType::kUint8:
+      return at::kByte;
+    case ElementType::kInt8:
+      return at::kChar;
+    case ElementType::kInt16:
+      return at::kShort;
+    case ElementType::kUint16:
+    case ElementType::kInt32:
+      return at::kInt;
+    case ElementType::kUint32:
+    case ElementType::kUint64:
+    case ElementType::kInt64:
+      return at::kLong;
+    case ElementType::kFloat16:
+      return at::kHalf;
+    case ElementType::kFloat32:
+      return at::kFloat;
+    case ElementType::kFloat64:
+      break;
+  }
+  return at::kDouble;
+}
+
+/// Copies numbers of type From to a tensor's To.
+template <class From, class To>
+void widen(const uint8_t* from, size_t count, void* to) {
+  auto* values = static_cast<To*>(to);
+  for (size_t i = 0; i < count; ++i) {
+    From value;
+    std::memcpy(&value, from + i * sizeof value, sizeof value);
+    values[i] = static_cast<To>(value);
+  }
+}
+
+/// Copies rows of a column to where a tensor of tensor_type has them.
+void copy_rows(const Column& column, int64_t first, int64_t rows, void* to) {
+  const uint8_t* from = column.bytes.data() + static_cast<size_t>(first) * column.type.row_bytes();
+  const size_t bytes = static_cast<size_t>(rows) * column.type.row_bytes();
+  if (column.type.type == ElementType::kUint16) return widen<uint16_t, int32_t>(from, bytes / 2, to);
+  if (column.type.type == ElementType::kUint32) return widen<uint32_t, int64_t>(from, bytes / 4, to);
+  std::memcpy(to, from, bytes);
+}
+
+at::Tensor rows_like(const ColumnType& type, std::vector<int64_t> leading) {
+  leading.insert(leading.end(), type.row.begin(), type.row.end());
+  return at::zeros(leading, at::TensorOptions().dtype(tensor_type(type.type)));
+}
+
+/// The first row that holds what the space does not have, if any.
+std::optional<int64_t> first_outside(const Column& column, const Space& space) {
+  if (space.kind == Space::Kind::kBox) return column.first_not_finite();
+  const auto same = [](const std::vector<int64_t>& numbers) {
+    return std::ranges::adjacent_find(numbers, std::not_equal_to<>()) == numbers.end();
+  };
+  const bool plain = column.type.type == ElementType::kUint8 && space.start.front() == 0 &&
+                     same(space.start) && same(space.values);
+  if (plain && (column.bytes.empty() || *std::ranges::max_element(column.bytes) < space.values.front()))
+    return std::nullopt;
+  const auto elements = static_cast<int64_t>(space.values.size());
+  const auto rows = static_cast<int64_t>(column.bytes.size() / column.type.row_bytes());
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t i = 0; i < elements; ++i) {
+      const auto at = static_cast<size_t>(i);
+      const double value = column.number(row, i) - static_cast<double>(space.start[at]);
+      if (value < 0 || value >= static_cast<double>(space.values[at])) return row;
+    }
+  }
+  return std::nullopt;
+}
+
+/// For messages: the numbers of a row.
+std::string text_of_row(const Column& column, int64_t row) {
+  constexpr int64_t kShown = 8;
+  const auto elements = static_cast<int64_t>(column.type.row_bytes() / size_of(column.type.type));
+  std::vector<double> numbers;
+  for (int64_t i = 0; i < std::min(kShown, elements); ++i) numbers.push_back(column.number(row, i));
+  return fmt::format("{}{}", fmt::join(numbers, ", "), elements > kShown ? ", …" : "");
+}
+
+void expect_stored_as(const Space& space, const ColumnType& column, const std::string& origin) {
+  const bool whole = space.kind != Space::Kind::kBox;
+  if (space.shape == column.row && (!whole || is_whole(column.type))) return;
+  throw DataError(
+      fmt::format("{}: {} are {} ({}) in each step, and the space of the tasks is {}; expected a "
+                  "space of that shape{}",
+                  origin, name_of(column.kind), name_of(column.type), fmt::join(column.row, ", "),
+                  space.text(), whole ? ", of whole numbers" : ""));
+}
+
+}  // namespace
+
+/// Fills the rows of one batch.
+class ColumnWindows::Rows {
+ public:
+  Rows(const ColumnWindows& windows, int64_t rows)
+      : windows_(windows), length_(windows.index_.shape().length) {
+    const HistorySource& source = windows.origin_.source;
+    const SpaceGroup& group = source.groups()[source.tasks()[windows.origin_.tasks.front()].group];
+    states_ = *group.find(ColumnKind::kObservations);
+    actions_ = *group.find(ColumnKind::kActions);
+    batch_.states = rows_like(states_, {rows, length_});
+    batch_.actions = rows_like(actions_, {rows, length_});
+    batch_.before_action = rows_like(actions_, {rows});
+    batch_.rewards = at::zeros({rows, length_}, at::kFloat);
+    batch_.before_reward = at::zeros({rows}, at::kFloat);
+    batch_.begins = at::zeros({rows, length_}, at::kByte);
+    if (!windows.scales_.begin()->second.mean.empty()) {
+      std::vector<int64_t> shape = {rows};
+      shape.insert(shape.end(), states_.row.begin(), states_.row.end());
+      batch_.state_mean = at::empty(shape, at::kFloat);
+      batch_.state_deviation = at::empty(shape, at::kFloat);
+    }
+  }
+
+  void put(int64_t row, const ColumnWindow& window) {
+    row_ = row;
+    window_ = window;
+    scale_ = &windows_.scales_.at(window.task);
+    const KeptSteps kept = windows_.index_.kept(window.task, window.history);
+    for (int64_t step = std::max<int64_t>(0, window.start - 1), end = window.start + length_; step < end;) {
+      const KeptSteps::Place place = kept.place_of(step);
+      const int64_t count = std::min(end, place.end) - step;
+      const int64_t first = place.run.first + step - place.run.kept;
+      put_piece(step - window.start, first, count);
+      if (kept.thinned() && step == place.run.kept && step >= window.start) begin(step - window.start);
+      step += count;
+    }
+    if (!batch_.state_mean.defined()) return;
+    std::ranges::copy(scale_->mean, batch_.state_mean[row].data_ptr<float>());
+    std::ranges::copy(scale_->deviation, batch_.state_deviation[row].data_ptr<float>());
+  }
+
+  Batch take() { return std::move(batch_); }
+
+ private:
+  /// Reads `count` steps from step `first` of the history on, and puts them into the row from `column` on:
+  /// −1 is the step before the row.
+  void put_piece(int64_t column, int64_t first, int64_t count) {
+    thread_local HistoryWindow read;
+    windows_.origin_.source.read(window_.task, window_.history, first, count, windows_.kinds_, read);
+    const Column& states = *read.find(ColumnKind::kObservations);
+    const Column& actions = *read.find(ColumnKind::kActions);
+    const Column& rewards = *read.find(ColumnKind::kRewards);
+    expect(states, first_outside(states, windows_.origin_.spaces.observation), first,
+           windows_.origin_.spaces.observation.text());
+    expect(actions, first_outside(actions, windows_.origin_.spaces.action), first,
+           windows_.origin_.spaces.action.text());
+    expect(rewards, rewards.first_not_finite(), first, "a finite number");
+    const int64_t skipped = column < 0 ? 1 : 0;
+    if (skipped == 1) {
+      copy_rows(actions, 0, 1, at_row(batch_.before_action, row_));
+      batch_.before_reward.data_ptr<float>()[row_] = reward(rewards, 0);
+    }
+    const int64_t cell = row_ * length_ + column + skipped;
+    copy_rows(states, skipped, count - skipped, at_cell(batch_.states, cell, states_));
+    copy_rows(actions, skipped, count - skipped, at_cell(batch_.actions, cell, actions_));
+    for (int64_t i = skipped; i < count; ++i)
+      batch_.rewards.data_ptr<float>()[row_ * length_ + column + i] = reward(rewards, i);
+    if (first == 0 && column >= 0) begin(column);
+    mark_episodes(read, column);
+  }
+
+  /// By the columns that say where episodes end, in the order in which EpisodeFinder asks them.
+  void mark_episodes(const HistoryWindow& read, int64_t column) {
+    const Column* end = read.find(ColumnKind::kEnds);
+    const Column* cut = nullptr;
+    if (end == nullptr) {
+      end = read.find(ColumnKind::kTerminations);
+      cut = read.find(ColumnKind::kTruncations);
+    }
+    const bool by_ends = end != nullptr || cut != nullptr;
+    const Column* const numbers = by_ends ? nullptr : read.find(ColumnKind::kStepNumbers);
+    for (int64_t step = 0; step < read.steps; ++step) {
+      const bool ends =
+          (end != nullptr && end->number(step) != 0) || (cut != nullptr && cut->number(step) != 0);
+      if (ends && step + 1 < read.steps) begin(column + step + 1);
+      if (numbers != nullptr && numbers->number(step) == 0 && column + step >= 0) begin(column + step);
+    }
+  }
+
+  void begin(int64_t column) { batch_.begins.data_ptr<uint8_t>()[row_ * length_ + column] = 1; }
+
+  float reward(const Column& rewards, int64_t step) const {
+    return static_cast<float>(rewards.number(step)) * scale_->reward;
+  }
+
+  void expect(const Column& column, const std::optional<int64_t>& wrong, int64_t first,
+              const std::string& expected) const {
+    if (!wrong) return;
+    throw DataError(fmt::format(
+        "{}: {}, history {}, step {}: found {} among the {}; expected {}: mend the "
+        "data, or leave the task out with tasks",
+        windows_.origin_.name, windows_.origin_.source.tasks()[window_.task].name, window_.history,
+        first + *wrong, text_of_row(column, *wrong), name_of(column.type.kind), expected));
+  }
+
+  static void* at_row(const at::Tensor& tensor, int64_t row) {
+    return static_cast<uint8_t*>(tensor.mutable_data_ptr()) + row * tensor.stride(0) * tensor.element_size();
+  }
+  static void* at_cell(const at::Tensor& tensor, int64_t cell, const ColumnType& type) {
+    int64_t elements = 1;
+    for (const int64_t extent : type.row) elements *= extent;
+    return static_cast<uint8_t*>(tensor.mutable_data_ptr()) + cell * elements * tensor.element_size();
+  }
+
+  const ColumnWindows& windows_;
+  int64_t length_;
+  ColumnType states_, actions_;
+  Batch batch_;
+  int64_t row_ = 0;
+  ColumnWindow window_{};
+  const Scale* scale_ = nullptr;
+};
+
+ColumnWindows::ColumnWindows(Origin origin, const ColumnWindowShape& shape,
+                             const std::vector<TaskScale>& scales, size_t threads,
+                             const ColumnWindowIndex::Progress& progress)
+    : origin_(std::move(origin)),
+      index_(origin_.source, origin_.tasks, shape, threads, progress),
+      kinds_{ColumnKind::kObservations, ColumnKind::kActions,     ColumnKind::kRewards,    ColumnKind::kEnds,
+             ColumnKind::kTerminations, ColumnKind::kTruncations, ColumnKind::kStepNumbers} {
+  const SpaceGroup& group = origin_.source.groups()[origin_.source.tasks()[origin_.tasks.front()].group];
+  expect_stored_as(origin_.spaces.observation, *group.find(ColumnKind::kObservations), origin_.name);
+  expect_stored_as(origin_.spaces.action, *group.find(ColumnKind::kActions), origin_.name);
+  for (size_t i = 0; i < origin_.tasks.size(); ++i) {
+    scales_[origin_.tasks[i]] = {static_cast<float>(scales.at(i).reward_scale),
+                                 {scales[i].mean.begin(), scales[i].mean.end()},
+                                 {scales[i].deviation.begin(), scales[i].deviation.end()}};
+  }
+}
+
+std::string ColumnWindows::description() const {
+  return fmt::format("{} windows of {} histories of {} tasks, read in place", grouped(samples()),
+                     grouped(index_.histories()), grouped(static_cast<int64_t>(origin_.tasks.size())));
+}
+
+Batch ColumnWindows::assemble(std::span<const int64_t> samples) const {
+  Rows rows(*this, static_cast<int64_t>(samples.size()));
+  for (size_t row = 0; row < samples.size(); ++row)
+    rows.put(static_cast<int64_t>(row), index_.window(samples[row]));
+  return rows.take();
+}
+
+}  // namespace adtrain

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/BatchAssembler.h"
+#include "data/ColumnWindowIndex.h"
+#include "data/TaskScaling.h"
+#include "data/formats/HistorySource.h"
+#include "environments/TaskSpaces.h"
+
+namespace adtrain {
+
+/// Rows of any space (Batch.h), read in place. States and actions are in their stored types; unsigned numbers
+/// of 16 and more bits become signed ones of twice the width, as tensors have them (of 64 bits the same).
+/// A step before the first one of a window is known where the history has one.
+class ColumnWindows final : public BatchAssembler {
+ public:
+  /// What is read.
+  struct Origin {
+    const HistorySource& source;  ///< borrowed
+    std::vector<size_t> tasks;    ///< places among its tasks, all of one group of spaces
+    TaskSpaces spaces;            ///< of all of them
+    std::string name;             ///< of the file or folder, for messages
+  };
+  /// `scales`: one for each of `origin.tasks`. Throws as ColumnWindowIndex does, and DataError where the
+  /// spaces are none of the stored values'.
+  ColumnWindows(Origin origin, const ColumnWindowShape& shape, const std::vector<TaskScale>& scales,
+                size_t threads = 1, const ColumnWindowIndex::Progress& progress = {});
+
+  int64_t samples() const override { return index_.size(); }
+  /// Throws DataError that names task, history and step where an observation, an action or a reward is NaN or
+  /// infinite, or is a whole number that the space does not have.
+  Batch assemble(std::span<const int64_t> samples) const override;
+  int64_t bytes() const override { return static_cast<int64_t>(origin_.source.cached_bytes()); }
+  std::string description() const override;
+
+  const ColumnWindowIndex& index() const { return index_; }
+
+ private:
+  class Rows;
+  struct Scale {
+    float reward;
+    std::vector<float> mean, deviation;  ///< empty: observations are not normalised
+  };
+
+  Origin origin_;
+  ColumnWindowIndex index_;
+  std::map<size_t, Scale> scales_;  ///< of each task
+  ColumnKinds kinds_;               ///< what a window is read of
+};
+
+}  // namespace adtrain

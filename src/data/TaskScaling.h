@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "data/formats/HistorySource.h"
+
+namespace adtrain {
+
+/// By what observations and rewards of one task are scaled before a network sees them.
+struct TaskScale {
+  std::string task;         ///< its name
+  int64_t number = 0;       ///< as the split numbers it
+  bool trained = true;      ///< or held out
+  double reward_scale = 1;  ///< a reward is multiplied by it
+  int64_t steps = 0;        ///< over which mean and deviation are taken
+  /// Of each element of an observation, in C order: (x − mean) ÷ deviation is what a network sees. The
+  /// deviation is the sample's (divided by steps − 1) plus 1e-6. Both empty: it sees x.
+  std::vector<double> mean, deviation;
+};
+
+/// The tasks of a run and their scales, which belong to the run as its weights do.
+class TaskScaling {
+ public:
+  TaskScaling() = default;
+  explicit TaskScaling(std::vector<TaskScale> tasks) : tasks_(std::move(tasks)) {}
+  /// Reads what to_json has written. Throws DataError, which names `origin`, for anything else.
+  static TaskScaling from_json(const std::string& text, const std::string& origin);
+  std::string to_json() const;
+
+  const std::vector<TaskScale>& tasks() const { return tasks_; }
+  /// The scale of the task of that name. Of a task that training did not see: mean and deviation over the
+  /// steps of all tasks, and `reward_scale`.
+  TaskScale of(const std::string& task, double reward_scale) const;
+
+ private:
+  std::vector<TaskScale> tasks_;
+};
+
+/// Reads all observations of a task once and sets mean and deviation. Throws DataError where one is not
+/// finite.
+void measure_observations(const HistorySource& source, size_t task, TaskScale& scale);
+
+/// What a task's own data say: its attribute reward-scale (or reward_scale), or 1. Throws DataError where
+/// that is no number above 0.
+double reward_scale_of(const TaskHistories& task);
+
+}  // namespace adtrain

@@ -1,0 +1,247 @@
+#include "run/OwnHistories.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/Checksum.h"
+#include "base/Error.h"
+#include "base/NumberRanges.h"
+#include "base/Text.h"
+#include "environments/TaskSplit.h"
+#include "model/spaces/SpaceFit.h"
+
+namespace adtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::unique_ptr<HistorySource> open(const RunConfig& config, const fs::path& path) {
+  std::error_code unreadable;
+  if (!fs::exists(path, unreadable)) {
+    throw DataError(
+        config.data.histories
+            ? fmt::format("{} does not exist; expected learning histories there, which `histories` names",
+                          path.string())
+            : fmt::format("{} does not exist; expected learning histories there: run `adtrain collect` with "
+                          "the same configuration, or name others by `histories`",
+                          path.string()));
+  }
+  HistorySourceOptions options;
+  for (const HistoryFormat format : history_formats()) {
+    if (config.data.history_format == name_of(format)) options.format = format;
+  }
+  options.cache_bytes = static_cast<size_t>(config.data.history_cache) << 20;
+  return HistorySource::open(path, options);
+}
+
+std::string text_of(const std::optional<Space>& space) {
+  return space ? space->text() : "not described";
+}
+
+/// A space that says no more than how its numbers are stored.
+bool is_unbounded(const Space& space) {
+  return space.kind == Space::Kind::kBox &&
+         std::ranges::all_of(space.low, [](double bound) { return std::isinf(bound); }) &&
+         std::ranges::all_of(space.high, [](double bound) { return std::isinf(bound); });
+}
+
+/// What the data say, which the configuration may say again, or more precisely.
+Space agreed(const std::optional<Space>& in_data, const std::optional<std::string>& in_config,
+             const char* key, const std::string& path) {
+  if (!in_config) {
+    if (in_data) return *in_data;
+    throw ConfigError(
+        fmt::format("{}: found null, and {} does not say what it is; expected a space, for "
+                    "example {{type: Discrete, n: 6}}",
+                    key, path));
+  }
+  Space said = Space::from_json(*in_config, key);
+  const bool may_be_bounded = in_data && is_unbounded(*in_data) && said.kind == Space::Kind::kBox &&
+                              said.shape == in_data->shape && said.type == in_data->type;
+  if (!in_data || may_be_bounded || said == *in_data) return said;
+  throw ConfigError(fmt::format("{}: found {}, and {} has {} ({}); expected the same, or null", key,
+                                *in_config, path, in_data->text(), abridged(in_data->to_json(), 200)));
+}
+
+}  // namespace
+
+OwnHistories::OwnHistories(const RunConfig& config)
+    : path_(config.histories()), source_(open(config, path_)) {
+  choose_tasks(config);
+  resolve_spaces(config);
+  expect_network(config);
+}
+
+int64_t OwnHistories::number_of(size_t task) const {
+  return source_->format() == HistoryFormat::kAdtrain ? source_->tasks()[task].number
+                                                      : static_cast<int64_t>(task);
+}
+
+void OwnHistories::choose_tasks(const RunConfig& config) {
+  std::map<int64_t, size_t> places;  // of the tasks that the file has, by number
+  for (size_t task = 0; task < source_->tasks().size(); ++task) places[number_of(task)] = task;
+  std::vector<int64_t> numbers;
+  for (const auto& [number, place] : places) numbers.push_back(number);
+  const NumberRanges there = NumberRanges::of(numbers);
+  const int64_t count = places.rbegin()->first + 1;
+  for (const auto& [key, named] :
+       {std::pair{"tasks", config.tasks.tasks}, std::pair{"train_tasks", config.tasks.train_tasks}}) {
+    if (!named) continue;
+    const NumberRanges absent = NumberRanges::parse(*named).value().without(there);
+    if (absent.empty()) continue;
+    throw ConfigError(fmt::format("{}: found {}, and {} has the tasks {}; expected some of those", key,
+                                  abridged(absent.text()), path_.string(), abridged(there.text())));
+  }
+  const auto in_group = [&](size_t task) {
+    const std::string& name = source_->groups()[source_->tasks()[task].group].name;
+    return !config.data.history_group || name == *config.data.history_group;
+  };
+  const auto places_of = [&](const std::vector<int64_t>& side) {
+    std::vector<size_t> chosen;
+    for (const int64_t number : side) {
+      const auto found = places.find(number);
+      if (found != places.end() && in_group(found->second)) chosen.push_back(found->second);
+    }
+    return chosen;
+  };
+  const TaskSplit split = TaskSplit::of(config.environment, count, config.tasks);
+  trained_ = places_of(split.train);
+  held_out_ = places_of(split.test);
+  std::vector<size_t> present = trained_;
+  present.insert(present.end(), held_out_.begin(), held_out_.end());
+  expect_one_group(present);
+  if (!trained_.empty()) return;
+  throw ConfigError(
+      fmt::format("{} has no task to train on: of {} tasks that are chosen the split holds {} out; expected "
+                  "one at least: "
+                  "raise train_env_ratio ({}), name more tasks, or name train_tasks",
+                  path_.string(), present.size(), held_out_.size(), config.environment.train_ratio()));
+}
+
+/// Throws where the tasks have different spaces, or where there are none.
+void OwnHistories::expect_one_group(const std::vector<size_t>& present) const {
+  std::set<size_t> found;
+  for (const size_t task : present) found.insert(source_->tasks()[task].group);
+  if (found.size() == 1) return;
+  std::map<size_t, std::vector<int64_t>> tasks;
+  for (size_t task = 0; task < source_->tasks().size(); ++task)
+    tasks[source_->tasks()[task].group].push_back(number_of(task));
+  std::vector<std::string> groups;
+  for (const auto& [number, of_group] : tasks) {
+    const SpaceGroup& group = source_->groups()[number];
+    groups.push_back(fmt::format(
+        "{}: observations {}, actions {}, tasks {}", group.name.empty() ? "without a name" : group.name,
+        text_of(group.observation), text_of(group.action), abridged(NumberRanges::of(of_group).text())));
+  }
+  throw ConfigError(
+      fmt::format("{}: found {} in {} of its groups of equal spaces; expected one group a run: "
+                  "choose it with history_group, or its tasks with tasks. There are:\n  {}",
+                  path_.string(), present.empty() ? "no task that is chosen" : "tasks",
+                  present.empty() ? "any" : std::to_string(found.size()), join(groups, "\n  ")));
+}
+
+void OwnHistories::resolve_spaces(const RunConfig& config) {
+  const SpaceGroup& group = source_->groups()[source_->tasks()[trained_.front()].group];
+  const std::string path = path_.string();
+  spaces_.observation =
+      agreed(group.observation, config.environment.observation_space, "observation_space", path);
+  spaces_.action = agreed(group.action, config.environment.action_space, "action_space", path);
+  spaces_.packed_digits = group.packed_digits;
+  const std::optional<std::string>& packing = config.environment.observation_packing;
+  const std::string in_data = fmt::format("{}", fmt::join(group.packed_digits, ","));
+  if (packing && !in_data.empty() && *packing != in_data) {
+    throw ConfigError(
+        fmt::format("observation_packing: found [{}], and {} has [{}]; expected the same, or null", *packing,
+                    path, in_data));
+  }
+  if (packing) {
+    EnvironmentOptions both = config.environment;
+    both.observation_space = spaces_.observation.to_json();
+    both.action_space = spaces_.action.to_json();
+    spaces_.packed_digits = both.spaces()->packed_digits;
+  }
+  if (config.data.normalize_observations && spaces_.observation.kind != Space::Kind::kBox) {
+    throw ConfigError(
+        fmt::format("normalize_observations: found true, and observations are {}; expected false "
+                    "for other spaces than a Box",
+                    spaces_.observation.text()));
+  }
+}
+
+void OwnHistories::expect_network(const RunConfig& config) const {
+  Findings findings;
+  check_spaces(config.model, spaces_, findings);
+  std::vector<std::string> lines;
+  for (const auto& [key, message] : findings.all()) lines.push_back(fmt::format("{}: {}", key, message));
+  if (lines.empty()) return;
+  throw ConfigError(
+      fmt::format("{}: no network for its spaces:\n  {}", path_.string(), join(lines, "\n  ")));
+}
+
+ColumnWindowShape OwnHistories::shape(const RunConfig& config) const {
+  const DataOptions& data = config.data;
+  return {.length = config.model.n_transit,
+          .stride = data.window_stride,
+          .margin = data.window_margin,
+          .last_fraction = data.last_fraction,
+          .steps = data.train_source_timesteps,
+          .streams = data.train_n_stream,
+          .episode_stride = data.episode_stride,
+          .weights = data.task_weights};
+}
+
+std::string OwnHistories::identity() const {
+  std::string shapes = fmt::format("{} {}\n", name_of(source_->format()), source_->description());
+  for (const SpaceGroup& group : source_->groups()) {
+    shapes += fmt::format("{} {} {} {}\n", group.name, group.observation ? group.observation->to_json() : "",
+                          group.action ? group.action->to_json() : "", fmt::join(group.packed_digits, ","));
+    for (const ColumnType& column : group.columns)
+      shapes +=
+          fmt::format("{} {} {}\n", name_of(column.kind), name_of(column.type), fmt::join(column.row, ","));
+  }
+  for (const TaskHistories& task : source_->tasks()) {
+    shapes += fmt::format("{} {} {} {}\n", task.name, task.number, task.group, fmt::join(task.steps, ","));
+    for (const auto& [name, value] : task.attributes) shapes += fmt::format("{}={}\n", name, value);
+  }
+  std::set<std::string> files;
+  if (fs::is_directory(path_)) {
+    for (const auto& entry :
+         fs::recursive_directory_iterator(path_, fs::directory_options::follow_directory_symlink)) {
+      const std::string extension = entry.path().extension();
+      if ((extension == ".h5" || extension == ".hdf5") && entry.is_regular_file())
+        files.insert(fmt::format("{} {}\n", fs::relative(entry.path(), path_).string(), entry.file_size()));
+    }
+  } else {
+    files.insert(std::to_string(fs::file_size(path_)));
+  }
+  for (const std::string& file : files) shapes += file;
+
+  constexpr size_t kTasksCompared = 64;
+  const size_t apart = (source_->tasks().size() + kTasksCompared - 1) / kTasksCompared;
+  std::string rows;
+  for (size_t task = 0; task < source_->tasks().size(); task += apart) {
+    const int64_t steps = source_->tasks()[task].steps.front();
+    for (const int64_t step : {int64_t{0}, steps - 1}) {
+      for (const Column& column : source_->window(task, 0, step, 1).columns)
+        rows.append(column.bytes.begin(), column.bytes.end());
+    }
+  }
+  return checksum_text(shapes) + checksum_text(rows);
+}
+
+std::shared_ptr<const OwnHistories> open_own_histories(RunConfig& config) {
+  if (!config.environment.has_own_tasks()) return nullptr;
+  auto histories = std::make_shared<const OwnHistories>(config);
+  const TaskSpaces& spaces = histories->spaces();
+  config.environment.observation_space = spaces.observation.to_json();
+  config.environment.action_space = spaces.action.to_json();
+  if (!spaces.packed_digits.empty())
+    config.environment.observation_packing = fmt::format("{}", fmt::join(spaces.packed_digits, ","));
+  return histories;
+}
+
+}  // namespace adtrain

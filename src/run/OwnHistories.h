@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/ColumnWindowIndex.h"
+#include "data/formats/HistorySource.h"
+#include "environments/TaskSpaces.h"
+#include "run/RunConfig.h"
+
+namespace adtrain {
+
+/// The histories of own tasks that a configuration names: which of their tasks are trained on and which are
+/// held out, and what the tasks' spaces are. Opening them reads names and shapes alone.
+class OwnHistories {
+ public:
+  /// Throws DataError where the histories are missing or damaged, ConfigError where a key names a task or a
+  /// group that they do not have, where their tasks have different spaces, where the spaces that the
+  /// configuration names are others or no network reads them, where neither says what they are, and where no
+  /// task is trained on.
+  explicit OwnHistories(const RunConfig& config);
+
+  const HistorySource& source() const { return *source_; }
+  const TaskSpaces& spaces() const { return spaces_; }
+  /// Places among the source's tasks.
+  const std::vector<size_t>& trained() const { return trained_; }
+  const std::vector<size_t>& held_out() const { return held_out_; }
+  /// By which a task is known to `tasks`, `train_tasks` and the split: of adtrain's own format the number of
+  /// its group, of others its place.
+  int64_t number_of(size_t task) const;
+  /// How the configuration cuts windows for training.
+  ColumnWindowShape shape(const RunConfig& config) const;
+  /// 16 hexadecimal digits that differ where names, shapes, attributes or spaces differ, where files differ
+  /// in size, or where the first or the last step of the first history of one of 64 tasks does, which are
+  /// evenly spread. Other steps are not compared: that would take a pass over all data.
+  std::string identity() const;
+
+ private:
+  void choose_tasks(const RunConfig& config);
+  void expect_one_group(const std::vector<size_t>& present) const;
+  void resolve_spaces(const RunConfig& config);
+  void expect_network(const RunConfig& config) const;
+
+  std::filesystem::path path_;
+  std::unique_ptr<HistorySource> source_;
+  std::vector<size_t> trained_, held_out_;
+  TaskSpaces spaces_;
+};
+
+/// Opens the histories of own tasks and puts their spaces into the configuration: so a run that is saved
+/// knows them without its histories. Null where the configuration has a family's tasks. Throws as
+/// OwnHistories does.
+std::shared_ptr<const OwnHistories> open_own_histories(RunConfig& config);
+
+}  // namespace adtrain

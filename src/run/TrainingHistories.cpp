@@ -1,0 +1,153 @@
+#include "run/TrainingHistories.h"
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "base/Clock.h"
+#include "base/InParallel.h"
+#include "base/Text.h"
+#include "collectives/Agreement.h"
+#include "data/ColumnWindows.h"
+#include "data/TaskScaling.h"
+#include "data/TransitionWindows.h"
+#include "run/Histories.h"
+
+namespace adtrain {
+namespace {
+
+class GridTrainingHistories final : public TrainingHistories {
+ public:
+  explicit GridTrainingHistories(const RunConfig& config) {
+    TrainingTasks tasks = TrainingTasks::of(config);
+    missing_tasks_ = tasks.missing;
+    trained_.emplace(load_histories(config, tasks.trained, config.data.train_n_stream));
+    windows_ =
+        std::make_unique<TransitionWindows>(*trained_, config.window_shape(config.training.loss_positions));
+    digest_ = trained_->digest();
+    identity_ = identity_of(*trained_);
+    if (tasks.held_out.empty()) return;
+    held_out_.emplace(load_histories(config, tasks.held_out, 1));
+    held_out_windows_ =
+        std::make_unique<TransitionWindows>(*held_out_, config.window_shape(LossPositions::kLast));
+    digest_ += held_out_->digest();
+  }
+
+ private:
+  std::optional<HistorySet> trained_, held_out_;
+};
+
+/// Says how far a long reading has come, now and then. For any number of threads.
+class SpokenProgress {
+ public:
+  SpokenProgress(Console& console, std::string what) : console_(console), what_(std::move(what)) {}
+
+  void operator()(int64_t read, int64_t of) {
+    constexpr double kPauseSeconds = 10;
+    const std::lock_guard lock(mutex_);
+    if (since_.seconds() < kPauseSeconds) return;
+    since_ = Stopwatch();
+    console_.info(fmt::format("{}: {} of {} histories", what_, grouped(read), grouped(of)));
+  }
+
+ private:
+  Console& console_;
+  std::string what_;
+  std::mutex mutex_;
+  Stopwatch since_;
+};
+
+class OwnTrainingHistories final : public TrainingHistories {
+ public:
+  OwnTrainingHistories(const RunConfig& config, const Ranks& ranks, Console& console, OwnTasks own)
+      : own_(std::move(own.histories)),
+        histories_(*own_),
+        threads_(static_cast<size_t>(std::max<int64_t>(1, config.data.num_workers))) {
+    const std::vector<size_t>&trained = histories_.trained(), &held_out = histories_.held_out();
+    std::vector<TaskScale> scales = scales_of(config, ranks, own.known);
+    tasks_ = TaskScaling(scales).to_json();
+    digest_ = identity_ = histories_.identity();
+    windows_ = windows_of(config, trained,
+                          {scales.begin(), scales.begin() + static_cast<std::ptrdiff_t>(trained.size())},
+                          histories_.shape(config), console);
+    if (held_out.empty() || config.training.eval_interval == 0) return;
+    ColumnWindowShape shape = histories_.shape(config);
+    shape.streams = 1;
+    shape.weights = TaskWeights::kWindows;
+    shape.most_samples = config.data.eval_windows;
+    held_out_windows_ = windows_of(
+        config, held_out, {scales.begin() + static_cast<std::ptrdiff_t>(trained.size()), scales.end()}, shape,
+        console);
+  }
+
+ private:
+  std::unique_ptr<ColumnWindows> windows_of(const RunConfig& config, const std::vector<size_t>& tasks,
+                                            const std::vector<TaskScale>& scales,
+                                            const ColumnWindowShape& shape, Console& console) const {
+    SpokenProgress progress(console, "finding where episodes end");
+    return std::make_unique<ColumnWindows>(
+        ColumnWindows::Origin{histories_.source(), tasks, histories_.spaces(), config.histories().string()},
+        shape, scales, threads_, [&progress](int64_t read, int64_t of) { progress(read, of); });
+  }
+
+  /// Of the trained tasks, then of those held out.
+  std::vector<TaskScale> scales_of(const RunConfig& config, const Ranks& ranks,
+                                   const std::string& known_tasks) const {
+    std::vector<size_t> tasks = histories_.trained();
+    tasks.insert(tasks.end(), histories_.held_out().begin(), histories_.held_out().end());
+    std::vector<TaskScale> scales;
+    for (const size_t task : tasks) {
+      const TaskHistories& histories = histories_.source().tasks()[task];
+      TaskScale scale;
+      scale.task = histories.name;
+      scale.number = histories_.number_of(task);
+      scale.trained = scales.size() < histories_.trained().size();
+      scale.reward_scale = config.data.reward_scale * reward_scale_of(histories);
+      scales.push_back(std::move(scale));
+    }
+    if (!config.data.normalize_observations) return scales;
+    if (!known_tasks.empty()) {
+      const TaskScaling known = TaskScaling::from_json(known_tasks, config.folder().tasks().string());
+      if (known.tasks().size() == scales.size()) return known.tasks();
+    }
+    return measured(ranks, tasks, std::move(scales));
+  }
+
+  /// Each rank reads its share of the tasks. Collective.
+  std::vector<TaskScale> measured(const Ranks& ranks, const std::vector<size_t>& tasks,
+                                  std::vector<TaskScale> scales) const {
+    Communicator& communicator = *ranks.communicator;
+    const auto world = static_cast<size_t>(communicator.world_size());
+    std::vector<size_t> mine;
+    for (size_t i = static_cast<size_t>(communicator.rank()); i < tasks.size(); i += world) mine.push_back(i);
+    in_parallel(mine.size(), threads_, [&](size_t i) {
+      measure_observations(histories_.source(), tasks[mine[i]], scales[mine[i]]);
+    });
+    std::vector<TaskScale> own;
+    for (const size_t i : mine) own.push_back(scales[i]);
+    const std::vector<std::string> texts = gather_texts(communicator, TaskScaling(own).to_json());
+    for (size_t rank = 0; rank < world; ++rank) {
+      const TaskScaling of_rank = TaskScaling::from_json(texts[rank], fmt::format("rank {}", rank));
+      for (size_t i = 0; i < of_rank.tasks().size(); ++i) scales[rank + i * world] = of_rank.tasks()[i];
+    }
+    return scales;
+  }
+
+  std::shared_ptr<const OwnHistories> own_;
+  const OwnHistories& histories_;
+  size_t threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<TrainingHistories> TrainingHistories::of(const RunConfig& config, const Ranks& ranks,
+                                                         Console& console, OwnTasks own) {
+  if (own.histories != nullptr)
+    return std::make_unique<OwnTrainingHistories>(config, ranks, console, std::move(own));
+  return std::make_unique<GridTrainingHistories>(config);
+}
+
+}  // namespace adtrain

@@ -1,0 +1,316 @@
+#include "data/ColumnWindows.h"
+
+#include <limits>
+#include <numeric>
+#include <thread>
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/Error.h"
+#include "base/Random.h"
+#include "data/BatchSource.h"
+#include "data/MemoryHistories.h"
+#include "data/formats/WrittenHistories.h"
+
+namespace adtrain {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string bytes_of(const at::Tensor& tensor) {
+  const at::Tensor whole = tensor.contiguous();
+  return {static_cast<const char*>(whole.const_data_ptr()), whole.nbytes()};
+}
+
+/// What loader_windows.py says.
+struct Loaded {
+  std::string bytes;
+  json facts;
+};
+
+Loaded loaded(const std::string& format, const std::filesystem::path& path, const ColumnWindowShape& shape,
+              double reward_scale) {
+  const TemporaryFolder folder;
+  const auto out = folder.path() / "windows";
+  const Finished python =
+      run_shell(fmt::format("{} {} {} {} {} {} {} {} {} {}", quoted(ADTRAIN_PYTHON),
+                            quoted(ADTRAIN_SOURCE_DIR "/tests/data/loader_windows.py"), format,
+                            quoted(path.string()), quoted(out.string()), shape.length, shape.stride,
+                            shape.episode_stride, shape.last_fraction, reward_scale));
+  if (python.exit_code != 0) throw std::runtime_error(python.output);
+  return {read_file(out), json::parse(read_file(out.string() + ".json"))};
+}
+
+TaskSpaces spaces_of(const HistorySource& source) {
+  const SpaceGroup& group = source.groups().front();
+  return {*group.observation, *group.action, group.packed_digits};
+}
+
+std::vector<size_t> all_tasks(const HistorySource& source) {
+  std::vector<size_t> tasks(source.tasks().size());
+  std::iota(tasks.begin(), tasks.end(), size_t{0});
+  return tasks;
+}
+
+ColumnWindows windows_of(const HistorySource& source, const ColumnWindowShape& shape,
+                         const TaskScale& scale = {}) {
+  return ColumnWindows({source, all_tasks(source), spaces_of(source), "data"}, shape,
+                       std::vector<TaskScale>(source.tasks().size(), scale));
+}
+
+/// All windows, in the order of their numbers, as loader_windows.py writes them.
+std::string all_of(const BatchAssembler& windows) {
+  std::string bytes;
+  for (int64_t sample = 0; sample < windows.samples(); sample += 7) {
+    std::vector<int64_t> samples(static_cast<size_t>(std::min<int64_t>(7, windows.samples() - sample)));
+    std::iota(samples.begin(), samples.end(), sample);
+    const Batch batch = windows.assemble(samples);
+    for (int64_t row = 0; row < batch.size(); ++row) {
+      for (const at::Tensor& tensor : {batch.states, batch.actions, batch.rewards, batch.before_action,
+                                       batch.before_reward, batch.begins})
+        bytes += bytes_of(tensor[row]);
+    }
+  }
+  return bytes;
+}
+
+TEST(ColumnWindows, AreThoseOfXlandsLoader) {
+  const WrittenHistories& written = WrittenHistories::get("xland");
+  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", written.seed));
+  RandomStream random(written.seed);
+  const int64_t length = 2 * (10 + random.below(60));
+  const ColumnWindowShape shape{.length = length, .stride = length / 2, .margin = 1};
+  const Loaded expected = loaded("xland", written.path, shape, 1);
+  const auto source = HistorySource::open(written.path, {.format = {}, .cache_bytes = 30000});
+  const ColumnWindows windows = windows_of(*source, shape);
+  EXPECT_EQ(windows.samples(), expected.facts.at("windows"));
+  EXPECT_TRUE(all_of(windows) == expected.bytes);
+  EXPECT_LE(windows.bytes(), 30000);
+}
+
+TEST(ColumnWindows, AreThoseOfVintixsLoader) {
+  const WrittenHistories& written = WrittenHistories::get("vintix");
+  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", written.seed));
+  RandomStream random(written.seed);
+  for (const char* task : {"mujoco/ant_v4", "metaworld/reach-v2"}) {
+    for (const bool whole : {true, false}) {
+      ColumnWindowShape shape{.length = 3 + random.below(20), .stride = 1 + random.below(9), .margin = 1};
+      shape.episode_stride = whole ? 1 : 2 + random.below(3);
+      if (!whole) shape.last_fraction = 0.3 + 0.6 * random.uniform();
+      const Loaded expected = loaded("vintix", written.path / task, shape, 0.3);
+      if (expected.facts.at("windows") == 0) continue;  // of a few lengths that may be drawn
+      const auto source = HistorySource::open(written.path / task);
+      TaskScale scale;
+      scale.reward_scale = 0.3;
+      measure_observations(*source, 0, scale);
+      const ColumnWindows windows = windows_of(*source, shape, scale);
+      EXPECT_EQ(windows.samples(), expected.facts.at("windows"));
+      EXPECT_TRUE(all_of(windows) == expected.bytes) << task;
+
+      const std::vector<double> mean = expected.facts.at("mean"), deviation = expected.facts.at("deviation");
+      ASSERT_EQ(scale.mean.size(), mean.size());
+      const Batch batch = windows.assemble(std::vector<int64_t>{0, windows.samples() - 1});
+      for (size_t i = 0; i < mean.size(); ++i) {
+        EXPECT_NEAR(scale.mean[i], mean[i], 1e-9 * (1 + std::abs(mean[i])));
+        EXPECT_NEAR(scale.deviation[i], deviation[i], 1e-9 * deviation[i]);
+        EXPECT_EQ(batch.state_mean[1][static_cast<int64_t>(i)].item<float>(),
+                  static_cast<float>(scale.mean[i]));
+        EXPECT_EQ(batch.state_deviation[0][static_cast<int64_t>(i)].item<float>(),
+                  static_cast<float>(scale.deviation[i]));
+      }
+    }
+  }
+}
+
+/// Two histories of counted rows: observation and action are the step, the reward its half.
+MemoryHistories counted(int64_t steps) {
+  MemoryHistories source({{ColumnKind::kObservations, ElementType::kUint16, {2}},
+                          {ColumnKind::kActions, ElementType::kFloat32, {}},
+                          {ColumnKind::kRewards, ElementType::kFloat64, {}},
+                          {ColumnKind::kTerminations, ElementType::kBool, {}},
+                          {ColumnKind::kTruncations, ElementType::kBool, {}}});
+  for (size_t task : {0, 1}) {
+    HistoryWindow& history = source.add(task, steps);
+    for (int64_t step = 0; step < steps; ++step) {
+      set_number(history, ColumnKind::kObservations, 2 * step, static_cast<uint16_t>(60000 + step));
+      set_number(history, ColumnKind::kObservations, 2 * step + 1, static_cast<uint16_t>(step));
+      set_number(history, ColumnKind::kActions, step, static_cast<float>(step));
+      set_number(history, ColumnKind::kRewards, step, 0.5 * static_cast<double>(step));
+    }
+    set_number<uint8_t>(history, ColumnKind::kTerminations, 3, 1);
+    set_number<uint8_t>(history, ColumnKind::kTruncations, 6, 1);
+  }
+  return source;
+}
+
+const TaskSpaces kCounted = {Space::multi_discrete({2}, {65536}), Space::box({}, {-1e9}, {1e9}), {}};
+
+ColumnWindows windows_of_counted(const HistorySource& source) {
+  return ColumnWindows({source, {0, 1}, kCounted, "counted.hdf5"}, {.length = 4}, std::vector<TaskScale>(2));
+}
+
+TEST(ColumnWindows, KnowWhatCameBeforeAndWhereEpisodesBegin) {
+  const MemoryHistories source = counted(10);
+  const ColumnWindows windows = windows_of_counted(source);
+  const Batch batch = windows.assemble(std::vector<int64_t>{0, 4, 7});
+  EXPECT_TRUE(batch.of_any_space());
+  EXPECT_FALSE(batch.next_states.defined());
+  EXPECT_FALSE(batch.state_mean.defined());
+  EXPECT_EQ(batch.states.scalar_type(), at::kInt) << "as tensors hold 16 bits without a sign";
+  EXPECT_EQ(batch.states[1][0][0].item<int>(), 60004);
+  EXPECT_TRUE(batch.actions[2].equal(at::tensor({0.F, 1.F, 2.F, 3.F}))) << "of the second task";
+  EXPECT_TRUE(batch.before_action.equal(at::tensor({0.F, 3.F, 0.F})));
+  EXPECT_TRUE(batch.before_reward.equal(at::tensor({0.F, 1.5F, 0.F})));
+  EXPECT_TRUE(batch.rewards[1].equal(at::tensor({2.F, 2.5F, 3.F, 3.5F})));
+  EXPECT_TRUE(batch.begins.equal(at::tensor({1, 0, 0, 0, 1, 0, 0, 1, 1, 0, 0, 0}, at::kByte).view({3, 4})));
+}
+
+/// The complaint of a window that reads all of a history after `change`.
+template <class Change>
+std::string complaint_after(const Change& change) {
+  MemoryHistories source = counted(10);
+  HistoryWindow& third = source.add(1, 12);
+  change(third);
+  const ColumnWindows windows = windows_of_counted(source);
+  try {
+    for (int64_t sample = 0; sample < windows.samples(); ++sample)
+      windows.assemble(std::vector<int64_t>{sample});
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "no complaint";
+}
+
+TEST(ColumnWindows, NeverGiveWhatIsNotFiniteOrNotInTheSpace) {
+  EXPECT_EQ(complaint_after([](HistoryWindow&) {}), "no complaint");
+  EXPECT_THAT(complaint_after([](HistoryWindow& history) {
+                set_number(history, ColumnKind::kRewards, 7, std::numeric_limits<double>::quiet_NaN());
+              }),
+              AllOf(HasSubstr("counted.hdf5: task 1, history 1, step 7: found nan among the rewards"),
+                    HasSubstr("expected a finite number")));
+  EXPECT_THAT(complaint_after([](HistoryWindow& history) {
+                set_number(history, ColumnKind::kActions, 11, std::numeric_limits<float>::infinity());
+              }),
+              HasSubstr("history 1, step 11: found inf among the actions"));
+  MemoryHistories bytes({{ColumnKind::kObservations, ElementType::kUint8, {}},
+                         {ColumnKind::kActions, ElementType::kInt32, {}},
+                         {ColumnKind::kRewards, ElementType::kFloat32, {}}});
+  HistoryWindow& history = bytes.add(0, 20);
+  set_number<uint8_t>(history, ColumnKind::kObservations, 9, 5);
+  set_number<int32_t>(history, ColumnKind::kActions, 15, -1);
+  const ColumnWindows windows({bytes, {0}, {Space::discrete(5), Space::discrete(3), {}}, "bytes"},
+                              {.length = 5}, std::vector<TaskScale>(1));
+  const auto complaint = [&](int64_t sample) {
+    try {
+      windows.assemble(std::vector<int64_t>{sample});
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  EXPECT_EQ(complaint(4), "none");
+  EXPECT_THAT(complaint(5), HasSubstr("step 9: found 5 among the observations; expected Discrete(5)"));
+  EXPECT_THAT(complaint(15), HasSubstr("step 15: found -1 among the actions; expected Discrete(3)"));
+}
+
+TEST(ColumnWindows, SpacesAreThoseOfTheStoredNumbers) {
+  const MemoryHistories source = counted(10);
+  const auto complaint = [&](const TaskSpaces& spaces) {
+    try {
+      const ColumnWindows windows({source, {0}, spaces, "x"}, {.length = 4}, std::vector<TaskScale>(1));
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  EXPECT_EQ(complaint(kCounted), "none");
+  EXPECT_THAT(complaint({Space::multi_discrete({3}, {9}), kCounted.action, {}}),
+              AllOf(HasSubstr("observations are uint16 (2)"), HasSubstr("MultiDiscrete((3,), 9 values)")));
+  EXPECT_THAT(complaint({kCounted.observation, Space::discrete(4), {}}),
+              AllOf(HasSubstr("actions are float32 ()"), HasSubstr("of whole numbers")));
+}
+
+/// Whatever the number of workers and ranks, the global batches are the same.
+TEST(ColumnWindows, AreReadByAnyNumberOfThreadsAndRanks) {
+  const WrittenHistories& written = WrittenHistories::get("xland");
+  const auto source = HistorySource::open(written.path, {.format = {}, .cache_bytes = 100000});
+  const ColumnWindows windows = windows_of(*source, {.length = 50, .stride = 3});
+  const auto rows_of = [&](int64_t rank, int64_t ranks, int64_t workers) {
+    DataOptions options;
+    options.num_workers = workers;
+    const auto batches = BatchSource::create(
+        {.windows = windows,
+         .order = SampleOrder(windows.samples(), 5),
+         .share = {.rank = rank, .world_size = ranks, .micro_batch = 8 / ranks, .accumulation = 1}},
+        options, at::kCPU);
+    std::vector<std::string> rows;
+    for (int step = 0; step < 6; ++step) rows.push_back(bytes_of(batches->next().states));
+    return rows;
+  };
+  const std::vector<std::string> alone = rows_of(0, 1, 0);
+  EXPECT_EQ(rows_of(0, 1, 3), alone);
+  const std::vector<std::string> first = rows_of(0, 2, 2), second = rows_of(1, 2, 0);
+  for (size_t step = 0; step < alone.size(); ++step) EXPECT_EQ(first[step] + second[step], alone[step]);
+}
+
+TEST(TaskScaling, IsKeptAsItIs) {
+  TaskScale ant{"ant_v4", 3, true, 0.1, 1000, {0.1, -2e-17}, {1.5, 1e-6}};
+  TaskScale door{"door", 4, false, 1, 3000, {1.1, 4}, {0.5, 2}};
+  const std::string text = TaskScaling({ant, door}).to_json();
+  const TaskScaling read = TaskScaling::from_json(text, "tasks.json");
+  EXPECT_EQ(read.to_json(), text);
+  EXPECT_EQ(read.of("ant_v4", 7).mean, ant.mean);
+  EXPECT_FALSE(read.of("door", 7).trained);
+  const TaskScale unseen = read.of("hopper", 7);
+  EXPECT_EQ(unseen.reward_scale, 7);
+  EXPECT_NEAR(unseen.mean[0], (0.1 * 1000 + 1.1 * 3000) / 4000, 1e-12);
+  // The deviation of 1000 and 3000 numbers with these means and deviations.
+  EXPECT_NEAR(unseen.deviation[0],
+              std::sqrt((999 * 1.5 * 1.5 + 2999 * 0.25 + 1000 * 0.75 * 0.75 + 3000 * 0.25 * 0.25) / 3999),
+              1e-5);
+  EXPECT_TRUE(TaskScaling().of("any", 1).mean.empty());
+}
+
+TEST(TaskScaling, RefusesWhatTrainingHasNotWritten) {
+  std::string text = TaskScaling({TaskScale{"ant", 3, true, 0.1, 1000, {0.1}, {1.5}}}).to_json();
+  const auto complaint = [](const std::string& changed) {
+    try {
+      TaskScaling::from_json(changed, "runs/x/tasks.json");
+    } catch (const DataError& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  EXPECT_EQ(complaint(text), "none");
+  EXPECT_THAT(complaint(text.substr(0, text.size() / 2)), HasSubstr("runs/x/tasks.json"));
+  EXPECT_THAT(complaint("[]"), HasSubstr("restore the file"));
+  text[text.find("1.5")] = '2';
+  EXPECT_THAT(complaint(text), HasSubstr("checksum"));
+}
+
+TEST(TaskScaling, TheDataMayScaleRewards) {
+  EXPECT_EQ(reward_scale_of({"a", 0, 0, {{"reward-scale", "0.25"}}, {}}), 0.25);
+  EXPECT_EQ(reward_scale_of({"a", 0, 0, {{"reward_scale", "2"}}, {}}), 2);
+  EXPECT_EQ(reward_scale_of({"a", 0, 0, {}, {}}), 1);
+  EXPECT_THROW(reward_scale_of({"a", 0, 0, {{"reward-scale", "-1"}}, {}}), DataError);
+}
+
+TEST(TaskScaling, ObservationsThatAreNotFiniteAreNamed) {
+  MemoryHistories source({{ColumnKind::kObservations, ElementType::kFloat32, {}}});
+  source.add(0, 10);
+  set_number(source.add(0, 30000), ColumnKind::kObservations, 20001, std::numeric_limits<float>::quiet_NaN());
+  TaskScale scale;
+  try {
+    measure_observations(source, 0, scale);
+    FAIL() << "expected a DataError";
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("task 0: history 1, step 20001"));
+  }
+}
+
+}  // namespace
+}  // namespace adtrain

@@ -34,7 +34,8 @@ struct Rollouts {
     Predictor predict;
     ModelOptions model;
     ModelShape shape;
-    SpaceScale scale = {};  ///< of a model of any space
+    /// Of a model of any space: of the learners of these trials; null for none.
+    std::function<SpaceScale(std::span<const Trial>)> scale = nullptr;
     /// Of a model of any space that keeps keys and values: see SpaceLearners::Terms; null for none.
     std::function<Predictor()> rolling = nullptr;
   };

@@ -209,8 +209,9 @@ int64_t load_weights(const Target& target, const TrainingOptions& training, Cons
 }
 
 /// Throws ConfigError where the network cannot keep keys and values and should.
-Rollouts::Player player_of(AlgorithmDistillation& model, const RunConfig& config) {
-  Rollouts::Player player = {predictor_of(model), model.options(), model.shape()};
+Rollouts::Player player_of(AlgorithmDistillation& model, const RunConfig& config, const WorkerPool& workers) {
+  Rollouts::Player player = {predictor_of(model), model.options(), model.shape(),
+                             scale_in_workers(config, workers)};
   if (config.evaluation.eval_context == EvaluationContext::kRecompute) return player;
   if (const std::string objection = model.why_not_rolling(); !objection.empty()) {
     throw ConfigError(fmt::format(
@@ -242,9 +243,9 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
     plan.play_in(*workers, config);
     scores = scores_in_workers(config, *workers, plan.tasks);
   }
-  const Rollouts rollouts = workers
-                                ? Rollouts::in_workers(player_of(*model, config), *workers, config.evaluation)
-                                : Rollouts::of(*model, *plan.family, config.evaluation);
+  const Rollouts rollouts =
+      workers ? Rollouts::in_workers(player_of(*model, config, *workers), *workers, config.evaluation)
+              : Rollouts::of(*model, *plan.family, config.evaluation);
   if (plan.options.eval_batch == kAutoBatchSize) {
     plan.options.eval_batch = find_evaluation_batch(config, InContextEvaluation(plan.tasks, plan.options),
                                                     rollouts, ranks, console);

@@ -24,8 +24,8 @@ TEST(SpaceContext, HoldsTheLastStepsAndTheOneBefore) {
   at::manual_seed(static_cast<uint64_t>(getpid()));
   const TaskSpaces spaces = {Space::multi_discrete({3, 2}, {156}), Space::box({2}, {-1}, {1}), {}};
   constexpr int64_t kRows = 4, kSteps = 5;
-  constexpr double kScale = 0.25;
-  SpaceContext context(kRows, kSteps, spaces, {.reward = kScale, .state_mean = {}, .state_deviation = {}});
+  const at::Tensor scale = at::rand({kRows});
+  SpaceContext context(kRows, kSteps, spaces, {.reward = scale, .state_mean = {}, .state_deviation = {}});
   Seen seen;
   for (int64_t step = 0; step < 33; ++step) {
     const at::Tensor states = at::randint(156, {kRows, 3, 2}), begins = at::randint(2, {kRows}, at::kByte);
@@ -50,18 +50,18 @@ TEST(SpaceContext, HoldsTheLastStepsAndTheOneBefore) {
 
     seen.actions.back() = at::randn({kRows, 2});
     const at::Tensor rewards = at::randn({kRows}, at::kDouble);
-    seen.rewards.back() = (rewards * kScale).to(at::kFloat);
+    seen.rewards.back() = rewards.to(at::kFloat) * scale;
     context.complete(seen.actions.back(), rewards);
   }
 }
 
 TEST(SpaceContext, SaysWhatObservationsAreNormalisedBy) {
   const TaskSpaces spaces = {Space::box({2}, {-1}, {1}), Space::discrete(3), {}};
-  const at::Tensor mean = at::tensor({1.F, 2.F}), deviation = at::tensor({3.F, 4.F});
-  SpaceContext context(2, 4, spaces, {.reward = 1, .state_mean = mean, .state_deviation = deviation});
+  const at::Tensor mean = at::randn({2, 2}), deviation = at::rand({2, 2});
+  SpaceContext context(2, 4, spaces, {.reward = {}, .state_mean = mean, .state_deviation = deviation});
   context.observe(at::zeros({2, 2}), at::ones({2}, at::kByte));
-  EXPECT_TRUE(context.batch().state_mean.equal(at::stack({mean, mean})));
-  EXPECT_TRUE(context.batch().state_deviation.equal(at::stack({deviation, deviation})));
+  EXPECT_TRUE(context.batch().state_mean.equal(mean));
+  EXPECT_TRUE(context.batch().state_deviation.equal(deviation));
 }
 
 }  // namespace

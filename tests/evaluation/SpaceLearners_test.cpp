@@ -41,7 +41,9 @@ std::vector<Asked> played(const std::string& function, const TaskSpaces& spaces,
   };
   player.model.n_transit = window;
   player.shape.spaces = spaces;
-  player.scale.reward = 0.5;
+  player.scale = [](std::span<const Trial> trials) {
+    return SpaceScale{at::full({std::ssize(trials)}, 0.5F), {}, {}};
+  };
   EvaluationOptions options;
   options.eval_sampling = Sampling::kGreedy;
   const std::vector<Trial> trials = {{0, 0}, {1, 0}};

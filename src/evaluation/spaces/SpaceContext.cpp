@@ -67,19 +67,16 @@ Batch SpaceContext::last(int64_t count) const {
   batch.begins = begins_.narrow(1, begin, count);
   batch.before_action = actions_.select(1, begin - 1);
   batch.before_reward = rewards_.select(1, begin - 1);
-  if (scale_.state_mean.defined()) {
-    std::vector<int64_t> shape = scale_.state_mean.sizes().vec();
-    shape.insert(shape.begin(), states_.size(0));
-    batch.state_mean = scale_.state_mean.expand(shape);
-    batch.state_deviation = scale_.state_deviation.expand(shape);
-  }
+  batch.state_mean = scale_.state_mean;
+  batch.state_deviation = scale_.state_deviation;
   return batch;
 }
 
 void SpaceContext::complete(const at::Tensor& actions, const at::Tensor& rewards) {
   const int64_t column = first_ + length_ - 1;
   actions_.select(1, column).copy_(actions);
-  rewards_.select(1, column).copy_(rewards * scale_.reward);
+  const at::Tensor seen = rewards.to(at::kFloat);
+  rewards_.select(1, column).copy_(scale_.reward.defined() ? seen * scale_.reward : seen);
 }
 
 }  // namespace adtrain

@@ -9,10 +9,10 @@
 
 namespace adtrain {
 
-/// What makes numbers of environments those that a network was trained on.
+/// What makes numbers of n learners' environments those that a network was trained on.
 struct SpaceScale {
-  double reward = 1.0;  ///< rewards are multiplied by it
-  /// float32, of an observation's shape: what observations are normalised by; undefined where they are not.
+  at::Tensor reward;  ///< float32 (n): what rewards are multiplied by; undefined: they are as they are
+  /// float32 (n, …): what observations are normalised by, as in Batch; undefined where they are not.
   at::Tensor state_mean, state_deviation;
 };
 

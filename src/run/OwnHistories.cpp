@@ -178,8 +178,7 @@ void OwnHistories::expect_network(const RunConfig& config) const {
   std::vector<std::string> lines;
   for (const auto& [key, message] : findings.all()) lines.push_back(fmt::format("{}: {}", key, message));
   if (lines.empty()) return;
-  throw ConfigError(
-      fmt::format("{}: no network for its spaces:\n  {}", path_.string(), join(lines, "\n  ")));
+  throw ConfigError(fmt::format("{}: no network for its spaces:\n  {}", path_.string(), join(lines, "\n  ")));
 }
 
 ColumnWindowShape OwnHistories::shape(const RunConfig& config) const {

@@ -1,5 +1,7 @@
 #include "run/OwnTasksKeys.h"
 
+#include <regex>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
@@ -31,9 +33,14 @@ json json_of(const YAML::Node& node) {
   const std::string& text = node.Scalar();
   if (const auto whole = Scalar<int64_t>::parse(text)) return *whole;
   if (const auto real = Scalar<double>::parse(text)) return *real;
-  // Space reads Python's names of infinity; these are YAML's.
   if (text == ".inf" || text == "+.inf") return "Infinity";
   return text == "-.inf" ? "-Infinity" : text;
+}
+
+/// JSON with infinite bounds as Python writes them, which JSON itself lacks.
+std::string python_json_of(const YAML::Node& node) {
+  static const std::regex kQuoted("\"(-?Infinity)\"");
+  return std::regex_replace(json_of(node).dump(), kQuoted, "$1");
 }
 
 void unfold_space(Document& document, const char* key) {
@@ -41,7 +48,7 @@ void unfold_space(Document& document, const char* key) {
   if (found == nullptr || found->kind == Entry::Kind::kNull) return;
   try {
     const std::string text =
-        found->kind == Entry::Kind::kMap ? json_of(YAML::Load(found->text)).dump() : found->text;
+        found->kind == Entry::Kind::kMap ? python_json_of(YAML::Load(found->text)) : found->text;
     document.replace(key, Space::from_json(text, "it").to_json());
   } catch (const DataError& error) {
     document.refuse(key, error.what());

@@ -35,14 +35,14 @@ std::vector<std::string> notices_of(const OwnHistories& histories) {
   std::vector<std::string> names;
   const std::vector<size_t> few = a_few_of(histories);
   for (const TaskProgress& task : learning_progress(histories.source(), few, [](int64_t) {})) {
-    if (task.episodes > 0 && task.stands_still())
-      names.push_back(histories.source().tasks()[task.task].name);
+    if (task.episodes > 0 && task.stands_still()) names.push_back(histories.source().tasks()[task.task].name);
   }
   if (names.empty()) return {};
-  return {fmt::format("of {} task{} that were read, {} return no more in the last tenth of their histories than "
-                      "in the first, so there is no learning to imitate: {}; adtrain inspect histories shows "
-                      "more",
-                      few.size(), few.size() == 1 ? "" : "s", names.size(), join(names, ", "))};
+  return {
+      fmt::format("of {} task{} that were read, {} return no more in the last tenth of their histories than "
+                  "in the first, so there is no learning to imitate: {}; adtrain inspect histories shows "
+                  "more",
+                  few.size(), few.size() == 1 ? "" : "s", names.size(), join(names, ", "))};
 }
 
 }  // namespace
@@ -58,14 +58,16 @@ std::optional<OwnTasksReport> OwnTasksReport::of(RunConfig& config) {
                                   static_cast<size_t>(std::max<int64_t>(1, config.data.num_workers)));
   OwnTasksReport report;
   report.lines = {
-      fmt::format("histories: {} ({}), {} tasks, {} steps in all", name_of(source.format()), source.description(),
-                  grouped(static_cast<int64_t>(source.tasks().size())), grouped(source.total_steps())),
+      fmt::format("histories: {} ({}), {} tasks, {} steps in all", name_of(source.format()),
+                  source.description(), grouped(static_cast<int64_t>(source.tasks().size())),
+                  grouped(source.total_steps())),
       fmt::format("observations: {}{}; actions: {}", spaces.observation.text(),
                   spaces.packed_digits.empty()
                       ? ""
                       : fmt::format(", of {} each", fmt::join(spaces.packed_digits, " × ")),
                   spaces.action.text()),
-      fmt::format("tasks: {} trained on, {} held out", grouped(static_cast<int64_t>(histories.trained().size())),
+      fmt::format("tasks: {} trained on, {} held out",
+                  grouped(static_cast<int64_t>(histories.trained().size())),
                   grouped(static_cast<int64_t>(histories.held_out().size()))),
       fmt::format("windows: {} of {} histories", grouped(windows.windows()), grouped(windows.histories()))};
   report.notices = notices_of(histories);

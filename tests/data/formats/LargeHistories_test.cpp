@@ -5,6 +5,8 @@
 
 #include "base/Clock.h"
 #include "base/Random.h"
+#include "data/ColumnWindows.h"
+#include "data/SampleOrder.h"
 #include "data/formats/HistorySource.h"
 #include "data/formats/WrittenHistories.h"
 
@@ -70,11 +72,8 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-/// Windows of 4096 steps at random starts, of a few tasks of XLand-100B's shape whose observations repeat as
-/// an agent's views do (about 3 bytes a step). The cache is too small to help.
-TEST(LargeHistories, DISABLED_SpeedOfRandomWindows) {
-  const TemporaryFolder folder;
-  const fs::path path = folder.path() / "xland.hdf5";
+/// A few tasks of XLand-100B's shape whose observations repeat as an agent's views do (about 3 bytes a step).
+void write_repeated_views(const fs::path& path) {
   run_python(fmt::format(R"(
 random = np.random.default_rng(0)
 with h5py.File('{}', 'w') as f:
@@ -93,6 +92,13 @@ with h5py.File('{}', 'w') as f:
                              compression_opts=6)
 )",
                          path.string()));
+}
+
+/// Windows of 4096 steps at random starts. The cache is too small to help.
+TEST(LargeHistories, DISABLED_SpeedOfRandomWindows) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "xland.hdf5";
+  write_repeated_views(path);
   const auto source = HistorySource::open(path, {.format = {}, .cache_bytes = 32 << 20});
   fmt::print("{:.2f} bytes a step in the file\n",
              static_cast<double>(fs::file_size(path)) / static_cast<double>(source->total_steps()));
@@ -112,6 +118,33 @@ with h5py.File('{}', 'w') as f:
     const double cpu = thread_seconds() - before;
     fmt::print("{} windows: {:.2f} M transitions a second of this thread's time, {:.2f} M by the clock\n",
                windows, 1e-6 * windows * kLength / cpu, 1e-6 * windows * kLength / watch.seconds());
+  }
+}
+
+/// The same windows as batches of the training's feed, checked and in tensors.
+TEST(LargeHistories, DISABLED_SpeedOfTrainingWindows) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "xland.hdf5";
+  write_repeated_views(path);
+  const auto source = HistorySource::open(path, {.format = {}, .cache_bytes = 32 << 20});
+  const SpaceGroup& group = source->groups().front();
+  constexpr int64_t kLength = 4096, kRows = 8;
+  const ColumnWindows windows(
+      {*source, {0, 1, 2}, {*group.observation, *group.action, group.packed_digits}, path.string()},
+      {.length = kLength, .stride = kLength / 2, .margin = 1}, std::vector<TaskScale>(3));
+  const SampleOrder order(windows.samples(), 1);
+  int64_t position = 0;
+  for (const int batches : {10, 200, 200}) {
+    const Stopwatch watch;
+    const double before = thread_seconds();
+    for (int batch = 0; batch < batches; ++batch) {
+      std::vector<int64_t> samples;
+      for (int64_t row = 0; row < kRows; ++row) samples.push_back(order.sample_at(position++));
+      windows.assemble(samples);
+    }
+    const double steps = 1e-6 * static_cast<double>(batches * kRows * kLength);
+    fmt::print("{} batches: {:.2f} M transitions a second of this thread's time, {:.2f} M by the clock\n",
+               batches, steps / (thread_seconds() - before), steps / watch.seconds());
   }
 }
 

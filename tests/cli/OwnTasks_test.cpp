@@ -1,0 +1,216 @@
+#include <memory>
+#include <numeric>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "SmallRun.h"
+
+namespace adtrain {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kConfiguration = R"(env: rooms
+histories: xland.hdf5
+window_stride: 12
+window_margin: 1
+transformer_block: xland
+tf_n_embd: 16
+tf_n_layer: 2
+tf_n_head: 2
+n_transit: 24
+tf_dropout: 0.1
+tf_attn_dropout: 0.1
+loss_positions: all
+lr: 1.0e-2
+train_timesteps: 40
+global_batch_size: 16
+test_batch_size: 16
+num_workers: 2
+cpu_threads: 1
+summary_interval: 1
+eval_interval: 20
+ckpt_interval: 20
+device: cpu
+)";
+
+/// Runs on histories that are in neither case those of a grid family.
+class OwnTasks : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    run_ = std::make_unique<SmallRun>();
+    const Finished written =
+        run_->shell(ADTRAIN_PYTHON " " ADTRAIN_SOURCE_DIR "/tests/cli/write_own_histories.py .");
+    ASSERT_EQ(written.exit_code, 0) << written.output;
+    run_->write("xland.yaml", kConfiguration);
+    std::string vintix = kConfiguration;
+    vintix.replace(vintix.find("xland.hdf5"), 10, "vintix");
+    vintix.replace(vintix.find("block: xland"), 12, "block: vintix");
+    run_->write(
+        "vintix.yaml",
+        vintix +
+            "normalize_observations: true\nepisode_stride: 2\nreward_scale: 0.1\ntrain_env_ratio: 0.7\n");
+  }
+  static void TearDownTestSuite() { run_.reset(); }
+
+  static std::vector<double> losses(const std::string& name) {
+    std::vector<double> values;
+    for (const auto& record : run_->metrics(name, "loss")) values.push_back(record["loss"].get<double>());
+    return values;
+  }
+  /// Of ten steps.
+  static double mean(const std::vector<double>& values, size_t first) {
+    return std::accumulate(values.begin() + static_cast<std::ptrdiff_t>(first),
+                           values.begin() + static_cast<std::ptrdiff_t>(first + 10), 0.0) /
+           10;
+  }
+  static std::string weights(const std::string& name) {
+    return run_->read("runs/" + name + "/checkpoints/step-40/model.safetensors");
+  }
+  static void expect_error(const std::string& arguments, int code,
+                           const testing::Matcher<const std::string&>& says) {
+    const Finished finished = run_->adtrain(arguments);
+    EXPECT_EQ(finished.exit_code, code) << finished.output;
+    EXPECT_THAT(finished.output, says);
+  }
+
+  static std::unique_ptr<SmallRun> run_;
+};
+
+std::unique_ptr<SmallRun> OwnTasks::run_;
+
+TEST_F(OwnTasks, TheLossFallsAndAResumedRunIsTheUninterruptedOne) {
+  for (const std::string kind : {"xland", "vintix"}) {
+    const std::string config = kind + ".yaml --set run_name=" + kind;
+    const auto start = [&](const std::string& arguments) {
+      return kind == "xland" ? run_->mpirun(2, config + arguments) : run_->adtrain(config + arguments);
+    };
+    const Finished whole = start("-whole");
+    ASSERT_EQ(whole.exit_code, 0) << whole.output;
+    EXPECT_THAT(whole.output, HasSubstr("read in place"));
+    const std::vector<double> all = losses(kind + "-whole");
+    ASSERT_EQ(all.size(), 40U);
+    EXPECT_LT(mean(all, 30), 0.95 * mean(all, 0)) << kind;
+    EXPECT_EQ(run_->metrics(kind + "-whole", "test_loss").size(), 2U);
+
+    ASSERT_EQ(start("-parts --stop-after 20").exit_code, 75);
+    const Finished resumed = start("-parts --resume --set num_workers=0");
+    ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+    EXPECT_EQ(losses(kind + "-parts"), all) << kind;
+    EXPECT_TRUE(weights(kind + "-parts") == weights(kind + "-whole")) << kind;
+    EXPECT_EQ(run_->read("runs/" + kind + "-parts/tasks.json"),
+              run_->read("runs/" + kind + "-whole/tasks.json"));
+  }
+  const json tasks = json::parse(run_->read("runs/vintix-whole/tasks.json")).at("tasks");
+  ASSERT_EQ(tasks.size(), 3U);
+  for (const json& task : tasks) {
+    EXPECT_EQ(task["trained"], task != tasks[2]);
+    EXPECT_EQ(task["reward_scale"], 0.1);
+    EXPECT_EQ(task["steps"], 900);
+    EXPECT_NEAR(task["mean"][3].get<double>(), 5.0 * task["number"].get<double>(), 0.5);
+    EXPECT_NEAR(task["deviation"][0].get<double>(), 3, 0.3);
+  }
+}
+
+TEST_F(OwnTasks, TheNumberOfRanksChangesNothingButRounding) {
+  const std::string config =
+      "xland.yaml --set tf_dropout=0 --set tf_attn_dropout=0 --set train_timesteps=10 "
+      "--set task_weights=tasks --set run_name=";
+  ASSERT_EQ(run_->adtrain(config + "one --set num_workers=0").exit_code, 0);
+  ASSERT_EQ(run_->mpirun(2, config + "two").exit_code, 0);
+  const std::vector<double> one = losses("one"), two = losses("two");
+  ASSERT_EQ(one.size(), 10U);
+  for (size_t step = 0; step < one.size(); ++step) EXPECT_NEAR(one[step], two[step], 1e-4) << step;
+}
+
+TEST_F(OwnTasks, ARunKnowsItsSpacesAndRefusesOtherHistories) {
+  const std::string config = "xland.yaml --set train_timesteps=4 --set ckpt_interval=2 --set run_name=kept";
+  ASSERT_EQ(run_->adtrain(config + " --stop-after 2").exit_code, 75);
+  const std::string saved = run_->read("runs/kept/config.yaml");
+  EXPECT_THAT(saved, AllOf(HasSubstr("observation_space: \"{\\\"type\\\": \\\"MultiDiscrete\\\""),
+                           HasSubstr("observation_packing: \"13,12\""), HasSubstr("\\\"n\\\": 6"),
+                           HasSubstr("train_source_timesteps: all")));
+  // The saved configuration means the same, and so do the histories under another name.
+  const Finished moved = run_->shell(
+      "cp xland.hdf5 moved.hdf5 && $adtrain runs/kept/config.yaml --resume --stop-after 3 --set "
+      "histories=moved.hdf5");
+  EXPECT_EQ(moved.exit_code, 75) << moved.output;
+  const Finished other =
+      run_->shell(ADTRAIN_PYTHON
+                  " -c \"import h5py; h5py.File('moved.hdf5', 'r+')['3/rewards'][0, -1] = 5\" && $adtrain " +
+                  config + " --resume --set histories=moved.hdf5");
+  EXPECT_EQ(other.exit_code, 2) << other.output;
+  EXPECT_THAT(other.output, AllOf(HasSubstr("was trained on other histories"), HasSubstr("moved.hdf5"),
+                                  HasSubstr("--allow-changes histories")));
+}
+
+TEST_F(OwnTasks, ValidateSaysWhatThereIs) {
+  const Finished text = run_->adtrain("validate xland.yaml");
+  EXPECT_EQ(text.exit_code, 0) << text.output;
+  EXPECT_THAT(
+      text.output,
+      AllOf(HasSubstr(
+                "# observations: MultiDiscrete((5, 5), 156 values), of 13 × 12 each; actions: Discrete(6)"),
+            HasSubstr("# tasks: 4 trained on, 1 held out"), HasSubstr("# windows: 368 of 16 histories"),
+            HasSubstr("with histories from xland.hdf5"), Not(HasSubstr("no learning to imitate"))));
+  const Finished reversed =
+      run_->shell(ADTRAIN_PYTHON
+                  " -c \"import h5py, shutil; shutil.copy('xland.hdf5', 'reversed.hdf5'); f = "
+                  "h5py.File('reversed.hdf5', 'r+'); f['1/rewards'][...] = f['1/rewards'][()][:, ::-1]\" && "
+                  "$adtrain validate xland.yaml --json --set histories=reversed.hdf5 --set train_tasks=1,2");
+  EXPECT_EQ(reversed.exit_code, 0);
+  const json report = json::parse(reversed.output);
+  EXPECT_EQ(report["own_tasks"]["windows"], 184);
+  EXPECT_THAT(report["notices"].dump(),
+              HasSubstr("no learning to imitate: XLand-MiniGrid-R1-9x9 ruleset 101;"));
+}
+
+TEST_F(OwnTasks, OneGroupOfSpacesIsTrainedOn) {
+  const std::string config =
+      "vintix.yaml --set train_timesteps=2 --set histories=domains --set run_name=groups";
+  expect_error(
+      config, 2,
+      AllOf(HasSubstr("domains: found tasks in 2 of its groups"), HasSubstr("history_group"),
+            HasSubstr("metaworld: observations Box((6,), float32), actions Box((2,), float32), tasks 0"),
+            HasSubstr("mujoco: observations Box((4,), float32), actions Box((2,), float32), tasks 1-3")));
+  expect_error(config + " --set history_group=walkers", 2, HasSubstr("no task that is chosen"));
+  EXPECT_EQ(run_->adtrain(config + " --set history_group=mujoco").exit_code, 0);
+  EXPECT_EQ(run_->adtrain(config + " --overwrite --set tasks=1,3").exit_code, 0);
+}
+
+TEST_F(OwnTasks, BadInputIsNamed) {
+  const std::string config = "xland.yaml --set run_name=bad ";
+  expect_error(config + "--set histories=none.hdf5", 4, HasSubstr("none.hdf5 does not exist"));
+  expect_error(config + "--set tasks=3-7", 2,
+               HasSubstr("tasks: found 5-7, and xland.hdf5 has the tasks 0-4"));
+  expect_error(config + "--set history_format=vintix", 4,
+               HasSubstr("expected histories of the format vintix"));
+  expect_error(config + "--set n_transit=299", 4,
+               AllOf(HasSubstr("ruleset 10"), HasSubstr("no window: 300 steps"), HasSubstr("expected 301")));
+  expect_error(config + "--set normalize_observations=true", 2, HasSubstr("other spaces than a Box"));
+  expect_error(
+      config + "--set 'action_space={type: Discrete, n: 5}'", 2,
+      AllOf(HasSubstr("action_space: found {"), HasSubstr("\"n\": 5"), HasSubstr("has Discrete(6)")));
+  expect_error(config + "--set observation_encoder=linear", 2, HasSubstr("observation_encoder"));
+  expect_error(config + "--set return_interval=5", 2, HasSubstr("return_interval: found 5"));
+  expect_error("vintix.yaml --set run_name=bad --set last_fraction=0.01", 4, HasSubstr("in the last 0.01"));
+  const Finished nan =
+      run_->shell(ADTRAIN_PYTHON
+                  " -c \"import h5py, shutil; shutil.copy('xland.hdf5', 'nan.hdf5'); f = "
+                  "h5py.File('nan.hdf5', 'r+'); f['2/rewards'][1, 100] = float('nan')\" && "
+                  "$adtrain xland.yaml --set run_name=bad --set histories=nan.hdf5 --set train_tasks=2");
+  EXPECT_EQ(nan.exit_code, 4) << nan.output;
+  EXPECT_THAT(nan.output, HasSubstr("nan.hdf5: XLand-MiniGrid-R1-9x9 ruleset 102, history 1, step 100: found "
+                                    "nan among the rewards"));
+  run_->write("typo.yaml", "seed: 1\nenv: darkrom\n");
+  expect_error("validate typo.yaml", 2,
+               AllOf(HasSubstr("typo.yaml:2: env: found 'darkrom'"), HasSubstr("did you mean darkroom?"),
+                     HasSubstr("histories: FILE")));
+}
+
+}  // namespace
+}  // namespace adtrain

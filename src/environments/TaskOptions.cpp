@@ -31,7 +31,7 @@ void TaskOptions::check(Findings& findings, const EnvironmentOptions& environmen
   const size_t before = findings.all().size();
   if (tasks) check_task_numbers(findings, kTasks, *tasks, environment);
   if (train_tasks) check_task_numbers(findings, kTrainTasks, *train_tasks, environment);
-  if (findings.all().size() > before) return;
+  if (findings.all().size() > before || environment.has_own_tasks()) return;
   const int64_t count = TaskFamily::of(environment).task_count();
   if (tasks && train_tasks) {
     const std::string absent = NumberRanges::parse(*train_tasks)->without(present(count)).text();
@@ -57,6 +57,13 @@ NumberRanges TaskOptions::present(int64_t task_count) const {
 void check_task_numbers(Findings& findings, const std::string& key, const std::string& text,
                         const EnvironmentOptions& environment) {
   const auto numbers = NumberRanges::parse(text);
+  if (environment.has_own_tasks()) {  // how many there are is known to their environments or histories
+    if (numbers) return;
+    findings.add(key, fmt::format("found '{}'; expected numbers of tasks and ranges of them with commas "
+                                  "between, such as 0-39,50",
+                                  abridged(text)));
+    return;
+  }
   const int64_t count = TaskFamily::of(environment).task_count();
   if (!numbers) {
     findings.add(key, fmt::format("found '{}'; expected numbers of tasks, 0 to {}, and ranges of them with "

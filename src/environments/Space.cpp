@@ -188,7 +188,11 @@ std::string Space::to_json() const {
     }
     return array.dump();
   };
-  const auto bounds = [](const std::vector<double>& numbers) {
+  // Those of an image are the same thousands of times; one number stands for all of them.
+  constexpr size_t kManyBounds = 1024;
+  const auto bounds = [](std::vector<double> numbers) {
+    const bool equal = std::ranges::adjacent_find(numbers, std::not_equal_to<>()) == numbers.end();
+    if (equal && numbers.size() >= kManyBounds) numbers.resize(1);
     std::vector<std::string> texts;
     for (const double number : numbers) {
       texts.push_back(std::isinf(number) ? (number < 0 ? "-Infinity" : "Infinity") : json(number).dump());

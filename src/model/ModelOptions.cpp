@@ -272,8 +272,8 @@ ModelOptions ModelOptions::of_own_tasks() const {
 }
 
 void ModelOptions::decide() {
-  if (is_plugin()) return;
   if (first_step == FirstStep::kAuto) first_step = FirstStep::kZeros;
+  if (is_plugin()) return;
   const TokenLayout in_use = layout();
   if (composed()) {
     token_layout = in_use;

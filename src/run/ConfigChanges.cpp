@@ -54,6 +54,7 @@ std::vector<ConfigValue> values_of(const std::string& yaml) {
   RunConfig config;
   std::vector<Section> sections = config.sections();
   const std::vector<Entry> left = assign_leniently(sections, yaml);
+  config.model.decide();
   std::vector<ConfigValue> values;
   for (const Section& section : sections) {
     for (const Key& key : section.keys()) values.push_back({key.name(), key.value_text()});
@@ -91,6 +92,8 @@ std::string ConfigChange::text() const {
 std::vector<ConfigChange> changes_between(const std::string& earlier_yaml, int64_t earlier_ranks,
                                           const RunConfig& config, int64_t ranks) {
   RunConfig earlier = read_leniently(earlier_yaml), now = config;
+  // Earlier versions did not save every key that a network has.
+  for (RunConfig* either : {&earlier, &now}) either->model.decide();
   BatchSizesOfRun::kept(now.training, {earlier.training, earlier_ranks, /*found=*/true}, ranks)
       .put_into(now.training);
   const int64_t batch_before = global_batch(earlier.training, earlier_ranks);

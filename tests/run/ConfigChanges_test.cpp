@@ -82,6 +82,19 @@ TEST(ConfigChanges, ReadsWhatOtherVersionsWrote) {
   EXPECT_THAT(texts_of(changes_between("seed: 3\n", 1, now, 1), false), ElementsAre("seed 3 → 42"));
 }
 
+TEST(ConfigChanges, AKeyOfTheNetworkThatWasNotSavedHasTheValueThatItHadThen) {
+  for (const std::string network : {"", "transformer_block: xland\n", "model: GPT2\n"}) {
+    RunConfig decided = read_leniently(network);
+    decided.model.decide();
+    const std::string saved = decided.resolved_yaml(), line = "first_step: zeros\n";
+    const size_t found = saved.find(line);
+    ASSERT_NE(found, std::string::npos) << saved;
+    const std::string earlier = std::string(saved).erase(found, line.size());
+    EXPECT_THAT(changes_between(earlier, 1, decided, 1), IsEmpty()) << network;
+    EXPECT_THAT(differences(values_of(earlier), values_of(saved)), IsEmpty()) << network;
+  }
+}
+
 TEST(ConfigChanges, NamesOfKeysAreChecked) {
   check_key_names({"seed", "lr"}, "--over");
   try {

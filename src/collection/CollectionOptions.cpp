@@ -86,7 +86,8 @@ void CollectionOptions::declare(Section& section) {
       .at_least(1);
   section
       .key("history_compression", history_compression,
-           "Level of gzip in the history file: 0 writes plain arrays, 1 is fast, 9 small.")
+           "Level of gzip in the history file: 0 writes plain arrays, 1 is fast, 9 small; null: 4 for tasks "
+           "of your own, else 0.")
       .at_least(0)
       .at_most(9);
   section.key(
@@ -102,6 +103,15 @@ void CollectionOptions::declare(Section& section) {
               "Store the last observation of an episode as its final next state, instead of the state after "
               "the reset "
               "as the Python projects do.");
+  section
+      .key("source_hidden_units", source_hidden_units,
+           "Tasks of your own: units of each of the source policy's two hidden layers.")
+      .unit("units")
+      .at_least(1)
+      .at_most(65536);
+  section.key("source_normalize_observations", source_normalize_observations,
+              "Tasks of your own: the source policy sees observations that are brought to mean 0 and "
+              "deviation 1 by what it saw before. Histories hold them as they are.");
   section.all_free_on_resume({"alg", "alg_seed"});  // the digest detects histories that differ
   section.ignore("policy", "the source policy is always SB3's MlpPolicy, two tanh layers of 64 units");
 }
@@ -124,10 +134,33 @@ void CollectionOptions::check(Findings& findings, const EnvironmentOptions& envi
                     "expected false",
                     environment.env));
   }
+  check_own_tasks(findings, environment);
   if (streams_kept() > n_stream) {
     findings.add("kept_streams",
                  fmt::format("found {}; expected at most n_stream, which is {}", streams_kept(), n_stream));
   }
+}
+
+/// Some keys are of grids alone, others of own tasks.
+void CollectionOptions::check_own_tasks(Findings& findings, const EnvironmentOptions& environment) const {
+  const auto refuse = [&](bool found, const char* key, const std::string& value, const std::string& why) {
+    if (found) findings.add(key, fmt::format("found {} with env {}, {}", value, environment.env, why));
+  };
+  if (environment.has_own_tasks()) {
+    refuse(optimal_actions, "optimal_actions", "true",
+           "your own tasks, of which adtrain does not know what is best; expected false");
+    refuse(terminal_next_states, "terminal_next_states", "true",
+           "your own tasks, whose histories have no next states; expected false");
+    refuse(write_compress_markers == RolloutMarkers::kYes, "write_compress_markers", "true",
+           "your own tasks, whose histories have no markers; expected false");
+    return;
+  }
+  const std::string grids =
+      "a family whose source policy is always the same; expected it with tasks of your "
+      "own, or left out";
+  refuse(source_hidden_units != CollectionOptions{}.source_hidden_units, "source_hidden_units",
+         fmt::format("{}", source_hidden_units), grids);
+  refuse(source_normalize_observations, "source_normalize_observations", "true", grids);
 }
 
 std::vector<std::string> CollectionOptions::notices() const {

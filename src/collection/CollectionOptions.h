@@ -22,6 +22,7 @@ enum class RolloutMarkers { kNo, kYes, kAuto };
 /// | darkroom         | 20      | 50         | 20       |
 /// | darkroompermuted | 50      | 50         | 20       |
 /// | darkkeytodoor    | 50      | 100        | 10       |
+/// | own tasks        | 50      | 50         | 20       |
 struct CollectionOptions {
   std::string alg = "PPO";  ///< a name: the algorithm is PPO, whatever it is
   int64_t alg_seed = 0;
@@ -39,10 +40,12 @@ struct CollectionOptions {
   double source_max_grad_norm = 0.5;
   std::optional<int64_t> n_process;
   std::optional<int64_t> kept_streams;
-  int64_t history_compression = 0;
+  std::optional<int64_t> history_compression;
   RolloutMarkers write_compress_markers = RolloutMarkers::kNo;
   bool optimal_actions = false;
   bool terminal_next_states = false;
+  int64_t source_hidden_units = 64;            ///< own tasks
+  bool source_normalize_observations = false;  ///< own tasks
 
   void declare(Section& section);
   void check(Findings& findings, const EnvironmentOptions& environment) const;
@@ -56,8 +59,16 @@ struct CollectionOptions {
   std::string file_name(const EnvironmentOptions& environment) const;
   /// Streams whose histories go into the file: the first ones.
   int64_t streams_kept() const { return kept_streams.value_or(n_stream); }
+  /// gzip's level: as set, else 4 for own tasks and 0 for grids.
+  int64_t compression(Family family) const {
+    constexpr int64_t kOfOwnTasks = 4;
+    return history_compression.value_or(family == Family::kOwn ? kOfOwnTasks : 0);
+  }
   /// Threads for collecting: as set, else one for each hardware thread.
   int64_t threads() const;
+
+ private:
+  void check_own_tasks(Findings& findings, const EnvironmentOptions& environment) const;
 };
 
 }  // namespace adtrain

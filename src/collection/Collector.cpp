@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "base/Clock.h"
 #include "collection/CollectionSettings.h"
 #include "collection/OptimalActions.h"
 #include "collection/Ppo.h"
@@ -35,6 +34,7 @@ Collector::Collector(const EnvironmentOptions& environment, const CollectionOpti
       settings_(settings_of(environment, options, device)),
       options_(options),
       ppo_(options.ppo(environment.family())),
+      compression_(options.compression(environment.family())),
       device_(device) {}
 
 std::optional<std::string> Collector::gpu_objection() const {
@@ -51,33 +51,15 @@ int64_t Collector::file_bytes() const {
 
 bool Collector::run(const std::filesystem::path& file, const CollectionListener& listener,
                     ExistingHistories existing) const {
-  HistoryFileWriter writer(file, tasks_, settings_, static_cast<int>(options_.history_compression), existing);
-  if (listener.damage) {
-    for (const std::string& reason : writer.damages()) listener.damage(reason);
-  }
-  const std::vector<int64_t> missing = writer.missing();
-  const auto total = static_cast<int64_t>(missing.size());
-  const Stopwatch watch;
-  int64_t learnt = 0;
-  double returns = 0;
-  const auto report = [&](double earned) {
-    ++learnt;
-    returns += earned;
-    if (!listener.progress) return;
-    const auto count = static_cast<double>(learnt);
-    listener.progress({.tasks_done = tasks_.count() - total + learnt,
-                       .tasks = tasks_.count(),
-                       .mean_final_return = returns / count,
-                       .seconds_left = watch.seconds() / count * static_cast<double>(total - learnt)});
-  };
-  if (device_ == CollectionDevice::kGpu) {
-    learn_on_gpu(missing, listener.stop, writer, report);
-  } else {
-    learn_on_cpu(missing, listener.stop, writer, report);
-  }
-  if (learnt < total) return false;
-  writer.finish();
-  return true;
+  HistoryFileWriter writer(file, tasks_, settings_, static_cast<int>(compression_), existing);
+  return collect_missing(writer, tasks_, listener,
+                         [&](const std::vector<int64_t>& missing, const Report& report) {
+                           if (device_ == CollectionDevice::kGpu) {
+                             learn_on_gpu(missing, listener.stop, writer, report);
+                           } else {
+                             learn_on_cpu(missing, listener.stop, writer, report);
+                           }
+                         });
 }
 
 void Collector::learn_on_cpu(const std::vector<int64_t>& tasks, const std::function<bool()>& stop,

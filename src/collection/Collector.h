@@ -8,31 +8,13 @@
 #include <vector>
 
 #include "collection/CollectionOptions.h"
+#include "collection/CollectionProgress.h"
 #include "data/History.h"
 #include "data/HistoryFileWriter.h"
 #include "environments/TaskFamily.h"
 #include "environments/TaskOptions.h"
 
 namespace adtrain {
-
-/// The progress of a collection, reported after every task.
-struct CollectionProgress {
-  int64_t tasks_done;        ///< in the file, including those of earlier calls
-  int64_t tasks;             ///< that the file is to hold
-  double mean_final_return;  ///< mean return of the last episodes, over the tasks that this call has learnt
-  double seconds_left;       ///< at this call's pace
-};
-
-/// A collection's callbacks. Each may be empty.
-struct CollectionListener {
-  /// Called, before anything is learnt, with each reason for which an earlier call's task is learnt again.
-  std::function<void(const std::string& reason)> damage;
-  /// Called in the thread that called `run`.
-  std::function<void(const CollectionProgress&)> progress;
-  /// Called often, by one thread at a time but not always the same one. Once it returns true, `run` ends soon
-  /// and keeps the finished tasks.
-  std::function<bool()> stop;
-};
 
 /// Where tasks are learnt: one per core, or one per multiprocessor of the current GPU. The algorithm is the
 /// same; the random numbers, and so the histories, differ.
@@ -60,8 +42,7 @@ class Collector {
            ExistingHistories existing = ExistingHistories::kRefuse) const;
 
  private:
-  /// Called with a finished task's final return, in the thread that called `run`.
-  using Report = std::function<void(double final_return)>;
+  using Report = CollectionReport;
 
   void learn_on_cpu(const std::vector<int64_t>& tasks, const std::function<bool()>& stop,
                     HistoryFileWriter& writer, const Report& report) const;
@@ -74,6 +55,7 @@ class Collector {
   HistorySettings settings_;
   CollectionOptions options_;
   PpoSettings ppo_;
+  int64_t compression_;
   CollectionDevice device_;
 };
 

@@ -3,33 +3,20 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <numeric>
 
 #include "collection/Lanes.h"
+#include "collection/OrthogonalRows.h"
 
 namespace adtrain {
 namespace {
 
 using Row = float[kUnits];
 
-/// Draws rows that are orthogonal to each other and of length `gain`, uniformly (Gram-Schmidt on normal
-/// numbers).
-void draw_orthogonal(std::span<Row> rows, double gain, RandomStream& random) {
-  std::vector<std::vector<double>> basis;
-  for (Row& row : rows) {
-    std::vector<double> vector(kUnits);
-    for (double& number : vector) number = random.normal();
-    const auto dot = [&vector](const std::vector<double>& other) {
-      return std::inner_product(vector.begin(), vector.end(), other.begin(), 0.0);
-    };
-    for (const std::vector<double>& other : basis) {
-      const double overlap = dot(other);
-      for (size_t i = 0; i < kUnits; ++i) vector[i] -= overlap * other[i];
-    }
-    const double length = std::sqrt(dot(vector));
-    for (double& number : vector) number /= length;
-    for (size_t i = 0; i < kUnits; ++i) row[i] = static_cast<float>(gain * vector[i]);
-    basis.push_back(std::move(vector));
+/// Draws rows that are orthogonal to each other and of length `gain`.
+void initialise_rows(std::span<Row> rows, double gain, RandomStream& random) {
+  const std::vector<std::vector<double>> basis = draw_orthogonal(rows.size(), kUnits, random);
+  for (size_t row = 0; row < rows.size(); ++row) {
+    for (size_t i = 0; i < kUnits; ++i) rows[row][i] = static_cast<float>(gain * basis[row][i]);
   }
 }
 
@@ -123,9 +110,9 @@ void through_tanh(std::span<float> deltas, std::span<const float> values) {
 template <int kOutputs>
 void Mlp<kOutputs>::initialise(RandomStream& random, double output_gain) {
   weights = {};
-  draw_orthogonal(weights.input, std::numbers::sqrt2, random);
-  draw_orthogonal(weights.hidden, std::numbers::sqrt2, random);
-  draw_orthogonal(weights.output, output_gain, random);
+  initialise_rows(weights.input, std::numbers::sqrt2, random);
+  initialise_rows(weights.hidden, std::numbers::sqrt2, random);
+  initialise_rows(weights.output, output_gain, random);
 }
 
 template <int kOutputs>

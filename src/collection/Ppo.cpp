@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "collection/Advantages.h"
+#include "collection/Minibatches.h"
 
 namespace adtrain {
 namespace {
@@ -105,15 +106,8 @@ void Ppo::know_states() {
 }
 
 void Ppo::update() {
-  const auto batch = static_cast<size_t>(settings_.batch_size);
-  for (int64_t epoch = 0; epoch < settings_.epochs; ++epoch) {
-    for (size_t last = order_.size(); last-- > 1;) {
-      std::swap(order_[last], order_[random_.below(static_cast<uint32_t>(last + 1))]);
-    }
-    for (size_t begin = 0; begin < order_.size(); begin += batch) {
-      networks_.update(samples_, std::span(order_).subspan(begin, std::min(batch, order_.size() - begin)));
-    }
-  }
+  for_each_minibatch(settings_, order_, random_,
+                     [this](std::span<const int32_t> minibatch) { networks_.update(samples_, minibatch); });
 }
 
 void mark_rollouts(History& history, int64_t rollout_steps) {

@@ -16,10 +16,10 @@ TaskQueue::~TaskQueue() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void TaskQueue::start(int64_t threads, const Work& work) {
+void TaskQueue::start_each(int64_t threads, const std::function<Work()>& make_work) {
   running_ = std::min(threads, static_cast<int64_t>(tasks_.size()));
   for (int64_t i = 0, count = running_; i < count; ++i) {
-    threads_.emplace_back([this, work] { take_turns(work); });
+    threads_.emplace_back([this, make_work] { take_turns(make_work); });
   }
 }
 
@@ -37,8 +37,9 @@ std::optional<double> TaskQueue::next_return() {
   return std::nullopt;
 }
 
-void TaskQueue::take_turns(const Work& work) {
+void TaskQueue::take_turns(const std::function<Work()>& make_work) {
   try {
+    const Work work = make_work();
     while (const std::optional<int64_t> task = take()) {
       const std::optional<double> earned = work(*task);
       const std::lock_guard lock(mutex_);

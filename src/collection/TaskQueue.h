@@ -25,7 +25,11 @@ class TaskQueue {
   TaskQueue& operator=(const TaskQueue&) = delete;
 
   /// Starts threads that each take tasks until none is left or the queue stops.
-  void start(int64_t threads, const Work& work);
+  void start(int64_t threads, const Work& work) {
+    start_each(threads, [work] { return work; });
+  }
+  /// The same of threads that each make their own work, with what it needs, and let it go at their end.
+  void start_each(int64_t threads, const std::function<Work()>& make_work);
   /// Whether tasks should stop. Thread-safe.
   bool stopping();
   /// Waits for the next finished task's return; nothing when all threads have ended. Rethrows a thread's
@@ -33,7 +37,7 @@ class TaskQueue {
   std::optional<double> next_return();
 
  private:
-  void take_turns(const Work& work);
+  void take_turns(const std::function<Work()>& make_work);
   std::optional<int64_t> take();
 
   std::vector<int64_t> tasks_;

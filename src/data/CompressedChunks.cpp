@@ -11,9 +11,6 @@ namespace {
 
 using Bytes = CompressedChunks::Bytes;
 
-/// Large enough to compress well, small enough for HDF5's cache of chunks.
-constexpr size_t kChunkBytes = size_t{1} << 19;
-
 /// Groups the first bytes of all values, then the second bytes, and so on.
 Bytes shuffled(const Bytes& bytes, size_t value_bytes) {
   Bytes result(bytes.size());
@@ -37,9 +34,9 @@ Bytes deflated(const Bytes& bytes, int level) {
 }  // namespace
 
 CompressedChunks::CompressedChunks(const void* values, size_t rows, size_t row_values, size_t value_bytes,
-                                   int level) {
+                                   size_t rows_of_chunk, int level)
+    : rows_of_chunk_(std::clamp(rows_of_chunk, size_t{1}, rows)) {
   const size_t row_bytes = row_values * value_bytes;
-  rows_of_chunk_ = std::clamp(kChunkBytes / row_bytes, size_t{1}, rows);
   const auto* const bytes = static_cast<const uint8_t*>(values);
   for (size_t first = 0; first < rows; first += rows_of_chunk_) {
     const size_t count = std::min(rows_of_chunk_, rows - first);

@@ -12,8 +12,10 @@ class CompressedChunks {
  public:
   using Bytes = std::vector<uint8_t>;
 
-  /// `values` are rows × row_values numbers of `value_bytes` bytes each; `level` is gzip's, 1 … 9.
-  CompressedChunks(const void* values, size_t rows, size_t row_values, size_t value_bytes, int level);
+  /// `values` are rows × row_values numbers of `value_bytes` bytes each, which are divided into chunks of
+  /// `rows_of_chunk` rows, or of all where there are fewer; `level` is gzip's, 1 … 9.
+  CompressedChunks(const void* values, size_t rows, size_t row_values, size_t value_bytes,
+                   size_t rows_of_chunk, int level);
 
   /// Rows of every chunk; the last is padded with zeros.
   size_t rows_of_chunk() const { return rows_of_chunk_; }

@@ -21,8 +21,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The version of the attributes that files have.
-constexpr const char* kFormatVersion = "1";
+/// What a file says of its own layout.
+HistorySettings layout_attributes(HistoryVersion version) {
+  if (version == HistoryVersion::kGrid) return {{"format_version", "1"}};
+  return {{"adtrain-format", "2"}, {"axes", "stream,time"}};
+}
 
 /// Runs a file system operation, whose failure the user can fix.
 template <class Action>
@@ -88,12 +91,13 @@ void write_whole(const fs::path& path, const std::string& bytes) {
 }  // namespace
 
 HistoryFileWriter::HistoryFileWriter(fs::path path, NumberRanges tasks, const Settings& settings,
-                                     int compression, ExistingHistories existing)
+                                     int compression, ExistingHistories existing, HistoryVersion version)
     : path_(std::move(path)),
       partial_(path_.string() + ".partial"),
       tasks_(std::move(tasks)),
       settings_(settings),
-      compression_(compression) {
+      compression_(compression),
+      version_(version) {
   if (existing == ExistingHistories::kRefuse && fs::exists(path_)) {
     throw DataError(
         fmt::format("{}: exists already; histories are not overwritten; remove the file to collect it anew",
@@ -138,7 +142,9 @@ void HistoryFileWriter::remove_damaged_tasks() {
     if (!fs::exists(file)) continue;
     try {
       if (!reader) reader = std::make_unique<ReaderProcess>();
-      reader->ask({{"do", "verify"}, {"path", file.string()}, {"task", task}},
+      reader->ask({{"do", version_ == HistoryVersion::kGrid ? "verify" : "verify_columns"},
+                   {"path", file.string()},
+                   {"task", task}},
                   file.string() + ": reading it");
       reader->answer();
     } catch (const DataError& error) {
@@ -163,7 +169,14 @@ std::vector<int64_t> HistoryFileWriter::missing() const {
 
 void HistoryFileWriter::write(int64_t task, const History& history,
                               const std::vector<int32_t>& optimal_actions) {
-  const std::string image = TaskImage(history, optimal_actions, compression_).bytes(task);
+  write_image(task, TaskImage(history, optimal_actions, compression_).bytes(task));
+}
+
+void HistoryFileWriter::write(int64_t task, const RecordedTask& recorded) {
+  write_image(task, TaskImage(recorded, compression_).bytes(task));
+}
+
+void HistoryFileWriter::write_image(int64_t task, const std::string& image) {
   on_disk([&] { write_whole(task_file(task), image); });
 }
 
@@ -183,7 +196,7 @@ void HistoryFileWriter::check_room() const {
 void HistoryFileWriter::finish() {
   const fs::path assembled = partial_ / "assembled.hdf5";
   Settings attributes = settings_;
-  attributes["format_version"] = kFormatVersion;
+  attributes.merge(layout_attributes(version_));
   try {
     on_disk([&] { check_room(); });
     ReaderProcess reader;

@@ -11,8 +11,14 @@
 
 namespace adtrain {
 
+struct RecordedTask;
+
 /// What happens to an existing history file.
 enum class ExistingHistories { kRefuse, kReplace };
+
+/// What a history file holds: the grids' transitions (version 1, docs/history-format.md), or columns of any
+/// space, streams first (version 2, docs/history-formats.md).
+enum class HistoryVersion { kGrid, kAnySpace };
 
 /// Writes a file of learning histories task by task, in any order, such that a stopped or killed collection
 /// loses no finished task.
@@ -30,9 +36,11 @@ class HistoryFileWriter {
   /// Starts, or continues an earlier writer's partial folder: damaged files of finished tasks are removed, to
   /// be made again. Throws DataError where `path` exists already or where the partial folder was made with
   /// other settings (unless it is to be replaced), and where another process holds the folder. `compression`
-  /// is gzip's level; 0 leaves data sets contiguous. `tasks` are all that the file is to hold.
+  /// is gzip's level; 0 leaves data sets contiguous. `tasks` are all that the file is to hold. `settings` of
+  /// version 2 contain the spaces, as the attributes observation-space and action-space.
   HistoryFileWriter(std::filesystem::path path, NumberRanges tasks, const Settings& settings,
-                    int compression = 0, ExistingHistories existing = ExistingHistories::kRefuse);
+                    int compression = 0, ExistingHistories existing = ExistingHistories::kRefuse,
+                    HistoryVersion version = HistoryVersion::kGrid);
   ~HistoryFileWriter();
   HistoryFileWriter(const HistoryFileWriter&) = delete;
   HistoryFileWriter& operator=(const HistoryFileWriter&) = delete;
@@ -44,6 +52,8 @@ class HistoryFileWriter {
   /// Writes a task. Rewards must be whole numbers: they are stored as int32. `optimal_actions`, (streams,
   /// steps), are left out where they are empty. When this returns, the task survives a crash.
   void write(int64_t task, const History& history, const std::vector<int32_t>& optimal_actions = {});
+  /// The same of version 2.
+  void write(int64_t task, const RecordedTask& recorded);
   /// Makes `path`; all tasks must have been written.
   void finish();
 
@@ -52,12 +62,14 @@ class HistoryFileWriter {
   void open_folder(ExistingHistories existing);
   void remove_damaged_tasks();
   void check_room() const;
+  void write_image(int64_t task, const std::string& image);
 
   std::filesystem::path path_;
   std::filesystem::path partial_;
   NumberRanges tasks_;
   Settings settings_;
   int compression_;
+  HistoryVersion version_;
   int lock_ = -1;  ///< descriptor whose lock keeps other processes out
   std::vector<std::string> damages_;
 };

@@ -19,9 +19,10 @@ std::string value_of(const HistorySettings& settings, const std::string& name) {
 
 /// Whether a setting may differ without changing the values, or describes only the file itself.
 bool tells_nothing_of_the_values(const std::string& name) {
-  constexpr std::array<const char*, 8> kNames = {
-      "history_compression",    "collected_on",    "tasks",          kTaskNumbers,
-      "write_compress_markers", "optimal_actions", "format_version", kContentChecksum};
+  constexpr std::array<const char*, 12> kNames = {
+      "history_compression",    "collected_on",      "tasks",          kTaskNumbers,
+      "write_compress_markers", "optimal_actions",   "format_version", kContentChecksum,
+      "adtrain-format",         "observation-space", "action-space",   "axes"};
   for (const char* known : kNames) {
     if (name == known) return true;
   }
@@ -41,7 +42,7 @@ std::vector<std::string> differences(const HistorySettings& before, const Histor
   for (const auto& [name, ignored] : of_both(before, now)) {
     const std::string old_value = value_of(before, name), new_value = value_of(now, name);
     if (old_value != new_value)
-      list.push_back(fmt::format("{} was {} and is {}", name, old_value, new_value));
+      list.push_back(fmt::format("{} was {} and is {}", name, abridged(old_value), abridged(new_value)));
   }
   return list;
 }

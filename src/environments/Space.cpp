@@ -188,7 +188,11 @@ std::string Space::to_json() const {
     }
     return array.dump();
   };
-  const auto bounds = [](const std::vector<double>& numbers) {
+  // Those of an image are the same thousands of times; one number stands for all of them.
+  constexpr size_t kManyBounds = 1024;
+  const auto bounds = [](std::vector<double> numbers) {
+    const bool equal = std::ranges::adjacent_find(numbers, std::not_equal_to<>()) == numbers.end();
+    if (equal && numbers.size() >= kManyBounds) numbers.resize(1);
     std::vector<std::string> texts;
     for (const double number : numbers) {
       texts.push_back(std::isinf(number) ? (number < 0 ? "-Infinity" : "Infinity") : json(number).dump());
@@ -232,6 +236,18 @@ std::string Space::text() const {
       break;
   }
   return fmt::format("Box({}, {})", extents, name_of(type));
+}
+
+bool Space::fits(const Space& trained) const {
+  if (kind != trained.kind || shape != trained.shape || values != trained.values || start != trained.start ||
+      is_whole(type) != is_whole(trained.type)) {
+    return false;
+  }
+  for (size_t i = 0; i < trained.low.size(); ++i) {
+    if (std::isfinite(trained.low[i]) && low[i] != trained.low[i]) return false;
+    if (std::isfinite(trained.high[i]) && high[i] != trained.high[i]) return false;
+  }
+  return true;
 }
 
 }  // namespace adtrain

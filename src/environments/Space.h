@@ -41,6 +41,10 @@ struct Space {
   int64_t size() const;
   /// For people: "Discrete(6)", "MultiDiscrete((5, 5, 2), values 13, 12, …)", "Box((39,), float32)".
   std::string text() const;
+  /// Whether its numbers can stand where those of `trained` are expected: they are the same ones, of whole or
+  /// of real numbers of any width. Where a bound of `trained` is infinite, as data sets have them that tell
+  /// none, any will do.
+  bool fits(const Space& trained) const;
   bool operator==(const Space&) const = default;
 
  private:

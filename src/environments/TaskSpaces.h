@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "environments/Space.h"
@@ -16,6 +17,10 @@ struct TaskSpaces {
   /// significant first, as 13 tiles and 12 colours in XLand-100B. Empty: it is one number.
   std::vector<int64_t> packed_digits;
 
+  /// Where numbers hold several digits, the space of these: the last axis holds one each.
+  std::optional<Space> unpacked_observation() const;
+  /// Whether environments that observe this can play for networks of these spaces, digits packed or not.
+  bool accepts_observations(const Space& environment) const;
   bool operator==(const TaskSpaces&) const = default;
 };
 

@@ -7,28 +7,9 @@
 #include <fmt/ranges.h>
 
 #include "base/Error.h"
+#include "evaluation/Categorical.h"
 
 namespace adtrain {
-namespace {
-
-int32_t most_probable(std::span<const float> logits) {
-  return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
-}
-
-/// Inverts the softmax's distribution function at `uniform`, a number in [0, 1).
-int32_t draw(std::span<const float> logits, double uniform) {
-  const double highest = std::ranges::max(logits);
-  double total = 0;
-  for (const float logit : logits) total += std::exp(logit - highest);
-  double below = 0;
-  for (size_t action = 0; action + 1 < logits.size(); ++action) {
-    below += std::exp(logits[action] - highest);
-    if (uniform * total < below) return static_cast<int32_t>(action);
-  }
-  return static_cast<int32_t>(logits.size() - 1);
-}
-
-}  // namespace
 
 ActionChooser::ActionChooser(Sampling sampling, uint64_t seed, std::span<const Trial> trials)
     : sampling_(sampling), trials_(trials.begin(), trials.end()), actions_(trials.size()) {
@@ -54,7 +35,7 @@ std::span<const int32_t> ActionChooser::choose(const at::Tensor& logits) {
     if (!std::ranges::all_of(row, [](float logit) { return std::isfinite(logit); })) {
       throw_non_finite(trials_[i], row);
     }
-    actions_[i] = sampling_ == Sampling::kGreedy ? most_probable(row) : draw(row, streams_[i].uniform());
+    actions_[i] = sampling_ == Sampling::kGreedy ? most_probable(row) : drawn_at(row, streams_[i].uniform());
   }
   return actions_;
 }

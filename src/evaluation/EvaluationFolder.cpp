@@ -49,6 +49,35 @@ Chart chart_of(const InContextReturns& measured, const LearningCurve& curve, con
   return chart;
 }
 
+/// Normalised scores: their mean and interquartile mean, between a random policy's 0 and an expert's 1.
+Chart chart_of(const NormalizedScores& scores, const std::string& title) {
+  std::vector<double> episodes(scores.all.mean.size());
+  std::iota(episodes.begin(), episodes.end(), 1.0);
+  Chart chart;
+  chart.title = title;
+  chart.x_label = "episode";
+  chart.y_label = "normalised score";
+  chart.series = {{"interquartile mean over tasks and repeats", episodes, scores.all.iqm, Band()},
+                  {"mean", episodes, scores.all.mean, Band()}};
+  chart.references = {{"expert", 1.0}, {"random", 0.0}};
+  return chart;
+}
+
+nlohmann::ordered_json json_of(const NormalizedScores::Curve& curve) {
+  return {{"tasks", curve.tasks},
+          {"last10_mean", curve.last10_mean},
+          {"last10_iqm", curve.last10_iqm},
+          {"mean", curve.mean},
+          {"iqm", curve.iqm}};
+}
+
+nlohmann::ordered_json json_of(const NormalizedScores& scores) {
+  nlohmann::ordered_json json = json_of(scores.all);
+  for (const auto& [group, curve] : scores.groups) json["groups"][group] = json_of(curve);
+  if (!scores.without_scores.empty()) json["tasks_without_scores"] = scores.without_scores;
+  return json;
+}
+
 std::string table(const InContextReturns& measured) {
   const at::Tensor mean = measured.reward_episode();
   const at::Tensor std = measured.returns.std(1, /*unbiased=*/false);
@@ -93,22 +122,27 @@ std::string unusual_settings(const EvaluationOptions& options, const EvaluationO
   if (options.eval_task_limit != usual.eval_task_limit) text += fmt::format("-{}-tasks", task_count);
   if (options.eval_sampling != usual.eval_sampling)
     text += fmt::format("-{}", name_of(options.eval_sampling));
+  if (options.eval_context != usual.eval_context) text += fmt::format("-{}", name_of(options.eval_context));
   if (options.eval_seed != usual.eval_seed) text += fmt::format("-seed-{}", options.eval_seed);
   return text;
 }
 
 }  // namespace
 
-EvaluationOrigin EvaluationOrigin::of(const EnvironmentOptions& environment, const TaskFamily& family,
-                                      int64_t checkpoint_step) {
-  return {environment.env,    environment.split_seed(), checkpoint_step,
-          family.grid_size(), family.horizon(),         /*worker=*/std::nullopt};
+EvaluationOrigin EvaluationOrigin::of(const EnvironmentOptions& environment,
+                                      const std::optional<TaskFamily>& family, int64_t checkpoint_step) {
+  return {environment.env,
+          environment.split_seed(),
+          checkpoint_step,
+          family ? family->grid_size() : 0,
+          family ? family->horizon() : 0,
+          /*worker=*/std::nullopt};
 }
 
 nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, const EvaluationOrigin& origin,
                                            const EvaluationOptions& options) {
-  nlohmann::ordered_json identity = {
-      {"env", origin.env}, {"env_split_seed", origin.env_split_seed}, {"grid_size", origin.grid_size}};
+  nlohmann::ordered_json identity = {{"env", origin.env}, {"env_split_seed", origin.env_split_seed}};
+  if (origin.grid_size > 0) identity["grid_size"] = origin.grid_size;
   if (origin.worker) {
     identity["env_worker"] = origin.worker->env_worker;
     identity["max_episode_steps"] = origin.worker->max_episode_steps;
@@ -120,6 +154,8 @@ nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, co
   identity["eval_seed"] = options.eval_seed;
   identity["eval_sampling"] = name_of(options.eval_sampling);
   identity["eval_terminal_observation"] = options.eval_terminal_observation;
+  if (options.eval_context != EvaluationContext::kRecompute)
+    identity["eval_context"] = name_of(options.eval_context);
   if (!tasks.empty()) identity["tasks"] = tasks;
   identity["repeats"] = options.eval_repeats;
   identity["episodes"] = options.eval_episodes;
@@ -157,6 +193,7 @@ std::string summary_json(const InContextReturns& measured, const LearningCurve& 
   summary["last10_mean"] = curve.last10_mean;
   if (curve.random_floor) summary["random_floor"] = *curve.random_floor;
   if (curve.oracle) summary["oracle"] = *curve.oracle;
+  if (curve.scores) summary["normalized_score"] = json_of(*curve.scores);
   summary["mean"] = curve.mean;
   summary["std"] = curve.std;
   return summary.dump(2) + "\n";
@@ -173,6 +210,10 @@ void write_evaluation(const std::filesystem::path& folder, const InContextReturn
   write_file_atomically(folder / "summary.json", summary_json(measured, curve, origin, options));
   for (const char* name : {"learning_curve.svg", "learning_curve.png"}) {
     chart_of(measured, curve, origin, options).draw(folder / name);
+  }
+  if (!curve.scores) return;
+  for (const char* name : {"normalized_score.svg", "normalized_score.png"}) {
+    chart_of(*curve.scores, title_of(measured, origin, options)).draw(folder / name);
   }
 }
 

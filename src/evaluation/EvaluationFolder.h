@@ -19,7 +19,7 @@ struct EvaluationOrigin {
   std::string env;
   int64_t env_split_seed = 0;
   int64_t checkpoint_step = 0;
-  int64_t grid_size = 0;
+  int64_t grid_size = 0;  ///< 0 for own tasks, as is the horizon
   int64_t horizon = 0;
   /// Where it is played in a worker's environments, which end episodes themselves.
   struct Worker {
@@ -29,7 +29,8 @@ struct EvaluationOrigin {
   };
   std::optional<Worker> worker = std::nullopt;
 
-  static EvaluationOrigin of(const EnvironmentOptions& environment, const TaskFamily& family,
+  /// `family`: nothing for own tasks.
+  static EvaluationOrigin of(const EnvironmentOptions& environment, const std::optional<TaskFamily>& family,
                              int64_t checkpoint_step);
 };
 
@@ -63,6 +64,7 @@ std::string summary_json(const InContextReturns& measured, const LearningCurve& 
 ///     reward_episode.csv          the same in one line per task and episode, with the deviation over repeats
 ///     summary.json                summary_json
 ///     learning_curve.svg, .png    the learning curve between the random floor and the oracle
+///     normalized_score.svg, .png  the same on the scale of each task, where scores are known
 ///
 /// Tasks are in summary.json's order. For one rank to call. Throws std::filesystem::filesystem_error where
 /// the folder cannot be written.

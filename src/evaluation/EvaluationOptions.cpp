@@ -28,6 +28,10 @@ const char* name_of(Sampling sampling) {
   return sampling == Sampling::kGreedy ? "greedy" : "sample";
 }
 
+const char* name_of(EvaluationContext context) {
+  return context == EvaluationContext::kRolling ? "rolling" : "recompute";
+}
+
 void EvaluationOptions::declare(Section& section) {
   section.key("eval_episodes", eval_episodes, "Episodes that a task is learnt for in context.")
       .unit("episodes")
@@ -67,6 +71,16 @@ void EvaluationOptions::declare(Section& section) {
       "eval_terminal_observation", eval_terminal_observation,
       "Show the model the last state of an episode as its final next state, as the Python projects do at "
       "evaluation, instead of the state after the reset, which is what histories hold.");
+  section.key(
+      "eval_context", eval_context, spellings({EvaluationContext::kRecompute, EvaluationContext::kRolling}),
+      "Tasks of your own: recompute shows the network the whole window at each step, as in training. rolling "
+      "keeps the keys and values of former steps, which is faster by far; where a context is longer than "
+      "n_transit, deeper layers then remember what has left the window.");
+  section.key(
+      "eval_scores", eval_scores,
+      "YAML file of what random actions and an expert earn in each task of a worker, by its name, as Vintix "
+      "has them: returns are then given on that scale, too, with their interquartile mean. A random score "
+      "that is not there is measured by env_random_episodes.");
   section.all_free_on_resume();
 }
 
@@ -78,6 +92,16 @@ void EvaluationOptions::check(Findings& findings, const EnvironmentOptions& envi
     findings.add("eval_tasks", fmt::format("found '{}'; expected numbers of tasks in the worker's TASKS and "
                                            "ranges of them with commas between, such as 0-3,5",
                                            abridged(eval_tasks)));
+  }
+  if (eval_scores && !in_worker) {
+    findings.add("eval_scores",
+                 "found a file without env_worker; the bounds of our own families' returns are known: "
+                 "expected null, or environments of your own");
+  }
+  if (eval_context == EvaluationContext::kRolling && !in_worker) {
+    findings.add("eval_context",
+                 "found rolling, which is for networks over tasks of your own, and env_worker is not set; "
+                 "expected recompute");
   }
   if (eval_sampling == Sampling::kGreedy && eval_repeats > 1) {
     findings.add(

@@ -12,8 +12,13 @@ namespace adtrain {
 /// How a row of logits becomes an action.
 enum class Sampling { kSample, kGreedy };
 
-/// As the configuration spells it.
+/// What networks see of the steps before: the window, computed anew at each step as in training, or keys and
+/// values that are kept (AlgorithmDistillation::Rolling).
+enum class EvaluationContext { kRecompute, kRolling };
+
+/// As the configuration spells them.
 const char* name_of(Sampling sampling);
+const char* name_of(EvaluationContext context);
 
 /// How a model is evaluated in context.
 struct EvaluationOptions {
@@ -26,6 +31,8 @@ struct EvaluationOptions {
   int64_t eval_seed = 0;
   Sampling eval_sampling = Sampling::kSample;
   bool eval_terminal_observation = false;
+  EvaluationContext eval_context = EvaluationContext::kRecompute;
+  std::optional<std::string> eval_scores;  ///< a file: see TaskScores
 
   void declare(Section& section);
   /// `in_worker`: tasks are those of a worker, which says later which it has.

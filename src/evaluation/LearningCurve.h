@@ -5,6 +5,7 @@
 
 #include "environments/TaskFamily.h"
 #include "evaluation/InContextEvaluation.h"
+#include "evaluation/NormalizedScores.h"
 
 namespace adtrain {
 
@@ -17,6 +18,7 @@ struct LearningCurve {
   // Mean over the tasks, where it is known.
   std::optional<double> random_floor;  ///< expected return of uniformly random actions
   std::optional<double> oracle;        ///< best possible return
+  std::optional<NormalizedScores> scores;
 
   static LearningCurve of(const InContextReturns& measured, const TaskFamily& family);
   /// The same without the bounds, which take time to compute or are not known.

@@ -3,15 +3,29 @@
 #include <ATen/ATen.h>
 
 namespace adtrain {
+namespace {
+
+AlgorithmDistillation::Predictions on_cpu(AlgorithmDistillation::Predictions predictions) {
+  predictions.actions = predictions.actions.to(at::kCPU, at::kFloat);
+  if (predictions.token_types.defined()) {
+    predictions.token_types = predictions.token_types.to(at::kCPU, at::kFloat);
+  }
+  return predictions;
+}
+
+}  // namespace
+
 Predictor predictor_of(AlgorithmDistillation& model) {
   return [&model](const Batch& batch) {
-    AlgorithmDistillation::Predictions predictions =
-        model.predict(batch.to(model.parameters().flat().device()));
-    predictions.actions = predictions.actions.to(at::kCPU, at::kFloat);
-    if (predictions.token_types.defined()) {
-      predictions.token_types = predictions.token_types.to(at::kCPU, at::kFloat);
-    }
-    return predictions;
+    return on_cpu(model.predict(batch.to(model.parameters().flat().device())));
+  };
+}
+
+std::function<Predictor()> rolling_predictors_of(AlgorithmDistillation& model) {
+  return [&model]() -> Predictor {
+    return [&model, rolling = model.rolling()](const Batch& step) {
+      return on_cpu(rolling(step.to(model.parameters().flat().device())));
+    };
   };
 }
 

@@ -13,5 +13,8 @@ using Predictor = std::function<AlgorithmDistillation::Predictions(const Batch&)
 
 /// Calls `model`, whichever device its parameters are on. Borrows it.
 Predictor predictor_of(AlgorithmDistillation& model);
+/// Makes predictors of empty rows that grow by one step at a time (see AlgorithmDistillation::Rolling), each
+/// for other rows. Borrows the model, which must be able to.
+std::function<Predictor()> rolling_predictors_of(AlgorithmDistillation& model);
 
 }  // namespace adtrain

@@ -5,16 +5,19 @@
 #include <ATen/core/grad_mode.h>
 
 #include "environments/FamilyEnvironments.h"
+#include "evaluation/GridLearners.h"
 
 namespace adtrain {
 namespace {
 
-std::vector<std::unique_ptr<SteppedEnvironments>> environments_of(const TaskFamily& family,
-                                                                  std::span<const Trial> trials) {
+std::vector<Rollout::Part> learners_of(const TaskFamily& family, std::span<const Trial> trials,
+                                       const ModelOptions& model, const EvaluationOptions& options) {
   std::vector<int64_t> tasks;
   for (const Trial& trial : trials) tasks.push_back(trial.task);
-  std::vector<std::unique_ptr<SteppedEnvironments>> parts;
-  parts.push_back(std::make_unique<FamilyEnvironments>(family, tasks));
+  std::vector<Rollout::Part> parts;
+  parts.push_back({std::make_unique<GridLearners>(std::make_unique<FamilyEnvironments>(family, tasks), trials,
+                                                  model, options),
+                   trials.size()});
   return parts;
 }
 
@@ -22,15 +25,10 @@ std::vector<std::unique_ptr<SteppedEnvironments>> environments_of(const TaskFami
 
 Rollout::Rollout(const TaskFamily& family, std::span<const Trial> trials, const ModelOptions& model,
                  const EvaluationOptions& options)
-    : Rollout(environments_of(family, trials), trials, model, options) {}
+    : Rollout(learners_of(family, trials, model, options)) {}
 
-Rollout::Rollout(std::vector<std::unique_ptr<SteppedEnvironments>> parts, std::span<const Trial> trials,
-                 const ModelOptions& model, const EvaluationOptions& options) {
-  for (std::unique_ptr<SteppedEnvironments>& part : parts) {
-    const auto size = static_cast<size_t>(part->size());
-    parts_.emplace_back(std::move(part), trials.first(size), model, options);
-    trials = trials.subspan(size);
-  }
+Rollout::Rollout(std::vector<Part> parts) {
+  for (Part& part : parts) parts_.emplace_back(std::move(part.learners), part.trials);
 }
 
 std::vector<float> Rollout::run_episode(const Predictor& predict) {

@@ -4,9 +4,9 @@
 #include <span>
 #include <vector>
 
-#include "environments/SteppedEnvironments.h"
 #include "environments/TaskFamily.h"
 #include "evaluation/EvaluationOptions.h"
+#include "evaluation/Learners.h"
 #include "evaluation/LockStep.h"
 #include "evaluation/Predictor.h"
 #include "evaluation/Trial.h"
@@ -21,10 +21,13 @@ class Rollout {
   /// In the family's own environments.
   Rollout(const TaskFamily& family, std::span<const Trial> trials, const ModelOptions& model,
           const EvaluationOptions& options);
-  /// In these environments, which have the trials in order. Several parts step in turn: the model is asked
-  /// for one while the environments of the others step.
-  Rollout(std::vector<std::unique_ptr<SteppedEnvironments>> parts, std::span<const Trial> trials,
-          const ModelOptions& model, const EvaluationOptions& options);
+  /// Of these learners, who have the trials in order. Several parts step in turn: the model is asked for one
+  /// while the environments of the others step.
+  struct Part {
+    std::unique_ptr<Learners> learners;
+    size_t trials;
+  };
+  explicit Rollout(std::vector<Part> parts);
 
   /// Runs every trial's next episode; returns each episode's return. Throws NonFiniteError where the model's
   /// logits are not finite, and what the environments throw.

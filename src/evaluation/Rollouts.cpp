@@ -8,17 +8,18 @@
 
 #include "base/Random.h"
 #include "environments/worker/WorkerGrid.h"
+#include "evaluation/GridLearners.h"
 #include "evaluation/Rollout.h"
 #include "evaluation/gpu/GpuRollout.h"
 #include "evaluation/gpu/PackedNetwork.h"
+#include "evaluation/spaces/SpaceLearners.h"
 
 namespace adtrain {
 namespace {
 
 /// Each trial's environments have random numbers of their own, whichever trials are beside it.
-std::vector<std::unique_ptr<SteppedEnvironments>> environments_in(WorkerPool& workers,
-                                                                  std::span<const Trial> trials,
-                                                                  const EvaluationOptions& options) {
+std::vector<std::unique_ptr<WorkerBatch>> environments_in(WorkerPool& workers, std::span<const Trial> trials,
+                                                          const EvaluationOptions& options) {
   constexpr int kStreamOfEnvironments = 1;
   constexpr int kBitsTooMany = 64 - 31;  // NumPy's and Gymnasium's seeds are below 2³²
   std::vector<PlaceOrder> places;
@@ -27,11 +28,28 @@ std::vector<std::unique_ptr<SteppedEnvironments>> environments_in(WorkerPool& wo
         seed_of(static_cast<uint64_t>(options.eval_seed), trial.task, trial.repeat, kStreamOfEnvironments);
     places.push_back({trial.task, static_cast<int64_t>(seed >> kBitsTooMany)});
   }
-  std::vector<std::unique_ptr<SteppedEnvironments>> parts;
-  for (std::unique_ptr<WorkerBatch>& batch : workers.make(places)) {
-    parts.push_back(std::make_unique<WorkerGrid>(std::move(batch), workers.hello()));
-  }
-  return parts;
+  return workers.make(places);
+}
+
+/// Makes the learners of some trials, to which a batch of environments belongs.
+using MakeLearners =
+    std::function<std::unique_ptr<Learners>(std::unique_ptr<WorkerBatch>, std::span<const Trial>)>;
+
+/// A rollout in each batch of a worker's environments in turn.
+Rollouts rollouts_of(WorkerPool& workers, const EvaluationOptions& options, const Predictor& predict,
+                     const MakeLearners& make) {
+  const auto begin = [=, &workers](std::span<const Trial> trials) -> RunEpisode {
+    std::vector<Rollout::Part> parts;
+    for (std::unique_ptr<WorkerBatch>& batch : environments_in(workers, trials, options)) {
+      const auto size = static_cast<size_t>(batch->size());
+      parts.push_back({make(std::move(batch), trials.first(size)), size});
+      trials = trials.subspan(size);
+    }
+    auto rollout = std::make_shared<Rollout>(std::move(parts));
+    return [rollout, predict] { return rollout->run_episode(predict); };
+  };
+  return {begin, fmt::format("environments of {} under {}", *workers.options().env_worker,
+                             workers.hello().versions)};
 }
 
 }  // namespace
@@ -45,15 +63,31 @@ Rollouts Rollouts::stepwise(const Predictor& predict, const TaskFamily& family, 
   return {begin, "environments on the CPU"};
 }
 
-Rollouts Rollouts::in_workers(const Predictor& predict, WorkerPool& workers, const ModelOptions& model,
-                              const EvaluationOptions& options) {
-  const auto begin = [=, &workers](std::span<const Trial> trials) -> RunEpisode {
-    auto rollout =
-        std::make_shared<Rollout>(environments_in(workers, trials, options), trials, model, options);
-    return [rollout, predict] { return rollout->run_episode(predict); };
-  };
-  return {begin, fmt::format("environments of {} under {}", *workers.options().env_worker,
-                             workers.hello().versions)};
+Rollouts Rollouts::in_workers(const Player& player, WorkerPool& workers, const EvaluationOptions& options) {
+  const WorkerHello& hello = workers.hello();
+  if (const auto& spaces = player.shape.spaces) {
+    const auto make = [=, &hello, spaces = *spaces](std::unique_ptr<WorkerBatch> batch,
+                                                    std::span<const Trial> trials) {
+      const SpaceLearners::Terms terms = {spaces, player.scale ? player.scale(trials) : SpaceScale(),
+                                          player.model.n_transit, player.rolling};
+      return std::make_unique<SpaceLearners>(std::move(batch), hello, trials, terms, options);
+    };
+    return rollouts_of(workers, options, player.predict, make);
+  }
+  return rollouts_of(
+      workers, options, player.predict,
+      [=, &hello, model = player.model](std::unique_ptr<WorkerBatch> batch, std::span<const Trial> trials) {
+        return std::make_unique<GridLearners>(std::make_unique<WorkerGrid>(std::move(batch), hello), trials,
+                                              model, options);
+      });
+}
+
+Rollouts Rollouts::at_random(WorkerPool& workers, const EvaluationOptions& options) {
+  return rollouts_of(
+      workers, options, /*predict=*/{},
+      [=, &hello = workers.hello()](std::unique_ptr<WorkerBatch> batch, std::span<const Trial> trials) {
+        return std::make_unique<RandomActions>(std::move(batch), hello, trials, options);
+      });
 }
 
 Rollouts Rollouts::of(AlgorithmDistillation& model, const TaskFamily& family,

@@ -10,6 +10,7 @@
 #include "evaluation/EvaluationOptions.h"
 #include "evaluation/Predictor.h"
 #include "evaluation/Trial.h"
+#include "evaluation/spaces/SpaceContext.h"
 #include "model/AlgorithmDistillation.h"
 
 namespace adtrain {
@@ -28,9 +29,20 @@ struct Rollouts {
   /// Steps environments and contexts on the CPU, which call `predict`. Borrows `family`.
   static Rollouts stepwise(const Predictor& predict, const TaskFamily& family, const ModelOptions& model,
                            const EvaluationOptions& options);
-  /// Plays in the environments of worker processes, which call `predict`. Borrows `workers`.
-  static Rollouts in_workers(const Predictor& predict, WorkerPool& workers, const ModelOptions& model,
-                             const EvaluationOptions& options);
+  /// What a model is to the environments of worker processes.
+  struct Player {
+    Predictor predict;
+    ModelOptions model;
+    ModelShape shape;
+    /// Of a model of any space: of the learners of these trials; null for none.
+    std::function<SpaceScale(std::span<const Trial>)> scale = nullptr;
+    /// Of a model of any space that keeps keys and values: see SpaceLearners::Terms; null for none.
+    std::function<Predictor()> rolling = nullptr;
+  };
+  /// Plays in the environments of worker processes. Borrows `workers`.
+  static Rollouts in_workers(const Player& player, WorkerPool& workers, const EvaluationOptions& options);
+  /// The same by uniformly random actions.
+  static Rollouts at_random(WorkerPool& workers, const EvaluationOptions& options);
   /// Runs on the model's GPU, where it is on one and the rollout kernel supports its shape; else stepwise.
   /// The kernel uses a copy of the present weights. Borrows both.
   static Rollouts of(AlgorithmDistillation& model, const TaskFamily& family,

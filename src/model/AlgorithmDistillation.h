@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -89,6 +90,18 @@ class AlgorithmDistillation {
   /// there is no previous region. The query is `query_state`; `query_action` is not read and may be
   /// undefined.
   Predictions predict(const Batch& batch);
+
+  /// Predictions of rows that grow by one step at a time, each from the last n_transit steps: takes plain
+  /// rows of that step alone (T = 1). Keys and values of the steps before are kept, on the device. So where
+  /// rows are longer than the window, keys of deeper blocks have seen steps that the window has lost, which
+  /// they had not in training. Borrows this network, whose parameters must stay.
+  using Rolling = std::function<Predictions(const Batch& step)>;
+  /// Of empty rows. Null where this network cannot: see why_not_rolling().
+  virtual Rolling rolling() { return nullptr; }
+  /// The reason, in words that follow "as"; empty where it can.
+  virtual std::string why_not_rolling() const {
+    return "only networks over tasks of your own keep keys and values";
+  }
 
   /// What `loss` and `predict` read: logits (B, Q, …), Q = 1 for kLast, one for every prefix of the window
   /// for kAll.

@@ -17,6 +17,11 @@ at::Tensor attend(const at::Tensor& qkv, int64_t rows, const TokenStreams& strea
   return kernels::library_attention(qkv, rows, streams, rotary, dropout_rate);
 }
 
+at::Tensor alibi_slopes(int64_t heads, const at::Tensor& like) {
+  const at::Tensor head = at::arange(1, heads + 1, like.options().dtype(at::kFloat).requires_grad(false));
+  return at::exp2(head * (-8.0 / static_cast<double>(heads)));
+}
+
 at::Tensor alibi_scores(int64_t heads, const TokenStreams& streams, const at::Tensor& like) {
   const auto numbers = like.options().dtype(at::kFloat).requires_grad(false);
   const at::Tensor context = at::arange(streams.context, numbers);
@@ -31,9 +36,7 @@ at::Tensor alibi_scores(int64_t heads, const TokenStreams& streams, const at::Te
   const at::Tensor hidden =
       ahead.gt(0).logical_or(other.logical_and(is_query.unsqueeze(0).logical_or(same_place)));
 
-  const at::Tensor head = at::arange(1, heads + 1, numbers);
-  const at::Tensor slopes = at::exp2(head * (-8.0 / static_cast<double>(heads)));
-  const at::Tensor scores = slopes.view({1, heads, 1, 1}) * ahead;
+  const at::Tensor scores = alibi_slopes(heads, like).view({1, heads, 1, 1}) * ahead;
   return scores.masked_fill_(hidden, -std::numeric_limits<float>::infinity()).to(like.scalar_type());
 }
 

@@ -15,6 +15,9 @@ namespace adtrain {
 at::Tensor attend(const at::Tensor& qkv, int64_t rows, const TokenStreams& streams, const Rotary& rotary,
                   double dropout_rate);
 
+/// ALiBi's slope of each head h = 0 … H−1, 2^(−8(h+1)/H): fp32 (H) on the device of `like`.
+at::Tensor alibi_slopes(int64_t heads, const at::Tensor& like);
+
 /// What ALiBi (Press et al., 2021, arXiv:2108.12409) adds to the scores of head h = 0 … H−1, and −∞ where a
 /// token does not read: (1, H, tokens, tokens) of the type and on the device of `like`. The penalty is
 /// 2^(−8(h+1)/H) for each position between the two tokens; a query has the position whose place it takes (see

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "kernels/attention/LibraryAttention.h"
 #include "kernels/cpu/CpuElementwise.h"
 
 namespace adtrain {
@@ -60,11 +61,28 @@ at::Tensor ComposedBlock::operator()(const at::Tensor& x, const TokenOrder& orde
   return y + mlp(norm_2_(y, dropout.norm_input));
 }
 
+at::Tensor ComposedBlock::newest(const at::Tensor& x, RollingKeys& keys, const RollingPlaces& places,
+                                 const Rotary& rotary, const at::Tensor& penalty) const {
+  const at::Tensor qkv = heads_of(norm_1_(x));
+  at::Tensor query = qkv[0], key = qkv[1];
+  if (rotary.cosines.defined()) {
+    query = kernels::rotated(query, rotary);
+    key = kernels::rotated(key, rotary);
+  }
+  const at::Tensor y = x + out_(keys.attend(query, key, qkv[2], places, penalty));
+  return y + mlp(norm_2_(y));
+}
+
+at::Tensor ComposedBlock::heads_of(const at::Tensor& normed) const {
+  const at::Tensor qkv =
+      qkv_(normed).view({normed.size(0), normed.size(1), 3, heads_, head_size_}).permute({2, 0, 3, 1, 4});
+  if (!query_norm_.weight.defined()) return qkv;
+  return at::stack({query_norm_(qkv[0]), key_norm_(qkv[1]), qkv[2]});
+}
+
 at::Tensor ComposedBlock::attention(const at::Tensor& normed, const TokenOrder& order, int64_t rows,
                                     double dropout_rate) const {
-  at::Tensor qkv =
-      qkv_(normed).view({normed.size(0), normed.size(1), 3, heads_, head_size_}).permute({2, 0, 3, 1, 4});
-  if (query_norm_.weight.defined()) qkv = at::stack({query_norm_(qkv[0]), key_norm_(qkv[1]), qkv[2]});
+  const at::Tensor qkv = heads_of(normed);
   if (order.alibi.defined()) return attend_with_scores(qkv, rows, order.alibi, dropout_rate);
   return attend(qkv, rows, order.streams, order.rotary, dropout_rate);
 }

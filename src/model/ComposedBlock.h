@@ -9,6 +9,7 @@
 #include "model/BlockPieces.h"
 #include "model/Initialisation.h"
 #include "model/Layers.h"
+#include "model/RollingKeys.h"
 
 namespace adtrain {
 
@@ -48,8 +49,14 @@ class ComposedBlock {
   /// x (B, tokens, width) -> the last `rows` tokens (B, rows, width).
   at::Tensor operator()(const at::Tensor& x, const TokenOrder& order, int64_t rows,
                         const ComposedDropout& dropout) const;
+  /// The same of rows' newest token x (B, 1, width), without dropout. `rotary` is its own, `penalty` is added
+  /// to scores (see RollingKeys); undefined for none.
+  at::Tensor newest(const at::Tensor& x, RollingKeys& keys, const RollingPlaces& places, const Rotary& rotary,
+                    const at::Tensor& penalty) const;
 
  private:
+  /// Queries, keys and values (3, B, heads, tokens, head size).
+  at::Tensor heads_of(const at::Tensor& normed) const;
   at::Tensor attention(const at::Tensor& normed, const TokenOrder& order, int64_t rows,
                        double dropout_rate) const;
   at::Tensor mlp(const at::Tensor& normed) const;

@@ -52,6 +52,27 @@ at::Tensor ComposedStack::operator()(const at::Tensor& embedded, const TokenStre
   return final_norm_.weight.defined() ? final_norm_(x) : x;
 }
 
+RollingBlocks ComposedStack::rolling(int64_t window) const {
+  return {RollingPlaces(window), std::vector<RollingKeys>(blocks_.size())};
+}
+
+at::Tensor ComposedStack::newest(const at::Tensor& embedded, RollingBlocks& kept) const {
+  kept.places.add();
+  Rotary rotary;
+  at::Tensor penalty;
+  if (position_kind_ == PositionKind::kRotary) {
+    rotary =
+        Rotary::of(at::full({1}, kept.places.position(), embedded.options().dtype(at::kLong)), head_size_);
+  } else if (position_kind_ == PositionKind::kAlibi) {
+    const at::Tensor slopes = alibi_slopes(heads_, embedded).view({1, heads_, 1, 1});
+    penalty = (slopes * -kept.places.ages(embedded.device())).to(embedded.scalar_type());
+  }
+  at::Tensor x = embedded;
+  for (size_t i = 0; i < blocks_.size(); ++i)
+    x = blocks_[i].newest(x, kept.blocks[i], kept.places, rotary, penalty);
+  return final_norm_.weight.defined() ? final_norm_(x) : x;
+}
+
 at::Tensor ComposedStack::positions_of(const at::Tensor& x, const TokenStreams& streams) {
   const at::Tensor context = at::arange(streams.context, x.options().dtype(at::kLong).requires_grad(false));
   return at::cat({context, last_of(context, 0, streams.queries)});

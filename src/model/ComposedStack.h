@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "model/ComposedBlock.h"
+#include "model/RollingKeys.h"
 
 namespace adtrain {
 
@@ -21,6 +22,14 @@ class ComposedStack {
   /// width).
   at::Tensor operator()(const at::Tensor& x, const TokenStreams& streams, int64_t queries,
                         const DropoutRates& rates) const;
+
+  /// Whether a token's position is known without where its window begins, so that rows may grow for ever.
+  bool can_roll() const { return !learned_positions_.defined(); }
+  /// Empty rows, which will keep the last `window` tokens.
+  RollingBlocks rolling(int64_t window) const;
+  /// What a head reads (B, 1, width) of rows that grow by the embedded token x (B, 1, width). Where nothing
+  /// has left the window, as the pass above; without dropout. can_roll() only.
+  at::Tensor newest(const at::Tensor& x, RollingBlocks& kept) const;
 
  private:
   /// Each token's position in its prefix: int64 (tokens).

@@ -1,20 +1,18 @@
 #include "run/Collect.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
-#include "base/Clock.h"
 #include "base/Gpu.h"
-#include "base/StandardStreams.h"
 #include "base/Text.h"
 #include "collection/CollectionSettings.h"
 #include "collection/Collector.h"
-#include "collectives/StopRequest.h"
 #include "data/HistoryFile.h"
 #include "data/HistoryReplay.h"
 #include "environments/TaskFamily.h"
 #include "launch/LaunchContext.h"
+#include "run/CollectOwn.h"
 #include "run/RunConfig.h"
+#include "run/ShownCollection.h"
 #include "telemetry/Console.h"
 
 namespace adtrain {
@@ -99,6 +97,7 @@ ExitCode collect(const CollectRequest& request) {
   refuse_several_processes();
   std::vector<std::string> notices;
   const RunConfig config = RunConfig::load(request.config, request.overrides, notices);
+  if (config.environment.has_own_tasks()) return collect_own_tasks(request, config, notices);
   const std::filesystem::path file = config.history_file();
   const TaskFamily family = TaskFamily::of(config.environment);
   const PpoSettings ppo = config.collection.ppo(config.environment.family());
@@ -115,7 +114,6 @@ ExitCode collect(const CollectRequest& request) {
         file.string()));
     return ExitCode::kDone;
   }
-  const std::filesystem::path partial = file.string() + ".partial";
   const CollectionDevice device = device_of(config);
   const Collector collector(config.environment, config.collection, device, config.tasks);
   const std::string threads = fmt::format("{} threads", config.collection.threads());
@@ -126,52 +124,14 @@ ExitCode collect(const CollectRequest& request) {
        {"source", fmt::format("PPO, {} streams × {} steps a task", ppo.streams, ppo.history_steps())},
        {"device", device == CollectionDevice::kGpu ? "GPU, and " + threads + " that write" : threads},
        {"file", file.string()},
-       {"size", human_bytes(static_cast<double>(collector.file_bytes())) +
-                    (config.collection.history_compression > 0 ? " before compression" : "")}});
+       {"size",
+        human_bytes(static_cast<double>(collector.file_bytes())) +
+            (config.collection.compression(config.environment.family()) > 0 ? " before compression" : "")}});
 
-  if (std::filesystem::exists(partial)) {
-    console.info(request.overwrite ? "continuing the collection that was stopped, if its settings were these"
-                                   : "continuing the collection that was stopped");
-  }
-  if (std::filesystem::exists(file))
-    console.info("the file that is there is kept until the new one is complete");
-
-  const Stopwatch watch;
-  const StopRequest stop;
-  double final_return = 0;
-  bool complete = false;
-  {
-    Progress progress(console, "collecting", tasks.count(), "tasks");
-    CollectionListener listener;
-    listener.stop = [] { return StopRequest::signal_number() != 0; };
-    listener.progress = [&](const CollectionProgress& state) {
-      final_return = state.mean_final_return;
-      progress.update(state.tasks_done, fmt::format("return at the end of learning {:.2f} (oracle {:.2f})",
-                                                    state.mean_final_return, oracle));
-    };
-    listener.damage = [&console](const std::string& reason) {
-      console.warn(reason + "; its task is learnt again");
-    };
-    complete = collector.run(file, listener,
-                             request.overwrite ? ExistingHistories::kReplace : ExistingHistories::kRefuse);
-  }
-  if (!complete) {
-    console.info("stopped; the finished tasks are kept and the same command continues");
-    return ExitCode::kRequeue;
-  }
-  const double seconds = watch.seconds();
-  if (request.json) {
-    const nlohmann::json summary = {{"file", file.string()},
-                                    {"tasks", tasks.count()},
-                                    {"seconds", seconds},
-                                    {"mean_final_return", final_return},
-                                    {"oracle", oracle}};
-    print_answer(summary.dump(2) + "\n");
-  } else {
-    console.info(fmt::format("{} written in {}: mean return at the end of learning {:.2f}, oracle {:.2f}",
-                             file.string(), human_duration(seconds), final_return, oracle));
-  }
-  return ExitCode::kDone;
+  return collect_shown({.file = file, .tasks = tasks.count(), .oracle = oracle}, request, console,
+                       [&collector, &file](const CollectionListener& listener, ExistingHistories existing) {
+                         return collector.run(file, listener, existing);
+                       });
 }
 
 }  // namespace adtrain

@@ -67,7 +67,7 @@ Target resolve(fs::path folder) {
 /// What is evaluated, and the folder of its results.
 struct Plan {
   Target target;
-  TaskFamily family;
+  std::optional<TaskFamily> family;  ///< nothing for own tasks
   std::vector<int64_t> tasks;
   EvaluationOrigin origin;
   EvaluationOptions options;
@@ -96,7 +96,15 @@ int64_t named_step(const fs::path& checkpoint) {
 
 Plan Plan::of(const Target& target, const RunConfig& config) {
   const EnvironmentOptions& environment = config.environment;
-  const TaskFamily family = TaskFamily::of(environment);
+  std::optional<TaskFamily> family;
+  if (!environment.has_own_tasks()) family = TaskFamily::of(environment);
+  if (!family && !config.worker.env_worker) {
+    throw ConfigError(
+        fmt::format("env: '{}' is no task family of ours, and env_worker is not set; expected where its "
+                    "environments come from: "
+                    "--set env_worker=module:function (docs/own-environments.md)",
+                    environment.env));
+  }
   Plan plan{target,
             family,
             /*tasks=*/{},
@@ -107,7 +115,7 @@ Plan Plan::of(const Target& target, const RunConfig& config) {
   if (config.worker.env_worker) {
     plan.origin.worker = {*config.worker.env_worker, config.worker.max_episode_steps, /*task_names=*/{}};
   } else {
-    const TaskSplit split = TaskSplit::of(environment, family.task_count(), config.tasks);
+    const TaskSplit split = TaskSplit::of(environment, family->task_count(), config.tasks);
     plan.tasks = evaluated_tasks(config.evaluation, split);
   }
   return plan;
@@ -164,8 +172,16 @@ std::string text_of(const LearningCurve& curve) {
   std::vector<std::string> bounds;
   if (curve.random_floor) bounds.push_back(fmt::format("random {:.2f}", *curve.random_floor));
   if (curve.oracle) bounds.push_back(fmt::format("oracle {:.2f}", *curve.oracle));
-  return fmt::format("in-context return: episode 1 {:.2f}, last ten {:.2f}{}", curve.mean.front(),
-                     curve.last10_mean, bounds.empty() ? "" : fmt::format(" ({})", join(bounds, ", ")));
+  std::string text =
+      fmt::format("in-context return: episode 1 {:.2f}, last ten {:.2f}{}", curve.mean.front(),
+                  curve.last10_mean, bounds.empty() ? "" : fmt::format(" ({})", join(bounds, ", ")));
+  if (curve.scores) {
+    text += fmt::format(
+        "; normalised score of {} tasks: episode 1 {:.2f}, last ten {:.2f}, interquartile mean {:.2f}",
+        curve.scores->all.tasks, curve.scores->all.mean.front(), curve.scores->all.last10_mean,
+        curve.scores->all.last10_iqm);
+  }
+  return text;
 }
 
 /// Reads the weights on rank 0 and gives them to all. Returns the checkpoint's step. Collective.
@@ -192,6 +208,19 @@ int64_t load_weights(const Target& target, const TrainingOptions& training, Cons
   return step.item<int64_t>();
 }
 
+/// Throws ConfigError where the network cannot keep keys and values and should.
+Rollouts::Player player_of(AlgorithmDistillation& model, const RunConfig& config, const WorkerPool& workers) {
+  Rollouts::Player player = {predictor_of(model), model.options(), model.shape(),
+                             scale_in_workers(config, workers)};
+  if (config.evaluation.eval_context == EvaluationContext::kRecompute) return player;
+  if (const std::string objection = model.why_not_rolling(); !objection.empty()) {
+    throw ConfigError(fmt::format(
+        "eval_context: found rolling, which this network cannot, as {}; expected recompute", objection));
+  }
+  player.rolling = rolling_predictors_of(model);
+  return player;
+}
+
 ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunConfig& config,
                           const Ranks& ranks) {
   Communicator& communicator = *ranks.communicator;
@@ -209,10 +238,14 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
   model->parameters().to(ranks.device.device);
   plan.origin.checkpoint_step = load_weights(plan.target, config.training, console, communicator, *model);
   const std::unique_ptr<WorkerPool> workers = start_workers(config, say);
-  if (workers) plan.play_in(*workers, config);
+  std::vector<TaskScore> scores;
+  if (workers) {
+    plan.play_in(*workers, config);
+    scores = scores_in_workers(config, *workers, plan.tasks);
+  }
   const Rollouts rollouts =
-      workers ? Rollouts::in_workers(predictor_of(*model), *workers, model->options(), config.evaluation)
-              : Rollouts::of(*model, plan.family, config.evaluation);
+      workers ? Rollouts::in_workers(player_of(*model, config, *workers), *workers, config.evaluation)
+              : Rollouts::of(*model, *plan.family, config.evaluation);
   if (plan.options.eval_batch == kAutoBatchSize) {
     plan.options.eval_batch = find_evaluation_batch(config, InContextEvaluation(plan.tasks, plan.options),
                                                     rollouts, ranks, console);
@@ -222,9 +255,9 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
       "In-context evaluation, weights frozen",
       {{"checkpoint",
         fmt::format("step {} of {}", plan.origin.checkpoint_step, plan.target.run.root.string())},
-       {"tasks",
-        fmt::format("{} of {}: {}", plan.tasks.size(), config.worker.env_worker.value_or(plan.family.name()),
-                    abridged(config.evaluation.eval_tasks))},
+       {"tasks", fmt::format("{} of {}: {}", plan.tasks.size(),
+                             config.worker.env_worker.value_or(config.environment.family_name()),
+                             abridged(config.evaluation.eval_tasks))},
        {"episodes",
         fmt::format("{} × {} repeats", config.evaluation.eval_episodes, config.evaluation.eval_repeats)},
        {"processes", fmt::format("{}, {}", ranks.context.world_size, launcher_name(ranks.context.launcher))},
@@ -232,8 +265,8 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
        {"results", plan.folder().string()}});
   if (!ranks.device.notice.empty()) console.notice(ranks.device.notice);
 
-  const auto random_return =
-      workers ? random_return_in_workers(config, plan.tasks, *workers, communicator) : std::nullopt;
+  const auto random_returns =
+      workers ? random_returns_in_workers(config, plan.tasks, *workers, communicator) : std::nullopt;
   Activity::of_this_process().begin("evaluating in context");
   std::optional<InContextReturns> measured;
   {
@@ -256,9 +289,8 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
   }
   if (!communicator.is_root()) return ExitCode::kDone;
 
-  LearningCurve curve =
-      workers ? LearningCurve::without_bounds(*measured) : LearningCurve::of(*measured, plan.family);
-  if (workers) curve.random_floor = random_return;
+  const LearningCurve curve = workers ? curve_in_workers(*measured, scores, random_returns)
+                                      : LearningCurve::of(*measured, *plan.family);
   const fs::path folder = write_results(plan, *measured, curve, console);
   if (request.json) {
     print_answer(summary_json(*measured, curve, plan.origin, plan.options));

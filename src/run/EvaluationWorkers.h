@@ -1,13 +1,20 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "collectives/Communicator.h"
+#include "data/TaskScaling.h"
 #include "environments/worker/WorkerPool.h"
 #include "evaluation/EvaluationFolder.h"
+#include "evaluation/LearningCurve.h"
+#include "evaluation/TaskScores.h"
+#include "evaluation/Trial.h"
+#include "evaluation/spaces/SpaceContext.h"
 #include "run/RunConfig.h"
 
 namespace adtrain {
@@ -17,15 +24,37 @@ namespace adtrain {
 std::unique_ptr<WorkerPool> start_workers(const RunConfig& config, const PlayNotices::Say& say);
 
 /// What eval_tasks means there: numbers of the worker's TASKS, of which none was trained on; without TASKS
-/// the family's tasks. Throws ConfigError where there are none of these.
+/// the family's tasks. Of own tasks, those that training
+/// has seen are known by their names. Throws ConfigError where there are none of these.
 std::vector<int64_t> tasks_in_workers(const RunConfig& config, const WorkerPool& workers);
 
 /// The part of summary.json that a worker's environments add.
 EvaluationOrigin::Worker origin_in_workers(const WorkerPool& workers, const std::vector<int64_t>& tasks);
 
-/// The mean return of env_random_episodes episodes of uniformly random actions in each task; nothing where
+/// The mean return of env_random_episodes episodes of uniformly random actions, of each task; nothing where
 /// none are asked for, and where a signal came. Collective. Throws WorkerFault.
-std::optional<double> random_return_in_workers(const RunConfig& config, const std::vector<int64_t>& tasks,
-                                               WorkerPool& workers, Communicator& communicator);
+std::optional<std::vector<double>> random_returns_in_workers(const RunConfig& config,
+                                                             const std::vector<int64_t>& tasks,
+                                                             WorkerPool& workers, Communicator& communicator);
+
+/// What eval_scores knows of each of these tasks; empty where it is not set. Throws DataError where the file
+/// is no such file, and where it has an expert's score of none of the tasks.
+std::vector<TaskScore> scores_in_workers(const RunConfig& config, const WorkerPool& workers,
+                                         const std::vector<int64_t>& tasks);
+
+/// Returns as a worker's environments gave them, with what is known of their bounds. `scores` as above;
+/// `random_returns`: of each measured task, where they were measured, which stand for random scores that are
+/// not known.
+LearningCurve curve_in_workers(const InContextReturns& measured, std::vector<TaskScore> scores,
+                               const std::optional<std::vector<double>>& random_returns);
+
+/// Which tasks a run of own tasks was trained on, and by what their numbers are scaled; nothing before a run
+/// has trained, and for families. Throws DataError where the file is damaged.
+TaskScaling scaling_of(const RunConfig& config);
+
+/// By what the numbers of learners are scaled, whose tasks the worker plays; null for families. Borrows
+/// `workers`.
+std::function<SpaceScale(std::span<const Trial>)> scale_in_workers(const RunConfig& config,
+                                                                   const WorkerPool& workers);
 
 }  // namespace adtrain

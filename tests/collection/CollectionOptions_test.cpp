@@ -90,5 +90,13 @@ TEST(CollectionOptions, TakeEveryHardwareThreadUnlessToldOtherwise) {
   EXPECT_EQ(options.threads(), 3);
 }
 
+TEST(CollectionOptions, OnlyOwnTasksAreCompressedUnlessTold) {
+  CollectionOptions options;
+  EXPECT_EQ(options.compression(Family::kDarkroom), 0);
+  EXPECT_EQ(options.compression(Family::kOwn), 4);
+  options.history_compression = 0;
+  EXPECT_EQ(options.compression(Family::kOwn), 0);
+}
+
 }  // namespace
 }  // namespace adtrain

@@ -40,6 +40,15 @@ TEST(Space, IsWrittenAndReadBack) {
   }
 }
 
+TEST(Space, ManyEqualBoundsAreWrittenOnce) {
+  const Space image = Space::box({84, 84, 3}, {0}, {255}, ElementType::kUint8);
+  EXPECT_LT(image.to_json().size(), 200U);
+  EXPECT_EQ(read(image.to_json()), image);
+  Space other = image;
+  other.high.back() = 254;
+  EXPECT_EQ(read(other.to_json()), other);
+}
+
 TEST(Space, SaysWhatItIs) {
   EXPECT_EQ(Space::discrete(6).text(), "Discrete(6)");
   EXPECT_EQ(Space::multi_discrete({2}, {9}).text(), "MultiDiscrete((2,), 9 values)");

@@ -34,6 +34,13 @@ TEST(TaskOptions, NumbersAreOfTheFamily) {
   EXPECT_EQ(finding({.tasks = "0-119", .train_tasks = {}}, permuted), "");
 }
 
+TEST(TaskOptions, OfOwnTasksAnyNumbersMayBeThere) {
+  EnvironmentOptions own;
+  own.env = "cartpole";
+  EXPECT_EQ(finding({.tasks = "0-9999", .train_tasks = {}}, own), "");
+  EXPECT_THAT(finding({.tasks = "some", .train_tasks = {}}, own), HasSubstr("tasks: found 'some'"));
+}
+
 TEST(TaskOptions, WhatIsTrainedOnIsThere) {
   EXPECT_THAT(finding({.tasks = "0-9", .train_tasks = "8-12,40"}),
               AllOf(HasSubstr("train_tasks: found 10-12,40"), HasSubstr("tasks (0-9)")));

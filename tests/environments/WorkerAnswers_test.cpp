@@ -37,7 +37,8 @@ TEST_F(WorkerAnswers, WrongValuesAreNotPassedOn) {
 TEST_F(WorkerAnswers, SpacesThatNoModelWasTrainedForAreNamed) {
   const WorkerPool pool(worker_of("corridors:make_real"), {});
   try {
-    pool.hello().expect_spaces(Space::multi_discrete({2}, {9}), Space::discrete(5), "corridors:make_real");
+    pool.hello().expect_spaces({Space::multi_discrete({2}, {9}), Space::discrete(5), {}},
+                               "corridors:make_real");
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(),
@@ -45,8 +46,9 @@ TEST_F(WorkerAnswers, SpacesThatNoModelWasTrainedForAreNamed) {
                       HasSubstr("Box((2,), float64)"), HasSubstr("Discrete(5)")));
   }
   const WorkerPool corridors(worker_of("corridors:make_env"), {});
-  EXPECT_NO_THROW(corridors.hello().expect_spaces(Space::multi_discrete({2}, {9}), Space::discrete(5), ""));
-  EXPECT_THROW(corridors.hello().expect_spaces(Space::multi_discrete({2}, {5}), Space::discrete(5), ""),
+  EXPECT_NO_THROW(
+      corridors.hello().expect_spaces({Space::multi_discrete({2}, {9}), Space::discrete(5), {}}, ""));
+  EXPECT_THROW(corridors.hello().expect_spaces({Space::multi_discrete({2}, {5}), Space::discrete(5), {}}, ""),
                ConfigError);
   const Ended dict = play("faults:make_dict");
   EXPECT_EQ(dict.code, ExitCode::kUsage);

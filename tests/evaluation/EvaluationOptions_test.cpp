@@ -21,7 +21,8 @@ TEST(EvaluationOptions, EveryKeyReachesItsMember) {
       {"eval_episodes", "500"},    {"eval_repeats", "3"},
       {"eval_tasks", "all"},       {"eval_task_limit", "16"},
       {"eval_batch", "7"},         {"eval_seed", "11"},
-      {"eval_sampling", "greedy"}, {"eval_terminal_observation", "true"}};
+      {"eval_sampling", "greedy"}, {"eval_terminal_observation", "true"},
+      {"eval_context", "rolling"}, {"eval_scores", "scores.yaml"}};
   ASSERT_EQ(section.keys().size(), lines.size());
   for (const auto& [name, value] : lines) {
     EXPECT_EQ(key(section, name).assign(value, false), std::nullopt) << name;
@@ -35,6 +36,8 @@ TEST(EvaluationOptions, EveryKeyReachesItsMember) {
   EXPECT_EQ(options.eval_seed, 11);
   EXPECT_EQ(options.eval_sampling, Sampling::kGreedy);
   EXPECT_TRUE(options.eval_terminal_observation);
+  EXPECT_EQ(options.eval_context, EvaluationContext::kRolling);
+  EXPECT_EQ(options.eval_scores, "scores.yaml");
 }
 
 TEST(EvaluationOptions, NothingCanBeEvaluatedLessThanOnce) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "evaluation/Rollout.h"
+#include "evaluation/TransitionRows.h"
 
 namespace adtrain {
 namespace {

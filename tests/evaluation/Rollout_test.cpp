@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "ScriptedPolicies.h"
+#include "evaluation/GridLearners.h"
 
 namespace adtrain {
 namespace {
@@ -243,13 +244,15 @@ TEST(Rollout, EpisodesOfAnyLengthInPartsEarnWhatTheyEarnAlone) {
   compressed.compress_interval = 5;
   for (const ModelOptions& model : {plain_model(9), compressed}) {
     const auto returns = [&](const std::vector<std::vector<int32_t>>& parts) {
-      std::vector<std::unique_ptr<SteppedEnvironments>> environments;
-      std::vector<Trial> trials;
+      std::vector<Rollout::Part> learners;
       for (const std::vector<int32_t>& tasks : parts) {
-        environments.push_back(std::make_unique<UnequalEpisodes>(tasks));
+        std::vector<Trial> trials;
         for (const int32_t task : tasks) trials.push_back({task, 0});
+        learners.push_back({std::make_unique<GridLearners>(std::make_unique<UnequalEpisodes>(tasks), trials,
+                                                           model, EvaluationOptions{}),
+                            trials.size()});
       }
-      Rollout rollout(std::move(environments), trials, model, EvaluationOptions{});
+      Rollout rollout(std::move(learners));
       std::vector<std::vector<float>> episodes;
       for (int episode = 0; episode < 6; ++episode) episodes.push_back(rollout.run_episode(hash_policy));
       return episodes;

@@ -199,11 +199,11 @@ class AnySpace(nn.Module):
         return self.bounded(self.pred_action["out"](x))
 
     def bounded(self, outputs):
-        """Of a Gaussian head, logarithms of standard deviations between -5 and 2."""
+        """Of a Gaussian head, logarithms of standard deviations between -5 and 5."""
         if not self.gaussian:
             return outputs
         mean, raw = outputs.chunk(2)
-        return torch.cat([mean, -5 + 3.5 * (raw.tanh() + 1)])
+        return torch.cat([mean, 5 * (raw / 5).tanh()])
 
     def loss(self, prediction, action, label_smoothing):
         if self.gaussian:

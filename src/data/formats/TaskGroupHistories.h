@@ -10,6 +10,9 @@
 
 namespace adtrain {
 
+/// The data set of a task's group that holds such a column, in files that we write: "states".
+const char* dataset_name(ColumnKind kind);
+
 /// Histories in one HDF5 file with a group a task, named by a number: XLand-100B's and XLand-Trivial-20B's
 /// files (dunno-lab/xland-minigrid-datasets), and ours of versions 1 and 2.
 class TaskGroupHistories : public HistorySource {

@@ -8,6 +8,7 @@
 #include "base/Checksum.h"
 #include "base/Error.h"
 #include "data/Hdf5.h"
+#include "data/reader/HistoryDataset.h"
 
 namespace adtrain {
 namespace {
@@ -30,12 +31,16 @@ void write_attribute(const Hdf5Handle& file, const std::string& name, const std:
   if (!attribute.valid() || H5Awrite(attribute.get(), type.get(), value.c_str()) < 0) fail_writing(path);
 }
 
+/// All data sets that adtrain writes, in the order of a file's checksum: first those of version 1.
+constexpr const char* kDatasets[] = {"states",      "actions",          "rewards",         "next_states",
+                                     "dones",       "compress_markers", "optimal_actions", "terminations",
+                                     "truncations", "step_num",         "expert_actions"};
+
 /// One checksum over those of all data sets, in order: nothing once a data set has none.
 class ContentChecksum {
  public:
   void add(const Hdf5Handle& file, int64_t task) {
-    for (const char* name :
-         {"states", "actions", "rewards", "next_states", "dones", "compress_markers", "optimal_actions"}) {
+    for (const char* name : kDatasets) {
       const std::string dataset = fmt::format("{}/{}", task, name);
       if (H5Lexists(file.get(), dataset.c_str(), H5P_DEFAULT) <= 0) continue;
       const Hdf5Handle attribute(
@@ -75,6 +80,18 @@ void assemble_history_file(const fs::path& parts, const NumberRanges& tasks, con
   if (const auto checksum = content.text()) settings[kContentChecksum] = *checksum;
   for (const auto& [name, value] : settings) write_attribute(whole, name, value, assembled);
   if (!whole.close()) fail_writing(assembled);
+}
+
+void verify_task_columns(const fs::path& part, int64_t task) {
+  const Hdf5Handle file = open_hdf5(part);
+  const auto dataset = [&](const char* name) {
+    return HistoryDataset(part, file, fmt::format("{}/{}", task, name));
+  };
+  for (const char* name : kDatasets) {
+    if (H5Lexists(file.get(), fmt::format("{}/{}", task, name).c_str(), H5P_DEFAULT) > 0)
+      dataset(name).expect_as_written();
+  }
+  for (const char* name : {"states", "actions", "rewards"}) dataset(name);  // are they there
 }
 
 void rehearse_assembly(const fs::path& part, int64_t task) {

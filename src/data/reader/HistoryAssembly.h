@@ -19,4 +19,8 @@ void assemble_history_file(const std::filesystem::path& parts, const NumberRange
 /// crash the library later crashes it now. Throws DataError.
 void rehearse_assembly(const std::filesystem::path& part, int64_t task);
 
+/// Reads the columns of the file of a single task of version 2, all of which have checksums. Throws DataError
+/// where one is not as it was written, or where one that every task has is missing.
+void verify_task_columns(const std::filesystem::path& part, int64_t task);
+
 }  // namespace adtrain

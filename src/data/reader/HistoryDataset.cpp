@@ -88,13 +88,18 @@ H5T_class_t HistoryDataset::type_class() const {
 
 /// The data set's checksum, if any, which is valid for the type that the writer gives it.
 std::optional<uint32_t> HistoryDataset::checksum() const {
-  if (H5Aexists(dataset_.get(), kChecksumAttribute) <= 0) return std::nullopt;
-  if (H5Tequal(type_.get(), H5T_STD_I32LE) <= 0 && H5Tget_size(type_.get()) != 1) {
+  const bool has_one = H5Aexists(dataset_.get(), kChecksumAttribute) > 0;
+  if (has_one && H5Tequal(type_.get(), H5T_STD_I32LE) <= 0 && H5Tget_size(type_.get()) != 1) {
     fail(fmt::format(
         "has a checksum and another type than the values had that it was taken of; expected int32, or "
         "booleans; the file is damaged, or it was converted, and then the attribute {} is to be removed",
         kChecksumAttribute));
   }
+  return stored_checksum();
+}
+
+std::optional<uint32_t> HistoryDataset::stored_checksum() const {
+  if (H5Aexists(dataset_.get(), kChecksumAttribute) <= 0) return std::nullopt;
   const Hdf5Handle attribute(H5Aopen(dataset_.get(), kChecksumAttribute, H5P_DEFAULT), H5Aclose);
   const Hdf5Handle space(H5Aget_space(attribute.get()), H5Sclose);
   uint32_t value = 0;
@@ -129,14 +134,30 @@ std::vector<Stored> HistoryDataset::read_checked(const std::vector<hsize_t>& par
     fail("has values of another size than its checksum was taken of");
   std::vector<Stored> values = read_part<Stored>(shape_, type_.get());
   const uint32_t found = checksum_of(values.data(), values.size() * sizeof(Stored));
-  if (found != expected) {
-    fail(fmt::format(
-        "has the checksum {:08x}; expected {:08x}: its values were changed after they were collected; "
-        "fetch or collect the file again",
-        found, expected));
-  }
+  if (found != expected) fail_as_changed(found, expected);
   keep_leading(values, shape_, part);
   return values;
+}
+
+void HistoryDataset::fail_as_changed(uint32_t found, uint32_t expected) const {
+  fail(fmt::format(
+      "has the checksum {:08x}; expected {:08x}: its values were changed after they were collected; "
+      "fetch or collect the file again",
+      found, expected));
+}
+
+void HistoryDataset::expect_as_written() const {
+  const std::optional<uint32_t> expected = stored_checksum();
+  if (!expected) fail("has no checksum; expected one, as it was collected; collect the file again");
+  std::vector<hsize_t> bytes = shape_;
+  bytes.push_back(H5Tget_size(type_.get()));
+  std::vector<uint8_t> values(count_of(bytes));
+  if (H5Dread(dataset_.get(), type_.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0) {
+    fail(fmt::format("cannot be read (HDF5 says: {}); the file may be damaged; collect it again",
+                     hdf5_reason()));
+  }
+  const uint32_t found = checksum_of(values.data(), values.size());
+  if (found != *expected) fail_as_changed(found, *expected);
 }
 
 std::vector<int32_t> HistoryDataset::read_integers(const std::vector<hsize_t>& part) const {

@@ -28,10 +28,14 @@ class HistoryDataset {
   std::vector<int32_t> read_integers(const std::vector<hsize_t>& part) const;
   std::vector<float> read_reals(const std::vector<hsize_t>& part) const;
   std::vector<uint8_t> read_booleans(const std::vector<hsize_t>& part) const;
+  /// Reads everything, whatever its type, and fails where it differs from its checksum or has none.
+  void expect_as_written() const;
 
  private:
   H5T_class_t type_class() const;
+  std::optional<uint32_t> stored_checksum() const;
   std::optional<uint32_t> checksum() const;
+  [[noreturn]] void fail_as_changed(uint32_t found, uint32_t expected) const;
   void refuse_more_than_the_file_can_hold() const;
   template <class Value>
   std::vector<Value> read_part(const std::vector<hsize_t>& part, hid_t memory_type) const;

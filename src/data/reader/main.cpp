@@ -5,6 +5,7 @@
 //   {"do": "read", "task", "steps", "streams"}      → {"markers"}, then the columns of that part, one after
 //   the other
 //   {"do": "verify", "path", "task"}                → {}: the file of a single task is whole
+//   {"do": "verify_columns", "path", "task"}        → {}: the same of version 2
 //   {"do": "assemble", "parts", "tasks", "path", "settings"} → {"task"} before each task, {"done"} at the end
 //
 // For those who read the bytes themselves (Hdf5Catalog):
@@ -84,7 +85,7 @@ class Server {
     const std::string what = request.at("do");
     if (what == "open") return open(request);
     if (what == "read") return read(request);
-    if (what == "verify") return verify(request);
+    if (what == "verify" || what == "verify_columns") return verify(request);
     if (what == "assemble") return assemble(request);
     return look_up(what, request);
   }
@@ -116,7 +117,9 @@ class Server {
     constexpr double kMostOfAByte = 10;  // uncompressed
     allow_for(kMostOfAByte * size_of(path));
     const int64_t task = request.at("task");
-    {
+    if (request.at("do") == "verify_columns") {
+      verify_task_columns(path, task);
+    } else {
       const HistoryReader file(path);
       file.read(task, file.steps(), file.streams());
       file.check_optimal_actions(task);

@@ -19,12 +19,6 @@ Space space_of(const nlohmann::json& line, const char* which, const std::string&
   }
 }
 
-/// Whether both hold the same numbers; the width of whole numbers does not matter.
-bool hold_the_same(Space a, const Space& b) {
-  if (is_whole(a.type) && is_whole(b.type)) a.type = b.type;
-  return a == b;
-}
-
 std::string both_texts(const Space& found, const Space& expected) {
   if (found.text() != expected.text())
     return fmt::format("found {}; expected {}", found.text(), expected.text());
@@ -60,13 +54,12 @@ WorkerHello WorkerHello::read(const nlohmann::json& line, const std::string& env
   }
 }
 
-void WorkerHello::expect_spaces(const Space& trained_observation, const Space& trained_action,
-                                const std::string& env_worker) const {
+void WorkerHello::expect_spaces(const TaskSpaces& trained, const std::string& env_worker) const {
   std::string wrong;
-  if (!hold_the_same(observation, trained_observation)) {
-    wrong += "\n  observations: " + both_texts(observation, trained_observation);
+  if (!trained.accepts_observations(observation)) {
+    wrong += "\n  observations: " + both_texts(observation, trained.observation);
   }
-  if (!hold_the_same(action, trained_action)) wrong += "\n  actions: " + both_texts(action, trained_action);
+  if (!action.fits(trained.action)) wrong += "\n  actions: " + both_texts(action, trained.action);
   if (wrong.empty()) return;
   throw ConfigError(fmt::format(
       "env_worker: the environments of {} have other spaces than the checkpoint was trained for:{}\nMake "

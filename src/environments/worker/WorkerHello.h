@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "environments/Space.h"
+#include "environments/TaskSpaces.h"
 
 namespace adtrain {
 
@@ -23,10 +24,8 @@ struct WorkerHello {
   /// WorkerFault.
   static WorkerHello read(const nlohmann::json& line, const std::string& env_worker);
 
-  /// Throws ConfigError where the spaces are not these, which a model was trained for, whatever the type of
-  /// whole numbers. Names both.
-  void expect_spaces(const Space& trained_observation, const Space& trained_action,
-                     const std::string& env_worker) const;
+  /// Throws ConfigError where the spaces do not fit these, which a model was trained for. Names both.
+  void expect_spaces(const TaskSpaces& trained, const std::string& env_worker) const;
 
   /// Whether another worker of the same environments is alike. Names of tasks may contain addresses.
   bool is_like(const WorkerHello& other) const {

@@ -71,17 +71,16 @@ at::Tensor attend_on_gpu(const at::Tensor& queries, const at::Tensor& keys, cons
       .flatten(2);
 }
 
-/// x is (…, tokens, head size).
-at::Tensor rotate(const at::Tensor& x, const Rotary& rotary) {
+}  // namespace
+
+at::Tensor rotated(const at::Tensor& x, const Rotary& rotary) {
   const int64_t half = x.size(-1) / 2;
   const at::Tensor a = x.narrow(-1, 0, half);
   const at::Tensor b = x.narrow(-1, half, half);
-  const at::Tensor rotated =
+  const at::Tensor turned =
       at::cat({a * rotary.cosines - b * rotary.sines, b * rotary.cosines + a * rotary.sines}, -1);
-  return rotated.to(x.scalar_type());
+  return turned.to(x.scalar_type());
 }
-
-}  // namespace
 
 at::Tensor library_attention(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
                              const TokenStreams& streams, double dropout_rate) {
@@ -94,8 +93,8 @@ at::Tensor library_attention(const at::Tensor& qkv, int64_t rows, const TokenStr
   // In the order of the projection's memory. Otherwise the three gradients would be concatenated twice.
   std::vector<at::Tensor> parts = qkv.permute({1, 3, 0, 2, 4}).unbind(2);
   for (at::Tensor& part : parts) part = part.transpose(1, 2);
-  for (const size_t rotated : {0, 1}) {
-    if (rotary.cosines.defined()) parts[rotated] = rotate(parts[rotated], rotary);
+  for (const size_t turned : {0, 1}) {
+    if (rotary.cosines.defined()) parts[turned] = rotated(parts[turned], rotary);
   }
   return library_attention(last_of(parts[0], 2, rows), parts[1], parts[2], streams, dropout_rate);
 }

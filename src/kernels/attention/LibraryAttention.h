@@ -21,4 +21,7 @@ at::Tensor library_attention(const at::Tensor& queries, const at::Tensor& keys, 
 at::Tensor library_attention(const at::Tensor& qkv, int64_t rows, const TokenStreams& streams,
                              const Rotary& rotary, double dropout_rate);
 
+/// Queries or keys (…, tokens, head size) with rotary positions, which are of all these tokens.
+at::Tensor rotated(const at::Tensor& x, const Rotary& rotary);
+
 }  // namespace adtrain::kernels

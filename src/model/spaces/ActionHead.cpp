@@ -25,10 +25,9 @@ int64_t outputs_of(const Space& space, ActionHeadKind kind) {
 
 /// `raw` with the second half of its last axis bounded to the logarithms of standard deviations: fp32.
 at::Tensor with_bounded_deviations(const at::Tensor& raw) {
-  constexpr double kHalfRange = (ActionHead::kMostLogDeviation - ActionHead::kLeastLogDeviation) / 2;
+  constexpr double kBound = ActionHead::kLogDeviationBound;
   const std::vector<at::Tensor> halves = raw.to(at::kFloat).chunk(2, -1);
-  const at::Tensor logarithms = ActionHead::kLeastLogDeviation + kHalfRange * (halves[1].tanh() + 1);
-  return at::cat({halves[0], logarithms}, -1);
+  return at::cat({halves[0], kBound * (halves[1] / kBound).tanh()}, -1);
 }
 
 /// fp32 scalar: minus the logarithm of the probability density of `targets` (B, Q, n), summed.

@@ -15,9 +15,9 @@ namespace adtrain {
 /// layers with LeakyReLU, as in Vintix (arXiv:2501.19400). Not thread-safe.
 class ActionHead {
  public:
-  /// Of a Gaussian head, the logarithm of a standard deviation lies between these, as a tanh of what the last
-  /// layer says.
-  static constexpr double kLeastLogDeviation = -5, kMostLogDeviation = 2;
+  /// Of a Gaussian head, the logarithm of a standard deviation is at most so far from 0: it is b · tanh(x /
+  /// b) of what the last layer says, so nearly that itself where it is small.
+  static constexpr double kLogDeviationBound = 5;
 
   ActionHead(ParameterFactory& factory, const ModelOptions& options, const TaskSpaces& spaces,
              const Initialisation& initial);

@@ -1,5 +1,8 @@
 #include "model/spaces/AnySpaceAd.h"
 
+#include <memory>
+
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include "base/Error.h"
@@ -38,6 +41,19 @@ AlgorithmDistillation::Predictions AnySpaceAd::forward(const Batch& batch, LossP
   const at::Tensor x = tokens_(batch);
   const int64_t queries = positions == LossPositions::kAll ? x.size(1) : 1;
   return {head_(stack_(x, stack_.one_stream(x), queries, dropout_rates(training))), {}};
+}
+
+AlgorithmDistillation::Rolling AnySpaceAd::rolling() {
+  if (!stack_.can_roll()) return nullptr;
+  auto kept = std::make_shared<RollingBlocks>(stack_.rolling(options().n_transit));
+  return [this, kept](const Batch& step) -> Predictions {
+    const at::NoGradGuard no_grad;
+    return {head_(stack_.newest(tokens_(step), *kept)).squeeze(1).to(at::kFloat), {}};
+  };
+}
+
+std::string AnySpaceAd::why_not_rolling() const {
+  return stack_.can_roll() ? "" : "learned positions are counted from a window's first step";
 }
 
 }  // namespace adtrain

@@ -20,6 +20,8 @@ class AnySpaceAd : public AlgorithmDistillation {
 
   Loss loss(const Batch& batch, LossPositions positions, bool training) override;
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
+  Rolling rolling() override;
+  std::string why_not_rolling() const override;
 
  private:
   StepTokens tokens_;

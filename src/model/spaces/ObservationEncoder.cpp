@@ -40,7 +40,8 @@ class EmbeddingEncoder : public ObservationEncoder {
   Linear linear_;  ///< undefined for one number
 };
 
-/// A convolution of 2 × 2 without padding, and ReLU.
+/// A convolution of 2 × 2 without padding, and ReLU, as products: cuDNN's convolutions need not repeat bit
+/// for bit, and would use TF32 whatever the setting `tf32` says.
 struct Convolution {
   at::Tensor weight;  ///< (out, in, 2, 2)
   at::Tensor bias;    ///< (out)
@@ -54,7 +55,20 @@ struct Convolution {
     made.bias = factory.uniform(name + ".bias", {out}, bound);
     return made;
   }
-  at::Tensor operator()(const at::Tensor& x) const { return at::relu(at::conv2d(x, weight, bias)); }
+
+  /// x (B, T, h, w, in) -> (B, T, h − 1, w − 1, out). Each cell is multiplied by all four corners of the
+  /// kernel at once, and each place adds up what its four cells gave.
+  at::Tensor operator()(const at::Tensor& x) const {
+    const int64_t out = weight.size(0), in = weight.size(1), corners = 4;
+    const at::Tensor products = at::linear(x, weight.permute({2, 3, 0, 1}).reshape({corners * out, in}));
+    const int64_t high = x.size(2) - 1, wide = x.size(3) - 1;
+    at::Tensor sum = bias;
+    for (int64_t corner = 0; const at::Tensor& product : products.unflatten(-1, {corners, out}).unbind(-2)) {
+      sum = sum + product.narrow(2, corner / 2, high).narrow(3, corner % 2, wide);
+      ++corner;
+    }
+    return at::relu(sum);
+  }
 };
 
 /// The encoder of XLand-100B's baseline (arXiv:2406.08973): embeddings of a cell's digits, three
@@ -78,10 +92,9 @@ class ConvolutionEncoder : public ObservationEncoder {
   }
 
   at::Tensor operator()(const Batch& batch) const override {
-    const at::Tensor cells = embed_(batch.states);  // (B, T, h, w, channels)
-    at::Tensor x = cells.flatten(0, 1).permute({0, 3, 1, 2});
+    at::Tensor x = embed_(batch.states);  // (B, T, h, w, channels)
     for (const Convolution& convolution : convolutions_) x = convolution(x);
-    return linear_(x.flatten(1).view({cells.size(0), cells.size(1), -1}));
+    return linear_(x.permute({0, 1, 4, 2, 3}).flatten(2));
   }
 
  private:

@@ -1,7 +1,7 @@
 """Trained adtrain agents, their runs and learning histories, in Python with NumPy alone.
 
 `load` gives an agent that learns in context; `Run` reads what a training run left; `Histories` and `HistoryWriter` read and
-write files of learning histories. `adtrain.callback` records them from Stable-Baselines3.
+write files of learning histories, `write_histories` those of any space. `adtrain.callback` records them from Stable-Baselines3.
 """
 
 from .agent import Agent, load
@@ -10,6 +10,7 @@ from .evaluations import Evaluation
 from .histories import Histories, History, HistoryWriter, history_name
 from .metrics import Metrics
 from .runs import Run
+from .space_histories import write_histories
 
 __version__ = "0.1.0"
 
@@ -28,4 +29,5 @@ __all__ = [
     "Run",
     "history_name",
     "load",
+    "write_histories",
 ]

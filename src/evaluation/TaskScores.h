@@ -1,0 +1,37 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace adtrain {
+
+/// What two policies earn in an episode of a task.
+struct TaskScore {
+  std::optional<double> random;  ///< uniformly random actions
+  std::optional<double> expert;
+  std::string group;  ///< of tasks, "" for none
+};
+
+/// Scores by the names of tasks, from a YAML file as Vintix has them, one for each domain (dunnolab/vintix,
+/// arXiv:2501.19400); other keys of a task are passed over:
+///
+///     Ant-v4: {group: mujoco, random_score: -60.2, expert_score: 6300.5}
+///
+/// A missing score is one that is not known. Immutable.
+class TaskScores {
+ public:
+  /// Throws DataError, with file and line, where it cannot be read, where a score is no number, and where a
+  /// task's two scores are equal.
+  static TaskScores read(const std::filesystem::path& file);
+
+  /// A task that is not there has none.
+  TaskScore of(const std::string& task) const;
+  const std::map<std::string, TaskScore>& all() const { return scores_; }
+
+ private:
+  std::map<std::string, TaskScore> scores_;
+};
+
+}  // namespace adtrain

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "kernels/rope/Rotary.h"
+
+namespace adtrain {
+
+/// Where the tokens of rows that grow by one token at a time are kept: the last `window` of them, in a ring.
+/// A value.
+class RollingPlaces {
+ public:
+  explicit RollingPlaces(int64_t window) : window_(window) {}
+
+  /// Makes room for a token, which takes the place of the oldest one where all are taken.
+  void add() { ++tokens_; }
+  int64_t window() const { return window_; }
+  /// Of the newest token, counted from the rows' first one.
+  int64_t position() const { return tokens_ - 1; }
+  int64_t newest() const { return position() % window_; }
+  int64_t taken() const { return tokens_ < window_ ? tokens_ : window_; }
+  /// How many tokens came after the one in each taken place: int64 (taken) on this device.
+  at::Tensor ages(at::Device device) const;
+
+ private:
+  int64_t window_;
+  int64_t tokens_ = 0;
+};
+
+/// The keys and values of one block, of the tokens that RollingPlaces keeps. They stay as they were computed:
+/// deeper blocks' keys have seen tokens that the window has lost. For one thread.
+class RollingKeys {
+ public:
+  /// Attention of the newest token over all that are kept, itself among them. query, key, value: (B, heads,
+  /// 1, head size) of that token; `penalty`: added to scores, (1, heads, 1, taken), or undefined. Returns (B,
+  /// 1, heads · head size).
+  at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                    const RollingPlaces& places, const at::Tensor& penalty);
+
+ private:
+  at::Tensor keys_, values_;  ///< (B, heads, window, head size); undefined before the first token
+};
+
+/// What a stack of blocks keeps of rows that grow by one token at a time.
+struct RollingBlocks {
+  RollingPlaces places;
+  std::vector<RollingKeys> blocks;
+};
+
+}  // namespace adtrain

@@ -1,0 +1,116 @@
+#include <memory>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "SmallRun.h"
+
+namespace adtrain {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kFile = "histories/history_lessons_PPO_alg-seed0.hdf5";
+constexpr const char* kConfig = R"(
+env: lessons
+env_worker: lessons:make_names
+env_python: )" ADTRAIN_PYTHON R"(
+n_stream: 4
+n_steps: 16
+batch_size: 32
+n_epochs: 4
+total_source_timesteps: 2000
+)";
+
+/// Users' tasks, those of tests/environments/worker/lessons.py, by the program itself.
+class CollectOwn : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (run_shell(ADTRAIN_PYTHON " -c 'import gymnasium'").exit_code != 0)
+      GTEST_SKIP() << "no gymnasium in " << ADTRAIN_PYTHON;
+    run_.write("own.yaml", kConfig);
+    run_.write("lessons.py", read_file(ADTRAIN_SOURCE_DIR "/tests/environments/worker/lessons.py"));
+  }
+  Finished collect(const std::string& more = "") const { return run_.adtrain("collect own.yaml " + more); }
+
+  SmallRun run_;
+};
+
+TEST_F(CollectOwn, LearnsTheTasksOfAModuleAndWritesWhatInspectReads) {
+  const Finished collected = collect();
+  ASSERT_EQ(collected.exit_code, 0) << collected.output;
+  EXPECT_THAT(collected.output,
+              AllOf(HasSubstr("3 of lessons:make_names"), HasSubstr("Discrete(3) → Discrete(3)"),
+                    HasSubstr("PPO, 4 streams × 512 steps a task"),
+                    HasSubstr("mean return at the end of learning"), Not(HasSubstr("oracle"))));
+  const Finished inspected = run_.adtrain("inspect histories " + std::string(kFile) + " --json");
+  ASSERT_EQ(inspected.exit_code, 0) << inspected.output;
+  const nlohmann::json found = nlohmann::json::parse(inspected.output).at("data_sets").at(0);
+  EXPECT_EQ(found.at("description"), "version 2, one group a task, stream first");
+  EXPECT_EQ(found.at("groups").at(0).at("observation_space").at("start"), 5);
+  EXPECT_EQ(found.at("read").at("each_task").at(1).at("name"), "middle");
+  EXPECT_GT(found.at("read").at("return_of_last_tenth"), found.at("read").at("return_of_first_tenth"));
+}
+
+TEST_F(CollectOwn, KeepsTheFileOrRefusesItsSettings) {
+  ASSERT_EQ(collect("--set tasks=0,2").exit_code, 0);
+  const std::string bytes = run_.read(kFile);
+  EXPECT_THAT(collect("--set tasks=0,2").output, HasSubstr("exists already and is kept"));
+  EXPECT_THAT(collect("--set history_compression=1").output, HasSubstr("is kept"))
+      << "the values are the same";
+  const Finished missing = collect("--set tasks=0-2");
+  EXPECT_EQ(missing.exit_code, 4) << missing.output;
+  EXPECT_THAT(missing.output, HasSubstr("holds the tasks 0,2, not 1"));
+  const Finished others = collect("--set n_epochs=3 --set env_worker=lessons:make_pairs");
+  EXPECT_EQ(others.exit_code, 4) << others.output;
+  EXPECT_THAT(others.output, AllOf(HasSubstr("n_epochs 4 (the configuration says 3)"),
+                                   HasSubstr("env_worker lessons:make_names (the configuration says")));
+  EXPECT_EQ(run_.read(kFile), bytes);
+  ASSERT_EQ(collect("--overwrite --set tasks=0,2 --set n_epochs=3").exit_code, 0);
+  EXPECT_NE(run_.read(kFile), bytes);
+}
+
+TEST_F(CollectOwn, AFaultKeepsFinishedTasksAndTheSameCommandContinues) {
+  const std::string sound = run_.read("lessons.py");
+  run_.write("lessons.py", sound + "\n\nmake_names = make_failing\n");
+  const Finished failed = collect("--set n_process=1");
+  EXPECT_EQ(failed.exit_code, 2) << failed.output;
+  EXPECT_THAT(failed.output, AllOf(HasSubstr("task 2 (high)"), HasSubstr("ZeroDivisionError")));
+  run_.write("lessons.py", sound);
+  const Finished continued = collect();
+  EXPECT_EQ(continued.exit_code, 0) << continued.output;
+  EXPECT_THAT(continued.output, HasSubstr("continuing the collection that was stopped"));
+  const std::string bytes = run_.read(kFile);
+  ASSERT_EQ(collect("--overwrite").exit_code, 0);
+  EXPECT_EQ(run_.read(kFile), bytes);
+}
+
+TEST_F(CollectOwn, BadInputIsRefusedByName) {
+  run_.write("no_worker.yaml", "env: darkrom\n");
+  const Finished unknown = run_.adtrain("collect no_worker.yaml");
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.output, AllOf(HasSubstr("env_worker"), HasSubstr("did you mean 'darkroom'?")));
+  const Finished gpu = collect("--set device=cuda");
+  EXPECT_EQ(gpu.exit_code, 3) << gpu.output;
+  EXPECT_THAT(gpu.output, HasSubstr("device"));
+  const Finished tasks = collect("--set tasks=2-5");
+  EXPECT_EQ(tasks.exit_code, 2);
+  EXPECT_THAT(tasks.output,
+              HasSubstr("found task 5; expected numbers of the TASKS of lessons:make_names, 0 to 2"));
+  const Finished box = collect("--set env_worker=lessons:make_whole_box");
+  EXPECT_EQ(box.exit_code, 2);
+  EXPECT_THAT(box.output, HasSubstr("Box((1,), int32)"));
+  for (const char* key : {"optimal_actions", "terminal_next_states", "write_compress_markers"}) {
+    const Finished grid = collect(fmt::format("--set {}=true", key));
+    EXPECT_EQ(grid.exit_code, 2);
+    EXPECT_THAT(grid.output, AllOf(HasSubstr(key), HasSubstr("your own tasks")));
+  }
+  run_.write("grid.yaml", "env: darkroom\nsource_hidden_units: 32\n");
+  EXPECT_THAT(run_.adtrain("collect grid.yaml").output,
+              HasSubstr("source_hidden_units: found 32 with env darkroom"));
+}
+
+}  // namespace
+}  // namespace adtrain

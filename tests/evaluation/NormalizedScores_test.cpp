@@ -1,0 +1,111 @@
+#include "evaluation/NormalizedScores.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <numeric>
+#include <random>
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "base/Error.h"
+#include "support/TemporaryFolder.h"
+
+namespace adtrain {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// scipy.stats.trim_mean(numbers, 0.25), which rliable's aggregate_iqm calls, by its definition: what is left
+/// of the sorted numbers without the first and the last int(0.25 · n) of them.
+double trimmed_mean(std::vector<double> numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  const auto cut = static_cast<size_t>(0.25 * static_cast<double>(numbers.size()));
+  double sum = 0;
+  for (size_t i = cut; i < numbers.size() - cut; ++i) sum += numbers[i];
+  return sum / static_cast<double>(numbers.size() - 2 * cut);
+}
+
+TEST(NormalizedScores, TheInterquartileMeanIsRliables) {
+  EXPECT_DOUBLE_EQ(interquartile_mean({4}), 4);
+  EXPECT_DOUBLE_EQ(interquartile_mean({100, 1, 2, -50}), 1.5);
+  std::mt19937 random(static_cast<unsigned>(getpid()));
+  std::normal_distribution<double> normal;
+  for (size_t count = 1; count < 40; ++count) {
+    std::vector<double> numbers(count);
+    for (double& number : numbers) number = normal(random);
+    EXPECT_NEAR(interquartile_mean(numbers), trimmed_mean(numbers), 1e-12) << count;
+  }
+}
+
+TEST(NormalizedScores, ReturnsAreBetweenRandomAndExpertOfEachTask) {
+  at::manual_seed(static_cast<uint64_t>(getpid()));
+  const InContextReturns measured{{7, 8, 9}, at::randn({3, 2, 12}) * 10};
+  const std::vector<TaskScore> scores = {{-5, 20, "a"}, {1, std::nullopt, "a"}, {2, -3, "b"}};
+  const auto normalized = NormalizedScores::of(measured, scores);
+  ASSERT_TRUE(normalized);
+  EXPECT_EQ(normalized->without_scores, std::vector<int64_t>{8});
+  EXPECT_EQ(normalized->all.tasks, 2);
+  ASSERT_EQ(normalized->groups.size(), 2U);
+  const auto score = [&](int64_t task, int64_t repeat, int64_t episode) {
+    const TaskScore& bounds = scores[static_cast<size_t>(task)];
+    return (measured.returns[task][repeat][episode].item<double>() - *bounds.random) /
+           (*bounds.expert - *bounds.random);
+  };
+  for (int64_t episode = 0; episode < 12; ++episode) {
+    const std::vector<double> found = {score(0, 0, episode), score(0, 1, episode), score(2, 0, episode),
+                                       score(2, 1, episode)};
+    const auto at = static_cast<size_t>(episode);
+    EXPECT_NEAR(normalized->all.mean[at], std::accumulate(found.begin(), found.end(), 0.0) / 4, 1e-9);
+    EXPECT_NEAR(normalized->all.iqm[at], trimmed_mean(found), 1e-9);
+    EXPECT_NEAR(normalized->groups.at("b").mean[at], (found[2] + found[3]) / 2, 1e-9);
+  }
+  double last = 0;
+  for (int64_t episode = 2; episode < 12; ++episode) last += score(2, 0, episode) + score(2, 1, episode);
+  EXPECT_NEAR(normalized->groups.at("b").last10_mean, last / 20, 1e-9);
+  EXPECT_FALSE(NormalizedScores::of(measured, {{1, std::nullopt, ""}, {}, {std::nullopt, 3, ""}}));
+}
+
+TaskScores read(const std::string& yaml) {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "scores.yaml";
+  std::ofstream(file) << yaml;
+  return TaskScores::read(file);
+}
+
+TEST(TaskScores, AreReadAsVintixHasThem) {
+  const TaskScores scores = read(
+      "Ant-v4:\n  path: Ant-v4\n  group: mujoco\n  type: default\n  reward_scale: 0.1\n  random_score: "
+      "-60.5\n"
+      "  expert_score: 6300\nnew-task: {expert_score: 1}\n");
+  EXPECT_EQ(scores.of("Ant-v4").random, -60.5);
+  EXPECT_EQ(scores.of("Ant-v4").expert, 6300);
+  EXPECT_EQ(scores.of("Ant-v4").group, "mujoco");
+  EXPECT_FALSE(scores.of("new-task").random);
+  EXPECT_FALSE(scores.of("unknown").expert);
+}
+
+TEST(TaskScores, RefuseWhatIsNone) {
+  const auto message = [](const std::string& yaml) -> std::string {
+    try {
+      read(yaml);
+      return "nothing was wrong";
+    } catch (const DataError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(message("a: {random_score: 1}\nb: {expert_score: much}\n"),
+              AllOf(HasSubstr("scores.yaml:2:"), HasSubstr("expert_score is no number")));
+  EXPECT_THAT(message("a: {random_score: 2, expert_score: 2}\n"), HasSubstr("2 as both scores"));
+  EXPECT_THAT(message("- a\n- b\n"), HasSubstr("expected a map of tasks"));
+  EXPECT_THAT(message("a: 5\n"), HasSubstr("'a' is no map"));
+  EXPECT_THAT(message("a: {random_score: [1\n"), HasSubstr("scores.yaml:"));
+  EXPECT_THROW(TaskScores::read("/there/is/none.yaml"), DataError);
+}
+
+}  // namespace
+}  // namespace adtrain

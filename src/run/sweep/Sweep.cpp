@@ -82,11 +82,11 @@ class Sweep {
     for (const SweepRun& run : runs_) {
       goes_on = goes_on || (!request_.overwrite && fs::exists(run.folder().state()));
       if (!request_.overwrite) static_cast<void>(run.stage());
-      if (fs::exists(run.config().history_file())) continue;
+      if (fs::exists(run.config().histories())) continue;
       std::string command = fmt::format("adtrain collect {}", request_.config.string());
       for (const std::string& setting : run.settings()) command += fmt::format(" --set '{}'", setting);
       throw DataError(fmt::format("{}, on which {} trains, does not exist; collect it first: {}",
-                                  run.config().history_file().string(), run.name(), command));
+                                  run.config().histories().string(), run.name(), command));
     }
     if (goes_on) check_ranks();
   }

@@ -81,7 +81,7 @@ with h5py.File('{}', 'w') as f:
         g = f.create_group(str(task))
         g.attrs['env-id'], g.attrs['benchmark-id'], g.attrs['ruleset-id'] = 'XLand-MiniGrid-R1-9x9', 'trivial-1m', task
         streams, steps = 32, 121856
-        views = random.integers(0, 156, (300, 5, 5)) * (random.random((300, 5, 5)) < .15) + 39
+        views = random.integers(0, 117, (300, 5, 5)) * (random.random((300, 5, 5)) < .15) + 39
         view = np.repeat(random.integers(0, 300, (streams, steps // 2)), 2, axis=1)
         actions = random.integers(0, 6, (streams, steps)) * (random.random((streams, steps)) < .6)
         done = random.random((streams, steps)) < 1 / 22

@@ -54,7 +54,8 @@ std::vector<ConfigValue> values_of(const std::string& yaml) {
   RunConfig config;
   std::vector<Section> sections = config.sections();
   const std::vector<Entry> left = assign_leniently(sections, yaml);
-  config.model.decide();
+  // Earlier versions did not save it, or saved what it then was.
+  if (config.model.first_step == FirstStep::kAuto) config.model.first_step = FirstStep::kZeros;
   std::vector<ConfigValue> values;
   for (const Section& section : sections) {
     for (const Key& key : section.keys()) values.push_back({key.name(), key.value_text()});

@@ -19,10 +19,11 @@ std::string value_of(const HistorySettings& settings, const std::string& name) {
 
 /// Whether a setting may differ without changing the values, or describes only the file itself.
 bool tells_nothing_of_the_values(const std::string& name) {
-  constexpr std::array<const char*, 12> kNames = {
+  constexpr std::array<const char*, 13> kNames = {
       "history_compression",    "collected_on",      "tasks",          kTaskNumbers,
       "write_compress_markers", "optimal_actions",   "format_version", kContentChecksum,
-      "adtrain-format",         "observation-space", "action-space",   "axes"};
+      "adtrain-format",         "observation-space", "action-space",   "axes",
+      "env_random_episodes"};
   for (const char* known : kNames) {
     if (name == known) return true;
   }

@@ -1,6 +1,7 @@
 #include "collection/own/OwnCollector.h"
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "base/Text.h"
 #include "collection/CollectionSettings.h"
 #include "collection/TaskQueue.h"
+#include "collection/own/RandomScore.h"
 #include "environments/worker/WorkerFault.h"
 
 namespace adtrain {
@@ -108,12 +110,11 @@ bool OwnCollector::run(const std::filesystem::path& file, const CollectionListen
       const std::shared_ptr<WorkerPool> workers =
           start_workers([&notices](const std::string& sentence) { notices.add(sentence); });
       return [&, workers](int64_t task) -> std::optional<double> {
-        OwnPpo ppo(*workers, task, learning_, static_cast<uint64_t>(options_.alg_seed + task));
-        std::optional<OwnPpo::Learnt> learnt = ppo.learn([&queue] { return queue.stopping(); });
+        std::optional<OwnPpo::Learnt> learnt =
+            learn_task(task, *workers, [&queue] { return queue.stopping(); });
         if (!learnt) return std::nullopt;
-        const double final_return = learnt->final_return;
-        writer.write(task, described(task, std::move(*learnt)));
-        return final_return;
+        writer.write(task, learnt->histories);
+        return learnt->final_return;
       };
     });
     try {
@@ -139,11 +140,21 @@ std::unique_ptr<WorkerPool> OwnCollector::start_workers(const PlayNotices::Say& 
                   *workers_.env_worker));
 }
 
-/// What the file says of the task beside its histories.
-RecordedTask OwnCollector::described(int64_t task, OwnPpo::Learnt learnt) const {
-  if (hello_.tasks) learnt.histories.texts["task"] = (*hello_.tasks)[static_cast<size_t>(task)];
-  learnt.histories.scores["expert-score"] = learnt.final_return;
-  return std::move(learnt.histories);
+/// The histories, with what the file says of the task beside them.
+std::optional<OwnPpo::Learnt> OwnCollector::learn_task(int64_t task, WorkerPool& workers,
+                                                       const std::function<bool()>& stop) const {
+  const auto seed = static_cast<uint64_t>(options_.alg_seed + task);
+  const int64_t episodes = workers_.env_random_episodes;
+  std::map<std::string, double> scores;
+  if (episodes > 0)
+    scores["random-score"] = random_score(workers, task, episodes, learning_.ppo.streams, seed);
+  std::optional<OwnPpo::Learnt> learnt = OwnPpo(workers, task, learning_, seed).learn(stop);
+  if (!learnt) return std::nullopt;
+  RecordedTask& histories = learnt->histories;
+  if (hello_.tasks) histories.texts["task"] = (*hello_.tasks)[static_cast<size_t>(task)];
+  scores["expert-score"] = learnt->final_return;
+  histories.scores = std::move(scores);
+  return learnt;
 }
 
 }  // namespace adtrain

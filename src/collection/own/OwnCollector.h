@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/NumberRanges.h"
@@ -42,7 +43,8 @@ class OwnCollector {
 
  private:
   std::unique_ptr<WorkerPool> start_workers(const PlayNotices::Say& say) const;
-  RecordedTask described(int64_t task, OwnPpo::Learnt learnt) const;
+  std::optional<OwnPpo::Learnt> learn_task(int64_t task, WorkerPool& workers,
+                                           const std::function<bool()>& stop) const;
 
   NumberRanges tasks_;
   CollectionOptions options_;

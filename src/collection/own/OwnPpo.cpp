@@ -9,18 +9,10 @@
 
 #include "collection/Advantages.h"
 #include "collection/Minibatches.h"
+#include "collection/own/SeededEnvironments.h"
 
 namespace adtrain {
 namespace {
-
-std::unique_ptr<WorkerBatch> make_environments(WorkerPool& pool, int64_t task, int64_t streams,
-                                               uint64_t seed) {
-  constexpr uint64_t kSeeds = uint64_t{1} << 31;
-  std::vector<PlaceOrder> places;
-  for (int64_t stream = 0; stream < streams; ++stream)
-    places.push_back({task, static_cast<int64_t>(seed_of(seed, stream) % kSeeds)});
-  return std::move(pool.make(places).front());
-}
 
 std::span<float> numbers_of(const at::Tensor& tensor) {
   return {tensor.mutable_data_ptr<float>(), static_cast<size_t>(tensor.numel())};

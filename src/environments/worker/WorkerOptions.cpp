@@ -11,12 +11,15 @@ namespace adtrain {
 void WorkerOptions::declare(Section& section) {
   section.key(
       "env_worker", env_worker,
-      "Environments of your own for adtrain evaluate: module:function, such as my_envs:make_env, which "
-      "Python finds in the current folder or in PYTHONPATH. null: the family's own environments.");
+      "Environments of your own for adtrain evaluate, and for adtrain collect where env is a label: "
+      "module:function, such as my_envs:make_env, which Python finds in the current folder or in PYTHONPATH. "
+      "null: the family's own environments.");
   section.key(
       "env_python", env_python,
       "The Python that they run under: a program, or a command such as apptainer exec mine.sif python3.");
-  section.key("env_workers", env_workers, "Processes of each rank that share its environments.")
+  section
+      .key("env_workers", env_workers,
+           "Processes of each rank that share its environments; in collecting of each task that is learnt.")
       .unit("processes")
       .at_least(1)
       .at_most(1024);

@@ -77,6 +77,24 @@ TEST_F(OwnCollectorTest, WritesAFileOfAnySpaceThatSaysWhatItHolds) {
   EXPECT_EQ(group.find(ColumnKind::kObservations)->type, ElementType::kUint8);
 }
 
+/// By chance a third of eight steps pays.
+TEST_F(OwnCollectorTest, MeasuresTheRandomReturnOnRequestAndLearnsTheSame) {
+  const TemporaryFolder folder;
+  collected(folder.path() / "plain.hdf5", collector_of("make_names", 1));
+  WorkerOptions workers = lessons("make_names", 2);
+  workers.env_random_episodes = 401;
+  const OwnCollector collector(label(), small_collection(1), workers, WorkerPool(workers, {}).hello(), {});
+  collected(folder.path() / "measured.hdf5", collector);
+  const auto plain = HistorySource::open(folder.path() / "plain.hdf5"),
+             measured = HistorySource::open(folder.path() / "measured.hdf5");
+  for (size_t task = 0; task < 3; ++task) {
+    EXPECT_FALSE(plain->tasks()[task].attributes.contains("random-score"));
+    EXPECT_NEAR(std::stod(measured->tasks()[task].attributes.at("random-score")), 8 / 3.0, 0.35);
+    EXPECT_EQ(measured->window(task, 2, 0, 160).columns[1].bytes,
+              plain->window(task, 2, 0, 160).columns[1].bytes);
+  }
+}
+
 TEST_F(OwnCollectorTest, NeitherThreadsNorWorkersNorOtherTasksChangeATask) {
   const TemporaryFolder folder;
   const std::string one = collected(folder.path() / "one.hdf5", collector_of("make_names", 1));

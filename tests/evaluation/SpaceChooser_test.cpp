@@ -89,9 +89,15 @@ TEST(SpaceChooser, RandomActionsAreUniformWithinTheSpace) {
   choice.start = {-1};
   SpaceChooser discrete(choice, Sampling::kSample, kSeed, trials_of(5000));
   EXPECT_NEAR(discrete.draw_uniformly().mean().item<double>(), 0.5, 0.1);
-  SpaceChooser unbounded(Space::box({1}, {-1}, {std::numeric_limits<double>::infinity()}), Sampling::kSample,
-                         kSeed, trials_of(1));
-  EXPECT_THROW(unbounded.draw_uniformly(), ConfigError);
+  const double infinity = std::numeric_limits<double>::infinity();
+  const Space open = Space::box({3}, {-infinity, 2, -infinity}, {infinity, infinity, -3});
+  const at::Tensor far = SpaceChooser(open, Sampling::kSample, kSeed, trials_of(5000)).draw_uniformly();
+  EXPECT_NEAR(far.select(1, 0).mean().item<double>(), 0, 0.1);
+  EXPECT_NEAR(far.select(1, 0).std().item<double>(), 1, 0.1);
+  EXPECT_NEAR(far.select(1, 1).mean().item<double>(), 3, 0.1);
+  EXPECT_GE(far.select(1, 1).min().item<double>(), 2);
+  EXPECT_NEAR(far.select(1, 2).mean().item<double>(), -4, 0.1);
+  EXPECT_LE(far.select(1, 2).max().item<double>(), -3);
 }
 
 TEST(SpaceChooser, WhatIsNotFiniteIsNoAction) {

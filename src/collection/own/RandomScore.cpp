@@ -1,7 +1,6 @@
 #include "collection/own/RandomScore.h"
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <span>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "base/Random.h"
 #include "collection/own/ActionDistribution.h"
 #include "collection/own/SeededEnvironments.h"
+#include "environments/RandomAction.h"
 
 namespace adtrain {
 namespace {
@@ -19,14 +19,8 @@ void draw_actions(const Space& space, RandomStream& random, std::span<float> act
   const auto width = static_cast<size_t>(space.size());
   for (size_t i = 0; i < actions.size(); ++i) {
     const size_t element = i % width;
-    if (space.kind != Space::Kind::kBox) {
-      actions[i] = static_cast<float>(random.below(static_cast<uint32_t>(space.values[element])));
-      continue;
-    }
-    const double low = space.low[element], high = space.high[element];
-    const bool bounded = std::isfinite(low) && std::isfinite(high);
-    actions[i] = static_cast<float>(bounded ? low + (high - low) * static_cast<double>(random.uniform())
-                                            : random.normal());
+    const double start = space.start.empty() ? 0.0 : static_cast<double>(space.start[element]);
+    actions[i] = static_cast<float>(random_element(space, element, random) - start);
   }
 }
 

@@ -5,9 +5,8 @@
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <fmt/format.h>
 
-#include "base/Error.h"
+#include "environments/RandomAction.h"
 #include "evaluation/ActionChooser.h"
 #include "evaluation/Categorical.h"
 
@@ -59,21 +58,8 @@ double SpaceChooser::chosen(std::span<const float> row, int64_t element, size_t 
 at::Tensor SpaceChooser::draw_uniformly() {
   double* action = actions_.mutable_data_ptr<double>();
   for (RandomStream& stream : streams_) {
-    for (size_t element = 0; element < static_cast<size_t>(action_.size()); ++element) {
-      if (action_.kind != Space::Kind::kBox) {
-        const auto value = stream.below(static_cast<uint32_t>(action_.values[element]));
-        *action++ = static_cast<double>(action_.start[element] + value);
-        continue;
-      }
-      const double low = action_.low[element], high = action_.high[element];
-      if (!std::isfinite(low) || !std::isfinite(high)) {
-        throw ConfigError(
-            fmt::format("env_random_episodes: actions are {}, which is unbounded; expected bounds to draw "
-                        "random actions between: set env_random_episodes: 0",
-                        action_.text()));
-      }
-      *action++ = low + (high - low) * stream.uniform();
-    }
+    for (size_t element = 0; element < static_cast<size_t>(action_.size()); ++element)
+      *action++ = random_element(action_, element, stream);
   }
   return actions_;
 }

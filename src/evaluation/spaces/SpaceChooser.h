@@ -24,8 +24,7 @@ class SpaceChooser {
   /// logits the most probable value or a draw; of a box the number, or of a Gaussian its mean or a draw,
   /// which may be beyond the box. Throws NonFiniteError where a row is NaN or infinite.
   at::Tensor choose(const at::Tensor& predicted);
-  /// The same of uniformly random actions. Of a box, between its bounds. Throws ConfigError where it has
-  /// none.
+  /// The same of random actions (random_element).
   at::Tensor draw_uniformly();
 
  private:

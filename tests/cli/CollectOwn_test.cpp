@@ -54,6 +54,57 @@ TEST_F(CollectOwn, LearnsTheTasksOfAModuleAndWritesWhatInspectReads) {
   EXPECT_GT(found.at("read").at("return_of_last_tenth"), found.at("read").at("return_of_first_tenth"));
 }
 
+/// One configuration from one end to the other.
+TEST_F(CollectOwn, WhatWasCollectedIsTrainedOnAndEvaluated) {
+  run_.write("all.yaml", std::string(kConfig) + R"(
+train_tasks: 0,2
+run_name: own
+tf_n_embd: 16
+tf_n_layer: 2
+tf_n_head: 2
+tf_dropout: 0
+tf_attn_dropout: 0
+n_transit: 40
+loss_positions: all
+train_timesteps: 60
+global_batch_size: 16
+lr: 0.01
+num_warmup_steps: 5
+eval_episodes: 4
+eval_repeats: 3
+eval_windows: 32
+env_random_episodes: 4
+)");
+  run_.write("scores.yaml", "middle: {expert_score: 5}\nhigh: {expert_score: 5}\n");
+  ASSERT_EQ(run_.adtrain("collect all.yaml").exit_code, 0);
+  const Finished trained = run_.mpirun(2, "train all.yaml");
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+
+  const auto summary_of = [&](const std::string& settings) {
+    const Finished evaluated = run_.adtrain("evaluate runs/own --json " + settings);
+    EXPECT_EQ(evaluated.exit_code, 0) << evaluated.output;
+    return nlohmann::json::parse(evaluated.output);
+  };
+  const auto whole = summary_of("--set eval_scores=scores.yaml");
+  EXPECT_EQ(whole.at("task_names"), nlohmann::json({"middle"})) << "the one that training did not see";
+  EXPECT_TRUE(whole.contains("random_floor"));
+  EXPECT_FALSE(whole.contains("grid_size"));
+  const double random = whole.at("random_floor"), mean = whole.at("last10_mean");
+  EXPECT_NEAR(whole.at("normalized_score").at("last10_mean"), (mean - random) / (5 - random), 1e-6);
+  EXPECT_TRUE(std::filesystem::exists(run_.run("own") / "evaluation/latest/normalized_score.png"));
+
+  const auto rolling = summary_of("--set eval_context=rolling");
+  EXPECT_EQ(rolling.at("eval_context"), "rolling");
+  EXPECT_EQ(rolling.at("mean"), whole.at("mean")) << "the window is never full";
+  EXPECT_EQ(summary_of("--set eval_tasks=train").at("task_names"), nlohmann::json({"low", "high"}));
+
+  const Finished missing = run_.adtrain("evaluate runs/own --set eval_scores=own.yaml");
+  EXPECT_EQ(missing.exit_code, 4) << missing.output;
+  const Finished other = run_.adtrain("evaluate runs/own --set env_worker=lessons:make_pairs");
+  EXPECT_EQ(other.exit_code, 2) << other.output;
+  EXPECT_THAT(other.output, HasSubstr("other spaces than the checkpoint was trained for"));
+}
+
 TEST_F(CollectOwn, KeepsTheFileOrRefusesItsSettings) {
   ASSERT_EQ(collect("--set tasks=0,2").exit_code, 0);
   const std::string bytes = run_.read(kFile);

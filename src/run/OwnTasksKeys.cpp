@@ -82,12 +82,12 @@ void unfold_packing(Document& document) {
 void check_there_are_tasks(const RunConfig& config, Findings& findings) {
   if (config.data.histories || config.worker.env_worker) return;
   const std::string nearest = nearest_name(config.environment.env, environment_names());
-  findings.add("env",
-               fmt::format("found '{}'; expected {}{}; for tasks of your own, of which this is a label, "
-                           "also name their histories (histories: FILE) or their environments "
-                           "(env_worker: module:function)",
-                           abridged(config.environment.env), join(environment_names(), ", "),
-                           nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
+  findings.add(
+      "env",
+      fmt::format("found '{}'; expected {}, or, for tasks of your own under that name, their histories "
+                  "(histories: FILE) or their environments (env_worker: module:function){}",
+                  abridged(config.environment.env), join(environment_names(), ", "),
+                  nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
 }
 
 }  // namespace

@@ -142,7 +142,7 @@ TEST_F(CollectOwn, BadInputIsRefusedByName) {
   run_.write("no_worker.yaml", "env: darkrom\n");
   const Finished unknown = run_.adtrain("collect no_worker.yaml");
   EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_THAT(unknown.output, AllOf(HasSubstr("env_worker"), HasSubstr("did you mean 'darkroom'?")));
+  EXPECT_THAT(unknown.output, AllOf(HasSubstr("env_worker"), HasSubstr("did you mean darkroom?")));
   const Finished gpu = collect("--set device=cuda");
   EXPECT_EQ(gpu.exit_code, 3) << gpu.output;
   EXPECT_THAT(gpu.output, HasSubstr("device"));

@@ -60,8 +60,9 @@ class RunningMoments {
   std::vector<double> first_, sum_, squares_;
 };
 
-/// Mean and deviation of the steps of all tasks together.
-TaskScale pooled(const std::vector<TaskScale>& tasks) {
+/// Mean and deviation of the steps of all tasks together that training saw.
+TaskScale pooled(std::vector<TaskScale> tasks) {
+  std::erase_if(tasks, [](const TaskScale& task) { return !task.trained; });
   TaskScale all;
   for (const TaskScale& task : tasks) {
     if (task.mean.empty()) continue;
@@ -140,12 +141,18 @@ std::string TaskScaling::to_json() const {
 
 TaskScale TaskScaling::of(const std::string& task, double reward_scale) const {
   const auto found = std::ranges::find(tasks_, task, &TaskScale::task);
-  if (found != tasks_.end()) return *found;
-  TaskScale all = pooled(tasks_);
-  all.task = task;
-  all.trained = false;
-  all.reward_scale = reward_scale;
-  return all;
+  const bool is_there = found != tasks_.end();
+  if (is_there && found->trained) return *found;
+  TaskScale scale;
+  scale.task = task;
+  scale.trained = false;
+  scale.reward_scale = reward_scale;
+  if (is_there) scale = *found;
+  const TaskScale all = pooled(tasks_);
+  scale.steps = all.steps;
+  scale.mean = all.mean;
+  scale.deviation = all.deviation;
+  return scale;
 }
 
 void measure_observations(const HistorySource& source, size_t task, TaskScale& scale) {

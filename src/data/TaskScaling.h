@@ -35,7 +35,7 @@ class TaskScaling {
 
   const std::vector<TaskScale>& tasks() const { return tasks_; }
   /// The scale of the task of that name. Of a task that training did not see: mean and deviation over the
-  /// steps of all tasks, and `reward_scale`.
+  /// steps of all tasks that it saw. Of one that is not there at all also `reward_scale`.
   TaskScale of(const std::string& task, double reward_scale) const;
 
  private:

@@ -211,9 +211,9 @@ void write_evaluation(const std::filesystem::path& folder, const InContextReturn
   for (const char* name : {"learning_curve.svg", "learning_curve.png"}) {
     chart_of(measured, curve, origin, options).draw(folder / name);
   }
-  if (!curve.scores) return;
   for (const char* name : {"normalized_score.svg", "normalized_score.png"}) {
-    chart_of(*curve.scores, title_of(measured, origin, options)).draw(folder / name);
+    std::filesystem::remove(folder / name);  // an evaluation of before may have known scores
+    if (curve.scores) chart_of(*curve.scores, title_of(measured, origin, options)).draw(folder / name);
   }
 }
 

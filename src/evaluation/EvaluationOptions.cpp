@@ -98,10 +98,15 @@ void EvaluationOptions::check(Findings& findings, const EnvironmentOptions& envi
                  "found a file without env_worker; the bounds of our own families' returns are known: "
                  "expected null, or environments of your own");
   }
-  if (eval_context == EvaluationContext::kRolling && !in_worker) {
+  if (eval_context == EvaluationContext::kRolling && !environment.has_own_tasks()) {
     findings.add("eval_context",
-                 "found rolling, which is for networks over tasks of your own, and env_worker is not set; "
-                 "expected recompute");
+                 "found rolling with a family's tasks; it is for networks over tasks of your own: expected "
+                 "recompute");
+  }
+  if (eval_terminal_observation && environment.has_own_tasks()) {
+    findings.add("eval_terminal_observation",
+                 "found true with tasks of your own, whose networks see no next states; "
+                 "expected false");
   }
   if (eval_sampling == Sampling::kGreedy && eval_repeats > 1) {
     findings.add(

@@ -26,7 +26,7 @@ struct NormalizedScores {
   };
   Curve all;
   std::map<std::string, Curve> groups;  ///< where scores name several groups
-  std::vector<int64_t> without_scores;  ///< tasks that have no expert's or no random score
+  std::vector<int64_t> without_scores;  ///< tasks that lack one of both scores, or whose scores are equal
 
   /// `scores`: of each measured task. Nothing where no task has both.
   static std::optional<NormalizedScores> of(const InContextReturns& measured,

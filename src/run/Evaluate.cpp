@@ -29,6 +29,7 @@
 #include "run/ConfigChanges.h"
 #include "run/EvaluationBatch.h"
 #include "run/EvaluationWorkers.h"
+#include "run/OwnTasksOfRun.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
 #include "telemetry/Console.h"
@@ -122,7 +123,8 @@ Plan Plan::of(const Target& target, const RunConfig& config) {
 }
 
 void Plan::play_in(const WorkerPool& workers, const RunConfig& config) {
-  tasks = tasks_in_workers(config, workers);
+  tasks = config.environment.has_own_tasks() ? OwnTasksOfRun(target.run).evaluated(config, workers)
+                                             : tasks_in_workers(config, workers);
   origin.worker = origin_in_workers(workers, tasks);
 }
 
@@ -209,9 +211,10 @@ int64_t load_weights(const Target& target, const TrainingOptions& training, Cons
 }
 
 /// Throws ConfigError where the network cannot keep keys and values and should.
-Rollouts::Player player_of(AlgorithmDistillation& model, const RunConfig& config, const WorkerPool& workers) {
-  Rollouts::Player player = {predictor_of(model), model.options(), model.shape(),
-                             scale_in_workers(config, workers)};
+Rollouts::Player player_of(AlgorithmDistillation& model, const RunFolder& run, const RunConfig& config,
+                           const WorkerPool& workers) {
+  Rollouts::Player player = {predictor_of(model), model.options(), model.shape()};
+  if (config.environment.has_own_tasks()) player.scale = OwnTasksOfRun(run).scale(config, workers);
   if (config.evaluation.eval_context == EvaluationContext::kRecompute) return player;
   if (const std::string objection = model.why_not_rolling(); !objection.empty()) {
     throw ConfigError(fmt::format(
@@ -243,9 +246,10 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
     plan.play_in(*workers, config);
     scores = scores_in_workers(config, *workers, plan.tasks);
   }
-  const Rollouts rollouts =
-      workers ? Rollouts::in_workers(player_of(*model, config, *workers), *workers, config.evaluation)
-              : Rollouts::of(*model, *plan.family, config.evaluation);
+  const Rollouts rollouts = workers
+                                ? Rollouts::in_workers(player_of(*model, plan.target.run, config, *workers),
+                                                       *workers, config.evaluation)
+                                : Rollouts::of(*model, *plan.family, config.evaluation);
   if (plan.options.eval_batch == kAutoBatchSize) {
     plan.options.eval_batch = find_evaluation_batch(config, InContextEvaluation(plan.tasks, plan.options),
                                                     rollouts, ranks, console);

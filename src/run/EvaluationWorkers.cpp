@@ -1,19 +1,18 @@
 #include "run/EvaluationWorkers.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <numeric>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "base/File.h"
 #include "collectives/StopRequest.h"
 #include "environments/TaskFamily.h"
 #include "environments/TaskSplit.h"
 #include "evaluation/InContextEvaluation.h"
 #include "evaluation/NormalizedScores.h"
 #include "memory/AutoBatchSize.h"
+#include "run/OwnTasksOfRun.h"
 #include "watchdog/Activity.h"
 
 namespace adtrain {
@@ -47,45 +46,7 @@ std::unique_ptr<WorkerPool> start_workers(const RunConfig& config, const PlayNot
   return workers;
 }
 
-namespace {
-
-/// Of a worker's TASKS, those that the run trained on and the others; without TASKS, the split's of the
-/// numbers that `tasks` gives, or of one task.
-TaskSplit split_of_own_tasks(const RunConfig& config, const WorkerPool& workers,
-                             const TaskScaling& trained_on) {
-  const auto& names = workers.hello().tasks;
-  TaskSplit split;
-  if (!names) {
-    const int64_t count =
-        config.tasks.tasks ? NumberRanges::parse(*config.tasks.tasks).value().largest() + 1 : 1;
-    if (count > 1) return TaskSplit::of(config.environment, count, config.tasks);
-    split.test = {0};
-    return split;
-  }
-  const auto was_trained_on = [&](const std::string& name) {
-    return std::ranges::any_of(trained_on.tasks(),
-                               [&](const TaskScale& task) { return task.trained && task.task == name; });
-  };
-  for (int64_t task = 0; task < std::ssize(*names); ++task) {
-    (was_trained_on((*names)[static_cast<size_t>(task)]) ? split.train : split.test).push_back(task);
-  }
-  return split;
-}
-
-std::string name_of_task(const WorkerPool& workers, int64_t task) {
-  const auto& names = workers.hello().tasks;
-  return names ? names->at(static_cast<size_t>(task)) : fmt::format("{}", task);
-}
-
-}  // namespace
-
 std::vector<int64_t> tasks_in_workers(const RunConfig& config, const WorkerPool& workers) {
-  if (config.environment.has_own_tasks()) {
-    const TaskSplit split = split_of_own_tasks(config, workers, scaling_of(config));
-    check_numbers(config.evaluation.eval_tasks, std::ssize(split.train) + std::ssize(split.test),
-                  "the tasks of " + *config.worker.env_worker);
-    return evaluated_tasks(config.evaluation, split);
-  }
   const std::string& env_worker = *config.worker.env_worker;
   if (const auto& names = workers.hello().tasks) {
     check_numbers(config.evaluation.eval_tasks, std::ssize(*names), "the TASKS of " + env_worker);
@@ -135,13 +96,17 @@ std::vector<TaskScore> scores_in_workers(const RunConfig& config, const WorkerPo
   const TaskScores known = TaskScores::read(*config.evaluation.eval_scores);
   std::vector<TaskScore> scores;
   for (const int64_t task : tasks) scores.push_back(known.of(name_of_task(workers, task)));
-  if (std::ranges::any_of(scores, [](const TaskScore& score) { return score.expert.has_value(); }))
+  const bool measures_random = config.worker.env_random_episodes > 0;
+  if (std::ranges::any_of(scores, [&](const TaskScore& score) {
+        return score.expert && (score.random || measures_random);
+      })) {
     return scores;
-  throw DataError(
-      fmt::format("{}: it has an expert_score of none of the {} tasks that are evaluated; expected some of "
-                  "their names, such as "
-                  "'{}'",
-                  *config.evaluation.eval_scores, tasks.size(), name_of_task(workers, tasks.front())));
+  }
+  throw DataError(fmt::format(
+      "{}: it has no expert_score with a random_score of any of the {} tasks that are evaluated, such as "
+      "'{}'; expected both of one at least: name tasks as the worker's TASKS do, or have random scores "
+      "measured by env_random_episodes",
+      *config.evaluation.eval_scores, tasks.size(), name_of_task(workers, tasks.front())));
 }
 
 LearningCurve curve_in_workers(const InContextReturns& measured, std::vector<TaskScore> scores,
@@ -156,30 +121,6 @@ LearningCurve curve_in_workers(const InContextReturns& measured, std::vector<Tas
   }
   if (!scores.empty()) curve.scores = NormalizedScores::of(measured, scores);
   return curve;
-}
-
-TaskScaling scaling_of(const RunConfig& config) {
-  const std::filesystem::path file = config.folder().tasks();
-  if (!std::filesystem::exists(file)) return {};
-  return TaskScaling::from_json(read_file(file), file.string());
-}
-
-std::function<SpaceScale(std::span<const Trial>)> scale_in_workers(const RunConfig& config,
-                                                                   const WorkerPool& workers) {
-  if (!config.environment.has_own_tasks()) return nullptr;
-  return [&workers, scaling = scaling_of(config), reward_scale = config.data.reward_scale,
-          shape = config.model_shape().spaces.value().observation.shape](std::span<const Trial> trials) {
-    std::vector<at::Tensor> rewards, means, deviations;
-    for (const Trial& trial : trials) {
-      const TaskScale scale = scaling.of(name_of_task(workers, trial.task), reward_scale);
-      rewards.push_back(at::full({}, scale.reward_scale, at::kFloat));
-      if (scale.mean.empty()) continue;
-      means.push_back(at::tensor(scale.mean, at::kFloat).view(shape));
-      deviations.push_back(at::tensor(scale.deviation, at::kFloat).view(shape));
-    }
-    if (means.empty()) return SpaceScale{at::stack(rewards), {}, {}};
-    return SpaceScale{at::stack(rewards), at::stack(means), at::stack(deviations)};
-  };
 }
 
 }  // namespace adtrain

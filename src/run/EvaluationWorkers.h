@@ -1,20 +1,15 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "collectives/Communicator.h"
-#include "data/TaskScaling.h"
 #include "environments/worker/WorkerPool.h"
 #include "evaluation/EvaluationFolder.h"
 #include "evaluation/LearningCurve.h"
 #include "evaluation/TaskScores.h"
-#include "evaluation/Trial.h"
-#include "evaluation/spaces/SpaceContext.h"
 #include "run/RunConfig.h"
 
 namespace adtrain {
@@ -24,8 +19,8 @@ namespace adtrain {
 std::unique_ptr<WorkerPool> start_workers(const RunConfig& config, const PlayNotices::Say& say);
 
 /// What eval_tasks means there: numbers of the worker's TASKS, of which none was trained on; without TASKS
-/// the family's tasks. Of own tasks, those that training
-/// has seen are known by their names. Throws ConfigError where there are none of these.
+/// the family's tasks. Not of own tasks,
+/// which OwnTasksOfRun knows. Throws ConfigError where there are none of these.
 std::vector<int64_t> tasks_in_workers(const RunConfig& config, const WorkerPool& workers);
 
 /// The part of summary.json that a worker's environments add.
@@ -38,7 +33,8 @@ std::optional<std::vector<double>> random_returns_in_workers(const RunConfig& co
                                                              WorkerPool& workers, Communicator& communicator);
 
 /// What eval_scores knows of each of these tasks; empty where it is not set. Throws DataError where the file
-/// is no such file, and where it has an expert's score of none of the tasks.
+/// is no such file, and where it places no task: without an expert's score, or a random one that is not
+/// measured either.
 std::vector<TaskScore> scores_in_workers(const RunConfig& config, const WorkerPool& workers,
                                          const std::vector<int64_t>& tasks);
 
@@ -47,14 +43,5 @@ std::vector<TaskScore> scores_in_workers(const RunConfig& config, const WorkerPo
 /// not known.
 LearningCurve curve_in_workers(const InContextReturns& measured, std::vector<TaskScore> scores,
                                const std::optional<std::vector<double>>& random_returns);
-
-/// Which tasks a run of own tasks was trained on, and by what their numbers are scaled; nothing before a run
-/// has trained, and for families. Throws DataError where the file is damaged.
-TaskScaling scaling_of(const RunConfig& config);
-
-/// By what the numbers of learners are scaled, whose tasks the worker plays; null for families. Borrows
-/// `workers`.
-std::function<SpaceScale(std::span<const Trial>)> scale_in_workers(const RunConfig& config,
-                                                                   const WorkerPool& workers);
 
 }  // namespace adtrain

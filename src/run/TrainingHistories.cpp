@@ -113,7 +113,17 @@ class OwnTrainingHistories final : public TrainingHistories {
       const TaskScaling known = TaskScaling::from_json(known_tasks, config.folder().tasks().string());
       if (known.tasks().size() == scales.size()) return known.tasks();
     }
-    return measured(ranks, tasks, std::move(scales));
+    const auto trained = static_cast<std::ptrdiff_t>(histories_.trained().size());
+    std::vector<TaskScale> all =
+        measured(ranks, histories_.trained(), {scales.begin(), scales.begin() + trained});
+    const TaskScale unseen = TaskScaling(all).of(/*task=*/"", /*reward_scale=*/1);
+    for (auto scale = scales.begin() + trained; scale != scales.end(); ++scale) {
+      scale->steps = unseen.steps;
+      scale->mean = unseen.mean;
+      scale->deviation = unseen.deviation;
+      all.push_back(*scale);
+    }
+    return all;
   }
 
   /// Each rank reads its share of the tasks. Collective.

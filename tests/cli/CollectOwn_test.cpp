@@ -98,9 +98,19 @@ env_random_episodes: 4
   EXPECT_EQ(rolling.at("mean"), whole.at("mean")) << "the window is never full";
   EXPECT_EQ(summary_of("--set eval_tasks=train").at("task_names"), nlohmann::json({"low", "high"}));
 
-  const Finished missing = run_.adtrain("evaluate runs/own --set eval_scores=own.yaml");
+  std::filesystem::rename(run_.run("own"), run_.folder() / "moved");
+  const Finished moved = run_.adtrain("evaluate moved --json --set eval_scores=scores.yaml");
+  ASSERT_EQ(moved.exit_code, 0) << moved.output;
+  EXPECT_EQ(nlohmann::json::parse(moved.output).at("mean"), whole.at("mean"));
+  std::filesystem::rename(run_.folder() / "moved" / "tasks.json", run_.folder() / "tasks.json");
+  const Finished partly = run_.adtrain("evaluate moved");
+  EXPECT_EQ(partly.exit_code, 5) << partly.output;
+  EXPECT_THAT(partly.output, HasSubstr("moved/tasks.json does not exist"));
+  std::filesystem::rename(run_.folder() / "tasks.json", run_.folder() / "moved" / "tasks.json");
+
+  const Finished missing = run_.adtrain("evaluate moved --set eval_scores=own.yaml");
   EXPECT_EQ(missing.exit_code, 4) << missing.output;
-  const Finished other = run_.adtrain("evaluate runs/own --set env_worker=lessons:make_pairs");
+  const Finished other = run_.adtrain("evaluate moved --set env_worker=lessons:make_pairs");
   EXPECT_EQ(other.exit_code, 2) << other.output;
   EXPECT_THAT(other.output, HasSubstr("other spaces than the checkpoint was trained for"));
 }

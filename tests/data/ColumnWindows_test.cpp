@@ -259,12 +259,15 @@ TEST(ColumnWindows, AreReadByAnyNumberOfThreadsAndRanks) {
 
 TEST(TaskScaling, IsKeptAsItIs) {
   TaskScale ant{"ant_v4", 3, true, 0.1, 1000, {0.1, -2e-17}, {1.5, 1e-6}};
-  TaskScale door{"door", 4, false, 1, 3000, {1.1, 4}, {0.5, 2}};
-  const std::string text = TaskScaling({ant, door}).to_json();
+  TaskScale door{"door", 4, true, 1, 3000, {1.1, 4}, {0.5, 2}};
+  TaskScale held{"held", 5, false, 3, 500, {9, 9}, {9, 9}};
+  const std::string text = TaskScaling({ant, door, held}).to_json();
   const TaskScaling read = TaskScaling::from_json(text, "tasks.json");
   EXPECT_EQ(read.to_json(), text);
   EXPECT_EQ(read.of("ant_v4", 7).mean, ant.mean);
-  EXPECT_FALSE(read.of("door", 7).trained);
+  EXPECT_FALSE(read.of("held", 7).trained);
+  EXPECT_EQ(read.of("held", 7).reward_scale, 3);
+  EXPECT_EQ(read.of("held", 7).mean, read.of("hopper", 7).mean) << "training did not see it";
   const TaskScale unseen = read.of("hopper", 7);
   EXPECT_EQ(unseen.reward_scale, 7);
   EXPECT_NEAR(unseen.mean[0], (0.1 * 1000 + 1.1 * 3000) / 4000, 1e-12);

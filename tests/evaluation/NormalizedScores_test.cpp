@@ -67,7 +67,7 @@ TEST(NormalizedScores, ReturnsAreBetweenRandomAndExpertOfEachTask) {
   double last = 0;
   for (int64_t episode = 2; episode < 12; ++episode) last += score(2, 0, episode) + score(2, 1, episode);
   EXPECT_NEAR(normalized->groups.at("b").last10_mean, last / 20, 1e-9);
-  EXPECT_FALSE(NormalizedScores::of(measured, {{1, std::nullopt, ""}, {}, {std::nullopt, 3, ""}}));
+  EXPECT_FALSE(NormalizedScores::of(measured, {{1, std::nullopt, ""}, {2, 2, ""}, {std::nullopt, 3, ""}}));
 }
 
 TaskScores read(const std::string& yaml) {

@@ -89,6 +89,10 @@ TEST(SpaceChooser, RandomActionsAreUniformWithinTheSpace) {
   choice.start = {-1};
   SpaceChooser discrete(choice, Sampling::kSample, kSeed, trials_of(5000));
   EXPECT_NEAR(discrete.draw_uniformly().mean().item<double>(), 0.5, 0.1);
+  Space whole = Space::box({1}, {-1}, {1}, ElementType::kInt8);
+  const at::Tensor steps = SpaceChooser(whole, Sampling::kSample, kSeed, trials_of(3000)).draw_uniformly();
+  for (const int value : {-1, 0, 1})
+    EXPECT_NEAR(steps.eq(value).to(at::kFloat).mean().item<double>(), 1.0 / 3, 0.05) << value;
   const double infinity = std::numeric_limits<double>::infinity();
   const Space open = Space::box({3}, {-infinity, 2, -infinity}, {infinity, infinity, -3});
   const at::Tensor far = SpaceChooser(open, Sampling::kSample, kSeed, trials_of(5000)).draw_uniformly();

@@ -9,10 +9,16 @@
 namespace adtrain {
 namespace {
 
-/// Writes actions, float64 (n, size), to where the batch's next step takes them from.
+/// Writes actions, float64 (n, size), to where the batch's next step takes them from. A box of whole numbers
+/// takes the nearest ones within its bounds: others may not be numbers of its type.
 void put_actions(const at::Tensor& actions, WorkerBatch& batch, const Space& space) {
   const at::Tensor rows = rows_of(batch.actions(), space, batch.size());
-  rows.copy_(actions.reshape(rows.sizes()));
+  at::Tensor played = actions;
+  if (space.kind == Space::Kind::kBox && is_whole(space.type)) {
+    const auto bounds = [](const std::vector<double>& each) { return at::tensor(each, at::kDouble); };
+    played = actions.round().maximum(bounds(space.low)).minimum(bounds(space.high));
+  }
+  rows.copy_(played.reshape(rows.sizes()));
 }
 
 }  // namespace

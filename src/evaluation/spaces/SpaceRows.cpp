@@ -49,7 +49,8 @@ at::Tensor as_trained(const at::Tensor& observations, const TaskSpaces& trained)
   if (!is_unpacked) return observations;
   at::Tensor number = at::zeros(observations.sizes().slice(0, observations.dim() - 1), at::kLong);
   for (size_t digit = 0; digit < trained.packed_digits.size(); ++digit) {
-    number = number * trained.packed_digits[digit] + observations.select(-1, static_cast<int64_t>(digit));
+    number = number * trained.packed_digits[digit] +
+             observations.select(-1, static_cast<int64_t>(digit)).to(at::kLong);
   }
   return number;
 }

@@ -1,0 +1,77 @@
+#include "run/OwnTasksOfRun.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "base/Error.h"
+#include "base/File.h"
+#include "base/NumberRanges.h"
+#include "environments/TaskSplit.h"
+#include "evaluation/InContextEvaluation.h"
+
+namespace adtrain {
+namespace {
+
+TaskScaling read_tasks(const std::filesystem::path& file) {
+  if (std::filesystem::exists(file)) return TaskScaling::from_json(read_file(file), file.string());
+  throw CheckpointError(fmt::format(
+      "{} does not exist; expected which tasks the run was trained on, as training writes it there: copy a "
+      "run's folder whole",
+      file.string()));
+}
+
+}  // namespace
+
+std::string name_of_task(const WorkerPool& workers, int64_t task) {
+  const auto& names = workers.hello().tasks;
+  return names ? names->at(static_cast<size_t>(task)) : fmt::format("{}", task);
+}
+
+OwnTasksOfRun::OwnTasksOfRun(const RunFolder& run) : tasks_(read_tasks(run.tasks())) {}
+
+std::vector<int64_t> OwnTasksOfRun::evaluated(const RunConfig& config, const WorkerPool& workers) const {
+  TaskSplit split;
+  if (const auto& names = workers.hello().tasks) {
+    const auto was_seen = [&](const std::string& name) {
+      return std::ranges::any_of(tasks_.tasks(),
+                                 [&](const TaskScale& task) { return task.trained && task.task == name; });
+    };
+    for (int64_t task = 0; task < std::ssize(*names); ++task)
+      (was_seen(name_of_task(workers, task)) ? split.train : split.test).push_back(task);
+  } else {
+    for (const TaskScale& task : tasks_.tasks())
+      (task.trained ? split.train : split.test).push_back(task.number);
+  }
+  const std::string& named = config.evaluation.eval_tasks;
+  const int64_t count = std::ssize(split.train) + std::ssize(split.test);
+  if (workers.hello().tasks && !names_a_side(named) &&
+      NumberRanges::parse(named).value().largest() >= count) {
+    throw ConfigError(fmt::format("eval_tasks: found task {}; expected numbers of the TASKS of {}, 0 to {}",
+                                  NumberRanges::parse(named).value().largest(), *config.worker.env_worker,
+                                  count - 1));
+  }
+  return evaluated_tasks(config.evaluation, split);
+}
+
+std::function<SpaceScale(std::span<const Trial>)> OwnTasksOfRun::scale(const RunConfig& config,
+                                                                       const WorkerPool& workers) const {
+  return [&workers, tasks = tasks_, reward_scale = config.data.reward_scale,
+          shape = config.model_shape().spaces.value().observation.shape](std::span<const Trial> trials) {
+    std::vector<at::Tensor> rewards, means, deviations;
+    for (const Trial& trial : trials) {
+      const TaskScale scale = tasks.of(name_of_task(workers, trial.task), reward_scale);
+      rewards.push_back(at::full({}, scale.reward_scale, at::kFloat));
+      if (scale.mean.empty()) continue;
+      means.push_back(at::tensor(scale.mean, at::kFloat).view(shape));
+      deviations.push_back(at::tensor(scale.deviation, at::kFloat).view(shape));
+    }
+    if (means.empty()) return SpaceScale{at::stack(rewards), {}, {}};
+    return SpaceScale{at::stack(rewards), at::stack(means), at::stack(deviations)};
+  };
+}
+
+}  // namespace adtrain

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/TaskScaling.h"
+#include "environments/worker/WorkerPool.h"
+#include "evaluation/Trial.h"
+#include "evaluation/spaces/SpaceContext.h"
+#include "run/RunConfig.h"
+
+namespace adtrain {
+
+/// What a worker calls the task of this number; without TASKS the number.
+std::string name_of_task(const WorkerPool& workers, int64_t task);
+
+/// What training has written of own tasks, for evaluations in a worker's environments: which it saw, and by
+/// what their numbers were scaled. Immutable.
+class OwnTasksOfRun {
+ public:
+  /// Reads the run's tasks.json. Throws CheckpointError where there is none, and DataError where it is
+  /// damaged.
+  explicit OwnTasksOfRun(const RunFolder& run);
+
+  /// What eval_tasks means: of the worker's TASKS, `train` are those that training saw, by their names, and
+  /// `test` the others; without TASKS the numbers of the histories' tasks. Throws ConfigError where there are
+  /// none of these.
+  std::vector<int64_t> evaluated(const RunConfig& config, const WorkerPool& workers) const;
+  /// By what the numbers of learners are scaled. Borrows `workers`.
+  std::function<SpaceScale(std::span<const Trial>)> scale(const RunConfig& config,
+                                                          const WorkerPool& workers) const;
+
+ private:
+  TaskScaling tasks_;
+};
+
+}  // namespace adtrain

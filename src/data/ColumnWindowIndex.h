@@ -46,8 +46,8 @@ class ColumnWindowIndex {
   using Progress = std::function<void(int64_t read, int64_t of)>;
 
   /// `tasks`: places among those of the source, which is borrowed. Reads nothing, unless episodes are left
-  /// out: then the columns that say where they end, by `threads` threads. Throws DataError where a task has
-  /// not one window, and names the settings that decide.
+  /// out: then the columns that say where they end, and rewards, by `threads` threads. Throws DataError where
+  /// a task has not one window, and names the settings that decide.
   ColumnWindowIndex(const HistorySource& source, const std::vector<size_t>& tasks,
                     const ColumnWindowShape& shape, size_t threads = 1, const Progress& progress = {});
 

@@ -43,15 +43,15 @@ int64_t PrefetchedBatches::history_bytes() const {
 
 Batch PrefetchedBatches::take() {
   if (workers_.empty()) return assemble(next_ticket_++);
-  Batch batch;
+  Assembled next;
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return failure_ || ready_.contains(next_ticket_); });
-    if (failure_) std::rethrow_exception(failure_);
-    batch = std::move(ready_.extract(next_ticket_++).mapped());
+    changed_.wait(lock, [this] { return ready_.contains(next_ticket_); });
+    next = std::move(ready_.extract(next_ticket_++).mapped());
   }
   changed_.notify_all();
-  return batch;
+  if (next.failure) std::rethrow_exception(next.failure);
+  return next.batch;
 }
 
 double PrefetchedBatches::take_seconds_waited() {
@@ -77,16 +77,14 @@ void PrefetchedBatches::work() {
     if (stopping_) return;
     const int64_t ticket = next_to_assemble_++;
     lock.unlock();
-    Batch batch;
-    std::exception_ptr failure;
+    Assembled next;
     try {
-      batch = assemble(ticket);
+      next.batch = assemble(ticket);
     } catch (...) {
-      failure = std::current_exception();
+      next.failure = std::current_exception();
     }
     lock.lock();
-    ready_.emplace(ticket, std::move(batch));
-    if (failure) failure_ = failure;
+    ready_.emplace(ticket, std::move(next));
     changed_.notify_all();
   }
 }

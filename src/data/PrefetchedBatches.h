@@ -43,8 +43,12 @@ class PrefetchedBatches final : public BatchSource {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<int64_t, Batch> ready_;
-  std::exception_ptr failure_;
+  /// A micro-batch, or why there is none: that concerns who takes it, not those before.
+  struct Assembled {
+    Batch batch;
+    std::exception_ptr failure;
+  };
+  std::map<int64_t, Assembled> ready_;
   int64_t next_to_assemble_ = 0;
   int64_t ahead_;
   bool stopping_ = false;

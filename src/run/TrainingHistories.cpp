@@ -1,8 +1,10 @@
 #include "run/TrainingHistories.h"
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -67,9 +69,12 @@ class OwnTrainingHistories final : public TrainingHistories {
         histories_(*own_),
         threads_(static_cast<size_t>(std::max<int64_t>(1, config.data.num_workers))) {
     const std::vector<size_t>&trained = histories_.trained(), &held_out = histories_.held_out();
+    digest_ = identity_ = histories_.identity();
+    // Before anything else is exchanged: what ranks exchange next is of the same tasks.
+    check_same(*ranks.communicator,
+               fmt::format("the digest of the histories in {}", config.histories().string()), digest_);
     std::vector<TaskScale> scales = scales_of(config, ranks, own.known);
     tasks_ = TaskScaling(scales).to_json();
-    digest_ = identity_ = histories_.identity();
     windows_ = windows_of(config, trained,
                           {scales.begin(), scales.begin() + static_cast<std::ptrdiff_t>(trained.size())},
                           histories_.shape(config), console);
@@ -109,10 +114,9 @@ class OwnTrainingHistories final : public TrainingHistories {
       scales.push_back(std::move(scale));
     }
     if (!config.data.normalize_observations) return scales;
-    if (!known_tasks.empty()) {
-      const TaskScaling known = TaskScaling::from_json(known_tasks, config.folder().tasks().string());
-      if (known.tasks().size() == scales.size()) return known.tasks();
-    }
+    if (!known_tasks.empty() &&
+        take_known(TaskScaling::from_json(known_tasks, config.folder().tasks().string()), scales))
+      return scales;
     const auto trained = static_cast<std::ptrdiff_t>(histories_.trained().size());
     std::vector<TaskScale> all =
         measured(ranks, histories_.trained(), {scales.begin(), scales.begin() + trained});
@@ -124,6 +128,25 @@ class OwnTrainingHistories final : public TrainingHistories {
       all.push_back(*scale);
     }
     return all;
+  }
+
+  /// Takes mean and deviation of each of these tasks from `known`. Returns whether it has all of them, of
+  /// these observations: a run may be continued with another split, or may not have been normalised before.
+  bool take_known(const TaskScaling& known, std::vector<TaskScale>& scales) const {
+    std::map<std::pair<std::string, int64_t>, const TaskScale*> by_task;
+    for (const TaskScale& scale : known.tasks()) by_task[{scale.task, scale.number}] = &scale;
+    for (const TaskScale& scale : scales) {
+      const auto found = by_task.find({scale.task, scale.number});
+      if (found == by_task.end() || found->second->trained != scale.trained) return false;
+      if (std::ssize(found->second->mean) != histories_.spaces().observation.size()) return false;
+    }
+    for (TaskScale& scale : scales) {
+      const TaskScale& found = *by_task.at({scale.task, scale.number});
+      scale.steps = found.steps;
+      scale.mean = found.mean;
+      scale.deviation = found.deviation;
+    }
+    return true;
   }
 
   /// Each rank reads its share of the tasks. Collective.

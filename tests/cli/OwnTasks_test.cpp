@@ -113,9 +113,31 @@ TEST_F(OwnTasks, TheLossFallsWhateverTheRanksAndAResumedRunIsTheUninterruptedOne
   for (const json& task : tasks) {
     EXPECT_EQ(task["trained"], task != tasks[2]);
     EXPECT_EQ(task["reward_scale"], 0.1);
+    if (!task["trained"].get<bool>()) continue;
     EXPECT_EQ(task["steps"], 900);
     EXPECT_NEAR(task["mean"][3].get<double>(), 5.0 * task["number"].get<double>(), 0.5);
     EXPECT_NEAR(task["deviation"][0].get<double>(), 3, 0.3);
+  }
+  EXPECT_EQ(tasks[2]["steps"], 1800) << "the held-out one is scaled as those that training saw, together";
+  EXPECT_NEAR(tasks[2]["mean"][3].get<double>(),
+              (tasks[0]["mean"][3].get<double>() + tasks[1]["mean"][3].get<double>()) / 2, 1e-9);
+}
+
+TEST_F(OwnTasks, AnotherSplitKeepsEachTasksOwnScale) {
+  ASSERT_EQ(run_->adtrain("vintix.yaml --set run_name=split --set train_tasks=0,1 --stop-after 5").exit_code,
+            75);
+  const Finished changed = run_->adtrain(
+      "vintix.yaml --set run_name=split --set train_tasks=1,2 --resume --allow-changes train_tasks "
+      "--stop-after 10");
+  ASSERT_EQ(changed.exit_code, 75) << changed.output;
+  const json tasks = json::parse(run_->read("runs/split/tasks.json")).at("tasks");
+  ASSERT_EQ(tasks.size(), 3U);
+  for (const json& task : tasks) {
+    const int64_t number = task["number"];
+    EXPECT_EQ(task["trained"], number != 0);
+    const double middle =
+        number == 0 ? 1.5 : static_cast<double>(number);  // held out: as tasks 1 and 2 together
+    EXPECT_NEAR(task["mean"][3].get<double>(), 5.0 * middle, 0.5) << "task " << number;
   }
 }
 

@@ -1,17 +1,20 @@
 #include "data/BatchSource.h"
 
+#include <algorithm>
 #include <memory>
 #include <stdexcept>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "base/Error.h"
 #include "data/HistorySet.h"
 #include "data/TransitionWindows.h"
 
 namespace adtrain {
 namespace {
 
+constexpr uint64_t kSeed = 9;
 constexpr WindowShape kShape = {.steps = 50, .horizon = 10, .length = 12};
 
 std::unique_ptr<BatchSource> source_of(const BatchAssembler& windows, const BatchShare& share,
@@ -19,7 +22,7 @@ std::unique_ptr<BatchSource> source_of(const BatchAssembler& windows, const Batc
   DataOptions options;
   options.num_workers = workers;
   return BatchSource::create({.windows = windows,
-                              .order = SampleOrder(windows.samples(), 9),
+                              .order = SampleOrder(windows.samples(), kSeed),
                               .share = share,
                               .first_sample = first_sample},
                              options, at::kCPU);
@@ -87,6 +90,37 @@ TEST(BatchSource, WhatAWorkerThrowsIsThrownToTheCaller) {
     const auto source = source_of(assembler, {.micro_batch = int64_t{1} << 61}, 0, workers);
     EXPECT_THROW(source->next(), std::length_error) << workers << " workers";
     EXPECT_THROW(source->next(), std::length_error) << "nor does the next call wait for ever";
+  }
+}
+
+/// Windows of which one cannot be read.
+class OneIsDamaged final : public BatchAssembler {
+ public:
+  explicit OneIsDamaged(const TransitionWindows& sound, int64_t damaged) : sound_(sound), damaged_(damaged) {}
+
+  int64_t samples() const override { return sound_.samples(); }
+  Batch assemble(std::span<const int64_t> samples) const override {
+    if (std::ranges::find(samples, damaged_) != samples.end()) throw DataError("damaged");
+    return sound_.assemble(samples);
+  }
+  int64_t bytes() const override { return sound_.bytes(); }
+  std::string description() const override { return sound_.description(); }
+
+ private:
+  const TransitionWindows& sound_;
+  int64_t damaged_;
+};
+
+/// A run may end before it comes to what was read ahead, which depends on the number of workers.
+TEST(BatchSource, WhatIsReadAheadFailsOnlyWhereItIsTaken) {
+  const HistorySet histories = HistorySet::random(4, 50, {9, 5}, 1);
+  const TransitionWindows sound(histories, kShape);
+  constexpr int64_t kBatch = 4, kFailing = 5;
+  const OneIsDamaged windows(sound, SampleOrder(sound.samples(), kSeed).sample_at(kFailing * kBatch + 1));
+  for (const int64_t workers : {0, 1, 3}) {
+    const auto source = source_of(windows, {.micro_batch = kBatch}, 0, workers);
+    for (int64_t step = 0; step < kFailing; ++step) EXPECT_NO_THROW(source->next()) << workers << " workers";
+    EXPECT_THROW(source->next(), DataError) << workers << " workers";
   }
 }
 

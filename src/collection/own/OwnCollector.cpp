@@ -146,8 +146,11 @@ std::optional<OwnPpo::Learnt> OwnCollector::learn_task(int64_t task, WorkerPool&
   const auto seed = static_cast<uint64_t>(options_.alg_seed + task);
   const int64_t episodes = workers_.env_random_episodes;
   std::map<std::string, double> scores;
-  if (episodes > 0)
-    scores["random-score"] = random_score(workers, task, episodes, learning_.ppo.streams, seed);
+  if (episodes > 0) {
+    const auto random = random_score(workers, task, episodes, learning_.ppo.streams, seed, stop);
+    if (!random) return std::nullopt;
+    scores["random-score"] = *random;
+  }
   std::optional<OwnPpo::Learnt> learnt = OwnPpo(workers, task, learning_, seed).learn(stop);
   if (!learnt) return std::nullopt;
   RecordedTask& histories = learnt->histories;

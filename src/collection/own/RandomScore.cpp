@@ -26,7 +26,8 @@ void draw_actions(const Space& space, RandomStream& random, std::span<float> act
 
 }  // namespace
 
-double random_score(WorkerPool& pool, int64_t task, int64_t episodes, int64_t places, uint64_t seed) {
+std::optional<double> random_score(WorkerPool& pool, int64_t task, int64_t episodes, int64_t places,
+                                   uint64_t seed, const std::function<bool()>& stop) {
   constexpr uint64_t kPurpose = 1;  // other numbers than those that learning draws
   RandomStream random(seed_of(seed, kPurpose));
   const Space action = pool.hello().action;
@@ -40,6 +41,7 @@ double random_score(WorkerPool& pool, int64_t task, int64_t episodes, int64_t pl
   std::vector<float> actions(wanted.size() * static_cast<size_t>(distribution.size()));
   double total = 0;
   while (std::ranges::any_of(wanted, [](int64_t left) { return left > 0; })) {
+    if (stop && stop()) return std::nullopt;
     draw_actions(action, random, actions);
     distribution.write(actions, environments->actions());
     environments->begin_step();

@@ -11,35 +11,10 @@
 
 #include "base/Error.h"
 #include "base/Text.h"
+#include "data/TensorType.h"
 
 namespace adtrain {
 namespace {
-
-at::ScalarType tensor_type(ElementType type) {
-  switch (type) {
-    case ElementType::kBool:
-    case ElementType::kUint8:
-      return at::kByte;
-    case ElementType::kInt8:
-      return at::kChar;
-    case ElementType::kInt16:
-      return at::kShort;
-    case ElementType::kUint16:
-    case ElementType::kInt32:
-      return at::kInt;
-    case ElementType::kUint32:
-    case ElementType::kUint64:
-    case ElementType::kInt64:
-      return at::kLong;
-    case ElementType::kFloat16:
-      return at::kHalf;
-    case ElementType::kFloat32:
-      return at::kFloat;
-    case ElementType::kFloat64:
-      break;
-  }
-  return at::kDouble;
-}
 
 /// Copies numbers of type From to a tensor's To.
 template <class From, class To>

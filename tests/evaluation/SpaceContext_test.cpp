@@ -55,6 +55,19 @@ TEST(SpaceContext, HoldsTheLastStepsAndTheOneBefore) {
   }
 }
 
+/// libtorch computes with few of the unsigned types that environments and files have.
+TEST(SpaceContext, HoldsNumbersInTheTypesOfTraining) {
+  TaskSpaces spaces = {Space::multi_discrete({2}, {70000}), Space::discrete(3), {}};
+  spaces.observation.type = ElementType::kUint32;
+  spaces.action.type = ElementType::kUint16;
+  SpaceContext context(2, 4, spaces, {});
+  const at::Tensor states = at::tensor({69999, 1, 2, 3}).view({2, 2});
+  context.observe(states.to(at::kUInt32), at::ones({2}, at::kByte));
+  EXPECT_EQ(context.batch().states.scalar_type(), at::kLong);
+  EXPECT_TRUE(context.batch().states.select(1, 0).equal(states.to(at::kLong)));
+  EXPECT_EQ(context.batch().actions.scalar_type(), at::kInt);
+}
+
 TEST(SpaceContext, SaysWhatObservationsAreNormalisedBy) {
   const TaskSpaces spaces = {Space::box({2}, {-1}, {1}), Space::discrete(3), {}};
   const at::Tensor mean = at::randn({2, 2}), deviation = at::rand({2, 2});

@@ -5,7 +5,7 @@
 
 #include <ATen/ATen.h>
 
-#include "evaluation/spaces/SpaceRows.h"
+#include "data/TensorType.h"
 
 namespace adtrain {
 namespace {
@@ -15,7 +15,7 @@ constexpr int64_t kWindowsOfRoom = 2;
 at::Tensor zeros_of(const Space& space, int64_t rows, int64_t capacity) {
   std::vector<int64_t> shape = {rows, capacity};
   shape.insert(shape.end(), space.shape.begin(), space.shape.end());
-  return at::zeros(shape, scalar_type_of(space.type));
+  return at::zeros(shape, tensor_type(space.type));
 }
 
 }  // namespace

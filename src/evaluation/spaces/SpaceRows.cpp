@@ -4,37 +4,9 @@
 
 #include <ATen/ATen.h>
 
-namespace adtrain {
+#include "data/TensorType.h"
 
-at::ScalarType scalar_type_of(ElementType type) {
-  switch (type) {
-    case ElementType::kBool:
-      return at::kBool;
-    case ElementType::kUint8:
-      return at::kByte;
-    case ElementType::kInt8:
-      return at::kChar;
-    case ElementType::kUint16:
-      return at::kUInt16;
-    case ElementType::kInt16:
-      return at::kShort;
-    case ElementType::kUint32:
-      return at::kUInt32;
-    case ElementType::kInt32:
-      return at::kInt;
-    case ElementType::kUint64:
-      return at::kUInt64;
-    case ElementType::kInt64:
-      return at::kLong;
-    case ElementType::kFloat16:
-      return at::kHalf;
-    case ElementType::kFloat32:
-      return at::kFloat;
-    case ElementType::kFloat64:
-      break;
-  }
-  return at::kDouble;
-}
+namespace adtrain {
 
 at::Tensor rows_of(std::span<const std::byte> bytes, const Space& space, int64_t n) {
   std::vector<int64_t> shape = {n};

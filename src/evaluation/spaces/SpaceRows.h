@@ -6,14 +6,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "base/ElementType.h"
 #include "environments/Space.h"
 #include "environments/TaskSpaces.h"
 
 namespace adtrain {
-
-/// libtorch's type of such numbers.
-at::ScalarType scalar_type_of(ElementType type);
 
 /// (n, …) of what lies in n rows of a space, on the CPU and without a copy: `bytes` must outlive it.
 at::Tensor rows_of(std::span<const std::byte> bytes, const Space& space, int64_t n);

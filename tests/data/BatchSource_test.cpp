@@ -87,7 +87,7 @@ TEST(BatchSource, WhatAWorkerThrowsIsThrownToTheCaller) {
   const TransitionWindows assembler(histories, kShape);
   for (const int64_t workers : {0, 1, 2}) {
     // More rows than a vector can have.
-    const auto source = source_of(assembler, {.micro_batch = int64_t{1} << 61}, 0, workers);
+    const auto source = source_of(assembler, {.micro_batch = int64_t{1} << 60}, 0, workers);
     EXPECT_THROW(source->next(), std::length_error) << workers << " workers";
     EXPECT_THROW(source->next(), std::length_error) << "nor does the next call wait for ever";
   }

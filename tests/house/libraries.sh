@@ -17,7 +17,7 @@ fi
 while read -r name file; do
   file=$(realpath "$file")
   case $name in
-    libcuda.so.*) ;; # the driver's
+    libcuda.so.* | libcurl.so.*) ;; # the driver's; HDF5's
     libcu* | libnv* | libnccl*)
       [[ $file == "$torch"/lib/* || $file == "$(dirname "$torch")"/nvidia/* ]] ||
         complain "$name is $file; expected the one beside libtorch in $torch"

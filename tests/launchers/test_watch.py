@@ -10,7 +10,7 @@ import test_torchrun
 from test_torchrun import RANKS, adtrain_launch, mpirun, rank_processes, torchrun
 
 SECONDS_TO_LEAVE = 30
-SOME_SECONDS = 2000 if small_run.DEVICE == "cpu" else 15000  # steps that take as long
+SOME_SECONDS = 600 if small_run.DEVICE == "cpu" else 15000  # steps that take as long
 LAUNCHERS = {"mpirun": mpirun, "torchrun": torchrun, "adtrain launch": adtrain_launch}
 
 
@@ -62,7 +62,7 @@ class Suspended(test_torchrun.Launched):
     def test_a_suspended_run_ends_as_if_it_had_not_been(self):
         steps = SOME_SECONDS // 2
         settings = ["--set", "collective_timeout_seconds=5", "--set", "silent_rank_seconds=5",
-                    "--set", f"train_timesteps={steps}", "--set", "ckpt_interval=200"]
+                    "--set", f"train_timesteps={steps}", "--set", f"ckpt_interval={steps // 3}"]
         for name, launcher in LAUNCHERS.items():
             with self.subTest(launcher=name):
                 process = self.start_long(launcher(), *settings, name=name[:3])

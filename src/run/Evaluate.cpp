@@ -29,9 +29,9 @@
 #include "run/ConfigChanges.h"
 #include "run/EvaluationBatch.h"
 #include "run/EvaluationWorkers.h"
-#include "run/OwnTasksOfRun.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
+#include "run/own/OwnTasksOfRun.h"
 #include "telemetry/Console.h"
 #include "watchdog/Activity.h"
 

@@ -12,7 +12,7 @@
 #include "evaluation/InContextEvaluation.h"
 #include "evaluation/NormalizedScores.h"
 #include "memory/AutoBatchSize.h"
-#include "run/OwnTasksOfRun.h"
+#include "run/own/OwnTasksOfRun.h"
 #include "watchdog/Activity.h"
 
 namespace adtrain {

@@ -16,9 +16,9 @@
 #include "model/spaces/SpaceFit.h"
 #include "run/AccelerateSettings.h"
 #include "run/GuideMaps.h"
-#include "run/OwnTasksKeys.h"
 #include "run/Plugins.h"
 #include "run/TaskLists.h"
+#include "run/own/OwnTasksKeys.h"
 
 namespace adtrain {
 namespace {

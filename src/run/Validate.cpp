@@ -13,8 +13,8 @@
 #include "environments/TaskSplit.h"
 #include "run/KernelReport.h"
 #include "run/MemoryEstimate.h"
-#include "run/OwnTasksReport.h"
 #include "run/RunConfig.h"
+#include "run/own/OwnTasksReport.h"
 
 namespace adtrain {
 namespace {

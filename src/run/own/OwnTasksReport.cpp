@@ -1,4 +1,4 @@
-#include "run/OwnTasksReport.h"
+#include "run/own/OwnTasksReport.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -8,8 +8,8 @@
 
 #include "base/Text.h"
 #include "data/ColumnWindowIndex.h"
-#include "run/OwnHistories.h"
 #include "run/inspect/LearningProgress.h"
+#include "run/own/OwnHistories.h"
 
 namespace adtrain {
 namespace {

@@ -1,4 +1,4 @@
-#include "run/OwnTasksOfRun.h"
+#include "run/own/OwnTasksOfRun.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include "run/OwnHistories.h"
+#include "run/own/OwnHistories.h"
 
 #include <algorithm>
 #include <cmath>

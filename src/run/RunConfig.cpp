@@ -93,8 +93,7 @@ void check_model(const RunConfig& config, Findings& findings) {
   }
   config.model.check_own_tasks(findings);
   if (!findings.empty()) return;
-  if (const std::optional<TaskSpaces> spaces = config.environment.spaces())
-    check_spaces(config.model, *spaces, findings);
+  check_spaces(config.model, config.environment.spaces(), findings);
 }
 
 /// Greedy actions are the same in each repeat.

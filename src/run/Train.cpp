@@ -161,6 +161,14 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
                    .returns = returns ? &*returns : nullptr});
   print_banner(console, config, ranks, inputs.model(), trainer.share(), inputs.windows());
 
+  if (ranks.device.device.is_cuda() && config.training.cuda_graph != CudaGraphUse::kOff &&
+      inputs.model().shape().spaces.size() > 1) {
+    console.notice(
+        "the rows of a step are of several groups of spaces, other ones in each step: steps run eagerly, as "
+        "no "
+        "CUDA graph holds them");
+  }
+
   trainer.start_from(life.resumed());
   life.claim();
   if (communicator.is_root() && !histories.tasks().empty())

@@ -13,9 +13,18 @@ constexpr at::Tensor Batch::*kParts[] = {&Batch::states,         &Batch::actions
 
 }  // namespace
 
+int64_t Batch::size() const {
+  if (parts.empty()) return states.size(0);
+  int64_t rows = 0;
+  for (const Batch& part : parts) rows += part.size();
+  return rows;
+}
+
 template <class Change>
 Batch Batch::changed(Change change) const {
   Batch batch;
+  batch.group = group;
+  for (const Batch& part : parts) batch.parts.push_back(part.changed(change));
   for (const auto part : kParts) {
     if ((this->*part).defined()) batch.*part = change(this->*part);
   }
@@ -34,6 +43,7 @@ void Batch::copy_from(const Batch& other) {
   for (const auto part : kParts) {
     if ((this->*part).defined()) (this->*part).copy_(other.*part);
   }
+  for (size_t i = 0; i < parts.size(); ++i) parts[i].copy_from(other.parts.at(i));
 }
 
 }  // namespace adtrain

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -22,7 +23,9 @@ namespace adtrain {
 ///
 /// *Rows of any space* (`before_action` defined), for tasks of other spaces than the grid families': plain
 /// rows whose states and actions are in their spaces' shapes, as narrow and as packed as they are stored.
-/// What came before the first step is known, or zeros where nothing did. There are no next states.
+/// What came before the first step is known, or zeros where nothing did. There are no next states. Of a
+/// network for several groups of spaces, rows are those of one `group`; or there are `parts`, each of one
+/// group, in order of the groups, and no tensors beside them.
 struct Batch {
   at::Tensor states;       ///< int32 (B, T, 2); of any space (B, T, …), its own type
   at::Tensor actions;      ///< int32 (B, T); of any space (B, T, …), its own type
@@ -40,7 +43,12 @@ struct Batch {
   /// float32 (B, …) as states: what observations are normalised by, where they are: (x − mean) / deviation.
   at::Tensor state_mean, state_deviation;
 
-  int64_t size() const { return states.size(0); }
+  int64_t group = 0;         ///< place among ModelShape::spaces; rows of any space only
+  std::vector<Batch> parts;  ///< of groups that have rows; empty where there are rows of one space alone
+
+  /// Rows, over all parts.
+  int64_t size() const;
+  bool empty() const { return parts.empty() && !states.defined(); }
   bool compressed() const { return previous.defined(); }
   bool of_any_space() const { return before_action.defined(); }
 
@@ -48,7 +56,7 @@ struct Batch {
   Batch to(at::Device device, bool non_blocking = false) const;
   /// A copy in pinned memory, from which a GPU copies asynchronously.
   Batch pinned() const;
-  /// Overwrites this batch's values with those of one of the same shape.
+  /// Overwrites this batch's values with those of one of the same shapes.
   void copy_from(const Batch& other);
 
  private:

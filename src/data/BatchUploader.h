@@ -17,7 +17,7 @@ class BatchUploader {
 
   bool to_gpu() const { return stream_ != nullptr; }
   /// Whether a copy is under way.
-  bool busy() const { return under_way_.states.defined(); }
+  bool busy() const { return !under_way_.empty(); }
   /// Starts the copy of a batch, which is pinned where the device is a GPU; none may be under way.
   void start(const Batch& batch);
   /// The batch of the copy under way, usable on the current stream.

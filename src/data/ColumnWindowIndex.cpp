@@ -7,16 +7,29 @@
 
 #include "base/Error.h"
 #include "base/InParallel.h"
+#include "base/Text.h"
+#include "config/Scalar.h"
 
 namespace adtrain {
 namespace {
 
 /// Number `i` of `count` numbers that are evenly spread over 0 … total − 1: i·total ÷ count, rounded down.
 int64_t spread(int64_t i, int64_t count, int64_t total) {
-  return i * (total / count) + i * (total % count) / count;
+  __extension__ using Wide = __int128;  // the product of two numbers of windows
+  return static_cast<int64_t>(static_cast<Wide>(i) * total / count);
 }
 
 }  // namespace
+
+int64_t episode_stride_of(const TaskHistories& task) {
+  const auto found = task.attributes.find("episode_sparsity");
+  if (found == task.attributes.end()) return 1;
+  constexpr int64_t kMost = 1 << 30;
+  const auto stride = Scalar<int64_t>::parse(found->second);
+  if (stride && *stride >= 1 && *stride <= kMost) return *stride;
+  throw DataError(fmt::format("{}: episode_sparsity is '{}'; expected a whole number above 0", task.name,
+                              abridged(found->second)));
+}
 
 ColumnWindowIndex::ColumnWindowIndex(const HistorySource& source, const std::vector<size_t>& tasks,
                                      const ColumnWindowShape& shape, size_t threads, const Progress& progress)
@@ -33,12 +46,17 @@ ColumnWindowIndex::ColumnWindowIndex(const HistorySource& source, const std::vec
       places.push_back({chosen.task, static_cast<size_t>(history), 0});
     histories = places.size();
   }
-  if (shape.episode_stride > 1) {
+  std::vector<int64_t> strides;
+  for (const ColumnWindow& place : places)
+    strides.push_back(shape.episode_stride * episode_stride_of(source.tasks()[place.task]));
+  if (std::ranges::any_of(strides, [](int64_t stride) { return stride > 1; })) {
     thinned_.assign(places.size(), KeptSteps(0));
     std::atomic<int64_t> read = 0;
     in_parallel(places.size(), threads, [&](size_t i) {
       const auto& [task, history, start] = places[i];
-      thinned_[i] = KeptSteps::of_every(shape.episode_stride, source, task, history, steps_of(task, history));
+      const int64_t steps = steps_of(task, history);
+      thinned_[i] =
+          strides[i] > 1 ? KeptSteps::of_every(strides[i], source, task, history, steps) : KeptSteps(steps);
       if (progress) progress(++read, static_cast<int64_t>(places.size()));
     });
   }
@@ -108,7 +126,7 @@ int64_t ColumnWindowIndex::windows_of_task(size_t chosen) const {
       "window_margin{}; use a smaller n_transit{}{}, or leave the task out with tasks",
       task.name, longest, shape_.length + 2 * shape_.margin,
       shape_.last_fraction < 1 ? fmt::format(", in the last {} of a history", shape_.last_fraction) : "",
-      shape_.episode_stride > 1 ? ", a smaller episode_stride" : "",
+      thinned_.empty() ? "" : ", a smaller episode_stride",
       shape_.steps == kAllThereAre ? "" : ", more train_source_timesteps"));
 }
 

@@ -84,22 +84,23 @@ void expect_stored_as(const Space& space, const ColumnType& column, const std::s
 
 }  // namespace
 
-/// Fills the rows of one batch.
+/// Fills the rows of one group in a batch.
 class ColumnWindows::Rows {
  public:
-  Rows(const ColumnWindows& windows, int64_t rows)
-      : windows_(windows), length_(windows.index_.shape().length) {
-    const HistorySource& source = windows.origin_.source;
-    const SpaceGroup& group = source.groups()[source.tasks()[windows.origin_.tasks.front()].group];
-    states_ = *group.find(ColumnKind::kObservations);
-    actions_ = *group.find(ColumnKind::kActions);
+  Rows(const ColumnWindows& windows, size_t group, int64_t rows)
+      : windows_(windows),
+        spaces_(windows.origin_.spaces[group]),
+        length_(windows.index_.shape().length),
+        states_(windows.groups_.at(group).states),
+        actions_(windows.groups_.at(group).actions) {
+    batch_.group = static_cast<int64_t>(group);
     batch_.states = rows_like(states_, {rows, length_});
     batch_.actions = rows_like(actions_, {rows, length_});
     batch_.before_action = rows_like(actions_, {rows});
     batch_.rewards = at::zeros({rows, length_}, at::kFloat);
     batch_.before_reward = at::zeros({rows}, at::kFloat);
     batch_.begins = at::zeros({rows, length_}, at::kByte);
-    if (!windows.scales_.begin()->second.mean.empty()) {
+    if (windows.groups_.at(group).normalised) {
       std::vector<int64_t> shape = {rows};
       shape.insert(shape.end(), states_.row.begin(), states_.row.end());
       batch_.state_mean = at::empty(shape, at::kFloat);
@@ -110,7 +111,7 @@ class ColumnWindows::Rows {
   void put(int64_t row, const ColumnWindow& window) {
     row_ = row;
     window_ = window;
-    scale_ = &windows_.scales_.at(window.task);
+    task_ = &windows_.tasks_.at(window.task);
     const KeptSteps kept = windows_.index_.kept(window.task, window.history);
     for (int64_t step = std::max<int64_t>(0, window.start - 1), end = window.start + length_; step < end;) {
       const KeptSteps::Place place = kept.place_of(step);
@@ -121,8 +122,8 @@ class ColumnWindows::Rows {
       step += count;
     }
     if (!batch_.state_mean.defined()) return;
-    std::ranges::copy(scale_->mean, batch_.state_mean[row].data_ptr<float>());
-    std::ranges::copy(scale_->deviation, batch_.state_deviation[row].data_ptr<float>());
+    std::ranges::copy(task_->mean, batch_.state_mean[row].data_ptr<float>());
+    std::ranges::copy(task_->deviation, batch_.state_deviation[row].data_ptr<float>());
   }
 
   Batch take() { return std::move(batch_); }
@@ -136,10 +137,8 @@ class ColumnWindows::Rows {
     const Column& states = *read.find(ColumnKind::kObservations);
     const Column& actions = *read.find(ColumnKind::kActions);
     const Column& rewards = *read.find(ColumnKind::kRewards);
-    expect(states, first_outside(states, windows_.origin_.spaces.observation), first,
-           windows_.origin_.spaces.observation.text());
-    expect(actions, first_outside(actions, windows_.origin_.spaces.action), first,
-           windows_.origin_.spaces.action.text());
+    expect(states, first_outside(states, spaces_.observation), first, spaces_.observation.text());
+    expect(actions, first_outside(actions, spaces_.action), first, spaces_.action.text());
     expect(rewards, rewards.first_not_finite(), first, "a finite number");
     const int64_t skipped = column < 0 ? 1 : 0;
     if (skipped == 1) {
@@ -176,7 +175,7 @@ class ColumnWindows::Rows {
   void begin(int64_t column) { batch_.begins.data_ptr<uint8_t>()[row_ * length_ + column] = 1; }
 
   float reward(const Column& rewards, int64_t step) const {
-    return static_cast<float>(rewards.number(step)) * scale_->reward;
+    return static_cast<float>(rewards.number(step)) * task_->reward_scale;
   }
 
   void expect(const Column& column, const std::optional<int64_t>& wrong, int64_t first,
@@ -199,12 +198,13 @@ class ColumnWindows::Rows {
   }
 
   const ColumnWindows& windows_;
+  const TaskSpaces& spaces_;
   int64_t length_;
-  ColumnType states_, actions_;
+  const ColumnType &states_, &actions_;
   Batch batch_;
   int64_t row_ = 0;
   ColumnWindow window_{};
-  const Scale* scale_ = nullptr;
+  const Task* task_ = nullptr;
 };
 
 ColumnWindows::ColumnWindows(Origin origin, const ColumnWindowShape& shape,
@@ -214,25 +214,55 @@ ColumnWindows::ColumnWindows(Origin origin, const ColumnWindowShape& shape,
       index_(origin_.source, origin_.tasks, shape, threads, progress),
       kinds_{ColumnKind::kObservations, ColumnKind::kActions,     ColumnKind::kRewards,    ColumnKind::kEnds,
              ColumnKind::kTerminations, ColumnKind::kTruncations, ColumnKind::kStepNumbers} {
-  const SpaceGroup& group = origin_.source.groups()[origin_.source.tasks()[origin_.tasks.front()].group];
-  expect_stored_as(origin_.spaces.observation, *group.find(ColumnKind::kObservations), origin_.name);
-  expect_stored_as(origin_.spaces.action, *group.find(ColumnKind::kActions), origin_.name);
-  for (size_t i = 0; i < origin_.tasks.size(); ++i) {
-    scales_[origin_.tasks[i]] = {static_cast<float>(scales.at(i).reward_scale),
-                                 {scales[i].mean.begin(), scales[i].mean.end()},
-                                 {scales[i].deviation.begin(), scales[i].deviation.end()}};
-  }
+  for (size_t i = 0; i < origin_.tasks.size(); ++i)
+    add_task(origin_.tasks[i], origin_.groups.empty() ? 0 : origin_.groups.at(i), scales.at(i));
+}
+
+void ColumnWindows::add_task(size_t task, size_t group, const TaskScale& scale) {
+  tasks_[task] = {group,
+                  static_cast<float>(scale.reward_scale),
+                  {scale.mean.begin(), scale.mean.end()},
+                  {scale.deviation.begin(), scale.deviation.end()}};
+  const TaskSpaces& spaces = origin_.spaces.at(group);
+  const TaskHistories& histories = origin_.source.tasks()[task];
+  const SpaceGroup& stored = origin_.source.groups()[histories.group];
+  const Group found = {*stored.find(ColumnKind::kObservations), *stored.find(ColumnKind::kActions),
+                       !scale.mean.empty()};
+  expect_stored_as(spaces.observation, found.states, origin_.name);
+  expect_stored_as(spaces.action, found.actions, origin_.name);
+  const Group& first = groups_.try_emplace(group, found).first->second;
+  if (first.states == found.states && first.actions == found.actions && first.normalised == found.normalised)
+    return;
+  throw DataError(
+      fmt::format("{}: the rows of {} are stored as {} and {}; expected {} and {}, as other tasks of "
+                  "its group have them",
+                  origin_.name, histories.name, name_of(found.states.type), name_of(found.actions.type),
+                  name_of(first.states.type), name_of(first.actions.type)));
 }
 
 std::string ColumnWindows::description() const {
-  return fmt::format("{} windows of {} histories of {} tasks, read in place", grouped(samples()),
-                     grouped(index_.histories()), grouped(static_cast<int64_t>(origin_.tasks.size())));
+  const std::string groups =
+      groups_.size() > 1 ? fmt::format(" in {} groups of equal spaces", groups_.size()) : "";
+  return fmt::format("{} windows of {} histories of {} tasks{}, read in place", grouped(samples()),
+                     grouped(index_.histories()), grouped(static_cast<int64_t>(origin_.tasks.size())),
+                     groups);
 }
 
 Batch ColumnWindows::assemble(std::span<const int64_t> samples) const {
-  Rows rows(*this, static_cast<int64_t>(samples.size()));
-  for (size_t row = 0; row < samples.size(); ++row)
-    rows.put(static_cast<int64_t>(row), index_.window(samples[row]));
+  std::map<size_t, std::vector<ColumnWindow>> by_group;
+  for (const int64_t sample : samples) {
+    const ColumnWindow window = index_.window(sample);
+    by_group[tasks_.at(window.task).group].push_back(window);
+  }
+  if (origin_.spaces.size() == 1) return rows_of(0, by_group[0]);
+  Batch batch;
+  for (const auto& [group, windows] : by_group) batch.parts.push_back(rows_of(group, windows));
+  return batch;
+}
+
+Batch ColumnWindows::rows_of(size_t group, std::span<const ColumnWindow> windows) const {
+  Rows rows(*this, group, static_cast<int64_t>(windows.size()));
+  for (size_t row = 0; row < windows.size(); ++row) rows.put(static_cast<int64_t>(row), windows[row]);
   return rows.take();
 }
 

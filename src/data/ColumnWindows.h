@@ -19,14 +19,19 @@ namespace adtrain {
 /// Rows of any space (Batch.h), read in place. States and actions are in their stored types; unsigned numbers
 /// of 16 and more bits become signed ones of twice the width, as tensors have them (of 64 bits the same).
 /// A step before the first one of a window is known where the history has one.
+///
+/// Of several groups of spaces a batch has a part for each group of which there are rows, which are in the
+/// order of their samples; of one group it has these rows alone.
 class ColumnWindows final : public BatchAssembler {
  public:
   /// What is read.
   struct Origin {
-    const HistorySource& source;  ///< borrowed
-    std::vector<size_t> tasks;    ///< places among its tasks, all of one group of spaces
-    TaskSpaces spaces;            ///< of all of them
-    std::string name;             ///< of the file or folder, for messages
+    const HistorySource& source;     ///< borrowed
+    std::vector<size_t> tasks;       ///< places among its tasks
+    std::vector<TaskSpaces> spaces;  ///< of each group of spaces
+    std::string name;                ///< of the file or folder, for messages
+    std::vector<size_t> groups =
+        {};  ///< of each of `tasks`, by place among `spaces`; empty: all of the first
   };
   /// `scales`: one for each of `origin.tasks`. Throws as ColumnWindowIndex does, and DataError where the
   /// spaces are none of the stored values'.
@@ -44,14 +49,24 @@ class ColumnWindows final : public BatchAssembler {
 
  private:
   class Rows;
-  struct Scale {
-    float reward;
+  struct Task {
+    size_t group;  ///< of spaces
+    float reward_scale;
     std::vector<float> mean, deviation;  ///< empty: observations are not normalised
   };
+  /// What the rows of a group's tasks have in common.
+  struct Group {
+    ColumnType states, actions;
+    bool normalised = false;
+  };
+  void add_task(size_t task, size_t group, const TaskScale& scale);
+  /// Rows of one group.
+  Batch rows_of(size_t group, std::span<const ColumnWindow> windows) const;
 
   Origin origin_;
   ColumnWindowIndex index_;
-  std::map<size_t, Scale> scales_;  ///< of each task
+  std::map<size_t, Task> tasks_;    ///< by place in the source
+  std::map<size_t, Group> groups_;  ///< those that have tasks
   ColumnKinds kinds_;               ///< what a window is read of
 };
 

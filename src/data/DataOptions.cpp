@@ -59,8 +59,8 @@ void DataOptions::declare_any_space(Section& section) {
       .one_of({"auto", "adtrain", "xland", "vintix"})
       .free_on_resume();
   section.key("history_group", history_group,
-              "Where `histories` has groups of tasks with different spaces: the name of the one that is "
-              "trained on; null: there is one.");
+              "Where `histories` has groups of tasks with different spaces: the names of those that are "
+              "trained on, with commas between; null: all.");
   section
       .key(
           "history_cache", history_cache,

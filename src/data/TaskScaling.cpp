@@ -60,9 +60,9 @@ class RunningMoments {
   std::vector<double> first_, sum_, squares_;
 };
 
-/// Mean and deviation of the steps of all tasks together that training saw.
-TaskScale pooled(std::vector<TaskScale> tasks) {
-  std::erase_if(tasks, [](const TaskScale& task) { return !task.trained; });
+/// Mean and deviation of the steps of all tasks of a group together that training saw.
+TaskScale pooled(std::vector<TaskScale> tasks, const std::string& group) {
+  std::erase_if(tasks, [&](const TaskScale& task) { return !task.trained || task.group != group; });
   TaskScale all;
   for (const TaskScale& task : tasks) {
     if (task.mean.empty()) continue;
@@ -102,6 +102,7 @@ TaskScaling TaskScaling::from_json(const std::string& text, const std::string& o
       TaskScale scale;
       scale.task = task.at("task");
       scale.number = task.at("number");
+      scale.group = task.value("group", std::string());
       scale.trained = task.at("trained");
       scale.reward_scale = task.at("reward_scale");
       scale.steps = task.value("steps", int64_t{0});
@@ -128,6 +129,7 @@ std::string TaskScaling::to_json() const {
                  {"number", scale.number},
                  {"trained", scale.trained},
                  {"reward_scale", scale.reward_scale}};
+    if (!scale.group.empty()) task["group"] = scale.group;
     if (!scale.mean.empty()) {
       task["steps"] = scale.steps;
       task["mean"] = scale.mean;
@@ -139,16 +141,18 @@ std::string TaskScaling::to_json() const {
   return json({{"tasks", std::move(tasks)}, {"crc32", checksum}}).dump() + "\n";
 }
 
-TaskScale TaskScaling::of(const std::string& task, double reward_scale) const {
-  const auto found = std::ranges::find(tasks_, task, &TaskScale::task);
+TaskScale TaskScaling::of(const std::string& task, double reward_scale, const std::string& group) const {
+  const auto found = std::ranges::find_if(
+      tasks_, [&](const TaskScale& known) { return known.task == task && known.group == group; });
   const bool is_there = found != tasks_.end();
   if (is_there && found->trained) return *found;
   TaskScale scale;
   scale.task = task;
+  scale.group = group;
   scale.trained = false;
   scale.reward_scale = reward_scale;
   if (is_there) scale = *found;
-  const TaskScale all = pooled(tasks_);
+  const TaskScale all = pooled(tasks_, group);
   scale.steps = all.steps;
   scale.mean = all.mean;
   scale.deviation = all.deviation;

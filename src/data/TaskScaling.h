@@ -22,6 +22,7 @@ struct TaskScale {
   /// Of each element of an observation, in C order: (x − mean) ÷ deviation is what a network sees. The
   /// deviation is the sample's (divided by steps − 1) plus 1e-6. Both empty: it sees x.
   std::vector<double> mean, deviation;
+  std::string group = "";  ///< of equal spaces, where a run has several; else ""
 };
 
 /// The tasks of a run and their scales, which belong to the run as its weights do.
@@ -35,8 +36,9 @@ class TaskScaling {
 
   const std::vector<TaskScale>& tasks() const { return tasks_; }
   /// The scale of the task of that name. Of a task that training did not see: mean and deviation over the
-  /// steps of all tasks that it saw. Of one that is not there at all also `reward_scale`.
-  TaskScale of(const std::string& task, double reward_scale) const;
+  /// steps of all tasks of its group that it saw. Of one that is not there at all, which is of `group`, also
+  /// `reward_scale`.
+  TaskScale of(const std::string& task, double reward_scale, const std::string& group = "") const;
 
  private:
   std::vector<TaskScale> tasks_;

@@ -93,6 +93,9 @@ void EnvironmentOptions::declare(Section& section) {
       "observation_packing", observation_packing,
       "Tasks of your own, where each number of an observation holds several digits: how many values each "
       "may take, the most significant first, for example [13, 12].");
+  section.key("space_groups", space_groups,
+              "Tasks of your own in several groups of equal spaces: these, as a run saves them; null: as the "
+              "histories say.");
   section.ignore("dim_states", "an observation is always the two coordinates");
   section.ignore("dim_actions", "follows from num_actions");
   section.ignore("max_reward", "follows from the family, the goal and the horizon");
@@ -116,7 +119,8 @@ void EnvironmentOptions::check_own_tasks(Findings& findings) const {
   if (!has_own_tasks()) {
     for (const auto& [key, is_there] : {std::pair{"observation_space", observation_space.has_value()},
                                         std::pair{"action_space", action_space.has_value()},
-                                        std::pair{"observation_packing", observation_packing.has_value()}}) {
+                                        std::pair{"observation_packing", observation_packing.has_value()},
+                                        std::pair{"space_groups", space_groups.has_value()}}) {
       if (is_there) {
         findings.add(key, fmt::format("found it with env {}, whose spaces are its own; expected it for tasks "
                                       "of your own alone: leave it out, or give env a name of yours",
@@ -128,6 +132,7 @@ void EnvironmentOptions::check_own_tasks(Findings& findings) const {
   const auto fits_no_name = [](unsigned char letter) {
     return letter == '/' || letter < ' ' || letter == 127;
   };
+  if (space_groups) check_space_groups(findings);
   constexpr size_t kLongestLabel = 100;
   if (env.empty() || env.size() > kLongestLabel || std::ranges::any_of(env, fits_no_name)) {
     findings.add("env", fmt::format("found '{}'; expected a label that can be part of a file's name: 1 to {} "
@@ -146,11 +151,25 @@ void EnvironmentOptions::check_own_tasks(Findings& findings) const {
   }
 }
 
+void EnvironmentOptions::check_space_groups(Findings& findings) const {
+  try {
+    groups_from_json(*space_groups, "it");
+  } catch (const DataError& error) {
+    findings.add("space_groups", error.what());
+  }
+  if (observation_space || action_space || observation_packing) {
+    findings.add("space_groups",
+                 "found it beside observation_space, action_space or observation_packing, which are those of "
+                 "one group; expected either");
+  }
+}
+
 Family EnvironmentOptions::family() const {
   return published(env).family;
 }
-std::optional<TaskSpaces> EnvironmentOptions::spaces() const {
-  if (!has_own_tasks() || !observation_space || !action_space) return std::nullopt;
+std::vector<TaskSpaces> EnvironmentOptions::spaces() const {
+  if (has_own_tasks() && space_groups) return groups_from_json(*space_groups, "space_groups");
+  if (!has_own_tasks() || !observation_space || !action_space) return {};
   TaskSpaces spaces{Space::from_json(*observation_space, "observation_space"),
                     Space::from_json(*action_space, "action_space"),
                     /*packed_digits=*/{}};
@@ -159,7 +178,7 @@ std::optional<TaskSpaces> EnvironmentOptions::spaces() const {
     for (std::string digit; std::getline(digits, digit, ',');)
       spaces.packed_digits.push_back(std::stoll(digit));
   }
-  return spaces;
+  return {spaces};
 }
 std::string EnvironmentOptions::family_name() const {
   return published(env).name;

@@ -37,7 +37,8 @@ struct EnvironmentOptions {
   std::optional<std::string> observation_space;  ///< own tasks: Minari's JSON
   std::optional<std::string> action_space;       ///< own tasks: Minari's JSON
   std::optional<std::string>
-      observation_packing;  ///< own tasks: values of each digit, with commas between them
+      observation_packing;                  ///< own tasks: values of each digit, with commas between them
+  std::optional<std::string> space_groups;  ///< own tasks of several spaces, instead of these: json_of_groups
 
   void declare(Section& section);
   void check(Findings& findings) const;
@@ -45,8 +46,9 @@ struct EnvironmentOptions {
   /// The family that `env` names: kOwn where it is no family's name.
   Family family() const;
   bool has_own_tasks() const { return family() == Family::kOwn; }
-  /// Of own tasks, where both spaces are known. Throws DataError where one is no space.
-  std::optional<TaskSpaces> spaces() const;
+  /// Of own tasks, where they are known: those of all tasks, or of each group of tasks; else none. Throws
+  /// DataError where one is no space.
+  std::vector<TaskSpaces> spaces() const;
   /// The family's own name, whatever alias `env` is: part of file names.
   std::string family_name() const;
   /// Throws ConfigError for own tasks, whose episodes end when their environments say so.
@@ -56,6 +58,7 @@ struct EnvironmentOptions {
 
  private:
   void check_own_tasks(Findings& findings) const;
+  void check_space_groups(Findings& findings) const;
 };
 
 }  // namespace adtrain

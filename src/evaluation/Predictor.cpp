@@ -21,6 +21,15 @@ Predictor predictor_of(AlgorithmDistillation& model) {
   };
 }
 
+Predictor of_group(const Predictor& predict, int64_t group) {
+  if (!predict) return predict;
+  return [=](const Batch& rows) {
+    Batch of_group = rows;
+    of_group.group = group;
+    return predict(of_group);
+  };
+}
+
 std::function<Predictor()> rolling_predictors_of(AlgorithmDistillation& model) {
   return [&model]() -> Predictor {
     return [&model, rolling = model.rolling()](const Batch& step) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 #include "data/Batch.h"
@@ -13,6 +14,8 @@ using Predictor = std::function<AlgorithmDistillation::Predictions(const Batch&)
 
 /// Calls `model`, whichever device its parameters are on. Borrows it.
 Predictor predictor_of(AlgorithmDistillation& model);
+/// Calls `predict` with rows of this group of spaces (Batch::group); null where `predict` is.
+Predictor of_group(const Predictor& predict, int64_t group);
 /// Makes predictors of empty rows that grow by one step at a time (see AlgorithmDistillation::Rolling), each
 /// for other rows. Borrows the model, which must be able to.
 std::function<Predictor()> rolling_predictors_of(AlgorithmDistillation& model);

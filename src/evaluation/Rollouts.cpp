@@ -65,9 +65,9 @@ Rollouts Rollouts::stepwise(const Predictor& predict, const TaskFamily& family, 
 
 Rollouts Rollouts::in_workers(const Player& player, WorkerPool& workers, const EvaluationOptions& options) {
   const WorkerHello& hello = workers.hello();
-  if (const auto& spaces = player.shape.spaces) {
-    const auto make = [=, &hello, spaces = *spaces](std::unique_ptr<WorkerBatch> batch,
-                                                    std::span<const Trial> trials) {
+  if (!player.shape.spaces.empty()) {
+    const auto make = [=, &hello, spaces = player.shape.spaces.front()](std::unique_ptr<WorkerBatch> batch,
+                                                                        std::span<const Trial> trials) {
       const SpaceLearners::Terms terms = {spaces, player.scale ? player.scale(trials) : SpaceScale(),
                                           player.model.n_transit, player.rolling};
       return std::make_unique<SpaceLearners>(std::move(batch), hello, trials, terms, options);

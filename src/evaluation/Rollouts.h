@@ -33,7 +33,7 @@ struct Rollouts {
   struct Player {
     Predictor predict;
     ModelOptions model;
-    ModelShape shape;
+    ModelShape shape;  ///< of a model of several groups of spaces, the group that plays alone
     /// Of a model of any space: of the learners of these trials; null for none.
     std::function<SpaceScale(std::span<const Trial>)> scale = nullptr;
     /// Of a model of any space that keeps keys and values: see SpaceLearners::Terms; null for none.

@@ -73,12 +73,17 @@ class Estimate {
     constexpr int64_t kStepBytes = 4 * 6;  // two coordinates twice, action, reward
     constexpr int64_t kFeatures = 10;
     const int64_t rows = sequences_ * tokens_;
-    const int64_t batch = (spaces_ ? step_bytes(*spaces_) : kStepBytes) * sequences_ * context_;
-    if (spaces_) {
-      const int64_t kept =
-          rows * token_elements(options_, *spaces_) + sequences_ * queries_ * head_elements(options_);
-      return batch + element_ * (alibi_elements() + kept + rows * width_);
+    if (!spaces_.empty()) {
+      // As if all rows were of the group that takes the most.
+      int64_t step = 0, token = 0;
+      for (const TaskSpaces& spaces : spaces_) {
+        step = std::max(step, step_bytes(spaces));
+        token = std::max(token, token_elements(options_, spaces));
+      }
+      const int64_t kept = rows * token + sequences_ * queries_ * head_elements(options_);
+      return step * sequences_ * context_ + element_ * (alibi_elements() + kept + rows * width_);
     }
+    const int64_t batch = kStepBytes * sequences_ * context_;
     const int64_t embedding = plan_.fused_embedding() ? 0 : rows * (element_ * kFeatures + 8);
     const int64_t composed = options_.composed() ? composed_input_bytes(rows) : 0;
     return batch + embedding + composed + rows * element_ * width_;
@@ -216,7 +221,7 @@ class Estimate {
   }
 
   const ModelOptions& options_;
-  const std::optional<TaskSpaces>& spaces_;
+  const std::vector<TaskSpaces>& spaces_;  ///< of each group; empty for grids
   const kernels::KernelPlan& plan_;
   int64_t sequences_, element_, width_, inner_, heads_;
   bool drops_, all_positions_;

@@ -59,8 +59,9 @@ enum class FusedKernels {
 struct ModelShape {
   int64_t grid_size = 9;
   int64_t num_actions = 5;
-  /// Of a task that is none of the grid families'; grid_size and num_actions then have no meaning.
-  std::optional<TaskSpaces> spaces = std::nullopt;
+  /// Of tasks that are none of the grid families', of each group of tasks with equal spaces; grid_size and
+  /// num_actions then have no meaning. Else none.
+  std::vector<TaskSpaces> spaces = {};
 
   int64_t states() const { return grid_size * grid_size; }
   /// Features of a transition token: state (2), one-hot action, reward, next state (2).

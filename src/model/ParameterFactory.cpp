@@ -9,7 +9,7 @@
 namespace adtrain {
 
 template <class Draw>
-at::Tensor ParameterFactory::make(std::string name, at::IntArrayRef shape, Draw draw) {
+at::Tensor ParameterFactory::make(const std::string& name, at::IntArrayRef shape, Draw draw) {
   at::Tensor parameter = at::empty(shape, at::TensorOptions(device_).dtype(at::kFloat));
   if (!parameter.is_meta()) {
     RandomStream stream(seed_of(seed_, made_.size()));
@@ -17,22 +17,20 @@ at::Tensor ParameterFactory::make(std::string name, at::IntArrayRef shape, Draw 
                     [&] { return static_cast<float>(draw(stream)); });
   }
   parameter.set_requires_grad(true);
-  made_.push_back({std::move(name), parameter});
+  made_.push_back({prefix_ + name, parameter});
   return parameter;
 }
 
-at::Tensor ParameterFactory::constant(std::string name, at::IntArrayRef shape, float value) {
-  return make(std::move(name), shape, [value](RandomStream&) { return value; });
+at::Tensor ParameterFactory::constant(const std::string& name, at::IntArrayRef shape, float value) {
+  return make(name, shape, [value](RandomStream&) { return value; });
 }
 
-at::Tensor ParameterFactory::uniform(std::string name, at::IntArrayRef shape, double bound) {
-  return make(std::move(name), shape,
-              [bound](RandomStream& stream) { return bound * (2.0 * stream.uniform() - 1.0); });
+at::Tensor ParameterFactory::uniform(const std::string& name, at::IntArrayRef shape, double bound) {
+  return make(name, shape, [bound](RandomStream& stream) { return bound * (2.0 * stream.uniform() - 1.0); });
 }
 
-at::Tensor ParameterFactory::normal(std::string name, at::IntArrayRef shape, double deviation) {
-  return make(std::move(name), shape,
-              [deviation](RandomStream& stream) { return deviation * stream.normal(); });
+at::Tensor ParameterFactory::normal(const std::string& name, at::IntArrayRef shape, double deviation) {
+  return make(name, shape, [deviation](RandomStream& stream) { return deviation * stream.normal(); });
 }
 
 }  // namespace adtrain

@@ -21,11 +21,17 @@ class ParameterFactory {
   /// Makes parameters with shapes only, on libtorch's device "meta", which take no memory.
   static ParameterFactory without_values() { return ParameterFactory(0, at::kMeta); }
 
-  at::Tensor constant(std::string name, at::IntArrayRef shape, float value);
+  at::Tensor constant(const std::string& name, at::IntArrayRef shape, float value);
   /// Uniform in ±bound.
-  at::Tensor uniform(std::string name, at::IntArrayRef shape, double bound);
+  at::Tensor uniform(const std::string& name, at::IntArrayRef shape, double bound);
   /// Equivalent to torch's `trunc_normal_(std=.02)` too: that truncates at ±2, a hundred deviations away.
-  at::Tensor normal(std::string name, at::IntArrayRef shape, double deviation);
+  at::Tensor normal(const std::string& name, at::IntArrayRef shape, double deviation);
+
+  /// From now on names begin with "groups.GROUP.", or with nothing where `group` is empty.
+  void begin_group(const std::string& group) { prefix_ = prefix_of(group); }
+  static std::string prefix_of(const std::string& group) {
+    return group.empty() ? "" : "groups." + group + ".";
+  }
 
   /// Returns all parameters in order; leaves the factory empty.
   std::vector<NamedTensor> take() { return std::exchange(made_, {}); }
@@ -33,10 +39,11 @@ class ParameterFactory {
  private:
   ParameterFactory(uint64_t seed, at::Device device) : seed_(seed), device_(device) {}
   template <class Draw>
-  at::Tensor make(std::string name, at::IntArrayRef shape, Draw draw);
+  at::Tensor make(const std::string& name, at::IntArrayRef shape, Draw draw);
 
   uint64_t seed_;
   at::Device device_ = at::kCPU;
+  std::string prefix_;
   std::vector<NamedTensor> made_;
 };
 

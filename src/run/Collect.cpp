@@ -10,9 +10,9 @@
 #include "data/HistoryReplay.h"
 #include "environments/TaskFamily.h"
 #include "launch/LaunchContext.h"
-#include "run/CollectOwn.h"
 #include "run/RunConfig.h"
 #include "run/ShownCollection.h"
+#include "run/own/CollectOwn.h"
 #include "telemetry/Console.h"
 
 namespace adtrain {

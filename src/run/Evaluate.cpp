@@ -29,9 +29,9 @@
 #include "run/ConfigChanges.h"
 #include "run/EvaluationBatch.h"
 #include "run/EvaluationWorkers.h"
-#include "run/OwnTasksOfRun.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
+#include "run/own/OwnTasksOfRun.h"
 #include "telemetry/Console.h"
 #include "watchdog/Activity.h"
 
@@ -214,13 +214,19 @@ int64_t load_weights(const Target& target, const TrainingOptions& training, Cons
 Rollouts::Player player_of(AlgorithmDistillation& model, const RunFolder& run, const RunConfig& config,
                            const WorkerPool& workers) {
   Rollouts::Player player = {predictor_of(model), model.options(), model.shape()};
-  if (config.environment.has_own_tasks()) player.scale = OwnTasksOfRun(run).scale(config, workers);
+  const size_t group = group_in_workers(config, workers);
+  const auto place = static_cast<int64_t>(group);
+  if (config.environment.has_own_tasks()) {
+    player.scale = OwnTasksOfRun(run).scale(config, workers);
+    player.shape.spaces = {model.shape().spaces.at(group)};
+    player.predict = of_group(player.predict, place);
+  }
   if (config.evaluation.eval_context == EvaluationContext::kRecompute) return player;
   if (const std::string objection = model.why_not_rolling(); !objection.empty()) {
     throw ConfigError(fmt::format(
         "eval_context: found rolling, which this network cannot, as {}; expected recompute", objection));
   }
-  player.rolling = rolling_predictors_of(model);
+  player.rolling = [make = rolling_predictors_of(model), place] { return of_group(make(), place); };
   return player;
 }
 
@@ -268,6 +274,10 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
        {"device", fmt::format("{}; {}", ranks.device.name, rollouts.place)},
        {"results", plan.folder().string()}});
   if (!ranks.device.notice.empty()) console.notice(ranks.device.notice);
+  if (workers && shape.spaces.size() > 1) {
+    console.info(fmt::format("the environments are those of group {}, one of {}",
+                             shape.spaces[group_in_workers(config, *workers)].group, shape.spaces.size()));
+  }
 
   const auto random_returns =
       workers ? random_returns_in_workers(config, plan.tasks, *workers, communicator) : std::nullopt;

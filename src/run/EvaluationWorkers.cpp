@@ -6,24 +6,25 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "base/Text.h"
 #include "collectives/StopRequest.h"
 #include "environments/TaskFamily.h"
 #include "environments/TaskSplit.h"
 #include "evaluation/InContextEvaluation.h"
 #include "evaluation/NormalizedScores.h"
 #include "memory/AutoBatchSize.h"
-#include "run/OwnTasksOfRun.h"
+#include "run/own/OwnTasksOfRun.h"
 #include "watchdog/Activity.h"
 
 namespace adtrain {
 namespace {
 
-/// What the run's networks are trained for.
-TaskSpaces trained_spaces(const RunConfig& config) {
+/// What the run's networks are trained for, of each group.
+std::vector<TaskSpaces> trained_spaces(const RunConfig& config) {
   const ModelShape shape = config.model_shape();
-  if (shape.spaces) return *shape.spaces;
-  return {Space::multi_discrete({2}, {shape.grid_size}), Space::discrete(shape.num_actions),
-          /*packed_digits=*/{}};
+  if (!shape.spaces.empty()) return shape.spaces;
+  return {{Space::multi_discrete({2}, {shape.grid_size}), Space::discrete(shape.num_actions),
+           /*packed_digits=*/{}}};
 }
 
 /// `whose`: "the family's tasks".
@@ -42,8 +43,37 @@ std::unique_ptr<WorkerPool> start_workers(const RunConfig& config, const PlayNot
   if (!options.env_worker) return nullptr;
   Activity::of_this_process().begin("starting the environment workers");
   auto workers = std::make_unique<WorkerPool>(options, say);
-  workers->hello().expect_spaces(trained_spaces(config), *options.env_worker);
+  group_in_workers(config, *workers);
   return workers;
+}
+
+size_t group_in_workers(const RunConfig& config, const WorkerPool& workers) {
+  const std::vector<TaskSpaces> groups = trained_spaces(config);
+  const WorkerHello& hello = workers.hello();
+  const std::string& env_worker = *config.worker.env_worker;
+  if (groups.size() == 1) {
+    hello.expect_spaces(groups.front(), env_worker);
+    return 0;
+  }
+  std::vector<size_t> fitting;
+  std::vector<std::string> lines;
+  for (size_t group = 0; group < groups.size(); ++group) {
+    const bool fits =
+        groups[group].accepts_observations(hello.observation) && hello.action.fits(groups[group].action);
+    const bool is_named = !config.worker.env_group || *config.worker.env_group == groups[group].group;
+    if (fits && is_named) fitting.push_back(group);
+    lines.push_back(fmt::format("{}: {}{}", groups[group].group, groups[group].text(),
+                                fits ? ", which are the environments'" : ""));
+  }
+  if (fitting.size() == 1) return fitting.front();
+  throw ConfigError(fmt::format(
+      "env_worker: the environments of {} observe {} and act in {}, which are the spaces of {} groups that "
+      "the run "
+      "was trained on{}; expected one: {}. There are:\n  {}",
+      env_worker, hello.observation.text(), hello.action.text(), fitting.empty() ? "none of the" : "several",
+      config.worker.env_group ? fmt::format(" with env_group {}", abridged(*config.worker.env_group)) : "",
+      fitting.empty() ? "make environments with the spaces of one" : "name it by env_group",
+      join(lines, "\n  ")));
 }
 
 std::vector<int64_t> tasks_in_workers(const RunConfig& config, const WorkerPool& workers) {

@@ -14,6 +14,11 @@
 
 namespace adtrain {
 
+/// Which of the groups of spaces that the run's networks are trained for the environments of `workers` have:
+/// its place in the order of the run; 0 where there is one. Throws ConfigError, which lists all groups, where
+/// it is none, and where it is several and env_group names none of those.
+size_t group_in_workers(const RunConfig& config, const WorkerPool& workers);
+
 /// Starts this rank's workers (env_worker); null where none are configured. `say` receives what they notice.
 /// Throws ConfigError where their spaces are not those of the run's networks, and what WorkerPool throws.
 std::unique_ptr<WorkerPool> start_workers(const RunConfig& config, const PlayNotices::Say& say);

@@ -16,9 +16,9 @@
 #include "model/spaces/SpaceFit.h"
 #include "run/AccelerateSettings.h"
 #include "run/GuideMaps.h"
-#include "run/OwnTasksKeys.h"
 #include "run/Plugins.h"
 #include "run/TaskLists.h"
+#include "run/own/OwnTasksKeys.h"
 
 namespace adtrain {
 namespace {
@@ -93,8 +93,7 @@ void check_model(const RunConfig& config, Findings& findings) {
   }
   config.model.check_own_tasks(findings);
   if (!findings.empty()) return;
-  if (const std::optional<TaskSpaces> spaces = config.environment.spaces())
-    check_spaces(config.model, *spaces, findings);
+  check_spaces(config.model, config.environment.spaces(), findings);
 }
 
 /// Greedy actions are the same in each repeat.

@@ -17,7 +17,6 @@
 #include "run/BatchSizes.h"
 #include "run/BatchSizesOfRun.h"
 #include "run/OutOfMemory.h"
-#include "run/OwnHistories.h"
 #include "run/Ranks.h"
 #include "run/ReturnsWhileTraining.h"
 #include "run/RunConfig.h"
@@ -25,6 +24,7 @@
 #include "run/RunRecord.h"
 #include "run/TrainingInputs.h"
 #include "run/TrainingResult.h"
+#include "run/own/OwnHistories.h"
 #include "telemetry/Console.h"
 #include "training/Trainer.h"
 #include "watchdog/Activity.h"
@@ -160,6 +160,14 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
                    .profiles = folder.profile(),
                    .returns = returns ? &*returns : nullptr});
   print_banner(console, config, ranks, inputs.model(), trainer.share(), inputs.windows());
+
+  if (ranks.device.device.is_cuda() && config.training.cuda_graph != CudaGraphUse::kOff &&
+      inputs.model().shape().spaces.size() > 1) {
+    console.notice(
+        "the rows of a step are of several groups of spaces, other ones in each step: steps run eagerly, as "
+        "no "
+        "CUDA graph holds them");
+  }
 
   trainer.start_from(life.resumed());
   life.claim();

@@ -93,9 +93,17 @@ class OwnTrainingHistories final : public TrainingHistories {
                                             const std::vector<TaskScale>& scales,
                                             const ColumnWindowShape& shape, Console& console) const {
     SpokenProgress progress(console, "finding where episodes end");
+    std::vector<size_t> groups;
+    for (const size_t task : tasks) groups.push_back(histories_.group_of(task));
     return std::make_unique<ColumnWindows>(
-        ColumnWindows::Origin{histories_.source(), tasks, histories_.spaces(), config.histories().string()},
+        ColumnWindows::Origin{histories_.source(), tasks, histories_.spaces(), config.histories().string(),
+                              groups},
         shape, scales, threads_, [&progress](int64_t read, int64_t of) { progress(read, of); });
+  }
+
+  const TaskSpaces& spaces_of(size_t task) const { return histories_.spaces()[histories_.group_of(task)]; }
+  const TaskSpaces& spaces_of_group(const std::string& group) const {
+    return *std::ranges::find(histories_.spaces(), group, &TaskSpaces::group);
   }
 
   /// Of the trained tasks, then of those held out.
@@ -109,6 +117,7 @@ class OwnTrainingHistories final : public TrainingHistories {
       TaskScale scale;
       scale.task = histories.name;
       scale.number = histories_.number_of(task);
+      scale.group = spaces_of(task).group;
       scale.trained = scales.size() < histories_.trained().size();
       scale.reward_scale = config.data.reward_scale * reward_scale_of(histories);
       scales.push_back(std::move(scale));
@@ -120,8 +129,9 @@ class OwnTrainingHistories final : public TrainingHistories {
     const auto trained = static_cast<std::ptrdiff_t>(histories_.trained().size());
     std::vector<TaskScale> all =
         measured(ranks, histories_.trained(), {scales.begin(), scales.begin() + trained});
-    const TaskScale unseen = TaskScaling(all).of(/*task=*/"", /*reward_scale=*/1);
+    const std::vector<TaskScale> measured_ones = all;
     for (auto scale = scales.begin() + trained; scale != scales.end(); ++scale) {
+      const TaskScale unseen = TaskScaling(measured_ones).of(/*task=*/"", /*reward_scale=*/1, scale->group);
       scale->steps = unseen.steps;
       scale->mean = unseen.mean;
       scale->deviation = unseen.deviation;
@@ -138,7 +148,10 @@ class OwnTrainingHistories final : public TrainingHistories {
     for (const TaskScale& scale : scales) {
       const auto found = by_task.find({scale.task, scale.number});
       if (found == by_task.end() || found->second->trained != scale.trained) return false;
-      if (std::ssize(found->second->mean) != histories_.spaces().observation.size()) return false;
+      if (found->second->group != scale.group) return false;
+      const Space& observation = spaces_of_group(scale.group).observation;
+      const bool normalised = observation.kind == Space::Kind::kBox;
+      if (std::ssize(found->second->mean) != (normalised ? observation.size() : 0)) return false;
     }
     for (TaskScale& scale : scales) {
       const TaskScale& found = *by_task.at({scale.task, scale.number});
@@ -157,7 +170,8 @@ class OwnTrainingHistories final : public TrainingHistories {
     std::vector<size_t> mine;
     for (size_t i = static_cast<size_t>(communicator.rank()); i < tasks.size(); i += world) mine.push_back(i);
     in_parallel(mine.size(), threads_, [&](size_t i) {
-      measure_observations(histories_.source(), tasks[mine[i]], scales[mine[i]]);
+      if (spaces_of(tasks[mine[i]]).observation.kind == Space::Kind::kBox)
+        measure_observations(histories_.source(), tasks[mine[i]], scales[mine[i]]);
     });
     std::vector<TaskScale> own;
     for (const size_t i : mine) own.push_back(scales[i]);

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "data/BatchAssembler.h"
-#include "run/OwnHistories.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
+#include "run/own/OwnHistories.h"
 #include "telemetry/Console.h"
 
 namespace adtrain {

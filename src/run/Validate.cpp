@@ -13,8 +13,8 @@
 #include "environments/TaskSplit.h"
 #include "run/KernelReport.h"
 #include "run/MemoryEstimate.h"
-#include "run/OwnTasksReport.h"
 #include "run/RunConfig.h"
+#include "run/own/OwnTasksReport.h"
 
 namespace adtrain {
 namespace {
@@ -70,7 +70,7 @@ ExitCode validate(const std::filesystem::path& config_file, const std::vector<st
   const std::optional<OwnTasksReport> own = OwnTasksReport::of(config);
   if (own) notices.insert(notices.end(), own->notices.begin(), own->notices.end());
   // What own tasks need is known with their spaces.
-  const bool known = !config.environment.has_own_tasks() || config.environment.spaces();
+  const bool known = !config.environment.has_own_tasks() || !config.environment.spaces().empty();
   const std::string warning = known ? memory_warning(config) : "";
   if (!warning.empty()) notices.push_back(warning);
   const std::vector<KernelReport> kernels = known ? kernel_reports(config) : std::vector<KernelReport>();

@@ -21,8 +21,11 @@ void seed_generator(const at::Device& device, uint64_t seed) {
   generator.set_current_seed(seed);
 }
 
-bool captures_steps(const at::Device& device, const TrainingOptions& options) {
-  if (!device.is_cuda() || options.cuda_graph == CudaGraphUse::kOff) return false;
+/// Not where rows are of several groups of spaces: how many of each differs from step to step.
+bool captures_steps(const at::Device& device, const AlgorithmDistillation& model,
+                    const TrainingOptions& options) {
+  if (!device.is_cuda() || options.cuda_graph == CudaGraphUse::kOff || model.shape().spaces.size() > 1)
+    return false;
   return options.cuda_graph == CudaGraphUse::kOn || !options.deterministic;
 }
 
@@ -36,7 +39,7 @@ TrainStep::TrainStep(Parts parts, BatchShare share, const TrainingOptions& optio
       dropout_seed_(seed_of(static_cast<uint64_t>(options.seed), 0xd509, share.rank)),
       losses_(device_),
       cuda_graph_(options.cuda_graph),
-      captures_(captures_steps(device_, options)),
+      captures_(captures_steps(device_, parts.model, options)),
       graph_(device_) {
   parts_.model.send_gradients_to(&parts_.reducer);
   parts_.reducer.zero();  // later steps find it zeroed by the optimizer

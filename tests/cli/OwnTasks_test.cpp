@@ -183,17 +183,110 @@ TEST_F(OwnTasks, ValidateSaysWhatThereIs) {
               HasSubstr("no learning to imitate: XLand-MiniGrid-R1-9x9 ruleset 101;"));
 }
 
-TEST_F(OwnTasks, OneGroupOfSpacesIsTrainedOn) {
+TEST_F(OwnTasks, SeveralGroupsOfSpacesAreTrainedOnTogether) {
   const std::string config =
-      "vintix.yaml --set train_timesteps=2 --set histories=domains --set run_name=groups";
+      "vintix.yaml --set histories=domains --set train_tasks=0-2 --set run_name=groups";
+  const Finished whole = run_->mpirun(2, config);
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
+  EXPECT_THAT(whole.output, HasSubstr("of 3 tasks in 2 groups of equal spaces"));
+  const std::vector<double> all = losses("groups");
+  ASSERT_EQ(all.size(), 40U);
+  EXPECT_LT(mean(all, 30), 0.95 * mean(all, 0));
+  EXPECT_EQ(run_->metrics("groups", "test_loss").size(), 2U);
+
+  ASSERT_EQ(run_->mpirun(2, config + "-parts --stop-after 20").exit_code, 75);
+  const Finished resumed = run_->mpirun(2, config + "-parts --resume --set num_workers=0");
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+  EXPECT_EQ(losses("groups-parts"), all);
+  EXPECT_TRUE(weights("groups-parts") == weights("groups"));
+  ASSERT_EQ(run_->adtrain(config + "-one --stop-after 10").exit_code, 75);
+  const std::vector<double> one = losses("groups-one");
+  for (size_t step = 0; step < one.size(); ++step) EXPECT_NEAR(one[step], all[step], 1e-4) << step;
+
+  const json tasks = json::parse(run_->read("runs/groups/tasks.json")).at("tasks");
+  ASSERT_EQ(tasks.size(), 4U);
+  for (const json& task : tasks) {
+    EXPECT_EQ(task["group"], task["number"] == 0 ? "metaworld" : "mujoco");
+    EXPECT_EQ(task["mean"].size(), task["number"] == 0 ? 6U : 4U);
+  }
+  EXPECT_THAT(run_->read("runs/groups/config.yaml"),
+              AllOf(HasSubstr("observation_space: null"), HasSubstr("space_groups: \"[{")));
+  expect_error(config + " --resume --set history_group=mujoco", 2,
+               AllOf(HasSubstr("space_groups"), HasSubstr("history_group")));
+}
+
+TEST_F(OwnTasks, GroupsOfSpacesAreChosenByName) {
+  const std::string config =
+      "vintix.yaml --set train_timesteps=2 --set histories=domains --set run_name=chosen";
   expect_error(
-      config, 2,
-      AllOf(HasSubstr("domains: found tasks in 2 of its groups"), HasSubstr("history_group"),
+      config + " --set history_group=walkers", 2,
+      AllOf(HasSubstr("no task that is chosen"),
             HasSubstr("metaworld: observations Box((6,), float32), actions Box((2,), float32), tasks 0"),
             HasSubstr("mujoco: observations Box((4,), float32), actions Box((2,), float32), tasks 1-3")));
-  expect_error(config + " --set history_group=walkers", 2, HasSubstr("no task that is chosen"));
   EXPECT_EQ(run_->adtrain(config + " --set history_group=mujoco").exit_code, 0);
+  EXPECT_THAT(run_->read("runs/chosen/config.yaml"), HasSubstr("space_groups: null"));
   EXPECT_EQ(run_->adtrain(config + " --overwrite --set tasks=1,3").exit_code, 0);
+  expect_error(config + " --overwrite --set cuda_graph=on", 2,
+               HasSubstr("cuda_graph: found on with 2 groups"));
+  const Finished validated = run_->adtrain("validate vintix.yaml --set histories=domains");
+  EXPECT_THAT(validated.output, AllOf(HasSubstr("# group metaworld: observations: Box((6,)"),
+                                      HasSubstr("# group mujoco: observations: Box((4,)")));
+}
+
+TEST_F(OwnTasks, AnEvaluationIsOfTheGroupWhoseSpacesTheEnvironmentsHave) {
+  if (run_->shell(ADTRAIN_PYTHON " -c 'import gymnasium'").exit_code != 0)
+    GTEST_SKIP() << "no gymnasium in " << ADTRAIN_PYTHON;
+  run_->write("walks.py", R"(
+import gymnasium as gym
+import numpy as np
+
+
+class Walk(gym.Env):
+    def __init__(self, numbers):
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (numbers,), np.float32)
+        self.action_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self.observation_space.sample(), float(-abs(action).sum()), False, self.steps == 5, {}
+
+
+TASKS = ["ant", "elsewhere"]
+
+
+def make_four(task, seed):
+    return Walk(4)
+
+
+def make_six(task, seed):
+    return Walk(6)
+
+
+def make_five(task, seed):
+    return Walk(5)
+)");
+  const Finished trained = run_->adtrain(
+      "vintix.yaml --set histories=domains --set train_tasks=0-2 --set train_timesteps=2 --set "
+      "run_name=played");
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  const std::string command =
+      "evaluate runs/played --set eval_episodes=2 --set eval_repeats=1 --set env_python=" ADTRAIN_PYTHON
+      " --set eval_tasks=all --set env_worker=walks:make_";
+  const Finished four = run_->adtrain(command + "four");
+  EXPECT_EQ(four.exit_code, 0) << four.output;
+  EXPECT_THAT(four.output, HasSubstr("group mujoco, one of 2"));
+  const Finished six = run_->adtrain(command + "six --set eval_context=rolling");
+  EXPECT_EQ(six.exit_code, 0) << six.output;
+  EXPECT_THAT(six.output, HasSubstr("group metaworld, one of 2"));
+  expect_error(command + "five", 2,
+               AllOf(HasSubstr("none of the groups"), HasSubstr("metaworld: observations Box((6,)"),
+                     HasSubstr("mujoco: observations Box((4,)")));
+  expect_error(command + "four --set env_group=metaworld", 2, HasSubstr("with env_group metaworld"));
 }
 
 TEST_F(OwnTasks, BadInputIsNamed) {

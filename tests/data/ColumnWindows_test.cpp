@@ -1,6 +1,7 @@
 #include "data/ColumnWindows.h"
 
 #include <limits>
+#include <map>
 #include <numeric>
 #include <thread>
 
@@ -58,7 +59,7 @@ std::vector<size_t> all_tasks(const HistorySource& source) {
 
 ColumnWindows windows_of(const HistorySource& source, const ColumnWindowShape& shape,
                          const TaskScale& scale = {}) {
-  return ColumnWindows({source, all_tasks(source), spaces_of(source), "data"}, shape,
+  return ColumnWindows({source, all_tasks(source), {spaces_of(source)}, "data"}, shape,
                        std::vector<TaskScale>(source.tasks().size(), scale));
 }
 
@@ -90,6 +91,56 @@ TEST(ColumnWindows, AreThoseOfXlandsLoader) {
   EXPECT_EQ(windows.samples(), expected.facts.at("windows"));
   EXPECT_TRUE(all_of(windows) == expected.bytes);
   EXPECT_LE(windows.bytes(), 30000);
+}
+
+TEST(ColumnWindows, OfTwoGroupsAreThoseOfEachGroupAlone) {
+  const WrittenHistories& written = WrittenHistories::get("vintix");
+  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", written.seed));
+  RandomStream random(written.seed);
+  const auto source = HistorySource::open(written.path);
+  ASSERT_GE(source->groups().size(), 2U);
+  const ColumnWindowShape shape{.length = 4, .stride = 3, .margin = 1};
+  std::vector<TaskSpaces> spaces;
+  for (const SpaceGroup& group : source->groups()) spaces.push_back({*group.observation, *group.action, {}});
+  std::vector<size_t> groups;
+  for (const TaskHistories& task : source->tasks()) groups.push_back(task.group);
+  const std::vector<TaskScale> scales(source->tasks().size());
+  const ColumnWindows together({*source, all_tasks(*source), spaces, "data", groups}, shape, scales);
+  std::vector<int64_t> samples;
+  for (int i = 0; i < 40; ++i) samples.push_back(random.below(together.samples()));
+  const Batch batch = together.assemble(samples);
+  EXPECT_EQ(batch.size(), 40);
+  int64_t last = -1;
+  for (const Batch& part : batch.parts) {
+    EXPECT_GT(part.group, last) << "in order of the groups";
+    last = part.group;
+    const auto group = static_cast<size_t>(part.group);
+    std::vector<size_t> tasks;
+    for (const size_t task : all_tasks(*source)) {
+      if (groups[task] == group) tasks.push_back(task);
+    }
+    const ColumnWindows alone({*source, tasks, {spaces[group]}, "data"}, shape,
+                              std::vector<TaskScale>(tasks.size()));
+    // The number that each of the samples has among those of its group.
+    std::map<std::vector<int64_t>, int64_t> numbers;
+    const auto place = [](const ColumnWindow& window) {
+      return std::vector<int64_t>{static_cast<int64_t>(window.task), static_cast<int64_t>(window.history),
+                                  window.start};
+    };
+    for (int64_t i = 0; i < alone.samples(); ++i) numbers[place(alone.index().window(i))] = i;
+    std::vector<int64_t> of_group;
+    for (const int64_t sample : samples) {
+      const ColumnWindow window = together.index().window(sample);
+      if (groups[window.task] == group) of_group.push_back(numbers.at(place(window)));
+    }
+    const Batch expected = alone.assemble(of_group);
+    ASSERT_EQ(part.size(), expected.size());
+    EXPECT_TRUE(part.states.equal(expected.states));
+    EXPECT_TRUE(part.actions.equal(expected.actions));
+    EXPECT_TRUE(part.rewards.equal(expected.rewards));
+    EXPECT_TRUE(part.before_action.equal(expected.before_action));
+    EXPECT_TRUE(part.begins.equal(expected.begins));
+  }
 }
 
 TEST(ColumnWindows, AreThoseOfVintixsLoader) {
@@ -150,7 +201,8 @@ MemoryHistories counted(int64_t steps) {
 const TaskSpaces kCounted = {Space::multi_discrete({2}, {65536}), Space::box({}, {-1e9}, {1e9}), {}};
 
 ColumnWindows windows_of_counted(const HistorySource& source) {
-  return ColumnWindows({source, {0, 1}, kCounted, "counted.hdf5"}, {.length = 4}, std::vector<TaskScale>(2));
+  return ColumnWindows({source, {0, 1}, {kCounted}, "counted.hdf5"}, {.length = 4},
+                       std::vector<TaskScale>(2));
 }
 
 TEST(ColumnWindows, KnowWhatCameBeforeAndWhereEpisodesBegin) {
@@ -202,7 +254,7 @@ TEST(ColumnWindows, NeverGiveWhatIsNotFiniteOrNotInTheSpace) {
   HistoryWindow& history = bytes.add(0, 20);
   set_number<uint8_t>(history, ColumnKind::kObservations, 9, 5);
   set_number<int32_t>(history, ColumnKind::kActions, 15, -1);
-  const ColumnWindows windows({bytes, {0}, {Space::discrete(5), Space::discrete(3), {}}, "bytes"},
+  const ColumnWindows windows({bytes, {0}, {{Space::discrete(5), Space::discrete(3), {}}}, "bytes"},
                               {.length = 5}, std::vector<TaskScale>(1));
   const auto complaint = [&](int64_t sample) {
     try {
@@ -221,7 +273,7 @@ TEST(ColumnWindows, SpacesAreThoseOfTheStoredNumbers) {
   const MemoryHistories source = counted(10);
   const auto complaint = [&](const TaskSpaces& spaces) {
     try {
-      const ColumnWindows windows({source, {0}, spaces, "x"}, {.length = 4}, std::vector<TaskScale>(1));
+      const ColumnWindows windows({source, {0}, {spaces}, "x"}, {.length = 4}, std::vector<TaskScale>(1));
     } catch (const DataError& error) {
       return std::string(error.what());
     }

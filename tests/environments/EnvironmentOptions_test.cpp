@@ -42,7 +42,7 @@ TEST(EnvironmentOptions, AnotherNameIsALabelOfOwnTasks) {
   EXPECT_EQ(options.family_name(), "CartPole");
   EXPECT_EQ(options.split_seed(), 0);
   EXPECT_EQ(options.train_ratio(), 0.9);
-  EXPECT_FALSE(options.spaces()) << "nobody said what they are";
+  EXPECT_TRUE(options.spaces().empty()) << "nobody said what they are";
   EXPECT_THROW(options.episode_horizon(), ConfigError);
 }
 
@@ -69,7 +69,7 @@ TEST(EnvironmentOptions, WhatMakesNoSenseForOwnTasksIsNamed) {
   packed.action_space = R"({"type": "Discrete", "n": 6})";
   packed.observation_packing = "13,12";
   EXPECT_THAT(findings_of(packed), testing::IsEmpty());
-  EXPECT_THAT(packed.spaces()->packed_digits, testing::ElementsAre(13, 12));
+  EXPECT_THAT(packed.spaces().front().packed_digits, testing::ElementsAre(13, 12));
   packed.env = "darkroom";
   EXPECT_THAT(findings_of(packed), testing::SizeIs(3)) << "the spaces of a family are its own";
 }

@@ -40,7 +40,7 @@ std::vector<Asked> played(const std::string& function, const TaskSpaces& spaces,
     return AlgorithmDistillation::Predictions{asked.back().answer, {}};
   };
   player.model.n_transit = window;
-  player.shape.spaces = spaces;
+  player.shape.spaces = {spaces};
   player.scale = [](std::span<const Trial> trials) {
     return SpaceScale{at::full({std::ssize(trials)}, 0.5F), {}, {}};
   };
@@ -106,7 +106,7 @@ TEST_F(PlayInAnySpace, DigitsAreAsTheNetworkHasThem) {
     return AlgorithmDistillation::Predictions{at::tensor({0.F, 0.F, 9.F, 0.F, 9.F}).expand({1, 5}), {}};
   };
   player.model.n_transit = 3;
-  player.shape.spaces = packed;
+  player.shape.spaces = {packed};
   EvaluationOptions options;
   const std::vector<Trial> trials = {{0, 0}};
   const auto returns = Rollouts::in_workers(player, pool, options).begin(trials)();
@@ -128,7 +128,7 @@ TEST_F(PlayInAnySpace, ARollingPredictorIsShownEachStepOnce) {
     throw std::logic_error("whole windows are not asked for");
   };
   player.model.n_transit = 3;
-  player.shape.spaces = TaskSpaces{Space::box({3}, {-INFINITY}, {INFINITY}), Space::box({2}, {-1}, {1}), {}};
+  player.shape.spaces = {{Space::box({3}, {-INFINITY}, {INFINITY}), Space::box({2}, {-1}, {1}), {}}};
   player.rolling = [&]() -> Predictor {
     return [&seen = steps[static_cast<size_t>(made++)]](const Batch& step) {
       EXPECT_EQ(step.states.size(1), 1);

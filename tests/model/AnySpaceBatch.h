@@ -18,7 +18,7 @@ struct SpaceVariant {
 
   ModelShape shape() const {
     ModelShape shape;
-    shape.spaces = spaces;
+    shape.spaces = {spaces};
     return shape;
   }
 };
@@ -95,7 +95,7 @@ inline at::Tensor random_of(const Space& space, std::vector<int64_t> extents) {
 
 /// Rows of any space, which begin within episodes and in which episodes begin.
 inline Batch random_rows(const SpaceVariant& variant, int64_t rows, int64_t steps) {
-  const auto& [observation, action, packed] = variant.spaces;
+  const Space &observation = variant.spaces.observation, &action = variant.spaces.action;
   Batch batch;
   batch.states = random_of(observation, {rows, steps});
   batch.actions = random_of(action, {rows, steps});

@@ -1,4 +1,4 @@
-#include "run/OwnTasksKeys.h"
+#include "run/own/OwnTasksKeys.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ TEST_F(OwnTasksKeys, SpacesAreMapsOrJson) {
       "observation_space:\n  type: Box\n  dtype: float32\n  shape: [2]\n  low: [-1, -.inf]\n"
       "  high: [1.5, .inf]\naction_space: {type: Discrete, n: 2}\n";
   const RunConfig config = load(maps);
-  const TaskSpaces spaces = *config.environment.spaces();
+  const TaskSpaces spaces = config.environment.spaces().front();
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   EXPECT_EQ(spaces.observation, Space::box({2}, {-1, -kInfinity}, {1.5, kInfinity}));
   EXPECT_EQ(spaces.action, Space::discrete(2));
@@ -55,8 +55,8 @@ TEST_F(OwnTasksKeys, SpacesAreMapsOrJson) {
                                "\n"
                                "observation_space: {type: MultiDiscrete, nvec: [[156, 156]]}\n"
                                "observation_packing: [13, 12]\n");
-  EXPECT_EQ(json.environment.spaces()->action, Space::multi_discrete({2}, {3, 4}));
-  EXPECT_THAT(json.environment.spaces()->packed_digits, ElementsAre(13, 12));
+  EXPECT_EQ(json.environment.spaces().front().action, Space::multi_discrete({2}, {3, 4}));
+  EXPECT_THAT(json.environment.spaces().front().packed_digits, ElementsAre(13, 12));
 }
 
 TEST_F(OwnTasksKeys, WhatIsNoSpaceIsNamedWithItsLine) {

@@ -11,6 +11,7 @@ namespace adtrain {
 /// Environments of the user's own, which run in Python processes beside this one.
 struct WorkerOptions {
   std::optional<std::string> env_worker;  ///< module:function; none: the family's own environments
+  std::optional<std::string> env_group;   ///< of several groups of spaces that a run has
   std::string env_python = "python3";
   int64_t env_workers = 1;
   bool env_overlap = true;

@@ -1,20 +1,37 @@
 #include "model/spaces/AnySpaceAd.h"
 
+#include <algorithm>
 #include <memory>
+#include <stdexcept>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/add.h>
 #include <fmt/format.h>
 
 #include "base/Error.h"
 #include "model/spaces/SpaceFit.h"
 
 namespace adtrain {
+namespace {
+
+std::vector<ActionHead> heads_of(ParameterFactory& factory, const ModelOptions& options,
+                                 const std::vector<TaskSpaces>& groups) {
+  std::vector<ActionHead> heads;
+  for (const TaskSpaces& spaces : groups) {
+    factory.begin_group(spaces.group);
+    heads.emplace_back(factory, options, spaces, Initialisation(options));
+  }
+  factory.begin_group("");
+  return heads;
+}
+
+}  // namespace
 
 std::unique_ptr<AnySpaceAd> AnySpaceAd::create(const ModelOptions& options, const ModelShape& shape,
                                                ParameterFactory factory) {
   Findings findings;
   options.check_own_tasks(findings);
-  if (findings.empty()) check_spaces(options, *shape.spaces, findings);
+  if (findings.empty()) check_spaces(options, shape.spaces, findings);
   std::string errors;
   for (const auto& [key, message] : findings.all())
     errors += fmt::format("{}{}: {}", errors.empty() ? "" : "\n", key, message);
@@ -24,23 +41,68 @@ std::unique_ptr<AnySpaceAd> AnySpaceAd::create(const ModelOptions& options, cons
 
 AnySpaceAd::AnySpaceAd(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory)
     : AlgorithmDistillation(options, shape),
-      tokens_(factory, options, *shape.spaces, Initialisation(options)),
+      tokens_(factory, options, shape.spaces, Initialisation(options)),
       stack_(factory, options, Initialisation(options)),
-      head_(factory, options, *shape.spaces, Initialisation(options)) {
-  adopt(factory.take());
+      heads_(heads_of(factory, options, shape.spaces)) {
+  std::vector<NamedTensor> made = factory.take();
+  for (size_t group = 0; shape.spaces.size() > 1 && group < shape.spaces.size(); ++group) {
+    const std::string prefix = ParameterFactory::prefix_of(shape.spaces[group].group);
+    std::vector<size_t>& places = own_parameters_.emplace_back();
+    for (size_t i = 0; i < made.size(); ++i) {
+      if (made[i].name.starts_with(prefix)) places.push_back(i);
+    }
+  }
+  adopt(std::move(made));
+}
+
+at::Tensor AnySpaceAd::queries_of(const Batch& batch, LossPositions positions, bool training) {
+  const at::Tensor x = tokens_(batch);
+  const int64_t queries = positions == LossPositions::kAll ? x.size(1) : 1;
+  return stack_(x, stack_.one_stream(x), queries, dropout_rates(training));
+}
+
+AlgorithmDistillation::Loss AnySpaceAd::loss_of(const at::Tensor& x, const Batch& rows) const {
+  const int64_t length = rows.actions.size(1), queries = x.size(1);
+  const ActionHead& head = head_of(rows);
+  return head.loss(head(x), rows.actions.narrow(1, length - queries, queries), options().label_smoothing);
 }
 
 AlgorithmDistillation::Loss AnySpaceAd::loss(const Batch& batch, LossPositions positions, bool training) {
-  const at::Tensor found = forward(batch, positions, training).actions;
-  const int64_t length = batch.actions.size(1), queries = found.size(1);
-  return head_.loss(found, batch.actions.narrow(1, length - queries, queries), options().label_smoothing);
+  if (training) report_absent_groups(batch);
+  const at::Tensor x = queries_of(batch, positions, training);
+  if (batch.parts.empty()) return loss_of(x, batch);
+  Loss all;
+  int64_t row = 0;
+  for (const Batch& part : batch.parts) {
+    const Loss of_part = loss_of(x.narrow(0, row, part.size()), part);
+    row += part.size();
+    all.sum = all.sum.defined() ? at::add(all.sum, of_part.sum) : of_part.sum;
+    if (of_part.correct.defined())
+      all.correct = all.correct.defined() ? at::add(all.correct, of_part.correct) : of_part.correct;
+    all.targets += of_part.targets;
+  }
+  // A share of all targets would be none of those that can be correct.
+  const bool real_actions = std::ranges::any_of(
+      shape().spaces, [](const TaskSpaces& spaces) { return spaces.action.kind == Space::Kind::kBox; });
+  if (real_actions) all.correct = at::Tensor();
+  return all;
+}
+
+void AnySpaceAd::report_absent_groups(const Batch& batch) {
+  if (own_parameters_.empty() || main_gradients() == nullptr || !at::GradMode::is_enabled()) return;
+  const std::vector<at::Tensor> leaves = parameters().leaves();
+  for (size_t group = 0; group < own_parameters_.size(); ++group) {
+    const auto is_of_group = [group](const Batch& rows) { return static_cast<size_t>(rows.group) == group; };
+    if (batch.parts.empty() ? is_of_group(batch) : std::ranges::any_of(batch.parts, is_of_group)) continue;
+    for (const size_t place : own_parameters_[group]) main_gradients()->added(leaves[place]);
+  }
 }
 
 AlgorithmDistillation::Predictions AnySpaceAd::forward(const Batch& batch, LossPositions positions,
                                                        bool training) {
-  const at::Tensor x = tokens_(batch);
-  const int64_t queries = positions == LossPositions::kAll ? x.size(1) : 1;
-  return {head_(stack_(x, stack_.one_stream(x), queries, dropout_rates(training))), {}};
+  if (!batch.parts.empty())
+    throw std::invalid_argument("Predictions of several groups have several shapes: ask for each part.");
+  return {head_of(batch)(queries_of(batch, positions, training)), {}};
 }
 
 AlgorithmDistillation::Rolling AnySpaceAd::rolling() {
@@ -48,7 +110,7 @@ AlgorithmDistillation::Rolling AnySpaceAd::rolling() {
   auto kept = std::make_shared<RollingBlocks>(stack_.rolling(options().n_transit));
   return [this, kept](const Batch& step) -> Predictions {
     const at::NoGradGuard no_grad;
-    return {head_(stack_.newest(tokens_(step), *kept)).squeeze(1).to(at::kFloat), {}};
+    return {head_of(step)(stack_.newest(tokens_(step), *kept)).squeeze(1).to(at::kFloat), {}};
   };
 }
 

@@ -87,10 +87,15 @@ SpacePieces pieces_for(const ModelOptions& options, const TaskSpaces& spaces) {
   return pieces;
 }
 
-void check_spaces(const ModelOptions& options, const TaskSpaces& spaces, Findings& findings) {
-  check_packing(spaces, findings);
-  check_encoder(options, spaces, findings);
-  check_head(options, spaces.action, findings);
+void check_spaces(const ModelOptions& options, const std::vector<TaskSpaces>& groups, Findings& findings) {
+  for (const TaskSpaces& spaces : groups) {
+    Findings of_group;
+    check_packing(spaces, of_group);
+    check_encoder(options, spaces, of_group);
+    check_head(options, spaces.action, of_group);
+    for (const auto& [key, message] : of_group.all())
+      findings.add(key, spaces.group.empty() ? message : fmt::format("{}: {}", spaces.group, message));
+  }
 }
 
 }  // namespace adtrain

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "environments/TaskSpaces.h"
 #include "model/ModelOptions.h"
 
@@ -16,7 +18,8 @@ namespace adtrain {
 /// | action: real numbers | mse | mse | mse |
 SpacePieces pieces_for(const ModelOptions& options, const TaskSpaces& spaces);
 
-/// A finding for each setting with which no network reads these observations or predicts these actions.
-void check_spaces(const ModelOptions& options, const TaskSpaces& spaces, Findings& findings);
+/// A finding for each setting with which no network reads the observations of each group or predicts its
+/// actions.
+void check_spaces(const ModelOptions& options, const std::vector<TaskSpaces>& groups, Findings& findings);
 
 }  // namespace adtrain

@@ -1,5 +1,7 @@
 #include "model/spaces/StepTokens.h"
 
+#include <utility>
+
 #include <ATen/ATen.h>
 
 #include "model/spaces/SpaceFit.h"
@@ -24,31 +26,48 @@ int64_t StepTokens::features_of(const ModelOptions& options) {
   return is_vintix(options) ? (options.tf_n_embd - kRewardFeatures) / 2 : kFeatures;
 }
 
-StepTokens::StepTokens(ParameterFactory& factory, const ModelOptions& options, const TaskSpaces& spaces,
-                       const Initialisation& initial)
-    : observation_(ObservationEncoder::create(pieces_for(options, spaces).observation_encoder, factory,
-                                              spaces, features_of(options), initial)),
-      action_(factory, options, spaces.action, features_of(options), initial) {
+StepTokens::StepTokens(ParameterFactory& factory, const ModelOptions& options,
+                       const std::vector<TaskSpaces>& spaces, const Initialisation& initial) {
   const int64_t features = features_of(options), of_reward = is_vintix(options) ? kRewardFeatures : 1;
-  if (is_vintix(options)) embed_reward_ = initial.outer_linear(factory, "reward.linear", 1, of_reward);
-  if (options.first_step == FirstStep::kLearned) {
-    first_action_ = initial.first_step(factory, "first_action", features);
-    first_reward_ = initial.first_step(factory, "first_reward", of_reward);
+  for (const TaskSpaces& of_group : spaces) {
+    factory.begin_group(of_group.group);
+    auto observation = ObservationEncoder::create(pieces_for(options, of_group).observation_encoder, factory,
+                                                  of_group, features, initial);
+    groups_.push_back({.observation = std::move(observation),
+                       .action = ActionEncoder(factory, options, of_group.action, features, initial),
+                       .first_action = {},
+                       .first_reward = {}});
   }
+  factory.begin_group("");
+  if (is_vintix(options)) embed_reward_ = initial.outer_linear(factory, "reward.linear", 1, of_reward);
+  for (size_t i = 0; options.first_step == FirstStep::kLearned && i < spaces.size(); ++i) {
+    factory.begin_group(spaces[i].group);
+    groups_[i].first_action = initial.first_step(factory, "first_action", features);
+    groups_[i].first_reward = initial.first_step(factory, "first_reward", of_reward);
+  }
+  factory.begin_group("");
   if (!is_vintix(options))
     embed_token_ = initial.outer_linear(factory, "embed_token", 2 * features + of_reward, options.tf_n_embd);
 }
 
 at::Tensor StepTokens::operator()(const Batch& batch) const {
-  const at::Tensor observation = (*observation_)(batch);
-  at::Tensor action = action_(one_step_later(batch.before_action, batch.actions));
+  if (batch.parts.empty()) return of_group(batch);
+  std::vector<at::Tensor> tokens;
+  for (const Batch& part : batch.parts) tokens.push_back(of_group(part));
+  return tokens.size() == 1 ? tokens.front() : at::cat(tokens, 0);
+}
+
+at::Tensor StepTokens::of_group(const Batch& batch) const {
+  const Group& group = groups_.at(static_cast<size_t>(batch.group));
+  const at::Tensor observation = (*group.observation)(batch);
+  at::Tensor action = group.action(one_step_later(batch.before_action, batch.actions));
   at::Tensor reward =
       one_step_later(batch.before_reward, batch.rewards).unsqueeze(-1).to(observation.scalar_type());
   if (embed_reward_.weight.defined()) reward = at::leaky_relu(embed_reward_(reward));
-  if (first_action_.defined()) {
+  if (group.first_action.defined()) {
     const at::Tensor begins = batch.begins.to(at::kBool).unsqueeze(-1);
-    action = at::where(begins, first_action_, action);
-    reward = at::where(begins, first_reward_, reward);
+    action = at::where(begins, group.first_action, action);
+    reward = at::where(begins, group.first_reward, reward);
   }
   if (!embed_token_.weight.defined()) return at::cat({observation, action, reward}, -1);
   return embed_token_(at::cat({action, reward, observation}, -1));

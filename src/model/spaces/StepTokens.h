@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -19,26 +20,36 @@ namespace adtrain {
 /// LeakyReLU(Linear(reward)) and the others equal halves.
 ///
 /// With a learned first step, parameters stand for the features of the previous action and reward at an
-/// episode's first step. Otherwise these are those of the step before, whatever ended there. Not thread-safe.
+/// episode's first step. Otherwise these are those of the step before, whatever ended there.
+///
+/// Of several groups of spaces each has encoders of observations and actions and learned first steps of its
+/// own; the other layers are shared. Not thread-safe.
 class StepTokens {
  public:
   static constexpr int64_t kFeatures = 64;
   /// Of an action and of an observation.
   static int64_t features_of(const ModelOptions& options);
 
-  /// `options` are of_own_tasks.
-  StepTokens(ParameterFactory& factory, const ModelOptions& options, const TaskSpaces& spaces,
+  /// `options` are of_own_tasks; `spaces` are those of each group.
+  StepTokens(ParameterFactory& factory, const ModelOptions& options, const std::vector<TaskSpaces>& spaces,
              const Initialisation& initial);
 
-  /// (B, T, width). The last action and reward of a row are not read.
+  /// (B, T, width); of a batch of several parts, these in order. The last action and reward of a row are not
+  /// read.
   at::Tensor operator()(const Batch& batch) const;
 
  private:
-  std::unique_ptr<ObservationEncoder> observation_;
-  ActionEncoder action_;
-  Linear embed_reward_;                     ///< vintix only
-  at::Tensor first_action_, first_reward_;  ///< (features) each; undefined where zeros stand for them
-  Linear embed_token_;                      ///< not for vintix
+  /// What reads the rows of one group.
+  struct Group {
+    std::unique_ptr<ObservationEncoder> observation;
+    ActionEncoder action;
+    at::Tensor first_action, first_reward;  ///< (features) each; undefined where zeros stand for them
+  };
+  at::Tensor of_group(const Batch& batch) const;
+
+  std::vector<Group> groups_;
+  Linear embed_reward_;  ///< vintix only
+  Linear embed_token_;   ///< not for vintix
 };
 
 }  // namespace adtrain

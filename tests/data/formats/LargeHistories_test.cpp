@@ -130,7 +130,7 @@ TEST(LargeHistories, DISABLED_SpeedOfTrainingWindows) {
   const SpaceGroup& group = source->groups().front();
   constexpr int64_t kLength = 4096, kRows = 8;
   const ColumnWindows windows(
-      {*source, {0, 1, 2}, {*group.observation, *group.action, group.packed_digits}, path.string()},
+      {*source, {0, 1, 2}, {{*group.observation, *group.action, group.packed_digits}}, path.string()},
       {.length = kLength, .stride = kLength / 2, .margin = 1}, std::vector<TaskScale>(3));
   const SampleOrder order(windows.samples(), 1);
   int64_t position = 0;

@@ -1,4 +1,4 @@
-#include "run/OwnTasksReport.h"
+#include "run/own/OwnTasksReport.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -8,8 +8,8 @@
 
 #include "base/Text.h"
 #include "data/ColumnWindowIndex.h"
-#include "run/OwnHistories.h"
 #include "run/inspect/LearningProgress.h"
+#include "run/own/OwnHistories.h"
 
 namespace adtrain {
 namespace {
@@ -29,6 +29,15 @@ std::vector<size_t> a_few_of(const OwnHistories& histories) {
     if (steps <= kStepsRead) few.push_back(tasks[i]);
   }
   return few;
+}
+
+/// "observations: Box((4,), float32); actions: Discrete(2)", of several groups with its name before.
+std::string line_of(const TaskSpaces& spaces) {
+  return fmt::format(
+      "{}observations: {}{}; actions: {}",
+      spaces.group.empty() ? "" : fmt::format("group {}: ", spaces.group), spaces.observation.text(),
+      spaces.packed_digits.empty() ? "" : fmt::format(", of {} each", fmt::join(spaces.packed_digits, " × ")),
+      spaces.action.text());
 }
 
 std::vector<std::string> notices_of(const OwnHistories& histories) {
@@ -53,7 +62,6 @@ std::optional<OwnTasksReport> OwnTasksReport::of(RunConfig& config) {
   const std::shared_ptr<const OwnHistories> opened = open_own_histories(config);
   const OwnHistories& histories = *opened;
   const HistorySource& source = histories.source();
-  const TaskSpaces& spaces = histories.spaces();
   const ColumnWindowIndex windows(source, histories.trained(), histories.shape(config),
                                   static_cast<size_t>(std::max<int64_t>(1, config.data.num_workers)));
   OwnTasksReport report;
@@ -61,23 +69,26 @@ std::optional<OwnTasksReport> OwnTasksReport::of(RunConfig& config) {
       fmt::format("histories: {} ({}), {} tasks, {} steps in all", name_of(source.format()),
                   source.description(), grouped(static_cast<int64_t>(source.tasks().size())),
                   grouped(source.total_steps())),
-      fmt::format("observations: {}{}; actions: {}", spaces.observation.text(),
-                  spaces.packed_digits.empty()
-                      ? ""
-                      : fmt::format(", of {} each", fmt::join(spaces.packed_digits, " × ")),
-                  spaces.action.text()),
       fmt::format("tasks: {} trained on, {} held out",
                   grouped(static_cast<int64_t>(histories.trained().size())),
                   grouped(static_cast<int64_t>(histories.held_out().size()))),
       fmt::format("windows: {} of {} histories", grouped(windows.windows()), grouped(windows.histories()))};
+  std::vector<std::string> spaces_lines;
+  for (const TaskSpaces& spaces : histories.spaces()) spaces_lines.push_back(line_of(spaces));
+  report.lines.insert(report.lines.begin() + 1, spaces_lines.begin(), spaces_lines.end());
   report.notices = notices_of(histories);
   report.json = {{"format", name_of(source.format())},
-                 {"observation_space", spaces.observation.to_json()},
-                 {"action_space", spaces.action.to_json()},
-                 {"packed_digits", spaces.packed_digits},
                  {"trained", histories.trained().size()},
                  {"held_out", histories.held_out().size()},
                  {"windows", windows.windows()}};
+  const TaskSpaces& first = histories.spaces().front();
+  if (histories.spaces().size() == 1) {
+    report.json["observation_space"] = first.observation.to_json();
+    report.json["action_space"] = first.action.to_json();
+    report.json["packed_digits"] = first.packed_digits;
+  } else {
+    report.json["groups"] = nlohmann::json::parse(json_of_groups(histories.spaces()));
+  }
   return report;
 }
 

@@ -1,4 +1,4 @@
-#include "run/OwnTasksOfRun.h"
+#include "run/own/OwnTasksOfRun.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -12,6 +12,7 @@
 #include "base/NumberRanges.h"
 #include "environments/TaskSplit.h"
 #include "evaluation/InContextEvaluation.h"
+#include "run/EvaluationWorkers.h"
 
 namespace adtrain {
 namespace {
@@ -22,6 +23,11 @@ TaskScaling read_tasks(const std::filesystem::path& file) {
       "{} does not exist; expected which tasks the run was trained on, as training writes it there: copy a "
       "run's folder whole",
       file.string()));
+}
+
+/// Of the environments, as the run was trained for them.
+TaskSpaces spaces_in(const RunConfig& config, const WorkerPool& workers) {
+  return config.model_shape().spaces.at(group_in_workers(config, workers));
 }
 
 }  // namespace
@@ -35,16 +41,19 @@ OwnTasksOfRun::OwnTasksOfRun(const RunFolder& run) : tasks_(read_tasks(run.tasks
 
 std::vector<int64_t> OwnTasksOfRun::evaluated(const RunConfig& config, const WorkerPool& workers) const {
   TaskSplit split;
+  const std::string group = spaces_in(config, workers).group;
   if (const auto& names = workers.hello().tasks) {
     const auto was_seen = [&](const std::string& name) {
-      return std::ranges::any_of(tasks_.tasks(),
-                                 [&](const TaskScale& task) { return task.trained && task.task == name; });
+      return std::ranges::any_of(tasks_.tasks(), [&](const TaskScale& task) {
+        return task.trained && task.group == group && task.task == name;
+      });
     };
     for (int64_t task = 0; task < std::ssize(*names); ++task)
       (was_seen(name_of_task(workers, task)) ? split.train : split.test).push_back(task);
   } else {
-    for (const TaskScale& task : tasks_.tasks())
-      (task.trained ? split.train : split.test).push_back(task.number);
+    for (const TaskScale& task : tasks_.tasks()) {
+      if (task.group == group) (task.trained ? split.train : split.test).push_back(task.number);
+    }
   }
   const std::string& named = config.evaluation.eval_tasks;
   const int64_t count = std::ssize(split.train) + std::ssize(split.test);
@@ -60,14 +69,14 @@ std::vector<int64_t> OwnTasksOfRun::evaluated(const RunConfig& config, const Wor
 std::function<SpaceScale(std::span<const Trial>)> OwnTasksOfRun::scale(const RunConfig& config,
                                                                        const WorkerPool& workers) const {
   return [&workers, tasks = tasks_, reward_scale = config.data.reward_scale,
-          shape = config.model_shape().spaces.value().observation.shape](std::span<const Trial> trials) {
+          spaces = spaces_in(config, workers)](std::span<const Trial> trials) {
     std::vector<at::Tensor> rewards, means, deviations;
     for (const Trial& trial : trials) {
-      const TaskScale scale = tasks.of(name_of_task(workers, trial.task), reward_scale);
+      const TaskScale scale = tasks.of(name_of_task(workers, trial.task), reward_scale, spaces.group);
       rewards.push_back(at::full({}, scale.reward_scale, at::kFloat));
       if (scale.mean.empty()) continue;
-      means.push_back(at::tensor(scale.mean, at::kFloat).view(shape));
-      deviations.push_back(at::tensor(scale.deviation, at::kFloat).view(shape));
+      means.push_back(at::tensor(scale.mean, at::kFloat).view(spaces.observation.shape));
+      deviations.push_back(at::tensor(scale.deviation, at::kFloat).view(spaces.observation.shape));
     }
     if (means.empty()) return SpaceScale{at::stack(rewards), {}, {}};
     return SpaceScale{at::stack(rewards), at::stack(means), at::stack(deviations)};

@@ -1,4 +1,4 @@
-#include "run/OwnTasksKeys.h"
+#include "run/own/OwnTasksKeys.h"
 
 #include <regex>
 

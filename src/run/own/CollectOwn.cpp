@@ -1,4 +1,4 @@
-#include "run/CollectOwn.h"
+#include "run/own/CollectOwn.h"
 
 #include <filesystem>
 

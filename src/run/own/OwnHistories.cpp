@@ -1,7 +1,8 @@
-#include "run/OwnHistories.h"
+#include "run/own/OwnHistories.h"
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <set>
 
 #include <fmt/format.h>
@@ -38,10 +39,6 @@ std::unique_ptr<HistorySource> open(const RunConfig& config, const fs::path& pat
   return HistorySource::open(path, options);
 }
 
-std::string text_of(const std::optional<Space>& space) {
-  return space ? space->text() : "not described";
-}
-
 /// A space that says no more than how its numbers are stored.
 bool is_unbounded(const Space& space) {
   return space.kind == Space::Kind::kBox &&
@@ -71,8 +68,10 @@ Space agreed(const std::optional<Space>& in_data, const std::optional<std::strin
 
 OwnHistories::OwnHistories(const RunConfig& config)
     : path_(config.histories()), source_(open(config, path_)) {
+  const GroupsOfTasks groups(*source_);
   choose_tasks(config);
-  resolve_spaces(config);
+  choose_groups(config, groups);
+  resolve_spaces(config, groups);
   expect_network(config);
 }
 
@@ -96,61 +95,87 @@ void OwnHistories::choose_tasks(const RunConfig& config) {
     throw ConfigError(fmt::format("{}: found {}, and {} has the tasks {}; expected some of those", key,
                                   abridged(absent.text()), path_.string(), abridged(there.text())));
   }
-  const auto in_group = [&](size_t task) {
-    const std::string& name = source_->groups()[source_->tasks()[task].group].name;
-    return !config.data.history_group || name == *config.data.history_group;
-  };
   const auto places_of = [&](const std::vector<int64_t>& side) {
     std::vector<size_t> chosen;
     for (const int64_t number : side) {
       const auto found = places.find(number);
-      if (found != places.end() && in_group(found->second)) chosen.push_back(found->second);
+      if (found != places.end()) chosen.push_back(found->second);
     }
     return chosen;
   };
   const TaskSplit split = TaskSplit::of(config.environment, count, config.tasks);
   trained_ = places_of(split.train);
   held_out_ = places_of(split.test);
-  std::vector<size_t> present = trained_;
-  present.insert(present.end(), held_out_.begin(), held_out_.end());
-  expect_one_group(present);
-  if (!trained_.empty()) return;
-  throw ConfigError(
-      fmt::format("{} has no task to train on: of {} tasks that are chosen the split holds {} out; expected "
-                  "one at least: "
-                  "raise train_env_ratio ({}), name more tasks, or name train_tasks",
-                  path_.string(), present.size(), held_out_.size(), config.environment.train_ratio()));
 }
 
-/// Throws where the tasks have different spaces, or where there are none.
-void OwnHistories::expect_one_group(const std::vector<size_t>& present) const {
-  std::set<size_t> found;
-  for (const size_t task : present) found.insert(source_->tasks()[task].group);
-  if (found.size() == 1) return;
-  std::map<size_t, std::vector<int64_t>> tasks;
-  for (size_t task = 0; task < source_->tasks().size(); ++task)
-    tasks[source_->tasks()[task].group].push_back(number_of(task));
-  std::vector<std::string> groups;
-  for (const auto& [number, of_group] : tasks) {
-    const SpaceGroup& group = source_->groups()[number];
-    groups.push_back(fmt::format(
-        "{}: observations {}, actions {}, tasks {}", group.name.empty() ? "without a name" : group.name,
-        text_of(group.observation), text_of(group.action), abridged(NumberRanges::of(of_group).text())));
+void OwnHistories::choose_groups(const RunConfig& config, const GroupsOfTasks& groups) {
+  const auto in_group = [&](size_t task) {
+    return groups.is_chosen(groups.of(task), config.data.history_group);
+  };
+  std::erase_if(trained_, std::not_fn(in_group));
+  std::erase_if(held_out_, std::not_fn(in_group));
+  if (trained_.empty() && held_out_.empty()) {
+    throw ConfigError(fmt::format(
+        "{}: found no task that is chosen; expected history_group to name some of its groups of equal "
+        "spaces, and tasks some of their tasks. There are:\n  {}",
+        path_.string(), join(groups.texts([&](size_t task) { return number_of(task); }), "\n  ")));
   }
-  throw ConfigError(
-      fmt::format("{}: found {} in {} of its groups of equal spaces; expected one group a run: "
-                  "choose it with history_group, or its tasks with tasks. There are:\n  {}",
-                  path_.string(), present.empty() ? "no task that is chosen" : "tasks",
-                  present.empty() ? "any" : std::to_string(found.size()), join(groups, "\n  ")));
+  if (trained_.empty()) {
+    throw ConfigError(fmt::format(
+        "{} has no task to train on: of {} tasks that are chosen the split holds {} out; expected "
+        "one at least: "
+        "raise train_env_ratio ({}), name more tasks, or name train_tasks",
+        path_.string(), held_out_.size(), held_out_.size(), config.environment.train_ratio()));
+  }
+  // No encoder learns to read the others.
+  const auto is_untrained = [&](size_t task) {
+    return std::ranges::none_of(trained_,
+                                [&](size_t trained) { return groups.of(trained) == groups.of(task); });
+  };
+  std::erase_if(held_out_, is_untrained);
 }
 
-void OwnHistories::resolve_spaces(const RunConfig& config) {
-  const SpaceGroup& group = source_->groups()[source_->tasks()[trained_.front()].group];
+void OwnHistories::resolve_spaces(const RunConfig& config, const GroupsOfTasks& groups) {
+  std::map<size_t, size_t> places;  // of groups that are trained on, in order of their first tasks
+  for (const size_t task : std::set<size_t>(trained_.begin(), trained_.end())) {
+    if (places.try_emplace(groups.of(task), places.size()).second)
+      spaces_.push_back(resolved(config, groups.all()[groups.of(task)]));
+  }
+  for (const auto* tasks : {&trained_, &held_out_}) {
+    for (const size_t task : *tasks) group_of_[task] = places.at(groups.of(task));
+  }
+  if (spaces_.size() == 1) spaces_.front().group = "";
+  expect_saved_groups(config);
+  const EnvironmentOptions& said = config.environment;
+  if (spaces_.size() > 1 && (said.observation_space || said.action_space || said.observation_packing)) {
+    throw ConfigError(fmt::format(
+        "observation_space, action_space or observation_packing: found with {} groups of equal spaces "
+        "in {}; expected null, as these are of one group, or history_group to name that one",
+        spaces_.size(), path_.string()));
+  }
+  if (spaces_.size() > 1 && config.training.cuda_graph == CudaGraphUse::kOn) {
+    throw ConfigError(fmt::format(
+        "cuda_graph: found on with {} groups of equal spaces in {}, how many rows of which are in a "
+        "step differs from step to step; expected auto or off",
+        spaces_.size(), path_.string()));
+  }
+  const auto is_box = [](const TaskSpaces& spaces) { return spaces.observation.kind == Space::Kind::kBox; };
+  if (config.data.normalize_observations && std::ranges::none_of(spaces_, is_box)) {
+    throw ConfigError(
+        fmt::format("normalize_observations: found true, and observations are {}; expected false "
+                    "for other spaces than a Box",
+                    spaces_.front().observation.text()));
+  }
+}
+
+TaskSpaces OwnHistories::resolved(const RunConfig& config, const GroupOfTasks& group) const {
   const std::string path = path_.string();
-  spaces_.observation =
+  TaskSpaces spaces;
+  spaces.group = group.name;
+  spaces.observation =
       agreed(group.observation, config.environment.observation_space, "observation_space", path);
-  spaces_.action = agreed(group.action, config.environment.action_space, "action_space", path);
-  spaces_.packed_digits = group.packed_digits;
+  spaces.action = agreed(group.action, config.environment.action_space, "action_space", path);
+  spaces.packed_digits = group.packed_digits;
   const std::optional<std::string>& packing = config.environment.observation_packing;
   const std::string in_data = fmt::format("{}", fmt::join(group.packed_digits, ","));
   if (packing && !in_data.empty() && *packing != in_data) {
@@ -160,16 +185,30 @@ void OwnHistories::resolve_spaces(const RunConfig& config) {
   }
   if (packing) {
     EnvironmentOptions both = config.environment;
-    both.observation_space = spaces_.observation.to_json();
-    both.action_space = spaces_.action.to_json();
-    spaces_.packed_digits = both.spaces()->packed_digits;
+    both.observation_space = spaces.observation.to_json();
+    both.action_space = spaces.action.to_json();
+    spaces.packed_digits = both.spaces().front().packed_digits;
   }
-  if (config.data.normalize_observations && spaces_.observation.kind != Space::Kind::kBox) {
-    throw ConfigError(
-        fmt::format("normalize_observations: found true, and observations are {}; expected false "
-                    "for other spaces than a Box",
-                    spaces_.observation.text()));
-  }
+  return spaces;
+}
+
+/// Throws where the configuration names other groups than the histories have.
+void OwnHistories::expect_saved_groups(const RunConfig& config) const {
+  if (!config.environment.space_groups) return;
+  const std::vector<TaskSpaces> said = config.environment.spaces();
+  if (said == spaces_) return;
+  const auto texts = [](const std::vector<TaskSpaces>& groups, const std::vector<TaskSpaces>& others) {
+    std::vector<std::string> lines;
+    for (const TaskSpaces& spaces : groups) {
+      if (std::ranges::find(others, spaces) == others.end())
+        lines.push_back(fmt::format("{}: {}", spaces.group, spaces.text()));
+    }
+    return lines.empty() ? std::string("none") : join(lines, "; ");
+  };
+  throw ConfigError(fmt::format(
+      "space_groups: found groups that {} does not have ({}), or not in this order, and it has others ({}); "
+      "expected the groups that the run was trained on, or null",
+      path_.string(), texts(said, spaces_), texts(spaces_, said)));
 }
 
 void OwnHistories::expect_network(const RunConfig& config) const {
@@ -235,7 +274,12 @@ std::string OwnHistories::identity() const {
 std::shared_ptr<const OwnHistories> open_own_histories(RunConfig& config) {
   if (!config.environment.has_own_tasks()) return nullptr;
   auto histories = std::make_shared<const OwnHistories>(config);
-  const TaskSpaces& spaces = histories->spaces();
+  const std::vector<TaskSpaces>& groups = histories->spaces();
+  if (groups.size() > 1) {
+    config.environment.space_groups = json_of_groups(groups);
+    return histories;
+  }
+  const TaskSpaces& spaces = groups.front();
   config.environment.observation_space = spaces.observation.to_json();
   config.environment.action_space = spaces.action.to_json();
   if (!spaces.packed_digits.empty())

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "data/formats/HistorySource.h"
 #include "environments/TaskSpaces.h"
 #include "run/RunConfig.h"
+#include "run/own/GroupsOfTasks.h"
 
 namespace adtrain {
 
@@ -18,15 +20,20 @@ namespace adtrain {
 class OwnHistories {
  public:
   /// Throws DataError where the histories are missing or damaged, ConfigError where a key names a task or a
-  /// group that they do not have, where their tasks have different spaces, where the spaces that the
+  /// group that they do not have, where the spaces that the
   /// configuration names are others or no network reads them, where neither says what they are, and where no
   /// task is trained on.
   explicit OwnHistories(const RunConfig& config);
 
   const HistorySource& source() const { return *source_; }
-  const TaskSpaces& spaces() const { return spaces_; }
+  /// Of each group of tasks with equal spaces that is trained on, in order of their first tasks. Of one group
+  /// without a name.
+  const std::vector<TaskSpaces>& spaces() const { return spaces_; }
+  /// The place of a trained or held-out task's group among spaces().
+  size_t group_of(size_t task) const { return group_of_.at(task); }
   /// Places among the source's tasks.
   const std::vector<size_t>& trained() const { return trained_; }
+  /// Tasks of groups of which none is trained on are not among them.
   const std::vector<size_t>& held_out() const { return held_out_; }
   /// By which a task is known to `tasks`, `train_tasks` and the split: of adtrain's own format the number of
   /// its group, of others its place.
@@ -40,14 +47,17 @@ class OwnHistories {
 
  private:
   void choose_tasks(const RunConfig& config);
-  void expect_one_group(const std::vector<size_t>& present) const;
-  void resolve_spaces(const RunConfig& config);
+  void choose_groups(const RunConfig& config, const GroupsOfTasks& groups);
+  void resolve_spaces(const RunConfig& config, const GroupsOfTasks& groups);
+  TaskSpaces resolved(const RunConfig& config, const GroupOfTasks& group) const;
+  void expect_saved_groups(const RunConfig& config) const;
   void expect_network(const RunConfig& config) const;
 
   std::filesystem::path path_;
   std::unique_ptr<HistorySource> source_;
   std::vector<size_t> trained_, held_out_;
-  TaskSpaces spaces_;
+  std::vector<TaskSpaces> spaces_;
+  std::map<size_t, size_t> group_of_;
 };
 
 /// Opens the histories of own tasks and puts their spaces into the configuration: so a run that is saved

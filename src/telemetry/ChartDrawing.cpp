@@ -214,7 +214,9 @@ void ChartDrawing::draw_legend() {
 
 void ChartDrawing::draw_titles() {
   cairo_select_font_face(cairo_, "sans-serif", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_BOLD);
-  draw_text(chart_.title, left_, kMargin + 12, kTitleSize, Align::kStart, kInk);
+  const double room = width_ - kMargin - left_, width = text_width(chart_.title, kTitleSize);
+  draw_text(chart_.title, left_, kMargin + 12, kTitleSize * std::min(1.0, room / std::max(width, 1.0)),
+            Align::kStart, kInk);
   cairo_select_font_face(cairo_, "sans-serif", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_NORMAL);
   draw_text(chart_.x_label, (left_ + right_) / 2, height_ - 18, kLabelSize, Align::kMiddle, kInk);
   cairo_save(cairo_);

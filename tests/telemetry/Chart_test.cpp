@@ -146,6 +146,27 @@ TEST(Chart, ATallLegendLeavesRoomForThePlot) {
   EXPECT_GT(Picture(chart).count(kVermilion), 300);
 }
 
+TEST(Chart, ALongTitleIsSmallerAndWhole) {
+  Chart chart;
+  chart.series = {rising("line", 1)};
+  const auto last_column_of_ink = [&chart](int lines) {
+    const Picture picture(chart);
+    int last = 0;
+    for (int y = 0; y < lines; ++y) {
+      for (int x = 0; x < picture.width(); ++x) {
+        if (picture.pixel(x, y) != 0xffffff) last = std::max(last, x);
+      }
+    }
+    return static_cast<double>(last) / picture.width();
+  };
+  chart.title = std::string(200, 'W');
+  const double of_long = last_column_of_ink(80);
+  EXPECT_GT(of_long, 0.9);
+  EXPECT_LT(of_long, 0.99);
+  chart.title = "W";
+  EXPECT_LT(last_column_of_ink(80), 0.2);
+}
+
 TEST(Chart, DrawsEverySeriesInItsColourOnWhite) {
   Chart chart;
   chart.series = {rising("up", 1), rising("down", -1)};

@@ -11,13 +11,13 @@ namespace adtrain::kernels::forward_pass {
 
 constexpr float kNormEpsilon = 1e-5f;
 
-/// branch = x + drop(branch) in fp32. `words`: the dropout words (S · R, Width / 32), null without Dropout.
+/// branch = x + drop(branch) in fp32. `words`: the dropout words (S · R, Width / 32).
 template <int Width, bool Dropout>
 __device__ void add_residual(Sums (&branch)[Width / 8], const Features<Width>& x, const WarpTile& warp_tile,
                              const uint32_t* words, float scale, unsigned lane) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const uint32_t* of_row = Dropout ? words + (warp_tile.place() + 8 * half) * (Width / 32) : nullptr;
+    const uint32_t* of_row = words + (warp_tile.place() + 8 * half) * (Width / 32);
 #pragma unroll
     for (int block = 0; block < Width / 32; ++block) {
       uint32_t kept = 0;  // bit i is for the lane's feature i of these 32

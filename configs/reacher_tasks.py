@@ -1,4 +1,4 @@
-"""MuJoCo's Reacher with a hidden goal: 48 tasks for configs/run/reacher.yaml, each a place that the arm's tip has to reach.
+"""MuJoCo's Reacher with a hidden goal: 45 tasks for configs/run/reacher.yaml, each a place that the arm's tip has to reach.
 
 The observation is of the arm alone. Where the goal is shows in the reward, which is minus the tip's distance from it, so an
 agent has to find it in context.

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include "base/ProcessEnd.h"
 #include "cli/CommandLine.h"
 #include "launch/HeldTermination.h"
 
@@ -39,5 +40,5 @@ void silence_profiler_without_gpu() {
 
 int main(int argc, char** argv) {
   silence_profiler_without_gpu();
-  return adtrain::run_command_line(argc, argv);
+  adtrain::end_process(adtrain::run_command_line(argc, argv));
 }

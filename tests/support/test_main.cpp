@@ -10,6 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/ProcessEnd.h"
+
 namespace {
 
 constexpr int kSkipped = 77;  // as SKIP_RETURN_CODE in src/Rooms.cmake
@@ -55,6 +57,6 @@ int main(int argc, char** argv) {
     fmt::print("could not run: {} of {} tests: {}\n", skips->skipped(), tests.test_to_run_count(),
                skips->reasons());
   }
-  return result == 0 && skips->skipped() > 0 && skips->skipped() == tests.test_to_run_count() ? kSkipped
-                                                                                              : result;
+  const bool all_skipped = skips->skipped() > 0 && skips->skipped() == tests.test_to_run_count();
+  adtrain::end_process(result == 0 && all_skipped ? kSkipped : result);
 }

@@ -122,7 +122,13 @@ std::optional<std::vector<double>> random_returns_in_workers(const RunConfig& co
 
 std::vector<TaskScore> scores_in_workers(const RunConfig& config, const WorkerPool& workers,
                                          const std::vector<int64_t>& tasks) {
-  if (!config.evaluation.eval_scores) return {};
+  if (!config.evaluation.eval_scores) {
+    if (config.evaluation.eval_protocol != EvaluationProtocol::kVintix) return {};
+    throw ConfigError(
+        "eval_scores: found null with eval_protocol vintix, which places returns on a scale of random and "
+        "expert returns; expected the file that has them: --set eval_scores=FILE "
+        "(docs/own-environments.md#scores), or eval_protocol: none");
+  }
   const TaskScores known = TaskScores::read(*config.evaluation.eval_scores);
   std::vector<TaskScore> scores;
   for (const int64_t task : tasks) scores.push_back(known.of(name_of_task(workers, task)));

@@ -37,9 +37,9 @@ std::optional<std::vector<double>> random_returns_in_workers(const RunConfig& co
                                                              const std::vector<int64_t>& tasks,
                                                              WorkerPool& workers, Communicator& communicator);
 
-/// What eval_scores knows of each of these tasks; empty where it is not set. Throws DataError where the file
-/// is no such file, and where it places no task: without an expert's score, or a random one that is not
-/// measured either.
+/// What eval_scores knows of each of these tasks; empty where it is not set. Throws ConfigError where
+/// eval_protocol needs it and it is not set, and DataError where the file is no such file, and where it
+/// places no task: without an expert's score, or a random one that is not measured either.
 std::vector<TaskScore> scores_in_workers(const RunConfig& config, const WorkerPool& workers,
                                          const std::vector<int64_t>& tasks);
 

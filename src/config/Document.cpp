@@ -116,6 +116,12 @@ void Document::rename(const std::string& key, const std::string& to, const std::
   drop(key);
 }
 
+void Document::put_beside(const std::string& chooser, const std::string& key, const std::string& text) {
+  const Entry chosen = {key, Entry::Kind::kScalar, text, find(chooser)->origin};
+  const Entry* const other = find(key);
+  if (other == nullptr || other->origin.source != chosen.origin.source) put_before(chooser, chosen);
+}
+
 void Document::add(const std::string& key, const std::string& text, Origin origin) {
   entries_.push_back({key, Entry::Kind::kScalar, text, std::move(origin)});
 }

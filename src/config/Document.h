@@ -36,6 +36,10 @@ class Document {
   /// Gives a key that is there another name and text, in its own place. It yields to a key of that name in
   /// the same file.
   void rename(const std::string& key, const std::string& to, const std::string& text);
+  /// Puts in a key where another one is that is there, which so chooses it: it overrides earlier values and
+  /// yields to later ones, and to one that stands beside the other in the same file, or also on the command
+  /// line.
+  void put_beside(const std::string& chooser, const std::string& key, const std::string& text);
   /// Takes a key out, where it is there.
   void drop(const std::string& key);
   /// Takes a key out that is there, and records what is wrong with it as an error.

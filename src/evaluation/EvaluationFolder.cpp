@@ -193,7 +193,10 @@ std::string summary_json(const InContextReturns& measured, const LearningCurve& 
   summary["last10_mean"] = curve.last10_mean;
   if (curve.random_floor) summary["random_floor"] = *curve.random_floor;
   if (curve.oracle) summary["oracle"] = *curve.oracle;
-  if (curve.scores) summary["normalized_score"] = json_of(*curve.scores);
+  if (curve.scores) {
+    summary["normalized_score"] = json_of(*curve.scores);
+    if (options.eval_scores) summary["normalized_score"]["eval_scores"] = *options.eval_scores;
+  }
   summary["mean"] = curve.mean;
   summary["std"] = curve.std;
   return summary.dump(2) + "\n";

@@ -33,6 +33,11 @@ const char* name_of(EvaluationContext context) {
 }
 
 void EvaluationOptions::declare(Section& section) {
+  section.key(
+      "eval_protocol", eval_protocol,
+      spellings({EvaluationProtocol::kNone, EvaluationProtocol::kXland, EvaluationProtocol::kVintix}),
+      "A published evaluation, which sets other eval_ keys as docs/evaluation.md has them; those that stand "
+      "beside it, in the same file or on the command line, keep their values.");
   section.key("eval_episodes", eval_episodes, "Episodes that a task is learnt for in context.")
       .unit("episodes")
       .at_least(1)
@@ -100,15 +105,18 @@ void EvaluationOptions::check(Findings& findings, const EnvironmentOptions& envi
   }
   if (eval_context == EvaluationContext::kRolling && !environment.has_own_tasks()) {
     findings.add("eval_context",
-                 "found rolling with a family's tasks; it is for networks over tasks of your own: expected "
-                 "recompute");
+                 fmt::format("found rolling{} with a family's tasks; it is for networks over tasks of your "
+                             "own: expected recompute",
+                             eval_protocol == EvaluationProtocol::kNone
+                                 ? ""
+                                 : fmt::format(" (eval_protocol {})", name_of(eval_protocol))));
   }
   if (eval_terminal_observation && environment.has_own_tasks()) {
     findings.add("eval_terminal_observation",
                  "found true with tasks of your own, whose networks see no next states; "
                  "expected false");
   }
-  if (eval_sampling == Sampling::kGreedy && eval_repeats > 1) {
+  if (eval_sampling == Sampling::kGreedy && eval_repeats > 1 && !in_worker) {
     findings.add(
         "eval_repeats",
         fmt::format("eval_repeats is {} with eval_sampling greedy, which would repeat the same run; set "

@@ -6,6 +6,7 @@
 
 #include "config/Section.h"
 #include "environments/EnvironmentOptions.h"
+#include "evaluation/EvaluationProtocol.h"
 
 namespace adtrain {
 
@@ -22,6 +23,7 @@ const char* name_of(EvaluationContext context);
 
 /// How a model is evaluated in context.
 struct EvaluationOptions {
+  EvaluationProtocol eval_protocol = EvaluationProtocol::kNone;
   int64_t eval_episodes = 50;
   int64_t eval_repeats = 1;
   /// A side of the task split (test, train or all), or numbers of tasks, as TaskOptions has them.

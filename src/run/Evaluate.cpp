@@ -69,6 +69,7 @@ Target resolve(fs::path folder) {
 struct Plan {
   Target target;
   std::optional<TaskFamily> family;  ///< nothing for own tasks
+  std::optional<OwnTasksOfRun> own;  ///< once workers play them
   std::vector<int64_t> tasks;
   EvaluationOrigin origin;
   EvaluationOptions options;
@@ -108,6 +109,7 @@ Plan Plan::of(const Target& target, const RunConfig& config) {
   }
   Plan plan{target,
             family,
+            /*own=*/std::nullopt,
             /*tasks=*/{},
             EvaluationOrigin::of(environment, family,
                                  named_step(target.checkpoint.value_or(target.run.checkpoints() / "latest"))),
@@ -123,8 +125,8 @@ Plan Plan::of(const Target& target, const RunConfig& config) {
 }
 
 void Plan::play_in(const WorkerPool& workers, const RunConfig& config) {
-  tasks = config.environment.has_own_tasks() ? OwnTasksOfRun(target.run).evaluated(config, workers)
-                                             : tasks_in_workers(config, workers);
+  if (config.environment.has_own_tasks()) own.emplace(target.run);
+  tasks = own ? own->evaluated(config, workers) : tasks_in_workers(config, workers);
   origin.worker = origin_in_workers(workers, tasks);
 }
 
@@ -210,36 +212,13 @@ int64_t load_weights(const Target& target, const TrainingOptions& training, Cons
   return step.item<int64_t>();
 }
 
-/// Throws ConfigError where the network cannot keep keys and values and should.
-Rollouts::Player player_of(AlgorithmDistillation& model, const RunFolder& run, const RunConfig& config,
-                           const WorkerPool& workers) {
-  Rollouts::Player player = {predictor_of(model), model.options(), model.shape()};
-  const size_t group = group_in_workers(config, workers);
-  const auto place = static_cast<int64_t>(group);
-  if (config.environment.has_own_tasks()) {
-    player.scale = OwnTasksOfRun(run).scale(config, workers);
-    player.shape.spaces = {model.shape().spaces.at(group)};
-    player.predict = of_group(player.predict, place);
-  }
-  if (config.evaluation.eval_context == EvaluationContext::kRecompute) return player;
-  if (const std::string objection = model.why_not_rolling(); !objection.empty()) {
-    throw ConfigError(fmt::format(
-        "eval_context: found rolling, which this network cannot, as {}; expected recompute", objection));
-  }
-  player.rolling = [make = rolling_predictors_of(model), place] { return of_group(make(), place); };
-  return player;
-}
-
 ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunConfig& config,
                           const Ranks& ranks) {
   Communicator& communicator = *ranks.communicator;
   Console console = Console::for_process(communicator.is_root() && !request.json);
   const StopRequest stop;
-  const auto say = [&](const std::string& sentence) {
-    const bool has_console = communicator.is_root() && !request.json;
-    if (has_console) console.warn(sentence);
-    if (!has_console) print_error(fmt::format("adtrain: rank {}: {}\n", ranks.context.rank, sentence));
-  };
+  const PlayNotices::Say say =
+      notices_of_rank(ranks.context.rank, communicator.is_root() && !request.json ? &console : nullptr);
 
   const ModelShape shape = config.model_shape();
   const auto model =
@@ -252,10 +231,11 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
     plan.play_in(*workers, config);
     scores = scores_in_workers(config, *workers, plan.tasks);
   }
-  const Rollouts rollouts = workers
-                                ? Rollouts::in_workers(player_of(*model, plan.target.run, config, *workers),
-                                                       *workers, config.evaluation)
-                                : Rollouts::of(*model, *plan.family, config.evaluation);
+  const Rollouts rollouts =
+      workers
+          ? Rollouts::in_workers(player_in_workers(*model, config, *workers, plan.own ? &*plan.own : nullptr),
+                                 *workers, config.evaluation)
+          : Rollouts::of(*model, *plan.family, config.evaluation);
   if (plan.options.eval_batch == kAutoBatchSize) {
     plan.options.eval_batch = find_evaluation_batch(config, InContextEvaluation(plan.tasks, plan.options),
                                                     rollouts, ranks, console);

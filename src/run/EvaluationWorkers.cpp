@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "base/StandardStreams.h"
 #include "base/Text.h"
 #include "collectives/StopRequest.h"
 #include "environments/TaskFamily.h"
@@ -13,7 +14,6 @@
 #include "evaluation/InContextEvaluation.h"
 #include "evaluation/NormalizedScores.h"
 #include "memory/AutoBatchSize.h"
-#include "run/own/OwnTasksOfRun.h"
 #include "watchdog/Activity.h"
 
 namespace adtrain {
@@ -37,6 +37,16 @@ void check_numbers(const std::string& eval_tasks, int64_t count, const std::stri
 }
 
 }  // namespace
+
+PlayNotices::Say notices_of_rank(int64_t rank, Console* console) {
+  return [rank, console](const std::string& sentence) {
+    if (console != nullptr) {
+      console->warn(sentence);
+    } else {
+      print_error(fmt::format("adtrain: rank {}: {}\n", rank, sentence));
+    }
+  };
+}
 
 std::unique_ptr<WorkerPool> start_workers(const RunConfig& config, const PlayNotices::Say& say) {
   const WorkerOptions& options = config.worker;
@@ -91,6 +101,25 @@ std::vector<int64_t> tasks_in_workers(const RunConfig& config, const WorkerPool&
   return evaluated_tasks(config.evaluation, TaskSplit::of(config.environment, count, config.tasks));
 }
 
+Rollouts::Player player_in_workers(AlgorithmDistillation& model, const RunConfig& config,
+                                   const WorkerPool& workers, const OwnTasksOfRun* own) {
+  Rollouts::Player player = {predictor_of(model), model.options(), model.shape()};
+  const size_t group = group_in_workers(config, workers);
+  const auto place = static_cast<int64_t>(group);
+  if (own != nullptr) {
+    player.scale = own->scale(config, workers);
+    player.shape.spaces = {model.shape().spaces.at(group)};
+    player.predict = of_group(player.predict, place);
+  }
+  if (config.evaluation.eval_context == EvaluationContext::kRecompute) return player;
+  if (const std::string objection = model.why_not_rolling(); !objection.empty()) {
+    throw ConfigError(fmt::format(
+        "eval_context: found rolling, which this network cannot, as {}; expected recompute", objection));
+  }
+  player.rolling = [make = rolling_predictors_of(model), place] { return of_group(make(), place); };
+  return player;
+}
+
 EvaluationOrigin::Worker origin_in_workers(const WorkerPool& workers, const std::vector<int64_t>& tasks) {
   EvaluationOrigin::Worker origin{*workers.options().env_worker, workers.options().max_episode_steps,
                                   /*task_names=*/{}};
@@ -122,7 +151,13 @@ std::optional<std::vector<double>> random_returns_in_workers(const RunConfig& co
 
 std::vector<TaskScore> scores_in_workers(const RunConfig& config, const WorkerPool& workers,
                                          const std::vector<int64_t>& tasks) {
-  if (!config.evaluation.eval_scores) return {};
+  if (!config.evaluation.eval_scores) {
+    if (config.evaluation.eval_protocol != EvaluationProtocol::kVintix) return {};
+    throw ConfigError(
+        "eval_scores: found null with eval_protocol vintix, which places returns on a scale of random and "
+        "expert returns; expected the file that has them: --set eval_scores=FILE "
+        "(docs/own-environments.md#scores), or eval_protocol: none");
+  }
   const TaskScores known = TaskScores::read(*config.evaluation.eval_scores);
   std::vector<TaskScore> scores;
   for (const int64_t task : tasks) scores.push_back(known.of(name_of_task(workers, task)));

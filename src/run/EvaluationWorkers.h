@@ -9,8 +9,12 @@
 #include "environments/worker/WorkerPool.h"
 #include "evaluation/EvaluationFolder.h"
 #include "evaluation/LearningCurve.h"
+#include "evaluation/Rollouts.h"
 #include "evaluation/TaskScores.h"
+#include "model/AlgorithmDistillation.h"
 #include "run/RunConfig.h"
+#include "run/own/OwnTasksOfRun.h"
+#include "telemetry/Console.h"
 
 namespace adtrain {
 
@@ -18,6 +22,10 @@ namespace adtrain {
 /// its place in the order of the run; 0 where there is one. Throws ConfigError, which lists all groups, where
 /// it is none, and where it is several and env_group names none of those.
 size_t group_in_workers(const RunConfig& config, const WorkerPool& workers);
+
+/// Says what workers notice: on the console of the rank that has one, else on standard error, with the rank's
+/// number. Borrows the console; null for none.
+PlayNotices::Say notices_of_rank(int64_t rank, Console* console);
 
 /// Starts this rank's workers (env_worker); null where none are configured. `say` receives what they notice.
 /// Throws ConfigError where their spaces are not those of the run's networks, and what WorkerPool throws.
@@ -28,6 +36,12 @@ std::unique_ptr<WorkerPool> start_workers(const RunConfig& config, const PlayNot
 /// which OwnTasksOfRun knows. Throws ConfigError where there are none of these.
 std::vector<int64_t> tasks_in_workers(const RunConfig& config, const WorkerPool& workers);
 
+/// What the network is to the workers' environments. `own`: the tasks of the run, where they are of any
+/// space; null for a family's. Borrows `model` and `workers`. Throws ConfigError where the network cannot
+/// keep keys and values and should.
+Rollouts::Player player_in_workers(AlgorithmDistillation& model, const RunConfig& config,
+                                   const WorkerPool& workers, const OwnTasksOfRun* own);
+
 /// The part of summary.json that a worker's environments add.
 EvaluationOrigin::Worker origin_in_workers(const WorkerPool& workers, const std::vector<int64_t>& tasks);
 
@@ -37,9 +51,9 @@ std::optional<std::vector<double>> random_returns_in_workers(const RunConfig& co
                                                              const std::vector<int64_t>& tasks,
                                                              WorkerPool& workers, Communicator& communicator);
 
-/// What eval_scores knows of each of these tasks; empty where it is not set. Throws DataError where the file
-/// is no such file, and where it places no task: without an expert's score, or a random one that is not
-/// measured either.
+/// What eval_scores knows of each of these tasks; empty where it is not set. Throws ConfigError where
+/// eval_protocol needs it and it is not set, and DataError where the file is no such file, and where it
+/// places no task: without an expert's score, or a random one that is not measured either.
 std::vector<TaskScore> scores_in_workers(const RunConfig& config, const WorkerPool& workers,
                                          const std::vector<int64_t>& tasks);
 

@@ -6,10 +6,7 @@
 
 #include "base/Error.h"
 #include "collectives/StopRequest.h"
-#include "evaluation/EvaluationFolder.h"
-#include "evaluation/InContextEvaluation.h"
 #include "evaluation/LearningCurve.h"
-#include "evaluation/Rollouts.h"
 #include "memory/AutoBatchSize.h"
 #include "training/TrainStep.h"
 #include "watchdog/ForeignError.h"
@@ -36,8 +33,8 @@ class EvaluationArithmetic {
   bool deterministic_ = at::globalContext().deterministicAlgorithms();
 };
 
-}  // namespace
-
+/// The evaluation of one side of the split (test or train) that return_interval asks for: the settings with
+/// which `adtrain evaluate` gives the same figure.
 EvaluationOptions return_evaluation(const RunConfig& config, const std::string& side) {
   const ReturnOptions& returns = config.training.returns;
   EvaluationOptions options = config.evaluation;
@@ -50,29 +47,11 @@ EvaluationOptions return_evaluation(const RunConfig& config, const std::string& 
   return options;
 }
 
-nlohmann::ordered_json identity_of_returns(const RunConfig& config) {
-  const TaskFamily family = TaskFamily::of(config.environment);
-  const EvaluationOptions options = return_evaluation(config, "test");
-  const std::vector<int64_t> tasks =
-      evaluated_tasks(options, TaskSplit::of(config.environment, family.task_count(), config.tasks));
-  nlohmann::ordered_json identity = evaluation_identity(
-      tasks, EvaluationOrigin::of(config.environment, family, /*checkpoint_step=*/0), options);
-  identity.erase("checkpoint_step");
-  return identity;
-}
+}  // namespace
 
 ReturnsWhileTraining::ReturnsWhileTraining(const RunConfig& config, AlgorithmDistillation& trained,
                                            Communicator& communicator)
-    : config_(config),
-      trained_(trained),
-      communicator_(communicator),
-      family_(TaskFamily::of(config.environment)),
-      split_(TaskSplit::of(config.environment, family_.task_count(), config.tasks)) {
-  if (!config.training.keep_best || !split_.test.empty()) return;
-  throw ConfigError(
-      "keep_best: found true, and no task is held out, on which checkpoints are compared; expected a "
-      "train_env_ratio below 1, fewer train_tasks, or keep_best: false");
-}
+    : config_(config), trained_(trained), communicator_(communicator) {}
 
 std::optional<ReturnFigures> ReturnsWhileTraining::measure() {
   const at::NoGradGuard no_grad;
@@ -94,29 +73,43 @@ std::optional<ReturnFigures> ReturnsWhileTraining::measure() {
   }
 }
 
-std::optional<ReturnFigures> ReturnsWhileTraining::measured_by(AlgorithmDistillation& model) {
+std::optional<ReturnFigures> ReturnsWhileTraining::figures_of(const Play& play,
+                                                              const std::function<void()>& failed) const {
   ReturnFigures figures;
-  if (!split_.test.empty()) {
-    figures.held_out = returns_of(model, "test");
+  if (!play.split.test.empty()) {
+    const EvaluationOptions options = return_evaluation(config_, "test");
+    figures.held_out = returns_of(play, options, failed);
     if (!figures.held_out) return std::nullopt;
+    figures.measured_on = evaluation_identity(evaluated_tasks(options, play.split), play.origin, options);
+    figures.measured_on.erase("checkpoint_step");
   }
-  if (!split_.train.empty()) {
-    figures.trained = returns_of(model, "train");
+  if (!play.split.train.empty()) {
+    figures.trained = returns_of(play, return_evaluation(config_, "train"), failed);
     if (!figures.trained) return std::nullopt;
   }
   return figures;
 }
 
-std::optional<ContextReturns> ReturnsWhileTraining::returns_of(AlgorithmDistillation& model,
-                                                               const std::string& side) {
-  const EvaluationOptions options = return_evaluation(config_, side);
-  const InContextEvaluation evaluation(evaluated_tasks(options, split_), options);
-  const auto measured =
-      evaluation.measure(Rollouts::of(model, family_, options), communicator_,
-                         [](int64_t, int64_t) { return StopRequest::signal_number() == 0; });
+std::optional<ContextReturns> ReturnsWhileTraining::returns_of(const Play& play,
+                                                               const EvaluationOptions& options,
+                                                               const std::function<void()>& failed) const {
+  const InContextEvaluation evaluation(evaluated_tasks(options, play.split), options);
+  const auto measured = evaluation.measure(
+      play.rollouts(options), communicator_,
+      [](int64_t, int64_t) { return StopRequest::signal_number() == 0; },
+      [&failed](const InContextReturns&) {
+        if (failed) failed();
+      });
   if (!measured) return std::nullopt;
   const LearningCurve curve = LearningCurve::without_bounds(*measured);
   return ContextReturns{.first_episode = curve.mean.front(), .last_ten = curve.last10_mean};
+}
+
+void ReturnsWhileTraining::expect_held_out(const TaskSplit& split) const {
+  if (!config_.training.keep_best || !split.test.empty()) return;
+  throw ConfigError(
+      "keep_best: found true, and no task is held out, on which checkpoints are compared; expected a "
+      "train_env_ratio below 1, fewer train_tasks, or keep_best: false");
 }
 
 }  // namespace adtrain

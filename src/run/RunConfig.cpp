@@ -13,6 +13,7 @@
 #include "config/Reference.h"
 #include "config/Scalar.h"
 #include "environments/TaskFamily.h"
+#include "evaluation/EvaluationProtocol.h"
 #include "model/spaces/SpaceFit.h"
 #include "run/AccelerateSettings.h"
 #include "run/GuideMaps.h"
@@ -96,11 +97,11 @@ void check_model(const RunConfig& config, Findings& findings) {
   check_spaces(config.model, config.environment.spaces(), findings);
 }
 
-/// Greedy actions are the same in each repeat.
+/// Greedy actions are the same in each repeat of a family's tasks.
 void check_returns(const RunConfig& config, Findings& findings) {
   const ReturnOptions& returns = config.training.returns;
   if (returns.interval == 0 || returns.repeats == 1) return;
-  if (config.evaluation.eval_sampling != Sampling::kGreedy) return;
+  if (config.evaluation.eval_sampling != Sampling::kGreedy || config.environment.has_own_tasks()) return;
   findings.add("return_repeats",
                fmt::format("found {} with eval_sampling greedy, which would repeat the same run; "
                            "expected return_repeats: 1, or eval_sampling: sample",
@@ -143,6 +144,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   unfold_task_lists(document);
   unfold_truth_values(document);
   unfold_spaces(document);
+  unfold_eval_protocol(document);
   const auto check = [&config](Findings& findings) {
     config.run.check(findings);
     config.environment.check(findings);

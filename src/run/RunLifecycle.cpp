@@ -8,7 +8,6 @@
 #include "base/Error.h"
 #include "base/File.h"
 #include "launch/StopCode.h"
-#include "run/ReturnsWhileTraining.h"
 #include "run/RunRecord.h"
 #include "run/figures/RecordedRun.h"
 #include "watchdog/Activity.h"
@@ -283,7 +282,7 @@ void RunLifecycle::measured(int64_t step, const ReturnFigures& figures) {
     return;
   }
   lock_->check();
-  const BestCheckpoint candidate{step, figures.held_out->last_ten, identity_of_returns(config_)};
+  const BestCheckpoint candidate{step, figures.held_out->last_ten, figures.measured_on};
   const std::optional<BestCheckpoint> best = checkpoints_.best();
   const bool comparable = best && best->measured == candidate.measured;
   if (comparable && best->held_out_return >= candidate.held_out_return) return;

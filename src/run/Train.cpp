@@ -16,15 +16,17 @@
 #include "model/AlgorithmDistillation.h"
 #include "run/BatchSizes.h"
 #include "run/BatchSizesOfRun.h"
+#include "run/EvaluationWorkers.h"
+#include "run/FamilyReturns.h"
 #include "run/OutOfMemory.h"
 #include "run/Ranks.h"
-#include "run/ReturnsWhileTraining.h"
 #include "run/RunConfig.h"
 #include "run/RunLifecycle.h"
 #include "run/RunRecord.h"
 #include "run/TrainingInputs.h"
 #include "run/TrainingResult.h"
 #include "run/own/OwnHistories.h"
+#include "run/own/OwnReturns.h"
 #include "telemetry/Console.h"
 #include "training/Trainer.h"
 #include "watchdog/Activity.h"
@@ -109,6 +111,20 @@ std::string known_tasks(const RunConfig& config, const RunLifecycle& life, Commu
   return text_of_root(communicator, is_there ? read_file(file) : "");
 }
 
+/// Null where return_interval asks for no measurement.
+std::unique_ptr<ReturnMeter> return_meter(const RunConfig& config, const Ranks& ranks,
+                                          const TrainingInputs& inputs, Console& console) {
+  if (config.training.returns.interval == 0) return nullptr;
+  Communicator& communicator = *ranks.communicator;
+  if (!config.environment.has_own_tasks())
+    return std::make_unique<FamilyReturns>(config, inputs.model(), communicator);
+  const TaskScaling tasks =
+      TaskScaling::from_json(inputs.histories().tasks(), config.folder().tasks().string());
+  return std::make_unique<OwnReturns>(
+      config, inputs.model(), communicator, OwnTasksOfRun(tasks),
+      notices_of_rank(ranks.context.rank, communicator.is_root() ? &console : nullptr));
+}
+
 /// Where memory is refused, the error says what held it.
 Trainer::End run(Trainer& trainer, int64_t stop_after, const RunConfig& config, const Ranks& ranks) {
   try {
@@ -146,8 +162,7 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
                                                {folder.metrics(), folder.tensorboard(), folder.loss_curve()})
                                          : std::nullopt,
                   hyperparameters_of(config));
-  std::optional<ReturnsWhileTraining> returns;
-  if (!config.environment.has_own_tasks()) returns.emplace(config, inputs.model(), communicator);
+  const std::unique_ptr<ReturnMeter> returns = return_meter(config, ranks, inputs, console);
   Trainer trainer(config.training, config.distributed.reducer(), config.data,
                   {.model = inputs.model(),
                    .communicator = communicator,
@@ -158,7 +173,7 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
                    .origin = life.origin(),
                    .communication_bytes = ranks.communication_bytes,
                    .profiles = folder.profile(),
-                   .returns = returns ? &*returns : nullptr});
+                   .returns = returns.get()});
   print_banner(console, config, ranks, inputs.model(), trainer.share(), inputs.windows());
 
   if (ranks.device.device.is_cuda() && config.training.cuda_graph != CudaGraphUse::kOff &&

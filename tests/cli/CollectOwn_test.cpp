@@ -96,6 +96,14 @@ env_random_episodes: 4
   const auto rolling = summary_of("--set eval_context=rolling");
   EXPECT_EQ(rolling.at("eval_context"), "rolling");
   EXPECT_EQ(rolling.at("mean"), whole.at("mean")) << "the window is never full";
+  const auto vintix = summary_of("--set eval_protocol=vintix --set eval_scores=scores.yaml");
+  EXPECT_EQ(vintix.at("eval_context"), "rolling");
+  EXPECT_EQ(vintix.at("eval_sampling"), "greedy");
+  EXPECT_EQ(vintix.at("repeats"), 3);
+  EXPECT_EQ(vintix.at("normalized_score").at("eval_scores"), "scores.yaml");
+  const Finished unscored = run_.adtrain("evaluate runs/own --set eval_protocol=vintix");
+  EXPECT_EQ(unscored.exit_code, 2) << unscored.output;
+  EXPECT_THAT(unscored.output, HasSubstr("found null with eval_protocol vintix"));
   EXPECT_EQ(summary_of("--set eval_tasks=train").at("task_names"), nlohmann::json({"low", "high"}));
 
   std::filesystem::rename(run_.run("own"), run_.folder() / "moved");

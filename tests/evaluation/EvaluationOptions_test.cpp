@@ -22,7 +22,8 @@ TEST(EvaluationOptions, EveryKeyReachesItsMember) {
       {"eval_tasks", "all"},       {"eval_task_limit", "16"},
       {"eval_batch", "7"},         {"eval_seed", "11"},
       {"eval_sampling", "greedy"}, {"eval_terminal_observation", "true"},
-      {"eval_context", "rolling"}, {"eval_scores", "scores.yaml"}};
+      {"eval_context", "rolling"}, {"eval_scores", "scores.yaml"},
+      {"eval_protocol", "vintix"}};
   ASSERT_EQ(section.keys().size(), lines.size());
   for (const auto& [name, value] : lines) {
     EXPECT_EQ(key(section, name).assign(value, false), std::nullopt) << name;
@@ -38,6 +39,7 @@ TEST(EvaluationOptions, EveryKeyReachesItsMember) {
   EXPECT_TRUE(options.eval_terminal_observation);
   EXPECT_EQ(options.eval_context, EvaluationContext::kRolling);
   EXPECT_EQ(options.eval_scores, "scores.yaml");
+  EXPECT_EQ(options.eval_protocol, EvaluationProtocol::kVintix);
 }
 
 TEST(EvaluationOptions, NothingCanBeEvaluatedLessThanOnce) {
@@ -76,6 +78,10 @@ TEST(EvaluationOptions, GreedyRepeatsAreRefusedBecauseTheyWouldBeEqual) {
   ASSERT_EQ(many.all().size(), 1U);
   EXPECT_EQ(many.all()[0].key, "eval_repeats");
   EXPECT_THAT(many.all()[0].message, testing::AllOf(testing::HasSubstr("16"), testing::HasSubstr("greedy")));
+
+  Findings in_worker;
+  options.check(in_worker, EnvironmentOptions(), /*in_worker=*/true);
+  EXPECT_TRUE(in_worker.empty()) << "its environments' seeds differ";
 }
 
 }  // namespace

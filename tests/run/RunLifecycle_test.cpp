@@ -182,7 +182,9 @@ TEST_F(RunLifecycleTest, TheBestStepIsKeptAcrossStartsAndReplacedByBetterOnesAlo
   config_.training.keep_checkpoints = 2;
   const auto save_and_measure = [this](RunLifecycle& life, int64_t step, double value) {
     life.save(snapshot(life, step), /*leaving=*/false);
-    life.measured(step, {.held_out = ContextReturns{.last_ten = value}, .trained = {}});
+    life.measured(step, {.held_out = ContextReturns{.last_ten = value},
+                         .trained = {},
+                         .measured_on = {{"episodes", config_.training.returns.episodes}}});
     return fs::read_symlink(file("checkpoints/best")).string();
   };
   auto life = start();

@@ -124,11 +124,12 @@ void check_own_tasks(const RunConfig& config, Findings& findings) {
                  "found on for tasks of your own, whose histories are read in place; "
                  "expected auto or off");
   }
-  if (config.training.returns.interval > 0) {
-    findings.add("return_interval",
-                 fmt::format("found {} for tasks of your own, whose returns are not measured while training; "
-                             "expected 0; adtrain evaluate measures them with env_worker",
-                             config.training.returns.interval));
+  if (config.training.returns.interval > 0 && !config.worker.env_worker) {
+    findings.add(
+        "return_interval",
+        fmt::format("found {} for tasks of your own without their environments, in which returns are "
+                    "measured; expected env_worker: module:function beside it, or 0",
+                    config.training.returns.interval));
   }
 }
 

@@ -10,7 +10,6 @@
 #include "base/Error.h"
 #include "base/File.h"
 #include "base/NumberRanges.h"
-#include "environments/TaskSplit.h"
 #include "evaluation/InContextEvaluation.h"
 #include "run/EvaluationWorkers.h"
 
@@ -39,7 +38,7 @@ std::string name_of_task(const WorkerPool& workers, int64_t task) {
 
 OwnTasksOfRun::OwnTasksOfRun(const RunFolder& run) : tasks_(read_tasks(run.tasks())) {}
 
-std::vector<int64_t> OwnTasksOfRun::evaluated(const RunConfig& config, const WorkerPool& workers) const {
+TaskSplit OwnTasksOfRun::split(const RunConfig& config, const WorkerPool& workers) const {
   TaskSplit split;
   const std::string group = spaces_in(config, workers).group;
   if (const auto& names = workers.hello().tasks) {
@@ -55,6 +54,11 @@ std::vector<int64_t> OwnTasksOfRun::evaluated(const RunConfig& config, const Wor
       if (task.group == group) (task.trained ? split.train : split.test).push_back(task.number);
     }
   }
+  return split;
+}
+
+std::vector<int64_t> OwnTasksOfRun::evaluated(const RunConfig& config, const WorkerPool& workers) const {
+  const TaskSplit split = this->split(config, workers);
   const std::string& named = config.evaluation.eval_tasks;
   const int64_t count = std::ssize(split.train) + std::ssize(split.test);
   if (workers.hello().tasks && !names_a_side(named) &&

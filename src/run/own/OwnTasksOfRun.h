@@ -4,9 +4,11 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/TaskScaling.h"
+#include "environments/TaskSplit.h"
 #include "environments/worker/WorkerPool.h"
 #include "evaluation/Trial.h"
 #include "evaluation/spaces/SpaceContext.h"
@@ -24,10 +26,13 @@ class OwnTasksOfRun {
   /// Reads the run's tasks.json. Throws CheckpointError where there is none, and DataError where it is
   /// damaged.
   explicit OwnTasksOfRun(const RunFolder& run);
+  /// Those of a run that is being trained.
+  explicit OwnTasksOfRun(TaskScaling tasks) : tasks_(std::move(tasks)) {}
 
-  /// What eval_tasks means: of the worker's TASKS, `train` are those that training saw, by their names, and
-  /// `test` the others; without TASKS the numbers of the histories' tasks. Throws ConfigError where there are
-  /// none of these.
+  /// Of the worker's TASKS those that training saw, by their names, and the others; without TASKS the numbers
+  /// of the histories' tasks.
+  TaskSplit split(const RunConfig& config, const WorkerPool& workers) const;
+  /// What eval_tasks means with that split. Throws ConfigError where there are none of these.
   std::vector<int64_t> evaluated(const RunConfig& config, const WorkerPool& workers) const;
   /// By what the numbers of learners are scaled. Borrows `workers`.
   std::function<SpaceScale(std::span<const Trial>)> scale(const RunConfig& config,

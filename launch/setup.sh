@@ -26,6 +26,7 @@ readonly torch=torch==2.11.0
 readonly toolkit_parts=nvcc,crt,cccl,nvvm,profiler,nvml,nvtx,cudart
 readonly toolkit_version=13.0.2
 readonly nvml_header=nvidia-nvml-dev==13.0.87 # alone, for a toolkit that lacks it
+readonly cudnn_frontend=nvidia-cudnn-frontend==1.32.0 # headers around cuDNN, which comes with libtorch
 readonly test_packages=(
   numpy==2.4.6 h5py==3.16.0 safetensors==0.8.0 tensorboard==2.21.0 accelerate==1.15.0 pandas==3.1.1
   stable-baselines3==2.9.2 flit_core==4.2.0 mujoco==4.0.0 imageio==2.38.1
@@ -160,6 +161,19 @@ install_nvml_header() { # toolkit
   pip_install nvml "Installing the header of NVIDIA's management library" "$nvml_header"
 }
 
+install_cudnn_frontend() {
+  local header
+  for header in "$(find_torch)"/../../../../include/cudnn_frontend.h "$venv"/lib/python3*/site-packages/include/cudnn_frontend.h \
+    /usr/include/cudnn_frontend.h; do
+    if [[ -e $header ]]; then
+      echo "  cuDNN's frontend: $(realpath "$header")"
+      return
+    fi
+  done
+  make_venv
+  pip_install cudnn-frontend "Installing the headers of cuDNN's frontend" --no-deps "$cudnn_frontend"
+}
+
 complete_toolkit() { # folder: compilers and linkers expect a lib64, and libraries without a version in their names
   local library
   ln -sfn lib "$1/lib64"
@@ -182,11 +196,12 @@ for package in sys.argv[1:]:
 
 if [[ -n $list ]]; then
   echo "System packages: ${system_packages[*]}"
-  echo "Python packages: $torch cuda-toolkit[$toolkit_parts]==$toolkit_version $nvml_header${with_tests:+ ${test_packages[*]}}"
+  echo "Python packages: $torch cuda-toolkit[$toolkit_parts]==$toolkit_version $nvml_header $cudnn_frontend${with_tests:+ ${test_packages[*]}}"
   exit
 fi
 echo "Setting up"
 [[ -z $bring_system_packages ]] || install_system_packages
 install_torch
 install_cuda_compiler
+install_cudnn_frontend
 [[ -z $with_tests ]] || install_test_packages

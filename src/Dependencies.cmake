@@ -129,6 +129,22 @@ add_library(adtrain_nccl INTERFACE)
 target_include_directories(adtrain_nccl SYSTEM INTERFACE ${NCCL_INCLUDE_DIR})
 target_link_libraries(adtrain_nccl INTERFACE ${NCCL_LIBRARY})
 
+# --- cuDNN: the one that torch itself loads; its frontend is headers, which launch/setup.sh installs ----------------------
+file(GLOB cudnn_folders ${torch_root}/../nvidia/cudnn)
+file(GLOB frontend_folders ${torch_root}/../include ${ADTRAIN_DEPS}/venv/lib/python3*/site-packages/include)
+find_path(CUDNN_INCLUDE_DIR cudnn_version.h HINTS ${cudnn_folders}/include REQUIRED)
+find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 NAMES_PER_DIR HINTS ${cudnn_folders}/lib REQUIRED)
+find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h HINTS ${frontend_folders})
+if(NOT CUDNN_FRONTEND_INCLUDE_DIR)
+  message(FATAL_ERROR "No cudnn_frontend.h: the headers of cuDNN's frontend. "
+                      "Run `bash launch/setup.sh`, which installs them; they need no GPU and no driver.")
+endif()
+version_in_macros(${CUDNN_INCLUDE_DIR}/cudnn_version.h "CUDNN_" cudnn_version)
+found("cuDNN" "${cudnn_version}" "${CUDNN_LIBRARY}")
+add_library(adtrain_cudnn INTERFACE)
+target_include_directories(adtrain_cudnn SYSTEM INTERFACE ${CUDNN_INCLUDE_DIR} ${CUDNN_FRONTEND_INCLUDE_DIR})
+target_link_libraries(adtrain_cudnn INTERFACE ${CUDNN_LIBRARY})
+
 # --- NVML: its header alone; the library comes with the driver and is opened at run time ---------------------------------
 find_path(NVML_INCLUDE_DIR nvml.h HINTS ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} ${registry_toolkit}/include)
 if(NOT NVML_INCLUDE_DIR)

@@ -36,6 +36,7 @@ class Estimate {
         width_(options.tf_n_embd),
         inner_(options.inner_width()),
         heads_(options.tf_n_head),
+        by_cudnn_(training && plan.cudnn_attention()),
         drops_(training && (options.tf_dropout > 0 || options.tf_attn_dropout > 0)),
         all_positions_(positions == LossPositions::kAll) {
     context_ = options.compressed() ? options.longest_compressed_sequence() : options.n_transit;
@@ -200,7 +201,8 @@ class Estimate {
   }
 
   int64_t alibi_elements() const {
-    return options_.block_pieces().positions == PositionKind::kAlibi ? heads_ * tokens_ * tokens_ : 0;
+    const bool alibi = options_.block_pieces().positions == PositionKind::kAlibi;
+    return alibi && !by_cudnn_ ? heads_ * tokens_ * tokens_ : 0;
   }
 
   BlockBytes library_composed(const Rows& rows) const {
@@ -211,7 +213,12 @@ class Estimate {
                            mask_bytes(rows.in * width_);
     const int64_t gates = pieces.mlp == MlpKind::kSwiglu ? 4 : 2;
     const int64_t after = element_ * rows.out * (4 * width_ + gates * inner_) + mask_bytes(rows.out * width_);
-    return {before + attention_tensors(rows) + after, library_backward(rows) + library_mask()};
+    // cuDNN keeps the logarithm of the sum of each row's exponentials, and adds queries' gradients in fp32.
+    constexpr int64_t kFloat = 4;
+    const int64_t statistics = by_cudnn_ ? kFloat * rows.in * heads_ : 0;
+    const int64_t sums = by_cudnn_ ? kFloat * rows.in * width_ : 0;
+    return {before + attention_tensors(rows) + statistics + after,
+            library_backward(rows) + library_mask() + sums};
   }
 
   BlockBytes library_gpt2(const Rows& rows) const {
@@ -224,6 +231,7 @@ class Estimate {
   const std::vector<TaskSpaces>& spaces_;  ///< of each group; empty for grids
   const kernels::KernelPlan& plan_;
   int64_t sequences_, element_, width_, inner_, heads_;
+  bool by_cudnn_;  ///< attention; only passes with gradients are
   bool drops_, all_positions_;
   int64_t context_ = 0, queries_ = 0, tokens_ = 0;
 };

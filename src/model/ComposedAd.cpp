@@ -31,13 +31,15 @@ ComposedAd::TransitionEmbedding ComposedAd::TransitionEmbedding::of(ParameterFac
 AlgorithmDistillation::Predictions ComposedAd::forward(const Batch& batch, LossPositions positions,
                                                        bool training) {
   const Tokens tokens = tokens_of(batch, positions);
-  return {pred_action_(stack_(tokens.x, tokens.streams, tokens.queries, dropout_rates(training))), {}};
+  return {pred_action_(
+              stack_(tokens.x, tokens.streams, tokens.queries, dropout_rates(training), plan(positions))),
+          {}};
 }
 
 ComposedAd::Tokens ComposedAd::tokens_of(const Batch& batch, LossPositions positions) const {
   if (previous_) {
     const at::Tensor x = (*previous_)(batch);
-    return {x, stack_.one_stream(x), positions == LossPositions::kAll ? x.size(1) : 1};
+    return {x, stack_.one_stream(x, plan(positions)), positions == LossPositions::kAll ? x.size(1) : 1};
   }
   const PlainSequence sequence = PlainSequence::of(batch, shape(), positions, compute_type());
   const at::Tensor x =

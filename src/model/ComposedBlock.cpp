@@ -6,6 +6,14 @@
 #include "kernels/cpu/CpuElementwise.h"
 
 namespace adtrain {
+namespace {
+
+/// qkv (3, B, heads, tokens, head size) with its queries and keys rotated.
+at::Tensor rotated_heads(const at::Tensor& qkv, const Rotary& rotary) {
+  return at::cat({kernels::rotated(qkv.narrow(0, 0, 2), rotary), qkv.narrow(0, 2, 1)});
+}
+
+}  // namespace
 
 ChosenNorm ChosenNorm::of(ParameterFactory& factory, const std::string& name, int64_t width, NormKind kind) {
   if (kind == NormKind::kRms) return {rms_norm(factory, name, width).weight, {}};
@@ -83,6 +91,10 @@ at::Tensor ComposedBlock::heads_of(const at::Tensor& normed) const {
 at::Tensor ComposedBlock::attention(const at::Tensor& normed, const TokenOrder& order, int64_t rows,
                                     double dropout_rate) const {
   const at::Tensor qkv = heads_of(normed);
+  if (order.by_cudnn) {
+    const at::Tensor ordered = order.rotary.cosines.defined() ? rotated_heads(qkv, order.rotary) : qkv;
+    return last_of(kernels::cudnn_attention(ordered, *order.by_cudnn, dropout_rate), 1, rows);
+  }
   if (order.alibi.defined()) return attend_with_scores(qkv, rows, order.alibi, dropout_rate);
   return attend(qkv, rows, order.streams, order.rotary, dropout_rate);
 }

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <ATen/core/Tensor.h>
 
+#include "kernels/attention/cudnn/CudnnAttention.h"
 #include "model/Attention.h"
 #include "model/BlockPieces.h"
 #include "model/Initialisation.h"
@@ -28,6 +30,8 @@ struct TokenOrder {
   TokenStreams streams;
   Rotary rotary;     ///< of all tokens
   at::Tensor alibi;  ///< see alibi_scores; where it is defined, attention reads nothing else of this
+  /// Where it has a value, cuDNN's kernels run attention, with this penalty.
+  std::optional<kernels::DistancePenalty> by_cudnn;
 };
 
 /// Where dropout acts, in one pass; 0 where it does not. The preset says it, not the pieces.

@@ -1,6 +1,7 @@
 #include "model/ComposedStack.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include "kernels/cpu/CpuElementwise.h"
@@ -9,6 +10,11 @@ namespace adtrain {
 namespace {
 
 constexpr double kPositionDeviation = 0.02;
+
+/// cuDNN compiles kernels for each length: passes without gradients, whose sequences may grow, do without.
+bool runs_cudnn(const kernels::KernelPlan& plan) {
+  return plan.cudnn_attention() && c10::GradMode::is_enabled();
+}
 
 }  // namespace
 
@@ -32,16 +38,16 @@ ComposedStack::ComposedStack(ParameterFactory& factory, const ModelOptions& opti
   }
 }
 
-TokenStreams ComposedStack::one_stream(const at::Tensor& x) const {
+TokenStreams ComposedStack::one_stream(const at::Tensor& x, const kernels::KernelPlan& plan) const {
   // ALiBi's scores are a mask of their own.
-  if (position_kind_ == PositionKind::kAlibi) return {.context = x.size(1), .mask = {}};
+  if (position_kind_ == PositionKind::kAlibi || runs_cudnn(plan)) return {.context = x.size(1), .mask = {}};
   return TokenStreams::one(x.size(1), x);
 }
 
 at::Tensor ComposedStack::operator()(const at::Tensor& embedded, const TokenStreams& streams, int64_t queries,
-                                     const DropoutRates& rates) const {
+                                     const DropoutRates& rates, const kernels::KernelPlan& plan) const {
   const ComposedDropout dropout = ComposedDropout::of(preset_, rates);
-  const TokenOrder order = order_of(embedded, streams);
+  const TokenOrder order = order_of(embedded, streams, plan);
   at::Tensor x = embedded;
   if (learned_positions_.defined()) x = x + learned_positions_.index_select(0, positions_of(x, streams));
   x = kernels::dropout(x, dropout.tokens);
@@ -78,11 +84,17 @@ at::Tensor ComposedStack::positions_of(const at::Tensor& x, const TokenStreams& 
   return at::cat({context, last_of(context, 0, streams.queries)});
 }
 
-TokenOrder ComposedStack::order_of(const at::Tensor& x, const TokenStreams& streams) const {
-  TokenOrder order = {.streams = streams, .rotary = {}, .alibi = {}};
-  if (position_kind_ == PositionKind::kAlibi) {
+TokenOrder ComposedStack::order_of(const at::Tensor& x, const TokenStreams& streams,
+                                   const kernels::KernelPlan& plan) const {
+  using kernels::DistancePenalty;
+  const bool alibi = position_kind_ == PositionKind::kAlibi;
+  TokenOrder order = {.streams = streams, .rotary = {}, .alibi = {}, .by_cudnn = {}};
+  if (runs_cudnn(plan)) {
+    order.by_cudnn = alibi ? DistancePenalty::kAlibi : DistancePenalty::kNone;
+  } else if (alibi) {
     order.alibi = alibi_scores(heads_, streams, x);
-  } else if (position_kind_ == PositionKind::kRotary) {
+  }
+  if (position_kind_ == PositionKind::kRotary) {
     order.rotary = Rotary::of(positions_of(x, streams), head_size_);
   }
   return order;

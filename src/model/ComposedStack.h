@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "kernels/plan/KernelPlan.h"
 #include "model/ComposedBlock.h"
 #include "model/RollingKeys.h"
 
@@ -16,12 +17,12 @@ class ComposedStack {
  public:
   ComposedStack(ParameterFactory& factory, const ModelOptions& options, const Initialisation& initial);
 
-  /// One causal stream of the tokens x (B, tokens, width).
-  TokenStreams one_stream(const at::Tensor& x) const;
+  /// One causal stream of the tokens x (B, tokens, width), without masks where attention reads none.
+  TokenStreams one_stream(const at::Tensor& x, const kernels::KernelPlan& plan) const;
   /// x (B, streams.tokens(), width), embedded -> what a head reads at the last `queries` tokens (B, queries,
-  /// width).
+  /// width). Attention follows `plan`.
   at::Tensor operator()(const at::Tensor& x, const TokenStreams& streams, int64_t queries,
-                        const DropoutRates& rates) const;
+                        const DropoutRates& rates, const kernels::KernelPlan& plan) const;
 
   /// Whether a token's position is known without where its window begins, so that rows may grow for ever.
   bool can_roll() const { return !learned_positions_.defined(); }
@@ -34,7 +35,8 @@ class ComposedStack {
  private:
   /// Each token's position in its prefix: int64 (tokens).
   static at::Tensor positions_of(const at::Tensor& x, const TokenStreams& streams);
-  TokenOrder order_of(const at::Tensor& x, const TokenStreams& streams) const;
+  TokenOrder order_of(const at::Tensor& x, const TokenStreams& streams,
+                      const kernels::KernelPlan& plan) const;
 
   TransformerBlock preset_;
   PositionKind position_kind_;

@@ -31,6 +31,7 @@ kernels::KernelPlan plan_of(const ModelOptions& options, const ModelShape& shape
       .tokens = options.compressed() ? options.longest_compressed_sequence() : options.n_transit,
       .actions = shape.num_actions,
       .padded = options.compressed(),
+      .alibi = options.composed() && options.block_pieces().positions == PositionKind::kAlibi,
       .two_streams = positions == LossPositions::kAll && options.needs_query_stream()};
   return {network, device, type,
           options.fused_kernels == FusedKernels::kOff ? Use::kNever : Use::kWhereTheyFit};

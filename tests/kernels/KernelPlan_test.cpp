@@ -135,6 +135,38 @@ TEST(KernelPlan, ShapesBeyondTheKernelsSayWhichNumberIsTooLarge) {
   EXPECT_FALSE(KernelPlan(many, kHopper, at::kBFloat16).fused_loss());
 }
 
+TEST(KernelPlan, CudnnRunsAttentionOfChosenPiecesWhereItCan) {
+  NetworkShape xland = with_block(Block::kComposed, wide(512, 8, 4096));
+  xland.alibi = true;
+  const auto why = [](const NetworkShape& shape, const DeviceTraits& device, at::ScalarType type) {
+    return parts_of(KernelPlan(shape, device, type)).at("attention").why;
+  };
+  for (const DeviceTraits& device : {kHopper, kAmpere}) {
+    for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+      EXPECT_TRUE(KernelPlan(xland, device, type).cudnn_attention());
+      EXPECT_THAT(why(xland, device, type), IsEmpty());
+    }
+  }
+  EXPECT_THAT(why(xland, kHopper, at::kFloat), HasSubstr("bf16 or fp16"));
+  NetworkShape other = xland;
+  other.heads = 16, other.width = 16 * 100;
+  EXPECT_THAT(why(other, kHopper, at::kHalf), HasSubstr("100 features"));
+  other.width = 16 * 256;
+  EXPECT_THAT(why(other, kHopper, at::kHalf), HasSubstr("256 features"));
+  other = xland;
+  other.heads = 12, other.width = 768;
+  EXPECT_THAT(why(other, kHopper, at::kHalf), HasSubstr("12 heads"));
+  other.alibi = false;
+  EXPECT_TRUE(KernelPlan(other, kHopper, at::kHalf).cudnn_attention());
+  other = xland;
+  other.two_streams = true;
+  EXPECT_THAT(why(other, kHopper, at::kHalf), HasSubstr("token_layout: previous"));
+  other = xland;
+  other.tokens = 63;
+  EXPECT_THAT(why(other, kHopper, at::kHalf), HasSubstr("63 tokens"));
+  EXPECT_FALSE(KernelPlan(xland, kHopper, at::kHalf, KernelPlan::Use::kNever).cudnn_attention());
+}
+
 TEST(KernelPlan, BlocksOfChosenPiecesRunByPlainOperatorsEverywhere) {
   NetworkShape composed = guide();
   composed.block = NetworkShape::Block::kComposed;
@@ -146,6 +178,7 @@ TEST(KernelPlan, BlocksOfChosenPiecesRunByPlainOperatorsEverywhere) {
     EXPECT_THAT(parts.at("blocks").kernels, HasSubstr("plain operators"));
     for (const char* part : {"embedding", "loss"})
       EXPECT_THAT(parts.at(part).why, HasSubstr("not for chosen pieces")) << part;
+    EXPECT_EQ(plan.cudnn_attention(), device.is_gpu);
     EXPECT_THAT(parts.at("blocks").why, device.is_gpu ? HasSubstr("not for chosen pieces") : HasSubstr(""));
   }
 }

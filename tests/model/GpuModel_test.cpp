@@ -14,7 +14,8 @@ struct Case {
   std::string variant;
   LossPositions positions;
   at::ScalarType type;
-  double tolerance;  ///< of the gradient, relative to its largest element
+  double tolerance;    ///< of the gradient, relative to its largest element
+  int64_t window = 0;  ///< n_transit; 0 for the variant's own
 };
 
 /// The model on the CPU in fp32 is the definition of what is right.
@@ -33,10 +34,12 @@ Batch batch_for(const Variant& variant, LossPositions positions) {
 }
 
 TEST_P(GpuModel, LossAndGradientAreThoseOfTheCpu) {
-  const Variant variant = testing::variant(GetParam().variant);
+  Variant variant = testing::variant(GetParam().variant);
+  if (GetParam().window > 0) variant.options.n_transit = GetParam().window;
   const auto on_cpu = testing::small_model(variant), on_gpu = testing::small_model(variant);
   const at::Device gpu(at::kCUDA, 0);
   on_gpu->parameters().to(gpu, GetParam().type);
+  EXPECT_EQ(on_gpu->plan(GetParam().positions).cudnn_attention(), GetParam().window > 0);
   for (int draw = 0; draw < 3; ++draw) {
     const Batch batch = batch_for(variant, GetParam().positions);
     const auto expected = on_cpu->loss(batch, GetParam().positions, false);
@@ -61,13 +64,23 @@ std::vector<Case> cases() {
       all.push_back({variant, positions, at::kHalf, 2e-2});
     }
   }
+  // Long enough for cuDNN's attention, one causal stream.
+  constexpr int64_t kWindow = 80;
+  for (const auto& [type, tolerance] : {std::pair{at::kBFloat16, 8e-2}, {at::kHalf, 2e-2}}) {
+    for (const LossPositions positions : {LossPositions::kLast, LossPositions::kAll}) {
+      for (const char* variant : {"xland", "vintix", "pre_norm_previous", "xland_without_positions"})
+        all.push_back({variant, positions, type, tolerance, kWindow});
+    }
+    for (const char* variant : {"pre_norm_pieces", "vintix_rotary", "xland_transition"})
+      all.push_back({variant, LossPositions::kLast, type, tolerance, kWindow});
+  }
   return all;
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, GpuModel, ::testing::ValuesIn(cases()), [](const auto& tested) {
   const Case& tried = tested.param;
   return tried.variant + (tried.positions == LossPositions::kAll ? "_all_" : "_last_") +
-         c10::toString(tried.type);
+         c10::toString(tried.type) + (tried.window > 0 ? "_long" : "");
 });
 
 TEST(GpuAnySpace, PredictionsLossAndGradientAreThoseOfTheCpu) {

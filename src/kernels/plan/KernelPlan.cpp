@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <utility>
 
 #include <fmt/format.h>
@@ -102,6 +103,30 @@ Why why_no_own_attention(const NetworkShape& network, const DeviceTraits& device
   return std::nullopt;
 }
 
+/// Why attention between plain operators does not run cuDNN's kernels.
+Why why_no_cudnn_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
+  constexpr int kAmpere = 80;
+  constexpr int64_t kLeastTokens = 64, kHeadStep = 8, kLargestHead = 128;
+  if (network.block != NetworkShape::Block::kComposed) return "it is for networks of chosen pieces";
+  if (!device.is_gpu || device.compute_capability < kAmpere) {
+    return "it is for GPUs of compute capability 8.0 and later";
+  }
+  if (type != at::kBFloat16 && type != at::kHalf) return "it is for mixed_precision: bf16 or fp16";
+  if (network.two_streams) return "it is for one causal stream of tokens: token_layout: previous";
+  if (network.tokens < kLeastTokens) {
+    return fmt::format("sequences have {} tokens; it is for {} and more", network.tokens, kLeastTokens);
+  }
+  if (network.head_size() % kHeadStep != 0 || network.head_size() > kLargestHead) {
+    return fmt::format("heads have {} features; it is for multiples of {} up to {}", network.head_size(),
+                       kHeadStep, kLargestHead);
+  }
+  if (network.alibi && !std::has_single_bit(static_cast<uint64_t>(network.heads))) {
+    return fmt::format("ALiBi's slopes of {} heads are others in cuDNN; it is for 1, 2, 4, 8, … heads",
+                       network.heads);
+  }
+  return std::nullopt;
+}
+
 /// Why the embedding, or the loss, is not fused; both have the same conditions.
 Why why_not_fused(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type,
                   int64_t most_actions) {
@@ -127,12 +152,13 @@ Why why_not_fused(const NetworkShape& network, const DeviceTraits& device, at::S
 KernelPlan::KernelPlan(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type, Use own)
     : network_(network), device_(device), type_(type) {
   if (own == Use::kNever) {
-    why_no_whole_blocks_ = why_no_sublayers_ = why_no_own_attention_ = why_no_fused_embedding_ =
-        why_no_fused_loss_ = "fused_kernels is off";
+    why_no_whole_blocks_ = why_no_sublayers_ = why_no_own_attention_ = why_no_cudnn_attention_ =
+        why_no_fused_embedding_ = why_no_fused_loss_ = "fused_kernels is off";
   } else {
     why_no_whole_blocks_ = kernels::why_no_whole_blocks(network, device, type);
     why_no_sublayers_ = kernels::why_no_sublayers(network, device, type);
     why_no_own_attention_ = kernels::why_no_own_attention(network, device, type);
+    why_no_cudnn_attention_ = kernels::why_no_cudnn_attention(network, device, type);
     why_no_fused_embedding_ = why_not_fused(network, device, type, TokenShape::kMostActions);
     why_no_fused_loss_ = why_not_fused(network, device, type, LinearCrossEntropyShape::kMostActions);
   }
@@ -182,7 +208,10 @@ std::vector<Part> KernelPlan::parts_of_blocks() const {
     return {{"network", "libtorch's operators, as its author wrote it", ""}};
   if (network_.block == NetworkShape::Block::kComposed) {
     if (!device_.is_gpu) return {{"blocks", "plain operators, vectorised where they fit", ""}};
-    return {{"blocks", "plain operators", fmt::format("ours: {}", *why_no_whole_blocks_)}};
+    const Part attention =
+        cudnn_attention() ? Part{"attention", "cuDNN's kernels, without a matrix of scores", ""}
+                          : Part{"attention", "libtorch's kernels", "cuDNN's: " + *why_no_cudnn_attention_};
+    return {{"blocks", "plain operators", fmt::format("ours: {}", *why_no_whole_blocks_)}, attention};
   }
   if (!device_.is_gpu) return parts_on_cpu();
   if (whole_blocks()) {

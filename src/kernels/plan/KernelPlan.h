@@ -23,6 +23,7 @@ struct NetworkShape {
   int64_t tokens = 0;        ///< of the longest context; kernels that support it support shorter ones too
   int64_t actions = 0;       ///< number of actions: outputs of the head
   bool padded = false;       ///< sequences may begin with padding, as those of compressed context do
+  bool alibi = false;        ///< each position between two tokens takes something off their score
   bool two_streams = false;  ///< the loss is at all positions: queries form a second stream
 
   constexpr int64_t head_size() const { return width / heads; }
@@ -52,6 +53,8 @@ class KernelPlan {
   bool by_sublayers() const { return blocks_ == Blocks::kSublayers; }
   /// Whether attention between sublayers runs our own kernels; else it runs libtorch's.
   bool own_attention() const { return !why_no_own_attention_; }
+  /// Whether attention in training runs cuDNN's kernels, for networks of chosen pieces alone.
+  bool cudnn_attention() const { return !why_no_cudnn_attention_; }
   bool fused_embedding() const { return !why_no_fused_embedding_; }
   bool fused_loss() const { return !why_no_fused_loss_; }
   /// Whether any attention reads the masks of TokenStreams. Making them takes longer than the embedding.
@@ -79,7 +82,7 @@ class KernelPlan {
   at::ScalarType type_;
   Blocks blocks_;
   std::optional<std::string> why_no_whole_blocks_, why_no_sublayers_, why_no_own_attention_,
-      why_no_fused_embedding_, why_no_fused_loss_;
+      why_no_cudnn_attention_, why_no_fused_embedding_, why_no_fused_loss_;
 };
 
 }  // namespace adtrain::kernels

@@ -58,7 +58,8 @@ AnySpaceAd::AnySpaceAd(const ModelOptions& options, const ModelShape& shape, Par
 at::Tensor AnySpaceAd::queries_of(const Batch& batch, LossPositions positions, bool training) {
   const at::Tensor x = tokens_(batch);
   const int64_t queries = positions == LossPositions::kAll ? x.size(1) : 1;
-  return stack_(x, stack_.one_stream(x), queries, dropout_rates(training));
+  const kernels::KernelPlan& plan = this->plan(positions);
+  return stack_(x, stack_.one_stream(x, plan), queries, dropout_rates(training), plan);
 }
 
 AlgorithmDistillation::Loss AnySpaceAd::loss_of(const at::Tensor& x, const Batch& rows) const {

@@ -177,7 +177,7 @@ found("gloo headers" "${gloo_version}" "${GLOO_INCLUDE_DIR}")
 file(GLOB torch_cuda_runtime ${torch_root}/lib/libcudart*.so.${torch_cuda_major}
   ${torch_root}/../nvidia/*/lib/libcudart.so.${torch_cuda_major})
 set(library_folders)
-foreach(library IN ITEMS ${torch_root}/lib/libtorch.so ${torch_cuda_runtime} ${NCCL_LIBRARY} ${MPI_mpi_LIBRARY}
+foreach(library IN ITEMS ${torch_root}/lib/libtorch.so ${torch_cuda_runtime} ${NCCL_LIBRARY} ${CUDNN_LIBRARY} ${MPI_mpi_LIBRARY}
     ${CUDA_cublasLt_LIBRARY})
   get_filename_component(folder ${library} DIRECTORY)
   get_filename_component(folder ${folder} ABSOLUTE)

@@ -40,5 +40,7 @@ void silence_profiler_without_gpu() {
 
 int main(int argc, char** argv) {
   silence_profiler_without_gpu();
-  adtrain::end_process(adtrain::run_command_line(argc, argv));
+  const int code = adtrain::run_command_line(argc, argv);
+  if (is_launched(environ)) return code;  // a rank finishes MPI in an exit handler
+  adtrain::end_process(code);
 }

@@ -148,28 +148,27 @@ Install one, or unset Torch_DIR and CMAKE_PREFIX_PATH and call again for a libto
 }
 
 # The library itself comes with the driver, and is not needed to build.
-install_nvml_header() { # toolkit
-  local header
-  for header in "$1"/include/nvml.h "$1"/targets/*/include/nvml.h /usr/include/nvml.h \
-    "$venv"/lib/python3*/site-packages/nvidia/cu13/include/nvml.h; do
+find_header() { # what it is, files: whether one of them stands; says which
+  local what=$1 header
+  for header in "${@:2}"; do
     if [[ -e $header ]]; then
-      echo "  NVML header: $(realpath "$header")"
+      echo "  $what: $(realpath "$header")"
       return
     fi
   done
+  return 1
+}
+
+install_nvml_header() { # toolkit
+  find_header "NVML header" "$1"/include/nvml.h "$1"/targets/*/include/nvml.h /usr/include/nvml.h \
+    "$venv"/lib/python3*/site-packages/nvidia/cu13/include/nvml.h && return
   make_venv
   pip_install nvml "Installing the header of NVIDIA's management library" "$nvml_header"
 }
 
 install_cudnn_frontend() {
-  local header
-  for header in "$(find_torch)"/../../../../include/cudnn_frontend.h "$venv"/lib/python3*/site-packages/include/cudnn_frontend.h \
-    /usr/include/cudnn_frontend.h; do
-    if [[ -e $header ]]; then
-      echo "  cuDNN's frontend: $(realpath "$header")"
-      return
-    fi
-  done
+  find_header "cuDNN's frontend" "$(find_torch)"/../../../../include/cudnn_frontend.h \
+    "$venv"/lib/python3*/site-packages/include/cudnn_frontend.h /usr/include/cudnn_frontend.h && return
   make_venv
   pip_install cudnn-frontend "Installing the headers of cuDNN's frontend" --no-deps "$cudnn_frontend"
 }

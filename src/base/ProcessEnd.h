@@ -8,7 +8,7 @@ namespace adtrain {
 /// tables one by one, a good tenth of a second for memory that the process gives back anyway. They run where
 /// a GPU's driver is loaded or a library has been preloaded, as profilers and checkers write what they have
 /// found in exit handlers, and under sanitizers. To be called at the end of main, when all else has been
-/// closed.
+/// closed, MPI included.
 [[noreturn]] void end_process(int code);
 
 }  // namespace adtrain

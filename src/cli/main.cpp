@@ -6,6 +6,7 @@
 
 #include "base/ProcessEnd.h"
 #include "cli/CommandLine.h"
+#include "collectives/mpi/MpiSession.h"
 #include "launch/HeldTermination.h"
 
 namespace {
@@ -41,6 +42,6 @@ void silence_profiler_without_gpu() {
 int main(int argc, char** argv) {
   silence_profiler_without_gpu();
   const int code = adtrain::run_command_line(argc, argv);
-  if (is_launched(environ)) return code;  // a rank finishes MPI in an exit handler
+  adtrain::MpiSession::finish();
   adtrain::end_process(code);
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "SmallRun.h"
+#include "support/Python.h"
 
 namespace adtrain {
 namespace {
@@ -28,8 +29,7 @@ total_source_timesteps: 2000
 class CollectOwn : public testing::Test {
  protected:
   void SetUp() override {
-    if (run_shell(ADTRAIN_PYTHON " -c 'import gymnasium'").exit_code != 0)
-      GTEST_SKIP() << "no gymnasium in " << ADTRAIN_PYTHON;
+    if (!has_python_package("gymnasium")) GTEST_SKIP() << "no gymnasium in " << ADTRAIN_PYTHON;
     run_.write("own.yaml", kConfig);
     run_.write("lessons.py", read_file(ADTRAIN_SOURCE_DIR "/tests/environments/worker/lessons.py"));
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "SmallRun.h"
+#include "support/Python.h"
 
 namespace adtrain {
 namespace {
@@ -25,8 +26,7 @@ class Examples : public testing::TestWithParam<Example> {};
 /// As its page says, of two tasks and shortened.
 TEST_P(Examples, AreCollectedTrainedOnAndEvaluated) {
   const auto [name, package, tasks] = GetParam();
-  if (run_shell(fmt::format("{} -c 'import {}'", ADTRAIN_PYTHON, package)).exit_code != 0)
-    GTEST_SKIP() << "no " << package << " in " << ADTRAIN_PYTHON;
+  if (!has_python_package(package)) GTEST_SKIP() << "no " << package << " in " << ADTRAIN_PYTHON;
   const SmallRun run;
   const Finished finished = run.shell(fmt::format(
       R"(set -e

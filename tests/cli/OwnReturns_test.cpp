@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "SmallRun.h"
+#include "support/Python.h"
 
 namespace adtrain {
 namespace {
@@ -49,7 +50,7 @@ class OwnReturns : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     run_ = std::make_unique<SmallRun>();
-    has_gymnasium_ = run_->shell(ADTRAIN_PYTHON " -c 'import gymnasium'").exit_code == 0;
+    has_gymnasium_ = has_python_package("gymnasium");
     if (!has_gymnasium_) return;
     run_->write("lessons.py", read_file(ADTRAIN_SOURCE_DIR "/tests/environments/worker/lessons.py"));
     run_->write("fragile.py", kModule);
@@ -89,10 +90,6 @@ device: cpu
   static void expect_success(const Finished& finished) {
     ASSERT_EQ(finished.exit_code, 0) << finished.output;
   }
-  static std::string weights(const std::string& name) {
-    const std::string folder = "runs/" + name + "/checkpoints/step-20";
-    return run_->read(folder + "/model.safetensors") + run_->read(folder + "/optimizer.safetensors");
-  }
   /// What `adtrain evaluate` says of the newest checkpoint with the settings of kReturns.
   static nlohmann::json evaluated(const std::string& name, const std::string& side) {
     const Finished finished =
@@ -113,7 +110,7 @@ bool OwnReturns::has_gymnasium_ = false;
 TEST_F(OwnReturns, AreThoseThatEvaluatingTheCheckpointGivesAndChangeNothingOfTheTraining) {
   expect_success(run_->adtrain("own.yaml --set run_name=one --set keep_best=true" + kReturns));
   expect_success(run_->mpirun(2, "own.yaml --set run_name=two --set eval_context=rolling" + kReturns));
-  EXPECT_TRUE(weights("one") == weights("plain"));
+  EXPECT_TRUE(run_->state("one", 20) == run_->state("plain", 20));
   for (const std::string name : {"one", "two"}) {
     const auto records = run_->metrics(name, "test_return");
     ASSERT_EQ(records.size(), 2U);
@@ -148,7 +145,7 @@ TEST_F(OwnReturns, EnvironmentsThatFailCostTheFigureAndNotTheRun) {
   EXPECT_THAT(gone.output, AllOf(HasSubstr("training continues: the environments of rank 0 failed"),
                                  HasSubstr("no licence is free")));
   EXPECT_EQ(run_->metrics("gone", "test_return").size(), 1U);
-  EXPECT_TRUE(weights("gone") == weights("plain"));
+  EXPECT_TRUE(run_->state("gone", 20) == run_->state("plain", 20));
 }
 
 TEST_F(OwnReturns, WhatIsWrongIsSaidBeforeTrainingBegins) {

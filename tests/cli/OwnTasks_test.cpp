@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "SmallRun.h"
+#include "support/Python.h"
 
 namespace adtrain {
 namespace {
@@ -234,8 +235,7 @@ TEST_F(OwnTasks, GroupsOfSpacesAreChosenByName) {
 }
 
 TEST_F(OwnTasks, AnEvaluationIsOfTheGroupWhoseSpacesTheEnvironmentsHave) {
-  if (run_->shell(ADTRAIN_PYTHON " -c 'import gymnasium'").exit_code != 0)
-    GTEST_SKIP() << "no gymnasium in " << ADTRAIN_PYTHON;
+  if (!has_python_package("gymnasium")) GTEST_SKIP() << "no gymnasium in " << ADTRAIN_PYTHON;
   run_->write("walks.py", R"(
 import gymnasium as gym
 import numpy as np

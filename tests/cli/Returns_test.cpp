@@ -20,11 +20,6 @@ void expect_success(const Finished& finished) {
   ASSERT_EQ(finished.exit_code, 0) << finished.output;
 }
 
-std::string weights_of(const SmallRun& small, const std::string& name, int64_t step) {
-  const std::string folder = "runs/" + name + "/checkpoints/step-" + std::to_string(step);
-  return small.read(folder + "/model.safetensors") + small.read(folder + "/optimizer.safetensors");
-}
-
 /// What `adtrain evaluate` says of a checkpoint with the settings of kReturns.
 nlohmann::json evaluated(const SmallRun& small, const std::string& name, int64_t step,
                          const std::string& side) {
@@ -86,10 +81,10 @@ TEST(Returns, ChangeNothingOfTheTraining) {
   expect_success(small.mpirun(2, settings + "measured-2" + kReturns));
   EXPECT_EQ(small.metrics("measured", "test_return").size(), 2U);
   for (const int64_t step : {10, 20}) {
-    EXPECT_EQ(weights_of(small, "plain", step), weights_of(small, "measured", step));
-    EXPECT_EQ(weights_of(small, "plain-2", step), weights_of(small, "measured-2", step));
+    EXPECT_EQ(small.state("plain", step), small.state("measured", step));
+    EXPECT_EQ(small.state("plain-2", step), small.state("measured-2", step));
   }
-  EXPECT_NE(weights_of(small, "plain", 10), weights_of(small, "plain", 20));
+  EXPECT_NE(small.state("plain", 10), small.state("plain", 20));
 }
 
 /// In half precision, with captured steps, whose memory the measurement borrows; by the rollout kernel, and
@@ -109,7 +104,7 @@ TEST(Returns, OnAGpuTheyAreThoseOfTheCheckpointAndChangeNothingEither) {
       for (const std::string side : {"test", "train"}) {
         EXPECT_EQ(record[side + "_return"], evaluated(small, name, step, side)["last10_mean"]) << step;
       }
-      EXPECT_EQ(weights_of(small, "plain-" + name, step), weights_of(small, name, step)) << step;
+      EXPECT_EQ(small.state("plain-" + name, step), small.state(name, step)) << step;
     }
     EXPECT_THAT(small.adtrain("evaluate runs/" + name).output, HasSubstr(place));
   };
@@ -132,7 +127,7 @@ TEST(Returns, AStopRequestEndsTheMeasurement) {
   expect_success(small.adtrain("small.yaml --resume" + kReturns));
   EXPECT_EQ(small.metrics("small", "test_return").back()["step"], 20);
   expect_success(small.adtrain("small.yaml --set run_name=plain"));
-  EXPECT_EQ(weights_of(small, "plain", 20), weights_of(small, "small", 20));
+  EXPECT_EQ(small.state("plain", 20), small.state("small", 20));
 }
 
 TEST(Returns, TheBestCheckpointIsKeptListedAndEvaluated) {

@@ -78,6 +78,12 @@ class SmallRun {
     return finished;
   }
 
+  /// The weights and the optimizer's state of a checkpoint, byte for byte.
+  std::string state(const std::string& name, int64_t step) const {
+    const std::filesystem::path checkpoint = run(name) / "checkpoints" / ("step-" + std::to_string(step));
+    return read_file(checkpoint / "model.safetensors") + read_file(checkpoint / "optimizer.safetensors");
+  }
+
   /// Every record of metrics.jsonl that has `key`, in order.
   std::vector<nlohmann::json> metrics(const std::string& name, const std::string& key) const {
     std::vector<nlohmann::json> records;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "SmallRun.h"
+#include "support/Python.h"
 
 namespace adtrain {
 namespace {
@@ -37,7 +38,7 @@ class Workers : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     run_ = std::make_unique<SmallRun>();
-    has_gymnasium_ = run_->shell(ADTRAIN_PYTHON " -c 'import gymnasium'").exit_code == 0;
+    has_gymnasium_ = has_python_package("gymnasium");
     if (!has_gymnasium_) return;
     const Finished collected = run_->collect(), trained = run_->adtrain("small.yaml");
     ASSERT_EQ(trained.exit_code, 0) << collected.output << trained.output;

@@ -11,6 +11,7 @@
 #include "environments/worker/WorkerOptions.h"
 #include "environments/worker/WorkerPool.h"
 #include "support/Process.h"
+#include "support/Python.h"
 
 namespace adtrain {
 
@@ -25,9 +26,7 @@ inline WorkerOptions worker_of(const std::string& function) {
 }
 
 inline bool has_gymnasium() {
-  static const bool has =
-      run_shell(quoted(ADTRAIN_PYTHON) + " -c 'import gymnasium.vector; gymnasium.vector.AutoresetMode'")
-          .exit_code == 0;
+  static const bool has = has_python_package("gymnasium.vector; gymnasium.vector.AutoresetMode");
   return has;
 }
 

@@ -6,9 +6,15 @@
 
 namespace adtrain {
 
+MpiSession* MpiSession::started_ = nullptr;
+
 MpiSession& MpiSession::instance() {
   static MpiSession session;
   return session;
+}
+
+void MpiSession::finish() {
+  if (started_ != nullptr) started_->finalize();
 }
 
 MpiSession::MpiSession() {
@@ -26,10 +32,17 @@ MpiSession::MpiSession() {
         "This MPI offers no MPI_THREAD_SERIALIZED, which a program with data threads needs; use an Open MPI "
         "that was built with thread support.");
   }
+  started_ = this;
 }
 
 MpiSession::~MpiSession() {
+  finalize();
+  started_ = nullptr;
+}
+
+void MpiSession::finalize() {
   if (started_here_ && !abandoned_) MPI_Finalize();
+  started_here_ = false;
 }
 
 void MpiSession::abandon(const std::vector<at::Tensor>& tensors) {

@@ -6,11 +6,16 @@
 
 namespace adtrain {
 
-/// MPI in this process: started on first use, finalised when the process ends normally. MPI can be started
-/// only once, so all communicators share one session.
+/// MPI in this process: started on first use, finalised by finish() or when the process ends normally. MPI
+/// can be started only once, so all communicators share one session.
 class MpiSession {
  public:
   static MpiSession& instance();
+
+  /// Finalises MPI where this process has started it and not abandoned it: waits for every rank. Nothing may
+  /// communicate afterwards. For programs that end without their exit handlers.
+  static void finish();
+
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
 
@@ -24,6 +29,9 @@ class MpiSession {
   MpiSession();
   ~MpiSession();
 
+  void finalize();
+
+  static MpiSession* started_;
   bool started_here_ = false;  ///< a program that embeds us may have started MPI itself
   bool abandoned_ = false;
   std::vector<at::Tensor> kept_;

@@ -15,16 +15,19 @@ CudnnAttentionCase::Strides strides_of(const at::Tensor& heads) {
   return {heads.stride(0), heads.stride(1), heads.stride(2), heads.stride(3)};
 }
 
-CudnnAttentionCase case_of(const at::Tensor& qkv, const at::Tensor& output, DistancePenalty penalty,
-                           double dropout_rate) {
-  return {.backward = false,
+enum class Pass { kForward, kBackward };
+
+CudnnAttentionCase case_of(Pass pass, const at::Tensor& qkv, const at::Tensor& output,
+                           DistancePenalty penalty, double dropout_rate) {
+  const bool backward = pass == Pass::kBackward;
+  return {.backward = backward,
           .type = qkv.scalar_type(),
           .device = qkv.get_device(),
           .sizes = {qkv.size(1), qkv.size(2), qkv.size(3), qkv.size(4)},
           .in = strides_of(qkv[0]),
           .out = strides_of(output),
           .alibi = penalty == DistancePenalty::kAlibi,
-          .deterministic = at::globalContext().deterministicAlgorithms(),
+          .deterministic = backward && at::globalContext().deterministicAlgorithms(),
           .dropout_rate = dropout_rate};
 }
 
@@ -67,7 +70,7 @@ class CudnnAttention : public autograd::Function<CudnnAttention> {
     CudnnMemory memory = memory_of(qkv, seed);
     give(memory, CudnnTensor::kOutput, output);
     give(memory, CudnnTensor::kStatistics, statistics);
-    execute(case_of(qkv, by_heads(output, heads), penalty, dropout_rate), memory);
+    execute(case_of(Pass::kForward, qkv, by_heads(output, heads), penalty, dropout_rate), memory);
 
     context->save_for_backward({qkv, output, statistics, seed});
     context->saved_data["alibi"] = penalty == DistancePenalty::kAlibi;
@@ -92,10 +95,9 @@ class CudnnAttention : public autograd::Function<CudnnAttention> {
     give(memory, CudnnTensor::kValueGradients, d_qkv[2]);
     const auto penalty =
         context->saved_data["alibi"].toBool() ? DistancePenalty::kAlibi : DistancePenalty::kNone;
-    CudnnAttentionCase attention =
-        case_of(qkv, by_heads(output, qkv.size(2)), penalty, context->saved_data["dropout_rate"].toDouble());
-    attention.backward = true;
-    execute(attention, memory);
+    execute(case_of(Pass::kBackward, qkv, by_heads(output, qkv.size(2)), penalty,
+                    context->saved_data["dropout_rate"].toDouble()),
+            memory);
     return {d_qkv, {}, {}};
   }
 };

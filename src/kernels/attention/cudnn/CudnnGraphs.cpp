@@ -44,11 +44,7 @@ class Builder {
     auto [output, statistics] =
         graph_->sdpa(in(CudnnTensor::kQueries), in(CudnnTensor::kKeys), in(CudnnTensor::kValues), options);
     returned(output, CudnnTensor::kOutput, case_.out);
-    statistics->set_output(true)
-        .set_uid(static_cast<int64_t>(CudnnTensor::kStatistics))
-        .set_data_type(fe::DataType_t::FLOAT)
-        .set_dim(statistics_sizes())
-        .set_stride(statistics_strides());
+    as_statistics(statistics->set_output(true));
     return graph_;
   }
 
@@ -56,13 +52,11 @@ class Builder {
     auto options = with_choices(fe::graph::SDPA_backward_attributes()
                                     .set_name("attention_backward")
                                     .set_deterministic_algorithm(case_.deterministic));
-    const Tensor statistics = graph_->tensor(named(CudnnTensor::kStatistics)
-                                                 .set_data_type(fe::DataType_t::FLOAT)
-                                                 .set_dim(statistics_sizes())
-                                                 .set_stride(statistics_strides()));
+    Attributes statistics;
+    as_statistics(statistics);
     auto [queries, keys, values] = graph_->sdpa_backward(
         in(CudnnTensor::kQueries), in(CudnnTensor::kKeys), in(CudnnTensor::kValues),
-        out(CudnnTensor::kOutput), out(CudnnTensor::kOutputGradient), statistics, options);
+        out(CudnnTensor::kOutput), out(CudnnTensor::kOutputGradient), graph_->tensor(statistics), options);
     returned(queries, CudnnTensor::kQueryGradients, case_.in);
     returned(keys, CudnnTensor::kKeyGradients, case_.in);
     returned(values, CudnnTensor::kValueGradients, case_.in);
@@ -75,8 +69,13 @@ class Builder {
   static Attributes named(CudnnTensor tensor) { return Attributes().set_uid(static_cast<int64_t>(tensor)); }
   Numbers sizes() const { return {case_.sizes.begin(), case_.sizes.end()}; }
   /// One number for each row of scores: (B, heads, tokens, 1), contiguous.
-  Numbers statistics_sizes() const { return {case_.sizes[0], case_.sizes[1], case_.sizes[2], 1}; }
-  Numbers statistics_strides() const { return {case_.sizes[1] * case_.sizes[2], case_.sizes[2], 1, 1}; }
+  void as_statistics(Attributes& tensor) const {
+    const auto [sequences, heads, tokens, size] = case_.sizes;
+    tensor.set_uid(static_cast<int64_t>(CudnnTensor::kStatistics))
+        .set_data_type(fe::DataType_t::FLOAT)
+        .set_dim({sequences, heads, tokens, 1})
+        .set_stride({heads * tokens, tokens, 1, 1});
+  }
 
   Tensor given(CudnnTensor tensor, const CudnnAttentionCase::Strides& strides) {
     return graph_->tensor(named(tensor).set_dim(sizes()).set_stride({strides.begin(), strides.end()}));

@@ -3,15 +3,9 @@
 #include <array>
 #include <compare>
 #include <cstdint>
-#include <memory>
 #include <unordered_map>
-#include <vector>
 
 #include <c10/core/ScalarType.h>
-
-namespace cudnn_frontend::graph {
-class Graph;
-}
 
 namespace adtrain::kernels {
 
@@ -42,7 +36,7 @@ struct CudnnAttentionCase {
   Strides in = {};                    ///< of queries, keys and values, and of their gradients
   Strides out = {};                   ///< of the output and its gradient
   bool alibi = false;
-  bool deterministic = false;
+  bool deterministic = false;  ///< of a backward pass: forward ones always are
   double dropout_rate = 0;
 
   auto operator<=>(const CudnnAttentionCase&) const = default;

@@ -21,7 +21,7 @@ ENVIRONMENT_ID = "XLand-MiniGrid-R1-9x9"
 FIRST_TEST_RULESET = 1_000_000
 TASKS = [f"{ENVIRONMENT_ID} ruleset {FIRST_TEST_RULESET + i}" for i in range(1024)]
 
-# Of xminigrid.core.goals: pick an object up; stand beside it, on any side or on a certain one; put two beside each other, likewise.
+# Of xminigrid.core.goals: pick an object up; stand beside one, on any side or a certain one; put two beside each other, likewise.
 HOLD, STAND_BESIDE, BRING_TOGETHER = [1], [3, 11, 12, 13, 14], [4, 7, 8, 9, 10]
 OTHER_OBJECTS = 3
 SHAPES = [Tiles.BALL, Tiles.SQUARE, Tiles.PYRAMID, Tiles.KEY, Tiles.STAR, Tiles.HEX, Tiles.GOAL]  # the last cannot be picked up

@@ -128,7 +128,9 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(DeviceRule rule, Adam
   }
 }
 
-__global__ void decide_kernel(DeviceRule rule, AdamWStep step) {
+/// Of a step in parts, when all of them are measured. One warp runs it.
+__global__ void __launch_bounds__(kWarp) decide_kernel(DeviceRule rule, AdamWStep step) {
+  if (threadIdx.x != 0) return;
   const float* found = step.memory->found;
   decide(rule, step, {found[0], found[1] > 0}, unscale_of(step));
 }
@@ -211,7 +213,7 @@ void measure_adamw_part(const AdamWRule& rule, const AdamWStep& part, cudaStream
 }
 
 void decide_adamw_step(const AdamWRule& rule, const AdamWStep& step, cudaStream_t stream) {
-  gpu::launch("decide_kernel", decide_kernel, 1, 1, 0, stream, DeviceRule(rule), step);
+  gpu::launch("decide_kernel", decide_kernel, 1, kWarp, 0, stream, DeviceRule(rule), step);
 }
 
 void update_adamw_part(const AdamWRule& rule, const AdamWStep& part, cudaStream_t stream) {

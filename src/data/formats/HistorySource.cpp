@@ -38,9 +38,8 @@ void refuse_minari(const fs::path& path) {
   }
   if (!found) return;
   throw DataError(fmt::format(
-      "{}: {} a Minari data set, of a small group for each episode, and such are not read in place; import "
-      "it first: adtrain import histories {} --out histories.hdf5",
-      path.string(), *found == path ? "is" : "holds", found->string()));
+      "{}: {}; these are imported first, not read in place: adtrain import histories {} --out histories.hdf5",
+      path.string(), *found == path ? "is a Minari data set" : "holds Minari data sets", found->string()));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "data/formats/MinariDataset.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 
@@ -8,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "base/Error.h"
+#include "base/Random.h"
 #include "data/formats/HistorySource.h"
 #include "data/formats/WrittenHistories.h"
 
@@ -141,6 +143,39 @@ TEST(MinariDataset, RefusesValuesThatNoWindowMayHold) {
               HasSubstr("episode_8: step 0 has 6 among the actions; expected Discrete(6)"));
 }
 
+/// That this process lives is half of the test.
+TEST(MinariDataset, OfADamagedFileGivesValuesOrAnErrorThatNamesIt) {
+  const fs::path damaged = folder() / "damaged" / "data";
+  fs::create_directories(damaged);
+  fs::copy_file(folder() / "unnamed" / "data" / "metadata.json", damaged / "metadata.json");
+  const std::string whole = read_file(folder() / "unnamed" / "data" / "main_data.hdf5");
+  const uint64_t seed = fresh_seed();
+  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", seed));
+  RandomStream random(seed);
+  int refused = 0;
+  constexpr int kRounds = 20;
+  for (int round = 0; round < kRounds; ++round) {
+    std::string bytes = whole;
+    const size_t begin =
+        round % 2 == 0 ? bytes.find("TREE", random.below(static_cast<uint32_t>(bytes.size()))) : 0;
+    const size_t from = begin == std::string::npos ? 0 : begin;
+    for (int change = 0; change < 20; ++change) {
+      const auto range =
+          static_cast<uint32_t>(round % 2 == 0 ? std::min<size_t>(600, bytes.size() - from) : bytes.size());
+      bytes[from + random.below(range)] = static_cast<char>(random.below(256));
+    }
+    write_file(damaged / "main_data.hdf5", bytes);
+    try {
+      import(damaged);
+    } catch (const DataError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("damaged/data/main_data.hdf5"));
+      ++refused;
+    }
+  }
+  fmt::print("refused: {} of {}\n", refused, kRounds);
+  EXPECT_GT(refused, kRounds / 10);
+}
+
 std::string refusal(const fs::path& path) {
   try {
     HistorySource::open(path);
@@ -156,7 +191,7 @@ TEST(MinariDataset, IsNamedWhereHistoriesAreReadInPlace) {
                                    HasSubstr("adtrain import histories " + good + " --out")));
   EXPECT_THAT(refusal(good + "/data/main_data.hdf5"), HasSubstr("main_data.hdf5: is a Minari data set"));
   EXPECT_THAT(refusal(folder() / "arrow"), HasSubstr("arrow: is a Minari data set"));
-  EXPECT_THAT(refusal(folder()), HasSubstr(": holds a Minari data set"));
+  EXPECT_THAT(refusal(folder()), HasSubstr(": holds Minari data sets; these are imported first"));
 }
 
 }  // namespace

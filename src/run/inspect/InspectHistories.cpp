@@ -36,7 +36,10 @@ std::vector<size_t> evenly_spread(size_t total, int64_t wanted) {
 }
 
 Inspected inspect(const fs::path& path, const InspectRequest& request, Console& console) {
-  Inspected found{path, HistorySource::open(path, {.format = request.format, .cache_bytes = 256 << 20}), {}};
+  HistorySourceOptions options;
+  options.format = request.format;
+  options.list_folder = request.list_folder;
+  Inspected found{path, HistorySource::open(path, options), {}};
   const std::vector<size_t> chosen = evenly_spread(found.source->tasks().size(), request.tasks);
   int64_t total = 0;
   for (const size_t task : chosen) {
@@ -193,6 +196,10 @@ std::string text_of(const Inspected& found) {
                         still.size() == 1 ? "1 task does" : fmt::format("{} tasks do", still.size()),
                         a_few_of(still));
   if (!places.empty()) text += fmt::format("notice: NaN or infinite values: {}\n", a_few_of(places));
+  std::vector<std::string> unrecorded;
+  for (const TaskHistories& task : source.unrecorded()) unrecorded.push_back(task.name);
+  if (!unrecorded.empty())
+    text += fmt::format("notice: held-out tasks without histories: {}\n", a_few_of(unrecorded));
   const bool silent = std::ranges::any_of(
       source.groups(), [](const SpaceGroup& group) { return !EpisodeFinder::can_tell(group.columns); });
   if (silent) text += "notice: the data do not say where episodes end\n";

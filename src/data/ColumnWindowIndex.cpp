@@ -8,6 +8,7 @@
 #include "base/Error.h"
 #include "base/InParallel.h"
 #include "base/Text.h"
+#include "base/Words.h"
 #include "config/Scalar.h"
 
 namespace adtrain {
@@ -21,14 +22,26 @@ int64_t spread(int64_t i, int64_t count, int64_t total) {
 
 }  // namespace
 
-int64_t episode_stride_of(const TaskHistories& task) {
-  const auto found = task.attributes.find("episode_sparsity");
-  if (found == task.attributes.end()) return 1;
-  constexpr int64_t kMost = 1 << 30;
-  const auto stride = Scalar<int64_t>::parse(found->second);
-  if (stride && *stride >= 1 && *stride <= kMost) return *stride;
-  throw DataError(fmt::format("{}: episode_sparsity is '{}'; expected a whole number above 0", task.name,
-                              abridged(found->second)));
+EpisodeChoice episodes_of(const TaskHistories& task) {
+  EpisodeChoice choice;
+  if (const auto sparsity = task.attributes.find("episode_sparsity"); sparsity != task.attributes.end()) {
+    constexpr int64_t kMost = 1 << 30;
+    choice.stride = Scalar<int64_t>::parse(sparsity->second).value_or(0);
+    if (choice.stride < 1 || choice.stride > kMost) {
+      throw DataError(fmt::format("{}: episode_sparsity is '{}'; expected a whole number above 0", task.name,
+                                  abridged(sparsity->second)));
+    }
+  }
+  if (const auto range = task.attributes.find("episode_range"); range != task.attributes.end()) {
+    const std::vector<std::string> ends = between_commas(range->second);
+    choice.from = Scalar<double>::parse(ends.front()).value_or(-1);
+    choice.to = Scalar<double>::parse(ends.back()).value_or(-1);
+    if (ends.size() != 2 || choice.from < 0 || choice.to <= choice.from || choice.to > 1) {
+      throw DataError(fmt::format("{}: episode_range is '{}'; expected two shares of all episodes, as 0,0.5",
+                                  task.name, abridged(range->second)));
+    }
+  }
+  return choice;
 }
 
 ColumnWindowIndex::ColumnWindowIndex(const HistorySource& source, const std::vector<size_t>& tasks,
@@ -46,17 +59,19 @@ ColumnWindowIndex::ColumnWindowIndex(const HistorySource& source, const std::vec
       places.push_back({chosen.task, static_cast<size_t>(history), 0});
     histories = places.size();
   }
-  std::vector<int64_t> strides;
-  for (const ColumnWindow& place : places)
-    strides.push_back(shape.episode_stride * episode_stride_of(source.tasks()[place.task]));
-  if (std::ranges::any_of(strides, [](int64_t stride) { return stride > 1; })) {
+  std::vector<EpisodeChoice> choices;
+  for (const ColumnWindow& place : places) {
+    choices.push_back(episodes_of(source.tasks()[place.task]));
+    choices.back().stride *= shape.episode_stride;
+  }
+  if (!std::ranges::all_of(choices, &EpisodeChoice::all)) {
     thinned_.assign(places.size(), KeptSteps(0));
     std::atomic<int64_t> read = 0;
     in_parallel(places.size(), threads, [&](size_t i) {
       const auto& [task, history, start] = places[i];
       const int64_t steps = steps_of(task, history);
-      thinned_[i] =
-          strides[i] > 1 ? KeptSteps::of_every(strides[i], source, task, history, steps) : KeptSteps(steps);
+      thinned_[i] = choices[i].all() ? KeptSteps(steps)
+                                     : KeptSteps::of_episodes(choices[i], source, task, history, steps);
       if (progress) progress(++read, static_cast<int64_t>(places.size()));
     });
   }

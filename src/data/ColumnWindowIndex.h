@@ -20,14 +20,15 @@ struct ColumnWindowShape {
   double last_fraction = 1;        ///< only windows that begin in this last part of a history
   int64_t steps = kAllThereAre;    ///< only so many first steps of each history
   int64_t streams = kAllThereAre;  ///< only so many first histories of each task
-  int64_t episode_stride = 1;  ///< only every k-th episode, from the first on; × episode_stride_of a task
+  int64_t episode_stride = 1;  ///< only every k-th episode, from the first on; × that of the task's own data
   TaskWeights weights = TaskWeights::kWindows;
   int64_t most_samples = 0;  ///< samples are at most so many windows, evenly spread; 0: all
 };
 
-/// What a task's own data say: only every k-th of its episodes is used, by its attribute episode_sparsity, as
-/// Vintix's lists have it; else 1. Throws DataError where that is no whole number above 0.
-int64_t episode_stride_of(const TaskHistories& task);
+/// What a task's own data say of its episodes, as Vintix's lists have it: only every k-th is used, by its
+/// attribute episode_sparsity, of those in its attribute episode_range, "0,0.5". Throws DataError where these
+/// are none.
+EpisodeChoice episodes_of(const TaskHistories& task);
 
 /// One sample: the position of its window.
 struct ColumnWindow {

@@ -141,11 +141,12 @@ class ColumnWindows::Rows {
   void expect(const Column& column, const std::optional<int64_t>& wrong, int64_t first,
               const std::string& expected) const {
     if (!wrong) return;
+    const std::string path = windows_.origin_.source.path_of(window_.task);
     throw DataError(fmt::format(
         "{}: {}, history {}, step {}: found {} among the {}; expected {}: mend the "
         "data, or leave the task out with tasks",
-        windows_.origin_.name, windows_.origin_.source.tasks()[window_.task].name, window_.history,
-        first + *wrong, text_of_row(column, *wrong), name_of(column.type.kind), expected));
+        path.empty() ? windows_.origin_.name : path, windows_.origin_.source.tasks()[window_.task].name,
+        window_.history, first + *wrong, text_of_row(column, *wrong), name_of(column.type.kind), expected));
   }
 
   static void* at_row(const at::Tensor& tensor, int64_t row) {

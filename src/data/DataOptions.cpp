@@ -5,7 +5,9 @@ namespace adtrain {
 void DataOptions::declare(Section& section) {
   section
       .key("traj_dir", traj_dir,
-           "Folder of the learning histories: `adtrain collect` writes there, training reads.")
+           "Folder of the learning histories: `adtrain collect` writes there, training reads. Paths in "
+           "Vintix's "
+           "lists of tasks are relative to it.")
       .free_on_resume();
   section
       .key("train_source_timesteps", train_source_timesteps,
@@ -51,10 +53,12 @@ void DataOptions::declare(Section& section) {
 
 void DataOptions::declare_any_space(Section& section) {
   section
-      .key("histories", histories,
-           "Tasks of your own: a file or folder of histories (docs/history-formats.md), which is read in "
-           "place (Minari's are imported first: adtrain import histories); null: the file that `adtrain "
-           "collect` writes to traj_dir.")
+      .key(
+          "histories", histories,
+          "Tasks of your own: files and folders of histories (docs/history-formats.md), which are read in "
+          "place (Minari's are imported first: adtrain import histories): one, a list, or several with "
+          "commas between; patterns such as data/*.hdf5; and Vintix's lists of tasks (mujoco.yaml), whose "
+          "paths are relative to traj_dir. null: the file that `adtrain collect` writes to traj_dir.")
       .free_on_resume(", as long as the histories are the same");
   section.key("history_format", history_format, "Format of `histories`; auto: recognised by what is there.")
       .one_of({"auto", "adtrain", "xland", "vintix"})
@@ -96,7 +100,8 @@ void DataOptions::declare_any_space(Section& section) {
               "over all of its steps, which are read once at the start.");
   section
       .key("reward_scale", reward_scale,
-           "Tasks of your own: rewards are multiplied by this, and by a task's attribute reward-scale.")
+           "Tasks of your own: rewards are multiplied by this, and by a task's own scale: its attribute "
+           "reward-scale, or reward_scale in Vintix's list.")
       .above(0);
   section
       .key("eval_windows", eval_windows,

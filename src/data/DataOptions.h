@@ -30,7 +30,7 @@ struct DataOptions {
   HistoriesOnGpu histories_on_gpu = HistoriesOnGpu::kAuto;
 
   // Of histories of any space alone, which are read in place (docs/history-formats.md).
-  std::optional<std::string> histories;      ///< a file or folder; none: the file in traj_dir
+  std::optional<std::string> histories;      ///< paths, with commas between; none: the file in traj_dir
   std::string history_format = "auto";       ///< or a name of history_formats()
   std::optional<std::string> history_group;  ///< names of groups, with commas between
   int64_t history_cache = 256;               ///< MiB

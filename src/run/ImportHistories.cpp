@@ -260,7 +260,7 @@ class Import {
 
   void report() {
     const InspectedHistories found =
-        InspectedHistories::of(request_.out, HistoryFormat::kAdtrain, 0, console_);
+        InspectedHistories::of(request_.out, {.format = HistoryFormat::kAdtrain}, 0, console_);
     judge(found);
     if (request_.json) {
       nlohmann::ordered_json document = found.json();

@@ -69,41 +69,63 @@ class OwnTrainingHistories final : public TrainingHistories {
         histories_(*own_),
         threads_(static_cast<size_t>(std::max<int64_t>(1, config.data.num_workers))) {
     const std::vector<size_t>&trained = histories_.trained(), &held_out = histories_.held_out();
+    missing_tasks_ = histories_.notice();
     digest_ = identity_ = histories_.identity();
     // Before anything else is exchanged: what ranks exchange next is of the same tasks.
-    check_same(*ranks.communicator,
-               fmt::format("the digest of the histories in {}", config.histories().string()), digest_);
+    check_same(*ranks.communicator, fmt::format("the digest of the histories in {}", config.histories()),
+               digest_);
     std::vector<TaskScale> scales = scales_of(config, ranks, own.known);
-    tasks_ = TaskScaling(scales).to_json();
-    windows_ = windows_of(config, trained,
-                          {scales.begin(), scales.begin() + static_cast<std::ptrdiff_t>(trained.size())},
-                          histories_.shape(config), console);
+    tasks_ = tasks_json(config, scales);
+    windows_ =
+        windows_of(trained, {scales.begin(), scales.begin() + static_cast<std::ptrdiff_t>(trained.size())},
+                   histories_.shape(config), console);
     if (held_out.empty() || config.training.eval_interval == 0) return;
     ColumnWindowShape shape = histories_.shape(config);
     shape.streams = 1;
     shape.weights = TaskWeights::kWindows;
     shape.most_samples = config.data.eval_windows;
-    held_out_windows_ = windows_of(
-        config, held_out, {scales.begin() + static_cast<std::ptrdiff_t>(trained.size()), scales.end()}, shape,
-        console);
+    held_out_windows_ =
+        windows_of(held_out, {scales.begin() + static_cast<std::ptrdiff_t>(trained.size()), scales.end()},
+                   shape, console);
   }
 
  private:
-  std::unique_ptr<ColumnWindows> windows_of(const RunConfig& config, const std::vector<size_t>& tasks,
+  std::unique_ptr<ColumnWindows> windows_of(const std::vector<size_t>& tasks,
                                             const std::vector<TaskScale>& scales,
                                             const ColumnWindowShape& shape, Console& console) const {
     SpokenProgress progress(console, "finding where episodes end");
     std::vector<size_t> groups;
     for (const size_t task : tasks) groups.push_back(histories_.group_of(task));
     return std::make_unique<ColumnWindows>(
-        ColumnWindows::Origin{histories_.source(), tasks, histories_.spaces(), config.histories().string(),
-                              groups},
+        ColumnWindows::Origin{histories_.source(), tasks, histories_.spaces(), histories_.name(), groups},
         shape, scales, threads_, [&progress](int64_t read, int64_t of) { progress(read, of); });
   }
 
   const TaskSpaces& spaces_of(size_t task) const { return histories_.spaces()[histories_.group_of(task)]; }
   const TaskSpaces& spaces_of_group(const std::string& group) const {
     return *std::ranges::find(histories_.spaces(), group, &TaskSpaces::group);
+  }
+
+  /// With the held-out tasks of which there are no histories: evaluations play them.
+  std::string tasks_json(const RunConfig& config, std::vector<TaskScale> scales) const {
+    for (const UnrecordedTask& unrecorded : histories_.unrecorded()) {
+      TaskScale scale = scale_of(config, unrecorded.task);
+      scale.number = TaskScale::kNoNumber;
+      scale.group = unrecorded.group;
+      scale.trained = false;
+      scales.push_back(std::move(scale));
+    }
+    return TaskScaling(std::move(scales)).to_json();
+  }
+
+  /// What a task's data say.
+  static TaskScale scale_of(const RunConfig& config, const TaskHistories& task) {
+    TaskScale scale;
+    scale.task = task.name;
+    scale.reward_scale = config.data.reward_scale * reward_scale_of(task);
+    scale.random_score = score_of(task, "random");
+    scale.expert_score = score_of(task, "expert");
+    return scale;
   }
 
   /// Of the trained tasks, then of those held out.
@@ -113,13 +135,10 @@ class OwnTrainingHistories final : public TrainingHistories {
     tasks.insert(tasks.end(), histories_.held_out().begin(), histories_.held_out().end());
     std::vector<TaskScale> scales;
     for (const size_t task : tasks) {
-      const TaskHistories& histories = histories_.source().tasks()[task];
-      TaskScale scale;
-      scale.task = histories.name;
+      TaskScale scale = scale_of(config, histories_.source().tasks()[task]);
       scale.number = histories_.number_of(task);
       scale.group = spaces_of(task).group;
       scale.trained = scales.size() < histories_.trained().size();
-      scale.reward_scale = config.data.reward_scale * reward_scale_of(histories);
       scales.push_back(std::move(scale));
     }
     if (!config.data.normalize_observations) return scales;

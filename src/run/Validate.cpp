@@ -98,7 +98,7 @@ ExitCode validate(const std::filesystem::path& config_file, const std::vector<st
   text += as_text(kernels, "# ");
   for (const std::string& notice : notices) text += fmt::format("# notice: {}\n", notice);
   text += fmt::format("# {} is valid: the run would live in {}, with histories from {}\n",
-                      config_file.string(), config.folder().root.string(), config.histories().string());
+                      config_file.string(), config.folder().root.string(), config.histories());
   print_answer(text);
   return ExitCode::kDone;
 }

@@ -4,10 +4,14 @@
 #include <array>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "data/formats/HistoryArrays.h"
+#include "data/formats/JoinedHistories.h"
+#include "data/formats/ListedTasks.h"
 #include "data/formats/MinariDataset.h"
 #include "data/formats/TaskGroupHistories.h"
 #include "data/formats/VintixHistories.h"
@@ -66,7 +70,13 @@ std::unique_ptr<HistorySource> HistorySource::open(const fs::path& path,
   std::string found = kind_of(path);
   std::unique_ptr<HistorySource> source;
   std::error_code unreadable;
-  if (fs::is_regular_file(path, unreadable)) source = TaskGroupHistories::open(path, options, found);
+  if (fs::is_regular_file(path, unreadable)) {
+    if (is_task_list(path)) {
+      source = VintixHistories::open_listed(path, options, found);
+    } else {
+      source = TaskGroupHistories::open(path, options, found);
+    }
+  }
   if (fs::is_directory(path, unreadable)) source = VintixHistories::open(path, options, found);
   if (source) return source;
   throw DataError(fmt::format(
@@ -75,6 +85,16 @@ std::unique_ptr<HistorySource> HistorySource::open(const fs::path& path,
           ? fmt::format("histories of the format {}", name_of(*options.format))
           : "learning histories: an HDF5 file with a group a task, as adtrain and XLand have it, or "
             "a folder DOMAIN/TASK/*.h5 of Vintix"));
+}
+
+std::unique_ptr<HistorySource> HistorySource::open_all(const std::vector<fs::path>& paths,
+                                                       const HistorySourceOptions& options) {
+  if (paths.size() == 1) return open(paths.front(), options);
+  HistorySourceOptions shared = options;
+  if (!shared.files) shared.files = std::make_shared<HistoryFiles>(options.cache_bytes);
+  std::vector<JoinedHistories::Part> parts;
+  for (const fs::path& path : paths) parts.push_back({path, open(path, shared)});
+  return std::make_unique<JoinedHistories>(std::move(parts));
 }
 
 void HistorySource::read(size_t task, size_t history, int64_t first, int64_t count, const ColumnKinds& kinds,

@@ -55,8 +55,11 @@ ExitCode inspect_histories(const InspectRequest& request) {
   check_outs(request.outs);
   Console console = Console::for_process(true, stderr);
   std::vector<InspectedHistories> all;
+  HistorySourceOptions options;
+  options.format = request.format;
+  options.list_folder = request.list_folder;
   for (const fs::path& path : request.paths)
-    all.push_back(InspectedHistories::of(path, request.format, request.tasks, console));
+    all.push_back(InspectedHistories::of(path, options, request.tasks, console));
   std::string written;
   for (const fs::path& out : request.outs) {
     try {

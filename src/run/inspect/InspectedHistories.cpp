@@ -107,9 +107,9 @@ std::string returns_of(const std::vector<TaskProgress>& tasks) {
 
 }  // namespace
 
-InspectedHistories InspectedHistories::of(const fs::path& path, std::optional<HistoryFormat> format,
+InspectedHistories InspectedHistories::of(const fs::path& path, const HistorySourceOptions& options,
                                           int64_t count, Console& console) {
-  InspectedHistories found{path, HistorySource::open(path, {.format = format, .cache_bytes = 256 << 20}), {}};
+  InspectedHistories found{path, HistorySource::open(path, options), {}};
   const std::vector<size_t> chosen = evenly_spread(found.source->tasks().size(), count);
   int64_t total = 0;
   for (const size_t task : chosen) {
@@ -185,6 +185,10 @@ std::string InspectedHistories::text() const {
                         still.size() == 1 ? "1 task does" : fmt::format("{} tasks do", still.size()),
                         a_few_of(still));
   if (!places.empty()) text += fmt::format("notice: NaN or infinite values: {}\n", a_few_of(places));
+  std::vector<std::string> unrecorded;
+  for (const TaskHistories& task : source->unrecorded()) unrecorded.push_back(task.name);
+  if (!unrecorded.empty())
+    text += fmt::format("notice: held-out tasks without histories: {}\n", a_few_of(unrecorded));
   const bool silent = std::ranges::any_of(
       source->groups(), [](const SpaceGroup& group) { return !EpisodeFinder::can_tell(group.columns); });
   if (silent) text += "notice: the data do not say where episodes end\n";

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +22,7 @@ struct InspectedHistories {
 
   /// Reads `count` tasks, evenly spread; 0: all. Shows its progress. Throws DataError where the path holds no
   /// histories, or damaged ones.
-  static InspectedHistories of(const std::filesystem::path& path, std::optional<HistoryFormat> format,
+  static InspectedHistories of(const std::filesystem::path& path, const HistorySourceOptions& options,
                                int64_t count, Console& console);
 
   /// The names of tasks whose returns do not rise.

@@ -44,7 +44,9 @@ void DataOptions::declare(Section& section) {
       .key("histories_on_gpu", histories_on_gpu,
            {{"auto", HistoriesOnGpu::kAuto}, {"on", HistoriesOnGpu::kOn}, {"off", HistoriesOnGpu::kOff}},
            "Whether each GPU holds the histories and cuts its batches itself; auto does where they fit "
-           "into a quarter of its free memory. Without it num_workers threads feed it.")
+           "into a quarter of its free memory (tasks of your own: of every GPU's, and half of what their "
+           "machine "
+           "has available). Without it num_workers threads feed it.")
       .free_on_resume();
   declare_any_space(section);
 }
@@ -62,9 +64,12 @@ void DataOptions::declare_any_space(Section& section) {
               "Where `histories` has groups of tasks with different spaces: the names of those that are "
               "trained on, with commas between; null: all.");
   section
-      .key(
-          "history_cache", history_cache,
-          "Memory in which each rank keeps inflated chunks of `histories`, which neighbouring windows share.")
+      .key("history_cache", history_cache,
+           "Memory for `histories`, of each rank. Where those that the run uses fit into that of all ranks "
+           "of a "
+           "machine, they are read into it once, one copy for these ranks; else each rank keeps inflated "
+           "chunks "
+           "there, which neighbouring windows share.")
       .unit("MiB")
       .at_least(0)
       .at_most(1 << 24)

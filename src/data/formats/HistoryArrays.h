@@ -40,6 +40,7 @@ class HistoryArrays {
                                                    const std::string& place);
   void read(const std::vector<ArrayPart>& parts) { reader_.read(parts); }
   size_t cached_bytes() const { return reader_.cached_bytes(); }
+  void drop_cached() { reader_.drop_cached(); }
 
  private:
   std::vector<ColumnName> names_;

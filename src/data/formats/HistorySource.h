@@ -70,6 +70,8 @@ class HistorySource {
   virtual const std::vector<TaskHistories>& tasks() const = 0;
   /// Of inflated chunks that are kept in memory now.
   virtual size_t cached_bytes() const = 0;
+  /// Gives that memory back.
+  virtual void drop_cached() const {}
 
   /// Reads `count` steps from `first` on of a history of the task at index `task` of tasks() into `window`,
   /// whose memory is used again. It gets those of `kinds` that the task has, in the order of ColumnKind.

@@ -6,11 +6,11 @@
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "base/Error.h"
 #include "base/Text.h"
 #include "data/TensorType.h"
+#include "data/formats/ColumnInSpace.h"
 #include "data/formats/Episodes.h"
 
 namespace adtrain {
@@ -34,16 +34,6 @@ void copy_rows(const Column& column, int64_t first, int64_t rows, void* to) {
   if (column.type.type == ElementType::kUint16) return widen<uint16_t, int32_t>(from, bytes / 2, to);
   if (column.type.type == ElementType::kUint32) return widen<uint32_t, int64_t>(from, bytes / 4, to);
   std::memcpy(to, from, bytes);
-}
-
-void expect_stored_as(const Space& space, const ColumnType& column, const std::string& origin) {
-  const bool whole = space.kind != Space::Kind::kBox;
-  if (space.shape == column.row && (!whole || is_whole(column.type))) return;
-  throw DataError(
-      fmt::format("{}: {} are {} ({}) in each step, and the space of the tasks is {}; expected a "
-                  "space of that shape{}",
-                  origin, name_of(column.kind), name_of(column.type), fmt::join(column.row, ", "),
-                  space.text(), whole ? ", of whole numbers" : ""));
 }
 
 }  // namespace

@@ -31,15 +31,19 @@ Command inspect_histories_command() {
   command.target = "history files or folders";
   command.takes_several = true;
   command.examples =
-      "Formats are recognised: adtrain's own, XLand-MiniGrid's and Vintix's. Nothing is converted.\n"
+      "Formats are recognised: adtrain's own, XLand-MiniGrid's and Vintix's, whose lists of tasks are read, "
+      "too. Nothing is converted.\n"
       "\n"
       "examples:\n"
       "  adtrain inspect histories histories/history_darkroom_PPO_alg-seed0.hdf5\n"
       "  adtrain inspect histories xland-trivial-20b.hdf5 --tasks 20 --out learning.svg\n"
+      "  adtrain inspect histories mujoco_config.yaml --traj-dir VintixDataset\n"
       "  adtrain inspect histories a.hdf5 b.hdf5 --tasks 0 --json\n";
   command.declare = [](cxxopts::OptionAdder& options) {
     options("tasks", "read so many tasks of each data set, evenly spread; 0: all",
             cxxopts::value<int64_t>()->default_value("100"), "N");
+    options("traj-dir", "the folder to which paths in Vintix's lists of tasks are relative",
+            cxxopts::value<std::string>()->default_value(""), "DIR");
     options("format", "auto, or the format to expect: adtrain, xland or vintix",
             cxxopts::value<std::string>()->default_value(kRecognised), "NAME");
     options(
@@ -53,6 +57,7 @@ Command inspect_histories_command() {
     for (const std::string& path :
          targets_of(arguments, "history files or folders, such as histories/*.hdf5"))
       request.paths.emplace_back(path);
+    request.list_folder = arguments["traj-dir"].as<std::string>();
     request.format = format_of(arguments["format"].as<std::string>());
     request.tasks = arguments["tasks"].as<int64_t>();
     if (request.tasks < 0)

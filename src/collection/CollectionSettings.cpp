@@ -57,6 +57,7 @@ HistorySettings own_collection_settings(const EnvironmentOptions& environment,
   settings["clip_actions"] = text(workers.clip_actions);
   settings["source_hidden_units"] = text(options.source_hidden_units);
   settings["source_normalize_observations"] = text(options.source_normalize_observations);
+  if (workers.env_group) settings["env_group"] = *workers.env_group;
   if (workers.env_random_episodes > 0) settings["env_random_episodes"] = text(workers.env_random_episodes);
   return settings;
 }

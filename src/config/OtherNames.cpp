@@ -7,7 +7,8 @@
 namespace adtrain {
 
 const std::map<std::string, std::string, std::less<>>& other_names() {
-  // As PyTorch, Hugging Face's Trainer and accelerate, Lightning, Stable-Baselines3 and nanoGPT call them.
+  // As PyTorch, Hugging Face's Trainer and accelerate, Lightning, Stable-Baselines3, nanoGPT and Vintix call
+  // them.
   static const std::map<std::string, std::string, std::less<>> kKeys = {
       {"learning_rate", "lr"},
       {"max_lr", "lr"},
@@ -76,6 +77,11 @@ const std::map<std::string, std::string, std::less<>>& other_names() {
       {"exp_name", "run_name"},
       {"experiment_name", "run_name"},
       {"data_dir", "traj_dir"},
+      {"dataset_config_paths", "histories"},
+      {"groups", "histories"},
+      {"context_len", "n_transit"},
+      {"trajectory_sparsity", "window_stride"},
+      {"last_frac", "last_fraction"},
       {"logging_steps", "summary_interval"},
       {"log_interval", "summary_interval"},
       {"log_every_n_steps", "summary_interval"},

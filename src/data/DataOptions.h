@@ -11,6 +11,11 @@ namespace adtrain {
 /// Whether learning histories are held in the memory of each GPU.
 enum class HistoriesOnGpu { kAuto, kOn, kOff };
 
+/// With kAuto histories may take so much of what is free: the model and its activations need memory too.
+constexpr int64_t most_on_gpu(int64_t free_bytes) {
+  return free_bytes / 4;
+}
+
 /// Of histories of any space: what a task is drawn as often as.
 enum class TaskWeights {
   kWindows,  ///< its windows: each window of all tasks is drawn once an epoch
@@ -30,7 +35,7 @@ struct DataOptions {
   HistoriesOnGpu histories_on_gpu = HistoriesOnGpu::kAuto;
 
   // Of histories of any space alone, which are read in place (docs/history-formats.md).
-  std::optional<std::string> histories;      ///< a file or folder; none: the file in traj_dir
+  std::optional<std::string> histories;      ///< paths, with commas between; none: the file in traj_dir
   std::string history_format = "auto";       ///< or a name of history_formats()
   std::optional<std::string> history_group;  ///< names of groups, with commas between
   int64_t history_cache = 256;               ///< MiB

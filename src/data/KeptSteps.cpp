@@ -1,6 +1,7 @@
 #include "data/KeptSteps.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -33,21 +34,41 @@ std::vector<int64_t> bounds_of_episodes(const HistorySource& source, size_t task
 
 }  // namespace
 
-KeptSteps KeptSteps::of_every(int64_t stride, const HistorySource& source, size_t task, size_t history,
-                              int64_t steps) {
+KeptSteps KeptSteps::of_episodes(const EpisodeChoice& choice, const HistorySource& source, size_t task,
+                                 size_t history, int64_t steps) {
   if (!EpisodeFinder::can_tell(source.groups()[source.tasks()[task].group].columns)) {
     throw DataError(
         fmt::format("{}: its histories do not say where episodes end; expected dones, terminations, "
-                    "truncations or step numbers for episode_stride: {}, or episode_stride: 1",
-                    source.tasks()[task].name, stride));
+                    "truncations or step numbers where some episodes are left out, or episode_stride: 1",
+                    source.tasks()[task].name));
   }
   const std::vector<int64_t> bounds = bounds_of_episodes(source, task, history, steps);
   KeptSteps kept(0);
   std::vector<Run> runs;
-  for (size_t episode = 0; episode + 1 < bounds.size(); episode += static_cast<size_t>(stride)) {
+  const auto episodes = static_cast<double>(bounds.size() - 1);
+  const auto end = static_cast<size_t>(choice.to * episodes);
+  for (auto episode = static_cast<size_t>(choice.from * episodes); episode < end;
+       episode += static_cast<size_t>(choice.stride)) {
     runs.push_back({kept.size_, bounds[episode]});
     kept.size_ += bounds[episode + 1] - bounds[episode];
   }
+  kept.runs_ = std::make_shared<const std::vector<Run>>(std::move(runs));
+  return kept;
+}
+
+std::string KeptSteps::to_bytes() const {
+  std::string bytes(reinterpret_cast<const char*>(&size_), sizeof size_);
+  if (thinned()) bytes.append(reinterpret_cast<const char*>(runs_->data()), runs_->size() * sizeof(Run));
+  return bytes;
+}
+
+KeptSteps KeptSteps::from_bytes(const std::string& bytes) {
+  KeptSteps kept(0);
+  std::memcpy(&kept.size_, bytes.data(), sizeof kept.size_);
+  const size_t of_runs = bytes.size() - sizeof kept.size_;
+  if (of_runs == 0) return kept;
+  std::vector<Run> runs(of_runs / sizeof(Run));
+  std::memcpy(runs.data(), bytes.data() + sizeof kept.size_, of_runs);
   kept.runs_ = std::make_shared<const std::vector<Run>>(std::move(runs));
   return kept;
 }

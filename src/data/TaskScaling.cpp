@@ -60,6 +60,22 @@ class RunningMoments {
   std::vector<double> first_, sum_, squares_;
 };
 
+/// An attribute, whose name our files write with a hyphen and Vintix's lists with a low line.
+struct NamedNumber {
+  std::string name, text;
+  std::optional<double> value;  ///< nothing where the text is none
+};
+
+std::optional<NamedNumber> attribute_of(const TaskHistories& task, const std::string& first,
+                                        const std::string& second) {
+  for (const char* between : {"-", "_"}) {
+    const auto found = task.attributes.find(first + between + second);
+    if (found != task.attributes.end())
+      return NamedNumber{found->first, abridged(found->second), Scalar<double>::parse(found->second)};
+  }
+  return std::nullopt;
+}
+
 /// Mean and deviation of the steps of all tasks of a group together that training saw.
 TaskScale pooled(std::vector<TaskScale> tasks, const std::string& group) {
   std::erase_if(tasks, [&](const TaskScale& task) { return !task.trained || task.group != group; });
@@ -108,6 +124,8 @@ TaskScaling TaskScaling::from_json(const std::string& text, const std::string& o
       scale.steps = task.value("steps", int64_t{0});
       scale.mean = task.value("mean", std::vector<double>());
       scale.deviation = task.value("deviation", std::vector<double>());
+      if (task.contains("random_score")) scale.random_score = task.at("random_score");
+      if (task.contains("expert_score")) scale.expert_score = task.at("expert_score");
       if (scale.mean.size() != scale.deviation.size())
         throw DataError(fmt::format("{}: task {} has {} means and {} deviations; expected as many", origin,
                                     abridged(scale.task), scale.mean.size(), scale.deviation.size()));
@@ -130,6 +148,8 @@ std::string TaskScaling::to_json() const {
                  {"trained", scale.trained},
                  {"reward_scale", scale.reward_scale}};
     if (!scale.group.empty()) task["group"] = scale.group;
+    if (scale.random_score) task["random_score"] = *scale.random_score;
+    if (scale.expert_score) task["expert_score"] = *scale.expert_score;
     if (!scale.mean.empty()) {
       task["steps"] = scale.steps;
       task["mean"] = scale.mean;
@@ -182,15 +202,16 @@ void measure_observations(const HistorySource& source, size_t task, TaskScale& s
 }
 
 double reward_scale_of(const TaskHistories& task) {
-  for (const char* name : {"reward-scale", "reward_scale"}) {
-    const auto found = task.attributes.find(name);
-    if (found == task.attributes.end()) continue;
-    const auto scale = Scalar<double>::parse(found->second);
-    if (scale && *scale > 0) return *scale;
-    throw DataError(
-        fmt::format("{}: {} is '{}'; expected a number above 0", task.name, name, abridged(found->second)));
-  }
-  return 1;
+  const auto scale = attribute_of(task, "reward", "scale");
+  if (!scale) return 1;
+  if (scale->value && *scale->value > 0) return *scale->value;
+  throw DataError(
+      fmt::format("{}: {} is '{}'; expected a number above 0", task.name, scale->name, scale->text));
+}
+
+std::optional<double> score_of(const TaskHistories& task, const std::string& whose) {
+  const auto score = attribute_of(task, whose, "score");
+  return score ? score->value : std::nullopt;
 }
 
 }  // namespace adtrain

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,9 @@ namespace adtrain {
 
 /// By what observations and rewards of one task are scaled before a network sees them.
 struct TaskScale {
+  /// Of a task without histories.
+  static constexpr int64_t kNoNumber = -1;
+
   std::string task;         ///< its name
   int64_t number = 0;       ///< as the split numbers it
   bool trained = true;      ///< or held out
@@ -23,6 +27,8 @@ struct TaskScale {
   /// deviation is the sample's (divided by steps − 1) plus 1e-6. Both empty: it sees x.
   std::vector<double> mean, deviation;
   std::string group = "";  ///< of equal spaces, where a run has several; else ""
+  /// What random actions and an expert earn in an episode, where the data say it.
+  std::optional<double> random_score = std::nullopt, expert_score = std::nullopt;
 };
 
 /// The tasks of a run and their scales, which belong to the run as its weights do.
@@ -37,7 +43,7 @@ class TaskScaling {
   const std::vector<TaskScale>& tasks() const { return tasks_; }
   /// The scale of the task of that name. Of a task that training did not see: mean and deviation over the
   /// steps of all tasks of its group that it saw. Of one that is not there at all, which is of `group`, also
-  /// `reward_scale`.
+  /// `reward_scale`. What is known of its scores is in it.
   TaskScale of(const std::string& task, double reward_scale, const std::string& group = "") const;
 
  private:
@@ -51,5 +57,8 @@ void measure_observations(const HistorySource& source, size_t task, TaskScale& s
 /// What a task's own data say: its attribute reward-scale (or reward_scale), or 1. Throws DataError where
 /// that is no number above 0.
 double reward_scale_of(const TaskHistories& task);
+/// The same of its attribute random-score or expert-score (or random_score, expert_score): `whose` is
+/// "random" or "expert". Nothing where there is none, or a NaN.
+std::optional<double> score_of(const TaskHistories& task, const std::string& whose);
 
 }  // namespace adtrain

@@ -85,7 +85,8 @@ void EvaluationOptions::declare(Section& section) {
       "eval_scores", eval_scores,
       "YAML file of what random actions and an expert earn in each task of a worker, by its name, as Vintix "
       "has them: returns are then given on that scale, too, with their interquartile mean. A random score "
-      "that is not there is measured by env_random_episodes.");
+      "that is not there is measured by env_random_episodes. null: of tasks of your own what their histories "
+      "say.");
   section.all_free_on_resume();
 }
 

@@ -229,7 +229,7 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
   std::vector<TaskScore> scores;
   if (workers) {
     plan.play_in(*workers, config);
-    scores = scores_in_workers(config, *workers, plan.tasks);
+    scores = scores_in_workers(config, *workers, plan.tasks, plan.own ? &*plan.own : nullptr);
   }
   const Rollouts rollouts =
       workers

@@ -150,8 +150,16 @@ std::optional<std::vector<double>> random_returns_in_workers(const RunConfig& co
 }
 
 std::vector<TaskScore> scores_in_workers(const RunConfig& config, const WorkerPool& workers,
-                                         const std::vector<int64_t>& tasks) {
+                                         const std::vector<int64_t>& tasks, const OwnTasksOfRun* own) {
+  const auto place_any = [&](const std::vector<TaskScore>& scores) {
+    const bool measures_random = config.worker.env_random_episodes > 0;
+    return std::ranges::any_of(
+        scores, [&](const TaskScore& score) { return score.expert && (score.random || measures_random); });
+  };
+  std::vector<TaskScore> scores;
   if (!config.evaluation.eval_scores) {
+    if (own != nullptr) scores = own->scores(config, workers, tasks);
+    if (place_any(scores)) return scores;
     if (config.evaluation.eval_protocol != EvaluationProtocol::kVintix) return {};
     throw ConfigError(
         "eval_scores: found null with eval_protocol vintix, which places returns on a scale of random and "
@@ -159,14 +167,8 @@ std::vector<TaskScore> scores_in_workers(const RunConfig& config, const WorkerPo
         "(docs/own-environments.md#scores), or eval_protocol: none");
   }
   const TaskScores known = TaskScores::read(*config.evaluation.eval_scores);
-  std::vector<TaskScore> scores;
   for (const int64_t task : tasks) scores.push_back(known.of(name_of_task(workers, task)));
-  const bool measures_random = config.worker.env_random_episodes > 0;
-  if (std::ranges::any_of(scores, [&](const TaskScore& score) {
-        return score.expert && (score.random || measures_random);
-      })) {
-    return scores;
-  }
+  if (place_any(scores)) return scores;
   throw DataError(fmt::format(
       "{}: it has no expert_score with a random_score of any of the {} tasks that are evaluated, such as "
       "'{}'; expected both of one at least: name tasks as the worker's TASKS do, or have random scores "

@@ -51,11 +51,12 @@ std::optional<std::vector<double>> random_returns_in_workers(const RunConfig& co
                                                              const std::vector<int64_t>& tasks,
                                                              WorkerPool& workers, Communicator& communicator);
 
-/// What eval_scores knows of each of these tasks; empty where it is not set. Throws ConfigError where
-/// eval_protocol needs it and it is not set, and DataError where the file is no such file, and where it
-/// places no task: without an expert's score, or a random one that is not measured either.
+/// What eval_scores knows of each of these tasks, else, of own tasks, what the histories of the run say;
+/// empty where that places none: without an expert's score, or a random one that is not measured either.
+/// Throws ConfigError where eval_protocol needs scores and there are none, and DataError where the file is no
+/// such file, and where it places no task. `own` may be null.
 std::vector<TaskScore> scores_in_workers(const RunConfig& config, const WorkerPool& workers,
-                                         const std::vector<int64_t>& tasks);
+                                         const std::vector<int64_t>& tasks, const OwnTasksOfRun* own);
 
 /// Returns as a worker's environments gave them, with what is known of their bounds. `scores` as above;
 /// `random_returns`: of each measured task, where they were measured, which stand for random scores that are

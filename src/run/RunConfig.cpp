@@ -19,6 +19,7 @@
 #include "run/GuideMaps.h"
 #include "run/Plugins.h"
 #include "run/TaskLists.h"
+#include "run/own/HistoryPaths.h"
 #include "run/own/OwnTasksKeys.h"
 
 namespace adtrain {
@@ -144,6 +145,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   unfold_task_lists(document);
   unfold_truth_values(document);
   unfold_spaces(document);
+  unfold_histories(document);
   unfold_eval_protocol(document);
   const auto check = [&config](Findings& findings) {
     config.run.check(findings);
@@ -161,6 +163,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   for (std::string& notice : Binder(pointers_to(sections)).bind(document, check))
     notices.push_back(std::move(notice));
   std::ranges::move(remarks, std::back_inserter(notices));
+  for (const Entry& entry : document.entries()) config.origins[entry.key] = entry.origin.text();
   config.collection.decide(config.model.compressed());
   if (config.environment.has_own_tasks()) config.model = config.model.of_own_tasks();
   config.model.decide();
@@ -207,8 +210,13 @@ std::filesystem::path RunConfig::history_file() const {
   return std::filesystem::path(data.traj_dir) / collection.file_name(environment);
 }
 
-std::filesystem::path RunConfig::histories() const {
-  return data.histories ? std::filesystem::path(*data.histories) : history_file();
+std::string RunConfig::histories() const {
+  return data.histories ? *data.histories : history_file().string();
+}
+
+std::string RunConfig::place_of(const std::string& key) const {
+  const auto found = origins.find(key);
+  return found == origins.end() ? key : fmt::format("{}: {}", found->second, key);
 }
 
 WindowShape RunConfig::window_shape(LossPositions positions) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ struct RunConfig {
   WorkerOptions worker;
   DistributedOptions distributed;
 
+  std::map<std::string, std::string> origins;  ///< where keys were written; not those that have defaults
+
   /// Reads a YAML file with its includes and `key=value` overrides. Throws one ConfigError with all errors.
   /// Remarks that stop nothing are appended to `notices`.
   static RunConfig load(const std::filesystem::path& file, const std::vector<std::string>& overrides,
@@ -52,8 +55,11 @@ struct RunConfig {
   RunFolder folder() const;
   /// The file of histories that `adtrain collect` writes.
   std::filesystem::path history_file() const;
-  /// What is trained on: `histories` of own tasks, where they are given, else history_file().
-  std::filesystem::path histories() const;
+  /// What is trained on, for people: `histories` of own tasks, where they are given, else history_file().
+  /// What that means is found by history_paths.
+  std::string histories() const;
+  /// Where a key was written, and its name, for errors that are found later: "run.yaml:12: histories".
+  std::string place_of(const std::string& key) const;
   /// The environment's part in the network's shape.
   ModelShape model_shape() const {
     return {environment.grid_size, environment.num_actions, environment.spaces()};

@@ -174,7 +174,7 @@ void RunLifecycle::check_histories(const std::string& digest) {
   const std::string before = text_in(found_->snapshot.state, "histories_digest");
   if (before.empty() || before == digest) return;
   const std::string change =
-      fmt::format("digest {} in the run, {} now ({})", before, digest, config_.histories().string());
+      fmt::format("digest {} in the run, {} now ({})", before, digest, config_.histories());
   if (std::ranges::find(wish_.allowed_changes, kHistories) != wish_.allowed_changes.end()) {
     console_.warn("other histories, as --allow-changes says: " + change);
     return;

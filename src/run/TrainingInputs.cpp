@@ -14,8 +14,7 @@ TrainingInputs::TrainingInputs(const RunConfig& config, const Ranks& ranks, Cons
     : histories_(TrainingHistories::of(config, ranks, console, std::move(own))) {
   at::globalContext().setAllowTF32CuBLAS(config.training.tf32);
   at::globalContext().setDeterministicAlgorithms(config.training.deterministic, /*warn_only=*/false);
-  check_same(*ranks.communicator,
-             fmt::format("the digest of the histories in {}", config.histories().string()),
+  check_same(*ranks.communicator, fmt::format("the digest of the histories in {}", config.histories()),
              histories_->digest());
   model_ = AlgorithmDistillation::create(config.model, config.model_shape(),
                                          static_cast<uint64_t>(config.training.seed));

@@ -1,3 +1,4 @@
+#include <map>
 #include <memory>
 #include <numeric>
 
@@ -37,6 +38,26 @@ summary_interval: 1
 eval_interval: 20
 ckpt_interval: 20
 device: cpu
+)";
+
+/// A list as Vintix has them: of the last task there are no histories.
+constexpr const char* kList = R"(ant:
+  path: mujoco/ant
+  group: mujoco
+  type: default
+  reward_scale: 0.5
+  episode_sparsity: 2
+  random_score: -9
+  expert_score: -1
+reach: {path: metaworld/reach, group: metaworld, type: default, reward_scale: 1, episode_sparsity: 1}
+walker: {path: mujoco/walker, group: mujoco, type: test, reward_scale: 0.3, episode_sparsity: 1}
+elsewhere:
+  path: mujoco/elsewhere
+  group: mujoco
+  type: test
+  reward_scale: 0.25
+  random_score: -8
+  expert_score: 1
 )";
 
 /// Runs on histories that are in neither case those of a grid family.
@@ -91,15 +112,18 @@ TEST_F(OwnTasks, TheLossFallsWhateverTheRanksAndAResumedRunIsTheUninterruptedOne
     };
     const Finished whole = start("-whole");
     ASSERT_EQ(whole.exit_code, 0) << whole.output;
-    EXPECT_THAT(whole.output, HasSubstr("read in place"));
+    EXPECT_THAT(whole.output, AllOf(HasSubstr("held in memory"),
+                                    HasSubstr(kind == "xland" ? "one copy for the 2 ranks" : "in memory; ")));
     const std::vector<double> all = losses(kind + "-whole");
     ASSERT_EQ(all.size(), 40U);
     EXPECT_LT(mean(all, 30), 0.95 * mean(all, 0)) << kind;
     EXPECT_EQ(run_->metrics(kind + "-whole", "test_loss").size(), 2U);
 
     ASSERT_EQ(start("-parts --stop-after 20").exit_code, 75);
-    const Finished resumed = start("-parts --resume --set num_workers=0");
+    // Where the histories lie changes nothing.
+    const Finished resumed = start("-parts --resume --set num_workers=0 --set history_cache=0");
     ASSERT_EQ(resumed.exit_code, 0) << resumed.output;
+    EXPECT_THAT(resumed.output, HasSubstr("histories are read in place: in memory they would take"));
     EXPECT_EQ(losses(kind + "-parts"), all) << kind;
     EXPECT_TRUE(weights(kind + "-parts") == weights(kind + "-whole")) << kind;
     EXPECT_EQ(run_->read("runs/" + kind + "-parts/tasks.json"),
@@ -270,28 +294,71 @@ def make_six(task, seed):
 def make_five(task, seed):
     return Walk(5)
 )");
+  run_->write("list.yaml", kList);
   const Finished trained = run_->adtrain(
-      "vintix.yaml --set histories=domains --set train_tasks=0-2 --set train_timesteps=2 --set "
+      "vintix.yaml --set histories=list.yaml --set traj_dir=domains --set train_timesteps=2 --set "
       "run_name=played");
   ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  EXPECT_THAT(trained.output, HasSubstr("1 held-out task has no histories here"));
+  for (const json& task : json::parse(run_->read("runs/played/tasks.json")).at("tasks")) {
+    const std::string name = task["task"];
+    EXPECT_EQ(task["trained"], name == "ant" || name == "reach") << name;
+    EXPECT_EQ(task["group"], name == "reach" ? "metaworld" : "mujoco") << name;
+    const std::map<std::string, double> scales = {
+        {"ant", 0.05}, {"reach", 0.1}, {"walker", 0.03}, {"elsewhere", 0.025}};
+    EXPECT_NEAR(task["reward_scale"], scales.at(name), 1e-12) << name;
+  }
   const std::string command =
       "evaluate runs/played --set eval_episodes=2 --set eval_repeats=1 --set env_python=" ADTRAIN_PYTHON
       " --set eval_tasks=all --set env_worker=walks:make_";
   const Finished four = run_->adtrain(command + "four");
   EXPECT_EQ(four.exit_code, 0) << four.output;
   EXPECT_THAT(four.output, HasSubstr("group mujoco, one of 2"));
+  // What the list says of both tasks' scores, also of that without histories.
+  const json summary = json::parse(run_->read("runs/played/evaluation/latest/summary.json"));
+  EXPECT_EQ(summary["normalized_score"]["tasks"], 2) << summary;
   const Finished six = run_->adtrain(command + "six --set eval_context=rolling");
   EXPECT_EQ(six.exit_code, 0) << six.output;
   EXPECT_THAT(six.output, HasSubstr("group metaworld, one of 2"));
   expect_error(command + "five", 2,
                AllOf(HasSubstr("none of the groups"), HasSubstr("metaworld: observations Box((6,)"),
                      HasSubstr("mujoco: observations Box((4,)")));
+  expect_error(command + "six --set eval_protocol=vintix", 2,
+               HasSubstr("found null with eval_protocol vintix"));
   expect_error(command + "four --set env_group=metaworld", 2, HasSubstr("with env_group metaworld"));
+}
+
+TEST_F(OwnTasks, SeveralPathsAreTrainedOnTogetherAndResumed) {
+  const std::string config =
+      "vintix.yaml --set train_tasks=0,2,3 --set train_timesteps=4 --set ckpt_interval=2 --set "
+      "run_name=paths ";
+  const std::string paths = "--set 'histories=domains/metaworld/reach,vintix/mujoco/*' ";
+  ASSERT_EQ(run_->adtrain(config + paths + "--stop-after 2").exit_code, 75);
+  const Finished resumed = run_->adtrain(
+      "runs/paths/config.yaml --resume --stop-after 3 --set "
+      "'histories=[domains/metaworld/reach, vintix/mujoco/ant, vintix/mujoco/hopper, vintix/mujoco/walker]'");
+  EXPECT_EQ(resumed.exit_code, 75) << resumed.output;
+  EXPECT_THAT(resumed.output, HasSubstr("of 3 tasks in 2 groups of equal spaces"));
+  expect_error(config + "--resume --set 'histories=vintix/mujoco/*,domains/metaworld/reach'", 2,
+               HasSubstr("was trained on other histories"));
+  const json tasks = json::parse(run_->read("runs/paths/tasks.json")).at("tasks");
+  for (const json& task : tasks) {
+    const std::vector<std::string> names = {"reach", "ant", "hopper", "walker"};
+    EXPECT_EQ(task["task"], names.at(task["number"]));
+    EXPECT_EQ(task["trained"], task["number"] != 1);
+  }
+  EXPECT_THAT(run_->read("runs/paths/config.yaml"), HasSubstr("domains/metaworld/reach,vintix/mujoco/"));
+  const Finished validated = run_->adtrain("validate " + config + "--json " + paths);
+  const json report = json::parse(validated.output);
+  EXPECT_EQ(report["own_tasks"]["trained"], 3);
+  EXPECT_EQ(report["own_tasks"]["groups"].size(), 2U);
 }
 
 TEST_F(OwnTasks, BadInputIsNamed) {
   const std::string config = "xland.yaml --set run_name=bad ";
-  expect_error(config + "--set histories=none.hdf5", 4, HasSubstr("none.hdf5 does not exist"));
+  expect_error(config + "--set histories=xlond.hdf5", 4,
+               AllOf(HasSubstr("command line: histories: xlond.hdf5 does not exist"),
+                     HasSubstr("did you mean xland.hdf5?")));
   expect_error(config + "--set tasks=3-7", 2,
                HasSubstr("tasks: found 5-7, and xland.hdf5 has the tasks 0-4"));
   expect_error(config + "--set history_format=vintix", 4,

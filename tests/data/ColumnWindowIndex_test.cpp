@@ -1,6 +1,7 @@
 #include "data/ColumnWindowIndex.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include <gmock/gmock.h>
@@ -37,6 +38,31 @@ MemoryHistories random_histories(RandomStream& random) {
   return histories;
 }
 
+/// Lets some tasks say which of their episodes are used.
+void choose_episodes(MemoryHistories& histories, RandomStream& random) {
+  for (size_t task = 0; task < histories.tasks().size(); ++task) {
+    auto& attributes = histories.task(task).attributes;
+    if (random.below(3) == 0) attributes["episode_sparsity"] = std::to_string(1 + random.below(3));
+    const double from = 0.5 * random.uniform();
+    if (random.below(3) == 0)
+      attributes["episode_range"] = fmt::format("{},{}", from, from + 0.1 + 0.4 * random.uniform());
+  }
+}
+
+/// Whether an episode is used, of so many.
+bool is_used(const TaskHistories& task, int64_t stride, int64_t episode, int64_t episodes) {
+  const auto& attributes = task.attributes;
+  if (attributes.contains("episode_sparsity")) stride *= std::stoll(attributes.at("episode_sparsity"));
+  int64_t first = 0, end = episodes;
+  if (attributes.contains("episode_range")) {
+    const std::string range = attributes.at("episode_range");
+    first = static_cast<int64_t>(std::floor(std::stod(range) * static_cast<double>(episodes)));
+    end = static_cast<int64_t>(
+        std::floor(std::stod(range.substr(range.find(',') + 1)) * static_cast<double>(episodes)));
+  }
+  return episode >= first && episode < end && (episode - first) % stride == 0;
+}
+
 /// All windows, listed one after the other as the class's comment defines them.
 std::vector<Place> listed(const HistorySource& source, const ColumnWindowShape& shape) {
   std::vector<Place> places;
@@ -47,8 +73,11 @@ std::vector<Place> listed(const HistorySource& source, const ColumnWindowShape& 
       if (shape.steps != kAllThereAre) steps = std::min(steps, shape.steps);
       const HistoryWindow all = source.window(task, history, 0, steps);
       std::vector<int64_t> kept;
+      int64_t episodes = 1;
+      for (int64_t step = 0; step + 1 < steps; ++step)
+        episodes += all.find(ColumnKind::kEnds)->number(step) != 0 ? 1 : 0;
       for (int64_t step = 0, episode = 0; step < steps; ++step) {
-        if (episode % shape.episode_stride == 0) kept.push_back(step);
+        if (is_used(source.tasks()[task], shape.episode_stride, episode, episodes)) kept.push_back(step);
         if (all.find(ColumnKind::kEnds)->number(step) != 0) ++episode;
       }
       const auto count = static_cast<int64_t>(kept.size());
@@ -83,7 +112,8 @@ TEST(ColumnWindowIndex, NumbersEveryWindowOnce) {
   RandomStream random(seed);
   int compared = 0;
   for (int round = 0; round < 300; ++round) {
-    const MemoryHistories source = random_histories(random);
+    MemoryHistories source = random_histories(random);
+    choose_episodes(source, random);
     ColumnWindowShape shape{.length = 1 + random.below(20), .stride = 1 + random.below(15)};
     shape.margin = random.below(3);
     shape.episode_stride = 1 + random.below(3);
@@ -92,7 +122,7 @@ TEST(ColumnWindowIndex, NumbersEveryWindowOnce) {
     if (random.below(3) == 0) shape.streams = 1 + random.below(3);
     const std::vector<Place> expected = listed(source, shape);
     try {
-      const ColumnWindowIndex index(source, all_tasks(source), shape, 2);
+      const ColumnWindowIndex index(source, all_tasks(source), shape, compute_alone(2));
       EXPECT_EQ(numbered(index), expected);
       ++compared;
     } catch (const DataError& error) {

@@ -3,6 +3,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 #include <ATen/ATen.h>
@@ -34,14 +35,14 @@ struct Loaded {
 };
 
 Loaded loaded(const std::string& format, const std::filesystem::path& path, const ColumnWindowShape& shape,
-              double reward_scale) {
+              double reward_scale, const std::filesystem::path& list_folder = {}) {
   const TemporaryFolder folder;
   const auto out = folder.path() / "windows";
-  const Finished python =
-      run_shell(fmt::format("{} {} {} {} {} {} {} {} {} {}", quoted(ADTRAIN_PYTHON),
-                            quoted(ADTRAIN_SOURCE_DIR "/tests/data/loader_windows.py"), format,
-                            quoted(path.string()), quoted(out.string()), shape.length, shape.stride,
-                            shape.episode_stride, shape.last_fraction, reward_scale));
+  const Finished python = run_shell(
+      fmt::format("{} {} {} {} {} {} {} {} {} {} {}", quoted(ADTRAIN_PYTHON),
+                  quoted(ADTRAIN_SOURCE_DIR "/tests/data/loader_windows.py"), format, quoted(path.string()),
+                  quoted(out.string()), shape.length, shape.stride, shape.episode_stride, shape.last_fraction,
+                  reward_scale, quoted(list_folder.string())));
   if (python.exit_code != 0) throw std::runtime_error(python.output);
   return {read_file(out), json::parse(read_file(out.string() + ".json"))};
 }
@@ -63,6 +64,14 @@ ColumnWindows windows_of(const HistorySource& source, const ColumnWindowShape& s
                        std::vector<TaskScale>(source.tasks().size(), scale));
 }
 
+std::string bytes_of_row(const Batch& batch, int64_t row) {
+  std::string bytes;
+  for (const at::Tensor& tensor :
+       {batch.states, batch.actions, batch.rewards, batch.before_action, batch.before_reward, batch.begins})
+    bytes += bytes_of(tensor[row]);
+  return bytes;
+}
+
 /// All windows, in the order of their numbers, as loader_windows.py writes them.
 std::string all_of(const BatchAssembler& windows) {
   std::string bytes;
@@ -70,11 +79,7 @@ std::string all_of(const BatchAssembler& windows) {
     std::vector<int64_t> samples(static_cast<size_t>(std::min<int64_t>(7, windows.samples() - sample)));
     std::iota(samples.begin(), samples.end(), sample);
     const Batch batch = windows.assemble(samples);
-    for (int64_t row = 0; row < batch.size(); ++row) {
-      for (const at::Tensor& tensor : {batch.states, batch.actions, batch.rewards, batch.before_action,
-                                       batch.before_reward, batch.begins})
-        bytes += bytes_of(tensor[row]);
-    }
+    for (int64_t row = 0; row < batch.size(); ++row) bytes += bytes_of_row(batch, row);
   }
   return bytes;
 }
@@ -175,6 +180,66 @@ TEST(ColumnWindows, AreThoseOfVintixsLoader) {
       }
     }
   }
+}
+
+/// Two domains, each task with a scale, a stride and a share of its own; one is held out, and one is not
+/// there.
+TEST(ColumnWindows, OfAListAreThoseOfVintixsLoader) {
+  const WrittenHistories& written = WrittenHistories::get("vintix");
+  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", written.seed));
+  RandomStream random(written.seed);
+  const TemporaryFolder folder;
+  const auto list = folder.path() / "some.yaml";
+  std::string yaml =
+      "Door:\n  {path: metaworld/door-v2, group: metaworld, type: test, reward_scale: 1, episode_sparsity: "
+      "1}\n"
+      "Push:\n  {path: metaworld/push-v2, group: metaworld, type: test, reward_scale: 1, episode_sparsity: "
+      "1}\n";
+  for (const auto& [name, path] :
+       {std::pair{"Ant-v4", "mujoco/ant_v4"}, std::pair{"Reach", "metaworld/reach-v2"}}) {
+    yaml += fmt::format(
+        "{}:\n  path: {}\n  group: {}\n  type: default\n  reward_scale: {}\n  episode_sparsity: {}\n"
+        "  random_score: -1.5\n  expert_score: 1e3\n",
+        name, path, std::string(path).substr(0, std::string(path).find('/')), 0.1 + random.uniform(),
+        1 + random.below(2));
+  }
+  yaml += fmt::format("  episode_range: [{}, 0.9]\n", 0.3 * random.uniform());
+  write_file(list, yaml);
+  HistorySourceOptions options;
+  options.list_folder = written.path;
+  const auto source = HistorySource::open(list, options);
+  ASSERT_EQ(source->tasks().size(), 3U) << "in the order of the list";
+  EXPECT_EQ(source->tasks()[0].name, "Push");
+  EXPECT_EQ(source->tasks()[0].trained, false);
+  EXPECT_EQ(source->tasks()[1].name, "Ant-v4");
+  EXPECT_EQ(source->tasks()[1].trained, true);
+  EXPECT_EQ(source->groups()[source->tasks()[1].group].name, "mujoco");
+  EXPECT_EQ(source->tasks()[2].attributes.at("expert_score"), "1e3");
+  ASSERT_EQ(source->unrecorded().size(), 1U);
+  EXPECT_EQ(source->unrecorded().front().name, "Door");
+
+  const ColumnWindowShape shape{.length = 3 + random.below(4), .stride = 1 + random.below(4), .margin = 1};
+  const Loaded expected = loaded("vintix_list", list, shape, 1, written.path);
+  std::vector<TaskSpaces> spaces;
+  for (const SpaceGroup& group : source->groups()) spaces.push_back({*group.observation, *group.action, {}});
+  std::vector<TaskScale> scales;
+  std::vector<size_t> groups;
+  for (const size_t task : {1, 2}) {
+    groups.push_back(source->tasks()[task].group);
+    scales.emplace_back().reward_scale = reward_scale_of(source->tasks()[task]);
+  }
+  std::optional<ColumnWindows> windows;
+  try {
+    windows.emplace(ColumnWindows::Origin{*source, {1, 2}, spaces, "list", groups}, shape, scales);
+  } catch (const DataError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no window")) << "of a few lengths that may be drawn";
+    return;
+  }
+  ASSERT_EQ(windows->samples(), expected.facts.at("windows"));
+  std::string bytes;
+  for (int64_t sample = 0; sample < windows->samples(); ++sample)
+    bytes += bytes_of_row(windows->assemble(std::vector<int64_t>{sample}).parts.front(), 0);
+  EXPECT_TRUE(bytes == expected.bytes);
 }
 
 /// Two histories of counted rows: observation and action are the step, the reward its half.
@@ -307,64 +372,6 @@ TEST(ColumnWindows, AreReadByAnyNumberOfThreadsAndRanks) {
   EXPECT_EQ(rows_of(0, 1, 3), alone);
   const std::vector<std::string> first = rows_of(0, 2, 2), second = rows_of(1, 2, 0);
   for (size_t step = 0; step < alone.size(); ++step) EXPECT_EQ(first[step] + second[step], alone[step]);
-}
-
-TEST(TaskScaling, IsKeptAsItIs) {
-  TaskScale ant{"ant_v4", 3, true, 0.1, 1000, {0.1, -2e-17}, {1.5, 1e-6}};
-  TaskScale door{"door", 4, true, 1, 3000, {1.1, 4}, {0.5, 2}};
-  TaskScale held{"held", 5, false, 3, 500, {9, 9}, {9, 9}};
-  const std::string text = TaskScaling({ant, door, held}).to_json();
-  const TaskScaling read = TaskScaling::from_json(text, "tasks.json");
-  EXPECT_EQ(read.to_json(), text);
-  EXPECT_EQ(read.of("ant_v4", 7).mean, ant.mean);
-  EXPECT_FALSE(read.of("held", 7).trained);
-  EXPECT_EQ(read.of("held", 7).reward_scale, 3);
-  EXPECT_EQ(read.of("held", 7).mean, read.of("hopper", 7).mean) << "training did not see it";
-  const TaskScale unseen = read.of("hopper", 7);
-  EXPECT_EQ(unseen.reward_scale, 7);
-  EXPECT_NEAR(unseen.mean[0], (0.1 * 1000 + 1.1 * 3000) / 4000, 1e-12);
-  // The deviation of 1000 and 3000 numbers with these means and deviations.
-  EXPECT_NEAR(unseen.deviation[0],
-              std::sqrt((999 * 1.5 * 1.5 + 2999 * 0.25 + 1000 * 0.75 * 0.75 + 3000 * 0.25 * 0.25) / 3999),
-              1e-5);
-  EXPECT_TRUE(TaskScaling().of("any", 1).mean.empty());
-}
-
-TEST(TaskScaling, RefusesWhatTrainingHasNotWritten) {
-  std::string text = TaskScaling({TaskScale{"ant", 3, true, 0.1, 1000, {0.1}, {1.5}}}).to_json();
-  const auto complaint = [](const std::string& changed) {
-    try {
-      TaskScaling::from_json(changed, "runs/x/tasks.json");
-    } catch (const DataError& error) {
-      return std::string(error.what());
-    }
-    return std::string("none");
-  };
-  EXPECT_EQ(complaint(text), "none");
-  EXPECT_THAT(complaint(text.substr(0, text.size() / 2)), HasSubstr("runs/x/tasks.json"));
-  EXPECT_THAT(complaint("[]"), HasSubstr("restore the file"));
-  text[text.find("1.5")] = '2';
-  EXPECT_THAT(complaint(text), HasSubstr("checksum"));
-}
-
-TEST(TaskScaling, TheDataMayScaleRewards) {
-  EXPECT_EQ(reward_scale_of({"a", 0, 0, {{"reward-scale", "0.25"}}, {}}), 0.25);
-  EXPECT_EQ(reward_scale_of({"a", 0, 0, {{"reward_scale", "2"}}, {}}), 2);
-  EXPECT_EQ(reward_scale_of({"a", 0, 0, {}, {}}), 1);
-  EXPECT_THROW(reward_scale_of({"a", 0, 0, {{"reward-scale", "-1"}}, {}}), DataError);
-}
-
-TEST(TaskScaling, ObservationsThatAreNotFiniteAreNamed) {
-  MemoryHistories source({{ColumnKind::kObservations, ElementType::kFloat32, {}}});
-  source.add(0, 10);
-  set_number(source.add(0, 30000), ColumnKind::kObservations, 20001, std::numeric_limits<float>::quiet_NaN());
-  TaskScale scale;
-  try {
-    measure_observations(source, 0, scale);
-    FAIL() << "expected a DataError";
-  } catch (const DataError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("task 0: history 1, step 20001"));
-  }
 }
 
 }  // namespace

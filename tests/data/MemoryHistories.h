@@ -31,6 +31,9 @@ class MemoryHistories final : public HistorySource {
     return history;
   }
 
+  /// What the data say of a task that is there.
+  TaskHistories& task(size_t task) { return tasks_.at(task); }
+
   HistoryFormat format() const override { return HistoryFormat::kAdtrain; }
   std::string description() const override { return "in memory"; }
   const std::vector<SpaceGroup>& groups() const override { return groups_; }

@@ -100,7 +100,8 @@ TEST(TaskScores, RefuseWhatIsNone) {
   };
   EXPECT_THAT(message("a: {random_score: 1}\nb: {expert_score: much}\n"),
               AllOf(HasSubstr("scores.yaml:2:"), HasSubstr("expert_score is no number")));
-  EXPECT_THAT(message("a: {random_score: 2, expert_score: 2}\n"), HasSubstr("2 as both scores"));
+  EXPECT_THAT(message("a: {random_score: 2, expert_score: 2}\n"),
+              HasSubstr("expert_score is 2, and so is random_score"));
   EXPECT_THAT(message("- a\n- b\n"), HasSubstr("expected a map of tasks"));
   EXPECT_THAT(message("a: 5\n"), HasSubstr("'a' is no map"));
   EXPECT_THAT(message("a: {random_score: [1\n"), HasSubstr("scores.yaml:"));

@@ -133,28 +133,20 @@ class Action(nn.ModuleDict):
         return F.leaky_relu(self["linear"](x)) if self.vintix else x
 
 
-class AnySpace(nn.Module):
+class Group(nn.Module):
+    """What tasks of equal spaces have of their own: encoders, learned first steps and a head."""
+
     def __init__(self, o, spaces):
         super().__init__()
-        s = self.settings = o["settings"]
+        s, self.space = o["settings"], spaces["action"]
         width, block = o["width"], s["transformer_block"]
         self.vintix = block == "vintix"
-        features, of_reward = ((width - 2) // 2, 2) if self.vintix else (64, 1)
-        self.space = spaces["action"]
+        features, of_reward = features_of(o)
         self.observation = Observation(spaces["observation"], spaces["packed_digits"], s["observation_encoder"], block, features)
         self.action = Action(self.space, block, features)
-        if self.vintix:
-            self.reward = nn.ModuleDict({"linear": nn.Linear(1, 2)})
-        else:
-            self.embed_token = nn.Linear(2 * features + 1, width)
         if s["first_step"] == "learned":
             self.first_action = nn.Parameter(torch.zeros(features))
             self.first_reward = nn.Parameter(torch.zeros(of_reward))
-        if s["tf_positions"] == "learned":
-            self.embed_position = nn.Embedding(o["n_transit"], width)
-        self.blocks = nn.ModuleList([ComposedBlock(o, s) for _ in range(o["layers"])])
-        if s["tf_final_norm"] == "on":
-            self.final_norm = norm_of(s["tf_norm"], width)
         self.gaussian = s["action_head"] == "gaussian"
         if self.space["type"] == "Box":
             outputs = math.prod(shape_of(self.space)) * (2 if self.gaussian else 1)
@@ -167,31 +159,7 @@ class AnySpace(nn.Module):
         else:
             self.pred_action = nn.Linear(width, outputs)
 
-    def token(self, row, t):
-        observation = row["states"][t]
-        if "state_mean" in row:
-            observation = (observation.double() - row["state_mean"].double()) / row["state_deviation"].double()
-        action = self.action(row["actions"][t - 1] if t > 0 else row["before_action"])
-        reward = (row["rewards"][t - 1] if t > 0 else row["before_reward"]).double().view(1)
-        if self.vintix:
-            reward = F.leaky_relu(self.reward["linear"](reward))
-        if self.settings["first_step"] == "learned" and row["begins"][t]:
-            action, reward = self.first_action, self.first_reward
-        observation = self.observation(observation)
-        if self.vintix:
-            return torch.cat([observation, action, reward])
-        return self.embed_token(torch.cat([action, reward, observation]))
-
-    def forward(self, row, length):
-        """The prediction at the last of the first `length` steps."""
-        x = torch.stack([self.token(row, t) for t in range(length)])
-        if self.settings["tf_positions"] == "learned":
-            x = x + self.embed_position.weight[:length]
-        for block in self.blocks:
-            x = block(x)
-        x = x[-1]
-        if self.settings["tf_final_norm"] == "on":
-            x = self.final_norm(x)
+    def head(self, x):
         if not self.vintix:
             return self.bounded(self.pred_action(x))
         for i in (1, 2, 3):
@@ -216,28 +184,94 @@ class AnySpace(nn.Module):
                    for logits, number, start in parts)
 
 
+def features_of(o):
+    """Of an observation and an action, and of a reward."""
+    return ((o["width"] - 2) // 2, 2) if o["settings"]["transformer_block"] == "vintix" else (64, 1)
+
+
+class AnySpace(nn.Module):
+    """One or several groups; what is not of a group is shared."""
+
+    def __init__(self, o, groups):
+        super().__init__()
+        s = self.settings = o["settings"]
+        width = o["width"]
+        self.vintix = s["transformer_block"] == "vintix"
+        features, of_reward = features_of(o)
+        self.groups = nn.ModuleDict({spaces["group"] or "only": Group(o, spaces) for spaces in groups})
+        self.single = len(groups) == 1
+        if self.vintix:
+            self.reward = nn.ModuleDict({"linear": nn.Linear(1, 2)})
+        else:
+            self.embed_token = nn.Linear(2 * features + of_reward, width)
+        if s["tf_positions"] == "learned":
+            self.embed_position = nn.Embedding(o["n_transit"], width)
+        self.blocks = nn.ModuleList([ComposedBlock(o, s) for _ in range(o["layers"])])
+        if s["tf_final_norm"] == "on":
+            self.final_norm = norm_of(s["tf_norm"], width)
+
+    def name_here(self, name):
+        """A single group's parameters have no prefix in the program."""
+        of_group = name.split(".")[0] in ("observation", "action", "first_action", "first_reward", "pred_action")
+        return f"groups.only.{name}" if self.single and of_group else name
+
+    def token(self, group, row, t):
+        observation = row["states"][t]
+        if "state_mean" in row:
+            observation = (observation.double() - row["state_mean"].double()) / row["state_deviation"].double()
+        action = group.action(row["actions"][t - 1] if t > 0 else row["before_action"])
+        reward = (row["rewards"][t - 1] if t > 0 else row["before_reward"]).double().view(1)
+        if self.vintix:
+            reward = F.leaky_relu(self.reward["linear"](reward))
+        if self.settings["first_step"] == "learned" and row["begins"][t]:
+            action, reward = group.first_action, group.first_reward
+        observation = group.observation(observation)
+        if self.vintix:
+            return torch.cat([observation, action, reward])
+        return self.embed_token(torch.cat([action, reward, observation]))
+
+    def forward(self, group, row, length):
+        """The prediction at the last of the first `length` steps of a row of this group."""
+        x = torch.stack([self.token(group, row, t) for t in range(length)])
+        if self.settings["tf_positions"] == "learned":
+            x = x + self.embed_position.weight[:length]
+        for block in self.blocks:
+            x = block(x)
+        x = x[-1]
+        if self.settings["tf_final_norm"] == "on":
+            x = self.final_norm(x)
+        return group.head(x)
+
+
 def check(name, section, read):
     section = section | {"settings": settings_of(section)}
     model = AnySpace(section, section["spaces"]).double()
-    model.load_state_dict({key: read(entry).double() for key, entry in section["parameters"].items()}, strict=True)
+    model.load_state_dict({model.name_here(key): read(entry).double() for key, entry in section["parameters"].items()},
+                          strict=True)
     for positions in ("last", "all"):
-        found, predictions = section[positions], []
+        found, targets = section[positions], 0
         loss = torch.zeros((), dtype=torch.float64)
-        batch = {key: read(entry) for key, entry in found["batch"].items()}
-        rows, steps = batch["rewards"].shape
-        for i in range(rows):
-            row = {key: values[i] for key, values in batch.items()}
-            for t in range(0 if positions == "all" else steps - 1, steps):
-                predictions.append(model(row, t + 1))
-                loss = loss + model.loss(predictions[-1], row["actions"][t], section["label_smoothing"])
+        parts = found.get("parts", [found])
+        assert len(parts) == len(section["spaces"])
+        for part in parts:
+            group, predictions = list(model.groups.values())[part["group"]], []
+            batch = {key: read(entry) for key, entry in part["batch"].items()}
+            rows, steps = batch["rewards"].shape
+            for i in range(rows):
+                row = {key: values[i] for key, values in batch.items()}
+                for t in range(0 if positions == "all" else steps - 1, steps):
+                    predictions.append(model(group, row, t + 1))
+                    loss = loss + group.loss(predictions[-1], row["actions"][t], section["label_smoothing"])
+            targets += len(predictions)
+            compare(f"{name}, {positions}, group {part['group']}: actions", read(part["actions"]).flatten(0, 1),
+                    torch.stack(predictions))
         model.zero_grad()
         loss.backward()
         parameters = dict(model.named_parameters())
         gradient = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten()
-                              for p in (parameters[key] for key in section["order"])])
-        assert found["targets"] == len(predictions)
-        compare(f"{name}, {positions}: actions", read(found["actions"]).flatten(0, 1), torch.stack(predictions))
-        compare(f"{name}, {positions}: loss", read(found["loss"]), loss, least_scale=len(predictions))
+                              for p in (parameters[model.name_here(key)] for key in section["order"])])
+        assert found["targets"] == targets
+        compare(f"{name}, {positions}: loss", read(found["loss"]), loss, least_scale=targets)
         compare(f"{name}, {positions}: gradients", read(found["gradient"]), gradient)
 
 
@@ -246,6 +280,7 @@ def main():
     index, read = dumped(sys.argv[1])
     of_any_space = {name: section for name, section in index.items() if "spaces" in section}
     assert of_any_space
+    assert any(len(section["spaces"]) > 1 for section in of_any_space.values())
     for name, section in of_any_space.items():
         check(name, section, read)
 

@@ -72,12 +72,25 @@ json describe(Dump& dump, const Batch& batch) {
   return fields;
 }
 
-json describe(Dump& dump, AlgorithmDistillation& model, const Batch& batch, LossPositions positions) {
+/// Rows of one group of spaces, and what is predicted for them.
+json describe_rows(Dump& dump, AlgorithmDistillation& model, const Batch& batch, LossPositions positions) {
   json result;
+  result["group"] = batch.group;
   result["batch"] = describe(dump, batch);
   const auto logits = model.forward(batch, positions, true);
   dump.put(result, "actions", logits.actions);
   if (logits.token_types.defined()) dump.put(result, "token_types", logits.token_types);
+  return result;
+}
+
+json describe(Dump& dump, AlgorithmDistillation& model, const Batch& batch, LossPositions positions) {
+  json result;
+  if (batch.parts.empty()) {
+    result = describe_rows(dump, model, batch, positions);
+  } else {
+    for (const Batch& part : batch.parts)
+      result["parts"].push_back(describe_rows(dump, model, part, positions));
+  }
   const auto loss = model.loss(batch, positions, true);
   dump.put(result, "loss", loss.sum);
   std::vector<at::Tensor> gradients;
@@ -128,14 +141,36 @@ json describe(Dump& dump, const testing::Variant& variant) {
                   [&](LossPositions positions) { return batch_of(variant.options, positions); });
 }
 
+json describe(const TaskSpaces& spaces) {
+  return {{"observation", json::parse(spaces.observation.to_json())},
+          {"action", json::parse(spaces.action.to_json())},
+          {"packed_digits", spaces.packed_digits},
+          {"group", spaces.group}};
+}
+
 json describe(Dump& dump, const testing::SpaceVariant& variant) {
   json section = describe(dump, *testing::small_model(variant), [&](LossPositions) {
     return testing::random_rows(variant, 2, variant.options.n_transit);
   });
-  const TaskSpaces& spaces = variant.spaces;
-  section["spaces"] = {{"observation", json::parse(spaces.observation.to_json())},
-                       {"action", json::parse(spaces.action.to_json())},
-                       {"packed_digits", spaces.packed_digits}};
+  section["spaces"].push_back(describe(variant.spaces));
+  return section;
+}
+
+/// Batches have rows of all groups, of the first one more.
+json describe(Dump& dump, const testing::GroupedVariant& variant) {
+  ModelOptions options = variant.groups.front().options;
+  options.tf_dropout = options.tf_attn_dropout = 0;
+  const auto model = AlgorithmDistillation::create(options, variant.shape(), /*seed=*/7);
+  json section = describe(dump, *model, [&](LossPositions) {
+    Batch batch;
+    for (size_t group = 0; group < variant.groups.size(); ++group) {
+      batch.parts.push_back(
+          testing::random_rows(variant.groups[group], group == 0 ? 2 : 1, options.n_transit));
+      batch.parts.back().group = static_cast<int64_t>(group);
+    }
+    return batch;
+  });
+  for (const TaskSpaces& spaces : variant.shape().spaces) section["spaces"].push_back(describe(spaces));
   return section;
 }
 
@@ -171,6 +206,8 @@ int main(int argc, char** argv) {
     variant.options.tf_dropout = variant.options.tf_attn_dropout = 0;
     index[variant.name] = adtrain::describe(dump, variant);
   }
+  for (const auto& variant : adtrain::testing::grouped_variants())
+    index[variant.name] = adtrain::describe(dump, variant);
   for (const char* run : std::span(argv, argc).subspan(2)) {
     index[run] = adtrain::describe(dump, adtrain::RunFolder{run});
   }

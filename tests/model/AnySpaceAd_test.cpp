@@ -264,15 +264,10 @@ TEST(AnySpaceAd, LossAndGradientsIn16BitsAreNearThoseIn32) {
 /// the same values.
 struct TwoGroups {
   explicit TwoGroups(TransformerBlock block) {
-    std::vector<TaskSpaces> spaces = {{testing::vector_of({5}), testing::vector_of({2}), {}},
-                                      {Space::discrete(9), Space::discrete(4), {}}};
-    ModelShape both;
-    for (const char* name : {"real", "whole"}) {
-      alone.push_back(space_variant(name, block, spaces[alone.size()]));
-      both.spaces.push_back(alone.back().spaces);
-      both.spaces.back().group = name;
-    }
-    model = AlgorithmDistillation::create(alone.front().options, both, 3);
+    alone = {space_variant("real", block, {testing::vector_of({5}), testing::vector_of({2}), {}}),
+             space_variant("whole", block, {Space::discrete(9), Space::discrete(4), {}})};
+    const testing::GroupedVariant both{"both", alone};
+    model = AlgorithmDistillation::create(alone.front().options, both.shape(), 3);
     const at::NoGradGuard no_grad;
     for (const SpaceVariant& each : alone) {
       std::vector<NamedTensor> values;

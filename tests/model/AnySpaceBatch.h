@@ -83,6 +83,38 @@ inline std::vector<SpaceVariant> space_variants() {
   return variants;
 }
 
+/// A network over several groups of spaces, with the settings of the first of them.
+struct GroupedVariant {
+  std::string name;
+  std::vector<SpaceVariant> groups;  ///< a group is called as its variant
+
+  ModelShape shape() const {
+    ModelShape shape;
+    for (const SpaceVariant& group : groups) {
+      shape.spaces.push_back(group.spaces);
+      shape.spaces.back().group = group.name;
+    }
+    return shape;
+  }
+};
+
+/// Groups of whole and of real numbers, some normalised, with first steps that are learned and that are not.
+inline std::vector<GroupedVariant> grouped_variants() {
+  using Block = TransformerBlock;
+  const auto both = [](Block block, TaskSpaces first, TaskSpaces second) {
+    return std::vector{space_variant("first-one", block, std::move(first)),
+                       space_variant("second", block, std::move(second))};
+  };
+  std::vector<GroupedVariant> variants = {
+      {"any_space_groups_vintix", both(Block::kVintix, {vector_of({5}), vector_of({2}), {}},
+                                       {started(Space::discrete(9), {2}), Space::discrete(4), {}})},
+      {"any_space_groups_xland",
+       both(Block::kXland, xland_spaces(), {vector_of({3}), Space::multi_discrete({2}, {3, 4}), {}})}};
+  variants[0].groups[0].normalised = true;
+  variants[1].groups[0].options.first_step = FirstStep::kLearned;
+  return variants;
+}
+
 /// (…, *space.shape), anywhere in the space.
 inline at::Tensor random_of(const Space& space, std::vector<int64_t> extents) {
   extents.insert(extents.end(), space.shape.begin(), space.shape.end());

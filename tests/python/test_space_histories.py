@@ -67,6 +67,20 @@ class SpaceHistories(FolderTest):
         adtrain.write_histories(path, "two", **task)
         self.assertIn("Box((3,), float32)", program("inspect", "histories", path, cwd=self.folder))
 
+    def test_groups_of_tasks_may_have_spaces_of_their_own(self):
+        path, small = self.folder / "groups.hdf5", BOX | {"shape": [2], "low": [-1.0] * 2, "high": [1.0] * 2}
+        other = {"states": random_task(1)["states"][:, :, :2], "observation_space": small}
+        adtrain.write_histories(path, "walk", **random_task(0), group="legs")
+        adtrain.write_histories(path, "reach", **random_task(1, **other), group="arms")
+        adtrain.write_histories(path, "run", **random_task(2), group="legs")
+        adtrain.write_histories(path, "push", **random_task(3, **other), group="arms")
+        found = json.loads(program("inspect", "histories", path, "--json", cwd=self.folder))["data_sets"][0]
+        self.assertEqual([(group["name"], group["observation_space"]) for group in found["groups"]],
+                         [("legs", BOX), ("arms", small)])
+        self.assertEqual([task["name"] for task in found["read"]["each_task"]], ["walk", "reach", "run", "push"])
+        self.assertIn("of group 'arms' is", self.complaint(path, "a", **random_task(4), group="arms"))
+        self.assertIn("another group", self.complaint(path, "a", **random_task(4, **other), group="legs"))
+
     def test_what_does_not_fit_is_refused_and_leaves_the_file(self):
         path = self.folder / "refused.hdf5"
         adtrain.write_histories(path, "walk", **random_task(0))

@@ -155,6 +155,7 @@ std::optional<OwnPpo::Learnt> OwnCollector::learn_task(int64_t task, WorkerPool&
   if (!learnt) return std::nullopt;
   RecordedTask& histories = learnt->histories;
   if (hello_.tasks) histories.texts["task"] = (*hello_.tasks)[static_cast<size_t>(task)];
+  if (workers_.env_group) histories.texts["group"] = *workers_.env_group;
   scores["expert-score"] = learnt->final_return;
   histories.scores = std::move(scores);
   return learnt;

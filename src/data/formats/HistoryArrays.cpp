@@ -20,15 +20,17 @@ std::string text_of(ElementType type, const std::vector<int64_t>& shape) {
 
 }  // namespace
 
-HistoryArrays::HistoryArrays(std::vector<ColumnName> names, size_t cache_bytes)
-    : names_(std::move(names)), reader_(metadata_, cache_bytes), groups_(kGroupsKnown) {}
+HistoryArrays::HistoryArrays(std::vector<ColumnName> names, const HistorySourceOptions& options)
+    : names_(std::move(names)),
+      files_(options.files ? options.files : std::make_shared<HistoryFiles>(options.cache_bytes)),
+      groups_(kGroupsKnown) {}
 
 std::shared_ptr<const HistoryArrays::Group> HistoryArrays::group(const std::string& path,
                                                                  const std::string& name) {
   const std::string key = path + '\n' + name;
   if (auto known = groups_.get(key)) return known;
   auto columns = std::make_shared<Group>();
-  const std::map<std::string, nlohmann::json> found = metadata_.layouts(path, name);
+  const std::map<std::string, nlohmann::json> found = metadata().layouts(path, name);
   for (const auto& [kind, dataset] : names_) {
     const auto description = found.find(dataset);
     if (description == found.end() || columns->contains(kind)) continue;

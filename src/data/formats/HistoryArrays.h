@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/formats/Column.h"
+#include "data/formats/HistorySource.h"
 #include "data/hdf5/ArrayReader.h"
 #include "data/hdf5/BoundedCache.h"
 #include "data/hdf5/Hdf5Metadata.h"
@@ -20,14 +21,23 @@ struct ColumnName {
   const char* dataset;
 };
 
+/// The process that is asked about files, and what is kept of them, which sources may have in common: so
+/// that several files take no more memory and no more processes than one. Any number of threads may use it.
+struct HistoryFiles {
+  explicit HistoryFiles(size_t cache_bytes) : reader(metadata, cache_bytes) {}
+
+  Hdf5Metadata metadata;
+  ArrayReader reader;
+};
+
 /// The data sets of HDF5 groups that are columns of histories: which there are, and parts of them. Layouts of
 /// groups stay known within a bound. Any number of threads may use it.
 class HistoryArrays {
  public:
   /// `names`: of two names of one kind, the first that a group has counts.
-  HistoryArrays(std::vector<ColumnName> names, size_t cache_bytes);
+  HistoryArrays(std::vector<ColumnName> names, const HistorySourceOptions& options);
 
-  Hdf5Metadata& metadata() { return metadata_; }
+  Hdf5Metadata& metadata() { return files_->metadata; }
 
   /// Each column that a group has.
   using Group = std::map<ColumnKind, std::shared_ptr<const ArrayLayout>>;
@@ -38,13 +48,13 @@ class HistoryArrays {
   static std::shared_ptr<const ArrayLayout> expect(const Group& group, const ColumnType& column,
                                                    const std::vector<int64_t>& leading,
                                                    const std::string& place);
-  void read(const std::vector<ArrayPart>& parts) { reader_.read(parts); }
-  size_t cached_bytes() const { return reader_.cached_bytes(); }
+  void read(const std::vector<ArrayPart>& parts) { files_->reader.read(parts); }
+  size_t cached_bytes() const { return files_->reader.cached_bytes(); }
+  void drop_cached() { files_->reader.drop_cached(); }
 
  private:
   std::vector<ColumnName> names_;
-  Hdf5Metadata metadata_;
-  ArrayReader reader_;
+  std::shared_ptr<HistoryFiles> files_;
   BoundedCache<std::string, Group> groups_;
 };
 

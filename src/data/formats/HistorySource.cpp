@@ -4,10 +4,15 @@
 #include <array>
 #include <numeric>
 #include <stdexcept>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "data/formats/HistoryArrays.h"
+#include "data/formats/JoinedHistories.h"
+#include "data/formats/ListedTasks.h"
+#include "data/formats/MinariDataset.h"
 #include "data/formats/TaskGroupHistories.h"
 #include "data/formats/VintixHistories.h"
 
@@ -20,6 +25,25 @@ std::string kind_of(const fs::path& path) {
   std::error_code unreadable;
   if (!fs::exists(path, unreadable)) return "nothing";
   return fs::is_directory(path, unreadable) ? "a folder" : "neither a file nor a folder";
+}
+
+/// Minari's data sets are imported first: says so where the path names one, or a folder that holds some.
+void refuse_minari(const fs::path& path) {
+  std::optional<fs::path> found;
+  if (MinariDataset::folder_of(path)) found = path;
+  std::error_code unreadable;
+  constexpr int kDeepest = 4;  // namespaces, the data set, data/
+  for (fs::recursive_directory_iterator entry(path, unreadable), end; !found && entry != end;
+       entry.increment(unreadable)) {
+    if (entry.depth() >= kDeepest) entry.disable_recursion_pending();
+    const fs::path parent = entry->path().parent_path();
+    if (entry->path().filename() == "main_data.hdf5" && MinariDataset::folder_of(entry->path()))
+      found = parent.filename() == "data" ? parent.parent_path() : parent;
+  }
+  if (!found) return;
+  throw DataError(fmt::format(
+      "{}: {}; these are imported first, not read in place: adtrain import histories {} --out histories.hdf5",
+      path.string(), *found == path ? "is a Minari data set" : "holds Minari data sets", found->string()));
 }
 
 }  // namespace
@@ -42,10 +66,17 @@ const ColumnType* SpaceGroup::find(ColumnKind kind) const {
 
 std::unique_ptr<HistorySource> HistorySource::open(const fs::path& path,
                                                    const HistorySourceOptions& options) {
+  refuse_minari(path);
   std::string found = kind_of(path);
   std::unique_ptr<HistorySource> source;
   std::error_code unreadable;
-  if (fs::is_regular_file(path, unreadable)) source = TaskGroupHistories::open(path, options, found);
+  if (fs::is_regular_file(path, unreadable)) {
+    if (is_task_list(path)) {
+      source = VintixHistories::open_listed(path, options, found);
+    } else {
+      source = TaskGroupHistories::open(path, options, found);
+    }
+  }
   if (fs::is_directory(path, unreadable)) source = VintixHistories::open(path, options, found);
   if (source) return source;
   throw DataError(fmt::format(
@@ -54,6 +85,16 @@ std::unique_ptr<HistorySource> HistorySource::open(const fs::path& path,
           ? fmt::format("histories of the format {}", name_of(*options.format))
           : "learning histories: an HDF5 file with a group a task, as adtrain and XLand have it, or "
             "a folder DOMAIN/TASK/*.h5 of Vintix"));
+}
+
+std::unique_ptr<HistorySource> HistorySource::open_all(const std::vector<fs::path>& paths,
+                                                       const HistorySourceOptions& options) {
+  if (paths.size() == 1) return open(paths.front(), options);
+  HistorySourceOptions shared = options;
+  if (!shared.files) shared.files = std::make_shared<HistoryFiles>(options.cache_bytes);
+  std::vector<JoinedHistories::Part> parts;
+  for (const fs::path& path : paths) parts.push_back({path, open(path, shared)});
+  return std::make_unique<JoinedHistories>(std::move(parts));
 }
 
 void HistorySource::read(size_t task, size_t history, int64_t first, int64_t count, const ColumnKinds& kinds,

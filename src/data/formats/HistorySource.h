@@ -42,12 +42,20 @@ struct TaskHistories {
   size_t group = 0;                               ///< of spaces
   std::map<std::string, std::string> attributes;  ///< what else the data say of it, as text
   std::vector<int64_t> steps;                     ///< of each history
+  /// Whether the data say that it is trained on, or held out; nothing where they do not say.
+  std::optional<bool> trained = std::nullopt;
 };
+
+struct HistoryFiles;
 
 /// How a source reads.
 struct HistorySourceOptions {
   std::optional<HistoryFormat> format;     ///< nothing: recognised by what is found
   size_t cache_bytes = size_t{256} << 20;  ///< of inflated chunks
+  /// To which the paths of a list's tasks are relative (ListedTasks); "" is the current folder.
+  std::filesystem::path list_folder = {};
+  /// What several sources have in common: their cache and the process that is asked; null: its own.
+  std::shared_ptr<HistoryFiles> files = nullptr;
 };
 
 /// A data set of learning histories, whatever its format, read in place: a window is a task, a history and a
@@ -56,20 +64,35 @@ struct HistorySourceOptions {
 /// any order, for example by SampleOrder.
 class HistorySource {
  public:
-  /// A file or a folder. Throws DataError where it is missing, damaged, or of no known format: then it says
-  /// what was found.
+  /// A file or a folder, or a list of tasks (ListedTasks). Throws DataError where it is missing, damaged, or
+  /// of no known format: then it says what was found.
   static std::unique_ptr<HistorySource> open(const std::filesystem::path& path,
                                              const HistorySourceOptions& options = {});
+  /// The tasks of all paths, one at least, in this order (JoinedHistories). Throws besides where two paths
+  /// have a task of one name.
+  static std::unique_ptr<HistorySource> open_all(const std::vector<std::filesystem::path>& paths,
+                                                 const HistorySourceOptions& options = {});
   virtual ~HistorySource() = default;
 
   virtual HistoryFormat format() const = 0;
+  /// Its name, for people; of several formats all names.
+  virtual std::string format_names() const { return name_of(format()); }
   /// How it lies there, for people: "version 1, one group a task, time first".
   virtual std::string description() const = 0;
   virtual const std::vector<SpaceGroup>& groups() const = 0;
   /// One at least, each with one history at least.
   virtual const std::vector<TaskHistories>& tasks() const = 0;
+  /// Held-out tasks that a list names and of which no histories are there, without steps; their attribute
+  /// domain is their group's name.
+  virtual std::vector<TaskHistories> unrecorded() const { return {}; }
+  /// The path that holds a task, where there are several; else "".
+  virtual std::string path_of(size_t /*task*/) const { return ""; }
+  /// All files that are read, in the order of tasks and their histories.
+  virtual std::vector<std::filesystem::path> files() const { return {}; }
   /// Of inflated chunks that are kept in memory now.
   virtual size_t cached_bytes() const = 0;
+  /// Gives that memory back.
+  virtual void drop_cached() const {}
 
   /// Reads `count` steps from `first` on of a history of the task at index `task` of tasks() into `window`,
   /// whose memory is used again. It gets those of `kinds` that the task has, in the order of ColumnKind.

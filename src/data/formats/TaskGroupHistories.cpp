@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -33,6 +34,7 @@ const std::vector<ColumnName>& column_names() {
 }
 
 constexpr const char* kFormatAttribute = "adtrain-format";
+constexpr const char* kGroupAttribute = "group";
 constexpr int64_t kNewestVersion = 2;
 
 /// An attribute as a text; "" where it is not there.
@@ -78,19 +80,21 @@ const char* dataset_name(ColumnKind kind) {
 
 TaskGroupHistories::TaskGroupHistories(std::string path, std::vector<std::string> names,
                                        const HistorySourceOptions& options)
-    : path_(std::move(path)), names_(std::move(names)), arrays_(column_names(), options.cache_bytes) {}
+    : path_(std::move(path)), names_(std::move(names)), arrays_(column_names(), options) {}
 
 std::unique_ptr<TaskGroupHistories> TaskGroupHistories::open(const std::filesystem::path& file,
                                                              const HistorySourceOptions& options,
                                                              std::string& found) {
   const std::string path = file.string();
-  Hdf5Metadata metadata;
+  HistorySourceOptions shared = options;
+  if (!shared.files) shared.files = std::make_shared<HistoryFiles>(options.cache_bytes);
+  Hdf5Metadata& metadata = shared.files->metadata;
   std::vector<std::string> names = metadata.names(path, "/");
   found = words_for(names);
   std::erase_if(names, [](const std::string& name) { return !is_task(name); });
   if (names.empty()) return nullptr;
   std::ranges::sort(names, {}, [](const std::string& name) { return std::stoll(name); });
-  std::unique_ptr<TaskGroupHistories> source(new TaskGroupHistories(path, std::move(names), options));
+  std::unique_ptr<TaskGroupHistories> source(new TaskGroupHistories(path, std::move(names), shared));
   const json root = metadata.attributes(path, "/");
   if (const std::string other = source->recognise(options, root); !other.empty()) {
     found += " " + other;
@@ -148,13 +152,30 @@ bool TaskGroupHistories::stream_first(ColumnKind kind) const {
 }
 
 void TaskGroupHistories::survey() {
-  SpaceGroup group;
-  for (const auto& [kind, array] : *arrays_.group(path_, names_.front()))
-    group.columns.push_back(column_type_of(kind, *array, 2));
-  spaces_.push_back(std::move(group));
   const std::vector<Hdf5Metadata::Surveyed> found = arrays_.metadata().survey(path_, names_, "actions");
   tasks_.reserve(names_.size());
-  for (size_t i = 0; i < names_.size(); ++i) tasks_.push_back(task_of(names_[i], found[i]));
+  for (size_t i = 0; i < names_.size(); ++i) {
+    tasks_.push_back(task_of(names_[i], found[i]));
+    tasks_.back().group = group_of(names_[i], tasks_.back());
+  }
+}
+
+size_t TaskGroupHistories::group_of(const std::string& name, const TaskHistories& task) {
+  const auto said = task.attributes.find(kGroupAttribute);
+  const std::string group = version_ < 2 || said == task.attributes.end() ? "" : said->second;
+  const auto known = std::ranges::find(spaces_, group, &SpaceGroup::name);
+  if (known != spaces_.end()) return static_cast<size_t>(known - spaces_.begin());
+  SpaceGroup made;
+  made.name = group;
+  const auto arrays = arrays_.group(path_, name);
+  for (const ColumnKind kind : {ColumnKind::kObservations, ColumnKind::kActions, ColumnKind::kRewards}) {
+    if (!arrays->contains(kind))
+      throw DataError(fmt::format("{}: group {} has no {}; expected states, actions and rewards", path_, name,
+                                  name_of(kind)));
+  }
+  for (const auto& [kind, array] : *arrays) made.columns.push_back(column_type_of(kind, *array, 2));
+  spaces_.push_back(std::move(made));
+  return spaces_.size() - 1;
 }
 
 TaskHistories TaskGroupHistories::task_of(const std::string& name,
@@ -187,7 +208,6 @@ TaskHistories TaskGroupHistories::task_of(const std::string& name,
 void TaskGroupHistories::describe_spaces(const json& root) {
   SpaceGroup& group = spaces_.front();
   const ColumnType* const observations = group.find(ColumnKind::kObservations);
-  const ColumnType* const actions = group.find(ColumnKind::kActions);
   if (format_ == HistoryFormat::kXland) {
     constexpr int64_t kTiles = 13, kColours = 12, kActions = 6;  // xland-minigrid 0.8
     group.observation = Space::multi_discrete(observations->row, {kTiles * kColours});
@@ -198,20 +218,30 @@ void TaskGroupHistories::describe_spaces(const json& root) {
     if (grid && grid->first > 0) group.observation = Space::multi_discrete(observations->row, {grid->first});
     group.action = Space::discrete(5);
   } else {
-    for (const auto& [attribute, space] :
-         {std::pair{"observation-space", &group.observation}, std::pair{"action-space", &group.action}}) {
-      if (root.contains(attribute))
-        *space =
-            Space::from_json(text_of(root, attribute), fmt::format("{}: attribute {}", path_, attribute));
-    }
-    expect_agreement(group.observation, observations, path_, "observation-space");
-    expect_agreement(group.action, actions, path_, "action-space");
+    for (size_t i = 0; i < spaces_.size(); ++i)
+      describe_version2(spaces_[i], root, *std::ranges::find(tasks_, i, &TaskHistories::group));
+  }
+}
+
+/// By what the group's first task says, else by what the root says of all tasks.
+void TaskGroupHistories::describe_version2(SpaceGroup& group, const json& root,
+                                           const TaskHistories& first) const {
+  for (const auto& [attribute, kind, space] :
+       {std::tuple{"observation-space", ColumnKind::kObservations, &group.observation},
+        std::tuple{"action-space", ColumnKind::kActions, &group.action}}) {
+    const auto own = first.attributes.find(attribute);
+    const bool is_own = own != first.attributes.end();
+    if (!is_own && !root.contains(attribute)) continue;
+    const std::string place = is_own ? fmt::format("{}: group {}", path_, first.number) : path_;
+    *space = Space::from_json(is_own ? own->second : text_of(root, attribute),
+                              fmt::format("{}: attribute {}", place, attribute));
+    expect_agreement(*space, group.find(kind), place, attribute);
   }
 }
 
 void TaskGroupHistories::read_columns(size_t task, size_t history, int64_t first, int64_t count,
                                       const ColumnKinds& kinds, HistoryWindow& window) const {
-  const std::vector<ColumnType>& types = spaces_.front().columns;
+  const std::vector<ColumnType>& types = spaces_[tasks_.at(task).group].columns;
   const std::string& name = names_.at(task);
   const auto arrays = arrays_.group(path_, name);
   const int64_t steps = tasks_[task].steps.at(history),

@@ -26,7 +26,9 @@ class TaskGroupHistories : public HistorySource {
   std::string description() const override { return description_; }
   const std::vector<SpaceGroup>& groups() const override { return spaces_; }
   const std::vector<TaskHistories>& tasks() const override { return tasks_; }
+  std::vector<std::filesystem::path> files() const override { return {path_}; }
   size_t cached_bytes() const override { return arrays_.cached_bytes(); }
+  void drop_cached() const override { arrays_.drop_cached(); }
 
  protected:
   void read_columns(size_t task, size_t history, int64_t first, int64_t count, const ColumnKinds& kinds,
@@ -39,7 +41,10 @@ class TaskGroupHistories : public HistorySource {
   void read_version(const nlohmann::json& root);
   void survey();
   TaskHistories task_of(const std::string& name, const Hdf5Metadata::Surveyed& surveyed) const;
+  /// The group of spaces of the task of this name: one of all tasks, or of version 2 as it is attributed.
+  size_t group_of(const std::string& name, const TaskHistories& task);
   void describe_spaces(const nlohmann::json& root);
+  void describe_version2(SpaceGroup& group, const nlohmann::json& root, const TaskHistories& first) const;
   /// Whether an axis of streams comes before that of time, in a column of this kind.
   bool stream_first(ColumnKind kind) const;
 

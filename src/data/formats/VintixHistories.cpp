@@ -12,6 +12,7 @@
 
 #include "base/Error.h"
 #include "base/File.h"
+#include "base/NearestPath.h"
 #include "base/NumberRanges.h"
 #include "base/Text.h"
 
@@ -37,6 +38,23 @@ const std::vector<ColumnName>& column_names() {
   return names;
 }
 
+bool is_history(const fs::directory_entry& entry) {
+  const std::string extension = entry.path().extension();
+  std::error_code unreadable;
+  return (extension == ".h5" || extension == ".hdf5") && entry.is_regular_file(unreadable);
+}
+
+/// Those in a task's folder, in order of their names; none where there is no such folder.
+std::vector<fs::path> histories_in(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(folder, missing)) {
+    if (is_history(entry)) files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
 /// The folders that hold HDF5 files, with these, all in order of their names.
 using TaskFolders = std::map<fs::path, std::vector<fs::path>>;
 
@@ -46,10 +64,7 @@ TaskFolders task_folders(const fs::path& root) {
       root, fs::directory_options::skip_permission_denied | fs::directory_options::follow_directory_symlink);
   for (const auto& entry : entries) {
     if (entries.depth() >= kDeepest) entries.disable_recursion_pending();
-    const std::string extension = entry.path().extension();
-    std::error_code unreadable;
-    if ((extension == ".h5" || extension == ".hdf5") && entry.is_regular_file(unreadable))
-      folders[entry.path().parent_path()].push_back(entry.path());
+    if (is_history(entry)) folders[entry.path().parent_path()].push_back(entry.path());
   }
   for (auto& [folder, files] : folders) std::ranges::sort(files);
   return folders;
@@ -92,8 +107,7 @@ std::string VintixHistories::Piece::name() const {
   return fmt::format("{}-{}", first, last);
 }
 
-VintixHistories::VintixHistories(const HistorySourceOptions& options)
-    : arrays_(column_names(), options.cache_bytes) {}
+VintixHistories::VintixHistories(const HistorySourceOptions& options) : arrays_(column_names(), options) {}
 
 std::unique_ptr<VintixHistories> VintixHistories::open(const fs::path& folder,
                                                        const HistorySourceOptions& options,
@@ -112,8 +126,56 @@ std::unique_ptr<VintixHistories> VintixHistories::open(const fs::path& folder,
   return source;
 }
 
-void VintixHistories::add_task(const fs::path& folder, const std::string& domain,
-                               const std::vector<fs::path>& files) {
+std::unique_ptr<VintixHistories> VintixHistories::open_listed(const fs::path& list,
+                                                              const HistorySourceOptions& options,
+                                                              std::string& found) {
+  if (options.format.value_or(HistoryFormat::kVintix) != HistoryFormat::kVintix) {
+    found = "one of Vintix's lists of tasks";
+    return nullptr;
+  }
+  std::unique_ptr<VintixHistories> source(new VintixHistories(options));
+  for (const ListedTask& listed : read_listed_tasks(list, options.list_folder)) source->add_listed(listed);
+  if (!source->tasks_.empty()) return source;
+  found = "a list of tasks of which none has histories";
+  return nullptr;
+}
+
+void VintixHistories::add_listed(const ListedTask& listed) {
+  const std::vector<fs::path> files = histories_in(listed.folder);
+  if (files.empty() && listed.trained) {
+    std::error_code unreadable;
+    const bool is_there = fs::exists(listed.folder, unreadable);
+    throw DataError(
+        fmt::format("{}: path: {} {}; expected a folder with the task's histories (*.h5): paths are relative "
+                    "to traj_dir, "
+                    "as to Vintix's data_dir{}",
+                    listed.place, listed.folder.string(), is_there ? "holds no file *.h5" : "does not exist",
+                    is_there ? "" : nearest_path(listed.folder)));
+  }
+  if (files.empty()) {
+    TaskHistories& task = unrecorded_.emplace_back();
+    task.name = listed.name;
+    task.attributes = listed.attributes;
+    task.attributes["domain"] = listed.group;
+    task.trained = false;
+    return;
+  }
+  TaskHistories& task = add_task(listed.folder, listed.group, files);
+  task.name = listed.name;
+  task.trained = listed.trained;
+  for (const auto& [name, value] : listed.attributes) task.attributes[name] = value;
+}
+
+std::vector<fs::path> VintixHistories::files() const {
+  std::vector<fs::path> files;
+  for (const std::vector<Trajectory>& of_task : trajectories_) {
+    for (const Trajectory& trajectory : of_task) files.emplace_back(trajectory.path);
+  }
+  return files;
+}
+
+TaskHistories& VintixHistories::add_task(const fs::path& folder, const std::string& domain,
+                                         const std::vector<fs::path>& files) {
   TaskHistories task;
   task.number = static_cast<int64_t>(tasks_.size());
   task.name = folder.filename().string();
@@ -126,6 +188,7 @@ void VintixHistories::add_task(const fs::path& folder, const std::string& domain
   task.group = group_of(folder, domain, trajectories.front(), task);
   tasks_.push_back(std::move(task));
   trajectories_.push_back(std::move(trajectories));
+  return tasks_.back();
 }
 
 VintixHistories::Trajectory VintixHistories::trajectory_of(const fs::path& file) {
@@ -136,7 +199,8 @@ VintixHistories::Trajectory VintixHistories::trajectory_of(const fs::path& file)
     if (!range || piece.last < piece.first || piece.name() != name) {
       throw DataError(
           fmt::format("{}: found a group '{}'; expected groups named by their first and last step, as "
-                      "0-9999",
+                      "0-9999 (a folder is read as Vintix's: files of other formats are named one by one, or "
+                      "as FOLDER/*.hdf5)",
                       trajectory.path, abridged(name, 60)));
     }
     trajectory.pieces.push_back(piece);

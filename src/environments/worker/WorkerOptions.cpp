@@ -14,9 +14,11 @@ void WorkerOptions::declare(Section& section) {
       "Environments of your own for adtrain evaluate, and for adtrain collect where env is a label: "
       "module:function, such as my_envs:make_env, which Python finds in the current folder or in PYTHONPATH. "
       "null: the family's own environments.");
-  section.key("env_group", env_group,
-              "Where a run was trained on several groups of tasks: the name of the one that env_worker's "
-              "environments are of; null: the one whose spaces they have.");
+  section.key(
+      "env_group", env_group,
+      "Where a run was trained on several groups of tasks: the name of the one that env_worker's "
+      "environments are of; null: the one whose spaces they have. `adtrain collect` writes it into the "
+      "file as the group of its tasks.");
   section.key(
       "env_python", env_python,
       "The Python that they run under: a program, or a command such as apptainer exec mine.sif python3.");

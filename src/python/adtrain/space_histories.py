@@ -29,6 +29,7 @@ def write_histories(
     *,
     compression: int = 4,
     scores: Mapping[str, float] | None = None,
+    group: str | None = None,
 ) -> int:
     """Appends a task's learning histories to the file, which is made where it is not there; returns the task's number.
 
@@ -36,8 +37,9 @@ def write_histories(
     other, or (steps, …) of a single one: `states` before each step and `actions` in the types in which they are to be kept,
     `rewards`, and whether the step ended an episode by the task's own rule (`terminated`) or cut it off (`truncated`). The
     step behind an end begins with the state after the reset. Spaces are Gymnasium's, or Minari's JSON as a text or
-    dictionary; they are those of a single step, and the same for all tasks. `compression`: 0, or gzip's level 1 to 9.
-    `scores`: {"random-score": …, "expert-score": …}, returns of an episode. For one process at a time.
+    dictionary; they are those of a single step, and the same for all tasks of a group. `compression`: 0, or gzip's level 1
+    to 9. `scores`: {"random-score": …, "expert-score": …}, returns of an episode. `group`: the name of the tasks that share
+    these spaces, where there are several such. For one process at a time.
 
     Throws HistoryError where arrays do not fit each other, the spaces or the tasks before, where they are not finite, and
     where the file has the task; then the file is as before.
@@ -49,20 +51,27 @@ def write_histories(
     path.parent.mkdir(parents=True, exist_ok=True)
     with needed("h5py", "h5py", "Writing histories").File(path, "a") as file:
         number = _place(file, path, task)
-        _agree(file, path, columns, spaces)
-        for name, space in spaces.items():
-            file.attrs[name] = _text(json.dumps(space))
+        _agree(file, path, columns, spaces, group)
+        if not _tasks(file):
+            for name, space in spaces.items():
+                file.attrs[name] = _text(json.dumps(space))
+        file.attrs.pop("content_crc32", None)  # of the tasks that adtrain had collected
         file.attrs["adtrain-format"], file.attrs["axes"] = 2, _text("stream,time")
         unfinished = f"unfinished {number}"
         file.pop(unfinished, None)
-        group = file.create_group(unfinished)
+        written = file.create_group(unfinished)
         for name, values in columns.items():
-            dataset = group.create_dataset(name, data=values, **_filters(values, compression))
+            dataset = written.create_dataset(name, data=values, **_filters(values, compression))
             dataset.attrs["crc32"] = np.uint32(zlib.crc32(values.tobytes()))
         if isinstance(task, str):
-            group.attrs["task"] = _text(task)
+            written.attrs["task"] = _text(task)
+        if group is not None:
+            written.attrs["group"] = _text(group)
+        for name, space in spaces.items():
+            if json.loads(file.attrs[name]) != space:  # another group than that of the file's first task
+                written.attrs[name] = _text(json.dumps(space))
         for name, score in (scores or {}).items():
-            group.attrs[name] = float(score)
+            written.attrs[name] = float(score)
         file.move(unfinished, str(number))
     return number
 
@@ -139,8 +148,12 @@ def _expect(columns: dict[str, np.ndarray], spaces: dict[str, dict[str, Any]]) -
             raise HistoryError(f"the {attribute} takes more than {_LONGEST_ATTRIBUTE} bytes; expected fewer elements")
 
 
+def _tasks(file: Any) -> list[str]:
+    return [name for name in file if name.isdecimal()]
+
+
 def _place(file: Any, path: pathlib.Path, task: int | str) -> int:
-    numbers = [int(name) for name in file if name.isdecimal()]
+    numbers = [int(name) for name in _tasks(file)]
     if isinstance(task, str):
         known = [number for number in numbers if file[str(number)].attrs.get("task") in (task, _text(task))]
         if known:
@@ -151,23 +164,32 @@ def _place(file: Any, path: pathlib.Path, task: int | str) -> int:
     return int(task)
 
 
-def _agree(file: Any, path: pathlib.Path, columns: dict[str, np.ndarray], spaces: dict[str, dict[str, Any]]) -> None:
-    """With the tasks that the file has."""
-    others = [name for name in file if name.isdecimal()]
+def _agree(
+    file: Any, path: pathlib.Path, columns: dict[str, np.ndarray], spaces: dict[str, dict[str, Any]], group: str | None
+) -> None:
+    """With the tasks of the group that the file has."""
+    others = _tasks(file)
     if not others:
         return
     axes = file.attrs.get("axes")
     if str(file.attrs.get("adtrain-format")) not in ("2", "b'2'") or axes not in (b"stream,time", "stream,time"):
         raise HistoryError(f"{path} is no file of version 2 with streams first; expected a new file, or one that was written here")
+    named = None if group is None else _text(group)
+    before = next((file[name] for name in others if file[name].attrs.get("group") in (group, named)), None)
+    if before is None:
+        return
     for name, space in spaces.items():
-        if json.loads(file.attrs[name]) != space:
-            raise HistoryError(f"{path}: the {name} is {_shown(file.attrs[name])}; found {_shown(json.dumps(space))}")
+        known = before.attrs.get(name, file.attrs[name])
+        if json.loads(known) != space:
+            of = "" if group is None else f" of group {group!r}"
+            raise HistoryError(
+                f"{path}: the {name}{of} is {_shown(known)}; found {_shown(json.dumps(space))}: give tasks of other spaces "
+                "another group"
+            )
     for name, values in columns.items():
-        dtype = file[others[0]][name].dtype
+        dtype = before[name].dtype
         if dtype != values.dtype:
             raise HistoryError(f"{path}: {name} of the tasks before are {dtype}; found {values.dtype}")
-    if "content_crc32" in file.attrs:
-        del file.attrs["content_crc32"]  # of the tasks that adtrain had collected
 
 
 def _shown(text: Any) -> str:

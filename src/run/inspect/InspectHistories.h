@@ -12,7 +12,8 @@ namespace adtrain {
 
 /// The command line of `adtrain inspect histories`.
 struct InspectRequest {
-  std::vector<std::filesystem::path> paths;  ///< data sets: files or folders, in any format
+  std::vector<std::filesystem::path> paths;  ///< data sets: files, folders or lists, in any format
+  std::filesystem::path list_folder;         ///< to which paths in lists of tasks are relative
   std::optional<HistoryFormat> format;       ///< nothing: recognised
   int64_t tasks = 0;                         ///< how many of each to read, evenly spread; 0: all
   std::vector<std::filesystem::path> outs;   ///< drawings

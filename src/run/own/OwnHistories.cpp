@@ -12,31 +12,29 @@
 #include "base/Error.h"
 #include "base/NumberRanges.h"
 #include "base/Text.h"
+#include "data/formats/ListedTasks.h"
 #include "environments/TaskSplit.h"
 #include "model/spaces/SpaceFit.h"
+#include "run/own/HistoryPaths.h"
 
 namespace adtrain {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::unique_ptr<HistorySource> open(const RunConfig& config, const fs::path& path) {
-  std::error_code unreadable;
-  if (!fs::exists(path, unreadable)) {
-    throw DataError(
-        config.data.histories
-            ? fmt::format("{} does not exist; expected learning histories there, which `histories` names",
-                          path.string())
-            : fmt::format("{} does not exist; expected learning histories there: run `adtrain collect` with "
-                          "the same configuration, or name others by `histories`",
-                          path.string()));
-  }
+std::unique_ptr<HistorySource> open(const RunConfig& config, const std::vector<fs::path>& paths) {
   HistorySourceOptions options;
   for (const HistoryFormat format : history_formats()) {
     if (config.data.history_format == name_of(format)) options.format = format;
   }
   options.cache_bytes = static_cast<size_t>(config.data.history_cache) << 20;
-  return HistorySource::open(path, options);
+  options.list_folder = config.data.traj_dir;
+  try {
+    return HistorySource::open_all(paths, options);
+  } catch (const DataError& error) {
+    if (paths.size() == 1 && !is_task_list(paths.front())) throw;
+    throw DataError(fmt::format("{}: {}", config.place_of("histories"), error.what()));
+  }
 }
 
 /// A space that says no more than how its numbers are stored.
@@ -67,17 +65,18 @@ Space agreed(const std::optional<Space>& in_data, const std::optional<std::strin
 }  // namespace
 
 OwnHistories::OwnHistories(const RunConfig& config)
-    : path_(config.histories()), source_(open(config, path_)) {
+    : paths_(history_paths(config)), name_(name_of_histories(config, paths_)), source_(open(config, paths_)) {
   const GroupsOfTasks groups(*source_);
   choose_tasks(config);
   choose_groups(config, groups);
   resolve_spaces(config, groups);
+  find_unrecorded(groups);
   expect_network(config);
 }
 
 int64_t OwnHistories::number_of(size_t task) const {
-  return source_->format() == HistoryFormat::kAdtrain ? source_->tasks()[task].number
-                                                      : static_cast<int64_t>(task);
+  const bool by_group = paths_.size() == 1 && source_->format() == HistoryFormat::kAdtrain;
+  return by_group ? source_->tasks()[task].number : static_cast<int64_t>(task);
 }
 
 void OwnHistories::choose_tasks(const RunConfig& config) {
@@ -93,7 +92,7 @@ void OwnHistories::choose_tasks(const RunConfig& config) {
     const NumberRanges absent = NumberRanges::parse(*named).value().without(there);
     if (absent.empty()) continue;
     throw ConfigError(fmt::format("{}: found {}, and {} has the tasks {}; expected some of those", key,
-                                  abridged(absent.text()), path_.string(), abridged(there.text())));
+                                  abridged(absent.text()), name_, abridged(there.text())));
   }
   const auto places_of = [&](const std::vector<int64_t>& side) {
     std::vector<size_t> chosen;
@@ -106,6 +105,39 @@ void OwnHistories::choose_tasks(const RunConfig& config) {
   const TaskSplit split = TaskSplit::of(config.environment, count, config.tasks);
   trained_ = places_of(split.train);
   held_out_ = places_of(split.test);
+  if (!config.tasks.train_tasks) split_as_the_data_say();
+}
+
+/// Tasks of which the data say their side go there; the others stay.
+void OwnHistories::split_as_the_data_say() {
+  const auto side_of = [&](size_t task) { return source_->tasks()[task].trained; };
+  std::vector<size_t> both = trained_;
+  both.insert(both.end(), held_out_.begin(), held_out_.end());
+  std::erase_if(trained_, [&](size_t task) { return side_of(task).has_value(); });
+  std::erase_if(held_out_, [&](size_t task) { return side_of(task).has_value(); });
+  for (const size_t task : both) {
+    if (const std::optional<bool> trained = side_of(task)) (*trained ? trained_ : held_out_).push_back(task);
+  }
+}
+
+void OwnHistories::find_unrecorded(const GroupsOfTasks& groups) {
+  for (TaskHistories& task : source_->unrecorded()) {
+    std::set<std::string> fitting;  // a domain may have several groups
+    for (const size_t trained : trained_) {
+      if (groups.all()[groups.of(trained)].domain == task.attributes["domain"])
+        fitting.insert(spaces_[group_of_.at(trained)].group);
+    }
+    if (fitting.size() == 1) unrecorded_.push_back({std::move(task), *fitting.begin()});
+  }
+}
+
+std::string OwnHistories::notice() const {
+  if (unrecorded_.empty()) return "";
+  std::vector<std::string> names;
+  for (const UnrecordedTask& unrecorded : unrecorded_) names.push_back(unrecorded.task.name);
+  return fmt::format("{} held-out task{} no histories here, so that no loss is measured on {}: {}",
+                     names.size(), names.size() == 1 ? " has" : "s have", names.size() == 1 ? "it" : "them",
+                     abridged(join(names, ", ")));
 }
 
 void OwnHistories::choose_groups(const RunConfig& config, const GroupsOfTasks& groups) {
@@ -118,14 +150,14 @@ void OwnHistories::choose_groups(const RunConfig& config, const GroupsOfTasks& g
     throw ConfigError(fmt::format(
         "{}: found no task that is chosen; expected history_group to name some of its groups of equal "
         "spaces, and tasks some of their tasks. There are:\n  {}",
-        path_.string(), join(groups.texts([&](size_t task) { return number_of(task); }), "\n  ")));
+        name_, join(groups.texts([&](size_t task) { return number_of(task); }), "\n  ")));
   }
   if (trained_.empty()) {
     throw ConfigError(fmt::format(
         "{} has no task to train on: of {} tasks that are chosen the split holds {} out; expected "
         "one at least: "
         "raise train_env_ratio ({}), name more tasks, or name train_tasks",
-        path_.string(), held_out_.size(), held_out_.size(), config.environment.train_ratio()));
+        name_, held_out_.size(), held_out_.size(), config.environment.train_ratio()));
   }
   // No encoder learns to read the others.
   const auto is_untrained = [&](size_t task) {
@@ -151,13 +183,13 @@ void OwnHistories::resolve_spaces(const RunConfig& config, const GroupsOfTasks& 
     throw ConfigError(fmt::format(
         "observation_space, action_space or observation_packing: found with {} groups of equal spaces "
         "in {}; expected null, as these are of one group, or history_group to name that one",
-        spaces_.size(), path_.string()));
+        spaces_.size(), name_));
   }
   if (spaces_.size() > 1 && config.training.cuda_graph == CudaGraphUse::kOn) {
     throw ConfigError(fmt::format(
         "cuda_graph: found on with {} groups of equal spaces in {}, how many rows of which are in a "
         "step differs from step to step; expected auto or off",
-        spaces_.size(), path_.string()));
+        spaces_.size(), name_));
   }
   const auto is_box = [](const TaskSpaces& spaces) { return spaces.observation.kind == Space::Kind::kBox; };
   if (config.data.normalize_observations && std::ranges::none_of(spaces_, is_box)) {
@@ -169,7 +201,7 @@ void OwnHistories::resolve_spaces(const RunConfig& config, const GroupsOfTasks& 
 }
 
 TaskSpaces OwnHistories::resolved(const RunConfig& config, const GroupOfTasks& group) const {
-  const std::string path = path_.string();
+  const std::string path = name_;
   TaskSpaces spaces;
   spaces.group = group.name;
   spaces.observation =
@@ -208,7 +240,7 @@ void OwnHistories::expect_saved_groups(const RunConfig& config) const {
   throw ConfigError(fmt::format(
       "space_groups: found groups that {} does not have ({}), or not in this order, and it has others ({}); "
       "expected the groups that the run was trained on, or null",
-      path_.string(), texts(said, spaces_), texts(spaces_, said)));
+      name_, texts(said, spaces_), texts(spaces_, said)));
 }
 
 void OwnHistories::expect_network(const RunConfig& config) const {
@@ -217,7 +249,7 @@ void OwnHistories::expect_network(const RunConfig& config) const {
   std::vector<std::string> lines;
   for (const auto& [key, message] : findings.all()) lines.push_back(fmt::format("{}: {}", key, message));
   if (lines.empty()) return;
-  throw ConfigError(fmt::format("{}: no network for its spaces:\n  {}", path_.string(), join(lines, "\n  ")));
+  throw ConfigError(fmt::format("{}: no network for its spaces:\n  {}", name_, join(lines, "\n  ")));
 }
 
 ColumnWindowShape OwnHistories::shape(const RunConfig& config) const {
@@ -232,8 +264,29 @@ ColumnWindowShape OwnHistories::shape(const RunConfig& config) const {
           .weights = data.task_weights};
 }
 
+/// Names and sizes, wherever they lie.
+std::string OwnHistories::identity_of_files() const {
+  const fs::path& path = paths_.front();
+  std::string text;
+  if (paths_.size() > 1 || is_task_list(path)) {
+    for (const fs::path& file : source_->files())
+      text += fmt::format("{} {}\n", file.filename().string(), fs::file_size(file));
+    return text;
+  }
+  if (!fs::is_directory(path)) return std::to_string(fs::file_size(path));
+  std::set<std::string> files;
+  for (const auto& entry :
+       fs::recursive_directory_iterator(path, fs::directory_options::follow_directory_symlink)) {
+    const std::string extension = entry.path().extension();
+    if ((extension == ".h5" || extension == ".hdf5") && entry.is_regular_file())
+      files.insert(fmt::format("{} {}\n", fs::relative(entry.path(), path).string(), entry.file_size()));
+  }
+  for (const std::string& file : files) text += file;
+  return text;
+}
+
 std::string OwnHistories::identity() const {
-  std::string shapes = fmt::format("{} {}\n", name_of(source_->format()), source_->description());
+  std::string shapes = fmt::format("{} {}\n", source_->format_names(), source_->description());
   for (const SpaceGroup& group : source_->groups()) {
     shapes += fmt::format("{} {} {} {}\n", group.name, group.observation ? group.observation->to_json() : "",
                           group.action ? group.action->to_json() : "", fmt::join(group.packed_digits, ","));
@@ -245,18 +298,7 @@ std::string OwnHistories::identity() const {
     shapes += fmt::format("{} {} {} {}\n", task.name, task.number, task.group, fmt::join(task.steps, ","));
     for (const auto& [name, value] : task.attributes) shapes += fmt::format("{}={}\n", name, value);
   }
-  std::set<std::string> files;
-  if (fs::is_directory(path_)) {
-    for (const auto& entry :
-         fs::recursive_directory_iterator(path_, fs::directory_options::follow_directory_symlink)) {
-      const std::string extension = entry.path().extension();
-      if ((extension == ".h5" || extension == ".hdf5") && entry.is_regular_file())
-        files.insert(fmt::format("{} {}\n", fs::relative(entry.path(), path_).string(), entry.file_size()));
-    }
-  } else {
-    files.insert(std::to_string(fs::file_size(path_)));
-  }
-  for (const std::string& file : files) shapes += file;
+  shapes += identity_of_files();
 
   constexpr size_t kTasksCompared = 64;
   const size_t apart = (source_->tasks().size() + kTasksCompared - 1) / kTasksCompared;

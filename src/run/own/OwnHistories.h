@@ -15,6 +15,12 @@
 
 namespace adtrain {
 
+/// A held-out task without histories.
+struct UnrecordedTask {
+  TaskHistories task;
+  std::string group;  ///< of spaces() that it is played with: its name
+};
+
 /// The histories of own tasks that a configuration names: which of their tasks are trained on and which are
 /// held out, and what the tasks' spaces are. Opening them reads names and shapes alone.
 class OwnHistories {
@@ -35,28 +41,40 @@ class OwnHistories {
   const std::vector<size_t>& trained() const { return trained_; }
   /// Tasks of groups of which none is trained on are not among them.
   const std::vector<size_t>& held_out() const { return held_out_; }
-  /// By which a task is known to `tasks`, `train_tasks` and the split: of adtrain's own format the number of
-  /// its group, of others its place.
+  /// For messages: the path, or the paths, of the configuration.
+  const std::string& name() const { return name_; }
+  /// Held-out tasks that a list names and of which there are no histories, in groups that are trained on.
+  const std::vector<UnrecordedTask>& unrecorded() const { return unrecorded_; }
+  /// What a user should know of them; "" where there is nothing.
+  std::string notice() const;
+  /// By which a task is known to `tasks`, `train_tasks` and the split: of a single file of adtrain's own
+  /// format the number of its group, else its place.
   int64_t number_of(size_t task) const;
   /// How the configuration cuts windows for training.
   ColumnWindowShape shape(const RunConfig& config) const;
   /// 16 hexadecimal digits that differ where names, shapes, attributes or spaces differ, where files differ
-  /// in size, or where the first or the last step of the first history of one of 64 tasks does, which are
-  /// evenly spread. Other steps are not compared: that would take a pass over all data.
+  /// in size or, of several paths, in order, or where the first or the last step of the first history of one
+  /// of 64 tasks does, which are evenly spread. Other steps are not compared: that would take a pass over all
+  /// data.
   std::string identity() const;
 
  private:
   void choose_tasks(const RunConfig& config);
+  void split_as_the_data_say();
   void choose_groups(const RunConfig& config, const GroupsOfTasks& groups);
   void resolve_spaces(const RunConfig& config, const GroupsOfTasks& groups);
+  void find_unrecorded(const GroupsOfTasks& groups);
+  std::string identity_of_files() const;
   TaskSpaces resolved(const RunConfig& config, const GroupOfTasks& group) const;
   void expect_saved_groups(const RunConfig& config) const;
   void expect_network(const RunConfig& config) const;
 
-  std::filesystem::path path_;
+  std::vector<std::filesystem::path> paths_;
+  std::string name_;
   std::unique_ptr<HistorySource> source_;
   std::vector<size_t> trained_, held_out_;
   std::vector<TaskSpaces> spaces_;
+  std::vector<UnrecordedTask> unrecorded_;
   std::map<size_t, size_t> group_of_;
 };
 

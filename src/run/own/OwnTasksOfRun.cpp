@@ -51,7 +51,8 @@ TaskSplit OwnTasksOfRun::split(const RunConfig& config, const WorkerPool& worker
       (was_seen(name_of_task(workers, task)) ? split.train : split.test).push_back(task);
   } else {
     for (const TaskScale& task : tasks_.tasks()) {
-      if (task.group == group) (task.trained ? split.train : split.test).push_back(task.number);
+      if (task.group == group && task.number != TaskScale::kNoNumber)
+        (task.trained ? split.train : split.test).push_back(task.number);
     }
   }
   return split;
@@ -68,6 +69,17 @@ std::vector<int64_t> OwnTasksOfRun::evaluated(const RunConfig& config, const Wor
                                   count - 1));
   }
   return evaluated_tasks(config.evaluation, split);
+}
+
+std::vector<TaskScore> OwnTasksOfRun::scores(const RunConfig& config, const WorkerPool& workers,
+                                             const std::vector<int64_t>& tasks) const {
+  const std::string group = spaces_in(config, workers).group;
+  std::vector<TaskScore> scores;
+  for (const int64_t task : tasks) {
+    const TaskScale known = tasks_.of(name_of_task(workers, task), /*reward_scale=*/1, group);
+    scores.push_back({known.random_score, known.expert_score, /*group=*/""});
+  }
+  return scores;
 }
 
 std::function<SpaceScale(std::span<const Trial>)> OwnTasksOfRun::scale(const RunConfig& config,

@@ -10,6 +10,7 @@
 #include "data/TaskScaling.h"
 #include "environments/TaskSplit.h"
 #include "environments/worker/WorkerPool.h"
+#include "evaluation/TaskScores.h"
 #include "evaluation/Trial.h"
 #include "evaluation/spaces/SpaceContext.h"
 #include "run/RunConfig.h"
@@ -34,6 +35,9 @@ class OwnTasksOfRun {
   TaskSplit split(const RunConfig& config, const WorkerPool& workers) const;
   /// What eval_tasks means with that split. Throws ConfigError where there are none of these.
   std::vector<int64_t> evaluated(const RunConfig& config, const WorkerPool& workers) const;
+  /// What the run's histories say of these tasks' scores.
+  std::vector<TaskScore> scores(const RunConfig& config, const WorkerPool& workers,
+                                const std::vector<int64_t>& tasks) const;
   /// By what the numbers of learners are scaled. Borrows `workers`.
   std::function<SpaceScale(std::span<const Trial>)> scale(const RunConfig& config,
                                                           const WorkerPool& workers) const;

@@ -58,15 +58,16 @@ std::vector<std::string> notices_of(const OwnHistories& histories) {
 
 std::optional<OwnTasksReport> OwnTasksReport::of(RunConfig& config) {
   if (!config.environment.has_own_tasks()) return std::nullopt;
-  if (!config.data.histories && !std::filesystem::exists(config.histories())) return std::nullopt;
+  if (!config.data.histories && !std::filesystem::exists(config.history_file())) return std::nullopt;
   const std::shared_ptr<const OwnHistories> opened = open_own_histories(config);
   const OwnHistories& histories = *opened;
   const HistorySource& source = histories.source();
-  const ColumnWindowIndex windows(source, histories.trained(), histories.shape(config),
-                                  static_cast<size_t>(std::max<int64_t>(1, config.data.num_workers)));
+  const ColumnWindowIndex windows(
+      source, histories.trained(), histories.shape(config),
+      compute_alone(static_cast<size_t>(std::max<int64_t>(1, config.data.num_workers))));
   OwnTasksReport report;
   report.lines = {
-      fmt::format("histories: {} ({}), {} tasks, {} steps in all", name_of(source.format()),
+      fmt::format("histories: {} ({}), {} tasks, {} steps in all", source.format_names(),
                   source.description(), grouped(static_cast<int64_t>(source.tasks().size())),
                   grouped(source.total_steps())),
       fmt::format("tasks: {} trained on, {} held out",
@@ -77,7 +78,8 @@ std::optional<OwnTasksReport> OwnTasksReport::of(RunConfig& config) {
   for (const TaskSpaces& spaces : histories.spaces()) spaces_lines.push_back(line_of(spaces));
   report.lines.insert(report.lines.begin() + 1, spaces_lines.begin(), spaces_lines.end());
   report.notices = notices_of(histories);
-  report.json = {{"format", name_of(source.format())},
+  if (const std::string notice = histories.notice(); !notice.empty()) report.notices.push_back(notice);
+  report.json = {{"format", source.format_names()},
                  {"trained", histories.trained().size()},
                  {"held_out", histories.held_out().size()},
                  {"windows", windows.windows()}};

@@ -16,6 +16,7 @@
 #include "run/RunLock.h"
 #include "run/figures/Plot.h"
 #include "run/figures/ReturnTable.h"
+#include "run/own/HistoryPaths.h"
 #include "run/sweep/SweepGrid.h"
 #include "run/sweep/SweepRun.h"
 #include "run/sweep/SweepRunner.h"
@@ -82,11 +83,15 @@ class Sweep {
     for (const SweepRun& run : runs_) {
       goes_on = goes_on || (!request_.overwrite && fs::exists(run.folder().state()));
       if (!request_.overwrite) static_cast<void>(run.stage());
-      if (fs::exists(run.config().histories())) continue;
+      if (run.config().data.histories) {
+        history_paths(run.config());
+        continue;
+      }
+      if (fs::exists(run.config().history_file())) continue;
       std::string command = fmt::format("adtrain collect {}", request_.config.string());
       for (const std::string& setting : run.settings()) command += fmt::format(" --set '{}'", setting);
       throw DataError(fmt::format("{}, on which {} trains, does not exist; collect it first: {}",
-                                  run.config().histories().string(), run.name(), command));
+                                  run.config().histories(), run.name(), command));
     }
     if (goes_on) check_ranks();
   }

@@ -83,10 +83,13 @@ TEST_F(OwnCollectorTest, MeasuresTheRandomReturnOnRequestAndLearnsTheSame) {
   collected(folder.path() / "plain.hdf5", collector_of("make_names", 1));
   WorkerOptions workers = lessons("make_names", 2);
   workers.env_random_episodes = 401;
+  workers.env_group = "lessons";
   const OwnCollector collector(label(), small_collection(1), workers, WorkerPool(workers, {}).hello(), {});
   collected(folder.path() / "measured.hdf5", collector);
   const auto plain = HistorySource::open(folder.path() / "plain.hdf5"),
              measured = HistorySource::open(folder.path() / "measured.hdf5");
+  EXPECT_EQ(plain->groups().front().name, "");
+  EXPECT_EQ(measured->groups().front().name, "lessons");
   for (size_t task = 0; task < 3; ++task) {
     EXPECT_FALSE(plain->tasks()[task].attributes.contains("random-score"));
     EXPECT_NEAR(std::stod(measured->tasks()[task].attributes.at("random-score")), 8 / 3.0, 0.35);

@@ -236,6 +236,39 @@ TEST(AdtrainHistories, OfVersion2DescribeTheirSpaces) {
               HasSubstr("attribute action-space says Box((4,), float32); expected the shape of the rows"));
 }
 
+/// Two groups of other spaces in one file: the first as the root says, the second as its own tasks say.
+TEST(AdtrainHistories, OfVersion2HaveGroupsOfSpaces) {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "groups.hdf5";
+  run_python(version2(file, R"({'action-space': '{"type": "Discrete", "n": 3}'})") +
+             fmt::format(R"(
+with h5py.File('{}', 'r+') as f:
+    f['5'].attrs['group'] = 'walkers'
+    for number in 7, 8:
+        g = f.create_group(str(number))
+        g.attrs['group'] = np.bytes_('arms')
+        g.attrs['action-space'] = '{{"type": "Box", "dtype": "float32", "shape": [2], "low": [-1], "high": [1]}}'
+        g['states'] = np.full((6, 1, 2), number, 'i2')
+        g['actions'] = np.zeros((6, 1, 2), 'f4')
+        g['rewards'] = np.zeros((6, 1))
+    f.create_group('9')
+    f['9'].attrs['group'] = 'empty'
+    f['9']['actions'] = np.zeros((4, 3), 'u1')
+)",
+                         file.string()));
+  EXPECT_THAT(complaint(file), HasSubstr("group 9 has no observations"));
+  run_python(fmt::format("del h5py.File('{}', 'r+')['9']\n", file.string()));
+  const auto source = HistorySource::open(file);
+  ASSERT_EQ(source->groups().size(), 2U);
+  EXPECT_EQ(source->groups()[0].name, "walkers");
+  EXPECT_EQ(source->groups()[0].action->text(), "Discrete(3)");
+  EXPECT_EQ(source->groups()[1].name, "arms");
+  EXPECT_EQ(source->groups()[1].action->text(), "Box((2,), float32)");
+  EXPECT_EQ(source->tasks()[0].group, 0U);
+  EXPECT_EQ(source->tasks()[2].group, 1U);
+  EXPECT_EQ(source->window(2, 0, 3, 2).find(ColumnKind::kObservations)->number(1, 1), 8);
+}
+
 TEST(VintixHistories, SayWhatTheyAre) {
   const WrittenHistories& written = WrittenHistories::get("vintix");
   const auto source = HistorySource::open(written.path);

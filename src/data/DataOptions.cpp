@@ -56,7 +56,9 @@ void DataOptions::declare_any_space(Section& section) {
       .key("histories", histories,
            "Tasks of your own: files and folders of histories (docs/history-formats.md), which are read in "
            "place: one, a list, or several with commas between; patterns such as data/*.hdf5; and Vintix's "
-           "lists of tasks (mujoco.yaml), whose paths are relative to traj_dir. null: the file that `adtrain "
+           "lists of tasks (mujoco.yaml), whose paths are relative to traj_dir (Minari's data sets are "
+           "imported "
+           "first: adtrain import histories). null: the file that `adtrain "
            "collect` writes to traj_dir.")
       .free_on_resume(", as long as the histories are the same");
   section.key("history_format", history_format, "Format of `histories`; auto: recognised by what is there.")

@@ -1,5 +1,11 @@
 #include "model/NetworkPlan.h"
 
+#include <vector>
+
+#include "model/spaces/ObservationEncoder.h"
+#include "model/spaces/SpaceFit.h"
+#include "model/spaces/StepTokens.h"
+
 namespace adtrain {
 namespace {
 
@@ -18,6 +24,16 @@ kernels::NetworkShape::Block block_of(const ModelOptions& options) {
   }
 }
 
+std::vector<kernels::SymbolGrid> grids_of(const ModelOptions& options, const ModelShape& shape) {
+  std::vector<kernels::SymbolGrid> grids;
+  for (const TaskSpaces& spaces : shape.spaces) {
+    if (pieces_for(options, spaces).observation_encoder != ObservationEncoderKind::kConvolution) continue;
+    const auto grid = ObservationEncoder::grid_of(spaces, StepTokens::features_of(options));
+    if (grid) grids.push_back(*grid);
+  }
+  return grids;
+}
+
 }  // namespace
 
 kernels::KernelPlan plan_of(const ModelOptions& options, const ModelShape& shape, LossPositions positions,
@@ -32,7 +48,8 @@ kernels::KernelPlan plan_of(const ModelOptions& options, const ModelShape& shape
       .actions = shape.num_actions,
       .padded = options.compressed(),
       .alibi = options.composed() && options.block_pieces().positions == PositionKind::kAlibi,
-      .two_streams = positions == LossPositions::kAll && options.needs_query_stream()};
+      .two_streams = positions == LossPositions::kAll && options.needs_query_stream(),
+      .grids = grids_of(options, shape)};
   return {network, device, type,
           options.fused_kernels == FusedKernels::kOff ? Use::kNever : Use::kWhereTheyFit};
 }

@@ -33,6 +33,8 @@ endif()
 # libtorch's headers are not ours: they count as system headers, so their warnings stay out of our -Werror.
 add_library(adtrain_torch INTERFACE)
 target_include_directories(adtrain_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+# Compiled alike, however they are linked: all share the precompiled header.
+target_compile_definitions(adtrain_torch INTERFACE $<TARGET_PROPERTY:torch_cuda,INTERFACE_COMPILE_DEFINITIONS>)
 target_link_libraries(adtrain_torch INTERFACE
   "$<${gpu_libraries_later}:${gpu_libraries_stand_in};torch_cpu_library;c10_cuda;c10>" "$<$<NOT:${gpu_libraries_later}>:${TORCH_LIBRARIES}>")
 # The wheel's libtorch.so exports an std::filesystem of its own, whose remove_all crashes. Whoever comes first in the list

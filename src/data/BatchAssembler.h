@@ -8,6 +8,7 @@
 
 namespace adtrain {
 
+class ColumnWindows;
 class TransitionWindows;
 
 /// Turns sample numbers, 0 … samples() − 1, into a Batch on the CPU. Thread-safe.
@@ -24,6 +25,8 @@ class BatchAssembler {
   virtual std::string description() const = 0;
   /// Null unless they are windows of histories in memory, of which a GPU can cut batches itself.
   virtual const TransitionWindows* transitions() const { return nullptr; }
+  /// The same of any space; null too where GPUs are not to hold them.
+  virtual const ColumnWindows* held_columns() const { return nullptr; }
 };
 
 }  // namespace adtrain

@@ -35,7 +35,7 @@ class BatchSource {
     int64_t first_sample = 0;  ///< samples of the global order that were drawn before (0 for a new run)
   };
   /// Batches on `device`: cut there where it is a GPU, its memory holds the histories and the windows are
-  /// transitions(), else on the CPU by the options' workers.
+  /// transitions() or held_columns(), else on the CPU by the options' workers.
   static std::unique_ptr<BatchSource> create(const Feed& feed, const DataOptions& options, at::Device device);
   virtual ~BatchSource() = default;
 

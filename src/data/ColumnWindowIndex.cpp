@@ -1,26 +1,15 @@
 #include "data/ColumnWindowIndex.h"
 
 #include <algorithm>
-#include <atomic>
 
 #include <fmt/format.h>
 
 #include "base/Error.h"
-#include "base/InParallel.h"
 #include "base/Text.h"
 #include "base/Words.h"
 #include "config/Scalar.h"
 
 namespace adtrain {
-namespace {
-
-/// Number `i` of `count` numbers that are evenly spread over 0 … total − 1: i·total ÷ count, rounded down.
-int64_t spread(int64_t i, int64_t count, int64_t total) {
-  __extension__ using Wide = __int128;  // the product of two numbers of windows
-  return static_cast<int64_t>(static_cast<Wide>(i) * total / count);
-}
-
-}  // namespace
 
 EpisodeChoice episodes_of(const TaskHistories& task) {
   EpisodeChoice choice;
@@ -45,42 +34,41 @@ EpisodeChoice episodes_of(const TaskHistories& task) {
 }
 
 ColumnWindowIndex::ColumnWindowIndex(const HistorySource& source, const std::vector<size_t>& tasks,
-                                     const ColumnWindowShape& shape, size_t threads, const Progress& progress)
-    : source_(source), shape_(shape) {
-  size_t histories = 0;
-  for (const size_t task : tasks) chosen_.push_back({task, 0});
-  std::ranges::sort(chosen_, {}, &ChosenTask::task);
-  std::vector<ColumnWindow> places;
-  for (ChosenTask& chosen : chosen_) {
-    chosen.first_history = histories;
-    const auto there = static_cast<int64_t>(source.tasks()[chosen.task].steps.size());
+                                     const ColumnWindowShape& shape, const ComputeAll& compute)
+    : source_(source), shape_(shape), chosen_(tasks) {
+  std::ranges::sort(chosen_);
+  struct Place {
+    size_t task, history;
+    EpisodeChoice episodes;
+  };
+  std::vector<Place> places;
+  bool thinned = false;
+  for (const size_t task : chosen_) {
+    first_history_.push_back(std::ssize(places));
+    const auto there = static_cast<int64_t>(source.tasks()[task].steps.size());
     const int64_t used = shape.streams == kAllThereAre ? there : std::min(there, shape.streams);
+    EpisodeChoice episodes = episodes_of(source.tasks()[task]);
+    episodes.stride *= shape.episode_stride;
+    thinned = thinned || !episodes.all();
     for (int64_t history = 0; history < used; ++history)
-      places.push_back({chosen.task, static_cast<size_t>(history), 0});
-    histories = places.size();
+      places.push_back({task, static_cast<size_t>(history), episodes});
   }
-  std::vector<EpisodeChoice> choices;
-  for (const ColumnWindow& place : places) {
-    choices.push_back(episodes_of(source.tasks()[place.task]));
-    choices.back().stride *= shape.episode_stride;
-  }
-  if (!std::ranges::all_of(choices, &EpisodeChoice::all)) {
-    thinned_.assign(places.size(), KeptSteps(0));
-    std::atomic<int64_t> read = 0;
-    in_parallel(places.size(), threads, [&](size_t i) {
-      const auto& [task, history, start] = places[i];
+  first_history_.push_back(std::ssize(places));
+  if (thinned) {
+    const std::vector<std::string> kept = compute(places.size(), [&](size_t i) {
+      const auto& [task, history, episodes] = places[i];
       const int64_t steps = steps_of(task, history);
-      thinned_[i] = choices[i].all() ? KeptSteps(steps)
-                                     : KeptSteps::of_episodes(choices[i], source, task, history, steps);
-      if (progress) progress(++read, static_cast<int64_t>(places.size()));
+      return (episodes.all() ? KeptSteps(steps)
+                             : KeptSteps::of_episodes(episodes, source, task, history, steps))
+          .to_bytes();
     });
+    for (const std::string& bytes : kept) thinned_.push_back(KeptSteps::from_bytes(bytes));
   }
   first_window_ = {0};
-  for (const auto& [task, history, start] : places) {
-    first_window_.push_back(first_window_.back() + windows_in(thinned_.empty()
-                                                                  ? KeptSteps(steps_of(task, history))
-                                                                  : thinned_[first_window_.size() - 1],
-                                                              steps_of(task, history)));
+  for (size_t i = 0; i < places.size(); ++i) {
+    const auto& [task, history, episodes] = places[i];
+    first_window_.push_back(first_window_.back() +
+                            windows_in(kept_of(i, task, history), steps_of(task, history)));
   }
   for (size_t chosen = 0; chosen < chosen_.size(); ++chosen)
     most_of_a_task_ = std::max(most_of_a_task_, windows_of_task(chosen));
@@ -95,14 +83,14 @@ int64_t ColumnWindowIndex::steps_of(size_t task, size_t history) const {
   return shape_.steps == kAllThereAre ? there : std::min(there, shape_.steps);
 }
 
-size_t ColumnWindowIndex::place_of(size_t task) const {
-  return static_cast<size_t>(std::ranges::lower_bound(chosen_, task, {}, &ChosenTask::task) -
-                             chosen_.begin());
+KeptSteps ColumnWindowIndex::kept_of(size_t index, size_t task, size_t history) const {
+  return thinned_.empty() ? KeptSteps(steps_of(task, history)) : thinned_.at(index);
 }
 
 KeptSteps ColumnWindowIndex::kept(size_t task, size_t history) const {
   if (thinned_.empty()) return KeptSteps(steps_of(task, history));
-  return thinned_.at(chosen_[place_of(task)].first_history + history);
+  const auto chosen = static_cast<size_t>(std::ranges::lower_bound(chosen_, task) - chosen_.begin());
+  return thinned_.at(static_cast<size_t>(first_history_.at(chosen)) + history);
 }
 
 int64_t ColumnWindowIndex::first_on_grid(const KeptSteps& kept, int64_t steps) const {
@@ -127,15 +115,14 @@ int64_t ColumnWindowIndex::windows_in(const KeptSteps& kept, int64_t steps) cons
 }
 
 int64_t ColumnWindowIndex::windows_of_task(size_t chosen) const {
-  const size_t first = chosen_[chosen].first_history;
-  const size_t end =
-      chosen + 1 < chosen_.size() ? chosen_[chosen + 1].first_history : first_window_.size() - 1;
+  const auto first = static_cast<size_t>(first_history_[chosen]);
+  const auto end = static_cast<size_t>(first_history_[chosen + 1]);
   const int64_t windows = first_window_[end] - first_window_[first];
   if (windows > 0) return windows;
-  const TaskHistories& task = source_.tasks()[chosen_[chosen].task];
+  const TaskHistories& task = source_.tasks()[chosen_[chosen]];
   int64_t longest = 0;
   for (size_t history = 0; history < end - first; ++history)
-    longest = std::max(longest, kept(chosen_[chosen].task, history).size());
+    longest = std::max(longest, kept(chosen_[chosen], history).size());
   throw DataError(fmt::format(
       "{}: no window: {} steps of its longest history are used; expected {} at least, n_transit and twice "
       "window_margin{}; use a smaller n_transit{}{}, or leave the task out with tasks",
@@ -145,26 +132,28 @@ int64_t ColumnWindowIndex::windows_of_task(size_t chosen) const {
       shape_.steps == kAllThereAre ? "" : ", more train_source_timesteps"));
 }
 
+WindowFinder ColumnWindowIndex::finder() const {
+  return {.first_window = first_window_.data(),
+          .first_history = first_history_.data(),
+          .histories = histories(),
+          .tasks = std::ssize(chosen_),
+          .most_of_a_task = most_of_a_task_,
+          .size = size_,
+          .tasks_alike = shape_.weights == TaskWeights::kTasks};
+}
+
+ColumnWindowIndex::History ColumnWindowIndex::history(size_t index) const {
+  const auto number = static_cast<int64_t>(index);
+  const auto chosen = static_cast<size_t>(last_not_above(first_history_.data(), std::ssize(chosen_), number));
+  const size_t task = chosen_[chosen], history = index - static_cast<size_t>(first_history_[chosen]);
+  const KeptSteps kept = kept_of(index, task, history);
+  return {task, history, shape_.margin + first_on_grid(kept, steps_of(task, history)) * shape_.stride, kept};
+}
+
 ColumnWindow ColumnWindowIndex::window(int64_t sample) const {
-  const auto tasks = static_cast<int64_t>(chosen_.size());
-  const int64_t all = shape_.weights == TaskWeights::kTasks ? most_of_a_task_ * tasks : windows();
-  if (size_ < all) sample = spread(sample, size_, all);
-  if (shape_.weights == TaskWeights::kTasks) {
-    const auto chosen = static_cast<size_t>(sample / most_of_a_task_);
-    const int64_t first = first_window_[chosen_[chosen].first_history];
-    const int64_t end =
-        chosen + 1 < chosen_.size() ? first_window_[chosen_[chosen + 1].first_history] : windows();
-    sample = first + spread(sample % most_of_a_task_, most_of_a_task_, end - first);
-  }
-  const auto history =
-      static_cast<size_t>(std::ranges::upper_bound(first_window_, sample) - first_window_.begin()) - 1;
-  const ChosenTask& task =
-      *std::prev(std::ranges::upper_bound(chosen_, history, {}, &ChosenTask::first_history));
-  ColumnWindow window{task.task, history - task.first_history, 0};
-  const int64_t steps = steps_of(window.task, window.history);
-  const int64_t skipped = first_on_grid(thinned_.empty() ? KeptSteps(steps) : thinned_[history], steps);
-  window.start = shape_.margin + (skipped + sample - first_window_[history]) * shape_.stride;
-  return window;
+  const WindowFinder::Place place = finder().find(sample);
+  const History found = history(static_cast<size_t>(place.history));
+  return {found.task, found.history, found.first_start + place.window * shape_.stride};
 }
 
 }  // namespace adtrain

@@ -2,12 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "base/ComputeAll.h"
 #include "data/DataOptions.h"
 #include "data/KeptSteps.h"
+#include "data/WindowFinder.h"
 #include "data/formats/HistorySource.h"
 
 namespace adtrain {
@@ -47,14 +48,11 @@ struct ColumnWindow {
 /// Immutable; thread-safe.
 class ColumnWindowIndex {
  public:
-  /// Says how many of how many histories have been read.
-  using Progress = std::function<void(int64_t read, int64_t of)>;
-
   /// `tasks`: places among those of the source, which is borrowed. Reads nothing, unless episodes are left
-  /// out: then the columns that say where they end, and rewards, by `threads` threads. Throws DataError where
-  /// a task has not one window, and names the settings that decide.
+  /// out: then the columns that say where they end, and rewards, by `compute`. Throws DataError where a task
+  /// has not one window, and names the settings that decide.
   ColumnWindowIndex(const HistorySource& source, const std::vector<size_t>& tasks,
-                    const ColumnWindowShape& shape, size_t threads = 1, const Progress& progress = {});
+                    const ColumnWindowShape& shape, const ComputeAll& compute = compute_alone(1));
 
   int64_t size() const { return size_; }
   ColumnWindow window(int64_t sample) const;
@@ -66,24 +64,32 @@ class ColumnWindowIndex {
   /// Of a history that windows are cut from.
   KeptSteps kept(size_t task, size_t history) const;
 
- private:
-  struct ChosenTask {
-    size_t task;
-    size_t first_history;  ///< among all that are chosen
+  /// A history that windows are cut from.
+  struct History {
+    size_t task, history;
+    int64_t first_start;  ///< where its first window begins, among the kept steps; the others follow
+    KeptSteps kept;
   };
+  /// Number `index` of all, as a WindowFinder's places have it.
+  History history(size_t index) const;
+  /// Its arithmetic. Borrows the index.
+  WindowFinder finder() const;
+
+ private:
   int64_t steps_of(size_t task, size_t history) const;
-  size_t place_of(size_t task) const;
   /// The number on the grid of the first window that counts.
   int64_t first_on_grid(const KeptSteps& kept, int64_t steps) const;
   int64_t windows_in(const KeptSteps& kept, int64_t steps) const;
   /// Throws where there are none.
   int64_t windows_of_task(size_t chosen) const;
+  KeptSteps kept_of(size_t index, size_t task, size_t history) const;
 
   const HistorySource& source_;
   ColumnWindowShape shape_;
-  std::vector<ChosenTask> chosen_;     ///< in the order of their places
-  std::vector<KeptSteps> thinned_;     ///< of all chosen histories, where episodes are left out
-  std::vector<int64_t> first_window_;  ///< of each chosen history, and behind the last one
+  std::vector<size_t> chosen_;          ///< tasks, in the order of their places
+  std::vector<int64_t> first_history_;  ///< of each of them, among all that are chosen, and behind the last
+  std::vector<KeptSteps> thinned_;      ///< of all chosen histories, where episodes are left out
+  std::vector<int64_t> first_window_;   ///< of each chosen history, and behind the last one
   int64_t most_of_a_task_ = 0;
   int64_t size_ = 0;
 };

@@ -2,17 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "base/Error.h"
 #include "base/Text.h"
 #include "data/TensorType.h"
 #include "data/formats/ColumnInSpace.h"
+#include "data/formats/Episodes.h"
 
 namespace adtrain {
 namespace {
@@ -37,11 +36,6 @@ void copy_rows(const Column& column, int64_t first, int64_t rows, void* to) {
   std::memcpy(to, from, bytes);
 }
 
-at::Tensor rows_like(const ColumnType& type, std::vector<int64_t> leading) {
-  leading.insert(leading.end(), type.row.begin(), type.row.end());
-  return at::zeros(leading, at::TensorOptions().dtype(tensor_type(type.type)));
-}
-
 }  // namespace
 
 /// Fills the rows of one group in a batch.
@@ -54,17 +48,17 @@ class ColumnWindows::Rows {
         states_(windows.groups_.at(group).states),
         actions_(windows.groups_.at(group).actions) {
     batch_.group = static_cast<int64_t>(group);
-    batch_.states = rows_like(states_, {rows, length_});
-    batch_.actions = rows_like(actions_, {rows, length_});
-    batch_.before_action = rows_like(actions_, {rows});
-    batch_.rewards = at::zeros({rows, length_}, at::kFloat);
+    // Of what follows, every number is written; a step before a row's first is not always there.
+    batch_.states = empty_rows(states_, {rows, length_});
+    batch_.actions = empty_rows(actions_, {rows, length_});
+    batch_.rewards = at::empty({rows, length_}, at::kFloat);
+    batch_.before_action = empty_rows(actions_, {rows}).zero_();
     batch_.before_reward = at::zeros({rows}, at::kFloat);
     batch_.begins = at::zeros({rows, length_}, at::kByte);
     if (windows.groups_.at(group).normalised) {
-      std::vector<int64_t> shape = {rows};
-      shape.insert(shape.end(), states_.row.begin(), states_.row.end());
-      batch_.state_mean = at::empty(shape, at::kFloat);
-      batch_.state_deviation = at::empty(shape, at::kFloat);
+      const ColumnType statistics = {states_.kind, ElementType::kFloat32, states_.row};
+      batch_.state_mean = empty_rows(statistics, {rows});
+      batch_.state_deviation = empty_rows(statistics, {rows});
     }
   }
 
@@ -93,13 +87,12 @@ class ColumnWindows::Rows {
   /// −1 is the step before the row.
   void put_piece(int64_t column, int64_t first, int64_t count) {
     thread_local HistoryWindow read;
-    windows_.origin_.source.read(window_.task, window_.history, first, count, windows_.kinds_, read);
+    windows_.origin_.source.read(window_.task, window_.history, first, count, kinds(), read);
     const Column& states = *read.find(ColumnKind::kObservations);
     const Column& actions = *read.find(ColumnKind::kActions);
     const Column& rewards = *read.find(ColumnKind::kRewards);
-    expect(states, first_outside(states, spaces_.observation), first, spaces_.observation.text());
-    expect(actions, first_outside(actions, spaces_.action), first, spaces_.action.text());
-    expect(rewards, rewards.first_not_finite(), first, "a finite number");
+    const std::string wrong = windows_.check_.wrong(spaces_, window_.task, window_.history, first, read);
+    if (!wrong.empty()) throw DataError(wrong);
     const int64_t skipped = column < 0 ? 1 : 0;
     if (skipped == 1) {
       copy_rows(actions, 0, 1, at_row(batch_.before_action, row_));
@@ -114,21 +107,11 @@ class ColumnWindows::Rows {
     mark_episodes(read, column);
   }
 
-  /// By the columns that say where episodes end, in the order in which EpisodeFinder asks them.
   void mark_episodes(const HistoryWindow& read, int64_t column) {
-    const Column* end = read.find(ColumnKind::kEnds);
-    const Column* cut = nullptr;
-    if (end == nullptr) {
-      end = read.find(ColumnKind::kTerminations);
-      cut = read.find(ColumnKind::kTruncations);
-    }
-    const bool by_ends = end != nullptr || cut != nullptr;
-    const Column* const numbers = by_ends ? nullptr : read.find(ColumnKind::kStepNumbers);
+    const EpisodeEnds ends(read);
     for (int64_t step = 0; step < read.steps; ++step) {
-      const bool ends =
-          (end != nullptr && end->number(step) != 0) || (cut != nullptr && cut->number(step) != 0);
-      if (ends && step + 1 < read.steps) begin(column + step + 1);
-      if (numbers != nullptr && numbers->number(step) == 0 && column + step >= 0) begin(column + step);
+      if (ends.ends(step) && step + 1 < read.steps) begin(column + step + 1);
+      if (ends.begins(step) && column + step >= 0) begin(column + step);
     }
   }
 
@@ -136,17 +119,6 @@ class ColumnWindows::Rows {
 
   float reward(const Column& rewards, int64_t step) const {
     return static_cast<float>(rewards.number(step)) * task_->reward_scale;
-  }
-
-  void expect(const Column& column, const std::optional<int64_t>& wrong, int64_t first,
-              const std::string& expected) const {
-    if (!wrong) return;
-    const std::string path = windows_.origin_.source.path_of(window_.task);
-    throw DataError(fmt::format(
-        "{}: {}, history {}, step {}: found {} among the {}; expected {}: mend the "
-        "data, or leave the task out with tasks",
-        path.empty() ? windows_.origin_.name : path, windows_.origin_.source.tasks()[window_.task].name,
-        window_.history, first + *wrong, text_of_row(column, *wrong), name_of(column.type.kind), expected));
   }
 
   static void* at_row(const at::Tensor& tensor, int64_t row) {
@@ -169,12 +141,10 @@ class ColumnWindows::Rows {
 };
 
 ColumnWindows::ColumnWindows(Origin origin, const ColumnWindowShape& shape,
-                             const std::vector<TaskScale>& scales, size_t threads,
-                             const ColumnWindowIndex::Progress& progress)
+                             const std::vector<TaskScale>& scales, const ComputeAll& compute)
     : origin_(std::move(origin)),
-      index_(origin_.source, origin_.tasks, shape, threads, progress),
-      kinds_{ColumnKind::kObservations, ColumnKind::kActions,     ColumnKind::kRewards,    ColumnKind::kEnds,
-             ColumnKind::kTerminations, ColumnKind::kTruncations, ColumnKind::kStepNumbers} {
+      check_(origin_.source, origin_.name),
+      index_(origin_.source, origin_.tasks, shape, compute) {
   for (size_t i = 0; i < origin_.tasks.size(); ++i)
     add_task(origin_.tasks[i], origin_.groups.empty() ? 0 : origin_.groups.at(i), scales.at(i));
 }
@@ -204,9 +174,25 @@ void ColumnWindows::add_task(size_t task, size_t group, const TaskScale& scale) 
 std::string ColumnWindows::description() const {
   const std::string groups =
       groups_.size() > 1 ? fmt::format(" in {} groups of equal spaces", groups_.size()) : "";
-  return fmt::format("{} windows of {} histories of {} tasks{}, read in place", grouped(samples()),
-                     grouped(index_.histories()), grouped(static_cast<int64_t>(origin_.tasks.size())),
-                     groups);
+  return fmt::format("{} windows of {} histories of {} tasks{}, {}", grouped(samples()),
+                     grouped(index_.histories()), grouped(static_cast<int64_t>(origin_.tasks.size())), groups,
+                     origin_.held == nullptr ? "read in place" : "held in memory");
+}
+
+const ColumnKinds& ColumnWindows::kinds() {
+  static const ColumnKinds kinds = {
+      ColumnKind::kObservations, ColumnKind::kActions,     ColumnKind::kRewards,    ColumnKind::kEnds,
+      ColumnKind::kTerminations, ColumnKind::kTruncations, ColumnKind::kStepNumbers};
+  return kinds;
+}
+
+std::string ColumnWindows::why_not_on_gpu(const HistorySource& source, const std::vector<size_t>& tasks,
+                                          size_t groups) {
+  if (groups > 1) return "they are of several groups of spaces";
+  const auto stored = [&](size_t task) { return source.tasks()[task].group; };
+  const bool alike =
+      std::ranges::all_of(tasks, [&](size_t task) { return stored(task) == stored(tasks.front()); });
+  return alike ? "" : "the columns of their tasks are not all stored in the same way";
 }
 
 Batch ColumnWindows::assemble(std::span<const int64_t> samples) const {

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "data/BatchAssembler.h"
+#include "data/ColumnCheck.h"
 #include "data/ColumnWindowIndex.h"
+#include "data/HeldHistories.h"
 #include "data/TaskScaling.h"
 #include "data/formats/HistorySource.h"
 #include "environments/TaskSpaces.h"
@@ -32,11 +34,13 @@ class ColumnWindows final : public BatchAssembler {
     std::string name;                ///< of the file or folder, for messages
     std::vector<size_t> groups =
         {};  ///< of each of `tasks`, by place among `spaces`; empty: all of the first
+    const HeldHistories* held = nullptr;  ///< the source, where it holds histories in memory
+    bool on_gpu = false;  ///< whether GPUs are to hold them too, which can: why_not_on_gpu() says nothing
   };
   /// `scales`: one for each of `origin.tasks`. Throws as ColumnWindowIndex does, and DataError where the
   /// spaces are none of the stored values'.
   ColumnWindows(Origin origin, const ColumnWindowShape& shape, const std::vector<TaskScale>& scales,
-                size_t threads = 1, const ColumnWindowIndex::Progress& progress = {});
+                const ComputeAll& compute = compute_alone(1));
 
   int64_t samples() const override { return index_.size(); }
   /// Throws DataError that names task, history and step where an observation, an action or a reward is NaN or
@@ -44,16 +48,34 @@ class ColumnWindows final : public BatchAssembler {
   Batch assemble(std::span<const int64_t> samples) const override;
   int64_t bytes() const override { return static_cast<int64_t>(origin_.source.cached_bytes()); }
   std::string description() const override;
+  const ColumnWindows* held_columns() const override {
+    return origin_.held != nullptr && origin_.on_gpu ? this : nullptr;
+  }
 
   const ColumnWindowIndex& index() const { return index_; }
+  /// What a window is read of, where there is such a column.
+  static const ColumnKinds& kinds();
+  /// Why a GPU cannot cut batches of these tasks itself, as a sentence; "" where it can. `groups`: how many
+  /// groups of spaces they have.
+  static std::string why_not_on_gpu(const HistorySource& source, const std::vector<size_t>& tasks,
+                                    size_t groups);
+  /// The histories in memory that batches are cut of; null where they are read in place.
+  const HeldHistories* held() const { return origin_.held; }
+  /// Of the one group of spaces, where there is one.
+  const ColumnType& states() const { return groups_.begin()->second.states; }
+  const ColumnType& actions() const { return groups_.begin()->second.actions; }
+  bool normalised() const { return groups_.begin()->second.normalised; }
 
- private:
-  class Rows;
+  /// What a task's rows are scaled by.
   struct Task {
     size_t group;  ///< of spaces
     float reward_scale;
     std::vector<float> mean, deviation;  ///< empty: observations are not normalised
   };
+  const Task& task(size_t task) const { return tasks_.at(task); }
+
+ private:
+  class Rows;
   /// What the rows of a group's tasks have in common.
   struct Group {
     ColumnType states, actions;
@@ -64,10 +86,10 @@ class ColumnWindows final : public BatchAssembler {
   Batch rows_of(size_t group, std::span<const ColumnWindow> windows) const;
 
   Origin origin_;
+  ColumnCheck check_;
   ColumnWindowIndex index_;
   std::map<size_t, Task> tasks_;    ///< by place in the source
-  std::map<size_t, Group> groups_;  ///< those that have tasks
-  ColumnKinds kinds_;               ///< what a window is read of
+  std::map<size_t, Group> groups_;  ///< of spaces, those that have tasks
 };
 
 }  // namespace adtrain

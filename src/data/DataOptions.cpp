@@ -46,7 +46,9 @@ void DataOptions::declare(Section& section) {
       .key("histories_on_gpu", histories_on_gpu,
            {{"auto", HistoriesOnGpu::kAuto}, {"on", HistoriesOnGpu::kOn}, {"off", HistoriesOnGpu::kOff}},
            "Whether each GPU holds the histories and cuts its batches itself; auto does where they fit "
-           "into a quarter of its free memory. Without it num_workers threads feed it.")
+           "into a quarter of its free memory (tasks of your own: of every GPU's, and half of what their "
+           "machine "
+           "has available). Without it num_workers threads feed it.")
       .free_on_resume();
   declare_any_space(section);
 }
@@ -55,11 +57,9 @@ void DataOptions::declare_any_space(Section& section) {
   section
       .key("histories", histories,
            "Tasks of your own: files and folders of histories (docs/history-formats.md), which are read in "
-           "place: one, a list, or several with commas between; patterns such as data/*.hdf5; and Vintix's "
-           "lists of tasks (mujoco.yaml), whose paths are relative to traj_dir (Minari's data sets are "
-           "imported "
-           "first: adtrain import histories). null: the file that `adtrain "
-           "collect` writes to traj_dir.")
+           "place (Minari's are imported first: adtrain import histories): one, a list, or several with "
+           "commas between; patterns such as data/*.hdf5; and Vintix's lists of tasks (mujoco.yaml), whose "
+           "paths are relative to traj_dir. null: the file that `adtrain collect` writes to traj_dir.")
       .free_on_resume(", as long as the histories are the same");
   section.key("history_format", history_format, "Format of `histories`; auto: recognised by what is there.")
       .one_of({"auto", "adtrain", "xland", "vintix"})
@@ -68,9 +68,12 @@ void DataOptions::declare_any_space(Section& section) {
               "Where `histories` has groups of tasks with different spaces: the names of those that are "
               "trained on, with commas between; null: all.");
   section
-      .key(
-          "history_cache", history_cache,
-          "Memory in which each rank keeps inflated chunks of `histories`, which neighbouring windows share.")
+      .key("history_cache", history_cache,
+           "Memory for `histories`, of each rank. Where those that the run uses fit into that of all ranks "
+           "of a "
+           "machine, they are read into it once, one copy for these ranks; else each rank keeps inflated "
+           "chunks "
+           "there, which neighbouring windows share.")
       .unit("MiB")
       .at_least(0)
       .at_most(1 << 24)

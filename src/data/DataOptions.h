@@ -11,6 +11,11 @@ namespace adtrain {
 /// Whether learning histories are held in the memory of each GPU.
 enum class HistoriesOnGpu { kAuto, kOn, kOff };
 
+/// With kAuto histories may take so much of what is free: the model and its activations need memory too.
+constexpr int64_t most_on_gpu(int64_t free_bytes) {
+  return free_bytes / 4;
+}
+
 /// Of histories of any space: what a task is drawn as often as.
 enum class TaskWeights {
   kWindows,  ///< its windows: each window of all tasks is drawn once an epoch

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/HistoryFile.h"
@@ -36,24 +38,28 @@ class HistorySet {
 
   /// For histories that are already in memory: `transitions` holds histories × steps entries.
   HistorySet(int64_t steps, std::vector<Transition> transitions);
+  /// The same of `count` entries in memory that others may share, with file_checksum().
+  HistorySet(int64_t steps, std::shared_ptr<const Transition> first, size_t count, std::string file_checksum)
+      : steps_(steps), first_(std::move(first)), count_(count), file_checksum_(std::move(file_checksum)) {}
 
   int64_t steps() const { return steps_; }
-  int64_t histories() const { return static_cast<int64_t>(transitions_.size()) / steps_; }
+  int64_t histories() const { return static_cast<int64_t>(count_) / steps_; }
   std::span<const Transition> history(int64_t index) const {
-    return std::span(transitions_).subspan(static_cast<size_t>(index * steps_), static_cast<size_t>(steps_));
+    return transitions().subspan(static_cast<size_t>(index * steps_), static_cast<size_t>(steps_));
   }
-  std::span<const Transition> transitions() const { return transitions_; }
+  std::span<const Transition> transitions() const { return {first_.get(), count_}; }
   /// 16 hexadecimal digits that differ where any value or its place differs: the identity of the training
   /// data. Takes a pass over the transitions.
   std::string digest() const;
   /// The checksum of all tasks of the file that this was loaded from, whatever the selection: 8 hexadecimal
   /// digits, or "" where the file has no checksums.
   const std::string& file_checksum() const { return file_checksum_; }
-  int64_t bytes() const { return static_cast<int64_t>(transitions_.size() * sizeof(Transition)); }
+  int64_t bytes() const { return static_cast<int64_t>(count_ * sizeof(Transition)); }
 
  private:
   int64_t steps_;
-  std::vector<Transition> transitions_;
+  std::shared_ptr<const Transition> first_;  ///< of `count_`, and the owner of their memory
+  size_t count_;
   std::string file_checksum_;
 };
 

@@ -1,6 +1,7 @@
 #include "data/KeptSteps.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -51,6 +52,23 @@ KeptSteps KeptSteps::of_episodes(const EpisodeChoice& choice, const HistorySourc
     runs.push_back({kept.size_, bounds[episode]});
     kept.size_ += bounds[episode + 1] - bounds[episode];
   }
+  kept.runs_ = std::make_shared<const std::vector<Run>>(std::move(runs));
+  return kept;
+}
+
+std::string KeptSteps::to_bytes() const {
+  std::string bytes(reinterpret_cast<const char*>(&size_), sizeof size_);
+  if (thinned()) bytes.append(reinterpret_cast<const char*>(runs_->data()), runs_->size() * sizeof(Run));
+  return bytes;
+}
+
+KeptSteps KeptSteps::from_bytes(const std::string& bytes) {
+  KeptSteps kept(0);
+  std::memcpy(&kept.size_, bytes.data(), sizeof kept.size_);
+  const size_t of_runs = bytes.size() - sizeof kept.size_;
+  if (of_runs == 0) return kept;
+  std::vector<Run> runs(of_runs / sizeof(Run));
+  std::memcpy(runs.data(), bytes.data() + sizeof kept.size_, of_runs);
   kept.runs_ = std::make_shared<const std::vector<Run>>(std::move(runs));
   return kept;
 }

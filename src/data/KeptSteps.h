@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "data/formats/HistorySource.h"
@@ -30,6 +31,10 @@ class KeptSteps {
   static KeptSteps of_episodes(const EpisodeChoice& choice, const HistorySource& source, size_t task,
                                size_t history, int64_t steps);
 
+  /// What to_bytes() has written.
+  static KeptSteps from_bytes(const std::string& bytes);
+  std::string to_bytes() const;
+
   int64_t size() const { return size_; }
   /// Whether episodes were left out: each run is then an episode.
   bool thinned() const { return runs_ != nullptr; }
@@ -39,6 +44,8 @@ class KeptSteps {
     int64_t kept;   ///< number of its first step among the kept ones
     int64_t first;  ///< that step's place in the history
   };
+  /// Null where all steps are kept.
+  const std::vector<Run>* runs() const { return runs_.get(); }
   /// The run that holds the kept step `kept`, and where it ends among the kept steps.
   struct Place {
     Run run;

@@ -42,7 +42,7 @@ ResidentBatches::ResidentBatches(const Feed& feed, at::Device device)
     : feed_(feed),
       windows_(*feed.windows.transitions()),
       histories_(copy_to(device, windows_.histories().transitions())),
-      cursor_(at::full({1}, feed.first_sample, at::TensorOptions(device).dtype(at::kLong))) {}
+      cursor_(feed, device) {}
 
 Batch ResidentBatches::next() {
   const WindowShape& shape = windows_.index().shape();
@@ -53,8 +53,8 @@ Batch ResidentBatches::next() {
                .steps = windows_.histories().steps(),
                .index = windows_.index(),
                .order = feed_.order,
-               .cursor = cursor_.const_data_ptr<int64_t>(),
-               .first_row = feed_.share.first_row(micro_step_),
+               .cursor = cursor_.samples(),
+               .first_row = cursor_.first_row(),
                .rows = feed_.share.micro_batch,
                .length = length,
                .states = ints_of(batch.states),
@@ -66,10 +66,7 @@ Batch ResidentBatches::next() {
                .query_state = ints_of(batch.query_state),
                .query_action = ints_of(batch.query_action)},
               c10::cuda::getCurrentCUDAStream());
-  if (++micro_step_ == feed_.share.accumulation) {
-    micro_step_ = 0;
-    cursor_.add_(feed_.share.global_batch());
-  }
+  cursor_.advance();
   return batch;
 }
 

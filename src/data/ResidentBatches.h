@@ -4,11 +4,11 @@
 #include <string>
 
 #include "data/BatchSource.h"
+#include "data/DeviceCursor.h"
 
 namespace adtrain {
 
-/// Batches that a GPU cuts from histories in its own memory: next() only launches kernels. The cursor is on
-/// the GPU too and advances after the last micro-batch of an optimizer step.
+/// Batches that a GPU cuts from histories in its own memory: next() only launches kernels.
 class ResidentBatches final : public BatchSource {
  public:
   /// Copies the histories to the GPU, which must be the current one. The feed's windows must be
@@ -16,7 +16,7 @@ class ResidentBatches final : public BatchSource {
   ResidentBatches(const Feed& feed, at::Device device);
 
   Batch next() override;
-  void restart_step() override { micro_step_ = 0; }
+  void restart_step() override { cursor_.restart_step(); }
   double take_seconds_waited() override { return 0; }
   bool on_device() const override { return true; }
   int64_t history_bytes() const override { return static_cast<int64_t>(histories_.nbytes()); }
@@ -26,8 +26,7 @@ class ResidentBatches final : public BatchSource {
   Feed feed_;
   const TransitionWindows& windows_;
   at::Tensor histories_;  ///< uint8: the transitions, as in a HistorySet
-  at::Tensor cursor_;     ///< int64 (1): samples of the global order that were drawn before this step
-  int64_t micro_step_ = 0;
+  DeviceCursor cursor_;
 };
 
 }  // namespace adtrain

@@ -1,6 +1,6 @@
 #include "data/TensorType.h"
 
-#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 namespace adtrain {
 
@@ -46,6 +46,11 @@ at::ScalarType tensor_type(ElementType type) {
     default:
       return scalar_type_of(type);
   }
+}
+
+at::Tensor empty_rows(const ColumnType& column, std::vector<int64_t> leading, at::Device device) {
+  leading.insert(leading.end(), column.row.begin(), column.row.end());
+  return at::empty(leading, at::TensorOptions(device).dtype(tensor_type(column.type)));
 }
 
 }  // namespace adtrain

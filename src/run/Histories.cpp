@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include "base/Error.h"
 #include "base/NumberRanges.h"
@@ -106,13 +107,20 @@ TrainingTasks TrainingTasks::of(const RunConfig& config) {
   return tasks;
 }
 
-HistorySet load_histories(const RunConfig& config, const std::vector<int64_t>& tasks, int64_t streams) {
-  return HistorySet::load(existing_history_file(config),
-                          {.tasks = tasks,
-                           .steps = config.data.train_source_timesteps,
-                           .streams = streams,
-                           .family = TaskFamily::of(config.environment),
-                           .settings = collection_settings(config.environment, config.collection)});
+HistorySetReader open_histories(const RunConfig& config, const std::vector<int64_t>& tasks, int64_t streams) {
+  return {existing_history_file(config),
+          {.tasks = tasks,
+           .steps = config.data.train_source_timesteps,
+           .streams = streams,
+           .family = TaskFamily::of(config.environment),
+           .settings = collection_settings(config.environment, config.collection)}};
+}
+
+std::string content_of(const std::filesystem::path& path) {
+  struct stat found {};
+  if (stat(path.c_str(), &found) != 0) return path.string();
+  return fmt::format("{}/{} {} {}.{}", found.st_dev, found.st_ino, found.st_size, found.st_mtim.tv_sec,
+                     found.st_mtim.tv_nsec);
 }
 
 std::string identity_of(const HistorySet& histories) {

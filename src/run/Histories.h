@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "data/HistorySet.h"
+#include "data/HistorySetReader.h"
 #include "run/RunConfig.h"
 
 namespace adtrain {
@@ -21,10 +23,13 @@ struct TrainingTasks {
   static TrainingTasks of(const RunConfig& config);
 };
 
-/// Loads the histories of some tasks from the file that the configuration names. Throws DataError where there
-/// is no such file or it was collected with other settings than the configuration's, and as HistorySet::load
+/// Reads the histories of some tasks from the file that the configuration names. Throws DataError where there
+/// is no such file or it was collected with other settings than the configuration's, and as HistorySetReader
 /// does.
-HistorySet load_histories(const RunConfig& config, const std::vector<int64_t>& tasks, int64_t streams);
+HistorySetReader open_histories(const RunConfig& config, const std::vector<int64_t>& tasks, int64_t streams);
+
+/// Says which file or folder that is: ranks of a machine for which it is not the same do not share it.
+std::string content_of(const std::filesystem::path& path);
 
 /// Identifies a checkpoint's histories: the file's own checksum, which is the same for every split and number
 /// of streams; for a file without one, the digest of what was loaded.

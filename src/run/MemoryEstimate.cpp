@@ -33,7 +33,7 @@ int64_t moment_bytes(const FlatLayout& layout, const RunConfig& config, int64_t 
 
 int64_t history_bytes(const RunConfig& config) {
   if (config.data.histories_on_gpu == HistoriesOnGpu::kOff) return 0;
-  if (config.environment.has_own_tasks()) return 0;  // these stay in their files
+  if (config.environment.has_own_tasks()) return 0;  // an estimate opens no files
   const TaskSplit split =
       TaskSplit::of(config.environment, TaskFamily::of(config.environment).task_count(), config.tasks);
   return static_cast<int64_t>(split.train.size() * sizeof(Transition)) * config.data.train_n_stream *

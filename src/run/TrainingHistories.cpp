@@ -1,65 +1,63 @@
 #include "run/TrainingHistories.h"
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "base/Clock.h"
-#include "base/InParallel.h"
-#include "base/Text.h"
+#include "base/ComputeAll.h"
 #include "collectives/Agreement.h"
+#include "collectives/LongWork.h"
+#include "collectives/NodeMemory.h"
 #include "data/ColumnWindows.h"
 #include "data/TaskScaling.h"
 #include "data/TransitionWindows.h"
 #include "run/Histories.h"
+#include "run/SpokenProgress.h"
+#include "run/own/HeldTasks.h"
 
 namespace adtrain {
 namespace {
 
 class GridTrainingHistories final : public TrainingHistories {
  public:
-  explicit GridTrainingHistories(const RunConfig& config) {
+  GridTrainingHistories(const RunConfig& config, const Ranks& ranks, Console& console)
+      : node_(*ranks.communicator, content_of(config.history_file())) {
     TrainingTasks tasks = TrainingTasks::of(config);
     missing_tasks_ = tasks.missing;
-    trained_.emplace(load_histories(config, tasks.trained, config.data.train_n_stream));
+    trained_.emplace(read(open_histories(config, tasks.trained, config.data.train_n_stream), ranks, console));
     windows_ =
         std::make_unique<TransitionWindows>(*trained_, config.window_shape(config.training.loss_positions));
     digest_ = trained_->digest();
     identity_ = identity_of(*trained_);
     if (tasks.held_out.empty()) return;
-    held_out_.emplace(load_histories(config, tasks.held_out, 1));
+    held_out_.emplace(read(open_histories(config, tasks.held_out, 1), ranks, console));
     held_out_windows_ =
         std::make_unique<TransitionWindows>(*held_out_, config.window_shape(LossPositions::kLast));
     digest_ += held_out_->digest();
   }
 
  private:
-  std::optional<HistorySet> trained_, held_out_;
-};
-
-/// Says how far a long reading has come, now and then. For any number of threads.
-class SpokenProgress {
- public:
-  SpokenProgress(Console& console, std::string what) : console_(console), what_(std::move(what)) {}
-
-  void operator()(int64_t read, int64_t of) {
-    constexpr double kPauseSeconds = 10;
-    const std::lock_guard lock(mutex_);
-    if (since_.seconds() < kPauseSeconds) return;
-    since_ = Stopwatch();
-    console_.info(fmt::format("{}: {} of {} histories", what_, grouped(read), grouped(of)));
+  /// The ranks of a machine read some tasks each into memory that is theirs together. Collective.
+  HistorySet read(const HistorySetReader& reader, const Ranks& ranks, Console& console) {
+    const SharedBytes memory = node_.allocate(reader.bytes());
+    if (!node_.why_not_shared().empty())
+      console.notice(fmt::format("each rank has its own copy of the histories: {}", node_.why_not_shared()));
+    std::optional<HistorySet> histories;
+    LongWork(*ranks.communicator, SpokenProgress(console, "reading histories", "tasks"))
+        .run(static_cast<int64_t>(memory.own_pieces(reader.tasks())),
+             [&](std::atomic<int64_t>& done) { histories = reader.read(memory, [&done] { ++done; }); });
+    memory.close();
+    return *histories;
   }
 
- private:
-  Console& console_;
-  std::string what_;
-  std::mutex mutex_;
-  Stopwatch since_;
+  NodeMemory node_;
+  std::optional<HistorySet> trained_, held_out_;
 };
 
 class OwnTrainingHistories final : public TrainingHistories {
@@ -74,11 +72,12 @@ class OwnTrainingHistories final : public TrainingHistories {
     // Before anything else is exchanged: what ranks exchange next is of the same tasks.
     check_same(*ranks.communicator, fmt::format("the digest of the histories in {}", config.histories()),
                digest_);
-    std::vector<TaskScale> scales = scales_of(config, ranks, own.known);
+    tasks_in_memory_ = HeldTasks::of(config, ranks, histories_, console);
+    std::vector<TaskScale> scales = scales_of(config, ranks, own.known, console);
     tasks_ = tasks_json(config, scales);
     windows_ =
         windows_of(trained, {scales.begin(), scales.begin() + static_cast<std::ptrdiff_t>(trained.size())},
-                   histories_.shape(config), console);
+                   histories_.shape(config), ranks, console);
     if (held_out.empty() || config.training.eval_interval == 0) return;
     ColumnWindowShape shape = histories_.shape(config);
     shape.streams = 1;
@@ -86,19 +85,35 @@ class OwnTrainingHistories final : public TrainingHistories {
     shape.most_samples = config.data.eval_windows;
     held_out_windows_ =
         windows_of(held_out, {scales.begin() + static_cast<std::ptrdiff_t>(trained.size()), scales.end()},
-                   shape, console);
+                   shape, ranks, console);
   }
 
  private:
+  /// Where they are read from.
+  const HistorySource& source() const {
+    return tasks_in_memory_.held ? *tasks_in_memory_.held : histories_.source();
+  }
+
+  /// By all ranks together.
+  ComputeAll compute(const Ranks& ranks, Console& console, const char* what, const char* pieces) const {
+    return [&ranks, threads = threads_, progress = SpokenProgress(console, what, pieces)](
+               size_t count, const std::function<std::string(size_t)>& result) {
+      return LongWork(*ranks.communicator, progress).compute(count, threads, result);
+    };
+  }
+
+  /// Collective.
   std::unique_ptr<ColumnWindows> windows_of(const std::vector<size_t>& tasks,
                                             const std::vector<TaskScale>& scales,
-                                            const ColumnWindowShape& shape, Console& console) const {
-    SpokenProgress progress(console, "finding where episodes end");
+                                            const ColumnWindowShape& shape, const Ranks& ranks,
+                                            Console& console) const {
     std::vector<size_t> groups;
     for (const size_t task : tasks) groups.push_back(histories_.group_of(task));
+    const HeldTasks& in_memory = tasks_in_memory_;
     return std::make_unique<ColumnWindows>(
-        ColumnWindows::Origin{histories_.source(), tasks, histories_.spaces(), histories_.name(), groups},
-        shape, scales, threads_, [&progress](int64_t read, int64_t of) { progress(read, of); });
+        ColumnWindows::Origin{source(), tasks, histories_.spaces(), histories_.name(), groups,
+                              in_memory.held.get(), in_memory.why_not_on_gpu.empty()},
+        shape, scales, compute(ranks, console, "finding where episodes end", "histories"));
   }
 
   const TaskSpaces& spaces_of(size_t task) const { return histories_.spaces()[histories_.group_of(task)]; }
@@ -130,7 +145,7 @@ class OwnTrainingHistories final : public TrainingHistories {
 
   /// Of the trained tasks, then of those held out.
   std::vector<TaskScale> scales_of(const RunConfig& config, const Ranks& ranks,
-                                   const std::string& known_tasks) const {
+                                   const std::string& known_tasks, Console& console) const {
     std::vector<size_t> tasks = histories_.trained();
     tasks.insert(tasks.end(), histories_.held_out().begin(), histories_.held_out().end());
     std::vector<TaskScale> scales;
@@ -146,8 +161,8 @@ class OwnTrainingHistories final : public TrainingHistories {
         take_known(TaskScaling::from_json(known_tasks, config.folder().tasks().string()), scales))
       return scales;
     const auto trained = static_cast<std::ptrdiff_t>(histories_.trained().size());
-    std::vector<TaskScale> all =
-        measured(ranks, histories_.trained(), {scales.begin(), scales.begin() + trained});
+    std::vector<TaskScale> all = measured({scales.begin(), scales.begin() + trained},
+                                          compute(ranks, console, "measuring observations", "tasks"));
     const std::vector<TaskScale> measured_ones = all;
     for (auto scale = scales.begin() + trained; scale != scales.end(); ++scale) {
       const TaskScale unseen = TaskScaling(measured_ones).of(/*task=*/"", /*reward_scale=*/1, scale->group);
@@ -181,30 +196,24 @@ class OwnTrainingHistories final : public TrainingHistories {
     return true;
   }
 
-  /// Each rank reads its share of the tasks. Collective.
-  std::vector<TaskScale> measured(const Ranks& ranks, const std::vector<size_t>& tasks,
-                                  std::vector<TaskScale> scales) const {
-    Communicator& communicator = *ranks.communicator;
-    const auto world = static_cast<size_t>(communicator.world_size());
-    std::vector<size_t> mine;
-    for (size_t i = static_cast<size_t>(communicator.rank()); i < tasks.size(); i += world) mine.push_back(i);
-    in_parallel(mine.size(), threads_, [&](size_t i) {
-      if (spaces_of(tasks[mine[i]]).observation.kind == Space::Kind::kBox)
-        measure_observations(histories_.source(), tasks[mine[i]], scales[mine[i]]);
+  /// Of the trained tasks.
+  std::vector<TaskScale> measured(std::vector<TaskScale> scales, const ComputeAll& compute) const {
+    const std::vector<size_t>& tasks = histories_.trained();
+    const std::vector<std::string> texts = compute(tasks.size(), [&](size_t i) {
+      TaskScale scale = scales[i];
+      if (spaces_of(tasks[i]).observation.kind == Space::Kind::kBox)
+        measure_observations(source(), tasks[i], scale);
+      return TaskScaling({scale}).to_json();
     });
-    std::vector<TaskScale> own;
-    for (const size_t i : mine) own.push_back(scales[i]);
-    const std::vector<std::string> texts = gather_texts(communicator, TaskScaling(own).to_json());
-    for (size_t rank = 0; rank < world; ++rank) {
-      const TaskScaling of_rank = TaskScaling::from_json(texts[rank], fmt::format("rank {}", rank));
-      for (size_t i = 0; i < of_rank.tasks().size(); ++i) scales[rank + i * world] = of_rank.tasks()[i];
-    }
+    for (size_t i = 0; i < scales.size(); ++i)
+      scales[i] = TaskScaling::from_json(texts[i], scales[i].task).tasks().front();
     return scales;
   }
 
   std::shared_ptr<const OwnHistories> own_;
   const OwnHistories& histories_;
   size_t threads_;
+  HeldTasks tasks_in_memory_;
 };
 
 }  // namespace
@@ -213,7 +222,7 @@ std::unique_ptr<TrainingHistories> TrainingHistories::of(const RunConfig& config
                                                          Console& console, OwnTasks own) {
   if (own.histories != nullptr)
     return std::make_unique<OwnTrainingHistories>(config, ranks, console, std::move(own));
-  return std::make_unique<GridTrainingHistories>(config);
+  return std::make_unique<GridTrainingHistories>(config, ranks, console);
 }
 
 }  // namespace adtrain

@@ -122,7 +122,7 @@ TEST(ColumnWindowIndex, NumbersEveryWindowOnce) {
     if (random.below(3) == 0) shape.streams = 1 + random.below(3);
     const std::vector<Place> expected = listed(source, shape);
     try {
-      const ColumnWindowIndex index(source, all_tasks(source), shape, 2);
+      const ColumnWindowIndex index(source, all_tasks(source), shape, compute_alone(2));
       EXPECT_EQ(numbered(index), expected);
       ++compared;
     } catch (const DataError& error) {

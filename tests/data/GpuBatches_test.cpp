@@ -2,12 +2,17 @@
 #include <string>
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/Error.h"
 #include "base/Gpu.h"
+#include "base/Random.h"
 #include "data/BatchSource.h"
 #include "data/HistorySet.h"
+#include "data/RandomColumns.h"
 #include "data/TransitionWindows.h"
+#include "data/formats/WrittenHistories.h"
 
 namespace adtrain {
 namespace {
@@ -67,6 +72,45 @@ INSTANTIATE_TEST_SUITE_P(
         Cut{"CompressedEverySecondEpisode", {.steps = 210, .horizon = 15, .episode_stride = 2, .region = 10}},
         Cut{"WholeRegions", {.steps = 195, .horizon = 15, .region = 10, .whole_regions_only = true}}),
     [](const auto& tested) { return tested.param.name; });
+
+/// Of any space; what cuts them on the CPU reads the source itself.
+TEST(GpuColumnBatches, OfAnySpaceAreThoseCutOnTheCpu) {
+  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  const uint64_t seed = fresh_seed();
+  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", seed));
+  RandomStream random(seed);
+  int compared = 0;
+  for (int round = 0; round < 200; ++round) {
+    const RandomColumns columns(random);
+    SCOPED_TRACE(columns.text());
+    HeldHistories held = columns.holding();
+    held.load(own_bytes(held.bytes()), 1, [](auto&&...) { return std::string(); });
+    try {
+      const ColumnWindows on_gpu = columns.windows(held, &held), on_cpu = columns.windows(columns.source);
+      const auto batches = [&](const ColumnWindows& windows, at::Device device) {
+        return BatchSource::create(
+            {.windows = windows,
+             .order = SampleOrder(windows.samples(), 9),
+             .share = {.rank = 1, .world_size = 2, .micro_batch = 33, .accumulation = 3},
+             .first_sample = 5 * 198},
+            DataOptions(), device);
+      };
+      const auto found = batches(on_gpu, at::Device(at::kCUDA, 0)), expected = batches(on_cpu, at::kCPU);
+      const auto copied = batches(on_cpu, at::Device(at::kCUDA, 0));
+      EXPECT_TRUE(found->on_device());
+      EXPECT_FALSE(copied->on_device());
+      for (int micro_step = 0; micro_step < 7; ++micro_step) {
+        const Batch right = expected->next();
+        ASSERT_EQ(difference(found->next().to(at::kCPU), right), "") << "micro-step " << micro_step;
+        ASSERT_EQ(difference(copied->next().to(at::kCPU), right), "") << "micro-step " << micro_step;
+      }
+      ++compared;
+    } catch (const DataError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("no window"));
+    }
+  }
+  EXPECT_GT(compared, 100);
+}
 
 }  // namespace
 }  // namespace adtrain

@@ -9,6 +9,7 @@
 #include "base/Error.h"
 #include "data/HistoryFileWriter.h"
 #include "data/HistorySamples.h"
+#include "data/HistorySetReader.h"
 #include "support/TemporaryFolder.h"
 
 namespace adtrain {
@@ -59,6 +60,29 @@ TEST(HistorySet, TheDigestTellsValuesAndTheirOrderApart) {
   EXPECT_NE(HistorySet(2, transitions).digest(), zeros);
   transitions[5].reward = 1;
   EXPECT_NE(HistorySet(4, transitions).digest(), zeros);
+}
+
+/// As processes that share memory read it.
+TEST(HistorySet, IsTheSameWhereSeveralReadSomeTasksEach) {
+  const SmallFile file;
+  const std::vector<int64_t> tasks = {0, 8, 3, 5, 2};
+  const HistorySet alone = file.load(tasks);
+  for (const size_t sharers : {1, 2, 3, 7}) {
+    const HistorySetReader reader(
+        file.path, {.tasks = tasks, .steps = 24, .streams = 2, .family = small_family(), .settings = {}});
+    SharedBytes memory = own_bytes(reader.bytes());
+    memory.sharers = sharers;
+    size_t read = 0;
+    for (memory.sharer = 0; memory.sharer + 1 < sharers; ++memory.sharer)
+      reader.read(memory, [&] { ++read; });
+    if (sharers > 1 && sharers <= tasks.size()) {
+      EXPECT_NE(reader.read({memory.bytes, 99, 100}).digest(), alone.digest()) << "one has not read yet";
+    }
+    const HistorySet together = reader.read(memory, [&] { ++read; });
+    EXPECT_EQ(together.digest(), alone.digest());
+    EXPECT_EQ(together.file_checksum(), alone.file_checksum());
+    EXPECT_EQ(read, tasks.size());
+  }
 }
 
 TEST(HistorySet, TheFilesChecksumIsThatOfAllTasksAndTheValuesAlone) {

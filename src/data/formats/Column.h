@@ -45,6 +45,8 @@ class ColumnKinds {
   }
   void add(ColumnKind kind) { bits_ |= 1U << static_cast<unsigned>(kind); }
   bool contains(ColumnKind kind) const { return (bits_ >> static_cast<unsigned>(kind) & 1U) != 0; }
+  /// Whether some kind is in both.
+  bool shares(const ColumnKinds& other) const { return (bits_ & other.bits_) != 0; }
 
  private:
   uint32_t bits_ = 0;

@@ -4,6 +4,14 @@
 
 namespace adtrain {
 
+EpisodeEnds::EpisodeEnds(const HistoryWindow& steps) : end_(steps.find(ColumnKind::kEnds)) {
+  if (end_ == nullptr) {
+    end_ = steps.find(ColumnKind::kTerminations);
+    cut_ = steps.find(ColumnKind::kTruncations);
+  }
+  if (end_ == nullptr && cut_ == nullptr) numbers_ = steps.find(ColumnKind::kStepNumbers);
+}
+
 ColumnKinds EpisodeFinder::columns() {
   return {ColumnKind::kRewards, ColumnKind::kEnds, ColumnKind::kTerminations, ColumnKind::kTruncations,
           ColumnKind::kStepNumbers};
@@ -18,21 +26,12 @@ bool EpisodeFinder::can_tell(const std::vector<ColumnType>& columns) {
 
 void EpisodeFinder::add(const HistoryWindow& window, std::vector<Episode>& found) {
   const Column& rewards = *window.find(ColumnKind::kRewards);
-  const Column* end = window.find(ColumnKind::kEnds);
-  const Column* cut = nullptr;
-  if (end == nullptr) {
-    end = window.find(ColumnKind::kTerminations);
-    cut = window.find(ColumnKind::kTruncations);
-  }
-  const Column* const numbers =
-      end == nullptr && cut == nullptr ? window.find(ColumnKind::kStepNumbers) : nullptr;
+  const EpisodeEnds told(window);
   for (int64_t step = 0; step < window.steps; ++step, ++position_) {
-    if (numbers != nullptr && steps_ > 0 && numbers->number(step) == 0) finish(position_ - 1, found);
+    if (steps_ > 0 && told.begins(step)) finish(position_ - 1, found);
     return_ += rewards.number(step);
     ++steps_;
-    const bool ends =
-        (end != nullptr && end->number(step) != 0) || (cut != nullptr && cut->number(step) != 0);
-    if (ends) finish(position_, found);
+    if (told.ends(step)) finish(position_, found);
   }
 }
 

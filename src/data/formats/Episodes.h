@@ -14,10 +14,27 @@ struct Episode {
   double episode_return;  ///< the sum of its rewards
 };
 
+/// Where episodes end and begin by the columns of some steps: the first of these that they have says so. The
+/// column of episode ends; terminations or truncations; step numbers, of which 0 is an episode's first step.
+/// Borrows the columns.
+class EpisodeEnds {
+ public:
+  explicit EpisodeEnds(const HistoryWindow& steps);
+
+  /// Whether an episode ends on this step. Not known where step numbers say it.
+  bool ends(int64_t step) const {
+    return (end_ != nullptr && end_->number(step) != 0) || (cut_ != nullptr && cut_->number(step) != 0);
+  }
+  /// Whether the step's number says that an episode begins on it.
+  bool begins(int64_t step) const { return numbers_ != nullptr && numbers_->number(step) == 0; }
+
+ private:
+  const Column *end_, *cut_ = nullptr, *numbers_ = nullptr;
+};
+
 /// Finds the episodes of one history, whose windows it is given in order, one directly behind the other. An
-/// episode ends where the first of these that the history has says so: the column of episode ends;
-/// terminations or truncations; step numbers, where the next step is number 0. A last episode that does not
-/// end in the history is none.
+/// episode ends as EpisodeEnds says, or before the next one's first step. A last episode that does not end in
+/// the history is none.
 class EpisodeFinder {
  public:
   /// What `add` reads.

@@ -50,6 +50,7 @@ class HistoryArrays {
                                                    const std::string& place);
   void read(const std::vector<ArrayPart>& parts) { files_->reader.read(parts); }
   size_t cached_bytes() const { return files_->reader.cached_bytes(); }
+  void drop_cached() { files_->reader.drop_cached(); }
 
  private:
   std::vector<ColumnName> names_;

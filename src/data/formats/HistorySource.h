@@ -91,6 +91,8 @@ class HistorySource {
   virtual std::vector<std::filesystem::path> files() const { return {}; }
   /// Of inflated chunks that are kept in memory now.
   virtual size_t cached_bytes() const = 0;
+  /// Gives that memory back.
+  virtual void drop_cached() const {}
 
   /// Reads `count` steps from `first` on of a history of the task at index `task` of tasks() into `window`,
   /// whose memory is used again. It gets those of `kinds` that the task has, in the order of ColumnKind.

@@ -31,6 +31,7 @@ class JoinedHistories : public HistorySource {
   std::vector<std::filesystem::path> files() const override;
   /// Parts that share their files count once.
   size_t cached_bytes() const override { return parts_.front().source->cached_bytes(); }
+  void drop_cached() const override { parts_.front().source->drop_cached(); }
 
  protected:
   void read_columns(size_t task, size_t history, int64_t first, int64_t count, const ColumnKinds& kinds,

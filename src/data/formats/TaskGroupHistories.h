@@ -28,6 +28,7 @@ class TaskGroupHistories : public HistorySource {
   const std::vector<TaskHistories>& tasks() const override { return tasks_; }
   std::vector<std::filesystem::path> files() const override { return {path_}; }
   size_t cached_bytes() const override { return arrays_.cached_bytes(); }
+  void drop_cached() const override { arrays_.drop_cached(); }
 
  protected:
   void read_columns(size_t task, size_t history, int64_t first, int64_t count, const ColumnKinds& kinds,

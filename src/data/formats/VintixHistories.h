@@ -34,6 +34,7 @@ class VintixHistories : public HistorySource {
   std::vector<TaskHistories> unrecorded() const override { return unrecorded_; }
   std::vector<std::filesystem::path> files() const override;
   size_t cached_bytes() const override { return arrays_.cached_bytes(); }
+  void drop_cached() const override { arrays_.drop_cached(); }
 
  protected:
   void read_columns(size_t task, size_t history, int64_t first, int64_t count, const ColumnKinds& kinds,

@@ -35,6 +35,7 @@ class ArrayReader {
   void read(const std::vector<ArrayPart>& parts);
   /// Of inflated chunks that are kept now.
   size_t cached_bytes() const { return chunks_.cost(); }
+  void drop_cached() { chunks_.clear(); }
 
  private:
   /// A chunk, or a page of places: of which array, and its number.

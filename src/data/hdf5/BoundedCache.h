@@ -41,6 +41,13 @@ class BoundedCache {
     }
   }
 
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    entries_.clear();
+    places_.clear();
+    cost_ = 0;
+  }
+
   /// Of everything that is kept; never above the budget.
   size_t cost() const {
     const std::lock_guard lock(mutex_);

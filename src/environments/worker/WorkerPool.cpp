@@ -53,7 +53,10 @@ std::vector<std::unique_ptr<WorkerBatch>> WorkerPool::make(const std::vector<Pla
     const int64_t size = begin_of_part(count, half + 1, halves) - begin_of_part(count, half, halves);
     layouts.emplace_back(size, hello_.observation, hello_.action, half == 0 ? 0 : layouts.back().end());
   }
-  segment_ = std::make_unique<SharedSegment>(layouts.back().end());
+  segment_ = std::make_unique<SharedMemory>(
+      layouts.back().end(),
+      SharedMemory::Purpose{
+          .name = "adtrain-environments", .sharers = "environments", .advice = "lower eval_batch"});
 
   std::vector<nlohmann::json> told(workers_.size(), {{"bytes", segment_->size()}});
   for (nlohmann::json& layout : told) layout["halves"] = nlohmann::json::array();

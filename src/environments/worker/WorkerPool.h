@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "base/SharedMemory.h"
 #include "environments/worker/PlayNotices.h"
-#include "environments/worker/SharedSegment.h"
 #include "environments/worker/WorkerBatch.h"
 #include "environments/worker/WorkerHello.h"
 #include "environments/worker/WorkerOptions.h"
@@ -36,7 +36,7 @@ class WorkerPool {
   PlayNotices notices_;
   std::vector<std::unique_ptr<WorkerProcess>> workers_;
   WorkerHello hello_;
-  std::unique_ptr<SharedSegment> segment_;
+  std::unique_ptr<SharedMemory> segment_;
 };
 
 }  // namespace adtrain

@@ -119,11 +119,6 @@ void check_own_tasks(const RunConfig& config, Findings& findings) {
     return;
   }
   check_there_are_tasks(config, findings);
-  if (data.histories_on_gpu == HistoriesOnGpu::kOn) {
-    findings.add("histories_on_gpu",
-                 "found on for tasks of your own, whose histories are read in place; "
-                 "expected auto or off");
-  }
   if (config.training.returns.interval > 0 && !config.worker.env_worker) {
     findings.add(
         "return_interval",

@@ -62,8 +62,9 @@ std::optional<OwnTasksReport> OwnTasksReport::of(RunConfig& config) {
   const std::shared_ptr<const OwnHistories> opened = open_own_histories(config);
   const OwnHistories& histories = *opened;
   const HistorySource& source = histories.source();
-  const ColumnWindowIndex windows(source, histories.trained(), histories.shape(config),
-                                  static_cast<size_t>(std::max<int64_t>(1, config.data.num_workers)));
+  const ColumnWindowIndex windows(
+      source, histories.trained(), histories.shape(config),
+      compute_alone(static_cast<size_t>(std::max<int64_t>(1, config.data.num_workers))));
   OwnTasksReport report;
   report.lines = {
       fmt::format("histories: {} ({}), {} tasks, {} steps in all", source.format_names(),

@@ -109,7 +109,7 @@ class Import {
   explicit Import(const ImportHistoriesRequest& request)
       : request_(request),
         console_(Console::for_process(true, stderr)),
-        arrays_(MinariDataset::column_names(), kCacheBytes) {}
+        arrays_(MinariDataset::column_names(), {.format = {}, .cache_bytes = kCacheBytes}) {}
 
   void run() {
     expect_free_place();

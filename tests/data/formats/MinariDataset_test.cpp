@@ -46,7 +46,7 @@ struct Imported {
 };
 
 Imported import(const fs::path& path, int64_t most_steps = 1 << 20) {
-  HistoryArrays arrays(MinariDataset::column_names(), 0);
+  HistoryArrays arrays(MinariDataset::column_names(), {.format = {}, .cache_bytes = 0});
   const MinariDataset dataset(path, arrays);
   Imported imported{dataset.name(), {}, {}};
   imported.task = RecordedTask::sized(dataset.observations(), dataset.actions(), 1,

@@ -29,7 +29,7 @@ readonly nvml_header=nvidia-nvml-dev==13.0.87 # alone, for a toolkit that lacks 
 readonly cudnn_frontend=nvidia-cudnn-frontend==1.32.0 # headers around cuDNN, which comes with libtorch
 readonly test_packages=(
   numpy==2.4.6 h5py==3.16.0 safetensors==0.8.0 tensorboard==2.21.0 accelerate==1.15.0 pandas==3.1.1
-  stable-baselines3==2.9.2 flit_core==4.2.0 mujoco==4.0.0 imageio==2.38.1
+  stable-baselines3==2.9.2 flit_core==4.2.0 mujoco==4.0.0 imageio==2.38.1 minari==0.5.4
 )
 
 with_tests='' list='' bring_system_packages=yes

@@ -120,6 +120,9 @@ endforeach()
 set(ADTRAIN_CUDA_ARCHITECTURES "${architectures}" CACHE STRING "GPU architectures to compile kernels for: 80;90 or 8.0;9.0")
 string(REPLACE "." "" CMAKE_CUDA_ARCHITECTURES "${ADTRAIN_CUDA_ARCHITECTURES}")
 
+# Whether the program that is linked loads the libraries of GPUs itself: src/GpuLibraries.cmake
+set(gpu_libraries_later "$<BOOL:$<TARGET_PROPERTY:ADTRAIN_LOADS_GPU_LIBRARIES>>")
+
 # --- NCCL: the one that torch itself loads ----------------------------------------------------------------------------
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${torch_root}/../nvidia/nccl/include REQUIRED)
 find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 NAMES_PER_DIR HINTS ${torch_root}/../nvidia/nccl/lib REQUIRED)
@@ -127,7 +130,7 @@ version_in_macros(${NCCL_INCLUDE_DIR}/nccl.h "NCCL_" nccl_version)
 found("NCCL" "${nccl_version}" "${NCCL_LIBRARY}")
 add_library(adtrain_nccl INTERFACE)
 target_include_directories(adtrain_nccl SYSTEM INTERFACE ${NCCL_INCLUDE_DIR})
-target_link_libraries(adtrain_nccl INTERFACE ${NCCL_LIBRARY})
+target_link_libraries(adtrain_nccl INTERFACE $<$<NOT:${gpu_libraries_later}>:${NCCL_LIBRARY}>)
 
 # --- cuDNN: the one that torch itself loads; its frontend is headers, which launch/setup.sh installs ----------------------
 file(GLOB cudnn_folders ${torch_root}/../nvidia/cudnn)
@@ -143,7 +146,10 @@ version_in_macros(${CUDNN_INCLUDE_DIR}/cudnn_version.h "CUDNN_" cudnn_version)
 found("cuDNN" "${cudnn_version}" "${CUDNN_LIBRARY}")
 add_library(adtrain_cudnn INTERFACE)
 target_include_directories(adtrain_cudnn SYSTEM INTERFACE ${CUDNN_INCLUDE_DIR} ${CUDNN_FRONTEND_INCLUDE_DIR})
-target_link_libraries(adtrain_cudnn INTERFACE ${CUDNN_LIBRARY})
+target_link_libraries(adtrain_cudnn INTERFACE $<$<NOT:${gpu_libraries_later}>:${CUDNN_LIBRARY}> CUDA::nvrtc)  # the frontend calls NVRTC
+
+add_library(adtrain_cublaslt INTERFACE)
+target_link_libraries(adtrain_cublaslt INTERFACE $<$<NOT:${gpu_libraries_later}>:CUDA::cublasLt>)
 
 # --- NVML: its header alone; the library comes with the driver and is opened at run time ---------------------------------
 find_path(NVML_INCLUDE_DIR nvml.h HINTS ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} ${registry_toolkit}/include)

@@ -33,7 +33,8 @@ endif()
 # libtorch's headers are not ours: they count as system headers, so their warnings stay out of our -Werror.
 add_library(adtrain_torch INTERFACE)
 target_include_directories(adtrain_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
-target_link_libraries(adtrain_torch INTERFACE ${TORCH_LIBRARIES})
+target_link_libraries(adtrain_torch INTERFACE
+  "$<${gpu_libraries_later}:${gpu_libraries_stand_in};torch_cpu_library;c10_cuda;c10>" "$<$<NOT:${gpu_libraries_later}>:${TORCH_LIBRARIES}>")
 # The wheel's libtorch.so exports an std::filesystem of its own, whose remove_all crashes. Whoever comes first in the list
 # of libraries wins, so the real libstdc++ goes before it.
 target_link_options(adtrain_torch INTERFACE LINKER:--push-state,--no-as-needed,-lstdc++,--pop-state)
@@ -123,6 +124,7 @@ function(adtrain_tests room)
     ADTRAIN_PYTHON="${ADTRAIN_PYTHON}")
   if(TESTS_TORCH)
     adtrain_share_pch(${target})
+    adtrain_loads_gpu_libraries(${target})
   endif()
   foreach(source IN LISTS TESTS_SOURCES)
     if(source MATCHES "([A-Za-z0-9]+)_test\\.cpp$")

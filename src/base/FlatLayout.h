@@ -26,6 +26,7 @@ class FlatLayout {
     return FlatLayout(sizes);
   }
 
+  size_t tensors() const { return offsets_.size(); }
   int64_t offset(size_t tensor) const { return offsets_[tensor]; }
   /// Elements of the buffer, gaps included.
   int64_t total() const { return total_; }

@@ -20,6 +20,7 @@ const std::vector<Command>& commands() {
                                            checkpoint_export_command(),
                                            checkpoint_import_command(),
                                            inspect_histories_command(),
+                                           import_histories_command(),
                                            launch_command(),
                                            validate_command(),
                                            test_command(),

@@ -39,6 +39,7 @@ Command checkpoint_inspect_command();
 Command checkpoint_export_command();
 Command checkpoint_import_command();
 Command inspect_histories_command();
+Command import_histories_command();
 Command launch_command();
 Command validate_command();
 Command test_command();

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/GpuLibraries.h"
 #include "base/StandardStreams.h"
 #include "base/Terminal.h"
 #include "base/Text.h"
@@ -163,6 +164,7 @@ void let_the_first_rank_speak() {
 int run_command_line(int argc, const char* const* argv) {
   secure_standard_streams();
   try {
+    load_gpu_libraries();
     return static_cast<int>(dispatch(argc, argv));
   } catch (const ConfigError& error) {
     let_the_first_rank_speak();

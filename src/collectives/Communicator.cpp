@@ -19,6 +19,19 @@
 #include "watchdog/StartWatch.h"
 
 namespace adtrain {
+namespace {
+
+/// Several operations that were started as one.
+class Works final : public CollectiveWork {
+ public:
+  void wait() override {
+    for (const auto& work : each) work->wait();
+  }
+  std::vector<std::unique_ptr<CollectiveWork>> each;
+};
+
+}  // namespace
+
 std::unique_ptr<Communicator> Communicator::create(const LaunchContext& context,
                                                    const DistributedOptions& options) {
   if (context.world_size == 1) return std::make_unique<SingleCommunicator>();
@@ -90,13 +103,6 @@ std::unique_ptr<CollectiveWork> Communicator::start_sums(std::vector<Summand> su
 }
 
 std::unique_ptr<CollectiveWork> Communicator::begin_sums(std::vector<Summand> summands) {
-  class Works final : public CollectiveWork {
-   public:
-    void wait() override {
-      for (const auto& work : each) work->wait();
-    }
-    std::vector<std::unique_ptr<CollectiveWork>> each;
-  };
   auto works = std::make_unique<Works>();
   for (Summand& summand : summands) {
     if (summand.factor != 1) {
@@ -106,6 +112,35 @@ std::unique_ptr<CollectiveWork> Communicator::begin_sums(std::vector<Summand> su
       summand.to.copy_(summand.from.view_as(summand.to));
     }
     works->each.push_back(begin_all_reduce(summand.to, ReduceOp::kSum));
+  }
+  return works;
+}
+
+std::unique_ptr<CollectiveWork> Communicator::start_reduce_scatter(at::Tensor& tensor) {
+  check_tensor(tensor);
+  if (tensor.numel() == 0) return std::make_unique<NoCollectiveWork>();
+  return begin_reduce_scatter(tensor);
+}
+
+std::unique_ptr<CollectiveWork> Communicator::start_all_gather(at::Tensor& tensor) {
+  check_tensor(tensor);
+  if (tensor.numel() == 0) return std::make_unique<NoCollectiveWork>();
+  return begin_all_gather_of_parts(tensor);
+}
+
+/// All parts are summed on every rank: for Gloo, whose reduce-scatter in torch is an all-reduce as well.
+std::unique_ptr<CollectiveWork> Communicator::begin_reduce_scatter(at::Tensor& tensor) {
+  return begin_all_reduce(tensor, ReduceOp::kSum);
+}
+
+std::unique_ptr<CollectiveWork> Communicator::begin_all_gather_of_parts(at::Tensor& tensor) {
+  auto works = std::make_unique<Works>();
+  const at::Tensor elements = tensor.view(-1);
+  for (int64_t owner = 0; owner < world_size_; ++owner) {
+    const Part part = part_of(tensor.numel(), owner, world_size_);
+    if (part.size == 0) continue;
+    at::Tensor owned = elements.narrow(0, part.begin, part.size);
+    works->each.push_back(begin_broadcast(owned, owner));
   }
   return works;
 }

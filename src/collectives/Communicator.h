@@ -9,6 +9,7 @@
 
 #include "base/Error.h"
 #include "collectives/LostPeer.h"
+#include "collectives/Part.h"
 #include "launch/DistributedOptions.h"
 #include "launch/LaunchContext.h"
 
@@ -77,6 +78,11 @@ class Communicator {
   std::unique_ptr<CollectiveWork> start_sums(std::vector<Summand> summands);
   /// Whether start_sums() reads `from` while it sums. Else it first copies `from`, multiplied, to `to`.
   virtual bool sums_without_copies() const { return false; }
+  /// Starts summing over ranks in place, each rank its part_of() the tensor. What the tensor holds elsewhere
+  /// is undefined afterwards. Several may be under way, started in the same order everywhere.
+  std::unique_ptr<CollectiveWork> start_reduce_scatter(at::Tensor& tensor);
+  /// Starts to make a tensor whole of which each rank has its part_of(), in place.
+  std::unique_ptr<CollectiveWork> start_all_gather(at::Tensor& tensor);
   /// Every rank's tensor, stacked in the order of ranks: (world size, …).
   at::Tensor all_gather(const at::Tensor& tensor);
   /// Returns when every rank has called it.
@@ -110,6 +116,8 @@ class Communicator {
                                                            at::Tensor& gathered) = 0;
   virtual std::unique_ptr<CollectiveWork> begin_barrier() = 0;
   virtual std::unique_ptr<CollectiveWork> begin_sums(std::vector<Summand> summands);
+  virtual std::unique_ptr<CollectiveWork> begin_reduce_scatter(at::Tensor& tensor);
+  virtual std::unique_ptr<CollectiveWork> begin_all_gather_of_parts(at::Tensor& tensor);
 
  private:
   void check_tensor(const at::Tensor& tensor) const;

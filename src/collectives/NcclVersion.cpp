@@ -4,10 +4,12 @@
 #include <nccl.h>
 
 #include "base/Error.h"
+#include "base/GpuLibraries.h"
 
 namespace adtrain {
 
 std::string nccl_version() {
+  load_gpu_libraries_anyway();
   int code = 0;  // major · 10000 + minor · 100 + patch, since 2.9
   if (ncclGetVersion(&code) != ncclSuccess)
     throw EnvironmentError("NCCL is linked but does not tell its version.");

@@ -4,7 +4,7 @@
 
 namespace adtrain {
 
-/// The version of the NCCL library that is loaded, as "2.28.9". Needs no GPU.
+/// The version of the NCCL library, which is loaded for that if need be, as "2.28.9". Needs no GPU.
 std::string nccl_version();
 
 }  // namespace adtrain

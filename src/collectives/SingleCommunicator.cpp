@@ -19,7 +19,7 @@ std::unique_ptr<CollectiveWork> SingleCommunicator::begin_all_reduce(at::Tensor&
 
 std::unique_ptr<CollectiveWork> SingleCommunicator::begin_all_gather(const at::Tensor& tensor,
                                                                      at::Tensor& gathered) {
-  gathered.copy_(tensor.view({1, -1}));
+  gathered.copy_(tensor.view({1, -1}).expand_as(gathered));
   return std::make_unique<NoCollectiveWork>();
 }
 

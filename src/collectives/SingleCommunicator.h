@@ -7,10 +7,12 @@
 
 namespace adtrain {
 
-/// A group of one rank: its operations have nothing to do.
+/// A group of one rank: its operations have nothing to do. For trials it may also be one rank of several of
+/// which the others are not there: each operation then leaves this rank's tensors as they are.
 class SingleCommunicator final : public Communicator {
  public:
-  explicit SingleCommunicator(at::Device device = at::kCPU) : Communicator(0, 1, 0, device) {}
+  explicit SingleCommunicator(at::Device device = at::kCPU, int64_t rank = 0, int64_t world_size = 1)
+      : Communicator(rank, world_size, 0, device) {}
   std::string backend() const override { return "none"; }
   void synchronize() override;
 

@@ -53,7 +53,8 @@ void DataOptions::declare_any_space(Section& section) {
   section
       .key("histories", histories,
            "Tasks of your own: a file or folder of histories (docs/history-formats.md), which is read in "
-           "place; null: the file that `adtrain collect` writes to traj_dir.")
+           "place (Minari's are imported first: adtrain import histories); null: the file that `adtrain "
+           "collect` writes to traj_dir.")
       .free_on_resume(", as long as the histories are the same");
   section.key("history_format", history_format, "Format of `histories`; auto: recognised by what is there.")
       .one_of({"auto", "adtrain", "xland", "vintix"})

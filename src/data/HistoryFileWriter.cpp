@@ -34,8 +34,9 @@ void on_disk(const Action& action) {
     action();
   } catch (const fs::filesystem_error& error) {
     throw DataError(
-        fmt::format("{}; expected to write learning histories there; make room, or set traj_dir to a folder "
-                    "that can be written; finished tasks are kept, and the same command continues",
+        fmt::format("{}; expected to write learning histories there; make room, or choose a folder that can "
+                    "be written, by traj_dir, or --out of an import; finished tasks are kept, and the same "
+                    "command continues",
                     error.what()));
   }
 }
@@ -46,16 +47,15 @@ void check_settings(const fs::path& partial, const HistorySettings& settings) {
   try {
     before = nlohmann::json::parse(read_file(file)).get<HistorySettings>();
   } catch (const std::exception& error) {
-    throw DataError(
-        fmt::format("{}: not the settings of a collection ({}); remove the folder {} to collect anew",
-                    file.string(), error.what(), partial.string()));
+    throw DataError(fmt::format("{}: not the settings of histories ({}); remove the folder {} to begin anew",
+                                file.string(), error.what(), partial.string()));
   }
   if (settings.contains("alg")) before.emplace("alg", "PPO");  // the only algorithm before settings named it
   const std::vector<std::string> differing = differences(before, settings);
   if (differing.empty()) return;
   throw DataError(
-      fmt::format("{}: a collection was begun there with other settings: {}; restore them to continue it, or "
-                  "remove the folder to collect anew, as --overwrite does",
+      fmt::format("{}: a file was begun there with other settings: {}; restore them to continue it, or "
+                  "remove the folder to begin anew, as --overwrite does",
                   partial.string(), join(differing, ", ")));
 }
 
@@ -64,7 +64,7 @@ int lock_folder(const fs::path& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor >= 0 && ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(descriptor);
-    throw DataError(fmt::format("{}: another process is collecting there; let it finish, or stop it first",
+    throw DataError(fmt::format("{}: another process is writing there; let it finish, or stop it first",
                                 folder.string()));
   }
   return descriptor;  // a file system without locks excludes nobody
@@ -99,9 +99,9 @@ HistoryFileWriter::HistoryFileWriter(fs::path path, NumberRanges tasks, const Se
       compression_(compression),
       version_(version) {
   if (existing == ExistingHistories::kRefuse && fs::exists(path_)) {
-    throw DataError(
-        fmt::format("{}: exists already; histories are not overwritten; remove the file to collect it anew",
-                    path_.string()));
+    throw DataError(fmt::format(
+        "{}: exists already; histories are not overwritten; remove the file, or replace it with --overwrite",
+        path_.string()));
   }
   const int64_t count = tasks_.count();
   settings_["tasks"] = std::to_string(count);

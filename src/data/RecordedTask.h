@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -19,6 +20,14 @@ struct RecordedTask {
   std::vector<Column> columns;
   std::map<std::string, std::string> texts;  ///< attributes of the task's group: its name, …
   std::map<std::string, double> scores;      ///< and numbers: "random-score", "expert-score"
+
+  /// The places of the columns of `sized`.
+  enum Place : size_t { kObservations, kActions, kRewards, kTerminations, kTruncations };
+  /// Room for so many steps, with zeros in it: observations and actions in the types of their rows (whose
+  /// kinds are set here), rewards as float32, and terminations and truncations.
+  static RecordedTask sized(ColumnType observations, ColumnType actions, int64_t streams, int64_t steps);
+  /// Where the row of a step of a stream begins.
+  uint8_t* row(Place column, int64_t stream, int64_t step);
 };
 
 }  // namespace adtrain

@@ -22,6 +22,7 @@ using nlohmann::json;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int64_t kMostElements = int64_t{1} << 24;
+constexpr int kMostAxes = 64;  ///< as NumPy has
 
 [[noreturn]] void refuse(const std::string& origin, const std::string& why, const std::string& text) {
   throw DataError(fmt::format(
@@ -62,11 +63,11 @@ double number_of(const json& value) {
   return value == "-Infinity" ? -kInfinity : value.get<double>();
 }
 
-/// The numbers of arrays within arrays, in C order.
+/// The numbers of arrays within arrays, in C order. Deeper ones could exhaust the stack.
 template <class Number>
-void flatten(const json& value, std::vector<Number>& numbers) {
-  if (value.is_array()) {
-    for (const json& element : value) flatten(element, numbers);
+void flatten(const json& value, int axes, std::vector<Number>& numbers) {
+  if (value.is_array() && axes > 0) {
+    for (const json& element : value) flatten(element, axes - 1, numbers);
   } else {
     numbers.push_back(number_of<Number>(value));
   }
@@ -75,7 +76,7 @@ void flatten(const json& value, std::vector<Number>& numbers) {
 template <class Number>
 std::vector<Number> flat(const json& value) {
   std::vector<Number> numbers;
-  flatten(value, numbers);
+  flatten(value, kMostAxes, numbers);
   return numbers;
 }
 

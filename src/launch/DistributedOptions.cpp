@@ -55,6 +55,10 @@ void DistributedOptions::declare(Section& section) {
               {{"fp32", WireType::kFloat32}, {"bf16", WireType::kBFloat16}},
               "In which type GPUs sum gradients over ranks: bf16 halves the bytes and rounds each sum; CPU "
               "ranks send fp32 whatever is asked for.");
+  section.key("shard_optimizer", shard_optimizer,
+              "Divides AdamW's moments among the ranks (ZeRO's first stage): of N ranks each has a share of "
+              "8 / N bytes a parameter instead of 8, updates the weights that belong to it and receives "
+              "the others. Checkpoints are the same, and load on any number of ranks, sharded or not.");
   section.all_free_on_resume();
 }
 
@@ -72,7 +76,8 @@ void DistributedOptions::check(Findings& findings) const {
 ReducerOptions DistributedOptions::reducer() const {
   return {.bucket_bytes = bytes_of(bucket_megabytes),
           .first_bucket_bytes = bytes_of(first_bucket_megabytes),
-          .wire = gradient_wire_type};
+          .wire = gradient_wire_type,
+          .shards = shard_optimizer};
 }
 
 }  // namespace adtrain

@@ -79,7 +79,7 @@ class Estimate {
       int64_t step = 0, token = 0;
       for (const TaskSpaces& spaces : spaces_) {
         step = std::max(step, step_bytes(spaces));
-        token = std::max(token, token_elements(options_, spaces));
+        token = std::max(token, token_elements(options_, spaces, plan_.fused_encoder()));
       }
       const int64_t kept = rows * token + sequences_ * queries_ * head_elements(options_);
       return step * sequences_ * context_ + element_ * (alibi_elements() + kept + rows * width_);

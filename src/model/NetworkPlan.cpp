@@ -1,5 +1,11 @@
 #include "model/NetworkPlan.h"
 
+#include <vector>
+
+#include "model/spaces/ObservationEncoder.h"
+#include "model/spaces/SpaceFit.h"
+#include "model/spaces/StepTokens.h"
+
 namespace adtrain {
 namespace {
 
@@ -16,6 +22,16 @@ kernels::NetworkShape::Block block_of(const ModelOptions& options) {
     default:
       return Block::kPreNorm;
   }
+}
+
+std::vector<kernels::SymbolGrid> grids_of(const ModelOptions& options, const ModelShape& shape) {
+  std::vector<kernels::SymbolGrid> grids;
+  for (const TaskSpaces& spaces : shape.spaces) {
+    if (pieces_for(options, spaces).observation_encoder != ObservationEncoderKind::kConvolution) continue;
+    const auto grid = ObservationEncoder::grid_of(spaces, StepTokens::features_of(options));
+    if (grid) grids.push_back(*grid);
+  }
+  return grids;
 }
 
 }  // namespace
@@ -36,7 +52,8 @@ kernels::KernelPlan plan_of(const ModelOptions& options, const ModelShape& shape
       .two_streams = positions == LossPositions::kAll && options.needs_query_stream(),
       .gelu = pieces.mlp == MlpKind::kGelu,
       .attention_biases = pieces.bias != BiasPlaces::kNone,
-      .mlp_biases = pieces.bias == BiasPlaces::kAll};
+      .mlp_biases = pieces.bias == BiasPlaces::kAll,
+      .grids = grids_of(options, shape)};
   return {network, device, type,
           options.fused_kernels == FusedKernels::kOff ? Use::kNever : Use::kWhereTheyFit};
 }

@@ -54,7 +54,11 @@ GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, Communicato
       source_(source),
       exposed_(parameters_.front().device()) {
   make_views();
-  make_buckets(options);
+  const BucketLayout buckets(layout_, options);
+  make_buckets(buckets, options.wire);
+  if (options.shards && communicator_.world_size() > 1) {
+    shards_ = std::make_unique<FlatShards>(buckets, communicator_, flat_.device());
+  }
   if (source_ == GradientSource::kCaller) return;
   if (communicator_.world_size() > 1 || std::ranges::any_of(parameters_, is_short)) listen();
 }
@@ -77,25 +81,17 @@ void GradientReducer::make_views() {
   }
 }
 
-void GradientReducer::make_buckets(ReducerOptions options) {
+void GradientReducer::make_buckets(const BucketLayout& layout, WireType wire) {
   bucket_of_.resize(parameters_.size());
-  int64_t end = layout_.total();  // of the bucket being filled
-  size_t end_of_bucket = parameters_.size();
-  for (size_t index = parameters_.size(); index-- > 0;) {
-    const int64_t begin = layout_.offset(index);  // of the parameters from this one on
-    bucket_of_[index] = buckets_.size();
-    const int64_t limit = buckets_.empty() ? options.first_bucket_bytes : options.bucket_bytes;
-    if ((end - begin) * static_cast<int64_t>(sizeof(float)) >= limit || index == 0) {
-      const at::Tensor view = flat_.narrow(0, begin, end - begin);
-      const bool rounds = options.wire == WireType::kBFloat16 && view.is_cuda();
-      buckets_.push_back({.view = view,
-                          .wire = rounds ? at::empty_like(view, at::kBFloat16) : view,
-                          .sum = nullptr,
-                          .first = index,
-                          .end = end_of_bucket});
-      end = begin;
-      end_of_bucket = index;
-    }
+  for (const auto& [part, first, end] : layout.buckets()) {
+    const at::Tensor view = flat_.narrow(0, part.begin, part.size);
+    const bool rounds = wire == WireType::kBFloat16 && view.is_cuda();
+    for (size_t index = first; index < end; ++index) bucket_of_[index] = buckets_.size();
+    buckets_.push_back({.view = view,
+                        .wire = rounds ? at::empty_like(view, at::kBFloat16) : view,
+                        .sum = nullptr,
+                        .first = first,
+                        .end = end});
   }
 }
 
@@ -136,7 +132,8 @@ void GradientReducer::arrived(size_t parameter) {
 
 bool GradientReducer::multiply_sums_by(double factor) {
   const bool rounds = !buckets_.front().wire.is_same(buckets_.front().view);
-  if (communicator_.world_size() == 1 || !communicator_.sums_without_copies() || rounds) return false;
+  const bool copies = rounds || shards_ != nullptr || !communicator_.sums_without_copies();
+  if (communicator_.world_size() == 1 || copies) return false;
   factor_ = factor;
   return true;
 }
@@ -179,9 +176,22 @@ void GradientReducer::start_next_bucket() {
   Bucket& bucket = buckets_[started_++];
   copy_small(bucket);
   if (!bucket.wire.is_same(bucket.view)) bucket.wire.copy_(bucket.view);
-  bucket.sum =
-      factor_ ? communicator_.start_sums(summands_of(bucket)) : communicator_.start_all_reduce(bucket.wire);
+  bucket.sum = start_sum(bucket);
   bucket.elsewhere.clear();
+}
+
+std::unique_ptr<CollectiveWork> GradientReducer::start_sum(Bucket& bucket) {
+  if (factor_) return communicator_.start_sums(summands_of(bucket));
+  if (shards_ != nullptr) return communicator_.start_reduce_scatter(bucket.wire);
+  return communicator_.start_all_reduce(bucket.wire);
+}
+
+void GradientReducer::take_rounded(const Bucket& bucket) const {
+  if (bucket.wire.is_same(bucket.view)) return;
+  const Part all = {0, bucket.view.numel()};
+  const Part part =
+      shards_ == nullptr ? all : part_of(all.size, communicator_.rank(), communicator_.world_size());
+  bucket.view.narrow(0, part.begin, part.size).copy_(bucket.wire.narrow(0, part.begin, part.size));
 }
 
 void GradientReducer::copy_small(const Bucket& bucket) {
@@ -227,12 +237,13 @@ void GradientReducer::finish() {
   if (communicator_.world_size() == 1) return;
   exposed_.begin();
   while (started_ < buckets_.size()) start_next_bucket();
-  const Activity::Waiting waiting("the gradients' all-reduce");
+  const Activity::Waiting waiting(shards_ == nullptr ? "the gradients' all-reduce"
+                                                     : "the gradients' reduce-scatter");
   const RecordedCall recorded(RecordedCall::kGradientsWait);
   for (Bucket& bucket : buckets_) {
     bucket.sum->wait();
     bucket.sum.reset();
-    if (!bucket.wire.is_same(bucket.view)) bucket.view.copy_(bucket.wire);
+    take_rounded(bucket);
   }
   started_ = 0;
   exposed_.end();
@@ -245,6 +256,15 @@ void GradientReducer::abandon() {
     bucket.sum.reset();
     bucket.elsewhere.clear();
   }
+  if (shards_ != nullptr) shards_->abandon();
+}
+
+double GradientReducer::exposed_seconds() const {
+  return exposed_.seconds() + (shards_ == nullptr ? 0 : shards_->exposed_seconds());
+}
+
+double GradientReducer::take_mean_exposed_seconds() {
+  return exposed_.take_mean_seconds() + (shards_ == nullptr ? 0 : shards_->take_mean_exposed_seconds());
 }
 
 void GradientReducer::zero() {

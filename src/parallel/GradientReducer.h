@@ -12,6 +12,8 @@
 #include "base/MainGradients.h"
 #include "collectives/Communicator.h"
 #include "launch/DistributedOptions.h"
+#include "parallel/BucketLayout.h"
+#include "parallel/FlatShards.h"
 #include "parallel/WaitTimer.h"
 
 namespace adtrain {
@@ -23,18 +25,19 @@ enum class GradientSource { kAutograd, kCaller };
 ///
 /// Each fp32 parameter's `.grad` is a view of the buffer, in the parameters' order. The gradient of a 16-bit
 /// parameter is added into its view as soon as it is complete, and freed. As a MainGradients the buffer takes
-/// the gradients of several parameters at once. Buckets are longer views, from the end of the buffer to its
-/// beginning, because that is about the order in which gradients become ready. When the last gradient of a
-/// bucket has been accumulated and all buckets before it are under way, its all-reduce starts. So every rank
-/// starts them in the same order, whatever the order in which its gradients become ready.
+/// the gradients of several parameters at once. Buckets are longer views (BucketLayout). When the last
+/// gradient of a bucket has been accumulated and all buckets before it are under way, its sum starts. So
+/// every rank starts them in the same order, whatever the order in which its gradients become ready.
 ///
 ///     reducer.zero();
 ///     for each micro-step: reducer.begin_micro_step(last); loss.backward();   // one backward pass each
 ///     reducer.finish();
 ///
-/// The result is the sum over micro-steps and ranks: the caller divides losses by the global batch. A single
-/// rank communicates nothing. On a GPU all of it is ordered on the current stream. The host does not wait, so
-/// it may be captured in a CUDA graph. For one thread, which also runs the backward pass.
+/// The result is the sum over micro-steps and ranks: the caller divides losses by the global batch. It is an
+/// all-reduce; where the options shard, a reduce-scatter, after which each rank has the sums of its shard
+/// alone, and the rest of the buffer is undefined. A single rank communicates nothing. On a GPU all of it is
+/// ordered on the current stream. The host does not wait, so it may be captured in a CUDA graph. For one
+/// thread, which also runs the backward pass.
 class GradientReducer : public MainGradients {
  public:
   /// `parameters`: leaves of fp32 or a 16-bit type on one device, all requiring gradients, in the order of
@@ -50,7 +53,9 @@ class GradientReducer : public MainGradients {
   /// All gradients as one tensor in the layout of the parameters' FlatLayout; every `.grad` shares its
   /// memory.
   const at::Tensor& flat_gradient() const { return flat_; }
-  /// Of the buffer, and of the rounded copies that are all-reduced.
+  /// Which elements of it are summed for this rank; null where all are.
+  FlatShards* shards() { return shards_.get(); }
+  /// Of the buffer, and of the rounded copies that are summed.
   int64_t bytes() const;
   int64_t bucket_count() const { return static_cast<int64_t>(buckets_.size()); }
 
@@ -58,7 +63,8 @@ class GradientReducer : public MainGradients {
   void added(at::TensorList parameters) override;
   /// Like added(), for the parameter with this index.
   void arrived(size_t parameter);
-  /// Lets the sums over ranks multiply by `factor`, if the communicator sums without copies. Whether it does:
+  /// Lets the sums over ranks multiply by `factor`, if the communicator sums without copies and the options
+  /// do not shard. Whether it does:
   /// gradients are then left unmultiplied, and may lie elsewhere (arrived_at).
   bool multiply_sums_by(double factor);
   /// Whether this is the micro-step whose gradients are summed over ranks.
@@ -77,16 +83,16 @@ class GradientReducer : public MainGradients {
   void abandon();
   void zero();
 
-  /// Seconds of communication that the backward pass did not hide in the latest step. On a GPU the caller
-  /// must have synchronised with it.
-  double exposed_seconds() const { return exposed_.seconds(); }
+  /// Seconds of communication that neither the backward pass nor, of shards, the update hid in the latest
+  /// step. On a GPU the caller must have synchronised with it.
+  double exposed_seconds() const;
   /// The same as the mean of the steps since the last call of this function; on a GPU of the latest step.
-  double take_mean_exposed_seconds() { return exposed_.take_mean_seconds(); }
+  double take_mean_exposed_seconds();
 
  private:
   struct Bucket {
     at::Tensor view;
-    at::Tensor wire;      ///< the all-reduced tensor: the view itself, or its rounded copy
+    at::Tensor wire;      ///< the tensor that is summed: the view itself, or its rounded copy
     int64_t missing = 0;  ///< parameters whose gradient is still missing in this micro-step
     std::unique_ptr<CollectiveWork> sum;
     size_t first = 0, end = 0;                    ///< its parameters
@@ -95,11 +101,14 @@ class GradientReducer : public MainGradients {
   class ReadyHook;
 
   void make_views();
-  void make_buckets(ReducerOptions options);
+  void make_buckets(const BucketLayout& layout, WireType wire);
   void listen();
   void gradient_ready(size_t parameter);
   size_t index_of(const at::Tensor& parameter) const;
   void start_next_bucket();
+  std::unique_ptr<CollectiveWork> start_sum(Bucket& bucket);
+  /// Takes the sums from the rounded copy: those of this rank's shard, or all.
+  void take_rounded(const Bucket& bucket) const;
   /// From its size alone, so that all ranks pass NCCL the same operations.
   bool is_large(size_t parameter) const;
   void copy_small(const Bucket& bucket);
@@ -117,6 +126,7 @@ class GradientReducer : public MainGradients {
   size_t started_ = 0;             ///< buckets 0 … started − 1 are under way
   bool communicates_ = false;
   std::optional<double> factor_;  ///< of the sums, where they multiply
+  std::unique_ptr<FlatShards> shards_;
   WaitTimer exposed_;
 };
 

@@ -109,7 +109,9 @@ class Searches {
         trial_(config.training, config.distributed.reducer(), config.data,
                {.model = inputs.model(),
                 .training_windows = inputs.windows(),
-                .held_out_windows = inputs.held_out_windows()}) {}
+                .held_out_windows = inputs.held_out_windows(),
+                .rank = ranks.communicator->rank(),
+                .world_size = ranks.communicator->world_size()}) {}
 
   /// The micro-batch of each rank.
   BatchSizeDecision find_training() {

@@ -76,6 +76,7 @@ class Report {
       text += fmt::format("  {:<14}{:>9.2f} GB\n", name, in_gigabytes(split.*bytes));
     }
     text += fmt::format("  {:<14}{:>9.2f} GB\n", "total", in_gigabytes(split.total()));
+    text += shard_text();
     if (const int64_t held_out = estimate.held_out_bytes(batch); held_out > split.total() / 10) {
       text += fmt::format(
           "  {} of the activations are the held-out loss's: a lower test_batch_size ({}) takes less\n",
@@ -112,6 +113,12 @@ class Report {
   }
 
  private:
+  std::string shard_text() const {
+    if (!config_.distributed.shard_optimizer) return "";
+    const int64_t gpus = request_.gpus.front();
+    return gpus == 1 ? "  shard_optimizer: one GPU has nothing to shard, all moments are on it\n"
+                     : fmt::format("  shard_optimizer: the moments are divided among {} GPUs\n", gpus);
+  }
   template <class Value>
   static std::string heading(const std::vector<Value>& columns, const char* unit) {
     std::string line = "        ";

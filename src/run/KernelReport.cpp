@@ -1,5 +1,6 @@
 #include "run/KernelReport.h"
 
+#include <algorithm>
 #include <optional>
 
 #include <fmt/format.h>
@@ -72,8 +73,10 @@ std::string as_text(const std::vector<KernelReport>& reports, const std::string&
   std::string text;
   for (const KernelReport& report : reports) {
     text += fmt::format("{}kernels on {}, {}:\n", begin, report.device, report.precision);
+    size_t width = 10;
+    for (const KernelPlan::Part& part : report.parts) width = std::max(width, part.name.size());
     for (const auto& [name, kernels, why] : report.parts) {
-      text += fmt::format("{}  {:<10} {}{}\n", begin, name, kernels,
+      text += fmt::format("{}  {:<{}} {}{}\n", begin, name, width, kernels,
                           why.empty() ? "" : fmt::format(" ({})", why));
     }
   }

@@ -9,6 +9,7 @@
 #include "model/ActivationEstimate.h"
 #include "model/AlgorithmDistillation.h"
 #include "model/NetworkPlan.h"
+#include "parallel/BucketLayout.h"
 
 namespace adtrain {
 namespace {
@@ -21,6 +22,13 @@ constexpr int64_t kCommunicationBytes = 900'000'000;  ///< NCCL's buffers on one
 int64_t gradient_bytes(int64_t elements, const RunConfig& config, int64_t world_size) {
   const bool copied = world_size > 1 && config.distributed.gradient_wire_type == WireType::kBFloat16;
   return elements * (copied ? 6 : 4);
+}
+
+/// Of the last rank, whose shard is the largest.
+int64_t moment_bytes(const FlatLayout& layout, const RunConfig& config, int64_t world_size) {
+  const BucketLayout buckets(layout, config.distributed.reducer());
+  const bool sharded = config.distributed.shard_optimizer;
+  return 2 * 4 * (sharded ? buckets.shard_size(world_size - 1, world_size) : layout.total());
 }
 
 int64_t history_bytes(const RunConfig& config) {
@@ -46,7 +54,7 @@ MemoryEstimate::MemoryEstimate(const RunConfig& config, const kernels::DeviceTra
   const int64_t elements = parameters.flat().numel();
   fixed_.parameters = parameters.bytes();
   fixed_.gradients = gradient_bytes(elements, config, world_size);
-  fixed_.moments = 2 * 4 * elements;
+  fixed_.moments = moment_bytes(FlatLayout::of(parameters.leaves()), config, world_size);
   fixed_.histories = history_bytes(config);
   fixed_.communication = world_size > 1 ? kCommunicationBytes : 0;
   fixed_.other = kContextBytes;

@@ -30,6 +30,14 @@ int64_t parts_that_fit(int64_t found, int64_t fits) {
   return parts;
 }
 
+/// "shard_optimizer: true, " where that lets a sequence fit that does not fit without.
+std::string sharding_advice(RunConfig config, const kernels::DeviceTraits& gpu, int64_t world_size,
+                            int64_t usable) {
+  if (config.distributed.shard_optimizer || world_size == 1) return "";
+  config.distributed.shard_optimizer = true;
+  return MemoryEstimate(config, gpu, world_size).largest_batch(usable) < 1 ? "" : "shard_optimizer: true, ";
+}
+
 /// What to change on a GPU, with numbers, so that the run that goes on is the same run.
 std::string advice_for_gpu(const RunConfig& config, const Ranks& ranks, const RankMemory& memory) {
   const TrainingOptions& options = config.training;
@@ -44,7 +52,8 @@ std::string advice_for_gpu(const RunConfig& config, const Ranks& ranks, const Ra
   const int64_t largest = estimate.largest_batch(usable);
   if (found == 1 || largest < 1) {
     return fmt::format(
-        "not even one sequence fits: take a smaller model or n_transit{}, and ask adtrain estimate",
+        "not even one sequence fits: take {}a smaller model or n_transit{}, and ask adtrain estimate",
+        sharding_advice(config, kernels::DeviceTraits::of(device), world_size, usable),
         options.compute_type(device) == at::kFloat ? ", or mixed_precision: bf16" : "");
   }
   const int64_t parts = parts_that_fit(found, std::min(largest, found - 1));

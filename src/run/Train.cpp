@@ -48,6 +48,11 @@ std::string precision_text(const TrainingOptions& options, at::Device device) {
   }
 }
 
+std::string optimizer_text(const RunConfig& config, int64_t world_size) {
+  if (!config.distributed.shard_optimizer || world_size == 1) return "AdamW";
+  return fmt::format("AdamW, its moments divided among {} ranks", world_size);
+}
+
 std::string device_text(const Ranks& ranks) {
   if (ranks.device.device.is_cuda()) return fmt::format("{}, one a rank", ranks.device.name);
   return fmt::format("CPU, {} thread{} a rank", ranks.cpu_threads, ranks.cpu_threads == 1 ? "" : "s");
@@ -82,6 +87,7 @@ void print_banner(Console& console, const RunConfig& config, const Ranks& ranks,
        {"device", device_text(ranks)},
        {"model", config.model.architecture()},
        {"mixed precision", precision_text(config.training, ranks.device.device)},
+       {"optimizer", optimizer_text(config, context.world_size)},
        {"transformer blocks", model.plan(config.training.loss_positions).summary()},
        {"gradient accumulation", fmt::format("{} micro-batches a step", share.accumulation)},
        {"batch per rank", fmt::format("{} sequences a micro-batch", share.micro_batch)},
@@ -176,6 +182,8 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
                    .returns = returns.get()});
   print_banner(console, config, ranks, inputs.model(), trainer.share(), inputs.windows());
 
+  if (config.distributed.shard_optimizer && communicator.world_size() == 1)
+    console.notice("shard_optimizer has no effect: of a single rank there is nothing to shard");
   if (ranks.device.device.is_cuda() && config.training.cuda_graph != CudaGraphUse::kOff &&
       inputs.model().shape().spaces.size() > 1) {
     console.notice(

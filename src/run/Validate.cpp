@@ -27,17 +27,20 @@ std::string memory_warning(const RunConfig& config) {
   const int64_t memory = is_here ? visible_gpu(0).memory_bytes : kMemoryOfH200;
   const auto traits =
       is_here ? kernels::DeviceTraits::of(at::Device(at::kCUDA, 0)) : kernels::DeviceTraits::hopper();
-  const MemoryEstimate estimate(config, traits, /*world_size=*/1);
+  // How many GPUs share the moments is not known here: as many as one host usually has.
+  const int64_t gpus = config.distributed.shard_optimizer ? 8 : 1;
+  const MemoryEstimate estimate(config, traits, gpus);
   // Of a global batch each GPU may have as little as one sequence, on many ranks or in many steps.
   const int64_t batch = config.training.global_batch_size ? 1 : estimate.configured_batch().value_or(1);
   const int64_t total = estimate.split(batch).total();
   if (total <= memory) return "";
   return fmt::format(
-      "training does not fit {}, by arithmetic: with {} sequence{} a micro-batch it takes {} ({}), of {}; "
+      "training does not fit {}{}, by arithmetic: with {} sequence{} a micro-batch it takes {} ({}), of {}; "
       "adtrain "
       "estimate shows what fits",
-      is_here ? "this GPU" : "an H200", batch, batch == 1 ? "" : "s", gigabytes(total),
-      text_of(estimate.split(batch)), gigabytes(memory));
+      is_here ? "this GPU" : "an H200",
+      gpus > 1 ? fmt::format(", with the optimizer sharded over {} of them", gpus) : "", batch,
+      batch == 1 ? "" : "s", gigabytes(total), text_of(estimate.split(batch)), gigabytes(memory));
 }
 
 std::string tasks_text(const RunConfig& config) {
@@ -88,6 +91,10 @@ ExitCode validate(const std::filesystem::path& config_file, const std::vector<st
   for (const std::string& line : own ? own->lines : std::vector{"tasks: " + tasks_text(config)})
     text += fmt::format("# {}\n", line);
   text += fmt::format("# model: {}\n", config.model.architecture());
+  if (config.distributed.shard_optimizer) {
+    text +=
+        "# optimizer: AdamW, its moments divided among the ranks (of one rank there is nothing to shard)\n";
+  }
   text += as_text(kernels, "# ");
   for (const std::string& notice : notices) text += fmt::format("# notice: {}\n", notice);
   text += fmt::format("# {} is valid: the run would live in {}, with histories from {}\n",

@@ -67,7 +67,7 @@ StepFigures check_step(const RunConfig& config, Communicator& communicator) {
   const std::string before = checksum(model->parameters().flat().cpu());
 
   GradientReducer reducer(model->parameters().leaves(), communicator, config.distributed.reducer());
-  Optimizer optimizer(model->parameters().flat(), config.training);
+  Optimizer optimizer(model->parameters().flat(), config.training, reducer.shards());
   const BatchShare share = config.training.share(communicator.rank(), communicator.world_size());
   const auto batches =
       BatchSource::create({.windows = windows, .order = SampleOrder(windows.samples(), seed), .share = share},

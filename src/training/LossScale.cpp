@@ -19,9 +19,10 @@ std::unique_ptr<LossScale> LossScale::for_type(at::ScalarType type, at::Device d
 LossScale::LossScale(at::Device device)
     : state_(at::tensor({kFirstFactor, 0.0F, 0.0F}).to(device)), overflow_(at::zeros({}, device)) {}
 
-void LossScale::unscale(const at::Tensor& gradient) {
+void LossScale::unscale(at::TensorList gradient) {
   overflow_.zero_();
-  at::_amp_foreach_non_finite_check_and_unscale_({gradient}, overflow_, factor().reciprocal());
+  if (gradient.empty()) return;
+  at::_amp_foreach_non_finite_check_and_unscale_(gradient, overflow_, factor().reciprocal());
 }
 
 void LossScale::update() {

@@ -12,7 +12,8 @@ namespace adtrain {
 /// rule of torch.amp.GradScaler).
 ///
 /// All of it is on the device: the host does not wait, and a CUDA graph may capture it. Ranks agree without
-/// communication, because they check the gradient summed over all of them.
+/// communication, because they check the gradient summed over all of them, or, where each has the sums of its
+/// shard alone, by the optimizer's.
 class LossScale {
  public:
   explicit LossScale(at::Device device);
@@ -21,11 +22,12 @@ class LossScale {
 
   /// fp32 scalar: the factor on the loss.
   at::Tensor factor() const { return state_[0]; }
-  /// Divides a gradient (n) by the factor, in place, and checks it for non-finite values.
-  void unscale(const at::Tensor& gradient);
+  /// Divides a gradient, as one tensor or several, by the factor, in place, and checks it for non-finite
+  /// values.
+  void unscale(at::TensorList gradient);
   /// fp32 scalar: 1 where the latest gradient held such values, else 0. Written by unscale(), or by the
   /// kernel that replaces it.
-  const at::Tensor& overflow() const { return overflow_; }
+  at::Tensor& overflow() { return overflow_; }
   /// Counts a step, at its end, and adapts the factor.
   void update();
 

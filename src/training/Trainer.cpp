@@ -39,7 +39,7 @@ Trainer::Trainer(const TrainingOptions& options, const ReducerOptions& reducer, 
       share_(options.share(parts_.communicator.rank(), parts_.communicator.world_size())),
       data_(data),
       reducer_(parts_.model.parameters().leaves(), parts_.communicator, reducer),
-      optimizer_(parts_.model.parameters().flat(), options),
+      optimizer_(parts_.model.parameters().flat(), options, reducer_.shards()),
       loss_scale_(
           LossScale::for_type(parts_.model.parameters().compute_type(), parts_.communicator.device())),
       state_(parts_.model, optimizer_, loss_scale_.get()),
@@ -126,10 +126,31 @@ void Trainer::at_boundary(bool leaving) {
   }
   if (due(options_.ckpt_interval) || returns_due()) {
     save(leaving);
-  } else if (parts_.communicator.is_root() && parts_.keeper.wants_step() && state_.finite()) {
-    const TimeAdded writing(times_.writing);
-    parts_.keeper.save(state_.snapshot(parts_.origin), /*leaving=*/false);
+  } else if (keeper_wants_step()) {
+    give_step_to_keeper(/*leaving=*/false);
   }
+}
+
+bool Trainer::keeper_wants_step() {
+  const bool wants = parts_.communicator.is_root() && parts_.keeper.wants_step();
+  if (!optimizer_.sharded()) return wants && state_.finite();
+  at::Tensor told = at::full({1}, wants ? 1 : 0, at::kLong);
+  parts_.communicator.broadcast(told, 0);
+  return told.item<int64_t>() != 0 && finite_on_all_ranks();
+}
+
+bool Trainer::finite_on_all_ranks() {
+  at::Tensor spoilt = at::full({1}, state_.finite() ? 0 : 1, at::kLong);
+  parts_.communicator.all_reduce(spoilt, ReduceOp::kMax);
+  return spoilt.item<int64_t>() == 0;
+}
+
+void Trainer::give_step_to_keeper(bool leaving) {
+  const bool is_root = parts_.communicator.is_root();
+  if (!is_root && !optimizer_.sharded()) return;
+  const TimeAdded writing(times_.writing);
+  const Snapshot snapshot = state_.snapshot(parts_.origin);
+  if (is_root) parts_.keeper.save(snapshot, leaving);
 }
 
 bool Trainer::returns_due() const {
@@ -139,6 +160,7 @@ bool Trainer::returns_due() const {
 void Trainer::measure_returns() {
   Activity::of_this_process().begin("measuring in-context returns");
   std::optional<ReturnFigures> figures;
+  optimizer_.gather_parameters();  // they are copied from in fp32
   step_.lend_memory_to([&] { figures = parts_.returns->measure(); });
   if (!figures) return;
   parts_.log.returns(state_.progress.step, *figures);
@@ -205,13 +227,8 @@ RankMemory Trainer::memory() const {
 void Trainer::save(bool leaving) {
   Activity::of_this_process().begin("saving a checkpoint");
   if (loss_scale_ && loss_scale_->exhausted()) fail_non_finite(kNoScaleHelps);
-  at::Tensor spoilt = at::full({1}, state_.finite() ? 0 : 1, at::kLong);
-  parts_.communicator.all_reduce(spoilt, ReduceOp::kMax);
-  if (spoilt.item<int64_t>() != 0) {
-    fail_non_finite("parameters or the optimizer's moments are not finite");
-  }
-  const TimeAdded writing(times_.writing);
-  if (parts_.communicator.is_root()) parts_.keeper.save(state_.snapshot(parts_.origin), leaving);
+  if (!finite_on_all_ranks()) fail_non_finite("parameters or the optimizer's moments are not finite");
+  give_step_to_keeper(leaving);
 }
 
 /// Collective: rank 0 knows which step is safe, and every rank's error names it.

@@ -72,6 +72,11 @@ class Trainer {
   void watch_for_slow_ranks(const TrainingFigures& figures);
   void report();
   void save(bool leaving);
+  /// Whether it asks for the step that was taken, and that is finite. Collective where the optimizer is
+  /// sharded, as saving is then.
+  bool keeper_wants_step();
+  bool finite_on_all_ranks();
+  void give_step_to_keeper(bool leaving);
   bool returns_due() const;
   void measure_returns();
   [[noreturn]] void fail_non_finite(const std::string& found);

@@ -29,15 +29,14 @@ int64_t progress_figure(const nlohmann::json& state, const char* name) {
 
 }  // namespace
 
-/// The optimizer's flat buffers as views by parameter, and the loss scale. The tensors share their memory.
-std::vector<NamedTensor> TrainingState::tensors_beside_the_model() const {
+std::vector<NamedTensor> TrainingState::tensors_beside_the_model(const Optimizer::Moments& moments) const {
   std::vector<NamedTensor> tensors = {{kStepCount, optimizer_.step_count()}};
   const auto add = [&](const char* prefix, const at::Tensor& flat) {
     for (const auto& [name, view] : model_.parameters().views_of(flat))
       tensors.push_back({prefix + name, view});
   };
-  add(kFirstMoment, optimizer_.first_moment());
-  add(kSecondMoment, optimizer_.second_moment());
+  add(kFirstMoment, moments.first);
+  add(kSecondMoment, moments.second);
   if (loss_scale_ != nullptr) {
     tensors.push_back({kLossScale, loss_scale_->state()});
   }
@@ -50,18 +49,22 @@ bool TrainingState::finite() const {
   std::vector<at::Tensor> extremes;
   for (const at::Tensor& flat :
        {model_.parameters().flat(), optimizer_.first_moment(), optimizer_.second_moment()}) {
+    if (flat.numel() == 0) continue;  // the shard of a rank that updates nothing
     const auto [smallest, largest] = at::aminmax(flat);
     extremes.insert(extremes.end(), {smallest, largest});
   }
   return at::isfinite(at::stack(extremes)).all().item<bool>();
 }
 
-Snapshot TrainingState::snapshot(nlohmann::json origin) const {
+Snapshot TrainingState::snapshot(nlohmann::json origin) {
   Snapshot snapshot;
   snapshot.step = progress.step;
+  optimizer_.gather_parameters();
+  const Optimizer::Moments moments = optimizer_.moments_on_root();
+  if (!moments.first.defined()) return snapshot;
   for (const auto& [name, tensor] : model_.parameters().named())
     snapshot.model.push_back({name, tensor.cpu()});
-  for (const auto& [name, tensor] : tensors_beside_the_model()) {
+  for (const auto& [name, tensor] : tensors_beside_the_model(moments)) {
     snapshot.optimizer.push_back({name, tensor.cpu()});
   }
   snapshot.state = std::move(origin);
@@ -73,7 +76,12 @@ void TrainingState::restore(const Snapshot& snapshot) {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> saved;
   for (const NamedTensor& tensor : snapshot.optimizer) saved.emplace(tensor.name, tensor.tensor);
-  std::vector<NamedTensor> wanted = tensors_beside_the_model();
+  Optimizer::Moments moments = {optimizer_.first_moment(), optimizer_.second_moment()};
+  if (optimizer_.sharded()) {
+    const at::Tensor zeros = at::zeros_like(model_.parameters().flat(), at::kCPU);
+    moments = {zeros, zeros.clone()};
+  }
+  std::vector<NamedTensor> wanted = tensors_beside_the_model(moments);
   // A run that changes to fp16 starts with a fresh loss scale; all else must be there.
   std::erase_if(wanted, [&](const NamedTensor& tensor) {
     return tensor.name == kLossScale && !saved.contains(kLossScale);
@@ -91,6 +99,7 @@ void TrainingState::restore(const Snapshot& snapshot) {
   model_.parameters().load(snapshot.model);
   for (const NamedTensor& tensor : wanted) at::Tensor(tensor.tensor).copy_(saved.at(tensor.name));
   progress = {snapshot.step, samples_drawn};
+  if (optimizer_.sharded()) restored_ = std::move(moments);
 }
 
 void TrainingState::broadcast(Communicator& communicator) {
@@ -100,15 +109,26 @@ void TrainingState::broadcast(Communicator& communicator) {
   progress.step = figures.const_data_ptr<int64_t>()[0];
   progress.samples_drawn = figures.const_data_ptr<int64_t>()[1];
   at::Tensor parameters = model_.parameters().flat();
-  std::vector<at::Tensor*> tensors = {&parameters, &optimizer_.first_moment(), &optimizer_.second_moment(),
-                                      &optimizer_.step_count()};
-  for (at::Tensor* tensor : tensors) communicator.broadcast(*tensor, 0);
+  for (at::Tensor* tensor : {&parameters, &optimizer_.step_count()}) communicator.broadcast(*tensor, 0);
+  broadcast_moments(communicator);
   if (loss_scale_ != nullptr) {
     at::Tensor scale = loss_scale_->state().to(at::kDouble);
     communicator.broadcast(scale, 0);
     at::Tensor(loss_scale_->state()).copy_(scale);
   }
   model_.parameters().refresh();
+}
+
+void TrainingState::broadcast_moments(Communicator& communicator) {
+  if (!optimizer_.sharded()) {
+    communicator.broadcast(optimizer_.first_moment(), 0);
+    communicator.broadcast(optimizer_.second_moment(), 0);
+    return;
+  }
+  at::Tensor restored = at::full({1}, restored_.first.defined() ? 1 : 0, at::kLong);
+  communicator.broadcast(restored, 0);
+  if (restored.item<int64_t>() != 0) optimizer_.take_moments_of_root(restored_);
+  restored_ = {};
 }
 
 }  // namespace adtrain

@@ -25,22 +25,27 @@ class TrainingState {
 
   TrainingProgress progress;
 
-  /// Whether all parameters and the optimizer's moments are finite numbers: one flag, computed on the device
-  /// and read back here. Synchronises with the device.
+  /// Whether all parameters and the optimizer's moments that this rank has are finite numbers: one flag,
+  /// computed on the device and read back here. Synchronises with the device.
   bool finite() const;
   /// `origin` is added to the manifest: what a reader of the checkpoint needs to know besides the progress.
-  Snapshot snapshot(nlohmann::json origin) const;
-  /// Throws CheckpointError where the snapshot lacks anything or is of another model.
+  /// Where the optimizer is sharded it is collective, and rank 0 alone gets the tensors, which are whole.
+  Snapshot snapshot(nlohmann::json origin);
+  /// Throws CheckpointError where the snapshot lacks anything or is of another model. broadcast() is to
+  /// follow, which also deals out the moments of a sharded optimizer.
   void restore(const Snapshot& snapshot);
-  /// Broadcasts rank 0's state to every rank. Collective.
+  /// All ranks get rank 0's state. Collective.
   void broadcast(Communicator& communicator);
 
  private:
-  std::vector<NamedTensor> tensors_beside_the_model() const;
+  /// The optimizer's moments as views by parameter, and the loss scale. The tensors share their memory.
+  std::vector<NamedTensor> tensors_beside_the_model(const Optimizer::Moments& moments) const;
+  void broadcast_moments(Communicator& communicator);
 
   AlgorithmDistillation& model_;
   Optimizer& optimizer_;
   LossScale* loss_scale_;
+  Optimizer::Moments restored_;  ///< rank 0's, whole, until a sharded optimizer's ranks have their share
 };
 
 }  // namespace adtrain

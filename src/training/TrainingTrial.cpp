@@ -33,7 +33,9 @@ TrainingTrial::TrainingTrial(const TrainingOptions& options, const ReducerOption
       reducer_(reducer),
       data_(data),
       parts_(parts),
-      alone_(parts.model.parameters().flat().device()),
+      // Where nothing is sharded, a rank of several holds what a single one does.
+      alone_(parts.model.parameters().flat().device(), reducer.shards ? parts.rank : 0,
+             reducer.shards ? parts.world_size : 1),
       values_before_(parts.model.parameters().flat().detach().cpu().clone()) {}
 
 TrainingTrial::~TrainingTrial() {
@@ -60,7 +62,7 @@ TrainingTrial::Seconds TrainingTrial::take_steps(int64_t micro_batch, int64_t ac
   const BatchShare share = {.micro_batch = micro_batch,
                             .accumulation = std::min(accumulation, kMostAccumulation)};
   GradientReducer reducer(parts_.model.parameters().leaves(), alone_, reducer_);
-  Optimizer optimizer(parts_.model.parameters().flat(), options_);
+  Optimizer optimizer(parts_.model.parameters().flat(), options_, reducer.shards());
   const auto loss_scale = LossScale::for_type(parts_.model.parameters().compute_type(), device);
   const TrainingState state(parts_.model, optimizer, loss_scale.get());
   const auto batches = BatchSource::create(

@@ -15,7 +15,8 @@ namespace adtrain {
 /// Steps of a training run of one rank that leave nothing but measurements: what a batch size takes of memory
 /// and time. They are the run's own steps, eager and captured, with all that the run holds beside them: the
 /// histories on the GPU, optimizer, gradients, a forward pass of the held-out loss, and the check before
-/// saving. Only sums over ranks are left out, so that ranks may fail at different steps.
+/// saving. Only communication is left out, so that ranks may fail at different steps. A sharded optimizer has
+/// this rank's shard.
 class TrainingTrial {
  public:
   /// All borrowed.
@@ -23,6 +24,8 @@ class TrainingTrial {
     AlgorithmDistillation& model;
     const BatchAssembler& training_windows;
     const BatchAssembler* held_out_windows;  ///< null: no held-out loss
+    int64_t rank = 0;                        ///< of the run that is tried
+    int64_t world_size = 1;
   };
   TrainingTrial(const TrainingOptions& options, const ReducerOptions& reducer, const DataOptions& data,
                 Parts parts);

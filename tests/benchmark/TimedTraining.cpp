@@ -53,7 +53,7 @@ TimedTraining::TimedTraining(const RunConfig& config, Communicator& communicator
       windows_(histories_, config.window_shape(config.training.loss_positions)),
       model_(create_model(config, communicator.device())),
       reducer_(model_->parameters().leaves(), communicator, config.distributed.reducer()),
-      optimizer_(model_->parameters().flat(), config.training),
+      optimizer_(model_->parameters().flat(), config.training, reducer_.shards()),
       loss_scale_(LossScale::for_type(model_->parameters().compute_type(), communicator.device())),
       batches_(BatchSource::create(
           {.windows = windows_,

@@ -65,6 +65,35 @@ TEST_F(GpuRanks, ResumeBitForBit) {
   EXPECT_EQ(small_.read(file_of("whole")), small_.read(file_of("parts")));
 }
 
+/// With in-context returns in between, which are measured with whole fp32 weights; ranks receive 16-bit ones.
+TEST_F(GpuRanks, ShardTheOptimizer) {
+  for (const std::string precision : {"no", "bf16", "fp16"}) {
+    const std::string more = "--set mixed_precision=" + precision +
+                             " --set ckpt_interval=10 --set return_interval=10 --set return_episodes=2 "
+                             "--set first_bucket_megabytes=0.0005 --set bucket_megabytes=0.01 ";
+    const std::string shards = more + "--set shard_optimizer=true ";
+    const Finished whole = small_.mpirun(2, settings("whole-" + precision, more));
+    ASSERT_EQ(whole.exit_code, 0) << whole.output;
+    const Finished sharded = small_.mpirun(2, settings("sharded-" + precision, shards));
+    ASSERT_EQ(sharded.exit_code, 0) << sharded.output;
+    EXPECT_LT(largest_difference(small_, "whole-" + precision, "sharded-" + precision),
+              precision == "no" ? 2e-4 : 5e-3);
+    ASSERT_EQ(small_.mpirun(2, settings("parts-" + precision, shards + "--stop-after 10")).exit_code, 75);
+    ASSERT_EQ(small_.mpirun(2, settings("parts-" + precision, shards + "--resume")).exit_code, 0);
+    EXPECT_EQ(small_.state("parts-" + precision, 20), small_.state("sharded-" + precision, 20));
+    const auto bytes = [&](const std::string& run, size_t rank) {
+      return small_.metrics(run, "memory_parts")
+          .back()
+          .at("memory_parts")
+          .at("moments")
+          .at(rank)
+          .get<int64_t>();
+    };
+    EXPECT_EQ(bytes("sharded-" + precision, 0) + bytes("sharded-" + precision, 1),
+              bytes("whole-" + precision, 0));
+  }
+}
+
 /// No rank leaves anything on a GPU of another, such as a CUDA context, which takes half a gigabyte.
 TEST_F(GpuRanks, TakeMemoryOfTheirOwnGpuOnly) {
   const Finished finished = small_.mpirun(2, settings("own", "--set summary_interval=20"));

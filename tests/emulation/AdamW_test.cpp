@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "collectives/Part.h"
 #include "kernels/optimizer/AdamWKernel.h"
 #include "training/Optimizer.h"
 
@@ -27,21 +28,33 @@ struct Emulated {
 
   /// Uses up the gradient, which was multiplied with `factor` if there is one.
   void step(const at::Tensor& gradient, float rate, const float* factor) {
-    take_adamw_step(kRule,
-                    {.size = parameters.numel(),
-                     .gradient = gradient.data_ptr<float>(),
-                     .parameters = parameters.data_ptr<float>(),
-                     .first_moment = first.data_ptr<float>(),
-                     .second_moment = second.data_ptr<float>(),
-                     .low_precision = low_precision.data_ptr(),
-                     .low_precision_type = type,
-                     .learning_rate = &rate,
-                     .step_count = &count,
-                     .gradient_norm = &norm,
-                     .loss_factor = factor,
-                     .overflow = &overflow,
-                     .memory = &memory},
-                    nullptr);
+    take_adamw_step(kRule, part({0, parameters.numel()}, gradient, rate, factor), nullptr);
+  }
+
+  /// The same in parts, as the ranks of a sharded optimizer take it together.
+  void step_in_parts(const std::vector<Part>& parts, const at::Tensor& gradient, float rate,
+                     const float* factor) {
+    memory.found[0] = memory.found[1] = 0;
+    for (const Part& each : parts) measure_adamw_part(kRule, part(each, gradient, rate, factor), nullptr);
+    decide_adamw_step(kRule, part(parts.front(), gradient, rate, factor), nullptr);
+    for (const Part& each : parts) update_adamw_part(kRule, part(each, gradient, rate, factor), nullptr);
+  }
+
+  AdamWStep part(const Part& part, const at::Tensor& gradient, const float& rate, const float* factor) {
+    return {.size = part.size,
+            .gradient = gradient.data_ptr<float>() + part.begin,
+            .parameters = parameters.data_ptr<float>() + part.begin,
+            .first_moment = first.data_ptr<float>() + part.begin,
+            .second_moment = second.data_ptr<float>() + part.begin,
+            .low_precision = static_cast<char*>(low_precision.data_ptr()) +
+                             part.begin * static_cast<int64_t>(low_precision.element_size()),
+            .low_precision_type = type,
+            .learning_rate = &rate,
+            .step_count = &count,
+            .gradient_norm = &norm,
+            .loss_factor = factor,
+            .overflow = &overflow,
+            .memory = &memory};
   }
 
   at::Tensor parameters, first, second, low_precision;
@@ -98,6 +111,39 @@ TEST(EmulatedAdamW, DoesWhatTheOperatorsDo) {
       EXPECT_EQ(found.overflow, 1.0f);
       EXPECT_EQ(found.count, 3.0f);
       EXPECT_EQ(bad.count_nonzero().item<int64_t>(), 0);
+    }
+  }
+}
+
+TEST(EmulatedAdamW, AStepInPartsIsTheSame) {
+  at::manual_seed(2);
+  const int64_t size = 3 * 1024 + 128;
+  const std::vector<Part> parts = {{2048, size - 2048}, {0, 0}, {64, 1984}, {0, 64}};
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    SCOPED_TRACE(c10::toString(type));
+    const at::Tensor initial = at::randn({size});
+    Emulated whole(initial, type), in_parts(initial, type);
+    const float scale = 1024, *const factor = type == at::kHalf ? &scale : nullptr;
+    for (int step = 0; step < 4; ++step) {
+      at::Tensor gradient = at::randn({size}) * (step % 2 == 0 ? 1e-3 : 1.0);
+      if (step == 3) gradient[70] = std::numeric_limits<float>::quiet_NaN();
+      at::Tensor used = gradient.clone(), also_used = gradient.clone();
+      const at::Tensor before = in_parts.parameters.clone();
+      whole.step(used, 1e-2f, factor);
+      in_parts.step_in_parts(parts, also_used, 1e-2f, factor);
+      EXPECT_EQ(also_used.count_nonzero().item<int64_t>(), 0);
+      EXPECT_TRUE(at::allclose(in_parts.parameters, whole.parameters, 1e-6, 1e-6, /*equal_nan=*/true));
+      EXPECT_TRUE(at::allclose(in_parts.second, whole.second, 1e-6, 1e-9, /*equal_nan=*/true));
+      EXPECT_EQ(in_parts.count, whole.count);
+      EXPECT_EQ(in_parts.overflow, whole.overflow);
+      if (step < 3) {
+        EXPECT_NEAR(in_parts.norm, whole.norm, 1e-5 * whole.norm);
+      } else {
+        EXPECT_EQ(at::equal(in_parts.parameters, before), factor != nullptr) << "a scaled step is skipped";
+      }
+      if (type != at::kFloat && step < 3) {
+        EXPECT_TRUE(in_parts.low_precision.equal(in_parts.parameters.to(type)));
+      }
     }
   }
 }

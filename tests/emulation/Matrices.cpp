@@ -1,26 +1,36 @@
 #include "emulation/Matrices.h"
 
+#include <cuda_fp16.h>
+
+#include "emulation/HalfMatrices.h"
+
 namespace adtrain::emulation {
 namespace {
 
 using Lanes = std::array<void*, kLanes>;
 constexpr int kRowBytes = 16;
 
+float half_of(uint32_t pair) {
+  return __half2float(__ushort_as_half(static_cast<uint16_t>(pair)));
+}
+
 /// Sums are as exact as double is; a GPU's are a little less so.
-template <int Depth>
+template <int Depth, bool Halves>
 void multiply(const Lanes& lanes) {
+  const auto first_of = [](uint32_t pair) { return Halves ? half_of(pair) : low_of(pair); };
+  const auto second_of = [](uint32_t pair) { return Halves ? half_of(pair >> 16) : high_of(pair); };
   float left[16][Depth], right[Depth][8];
   for (int lane = 0; lane < kLanes; ++lane) {
     const Product& own = *static_cast<const Product*>(lanes[lane]);
     const int row = lane / 4, column = 2 * (lane % 4);
     for (int part = 0; part < Depth / 4; ++part) {
       float* to = &left[row + 8 * (part % 2)][column + 8 * (part / 2)];
-      to[0] = low_of(own.left[part]);
-      to[1] = high_of(own.left[part]);
+      to[0] = first_of(own.left[part]);
+      to[1] = second_of(own.left[part]);
     }
     for (int part = 0; part < Depth / 8; ++part) {
-      right[column + 8 * part][row] = low_of(own.right[part]);
-      right[column + 8 * part + 1][row] = high_of(own.right[part]);
+      right[column + 8 * part][row] = first_of(own.right[part]);
+      right[column + 8 * part + 1][row] = second_of(own.right[part]);
     }
   }
   double sums[16][8] = {};
@@ -90,11 +100,15 @@ void transpose(const Lanes& lanes) {
 }  // namespace
 
 void multiply_add(Product own) {
-  together(multiply<16>, &own);
+  together(multiply<16, false>, &own);
+}
+
+void multiply_add_half(Product own) {
+  together(multiply<16, true>, &own);
 }
 
 void multiply_add_8(Product own) {
-  together(multiply<8>, &own);
+  together(multiply<8, false>, &own);
 }
 
 template <int Count, bool Transposed>

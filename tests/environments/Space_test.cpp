@@ -76,6 +76,10 @@ TEST(Space, AnythingElseIsRefusedWithItsOriginAndWhatWasFound) {
   refuses(R"({"type": "Box", "shape": [2], "low": [2], "high": [1]})", "bounds 2 to 1");
   refuses(R"({"type": "Box", "shape": [-1], "low": [2], "high": [1]})", "extent below 1");
   refuses(R"({"type": "Box", "shape": [99999999], "low": [0], "high": [1]})", "more than");
+  const std::string deep(200'000, '[');
+  refuses(
+      R"({"type": "Box", "shape": [1], "low": )" + deep + std::string(deep.size(), ']') + R"(, "high": [1]})",
+      "number");
 }
 
 }  // namespace

@@ -28,14 +28,18 @@ void launch(std::string_view bytes);
 void watch(std::string_view bytes);
 /// A history file, read by the reading process, and in place.
 void history(std::string_view bytes);
+/// The metadata.json of a Minari data set, with the spaces in it.
+void minari(std::string_view bytes);
 
 struct NamedTarget {
   const char* name;  ///< also of the folder in corpus/
   Target run;
 };
-inline constexpr NamedTarget kTargets[] = {
-    {"yaml", yaml},   {"safetensors", safetensors}, {"manifest", manifest}, {"pickle", pickle},  {"zip", zip},
-    {"slurm", slurm}, {"launch", launch},           {"watch", watch},       {"history", history}};
+inline constexpr NamedTarget kTargets[] = {{"yaml", yaml},         {"safetensors", safetensors},
+                                           {"manifest", manifest}, {"pickle", pickle},
+                                           {"zip", zip},           {"slurm", slurm},
+                                           {"launch", launch},     {"watch", watch},
+                                           {"history", history},   {"minari", minari}};
 
 /// A promise that was broken.
 void require(bool kept, const char* promise);

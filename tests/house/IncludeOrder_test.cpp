@@ -48,7 +48,7 @@ const std::string kOwnFiles = ".";  ///< the room of files that lie in the folde
 const House kKernels = {"kernels/",
                         {{"primitives"},
                          {kOwnFiles},
-                         {"activation", "embedding", "gemm", "loss", "norm", "optimizer", "rope"},
+                         {"activation", "embedding", "encoder", "gemm", "loss", "norm", "optimizer", "rope"},
                          {"cpu"},
                          {"attention"},
                          {"block"},

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # libraries.sh PROGRAM TORCH: fails where the program would load libraries of CUDA from elsewhere than beside libtorch
-# (TORCH is its folder), two files of one library, or looks in folders that are not there.
+# (TORCH is its folder), two files of one library, or looks in folders that are not there; where it loads the libraries of GPUs at
+# every start (src/GpuLibraries.cmake), or calls a function that they do not have.
 set -euo pipefail
 program=$1 torch=$(realpath "$2")
 failed=0
@@ -9,7 +10,12 @@ complain() {
   failed=1
 }
 
-loaded=$(ldd "$program" | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p')
+readonly of_gpus=$torch/lib/libtorch_cuda.so # and what it brings along
+! ldd "$program" | grep -E 'libtorch_cuda|libcublasLt|libcudnn|libnccl' >&2 ||
+  complain "these libraries are loaded where there is no GPU too, which takes a tenth of a second of each start"
+bound=$(LD_PRELOAD=$of_gpus LD_BIND_NOW=1 "$program" --version 2>&1) || complain "with all functions bound at the start: $bound"
+
+loaded=$(LD_PRELOAD=$of_gpus ldd "$program" | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p')
 if ! compgen -G "$torch/lib/libcudart*" >/dev/null && ! compgen -G "$torch/../nvidia/*/lib/libcudart*" >/dev/null; then
   echo "SKIPPED: this libtorch brings no libraries of CUDA along"
   exit 77

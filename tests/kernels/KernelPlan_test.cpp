@@ -224,6 +224,37 @@ TEST(KernelPlan, BlocksOfChosenPiecesRunByPlainOperatorsElsewhere) {
   }
 }
 
+TEST(KernelPlan, GridsOfSymbolsHaveAnEncoderOfOurOwnWhereTheyFit) {
+  NetworkShape xland = with_block(Block::kComposed, wide(512, 8, 4096));
+  EXPECT_EQ(parts_of(KernelPlan(xland, kHopper, at::kHalf)).count("observation encoder"), 0U);
+  xland.grids = {{5, 5, {13, 12}, true, 64}};
+  const auto part_of = [](const NetworkShape& shape, const DeviceTraits& device, at::ScalarType type) {
+    return parts_of(KernelPlan(shape, device, type)).at("observation encoder");
+  };
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    EXPECT_TRUE(KernelPlan(xland, kHopper, type).fused_encoder());
+    EXPECT_THAT(part_of(xland, kHopper, type).kernels, HasSubstr("ours"));
+    EXPECT_THAT(part_of(xland, kHopper, type).why, IsEmpty());
+  }
+  EXPECT_THAT(part_of(xland, kHopper, at::kFloat).why, HasSubstr("bf16 or fp16"));
+  EXPECT_THAT(part_of(xland, kAmpere, at::kHalf).why, HasSubstr("9.0"));
+  EXPECT_FALSE(KernelPlan(xland, kCpu, at::kBFloat16).fused_encoder());
+  EXPECT_FALSE(KernelPlan(xland, kHopper, at::kHalf, KernelPlan::Use::kNever).fused_encoder());
+
+  const auto why_not = [&](kernels::SymbolGrid grid) {
+    NetworkShape two_groups = xland;
+    two_groups.grids.push_back(std::move(grid));
+    return part_of(two_groups, kHopper, at::kHalf).why;
+  };
+  EXPECT_THAT(why_not({9, 9, {13, 12}, true, 64}), IsEmpty());
+  EXPECT_THAT(why_not({7, 7, {11, 6, 3}, false, 511}), IsEmpty());
+  EXPECT_THAT(why_not({5, 5, {20, 13}, false, 64}), HasSubstr("2 digits of 33 values together"));
+  EXPECT_THAT(why_not({5, 5, {2, 2, 2, 2, 2}, false, 64}), HasSubstr("5 digits"));
+  EXPECT_THAT(why_not({5, 5, {7, 7, 7}, false, 64}), HasSubstr("343 values"));
+  EXPECT_THAT(why_not({10, 10, {13, 12}, true, 64}), HasSubstr("10 × 10 cells of 156 values do not fit"));
+  EXPECT_THAT(why_not({4, 40, {2}, true, 64}), HasSubstr("4 × 40 cells"));
+}
+
 TEST(KernelPlan, OnACpuVectorisedPartsAreOursWhereTheyFit) {
   const auto ours = parts_of(KernelPlan(guide(), kCpu, at::kFloat));
   EXPECT_THAT(ours.at("attention").kernels, HasSubstr("vectorised"));

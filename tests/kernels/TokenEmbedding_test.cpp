@@ -4,15 +4,16 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "base/FlatLayout.h"
 #include "base/Gpu.h"
-#include "base/MainGradients.h"
+#include "kernels/GradientSink.h"
 #include "kernels/embedding/FusedEmbedding.h"
 #include "model/RandomBatch.h"
 #include "model/TransitionTokens.h"
 
 namespace adtrain {
 namespace {
+
+using testing::GradientSink;
 
 struct Case {
   std::string name;
@@ -32,33 +33,6 @@ double error_of(const at::Tensor& found, const at::Tensor& expected) {
   const at::Tensor right = expected.detach().to(at::kDouble);
   return ((found.to(at::kDouble) - right).norm() / right.norm().clamp_min(1e-12)).item<double>();
 }
-
-/// Gradients of parameters that lie side by side, on top of what is there.
-class Sink : public MainGradients {
- public:
-  explicit Sink(const std::vector<at::Tensor>& parameters)
-      : parameters_(parameters), layout_(FlatLayout::of(parameters)) {
-    flat = at::ones({layout_.total()}, at::device(at::kCUDA).dtype(at::kFloat));
-  }
-
-  at::Tensor place_of(at::TensorList parameters) override {
-    EXPECT_EQ(parameters.size(), parameters_.size());
-    return flat;
-  }
-  void added(at::TensorList parameters) override { told += parameters.size(); }
-
-  at::Tensor gradient(size_t parameter) const {
-    const at::Tensor& like = parameters_[parameter];
-    return flat.narrow(0, layout_.offset(parameter), like.numel()).view(like.sizes()) - 1;
-  }
-
-  at::Tensor flat;
-  size_t told = 0;
-
- private:
-  std::vector<at::Tensor> parameters_;
-  FlatLayout layout_;
-};
 
 /// The plain operators in float64 are the definition of what is right.
 class TokenEmbedding : public ::testing::TestWithParam<Case> {
@@ -125,8 +99,8 @@ TEST_P(TokenEmbedding, IsThatOfThePlainOperators) {
   const at::Tensor dx = at::randn_like(x.detach());
   const auto of_right = torch::autograd::grad({right}, {exact.begin(), exact.end()}, {dx.to(at::kDouble)});
   const auto of_found = torch::autograd::grad({x}, {parameters_.begin(), parameters_.end()}, {dx});
-  Sink main_gradients(parameters_), again(parameters_);
-  for (Sink* each : {&main_gradients, &again}) found(each).backward(dx);
+  GradientSink main_gradients(parameters_), again(parameters_);
+  for (GradientSink* each : {&main_gradients, &again}) found(each).backward(dx);
   EXPECT_EQ(main_gradients.told, parameters_.size());
   EXPECT_TRUE(at::equal(main_gradients.flat, again.flat)) << "not the same on repeat";
   for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) {

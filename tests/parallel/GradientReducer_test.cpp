@@ -22,9 +22,14 @@ class RecordingCommunicator final : public Communicator {
   std::string backend() const override { return "recorder"; }
 
   std::vector<int64_t> started;
+  std::vector<int64_t> scattered;  ///< of these, those that are summed in parts
   std::vector<std::thread::id> threads;
 
  protected:
+  std::unique_ptr<CollectiveWork> begin_reduce_scatter(at::Tensor& tensor) override {
+    scattered.push_back(tensor.numel());
+    return begin_all_reduce(tensor, ReduceOp::kSum);
+  }
   std::unique_ptr<CollectiveWork> begin_all_reduce(at::Tensor& tensor, ReduceOp) override {
     started.push_back(tensor.numel());
     threads.push_back(std::this_thread::get_id());
@@ -241,6 +246,33 @@ TEST(GradientReducer, SumsThatCopyDoNotMultiply) {
   EXPECT_FALSE(GradientReducer(parameters.all, two, {}, GradientSource::kCaller).multiply_sums_by(0.5));
   SummingCommunicator summing;
   EXPECT_TRUE(GradientReducer(parameters.all, summing, {}, GradientSource::kCaller).multiply_sums_by(0.5));
+}
+
+TEST(GradientReducer, ScattersTheSumsOfEachBucketWhereOptionsShard) {
+  const Parameters parameters;
+  RecordingCommunicator communicator(3);
+  GradientReducer reducer(parameters.all, communicator,
+                          {.bucket_bytes = 1, .first_bucket_bytes = 1, .shards = true});
+  reducer.begin_micro_step(true);
+  parameters.chain({0, 1, 2}).backward();
+  reducer.finish();
+  EXPECT_THAT(communicator.scattered, ElementsAre(192, 128, 64));
+  EXPECT_EQ(communicator.started, communicator.scattered);
+  ASSERT_NE(reducer.shards(), nullptr);
+  EXPECT_EQ(reducer.shards()->size(), 64) << "of rank 0: of the bucket of 192 a third, of others nothing";
+  EXPECT_EQ(reducer.shards()->places()[0].own.begin, 64 + 128);
+
+  RecordingCommunicator one(1);
+  GradientReducer alone(parameters.all, one, {.shards = true});
+  EXPECT_EQ(alone.shards(), nullptr) << "nothing to shard";
+}
+
+/// Kernels of NCCL that read gradients where they lie have no counterpart in parts.
+TEST(GradientReducer, SumsOfShardsDoNotMultiply) {
+  const Parameters parameters;
+  SummingCommunicator summing;
+  GradientReducer reducer(parameters.all, summing, {.shards = true}, GradientSource::kCaller);
+  EXPECT_FALSE(reducer.multiply_sums_by(0.5));
 }
 
 TEST(GradientReducer, ASingleRankSendsNothing) {

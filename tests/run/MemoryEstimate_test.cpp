@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "collectives/SingleCommunicator.h"
 #include "model/AlgorithmDistillation.h"
+#include "parallel/GradientReducer.h"
 #include "training/Optimizer.h"
 
 namespace adtrain {
@@ -63,6 +65,25 @@ TEST(MemoryEstimate, ParametersGradientsAndMomentsAreThoseOfTheRealNetwork) {
     EXPECT_EQ(estimate.split(1).parameters, parameters.bytes());
     EXPECT_EQ(estimate.split(1).gradients, static_cast<int64_t>(parameters.flat().nbytes()));
     EXPECT_EQ(estimate.split(1).moments, optimizer.bytes());
+  }
+}
+
+/// The last rank's shard is the largest; a bucket is smaller here than the model.
+TEST(MemoryEstimate, ShardedMomentsAreThoseOfTheRealOptimizer) {
+  for (RunConfig config : configs()) {
+    const int64_t whole = estimate_of(config, 4).split(1).moments;
+    config.distributed.shard_optimizer = true;
+    config.distributed.first_bucket_megabytes = 0.01;
+    config.distributed.bucket_megabytes = 0.1;
+    EXPECT_EQ(estimate_of(config).split(1).moments, whole) << "of one rank there is nothing to shard";
+    const auto model = AlgorithmDistillation::create(config.model, config.model_shape(), 3);
+    SingleCommunicator last(at::kCPU, 3, 4);
+    GradientReducer reducer(model->parameters().leaves(), last, config.distributed.reducer());
+    const Optimizer optimizer(model->parameters().flat(), config.training, reducer.shards());
+    const MemorySplit split = estimate_of(config, 4).split(1);
+    EXPECT_EQ(split.moments, optimizer.bytes());
+    EXPECT_LT(split.moments, whole / 3);
+    EXPECT_GE(split.moments, whole / 4);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/GpuLibraries.h"
 #include "base/ProcessEnd.h"
 
 namespace {
@@ -48,6 +49,7 @@ class SkipCounter final : public testing::EmptyTestEventListener {
 }  // namespace
 
 int main(int argc, char** argv) {
+  adtrain::load_gpu_libraries();
   testing::InitGoogleMock(&argc, argv);
   const testing::UnitTest& tests = *testing::UnitTest::GetInstance();
   auto* const skips = new SkipCounter;  // the listeners own it

@@ -4,58 +4,36 @@
 #include <utility>
 
 namespace adtrain {
-namespace {
 
-/// Places of the columns, in the order of ColumnKind.
-enum Place : size_t {
-  kObservationColumn,
-  kActionColumn,
-  kRewardColumn,
-  kTerminationColumn,
-  kTruncationColumn
-};
+TaskRecorder::TaskRecorder(const Space& observation, const Space& action, int64_t streams, int64_t steps)
+    : recorded_(RecordedTask::sized({{}, observation.type, observation.shape},
+                                    {{}, action.type, action.shape}, streams, steps)) {}
 
-}  // namespace
-
-TaskRecorder::TaskRecorder(const Space& observation, const Space& action, int64_t streams, int64_t steps) {
-  recorded_.streams = streams;
-  recorded_.steps = steps;
-  recorded_.columns = {{{ColumnKind::kObservations, observation.type, observation.shape}, {}},
-                       {{ColumnKind::kActions, action.type, action.shape}, {}},
-                       {{ColumnKind::kRewards, ElementType::kFloat32, {}}, {}},
-                       {{ColumnKind::kTerminations, ElementType::kBool, {}}, {}},
-                       {{ColumnKind::kTruncations, ElementType::kBool, {}}, {}}};
-  for (Column& column : recorded_.columns)
-    column.bytes.resize(column.type.row_bytes() * static_cast<size_t>(streams * steps));
-}
-
-void TaskRecorder::put(size_t index, std::span<const std::byte> rows) {
-  Column& column = recorded_.columns[index];
-  const size_t bytes = column.type.row_bytes();
+void TaskRecorder::put(RecordedTask::Place column, std::span<const std::byte> rows) {
+  const size_t bytes = recorded_.columns[column].type.row_bytes();
   for (int64_t stream = 0; stream < recorded_.streams; ++stream) {
-    std::memcpy(column.bytes.data() + static_cast<size_t>(stream * recorded_.steps + step_) * bytes,
-                rows.data() + static_cast<size_t>(stream) * bytes, bytes);
+    std::memcpy(recorded_.row(column, stream, step_), rows.data() + static_cast<size_t>(stream) * bytes,
+                bytes);
   }
 }
 
 template <class Number>
-void TaskRecorder::put_number(size_t index, size_t stream, Number number) {
-  const size_t row = stream * static_cast<size_t>(recorded_.steps) + static_cast<size_t>(step_);
-  std::memcpy(recorded_.columns[index].bytes.data() + row * sizeof number, &number, sizeof number);
+void TaskRecorder::put_number(RecordedTask::Place column, size_t stream, Number number) {
+  std::memcpy(recorded_.row(column, static_cast<int64_t>(stream), step_), &number, sizeof number);
 }
 
 void TaskRecorder::observe(std::span<const std::byte> observations) {
-  put(kObservationColumn, observations);
+  put(RecordedTask::kObservations, observations);
 }
 
 void TaskRecorder::step(std::span<const std::byte> actions, std::span<const double> rewards,
                         std::span<const uint8_t> ended, std::span<const uint8_t> terminated) {
-  put(kActionColumn, actions);
+  put(RecordedTask::kActions, actions);
   for (size_t stream = 0; stream < static_cast<size_t>(recorded_.streams); ++stream) {
     const bool cut_off = ended[stream] != 0 && terminated[stream] == 0;
-    put_number(kRewardColumn, stream, static_cast<float>(rewards[stream]));
-    put_number(kTerminationColumn, stream, static_cast<uint8_t>(terminated[stream] != 0));
-    put_number(kTruncationColumn, stream, static_cast<uint8_t>(cut_off));
+    put_number(RecordedTask::kRewards, stream, static_cast<float>(rewards[stream]));
+    put_number(RecordedTask::kTerminations, stream, static_cast<uint8_t>(terminated[stream] != 0));
+    put_number(RecordedTask::kTruncations, stream, static_cast<uint8_t>(cut_off));
   }
   ++step_;
 }
@@ -69,10 +47,13 @@ double TaskRecorder::final_return() const {
     double earned = 0;
     for (int64_t step = 0; step < recorded_.steps; ++step) {
       const int64_t row = stream * recorded_.steps + step;
-      const double reward = columns[kRewardColumn].number(row);
+      const double reward = columns[RecordedTask::kRewards].number(row);
       earned += reward;
       all += reward;
-      if (columns[kTerminationColumn].number(row) + columns[kTruncationColumn].number(row) == 0) continue;
+      if (columns[RecordedTask::kTerminations].number(row) +
+              columns[RecordedTask::kTruncations].number(row) ==
+          0)
+        continue;
       if (step >= recorded_.steps - recorded_.steps / kParts) {
         of_last += earned;
         ++episodes;

@@ -28,9 +28,9 @@ class TaskRecorder {
   RecordedTask take();
 
  private:
-  void put(size_t column, std::span<const std::byte> rows);
+  void put(RecordedTask::Place column, std::span<const std::byte> rows);
   template <class Number>
-  void put_number(size_t column, size_t stream, Number number);
+  void put_number(RecordedTask::Place column, size_t stream, Number number);
 
   RecordedTask recorded_;
   int64_t step_ = 0;

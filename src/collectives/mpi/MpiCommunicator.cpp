@@ -113,13 +113,18 @@ struct Piece {
   int count;
 };
 
-std::vector<Piece> pieces_of(const at::Tensor& tensor) {
+std::vector<Piece> pieces_of(const at::Tensor& tensor, const Part& part) {
   const int64_t largest = kPieceBytes / static_cast<int64_t>(tensor.element_size());
+  const int64_t end = part.begin + part.size;
   std::vector<Piece> pieces;
-  for (int64_t offset = 0; offset < tensor.numel(); offset += largest) {
-    pieces.push_back({offset, static_cast<int>(std::min(largest, tensor.numel() - offset))});
+  for (int64_t offset = part.begin; offset < end; offset += largest) {
+    pieces.push_back({offset, static_cast<int>(std::min(largest, end - offset))});
   }
   return pieces;
+}
+
+std::vector<Piece> pieces_of(const at::Tensor& tensor) {
+  return pieces_of(tensor, {0, tensor.numel()});
 }
 
 void* at_element(const at::Tensor& tensor, int64_t element) {
@@ -227,6 +232,23 @@ std::unique_ptr<CollectiveWork> MpiCommunicator::begin_all_gather(const at::Tens
     pending->check(MPI_Iallgather(at_element(tensor, piece.offset), piece.count, type_of(tensor),
                                   at_element(gathered, piece.offset), 1, row_piece.get(), group_->comm,
                                   pending->next_request()));
+  }
+  return pending;
+}
+
+/// MPI_Ireduce_scatter sums all of it on one rank and deals that out. A sum for each owner spreads the work
+/// over the ranks, and lets parts be of any size.
+std::unique_ptr<CollectiveWork> MpiCommunicator::begin_reduce_scatter(at::Tensor& tensor) {
+  auto pending = std::make_unique<MpiWork>(call("a reduce-scatter", tensor.nbytes()), std::vector{tensor},
+                                           timeout_seconds());
+  for (int64_t owner = 0; owner < world_size(); ++owner) {
+    for (const Piece piece : pieces_of(tensor, part_of(tensor.numel(), owner, world_size()))) {
+      void* const place = at_element(tensor, piece.offset);
+      const bool is_mine = owner == rank();
+      pending->check(MPI_Ireduce(is_mine ? MPI_IN_PLACE : place, is_mine ? place : nullptr, piece.count,
+                                 type_of(tensor), MPI_SUM, static_cast<int>(owner), group_->comm,
+                                 pending->next_request()));
+    }
   }
   return pending;
 }

@@ -27,6 +27,7 @@ class MpiCommunicator final : public Communicator {
   std::unique_ptr<CollectiveWork> begin_all_reduce(at::Tensor& tensor, ReduceOp op) override;
   std::unique_ptr<CollectiveWork> begin_all_gather(const at::Tensor& tensor, at::Tensor& gathered) override;
   std::unique_ptr<CollectiveWork> begin_barrier() override;
+  std::unique_ptr<CollectiveWork> begin_reduce_scatter(at::Tensor& tensor) override;
 
  private:
   struct Group;  ///< keeps mpi.h out of every other file

@@ -53,6 +53,48 @@ ncclRedOp_t kind_of(ReduceOp op) {
   return ncclSum;
 }
 
+/// Passes several operations to NCCL as one.
+class OneLaunch {
+ public:
+  OneLaunch() : result_(ncclGroupStart()) {}
+
+  /// `start` passes one of them; it is not called any more where one before has failed.
+  template <class Start>
+  void add(const Start& start) {
+    if (result_ != ncclSuccess) return;
+    result_ = start();
+    if (result_ == ncclInProgress) result_ = ncclSuccess;  // of the group, at its end
+  }
+  /// To be called once.
+  ncclResult_t end() {
+    const ncclResult_t end = ncclGroupEnd();
+    return result_ == ncclSuccess ? end : result_;
+  }
+
+ private:
+  ncclResult_t result_;
+};
+
+/// NCCL divides a tensor into equal parts. What remains goes to the last rank.
+struct EqualParts {
+  EqualParts(const at::Tensor& tensor, int64_t rank, int64_t world_size)
+      : size(static_cast<size_t>(part_of(tensor.numel(), 0, world_size).size)),
+        rest(static_cast<size_t>(tensor.numel()) - size * static_cast<size_t>(world_size)),
+        last(static_cast<int>(world_size - 1)) {
+    const auto at_element = [&](int64_t element) {
+      return static_cast<char*>(tensor.mutable_data_ptr()) +
+             element * static_cast<int64_t>(tensor.element_size());
+    };
+    all = at_element(0);
+    own = at_element(rank * static_cast<int64_t>(size));
+    behind = at_element(world_size * static_cast<int64_t>(size));
+  }
+
+  size_t size, rest;         ///< elements of each part, and behind all of them
+  int last;                  ///< the rank that has what is behind
+  void *all, *own, *behind;  ///< where the parts, this rank's, and what remains begin
+};
+
 }  // namespace
 
 struct NcclCommunicator::Group {
@@ -256,18 +298,61 @@ std::unique_ptr<CollectiveWork> NcclCommunicator::begin_sums(std::vector<Summand
         summand.factor == 1 ? ncclSum : group_->scaled_sum(summand.factor, call("sums of gradients", 0)));
     bytes += summand.to.nbytes();
   }
+  return group_->begin({call("sums of gradients", bytes), timeout_seconds(), std::move(tensors)},
+                       [&](cudaStream_t stream) {
+                         OneLaunch launch;
+                         for (size_t k = 0; k < summands.size(); ++k) {
+                           const auto& [from, to, factor] = summands[k];
+                           launch.add([&] {
+                             return ncclAllReduce(from.const_data_ptr(), to.mutable_data_ptr(),
+                                                  static_cast<size_t>(to.numel()), type_of(to), operations[k],
+                                                  group_->comm, stream);
+                           });
+                         }
+                         return launch.end();
+                       });
+}
+
+std::unique_ptr<CollectiveWork> NcclCommunicator::begin_reduce_scatter(at::Tensor& tensor) {
+  if (tensor.is_cpu()) return control_->start_reduce_scatter(tensor);
+  const EqualParts parts(tensor, rank(), world_size());
+  return group_->begin({call("a reduce-scatter", tensor.nbytes()), timeout_seconds(), {tensor}},
+                       [&](cudaStream_t stream) {
+                         OneLaunch launch;
+                         if (parts.size > 0) {
+                           launch.add([&] {
+                             return ncclReduceScatter(parts.all, parts.own, parts.size, type_of(tensor),
+                                                      ncclSum, group_->comm, stream);
+                           });
+                         }
+                         if (parts.rest > 0) {
+                           launch.add([&] {
+                             return ncclReduce(parts.behind, parts.behind, parts.rest, type_of(tensor),
+                                               ncclSum, parts.last, group_->comm, stream);
+                           });
+                         }
+                         return launch.end();
+                       });
+}
+
+std::unique_ptr<CollectiveWork> NcclCommunicator::begin_all_gather_of_parts(at::Tensor& tensor) {
+  if (tensor.is_cpu()) return control_->start_all_gather(tensor);
+  const EqualParts parts(tensor, rank(), world_size());
   return group_->begin(
-      {call("sums of gradients", bytes), timeout_seconds(), std::move(tensors)}, [&](cudaStream_t stream) {
-        ncclResult_t result = ncclGroupStart();
-        for (size_t k = 0; k < summands.size() && result == ncclSuccess; ++k) {
-          const auto& [from, to, factor] = summands[k];
-          result =
-              ncclAllReduce(from.const_data_ptr(), to.mutable_data_ptr(), static_cast<size_t>(to.numel()),
-                            type_of(to), operations[k], group_->comm, stream);
-          if (result == ncclInProgress) result = ncclSuccess;  // of the group, at its end
+      {call("an all-gather", tensor.nbytes()), timeout_seconds(), {tensor}}, [&](cudaStream_t stream) {
+        OneLaunch launch;
+        if (parts.size > 0) {
+          launch.add([&] {
+            return ncclAllGather(parts.own, parts.all, parts.size, type_of(tensor), group_->comm, stream);
+          });
         }
-        const ncclResult_t end = ncclGroupEnd();
-        return result == ncclSuccess ? end : result;
+        if (parts.rest > 0) {
+          launch.add([&] {
+            return ncclBroadcast(parts.behind, parts.behind, parts.rest, type_of(tensor), parts.last,
+                                 group_->comm, stream);
+          });
+        }
+        return launch.end();
       });
 }
 

@@ -32,6 +32,8 @@ class NcclCommunicator final : public Communicator {
   std::unique_ptr<CollectiveWork> begin_all_gather(const at::Tensor& tensor, at::Tensor& gathered) override;
   std::unique_ptr<CollectiveWork> begin_barrier() override;
   std::unique_ptr<CollectiveWork> begin_sums(std::vector<Summand> summands) override;
+  std::unique_ptr<CollectiveWork> begin_reduce_scatter(at::Tensor& tensor) override;
+  std::unique_ptr<CollectiveWork> begin_all_gather_of_parts(at::Tensor& tensor) override;
 
  private:
   struct Group;  ///< keeps nccl.h and CUDA's headers out of every other file

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "data/formats/MinariDataset.h"
 #include "data/formats/TaskGroupHistories.h"
 #include "data/formats/VintixHistories.h"
 
@@ -20,6 +21,25 @@ std::string kind_of(const fs::path& path) {
   std::error_code unreadable;
   if (!fs::exists(path, unreadable)) return "nothing";
   return fs::is_directory(path, unreadable) ? "a folder" : "neither a file nor a folder";
+}
+
+/// Minari's data sets are imported first: says so where the path names one, or a folder that holds some.
+void refuse_minari(const fs::path& path) {
+  std::optional<fs::path> found;
+  if (MinariDataset::folder_of(path)) found = path;
+  std::error_code unreadable;
+  constexpr int kDeepest = 4;  // namespaces, the data set, data/
+  for (fs::recursive_directory_iterator entry(path, unreadable), end; !found && entry != end;
+       entry.increment(unreadable)) {
+    if (entry.depth() >= kDeepest) entry.disable_recursion_pending();
+    const fs::path parent = entry->path().parent_path();
+    if (entry->path().filename() == "main_data.hdf5" && MinariDataset::folder_of(entry->path()))
+      found = parent.filename() == "data" ? parent.parent_path() : parent;
+  }
+  if (!found) return;
+  throw DataError(fmt::format(
+      "{}: {}; these are imported first, not read in place: adtrain import histories {} --out histories.hdf5",
+      path.string(), *found == path ? "is a Minari data set" : "holds Minari data sets", found->string()));
 }
 
 }  // namespace
@@ -42,6 +62,7 @@ const ColumnType* SpaceGroup::find(ColumnKind kind) const {
 
 std::unique_ptr<HistorySource> HistorySource::open(const fs::path& path,
                                                    const HistorySourceOptions& options) {
+  refuse_minari(path);
   std::string found = kind_of(path);
   std::unique_ptr<HistorySource> source;
   std::error_code unreadable;

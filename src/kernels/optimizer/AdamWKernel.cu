@@ -97,10 +97,16 @@ __device__ void decide(const DeviceRule& rule, const AdamWStep& step, const Find
                           learning_rate / correction1, 1 / sqrtf(correction2), skips};
 }
 
-/// Every block sums the squares of its part of the gradient. The last block adds the sums, in their order.
+__device__ float unscale_of(const AdamWStep& step) {
+  return step.loss_factor != nullptr ? 1 / *step.loss_factor : 1;
+}
+
+/// Every block sums the squares of its part of the gradient. The last block adds the sums, in their order,
+/// and decides, or, of a step in parts, adds the result to what was found of other parts.
+template <bool kInParts>
 __global__ void __launch_bounds__(kThreads) measure_kernel(DeviceRule rule, AdamWStep step) {
   const auto* gradient = reinterpret_cast<const float4*>(step.gradient);
-  const float unscale = step.loss_factor != nullptr ? 1 / *step.loss_factor : 1;
+  const float unscale = unscale_of(step);
   const int64_t first = int64_t{blockIdx.x} * kThreads + threadIdx.x, stride = int64_t{gridDim.x} * kThreads;
   Findings found;
 #pragma unroll 4
@@ -113,7 +119,20 @@ __global__ void __launch_bounds__(kThreads) measure_kernel(DeviceRule rule, Adam
   }
   if (!hand_in(*step.memory, found.of_block())) return;
   const Findings all = of_all_blocks(*step.memory);
-  if (threadIdx.x == 0) decide(rule, step, all, unscale);
+  if (threadIdx.x != 0) return;
+  if constexpr (kInParts) {
+    step.memory->found[0] += all.squares;
+    step.memory->found[1] += all.overflows ? 1.0f : 0.0f;
+  } else {
+    decide(rule, step, all, unscale);
+  }
+}
+
+/// Of a step in parts, when all of them are measured. One warp runs it.
+__global__ void __launch_bounds__(kWarp) decide_kernel(DeviceRule rule, AdamWStep step) {
+  if (threadIdx.x != 0) return;
+  const float* found = step.memory->found;
+  decide(rule, step, {found[0], found[1] > 0}, unscale_of(step));
 }
 
 __device__ void update(const DeviceRule& rule, const AdamWFactors& factors, float gradient, float& parameter,
@@ -169,17 +188,38 @@ __global__ void __launch_bounds__(kThreads) update_kernel(DeviceRule rule, AdamW
   gradient_place = {0, 0, 0, 0};  // last, so that the store comes after the load of the old values
 }
 
+/// With four elements a thread.
+int64_t blocks_of(const AdamWStep& step) {
+  return (step.size / 4 + kThreads - 1) / kThreads;
+}
+
+template <bool kInParts>
+void measure(const AdamWRule& rule, const AdamWStep& step, cudaStream_t stream) {
+  if (step.size == 0) return;
+  if (step.size % 4 != 0) throw std::invalid_argument("AdamW on GPUs takes four parameters at once.");
+  const auto parts = static_cast<unsigned>(std::min<int64_t>(blocks_of(step), AdamWMemory::kMostParts));
+  gpu::launch("measure_kernel", measure_kernel<kInParts>, parts, kThreads, 0, stream, DeviceRule(rule), step);
+}
+
 }  // namespace
 
 void take_adamw_step(const AdamWRule& rule, const AdamWStep& step, cudaStream_t stream) {
-  if (step.size == 0) return;
-  if (step.size % 4 != 0) throw std::invalid_argument("AdamW on GPUs takes four parameters at once.");
-  const DeviceRule device_rule(rule);
-  const int64_t blocks = (step.size / 4 + kThreads - 1) / kThreads;
-  const auto parts = static_cast<unsigned>(std::min<int64_t>(blocks, AdamWMemory::kMostParts));
-  gpu::launch("measure_kernel", measure_kernel, parts, kThreads, 0, stream, device_rule, step);
-  gpu::launch("update_kernel", update_kernel, static_cast<unsigned>(blocks), kThreads, 0, stream, device_rule,
-              step);
+  measure<false>(rule, step, stream);
+  update_adamw_part(rule, step, stream);
+}
+
+void measure_adamw_part(const AdamWRule& rule, const AdamWStep& part, cudaStream_t stream) {
+  measure<true>(rule, part, stream);
+}
+
+void decide_adamw_step(const AdamWRule& rule, const AdamWStep& step, cudaStream_t stream) {
+  gpu::launch("decide_kernel", decide_kernel, 1, kWarp, 0, stream, DeviceRule(rule), step);
+}
+
+void update_adamw_part(const AdamWRule& rule, const AdamWStep& part, cudaStream_t stream) {
+  if (part.size == 0) return;
+  gpu::launch("update_kernel", update_kernel, static_cast<unsigned>(blocks_of(part)), kThreads, 0, stream,
+              DeviceRule(rule), part);
 }
 
 }  // namespace adtrain

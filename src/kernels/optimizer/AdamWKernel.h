@@ -28,6 +28,8 @@ struct AdamWMemory {
   int overflows[kMostParts];
   unsigned arrived;  ///< thread blocks that have written their findings
   AdamWFactors factors;
+  /// Of a step in parts, the sum over parts: squares, and how many parts overflow.
+  float found[2];
 };
 
 enum class LowPrecisionType { kNone, kHalf, kBFloat16 };
@@ -55,5 +57,13 @@ struct AdamWStep {
 /// std::invalid_argument where the size is not a multiple of 4, EnvironmentError where a kernel cannot be
 /// launched.
 void take_adamw_step(const AdamWRule& rule, const AdamWStep& step, cudaStream_t stream);
+
+/// The same step in parts, where each rank updates some of the parameters: the gradient of each part is
+/// measured, which adds to `memory->found`. The caller has set that to zeros before, and then adds up all
+/// ranks'. One decision follows, and the update of each part. A part has its own arrays, and shares the rest
+/// of AdamWStep with the others; it may be empty.
+void measure_adamw_part(const AdamWRule& rule, const AdamWStep& part, cudaStream_t stream);
+void decide_adamw_step(const AdamWRule& rule, const AdamWStep& step, cudaStream_t stream);
+void update_adamw_part(const AdamWRule& rule, const AdamWStep& part, cudaStream_t stream);
 
 }  // namespace adtrain

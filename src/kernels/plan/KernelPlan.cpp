@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include "kernels/attention/MultiheadAttention.h"
 #include "kernels/cpu/Vec.h"
 #include "kernels/embedding/TokenEmbedding.h"
+#include "kernels/encoder/SymbolicEncoder.h"
 #include "kernels/loss/LinearCrossEntropy.h"
 #include "kernels/norm/NormKernels.h"
 
@@ -161,19 +163,45 @@ Why why_not_fused(const NetworkShape& network, const DeviceTraits& device, at::S
   return std::nullopt;
 }
 
+/// Why no kernels of ours encode the grids, of each group that has one.
+Why why_no_fused_encoder(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
+  using Shape = SymbolicEncoderShape;
+  if (!device.runs_small_kernels()) return "it is for GPUs of compute capability 9.0 and later";
+  if (type != at::kBFloat16 && type != at::kHalf) return "it is for mixed_precision: bf16 or fp16";
+  for (const SymbolGrid& grid : network.grids) {
+    const int64_t digits = static_cast<int64_t>(grid.values.size());
+    const int64_t sum = std::accumulate(grid.values.begin(), grid.values.end(), int64_t{0});
+    if (digits > Shape::kMostDigits || sum > Shape::kMostSymbols) {
+      return fmt::format("cells have {} digits of {} values together; it is for at most {} of {}", digits,
+                         sum, Shape::kMostDigits, Shape::kMostSymbols);
+    }
+    const Shape shape = grid.shape(/*tokens=*/1, ShortType::kBFloat16);
+    if (shape.numbers() > Shape::kMostNumbers) {
+      return fmt::format("a cell takes {} values; it is for at most {}", shape.numbers(),
+                         Shape::kMostNumbers);
+    }
+    if (shape.cells() > Shape::kMostCells || symbolic_encoder_bytes(shape) > device.shared_bytes_of_a_block) {
+      return fmt::format("grids of {} × {} cells of {} values do not fit in shared memory", grid.height,
+                         grid.width, shape.numbers());
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 KernelPlan::KernelPlan(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type, Use own)
     : network_(network), device_(device), type_(type) {
   if (own == Use::kNever) {
     why_no_whole_blocks_ = why_no_sublayers_ = why_no_own_attention_ = why_no_cudnn_attention_ =
-        why_no_fused_embedding_ = why_no_fused_loss_ = "fused_kernels is off";
+        why_no_fused_embedding_ = why_no_fused_encoder_ = why_no_fused_loss_ = "fused_kernels is off";
   } else {
     why_no_whole_blocks_ = kernels::why_no_whole_blocks(network, device, type);
     why_no_sublayers_ = kernels::why_no_sublayers(network, device, type);
     why_no_own_attention_ = kernels::why_no_own_attention(network, device, type);
     why_no_cudnn_attention_ = kernels::why_no_cudnn_attention(network, device, type);
     why_no_fused_embedding_ = why_not_fused(network, device, type, TokenShape::kMostActions);
+    why_no_fused_encoder_ = kernels::why_no_fused_encoder(network, device, type);
     why_no_fused_loss_ = why_not_fused(network, device, type, LinearCrossEntropyShape::kMostActions);
   }
   const Blocks not_whole = why_no_sublayers_ ? Blocks::kLibrary : Blocks::kSublayers;
@@ -264,6 +292,12 @@ std::vector<Part> KernelPlan::parts() const {
     return why ? Part{name, "libtorch's operators", "ours: " + *why} : Part{name, "one kernel of ours", ""};
   };
   std::vector<Part> parts = {one_kernel("embedding", why_no_fused_embedding_)};
+  if (!network_.grids.empty()) {
+    parts.push_back(
+        why_no_fused_encoder_
+            ? one_kernel("observation encoder", why_no_fused_encoder_)
+            : Part{"observation encoder", "one kernel of ours, its first convolution by look-ups", ""});
+  }
   for (Part& part : parts_of_blocks()) parts.push_back(std::move(part));
   parts.push_back(one_kernel("loss", why_no_fused_loss_));
   const std::string adamw = "AdamW over the flat buffer, ";

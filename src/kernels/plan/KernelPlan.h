@@ -7,6 +7,7 @@
 
 #include <c10/core/ScalarType.h>
 
+#include "kernels/encoder/SymbolGrid.h"
 #include "kernels/primitives/DeviceTraits.h"
 
 namespace adtrain::kernels {
@@ -27,6 +28,7 @@ struct NetworkShape {
   bool two_streams = false;  ///< the loss is at all positions: queries form a second stream
   /// Of blocks of chosen pieces: GELU or else SwiGLU in the MLP, and which products have biases.
   bool gelu = false, attention_biases = true, mlp_biases = false;
+  std::vector<SymbolGrid> grids = {};  ///< that convolutions encode, of each group that has one
 
   constexpr int64_t head_size() const { return width / heads; }
 };
@@ -60,6 +62,8 @@ class KernelPlan {
   bool cudnn_attention() const { return !why_no_cudnn_attention_; }
   bool fused_embedding() const { return !why_no_fused_embedding_; }
   bool fused_loss() const { return !why_no_fused_loss_; }
+  /// Whether our own kernels encode the grids.
+  bool fused_encoder() const { return !why_no_fused_encoder_; }
   /// Whether any attention reads the masks of TokenStreams. Making them takes longer than the embedding.
   bool reads_masks() const;
   /// Why blocks do not run as a few kernels each, as the end of a sentence; no value where they do.
@@ -71,7 +75,8 @@ class KernelPlan {
     std::string kernels;  ///< which kernels run it
     std::string why;      ///< why no faster kernels run it; empty where these are the fastest
   };
-  /// Embedding, norms, products, attention, MLP, loss, optimizer.
+  /// Embedding, the encoder of observations where these are grids, norms, products, attention, MLP, loss,
+  /// optimizer.
   std::vector<Part> parts() const;
   /// One line about the blocks, for the start of a run.
   std::string summary() const;
@@ -85,7 +90,7 @@ class KernelPlan {
   at::ScalarType type_;
   Blocks blocks_;
   std::optional<std::string> why_no_whole_blocks_, why_no_sublayers_, why_no_own_attention_,
-      why_no_cudnn_attention_, why_no_fused_embedding_, why_no_fused_loss_;
+      why_no_cudnn_attention_, why_no_fused_embedding_, why_no_fused_encoder_, why_no_fused_loss_;
 };
 
 }  // namespace adtrain::kernels

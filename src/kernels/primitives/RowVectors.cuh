@@ -7,6 +7,7 @@
 #include <cuda_fp16.h>
 
 #include "kernels/primitives/MatrixRows.h"
+#include "kernels/primitives/ShortType.cuh"
 
 /// What the kernels over rows share: vectors of 16-bit elements as floats, and dropout.
 namespace adtrain::kernels {
@@ -24,26 +25,6 @@ __device__ Short rounded(float value) {
     return __float2half_rn(value);
   } else {
     return __float2bfloat16_rn(value);
-  }
-}
-
-template <class Short>
-__device__ float2 unpacked(unsigned pair) {
-  if constexpr (std::is_same_v<Short, __half>) {
-    return __half22float2(reinterpret_cast<const __half2&>(pair));
-  } else {
-    return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000U)};
-  }
-}
-
-template <class Short>
-__device__ unsigned packed(float first, float second) {
-  if constexpr (std::is_same_v<Short, __half>) {
-    const __half2 pair = __floats2half2_rn(first, second);
-    return reinterpret_cast<const unsigned&>(pair);
-  } else {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
-    return reinterpret_cast<const unsigned&>(pair);
   }
 }
 
@@ -80,15 +61,5 @@ class Dropout {
  private:
   const MatrixDropout& bits_;
 };
-
-/// Calls launch(Short()) with the CUDA type that `type` stands for.
-template <class Launch>
-void with_type(ShortType type, Launch launch) {
-  if (type == ShortType::kHalf) {
-    launch(__half());
-  } else {
-    launch(__nv_bfloat16());
-  }
-}
 
 }  // namespace adtrain::kernels

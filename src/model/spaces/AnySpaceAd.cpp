@@ -56,9 +56,9 @@ AnySpaceAd::AnySpaceAd(const ModelOptions& options, const ModelShape& shape, Par
 }
 
 at::Tensor AnySpaceAd::queries_of(const Batch& batch, LossPositions positions, bool training) {
-  const at::Tensor x = tokens_(batch);
-  const int64_t queries = positions == LossPositions::kAll ? x.size(1) : 1;
   const kernels::KernelPlan& plan = this->plan(positions);
+  const at::Tensor x = tokens_(batch, {plan, main_gradients()});
+  const int64_t queries = positions == LossPositions::kAll ? x.size(1) : 1;
   return stack_(x, stack_.one_stream(x, plan), queries, dropout_rates(training), plan, main_gradients());
 }
 
@@ -111,7 +111,8 @@ AlgorithmDistillation::Rolling AnySpaceAd::rolling() {
   auto kept = std::make_shared<RollingBlocks>(stack_.rolling(options().n_transit));
   return [this, kept](const Batch& step) -> Predictions {
     const at::NoGradGuard no_grad;
-    return {head_of(step)(stack_.newest(tokens_(step), *kept)).squeeze(1).to(at::kFloat), {}};
+    const at::Tensor x = tokens_(step, {plan(LossPositions::kLast), /*main_gradients=*/nullptr});
+    return {head_of(step)(stack_.newest(x, *kept)).squeeze(1).to(at::kFloat), {}};
   };
 }
 

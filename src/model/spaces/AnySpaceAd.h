@@ -11,8 +11,8 @@
 namespace adtrain {
 
 /// Algorithm Distillation over tasks of any space: one causal stream of StepTokens through blocks of chosen
-/// pieces, every token of which is a query. It reads rows of any space (see Batch). Plain operators embed and
-/// predict.
+/// pieces, every token of which is a query. It reads rows of any space (see Batch). Plain operators compute
+/// it, but for what the plan says.
 ///
 /// Of several groups of spaces each has encoders, learned first steps and a head of its own, as in Vintix;
 /// the blocks are shared. Parameters of groups that have no row in a batch get no gradient from it.

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "kernels/encoder/FusedSymbolicEncoder.h"
 #include "model/spaces/VectorEncoder.h"
 
 namespace adtrain {
@@ -24,7 +25,7 @@ class EmbeddingEncoder : public ObservationEncoder {
       linear_ = initial.outer_linear(factory, kName + ".linear", numbers * kDigitFeatures, features);
   }
 
-  at::Tensor operator()(const Batch& batch) const override {
+  at::Tensor operator()(const Batch& batch, const Run&) const override {
     const at::Tensor embedded = embed_(batch.states);
     const at::Tensor flat = embedded.reshape({embedded.size(0), embedded.size(1), -1});
     return linear_.weight.defined() ? linear_(flat) : flat;
@@ -78,7 +79,8 @@ class ConvolutionEncoder : public ObservationEncoder {
  public:
   ConvolutionEncoder(ParameterFactory& factory, const TaskSpaces& spaces, int64_t features,
                      const Initialisation& initial)
-      : embed_(factory, spaces, kDigitFeatures, /*spare_rows=*/1, initial) {
+      : grid_(grid_of(spaces, features).value()),
+        embed_(factory, spaces, kDigitFeatures, /*spare_rows=*/1, initial) {
     int64_t channels = embed_.cells().digits() * kDigitFeatures;
     for (int64_t layer = 1; layer <= kConvolutions; ++layer) {
       convolutions_.push_back(
@@ -91,13 +93,31 @@ class ConvolutionEncoder : public ObservationEncoder {
     linear_ = initial.outer_linear(factory, kName + ".linear", left * kChannels, features);
   }
 
-  at::Tensor operator()(const Batch& batch) const override {
+  at::Tensor operator()(const Batch& batch, const Run& run) const override {
+    if (run.plan.fused_encoder()) return by_kernels(batch, run.main_gradients);
     at::Tensor x = embed_(batch.states);  // (B, T, h, w, channels)
     for (const Convolution& convolution : convolutions_) x = convolution(x);
     return linear_(x.permute({0, 1, 4, 2, 3}).flatten(2));
   }
 
  private:
+  at::Tensor by_kernels(const Batch& batch, MainGradients* main_gradients) const {
+    std::vector<at::Tensor> parameters;
+    for (const Embedding& table : embed_.tables()) parameters.push_back(table.weight);
+    for (const Convolution& convolution : convolutions_) {
+      parameters.push_back(convolution.weight);
+      parameters.push_back(convolution.bias);
+    }
+    if (grid_.has_fused_linear()) {
+      parameters.push_back(linear_.weight);
+      parameters.push_back(linear_.bias);
+    }
+    const at::Tensor found = kernels::fused_symbolic_encoder(grid_, embed_.digits().numbers(batch.states),
+                                                             parameters, main_gradients);
+    return grid_.has_fused_linear() ? found : linear_(found);
+  }
+
+  kernels::SymbolGrid grid_;
   DigitEmbedding embed_;
   std::vector<Convolution> convolutions_;
   Linear linear_;
@@ -108,7 +128,7 @@ class NormalisedVectorEncoder : public ObservationEncoder {
  public:
   explicit NormalisedVectorEncoder(VectorEncoder encoder) : encoder_(std::move(encoder)) {}
 
-  at::Tensor operator()(const Batch& batch) const override {
+  at::Tensor operator()(const Batch& batch, const Run&) const override {
     if (!batch.state_mean.defined()) return encoder_(batch.states);
     return encoder_((batch.states.to(at::kFloat) - batch.state_mean.unsqueeze(1)) /
                     batch.state_deviation.unsqueeze(1));
@@ -119,6 +139,10 @@ class NormalisedVectorEncoder : public ObservationEncoder {
 };
 
 }  // namespace
+
+static_assert(ObservationEncoder::kDigitFeatures == kernels::SymbolicEncoderShape::kDigitFeatures &&
+              ObservationEncoder::kChannels == kernels::SymbolicEncoderShape::kChannels &&
+              ObservationEncoder::kConvolutions == kernels::SymbolicEncoderShape::kConvolutions);
 
 std::unique_ptr<ObservationEncoder> ObservationEncoder::create(ObservationEncoderKind kind,
                                                                ParameterFactory& factory,
@@ -137,6 +161,14 @@ std::unique_ptr<ObservationEncoder> ObservationEncoder::create(ObservationEncode
     default:
       return std::make_unique<EmbeddingEncoder>(factory, spaces, features, initial);
   }
+}
+
+std::optional<kernels::SymbolGrid> ObservationEncoder::grid_of(const TaskSpaces& spaces, int64_t features) {
+  if (spaces.observation.kind == Space::Kind::kBox) return std::nullopt;
+  const SymbolicCells cells = SymbolicCells::of(spaces);
+  if (!cells.fit_convolutions()) return std::nullopt;
+  return kernels::SymbolGrid{cells.shape[0], cells.shape[1], cells.values,
+                             spaces.observation.shape.size() == cells.shape.size(), features};
 }
 
 DigitEmbedding::DigitEmbedding(ParameterFactory& factory, const TaskSpaces& spaces, int64_t features,

@@ -1,10 +1,15 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "base/MainGradients.h"
 #include "data/Batch.h"
+#include "kernels/encoder/SymbolGrid.h"
+#include "kernels/plan/KernelPlan.h"
 #include "model/Initialisation.h"
 #include "model/SpacePieces.h"
 #include "model/spaces/SymbolicCells.h"
@@ -25,9 +30,17 @@ class ObservationEncoder {
                                                     const Initialisation& initial);
   virtual ~ObservationEncoder() = default;
 
+  /// What runs an encoder, where there is a choice.
+  struct Run {
+    const kernels::KernelPlan& plan;
+    MainGradients* main_gradients;  ///< where kernels add gradients; null: autograd gets them
+  };
   /// Rows of any space -> (B, T, features) of the parameters' type. Real numbers are normalised first, where
   /// the batch says by what.
-  virtual at::Tensor operator()(const Batch& batch) const = 0;
+  virtual at::Tensor operator()(const Batch& batch, const Run& run) const = 0;
+
+  /// What convolutions read of these spaces, and make of it; nothing where they do not fit.
+  static std::optional<kernels::SymbolGrid> grid_of(const TaskSpaces& spaces, int64_t features);
 };
 
 /// The embeddings of all digits of a cell, one behind the other.
@@ -40,6 +53,9 @@ class DigitEmbedding {
   /// (B, T, *cells.shape, digits · features).
   at::Tensor operator()(const at::Tensor& states) const;
   const SymbolicCells& cells() const { return digits_.cells(); }
+  const SymbolicDigits& digits() const { return digits_; }
+  /// Of each digit: (values, features).
+  const std::vector<Embedding>& tables() const { return tables_; }
 
  private:
   SymbolicDigits digits_;

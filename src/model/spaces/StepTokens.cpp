@@ -50,16 +50,16 @@ StepTokens::StepTokens(ParameterFactory& factory, const ModelOptions& options,
     embed_token_ = initial.outer_linear(factory, "embed_token", 2 * features + of_reward, options.tf_n_embd);
 }
 
-at::Tensor StepTokens::operator()(const Batch& batch) const {
-  if (batch.parts.empty()) return of_group(batch);
+at::Tensor StepTokens::operator()(const Batch& batch, const ObservationEncoder::Run& run) const {
+  if (batch.parts.empty()) return of_group(batch, run);
   std::vector<at::Tensor> tokens;
-  for (const Batch& part : batch.parts) tokens.push_back(of_group(part));
+  for (const Batch& part : batch.parts) tokens.push_back(of_group(part, run));
   return tokens.size() == 1 ? tokens.front() : at::cat(tokens, 0);
 }
 
-at::Tensor StepTokens::of_group(const Batch& batch) const {
+at::Tensor StepTokens::of_group(const Batch& batch, const ObservationEncoder::Run& run) const {
   const Group& group = groups_.at(static_cast<size_t>(batch.group));
-  const at::Tensor observation = (*group.observation)(batch);
+  const at::Tensor observation = (*group.observation)(batch, run);
   at::Tensor action = group.action(one_step_later(batch.before_action, batch.actions));
   at::Tensor reward =
       one_step_later(batch.before_reward, batch.rewards).unsqueeze(-1).to(observation.scalar_type());

@@ -36,7 +36,7 @@ class StepTokens {
 
   /// (B, T, width); of a batch of several parts, these in order. The last action and reward of a row are not
   /// read.
-  at::Tensor operator()(const Batch& batch) const;
+  at::Tensor operator()(const Batch& batch, const ObservationEncoder::Run& run) const;
 
  private:
   /// What reads the rows of one group.
@@ -45,7 +45,7 @@ class StepTokens {
     ActionEncoder action;
     at::Tensor first_action, first_reward;  ///< (features) each; undefined where zeros stand for them
   };
-  at::Tensor of_group(const Batch& batch) const;
+  at::Tensor of_group(const Batch& batch, const ObservationEncoder::Run& run) const;
 
   std::vector<Group> groups_;
   Linear embed_reward_;  ///< vintix only

@@ -38,6 +38,8 @@ class CountedFromStart {
 
   /// (…, *shape) of any whole type -> int32 of that shape.
   at::Tensor operator()(const at::Tensor& numbers) const;
+  /// The same in any whole type: numbers that count from 0 are not copied.
+  at::Tensor of_any_type(const at::Tensor& numbers) const { return from_zero_ ? numbers : (*this)(numbers); }
 
  private:
   bool from_zero_;
@@ -51,6 +53,8 @@ class SymbolicDigits {
   explicit SymbolicDigits(const TaskSpaces& spaces);
 
   const SymbolicCells& cells() const { return cells_; }
+  /// The numbers of states, each counted from 0, of any whole type.
+  at::Tensor numbers(const at::Tensor& states) const { return counted_.of_any_type(states); }
   /// states (B, T, *shape of the observation) of any whole type -> int32 (B, T, *cells.shape) of each digit.
   std::vector<at::Tensor> operator()(const at::Tensor& states) const;
 

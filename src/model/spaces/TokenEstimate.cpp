@@ -25,15 +25,24 @@ int64_t symbol_elements(const TaskSpaces& spaces, bool convolved, int64_t featur
   return embedded + of_convolutions + features;
 }
 
+/// The features, and what the linear layer takes where it is not fused.
+int64_t fused_elements(const TaskSpaces& spaces, int64_t features) {
+  const kernels::SymbolGrid grid = ObservationEncoder::grid_of(spaces, features).value();
+  const int64_t of_kernels = grid.shape(1, kernels::ShortType::kBFloat16).features();
+  return grid.has_fused_linear() ? features : of_kernels + features;
+}
+
 }  // namespace
 
-int64_t token_elements(const ModelOptions& options, const TaskSpaces& spaces) {
+int64_t token_elements(const ModelOptions& options, const TaskSpaces& spaces, bool fused_encoder) {
   const bool vintix = options.block() == TransformerBlock::kVintix;
   const int64_t features = StepTokens::features_of(options);
   const ObservationEncoderKind kind = pieces_for(options, spaces).observation_encoder;
   const int64_t observation =
       spaces.observation.kind == Space::Kind::kBox
           ? vector_elements(spaces.observation, kind == ObservationEncoderKind::kMlp, features)
+      : kind == ObservationEncoderKind::kConvolution && fused_encoder
+          ? fused_elements(spaces, features)
           : symbol_elements(spaces, kind == ObservationEncoderKind::kConvolution, features);
   constexpr int64_t kEmbeddedAndActivated = 3;
   const int64_t action = spaces.action.kind == Space::Kind::kBox

@@ -141,12 +141,87 @@ TEST_F(Collectives, SumsGoFromOneTensorToAnother) {
   EXPECT_THROW(communicator().start_sums({{at::zeros({3}), at::zeros({4})}}), std::invalid_argument);
 }
 
+/// Sizes of which every rank has a part, some ranks have none, and the last one has more than others.
+constexpr int64_t kDividedSizes[] = {1, 63, 64, 130, 640, 4097, 192 * 1000 + 7, 1'000'000};
+
+TEST_F(Collectives, PartsCoverATensorAndAreAligned) {
+  for (const int64_t size : kDividedSizes) {
+    int64_t end = 0;
+    for (int64_t r = 0; r < world(); ++r) {
+      const Part part = part_of(size, r, world());
+      EXPECT_EQ(part.begin, end);
+      EXPECT_EQ(part.begin % 64, 0);
+      if (r + 1 < world()) {
+        EXPECT_EQ(part.size, part_of(size, 0, world()).size) << "rank " << r << " of " << size;
+      }
+      end += part.size;
+    }
+    EXPECT_EQ(end, size);
+    EXPECT_LT(part_of(size, world() - 1, world()).size - part_of(size, 0, world()).size, 64 * world());
+  }
+}
+
+TEST_F(Collectives, EachRankGetsTheSumsOfItsPart) {
+  for (const int64_t size : kDividedSizes) {
+    const Part part = part_of(size, rank(), world());
+    const at::Tensor expected = sum_of_all(size).narrow(0, part.begin, part.size);
+    for (const at::ScalarType type : kTypes) {
+      at::Tensor sum = numbers_of(rank(), size).to(type);
+      communicator().start_reduce_scatter(sum)->wait();
+      EXPECT_TRUE(at::equal(sum.narrow(0, part.begin, part.size), expected.to(type)))
+          << size << " of " << c10::toString(type);
+    }
+  }
+}
+
+TEST_F(Collectives, PartsOfAllRanksAreGatheredInPlace) {
+  for (const int64_t size : kDividedSizes) {
+    for (const at::ScalarType type : kTypes) {
+      const at::Tensor expected = numbers_of(world(), size).to(type);
+      at::Tensor gathered = at::full_like(expected, 99);
+      const Part part = part_of(size, rank(), world());
+      gathered.narrow(0, part.begin, part.size).copy_(expected.narrow(0, part.begin, part.size));
+      communicator().start_all_gather(gathered)->wait();
+      EXPECT_TRUE(at::equal(gathered, expected)) << size << " of " << c10::toString(type);
+    }
+  }
+}
+
+/// As a step of a sharded optimizer has them.
+TEST_F(Collectives, SumsAndGathersOfPartsMayBeUnderWayTogether) {
+  std::vector<at::Tensor> sums, gathers;
+  std::vector<std::unique_ptr<CollectiveWork>> pending;
+  for (int64_t i = 0; i < 8; ++i) {
+    const int64_t size = 1 + i * 30'000;
+    sums.push_back(numbers_of(rank(), size).to(at::kFloat));
+    gathers.push_back(at::full_like(sums.back(), static_cast<double>(rank())));
+    pending.push_back(communicator().start_reduce_scatter(sums.back()));
+    pending.push_back(communicator().start_all_gather(gathers.back()));
+  }
+  communicator().progress();
+  for (auto one = pending.rbegin(); one != pending.rend(); ++one) (*one)->wait();
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const int64_t size = sums[i].numel();
+    const Part mine = part_of(size, rank(), world());
+    EXPECT_TRUE(at::equal(sums[i].narrow(0, mine.begin, mine.size),
+                          sum_of_all(size).to(at::kFloat).narrow(0, mine.begin, mine.size)));
+    for (int64_t r = 0; r < world(); ++r) {
+      const Part part = part_of(size, r, world());
+      EXPECT_TRUE(gathers[i].narrow(0, part.begin, part.size).eq(r).all().item<bool>()) << "part " << r;
+    }
+  }
+}
+
 TEST_F(Collectives, SixteenBitSumsAreExactOnGpus) {
   if (ranks().device.is_cpu()) GTEST_SKIP() << "16-bit types travel between GPUs alone";
   for (const at::ScalarType type : {at::kHalf, at::kBFloat16}) {
     at::Tensor sum = numbers_of(rank(), 4097).to(type);
     communicator().all_reduce(sum, ReduceOp::kSum);
     EXPECT_TRUE(at::equal(sum, sum_of_all(4097).to(type))) << c10::toString(type);
+    at::Tensor divided = numbers_of(rank(), 4097).to(type);
+    communicator().start_reduce_scatter(divided)->wait();
+    communicator().start_all_gather(divided)->wait();
+    EXPECT_TRUE(at::equal(divided, sum)) << c10::toString(type) << " in parts";
   }
 }
 
@@ -163,6 +238,8 @@ TEST_F(Collectives, NothingIsSummedAndGatheredToo) {
   at::Tensor nothing = at::empty({0});
   communicator().all_reduce(nothing, ReduceOp::kSum);
   communicator().start_all_reduce(nothing)->wait();
+  communicator().start_reduce_scatter(nothing)->wait();
+  communicator().start_all_gather(nothing)->wait();
   EXPECT_EQ(communicator().all_gather(nothing).sizes(), at::IntArrayRef({world(), 0}));
 }
 
@@ -185,6 +262,8 @@ TEST_F(Collectives, UnfitTensorsAreRefused) {
   at::Tensor half = at::zeros({3}, at::kHalf);
   EXPECT_THROW(communicator().all_reduce(transposed, ReduceOp::kSum), std::invalid_argument);
   EXPECT_THROW(communicator().all_gather(half), std::invalid_argument);
+  EXPECT_THROW(communicator().start_reduce_scatter(transposed), std::invalid_argument);
+  EXPECT_THROW(communicator().start_all_gather(half), std::invalid_argument);
   at::Tensor fit = at::zeros({3});
   EXPECT_THROW(communicator().broadcast(fit, world()), std::invalid_argument);
 }

@@ -92,6 +92,53 @@ TEST_P(GradientSums, EqualThoseOfPlainAutogradOverAllRanks) {
   }
 }
 
+/// The same sums by reduce-scatter: each rank has those of its shard, and the shards are all of it.
+TEST_P(GradientSums, AreThoseOfShardsToo) {
+  Communicator& communicator = *ranks().communicator;
+  const std::vector<at::Tensor> parameters = make_parameters();
+  ReducerOptions options = GetParam().options;
+  options.shards = true;
+  GradientReducer reducer(parameters, communicator, options);
+  FlatShards* const shards = reducer.shards();
+  ASSERT_EQ(shards != nullptr, communicator.world_size() > 1);
+  if (shards == nullptr) return;
+  for (const int64_t micro_steps : {1, 2}) {
+    const at::Tensor expected =
+        communicator.all_gather(plain_gradient(communicator.rank(), micro_steps)).to(at::kDouble).sum(0);
+    reducer.zero();
+    for (int64_t micro_step = 0; micro_step < micro_steps; ++micro_step) {
+      reducer.begin_micro_step(micro_step == micro_steps - 1);
+      loss_of(parameters, communicator.rank(), micro_step).backward();
+    }
+    reducer.finish();
+    at::Tensor sum = at::full_like(reducer.flat_gradient(), 77),
+               shard = at::empty({shards->size()}, sum.options());
+    for (const auto& [bucket, own, in_shard] : shards->places()) {
+      const at::Tensor part = reducer.flat_gradient().narrow(0, own.begin, own.size);
+      sum.narrow(0, own.begin, own.size).copy_(part);
+      shard.narrow(0, in_shard, own.size).copy_(part);
+    }
+    shards->all_gather(sum);
+    const double largest = expected.abs().max().item<double>();
+    const double tolerance = options.wire == WireType::kBFloat16 && sum.is_cuda() ? 2e-2 : 1e-4;
+    EXPECT_TRUE(at::allclose(sum.to(at::kDouble), expected, tolerance, tolerance * largest))
+        << micro_steps << " micro-steps";
+
+    // To rank 0 and back.
+    const at::Tensor whole = shards->gather_on_root(shard, sum.numel());
+    ASSERT_EQ(whole.defined(), communicator.is_root());
+    if (whole.defined()) {
+      EXPECT_TRUE(at::equal(whole, sum.cpu()));
+    }
+    at::Tensor dealt = at::zeros_like(shard);
+    shards->scatter_from_root(whole, dealt);
+    EXPECT_TRUE(at::equal(dealt, shard));
+    at::Tensor sizes = at::full({1}, shards->size(), at::kLong);
+    shards->sum(sizes);
+    EXPECT_EQ(sizes.item<int64_t>(), sum.numel());
+  }
+}
+
 TEST_P(GradientSums, TakeInWhatKernelsAddUpThemselves) {
   Communicator& communicator = *ranks().communicator;
   const std::vector<at::Tensor> parameters = make_parameters();

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+
+/// The products of Instructions.cuh for fp16, likewise with a counterpart in tests/emulation/.
+namespace adtrain::kernels {
+
+/// sums (16 × 8) += left (16 × 16) · right (16 × 8), of fp16 elements.
+__device__ inline void multiply_add_half(float (&sums)[4], const uint32_t (&left)[4], uint32_t right_low,
+                                         uint32_t right_high) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right_low), "r"(right_high));
+}
+
+}  // namespace adtrain::kernels

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "kernels/primitives/HalfInstructions.cuh"
+#include "kernels/primitives/ShortType.cuh"
+#include "kernels/primitives/Tile.cuh"
+
+/// Products of fragments of either 16-bit type. Tiles and fragments hold bits, whose type only products know.
+namespace adtrain::kernels {
+
+/// sums += left · right. The product sums over 16.
+template <class Short>
+__device__ void multiply_add(Sums& sums, const LeftFragment& left, uint32_t right_low, uint32_t right_high) {
+  if constexpr (std::is_same_v<Short, __half>) {
+    multiply_add_half(sums.value, left.part, right_low, right_high);
+  } else {
+    multiply_add(sums.value, left.part, right_low, right_high);
+  }
+}
+
+/// Two neighbouring products, which make 16 columns of sums.
+template <class Short>
+__device__ void multiply_add(Sums& first, Sums& second, const LeftFragment& left,
+                             const RightFragments& right) {
+  multiply_add<Short>(first, left, right.part[0], right.part[1]);
+  multiply_add<Short>(second, left, right.part[2], right.part[3]);
+}
+
+}  // namespace adtrain::kernels

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <string>
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAStream.h>
+#include <gtest/gtest.h>
+
+#include "collectives/Agreement.h"
+#include "collectives/ranks/Ranks.h"
+#include "launch/DistributedOptions.h"
+
+/// What the tests of sharded optimizers share; they run inside every rank.
+namespace adtrain {
+
+/// Small, so that a little model has several buckets: with parts of all ranks, of some, and of the last only.
+inline ReducerOptions small_buckets(bool shards) {
+  return {.bucket_bytes = 6000, .first_bucket_bytes = 300, .shards = shards};
+}
+
+/// Another one in each run of the tests, the same on all ranks.
+inline uint64_t fresh_seed() {
+  return std::stoull(text_of_root(*ranks().communicator, std::to_string(std::random_device()())));
+}
+
+/// Whether a reduce-scatter adds in the order of an all-reduce: Gloo's is one, and two numbers have one
+/// order.
+inline bool sums_are_equal() {
+  return ranks().device.is_cpu() &&
+         (ranks().communicator->backend() == "Gloo" || ranks().communicator->world_size() <= 2);
+}
+
+inline void expect_equal(const at::Tensor& found, const at::Tensor& expected, bool exactly,
+                         const std::string& what) {
+  if (expected.numel() == 0) return;  // of a rank without a part
+  const double tolerance = exactly ? 0 : 2e-6;
+  EXPECT_LE((found - expected).abs().max().item<double>(), tolerance) << what;
+}
+
+class OnRanks : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (ranks().device.is_cuda()) c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool());
+  }
+};
+
+}  // namespace adtrain

@@ -1,0 +1,275 @@
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "data/HistorySet.h"
+#include "data/TransitionWindows.h"
+#include "training/TrainStep.h"
+#include "training/Trainer.h"
+#include "training/TrainingState.h"
+#include "training/ranks/ShardedSubjects.h"
+
+// Inside every rank: steps of a sharded optimizer beside those of one that updates everything on each rank.
+
+namespace adtrain {
+namespace {
+
+using ShardedTraining = OnRanks;
+
+struct Settings {
+  bool shards = false;
+  double max_grad_norm = 1;
+  int64_t accumulation = 1;
+  at::ScalarType type = at::kFloat;
+  CudaGraphUse cuda_graph = CudaGraphUse::kOff;
+  uint64_t seed = 3;  ///< of the initial weights
+};
+
+/// A small run of these ranks.
+struct Training {
+  explicit Training(const Settings& settings)
+      : histories(HistorySet::random(5, 200, {9, 5}, 1)),
+        windows(histories, {.steps = 200, .horizon = 20, .length = 8}),
+        share{.rank = ranks().communicator->rank(),
+              .world_size = ranks().communicator->world_size(),
+              .micro_batch = 12 / settings.accumulation,
+              .accumulation = settings.accumulation},
+        model(created(settings)),
+        reducer(model->parameters().leaves(), *ranks().communicator, small_buckets(settings.shards)),
+        optimizer(model->parameters().flat(), options(settings), reducer.shards()),
+        loss_scale(LossScale::for_type(settings.type, ranks().device)),
+        state(*model, optimizer, loss_scale.get()),
+        step({.model = *model,
+              .communicator = *ranks().communicator,
+              .reducer = reducer,
+              .optimizer = optimizer,
+              .loss_scale = loss_scale.get()},
+             share, options(settings)) {}
+
+  static TrainingOptions options(const Settings& settings) {
+    TrainingOptions options;
+    options.max_grad_norm = settings.max_grad_norm;
+    options.cuda_graph = settings.cuda_graph;
+    options.weight_decay = 0.1;
+    return options;
+  }
+  static std::unique_ptr<AlgorithmDistillation> created(const Settings& settings) {
+    ModelOptions options;
+    options.tf_n_embd = 16;
+    options.tf_n_layer = 2;
+    options.tf_n_head = 2;
+    options.tf_n_inner = 32;
+    options.n_transit = 8;
+    options.tf_dropout = options.tf_attn_dropout = 0;
+    auto model = AlgorithmDistillation::create(options, {}, settings.seed);
+    model->parameters().to(ranks().device, settings.type);
+    return model;
+  }
+
+  /// As Trainer::start_from: rank 0 alone has read the snapshot.
+  void start(const Snapshot* snapshot = nullptr) {
+    if (snapshot != nullptr && ranks().communicator->is_root()) state.restore(*snapshot);
+    state.broadcast(*ranks().communicator);
+    batches = BatchSource::create({.windows = windows,
+                                   .order = SampleOrder(windows.samples(), 5),
+                                   .share = share,
+                                   .first_sample = state.progress.samples_drawn},
+                                  {}, ranks().device);
+  }
+  void take_steps(int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      step.run(*batches, state.progress.step, 1e-2 / static_cast<double>(state.progress.step + 1));
+      ++state.progress.step;
+      state.progress.samples_drawn += share.global_batch();
+    }
+  }
+  /// Whole, and the same on all ranks.
+  at::Tensor parameters() {
+    optimizer.gather_parameters();
+    const at::Tensor flat = model->parameters().flat().detach().cpu();
+    const at::Tensor all = ranks().communicator->all_gather(flat);
+    for (int64_t r = 0; r < share.world_size; ++r) EXPECT_TRUE(at::equal(all[r], flat)) << "rank " << r;
+    return flat.clone();
+  }
+
+  HistorySet histories;
+  TransitionWindows windows;
+  BatchShare share;
+  std::unique_ptr<AlgorithmDistillation> model;
+  GradientReducer reducer;
+  Optimizer optimizer;
+  std::unique_ptr<LossScale> loss_scale;
+  TrainingState state;
+  std::unique_ptr<BatchSource> batches;
+  TrainStep step;
+};
+
+at::Tensor parameters_after(const Settings& settings, int64_t steps) {
+  Training run(settings);
+  run.start();
+  run.take_steps(steps);
+  return run.parameters();
+}
+
+/// How gradients are clipped follows from sums over shards, in another order than those over all of them. So
+/// results are equal bit for bit where no clipping takes place, and the sums over ranks are.
+TEST_F(ShardedTraining, TrainsToTheParametersOfTheWholeOptimizer) {
+  if (ranks().device.is_cuda()) GTEST_SKIP() << "precisions have a test of their own";
+  constexpr double kNever = 0, kNoNeed = 1e9, kAlways = 0.05;
+  for (const double max_grad_norm : {kNever, kNoNeed, kAlways}) {
+    for (const int64_t accumulation : {1, 3}) {
+      Settings settings = {.max_grad_norm = max_grad_norm, .accumulation = accumulation};
+      const at::Tensor whole = parameters_after(settings, 5);
+      settings.shards = true;
+      const bool exactly = sums_are_equal() && max_grad_norm != kAlways;
+      expect_equal(parameters_after(settings, 5), whole, exactly,
+                   "max_grad_norm " + std::to_string(max_grad_norm) + ", accumulation " +
+                       std::to_string(accumulation));
+    }
+  }
+  EXPECT_GT(
+      (parameters_after({.max_grad_norm = kAlways}, 5) - parameters_after({}, 5)).abs().max().item<double>(),
+      1e-4)
+      << "the norm matters";
+}
+
+TEST_F(ShardedTraining, HoldsAShareOfTheMoments) {
+  Training whole(Settings{}), sharded(Settings{.shards = true});
+  const int64_t world_size = sharded.share.world_size;
+  EXPECT_EQ(sharded.optimizer.sharded(), world_size > 1);
+  at::Tensor bytes = at::full({1}, sharded.optimizer.bytes(), at::kLong);
+  ranks().communicator->all_reduce(bytes, ReduceOp::kSum);
+  EXPECT_EQ(bytes.item<int64_t>(), whole.optimizer.bytes()) << "all shards are the whole";
+  if (world_size > 1) {
+    EXPECT_LT(sharded.optimizer.bytes(), whole.optimizer.bytes());
+  }
+}
+
+/// Captured and eager, in every precision: fp16 begins with a scale at which steps overflow.
+TEST_F(ShardedTraining, TrainsToTheSameParametersOnGpus) {
+  if (ranks().device.is_cpu()) GTEST_SKIP() << "no GPU";
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const CudaGraphUse use : {CudaGraphUse::kOff, CudaGraphUse::kOn}) {
+      Settings settings = {.accumulation = 3, .type = type, .cuda_graph = use};
+      const at::Tensor whole = parameters_after(settings, 8);
+      settings.shards = true;
+      Training sharded(settings);
+      sharded.start();
+      sharded.take_steps(8);
+      const std::string what =
+          std::string(c10::toString(type)) + (use == CudaGraphUse::kOn ? ", captured" : ", eager");
+      EXPECT_EQ(sharded.step.captured(), use == CudaGraphUse::kOn) << what;
+      const double difference = (sharded.parameters() - whole).abs().max().item<double>();
+      EXPECT_LE(difference, type == at::kFloat ? 1e-5 : 2e-3) << what;
+      if (type == at::kFloat) continue;
+      EXPECT_TRUE(
+          at::equal(sharded.model->parameters().low_precision(), sharded.model->parameters().flat().to(type)))
+          << what << ": what ranks receive is what their owners have, rounded";
+    }
+  }
+}
+
+/// A checkpoint has nothing of the number of ranks or of how the optimizer was divided.
+TEST_F(ShardedTraining, CheckpointsAreWholeAndLoadEitherWay) {
+  const bool on_gpu = ranks().device.is_cuda();
+  std::vector<Snapshot> snapshots;
+  for (const bool saved_by : {false, true}) {
+    const Settings settings = {
+        .shards = saved_by, .max_grad_norm = 0, .type = on_gpu ? at::kHalf : at::kFloat};
+    Training run(settings);
+    run.start();
+    run.take_steps(3);
+    EXPECT_TRUE(run.state.finite());
+    snapshots.push_back(run.state.snapshot({}));
+    for (auto* tensors : {&snapshots.back().model, &snapshots.back().optimizer}) {
+      // Training goes on with what they may share.
+      for (NamedTensor& named : *tensors) named.tensor = named.tensor.clone();
+    }
+    const Snapshot& snapshot = snapshots.back();
+    if (saved_by && run.optimizer.sharded()) {
+      EXPECT_EQ(snapshot.optimizer.empty(), !ranks().communicator->is_root());
+    }
+    run.take_steps(3);
+    const at::Tensor uninterrupted = run.parameters();
+    for (const bool resumed_by : {false, true}) {
+      Settings other = settings;
+      other.shards = resumed_by;
+      other.seed = 4;
+      Training resumed(other);
+      resumed.start(&snapshot);
+      EXPECT_EQ(resumed.state.progress.step, 3);
+      resumed.take_steps(3);
+      // What is resumed as it was saved repeats bit for bit.
+      const bool exactly = saved_by == resumed_by ? !on_gpu : sums_are_equal();
+      const double tolerance = exactly ? 0 : on_gpu ? 2e-3 : 2e-6;
+      EXPECT_LE((resumed.parameters() - uninterrupted).abs().max().item<double>(), tolerance)
+          << "saved " << (saved_by ? "sharded" : "whole") << ", resumed "
+          << (resumed_by ? "sharded" : "whole");
+    }
+  }
+  if (!ranks().communicator->is_root()) return;
+  const auto expect_alike = [&](const std::vector<NamedTensor>& whole,
+                                const std::vector<NamedTensor>& sharded) {
+    ASSERT_EQ(whole.size(), sharded.size());
+    for (size_t index = 0; index < whole.size(); ++index) {
+      EXPECT_EQ(whole[index].name, sharded[index].name);
+      const at::Tensor &a = whole[index].tensor, &b = sharded[index].tensor;
+      ASSERT_EQ(a.sizes(), b.sizes());
+      EXPECT_TRUE(b.is_cpu());
+      EXPECT_TRUE(sums_are_equal() ? at::equal(a, b) : at::allclose(a, b, 1e-3, on_gpu ? 1e-3 : 1e-6))
+          << whole[index].name;
+    }
+  };
+  expect_alike(snapshots[0].model, snapshots[1].model);
+  expect_alike(snapshots[0].optimizer, snapshots[1].optimizer);
+}
+
+/// Loses the save of step 4 and asks for step 5.
+struct LosingKeeper final : StepKeeper {
+  std::vector<int64_t> given;
+  std::vector<size_t> tensors;  ///< of the optimizer, in each of these steps
+
+  void save(const Snapshot& snapshot, bool) override {
+    given.push_back(snapshot.step);
+    tensors.push_back(snapshot.optimizer.size());
+  }
+  void measured(int64_t, const ReturnFigures&) override {}
+  bool wants_step() override { return given == std::vector<int64_t>{4}; }
+  std::optional<int64_t> safe_step() const override { return std::nullopt; }
+};
+
+/// A save out of turn is rank 0's wish, and takes all ranks.
+TEST_F(ShardedTraining, StepsAreSavedWheneverTheKeeperAsks) {
+  Training run(Settings{.shards = true});
+  LosingKeeper keeper;
+  Console console{{.enabled = false}};
+  TrainingLog log{console, std::nullopt};
+  TrainingOptions options;
+  options.train_timesteps = 9;
+  options.train_batch_size = 4;
+  options.ckpt_interval = 4;
+  options.summary_interval = 3;
+  Trainer trainer(options, small_buckets(true), {},
+                  {.model = *run.model,
+                   .communicator = *ranks().communicator,
+                   .training_windows = run.windows,
+                   .held_out_windows = nullptr,
+                   .keeper = keeper,
+                   .log = log,
+                   .origin = {}});
+  trainer.start_from(nullptr);
+  EXPECT_EQ(trainer.run(), Trainer::End::kFinished);
+  if (!ranks().communicator->is_root()) {
+    EXPECT_TRUE(keeper.given.empty());
+    return;
+  }
+  EXPECT_EQ(keeper.given, (std::vector<int64_t>{4, 5, 8, 9}));
+  const size_t moments = 2 * run.model->parameters().leaves().size();
+  for (const size_t tensors : keeper.tensors) EXPECT_EQ(tensors, moments + 1);
+}
+
+}  // namespace
+}  // namespace adtrain

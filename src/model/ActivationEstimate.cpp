@@ -93,7 +93,9 @@ class Estimate {
   BlockBytes block_bytes(const Rows& rows) const {
     const bool post_norm = options_.compressed() || options_.block() == TransformerBlock::kPostNorm;
     if (plan_.whole_blocks()) return post_norm ? whole_post_norm(rows) : whole_pre_norm(rows);
-    if (plan_.by_sublayers()) return post_norm ? post_norm_sublayers(rows) : pre_norm_sublayers(rows);
+    if (plan_.by_sublayers() && options_.composed() && by_cudnn_) return composed_sublayers(rows);
+    if (plan_.by_sublayers() && !options_.composed())
+      return post_norm ? post_norm_sublayers(rows) : pre_norm_sublayers(rows);
     if (post_norm) return library_post_norm(rows);
     if (options_.composed()) return library_composed(rows);
     return options_.block() == TransformerBlock::kGpt2 ? library_gpt2(rows) : library_pre_norm(rows);
@@ -205,20 +207,45 @@ class Estimate {
     return alibi && !by_cudnn_ ? heads_ * tokens_ * tokens_ : 0;
   }
 
-  BlockBytes library_composed(const Rows& rows) const {
+  /// Copies of queries, keys and values before cuDNN's or libtorch's attention.
+  int64_t ordered_heads(const Rows& rows) const {
     const BlockPieces pieces = options_.block_pieces();
     const bool normed_keys = pieces.qk_norm == Choice::kOn,
                rotated = pieces.positions == PositionKind::kRotary;
-    const int64_t before = element_ * rows.in * width_ * (2 + (normed_keys ? 3 : 0) + (rotated ? 2 : 0)) +
-                           mask_bytes(rows.in * width_);
+    return element_ * rows.in * width_ * ((normed_keys ? 3 : 0) + (rotated ? 2 : 0));
+  }
+
+  /// cuDNN keeps the logarithm of the sum of each row's exponentials, and adds queries' gradients in fp32.
+  BlockBytes cudnn_attention(const Rows& rows) const {
+    constexpr int64_t kFloat = 4;
+    return {by_cudnn_ ? kFloat * rows.in * heads_ : 0, by_cudnn_ ? kFloat * rows.in * width_ : 0};
+  }
+
+  BlockBytes composed_sublayers(const Rows& rows) const {
+    const BlockPieces pieces = options_.block_pieces();
+    const bool layer_norm = pieces.norm == NormKind::kLayer, gelu = pieces.mlp == MlpKind::kGelu;
+    const int64_t before = layer_norm ? 0 : element_ * rows.in * width_;
+    // The sum, RMSNorm's normed one, y; GELU's input, or SwiGLU's gates and their product. Of the dropout of
+    // norms' inputs, or of attention's output, the bits.
+    const int64_t after = element_ * rows.out * ((layer_norm ? 2 : 3) * width_ + (gelu ? 1 : 3) * inner_);
+    const int64_t kept = before + attention_tensors(rows) + ordered_heads(rows) + cudnn_attention(rows).kept +
+                         after + bits((rows.in + rows.out) * width_);
+    // Of the MLP: the gradients of y, the inner values and the first product, and GELU's values again.
+    const int64_t of_mlp = element_ * rows.out * (2 * width_ + 3 * inner_);
+    const int64_t of_attention =
+        attention_backward(rows) + ordered_heads(rows) + cudnn_attention(rows).backward - after;
+    return {kept, std::max(of_mlp, of_attention)};
+  }
+
+  BlockBytes library_composed(const Rows& rows) const {
+    const BlockPieces pieces = options_.block_pieces();
+    const int64_t before =
+        element_ * rows.in * 2 * width_ + ordered_heads(rows) + mask_bytes(rows.in * width_);
     const int64_t gates = pieces.mlp == MlpKind::kSwiglu ? 4 : 2;
     const int64_t after = element_ * rows.out * (4 * width_ + gates * inner_) + mask_bytes(rows.out * width_);
-    // cuDNN keeps the logarithm of the sum of each row's exponentials, and adds queries' gradients in fp32.
-    constexpr int64_t kFloat = 4;
-    const int64_t statistics = by_cudnn_ ? kFloat * rows.in * heads_ : 0;
-    const int64_t sums = by_cudnn_ ? kFloat * rows.in * width_ : 0;
-    return {before + attention_tensors(rows) + statistics + after,
-            library_backward(rows) + library_mask() + sums};
+    const BlockBytes by_cudnn = cudnn_attention(rows);
+    return {before + attention_tensors(rows) + by_cudnn.kept + after,
+            library_backward(rows) + library_mask() + by_cudnn.backward};
   }
 
   BlockBytes library_gpt2(const Rows& rows) const {

@@ -31,8 +31,8 @@ ComposedAd::TransitionEmbedding ComposedAd::TransitionEmbedding::of(ParameterFac
 AlgorithmDistillation::Predictions ComposedAd::forward(const Batch& batch, LossPositions positions,
                                                        bool training) {
   const Tokens tokens = tokens_of(batch, positions);
-  return {pred_action_(
-              stack_(tokens.x, tokens.streams, tokens.queries, dropout_rates(training), plan(positions))),
+  return {pred_action_(stack_(tokens.x, tokens.streams, tokens.queries, dropout_rates(training),
+                              plan(positions), main_gradients())),
           {}};
 }
 

@@ -9,7 +9,7 @@
 namespace adtrain {
 
 /// Algorithm Distillation with blocks of chosen pieces, over transitions and queries (as PreNormAd) or over
-/// one causal stream of PreviousTokens, each of which is a query. Plain operators compute it.
+/// one causal stream of PreviousTokens, each of which is a query. Plain operators embed and predict.
 class ComposedAd : public AlgorithmDistillation {
  public:
   ComposedAd(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory);

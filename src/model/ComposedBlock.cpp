@@ -1,8 +1,11 @@
 #include "model/ComposedBlock.h"
 
+#include <vector>
+
 #include <ATen/ATen.h>
 
 #include "kernels/attention/LibraryAttention.h"
+#include "kernels/block/pre_norm/PreNormSublayers.h"
 #include "kernels/cpu/CpuElementwise.h"
 
 namespace adtrain {
@@ -10,7 +13,22 @@ namespace {
 
 /// qkv (3, B, heads, tokens, head size) with its queries and keys rotated.
 at::Tensor rotated_heads(const at::Tensor& qkv, const Rotary& rotary) {
-  return at::cat({kernels::rotated(qkv.narrow(0, 0, 2), rotary), qkv.narrow(0, 2, 1)});
+  const std::vector<at::Tensor> parts = qkv.split_with_sizes({2, 1});
+  return at::cat({kernels::rotated(parts[0], rotary), parts[1]});
+}
+
+/// The parameters of `layer` that it has, after those in `to`.
+template <class Layer>
+void append(const Layer& layer, std::vector<at::Tensor>& to) {
+  for (const at::Tensor& parameter : {layer.weight, layer.bias}) {
+    if (parameter.defined()) to.push_back(parameter);
+  }
+}
+template <class... Layers>
+std::vector<at::Tensor> parameters_of(const Layers&... layers) {
+  std::vector<at::Tensor> parameters;
+  (append(layers, parameters), ...);
+  return parameters;
 }
 
 }  // namespace
@@ -64,14 +82,27 @@ ComposedBlock::ComposedBlock(ParameterFactory& factory, const std::string& name,
 
 at::Tensor ComposedBlock::operator()(const at::Tensor& x, const TokenOrder& order, int64_t rows,
                                      const ComposedDropout& dropout) const {
-  const at::Tensor read = attention(norm_1_(x, dropout.norm_input), order, rows, dropout.attention_weights);
+  const at::Tensor projected = qkv_(norm_1_(x, dropout.norm_input));
+  const at::Tensor read = attention(projected, order, rows, dropout.attention_weights);
   const at::Tensor y = last_of(x, 1, rows) + kernels::dropout(out_(read), dropout.attention_output);
   return y + mlp(norm_2_(y, dropout.norm_input));
 }
 
+at::Tensor ComposedBlock::by_sublayers(const at::Tensor& x, const TokenOrder& order, int64_t rows,
+                                       const ComposedDropout& dropout, const SublayerPass& place) const {
+  const kernels::PreNormPieces pieces = {.layer_norm = norm_1_.bias.defined(),
+                                         .gelu = !gate_.weight.defined(),
+                                         .drops_attention_output = dropout.attention_output > 0};
+  const auto [projected, residual] = kernels::pre_norm_before_attention(
+      x, parameters_of(norm_1_, qkv_), pieces, rows, place.number, place.pass);
+  const at::Tensor read = attention(projected, order, rows, dropout.attention_weights);
+  return kernels::pre_norm_after_attention(read, residual, parameters_of(out_, norm_2_, gate_, up_, down_),
+                                           pieces, place.number, place.pass);
+}
+
 at::Tensor ComposedBlock::newest(const at::Tensor& x, RollingKeys& keys, const RollingPlaces& places,
                                  const Rotary& rotary, const at::Tensor& penalty) const {
-  const at::Tensor qkv = heads_of(norm_1_(x));
+  const at::Tensor qkv = heads_of(qkv_(norm_1_(x)));
   at::Tensor query = qkv[0], key = qkv[1];
   if (rotary.cosines.defined()) {
     query = kernels::rotated(query, rotary);
@@ -81,16 +112,17 @@ at::Tensor ComposedBlock::newest(const at::Tensor& x, RollingKeys& keys, const R
   return y + mlp(norm_2_(y));
 }
 
-at::Tensor ComposedBlock::heads_of(const at::Tensor& normed) const {
+at::Tensor ComposedBlock::heads_of(const at::Tensor& projected) const {
   const at::Tensor qkv =
-      qkv_(normed).view({normed.size(0), normed.size(1), 3, heads_, head_size_}).permute({2, 0, 3, 1, 4});
+      projected.view({projected.size(0), projected.size(1), 3, heads_, head_size_}).permute({2, 0, 3, 1, 4});
   if (!query_norm_.weight.defined()) return qkv;
-  return at::stack({query_norm_(qkv[0]), key_norm_(qkv[1]), qkv[2]});
+  const std::vector<at::Tensor> parts = qkv.unbind();
+  return at::stack({query_norm_(parts[0]), key_norm_(parts[1]), parts[2]});
 }
 
-at::Tensor ComposedBlock::attention(const at::Tensor& normed, const TokenOrder& order, int64_t rows,
+at::Tensor ComposedBlock::attention(const at::Tensor& projected, const TokenOrder& order, int64_t rows,
                                     double dropout_rate) const {
-  const at::Tensor qkv = heads_of(normed);
+  const at::Tensor qkv = heads_of(projected);
   if (order.by_cudnn) {
     const at::Tensor ordered = order.rotary.cosines.defined() ? rotated_heads(qkv, order.rotary) : qkv;
     return last_of(kernels::cudnn_attention(ordered, *order.by_cudnn, dropout_rate), 1, rows);

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "kernels/BlockPass.h"
 #include "kernels/attention/cudnn/CudnnAttention.h"
 #include "model/Attention.h"
 #include "model/BlockPieces.h"
@@ -23,6 +24,12 @@ struct ChosenNorm {
   static ChosenNorm of(ParameterFactory& factory, const std::string& name, int64_t width, NormKind kind);
   /// Normalises x after dropout.
   at::Tensor operator()(const at::Tensor& x, double dropout_rate = 0) const;
+};
+
+/// One block's place in a pass by sublayers.
+struct SublayerPass {
+  const kernels::BlockPass& pass;
+  int64_t number;  ///< of the block
 };
 
 /// How the tokens of one pass know their order; what the choice does not use is undefined.
@@ -53,15 +60,20 @@ class ComposedBlock {
   /// x (B, tokens, width) -> the last `rows` tokens (B, rows, width).
   at::Tensor operator()(const at::Tensor& x, const TokenOrder& order, int64_t rows,
                         const ComposedDropout& dropout) const;
+  /// The same by sublayers around cuDNN's attention, for pieces of which KernelPlan says so. `dropout` gives
+  /// attention its rate and says where the pass's rate acts.
+  at::Tensor by_sublayers(const at::Tensor& x, const TokenOrder& order, int64_t rows,
+                          const ComposedDropout& dropout, const SublayerPass& place) const;
   /// The same of rows' newest token x (B, 1, width), without dropout. `rotary` is its own, `penalty` is added
   /// to scores (see RollingKeys); undefined for none.
   at::Tensor newest(const at::Tensor& x, RollingKeys& keys, const RollingPlaces& places, const Rotary& rotary,
                     const at::Tensor& penalty) const;
 
  private:
-  /// Queries, keys and values (3, B, heads, tokens, head size).
-  at::Tensor heads_of(const at::Tensor& normed) const;
-  at::Tensor attention(const at::Tensor& normed, const TokenOrder& order, int64_t rows,
+  /// The output of qkv_ (B, tokens, 3 width) -> queries, keys and values (3, B, heads, tokens, head size).
+  at::Tensor heads_of(const at::Tensor& projected) const;
+  /// Attention's output (B, rows, width).
+  at::Tensor attention(const at::Tensor& projected, const TokenOrder& order, int64_t rows,
                        double dropout_rate) const;
   at::Tensor mlp(const at::Tensor& normed) const;
 

@@ -1,5 +1,8 @@
 #include "model/ComposedStack.h"
 
+#include <algorithm>
+#include <optional>
+
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
@@ -45,15 +48,23 @@ TokenStreams ComposedStack::one_stream(const at::Tensor& x, const kernels::Kerne
 }
 
 at::Tensor ComposedStack::operator()(const at::Tensor& embedded, const TokenStreams& streams, int64_t queries,
-                                     const DropoutRates& rates, const kernels::KernelPlan& plan) const {
+                                     const DropoutRates& rates, const kernels::KernelPlan& plan,
+                                     MainGradients* main_gradients) const {
   const ComposedDropout dropout = ComposedDropout::of(preset_, rates);
   const TokenOrder order = order_of(embedded, streams, plan);
   at::Tensor x = embedded;
   if (learned_positions_.defined()) x = x + learned_positions_.index_select(0, positions_of(x, streams));
   x = kernels::dropout(x, dropout.tokens);
-  for (const ComposedBlock& block : blocks_) {
-    const bool last = &block == &blocks_.back();  // nothing reads the last block's output at the context
-    x = block(x, order, last ? queries : x.size(1), dropout);
+  std::optional<kernels::BlockPass> pass;
+  if (order.by_cudnn && plan.by_sublayers()) {  // attention draws its own dropout
+    pass.emplace(x, heads_, /*attention_rate=*/0, std::max(dropout.norm_input, dropout.attention_output),
+                 /*own_attention=*/false, main_gradients);
+  }
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const bool last = i + 1 == blocks_.size();  // nothing reads the last block's output at the context
+    const int64_t rows = last ? queries : x.size(1);
+    x = pass ? blocks_[i].by_sublayers(x, order, rows, dropout, {*pass, static_cast<int64_t>(i)})
+             : blocks_[i](x, order, rows, dropout);
   }
   return final_norm_.weight.defined() ? final_norm_(x) : x;
 }

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/MainGradients.h"
 #include "kernels/plan/KernelPlan.h"
 #include "model/ComposedBlock.h"
 #include "model/RollingKeys.h"
@@ -12,7 +13,7 @@
 namespace adtrain {
 
 /// Blocks of chosen pieces one behind the other, with positions before them and a norm behind them where
-/// these are chosen. Plain operators compute it.
+/// these are chosen. Plain operators define it; blocks of some pieces train by sublayers on GPUs.
 class ComposedStack {
  public:
   ComposedStack(ParameterFactory& factory, const ModelOptions& options, const Initialisation& initial);
@@ -20,9 +21,10 @@ class ComposedStack {
   /// One causal stream of the tokens x (B, tokens, width), without masks where attention reads none.
   TokenStreams one_stream(const at::Tensor& x, const kernels::KernelPlan& plan) const;
   /// x (B, streams.tokens(), width), embedded -> what a head reads at the last `queries` tokens (B, queries,
-  /// width). Attention follows `plan`.
+  /// width). Follows `plan`. `main_gradients`: see MainGradients; null for none.
   at::Tensor operator()(const at::Tensor& x, const TokenStreams& streams, int64_t queries,
-                        const DropoutRates& rates, const kernels::KernelPlan& plan) const;
+                        const DropoutRates& rates, const kernels::KernelPlan& plan,
+                        MainGradients* main_gradients) const;
 
   /// Whether a token's position is known without where its window begins, so that rows may grow for ever.
   bool can_roll() const { return !learned_positions_.defined(); }

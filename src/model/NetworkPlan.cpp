@@ -39,6 +39,7 @@ std::vector<kernels::SymbolGrid> grids_of(const ModelOptions& options, const Mod
 kernels::KernelPlan plan_of(const ModelOptions& options, const ModelShape& shape, LossPositions positions,
                             const kernels::DeviceTraits& device, at::ScalarType type) {
   using Use = kernels::KernelPlan::Use;
+  const BlockPieces pieces = options.composed() ? options.block_pieces() : BlockPieces();
   const kernels::NetworkShape network = {
       .block = block_of(options),
       .width = options.tf_n_embd,
@@ -47,8 +48,11 @@ kernels::KernelPlan plan_of(const ModelOptions& options, const ModelShape& shape
       .tokens = options.compressed() ? options.longest_compressed_sequence() : options.n_transit,
       .actions = shape.num_actions,
       .padded = options.compressed(),
-      .alibi = options.composed() && options.block_pieces().positions == PositionKind::kAlibi,
+      .alibi = pieces.positions == PositionKind::kAlibi,
       .two_streams = positions == LossPositions::kAll && options.needs_query_stream(),
+      .gelu = pieces.mlp == MlpKind::kGelu,
+      .attention_biases = pieces.bias != BiasPlaces::kNone,
+      .mlp_biases = pieces.bias == BiasPlaces::kAll,
       .grids = grids_of(options, shape)};
   return {network, device, type,
           options.fused_kernels == FusedKernels::kOff ? Use::kNever : Use::kWhereTheyFit};

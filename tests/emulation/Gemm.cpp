@@ -14,8 +14,9 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tens
 }
 
 at::Tensor sum_with_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& weight,
-                            Autotuning) {
-  return at::addmm(matrix(sum), matrix(x), weight.t()).view(sum.sizes());
+                            const at::Tensor& bias, Autotuning) {
+  const at::Tensor c = matrix(sum);
+  return at::addmm(bias.defined() ? c + bias : c, matrix(x), weight.t()).view(sum.sizes());
 }
 
 at::Tensor input_gradient(const at::Tensor& d_y, const at::Tensor& weight) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "kernels/ChosenPiecesChecks.h"
 #include "kernels/PreNormBlockChecks.h"
 
 namespace adtrain {
@@ -35,6 +36,16 @@ TEST_P(PreNormSublayers, AreTheReferenceWithTheBitsThatTheyDraw) {
 INSTANTIATE_TEST_SUITE_P(Shapes, PreNormSublayers,
                          ::testing::ValuesIn(testing::pre_norm_cases_by_sublayers()),
                          [](const auto& tried) { return testing::name_of(tried.param); });
+
+class ChosenPiecesBySublayers : public ::testing::TestWithParam<testing::ChosenPiecesCase> {};
+
+TEST_P(ChosenPiecesBySublayers, AreTheReferenceWithTheBitsThatTheyDraw) {
+  at::manual_seed(3);
+  testing::ChosenPiecesCheck(GetParam(), at::kCPU).run();
+}
+
+INSTANTIATE_TEST_SUITE_P(Pieces, ChosenPiecesBySublayers, ::testing::ValuesIn(testing::chosen_pieces_cases()),
+                         [](const auto& tried) { return tried.param.name(); });
 
 }  // namespace
 }  // namespace adtrain

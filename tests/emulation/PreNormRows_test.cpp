@@ -17,13 +17,20 @@ class EmulatedPreNormRows : public ::testing::TestWithParam<at::ScalarType> {
 INSTANTIATE_TEST_SUITE_P(Types, EmulatedPreNormRows, ::testing::Values(at::kBFloat16, at::kHalf),
                          [](const auto& type) { return std::string(c10::toString(type.param)); });
 
-TEST_P(EmulatedPreNormRows, NormedSumIsTheReference) {
-  for (const int64_t width : {8, 72, 128, 264, 768, 1032}) {
+TEST_P(EmulatedPreNormRows, NormedInputIsTheReference) {
+  for (const int64_t width : {8, 72, 128, 264, 512, 768, 1032}) {
     for (const double rate : {0.0, 0.1}) {
-      SCOPED_TRACE(fmt::format("width {}, dropout {}", width, rate));
-      checks.expect_normed_sum(3, 19, width, 7, rate);
-      checks.expect_normed_sum(1, 1, width, 1, rate);
+      checks.expect_normed_inputs(3, 19, width, 7, rate);
+      checks.expect_normed_inputs(1, 1, width, 1, rate);
     }
+  }
+}
+
+TEST_P(EmulatedPreNormRows, GeluIsTheReference) {
+  for (const auto& [rows, width] :
+       std::vector<std::array<int64_t, 2>>{{1, 8}, {300, 40}, {37, 264}, {5, 2048}}) {
+    SCOPED_TRACE(fmt::format("{} rows of {}", rows, width));
+    checks.expect_gelu(rows, width);
   }
 }
 

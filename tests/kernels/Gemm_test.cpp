@@ -46,6 +46,8 @@ TEST_P(Products, AreTheReference) {
   expect_close(kernels::product(x, weight, bias), at::linear(exact(x), exact(weight), exact(bias)));
   const at::Tensor sum = random({2, rows / 2, out}), sum_before = exact(sum);
   expect_close(kernels::sum_with_product(sum, x, weight), sum_before + at::linear(exact(x), exact(weight)));
+  expect_close(kernels::sum_with_product(sum, x, weight, bias),
+               sum_before + at::linear(exact(x), exact(weight), exact(bias)));
   EXPECT_TRUE(at::equal(exact(sum), sum_before));
   const at::Tensor of_x = at::matmul(exact(d_y), exact(weight));
   expect_close(kernels::input_gradient(d_y, weight), of_x);

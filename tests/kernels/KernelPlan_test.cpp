@@ -167,9 +167,50 @@ TEST(KernelPlan, CudnnRunsAttentionOfChosenPiecesWhereItCan) {
   EXPECT_FALSE(KernelPlan(xland, kHopper, at::kHalf, KernelPlan::Use::kNever).cudnn_attention());
 }
 
-TEST(KernelPlan, BlocksOfChosenPiecesRunByPlainOperatorsEverywhere) {
+TEST(KernelPlan, BlocksOfChosenPiecesGoBySublayersAroundCudnnsAttention) {
+  NetworkShape xland = with_block(Block::kComposed, wide(512, 8, 4096));
+  xland.alibi = xland.gelu = xland.mlp_biases = true;
+  for (const DeviceTraits& device : {kHopper, kAmpere}) {
+    for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+      const KernelPlan plan(xland, device, type);
+      EXPECT_TRUE(plan.by_sublayers());
+      EXPECT_FALSE(plan.own_attention() || plan.fused_embedding() || plan.fused_loss());
+      const auto parts = parts_of(plan);
+      EXPECT_THAT(parts.at("norms").kernels, HasSubstr("one kernel"));
+      EXPECT_THAT(parts.at("products").kernels, HasSubstr("cuBLASLt"));
+      EXPECT_THAT(parts.at("attention").kernels, HasSubstr("cuDNN"));
+      EXPECT_THAT(parts.at("MLP").kernels, HasSubstr("one kernel for the activation"));
+      EXPECT_THAT(plan.summary(), HasSubstr("cuDNN's attention"));
+    }
+  }
+  const auto why = [](const NetworkShape& shape, at::ScalarType type = at::kBFloat16) {
+    const KernelPlan plan(shape, kHopper, type);
+    EXPECT_EQ(plan.blocks(), Blocks::kLibrary);
+    return parts_of(plan).at("blocks").why;
+  };
+  EXPECT_THAT(why(xland, at::kFloat), HasSubstr("mixed_precision"));
+  NetworkShape other = xland;
+  other.tokens = 63;
+  EXPECT_THAT(why(other), HasSubstr("63 tokens"));
+  other = xland;
+  other.mlp_biases = false;
+  EXPECT_THAT(why(other), HasSubstr("GELU has only attention's biases"));
+  other.gelu = false;
+  EXPECT_TRUE(KernelPlan(other, kHopper, at::kHalf).by_sublayers());
+  other.mlp_biases = true;
+  EXPECT_THAT(why(other), HasSubstr("SwiGLU has all biases"));
+  other.attention_biases = other.mlp_biases = false;
+  EXPECT_THAT(why(other), HasSubstr("SwiGLU has no biases"));
+  other = xland;
+  other.inner_width = 2044;
+  EXPECT_THAT(why(other), HasSubstr("2044"));
+  EXPECT_FALSE(KernelPlan(xland, kHopper, at::kHalf, KernelPlan::Use::kNever).by_sublayers());
+}
+
+TEST(KernelPlan, BlocksOfChosenPiecesRunByPlainOperatorsElsewhere) {
   NetworkShape composed = guide();
   composed.block = NetworkShape::Block::kComposed;
+  composed.two_streams = true;
   for (const DeviceTraits& device : {kHopper, kCpu}) {
     const KernelPlan plan(composed, device, at::kBFloat16);
     EXPECT_EQ(plan.blocks(), Blocks::kLibrary);
@@ -178,8 +219,8 @@ TEST(KernelPlan, BlocksOfChosenPiecesRunByPlainOperatorsEverywhere) {
     EXPECT_THAT(parts.at("blocks").kernels, HasSubstr("plain operators"));
     for (const char* part : {"embedding", "loss"})
       EXPECT_THAT(parts.at(part).why, HasSubstr("not for chosen pieces")) << part;
-    EXPECT_EQ(plan.cudnn_attention(), device.is_gpu);
-    EXPECT_THAT(parts.at("blocks").why, device.is_gpu ? HasSubstr("not for chosen pieces") : HasSubstr(""));
+    EXPECT_FALSE(plan.cudnn_attention());
+    EXPECT_THAT(parts.at("blocks").why, device.is_gpu ? HasSubstr("token_layout: previous") : HasSubstr(""));
   }
 }
 

@@ -194,16 +194,36 @@ inline void expect_rms_norm_is_the_reference(const RmsNormCase& tried, at::Devic
   Launched launched;
   for (int repeat = 0; repeat < 2; ++repeat) {
     const at::Tensor y = at::full_like(x, NAN), d_x = at::full_like(x, NAN);
-    kernels::rms_norm_forward({shape, vectors_of(x), vectors_of(weight), kEpsilon, dropout, vectors_of(y)},
-                              stream_of(device));
+    kernels::input_norm_forward({.shape = shape,
+                                 .x = vectors_of(x),
+                                 .weight = vectors_of(weight),
+                                 .norm_bias = nullptr,
+                                 .epsilon = kEpsilon,
+                                 .dropout = dropout,
+                                 .y = vectors_of(y),
+                                 .statistics = nullptr},
+                                stream_of(device));
     EXPECT_LT(error_of(y, expected), kValueTolerance);
-    const at::Tensor parts = at::full({kernels::rms_norm_backward_parts(shape, kProcessors), stride}, NAN,
-                                      at::device(device).dtype(at::kFloat));
-    kernels::rms_norm_backward(
-        {shape, vectors_of(dy), tried.terms, vectors_of(x), vectors_of(weight), kEpsilon, dropout,
-         vectors_of(residual), tried.length, tried.residual_rows, vectors_of(d_x), parts.data_ptr<float>(),
-         static_cast<int>(parts.size(0)), stride},
-        stream_of(device));
+    const at::Tensor parts =
+        at::full({kernels::input_norm_backward_parts(shape, /*layer=*/false, kProcessors), stride}, NAN,
+                 at::device(device).dtype(at::kFloat));
+    kernels::input_norm_backward({.shape = shape,
+                                  .d_y = vectors_of(dy),
+                                  .terms = tried.terms,
+                                  .x = vectors_of(x),
+                                  .weight = vectors_of(weight),
+                                  .norm_bias = nullptr,
+                                  .epsilon = kEpsilon,
+                                  .statistics = nullptr,
+                                  .dropout = dropout,
+                                  .residual = vectors_of(residual),
+                                  .length = tried.length,
+                                  .residual_rows = tried.residual_rows,
+                                  .d_x = vectors_of(d_x),
+                                  .parts = parts.data_ptr<float>(),
+                                  .part_count = static_cast<int>(parts.size(0)),
+                                  .stride = stride},
+                                 stream_of(device));
     launched.of_input[repeat] = d_x;
     launched.sums[repeat] = sum_of(parts);
   }

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -23,14 +26,18 @@ class PreNormRowChecks {
   PreNormRowChecks(at::Device device, at::ScalarType type)
       : options_(at::device(device).dtype(type)), tolerance_(type == at::kHalf ? 1e-3 : 6e-3) {}
 
-  /// Of (sequences, length, width), whose last `residual_rows` get a gradient past the norm.
-  void expect_normed_sum(int64_t sequences, int64_t length, int64_t width, int64_t residual_rows,
-                         double rate) const {
+  /// The norm of a sublayer's input (sequences, length, width), whose last `residual_rows` get a gradient
+  /// past the norm. `of_sum`: the input is a sum with a product, which is then what is dropped.
+  void expect_normed_input(int64_t sequences, int64_t length, int64_t width, int64_t residual_rows,
+                           double rate, bool layer_norm, bool of_sum) const {
+    SCOPED_TRACE(fmt::format("width {}, dropout {}, {}{}", width, rate, layer_norm ? "LayerNorm" : "RMSNorm",
+                             of_sum ? " of a sum" : ""));
     constexpr double kEpsilon = 1e-5;
     const std::vector<int64_t> shape = {sequences, length, width};
-    const at::Tensor x = random(shape), product = random(shape), bias = random({width}),
-                     weight = random({width}), d_y = random(shape),
+    const at::Tensor x = random(shape) + 1, product = random(shape), bias = random({width}),
+                     weight = random({width}), norm_bias = random({width}), d_y = random(shape),
                      residual = random({sequences, residual_rows, width});
+    const kernels::NormWeights norm = {weight, layer_norm ? norm_bias : at::Tensor()};
     kernels::KeptElements kept;
     at::Tensor factors = at::ones(shape, options_.dtype(at::kDouble));
     if (rate > 0) {
@@ -40,30 +47,68 @@ class PreNormRowChecks {
               static_cast<float>(1 / (1 - rate))};
       factors = keeps.to(at::kDouble) * static_cast<double>(kept.scale);
     }
-    const at::Tensor exact_x = leaf(x), exact_bias = leaf(bias), exact_weight = leaf(weight);
-    const at::Tensor sum = exact_x + product.to(at::kDouble) + exact_bias, dropped = sum * factors;
-    const at::Tensor y = dropped * at::rsqrt(dropped.square().mean(-1, true) + kEpsilon) * exact_weight;
+    std::vector<at::Tensor> exact;
+    for (const at::Tensor& tensor : {x, product, bias, weight, norm_bias}) exact.push_back(leaf(tensor));
+    const at::Tensor sum = of_sum ? exact[0] + (exact[1] + exact[2]) * factors : exact[0],
+                     dropped = of_sum ? sum : sum * factors,
+                     centred = layer_norm ? dropped - dropped.mean(-1, true) : dropped,
+                     normalised = centred * at::rsqrt(centred.square().mean(-1, true) + kEpsilon);
+    const at::Tensor y = normalised * exact[3] + (layer_norm ? exact[4] : at::zeros_like(exact[4]));
     const auto expected = torch::autograd::grad({y, sum.narrow(1, length - residual_rows, residual_rows)},
-                                                {exact_x, exact_bias, exact_weight},
-                                                {d_y.to(at::kDouble), residual.to(at::kDouble)});
+                                                {exact[0], exact[1], exact[2], exact[3], exact[4]},
+                                                {d_y.to(at::kDouble), residual.to(at::kDouble)}, std::nullopt,
+                                                /*create_graph=*/false, /*allow_unused=*/true);
 
-    const FlatLayout layout({width, width});
+    // The sums' parameters, in their order.
+    std::vector<std::pair<const char*, at::Tensor>> sums;
+    if (of_sum) sums.emplace_back("bias", expected[2]);
+    sums.emplace_back("weight", expected[3]);
+    if (layer_norm) sums.emplace_back("norm_bias", expected[4]);
+    const FlatLayout layout(std::vector<int64_t>(sums.size(), width));
     const at::Tensor before = at::randn({layout.total()}, options_.dtype(at::kFloat));
     const auto run = [&] {
-      const kernels::RmsNormedSum found = kernels::rms_normed_sum(x, product, bias, weight, kEpsilon, kept);
-      const at::Tensor d_parameters = before.clone();
-      const at::Tensor d_x = kernels::rms_normed_sum_backward(d_y.unsqueeze(0), found.sum, weight, kEpsilon,
-                                                              kept, residual, d_parameters);
-      return std::vector<at::Tensor>{found.sum, found.y, d_x, d_parameters - before};
+      kernels::NormedInput found = of_sum ? kernels::normed_sum_input(x, product, bias, norm, kEpsilon, kept)
+                                          : kernels::normed_input(x, norm, kEpsilon, kept);
+      const at::Tensor found_y = found.y, d_parameters = before.clone();
+      if (layer_norm) found.y.reset();
+      const auto backward = of_sum ? kernels::normed_sum_input_backward : kernels::normed_input_backward;
+      const auto [d_x, d_product, again] =
+          backward(d_y.unsqueeze(0), found, norm, kEpsilon, residual, d_parameters);
+      EXPECT_TRUE(again.equal(found_y)) << "not the same y again";
+      return std::vector<at::Tensor>{found.x, found_y, d_x, d_product, d_parameters - before};
     };
     const std::vector<at::Tensor> found = twice(run);
-    expect_near("sum", found[0], sum);
+    expect_near("x", found[0], sum);
     expect_near("y", found[1], y);
     expect_near("d_x", found[2], expected[0]);
-    for (size_t parameter = 0; parameter < 2; ++parameter) {
-      expect_near(parameter == 0 ? "bias" : "weight", found[3].narrow(0, layout.offset(parameter), width),
-                  expected[1 + parameter]);
+    if (of_sum) expect_near("d_product", found[3], expected[1]);
+    for (size_t k = 0; k < sums.size(); ++k) {
+      expect_near(sums[k].first, found[4].narrow(0, layout.offset(k), width), sums[k].second);
     }
+  }
+  /// Of each kind.
+  void expect_normed_inputs(int64_t sequences, int64_t length, int64_t width, int64_t residual_rows,
+                            double rate) const {
+    for (const bool layer_norm : {false, true}) {
+      for (const bool of_sum : {false, true})
+        expect_normed_input(sequences, length, width, residual_rows, rate, layer_norm, of_sum);
+    }
+  }
+
+  void expect_gelu(int64_t rows, int64_t width) const {
+    const at::Tensor product = random({rows, width}) * 2, bias = random({width}), d_y = random({rows, width});
+    const at::Tensor exact = leaf(product), exact_bias = leaf(bias), y = at::gelu(exact + exact_bias);
+    const auto expected = torch::autograd::grad({y}, {exact, exact_bias}, {d_y.to(at::kDouble)});
+    const at::Tensor before = at::randn({width}, options_.dtype(at::kFloat));
+    const std::vector<at::Tensor> found = twice([&] {
+      const at::Tensor value = kernels::biased_gelu(product, bias, {}), d_bias = before.clone();
+      const auto [d_product, again] = kernels::biased_gelu_again(d_y, product, bias, {}, d_bias);
+      EXPECT_TRUE(again.equal(value)) << "not the same value again";
+      return std::vector<at::Tensor>{value, d_product, d_bias - before};
+    });
+    expect_near("y", found[0], y);
+    expect_near("d_product", found[1], expected[0]);
+    expect_near("d_bias", found[2], expected[1]);
   }
 
   void expect_gate(int64_t rows, int64_t width) const {

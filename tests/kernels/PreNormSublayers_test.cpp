@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/Gpu.h"
+#include "kernels/ChosenPiecesChecks.h"
 #include "kernels/PreNormBlockChecks.h"
 #include "kernels/PreNormRowChecks.h"
 
@@ -26,12 +27,20 @@ class PreNormRowsOfSublayers : public ::testing::TestWithParam<at::ScalarType> {
 INSTANTIATE_TEST_SUITE_P(Types, PreNormRowsOfSublayers, ::testing::Values(at::kBFloat16, at::kHalf),
                          [](const auto& type) { return std::string(c10::toString(type.param)); });
 
-TEST_P(PreNormRowsOfSublayers, NormedSumIsTheReference) {
+TEST_P(PreNormRowsOfSublayers, NormedInputIsTheReference) {
   for (const int64_t width : {8, 64, 96, 264, 512, 768, 1000, 1032, 4096}) {
     for (const double rate : {0.0, 0.1}) {
-      SCOPED_TRACE(fmt::format("width {}, dropout {}", width, rate));
-      checks().expect_normed_sum(5, 613, width, 7, rate);
-      checks().expect_normed_sum(1, 1, width, 1, rate);
+      checks().expect_normed_inputs(5, 613, width, 7, rate);
+      checks().expect_normed_inputs(1, 1, width, 1, rate);
+    }
+  }
+}
+
+TEST_P(PreNormRowsOfSublayers, GeluIsTheReference) {
+  for (const int64_t width : {8, 264, 1000, 3072}) {
+    for (const int64_t rows : {1, 21, 3065}) {
+      SCOPED_TRACE(fmt::format("{} rows of {}", rows, width));
+      checks().expect_gelu(rows, width);
     }
   }
 }
@@ -77,6 +86,17 @@ TEST_P(PreNormSublayers, AreTheReferenceWithTheBitsThatTheyDraw) {
 INSTANTIATE_TEST_SUITE_P(Shapes, PreNormSublayers,
                          ::testing::ValuesIn(testing::pre_norm_cases_by_sublayers()),
                          [](const auto& tried) { return testing::name_of(tried.param); });
+
+class ChosenPiecesBySublayers : public ::testing::TestWithParam<testing::ChosenPiecesCase> {};
+
+TEST_P(ChosenPiecesBySublayers, AreTheReferenceWithTheBitsThatTheyDraw) {
+  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  at::manual_seed(3);
+  testing::ChosenPiecesCheck(GetParam(), at::kCUDA).run();
+}
+
+INSTANTIATE_TEST_SUITE_P(Pieces, ChosenPiecesBySublayers, ::testing::ValuesIn(testing::chosen_pieces_cases()),
+                         [](const auto& tried) { return tried.param.name(); });
 
 }  // namespace
 }  // namespace adtrain

@@ -40,6 +40,12 @@ TEST_P(GpuModel, LossAndGradientAreThoseOfTheCpu) {
   const at::Device gpu(at::kCUDA, 0);
   on_gpu->parameters().to(gpu, GetParam().type);
   EXPECT_EQ(on_gpu->plan(GetParam().positions).cudnn_attention(), GetParam().window > 0);
+  // Biases that go with the MLP: see KernelPlan.
+  const std::string& name = GetParam().variant;
+  if (GetParam().window > 0) {
+    EXPECT_EQ(on_gpu->plan(GetParam().positions).by_sublayers(),
+              name != "pre_norm_pieces" && name != "vintix_rotary" && name != "xland_transition");
+  }
   for (int draw = 0; draw < 3; ++draw) {
     const Batch batch = batch_for(variant, GetParam().positions);
     const auto expected = on_cpu->loss(batch, GetParam().positions, false);

@@ -37,6 +37,7 @@ testing::Variant variant_of(const Case& tried, double dropout, FusedKernels fuse
   variant.options.tf_n_layer = testing::fused_device()->layers;
   variant.options.tf_dropout = variant.options.tf_attn_dropout = dropout;
   variant.options.fused_kernels = fused;
+  if (variant.options.composed()) variant.options.n_transit = 80;  // long enough for cuDNN's attention
   if (variant.options.compressed()) {  // such that there is more padding than a warp tile of 16
     variant.options.compress_interval = 20;
     variant.options.n_transit = variant.options.longest_compressed_sequence();
@@ -51,8 +52,8 @@ Batch batch_for(const testing::Variant& variant) {
   return testing::random_compressed({0, 3, interval}, {interval, interval, interval}, interval);
 }
 
-/// The halves in the network, on a GPU or emulated: the plain blocks on the CPU in fp32 are the definition of
-/// what is right.
+/// The halves in the network, on a GPU or emulated (cuDNN's attention is not): the plain blocks on the CPU in
+/// fp32 are the definition of what is right.
 class BlockBySublayers : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
@@ -146,6 +147,8 @@ std::vector<Case> cases() {
       all.push_back({type, "post_norm", positions, 96, 3});
       all.push_back({type, "post_norm", positions, 128, 8});
       all.push_back({type, "compressed", positions, 128, 4});
+      for (const char* composed : {"xland", "vintix", "pre_norm_previous"})
+        all.push_back({type, composed, positions, 512, 8});
     }
   }
   return all;

@@ -56,6 +56,9 @@ struct BlockCall {
 template <class Part>
 class PartInPass {
  public:
+  PartInPass() = default;
+  explicit PartInPass(Part part) : part_(std::move(part)) {}
+
   Tensors forward(at::TensorList inputs, at::TensorList parameters, const BlockCall& call) {
     main_gradients_ = call.pass.main_gradients;
     Tensors outputs = part_.forward(inputs, parameters, call);
@@ -78,14 +81,14 @@ class PartInPass {
   MainGradients* main_gradients_ = nullptr;
 };
 
-/// One part as one autograd function.
+/// One part as one autograd function, from a part that has not run yet.
 template <class Part>
 class PartFunction : public torch::autograd::Function<PartFunction<Part>> {
  public:
   static Tensors forward(torch::autograd::AutogradContext* context, at::TensorList inputs,
-                         at::TensorList parameters, const BlockCall& call) {
+                         at::TensorList parameters, const BlockCall& call, const Part& part) {
     const c10::cuda::CUDAGuard on_device(parameters[0].device());
-    auto own = c10::make_intrusive<Remembered>();
+    auto own = c10::make_intrusive<Remembered>(part);
     Tensors outputs = own->part.forward(inputs, parameters, call);
     context->save_for_backward(parameters.vec());
     context->saved_data["remembered"] = c10::IValue::make_capsule(std::move(own));
@@ -99,12 +102,13 @@ class PartFunction : public torch::autograd::Function<PartFunction<Part>> {
     auto [result, of_parameters] =
         taken_from<Remembered>(context)->part.backward(std::move(d_outputs), parameters);
     result.insert(result.end(), of_parameters.begin(), of_parameters.end());
-    result.emplace_back();  // the call gets no gradient
+    result.resize(result.size() + 2);  // call and part get no gradients
     return result;
   }
 
  private:
   struct Remembered : torch::CustomClassHolder {
+    explicit Remembered(const Part& of_call) : part(of_call) {}
     PartInPass<Part> part;
   };
 };
@@ -166,13 +170,14 @@ at::Tensor block_by_sublayers(const at::Tensor& x, at::TensorList parameters, co
                               const Rotary& rotary, const BlockCall& call) {
   if (call.pass.own_attention) return SublayerBlock<Form>::apply(x, parameters, streams, rotary, call);
   using Input = typename Form::LibraryInput;
-  Tensors between =
-      PartFunction<Input>::apply(at::TensorList(x), parameters.slice(0, Form::Input::kParameters), call);
+  Tensors between = PartFunction<Input>::apply(at::TensorList(x),
+                                               parameters.slice(0, Form::Input::kParameters), call, Input());
   const at::Tensor residual = popped(between),
                    attention_output = Form::attend(between, streams, rotary, call);
   between = {attention_output, residual};
-  return PartFunction<typename Form::Output>::apply(at::TensorList(between),
-                                                    parameters.slice(Form::Input::kParameters), call)[0];
+  using Output = typename Form::Output;
+  return PartFunction<Output>::apply(at::TensorList(between), parameters.slice(Form::Input::kParameters),
+                                     call, Output())[0];
 }
 
 }  // namespace adtrain::kernels

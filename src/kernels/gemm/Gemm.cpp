@@ -260,10 +260,10 @@ at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tens
 }
 
 at::Tensor sum_with_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& weight,
-                            Autotuning autotuning) {
+                            const at::Tensor& bias, Autotuning autotuning) {
   const at::Tensor rows = matrix(x), c = matrix(sum), y = at::empty_like(c);
-  if (multiplied(rows, weight, /*transposed=*/true, {}, c, y, autotuning)) return y.view(sum.sizes());
-  return at::addmm(c, rows, weight.t()).view(sum.sizes());
+  if (multiplied(rows, weight, /*transposed=*/true, bias, c, y, autotuning)) return y.view(sum.sizes());
+  return at::addmm(bias.defined() ? c + bias : c, rows, weight.t()).view(sum.sizes());
 }
 
 at::Tensor input_gradient(const at::Tensor& d_y, const at::Tensor& weight) {

@@ -27,9 +27,9 @@ inline Autotuning autotuning_if(bool trains) {
 at::Tensor product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias = {},
                    Autotuning autotuning = Autotuning::kAllowed);
 
-/// sum + x Wᵀ, where `sum` is (…, out) and stays unchanged.
+/// sum + x Wᵀ + b, where `sum` is (…, out) and stays unchanged; b (out) or undefined.
 at::Tensor sum_with_product(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& weight,
-                            Autotuning autotuning = Autotuning::kAllowed);
+                            const at::Tensor& bias = {}, Autotuning autotuning = Autotuning::kAllowed);
 
 /// The gradient of x, d_y W: (…, out) -> (…, in).
 at::Tensor input_gradient(const at::Tensor& d_y, const at::Tensor& weight);

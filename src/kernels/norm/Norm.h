@@ -31,27 +31,40 @@ struct NormedSumGradients {
 NormedSumGradients normed_sum_backward(const at::Tensor& d_y, const NormedSum& sum, const at::Tensor& weight,
                                        const KeptElements& kept, const at::Tensor& d_parameters);
 
-/// RMSNorm of dropout(x) with `weight` over the last dimension.
-at::Tensor rms_normed(const at::Tensor& x, const at::Tensor& weight, double epsilon,
-                      const KeptElements& kept);
+/// The parameters of a norm over the last dimension: LayerNorm, or RMSNorm where `bias` is undefined.
+struct NormWeights {
+  at::Tensor weight, bias;
+};
+
+/// The norm before a sublayer, y = norm(dropout(x)), and what its backward pass needs.
+struct NormedInput {
+  at::Tensor x;
+  at::Tensor y;
+  at::Tensor statistics;  ///< fp32 (rows, 2): mean and 1 / deviation; undefined for RMSNorm
+  KeptElements kept;
+  bool drops_product = false;  ///< whether `kept` is of the product in the sum x, and not of x
+};
+NormedInput normed_input(const at::Tensor& x, const NormWeights& norm, double epsilon,
+                         const KeptElements& kept);
+/// The norm of a sum: y = norm(x) of the returned x, which is x + dropout(product + bias).
+NormedInput normed_sum_input(const at::Tensor& x, const at::Tensor& product, const at::Tensor& bias,
+                             const NormWeights& norm, double epsilon, const KeptElements& kept);
+
+struct NormedInputGradients {
+  at::Tensor d_x;
+  at::Tensor d_product;  ///< of the product in the sum x; d_x itself where it was not dropped
+  at::Tensor y;          ///< `input.y` or, where LayerNorm's had been freed, the same again
+};
 /// From the gradient of y, the sum over the terms of `d_y` (terms, …, width), to the gradient of x (B,
 /// tokens, width). It includes `residual` (B, rows, width), the gradient that reaches x's last rows through
-/// the residual connection. `d_weight`: the fp32 sum for weight in its FlatLayout.
-at::Tensor rms_normed_backward(const at::Tensor& d_y, const at::Tensor& x, const at::Tensor& weight,
-                               double epsilon, const KeptElements& kept, const at::Tensor& residual,
-                               const at::Tensor& d_weight);
-
-/// y = RMSNorm of dropout(sum), where sum = x + product + bias.
-struct RmsNormedSum {
-  at::Tensor sum, y;
-};
-RmsNormedSum rms_normed_sum(const at::Tensor& x, const at::Tensor& product, const at::Tensor& bias,
-                            const at::Tensor& weight, double epsilon, const KeptElements& kept);
-/// From the gradient of y to the gradient of the sum (B, tokens, width), which is also that of x and of
-/// product. The terms of `d_y` and `residual` are as above. `d_parameters`: the fp32 sums for bias and weight
-/// in their FlatLayout.
-at::Tensor rms_normed_sum_backward(const at::Tensor& d_y, const at::Tensor& sum, const at::Tensor& weight,
-                                   double epsilon, const KeptElements& kept, const at::Tensor& residual,
-                                   const at::Tensor& d_parameters);
+/// the residual connection. `d_norm`: the fp32 sums for the norm's parameters in their FlatLayout.
+NormedInputGradients normed_input_backward(const at::Tensor& d_y, const NormedInput& input,
+                                           const NormWeights& norm, double epsilon,
+                                           const at::Tensor& residual, const at::Tensor& d_norm);
+/// The same where x is a sum with a bias, whoever added it up. `d_parameters`: the fp32 sums for that bias
+/// and the norm's parameters in their FlatLayout.
+NormedInputGradients normed_sum_input_backward(const at::Tensor& d_y, const NormedInput& input,
+                                               const NormWeights& norm, double epsilon,
+                                               const at::Tensor& residual, const at::Tensor& d_parameters);
 
 }  // namespace adtrain::kernels

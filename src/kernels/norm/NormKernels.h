@@ -38,41 +38,47 @@ struct NormBackward {
 };
 void norm_backward(const NormBackward& call, cudaStream_t stream);
 
-/// y = dropout(x) · weight / √(mean(dropout(x)²) + epsilon), row by row. With a product, the sum x + product
-/// + bias replaces x.
-struct RmsNormForward {
+/// The norm before a sublayer, row by row: LayerNorm where there is a norm_bias, else RMSNorm. y =
+/// norm(dropout(x)). With a product, x is replaced by the sum x + dropout(product + bias), and y = norm(sum).
+struct InputNormForward {
   MatrixShape shape;
   const Vector *x, *weight;
+  const Vector* norm_bias;  ///< null for RMSNorm
   float epsilon;
   MatrixDropout dropout;
   Vector* y;
+  float2* statistics;  ///< (rows): mean and 1 / deviation; written by LayerNorm alone
   const Vector *product = nullptr, *bias = nullptr;  ///< both or neither
   Vector* sum = nullptr;                             ///< the rounded sum; written where there is a product
 };
-void rms_norm_forward(const RmsNormForward& call, cudaStream_t stream);
+void input_norm_forward(const InputNormForward& call, cudaStream_t stream);
 
-/// How many rows of partial sums rms_norm_backward writes.
-int rms_norm_backward_parts(const MatrixShape& shape, int processors);
+/// How many rows of partial sums input_norm_backward writes. `layer`: of LayerNorm.
+int input_norm_backward_parts(const MatrixShape& shape, bool layer, int processors);
 
 /// From the gradient of y to the gradient of x, which includes the gradient through the residual connection,
-/// and to partial sums over rows for the gradient of weight.
-struct RmsNormBackward {
+/// and to partial sums over rows for the gradients of the norm's parameters.
+struct InputNormBackward {
   MatrixShape shape;
   const Vector* d_y;  ///< (terms, rows, width): the gradient is the sum of its terms
   int terms;
   const Vector *x, *weight;
+  const Vector* norm_bias;  ///< as in the forward pass
   float epsilon;
+  const float2* statistics;
   MatrixDropout dropout;
   const Vector* residual;  ///< (rows / length · residual_rows, width): for the last of each `length` rows
   int length, residual_rows;
   Vector* d_x;
-  float* parts;  ///< (rms_norm_backward_parts, stride)
+  float* parts;  ///< (input_norm_backward_parts, one for each sum, stride): bias, weight, norm_bias
   int part_count;
   int stride;  ///< at least the width; gaps are set to zero
-  /// Whether x was a sum with a bias. Parts are then (rms_norm_backward_parts, 2, stride), and each part's
-  /// first row belongs to the gradient of bias, which sums d_x over rows.
+  /// Whether x was a sum with a bias, whose gradient is then the first of each part's sums.
   bool of_sum = false;
+  /// Where dropout was that of the product in the sum: its gradient. Else null. of_sum only.
+  Vector* d_product = nullptr;
+  Vector* y = nullptr;  ///< y again, by LayerNorm alone; null where nobody needs it
 };
-void rms_norm_backward(const RmsNormBackward& call, cudaStream_t stream);
+void input_norm_backward(const InputNormBackward& call, cudaStream_t stream);
 
 }  // namespace adtrain::kernels

@@ -67,19 +67,6 @@ Why why_no_whole_blocks(const NetworkShape& network, const DeviceTraits& device,
   return std::nullopt;
 }
 
-Why why_no_sublayers(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
-  if (auto why = why_not_ad(network, "they are")) return why;
-  if (!device.is_gpu) return "they are for GPUs";
-  if (type != at::kBFloat16 && type != at::kHalf) return "they are for mixed_precision: bf16 or fp16";
-  if (network.width % kVectorWidth != 0 || network.width > kMaxNormWidth ||
-      network.inner_width % kVectorWidth != 0) {
-    return fmt::format(
-        "the width is {}, that of the MLP {}; they are for multiples of {}, and widths up to {}",
-        network.width, network.inner_width, kVectorWidth, kMaxNormWidth);
-  }
-  return std::nullopt;
-}
-
 Why why_no_own_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
   if (auto why = why_not_ad(network, "it is")) return why;
   if (auto why = why_no_large_kernels(device, type)) return why;
@@ -126,6 +113,33 @@ Why why_no_cudnn_attention(const NetworkShape& network, const DeviceTraits& devi
     return fmt::format("ALiBi's slopes of {} heads are others in cuDNN; it is for 1, 2, 4, 8, … heads",
                        network.heads);
   }
+  return std::nullopt;
+}
+
+Why why_no_sublayers(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
+  const bool composed = network.block == NetworkShape::Block::kComposed;
+  if (!composed) {
+    if (auto why = why_not_ad(network, "they are")) return why;
+  }
+  if (!device.is_gpu) return "they are for GPUs";
+  if (type != at::kBFloat16 && type != at::kHalf) return "they are for mixed_precision: bf16 or fp16";
+  if (network.width % kVectorWidth != 0 || network.width > kMaxNormWidth ||
+      network.inner_width % kVectorWidth != 0) {
+    return fmt::format(
+        "the width is {}, that of the MLP {}; they are for multiples of {}, and widths up to {}",
+        network.width, network.inner_width, kVectorWidth, kMaxNormWidth);
+  }
+  if (!composed) return std::nullopt;
+  if (!network.attention_biases || network.gelu != network.mlp_biases) {
+    return fmt::format(
+        "{} has {} biases; they are for GELU with tf_bias: all and SwiGLU with tf_bias: attention",
+        network.gelu ? "GELU" : "SwiGLU",
+        !network.attention_biases ? "no"
+        : network.mlp_biases      ? "all"
+                                  : "only attention's");
+  }
+  if (auto why = why_no_cudnn_attention(network, device, type))
+    return "they stand around cuDNN's attention, and " + *why;
   return std::nullopt;
 }
 
@@ -202,12 +216,16 @@ std::string KernelPlan::summary() const {
   switch (blocks_) {
     case Blocks::kWhole:
       return "fused kernels, one operation a block";
-    case Blocks::kSublayers:
-      return fmt::format("library products, kernels of our own between them, {} (fused ones: {})",
-                         own_attention()
-                             ? "attention among them"
-                             : fmt::format("libtorch's attention (own one: {})", *why_no_own_attention_),
+    case Blocks::kSublayers: {
+      std::string attention = "attention among them";
+      if (cudnn_attention()) {
+        attention = "cuDNN's attention";
+      } else if (!own_attention()) {
+        attention = fmt::format("libtorch's attention (own one: {})", *why_no_own_attention_);
+      }
+      return fmt::format("library products, kernels of our own between them, {} (fused ones: {})", attention,
                          *why_no_whole_blocks_);
+    }
     default:
       return fmt::format("library kernels (fused ones: {})", *why_no_whole_blocks_);
   }
@@ -234,13 +252,14 @@ std::vector<Part> KernelPlan::parts_on_cpu() const {
 std::vector<Part> KernelPlan::parts_of_blocks() const {
   if (network_.block == NetworkShape::Block::kOther)
     return {{"network", "libtorch's operators, as its author wrote it", ""}};
-  if (network_.block == NetworkShape::Block::kComposed) {
-    if (!device_.is_gpu) return {{"blocks", "plain operators, vectorised where they fit", ""}};
-    const Part attention =
-        cudnn_attention() ? Part{"attention", "cuDNN's kernels, without a matrix of scores", ""}
-                          : Part{"attention", "libtorch's kernels", "cuDNN's: " + *why_no_cudnn_attention_};
-    return {{"blocks", "plain operators", fmt::format("ours: {}", *why_no_whole_blocks_)}, attention};
-  }
+  const bool composed = network_.block == NetworkShape::Block::kComposed;
+  if (composed && !device_.is_gpu) return {{"blocks", "plain operators, vectorised where they fit", ""}};
+  const Part by_cudnn =
+      cudnn_attention()
+          ? Part{"attention", "cuDNN's kernels, without a matrix of scores", ""}
+          : Part{"attention", "libtorch's kernels", "cuDNN's: " + why_no_cudnn_attention_.value_or("")};
+  if (composed && !by_sublayers())
+    return {{"blocks", "plain operators", fmt::format("ours: {}", *why_no_sublayers_)}, by_cudnn};
   if (!device_.is_gpu) return parts_on_cpu();
   if (whole_blocks()) {
     const std::string within = "within the kernels of a whole block";
@@ -257,10 +276,14 @@ std::vector<Part> KernelPlan::parts_of_blocks() const {
   const bool streaming = is_streaming_attention(network_.tokens, network_.head_size());
   const std::string own = streaming ? "our kernels, which stream keys and values"
                                     : "our kernels, keys and values resident in shared memory";
+  Part attention = by_cudnn;
+  if (!composed) {
+    attention = own_attention() ? Part{"attention", own, why}
+                                : Part{"attention", "libtorch's kernels", "ours: " + *why_no_own_attention_};
+  }
   return {{"norms", "one kernel with bias, dropout and residual", why},
           {"products", "cuBLASLt, the fastest of its algorithms", why},
-          own_attention() ? Part{"attention", own, why}
-                          : Part{"attention", "libtorch's kernels", "ours: " + *why_no_own_attention_},
+          attention,
           {"MLP", "cuBLASLt's products, one kernel for the activation", why}};
 }
 

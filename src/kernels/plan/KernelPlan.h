@@ -26,6 +26,8 @@ struct NetworkShape {
   bool padded = false;       ///< sequences may begin with padding, as those of compressed context do
   bool alibi = false;        ///< each position between two tokens takes something off their score
   bool two_streams = false;  ///< the loss is at all positions: queries form a second stream
+  /// Of blocks of chosen pieces: GELU or else SwiGLU in the MLP, and which products have biases.
+  bool gelu = false, attention_biases = true, mlp_biases = false;
   std::vector<SymbolGrid> grids = {};  ///< that convolutions encode, of each group that has one
 
   constexpr int64_t head_size() const { return width / heads; }
@@ -55,7 +57,8 @@ class KernelPlan {
   bool by_sublayers() const { return blocks_ == Blocks::kSublayers; }
   /// Whether attention between sublayers runs our own kernels; else it runs libtorch's.
   bool own_attention() const { return !why_no_own_attention_; }
-  /// Whether attention in training runs cuDNN's kernels, for networks of chosen pieces alone.
+  /// Whether attention in training runs cuDNN's kernels, for networks of chosen pieces alone. Where these go
+  /// by sublayers, it is in passes with gradients; others run plain operators.
   bool cudnn_attention() const { return !why_no_cudnn_attention_; }
   bool fused_embedding() const { return !why_no_fused_embedding_; }
   bool fused_loss() const { return !why_no_fused_loss_; }

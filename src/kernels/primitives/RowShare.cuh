@@ -89,12 +89,14 @@ __device__ void put_part(const Floats (&sums)[kVectors], int width, int stride, 
   }
 }
 
-/// How many blocks of a backward pass are resident on a multiprocessor. The number is limited because a
-/// thread keeps its sums for up to three parameters in registers.
-template <int kLanes, int kVectors>
+/// How many threads of a backward pass with one vector a lane are resident on a multiprocessor. The number is
+/// limited because a thread keeps its sums for up to three parameters in registers.
+constexpr int kThreadsAtOnce = 768;
+
+/// How many of its blocks are.
+template <int kLanes, int kVectors, int kMostThreads = kThreadsAtOnce>
 constexpr int resident_blocks() {
-  constexpr int kThreadsAtOnce = kVectors == 1 ? 768 : 256;
-  return kThreadsAtOnce / RowShare<kLanes, kVectors>::kThreads;
+  return (kVectors == 1 ? kMostThreads : 256) / RowShare<kLanes, kVectors>::kThreads;
 }
 
 template <int kNumber>
@@ -167,10 +169,11 @@ void launch_backward(const MatrixShape& shape, int blocks, Launch launch) {
 }
 
 /// How many thread blocks a backward pass has.
-inline int backward_blocks(const MatrixShape& shape, int processors) {
+template <int kMostThreads = kThreadsAtOnce>
+int backward_blocks(const MatrixShape& shape, int processors) {
   int blocks = 0;
   with_backward_share(shape, [&](auto lanes, auto vectors) {
-    const int at_once = processors * resident_blocks<lanes, vectors>();
+    const int at_once = processors * resident_blocks<lanes, vectors, kMostThreads>();
     blocks = static_cast<int>(std::min<int64_t>(blocks_of_rows<RowShare<lanes, vectors>>(shape), at_once));
   });
   return blocks;

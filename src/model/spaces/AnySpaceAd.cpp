@@ -59,7 +59,7 @@ at::Tensor AnySpaceAd::queries_of(const Batch& batch, LossPositions positions, b
   const kernels::KernelPlan& plan = this->plan(positions);
   const at::Tensor x = tokens_(batch, {plan, main_gradients()});
   const int64_t queries = positions == LossPositions::kAll ? x.size(1) : 1;
-  return stack_(x, stack_.one_stream(x, plan), queries, dropout_rates(training), plan);
+  return stack_(x, stack_.one_stream(x, plan), queries, dropout_rates(training), plan, main_gradients());
 }
 
 AlgorithmDistillation::Loss AnySpaceAd::loss_of(const at::Tensor& x, const Batch& rows) const {

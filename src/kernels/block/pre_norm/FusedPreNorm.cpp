@@ -54,7 +54,7 @@ struct Remembered : torch::CustomClassHolder {
   }
 
   PreNormAttention attention(at::TensorList parameters) const {
-    return {values_of(normed1),
+    return {values_of(normed1.y),
             values_of(parameters[kInProjWeight]),
             values_of(parameters[kInProjBias]),
             values_of(parameters[kOutProjWeight]),
@@ -74,7 +74,8 @@ struct Remembered : torch::CustomClassHolder {
   at::Tensor cosines, sines;
   float attention_scale;
   KeptElements kept1, kept2;
-  at::Tensor attention_dropout_mask, x, normed1, attention_output, lse, x1, normed2;
+  at::Tensor attention_dropout_mask, x, attention_output, lse, x1;
+  NormedInput normed1, normed2;
 };
 
 SwigluWeights swiglu_of(at::TensorList parameters) {
@@ -90,13 +91,13 @@ class FusedPreNorm : public autograd::Function<FusedPreNorm> {
     auto own = c10::make_intrusive<Remembered>(
         x.detach().contiguous(), block_shape(x, pass.heads, queries, rows), rotary, number, pass);
     const BlockShape& shape = own->shape;
-    own->normed1 = rms_normed(own->x, parameters[kNorm1Weight], kNormEpsilon, own->kept1);
+    own->normed1 = normed_input(own->x, {parameters[kNorm1Weight], {}}, kNormEpsilon, own->kept1);
     pre_norm_attention(shape, own->attention(parameters), values_of(own->x), values_of(own->x1),
                        current_stream());
-    own->normed2 = rms_normed(own->x1, parameters[kNorm2Weight], kNormEpsilon, own->kept2);
+    own->normed2 = normed_input(own->x1, {parameters[kNorm2Weight], {}}, kNormEpsilon, own->kept2);
     const at::Tensor y = at::empty_like(own->x1);
-    swiglu(shape.all_rows(), shape.width, swiglu_of(parameters), values_of(own->normed2), values_of(own->x1),
-           values_of(y), current_stream());
+    swiglu(shape.all_rows(), shape.width, swiglu_of(parameters), values_of(own->normed2.y),
+           values_of(own->x1), values_of(y), current_stream());
     context->save_for_backward(parameters.vec());
     context->saved_data["remembered"] = c10::IValue::make_capsule(std::move(own));
     return y;
@@ -125,11 +126,12 @@ class FusedPreNorm : public autograd::Function<FusedPreNorm> {
         at::empty({swiglu_backward_terms(shape.width), rows, shape.width}, dy.options());
     const at::Tensor sums = place.of(kW1, kParameters - kW1);
     const at::Tensor parts = parts_for(swiglu_backward_parts(rows, shape.width), sums);
-    swiglu_backward(rows, shape.width, swiglu_of(parameters), values_of(own.normed2), values_of(dy),
+    swiglu_backward(rows, shape.width, swiglu_of(parameters), values_of(own.normed2.y), values_of(dy),
                     values_of(dnormed), parts.data_ptr<float>(), current_stream());
     add_up(parts, sums);
-    return rms_normed_backward(dnormed, own.x1, parameters[kNorm2Weight], kNormEpsilon, own.kept2,
-                               /*residual=*/dy, place.of(kNorm2Weight, 1));
+    return normed_input_backward(dnormed, own.normed2, {parameters[kNorm2Weight], {}}, kNormEpsilon,
+                                 /*residual=*/dy, place.of(kNorm2Weight, 1))
+        .d_x;
   }
 
   static at::Tensor attention_backward(const Remembered& own, at::TensorList parameters,
@@ -142,8 +144,9 @@ class FusedPreNorm : public autograd::Function<FusedPreNorm> {
     pre_norm_attention_backward(shape, own.attention(parameters), values_of(dx1), values_of(dnormed),
                                 parts.data_ptr<float>(), values_of(carried), current_stream());
     add_up(parts, sums);
-    return rms_normed_backward(dnormed, own.x, parameters[kNorm1Weight], kNormEpsilon, own.kept1,
-                               /*residual=*/dx1, place.of(kNorm1Weight, 1));
+    return normed_input_backward(dnormed, own.normed1, {parameters[kNorm1Weight], {}}, kNormEpsilon,
+                                 /*residual=*/dx1, place.of(kNorm1Weight, 1))
+        .d_x;
   }
 };
 

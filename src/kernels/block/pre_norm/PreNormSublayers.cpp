@@ -18,73 +18,97 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-/// Offsets of a block's dropout masks in the random stream: for the norms' inputs, and for attention.
-enum Draw : int64_t { kOfNorm1, kOfNorm2, kOfAttention, kDraws };
+/// Offsets of a block's dropout masks in the random stream: for the norms' inputs, or the second for the
+/// attention's output, and for attention.
+enum Draw : int64_t { kOfFirst, kOfSecond, kOfAttention, kDraws };
 
-/// x -> in_proj(norm(x)) (B, tokens, 3 width).
+/// Indices of parameters that depend on the pieces.
+size_t norm_parameters(const PreNormPieces& pieces) {
+  return pieces.layer_norm ? 2 : 1;
+}
+NormWeights norm_at(at::TensorList p, size_t first, const PreNormPieces& pieces) {
+  return {p[first], pieces.layer_norm ? p[first + 1] : at::Tensor()};
+}
+
+/// x -> in_proj(norm(x)) (B, tokens, 3 width), and the residual (B, rows, width).
 class BeforeAttention {
  public:
-  /// In the order of the block's parameters.
-  enum Parameter : size_t { kNormWeight, kInProjWeight, kInProjBias, kParameters };
+  static constexpr size_t kParameters = 3;  ///< of pre_norm's pieces
+
+  BeforeAttention() = default;
+  explicit BeforeAttention(const PreNormPieces& pieces) : pieces_(pieces) {}
 
   Tensors forward(at::TensorList inputs, at::TensorList p, const BlockCall& call) {
-    x_ = inputs[0];
-    kept_ = kept_elements(call.pass, x_.numel(), kDraws * call.number + kOfNorm1);
-    normed_ = rms_normed(x_, p[kNormWeight], kNormEpsilon, kept_);
-    return {product(normed_, p[kInProjWeight], p[kInProjBias], autotuning_if(call.pass.trains)),
-            last_of(x_, 1, call.rows)};
+    const at::Tensor& x = inputs[0];
+    KeptElements kept;
+    if (!pieces_.drops_attention_output)
+      kept = kept_elements(call.pass, x.numel(), kDraws * call.number + kOfFirst);
+    normed_ = normed_input(x, norm_at(p, 0, pieces_), kNormEpsilon, kept);
+    const at::Tensor projected =
+        product(normed_.y, p[weight()], p[weight() + 1], autotuning_if(call.pass.trains));
+    if (pieces_.layer_norm) normed_.y.reset();
+    return {projected, last_of(x, 1, call.rows)};
   }
 
   Tensors backward(Tensors d_outputs, at::TensorList p, const GradientAccumulation& place) {
     const at::Tensor d_residual = popped(d_outputs), d_projected = popped(d_outputs).contiguous();
-    add_weight_gradient(d_projected, normed_, place.of(kInProjWeight));
-    add_columns(d_projected, place.of(kInProjBias));
-    const at::Tensor d_normed = input_gradient(d_projected, p[kInProjWeight]);
-    return {rms_normed_backward(d_normed.unsqueeze(0), x_, p[kNormWeight], kNormEpsilon, kept_, d_residual,
-                                place.of(kNormWeight, 1))};
+    add_columns(d_projected, place.of(weight() + 1));
+    const at::Tensor d_normed = input_gradient(d_projected, p[weight()]);
+    const auto [d_x, same, normed] =
+        normed_input_backward(d_normed.unsqueeze(0), normed_, norm_at(p, 0, pieces_), kNormEpsilon,
+                              d_residual, place.of(0, norm_parameters(pieces_)));
+    add_weight_gradient(d_projected, normed, place.of(weight()));
+    return {d_x};
   }
 
  private:
-  at::Tensor x_, normed_;
-  KeptElements kept_;
+  /// The norm's parameters come first, then those of in_proj.
+  size_t weight() const { return norm_parameters(pieces_); }
+
+  PreNormPieces pieces_;
+  NormedInput normed_;  ///< LayerNorm's without y
 };
 
-/// The attention output (B, rows, width) and the block's input in these rows -> x1 = input +
-/// out_proj(attention output), then x1 + SwiGLU(norm(x1)).
-class AfterAttention {
+/// The MLP of a block: of normed rows (rows, width), added to `sum`.
+class PreNormMlp {
  public:
-  Tensors forward(at::TensorList inputs, at::TensorList p, const BlockCall& call) {
-    const at::Tensor& residual = inputs[1];
-    const Autotuning autotuning = autotuning_if(call.pass.trains);
-    attention_output_ = inputs[0];
-    kept_ = kept_elements(call.pass, residual.numel(), kDraws * call.number + kOfNorm2);
-    sum_ = rms_normed_sum(residual, product(attention_output_, p[kOutProjWeight], {}, autotuning),
-                          p[kOutProjBias], p[kNormWeight], kNormEpsilon, kept_);
-    factors_ = product(matrix(sum_.y), gates_of(p), {}, autotuning).unflatten(-1, {2, -1});
-    inner_ = gated(factors_);
-    return {sum_with_product(sum_.sum, inner_, p[kW3], autotuning)};
+  explicit PreNormMlp(const PreNormPieces& pieces) : pieces_(pieces) {}
+
+  /// `p`: its parameters.
+  at::Tensor added(const at::Tensor& sum, const at::Tensor& normed, at::TensorList p, Autotuning autotuning) {
+    if (pieces_.gelu) {
+      product_ = product(matrix(normed), p[kUp], {}, autotuning);
+      return sum_with_product(sum, biased_gelu(product_, p[kUpBias], {}), p[kDown], p[kDownBias], autotuning);
+    }
+    product_ = product(matrix(normed), gates_of(p), {}, autotuning).unflatten(-1, {2, -1});
+    inner_ = gated(product_);
+    return sum_with_product(sum, inner_, p[kW3], {}, autotuning);
   }
 
-  Tensors backward(Tensors d_outputs, at::TensorList p, const GradientAccumulation& place) {
-    const at::Tensor d_y = popped(d_outputs).contiguous();
-    add_weight_gradient(d_y, inner_, place.of(kW3));
-    const at::Tensor d_inner = input_gradient(matrix(d_y), p[kW3]);
-    const at::Tensor d_factors = gated_backward(d_inner, factors_).flatten(1), gates = gates_of(p);
-    add_weight_gradient(d_factors, sum_.y, place.of(kW1, kGates).view_as(gates));
-    const at::Tensor d_normed = input_gradient(d_factors, gates).view_as(sum_.sum);
+  /// The gradient of the first product (rows, …). Adds those of all parameters but its weights.
+  at::Tensor backward_of_product(const at::Tensor& d_y, at::TensorList p, const GradientAccumulation& place,
+                                 size_t first) {
+    if (!pieces_.gelu) {
+      add_weight_gradient(d_y, inner_, place.of(first + kW3));
+      return gated_backward(input_gradient(d_y, p[kW3]), product_).flatten(1);
+    }
+    const auto [d_product, inner] =
+        biased_gelu_again(input_gradient(d_y, p[kDown]), product_, p[kUpBias], {}, place.of(first + kUpBias));
+    add_weight_gradient(d_y, inner, place.of(first + kDown));
+    add_columns(d_y, place.of(first + kDownBias));
+    return d_product;
+  }
 
-    const at::Tensor d_sum =
-        rms_normed_sum_backward(d_normed.unsqueeze(0), sum_.sum, p[kNormWeight], kNormEpsilon, kept_,
-                                /*residual=*/d_y, place.of(kOutProjBias, kOfNormedSum));
-    add_weight_gradient(d_sum, attention_output_, place.of(kOutProjWeight));
-    return {input_gradient(d_sum, p[kOutProjWeight]), d_sum};
+  /// The weights of the first product, as one matrix.
+  at::Tensor first_weight(at::TensorList p) const { return pieces_.gelu ? p[kUp] : gates_of(p); }
+  at::Tensor first_gradient(const GradientAccumulation& place, size_t first, const at::Tensor& weight) const {
+    return place.of(first, pieces_.gelu ? 1 : kGates).view_as(weight);
   }
 
  private:
-  /// In the order of the block's parameters.
-  enum Parameter : size_t { kOutProjWeight, kOutProjBias, kNormWeight, kW1, kW2, kW3 };
-  static constexpr size_t kOfNormedSum = 2;  ///< the bias before the norm and its weight are consecutive
-  static constexpr size_t kGates = 2;        ///< W1 and W2, whose products are the factors
+  enum OfGelu : size_t { kUp, kUpBias, kDown, kDownBias };
+  enum OfSwiglu : size_t { kW1, kW2, kW3 };
+  static constexpr size_t kGates = 2;  ///< W1 and W2, whose products are the factors
 
   /// W1 and W2 (inner, width) as one matrix (2 inner, width). It is a view where W2 follows W1 in memory, as
   /// in a model.
@@ -96,9 +120,61 @@ class AfterAttention {
     return w1.detach().as_strided({2 * w1.size(0), w1.size(1)}, w1.strides());
   }
 
-  at::Tensor attention_output_, factors_, inner_;
-  RmsNormedSum sum_;
-  KeptElements kept_;
+  PreNormPieces pieces_;
+  at::Tensor product_;  ///< (rows, inner width), of SwiGLU (rows, 2, inner width)
+  at::Tensor inner_;    ///< of SwiGLU; GELU's is computed again
+};
+
+/// The attention output (B, rows, width) and the block's input in these rows -> x1 = input +
+/// out_proj(attention output), then x1 + MLP(norm(x1)).
+class AfterAttention {
+ public:
+  AfterAttention() = default;
+  explicit AfterAttention(const PreNormPieces& pieces) : pieces_(pieces), mlp_(pieces) {}
+
+  Tensors forward(at::TensorList inputs, at::TensorList p, const BlockCall& call) {
+    const at::Tensor& residual = inputs[1];
+    const Autotuning autotuning = autotuning_if(call.pass.trains);
+    const NormWeights norm = norm_at(p, kNormWeight, pieces_);
+    attention_output_ = inputs[0];
+    const KeptElements kept = kept_elements(call.pass, residual.numel(), kDraws * call.number + kOfSecond);
+    if (pieces_.drops_attention_output && kept.bits.defined()) {
+      normed_ = normed_sum_input(residual, product(attention_output_, p[kOutProjWeight], {}, autotuning),
+                                 p[kOutProjBias], norm, kNormEpsilon, kept);
+    } else {
+      normed_ = normed_input(
+          sum_with_product(residual, attention_output_, p[kOutProjWeight], p[kOutProjBias], autotuning), norm,
+          kNormEpsilon, kept);
+    }
+    const at::Tensor y = mlp_.added(normed_.x, normed_.y, p.slice(of_mlp()), autotuning);
+    if (pieces_.layer_norm) normed_.y.reset();
+    return {y};
+  }
+
+  Tensors backward(Tensors d_outputs, at::TensorList p, const GradientAccumulation& place) {
+    const at::Tensor d_y = popped(d_outputs).contiguous();
+    const at::TensorList mlp_parameters = p.slice(of_mlp());
+    const at::Tensor d_product = mlp_.backward_of_product(matrix(d_y), mlp_parameters, place, of_mlp()),
+                     weight = mlp_.first_weight(mlp_parameters);
+    const at::Tensor d_normed = input_gradient(d_product, weight).view_as(normed_.x);
+    const auto [d_residual, d_projected, normed] = normed_sum_input_backward(
+        d_normed.unsqueeze(0), normed_, norm_at(p, kNormWeight, pieces_), kNormEpsilon,
+        /*residual=*/d_y, place.of(kOutProjBias, 1 + norm_parameters(pieces_)));
+    add_weight_gradient(d_product, normed, mlp_.first_gradient(place, of_mlp(), weight));
+    add_weight_gradient(d_projected, attention_output_, place.of(kOutProjWeight));
+    return {input_gradient(d_projected, p[kOutProjWeight]), d_residual};
+  }
+
+ private:
+  /// In the order of the block's parameters; those of the norm and then of the MLP come next. The bias before
+  /// the norm and the norm's are consecutive.
+  enum Parameter : size_t { kOutProjWeight, kOutProjBias, kNormWeight };
+  size_t of_mlp() const { return kNormWeight + norm_parameters(pieces_); }
+
+  PreNormPieces pieces_;
+  at::Tensor attention_output_;
+  NormedInput normed_;  ///< LayerNorm's without y
+  PreNormMlp mlp_{pieces_};
 };
 
 /// The angles by which queries and keys have been rotated, kept for the backward pass.
@@ -150,6 +226,24 @@ struct Form {
 };
 
 }  // namespace
+
+PreNormAttentionInput pre_norm_before_attention(const at::Tensor& x,
+                                                const std::vector<at::Tensor>& parameters,
+                                                const PreNormPieces& pieces, int64_t rows, int64_t number,
+                                                const BlockPass& pass) {
+  const Tensors outputs = PartFunction<BeforeAttention>::apply(
+      at::TensorList(x), at::TensorList(parameters), BlockCall{pass, rows, number}, BeforeAttention(pieces));
+  return {outputs[0], outputs[1]};
+}
+
+at::Tensor pre_norm_after_attention(const at::Tensor& attention_output, const at::Tensor& residual,
+                                    const std::vector<at::Tensor>& parameters, const PreNormPieces& pieces,
+                                    int64_t number, const BlockPass& pass) {
+  const Tensors inputs = {attention_output, residual};
+  return PartFunction<AfterAttention>::apply(at::TensorList(inputs), at::TensorList(parameters),
+                                             BlockCall{pass, residual.size(1), number},
+                                             AfterAttention(pieces))[0];
+}
 
 at::Tensor pre_norm_block_by_sublayers(const at::Tensor& x, const std::vector<at::Tensor>& parameters,
                                        const TokenStreams& streams, const Rotary& rotary, int64_t rows,

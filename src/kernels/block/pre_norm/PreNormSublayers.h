@@ -10,8 +10,17 @@
 #include "kernels/rope/Rotary.h"
 
 /// A pre-norm block by sublayers with attention between them, on a GPU and in 16 bit: as PostNormSublayers.h,
-/// for blocks that are too large for the kernels of FusedPreNorm.h. PreNormBlock is the plain block.
+/// for blocks that are too large for the kernels of FusedPreNorm.h, and for those of chosen pieces.
+/// PreNormBlock and ComposedBlock are the plain blocks. What the backward pass needs is kept once: norms of
+/// LayerNorm and values of GELU are computed again from what goes into them.
 namespace adtrain::kernels {
+
+/// Of what a pre-norm block is made; those of PreNormBlock unless chosen.
+struct PreNormPieces {
+  bool layer_norm = false;              ///< else RMSNorm
+  bool gelu = false;                    ///< with biases in the MLP; else SwiGLU without
+  bool drops_attention_output = false;  ///< what attention adds to the residual; else the norms' inputs
+};
 
 /// x (B, streams.tokens(), width), of a width that KernelPlan allows, -> its last `rows` rows (B, rows,
 /// width). `parameters`: the block's nine in the order of PreNormBlock::parameters(). `rotary`
@@ -21,5 +30,21 @@ namespace adtrain::kernels {
 at::Tensor pre_norm_block_by_sublayers(const at::Tensor& x, const std::vector<at::Tensor>& parameters,
                                        const TokenStreams& streams, const Rotary& rotary, int64_t rows,
                                        int64_t number, const BlockPass& pass);
+
+struct PreNormAttentionInput {
+  at::Tensor projected;  ///< (B, tokens, 3 width): in_proj(norm(x))
+  at::Tensor residual;   ///< (B, rows, width): x
+};
+/// The part of a block before its attention, which the caller runs. x (B, tokens, width); `parameters`, each
+/// weight with its bias: the norm's, which has none if it is RMSNorm, and in_proj's. The rest is as above.
+PreNormAttentionInput pre_norm_before_attention(const at::Tensor& x,
+                                                const std::vector<at::Tensor>& parameters,
+                                                const PreNormPieces& pieces, int64_t rows, int64_t number,
+                                                const BlockPass& pass);
+/// The part after it. Attention output and residual (B, rows, width) -> (B, rows, width). `parameters`:
+/// out_proj's, the norm's, and the MLP's two, or the three weights of SwiGLU.
+at::Tensor pre_norm_after_attention(const at::Tensor& attention_output, const at::Tensor& residual,
+                                    const std::vector<at::Tensor>& parameters, const PreNormPieces& pieces,
+                                    int64_t number, const BlockPass& pass);
 
 }  // namespace adtrain::kernels

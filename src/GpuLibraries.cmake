@@ -10,10 +10,10 @@ add_custom_command(OUTPUT ${gpu_libraries_stand_in}
   COMMAND bash ${PROJECT_SOURCE_DIR}/src/gpu_stand_in.sh ${CMAKE_C_COMPILER} ${CMAKE_NM} ${gpu_libraries_stand_in} ${gpu_libraries}
   DEPENDS ${gpu_libraries} ${PROJECT_SOURCE_DIR}/src/gpu_stand_in.sh
   COMMENT "Making the stand-in for the libraries of GPUs")
-add_custom_target(gpu_stand_in DEPENDS ${gpu_libraries_stand_in})
+add_custom_target(adtrain_gpu_stand_in DEPENDS ${gpu_libraries_stand_in})
 
 function(adtrain_loads_gpu_libraries program)
   set_target_properties(${program} PROPERTIES ADTRAIN_LOADS_GPU_LIBRARIES ON LINK_DEPENDS ${gpu_libraries_stand_in})
-  add_dependencies(${program} gpu_stand_in)
+  add_dependencies(${program} adtrain_gpu_stand_in)
   target_link_options(${program} PRIVATE LINKER:-z,lazy)
 endfunction()

@@ -160,7 +160,11 @@ TEST(Command, EveryExampleConfigurationIsValid) {
     if (entry.path().extension() != ".yaml") continue;
     if (path.find("/run/") == std::string::npos && path.find("quickstart") == std::string::npos) continue;
     const Finished finished = small.adtrain("validate " + quoted(path));
-    EXPECT_EQ(finished.exit_code, 0) << path << "\n" << finished.output;
+    const bool collected_elsewhere = path.ends_with("/run/xland.yaml");  // by a program of its own
+    EXPECT_EQ(finished.exit_code, collected_elsewhere ? 4 : 0) << path << "\n" << finished.output;
+    if (collected_elsewhere) {
+      EXPECT_THAT(finished.output, HasSubstr("histories/xland.hdf5 does not exist"));
+    }
     ++count;
   }
   EXPECT_GE(count, 13);

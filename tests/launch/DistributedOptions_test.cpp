@@ -10,7 +10,7 @@ TEST(DistributedOptions, DefaultsAreConsistent) {
   DistributedOptions options;
   Section section("Ranks");
   options.declare(section);
-  EXPECT_EQ(section.keys().size(), 7U);
+  EXPECT_EQ(section.keys().size(), 8U);
   Findings findings;
   options.check(findings);
   EXPECT_TRUE(findings.empty());

@@ -111,7 +111,7 @@ TEST(ColumnWindowIndex, NumbersEveryWindowOnce) {
   SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", seed));
   RandomStream random(seed);
   int compared = 0;
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < 500; ++round) {
     MemoryHistories source = random_histories(random);
     choose_episodes(source, random);
     ColumnWindowShape shape{.length = 1 + random.below(20), .stride = 1 + random.below(15)};

@@ -92,6 +92,13 @@ if(user EQUAL 0)
   list(APPEND test_environment OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
 endif()
 
+# A CTest test whose command starts ranks of a program.
+function(adtrain_ranks_test name)
+  add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${test_timeout} PROCESSORS 2 SKIP_REGULAR_EXPRESSION "skipped: " ENVIRONMENT
+    "OMPI_MCA_rmaps_base_oversubscribe=1;${test_environment}")
+endfunction()
+
 # The --gtest_filter of all suites that a file names, those with parameters too; read anew when the file changes.
 function(adtrain_suites_filter filter file)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})

@@ -109,10 +109,9 @@ class OwnTrainingHistories final : public TrainingHistories {
                                             Console& console) const {
     std::vector<size_t> groups;
     for (const size_t task : tasks) groups.push_back(histories_.group_of(task));
-    const HeldTasks& in_memory = tasks_in_memory_;
     return std::make_unique<ColumnWindows>(
         ColumnWindows::Origin{source(), tasks, histories_.spaces(), histories_.name(), groups,
-                              in_memory.held.get(), in_memory.why_not_on_gpu.empty()},
+                              tasks_in_memory_.held.get(), tasks_in_memory_.why_not_on_gpu.empty()},
         shape, scales, compute(ranks, console, "finding where episodes end", "histories"));
   }
 

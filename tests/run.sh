@@ -22,4 +22,4 @@ bash launch/setup.sh --with-tests
 echo "Building"
 build all -DADTRAIN_BUILD_TESTS=ON
 echo "Testing"
-ctest --preset release --parallel "$(($(nproc) + 2))" "$@" | tell_what_could_not_run
+ctest --preset release --parallel "$(($(nproc) + 3))" "$@" | tell_what_could_not_run

@@ -36,7 +36,7 @@ class Estimate {
         width_(options.tf_n_embd),
         inner_(options.inner_width()),
         heads_(options.tf_n_head),
-        by_cudnn_(training && plan.cudnn_attention()),
+        without_scores_(plan.own_attention() || (training && plan.cudnn_attention())),
         drops_(training && (options.tf_dropout > 0 || options.tf_attn_dropout > 0)),
         all_positions_(positions == LossPositions::kAll) {
     context_ = options.compressed() ? options.longest_compressed_sequence() : options.n_transit;
@@ -93,7 +93,7 @@ class Estimate {
   BlockBytes block_bytes(const Rows& rows) const {
     const bool post_norm = options_.compressed() || options_.block() == TransformerBlock::kPostNorm;
     if (plan_.whole_blocks()) return post_norm ? whole_post_norm(rows) : whole_pre_norm(rows);
-    if (plan_.by_sublayers() && options_.composed() && by_cudnn_) return composed_sublayers(rows);
+    if (plan_.by_sublayers() && options_.composed() && without_scores_) return composed_sublayers(rows);
     if (plan_.by_sublayers() && !options_.composed())
       return post_norm ? post_norm_sublayers(rows) : pre_norm_sublayers(rows);
     if (post_norm) return library_post_norm(rows);
@@ -140,8 +140,9 @@ class Estimate {
   /// Scores' gradients of as many heads as fit, in one piece: see ScoreTiles. No memory of freed tensors has
   /// that size, so it comes on top of theirs.
   int64_t score_gradients(const Rows& rows) const {
-    constexpr int64_t kMostScores = int64_t{512} << 20, kResidentTokens = 256;
-    if (!plan_.own_attention() || context_ <= kResidentTokens) return 0;
+    constexpr int64_t kMostScores = int64_t{2} << 30, kResidentTokens = 256;
+    const bool streaming = options_.composed() || context_ > kResidentTokens;
+    if (!plan_.own_attention() || !streaming) return 0;
     return std::min(kMostScores, heads_ * rows.out * context_);
   }
 
@@ -204,10 +205,10 @@ class Estimate {
 
   int64_t alibi_elements() const {
     const bool alibi = options_.block_pieces().positions == PositionKind::kAlibi;
-    return alibi && !by_cudnn_ ? heads_ * tokens_ * tokens_ : 0;
+    return alibi && !without_scores_ ? heads_ * tokens_ * tokens_ : 0;
   }
 
-  /// Copies of queries, keys and values before cuDNN's or libtorch's attention.
+  /// Copies of queries, keys and values before attention.
   int64_t ordered_heads(const Rows& rows) const {
     const BlockPieces pieces = options_.block_pieces();
     const bool normed_keys = pieces.qk_norm == Choice::kOn,
@@ -215,10 +216,14 @@ class Estimate {
     return element_ * rows.in * width_ * ((normed_keys ? 3 : 0) + (rotated ? 2 : 0));
   }
 
-  /// cuDNN keeps the logarithm of the sum of each row's exponentials, and adds queries' gradients in fp32.
-  BlockBytes cudnn_attention(const Rows& rows) const {
+  /// Of attention without a matrix of scores: the logarithm of the sum of each row's exponentials, and
+  /// dropout's bits of our own. cuDNN adds queries' gradients in fp32.
+  BlockBytes composed_attention(const Rows& rows) const {
     constexpr int64_t kFloat = 4;
-    return {by_cudnn_ ? kFloat * rows.in * heads_ : 0, by_cudnn_ ? kFloat * rows.in * width_ : 0};
+    if (!without_scores_) return {0, 0};
+    if (plan_.own_attention())
+      return {attention_rows(rows.out), score_gradients(rows) + kFloat * rows.out * heads_};
+    return {kFloat * rows.in * heads_, kFloat * rows.in * width_};
   }
 
   BlockBytes composed_sublayers(const Rows& rows) const {
@@ -228,12 +233,12 @@ class Estimate {
     // The sum, RMSNorm's normed one, y; GELU's input, or SwiGLU's gates and their product. Of the dropout of
     // norms' inputs, or of attention's output, the bits.
     const int64_t after = element_ * rows.out * ((layer_norm ? 2 : 3) * width_ + (gelu ? 1 : 3) * inner_);
-    const int64_t kept = before + attention_tensors(rows) + ordered_heads(rows) + cudnn_attention(rows).kept +
-                         after + bits((rows.in + rows.out) * width_);
+    const int64_t kept = before + attention_tensors(rows) + ordered_heads(rows) +
+                         composed_attention(rows).kept + after + bits((rows.in + rows.out) * width_);
     // Of the MLP: the gradients of y, the inner values and the first product, and GELU's values again.
     const int64_t of_mlp = element_ * rows.out * (2 * width_ + 3 * inner_);
     const int64_t of_attention =
-        attention_backward(rows) + ordered_heads(rows) + cudnn_attention(rows).backward - after;
+        attention_backward(rows) + ordered_heads(rows) + composed_attention(rows).backward - after;
     return {kept, std::max(of_mlp, of_attention)};
   }
 
@@ -243,9 +248,9 @@ class Estimate {
         element_ * rows.in * 2 * width_ + ordered_heads(rows) + mask_bytes(rows.in * width_);
     const int64_t gates = pieces.mlp == MlpKind::kSwiglu ? 4 : 2;
     const int64_t after = element_ * rows.out * (4 * width_ + gates * inner_) + mask_bytes(rows.out * width_);
-    const BlockBytes by_cudnn = cudnn_attention(rows);
-    return {before + attention_tensors(rows) + by_cudnn.kept + after,
-            library_backward(rows) + library_mask() + by_cudnn.backward};
+    const BlockBytes attention = composed_attention(rows);
+    return {before + attention_tensors(rows) + attention.kept + after,
+            library_backward(rows) + library_mask() + attention.backward};
   }
 
   BlockBytes library_gpt2(const Rows& rows) const {
@@ -258,7 +263,7 @@ class Estimate {
   const std::vector<TaskSpaces>& spaces_;  ///< of each group; empty for grids
   const kernels::KernelPlan& plan_;
   int64_t sequences_, element_, width_, inner_, heads_;
-  bool by_cudnn_;  ///< attention; only passes with gradients are
+  bool without_scores_;  ///< attention of chosen pieces; by cuDNN only in passes with gradients
   bool drops_, all_positions_;
   int64_t context_ = 0, queries_ = 0, tokens_ = 0;
 };

@@ -5,6 +5,8 @@
 #include <ATen/ATen.h>
 
 #include "kernels/attention/LibraryAttention.h"
+#include "kernels/attention/StreamedAttention.h"
+#include "kernels/attention/cudnn/CudnnAttention.h"
 #include "kernels/block/pre_norm/PreNormSublayers.h"
 #include "kernels/cpu/CpuElementwise.h"
 
@@ -123,9 +125,11 @@ at::Tensor ComposedBlock::heads_of(const at::Tensor& projected) const {
 at::Tensor ComposedBlock::attention(const at::Tensor& projected, const TokenOrder& order, int64_t rows,
                                     double dropout_rate) const {
   const at::Tensor qkv = heads_of(projected);
-  if (order.by_cudnn) {
+  if (order.kernels != AttentionKernels::kOperators) {
     const at::Tensor ordered = order.rotary.cosines.defined() ? rotated_heads(qkv, order.rotary) : qkv;
-    return last_of(kernels::cudnn_attention(ordered, *order.by_cudnn, dropout_rate), 1, rows);
+    if (order.kernels == AttentionKernels::kStreamed)
+      return kernels::streamed_attention(ordered, rows, order.penalty, dropout_rate);
+    return last_of(kernels::cudnn_attention(ordered, order.penalty, dropout_rate), 1, rows);
   }
   if (order.alibi.defined()) return attend_with_scores(qkv, rows, order.alibi, dropout_rate);
   return attend(qkv, rows, order.streams, order.rotary, dropout_rate);

@@ -1,13 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include <ATen/core/Tensor.h>
 
 #include "kernels/BlockPass.h"
-#include "kernels/attention/cudnn/CudnnAttention.h"
+#include "kernels/attention/DistancePenalty.h"
 #include "model/Attention.h"
 #include "model/BlockPieces.h"
 #include "model/Initialisation.h"
@@ -32,13 +31,20 @@ struct SublayerPass {
   int64_t number;  ///< of the block
 };
 
+enum class AttentionKernels {
+  kOperators,  ///< scores as a mask, or streams with rotary positions
+  kCudnn,      ///< see cudnn_attention()
+  kStreamed    ///< see streamed_attention()
+};
+
 /// How the tokens of one pass know their order; what the choice does not use is undefined.
 struct TokenOrder {
   TokenStreams streams;
   Rotary rotary;     ///< of all tokens
   at::Tensor alibi;  ///< see alibi_scores; where it is defined, attention reads nothing else of this
-  /// Where it has a value, cuDNN's kernels run attention, with this penalty.
-  std::optional<kernels::DistancePenalty> by_cudnn;
+  /// Which kernels run attention, and the penalty for those that need no scores.
+  AttentionKernels kernels = AttentionKernels::kOperators;
+  kernels::DistancePenalty penalty = kernels::DistancePenalty::kNone;
 };
 
 /// Where dropout acts, in one pass; 0 where it does not. The preset says it, not the pieces.
@@ -60,7 +66,7 @@ class ComposedBlock {
   /// x (B, tokens, width) -> the last `rows` tokens (B, rows, width).
   at::Tensor operator()(const at::Tensor& x, const TokenOrder& order, int64_t rows,
                         const ComposedDropout& dropout) const;
-  /// The same by sublayers around cuDNN's attention, for pieces of which KernelPlan says so. `dropout` gives
+  /// The same by sublayers, for pieces of which KernelPlan says so. `dropout` gives
   /// attention its rate and says where the pass's rate acts.
   at::Tensor by_sublayers(const at::Tensor& x, const TokenOrder& order, int64_t rows,
                           const ComposedDropout& dropout, const SublayerPass& place) const;

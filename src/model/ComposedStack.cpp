@@ -15,8 +15,10 @@ namespace {
 constexpr double kPositionDeviation = 0.02;
 
 /// cuDNN compiles kernels for each length: passes without gradients, whose sequences may grow, do without.
-bool runs_cudnn(const kernels::KernelPlan& plan) {
-  return plan.cudnn_attention() && c10::GradMode::is_enabled();
+AttentionKernels attention_kernels(const kernels::KernelPlan& plan) {
+  if (plan.own_attention()) return AttentionKernels::kStreamed;
+  return plan.cudnn_attention() && c10::GradMode::is_enabled() ? AttentionKernels::kCudnn
+                                                               : AttentionKernels::kOperators;
 }
 
 }  // namespace
@@ -43,7 +45,9 @@ ComposedStack::ComposedStack(ParameterFactory& factory, const ModelOptions& opti
 
 TokenStreams ComposedStack::one_stream(const at::Tensor& x, const kernels::KernelPlan& plan) const {
   // ALiBi's scores are a mask of their own.
-  if (position_kind_ == PositionKind::kAlibi || runs_cudnn(plan)) return {.context = x.size(1), .mask = {}};
+  const bool reads_mask =
+      attention_kernels(plan) == AttentionKernels::kOperators && position_kind_ != PositionKind::kAlibi;
+  if (!reads_mask) return {.context = x.size(1), .mask = {}};
   return TokenStreams::one(x.size(1), x);
 }
 
@@ -56,7 +60,8 @@ at::Tensor ComposedStack::operator()(const at::Tensor& embedded, const TokenStre
   if (learned_positions_.defined()) x = x + learned_positions_.index_select(0, positions_of(x, streams));
   x = kernels::dropout(x, dropout.tokens);
   std::optional<kernels::BlockPass> pass;
-  if (order.by_cudnn && plan.by_sublayers()) {  // attention draws its own dropout
+  if (order.kernels != AttentionKernels::kOperators &&
+      plan.by_sublayers()) {  // attention draws its own dropout
     pass.emplace(x, heads_, /*attention_rate=*/0, std::max(dropout.norm_input, dropout.attention_output),
                  /*own_attention=*/false, main_gradients);
   }
@@ -97,13 +102,10 @@ at::Tensor ComposedStack::positions_of(const at::Tensor& x, const TokenStreams& 
 
 TokenOrder ComposedStack::order_of(const at::Tensor& x, const TokenStreams& streams,
                                    const kernels::KernelPlan& plan) const {
-  using kernels::DistancePenalty;
-  const bool alibi = position_kind_ == PositionKind::kAlibi;
-  TokenOrder order = {.streams = streams, .rotary = {}, .alibi = {}, .by_cudnn = {}};
-  if (runs_cudnn(plan)) {
-    order.by_cudnn = alibi ? DistancePenalty::kAlibi : DistancePenalty::kNone;
-  } else if (alibi) {
-    order.alibi = alibi_scores(heads_, streams, x);
+  TokenOrder order = {.streams = streams, .rotary = {}, .alibi = {}, .kernels = attention_kernels(plan)};
+  if (position_kind_ == PositionKind::kAlibi) {
+    order.penalty = kernels::DistancePenalty::kAlibi;
+    if (order.kernels == AttentionKernels::kOperators) order.alibi = alibi_scores(heads_, streams, x);
   }
   if (position_kind_ == PositionKind::kRotary) {
     order.rotary = Rotary::of(positions_of(x, streams), head_size_);

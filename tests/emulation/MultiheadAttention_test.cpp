@@ -23,7 +23,12 @@ std::vector<MultiheadAttentionCase> streaming_cases() {
           {{{2, 200, 1, 128, 2, true}, 0.1}},
           {{{1, 190, 33, 64, 1, true}, 0.1}, Lying::kApart},
           {{{1, 270, 100, 64, 1, true}, 0.0}},
-          {{{1, 270, 270, 32, 1, true}, 0.1}}};
+          {{{1, 270, 270, 32, 1, true}, 0.1}},
+          {{{1, 400, 400, 256, 8, true}, 0.0, 1.0, false, true}},
+          {{{1, 330, 330, 64, 1, true}, 0.1, 1.0, false, true}},
+          {{{1, 420, 150, 64, 2, true}, 0.1, 1.0, false, true}},
+          {{{1, 330, 330, 128, 2, true}, 0.0, 4.0, false, true}},
+          {{{1, 390, 390, 64, 1, true}, 0.1, 12.0, false, true}}};
 }
 
 /// Small ones, that between them go every way through the kernels.
@@ -80,7 +85,24 @@ TEST_P(EmulatedMultiheadAttention, IsTheReferenceInAnyOrderOfThreads) {
 
 TEST_P(EmulatedMultiheadAttention, OperationIsTheReferenceWithTheBitsThatItDraws) {
   if (!GetParam().block.shape.causal) GTEST_SKIP() << "networks have none that are not causal";
-  testing::expect_projected_attention_is_the_reference(GetParam(), at::kCPU);
+  if (GetParam().block.alibi) {
+    testing::expect_streamed_attention_is_the_reference(GetParam(), at::kCPU);
+  } else {
+    testing::expect_projected_attention_is_the_reference(GetParam(), at::kCPU);
+  }
+}
+
+/// Networks of chosen pieces have any number of tokens and no other kernels of ours.
+TEST(EmulatedStreamedAttention, OfFewTokensIsTheReference) {
+  at::manual_seed(1);
+  for (const double dropout : {0.0, 0.1}) {
+    for (const bool alibi : {true, false}) {
+      testing::expect_streamed_attention_is_the_reference(
+          {{{2, 9, 9, 64, 2, true}, dropout, 1.0, /*padded=*/false, alibi}}, at::kCPU);
+      testing::expect_streamed_attention_is_the_reference(
+          {{{1, 130, 3, 96, 3, true}, dropout, 1.0, /*padded=*/false, alibi}}, at::kCPU);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, EmulatedMultiheadAttention, ::testing::ValuesIn(emulated_cases()),

@@ -23,6 +23,8 @@ struct FusedBlockCase {
   double query_and_key_scale = 1;
   /// Sequences begin with padding of any length.
   bool padded = false;
+  /// ALiBi's penalty on scores.
+  bool alibi = false;
 
   bool steep() const { return query_and_key_scale != 1; }
 };
@@ -37,6 +39,7 @@ inline std::string name_of(const FusedBlockCase& tried) {
   if (tried.padded) name += "_padded";
   if (tried.dropout > 0) name += "_dropout";
   if (tried.steep()) name += "_steep";
+  if (tried.alibi) name += "_alibi";
   return name;
 }
 
@@ -239,14 +242,27 @@ inline at::Tensor bits_of(const at::Tensor& words) {
   return words.unsqueeze(-1).bitwise_right_shift(at::arange(32, words.options())).bitwise_and(1);
 }
 
+/// The scores of queries and keys in `qkv` (3, S, H, tokens + queries, head size), of which the last rows
+/// ask: (S, H, R, tokens + queries), −∞ where a token does not read.
+inline at::Tensor scores_of(const at::Tensor& qkv, const FusedBlockData& data) {
+  const auto& [sequences, tokens, rows, width, heads, causal, queries, no_first] = data.tried().shape;
+  at::Tensor scores =
+      at::matmul(qkv[0], qkv[1].transpose(2, 3)) / std::sqrt(static_cast<double>(qkv.size(4)));
+  if (data.tried().alibi) {
+    const at::Tensor place = at::arange(tokens, scores.options().requires_grad(false));
+    const at::Tensor head = at::arange(1, heads + 1, place.options());
+    const at::Tensor slope = at::exp2(head * (-8.0 / heads)).view({heads, 1, 1});
+    scores = scores - slope * (place.unsqueeze(1) - place.unsqueeze(0));
+  }
+  scores = scores.masked_fill(unread(data), -std::numeric_limits<double>::infinity());
+  return scores.narrow(2, tokens + queries - rows, rows);
+}
+
 /// Queries, keys and values `qkv` (3, S, H, tokens + queries, head size), of which the last rows ask -> what
 /// they read (S, R, D), and log2 of their sums of exponentials, as in BlockActivations.
 inline at::Tensor attention_of(const at::Tensor& qkv, const FusedBlockData& data, at::Tensor& lse) {
   const auto& [sequences, tokens, rows, width, heads, causal, queries, no_first] = data.tried().shape;
-  at::Tensor scores =
-      at::matmul(qkv[0], qkv[1].transpose(2, 3)) / std::sqrt(static_cast<double>(qkv.size(4)));
-  scores = scores.masked_fill(unread(data), -std::numeric_limits<double>::infinity());
-  scores = scores.narrow(2, tokens + queries - rows, rows);
+  const at::Tensor scores = scores_of(qkv, data);
   lse = scores.logsumexp(-1) / std::log(2.0);
   at::Tensor weights = at::softmax(scores, -1);
   if (data.tried().dropout > 0) {  // (S, H, words, R) -> (S, H, R, tokens)

@@ -135,7 +135,7 @@ TEST(KernelPlan, ShapesBeyondTheKernelsSayWhichNumberIsTooLarge) {
   EXPECT_FALSE(KernelPlan(many, kHopper, at::kBFloat16).fused_loss());
 }
 
-TEST(KernelPlan, CudnnRunsAttentionOfChosenPiecesWhereItCan) {
+TEST(KernelPlan, OwnOrCudnnsKernelsRunAttentionOfChosenPiecesWhereTheyCan) {
   NetworkShape xland = with_block(Block::kComposed, wide(512, 8, 4096));
   xland.alibi = true;
   const auto why = [](const NetworkShape& shape, const DeviceTraits& device, at::ScalarType type) {
@@ -143,7 +143,10 @@ TEST(KernelPlan, CudnnRunsAttentionOfChosenPiecesWhereItCan) {
   };
   for (const DeviceTraits& device : {kHopper, kAmpere}) {
     for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
-      EXPECT_TRUE(KernelPlan(xland, device, type).cudnn_attention());
+      const bool own = device.runs_large_kernels() && type == at::kBFloat16;
+      const KernelPlan plan(xland, device, type);
+      EXPECT_EQ(plan.own_attention(), own);
+      EXPECT_NE(plan.cudnn_attention(), own);
       EXPECT_THAT(why(xland, device, type), IsEmpty());
     }
   }
@@ -156,7 +159,9 @@ TEST(KernelPlan, CudnnRunsAttentionOfChosenPiecesWhereItCan) {
   other = xland;
   other.heads = 12, other.width = 768;
   EXPECT_THAT(why(other, kHopper, at::kHalf), HasSubstr("12 heads"));
+  EXPECT_TRUE(KernelPlan(other, kHopper, at::kBFloat16).own_attention());
   other.alibi = false;
+  EXPECT_FALSE(KernelPlan(other, kHopper, at::kBFloat16).own_attention());
   EXPECT_TRUE(KernelPlan(other, kHopper, at::kHalf).cudnn_attention());
   other = xland;
   other.two_streams = true;
@@ -164,23 +169,26 @@ TEST(KernelPlan, CudnnRunsAttentionOfChosenPiecesWhereItCan) {
   other = xland;
   other.tokens = 63;
   EXPECT_THAT(why(other, kHopper, at::kHalf), HasSubstr("63 tokens"));
-  EXPECT_FALSE(KernelPlan(xland, kHopper, at::kHalf, KernelPlan::Use::kNever).cudnn_attention());
+  EXPECT_TRUE(KernelPlan(other, kHopper, at::kBFloat16).own_attention());
+  const KernelPlan never(xland, kHopper, at::kBFloat16, KernelPlan::Use::kNever);
+  EXPECT_FALSE(never.cudnn_attention() || never.own_attention());
 }
 
-TEST(KernelPlan, BlocksOfChosenPiecesGoBySublayersAroundCudnnsAttention) {
+TEST(KernelPlan, BlocksOfChosenPiecesGoBySublayersAroundOwnOrCudnnsAttention) {
   NetworkShape xland = with_block(Block::kComposed, wide(512, 8, 4096));
   xland.alibi = xland.gelu = xland.mlp_biases = true;
   for (const DeviceTraits& device : {kHopper, kAmpere}) {
     for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
       const KernelPlan plan(xland, device, type);
       EXPECT_TRUE(plan.by_sublayers());
-      EXPECT_FALSE(plan.own_attention() || plan.fused_embedding() || plan.fused_loss());
+      EXPECT_FALSE(plan.fused_embedding() || plan.fused_loss());
       const auto parts = parts_of(plan);
       EXPECT_THAT(parts.at("norms").kernels, HasSubstr("one kernel"));
       EXPECT_THAT(parts.at("products").kernels, HasSubstr("cuBLASLt"));
-      EXPECT_THAT(parts.at("attention").kernels, HasSubstr("cuDNN"));
+      EXPECT_THAT(parts.at("attention").kernels, HasSubstr(plan.own_attention() ? "our kernels" : "cuDNN"));
       EXPECT_THAT(parts.at("MLP").kernels, HasSubstr("one kernel for the activation"));
-      EXPECT_THAT(plan.summary(), HasSubstr("cuDNN's attention"));
+      EXPECT_THAT(plan.summary(),
+                  HasSubstr(plan.own_attention() ? "attention among them" : "cuDNN's attention"));
     }
   }
   const auto why = [](const NetworkShape& shape, at::ScalarType type = at::kBFloat16) {
@@ -191,7 +199,7 @@ TEST(KernelPlan, BlocksOfChosenPiecesGoBySublayersAroundCudnnsAttention) {
   EXPECT_THAT(why(xland, at::kFloat), HasSubstr("mixed_precision"));
   NetworkShape other = xland;
   other.tokens = 63;
-  EXPECT_THAT(why(other), HasSubstr("63 tokens"));
+  EXPECT_THAT(why(other, at::kHalf), HasSubstr("63 tokens"));
   other = xland;
   other.mlp_biases = false;
   EXPECT_THAT(why(other), HasSubstr("GELU has only attention's biases"));

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <climits>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -13,6 +16,7 @@
 #include "kernels/PreNormChecks.h"
 #include "kernels/attention/MultiheadAttention.h"
 #include "kernels/attention/ProjectedAttention.h"
+#include "kernels/attention/StreamedAttention.h"
 #include "kernels/attention/streaming/StreamingAttention.h"
 
 /// The kernels of attention by itself, twice, and as blocks have them, against float64: on a GPU, or emulated
@@ -101,6 +105,16 @@ inline std::vector<MultiheadAttentionCase> streaming_attention_cases() {
     all.push_back({{{2, 520, 520, 128, 4, true}, dropout}});
     all.push_back({{{2, 515, 515, 128, 2, true}, dropout, 4.0}});
     all.push_back({{{2, 530, 530, 128, 2, true}, dropout, 12.0}});
+    for (MultiheadAttentionCase alibi : {MultiheadAttentionCase{{{2, 4096, 4096, 512, 8, true}, dropout}},
+                                         {{{2, 1000, 1000, 768, 12, true}, dropout}},
+                                         {{{3, 900, 500, 128, 2, true}, dropout}},
+                                         {{{2, 1500, 1, 256, 4, true}, dropout}, Lying::kApart},
+                                         {{{2, 700, 700, 128, 4, true}, dropout}},
+                                         {{{2, 1100, 1100, 128, 2, true}, dropout, 4.0}},
+                                         {{{1, 1100, 1100, 128, 2, true}, dropout, 12.0}}}) {
+      alibi.block.alibi = true;
+      all.push_back(alibi);
+    }
   }
   return all;
 }
@@ -118,6 +132,12 @@ class MultiheadAttentionData {
     by_kind(projected_).narrow(2, 0, 2).mul_(tried.block.query_and_key_scale);
     queries_apart_ =
         by_kind(projected_).select(2, 0).narrow(1, length - rows, rows).reshape({sequences, rows, width});
+    if (tried.block.alibi) {
+      longest_keys_ = block.block.poisoned({sequences, shape().heads}, at::kFloat);
+      // What is not written must not be read: such a key is none.
+      first_keys_ = at::full({sequences, shape().heads, kernels::AlibiReach::blocks(shape().tokens)}, INT_MIN,
+                             at::device(device).dtype(at::kInt));
+    }
     dscores_ = at::full({kernels::streaming_attention_dscores(attention())}, NAN, projected_.options());
   }
 
@@ -147,7 +167,10 @@ class MultiheadAttentionData {
             keep.attention,
             keep.attention_scale,
             FusedBlockData::of(block.block.attention_output),
-            block.block.lse.data_ptr<float>()};
+            block.block.lse.data_ptr<float>(),
+            first_keys_.defined()
+                ? kernels::AlibiReach{longest_keys_.data_ptr<float>(), first_keys_.data_ptr<int>()}
+                : kernels::AlibiReach{}};
   }
   kernels::MultiheadAttentionGradients gradients(const at::Tensor& all, const at::Tensor& apart) const {
     const Views to = views(all, apart);
@@ -170,6 +193,7 @@ class MultiheadAttentionData {
   const at::Tensor& projected() const { return projected_; }
   const at::Tensor& queries_apart() const { return queries_apart_; }
   Lying lying() const { return lying_; }
+  const at::Tensor& first_keys() const { return first_keys_; }
   int64_t rows_before() const { return shape().length() - shape().rows; }
 
   /// (S, rows, 3 D) -> (S, rows, 3, H, head size).
@@ -189,6 +213,7 @@ class MultiheadAttentionData {
 
   Lying lying_;
   at::Tensor projected_, queries_apart_, minus_deltas_, dscores_;
+  at::Tensor longest_keys_, first_keys_;  ///< undefined without ALiBi
 };
 
 inline void expect_gradient(const at::Tensor& found, const at::Tensor& expected, double tolerance) {
@@ -198,6 +223,31 @@ inline void expect_gradient(const at::Tensor& found, const at::Tensor& expected,
     EXPECT_LT(found.norm().item<double>(), kRounding);
   } else {
     EXPECT_LT(error_of(found, expected), tolerance);
+  }
+}
+
+/// No block of queries has gone without keys that weigh anything. With steep slopes and long sequences some
+/// have gone without some.
+inline void expect_alibi_reaches_far_enough(const MultiheadAttentionData& data) {
+  constexpr double kNothing = 0x1p-20;
+  const kernels::BlockShape shape = data.shape();
+  const at::Tensor weights =
+      at::softmax(scores_of(data.exact_heads(data.projected().to(at::kDouble)), data.block.block), -1);
+  const int64_t first_row = shape.tokens - shape.rows;
+  for (int64_t block = first_row / kernels::AlibiReach::kReachRows; block < data.first_keys().size(2);
+       ++block) {
+    const int64_t begin = std::max<int64_t>(block * kernels::AlibiReach::kReachRows - first_row, 0);
+    const int64_t end =
+        std::min<int64_t>((block + 1) * kernels::AlibiReach::kReachRows - first_row, shape.rows);
+    const at::Tensor first = data.first_keys().select(2, block).view({shape.sequences, shape.heads, 1, 1});
+    const at::Tensor unread = at::arange(shape.tokens, first.options()).lt(first);
+    const at::Tensor of_block = weights.narrow(2, begin, end - begin);
+    EXPECT_LT(of_block.mul(unread).sum(-1).max().item<double>(), kNothing) << "block " << block;
+  }
+  const double greatest_slope = std::exp2(-8.0 / shape.heads);  // of the first head
+  constexpr double kFurthest = 60;
+  if (!data.block.block.tried().steep() && greatest_slope * (shape.tokens - 2 * 128) > kFurthest) {
+    EXPECT_GT(data.first_keys().max().item<int>(), 0) << "nothing was left out";
   }
 }
 
@@ -222,6 +272,7 @@ inline void expect_head_attention_is_the_reference(const MultiheadAttentionCase&
   EXPECT_LT(block.without_padding(rows_first(block.lse - lse)).abs().max().item<double>(),
             tried.block.steep() ? 1.0 : 0.1);
   EXPECT_TRUE(attention_output[0].isfinite().all().item<bool>()) << "padding must be finite";
+  if (tried.block.alibi) expect_alibi_reaches_far_enough(data);
   if (tried.block.padded) {
     const int64_t length = data.shape().length();
     const at::Tensor token = at::arange(length - data.shape().rows, length, block.first.options());
@@ -297,6 +348,39 @@ inline void expect_projected_attention_is_the_reference(const MultiheadAttention
   for (size_t k = 0; k < right.size(); ++k) {
     EXPECT_EQ(found[k].sizes(), inputs[k].sizes());
     expect_gradient(found[k], right[k], gradient_tolerance(tried.block));
+  }
+}
+
+/// streamed_attention() with the bits that it draws: those of the generator's state before.
+inline void expect_streamed_attention_is_the_reference(const MultiheadAttentionCase& tried,
+                                                       at::Device device) {
+  MultiheadAttentionData data(tried, device);
+  FusedBlockData& block = data.block.block;
+  const kernels::BlockShape& shape = data.shape();
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  const at::Tensor state = generator.get_state();
+  if (tried.block.dropout > 0) {
+    const kernels::BlockPass pass(block.x, shape.heads, tried.block.dropout, 0.0, /*own_attention=*/true,
+                                  nullptr);
+    const at::Tensor& bits = block.attention_dropout_mask;
+    block.attention_dropout_mask = pass.attention_dropout_mask(shape.attention_rows(), 0).view(bits.sizes());
+    generator.set_state(state);
+  }
+  const at::Tensor exact = data.projected().to(at::kDouble).requires_grad_();
+  at::Tensor lse;
+  const at::Tensor expected = attention_of(data.exact_heads(exact), block, lse);
+  const at::Tensor right = torch::autograd::grad({expected}, {exact}, {block.dy.to(at::kDouble)})[0];
+
+  const at::Tensor projected = data.projected().detach().requires_grad_();
+  const auto penalty = tried.block.alibi ? kernels::DistancePenalty::kAlibi : kernels::DistancePenalty::kNone;
+  const at::Tensor found = kernels::streamed_attention(data.by_kind(projected).permute({2, 0, 3, 1, 4}),
+                                                       shape.rows, penalty, tried.block.dropout);
+  EXPECT_LT(error_of(found, expected), value_tolerance(tried.block));
+  const at::Tensor gradient = torch::autograd::grad({found}, {projected}, {block.dy})[0];
+  for (int64_t kind = 0; kind < 3; ++kind) {
+    SCOPED_TRACE("qkv"[kind]);
+    expect_gradient(data.by_kind(gradient).select(2, kind), data.by_kind(right).select(2, kind),
+                    gradient_tolerance(tried.block));
   }
 }
 

@@ -8,6 +8,7 @@
 #include "kernels/KernelSpeed.h"
 #include "kernels/MultiheadAttentionChecks.h"
 #include "kernels/attention/LibraryAttention.h"
+#include "kernels/attention/cudnn/CudnnAttention.h"
 
 namespace adtrain {
 namespace {
@@ -15,12 +16,16 @@ namespace {
 using testing::Lying;
 using testing::MultiheadAttentionCase;
 
-class MultiheadAttention : public ::testing::TestWithParam<MultiheadAttentionCase> {
+template <class Test>
+class OnGpu : public Test {
  protected:
   void SetUp() override {
     if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
   }
 };
+
+class MultiheadAttention : public OnGpu<::testing::TestWithParam<MultiheadAttentionCase>> {};
+class StreamedAttention : public OnGpu<::testing::Test> {};
 
 TEST_P(MultiheadAttention, IsTheReference) {
   testing::expect_head_attention_is_the_reference(GetParam(), at::kCUDA);
@@ -28,7 +33,23 @@ TEST_P(MultiheadAttention, IsTheReference) {
 
 TEST_P(MultiheadAttention, OperationIsTheReferenceWithTheBitsThatItDraws) {
   if (!GetParam().block.shape.causal) GTEST_SKIP() << "networks have none that are not causal";
-  testing::expect_projected_attention_is_the_reference(GetParam(), at::kCUDA);
+  if (GetParam().block.alibi) {
+    testing::expect_streamed_attention_is_the_reference(GetParam(), at::kCUDA);
+  } else {
+    testing::expect_projected_attention_is_the_reference(GetParam(), at::kCUDA);
+  }
+}
+
+TEST_F(StreamedAttention, WithoutPenaltyOrOfFewTokensIsTheReference) {
+  for (const double dropout : {0.0, 0.1}) {
+    for (const bool alibi : {true, false}) {
+      testing::expect_streamed_attention_is_the_reference(
+          {{{2, 9, 9, 64, 2, true}, dropout, 1.0, /*padded=*/false, alibi}}, at::kCUDA);
+      testing::expect_streamed_attention_is_the_reference(
+          {{{3, 130, 3, 96, 3, true}, dropout, 1.0, /*padded=*/false, alibi}}, at::kCUDA);
+    }
+    testing::expect_streamed_attention_is_the_reference({{{2, 700, 300, 192, 3, true}, dropout}}, at::kCUDA);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, MultiheadAttention,
@@ -87,6 +108,47 @@ INSTANTIATE_TEST_SUITE_P(
                       MultiheadAttentionCase{{{512, 240, 480, 128, 4, true, 240}, 0.1}},
                       MultiheadAttentionCase{{{512, 240, 240, 128, 8, true, 240}, 0.1}, Lying::kApart}),
     [](const auto& tried) { return testing::name_of(tried.param); });
+
+struct LongCase {
+  int64_t sequences, tokens, heads;
+  kernels::DistancePenalty penalty;
+};
+
+/// Beside cuDNN's, at long contexts; for people, not for CTest. A product of a causal half counts once.
+class StreamedAttentionSpeed : public OnGpu<::testing::TestWithParam<LongCase>> {};
+
+TEST_P(StreamedAttentionSpeed, DISABLED_BesideCudnn) {
+  constexpr int64_t kHeadSize = 64;
+  const auto& [sequences, tokens, heads, penalty] = GetParam();
+  const auto options = at::TensorOptions().device(at::kCUDA).dtype(at::kBFloat16);
+  const at::Tensor projected = at::randn({sequences, tokens, 3, heads, kHeadSize}, options);
+  const at::Tensor qkv = projected.permute({2, 0, 3, 1, 4}).requires_grad_();
+  const at::Tensor d_output = at::randn({sequences, tokens, heads * kHeadSize}, options);
+  const double product = static_cast<double>(sequences * heads * tokens * tokens * kHeadSize) / 1e6;
+  const auto report = [&](const char* name, auto&& attended) {
+    const double forward = testing::microseconds([&] {
+      const at::NoGradGuard no_grad;
+      (void)attended();
+    });
+    const at::Tensor output = attended();
+    const double backward = testing::microseconds(
+        [&] { (void)torch::autograd::grad({output}, {qkv}, {d_output}, /*retain_graph=*/true); });
+    std::cout << name << " us (TFLOP/s): forward " << forward << " (" << 2 * product / forward
+              << "), backward " << backward << " (" << 5 * product / backward << ")" << std::endl;
+  };
+  std::cout << sequences << " x " << tokens << ", " << heads << " heads"
+            << (penalty == kernels::DistancePenalty::kAlibi ? ", ALiBi" : "") << std::endl;
+  report("streamed", [&] { return kernels::streamed_attention(qkv, tokens, penalty, 0.0); });
+  report("cuDNN", [&] { return kernels::cudnn_attention(qkv, penalty, 0.0); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Benchmark, StreamedAttentionSpeed,
+                         ::testing::Values(LongCase{64, 4096, 8, kernels::DistancePenalty::kAlibi},
+                                           LongCase{64, 4096, 8, kernels::DistancePenalty::kNone},
+                                           LongCase{256, 1024, 8, kernels::DistancePenalty::kAlibi},
+                                           LongCase{256, 1024, 8, kernels::DistancePenalty::kNone},
+                                           LongCase{8, 8192, 16, kernels::DistancePenalty::kAlibi},
+                                           LongCase{8, 8192, 16, kernels::DistancePenalty::kNone}));
 
 }  // namespace
 }  // namespace adtrain

@@ -14,8 +14,16 @@ struct Case {
   std::string variant;
   LossPositions positions;
   at::ScalarType type;
-  double tolerance;    ///< of the gradient, relative to its largest element
-  int64_t window = 0;  ///< n_transit; 0 for the variant's own
+  double tolerance;       ///< of the gradient, relative to its largest element
+  int64_t window = 0;     ///< n_transit; 0 for the variant's own
+  int64_t head_size = 0;  ///< 0 for the variant's own
+
+  Variant of_variant() const {
+    Variant changed = testing::variant(variant);
+    if (window > 0) changed.options.n_transit = window;
+    if (head_size > 0) changed.options.tf_n_embd = head_size * changed.options.tf_n_head;
+    return changed;
+  }
 };
 
 /// The model on the CPU in fp32 is the definition of what is right.
@@ -34,16 +42,19 @@ Batch batch_for(const Variant& variant, LossPositions positions) {
 }
 
 TEST_P(GpuModel, LossAndGradientAreThoseOfTheCpu) {
-  Variant variant = testing::variant(GetParam().variant);
-  if (GetParam().window > 0) variant.options.n_transit = GetParam().window;
+  const Variant variant = GetParam().of_variant();
   const auto on_cpu = testing::small_model(variant), on_gpu = testing::small_model(variant);
   const at::Device gpu(at::kCUDA, 0);
   on_gpu->parameters().to(gpu, GetParam().type);
-  EXPECT_EQ(on_gpu->plan(GetParam().positions).cudnn_attention(), GetParam().window > 0);
+  const kernels::KernelPlan plan = on_gpu->plan(GetParam().positions);
+  if (GetParam().window > 0) {
+    EXPECT_EQ(plan.own_attention(), GetParam().head_size > 0);
+    EXPECT_EQ(plan.cudnn_attention(), GetParam().head_size == 0);
+  }
   // Biases that go with the MLP: see KernelPlan.
   const std::string& name = GetParam().variant;
   if (GetParam().window > 0) {
-    EXPECT_EQ(on_gpu->plan(GetParam().positions).by_sublayers(),
+    EXPECT_EQ(plan.by_sublayers(),
               name != "pre_norm_pieces" && name != "vintix_rotary" && name != "xland_transition");
   }
   for (int draw = 0; draw < 3; ++draw) {
@@ -70,12 +81,16 @@ std::vector<Case> cases() {
       all.push_back({variant, positions, at::kHalf, 2e-2});
     }
   }
-  // Long enough for cuDNN's attention, one causal stream.
+  // Long enough for cuDNN's attention, one causal stream. Heads of 32 with ALiBi run our own in bf16.
   constexpr int64_t kWindow = 80;
   for (const auto& [type, tolerance] : {std::pair{at::kBFloat16, 8e-2}, {at::kHalf, 2e-2}}) {
     for (const LossPositions positions : {LossPositions::kLast, LossPositions::kAll}) {
       for (const char* variant : {"xland", "vintix", "pre_norm_previous", "xland_without_positions"})
         all.push_back({variant, positions, type, tolerance, kWindow});
+    }
+    if (type == at::kBFloat16) {
+      for (const char* variant : {"xland", "vintix"})
+        all.push_back({variant, LossPositions::kAll, type, tolerance, kWindow, /*head_size=*/32});
     }
     for (const char* variant : {"pre_norm_pieces", "vintix_rotary", "xland_transition"})
       all.push_back({variant, LossPositions::kLast, type, tolerance, kWindow});
@@ -86,7 +101,7 @@ std::vector<Case> cases() {
 INSTANTIATE_TEST_SUITE_P(Variants, GpuModel, ::testing::ValuesIn(cases()), [](const auto& tested) {
   const Case& tried = tested.param;
   return tried.variant + (tried.positions == LossPositions::kAll ? "_all_" : "_last_") +
-         c10::toString(tried.type) + (tried.window > 0 ? "_long" : "");
+         c10::toString(tried.type) + (tried.window > 0 ? "_long" : "") + (tried.head_size > 0 ? "_own" : "");
 });
 
 TEST(GpuAnySpace, PredictionsLossAndGradientAreThoseOfTheCpu) {

@@ -40,6 +40,20 @@ __host__ __device__ HeadMatrix<Value> rows_of_heads(Value* data, const BlockShap
   return {data, int64_t{shape.rows} * shape.width, shape.width, HeadSize};
 }
 
+/// ALiBi (Press et al., 2021, arXiv:2108.12409): the score of a key some positions before the query is less
+/// by 2^(−8(h+1)/H) for each of them, in head h = 0 … H−1. So far keys weigh nothing: a query reads no keys
+/// whose weights are certainly less than 2^-26 of the sum of its weights, together less than bf16 tells
+/// apart.
+struct AlibiReach {
+  float* longest_keys;  ///< (S, H): scratch memory of the forward pass; null for no ALiBi
+  /// (S, H, blocks of kReachRows tokens): the first key that the block's queries read. The forward pass
+  /// writes it for blocks that have queries, the backward pass reads it.
+  int* first_keys;
+
+  static constexpr int kReachRows = 128;
+  static constexpr int64_t blocks(int64_t tokens) { return (tokens + kReachRows - 1) / kReachRows; }
+};
+
 /// Sequences, streams, rows and padding are those of BlockShape. The output of a warp tile of 16 rows that
 /// are all padding is 0. Heads of 32 and 64 may have any number of tokens. Where is_streaming(), attention is
 /// causal, with one stream, no padding and no rotation.
@@ -57,6 +71,7 @@ struct MultiheadAttention {
   /// As in BlockActivations (S, H, R). The forward pass writes it, except for warp tiles that are all
   /// padding, which the backward pass does not read.
   float* lse;
+  AlibiReach alibi = {};  ///< only for streaming_attention()
 
   /// Whether streaming_attention() runs it, with that function's restrictions.
   bool is_streaming() const { return is_streaming_attention(shape.tokens, shape.width / shape.heads); }

@@ -21,6 +21,8 @@ namespace {
 using Why = std::optional<std::string>;
 using Part = KernelPlan::Part;
 
+constexpr const char* kStreaming = "our kernels, which stream keys and values";
+
 /// Whether there are any kernels of our own for such networks.
 bool is_ad(const NetworkShape& network) {
   return network.block == NetworkShape::Block::kPreNorm || network.block == NetworkShape::Block::kPostNorm;
@@ -67,7 +69,19 @@ Why why_no_whole_blocks(const NetworkShape& network, const DeviceTraits& device,
   return std::nullopt;
 }
 
+/// Why the attention of networks of chosen pieces does not run our kernels that stream keys and values.
+Why why_no_streamed_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
+  if (auto why = why_no_large_kernels(device, type)) return why;
+  if (network.two_streams) return "it is for one causal stream of tokens: token_layout: previous";
+  if (network.head_size() != 32 && network.head_size() != 64)
+    return fmt::format("heads have {} features; it is for 32 and 64", network.head_size());
+  if (!network.alibi) return "it is for ALiBi; without it cuDNN's is faster";
+  return std::nullopt;
+}
+
 Why why_no_own_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
+  if (network.block == NetworkShape::Block::kComposed)
+    return why_no_streamed_attention(network, device, type);
   if (auto why = why_not_ad(network, "it is")) return why;
   if (auto why = why_no_large_kernels(device, type)) return why;
   const int64_t head_size = network.head_size();
@@ -97,6 +111,7 @@ Why why_no_cudnn_attention(const NetworkShape& network, const DeviceTraits& devi
   constexpr int kAmpere = 80;
   constexpr int64_t kLeastTokens = 64, kHeadStep = 8, kLargestHead = 128;
   if (network.block != NetworkShape::Block::kComposed) return "it is for networks of chosen pieces";
+  if (!why_no_streamed_attention(network, device, type)) return "our own is faster";
   if (!device.is_gpu || device.compute_capability < kAmpere) {
     return "it is for GPUs of compute capability 8.0 and later";
   }
@@ -138,8 +153,9 @@ Why why_no_sublayers(const NetworkShape& network, const DeviceTraits& device, at
         : network.mlp_biases      ? "all"
                                   : "only attention's");
   }
+  if (!why_no_streamed_attention(network, device, type)) return std::nullopt;
   if (auto why = why_no_cudnn_attention(network, device, type))
-    return "they stand around cuDNN's attention, and " + *why;
+    return "they stand around our own attention or cuDNN's, and " + *why;
   return std::nullopt;
 }
 
@@ -249,17 +265,21 @@ std::vector<Part> KernelPlan::parts_on_cpu() const {
           part("MLP", "libtorch's products, the activation vectorised", of_rows)};
 }
 
+Part KernelPlan::attention_of_composed() const {
+  if (own_attention()) return {"attention", kStreaming, ""};
+  if (cudnn_attention()) return {"attention", "cuDNN's kernels, without a matrix of scores", ""};
+  return {"attention", "libtorch's kernels", "cuDNN's: " + *why_no_cudnn_attention_};
+}
+
 std::vector<Part> KernelPlan::parts_of_blocks() const {
   if (network_.block == NetworkShape::Block::kOther)
     return {{"network", "libtorch's operators, as its author wrote it", ""}};
   const bool composed = network_.block == NetworkShape::Block::kComposed;
   if (composed && !device_.is_gpu) return {{"blocks", "plain operators, vectorised where they fit", ""}};
-  const Part by_cudnn =
-      cudnn_attention()
-          ? Part{"attention", "cuDNN's kernels, without a matrix of scores", ""}
-          : Part{"attention", "libtorch's kernels", "cuDNN's: " + why_no_cudnn_attention_.value_or("")};
-  if (composed && !by_sublayers())
-    return {{"blocks", "plain operators", fmt::format("ours: {}", *why_no_sublayers_)}, by_cudnn};
+  if (composed && !by_sublayers()) {
+    return {{"blocks", "plain operators", fmt::format("ours: {}", *why_no_sublayers_)},
+            attention_of_composed()};
+  }
   if (!device_.is_gpu) return parts_on_cpu();
   if (whole_blocks()) {
     const std::string within = "within the kernels of a whole block";
@@ -273,11 +293,10 @@ std::vector<Part> KernelPlan::parts_of_blocks() const {
             {"MLP", library, why}};
   }
   const std::string why = "whole blocks: " + *why_no_whole_blocks_;
-  const bool streaming = is_streaming_attention(network_.tokens, network_.head_size());
-  const std::string own = streaming ? "our kernels, which stream keys and values"
-                                    : "our kernels, keys and values resident in shared memory";
-  Part attention = by_cudnn;
+  Part attention = attention_of_composed();
   if (!composed) {
+    const bool streaming = is_streaming_attention(network_.tokens, network_.head_size());
+    const std::string own = streaming ? kStreaming : "our kernels, keys and values resident in shared memory";
     attention = own_attention() ? Part{"attention", own, why}
                                 : Part{"attention", "libtorch's kernels", "ours: " + *why_no_own_attention_};
   }

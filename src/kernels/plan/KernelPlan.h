@@ -55,10 +55,10 @@ class KernelPlan {
   Blocks blocks() const { return blocks_; }
   bool whole_blocks() const { return blocks_ == Blocks::kWhole; }
   bool by_sublayers() const { return blocks_ == Blocks::kSublayers; }
-  /// Whether attention between sublayers runs our own kernels; else it runs libtorch's.
+  /// Whether attention runs our own kernels: between sublayers, in networks of chosen pieces anywhere.
   bool own_attention() const { return !why_no_own_attention_; }
-  /// Whether attention in training runs cuDNN's kernels, for networks of chosen pieces alone. Where these go
-  /// by sublayers, it is in passes with gradients; others run plain operators.
+  /// Whether attention in passes with gradients runs cuDNN's kernels, for networks of chosen pieces alone
+  /// that do not run our own. Passes without gradients run plain operators then.
   bool cudnn_attention() const { return !why_no_cudnn_attention_; }
   bool fused_embedding() const { return !why_no_fused_embedding_; }
   bool fused_loss() const { return !why_no_fused_loss_; }
@@ -83,6 +83,7 @@ class KernelPlan {
 
  private:
   std::vector<Part> parts_of_blocks() const;
+  Part attention_of_composed() const;
   std::vector<Part> parts_on_cpu() const;
 
   NetworkShape network_;

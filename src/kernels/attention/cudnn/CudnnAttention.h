@@ -1,17 +1,11 @@
 #pragma once
 
-#include <cstdint>
-
 #include <ATen/core/Tensor.h>
+
+#include "kernels/attention/DistancePenalty.h"
 
 /// Causal attention by cuDNN's fused kernels, which keep no matrix of scores.
 namespace adtrain::kernels {
-
-/// What cuDNN takes off the score of a token that lies some positions back.
-enum class DistancePenalty {
-  kNone,
-  kAlibi  ///< 2^(−8(h+1)/H) for each position, in head h = 0 … H−1 (Press et al., 2021, arXiv:2108.12409)
-};
 
 /// Attention of each token over itself and the tokens before it. qkv: queries, keys and values (3, B, heads,
 /// tokens, head size), bf16 or fp16, of any strides whose last is 1 -> (B, tokens, heads · head size).

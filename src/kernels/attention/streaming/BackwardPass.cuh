@@ -20,7 +20,7 @@ struct Job {
 
   template <Own kOwn>
   __device__ OwnRows rows(int block) const {
-    OwnRows own = (kOwn == Own::kQueries ? of_queries : of_keys).rows<kOwn>(block);
+    OwnRows own = (kOwn == Own::kQueries ? of_queries : of_keys).rows<kOwn>(block, attention.shape);
     own.number += first_head;
     own.sequence = own.number / attention.shape.heads;
     own.head = own.number % attention.shape.heads;

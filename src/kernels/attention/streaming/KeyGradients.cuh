@@ -7,7 +7,7 @@
 /// dk, dv and dS.
 namespace adtrain::kernels::streaming_attention_pass {
 
-template <int HeadSize, bool Dropout>
+template <int HeadSize, bool Dropout, bool Alibi>
 class KeysBackward : StreamingBackward<HeadSize> {
   using Base = StreamingBackward<HeadSize>;
   using Base::launch_, Base::job_, Base::own_, Base::gradients_, Base::warp_, Base::lane_, Base::kSteps;
@@ -21,18 +21,19 @@ class KeysBackward : StreamingBackward<HeadSize> {
  public:
   static constexpr int kBytes = kPassing + 2 * kPassingBytes;
 
-  __device__ KeysBackward(const Job& job, const OwnRows& own, char* shared) : Base(job, own, shared) {}
+  __device__ KeysBackward(const Job& job, const OwnRows& own, char* shared)
+      : Base(job, own, shared), slope_(Alibi ? alibi_slope(own.head, job.attention.shape.heads) : 0.0f) {}
 
   __device__ void run() {
     const int thread = thread_anew(), tokens = job_.shape.tokens;
     start_copy_rows<kOwnRows>(this->tile_at(kKeys), job_.keys, own_, own_.first, tokens, thread);
     start_copy_rows<kOwnRows>(this->tile_at(kValues), job_.values, own_, own_.first, tokens, thread);
-    fetch(first_block<Own::kKeys>(job_.shape, own_));
+    fetch(nearest_stage<Own::kKeys>(own_));
     copies_arrived();
     __syncthreads();
     take_keys();
     meet_passing_rows<Own::kKeys>(
-        job_.shape, own_, [&](int block) { fetch(block); },
+        own_, [&](int block) { fetch(block); },
         [&](int block, int step, auto diagonal) { add_queries<decltype(diagonal)::kValue>(block, step); });
 #pragma unroll
     for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
@@ -69,9 +70,9 @@ class KeysBackward : StreamingBackward<HeadSize> {
   __device__ int64_t first_sum() const {
     return int64_t{own_.number} * job_.shape.rows;
   }
-  /// exp2 of the scaled product of query and key, minus the query's lse.
-  __device__ static float weight_of(float product, float minus_log) {
-    return exp2_of(fmaf(product, kLog2E / Base::root(), minus_log));
+  /// exp2 of the scaled product of query and key, plus `start`: minus the query's lse, and ALiBi's part.
+  __device__ static float weight_of(float product, float start) {
+    return exp2_of(fmaf(product, kLog2E / Base::root(), start));
   }
   /// For queries that do not exist, lse and d_attention_output are 0, so that they add nothing.
   __device__ void fetch(int block) const {
@@ -164,12 +165,20 @@ class KeysBackward : StreamingBackward<HeadSize> {
     }
 #pragma unroll
     for (int eight = 0; eight < 2; ++eight) {
-      const float2 log = *reinterpret_cast<const float2*>(lse(block) + row + 8 * eight + place.column);
+      const int column = row + 8 * eight + place.column;
+      const float2 log = *reinterpret_cast<const float2*>(lse(block) + column);
+      float start[2] = {-log.x, -log.y};
+      if constexpr (Alibi) {
+        const int ahead = kPassingRows * block + column - own_.first - first_of(0) - place.row;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) start[i] -= slope_ * (ahead + i);
+      }
 #pragma unroll
       for (int i = 0; i < 2 * kWarpTiles; ++i) {
         const int warp_tile = i / 2, half = i % 2;
         const float* score = scores[warp_tile][eight].value + 2 * half;
-        float weight[2] = {weight_of(score[0], -log.x), weight_of(score[1], -log.y)};
+        const float bias = Alibi ? slope_ * (kWarpTile * warp_tile + 8 * half) : 0.0f;
+        float weight[2] = {weight_of(score[0], start[0] + bias), weight_of(score[1], start[1] + bias)};
         if constexpr (Diagonal) {
           const int behind = 16 * (group - warp_tile) + 8 * (eight - half) + place.column - place.row;
           if (behind < 0) weight[0] = 0.0f;
@@ -243,6 +252,7 @@ class KeysBackward : StreamingBackward<HeadSize> {
     }
   }
 
+  const float slope_;  ///< ALiBi's, of exponents of 2
   LeftFragment key_[kWarpTiles][kSteps];
   Sums dkey_[kWarpTiles][Base::kEights], dvalue_[kWarpTiles][Base::kEights];
 };

@@ -22,9 +22,9 @@ class QueriesBackward : StreamingBackward<HeadSize> {
     const int first = row_of(job_.shape, own_.first);
     const int end = first + kOwnRows <= 0 ? 0 : min(own_.first + kOwnRows, job_.shape.tokens);
     start();
-    fetch(0, end);
+    fetch(own_.begin, end);
 #pragma unroll 1
-    for (int block = 0; kPassingRows * block < end; ++block) {
+    for (int block = own_.begin; kPassingRows * block < end; ++block) {
       copies_arrived();
       __syncthreads();
       fetch(block + 1, end);
@@ -46,7 +46,8 @@ class QueriesBackward : StreamingBackward<HeadSize> {
     for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
       end_[warp_tile] = launch_.tiles.has(first_ + warp_tile, 0) ? first_ + warp_tile + 1 : 0;
 #pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) next_[warp_tile][tile] = dscores(warp_tile, tile);
+      for (int tile = 0; tile < kTiles; ++tile)
+        next_[warp_tile][tile] = dscores(warp_tile, kTiles * own_.begin + tile);
 #pragma unroll
       for (Sums& sums : dquery_[warp_tile]) sums = no_sums();
     }

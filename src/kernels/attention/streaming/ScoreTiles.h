@@ -33,9 +33,10 @@ struct ScoreTiles {
   /// The index of a tile among the head's tiles.
   __host__ __device__ int place(int queries, int keys) const { return before(queries) - skipped + keys; }
 
-  /// How many heads' bf16 tiles fit in 512 MiB; at least one.
+  /// How many heads' bf16 tiles fit in 2 GiB; at least one. The fewer heads go together, the longer the GPU
+  /// is partly idle at the end of each group's kernels.
   int heads_together(const BlockShape& shape) const {
-    constexpr int64_t kMostTiles = (int64_t{512} << 20) / (2 * kElements);
+    constexpr int64_t kMostTiles = (int64_t{2} << 30) / (2 * kElements);
     const int64_t heads = std::min(int64_t{shape.sequences} * shape.heads, kMostTiles / of_head);
     return static_cast<int>(std::max<int64_t>(heads, 1));
   }

@@ -13,8 +13,7 @@ namespace adtrain::kernels {
 
 void streaming_attention(const MultiheadAttention& attention, cudaStream_t stream);
 
-/// How many elements of `dscores` the backward pass needs: at most 512 MiB unless one head needs more, and 0
-/// where the attention is not streaming.
+/// How many elements of `dscores` the backward pass needs: at most 2 GiB unless one head needs more.
 int64_t streaming_attention_dscores(const MultiheadAttention& attention);
 
 /// Deterministic.

@@ -12,7 +12,7 @@
 /// The backward pass of attention over long sequences. For a head, with dropout's scale c and m = 1 for kept
 /// weights, 0 for others:
 ///
-///     P = exp2(log2 e / √head size · q kᵀ − lse)
+///     P = exp2(log2 e / √head size · q kᵀ − lse), with ALiBi − slope · distance besides
 ///     dS = P (m · d_attention_output vᵀ − delta),  delta = Σ d_attention_output · attention_output / c
 ///     dq = c / √head size · dS k,  dk = c / √head size · dSᵀ q,  dv = c (m P)ᵀ d_attention_output
 ///
@@ -21,6 +21,8 @@
 /// thread block owns 128 queries, and their keys and dS stream by. It computes dq, a plain product that is
 /// bound by reading dS. The heads go through the second and the third kernel in groups, to limit the memory
 /// of dS.
+///
+/// With ALiBi both read what the forward pass has read; see AlibiReach.
 ///
 /// dS has the layout in which the second kernel's warps hold it; see ScoreTiles. A tile is a fragment with 16
 /// keys as rows and 16 queries as columns, 16 bytes per lane.
@@ -67,20 +69,47 @@ __global__ void __launch_bounds__(kThreads) streaming_deltas_kernel(const __grid
   }
 }
 
-template <int HeadSize, bool Dropout>
+/// With ALiBi: the end of the stages of queries that read any of the thread block's keys. One of the last
+/// block's queries may read less far back than those before it, and then reads some keys that weigh nothing.
+__device__ int end_of_readers(const MultiheadAttention& attention, const OwnRows& own,
+                              unsigned* last_reader) {
+  if (threadIdx.x == 0) *last_reader = 0;
+  __syncthreads();
+  const int first_row = max(own.first, (attention.shape.tokens - attention.shape.rows) / kOwnRows * kOwnRows);
+  for (int row = first_row + kOwnRows * static_cast<int>(threadIdx.x); row < attention.shape.tokens;
+       row += kOwnRows * kThreads) {
+    if (*first_key(attention, own, row) < own.first + kOwnRows) atomicMax(last_reader, row);
+  }
+  __syncthreads();
+  return min(own.end, (static_cast<int>(*last_reader) + kOwnRows) / kPassingRows);
+}
+
+template <int HeadSize, bool Dropout, bool Alibi>
 __global__ void __launch_bounds__(kThreads, 2)
     streaming_keys_backward_kernel(const __grid_constant__ Job job) {
   __shared__ OwnRows own;
   if (threadIdx.x == 0) own = job.rows<Own::kKeys>(blockIdx.x);
   __syncthreads();
-  KeysBackward<HeadSize, Dropout>(job, own, dynamic_shared_memory()).run();
+  if constexpr (Alibi) {
+    __shared__ unsigned last_reader;
+    const int end = end_of_readers(job.attention, own, &last_reader);
+    __syncthreads();
+    if (threadIdx.x == 0) own.end = end;
+    __syncthreads();
+  }
+  KeysBackward<HeadSize, Dropout, Alibi>(job, own, dynamic_shared_memory()).run();
 }
 
 template <int HeadSize>
 __global__ void __launch_bounds__(kThreads, 4)
     streaming_queries_backward_kernel(const __grid_constant__ Job job) {
   __shared__ OwnRows own;
-  if (threadIdx.x == 0) own = job.rows<Own::kQueries>(blockIdx.x);
+  if (threadIdx.x == 0) {
+    own = job.rows<Own::kQueries>(blockIdx.x);
+    const bool has_queries = row_of(job.attention.shape, own.first) + kOwnRows > 0;
+    if (job.attention.alibi.first_keys != nullptr && has_queries)
+      own.begin = *first_key(job.attention, own, own.first) / kPassingRows;
+  }
   __syncthreads();
   QueriesBackward<HeadSize>(job, own, dynamic_shared_memory()).run();
 }
@@ -93,10 +122,10 @@ void launch_deltas(const Job& job, cudaStream_t stream) {
               shape.sequences * row_blocks * shape.heads, kThreads, 0, stream, job);
 }
 
-template <int HeadSize, bool Dropout>
+template <int HeadSize, bool Dropout, bool Alibi>
 void launch_group(const Job& job, cudaStream_t stream) {
-  gpu::launch("streaming_keys_backward_kernel", streaming_keys_backward_kernel<HeadSize, Dropout>,
-              job.of_keys.blocks(), kThreads, KeysBackward<HeadSize, Dropout>::kBytes, stream, job);
+  gpu::launch("streaming_keys_backward_kernel", streaming_keys_backward_kernel<HeadSize, Dropout, Alibi>,
+              job.of_keys.blocks(), kThreads, KeysBackward<HeadSize, Dropout, Alibi>::kBytes, stream, job);
   gpu::launch("streaming_queries_backward_kernel", streaming_queries_backward_kernel<HeadSize>,
               job.of_queries.blocks(), kThreads, QueriesBackward<HeadSize>::kBytes, stream, job);
 }
@@ -105,13 +134,18 @@ template <int HeadSize>
 void launch(Job job, cudaStream_t stream) {
   const BlockShape& shape = job.attention.shape;
   const int heads = shape.sequences * shape.heads, together = job.tiles.heads_together(shape);
+  const bool dropout = job.attention.keep != nullptr, alibi = job.attention.alibi.first_keys != nullptr;
   launch_deltas<HeadSize>(job, stream);
   for (; job.first_head < heads; job.first_head += together) {
     job.of_queries.all_heads = job.of_keys.all_heads = std::min(together, heads - job.first_head);
-    if (job.attention.keep != nullptr) {
-      launch_group<HeadSize, true>(job, stream);
+    if (alibi && dropout) {
+      launch_group<HeadSize, true, true>(job, stream);
+    } else if (alibi) {
+      launch_group<HeadSize, false, true>(job, stream);
+    } else if (dropout) {
+      launch_group<HeadSize, true, false>(job, stream);
     } else {
-      launch_group<HeadSize, false>(job, stream);
+      launch_group<HeadSize, false, false>(job, stream);
     }
   }
 }
@@ -119,7 +153,6 @@ void launch(Job job, cudaStream_t stream) {
 }  // namespace
 
 int64_t streaming_attention_dscores(const MultiheadAttention& attention) {
-  if (!attention.is_streaming()) return 0;
   const ScoreTiles tiles = ScoreTiles::of(attention.shape);
   return int64_t{tiles.heads_together(attention.shape)} * tiles.of_head * ScoreTiles::kElements;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/attention/MultiheadAttention.h"
 #include "kernels/primitives/Instructions.cuh"
@@ -18,6 +19,7 @@ constexpr int kWarpTiles = 2;                      ///< of a warp
 constexpr int kWarpRows = kWarpTiles * kWarpTile;  ///< equal to the bits of a dropout word
 constexpr int kStepRows = 32;                      ///< streamed rows that are processed at a time
 constexpr int kPassingWords = kOwnRows * kPassingRows / 32;
+static_assert(kOwnRows == AlibiReach::kReachRows);
 
 /// What a thread block owns.
 enum class Own { kQueries, kKeys };
@@ -27,7 +29,8 @@ struct OwnRows {
   int sequence, head;
   int number;  ///< of the head among the heads of all sequences
   int first;
-  int last_word;  ///< index of the last dropout word
+  int last_word;   ///< index of the last dropout word
+  int begin, end;  ///< the stages of the rows that stream by
 };
 
 /// The order of thread blocks. Neighbouring thread blocks share so many heads that these heads' keys and
@@ -55,12 +58,21 @@ struct BlockOrder {
 
   /// The rows of thread block `block`. The last queries have the most work, and so do the first keys.
   template <Own kOwn>
-  __device__ OwnRows rows(int block) const {
+  __device__ OwnRows rows(int block, const BlockShape& shape) const {
     const int before = block / (together * row_blocks) * together, within = block - before * row_blocks;
     const int neighbours = min(together, all_heads - before);
     const int number = before + within % neighbours, turn = within / neighbours;
     const int row_block = kOwn == Own::kQueries ? row_blocks - 1 - turn : turn;
-    return {number / heads, number % heads, number, (first_block + row_block) * kOwnRows, last_word};
+    const int first = (first_block + row_block) * kOwnRows;
+    const int begin = kOwn == Own::kKeys ? max(first, shape.tokens - shape.rows) / kPassingRows : 0;
+    const int end = kOwn == Own::kKeys ? shape.tokens : min(first + kOwnRows, shape.tokens);
+    return {number / heads,
+            number % heads,
+            number,
+            first,
+            last_word,
+            begin,
+            (end + kPassingRows - 1) / kPassingRows};
   }
 };
 
@@ -104,10 +116,10 @@ __device__ void start_copy_words(uint32_t* to, const MultiheadAttention& job, co
   }
 }
 
-/// The first stage that the thread block's rows read, or are read by.
+/// The stage with which the thread block begins: the one next to its own rows.
 template <Own kOwn>
-__device__ int first_block(const BlockShape& shape, const OwnRows& own) {
-  return kOwn == Own::kKeys ? max(own.first, shape.tokens - shape.rows) / kPassingRows : 0;
+__device__ int nearest_stage(const OwnRows& own) {
+  return kOwn == Own::kKeys ? own.begin : own.end - 1;
 }
 
 template <bool Value>
@@ -115,23 +127,33 @@ struct FlagOf {
   static constexpr bool kValue = Value;
 };
 
-/// Goes through all streamed rows that the warp's rows read, or are read by: take(block, step, diagonal) for
-/// 32 rows at a time. `diagonal`, a FlagOf, is true where they have the same positions as the warp's own
-/// rows, so that each row takes a different part. fetch(block) starts to copy a stage of 64 rows. The first
-/// stage must already have been fetched.
-template <Own kOwn, class Fetch, class Take>
-__device__ void meet_passing_rows(const BlockShape& shape, const OwnRows& own, Fetch&& fetch, Take&& take) {
+/// Reads every stage.
+struct ReadsAll {
+  __device__ bool operator()(int) const { return true; }
+};
+
+/// Goes through the streamed rows that the warp's rows read, or are read by, away from its own:
+/// take(block, step, diagonal) for 32 rows at a time. `diagonal`, a FlagOf, is true where they have the same
+/// positions as the warp's own rows, so that each row takes a different part. fetch(block) starts to copy a
+/// stage of 64 rows. The nearest stage must already have been fetched. It ends before a stage for which
+/// reads(block) is true in no thread, and returns the last stage that was read.
+template <Own kOwn, class Fetch, class Take, class Reads = ReadsAll>
+__device__ int meet_passing_rows(const OwnRows& own, Fetch&& fetch, Take&& take, Reads&& reads = {}) {
   static_assert(kWarpRows == kStepRows);
-  constexpr int kSteps = kPassingRows / kStepRows;
-  const auto exists = [&](int block) {  // computed each time, because registers are scarce
-    const int first = kPassingRows * block;
-    return first < shape.tokens && (kOwn == Own::kKeys || first < own.first + kOwnRows);
+  constexpr int kSteps = kPassingRows / kStepRows, kOn = kOwn == Own::kKeys ? 1 : -1;
+  const auto exists = [&](int block) {  // from shared memory each time, because registers are scarce
+    return kOwn == Own::kKeys ? block < own.end : block >= own.begin;
   };
+  int block = nearest_stage<kOwn>(own);
 #pragma unroll 1
-  for (int block = first_block<kOwn>(shape, own); exists(block); ++block) {
+  for (; exists(block); block += kOn) {
     copies_arrived();
-    __syncthreads();
-    if (exists(block + 1)) fetch(block + 1);
+    if constexpr (std::is_same_v<std::decay_t<Reads>, ReadsAll>) {
+      __syncthreads();
+    } else if (__syncthreads_or(reads(block)) == 0) {
+      break;
+    }
+    if (exists(block + kOn)) fetch(block + kOn);
 #pragma unroll 1
     for (int step = 0; step < kSteps; ++step) {
       const int behind =
@@ -141,6 +163,17 @@ __device__ void meet_passing_rows(const BlockShape& shape, const OwnRows& own, F
       if (apart == 0) take(block, step, FlagOf<true>());
     }
   }
+  return block - kOn;
+}
+
+/// ALiBi's slope of a head, of exponents of 2.
+__device__ inline float alibi_slope(int head, int heads) {
+  return kLog2E * exp2_of(-8.0f * static_cast<float>(head + 1) / static_cast<float>(heads));
+}
+
+/// The place in first_keys of the block of tokens from `first` on.
+__device__ inline int* first_key(const MultiheadAttention& job, const OwnRows& own, int first) {
+  return job.alibi.first_keys + own.number * AlibiReach::blocks(job.shape.tokens) + first / kOwnRows;
 }
 
 /// Writes the sums of a warp tile, times `scale`, to the rows from `first` on that are in [begin, end). The

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+#include "kernels/attention/DistancePenalty.h"
+
+namespace adtrain::kernels {
+
+/// Attention of the last `rows` tokens, each over itself and the tokens before it, by our own kernels that
+/// stream keys and values; see StreamingAttention.h. qkv: queries, keys and values (3, B, heads, tokens, head
+/// size), bf16 with heads of 32 or 64, of any strides that are multiples of 8 and whose last is 1 -> (B,
+/// rows, heads · head size). Any sequence length and, with ALiBi, any number of heads.
+///
+/// Autograd records it; the gradient of qkv has qkv's strides, and repeats bit for bit. Dropout's seed is
+/// drawn from the default generator of the device. KernelPlan::own_attention() says for which networks it is
+/// meant.
+at::Tensor streamed_attention(const at::Tensor& qkv, int64_t rows, DistancePenalty penalty,
+                              double dropout_rate);
+
+}  // namespace adtrain::kernels

@@ -208,12 +208,19 @@ class Estimate {
     return alibi && !without_scores_ ? heads_ * tokens_ * tokens_ : 0;
   }
 
+  /// Whether our own attention norms queries and keys itself.
+  bool normed_by_attention() const {
+    const BlockPieces pieces = options_.block_pieces();
+    return plan_.own_attention() && pieces.qk_norm == Choice::kOn &&
+           pieces.positions != PositionKind::kRotary;
+  }
   /// Copies of queries, keys and values before attention.
   int64_t ordered_heads(const Rows& rows) const {
     const BlockPieces pieces = options_.block_pieces();
     const bool normed_keys = pieces.qk_norm == Choice::kOn,
                rotated = pieces.positions == PositionKind::kRotary;
-    return element_ * rows.in * width_ * ((normed_keys ? 3 : 0) + (rotated ? 2 : 0));
+    const int64_t normed = normed_keys && !normed_by_attention() ? 3 : 0;
+    return element_ * rows.in * width_ * (normed + (rotated ? 2 : 0));
   }
 
   /// Of attention without a matrix of scores: the logarithm of the sum of each row's exponentials, and
@@ -221,8 +228,11 @@ class Estimate {
   BlockBytes composed_attention(const Rows& rows) const {
     constexpr int64_t kFloat = 4;
     if (!without_scores_) return {0, 0};
-    if (plan_.own_attention())
-      return {attention_rows(rows.out), score_gradients(rows) + kFloat * rows.out * heads_};
+    if (plan_.own_attention()) {
+      // Normed queries and keys are computed again, beside their gradients.
+      const int64_t normed = normed_by_attention() ? 4 * element_ * rows.in * width_ : 0;
+      return {attention_rows(rows.out), score_gradients(rows) + kFloat * rows.out * heads_ + normed};
+    }
     return {kFloat * rows.in * heads_, kFloat * rows.in * width_};
   }
 

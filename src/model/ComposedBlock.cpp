@@ -85,7 +85,7 @@ ComposedBlock::ComposedBlock(ParameterFactory& factory, const std::string& name,
 at::Tensor ComposedBlock::operator()(const at::Tensor& x, const TokenOrder& order, int64_t rows,
                                      const ComposedDropout& dropout) const {
   const at::Tensor projected = qkv_(norm_1_(x, dropout.norm_input));
-  const at::Tensor read = attention(projected, order, rows, dropout.attention_weights);
+  const at::Tensor read = attention(projected, order, rows, dropout.attention_weights, nullptr);
   const at::Tensor y = last_of(x, 1, rows) + kernels::dropout(out_(read), dropout.attention_output);
   return y + mlp(norm_2_(y, dropout.norm_input));
 }
@@ -97,7 +97,8 @@ at::Tensor ComposedBlock::by_sublayers(const at::Tensor& x, const TokenOrder& or
                                          .drops_attention_output = dropout.attention_output > 0};
   const auto [projected, residual] = kernels::pre_norm_before_attention(
       x, parameters_of(norm_1_, qkv_), pieces, rows, place.number, place.pass);
-  const at::Tensor read = attention(projected, order, rows, dropout.attention_weights);
+  const at::Tensor read =
+      attention(projected, order, rows, dropout.attention_weights, place.pass.main_gradients);
   return kernels::pre_norm_after_attention(read, residual, parameters_of(out_, norm_2_, gate_, up_, down_),
                                            pieces, place.number, place.pass);
 }
@@ -115,15 +116,25 @@ at::Tensor ComposedBlock::newest(const at::Tensor& x, RollingKeys& keys, const R
 }
 
 at::Tensor ComposedBlock::heads_of(const at::Tensor& projected) const {
-  const at::Tensor qkv =
-      projected.view({projected.size(0), projected.size(1), 3, heads_, head_size_}).permute({2, 0, 3, 1, 4});
+  const at::Tensor qkv = plain_heads_of(projected);
   if (!query_norm_.weight.defined()) return qkv;
   const std::vector<at::Tensor> parts = qkv.unbind();
   return at::stack({query_norm_(parts[0]), key_norm_(parts[1]), parts[2]});
 }
 
+at::Tensor ComposedBlock::plain_heads_of(const at::Tensor& projected) const {
+  return projected.view({projected.size(0), projected.size(1), 3, heads_, head_size_})
+      .permute({2, 0, 3, 1, 4});
+}
+
 at::Tensor ComposedBlock::attention(const at::Tensor& projected, const TokenOrder& order, int64_t rows,
-                                    double dropout_rate) const {
+                                    double dropout_rate, MainGradients* main_gradients) const {
+  if (order.kernels == AttentionKernels::kStreamed && !order.rotary.cosines.defined()) {
+    const kernels::HeadNorms norms = {{query_norm_.weight, query_norm_.bias},
+                                      {key_norm_.weight, key_norm_.bias}};
+    return kernels::streamed_attention(plain_heads_of(projected), rows, order.penalty, dropout_rate, norms,
+                                       main_gradients);
+  }
   const at::Tensor qkv = heads_of(projected);
   if (order.kernels != AttentionKernels::kOperators) {
     const at::Tensor ordered = order.rotary.cosines.defined() ? rotated_heads(qkv, order.rotary) : qkv;

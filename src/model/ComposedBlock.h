@@ -78,9 +78,11 @@ class ComposedBlock {
  private:
   /// The output of qkv_ (B, tokens, 3 width) -> queries, keys and values (3, B, heads, tokens, head size).
   at::Tensor heads_of(const at::Tensor& projected) const;
-  /// Attention's output (B, rows, width).
+  /// The same without the norms of queries and keys.
+  at::Tensor plain_heads_of(const at::Tensor& projected) const;
+  /// Attention's output (B, rows, width). `main_gradients`: as in BlockPass; null for none.
   at::Tensor attention(const at::Tensor& projected, const TokenOrder& order, int64_t rows,
-                       double dropout_rate) const;
+                       double dropout_rate, MainGradients* main_gradients) const;
   at::Tensor mlp(const at::Tensor& normed) const;
 
   int64_t heads_, head_size_;

@@ -49,6 +49,7 @@ kernels::KernelPlan plan_of(const ModelOptions& options, const ModelShape& shape
       .actions = shape.num_actions,
       .padded = options.compressed(),
       .alibi = pieces.positions == PositionKind::kAlibi,
+      .normed_heads = pieces.qk_norm == Choice::kOn && pieces.positions != PositionKind::kRotary,
       .two_streams = positions == LossPositions::kAll && options.needs_query_stream(),
       .gelu = pieces.mlp == MlpKind::kGelu,
       .attention_biases = pieces.bias != BiasPlaces::kNone,

@@ -105,6 +105,15 @@ TEST(EmulatedStreamedAttention, OfFewTokensIsTheReference) {
   }
 }
 
+TEST(EmulatedStreamedAttention, NormsQueriesAndKeys) {
+  at::manual_seed(1);
+  for (const testing::NormsOfHeads norms : {testing::NormsOfHeads::kRms, testing::NormsOfHeads::kLayer}) {
+    testing::expect_streamed_attention_is_the_reference(
+        {{{2, 70, 70, 128, 2, true}, 0.0, 1.0, /*padded=*/false, /*alibi=*/true}}, at::kCPU, norms);
+    testing::expect_streamed_attention_is_the_reference({{{2, 130, 20, 96, 3, true}, 0.1}}, at::kCPU, norms);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, EmulatedMultiheadAttention, ::testing::ValuesIn(emulated_cases()),
                          [](const auto& tried) { return testing::name_of(tried.param); });
 

@@ -162,6 +162,8 @@ TEST(KernelPlan, OwnOrCudnnsKernelsRunAttentionOfChosenPiecesWhereTheyCan) {
   EXPECT_TRUE(KernelPlan(other, kHopper, at::kBFloat16).own_attention());
   other.alibi = false;
   EXPECT_FALSE(KernelPlan(other, kHopper, at::kBFloat16).own_attention());
+  other.normed_heads = true;
+  EXPECT_TRUE(KernelPlan(other, kHopper, at::kBFloat16).own_attention());
   EXPECT_TRUE(KernelPlan(other, kHopper, at::kHalf).cudnn_attention());
   other = xland;
   other.two_streams = true;

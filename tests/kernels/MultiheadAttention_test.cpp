@@ -52,6 +52,15 @@ TEST_F(StreamedAttention, WithoutPenaltyOrOfFewTokensIsTheReference) {
   }
 }
 
+TEST_F(StreamedAttention, NormsQueriesAndKeys) {
+  for (const testing::NormsOfHeads norms : {testing::NormsOfHeads::kRms, testing::NormsOfHeads::kLayer}) {
+    testing::expect_streamed_attention_is_the_reference(
+        {{{2, 1100, 1100, 256, 4, true}, 0.0, 1.0, /*padded=*/false, /*alibi=*/true}}, at::kCUDA, norms);
+    testing::expect_streamed_attention_is_the_reference({{{3, 700, 300, 96, 3, true}, 0.1}}, at::kCUDA,
+                                                        norms);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Shapes, MultiheadAttention,
                          ::testing::ValuesIn(testing::multihead_attention_cases(testing::wide_block_cases())),
                          [](const auto& tried) { return testing::name_of(tried.param); });

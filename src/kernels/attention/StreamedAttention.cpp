@@ -1,11 +1,16 @@
 #include "kernels/attention/StreamedAttention.h"
 
+#include <utility>
+#include <vector>
+
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "kernels/BlockPass.h"
+#include "kernels/GradientAccumulation.h"
 #include "kernels/attention/streaming/StreamingAttention.h"
+#include "kernels/norm/NormEpsilon.h"
 #include "kernels/primitives/KernelOperation.h"
 
 namespace adtrain::kernels {
@@ -22,13 +27,20 @@ HeadMatrix<Value> matrix_of(const at::Tensor& heads) {
 
 /// The tensors of one call.
 struct Call {
-  at::Tensor qkv, bits, output, lse;
-  at::Tensor longest_keys, first_keys;  ///< undefined without ALiBi
-  double scale = 1;
+  at::Tensor qkv;
+  HeadNorms norms;
+  at::Tensor output, lse, bits = {};
+  at::Tensor longest_keys = {}, first_keys = {};  ///< undefined without ALiBi
+  float scale = 1;
 
   int64_t rows() const { return output.size(1); }
+  /// Queries of the last rows. `heads`: queries and keys, or all three.
   at::Tensor queries_of(const at::Tensor& heads) const {
     return heads[0].narrow(2, heads.size(3) - rows(), rows());
+  }
+  /// As attention reads them: views of qkv where there are no norms.
+  at::Tensor queries_and_keys() const {
+    return norms.defined() ? normed_heads(qkv, norms, kNormEpsilon) : qkv.narrow(0, 0, 2);
   }
   BlockShape shape() const {
     return {static_cast<int>(qkv.size(1)),
@@ -38,17 +50,18 @@ struct Call {
             static_cast<int>(qkv.size(2)),
             /*causal=*/true};
   }
-  MultiheadAttention attention() const {
+  /// `read`: queries_and_keys(), borrowed.
+  MultiheadAttention attention(const at::Tensor& read) const {
     AlibiReach alibi = {};
     if (first_keys.defined()) alibi = {longest_keys.data_ptr<float>(), first_keys.data_ptr<int>()};
     return {shape(),
-            matrix_of<const __nv_bfloat16>(queries_of(qkv)),
-            matrix_of<const __nv_bfloat16>(qkv[1]),
+            matrix_of<const __nv_bfloat16>(queries_of(read)),
+            matrix_of<const __nv_bfloat16>(read[1]),
             matrix_of<const __nv_bfloat16>(qkv[2]),
             /*cosines=*/nullptr,
             /*sines=*/nullptr,
             bits.defined() ? words_of(bits) : nullptr,
-            static_cast<float>(scale),
+            scale,
             values_of(output),
             lse.data_ptr<float>(),
             alibi};
@@ -57,15 +70,16 @@ struct Call {
 
 class StreamedAttention : public autograd::Function<StreamedAttention> {
  public:
-  static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& qkv, int64_t rows,
-                            DistancePenalty penalty, double dropout_rate) {
+  static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& qkv,
+                            at::TensorList parameters, int64_t rows, DistancePenalty penalty,
+                            double dropout_rate, MainGradients* main_gradients) {
     const c10::cuda::CUDAGuard on_device(qkv.device());
     const int64_t sequences = qkv.size(1), heads = qkv.size(2), tokens = qkv.size(3);
     const auto like = qkv.options().requires_grad(false);
-    Call call;
-    call.qkv = qkv;
-    call.output = at::empty({sequences, rows, heads * qkv.size(4)}, like);
-    call.lse = at::empty({sequences, heads, rows}, like.dtype(at::kFloat));
+    Call call = {.qkv = qkv,
+                 .norms = HeadNorms::of(parameters),
+                 .output = at::empty({sequences, rows, heads * qkv.size(4)}, like),
+                 .lse = at::empty({sequences, heads, rows}, like.dtype(at::kFloat))};
     const BlockPass pass(qkv, heads, dropout_rate, /*hidden_rate=*/0, /*own_attention=*/true, nullptr);
     if (!pass.keep_attention.always()) {
       call.bits = pass.attention_dropout_mask(call.shape().attention_rows(), /*number=*/0);
@@ -75,39 +89,72 @@ class StreamedAttention : public autograd::Function<StreamedAttention> {
       call.longest_keys = at::empty({sequences, heads}, call.lse.options());
       call.first_keys = at::empty({sequences, heads, AlibiReach::blocks(tokens)}, like.dtype(at::kInt));
     }
-    streaming_attention(call.attention(), current_stream());
-    context->save_for_backward(
-        {call.qkv, call.bits, call.output, call.lse, call.longest_keys, call.first_keys});
-    context->saved_data["scale"] = call.scale;
+    const at::Tensor read = call.queries_and_keys();
+    streaming_attention(call.attention(read), current_stream());
+    autograd::variable_list kept = {call.qkv,  call.output,       call.lse,
+                                    call.bits, call.longest_keys, call.first_keys};
+    kept.insert(kept.end(), parameters.begin(), parameters.end());
+    context->save_for_backward(std::move(kept));
+    context->saved_data["remembered"] =
+        c10::IValue::make_capsule(c10::make_intrusive<Remembered>(call.scale, main_gradients));
     return call.output;
   }
 
   static autograd::variable_list backward(autograd::AutogradContext* context,
                                           const autograd::variable_list& gradients) {
     const autograd::variable_list saved = context->get_saved_variables();
-    const Call call = {
-        saved[0], saved[1], saved[2], saved[3], saved[4], saved[5], context->saved_data["scale"].toDouble()};
+    const auto remembered =
+        c10::static_intrusive_pointer_cast<Remembered>(context->saved_data["remembered"].toCapsule());
+    const at::TensorList parameters = at::TensorList(saved).slice(kTensors);
+    const Call call = {.qkv = saved[0],
+                       .norms = HeadNorms::of(parameters),
+                       .output = saved[1],
+                       .lse = saved[2],
+                       .bits = saved[3],
+                       .longest_keys = saved[4],
+                       .first_keys = saved[5],
+                       .scale = remembered->scale};
     const c10::cuda::CUDAGuard on_device(call.qkv.device());
     const at::Tensor d_output = gradients[0].contiguous();
     const at::Tensor d_qkv = at::empty_strided(call.qkv.sizes(), call.qkv.strides(), d_output.options());
-    const MultiheadAttention attention = call.attention();
+    const at::Tensor read = call.queries_and_keys(),
+                     d_read = call.norms.defined() ? at::empty_like(read) : d_qkv.narrow(0, 0, 2);
+    const MultiheadAttention attention = call.attention(read);
     const at::Tensor minus_deltas = at::empty_like(call.lse);
     const at::Tensor dscores = at::empty({streaming_attention_dscores(attention)}, d_output.options());
     streaming_attention_backward(
         attention,
-        {values_of(d_output), matrix_of<__nv_bfloat16>(call.queries_of(d_qkv)),
-         matrix_of<__nv_bfloat16>(d_qkv[1]), matrix_of<__nv_bfloat16>(d_qkv[2]),
+        {values_of(d_output), matrix_of<__nv_bfloat16>(call.queries_of(d_read)),
+         matrix_of<__nv_bfloat16>(d_read[1]), matrix_of<__nv_bfloat16>(d_qkv[2]),
          attention.shape.tokens - attention.shape.rows, minus_deltas.data_ptr<float>(), values_of(dscores)},
         current_stream());
-    return {d_qkv, {}, {}, {}};
+    autograd::variable_list result = {d_qkv};
+    if (call.norms.defined()) {
+      GradientAccumulation place(parameters, remembered->main_gradients);
+      normed_heads_backward(d_read, call.qkv, call.norms, kNormEpsilon, d_qkv,
+                            place.of(0, parameters.size()));
+      for (at::Tensor& gradient : place.finish()) result.push_back(std::move(gradient));
+    }
+    result.resize(result.size() + 4);  // rows, penalty, dropout and main gradients get no gradients
+    return result;
   }
+
+ private:
+  struct Remembered : torch::CustomClassHolder {
+    Remembered(float of_kept, MainGradients* gradients_to) : scale(of_kept), main_gradients(gradients_to) {}
+    float scale;
+    MainGradients* main_gradients;
+  };
+  static constexpr size_t kTensors = 6;  ///< that are kept, before the norms' parameters
 };
 
 }  // namespace
 
 at::Tensor streamed_attention(const at::Tensor& qkv, int64_t rows, DistancePenalty penalty,
-                              double dropout_rate) {
-  return StreamedAttention::apply(qkv, rows, penalty, dropout_rate);
+                              double dropout_rate, const HeadNorms& norms, MainGradients* main_gradients) {
+  const std::vector<at::Tensor> parameters = norms.parameters();
+  return StreamedAttention::apply(qkv, at::TensorList(parameters), rows, penalty, dropout_rate,
+                                  main_gradients);
 }
 
 }  // namespace adtrain::kernels

@@ -4,7 +4,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "base/MainGradients.h"
 #include "kernels/attention/DistancePenalty.h"
+#include "kernels/norm/HeadNorms.h"
 
 namespace adtrain::kernels {
 
@@ -13,10 +15,14 @@ namespace adtrain::kernels {
 /// size), bf16 with heads of 32 or 64, of any strides that are multiples of 8 and whose last is 1 -> (B,
 /// rows, heads · head size). Any sequence length and, with ALiBi, any number of heads.
 ///
+/// `norms`: of queries and keys, before attention, which are not kept but computed again. `main_gradients`:
+/// see MainGradients; null where the norms' parameters get their gradients from autograd.
+///
 /// Autograd records it; the gradient of qkv has qkv's strides, and repeats bit for bit. Dropout's seed is
 /// drawn from the default generator of the device. KernelPlan::own_attention() says for which networks it is
 /// meant.
 at::Tensor streamed_attention(const at::Tensor& qkv, int64_t rows, DistancePenalty penalty,
-                              double dropout_rate);
+                              double dropout_rate, const HeadNorms& norms = {},
+                              MainGradients* main_gradients = nullptr);
 
 }  // namespace adtrain::kernels

@@ -75,7 +75,8 @@ Why why_no_streamed_attention(const NetworkShape& network, const DeviceTraits& d
   if (network.two_streams) return "it is for one causal stream of tokens: token_layout: previous";
   if (network.head_size() != 32 && network.head_size() != 64)
     return fmt::format("heads have {} features; it is for 32 and 64", network.head_size());
-  if (!network.alibi) return "it is for ALiBi; without it cuDNN's is faster";
+  if (!network.alibi && !network.normed_heads)
+    return "it is for ALiBi or norms of queries and keys; without them cuDNN's is faster";
   return std::nullopt;
 }
 

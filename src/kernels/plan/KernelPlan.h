@@ -20,12 +20,13 @@ struct NetworkShape {
   Block block = Block::kPreNorm;
   int64_t width = 0;
   int64_t heads = 1;
-  int64_t inner_width = 0;   ///< of the MLP's hidden layer
-  int64_t tokens = 0;        ///< of the longest context; kernels that support it support shorter ones too
-  int64_t actions = 0;       ///< number of actions: outputs of the head
-  bool padded = false;       ///< sequences may begin with padding, as those of compressed context do
-  bool alibi = false;        ///< each position between two tokens takes something off their score
-  bool two_streams = false;  ///< the loss is at all positions: queries form a second stream
+  int64_t inner_width = 0;    ///< of the MLP's hidden layer
+  int64_t tokens = 0;         ///< of the longest context; kernels that support it support shorter ones too
+  int64_t actions = 0;        ///< number of actions: outputs of the head
+  bool padded = false;        ///< sequences may begin with padding, as those of compressed context do
+  bool alibi = false;         ///< each position between two tokens takes something off their score
+  bool normed_heads = false;  ///< queries and keys are normed, and not rotated after that
+  bool two_streams = false;   ///< the loss is at all positions: queries form a second stream
   /// Of blocks of chosen pieces: GELU or else SwiGLU in the MLP, and which products have biases.
   bool gelu = false, attention_biases = true, mlp_biases = false;
   std::vector<SymbolGrid> grids = {};  ///< that convolutions encode, of each group that has one

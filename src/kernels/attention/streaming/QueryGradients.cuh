@@ -11,9 +11,10 @@ class QueriesBackward : StreamingBackward<HeadSize> {
   using Base = StreamingBackward<HeadSize>;
   using Base::launch_, Base::job_, Base::own_, Base::gradients_, Base::warp_, Base::lane_;
   static constexpr int kTiles = kPassingRows / kWarpTile;  ///< warp tiles of keys in a stage
+  static constexpr int kStages = 3;                        ///< in shared memory, two of them on their way
 
  public:
-  static constexpr int kBytes = 2 * Base::kPassingTile;
+  static constexpr int kBytes = kStages * Base::kPassingTile;
   static_assert(kBytes >= Base::kOwnTile);
 
   __device__ QueriesBackward(const Job& job, const OwnRows& own, char* shared) : Base(job, own, shared) {}
@@ -23,11 +24,12 @@ class QueriesBackward : StreamingBackward<HeadSize> {
     const int end = first + kOwnRows <= 0 ? 0 : min(own_.first + kOwnRows, job_.shape.tokens);
     start();
     fetch(own_.begin, end);
+    fetch(own_.begin + 1, end);
 #pragma unroll 1
     for (int block = own_.begin; kPassingRows * block < end; ++block) {
-      copies_arrived();
+      copies_arrived_but_last();
       __syncthreads();
-      fetch(block + 1, end);
+      fetch(block + 2, end);
       add_keys(block);
     }
     __syncthreads();
@@ -54,13 +56,14 @@ class QueriesBackward : StreamingBackward<HeadSize> {
   }
 
   __device__ Tile<HeadSize> keys(int block) const {
-    return this->tile_at(block % 2 * Base::kPassingTile);
+    return this->tile_at(block % kStages * Base::kPassingTile);
   }
-  /// `end`: the end of the keys that are read.
+  /// Starts to copy a stage, or nothing from `end` on, the end of the keys that are read.
   __device__ void fetch(int block, int end) const {
     const int first = kPassingRows * block;
-    if (first >= end) return;
-    start_copy_rows<kPassingRows>(keys(block), job_.keys, own_, first, job_.shape.tokens, thread_anew());
+    if (first < end)
+      start_copy_rows<kPassingRows>(keys(block), job_.keys, own_, first, job_.shape.tokens, thread_anew());
+    close_copies();
   }
   /// A tile of dS. It is read only once, so the load does not keep it in a cache. `keys`: a warp tile, as
   /// below.

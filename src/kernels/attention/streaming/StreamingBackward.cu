@@ -34,9 +34,9 @@
 ///     lse, minus_deltas  (2, 64), fp32: of the streamed queries
 ///     words           (2, 4, 64), 2 KiB: dropout words of the streamed queries
 ///
-/// The third kernel has 16 KiB:
+/// The third kernel has 24 KiB:
 ///
-///     keys            (2, 64, 64), 16 KiB: streamed; at the end dq, to be stored
+///     keys            (3, 64, 64), 24 KiB: streamed; at the end dq, to be stored
 namespace adtrain::kernels {
 namespace {
 

@@ -5,6 +5,9 @@
 #include <optional>
 #include <vector>
 
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
 #include "collectives/Communicator.h"
 #include "environments/worker/WorkerPool.h"
 #include "evaluation/EvaluationFolder.h"
@@ -35,6 +38,10 @@ std::unique_ptr<WorkerPool> start_workers(const RunConfig& config, const PlayNot
 /// the family's tasks. Not of own tasks,
 /// which OwnTasksOfRun knows. Throws ConfigError where there are none of these.
 std::vector<int64_t> tasks_in_workers(const RunConfig& config, const WorkerPool& workers);
+
+/// The type in which a network is evaluated on this device: fp32, but that of training where keys and values
+/// are kept (eval_context: rolling), which are as many as memory holds.
+at::ScalarType evaluated_type(const RunConfig& config, at::Device device);
 
 /// What the network is to the workers' environments. `own`: the tasks of the run, where they are of any
 /// space; null for a family's. Borrows `model` and `workers`. Throws ConfigError where the network cannot

@@ -55,6 +55,7 @@ std::optional<ReturnFigures> OwnReturns::measured_in(WorkerPool& workers, Algori
   const Rollouts::Player player = player_in_workers(model, config_, workers, &tasks_);
   EvaluationOrigin origin = EvaluationOrigin::of(config_.environment, std::nullopt, /*checkpoint_step=*/0);
   origin.worker = origin_in_workers(workers, /*tasks=*/{});
+  origin.type = model.parameters().compute_type();
   return figures_of(
       {tasks_.split(config_, workers),
        [&](const EvaluationOptions& options) { return Rollouts::in_workers(player, workers, options); },

@@ -96,7 +96,7 @@ class DecodingAttention : public ::testing::TestWithParam<Case> {
 
 TEST_P(DecodingAttention, IsTheDefinitionAndKeepsTheNewestToken) {
   const Case& tried = GetParam();
-  const double tolerance = tried.type == at::kHalf ? 7e-4 : 5e-3;
+  const double tolerance = tried.type == at::kHalf ? 4e-4 : 3e-3;
   KeyValueRing ring;
   for (int64_t tokens = tried.tokens; tokens < tried.tokens + 3; ++tokens) {
     SCOPED_TRACE(fmt::format("{} tokens", tokens));
@@ -203,7 +203,7 @@ TEST_F(DecodingAttention, KeysAtTheBoundAreReadAsLongAsTheyCount) {
   ring.key_norms.zero_();  // the newest key says it
   const at::Tensor found =
       decode_attention(token[0], token[1], token[2], ring, counted(tried.tokens), tried.penalty);
-  EXPECT_LT(error_of(found, attended_plainly(tried, token[0], ring, tried.tokens)), 5e-3);
+  EXPECT_LT(error_of(found, attended_plainly(tried, token[0], ring, tried.tokens)), 3e-3);
 }
 
 TEST(DecodingSplits, FewHeadsAreSharedAndManyAreNot) {

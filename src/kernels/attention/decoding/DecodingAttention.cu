@@ -143,7 +143,8 @@ class Decoding {
     Vector keys[kLoads], values[kLoads];
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      const int age = min(age_of(first, i), end - 1);  // beyond the end the last key, without weight
+      // Beyond the end the last key once more, without weight: its score harms no maximum.
+      const int age = min(age_of(first, i), end - 1);
       const int place = newest_place_ - age;
       const int64_t from = age == 0 ? own_ : place_of(place < 0 ? place + job_.shape.window : place);
       keys[i] = __ldcs(static_cast<const Vector*>(age == 0 ? job_.key : job_.keys) + from);
@@ -154,7 +155,7 @@ class Decoding {
     for (int i = 0; i < kLoads; ++i) {
       const float score = Lanes::sum(product_of(query_, unpacked<Short>(keys[i])));
       scores[i] = fmaf(-slope_, static_cast<float>(age_of(first, i)), score);
-      if (age_of(first, i) < end) greatest = fmaxf(greatest, scores[i]);
+      greatest = fmaxf(greatest, scores[i]);
     }
     found_.scale_to(greatest);
 #pragma unroll

@@ -235,7 +235,8 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
   }
   const Rollouts rollouts =
       workers
-          ? Rollouts::in_workers(player_in_workers(*model, config, *workers, plan.own ? &*plan.own : nullptr),
+          ? Rollouts::in_workers(player_in_workers(*model, config, *workers, plan.own ? &*plan.own : nullptr,
+                                                   config.training.cuda_graph != CudaGraphUse::kOff),
                                  *workers, config.evaluation)
           : Rollouts::of(*model, *plan.family, config.evaluation);
   if (plan.options.eval_batch == kAutoBatchSize) {

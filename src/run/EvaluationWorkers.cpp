@@ -107,7 +107,7 @@ at::ScalarType evaluated_type(const RunConfig& config, at::Device device) {
 }
 
 Rollouts::Player player_in_workers(AlgorithmDistillation& model, const RunConfig& config,
-                                   const WorkerPool& workers, const OwnTasksOfRun* own) {
+                                   const WorkerPool& workers, const OwnTasksOfRun* own, bool captures) {
   Rollouts::Player player = {predictor_of(model), model.options(), model.shape()};
   const size_t group = group_in_workers(config, workers);
   const auto place = static_cast<int64_t>(group);
@@ -121,7 +121,6 @@ Rollouts::Player player_in_workers(AlgorithmDistillation& model, const RunConfig
     throw ConfigError(fmt::format(
         "eval_context: found rolling, which this network cannot, as {}; expected recompute", objection));
   }
-  const bool captures = config.training.cuda_graph != CudaGraphUse::kOff;
   player.rolling = [make = rolling_predictors_of(model, captures), place] { return of_group(make(), place); };
   return player;
 }

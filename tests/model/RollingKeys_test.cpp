@@ -98,6 +98,29 @@ TEST(RollingKeys, DeeperBlocksRememberWhatTheWindowHasLost) {
             0);
 }
 
+/// As in replays of captured work: the host's numbers stay those of the first token.
+TEST(RollingKeys, OurAttentionCountsOnTheDeviceAlone) {
+  const auto device = fused_device();
+  if (!device) GTEST_SKIP() << "no GPU here";
+  at::manual_seed(static_cast<uint64_t>(getpid()));
+  constexpr int64_t kWindow = 3;
+  RollingPlaces replayed(kWindow), eager(kWindow);
+  RollingKeys of_replayed, of_eager;
+  replayed.add(device->device);
+  for (int step = 0; step < 3 * kWindow; ++step) {
+    if (step > 0) replayed.count().add_(1);
+    eager.add(device->device);
+    const at::Tensor qkv = at::randn({3, 2, 2, 1, 32}, at::device(device->device).dtype(at::kBFloat16));
+    const auto attended = [&](RollingKeys& keys, const RollingPlaces& places) {
+      return keys.attend(
+          qkv[0], qkv[1], qkv[2],
+          {.places = places, .rotary = {}, .penalty = {}, .by_kernel = kernels::DistancePenalty::kAlibi});
+    };
+    EXPECT_TRUE(at::equal(attended(of_replayed, replayed), attended(of_eager, eager))) << "step " << step;
+  }
+  EXPECT_EQ(replayed.position(), 0);
+}
+
 /// On a GPU or emulated: a window that fills, is full and wraps, beside plain operators in the same type and
 /// in fp32.
 TEST(RollingKeys, OurAttentionOverThemIsThatOfThePlainOperators) {

@@ -130,6 +130,7 @@ TEST(RollingKeys, OurAttentionOverThemIsThatOfThePlainOperators) {
   for (const auto& [block, positions] : {std::pair{TransformerBlock::kXland, PositionKind::kAlibi},
                                          {TransformerBlock::kVintix, PositionKind::kAlibi},
                                          {TransformerBlock::kVintix, PositionKind::kRotary},
+                                         {TransformerBlock::kPreNorm, PositionKind::kRotary},
                                          {TransformerBlock::kXland, PositionKind::kNone}}) {
     SpaceVariant each = space_variant("", block, {vector_of({4}), vector_of({2}), {}});
     each.options.tf_n_embd = 64;

@@ -16,7 +16,8 @@ namespace adtrain::kernels {
 namespace {
 
 constexpr int kWarps = 4, kThreads = kWarps * kWarp;
-constexpr int kLoads = 4;  ///< keys of a group between two changes of the maximum: all are loaded at once
+constexpr int kBlocks = 8;  ///< resident on a multiprocessor: their loads hide the memory's latency
+constexpr int kLoads = 4;   ///< keys of a group between two changes of the maximum: all are loaded at once
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr float kLowest = -1e30f;  ///< below all scores; finite, so that differences are numbers
 
@@ -235,7 +236,8 @@ class Decoding {
 };
 
 template <class Short, int HeadSize>
-__global__ void __launch_bounds__(kThreads) decoding_kernel(const __grid_constant__ DecodingAttention job) {
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    decoding_kernel(const __grid_constant__ DecodingAttention job) {
   Decoding<Short, HeadSize>(job).run();
 }
 

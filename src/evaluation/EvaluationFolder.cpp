@@ -10,6 +10,7 @@
 #include "base/File.h"
 #include "base/NumberRanges.h"
 #include "evaluation/NpyFile.h"
+#include "model/Parameters.h"
 #include "telemetry/Chart.h"
 
 namespace adtrain {
@@ -154,8 +155,10 @@ nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, co
   identity["eval_seed"] = options.eval_seed;
   identity["eval_sampling"] = name_of(options.eval_sampling);
   identity["eval_terminal_observation"] = options.eval_terminal_observation;
-  if (options.eval_context != EvaluationContext::kRecompute)
+  if (options.eval_context != EvaluationContext::kRecompute) {
     identity["eval_context"] = name_of(options.eval_context);
+    identity["precision"] = precision_name(origin.type);
+  }
   if (!tasks.empty()) identity["tasks"] = tasks;
   identity["repeats"] = options.eval_repeats;
   identity["episodes"] = options.eval_episodes;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <c10/core/ScalarType.h>
 #include <nlohmann/json.hpp>
 
 #include "evaluation/EvaluationOptions.h"
@@ -28,6 +29,9 @@ struct EvaluationOrigin {
     std::vector<std::string> task_names;  ///< of its TASKS that are evaluated; empty where it has none
   };
   std::optional<Worker> worker = std::nullopt;
+  /// In which the network computes. It is part of the identity where keys and values are kept: see
+  /// evaluated_type.
+  at::ScalarType type = at::kFloat;
 
   /// `family`: nothing for own tasks.
   static EvaluationOrigin of(const EnvironmentOptions& environment, const std::optional<TaskFamily>& family,

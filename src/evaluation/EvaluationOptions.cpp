@@ -79,8 +79,9 @@ void EvaluationOptions::declare(Section& section) {
   section.key(
       "eval_context", eval_context, spellings({EvaluationContext::kRecompute, EvaluationContext::kRolling}),
       "Tasks of your own: recompute shows the network the whole window at each step, as in training. rolling "
-      "keeps the keys and values of former steps, which is faster by far; where a context is longer than "
-      "n_transit, deeper layers then remember what has left the window.");
+      "keeps the keys and values of former steps, which is faster by far, on GPUs in the type of "
+      "mixed_precision; where a context is longer than n_transit, deeper layers then remember what has left "
+      "the window.");
   section.key(
       "eval_scores", eval_scores,
       "YAML file of what random actions and an expert earn in each task of a worker, by its name, as Vintix "

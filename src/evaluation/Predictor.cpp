@@ -1,6 +1,10 @@
 #include "evaluation/Predictor.h"
 
+#include <memory>
+
 #include <ATen/ATen.h>
+
+#include "evaluation/CapturedRolling.h"
 
 namespace adtrain {
 namespace {
@@ -30,11 +34,15 @@ Predictor of_group(const Predictor& predict, int64_t group) {
   };
 }
 
-std::function<Predictor()> rolling_predictors_of(AlgorithmDistillation& model) {
-  return [&model]() -> Predictor {
-    return [&model, rolling = model.rolling()](const Batch& step) {
-      return on_cpu(rolling(step.to(model.parameters().flat().device())));
-    };
+std::function<Predictor()> rolling_predictors_of(AlgorithmDistillation& model, bool captures) {
+  return [&model, captures]() -> Predictor {
+    const at::Device device = model.parameters().flat().device();
+    if (captures && device.is_cuda() && model.rolling_repeats()) {
+      auto captured = std::make_shared<CapturedRolling>(model.rolling(), device);
+      return [captured](const Batch& step) { return on_cpu((*captured)(step)); };
+    }
+    return
+        [device, rolling = model.rolling()](const Batch& step) { return on_cpu(rolling(step.to(device))); };
   };
 }
 

@@ -17,7 +17,8 @@ Predictor predictor_of(AlgorithmDistillation& model);
 /// Calls `predict` with rows of this group of spaces (Batch::group); null where `predict` is.
 Predictor of_group(const Predictor& predict, int64_t group);
 /// Makes predictors of empty rows that grow by one step at a time (see AlgorithmDistillation::Rolling), each
-/// for other rows. Borrows the model, which must be able to.
-std::function<Predictor()> rolling_predictors_of(AlgorithmDistillation& model);
+/// for other rows. Borrows the model, which must be able to. `captures`: whether steps are captured in CUDA
+/// graphs where they can be (see CapturedRolling).
+std::function<Predictor()> rolling_predictors_of(AlgorithmDistillation& model, bool captures);
 
 }  // namespace adtrain

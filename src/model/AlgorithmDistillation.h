@@ -98,7 +98,10 @@ class AlgorithmDistillation {
   using Rolling = std::function<Predictions(const Batch& step)>;
   /// Of empty rows. Null where this network cannot: see why_not_rolling().
   virtual Rolling rolling() { return nullptr; }
-  /// The reason, in words that follow "as"; empty where it can.
+  /// Whether each call of it after the first launches the same kernels on the same memory, so that a CUDA
+  /// graph of one, replayed, is the next one.
+  virtual bool rolling_repeats() const { return false; }
+  /// The reason why there is none, in words that follow "as"; empty where it can.
   virtual std::string why_not_rolling() const {
     return "only networks over tasks of your own keep keys and values";
   }

@@ -103,15 +103,14 @@ at::Tensor ComposedBlock::by_sublayers(const at::Tensor& x, const TokenOrder& or
                                            pieces, place.number, place.pass);
 }
 
-at::Tensor ComposedBlock::newest(const at::Tensor& x, RollingKeys& keys, const RollingPlaces& places,
-                                 const Rotary& rotary, const at::Tensor& penalty) const {
+at::Tensor ComposedBlock::newest(const at::Tensor& x, RollingKeys& keys, const NewestToken& token) const {
   const at::Tensor qkv = heads_of(qkv_(norm_1_(x)));
   at::Tensor query = qkv[0], key = qkv[1];
-  if (rotary.cosines.defined()) {
-    query = kernels::rotated(query, rotary);
-    key = kernels::rotated(key, rotary);
+  if (token.rotary.cosines.defined()) {
+    query = kernels::rotated(query, token.rotary);
+    key = kernels::rotated(key, token.rotary);
   }
-  const at::Tensor y = x + out_(keys.attend(query, key, qkv[2], places, penalty));
+  const at::Tensor y = x + out_(keys.attend(query, key, qkv[2], token));
   return y + mlp(norm_2_(y));
 }
 

@@ -70,10 +70,8 @@ class ComposedBlock {
   /// attention its rate and says where the pass's rate acts.
   at::Tensor by_sublayers(const at::Tensor& x, const TokenOrder& order, int64_t rows,
                           const ComposedDropout& dropout, const SublayerPass& place) const;
-  /// The same of rows' newest token x (B, 1, width), without dropout. `rotary` is its own, `penalty` is added
-  /// to scores (see RollingKeys); undefined for none.
-  at::Tensor newest(const at::Tensor& x, RollingKeys& keys, const RollingPlaces& places, const Rotary& rotary,
-                    const at::Tensor& penalty) const;
+  /// The same of rows' newest token x (B, 1, width), without dropout.
+  at::Tensor newest(const at::Tensor& x, RollingKeys& keys, const NewestToken& token) const;
 
  private:
   /// The output of qkv_ (B, tokens, 3 width) -> queries, keys and values (3, B, heads, tokens, head size).

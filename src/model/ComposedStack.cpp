@@ -78,20 +78,21 @@ RollingBlocks ComposedStack::rolling(int64_t window) const {
   return {RollingPlaces(window), std::vector<RollingKeys>(blocks_.size())};
 }
 
-at::Tensor ComposedStack::newest(const at::Tensor& embedded, RollingBlocks& kept) const {
-  kept.places.add();
-  Rotary rotary;
-  at::Tensor penalty;
-  if (position_kind_ == PositionKind::kRotary) {
-    rotary =
-        Rotary::of(at::full({1}, kept.places.position(), embedded.options().dtype(at::kLong)), head_size_);
-  } else if (position_kind_ == PositionKind::kAlibi) {
+at::Tensor ComposedStack::newest(const at::Tensor& embedded, RollingBlocks& kept,
+                                 const kernels::KernelPlan& plan) const {
+  using kernels::DistancePenalty;
+  kept.places.add(embedded.device());
+  NewestToken token = {.places = kept.places, .rotary = {}, .penalty = {}, .by_kernel = {}};
+  const bool alibi = position_kind_ == PositionKind::kAlibi;
+  if (plan.decoding_attention()) {
+    token.by_kernel = alibi ? DistancePenalty::kAlibi : DistancePenalty::kNone;
+  } else if (alibi) {
     const at::Tensor slopes = alibi_slopes(heads_, embedded).view({1, heads_, 1, 1});
-    penalty = (slopes * -kept.places.ages(embedded.device())).to(embedded.scalar_type());
+    token.penalty = (slopes * -kept.places.ages(embedded.device())).to(embedded.scalar_type());
   }
+  if (position_kind_ == PositionKind::kRotary) token.rotary = Rotary::of(kept.places.count() - 1, head_size_);
   at::Tensor x = embedded;
-  for (size_t i = 0; i < blocks_.size(); ++i)
-    x = blocks_[i].newest(x, kept.blocks[i], kept.places, rotary, penalty);
+  for (size_t i = 0; i < blocks_.size(); ++i) x = blocks_[i].newest(x, kept.blocks[i], token);
   return final_norm_.weight.defined() ? final_norm_(x) : x;
 }
 

@@ -31,8 +31,9 @@ class ComposedStack {
   /// Empty rows, which will keep the last `window` tokens.
   RollingBlocks rolling(int64_t window) const;
   /// What a head reads (B, 1, width) of rows that grow by the embedded token x (B, 1, width). Where nothing
-  /// has left the window, as the pass above; without dropout. can_roll() only.
-  at::Tensor newest(const at::Tensor& x, RollingBlocks& kept) const;
+  /// has left the window, as the pass above; without dropout. can_roll() only. Follows `plan`. Where that has
+  /// decoding_attention(), each call after the first launches the same kernels on the same memory.
+  at::Tensor newest(const at::Tensor& x, RollingBlocks& kept, const kernels::KernelPlan& plan) const;
 
  private:
   /// Each token's position in its prefix: int64 (tokens).

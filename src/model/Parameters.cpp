@@ -79,6 +79,17 @@ std::vector<int64_t> sizes_of(const std::vector<NamedTensor>& tensors) {
 
 }  // namespace
 
+const char* precision_name(at::ScalarType type) {
+  switch (type) {
+    case at::kHalf:
+      return "fp16";
+    case at::kBFloat16:
+      return "bf16";
+    default:
+      return "fp32";
+  }
+}
+
 ParameterBuffer::ParameterBuffer(std::vector<NamedTensor> parameters)
     : layout_(sizes_of(parameters)), leaves_(std::move(parameters)) {
   const at::NoGradGuard no_grad;

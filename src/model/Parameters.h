@@ -11,6 +11,9 @@
 
 namespace adtrain {
 
+/// "fp32", "fp16" or "bf16": the type in which a network computes, as people call it.
+const char* precision_name(at::ScalarType type);
+
 struct NamedTensor {
   std::string name;
   at::Tensor tensor;

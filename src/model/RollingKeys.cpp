@@ -4,23 +4,28 @@
 
 namespace adtrain {
 
+void RollingPlaces::add(at::Device device) {
+  ++tokens_;
+  if (!count_.defined()) count_ = at::zeros({1}, at::TensorOptions(at::kLong).device(device));
+  count_.add_(1);
+}
+
 at::Tensor RollingPlaces::ages(at::Device device) const {
   const at::Tensor place = at::arange(taken(), at::TensorOptions(at::kLong).device(device));
   return at::remainder(newest() - place, window_);
 }
 
 at::Tensor RollingKeys::attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                               const RollingPlaces& places, const at::Tensor& penalty) {
-  if (!keys_.defined()) {
-    const std::vector<int64_t> shape = {key.size(0), key.size(1), places.window(), key.size(3)};
-    keys_ = at::empty(shape, key.options());
-    values_ = at::empty(shape, value.options());
-  }
-  keys_.narrow(2, places.newest(), 1).copy_(key);
-  values_.narrow(2, places.newest(), 1).copy_(value);
-  const auto added = penalty.defined() ? std::optional(penalty) : std::nullopt;
-  return at::scaled_dot_product_attention(query, keys_.narrow(2, 0, places.taken()),
-                                          values_.narrow(2, 0, places.taken()), added)
+                               const NewestToken& token) {
+  const RollingPlaces& places = token.places;
+  if (!ring_.keys.defined()) ring_ = kernels::KeyValueRing::like(key, places.window());
+  if (token.by_kernel)
+    return kernels::decode_attention(query, key, value, ring_, places.count(), *token.by_kernel);
+  ring_.keys.narrow(2, places.newest(), 1).copy_(key);
+  ring_.values.narrow(2, places.newest(), 1).copy_(value);
+  const auto added = token.penalty.defined() ? std::optional(token.penalty) : std::nullopt;
+  return at::scaled_dot_product_attention(query, ring_.keys.narrow(2, 0, places.taken()),
+                                          ring_.values.narrow(2, 0, places.taken()), added)
       .transpose(1, 2)
       .flatten(2);
 }

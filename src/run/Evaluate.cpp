@@ -208,6 +208,7 @@ int64_t load_weights(const Target& target, const TrainingOptions& training, Cons
   }
   at::Tensor weights = model.parameters().flat();
   communicator.broadcast(weights, 0);
+  model.parameters().refresh();
   communicator.broadcast(step, 0);
   return step.item<int64_t>();
 }
@@ -223,7 +224,8 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
   const ModelShape shape = config.model_shape();
   const auto model =
       AlgorithmDistillation::create(config.model, shape, static_cast<uint64_t>(config.training.seed));
-  model->parameters().to(ranks.device.device);
+  plan.origin.type = evaluated_type(config, ranks.device.device);
+  model->parameters().to(ranks.device.device, plan.origin.type);
   plan.origin.checkpoint_step = load_weights(plan.target, config.training, console, communicator, *model);
   const std::unique_ptr<WorkerPool> workers = start_workers(config, say);
   std::vector<TaskScore> scores;
@@ -233,7 +235,8 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
   }
   const Rollouts rollouts =
       workers
-          ? Rollouts::in_workers(player_in_workers(*model, config, *workers, plan.own ? &*plan.own : nullptr),
+          ? Rollouts::in_workers(player_in_workers(*model, config, *workers, plan.own ? &*plan.own : nullptr,
+                                                   config.training.cuda_graph != CudaGraphUse::kOff),
                                  *workers, config.evaluation)
           : Rollouts::of(*model, *plan.family, config.evaluation);
   if (plan.options.eval_batch == kAutoBatchSize) {

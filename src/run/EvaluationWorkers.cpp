@@ -101,8 +101,13 @@ std::vector<int64_t> tasks_in_workers(const RunConfig& config, const WorkerPool&
   return evaluated_tasks(config.evaluation, TaskSplit::of(config.environment, count, config.tasks));
 }
 
+at::ScalarType evaluated_type(const RunConfig& config, at::Device device) {
+  const bool keeps = config.evaluation.eval_context == EvaluationContext::kRolling;
+  return keeps ? config.training.compute_type(device) : at::kFloat;
+}
+
 Rollouts::Player player_in_workers(AlgorithmDistillation& model, const RunConfig& config,
-                                   const WorkerPool& workers, const OwnTasksOfRun* own) {
+                                   const WorkerPool& workers, const OwnTasksOfRun* own, bool captures) {
   Rollouts::Player player = {predictor_of(model), model.options(), model.shape()};
   const size_t group = group_in_workers(config, workers);
   const auto place = static_cast<int64_t>(group);
@@ -116,7 +121,7 @@ Rollouts::Player player_in_workers(AlgorithmDistillation& model, const RunConfig
     throw ConfigError(fmt::format(
         "eval_context: found rolling, which this network cannot, as {}; expected recompute", objection));
   }
-  player.rolling = [make = rolling_predictors_of(model), place] { return of_group(make(), place); };
+  player.rolling = [make = rolling_predictors_of(model, captures), place] { return of_group(make(), place); };
   return player;
 }
 

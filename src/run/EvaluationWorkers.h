@@ -5,6 +5,9 @@
 #include <optional>
 #include <vector>
 
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
 #include "collectives/Communicator.h"
 #include "environments/worker/WorkerPool.h"
 #include "evaluation/EvaluationFolder.h"
@@ -36,11 +39,15 @@ std::unique_ptr<WorkerPool> start_workers(const RunConfig& config, const PlayNot
 /// which OwnTasksOfRun knows. Throws ConfigError where there are none of these.
 std::vector<int64_t> tasks_in_workers(const RunConfig& config, const WorkerPool& workers);
 
+/// The type in which a network is evaluated on this device: fp32, but that of training where keys and values
+/// are kept (eval_context: rolling), which are as many as memory holds.
+at::ScalarType evaluated_type(const RunConfig& config, at::Device device);
+
 /// What the network is to the workers' environments. `own`: the tasks of the run, where they are of any
-/// space; null for a family's. Borrows `model` and `workers`. Throws ConfigError where the network cannot
-/// keep keys and values and should.
+/// space; null for a family's. `captures`: see rolling_predictors_of. Borrows `model` and `workers`. Throws
+/// ConfigError where the network cannot keep keys and values and should.
 Rollouts::Player player_in_workers(AlgorithmDistillation& model, const RunConfig& config,
-                                   const WorkerPool& workers, const OwnTasksOfRun* own);
+                                   const WorkerPool& workers, const OwnTasksOfRun* own, bool captures);
 
 /// The part of summary.json that a worker's environments add.
 EvaluationOrigin::Worker origin_in_workers(const WorkerPool& workers, const std::vector<int64_t>& tasks);

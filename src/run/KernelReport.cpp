@@ -15,20 +15,21 @@ namespace {
 using kernels::DeviceTraits;
 using kernels::KernelPlan;
 
-std::string name_of(at::ScalarType type) {
-  switch (type) {
-    case at::kHalf:
-      return "fp16";
-    case at::kBFloat16:
-      return "bf16";
-    default:
-      return "fp32";
-  }
+/// Of networks that keep keys and values.
+KernelPlan::Part rolling_part(const RunConfig& config, const KernelPlan& plan) {
+  const std::string kept = "one token a step over kept keys and values, ";
+  if (const auto& why = plan.why_no_decoding_attention())
+    return {"rollout", kept + "by libtorch's operators", "our attention: " + *why};
+  const bool captured = config.training.cuda_graph != CudaGraphUse::kOff;
+  return {"rollout", kept + "attention by one kernel of ours" + (captured ? ", in a CUDA graph" : ""),
+          captured ? "" : "cuda_graph is off"};
 }
 
-KernelPlan::Part rollout_part(const RunConfig& config, const ModelShape& shape, const DeviceTraits& device) {
+KernelPlan::Part rollout_part(const RunConfig& config, const ModelShape& shape, const DeviceTraits& device,
+                              const KernelPlan& plan) {
   if (!device.is_gpu)
     return {"rollout", "environments on the CPU, the model step by step", "ours is for GPUs"};
+  if (config.evaluation.eval_context == EvaluationContext::kRolling) return rolling_part(config, plan);
   const auto objection = PackedNetwork::objection(config.model, shape);
   if (!objection) return {"rollout", "one kernel an episode, environments and model", ""};
   return {"rollout", "environments on the CPU, the model step by step", *objection};
@@ -38,8 +39,8 @@ KernelReport report_for(const RunConfig& config, const std::string& name, const 
   const ModelShape shape = config.model_shape();
   const at::ScalarType type = config.training.compute_type(device.is_gpu ? at::kCUDA : at::kCPU);
   const KernelPlan plan = plan_of(config.model, shape, config.training.loss_positions, device, type);
-  KernelReport report = {name, name_of(type), plan.parts()};
-  report.parts.push_back(rollout_part(config, shape, device));
+  KernelReport report = {name, precision_name(type), plan.parts()};
+  report.parts.push_back(rollout_part(config, shape, device, plan));
   return report;
 }
 

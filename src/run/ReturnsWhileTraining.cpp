@@ -8,6 +8,7 @@
 #include "collectives/StopRequest.h"
 #include "evaluation/LearningCurve.h"
 #include "memory/AutoBatchSize.h"
+#include "run/EvaluationWorkers.h"
 #include "training/TrainStep.h"
 #include "watchdog/ForeignError.h"
 
@@ -61,7 +62,7 @@ std::optional<ReturnFigures> ReturnsWhileTraining::measure() {
     TrainStep::run_out_of_memory(StepMoment::kReturns, device);
     const auto model = AlgorithmDistillation::create(config_.model, config_.model_shape(),
                                                      static_cast<uint64_t>(config_.training.seed));
-    model->parameters().to(device);
+    model->parameters().to(device, evaluated_type(config_, device));
     model->parameters().load(trained_.parameters().named());
     return measured_by(*model);
   } catch (const std::exception& error) {

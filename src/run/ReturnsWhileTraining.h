@@ -16,9 +16,9 @@
 
 namespace adtrain {
 
-/// Measures as `adtrain evaluate` does: on a network of its own, in fp32, which takes the weights that are
-/// being trained each time and is discarded again. So the figures are those of that command for a checkpoint
-/// of the same step, and training's network, kernels and random numbers are not touched.
+/// Measures as `adtrain evaluate` does: on a network of its own (see evaluated_type), which takes the weights
+/// that are being trained each time and is discarded again. So the figures are those of that command for a
+/// checkpoint of the same step, and training's network, kernels and random numbers are not touched.
 class ReturnsWhileTraining : public ReturnMeter {
  public:
   /// Throws Error (kOutOfMemory), which says what to change, where memory does not suffice for it.

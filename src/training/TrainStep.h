@@ -9,12 +9,12 @@
 #include "base/Fault.h"
 #include "collectives/Communicator.h"
 #include "data/BatchSource.h"
+#include "memory/StepGraph.h"
 #include "model/AlgorithmDistillation.h"
 #include "parallel/GradientReducer.h"
 #include "training/LossScale.h"
 #include "training/LossSums.h"
 #include "training/Optimizer.h"
-#include "training/StepGraph.h"
 #include "training/TrainingOptions.h"
 
 namespace adtrain {

@@ -196,16 +196,19 @@ TEST_F(OwnTasks, ValidateSaysWhatThereIs) {
                 "# observations: MultiDiscrete((5, 5), 156 values), of 13 × 12 each; actions: Discrete(6)"),
             HasSubstr("# tasks: 4 trained on, 1 held out"), HasSubstr("# windows: 368 of 16 histories"),
             HasSubstr("with histories from xland.hdf5"), Not(HasSubstr("no learning to imitate"))));
-  const Finished reversed =
-      run_->shell(ADTRAIN_PYTHON
-                  " -c \"import h5py, shutil; shutil.copy('xland.hdf5', 'reversed.hdf5'); f = "
-                  "h5py.File('reversed.hdf5', 'r+'); f['1/rewards'][...] = f['1/rewards'][()][:, ::-1]\" && "
-                  "$adtrain validate xland.yaml --json --set histories=reversed.hdf5 --set train_tasks=1,2");
+  const Finished reversed = run_->shell(
+      ADTRAIN_PYTHON
+      " -c \"import h5py, shutil; shutil.copy('xland.hdf5', 'reversed.hdf5'); f = "
+      "h5py.File('reversed.hdf5', 'r+'); f['1/rewards'][...] = f['1/rewards'][()][:, ::-1]\" && "
+      "$adtrain validate xland.yaml --json --set histories=reversed.hdf5 --set train_tasks=1,2 "
+      "--set device=auto --set mixed_precision=bf16 --set tf_n_embd=64 --set eval_context=rolling");
   EXPECT_EQ(reversed.exit_code, 0);
   const json report = json::parse(reversed.output);
   EXPECT_EQ(report["own_tasks"]["windows"], 184);
   EXPECT_THAT(report["notices"].dump(),
               HasSubstr("no learning to imitate: XLand-MiniGrid-R1-9x9 ruleset 101;"));
+  EXPECT_THAT(report["kernels"].dump(),
+              HasSubstr("over kept keys and values, attention by one kernel of ours, in a CUDA graph"));
 }
 
 TEST_F(OwnTasks, SeveralGroupsOfSpacesAreTrainedOnTogether) {

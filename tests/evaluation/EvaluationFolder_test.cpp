@@ -57,6 +57,26 @@ std::string place_of(const std::filesystem::path& parent, int64_t step, const Ev
   return folder.filename();
 }
 
+TEST(EvaluationFolder, ThoseThatKeepKeysInOtherTypesAreOthers) {
+  const TemporaryFolder run;
+  EvaluationOptions options;
+  const auto place_in = [&](at::ScalarType type) {
+    EvaluationOrigin origin = {"swamp", 3, 100};
+    origin.type = type;
+    const auto identity = evaluation_identity({1, 2}, origin, options);
+    EXPECT_EQ(identity.contains("precision"), options.eval_context == EvaluationContext::kRolling);
+    const std::filesystem::path folder = evaluation_folder(run.path(), identity, options, options);
+    write_file_atomically(folder / "summary.json", identity.dump());
+    return folder.filename().string();
+  };
+  EXPECT_EQ(place_in(at::kFloat), "test-step-100");
+  options.eval_context = EvaluationContext::kRolling;
+  const std::string first = place_in(at::kBFloat16), second = place_in(at::kFloat);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(place_in(at::kBFloat16), first);
+  EXPECT_EQ(place_in(at::kFloat), second);
+}
+
 TEST(EvaluationFolder, EachEvaluationHasItsOwnAndFindsItAgain) {
   const TemporaryFolder run;
   EvaluationOptions options;

@@ -1,10 +1,17 @@
 #include "evaluation/Predictor.h"
 
+#include <iostream>
+
 #include <ATen/ATen.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 #include <gtest/gtest.h>
 
+#include "base/Clock.h"
+#include "base/Gpu.h"
 #include "evaluation/Rollout.h"
 #include "evaluation/TransitionRows.h"
+#include "model/AnySpaceBatch.h"
 
 namespace adtrain {
 namespace {
@@ -63,6 +70,67 @@ TEST(Predictor, SaysWhatTheModelPredicts) {
     EXPECT_TRUE(at::equal(predictions.actions, expected.actions));
     if (!options.compressed()) continue;
     EXPECT_TRUE(at::equal(predictions.token_types, expected.token_types));
+  }
+}
+
+/// Of rows whose window fills, is full and wraps. Two predictors that take turns have rows of their own.
+TEST(RollingPredictors, CapturedStepsAreTheEagerOnes) {
+  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  const c10::cuda::CUDAStreamGuard on_side(c10::cuda::getStreamFromPool());
+  for (testing::SpaceVariant& each : testing::space_variants()) {
+    SCOPED_TRACE(each.name);
+    each.options.tf_n_embd = 64;
+    if (each.options.block_pieces().positions == PositionKind::kLearned) continue;
+    const auto model = testing::small_model(each);
+    model->parameters().to(at::kCUDA, at::kBFloat16);
+    ASSERT_TRUE(model->rolling_repeats());
+    const auto captured = rolling_predictors_of(*model, /*captures=*/true);
+    const auto eager = rolling_predictors_of(*model, /*captures=*/false);
+    const int64_t steps = 3 * each.options.n_transit;
+    const Batch rows = testing::random_rows(each, 3, steps), others = testing::random_rows(each, 5, steps);
+    const Predictor of_rows = captured(), of_others = captured(), expected = eager(),
+                    of_others_eager = eager();
+    for (int64_t step = 0; step < steps; ++step) {
+      const auto is_expected = [&](const Predictor& found, const Predictor& right, const Batch& batch) {
+        const Batch newest = testing::window(batch, step, 1);
+        const at::Tensor of_eager = right(newest).actions;
+        return at::allclose(found(newest).actions, of_eager, 1e-2, 1e-2);
+      };
+      EXPECT_TRUE(is_expected(of_rows, expected, rows)) << "step " << step;
+      EXPECT_TRUE(is_expected(of_others, of_others_eager, others)) << "step " << step;
+    }
+  }
+}
+
+/// Of a half of 1024 environments with the network of XLand-100B's baseline, whose weights are random, over
+/// 4096 steps: from rows to logits, both on the CPU. For people.
+TEST(RollingPredictorsSpeed, DISABLED_MillisecondsALockStep) {
+  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  constexpr int64_t kRows = 512, kSteps = 64, kMeasured = 50;
+  const c10::cuda::CUDAStreamGuard on_side(c10::cuda::getStreamFromPool());
+  testing::SpaceVariant xland = testing::space_variant("", TransformerBlock::kXland, testing::xland_spaces());
+  xland.options.tf_n_embd = 512;
+  xland.options.tf_n_layer = xland.options.tf_n_head = 8;
+  xland.options.n_transit = 4096;
+  const Batch rows = testing::random_rows(xland, kRows, kSteps);
+  for (const PositionKind positions : {PositionKind::kAlibi, PositionKind::kNone}) {
+    xland.options.pieces.positions = positions;
+    const auto model = testing::small_model(xland);
+    model->parameters().to(at::kCUDA, at::kBFloat16);
+    for (const bool captures : {false, true}) {
+      const Predictor predict = rolling_predictors_of(*model, captures)();
+      int64_t steps = 0;
+      const auto milliseconds_after = [&](int64_t count) {
+        while (steps < count) predict(testing::window(rows, steps++ % kSteps, 1));
+        const Stopwatch watch;
+        while (steps < count + kMeasured) predict(testing::window(rows, steps++ % kSteps, 1));
+        return 1e3 * watch.seconds() / kMeasured;
+      };
+      for (const int64_t count : {int64_t{10}, xland.options.n_transit / 2, xland.options.n_transit}) {
+        std::cout << xland.options.block_pieces().text() << (captures ? "; captured" : "; eager")
+                  << ", after " << count << " steps: " << milliseconds_after(count) << " ms" << std::endl;
+      }
+    }
   }
 }
 

@@ -54,6 +54,24 @@ TEST(KernelPlan, SmallBlocksAreWholeOnHopper) {
   }
 }
 
+TEST(KernelPlan, RolloutsOfChosenPiecesReadKeptKeysByOurKernel) {
+  const NetworkShape chosen = with_block(Block::kComposed, wide(512, 8, 4096));
+  for (const DeviceTraits& device : {kHopper, kAmpere}) {
+    EXPECT_TRUE(KernelPlan(chosen, device, at::kBFloat16).decoding_attention());
+    EXPECT_TRUE(KernelPlan(chosen, device, at::kHalf).decoding_attention());
+  }
+  const auto why = [](const NetworkShape& shape, const DeviceTraits& device, at::ScalarType type) {
+    return KernelPlan(shape, device, type).why_no_decoding_attention().value_or("");
+  };
+  EXPECT_THAT(why(chosen, kHopper, at::kFloat), HasSubstr("bf16 or fp16"));
+  EXPECT_THAT(why(chosen, kCpu, at::kBFloat16), HasSubstr("GPUs"));
+  EXPECT_THAT(why(with_block(Block::kComposed, wide(384, 8, 4096)), kHopper, at::kBFloat16),
+              HasSubstr("heads have 48 features"));
+  EXPECT_THAT(why(wide(512, 8, 4096), kHopper, at::kBFloat16), HasSubstr("chosen pieces"));
+  EXPECT_THAT(KernelPlan(chosen, kHopper, at::kBFloat16, KernelPlan::Use::kNever).why_no_decoding_attention(),
+              ::testing::Optional(HasSubstr("fused_kernels is off")));
+}
+
 TEST(KernelPlan, WideBlocksGoBySublayersWithOwnAttention) {
   const KernelPlan resident(wide(128, 8, 240), kHopper, at::kBFloat16);
   EXPECT_EQ(resident.blocks(), Blocks::kSublayers);

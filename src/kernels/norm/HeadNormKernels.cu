@@ -12,29 +12,34 @@ constexpr int kThreads = 256;
 constexpr int kBlocksAProcessor = 4;  ///< of each kind; a thread block takes one group of rows after another
 constexpr int kAhead = 4;             ///< groups of rows in flight in the forward pass
 
-/// The lanes of a row, each with one vector of it. Lanes without a row take part in their sums.
+/// The lanes of a row, each with one vector of it. Lanes without a row take part in their sums. The order of
+/// rows is that of memory, by token and head.
 template <int HeadSize>
 struct RowOfHead {
   static constexpr int kLanes = HeadSize / kVectorWidth, kRows = kThreads / kLanes;
 
-  int sequence, token, head, lane;
-  bool exists;
+  const HeadNormShape& shape;
+  int token, head, lane;
 
-  /// The order is that of memory: by sequence, token and head.
-  static __device__ RowOfHead of(const HeadNormShape& shape, int first) {
-    const int thread = static_cast<int>(threadIdx.x), row = first + thread / kLanes;
-    const int of_all = row / shape.heads;
-    return {of_all / shape.tokens, of_all % shape.tokens, row % shape.heads, thread % kLanes,
-            row < shape.rows};
+  /// The thread's first row.
+  static __device__ RowOfHead first(const HeadNormShape& shape) {
+    const int thread = static_cast<int>(threadIdx.x);
+    const int row = static_cast<int>(blockIdx.x) * kRows + thread / kLanes;
+    return {shape, row / shape.heads, row % shape.heads, thread % kLanes};
   }
+  /// How many tokens further its next row is, of the same head: see blocks_for().
+  static __device__ int step(const HeadNormShape& shape) {
+    return static_cast<int>(gridDim.x) / shape.heads * kRows;
+  }
+
+  __device__ bool exists(int after = 0) const { return token + after < shape.tokens; }
   template <class Value>
-  __device__ Value* at(const HeadRows<Value>& rows, int kind) const {
-    return rows.kinds[kind] + sequence * rows.of_sequence + token * rows.of_token + head * rows.of_head +
-           lane;
+  __device__ Value* at(const HeadRows<Value>& rows, int kind, int after = 0) const {
+    return rows.kinds[kind] + (token + after) * rows.of_token + head * rows.of_head + lane;
   }
   template <class Short>
-  __device__ Floats load(const HeadRows<const Vector>& rows, int kind) const {
-    return exists ? unpacked<Short>(__ldg(at(rows, kind))) : Floats{};
+  __device__ Floats load(const HeadRows<const Vector>& rows, int kind, int after = 0) const {
+    return exists(after) ? unpacked<Short>(__ldg(at(rows, kind, after))) : Floats{};
   }
 
   static __device__ float sum(float value) {
@@ -73,28 +78,28 @@ __global__ void __launch_bounds__(kThreads)
                              const __grid_constant__ HeadRows<const Vector> x,
                              const __grid_constant__ HeadRows<Vector> y) {
   using Row = RowOfHead<HeadSize>;
-  const int kind = static_cast<int>(blockIdx.y), lane = static_cast<int>(threadIdx.x) % Row::kLanes;
-  const Floats weight = unpacked<Short>(__ldg(shape.weights[kind] + lane));
+  const int kind = static_cast<int>(blockIdx.y), step = Row::step(shape);
+  Row row = Row::first(shape);
+  const Floats weight = unpacked<Short>(__ldg(shape.weights[kind] + row.lane));
   Floats bias = {};
-  if constexpr (Layer) bias = unpacked<Short>(__ldg(shape.biases[kind] + lane));
-  const int step = static_cast<int>(gridDim.x) * Row::kRows;
-  for (int first = static_cast<int>(blockIdx.x) * Row::kRows; first < shape.rows; first += kAhead * step) {
+  if constexpr (Layer) bias = unpacked<Short>(__ldg(shape.biases[kind] + row.lane));
+  // All lanes of a warp go on together, those of a later token too: see RowOfHead.
+  for (int first = static_cast<int>(blockIdx.x) * Row::kRows / shape.heads; first < shape.tokens;
+       first += kAhead * step, row.token += kAhead * step) {
     Floats values[kAhead];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k)
-      values[k] = Row::of(shape, first + k * step).template load<Short>(x, kind);
+    for (int k = 0; k < kAhead; ++k) values[k] = row.template load<Short>(x, kind, k * step);
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
       normalise<HeadSize, Layer>(values[k], shape.epsilon);
 #pragma unroll
       for (int i = 0; i < kVectorWidth; ++i) values[k].at[i] = values[k].at[i] * weight.at[i] + bias.at[i];
-      const Row row = Row::of(shape, first + k * step);
-      if (row.exists) *row.at(y, kind) = packed<Short>(values[k]);
+      if (row.exists(k * step)) *row.at(y, kind, k * step) = packed<Short>(values[k]);
     }
   }
 }
 
-/// A thread takes every gridDim.x-th group of rows, and always the same features of a head.
+/// A thread always takes the same features of one head.
 template <class Short, int HeadSize, bool Layer>
 __global__ void __launch_bounds__(kThreads)
     head_norm_backward_kernel(const __grid_constant__ HeadNormShape shape,
@@ -104,12 +109,12 @@ __global__ void __launch_bounds__(kThreads)
   using Row = RowOfHead<HeadSize>;
   constexpr float kPerElement = 1.0f / HeadSize;
   constexpr int kSums = Layer ? 2 : 1;
-  const int kind = static_cast<int>(blockIdx.y);
-  const Floats weight = unpacked<Short>(__ldg(shape.weights[kind] + threadIdx.x % Row::kLanes));
+  const int kind = static_cast<int>(blockIdx.y), step = Row::step(shape);
+  Row row = Row::first(shape);
+  const Floats weight = unpacked<Short>(__ldg(shape.weights[kind] + row.lane));
   Floats sums[kSums] = {};
-  for (int first = static_cast<int>(blockIdx.x) * Row::kRows; first < shape.rows;
-       first += static_cast<int>(gridDim.x) * Row::kRows) {
-    const Row row = Row::of(shape, first);
+  for (int first = static_cast<int>(blockIdx.x) * Row::kRows / shape.heads; first < shape.tokens;
+       first += step, row.token += step) {
     Floats normalised = row.template load<Short>(x, kind), gradient = row.template load<Short>(d_y, kind);
     const float inverse = normalise<HeadSize, Layer>(normalised, shape.epsilon);
     float along = 0.0f, total = 0.0f;
@@ -126,7 +131,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < kVectorWidth; ++i)
       gradient.at[i] = inverse * (gradient.at[i] - total - along * normalised.at[i]);
-    if (row.exists) *row.at(d_x, kind) = packed<Short>(gradient);
+    if (row.exists()) *row.at(d_x, kind) = packed<Short>(gradient);
   }
 
   __shared__ float of_rows[kThreads][kVectorWidth];
@@ -165,10 +170,13 @@ void with_variant(const HeadNormShape& shape, Launch launch) {
   });
 }
 
-/// How many thread blocks share the rows of a kind.
+/// How many thread blocks share the rows of a kind: a multiple of the heads, so that a thread's rows are of
+/// one head.
 int blocks_for(const HeadNormShape& shape, int processors) {
-  const int64_t groups = gpu::divided_up(shape.rows, kThreads * kVectorWidth / shape.head_size);
-  return static_cast<int>(std::min<int64_t>(groups, kBlocksAProcessor * processors));
+  const int rows = kThreads * kVectorWidth / shape.head_size;
+  const int64_t groups = gpu::divided_up(int64_t{shape.tokens} * shape.heads, rows);
+  const int64_t wanted = std::min<int64_t>(groups, int64_t{kBlocksAProcessor} * processors);
+  return static_cast<int>(gpu::divided_up(wanted, shape.heads)) * shape.heads;
 }
 
 }  // namespace

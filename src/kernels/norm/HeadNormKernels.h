@@ -9,14 +9,14 @@ namespace adtrain::kernels {
 /// Queries and keys, or their gradients: rows of heads, each of which is contiguous. Strides in vectors.
 template <class Value>
 struct HeadRows {
-  Value* kinds[2];  ///< of queries, of keys
-  int64_t of_sequence, of_token, of_head;
+  Value* kinds[2];            ///< of queries, of keys
+  int64_t of_token, of_head;  ///< tokens are evenly apart, across sequences too
 };
 
 /// What both passes are given.
 struct HeadNormShape {
-  int rows;  ///< B · tokens · heads
-  int tokens, heads, head_size;
+  int tokens;  ///< of all sequences
+  int heads, head_size;
   bool layer;  ///< LayerNorm, else RMSNorm
   ShortType type;
   float epsilon;

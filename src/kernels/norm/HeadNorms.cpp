@@ -11,8 +11,7 @@ namespace {
 
 HeadNormShape shape_of(const at::Tensor& qkv, const HeadNorms& norms, double epsilon) {
   const bool layer = norms.queries.bias.defined();
-  HeadNormShape shape = {.rows = static_cast<int>(qkv.size(1) * qkv.size(2) * qkv.size(3)),
-                         .tokens = static_cast<int>(qkv.size(3)),
+  HeadNormShape shape = {.tokens = static_cast<int>(qkv.size(1) * qkv.size(3)),
                          .heads = static_cast<int>(qkv.size(2)),
                          .head_size = static_cast<int>(qkv.size(4)),
                          .layer = layer,
@@ -31,7 +30,6 @@ HeadNormShape shape_of(const at::Tensor& qkv, const HeadNorms& norms, double eps
 template <class Value>
 HeadRows<Value> rows_of(const at::Tensor& heads) {
   return {{vectors_of(heads[0]), vectors_of(heads[1])},
-          heads.stride(1) / kVectorWidth,
           heads.stride(3) / kVectorWidth,
           heads.stride(2) / kVectorWidth};
 }

@@ -21,10 +21,10 @@ struct HeadNorms {
   static HeadNorms of(at::TensorList parameters);
 };
 
-/// qkv with fewer than 2^31 rows of heads of a kind: queries, keys and values (3, B, heads, tokens, head
-/// size) on a GPU, 16-bit, of any strides that are multiples of 8 and whose last is 1 -> normed queries and
-/// keys (2, B, heads, tokens, head size), whose memory is (B, tokens, 2, heads, head size). Autograd does not
-/// record it.
+/// qkv: queries, keys and values (3, B, heads, tokens, head size) on a GPU, 16-bit, of strides that are
+/// multiples of 8, whose last is 1, and with sequences one behind the other, as a projection has them ->
+/// normed queries and keys (2, B, heads, tokens, head size), whose memory is (B, tokens, 2, heads, head
+/// size). Autograd does not record it.
 at::Tensor normed_heads(const at::Tensor& qkv, const HeadNorms& norms, double epsilon);
 
 /// From the gradient of the normed ones, with their strides, to those of queries and keys, which it writes to

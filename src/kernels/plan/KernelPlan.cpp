@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "kernels/attention/MultiheadAttention.h"
+#include "kernels/attention/decoding/DecodingAttention.h"
 #include "kernels/cpu/Vec.h"
 #include "kernels/embedding/TokenEmbedding.h"
 #include "kernels/encoder/SymbolicEncoder.h"
@@ -132,6 +133,19 @@ Why why_no_cudnn_attention(const NetworkShape& network, const DeviceTraits& devi
   return std::nullopt;
 }
 
+/// Why rollouts do not run our own attention over kept keys and values.
+Why why_no_decoding_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
+  constexpr int kAmpere = 80;
+  if (network.block != NetworkShape::Block::kComposed) return "it is for networks of chosen pieces";
+  if (!device.is_gpu || device.compute_capability < kAmpere) {
+    return "it is for GPUs of compute capability 8.0 and later";
+  }
+  if (type != at::kBFloat16 && type != at::kHalf) return "it is for mixed_precision: bf16 or fp16";
+  if (!is_decoding_head(network.head_size()))
+    return fmt::format("heads have {} features; it is for 32, 64 and 128", network.head_size());
+  return std::nullopt;
+}
+
 Why why_no_sublayers(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
   const bool composed = network.block == NetworkShape::Block::kComposed;
   if (!composed) {
@@ -211,12 +225,14 @@ KernelPlan::KernelPlan(const NetworkShape& network, const DeviceTraits& device, 
     : network_(network), device_(device), type_(type) {
   if (own == Use::kNever) {
     why_no_whole_blocks_ = why_no_sublayers_ = why_no_own_attention_ = why_no_cudnn_attention_ =
-        why_no_fused_embedding_ = why_no_fused_encoder_ = why_no_fused_loss_ = "fused_kernels is off";
+        why_no_decoding_attention_ = why_no_fused_embedding_ = why_no_fused_encoder_ = why_no_fused_loss_ =
+            "fused_kernels is off";
   } else {
     why_no_whole_blocks_ = kernels::why_no_whole_blocks(network, device, type);
     why_no_sublayers_ = kernels::why_no_sublayers(network, device, type);
     why_no_own_attention_ = kernels::why_no_own_attention(network, device, type);
     why_no_cudnn_attention_ = kernels::why_no_cudnn_attention(network, device, type);
+    why_no_decoding_attention_ = kernels::why_no_decoding_attention(network, device, type);
     why_no_fused_embedding_ = why_not_fused(network, device, type, TokenShape::kMostActions);
     why_no_fused_encoder_ = kernels::why_no_fused_encoder(network, device, type);
     why_no_fused_loss_ = why_not_fused(network, device, type, LinearCrossEntropyShape::kMostActions);

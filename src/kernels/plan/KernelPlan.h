@@ -61,6 +61,11 @@ class KernelPlan {
   /// Whether attention in passes with gradients runs cuDNN's kernels, for networks of chosen pieces alone
   /// that do not run our own. Passes without gradients run plain operators then.
   bool cudnn_attention() const { return !why_no_cudnn_attention_; }
+  /// Whether rows that grow by one token, in rollouts, run our own attention over kept keys and values, for
+  /// networks of chosen pieces alone; else plain operators.
+  bool decoding_attention() const { return !why_no_decoding_attention_; }
+  /// Why they do not, as the end of a sentence; no value where they do.
+  const std::optional<std::string>& why_no_decoding_attention() const { return why_no_decoding_attention_; }
   bool fused_embedding() const { return !why_no_fused_embedding_; }
   bool fused_loss() const { return !why_no_fused_loss_; }
   /// Whether our own kernels encode the grids.
@@ -92,7 +97,8 @@ class KernelPlan {
   at::ScalarType type_;
   Blocks blocks_;
   std::optional<std::string> why_no_whole_blocks_, why_no_sublayers_, why_no_own_attention_,
-      why_no_cudnn_attention_, why_no_fused_embedding_, why_no_fused_encoder_, why_no_fused_loss_;
+      why_no_cudnn_attention_, why_no_decoding_attention_, why_no_fused_embedding_, why_no_fused_encoder_,
+      why_no_fused_loss_;
 };
 
 }  // namespace adtrain::kernels

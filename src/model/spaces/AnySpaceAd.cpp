@@ -111,9 +111,14 @@ AlgorithmDistillation::Rolling AnySpaceAd::rolling() {
   auto kept = std::make_shared<RollingBlocks>(stack_.rolling(options().n_transit));
   return [this, kept](const Batch& step) -> Predictions {
     const at::NoGradGuard no_grad;
-    const at::Tensor x = tokens_(step, {plan(LossPositions::kLast), /*main_gradients=*/nullptr});
-    return {head_of(step)(stack_.newest(x, *kept)).squeeze(1).to(at::kFloat), {}};
+    const kernels::KernelPlan& chosen = plan(LossPositions::kLast);
+    const at::Tensor x = tokens_(step, {chosen, /*main_gradients=*/nullptr});
+    return {head_of(step)(stack_.newest(x, *kept, chosen)).squeeze(1).to(at::kFloat), {}};
   };
+}
+
+bool AnySpaceAd::rolling_repeats() const {
+  return stack_.can_roll() && plan(LossPositions::kLast).decoding_attention();
 }
 
 std::string AnySpaceAd::why_not_rolling() const {

@@ -13,13 +13,20 @@
 #include "watchdog/Activity.h"
 
 namespace adtrain {
+namespace {
+
+/// While training, memory is that of the captured step (StepGraph::lend_memory_to). A graph captured there
+/// would have no memory of its own, and others would write into what its replays use.
+constexpr bool kCaptures = false;
+
+}  // namespace
 
 OwnReturns::OwnReturns(const RunConfig& config, AlgorithmDistillation& trained, Communicator& communicator,
                        OwnTasksOfRun tasks, PlayNotices::Say say)
     : ReturnsWhileTraining(config, trained, communicator), tasks_(std::move(tasks)), say_(std::move(say)) {
   const std::unique_ptr<WorkerPool> workers = started();
   expect_held_out(tasks_.split(config, *workers));
-  player_in_workers(trained, config, *workers, &tasks_);
+  player_in_workers(trained, config, *workers, &tasks_, kCaptures);
 }
 
 std::unique_ptr<WorkerPool> OwnReturns::started() {
@@ -52,9 +59,10 @@ std::optional<ReturnFigures> OwnReturns::measured_by(AlgorithmDistillation& mode
 
 std::optional<ReturnFigures> OwnReturns::measured_in(WorkerPool& workers, AlgorithmDistillation& model,
                                                      const std::function<void()>& failed) const {
-  const Rollouts::Player player = player_in_workers(model, config_, workers, &tasks_);
+  const Rollouts::Player player = player_in_workers(model, config_, workers, &tasks_, kCaptures);
   EvaluationOrigin origin = EvaluationOrigin::of(config_.environment, std::nullopt, /*checkpoint_step=*/0);
   origin.worker = origin_in_workers(workers, /*tasks=*/{});
+  origin.type = model.parameters().compute_type();
   return figures_of(
       {tasks_.split(config_, workers),
        [&](const EvaluationOptions& options) { return Rollouts::in_workers(player, workers, options); },

@@ -1,4 +1,4 @@
-#include "training/StepGraph.h"
+#include "memory/StepGraph.h"
 
 #include <algorithm>
 

@@ -33,7 +33,7 @@ class StepGraph {
   /// Discards what was captured, and gives its memory back to the GPU.
   void discard();
   /// Runs `work` now, with memory that the graph needs only while it is replayed, where there is a graph. No
-  /// tensor that `work` allocates may be used after it.
+  /// tensor that `work` allocates may be used after it, and it must not capture.
   void lend_memory_to(const std::function<void()>& work);
 
  private:

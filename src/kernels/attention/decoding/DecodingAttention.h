@@ -1,0 +1,63 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <driver_types.h>
+
+#include "kernels/primitives/MatrixRows.h"
+
+/// Attention of one query a head over kept keys and values: what a row of tokens needs that grows by one
+/// token. It is bound by memory, and reads each key and value once. Several thread blocks share the keys of a
+/// head where there are few heads (split-K, "flash decoding").
+///
+/// Keys and values lie in rings: token t is in place t % window, where it replaces the token that leaves the
+/// window. All arrays are in the GPU's memory, aligned to 16 bytes, and borrowed. Calls return at once and
+/// throw EnvironmentError where a kernel cannot be launched.
+namespace adtrain::kernels {
+
+struct DecodingShape {
+  int sequences, heads;
+  int head_size;  ///< 32, 64 or 128
+  int window;     ///< places of a ring
+  ShortType type;
+  bool alibi;  ///< scores of head h = 0 … H−1 lose 2^(−8(h+1)/H) for each token that came after a key
+
+  constexpr int64_t rings() const { return int64_t{sequences} * heads; }
+};
+
+constexpr bool is_decoding_head(int64_t head_size) {
+  return head_size == 32 || head_size == 64 || head_size == 128;
+}
+
+/// How many thread blocks share the keys of a head.
+inline int decoding_splits(const DecodingShape& shape, int processors) {
+  constexpr int64_t kBlocksOfAProcessor = 16;  // two waves, so that the last blocks keep few others waiting
+  constexpr int64_t kLeastKeys = 128;
+  const int64_t wanted = (processors * kBlocksOfAProcessor + shape.rings() - 1) / shape.rings();
+  return static_cast<int>(std::clamp<int64_t>(wanted, 1, (shape.window + kLeastKeys - 1) / kLeastKeys));
+}
+
+struct DecodingAttention {
+  DecodingShape shape;
+  /// Of the newest token: heads are contiguous, and `stride` elements lie from a sequence to the next, a
+  /// multiple of 8.
+  const void *query, *key, *value;
+  int64_t stride;
+  /// (sequences, heads, window, head size): the kernel writes the newest token's and reads the others.
+  void *keys, *values;
+  /// (sequences, heads): the largest |k|² of all keys there have been; 0 before the first. Read and written
+  /// with ALiBi alone.
+  float* key_norms;
+  const int64_t* tokens;  ///< how many there have been, the newest among them
+  int splits;             ///< decoding_splits()
+  /// (sequences, heads, splits, head size + 2): what the thread blocks of a head found; not read for 1 split.
+  float* parts;
+  void* output;  ///< (sequences, heads, head size)
+};
+
+/// Deterministic. With ALiBi, keys are not read whose weights together are below 2^-26 of the newest token's:
+/// the lengths of query and keys bound the scores.
+void decoding_attention(const DecodingAttention& attention, cudaStream_t stream);
+
+}  // namespace adtrain::kernels

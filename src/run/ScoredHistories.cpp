@@ -1,7 +1,6 @@
 #include "run/ScoredHistories.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <utility>
 
@@ -28,14 +27,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Those that say what the tasks are.
-HistorySettings settings_of_tasks(const HistorySettings& all) {
-  constexpr std::array<const char*, 3> kNames = {"env", "grid_size", "horizon"};
-  HistorySettings settings;
-  for (const char* const name : kNames) {
-    if (const auto found = all.find(name); found != all.end()) settings.insert(*found);
+/// Throws where the file says that its tasks are others than the run's.
+void expect_tasks_of_run(const fs::path& path, const HistorySettings& found, const RunConfig& config) {
+  const HistorySettings expected = collection_settings(config.environment, config.collection);
+  for (const char* const name : {"env", "grid_size", "horizon"}) {
+    const auto held = found.find(name);
+    if (held == found.end() || held->second == expected.at(name)) continue;
+    throw DataError(
+        fmt::format("{} holds tasks of {} {}, and the run was trained on tasks of {} {}; expected "
+                    "histories of the family that it was trained on",
+                    path.string(), name, abridged(held->second), name, expected.at(name)));
   }
-  return settings;
 }
 
 fs::path family_file(const RunConfig& config) {
@@ -49,8 +51,7 @@ std::unique_ptr<ScoredWindows> family_windows(const RunConfig& config, const Ran
   std::vector<ScoredWindows::Task> tasks;
   {
     const HistoryFile file(path);
-    check_collected_with(path, settings_of_tasks(file.settings()),
-                         settings_of_tasks(collection_settings(config.environment, config.collection)));
+    expect_tasks_of_run(path, file.settings(), config);
     const TaskSplit split = TaskSplit::of(config.environment, family.task_count(), config.tasks);
     const NumberRanges trained = NumberRanges::of(split.train);
     for (const int64_t task : file.tasks().numbers())

@@ -129,6 +129,9 @@ TEST_F(Score, MistakesAreNamed) {
                AllOf(HasSubstr("all of which the run has trained on"), HasSubstr("score_tasks=all")));
   expect_error(run_->adtrain(arguments(elsewhere + "train_source_timesteps=15")), 4,
                HasSubstr("no samples: a history of 15 steps"));
+  expect_error(
+      run_->adtrain("score runs/small " ADTRAIN_SOURCE_DIR "/data/history_darkroom_PPO_alg-seed0.hdf5"), 4,
+      HasSubstr("holds tasks of grid_size 7, and the run was trained on tasks of grid_size 5"));
   run_->write("empty.hdf5", "");
   expect_error(run_->adtrain("score runs/small empty.hdf5"), 4, HasSubstr("empty.hdf5"));
   expect_error(run_->adtrain("merge runs/small"), 2, HasSubstr("missing --output"));

@@ -9,6 +9,8 @@ const std::vector<Command>& commands() {
   static const std::vector<Command> all = {collect_command(),
                                            train_command(),
                                            evaluate_command(),
+                                           score_command(),
+                                           merge_command(),
                                            sweep_command(),
                                            plot_command(),
                                            compare_command(),

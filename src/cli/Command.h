@@ -30,6 +30,8 @@ Command collect_command();
 Command find_batch_size_command();
 Command estimate_command();
 Command evaluate_command();
+Command score_command();
+Command merge_command();
 Command sweep_command();
 Command plot_command();
 Command compare_command();

@@ -71,13 +71,15 @@ void LongWork::run(int64_t pieces, const std::function<void(std::atomic<int64_t>
       if (failure) std::rethrow_exception(failure);
       told = ended;
     }
-    at::Tensor sums = at::empty({3}, at::kLong);
+    at::Tensor sums = at::empty({4}, at::kLong);
     auto* const values = sums.data_ptr<int64_t>();
     values[0] = told ? 1 : 0;
     values[1] = done;
     values[2] = pieces;
+    values[3] = wants_to_stop_ && wants_to_stop_() ? 1 : 0;
     communicator_.all_reduce(sums, ReduceOp::kSum);
     all_ended = values[0] == communicator_.world_size();
+    if (values[3] > 0) stopping_ = true;
     if (progress_) progress_(values[1], values[2]);
   }
 }

@@ -21,6 +21,12 @@ class LongWork {
   LongWork(Communicator& communicator, Progress progress)
       : communicator_(communicator), progress_(std::move(progress)) {}
 
+  /// From now on run() asks `wanted`, where it is one. Once that has returned true on any rank, stopping() is
+  /// true on all of them: `work` may then end early.
+  void may_stop(std::function<bool()> wanted) { wants_to_stop_ = std::move(wanted); }
+  /// The same on all ranks once run() has returned.
+  const std::atomic<bool>& stopping() const { return stopping_; }
+
   /// Runs `work` in a thread, which counts up to `pieces` as its own part gets done. Returns when all ranks'
   /// work is done. Collective. Rethrows at once what `work` throws; the other ranks then lose this one.
   void run(int64_t pieces, const std::function<void(std::atomic<int64_t>& done)>& work);
@@ -33,6 +39,8 @@ class LongWork {
  private:
   Communicator& communicator_;
   Progress progress_;
+  std::function<bool()> wants_to_stop_;
+  std::atomic<bool> stopping_ = false;
 };
 
 }  // namespace adtrain

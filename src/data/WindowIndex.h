@@ -72,9 +72,6 @@ class WindowIndex {
     return (kept > 0 ? kept : 0) * shape_.horizon;
   }
 
-  constexpr const WindowShape& shape() const { return shape_; }
-
- private:
   /// Samples of a history in sub-history `phase`.
   constexpr int64_t samples_in(int64_t phase) const {
     const int64_t steps = sub_history_steps(phase);
@@ -84,6 +81,9 @@ class WindowIndex {
     return full_regions * (shape_.region + 1) + steps % shape_.region;
   }
 
+  constexpr const WindowShape& shape() const { return shape_; }
+
+ private:
   int64_t histories_;
   WindowShape shape_;
   int64_t samples_a_history_ = 0;

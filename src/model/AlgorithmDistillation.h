@@ -27,7 +27,7 @@ namespace adtrain {
 /// A causal transformer over a learning history that predicts the next action of the learner.
 ///
 /// Works on the device on which its parameters and the batch are. Dropout draws from torch's default
-/// generator of that device. Nothing here waits for the device. Not thread-safe.
+/// generator of that device. Nothing here waits for the device. Not thread-safe, except for predict().
 class AlgorithmDistillation {
  public:
   /// Initial weights are a function of `seed` and the options alone, not of rank or device (they are drawn on
@@ -87,8 +87,8 @@ class AlgorithmDistillation {
   /// Plain rows: T = L + 1 for a context of L = 0 … n_transit − 1 transitions, the same in every row; the
   /// query is the state of the last one, whose action, reward and next state are not read. Compressed rows:
   /// `previous` and `current` may differ from row to row, each 0 … compress_interval; previous = 0 means that
-  /// there is no previous region. The query is `query_state`; `query_action` is not read and may be
-  /// undefined.
+  /// there is no previous region. The query is `query_state`; `query_action` may be undefined. On the CPU
+  /// several threads may call it at once after plan(kLast), but for a plug-in's network.
   Predictions predict(const Batch& batch);
 
   /// Predictions of rows that grow by one step at a time, each from the last n_transit steps: takes plain

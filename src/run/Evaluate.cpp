@@ -1,21 +1,16 @@
 #include "run/Evaluate.h"
 
-#include <charconv>
 #include <memory>
 #include <optional>
-#include <system_error>
 #include <vector>
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include "base/File.h"
 #include "base/StandardStreams.h"
 #include "base/SymbolicLink.h"
 #include "base/Text.h"
-#include "checkpoint/CheckpointStore.h"
-#include "checkpoint/Manifest.h"
 #include "collectives/StopRequest.h"
 #include "environments/TaskFamily.h"
 #include "environments/TaskSplit.h"
@@ -31,6 +26,7 @@
 #include "run/EvaluationWorkers.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
+#include "run/TrainedRun.h"
 #include "run/own/OwnTasksOfRun.h"
 #include "telemetry/Console.h"
 #include "watchdog/Activity.h"
@@ -40,34 +36,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What the command line's folder refers to.
-struct Target {
-  RunFolder run;
-  std::optional<fs::path> checkpoint;  ///< one of the run's checkpoints; none: the newest
-};
-
-Target resolve(fs::path folder) {
-  folder = folder.lexically_normal();
-  if (folder.filename().empty()) folder = folder.parent_path();
-  Target target;
-  if (fs::exists(folder / Manifest::kFileName)) {
-    target.run.root = fs::path(folder / ".." / "..").lexically_normal();
-    target.checkpoint = folder;
-  } else {
-    target.run.root = folder;
-  }
-  if (!fs::exists(target.run.config())) {
-    throw CheckpointError(fmt::format(
-        "{} is neither a run nor one of its checkpoints: there is no {}; expected a folder such as "
-        "runs/quickstart or runs/quickstart/checkpoints/step-1000",
-        folder.string(), target.run.config().string()));
-  }
-  return target;
-}
-
 /// What is evaluated, and the folder of its results.
 struct Plan {
-  Target target;
+  TrainedRun trained;
   std::optional<TaskFamily> family;  ///< nothing for own tasks
   std::optional<OwnTasksOfRun> own;  ///< once workers play them
   std::vector<int64_t> tasks;
@@ -75,28 +46,18 @@ struct Plan {
   EvaluationOptions options;
   EvaluationOptions usual;  ///< as the run's own configuration has them
 
-  static Plan of(const Target& target, const RunConfig& config);
+  static Plan of(const TrainedRun& trained, const RunConfig& config);
   /// Makes this the plan of an evaluation in a worker's environments, which say what tasks there are.
   void play_in(const WorkerPool& workers, const RunConfig& config);
   /// The folder for the results, or for the failure file. Another evaluation may have taken a folder since
   /// the last call.
   fs::path folder() const {
-    return evaluation_folder(target.run.evaluation(), evaluation_identity(tasks, origin, options), options,
-                             usual);
+    return evaluation_folder(trained.folder.evaluation(), evaluation_identity(tasks, origin, options),
+                             options, usual);
   }
 };
 
-/// The step that a checkpoint's folder is named for; 0 where it has no such name.
-int64_t named_step(const fs::path& checkpoint) {
-  std::error_code absent;
-  const std::string name = fs::canonical(checkpoint, absent).filename().string();
-  const std::string prefix = "step-";
-  int64_t step = 0;
-  if (name.starts_with(prefix)) std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
-  return step;
-}
-
-Plan Plan::of(const Target& target, const RunConfig& config) {
+Plan Plan::of(const TrainedRun& trained, const RunConfig& config) {
   const EnvironmentOptions& environment = config.environment;
   std::optional<TaskFamily> family;
   if (!environment.has_own_tasks()) family = TaskFamily::of(environment);
@@ -107,14 +68,13 @@ Plan Plan::of(const Target& target, const RunConfig& config) {
                     "--set env_worker=module:function (docs/own-environments.md)",
                     environment.env));
   }
-  Plan plan{target,
+  Plan plan{trained,
             family,
             /*own=*/std::nullopt,
             /*tasks=*/{},
-            EvaluationOrigin::of(environment, family,
-                                 named_step(target.checkpoint.value_or(target.run.checkpoints() / "latest"))),
+            EvaluationOrigin::of(environment, family, trained.named_step()),
             config.evaluation,
-            read_leniently(read_file(target.run.config())).evaluation};
+            read_leniently(read_file(trained.folder.config())).evaluation};
   if (config.worker.env_worker) {
     plan.origin.worker = {*config.worker.env_worker, config.worker.max_episode_steps, /*task_names=*/{}};
   } else {
@@ -125,7 +85,7 @@ Plan Plan::of(const Target& target, const RunConfig& config) {
 }
 
 void Plan::play_in(const WorkerPool& workers, const RunConfig& config) {
-  if (config.environment.has_own_tasks()) own.emplace(target.run);
+  if (config.environment.has_own_tasks()) own.emplace(trained.folder);
   tasks = own ? own->evaluated(config, workers) : tasks_in_workers(config, workers);
   origin.worker = origin_in_workers(workers, tasks);
 }
@@ -188,31 +148,6 @@ std::string text_of(const LearningCurve& curve) {
   return text;
 }
 
-/// Reads the weights on rank 0 and gives them to all. Returns the checkpoint's step. Collective.
-int64_t load_weights(const Target& target, const TrainingOptions& training, Console& console,
-                     Communicator& communicator, AlgorithmDistillation& model) {
-  const at::NoGradGuard no_grad;
-  at::Tensor step = at::zeros({1}, at::kLong);
-  if (communicator.is_root()) {
-    Snapshot snapshot;
-    if (target.checkpoint) {
-      snapshot = CheckpointStore::load(*target.checkpoint);
-    } else {
-      CheckpointStore::Found found =
-          CheckpointStore(target.run.checkpoints(), training.keep_checkpoints).newest();
-      for (const std::string& reason : found.passed_over) console.warn("passed over a checkpoint: " + reason);
-      snapshot = std::move(found.snapshot);
-    }
-    model.parameters().load(snapshot.model);
-    step.fill_(snapshot.step);
-  }
-  at::Tensor weights = model.parameters().flat();
-  communicator.broadcast(weights, 0);
-  model.parameters().refresh();
-  communicator.broadcast(step, 0);
-  return step.item<int64_t>();
-}
-
 ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunConfig& config,
                           const Ranks& ranks) {
   Communicator& communicator = *ranks.communicator;
@@ -226,7 +161,7 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
       AlgorithmDistillation::create(config.model, shape, static_cast<uint64_t>(config.training.seed));
   plan.origin.type = evaluated_type(config, ranks.device.device);
   model->parameters().to(ranks.device.device, plan.origin.type);
-  plan.origin.checkpoint_step = load_weights(plan.target, config.training, console, communicator, *model);
+  plan.origin.checkpoint_step = plan.trained.load_weights(config.training, console, communicator, *model);
   const std::unique_ptr<WorkerPool> workers = start_workers(config, say);
   std::vector<TaskScore> scores;
   if (workers) {
@@ -247,7 +182,7 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
   console.banner(
       "In-context evaluation, weights frozen",
       {{"checkpoint",
-        fmt::format("step {} of {}", plan.origin.checkpoint_step, plan.target.run.root.string())},
+        fmt::format("step {} of {}", plan.origin.checkpoint_step, plan.trained.folder.root.string())},
        {"tasks", fmt::format("{} of {}: {}", plan.tasks.size(),
                              config.worker.env_worker.value_or(config.environment.family_name()),
                              abridged(config.evaluation.eval_tasks))},
@@ -302,10 +237,10 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
 }  // namespace
 
 ExitCode evaluate(const EvaluateRequest& request) {
-  const Target target = resolve(request.target);
+  const TrainedRun trained = TrainedRun::at(request.target);
   std::vector<std::string> notices;
-  const RunConfig config = RunConfig::load(target.run.config(), request.overrides, notices);
-  const Plan plan = Plan::of(target, config);
+  const RunConfig config = RunConfig::load(trained.folder.config(), request.overrides, notices);
+  const Plan plan = Plan::of(trained, config);
   return as_one_of_the_ranks(
       config, [&](const Ranks& ranks) { return evaluate_as_rank(request, plan, config, ranks); },
       failure_file(plan.folder()));

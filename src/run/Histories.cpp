@@ -1,6 +1,8 @@
 #include "run/Histories.h"
 
 #include <algorithm>
+#include <atomic>
+#include <optional>
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -9,9 +11,11 @@
 #include "base/NumberRanges.h"
 #include "base/Text.h"
 #include "collection/CollectionSettings.h"
+#include "collectives/LongWork.h"
 #include "data/HistoryFile.h"
 #include "environments/TaskFamily.h"
 #include "environments/TaskSplit.h"
+#include "run/SpokenProgress.h"
 
 namespace adtrain {
 namespace {
@@ -114,6 +118,19 @@ HistorySetReader open_histories(const RunConfig& config, const std::vector<int64
            .streams = streams,
            .family = TaskFamily::of(config.environment),
            .settings = collection_settings(config.environment, config.collection)}};
+}
+
+HistorySet read_together(const HistorySetReader& reader, NodeMemory& node, const Ranks& ranks,
+                         Console& console) {
+  const SharedBytes memory = node.allocate(reader.bytes());
+  if (!node.why_not_shared().empty())
+    console.notice(fmt::format("each rank has its own copy of the histories: {}", node.why_not_shared()));
+  std::optional<HistorySet> histories;
+  LongWork(*ranks.communicator, SpokenProgress(console, "reading histories", "tasks"))
+      .run(static_cast<int64_t>(memory.own_pieces(reader.tasks())),
+           [&](std::atomic<int64_t>& done) { histories = reader.read(memory, [&done] { ++done; }); });
+  memory.close();
+  return *histories;
 }
 
 std::string content_of(const std::filesystem::path& path) {

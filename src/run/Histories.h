@@ -5,9 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "collectives/NodeMemory.h"
 #include "data/HistorySet.h"
 #include "data/HistorySetReader.h"
+#include "run/Ranks.h"
 #include "run/RunConfig.h"
+#include "telemetry/Console.h"
 
 namespace adtrain {
 
@@ -27,6 +30,11 @@ struct TrainingTasks {
 /// is no such file or it was collected with other settings than the configuration's, and as HistorySetReader
 /// does.
 HistorySetReader open_histories(const RunConfig& config, const std::vector<int64_t>& tasks, int64_t streams);
+
+/// What the reader reads: the ranks of a machine read some tasks each into memory that is theirs together.
+/// Collective. Says on the console how far they are, and why ranks have copies of their own, where they have.
+HistorySet read_together(const HistorySetReader& reader, NodeMemory& node, const Ranks& ranks,
+                         Console& console);
 
 /// Says which file or folder that is: ranks of a machine for which it is not the same do not share it.
 std::string content_of(const std::filesystem::path& path);

@@ -117,7 +117,7 @@ std::vector<Section> RunConfig::sections() {
     list.emplace_back(title);
     options.declare(list.back());
   };
-  list.reserve(9);
+  list.reserve(10);
   add("Run", run);
   add("Environment", environment);
   tasks.declare(list.back());
@@ -126,6 +126,7 @@ std::vector<Section> RunConfig::sections() {
   add("Model", model);
   add("Training", training);
   add("Evaluation", evaluation);
+  add("Scoring", scoring);
   add("Environments of your own", worker);
   add("Distribution", distributed);
   return list;
@@ -157,6 +158,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
     check_returns(config, findings);
     check_own_tasks(config, findings);
     config.evaluation.check(findings, config.environment, config.worker.env_worker.has_value());
+    config.scoring.check(findings, config.environment);
     config.worker.check(findings);
     config.distributed.check(findings);
   };

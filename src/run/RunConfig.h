@@ -13,6 +13,7 @@
 #include "environments/TaskOptions.h"
 #include "environments/worker/WorkerOptions.h"
 #include "evaluation/EvaluationOptions.h"
+#include "evaluation/scoring/ScoringOptions.h"
 #include "launch/DistributedOptions.h"
 #include "model/ModelOptions.h"
 #include "run/RunFolder.h"
@@ -31,6 +32,7 @@ struct RunConfig {
   ModelOptions model;
   TrainingOptions training;
   EvaluationOptions evaluation;
+  ScoringOptions scoring;
   WorkerOptions worker;
   DistributedOptions distributed;
 

@@ -30,32 +30,20 @@ class GridTrainingHistories final : public TrainingHistories {
       : node_(*ranks.communicator, content_of(config.history_file())) {
     TrainingTasks tasks = TrainingTasks::of(config);
     missing_tasks_ = tasks.missing;
-    trained_.emplace(read(open_histories(config, tasks.trained, config.data.train_n_stream), ranks, console));
+    trained_.emplace(read_together(open_histories(config, tasks.trained, config.data.train_n_stream), node_,
+                                   ranks, console));
     windows_ =
         std::make_unique<TransitionWindows>(*trained_, config.window_shape(config.training.loss_positions));
     digest_ = trained_->digest();
     identity_ = identity_of(*trained_);
     if (tasks.held_out.empty()) return;
-    held_out_.emplace(read(open_histories(config, tasks.held_out, 1), ranks, console));
+    held_out_.emplace(read_together(open_histories(config, tasks.held_out, 1), node_, ranks, console));
     held_out_windows_ =
         std::make_unique<TransitionWindows>(*held_out_, config.window_shape(LossPositions::kLast));
     digest_ += held_out_->digest();
   }
 
  private:
-  /// The ranks of a machine read some tasks each into memory that is theirs together. Collective.
-  HistorySet read(const HistorySetReader& reader, const Ranks& ranks, Console& console) {
-    const SharedBytes memory = node_.allocate(reader.bytes());
-    if (!node_.why_not_shared().empty())
-      console.notice(fmt::format("each rank has its own copy of the histories: {}", node_.why_not_shared()));
-    std::optional<HistorySet> histories;
-    LongWork(*ranks.communicator, SpokenProgress(console, "reading histories", "tasks"))
-        .run(static_cast<int64_t>(memory.own_pieces(reader.tasks())),
-             [&](std::atomic<int64_t>& done) { histories = reader.read(memory, [&done] { ++done; }); });
-    memory.close();
-    return *histories;
-  }
-
   NodeMemory node_;
   std::optional<HistorySet> trained_, held_out_;
 };

@@ -30,8 +30,9 @@ TEST(Command, EveryCommandHelpsWithAnExample) {
   const SmallRun small;
   const Finished general = small.adtrain("--help");
   EXPECT_EQ(general.exit_code, 0);
-  for (const std::string command : {"train", "collect", "evaluate", "sweep", "plot", "compare", "estimate",
-                                    "find-batch-size", "launch", "test", "validate", "env"}) {
+  for (const std::string command :
+       {"train", "collect", "evaluate", "score", "merge", "sweep", "plot", "compare", "estimate",
+        "find-batch-size", "launch", "test", "validate", "env"}) {
     EXPECT_THAT(general.output, HasSubstr("  " + command));
     const Finished help = small.adtrain(command + " --help");
     EXPECT_EQ(help.exit_code, 0) << command;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <set>
 
 #include <fmt/format.h>
@@ -45,11 +46,38 @@ bool are_one(const GroupOfTasks& a, const GroupOfTasks& b) {
          a.packed_digits == b.packed_digits && a.states == b.states && a.actions == b.actions;
 }
 
+/// A space that says no more than how its numbers are stored.
+bool is_unbounded(const Space& space) {
+  return space.kind == Space::Kind::kBox &&
+         std::ranges::all_of(space.low, [](double bound) { return std::isinf(bound); }) &&
+         std::ranges::all_of(space.high, [](double bound) { return std::isinf(bound); });
+}
+
 std::string text_of(const std::optional<Space>& space) {
   return space ? space->text() : "not described";
 }
 
 }  // namespace
+
+bool may_be_said(const std::optional<Space>& in_data, const Space& said) {
+  if (!in_data || said == *in_data) return true;
+  return is_unbounded(*in_data) && said.kind == Space::Kind::kBox && said.shape == in_data->shape &&
+         said.type == in_data->type;
+}
+
+std::optional<size_t> GroupOfTasks::place_among(const std::vector<TaskSpaces>& trained) const {
+  std::vector<size_t> fitting;
+  for (size_t place = 0; place < trained.size(); ++place) {
+    const TaskSpaces& spaces = trained[place];
+    const bool fits = may_be_said(observation, spaces.observation) && may_be_said(action, spaces.action) &&
+                      (packed_digits.empty() || packed_digits == spaces.packed_digits);
+    if (!fits) continue;
+    if (spaces.group == name || (!domain.empty() && spaces.group == safe(domain))) return place;
+    fitting.push_back(place);
+  }
+  const bool may_be_unnamed = trained.size() == 1 || domain.empty();
+  return may_be_unnamed && fitting.size() == 1 ? std::optional(fitting.front()) : std::nullopt;
+}
 
 GroupsOfTasks::GroupsOfTasks(const HistorySource& source) {
   std::vector<std::optional<size_t>> known(source.groups().size());  // of the source's own groups

@@ -8,8 +8,13 @@
 #include <vector>
 
 #include "data/formats/HistorySource.h"
+#include "environments/TaskSpaces.h"
 
 namespace adtrain {
+
+/// Whether a space may be said of data that say `in_data` themselves: of data that say nothing any; else the
+/// same, or bounds of a Box of which they say only how its numbers are stored.
+bool may_be_said(const std::optional<Space>& in_data, const Space& said);
 
 /// Tasks of equal spaces, which one encoder reads and one head plays.
 struct GroupOfTasks {
@@ -19,6 +24,12 @@ struct GroupOfTasks {
   std::vector<int64_t> packed_digits;
   ColumnType states, actions;  ///< as they are stored
   std::vector<size_t> tasks;   ///< places among the source's
+
+  /// The place among `trained`, the groups that a network was trained on, of the one whose encoder and head
+  /// are for these tasks: its spaces may be said of them and it has their group's name or domain. A single
+  /// one needs no name, nor does the only one that fits data which say no domain. Nothing where there is
+  /// none.
+  std::optional<size_t> place_among(const std::vector<TaskSpaces>& trained) const;
 };
 
 /// The groups of all tasks of a data set, in order of their first tasks. A group is called as its domain,

@@ -1,48 +1,20 @@
 #include "run/own/OwnHistories.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/Checksum.h"
 #include "base/Error.h"
 #include "base/NumberRanges.h"
 #include "base/Text.h"
-#include "data/formats/ListedTasks.h"
 #include "environments/TaskSplit.h"
 #include "model/spaces/SpaceFit.h"
-#include "run/own/HistoryPaths.h"
 
 namespace adtrain {
 namespace {
-
-namespace fs = std::filesystem;
-
-std::unique_ptr<HistorySource> open(const RunConfig& config, const std::vector<fs::path>& paths) {
-  HistorySourceOptions options;
-  for (const HistoryFormat format : history_formats()) {
-    if (config.data.history_format == name_of(format)) options.format = format;
-  }
-  options.cache_bytes = static_cast<size_t>(config.data.history_cache) << 20;
-  options.list_folder = config.data.traj_dir;
-  try {
-    return HistorySource::open_all(paths, options);
-  } catch (const DataError& error) {
-    if (paths.size() == 1 && !is_task_list(paths.front())) throw;
-    throw DataError(fmt::format("{}: {}", config.place_of("histories"), error.what()));
-  }
-}
-
-/// A space that says no more than how its numbers are stored.
-bool is_unbounded(const Space& space) {
-  return space.kind == Space::Kind::kBox &&
-         std::ranges::all_of(space.low, [](double bound) { return std::isinf(bound); }) &&
-         std::ranges::all_of(space.high, [](double bound) { return std::isinf(bound); });
-}
 
 /// What the data say, which the configuration may say again, or more precisely.
 Space agreed(const std::optional<Space>& in_data, const std::optional<std::string>& in_config,
@@ -55,18 +27,15 @@ Space agreed(const std::optional<Space>& in_data, const std::optional<std::strin
                     key, path));
   }
   Space said = Space::from_json(*in_config, key);
-  const bool may_be_bounded = in_data && is_unbounded(*in_data) && said.kind == Space::Kind::kBox &&
-                              said.shape == in_data->shape && said.type == in_data->type;
-  if (!in_data || may_be_bounded || said == *in_data) return said;
+  if (may_be_said(in_data, said)) return said;
   throw ConfigError(fmt::format("{}: found {}, and {} has {} ({}); expected the same, or null", key,
                                 *in_config, path, in_data->text(), abridged(in_data->to_json(), 200)));
 }
 
 }  // namespace
 
-OwnHistories::OwnHistories(const RunConfig& config)
-    : paths_(history_paths(config)), name_(name_of_histories(config, paths_)), source_(open(config, paths_)) {
-  const GroupsOfTasks groups(*source_);
+OwnHistories::OwnHistories(const RunConfig& config) : named_(config) {
+  const GroupsOfTasks groups(source());
   choose_tasks(config);
   choose_groups(config, groups);
   resolve_spaces(config, groups);
@@ -74,14 +43,9 @@ OwnHistories::OwnHistories(const RunConfig& config)
   expect_network(config);
 }
 
-int64_t OwnHistories::number_of(size_t task) const {
-  const bool by_group = paths_.size() == 1 && source_->format() == HistoryFormat::kAdtrain;
-  return by_group ? source_->tasks()[task].number : static_cast<int64_t>(task);
-}
-
 void OwnHistories::choose_tasks(const RunConfig& config) {
   std::map<int64_t, size_t> places;  // of the tasks that the file has, by number
-  for (size_t task = 0; task < source_->tasks().size(); ++task) places[number_of(task)] = task;
+  for (size_t task = 0; task < source().tasks().size(); ++task) places[number_of(task)] = task;
   std::vector<int64_t> numbers;
   for (const auto& [number, place] : places) numbers.push_back(number);
   const NumberRanges there = NumberRanges::of(numbers);
@@ -92,7 +56,7 @@ void OwnHistories::choose_tasks(const RunConfig& config) {
     const NumberRanges absent = NumberRanges::parse(*named).value().without(there);
     if (absent.empty()) continue;
     throw ConfigError(fmt::format("{}: found {}, and {} has the tasks {}; expected some of those", key,
-                                  abridged(absent.text()), name_, abridged(there.text())));
+                                  abridged(absent.text()), name(), abridged(there.text())));
   }
   const auto places_of = [&](const std::vector<int64_t>& side) {
     std::vector<size_t> chosen;
@@ -110,7 +74,7 @@ void OwnHistories::choose_tasks(const RunConfig& config) {
 
 /// Tasks of which the data say their side go there; the others stay.
 void OwnHistories::split_as_the_data_say() {
-  const auto side_of = [&](size_t task) { return source_->tasks()[task].trained; };
+  const auto side_of = [&](size_t task) { return source().tasks()[task].trained; };
   std::vector<size_t> both = trained_;
   both.insert(both.end(), held_out_.begin(), held_out_.end());
   std::erase_if(trained_, [&](size_t task) { return side_of(task).has_value(); });
@@ -121,7 +85,7 @@ void OwnHistories::split_as_the_data_say() {
 }
 
 void OwnHistories::find_unrecorded(const GroupsOfTasks& groups) {
-  for (TaskHistories& task : source_->unrecorded()) {
+  for (TaskHistories& task : source().unrecorded()) {
     std::set<std::string> fitting;  // a domain may have several groups
     for (const size_t trained : trained_) {
       if (groups.all()[groups.of(trained)].domain == task.attributes["domain"])
@@ -150,14 +114,14 @@ void OwnHistories::choose_groups(const RunConfig& config, const GroupsOfTasks& g
     throw ConfigError(fmt::format(
         "{}: found no task that is chosen; expected history_group to name some of its groups of equal "
         "spaces, and tasks some of their tasks. There are:\n  {}",
-        name_, join(groups.texts([&](size_t task) { return number_of(task); }), "\n  ")));
+        name(), join(groups.texts([&](size_t task) { return number_of(task); }), "\n  ")));
   }
   if (trained_.empty()) {
     throw ConfigError(fmt::format(
         "{} has no task to train on: of {} tasks that are chosen the split holds {} out; expected "
         "one at least: "
         "raise train_env_ratio ({}), name more tasks, or name train_tasks",
-        name_, held_out_.size(), held_out_.size(), config.environment.train_ratio()));
+        name(), held_out_.size(), held_out_.size(), config.environment.train_ratio()));
   }
   // No encoder learns to read the others.
   const auto is_untrained = [&](size_t task) {
@@ -183,13 +147,13 @@ void OwnHistories::resolve_spaces(const RunConfig& config, const GroupsOfTasks& 
     throw ConfigError(fmt::format(
         "observation_space, action_space or observation_packing: found with {} groups of equal spaces "
         "in {}; expected null, as these are of one group, or history_group to name that one",
-        spaces_.size(), name_));
+        spaces_.size(), name()));
   }
   if (spaces_.size() > 1 && config.training.cuda_graph == CudaGraphUse::kOn) {
     throw ConfigError(fmt::format(
         "cuda_graph: found on with {} groups of equal spaces in {}, how many rows of which are in a "
         "step differs from step to step; expected auto or off",
-        spaces_.size(), name_));
+        spaces_.size(), name()));
   }
   const auto is_box = [](const TaskSpaces& spaces) { return spaces.observation.kind == Space::Kind::kBox; };
   if (config.data.normalize_observations && std::ranges::none_of(spaces_, is_box)) {
@@ -201,7 +165,7 @@ void OwnHistories::resolve_spaces(const RunConfig& config, const GroupsOfTasks& 
 }
 
 TaskSpaces OwnHistories::resolved(const RunConfig& config, const GroupOfTasks& group) const {
-  const std::string path = name_;
+  const std::string path = name();
   TaskSpaces spaces;
   spaces.group = group.name;
   spaces.observation =
@@ -240,7 +204,7 @@ void OwnHistories::expect_saved_groups(const RunConfig& config) const {
   throw ConfigError(fmt::format(
       "space_groups: found groups that {} does not have ({}), or not in this order, and it has others ({}); "
       "expected the groups that the run was trained on, or null",
-      name_, texts(said, spaces_), texts(spaces_, said)));
+      name(), texts(said, spaces_), texts(spaces_, said)));
 }
 
 void OwnHistories::expect_network(const RunConfig& config) const {
@@ -249,7 +213,7 @@ void OwnHistories::expect_network(const RunConfig& config) const {
   std::vector<std::string> lines;
   for (const auto& [key, message] : findings.all()) lines.push_back(fmt::format("{}: {}", key, message));
   if (lines.empty()) return;
-  throw ConfigError(fmt::format("{}: no network for its spaces:\n  {}", name_, join(lines, "\n  ")));
+  throw ConfigError(fmt::format("{}: no network for its spaces:\n  {}", name(), join(lines, "\n  ")));
 }
 
 ColumnWindowShape OwnHistories::shape(const RunConfig& config) const {
@@ -262,55 +226,6 @@ ColumnWindowShape OwnHistories::shape(const RunConfig& config) const {
           .streams = data.train_n_stream,
           .episode_stride = data.episode_stride,
           .weights = data.task_weights};
-}
-
-/// Names and sizes, wherever they lie.
-std::string OwnHistories::identity_of_files() const {
-  const fs::path& path = paths_.front();
-  std::string text;
-  if (paths_.size() > 1 || is_task_list(path)) {
-    for (const fs::path& file : source_->files())
-      text += fmt::format("{} {}\n", file.filename().string(), fs::file_size(file));
-    return text;
-  }
-  if (!fs::is_directory(path)) return std::to_string(fs::file_size(path));
-  std::set<std::string> files;
-  for (const auto& entry :
-       fs::recursive_directory_iterator(path, fs::directory_options::follow_directory_symlink)) {
-    const std::string extension = entry.path().extension();
-    if ((extension == ".h5" || extension == ".hdf5") && entry.is_regular_file())
-      files.insert(fmt::format("{} {}\n", fs::relative(entry.path(), path).string(), entry.file_size()));
-  }
-  for (const std::string& file : files) text += file;
-  return text;
-}
-
-std::string OwnHistories::identity() const {
-  std::string shapes = fmt::format("{} {}\n", source_->format_names(), source_->description());
-  for (const SpaceGroup& group : source_->groups()) {
-    shapes += fmt::format("{} {} {} {}\n", group.name, group.observation ? group.observation->to_json() : "",
-                          group.action ? group.action->to_json() : "", fmt::join(group.packed_digits, ","));
-    for (const ColumnType& column : group.columns)
-      shapes +=
-          fmt::format("{} {} {}\n", name_of(column.kind), name_of(column.type), fmt::join(column.row, ","));
-  }
-  for (const TaskHistories& task : source_->tasks()) {
-    shapes += fmt::format("{} {} {} {}\n", task.name, task.number, task.group, fmt::join(task.steps, ","));
-    for (const auto& [name, value] : task.attributes) shapes += fmt::format("{}={}\n", name, value);
-  }
-  shapes += identity_of_files();
-
-  constexpr size_t kTasksCompared = 64;
-  const size_t apart = (source_->tasks().size() + kTasksCompared - 1) / kTasksCompared;
-  std::string rows;
-  for (size_t task = 0; task < source_->tasks().size(); task += apart) {
-    const int64_t steps = source_->tasks()[task].steps.front();
-    for (const int64_t step : {int64_t{0}, steps - 1}) {
-      for (const Column& column : source_->window(task, 0, step, 1).columns)
-        rows.append(column.bytes.begin(), column.bytes.end());
-    }
-  }
-  return checksum_text(shapes) + checksum_text(rows);
 }
 
 std::shared_ptr<const OwnHistories> open_own_histories(RunConfig& config) {

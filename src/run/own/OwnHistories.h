@@ -12,6 +12,7 @@
 #include "environments/TaskSpaces.h"
 #include "run/RunConfig.h"
 #include "run/own/GroupsOfTasks.h"
+#include "run/own/NamedHistories.h"
 
 namespace adtrain {
 
@@ -31,7 +32,7 @@ class OwnHistories {
   /// task is trained on.
   explicit OwnHistories(const RunConfig& config);
 
-  const HistorySource& source() const { return *source_; }
+  const HistorySource& source() const { return named_.source(); }
   /// Of each group of tasks with equal spaces that is trained on, in order of their first tasks. Of one group
   /// without a name.
   const std::vector<TaskSpaces>& spaces() const { return spaces_; }
@@ -42,21 +43,17 @@ class OwnHistories {
   /// Tasks of groups of which none is trained on are not among them.
   const std::vector<size_t>& held_out() const { return held_out_; }
   /// For messages: the path, or the paths, of the configuration.
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return named_.name(); }
   /// Held-out tasks that a list names and of which there are no histories, in groups that are trained on.
   const std::vector<UnrecordedTask>& unrecorded() const { return unrecorded_; }
   /// What a user should know of them; "" where there is nothing.
   std::string notice() const;
-  /// By which a task is known to `tasks`, `train_tasks` and the split: of a single file of adtrain's own
-  /// format the number of its group, else its place.
-  int64_t number_of(size_t task) const;
+  /// By which a task is known to `tasks`, `train_tasks` and the split.
+  int64_t number_of(size_t task) const { return named_.number_of(task); }
   /// How the configuration cuts windows for training.
   ColumnWindowShape shape(const RunConfig& config) const;
-  /// 16 hexadecimal digits that differ where names, shapes, attributes or spaces differ, where files differ
-  /// in size or, of several paths, in order, or where the first or the last step of the first history of one
-  /// of 64 tasks does, which are evenly spread. Other steps are not compared: that would take a pass over all
-  /// data.
-  std::string identity() const;
+  /// See NamedHistories.
+  std::string identity() const { return named_.identity(); }
 
  private:
   void choose_tasks(const RunConfig& config);
@@ -64,14 +61,11 @@ class OwnHistories {
   void choose_groups(const RunConfig& config, const GroupsOfTasks& groups);
   void resolve_spaces(const RunConfig& config, const GroupsOfTasks& groups);
   void find_unrecorded(const GroupsOfTasks& groups);
-  std::string identity_of_files() const;
   TaskSpaces resolved(const RunConfig& config, const GroupOfTasks& group) const;
   void expect_saved_groups(const RunConfig& config) const;
   void expect_network(const RunConfig& config) const;
 
-  std::vector<std::filesystem::path> paths_;
-  std::string name_;
-  std::unique_ptr<HistorySource> source_;
+  NamedHistories named_;
   std::vector<size_t> trained_, held_out_;
   std::vector<TaskSpaces> spaces_;
   std::vector<UnrecordedTask> unrecorded_;

@@ -30,6 +30,8 @@ class OwnTasksOfRun {
   /// Those of a run that is being trained.
   explicit OwnTasksOfRun(TaskScaling tasks) : tasks_(std::move(tasks)) {}
 
+  /// All of them.
+  const TaskScaling& scaling() const { return tasks_; }
   /// Of the worker's TASKS those that training saw, by their names, and the others; without TASKS the numbers
   /// of the histories' tasks.
   TaskSplit split(const RunConfig& config, const WorkerPool& workers) const;

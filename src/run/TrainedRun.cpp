@@ -1,0 +1,73 @@
+#include "run/TrainedRun.h"
+
+#include <charconv>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include "base/Error.h"
+#include "checkpoint/CheckpointStore.h"
+#include "checkpoint/Manifest.h"
+
+namespace adtrain {
+
+namespace fs = std::filesystem;
+
+TrainedRun TrainedRun::at(fs::path path) {
+  path = path.lexically_normal();
+  if (path.filename().empty()) path = path.parent_path();
+  TrainedRun run;
+  if (fs::exists(path / Manifest::kFileName)) {
+    run.folder.root = fs::path(path / ".." / "..").lexically_normal();
+    run.checkpoint = path;
+  } else {
+    run.folder.root = path;
+  }
+  if (!fs::exists(run.folder.config())) {
+    throw CheckpointError(fmt::format(
+        "{} is neither a run nor one of its checkpoints: there is no {}; expected a folder such as "
+        "runs/quickstart or runs/quickstart/checkpoints/step-1000",
+        path.string(), run.folder.config().string()));
+  }
+  return run;
+}
+
+int64_t TrainedRun::named_step() const {
+  std::error_code absent;
+  const fs::path named = checkpoint.value_or(folder.checkpoints() / "latest");
+  const std::string name = fs::canonical(named, absent).filename().string();
+  const std::string prefix = "step-";
+  int64_t step = 0;
+  if (name.starts_with(prefix)) std::from_chars(name.data() + prefix.size(), name.data() + name.size(), step);
+  return step;
+}
+
+int64_t TrainedRun::load_weights(const TrainingOptions& training, Console& console,
+                                 Communicator& communicator, AlgorithmDistillation& model) const {
+  const at::NoGradGuard no_grad;
+  at::Tensor step = at::zeros({1}, at::kLong);
+  if (communicator.is_root()) {
+    Snapshot snapshot;
+    if (checkpoint) {
+      snapshot = CheckpointStore::load(*checkpoint);
+    } else {
+      CheckpointStore::Found found =
+          CheckpointStore(folder.checkpoints(), training.keep_checkpoints).newest();
+      for (const std::string& reason : found.passed_over) console.warn("passed over a checkpoint: " + reason);
+      snapshot = std::move(found.snapshot);
+    }
+    model.parameters().load(snapshot.model);
+    step.fill_(snapshot.step);
+  }
+  at::Tensor weights = model.parameters().flat();
+  communicator.broadcast(weights, 0);
+  model.parameters().refresh();
+  communicator.broadcast(step, 0);
+  return step.item<int64_t>();
+}
+
+}  // namespace adtrain

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "collectives/Communicator.h"
+#include "model/AlgorithmDistillation.h"
+#include "run/RunFolder.h"
+#include "telemetry/Console.h"
+#include "training/TrainingOptions.h"
+
+namespace adtrain {
+
+/// A run, or one of its checkpoints, whose weights a command uses.
+struct TrainedRun {
+  RunFolder folder;
+  std::optional<std::filesystem::path> checkpoint;  ///< none: the newest that verifies
+
+  /// What the command line's folder refers to. Throws CheckpointError where it is neither.
+  static TrainedRun at(std::filesystem::path path);
+
+  /// The step that the checkpoint's folder is named for, or that of the link `latest`; 0 where it has no such
+  /// name.
+  int64_t named_step() const;
+  /// Reads the weights on rank 0 and gives them to all. Returns the checkpoint's step. Collective.
+  int64_t load_weights(const TrainingOptions& training, Console& console, Communicator& communicator,
+                       AlgorithmDistillation& model) const;
+};
+
+}  // namespace adtrain

@@ -23,6 +23,12 @@ BlockPass::BlockPass(const at::Tensor& like, int64_t heads_of_block, double drop
   seed = at::randint(std::numeric_limits<int64_t>::max(), {1}, of_seed);
 }
 
+BlockPass BlockPass::running(PartRun for_this) const {
+  BlockPass pass = *this;
+  pass.run = for_this;
+  return pass;
+}
+
 at::Tensor BlockPass::words(int64_t count) const {
   return at::empty({count}, seed.options().dtype(at::kInt));
 }

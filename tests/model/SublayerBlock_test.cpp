@@ -122,6 +122,31 @@ TEST_P(BlockBySublayers, AReducerGetsTheGradientsThatAutogradWouldHaveGot) {
   reducer.finish();
 }
 
+TEST_P(BlockBySublayers, RecomputationChangesNoGradient) {
+  testing::Variant variant = variant_of(GetParam(), 0.1);
+  const Batch batch = batch_for(variant).to(device());
+  at::Tensor expected;
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kMlp, Recompute::kBlock}) {
+    variant.options.recompute = recompute;
+    const auto model = on_device(variant);
+    SingleCommunicator alone(device());
+    GradientReducer reducer(model->parameters().leaves(), alone, {});
+    model->send_gradients_to(&reducer);
+    seed_device(11);
+    reducer.begin_micro_step(true);
+    model->loss(batch, GetParam().positions, true).sum.backward();
+    reducer.finish();
+    const at::Tensor found = reducer.flat_gradient().clone();
+    if (recompute == Recompute::kNone) {
+      expected = found;
+    } else if (device().is_cpu()) {
+      EXPECT_TRUE(at::equal(found, expected));
+    } else {  // libraries' attention may add in any order
+      EXPECT_LT(relative_error(found, expected), 1e-2);
+    }
+  }
+}
+
 TEST_P(BlockBySublayers, DropoutFollowsTheGenerator) {
   const testing::Variant variant = variant_of(GetParam(), 0.1);
   const auto model = on_device(variant);

@@ -122,7 +122,7 @@ TEST_P(FusedBlock, AReducerGetsTheGradientsThatAutogradWouldHaveGot) {
 TEST_P(FusedBlock, RecomputationChangesNoBit) {
   const Batch input = batch_on_device(LossPositions::kLast);
   at::Tensor expected;
-  for (const Recompute recompute : {Recompute::kNone, Recompute::kMlp, Recompute::kBlock}) {
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kBlock}) {
     testing::Variant variant = small(64, 0.1);
     variant.options.recompute = recompute;
     const auto model = on_device(variant);

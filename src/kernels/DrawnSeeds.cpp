@@ -1,5 +1,6 @@
 #include "kernels/DrawnSeeds.h"
 
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -16,7 +17,7 @@ thread_local SeedsRepeated* repeated = nullptr;
 at::Tensor drawn_seeds(int64_t count, const at::Tensor& like) {
   if (repeated != nullptr) return repeated->next();
   const auto seeds = at::TensorOptions(like.device()).dtype(at::kLong);
-  const at::Tensor drawn = at::empty({count}, seeds).random_();
+  const at::Tensor drawn = at::randint(std::numeric_limits<int64_t>::max(), {count}, seeds);
   if (recorded != nullptr) recorded->push_back(drawn);
   return drawn;
 }

@@ -13,8 +13,10 @@ bool rewinds_generator(const ModelOptions& options, const DropoutRates& rates,
     const bool post_norm = options.compressed() || options.block() == TransformerBlock::kPostNorm;
     return plain && post_norm && rates.hidden > 0;
   }
-  const bool attention_draws = rates.attention > 0 && !plan.cudnn_attention();
-  return plain ? attention_draws || rates.hidden > 0 : attention_draws && !plan.own_attention();
+  // Our own attention runs in blocks by sublayers, and in all those of chosen pieces.
+  const bool own_attention = plan.own_attention() && (!plain || options.composed());
+  const bool attention_draws = rates.attention > 0 && !plan.cudnn_attention() && !own_attention;
+  return attention_draws || (plain && rates.hidden > 0);
 }
 
 }  // namespace

@@ -71,16 +71,16 @@ class ComposedBlock {
 
   /// x (B, tokens, width) -> the last `place.rows` tokens (B, rows, width).
   at::Tensor in_pass(const at::Tensor& x, const ComposedPass& pass, const BlockPlace& place) const;
-  /// In the order of making.
-  std::vector<at::Tensor> parameters() const;
   /// The same of rows' newest token x (B, 1, width), without dropout. `rotary` is its own, `penalty` is added
   /// to scores (see RollingKeys); undefined for none.
   at::Tensor newest(const at::Tensor& x, RollingKeys& keys, const RollingPlaces& places, const Rotary& rotary,
                     const at::Tensor& penalty) const;
+  /// In the order of making.
+  std::vector<at::Tensor> parameters() const;
 
  private:
-  /// For pieces of which KernelPlan says so. The pass's dropout gives attention its
-  /// rate and says where the rate of `sublayers` acts.
+  /// For pieces of which KernelPlan says so. The pass's dropout gives attention its rate and says where the
+  /// rate of `sublayers` acts.
   at::Tensor by_sublayers(const at::Tensor& x, const ComposedPass& pass, const BlockPlace& place) const;
   /// The output of qkv_ (B, tokens, 3 width) -> queries, keys and values (3, B, heads, tokens, head size).
   at::Tensor heads_of(const at::Tensor& projected) const;

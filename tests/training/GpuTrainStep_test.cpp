@@ -23,7 +23,7 @@ struct Setting {
   double dropout = 0;
   TransformerBlock block = TransformerBlock::kAuto;
   Recompute recompute = Recompute::kNone;
-  int64_t window = 16;
+  int64_t window = 16, heads = 4;
 };
 
 constexpr int64_t kSteps = 12;
@@ -39,6 +39,7 @@ class SmallRun {
     model.tf_n_embd = 32;
     model.tf_n_layer = 2;
     model.n_transit = setting.window;
+    model.tf_n_head = setting.heads;
     model.transformer_block = setting.block;
     model.recompute = setting.recompute;
     model.tf_dropout = model.tf_attn_dropout = setting.dropout;
@@ -128,17 +129,20 @@ TEST_F(GpuTrainStep, DropoutAdvancesInTheGraphAsItDoesOutside) {
   }
 }
 
-/// Whole blocks, and blocks of chosen pieces by sublayers around cuDNN's attention.
+/// Whole blocks, and blocks of chosen pieces by sublayers around cuDNN's attention and our own.
 TEST_F(GpuTrainStep, CapturedRecomputationDropsWhatTheForwardPassDropped) {
-  for (const auto& [block, window] : {std::pair{TransformerBlock::kPreNorm, 16},
-                                      {TransformerBlock::kXland, 64},
-                                      {TransformerBlock::kVintix, 64}}) {
-    const Setting none = {
-        .type = at::kBFloat16, .accumulation = 2, .dropout = 0.3, .block = block, .window = window};
-    const SmallRun expected(none);
+  const Setting bf16 = {.type = at::kBFloat16, .accumulation = 2, .dropout = 0.3};
+  Setting whole_blocks = bf16, by_cudnn = bf16;
+  by_cudnn.window = 64;
+  by_cudnn.block = TransformerBlock::kXland;
+  Setting normed_keys = by_cudnn, own_attention = by_cudnn;
+  normed_keys.block = TransformerBlock::kVintix;
+  own_attention.heads = 1;
+  for (Setting setting : {whole_blocks, by_cudnn, normed_keys, own_attention}) {
+    const SmallRun expected(setting);
     for (const Recompute recompute : {Recompute::kMlp, Recompute::kBlock}) {
-      Setting setting = none;
       setting.recompute = recompute;
+      setting.cuda_graph = CudaGraphUse::kOff;
       expect_close(SmallRun(setting), expected, 2e-3);
       setting.cuda_graph = CudaGraphUse::kOn;
       const SmallRun captured(setting);

@@ -1,10 +1,9 @@
 #include "kernels/BlockPass.h"
 
-#include <limits>
-
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "kernels/DrawnSeeds.h"
 #include "kernels/primitives/KernelOperation.h"
 
 namespace adtrain::kernels {
@@ -19,8 +18,13 @@ BlockPass::BlockPass(const at::Tensor& like, int64_t heads_of_block, double drop
       keep_hidden(hidden_rate),
       main_gradients(gradients_to) {
   if (keep_attention.always() && keep_hidden.always()) return;
-  const auto of_seed = at::TensorOptions(like.device()).dtype(at::kLong);
-  seed = at::randint(std::numeric_limits<int64_t>::max(), {1}, of_seed);
+  seed = drawn_seeds(1, like);
+}
+
+BlockPass BlockPass::running(PartRun for_this) const {
+  BlockPass pass = *this;
+  pass.run = for_this;
+  return pass;
 }
 
 at::Tensor BlockPass::words(int64_t count) const {

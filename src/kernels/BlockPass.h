@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/MainGradients.h"
+#include "kernels/Recomputation.h"
 #include "kernels/primitives/DropoutMask.h"
 
 namespace adtrain::kernels {
@@ -14,6 +15,9 @@ struct BlockPass {
   /// `like` is a tensor on the GPU. Dropout's seed is drawn from the default generator of its device.
   BlockPass(const at::Tensor& like, int64_t heads, double attention_rate, double hidden_rate,
             bool own_attention, MainGradients* main_gradients);
+
+  /// The same for a run of some blocks for this.
+  BlockPass running(PartRun for_this) const;
 
   /// Return a dropout mask as int32 words: (count) for hidden elements, (rows.words()) for attention. Each
   /// `number` has its own offset in the random stream. Undefined where both dropout rates keep everything.
@@ -27,6 +31,10 @@ struct BlockPass {
   KeepProbability keep_attention, keep_hidden;
   at::Tensor seed;                ///< of dropout: int64 (1) on the GPU; undefined where everything is kept
   MainGradients* main_gradients;  ///< null: parameters get their gradients from autograd, in their own type
+  /// Whether a block by sublayers keeps nothing of its MLP's first product, and computes it again in its
+  /// backward pass. Whole blocks always do.
+  bool recomputes_mlp = false;
+  PartRun run = PartRun::kForValues;  ///< what the blocks run for
 
  private:
   at::Tensor words(int64_t count) const;

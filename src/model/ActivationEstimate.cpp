@@ -22,6 +22,7 @@ struct Rows {
 struct BlockBytes {
   int64_t kept;      ///< from its forward to its backward pass
   int64_t backward;  ///< by temporaries of its backward pass
+  int64_t mlp = 0;   ///< of `kept`, what recompute: mlp frees until the backward pass
 };
 
 class Estimate {
@@ -55,9 +56,11 @@ class Estimate {
     const Rows whole = {sequences_ * tokens_, sequences_ * tokens_}, last = {whole.in, sequences_ * queries_};
     int64_t kept = input_bytes(), most = 0;
     for (int64_t layer = 0; layer < options_.tf_n_layer; ++layer) {
-      const BlockBytes block = block_bytes(layer + 1 == options_.tf_n_layer ? last : whole);
-      kept += block.kept;
-      most = std::max(most, kept + block.backward);
+      const Rows& rows = layer + 1 == options_.tf_n_layer ? last : whole;
+      const BlockBytes block = block_bytes(rows);
+      // In its backward pass a block has again all that it would have kept.
+      most = std::max(most, kept + block.kept + block.backward + recomputed_bytes(rows));
+      kept += kept_until_backward(block, rows);
     }
     return most;
   }
@@ -99,6 +102,22 @@ class Estimate {
     if (post_norm) return library_post_norm(rows);
     if (options_.composed()) return library_composed(rows);
     return options_.block() == TransformerBlock::kGpt2 ? library_gpt2(rows) : library_pre_norm(rows);
+  }
+
+  int64_t kept_until_backward(const BlockBytes& block, const Rows& rows) const {
+    switch (options_.recompute) {
+      case Recompute::kMlp:
+        return block.kept - block.mlp;
+      case Recompute::kBlock:
+        return element_ * rows.out * width_;  // its output, which the next one begins with
+      default:
+        return block.kept;
+    }
+  }
+  /// What a block takes in its backward pass beside what it would have kept: the gradient of its output,
+  /// which is held until the block is done.
+  int64_t recomputed_bytes(const Rows& rows) const {
+    return options_.recompute == Recompute::kBlock ? element_ * rows.out * width_ : 0;
   }
 
   bool one_token_out(const Rows& rows) const { return rows.out == sequences_ && !all_positions_; }
@@ -152,7 +171,8 @@ class Estimate {
     const int64_t kept = attention_tensors(rows) + attention_rows(rows.out) + after +
                          bits(rows.out * (2 * width_ + inner_)) + 2 * 4 * rows.out;
     const int64_t of_mlp = element_ * rows.out * (3 * width_ + 2 * inner_) - element_ * rows.out * width_;
-    return {kept, std::max(of_mlp, attention_backward(rows) - after) + score_gradients(rows)};
+    return {kept, std::max(of_mlp, attention_backward(rows) - after) + score_gradients(rows),
+            element_ * rows.out * 2 * inner_};
   }
 
   BlockBytes pre_norm_sublayers(const Rows& rows) const {
@@ -161,7 +181,8 @@ class Estimate {
     const int64_t kept = element_ * rows.in * width_ + attention_tensors(rows) + attention_rows(rows.out) +
                          after + bits((rows.in + rows.out) * width_);
     const int64_t of_mlp = element_ * rows.out * (2 * width_ + 3 * inner_);
-    return {kept, std::max(of_mlp, attention_backward(rows) - after) + score_gradients(rows)};
+    return {kept, std::max(of_mlp, attention_backward(rows) - after) + score_gradients(rows),
+            element_ * rows.out * 3 * inner_};
   }
 
   /// The gradients of queries, keys, values and the attention output, of the residual and of the input. By
@@ -185,14 +206,18 @@ class Estimate {
   BlockBytes library_post_norm(const Rows& rows) const {
     const int64_t kept = attention_tensors(rows) + element_ * rows.out * (4 * width_ + 2 * inner_) +
                          mask_bytes(rows.out * (2 * width_ + inner_));
-    return {kept, library_backward(rows) + library_mask()};
+    // The second norm and the sum before it are computed again, too.
+    const int64_t mlp =
+        element_ * rows.out * (width_ + 2 * inner_) + mask_bytes(rows.out * (width_ + inner_));
+    return {kept, library_backward(rows) + library_mask(), mlp};
   }
 
   BlockBytes library_pre_norm(const Rows& rows) const {
     // The dropped and the normed input, queries and keys before and after they are rotated.
     const int64_t before = element_ * rows.in * 4 * width_ + mask_bytes(rows.in * width_);
     const int64_t after = element_ * rows.out * (3 * width_ + 4 * inner_) + mask_bytes(rows.out * width_);
-    return {before + attention_tensors(rows) + after, library_backward(rows) + library_mask()};
+    return {before + attention_tensors(rows) + after, library_backward(rows) + library_mask(),
+            element_ * rows.out * 4 * inner_};
   }
 
   /// ALiBi's scores, which all blocks read, and what stands before the last product of PreviousTokens:
@@ -242,31 +267,32 @@ class Estimate {
     const int64_t before = layer_norm ? 0 : element_ * rows.in * width_;
     // The sum, RMSNorm's normed one, y; GELU's input, or SwiGLU's gates and their product. Of the dropout of
     // norms' inputs, or of attention's output, the bits.
-    const int64_t after = element_ * rows.out * ((layer_norm ? 2 : 3) * width_ + (gelu ? 1 : 3) * inner_);
+    const int64_t mlp = element_ * rows.out * (gelu ? 1 : 3) * inner_;
+    const int64_t after = element_ * rows.out * (layer_norm ? 2 : 3) * width_ + mlp;
     const int64_t kept = before + attention_tensors(rows) + ordered_heads(rows) +
                          composed_attention(rows).kept + after + bits((rows.in + rows.out) * width_);
     // Of the MLP: the gradients of y, the inner values and the first product, and GELU's values again.
     const int64_t of_mlp = element_ * rows.out * (2 * width_ + 3 * inner_);
     const int64_t of_attention =
         attention_backward(rows) + ordered_heads(rows) + composed_attention(rows).backward - after;
-    return {kept, std::max(of_mlp, of_attention)};
+    return {kept, std::max(of_mlp, of_attention), mlp};
   }
 
   BlockBytes library_composed(const Rows& rows) const {
     const BlockPieces pieces = options_.block_pieces();
     const int64_t before =
         element_ * rows.in * 2 * width_ + ordered_heads(rows) + mask_bytes(rows.in * width_);
-    const int64_t gates = pieces.mlp == MlpKind::kSwiglu ? 4 : 2;
-    const int64_t after = element_ * rows.out * (4 * width_ + gates * inner_) + mask_bytes(rows.out * width_);
+    const int64_t mlp = element_ * rows.out * (pieces.mlp == MlpKind::kSwiglu ? 4 : 2) * inner_;
+    const int64_t after = element_ * rows.out * 4 * width_ + mlp + mask_bytes(rows.out * width_);
     const BlockBytes attention = composed_attention(rows);
     return {before + attention_tensors(rows) + attention.kept + after,
-            library_backward(rows) + library_mask() + attention.backward};
+            library_backward(rows) + library_mask() + attention.backward, mlp};
   }
 
   BlockBytes library_gpt2(const Rows& rows) const {
     const int64_t kept = element_ * rows.in * width_ + attention_tensors(rows) +
                          element_ * rows.out * (3 * width_ + 2 * inner_) + mask_bytes(2 * rows.out * width_);
-    return {kept, library_backward(rows)};
+    return {kept, library_backward(rows), element_ * rows.out * 2 * inner_};
   }
 
   const ModelOptions& options_;

@@ -15,9 +15,10 @@ namespace adtrain {
 /// these options over this shape, run by the kernels of `plan` in `type`. What a plug-in's network takes is
 /// not known.
 ///
-/// The terms are what the blocks keep for their backward pass (BlockTensors.h, PreNormTensors.h, the parts in
-/// PostNormSublayers.cpp and PreNormSublayers.cpp; with libtorch's operators what autograd saves), and the
-/// temporaries of the block whose backward pass has the most around it.
+/// With options.recompute, what is computed again counts in the block whose backward pass runs, and not
+/// before. The terms are what the blocks keep for their backward pass (BlockTensors.h, PreNormTensors.h, the
+/// parts in PostNormSublayers.cpp and PreNormSublayers.cpp; with libtorch's operators what autograd saves),
+/// and the temporaries of the block whose backward pass has the most around it.
 int64_t activation_bytes(const ModelOptions& options, const ModelShape& shape,
                          const kernels::KernelPlan& plan, LossPositions positions, at::ScalarType type,
                          int64_t sequences);

@@ -16,6 +16,7 @@
 #include "kernels/embedding/FusedEmbedding.h"
 #include "kernels/plan/KernelPlan.h"
 #include "model/Attention.h"
+#include "model/BlockRecomputation.h"
 #include "model/Layers.h"
 #include "model/LossPositions.h"
 #include "model/ModelOptions.h"
@@ -52,6 +53,13 @@ class AlgorithmDistillation {
   /// Which kernels run the network where the loss reads these positions. Chosen at the first call on the
   /// parameters' current device.
   const kernels::KernelPlan& plan(LossPositions positions) const;
+  /// What the backward pass of such a loss computes again, with these rates of dropout or those of training.
+  BlockRecomputation recomputation(LossPositions positions, const DropoutRates& rates) const {
+    return BlockRecomputation::of(options_, rates, plan(positions));
+  }
+  BlockRecomputation recomputation(LossPositions positions) const {
+    return recomputation(positions, dropout_rates(/*training=*/true));
+  }
 
   /// A target belongs to one query: the action that the learner took there or, with compressed context, the
   /// end of its region.

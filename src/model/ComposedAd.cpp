@@ -31,8 +31,9 @@ ComposedAd::TransitionEmbedding ComposedAd::TransitionEmbedding::of(ParameterFac
 AlgorithmDistillation::Predictions ComposedAd::forward(const Batch& batch, LossPositions positions,
                                                        bool training) {
   const Tokens tokens = tokens_of(batch, positions);
-  return {pred_action_(stack_(tokens.x, tokens.streams, tokens.queries, dropout_rates(training),
-                              plan(positions), main_gradients())),
+  const DropoutRates rates = dropout_rates(training);
+  return {pred_action_(stack_(tokens.x, tokens.streams, tokens.queries, rates, plan(positions),
+                              recomputation(positions, rates), main_gradients())),
           {}};
 }
 

@@ -19,20 +19,6 @@ at::Tensor rotated_heads(const at::Tensor& qkv, const Rotary& rotary) {
   return at::cat({kernels::rotated(parts[0], rotary), parts[1]});
 }
 
-/// The parameters of `layer` that it has, after those in `to`.
-template <class Layer>
-void append(const Layer& layer, std::vector<at::Tensor>& to) {
-  for (const at::Tensor& parameter : {layer.weight, layer.bias}) {
-    if (parameter.defined()) to.push_back(parameter);
-  }
-}
-template <class... Layers>
-std::vector<at::Tensor> parameters_of(const Layers&... layers) {
-  std::vector<at::Tensor> parameters;
-  (append(layers, parameters), ...);
-  return parameters;
-}
-
 }  // namespace
 
 ChosenNorm ChosenNorm::of(ParameterFactory& factory, const std::string& name, int64_t width, NormKind kind) {
@@ -82,25 +68,33 @@ ComposedBlock::ComposedBlock(ParameterFactory& factory, const std::string& name,
   down_ = initial.residual_linear(factory, name + ".mlp.down", inner, width, in_mlp);
 }
 
-at::Tensor ComposedBlock::operator()(const at::Tensor& x, const TokenOrder& order, int64_t rows,
-                                     const ComposedDropout& dropout) const {
-  const at::Tensor projected = qkv_(norm_1_(x, dropout.norm_input));
-  const at::Tensor read = attention(projected, order, rows, dropout.attention_weights, nullptr);
-  const at::Tensor y = last_of(x, 1, rows) + kernels::dropout(out_(read), dropout.attention_output);
-  return y + mlp(norm_2_(y, dropout.norm_input));
+std::vector<at::Tensor> ComposedBlock::parameters() const {
+  return parameters_of(norm_1_, qkv_, query_norm_, key_norm_, out_, norm_2_, gate_, up_, down_);
 }
 
-at::Tensor ComposedBlock::by_sublayers(const at::Tensor& x, const TokenOrder& order, int64_t rows,
-                                       const ComposedDropout& dropout, const SublayerPass& place) const {
+at::Tensor ComposedBlock::in_pass(const at::Tensor& x, const ComposedPass& pass,
+                                  const BlockPlace& place) const {
+  if (pass.sublayers) return by_sublayers(x, pass, place);
+  const ComposedDropout& dropout = pass.dropout;
+  const at::Tensor projected = qkv_(norm_1_(x, dropout.norm_input));
+  const at::Tensor read = attention(projected, pass.order, place.rows, dropout.attention_weights, nullptr);
+  const at::Tensor y = last_of(x, 1, place.rows) + kernels::dropout(out_(read), dropout.attention_output);
+  return y + mlp()(norm_2_(y, dropout.norm_input), place.run, pass.recomputes_mlp);
+}
+
+at::Tensor ComposedBlock::by_sublayers(const at::Tensor& x, const ComposedPass& pass,
+                                       const BlockPlace& place) const {
+  const ComposedDropout& dropout = pass.dropout;
+  const kernels::BlockPass of_run = pass.sublayers->running(place.run);
   const kernels::PreNormPieces pieces = {.layer_norm = norm_1_.bias.defined(),
                                          .gelu = !gate_.weight.defined(),
                                          .drops_attention_output = dropout.attention_output > 0};
   const auto [projected, residual] = kernels::pre_norm_before_attention(
-      x, parameters_of(norm_1_, qkv_), pieces, rows, place.number, place.pass);
+      x, parameters_of(norm_1_, qkv_), pieces, place.rows, place.number, of_run);
   const at::Tensor read =
-      attention(projected, order, rows, dropout.attention_weights, place.pass.main_gradients);
+      attention(projected, pass.order, place.rows, dropout.attention_weights, of_run.main_gradients);
   return kernels::pre_norm_after_attention(read, residual, parameters_of(out_, norm_2_, gate_, up_, down_),
-                                           pieces, place.number, place.pass);
+                                           pieces, place.number, of_run);
 }
 
 at::Tensor ComposedBlock::newest(const at::Tensor& x, RollingKeys& keys, const NewestToken& token) const {
@@ -111,7 +105,7 @@ at::Tensor ComposedBlock::newest(const at::Tensor& x, RollingKeys& keys, const N
     key = kernels::rotated(key, token.rotary);
   }
   const at::Tensor y = x + out_(keys.attend(query, key, qkv[2], token));
-  return y + mlp(norm_2_(y));
+  return y + mlp()(norm_2_(y), kernels::PartRun::kForValues, /*recomputes=*/false);
 }
 
 at::Tensor ComposedBlock::heads_of(const at::Tensor& projected) const {
@@ -143,11 +137,6 @@ at::Tensor ComposedBlock::attention(const at::Tensor& projected, const TokenOrde
   }
   if (order.alibi.defined()) return attend_with_scores(qkv, rows, order.alibi, dropout_rate);
   return attend(qkv, rows, order.streams, order.rotary, dropout_rate);
-}
-
-at::Tensor ComposedBlock::mlp(const at::Tensor& normed) const {
-  if (gate_.weight.defined()) return down_(silu_product(gate_(normed), up_(normed)));
-  return down_(at::gelu(up_(normed)));
 }
 
 }  // namespace adtrain

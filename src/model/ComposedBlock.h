@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -9,8 +11,10 @@
 #include "kernels/attention/DistancePenalty.h"
 #include "model/Attention.h"
 #include "model/BlockPieces.h"
+#include "model/BlockRecomputation.h"
 #include "model/Initialisation.h"
 #include "model/Layers.h"
+#include "model/Mlp.h"
 #include "model/RollingKeys.h"
 
 namespace adtrain {
@@ -23,12 +27,6 @@ struct ChosenNorm {
   static ChosenNorm of(ParameterFactory& factory, const std::string& name, int64_t width, NormKind kind);
   /// Normalises x after dropout.
   at::Tensor operator()(const at::Tensor& x, double dropout_rate = 0) const;
-};
-
-/// One block's place in a pass by sublayers.
-struct SublayerPass {
-  const kernels::BlockPass& pass;
-  int64_t number;  ///< of the block
 };
 
 enum class AttentionKernels {
@@ -57,23 +55,31 @@ struct ComposedDropout {
   static ComposedDropout of(TransformerBlock preset, const DropoutRates& rates);
 };
 
+/// What the blocks of one pass share.
+struct ComposedPass {
+  TokenOrder order;
+  ComposedDropout dropout;
+  std::optional<kernels::BlockPass> sublayers;  ///< a value where blocks run by sublayers
+  bool recomputes_mlp = false;
+};
+
 /// x + attention(norm(x)), then x + MLP(norm(x)), of chosen pieces.
 class ComposedBlock {
  public:
   ComposedBlock(ParameterFactory& factory, const std::string& name, const ModelOptions& options,
                 const Initialisation& initial);
 
-  /// x (B, tokens, width) -> the last `rows` tokens (B, rows, width).
-  at::Tensor operator()(const at::Tensor& x, const TokenOrder& order, int64_t rows,
-                        const ComposedDropout& dropout) const;
-  /// The same by sublayers, for pieces of which KernelPlan says so. `dropout` gives
-  /// attention its rate and says where the pass's rate acts.
-  at::Tensor by_sublayers(const at::Tensor& x, const TokenOrder& order, int64_t rows,
-                          const ComposedDropout& dropout, const SublayerPass& place) const;
+  /// x (B, tokens, width) -> the last `place.rows` tokens (B, rows, width).
+  at::Tensor in_pass(const at::Tensor& x, const ComposedPass& pass, const BlockPlace& place) const;
   /// The same of rows' newest token x (B, 1, width), without dropout.
   at::Tensor newest(const at::Tensor& x, RollingKeys& keys, const NewestToken& token) const;
+  /// In the order of making.
+  std::vector<at::Tensor> parameters() const;
 
  private:
+  /// For pieces of which KernelPlan says so. The pass's dropout gives attention its rate and says where the
+  /// rate of `sublayers` acts.
+  at::Tensor by_sublayers(const at::Tensor& x, const ComposedPass& pass, const BlockPlace& place) const;
   /// The output of qkv_ (B, tokens, 3 width) -> queries, keys and values (3, B, heads, tokens, head size).
   at::Tensor heads_of(const at::Tensor& projected) const;
   /// The same without the norms of queries and keys.
@@ -81,7 +87,7 @@ class ComposedBlock {
   /// Attention's output (B, rows, width). `main_gradients`: as in BlockPass; null for none.
   at::Tensor attention(const at::Tensor& projected, const TokenOrder& order, int64_t rows,
                        double dropout_rate, MainGradients* main_gradients) const;
-  at::Tensor mlp(const at::Tensor& normed) const;
+  Mlp mlp() const { return {gate_, up_, down_}; }
 
   int64_t heads_, head_size_;
   ChosenNorm norm_1_;

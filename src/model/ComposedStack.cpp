@@ -1,7 +1,9 @@
 #include "model/ComposedStack.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -53,6 +55,7 @@ TokenStreams ComposedStack::one_stream(const at::Tensor& x, const kernels::Kerne
 
 at::Tensor ComposedStack::operator()(const at::Tensor& embedded, const TokenStreams& streams, int64_t queries,
                                      const DropoutRates& rates, const kernels::KernelPlan& plan,
+                                     const BlockRecomputation& recomputation,
                                      MainGradients* main_gradients) const {
   const ComposedDropout dropout = ComposedDropout::of(preset_, rates);
   const TokenOrder order = order_of(embedded, streams, plan);
@@ -64,12 +67,14 @@ at::Tensor ComposedStack::operator()(const at::Tensor& embedded, const TokenStre
       plan.by_sublayers()) {  // attention draws its own dropout
     pass.emplace(x, heads_, /*attention_rate=*/0, std::max(dropout.norm_input, dropout.attention_output),
                  /*own_attention=*/false, main_gradients);
+    pass->recomputes_mlp = recomputation.of_mlp();
   }
+  const auto of_all = std::make_shared<const ComposedPass>(
+      ComposedPass{order, dropout, std::move(pass), recomputation.of_mlp()});
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const bool last = i + 1 == blocks_.size();  // nothing reads the last block's output at the context
     const int64_t rows = last ? queries : x.size(1);
-    x = pass ? blocks_[i].by_sublayers(x, order, rows, dropout, {*pass, static_cast<int64_t>(i)})
-             : blocks_[i](x, order, rows, dropout);
+    x = block_output(blocks_[i], x, of_all, {.number = static_cast<int64_t>(i), .rows = rows}, recomputation);
   }
   return final_norm_.weight.defined() ? final_norm_(x) : x;
 }

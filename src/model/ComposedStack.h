@@ -24,7 +24,7 @@ class ComposedStack {
   /// width). Follows `plan`. `main_gradients`: see MainGradients; null for none.
   at::Tensor operator()(const at::Tensor& x, const TokenStreams& streams, int64_t queries,
                         const DropoutRates& rates, const kernels::KernelPlan& plan,
-                        MainGradients* main_gradients) const;
+                        const BlockRecomputation& recomputation, MainGradients* main_gradients) const;
 
   /// Whether a token's position is known without where its window begins, so that rows may grow for ever.
   bool can_roll() const { return !learned_positions_.defined(); }

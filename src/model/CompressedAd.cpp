@@ -19,8 +19,9 @@ AlgorithmDistillation::Predictions CompressedAd::forward(const Batch& batch, Los
   const at::Tensor queries = stack_.embed_query_state(sequence.queries);
   const at::Tensor x =
       at::cat({context, queries}, 1) + at::embedding(stack_.pos_embedding.squeeze(0), sequence.positions);
-  const at::Tensor read = stack_.encode(x, sequence.streams, queries.size(1), dropout_rates(training),
-                                        plan(positions), main_gradients());
+  const DropoutRates rates = dropout_rates(training);
+  const at::Tensor read = stack_.encode(x, sequence.streams, queries.size(1), rates, plan(positions),
+                                        recomputation(positions, rates), main_gradients());
   return {stack_.pred_action(read), stack_.pred_token_type(read)};
 }
 

@@ -1,6 +1,7 @@
 #include "model/Gpt2Ad.h"
 
 #include <cmath>
+#include <memory>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -31,19 +32,26 @@ Gpt2Block::Gpt2Block(ParameterFactory& factory, const std::string& name, const M
       c_proj_(normal_linear(factory, name + ".attn.c_proj", options.tf_n_embd, options.tf_n_embd,
                             residual_deviation(options))),
       ln_2_(layer_norm(factory, name + ".ln_2", options.tf_n_embd)),
-      c_fc_(normal_linear(factory, name + ".mlp.c_fc", options.tf_n_embd, options.inner_width(), kDeviation)),
-      mlp_c_proj_(normal_linear(factory, name + ".mlp.c_proj", options.inner_width(), options.tf_n_embd,
-                                residual_deviation(options))) {}
+      mlp_{.gate = {},
+           .up = normal_linear(factory, name + ".mlp.c_fc", options.tf_n_embd, options.inner_width(),
+                               kDeviation),
+           .down = normal_linear(factory, name + ".mlp.c_proj", options.inner_width(), options.tf_n_embd,
+                                 residual_deviation(options)),
+           .tanh_form = true} {}
 
-at::Tensor Gpt2Block::operator()(const at::Tensor& x, const TokenStreams& streams, int64_t rows,
-                                 const DropoutRates& rates) const {
-  const int64_t tokens = x.size(1);
+std::vector<at::Tensor> Gpt2Block::parameters() const {
+  return parameters_of(ln_1_, c_attn_, c_proj_, ln_2_, mlp_.up, mlp_.down);
+}
+
+at::Tensor Gpt2Block::in_pass(const at::Tensor& x, const Pass& pass, const BlockPlace& place) const {
+  const auto& [streams, rates, recomputes_mlp] = pass;
+  const int64_t tokens = x.size(1), rows = place.rows;
   const at::Tensor qkv =
       c_attn_(ln_1_(x)).view({x.size(0), tokens, 3, heads_, head_size_}).permute({2, 0, 3, 1, 4});
   const at::Tensor read = attend(qkv, rows, streams, {}, rates.attention);
 
   const at::Tensor y = last_of(x, 1, rows) + kernels::dropout(c_proj_(read), rates.hidden);
-  return y + kernels::dropout(mlp_c_proj_(at::gelu(c_fc_(ln_2_(y)), "tanh")), rates.hidden);
+  return y + kernels::dropout(mlp_(ln_2_(y), place.run, recomputes_mlp), rates.hidden);
 }
 
 Gpt2Ad::Gpt2Ad(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory)
@@ -77,10 +85,13 @@ AlgorithmDistillation::Predictions Gpt2Ad::forward(const Batch& batch, LossPosit
   at::Tensor x = tokens(batch);
   const int64_t length = x.size(1);
   x = kernels::dropout(x + wpe_.weight.narrow(0, 0, length), rates.hidden);
-  const TokenStreams streams = TokenStreams::one(length, x);
-  for (const Gpt2Block& block : blocks_) {
-    const bool single = positions == LossPositions::kLast && &block == &blocks_.back();
-    x = block(x, streams, single ? 1 : length, rates);
+  const BlockRecomputation again = recomputation(positions, rates);
+  const auto pass = std::make_shared<const Gpt2Block::Pass>(
+      Gpt2Block::Pass{TokenStreams::one(length, x), rates, again.of_mlp()});
+  for (size_t layer = 0; layer < blocks_.size(); ++layer) {
+    const bool single = positions == LossPositions::kLast && layer + 1 == blocks_.size();
+    const BlockPlace place = {.number = static_cast<int64_t>(layer), .rows = single ? 1 : length};
+    x = block_output(blocks_[layer], x, pass, place, again);
   }
   const at::Tensor at_states = x.slice(1, 0, std::nullopt, kTokensAStep);
   return {pred_action_(ln_f_(at_states)), {}};

@@ -7,6 +7,7 @@
 #include "model/AlgorithmDistillation.h"
 #include "model/Attention.h"
 #include "model/Layers.h"
+#include "model/Mlp.h"
 
 namespace adtrain {
 
@@ -16,16 +17,23 @@ class Gpt2Block {
  public:
   Gpt2Block(ParameterFactory& factory, const std::string& name, const ModelOptions& options);
 
-  /// x (B, tokens, width) -> the last `rows` tokens (B, rows, width).
-  at::Tensor operator()(const at::Tensor& x, const TokenStreams& streams, int64_t rows,
-                        const DropoutRates& rates) const;
+  /// What the blocks of one pass share.
+  struct Pass {
+    TokenStreams streams;
+    DropoutRates rates;
+    bool recomputes_mlp = false;
+  };
+  /// x (B, tokens, width) -> the last `place.rows` tokens (B, rows, width).
+  at::Tensor in_pass(const at::Tensor& x, const Pass& pass, const BlockPlace& place) const;
+  /// In the order of making.
+  std::vector<at::Tensor> parameters() const;
 
  private:
   int64_t heads_, head_size_;
   LayerNorm ln_1_;
   Linear c_attn_, c_proj_;
   LayerNorm ln_2_;
-  Linear c_fc_, mlp_c_proj_;
+  Mlp mlp_;
 };
 
 /// GPT-2 over state, action and reward tokens: s a r s a r … s. Each state token predicts the action after

@@ -13,8 +13,31 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-/// x Wᵀ + b. Its bias gradient, the sum over all rows, is computed as a product with ones: libtorch's own sum
+/// Whether the bias gradient, the sum over all rows, is computed as a product with ones: libtorch's own sum
 /// over the rows of a 16-bit matrix reaches only a tenth of the GPU's memory bandwidth.
+bool sums_by_product(const at::Tensor& gradient) {
+  return gradient.is_cuda() && gradient.scalar_type() != at::kFloat;
+}
+
+/// The gradients of x, weight and, where there is one, bias, as libtorch's own at::linear gives them but for
+/// sums_by_product.
+autograd::variable_list linear_backward(autograd::AutogradContext* context,
+                                        const at::Tensor& gradient_of_any_shape, bool biased) {
+  const autograd::variable_list saved = context->get_saved_variables();
+  const at::Tensor &x = saved[0], &weight = saved[1];
+  const at::Tensor gradient = gradient_of_any_shape.reshape({-1, weight.size(0)});
+  at::Tensor of_x;
+  if (context->needs_input_grad(0)) of_x = at::mm(gradient, weight).view_as(x);
+  autograd::variable_list result = {of_x, at::mm(gradient.t(), x.reshape({-1, weight.size(1)}))};
+  if (biased) {
+    result.push_back(sums_by_product(gradient)
+                         ? at::mm(at::ones({1, gradient.size(0)}, gradient.options()), gradient).flatten()
+                         : gradient.sum(0));
+  }
+  return result;
+}
+
+/// x Wᵀ + b.
 class LinearOnGpu : public autograd::Function<LinearOnGpu> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
@@ -22,25 +45,41 @@ class LinearOnGpu : public autograd::Function<LinearOnGpu> {
     context->save_for_backward({x, weight});
     return at::linear(x, weight, bias);
   }
-
   static autograd::variable_list backward(autograd::AutogradContext* context,
                                           const autograd::variable_list& gradients) {
-    const autograd::variable_list saved = context->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1];
-    const at::Tensor gradient = gradients[0].reshape({-1, weight.size(0)});
-    at::Tensor of_x;
-    if (context->needs_input_grad(0)) of_x = at::mm(gradient, weight).view_as(x);
-    return {of_x, at::mm(gradient.t(), x.reshape({-1, weight.size(1)})),
-            at::mm(at::ones({1, gradient.size(0)}, gradient.options()), gradient).flatten()};
+    return linear_backward(context, gradients[0], /*biased=*/true);
+  }
+};
+
+/// Zeros in the place of x Wᵀ + b.
+class LinearWithoutValues : public autograd::Function<LinearWithoutValues> {
+ public:
+  /// `parameters`: weight and, where there is one, bias.
+  static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x,
+                            at::TensorList parameters) {
+    context->save_for_backward({x, parameters[0]});
+    context->saved_data["biased"] = parameters.size() > 1;
+    std::vector<int64_t> sizes = x.sizes().vec();
+    sizes.back() = parameters[0].size(0);
+    return at::zeros(sizes, x.options().requires_grad(false));
+  }
+  static autograd::variable_list backward(autograd::AutogradContext* context,
+                                          const autograd::variable_list& gradients) {
+    return linear_backward(context, gradients[0], context->saved_data["biased"].toBool());
   }
 };
 
 }  // namespace
 
 at::Tensor Linear::operator()(const at::Tensor& x) const {
-  const bool half = x.is_cuda() && x.scalar_type() != at::kFloat;
-  if (half && bias.defined() && bias.requires_grad()) return LinearOnGpu::apply(x, weight, bias);
+  if (sums_by_product(x) && bias.defined() && bias.requires_grad())
+    return LinearOnGpu::apply(x, weight, bias);
   return at::linear(x, weight, bias);
+}
+
+at::Tensor Linear::without_values(const at::Tensor& x) const {
+  const std::vector<at::Tensor> parameters = parameters_of(*this);
+  return LinearWithoutValues::apply(x, at::TensorList(parameters));
 }
 
 at::Tensor Embedding::operator()(const at::Tensor& indices) const {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -19,6 +20,8 @@ struct Linear {
   at::Tensor bias;    ///< (out), or undefined
 
   at::Tensor operator()(const at::Tensor& x) const;
+  /// Zeros in the place of y with its graph of autograd, for who reads gradients alone.
+  at::Tensor without_values(const at::Tensor& x) const;
 };
 
 /// A row of `weight` (count, width) for each index.
@@ -43,6 +46,20 @@ struct RmsNorm {
   /// Normalises x after dropout.
   at::Tensor operator()(const at::Tensor& x, double dropout_rate) const;
 };
+
+/// Those of the layers' weights and biases that are defined, in this order.
+template <class... Layers>
+std::vector<at::Tensor> parameters_of(const Layers&... layers) {
+  std::vector<at::Tensor> parameters;
+  const auto append = [&](const auto& layer) {
+    if (layer.weight.defined()) parameters.push_back(layer.weight);
+    if constexpr (requires { layer.bias; }) {
+      if (layer.bias.defined()) parameters.push_back(layer.bias);
+    }
+  };
+  (append(layers), ...);
+  return parameters;
+}
 
 /// Rates of dropout in one forward pass; 0 in evaluation.
 struct DropoutRates {

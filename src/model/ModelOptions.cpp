@@ -50,6 +50,9 @@ const std::vector<std::pair<std::string, TokenLayout>> kLayouts = {{"auto", Toke
                                                                    {"previous", TokenLayout::kPrevious},
                                                                    {"split", TokenLayout::kSplit}};
 
+const std::vector<std::pair<std::string, Recompute>> kRecomputes = {
+    {"none", Recompute::kNone}, {"mlp", Recompute::kMlp}, {"block", Recompute::kBlock}};
+
 template <class Enum>
 std::string spelling_of(const std::vector<std::pair<std::string, Enum>>& values, Enum wanted) {
   return std::ranges::find(values, wanted, &std::pair<std::string, Enum>::second)->first;
@@ -147,6 +150,13 @@ void ModelOptions::declare(Section& section) {
            "that do not run so have kernels of our own between library products. on: training does not start "
            "where they do not fit. off: library kernels.")
       .free_on_resume();
+  section
+      .key("recompute", recompute, kRecomputes,
+           "What training computes again in the backward pass, instead of keeping it in memory from the "
+           "forward pass on. mlp: the first product of each block's MLP and its activation. block: whole "
+           "blocks, of which the input alone is kept. Gradients and dropout are the same. Not for a "
+           "plug-in's network.")
+      .free_on_resume();
   section.ignore("flash_attn", "the attention kernel is chosen by device and shape");
 }
 
@@ -166,6 +176,11 @@ void ModelOptions::check(Findings& findings) const {
     if (use_compressed_context) {
       findings.add("use_compressed_context",
                    "found true with a plug-in's network, which has no regions; set it to false");
+    }
+    if (recompute != Recompute::kNone) {
+      findings.add("recompute", fmt::format("found {} with a plug-in's network, whose blocks nobody else "
+                                            "knows; expected none, or another model",
+                                            spelling_of(kRecomputes, recompute)));
     }
   } else {
     check_network(findings);

@@ -55,6 +55,13 @@ enum class FusedKernels {
   kOff,
 };
 
+/// What the backward pass computes again, as the forward pass does not keep it.
+enum class Recompute {
+  kNone,
+  kMlp,    ///< of each block's MLP the first product and its activation
+  kBlock,  ///< whole blocks, from their inputs
+};
+
 /// What a model needs to know of the environment.
 struct ModelShape {
   int64_t grid_size = 9;
@@ -89,6 +96,7 @@ struct ModelOptions {
   double token_type_weight = 0.1;
 
   FusedKernels fused_kernels = FusedKernels::kAuto;
+  Recompute recompute = Recompute::kNone;
 
   double label_smoothing = 0.0;
   bool dynamics = false;

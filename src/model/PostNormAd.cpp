@@ -40,7 +40,8 @@ at::Tensor PostNormAd::encoded(const Batch& batch, LossPositions positions, bool
                                                 .query_states = stack_.embed_query_state.weight,
                                                 .positions = stack_.pos_embedding})
                             : tokens_of(batch, positions);
-  return stack_.encode(tokens.x, tokens.streams, tokens.queries, dropout_rates(training), plan,
+  const DropoutRates rates = dropout_rates(training);
+  return stack_.encode(tokens.x, tokens.streams, tokens.queries, rates, plan, recomputation(positions, rates),
                        main_gradients());
 }
 

@@ -1,12 +1,12 @@
 #include "model/PostNormStack.h"
 
 #include <cmath>
-#include <optional>
+#include <memory>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "kernels/BlockPass.h"
 #include "kernels/block/post_norm/FusedPostNorm.h"
 #include "kernels/block/post_norm/PostNormSublayers.h"
 
@@ -46,15 +46,29 @@ PostNormBlock::PostNormBlock(ParameterFactory& factory, const std::string& name,
       linear2_(default_linear(factory, name + ".linear2", options.inner_width(), options.tf_n_embd)),
       norm2_(layer_norm(factory, name + ".norm2", options.tf_n_embd)) {}
 
-at::Tensor PostNormBlock::operator()(const at::Tensor& x, const TokenStreams& streams, int64_t rows,
-                                     const DropoutRates& rates) const {
-  const int64_t tokens = x.size(1);
+at::Tensor PostNormBlock::in_pass(const at::Tensor& x, const Pass& pass, const BlockPlace& place) const {
+  if (!pass.own) return by_plain_operators(x, pass, place);
+  const kernels::BlockPass own = pass.own->running(place.run);
+  const auto kernels_of_plan = pass.blocks == kernels::KernelPlan::Blocks::kWhole
+                                   ? kernels::fused_post_norm_block
+                                   : kernels::post_norm_block_by_sublayers;
+  return kernels_of_plan(x, parameters(), pass.streams, place.rows, place.number, own);
+}
+
+at::Tensor PostNormBlock::by_plain_operators(const at::Tensor& x, const Pass& pass,
+                                             const BlockPlace& place) const {
+  const int64_t tokens = x.size(1), rows = place.rows;
+  const double rate = pass.rates.hidden;
   const at::Tensor qkv =
       in_proj_(x).view({x.size(0), tokens, 3, heads_, head_size_}).permute({2, 0, 3, 1, 4});
-  const at::Tensor read = attend(qkv, rows, streams, {}, rates.attention);
-
-  const at::Tensor y = normed_sum(norm1_, last_of(x, 1, rows), out_proj_, read, rates.hidden);
-  return normed_sum(norm2_, y, linear2_, dropped_gelu(linear1_, y, rates.hidden), rates.hidden);
+  const at::Tensor read = attend(qkv, rows, pass.streams, {}, pass.rates.attention);
+  const at::Tensor y = normed_sum(norm1_, last_of(x, 1, rows), out_proj_, read, rate);
+  const auto with_mlp = [rate, up = linear1_, down = linear2_, norm = norm2_](const at::Tensor& sum, auto) {
+    return normed_sum(norm, sum, down, dropped_gelu(up, sum, rate), rate);
+  };
+  if (!pass.recomputation.of_mlp()) return with_mlp(y, place.run);
+  return kernels::recomputed(y, parameters_of(linear1_, linear2_, norm2_), pass.recomputation.numbers,
+                             with_mlp);
 }
 
 std::vector<at::Tensor> PostNormBlock::parameters() const {
@@ -81,22 +95,18 @@ PostNormStack::PostNormStack(ParameterFactory& factory, const ModelOptions& opti
 
 at::Tensor PostNormStack::encode(at::Tensor x, const TokenStreams& streams, int64_t rows,
                                  const DropoutRates& rates, const kernels::KernelPlan& plan,
+                                 const BlockRecomputation& recomputation,
                                  MainGradients* main_gradients) const {
-  std::optional<kernels::BlockPass> pass;
+  PostNormBlock::Pass of_all = {streams, rates, plan.blocks(), recomputation, {}};
   if (plan.blocks() != kernels::KernelPlan::Blocks::kLibrary) {
-    pass.emplace(x, heads_, rates.attention, rates.hidden, plan.own_attention(), main_gradients);
+    of_all.own.emplace(x, heads_, rates.attention, rates.hidden, plan.own_attention(), main_gradients);
+    of_all.own->recomputes_mlp = recomputation.of_mlp();
   }
+  const auto pass = std::make_shared<const PostNormBlock::Pass>(std::move(of_all));
   for (size_t layer = 0; layer < layers.size(); ++layer) {
-    const int64_t rows_out = layer + 1 == layers.size() ? rows : x.size(1);
-    const auto number = static_cast<int64_t>(layer);
-    if (plan.whole_blocks()) {
-      x = kernels::fused_post_norm_block(x, layers[layer].parameters(), streams, rows_out, number, *pass);
-    } else if (plan.by_sublayers()) {
-      x = kernels::post_norm_block_by_sublayers(x, layers[layer].parameters(), streams, rows_out, number,
-                                                *pass);
-    } else {
-      x = layers[layer](x, streams, rows_out, rates);
-    }
+    const bool last = layer + 1 == layers.size();
+    const BlockPlace place = {.number = static_cast<int64_t>(layer), .rows = last ? rows : x.size(1)};
+    x = block_output(layers[layer], x, pass, place, recomputation);
   }
   return x;
 }

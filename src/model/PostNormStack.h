@@ -1,14 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "base/MainGradients.h"
+#include "kernels/BlockPass.h"
 #include "kernels/plan/KernelPlan.h"
 #include "model/Attention.h"
+#include "model/BlockRecomputation.h"
 #include "model/Layers.h"
 #include "model/ModelOptions.h"
 
@@ -20,13 +23,22 @@ class PostNormBlock {
  public:
   PostNormBlock(ParameterFactory& factory, const std::string& name, const ModelOptions& options);
 
-  /// x (B, tokens, width) -> the last `rows` tokens (B, rows, width).
-  at::Tensor operator()(const at::Tensor& x, const TokenStreams& streams, int64_t rows,
-                        const DropoutRates& rates) const;
+  /// What the blocks of one pass share.
+  struct Pass {
+    TokenStreams streams;
+    DropoutRates rates;
+    kernels::KernelPlan::Blocks blocks;
+    BlockRecomputation recomputation;
+    std::optional<kernels::BlockPass> own;  ///< a value where kernels of our own run them
+  };
+  /// x (B, tokens, width) -> the last `place.rows` tokens (B, rows, width), as the plan says.
+  at::Tensor in_pass(const at::Tensor& x, const Pass& pass, const BlockPlace& place) const;
   /// In the order of making.
   std::vector<at::Tensor> parameters() const;
 
  private:
+  at::Tensor by_plain_operators(const at::Tensor& x, const Pass& pass, const BlockPlace& place) const;
+
   int64_t heads_, head_size_;
   Linear in_proj_, out_proj_;
   LayerNorm norm1_;
@@ -44,7 +56,8 @@ struct PostNormStack {
   /// blocks and for libtorch's attention alone (see KernelPlan::reads_masks). Blocks run as `plan` says;
   /// fused kernels add their parameters' gradients to `main_gradients` if there is one.
   at::Tensor encode(at::Tensor x, const TokenStreams& streams, int64_t rows, const DropoutRates& rates,
-                    const kernels::KernelPlan& plan, MainGradients* main_gradients) const;
+                    const kernels::KernelPlan& plan, const BlockRecomputation& recomputation,
+                    MainGradients* main_gradients) const;
 
   Linear pred_token_type;
   at::Tensor compress_start_token, compress_end_token;  ///< (1, 1, width)

@@ -1,6 +1,8 @@
 #include "model/PreNormAd.h"
 
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -18,27 +20,39 @@ PreNormBlock::PreNormBlock(ParameterFactory& factory, const std::string& name, c
       attn_(default_linear(factory, name + ".attn.attn", options.tf_n_embd, 3 * options.tf_n_embd)),
       proj_(default_linear(factory, name + ".attn.proj", options.tf_n_embd, options.tf_n_embd)),
       norm_2_(rms_norm(factory, name + ".norm_2", options.tf_n_embd)),
-      w1_(default_linear(factory, name + ".mlp.swiglu.w1", options.tf_n_embd, options.inner_width(), false)),
-      w2_(default_linear(factory, name + ".mlp.swiglu.w2", options.tf_n_embd, options.inner_width(), false)),
-      w3_(default_linear(factory, name + ".mlp.swiglu.w3", options.inner_width(), options.tf_n_embd, false)) {
+      mlp_{.gate = default_linear(factory, name + ".mlp.swiglu.w1", options.tf_n_embd, options.inner_width(),
+                                  false),
+           .up = default_linear(factory, name + ".mlp.swiglu.w2", options.tf_n_embd, options.inner_width(),
+                                false),
+           .down = default_linear(factory, name + ".mlp.swiglu.w3", options.inner_width(), options.tf_n_embd,
+                                  false)} {}
+
+at::Tensor PreNormBlock::in_pass(const at::Tensor& x, const Pass& pass, const BlockPlace& place) const {
+  if (!pass.own) return by_plain_operators(x, pass, place);
+  const kernels::BlockPass own = pass.own->running(place.run);
+  if (pass.blocks == kernels::KernelPlan::Blocks::kWhole) {
+    return kernels::fused_pre_norm_block(x, parameters(), pass.rotary, pass.streams.queries, place.rows,
+                                         place.number, own);
+  }
+  return kernels::pre_norm_block_by_sublayers(x, parameters(), pass.streams, pass.rotary, place.rows,
+                                              place.number, own);
 }
 
-at::Tensor PreNormBlock::operator()(const at::Tensor& x, const TokenStreams& streams, int64_t rows,
-                                    const Rotary& rotary, const DropoutRates& rates) const {
-  const int64_t tokens = x.size(1);
+at::Tensor PreNormBlock::by_plain_operators(const at::Tensor& x, const Pass& pass,
+                                            const BlockPlace& place) const {
+  const DropoutRates& rates = pass.rates;
+  const int64_t tokens = x.size(1), rows = place.rows;
   const at::Tensor fused = attn_(norm_1_(x, rates.hidden));
   // The rows of the fused weight are ordered by head: q_h, k_h, v_h.
   const at::Tensor qkv = fused.view({x.size(0), tokens, heads_, 3, head_size_}).permute({3, 0, 2, 1, 4});
-  const at::Tensor read = attend(qkv, rows, streams, rotary, rates.attention);
+  const at::Tensor read = attend(qkv, rows, pass.streams, pass.rotary, rates.attention);
 
   const at::Tensor residual = last_of(x, 1, rows) + proj_(read);
-  const at::Tensor normed = norm_2_(residual, rates.hidden);
-  return residual + w3_(silu_product(w1_(normed), w2_(normed)));
+  return residual + mlp_(norm_2_(residual, rates.hidden), place.run, pass.recomputes_mlp);
 }
 
 std::vector<at::Tensor> PreNormBlock::parameters() const {
-  return {norm_1_.weight, attn_.weight, attn_.bias, proj_.weight, proj_.bias,
-          norm_2_.weight, w1_.weight,   w2_.weight, w3_.weight};
+  return parameters_of(norm_1_, attn_, proj_, norm_2_, mlp_.gate, mlp_.up, mlp_.down);
 }
 
 PreNormAd::PreNormAd(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory)
@@ -81,25 +95,24 @@ at::Tensor PreNormAd::encoded(const Batch& batch, LossPositions positions, const
   const Rotary rotary =
       Rotary::of(at::arange(streams.context, batch.states.options().dtype(at::kLong)), options().head_size());
   const bool library_blocks = plan.blocks() == kernels::KernelPlan::Blocks::kLibrary;
-  const Rotary of_all = library_blocks ? rotary.with_queries(streams) : Rotary();
-  std::optional<kernels::BlockPass> pass;
+  const BlockRecomputation again = recomputation(positions, rates);
+  PreNormBlock::Pass of_all = {.streams = streams,
+                               .rotary = library_blocks ? rotary.with_queries(streams) : rotary,
+                               .rates = rates,
+                               .blocks = plan.blocks(),
+                               .own = {},
+                               .recomputes_mlp = again.of_mlp()};
   if (!library_blocks) {
-    pass.emplace(x, options().tf_n_head, rates.attention, rates.hidden, plan.own_attention(),
-                 main_gradients());
+    of_all.own.emplace(x, options().tf_n_head, rates.attention, rates.hidden, plan.own_attention(),
+                       main_gradients());
+    of_all.own->recomputes_mlp = again.of_mlp();
   }
+  const auto pass = std::make_shared<const PreNormBlock::Pass>(std::move(of_all));
   for (size_t layer = 0; layer < blocks_.size(); ++layer) {
     const bool last = layer + 1 == blocks_.size();  // nothing reads the last block's output at the context
-    const int64_t rows = last ? tokens.queries : x.size(1);
-    const auto number = static_cast<int64_t>(layer);
-    if (plan.whole_blocks()) {
-      x = kernels::fused_pre_norm_block(x, blocks_[layer].parameters(), rotary, streams.queries, rows, number,
-                                        *pass);
-    } else if (plan.by_sublayers()) {
-      x = kernels::pre_norm_block_by_sublayers(x, blocks_[layer].parameters(), streams, rotary, rows, number,
-                                               *pass);
-    } else {
-      x = blocks_[layer](x, streams, rows, of_all, rates);
-    }
+    const BlockPlace place = {.number = static_cast<int64_t>(layer),
+                              .rows = last ? tokens.queries : x.size(1)};
+    x = block_output(blocks_[layer], x, pass, place, again);
   }
   return x;
 }

@@ -5,9 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "kernels/BlockPass.h"
 #include "model/AlgorithmDistillation.h"
 #include "model/Attention.h"
 #include "model/Layers.h"
+#include "model/Mlp.h"
 
 namespace adtrain {
 
@@ -16,18 +18,28 @@ class PreNormBlock {
  public:
   PreNormBlock(ParameterFactory& factory, const std::string& name, const ModelOptions& options);
 
-  /// x (B, tokens, width) -> the last `rows` tokens (B, rows, width).
-  at::Tensor operator()(const at::Tensor& x, const TokenStreams& streams, int64_t rows, const Rotary& rotary,
-                        const DropoutRates& rates) const;
+  /// What the blocks of one pass share.
+  struct Pass {
+    TokenStreams streams;
+    Rotary rotary;  ///< of all tokens for plain operators, else of the context
+    DropoutRates rates;
+    kernels::KernelPlan::Blocks blocks;
+    std::optional<kernels::BlockPass> own;  ///< a value where kernels of our own run them
+    bool recomputes_mlp = false;
+  };
+  /// x (B, tokens, width) -> the last `place.rows` tokens (B, rows, width), as the plan says.
+  at::Tensor in_pass(const at::Tensor& x, const Pass& pass, const BlockPlace& place) const;
   /// In the order of making.
   std::vector<at::Tensor> parameters() const;
 
  private:
+  at::Tensor by_plain_operators(const at::Tensor& x, const Pass& pass, const BlockPlace& place) const;
+
   int64_t heads_, head_size_;
   RmsNorm norm_1_;
   Linear attn_, proj_;
   RmsNorm norm_2_;
-  Linear w1_, w2_, w3_;
+  Mlp mlp_;  ///< w1 is the gate, w2 goes up and w3 down
 };
 
 /// The model of Algorithm Distillation with the pre-norm block (DICP's). Where fused kernels fit, blocks run

@@ -30,12 +30,21 @@ int64_t parts_that_fit(int64_t found, int64_t fits) {
   return parts;
 }
 
-/// "shard_optimizer: true, " where that lets a sequence fit that does not fit without.
-std::string sharding_advice(RunConfig config, const kernels::DeviceTraits& gpu, int64_t world_size,
-                            int64_t usable) {
-  if (config.distributed.shard_optimizer || world_size == 1) return "";
-  config.distributed.shard_optimizer = true;
-  return MemoryEstimate(config, gpu, world_size).largest_batch(usable) < 1 ? "" : "shard_optimizer: true, ";
+/// "shard_optimizer: true, " and "recompute: block, ", each where it lets a sequence fit that does not fit
+/// without.
+std::string settings_that_fit(const RunConfig& config, const kernels::DeviceTraits& gpu, int64_t world_size,
+                              int64_t usable) {
+  RunConfig sharded = config, recomputed = config;
+  sharded.distributed.shard_optimizer = true;
+  recomputed.model.recompute = Recompute::kBlock;
+  const auto fits = [&](const RunConfig& changed) {
+    return MemoryEstimate(changed, gpu, world_size).largest_batch(usable) >= 1;
+  };
+  std::string settings;
+  if (!config.distributed.shard_optimizer && world_size > 1 && fits(sharded))
+    settings += "shard_optimizer: true, ";
+  if (config.model.recompute != Recompute::kBlock && fits(recomputed)) settings += "recompute: block, ";
+  return settings;
 }
 
 /// What to change on a GPU, with numbers, so that the run that goes on is the same run.
@@ -53,7 +62,7 @@ std::string advice_for_gpu(const RunConfig& config, const Ranks& ranks, const Ra
   if (found == 1 || largest < 1) {
     return fmt::format(
         "not even one sequence fits: take {}a smaller model or n_transit{}, and ask adtrain estimate",
-        sharding_advice(config, kernels::DeviceTraits::of(device), world_size, usable),
+        settings_that_fit(config, kernels::DeviceTraits::of(device), world_size, usable),
         options.compute_type(device) == at::kFloat ? ", or mixed_precision: bf16" : "");
   }
   const int64_t parts = parts_that_fit(found, std::min(largest, found - 1));

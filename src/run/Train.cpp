@@ -75,6 +75,23 @@ void check_fused_kernels(const RunConfig& config, const AlgorithmDistillation& m
       *why_not));
 }
 
+/// Whether steps on a GPU could be captured, but for what they compute again.
+bool recompute_forbids_capture(const RunConfig& config, const Ranks& ranks,
+                               const AlgorithmDistillation& model) {
+  return ranks.device.device.is_cuda() && config.training.cuda_graph != CudaGraphUse::kOff &&
+         model.recomputation(config.training.loss_positions).rewinds_generator();
+}
+
+/// Throws where the user requires captured steps and cannot have them with `recompute`.
+void check_recompute(const RunConfig& config, const Ranks& ranks, const AlgorithmDistillation& model) {
+  if (config.training.cuda_graph != CudaGraphUse::kOn || !recompute_forbids_capture(config, ranks, model))
+    return;
+  throw ConfigError(
+      "cuda_graph: found on with a recompute that draws dropout of plain operators again, which no captured "
+      "step can; expected auto or off, tf_dropout and tf_attn_dropout 0, recompute: none, or kernels that "
+      "adtrain validate shows for mixed_precision: bf16");
+}
+
 void print_banner(Console& console, const RunConfig& config, const Ranks& ranks, AlgorithmDistillation& model,
                   const BatchShare& share, const BatchAssembler& windows) {
   const LaunchContext& context = ranks.context;
@@ -161,6 +178,7 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
   if (!histories.missing_tasks().empty()) console.notice(histories.missing_tasks());
   life.check_histories(histories.identity());
   check_fused_kernels(config, inputs.model());
+  check_recompute(config, ranks, inputs.model());
   set_batch_sizes(config, ranks, life, inputs, console);
   const RunFolder folder = config.folder();
   TrainingLog log(console,
@@ -190,6 +208,11 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
         "the rows of a step are of several groups of spaces, other ones in each step: steps run eagerly, as "
         "no "
         "CUDA graph holds them");
+  }
+  if (recompute_forbids_capture(config, ranks, inputs.model())) {
+    console.notice(
+        "recompute draws the dropout of plain operators again in the backward pass, which no CUDA graph can: "
+        "steps run eagerly");
   }
 
   trainer.start_from(life.resumed());

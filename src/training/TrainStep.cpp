@@ -21,11 +21,13 @@ void seed_generator(const at::Device& device, uint64_t seed) {
   generator.set_current_seed(seed);
 }
 
-/// Not where rows are of several groups of spaces: how many of each differs from step to step.
+/// Not where rows are of several groups of spaces: how many of each differs from step to step. Nor where the
+/// backward pass sets the generator back, which libtorch refuses while it captures.
 bool captures_steps(const at::Device& device, const AlgorithmDistillation& model,
                     const TrainingOptions& options) {
   if (!device.is_cuda() || options.cuda_graph == CudaGraphUse::kOff || model.shape().spaces.size() > 1)
     return false;
+  if (model.recomputation(options.loss_positions).rewinds_generator()) return false;
   return options.cuda_graph == CudaGraphUse::kOn || !options.deterministic;
 }
 

@@ -52,7 +52,7 @@ class TrainStep {
   bool captured() const { return graph_.captured(); }
   /// See StepGraph::bytes().
   int64_t graph_bytes() const { return graph_.bytes(); }
-  /// Why no step was captured although the options allow it; empty where one was, or will be.
+  /// Why no step was captured although options and network allow it; empty where one was, or will be.
   const std::string& why_not_captured() const { return why_not_captured_; }
   /// Runs `work` between two steps, with the captured step's memory: see StepGraph.
   void lend_memory_to(const std::function<void()>& work) { graph_.lend_memory_to(work); }

@@ -28,5 +28,14 @@ INSTANTIATE_TEST_SUITE_P(Shapes, PostNormSublayers,
                          ::testing::ValuesIn(testing::post_norm_cases_by_sublayers()),
                          [](const auto& tried) { return testing::name_of(tried.param); });
 
+TEST(PostNormBlockByHalves, RecomputesToTheSameBits) {
+  at::manual_seed(4);
+  for (const testing::BlockCase& tried : testing::post_norm_cases_by_sublayers()) {
+    if (tried.hidden_rate == 0 || tried.shape.width > 128) continue;
+    SCOPED_TRACE(testing::name_of(tried));
+    PostNormBlockCheck(tried, at::kCPU).expect_the_same_recomputed();
+  }
+}
+
 }  // namespace
 }  // namespace adtrain

@@ -37,6 +37,15 @@ INSTANTIATE_TEST_SUITE_P(Shapes, PreNormSublayers,
                          ::testing::ValuesIn(testing::pre_norm_cases_by_sublayers()),
                          [](const auto& tried) { return testing::name_of(tried.param); });
 
+TEST(PreNormBlockByHalves, RecomputesToTheSameBits) {
+  at::manual_seed(4);
+  for (const testing::BlockCase& tried : testing::pre_norm_cases_by_sublayers()) {
+    if (tried.hidden_rate == 0 || tried.shape.width > 128) continue;
+    SCOPED_TRACE(testing::name_of(tried));
+    testing::PreNormBlockCheck(tried, at::kCPU).expect_the_same_recomputed();
+  }
+}
+
 class ChosenPiecesBySublayers : public ::testing::TestWithParam<testing::ChosenPiecesCase> {};
 
 TEST_P(ChosenPiecesBySublayers, AreTheReferenceWithTheBitsThatTheyDraw) {
@@ -46,6 +55,15 @@ TEST_P(ChosenPiecesBySublayers, AreTheReferenceWithTheBitsThatTheyDraw) {
 
 INSTANTIATE_TEST_SUITE_P(Pieces, ChosenPiecesBySublayers, ::testing::ValuesIn(testing::chosen_pieces_cases()),
                          [](const auto& tried) { return tried.param.name(); });
+
+TEST(ChosenPieces, RecomputeToTheSameBits) {
+  at::manual_seed(4);
+  for (const testing::ChosenPiecesCase& tried : testing::chosen_pieces_cases()) {
+    if (tried.hidden_rate == 0) continue;
+    SCOPED_TRACE(tried.name());
+    testing::ChosenPiecesCheck(tried, at::kCPU).expect_the_same_recomputed();
+  }
+}
 
 }  // namespace
 }  // namespace adtrain

@@ -14,6 +14,7 @@
 #include "kernels/FusedBlockCase.h"
 #include "kernels/PlannedAttention.h"
 #include "kernels/PreNormChecks.h"
+#include "kernels/Recomputation.h"
 #include "kernels/attention/ProjectedAttention.h"
 
 /// A whole block's operation beside float64, with the bits that it draws: on a GPU, or emulated on the CPU.
@@ -37,7 +38,7 @@ class BlockCheck {
 
   void run() {
     const kernels::BlockPass pass = new_pass();
-    const at::Tensor y = found(pass);
+    const at::Tensor y = found(x_, pass);
     EXPECT_EQ(is_one_function(y), !case_.by_halves || own_attention());
     take_attention_dropout_mask(pass);
     std::vector<at::Tensor> exact;
@@ -56,11 +57,31 @@ class BlockCheck {
   /// Between the output of a block by sublayers and its input there is one node of autograd.
   void expect_one_function() const {
     ASSERT_TRUE(case_.by_halves && own_attention());
-    EXPECT_TRUE(is_one_function(found(new_pass())));
+    EXPECT_TRUE(is_one_function(found(x_, new_pass())));
+  }
+
+  /// What the backward pass computes again changes no bit.
+  void expect_the_same_recomputed() const {
+    const kernels::BlockPass pass = new_pass();
+    kernels::BlockPass of_mlp = pass;
+    of_mlp.recomputes_mlp = true;
+    const at::Tensor y = found(x_, pass), y_of_mlp = found(x_, of_mlp),
+                     y_of_block = kernels::recomputed(x_, parameters_, kernels::RandomNumbers::kSeeds,
+                                                      [&](const at::Tensor&x, kernels::PartRun run) {
+                                                        return found(x, pass.running(run));
+                                                      });
+    const at::Tensor dy = at::randn(y.sizes(), y.options().requires_grad(false));
+    const auto expected = torch::autograd::grad({y}, inputs(), {dy});
+    for (const at::Tensor& again : {y_of_mlp, y_of_block}) {
+      EXPECT_TRUE(at::equal(again, y));
+      const auto gradients = torch::autograd::grad({again}, inputs(), {dy});
+      for (size_t k = 0; k < expected.size(); ++k)
+        EXPECT_TRUE(at::equal(gradients[k], expected[k])) << (k == 0 ? "x" : "parameter ") << k;
+    }
   }
 
   /// With dropout of its own.
-  at::Tensor output() const { return found(new_pass()).detach(); }
+  at::Tensor output() const { return found(x_, new_pass()).detach(); }
 
  protected:
   static constexpr int64_t kNumber = 1;
@@ -71,7 +92,7 @@ class BlockCheck {
     streams_ = TokenStreams::two(tried.shape.tokens, tried.shape.queries, x_);
   }
 
-  virtual at::Tensor found(const kernels::BlockPass& pass) const = 0;
+  virtual at::Tensor found(const at::Tensor& x, const kernels::BlockPass& pass) const = 0;
   /// `exact`: x and the parameters.
   virtual at::Tensor reference(const std::vector<at::Tensor>& exact,
                                const kernels::BlockPass& pass) const = 0;

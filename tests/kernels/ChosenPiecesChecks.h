@@ -72,10 +72,10 @@ class ChosenPiecesCheck : public BlockCheck {
     return projected.unflatten(-1, {3, shape().heads, -1}).permute({2, 0, 3, 1, 4});
   }
 
-  at::Tensor found(const kernels::BlockPass& pass) const override {
+  at::Tensor found(const at::Tensor& x, const kernels::BlockPass& pass) const override {
     const auto after = parameters_.begin() + (pieces_.layer_norm ? 4 : 3);
     const auto [projected, residual] = kernels::pre_norm_before_attention(
-        x_, {parameters_.begin(), after}, pieces_, shape().rows, kNumber, pass);
+        x, {parameters_.begin(), after}, pieces_, shape().rows, kNumber, pass);
     const at::Tensor attention_output =
         kernels::library_attention(heads_of(projected), shape().rows, streams(), {}, /*dropout_rate=*/0);
     return kernels::pre_norm_after_attention(attention_output, residual, {after, parameters_.end()}, pieces_,

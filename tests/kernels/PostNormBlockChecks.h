@@ -36,10 +36,10 @@ class PostNormBlockCheck : public BlockCheck {
   int64_t attention_draw() const override { return kDraws * kNumber; }
   bool has_rope() const override { return false; }
 
-  at::Tensor found(const kernels::BlockPass& pass) const override {
+  at::Tensor found(const at::Tensor& x, const kernels::BlockPass& pass) const override {
     const auto block =
         case_.by_halves ? kernels::post_norm_block_by_sublayers : kernels::fused_post_norm_block;
-    return block(x_, parameters_, streams(), shape().rows, kNumber, pass);
+    return block(x, parameters_, streams(), shape().rows, kNumber, pass);
   }
 
   at::Tensor reference(const std::vector<at::Tensor>& exact, const kernels::BlockPass& pass) const override {

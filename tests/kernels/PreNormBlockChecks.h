@@ -33,13 +33,13 @@ class PreNormBlockCheck : public BlockCheck {
   int64_t attention_draw() const override { return kDraws * kNumber + 2; }
   bool has_rope() const override { return true; }
 
-  at::Tensor found(const kernels::BlockPass& pass) const override {
+  at::Tensor found(const at::Tensor& x, const kernels::BlockPass& pass) const override {
     const Rotary rotary = {data_.cosines, data_.sines};
     if (case_.by_halves) {
-      return kernels::pre_norm_block_by_sublayers(x_, parameters_, streams(), rotary, shape().rows, kNumber,
+      return kernels::pre_norm_block_by_sublayers(x, parameters_, streams(), rotary, shape().rows, kNumber,
                                                   pass);
     }
-    return kernels::fused_pre_norm_block(x_, parameters_, rotary, shape().queries, shape().rows, kNumber,
+    return kernels::fused_pre_norm_block(x, parameters_, rotary, shape().queries, shape().rows, kNumber,
                                          pass);
   }
 

@@ -119,6 +119,29 @@ TEST_P(FusedBlock, AReducerGetsTheGradientsThatAutogradWouldHaveGot) {
   }
 }
 
+TEST_P(FusedBlock, RecomputationChangesNoBit) {
+  const Batch input = batch_on_device(LossPositions::kLast);
+  at::Tensor expected;
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kBlock}) {
+    testing::Variant variant = small(64, 0.1);
+    variant.options.recompute = recompute;
+    const auto model = on_device(variant);
+    SingleCommunicator alone(testing::fused_device()->device);
+    GradientReducer reducer(model->parameters().leaves(), alone, {});
+    model->send_gradients_to(&reducer);
+    seed_device(11);
+    reducer.begin_micro_step(true);
+    model->loss(input, LossPositions::kLast, true).sum.backward();
+    reducer.finish();
+    const at::Tensor found = reducer.flat_gradient().clone();
+    if (recompute == Recompute::kNone) {
+      expected = found;
+    } else {
+      EXPECT_TRUE(at::equal(found, expected));
+    }
+  }
+}
+
 TEST_P(FusedBlock, DropoutFollowsTheGenerator) {
   const auto model = on_device(small(64, 0.1));
   const Batch input = batch_on_device(LossPositions::kLast);

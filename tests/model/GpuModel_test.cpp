@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <gtest/gtest.h>
 
 #include "base/Gpu.h"
@@ -68,6 +69,34 @@ TEST_P(GpuModel, LossAndGradientAreThoseOfTheCpu) {
         testing::relative_error(testing::flat_gradient(*on_gpu, found.sum).cpu().to(at::kFloat), gradient),
         GetParam().tolerance);
   }
+}
+
+/// What a network keeps from its forward pass on.
+TEST(GpuRecomputation, KeepsLess) {
+  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  const at::Device gpu(at::kCUDA, 0);
+  Variant variant = testing::variant("xland");
+  variant.options.tf_n_embd = 256;
+  variant.options.tf_n_layer = 8;
+  variant.options.n_transit = 256;
+  const Batch batch = testing::random_plain(16, variant.options.n_transit).to(gpu);
+  const auto kept = [&](Recompute recompute) {
+    variant.options.recompute = recompute;
+    const auto model = testing::small_model(variant);
+    model->parameters().to(gpu, at::kBFloat16);
+    const auto allocated = [&] {
+      return c10::cuda::CUDACachingAllocator::getDeviceStats(gpu.index()).allocated_bytes[0].current;
+    };
+    testing::flat_gradient(*model,
+                           model->loss(batch, LossPositions::kAll, true).sum);  // allocates workspaces
+    const int64_t before = allocated();
+    const at::Tensor loss = model->loss(batch, LossPositions::kAll, true).sum;
+    return static_cast<double>(allocated() - before);
+  };
+  const double none = kept(Recompute::kNone), mlp = kept(Recompute::kMlp), block = kept(Recompute::kBlock);
+  // Of ten elements a feature four are the MLP's, and one is the input.
+  EXPECT_NEAR(mlp / none, 0.6, 0.1);
+  EXPECT_NEAR(block / none, 0.1, 0.08);
 }
 
 std::vector<Case> cases() {

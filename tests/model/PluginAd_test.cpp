@@ -75,6 +75,14 @@ TEST(PluginAd, ItsNamesFollowThoseOfAdtrain) {
   compressed.check(findings);
   ASSERT_EQ(findings.all().size(), 1);
   EXPECT_EQ(findings.all()[0].key, "use_compressed_context");
+
+  ModelOptions again = options_for("rewards");
+  again.recompute = Recompute::kMlp;
+  Findings of_blocks;
+  again.check(of_blocks);
+  ASSERT_EQ(of_blocks.all().size(), 1);
+  EXPECT_EQ(of_blocks.all()[0].key, "recompute");
+  EXPECT_THAT(of_blocks.all()[0].message, HasSubstr("found mlp with a plug-in's network"));
 }
 
 TEST(PluginAd, ParametersAreTakenInAndForwardReadsThem) {

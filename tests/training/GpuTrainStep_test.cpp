@@ -1,4 +1,5 @@
 #include <memory>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAStream.h>
@@ -20,6 +21,9 @@ struct Setting {
   HistoriesOnGpu histories = HistoriesOnGpu::kOn;
   int64_t accumulation = 1;
   double dropout = 0;
+  TransformerBlock block = TransformerBlock::kAuto;
+  Recompute recompute = Recompute::kNone;
+  int64_t window = 16, heads = 4;
 };
 
 constexpr int64_t kSteps = 12;
@@ -29,12 +33,15 @@ class SmallRun {
  public:
   explicit SmallRun(const Setting& setting)
       : histories_(HistorySet::random(5, 200, {9, 5}, 1)),
-        windows_(histories_, {.steps = 200, .horizon = 20, .length = 16}),
+        windows_(histories_, {.steps = 200, .horizon = 20, .length = setting.window}),
         communicator_(setting.device) {
     ModelOptions model;
     model.tf_n_embd = 32;
     model.tf_n_layer = 2;
-    model.n_transit = 16;
+    model.n_transit = setting.window;
+    model.tf_n_head = setting.heads;
+    model.transformer_block = setting.block;
+    model.recompute = setting.recompute;
     model.tf_dropout = model.tf_attn_dropout = setting.dropout;
     model_ = AlgorithmDistillation::create(model, {}, 3);
     model_->parameters().to(setting.device, setting.type);
@@ -119,6 +126,41 @@ TEST_F(GpuTrainStep, DropoutAdvancesInTheGraphAsItDoesOutside) {
     const SmallRun captured({.cuda_graph = CudaGraphUse::kOn, .accumulation = accumulation, .dropout = 0.3});
     expect_close(captured, eager, 1e-5);
     EXPECT_GT((eager.parameters - SmallRun({}).parameters).abs().max().item<double>(), 1e-4);
+  }
+}
+
+/// Whole blocks, and blocks of chosen pieces by sublayers around cuDNN's attention and our own.
+TEST_F(GpuTrainStep, CapturedRecomputationDropsWhatTheForwardPassDropped) {
+  const Setting bf16 = {.type = at::kBFloat16, .accumulation = 2, .dropout = 0.3};
+  Setting whole_blocks = bf16, by_cudnn = bf16;
+  by_cudnn.window = 64;
+  by_cudnn.block = TransformerBlock::kXland;
+  Setting normed_keys = by_cudnn, own_attention = by_cudnn;
+  normed_keys.block = TransformerBlock::kVintix;
+  own_attention.heads = 1;
+  for (Setting setting : {whole_blocks, by_cudnn, normed_keys, own_attention}) {
+    const SmallRun expected(setting);
+    for (const Recompute recompute : {Recompute::kMlp, Recompute::kBlock}) {
+      setting.recompute = recompute;
+      setting.cuda_graph = CudaGraphUse::kOff;
+      expect_close(SmallRun(setting), expected, 2e-3);
+      setting.cuda_graph = CudaGraphUse::kOn;
+      const SmallRun captured(setting);
+      EXPECT_TRUE(captured.captured);
+      expect_close(captured, expected, 2e-3);
+    }
+  }
+}
+
+TEST_F(GpuTrainStep, RecomputationOfPlainOperatorsWithDropoutIsNotCaptured) {
+  for (const double dropout : {0.0, 0.3}) {
+    Setting setting = {.dropout = dropout, .recompute = Recompute::kBlock};
+    const SmallRun eager(setting);
+    setting.cuda_graph = CudaGraphUse::kOn;
+    const SmallRun captured(setting);
+    EXPECT_EQ(captured.captured, dropout == 0);
+    for (const SmallRun* found : {&eager, &captured})
+      expect_close(*found, SmallRun({.dropout = dropout}), 1e-5);
   }
 }
 

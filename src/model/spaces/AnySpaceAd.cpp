@@ -59,7 +59,9 @@ at::Tensor AnySpaceAd::queries_of(const Batch& batch, LossPositions positions, b
   const kernels::KernelPlan& plan = this->plan(positions);
   const at::Tensor x = tokens_(batch, {plan, main_gradients()});
   const int64_t queries = positions == LossPositions::kAll ? x.size(1) : 1;
-  return stack_(x, stack_.one_stream(x, plan), queries, dropout_rates(training), plan, main_gradients());
+  const DropoutRates rates = dropout_rates(training);
+  return stack_(x, stack_.one_stream(x, plan), queries, rates, plan, recomputation(positions, rates),
+                main_gradients());
 }
 
 AlgorithmDistillation::Loss AnySpaceAd::loss_of(const at::Tensor& x, const Batch& rows) const {

@@ -4,6 +4,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "kernels/DrawnSeeds.h"
 #include "kernels/attention/cudnn/CudnnGraphs.h"
 
 namespace adtrain::kernels {
@@ -65,7 +66,7 @@ class CudnnAttention : public autograd::Function<CudnnAttention> {
     at::Tensor statistics = at::empty({qkv.size(1), heads, qkv.size(3)}, like.dtype(at::kFloat));
     // Drawn on the GPU: a captured step draws anew at each replay.
     at::Tensor seed;
-    if (dropout_rate > 0) seed = at::empty({2}, like.dtype(at::kLong)).random_();
+    if (dropout_rate > 0) seed = drawn_seeds(2, qkv);
 
     CudnnMemory memory = memory_of(qkv, seed);
     give(memory, CudnnTensor::kOutput, output);

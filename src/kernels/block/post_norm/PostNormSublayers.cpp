@@ -115,14 +115,19 @@ class AfterAttention {
     sum1_ =
         normed_sum(residual, product(attention_output_, p[kProjectionWeight], {}, autotuning),
                    p[kProjectionBias], p[kNorm1Weight], p[kNorm1Bias], kNormEpsilon, kept_[kOfProjection]);
-    product_ = product(sum1_.y, p[kLinear1Weight], {}, autotuning);
-    inner_ = biased_gelu(product_, p[kLinear1Bias], kept_[kOfInner]);
+    multiply(p, autotuning);
     sum2_ = normed_sum(sum1_.y, product(inner_, p[kLinear2Weight], {}, autotuning), p[kLinear2Bias],
                        p[kNorm2Weight], p[kNorm2Bias], kNormEpsilon, kept_[kOfOutput]);
+    multiplies_again_ = call.pass.recomputes_mlp;
+    if (multiplies_again_) {
+      product_.reset();
+      inner_.reset();
+    }
     return {std::exchange(sum2_.y, {})};
   }
 
   Tensors backward(Tensors d_outputs, at::TensorList p, const GradientAccumulation& place) {
+    if (multiplies_again_) multiply(p, Autotuning::kAllowed);
     const auto [d_y, d_product2] = normed_sum_backward(
         popped(d_outputs), sum2_, p[kNorm2Weight], kept_[kOfOutput], place.of(kLinear2Bias, kOfNormedSum));
     add_weight_gradient(d_product2, inner_, place.of(kLinear2Weight));
@@ -156,9 +161,16 @@ class AfterAttention {
   static constexpr size_t kOfNormedSum = 3;
   enum Dropped : size_t { kOfProjection, kOfInner, kOfOutput };
 
+  /// The MLP's first product and its activation.
+  void multiply(at::TensorList p, Autotuning autotuning) {
+    product_ = product(sum1_.y, p[kLinear1Weight], {}, autotuning);
+    inner_ = biased_gelu(product_, p[kLinear1Bias], kept_[kOfInner]);
+  }
+
   at::Tensor attention_output_, product_, inner_;
   NormedSum sum1_, sum2_;  ///< the second without y
   std::vector<KeptElements> kept_;
+  bool multiplies_again_ = false;
 };
 
 struct Form {

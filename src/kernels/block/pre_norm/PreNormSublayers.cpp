@@ -76,13 +76,22 @@ class PreNormMlp {
 
   /// `p`: its parameters.
   at::Tensor added(const at::Tensor& sum, const at::Tensor& normed, at::TensorList p, Autotuning autotuning) {
-    if (pieces_.gelu) {
-      product_ = product(matrix(normed), p[kUp], {}, autotuning);
-      return sum_with_product(sum, biased_gelu(product_, p[kUpBias], {}), p[kDown], p[kDownBias], autotuning);
-    }
-    product_ = product(matrix(normed), gates_of(p), {}, autotuning).unflatten(-1, {2, -1});
+    multiply(normed, p, autotuning);
+    if (!pieces_.gelu) return sum_with_product(sum, inner_, p[kW3], {}, autotuning);
+    return sum_with_product(sum, biased_gelu(product_, p[kUpBias], {}), p[kDown], p[kDownBias], autotuning);
+  }
+
+  /// The part of it that the backward pass needs, which is kept.
+  void multiply(const at::Tensor& normed, at::TensorList p, Autotuning autotuning) {
+    product_ = product(matrix(normed), first_weight(p), {}, autotuning);
+    if (pieces_.gelu) return;
+    product_ = product_.unflatten(-1, {2, -1});
     inner_ = gated(product_);
-    return sum_with_product(sum, inner_, p[kW3], {}, autotuning);
+  }
+  /// Until the backward pass multiplies again.
+  void free_product() {
+    product_.reset();
+    inner_.reset();
   }
 
   /// The gradient of the first product (rows, …). Adds those of all parameters but its weights.
@@ -146,7 +155,15 @@ class AfterAttention {
           sum_with_product(residual, attention_output_, p[kOutProjWeight], p[kOutProjBias], autotuning), norm,
           kNormEpsilon, kept);
     }
-    const at::Tensor y = mlp_.added(normed_.x, normed_.y, p.slice(of_mlp()), autotuning);
+    const at::TensorList mlp_parameters = p.slice(of_mlp());
+    at::Tensor y = normed_.x.detach();  // in its place where nobody reads it
+    if (call.pass.run == PartRun::kForValues) {
+      y = mlp_.added(normed_.x, normed_.y, mlp_parameters, autotuning);
+    } else {
+      mlp_.multiply(normed_.y, mlp_parameters, autotuning);
+    }
+    multiplies_again_ = call.pass.recomputes_mlp;
+    if (multiplies_again_) mlp_.free_product();
     if (pieces_.layer_norm) normed_.y.reset();
     return {y};
   }
@@ -154,6 +171,10 @@ class AfterAttention {
   Tensors backward(Tensors d_outputs, at::TensorList p, const GradientAccumulation& place) {
     const at::Tensor d_y = popped(d_outputs).contiguous();
     const at::TensorList mlp_parameters = p.slice(of_mlp());
+    if (multiplies_again_) {
+      if (pieces_.layer_norm) normed_.y = normed_again(p);
+      mlp_.multiply(normed_.y, mlp_parameters, Autotuning::kAllowed);
+    }
     const at::Tensor d_product = mlp_.backward_of_product(matrix(d_y), mlp_parameters, place, of_mlp()),
                      weight = mlp_.first_weight(mlp_parameters);
     const at::Tensor d_normed = input_gradient(d_product, weight).view_as(normed_.x);
@@ -171,10 +192,16 @@ class AfterAttention {
   enum Parameter : size_t { kOutProjWeight, kOutProjBias, kNormWeight };
   size_t of_mlp() const { return kNormWeight + norm_parameters(pieces_); }
 
+  at::Tensor normed_again(at::TensorList p) const {
+    const KeptElements kept = normed_.drops_product ? KeptElements() : normed_.kept;
+    return normed_input(normed_.x, norm_at(p, kNormWeight, pieces_), kNormEpsilon, kept).y;
+  }
+
   PreNormPieces pieces_;
   at::Tensor attention_output_;
   NormedInput normed_;  ///< LayerNorm's without y
   PreNormMlp mlp_{pieces_};
+  bool multiplies_again_ = false;
 };
 
 /// The angles by which queries and keys have been rotated, kept for the backward pass.

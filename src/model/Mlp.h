@@ -1,0 +1,24 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "kernels/Recomputation.h"
+#include "model/Layers.h"
+
+namespace adtrain {
+
+/// The MLP of a block whose norm stands before it: down(gelu(up(x))) or, with a gate, down(silu(gate(x)) ·
+/// up(x)).
+struct Mlp {
+  Linear gate;  ///< SwiGLU's; undefined for GELU
+  Linear up, down;
+  bool tanh_form = false;  ///< of GELU; else the exact one
+
+  /// `recomputes`: whether autograd keeps x alone, and computes what `down` multiplies again.
+  at::Tensor operator()(const at::Tensor& x, kernels::PartRun run, bool recomputes) const;
+
+ private:
+  at::Tensor inner(const at::Tensor& x) const;
+};
+
+}  // namespace adtrain

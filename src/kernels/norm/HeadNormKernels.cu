@@ -143,8 +143,8 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
     for (int feature = threadIdx.x; feature < stride; feature += kThreads) {
       float sum = 0.0f;
-      for (int row = 0; feature < HeadSize && row < Row::kRows; ++row)
-        sum += of_rows[row * Row::kLanes + feature / kVectorWidth][feature % kVectorWidth];
+      for (int other = 0; feature < HeadSize && other < Row::kRows; ++other)
+        sum += of_rows[other * Row::kLanes + feature / kVectorWidth][feature % kVectorWidth];
       part[which * stride + feature] = sum;
     }
     __syncthreads();

@@ -147,7 +147,8 @@ Space Space::from_json(const std::string& text, const std::string& origin) {
     if (const std::string why = space.contradiction(); !why.empty()) refuse(origin, why, text);
     return space;
   } catch (const json::exception& error) {
-    refuse(origin, error.what(), text);
+    const std::string why = error.what();  // after the library's own number of the error, in brackets
+    refuse(origin, why.substr(why.find(' ') + 1), text);
   }
 }
 

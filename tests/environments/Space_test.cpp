@@ -73,6 +73,7 @@ TEST(Space, AnythingElseIsRefusedWithItsOriginAndWhatWasFound) {
   refuses(R"({"type": "MultiDiscrete", "nvec": [5, 5], "start": [0]})", "1 starts for 2");
   refuses(R"({"type": "MultiDiscrete", "nvec": [[], []]})", "extent below 1");
   refuses(R"({"type": "Box", "shape": [2], "low": [0, 0, 0], "high": [1]})", "3 lower");
+  refuses(R"({"type": "Box", "shape": [2]})", "knows: key '");
   refuses(R"({"type": "Box", "shape": [2], "low": [2], "high": [1]})", "bounds 2 to 1");
   refuses(R"({"type": "Box", "shape": [-1], "low": [2], "high": [1]})", "extent below 1");
   refuses(R"({"type": "Box", "shape": [99999999], "low": [0], "high": [1]})", "more than");

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "base/Launch.cuh"
+#include "kernels/attention/AlibiSlope.cuh"
 #include "kernels/attention/decoding/DecodingAttention.h"
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/RowVectors.cuh"
@@ -58,12 +59,6 @@ __device__ float product_of(const Floats& left, const Floats& right) {
   for (int i = 0; i < kVectorWidth; ++i) sum = fmaf(left.at[i], right.at[i], sum);
   return sum;
 }
-
-/// What ALiBi takes off the score of a key of age 1, in exponents of 2.
-__device__ float slope_of(int head, int heads) {
-  return kLog2E * exp2_of(-8.0f * static_cast<float>(head + 1) / static_cast<float>(heads));
-}
-
 /// The work of one thread.
 template <class Short, int HeadSize>
 class Decoding {
@@ -87,7 +82,7 @@ class Decoding {
     const float factor = kLog2E * rsqrtf(static_cast<float>(HeadSize));
 #pragma unroll
     for (float& feature : query_.at) feature *= factor;
-    slope_ = job.shape.alibi ? slope_of(head_, job.shape.heads) : 0.0f;
+    slope_ = job.shape.alibi ? alibi_slope(head_, job.shape.heads) : 0.0f;
   }
 
   __device__ void run() {
@@ -125,7 +120,7 @@ class Decoding {
   /// which is at most 2^(newest's score − 26) from the age on that is found here. Lengths that are no numbers
   /// leave all keys to be read.
   __device__ int keys_that_count() const {
-    constexpr float kNegligible = 26.0f, kRoundings = 1.0f + 1e-4f;
+    constexpr float kRoundings = 1.0f + 1e-4f;
     const Floats key = unpacked<Short>(newest(job_.key));
     const float score = Lanes::sum(product_of(query_, key));
     const float query_norm = Lanes::sum(product_of(query_, query_));

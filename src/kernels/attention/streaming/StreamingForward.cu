@@ -128,7 +128,6 @@ class StreamingQueries {
   /// The binary logarithm of 2^26 times the greatest weight that a key can have for the row, without its
   /// distance and m.
   __device__ float greatest_weight(int warp_tile, int half) const {
-    constexpr float kNegligible = 26.0f;
     float squares = 0.0f;
 #pragma unroll
     for (const LeftFragment& part : query_[warp_tile]) {

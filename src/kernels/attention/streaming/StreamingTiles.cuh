@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/attention/AlibiSlope.cuh"
 #include "kernels/attention/MultiheadAttention.h"
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
@@ -164,11 +165,6 @@ __device__ int meet_passing_rows(const OwnRows& own, Fetch&& fetch, Take&& take,
     }
   }
   return block - kOn;
-}
-
-/// ALiBi's slope of a head, of exponents of 2.
-__device__ inline float alibi_slope(int head, int heads) {
-  return kLog2E * exp2_of(-8.0f * static_cast<float>(head + 1) / static_cast<float>(heads));
 }
 
 /// The place in first_keys of the block of tokens from `first` on.

@@ -134,19 +134,12 @@ template <int HeadSize>
 void launch(Job job, cudaStream_t stream) {
   const BlockShape& shape = job.attention.shape;
   const int heads = shape.sequences * shape.heads, together = job.tiles.heads_together(shape);
-  const bool dropout = job.attention.keep != nullptr, alibi = job.attention.alibi.first_keys != nullptr;
   launch_deltas<HeadSize>(job, stream);
   for (; job.first_head < heads; job.first_head += together) {
     job.of_queries.all_heads = job.of_keys.all_heads = std::min(together, heads - job.first_head);
-    if (alibi && dropout) {
-      launch_group<HeadSize, true, true>(job, stream);
-    } else if (alibi) {
-      launch_group<HeadSize, false, true>(job, stream);
-    } else if (dropout) {
-      launch_group<HeadSize, true, false>(job, stream);
-    } else {
-      launch_group<HeadSize, false, false>(job, stream);
-    }
+    with_flags(job.attention, [&](auto dropout, auto alibi) {
+      launch_group<HeadSize, decltype(dropout)::kValue, decltype(alibi)::kValue>(job, stream);
+    });
   }
 }
 

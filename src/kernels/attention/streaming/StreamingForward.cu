@@ -381,11 +381,9 @@ void launch(const Job& job, cudaStream_t stream) {
 
 template <int HeadSize>
 void launch(const Job& job, cudaStream_t stream) {
-  const bool dropout = job.attention.keep != nullptr, alibi = job.attention.alibi.longest_keys != nullptr;
-  if (alibi && dropout) return launch<HeadSize, true, true>(job, stream);
-  if (alibi) return launch<HeadSize, false, true>(job, stream);
-  if (dropout) return launch<HeadSize, true, false>(job, stream);
-  return launch<HeadSize, false, false>(job, stream);
+  with_flags(job.attention, [&](auto dropout, auto alibi) {
+    launch<HeadSize, decltype(dropout)::kValue, decltype(alibi)::kValue>(job, stream);
+  });
 }
 
 }  // namespace

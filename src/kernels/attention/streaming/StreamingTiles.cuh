@@ -128,6 +128,23 @@ struct FlagOf {
   static constexpr bool kValue = Value;
 };
 
+/// Calls launch(dropout, alibi) with FlagOf what the attention has.
+template <class Launch>
+void with_flags(const MultiheadAttention& attention, Launch&& launch) {
+  const auto with_alibi = [&](auto dropout) {
+    if (attention.alibi.first_keys != nullptr) {
+      launch(dropout, FlagOf<true>());
+    } else {
+      launch(dropout, FlagOf<false>());
+    }
+  };
+  if (attention.keep != nullptr) {
+    with_alibi(FlagOf<true>());
+  } else {
+    with_alibi(FlagOf<false>());
+  }
+}
+
 /// Reads every stage.
 struct ReadsAll {
   __device__ bool operator()(int) const { return true; }

@@ -156,23 +156,13 @@ class Estimate {
     const int64_t projected = one_token_out(rows) ? 2 * rows.in + rows.out : 3 * rows.in;
     return element_ * width_ * (projected + rows.out);
   }
-  /// Scores' gradients of as many heads as fit, in one piece: see ScoreTiles. No memory of freed tensors has
-  /// that size, so it comes on top of theirs.
-  int64_t score_gradients(const Rows& rows) const {
-    constexpr int64_t kMostScores = int64_t{2} << 30, kResidentTokens = 256;
-    const bool streaming = options_.composed() || context_ > kResidentTokens;
-    if (!plan_.own_attention() || !streaming) return 0;
-    return std::min(kMostScores, heads_ * rows.out * context_);
-  }
-
   BlockBytes post_norm_sublayers(const Rows& rows) const {
     // After attention: the sum and its norm, W1's product and its activation, the normalised second sum, y.
     const int64_t after = element_ * rows.out * (4 * width_ + 2 * inner_);
     const int64_t kept = attention_tensors(rows) + attention_rows(rows.out) + after +
                          bits(rows.out * (2 * width_ + inner_)) + 2 * 4 * rows.out;
     const int64_t of_mlp = element_ * rows.out * (3 * width_ + 2 * inner_) - element_ * rows.out * width_;
-    return {kept, std::max(of_mlp, attention_backward(rows) - after) + score_gradients(rows),
-            element_ * rows.out * 2 * inner_};
+    return {kept, std::max(of_mlp, attention_backward(rows) - after), element_ * rows.out * 2 * inner_};
   }
 
   BlockBytes pre_norm_sublayers(const Rows& rows) const {
@@ -181,8 +171,7 @@ class Estimate {
     const int64_t kept = element_ * rows.in * width_ + attention_tensors(rows) + attention_rows(rows.out) +
                          after + bits((rows.in + rows.out) * width_);
     const int64_t of_mlp = element_ * rows.out * (2 * width_ + 3 * inner_);
-    return {kept, std::max(of_mlp, attention_backward(rows) - after) + score_gradients(rows),
-            element_ * rows.out * 3 * inner_};
+    return {kept, std::max(of_mlp, attention_backward(rows) - after), element_ * rows.out * 3 * inner_};
   }
 
   /// The gradients of queries, keys, values and the attention output, of the residual and of the input. By
@@ -256,7 +245,7 @@ class Estimate {
     if (plan_.own_attention()) {
       // Normed queries and keys are computed again, beside their gradients.
       const int64_t normed = normed_by_attention() ? 4 * element_ * rows.in * width_ : 0;
-      return {attention_rows(rows.out), score_gradients(rows) + kFloat * rows.out * heads_ + normed};
+      return {attention_rows(rows.out), kFloat * rows.out * heads_ + normed};
     }
     return {kFloat * rows.in * heads_, kFloat * rows.in * width_};
   }

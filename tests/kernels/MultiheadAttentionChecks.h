@@ -139,7 +139,6 @@ class MultiheadAttentionData {
       first_keys_ = at::full({sequences, shape().heads, kernels::AlibiReach::blocks(shape().tokens)}, INT_MIN,
                              at::device(device).dtype(at::kInt));
     }
-    dscores_ = at::full({kernels::streaming_attention_dscores(attention())}, NAN, projected_.options());
   }
 
   /// Queries of the last rows, keys and values (S, rows, H, head size), views of `all` (S, tokens + queries,
@@ -180,8 +179,7 @@ class MultiheadAttentionData {
             matrix<__nv_bfloat16>(to.keys),
             matrix<__nv_bfloat16>(to.values),
             lying_ == Lying::kApart ? 0 : static_cast<int>(rows_before()),
-            minus_deltas_.data_ptr<float>(),
-            FusedBlockData::of(dscores_)};
+            minus_deltas_.data_ptr<float>()};
   }
 
   /// (3, S, H, tokens + queries, head size) in float64, turned: what attention_of() takes.
@@ -213,7 +211,7 @@ class MultiheadAttentionData {
   }
 
   Lying lying_;
-  at::Tensor projected_, queries_apart_, minus_deltas_, dscores_;
+  at::Tensor projected_, queries_apart_, minus_deltas_;
   at::Tensor longest_keys_, first_keys_;  ///< undefined without ALiBi
 };
 

@@ -86,7 +86,6 @@ struct MultiheadAttentionGradients {
   int rows_before;
   /// Scratch memory (S, H, R), needed where is_streaming().
   float* minus_deltas;
-  __nv_bfloat16* dscores;  ///< scratch memory likewise; see streaming_attention_dscores() for its size
 };
 
 void multihead_attention(const MultiheadAttention& attention, cudaStream_t stream);

@@ -63,17 +63,16 @@ struct ProjectedAttention::Remembered {
             values_of(attention_output),
             lse.data_ptr<float>()};
   }
-  /// `minus_deltas` and `dscores`: see MultiheadAttentionGradients; undefined where they are not needed.
+  /// `minus_deltas`: see MultiheadAttentionGradients; undefined where it is not needed.
   MultiheadAttentionGradients gradients(const at::Tensor& d_attention_output, at::TensorList d_inputs,
-                                        const at::Tensor& minus_deltas, const at::Tensor& dscores) const {
+                                        const at::Tensor& minus_deltas) const {
     const Views views = Views::of(d_inputs, order, shape.heads);
     return {values_of(d_attention_output),
             matrix_of<__nv_bfloat16>(last_rows(views.queries)),
             matrix_of<__nv_bfloat16>(views.keys),
             matrix_of<__nv_bfloat16>(views.values),
             static_cast<int>(views.queries.size(1)) - shape.rows,
-            minus_deltas.defined() ? minus_deltas.data_ptr<float>() : nullptr,
-            dscores.defined() ? values_of(dscores) : nullptr};
+            minus_deltas.defined() ? minus_deltas.data_ptr<float>() : nullptr};
   }
 
  private:
@@ -127,12 +126,8 @@ std::vector<at::Tensor> ProjectedAttention::backward(const at::Tensor& d_attenti
     result.push_back(at::empty_like(input, input.options().requires_grad(false)));
   }
   const MultiheadAttention attention = own->attention();
-  at::Tensor minus_deltas, dscores;
-  if (attention.is_streaming()) {
-    minus_deltas = at::empty_like(own->lse);
-    dscores = at::empty({streaming_attention_dscores(attention)}, d_attention_output.options());
-  }
-  multihead_attention_backward(attention, own->gradients(d_attention_output, result, minus_deltas, dscores),
+  const at::Tensor minus_deltas = attention.is_streaming() ? at::empty_like(own->lse) : at::Tensor();
+  multihead_attention_backward(attention, own->gradients(d_attention_output, result, minus_deltas),
                                current_stream());
   return result;
 }

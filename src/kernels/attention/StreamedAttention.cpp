@@ -121,12 +121,11 @@ class StreamedAttention : public autograd::Function<StreamedAttention> {
                      d_read = call.norms.defined() ? at::empty_like(read) : d_qkv.narrow(0, 0, 2);
     const MultiheadAttention attention = call.attention(read);
     const at::Tensor minus_deltas = at::empty_like(call.lse);
-    const at::Tensor dscores = at::empty({streaming_attention_dscores(attention)}, d_output.options());
     streaming_attention_backward(
         attention,
         {values_of(d_output), matrix_of<__nv_bfloat16>(call.queries_of(d_read)),
          matrix_of<__nv_bfloat16>(d_read[1]), matrix_of<__nv_bfloat16>(d_qkv[2]),
-         attention.shape.tokens - attention.shape.rows, minus_deltas.data_ptr<float>(), values_of(dscores)},
+         attention.shape.tokens - attention.shape.rows, minus_deltas.data_ptr<float>()},
         current_stream());
     autograd::variable_list result = {d_qkv};
     if (call.norms.defined()) {

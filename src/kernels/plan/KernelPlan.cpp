@@ -70,9 +70,16 @@ Why why_no_whole_blocks(const NetworkShape& network, const DeviceTraits& device,
   return std::nullopt;
 }
 
+/// The products of warpgroups that stream keys and values exist on Hopper alone.
+Why why_no_streaming_kernels(const DeviceTraits& device) {
+  if (device.compute_capability == DeviceTraits::hopper().compute_capability) return std::nullopt;
+  return "the kernels that stream keys and values are for GPUs of compute capability 9.0 alone";
+}
+
 /// Why the attention of networks of chosen pieces does not run our kernels that stream keys and values.
 Why why_no_streamed_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
   if (auto why = why_no_large_kernels(device, type)) return why;
+  if (auto why = why_no_streaming_kernels(device)) return why;
   if (network.two_streams) return "it is for one causal stream of tokens: token_layout: previous";
   if (network.head_size() != 32 && network.head_size() != 64)
     return fmt::format("heads have {} features; it is for 32 and 64", network.head_size());
@@ -97,15 +104,14 @@ Why why_no_own_attention(const NetworkShape& network, const DeviceTraits& device
     return fmt::format("sequences have {} tokens; with heads of {} it is for at most {}", network.tokens,
                        head_size, kMostTokens);
   }
-  const bool has_rope = network.block == NetworkShape::Block::kPreNorm;
-  if (is_streaming_attention(network.tokens, head_size) &&
-      (network.two_streams || network.padded || has_rope)) {
+  if (!is_streaming_attention(network.tokens, head_size)) return std::nullopt;
+  if (network.two_streams || network.padded || network.block == NetworkShape::Block::kPreNorm) {
     return fmt::format(
         "with heads of {} and {} tokens it is for the loss at the last position, without rotary positions "
         "and compressed context",
         head_size, network.tokens);
   }
-  return std::nullopt;
+  return why_no_streaming_kernels(device);
 }
 
 /// Why attention between plain operators does not run cuDNN's kernels.

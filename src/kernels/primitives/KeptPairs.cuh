@@ -19,6 +19,11 @@ class KeptPairs {
   __device__ uint32_t kept(uint32_t pair, int eight) const {
     return pair & pair_mask(first_, second_, eight);
   }
+  /// The same with elements of `other` for dropped ones.
+  __device__ uint32_t kept_or(uint32_t pair, uint32_t other, int eight) const {
+    const uint32_t mask = pair_mask(first_, second_, eight);
+    return (pair & mask) | (other & ~mask);
+  }
 
  private:
   uint32_t first_, second_;

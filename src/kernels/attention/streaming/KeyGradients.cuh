@@ -3,258 +3,176 @@
 #include "kernels/attention/streaming/BackwardPass.cuh"
 #include "kernels/primitives/Instructions.cuh"
 
-/// A thread block owns 128 keys of a head; the head's queries and d_attention_output stream by. It computes
-/// dk, dv and dS.
+/// A thread block owns 64 keys of a head; the head's queries and d_attention_output stream by. It computes
+/// dk and dv.
 namespace adtrain::kernels::streaming_attention_pass {
 
 template <int HeadSize, bool Dropout, bool Alibi>
 class KeysBackward : StreamingBackward<HeadSize> {
   using Base = StreamingBackward<HeadSize>;
-  using Base::launch_, Base::job_, Base::own_, Base::gradients_, Base::warp_, Base::lane_, Base::kSteps;
+  using Base::job_, Base::own_, Base::gradients_, Base::warp_, Base::lane_, Base::kStages;
   static constexpr int kStatistics = kPassingRows * static_cast<int>(sizeof(float));
-  static constexpr int kKeys = 0, kValues = Base::kOwnTile, kPassing = 2 * Base::kOwnTile;
-  static constexpr int kQueries = 0, kOutputGradients = Base::kPassingTile, kLogs = 2 * Base::kPassingTile,
-                       kDeltas = kLogs + kStatistics, kWords = kDeltas + kStatistics,
-                       kPassingBytes =
-                           kWords + (Dropout ? kPassingWords * static_cast<int>(sizeof(uint32_t)) : 0);
+  static constexpr int kWordBytes = Dropout ? kThreads * static_cast<int>(sizeof(uint32_t)) : 0;
+  static constexpr int kLogs = Base::kBesideTiles, kDeltas = kLogs + kStages * kStatistics,
+                       kWords = kDeltas + kStages * kStatistics;
 
  public:
-  static constexpr int kBytes = kPassing + 2 * kPassingBytes;
+  static constexpr int kBytes = kWords + kStages * kWordBytes + kTileAlignment;
 
   __device__ KeysBackward(const Job& job, const OwnRows& own, char* shared)
-      : Base(job, own, shared), slope_(Alibi ? alibi_slope(own.head, job.attention.shape.heads) : 0.0f) {}
+      : Base(job, own, shared),
+        query_rows_(job_.queries, own, row_of(job_.shape, 0), job_.shape.rows),
+        gradient_rows_(this->d_attention_output_rows(), own, row_of(job_.shape, 0), job_.shape.rows),
+        slope_(Alibi ? alibi_slope(own.head, job.attention.shape.heads) : 0.0f) {}
 
   __device__ void run() {
-    const int thread = thread_anew(), tokens = job_.shape.tokens;
-    start_copy_rows<kOwnRows>(this->tile_at(kKeys), job_.keys, own_, own_.first, tokens, thread);
-    start_copy_rows<kOwnRows>(this->tile_at(kValues), job_.values, own_, own_.first, tokens, thread);
-    fetch(nearest_stage<Own::kKeys>(own_));
-    copies_arrived();
-    __syncthreads();
-    take_keys();
-    meet_passing_rows<Own::kKeys>(
-        own_, [&](int block) { fetch(block); },
-        [&](int block, int step, auto diagonal) { add_queries<decltype(diagonal)::kValue>(block, step); });
+    const int tokens = job_.shape.tokens;
+    start_copy_rows<kOwnRows, kThreads>(this->own_tile(0), job_.keys, own_, own_.first, tokens);
+    start_copy_rows<kOwnRows, kThreads>(this->own_tile(1), job_.values, own_, own_.first, tokens);
+    int block = own_.begin;
+    fetch(block);
 #pragma unroll
-    for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
-      this->store(gradients_.keys, own_.first, 0, tokens, warp_tile, this->tile_at(kKeys),
-                  job_.scale / Base::root(), dkey_[warp_tile]);
-      this->store(gradients_.values, own_.first, 0, tokens, warp_tile, this->tile_at(kValues), job_.scale,
-                  dvalue_[warp_tile]);
+    for (int i = 0; i < Base::kEights; ++i) dkey_[i] = dvalue_[i] = no_sums();
+    const int end = own_.end;
+    if (block == diagonal_stage(own_) && block < end) {
+      enter(block);
+      add_queries<true>(block++);
     }
+#pragma unroll 1
+    for (; block < end; ++block) {
+      enter(block);
+      add_queries<false>(block);
+    }
+    copies_arrived();  // where no stage has waited for them
+    __syncthreads();
+    this->store(gradients_.keys, own_.first, 0, tokens, this->own_tile(0), job_.scale / Base::root(), dkey_);
+    this->store(gradients_.values, own_.first, 0, tokens, this->own_tile(1), job_.scale, dvalue_);
   }
 
  private:
-  __device__ static int passing(int block) {
-    return kPassing + block % 2 * kPassingBytes;
-  }
   __device__ Tile<HeadSize> queries(int block) const {
-    return this->tile_at(passing(block) + kQueries);
+    return this->passing_tile(0, block);
   }
   __device__ Tile<HeadSize> d_attention_output(int block) const {
-    return this->tile_at(passing(block) + kOutputGradients);
+    return this->passing_tile(1, block);
   }
   __device__ float* lse(int block) const {
-    return this->template values_at<float>(passing(block) + kLogs);
+    return this->template values_at<float>(kLogs + block % kStages * kStatistics);
   }
   __device__ float* minus_deltas(int block) const {
-    return this->template values_at<float>(passing(block) + kDeltas);
+    return this->template values_at<float>(kDeltas + block % kStages * kStatistics);
   }
   __device__ uint32_t* words(int block) const {
-    return this->template values_at<uint32_t>(passing(block) + kWords);
-  }
-  __device__ HeadMatrix<const Bf16> d_attention_output_rows() const {
-    return rows_of_heads<HeadSize>(gradients_.attention_output, job_.shape);
-  }
-  /// The index of the head's first row in lse and minus_deltas.
-  __device__ int64_t first_sum() const {
-    return int64_t{own_.number} * job_.shape.rows;
-  }
-  /// exp2 of the scaled product of query and key, plus `start`: minus the query's lse, and ALiBi's part.
-  __device__ static float weight_of(float product, float start) {
-    return exp2_of(fmaf(product, kLog2E / Base::root(), start));
+    return this->template values_at<uint32_t>(kWords + block % kStages * kWordBytes);
   }
   /// For queries that do not exist, lse and d_attention_output are 0, so that they add nothing.
   __device__ void fetch(int block) const {
-    static_assert(kThreads == 2 * kPassingRows);
+    if (block >= own_.end) return;
+    query_rows_.start_copy(queries(block), block);
+    gradient_rows_.start_copy(d_attention_output(block), block);
     const int first = row_of(job_.shape, kPassingRows * block), rows = job_.shape.rows,
-              thread = thread_anew();
-    start_copy_rows<kPassingRows>(queries(block), job_.queries, own_, first, rows, thread);
-    start_copy_rows<kPassingRows>(d_attention_output(block), d_attention_output_rows(), own_, first, rows,
-                                  thread);
-    const int place = thread % kPassingRows, row = first + place;
-    float* const to = thread < kPassingRows ? lse(block) : minus_deltas(block);
-    const float* const from = thread < kPassingRows ? job_.lse : gradients_.minus_deltas;
-    start_copy_or_clear(to + place, from + first_sum() + row, row >= 0 && row < rows);
-    if constexpr (Dropout)
-      start_copy_words<kPassingRows>(words(block), job_, own_, first, own_.first, thread);
-  }
-
-  __device__ void take_keys() {
-#pragma unroll
-    for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        key_[warp_tile][step] = left_of(this->tile_at(kKeys), first_of(warp_tile), 16 * step, lane_);
-      }
-#pragma unroll
-      for (int i = 0; i < Base::kEights; ++i) dkey_[warp_tile][i] = dvalue_[warp_tile][i] = no_sums();
+              thread = static_cast<int>(threadIdx.x);
+    static_assert(kThreads >= 2 * kPassingRows);
+    if (thread < 2 * kPassingRows) {
+      const int place = thread % kPassingRows, row = first + place;
+      float* const to = thread < kPassingRows ? lse(block) : minus_deltas(block);
+      const float* const from = thread < kPassingRows ? job_.lse : gradients_.minus_deltas;
+      start_copy_or_clear(to + place, from + int64_t{own_.number} * rows + row, row >= 0 && row < rows);
     }
+    if constexpr (Dropout) start_copy_words<kPassingRows>(words(block), job_, own_, first, own_.first);
   }
-  __device__ int first_of(int warp_tile) const {
-    return kWarpRows * warp_ + kWarpTile * warp_tile;
+  __device__ void enter(int block) const {
+    Base::enter_stage();
+    fetch(block + 1);
   }
 
-  /// Adds 32 queries to dk and dv. Scores have keys as rows.
+  /// Adds a stage of queries to dk and dv. Scores have keys as rows.
   template <bool Diagonal>
-  __device__ void add_queries(int block, int step) {
-#pragma unroll 1
-    for (int group = 0; group < kStepRows / 16; ++group) {
-      lane_ = lane_anew();
-      const int row = kStepRows * step + 16 * group;
-      LeftFragment weights[kWarpTiles], kept_weights[kWarpTiles];
-      weigh<Diagonal>(weights, block, row, group);
+  __device__ void add_queries(int block) {
+    PassingSums scores, dweights;
 #pragma unroll
-      for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile)
-        kept_weights[warp_tile] = weights[warp_tile];
-      if constexpr (Dropout) {
-        for_masks(block, row, [&](int warp_tile, int part, uint32_t mask) {
-          kept_weights[warp_tile].part[part] &= mask;
-        });
-      }
-      add_rows(dvalue_, kept_weights, d_attention_output(block), row);
+    for (Sums& sums : scores) sums = no_sums();
+    Base::start_scores(scores, this->own_tile(0), queries(block));
+    const float* const deltas = minus_deltas(block) + lane_place(lane_).column;
+#pragma unroll
+    for (int eight = 0; eight < kPassingEights; ++eight) dweights[eight] = sums_from(deltas + 8 * eight);
+    Base::start_scores(dweights, this->own_tile(1), d_attention_output(block));
 
-      LeftFragment dscores[kWarpTiles];
-      find_dweights(dscores, block, row);
+    products_arrived<1>();  // all but d_attention_output vᵀ
+    take_sums(scores);
+    PassingFragments weights, kept_weights, dscores;
+    weigh<Diagonal>(weights, scores, block);
 #pragma unroll
-      for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile)
-        dscores[warp_tile] = multiplied(weights[warp_tile], dscores[warp_tile]);
-      add_rows(dkey_, dscores, queries(block), row);
-      store_dscores<Diagonal>(dscores, block, row);
+    for (int step = 0; step < kPassingSteps; ++step) kept_weights[step] = weights[step];
+    for_masks(block, [&](int step, int part, uint32_t mask) { kept_weights[step].part[part] &= mask; });
+    Base::start_sums(dvalue_, kept_weights, d_attention_output(block));
+
+    products_arrived<1>();  // all but dv's
+    take_sums(dweights);
+    Base::round(dscores, dweights);
+    for_masks(block, [&](int step, int part, uint32_t mask) {
+      const float* const delta = deltas + 16 * step + 8 * (part / 2);
+      uint32_t& pair = dscores[step].part[part];
+      pair = (pair & mask) | (packed(delta[0], delta[1]) & ~mask);
+    });
+#pragma unroll
+    for (int step = 0; step < kPassingSteps; ++step) {
+      dscores[step] = multiplied(weights[step], dscores[step]);
     }
+    Base::start_sums(dkey_, dscores, queries(block));
+    products_arrived<0>();
+    take_sums(dkey_);
+    take_sums(dvalue_);
+    hold(kept_weights);
+    hold(dscores);
   }
-  /// Calls take(warp tile, part, mask) with the dropout masks of the fragments' elements. The words are read
-  /// from shared memory each time, because registers are scarce.
+
+  /// With dropout, calls take(step, part, mask) with the masks of the fragments' elements.
   template <class Take>
-  __device__ void for_masks(int block, int row, Take&& take) const {
+  __device__ void for_masks(int block, Take&& take) const {
+    if constexpr (!Dropout) return;
     const LanePlace place = lane_place(lane_);
-    const uint32_t* const of_query = words(block) + kPassingRows * warp_ + row + place.column;
+    const uint32_t* const of_query = words(block) + kPassingRows * (warp_ / 2) + place.column;
+    const int shift = 7 - place.row, first_byte = 2 * (warp_ % 2);
 #pragma unroll
-    for (int eight = 0; eight < 2; ++eight) {
+    for (int eight = 0; eight < kPassingEights; ++eight) {
       const uint2 kept = *reinterpret_cast<const uint2*>(of_query + 8 * eight);
-      const uint32_t first = kept.x << (7 - place.row), second = kept.y << (7 - place.row);
 #pragma unroll
-      for (int i = 0; i < 2 * kWarpTiles; ++i) take(i / 2, 2 * eight + i % 2, pair_mask(first, second, i));
+      for (int half = 0; half < 2; ++half) {
+        take(eight / 2, 2 * (eight % 2) + half,
+             pair_mask(kept.x << shift, kept.y << shift, first_byte + half));
+      }
     }
   }
 
   /// Computes P, before dropout.
   template <bool Diagonal>
-  __device__ void weigh(LeftFragment (&weights)[kWarpTiles], int block, int row, int group) const {
+  __device__ void weigh(PassingFragments& weights, PassingSums& scores, int block) const {
     const LanePlace place = lane_place(lane_);
-    Sums scores[kWarpTiles][2];
+    // The place of the lane's key among the block's, from that of its first query in the stage.
+    const int own = kWarpTile * warp_ + place.row - place.column;
+    const float first = Alibi ? slope_ * (own + kPassingRows * (diagonal_stage(own_) - block)) : 0.0f;
+    const float* const logs = lse(block) + place.column;
 #pragma unroll
-    for (auto& of_warp_tile : scores) of_warp_tile[0] = of_warp_tile[1] = no_sums();
+    for (int i = 0; i < 4 * kPassingEights; ++i) {
+      const int query = i / 4 * 8 + i % 2, half = i / 2 % 2;
+      const float bias = Alibi ? fmaf(slope_, static_cast<float>(8 * half - query), first) : 0.0f;
+      float& value = scores[i / 4].value[i % 4];
+      value = Base::weight_of(value, bias - logs[query]);
+    }
+    if constexpr (Diagonal) {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const RightFragments right = right_of_transposed(queries(block), row, 16 * step, lane_);
-#pragma unroll
-      for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
-        multiply_add(scores[warp_tile][0], scores[warp_tile][1], key_[warp_tile][step], right);
+      for (int i = 0; i < 4 * kPassingEights; ++i) {
+        const int query = i / 4 * 8 + i % 2, half = i / 2 % 2;
+        if (query < own + 8 * half) scores[i / 4].value[i % 4] = 0.0f;
       }
     }
-#pragma unroll
-    for (int eight = 0; eight < 2; ++eight) {
-      const int column = row + 8 * eight + place.column;
-      const float2 log = *reinterpret_cast<const float2*>(lse(block) + column);
-      float start[2] = {-log.x, -log.y};
-      if constexpr (Alibi) {
-        const int ahead = kPassingRows * block + column - own_.first - first_of(0) - place.row;
-#pragma unroll
-        for (int i = 0; i < 2; ++i) start[i] -= slope_ * (ahead + i);
-      }
-#pragma unroll
-      for (int i = 0; i < 2 * kWarpTiles; ++i) {
-        const int warp_tile = i / 2, half = i % 2;
-        const float* score = scores[warp_tile][eight].value + 2 * half;
-        const float bias = Alibi ? slope_ * (kWarpTile * warp_tile + 8 * half) : 0.0f;
-        float weight[2] = {weight_of(score[0], start[0] + bias), weight_of(score[1], start[1] + bias)};
-        if constexpr (Diagonal) {
-          const int behind = 16 * (group - warp_tile) + 8 * (eight - half) + place.column - place.row;
-          if (behind < 0) weight[0] = 0.0f;
-          if (behind + 1 < 0) weight[1] = 0.0f;
-        }
-        weights[warp_tile].part[2 * eight + half] = packed(weight[0], weight[1]);
-      }
-    }
+    Base::round(weights, scores);
   }
 
-  /// Computes m · d_attention_output vᵀ − delta.
-  __device__ void find_dweights(LeftFragment (&found)[kWarpTiles], int block, int row) const {
-    const float* const of_query = minus_deltas(block) + row + lane_place(lane_).column;
-    Sums dweights[kWarpTiles][2];
-    uint32_t dropped[2];
-#pragma unroll
-    for (int eight = 0; eight < 2; ++eight) {
-      const Sums start = sums_from(of_query + 8 * eight);
-      dropped[eight] = packed(start.value[0], start.value[1]);
-#pragma unroll
-      for (auto& of_warp_tile : dweights) of_warp_tile[eight] = start;
-    }
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const RightFragments right = right_of_transposed(d_attention_output(block), row, 16 * step, lane_);
-#pragma unroll
-      for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
-        const LeftFragment value = left_of(this->tile_at(kValues), first_of(warp_tile), 16 * step, lane_);
-        multiply_add(dweights[warp_tile][0], dweights[warp_tile][1], value, right);
-      }
-    }
-#pragma unroll
-    for (int eight = 0; eight < 2; ++eight) {
-#pragma unroll
-      for (int i = 0; i < 2 * kWarpTiles; ++i) {
-        const int warp_tile = i / 2, half = i % 2;
-        const float* dweight = dweights[warp_tile][eight].value + 2 * half;
-        found[warp_tile].part[2 * eight + half] = packed(dweight[0], dweight[1]);
-      }
-    }
-    if constexpr (Dropout) {
-      for_masks(block, row, [&](int warp_tile, int part, uint32_t mask) {
-        uint32_t& pair = found[warp_tile].part[part];
-        pair = (pair & mask) | (dropped[part / 2] & ~mask);
-      });
-    }
-  }
-
-  /// Stores dS for the third kernel.
-  template <bool Diagonal>
-  __device__ void store_dscores(const LeftFragment (&dscores)[kWarpTiles], int block, int row) const {
-    const int query = (kPassingRows * block + row) / kWarpTile, key = (own_.first + first_of(0)) / kWarpTile;
-    uint4* const to = launch_.dscores(own_.number, query, key, lane_anew());
-#pragma unroll
-    for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
-      const uint32_t(&part)[4] = dscores[warp_tile].part;
-      if (!Diagonal || key + warp_tile <= query) to[kWarp * warp_tile] = {part[0], part[1], part[2], part[3]};
-    }
-  }
-
-  /// sums += left · tile rows `row` … `row` + 15.
-  __device__ void add_rows(Sums (&sums)[kWarpTiles][Base::kEights], const LeftFragment (&left)[kWarpTiles],
-                           Tile<HeadSize> tile, int row) const {
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) {
-      const RightFragments right = right_of(tile, row, 16 * i, lane_);
-#pragma unroll
-      for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
-        multiply_add(sums[warp_tile][2 * i], sums[warp_tile][2 * i + 1], left[warp_tile], right);
-      }
-    }
-  }
-
+  const PassingRows<HeadSize, kThreads> query_rows_, gradient_rows_;
   const float slope_;  ///< ALiBi's, of exponents of 2
-  LeftFragment key_[kWarpTiles][kSteps];
-  Sums dkey_[kWarpTiles][Base::kEights], dvalue_[kWarpTiles][Base::kEights];
+  typename Base::OwnSums dkey_, dvalue_;
 };
 
 }  // namespace adtrain::kernels::streaming_attention_pass

@@ -2,106 +2,168 @@
 
 #include "kernels/attention/streaming/BackwardPass.cuh"
 #include "kernels/primitives/Instructions.cuh"
+#include "kernels/primitives/KeptPairs.cuh"
 
-/// A thread block owns 128 queries of a head; the head's keys and dS stream by. It computes dq.
+/// A thread block owns 64 queries of a head; the head's keys and values stream by. It computes dq.
 namespace adtrain::kernels::streaming_attention_pass {
 
-template <int HeadSize>
+template <int HeadSize, bool Dropout, bool Alibi>
 class QueriesBackward : StreamingBackward<HeadSize> {
   using Base = StreamingBackward<HeadSize>;
-  using Base::launch_, Base::job_, Base::own_, Base::gradients_, Base::warp_, Base::lane_;
-  static constexpr int kTiles = kPassingRows / kWarpTile;  ///< warp tiles of keys in a stage
-  static constexpr int kStages = 3;                        ///< in shared memory, two of them on their way
+  using Base::job_, Base::own_, Base::gradients_, Base::warp_, Base::lane_, Base::kStages;
+  static constexpr int kWordBytes = Dropout ? kThreads * static_cast<int>(sizeof(uint32_t)) : 0;
+  static constexpr int kWords = Base::kBesideTiles;
 
  public:
-  static constexpr int kBytes = kStages * Base::kPassingTile;
-  static_assert(kBytes >= Base::kOwnTile);
+  static constexpr int kBytes = kWords + kStages * kWordBytes + kTileAlignment;
 
-  __device__ QueriesBackward(const Job& job, const OwnRows& own, char* shared) : Base(job, own, shared) {}
+  __device__ QueriesBackward(const Job& job, const OwnRows& own, char* shared)
+      : Base(job, own, shared),
+        first_row_(row_of(job.attention.shape, own.first)),
+        key_rows_(job_.keys, own, 0, job_.shape.tokens),
+        value_rows_(job_.values, own, 0, job_.shape.tokens),
+        slope_(Alibi ? alibi_slope(own.head, job.attention.shape.heads) : 0.0f) {}
 
   __device__ void run() {
-    const int first = row_of(job_.shape, own_.first);
-    const int end = first + kOwnRows <= 0 ? 0 : min(own_.first + kOwnRows, job_.shape.tokens);
-    start();
-    fetch(own_.begin, end);
-    fetch(own_.begin + 1, end);
+    const int rows = job_.shape.rows;
+    start_copy_rows<kOwnRows, kThreads>(this->own_tile(0), job_.queries, own_, first_row_, rows);
+    start_copy_rows<kOwnRows, kThreads>(this->own_tile(1), this->d_attention_output_rows(), own_, first_row_,
+                                        rows);
+    int block = own_.begin;
+    fetch(block);
+    take_queries();
+    const int diagonal = own_.end - 1;
 #pragma unroll 1
-    for (int block = own_.begin; kPassingRows * block < end; ++block) {
-      copies_arrived_but_last();
-      __syncthreads();
-      fetch(block + 2, end);
-      add_keys(block);
+    for (; block < diagonal; ++block) {
+      enter(block);
+      add_keys<false>(block);
     }
+    if (block == diagonal) {
+      enter(block);
+      add_keys<true>(block);
+    }
+    copies_arrived();  // where no stage has waited for them
     __syncthreads();
-#pragma unroll
-    for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
-      this->store(gradients_.queries, first, -gradients_.rows_before, job_.shape.rows, warp_tile,
-                  this->tile_at(0), job_.scale / Base::root(), dquery_[warp_tile]);
-    }
+    this->store(gradients_.queries, first_row_, -gradients_.rows_before, rows, this->own_tile(0),
+                job_.scale / Base::root(), dquery_);
   }
 
  private:
-  __device__ void start() {
-    first_ = own_.first / kWarpTile + kWarpTiles * warp_;
-    dscores_ = launch_.dscores(own_.number, first_, 0, lane_);
-#pragma unroll
-    for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
-      end_[warp_tile] = launch_.tiles.has(first_ + warp_tile, 0) ? first_ + warp_tile + 1 : 0;
-#pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile)
-        next_[warp_tile][tile] = dscores(warp_tile, kTiles * own_.begin + tile);
-#pragma unroll
-      for (Sums& sums : dquery_[warp_tile]) sums = no_sums();
-    }
-  }
-
   __device__ Tile<HeadSize> keys(int block) const {
-    return this->tile_at(block % kStages * Base::kPassingTile);
+    return this->passing_tile(0, block);
   }
-  /// Starts to copy a stage, or nothing from `end` on, the end of the keys that are read.
-  __device__ void fetch(int block, int end) const {
-    const int first = kPassingRows * block;
-    if (first < end)
-      start_copy_rows<kPassingRows>(keys(block), job_.keys, own_, first, job_.shape.tokens, thread_anew());
-    close_copies();
+  __device__ Tile<HeadSize> values(int block) const {
+    return this->passing_tile(1, block);
   }
-  /// A tile of dS. It is read only once, so the load does not keep it in a cache. `keys`: a warp tile, as
-  /// below.
-  __device__ LeftFragment dscores(int warp_tile, int keys) const {
-    if (keys >= end_[warp_tile]) return {};
-    const uint4 part = __ldcs(dscores_ + (warp_tile * (first_ + 1) + keys) * kWarp);
-    return {{part.x, part.y, part.z, part.w}};
+  __device__ uint32_t* words(int block) const {
+    return this->template values_at<uint32_t>(kWords + block % kStages * kWordBytes);
+  }
+  __device__ void fetch(int block) const {
+    if (block >= own_.end) return;
+    key_rows_.start_copy(keys(block), block);
+    value_rows_.start_copy(values(block), block);
+    if constexpr (Dropout)
+      start_copy_words<kOwnRows>(words(block), job_, own_, first_row_, kPassingRows * block);
+  }
+  __device__ void enter(int block) const {
+    Base::enter_stage();
+    fetch(block + 1);
   }
 
-  /// Adds 64 keys to dq. After every 16 keys, the loads of dS for the keys 64 further on are issued.
+  /// For queries that do not exist, all is 0, so that they have no gradients.
+  __device__ void take_queries() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = first_row_ + place_of(half);
+      const bool exists = row >= 0 && row < job_.shape.rows;
+      const int64_t place = int64_t{own_.number} * job_.shape.rows + row;
+      start_[half] = exists ? -job_.lse[place] : 0.0f;
+      if constexpr (Alibi) start_[half] -= slope_ * (own_.first + place_of(half));
+      minus_delta_[half] = exists ? gradients_.minus_deltas[place] : 0.0f;
+    }
+#pragma unroll
+    for (Sums& sums : dquery_) sums = no_sums();
+  }
+  /// The place among the thread block's rows of the lane's row or, half = 1, the one 8 further down.
+  __device__ int place_of(int half) const {
+    return kWarpTile * warp_ + 8 * half + lane_place(lane_).row;
+  }
+
+  /// Adds a stage of keys to dq.
+  template <bool Diagonal>
   __device__ void add_keys(int block) {
-    lane_ = lane_anew();
+    PassingSums scores, dweights;
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      LeftFragment dscores_now[kWarpTiles];
+    for (Sums& sums : scores) sums = no_sums();
+    Base::start_scores(scores, this->own_tile(0), keys(block));
 #pragma unroll
-      for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
-        dscores_now[warp_tile] = transposed(next_[warp_tile][tile]);
-        next_[warp_tile][tile] = dscores(warp_tile, kTiles * (block + 1) + tile);
+    for (Sums& sums : dweights) {
+      sums = {{minus_delta_[0], minus_delta_[0], minus_delta_[1], minus_delta_[1]}};
+    }
+    Base::start_scores(dweights, this->own_tile(1), values(block));
+    products_arrived<1>();  // all but d_attention_output vᵀ
+    take_sums(scores);
+    PassingFragments weights, dscores;
+    weigh<Diagonal>(weights, scores, block);
+    products_arrived<0>();
+    take_sums(dweights);
+    Base::round(dscores, dweights);
+    if constexpr (Dropout) drop(dscores, block);
+#pragma unroll
+    for (int step = 0; step < kPassingSteps; ++step) {
+      dscores[step] = multiplied(weights[step], dscores[step]);
+    }
+    Base::start_sums(dquery_, dscores, keys(block));
+    products_arrived<0>();
+    take_sums(dquery_);
+    hold(dscores);
+  }
+
+  /// Computes P, before dropout.
+  template <bool Diagonal>
+  __device__ void weigh(PassingFragments& weights, PassingSums& scores, int block) const {
+    const int column = lane_place(lane_).column;
+    const float first = Alibi ? slope_ * (kPassingRows * block + column) : 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4 * kPassingEights; ++i) {
+      const int key = i / 4 * 8 + i % 2, half = i / 2 % 2;
+      const float start = first + start_[half];
+      float& value = scores[i / 4].value[i % 4];
+      value = Base::weight_of(value, Alibi ? fmaf(slope_, static_cast<float>(key), start) : start);
+    }
+    if constexpr (Diagonal) {
+      const int own = place_of(0) % kPassingRows - column;
+#pragma unroll
+      for (int i = 0; i < 4 * kPassingEights; ++i) {
+        const int key = i / 4 * 8 + i % 2, half = i / 2 % 2;
+        if (key > own + 8 * half) scores[i / 4].value[i % 4] = 0.0f;
       }
-      if (kTiles * block + tile >= max(end_[0], end_[1])) continue;
+    }
+    Base::round(weights, scores);
+  }
+
+  /// Where dropout has dropped a weight, what is left of its gradient is −delta.
+  __device__ void drop(PassingFragments& dweights, int block) const {
+    const uint32_t* const of_row = words(block) + kWarpTile * warp_ + lane_place(lane_).row;
 #pragma unroll
-      for (int i = 0; i < Base::kSteps; ++i) {
-        const RightFragments right = right_of(keys(block), kWarpTile * tile, 16 * i, lane_);
+    for (int i = 0; i < 4; ++i) {
+      const int word = i / 2, half = i % 2;
+      const KeptPairs kept(of_row[kOwnRows * word + 8 * half], lane_);
+      const uint32_t dropped = packed(minus_delta_[half], minus_delta_[half]);
 #pragma unroll
-        for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
-          multiply_add(dquery_[warp_tile][2 * i], dquery_[warp_tile][2 * i + 1], dscores_now[warp_tile],
-                       right);
-        }
+      for (int eight = 0; eight < 4; ++eight) {
+        uint32_t& pair = dweights[2 * word + eight / 2].part[2 * (eight % 2) + half];
+        pair = kept.kept_or(pair, dropped, eight);
       }
     }
   }
 
-  int first_;             ///< the warp's first warp tile of queries
-  int end_[kWarpTiles];   ///< of the warp tiles of keys that each warp tile of queries reads
-  const uint4* dscores_;  ///< dS of the first warp tile and the first keys
-  LeftFragment next_[kWarpTiles][kTiles];
-  Sums dquery_[kWarpTiles][Base::kEights];
+  const int first_row_;  ///< the thread block's, in arrays over the last rows
+  const PassingRows<HeadSize, kThreads> key_rows_, value_rows_;
+  const float slope_;  ///< ALiBi's, of exponents of 2
+  float start_[2];     ///< −lse of the lane's rows, and ALiBi's part that depends on the row
+  float minus_delta_[2];
+  typename Base::OwnSums dquery_;
 };
 
 }  // namespace adtrain::kernels::streaming_attention_pass

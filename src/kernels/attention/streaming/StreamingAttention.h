@@ -1,20 +1,15 @@
 #pragma once
 
-#include <cstdint>
-
 #include <driver_types.h>
 
 #include "kernels/attention/MultiheadAttention.h"
 
 /// Streaming K/V: attention without its projections for sequences of any length, whose keys and values stream
-/// by in blocks. It is causal, with one stream, no padding and no rotary positions; heads of 32 or 64. Arrays
-/// and errors are as in MultiheadAttention.
+/// by in blocks. It is causal, with one stream, no padding and no rotary positions; heads of 32 or 64. Its
+/// kernels are for GPUs of compute capability 9.0. Arrays and errors are as in MultiheadAttention.
 namespace adtrain::kernels {
 
 void streaming_attention(const MultiheadAttention& attention, cudaStream_t stream);
-
-/// How many elements of `dscores` the backward pass needs: at most 2 GiB unless one head needs more.
-int64_t streaming_attention_dscores(const MultiheadAttention& attention);
 
 /// Deterministic.
 void streaming_attention_backward(const MultiheadAttention& attention,

@@ -1,11 +1,8 @@
-#include <algorithm>
-
 #include "base/Launch.cuh"
 #include "kernels/attention/GroupTile.cuh"
 #include "kernels/attention/streaming/BackwardPass.cuh"
 #include "kernels/attention/streaming/KeyGradients.cuh"
 #include "kernels/attention/streaming/QueryGradients.cuh"
-#include "kernels/attention/streaming/ScoreTiles.h"
 #include "kernels/attention/streaming/StreamingAttention.h"
 #include "kernels/attention/streaming/StreamingTiles.cuh"
 
@@ -16,27 +13,23 @@
 ///     dS = P (m · d_attention_output vᵀ − delta),  delta = Σ d_attention_output · attention_output / c
 ///     dq = c / √head size · dS k,  dk = c / √head size · dSᵀ q,  dv = c (m P)ᵀ d_attention_output
 ///
-/// The first kernel computes the deltas. In the second a thread block owns 128 keys, and their queries and
-/// d_attention_output stream by. It computes dk, dv, and dS, which it writes to global memory. In the third a
-/// thread block owns 128 queries, and their keys and dS stream by. It computes dq, a plain product that is
-/// bound by reading dS. The heads go through the second and the third kernel in groups, to limit the memory
-/// of dS.
+/// The first kernel computes the deltas. In the second a thread block owns 64 keys, and their queries and
+/// d_attention_output stream by: it computes dk and dv. In the third a thread block owns 64 queries, and
+/// their keys and values stream by: it computes dq. So P and dS are computed twice, two of seven products
+/// more than have to be. To keep dS in memory, half of the square score matrix, took longer, and sums of dq
+/// over thread blocks that come in any order would not be deterministic.
 ///
 /// With ALiBi both read what the forward pass has read; see AlibiReach.
 ///
-/// dS has the layout in which the second kernel's warps hold it; see ScoreTiles. A tile is a fragment with 16
-/// keys as rows and 16 queries as columns, 16 bytes per lane.
+/// Shared memory for heads of 64, up to 1 KiB before it so that tiles begin where the swizzle does. The
+/// second kernel has 50 KiB:
 ///
-/// Shared memory for heads of 64. The second kernel has 67 KiB:
-///
-///     keys, values    (128, 64), 16 KiB each: at the end dk and dv, to be stored
+///     keys, values    (64, 64), 8 KiB each: at the end dk and dv, to be stored
 ///     queries, d_attention_output  (2, 64, 64), 16 KiB each: streamed
 ///     lse, minus_deltas  (2, 64), fp32: of the streamed queries
-///     words           (2, 4, 64), 2 KiB: dropout words of the streamed queries
+///     words           (2, 2, 64), 1 KiB: dropout words of the streamed queries
 ///
-/// The third kernel has 24 KiB:
-///
-///     keys            (3, 64, 64), 24 KiB: streamed; at the end dq, to be stored
+/// The third kernel has the same with queries and keys exchanged, and lse and minus_deltas in registers.
 namespace adtrain::kernels {
 namespace {
 
@@ -75,20 +68,21 @@ __device__ int end_of_readers(const MultiheadAttention& attention, const OwnRows
                               unsigned* last_reader) {
   if (threadIdx.x == 0) *last_reader = 0;
   __syncthreads();
-  const int first_row = max(own.first, (attention.shape.tokens - attention.shape.rows) / kOwnRows * kOwnRows);
-  for (int row = first_row + kOwnRows * static_cast<int>(threadIdx.x); row < attention.shape.tokens;
-       row += kOwnRows * kThreads) {
+  constexpr int kReach = AlibiReach::kReachRows;
+  const int first_row = max(own.first, attention.shape.tokens - attention.shape.rows) / kReach * kReach;
+  for (int row = first_row + kReach * static_cast<int>(threadIdx.x); row < attention.shape.tokens;
+       row += kReach * static_cast<int>(blockDim.x)) {
     if (*first_key(attention, own, row) < own.first + kOwnRows) atomicMax(last_reader, row);
   }
   __syncthreads();
-  return min(own.end, (static_cast<int>(*last_reader) + kOwnRows) / kPassingRows);
+  return min(own.end, (static_cast<int>(*last_reader) + kReach) / kPassingRows);
 }
 
 template <int HeadSize, bool Dropout, bool Alibi>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(kThreads, kBlocksTogether)
     streaming_keys_backward_kernel(const __grid_constant__ Job job) {
   __shared__ OwnRows own;
-  if (threadIdx.x == 0) own = job.rows<Own::kKeys>(blockIdx.x);
+  if (threadIdx.x == 0) own = job.of_keys.rows<Own::kKeys>(blockIdx.x, job.attention.shape);
   __syncthreads();
   if constexpr (Alibi) {
     __shared__ unsigned last_reader;
@@ -97,21 +91,23 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (threadIdx.x == 0) own.end = end;
     __syncthreads();
   }
-  KeysBackward<HeadSize, Dropout, Alibi>(job, own, dynamic_shared_memory()).run();
+  KeysBackward<HeadSize, Dropout, Alibi>(job, own, shared_memory_for_tiles()).run();
 }
 
-template <int HeadSize>
-__global__ void __launch_bounds__(kThreads, 4)
+template <int HeadSize, bool Dropout, bool Alibi>
+__global__ void __launch_bounds__(kThreads, kBlocksTogether)
     streaming_queries_backward_kernel(const __grid_constant__ Job job) {
   __shared__ OwnRows own;
   if (threadIdx.x == 0) {
-    own = job.rows<Own::kQueries>(blockIdx.x);
-    const bool has_queries = row_of(job.attention.shape, own.first) + kOwnRows > 0;
-    if (job.attention.alibi.first_keys != nullptr && has_queries)
+    own = job.of_queries.rows<Own::kQueries>(blockIdx.x, job.attention.shape);
+    if (row_of(job.attention.shape, own.first) + kOwnRows <= 0) {  // no queries
+      own.end = own.begin;
+    } else if (Alibi) {
       own.begin = *first_key(job.attention, own, own.first) / kPassingRows;
+    }
   }
   __syncthreads();
-  QueriesBackward<HeadSize>(job, own, dynamic_shared_memory()).run();
+  QueriesBackward<HeadSize, Dropout, Alibi>(job, own, shared_memory_for_tiles()).run();
 }
 
 template <int HeadSize>
@@ -122,44 +118,28 @@ void launch_deltas(const Job& job, cudaStream_t stream) {
               shape.sequences * row_blocks * shape.heads, kThreads, 0, stream, job);
 }
 
-template <int HeadSize, bool Dropout, bool Alibi>
-void launch_group(const Job& job, cudaStream_t stream) {
-  gpu::launch("streaming_keys_backward_kernel", streaming_keys_backward_kernel<HeadSize, Dropout, Alibi>,
-              job.of_keys.blocks(), kThreads, KeysBackward<HeadSize, Dropout, Alibi>::kBytes, stream, job);
-  gpu::launch("streaming_queries_backward_kernel", streaming_queries_backward_kernel<HeadSize>,
-              job.of_queries.blocks(), kThreads, QueriesBackward<HeadSize>::kBytes, stream, job);
-}
-
 template <int HeadSize>
-void launch(Job job, cudaStream_t stream) {
-  const BlockShape& shape = job.attention.shape;
-  const int heads = shape.sequences * shape.heads, together = job.tiles.heads_together(shape);
+void launch(const Job& job, cudaStream_t stream) {
   launch_deltas<HeadSize>(job, stream);
-  for (; job.first_head < heads; job.first_head += together) {
-    job.of_queries.all_heads = job.of_keys.all_heads = std::min(together, heads - job.first_head);
-    with_flags(job.attention, [&](auto dropout, auto alibi) {
-      launch_group<HeadSize, decltype(dropout)::kValue, decltype(alibi)::kValue>(job, stream);
-    });
-  }
+  with_flags(job.attention, [&](auto dropout, auto alibi) {
+    constexpr bool kDropout = decltype(dropout)::kValue, kAlibi = decltype(alibi)::kValue;
+    gpu::launch("streaming_keys_backward_kernel", streaming_keys_backward_kernel<HeadSize, kDropout, kAlibi>,
+                job.of_keys.blocks(), kThreads, KeysBackward<HeadSize, kDropout, kAlibi>::kBytes, stream,
+                job);
+    gpu::launch("streaming_queries_backward_kernel",
+                streaming_queries_backward_kernel<HeadSize, kDropout, kAlibi>, job.of_queries.blocks(),
+                kThreads, QueriesBackward<HeadSize, kDropout, kAlibi>::kBytes, stream, job);
+  });
 }
 
 }  // namespace
-
-int64_t streaming_attention_dscores(const MultiheadAttention& attention) {
-  const ScoreTiles tiles = ScoreTiles::of(attention.shape);
-  return int64_t{tiles.heads_together(attention.shape)} * tiles.of_head * ScoreTiles::kElements;
-}
 
 void streaming_attention_backward(const MultiheadAttention& attention,
                                   const MultiheadAttentionGradients& gradients, cudaStream_t stream) {
   const BlockShape& shape = attention.shape;
   const int first_query = shape.tokens - shape.rows - gradients.rows_before;
-  const Job job = {attention,
-                   gradients,
-                   ScoreTiles::of(shape),
-                   /*first_head=*/0,
-                   BlockOrder::of(shape, first_query),
-                   BlockOrder::of(shape, 0)};
+  const Job job = {attention, gradients, BlockOrder::of(shape, first_query, kOwnRows),
+                   BlockOrder::of(shape, 0, kOwnRows)};
   if (shape.width / shape.heads == 32) return launch<32>(job, stream);
   return launch<64>(job, stream);
 }

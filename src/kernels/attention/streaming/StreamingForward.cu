@@ -7,6 +7,7 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/KeptPairs.cuh"
 #include "kernels/primitives/Tile.cuh"
+#include "kernels/primitives/WarpgroupProducts.cuh"
 
 /// The forward pass of attention over long sequences. A thread block owns 128 queries of a head; their keys
 /// and values stream by, the nearest first.
@@ -20,15 +21,19 @@
 /// m). Where that is less than 2^-26 of the weights that have been read, for each row of the block, the block
 /// has read enough. A kernel before this one finds the longest key of each head.
 ///
-/// Shared memory, 50 KiB for heads of 64:
+/// Shared memory, 51 KiB for heads of 64:
 ///
 ///     queries       (128, 64), 16 KiB: until they are in registers; at the end the output, to be stored
 ///     keys, values  (2, 64, 64), 16 KiB each: streamed
 ///     words         (2, 2, 128), 2 KiB: dropout words of the streamed keys
+///     up to 1 KiB before these, so that tiles begin where the swizzle does
 namespace adtrain::kernels {
 namespace {
 
 using namespace streaming_attention_pass;
+
+constexpr int kOwnRows = 128, kThreads = threads_of(kOwnRows), kWarps = kThreads / kWarp;
+static_assert(kOwnRows == AlibiReach::kReachRows);
 
 struct Job {
   MultiheadAttention attention;
@@ -39,27 +44,30 @@ struct Job {
 template <int HeadSize, bool Dropout, bool Alibi>
 class StreamingQueries {
   static constexpr int kSteps = HeadSize / 16, kEights = HeadSize / 8;
-  static constexpr int kKeys = 0, kValues = Tile<HeadSize>::bytes(kPassingRows), kWords = 2 * kValues;
-  static constexpr int kPassingBytes =
-      kWords + (Dropout ? kPassingWords * static_cast<int>(sizeof(uint32_t)) : 0);
+  static constexpr int kOwnTile = Tile<HeadSize>::bytes(kOwnRows),
+                       kPassingTile = Tile<HeadSize>::bytes(kPassingRows),
+                       kWordBytes = Dropout ? kThreads * static_cast<int>(sizeof(uint32_t)) : 0;
+  static constexpr int kKeys = kOwnTile, kValues = kKeys + 2 * kPassingTile,
+                       kWords = kValues + 2 * kPassingTile;
 
  public:
-  static constexpr int kBytes = Tile<HeadSize>::bytes(kOwnRows) + 2 * kPassingBytes;
+  static constexpr int kBytes = kWords + 2 * kWordBytes + kTileAlignment;
 
   /// `own` is in shared memory, to save registers.
   __device__ StreamingQueries(const Job& job, const OwnRows& own, char* shared)
       : job_(job.attention),
         own_(own),
-        queries_{reinterpret_cast<Bf16*>(shared)},
-        passing_(shared + Tile<HeadSize>::bytes(kOwnRows)),
+        shared_(shared),
         warp_(threadIdx.x / kWarp),
         lane_(lane_anew()),
+        key_rows_(job_.keys, own, 0, job_.shape.tokens),
+        value_rows_(job_.values, own, 0, job_.shape.tokens),
         slope_(Alibi ? alibi_slope(own.head, job.attention.shape.heads) : 0.0f) {}
 
   __device__ void run() {
-    start_copy_rows<kOwnRows>(queries_, job_.queries, own_, row_of(job_.shape, own_.first), job_.shape.rows,
-                              thread_anew());
-    fetch(nearest_stage<Own::kQueries>(own_));
+    start_copy_rows<kOwnRows, kThreads>(queries(), job_.queries, own_, row_of(job_.shape, own_.first),
+                                        job_.shape.rows);
+    fetch(own_.end - 1);
     copies_arrived();
     __syncthreads();
     take_queries();
@@ -73,64 +81,79 @@ class StreamingQueries {
   }
 
  private:
+  __device__ Tile<HeadSize> tile_at(int bytes) const {
+    return {reinterpret_cast<Bf16*>(shared_ + bytes)};
+  }
+  __device__ Tile<HeadSize> queries() const {
+    return tile_at(0);
+  }
+
   // Streamed keys and values
 
-  __device__ char* passing(int block) const {
-    return passing_ + block % 2 * kPassingBytes;
-  }
   __device__ Tile<HeadSize> keys(int block) const {
-    return {reinterpret_cast<Bf16*>(passing(block) + kKeys)};
+    return tile_at(kKeys + block % 2 * kPassingTile);
   }
   __device__ Tile<HeadSize> values(int block) const {
-    return {reinterpret_cast<Bf16*>(passing(block) + kValues)};
+    return tile_at(kValues + block % 2 * kPassingTile);
   }
   __device__ uint32_t* words(int block) const {
-    return reinterpret_cast<uint32_t*>(passing(block) + kWords);
+    return reinterpret_cast<uint32_t*>(shared_ + kWords + block % 2 * kWordBytes);
   }
   __device__ void fetch(int block) const {
-    const int first = kPassingRows * block, end = job_.shape.tokens, thread = thread_anew();
-    start_copy_rows<kPassingRows>(keys(block), job_.keys, own_, first, end, thread);
-    start_copy_rows<kPassingRows>(values(block), job_.values, own_, first, end, thread);
+    key_rows_.start_copy(keys(block), block);
+    value_rows_.start_copy(values(block), block);
     if constexpr (Dropout) {
-      start_copy_words<kOwnRows>(words(block), job_, own_, row_of(job_.shape, own_.first), first, thread);
+      start_copy_words<kOwnRows>(words(block), job_, own_, row_of(job_.shape, own_.first),
+                                 kPassingRows * block);
     }
   }
 
-  /// See meet_passing_rows().
-  template <class Take, class Reads = ReadsAll>
-  __device__ int for_keys(Take&& take, Reads&& reads = {}) const {
-    return meet_passing_rows<Own::kQueries>(
-        own_, [&](int block) { fetch(block); }, take, reads);
+  /// Goes through the keys, away from the queries: take(block, diagonal) for the stages that the warpgroup
+  /// reads; `diagonal` is a FlagOf. The nearest stage must already have been fetched. `Ends`: before a stage
+  /// that no thread of the block reads by reads_stage(). Returns the last stage that was read.
+  template <bool Ends, class Take>
+  __device__ int for_keys(Take&& take) const {
+    const int diagonal = diagonal_stage(own_);
+    int block = own_.end - 1;
+#pragma unroll 1
+    for (; block >= own_.begin; --block) {
+      copies_arrived();
+      show_to_products();
+      if constexpr (Ends) {
+        if (__syncthreads_or(reads_stage(block)) == 0) break;
+      } else {
+        __syncthreads();
+      }
+      if (block > own_.begin) fetch(block - 1);
+      if (block < diagonal) take(block, FlagOf<false>());
+      if (block == diagonal) take(block, FlagOf<true>());
+    }
+    return block + 1;
   }
 
   // Queries
 
   __device__ void take_queries() {
 #pragma unroll
-    for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
+    for (int step = 0; step < kSteps; ++step) {
+      query_[step] = left_of(queries(), kWarpTile * warp_, 16 * step, lane_);
+    }
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        query_[warp_tile][step] =
-            left_of(queries_, kWarpRows * warp_ + kWarpTile * warp_tile, 16 * step, lane_);
-      }
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        start_[warp_tile][half] = Alibi ? -slope_ * place_of(warp_tile, half) : 0.0f;
-        if constexpr (Alibi) greatest_weight_[warp_tile][half] = greatest_weight(warp_tile, half);
-      }
+    for (int half = 0; half < 2; ++half) {
+      start_[half] = Alibi ? -slope_ * place_of(half) : 0.0f;
+      if constexpr (Alibi) greatest_weight_[half] = greatest_weight(half);
     }
   }
-  /// The place of a row of a warp tile among the thread block's. The row is the lane's or, half = 1, the one
-  /// 8 further down.
-  __device__ int place_of(int warp_tile, int half) const {
-    return kWarpRows * warp_ + kWarpTile * warp_tile + 8 * half + lane_place(lane_).row;
+  /// The place among the thread block's rows of the lane's row or, half = 1, the one 8 further down.
+  __device__ int place_of(int half) const {
+    return kWarpTile * warp_ + 8 * half + lane_place(lane_).row;
   }
   /// The binary logarithm of 2^26 times the greatest weight that a key can have for the row, without its
   /// distance and m.
-  __device__ float greatest_weight(int warp_tile, int half) const {
+  __device__ float greatest_weight(int half) const {
     float squares = 0.0f;
 #pragma unroll
-    for (const LeftFragment& part : query_[warp_tile]) {
+    for (const LeftFragment& part : query_) {
       const float2 low = unpacked(part.part[half]), high = unpacked(part.part[2 + half]);
       squares += low.x * low.x + low.y * low.y + high.x * high.x + high.y * high.y;
     }
@@ -141,10 +164,9 @@ class StreamingQueries {
     const float nearest = slope_ * (kPassingRows * (block + 1) - 1 - own_.first);
     bool reads = false;
 #pragma unroll
-    for (int i = 0; i < 2 * kWarpTiles; ++i) {
-      const int warp_tile = i / 2, half = i % 2;
-      const float most = exp2_of(greatest_weight_[warp_tile][half] + start_[warp_tile][half] + nearest);
-      reads = reads || !(total_[warp_tile][half] >= most);  // where either is NaN, too
+    for (int half = 0; half < 2; ++half) {
+      const float most = exp2_of(greatest_weight_[half] + start_[half] + nearest);
+      reads = reads || !(total_[half] >= most);  // where either is NaN, too
     }
     return reads;
   }
@@ -152,194 +174,170 @@ class StreamingQueries {
   __device__ static float factor() {
     return kLog2E / std::sqrt(static_cast<float>(HeadSize));
   }
-
-  /// ALiBi's part of the exponent that depends on the key: `key` places after the first key of 16 plus the
-  /// lane's column. `row`: of the first key in its stage. What depends on the query is in `start_`.
-  __device__ float bias_of(int block, int row, int key) const {
-    if constexpr (!Alibi) return 0.0f;
-    return slope_ * (kPassingRows * block + row + lane_place(lane_).column + key - own_.first);
+  /// ALiBi's part of the exponent that depends on the key, for the lane's first key of a stage. What depends
+  /// on the query is in `start_`.
+  __device__ float first_bias(int block) const {
+    return Alibi ? slope_ * (kPassingRows * block + lane_place(lane_).column - own_.first) : 0.0f;
   }
-  /// Whether a row of a warp tile (see place_of) reads a key. The key is `key` plus the lane's column in a
-  /// group of 16.
+  /// Of the `key`-th key after that one.
+  __device__ float bias_of(float first_bias, int key) const {
+    return Alibi ? fmaf(slope_, static_cast<float>(key), first_bias) : first_bias;
+  }
+
+  /// The products of the queries with the stage's keys; −∞ for keys that a row does not read.
   template <bool Diagonal>
-  __device__ bool reads(int warp_tile, int group, int half, int key) const {
-    const LanePlace place = lane_place(lane_);
-    return !Diagonal || 16 * (group - warp_tile) + key + place.column <= 8 * half + place.row;
-  }
-
-  /// The products of the queries with 16 keys.
-  __device__ void score(Sums (&scores)[kWarpTiles][2], int block, int row) const {
+  __device__ void score(PassingSums& scores, int block) {
 #pragma unroll
-    for (auto& of_warp_tile : scores) of_warp_tile[0] = of_warp_tile[1] = no_sums();
+    for (Sums& sums : scores) sums = no_sums();
+    take_sums(scores);
+    begin_products();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const RightFragments right = right_of_transposed(keys(block), row, 16 * step, lane_);
+      start_product_with_rows(scores, query_[step], keys(block), 16 * step);
+    }
+    close_products();
+    products_arrived<0>();
+    take_sums(scores);
+    hold(query_);
+    if constexpr (!Diagonal) return;
+    const int own = place_of(0) % kPassingRows - lane_place(lane_).column;
 #pragma unroll
-      for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
-        multiply_add(scores[warp_tile][0], scores[warp_tile][1], query_[warp_tile][step], right);
-      }
+    for (int i = 0; i < 4 * kPassingEights; ++i) {
+      const int key = i / 4 * 8 + i % 2, half = i / 2 % 2;
+      if (key > own + 8 * half) scores[i / 4].value[i % 4] = -INFINITY;
     }
   }
 
   __device__ void attend() {
+    total_[0] = total_[1] = 0.0f;
 #pragma unroll
-    for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
-      total_[warp_tile][0] = total_[warp_tile][1] = 0.0f;
-#pragma unroll
-      for (Sums& sums : attention_output_[warp_tile]) sums = no_sums();
-    }
-    const auto take = [&](int block, int step, auto diagonal) {
-      read_keys<decltype(diagonal)::kValue>(block, step);
-    };
+    for (Sums& sums : attention_output_) sums = no_sums();
+    const int last =
+        for_keys<Alibi>([&](int block, auto diagonal) { read_keys<decltype(diagonal)::kValue>(block); });
     if constexpr (Alibi) {
-      const int last = for_keys(take, [&](int block) { return reads_stage(block); });
       if (threadIdx.x == 0) *first_key(job_, own_, own_.first) = kPassingRows * last;
-    } else {
-      for_keys(take);
     }
-#pragma unroll
-    for (auto& of_warp_tile : total_) {
-      of_warp_tile[0] = quad_sum(of_warp_tile[0]);
-      of_warp_tile[1] = quad_sum(of_warp_tile[1]);
-    }
+    total_[0] = quad_sum(total_[0]);
+    total_[1] = quad_sum(total_[1]);
   }
 
-  /// Adds 32 keys: their weights to the totals, and the weighted values to the output.
+  /// Adds a stage of keys: their weights to the totals, and the weighted values to the output.
   template <bool Diagonal>
-  __device__ void read_keys(int block, int step) {
-    uint32_t kept[kWarpTiles][2];
-    if constexpr (Dropout) {
-      const uint32_t* const of_row =
-          words(block) + kOwnRows * step + kWarpRows * warp_ + lane_place(lane_).row;
+  __device__ void read_keys(int block) {
+    PassingSums scores;
+    score<Diagonal>(scores, block);
+    PassingFragments weights;
+    weigh(weights, scores, block);
+    take_sums(attention_output_);
+    begin_products();
 #pragma unroll
-      for (int i = 0; i < 2 * kWarpTiles; ++i) kept[i / 2][i % 2] = of_row[8 * i];
+    for (int step = 0; step < kPassingSteps; ++step) {
+      start_product_over_rows(attention_output_, weights[step], values(block), 16 * step);
     }
-#pragma unroll 1
-    for (int group = 0; group < kStepRows / 16; ++group) {
-      const int row = kStepRows * step + 16 * group;
-      Sums scores[kWarpTiles][2];
-      score(scores, block, row);
-      LeftFragment weights[kWarpTiles];
-#pragma unroll
-      for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
-        weights[warp_tile] = weights_of<Diagonal>(scores[warp_tile], warp_tile, group, block, row);
-#pragma unroll
-        for (int part = 0; part < 4; ++part) {
-          uint32_t& pair = weights[warp_tile].part[part];
-          const float2 both = unpacked(pair);  // rounded as for the product, so that they sum up to 1
-          total_[warp_tile][part % 2] += both.x + both.y;
-          if constexpr (Dropout) {
-            pair = KeptPairs(kept[warp_tile][part % 2], lane_).kept(pair, 2 * group + part / 2);
-          }
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kSteps; ++i) {
-        const RightFragments right = right_of(values(block), row, 16 * i, lane_);
-#pragma unroll
-        for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
-          multiply_add(attention_output_[warp_tile][2 * i], attention_output_[warp_tile][2 * i + 1],
-                       weights[warp_tile], right);
-        }
-      }
-    }
+    close_products();
+    products_arrived<0>();
+    take_sums(attention_output_);
+    hold(weights);
   }
 
-  /// Turns scores into weights.
-  template <bool Diagonal>
-  __device__ LeftFragment weights_of(Sums (&scores)[2], int warp_tile, int group, int block, int row) const {
+  /// Turns scores into weights, adds these to the totals and drops some.
+  __device__ void weigh(PassingFragments& weights, PassingSums& scores, int block) {
+    const float bias = first_bias(block), first[2] = {start_[0] + bias, start_[1] + bias};
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int half = i / 2 % 2, key = i / 4 * 8 + i % 2;
+    for (int i = 0; i < 4 * kPassingEights; ++i) {
+      const int key = i / 4 * 8 + i % 2, half = i / 2 % 2;
       float& value = scores[i / 4].value[i % 4];
-      value = exp2_of(fmaf(value, factor(), start_[warp_tile][half] + bias_of(block, row, key)));
-      if (!reads<Diagonal>(warp_tile, group, half, key)) value = 0.0f;
+      value = exp2_of(fmaf(value, factor(), bias_of(first[half], key)));
     }
-    return as_left(scores[0], scores[1]);
+#pragma unroll
+    for (int step = 0; step < kPassingSteps; ++step) {
+      weights[step] = as_left(scores[2 * step], scores[2 * step + 1]);
+#pragma unroll
+      for (int part = 0; part < 4; ++part) {
+        // Rounded as for the product, so that they sum up to 1.
+        const float2 both = unpacked(weights[step].part[part]);
+        total_[part % 2] += both.x + both.y;
+      }
+    }
+    if constexpr (Dropout) {
+      const uint32_t* const of_row = words(block) + kWarpTile * warp_ + lane_place(lane_).row;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int word = i / 2, half = i % 2;
+        const KeptPairs kept(of_row[kOwnRows * word + 8 * half], lane_);
+#pragma unroll
+        for (int eight = 0; eight < 4; ++eight) {
+          uint32_t& pair = weights[2 * word + eight / 2].part[2 * (eight % 2) + half];
+          pair = kept.kept(pair, eight);
+        }
+      }
+    }
   }
 
   __device__ bool in_range() const {
     constexpr float kMost = 0x1p100f, kLeast = 0x1p-100f;
-    bool all = true;
-#pragma unroll
-    for (const auto& of_warp_tile : total_) {
-#pragma unroll
-      for (const float total : of_warp_tile) all = all && total > kLeast && total < kMost;
-    }
-    return all;
+    return total_[0] > kLeast && total_[0] < kMost && total_[1] > kLeast && total_[1] < kMost;
   }
 
   /// Finds each row's greatest score. On return, the copy of the nearest stage is in flight.
   __device__ void start_from_greatest() {
-    float greatest[kWarpTiles][2] = {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}};
-    fetch(nearest_stage<Own::kQueries>(own_));
-    for_keys([&](int block, int step, auto diagonal) {
-      constexpr bool kDiagonal = decltype(diagonal)::kValue;
-#pragma unroll 1
-      for (int group = 0; group < kStepRows / 16; ++group) {
-        const int row = kStepRows * step + 16 * group;
-        Sums scores[kWarpTiles][2];
-        score(scores, block, row);
+    float greatest[2] = {-INFINITY, -INFINITY};
+    fetch(own_.end - 1);
+    for_keys<false>([&](int block, auto diagonal) {
+      PassingSums scores;
+      score<decltype(diagonal)::kValue>(scores, block);
+      const float bias = first_bias(block);
 #pragma unroll
-        for (int i = 0; i < 8 * kWarpTiles; ++i) {
-          const int warp_tile = i / 8, side = i / 2 % 2, key = i / 4 % 2 * 8 + i % 2;
-          if (reads<kDiagonal>(warp_tile, group, side, key)) {
-            greatest[warp_tile][side] =
-                fmaxf(greatest[warp_tile][side],
-                      fmaf(scores[warp_tile][i / 4 % 2].value[i % 4], factor(), bias_of(block, row, key)));
-          }
-        }
+      for (int i = 0; i < 4 * kPassingEights; ++i) {
+        const int key = i / 4 * 8 + i % 2, side = i / 2 % 2;
+        greatest[side] =
+            fmaxf(greatest[side], fmaf(scores[i / 4].value[i % 4], factor(), bias_of(bias, key)));
       }
     });
-#pragma unroll
-    for (int i = 0; i < 2 * kWarpTiles; ++i) start_[i / 2][i % 2] = -quad_max(greatest[i / 2][i % 2]);
+    start_[0] = -quad_max(greatest[0]);
+    start_[1] = -quad_max(greatest[1]);
     __syncthreads();
-    fetch(nearest_stage<Own::kQueries>(own_));
+    fetch(own_.end - 1);
   }
 
   __device__ void store() const {
     const LanePlace place = lane_place(lane_);
     const HeadMatrix<Bf16> to = rows_of_heads<HeadSize>(job_.attention_output, job_.shape);
+    const int row = row_of(job_.shape, own_.first + kWarpTile * warp_);
+    float share[2];
 #pragma unroll
-    for (int warp_tile = 0; warp_tile < kWarpTiles; ++warp_tile) {
-      const int place_in_block = kWarpRows * warp_ + kWarpTile * warp_tile,
-                row = row_of(job_.shape, own_.first + place_in_block);
-      float share[2];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int own = row + place.row + 8 * half;
-        if (place.column == 0 && own >= 0 && own < job_.shape.rows) {
-          job_.lse[int64_t{own_.number} * job_.shape.rows + own] =
-              __log2f(total_[warp_tile][half]) - start_[warp_tile][half] -
-              (Alibi ? slope_ * place_of(warp_tile, half) : 0.0f);
-        }
-        share[half] = __fdividef(Dropout ? job_.scale : 1.0f, total_[warp_tile][half]);
+    for (int half = 0; half < 2; ++half) {
+      const int own = row + place.row + 8 * half;
+      if (place.column == 0 && own >= 0 && own < job_.shape.rows) {
+        job_.lse[int64_t{own_.number} * job_.shape.rows + own] =
+            __log2f(total_[half]) - start_[half] - (Alibi ? slope_ * place_of(half) : 0.0f);
       }
-      store_warp_tile(to, own_, row, 0, job_.shape.rows, from_row(queries_, place_in_block),
-                      attention_output_[warp_tile], share);
+      share[half] = __fdividef(Dropout ? job_.scale : 1.0f, total_[half]);
     }
+    store_warp_tile(to, own_, row, 0, job_.shape.rows, from_row(queries(), kWarpTile * warp_),
+                    attention_output_, share);
   }
 
   const MultiheadAttention& job_;
   const OwnRows& own_;
-  const Tile<HeadSize> queries_;
-  char* const passing_;
+  char* const shared_;
   const int warp_;
   const unsigned lane_;
-  LeftFragment query_[kWarpTiles][kSteps];
-  const float slope_;           ///< ALiBi's, of exponents of 2
-  float start_[kWarpTiles][2];  ///< −m of the lane's rows, and ALiBi's part that depends on the row
-  float greatest_weight_[kWarpTiles][2];
-  float total_[kWarpTiles][2];  ///< sums of weights; the lane's share until all keys are read
-  Sums attention_output_[kWarpTiles][kEights];
+  const PassingRows<HeadSize, kThreads> key_rows_, value_rows_;
+  LeftFragment query_[kSteps];
+  const float slope_;  ///< ALiBi's, of exponents of 2
+  float start_[2];     ///< −m of the lane's rows, and ALiBi's part that depends on the row
+  float greatest_weight_[2];
+  float total_[2];  ///< sums of weights; the lane's share until all keys are read
+  Sums attention_output_[kEights];
 };
 
 template <int HeadSize, bool Dropout, bool Alibi>
-__global__ void __launch_bounds__(kThreads, 3) streaming_attention_kernel(const __grid_constant__ Job job) {
+__global__ void __launch_bounds__(kThreads, 2) streaming_attention_kernel(const __grid_constant__ Job job) {
   __shared__ OwnRows own;
   if (threadIdx.x == 0) own = job.order.rows<Own::kQueries>(blockIdx.x, job.attention.shape);
   __syncthreads();
-  StreamingQueries<HeadSize, Dropout, Alibi>(job, own, dynamic_shared_memory()).run();
+  StreamingQueries<HeadSize, Dropout, Alibi>(job, own, shared_memory_for_tiles()).run();
 }
 
 /// A thread block finds the longest key of a head.
@@ -389,7 +387,8 @@ void launch(const Job& job, cudaStream_t stream) {
 }  // namespace
 
 void streaming_attention(const MultiheadAttention& attention, cudaStream_t stream) {
-  const Job job = {attention, BlockOrder::of(attention.shape, attention.shape.tokens - attention.shape.rows)};
+  const Job job = {attention,
+                   BlockOrder::of(attention.shape, attention.shape.tokens - attention.shape.rows, kOwnRows)};
   if (attention.shape.width / attention.shape.heads == 32) return launch<32>(job, stream);
   return launch<64>(job, stream);
 }

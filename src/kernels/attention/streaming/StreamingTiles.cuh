@@ -1,26 +1,31 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/attention/AlibiSlope.cuh"
 #include "kernels/attention/MultiheadAttention.h"
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
+#include "kernels/primitives/WarpgroupProducts.cuh"
 
-/// How a thread block goes through a long sequence. It owns 128 rows of a head. Each warp owns 32 of them, as
-/// two warp tiles, so that each fragment from shared memory serves twice. The rows that they read or that
-/// read them (keys for queries, queries for keys) stream by in stages of 64 rows, and the next stage is being
-/// copied meanwhile.
+/// How a thread block goes through a long sequence. It owns 64 or 128 rows of a head, 64 a warpgroup, 16 a
+/// warp. The rows that they read or that read them (keys for queries, queries for keys) stream by in stages
+/// of 64 rows, and the next stage is being copied meanwhile.
 namespace adtrain::kernels::streaming_attention_pass {
 
-constexpr int kWarps = 4, kThreads = kWarps * kWarp;
-constexpr int kOwnRows = 128, kPassingRows = 64;
-constexpr int kWarpTiles = 2;                      ///< of a warp
-constexpr int kWarpRows = kWarpTiles * kWarpTile;  ///< equal to the bits of a dropout word
-constexpr int kStepRows = 32;                      ///< streamed rows that are processed at a time
-constexpr int kPassingWords = kOwnRows * kPassingRows / 32;
-static_assert(kOwnRows == AlibiReach::kReachRows);
+constexpr int kPassingRows = 64;
+constexpr int kPassingEights = kPassingRows / 8, kPassingSteps = kPassingRows / 16;
+static_assert(kGroupRows == kPassingRows, "a warpgroup's rows and one stage make the diagonal");
+
+/// The rows that stream by, against the warp's own 16: sums of products, and what they become.
+using PassingSums = Sums[kPassingEights];
+using PassingFragments = LeftFragment[kPassingSteps];
+
+/// The threads of a block that owns so many rows: so many, too, are a stage's dropout words.
+constexpr int threads_of(int own_rows) {
+  return own_rows / kWarpTile * kWarp;
+}
+static_assert(threads_of(64) == 64 * kPassingRows / 32);
 
 /// What a thread block owns.
 enum class Own { kQueries, kKeys };
@@ -41,10 +46,11 @@ struct BlockOrder {
   int all_heads;                ///< of all sequences
   int together;                 ///< heads that neighbouring thread blocks share
   int last_word;                ///< index of the last dropout word
+  int own_rows;                 ///< of a thread block
   int first_block, row_blocks;  ///< of a head: the first row block, and their number
 
   /// For the rows from token `first` on.
-  static BlockOrder of(const BlockShape& shape, int first) {
+  static BlockOrder of(const BlockShape& shape, int first, int own_rows) {
     constexpr int64_t kCached = int64_t{16} << 20;
     const int64_t of_head = int64_t{4} * shape.tokens * (shape.width / shape.heads);
     const int64_t together = kCached / of_head;
@@ -52,8 +58,9 @@ struct BlockOrder {
             shape.sequences * shape.heads,
             static_cast<int>(together < 1 ? 1 : together),
             (shape.tokens - 1) / 32,
-            first / kOwnRows,
-            (shape.tokens + kOwnRows - 1) / kOwnRows - first / kOwnRows};
+            own_rows,
+            first / own_rows,
+            (shape.tokens + own_rows - 1) / own_rows - first / own_rows};
   }
   int blocks() const { return all_heads * row_blocks; }
 
@@ -64,9 +71,9 @@ struct BlockOrder {
     const int neighbours = min(together, all_heads - before);
     const int number = before + within % neighbours, turn = within / neighbours;
     const int row_block = kOwn == Own::kQueries ? row_blocks - 1 - turn : turn;
-    const int first = (first_block + row_block) * kOwnRows;
+    const int first = (first_block + row_block) * own_rows;
     const int begin = kOwn == Own::kKeys ? max(first, shape.tokens - shape.rows) / kPassingRows : 0;
-    const int end = kOwn == Own::kKeys ? shape.tokens : min(first + kOwnRows, shape.tokens);
+    const int end = kOwn == Own::kKeys ? shape.tokens : min(first + own_rows, shape.tokens);
     return {number / heads,
             number % heads,
             number,
@@ -77,50 +84,80 @@ struct BlockOrder {
   }
 };
 
-/// The thread's number in the block, with the lane from lane_anew().
-__device__ inline int thread_anew() {
-  return (threadIdx.x & ~(kWarp - 1)) + lane_anew();
-}
-
 /// The row in arrays over the last `rows` tokens of the query of `token`.
 __device__ inline int row_of(const BlockShape& shape, int token) {
   return token - (shape.tokens - shape.rows);
 }
 
-/// Starts to copy `Rows` rows from `first` on. Rows before 0 and from `end` on are cleared. `thread`: from
-/// thread_anew(), so that the addresses do not occupy registers that others need.
-template <int Rows, int HeadSize>
-__device__ void start_copy_rows(Tile<HeadSize> tile, const HeadMatrix<const Bf16>& matrix, const OwnRows& own,
-                                int first, int end, int thread) {
-  constexpr int kChunks = HeadSize / 8, kAtOnce = kThreads / kChunks;
-  const int row = thread / kChunks, column = 8 * (thread % kChunks);
-  const Bf16* from = matrix.at(own.sequence, first + row, own.head) + column;
-#pragma unroll
-  for (int i = 0; i < Rows; i += kAtOnce) {
-    start_copy_or_clear(from_row(tile, i).at(row, column), from,
-                        first + i + row >= 0 && first + i + row < end);
-    from += kAtOnce * matrix.of_row;
+/// Where a thread copies rows of a head to a tile, with `Threads` threads: 8 columns of every few rows.
+template <int HeadSize, int Threads>
+struct CopiedPlace {
+  static constexpr int kChunks = HeadSize / 8, kAtOnce = Threads / kChunks;
+
+  int row = static_cast<int>(threadIdx.x) / kChunks, column = 8 * (static_cast<int>(threadIdx.x) % kChunks);
+
+  __device__ const Bf16* of(const HeadMatrix<const Bf16>& matrix, const OwnRows& own, int first) const {
+    return matrix.at(own.sequence, first + row, own.head) + column;
   }
+  /// Starts to copy `Rows` rows of a matrix, from row `first` on, which has its elements `from` here. Rows
+  /// before 0 and from `end` on are cleared.
+  template <int Rows>
+  __device__ void start(Tile<HeadSize> tile, const Bf16* from, int of_row, int first, int end) const {
+    static_assert(Rows % kAtOnce == 0);
+    if (first >= 0 && first + Rows <= end) {  // most often
+#pragma unroll
+      for (int i = 0; i < Rows; i += kAtOnce) {
+        start_copy(from_row(tile, i).at(row, column), from + int64_t{of_row} * i);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < Rows; i += kAtOnce) {
+        const bool exists = first + i + row >= 0 && first + i + row < end;
+        start_copy_or_clear(from_row(tile, i).at(row, column), from + int64_t{of_row} * i, exists);
+      }
+    }
+  }
+};
+
+/// Starts to copy `Rows` rows, as CopiedPlace does.
+template <int Rows, int Threads, int HeadSize>
+__device__ void start_copy_rows(Tile<HeadSize> tile, const HeadMatrix<const Bf16>& matrix, const OwnRows& own,
+                                int first, int end) {
+  const CopiedPlace<HeadSize, Threads> place;
+  place.template start<Rows>(tile, place.of(matrix, own, first), matrix.of_row, first, end);
 }
 
-/// Starts to copy kPassingWords dropout words (words, Rows): of `Rows` rows from `first_row` on and of the
-/// keys from `first_key` on. For rows or words that do not exist, it copies others.
+/// The rows of a matrix that stream by. It keeps the thread's address, since computing it takes longer than
+/// copying a stage.
+template <int HeadSize, int Threads>
+class PassingRows {
+ public:
+  /// `first`: the row of the first token, which may be before 0. Rows from `end` on do not exist.
+  __device__ PassingRows(const HeadMatrix<const Bf16>& matrix, const OwnRows& own, int first, int end)
+      : from_(place_.of(matrix, own, first)), of_row_(matrix.of_row), first_(first), end_(end) {}
+
+  /// Starts to copy the stage. Rows that do not exist are cleared.
+  __device__ void start_copy(Tile<HeadSize> tile, int stage) const {
+    const int row = kPassingRows * stage;
+    place_.template start<kPassingRows>(tile, from_ + int64_t{of_row_} * row, of_row_, first_ + row, end_);
+  }
+
+ private:
+  const CopiedPlace<HeadSize, Threads> place_;
+  const Bf16* const from_;
+  const int of_row_, first_, end_;
+};
+
+/// Starts to copy a dropout word a thread (words, Rows): of `Rows` rows from `first_row` on and of the keys
+/// from `first_key` on. For rows or words that do not exist, it copies others.
 template <int Rows>
 __device__ void start_copy_words(uint32_t* to, const MultiheadAttention& job, const OwnRows& own,
-                                 int first_row, int first_key, int thread) {
-#pragma unroll
-  for (int i = 0; i < kPassingWords; i += kThreads) {
-    const int row = min(max(first_row + (i + thread) % Rows, 0), job.shape.rows - 1);
-    const int word = min((first_key >> 5) + (i + thread) / Rows, own.last_word);
-    start_copy_word(to + i + thread,
-                    job.keep + (int64_t{own.number} * (own.last_word + 1) + word) * job.shape.rows + row);
-  }
-}
-
-/// The stage with which the thread block begins: the one next to its own rows.
-template <Own kOwn>
-__device__ int nearest_stage(const OwnRows& own) {
-  return kOwn == Own::kKeys ? own.begin : own.end - 1;
+                                 int first_row, int first_key) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int row = min(max(first_row + thread % Rows, 0), job.shape.rows - 1);
+  const int word = min((first_key >> 5) + thread / Rows, own.last_word);
+  start_copy_word(to + thread,
+                  job.keep + (int64_t{own.number} * (own.last_word + 1) + word) * job.shape.rows + row);
 }
 
 template <bool Value>
@@ -145,48 +182,16 @@ void with_flags(const MultiheadAttention& attention, Launch&& launch) {
   }
 }
 
-/// Reads every stage.
-struct ReadsAll {
-  __device__ bool operator()(int) const { return true; }
-};
-
-/// Goes through the streamed rows that the warp's rows read, or are read by, away from its own:
-/// take(block, step, diagonal) for 32 rows at a time. `diagonal`, a FlagOf, is true where they have the same
-/// positions as the warp's own rows, so that each row takes a different part. fetch(block) starts to copy a
-/// stage of 64 rows. The nearest stage must already have been fetched. It ends before a stage for which
-/// reads(block) is true in no thread, and returns the last stage that was read.
-template <Own kOwn, class Fetch, class Take, class Reads = ReadsAll>
-__device__ int meet_passing_rows(const OwnRows& own, Fetch&& fetch, Take&& take, Reads&& reads = {}) {
-  static_assert(kWarpRows == kStepRows);
-  constexpr int kSteps = kPassingRows / kStepRows, kOn = kOwn == Own::kKeys ? 1 : -1;
-  const auto exists = [&](int block) {  // from shared memory each time, because registers are scarce
-    return kOwn == Own::kKeys ? block < own.end : block >= own.begin;
-  };
-  int block = nearest_stage<kOwn>(own);
-#pragma unroll 1
-  for (; exists(block); block += kOn) {
-    copies_arrived();
-    if constexpr (std::is_same_v<std::decay_t<Reads>, ReadsAll>) {
-      __syncthreads();
-    } else if (__syncthreads_or(reads(block)) == 0) {
-      break;
-    }
-    if (exists(block + kOn)) fetch(block + kOn);
-#pragma unroll 1
-    for (int step = 0; step < kSteps; ++step) {
-      const int behind =
-          block * kSteps + step - own.first / kStepRows - static_cast<int>(threadIdx.x) / kWarp;
-      const int apart = kOwn == Own::kKeys ? behind : -behind;
-      if (apart > 0) take(block, step, FlagOf<false>());
-      if (apart == 0) take(block, step, FlagOf<true>());
-    }
-  }
-  return block - kOn;
+/// The stage that has the positions of the warpgroup's own rows, so that each row reads, or is read by, a
+/// different part of it.
+__device__ inline int diagonal_stage(const OwnRows& own) {
+  return own.first / kPassingRows + static_cast<int>(threadIdx.x) / (kWarpsOfGroup * kWarp);
 }
 
-/// The place in first_keys of the block of tokens from `first` on.
-__device__ inline int* first_key(const MultiheadAttention& job, const OwnRows& own, int first) {
-  return job.alibi.first_keys + own.number * AlibiReach::blocks(job.shape.tokens) + first / kOwnRows;
+/// The place in first_keys of the block of tokens that `token` is in.
+__device__ inline int* first_key(const MultiheadAttention& job, const OwnRows& own, int token) {
+  return job.alibi.first_keys + own.number * AlibiReach::blocks(job.shape.tokens) +
+         token / AlibiReach::kReachRows;
 }
 
 /// Writes the sums of a warp tile, times `scale`, to the rows from `first` on that are in [begin, end). The

@@ -1,0 +1,121 @@
+#include "emulation/WarpgroupMatrices.h"
+
+#include <array>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <random>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "emulation/Emulator.h"
+#include "emulation/Matrices.h"
+
+namespace adtrain::emulation {
+namespace {
+
+using WarpProduct = std::array<GroupProduct, kLanes>;
+using Groups = std::deque<std::vector<WarpProduct>>;  ///< closed groups, and the open one
+using Block = std::tuple<unsigned, unsigned, unsigned>;
+
+constexpr int kDepth = 16, kRows = 16, kWarps = 4;
+
+/// What a warp has started, and in which thread block.
+struct Started {
+  Block block;
+  Groups groups{1};
+};
+
+std::map<unsigned, Started> of_warps;
+std::mt19937 chance;
+
+Groups& groups_of_warp() {
+  const Block block = {place.block.x, place.block.y, place.block.z};
+  Started& started = of_warps.try_emplace(place.thread.x / kLanes, Started{block}).first->second;
+  if (started.block == block) return started.groups;
+  const bool waited = started.groups.size() == 1 && started.groups.front().empty();
+  started = {block};
+  if (!waited) fail("a thread block has ended before its products have arrived");
+  return started.groups;
+}
+
+/// The matrix that a descriptor describes, "Matrix Descriptor Format" of the PTX ISA, with a swizzle of 128
+/// or 64 bytes: the 16-byte units of a row are exchanged by the number of the row.
+float element(uint64_t descriptor, bool across, int k, int column) {
+  const uint32_t first = (descriptor & 0x3fff) << 4, of_eight_rows = (descriptor >> 32 & 0x3fff) << 4;
+  const bool wide = descriptor >> 62 == 1;
+  if (!wide && descriptor >> 62 != 2) fail("a swizzle that is not emulated");
+  const uint32_t row_bytes = wide ? 128 : 64;
+  const uint32_t row = across ? k : column, within = 2 * (across ? column : k);
+  uint32_t address = first + row / 8 * of_eight_rows + row % 8 * row_bytes + within;
+  address ^= (address >> 7 & (wide ? 7 : 3)) << 4;
+  uint16_t bits;
+  std::memcpy(&bits, at_shared(address, sizeof bits), sizeof bits);
+  return low_of(bits);
+}
+
+void multiply(const WarpProduct& lanes) {
+  const int columns = lanes[0].columns;
+  std::vector<std::array<float, kDepth>> right(columns);
+  for (int column = 0; column < columns; ++column) {
+    for (int k = 0; k < kDepth; ++k) right[column][k] = element(lanes[0].right, lanes[0].across, k, column);
+  }
+  std::array<std::array<float, kDepth>, kRows> left;
+  for (int row = 0; lanes[0].shared_left != 0 && row < kRows; ++row) {
+    const int of_group = row + kRows * static_cast<int>(place.thread.x / kLanes % kWarps);
+    for (int k = 0; k < kDepth; ++k) left[row][k] = element(lanes[0].shared_left, false, k, of_group);
+  }
+  for (int lane = 0; lanes[0].shared_left == 0 && lane < kLanes; ++lane) {
+    for (int part = 0; part < 4; ++part) {
+      float* const to = &left[lane / 4 + 8 * (part % 2)][2 * (lane % 4) + 8 * (part / 2)];
+      to[0] = low_of(lanes[lane].left[part]);
+      to[1] = high_of(lanes[lane].left[part]);
+    }
+  }
+  for (int lane = 0; lane < kLanes; ++lane) {
+    for (int i = 0; i < columns / 2; ++i) {
+      const int row = lane / 4 + 8 * (i / 2 % 2), column = i / 4 * 8 + 2 * (lane % 4) + i % 2;
+      double sum = lanes[lane].sums[i];
+      for (int k = 0; k < kDepth; ++k) sum += double{left[row][k]} * right[column][k];
+      lanes[lane].sums[i] = static_cast<float>(sum);
+    }
+  }
+}
+
+void finish(int left) {
+  Groups& groups = groups_of_warp();
+  for (; static_cast<int>(groups.size()) > left + 1; groups.pop_front()) {
+    for (const WarpProduct& product : groups.front()) multiply(product);
+  }
+}
+
+}  // namespace
+
+void start_product(const GroupProduct& own) {
+  GroupProduct copy = own;
+  together(
+      [](const auto& lanes) {
+        WarpProduct product;
+        for (int lane = 0; lane < kLanes; ++lane)
+          product[lane] = *static_cast<const GroupProduct*>(lanes[lane]);
+        groups_of_warp().back().push_back(product);
+        if (chance() % 2 == 0) {  // with all before it
+          for (auto& group : groups_of_warp()) {
+            for (const WarpProduct& started : std::exchange(group, {})) multiply(started);
+          }
+        }
+      },
+      &copy);
+}
+
+void close_products() {
+  together([](const auto&) { groups_of_warp().emplace_back(); }, nullptr);
+}
+
+void wait_for_products(int left) {
+  int groups = left;
+  together([](const auto& lanes) { finish(*static_cast<const int*>(lanes[0])); }, &groups);
+}
+
+}  // namespace adtrain::emulation

@@ -149,6 +149,7 @@ class Block {
 
 Block* running = nullptr;
 std::mt19937 order_of_launches;
+unsigned launch_count = 0;
 
 void Block::run() {
   std::fill(memory_.begin(), memory_.end(), kPoison);
@@ -276,6 +277,7 @@ void launch(const char* name, uint3 blocks, dim3 block_size, int shared_bytes,
       shared_bytes > kMostSharedBytes) {
     throw KernelError(std::string(name) + ": a GPU refuses so many blocks, threads or bytes");
   }
+  ++launch_count;
   std::mt19937 random(order_of_launches());
   place.block_size = {block_size.x, block_size.y, 1};
   place.blocks = blocks;
@@ -292,6 +294,10 @@ void launch(const char* name, uint3 blocks, dim3 block_size, int shared_bytes,
   } catch (const KernelError& error) {
     throw KernelError(std::string(name) + ": " + error.what());
   }
+}
+
+unsigned launches() {
+  return launch_count;
 }
 
 char* shared_memory() {

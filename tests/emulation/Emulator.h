@@ -29,6 +29,9 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 void launch(const char* name, uint3 blocks, dim3 threads, int shared_bytes,
             const std::function<void()>& kernel);
 
+/// How many launches there have been, with the one that runs.
+unsigned launches();
+
 // What follows is for kernels, inside launch().
 
 /// Where the thread is.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/MultiheadAttentionChecks.h"
+#include "kernels/StreamedAttentionChecks.h"
 
 namespace adtrain {
 namespace {

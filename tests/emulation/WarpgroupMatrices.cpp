@@ -21,8 +21,9 @@ using Block = std::tuple<unsigned, unsigned, unsigned>;
 
 constexpr int kDepth = 16, kRows = 16, kWarps = 4;
 
-/// What a warp has started, and in which thread block.
+/// What a warp has started, in which launch, and in which thread block.
 struct Started {
+  unsigned launch;
   Block block;
   Groups groups{1};
 };
@@ -32,11 +33,12 @@ std::mt19937 chance;
 
 Groups& groups_of_warp() {
   const Block block = {place.block.x, place.block.y, place.block.z};
-  Started& started = of_warps.try_emplace(place.thread.x / kLanes, Started{block}).first->second;
-  if (started.block == block) return started.groups;
+  Started& started = of_warps.try_emplace(place.thread.x / kLanes, Started{launches(), block}).first->second;
+  const bool same_launch = started.launch == launches();
+  if (same_launch && started.block == block) return started.groups;
   const bool waited = started.groups.size() == 1 && started.groups.front().empty();
-  started = {block};
-  if (!waited) fail("a thread block has ended before its products have arrived");
+  started = {launches(), block};
+  if (same_launch && !waited) fail("a thread block has ended before its products have arrived");
   return started.groups;
 }
 

@@ -101,6 +101,17 @@ TEST(KernelPlan, StreamingAttentionIsForOneStreamWithoutRope) {
   }
 }
 
+TEST(KernelPlan, StreamingKernelsAreForHopperAlone) {
+  constexpr DeviceTraits kBlackwell = {true, 100, 227 * 1024};
+  const KernelPlan streaming(wide(768, 12, 1024), kBlackwell, at::kBFloat16);
+  EXPECT_FALSE(streaming.own_attention());
+  EXPECT_THAT(parts_of(streaming).at("attention").why, HasSubstr("9.0 alone"));
+  EXPECT_TRUE(KernelPlan(guide(), kBlackwell, at::kBFloat16).whole_blocks());
+  NetworkShape xland = with_block(Block::kComposed, wide(512, 8, 4096));
+  xland.alibi = true;
+  EXPECT_TRUE(KernelPlan(xland, kBlackwell, at::kBFloat16).cudnn_attention());
+}
+
 TEST(KernelPlan, Fp16AndOlderGpusHaveSublayersAndLibtorchsAttention) {
   for (const KernelPlan& plan :
        {KernelPlan(guide(), kHopper, at::kHalf), KernelPlan(guide(), kAmpere, at::kBFloat16)}) {

@@ -16,9 +16,7 @@
 #include "kernels/PreNormChecks.h"
 #include "kernels/attention/MultiheadAttention.h"
 #include "kernels/attention/ProjectedAttention.h"
-#include "kernels/attention/StreamedAttention.h"
 #include "kernels/attention/streaming/StreamingAttention.h"
-#include "kernels/norm/NormEpsilon.h"
 
 /// The kernels of attention by itself, twice, and as blocks have them, against float64: on a GPU, or emulated
 /// on the CPU.
@@ -348,76 +346,6 @@ inline void expect_projected_attention_is_the_reference(const MultiheadAttention
     EXPECT_EQ(found[k].sizes(), inputs[k].sizes());
     expect_gradient(found[k], right[k], gradient_tolerance(tried.block));
   }
-}
-
-enum class NormsOfHeads { kNone, kRms, kLayer };
-
-/// Random ones in bf16, of this head size.
-inline kernels::HeadNorms random_head_norms(NormsOfHeads kind, int64_t head_size, at::Device device) {
-  const auto random = [&](double mean) {
-    return at::randn({head_size}, at::device(device)).mul_(0.3).add_(mean).to(at::kBFloat16).requires_grad_();
-  };
-  if (kind == NormsOfHeads::kNone) return {};
-  const bool layer = kind == NormsOfHeads::kLayer;
-  return {{random(1), layer ? random(0) : at::Tensor()}, {random(1), layer ? random(0) : at::Tensor()}};
-}
-
-/// By plain operators.
-inline at::Tensor normed_plainly(const at::Tensor& heads, const at::Tensor& weight, const at::Tensor& bias) {
-  if (bias.defined()) return at::layer_norm(heads, {heads.size(-1)}, weight, bias, kNormEpsilon);
-  return heads * at::rsqrt(heads.square().mean(-1, true) + kNormEpsilon) * weight;
-}
-
-/// streamed_attention() with the bits that it draws: those of the generator's state before.
-inline void expect_streamed_attention_is_the_reference(const MultiheadAttentionCase& tried, at::Device device,
-                                                       NormsOfHeads normed = NormsOfHeads::kNone) {
-  MultiheadAttentionData data(tried, device);
-  FusedBlockData& block = data.block.block;
-  const kernels::BlockShape& shape = data.shape();
-  const kernels::HeadNorms norms = random_head_norms(normed, shape.width / shape.heads, device);
-  at::Generator generator = at::globalContext().defaultGenerator(device);
-  const at::Tensor state = generator.get_state();
-  if (tried.block.dropout > 0) {
-    const kernels::BlockPass pass(block.x, shape.heads, tried.block.dropout, 0.0, /*own_attention=*/true,
-                                  nullptr);
-    const at::Tensor& bits = block.attention_dropout_mask;
-    block.attention_dropout_mask = pass.attention_dropout_mask(shape.attention_rows(), 0).view(bits.sizes());
-    generator.set_state(state);
-  }
-  const at::Tensor exact = data.projected().to(at::kDouble).requires_grad_();
-  at::Tensor lse;
-  torch::autograd::variable_list inputs = {exact};
-  std::vector<at::Tensor> of_norms;
-  for (const at::Tensor& parameter : norms.parameters())
-    inputs.push_back(of_norms.emplace_back(parameter.detach().to(at::kDouble).requires_grad_()));
-  std::vector<at::Tensor> heads = data.exact_heads(exact).unbind();
-  if (norms.defined()) {
-    const kernels::HeadNorms plain = kernels::HeadNorms::of(of_norms);
-    heads[0] = normed_plainly(heads[0], plain.queries.weight, plain.queries.bias);
-    heads[1] = normed_plainly(heads[1], plain.keys.weight, plain.keys.bias);
-  }
-  const at::Tensor expected = attention_of(at::stack(heads), block, lse);
-  const auto right = torch::autograd::grad({expected}, inputs, {block.dy.to(at::kDouble)});
-
-  const at::Tensor projected = data.projected().detach().requires_grad_();
-  const auto penalty = tried.block.alibi ? kernels::DistancePenalty::kAlibi : kernels::DistancePenalty::kNone;
-  const at::Tensor found = kernels::streamed_attention(data.by_kind(projected).permute({2, 0, 3, 1, 4}),
-                                                       shape.rows, penalty, tried.block.dropout, norms);
-  EXPECT_LT(error_of(found, expected), value_tolerance(tried.block));
-  torch::autograd::variable_list given = {projected};
-  for (const at::Tensor& parameter : norms.parameters()) given.push_back(parameter);
-  const auto gradients = torch::autograd::grad({found}, given, {block.dy});
-  for (int64_t kind = 0; kind < 3; ++kind) {
-    SCOPED_TRACE("qkv"[kind]);
-    expect_gradient(data.by_kind(gradients[0]).select(2, kind), data.by_kind(right[0]).select(2, kind),
-                    gradient_tolerance(tried.block));
-  }
-  if (!norms.defined()) return;
-  // Together: a bias of all keys changes no weights, so that its gradient is what rounding leaves.
-  const auto of_parameters = [](const torch::autograd::variable_list& all) {
-    return at::cat(at::TensorList(all).slice(1));
-  };
-  EXPECT_LT(error_of(of_parameters(gradients), of_parameters(right)), gradient_tolerance(tried.block));
 }
 
 }  // namespace adtrain::testing

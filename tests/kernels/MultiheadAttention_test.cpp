@@ -7,6 +7,7 @@
 #include "base/Gpu.h"
 #include "kernels/KernelSpeed.h"
 #include "kernels/MultiheadAttentionChecks.h"
+#include "kernels/StreamedAttentionChecks.h"
 #include "kernels/attention/LibraryAttention.h"
 #include "kernels/attention/cudnn/CudnnAttention.h"
 

@@ -37,9 +37,9 @@ struct RowOfHead {
   __device__ Value* at(const HeadRows<Value>& rows, int kind, int after = 0) const {
     return rows.kinds[kind] + (token + after) * rows.of_token + head * rows.of_head + lane;
   }
-  template <class Short>
-  __device__ Floats load(const HeadRows<const Vector>& rows, int kind, int after = 0) const {
-    return exists(after) ? unpacked<Short>(__ldg(at(rows, kind, after))) : Floats{};
+  /// As it is in memory: loads wait for one another where a conversion stands between them.
+  __device__ Vector load(const HeadRows<const Vector>& rows, int kind, int after = 0) const {
+    return exists(after) ? __ldg(at(rows, kind, after)) : Vector{};
   }
 
   static __device__ float sum(float value) {
@@ -86,15 +86,16 @@ __global__ void __launch_bounds__(kThreads)
   // All lanes of a warp go on together, those of a later token too: see RowOfHead.
   for (int first = static_cast<int>(blockIdx.x) * Row::kRows / shape.heads; first < shape.tokens;
        first += kAhead * step, row.token += kAhead * step) {
-    Floats values[kAhead];
+    Vector loaded[kAhead];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) values[k] = row.template load<Short>(x, kind, k * step);
+    for (int k = 0; k < kAhead; ++k) loaded[k] = row.load(x, kind, k * step);
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
-      normalise<HeadSize, Layer>(values[k], shape.epsilon);
+      Floats values = unpacked<Short>(loaded[k]);
+      normalise<HeadSize, Layer>(values, shape.epsilon);
 #pragma unroll
-      for (int i = 0; i < kVectorWidth; ++i) values[k].at[i] = values[k].at[i] * weight.at[i] + bias.at[i];
-      if (row.exists(k * step)) *row.at(y, kind, k * step) = packed<Short>(values[k]);
+      for (int i = 0; i < kVectorWidth; ++i) values.at[i] = values.at[i] * weight.at[i] + bias.at[i];
+      if (row.exists(k * step)) *row.at(y, kind, k * step) = packed<Short>(values);
     }
   }
 }
@@ -115,7 +116,8 @@ __global__ void __launch_bounds__(kThreads)
   Floats sums[kSums] = {};
   for (int first = static_cast<int>(blockIdx.x) * Row::kRows / shape.heads; first < shape.tokens;
        first += step, row.token += step) {
-    Floats normalised = row.template load<Short>(x, kind), gradient = row.template load<Short>(d_y, kind);
+    const Vector loaded = row.load(x, kind), loaded_gradient = row.load(d_y, kind);
+    Floats normalised = unpacked<Short>(loaded), gradient = unpacked<Short>(loaded_gradient);
     const float inverse = normalise<HeadSize, Layer>(normalised, shape.epsilon);
     float along = 0.0f, total = 0.0f;
 #pragma unroll

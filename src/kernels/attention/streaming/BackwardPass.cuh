@@ -76,7 +76,6 @@ class StreamingBackward {
   }
   /// sums += what the own rows have for the stage's rows · these rows, one group of products.
   __device__ static void start_sums(OwnSums& sums, const PassingFragments& left, Tile<HeadSize> passing) {
-    take_sums(sums);
     begin_products();
 #pragma unroll
     for (int step = 0; step < kPassingSteps; ++step) {

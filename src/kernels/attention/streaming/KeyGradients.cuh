@@ -88,7 +88,7 @@ class KeysBackward : StreamingBackward<HeadSize> {
 
   /// Adds a stage of queries to dk and dv. Scores have keys as rows.
   template <bool Diagonal>
-  __device__ void add_queries(int block) {
+  __device__ __forceinline__ void add_queries(int block) {
     PassingSums scores, dweights;
 #pragma unroll
     for (Sums& sums : scores) sums = no_sums();
@@ -147,7 +147,7 @@ class KeysBackward : StreamingBackward<HeadSize> {
 
   /// Computes P, before dropout.
   template <bool Diagonal>
-  __device__ void weigh(PassingFragments& weights, PassingSums& scores, int block) const {
+  __device__ __forceinline__ void weigh(PassingFragments& weights, PassingSums& scores, int block) const {
     const LanePlace place = lane_place(lane_);
     // The place of the lane's key among the block's, from that of its first query in the stage.
     const int own = kWarpTile * warp_ + place.row - place.column;

@@ -91,7 +91,7 @@ class QueriesBackward : StreamingBackward<HeadSize> {
 
   /// Adds a stage of keys to dq.
   template <bool Diagonal>
-  __device__ void add_keys(int block) {
+  __device__ __forceinline__ void add_keys(int block) {
     PassingSums scores, dweights;
 #pragma unroll
     for (Sums& sums : scores) sums = no_sums();
@@ -121,7 +121,7 @@ class QueriesBackward : StreamingBackward<HeadSize> {
 
   /// Computes P, before dropout.
   template <bool Diagonal>
-  __device__ void weigh(PassingFragments& weights, PassingSums& scores, int block) const {
+  __device__ __forceinline__ void weigh(PassingFragments& weights, PassingSums& scores, int block) const {
     const int column = lane_place(lane_).column;
     const float first = Alibi ? slope_ * (kPassingRows * block + column) : 0.0f;
 #pragma unroll

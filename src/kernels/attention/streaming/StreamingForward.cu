@@ -186,7 +186,7 @@ class StreamingQueries {
 
   /// The products of the queries with the stage's keys; −∞ for keys that a row does not read.
   template <bool Diagonal>
-  __device__ void score(PassingSums& scores, int block) {
+  __device__ __forceinline__ void score(PassingSums& scores, int block) {
 #pragma unroll
     for (Sums& sums : scores) sums = no_sums();
     take_sums(scores);
@@ -223,7 +223,7 @@ class StreamingQueries {
 
   /// Adds a stage of keys: their weights to the totals, and the weighted values to the output.
   template <bool Diagonal>
-  __device__ void read_keys(int block) {
+  __device__ __forceinline__ void read_keys(int block) {
     PassingSums scores;
     score<Diagonal>(scores, block);
     PassingFragments weights;
@@ -241,7 +241,7 @@ class StreamingQueries {
   }
 
   /// Turns scores into weights, adds these to the totals and drops some.
-  __device__ void weigh(PassingFragments& weights, PassingSums& scores, int block) {
+  __device__ __forceinline__ void weigh(PassingFragments& weights, PassingSums& scores, int block) {
     const float bias = first_bias(block), first[2] = {start_[0] + bias, start_[1] + bias};
 #pragma unroll
     for (int i = 0; i < 4 * kPassingEights; ++i) {

@@ -9,6 +9,7 @@
 #include "kernels/FusedDevice.h"
 #include "kernels/GradientAccumulation.h"
 #include "kernels/block/BlockTensors.h"
+#include "model/FrozenGradients.h"
 #include "model/RandomBatch.h"
 #include "parallel/GradientReducer.h"
 
@@ -117,6 +118,19 @@ TEST_P(FusedBlock, AReducerGetsTheGradientsThatAutogradWouldHaveGot) {
     }
     reducer.finish();
   }
+}
+
+TEST_P(FusedBlock, WhatIsFrozenChangesNoGradientOfTheOthers) {
+  const Batch input = batch_on_device(LossPositions::kLast);
+  const auto gradients = [&](bool freezes) {
+    const auto model = on_device(small(64, 0.1));
+    const auto frozen = freezes ? testing::some_of(model->parameters()) : std::set<std::string>();
+    seed_device(11);
+    return testing::gradients_of(*model, input, LossPositions::kLast, frozen);
+  };
+  const auto expected = gradients(false), found = gradients(true);
+  EXPECT_LT(found.size(), 3 * expected.size() / 4);
+  for (const auto& [name, gradient] : found) EXPECT_TRUE(at::equal(gradient, expected.at(name))) << name;
 }
 
 TEST_P(FusedBlock, RecomputationChangesNoBit) {

@@ -33,7 +33,9 @@ KernelPlan::Part rollout_part(const RunConfig& config, const ModelShape& shape, 
   if (!device.is_gpu)
     return {"rollout", "environments on the CPU, the model step by step", "ours is for GPUs"};
   if (config.evaluation.eval_context == EvaluationContext::kRolling) return rolling_part(config, plan);
-  const auto objection = PackedNetwork::objection(config.model, shape);
+  auto objection = PackedNetwork::objection(config.model, shape);
+  if (!objection && config.evaluation.chosen_type().value_or(at::kFloat) != at::kFloat)
+    objection = fmt::format("torch_dtype is {}", name_of(config.evaluation.torch_dtype));
   if (!objection) return {"rollout", "one kernel an episode, environments and model", ""};
   return {"rollout", "environments on the CPU, the model step by step", *objection};
 }
@@ -63,7 +65,10 @@ KernelReport report_for(const RunConfig& config, const std::string& name, const 
   KernelReport report = {name, precision_name(type), plan.parts()};
   if (config.training.freeze && !config.training.freeze->empty())
     report.parts.push_back(backward_part(config, shape, plan));
-  report.parts.push_back(rollout_part(config, shape, device, plan));
+  const at::ScalarType evaluated = config.evaluation.chosen_type().value_or(type);
+  report.parts.push_back(
+      rollout_part(config, shape, device,
+                   plan_of(config.model, shape, config.training.loss_positions, device, evaluated)));
   return report;
 }
 

@@ -133,6 +133,23 @@ TEST_P(FusedBlock, WhatIsFrozenChangesNoGradientOfTheOthers) {
   for (const auto& [name, gradient] : found) EXPECT_TRUE(at::equal(gradient, expected.at(name))) << name;
 }
 
+/// As an evaluation step by step asks it: contexts that grow.
+TEST_P(FusedBlock, PredictsFromContextsOfAnyLength) {
+  const auto plain = testing::small_model(small(64, 0.0));
+  const auto fused = on_device(small(64, 0.0));
+  const auto expect_near = [&](const Batch& input) {
+    const at::Tensor expected = plain->predict(input).actions;
+    const at::Tensor found = fused->predict(input.to(testing::fused_device()->device)).actions.cpu();
+    EXPECT_LT(testing::relative_error(found, expected), 4e-2);
+  };
+  if (compressed()) return expect_near(batch(LossPositions::kLast));
+  const Batch input = batch(LossPositions::kLast);
+  for (const int64_t length : {int64_t{1}, int64_t{2}, int64_t{17}, testing::fused_device()->transitions}) {
+    SCOPED_TRACE(length);
+    expect_near(testing::prefix(input, length));
+  }
+}
+
 TEST_P(FusedBlock, RecomputationChangesNoBit) {
   const Batch input = batch_on_device(LossPositions::kLast);
   at::Tensor expected;

@@ -22,7 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kTemporary = ".tmp";
@@ -47,14 +46,6 @@ bool is_leftover(const fs::path& path) {
   const std::string name = path.filename().string();
   return name.ends_with(kTemporary) &&
          (name.starts_with(kPrefix) || name.starts_with(kLatest) || name.starts_with(kBest));
-}
-
-std::vector<NamedTensor> without_wrapper(std::vector<NamedTensor> tensors) {
-  constexpr std::string_view kWrapper = "module.";
-  for (NamedTensor& named : tensors) {
-    if (named.name.starts_with(kWrapper)) named.name.erase(0, kWrapper.size());
-  }
-  return tensors;
 }
 
 /// "; 1.2 MiB are free there", where the file system reports it.
@@ -272,6 +263,14 @@ Snapshot CheckpointStore::load(const fs::path& checkpoint) {
           .model = tensors(kModelFile),
           .optimizer = tensors(kOptimizerFile),
           .state = manifest.state};
+}
+
+std::vector<NamedTensor> CheckpointStore::without_wrapper(std::vector<NamedTensor> tensors) {
+  constexpr std::string_view kWrapper = "module.";
+  for (NamedTensor& named : tensors) {
+    if (named.name.starts_with(kWrapper)) named.name.erase(0, kWrapper.size());
+  }
+  return tensors;
 }
 
 std::vector<int64_t> CheckpointStore::steps() const {

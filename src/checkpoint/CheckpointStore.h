@@ -32,6 +32,8 @@ struct Snapshot {
 /// has the store, and the other ranks receive their state from it.
 class CheckpointStore {
  public:
+  static constexpr const char* kModelFile = "model.safetensors";
+
   /// `folder` need not exist yet. Keeps the `keep` newest checkpoints, but at least two, and the best one.
   CheckpointStore(std::filesystem::path folder, int64_t keep);
 
@@ -73,6 +75,8 @@ class CheckpointStore {
   /// Reads and verifies one checkpoint's folder. Removes the `module.` that Python's data-parallel wrapper
   /// puts before names. Throws CheckpointError that names the file at fault.
   static Snapshot load(const std::filesystem::path& checkpoint);
+  /// Without the `module.` before names.
+  static std::vector<NamedTensor> without_wrapper(std::vector<NamedTensor> tensors);
 
  private:
   static void verify_files(const std::filesystem::path& checkpoint);

@@ -124,6 +124,7 @@ std::string unusual_settings(const EvaluationOptions& options, const EvaluationO
   if (options.eval_sampling != usual.eval_sampling)
     text += fmt::format("-{}", name_of(options.eval_sampling));
   if (options.eval_context != usual.eval_context) text += fmt::format("-{}", name_of(options.eval_context));
+  if (options.torch_dtype != usual.torch_dtype) text += fmt::format("-{}", name_of(options.torch_dtype));
   if (options.eval_seed != usual.eval_seed) text += fmt::format("-seed-{}", options.eval_seed);
   return text;
 }
@@ -155,10 +156,9 @@ nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, co
   identity["eval_seed"] = options.eval_seed;
   identity["eval_sampling"] = name_of(options.eval_sampling);
   identity["eval_terminal_observation"] = options.eval_terminal_observation;
-  if (options.eval_context != EvaluationContext::kRecompute) {
-    identity["eval_context"] = name_of(options.eval_context);
-    identity["precision"] = precision_name(origin.type);
-  }
+  const bool rolls = options.eval_context != EvaluationContext::kRecompute;
+  if (rolls) identity["eval_context"] = name_of(options.eval_context);
+  if (rolls || origin.type != at::kFloat) identity["precision"] = precision_name(origin.type);
   if (!tasks.empty()) identity["tasks"] = tasks;
   identity["repeats"] = options.eval_repeats;
   identity["episodes"] = options.eval_episodes;

@@ -29,8 +29,8 @@ struct EvaluationOrigin {
     std::vector<std::string> task_names;  ///< of its TASKS that are evaluated; empty where it has none
   };
   std::optional<Worker> worker = std::nullopt;
-  /// In which the network computes. It is part of the identity where keys and values are kept: see
-  /// evaluated_type.
+  /// In which the network computes. It is part of the identity where that is not fp32 as a matter of course:
+  /// see evaluated_type.
   at::ScalarType type = at::kFloat;
 
   /// `family`: nothing for own tasks.

@@ -32,6 +32,32 @@ const char* name_of(EvaluationContext context) {
   return context == EvaluationContext::kRolling ? "rolling" : "recompute";
 }
 
+const char* name_of(ComputeType type) {
+  switch (type) {
+    case ComputeType::kFloat32:
+      return "fp32";
+    case ComputeType::kFloat16:
+      return "fp16";
+    case ComputeType::kBFloat16:
+      return "bf16";
+    default:
+      return "auto";
+  }
+}
+
+std::optional<at::ScalarType> EvaluationOptions::chosen_type() const {
+  switch (torch_dtype) {
+    case ComputeType::kFloat32:
+      return at::kFloat;
+    case ComputeType::kFloat16:
+      return at::kHalf;
+    case ComputeType::kBFloat16:
+      return at::kBFloat16;
+    default:
+      return std::nullopt;
+  }
+}
+
 void EvaluationOptions::declare(Section& section) {
   section.key(
       "eval_protocol", eval_protocol,
@@ -88,6 +114,13 @@ void EvaluationOptions::declare(Section& section) {
       "has them: returns are then given on that scale, too, with their interquartile mean. A random score "
       "that is not there is measured by env_random_episodes. null: of tasks of your own what their histories "
       "say.");
+  section.key(
+      "torch_dtype", torch_dtype,
+      spellings({ComputeType::kAuto, ComputeType::kFloat32, ComputeType::kFloat16, ComputeType::kBFloat16}),
+      "The type in which adtrain evaluate and adtrain score compute, on GPUs and CPUs: weights and what "
+      "passes between layers; probabilities are fp32. auto: fp32, but with rolling contexts on GPUs "
+      "that of mixed_precision. float32, float16 and bfloat16 are understood, too, and set "
+      "mixed_precision beside it, as in files for Transformers.");
   section.all_free_on_resume();
 }
 

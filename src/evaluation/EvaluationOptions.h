@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 
+#include <c10/core/ScalarType.h>
+
 #include "config/Section.h"
 #include "environments/EnvironmentOptions.h"
 #include "evaluation/EvaluationProtocol.h"
@@ -17,9 +19,13 @@ enum class Sampling { kSample, kGreedy };
 /// values that are kept (AlgorithmDistillation::Rolling).
 enum class EvaluationContext { kRecompute, kRolling };
 
+/// The type in which a trained network computes where it is evaluated or scored.
+enum class ComputeType { kAuto, kFloat32, kFloat16, kBFloat16 };
+
 /// As the configuration spells them.
 const char* name_of(Sampling sampling);
 const char* name_of(EvaluationContext context);
+const char* name_of(ComputeType type);
 
 /// How a model is evaluated in context.
 struct EvaluationOptions {
@@ -35,6 +41,10 @@ struct EvaluationOptions {
   bool eval_terminal_observation = false;
   EvaluationContext eval_context = EvaluationContext::kRecompute;
   std::optional<std::string> eval_scores;  ///< a file: see TaskScores
+  ComputeType torch_dtype = ComputeType::kAuto;
+
+  /// torch_dtype; nothing where it is left open.
+  std::optional<at::ScalarType> chosen_type() const;
 
   void declare(Section& section);
   /// `in_worker`: tasks are those of a worker, which says later which it has.

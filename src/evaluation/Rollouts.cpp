@@ -104,6 +104,8 @@ Rollouts Rollouts::of(AlgorithmDistillation& model, const TaskFamily& family,
   };
   if (const auto objection = PackedNetwork::objection(model.options(), model.shape()))
     return because(*objection);
+  if (const at::ScalarType type = model.parameters().compute_type(); type != at::kFloat)
+    return because(fmt::format("torch_dtype is {} and the kernel computes as in fp32", precision_name(type)));
   auto network = std::make_shared<const PackedNetwork>(model);
   if (!GpuRollout::fits(*network, model.options()))
     return because("this GPU lacks the shared memory, cooperative launches or bf16 products that it takes");

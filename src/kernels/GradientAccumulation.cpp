@@ -1,14 +1,25 @@
 #include "kernels/GradientAccumulation.h"
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 
 namespace adtrain::kernels {
+namespace {
+
+bool trains(const at::Tensor& parameter) {
+  return parameter.requires_grad();
+}
+
+}  // namespace
 
 GradientAccumulation::GradientAccumulation(at::TensorList parameters, MainGradients* main_gradients)
-    : parameters_(parameters.vec()), main_gradients_(main_gradients), layout_(FlatLayout::of(parameters)) {
+    : parameters_(parameters.vec()),
+      main_gradients_(main_gradients),
+      in_place_(main_gradients != nullptr && std::ranges::all_of(parameters_, trains)),
+      layout_(FlatLayout::of(parameters)) {
   const auto fp32 = parameters_.front().options().dtype(at::kFloat).requires_grad(false);
-  place_ = main_gradients_ != nullptr ? main_gradients_->place_of(parameters_)
-                                      : at::zeros({layout_.total()}, fp32);
+  place_ = in_place_ ? main_gradients_->place_of(parameters_) : at::zeros({layout_.total()}, fp32);
 }
 
 at::Tensor GradientAccumulation::of(size_t parameter) const {
@@ -22,14 +33,32 @@ at::Tensor GradientAccumulation::of(size_t parameter, size_t count) const {
 
 std::vector<at::Tensor> GradientAccumulation::finish() {
   std::vector<at::Tensor> gradients(parameters_.size());
-  if (main_gradients_ != nullptr) {
+  if (in_place_) {
     main_gradients_->added(parameters_);
-    return gradients;
-  }
-  for (size_t index = 0; index < gradients.size(); ++index) {
-    gradients[index] = of(index).to(parameters_[index].scalar_type());
+  } else if (main_gradients_ != nullptr) {
+    pass_on();
+  } else {
+    for (size_t index = 0; index < gradients.size(); ++index) {
+      if (trains(parameters_[index])) gradients[index] = of(index).to(parameters_[index].scalar_type());
+    }
   }
   return gradients;
+}
+
+void GradientAccumulation::pass_on() const {
+  size_t end = parameters_.size();
+  while (end > 0) {
+    size_t first = end;
+    while (first > 0 && trains(parameters_[first - 1])) --first;
+    if (first == end) {  // of a frozen one
+      --end;
+      continue;
+    }
+    const at::TensorList neighbours = at::TensorList(parameters_).slice(first, end - first);
+    main_gradients_->place_of(neighbours).add_(of(first, end - first));
+    main_gradients_->added(neighbours);
+    end = first;
+  }
 }
 
 int64_t GradientAccumulation::begin(size_t parameter) const {

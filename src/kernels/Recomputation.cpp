@@ -75,10 +75,17 @@ class Recomputed : public autograd::Function<Recomputed> {
     autograd::variable_list inputs = context->get_saved_variables();
     inputs[0] = inputs[0].detach().requires_grad_();
     const at::Tensor y = run_again(*taken_from<Remembered>(context), inputs[0]);
+    autograd::variable_list trained;  // frozen parameters have no gradients
+    for (const at::Tensor& input : inputs) {
+      if (input.requires_grad()) trained.push_back(input);
+    }
     // The parameters' gradients leave through this function's own edges: what waits for them waits for these.
-    autograd::variable_list result = autograd::grad({y}, inputs, {gradients[0]}, /*retain_graph=*/false,
-                                                    /*create_graph=*/false, /*allow_unused=*/true);
-    result.resize(result.size() + 2);  // numbers and part get no gradients
+    const autograd::variable_list found = autograd::grad({y}, trained, {gradients[0]}, /*retain_graph=*/false,
+                                                         /*create_graph=*/false, /*allow_unused=*/true);
+    autograd::variable_list result(inputs.size() + 2);  // numbers and part get no gradients
+    for (size_t index = 0, next = 0; index < inputs.size(); ++index) {
+      if (inputs[index].requires_grad()) result[index] = found[next++];
+    }
     return result;
   }
 

@@ -52,12 +52,16 @@ class Estimate {
     }
   }
 
-  int64_t training_bytes() const {
+  int64_t training_bytes(int64_t forward_only) const {
     const Rows whole = {sequences_ * tokens_, sequences_ * tokens_}, last = {whole.in, sequences_ * queries_};
     int64_t kept = input_bytes(), most = 0;
     for (int64_t layer = 0; layer < options_.tf_n_layer; ++layer) {
       const Rows& rows = layer + 1 == options_.tf_n_layer ? last : whole;
       const BlockBytes block = block_bytes(rows);
+      if (layer < forward_only) {
+        most = std::max(most, kept + block.kept);
+        continue;
+      }
       // In its backward pass a block has again all that it would have kept.
       most = std::max(most, kept + block.kept + block.backward + recomputed_bytes(rows));
       kept += kept_until_backward(block, rows);
@@ -297,8 +301,8 @@ class Estimate {
 
 int64_t activation_bytes(const ModelOptions& options, const ModelShape& shape,
                          const kernels::KernelPlan& plan, LossPositions positions, at::ScalarType type,
-                         int64_t sequences) {
-  return Estimate(options, shape, plan, positions, type, sequences).training_bytes();
+                         int64_t sequences, int64_t forward_only) {
+  return Estimate(options, shape, plan, positions, type, sequences).training_bytes(forward_only);
 }
 
 int64_t inference_bytes(const ModelOptions& options, const ModelShape& shape, const kernels::KernelPlan& plan,

@@ -1,5 +1,6 @@
 #include "model/Parameters.h"
 
+#include <algorithm>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -10,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "base/FlatLayout.h"
 #include "base/Text.h"
 
 namespace adtrain {
@@ -71,12 +73,6 @@ const char* block_of(std::span<const NamedTensor> tensors) {
   return found;
 }
 
-std::vector<int64_t> sizes_of(const std::vector<NamedTensor>& tensors) {
-  std::vector<int64_t> sizes;
-  for (const auto& [name, tensor] : tensors) sizes.push_back(tensor.numel());
-  return sizes;
-}
-
 }  // namespace
 
 const char* precision_name(at::ScalarType type) {
@@ -91,10 +87,11 @@ const char* precision_name(at::ScalarType type) {
 }
 
 ParameterBuffer::ParameterBuffer(std::vector<NamedTensor> parameters)
-    : layout_(sizes_of(parameters)), leaves_(std::move(parameters)) {
+    : frozen_(parameters.size(), false), leaves_(std::move(parameters)) {
   const at::NoGradGuard no_grad;
+  lay_out();
   const at::Device device = leaves_.empty() ? at::kCPU : leaves_.front().tensor.device();
-  const at::Tensor flat = at::zeros({layout_.total()}, device);
+  const at::Tensor flat = at::zeros({total_}, device);
   const std::vector<NamedTensor> views = views_of(flat);
   for (size_t index = 0; index < views.size(); ++index) {
     at::Tensor(views[index].tensor).copy_(leaves_[index].tensor.detach());
@@ -102,11 +99,28 @@ ParameterBuffer::ParameterBuffer(std::vector<NamedTensor> parameters)
   rebind(flat, at::kFloat);
 }
 
+void ParameterBuffer::lay_out() {
+  std::vector<size_t> order;  // of the leaves in the flat tensor
+  for (const bool frozen : {true, false}) {
+    for (size_t index = 0; index < leaves_.size(); ++index) {
+      if (frozen_[index] == frozen) order.push_back(index);
+    }
+  }
+  std::vector<int64_t> sizes;
+  for (const size_t index : order) sizes.push_back(leaves_[index].tensor.numel());
+  const FlatLayout layout(sizes);
+  offsets_.assign(leaves_.size(), 0);
+  for (size_t place = 0; place < order.size(); ++place) offsets_[order[place]] = layout.offset(place);
+  total_ = layout.total();
+  const auto frozen = static_cast<size_t>(std::ranges::count(frozen_, true));
+  trained_begin_ = frozen == order.size() ? total_ : layout.offset(frozen);
+}
+
 std::vector<NamedTensor> ParameterBuffer::views_of(const at::Tensor& flat) const {
   std::vector<NamedTensor> views;
   for (size_t index = 0; index < leaves_.size(); ++index) {
     const auto& [name, leaf] = leaves_[index];
-    views.push_back({name, flat.narrow(0, layout_.offset(index), leaf.numel()).view(leaf.sizes())});
+    views.push_back({name, flat.narrow(0, offsets_[index], leaf.numel()).view(leaf.sizes())});
   }
   return views;
 }
@@ -115,6 +129,59 @@ int64_t ParameterBuffer::count() const {
   int64_t count = 0;
   for (const auto& [name, leaf] : leaves_) count += leaf.numel();
   return count;
+}
+
+void ParameterBuffer::freeze(const std::set<std::string>& names) {
+  const at::NoGradGuard no_grad;
+  const std::vector<NamedTensor> before = named();
+  for (size_t index = 0; index < leaves_.size(); ++index) {
+    frozen_[index] = names.contains(leaves_[index].name);
+    leaves_[index].tensor.set_requires_grad(!frozen_[index]);
+  }
+  lay_out();
+  const at::Tensor flat = at::zeros({total_}, flat_.options());
+  const std::vector<NamedTensor> views = views_of(flat);
+  for (size_t index = 0; index < views.size(); ++index)
+    at::Tensor(views[index].tensor).copy_(before[index].tensor);
+  rebind(flat, compute_type());
+}
+
+at::Tensor ParameterBuffer::trained_of(const at::Tensor& flat) const {
+  if (!flat.defined() || trained_begin_ == 0) return flat;
+  return flat.narrow(0, trained_begin_, total_ - trained_begin_);
+}
+
+std::vector<at::Tensor> ParameterBuffer::trained_leaves() const {
+  std::vector<at::Tensor> trained;
+  for (size_t index = 0; index < leaves_.size(); ++index) {
+    if (!frozen_[index]) trained.push_back(leaves_[index].tensor);
+  }
+  return trained;
+}
+
+std::vector<NamedTensor> ParameterBuffer::trained_views_of(const at::Tensor& trained) const {
+  std::vector<NamedTensor> views;
+  for (size_t index = 0; index < leaves_.size(); ++index) {
+    if (frozen_[index]) continue;
+    const auto& [name, leaf] = leaves_[index];
+    views.push_back(
+        {name, trained.narrow(0, offsets_[index] - trained_begin_, leaf.numel()).view(leaf.sizes())});
+  }
+  return views;
+}
+
+int64_t ParameterBuffer::trained_count() const {
+  int64_t count = 0;
+  for (const at::Tensor& leaf : trained_leaves()) count += leaf.numel();
+  return count;
+}
+
+std::vector<std::string> ParameterBuffer::frozen_names() const {
+  std::vector<std::string> names;
+  for (size_t index = 0; index < leaves_.size(); ++index) {
+    if (frozen_[index]) names.push_back(leaves_[index].name);
+  }
+  return names;
 }
 
 int64_t ParameterBuffer::bytes() const {

@@ -1,13 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
-
-#include "base/FlatLayout.h"
 
 namespace adtrain {
 
@@ -25,26 +24,44 @@ struct NamedTensor {
 /// copy, or call refresh().
 ///
 /// The order is that of first use in the forward pass (gradients become ready from the back), except that
-/// parameters that a variant never uses come first. Not thread-safe.
+/// parameters that a variant never uses come first. Frozen ones lie in front of all others in the flat
+/// tensor, so that what trains is one stretch of it, with the layout of a FlatLayout of its own. Not
+/// thread-safe.
 class ParameterBuffer {
  public:
   /// Packs fp32 leaves into the flat tensor. The handles stay valid, here and wherever they were copied to:
   /// each becomes a view of the flat tensor with its name, shape and values unchanged.
   explicit ParameterBuffer(std::vector<NamedTensor> parameters);
 
-  /// (layout's total): the storage; needs no gradient itself. Replaced by `to`.
+  /// (n), gaps included: the storage; needs no gradient itself. Replaced by `to`.
   const at::Tensor& flat() const { return flat_; }
-  /// (layout's total) in compute_type(): `flat`'s 16-bit copy; undefined where the leaves are views of
+  /// (n) in compute_type(): `flat`'s 16-bit copy; undefined where the leaves are views of
   /// `flat` itself. Replaced by `to`.
   at::Tensor low_precision() const { return compute_type() == at::kFloat ? at::Tensor() : low_precision_; }
-  /// fp32 views of `flat` in the buffer's order, for checkpoints.
+  /// fp32 views of `flat` in the parameters' order, for checkpoints.
   std::vector<NamedTensor> named() const { return views_of(flat_); }
-  /// The same views of another tensor with `flat`'s layout: a gradient, or an optimizer's moments.
+  /// The same views of another tensor with `flat`'s layout.
   std::vector<NamedTensor> views_of(const at::Tensor& flat) const;
-  /// The leaves, in the same order, as a gradient reducer takes them.
+  /// The leaves, in the same order.
   std::vector<at::Tensor> leaves() const;
   /// Parameters of the model.
   int64_t count() const;
+
+  /// From now on the parameters of these names do not train: their leaves require no gradients. All others do
+  /// require some. Replaces the storage; gradients are dropped, the handles stay valid.
+  void freeze(const std::set<std::string>& names);
+  /// The part that trains of a tensor with `flat`'s layout, which it shares the memory of: of `flat`, or of
+  /// low_precision(), which may be undefined. Without frozen parameters the tensor itself.
+  at::Tensor trained_of(const at::Tensor& flat) const;
+  /// The leaves that train, in order, as a gradient reducer takes them: their FlatLayout is that of
+  /// trained_of().
+  std::vector<at::Tensor> trained_leaves() const;
+  /// fp32 views by parameter of a tensor with the layout of trained_of(): a gradient, or an optimizer's
+  /// moments.
+  std::vector<NamedTensor> trained_views_of(const at::Tensor& trained) const;
+  int64_t trained_count() const;
+  /// In the parameters' order.
+  std::vector<std::string> frozen_names() const;
   /// Of the flat tensor and of its low-precision copy.
   int64_t bytes() const;
   /// The type in which the forward pass computes: that of the leaves.
@@ -62,9 +79,13 @@ class ParameterBuffer {
   void load(std::span<const NamedTensor> tensors);
 
  private:
+  /// Decides where each leaf lies.
+  void lay_out();
   void rebind(const at::Tensor& flat, at::ScalarType type);
 
-  FlatLayout layout_;
+  std::vector<bool> frozen_;      ///< by leaf
+  std::vector<int64_t> offsets_;  ///< by leaf, in `flat_`
+  int64_t trained_begin_ = 0, total_ = 0;
   at::Tensor flat_;
   at::Tensor low_precision_;  ///< `flat_` itself where the leaves are fp32
   std::vector<NamedTensor> leaves_;

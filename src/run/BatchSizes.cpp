@@ -48,6 +48,7 @@ std::string conditions_of(const RunConfig& config, const Ranks& ranks, const Mem
   copy.training.train_timesteps = copy.training.summary_interval = copy.training.ckpt_interval = 1;
   copy.training.num_warmup_steps = 0;
   copy.training.profile = {};
+  copy.training.init_from.reset();
   std::string devices;
   for (const std::string& device : gather_texts(
            *ranks.communicator, fmt::format("{} with {} bytes\n", meter.name(), meter.now().total))) {

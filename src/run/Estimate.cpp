@@ -40,6 +40,7 @@ class Report {
     const MemoryEstimate estimate = of(config_.training.mixed_precision, request_.gpus.front());
     const int64_t batch = estimate.configured_batch().value_or(1);
     ordered_json result = {{"parameters", estimate.parameter_count()},
+                           {"trained_parameters", estimate.trained_count()},
                            {"train_batch_size", batch},
                            {"gpus", request_.gpus.front()},
                            {"bytes", to_json(estimate.split(batch))},
@@ -63,8 +64,11 @@ class Report {
     const std::optional<int64_t> configured = estimate.configured_batch();
     const int64_t batch = configured.value_or(1);
     const MemorySplit split = estimate.split(batch);
-    std::string text = fmt::format("{} parameters; transformer blocks: {}\n\n",
-                                   grouped(estimate.parameter_count()), estimate.plan().summary());
+    const bool all = estimate.trained_count() == estimate.parameter_count();
+    std::string text =
+        fmt::format("{} parameters{}; transformer blocks: {}\n\n", grouped(estimate.parameter_count()),
+                    all ? "" : fmt::format(", {} of them train", grouped(estimate.trained_count())),
+                    estimate.plan().summary());
     if (!configured) {
       text += fmt::format("global_batch_size does not divide over {} GPUs; one sequence is shown instead\n",
                           request_.gpus.front());

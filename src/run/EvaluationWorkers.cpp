@@ -102,6 +102,7 @@ std::vector<int64_t> tasks_in_workers(const RunConfig& config, const WorkerPool&
 }
 
 at::ScalarType evaluated_type(const RunConfig& config, at::Device device) {
+  if (const auto chosen = config.evaluation.chosen_type()) return *chosen;
   const bool keeps = config.evaluation.eval_context == EvaluationContext::kRolling;
   return keeps ? config.training.compute_type(device) : at::kFloat;
 }

@@ -57,6 +57,10 @@ class LoadingKey {
   }
   /// It means the same as another key with this value.
   void becomes(const std::string& key, const std::string& value) { document_.rename(key_, key, value); }
+  /// It sets another key to this value, too.
+  void chooses(const std::string& key, const std::string& value) { document_.put_beside(key_, key, value); }
+  /// It is a key here, too, with this value.
+  void stays(const std::string& value) { document_.replace(key_, value); }
   void refuse(const std::string& what_to_do) {
     document_.refuse(key_, fmt::format("found {}; {}", entry_->found(), what_to_do));
   }
@@ -88,18 +92,19 @@ void read_device_map(LoadingKey device_map) {
 
 void read_torch_dtype(LoadingKey dtype) {
   if (!dtype.there()) return;
-  static const std::map<std::string, std::string> kPrecisions = {
-      {"bfloat16", "bf16"}, {"bf16", "bf16"},  {"float16", "fp16"}, {"fp16", "fp16"},
-      {"half", "fp16"},     {"float32", "no"}, {"fp32", "no"},      {"float", "no"}};
+  static const std::map<std::string, std::string> kTypes = {
+      {"bfloat16", "bf16"}, {"bf16", "bf16"},    {"float16", "fp16"}, {"fp16", "fp16"},
+      {"half", "fp16"},     {"float32", "fp32"}, {"fp32", "fp32"},    {"float", "fp32"}};
   if (asks_for_nothing(dtype.entry()) || dtype.entry().text == "auto") return dtype.drop();
   std::string name = dtype.entry().text;
   if (name.starts_with("torch.")) name = name.substr(std::string("torch.").size());
-  const auto found = kPrecisions.find(name);
-  if (found == kPrecisions.end()) {
+  const auto found = kTypes.find(name);
+  if (found == kTypes.end()) {
     return dtype.refuse(
-        "expected float32, float16 or bfloat16, which here is mixed_precision: no, fp16 or bf16");
+        "expected float32, float16 or bfloat16, for training the same as mixed_precision: no, fp16 or bf16");
   }
-  dtype.becomes("mixed_precision", found->second);
+  dtype.chooses("mixed_precision", found->second == "fp32" ? "no" : found->second);
+  dtype.stays(found->second);
 }
 
 void read_not_there(LoadingKey key, const std::string& what_to_do) {

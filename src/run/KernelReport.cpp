@@ -4,9 +4,12 @@
 #include <optional>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/Gpu.h"
 #include "evaluation/gpu/PackedNetwork.h"
+#include "model/AlgorithmDistillation.h"
+#include "model/FrozenParameters.h"
 #include "model/NetworkPlan.h"
 
 namespace adtrain {
@@ -30,9 +33,29 @@ KernelPlan::Part rollout_part(const RunConfig& config, const ModelShape& shape, 
   if (!device.is_gpu)
     return {"rollout", "environments on the CPU, the model step by step", "ours is for GPUs"};
   if (config.evaluation.eval_context == EvaluationContext::kRolling) return rolling_part(config, plan);
-  const auto objection = PackedNetwork::objection(config.model, shape);
+  auto objection = PackedNetwork::objection(config.model, shape);
+  if (!objection && config.evaluation.chosen_type().value_or(at::kFloat) != at::kFloat)
+    objection = fmt::format("torch_dtype is {}", name_of(config.evaluation.torch_dtype));
   if (!objection) return {"rollout", "one kernel an episode, environments and model", ""};
   return {"rollout", "environments on the CPU, the model step by step", *objection};
+}
+
+/// What is left of the backward pass where parameters are frozen.
+KernelPlan::Part backward_part(const RunConfig& config, const ModelShape& shape, const KernelPlan& plan) {
+  const auto model = AlgorithmDistillation::without_values(config.model, shape);
+  freeze(model->parameters(), *config.training.freeze, config.place_of("freeze"));
+  const RemainingBackward remaining = remaining_backward(config.model, model->parameters());
+  KernelPlan::Part part = {"backward", "from the loss to the first parameter that trains", ""};
+  if (remaining.forward_only > 0)
+    part.kernels +=
+        fmt::format(", none of the first {} of {} blocks", remaining.forward_only, config.model.tf_n_layer);
+  if (!remaining.partly.empty() && (plan.whole_blocks() || plan.by_sublayers())) {
+    part.why = fmt::format(
+        "ours sum the gradients of all of a block, of which those of what is frozen in block{} {} "
+        "are dropped",
+        remaining.partly.size() == 1 ? "" : "s", fmt::join(remaining.partly, ", "));
+  }
+  return part;
 }
 
 KernelReport report_for(const RunConfig& config, const std::string& name, const DeviceTraits& device) {
@@ -40,7 +63,12 @@ KernelReport report_for(const RunConfig& config, const std::string& name, const 
   const at::ScalarType type = config.training.compute_type(device.is_gpu ? at::kCUDA : at::kCPU);
   const KernelPlan plan = plan_of(config.model, shape, config.training.loss_positions, device, type);
   KernelReport report = {name, precision_name(type), plan.parts()};
-  report.parts.push_back(rollout_part(config, shape, device, plan));
+  if (config.training.freeze && !config.training.freeze->empty())
+    report.parts.push_back(backward_part(config, shape, plan));
+  const at::ScalarType evaluated = config.evaluation.chosen_type().value_or(type);
+  report.parts.push_back(
+      rollout_part(config, shape, device,
+                   plan_of(config.model, shape, config.training.loss_positions, device, evaluated)));
   return report;
 }
 

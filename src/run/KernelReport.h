@@ -19,7 +19,7 @@ struct KernelReport {
 
 /// Reports for the device that the run would take here. Where there is no GPU and the configuration does not
 /// demand a CPU, it also reports for an H100 or H200, as a user of a login node wants to know about a GPU
-/// node.
+/// node. Throws as freeze() does.
 std::vector<KernelReport> kernel_reports(const RunConfig& config);
 
 /// [{"device", "precision", "parts": [{"part", "kernels", "why_not_faster"}]}]

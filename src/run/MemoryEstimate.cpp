@@ -49,12 +49,15 @@ MemoryEstimate::MemoryEstimate(const RunConfig& config, const kernels::DeviceTra
       plan_(plan_of(config.model, config.model_shape(), config.training.loss_positions, gpu, type_)) {
   const auto model = AlgorithmDistillation::without_values(config.model, config.model_shape());
   ParameterBuffer& parameters = model->parameters();
+  freeze(parameters, config.training.freeze.value_or(""), config.place_of("freeze"));
+  remaining_ = remaining_backward(config.model, parameters);
   parameter_count_ = parameters.count();
+  trained_count_ = parameters.trained_count();
   parameters.to(parameters.flat().device(), type_);
-  const int64_t elements = parameters.flat().numel();
+  const FlatLayout trained = FlatLayout::of(parameters.trained_leaves());
   fixed_.parameters = parameters.bytes();
-  fixed_.gradients = gradient_bytes(elements, config, world_size);
-  fixed_.moments = moment_bytes(FlatLayout::of(parameters.leaves()), config, world_size);
+  fixed_.gradients = gradient_bytes(trained.total(), config, world_size);
+  fixed_.moments = moment_bytes(trained, config, world_size);
   fixed_.histories = history_bytes(config);
   fixed_.communication = world_size > 1 ? kCommunicationBytes : 0;
   fixed_.other = kContextBytes;
@@ -62,9 +65,12 @@ MemoryEstimate::MemoryEstimate(const RunConfig& config, const kernels::DeviceTra
 
 MemorySplit MemoryEstimate::split(int64_t micro_batch) const {
   MemorySplit split = fixed_;
-  split.activations = activation_bytes(config_.model, config_.model_shape(), plan_,
-                                       config_.training.loss_positions, type_, micro_batch) +
-                      held_out_bytes(micro_batch);
+  split.activations =
+      activation_bytes(config_.model, config_.model_shape(), plan_, config_.training.loss_positions, type_,
+                       micro_batch, remaining_.forward_only) +
+      held_out_bytes(micro_batch);
+  // Our kernels sum the gradients of whole blocks, those of frozen parameters too.
+  if (plan_.whole_blocks() || plan_.by_sublayers()) split.activations += remaining_.largest_partly_bytes;
   return split;
 }
 

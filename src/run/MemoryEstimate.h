@@ -7,6 +7,7 @@
 
 #include "kernels/plan/KernelPlan.h"
 #include "memory/MemorySplit.h"
+#include "model/FrozenParameters.h"
 #include "run/RunConfig.h"
 
 namespace adtrain {
@@ -16,6 +17,7 @@ namespace adtrain {
 class MemoryEstimate {
  public:
   /// For this many ranks, one a GPU. The kernels are those of `gpu`; the precision is the configuration's.
+  /// Throws as freeze() does.
   MemoryEstimate(const RunConfig& config, const kernels::DeviceTraits& gpu, int64_t world_size);
 
   /// With a micro-batch of this many sequences on each GPU, while the step is captured (or runs eagerly, by
@@ -31,6 +33,8 @@ class MemoryEstimate {
   std::optional<int64_t> configured_batch() const;
 
   int64_t parameter_count() const { return parameter_count_; }
+  /// Those that are not frozen.
+  int64_t trained_count() const { return trained_count_; }
   const kernels::KernelPlan& plan() const { return plan_; }
 
  private:
@@ -38,7 +42,8 @@ class MemoryEstimate {
   int64_t world_size_;
   at::ScalarType type_;
   kernels::KernelPlan plan_;
-  int64_t parameter_count_ = 0;
+  int64_t parameter_count_ = 0, trained_count_ = 0;
+  RemainingBackward remaining_;
   MemorySplit fixed_;  ///< what does not depend on the batch
 };
 

@@ -48,6 +48,21 @@ void unfold_profiled_ranks(Document& document) {
   }
 }
 
+/// Puts a list of patterns into the document as one text.
+void unfold_freeze(Document& document) {
+  constexpr const char* kFreeze = "freeze";
+  const Entry* const found = document.find(kFreeze);
+  if (found == nullptr || found->kind != Entry::Kind::kList) return;
+  const std::vector<std::string> patterns = document.texts_of(kFreeze);
+  if (patterns.empty()) {
+    document.refuse(kFreeze, fmt::format("found {}; expected names or patterns of parameters, such as "
+                                         "[embed_context, transformer.blocks.0], or null for none",
+                                         found->found()));
+  } else {
+    document.replace(kFreeze, join(patterns, ","));
+  }
+}
+
 /// write_compress_markers may be written as any of YAML's truth values, beside auto.
 void unfold_truth_values(Document& document) {
   constexpr const char* kMarkers = "write_compress_markers";
@@ -143,6 +158,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   RunConfig config;
   std::vector<Section> sections = config.sections();
   unfold_profiled_ranks(document);
+  unfold_freeze(document);
   unfold_task_lists(document);
   unfold_truth_values(document);
   unfold_spaces(document);

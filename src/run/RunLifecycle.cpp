@@ -233,7 +233,7 @@ void RunLifecycle::rewrite() {
                 .launcher = launcher_name(context_.launcher),
                 .ranks = world_size_,
                 .device = device_},
-               /*continues=*/wish_.resume);
+               /*continues=*/wish_.resume, initial_weights_);
   write_state(RunState::Stage::kTraining, safe_step_.value_or(0));
 }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -62,6 +63,8 @@ class RunLifecycle final : public StepKeeper {
   void check_histories(const std::string& digest);
   /// Entries for each checkpoint's manifest.
   nlohmann::json origin() const;
+  /// Tells a new run's record with which weights it begins: InitialWeights::record().
+  void begins_with(nlohmann::ordered_json weights) { initial_weights_ = std::move(weights); }
 
   /// Makes the run this start's. To be called once all that training needs is ready: a start that fails
   /// earlier leaves an existing run as it was. Throws EnvironmentError where the folder cannot be written.
@@ -106,6 +109,7 @@ class RunLifecycle final : public StepKeeper {
   bool same_batches_ = true;      ///< as in the run that is continued, as far as is known
   std::string histories_digest_;  ///< empty until they are checked
   std::optional<int64_t> safe_step_;
+  nlohmann::ordered_json initial_weights_;  ///< null where they are drawn
 
   /// A save that failed.
   struct Missed {

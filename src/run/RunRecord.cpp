@@ -12,23 +12,25 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The starts that the file records; none where it does not exist or is damaged.
-Json starts_in(const std::filesystem::path& file) {
+/// What the file holds; an empty object where it does not exist or is damaged.
+Json record_in(const std::filesystem::path& file) {
   try {
-    const Json record = Json::parse(read_file(file));
-    const auto starts = record.find("starts");
-    return starts != record.end() && starts->is_array() ? *starts : Json::array();
+    Json record = Json::parse(read_file(file));
+    return record.is_object() ? record : Json::object();
   } catch (const Json::exception&) {
-    return Json::array();
+    return Json::object();
   } catch (const std::filesystem::filesystem_error&) {
-    return Json::array();
+    return Json::object();
   }
 }
 
 }  // namespace
 
-void record_start(const RunFolder& folder, const RunConfig& config, const RunStart& start, bool continues) {
-  Json starts = continues ? starts_in(folder.record()) : Json::array();
+void record_start(const RunFolder& folder, const RunConfig& config, const RunStart& start, bool continues,
+                  const Json& init_from) {
+  const Json before = continues ? record_in(folder.record()) : Json::object();
+  const auto found = before.find("starts");
+  Json starts = found != before.end() && found->is_array() ? *found : Json::array();
   starts.push_back({{"time", unix_seconds()},
                     {"after_step", start.after_step},
                     {"host", host_name()},
@@ -36,9 +38,10 @@ void record_start(const RunFolder& folder, const RunConfig& config, const RunSta
                     {"ranks", start.ranks},
                     {"device", start.device},
                     {"program", program_identity()}});
-  const Json record = {{"run", folder.root.filename().string()},
-                       {"configuration", Json::parse(config.resolved_json())},
-                       {"starts", std::move(starts)}};
+  Json record = {{"run", folder.root.filename().string()},
+                 {"configuration", Json::parse(config.resolved_json())},
+                 {"starts", std::move(starts)}};
+  if (const Json begun = before.value("init_from", init_from); !begun.is_null()) record["init_from"] = begun;
   write_file_atomically(folder.record(), record.dump(2) + "\n");
 }
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 
 #include "run/RunConfig.h"
 #include "telemetry/TensorBoardWriter.h"
@@ -21,9 +21,11 @@ struct RunStart {
 
 /// Puts the start into `run.json`: {"run", "configuration": {key: value, …} of this start, "starts":
 /// [{"time", "after_step", "host", "launcher", "ranks", "device", "program": see program_identity()}, …]}.
-/// `continues` keeps the starts that are there already; those of an unreadable file are lost. Throws
-/// std::filesystem::filesystem_error where the file cannot be written.
-void record_start(const RunFolder& folder, const RunConfig& config, const RunStart& start, bool continues);
+/// `continues` keeps the starts that are there already; those of an unreadable file are lost. A run that
+/// begins with other weights has "init_from" too, InitialWeights' record, which is given at its first start
+/// and kept. Throws std::filesystem::filesystem_error where the file cannot be written.
+void record_start(const RunFolder& folder, const RunConfig& config, const RunStart& start, bool continues,
+                  const nlohmann::ordered_json& init_from = nullptr);
 
 /// The configuration for TensorBoard's HParams page, without keys that are null.
 Hyperparameters hyperparameters_of(const RunConfig& config);

@@ -82,6 +82,10 @@ std::string network_digest(const RunConfig& config) {
   return checksum_text(text);
 }
 
+at::ScalarType scored_type(const RunConfig& config) {
+  return config.evaluation.chosen_type().value_or(at::kFloat);
+}
+
 /// What must be the same for the same bits of scores.
 ordered_json scored_with(const RunConfig& config, const Ranks& ranks, const ScoredWindows& windows,
                          const SampleBatches& batches) {
@@ -89,6 +93,7 @@ ordered_json scored_with(const RunConfig& config, const Ranks& ranks, const Scor
                        {"network_digest", network_digest(config)},
                        {"histories_digest", windows.digest()},
                        {"device", ranks.device.device.is_cuda() ? ranks.device.name : "CPU"},
+                       {"precision", precision_name(scored_type(config))},
                        {"score_tasks", config.scoring.score_tasks},
                        {"score_stride", config.scoring.score_stride},
                        {"score_max_samples", nullptr},
@@ -156,7 +161,7 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
   const StopRequest stop;
   const auto model = AlgorithmDistillation::create(config.model, config.model_shape(),
                                                    static_cast<uint64_t>(config.training.seed));
-  model->parameters().to(ranks.device.device);
+  model->parameters().to(ranks.device.device, scored_type(config));
   const int64_t step = trained.load_weights(config.training, console, communicator, *model);
   const fs::path folder = output_folder(request, config, trained, step);
   refuse_to_overwrite(folder, request.overwrite);
@@ -180,6 +185,7 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
        {"batches", fmt::format("{} of {} windows", grouped(own.size()), batches.rows())},
        {"processes", fmt::format("{}, {}", ranks.context.world_size, launcher_name(ranks.context.launcher))},
        {"device", ranks.device.name},
+       {"precision", precision_name(scored_type(config))},
        {"results", folder.string()}});
   if (!ranks.device.notice.empty()) console.notice(ranks.device.notice);
 

@@ -14,10 +14,12 @@
 #include "data/BatchAssembler.h"
 #include "launch/LaunchContext.h"
 #include "model/AlgorithmDistillation.h"
+#include "model/FrozenParameters.h"
 #include "run/BatchSizes.h"
 #include "run/BatchSizesOfRun.h"
 #include "run/EvaluationWorkers.h"
 #include "run/FamilyReturns.h"
+#include "run/InitialWeights.h"
 #include "run/OutOfMemory.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
@@ -56,6 +58,13 @@ std::string optimizer_text(const RunConfig& config, int64_t world_size) {
 std::string device_text(const Ranks& ranks) {
   if (ranks.device.device.is_cuda()) return fmt::format("{}, one a rank", ranks.device.name);
   return fmt::format("CPU, {} thread{} a rank", ranks.cpu_threads, ranks.cpu_threads == 1 ? "" : "s");
+}
+
+std::string parameters_text(const ParameterBuffer& parameters) {
+  const std::string all = grouped(parameters.count());
+  if (parameters.frozen_names().empty()) return all;
+  return fmt::format("{}, {} of them train; frozen: {}", all, grouped(parameters.trained_count()),
+                     abridged(join(frozen_modules(parameters), ", "), 300));
 }
 
 /// Accelerate's word for how many processes of which kind there are.
@@ -109,7 +118,7 @@ void print_banner(Console& console, const RunConfig& config, const Ranks& ranks,
        {"gradient accumulation", fmt::format("{} micro-batches a step", share.accumulation)},
        {"batch per rank", fmt::format("{} sequences a micro-batch", share.micro_batch)},
        {"global batch", fmt::format("{} sequences an optimizer step", share.global_batch())},
-       {"parameters", grouped(model.parameters().count())},
+       {"parameters", parameters_text(model.parameters())},
        {"training data", windows.description()},
        {"steps", grouped(config.training.train_timesteps)}});
   // As programs under Accelerate print it, for those who look for these lines.
@@ -125,6 +134,21 @@ void set_batch_sizes(RunConfig& config, const Ranks& ranks, const RunLifecycle& 
   const std::string decided = text_of_root(*ranks.communicator, life.batch_sizes().to_json().dump());
   BatchSizesOfRun::from(nlohmann::json::parse(decided)).put_into(config.training);
   find_batch_sizes(config, ranks, inputs, console, config.folder().batch_sizes());
+}
+
+/// Gives a new run the weights that `init_from` names, on rank 0, from which all ranks get theirs.
+void begin_with_weights(const RunConfig& config, RunLifecycle& life, AlgorithmDistillation& model,
+                        Communicator& communicator, Console& console) {
+  if (!config.training.init_from || !communicator.is_root()) return;
+  if (life.resumed() != nullptr) {
+    console.info("init_from is not read again: the run goes on with its own weights");
+    return;
+  }
+  Activity::of_this_process().begin("reading the initial weights");
+  const InitialWeights weights(config, model.parameters());
+  weights.put_into(model.parameters());
+  for (const std::string& line : weights.report()) console.info(line);
+  life.begins_with(weights.record());
 }
 
 /// What the run that is continued says of own tasks; "" for a new one. Collective.
@@ -179,6 +203,7 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
   life.check_histories(histories.identity());
   check_fused_kernels(config, inputs.model());
   check_recompute(config, ranks, inputs.model());
+  begin_with_weights(config, life, inputs.model(), communicator, console);
   set_batch_sizes(config, ranks, life, inputs, console);
   const RunFolder folder = config.folder();
   TrainingLog log(console,

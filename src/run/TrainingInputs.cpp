@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "collectives/Agreement.h"
+#include "model/FrozenParameters.h"
 
 namespace adtrain {
 
@@ -18,6 +19,7 @@ TrainingInputs::TrainingInputs(const RunConfig& config, const Ranks& ranks, Cons
              histories_->digest());
   model_ = AlgorithmDistillation::create(config.model, config.model_shape(),
                                          static_cast<uint64_t>(config.training.seed));
+  freeze(model_->parameters(), config.training.freeze.value_or(""), config.place_of("freeze"));
   model_->parameters().to(ranks.device.device, config.training.compute_type(ranks.device.device));
 }
 

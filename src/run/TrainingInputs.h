@@ -13,12 +13,12 @@
 namespace adtrain {
 
 /// What the ranks of a training run work on: histories, the windows that are cut from them, and the network
-/// with its first values on this rank's device. libtorch's arithmetic (tf32, deterministic algorithms) is set
-/// as the configuration says, for the whole process.
+/// with its first values on this rank's device, some of it frozen as the configuration says. libtorch's
+/// arithmetic (tf32, deterministic algorithms) is set as the configuration says, for the whole process.
 class TrainingInputs {
  public:
   /// Reads the histories and makes the network. Collective: the ranks compare their histories. Throws as
-  /// TrainingHistories::of does, and EnvironmentError where ranks have other histories.
+  /// TrainingHistories::of and freeze() do, and EnvironmentError where ranks have other histories.
   TrainingInputs(const RunConfig& config, const Ranks& ranks, Console& console,
                  TrainingHistories::OwnTasks own);
 

@@ -2,15 +2,20 @@
 
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/Gpu.h"
 #include "base/StandardStreams.h"
+#include "base/Text.h"
 #include "config/Reference.h"
 #include "environments/TaskFamily.h"
 #include "environments/TaskSplit.h"
+#include "model/AlgorithmDistillation.h"
+#include "model/FrozenParameters.h"
+#include "run/InitialWeights.h"
 #include "run/KernelReport.h"
 #include "run/MemoryEstimate.h"
 #include "run/RunConfig.h"
@@ -53,6 +58,36 @@ std::string tasks_text(const RunConfig& config) {
                      split.train.size(), split.test.size());
 }
 
+/// What fine-tuning makes of a configuration: which parameters train, and which weights it begins with.
+struct FineTuning {
+  std::vector<std::string> lines;
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+
+  /// Throws as freeze() and InitialWeights do.
+  static FineTuning of(const RunConfig& config) {
+    FineTuning report;
+    const TrainingOptions& training = config.training;
+    if (!training.freeze && !training.init_from) return report;
+    const auto model = AlgorithmDistillation::without_values(config.model, config.model_shape());
+    ParameterBuffer& parameters = model->parameters();
+    freeze(parameters, training.freeze.value_or(""), config.place_of("freeze"));
+    if (const auto frozen = parameters.frozen_names(); !frozen.empty()) {
+      report.lines.push_back(fmt::format("freeze: {} of {} parameters train; frozen: {}",
+                                         grouped(parameters.trained_count()), grouped(parameters.count()),
+                                         join(frozen_modules(parameters), ", ")));
+      report.json["freeze"] = {{"trained_parameters", parameters.trained_count()},
+                               {"parameters", parameters.count()},
+                               {"frozen", frozen}};
+    }
+    if (training.init_from) {
+      const InitialWeights weights(config, parameters);
+      for (std::string& line : weights.report()) report.lines.push_back(std::move(line));
+      report.json["init_from"] = weights.record();
+    }
+    return report;
+  }
+};
+
 /// With `json` an error is a document too, before it is thrown on.
 RunConfig loaded(const std::filesystem::path& file, const std::vector<std::string>& overrides,
                  std::vector<std::string>& notices, bool json) {
@@ -76,6 +111,7 @@ ExitCode validate(const std::filesystem::path& config_file, const std::vector<st
   const bool known = !config.environment.has_own_tasks() || !config.environment.spaces().empty();
   const std::string warning = known ? memory_warning(config) : "";
   if (!warning.empty()) notices.push_back(warning);
+  const FineTuning fine_tuning = known ? FineTuning::of(config) : FineTuning();
   const std::vector<KernelReport> kernels = known ? kernel_reports(config) : std::vector<KernelReport>();
   if (json) {
     nlohmann::json report = {{"valid", true},
@@ -84,6 +120,7 @@ ExitCode validate(const std::filesystem::path& config_file, const std::vector<st
                              {"resolved", config.resolved_yaml()},
                              {"kernels", as_json(kernels)}};
     if (own) report["own_tasks"] = own->json;
+    report.update(fine_tuning.json);
     print_answer(report.dump(2) + "\n");
     return ExitCode::kDone;
   }
@@ -95,6 +132,7 @@ ExitCode validate(const std::filesystem::path& config_file, const std::vector<st
     text +=
         "# optimizer: AdamW, its moments divided among the ranks (of one rank there is nothing to shard)\n";
   }
+  for (const std::string& line : fine_tuning.lines) text += fmt::format("# {}\n", line);
   text += as_text(kernels, "# ");
   for (const std::string& notice : notices) text += fmt::format("# notice: {}\n", notice);
   text += fmt::format("# {} is valid: the run would live in {}, with histories from {}\n",

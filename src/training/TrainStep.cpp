@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "base/Error.h"
 #include "base/Random.h"
 #include "watchdog/ForeignError.h"
 
@@ -77,8 +78,9 @@ void TrainStep::take(const NextBatch& next_batch) {
   if (capturing_) run_out_of_memory(StepMoment::kCapture, device_);
   parts_.reducer.finish();
   run_out_of_memory(StepMoment::kOptimizer, device_);
+  const ParameterBuffer& parameters = parts_.model.parameters();
   parts_.optimizer.step(parts_.reducer.flat_gradient(), parts_.loss_scale,
-                        parts_.model.parameters().low_precision());
+                        parameters.trained_of(parameters.low_precision()));
   if (parts_.loss_scale != nullptr) parts_.loss_scale->update();
 }
 
@@ -91,8 +93,19 @@ void TrainStep::backward_of(const Batch& batch) {
   if (Fault::of_this_process().lacks_memory_at(StepMoment::kBackward)) {
     loss.sum.register_hook([this](const at::Tensor&) { run_out_of_memory(StepMoment::kBackward, device_); });
   }
-  loss.sum.backward(with_fault(FaultKind::kNanGradient, weight));
+  if (has_gradients(loss.sum)) loss.sum.backward(with_fault(FaultKind::kNanGradient, weight));
   losses_.add(loss);
+}
+
+bool TrainStep::has_gradients(const at::Tensor& loss) const {
+  if (loss.requires_grad()) return true;
+  // Of a batch without rows of the groups of spaces whose encoders and heads alone train.
+  if (parts_.model.shape().spaces.size() > 1) return false;
+  throw ConfigError(
+      fmt::format("freeze: this network's loss depends on none of the {} parameters that are left to train; "
+                  "expected some "
+                  "that it uses, such as pred_action",
+                  parts_.model.parameters().trained_count()));
 }
 
 void TrainStep::prepare_fault() {

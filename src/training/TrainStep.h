@@ -69,6 +69,8 @@ class TrainStep {
   /// Copies the next micro-batches into the graph's inputs.
   void feed_graph(BatchSource& batches);
   void backward_of(const Batch& batch);
+  /// Whether the loss depends on what trains. Throws ConfigError where it never does.
+  bool has_gradients(const at::Tensor& loss) const;
   /// fp32 scalar: the weight of a target's cross-entropy in the gradient, including the loss scale.
   at::Tensor weight_of_target(int64_t global_targets);
   /// Prepares the fault that ADTRAIN_FAULT plans for the step that begins.

@@ -38,8 +38,9 @@ Trainer::Trainer(const TrainingOptions& options, const ReducerOptions& reducer, 
       parts_(std::move(parts)),
       share_(options.share(parts_.communicator.rank(), parts_.communicator.world_size())),
       data_(data),
-      reducer_(parts_.model.parameters().leaves(), parts_.communicator, reducer),
-      optimizer_(parts_.model.parameters().flat(), options, reducer_.shards()),
+      reducer_(parts_.model.parameters().trained_leaves(), parts_.communicator, reducer),
+      optimizer_(parts_.model.parameters().trained_of(parts_.model.parameters().flat()), options,
+                 reducer_.shards()),
       loss_scale_(
           LossScale::for_type(parts_.model.parameters().compute_type(), parts_.communicator.device())),
       state_(parts_.model, optimizer_, loss_scale_.get()),
@@ -55,7 +56,9 @@ Trainer::Trainer(const TrainingOptions& options, const ReducerOptions& reducer, 
       slow_ranks_(parts_.communicator) {}
 
 void Trainer::start_from(const Snapshot* snapshot) {
-  if (snapshot != nullptr) state_.restore(*snapshot);
+  if (snapshot != nullptr) {
+    for (const std::string& sentence : state_.restore(*snapshot)) parts_.log.notice(sentence);
+  }
   state_.broadcast(parts_.communicator);
   batches_ = BatchSource::create(
       {.windows = parts_.training_windows,

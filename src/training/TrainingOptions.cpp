@@ -129,6 +129,21 @@ void TrainingOptions::declare(Section& section) {
   section.key("deterministic", deterministic, "Use only algorithms whose results repeat bit for bit.")
       .free_on_resume();
 
+  section
+      .key(
+          "init_from", init_from,
+          "Fine-tuning: a new run begins with the weights of this run (its newest checkpoint), checkpoint's "
+          "folder or .safetensors file. Encoders and heads are new where the tasks' spaces differ, which the "
+          "log says; all else must agree. The optimizer starts anew, at step 0. A run that is continued has "
+          "its own weights and does not read it.")
+      .free_on_resume();
+  section
+      .key("freeze", freeze,
+           "Fine-tuning: parameters that do not train: names of parameters or modules, or patterns (*, ?, "
+           "[0-3]), a list or with commas between them, such as embed_context,transformer.blocks.[0-3]. They "
+           "get no gradients, no moments, no weight decay, and nothing of them is communicated.")
+      .free_on_resume();
+
   section.key("summary_interval", summary_interval, "Between two lines of figures.")
       .unit("optimizer steps")
       .at_least(1)

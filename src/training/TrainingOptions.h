@@ -52,6 +52,9 @@ struct TrainingOptions {
   int64_t seed = 42;
   bool deterministic = false;
 
+  std::optional<std::string> init_from;
+  std::optional<std::string> freeze;  ///< patterns with commas between them: see FrozenParameters.h
+
   int64_t summary_interval = 100;
   int64_t eval_interval = 1000;
   int64_t ckpt_interval = 1000;

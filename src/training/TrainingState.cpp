@@ -2,6 +2,8 @@
 
 #include <map>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -9,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "base/Text.h"
 #include "checkpoint/Manifest.h"
 
 namespace adtrain {
@@ -18,6 +21,26 @@ constexpr const char* kFirstMoment = "exp_avg.";
 constexpr const char* kSecondMoment = "exp_avg_sq.";
 constexpr const char* kStepCount = "step";
 constexpr const char* kLossScale = "loss_scale";
+constexpr const char* kFrozen = "frozen";  ///< in a manifest: names of parameters without moments
+
+/// Of the run that took the snapshot.
+std::set<std::string> frozen_in(const nlohmann::json& state) {
+  std::set<std::string> names;
+  const auto found = state.find(kFrozen);
+  if (found == state.end() || !found->is_array()) return names;
+  for (const nlohmann::json& name : *found) {
+    if (name.is_string()) names.insert(name.get<std::string>());
+  }
+  return names;
+}
+
+/// Whether it is a moment of one of these parameters.
+bool is_moment_of(const std::string& tensor, const std::set<std::string>& names) {
+  for (const std::string prefix : {kFirstMoment, kSecondMoment}) {
+    if (tensor.starts_with(prefix) && names.contains(tensor.substr(prefix.size()))) return true;
+  }
+  return false;
+}
 
 int64_t progress_figure(const nlohmann::json& state, const char* name) {
   if (const std::optional<int64_t> figure = Manifest::count_in(state, name)) return *figure;
@@ -32,7 +55,7 @@ int64_t progress_figure(const nlohmann::json& state, const char* name) {
 std::vector<NamedTensor> TrainingState::tensors_beside_the_model(const Optimizer::Moments& moments) const {
   std::vector<NamedTensor> tensors = {{kStepCount, optimizer_.step_count()}};
   const auto add = [&](const char* prefix, const at::Tensor& flat) {
-    for (const auto& [name, view] : model_.parameters().views_of(flat))
+    for (const auto& [name, view] : model_.parameters().trained_views_of(flat))
       tensors.push_back({prefix + name, view});
   };
   add(kFirstMoment, moments.first);
@@ -69,22 +92,47 @@ Snapshot TrainingState::snapshot(nlohmann::json origin) {
   }
   snapshot.state = std::move(origin);
   snapshot.state["samples_drawn"] = progress.samples_drawn;
+  if (const auto frozen = model_.parameters().frozen_names(); !frozen.empty())
+    snapshot.state[kFrozen] = frozen;
   return snapshot;
 }
 
-void TrainingState::restore(const Snapshot& snapshot) {
+std::vector<std::string> TrainingState::changes_of_frozen(const std::set<std::string>& frozen_before) const {
+  const std::vector<std::string> names = model_.parameters().frozen_names();
+  const std::set<std::string> frozen(names.begin(), names.end());
+  std::vector<std::string> trains_again, stands_still;
+  for (const auto& [name, tensor] : model_.parameters().named()) {
+    if (frozen_before.contains(name) && !frozen.contains(name)) trains_again.push_back(name);
+    if (!frozen_before.contains(name) && frozen.contains(name)) stands_still.push_back(name);
+  }
+  const auto sentence = [](const std::vector<std::string>& of, const char* what) {
+    return fmt::format("the optimizer's moments of {} tensors {}: {}", of.size(), what,
+                       abridged(join(of, ", "), 400));
+  };
+  std::vector<std::string> sentences;
+  if (!trains_again.empty())
+    sentences.push_back(sentence(trains_again, "that were frozen before and train now begin at 0"));
+  if (!stands_still.empty()) sentences.push_back(sentence(stands_still, "that are frozen now are left out"));
+  return sentences;
+}
+
+std::vector<std::string> TrainingState::restore(const Snapshot& snapshot) {
   const at::NoGradGuard no_grad;
   std::map<std::string, at::Tensor> saved;
   for (const NamedTensor& tensor : snapshot.optimizer) saved.emplace(tensor.name, tensor.tensor);
   Optimizer::Moments moments = {optimizer_.first_moment(), optimizer_.second_moment()};
   if (optimizer_.sharded()) {
-    const at::Tensor zeros = at::zeros_like(model_.parameters().flat(), at::kCPU);
+    const at::Tensor zeros =
+        at::zeros_like(model_.parameters().trained_of(model_.parameters().flat()), at::kCPU);
     moments = {zeros, zeros.clone()};
   }
+  const std::set<std::string> frozen_before = frozen_in(snapshot.state);
   std::vector<NamedTensor> wanted = tensors_beside_the_model(moments);
-  // A run that changes to fp16 starts with a fresh loss scale; all else must be there.
+  // A run that changes to fp16 starts with a fresh loss scale, and parameters that were frozen have no
+  // moments; all else must be there.
   std::erase_if(wanted, [&](const NamedTensor& tensor) {
-    return tensor.name == kLossScale && !saved.contains(kLossScale);
+    return !saved.contains(tensor.name) &&
+           (tensor.name == kLossScale || is_moment_of(tensor.name, frozen_before));
   });
   for (const NamedTensor& tensor : wanted) {
     const auto found = saved.find(tensor.name);
@@ -97,9 +145,11 @@ void TrainingState::restore(const Snapshot& snapshot) {
   }
   const int64_t samples_drawn = progress_figure(snapshot.state, "samples_drawn");
   model_.parameters().load(snapshot.model);
+  for (const at::Tensor& moment : {moments.first, moments.second}) moment.zero_();
   for (const NamedTensor& tensor : wanted) at::Tensor(tensor.tensor).copy_(saved.at(tensor.name));
   progress = {snapshot.step, samples_drawn};
   if (optimizer_.sharded()) restored_ = std::move(moments);
+  return changes_of_frozen(frozen_before);
 }
 
 void TrainingState::broadcast(Communicator& communicator) {

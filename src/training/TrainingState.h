@@ -1,6 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "checkpoint/CheckpointStore.h"
 #include "collectives/Communicator.h"
@@ -29,17 +32,22 @@ class TrainingState {
   /// computed on the device and read back here. Synchronises with the device.
   bool finite() const;
   /// `origin` is added to the manifest: what a reader of the checkpoint needs to know besides the progress.
+  /// Frozen parameters have no moments; the manifest names them.
   /// Where the optimizer is sharded it is collective, and rank 0 alone gets the tensors, which are whole.
   Snapshot snapshot(nlohmann::json origin);
-  /// Throws CheckpointError where the snapshot lacks anything or is of another model. broadcast() is to
-  /// follow, which also deals out the moments of a sharded optimizer.
-  void restore(const Snapshot& snapshot);
+  /// Moments of parameters that were frozen when the snapshot was taken, and train now, begin at 0; those of
+  /// parameters that are frozen now are left out. Returns a sentence for each, for the log. Throws
+  /// CheckpointError where the snapshot lacks anything else or is of another model. broadcast() is to follow,
+  /// which also deals out the moments of a sharded optimizer.
+  std::vector<std::string> restore(const Snapshot& snapshot);
   /// All ranks get rank 0's state. Collective.
   void broadcast(Communicator& communicator);
 
  private:
   /// The optimizer's moments as views by parameter, and the loss scale. The tensors share their memory.
   std::vector<NamedTensor> tensors_beside_the_model(const Optimizer::Moments& moments) const;
+  /// Of a snapshot whose frozen parameters are these.
+  std::vector<std::string> changes_of_frozen(const std::set<std::string>& frozen_before) const;
   void broadcast_moments(Communicator& communicator);
 
   AlgorithmDistillation& model_;

@@ -61,8 +61,9 @@ TrainingTrial::Seconds TrainingTrial::take_steps(int64_t micro_batch, int64_t ac
   const at::Device device = alone_.device();
   const BatchShare share = {.micro_batch = micro_batch,
                             .accumulation = std::min(accumulation, kMostAccumulation)};
-  GradientReducer reducer(parts_.model.parameters().leaves(), alone_, reducer_);
-  Optimizer optimizer(parts_.model.parameters().flat(), options_, reducer.shards());
+  const ParameterBuffer& parameters = parts_.model.parameters();
+  GradientReducer reducer(parameters.trained_leaves(), alone_, reducer_);
+  Optimizer optimizer(parameters.trained_of(parameters.flat()), options_, reducer.shards());
   const auto loss_scale = LossScale::for_type(parts_.model.parameters().compute_type(), device);
   const TrainingState state(parts_.model, optimizer, loss_scale.get());
   const auto batches = BatchSource::create(

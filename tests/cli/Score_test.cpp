@@ -99,6 +99,33 @@ TEST_F(Score, OneProcessRanksAndPartsGiveTheSameBytes) {
   expect_equal("merged", "one");
 }
 
+TEST_F(Score, In16BitsTheBytesAreTheSameOnAnyNumberOfRanksToo) {
+  for (const std::string type : {"bf16", "fp16"}) {
+    const std::string rounded =
+        arguments("--set max_samples=90 --set torch_dtype=" + type + " --set output_dir=");
+    expect_done(run_->adtrain(rounded + "alone-" + type));
+    expect_done(run_->mpirun(3, rounded + "ranks-" + type));
+    expect_equal("ranks-" + type, "alone-" + type);
+    EXPECT_EQ(json::parse(run_->read("alone-" + type + "/summary.json"))["scored"]["precision"], type);
+  }
+  expect_done(run_->adtrain(arguments("--set max_samples=90 --set output_dir=mixed --shard 0/2")));
+  expect_done(
+      run_->adtrain(arguments("--set max_samples=90 --set output_dir=mixed --shard 1/2 --set "
+                              "torch_dtype=bfloat16")));
+  expect_error(run_->shell("$adtrain merge mixed/part-* --output merged-mixed"), 4, HasSubstr("precision"));
+
+  // Evaluations, too, compute in that type, and have a folder of their own.
+  const std::string evaluate =
+      "evaluate runs/small --set torch_dtype=bf16 --set eval_batch=2 --set eval_seed=";
+  expect_done(run_->adtrain(evaluate + "5"));
+  const std::string folder = "runs/small/evaluation/test-step-20-bf16-seed-5";
+  EXPECT_EQ(json::parse(run_->read(folder + "/summary.json"))["precision"], "bf16");
+  const std::string returns = run_->read(folder + "/reward_episode.npy");
+  std::filesystem::remove_all(run_->folder() / folder);
+  expect_done(run_->mpirun(2, evaluate + "5"));
+  EXPECT_TRUE(run_->read(folder + "/reward_episode.npy") == returns);
+}
+
 TEST_F(Score, TheRunsOwnHistoriesAreScoredTaskByTask) {
   const Finished finished =
       run_->adtrain("score runs/small/ --json --set score_tasks=all --set batch_size=5 --set score_stride=9");

@@ -23,7 +23,7 @@ TEST(EvaluationOptions, EveryKeyReachesItsMember) {
       {"eval_batch", "7"},         {"eval_seed", "11"},
       {"eval_sampling", "greedy"}, {"eval_terminal_observation", "true"},
       {"eval_context", "rolling"}, {"eval_scores", "scores.yaml"},
-      {"eval_protocol", "vintix"}};
+      {"eval_protocol", "vintix"}, {"torch_dtype", "bf16"}};
   ASSERT_EQ(section.keys().size(), lines.size());
   for (const auto& [name, value] : lines) {
     EXPECT_EQ(key(section, name).assign(value, false), std::nullopt) << name;
@@ -40,6 +40,7 @@ TEST(EvaluationOptions, EveryKeyReachesItsMember) {
   EXPECT_EQ(options.eval_context, EvaluationContext::kRolling);
   EXPECT_EQ(options.eval_scores, "scores.yaml");
   EXPECT_EQ(options.eval_protocol, EvaluationProtocol::kVintix);
+  EXPECT_EQ(options.chosen_type(), at::kBFloat16);
 }
 
 TEST(EvaluationOptions, NothingCanBeEvaluatedLessThanOnce) {

@@ -9,6 +9,7 @@
 #include "kernels/FusedDevice.h"
 #include "kernels/GradientAccumulation.h"
 #include "kernels/block/BlockTensors.h"
+#include "model/FrozenGradients.h"
 #include "model/RandomBatch.h"
 #include "parallel/GradientReducer.h"
 
@@ -116,6 +117,36 @@ TEST_P(FusedBlock, AReducerGetsTheGradientsThatAutogradWouldHaveGot) {
       EXPECT_LT(testing::relative_error(reducer.flat_gradient(), micro_step * expected), 5e-3);
     }
     reducer.finish();
+  }
+}
+
+TEST_P(FusedBlock, WhatIsFrozenChangesNoGradientOfTheOthers) {
+  const Batch input = batch_on_device(LossPositions::kLast);
+  const auto gradients = [&](bool freezes) {
+    const auto model = on_device(small(64, 0.1));
+    const auto frozen = freezes ? testing::some_of(model->parameters()) : std::set<std::string>();
+    seed_device(11);
+    return testing::gradients_of(*model, input, LossPositions::kLast, frozen);
+  };
+  const auto expected = gradients(false), found = gradients(true);
+  EXPECT_LT(found.size(), 3 * expected.size() / 4);
+  for (const auto& [name, gradient] : found) EXPECT_TRUE(at::equal(gradient, expected.at(name))) << name;
+}
+
+/// As an evaluation step by step asks it: contexts that grow.
+TEST_P(FusedBlock, PredictsFromContextsOfAnyLength) {
+  const auto plain = testing::small_model(small(64, 0.0));
+  const auto fused = on_device(small(64, 0.0));
+  const auto expect_near = [&](const Batch& input) {
+    const at::Tensor expected = plain->predict(input).actions;
+    const at::Tensor found = fused->predict(input.to(testing::fused_device()->device)).actions.cpu();
+    EXPECT_LT(testing::relative_error(found, expected), 4e-2);
+  };
+  if (compressed()) return expect_near(batch(LossPositions::kLast));
+  const Batch input = batch(LossPositions::kLast);
+  for (const int64_t length : {int64_t{1}, int64_t{2}, int64_t{17}, testing::fused_device()->transitions}) {
+    SCOPED_TRACE(length);
+    expect_near(testing::prefix(input, length));
   }
 }
 

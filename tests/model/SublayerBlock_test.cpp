@@ -9,6 +9,7 @@
 
 #include "collectives/SingleCommunicator.h"
 #include "kernels/FusedDevice.h"
+#include "model/FrozenGradients.h"
 #include "model/RandomBatch.h"
 #include "parallel/GradientReducer.h"
 
@@ -124,6 +125,27 @@ TEST_P(BlockBySublayers, AReducerGetsTheGradientsThatAutogradWouldHaveGot) {
     EXPECT_LT(relative_error(reducer.flat_gradient(), micro_step * expected), 2e-2);
   }
   reducer.finish();
+}
+
+TEST_P(BlockBySublayers, WhatIsFrozenChangesNoGradientOfTheOthers) {
+  testing::Variant variant = variant_of(GetParam(), 0.1);
+  if (GetParam().type == at::kHalf) variant.options.recompute = Recompute::kBlock;
+  const Batch batch = batch_for(variant).to(device());
+  const auto gradients = [&](bool freezes) {
+    const auto model = on_device(variant);
+    const auto frozen = freezes ? testing::some_of(model->parameters()) : std::set<std::string>();
+    seed_device(11);
+    return testing::gradients_of(*model, batch, GetParam().positions, frozen);
+  };
+  const auto expected = gradients(false), found = gradients(true);
+  EXPECT_LT(found.size(), 3 * expected.size() / 4);
+  for (const auto& [name, gradient] : found) {
+    if (device().is_cpu()) {
+      EXPECT_TRUE(at::equal(gradient, expected.at(name))) << name;
+    } else {
+      EXPECT_LT(relative_error(gradient, expected.at(name)), 1e-2) << name;
+    }
+  }
 }
 
 TEST_P(BlockBySublayers, RecomputationChangesNoGradient) {

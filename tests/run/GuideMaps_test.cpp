@@ -65,10 +65,16 @@ TEST_F(GuideMaps, ModelLoadingThatHasACounterpartIsUnderstood) {
       "  quantization_config: null\n");
   EXPECT_EQ(config.run.device, DeviceChoice::kCuda);
   EXPECT_EQ(config.training.mixed_precision, Precision::kBFloat16);
+  EXPECT_EQ(config.evaluation.chosen_type(), at::kBFloat16);
   EXPECT_THAT(notices_, IsEmpty());
   EXPECT_EQ(load("device_map: cpu\ntorch_dtype: float32\n").run.device, DeviceChoice::kCpu);
   EXPECT_EQ(load("mixed_precision: fp16\ntorch_dtype: bfloat16\n").training.mixed_precision,
             Precision::kFloat16);
+  const RunConfig both = load("mixed_precision: bf16\ntorch_dtype: float\n");
+  EXPECT_EQ(both.training.mixed_precision, Precision::kBFloat16) << "beside torch_dtype it says what it says";
+  EXPECT_EQ(both.evaluation.chosen_type(), at::kFloat);
+  EXPECT_THAT(both.resolved_yaml(), HasSubstr("torch_dtype: fp32"));
+  EXPECT_FALSE(load("torch_dtype: auto\n").evaluation.chosen_type());
   load("model_loading:\n  device_map: auto\n");
   EXPECT_THAT(notices_, ElementsAre(HasSubstr("every rank holds the whole model")));
 }
@@ -111,7 +117,7 @@ TEST_F(GuideMaps, ModelLoadingThatIsNotThereIsRefused) {
   EXPECT_THAT(found, HasSubstr("load_in_8bit: found 'true'; weights of 8 or 4 bits are not there yet"));
   EXPECT_THAT(found, HasSubstr("max_memory: found the nested map"));
   EXPECT_THAT(found, HasSubstr("guide.yaml:5: quantization_config: found the nested map"));
-  EXPECT_THAT(found, HasSubstr("which here is mixed_precision: no, fp16 or bf16"));
+  EXPECT_THAT(found, HasSubstr("for training the same as mixed_precision: no, fp16 or bf16"));
   EXPECT_THAT(found, HasSubstr("5 errors"));
 }
 

@@ -5,6 +5,7 @@
 
 #include "collectives/SingleCommunicator.h"
 #include "model/AlgorithmDistillation.h"
+#include "model/FrozenParameters.h"
 #include "parallel/GradientReducer.h"
 #include "training/Optimizer.h"
 
@@ -53,6 +54,15 @@ std::vector<RunConfig> configs() {
   return all;
 }
 
+/// The names of all parameters but those of the head.
+std::string all_but_head(const ParameterBuffer& parameters) {
+  std::string patterns;
+  for (const auto& [name, tensor] : parameters.named()) {
+    if (!name.starts_with("pred_action")) patterns += (patterns.empty() ? "" : ",") + name;
+  }
+  return patterns;
+}
+
 TEST(MemoryEstimate, ParametersGradientsAndMomentsAreThoseOfTheRealNetwork) {
   for (const RunConfig& config : configs()) {
     const auto model = AlgorithmDistillation::create(config.model, config.model_shape(), 3);
@@ -65,6 +75,31 @@ TEST(MemoryEstimate, ParametersGradientsAndMomentsAreThoseOfTheRealNetwork) {
     EXPECT_EQ(estimate.split(1).parameters, parameters.bytes());
     EXPECT_EQ(estimate.split(1).gradients, static_cast<int64_t>(parameters.flat().nbytes()));
     EXPECT_EQ(estimate.split(1).moments, optimizer.bytes());
+  }
+}
+
+/// Of frozen parameters there are neither gradients nor moments; blocks without a backward pass keep nothing.
+TEST(MemoryEstimate, WhatIsFrozenTakesItsWeightsAlone) {
+  for (RunConfig config : configs()) {
+    const MemorySplit whole = estimate_of(config).split(4096);
+    const auto model = AlgorithmDistillation::create(config.model, config.model_shape(), 3);
+    ParameterBuffer& parameters = model->parameters();
+    config.training.freeze = "*[sh].0";  // the first block: blocks.0, layers.0 or h.0
+    freeze(parameters, *config.training.freeze, "freeze");
+    SingleCommunicator alone(at::kCPU);
+    const GradientReducer reducer(parameters.trained_leaves(), alone, {});
+    const Optimizer optimizer(parameters.trained_of(parameters.flat()), config.training);
+    const MemoryEstimate partly = estimate_of(config);
+    EXPECT_EQ(partly.trained_count(), parameters.trained_count());
+    EXPECT_EQ(partly.parameter_count(), parameters.count());
+    EXPECT_EQ(partly.split(1).parameters, whole.parameters);
+    EXPECT_EQ(partly.split(1).gradients, reducer.bytes());
+    EXPECT_EQ(partly.split(1).moments, optimizer.bytes());
+    EXPECT_GE(partly.split(4096).activations, whole.activations) << "embeddings train";
+
+    config.training.freeze = all_but_head(parameters);
+    const MemorySplit head = estimate_of(config).split(4096);
+    EXPECT_LT(head.activations, whole.activations / 2) << "four blocks, of which one at a time is in memory";
   }
 }
 

@@ -1,4 +1,5 @@
 #include <memory>
+#include <string>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -9,6 +10,7 @@
 #include "collectives/SingleCommunicator.h"
 #include "data/HistorySet.h"
 #include "data/TransitionWindows.h"
+#include "model/FrozenParameters.h"
 #include "training/TrainStep.h"
 
 namespace adtrain {
@@ -24,6 +26,7 @@ struct Setting {
   TransformerBlock block = TransformerBlock::kAuto;
   Recompute recompute = Recompute::kNone;
   int64_t window = 16, heads = 4;
+  std::string freeze = "";
 };
 
 constexpr int64_t kSteps = 12;
@@ -44,7 +47,11 @@ class SmallRun {
     model.recompute = setting.recompute;
     model.tf_dropout = model.tf_attn_dropout = setting.dropout;
     model_ = AlgorithmDistillation::create(model, {}, 3);
+    freeze(model_->parameters(), setting.freeze, "freeze");
     model_->parameters().to(setting.device, setting.type);
+    const ParameterBuffer& of_model = model_->parameters();
+    const int64_t trained = of_model.trained_of(of_model.flat()).numel();
+    frozen_before = of_model.flat().narrow(0, 0, of_model.flat().numel() - trained).cpu().clone();
     TrainingOptions options;
     options.cuda_graph = setting.cuda_graph;
     const BatchShare share = {.micro_batch = 24 / setting.accumulation, .accumulation = setting.accumulation};
@@ -53,8 +60,8 @@ class SmallRun {
     const auto batches = BatchSource::create(
         {.windows = windows_, .order = SampleOrder(windows_.samples(), 5), .share = share, .first_sample = 0},
         data, setting.device);
-    GradientReducer reducer(model_->parameters().leaves(), communicator_, {});
-    Optimizer optimizer(model_->parameters().flat(), options);
+    GradientReducer reducer(of_model.trained_leaves(), communicator_, {});
+    Optimizer optimizer(of_model.trained_of(of_model.flat()), options);
     LossScale loss_scale(setting.device);
     TrainStep step({.model = *model_,
                     .communicator = communicator_,
@@ -72,6 +79,7 @@ class SmallRun {
 
   std::vector<double> losses;
   at::Tensor parameters;
+  at::Tensor frozen_before;  ///< what is frozen, which lies in front, as it was before the first step
   bool captured = false;
 
  private:
@@ -105,6 +113,29 @@ TEST_F(GpuTrainStep, CapturedIsTheEagerOne) {
     const SmallRun captured({.type = type, .cuda_graph = CudaGraphUse::kOn});
     EXPECT_TRUE(captured.captured);
     expect_close(captured, SmallRun({.type = type}), type == at::kFloat ? 1e-5 : 2e-3);
+  }
+}
+
+TEST_F(GpuTrainStep, WhatIsFrozenKeepsItsBitsCapturedAndEagerly) {
+  // The first block, a norm of the second one, and some of the ends.
+  const std::string some = "*.0.*,*.1.norm*1.weight,embed_context.bias,pred_action.weight";
+  for (const auto block : {TransformerBlock::kPreNorm, TransformerBlock::kPostNorm}) {
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      const Setting setting = {.type = type, .block = block, .freeze = some};
+      Setting other = setting;
+      other.cuda_graph = CudaGraphUse::kOn;
+      const SmallRun eager(setting), captured(other);
+      EXPECT_TRUE(captured.captured);
+      expect_close(captured, eager, type == at::kFloat ? 1e-5 : 2e-3);
+      for (const SmallRun* run : {&eager, &captured}) {
+        EXPECT_GT(run->frozen_before.numel(), 4000);
+        EXPECT_TRUE(at::equal(run->parameters.narrow(0, 0, run->frozen_before.numel()), run->frozen_before));
+      }
+      if (type != at::kFloat) continue;
+      other = setting;
+      other.device = at::kCPU;
+      expect_close(eager, SmallRun(other), 2e-4);
+    }
   }
 }
 

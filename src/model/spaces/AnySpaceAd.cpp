@@ -97,7 +97,9 @@ void AnySpaceAd::report_absent_groups(const Batch& batch) {
   for (size_t group = 0; group < own_parameters_.size(); ++group) {
     const auto is_of_group = [group](const Batch& rows) { return static_cast<size_t>(rows.group) == group; };
     if (batch.parts.empty() ? is_of_group(batch) : std::ranges::any_of(batch.parts, is_of_group)) continue;
-    for (const size_t place : own_parameters_[group]) main_gradients()->added(leaves[place]);
+    for (const size_t place : own_parameters_[group]) {
+      if (leaves[place].requires_grad()) main_gradients()->added(leaves[place]);
+    }
   }
 }
 

@@ -13,6 +13,7 @@
 #include "checkpoint/TorchCheckpoint.h"
 #include "memory/AutoBatchSize.h"
 #include "model/AlgorithmDistillation.h"
+#include "model/FrozenParameters.h"
 #include "run/checkpoints/CheckpointCommands.h"
 #include "run/checkpoints/CheckpointTarget.h"
 #include "run/checkpoints/ImportedConfig.h"
@@ -154,11 +155,13 @@ class Import {
 
   Snapshot snapshot() {
     const auto model = AlgorithmDistillation::create(config_.model, config_.model_shape(), /*seed=*/0);
+    freeze(model->parameters(), config_.training.freeze.value_or(""), "freeze");
     model->parameters().load(file_.model);
     Snapshot snapshot;
     snapshot.step = file_.step.value_or(0);
     snapshot.model = model->parameters().named();
-    snapshot.optimizer = optimizer(snapshot.model);
+    const std::vector<std::string> frozen = model->parameters().frozen_names();
+    snapshot.optimizer = optimizer(snapshot.model, frozen);
     for (const auto* tensors : {&snapshot.model, &snapshot.optimizer}) {
       for (const auto& [name, tensor] : *tensors) {
         if (TensorStatistics::of(tensor).not_finite > 0)
@@ -176,6 +179,7 @@ class Import {
                       {"world_size", 1},
                       {"samples_drawn", snapshot.step * global},
                       {"imported_from", request_.file.filename().string()}};
+    if (!frozen.empty()) snapshot.state["frozen"] = frozen;
     if (!file_.step) notices_.push_back("the file has no step: training would begin at step 0");
     if (file_.schedule_step && file_.schedule_step != file_.step) {
       notices_.push_back(
@@ -186,8 +190,9 @@ class Import {
     return snapshot;
   }
 
-  /// In the order of the model; zeros where the file has no optimizer.
-  std::vector<NamedTensor> optimizer(const std::vector<NamedTensor>& model) {
+  /// In the order of the model; zeros where the file has no optimizer. Frozen parameters may have no moments.
+  std::vector<NamedTensor> optimizer(const std::vector<NamedTensor>& model,
+                                     const std::vector<std::string>& frozen) {
     if (file_.optimizer.empty()) notices_.push_back("the file has no optimizer: moments are zeros");
     std::vector<NamedTensor> tensors;
     const NamedTensor* step = find(file_.optimizer, "step");
@@ -195,6 +200,7 @@ class Import {
     for (const std::string moment : {"exp_avg.", "exp_avg_sq."}) {
       for (const auto& [name, parameter] : model) {
         const NamedTensor* found = find(file_.optimizer, moment + name);
+        if (found == nullptr && std::ranges::find(frozen, name) != frozen.end()) continue;
         if (found == nullptr && !file_.optimizer.empty())
           throw CheckpointError(
               fmt::format("{}: its optimizer lacks {}{}", request_.file.string(), moment, name));

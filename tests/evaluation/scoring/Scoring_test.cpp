@@ -89,11 +89,39 @@ TEST(Scoring, EveryModelScoresAsPlainOperatorsRowByRow) {
   }
 }
 
-TEST(Scoring, BitsDependOnNeitherThreadsNorShards) {
+TEST(Scoring, In16BitsTheScoresOfEveryModelAreNearThoseIn32) {
+  for (const ModelOptions& options : every_kind_of_model()) {
+    const HistorySet histories = HistorySet::random(4, 30, {9, 5}, std::random_device{}());
+    const GridScoredWindows windows = windows_for(options, histories);
+    const SampleBatches batches(windows.size(), 40, 8);
+    const auto scores_in = [&](at::ScalarType type) {
+      const auto model = AlgorithmDistillation::create(options, ModelShape{}, 7);
+      model->parameters().to(at::kCPU, type);
+      return *score_all(Scoring(*model, windows, batches), batches, 2);
+    };
+    const ScoreTable exact = scores_in(at::kFloat);
+    for (const auto& [type, tolerance] : {std::pair(at::kBFloat16, 0.1), {at::kHalf, 0.015}}) {
+      SCOPED_TRACE(options.architecture() + ", " + c10::toString(type));
+      const ScoreTable rounded = scores_in(type);
+      double largest = 0;
+      for (int64_t row = 0; row < exact.size(); ++row)
+        largest = std::max<double>(largest, std::abs(rounded[row].score.loss - exact[row].score.loss));
+      EXPECT_LT(largest, tolerance);
+      EXPECT_GT(largest, 0) << "computed in fp32";
+    }
+  }
+}
+
+class ScoringIn : public ::testing::TestWithParam<at::ScalarType> {};
+INSTANTIATE_TEST_SUITE_P(Types, ScoringIn, ::testing::Values(at::kFloat, at::kBFloat16, at::kHalf),
+                         [](const auto& tested) { return c10::toString(tested.param); });
+
+TEST_P(ScoringIn, BitsDependOnNeitherThreadsNorShards) {
   ModelOptions options = small_model();
   options.tf_n_embd = 768;  // wide enough for a library to divide one product among threads
   options.tf_n_layer = 1;
   const auto model = AlgorithmDistillation::create(options, ModelShape{}, 5);
+  model->parameters().to(at::kCPU, GetParam());
   const HistorySet histories = HistorySet::random(4, 20, {9, 5}, 6);
   const GridScoredWindows windows = windows_for(options, histories);
   const SampleBatches batches(windows.size(), std::nullopt, 16);

@@ -7,6 +7,7 @@
 
 #include "data/HistorySet.h"
 #include "data/TransitionWindows.h"
+#include "model/FrozenParameters.h"
 #include "training/TrainStep.h"
 #include "training/Trainer.h"
 #include "training/TrainingState.h"
@@ -26,6 +27,7 @@ struct Settings {
   at::ScalarType type = at::kFloat;
   CudaGraphUse cuda_graph = CudaGraphUse::kOff;
   uint64_t seed = 3;  ///< of the initial weights
+  std::string freeze = "";
 };
 
 /// A small run of these ranks.
@@ -38,8 +40,9 @@ struct Training {
               .micro_batch = 12 / settings.accumulation,
               .accumulation = settings.accumulation},
         model(created(settings)),
-        reducer(model->parameters().leaves(), *ranks().communicator, small_buckets(settings.shards)),
-        optimizer(model->parameters().flat(), options(settings), reducer.shards()),
+        reducer(model->parameters().trained_leaves(), *ranks().communicator, small_buckets(settings.shards)),
+        optimizer(model->parameters().trained_of(model->parameters().flat()), options(settings),
+                  reducer.shards()),
         loss_scale(LossScale::for_type(settings.type, ranks().device)),
         state(*model, optimizer, loss_scale.get()),
         step({.model = *model,
@@ -65,6 +68,7 @@ struct Training {
     options.n_transit = 8;
     options.tf_dropout = options.tf_attn_dropout = 0;
     auto model = AlgorithmDistillation::create(options, {}, settings.seed);
+    freeze(model->parameters(), settings.freeze, "freeze");
     model->parameters().to(ranks().device, settings.type);
     return model;
   }
@@ -146,6 +150,42 @@ TEST_F(ShardedTraining, HoldsAShareOfTheMoments) {
   if (world_size > 1) {
     EXPECT_LT(sharded.optimizer.bytes(), whole.optimizer.bytes());
   }
+}
+
+/// Frozen parameters are in no bucket and no shard: what each rank has of moments, and what all have learned.
+TEST_F(ShardedTraining, FrozenParametersArePartOfNoShard) {
+  const bool on_gpu = ranks().device.is_cuda();
+  Settings settings = {.max_grad_norm = 0,
+                       .type = on_gpu ? at::kBFloat16 : at::kFloat,
+                       .freeze = "transformer.blocks.0,*.norm_1,embed_context.bias"};
+  Training whole(settings);
+  const at::Tensor flat = whole.model->parameters().flat();
+  const int64_t frozen = flat.numel() - whole.model->parameters().trained_of(flat).numel();
+  const at::Tensor before = flat.narrow(0, 0, frozen).cpu().clone();
+  whole.start();
+  whole.take_steps(5);
+  const at::Tensor expected = whole.parameters();
+  EXPECT_TRUE(at::equal(expected.narrow(0, 0, frozen), before)) << "what is frozen lies in front";
+  settings.shards = true;
+  Training sharded(settings);
+  sharded.start();
+  sharded.take_steps(2);
+  const Snapshot snapshot = sharded.state.snapshot({});
+  sharded.take_steps(3);
+  EXPECT_LE((sharded.parameters() - expected).abs().max().item<double>(), sums_are_equal() ? 0
+                                                                          : on_gpu         ? 2e-3
+                                                                                           : 2e-6);
+  at::Tensor bytes = at::full({1}, sharded.optimizer.bytes(), at::kLong);
+  if (sharded.optimizer.sharded()) ranks().communicator->all_reduce(bytes, ReduceOp::kSum);
+  EXPECT_EQ(bytes.item<int64_t>(), 2 * 4 * (flat.numel() - frozen));
+
+  settings.freeze = "transformer.blocks.1";
+  settings.seed = 4;
+  Training other(settings);
+  other.start(&snapshot);
+  EXPECT_EQ(other.state.progress.step, 2);
+  other.take_steps(1);
+  EXPECT_TRUE(other.state.finite());
 }
 
 /// Captured and eager, in every precision: fp16 begins with a scale at which steps overflow.

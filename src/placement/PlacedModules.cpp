@@ -61,11 +61,11 @@ std::vector<PlacedModule> placed_modules(const std::vector<SizedParameter>& para
     }
     PlacedModule& module = modules.back();
     add_once(module.parts, block ? *block : outermost_of(parameter.name));
-    if (module.layers.empty() || layer_of(parameter.name) != layer) module.layers.push_back(0);
-    layer = layer_of(parameter.name);
     const size_t place = modules.size() - 1;
     module_of_parameter[parameter.name] = place;
     if (parameter.shared_with.empty()) {
+      if (module.layers.empty() || layer_of(parameter.name) != layer) module.layers.push_back(0);
+      layer = layer_of(parameter.name);
       module.bytes += parameter.bytes;
       module.layers.back() += parameter.bytes;
       continue;

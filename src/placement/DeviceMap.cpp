@@ -191,19 +191,20 @@ MapDevice DeviceMap::streaming_device() const {
   return best;
 }
 
-int64_t DeviceMap::largest_streamed() const {
-  int64_t largest = 0;
+int64_t DeviceMap::room_to_stream() const {
+  int64_t sum = 0, largest = 0;
   for (const Row& row : rows_) {
+    if (!row.device.is_cpu()) sum += std::exchange(largest, 0);
     if (row.device.is_cpu()) largest = std::max(largest, row.bytes);
   }
-  return largest;
+  return sum + largest;
 }
 
 int64_t DeviceMap::streaming_buffers() const {
   const MapDevice device = streaming_device();
-  const int64_t largest = largest_streamed();
-  if (device.is_cpu() || largest == 0) return 0;
-  return spare_.at(device.gpu) >= 2 * largest ? 2 : 1;
+  const int64_t room = room_to_stream();
+  if (device.is_cpu() || room == 0) return 0;
+  return spare_.at(device.gpu) >= 2 * room ? 2 : 1;
 }
 
 std::vector<std::string> DeviceMap::table() const {

@@ -61,7 +61,8 @@ class DeviceMap {
   /// kCpu where the map has no GPU.
   MapDevice streaming_device() const;
   /// How many modules that stream may be on that GPU at once: 2, so that one comes while the other computes,
-  /// or 1 where there is no room for two. 0 where none is on the CPU, or all are.
+  /// or 1 where there is no room for two; from each run of neighbours on the CPU. 0 where none is on the CPU,
+  /// or all are.
   int64_t streaming_buffers() const;
   /// The GPU that alone would hold everything, the lowest; kCpu where none would.
   MapDevice alone_sufficient() const { return alone_; }
@@ -74,7 +75,8 @@ class DeviceMap {
             const MemoryLimits& limits, const ContextMemory& context);
   static DeviceMap filled(const std::vector<PlacedModule>& modules, const MemoryLimits& limits,
                           const std::map<int, int64_t>& gpus, int64_t rooms, const ContextMemory& context);
-  int64_t largest_streamed() const;
+  /// Of all stages of neighbouring modules on the CPU: the largest module of each, together.
+  int64_t room_to_stream() const;
 
   std::vector<Row> rows_;
   std::map<int, int64_t> spare_;  ///< of each GPU that limits name, in the end

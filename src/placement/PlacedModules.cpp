@@ -60,6 +60,7 @@ std::vector<PlacedModule> placed_modules(const std::vector<SizedParameter>& para
       layer.clear();
     }
     PlacedModule& module = modules.back();
+    ++module.parameters;
     add_once(module.parts, block ? *block : outermost_of(parameter.name));
     const size_t place = modules.size() - 1;
     module_of_parameter[parameter.name] = place;

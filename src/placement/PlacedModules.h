@@ -19,7 +19,8 @@ struct SizedParameter {
 /// ("embeddings"), or all behind them ("head"). A value.
 struct PlacedModule {
   std::string name;
-  int64_t bytes = 0;  ///< of its parameters
+  int64_t bytes = 0;      ///< of its parameters
+  size_t parameters = 0;  ///< how many; those of modules follow each other in the network's order
   bool is_block = false;
   std::vector<std::string> parts;   ///< names of the modules in it, as parameters' names begin
   std::vector<int64_t> layers;      ///< bytes of each layer with parameters of its own

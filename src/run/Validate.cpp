@@ -14,6 +14,7 @@
 #include "run/KernelReport.h"
 #include "run/MemoryEstimate.h"
 #include "run/RunConfig.h"
+#include "run/SpreadNetwork.h"
 #include "run/own/OwnTasksReport.h"
 
 namespace adtrain {
@@ -77,12 +78,14 @@ ExitCode validate(const std::filesystem::path& config_file, const std::vector<st
   const std::string warning = known ? memory_warning(config) : "";
   if (!warning.empty()) notices.push_back(warning);
   const std::vector<KernelReport> kernels = known ? kernel_reports(config) : std::vector<KernelReport>();
+  const std::vector<std::string> map = known ? planned_map(config) : std::vector<std::string>();
   if (json) {
     nlohmann::json report = {{"valid", true},
                              {"notices", notices},
                              {"model", config.model.architecture()},
                              {"resolved", config.resolved_yaml()},
                              {"kernels", as_json(kernels)}};
+    if (!map.empty()) report["device_map"] = map;
     if (own) report["own_tasks"] = own->json;
     print_answer(report.dump(2) + "\n");
     return ExitCode::kDone;
@@ -96,6 +99,7 @@ ExitCode validate(const std::filesystem::path& config_file, const std::vector<st
         "# optimizer: AdamW, its moments divided among the ranks (of one rank there is nothing to shard)\n";
   }
   text += as_text(kernels, "# ");
+  for (const std::string& line : map) text += fmt::format("# {}\n", line);
   for (const std::string& notice : notices) text += fmt::format("# notice: {}\n", notice);
   text += fmt::format("# {} is valid: the run would live in {}, with histories from {}\n",
                       config_file.string(), config.folder().root.string(), config.histories());

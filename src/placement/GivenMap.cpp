@@ -58,12 +58,21 @@ std::vector<Named> read(const std::string& text) {
   return map;
 }
 
+/// What a part may be called: also "blocks.3", whatever the network calls its blocks.
+std::vector<std::string> names_of(const std::string& part, const PlacedModule& module) {
+  if (!module.is_block) return {part};
+  return {part, "blocks" + part.substr(part.rfind('.'))};
+}
+
 /// The line that says where a part is: the longest name that it begins with, else that of its whole module.
-Named* line_for(std::vector<Named>& map, const std::string& part, const std::string& module) {
+Named* line_for(std::vector<Named>& map, const std::string& part, const PlacedModule& module) {
+  const std::vector<std::string> names = names_of(part, module);
   Named *best = nullptr, *of_module = nullptr;
   for (Named& line : map) {
-    if (line.name == module && line.name != part) of_module = &line;
-    const bool fits = line.name.empty() || part == line.name || part.starts_with(line.name + ".");
+    if (line.name == module.name && line.name != part) of_module = &line;
+    const bool fits = line.name.empty() || std::ranges::any_of(names, [&](const std::string& name) {
+                        return name == line.name || name.starts_with(line.name + ".");
+                      });
     if (fits && (best == nullptr || line.name.size() > best->name.size())) best = &line;
   }
   return of_module != nullptr && (best == nullptr || best->name.empty()) ? of_module : best;
@@ -84,7 +93,7 @@ MapDevice device_for(const PlacedModule& module, std::vector<Named>& map) {
   const Named* first = nullptr;
   std::string first_part;
   for (const std::string& part : module.parts) {
-    Named* const line = line_for(map, part, module.name);
+    Named* const line = line_for(map, part, module);
     if (line == nullptr) {
       throw ConfigError(fmt::format(
           "device_map: found no device for {}; expected one for every module: add \"{}: 0\"", part, part));

@@ -272,9 +272,9 @@ PlacedNetwork::~PlacedNetwork() {
 void PlacedNetwork::check(AlgorithmDistillation& model) {
   if (model.parts()) return;
   throw ConfigError(
-      fmt::format("device_map: found it for {}, which runs on one device as a whole; expected a network with "
-                  "blocks of chosen "
-                  "pieces (transformer_block: xland or vintix, or tasks of your own): leave device_map out",
+      fmt::format("device_map: found it for {}, which runs on one device as a whole, as plug-ins' networks "
+                  "and those with "
+                  "compressed context do: leave device_map out",
                   model.options().architecture()));
 }
 

@@ -143,9 +143,7 @@ bool SpreadNetwork::is_wanted(const RunConfig& config, std::vector<std::string>&
   if (!config.placement.device_map) return false;
   if (runs_in_parts(config)) return true;
   const std::string because = fmt::format(
-      "{} runs on one device as a whole, as networks of chosen pieces do not (transformer_block: xland or "
-      "vintix, or "
-      "tasks of your own)",
+      "{} runs on one device as a whole, as plug-ins' networks and those with compressed context do",
       config.model.is_plugin() ? "a plug-in's network" : config.model.architecture());
   if (*config.placement.device_map != "auto") {
     throw ConfigError(fmt::format("{}: found '{}', and {}; expected null or auto",

@@ -202,6 +202,15 @@ TEST(GivenMap, TheLongestNameHolds) {
   EXPECT_EQ(devices_of(given("{\"\": 1, blocks.2: 0}")), "1 1 1 0 1");
   EXPECT_EQ(devices_of(given("{observation: 0, embed_token: 0, blocks: 1, final_norm: 1, action_head: 1}")),
             "0 1 1 1 1");
+  const auto post_norm = placed_modules({{"embed.weight", 1},
+                                         {"transformer_encoder.layers.0.w", 1},
+                                         {"transformer_encoder.layers.1.w", 1},
+                                         {"pred_action.weight", 1}});
+  for (const std::string one : {"blocks.1", "transformer_encoder.layers.1"}) {
+    EXPECT_EQ(devices_of(DeviceMap::given("{embeddings: 0, blocks: 0, head: 0, " + one + ": 1}", post_norm,
+                                          MemoryLimits::parse("{0: 9, 1: 9}"), {})),
+              "0 0 1 0");
+  }
   EXPECT_THAT(devices_in_map("{a: 3, b: cpu, c: 1, d: 3}"),
               ElementsAre(MapDevice{}, MapDevice{1}, MapDevice{3}));
 }

@@ -1,6 +1,9 @@
 #include "placement/PlacedNetwork.h"
 
+#include <chrono>
 #include <random>
+#include <semaphore>
+#include <stdexcept>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -30,7 +33,7 @@ struct Case {
   }
 };
 
-/// Every composition of pieces over the grid families' rows, every space, and several groups of spaces.
+/// Every network over plain rows of the grid families, every space, and several groups of spaces.
 std::vector<Case> every_case() {
   at::manual_seed(std::random_device{}());
   std::vector<Case> cases;
@@ -38,9 +41,8 @@ std::vector<Case> every_case() {
     options.tf_n_layer = kBlocks;
     return cases.emplace_back(Case{name, options, shape, {}});
   };
-  for (const std::string& name : testing::composed_names()) {
-    const testing::Variant variant = testing::variant(name);
-    Case& made = add(name, variant.options, ModelShape{});
+  for (const testing::Variant& variant : testing::plain_variants()) {
+    Case& made = add(variant.name, variant.options, ModelShape{});
     for (int i = 0; i < 4; ++i) made.batches.push_back(testing::random_plain(3, variant.options.n_transit));
   }
   for (const testing::SpaceVariant& variant : testing::space_variants()) {
@@ -149,15 +151,65 @@ TEST(PlacedNetwork, AFaultIsThatOfItsBatchAlone) {
   EXPECT_TRUE(at::equal(third.get().actions, expected));
 }
 
+/// Two blocks, each of which waits until the other is entered, by another batch: it fails where stages do not
+/// work at once.
+class MeetingNetwork final : public AlgorithmDistillation {
+ public:
+  MeetingNetwork() : AlgorithmDistillation(ModelOptions{}, ModelShape{}) {
+    std::vector<NamedTensor> parameters;
+    for (const char* const name : {"embed.weight", "blocks.0.weight", "blocks.1.weight", "head.weight"})
+      parameters.push_back({name, at::zeros({1})});
+    adopt(std::move(parameters));
+  }
+  Predictions forward(const Batch&, LossPositions, bool) override { return {}; }
+  std::optional<Parts> parts() override {
+    const auto embeddings = [](const Batch& batch) { return Tokens{batch.rewards, {}, 1}; };
+    const auto through = [this](const Tokens& tokens, int64_t first, int64_t) {
+      // The first batch comes to block 0, and the last one to block 1, alone.
+      const float batch = tokens.x.item<float>();
+      if (first == 0 ? batch > 0 : batch < kBatches - 1) meet(first);
+      return tokens.x;
+    };
+    const auto head = [](const Tokens& tokens) { return Predictions{tokens.x, {}}; };
+    return Parts{2, embeddings, through, head};
+  }
+  static constexpr float kBatches = 6;
+
+ private:
+  /// Lets the other block go on, and waits until it does the same.
+  void meet(int64_t block) {
+    entered_[block].release();
+    if (!entered_[1 - block].try_acquire_for(std::chrono::seconds(30)))
+      throw std::runtime_error("the other stage does nothing meanwhile");
+  }
+  std::counting_semaphore<> entered_[2] = {std::counting_semaphore<>(0), std::counting_semaphore<>(0)};
+};
+
+TEST(PlacedNetwork, StagesWorkAtOnce) {
+  MeetingNetwork model;
+  const auto modules = modules_of(model, at::kFloat);
+  const DeviceMap map =
+      DeviceMap::given("{embeddings: 0, blocks.0: 0, blocks.1: 1, head: 1}", modules, plenty(), {});
+  PlacedNetwork network(model, modules, map, {2, at::Device(at::kCPU)}, at::kFloat);
+  std::vector<PendingPredictions> pending;
+  for (float number = 0; number < MeetingNetwork::kBatches; ++number) {
+    Batch batch;
+    batch.rewards = at::full({1}, number);
+    pending.push_back(network.submit(batch));
+  }
+  for (size_t i = 0; i < pending.size(); ++i)
+    EXPECT_EQ(pending[i].get().actions.item<float>(), static_cast<float>(i));
+}
+
 TEST(PlacedNetwork, RefusesANetworkThatRunsAsAWhole) {
-  for (const std::string name : {"gpt2", "post_norm", "pre_norm"}) {
-    const auto model = testing::small_model(testing::variant(name));
-    try {
-      PlacedNetwork::check(*model);
-      ADD_FAILURE() << name;
-    } catch (const ConfigError& error) {
-      EXPECT_THAT(error.what(), ::testing::HasSubstr("leave device_map out"));
-    }
+  ModelOptions options;
+  options.use_compressed_context = true;
+  const auto model = AlgorithmDistillation::create(options, ModelShape{}, 3);
+  try {
+    PlacedNetwork::check(*model);
+    ADD_FAILURE() << "not refused";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("leave device_map out"));
   }
 }
 

@@ -36,14 +36,17 @@ TEST(SpreadNetwork, IsForNetworksThatRunInParts) {
   std::vector<std::string> notices;
   EXPECT_FALSE(SpreadNetwork::is_wanted(configured("transformer_block: xland\n"), notices));
   EXPECT_TRUE(SpreadNetwork::is_wanted(configured("transformer_block: xland\ndevice_map: auto\n"), notices));
+  EXPECT_TRUE(SpreadNetwork::is_wanted(configured("model: GPT2\ndevice_map: auto\n"), notices));
   EXPECT_THAT(notices, IsEmpty());
-  EXPECT_FALSE(
-      SpreadNetwork::is_wanted(configured("transformer_block: post_norm\ndevice_map: auto\n"), notices));
+  EXPECT_FALSE(SpreadNetwork::is_wanted(
+      configured("use_compressed_context: true\ncompress_interval: 6\ndevice_map: auto\n"), notices));
   EXPECT_THAT(notices, ElementsAre(HasSubstr("device_map: auto has no effect")));
-  EXPECT_THAT(refused(configured("transformer_block: post_norm\ndevice_map: balanced\n")),
-              HasSubstr("run.yaml:8: device_map: found 'balanced'"));
-  EXPECT_THAT(refused(configured("model: GPT2\ndevice_map: {\"\": 0}\n")),
-              HasSubstr("expected null or auto"));
+  EXPECT_THAT(
+      refused(configured("use_compressed_context: true\ncompress_interval: 6\ndevice_map: balanced\n")),
+      HasSubstr("run.yaml:9: device_map: found 'balanced'"));
+  EXPECT_THAT(
+      refused(configured("use_compressed_context: true\ncompress_interval: 6\ndevice_map: {\"\": 0}\n")),
+      HasSubstr("expected null or auto"));
 }
 
 /// By arithmetic alone, the same on every machine: 259 476 / 2 + 1.25 · 50 816 = 193 258 on GPU 0, which

@@ -173,7 +173,7 @@ void PlacedNetwork::Stages::work(size_t place) {
   while (std::unique_ptr<Job> job = stage.queue.pop()) {
     try {
       if (!std::exchange(ready, true)) {
-        compute_by_one_thread();
+        if (!stage.computes) compute_by_one_thread();
         if (next != nullptr && next->arrivals)
           c10::cuda::setCurrentCUDAStream(c10::cuda::CUDAStream(*next->arrivals));
         if (stage.computes) {

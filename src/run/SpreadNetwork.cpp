@@ -26,6 +26,19 @@ bool runs_in_parts(const RunConfig& config) {
   return AlgorithmDistillation::without_values(config.model, config.model_shape())->parts().has_value();
 }
 
+/// Why a mode without limits divides nothing here: there is one device, which holds the whole network. Empty
+/// where it does.
+std::string why_one_device(const RunConfig& config) {
+  if (!config.placement.mode() || config.placement.max_memory) return "";
+  const int gpus = SpreadNetwork::takes_gpus(config) ? visible_gpu_count() : 0;
+  if (gpus == 0) return "there are no GPUs, and max_memory names no logical devices";
+  if (gpus > 1) return "";
+  constexpr int64_t kShareOfWeights = 2;  // the rest is for activations
+  const auto model = AlgorithmDistillation::without_values(config.model, config.model_shape());
+  if (kShareOfWeights * total_bytes(modules_of(*model, at::kFloat)) > visible_gpu(0).memory_bytes) return "";
+  return "the one GPU holds the whole network";
+}
+
 /// This rank's GPUs, as their numbers on it. Collective.
 std::vector<int> own_gpus(const RunConfig& config, const Ranks& ranks) {
   if (config.run.device == DeviceChoice::kCpu) return {};
@@ -141,7 +154,13 @@ int64_t halved_until_it_fits(int64_t most, const FindMap& find_map) {
 
 bool SpreadNetwork::is_wanted(const RunConfig& config, std::vector<std::string>& notices) {
   if (!config.placement.device_map) return false;
-  if (runs_in_parts(config)) return true;
+  if (runs_in_parts(config)) {
+    const std::string one_device = why_one_device(config);
+    if (one_device.empty()) return true;
+    notices.push_back(
+        fmt::format("device_map: {} has no effect: {}", *config.placement.device_map, one_device));
+    return false;
+  }
   const std::string because = fmt::format(
       "{} runs on one device as a whole, as plug-ins' networks and those with compressed context do",
       config.model.is_plugin() ? "a plug-in's network" : config.model.architecture());
@@ -152,6 +171,10 @@ bool SpreadNetwork::is_wanted(const RunConfig& config, std::vector<std::string>&
   }
   notices.push_back("device_map: auto has no effect: " + because);
   return false;
+}
+
+bool SpreadNetwork::takes_gpus(const RunConfig& config) {
+  return config.run.device != DeviceChoice::kCpu && visible_gpu_count() > 0;
 }
 
 SpreadNetwork::SpreadNetwork(const RunConfig& config, const Ranks& ranks, AlgorithmDistillation& model)

@@ -18,9 +18,13 @@ namespace adtrain {
 class SpreadNetwork {
  public:
   /// Whether the command spreads its network, which is decided before the ranks have devices: they take none
-  /// then (device: cpu), but those of the map. Otherwise why not, where device_map asks for it, in `notices`.
+  /// then (device: cpu), but those of the map. A mode has no effect where one device holds the whole network,
+  /// and max_memory does not say otherwise. Why not, where device_map asks for it, in `notices`.
   /// Throws ConfigError where a device_map other than auto is for a network that runs as a whole.
   static bool is_wanted(const RunConfig& config, std::vector<std::string>& notices);
+  /// Whether its devices are GPUs.
+  static bool takes_gpus(const RunConfig& config);
+
   /// Finds the devices, whose limits are then the same on all ranks: of what is free the least. Collective.
   /// Borrows the model, which has its values on the CPU. Throws EnvironmentError where there are no such
   /// GPUs.

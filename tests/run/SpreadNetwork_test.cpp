@@ -34,19 +34,28 @@ std::string refused(const RunConfig& config) {
 
 TEST(SpreadNetwork, IsForNetworksThatRunInParts) {
   std::vector<std::string> notices;
+  const std::string limits = "max_memory: {0: 1GB, 1: 1GB}\n", map = "device_map: {\"\": 0}\n";
   EXPECT_FALSE(SpreadNetwork::is_wanted(configured("transformer_block: xland\n"), notices));
-  EXPECT_TRUE(SpreadNetwork::is_wanted(configured("transformer_block: xland\ndevice_map: auto\n"), notices));
-  EXPECT_TRUE(SpreadNetwork::is_wanted(configured("model: GPT2\ndevice_map: auto\n"), notices));
+  EXPECT_TRUE(SpreadNetwork::is_wanted(configured("device_map: auto\n" + limits), notices));
+  EXPECT_TRUE(
+      SpreadNetwork::is_wanted(configured("model: GPT2\ndevice_map: sequential\n" + limits), notices));
+  EXPECT_TRUE(SpreadNetwork::is_wanted(configured("transformer_block: xland\n" + map), notices));
   EXPECT_THAT(notices, IsEmpty());
-  EXPECT_FALSE(SpreadNetwork::is_wanted(
-      configured("use_compressed_context: true\ncompress_interval: 6\ndevice_map: auto\n"), notices));
+  const std::string compressed = "use_compressed_context: true\ncompress_interval: 6\n";
+  EXPECT_FALSE(SpreadNetwork::is_wanted(configured(compressed + "device_map: auto\n" + limits), notices));
   EXPECT_THAT(notices, ElementsAre(HasSubstr("device_map: auto has no effect")));
-  EXPECT_THAT(
-      refused(configured("use_compressed_context: true\ncompress_interval: 6\ndevice_map: balanced\n")),
-      HasSubstr("run.yaml:9: device_map: found 'balanced'"));
-  EXPECT_THAT(
-      refused(configured("use_compressed_context: true\ncompress_interval: 6\ndevice_map: {\"\": 0}\n")),
-      HasSubstr("expected null or auto"));
+  EXPECT_THAT(refused(configured(compressed + "device_map: balanced\n")),
+              HasSubstr("run.yaml:9: device_map: found 'balanced'"));
+  EXPECT_THAT(refused(configured(compressed + map)), HasSubstr("expected null or auto"));
+}
+
+/// As guides' files ask for it: the CPU's threads compute together then, as without it.
+TEST(SpreadNetwork, AModeWithoutLimitsHasNothingToDivideOnTheCpu) {
+  std::vector<std::string> notices;
+  EXPECT_FALSE(SpreadNetwork::is_wanted(configured("device_map: auto\n"), notices));
+  EXPECT_THAT(notices,
+              ElementsAre(HasSubstr("device_map: auto has no effect: there are no GPUs, and max_memory "
+                                    "names no logical devices")));
 }
 
 /// By arithmetic alone, the same on every machine: 259 476 / 2 + 1.25 · 50 816 = 193 258 on GPU 0, which

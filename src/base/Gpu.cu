@@ -63,6 +63,11 @@ Gpu visible_gpu(int index) {
   return gpu;
 }
 
+std::string visible_gpu_uuid(int index) {
+  cudaDeviceProp properties{};
+  return cudaGetDeviceProperties(&properties, index) == cudaSuccess ? uuid_text(properties.uuid) : "";
+}
+
 std::vector<Gpu> visible_gpus() {
   std::vector<Gpu> gpus;
   for (int index = 0; index < visible_gpu_count(); ++index) gpus.push_back(visible_gpu(index));

@@ -23,6 +23,9 @@ std::vector<Gpu> visible_gpus();
 /// One of them, 0 ≤ index < visible_gpu_count(). Initialises CUDA on it.
 Gpu visible_gpu(int index);
 
+/// Gpu::uuid of one of them, without initialising CUDA on it; empty where it cannot be found.
+std::string visible_gpu_uuid(int index);
+
 /// How many there are, without probing them; 0 where there is no GPU or driver.
 int visible_gpu_count();
 

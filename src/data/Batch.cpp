@@ -39,6 +39,10 @@ Batch Batch::pinned() const {
   return changed([](const at::Tensor& part) { return part.pin_memory(); });
 }
 
+Batch Batch::rows(int64_t first, int64_t count) const {
+  return changed([&](const at::Tensor& part) { return part.narrow(0, first, count); });
+}
+
 void Batch::copy_from(const Batch& other) {
   for (const auto part : kParts) {
     if ((this->*part).defined()) (this->*part).copy_(other.*part);

@@ -56,6 +56,8 @@ struct Batch {
   Batch to(at::Device device, bool non_blocking = false) const;
   /// A copy in pinned memory, from which a GPU copies asynchronously.
   Batch pinned() const;
+  /// Views of so many rows from `first` on, of a batch without parts.
+  Batch rows(int64_t first, int64_t count) const;
   /// Overwrites this batch's values with those of one of the same shapes.
   void copy_from(const Batch& other);
 

@@ -1,6 +1,8 @@
 #include "evaluation/Predictor.h"
 
+#include <algorithm>
 #include <memory>
+#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -22,6 +24,20 @@ AlgorithmDistillation::Predictions on_cpu(AlgorithmDistillation::Predictions pre
 Predictor predictor_of(AlgorithmDistillation& model) {
   return [&model](const Batch& batch) {
     return on_cpu(model.predict(batch.to(model.parameters().flat().device())));
+  };
+}
+
+Predictor predictor_of(PlacedNetwork& network, int64_t micro_batches) {
+  return [&network, micro_batches](const Batch& batch) {
+    const int64_t rows = batch.size(), parts = std::min(micro_batches, rows);
+    std::vector<PendingPredictions> pending;
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t first = rows * part / parts, end = rows * (part + 1) / parts;
+      pending.push_back(network.submit(batch.rows(first, end - first)));
+    }
+    std::vector<at::Tensor> actions;
+    for (PendingPredictions& part : pending) actions.push_back(part.get().actions);
+    return AlgorithmDistillation::Predictions{actions.size() == 1 ? actions.front() : at::cat(actions), {}};
   };
 }
 

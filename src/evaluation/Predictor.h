@@ -5,6 +5,7 @@
 
 #include "data/Batch.h"
 #include "model/AlgorithmDistillation.h"
+#include "placement/PlacedNetwork.h"
 
 namespace adtrain {
 
@@ -14,6 +15,9 @@ using Predictor = std::function<AlgorithmDistillation::Predictions(const Batch&)
 
 /// Calls `model`, whichever device its parameters are on. Borrows it.
 Predictor predictor_of(AlgorithmDistillation& model);
+/// Calls a network over several devices, with all rows at once or, for devices that work at once, in
+/// `micro_batches` of them. Borrows it.
+Predictor predictor_of(PlacedNetwork& network, int64_t micro_batches);
 /// Calls `predict` with rows of this group of spaces (Batch::group); null where `predict` is.
 Predictor of_group(const Predictor& predict, int64_t group);
 /// Makes predictors of empty rows that grow by one step at a time (see AlgorithmDistillation::Rolling), each

@@ -86,7 +86,10 @@ AlgorithmDistillation::Loss AlgorithmDistillation::loss(const Batch& batch, Loss
 
 AlgorithmDistillation::Predictions AlgorithmDistillation::predict(const Batch& batch) {
   const at::NoGradGuard no_grad;
-  const Predictions logits = forward(batch, LossPositions::kLast, /*training=*/false);
+  return at_the_query(forward(batch, LossPositions::kLast, /*training=*/false));
+}
+
+AlgorithmDistillation::Predictions AlgorithmDistillation::at_the_query(const Predictions& logits) {
   Predictions predictions;
   predictions.actions = logits.actions.squeeze(1).to(at::kFloat);
   if (logits.token_types.defined()) predictions.token_types = logits.token_types.squeeze(1).to(at::kFloat);
@@ -100,6 +103,15 @@ const kernels::KernelPlan& AlgorithmDistillation::plan(LossPositions positions) 
               plan_of(options_, shape_, positions, kernels::DeviceTraits::of(device()), compute_type())};
   }
   return chosen->plan;
+}
+
+AlgorithmDistillation::Tokens AlgorithmDistillation::Tokens::to(at::Device device) const {
+  Tokens there = *this;
+  for (at::Tensor* const tensor :
+       {&there.x, &there.streams.mask, &there.streams.mask_over_all_tokens, &there.streams.first}) {
+    if (tensor->defined()) *tensor = tensor->to(device, tensor->scalar_type(), /*non_blocking=*/true);
+  }
+  return there;
 }
 
 AlgorithmDistillation::Tokens AlgorithmDistillation::tokens_by_kernel(

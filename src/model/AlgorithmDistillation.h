@@ -114,6 +114,31 @@ class AlgorithmDistillation {
     return "only networks over tasks of your own keep keys and values";
   }
 
+  /// The input of a block.
+  struct Tokens {
+    at::Tensor x;  ///< (B, tokens, width)
+    TokenStreams streams;
+    int64_t queries;    ///< how many of the last tokens are queries
+    int64_t group = 0;  ///< of the rows: see Batch
+
+    /// The same values on another device, enqueued there.
+    Tokens to(at::Device device) const;
+  };
+  /// What predict() does, in parts that run one behind the other, each where its parameters are: on another
+  /// device, in another thread, while the part before runs for the next rows. Borrow this network, which
+  /// must have chosen its plan for kLast. No gradients may be on.
+  struct Parts {
+    int64_t blocks = 0;
+    std::function<Tokens(const Batch&)> embeddings;
+    /// Blocks `first` … `end` − 1: returns the next one's x. The last block returns that of the queries
+    /// alone.
+    std::function<at::Tensor(const Tokens&, int64_t first, int64_t end)> through;
+    /// Of what the last block returns.
+    std::function<Predictions(const Tokens&)> head;
+  };
+  /// Nothing where this network is not made of such parts.
+  virtual std::optional<Parts> parts() { return std::nullopt; }
+
   /// What `loss` and `predict` read: logits (B, Q, …), Q = 1 for kLast, one for every prefix of the window
   /// for kAll.
   virtual Predictions forward(const Batch& batch, LossPositions positions, bool training) = 0;
@@ -125,14 +150,10 @@ class AlgorithmDistillation {
   void adopt(std::vector<NamedTensor> parameters) { parameters_ = ParameterBuffer(std::move(parameters)); }
   DropoutRates dropout_rates(bool training) const;
   at::ScalarType compute_type() const { return parameters_.compute_type(); }
-  at::Device device() const { return parameters_.flat().device(); }
+  at::Device device() const { return parameters_.device(); }
   MainGradients* main_gradients() const { return main_gradients_; }
-  /// The blocks' input.
-  struct Tokens {
-    at::Tensor x;  ///< embedded (B, tokens, width)
-    TokenStreams streams;
-    int64_t queries;  ///< how many of the last tokens are queries
-  };
+  /// Of logits at one query: as predict() returns them.
+  static Predictions at_the_query(const Predictions& logits);
   /// Embeds plain rows by one kernel.
   Tokens tokens_by_kernel(const Batch& batch, LossPositions positions,
                           const kernels::EmbeddingParameters& parameters) const;

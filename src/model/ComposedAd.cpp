@@ -37,6 +37,22 @@ AlgorithmDistillation::Predictions ComposedAd::forward(const Batch& batch, LossP
           {}};
 }
 
+std::optional<ComposedAd::Parts> ComposedAd::parts() {
+  const auto embeddings = [this](const Batch& batch) {
+    Tokens tokens = tokens_of(batch, LossPositions::kLast);
+    tokens.x = stack_.before_blocks(tokens.x, tokens.streams);
+    return tokens;
+  };
+  const auto through = [this](const Tokens& tokens, int64_t first, int64_t end) {
+    return stack_.through_blocks(tokens.x, tokens.streams, tokens.queries, first, end,
+                                 plan(LossPositions::kLast));
+  };
+  const auto head = [this](const Tokens& tokens) {
+    return at_the_query({pred_action_(stack_.behind_blocks(tokens.x)), {}});
+  };
+  return Parts{stack_.blocks(), embeddings, through, head};
+}
+
 ComposedAd::Tokens ComposedAd::tokens_of(const Batch& batch, LossPositions positions) const {
   if (previous_) {
     const at::Tensor x = (*previous_)(batch);

@@ -15,6 +15,7 @@ class ComposedAd : public AlgorithmDistillation {
   ComposedAd(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory);
 
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
+  std::optional<Parts> parts() override;
 
  private:
   /// The embedded transitions and then the states of the queries; or nothing, where tokens are

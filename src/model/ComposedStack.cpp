@@ -58,10 +58,33 @@ at::Tensor ComposedStack::operator()(const at::Tensor& embedded, const TokenStre
                                      const BlockRecomputation& recomputation,
                                      MainGradients* main_gradients) const {
   const ComposedDropout dropout = ComposedDropout::of(preset_, rates);
+  const at::Tensor x = kernels::dropout(before_blocks(embedded, streams), dropout.tokens);
+  return behind_blocks(
+      through(x, streams, queries, {0, blocks()}, rates, plan, recomputation, main_gradients));
+}
+
+at::Tensor ComposedStack::before_blocks(const at::Tensor& embedded, const TokenStreams& streams) const {
+  if (!learned_positions_.defined()) return embedded;
+  return embedded + learned_positions_.index_select(0, positions_of(embedded, streams));
+}
+
+at::Tensor ComposedStack::through_blocks(const at::Tensor& x, const TokenStreams& streams, int64_t queries,
+                                         int64_t first, int64_t end, const kernels::KernelPlan& plan) const {
+  return through(x, streams, queries, {first, end}, /*rates=*/{}, plan, /*recomputation=*/{},
+                 /*main_gradients=*/nullptr);
+}
+
+at::Tensor ComposedStack::behind_blocks(const at::Tensor& x) const {
+  return final_norm_.weight.defined() ? final_norm_(x) : x;
+}
+
+at::Tensor ComposedStack::through(const at::Tensor& embedded, const TokenStreams& streams, int64_t queries,
+                                  const Range& range, const DropoutRates& rates,
+                                  const kernels::KernelPlan& plan, const BlockRecomputation& recomputation,
+                                  MainGradients* main_gradients) const {
+  const ComposedDropout dropout = ComposedDropout::of(preset_, rates);
   const TokenOrder order = order_of(embedded, streams, plan);
   at::Tensor x = embedded;
-  if (learned_positions_.defined()) x = x + learned_positions_.index_select(0, positions_of(x, streams));
-  x = kernels::dropout(x, dropout.tokens);
   std::optional<kernels::BlockPass> pass;
   if (order.kernels != AttentionKernels::kOperators &&
       plan.by_sublayers()) {  // attention draws its own dropout
@@ -71,12 +94,12 @@ at::Tensor ComposedStack::operator()(const at::Tensor& embedded, const TokenStre
   }
   const auto of_all = std::make_shared<const ComposedPass>(
       ComposedPass{order, dropout, std::move(pass), recomputation.of_mlp()});
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    const bool last = i + 1 == blocks_.size();  // nothing reads the last block's output at the context
+  for (int64_t i = range.first; i < range.end; ++i) {
+    const bool last = i + 1 == blocks();  // nothing reads the last block's output at the context
     const int64_t rows = last ? queries : x.size(1);
-    x = block_output(blocks_[i], x, of_all, {.number = static_cast<int64_t>(i), .rows = rows}, recomputation);
+    x = block_output(blocks_[static_cast<size_t>(i)], x, of_all, {.number = i, .rows = rows}, recomputation);
   }
-  return final_norm_.weight.defined() ? final_norm_(x) : x;
+  return x;
 }
 
 RollingBlocks ComposedStack::rolling(int64_t window) const {
@@ -98,7 +121,7 @@ at::Tensor ComposedStack::newest(const at::Tensor& embedded, RollingBlocks& kept
   if (position_kind_ == PositionKind::kRotary) token.rotary = Rotary::of(kept.places.count() - 1, head_size_);
   at::Tensor x = embedded;
   for (size_t i = 0; i < blocks_.size(); ++i) x = blocks_[i].newest(x, kept.blocks[i], token);
-  return final_norm_.weight.defined() ? final_norm_(x) : x;
+  return behind_blocks(x);
 }
 
 at::Tensor ComposedStack::positions_of(const at::Tensor& x, const TokenStreams& streams) {

@@ -26,6 +26,14 @@ class ComposedStack {
                         const DropoutRates& rates, const kernels::KernelPlan& plan,
                         const BlockRecomputation& recomputation, MainGradients* main_gradients) const;
 
+  /// The same pass in parts, without dropout, each where its parameters are: x with its positions, through
+  /// blocks `first` … `end` − 1, the last of which returns the last `queries` tokens, and the final norm.
+  int64_t blocks() const { return std::ssize(blocks_); }
+  at::Tensor before_blocks(const at::Tensor& embedded, const TokenStreams& streams) const;
+  at::Tensor through_blocks(const at::Tensor& x, const TokenStreams& streams, int64_t queries, int64_t first,
+                            int64_t end, const kernels::KernelPlan& plan) const;
+  at::Tensor behind_blocks(const at::Tensor& x) const;
+
   /// Whether a token's position is known without where its window begins, so that rows may grow for ever.
   bool can_roll() const { return !learned_positions_.defined(); }
   /// Empty rows, which will keep the last `window` tokens.
@@ -40,6 +48,14 @@ class ComposedStack {
   static at::Tensor positions_of(const at::Tensor& x, const TokenStreams& streams);
   TokenOrder order_of(const at::Tensor& x, const TokenStreams& streams,
                       const kernels::KernelPlan& plan) const;
+
+  /// Which blocks run.
+  struct Range {
+    int64_t first, end;
+  };
+  at::Tensor through(const at::Tensor& x, const TokenStreams& streams, int64_t queries, const Range& range,
+                     const DropoutRates& rates, const kernels::KernelPlan& plan,
+                     const BlockRecomputation& recomputation, MainGradients* main_gradients) const;
 
   TransformerBlock preset_;
   PositionKind position_kind_;

@@ -82,19 +82,42 @@ at::Tensor Gpt2Ad::tokens(const Batch& batch) const {
 AlgorithmDistillation::Predictions Gpt2Ad::forward(const Batch& batch, LossPositions positions,
                                                    bool training) {
   const DropoutRates rates = dropout_rates(training);
-  at::Tensor x = tokens(batch);
-  const int64_t length = x.size(1);
-  x = kernels::dropout(x + wpe_.weight.narrow(0, 0, length), rates.hidden);
+  Tokens input = embedded(batch);
+  input.x = kernels::dropout(input.x, rates.hidden);
+  return {predicted(through(input, 0, std::ssize(blocks_), positions, rates)), {}};
+}
+
+std::optional<Gpt2Ad::Parts> Gpt2Ad::parts() {
+  return Parts{std::ssize(blocks_), [this](const Batch& batch) { return embedded(batch); },
+               [this](const Tokens& tokens, int64_t first, int64_t end) {
+                 return through(tokens, first, end, LossPositions::kLast, /*rates=*/{});
+               },
+               [this](const Tokens& tokens) {
+                 return at_the_query({predicted(tokens.x), {}});
+               }};
+}
+
+Gpt2Ad::Tokens Gpt2Ad::embedded(const Batch& batch) const {
+  const at::Tensor x = tokens(batch);
+  return {x + wpe_.weight.narrow(0, 0, x.size(1)), TokenStreams::one(x.size(1), x), /*queries=*/1};
+}
+
+at::Tensor Gpt2Ad::through(const Tokens& tokens, int64_t first, int64_t end, LossPositions positions,
+                           const DropoutRates& rates) const {
+  at::Tensor x = tokens.x;
   const BlockRecomputation again = recomputation(positions, rates);
-  const auto pass = std::make_shared<const Gpt2Block::Pass>(
-      Gpt2Block::Pass{TokenStreams::one(length, x), rates, again.of_mlp()});
-  for (size_t layer = 0; layer < blocks_.size(); ++layer) {
-    const bool single = positions == LossPositions::kLast && layer + 1 == blocks_.size();
-    const BlockPlace place = {.number = static_cast<int64_t>(layer), .rows = single ? 1 : length};
-    x = block_output(blocks_[layer], x, pass, place, again);
+  const auto pass =
+      std::make_shared<const Gpt2Block::Pass>(Gpt2Block::Pass{tokens.streams, rates, again.of_mlp()});
+  for (int64_t layer = first; layer < end; ++layer) {
+    const bool single = positions == LossPositions::kLast && layer + 1 == std::ssize(blocks_);
+    const BlockPlace place = {.number = layer, .rows = single ? 1 : x.size(1)};
+    x = block_output(blocks_[static_cast<size_t>(layer)], x, pass, place, again);
   }
-  const at::Tensor at_states = x.slice(1, 0, std::nullopt, kTokensAStep);
-  return {pred_action_(ln_f_(at_states)), {}};
+  return x;
+}
+
+at::Tensor Gpt2Ad::predicted(const at::Tensor& x) const {
+  return pred_action_(ln_f_(x.slice(1, 0, std::nullopt, kTokensAStep)));
 }
 
 }  // namespace adtrain

@@ -44,9 +44,17 @@ class Gpt2Ad : public AlgorithmDistillation {
   Gpt2Ad(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory);
 
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
+  std::optional<Parts> parts() override;
 
  private:
   at::Tensor tokens(const Batch& batch) const;
+  /// Tokens with their positions. All of them are in one stream; the queries of kLast are the last one.
+  Tokens embedded(const Batch& batch) const;
+  /// Blocks `first` … `end` − 1, the last of which returns the last token alone for kLast.
+  at::Tensor through(const Tokens& tokens, int64_t first, int64_t end, LossPositions positions,
+                     const DropoutRates& rates) const;
+  /// x (B, …, width) from the last block -> logits at the states.
+  at::Tensor predicted(const at::Tensor& x) const;
 
   Embedding embed_state_, embed_action_;
   Linear embed_reward_;

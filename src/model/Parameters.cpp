@@ -201,6 +201,17 @@ void ParameterBuffer::to(at::Device device, at::ScalarType type) {
   rebind(flat_.to(device), type);
 }
 
+void ParameterBuffer::spread(const std::vector<at::Device>& devices, at::ScalarType type) {
+  const at::NoGradGuard no_grad;
+  rebind(flat_, type);
+  for (size_t index = 0; index < leaves_.size(); ++index) {
+    at::Tensor& leaf = leaves_[index].tensor;
+    if (devices[index] == flat_.device()) continue;
+    leaf.set_data(leaf.detach().to(devices[index]));
+    if (device_.is_cpu()) device_ = devices[index];
+  }
+}
+
 void ParameterBuffer::refresh() {
   const at::NoGradGuard no_grad;
   if (low_precision().defined()) low_precision_.copy_(flat_);
@@ -208,6 +219,7 @@ void ParameterBuffer::refresh() {
 
 void ParameterBuffer::rebind(const at::Tensor& flat, at::ScalarType type) {
   flat_ = flat;
+  device_ = flat.device();
   low_precision_ = flat_.to(type);
   const std::vector<NamedTensor> views = views_of(low_precision_);
   for (size_t index = 0; index < views.size(); ++index) {

@@ -70,6 +70,13 @@ class ParameterBuffer {
   /// Moves everything to a device and makes the leaves of `type` (kFloat, kHalf or kBFloat16). Gradients are
   /// dropped; the handles stay valid.
   void to(at::Device device, at::ScalarType type = at::kFloat);
+  /// Gives each leaf, in the buffer's order, a tensor of `type` on a device of its own, for passes without
+  /// gradients over several devices. `flat` stays where it is, and so do leaves of its device: as views of
+  /// it, or of its low-precision copy. Neither load() nor refresh() reaches leaves that are elsewhere.
+  void spread(const std::vector<at::Device>& devices, at::ScalarType type);
+  /// Where the forward pass computes: the leaves' device. Of leaves on several, the first that is not the
+  /// CPU.
+  at::Device device() const { return device_; }
   /// Rounds `flat` into the low-precision copy; nothing to do where the leaves are views of `flat` itself.
   void refresh();
 
@@ -89,6 +96,7 @@ class ParameterBuffer {
   at::Tensor flat_;
   at::Tensor low_precision_;  ///< `flat_` itself where the leaves are fp32
   std::vector<NamedTensor> leaves_;
+  at::Device device_ = at::kCPU;  ///< of the leaves
 };
 
 }  // namespace adtrain

@@ -30,19 +30,33 @@ PostNormAd::Tokens PostNormAd::tokens_of(const Batch& batch, LossPositions posit
   return {x, sequence.streams, sequence.queries.size(1)};
 }
 
+PostNormAd::Tokens PostNormAd::embedded(const Batch& batch, LossPositions positions) const {
+  if (!plan(positions).fused_embedding()) return tokens_of(batch, positions);
+  return tokens_by_kernel(batch, positions,
+                          {.context_weight = stack_.embed_context.weight,
+                           .context_bias = stack_.embed_context.bias,
+                           .types = stack_.token_type_embedding.weight,
+                           .query_states = stack_.embed_query_state.weight,
+                           .positions = stack_.pos_embedding});
+}
+
 at::Tensor PostNormAd::encoded(const Batch& batch, LossPositions positions, bool training) const {
-  const kernels::KernelPlan& plan = this->plan(positions);
-  const Tokens tokens = plan.fused_embedding()
-                            ? tokens_by_kernel(batch, positions,
-                                               {.context_weight = stack_.embed_context.weight,
-                                                .context_bias = stack_.embed_context.bias,
-                                                .types = stack_.token_type_embedding.weight,
-                                                .query_states = stack_.embed_query_state.weight,
-                                                .positions = stack_.pos_embedding})
-                            : tokens_of(batch, positions);
+  const Tokens tokens = embedded(batch, positions);
   const DropoutRates rates = dropout_rates(training);
-  return stack_.encode(tokens.x, tokens.streams, tokens.queries, rates, plan, recomputation(positions, rates),
-                       main_gradients());
+  return stack_.encode(tokens.x, tokens.streams, tokens.queries, rates, plan(positions),
+                       recomputation(positions, rates), main_gradients());
+}
+
+std::optional<PostNormAd::Parts> PostNormAd::parts() {
+  constexpr LossPositions kLast = LossPositions::kLast;
+  return Parts{std::ssize(stack_.layers), [this](const Batch& batch) { return embedded(batch, kLast); },
+               [this](const Tokens& tokens, int64_t first, int64_t end) {
+                 return stack_.through(tokens.x, tokens.streams, tokens.queries, first, end, /*rates=*/{},
+                                       plan(kLast), /*recomputation=*/{}, /*main_gradients=*/nullptr);
+               },
+               [this](const Tokens& tokens) {
+                 return at_the_query({stack_.pred_action(tokens.x), {}});
+               }};
 }
 
 }  // namespace adtrain

@@ -14,9 +14,11 @@ class PostNormAd : public AlgorithmDistillation {
 
   Loss loss(const Batch& batch, LossPositions positions, bool training) override;
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
+  std::optional<Parts> parts() override;
 
  private:
   Tokens tokens_of(const Batch& batch, LossPositions positions) const;
+  Tokens embedded(const Batch& batch, LossPositions positions) const;
   /// The blocks' output at the queries (B, Q, width).
   at::Tensor encoded(const Batch& batch, LossPositions positions, bool training) const;
 

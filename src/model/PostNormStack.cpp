@@ -93,20 +93,28 @@ PostNormStack::PostNormStack(ParameterFactory& factory, const ModelOptions& opti
   pred_action = default_linear(factory, "pred_action", options.tf_n_embd, shape.num_actions);
 }
 
-at::Tensor PostNormStack::encode(at::Tensor x, const TokenStreams& streams, int64_t rows,
+at::Tensor PostNormStack::encode(const at::Tensor& x, const TokenStreams& streams, int64_t rows,
                                  const DropoutRates& rates, const kernels::KernelPlan& plan,
                                  const BlockRecomputation& recomputation,
                                  MainGradients* main_gradients) const {
+  return through(x, streams, rows, 0, std::ssize(layers), rates, plan, recomputation, main_gradients);
+}
+
+at::Tensor PostNormStack::through(const at::Tensor& input, const TokenStreams& streams, int64_t rows,
+                                  int64_t first, int64_t end, const DropoutRates& rates,
+                                  const kernels::KernelPlan& plan, const BlockRecomputation& recomputation,
+                                  MainGradients* main_gradients) const {
+  at::Tensor x = input;
   PostNormBlock::Pass of_all = {streams, rates, plan.blocks(), recomputation, {}};
   if (plan.blocks() != kernels::KernelPlan::Blocks::kLibrary) {
     of_all.own.emplace(x, heads_, rates.attention, rates.hidden, plan.own_attention(), main_gradients);
     of_all.own->recomputes_mlp = recomputation.of_mlp();
   }
   const auto pass = std::make_shared<const PostNormBlock::Pass>(std::move(of_all));
-  for (size_t layer = 0; layer < layers.size(); ++layer) {
-    const bool last = layer + 1 == layers.size();
-    const BlockPlace place = {.number = static_cast<int64_t>(layer), .rows = last ? rows : x.size(1)};
-    x = block_output(layers[layer], x, pass, place, recomputation);
+  for (int64_t layer = first; layer < end; ++layer) {
+    const bool last = layer + 1 == std::ssize(layers);
+    const BlockPlace place = {.number = layer, .rows = last ? rows : x.size(1)};
+    x = block_output(layers[static_cast<size_t>(layer)], x, pass, place, recomputation);
   }
   return x;
 }

@@ -55,9 +55,14 @@ struct PostNormStack {
   /// Embedded tokens through all blocks; returns the last `rows` tokens. `streams` need masks for the plain
   /// blocks and for libtorch's attention alone (see KernelPlan::reads_masks). Blocks run as `plan` says;
   /// fused kernels add their parameters' gradients to `main_gradients` if there is one.
-  at::Tensor encode(at::Tensor x, const TokenStreams& streams, int64_t rows, const DropoutRates& rates,
+  at::Tensor encode(const at::Tensor& x, const TokenStreams& streams, int64_t rows, const DropoutRates& rates,
                     const kernels::KernelPlan& plan, const BlockRecomputation& recomputation,
                     MainGradients* main_gradients) const;
+
+  /// Layers `first` … `end` − 1 of that pass, the last of which returns the last `rows` tokens.
+  at::Tensor through(const at::Tensor& x, const TokenStreams& streams, int64_t rows, int64_t first,
+                     int64_t end, const DropoutRates& rates, const kernels::KernelPlan& plan,
+                     const BlockRecomputation& recomputation, MainGradients* main_gradients) const;
 
   Linear pred_token_type;
   at::Tensor compress_start_token, compress_end_token;  ///< (1, 1, width)

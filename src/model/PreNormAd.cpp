@@ -83,17 +83,36 @@ PreNormAd::Tokens PreNormAd::tokens_of(const Batch& batch, LossPositions positio
   return {x, sequence.streams, sequence.queries.size(1)};
 }
 
+std::optional<PreNormAd::Parts> PreNormAd::parts() {
+  constexpr LossPositions kLast = LossPositions::kLast;
+  return Parts{std::ssize(blocks_), [this](const Batch& batch) { return embedded(batch, kLast); },
+               [this](const Tokens& tokens, int64_t first, int64_t end) {
+                 return through(tokens, first, end, kLast, /*rates=*/{});
+               },
+               [this](const Tokens& tokens) {
+                 return at_the_query({pred_action_(tokens.x), {}});
+               }};
+}
+
+PreNormAd::Tokens PreNormAd::embedded(const Batch& batch, LossPositions positions) const {
+  if (!plan(positions).fused_embedding()) return tokens_of(batch, positions);
+  return tokens_by_kernel(batch, positions,
+                          {.context_weight = embed_context_.weight,
+                           .context_bias = embed_context_.bias,
+                           .query_states = embed_query_state_.weight});
+}
+
 at::Tensor PreNormAd::encoded(const Batch& batch, LossPositions positions, const DropoutRates& rates) const {
+  return through(embedded(batch, positions), 0, std::ssize(blocks_), positions, rates);
+}
+
+at::Tensor PreNormAd::through(const Tokens& tokens, int64_t first, int64_t end, LossPositions positions,
+                              const DropoutRates& rates) const {
   const kernels::KernelPlan& plan = this->plan(positions);
-  const Tokens tokens = plan.fused_embedding() ? tokens_by_kernel(batch, positions,
-                                                                  {.context_weight = embed_context_.weight,
-                                                                   .context_bias = embed_context_.bias,
-                                                                   .query_states = embed_query_state_.weight})
-                                               : tokens_of(batch, positions);
   const TokenStreams& streams = tokens.streams;
   at::Tensor x = tokens.x;
-  const Rotary rotary =
-      Rotary::of(at::arange(streams.context, batch.states.options().dtype(at::kLong)), options().head_size());
+  const Rotary rotary = Rotary::of(
+      at::arange(streams.context, x.options().dtype(at::kLong).requires_grad(false)), options().head_size());
   const bool library_blocks = plan.blocks() == kernels::KernelPlan::Blocks::kLibrary;
   const BlockRecomputation again = recomputation(positions, rates);
   PreNormBlock::Pass of_all = {.streams = streams,
@@ -108,11 +127,11 @@ at::Tensor PreNormAd::encoded(const Batch& batch, LossPositions positions, const
     of_all.own->recomputes_mlp = again.of_mlp();
   }
   const auto pass = std::make_shared<const PreNormBlock::Pass>(std::move(of_all));
-  for (size_t layer = 0; layer < blocks_.size(); ++layer) {
-    const bool last = layer + 1 == blocks_.size();  // nothing reads the last block's output at the context
-    const BlockPlace place = {.number = static_cast<int64_t>(layer),
-                              .rows = last ? tokens.queries : x.size(1)};
-    x = block_output(blocks_[layer], x, pass, place, again);
+  for (int64_t layer = first; layer < end; ++layer) {
+    // Nothing reads the last block's output at the context.
+    const bool last = layer + 1 == std::ssize(blocks_);
+    const BlockPlace place = {.number = layer, .rows = last ? tokens.queries : x.size(1)};
+    x = block_output(blocks_[static_cast<size_t>(layer)], x, pass, place, again);
   }
   return x;
 }

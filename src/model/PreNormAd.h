@@ -50,9 +50,14 @@ class PreNormAd : public AlgorithmDistillation {
 
   Loss loss(const Batch& batch, LossPositions positions, bool training) override;
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
+  std::optional<Parts> parts() override;
 
  private:
   Tokens tokens_of(const Batch& batch, LossPositions positions) const;
+  Tokens embedded(const Batch& batch, LossPositions positions) const;
+  /// Blocks `first` … `end` − 1, the last of which returns the queries alone.
+  at::Tensor through(const Tokens& tokens, int64_t first, int64_t end, LossPositions positions,
+                     const DropoutRates& rates) const;
   /// The blocks' output at the queries (B, Q, width).
   at::Tensor encoded(const Batch& batch, LossPositions positions, const DropoutRates& rates) const;
 

@@ -26,6 +26,7 @@
 #include "run/EvaluationWorkers.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
+#include "run/SpreadNetwork.h"
 #include "run/TrainedRun.h"
 #include "run/own/OwnTasksOfRun.h"
 #include "telemetry/Console.h"
@@ -45,6 +46,8 @@ struct Plan {
   EvaluationOrigin origin;
   EvaluationOptions options;
   EvaluationOptions usual;  ///< as the run's own configuration has them
+  bool spread = false;      ///< whether the network is, over the devices of device_map
+  std::vector<std::string> notices = {};
 
   static Plan of(const TrainedRun& trained, const RunConfig& config);
   /// Makes this the plan of an evaluation in a worker's environments, which say what tasks there are.
@@ -75,6 +78,17 @@ Plan Plan::of(const TrainedRun& trained, const RunConfig& config) {
             EvaluationOrigin::of(environment, family, trained.named_step()),
             config.evaluation,
             read_leniently(read_file(trained.folder.config())).evaluation};
+  plan.spread = SpreadNetwork::is_wanted(config, plan.notices);
+  if (plan.spread && config.evaluation.eval_context == EvaluationContext::kRolling) {
+    const std::string because = "with eval_context: rolling keys and values are kept on one device";
+    if (*config.placement.device_map != "auto") {
+      throw ConfigError(
+          fmt::format("{}: found '{}', and {}; expected eval_context: recompute, or device_map: null",
+                      config.place_of("device_map"), abridged(*config.placement.device_map), because));
+    }
+    plan.notices.push_back("device_map: auto has no effect: " + because);
+    plan.spread = false;
+  }
   if (config.worker.env_worker) {
     plan.origin.worker = {*config.worker.env_worker, config.worker.max_episode_steps, /*task_names=*/{}};
   } else {
@@ -168,12 +182,22 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
     plan.play_in(*workers, config);
     scores = scores_in_workers(config, *workers, plan.tasks, plan.own ? &*plan.own : nullptr);
   }
+  std::optional<SpreadNetwork> spread;
+  Predictor predict = predictor_of(*model);
+  if (plan.spread) {
+    spread.emplace(config, ranks, *model);
+    int64_t& batch = plan.options.eval_batch;
+    if (batch == kAutoBatchSize) batch = spread->fitting_rows(EvaluationOptions{}.eval_batch);
+    spread->place(batch);
+    predict = predictor_of(spread->network(), spread->micro_batches());
+  }
   const Rollouts rollouts =
-      workers
-          ? Rollouts::in_workers(player_in_workers(*model, config, *workers, plan.own ? &*plan.own : nullptr,
-                                                   config.training.cuda_graph != CudaGraphUse::kOff),
-                                 *workers, config.evaluation)
-          : Rollouts::of(*model, *plan.family, config.evaluation);
+      workers ? Rollouts::in_workers(
+                    player_in_workers(*model, predict, config, *workers, plan.own ? &*plan.own : nullptr,
+                                      config.training.cuda_graph != CudaGraphUse::kOff),
+                    *workers, config.evaluation)
+      : spread ? Rollouts::stepwise(predict, *plan.family, model->options(), config.evaluation)
+               : Rollouts::of(*model, *plan.family, config.evaluation);
   if (plan.options.eval_batch == kAutoBatchSize) {
     plan.options.eval_batch = find_evaluation_batch(config, InContextEvaluation(plan.tasks, plan.options),
                                                     rollouts, ranks, console);
@@ -189,9 +213,11 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
        {"episodes",
         fmt::format("{} × {} repeats", config.evaluation.eval_episodes, config.evaluation.eval_repeats)},
        {"processes", fmt::format("{}, {}", ranks.context.world_size, launcher_name(ranks.context.launcher))},
-       {"device", fmt::format("{}; {}", ranks.device.name, rollouts.place)},
+       {"device", fmt::format("{}; {}", spread ? spread->device_name() : ranks.device.name, rollouts.place)},
        {"results", plan.folder().string()}});
   if (!ranks.device.notice.empty()) console.notice(ranks.device.notice);
+  for (const std::string& notice : plan.notices) console.notice(notice);
+  if (spread) spread->show(console);
   if (workers && shape.spaces.size() > 1) {
     console.info(fmt::format("the environments are those of group {}, one of {}",
                              shape.spaces[group_in_workers(config, *workers)].group, shape.spaces.size()));
@@ -241,8 +267,10 @@ ExitCode evaluate(const EvaluateRequest& request) {
   std::vector<std::string> notices;
   const RunConfig config = RunConfig::load(trained.folder.config(), request.overrides, notices);
   const Plan plan = Plan::of(trained, config);
+  RunConfig of_ranks = config;
+  if (plan.spread) of_ranks.run.device = DeviceChoice::kCpu;  // the map takes the GPUs
   return as_one_of_the_ranks(
-      config, [&](const Ranks& ranks) { return evaluate_as_rank(request, plan, config, ranks); },
+      of_ranks, [&](const Ranks& ranks) { return evaluate_as_rank(request, plan, config, ranks); },
       failure_file(plan.folder()));
 }
 

@@ -107,9 +107,10 @@ at::ScalarType evaluated_type(const RunConfig& config, at::Device device) {
   return keeps ? config.training.compute_type(device) : at::kFloat;
 }
 
-Rollouts::Player player_in_workers(AlgorithmDistillation& model, const RunConfig& config,
-                                   const WorkerPool& workers, const OwnTasksOfRun* own, bool captures) {
-  Rollouts::Player player = {predictor_of(model), model.options(), model.shape()};
+Rollouts::Player player_in_workers(AlgorithmDistillation& model, const Predictor& predict,
+                                   const RunConfig& config, const WorkerPool& workers,
+                                   const OwnTasksOfRun* own, bool captures) {
+  Rollouts::Player player = {predict, model.options(), model.shape()};
   const size_t group = group_in_workers(config, workers);
   const auto place = static_cast<int64_t>(group);
   if (own != nullptr) {

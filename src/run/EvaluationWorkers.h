@@ -45,9 +45,10 @@ at::ScalarType evaluated_type(const RunConfig& config, at::Device device);
 
 /// What the network is to the workers' environments. `own`: the tasks of the run, where they are of any
 /// space; null for a family's. `captures`: see rolling_predictors_of. Borrows `model` and `workers`. Throws
-/// ConfigError where the network cannot keep keys and values and should.
-Rollouts::Player player_in_workers(AlgorithmDistillation& model, const RunConfig& config,
-                                   const WorkerPool& workers, const OwnTasksOfRun* own, bool captures);
+/// ConfigError where the network cannot keep keys and values and should. `predict`: calls the model.
+Rollouts::Player player_in_workers(AlgorithmDistillation& model, const Predictor& predict,
+                                   const RunConfig& config, const WorkerPool& workers,
+                                   const OwnTasksOfRun* own, bool captures);
 
 /// The part of summary.json that a worker's environments add.
 EvaluationOrigin::Worker origin_in_workers(const WorkerPool& workers, const std::vector<int64_t>& tasks);

@@ -59,7 +59,7 @@ class LoadingKey {
   void becomes(const std::string& key, const std::string& value) { document_.rename(key_, key, value); }
   /// It sets another key to this value, too.
   void chooses(const std::string& key, const std::string& value) { document_.put_beside(key_, key, value); }
-  /// It is a key here, too, with this value.
+  /// It is a key here, too, with this value; a nested map as text that is read later.
   void stays(const std::string& value) { document_.replace(key_, value); }
   void refuse(const std::string& what_to_do) {
     document_.refuse(key_, fmt::format("found {}; {}", entry_->found(), what_to_do));
@@ -72,22 +72,23 @@ class LoadingKey {
   std::optional<Entry> entry_;
 };
 
-constexpr const char* kNoSplit =
-    "a model is not split over devices yet: every rank holds the whole model on a device of its own (device: "
-    "auto), and `adtrain estimate` says what fits; leave it out";
-
+/// A device stands for `device`; a mode or a map becomes the text that PlacementOptions reads.
 void read_device_map(LoadingKey device_map) {
   if (!device_map.there()) return;
   const Entry& entry = device_map.entry();
   if (asks_for_nothing(entry)) return device_map.drop();
-  if (entry.kind != Entry::Kind::kScalar) return device_map.refuse(kNoSplit);
-  if (entry.text == "auto")
-    return device_map.drop(
-        "every rank holds the whole model on a GPU of its own, or on the CPU; "
-        "no model is split over GPUs");
+  if (entry.kind == Entry::Kind::kList)
+    return device_map.refuse(
+        "expected auto, balanced, balanced_low_0, sequential, or a map of modules to devices");
+  if (entry.kind == Entry::Kind::kMap) return device_map.stays(entry.text);
   if (entry.text == "cpu") return device_map.becomes("device", "cpu");
   if (is_one_of(entry.text, {"cuda", "cuda:0", "0"})) return device_map.becomes("device", "cuda");
-  device_map.refuse(kNoSplit);
+}
+
+void read_max_memory(LoadingKey max_memory) {
+  if (!max_memory.there()) return;
+  if (asks_for_nothing(max_memory.entry())) return max_memory.drop();
+  if (max_memory.entry().kind != Entry::Kind::kScalar) max_memory.stays(max_memory.entry().text);
 }
 
 void read_torch_dtype(LoadingKey dtype) {
@@ -135,10 +136,7 @@ std::vector<std::string> read_guide_maps(Document& document, const std::set<std:
   for (const char* key : {"load_in_8bit", "load_in_4bit", "quantization_config"}) {
     read_not_there(loading(key), no_quantization);
   }
-  read_not_there(
-      loading("max_memory"),
-      "limits by device are not there yet: batch_size_safety_margin is the share of the GPUs' memory that "
-      "train_batch_size: auto_batch_size may use, and cpu_memory_limit_gb limits CPU ranks; leave it out");
+  read_max_memory(loading("max_memory"));
   return remarks;
 }
 

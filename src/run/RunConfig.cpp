@@ -132,7 +132,7 @@ std::vector<Section> RunConfig::sections() {
     list.emplace_back(title);
     options.declare(list.back());
   };
-  list.reserve(10);
+  list.reserve(11);
   add("Run", run);
   add("Environment", environment);
   tasks.declare(list.back());
@@ -142,6 +142,7 @@ std::vector<Section> RunConfig::sections() {
   add("Training", training);
   add("Evaluation", evaluation);
   add("Scoring", scoring);
+  add("Device maps", placement);
   add("Environments of your own", worker);
   add("Distribution", distributed);
   return list;
@@ -175,6 +176,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
     check_own_tasks(config, findings);
     config.evaluation.check(findings, config.environment, config.worker.env_worker.has_value());
     config.scoring.check(findings, config.environment);
+    config.placement.check(findings);
     config.worker.check(findings);
     config.distributed.check(findings);
   };

@@ -16,6 +16,7 @@
 #include "evaluation/scoring/ScoringOptions.h"
 #include "launch/DistributedOptions.h"
 #include "model/ModelOptions.h"
+#include "placement/PlacementOptions.h"
 #include "run/RunFolder.h"
 #include "run/RunOptions.h"
 #include "training/TrainingOptions.h"
@@ -33,6 +34,7 @@ struct RunConfig {
   TrainingOptions training;
   EvaluationOptions evaluation;
   ScoringOptions scoring;
+  PlacementOptions placement;
   WorkerOptions worker;
   DistributedOptions distributed;
 

@@ -27,6 +27,7 @@
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
 #include "run/ScoredHistories.h"
+#include "run/SpreadNetwork.h"
 #include "run/TrainedRun.h"
 #include "telemetry/Console.h"
 #include "watchdog/Activity.h"
@@ -87,12 +88,12 @@ at::ScalarType scored_type(const RunConfig& config) {
 }
 
 /// What must be the same for the same bits of scores.
-ordered_json scored_with(const RunConfig& config, const Ranks& ranks, const ScoredWindows& windows,
+ordered_json scored_with(const RunConfig& config, const std::string& device, const ScoredWindows& windows,
                          const SampleBatches& batches) {
   ordered_json json = {{"network", config.model.architecture()},
                        {"network_digest", network_digest(config)},
                        {"histories_digest", windows.digest()},
-                       {"device", ranks.device.device.is_cuda() ? ranks.device.name : "CPU"},
+                       {"device", device},
                        {"precision", precision_name(scored_type(config))},
                        {"score_tasks", config.scoring.score_tasks},
                        {"score_stride", config.scoring.score_stride},
@@ -109,6 +110,11 @@ ordered_json scored_with(const RunConfig& config, const Ranks& ranks, const Scor
   return json;
 }
 
+/// What the samples of a batch have in steps.
+int64_t steps_of_sample(const RunConfig& config) {
+  return config.model.compressed() ? 2 * config.model.compress_interval : config.model.n_transit;
+}
+
 /// The batch of score_batch: auto: that of the number of samples, or on GPUs what fits of it, found by
 /// trials. Collective.
 int64_t found_batch(const RunConfig& config, AlgorithmDistillation& model, const ScoredWindows& windows,
@@ -116,9 +122,7 @@ int64_t found_batch(const RunConfig& config, AlgorithmDistillation& model, const
   const int64_t samples = SampleBatches(windows.size(), config.scoring.score_max_samples, 1).samples();
   const at::Device device = ranks.device.device;
   BatchSizeOptions options;
-  const int64_t steps =
-      config.model.compressed() ? 2 * config.model.compress_interval : config.model.n_transit;
-  options.largest = automatic_score_batch(samples, steps, device.is_cuda());
+  options.largest = automatic_score_batch(samples, steps_of_sample(config), device.is_cuda());
   if (!device.is_cuda()) return options.largest;
   options.safety_margin = config.training.batch_size_safety_margin;
   options.log = [&](const std::string& sentence) { console.info("  " + sentence); };
@@ -154,8 +158,20 @@ void show(const Scores& scores, Console& console) {
   }
 }
 
+/// The same where the network is spread over devices, which keep memory for it.
+int64_t batch_on_map(const RunConfig& config, const ScoredWindows& windows, const SpreadNetwork& spread) {
+  const int64_t samples = SampleBatches(windows.size(), config.scoring.score_max_samples, 1).samples();
+  return spread.fitting_rows(automatic_score_batch(samples, steps_of_sample(config), spread.on_gpus()));
+}
+
+/// `notices`: for people, once the console is there. `spread`: whether over the devices of device_map.
+struct Way {
+  bool spread = false;
+  std::vector<std::string> notices;
+};
+
 ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, const RunConfig& config,
-                       const Ranks& ranks) {
+                       const Way& way, const Ranks& ranks) {
   Communicator& communicator = *ranks.communicator;
   Console console = Console::for_process(communicator.is_root() && !request.json);
   const StopRequest stop;
@@ -166,13 +182,21 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
   const fs::path folder = output_folder(request, config, trained, step);
   refuse_to_overwrite(folder, request.overwrite);
   const auto windows = scored_windows(config, trained.folder, ranks, console);
-  const int64_t batch = config.scoring.score_batch == kAutoBatchSize
-                            ? found_batch(config, *model, *windows, ranks, console)
-                            : config.scoring.score_batch;
+  std::optional<SpreadNetwork> spread;
+  if (way.spread) spread.emplace(config, ranks, *model);
+  int64_t batch = config.scoring.score_batch;
+  if (batch == kAutoBatchSize) {
+    batch = spread ? batch_on_map(config, *windows, *spread)
+                   : found_batch(config, *model, *windows, ranks, console);
+  }
   const SampleBatches batches(windows->size(), config.scoring.score_max_samples, batch);
   const NumberSpan own = NumberSpan{0, batches.batches()}.part(request.shard.index, request.shard.count);
   const NumberSpan places = batches.samples_in(own);
-  const Scoring scoring(*model, *windows, batches);
+  if (spread) spread->place(batches.rows());
+  const std::string device = spread                          ? spread->device_name()
+                             : ranks.device.device.is_cuda() ? ranks.device.name
+                                                             : "CPU";
+  const Scoring scoring(*model, *windows, batches, spread ? &spread->network() : nullptr);
   console.banner(
       "Scoring, weights frozen",
       {{"checkpoint", fmt::format("step {} of {}", step, trained.folder.root.string())},
@@ -184,9 +208,11 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
                                                         grouped(batches.samples()), request.shard.text())},
        {"batches", fmt::format("{} of {} windows", grouped(own.size()), batches.rows())},
        {"processes", fmt::format("{}, {}", ranks.context.world_size, launcher_name(ranks.context.launcher))},
-       {"device", ranks.device.name},
+       {"device", device},
        {"precision", precision_name(scored_type(config))},
        {"results", folder.string()}});
+  for (const std::string& notice : way.notices) console.notice(notice);
+  if (spread) spread->show(console);
   if (!ranks.device.notice.empty()) console.notice(ranks.device.notice);
 
   Activity::of_this_process().begin("scoring");
@@ -211,7 +237,7 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
 
   Scores scores;
   scores.scored = {{"checkpoint_step", step}, {"checkpoint_digest", digest_of(*model)}};
-  scores.scored.update(scored_with(config, ranks, *windows, batches));
+  scores.scored.update(scored_with(config, device, *windows, batches));
   scores.scored["loss"] = scoring.loss_names();
   scores.histories = scored_paths(config);
   scores.tasks = windows->tasks();
@@ -246,8 +272,12 @@ ExitCode score(const ScoreRequest& request) {
   use_histories(config, request.histories);
   const fs::path folder = output_folder(request, config, trained, trained.named_step());
   refuse_to_overwrite(folder, request.overwrite);
+  Way way;
+  way.spread = SpreadNetwork::is_wanted(config, way.notices);
+  RunConfig of_ranks = config;
+  if (way.spread) of_ranks.run.device = DeviceChoice::kCpu;  // the map takes the GPUs
   return as_one_of_the_ranks(
-      config, [&](const Ranks& ranks) { return score_as_rank(request, trained, config, ranks); },
+      of_ranks, [&](const Ranks& ranks) { return score_as_rank(request, trained, config, way, ranks); },
       failure_file(folder));
 }
 

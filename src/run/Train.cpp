@@ -282,6 +282,12 @@ ExitCode train(const TrainRequest& request, TrainingResult& result) {
   check_key_names(request.allowed_changes, "--allow-changes");
   std::vector<std::string> notices;
   const RunConfig config = RunConfig::load(request.config, request.overrides, notices);
+  if (config.placement.device_map) {
+    notices.push_back(
+        "device_map is for adtrain score and adtrain evaluate: in training every rank holds the whole model "
+        "on a "
+        "device of its own");
+  }
   result.is_of(config);
   return as_one_of_the_ranks(
       config, [&](const Ranks& ranks) { return train_as_rank(request, config, notices, ranks, result); },

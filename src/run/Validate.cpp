@@ -19,6 +19,7 @@
 #include "run/KernelReport.h"
 #include "run/MemoryEstimate.h"
 #include "run/RunConfig.h"
+#include "run/SpreadNetwork.h"
 #include "run/own/OwnTasksReport.h"
 
 namespace adtrain {
@@ -113,12 +114,14 @@ ExitCode validate(const std::filesystem::path& config_file, const std::vector<st
   if (!warning.empty()) notices.push_back(warning);
   const FineTuning fine_tuning = known ? FineTuning::of(config) : FineTuning();
   const std::vector<KernelReport> kernels = known ? kernel_reports(config) : std::vector<KernelReport>();
+  const std::vector<std::string> map = known ? planned_map(config) : std::vector<std::string>();
   if (json) {
     nlohmann::json report = {{"valid", true},
                              {"notices", notices},
                              {"model", config.model.architecture()},
                              {"resolved", config.resolved_yaml()},
                              {"kernels", as_json(kernels)}};
+    if (!map.empty()) report["device_map"] = map;
     if (own) report["own_tasks"] = own->json;
     report.update(fine_tuning.json);
     print_answer(report.dump(2) + "\n");
@@ -134,6 +137,7 @@ ExitCode validate(const std::filesystem::path& config_file, const std::vector<st
   }
   for (const std::string& line : fine_tuning.lines) text += fmt::format("# {}\n", line);
   text += as_text(kernels, "# ");
+  for (const std::string& line : map) text += fmt::format("# {}\n", line);
   for (const std::string& notice : notices) text += fmt::format("# notice: {}\n", notice);
   text += fmt::format("# {} is valid: the run would live in {}, with histories from {}\n",
                       config_file.string(), config.folder().root.string(), config.histories());

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <gtest/gtest.h>
@@ -12,6 +13,7 @@
 #include "evaluation/Rollout.h"
 #include "evaluation/TransitionRows.h"
 #include "model/AnySpaceBatch.h"
+#include "model/RandomBatch.h"
 
 namespace adtrain {
 namespace {
@@ -52,6 +54,26 @@ TEST(Predictor, EveryModelRollsOutAndKeepsItsWeights) {
     EXPECT_GE(queries, 3 * 20);
     EXPECT_TRUE(at::equal(model->parameters().flat(), before));
   }
+}
+
+TEST(Predictor, SeveralDevicesPredictTheSame) {
+  at::set_num_threads(1);
+  ModelOptions options = small_model();
+  options.transformer_block = TransformerBlock::kXland;
+  options.tf_n_layer = 3;
+  const auto whole = AlgorithmDistillation::create(options, ModelShape{}, 4);
+  const auto model = AlgorithmDistillation::create(options, ModelShape{}, 4);
+  const auto modules = modules_of(*model, at::kFloat);
+  const MemoryLimits limits = {.gpus = {{0, 1 << 30}, {1, 1 << 30}}, .cpu = {}, .from_user = true};
+  const DeviceMap map =
+      DeviceMap::given("{embeddings: 0, blocks: 0, blocks.1: 1, blocks.2: 1, head: 1}", modules, limits, {});
+  PlacedNetwork placed(*model, modules, map, {2, at::Device(at::kCPU)}, at::kFloat);
+  ASSERT_EQ(placed.stages(), 2);
+  const Batch batch = testing::random_plain(5, 9);
+  const at::Tensor expected = predictor_of(*whole)(batch).actions;
+  EXPECT_TRUE(at::equal(predictor_of(placed, 1)(batch).actions, expected));
+  EXPECT_TRUE(at::allclose(predictor_of(placed, 3)(batch).actions, expected, 1e-4, 1e-5));
+  EXPECT_TRUE(at::allclose(predictor_of(placed, 9)(batch).actions, expected, 1e-4, 1e-5));
 }
 
 TEST(Predictor, SaysWhatTheModelPredicts) {

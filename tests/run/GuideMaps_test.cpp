@@ -75,8 +75,15 @@ TEST_F(GuideMaps, ModelLoadingThatHasACounterpartIsUnderstood) {
   EXPECT_EQ(both.evaluation.chosen_type(), at::kFloat);
   EXPECT_THAT(both.resolved_yaml(), HasSubstr("torch_dtype: fp32"));
   EXPECT_FALSE(load("torch_dtype: auto\n").evaluation.chosen_type());
-  load("model_loading:\n  device_map: auto\n");
-  EXPECT_THAT(notices_, ElementsAre(HasSubstr("every rank holds the whole model")));
+  const RunConfig spread = load(
+      "model_loading:\n  device_map: {embeddings: 0, blocks: 1, head: cpu}\n  max_memory: {0: 10GiB, cpu: "
+      "1GB}\n");
+  EXPECT_EQ(spread.placement.device_map, "{embeddings: 0, blocks: 1, head: cpu}");
+  EXPECT_EQ(spread.placement.limits()->gpus.at(0), int64_t{10} << 30);
+  EXPECT_EQ(load("device_map: auto\nmax_memory: null\n").placement.mode(), MapMode::kBalanced);
+  EXPECT_EQ(load("device_map: auto\n", {"device_map=null"}).placement.device_map, std::nullopt);
+  EXPECT_EQ(load("device_map: auto\n", {"device_map={\"\": 0}"}).placement.device_map, "{\"\": 0}");
+  EXPECT_THAT(notices_, IsEmpty());
 }
 
 TEST_F(GuideMaps, YieldToTheCommandLineUnderAnyName) {
@@ -110,15 +117,22 @@ TEST_F(GuideMaps, OneFileMayNotContradictItself) {
 
 TEST_F(GuideMaps, ModelLoadingThatIsNotThereIsRefused) {
   const std::string found = errors(
-      "model_loading:\n  device_map: balanced\n  load_in_8bit: true\n  max_memory: {0: 10GiB}\n"
+      "model_loading:\n  device_map: [0, 1]\n  load_in_8bit: true\n"
       "quantization_config: {bnb_4bit_quant_type: nf4}\ntorch_dtype: int8\n");
-  EXPECT_THAT(found,
-              HasSubstr("guide.yaml:1: device_map: found 'balanced'; a model is not split over devices yet"));
+  EXPECT_THAT(found, HasSubstr("guide.yaml:1: device_map: found the list [0, 1]; expected auto, balanced"));
   EXPECT_THAT(found, HasSubstr("load_in_8bit: found 'true'; weights of 8 or 4 bits are not there yet"));
-  EXPECT_THAT(found, HasSubstr("max_memory: found the nested map"));
-  EXPECT_THAT(found, HasSubstr("guide.yaml:5: quantization_config: found the nested map"));
+  EXPECT_THAT(found, HasSubstr("guide.yaml:4: quantization_config: found the nested map"));
   EXPECT_THAT(found, HasSubstr("for training the same as mixed_precision: no, fp16 or bf16"));
-  EXPECT_THAT(found, HasSubstr("5 errors"));
+  EXPECT_THAT(found, HasSubstr("4 errors"));
+}
+
+TEST_F(GuideMaps, WhatIsNoDeviceMapIsRefused) {
+  const std::string found = errors("model_loading: {device_map: balansed, max_memory: {0: lots}}\n");
+  EXPECT_THAT(found, HasSubstr("guide.yaml:1: device_map: found 'balansed'; expected auto, balanced"));
+  EXPECT_THAT(found, HasSubstr("did you mean balanced?"));
+  EXPECT_THAT(found, HasSubstr("max_memory: found 'lots' for 0; expected a size such as 10GiB"));
+  EXPECT_THAT(errors("device_map: {head: gpu}\n"),
+              HasSubstr("device_map: found 'gpu' for head; expected the number"));
 }
 
 /// configs/gpus: as docs/benchmarks.md measured it, 512 sequences a GPU in bf16.

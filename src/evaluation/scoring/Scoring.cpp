@@ -1,6 +1,7 @@
 #include "evaluation/scoring/Scoring.h"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <string>
 
@@ -41,10 +42,12 @@ void compute_by_one_thread() {
 
 }  // namespace
 
-Scoring::Scoring(AlgorithmDistillation& model, const ScoredWindows& windows, const SampleBatches& batches)
+Scoring::Scoring(AlgorithmDistillation& model, const ScoredWindows& windows, const SampleBatches& batches,
+                 PlacedNetwork* placed)
     : model_(model),
       windows_(windows),
       batches_(batches),
+      placed_(placed),
       scorers_(scorers_of(model)),
       layout_(layout_of(scorers_)) {
   model_.plan(LossPositions::kLast);  // chosen now, several threads may read it
@@ -75,6 +78,11 @@ std::vector<Scoring::Rows> Scoring::assembled(const std::vector<int64_t>& window
 }
 
 void Scoring::predict(std::vector<Rows>& parts) const {
+  if (placed_ != nullptr) {
+    std::vector<PendingPredictions> pending = submitted(parts);
+    for (size_t i = 0; i < parts.size(); ++i) parts[i].predictions = pending[i].get().actions;
+    return;
+  }
   const at::Device device = model_.parameters().flat().device();
   for (Rows& part : parts) part.predictions = model_.predict(part.batch.to(device)).actions;
 }
@@ -151,6 +159,42 @@ std::vector<ScoreTable> Scoring::on_gpu(const NumberSpan& batches, std::atomic<i
   return tables;
 }
 
+std::vector<PendingPredictions> Scoring::submitted(const std::vector<Rows>& parts) const {
+  std::vector<PendingPredictions> pending;
+  for (const Rows& part : parts) pending.push_back(placed_->submit(part.batch));
+  return pending;
+}
+
+std::vector<ScoreTable> Scoring::on_map(const NumberSpan& batches, std::atomic<int64_t>& done,
+                                        const std::atomic<bool>& stopping) const {
+  struct OnTheWay {
+    std::vector<int64_t> windows;
+    std::vector<Rows> parts;
+    std::vector<PendingPredictions> pending;
+  };
+  std::deque<OnTheWay> on_the_way;
+  std::vector<ScoreTable> tables;
+  const auto finish_until = [&](int64_t left) {
+    for (; std::ssize(on_the_way) > left; on_the_way.pop_front()) {
+      OnTheWay& first = on_the_way.front();
+      for (size_t i = 0; i < first.parts.size(); ++i)
+        first.parts[i].predictions = first.pending[i].get().actions;
+      tables.push_back(scored(first.windows, first.parts));
+      done += tables.back().size();
+    }
+  };
+  for (int64_t batch = batches.first; batch < batches.end && !stopping; ++batch) {
+    OnTheWay next;
+    next.windows = batches_.windows_of(batch);
+    next.parts = assembled(next.windows, batches_.rows());
+    next.pending = submitted(next.parts);
+    on_the_way.push_back(std::move(next));
+    finish_until(placed_->stages() + 1);
+  }
+  finish_until(0);
+  return tables;
+}
+
 std::optional<ScoreTable> Scoring::run(const NumberSpan& batches, Communicator& communicator, int64_t threads,
                                        const Progress& progress, const std::function<bool()>& stop) const {
   const NumberSpan mine = batches.part(communicator.rank(), communicator.world_size());
@@ -161,7 +205,9 @@ std::optional<ScoreTable> Scoring::run(const NumberSpan& batches, Communicator& 
   LongWork work(communicator, progress);
   work.may_stop(stop);
   work.run(batches_.samples_in(mine).size(), [&](std::atomic<int64_t>& done) {
-    if (stream) {
+    if (placed_ != nullptr) {
+      tables = on_map(mine, done, work.stopping());
+    } else if (stream) {
       const c10::StreamGuard guard(*stream);
       tables = on_gpu(mine, done, work.stopping());
     } else {

@@ -12,6 +12,7 @@
 #include "evaluation/scoring/ScoreTable.h"
 #include "evaluation/scoring/ScoredWindows.h"
 #include "model/AlgorithmDistillation.h"
+#include "placement/PlacedNetwork.h"
 
 namespace adtrain {
 
@@ -20,14 +21,16 @@ namespace adtrain {
 /// Ranks get whole batches, and every forward pass has the same number of rows: what a batch lacks is filled
 /// with its last window. On a CPU a batch is computed by one thread, and threads compute several batches, as
 /// libraries sum in another order where several threads share a product. So scores are bitwise equal for any
-/// number of ranks and threads on equal hardware.
+/// number of ranks and threads on equal hardware. A network over several devices is shown the same batches,
+/// of which several are on their way through it at once.
 class Scoring {
  public:
   /// How many samples of all ranks are done. Called now and then, on every rank.
   using Progress = std::function<void(int64_t done, int64_t of)>;
 
-  /// Borrows all three.
-  Scoring(AlgorithmDistillation& model, const ScoredWindows& windows, const SampleBatches& batches);
+  /// Borrows all of them. `placed`: `model` over several devices; null for the device where it is.
+  Scoring(AlgorithmDistillation& model, const ScoredWindows& windows, const SampleBatches& batches,
+          PlacedNetwork* placed = nullptr);
 
   const ScoreTable::Layout& layout() const { return layout_; }
   /// The losses of all groups, each once, with commas between: see ActionScorer::loss_name.
@@ -57,10 +60,15 @@ class Scoring {
   void predict(std::vector<Rows>& parts) const;
   /// Waits for the predictions.
   ScoreTable scored(const std::vector<int64_t>& windows, const std::vector<Rows>& parts) const;
+  /// Sends them through the devices, and does not wait.
+  std::vector<PendingPredictions> submitted(const std::vector<Rows>& parts) const;
   std::vector<ScoreTable> on_cpu(const NumberSpan& batches, int64_t threads, std::atomic<int64_t>& done,
                                  const std::atomic<bool>& stopping) const;
   /// While the GPU computes a batch, the next one is assembled.
   std::vector<ScoreTable> on_gpu(const NumberSpan& batches, std::atomic<int64_t>& done,
+                                 const std::atomic<bool>& stopping) const;
+  /// As many batches are on the way as keep all devices at work.
+  std::vector<ScoreTable> on_map(const NumberSpan& batches, std::atomic<int64_t>& done,
                                  const std::atomic<bool>& stopping) const;
   ScoreTable gathered(const std::vector<ScoreTable>& mine, const NumberSpan& batches,
                       Communicator& communicator) const;
@@ -68,6 +76,7 @@ class Scoring {
   AlgorithmDistillation& model_;
   const ScoredWindows& windows_;
   const SampleBatches& batches_;
+  PlacedNetwork* placed_;
   std::vector<ActionScorer> scorers_;  ///< of each group
   ScoreTable::Layout layout_;
 };

@@ -110,6 +110,23 @@ AlgorithmDistillation::Predictions AnySpaceAd::forward(const Batch& batch, LossP
   return {head_of(batch)(queries_of(batch, positions, training)), {}};
 }
 
+std::optional<AlgorithmDistillation::Parts> AnySpaceAd::parts() {
+  const auto embeddings = [this](const Batch& rows) {
+    const kernels::KernelPlan& chosen = plan(LossPositions::kLast);
+    const at::Tensor x = tokens_(rows, {chosen, /*main_gradients=*/nullptr});
+    const TokenStreams streams = stack_.one_stream(x, chosen);
+    return Tokens{stack_.before_blocks(x, streams), streams, /*queries=*/1, rows.group};
+  };
+  const auto through = [this](const Tokens& tokens, int64_t first, int64_t end) {
+    return stack_.through_blocks(tokens.x, tokens.streams, tokens.queries, first, end,
+                                 plan(LossPositions::kLast));
+  };
+  const auto head = [this](const Tokens& tokens) {
+    return at_the_query({heads_.at(static_cast<size_t>(tokens.group))(stack_.behind_blocks(tokens.x)), {}});
+  };
+  return Parts{stack_.blocks(), embeddings, through, head};
+}
+
 AlgorithmDistillation::Rolling AnySpaceAd::rolling() {
   if (!stack_.can_roll()) return nullptr;
   auto kept = std::make_shared<RollingBlocks>(stack_.rolling(options().n_transit));

@@ -28,6 +28,7 @@ class AnySpaceAd : public AlgorithmDistillation {
   /// Of rows of one group alone: others' predictions have other shapes. Throws std::invalid_argument.
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
   Rolling rolling() override;
+  std::optional<Parts> parts() override;
   bool rolling_repeats() const override;
   std::string why_not_rolling() const override;
 

@@ -26,7 +26,7 @@ OwnReturns::OwnReturns(const RunConfig& config, AlgorithmDistillation& trained, 
     : ReturnsWhileTraining(config, trained, communicator), tasks_(std::move(tasks)), say_(std::move(say)) {
   const std::unique_ptr<WorkerPool> workers = started();
   expect_held_out(tasks_.split(config, *workers));
-  player_in_workers(trained, config, *workers, &tasks_, kCaptures);
+  player_in_workers(trained, predictor_of(trained), config, *workers, &tasks_, kCaptures);
 }
 
 std::unique_ptr<WorkerPool> OwnReturns::started() {
@@ -59,7 +59,8 @@ std::optional<ReturnFigures> OwnReturns::measured_by(AlgorithmDistillation& mode
 
 std::optional<ReturnFigures> OwnReturns::measured_in(WorkerPool& workers, AlgorithmDistillation& model,
                                                      const std::function<void()>& failed) const {
-  const Rollouts::Player player = player_in_workers(model, config_, workers, &tasks_, kCaptures);
+  const Rollouts::Player player =
+      player_in_workers(model, predictor_of(model), config_, workers, &tasks_, kCaptures);
   EvaluationOrigin origin = EvaluationOrigin::of(config_.environment, std::nullopt, /*checkpoint_step=*/0);
   origin.worker = origin_in_workers(workers, /*tasks=*/{});
   origin.type = model.parameters().compute_type();

@@ -215,6 +215,27 @@ TEST(Scoring, TasksOfAnySpaceHaveTheModelsOwnLoss) {
   }
 }
 
+TEST(Scoring, LogicalDevicesGiveTheSameBits) {
+  at::manual_seed(std::random_device{}());
+  const testing::GroupedVariant variant = testing::grouped_variants().front();
+  ModelOptions options = variant.groups.front().options;
+  options.tf_n_layer = 4;
+  const auto whole = AlgorithmDistillation::create(options, variant.shape(), 3);
+  const auto model = AlgorithmDistillation::create(options, variant.shape(), 3);
+  const RandomWindows windows(variant.groups, 20);
+  const SampleBatches batches(windows.size(), std::nullopt, 3);
+  const std::string expected = score_all(Scoring(*whole, windows, batches), batches, 2)->bytes();
+  const auto modules = modules_of(*model, at::kFloat);
+  const MemoryLimits limits = {.gpus = {{0, 1 << 30}, {1, 1 << 30}}, .cpu = 1 << 30, .from_user = true};
+  const DeviceMap map = DeviceMap::given("{embeddings: 0, blocks: 0, blocks.2: 1, blocks.3: cpu, head: cpu}",
+                                         modules, limits, {});
+  PlacedNetwork placed(*model, modules, map, {2, at::Device(at::kCPU)}, at::kFloat);
+  const Scoring scoring(*model, windows, batches, &placed);
+  EXPECT_TRUE(score_all(scoring, batches, 2)->bytes() == expected);
+  EXPECT_TRUE(scoring.score(1).bytes() == Scoring(*whole, windows, batches).score(1).bytes());
+  EXPECT_FALSE(score_all(scoring, batches, 2, [] { return true; }));
+}
+
 TEST(Scoring, StopsOnRequest) {
   const auto model = AlgorithmDistillation::create(small_model(), ModelShape{}, 5);
   const HistorySet histories = HistorySet::random(4, 200, {9, 5}, 6);

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/Ranks.h"
+#include "model/AlgorithmDistillation.h"
+#include "placement/PlacedNetwork.h"
+#include "run/RunConfig.h"
+#include "telemetry/Console.h"
+
+namespace adtrain {
+
+/// The network of `adtrain score` or `adtrain evaluate` over the devices of device_map: of each rank over its
+/// share of the GPUs that it sees, or over logical devices on the CPU. Borrows the configuration.
+class SpreadNetwork {
+ public:
+  /// Whether the command spreads its network, which is decided before the ranks have devices: they take none
+  /// then (device: cpu), but those of the map. A mode has no effect where one device holds the whole network,
+  /// and max_memory does not say otherwise. Why not, where device_map asks for it, in `notices`.
+  /// Throws ConfigError where a device_map other than auto is for a network that runs as a whole.
+  static bool is_wanted(const RunConfig& config, std::vector<std::string>& notices);
+  /// Whether its devices are GPUs.
+  static bool takes_gpus(const RunConfig& config);
+
+  /// Finds the devices, whose limits are then the same on all ranks: of what is free the least. Collective.
+  /// Borrows the model, which has its values on the CPU. Throws EnvironmentError where there are no such
+  /// GPUs.
+  SpreadNetwork(const RunConfig& config, const Ranks& ranks, AlgorithmDistillation& model);
+
+  bool on_gpus() const { return !gpus_.empty(); }
+  /// `most`, halved until a pass of so many rows leaves room for the network. 1 where none does.
+  int64_t fitting_rows(int64_t most) const;
+  /// Puts the network where the map says, for passes of up to `rows` rows. Throws ConfigError where it does
+  /// not fit. To be called once.
+  void place(int64_t rows);
+
+  /// Once it is placed.
+  PlacedNetwork& network() { return *placed_; }
+  /// So many parts of a batch keep all devices at work; 1 on the CPU, where a batch stays whole, for its
+  /// bits.
+  int64_t micro_batches() const { return on_gpus() ? placed_->stages() : 1; }
+  /// The GPUs' name, "CPU" without.
+  std::string device_name() const;
+  /// The map as a table, and where one device suffices, that it would be faster. Once it is placed.
+  void show(Console& console) const;
+
+ private:
+  DeviceMap map_for(int64_t rows) const;
+  void describe(const DeviceMap& map, int64_t rows);
+
+  const RunConfig& config_;
+  AlgorithmDistillation& model_;
+  std::vector<int> gpus_;  ///< this rank's, as their numbers on it
+  MemoryLimits limits_;
+  std::vector<PlacedModule> modules_;
+  std::vector<std::string> lines_;
+  std::string remark_;
+  std::unique_ptr<PlacedNetwork> placed_;
+};
+
+/// The map of device_map and max_memory by arithmetic alone, for a pass of score_batch rows in fp32, as a
+/// table with a heading. Empty where one of both is not set. Throws ConfigError where the network does not
+/// fit.
+std::vector<std::string> planned_map(const RunConfig& config);
+
+}  // namespace adtrain

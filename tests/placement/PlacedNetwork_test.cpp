@@ -1,0 +1,271 @@
+#include "placement/PlacedNetwork.h"
+
+#include <chrono>
+#include <random>
+#include <semaphore>
+#include <stdexcept>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include "base/Error.h"
+#include "base/Gpu.h"
+#include "model/AnySpaceBatch.h"
+#include "model/RandomBatch.h"
+#include "placement/StreamedModules.h"
+
+namespace adtrain {
+namespace {
+
+constexpr int64_t kBlocks = 5;
+
+/// A network and fresh random rows for it.
+struct Case {
+  std::string name;
+  ModelOptions options;
+  ModelShape shape;
+  std::vector<Batch> batches;
+
+  std::unique_ptr<AlgorithmDistillation> model(uint64_t seed = 3) const {
+    return AlgorithmDistillation::create(options, shape, seed);
+  }
+};
+
+/// Every network over plain rows of the grid families, every space, and several groups of spaces.
+std::vector<Case> every_case() {
+  at::manual_seed(std::random_device{}());
+  std::vector<Case> cases;
+  const auto add = [&](const std::string& name, ModelOptions options, const ModelShape& shape) -> Case& {
+    options.tf_n_layer = kBlocks;
+    return cases.emplace_back(Case{name, options, shape, {}});
+  };
+  for (const testing::Variant& variant : testing::plain_variants()) {
+    Case& made = add(variant.name, variant.options, ModelShape{});
+    for (int i = 0; i < 4; ++i) made.batches.push_back(testing::random_plain(3, variant.options.n_transit));
+  }
+  for (const testing::SpaceVariant& variant : testing::space_variants()) {
+    Case& made = add(variant.name, variant.options, variant.shape());
+    for (int i = 0; i < 4; ++i)
+      made.batches.push_back(testing::random_rows(variant, 3, variant.options.n_transit));
+  }
+  for (const testing::GroupedVariant& variant : testing::grouped_variants()) {
+    Case& made = add(variant.name, variant.groups.front().options, variant.shape());
+    for (int64_t group = 0; group < std::ssize(variant.groups); ++group) {
+      const testing::SpaceVariant& of_group = variant.groups[static_cast<size_t>(group)];
+      made.batches.push_back(testing::random_rows(of_group, 3, made.options.n_transit));
+      made.batches.back().group = group;
+    }
+  }
+  return cases;
+}
+
+std::vector<at::Tensor> predictions_of(AlgorithmDistillation& model, const std::vector<Batch>& batches,
+                                       at::Device device = at::kCPU) {
+  std::vector<at::Tensor> found;
+  for (const Batch& batch : batches) found.push_back(model.predict(batch.to(device)).actions.cpu());
+  return found;
+}
+
+/// All batches are on the way at once.
+std::vector<at::Tensor> predictions_of(PlacedNetwork& network, const std::vector<Batch>& batches) {
+  std::vector<PendingPredictions> pending;
+  for (const Batch& batch : batches) pending.push_back(network.submit(batch));
+  std::vector<at::Tensor> found;
+  for (PendingPredictions& one : pending) found.push_back(one.get().actions);
+  return found;
+}
+
+void expect_equal(const std::vector<at::Tensor>& found, const std::vector<at::Tensor>& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(at::equal(found[i], expected[i])) << "batch " << i;
+}
+
+constexpr int64_t kPlenty = int64_t{1} << 40;
+MemoryLimits plenty(int64_t bytes_of_gpu = kPlenty) {
+  return {
+      .gpus = {{0, bytes_of_gpu}, {1, bytes_of_gpu}, {2, bytes_of_gpu}}, .cpu = kPlenty, .from_user = true};
+}
+
+/// A map, and how many runs of neighbours it has.
+struct Placed {
+  const char* map;
+  int64_t stages;
+};
+constexpr Placed kMaps[] = {
+    {"{\"\": 0}", 1},
+    {"{\"\": 0, blocks.2: 1, blocks.3: 1, blocks.4: 2, head: 2}", 3},
+    {"{embeddings: 2, blocks: 0, blocks.1: 1, blocks.3: 1, head: 1}", 7},
+    {"{\"\": cpu}", 1},
+    {"{embeddings: 0, blocks: cpu, head: cpu}", 2},
+    {"{embeddings: cpu, blocks: 1, blocks.2: cpu, head: cpu}", 5},
+};
+
+TEST(PlacedNetwork, LogitsOnLogicalDevicesAreBitEqualToTheWholeNetworks) {
+  at::set_num_threads(1);
+  for (const Case& one : every_case()) {
+    const auto whole = one.model();
+    const std::vector<at::Tensor> expected = predictions_of(*whole, one.batches);
+    for (const Placed& placed : kMaps) {
+      SCOPED_TRACE(fmt::format("{} {}", one.name, placed.map));
+      const auto model = one.model();
+      const auto modules = modules_of(*model, at::kFloat);
+      const DeviceMap map = DeviceMap::given(placed.map, modules, plenty(), {});
+      PlacedNetwork network(*model, modules, map, {3, at::Device(at::kCPU)}, at::kFloat);
+      EXPECT_EQ(network.stages(), placed.stages);
+      expect_equal(predictions_of(network, one.batches), expected);
+    }
+  }
+}
+
+TEST(PlacedNetwork, OneBufferStreamsTheSameWeightsAsTwo) {
+  at::set_num_threads(1);
+  const Case one = every_case().front();
+  const auto whole = one.model(), model = one.model();
+  const auto modules = modules_of(*model, at::kFloat);
+  const int64_t block = modules[1].bytes;
+  const MemoryLimits limits = {.gpus = {{0, modules[0].bytes + block}}, .cpu = kPlenty, .from_user = true};
+  const DeviceMap map = DeviceMap::given("{embeddings: 0, blocks: cpu, head: cpu}", modules, limits, {});
+  ASSERT_EQ(map.streaming_buffers(), 1);
+  PlacedNetwork network(*model, modules, map, {at::kCPU}, at::kFloat);
+  expect_equal(predictions_of(network, one.batches), predictions_of(*whole, one.batches));
+  EXPECT_TRUE(at::equal(model->parameters().flat(), whole->parameters().flat()));
+}
+
+TEST(PlacedNetwork, AFaultIsThatOfItsBatchAlone) {
+  at::set_num_threads(1);
+  const Case one = every_case().front();
+  const auto whole = one.model(), model = one.model();
+  const auto modules = modules_of(*model, at::kFloat);
+  const DeviceMap map = DeviceMap::automatic(modules, plenty(), MapMode::kBalanced, {});
+  PlacedNetwork network(*model, modules, map, {3, at::Device(at::kCPU)}, at::kFloat);
+  EXPECT_GT(network.stages(), 1);
+  Batch broken = one.batches.front();
+  broken.states = broken.states + 1'000'000;
+  PendingPredictions first = network.submit(one.batches.front()), second = network.submit(broken),
+                     third = network.submit(one.batches.front());
+  const at::Tensor expected = predictions_of(*whole, one.batches).front();
+  EXPECT_TRUE(at::equal(first.get().actions, expected));
+  EXPECT_THROW(second.get(), std::exception);
+  EXPECT_TRUE(at::equal(third.get().actions, expected));
+}
+
+/// Two blocks, each of which waits until the other is entered, by another batch: it fails where stages do not
+/// work at once.
+class MeetingNetwork final : public AlgorithmDistillation {
+ public:
+  MeetingNetwork() : AlgorithmDistillation(ModelOptions{}, ModelShape{}) {
+    std::vector<NamedTensor> parameters;
+    for (const char* const name : {"embed.weight", "blocks.0.weight", "blocks.1.weight", "head.weight"})
+      parameters.push_back({name, at::zeros({1})});
+    adopt(std::move(parameters));
+  }
+  Predictions forward(const Batch&, LossPositions, bool) override { return {}; }
+  std::optional<Parts> parts() override {
+    const auto embeddings = [](const Batch& batch) { return Tokens{batch.rewards, {}, 1}; };
+    const auto through = [this](const Tokens& tokens, int64_t first, int64_t) {
+      // The first batch comes to block 0, and the last one to block 1, alone.
+      const float batch = tokens.x.item<float>();
+      if (first == 0 ? batch > 0 : batch < kBatches - 1) meet(first);
+      return tokens.x;
+    };
+    const auto head = [](const Tokens& tokens) { return Predictions{tokens.x, {}}; };
+    return Parts{2, embeddings, through, head};
+  }
+  static constexpr float kBatches = 6;
+
+ private:
+  /// Lets the other block go on, and waits until it does the same.
+  void meet(int64_t block) {
+    entered_[block].release();
+    if (!entered_[1 - block].try_acquire_for(std::chrono::seconds(30)))
+      throw std::runtime_error("the other stage does nothing meanwhile");
+  }
+  std::counting_semaphore<> entered_[2] = {std::counting_semaphore<>(0), std::counting_semaphore<>(0)};
+};
+
+TEST(PlacedNetwork, StagesWorkAtOnce) {
+  MeetingNetwork model;
+  const auto modules = modules_of(model, at::kFloat);
+  const DeviceMap map =
+      DeviceMap::given("{embeddings: 0, blocks.0: 0, blocks.1: 1, head: 1}", modules, plenty(), {});
+  PlacedNetwork network(model, modules, map, {2, at::Device(at::kCPU)}, at::kFloat);
+  std::vector<PendingPredictions> pending;
+  for (float number = 0; number < MeetingNetwork::kBatches; ++number) {
+    Batch batch;
+    batch.rewards = at::full({1}, number);
+    pending.push_back(network.submit(batch));
+  }
+  for (size_t i = 0; i < pending.size(); ++i)
+    EXPECT_EQ(pending[i].get().actions.item<float>(), static_cast<float>(i));
+}
+
+TEST(PlacedNetwork, RefusesANetworkThatRunsAsAWhole) {
+  ModelOptions options;
+  options.use_compressed_context = true;
+  const auto model = AlgorithmDistillation::create(options, ModelShape{}, 3);
+  try {
+    PlacedNetwork::check(*model);
+    ADD_FAILURE() << "not refused";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("leave device_map out"));
+  }
+}
+
+TEST(StreamedModules, HaveTheirValuesWheneverTheyAreAskedFor) {
+  for (const int64_t buffers : {1, 2}) {
+    std::vector<std::vector<at::Tensor>> modules, values;
+    for (int64_t module = 0; module < 3; ++module) {
+      modules.push_back({at::randn({2, module + 1}), at::randn({70})});
+      values.push_back({modules.back()[0].clone(), modules.back()[1].clone()});
+    }
+    StreamedModules streamed(modules, at::kCPU, buffers);
+    for (const size_t module :
+         {0, 1, 2, 0, 1, 2, 1, 1, 0, 2, 0}) {  // also out of the order that is fetched ahead
+      streamed.bring(module);
+      for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(at::equal(modules[module][i], values[module][i]));
+    }
+  }
+}
+
+/// By its own kernels on each GPU, as on one.
+void expect_equal_on_gpus(const std::string& map_text, int64_t buffers_at_least) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    for (const Case& one : every_case()) {
+      SCOPED_TRACE(fmt::format("{} {} {}", one.name, map_text, precision_name(type)));
+      const auto whole = one.model(), model = one.model();
+      whole->parameters().to(at::Device(at::kCUDA, 0), type);
+      const auto modules = modules_of(*model, type);
+      const DeviceMap map = DeviceMap::given(map_text, modules, plenty(), {});
+      EXPECT_GE(map.streaming_buffers(), buffers_at_least);
+      std::vector<at::Device> gpus;
+      for (int8_t gpu = 0; gpu < static_cast<int8_t>(visible_gpu_count()); ++gpu)
+        gpus.emplace_back(at::kCUDA, gpu);
+      PlacedNetwork network(*model, modules, map, gpus, type);
+      for (int repeat = 0; repeat < 3; ++repeat) {
+        const auto found = predictions_of(network, one.batches);
+        const auto expected = predictions_of(*whole, one.batches, at::Device(at::kCUDA, 0));
+        for (size_t i = 0; i < found.size(); ++i)
+          EXPECT_LE(testing::relative_error(found[i], expected[i]), 1e-6) << "batch " << i;
+      }
+    }
+  }
+}
+
+TEST(PlacedOnGpus, OneGpuStreamsFromTheCpu) {
+  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  expect_equal_on_gpus("{embeddings: 0, blocks: 0, blocks.2: cpu, blocks.3: cpu, blocks.4: cpu, head: cpu}",
+                       2);
+  expect_equal_on_gpus("{embeddings: cpu, blocks: cpu, head: 0}", 2);
+}
+
+TEST(PlacedOnGpus, TwoGpusComputeWhatOneDoes) {
+  if (visible_gpu_count() < 2) GTEST_SKIP() << "no GPU but one here";
+  expect_equal_on_gpus("{embeddings: 0, blocks: 0, blocks.3: 1, blocks.4: 1, head: 1}", 0);
+  expect_equal_on_gpus("{embeddings: 1, blocks: 0, blocks.1: 1, blocks.4: 1, head: 0}", 0);
+  expect_equal_on_gpus("{embeddings: 0, blocks: 0, blocks.2: 1, blocks.3: cpu, blocks.4: cpu, head: cpu}", 2);
+}
+
+}  // namespace
+}  // namespace adtrain

@@ -5,9 +5,9 @@
 
 #include <ATen/ATen.h>
 
-#include "kernels/Dropout.h"
 #include "kernels/attention/LibraryAttention.h"
 #include "kernels/cpu/CpuAttention.h"
+#include "kernels/dropout/Dropout.h"
 
 namespace adtrain {
 

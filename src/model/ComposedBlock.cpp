@@ -4,11 +4,11 @@
 
 #include <ATen/ATen.h>
 
-#include "kernels/Dropout.h"
 #include "kernels/attention/LibraryAttention.h"
 #include "kernels/attention/StreamedAttention.h"
 #include "kernels/attention/cudnn/CudnnAttention.h"
 #include "kernels/block/pre_norm/PreNormSublayers.h"
+#include "kernels/dropout/Dropout.h"
 
 namespace adtrain {
 namespace {

@@ -5,9 +5,9 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "kernels/Dropout.h"
 #include "kernels/cpu/CpuElementwise.h"
 #include "kernels/cpu/CpuRows.h"
+#include "kernels/dropout/Dropout.h"
 
 namespace adtrain {
 namespace {

@@ -9,13 +9,13 @@
 #include <ATen/Utils.h>
 #include <gtest/gtest.h>
 
-#include "kernels/Dropout.h"
 #include "kernels/DropoutDraw.h"
 #include "kernels/cpu/CpuAttention.h"
 #include "kernels/cpu/CpuDropout.h"
 #include "kernels/cpu/CpuElementwise.h"
 #include "kernels/cpu/CpuRows.h"
 #include "kernels/cpu/Vec.h"
+#include "kernels/dropout/Dropout.h"
 #include "model/RandomBatch.h"
 
 namespace adtrain {

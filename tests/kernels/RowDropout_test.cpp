@@ -1,14 +1,14 @@
-#include "kernels/primitives/RowDropout.h"
+#include "kernels/dropout/RowDropout.h"
 
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "kernels/Dropout.h"
 #include "kernels/DropoutDraw.h"
 #include "kernels/FusedBlockChecks.h"
 #include "kernels/FusedDevice.h"
+#include "kernels/dropout/Dropout.h"
 
 namespace adtrain {
 namespace {

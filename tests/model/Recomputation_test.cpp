@@ -17,8 +17,8 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "collectives/Communicator.h"
-#include "kernels/Dropout.h"
 #include "kernels/DropoutDraw.h"
+#include "kernels/dropout/Dropout.h"
 #include "model/RandomBatch.h"
 #include "parallel/GradientReducer.h"
 

@@ -6,7 +6,7 @@
 
 #include <ATen/ATen.h>
 
-#include "kernels/Dropout.h"
+#include "kernels/dropout/Dropout.h"
 
 namespace adtrain::kernels {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/Dropout.h"
+#include "kernels/dropout/Dropout.h"
 
 #include <stdexcept>
 #include <string>
@@ -10,8 +10,8 @@
 
 #include "kernels/DropoutDraw.h"
 #include "kernels/cpu/CpuElementwise.h"
+#include "kernels/dropout/RowDropout.h"
 #include "kernels/primitives/KernelOperation.h"
-#include "kernels/primitives/RowDropout.h"
 
 namespace adtrain::kernels {
 namespace {

@@ -2,7 +2,7 @@
 #include <cuda_fp16.h>
 
 #include "base/Launch.cuh"
-#include "kernels/primitives/RowDropout.h"
+#include "kernels/dropout/RowDropout.h"
 
 namespace adtrain::kernels {
 namespace {

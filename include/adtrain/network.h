@@ -37,7 +37,8 @@ struct NetworkBatch {
 ///
 /// Parameters are float32 on the CPU when it is made, of values drawn from libtorch's default generator,
 /// which is seeded before. The program moves them to its device and, in mixed precision, to a 16-bit type;
-/// buffers move to the device and are to be constants, as they are not saved. Dropout follows is_training().
+/// buffers move to the device and are to be constants, as they are not saved. Dropout follows is_training(),
+/// and draws from the device's default generator, which is seeded from (seed, rank, step) before each step.
 class Network : public torch::nn::Module {
  public:
   /// Logits of the action after each state (B, T, num_actions), or after the last one (B, 1, num_actions),

@@ -5,11 +5,11 @@
 namespace adtrain {
 namespace {
 
-constexpr at::Tensor Batch::*kParts[] = {&Batch::states,         &Batch::actions,      &Batch::rewards,
-                                         &Batch::next_states,    &Batch::previous,     &Batch::current,
-                                         &Batch::query_state,    &Batch::query_action, &Batch::before_action,
-                                         &Batch::before_reward,  &Batch::begins,       &Batch::state_mean,
-                                         &Batch::state_deviation};
+constexpr at::Tensor Batch::*kParts[] = {&Batch::states,          &Batch::actions,      &Batch::rewards,
+                                         &Batch::next_states,     &Batch::previous,     &Batch::current,
+                                         &Batch::query_state,     &Batch::query_action, &Batch::before_action,
+                                         &Batch::before_reward,   &Batch::begins,       &Batch::state_mean,
+                                         &Batch::state_deviation, &Batch::places};
 
 }  // namespace
 

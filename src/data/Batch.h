@@ -45,6 +45,9 @@ struct Batch {
 
   int64_t group = 0;         ///< place among ModelShape::spaces; rows of any space only
   std::vector<Batch> parts;  ///< of groups that have rows; empty where there are rows of one space alone
+  /// int64 (B), where the network is for several groups: which of the samples that were asked for each row
+  /// is.
+  at::Tensor places;
 
   /// Rows, over all parts.
   int64_t size() const;

@@ -196,14 +196,25 @@ std::string ColumnWindows::why_not_on_gpu(const HistorySource& source, const std
 }
 
 Batch ColumnWindows::assemble(std::span<const int64_t> samples) const {
-  std::map<size_t, std::vector<ColumnWindow>> by_group;
-  for (const int64_t sample : samples) {
-    const ColumnWindow window = index_.window(sample);
-    by_group[tasks_.at(window.task).group].push_back(window);
+  struct OfGroup {
+    std::vector<ColumnWindow> windows;
+    std::vector<int64_t> places;  ///< among the samples
+  };
+  std::map<size_t, OfGroup> groups;
+  for (size_t place = 0; place < samples.size(); ++place) {
+    const ColumnWindow window = index_.window(samples[place]);
+    OfGroup& group = groups[tasks_.at(window.task).group];
+    group.windows.push_back(window);
+    group.places.push_back(static_cast<int64_t>(place));
   }
-  if (origin_.spaces.size() == 1) return rows_of(0, by_group[0]);
+  if (origin_.spaces.size() == 1) return rows_of(0, groups[0].windows);
   Batch batch;
-  for (const auto& [group, windows] : by_group) batch.parts.push_back(rows_of(group, windows));
+  std::vector<int64_t> places;
+  for (const auto& [number, group] : groups) {
+    batch.parts.push_back(rows_of(number, group.windows));
+    places.insert(places.end(), group.places.begin(), group.places.end());
+  }
+  batch.places = at::tensor(places, at::kLong);
   return batch;
 }
 

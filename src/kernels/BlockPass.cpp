@@ -1,9 +1,12 @@
 #include "kernels/BlockPass.h"
 
+#include <algorithm>
+#include <stdexcept>
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include "kernels/DrawnSeeds.h"
+#include "base/Random.h"
 #include "kernels/primitives/KernelOperation.h"
 
 namespace adtrain::kernels {
@@ -18,7 +21,7 @@ BlockPass::BlockPass(const at::Tensor& like, int64_t heads_of_block, double drop
       keep_hidden(hidden_rate),
       main_gradients(gradients_to) {
   if (keep_attention.always() && keep_hidden.always()) return;
-  seed = drawn_seeds(1, like);
+  draw = DropoutDraw::next(like.size(0), like.device());
 }
 
 BlockPass BlockPass::running(PartRun for_this) const {
@@ -28,22 +31,27 @@ BlockPass BlockPass::running(PartRun for_this) const {
 }
 
 at::Tensor BlockPass::words(int64_t count) const {
-  return at::empty({count}, seed.options().dtype(at::kInt));
+  return at::empty({count}, draw.seed.options().dtype(at::kInt));
 }
 
 MaskSource BlockPass::source(KeepProbability probability, int64_t number) const {
-  return {probability, seed.const_data_ptr<int64_t>(), static_cast<uint64_t>(number)};
+  return {probability, draw.seed.const_data_ptr<int64_t>(), seed_of(draw.place, number),
+          draw.sequences.const_data_ptr<int64_t>(), draw.sequences.size(0)};
 }
 
-at::Tensor BlockPass::hidden_dropout_mask(int64_t count, int64_t number) const {
-  if (!seed.defined()) return {};
-  at::Tensor bits = words(count);
-  fill_dropout_mask(words_of(bits), count, source(keep_hidden, number), current_stream());
+at::Tensor BlockPass::hidden_dropout_mask(at::IntArrayRef words_of_sequence, int64_t number) const {
+  if (!draw.seed.defined()) return {};
+  if (words_of_sequence.size() > MaskMatrices::kMost)
+    throw std::logic_error("Dropout masks of too many matrices at once.");
+  MaskMatrices matrices = {static_cast<int>(words_of_sequence.size()), {}};
+  std::copy(words_of_sequence.begin(), words_of_sequence.end(), matrices.words);
+  at::Tensor bits = words(draw.sequences.size(0) * matrices.words_of_sequence());
+  fill_dropout_mask(words_of(bits), matrices, source(keep_hidden, number), current_stream());
   return bits;
 }
 
 at::Tensor BlockPass::attention_dropout_mask(const AttentionRows& rows, int64_t number) const {
-  if (!seed.defined()) return {};
+  if (!draw.seed.defined()) return {};
   at::Tensor bits = words(rows.words());
   fill_attention_dropout_mask(words_of(bits), rows, source(keep_attention, number), current_stream());
   return bits;

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/MainGradients.h"
+#include "kernels/DropoutDraw.h"
 #include "kernels/Recomputation.h"
 #include "kernels/primitives/DropoutMask.h"
 
@@ -12,16 +13,17 @@ namespace adtrain::kernels {
 
 /// What the blocks of one forward pass on our own GPU kernels share.
 struct BlockPass {
-  /// `like` is a tensor on the GPU. Dropout's seed is drawn from the default generator of its device.
+  /// `like` (B, …) is a tensor on the GPU. All masks of the pass are of one draw, the next of this thread.
   BlockPass(const at::Tensor& like, int64_t heads, double attention_rate, double hidden_rate,
             bool own_attention, MainGradients* main_gradients);
 
   /// The same for a run of some blocks for this.
   BlockPass running(PartRun for_this) const;
 
-  /// Return a dropout mask as int32 words: (count) for hidden elements, (rows.words()) for attention. Each
-  /// `number` has its own offset in the random stream. Undefined where both dropout rates keep everything.
-  at::Tensor hidden_dropout_mask(int64_t count, int64_t number) const;
+  /// Return dropout masks as int32 words: for hidden elements those of some matrices one after another, each
+  /// (B, words of a sequence); (rows.words()) for attention. Each `number` is another place in the network.
+  /// Undefined where both dropout rates keep everything.
+  at::Tensor hidden_dropout_mask(at::IntArrayRef words_of_sequence, int64_t number) const;
   at::Tensor attention_dropout_mask(const AttentionRows& rows, int64_t number) const;
 
   int64_t heads;
@@ -29,7 +31,7 @@ struct BlockPass {
   bool trains;            ///< whether gradients are needed
   double attention_rate;  ///< dropout rate for libtorch's attention; our kernels round the probability
   KeepProbability keep_attention, keep_hidden;
-  at::Tensor seed;                ///< of dropout: int64 (1) on the GPU; undefined where everything is kept
+  DropoutDraw draw;               ///< of the masks; undefined tensors where everything is kept
   MainGradients* main_gradients;  ///< null: parameters get their gradients from autograd, in their own type
   /// Whether a block by sublayers keeps nothing of its MLP's first product, and computes it again in its
   /// backward pass. Whole blocks always do.

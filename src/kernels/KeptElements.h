@@ -15,10 +15,10 @@ struct KeptElements {
   float scale = 1;  ///< multiplies the kept elements
 };
 
-/// Draws the dropout mask of `count` hidden elements of a block. `number` is its offset in the pass's random
-/// stream.
+/// Draws the dropout mask of `count` hidden elements of a block, rows of the pass's sequences. `number`: as
+/// in BlockPass.
 KeptElements kept_elements(const BlockPass& pass, int64_t count, int64_t number);
-/// The same for several matrices with one offset in the random stream. Each matrix's mask begins at a word.
+/// The same for up to MaskMatrices::kMost matrices with one number. Each matrix's mask begins at a word.
 std::vector<KeptElements> kept_elements(const BlockPass& pass, at::IntArrayRef counts, int64_t number);
 
 }  // namespace adtrain::kernels

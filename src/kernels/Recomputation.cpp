@@ -8,7 +8,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "kernels/DrawnSeeds.h"
+#include "kernels/DropoutDraw.h"
 #include "kernels/primitives/KernelOperation.h"
 
 namespace adtrain::kernels {
@@ -52,8 +52,8 @@ struct Remembered : torch::CustomClassHolder {
   explicit Remembered(const RecomputedPart& of_call) : part(of_call) {}
 
   RecomputedPart part;
-  SeedTape seeds;
-  at::Tensor generator;  ///< its state before the part ran; undefined where the part does not read it
+  DropoutStream dropout;  ///< as it was before the part ran
+  at::Tensor generator;   ///< its state before the part ran; undefined where the part does not read it
 };
 
 class Recomputed : public autograd::Function<Recomputed> {
@@ -62,7 +62,7 @@ class Recomputed : public autograd::Function<Recomputed> {
                             at::TensorList parameters, RandomNumbers numbers, const RecomputedPart& part) {
     auto own = c10::make_intrusive<Remembered>(part);
     if (numbers == RandomNumbers::kGenerator) own->generator = state_of_generator(x.device());
-    const at::Tensor y = without_graph(x, part, own->seeds);
+    const at::Tensor y = without_graph(x, part, own->dropout);
     autograd::variable_list inputs = {x};
     inputs.insert(inputs.end(), parameters.begin(), parameters.end());
     context->save_for_backward(std::move(inputs));
@@ -92,15 +92,22 @@ class Recomputed : public autograd::Function<Recomputed> {
  private:
   /// Autograd records and forgets: some operators choose by it how they compute, and both runs must choose
   /// the same.
-  static at::Tensor without_graph(const at::Tensor& x, const RecomputedPart& part, SeedTape& seeds) {
+  static at::Tensor without_graph(const at::Tensor& x, const RecomputedPart& part, DropoutStream& before) {
     const at::AutoGradMode recording(true);
-    const SeedsRecorded recorded(seeds);
-    return part(x.detach().requires_grad_(), PartRun::kForValues).detach();
+    DropoutStream own;  // where the thread has none, so that there is one to repeat
+    DropoutStream& stream = DropoutScope::stream() != nullptr ? *DropoutScope::stream() : own;
+    const DropoutScope scope(stream);
+    const uint64_t first = stream.next;
+    at::Tensor y = part(x.detach().requires_grad_(), PartRun::kForValues).detach();
+    before = stream;
+    before.next = first;
+    return y;
   }
   static at::Tensor run_again(const Remembered& own, const at::Tensor& x) {
     const at::AutoGradMode recording(true);
     const GeneratorRewound rewound(x.device(), own.generator);
-    const SeedsRepeated repeated(own.seeds);
+    DropoutStream again = own.dropout;
+    const DropoutScope scope(again);
     return own.part(x, PartRun::kForGradients);
   }
 };

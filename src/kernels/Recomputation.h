@@ -17,7 +17,7 @@ enum class PartRun {
 
 /// Where a part's random numbers come from, besides from what it holds.
 enum class RandomNumbers {
-  kSeeds,     ///< nowhere, or from drawn_seeds()
+  kSeeds,     ///< nowhere, or from this thread's DropoutStream
   kGenerator  ///< from the default generator of its device: not while a CUDA graph is captured
 };
 

@@ -184,8 +184,6 @@ class Estimate {
     return element_ * width_ * (3 * rows.in + 2 * rows.out + rows.in);
   }
 
-  /// Byte masks of libtorch's dropout.
-  int64_t mask_bytes(int64_t elements) const { return drops_ ? elements : 0; }
   /// libtorch's attention with a mask takes it as scores of every head.
   int64_t library_mask() const {
     return (all_positions_ && options_.needs_query_stream()) || options_.compressed()
@@ -197,18 +195,16 @@ class Estimate {
   int64_t library_backward(const Rows& rows) const { return element_ * rows.out * (6 * width_ + 3 * inner_); }
 
   BlockBytes library_post_norm(const Rows& rows) const {
-    const int64_t kept = attention_tensors(rows) + element_ * rows.out * (4 * width_ + 2 * inner_) +
-                         mask_bytes(rows.out * (2 * width_ + inner_));
+    const int64_t kept = attention_tensors(rows) + element_ * rows.out * (4 * width_ + 2 * inner_);
     // The second norm and the sum before it are computed again, too.
-    const int64_t mlp =
-        element_ * rows.out * (width_ + 2 * inner_) + mask_bytes(rows.out * (width_ + inner_));
+    const int64_t mlp = element_ * rows.out * (width_ + 2 * inner_);
     return {kept, library_backward(rows) + library_mask(), mlp};
   }
 
   BlockBytes library_pre_norm(const Rows& rows) const {
     // The dropped and the normed input, queries and keys before and after they are rotated.
-    const int64_t before = element_ * rows.in * 4 * width_ + mask_bytes(rows.in * width_);
-    const int64_t after = element_ * rows.out * (3 * width_ + 4 * inner_) + mask_bytes(rows.out * width_);
+    const int64_t before = element_ * rows.in * 4 * width_;
+    const int64_t after = element_ * rows.out * (3 * width_ + 4 * inner_);
     return {before + attention_tensors(rows) + after, library_backward(rows) + library_mask(),
             element_ * rows.out * 4 * inner_};
   }
@@ -273,10 +269,9 @@ class Estimate {
 
   BlockBytes library_composed(const Rows& rows) const {
     const BlockPieces pieces = options_.block_pieces();
-    const int64_t before =
-        element_ * rows.in * 2 * width_ + ordered_heads(rows) + mask_bytes(rows.in * width_);
+    const int64_t before = element_ * rows.in * 2 * width_ + ordered_heads(rows);
     const int64_t mlp = element_ * rows.out * (pieces.mlp == MlpKind::kSwiglu ? 4 : 2) * inner_;
-    const int64_t after = element_ * rows.out * 4 * width_ + mlp + mask_bytes(rows.out * width_);
+    const int64_t after = element_ * rows.out * 4 * width_ + mlp;
     const BlockBytes attention = composed_attention(rows);
     return {before + attention_tensors(rows) + attention.kept + after,
             library_backward(rows) + library_mask() + attention.backward, mlp};
@@ -284,7 +279,7 @@ class Estimate {
 
   BlockBytes library_gpt2(const Rows& rows) const {
     const int64_t kept = element_ * rows.in * width_ + attention_tensors(rows) +
-                         element_ * rows.out * (3 * width_ + 2 * inner_) + mask_bytes(2 * rows.out * width_);
+                         element_ * rows.out * (3 * width_ + 2 * inner_);
     return {kept, library_backward(rows), element_ * rows.out * 2 * inner_};
   }
 

@@ -27,8 +27,10 @@ namespace adtrain {
 
 /// A causal transformer over a learning history that predicts the next action of the learner.
 ///
-/// Works on the device on which its parameters and the batch are. Dropout draws from torch's default
-/// generator of that device. Nothing here waits for the device. Not thread-safe, except for predict().
+/// Works on the device on which its parameters and the batch are. Dropout draws from this thread's
+/// kernels::DropoutStream. Where there is none, and in plug-ins' networks and libtorch's attention on GPUs,
+/// it draws from torch's default generator of that device. Nothing here waits for the device. Not
+/// thread-safe, except for predict().
 class AlgorithmDistillation {
  public:
   /// Initial weights are a function of `seed` and the options alone, not of rank or device (they are drawn on

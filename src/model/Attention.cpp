@@ -1,11 +1,13 @@
 #include "model/Attention.h"
 
+#include <cmath>
 #include <limits>
 
 #include <ATen/ATen.h>
 
 #include "kernels/attention/LibraryAttention.h"
 #include "kernels/cpu/CpuAttention.h"
+#include "kernels/dropout/Dropout.h"
 
 namespace adtrain {
 
@@ -42,10 +44,16 @@ at::Tensor alibi_scores(int64_t heads, const TokenStreams& streams, const at::Te
 
 at::Tensor attend_with_scores(const at::Tensor& qkv, int64_t rows, const at::Tensor& added,
                               double dropout_rate) {
-  return at::scaled_dot_product_attention(last_of(qkv[0], 2, rows), qkv[1], qkv[2], last_of(added, 2, rows),
-                                          dropout_rate)
-      .transpose(1, 2)
-      .flatten(2);
+  const at::Tensor queries = last_of(qkv[0], 2, rows), scores = last_of(added, 2, rows);
+  if (dropout_rate == 0 || qkv.is_cuda()) {
+    return at::scaled_dot_product_attention(queries, qkv[1], qkv[2], scores, dropout_rate)
+        .transpose(1, 2)
+        .flatten(2);
+  }
+  // On the CPU libtorch would do the same by these operators, with masks of the device's generator.
+  const double scale = 1.0 / std::sqrt(static_cast<double>(qkv.size(4)));
+  const at::Tensor weights = at::softmax(at::matmul(queries * scale, qkv[1].transpose(2, 3)) + scores, -1);
+  return at::matmul(kernels::dropout(weights, dropout_rate), qkv[2]).transpose(1, 2).flatten(2);
 }
 
 }  // namespace adtrain

@@ -8,7 +8,7 @@
 #include "kernels/attention/StreamedAttention.h"
 #include "kernels/attention/cudnn/CudnnAttention.h"
 #include "kernels/block/pre_norm/PreNormSublayers.h"
-#include "kernels/cpu/CpuElementwise.h"
+#include "kernels/dropout/Dropout.h"
 
 namespace adtrain {
 namespace {

@@ -9,7 +9,7 @@
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
-#include "kernels/cpu/CpuElementwise.h"
+#include "kernels/dropout/Dropout.h"
 
 namespace adtrain {
 namespace {

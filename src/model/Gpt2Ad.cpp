@@ -6,7 +6,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "kernels/cpu/CpuElementwise.h"
+#include "kernels/dropout/Dropout.h"
 #include "model/TransitionTokens.h"
 
 namespace adtrain {

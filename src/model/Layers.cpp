@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/CpuElementwise.h"
 #include "kernels/cpu/CpuRows.h"
+#include "kernels/dropout/Dropout.h"
 
 namespace adtrain {
 namespace {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -58,6 +59,18 @@ KernelPlan::Part backward_part(const RunConfig& config, const ModelShape& shape,
   return part;
 }
 
+/// Of masks of attention weights that a library draws for all its sequences at once; nothing where masks
+/// follow the rows of the global batch alone.
+std::optional<KernelPlan::Part> dropout_part(const RunConfig& config, const KernelPlan& plan) {
+  if (config.model.tf_attn_dropout == 0) return std::nullopt;
+  const std::string of_attention = "masks by the row of the global batch, but those of attention weights by ";
+  if (plan.cudnn_attention())
+    return KernelPlan::Part{"dropout", of_attention + "cuDNN, by step and first row of the micro-batch", ""};
+  if (plan.library_attention())
+    return KernelPlan::Part{"dropout", of_attention + "libtorch, by step and rank", ""};
+  return std::nullopt;
+}
+
 KernelReport report_for(const RunConfig& config, const std::string& name, const DeviceTraits& device) {
   const ModelShape shape = config.model_shape();
   const at::ScalarType type = config.training.compute_type(device.is_gpu ? at::kCUDA : at::kCPU);
@@ -66,6 +79,7 @@ KernelReport report_for(const RunConfig& config, const std::string& name, const 
   if (config.training.freeze && !config.training.freeze->empty())
     report.parts.push_back(backward_part(config, shape, plan));
   const at::ScalarType evaluated = config.evaluation.chosen_type().value_or(type);
+  if (auto dropout = dropout_part(config, plan)) report.parts.push_back(*std::move(dropout));
   report.parts.push_back(
       rollout_part(config, shape, device,
                    plan_of(config.model, shape, config.training.loss_positions, device, evaluated)));

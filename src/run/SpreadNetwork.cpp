@@ -245,8 +245,9 @@ std::vector<std::string> planned_map(const RunConfig& config) {
                       : visible_gpu_count() > 0               ? traits_of({0})
                                                               : kernels::DeviceTraits::hopper();
   const auto model = AlgorithmDistillation::without_values(config.model, config.model_shape());
-  const std::vector<PlacedModule> modules = modules_of(*model, at::kFloat);
-  const auto context_for = [&](int64_t rows) { return context_of(config, traits, at::kFloat, rows); };
+  const at::ScalarType type = config.evaluation.chosen_type().value_or(at::kFloat);
+  const std::vector<PlacedModule> modules = modules_of(*model, type);
+  const auto context_for = [&](int64_t rows) { return context_of(config, traits, type, rows); };
   const auto map_for = [&](int64_t rows) {
     return map_of(config.placement, modules, *limits, context_for(rows));
   };

@@ -96,8 +96,8 @@ void check_recompute(const RunConfig& config, const Ranks& ranks, const Algorith
   if (config.training.cuda_graph != CudaGraphUse::kOn || !recompute_forbids_capture(config, ranks, model))
     return;
   throw ConfigError(
-      "cuda_graph: found on with a recompute that draws dropout of plain operators again, which no captured "
-      "step can; expected auto or off, tf_dropout and tf_attn_dropout 0, recompute: none, or kernels that "
+      "cuda_graph: found on with a recompute that draws the dropout of libtorch's attention again, which no "
+      "captured step can; expected auto or off, tf_attn_dropout 0, recompute: none or mlp, or kernels that "
       "adtrain validate shows for mixed_precision: bf16");
 }
 
@@ -236,8 +236,8 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
   }
   if (recompute_forbids_capture(config, ranks, inputs.model())) {
     console.notice(
-        "recompute draws the dropout of plain operators again in the backward pass, which no CUDA graph can: "
-        "steps run eagerly");
+        "recompute draws the dropout of libtorch's attention again in the backward pass, which no CUDA graph "
+        "can: steps run eagerly");
   }
 
   trainer.start_from(life.resumed());

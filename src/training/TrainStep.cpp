@@ -8,10 +8,14 @@
 
 #include "base/Error.h"
 #include "base/Random.h"
+#include "kernels/DropoutDraw.h"
 #include "watchdog/ForeignError.h"
 
 namespace adtrain {
 namespace {
+
+/// What random numbers of a step are for.
+enum Purpose : uint64_t { kOfRank = 0xd509, kOfRows = 0xd50a };
 
 /// Libraries choose their algorithms and buffers during these steps.
 constexpr int64_t kStepsBeforeCapture = 3;
@@ -20,6 +24,17 @@ void seed_generator(const at::Device& device, uint64_t seed) {
   at::Generator generator = at::globalContext().defaultGenerator(device);
   const std::lock_guard lock(generator.mutex());
   generator.set_current_seed(seed);
+}
+
+/// The numbers of this rank's rows in the global batch, by micro-step.
+at::Tensor row_numbers(const BatchShare& share, const at::Device& device) {
+  const auto numbers = at::TensorOptions().dtype(at::kLong);
+  at::Tensor rows = at::empty({share.accumulation, share.micro_batch}, numbers);
+  for (int64_t micro_step = 0; micro_step < share.accumulation; ++micro_step) {
+    const int64_t first = share.first_row(micro_step);
+    rows[micro_step].copy_(at::arange(first, first + share.micro_batch, numbers));
+  }
+  return rows.to(device);
 }
 
 /// Not where rows are of several groups of spaces: how many of each differs from step to step. Nor where the
@@ -39,7 +54,9 @@ TrainStep::TrainStep(Parts parts, BatchShare share, const TrainingOptions& optio
       device_(parts.model.parameters().flat().device()),
       share_(share),
       loss_positions_(options.loss_positions),
-      dropout_seed_(seed_of(static_cast<uint64_t>(options.seed), 0xd509, share.rank)),
+      seed_(static_cast<uint64_t>(options.seed)),
+      dropout_seed_(at::zeros({1}, at::TensorOptions(device_).dtype(at::kLong))),
+      rows_(row_numbers(share, device_)),
       losses_(device_),
       cuda_graph_(options.cuda_graph),
       captures_(captures_steps(device_, parts.model, options)),
@@ -58,7 +75,8 @@ TrainStep::~TrainStep() {
 
 void TrainStep::run(BatchSource& batches, int64_t step, double learning_rate) {
   prepare_fault();
-  seed_generator(device_, seed_of(dropout_seed_, step));
+  seed_generator(device_, seed_of(seed_, kOfRank, share_.rank, step));
+  dropout_seed_.fill_(static_cast<int64_t>(seed_of(seed_, kOfRows, step)));
   parts_.optimizer.set_learning_rate(learning_rate);
   if (captures_ && steps_taken_ >= kStepsBeforeCapture) {
     take_captured(batches);
@@ -72,7 +90,7 @@ void TrainStep::take(const NextBatch& next_batch) {
   for (int64_t micro_step = 0; micro_step < share_.accumulation; ++micro_step) {
     const Batch batch = next_batch(micro_step);
     parts_.reducer.begin_micro_step(/*communicates=*/micro_step + 1 == share_.accumulation);
-    backward_of(batch);
+    backward_of(batch, micro_step);
   }
   run_out_of_memory(StepMoment::kGradients, device_);
   if (capturing_) run_out_of_memory(StepMoment::kCapture, device_);
@@ -84,9 +102,19 @@ void TrainStep::take(const NextBatch& next_batch) {
   if (parts_.loss_scale != nullptr) parts_.loss_scale->update();
 }
 
-void TrainStep::backward_of(const Batch& batch) {
+at::Tensor TrainStep::rows_of(const Batch& batch, int64_t micro_step) const {
+  const at::Tensor rows = rows_[micro_step];
+  return batch.places.defined() ? rows.index_select(0, batch.places) : rows;
+}
+
+void TrainStep::backward_of(const Batch& batch, int64_t micro_step) {
   run_out_of_memory(StepMoment::kForward, device_);
-  AlgorithmDistillation::Loss loss = parts_.model.loss(batch, loss_positions_, /*training=*/true);
+  kernels::DropoutStream dropout = {dropout_seed_, rows_of(batch, micro_step)};
+  AlgorithmDistillation::Loss loss;
+  {
+    const kernels::DropoutScope scope(dropout);
+    loss = parts_.model.loss(batch, loss_positions_, /*training=*/true);
+  }
   loss.sum = with_fault(FaultKind::kNanLoss, loss.sum);
   // The objective is a mean. To divide the sum would take kernels of its own, forward and backward.
   const at::Tensor weight = weight_of_target(loss.targets * share_.accumulation * share_.world_size);

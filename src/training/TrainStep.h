@@ -43,8 +43,9 @@ class TrainStep {
   TrainStep(const TrainStep&) = delete;
   TrainStep& operator=(const TrainStep&) = delete;
 
-  /// Runs optimizer step `step` of the run; `batches` is the same in every call. Dropout is a function of
-  /// (seed, rank, step), so that a resumed run draws what the uninterrupted one would have drawn.
+  /// Runs optimizer step `step` of the run; `batches` is the same in every call. Dropout's masks are a
+  /// function of (seed, step, row of the global batch). Those that libtorch or a plug-in draws are one of
+  /// (seed, rank, step, share). So a resumed run draws what the uninterrupted one would have drawn.
   void run(BatchSource& batches, int64_t step, double learning_rate);
 
   /// This rank's losses since they were last taken.
@@ -68,9 +69,11 @@ class TrainStep {
   bool capture(BatchSource& batches, const NextBatch& next_batch);
   /// Copies the next micro-batches into the graph's inputs.
   void feed_graph(BatchSource& batches);
-  void backward_of(const Batch& batch);
+  void backward_of(const Batch& batch, int64_t micro_step);
   /// Whether the loss depends on what trains. Throws ConfigError where it never does.
   bool has_gradients(const at::Tensor& loss) const;
+  /// int64 (B): the numbers of a micro-batch's rows in the global batch.
+  at::Tensor rows_of(const Batch& batch, int64_t micro_step) const;
   /// fp32 scalar: the weight of a target's cross-entropy in the gradient, including the loss scale.
   at::Tensor weight_of_target(int64_t global_targets);
   /// Prepares the fault that ADTRAIN_FAULT plans for the step that begins.
@@ -82,7 +85,9 @@ class TrainStep {
   at::Device device_;
   BatchShare share_;
   LossPositions loss_positions_;
-  uint64_t dropout_seed_;
+  uint64_t seed_;
+  at::Tensor dropout_seed_;  ///< int64 (1) on the device: of the current step
+  at::Tensor rows_;          ///< int64 (accumulation, micro-batch) on the device: numbers in the global batch
   LossSums losses_;
   at::Tensor target_weight_;     ///< without loss scale it is the same as long as
   int64_t weighed_targets_ = 0;  ///< the global batch has this number of targets

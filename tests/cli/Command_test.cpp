@@ -222,9 +222,11 @@ TEST(Command, ValidateSaysWhichKernelsARunTakesAndWhyNotFasterOnes) {
                                             "optimizer", "rollout"));
   const std::string text =
       small
-          .adtrain("validate small.yaml --set device=auto --set mixed_precision=bf16 --set fused_kernels=off")
+          .adtrain(
+              "validate small.yaml --set device=auto --set mixed_precision=bf16 --set fused_kernels=off "
+              "--set tf_attn_dropout=0.1")
           .output;
-  EXPECT_THAT(text, HasSubstr("fused_kernels is off"));
+  EXPECT_THAT(text, AllOf(HasSubstr("fused_kernels is off"), HasSubstr("libtorch, by step and rank")));
   EXPECT_THAT(small.adtrain("env").output, HasSubstr("attention"));
 }
 

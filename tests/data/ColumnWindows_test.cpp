@@ -115,7 +115,12 @@ TEST(ColumnWindows, OfTwoGroupsAreThoseOfEachGroupAlone) {
   for (int i = 0; i < 40; ++i) samples.push_back(random.below(together.samples()));
   const Batch batch = together.assemble(samples);
   EXPECT_EQ(batch.size(), 40);
-  int64_t last = -1;
+  const std::vector<int64_t> places(batch.places.const_data_ptr<int64_t>(),
+                                    batch.places.const_data_ptr<int64_t>() + batch.places.numel());
+  std::vector<int64_t> every(samples.size());
+  std::iota(every.begin(), every.end(), 0);
+  EXPECT_THAT(places, ::testing::UnorderedElementsAreArray(every));
+  int64_t last = -1, row = 0;
   for (const Batch& part : batch.parts) {
     EXPECT_GT(part.group, last) << "in order of the groups";
     last = part.group;
@@ -140,6 +145,10 @@ TEST(ColumnWindows, OfTwoGroupsAreThoseOfEachGroupAlone) {
     }
     const Batch expected = alone.assemble(of_group);
     ASSERT_EQ(part.size(), expected.size());
+    for (const int64_t number : of_group) {
+      const int64_t sample = samples.at(static_cast<size_t>(places.at(static_cast<size_t>(row++))));
+      EXPECT_EQ(numbers.at(place(together.index().window(sample))), number) << "where row " << row << " was";
+    }
     EXPECT_TRUE(part.states.equal(expected.states));
     EXPECT_TRUE(part.actions.equal(expected.actions));
     EXPECT_TRUE(part.rewards.equal(expected.rewards));

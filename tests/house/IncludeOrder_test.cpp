@@ -50,6 +50,7 @@ const House kKernels = {"kernels/",
                          {kOwnFiles},
                          {"activation", "embedding", "encoder", "gemm", "loss", "norm", "optimizer", "rope"},
                          {"cpu"},
+                         {"dropout"},
                          {"attention"},
                          {"block"},
                          {"plan"}}};

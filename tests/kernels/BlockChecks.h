@@ -10,8 +10,8 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "kernels/BlockPass.h"
 #include "kernels/FusedBlockCase.h"
+#include "kernels/KeptElements.h"
 #include "kernels/PlannedAttention.h"
 #include "kernels/PreNormChecks.h"
 #include "kernels/Recomputation.h"
@@ -109,13 +109,12 @@ class BlockCheck {
   at::Tensor last_rows(const at::Tensor& x) const {
     return x.narrow(1, shape().length() - shape().rows, shape().rows);
   }
-  /// Dropout of x by words of bits, the first of which are for others.
-  static at::Tensor dropped(const at::Tensor& x, const at::Tensor& words, int64_t first,
-                            const kernels::BlockPass& pass) {
-    const at::Tensor bits = bits_of(words).flatten().narrow(0, 32 * first, x.numel()).view(x.sizes());
-    return x * bits.to(at::kDouble) * static_cast<double>(pass.keep_hidden.scale());
+  static at::Tensor dropped(const at::Tensor& x, const kernels::KeptElements& kept) {
+    if (!kept.bits.defined()) return x;
+    const at::Tensor places = at::arange(8, kept.bits.options());
+    const at::Tensor bits = kept.bits.unsqueeze(-1).bitwise_right_shift(places).bitwise_and(1);
+    return x * bits.view(x.sizes()).to(at::kDouble) * static_cast<double>(kept.scale);
   }
-  static int64_t words_for(int64_t elements) { return (elements + 31) / 32; }
 
   BlockCase case_;
   at::Device device_;

@@ -109,8 +109,7 @@ class ChosenPiecesCheck : public BlockCheck {
   }
 
   static at::Tensor kept(const at::Tensor& x, const kernels::BlockPass& pass, int64_t draw) {
-    if (pass.keep_hidden.always()) return x;
-    return dropped(x, pass.hidden_dropout_mask(words_for(x.numel()), kDraws * kNumber + draw), 0, pass);
+    return dropped(x, kernels::kept_elements(pass, x.numel(), kDraws * kNumber + draw));
   }
 
   kernels::PreNormPieces pieces_;

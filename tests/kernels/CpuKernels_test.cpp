@@ -1,17 +1,21 @@
 // The fused CPU forms against the same mathematics in torch's operators.
 
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <stdexcept>
 
 #include <ATen/Parallel.h>
 #include <ATen/Utils.h>
 #include <gtest/gtest.h>
 
+#include "kernels/DropoutDraw.h"
 #include "kernels/cpu/CpuAttention.h"
 #include "kernels/cpu/CpuDropout.h"
 #include "kernels/cpu/CpuElementwise.h"
 #include "kernels/cpu/CpuRows.h"
 #include "kernels/cpu/Vec.h"
+#include "kernels/dropout/Dropout.h"
 #include "model/RandomBatch.h"
 
 namespace adtrain {
@@ -59,18 +63,19 @@ at::Tensor factors_of(const kernels::CpuDropout& dropout, at::IntArrayRef shape)
   return rows.narrow(1, 0, width).reshape(shape);
 }
 
-/// The next call that drops draws this.
-kernels::CpuDropout next_dropout(double rate) {
+/// The factors of the next call that drops, of a tensor of this shape: (sequences, …, columns).
+at::Tensor next_factors(double rate, at::IntArrayRef shape) {
   const auto seed = static_cast<uint64_t>(at::randint(1 << 30, {}, at::kLong).item<int64_t>());
   at::manual_seed(seed);
-  const kernels::CpuDropout dropout = kernels::CpuDropout::drawn(rate);
+  const int64_t rows = c10::multiply_integers(shape) / shape.back();
+  const kernels::CpuDropout dropout = kernels::CpuDropout::drawn(rate, shape.front(), rows);
   at::manual_seed(seed);
-  return dropout;
+  return factors_of(dropout, shape);
 }
 
 TEST(CpuKernels, DropoutKeepsItsShareAndTheMean) {
   for (const double rate : {0.0, 0.1, 0.5, 1.0}) {
-    const at::Tensor factors = factors_of(next_dropout(rate), {1000, 512});
+    const at::Tensor factors = next_factors(rate, {1000, 512});
     const double deviation = std::sqrt(rate * (1 - rate) / static_cast<double>(factors.numel()));
     EXPECT_NEAR(factors.eq(0).to(at::kDouble).mean().item<double>(), rate, 5 * deviation) << rate;
     const auto largest = static_cast<float>(rate < 1 ? 1 / (1 - rate) : 0);
@@ -79,7 +84,7 @@ TEST(CpuKernels, DropoutKeepsItsShareAndTheMean) {
 }
 
 TEST(CpuKernels, DropoutOfNeighboursIsIndependent) {
-  const at::Tensor dropped = factors_of(next_dropout(0.5), {2000, 256}).eq(0).to(at::kDouble);
+  const at::Tensor dropped = next_factors(0.5, {100, 20, 256}).flatten(0, 1).eq(0).to(at::kDouble);
   const at::Tensor signs = dropped * 2 - 1;
   const auto expect_no_correlation = [](const at::Tensor& a, const at::Tensor& b) {
     EXPECT_LT(std::abs((a * b).mean().item<double>()), 5 / std::sqrt(static_cast<double>(a.numel())));
@@ -135,8 +140,7 @@ TEST(CpuKernels, AttentionDropsWeightsAsTorchsOperatorsWouldWithTheSameMask) {
     const at::Tensor qkv = at::randn({3, 2, each.heads, tokens, each.size});
     const at::Tensor weighting = at::randn({2, each.rows, each.heads * each.size});
     const TokenStreams streams = TokenStreams::two(each.context, each.queries, qkv);
-    const kernels::CpuDropout dropout = next_dropout(0.3);
-    const at::Tensor factors = factors_of(dropout, {2, each.heads, each.rows, each.context});
+    const at::Tensor factors = next_factors(0.3, {2, each.heads, each.rows, each.context});
     const auto fused = [&](const std::vector<at::Tensor>& leaves) {
       return kernels::attend_on_cpu(leaves[0], each.rows, streams, {}, 0.3);
     };
@@ -203,7 +207,7 @@ TEST(CpuKernels, RmsNormIsThatOfTorchsOperators) {
   const at::Tensor weight = at::randn({16});
   const at::Tensor weighting = at::randn({7, 100, 16});
   for (const double rate : {0.0, 0.3}) {
-    const at::Tensor factors = factors_of(next_dropout(rate), x.sizes());
+    const at::Tensor factors = next_factors(rate, x.sizes());
     const auto fused = [&](const std::vector<at::Tensor>& v) {
       return kernels::rms_norm_on_cpu(v[0], v[1], 1e-5, rate);
     };
@@ -216,12 +220,83 @@ TEST(CpuKernels, RmsNormIsThatOfTorchsOperators) {
   }
 }
 
+/// Also of widths and strides that are not vectorised.
 TEST(CpuKernels, DropoutAloneIsThatOfTheMask) {
-  const at::Tensor x = at::randn({5, 70, 24});
-  const at::Tensor weighting = at::randn({5, 70, 24});
-  const at::Tensor factors = factors_of(next_dropout(0.2), x.sizes());
-  expect_alike(with_gradients([](const auto& v) { return kernels::dropout(v[0], 0.2); }, {x}, weighting),
-               with_gradients([&](const auto& v) { return v[0] * factors; }, {x}, weighting));
+  for (const int64_t width : {24, 13}) {
+    const at::Tensor x = at::randn({5, 70, width});
+    const at::Tensor weighting = at::randn({5, 70, width});
+    const at::Tensor factors = next_factors(0.2, x.sizes());
+    const at::Tensor transposed = x.transpose(1, 2).contiguous();
+    expect_alike(with_gradients([](const auto& v) { return kernels::dropout(v[0], 0.2); }, {x}, weighting),
+                 with_gradients([&](const auto& v) { return v[0] * factors; }, {x}, weighting));
+    const at::Tensor again = next_factors(0.2, x.sizes());
+    expect_alike(
+        with_gradients([](const auto& v) { return kernels::dropout(v[0].transpose(1, 2), 0.2); },
+                       {transposed}, weighting),
+        with_gradients([&](const auto& v) { return v[0].transpose(1, 2) * again; }, {transposed}, weighting));
+  }
+}
+
+/// However the global batch is divided, and in whatever order its sequences lie.
+TEST(CpuKernels, MasksFollowTheSequenceAlone) {
+  const at::Tensor seed = at::randint(1 << 30, {1}, at::kLong), whole = at::arange(20, 27, at::kLong);
+  SCOPED_TRACE(seed.item<int64_t>());
+  constexpr double kRate = 0.3;
+  const at::Tensor weight = at::randn({40, 24}), square = at::randn({24, 24}), bias = at::randn({40}),
+                   vector = at::randn({24});
+  const TokenStreams streams = TokenStreams::two(9, 5, weight);
+  using Operation = std::function<at::Tensor(const at::Tensor&)>;
+  const auto qkv_of = [](const at::Tensor& x) {  // (3, B, 1 head, 14 tokens, 8)
+    return x.unflatten(2, {3, 1, 8}).permute({2, 0, 3, 1, 4});
+  };
+  const std::vector<Operation> operations = {
+      [](const at::Tensor& x) { return kernels::dropout(x, kRate); },
+      [](const at::Tensor& x) { return kernels::dropout(x.narrow(2, 0, 13), kRate); },
+      [](const at::Tensor& x) { return kernels::dropout(x.to(at::kBFloat16), kRate).to(at::kFloat); },
+      [&](const at::Tensor& x) { return kernels::rms_norm_on_cpu(x, vector, 1e-5, kRate); },
+      [&](const at::Tensor& x) { return kernels::linear_gelu_on_cpu(x, weight, bias, kRate); },
+      [&](const at::Tensor& x) {
+        return kernels::linear_normed_sum_on_cpu(x, square, vector, x, {vector, vector, 1e-5}, kRate);
+      },
+      [&](const at::Tensor& x) { return kernels::attend_on_cpu(qkv_of(x), 14, streams, {}, kRate); },
+      [&](const at::Tensor& x) {  // by plain operators, as with padding
+        const at::Tensor none = at::zeros({x.size(0)}, at::kInt);
+        return attend(qkv_of(x), 14, TokenStreams::two(9, 5, x, none), {}, kRate);
+      },
+      [&](const at::Tensor& x) {
+        return attend_with_scores(qkv_of(x), 14, alibi_scores(1, TokenStreams::two(9, 5, x), x), kRate);
+      }};
+  const at::Tensor x = at::randn({7, 14, 24});
+  for (size_t k = 0; k < operations.size(); ++k) {
+    SCOPED_TRACE(k);
+    const auto run = [&](const at::Tensor& places) {
+      kernels::DropoutStream stream = {seed, whole.index_select(0, places), 3};
+      const kernels::DropoutScope scope(stream);
+      const at::Tensor part = x.index_select(0, places);
+      const at::Tensor weighting = at::ones_like(operations[k](part).detach());
+      stream.next = 3;
+      return with_gradients([&](const auto& leaves) { return operations[k](leaves[0]); }, {part},
+                            weighting * at::linspace(1, 2, weighting.size(-1)));
+    };
+    const std::vector<at::Tensor> expected = run(at::arange(7, at::kLong));
+    for (const at::Tensor& places : {at::tensor({0, 1, 2}, at::kLong), at::tensor({3, 4, 5, 6}, at::kLong),
+                                     at::tensor({6, 2}, at::kLong)}) {
+      const std::vector<at::Tensor> found = run(places);
+      for (size_t i = 0; i < found.size(); ++i)
+        EXPECT_LT(relative_error(found[i], expected[i].index_select(0, places)), 1e-5) << "result " << i;
+    }
+    EXPECT_GT(relative_error(expected[0], with_gradients([&](const auto& v) { return operations[k](v[0]); },
+                                                         {x}, at::ones_like(expected[0]))[0]),
+              1e-3)
+        << "other seeds, other masks";
+  }
+}
+
+TEST(CpuKernels, AStreamIsOfItsSequencesAlone) {
+  kernels::DropoutStream stream = {at::ones({1}, at::kLong), at::arange(3, at::kLong)};
+  const kernels::DropoutScope scope(stream);
+  EXPECT_THROW(kernels::dropout(at::randn({4, 8}), 0.1), std::logic_error);
+  EXPECT_NO_THROW(kernels::dropout(at::randn({4, 8}), 0)) << "draws nothing";
 }
 
 TEST(CpuKernels, LinearGeluIsThatOfTorchsOperators) {
@@ -230,7 +305,7 @@ TEST(CpuKernels, LinearGeluIsThatOfTorchsOperators) {
   const at::Tensor weighting = at::randn({3, 67, 40});
   ASSERT_TRUE(kernels::cpu_rows_fit(x, 40));
   for (const double rate : {0.0, 0.3}) {
-    const at::Tensor factors = factors_of(next_dropout(rate), weighting.sizes());
+    const at::Tensor factors = next_factors(rate, weighting.sizes());
     const auto fused = [&](const auto& v) { return kernels::linear_gelu_on_cpu(v[0], v[1], v[2], rate); };
     const auto operators = [&](const auto& v) { return at::gelu(at::linear(v[0], v[1], v[2])) * factors; };
     expect_alike(with_gradients(fused, {x, weight, bias}, weighting),
@@ -245,7 +320,7 @@ TEST(CpuKernels, LinearNormedSumIsThatOfTorchsOperators) {
                                           residual, at::randn({24}),     at::randn({24})};
   const at::Tensor weighting = at::randn({3, 67, 24});
   for (const double rate : {0.0, 0.3}) {
-    const at::Tensor factors = factors_of(next_dropout(rate), weighting.sizes());
+    const at::Tensor factors = next_factors(rate, weighting.sizes());
     const auto fused = [&](const auto& v) {
       return kernels::linear_normed_sum_on_cpu(v[0], v[1], v[2], last_of(v[3], 1, 67), {v[4], v[5], 1e-5},
                                                rate);

@@ -78,7 +78,9 @@ TEST_P(FusedKernelsSpeed, DISABLED_OfEachKernel) {
   const double sums = testing::microseconds(
       [&] { (void)testing::sum_of(mlp_parts), (void)testing::sum_of(attention_parts); });
   const at::Tensor seed = at::ones({1}, at::device(at::kCUDA).dtype(at::kLong));
-  const kernels::MaskSource source = {kernels::KeepProbability(0.1), seed.const_data_ptr<int64_t>(), 0};
+  const at::Tensor sequences = at::arange(shape.sequences, seed.options());
+  const kernels::MaskSource source = {kernels::KeepProbability(0.1), seed.const_data_ptr<int64_t>(), 0,
+                                      sequences.const_data_ptr<int64_t>(), shape.sequences};
   const double bits = testing::microseconds([&] {
     kernels::fill_attention_dropout_mask(static_cast<uint32_t*>(data.attention_dropout_mask.data_ptr()),
                                          shape.attention_rows(), source, current_stream());

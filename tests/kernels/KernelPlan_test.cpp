@@ -72,6 +72,22 @@ TEST(KernelPlan, RolloutsOfChosenPiecesReadKeptKeysByOurKernel) {
               ::testing::Optional(HasSubstr("fused_kernels is off")));
 }
 
+TEST(KernelPlan, LibtorchsAttentionIsWhatNoOtherTakes) {
+  const auto library = [](const NetworkShape& shape, const DeviceTraits& device, at::ScalarType type) {
+    return KernelPlan(shape, device, type).library_attention();
+  };
+  NetworkShape chosen = with_block(Block::kComposed, wide(512, 8, 4096));
+  EXPECT_FALSE(library(chosen, kHopper, at::kBFloat16)) << "cuDNN's";
+  chosen.alibi = true;
+  EXPECT_FALSE(library(chosen, kHopper, at::kBFloat16)) << "our own";
+  EXPECT_TRUE(library(chosen, kHopper, at::kFloat));
+  EXPECT_FALSE(library(guide(), kHopper, at::kBFloat16)) << "whole blocks";
+  EXPECT_FALSE(library(wide(128, 8, 240), kHopper, at::kBFloat16)) << "by sublayers";
+  EXPECT_TRUE(library(wide(128, 8, 240), kAmpere, at::kBFloat16));
+  EXPECT_TRUE(library(guide(), kHopper, at::kFloat));
+  EXPECT_FALSE(library(guide(), kCpu, at::kFloat));
+}
+
 TEST(KernelPlan, WideBlocksGoBySublayersWithOwnAttention) {
   const KernelPlan resident(wide(128, 8, 240), kHopper, at::kBFloat16);
   EXPECT_EQ(resident.blocks(), Blocks::kSublayers);

@@ -45,12 +45,9 @@ class PostNormBlockCheck : public BlockCheck {
   at::Tensor reference(const std::vector<at::Tensor>& exact, const kernels::BlockPass& pass) const override {
     const at::Tensor& x = exact[0];
     const auto* p = &exact[1];
-    const int64_t words = words_for(shape().all_rows() * shape().width),
-                  inner_words = words_for(shape().all_rows() * case_.inner);
-    const at::Tensor bits = pass.hidden_dropout_mask(2 * words + inner_words, kDraws * kNumber + 1);
-    const auto kept = [&](const at::Tensor& values, int64_t first) {
-      return pass.keep_hidden.always() ? values : dropped(values, bits, first, pass);
-    };
+    const int64_t elements = shape().all_rows() * shape().width;
+    const std::vector<kernels::KeptElements> masks = kernels::kept_elements(
+        pass, {elements, shape().all_rows() * case_.inner, elements}, kDraws * kNumber + 1);
     const auto normed = [&](const at::Tensor& sum, const at::Tensor& weight, const at::Tensor& bias) {
       return at::layer_norm(sum, {shape().width}, weight, bias);
     };
@@ -59,9 +56,9 @@ class PostNormBlockCheck : public BlockCheck {
     at::Tensor lse;
     const at::Tensor attention_output = attention_of(qkv, data_.block, lse);
     const at::Tensor x1 =
-        normed(last_rows(x) + kept(at::linear(attention_output, p[2], p[3]), 0), p[4], p[5]);
-    const at::Tensor inner = kept(at::gelu(at::linear(x1, p[6], p[7])), words);
-    return normed(x1 + kept(at::linear(inner, p[8], p[9]), words + inner_words), p[10], p[11]);
+        normed(last_rows(x) + dropped(at::linear(attention_output, p[2], p[3]), masks[0]), p[4], p[5]);
+    const at::Tensor inner = dropped(at::gelu(at::linear(x1, p[6], p[7])), masks[1]);
+    return normed(x1 + dropped(at::linear(inner, p[8], p[9]), masks[2]), p[10], p[11]);
   }
 };
 

@@ -56,8 +56,7 @@ class PreNormBlockCheck : public BlockCheck {
   }
 
   static at::Tensor kept(const at::Tensor& x, const kernels::BlockPass& pass, int64_t draw) {
-    if (pass.keep_hidden.always()) return x;
-    return dropped(x, pass.hidden_dropout_mask(words_for(x.numel()), kDraws * kNumber + draw), 0, pass);
+    return dropped(x, kernels::kept_elements(pass, x.numel(), kDraws * kNumber + draw));
   }
   static at::Tensor normed(const at::Tensor& x, const at::Tensor& weight) {
     return x * at::rsqrt(x.square().mean(-1, true) + 1e-5) * weight;

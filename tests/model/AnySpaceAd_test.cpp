@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "base/Error.h"
+#include "kernels/DropoutDraw.h"
 #include "model/AnySpaceBatch.h"
 #include "model/RandomBatch.h"
 
@@ -320,6 +321,33 @@ TEST(AnySpaceAd, ALossOfTwoGroupsIsTheSumOfThoseOfEachGroupsNetwork) {
     const double largest = gradient.abs().max().item<double>();
     for (const auto& [name, view] : groups.model->parameters().views_of(gradient))
       EXPECT_LT((view - expected.at(name)).abs().max().item<double>(), 1e-5 * largest) << name;
+  }
+}
+
+/// Rows lie group by group, in other places where the batch is divided.
+TEST(AnySpaceAd, DropoutOfGroupsFollowsTheRowOfTheGlobalBatch) {
+  const auto rows_of = [](const Batch& batch, int64_t first, int64_t count) {
+    Batch part = batch;
+    for (at::Tensor* rows :
+         {&part.states, &part.actions, &part.rewards, &part.before_action, &part.before_reward, &part.begins})
+      *rows = rows->narrow(0, first, count);
+    return part;
+  };
+  for (const auto block : {TransformerBlock::kXland, TransformerBlock::kVintix, TransformerBlock::kPreNorm}) {
+    TwoGroups groups(block);
+    const Batch real = groups.rows(0, 3), whole = groups.rows(1, 2);
+    const auto loss = [&](const std::vector<Batch>& parts, const std::vector<int64_t>& rows) {
+      Batch batch;
+      batch.parts = parts;
+      kernels::DropoutStream dropout = {at::full({1}, 17, at::kLong), at::tensor(rows, at::kLong)};
+      const kernels::DropoutScope scope(dropout);
+      return groups.model->loss(batch, LossPositions::kAll, /*training=*/true).sum.item<double>();
+    };
+    const double together = loss({real, whole}, {0, 2, 4, 1, 3});
+    const double divided = loss({rows_of(real, 0, 1), rows_of(whole, 0, 1)}, {0, 1}) +
+                           loss({rows_of(real, 1, 2), rows_of(whole, 1, 1)}, {2, 4, 3});
+    EXPECT_NEAR(divided / together, 1, 1e-6);
+    EXPECT_GT(std::abs(loss({real, whole}, {0, 1, 2, 3, 4}) / together - 1), 1e-5) << "other rows";
   }
 }
 

@@ -4,6 +4,7 @@
 #include "kernels/Recomputation.h"
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <set>
 #include <string>
@@ -16,7 +17,8 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "collectives/Communicator.h"
-#include "kernels/DrawnSeeds.h"
+#include "kernels/DropoutDraw.h"
+#include "kernels/dropout/Dropout.h"
 #include "model/RandomBatch.h"
 #include "parallel/GradientReducer.h"
 
@@ -103,36 +105,41 @@ TEST(Recomputed, DrawsTheSameNumbersAndLeavesTheGeneratorWhereItWas) {
   EXPECT_FALSE(at::equal(drawn_anew.of_weight, expected.of_weight)) << "nothing here depends on the masks";
 }
 
-TEST(Recomputed, SeedsAreDrawnOnce) {
-  const at::Tensor x = leaf({4}), weight = leaf({4});
-  std::vector<at::Tensor> drawn;
+/// Within a pass, where the part's draws follow earlier ones, and outside one.
+TEST(Recomputed, DropsWhatItDroppedBefore) {
+  const at::Tensor x = leaf({50, 8}), weight = leaf({8, 8}), d_y = at::randn({50, 8});
   const auto part = [&](const at::Tensor& input, PartRun) {
-    for (const int64_t count : {1, 2}) drawn.push_back(kernels::drawn_seeds(count, input));
-    return input * weight;
+    return kernels::dropout(at::mm(kernels::dropout(input, 0.3), weight), 0.3).sin();
   };
-  at::manual_seed(23);
-  const at::Tensor y = kernels::recomputed(x, {weight}, RandomNumbers::kSeeds, part);
+  const auto again = [&](const at::Tensor& input) {
+    return kernels::recomputed(input, {weight}, RandomNumbers::kSeeds, part);
+  };
+  const auto once = [&](const at::Tensor& input) { return part(input, PartRun::kForValues); };
+  const auto twice = [&](const auto& run) {
+    return [&run](const at::Tensor& input) { return run(run(input)); };
+  };
+  const at::Tensor seed = at::randint(1 << 30, {1}, at::kLong);
+  SCOPED_TRACE(seed.item<int64_t>());
+  const auto in_pass = [&](const std::function<at::Tensor(const at::Tensor&)>& run) {
+    kernels::DropoutStream stream = {seed, at::arange(50, at::kLong)};
+    const kernels::DropoutScope scope(stream);
+    const Gradients gradients = Gradients::of(x, weight, run, d_y);
+    EXPECT_EQ(stream.next, 4U) << "the backward pass draws from a stream of its own";
+    return gradients;
+  };
+  const Gradients expected = in_pass(twice(once));
+  expect_equal(in_pass(twice(again)), expected);
+  EXPECT_EQ(kernels::DropoutScope::stream(), nullptr);
+
+  at::manual_seed(29);
+  const Gradients outside = Gradients::of(x, weight, again, d_y);
   const at::Tensor later = at::rand({3});
-  y.sum().backward();
-  ASSERT_EQ(drawn.size(), 4U);
-  EXPECT_EQ(drawn[0].numel(), 1);
-  EXPECT_EQ(drawn[1].numel(), 2);
-  for (const size_t k : {0, 1}) EXPECT_TRUE(at::equal(drawn[k], drawn[k + 2]));
-  EXPECT_FALSE(at::equal(drawn[1][0], drawn[1][1]));
-
-  at::manual_seed(23);
-  EXPECT_TRUE(at::equal(kernels::drawn_seeds(1, x), drawn[0]));
-  kernels::drawn_seeds(2, x);
-  EXPECT_TRUE(at::equal(at::rand({3}), later)) << "the backward pass has drawn";
-}
-
-TEST(Recomputed, APartThatDrawsMoreSeedsTheSecondTimeIsAnError) {
-  const at::Tensor x = leaf({4});
-  const auto part = [&](const at::Tensor& input, PartRun run) {
-    if (run == PartRun::kForGradients) kernels::drawn_seeds(1, input);
-    return input * 2;
-  };
-  EXPECT_THROW(kernels::recomputed(x, {}, RandomNumbers::kSeeds, part).sum().backward(), std::logic_error);
+  at::manual_seed(29);
+  kernels::DropoutStream stream = {at::randint(std::numeric_limits<int64_t>::max(), {1}, at::kLong),
+                                   at::arange(50, at::kLong)};
+  EXPECT_TRUE(at::equal(at::rand({3}), later)) << "one seed is drawn, and none in the backward pass";
+  const kernels::DropoutScope scope(stream);
+  expect_equal(outside, Gradients::of(x, weight, once, d_y));
 }
 
 /// How many nodes of the graph behind a loss are functions of this name.
@@ -178,12 +185,14 @@ TEST_P(NetworkWithRecomputation, LossGradientsAndLaterDrawsAreTheSameBitForBit) 
     const auto run = [&](Recompute recompute, uint64_t of_dropout) {
       const testing::Variant variant = variant_of(recompute);
       const auto model = testing::small_model(variant);
-      at::manual_seed(of_dropout);
+      kernels::DropoutStream dropout = {at::full({1}, static_cast<int64_t>(of_dropout), at::kLong),
+                                        at::arange(batch.size(), at::kLong)};
+      const kernels::DropoutScope scope(dropout);
       const at::Tensor loss = model->loss(batch, positions, /*training=*/true).sum;
       EXPECT_EQ(nodes_named("Recomputed", loss),
                 recompute == Recompute::kNone ? 0 : variant.options.tf_n_layer);
       const at::Tensor gradient = testing::flat_gradient(*model, loss);
-      return std::vector{loss.detach(), gradient, at::rand({4})};
+      return std::vector{loss.detach(), gradient, at::tensor(static_cast<int64_t>(dropout.next), at::kLong)};
     };
     const std::vector<at::Tensor> expected = run(Recompute::kNone, seed);
     for (const Recompute recompute : {Recompute::kMlp, Recompute::kBlock}) {
@@ -229,8 +238,9 @@ TEST_P(NetworkWithRecomputation, BucketsAreSentDuringTheBackwardPassOfTheLastMic
     GradientReducer reducer(model->parameters().leaves(), communicator,
                             {.bucket_bytes = 2000, .first_bucket_bytes = 500});
     model->send_gradients_to(&reducer);
-    at::manual_seed(31);
     for (const Batch& batch : batches) {
+      kernels::DropoutStream dropout = {at::ones({1}, at::kLong), at::arange(batch.size(), at::kLong)};
+      const kernels::DropoutScope scope(dropout);
       reducer.begin_micro_step(/*communicates=*/&batch == &batches[1]);
       model->loss(batch, LossPositions::kLast, /*training=*/true).sum.backward();
     }

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,6 +24,7 @@ struct Setting {
   HistoriesOnGpu histories = HistoriesOnGpu::kOn;
   int64_t accumulation = 1;
   double dropout = 0;
+  double attention_dropout = -1;  ///< negative: as the other
   TransformerBlock block = TransformerBlock::kAuto;
   Recompute recompute = Recompute::kNone;
   int64_t window = 16, heads = 4;
@@ -45,7 +47,8 @@ class SmallRun {
     model.tf_n_head = setting.heads;
     model.transformer_block = setting.block;
     model.recompute = setting.recompute;
-    model.tf_dropout = model.tf_attn_dropout = setting.dropout;
+    model.tf_dropout = setting.dropout;
+    model.tf_attn_dropout = setting.attention_dropout < 0 ? setting.dropout : setting.attention_dropout;
     model_ = AlgorithmDistillation::create(model, {}, 3);
     freeze(model_->parameters(), setting.freeze, "freeze");
     model_->parameters().to(setting.device, setting.type);
@@ -106,6 +109,10 @@ class GpuTrainStep : public testing::Test {
 
 TEST_F(GpuTrainStep, IsTheCpusToRounding) {
   expect_close(SmallRun({}), SmallRun({.device = at::kCPU}), 2e-4);
+  const Setting dropping = {.dropout = 0.3, .attention_dropout = 0};
+  Setting on_cpu = dropping;
+  on_cpu.device = at::kCPU;
+  expect_close(SmallRun(dropping), SmallRun(on_cpu), 2e-4);
 }
 
 TEST_F(GpuTrainStep, CapturedIsTheEagerOne) {
@@ -160,6 +167,29 @@ TEST_F(GpuTrainStep, DropoutAdvancesInTheGraphAsItDoesOutside) {
   }
 }
 
+/// With dropout of plain operators, of whole blocks, and of blocks by sublayers with our own attention.
+TEST_F(GpuTrainStep, AccumulationChangesNothingButRoundingWithDropoutToo) {
+  const Setting plain = {.dropout = 0.3, .attention_dropout = 0},
+                whole = {.type = at::kBFloat16, .dropout = 0.3};
+  Setting by_sublayers = whole;
+  by_sublayers.window = 64;
+  by_sublayers.heads = 1;
+  by_sublayers.block = TransformerBlock::kXland;
+  for (Setting setting : {plain, whole, by_sublayers}) {
+    const double tolerance = setting.type == at::kFloat ? 2e-5 : 2e-3;
+    const SmallRun expected(setting);
+    Setting none = setting;
+    none.dropout = none.attention_dropout = 0;
+    const SmallRun without(none);
+    EXPECT_GT(std::abs(expected.losses[0] - without.losses[0]), 10 * tolerance) << "it drops nothing";
+    setting.accumulation = 3;
+    for (const CudaGraphUse use : {CudaGraphUse::kOff, CudaGraphUse::kOn}) {
+      setting.cuda_graph = use;
+      expect_close(SmallRun(setting), expected, tolerance);
+    }
+  }
+}
+
 /// Whole blocks, and blocks of chosen pieces by sublayers around cuDNN's attention and our own.
 TEST_F(GpuTrainStep, CapturedRecomputationDropsWhatTheForwardPassDropped) {
   const Setting bf16 = {.type = at::kBFloat16, .accumulation = 2, .dropout = 0.3};
@@ -183,15 +213,16 @@ TEST_F(GpuTrainStep, CapturedRecomputationDropsWhatTheForwardPassDropped) {
   }
 }
 
-TEST_F(GpuTrainStep, RecomputationOfPlainOperatorsWithDropoutIsNotCaptured) {
-  for (const double dropout : {0.0, 0.3}) {
-    Setting setting = {.dropout = dropout, .recompute = Recompute::kBlock};
+TEST_F(GpuTrainStep, RecomputationOfLibtorchsAttentionWithDropoutIsNotCaptured) {
+  for (const double in_attention : {0.0, 0.3}) {
+    const Setting plain = {.dropout = 0.3, .attention_dropout = in_attention};
+    Setting setting = plain;
+    setting.recompute = Recompute::kBlock;
     const SmallRun eager(setting);
     setting.cuda_graph = CudaGraphUse::kOn;
     const SmallRun captured(setting);
-    EXPECT_EQ(captured.captured, dropout == 0);
-    for (const SmallRun* found : {&eager, &captured})
-      expect_close(*found, SmallRun({.dropout = dropout}), 1e-5);
+    EXPECT_EQ(captured.captured, in_attention == 0);
+    for (const SmallRun* found : {&eager, &captured}) expect_close(*found, SmallRun(plain), 1e-5);
   }
 }
 

@@ -6,7 +6,7 @@
 
 #include <ATen/ATen.h>
 
-#include "kernels/cpu/CpuElementwise.h"
+#include "kernels/dropout/Dropout.h"
 
 namespace adtrain::kernels {
 namespace {

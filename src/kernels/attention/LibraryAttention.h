@@ -12,7 +12,8 @@ namespace adtrain::kernels {
 /// Scaled dot-product attention by libtorch. On a GPU it runs libtorch's attention kernels, else operators,
 /// which define what our own kernels compute. Queries (B, heads, rows, head size) of the last tokens, keys
 /// and values (B, heads, streams.tokens(), head size), all already rotated -> (B, rows, heads · head size).
-/// `streams` must have masks.
+/// `streams` must have masks. On a GPU libtorch draws dropout's masks from the device's generator, for all
+/// sequences at once.
 at::Tensor library_attention(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
                              const TokenStreams& streams, double dropout_rate);
 /// The same for queries, keys and values (3, B, heads, streams.tokens(), head size), usually a view of a

@@ -80,7 +80,7 @@ class StreamedAttention : public autograd::Function<StreamedAttention> {
                  .norms = HeadNorms::of(parameters),
                  .output = at::empty({sequences, rows, heads * qkv.size(4)}, like),
                  .lse = at::empty({sequences, heads, rows}, like.dtype(at::kFloat))};
-    const BlockPass pass(qkv, heads, dropout_rate, /*hidden_rate=*/0, /*own_attention=*/true, nullptr);
+    const BlockPass pass(qkv[0], heads, dropout_rate, /*hidden_rate=*/0, /*own_attention=*/true, nullptr);
     if (!pass.keep_attention.always()) {
       call.bits = pass.attention_dropout_mask(call.shape().attention_rows(), /*number=*/0);
       call.scale = pass.keep_attention.scale();

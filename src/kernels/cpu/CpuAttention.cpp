@@ -29,8 +29,8 @@ class CpuAttention : public autograd::Function<CpuAttention> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& qkv, int64_t rows,
                             const TokenStreams& streams, const Rotary& rotary, double dropout_rate) {
-    const CpuDropout dropout = CpuDropout::drawn(dropout_rate);
     const int64_t heads = qkv.size(2);
+    const CpuDropout dropout = CpuDropout::drawn(dropout_rate, qkv.size(1), qkv.size(1) * heads * rows);
     const int64_t width = heads * qkv.size(4);
     const at::Tensor out = at::empty({qkv.size(1), rows, width}, qkv.options());
     const at::Tensor lse = at::empty({qkv.size(1), heads, rows}, qkv.options());

@@ -1,31 +1,25 @@
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <string>
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <c10/util/flat_hash_map.h>
 
-#include "base/Random.h"
 #include "kernels/cpu/Vec.h"
+#include "kernels/primitives/HashedDropout.h"
 
 namespace adtrain::kernels {
 
-/// Which elements of a matrix one call of dropout on the CPU keeps: a function of (seed, row, column) alone.
-/// So a backward pass computes the same mask again, which costs less than storing it, and threads may process
-/// rows in any order.
+/// Which elements of a matrix one call of dropout on the CPU keeps: a function of the call's DropoutDraw, the
+/// row and the column alone. So a backward pass computes the same mask again, which costs less than storing
+/// it, and threads may process rows in any order.
 class CpuDropout {
  public:
-  /// `rate`: the probability of dropping an element, 0 … 1.
-  CpuDropout(uint64_t seed, double rate)
-      : seed_(seed),
-        rate_(rate),
-        scale_(rate < 1 ? static_cast<float>(1 / (1 - rate)) : 0.0F),
-        last_kept_(static_cast<uint32_t>(std::fmax(std::round((1 - rate) * 0x1p32) - 1, 0))) {}
-
-  /// Draws the seed from torch's default generator. At rate 0 nothing is drawn.
-  static CpuDropout drawn(double rate);
+  /// Of the next draw, for a matrix of so many rows, the same number in each of the sequences. `rate`: the
+  /// probability of dropping an element, 0 … 1. At rate 0 nothing is drawn.
+  static CpuDropout drawn(double rate, int64_t sequences, int64_t rows);
 
   /// Store this in AutogradContext::saved_data for the backward pass, and restore it.
   using SavedData = ska::flat_hash_map<std::string, at::IValue>;
@@ -33,13 +27,17 @@ class CpuDropout {
   static CpuDropout saved(SavedData& data);
 
   class Row;
+  /// `number`: of the matrix's rows.
   Row row(int64_t number) const;
 
  private:
-  uint64_t seed_;
-  double rate_;
-  float scale_;         ///< of kept elements, so that the mean is preserved
-  uint32_t last_kept_;  ///< the largest random word that keeps an element
+  CpuDropout(uint64_t call, double rate, const at::Tensor& sequences, int64_t rows_of_sequence);
+
+  uint64_t call_;
+  DropoutRate rate_;
+  at::Tensor sequences_;  ///< int64: their numbers in the global batch; undefined at rate 0
+  const int64_t* numbers_ = nullptr;
+  int64_t rows_of_sequence_;
 };
 
 /// The mask of one row.
@@ -57,28 +55,24 @@ class CpuDropout::Row {
 
  private:
   friend class CpuDropout;
-  Row(const CpuDropout& dropout, uint64_t key)
-      : keeps_all_(dropout.rate_ == 0),
-        scale_(dropout.scale_),
-        last_kept_(dropout.last_kept_),
-        first_key_(static_cast<uint32_t>(key)),
-        second_key_(static_cast<uint32_t>(key >> 32)) {}
+  Row(const DropoutRate& rate, uint64_t key)
+      : keeps_all_(rate.rate == 0), scale_(rate.scale), last_kept_(rate.last_kept), key_(key) {}
 
   Vec drawn_factors(int64_t column) const {
-    // Wellons' integer hash "lowbias32", with the other half of the row's key between its two rounds.
-    WordVec words = reinterpret_cast<WordVec>(kLaneNumbers) + (first_key_ + static_cast<uint32_t>(column));
-    words = (words ^ words >> 16) * 0x7feb352dU;
-    words = (words ^ words >> 15 ^ second_key_) * 0x846ca68bU;
-    return masked(Vec{} + scale_, words <= WordVec{} + last_kept_);
+    const WordVec columns = reinterpret_cast<WordVec>(kLaneNumbers) + static_cast<uint32_t>(column);
+    return masked(Vec{} + scale_, dropout_words(key_, columns) <= WordVec{} + last_kept_);
   }
 
   bool keeps_all_;
   float scale_;
-  uint32_t last_kept_, first_key_, second_key_;
+  uint32_t last_kept_;
+  uint64_t key_;
 };
 
 inline CpuDropout::Row CpuDropout::row(int64_t number) const {
-  return {*this, seed_of(seed_, number)};
+  if (numbers_ == nullptr) return {rate_, 0};
+  const int64_t sequence = number / rows_of_sequence_, in_sequence = number % rows_of_sequence_;
+  return {rate_, dropout_row_key(call_, numbers_[sequence] * rows_of_sequence_ + in_sequence)};
 }
 
 }  // namespace adtrain::kernels

@@ -85,7 +85,7 @@ at::Tensor dropped(const at::Tensor& x, const CpuDropout& dropout) {
 class Dropout : public autograd::Function<Dropout> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x, double rate) {
-    const CpuDropout dropout = CpuDropout::drawn(rate);
+    const CpuDropout dropout = CpuDropout::drawn(rate, x.size(0), x.numel() / x.size(-1));
     dropout.save(context->saved_data);
     return dropped(x, dropout);
   }
@@ -96,6 +96,23 @@ class Dropout : public autograd::Function<Dropout> {
   }
 };
 
+/// What x is multiplied by, of its shape and type: for those that the function above is not for.
+at::Tensor dropout_factors(const at::Tensor& x, double rate) {
+  const int64_t width = x.size(-1), rows = x.numel() / width, whole = width / kLanes * kLanes;
+  const CpuDropout dropout = CpuDropout::drawn(rate, x.size(0), rows);
+  const at::Tensor factors = at::empty(x.sizes(), x.options().dtype(at::kFloat).requires_grad(false));
+  auto* values = factors.data_ptr<float>();
+  at::parallel_for(0, rows, kChunk, [=](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const CpuDropout::Row kept = dropout.row(row);
+      float* of_row = values + row * width;
+      for (int64_t d = 0; d < whole; d += kLanes) store(of_row + d, kept.factors(d));
+      for (int64_t d = whole; d < width; ++d) of_row[d] = kept.factor(d);
+    }
+  });
+  return factors.to(x.scalar_type());
+}
+
 float inverse_rms(const float* row, int64_t width, float epsilon) {
   return 1.0F / std::sqrt(dot(row, row, width) / static_cast<float>(width) + epsilon);
 }
@@ -104,9 +121,9 @@ class RmsNormOnCpu : public autograd::Function<RmsNormOnCpu> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             double epsilon, double dropout_rate) {
-    const CpuDropout dropout = CpuDropout::drawn(dropout_rate);
-    const at::Tensor out = at::empty_like(x);
     const int64_t width = x.size(-1);
+    const CpuDropout dropout = CpuDropout::drawn(dropout_rate, x.size(0), x.numel() / width);
+    const at::Tensor out = at::empty_like(x);
     const auto* xs = x.const_data_ptr<float>();
     const auto* weights = weight.const_data_ptr<float>();
     auto* outs = out.data_ptr<float>();
@@ -182,18 +199,12 @@ at::Tensor silu_product_on_cpu(const at::Tensor& a, const at::Tensor& b) {
 }
 
 at::Tensor dropout_on_cpu(const at::Tensor& x, double rate) {
-  return Dropout::apply(x, rate);
+  return cpu_elementwise_fits(x) ? Dropout::apply(x, rate) : x * dropout_factors(x, rate);
 }
 
 at::Tensor rms_norm_on_cpu(const at::Tensor& x, const at::Tensor& weight, double epsilon,
                            double dropout_rate) {
   return RmsNormOnCpu::apply(x, weight, epsilon, dropout_rate);
-}
-
-at::Tensor dropout(const at::Tensor& x, double rate) {
-  if (rate == 0) return x;
-  if (cpu_elementwise_fits(x)) return dropout_on_cpu(x, rate);
-  return at::dropout(x, rate, /*train=*/true);
 }
 
 }  // namespace adtrain::kernels

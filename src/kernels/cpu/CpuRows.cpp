@@ -76,8 +76,8 @@ class LinearGelu : public autograd::Function<LinearGelu> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& bias, double dropout_rate) {
-    const CpuDropout dropout = CpuDropout::drawn(dropout_rate);
     const at::Tensor slope = product(x, weight);  // replaced by gelu's derivative, row by row
+    const CpuDropout dropout = CpuDropout::drawn(dropout_rate, x.size(0), slope.size(0));
     const at::Tensor out = at::empty_like(slope);
     const int64_t width = slope.size(1);
     const auto* biases = bias.const_data_ptr<float>();
@@ -131,9 +131,9 @@ class LinearNormedSum : public autograd::Function<LinearNormedSum> {
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& bias, const at::Tensor& residual, const at::Tensor& norm_weight,
                             const at::Tensor& norm_bias, double epsilon, double dropout_rate) {
-    const CpuDropout dropout = CpuDropout::drawn(dropout_rate);
     const at::Tensor along = residual.contiguous();
     const at::Tensor normalised = product(x, weight);  // normalised in place, row by row
+    const CpuDropout dropout = CpuDropout::drawn(dropout_rate, x.size(0), normalised.size(0));
     const at::Tensor inverse_deviation = at::empty({normalised.size(0)}, x.options());
     const at::Tensor out = at::empty_like(along);
     const int64_t width = normalised.size(1);

@@ -251,6 +251,13 @@ bool KernelPlan::reads_masks() const {
   return blocks_ == Blocks::kLibrary || (by_sublayers() && !own_attention());
 }
 
+bool KernelPlan::library_attention() const {
+  if (!device_.is_gpu || whole_blocks() || cudnn_attention()) return false;
+  // Our own attention runs in blocks by sublayers, and in all those of chosen pieces.
+  const bool composed = network_.block == NetworkShape::Block::kComposed;
+  return !own_attention() || !(by_sublayers() || composed);
+}
+
 std::string KernelPlan::summary() const {
   switch (blocks_) {
     case Blocks::kWhole:

@@ -61,6 +61,8 @@ class KernelPlan {
   /// Whether attention in passes with gradients runs cuDNN's kernels, for networks of chosen pieces alone
   /// that do not run our own. Passes without gradients run plain operators then.
   bool cudnn_attention() const { return !why_no_cudnn_attention_; }
+  /// Whether attention on a GPU runs libtorch's kernels, which draw masks of their own where they drop.
+  bool library_attention() const;
   /// Whether rows that grow by one token, in rollouts, run our own attention over kept keys and values, for
   /// networks of chosen pieces alone; else plain operators.
   bool decoding_attention() const { return !why_no_decoding_attention_; }

@@ -10,8 +10,10 @@ namespace adtrain::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMostWords = 32;    ///< of one thread, to spread the cost of its first state
-constexpr int64_t kBlocks = 512;  ///< enough to fill a GPU; with few words, each thread makes fewer
+/// A thread has about so many words of one random stream, to spread the cost of the stream's first state.
+/// What the words are for follows from the shape of a sequence's masks alone, not from how many sequences a
+/// GPU has.
+constexpr int kStreamWords = 8;
 
 /// Multiply with carry: MWC64X (Thomas, 2011), period 2^63. It takes two instructions per word; Philox takes
 /// ten.
@@ -48,37 +50,82 @@ __device__ uint32_t keep_word(WordStream& random, uint32_t digits) {
   return word;
 }
 
-/// The random words of one thread.
-__device__ WordStream words_from(const int64_t* seed, uint64_t number, int64_t thread) {
-  return WordStream(seed_of(static_cast<uint64_t>(*seed), number, thread));
+/// The random streams of a call: the same number in each sequence.
+struct Streams {
+  const int64_t *seed, *sequences;
+  uint64_t key;  ///< of the call's place
+  unsigned of_sequence, all;
+
+  Streams(const MaskSource& source, int64_t of_each)
+      : seed(source.seed),
+        sequences(source.sequences),
+        key(mix_bits(source.place)),
+        of_sequence(static_cast<unsigned>(of_each)),
+        all(static_cast<unsigned>(source.sequence_count * of_each)) {}
+
+  unsigned blocks() const { return (all + kThreads - 1) / kThreads; }
+  /// Of a stream of the sequence that is the call's `sequence`th.
+  __device__ WordStream words(unsigned sequence, unsigned stream) const {
+    const auto number = static_cast<uint64_t>(sequences[sequence]) * of_sequence + stream;
+    return WordStream(seed_of(static_cast<uint64_t>(*seed) ^ key, number));
+  }
+};
+
+constexpr int64_t streams_for(int64_t words) {
+  return (words + kStreamWords - 1) / kStreamWords;
 }
 
+/// A thread has a stream: every so many of a sequence's words in one of the matrices.
 template <int kDigits>
 __global__ void __launch_bounds__(kThreads)
-    fill_kernel(uint32_t* words, int64_t count, uint32_t digits, const int64_t* seed, uint64_t number) {
-  const int64_t thread = int64_t{blockIdx.x} * kThreads + threadIdx.x,
-                threads = int64_t{gridDim.x} * kThreads;
-  WordStream random = words_from(seed, number, thread);
-  for (int64_t word = thread; word < count; word += threads) words[word] = keep_word<kDigits>(random, digits);
-}
-
-/// A thread block works on `heads_at_once` heads at a time. Each head gets an equal number of threads, which
-/// take neighbouring rows.
-template <int kDigits>
-__global__ void __launch_bounds__(kThreads)
-    fill_attention_kernel(uint32_t* words, AttentionRows shape, int heads_at_once, uint32_t digits,
-                          const int64_t* seed, uint64_t number) {
-  const int threads_a_head = kThreads / heads_at_once;
-  const int own_head = threadIdx.x / threads_a_head, first_row = threadIdx.x % threads_a_head;
-  if (own_head >= heads_at_once) return;
-  WordStream random = words_from(seed, number, int64_t{blockIdx.x} * kThreads + threadIdx.x);
-  for (int64_t head = int64_t{blockIdx.x} * heads_at_once + own_head; head < shape.heads;
-       head += int64_t{gridDim.x} * heads_at_once) {
-    for (int row = first_row; row < shape.rows; row += threads_a_head) {
-      uint32_t* word = words + head * shape.row_words() * shape.rows + row;
-      for (int left = shape.words_read(row); left > 0; --left, word += shape.rows) {
-        *word = keep_word<kDigits>(random, digits);
+    fill_kernel(uint32_t* words, const __grid_constant__ MaskMatrices matrices, int64_t sequence_count,
+                uint32_t digits, const __grid_constant__ Streams streams) {
+  const unsigned thread = blockIdx.x * kThreads + threadIdx.x;
+  if (thread >= streams.all) return;
+  const unsigned sequence = thread / streams.of_sequence, stream = thread % streams.of_sequence;
+  WordStream random = streams.words(sequence, stream);
+  int64_t first = stream;
+  for (int matrix = 0; matrix < matrices.count; ++matrix) {
+    const int64_t count = matrices.words[matrix], step = streams_for(count);
+    if (first < step) {
+      uint32_t* of_sequence = words + sequence * count;
+      for (int64_t word = first; word < count; word += step) {
+        of_sequence[word] = keep_word<kDigits>(random, digits);
       }
+      return;
+    }
+    first -= step;
+    words += sequence_count * count;
+  }
+}
+
+/// How many rows of a head have one stream: an even number, so that late rows, which read more keys, are
+/// paired with early ones.
+constexpr int rows_of_stream(const AttentionRows& shape) {
+  return 2 * (shape.row_words() < kStreamWords ? kStreamWords / shape.row_words() : 1);
+}
+constexpr int streams_of_head(const AttentionRows& shape) {
+  return (shape.rows + rows_of_stream(shape) - 1) / rows_of_stream(shape);
+}
+
+/// A thread has a stream, for some rows of a head. Neighbouring threads take neighbouring rows.
+template <int kDigits>
+__global__ void __launch_bounds__(kThreads)
+    fill_attention_kernel(uint32_t* words, const __grid_constant__ AttentionRows shape, uint32_t digits,
+                          const __grid_constant__ Streams streams) {
+  const unsigned thread = blockIdx.x * kThreads + threadIdx.x;
+  if (thread >= streams.all) return;
+  const int of_head = streams_of_head(shape);
+  const int64_t head = thread / static_cast<unsigned>(of_head);
+  const int own = static_cast<int>(thread % static_cast<unsigned>(of_head));
+  WordStream random = streams.words(thread / streams.of_sequence, thread % streams.of_sequence);
+  uint32_t* of_head_words = words + head * shape.row_words() * shape.rows;
+  for (int k = 0; k < rows_of_stream(shape); ++k) {
+    const int row = k % 2 == 0 ? k * of_head + own : (k + 1) * of_head - 1 - own;
+    if (row >= shape.rows) continue;
+    uint32_t* word = of_head_words + row;
+    for (int left = shape.words_read(row); left > 0; --left, word += shape.rows) {
+      *word = keep_word<kDigits>(random, digits);
     }
   }
 }
@@ -101,36 +148,31 @@ bool filled_alike(uint32_t* words, int64_t count, KeepProbability probability, c
   return true;
 }
 
-/// Returns the number of thread blocks for `count` pieces. A block takes at most `most` pieces one after
-/// another, and fewer where the GPU would otherwise not be full.
-unsigned blocks_for(int64_t count, int64_t most) {
-  return static_cast<unsigned>(std::max(gpu::divided_up(count, most), std::min(count, kBlocks)));
-}
-
 }  // namespace
 
 KeepProbability::KeepProbability(double dropout_rate)
     : kept_(std::clamp(static_cast<int>(std::lround((1.0 - dropout_rate) * kSteps)), 0, kSteps)) {}
 
-void fill_dropout_mask(uint32_t* words, int64_t count, const MaskSource& source, cudaStream_t stream) {
+void fill_dropout_mask(uint32_t* words, const MaskMatrices& matrices, const MaskSource& source,
+                       cudaStream_t stream) {
+  const int64_t count = source.sequence_count * matrices.words_of_sequence();
   if (filled_alike(words, count, source.probability, stream)) return;
+  int64_t of_sequence = 0;
+  for (int matrix = 0; matrix < matrices.count; ++matrix) of_sequence += streams_for(matrices.words[matrix]);
+  const Streams streams(source, of_sequence);
   with_digits(source.probability.kept(), [&](auto digit_count, uint32_t digits) {
-    gpu::launch("fill_kernel", fill_kernel<decltype(digit_count)::value>,
-                blocks_for(gpu::divided_up(count, kThreads), kMostWords), kThreads, 0, stream, words, count,
-                digits, source.seed, source.number);
+    gpu::launch("fill_kernel", fill_kernel<decltype(digit_count)::value>, streams.blocks(), kThreads, 0,
+                stream, words, matrices, source.sequence_count, digits, streams);
   });
 }
 
 void fill_attention_dropout_mask(uint32_t* words, const AttentionRows& rows, const MaskSource& source,
                                  cudaStream_t stream) {
   if (filled_alike(words, rows.words(), source.probability, stream)) return;
-  const int heads_at_once = std::max(kThreads / rows.rows, 1);
-  const int64_t words_a_head = gpu::divided_up(rows.rows, kThreads / heads_at_once) * rows.row_words();
+  const Streams streams(source, rows.heads / source.sequence_count * streams_of_head(rows));
   with_digits(source.probability.kept(), [&](auto digit_count, uint32_t digits) {
     gpu::launch("fill_attention_kernel", fill_attention_kernel<decltype(digit_count)::value>,
-                blocks_for(gpu::divided_up(rows.heads, heads_at_once),
-                           std::max(kMostWords / words_a_head, int64_t{1})),
-                kThreads, 0, stream, words, rows, heads_at_once, digits, source.seed, source.number);
+                streams.blocks(), kThreads, 0, stream, words, rows, digits, streams);
   });
 }
 

@@ -26,23 +26,43 @@ class KeepProbability {
   int kept_;
 };
 
-/// The source of a call's random bits. They are a function of (*seed, number) and of the requested shape.
-/// `seed` is in the GPU's memory, because each replay of a captured step has a new seed.
+/// The source of a call's random bits, a mask for each of some sequences. That of a sequence is a function of
+/// (*seed, place), of the sequence's number and of the shape of its mask. Pointers are to the GPU's memory,
+/// because each replay of a captured step has a new seed.
 struct MaskSource {
   KeepProbability probability;
   const int64_t* seed;
-  uint64_t number;  ///< offset in the random stream
+  uint64_t place;            ///< where the masks are used
+  const int64_t* sequences;  ///< (sequence_count): the numbers of the sequences in the global batch
+  int64_t sequence_count;
 };
 
-/// Fills `count` words in the GPU's memory with independent bits, each set with the source's probability.
-/// Returns at once; throws EnvironmentError where the kernel cannot be launched.
-void fill_dropout_mask(uint32_t* words, int64_t count, const MaskSource& source, cudaStream_t stream);
+/// Masks of matrices that have rows of the same sequences.
+struct MaskMatrices {
+  static constexpr int kMost = 3;
+
+  int count;
+  int64_t words[kMost];  ///< of each sequence, in each matrix
+
+  /// Of all matrices.
+  constexpr int64_t words_of_sequence() const {
+    int64_t sum = 0;
+    for (int matrix = 0; matrix < count; ++matrix) sum += words[matrix];
+    return sum;
+  }
+};
+
+/// Fills words in the GPU's memory with independent bits, each set with the source's probability: of the
+/// first matrix all sequences, (sequences, words), then those of the next. Returns at once; throws
+/// EnvironmentError where the kernel cannot be launched.
+void fill_dropout_mask(uint32_t* words, const MaskMatrices& matrices, const MaskSource& source,
+                       cudaStream_t stream);
 
 /// The dropout mask of attention weights, one bit per key: words (heads, ⌈tokens / 32⌉, rows). The rows are
 /// the last `rows` of a sequence's `tokens` tokens and the `queries` queries after them. The queries take the
 /// positions of the last tokens.
 struct AttentionRows {
-  int64_t heads;  ///< of all sequences
+  int64_t heads;  ///< of all sequences, which have the same number each
   int tokens, queries, rows;
   bool causal;  ///< else each row reads all keys
 

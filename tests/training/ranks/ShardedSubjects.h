@@ -12,7 +12,7 @@
 #include "collectives/ranks/Ranks.h"
 #include "launch/DistributedOptions.h"
 
-/// What the tests of sharded optimizers share; they run inside every rank.
+/// What tests share that run inside every rank.
 namespace adtrain {
 
 /// Small, so that a little model has several buckets: with parts of all ranks, of some, and of the last only.
@@ -39,7 +39,7 @@ inline void expect_equal(const at::Tensor& found, const at::Tensor& expected, bo
   EXPECT_LE((found - expected).abs().max().item<double>(), tolerance) << what;
 }
 
-class OnRanks : public testing::Test {
+class OnRanks : public ::testing::Test {
  protected:
   void SetUp() override {
     if (ranks().device.is_cuda()) c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool());

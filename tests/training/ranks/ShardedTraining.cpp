@@ -1,17 +1,11 @@
-#include <memory>
 #include <string>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "data/HistorySet.h"
-#include "data/TransitionWindows.h"
-#include "model/FrozenParameters.h"
-#include "training/TrainStep.h"
 #include "training/Trainer.h"
-#include "training/TrainingState.h"
-#include "training/ranks/ShardedSubjects.h"
+#include "training/ranks/SmallTraining.h"
 
 // Inside every rank: steps of a sharded optimizer beside those of one that updates everything on each rank.
 
@@ -19,104 +13,6 @@ namespace adtrain {
 namespace {
 
 using ShardedTraining = OnRanks;
-
-struct Settings {
-  bool shards = false;
-  double max_grad_norm = 1;
-  int64_t accumulation = 1;
-  at::ScalarType type = at::kFloat;
-  CudaGraphUse cuda_graph = CudaGraphUse::kOff;
-  uint64_t seed = 3;  ///< of the initial weights
-  std::string freeze = "";
-};
-
-/// A small run of these ranks.
-struct Training {
-  explicit Training(const Settings& settings)
-      : histories(HistorySet::random(5, 200, {9, 5}, 1)),
-        windows(histories, {.steps = 200, .horizon = 20, .length = 8}),
-        share{.rank = ranks().communicator->rank(),
-              .world_size = ranks().communicator->world_size(),
-              .micro_batch = 12 / settings.accumulation,
-              .accumulation = settings.accumulation},
-        model(created(settings)),
-        reducer(model->parameters().trained_leaves(), *ranks().communicator, small_buckets(settings.shards)),
-        optimizer(model->parameters().trained_of(model->parameters().flat()), options(settings),
-                  reducer.shards()),
-        loss_scale(LossScale::for_type(settings.type, ranks().device)),
-        state(*model, optimizer, loss_scale.get()),
-        step({.model = *model,
-              .communicator = *ranks().communicator,
-              .reducer = reducer,
-              .optimizer = optimizer,
-              .loss_scale = loss_scale.get()},
-             share, options(settings)) {}
-
-  static TrainingOptions options(const Settings& settings) {
-    TrainingOptions options;
-    options.max_grad_norm = settings.max_grad_norm;
-    options.cuda_graph = settings.cuda_graph;
-    options.weight_decay = 0.1;
-    return options;
-  }
-  static std::unique_ptr<AlgorithmDistillation> created(const Settings& settings) {
-    ModelOptions options;
-    options.tf_n_embd = 16;
-    options.tf_n_layer = 2;
-    options.tf_n_head = 2;
-    options.tf_n_inner = 32;
-    options.n_transit = 8;
-    options.tf_dropout = options.tf_attn_dropout = 0;
-    auto model = AlgorithmDistillation::create(options, {}, settings.seed);
-    freeze(model->parameters(), settings.freeze, "freeze");
-    model->parameters().to(ranks().device, settings.type);
-    return model;
-  }
-
-  /// As Trainer::start_from: rank 0 alone has read the snapshot.
-  void start(const Snapshot* snapshot = nullptr) {
-    if (snapshot != nullptr && ranks().communicator->is_root()) state.restore(*snapshot);
-    state.broadcast(*ranks().communicator);
-    batches = BatchSource::create({.windows = windows,
-                                   .order = SampleOrder(windows.samples(), 5),
-                                   .share = share,
-                                   .first_sample = state.progress.samples_drawn},
-                                  {}, ranks().device);
-  }
-  void take_steps(int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-      step.run(*batches, state.progress.step, 1e-2 / static_cast<double>(state.progress.step + 1));
-      ++state.progress.step;
-      state.progress.samples_drawn += share.global_batch();
-    }
-  }
-  /// Whole, and the same on all ranks.
-  at::Tensor parameters() {
-    optimizer.gather_parameters();
-    const at::Tensor flat = model->parameters().flat().detach().cpu();
-    const at::Tensor all = ranks().communicator->all_gather(flat);
-    for (int64_t r = 0; r < share.world_size; ++r) EXPECT_TRUE(at::equal(all[r], flat)) << "rank " << r;
-    return flat.clone();
-  }
-
-  HistorySet histories;
-  TransitionWindows windows;
-  BatchShare share;
-  std::unique_ptr<AlgorithmDistillation> model;
-  GradientReducer reducer;
-  Optimizer optimizer;
-  std::unique_ptr<LossScale> loss_scale;
-  TrainingState state;
-  std::unique_ptr<BatchSource> batches;
-  TrainStep step;
-};
-
-at::Tensor parameters_after(const Settings& settings, int64_t steps) {
-  Training run(settings);
-  run.start();
-  run.take_steps(steps);
-  return run.parameters();
-}
 
 /// How gradients are clipped follows from sums over shards, in another order than those over all of them. So
 /// results are equal bit for bit where no clipping takes place, and the sums over ranks are.

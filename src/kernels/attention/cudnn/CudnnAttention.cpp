@@ -4,7 +4,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "kernels/DrawnSeeds.h"
+#include "kernels/DropoutDraw.h"
 #include "kernels/attention/cudnn/CudnnGraphs.h"
 
 namespace adtrain::kernels {
@@ -44,8 +44,8 @@ CudnnMemory memory_of(const at::Tensor& qkv, const at::Tensor& seed) {
   give(memory, CudnnTensor::kKeys, qkv[1]);
   give(memory, CudnnTensor::kValues, qkv[2]);
   if (seed.defined()) {
-    give(memory, CudnnTensor::kSeed, seed[0]);
-    give(memory, CudnnTensor::kOffset, seed[1]);
+    give(memory, CudnnTensor::kSeed, seed);
+    give(memory, CudnnTensor::kOffset, seed);  // any number that is the same in both passes
   }
   return memory;
 }
@@ -64,9 +64,8 @@ class CudnnAttention : public autograd::Function<CudnnAttention> {
     const auto like = qkv.options().requires_grad(false);
     at::Tensor output = at::empty({qkv.size(1), qkv.size(3), heads * qkv.size(4)}, like);
     at::Tensor statistics = at::empty({qkv.size(1), heads, qkv.size(3)}, like.dtype(at::kFloat));
-    // Drawn on the GPU: a captured step draws anew at each replay.
     at::Tensor seed;
-    if (dropout_rate > 0) seed = drawn_seeds(2, qkv);
+    if (dropout_rate > 0) seed = DropoutDraw::next(qkv.size(1), qkv.device()).of_whole_batch();
 
     CudnnMemory memory = memory_of(qkv, seed);
     give(memory, CudnnTensor::kOutput, output);

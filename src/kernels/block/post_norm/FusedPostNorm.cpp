@@ -25,24 +25,27 @@ constexpr size_t kParameters = 12, kOfAttention = 6;  ///< the first six belong 
 class BlockDropoutMasks {
  public:
   BlockDropoutMasks(const BlockShape& shape, const BlockPass& pass, int64_t number)
-      : row_words_(shape.all_rows() * shape.width / 32),
+      : words_of_sequence_(int64_t{shape.rows} * shape.width / 32),
+        sequences_(shape.sequences),
         attention_scale_(pass.keep_attention.scale()),
         hidden_scale_(pass.keep_hidden.scale()),
         attention_(pass.attention_dropout_mask(shape.attention_rows(), 2 * number)),
-        hidden_(pass.hidden_dropout_mask(kHiddenRowWords * row_words_, 2 * number + 1)) {}
+        hidden_(pass.hidden_dropout_mask(
+            {words_of_sequence_, kInner * words_of_sequence_, words_of_sequence_}, 2 * number + 1)) {}
 
   DropoutMasks keep() const {
     if (!attention_.defined()) return {nullptr, nullptr, nullptr, nullptr, 1.0f, 1.0f};
     const uint32_t* hidden = words_of(hidden_);
-    return {words_of(attention_),    hidden,           hidden + row_words_,
-            hidden + 5 * row_words_, attention_scale_, hidden_scale_};
+    const int64_t words = sequences_ * words_of_sequence_;
+    return {words_of(attention_),          hidden,           hidden + words,
+            hidden + (1 + kInner) * words, attention_scale_, hidden_scale_};
   }
 
  private:
-  /// Of projection, inner and output: words per row, divided by the words of one width.
-  static constexpr int64_t kHiddenRowWords = 1 + 4 + 1;
+  static constexpr int64_t kInner = 4;  ///< times as wide is the inner one of the hidden tensors
 
-  int64_t row_words_;
+  int64_t words_of_sequence_;  ///< for rows as wide as the block
+  int64_t sequences_;
   float attention_scale_, hidden_scale_;
   at::Tensor attention_, hidden_;
 };

@@ -150,7 +150,8 @@ TEST_F(GlobalRows, TrainAlikeOnGpusHoweverTheyAreDivided) {
       for (const Settings& other : {divided(settings, alone, 4), divided(settings, *ranks().communicator, 1),
                                     divided(settings, *ranks().communicator, 2)}) {
         const auto [of_losses, of_gradients] = differences(Result::of(other), whole);
-        EXPECT_LT(of_losses, exact ? 1e-4 : 2e-3);
+        // Other masks change losses by 2 to 10% and gradients by 24 to 64%.
+        EXPECT_LT(of_losses, exact ? 1e-4 : 5e-3);
         EXPECT_LT(of_gradients, exact ? 1e-4 : 2e-2);
       }
     }

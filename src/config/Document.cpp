@@ -63,7 +63,7 @@ void Document::set(const std::string& assignment, const std::string& source) {
     if (document.more) return refuse("more follows it");
     put(Entry::of(key, document.root, origin));
   } catch (const YAML::Exception& fault) {
-    refuse(fault.msg);
+    refuse(reason_of(fault));
   }
 }
 

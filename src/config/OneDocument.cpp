@@ -38,4 +38,9 @@ OneDocument OneDocument::parse(const std::string& text) {
   return document;
 }
 
+std::string reason_of(const YAML::Exception& fault) {
+  if (!fault.msg.starts_with(YAML::ErrorMsg::UNKNOWN_ANCHOR)) return fault.msg;
+  return "a text that begins with * stands in quotes, as \"*.norm_1\"";
+}
+
 }  // namespace adtrain

@@ -17,4 +17,7 @@ struct OneDocument {
   static OneDocument parse(const std::string& text);
 };
 
+/// Why a text is not YAML, and what may help.
+std::string reason_of(const YAML::Exception& fault);
+
 }  // namespace adtrain

@@ -122,7 +122,7 @@ class Reader {
   void blame_syntax(const YAML::Exception& fault) {
     const int64_t blamed = blamed_line(std::max(0, fault.mark.line) + 1);
     error(blamed, fmt::format("found `{}`; expected valid YAML, a line `key: value` ({})",
-                              abridged(trimmed(line(blamed))), abridged(fault.msg)));
+                              abridged(trimmed(line(blamed))), abridged(reason_of(fault))));
   }
 
   /// The line to blame. yaml-cpp reports a line without its colon at the next line, and an open bracket at

@@ -163,12 +163,15 @@ TEST(Document, RefusesMalformedAssignments) {
   document.set("include=base.yaml");
   document.set("name='open");
   document.set("sizes=[1, 2");
+  document.set("freeze=*.norm_1");
   EXPECT_THAT(document.errors(),
               ElementsAre("command line: found 'lr'; expected key=value",
                           "command line: found '=3'; expected key=value",
                           "command line: include: found 'base.yaml'; expected it in a file only",
                           StartsWith("command line: name: found ''open'; expected a YAML scalar"),
-                          StartsWith("command line: sizes: found '[1, 2'; expected a YAML scalar")));
+                          StartsWith("command line: sizes: found '[1, 2'; expected a YAML scalar"),
+                          "command line: freeze: found '*.norm_1'; expected a YAML scalar (a text that "
+                          "begins with * stands in quotes, as \"*.norm_1\")"));
 }
 
 TEST(Document, UnfoldsANestedMapUnderTheNamesThatItIsGiven) {

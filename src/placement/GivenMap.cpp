@@ -3,13 +3,11 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <yaml-cpp/yaml.h>
 
 #include "base/Error.h"
 #include "base/Text.h"
-#include "config/OneDocument.h"
-#include "config/Scalar.h"
 #include "placement/DeviceMap.h"
+#include "placement/DeviceTexts.h"
 
 namespace adtrain {
 namespace {
@@ -21,10 +19,8 @@ constexpr const char* kExample =
 std::optional<MapDevice> device_of(const std::string& text) {
   if (text == "cpu") return MapDevice{};
   const std::string prefix = "cuda:";
-  const auto gpu = Scalar<int64_t>::parse(text.starts_with(prefix) ? text.substr(prefix.size()) : text);
-  constexpr int64_t kMostGpus = 1024;
-  if (!gpu || *gpu < 0 || *gpu >= kMostGpus) return std::nullopt;
-  return MapDevice{static_cast<int>(*gpu)};
+  const auto gpu = gpu_number(text.starts_with(prefix) ? text.substr(prefix.size()) : text);
+  return gpu ? std::optional(MapDevice{*gpu}) : std::nullopt;
 }
 
 /// A line of the map.
@@ -35,18 +31,8 @@ struct Named {
 };
 
 std::vector<Named> read(const std::string& text) {
-  YAML::Node root;
-  try {
-    root = OneDocument::parse(text).root;
-  } catch (const YAML::Exception&) {
-    root = YAML::Node();
-  }
-  if (!root.IsMap() || root.size() == 0)
-    throw ConfigError(fmt::format("device_map: found '{}'; {}", abridged(text), kExample));
   std::vector<Named> map;
-  for (const auto& pair : root) {
-    const std::string name = pair.first.IsScalar() ? pair.first.Scalar() : "";
-    const std::string device = pair.second.IsScalar() ? pair.second.Scalar() : "";
+  for (const auto& [name, device] : lines_of_map("device_map", text, kExample)) {
     const auto found = device_of(device);
     if (!found) {
       throw ConfigError(fmt::format(

@@ -5,12 +5,11 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <yaml-cpp/yaml.h>
 
 #include "base/Error.h"
 #include "base/Text.h"
-#include "config/OneDocument.h"
 #include "config/Scalar.h"
+#include "placement/DeviceTexts.h"
 
 namespace adtrain {
 
@@ -43,20 +42,9 @@ std::optional<int64_t> parsed_bytes(const std::string& text) {
 
 MemoryLimits MemoryLimits::parse(const std::string& text) {
   constexpr const char* kExpected = "expected a map such as {0: 10GiB, 1: 9GB, cpu: 30GiB}";
-  YAML::Node root;
-  try {
-    root = OneDocument::parse(text).root;
-  } catch (const YAML::Exception&) {
-    root = YAML::Node();
-  }
-  if (!root.IsMap() || root.size() == 0)
-    throw ConfigError(fmt::format("max_memory: found '{}'; {}", abridged(text), kExpected));
   MemoryLimits limits;
   limits.from_user = true;
-  constexpr int64_t kMostGpus = 1024;
-  for (const auto& pair : root) {
-    const std::string device = pair.first.IsScalar() ? pair.first.Scalar() : "";
-    const std::string size = pair.second.IsScalar() ? pair.second.Scalar() : "";
+  for (const auto& [device, size] : lines_of_map("max_memory", text, kExpected)) {
     const auto bytes = parsed_bytes(size);
     if (!bytes) {
       throw ConfigError(fmt::format(
@@ -64,14 +52,14 @@ MemoryLimits MemoryLimits::parse(const std::string& text) {
           "of bytes",
           abridged(size), abridged(device)));
     }
-    const auto gpu = Scalar<int64_t>::parse(device);
-    if (device != "cpu" && !(gpu && *gpu >= 0 && *gpu < kMostGpus)) {
+    const auto gpu = gpu_number(device);
+    if (device != "cpu" && !gpu) {
       throw ConfigError(
           fmt::format("max_memory: found the device '{}'; expected the number of a GPU, from 0, or "
                       "cpu; {}",
                       abridged(device), kExpected));
     }
-    const bool is_new = gpu ? limits.gpus.emplace(static_cast<int>(*gpu), *bytes).second : !limits.cpu;
+    const bool is_new = gpu ? limits.gpus.emplace(*gpu, *bytes).second : !limits.cpu;
     if (!is_new)
       throw ConfigError(fmt::format("max_memory: found {} twice; expected one limit for it", device));
     if (!gpu) limits.cpu = bytes;

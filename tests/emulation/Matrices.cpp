@@ -82,21 +82,6 @@ void store(const Lanes& lanes) {
   }
 }
 
-void transpose(const Lanes& lanes) {
-  uint16_t values[8][8];
-  for (int lane = 0; lane < kLanes; ++lane) {
-    const int row = lane / 4, column = 2 * (lane % 4);
-    const uint32_t pair = *static_cast<const uint32_t*>(lanes[lane]);
-    values[row][column] = static_cast<uint16_t>(pair);
-    values[row][column + 1] = static_cast<uint16_t>(pair >> 16);
-  }
-  for (int lane = 0; lane < kLanes; ++lane) {
-    const int row = lane / 4, column = 2 * (lane % 4);
-    const uint32_t low = values[column][row], high = values[column + 1][row];
-    *static_cast<uint32_t*>(lanes[lane]) = low | high << 16;
-  }
-}
-
 }  // namespace
 
 void multiply_add(Product own) {
@@ -125,11 +110,6 @@ void store_matrices(uint32_t row_of_lane, const uint32_t (&part)[4]) {
   uint32_t copy[4] = {part[0], part[1], part[2], part[3]};
   Rows own = {copy, row_of_lane};
   together(store, &own);
-}
-
-uint32_t transposed(uint32_t part) {
-  together(transpose, &part);
-  return part;
 }
 
 }  // namespace adtrain::emulation

@@ -5,8 +5,8 @@
 
 #include "emulation/Emulator.h"
 
-/// What warps do with matrices of 8 × 8 values of 16 bit: "mma", "ldmatrix", "stmatrix" and
-/// "movmatrix" of the PTX ISA.
+/// What warps do with matrices of 8 × 8 values of 16 bit: "mma", "ldmatrix" and "stmatrix" of the PTX
+/// ISA.
 namespace adtrain::emulation {
 
 /// The two values of a pair.
@@ -32,6 +32,5 @@ void multiply_add_8(Product own);
 template <int Count, bool Transposed>
 void load_matrices(uint32_t* part, uint32_t row_of_lane);
 void store_matrices(uint32_t row_of_lane, const uint32_t (&part)[4]);
-uint32_t transposed(uint32_t part);
 
 }  // namespace adtrain::emulation

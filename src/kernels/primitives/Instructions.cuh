@@ -85,13 +85,6 @@ __device__ inline void store_matrices(uint32_t row_of_lane, const uint32_t (&par
                : "memory");
 }
 
-/// The transpose of a matrix in registers.
-__device__ inline uint32_t transposed(uint32_t part) {
-  uint32_t result;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(part));
-  return result;
-}
-
 /// values = {pair[0], pair[1], pair[0], pair[1]}. The pair is loaded twice on purpose: an accumulator is four
 /// neighbouring registers, and copying the pair costs more than loading it again.
 __device__ inline void load_pair_twice(float (&values)[4], const float* pair) {

@@ -105,12 +105,6 @@ __device__ inline LeftFragment multiplied(const LeftFragment& left, const LeftFr
   return products;
 }
 
-/// The transpose.
-__device__ inline LeftFragment transposed(const LeftFragment& left) {
-  return {{transposed(left.part[0]), transposed(left.part[2]), transposed(left.part[1]),
-           transposed(left.part[3])}};
-}
-
 /// The sum and the maximum over the four lanes that share a row.
 __device__ inline float quad_sum(float value) {
   value += __shfl_xor_sync(kAllLanes, value, 1);

@@ -50,10 +50,6 @@ inline void store_matrices(uint32_t row_of_lane, const uint32_t (&part)[4]) {
   emulation::store_matrices(row_of_lane, part);
 }
 
-inline uint32_t transposed(uint32_t part) {
-  return emulation::transposed(part);
-}
-
 inline void load_pair_twice(float (&values)[4], const float* pair) {
   const char* from = emulation::at_shared(shared_address(pair), 2 * sizeof(float));
   std::memcpy(values, from, 2 * sizeof(float));

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -52,13 +53,20 @@ std::string in_words(const Chart& chart) {
   std::string names;
   for (const Series& series : chart.series) {
     if (!series.faint && !series.name.empty()) names += (names.empty() ? "" : "; ") + series.name;
+    for (size_t i = 0; i < chart.bars.size(); ++i) {
+      const std::optional<double> value = ChartDrawing::bar_at(series, i);
+      if (value)
+        names += fmt::format("{}{} {}", names.empty() ? "" : "; ", chart.bars[i],
+                             ChartDrawing::text_of_bar(*value));
+    }
   }
   for (const Reference& reference : chart.references)
     names += (names.empty() ? "" : "; ") + ChartDrawing::label_of(reference);
   const std::string title =
       chart.title.empty() ? "" : fmt::format("\n<title>{}</title>", escaped(chart.title));
-  return title + fmt::format("\n<desc>{} over {}: {}</desc>", escaped(chart.y_label), escaped(chart.x_label),
-                             escaped(names));
+  const std::string over = chart.x_label.empty() ? "" : " over " + chart.x_label;
+  return title +
+         fmt::format("\n<desc>{}{}: {}</desc>", escaped(chart.y_label), escaped(over), escaped(names));
 }
 
 std::string svg_bytes(const Chart& chart) {

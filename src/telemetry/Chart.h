@@ -37,11 +37,13 @@ struct Page {
   double pixels_a_point = 2;  ///< of a PNG
 };
 
-/// A line chart, drawn by the same code to SVG, PDF and PNG. Series may have no points, one point, constant
-/// values or NaN.
+/// A line chart or a bar chart, drawn by the same code to SVG, PDF and PNG. Series may have no points, one
+/// point, constant values or NaN.
 struct Chart {
   std::string title, x_label, y_label;
   std::vector<Series> series;
+  /// Names below the axis at x = 0, 1, …: every point is then a bar with its value above it. Empty for lines.
+  std::vector<std::string> bars;
   std::vector<Reference> references;
   bool from_zero = false;  ///< the y axis begins at 0 unless a line goes below
   bool log_y = false;      ///< a logarithmic y axis; points that are not positive break the line

@@ -14,6 +14,8 @@ constexpr double kTitleSize = 18, kLabelSize = 14, kTickSize = 13;
 constexpr double kLegendRow = 22, kLegendSwatch = 24;
 constexpr double kXTickSpace = 100, kYTickSpace = 80;  ///< how many ticks there are follows from these
 constexpr double kLeastPlot = 40;                      ///< a tall legend leaves this height to the plot
+constexpr double kNameRow = 16;                        ///< below a bar
+constexpr double kBarWidth = 0.6;                      ///< of the distance between two bars
 
 int most_ticks(double length, double space) {
   return std::max(4, static_cast<int>(length / space));
@@ -39,7 +41,7 @@ ChartDrawing::ChartDrawing(const Chart& chart, cairo_t* cairo)
       left_(kMargin),
       right_(width_ - kMargin),
       top_(kMargin + (chart.title.empty() ? 0 : 36)),
-      bottom_(height_ - 68) {
+      bottom_(height_ - 68 - (chart.bars.empty() ? 0 : kNameRow)) {
   cairo_select_font_face(cairo_, "sans-serif", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_NORMAL);
   fit_scales();
   double widest_tick = 0;
@@ -59,6 +61,17 @@ std::string ChartDrawing::label_of(const Reference& reference) {
   return fmt::format("{} {:.2f}", reference.name, reference.y);
 }
 
+std::optional<double> ChartDrawing::bar_at(const Series& series, size_t place) {
+  for (size_t i = 0; i < std::min(series.x.size(), series.y.size()); ++i) {
+    if (series.x[i] == static_cast<double>(place) && std::isfinite(series.y[i])) return series.y[i];
+  }
+  return std::nullopt;
+}
+
+std::string ChartDrawing::text_of_bar(double value) {
+  return std::abs(value) < 100 ? fmt::format("{:.3g}", value) : fmt::format("{:.0f}", value);
+}
+
 void ChartDrawing::draw() {
   set_colour(kWhite);
   cairo_paint(cairo_);
@@ -70,7 +83,13 @@ void ChartDrawing::draw() {
   cairo_rectangle(cairo_, left_ - 3, top_, right_ - left_ + 6, bottom_ - top_);
   cairo_clip(cairo_);
   for (size_t i = 0; i < chart_.series.size(); ++i) draw_band(chart_.series[i], colour_of(i));
-  for (size_t i = 0; i < chart_.series.size(); ++i) draw_line(chart_.series[i], i);
+  for (size_t i = 0; i < chart_.series.size(); ++i) {
+    if (chart_.bars.empty()) {
+      draw_line(chart_.series[i], i);
+    } else {
+      draw_bars(chart_.series[i], i);
+    }
+  }
   cairo_restore(cairo_);
   draw_legend();
   draw_titles();
@@ -92,7 +111,11 @@ void ChartDrawing::fit_scales() {
     y_scale_.include(reference.y);
     below_zero = below_zero || reference.y < 0;
   }
-  if (chart_.from_zero) y_scale_.include(0);
+  if (chart_.from_zero || !chart_.bars.empty()) y_scale_.include(0);
+  if (!chart_.bars.empty()) {
+    x_scale_.include(-0.5);
+    x_scale_.include(static_cast<double>(chart_.bars.size()) - 0.5);
+  }
   x_scale_.settle(0);
   y_scale_.settle(0.05);
   if (chart_.from_zero && !chart_.log_y && !below_zero) y_scale_.begin_at(0);
@@ -139,7 +162,10 @@ void ChartDrawing::draw_axes() {
     draw_segment(left_, y_at(value), right_, y_at(value), kGrid, 1);
     draw_text(label, left_ - 10, y_at(value) + 4.5, kTickSize, Align::kEnd, kGrey);
   }
-  for (const auto& [value, label] : x_scale_.ticks(most_ticks(width_, kXTickSpace))) {
+  for (size_t place = 0; place < chart_.bars.size(); ++place) draw_name_of_bar(place);
+  const auto x_ticks =
+      chart_.bars.empty() ? x_scale_.ticks(most_ticks(width_, kXTickSpace)) : std::vector<ChartScale::Tick>();
+  for (const auto& [value, label] : x_ticks) {
     draw_segment(x_at(value), bottom_, x_at(value), bottom_ + 5, kGrey, 1);
     draw_text(label, x_at(value), bottom_ + 21, kTickSize, Align::kMiddle, kGrey);
   }
@@ -176,6 +202,34 @@ void ChartDrawing::draw_line(const Series& series, size_t number) {
     cairo_stroke(cairo_);
   });
   cairo_set_dash(cairo_, nullptr, 0, 0);
+}
+
+void ChartDrawing::draw_bars(const Series& series, size_t number) {
+  for (size_t place = 0; place < chart_.bars.size(); ++place) {
+    const std::optional<double> value = bar_at(series, place);
+    if (!value || !y_scale_.holds(*value)) continue;
+    const double foot = y_at(chart_.log_y ? y_scale_.low() : 0), head = y_at(*value);
+    const double middle = x_at(static_cast<double>(place)), slot = x_at(1) - x_at(0);
+    set_colour(colour_of(number));
+    cairo_rectangle(cairo_, middle - kBarWidth * slot / 2, std::min(foot, head), kBarWidth * slot,
+                    std::abs(foot - head));
+    cairo_fill(cairo_);
+    draw_text(text_of_bar(*value), middle, std::min(foot, head) - 5, kTickSize, Align::kMiddle, kInk);
+  }
+}
+
+void ChartDrawing::draw_name_of_bar(size_t place) {
+  const std::string& name = chart_.bars[place];
+  const double middle = x_at(static_cast<double>(place)), slot = x_at(1) - x_at(0);
+  size_t end = name.size();
+  while (text_width(name.substr(0, end), kTickSize) > slot && end > 0) {
+    const size_t space = name.rfind(' ', end - 1);
+    if (space == std::string::npos) break;
+    end = space;
+  }
+  draw_text(name.substr(0, end), middle, bottom_ + 21, kTickSize, Align::kMiddle, kGrey);
+  if (end < name.size())
+    draw_text(name.substr(end + 1), middle, bottom_ + 21 + kNameRow, kTickSize, Align::kMiddle, kGrey);
 }
 
 void ChartDrawing::draw_references() {

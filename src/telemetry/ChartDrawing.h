@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,10 @@ class ChartDrawing {
 
   /// What stands beside a reference line: its name and value.
   static std::string label_of(const Reference& reference);
+  /// The value of the bar at x = `place`; nothing where the series has none.
+  static std::optional<double> bar_at(const Series& series, size_t place);
+  /// What stands above a bar.
+  static std::string text_of_bar(double value);
 
  private:
   struct Colour {
@@ -44,6 +49,9 @@ class ChartDrawing {
   void draw_axes();
   void draw_band(const Series& series, Colour colour);
   void draw_line(const Series& series, size_t number);
+  void draw_bars(const Series& series, size_t number);
+  /// A bar's name, in two lines where one is too long.
+  void draw_name_of_bar(size_t place);
   void draw_references();
   void draw_legend();
   void draw_titles();

@@ -223,9 +223,36 @@ TEST(Chart, LabelsOfReferencesStandOutsideTheData) {
   EXPECT_LT(rightmost, 1500);
 }
 
+TEST(Chart, BarsStandOnZeroAndSayTheirValues) {
+  Chart chart;
+  chart.title = "speeds";
+  chart.y_label = "samples/s";
+  chart.bars = {"one sample at a time", "2 ranks", "not measured", "slow"};
+  chart.series = {{"", {0, 1, 3}, {400, 800, 12.345}, {}}};
+  const Picture picture(chart);
+  // The columns of the bars, and how high each is: 400 is half of 800.
+  std::vector<std::pair<int, int>> bars;  // first column, pixels of it
+  for (int x = 0, before = 0; x < picture.width(); ++x) {
+    int high = 0;
+    for (int y = 0; y < picture.height(); ++y) high += Picture::is_near(picture.pixel(x, y), kBlue) ? 1 : 0;
+    if (high > 0 && before == 0) bars.emplace_back(x, 0);
+    if (high > 0) bars.back().second = std::max(bars.back().second, high);
+    before = high;
+  }
+  ASSERT_EQ(bars.size(), 3U);
+  EXPECT_NEAR(bars[0].second, bars[1].second / 2.0, 2);
+  EXPECT_NEAR(bars[2].second, bars[1].second * 12.345 / 800, 2);
+  const int slot = bars[1].first - bars[0].first;
+  EXPECT_NEAR(bars[2].first - bars[1].first, 2 * slot, 2) << "what was not measured keeps its place";
+  const TemporaryFolder folder;
+  chart.draw(folder.path() / "bars.svg");
+  EXPECT_THAT(read_file(folder.path() / "bars.svg"),
+              HasSubstr("<desc>samples/s: one sample at a time 400; 2 ranks 800; slow 12.3</desc>"));
+}
+
 TEST(Chart, AnyContentIsDrawn) {
   const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
-  std::vector<Chart> charts(8);
+  std::vector<Chart> charts(10);
   charts[1].series = {{"empty", {}, {}, {}}};
   charts[2].series = {{"point", {3}, {4}, {{3}, {5}}}};
   charts[3].series = {{"constant", {1, 2, 3}, {5, 5, 5}, {{5, 5, 5}, {5, 5, 5}}}};
@@ -235,6 +262,10 @@ TEST(Chart, AnyContentIsDrawn) {
   charts[6].series = {{"uneven", {1, 2, 3}, {1, 2}, {{0}, {2}}}};
   charts[7].series = {{"huge", {1, 2, 3}, {1e300, -1e99, 1e99}, {}}};
   charts[7].references = {{"lost", nan}, {"far", 1e200}};
+  charts[8].bars = {"", std::string(300, 'x'), "a b c d e f"};
+  charts[8].series = {{"negative", {0, 1, 2}, {-1, nan, 1e-30}, {}}};
+  charts[9].bars = {"alone"};
+  charts[9].series = {{"beside", {7}, {1}, {}}};
   for (Chart& chart : charts) {
     for (const bool log_y : {false, true}) {
       chart.log_y = log_y;

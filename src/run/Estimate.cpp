@@ -6,9 +6,12 @@
 #include "base/Gpu.h"
 #include "base/StandardStreams.h"
 #include "base/Text.h"
+#include "memory/AutoBatchSize.h"
 #include "memory/MemoryMeter.h"
 #include "run/MemoryEstimate.h"
 #include "run/RunConfig.h"
+#include "run/ScoringMemory.h"
+#include "run/SpreadNetwork.h"
 
 namespace adtrain {
 namespace {
@@ -56,6 +59,8 @@ class Report {
         largest[fmt::format("{:g}", memory)] = largest_batch(precision, memory);
       }
     }
+    const std::vector<std::string> map = planned_map(config_);
+    if (!map.empty()) result["device_map"] = map;
     return result;
   }
 
@@ -109,6 +114,8 @@ class Report {
       }
       text += "\n";
     }
+    const std::vector<std::string> map = planned_map(config_);
+    if (!map.empty()) text += "\nscoring and evaluation: " + join(map, "\n") + "\n";
     text +=
         "\nThese are sums, not measurements: adtrain find-batch-size measures on the GPUs; and the metrics "
         "of a "
@@ -157,9 +164,80 @@ class Report {
 
 }  // namespace
 
+namespace {
+
+int64_t rows_of(const RunConfig& config) {
+  return config.scoring.score_batch == kAutoBatchSize ? 1 : config.scoring.score_batch;
+}
+
+std::string name_of_run(const RunConfig& config) {
+  return config.folder().root.filename().string();
+}
+
+std::string millions(int64_t count) {
+  return count < 1'000'000 ? grouped(count) : fmt::format("{:.1f} M", static_cast<double>(count) / 1e6);
+}
+
+ordered_json scoring_memory_json(const std::vector<RunConfig>& configs, const std::vector<int64_t>& gpus) {
+  ordered_json models = ordered_json::array();
+  for (const RunConfig& config : configs) {
+    const ScoringMemory memory(config);
+    ordered_json model = {{"model", name_of_run(config)},
+                          {"parameters", memory.parameter_count()},
+                          {"score_batch", rows_of(config)}};
+    for (const auto& [format, name] : kWeightFormats) {
+      model["weight_bytes"][name] = memory.weight_bytes(format);
+      for (const int64_t count : gpus) {
+        const std::optional<int64_t> bytes = memory.fullest_gpu_bytes(format, count, rows_of(config));
+        model["bytes_of_fullest_gpu"][name][std::to_string(count)] =
+            bytes ? ordered_json(*bytes) : ordered_json(nullptr);
+      }
+    }
+    models.push_back(std::move(model));
+  }
+  return models;
+}
+
+}  // namespace
+
+std::string scoring_memory_table(const std::vector<RunConfig>& configs, const std::vector<int64_t>& gpus) {
+  std::string text = "| model | parameters | windows | type | weights |", rule = "|---|---|---|---|---|";
+  for (const int64_t count : gpus) {
+    text += count == 1 ? " 1 GPU |" : fmt::format(" {} GPUs |", count);
+    rule += "---|";
+  }
+  text += "\n" + rule + "\n";
+  for (const RunConfig& config : configs) {
+    const ScoringMemory memory(config);
+    for (const auto& [format, name] : kWeightFormats) {
+      text += fmt::format("| {} | {} | {} | {} | {:.2f} |", name_of_run(config),
+                          millions(memory.parameter_count()), rows_of(config), name,
+                          in_gigabytes(memory.weight_bytes(format)));
+      for (const int64_t count : gpus) {
+        const std::optional<int64_t> bytes = memory.fullest_gpu_bytes(format, count, rows_of(config));
+        text += bytes ? fmt::format(" {:.2f} |", in_gigabytes(*bytes)) : " - |";
+      }
+      text += "\n";
+    }
+  }
+  return text;
+}
+
 ExitCode estimate(const EstimateRequest& request) {
   std::vector<std::string> notices;
-  const RunConfig config = RunConfig::load(request.config, request.overrides, notices);
+  if (request.table) {
+    std::vector<RunConfig> configs;
+    for (const auto& file : request.configs)
+      configs.push_back(RunConfig::load(file, request.overrides, notices));
+    print_answer(request.json ? scoring_memory_json(configs, request.gpus).dump(2) + "\n"
+                              : scoring_memory_table(configs, request.gpus));
+    return ExitCode::kDone;
+  }
+  if (request.configs.size() > 1) {
+    throw ConfigError(
+        fmt::format("found {} configurations; expected one, or --table", request.configs.size()));
+  }
+  const RunConfig config = RunConfig::load(request.configs.front(), request.overrides, notices);
   if (config.model.is_plugin()) {
     throw ConfigError(
         "model: found a plug-in's network, of which nobody knows what it takes; expected one of adtrain's "

@@ -14,9 +14,8 @@
 #include "evaluation/scoring/SampleBatches.h"
 #include "memory/AutoBatchSize.h"
 #include "memory/MemoryMeter.h"
-#include "model/ActivationEstimate.h"
-#include "model/NetworkPlan.h"
 #include "placement/GpuShare.h"
+#include "run/ScoringMemory.h"
 
 namespace adtrain {
 namespace {
@@ -113,16 +112,6 @@ MemoryLimits limits_of_logical_devices(const RunConfig& config, const Ranks& ran
   return least_of_all(limits, ranks);
 }
 
-/// What a pass of so many rows takes beside the weights. Batches wait between stages, too: as their tokens.
-ContextMemory context_of(const RunConfig& config, const kernels::DeviceTraits& device, at::ScalarType type,
-                         int64_t rows) {
-  const ModelShape shape = config.model_shape();
-  const kernels::KernelPlan plan = plan_of(config.model, shape, LossPositions::kLast, device, type);
-  const int64_t waiting =
-      rows * config.model.n_transit * config.model.tf_n_embd * static_cast<int64_t>(c10::elementSize(type));
-  return {.of_gpu = inference_bytes(config.model, shape, plan, type, rows) + 2 * waiting};
-}
-
 /// The first GPU that is there, as all are taken to be alike.
 kernels::DeviceTraits traits_of(const std::vector<int>& gpus) {
   if (gpus.empty()) return kernels::DeviceTraits::of(at::kCPU);
@@ -187,7 +176,7 @@ SpreadNetwork::SpreadNetwork(const RunConfig& config, const Ranks& ranks, Algori
 
 DeviceMap SpreadNetwork::map_for(int64_t rows) const {
   return map_of(config_.placement, modules_, limits_,
-                context_of(config_, traits_of(gpus_), model_.parameters().compute_type(), rows));
+                context_memory(config_, traits_of(gpus_), model_.parameters().compute_type(), rows));
 }
 
 int64_t SpreadNetwork::fitting_rows(int64_t most) const {
@@ -198,6 +187,9 @@ void SpreadNetwork::place(int64_t rows) {
   const DeviceMap map = map_for(rows);
   std::vector<at::Device> devices;
   for (const int gpu : gpus_) devices.emplace_back(at::kCUDA, static_cast<c10::DeviceIndex>(gpu));
+  for (const int gpu : map.gpus()) {
+    if (on_gpus()) gpus_in_use_.push_back(devices.at(static_cast<size_t>(gpu)));
+  }
   if (gpus_.empty() && !limits_.gpus.empty())
     devices.assign(static_cast<size_t>(limits_.gpus.rbegin()->first) + 1, at::kCPU);
   placed_ =
@@ -206,7 +198,7 @@ void SpreadNetwork::place(int64_t rows) {
 }
 
 void SpreadNetwork::describe(const DeviceMap& map, int64_t rows) {
-  const auto context = context_of(config_, traits_of(gpus_), model_.parameters().compute_type(), rows);
+  const auto context = context_memory(config_, traits_of(gpus_), model_.parameters().compute_type(), rows);
   const char* const device = on_gpus() ? "GPU" : "device";
   lines_ = map.table();
   lines_.push_back(fmt::format("{} of each {} for a pass of {} rows; {} stage{}{}",
@@ -247,7 +239,7 @@ std::vector<std::string> planned_map(const RunConfig& config) {
   const auto model = AlgorithmDistillation::without_values(config.model, config.model_shape());
   const at::ScalarType type = config.evaluation.chosen_type().value_or(at::kFloat);
   const std::vector<PlacedModule> modules = modules_of(*model, type);
-  const auto context_for = [&](int64_t rows) { return context_of(config, traits, type, rows); };
+  const auto context_for = [&](int64_t rows) { return context_memory(config, traits, type, rows); };
   const auto map_for = [&](int64_t rows) {
     return map_of(config.placement, modules, *limits, context_for(rows));
   };
@@ -258,8 +250,8 @@ std::vector<std::string> planned_map(const RunConfig& config) {
     rows = halved_until_it_fits(automatic_score_batch(kMany, config.model.n_transit, on_gpus), map_for);
   }
   std::vector<std::string> lines = {
-      fmt::format("device map within max_memory, with {} for a pass of {} rows in fp32 on each GPU:",
-                  human_bytes(static_cast<double>(context_for(rows).of_gpu)), rows)};
+      fmt::format("device map within max_memory, with {} for a pass of {} rows in {} on each GPU:",
+                  human_bytes(static_cast<double>(context_for(rows).of_gpu)), rows, precision_name(type))};
   for (std::string& line : map_for(rows).table()) lines.push_back("  " + std::move(line));
   return lines;
 }

@@ -42,6 +42,8 @@ class SpreadNetwork {
   /// So many parts of a batch keep all devices at work; 1 on the CPU, where a batch stays whole, for its
   /// bits.
   int64_t micro_batches() const { return on_gpus() ? placed_->stages() : 1; }
+  /// This rank's GPUs that hold a part of the network. Once it is placed.
+  const std::vector<at::Device>& gpus_in_use() const { return gpus_in_use_; }
   /// The GPUs' name, "CPU" without.
   std::string device_name() const;
   /// The map as a table, and where one device suffices, that it would be faster. Once it is placed.
@@ -54,6 +56,7 @@ class SpreadNetwork {
   const RunConfig& config_;
   AlgorithmDistillation& model_;
   std::vector<int> gpus_;  ///< this rank's, as their numbers on it
+  std::vector<at::Device> gpus_in_use_;
   MemoryLimits limits_;
   std::vector<PlacedModule> modules_;
   std::vector<std::string> lines_;
@@ -61,9 +64,9 @@ class SpreadNetwork {
   std::unique_ptr<PlacedNetwork> placed_;
 };
 
-/// The map of device_map and max_memory by arithmetic alone, for a pass of score_batch rows in fp32, as a
-/// table with a heading. Empty where one of both is not set. Throws ConfigError where the network does not
-/// fit.
+/// The map of device_map and max_memory by arithmetic alone, for a pass of score_batch rows in
+/// torch_dtype, as a table with a heading. Empty where one of both is not set. Throws ConfigError where the
+/// network does not fit.
 std::vector<std::string> planned_map(const RunConfig& config);
 
 }  // namespace adtrain

@@ -31,8 +31,8 @@ TEST(Command, EveryCommandHelpsWithAnExample) {
   const Finished general = small.adtrain("--help");
   EXPECT_EQ(general.exit_code, 0);
   for (const std::string command :
-       {"train", "collect", "evaluate", "score", "merge", "sweep", "plot", "compare", "estimate",
-        "find-batch-size", "launch", "test", "validate", "env"}) {
+       {"train", "collect", "evaluate", "score", "merge", "sweep", "plot", "compare",
+        "estimate", "find-batch-size", "launch", "test", "validate", "env"}) {
     EXPECT_THAT(general.output, HasSubstr("  " + command));
     const Finished help = small.adtrain(command + " --help");
     EXPECT_EQ(help.exit_code, 0) << command;
@@ -105,6 +105,19 @@ TEST(Command, EstimateShowsPartsPrecisionsAndBatches) {
   for (const auto& [part, bytes] : json.at("bytes").items()) sum += bytes.get<int64_t>();
   EXPECT_EQ(json.at("total_bytes"), sum);
   EXPECT_GT(json.at("largest_batch_by_precision_and_gigabytes").at("bf16").at("24"), 1000);
+
+  const Finished map = small.adtrain(
+      "estimate small.yaml --set device_map=balanced --set score_batch=4 --set max_memory='{0: 1MB, 1: "
+      "1MB}'");
+  EXPECT_EQ(map.exit_code, 0) << map.output;
+  EXPECT_THAT(map.output, AllOf(HasSubstr("scoring and evaluation: device map within max_memory"),
+                                HasSubstr("\n  embeddings  ")));
+  const Finished table =
+      small.adtrain("estimate small.yaml small.yaml --table --gpus 1,2 --set score_batch=4");
+  EXPECT_EQ(table.exit_code, 0) << table.output;
+  EXPECT_THAT(table.output,
+              HasSubstr("| model | parameters | windows | type | weights | 1 GPU | 2 GPUs |\n"));
+  EXPECT_EQ(small.adtrain("estimate small.yaml small.yaml").exit_code, 2);
 
   const Finished wrong = small.adtrain("estimate small.yaml --gpus 1,two");
   EXPECT_EQ(wrong.exit_code, 2);

@@ -50,10 +50,14 @@ TEST(DeviceMaps, ScoresAndReturnsAreThoseOfTheWholeNetwork) {
             HasSubstr("comes to device 1 for each use, while it computes"),
             HasSubstr("device 0 alone holds the whole network: without device_map it would be faster")));
   expect_equal(run, "spilled", "whole", {"/scores.npy", "/scores.csv"});
-  const Finished ranks = run.mpirun(
-      2, score + "--set output_dir=ranks --set device_map=balanced --set max_memory='{0: 1GB, 1: 1GB}'");
+  const std::string map = " --set device_map='{embeddings: 0, blocks: 1, head: 1}'";
+  const Finished ranks = run.mpirun(2, score + "--set output_dir=ranks" + map);
   EXPECT_EQ(ranks.exit_code, 0) << ranks.output;
   expect_equal(run, "ranks", "whole", {"/scores.npy", "/scores.csv"});
+  const Finished torchrun = run.torchrun(3, score + "--set output_dir=torchrun" + map);
+  EXPECT_EQ(torchrun.exit_code, 0) << torchrun.output;
+  EXPECT_THAT(torchrun.output, HasSubstr("2 stages, logical devices on the CPU"));
+  expect_equal(run, "torchrun", "whole", {"/scores.npy", "/scores.csv"});
 
   const std::string evaluate = "$adtrain evaluate runs/spread --set eval_episodes=2 --set eval_batch=3 ";
   const Finished played = run.shell(evaluate + "&& mv runs/spread/evaluation whole-evaluation && " +

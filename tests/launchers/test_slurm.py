@@ -158,6 +158,20 @@ class Training(SlurmTest):
         self.assertEqual(self.await_end(job)["ExitCode"], "2:0", self.log(job))
         self.assertIn("`module load missing/1` (ADTRAIN_MODULES) ended with exit code 1", self.log(job))
 
+    def test_ranks_that_each_have_a_device_map_score_as_one_process_does(self):
+        self.assert_done(self.run_command([small_run.ADTRAIN, "small.yaml", "--set", "train_timesteps=4", "--set",
+                                           "num_warmup_steps=1", "--set", "ckpt_interval=4"]))
+        score = [small_run.ADTRAIN, "score", "runs/small", "--set", "score_tasks=all", "--set", "max_samples=13", "--set",
+                 "batch_size=2"]
+        self.assert_done(self.run_command([*score, "--set", "output_dir=one"]))
+        output = self.cluster.command("srun", "--nodes=2", "--ntasks-per-node=2", f"--chdir={self.folder}", *score,
+                                      "--set", "output_dir=ranks", "--set",
+                                      "device_map={embeddings: 0, blocks: 1, head: 1}")
+        self.assertIn("4, SLURM", output)
+        self.assertIn("2 stages, logical devices on the CPU", output)
+        for file in ("scores.npy", "scores.csv"):
+            self.assertEqual((self.folder / "ranks" / file).read_bytes(), (self.folder / "one" / file).read_bytes())
+
     def test_a_bad_configuration_ends_the_job_before_its_ranks_start(self):
         job = self.submit("one_node.sbatch", "--set", "lr=fast")
         self.assertEqual(self.await_end(job)["ExitCode"], "2:0", self.log(job))

@@ -11,6 +11,7 @@ const std::vector<Command>& commands() {
                                            evaluate_command(),
                                            score_command(),
                                            merge_command(),
+                                           throughput_command(),
                                            sweep_command(),
                                            plot_command(),
                                            compare_command(),
@@ -46,6 +47,14 @@ std::string target_of(const cxxopts::ParseResult& arguments, const std::string& 
 
 std::vector<std::string> targets_of(const cxxopts::ParseResult& arguments, const std::string& what) {
   return given_target<std::vector<std::string>>(arguments, what);
+}
+
+double seconds_of(const cxxopts::ParseResult& arguments, const std::string& option) {
+  constexpr double kDay = 86400;
+  const auto seconds = arguments[option].as<double>();
+  if (seconds > 0 && seconds <= kDay) return seconds;
+  throw ConfigError(
+      fmt::format("--{}: found {}; expected seconds above 0, at most {:.0f}", option, seconds, kDay));
 }
 
 void declare_overrides(cxxopts::OptionAdder& options) {

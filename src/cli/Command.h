@@ -32,6 +32,7 @@ Command estimate_command();
 Command evaluate_command();
 Command score_command();
 Command merge_command();
+Command throughput_command();
 Command sweep_command();
 Command plot_command();
 Command compare_command();
@@ -53,6 +54,8 @@ std::string target_of(const cxxopts::ParseResult& arguments, const std::string& 
 std::vector<std::string> targets_of(const cxxopts::ParseResult& arguments, const std::string& what);
 /// The options --set and --plugin, for commands that read a configuration.
 void declare_overrides(cxxopts::OptionAdder& options);
+/// An option's seconds. Throws ConfigError where it is none above 0, or more than a day.
+double seconds_of(const cxxopts::ParseResult& arguments, const std::string& option);
 /// The values of every --set, behind an assignment to `plugins` where there is --plugin.
 std::vector<std::string> overrides_of(const cxxopts::ParseResult& arguments);
 

@@ -24,6 +24,10 @@ Command score_command() {
     declare_overrides(options);
     options("shard", "score only part I of N, counted from 0; adtrain merge puts the parts together",
             cxxopts::value<std::string>(), "I/N");
+    options(
+        "measure",
+        "after a warm-up, score for so many seconds and write how fast that was (speed.json), and no scores",
+        cxxopts::value<double>(), "SECONDS");
     options("overwrite", "replace scores that are there");
     options("json", "print the summary as JSON");
   };
@@ -37,6 +41,7 @@ Command score_command() {
     request.histories.assign(targets.begin() + 1, targets.end());
     request.overrides = overrides_of(arguments);
     if (arguments.count("shard") > 0) request.shard = ScoreShard::parse(arguments["shard"].as<std::string>());
+    if (arguments.count("measure") > 0) request.measured_seconds = seconds_of(arguments, "measure");
     request.overwrite = arguments.count("overwrite") > 0;
     request.json = arguments.count("json") > 0;
     return score(request);

@@ -29,6 +29,7 @@
 #include "run/ScoredHistories.h"
 #include "run/SpreadNetwork.h"
 #include "run/TrainedRun.h"
+#include "run/throughput/MeasuredScoring.h"
 #include "telemetry/Console.h"
 #include "watchdog/Activity.h"
 
@@ -164,6 +165,18 @@ int64_t batch_on_map(const RunConfig& config, const ScoredWindows& windows, cons
   return spread.fitting_rows(automatic_score_batch(samples, steps_of_sample(config), spread.on_gpus()));
 }
 
+void report_speed(const ScoreRequest& request, const fs::path& folder, ScoringSpeed speed, Console& console) {
+  speed.write(folder);
+  if (request.json) {
+    print_answer(speed.json().dump(2) + "\n");
+    return;
+  }
+  console.info(fmt::format("{} samples in {}, {:.1f} samples/s, at most {} in use; {}",
+                           grouped(speed.samples), human_duration(speed.seconds()),
+                           speed.samples_per_second(), human_bytes(static_cast<double>(speed.memory_peak)),
+                           ScoringSpeed::file(folder).string()));
+}
+
 /// `notices`: for people, once the console is there. `spread`: whether over the devices of device_map.
 struct Way {
   bool spread = false;
@@ -180,7 +193,7 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
   model->parameters().to(ranks.device.device, scored_type(config));
   const int64_t step = trained.load_weights(config.training, console, communicator, *model);
   const fs::path folder = output_folder(request, config, trained, step);
-  refuse_to_overwrite(folder, request.overwrite);
+  refuse_to_overwrite(folder, request.overwrite || request.measured_seconds);
   const auto windows = scored_windows(config, trained.folder, ranks, console);
   std::optional<SpreadNetwork> spread;
   if (way.spread) spread.emplace(config, ranks, *model);
@@ -215,6 +228,23 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
   if (spread) spread->show(console);
   if (!ranks.device.notice.empty()) console.notice(ranks.device.notice);
 
+  const auto stopped = [&] {
+    console.info("stopped; nothing was written: the same command starts the scoring anew");
+    if (communicator.is_root()) write_file_atomically(requeue_marker(folder), "");
+    return stop_code(ranks.context.launcher);
+  };
+  if (request.measured_seconds) {
+    std::vector<at::Device> gpus;
+    if (spread) gpus = spread->gpus_in_use();
+    if (!spread && ranks.device.device.is_cuda()) gpus = {ranks.device.device};
+    auto speed = MeasuredScoring{scoring, own, ranks, gpus}.speed(*request.measured_seconds, console);
+    if (!speed) return stopped();
+    speed->batch = batches.rows();
+    speed->precision = precision_name(scored_type(config));
+    if (communicator.is_root()) report_speed(request, folder, *speed, console);
+    return ExitCode::kDone;
+  }
+
   Activity::of_this_process().begin("scoring");
   const Stopwatch watch;
   std::optional<ScoreTable> table;
@@ -228,11 +258,7 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
         },
         [] { return StopRequest::signal_number() != 0; });
   }
-  if (!table) {
-    console.info("stopped; nothing was written: the same command starts the scoring anew");
-    if (communicator.is_root()) write_file_atomically(requeue_marker(folder), "");
-    return stop_code(ranks.context.launcher);
-  }
+  if (!table) return stopped();
   if (!communicator.is_root()) return ExitCode::kDone;
 
   Scores scores;
@@ -271,7 +297,7 @@ ExitCode score(const ScoreRequest& request) {
       RunConfig::load(trained.folder.config(), with_names_of_scoring(request.overrides), notices);
   use_histories(config, request.histories);
   const fs::path folder = output_folder(request, config, trained, trained.named_step());
-  refuse_to_overwrite(folder, request.overwrite);
+  refuse_to_overwrite(folder, request.overwrite || request.measured_seconds);
   Way way;
   way.spread = SpreadNetwork::is_wanted(config, way.notices);
   RunConfig of_ranks = config;

@@ -31,7 +31,7 @@ TEST(Command, EveryCommandHelpsWithAnExample) {
   const Finished general = small.adtrain("--help");
   EXPECT_EQ(general.exit_code, 0);
   for (const std::string command :
-       {"train", "collect", "evaluate", "score", "merge", "sweep", "plot", "compare",
+       {"train", "collect", "evaluate", "score", "merge", "throughput", "sweep", "plot", "compare",
         "estimate", "find-batch-size", "launch", "test", "validate", "env"}) {
     EXPECT_THAT(general.output, HasSubstr("  " + command));
     const Finished help = small.adtrain(command + " --help");

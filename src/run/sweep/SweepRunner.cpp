@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,7 +15,6 @@ namespace {
 using Status = SweepProgress::Status;
 
 constexpr double kLookSeconds = 0.5;
-const std::string kVisibleGpus = "CUDA_VISIBLE_DEVICES=";
 
 }  // namespace
 
@@ -91,7 +89,7 @@ void SweepRunner::start(size_t run, size_t slot, SweepRun::Stage stage) {
                                                (settings_.logs / (runs_[run].name() + "-ranks")).string()};
       plan.arguments.insert(plan.arguments.begin(), launch.begin(), launch.end());
     }
-    plan.environment = environment_of(slot);
+    plan.environment = environment_showing(slots_.devices[slot]);
     plan.log = log_of(run);
     plan.blocked_signals = signals_.blocked_before();
     jobs_.push_back({run, slot, stage, RankProcess(plan)});
@@ -104,15 +102,6 @@ void SweepRunner::start(size_t run, size_t slot, SweepRun::Stage stage) {
     tell(run, fmt::format("training{}", devices.empty() ? "" : " on GPU " + devices));
   }
   changed_();
-}
-
-std::vector<std::string> SweepRunner::environment_of(size_t slot) const {
-  std::vector<std::string> variables;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    if (!std::string_view(*variable).starts_with(kVisibleGpus)) variables.emplace_back(*variable);
-  }
-  variables.push_back(kVisibleGpus + slots_.devices[slot]);
-  return variables;
 }
 
 void SweepRunner::answer(int signal) {

@@ -60,7 +60,6 @@ class SweepRunner {
   void look_at_all();
   void begin_waiting();
   void start(size_t run, size_t slot, SweepRun::Stage stage);
-  std::vector<std::string> environment_of(size_t slot) const;
   void answer(int signal);
   void pause_with_all() const;
   void take_ends();

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <string_view>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "base/Error.h"
 #include "base/Gpu.h"
@@ -41,6 +43,16 @@ SweepSlots SweepSlots::of(const std::vector<SweepGpu>& gpus, int64_t cores, int6
   for (int64_t slot = 0; slot < count; ++slot)
     slots.devices.push_back(join({free.begin() + slot * ranks, free.begin() + (slot + 1) * ranks}, ","));
   return slots;
+}
+
+std::vector<std::string> environment_showing(const std::string& gpus) {
+  const std::string visible = "CUDA_VISIBLE_DEVICES=";
+  std::vector<std::string> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (!std::string_view(*variable).starts_with(visible)) variables.emplace_back(*variable);
+  }
+  variables.push_back(visible + gpus);
+  return variables;
 }
 
 std::vector<SweepGpu> gpus_of_this_process() {

@@ -27,6 +27,9 @@ struct SweepSlots {
   int64_t count() const { return std::ssize(devices); }
 };
 
+/// This process's environment, in which these GPUs alone are visible; "" for none.
+std::vector<std::string> environment_showing(const std::string& gpus);
+
 /// The GPUs that CUDA shows this process, in its order. Initialises CUDA where there is a GPU.
 std::vector<SweepGpu> gpus_of_this_process();
 

@@ -1,0 +1,129 @@
+#include "run/throughput/RowProcesses.h"
+
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "base/File.h"
+#include "base/Text.h"
+#include "base/Words.h"
+#include "run/sweep/SweepSlots.h"
+
+namespace adtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kLookSeconds = 0.05;
+constexpr size_t kMostOfError = 600;
+
+std::string error_in(const fs::path& log) {
+  try {
+    return abridged(error_in_log(read_file(log)), kMostOfError);
+  } catch (const fs::filesystem_error&) {
+    return "";
+  }
+}
+
+}  // namespace
+
+std::string error_in_log(const std::string& text) {
+  const std::string own = "adtrain: ", in_block = "   error       ";
+  std::string error;
+  bool goes_on = false;  // lines behind the first one belong to it
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const bool begins = line.starts_with(own), of_block = line.starts_with(in_block);
+    if (begins || of_block) {
+      error = line.substr(begins ? own.size() : in_block.size());
+    } else if (goes_on && line.starts_with("  ")) {
+      error += " " + trimmed(line);
+    }
+    goes_on = begins || (goes_on && line.starts_with("  "));
+  }
+  return error;
+}
+
+RowProcesses::Started RowProcesses::started(const ThroughputRow& row, int64_t number,
+                                            const StartLine& line) const {
+  const std::string name = row.processes == 1 ? row.key : fmt::format("{}-{}", row.key, number);
+  RankProcess::Plan plan;
+  plan.rank = number;
+  if (row.ranks > 1) {
+    plan.arguments = {"launch", "--nproc", std::to_string(row.ranks), "--logs",
+                      (settings_.folder / "logs" / (name + "-ranks")).string()};
+  }
+  plan.arguments.insert(plan.arguments.end(), settings_.scored.begin(), settings_.scored.end());
+  for (const std::string& setting : row.settings)
+    plan.arguments.insert(plan.arguments.end(), {"--set", setting});
+  const std::string folder = nlohmann::json(work().string()).dump();  // YAML, whatever the path contains
+  plan.arguments.insert(plan.arguments.end(), {"--set", "score_output_dir=" + folder, "--measure",
+                                               fmt::format("{}", settings_.seconds)});
+  plan.environment = environment_showing(row.gpus_of(number));
+  if (row.processes > 1) {
+    plan.arguments.insert(plan.arguments.end(), {"--shard", fmt::format("{}/{}", number, row.processes)});
+    plan.environment.push_back(line.variable());
+    plan.inherited = line.descriptors();
+  }
+  plan.log = settings_.folder / "logs" / (name + ".log");
+  plan.blocked_signals = signals_.blocked_before();
+  fs::remove(*plan.log);
+  return {number, *plan.log, RankProcess(plan)};
+}
+
+void RowProcesses::answer(int signal, const std::list<Started>& running) {
+  if (signal == SIGCHLD) return;
+  if (signal == SIGTSTP) {
+    for (const Started& each : running) each.process.send(SIGSTOP);
+    kill(getpid(), SIGSTOP);
+    for (const Started& each : running) each.process.send(SIGCONT);
+    return;
+  }
+  stopping_ = true;
+  for (const Started& each : running) each.process.send(signal == SIGHUP ? SIGTERM : signal);
+}
+
+RowProcesses::End RowProcesses::measure(const ThroughputRow& row) {
+  fs::remove_all(work());
+  End end;
+  std::list<Started> running;
+  try {
+    StartLine line;
+    for (int64_t number = 0; number < row.processes; ++number) running.push_back(started(row, number, line));
+    for (int64_t ready = 0; !running.empty();) {
+      if (const std::optional<int> signal = signals_.next(kLookSeconds)) answer(*signal, running);
+      ready += line.newly_ready();
+      if (ready == row.processes) line.go();
+      for (auto each = running.begin(); each != running.end();) {
+        const std::optional<RankEnd> left = each->process.take_end();
+        if (left && left->exit_code != 0 && end.because.empty()) {
+          const std::string error = error_in(each->log);
+          end.because = error.empty() ? fmt::format("{}; see {}", left->text(), each->log.string()) : error;
+          end.code = static_cast<ExitCode>(left->exit_code);
+          for (const Started& other : running) other.process.send(SIGTERM);
+        }
+        each = left ? running.erase(each) : std::next(each);
+      }
+    }
+    if (end.because.empty()) end.speeds = speeds(row);
+  } catch (const Error& error) {
+    end.because = error.what();
+    end.code = error.exit_code();
+  }
+  fs::remove_all(work());
+  return end;
+}
+
+std::vector<ScoringSpeed> RowProcesses::speeds(const ThroughputRow& row) const {
+  if (row.processes == 1) return {ScoringSpeed::read(work())};
+  std::vector<ScoringSpeed> speeds;
+  for (int64_t number = 0; number < row.processes; ++number)
+    speeds.push_back(ScoringSpeed::read(work() / fmt::format("part-{}-of-{}", number, row.processes)));
+  return speeds;
+}
+
+}  // namespace adtrain

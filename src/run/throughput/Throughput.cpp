@@ -1,0 +1,159 @@
+#include "run/throughput/Throughput.h"
+
+#include <cstdio>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/Cores.h"
+#include "base/File.h"
+#include "base/HostMemory.h"
+#include "base/StandardStreams.h"
+#include "base/Text.h"
+#include "evaluation/scoring/ScoringOptions.h"
+#include "launch/LaunchContext.h"
+#include "run/RunConfig.h"
+#include "run/TrainedRun.h"
+#include "run/sweep/SweepSlots.h"
+#include "run/throughput/MeasuredScoring.h"
+#include "run/throughput/RowProcesses.h"
+#include "run/throughput/ThroughputRows.h"
+#include "run/throughput/ThroughputTable.h"
+#include "telemetry/Console.h"
+
+namespace adtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+void refuse_a_launcher() {
+  const LaunchContext around = LaunchContext::detect();
+  if (around.world_size == 1) return;
+  throw EnvironmentError(fmt::format(
+      "adtrain throughput starts all processes itself, and this is process {} of {} ({}); start it "
+      "once, and say by --nproc how many ranks it compares",
+      around.rank, around.world_size, around.evidence));
+}
+
+ThroughputMachine this_machine(const RunConfig& config) {
+  ThroughputMachine machine;
+  machine.cores = usable_cores();
+  machine.memory = available_host_memory();
+  if (config.run.device == DeviceChoice::kCpu) return machine;
+  for (const SweepGpu& gpu : gpus_of_this_process()) machine.gpus.push_back(gpu.id);
+  return machine;
+}
+
+class Throughput {
+ public:
+  explicit Throughput(const ThroughputRequest& request)
+      : request_(request),
+        trained_(TrainedRun::at(request.target)),
+        console_(Console::for_process(true, request.json ? stderr : stdout)),
+        folder_(request.output.value_or(trained_.folder.root / "throughput")),
+        overrides_(with_names_of_scoring(request.overrides)) {
+    if (fs::exists(results()) && !request.overwrite) {
+      throw ConfigError(fmt::format(
+          "{} holds a throughput table already; choose another folder by --output, or replace it by "
+          "--overwrite",
+          folder_.string()));
+    }
+  }
+
+  ExitCode carry_out() {
+    std::vector<std::string> notices;
+    const RunConfig config = RunConfig::load(trained_.folder.config(), overrides_, notices);
+    RowProcesses processes({scored(), request_.seconds, fs::absolute(folder_)});  // before CUDA has threads
+    const ThroughputMachine machine = this_machine(config);
+    ThroughputPlan plan;
+    plan.batch = request_.batch;
+    plan.processes = request_.processes;
+    plan.rows = request_.rows;
+    plan.sets_threads = config.run.cpu_threads.has_value();
+    plan.sets_map = config.placement.device_map.has_value();
+    plan.sets_limits = config.placement.max_memory.has_value();
+    const std::vector<ThroughputRow> rows = throughput_rows(plan, machine);
+    table_.run = fmt::format("step {} of {}", trained_.named_step(), trained_.folder.root.string());
+    table_.seconds = request_.seconds;
+    fs::create_directories(folder_ / "logs");
+    introduce(machine, rows.size());
+    for (size_t i = 0; i < rows.size() && !processes.stopping(); ++i) {
+      console_.info(fmt::format("[{}/{}] {}{}", i + 1, rows.size(), rows[i].name,
+                                rows[i].not_here.empty() ? "" : ": not here: " + rows[i].not_here));
+      measure(rows[i], processes);
+      write_file_atomically(results(), table_.json().dump(2) + "\n");
+    }
+    return conclude(processes.stopping());
+  }
+
+ private:
+  fs::path results() const { return folder_ / "throughput.json"; }
+
+  std::vector<std::string> scored() const {
+    std::vector<std::string> words = {"score", request_.target.string()};
+    words.insert(words.end(), request_.histories.begin(), request_.histories.end());
+    for (const std::string& assignment : overrides_) words.insert(words.end(), {"--set", assignment});
+    return words;
+  }
+
+  void introduce(const ThroughputMachine& machine, size_t rows) {
+    console_.banner("Throughput of scoring, weights frozen",
+                    {{"checkpoint", table_.run},
+                     {"rows", fmt::format("{}, {:g} s each after a warm-up of {:g} s", rows, request_.seconds,
+                                          warm_up_seconds(request_.seconds))},
+                     {"devices", machine.gpus.empty() ? fmt::format("the CPU, {} cores", machine.cores)
+                                                      : "GPUs " + join(machine.gpus, ", ")},
+                     {"results", folder_.string()}});
+  }
+
+  void measure(const ThroughputRow& row, RowProcesses& processes) {
+    ThroughputResult result;
+    result.row = row;
+    result.because = row.not_here;
+    if (row.not_here.empty()) {
+      const RowProcesses::End end = processes.measure(row);
+      if (processes.stopping()) return;
+      result.because = end.because;
+      result.failed = end.speeds.empty();
+      if (result.failed && code_ == ExitCode::kDone) code_ = end.code;
+      if (!result.failed) result.speed = ScoringSpeed::together(end.speeds);
+      console_.info(result.failed ? "  failed: " + end.because
+                                  : fmt::format("  {:.1f} samples/s", result.speed->samples_per_second()));
+    }
+    table_.results.push_back(std::move(result));
+  }
+
+  ExitCode conclude(bool stopped) {
+    const Chart chart = table_.chart();
+    if (!chart.bars.empty()) {
+      for (const char* const name : {"throughput.svg", "throughput.png"}) chart.draw(folder_ / name);
+    }
+    for (const std::string& line : table_.lines()) console_.info("  " + line);
+    console_.info(fmt::format("memory peak: {}; table {}, picture {}",
+                              "of the fullest GPU, by all processes there; on a CPU of the largest process",
+                              results().string(), (folder_ / "throughput.svg").string()));
+    if (request_.json) print_answer(table_.json().dump(2) + "\n");
+    if (stopped) {
+      console_.info("stopped; what was measured until then is in the table");
+      return ExitCode::kRequeue;
+    }
+    return chart.bars.empty() ? code_ : ExitCode::kDone;
+  }
+
+  const ThroughputRequest& request_;
+  TrainedRun trained_;
+  Console console_;
+  fs::path folder_;
+  std::vector<std::string> overrides_;
+  ThroughputTable table_;
+  ExitCode code_ = ExitCode::kDone;  ///< of the first row that failed
+};
+
+}  // namespace
+
+ExitCode throughput(const ThroughputRequest& request) {
+  refuse_a_launcher();
+  return Throughput(request).carry_out();
+}
+
+}  // namespace adtrain

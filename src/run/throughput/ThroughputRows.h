@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace adtrain {
+
+/// What a throughput table measures on.
+struct ThroughputMachine {
+  std::vector<std::string> gpus = {};  ///< as CUDA_VISIBLE_DEVICES names them; none: the CPU
+  int64_t cores = 1;
+  int64_t memory = 0;  ///< of the host, available
+};
+
+/// What is asked of the table.
+struct ThroughputPlan {
+  int64_t batch = 16;     ///< windows of the row of fixed batches
+  int64_t processes = 0;  ///< ranks, processes and devices of a map; 0: one for each GPU, two on the CPU
+  std::vector<std::string> rows = {};  ///< keys; empty for all
+  bool sets_threads = false;           ///< the settings of all rows say cpu_threads
+  bool sets_map = false;               ///< … device_map
+  bool sets_limits = false;            ///< … max_memory
+};
+
+/// One way of scoring, to be measured by itself.
+struct ThroughputRow {
+  std::string key;                         ///< "sequential"
+  std::string name;                        ///< for people: "one at a time"
+  std::vector<std::string> settings = {};  ///< key=value, after those of all rows
+  int64_t ranks = 1;                       ///< of one scoring, under adtrain launch
+  int64_t processes = 1;                   ///< that know nothing of each other, with a shard each
+  std::vector<std::string> gpus = {};      ///< that it may use, all together
+  std::string not_here = {};               ///< why it cannot be measured on this machine; empty where it can
+
+  /// The GPUs of one of its processes, as CUDA_VISIBLE_DEVICES takes them.
+  std::string gpus_of(int64_t process) const;
+};
+
+/// Every key, in the order of rows.
+const std::vector<std::string>& throughput_row_keys();
+
+/// The rows of a table: a pure function. Throws ConfigError for a key that is none, and where there are fewer
+/// GPUs than processes.
+std::vector<ThroughputRow> throughput_rows(const ThroughputPlan& plan, const ThroughputMachine& machine);
+
+}  // namespace adtrain

@@ -1,0 +1,67 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "SmallRun.h"
+
+namespace adtrain {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// Real processes of a tiny model on the CPU: what is checked is that each row is what it says, not its
+/// speed.
+TEST(Throughput, ARunIsMeasuredRowByRow) {
+  const SmallRun run;
+  ASSERT_EQ(run.collect().exit_code, 0);
+  const Finished trained = run.adtrain(
+      "small.yaml --set tf_n_layer=4 --set train_timesteps=4 --set num_warmup_steps=1 --set ckpt_interval=4");
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  const std::string measure =
+      "throughput runs/small --seconds 0.2 --batch 4 --nproc 2 --set score_tasks=all ";
+  const Finished finished = run.adtrain(
+      measure + "--rows sequential,batched,ranks,processes,device_map,int4 --set max_samples=500 " +
+      "--set load_in_4bits=true");
+  EXPECT_EQ(finished.exit_code, 2) << finished.output;
+  EXPECT_THAT(finished.output, HasSubstr("load_in_4bits"));
+
+  const Finished table = run.adtrain(measure + "--rows sequential,batched,ranks,processes,device_map --json");
+  ASSERT_EQ(table.exit_code, 0) << table.output;
+  const std::string written = run.read("runs/small/throughput/throughput.json");
+  EXPECT_THAT(table.output, AllOf(HasSubstr(written), HasSubstr("speed-up"), HasSubstr("2 processes")));
+  const json rows = json::parse(written)["rows"];
+  ASSERT_EQ(rows.size(), 5U);
+  const int64_t batches[] = {1, 4, 16, 16, 16}, processes[] = {1, 1, 2, 2, 1};
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const json& row = rows[i];
+    ASSERT_EQ(row["status"], "measured") << row.dump(2) << table.output;
+    EXPECT_EQ(row["measured"]["batch"], batches[i]) << row["row"];
+    EXPECT_EQ(row["measured"]["processes"], processes[i]) << row["row"];
+    EXPECT_GT(row["measured"]["samples"], 0) << row["row"];
+    EXPECT_GE(row["measured"]["seconds"], 0.2) << row["row"];
+    EXPECT_LT(row["measured"]["seconds"], 20) << row["row"];
+    EXPECT_GT(row["memory_peak_bytes"], 10 << 20) << row["row"];
+  }
+  EXPECT_DOUBLE_EQ(rows[0]["speed_up"], 1);
+  EXPECT_THAT(run.read("runs/small/throughput/throughput.svg"), HasSubstr("<svg"));
+  EXPECT_THAT(run.read("runs/small/throughput/logs/device_map.log"), HasSubstr("2 stages, logical devices"));
+  EXPECT_THAT(run.read("runs/small/throughput/logs/processes-1.log"), HasSubstr("shard 1/2"));
+  EXPECT_FALSE(std::filesystem::exists(run.run() / "throughput" / "work"));
+  EXPECT_FALSE(std::filesystem::exists(run.run() / "scores"));
+
+  // A row that fails says why, and the others are measured.
+  const Finished again = run.adtrain(measure + "--rows sequential");
+  EXPECT_EQ(again.exit_code, 2);
+  EXPECT_THAT(again.output, HasSubstr("--overwrite"));
+  const Finished partly = run.adtrain(
+      measure + "--rows sequential,device_map --overwrite --set device_map='{embeddings: 0, blocks: 1}'");
+  EXPECT_EQ(partly.exit_code, 0) << partly.output;
+  EXPECT_THAT(partly.output, HasSubstr("your map: failed: device_map: found no device for"));
+  const json failed = json::parse(run.read("runs/small/throughput/throughput.json"))["rows"][1];
+  EXPECT_EQ(failed["status"], "failed");
+  EXPECT_THAT(failed["because"], HasSubstr("found no device for"));
+}
+
+}  // namespace
+}  // namespace adtrain

@@ -64,7 +64,9 @@ void LongWork::run(int64_t pieces, const std::function<void(std::atomic<int64_t>
   });
   auto pause = kFirstPause;
   bool told = false;  // the other ranks, that this one's work has ended
-  for (bool all_ended = false; !all_ended; pause = std::min(2 * pause, kLongestPause)) {
+  // Work that is to stop ends soon, and then nobody waits for the next exchange.
+  for (bool all_ended = false; !all_ended;
+       pause = stopping_ ? kFirstPause : std::min(2 * pause, kLongestPause)) {
     {
       std::unique_lock lock(mutex);
       changed.wait_for(lock, pause, [&] { return ended && !told; });

@@ -101,8 +101,10 @@ RowProcesses::End RowProcesses::measure(const ThroughputRow& row) {
       for (auto each = running.begin(); each != running.end();) {
         const std::optional<RankEnd> left = each->process.take_end();
         if (left && left->exit_code != 0 && end.because.empty()) {
-          const std::string error = error_in(each->log);
-          end.because = error.empty() ? fmt::format("{}; see {}", left->text(), each->log.string()) : error;
+          const bool is_refused = left->exit_code == static_cast<int>(ExitCode::kUsage);
+          end.because = error_in(each->log);
+          if (end.because.empty()) end.because = left->text();
+          if (!is_refused) end.because += "; see " + each->log.string();
           end.code = static_cast<ExitCode>(left->exit_code);
           for (const Started& other : running) other.process.send(SIGTERM);
         }

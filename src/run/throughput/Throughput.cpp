@@ -129,9 +129,10 @@ class Throughput {
       for (const char* const name : {"throughput.svg", "throughput.png"}) chart.draw(folder_ / name);
     }
     for (const std::string& line : table_.lines()) console_.info("  " + line);
-    console_.info(fmt::format("memory peak: {}; table {}, picture {}",
-                              "of the fullest GPU, by all processes there; on a CPU of the largest process",
-                              results().string(), (folder_ / "throughput.svg").string()));
+    console_.info("memory peak: of the fullest GPU, by all processes there; on a CPU of the largest process");
+    console_.info(fmt::format(
+        "table {}{}", results().string(),
+        chart.bars.empty() ? "" : fmt::format(", picture {}", (folder_ / "throughput.svg").string())));
     if (request_.json) print_answer(table_.json().dump(2) + "\n");
     if (stopped) {
       console_.info("stopped; what was measured until then is in the table");

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "SmallRun.h"
+#include "base/Gpu.h"
 
 namespace adtrain {
 namespace {
@@ -61,6 +62,42 @@ TEST(Throughput, ARunIsMeasuredRowByRow) {
   const json failed = json::parse(run.read("runs/small/throughput/throughput.json"))["rows"][1];
   EXPECT_EQ(failed["status"], "failed");
   EXPECT_THAT(failed["because"], HasSubstr("found no device for"));
+
+  // A request to stop ends it with what is measured, and leaves no process.
+  const Finished stopped = run.shell(
+      std::string(kAwait) +
+      "$adtrain throughput runs/small --seconds 60 --rows sequential,batched --output stopped & all=$!; "
+      "await test -s stopped/logs/sequential.log; kill -TERM $all; wait $all; echo code $?");
+  EXPECT_THAT(stopped.output, AllOf(HasSubstr("stopped; what was measured"), HasSubstr("code 75")));
+}
+
+TEST(Throughput, OnGpusARowHasThoseThatItSays) {
+  const int gpus = visible_gpu_count();
+  if (gpus == 0) GTEST_SKIP() << "no GPU here";
+  const SmallRun run;
+  ASSERT_EQ(run.collect().exit_code, 0);
+  ASSERT_EQ(run.adtrain("small.yaml --set tf_n_layer=8 --set device=cuda --set train_timesteps=4 --set "
+                        "num_warmup_steps=1 --set ckpt_interval=4")
+                .exit_code,
+            0);
+  const Finished table = run.adtrain(
+      "throughput runs/small --seconds 1 --set score_tasks=all --set device=cuda --rows "
+      "sequential,auto,bf16,ranks,processes,device_map");
+  ASSERT_EQ(table.exit_code, 0) << table.output;
+  for (const json& row : json::parse(run.read("runs/small/throughput/throughput.json"))["rows"]) {
+    const bool takes_all = row["row"] == "ranks" || row["row"] == "processes" || row["row"] == "device_map";
+    if (takes_all && gpus == 1) {
+      EXPECT_EQ(row["status"], "skipped") << row;
+      continue;
+    }
+    ASSERT_EQ(row["status"], "measured") << row << table.output;
+    EXPECT_GT(row["measured"]["memory_total_bytes"], row["memory_peak_bytes"]) << row;
+    if (row["row"] == "device_map") {
+      EXPECT_GE(row["gpus_used"], 2) << row;
+    } else {
+      EXPECT_EQ(row["gpus_used"], takes_all ? gpus : 1) << row;
+    }
+  }
 }
 
 }  // namespace

@@ -234,13 +234,13 @@ void CheckpointStore::prune(int64_t newest) const {
   }
 }
 
-CheckpointStore::Found CheckpointStore::newest() const {
+CheckpointStore::Found CheckpointStore::newest(CheckpointPart part) const {
   std::vector<int64_t> all = steps();
   std::ranges::reverse(all);
   std::vector<std::string> reasons;
   for (const int64_t step : all) {
     try {
-      return {load(path_of(step)), path_of(step), reasons};
+      return {load(path_of(step), part), path_of(step), reasons};
     } catch (const CheckpointError& error) {
       reasons.emplace_back(error.what());
     }
@@ -253,7 +253,7 @@ CheckpointStore::Found CheckpointStore::newest() const {
       fmt::format("no usable checkpoint in {}:\n  {}", folder_.string(), join(reasons, "\n  ")));
 }
 
-Snapshot CheckpointStore::load(const fs::path& checkpoint) {
+Snapshot CheckpointStore::load(const fs::path& checkpoint, CheckpointPart part) {
   const Manifest manifest = Manifest::read(checkpoint);
   const auto tensors = [&](const char* name) {
     return without_wrapper(
@@ -261,7 +261,7 @@ Snapshot CheckpointStore::load(const fs::path& checkpoint) {
   };
   return {.step = manifest.step,
           .model = tensors(kModelFile),
-          .optimizer = tensors(kOptimizerFile),
+          .optimizer = part == CheckpointPart::kAll ? tensors(kOptimizerFile) : std::vector<NamedTensor>(),
           .state = manifest.state};
 }
 

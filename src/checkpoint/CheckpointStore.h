@@ -22,6 +22,9 @@ struct Snapshot {
   nlohmann::json state = nlohmann::json::object();
 };
 
+/// What is read of a checkpoint. The optimizer's state is twice as large as the weights.
+enum class CheckpointPart { kAll, kWeights };
+
 /// The checkpoints of one run: folders `step-N` of model.safetensors, optimizer.safetensors and
 /// manifest.json, and the symbolic link `latest`. Where one of them is recorded as the best (BestCheckpoint),
 /// it stays however old it is, and the link `best` points to it.
@@ -63,9 +66,9 @@ class CheckpointStore {
     std::filesystem::path path;
     std::vector<std::string> passed_over;
   };
-  /// The newest checkpoint whose files match its manifest. Throws CheckpointError where there is none, which
-  /// says what is wrong with each.
-  Found newest() const;
+  /// The newest checkpoint whose files, as far as they are read, match its manifest. Throws CheckpointError
+  /// where there is none, which says what is wrong with each.
+  Found newest(CheckpointPart part = CheckpointPart::kAll) const;
   /// Whether there is no `step-N`, verified or not.
   bool empty() const { return steps().empty(); }
   /// The steps of all `step-N`, verified or not, ascending.
@@ -74,7 +77,7 @@ class CheckpointStore {
 
   /// Reads and verifies one checkpoint's folder. Removes the `module.` that Python's data-parallel wrapper
   /// puts before names. Throws CheckpointError that names the file at fault.
-  static Snapshot load(const std::filesystem::path& checkpoint);
+  static Snapshot load(const std::filesystem::path& checkpoint, CheckpointPart part = CheckpointPart::kAll);
   /// Without the `module.` before names.
   static std::vector<NamedTensor> without_wrapper(std::vector<NamedTensor> tensors);
 

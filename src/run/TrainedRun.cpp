@@ -53,10 +53,10 @@ int64_t TrainedRun::load_weights(const TrainingOptions& training, Console& conso
   if (communicator.is_root()) {
     Snapshot snapshot;
     if (checkpoint) {
-      snapshot = CheckpointStore::load(*checkpoint);
+      snapshot = CheckpointStore::load(*checkpoint, CheckpointPart::kWeights);
     } else {
       CheckpointStore::Found found =
-          CheckpointStore(folder.checkpoints(), training.keep_checkpoints).newest();
+          CheckpointStore(folder.checkpoints(), training.keep_checkpoints).newest(CheckpointPart::kWeights);
       for (const std::string& reason : found.passed_over) console.warn("passed over a checkpoint: " + reason);
       snapshot = std::move(found.snapshot);
     }

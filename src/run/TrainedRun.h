@@ -23,7 +23,8 @@ struct TrainedRun {
   /// The step that the checkpoint's folder is named for, or that of the link `latest`; 0 where it has no such
   /// name.
   int64_t named_step() const;
-  /// Reads the weights on rank 0 and gives them to all. Returns the checkpoint's step. Collective.
+  /// Reads the weights on rank 0, and no optimizer's state, and gives them to all. Returns the checkpoint's
+  /// step. Collective.
   int64_t load_weights(const TrainingOptions& training, Console& console, Communicator& communicator,
                        AlgorithmDistillation& model) const;
 };

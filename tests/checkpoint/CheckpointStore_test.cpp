@@ -253,6 +253,20 @@ INSTANTIATE_TEST_SUITE_P(
                            {"not a complete checkpoint"}}),
     [](const auto& damage) { return std::string(damage.param.label); });
 
+TEST(CheckpointStore, TheWeightsAloneAreReadWithoutTheOptimizer) {
+  const TemporaryFolder folder;
+  CheckpointStore store(folder.path(), 2);
+  Snapshot expected = random_snapshot(1);
+  store.save(expected);
+  expected.optimizer.clear();
+  fs::remove(folder.path() / "step-1" / "optimizer.safetensors");
+  expect_same(store.newest(CheckpointPart::kWeights).snapshot, expected);
+  expect_same(CheckpointStore::load(folder.path() / "step-1", CheckpointPart::kWeights), expected);
+  EXPECT_THROW(CheckpointStore::load(folder.path() / "step-1"), CheckpointError);
+  flip_last_byte(folder.path() / "step-1" / "model.safetensors");
+  EXPECT_THROW(store.newest(CheckpointPart::kWeights), CheckpointError);
+}
+
 TEST(CheckpointStore, ARunThatWentBackReplacesItsFormerFuture) {
   const TemporaryFolder folder;
   CheckpointStore store(folder.path(), 2);

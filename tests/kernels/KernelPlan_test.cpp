@@ -96,10 +96,13 @@ TEST(KernelPlan, WideBlocksGoBySublayersWithOwnAttention) {
   EXPECT_THAT(parts_of(resident).at("attention").kernels, HasSubstr("resident"));
   EXPECT_THAT(parts_of(resident).at("attention").why, HasSubstr("width 128"));
 
-  const KernelPlan streaming(wide(768, 12, 1024), kHopper, at::kBFloat16);
-  EXPECT_EQ(streaming.blocks(), Blocks::kSublayers);
-  EXPECT_TRUE(streaming.own_attention());
-  EXPECT_THAT(parts_of(streaming).at("attention").kernels, HasSubstr("stream"));
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    const KernelPlan streaming(wide(768, 12, 1024), kHopper, type);
+    EXPECT_EQ(streaming.blocks(), Blocks::kSublayers);
+    EXPECT_TRUE(streaming.own_attention());
+    EXPECT_THAT(parts_of(streaming).at("attention").kernels, HasSubstr("stream"));
+  }
+  EXPECT_FALSE(KernelPlan(wide(128, 8, 240), kHopper, at::kHalf).own_attention()) << "resident ones are bf16";
 }
 
 TEST(KernelPlan, StreamingAttentionIsForOneStreamWithoutRope) {
@@ -188,7 +191,7 @@ TEST(KernelPlan, OwnOrCudnnsKernelsRunAttentionOfChosenPiecesWhereTheyCan) {
   };
   for (const DeviceTraits& device : {kHopper, kAmpere}) {
     for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
-      const bool own = device.runs_large_kernels() && type == at::kBFloat16;
+      const bool own = device.runs_large_kernels();
       const KernelPlan plan(xland, device, type);
       EXPECT_EQ(plan.own_attention(), own);
       EXPECT_NE(plan.cudnn_attention(), own);
@@ -203,20 +206,21 @@ TEST(KernelPlan, OwnOrCudnnsKernelsRunAttentionOfChosenPiecesWhereTheyCan) {
   EXPECT_THAT(why(other, kHopper, at::kHalf), HasSubstr("256 features"));
   other = xland;
   other.heads = 12, other.width = 768;
-  EXPECT_THAT(why(other, kHopper, at::kHalf), HasSubstr("12 heads"));
-  EXPECT_TRUE(KernelPlan(other, kHopper, at::kBFloat16).own_attention());
+  EXPECT_THAT(why(other, kAmpere, at::kHalf), HasSubstr("12 heads"));
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf})
+    EXPECT_TRUE(KernelPlan(other, kHopper, type).own_attention());
   other.alibi = false;
   EXPECT_FALSE(KernelPlan(other, kHopper, at::kBFloat16).own_attention());
   other.normed_heads = true;
-  EXPECT_TRUE(KernelPlan(other, kHopper, at::kBFloat16).own_attention());
-  EXPECT_TRUE(KernelPlan(other, kHopper, at::kHalf).cudnn_attention());
+  EXPECT_TRUE(KernelPlan(other, kHopper, at::kHalf).own_attention());
+  EXPECT_TRUE(KernelPlan(other, kAmpere, at::kHalf).cudnn_attention());
   other = xland;
   other.two_streams = true;
   EXPECT_THAT(why(other, kHopper, at::kHalf), HasSubstr("token_layout: previous"));
   other = xland;
   other.tokens = 63;
-  EXPECT_THAT(why(other, kHopper, at::kHalf), HasSubstr("63 tokens"));
-  EXPECT_TRUE(KernelPlan(other, kHopper, at::kBFloat16).own_attention());
+  EXPECT_THAT(why(other, kAmpere, at::kHalf), HasSubstr("63 tokens"));
+  EXPECT_TRUE(KernelPlan(other, kHopper, at::kHalf).own_attention());
   const KernelPlan never(xland, kHopper, at::kBFloat16, KernelPlan::Use::kNever);
   EXPECT_FALSE(never.cudnn_attention() || never.own_attention());
 }
@@ -245,7 +249,7 @@ TEST(KernelPlan, BlocksOfChosenPiecesGoBySublayersAroundOwnOrCudnnsAttention) {
   };
   EXPECT_THAT(why(xland, at::kFloat), HasSubstr("mixed_precision"));
   NetworkShape other = xland;
-  other.tokens = 63;
+  other.alibi = false, other.tokens = 63;
   EXPECT_THAT(why(other, at::kHalf), HasSubstr("63 tokens"));
   other = xland;
   other.mlp_biases = false;

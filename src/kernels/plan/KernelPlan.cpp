@@ -41,19 +41,19 @@ Why why_not_ad(const NetworkShape& network, const std::string& they_are) {
 constexpr std::array<std::array<int64_t, 2>, 6> kWholeBlocks = {
     {{32, 8}, {32, 16}, {32, 32}, {64, 8}, {64, 16}, {64, 32}}};
 
-Why why_no_large_kernels(const DeviceTraits& device, at::ScalarType type) {
+Why why_no_large_kernels(const DeviceTraits& device, at::ScalarType type, bool in_fp16) {
   if (!device.is_gpu) return "they are for GPUs";
   if (!device.runs_large_kernels()) {
     return fmt::format("they are for GPUs of compute capability 9.0 and later with {} KiB of shared memory",
                        DeviceTraits::hopper().shared_bytes_of_a_block / 1024);
   }
-  if (type != at::kBFloat16) return "they are for mixed_precision: bf16";
-  return std::nullopt;
+  if (type == at::kBFloat16 || (in_fp16 && type == at::kHalf)) return std::nullopt;
+  return in_fp16 ? "they are for mixed_precision: bf16 or fp16" : "they are for mixed_precision: bf16";
 }
 
 Why why_no_whole_blocks(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
   if (auto why = why_not_ad(network, "they are")) return why;
-  if (auto why = why_no_large_kernels(device, type)) return why;
+  if (auto why = why_no_large_kernels(device, type, /*in_fp16=*/false)) return why;
   const std::array<int64_t, 2> shape = {network.width, network.head_size()};
   if (std::find(kWholeBlocks.begin(), kWholeBlocks.end(), shape) == kWholeBlocks.end()) {
     return fmt::format(
@@ -78,7 +78,7 @@ Why why_no_streaming_kernels(const DeviceTraits& device) {
 
 /// Why the attention of networks of chosen pieces does not run our kernels that stream keys and values.
 Why why_no_streamed_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
-  if (auto why = why_no_large_kernels(device, type)) return why;
+  if (auto why = why_no_large_kernels(device, type, /*in_fp16=*/true)) return why;
   if (auto why = why_no_streaming_kernels(device)) return why;
   if (network.two_streams) return "it is for one causal stream of tokens: token_layout: previous";
   if (network.head_size() != 32 && network.head_size() != 64)
@@ -92,8 +92,9 @@ Why why_no_own_attention(const NetworkShape& network, const DeviceTraits& device
   if (network.block == NetworkShape::Block::kComposed)
     return why_no_streamed_attention(network, device, type);
   if (auto why = why_not_ad(network, "it is")) return why;
-  if (auto why = why_no_large_kernels(device, type)) return why;
   const int64_t head_size = network.head_size();
+  const bool streams = is_streaming_attention(network.tokens, head_size);
+  if (auto why = why_no_large_kernels(device, type, /*in_fp16=*/streams)) return why;
   if (network.width % kGroupColumns != 0 ||
       (head_size != 8 && head_size != 16 && head_size != 32 && head_size != 64)) {
     return fmt::format(
@@ -104,7 +105,7 @@ Why why_no_own_attention(const NetworkShape& network, const DeviceTraits& device
     return fmt::format("sequences have {} tokens; with heads of {} it is for at most {}", network.tokens,
                        head_size, kMostTokens);
   }
-  if (!is_streaming_attention(network.tokens, head_size)) return std::nullopt;
+  if (!streams) return std::nullopt;
   if (network.two_streams || network.padded || network.block == NetworkShape::Block::kPreNorm) {
     return fmt::format(
         "with heads of {} and {} tokens it is for the loss at the last position, without rotary positions "

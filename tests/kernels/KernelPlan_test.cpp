@@ -181,6 +181,9 @@ TEST(KernelPlan, ShapesBeyondTheKernelsSayWhichNumberIsTooLarge) {
   NetworkShape many = guide();
   many.actions = 9;
   EXPECT_FALSE(KernelPlan(many, kHopper, at::kBFloat16).fused_loss());
+  const KernelPlan widest(wide(4096, 64, 1024), kHopper, at::kBFloat16);
+  EXPECT_TRUE(widest.fused_loss());
+  EXPECT_FALSE(widest.fused_embedding());
 }
 
 TEST(KernelPlan, OwnOrCudnnsKernelsRunAttentionOfChosenPiecesWhereTheyCan) {

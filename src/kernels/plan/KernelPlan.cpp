@@ -22,6 +22,7 @@ namespace {
 using Why = std::optional<std::string>;
 using Part = KernelPlan::Part;
 
+constexpr int64_t kWidestEmbedding = 1024;
 constexpr const char* kStreaming = "our kernels, which stream keys and values";
 
 /// Whether there are any kernels of our own for such networks.
@@ -181,19 +182,20 @@ Why why_no_sublayers(const NetworkShape& network, const DeviceTraits& device, at
   return std::nullopt;
 }
 
-/// Why the embedding, or the loss, is not fused; both have the same conditions.
+/// Why the embedding, or the loss, is not fused; the numbers are those of its kernels, the width nothing
+/// where it may be any.
 Why why_not_fused(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type,
-                  int64_t most_actions) {
-  constexpr int64_t kWidthStep = 32, kMostWidth = 1024;
+                  int64_t most_actions, std::optional<int64_t> most_width) {
+  constexpr int64_t kWidthStep = 32;
   if (network.block == NetworkShape::Block::kComposed) return why_not_ad(network, "it is");
   if (!is_ad(network) || network.padded) {
     return "it is for model AD without compressed context";
   }
   if (!device.runs_small_kernels()) return "it is for GPUs of compute capability 9.0 and later";
   if (type != at::kBFloat16) return "it is for mixed_precision: bf16";
-  if (network.width % kWidthStep != 0 || network.width > kMostWidth) {
-    return fmt::format("the width is {}; it is for multiples of {} up to {}", network.width, kWidthStep,
-                       kMostWidth);
+  if (network.width % kWidthStep != 0 || (most_width && network.width > *most_width)) {
+    return fmt::format("the width is {}; it is for multiples of {}{}", network.width, kWidthStep,
+                       most_width ? fmt::format(" up to {}", *most_width) : "");
   }
   if (network.actions > most_actions) {
     return fmt::format("there are {} actions; it is for at most {}", network.actions, most_actions);
@@ -240,9 +242,11 @@ KernelPlan::KernelPlan(const NetworkShape& network, const DeviceTraits& device, 
     why_no_own_attention_ = kernels::why_no_own_attention(network, device, type);
     why_no_cudnn_attention_ = kernels::why_no_cudnn_attention(network, device, type);
     why_no_decoding_attention_ = kernels::why_no_decoding_attention(network, device, type);
-    why_no_fused_embedding_ = why_not_fused(network, device, type, TokenShape::kMostActions);
+    why_no_fused_embedding_ =
+        why_not_fused(network, device, type, TokenShape::kMostActions, kWidestEmbedding);
     why_no_fused_encoder_ = kernels::why_no_fused_encoder(network, device, type);
-    why_no_fused_loss_ = why_not_fused(network, device, type, LinearCrossEntropyShape::kMostActions);
+    why_no_fused_loss_ =
+        why_not_fused(network, device, type, LinearCrossEntropyShape::kMostActions, std::nullopt);
   }
   const Blocks not_whole = why_no_sublayers_ ? Blocks::kLibrary : Blocks::kSublayers;
   blocks_ = why_no_whole_blocks_ ? not_whole : Blocks::kWhole;

@@ -54,7 +54,7 @@ TEST(KernelPlan, SmallBlocksAreWholeOnHopper) {
   }
 }
 
-TEST(KernelPlan, RolloutsOfChosenPiecesReadKeptKeysByOurKernel) {
+TEST(KernelPlan, RolloutsReadKeptKeysByOurKernel) {
   const NetworkShape chosen = with_block(Block::kComposed, wide(512, 8, 4096));
   for (const DeviceTraits& device : {kHopper, kAmpere}) {
     EXPECT_TRUE(KernelPlan(chosen, device, at::kBFloat16).decoding_attention());
@@ -67,7 +67,12 @@ TEST(KernelPlan, RolloutsOfChosenPiecesReadKeptKeysByOurKernel) {
   EXPECT_THAT(why(chosen, kCpu, at::kBFloat16), HasSubstr("GPUs"));
   EXPECT_THAT(why(with_block(Block::kComposed, wide(384, 8, 4096)), kHopper, at::kBFloat16),
               HasSubstr("heads have 48 features"));
-  EXPECT_THAT(why(wide(512, 8, 4096), kHopper, at::kBFloat16), HasSubstr("chosen pieces"));
+  for (const Block block : {Block::kPreNorm, Block::kPostNorm, Block::kGpt2})
+    EXPECT_THAT(why(with_block(block, wide(512, 8, 4096)), kHopper, at::kBFloat16), IsEmpty());
+  NetworkShape compressed = wide(512, 8, 4096);
+  compressed.padded = true;
+  for (const NetworkShape& other : {compressed, with_block(Block::kOther, wide(512, 8, 4096))})
+    EXPECT_THAT(why(other, kHopper, at::kBFloat16), HasSubstr("keeps no keys"));
   EXPECT_THAT(KernelPlan(chosen, kHopper, at::kBFloat16, KernelPlan::Use::kNever).why_no_decoding_attention(),
               ::testing::Optional(HasSubstr("fused_kernels is off")));
 }

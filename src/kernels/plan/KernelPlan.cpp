@@ -144,7 +144,8 @@ Why why_no_cudnn_attention(const NetworkShape& network, const DeviceTraits& devi
 /// Why rollouts do not run our own attention over kept keys and values.
 Why why_no_decoding_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
   constexpr int kAmpere = 80;
-  if (network.block != NetworkShape::Block::kComposed) return "it is for networks of chosen pieces";
+  if (network.block == NetworkShape::Block::kOther || network.padded)
+    return "this network keeps no keys and values";
   if (!device.is_gpu || device.compute_capability < kAmpere) {
     return "it is for GPUs of compute capability 8.0 and later";
   }

@@ -8,7 +8,7 @@ CapturedRolling::CapturedRolling(AlgorithmDistillation::Rolling rolling, c10::De
     : rolling_(std::move(rolling)), device_(device), graph_(device) {}
 
 AlgorithmDistillation::Predictions CapturedRolling::operator()(const Batch& step) {
-  if (step_.empty()) {
+  if (step_.empty() || step_.states.sizes() != step.states.sizes()) {
     step_ = step.to(device_);
     return rolling_(step_);
   }

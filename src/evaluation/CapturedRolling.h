@@ -10,14 +10,14 @@ namespace adtrain {
 
 /// Rows that grow by one step at a time, on a GPU, whose steps are replays of one CUDA graph: of a network
 /// with AlgorithmDistillation::rolling_repeats(). The same predictions without the host's delays. The first
-/// step runs eagerly, as it makes room for keys and values; the second one captures. For one thread, on the
-/// stream that is then current, which must not be the default one.
+/// step of each shape runs eagerly, as it makes room for keys and values; the next one captures. For one
+/// thread, on the stream that is then current, which must not be the default one.
 class CapturedRolling {
  public:
   CapturedRolling(AlgorithmDistillation::Rolling rolling, c10::Device device);
 
-  /// `step`: on the CPU, of the same shapes as in the first call. Returns predictions on the device, which
-  /// the next call changes. Throws where memory does not suffice to capture.
+  /// `step`: on the CPU; its shapes are the same from the second call on. Returns predictions on the device,
+  /// which the next call changes. Throws where memory does not suffice to capture.
   AlgorithmDistillation::Predictions operator()(const Batch& step);
 
  private:

@@ -17,13 +17,15 @@ class Context {
  public:
   virtual ~Context() = default;
 
-  /// The model's action logits, float32 (n, A), in the current `states`, (n, 2).
+  /// The model's action logits, float32 (n, A), in the current `states`, (n, 2). To be asked once a step.
   virtual at::Tensor ask(const Predictor& predict, std::span<const int32_t> states) = 0;
   /// Appends the step that followed.
   virtual void append(const StepOfRows& step) = 0;
 
-  /// The empty contexts of `rows` learners, of the kind and length that the model was built for.
-  static std::unique_ptr<Context> create(const ModelOptions& model, int64_t rows);
+  /// The empty contexts of `rows` learners, of the kind and length that the model was built for. `kept`: how
+  /// they keep keys and values.
+  static std::unique_ptr<Context> create(const ModelOptions& model, int64_t rows,
+                                         const RollingPredictors& kept);
 };
 
 }  // namespace adtrain

@@ -104,10 +104,10 @@ void EvaluationOptions::declare(Section& section) {
       "evaluation, instead of the state after the reset, which is what histories hold.");
   section.key(
       "eval_context", eval_context, spellings({EvaluationContext::kRecompute, EvaluationContext::kRolling}),
-      "Tasks of your own: recompute shows the network the whole window at each step, as in training. rolling "
-      "keeps the keys and values of former steps, which is faster by far, on GPUs in the type of "
-      "mixed_precision; where a context is longer than n_transit, deeper layers then remember what has left "
-      "the window.");
+      "recompute shows the network the whole window at each step, as in training. rolling keeps the keys and "
+      "values of former steps, which is faster by far, on GPUs in the type of mixed_precision; where a "
+      "context is longer than n_transit, deeper layers then remember what has left the window, or, where "
+      "positions are learned, the whole window is shown as with recompute.");
   section.key(
       "eval_scores", eval_scores,
       "YAML file of what random actions and an expert earn in each task of a worker, by its name, as Vintix "
@@ -137,14 +137,6 @@ void EvaluationOptions::check(Findings& findings, const EnvironmentOptions& envi
     findings.add("eval_scores",
                  "found a file without env_worker; the bounds of our own families' returns are known: "
                  "expected null, or environments of your own");
-  }
-  if (eval_context == EvaluationContext::kRolling && !environment.has_own_tasks()) {
-    findings.add("eval_context",
-                 fmt::format("found rolling{} with a family's tasks; it is for networks over tasks of your "
-                             "own: expected recompute",
-                             eval_protocol == EvaluationProtocol::kNone
-                                 ? ""
-                                 : fmt::format(" (eval_protocol {})", name_of(eval_protocol))));
   }
   if (eval_terminal_observation && environment.has_own_tasks()) {
     findings.add("eval_terminal_observation",

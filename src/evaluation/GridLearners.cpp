@@ -6,9 +6,10 @@
 namespace adtrain {
 
 GridLearners::GridLearners(std::unique_ptr<SteppedEnvironments> environments, std::span<const Trial> trials,
-                           const ModelOptions& model, const EvaluationOptions& options)
+                           const ModelOptions& model, const EvaluationOptions& options,
+                           const RollingPredictors& kept)
     : environments_(std::move(environments)),
-      context_(Context::create(model, static_cast<int64_t>(trials.size()))),
+      context_(Context::create(model, static_cast<int64_t>(trials.size()), kept)),
       chooser_(options.eval_sampling, static_cast<uint64_t>(options.eval_seed), trials),
       terminal_observation_(options.eval_terminal_observation),
       rewards_(trials.size()) {}

@@ -18,8 +18,10 @@ namespace adtrain {
 /// Learners in grids: two coordinates are observed, one of five actions is chosen.
 class GridLearners final : public Learners {
  public:
+  /// `kept`: how contexts keep keys and values.
   GridLearners(std::unique_ptr<SteppedEnvironments> environments, std::span<const Trial> trials,
-               const ModelOptions& model, const EvaluationOptions& options);
+               const ModelOptions& model, const EvaluationOptions& options,
+               const RollingPredictors& kept = {});
 
   void act(const Predictor& predict) override;
   void observe() override;

@@ -50,16 +50,25 @@ Predictor of_group(const Predictor& predict, int64_t group) {
   };
 }
 
-std::function<Predictor()> rolling_predictors_of(AlgorithmDistillation& model, bool captures) {
-  return [&model, captures]() -> Predictor {
+RollingPredictors RollingPredictors::of_group(int64_t group) const {
+  if (!begin) return *this;
+  return {[begin = begin, group] { return adtrain::of_group(begin(), group); }, slides};
+}
+
+RollingPredictors rolling_predictors_of(AlgorithmDistillation& model, EvaluationContext context,
+                                        bool captures) {
+  const bool on_gpu = model.parameters().flat().is_cuda();
+  if (!model.why_not_rolling().empty() || (context == EvaluationContext::kRecompute && !on_gpu)) return {};
+  const auto begin = [&model, captures, on_gpu]() -> Predictor {
     const at::Device device = model.parameters().flat().device();
-    if (captures && device.is_cuda() && model.rolling_repeats()) {
+    if (captures && on_gpu && model.rolling_repeats()) {
       auto captured = std::make_shared<CapturedRolling>(model.rolling(), device);
       return [captured](const Batch& step) { return on_cpu((*captured)(step)); };
     }
     return
         [device, rolling = model.rolling()](const Batch& step) { return on_cpu(rolling(step.to(device))); };
   };
+  return {begin, context == EvaluationContext::kRolling && model.rolling_slides()};
 }
 
 }  // namespace adtrain

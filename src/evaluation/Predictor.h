@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "data/Batch.h"
+#include "evaluation/EvaluationOptions.h"
 #include "model/AlgorithmDistillation.h"
 #include "placement/PlacedNetwork.h"
 
@@ -20,9 +21,25 @@ Predictor predictor_of(AlgorithmDistillation& model);
 Predictor predictor_of(PlacedNetwork& network, int64_t micro_batches);
 /// Calls `predict` with rows of this group of spaces (Batch::group); null where `predict` is.
 Predictor of_group(const Predictor& predict, int64_t group);
-/// Makes predictors of empty rows that grow by one step at a time (see AlgorithmDistillation::Rolling), each
-/// for other rows. Borrows the model, which must be able to. `captures`: whether steps are captured in CUDA
-/// graphs where they can be (see CapturedRolling).
-std::function<Predictor()> rolling_predictors_of(AlgorithmDistillation& model, bool captures);
+/// How the contexts of a rollout keep keys and values.
+struct RollingPredictors {
+  /// Makes a predictor of empty rows that grow by one step at a time, whose batches are those of
+  /// AlgorithmDistillation::Rolling; each is for other rows. Null where none are kept.
+  std::function<Predictor()> begin;
+  /// Whether rows grow for ever. Else those that are longer than the window are shown as a whole at each
+  /// step: the predictor is for n_transit steps alone.
+  bool slides = false;
+
+  explicit operator bool() const { return begin != nullptr; }
+  /// The same with rows of this group of spaces (Batch::group).
+  RollingPredictors of_group(int64_t group) const;
+};
+
+/// Of this model, which is borrowed; none where it keeps no keys. `captures`: whether steps are captured in
+/// CUDA graphs where they can be (see CapturedRolling). With kRolling rows grow beyond the window where the
+/// model can. With kRecompute they do not, so that all predictions are those of predict(); none on CPUs,
+/// where they are then those of predict() bit for bit.
+RollingPredictors rolling_predictors_of(AlgorithmDistillation& model, EvaluationContext context,
+                                        bool captures);
 
 }  // namespace adtrain

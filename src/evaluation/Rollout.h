@@ -18,9 +18,9 @@ namespace adtrain {
 /// episodes, with frozen weights. A trial learns through its context alone.
 class Rollout {
  public:
-  /// In the family's own environments.
+  /// In the family's own environments. `kept`: how contexts keep keys and values.
   Rollout(const TaskFamily& family, std::span<const Trial> trials, const ModelOptions& model,
-          const EvaluationOptions& options);
+          const EvaluationOptions& options, const RollingPredictors& kept = {});
   /// Of these learners, who have the trials in order. Several parts step in turn: the model is asked for one
   /// while the environments of the others step.
   struct Part {

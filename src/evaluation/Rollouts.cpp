@@ -55,12 +55,14 @@ Rollouts rollouts_of(WorkerPool& workers, const EvaluationOptions& options, cons
 }  // namespace
 
 Rollouts Rollouts::stepwise(const Predictor& predict, const TaskFamily& family, const ModelOptions& model,
-                            const EvaluationOptions& options) {
+                            const EvaluationOptions& options, const RollingPredictors& kept) {
   const auto begin = [=, &family](std::span<const Trial> trials) -> RunEpisode {
-    auto rollout = std::make_shared<Rollout>(family, trials, model, options);
+    auto rollout = std::make_shared<Rollout>(family, trials, model, options, kept);
     return [rollout, predict] { return rollout->run_episode(predict); };
   };
-  return {begin, "environments on the CPU"};
+  std::string place = "environments on the CPU";
+  if (kept) place += kept.slides ? ", keys and values kept" : ", keys and values kept while contexts grow";
+  return {begin, place};
 }
 
 Rollouts Rollouts::in_workers(const Player& player, WorkerPool& workers, const EvaluationOptions& options) {
@@ -69,17 +71,18 @@ Rollouts Rollouts::in_workers(const Player& player, WorkerPool& workers, const E
     const auto make = [=, &hello, spaces = player.shape.spaces.front()](std::unique_ptr<WorkerBatch> batch,
                                                                         std::span<const Trial> trials) {
       const SpaceLearners::Terms terms = {spaces, player.scale ? player.scale(trials) : SpaceScale(),
-                                          player.model.n_transit, player.rolling};
+                                          player.model.n_transit, player.kept};
       return std::make_unique<SpaceLearners>(std::move(batch), hello, trials, terms, options);
     };
     return rollouts_of(workers, options, player.predict, make);
   }
-  return rollouts_of(
-      workers, options, player.predict,
-      [=, &hello, model = player.model](std::unique_ptr<WorkerBatch> batch, std::span<const Trial> trials) {
-        return std::make_unique<GridLearners>(std::make_unique<WorkerGrid>(std::move(batch), hello), trials,
-                                              model, options);
-      });
+  return rollouts_of(workers, options, player.predict,
+                     [=, &hello, model = player.model, kept = player.kept](std::unique_ptr<WorkerBatch> batch,
+                                                                           std::span<const Trial> trials) {
+                       return std::make_unique<GridLearners>(
+                           std::make_unique<WorkerGrid>(std::move(batch), hello), trials, model, options,
+                           kept);
+                     });
 }
 
 Rollouts Rollouts::at_random(WorkerPool& workers, const EvaluationOptions& options) {
@@ -91,9 +94,10 @@ Rollouts Rollouts::at_random(WorkerPool& workers, const EvaluationOptions& optio
 }
 
 Rollouts Rollouts::of(AlgorithmDistillation& model, const TaskFamily& family,
-                      const EvaluationOptions& options) {
-  Rollouts stepwise = Rollouts::stepwise(predictor_of(model), family, model.options(), options);
-  if (!model.parameters().flat().is_cuda()) return stepwise;
+                      const EvaluationOptions& options, bool captures) {
+  const RollingPredictors kept = rolling_predictors_of(model, options.eval_context, captures);
+  Rollouts stepwise = Rollouts::stepwise(predictor_of(model), family, model.options(), options, kept);
+  if (!model.parameters().flat().is_cuda() || kept.slides) return stepwise;
   if (family.plugin() != nullptr) {
     stepwise.place += ", asked step by step: they are a plug-in's";
     return stepwise;
@@ -105,7 +109,7 @@ Rollouts Rollouts::of(AlgorithmDistillation& model, const TaskFamily& family,
   if (const auto objection = PackedNetwork::objection(model.options(), model.shape()))
     return because(*objection);
   if (const at::ScalarType type = model.parameters().compute_type(); type != at::kFloat)
-    return because(fmt::format("torch_dtype is {} and the kernel computes as in fp32", precision_name(type)));
+    return because(fmt::format("it computes in {} and the kernel as in fp32", precision_name(type)));
   auto network = std::make_shared<const PackedNetwork>(model);
   if (!GpuRollout::fits(*network, model.options()))
     return because("this GPU lacks the shared memory, cooperative launches or bf16 products that it takes");

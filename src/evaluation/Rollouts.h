@@ -26,9 +26,10 @@ struct Rollouts {
   /// Where environments and model are, and why; printed at the start of an evaluation.
   std::string place;
 
-  /// Steps environments and contexts on the CPU, which call `predict`. Borrows `family`.
+  /// Steps environments and contexts on the CPU, which call `predict`, or keep keys and values. Borrows
+  /// `family`.
   static Rollouts stepwise(const Predictor& predict, const TaskFamily& family, const ModelOptions& model,
-                           const EvaluationOptions& options);
+                           const EvaluationOptions& options, const RollingPredictors& kept = {});
   /// What a model is to the environments of worker processes.
   struct Player {
     Predictor predict;
@@ -36,17 +37,18 @@ struct Rollouts {
     ModelShape shape;  ///< of a model of several groups of spaces, the group that plays alone
     /// Of a model of any space: of the learners of these trials; null for none.
     std::function<SpaceScale(std::span<const Trial>)> scale = nullptr;
-    /// Of a model of any space that keeps keys and values: see SpaceLearners::Terms; null for none.
-    std::function<Predictor()> rolling = nullptr;
+    RollingPredictors kept = {};  ///< how contexts keep keys and values
   };
   /// Plays in the environments of worker processes. Borrows `workers`.
   static Rollouts in_workers(const Player& player, WorkerPool& workers, const EvaluationOptions& options);
   /// The same by uniformly random actions.
   static Rollouts at_random(WorkerPool& workers, const EvaluationOptions& options);
-  /// Runs on the model's GPU, where it is on one and the rollout kernel supports its shape; else stepwise.
-  /// The kernel uses a copy of the present weights. Borrows both.
-  static Rollouts of(AlgorithmDistillation& model, const TaskFamily& family,
-                     const EvaluationOptions& options);
+  /// Runs on the model's GPU, where it is on one and the rollout kernel supports its shape; else stepwise,
+  /// on a GPU with keys and values that are kept while contexts grow. Stepwise in any case where
+  /// `options.eval_context` has rows slide. The kernel uses a copy of the present weights. `captures`: see
+  /// rolling_predictors_of. Borrows both.
+  static Rollouts of(AlgorithmDistillation& model, const TaskFamily& family, const EvaluationOptions& options,
+                     bool captures);
 };
 
 }  // namespace adtrain

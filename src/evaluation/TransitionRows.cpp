@@ -44,13 +44,14 @@ void TransitionRows::drop_front(int64_t row, int64_t count) {
   drop_entries(batch_.next_states.data_ptr<int32_t>() + 2 * cell, 2 * count, 2 * capacity_);
 }
 
-Batch TransitionRows::first(int64_t columns) const {
-  Batch first;
-  first.states = batch_.states.narrow(1, 0, columns).contiguous();
-  first.actions = batch_.actions.narrow(1, 0, columns).contiguous();
-  first.rewards = batch_.rewards.narrow(1, 0, columns).contiguous();
-  first.next_states = batch_.next_states.narrow(1, 0, columns).contiguous();
-  return first;
+Batch TransitionRows::columns(int64_t begin, int64_t columns) const {
+  const auto part = [&](const at::Tensor& all) { return all.narrow(1, begin, columns).contiguous(); };
+  Batch some;
+  some.states = part(batch_.states);
+  some.actions = part(batch_.actions);
+  some.rewards = part(batch_.rewards);
+  some.next_states = part(batch_.next_states);
+  return some;
 }
 
 }  // namespace adtrain

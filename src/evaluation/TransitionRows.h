@@ -31,8 +31,9 @@ class TransitionRows {
   /// Drops the first `count` transitions of a row: the rest moves to the front, followed by zeros.
   void drop_front(int64_t row, int64_t count);
 
-  /// The first `columns` columns, contiguous: the tensors themselves for all columns, else copies.
-  Batch first(int64_t columns) const;
+  /// `columns` columns from `begin` on, contiguous: the tensors themselves for all columns, else copies.
+  Batch columns(int64_t begin, int64_t columns) const;
+  Batch first(int64_t columns) const { return this->columns(0, columns); }
 
  private:
   int64_t rows_;

@@ -1,6 +1,7 @@
 #include "model/AlgorithmDistillation.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
@@ -94,6 +95,14 @@ AlgorithmDistillation::Predictions AlgorithmDistillation::at_the_query(const Pre
   predictions.actions = logits.actions.squeeze(1).to(at::kFloat);
   if (logits.token_types.defined()) predictions.token_types = logits.token_types.squeeze(1).to(at::kFloat);
   return predictions;
+}
+
+AlgorithmDistillation::Rolling AlgorithmDistillation::without_gradients(
+    std::function<at::Tensor(const Batch& step)> newest) {
+  return [newest = std::move(newest)](const Batch& step) {
+    const at::NoGradGuard no_grad;
+    return at_the_query({newest(step), {}});
+  };
 }
 
 const kernels::KernelPlan& AlgorithmDistillation::plan(LossPositions positions) const {

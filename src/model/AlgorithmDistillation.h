@@ -101,20 +101,26 @@ class AlgorithmDistillation {
   /// several threads may call it at once after plan(kLast), but for a plug-in's network.
   Predictions predict(const Batch& batch);
 
-  /// Predictions of rows that grow by one step at a time, each from the last n_transit steps: takes plain
-  /// rows of that step alone (T = 1). Keys and values of the steps before are kept, on the device. So where
-  /// rows are longer than the window, keys of deeper blocks have seen steps that the window has lost, which
-  /// they had not in training. Borrows this network, whose parameters must stay.
+  /// Predictions of rows that grow by one step at a time, each from the last n_transit steps. Takes plain
+  /// rows of any space of that step alone (T = 1); of a grid the transition before and the query (T = 2), at
+  /// the first step the query alone. Keys and values of the steps before are kept, on the device. Up to
+  /// n_transit steps the predictions are those of predict(). Borrows this network, whose parameters must
+  /// stay.
   using Rolling = std::function<Predictions(const Batch& step)>;
   /// Of empty rows. Null where this network cannot: see why_not_rolling().
   virtual Rolling rolling() { return nullptr; }
-  /// Whether each call of it after the first launches the same kernels on the same memory, so that a CUDA
-  /// graph of one, replayed, is the next one.
-  virtual bool rolling_repeats() const { return false; }
-  /// The reason why there is none, in words that follow "as"; empty where it can.
-  virtual std::string why_not_rolling() const {
-    return "only networks over tasks of your own keep keys and values";
+  /// Whether rows may grow beyond n_transit steps, as positions count between tokens. Keys of deeper blocks
+  /// have then seen steps that the window has lost, which they had not in training. Where positions count
+  /// from a window's first step, which is another one at each step from then on, rolling() must not be called
+  /// any more: who goes on shows the whole window to predict().
+  virtual bool rolling_slides() const { return false; }
+  /// Whether each of its calls launches the same kernels on the same memory as the one before with rows of
+  /// equal shape, so that a CUDA graph of one, replayed, is the next one.
+  bool rolling_repeats() const {
+    return why_not_rolling().empty() && plan(LossPositions::kLast).decoding_attention();
   }
+  /// The reason why there is none, in words that follow "as"; empty where it can.
+  virtual std::string why_not_rolling() const { return "a plug-in's networks keep no keys and values"; }
 
   /// The input of a block.
   struct Tokens {
@@ -156,6 +162,9 @@ class AlgorithmDistillation {
   MainGradients* main_gradients() const { return main_gradients_; }
   /// Of logits at one query: as predict() returns them.
   static Predictions at_the_query(const Predictions& logits);
+  /// The calls of rolling(), without gradients: `newest` maps a step's rows to the logits (B, …) at its
+  /// query.
+  static Rolling without_gradients(std::function<at::Tensor(const Batch& step)> newest);
   /// Embeds plain rows by one kernel.
   Tokens tokens_by_kernel(const Batch& batch, LossPositions positions,
                           const kernels::EmbeddingParameters& parameters) const;

@@ -1,5 +1,7 @@
 #include "model/ComposedAd.h"
 
+#include <memory>
+
 #include <ATen/ATen.h>
 
 #include "model/PlainSequence.h"
@@ -35,6 +37,18 @@ AlgorithmDistillation::Predictions ComposedAd::forward(const Batch& batch, LossP
   return {pred_action_(stack_(tokens.x, tokens.streams, tokens.queries, rates, plan(positions),
                               recomputation(positions, rates), main_gradients())),
           {}};
+}
+
+AlgorithmDistillation::Rolling ComposedAd::rolling() {
+  const auto kept = std::make_shared<RollingBlocks>(
+      RollingBlocks::of(options().n_transit, static_cast<size_t>(stack_.blocks())));
+  return without_gradients([this, kept](const Batch& step) {
+    const at::Tensor x = tokens_of(step, LossPositions::kLast).x;
+    const kernels::KernelPlan& chosen = plan(LossPositions::kLast);
+    // Of PreviousTokens the last has all of the step before; else it is a query, which nothing reads later.
+    return pred_action_(previous_ ? stack_.newest(last_of(x, 1, 1), /*passing=*/0, *kept, chosen)
+                                  : stack_.newest(x, /*passing=*/1, *kept, chosen));
+  });
 }
 
 std::optional<ComposedAd::Parts> ComposedAd::parts() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "model/AlgorithmDistillation.h"
 #include "model/ComposedStack.h"
@@ -15,6 +16,9 @@ class ComposedAd : public AlgorithmDistillation {
   ComposedAd(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory);
 
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
+  Rolling rolling() override;
+  bool rolling_slides() const override { return stack_.slides(); }
+  std::string why_not_rolling() const override { return ""; }
   std::optional<Parts> parts() override;
 
  private:

@@ -97,14 +97,14 @@ at::Tensor ComposedBlock::by_sublayers(const at::Tensor& x, const ComposedPass& 
                                            pieces, place.number, of_run);
 }
 
-at::Tensor ComposedBlock::newest(const at::Tensor& x, RollingKeys& keys, const NewestToken& token) const {
+at::Tensor ComposedBlock::newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const {
   const at::Tensor qkv = heads_of(qkv_(norm_1_(x)));
   at::Tensor query = qkv[0], key = qkv[1];
-  if (token.rotary.cosines.defined()) {
-    query = kernels::rotated(query, token.rotary);
-    key = kernels::rotated(key, token.rotary);
+  if (tokens.rotary.cosines.defined()) {
+    query = kernels::rotated(query, tokens.rotary);
+    key = kernels::rotated(key, tokens.rotary);
   }
-  const at::Tensor y = x + out_(keys.attend(query, key, qkv[2], token));
+  const at::Tensor y = x + out_(keys.attend(query, key, qkv[2], tokens));
   return y + mlp()(norm_2_(y), kernels::PartRun::kForValues, /*recomputes=*/false);
 }
 

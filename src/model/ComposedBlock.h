@@ -71,8 +71,8 @@ class ComposedBlock {
 
   /// x (B, tokens, width) -> the last `place.rows` tokens (B, rows, width).
   at::Tensor in_pass(const at::Tensor& x, const ComposedPass& pass, const BlockPlace& place) const;
-  /// The same of rows' newest token x (B, 1, width), without dropout.
-  at::Tensor newest(const at::Tensor& x, RollingKeys& keys, const NewestToken& token) const;
+  /// The same of rows' newest tokens x (B, tokens, width), without dropout.
+  at::Tensor newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const;
   /// In the order of making.
   std::vector<at::Tensor> parameters() const;
 

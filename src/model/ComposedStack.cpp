@@ -102,26 +102,26 @@ at::Tensor ComposedStack::through(const at::Tensor& embedded, const TokenStreams
   return x;
 }
 
-RollingBlocks ComposedStack::rolling(int64_t window) const {
-  return {RollingPlaces(window), std::vector<RollingKeys>(blocks_.size())};
-}
-
-at::Tensor ComposedStack::newest(const at::Tensor& embedded, RollingBlocks& kept,
+at::Tensor ComposedStack::newest(const at::Tensor& embedded, int64_t passing, RollingBlocks& kept,
                                  const kernels::KernelPlan& plan) const {
-  using kernels::DistancePenalty;
-  kept.places.add(embedded.device());
-  NewestToken token = {.places = kept.places, .rotary = {}, .penalty = {}, .by_kernel = {}};
-  const bool alibi = position_kind_ == PositionKind::kAlibi;
-  if (plan.decoding_attention()) {
-    token.by_kernel = alibi ? DistancePenalty::kAlibi : DistancePenalty::kNone;
-  } else if (alibi) {
+  RollingPlaces& places = kept.places;
+  const int64_t tokens = embedded.size(1);
+  places.add(tokens, passing, embedded.device());
+  NewestTokens newest = NewestTokens::plain(places, plan);
+  if (position_kind_ == PositionKind::kAlibi && newest.by_kernel) {
+    newest.by_kernel = kernels::DistancePenalty::kAlibi;
+  } else if (position_kind_ == PositionKind::kAlibi) {
     const at::Tensor slopes = alibi_slopes(heads_, embedded).view({1, heads_, 1, 1});
-    token.penalty = (slopes * -kept.places.ages(embedded.device())).to(embedded.scalar_type());
+    for (int64_t token = 0; token < tokens; ++token) {
+      newest.penalties.push_back(
+          (slopes * -places.ages(token, embedded.device())).to(embedded.scalar_type()));
+    }
   }
-  if (position_kind_ == PositionKind::kRotary) token.rotary = Rotary::of(kept.places.count() - 1, head_size_);
+  const at::Tensor positions = places.counts() - 1;
+  if (position_kind_ == PositionKind::kRotary) newest.rotary = Rotary::of(positions, head_size_);
   at::Tensor x = embedded;
-  for (size_t i = 0; i < blocks_.size(); ++i) x = blocks_[i].newest(x, kept.blocks[i], token);
-  return behind_blocks(x);
+  if (learned_positions_.defined()) x = x + learned_positions_.index_select(0, positions);
+  return behind_blocks(last_of(newest_through(blocks_, x, kept, newest), 1, 1));
 }
 
 at::Tensor ComposedStack::positions_of(const at::Tensor& x, const TokenStreams& streams) {

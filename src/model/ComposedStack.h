@@ -35,13 +35,13 @@ class ComposedStack {
   at::Tensor behind_blocks(const at::Tensor& x) const;
 
   /// Whether a token's position is known without where its window begins, so that rows may grow for ever.
-  bool can_roll() const { return !learned_positions_.defined(); }
-  /// Empty rows, which will keep the last `window` tokens.
-  RollingBlocks rolling(int64_t window) const;
-  /// What a head reads (B, 1, width) of rows that grow by the embedded token x (B, 1, width). Where nothing
-  /// has left the window, as the pass above; without dropout. can_roll() only. Follows `plan`. Where that has
-  /// decoding_attention(), each call after the first launches the same kernels on the same memory.
-  at::Tensor newest(const at::Tensor& x, RollingBlocks& kept, const kernels::KernelPlan& plan) const;
+  bool slides() const { return !learned_positions_.defined(); }
+  /// What a head reads (B, 1, width) at the last token of rows that grow by the embedded tokens x (B, tokens,
+  /// width), the last `passing` of which stay unread (see RollingPlaces). Where nothing has left the window,
+  /// as the pass above; without dropout. Follows `plan`. Where that has decoding_attention(), each call
+  /// launches the same kernels on the same memory as the one before with as many tokens.
+  at::Tensor newest(const at::Tensor& x, int64_t passing, RollingBlocks& kept,
+                    const kernels::KernelPlan& plan) const;
 
  private:
   /// Each token's position in its prefix: int64 (tokens).

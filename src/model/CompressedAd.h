@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "model/AlgorithmDistillation.h"
 #include "model/PostNormStack.h"
 
@@ -17,6 +19,9 @@ class CompressedAd : public AlgorithmDistillation {
   CompressedAd(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory);
 
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
+  std::string why_not_rolling() const override {
+    return "a region that ends gives all tokens of its row other positions";
+  }
 
  private:
   /// (width, features + 3): the weight that multiplies a CompressedSequence's context.

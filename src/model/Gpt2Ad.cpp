@@ -45,13 +45,23 @@ std::vector<at::Tensor> Gpt2Block::parameters() const {
 
 at::Tensor Gpt2Block::in_pass(const at::Tensor& x, const Pass& pass, const BlockPlace& place) const {
   const auto& [streams, rates, recomputes_mlp] = pass;
-  const int64_t tokens = x.size(1), rows = place.rows;
-  const at::Tensor qkv =
-      c_attn_(ln_1_(x)).view({x.size(0), tokens, 3, heads_, head_size_}).permute({2, 0, 3, 1, 4});
-  const at::Tensor read = attend(qkv, rows, streams, {}, rates.attention);
+  const int64_t rows = place.rows;
+  const at::Tensor read = attend(heads_of(ln_1_(x)), rows, streams, {}, rates.attention);
 
   const at::Tensor y = last_of(x, 1, rows) + kernels::dropout(c_proj_(read), rates.hidden);
   return y + kernels::dropout(mlp_(ln_2_(y), place.run, recomputes_mlp), rates.hidden);
+}
+
+at::Tensor Gpt2Block::heads_of(const at::Tensor& normed) const {
+  return c_attn_(normed)
+      .view({normed.size(0), normed.size(1), 3, heads_, head_size_})
+      .permute({2, 0, 3, 1, 4});
+}
+
+at::Tensor Gpt2Block::newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const {
+  const at::Tensor qkv = heads_of(ln_1_(x));
+  const at::Tensor y = x + c_proj_(keys.attend(qkv[0], qkv[1], qkv[2], tokens));
+  return y + mlp_(ln_2_(y), kernels::PartRun::kForValues, /*recomputes=*/false);
 }
 
 Gpt2Ad::Gpt2Ad(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory)
@@ -85,6 +95,20 @@ AlgorithmDistillation::Predictions Gpt2Ad::forward(const Batch& batch, LossPosit
   Tokens input = embedded(batch);
   input.x = kernels::dropout(input.x, rates.hidden);
   return {predicted(through(input, 0, std::ssize(blocks_), positions, rates)), {}};
+}
+
+AlgorithmDistillation::Rolling Gpt2Ad::rolling() {
+  const auto kept = std::make_shared<RollingBlocks>(RollingBlocks::of(wpe_.weight.size(0), blocks_.size()));
+  return without_gradients([this, kept](const Batch& step) {
+    const at::Tensor all = tokens(step);
+    // The state of the step before is there since then.
+    const at::Tensor x = last_of(all, 1, all.size(1) > 1 ? kTokensAStep : 1);
+    RollingPlaces& places = kept->places;
+    places.add(x.size(1), /*passing=*/0, x.device());
+    const NewestTokens newest = NewestTokens::plain(places, plan(LossPositions::kLast));
+    const at::Tensor with_positions = x + wpe_.weight.index_select(0, places.counts() - 1);
+    return predicted(last_of(newest_through(blocks_, with_positions, *kept, newest), 1, 1));
+  });
 }
 
 std::optional<Gpt2Ad::Parts> Gpt2Ad::parts() {

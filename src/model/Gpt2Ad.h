@@ -8,6 +8,7 @@
 #include "model/Attention.h"
 #include "model/Layers.h"
 #include "model/Mlp.h"
+#include "model/RollingKeys.h"
 
 namespace adtrain {
 
@@ -25,10 +26,15 @@ class Gpt2Block {
   };
   /// x (B, tokens, width) -> the last `place.rows` tokens (B, rows, width).
   at::Tensor in_pass(const at::Tensor& x, const Pass& pass, const BlockPlace& place) const;
+  /// The same of rows' newest tokens x (B, tokens, width), without dropout.
+  at::Tensor newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const;
   /// In the order of making.
   std::vector<at::Tensor> parameters() const;
 
  private:
+  /// Queries, keys and values of normed tokens (B, tokens, width): (3, B, heads, tokens, head size).
+  at::Tensor heads_of(const at::Tensor& normed) const;
+
   int64_t heads_, head_size_;
   LayerNorm ln_1_;
   Linear c_attn_, c_proj_;
@@ -44,6 +50,8 @@ class Gpt2Ad : public AlgorithmDistillation {
   Gpt2Ad(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory);
 
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
+  Rolling rolling() override;
+  std::string why_not_rolling() const override { return ""; }
   std::optional<Parts> parts() override;
 
  private:

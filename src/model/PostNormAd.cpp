@@ -1,8 +1,10 @@
 #include "model/PostNormAd.h"
 
+#include <memory>
+
 #include <ATen/ATen.h>
 
-#include "model/PlainSequence.h"
+#include "model/RollingKeys.h"
 
 namespace adtrain {
 
@@ -21,12 +23,16 @@ AlgorithmDistillation::Predictions PostNormAd::forward(const Batch& batch, LossP
   return {stack_.pred_action(encoded(batch, positions, training)), {}};
 }
 
-PostNormAd::Tokens PostNormAd::tokens_of(const Batch& batch, LossPositions positions) const {
-  const PlainSequence sequence = PlainSequence::of(batch, shape(), positions, compute_type());
+at::Tensor PostNormAd::tokens_without_positions(const PlainSequence& sequence) const {
   const at::Tensor transition_type = stack_.token_type_embedding.weight[kTransition];
   const at::Tensor context = stack_.embed_context(sequence.features) + transition_type;
-  const at::Tensor tokens = at::cat({context, stack_.embed_query_state(sequence.queries)}, 1);
-  const at::Tensor x = tokens + stack_.pos_embedding.index_select(1, sequence.positions);
+  return at::cat({context, stack_.embed_query_state(sequence.queries)}, 1);
+}
+
+PostNormAd::Tokens PostNormAd::tokens_of(const Batch& batch, LossPositions positions) const {
+  const PlainSequence sequence = PlainSequence::of(batch, shape(), positions, compute_type());
+  const at::Tensor x =
+      tokens_without_positions(sequence) + stack_.pos_embedding.index_select(1, sequence.positions);
   return {x, sequence.streams, sequence.queries.size(1)};
 }
 
@@ -45,6 +51,20 @@ at::Tensor PostNormAd::encoded(const Batch& batch, LossPositions positions, bool
   const DropoutRates rates = dropout_rates(training);
   return stack_.encode(tokens.x, tokens.streams, tokens.queries, rates, plan(positions),
                        recomputation(positions, rates), main_gradients());
+}
+
+AlgorithmDistillation::Rolling PostNormAd::rolling() {
+  const auto kept =
+      std::make_shared<RollingBlocks>(RollingBlocks::of(options().n_transit, stack_.layers.size()));
+  return without_gradients([this, kept](const Batch& step) {
+    const at::Tensor tokens =
+        tokens_without_positions(PlainSequence::of(step, shape(), LossPositions::kLast, compute_type()));
+    RollingPlaces& places = kept->places;
+    places.add(tokens.size(1), /*passing=*/1, tokens.device());  // no later step reads the query
+    const at::Tensor x = tokens + stack_.pos_embedding.index_select(1, places.counts() - 1);
+    const NewestTokens newest = NewestTokens::plain(places, plan(LossPositions::kLast));
+    return stack_.pred_action(last_of(newest_through(stack_.layers, x, *kept, newest), 1, 1));
+  });
 }
 
 std::optional<PostNormAd::Parts> PostNormAd::parts() {

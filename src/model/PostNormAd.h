@@ -1,6 +1,10 @@
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "model/AlgorithmDistillation.h"
+#include "model/PlainSequence.h"
 #include "model/PostNormStack.h"
 
 namespace adtrain {
@@ -14,9 +18,13 @@ class PostNormAd : public AlgorithmDistillation {
 
   Loss loss(const Batch& batch, LossPositions positions, bool training) override;
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
+  Rolling rolling() override;
+  std::string why_not_rolling() const override { return ""; }
   std::optional<Parts> parts() override;
 
  private:
+  /// Embedded tokens (B, context + queries, width) without their positions.
+  at::Tensor tokens_without_positions(const PlainSequence& sequence) const;
   Tokens tokens_of(const Batch& batch, LossPositions positions) const;
   Tokens embedded(const Batch& batch, LossPositions positions) const;
   /// The blocks' output at the queries (B, Q, width).

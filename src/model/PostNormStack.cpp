@@ -57,11 +57,9 @@ at::Tensor PostNormBlock::in_pass(const at::Tensor& x, const Pass& pass, const B
 
 at::Tensor PostNormBlock::by_plain_operators(const at::Tensor& x, const Pass& pass,
                                              const BlockPlace& place) const {
-  const int64_t tokens = x.size(1), rows = place.rows;
+  const int64_t rows = place.rows;
   const double rate = pass.rates.hidden;
-  const at::Tensor qkv =
-      in_proj_(x).view({x.size(0), tokens, 3, heads_, head_size_}).permute({2, 0, 3, 1, 4});
-  const at::Tensor read = attend(qkv, rows, pass.streams, {}, pass.rates.attention);
+  const at::Tensor read = attend(heads_of(x), rows, pass.streams, {}, pass.rates.attention);
   const at::Tensor y = normed_sum(norm1_, last_of(x, 1, rows), out_proj_, read, rate);
   const auto with_mlp = [rate, up = linear1_, down = linear2_, norm = norm2_](const at::Tensor& sum, auto) {
     return normed_sum(norm, sum, down, dropped_gelu(up, sum, rate), rate);
@@ -69,6 +67,18 @@ at::Tensor PostNormBlock::by_plain_operators(const at::Tensor& x, const Pass& pa
   if (!pass.recomputation.of_mlp()) return with_mlp(y, place.run);
   return kernels::recomputed(y, parameters_of(linear1_, linear2_, norm2_), pass.recomputation.numbers,
                              with_mlp);
+}
+
+at::Tensor PostNormBlock::heads_of(const at::Tensor& x) const {
+  return in_proj_(x).view({x.size(0), x.size(1), 3, heads_, head_size_}).permute({2, 0, 3, 1, 4});
+}
+
+at::Tensor PostNormBlock::newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const {
+  constexpr double kNoDropout = 0;
+  const at::Tensor qkv = heads_of(x);
+  const at::Tensor read = keys.attend(qkv[0], qkv[1], qkv[2], tokens);
+  const at::Tensor y = normed_sum(norm1_, x, out_proj_, read, kNoDropout);
+  return normed_sum(norm2_, y, linear2_, dropped_gelu(linear1_, y, kNoDropout), kNoDropout);
 }
 
 std::vector<at::Tensor> PostNormBlock::parameters() const {

@@ -14,6 +14,7 @@
 #include "model/BlockRecomputation.h"
 #include "model/Layers.h"
 #include "model/ModelOptions.h"
+#include "model/RollingKeys.h"
 
 namespace adtrain {
 
@@ -33,11 +34,15 @@ class PostNormBlock {
   };
   /// x (B, tokens, width) -> the last `place.rows` tokens (B, rows, width), as the plan says.
   at::Tensor in_pass(const at::Tensor& x, const Pass& pass, const BlockPlace& place) const;
+  /// The same of rows' newest tokens x (B, tokens, width), without dropout, by plain operators.
+  at::Tensor newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const;
   /// In the order of making.
   std::vector<at::Tensor> parameters() const;
 
  private:
   at::Tensor by_plain_operators(const at::Tensor& x, const Pass& pass, const BlockPlace& place) const;
+  /// Queries, keys and values of x (B, tokens, width): (3, B, heads, tokens, head size).
+  at::Tensor heads_of(const at::Tensor& x) const;
 
   int64_t heads_, head_size_;
   Linear in_proj_, out_proj_;

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "kernels/attention/LibraryAttention.h"
 #include "kernels/block/pre_norm/FusedPreNorm.h"
 #include "kernels/block/pre_norm/PreNormSublayers.h"
 #include "model/PlainSequence.h"
@@ -41,14 +42,25 @@ at::Tensor PreNormBlock::in_pass(const at::Tensor& x, const Pass& pass, const Bl
 at::Tensor PreNormBlock::by_plain_operators(const at::Tensor& x, const Pass& pass,
                                             const BlockPlace& place) const {
   const DropoutRates& rates = pass.rates;
-  const int64_t tokens = x.size(1), rows = place.rows;
-  const at::Tensor fused = attn_(norm_1_(x, rates.hidden));
-  // The rows of the fused weight are ordered by head: q_h, k_h, v_h.
-  const at::Tensor qkv = fused.view({x.size(0), tokens, heads_, 3, head_size_}).permute({3, 0, 2, 1, 4});
+  const int64_t rows = place.rows;
+  const at::Tensor qkv = heads_of(norm_1_(x, rates.hidden));
   const at::Tensor read = attend(qkv, rows, pass.streams, pass.rotary, rates.attention);
 
   const at::Tensor residual = last_of(x, 1, rows) + proj_(read);
   return residual + mlp_(norm_2_(residual, rates.hidden), place.run, pass.recomputes_mlp);
+}
+
+at::Tensor PreNormBlock::heads_of(const at::Tensor& normed) const {
+  // The rows of the fused weight are ordered by head: q_h, k_h, v_h.
+  return attn_(normed).view({normed.size(0), normed.size(1), heads_, 3, head_size_}).permute({3, 0, 2, 1, 4});
+}
+
+at::Tensor PreNormBlock::newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const {
+  const at::Tensor qkv = heads_of(norm_1_(x, /*dropout_rate=*/0));
+  const at::Tensor query = kernels::rotated(qkv[0], tokens.rotary);
+  const at::Tensor key = kernels::rotated(qkv[1], tokens.rotary);
+  const at::Tensor y = x + proj_(keys.attend(query, key, qkv[2], tokens));
+  return y + mlp_(norm_2_(y, /*dropout_rate=*/0), kernels::PartRun::kForValues, /*recomputes=*/false);
 }
 
 std::vector<at::Tensor> PreNormBlock::parameters() const {
@@ -81,6 +93,18 @@ PreNormAd::Tokens PreNormAd::tokens_of(const Batch& batch, LossPositions positio
   const PlainSequence sequence = PlainSequence::of(batch, shape(), positions, compute_type());
   const at::Tensor x = at::cat({embed_context_(sequence.features), embed_query_state_(sequence.queries)}, 1);
   return {x, sequence.streams, sequence.queries.size(1)};
+}
+
+AlgorithmDistillation::Rolling PreNormAd::rolling() {
+  const auto kept = std::make_shared<RollingBlocks>(RollingBlocks::of(options().n_transit, blocks_.size()));
+  return without_gradients([this, kept](const Batch& step) {
+    const at::Tensor x = tokens_of(step, LossPositions::kLast).x;
+    RollingPlaces& places = kept->places;
+    places.add(x.size(1), /*passing=*/1, x.device());  // no later step reads the query
+    NewestTokens newest = NewestTokens::plain(places, plan(LossPositions::kLast));
+    newest.rotary = Rotary::of(places.counts() - 1, options().head_size());
+    return pred_action_(last_of(newest_through(blocks_, x, *kept, newest), 1, 1));
+  });
 }
 
 std::optional<PreNormAd::Parts> PreNormAd::parts() {

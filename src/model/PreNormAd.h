@@ -10,6 +10,7 @@
 #include "model/Attention.h"
 #include "model/Layers.h"
 #include "model/Mlp.h"
+#include "model/RollingKeys.h"
 
 namespace adtrain {
 
@@ -29,11 +30,15 @@ class PreNormBlock {
   };
   /// x (B, tokens, width) -> the last `place.rows` tokens (B, rows, width), as the plan says.
   at::Tensor in_pass(const at::Tensor& x, const Pass& pass, const BlockPlace& place) const;
+  /// The same of rows' newest tokens x (B, tokens, width), without dropout, by plain operators.
+  at::Tensor newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const;
   /// In the order of making.
   std::vector<at::Tensor> parameters() const;
 
  private:
   at::Tensor by_plain_operators(const at::Tensor& x, const Pass& pass, const BlockPlace& place) const;
+  /// Queries, keys and values of normed tokens (B, tokens, width): (3, B, heads, tokens, head size).
+  at::Tensor heads_of(const at::Tensor& normed) const;
 
   int64_t heads_, head_size_;
   RmsNorm norm_1_;
@@ -50,6 +55,9 @@ class PreNormAd : public AlgorithmDistillation {
 
   Loss loss(const Batch& batch, LossPositions positions, bool training) override;
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
+  Rolling rolling() override;
+  bool rolling_slides() const override { return true; }
+  std::string why_not_rolling() const override { return ""; }
   std::optional<Parts> parts() override;
 
  private:

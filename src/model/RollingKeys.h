@@ -7,63 +7,90 @@
 #include <ATen/core/Tensor.h>
 
 #include "kernels/attention/decoding/KeyValueRing.h"
+#include "kernels/plan/KernelPlan.h"
 #include "kernels/rope/Rotary.h"
 
 namespace adtrain {
 
-/// Where the tokens of rows that grow by one token at a time are kept: the last `window` of them, in a ring.
+/// Where the tokens of rows that grow step by step are kept: the last `window` of them, in a ring.
 ///
 /// They are counted on the host and on the device. A replay of captured work counts on the device alone: what
-/// is captured must not depend on the host's numbers. Copies share the device's count.
+/// is captured must not depend on the host's numbers. Copies share the device's counts.
 class RollingPlaces {
  public:
   explicit RollingPlaces(int64_t window) : window_(window) {}
 
-  /// Makes room for a token, which takes the place of the oldest one where all are taken. `device`: of the
-  /// tokens, always the same.
-  void add(at::Device device);
+  /// Makes room for a step's `tokens`, which take the places of the oldest ones where all are taken. The last
+  /// `passing` of them are read by no later step: the next one's tokens take their positions. Both are the
+  /// same at every step after the first, and `device` is always that of the tokens.
+  void add(int64_t tokens, int64_t passing, at::Device device);
   int64_t window() const { return window_; }
-  /// Of the newest token, counted from the rows' first one.
-  int64_t position() const { return tokens_ - 1; }
-  int64_t newest() const { return position() % window_; }
-  int64_t taken() const { return tokens_ < window_ ? tokens_ : window_; }
-  /// How many tokens there have been: int64 (1) on the device. add() changes it in place.
-  const at::Tensor& count() const { return count_; }
-  /// How many tokens came after the one in each taken place: int64 (taken) on this device.
-  at::Tensor ages(at::Device device) const;
+  /// How many tokens the newest step has. The functions below are of token `token` = 0 … of it.
+  int64_t tokens() const { return newest_; }
+  /// Counted from the rows' first token.
+  int64_t position(int64_t token) const { return counted_ - newest_ + token; }
+  int64_t place(int64_t token) const { return position(token) % window_; }
+  /// Places that are taken when the token is there.
+  int64_t taken(int64_t token) const { return position(token) < window_ ? position(token) + 1 : window_; }
+  /// How many tokens there are then: int64 (tokens()) on the device. add() changes it in place.
+  const at::Tensor& counts() const { return counts_; }
+  /// How many tokens came after the one in each place that is taken then: int64 (taken) on this device.
+  at::Tensor ages(int64_t token, at::Device device) const;
 
  private:
   int64_t window_;
-  int64_t tokens_ = 0;
-  at::Tensor count_;  ///< undefined before the first token
+  int64_t counted_ = 0;  ///< tokens, the newest step's among them
+  int64_t newest_ = 0, passing_ = 0;
+  at::Tensor counts_;  ///< undefined before the first step
 };
 
-/// What attention must know of the newest token of such rows.
-struct NewestToken {
+/// What attention must know of the newest step's tokens.
+struct NewestTokens {
   const RollingPlaces& places;
-  Rotary rotary;       ///< of the token; undefined without rotary positions
-  at::Tensor penalty;  ///< added to scores, (1, heads, 1, taken), by plain operators; undefined for none
+  Rotary rotary;  ///< of the tokens; undefined without rotary positions
+  std::vector<at::Tensor>
+      penalties;  ///< added to scores, (1, heads, 1, taken), of each token; empty for none
   /// Where it has a value, our own kernel runs attention, with this penalty.
   std::optional<kernels::DistancePenalty> by_kernel;
+
+  /// Without penalty and rotary positions. Follows `plan`.
+  static NewestTokens plain(const RollingPlaces& places, const kernels::KernelPlan& plan);
 };
 
 /// The keys and values of one block, of the tokens that RollingPlaces keeps. They stay as they were computed:
 /// deeper blocks' keys have seen tokens that the window has lost. For one thread.
 class RollingKeys {
  public:
-  /// Attention of the newest token over all that are kept, itself among them. query, key, value: (B, heads,
-  /// 1, head size) of that token. Returns (B, 1, heads · head size).
+  /// Attention of each of the newest tokens over all that are kept when it is there, itself among them.
+  /// query, key, value: (B, heads, tokens, head size). Returns (B, tokens, heads · head size).
   at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                    const NewestToken& token);
+                    const NewestTokens& newest);
 
  private:
-  kernels::KeyValueRing ring_;  ///< undefined before the first token
+  /// Of one token: (B, heads, 1, head size), as above.
+  at::Tensor attend_one(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                        const NewestTokens& newest, int64_t token);
+
+  kernels::KeyValueRing ring_;  ///< undefined before the first step
 };
 
-/// What a stack of blocks keeps of rows that grow by one token at a time.
+/// What a stack of blocks keeps of rows that grow step by step.
 struct RollingBlocks {
   RollingPlaces places;
   std::vector<RollingKeys> blocks;
+
+  /// Of empty rows, which will keep the last `window` tokens.
+  static RollingBlocks of(int64_t window, size_t blocks) {
+    return {RollingPlaces(window), std::vector<RollingKeys>(blocks)};
+  }
 };
+
+/// The newest tokens x (B, tokens, width) through blocks that have newest(x, keys, tokens).
+template <class Block>
+at::Tensor newest_through(const std::vector<Block>& blocks, at::Tensor x, RollingBlocks& kept,
+                          const NewestTokens& newest) {
+  for (size_t i = 0; i < blocks.size(); ++i) x = blocks[i].newest(x, kept.blocks[i], newest);
+  return x;
+}
 
 }  // namespace adtrain

@@ -191,13 +191,13 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
     spread->place(batch);
     predict = predictor_of(spread->network(), spread->micro_batches());
   }
+  const bool captures = config.training.cuda_graph != CudaGraphUse::kOff;
   const Rollouts rollouts =
-      workers ? Rollouts::in_workers(
-                    player_in_workers(*model, predict, config, *workers, plan.own ? &*plan.own : nullptr,
-                                      config.training.cuda_graph != CudaGraphUse::kOff),
-                    *workers, config.evaluation)
+      workers  ? Rollouts::in_workers(player_in_workers(*model, predict, config, *workers,
+                                                       plan.own ? &*plan.own : nullptr, captures),
+                                      *workers, config.evaluation)
       : spread ? Rollouts::stepwise(predict, *plan.family, model->options(), config.evaluation)
-               : Rollouts::of(*model, *plan.family, config.evaluation);
+               : Rollouts::of(*model, *plan.family, config.evaluation, captures);
   if (plan.options.eval_batch == kAutoBatchSize) {
     plan.options.eval_batch = find_evaluation_batch(config, InContextEvaluation(plan.tasks, plan.options),
                                                     rollouts, ranks, console);

@@ -118,12 +118,7 @@ Rollouts::Player player_in_workers(AlgorithmDistillation& model, const Predictor
     player.shape.spaces = {model.shape().spaces.at(group)};
     player.predict = of_group(player.predict, place);
   }
-  if (config.evaluation.eval_context == EvaluationContext::kRecompute) return player;
-  if (const std::string objection = model.why_not_rolling(); !objection.empty()) {
-    throw ConfigError(fmt::format(
-        "eval_context: found rolling, which this network cannot, as {}; expected recompute", objection));
-  }
-  player.rolling = [make = rolling_predictors_of(model, captures), place] { return of_group(make(), place); };
+  player.kept = rolling_predictors_of(model, config.evaluation.eval_context, captures).of_group(place);
   return player;
 }
 

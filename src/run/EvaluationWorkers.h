@@ -44,8 +44,8 @@ std::vector<int64_t> tasks_in_workers(const RunConfig& config, const WorkerPool&
 at::ScalarType evaluated_type(const RunConfig& config, at::Device device);
 
 /// What the network is to the workers' environments. `own`: the tasks of the run, where they are of any
-/// space; null for a family's. `captures`: see rolling_predictors_of. Borrows `model` and `workers`. Throws
-/// ConfigError where the network cannot keep keys and values and should. `predict`: calls the model.
+/// space; null for a family's. `captures`: see rolling_predictors_of. Borrows `model` and `workers`.
+/// `predict`: calls the model.
 Rollouts::Player player_in_workers(AlgorithmDistillation& model, const Predictor& predict,
                                    const RunConfig& config, const WorkerPool& workers,
                                    const OwnTasksOfRun* own, bool captures);

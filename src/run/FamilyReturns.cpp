@@ -12,7 +12,9 @@ FamilyReturns::FamilyReturns(const RunConfig& config, AlgorithmDistillation& tra
 
 std::optional<ReturnFigures> FamilyReturns::measured_by(AlgorithmDistillation& model) {
   return figures_of({split_,
-                     [&](const EvaluationOptions& options) { return Rollouts::of(model, family_, options); },
+                     [&](const EvaluationOptions& options) {
+                       return Rollouts::of(model, family_, options, /*captures=*/false);
+                     },
                      EvaluationOrigin::of(config_.environment, family_, /*checkpoint_step=*/0)});
 }
 

@@ -12,6 +12,7 @@
 #include "model/AlgorithmDistillation.h"
 #include "model/FrozenParameters.h"
 #include "model/NetworkPlan.h"
+#include "run/EvaluationWorkers.h"
 
 namespace adtrain {
 namespace {
@@ -19,26 +20,44 @@ namespace {
 using kernels::DeviceTraits;
 using kernels::KernelPlan;
 
-/// Of networks that keep keys and values.
-KernelPlan::Part rolling_part(const RunConfig& config, const KernelPlan& plan) {
-  const std::string kept = "one token a step over kept keys and values, ";
+/// How keys and values are kept: nothing where they are not.
+struct KeptKeys {
+  std::string how;
+  bool slides;
+};
+
+std::optional<KeptKeys> kept_keys(const RunConfig& config, const ModelShape& shape, bool on_gpu) {
+  const bool rolling = config.evaluation.eval_context == EvaluationContext::kRolling;
+  if (config.model.is_plugin() || (!rolling && !on_gpu)) return std::nullopt;
+  const auto model = AlgorithmDistillation::without_values(config.model, shape);
+  if (!model->why_not_rolling().empty()) return std::nullopt;
+  if (rolling && model->rolling_slides()) return KeptKeys{"one token a step over kept keys and values", true};
+  return KeptKeys{"over kept keys and values while contexts grow", false};
+}
+
+/// On a GPU, of networks that keep keys and values.
+KernelPlan::Part rolling_part(const RunConfig& config, const KernelPlan& plan, const std::string& how) {
   if (const auto& why = plan.why_no_decoding_attention())
-    return {"rollout", kept + "by libtorch's operators", "our attention: " + *why};
+    return {"rollout", how + ", by libtorch's operators", "our attention: " + *why};
   const bool captured = config.training.cuda_graph != CudaGraphUse::kOff;
-  return {"rollout", kept + "attention by one kernel of ours" + (captured ? ", in a CUDA graph" : ""),
+  return {"rollout", how + ", attention by one kernel of ours" + (captured ? ", in a CUDA graph" : ""),
           captured ? "" : "cuda_graph is off"};
 }
 
+/// `evaluated`: of the type that evaluation computes in.
 KernelPlan::Part rollout_part(const RunConfig& config, const ModelShape& shape, const DeviceTraits& device,
-                              const KernelPlan& plan) {
-  if (!device.is_gpu)
-    return {"rollout", "environments on the CPU, the model step by step", "ours is for GPUs"};
-  if (config.evaluation.eval_context == EvaluationContext::kRolling) return rolling_part(config, plan);
+                              at::ScalarType type, const KernelPlan& evaluated) {
+  const std::string stepwise = "environments on the CPU, the model step by step";
+  const std::optional<KeptKeys> kept = kept_keys(config, shape, device.is_gpu);
+  const std::string how = kept ? stepwise + ", " + kept->how : stepwise;
+  if (!device.is_gpu) return {"rollout", how, "ours is for GPUs"};
+  if (kept && kept->slides) return rolling_part(config, evaluated, kept->how);
   auto objection = PackedNetwork::objection(config.model, shape);
-  if (!objection && config.evaluation.chosen_type().value_or(at::kFloat) != at::kFloat)
-    objection = fmt::format("torch_dtype is {}", name_of(config.evaluation.torch_dtype));
+  if (!objection && type != at::kFloat) objection = fmt::format("it computes in {}", precision_name(type));
   if (!objection) return {"rollout", "one kernel an episode, environments and model", ""};
-  return {"rollout", "environments on the CPU, the model step by step", *objection};
+  KernelPlan::Part part = {"rollout", how, *objection};
+  if (kept) part.kernels = rolling_part(config, evaluated, how).kernels;
+  return part;
 }
 
 /// What is left of the backward pass where parameters are frozen.
@@ -78,11 +97,10 @@ KernelReport report_for(const RunConfig& config, const std::string& name, const 
   KernelReport report = {name, precision_name(type), plan.parts()};
   if (config.training.freeze && !config.training.freeze->empty())
     report.parts.push_back(backward_part(config, shape, plan));
-  const at::ScalarType evaluated = config.evaluation.chosen_type().value_or(type);
+  const at::ScalarType evaluated = evaluated_type(config, device.is_gpu ? at::kCUDA : at::kCPU);
   if (auto dropout = dropout_part(config, plan)) report.parts.push_back(*std::move(dropout));
-  report.parts.push_back(
-      rollout_part(config, shape, device,
-                   plan_of(config.model, shape, config.training.loss_positions, device, evaluated)));
+  report.parts.push_back(rollout_part(config, shape, device, evaluated,
+                                      plan_of(config.model, shape, LossPositions::kLast, device, evaluated)));
   return report;
 }
 

@@ -124,6 +124,23 @@ void check_returns(const RunConfig& config, Findings& findings) {
                            returns.repeats));
 }
 
+/// As AlgorithmDistillation::why_not_rolling says, before there is a network.
+void check_context(const RunConfig& config, Findings& findings) {
+  const bool of_a_family = !config.environment.has_own_tasks();
+  const bool cannot = of_a_family && (config.model.compressed() || config.model.is_plugin());
+  const EvaluationOptions& evaluation = config.evaluation;
+  if (evaluation.eval_context != EvaluationContext::kRolling || !cannot) return;
+  findings.add(
+      "eval_context",
+      fmt::format("found rolling{} with {}; expected recompute",
+                  evaluation.eval_protocol == EvaluationProtocol::kNone
+                      ? ""
+                      : fmt::format(" (eval_protocol {})", name_of(evaluation.eval_protocol)),
+                  config.model.compressed()
+                      ? "compressed context, in which a region that ends gives all tokens other positions"
+                      : "a plug-in's network, which keeps no keys and values"));
+}
+
 }  // namespace
 
 std::vector<Section> RunConfig::sections() {
@@ -175,6 +192,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
     check_returns(config, findings);
     check_own_tasks(config, findings);
     config.evaluation.check(findings, config.environment, config.worker.env_worker.has_value());
+    check_context(config, findings);
     config.scoring.check(findings, config.environment);
     config.placement.check(findings);
     config.worker.check(findings);

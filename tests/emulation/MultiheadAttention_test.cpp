@@ -72,6 +72,7 @@ std::vector<MultiheadAttentionCase> emulated_cases() {
       {{4, 49, 60, 64, 2, true, 20}, 0.1, 1.0, true},
   });
   for (const MultiheadAttentionCase& tried : streaming_cases()) all.push_back(tried);
+  for (const MultiheadAttentionCase& tried : testing::in_fp16(streaming_cases())) all.push_back(tried);
   return all;
 }
 
@@ -104,6 +105,11 @@ TEST(EmulatedStreamedAttention, OfFewTokensIsTheReference) {
           {{{1, 130, 3, 96, 3, true}, dropout, 1.0, /*padded=*/false, alibi}}, at::kCPU);
     }
   }
+}
+
+TEST(EmulatedStreamedAttention, OverflowInFp16ComesOut) {
+  at::manual_seed(1);
+  testing::expect_overflow_comes_out(at::kCPU);
 }
 
 TEST(EmulatedStreamedAttention, NormsQueriesAndKeys) {

@@ -196,8 +196,9 @@ TEST(GpuRollout, OtherModelsAreAskedStepByStep) {
   const TaskFamily family = family_of("darkroom");
   if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here: whether they roll out was not tested";
   const auto model = random_model(gpt2, at::Device(at::kCUDA, 0));
-  const Rollouts rollouts = Rollouts::of(*model, family, EvaluationOptions{});
+  const Rollouts rollouts = Rollouts::of(*model, family, EvaluationOptions{}, /*captures=*/false);
   EXPECT_THAT(rollouts.place, HasSubstr("GPT-2"));
+  EXPECT_THAT(rollouts.place, HasSubstr("kept while contexts grow"));
   EXPECT_EQ(rollouts.begin(some_trials(family, 3))().size(), 3U);
 }
 

@@ -1,5 +1,6 @@
 #include "evaluation/Predictor.h"
 
+#include <algorithm>
 #include <iostream>
 
 #include <ATen/ATen.h>
@@ -7,10 +8,13 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include "ScriptedPolicies.h"
 #include "base/Clock.h"
 #include "base/Gpu.h"
 #include "evaluation/Rollout.h"
+#include "evaluation/SlidingContext.h"
 #include "evaluation/TransitionRows.h"
 #include "model/AnySpaceBatch.h"
 #include "model/RandomBatch.h"
@@ -102,13 +106,12 @@ TEST(RollingPredictors, CapturedStepsAreTheEagerOnes) {
   for (testing::SpaceVariant& each : testing::space_variants()) {
     SCOPED_TRACE(each.name);
     each.options.tf_n_embd = 64;
-    if (each.options.block_pieces().positions == PositionKind::kLearned) continue;
     const auto model = testing::small_model(each);
     model->parameters().to(at::kCUDA, at::kBFloat16);
     ASSERT_TRUE(model->rolling_repeats());
-    const auto captured = rolling_predictors_of(*model, /*captures=*/true);
-    const auto eager = rolling_predictors_of(*model, /*captures=*/false);
-    const int64_t steps = 3 * each.options.n_transit;
+    const auto captured = rolling_predictors_of(*model, EvaluationContext::kRolling, /*captures=*/true).begin;
+    const auto eager = rolling_predictors_of(*model, EvaluationContext::kRolling, /*captures=*/false).begin;
+    const int64_t steps = (model->rolling_slides() ? 3 : 1) * each.options.n_transit;
     const Batch rows = testing::random_rows(each, 3, steps), others = testing::random_rows(each, 5, steps);
     const Predictor of_rows = captured(), of_others = captured(), expected = eager(),
                     of_others_eager = eager();
@@ -120,6 +123,82 @@ TEST(RollingPredictors, CapturedStepsAreTheEagerOnes) {
       };
       EXPECT_TRUE(is_expected(of_rows, expected, rows)) << "step " << step;
       EXPECT_TRUE(is_expected(of_others, of_others_eager, others)) << "step " << step;
+    }
+  }
+}
+
+/// A context that keeps keys and values beside one that does not, while both see the same steps.
+void expect_the_same_answers(AlgorithmDistillation& model, const RollingPredictors& kept, int64_t steps,
+                             double tolerance) {
+  constexpr int64_t kRows = 3;
+  ASSERT_TRUE(kept);
+  RandomStream stream(static_cast<uint64_t>(getpid()));
+  SlidingContext keeping(kRows, model.options().n_transit, kept), plain(kRows, model.options().n_transit);
+  int whole = 0;
+  const Predictor predict = predictor_of(model);
+  const Predictor counting = [&](const Batch& batch) {
+    ++whole;
+    return predict(batch);
+  };
+  for (int64_t step = 0; step < steps; ++step) {
+    const RandomStep next(stream, kRows);
+    EXPECT_TRUE(at::allclose(keeping.ask(counting, next.states), plain.ask(predict, next.states), tolerance,
+                             tolerance))
+        << "step " << step;
+    keeping.append(next.view());
+    plain.append(next.view());
+  }
+  EXPECT_EQ(whole, std::max<int64_t>(0, steps - model.options().n_transit));
+}
+
+TEST(RollingPredictors, ContextsKeepKeysAsLongAsTheyGrowAndThenShowTheWindow) {
+  for (const ModelOptions& options : every_kind_of_model()) {
+    const auto model = AlgorithmDistillation::create(options, ModelShape{}, 4);
+    RollingPredictors kept = rolling_predictors_of(*model, EvaluationContext::kRolling, /*captures=*/true);
+    EXPECT_EQ(static_cast<bool>(kept), !options.compressed());
+    EXPECT_FALSE(rolling_predictors_of(*model, EvaluationContext::kRecompute, false)) << "not on CPUs";
+    if (!kept) continue;
+    EXPECT_EQ(kept.slides, options.block() == TransformerBlock::kPreNorm);
+    kept.slides = false;
+    expect_the_same_answers(*model, kept, 2 * options.n_transit, 1e-5);
+  }
+}
+
+/// One block, whose keys have seen their own token alone: the context never shows a whole window.
+TEST(RollingPredictors, ContextsThatSlideAskForTheNewestStepAlone) {
+  constexpr int64_t kRows = 2;
+  ModelOptions options = small_model();
+  options.transformer_block = TransformerBlock::kPreNorm;
+  options.n_transit = 6;
+  const auto model = AlgorithmDistillation::create(options, ModelShape{}, 4);
+  const RollingPredictors kept = rolling_predictors_of(*model, EvaluationContext::kRolling, false);
+  RandomStream stream(static_cast<uint64_t>(getpid()));
+  SlidingContext sliding(kRows, options.n_transit, kept), plain(kRows, options.n_transit);
+  const Predictor never = [](const Batch&) -> AlgorithmDistillation::Predictions {
+    throw std::logic_error("whole windows are not asked for");
+  };
+  for (int step = 0; step < 20; ++step) {
+    const RandomStep next(stream, kRows);
+    const at::Tensor expected = plain.ask(predictor_of(*model), next.states);
+    EXPECT_TRUE(at::allclose(sliding.ask(never, next.states), expected, 1e-4, 1e-5)) << "step " << step;
+    sliding.append(next.view());
+    plain.append(next.view());
+  }
+}
+
+/// On a GPU: with captured steps in bf16, and in fp32 as evaluations are by default.
+TEST(RollingPredictors, ContextsOnAGpuKeepKeysToo) {
+  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  const c10::cuda::CUDAStreamGuard on_side(c10::cuda::getStreamFromPool());
+  for (ModelOptions options : every_kind_of_model()) {
+    options.tf_n_embd = 128;
+    const auto model = AlgorithmDistillation::create(options, ModelShape{}, 4);
+    if (!model->why_not_rolling().empty()) continue;
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+      model->parameters().to(at::kCUDA, type);
+      EXPECT_EQ(model->rolling_repeats(), type == at::kBFloat16);
+      const auto kept = rolling_predictors_of(*model, EvaluationContext::kRecompute, /*captures=*/true);
+      expect_the_same_answers(*model, kept, 2 * options.n_transit, type == at::kFloat ? 1e-4 : 5e-2);
     }
   }
 }
@@ -140,7 +219,7 @@ TEST(RollingPredictorsSpeed, DISABLED_MillisecondsALockStep) {
     const auto model = testing::small_model(xland);
     model->parameters().to(at::kCUDA, at::kBFloat16);
     for (const bool captures : {false, true}) {
-      const Predictor predict = rolling_predictors_of(*model, captures)();
+      const Predictor predict = rolling_predictors_of(*model, EvaluationContext::kRolling, captures).begin();
       int64_t steps = 0;
       const auto milliseconds_after = [&](int64_t count) {
         while (steps < count) predict(testing::window(rows, steps++ % kSteps, 1));
@@ -151,6 +230,48 @@ TEST(RollingPredictorsSpeed, DISABLED_MillisecondsALockStep) {
       for (const int64_t count : {int64_t{10}, xland.options.n_transit / 2, xland.options.n_transit}) {
         std::cout << xland.options.block_pieces().text() << (captures ? "; captured" : "; eager")
                   << ", after " << count << " steps: " << milliseconds_after(count) << " ms" << std::endl;
+      }
+    }
+  }
+}
+
+/// Of contexts of grids that grow, with keys and values kept and without: the large model of the benchmarks
+/// and a GPT-2 of its size, 64 environments. For people.
+TEST(RollingPredictorsSpeed, DISABLED_MillisecondsAStepOfGrids) {
+  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  constexpr int64_t kRows = 64, kSteps = 520, kMeasured = 20;
+  const c10::cuda::CUDAStreamGuard on_side(c10::cuda::getStreamFromPool());
+  ModelOptions options;
+  options.tf_n_embd = 768;
+  options.tf_n_layer = options.tf_n_head = 12;
+  options.n_transit = 1024;
+  for (const bool gpt2 : {false, true}) {
+    options.transformer_block = gpt2 ? TransformerBlock::kAuto : TransformerBlock::kPostNorm;
+    options.model = gpt2 ? ModelKind::kGpt2 : ModelKind::kAd;
+    const auto model = AlgorithmDistillation::create(options, ModelShape{}, 4);
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+      model->parameters().to(at::kCUDA, type);
+      const auto kept = rolling_predictors_of(*model, EvaluationContext::kRecompute, /*captures=*/true);
+      for (const bool keeps : {false, true}) {
+        RandomStream stream(7);
+        SlidingContext context(kRows, options.n_transit, keeps ? kept : RollingPredictors());
+        const RandomStep step(stream, kRows);
+        const Predictor predict = predictor_of(*model);
+        const Predictor unasked = [](const Batch& batch) {
+          return AlgorithmDistillation::Predictions{at::zeros({batch.size(), 5}), {}};
+        };
+        double seconds = 0;
+        for (int64_t count = 0; count < kSteps; ++count) {
+          const bool measured = count + kMeasured >= kSteps;
+          const Stopwatch watch;
+          context.ask(keeps || count + 2 * kMeasured >= kSteps ? predict : unasked, step.states);
+          if (measured) seconds += watch.seconds();
+          context.append(step.view());
+        }
+        std::cout << (gpt2 ? "GPT-2" : "post-norm") << " 768/12/12, " << kRows
+                  << " contexts of about 510 steps, " << c10::toString(type)
+                  << (keeps ? ", kept: " : ", whole windows: ") << 1e3 * seconds / kMeasured << " ms a step"
+                  << std::endl;
       }
     }
   }

@@ -129,7 +129,8 @@ TEST_F(PlayInAnySpace, ARollingPredictorIsShownEachStepOnce) {
   };
   player.model.n_transit = 3;
   player.shape.spaces = {{Space::box({3}, {-INFINITY}, {INFINITY}), Space::box({2}, {-1}, {1}), {}}};
-  player.rolling = [&]() -> Predictor {
+  player.kept.slides = true;
+  player.kept.begin = [&]() -> Predictor {
     return [&seen = steps[static_cast<size_t>(made++)]](const Batch& step) {
       EXPECT_EQ(step.states.size(1), 1);
       seen.push_back(step.states[0][0][0].item<float>());
@@ -143,6 +144,31 @@ TEST_F(PlayInAnySpace, ARollingPredictorIsShownEachStepOnce) {
   EXPECT_EQ(made, 2) << "one for each half of the environments";
   EXPECT_EQ(steps[0], (std::vector<float>{0, 1, 0, 1}));
   EXPECT_EQ(steps[1], (std::vector<float>{0, 1, 2, 0, 1, 2}));
+}
+
+/// Where positions count from the window's first step.
+TEST_F(PlayInAnySpace, RowsThatDoNotSlideAreShownAsAWholeBeyondTheWindow) {
+  WorkerPool pool(worker_of("echoes:make_echo"), {});
+  std::vector<int64_t> kept, shown;
+  Rollouts::Player player;
+  const auto answer = [] { return AlgorithmDistillation::Predictions{at::full({1, 2}, 0.25F), {}}; };
+  player.predict = [&](const Batch& window) {
+    shown.push_back(window.states.size(1));
+    return answer();
+  };
+  player.model.n_transit = 4;
+  player.shape.spaces = {{Space::box({3}, {-INFINITY}, {INFINITY}), Space::box({2}, {-1}, {1}), {}}};
+  player.kept.begin = [&]() -> Predictor {
+    return [&](const Batch& step) {
+      kept.push_back(step.states.size(1));
+      return answer();
+    };
+  };
+  const std::vector<Trial> trials = {{1, 0}};
+  const RunEpisode episode = Rollouts::in_workers(player, pool, EvaluationOptions()).begin(trials);
+  for (int i = 0; i < 2; ++i) episode();
+  EXPECT_EQ(kept, std::vector<int64_t>(4, 1));
+  EXPECT_EQ(shown, std::vector<int64_t>(2, 4)) << "of two episodes of three steps";
 }
 
 TEST_F(PlayInAnySpace, RandomActionsArePlayedWithoutAModel) {

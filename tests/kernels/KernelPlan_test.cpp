@@ -54,7 +54,7 @@ TEST(KernelPlan, SmallBlocksAreWholeOnHopper) {
   }
 }
 
-TEST(KernelPlan, RolloutsOfChosenPiecesReadKeptKeysByOurKernel) {
+TEST(KernelPlan, RolloutsReadKeptKeysByOurKernel) {
   const NetworkShape chosen = with_block(Block::kComposed, wide(512, 8, 4096));
   for (const DeviceTraits& device : {kHopper, kAmpere}) {
     EXPECT_TRUE(KernelPlan(chosen, device, at::kBFloat16).decoding_attention());
@@ -67,7 +67,12 @@ TEST(KernelPlan, RolloutsOfChosenPiecesReadKeptKeysByOurKernel) {
   EXPECT_THAT(why(chosen, kCpu, at::kBFloat16), HasSubstr("GPUs"));
   EXPECT_THAT(why(with_block(Block::kComposed, wide(384, 8, 4096)), kHopper, at::kBFloat16),
               HasSubstr("heads have 48 features"));
-  EXPECT_THAT(why(wide(512, 8, 4096), kHopper, at::kBFloat16), HasSubstr("chosen pieces"));
+  for (const Block block : {Block::kPreNorm, Block::kPostNorm, Block::kGpt2})
+    EXPECT_THAT(why(with_block(block, wide(512, 8, 4096)), kHopper, at::kBFloat16), IsEmpty());
+  NetworkShape compressed = wide(512, 8, 4096);
+  compressed.padded = true;
+  for (const NetworkShape& other : {compressed, with_block(Block::kOther, wide(512, 8, 4096))})
+    EXPECT_THAT(why(other, kHopper, at::kBFloat16), HasSubstr("keeps no keys"));
   EXPECT_THAT(KernelPlan(chosen, kHopper, at::kBFloat16, KernelPlan::Use::kNever).why_no_decoding_attention(),
               ::testing::Optional(HasSubstr("fused_kernels is off")));
 }
@@ -96,10 +101,13 @@ TEST(KernelPlan, WideBlocksGoBySublayersWithOwnAttention) {
   EXPECT_THAT(parts_of(resident).at("attention").kernels, HasSubstr("resident"));
   EXPECT_THAT(parts_of(resident).at("attention").why, HasSubstr("width 128"));
 
-  const KernelPlan streaming(wide(768, 12, 1024), kHopper, at::kBFloat16);
-  EXPECT_EQ(streaming.blocks(), Blocks::kSublayers);
-  EXPECT_TRUE(streaming.own_attention());
-  EXPECT_THAT(parts_of(streaming).at("attention").kernels, HasSubstr("stream"));
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    const KernelPlan streaming(wide(768, 12, 1024), kHopper, type);
+    EXPECT_EQ(streaming.blocks(), Blocks::kSublayers);
+    EXPECT_TRUE(streaming.own_attention());
+    EXPECT_THAT(parts_of(streaming).at("attention").kernels, HasSubstr("stream"));
+  }
+  EXPECT_FALSE(KernelPlan(wide(128, 8, 240), kHopper, at::kHalf).own_attention()) << "resident ones are bf16";
 }
 
 TEST(KernelPlan, StreamingAttentionIsForOneStreamWithoutRope) {
@@ -178,6 +186,9 @@ TEST(KernelPlan, ShapesBeyondTheKernelsSayWhichNumberIsTooLarge) {
   NetworkShape many = guide();
   many.actions = 9;
   EXPECT_FALSE(KernelPlan(many, kHopper, at::kBFloat16).fused_loss());
+  const KernelPlan widest(wide(4096, 64, 1024), kHopper, at::kBFloat16);
+  EXPECT_TRUE(widest.fused_loss());
+  EXPECT_FALSE(widest.fused_embedding());
 }
 
 TEST(KernelPlan, OwnOrCudnnsKernelsRunAttentionOfChosenPiecesWhereTheyCan) {
@@ -188,7 +199,7 @@ TEST(KernelPlan, OwnOrCudnnsKernelsRunAttentionOfChosenPiecesWhereTheyCan) {
   };
   for (const DeviceTraits& device : {kHopper, kAmpere}) {
     for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
-      const bool own = device.runs_large_kernels() && type == at::kBFloat16;
+      const bool own = device.runs_large_kernels();
       const KernelPlan plan(xland, device, type);
       EXPECT_EQ(plan.own_attention(), own);
       EXPECT_NE(plan.cudnn_attention(), own);
@@ -203,20 +214,21 @@ TEST(KernelPlan, OwnOrCudnnsKernelsRunAttentionOfChosenPiecesWhereTheyCan) {
   EXPECT_THAT(why(other, kHopper, at::kHalf), HasSubstr("256 features"));
   other = xland;
   other.heads = 12, other.width = 768;
-  EXPECT_THAT(why(other, kHopper, at::kHalf), HasSubstr("12 heads"));
-  EXPECT_TRUE(KernelPlan(other, kHopper, at::kBFloat16).own_attention());
+  EXPECT_THAT(why(other, kAmpere, at::kHalf), HasSubstr("12 heads"));
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf})
+    EXPECT_TRUE(KernelPlan(other, kHopper, type).own_attention());
   other.alibi = false;
   EXPECT_FALSE(KernelPlan(other, kHopper, at::kBFloat16).own_attention());
   other.normed_heads = true;
-  EXPECT_TRUE(KernelPlan(other, kHopper, at::kBFloat16).own_attention());
-  EXPECT_TRUE(KernelPlan(other, kHopper, at::kHalf).cudnn_attention());
+  EXPECT_TRUE(KernelPlan(other, kHopper, at::kHalf).own_attention());
+  EXPECT_TRUE(KernelPlan(other, kAmpere, at::kHalf).cudnn_attention());
   other = xland;
   other.two_streams = true;
   EXPECT_THAT(why(other, kHopper, at::kHalf), HasSubstr("token_layout: previous"));
   other = xland;
   other.tokens = 63;
-  EXPECT_THAT(why(other, kHopper, at::kHalf), HasSubstr("63 tokens"));
-  EXPECT_TRUE(KernelPlan(other, kHopper, at::kBFloat16).own_attention());
+  EXPECT_THAT(why(other, kAmpere, at::kHalf), HasSubstr("63 tokens"));
+  EXPECT_TRUE(KernelPlan(other, kHopper, at::kHalf).own_attention());
   const KernelPlan never(xland, kHopper, at::kBFloat16, KernelPlan::Use::kNever);
   EXPECT_FALSE(never.cudnn_attention() || never.own_attention());
 }
@@ -245,7 +257,7 @@ TEST(KernelPlan, BlocksOfChosenPiecesGoBySublayersAroundOwnOrCudnnsAttention) {
   };
   EXPECT_THAT(why(xland, at::kFloat), HasSubstr("mixed_precision"));
   NetworkShape other = xland;
-  other.tokens = 63;
+  other.alibi = false, other.tokens = 63;
   EXPECT_THAT(why(other, at::kHalf), HasSubstr("63 tokens"));
   other = xland;
   other.mlp_biases = false;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <climits>
 #include <cmath>
 #include <string>
@@ -32,11 +33,33 @@ enum class Lying {
 struct MultiheadAttentionCase {
   FusedBlockCase block;
   Lying lying = Lying::kByThirds;
+  at::ScalarType type = at::kBFloat16;
+  double gradient = 1;  ///< the deviation of the output's gradient, as a loss scale leaves it
 };
 
 inline std::string name_of(const MultiheadAttentionCase& tried) {
   static const char* const kNames[] = {"", "_apart", "_turning"};
-  return name_of(tried.block) + kNames[static_cast<int>(tried.lying)];
+  std::string name = name_of(tried.block) + kNames[static_cast<int>(tried.lying)];
+  if (tried.type == at::kHalf) name += "_fp16";
+  if (tried.gradient != 1) name += tried.gradient < 1 ? "_small_gradient" : "_large_gradient";
+  return name;
+}
+
+inline double value_tolerance(const MultiheadAttentionCase& tried) {
+  return (tried.type == at::kHalf ? 0.25 : 1.0) * value_tolerance(tried.block);
+}
+inline double gradient_tolerance(const MultiheadAttentionCase& tried) {
+  return (tried.type == at::kHalf ? 0.25 : 1.0) * gradient_tolerance(tried.block);
+}
+
+/// The same in fp16, with gradients as small and as large as loss scales make them; steep ones as they are,
+/// as those of queries and keys would be too large for fp16.
+inline std::vector<MultiheadAttentionCase> in_fp16(std::vector<MultiheadAttentionCase> cases) {
+  for (size_t k = 0; k < cases.size(); ++k) {
+    cases[k].type = at::kHalf;
+    if (!cases[k].block.steep()) cases[k].gradient = std::array{1.0, 0x1p-9, 0x1p10}[k % 3];
+  }
+  return cases;
 }
 
 /// Each way of lying with each of these, one after the other.
@@ -126,8 +149,13 @@ class MultiheadAttentionData {
     const int64_t sequences = shape().sequences, length = shape().length(), rows = shape().rows,
                   width = shape().width;
     const at::Tensor random = at::randn({sequences, length, 3 * width}, at::device(device));
-    projected_ = random.to(at::kBFloat16);
+    projected_ = random.to(tried.type);
+    FusedBlockData& data = block.block;
+    data.x = data.x.to(tried.type);
+    data.attention_output = data.attention_output.to(tried.type);
+    data.dy = at::randn_like(data.dy, at::kFloat).mul_(tried.gradient).to(tried.type);
     minus_deltas_ = at::full_like(block.block.lse, NAN);
+    longest_rows_ = block.block.poisoned({2, sequences, shape().heads}, at::kFloat);
     by_kind(projected_).narrow(2, 0, 2).mul_(tried.block.query_and_key_scale);
     queries_apart_ =
         by_kind(projected_).select(2, 0).narrow(1, length - rows, rows).reshape({sequences, rows, width});
@@ -156,19 +184,21 @@ class MultiheadAttentionData {
     const Views from = views(projected_, queries_apart_);
     const kernels::DropoutMasks keep = block.block.keep();
     const bool has_rope = lying_ == Lying::kWithRope;
-    return {shape(),
-            matrix<const __nv_bfloat16>(from.queries),
-            matrix<const __nv_bfloat16>(from.keys),
-            matrix<const __nv_bfloat16>(from.values),
-            has_rope ? block.cosines.data_ptr<float>() : nullptr,
-            has_rope ? block.sines.data_ptr<float>() : nullptr,
-            keep.attention,
-            keep.attention_scale,
-            FusedBlockData::of(block.block.attention_output),
-            block.block.lse.data_ptr<float>(),
-            first_keys_.defined()
-                ? kernels::AlibiReach{longest_keys_.data_ptr<float>(), first_keys_.data_ptr<int>()}
-                : kernels::AlibiReach{}};
+    return {
+        shape(),
+        matrix<const __nv_bfloat16>(from.queries),
+        matrix<const __nv_bfloat16>(from.keys),
+        matrix<const __nv_bfloat16>(from.values),
+        has_rope ? block.cosines.data_ptr<float>() : nullptr,
+        has_rope ? block.sines.data_ptr<float>() : nullptr,
+        keep.attention,
+        keep.attention_scale,
+        FusedBlockData::of(block.block.attention_output),
+        block.block.lse.data_ptr<float>(),
+        first_keys_.defined()
+            ? kernels::AlibiReach{longest_keys_.data_ptr<float>(), first_keys_.data_ptr<int>()}
+            : kernels::AlibiReach{},
+        projected_.scalar_type() == at::kHalf ? kernels::ShortType::kHalf : kernels::ShortType::kBFloat16};
   }
   kernels::MultiheadAttentionGradients gradients(const at::Tensor& all, const at::Tensor& apart) const {
     const Views to = views(all, apart);
@@ -177,7 +207,8 @@ class MultiheadAttentionData {
             matrix<__nv_bfloat16>(to.keys),
             matrix<__nv_bfloat16>(to.values),
             lying_ == Lying::kApart ? 0 : static_cast<int>(rows_before()),
-            minus_deltas_.data_ptr<float>()};
+            minus_deltas_.data_ptr<float>(),
+            longest_rows_.data_ptr<float>()};
   }
 
   /// (3, S, H, tokens + queries, head size) in float64, turned: what attention_of() takes.
@@ -209,15 +240,17 @@ class MultiheadAttentionData {
   }
 
   Lying lying_;
-  at::Tensor projected_, queries_apart_, minus_deltas_;
+  at::Tensor projected_, queries_apart_, minus_deltas_, longest_rows_;
   at::Tensor longest_keys_, first_keys_;  ///< undefined without ALiBi
 };
 
-inline void expect_gradient(const at::Tensor& found, const at::Tensor& expected, double tolerance) {
+/// `scale`: of what they are gradients of.
+inline void expect_gradient(const at::Tensor& found, const at::Tensor& expected, double tolerance,
+                            double scale = 1) {
   // Where a token reads nothing but itself, queries and keys have no gradients but what rounding leaves.
   constexpr double kNone = 1e-6, kRounding = 0.1;
-  if (expected.norm().item<double>() < kNone) {
-    EXPECT_LT(found.norm().item<double>(), kRounding);
+  if (expected.norm().item<double>() < kNone * scale) {
+    EXPECT_LT(found.norm().item<double>(), kRounding * scale);
   } else {
     EXPECT_LT(error_of(found, expected), tolerance);
   }
@@ -265,7 +298,7 @@ inline void expect_head_attention_is_the_reference(const MultiheadAttentionCase&
   }
   const auto rows_first = [](const at::Tensor& of_heads) { return of_heads.transpose(1, 2); };
   EXPECT_LT(error_of(block.without_padding(attention_output[0]), block.without_padding(expected)),
-            value_tolerance(tried.block));
+            value_tolerance(tried));
   EXPECT_LT(block.without_padding(rows_first(block.lse - lse)).abs().max().item<double>(),
             tried.block.steep() ? 1.0 : 0.1);
   EXPECT_TRUE(attention_output[0].isfinite().all().item<bool>()) << "padding must be finite";
@@ -282,8 +315,8 @@ inline void expect_head_attention_is_the_reference(const MultiheadAttentionCase&
 
   at::Tensor of_all[2], of_apart[2];
   for (int repeat = 0; repeat < 2; ++repeat) {
-    of_all[repeat] = block.poisoned(data.projected().sizes());
-    of_apart[repeat] = block.poisoned(data.queries_apart().sizes());
+    of_all[repeat] = block.poisoned(data.projected().sizes(), tried.type);
+    of_apart[repeat] = block.poisoned(data.queries_apart().sizes(), tried.type);
     kernels::multihead_attention_backward(data.attention(), data.gradients(of_all[repeat], of_apart[repeat]),
                                           stream_of(device));
   }
@@ -291,10 +324,11 @@ inline void expect_head_attention_is_the_reference(const MultiheadAttentionCase&
   const auto found = data.views(of_all[0], of_apart[0]);
   const at::Tensor kinds = data.by_kind(of_projected);
   const at::Tensor d_queries = kinds.select(2, 0);
-  const double tolerance = gradient_tolerance(tried.block);
-  expect_gradient(found.queries, d_queries.narrow(1, data.rows_before(), data.shape().rows), tolerance);
-  expect_gradient(found.keys, kinds.select(2, 1), tolerance);
-  expect_gradient(found.values, kinds.select(2, 2), tolerance);
+  const double tolerance = gradient_tolerance(tried), scale = tried.gradient;
+  expect_gradient(found.queries, d_queries.narrow(1, data.rows_before(), data.shape().rows), tolerance,
+                  scale);
+  expect_gradient(found.keys, kinds.select(2, 1), tolerance, scale);
+  expect_gradient(found.values, kinds.select(2, 2), tolerance, scale);
   const at::Tensor others = data.by_kind(of_all[0]).select(2, 0).narrow(1, 0, data.rows_before());
   EXPECT_TRUE(apart || others.eq(0).all().item<bool>()) << "queries that do not come out";
   EXPECT_TRUE(at::equal(apart ? of_apart[0] : of_all[0], apart ? of_apart[1] : of_all[1]))
@@ -339,12 +373,12 @@ inline void expect_projected_attention_is_the_reference(const MultiheadAttention
       inputs, has_rope ? kernels::ProjectionOrder::kByHeads : kernels::ProjectionOrder::kByThirds, shape.rows,
       streams, has_rope ? Rotary{data.block.cosines, data.block.sines} : Rotary{}, kDraw, pass);
   EXPECT_LT(error_of(block.without_padding(attention_output), block.without_padding(expected)),
-            value_tolerance(tried.block));
+            value_tolerance(tried));
   const std::vector<at::Tensor> found = attention.backward(block.dy);
   ASSERT_EQ(found.size(), right.size());
   for (size_t k = 0; k < right.size(); ++k) {
     EXPECT_EQ(found[k].sizes(), inputs[k].sizes());
-    expect_gradient(found[k], right[k], gradient_tolerance(tried.block));
+    expect_gradient(found[k], right[k], gradient_tolerance(tried), tried.gradient);
   }
 }
 

@@ -53,10 +53,16 @@ TEST_F(StreamedAttention, WithoutPenaltyOrOfFewTokensIsTheReference) {
   }
 }
 
+TEST_F(StreamedAttention, OverflowInFp16ComesOut) {
+  testing::expect_overflow_comes_out(at::kCUDA);
+}
+
 TEST_F(StreamedAttention, NormsQueriesAndKeys) {
   for (const testing::NormsOfHeads norms : {testing::NormsOfHeads::kRms, testing::NormsOfHeads::kLayer}) {
     testing::expect_streamed_attention_is_the_reference(
         {{{2, 1100, 1100, 256, 4, true}, 0.0, 1.0, /*padded=*/false, /*alibi=*/true}}, at::kCUDA, norms);
+    testing::expect_streamed_attention_is_the_reference(
+        {{{2, 600, 600, 128, 2, true}, 0.1}, Lying::kByThirds, at::kHalf}, at::kCUDA, norms);
     testing::expect_streamed_attention_is_the_reference({{{3, 700, 300, 96, 3, true}, 0.1}}, at::kCUDA,
                                                         norms);
   }
@@ -68,6 +74,10 @@ INSTANTIATE_TEST_SUITE_P(Shapes, MultiheadAttention,
 
 INSTANTIATE_TEST_SUITE_P(StreamingShapes, MultiheadAttention,
                          ::testing::ValuesIn(testing::streaming_attention_cases()),
+                         [](const auto& tried) { return testing::name_of(tried.param); });
+
+INSTANTIATE_TEST_SUITE_P(StreamingShapesInFp16, MultiheadAttention,
+                         ::testing::ValuesIn(testing::in_fp16(testing::streaming_attention_cases())),
                          [](const auto& tried) { return testing::name_of(tried.param); });
 
 /// Beside libtorch's own attention, of which it is given what the plain path gives it; for people, not for
@@ -122,6 +132,7 @@ INSTANTIATE_TEST_SUITE_P(
 struct LongCase {
   int64_t sequences, tokens, heads;
   kernels::DistancePenalty penalty;
+  at::ScalarType type = at::kBFloat16;
 };
 
 /// Beside cuDNN's, at long contexts; for people, not for CTest. A product of a causal half counts once.
@@ -129,8 +140,8 @@ class StreamedAttentionSpeed : public OnGpu<::testing::TestWithParam<LongCase>> 
 
 TEST_P(StreamedAttentionSpeed, DISABLED_BesideCudnn) {
   constexpr int64_t kHeadSize = 64;
-  const auto& [sequences, tokens, heads, penalty] = GetParam();
-  const auto options = at::TensorOptions().device(at::kCUDA).dtype(at::kBFloat16);
+  const auto& [sequences, tokens, heads, penalty, type] = GetParam();
+  const auto options = at::TensorOptions().device(at::kCUDA).dtype(type);
   const at::Tensor projected = at::randn({sequences, tokens, 3, heads, kHeadSize}, options);
   const at::Tensor qkv = projected.permute({2, 0, 3, 1, 4}).requires_grad_();
   const at::Tensor d_output = at::randn({sequences, tokens, heads * kHeadSize}, options);
@@ -147,13 +158,16 @@ TEST_P(StreamedAttentionSpeed, DISABLED_BesideCudnn) {
               << "), backward " << backward << " (" << 5 * product / backward << ")" << std::endl;
   };
   std::cout << sequences << " x " << tokens << ", " << heads << " heads"
-            << (penalty == kernels::DistancePenalty::kAlibi ? ", ALiBi" : "") << std::endl;
+            << (penalty == kernels::DistancePenalty::kAlibi ? ", ALiBi" : "") << ", " << c10::toString(type)
+            << std::endl;
   report("streamed", [&] { return kernels::streamed_attention(qkv, tokens, penalty, 0.0); });
   report("cuDNN", [&] { return kernels::cudnn_attention(qkv, penalty, 0.0); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Benchmark, StreamedAttentionSpeed,
                          ::testing::Values(LongCase{64, 4096, 8, kernels::DistancePenalty::kAlibi},
+                                           LongCase{64, 4096, 8, kernels::DistancePenalty::kAlibi, at::kHalf},
+                                           LongCase{64, 4096, 8, kernels::DistancePenalty::kNone, at::kHalf},
                                            LongCase{64, 4096, 8, kernels::DistancePenalty::kNone},
                                            LongCase{256, 1024, 8, kernels::DistancePenalty::kAlibi},
                                            LongCase{256, 1024, 8, kernels::DistancePenalty::kNone},

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -16,10 +17,11 @@ namespace adtrain::testing {
 
 enum class NormsOfHeads { kNone, kRms, kLayer };
 
-/// Random ones in bf16, of this head size.
-inline kernels::HeadNorms random_head_norms(NormsOfHeads kind, int64_t head_size, at::Device device) {
+/// Random ones, of this head size.
+inline kernels::HeadNorms random_head_norms(NormsOfHeads kind, int64_t head_size, at::Device device,
+                                            at::ScalarType type) {
   const auto random = [&](double mean) {
-    return at::randn({head_size}, at::device(device)).mul_(0.3).add_(mean).to(at::kBFloat16).requires_grad_();
+    return at::randn({head_size}, at::device(device)).mul_(0.3).add_(mean).to(type).requires_grad_();
   };
   if (kind == NormsOfHeads::kNone) return {};
   const bool layer = kind == NormsOfHeads::kLayer;
@@ -38,7 +40,7 @@ inline void expect_streamed_attention_is_the_reference(const MultiheadAttentionC
   MultiheadAttentionData data(tried, device);
   FusedBlockData& block = data.block.block;
   const kernels::BlockShape& shape = data.shape();
-  const kernels::HeadNorms norms = random_head_norms(normed, shape.width / shape.heads, device);
+  const kernels::HeadNorms norms = random_head_norms(normed, shape.width / shape.heads, device, tried.type);
   at::Generator generator = at::globalContext().defaultGenerator(device);
   const at::Tensor state = generator.get_state();
   if (tried.block.dropout > 0) {
@@ -67,21 +69,42 @@ inline void expect_streamed_attention_is_the_reference(const MultiheadAttentionC
   const auto penalty = tried.block.alibi ? kernels::DistancePenalty::kAlibi : kernels::DistancePenalty::kNone;
   const at::Tensor found = kernels::streamed_attention(data.by_kind(projected).permute({2, 0, 3, 1, 4}),
                                                        shape.rows, penalty, tried.block.dropout, norms);
-  EXPECT_LT(error_of(found, expected), value_tolerance(tried.block));
+  EXPECT_LT(error_of(found, expected), value_tolerance(tried));
   torch::autograd::variable_list given = {projected};
   for (const at::Tensor& parameter : norms.parameters()) given.push_back(parameter);
   const auto gradients = torch::autograd::grad({found}, given, {block.dy});
   for (int64_t kind = 0; kind < 3; ++kind) {
     SCOPED_TRACE("qkv"[kind]);
     expect_gradient(data.by_kind(gradients[0]).select(2, kind), data.by_kind(right[0]).select(2, kind),
-                    gradient_tolerance(tried.block));
+                    gradient_tolerance(tried), tried.gradient);
   }
   if (!norms.defined()) return;
   // Together: a bias of all keys changes no weights, so that its gradient is what rounding leaves.
   const auto of_parameters = [](const torch::autograd::variable_list& all) {
     return at::cat(at::TensorList(all).slice(1));
   };
-  EXPECT_LT(error_of(of_parameters(gradients), of_parameters(right)), gradient_tolerance(tried.block));
+  EXPECT_LT(error_of(of_parameters(gradients), of_parameters(right)), gradient_tolerance(tried));
+}
+
+/// In fp16 a gradient that overflowed before attention must be seen behind it, so that a loss scale falls.
+inline void expect_overflow_comes_out(at::Device device) {
+  constexpr int64_t kTokens = 70, kHeadSize = 64;
+  const auto numbers = at::device(device).dtype(at::kHalf);
+  const at::Tensor qkv =
+      at::randn({3, 1, 1, kTokens, kHeadSize}, at::device(device)).to(at::kHalf).requires_grad_();
+  for (const float wrong :
+       {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    const at::Tensor output =
+        kernels::streamed_attention(qkv, kTokens, kernels::DistancePenalty::kNone, 0.0, {});
+    at::Tensor d_output = at::ones({1, kTokens, kHeadSize}, numbers);
+    d_output[0][40][3] = wrong;
+    const at::Tensor found = torch::autograd::grad({output}, {qkv}, {d_output})[0];
+    for (int64_t kind = 0; kind < 3; ++kind) {
+      SCOPED_TRACE("qkv"[kind]);
+      EXPECT_FALSE(found[kind][0][0][40].isfinite().all().item<bool>());
+    }
+    EXPECT_TRUE(found[0][0][0][0].isfinite().all().item<bool>()) << "another query";
+  }
 }
 
 }  // namespace adtrain::testing

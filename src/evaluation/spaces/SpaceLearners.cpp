@@ -32,7 +32,9 @@ SpaceLearners::SpaceLearners(std::unique_ptr<WorkerBatch> batch, const WorkerHel
       trained_(terms.trained),
       context_(batch_->size(), terms.window, terms.trained, terms.scale),
       chooser_(hello.action, options.eval_sampling, static_cast<uint64_t>(options.eval_seed), trials),
-      rolling_(terms.rolling ? terms.rolling() : nullptr) {
+      rolling_(terms.kept ? terms.kept.begin() : nullptr),
+      growing_steps_(terms.window),
+      slides_(terms.kept.slides) {
   look(at::ones({batch_->size()}, at::kByte));
 }
 
@@ -43,6 +45,7 @@ void SpaceLearners::look(const at::Tensor& begins) {
 
 void SpaceLearners::act(const Predictor& predict) {
   const auto predicted = rolling_ ? rolling_(context_.newest()) : predict(context_.batch());
+  if (!slides_ && --growing_steps_ == 0) rolling_ = nullptr;  // all tokens get other positions from now on
   put_actions(chooser_.choose(predicted.actions), *batch_, action_);
   batch_->begin_step();
 }

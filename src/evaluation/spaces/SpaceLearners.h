@@ -22,10 +22,8 @@ class SpaceLearners final : public Learners {
   struct Terms {
     TaskSpaces trained;  ///< of the network, which the environments' fit
     SpaceScale scale;
-    int64_t window;  ///< steps that the network sees
-    /// Makes what predicts from each step alone and remembers those before it; null where whole windows are
-    /// shown.
-    std::function<Predictor()> rolling;
+    int64_t window;          ///< steps that the network sees
+    RollingPredictors kept;  ///< how keys and values are kept
   };
   /// Takes a batch that has been reset, whose environments have the trials in order; `hello` is its pool's.
   SpaceLearners(std::unique_ptr<WorkerBatch> batch, const WorkerHello& hello, std::span<const Trial> trials,
@@ -44,7 +42,9 @@ class SpaceLearners final : public Learners {
   TaskSpaces trained_;
   SpaceContext context_;
   SpaceChooser chooser_;
-  Predictor rolling_;  ///< null where whole windows are shown
+  Predictor rolling_;      ///< where keys and values are kept; null where whole windows are shown
+  int64_t growing_steps_;  ///< that rolling_ is for yet, where rows do not slide
+  bool slides_;
 };
 
 /// Uniformly random actions in a worker's environments of any space: nobody learns.

@@ -2,6 +2,7 @@
 
 #include "kernels/attention/MultiheadAttention.h"
 #include "kernels/primitives/Instructions.cuh"
+#include "kernels/primitives/ShortType.cuh"
 #include "kernels/primitives/Tile.cuh"
 
 /// Copies of a group of heads' columns to shared memory, a row in four chunks of 8 columns. A thread may
@@ -65,8 +66,10 @@ __device__ void start_copy(GroupTile tile, int warp_tiles, const HeadMatrix<cons
 struct ChunkValues {
   float at[8];
 
+  template <class Short = __nv_bfloat16>
   static __device__ ChunkValues of(const uint4& pairs) {
-    const float2 twos[4] = {unpacked(pairs.x), unpacked(pairs.y), unpacked(pairs.z), unpacked(pairs.w)};
+    const float2 twos[4] = {unpacked<Short>(pairs.x), unpacked<Short>(pairs.y), unpacked<Short>(pairs.z),
+                            unpacked<Short>(pairs.w)};
     return {{twos[0].x, twos[0].y, twos[1].x, twos[1].y, twos[2].x, twos[2].y, twos[3].x, twos[3].y}};
   }
   __device__ uint4 rounded() const {

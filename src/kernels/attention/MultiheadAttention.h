@@ -6,6 +6,7 @@
 #include <driver_types.h>
 
 #include "kernels/BlockShape.h"
+#include "kernels/primitives/MatrixRows.h"
 
 /// Attention without its projections, for blocks too wide to be one kernel. Supports heads of 8, 16, 32 or 64
 /// and widths that are multiples of 32. All arrays are in the GPU's memory and borrowed. Calls return at once
@@ -72,6 +73,8 @@ struct MultiheadAttention {
   /// padding, which the backward pass does not read.
   float* lse;
   AlibiReach alibi = {};  ///< only for streaming_attention()
+  /// Of the elements of all matrices, whose pointers say bf16. fp16 only for streaming_attention().
+  ShortType type = ShortType::kBFloat16;
 
   /// Whether streaming_attention() runs it, with that function's restrictions.
   bool is_streaming() const { return is_streaming_attention(shape.tokens, shape.width / shape.heads); }
@@ -86,6 +89,8 @@ struct MultiheadAttentionGradients {
   int rows_before;
   /// Scratch memory (S, H, R), needed where is_streaming().
   float* minus_deltas;
+  /// Scratch memory (2, S, H), needed where is_streaming() in fp16.
+  float* longest_rows = nullptr;
 };
 
 void multihead_attention(const MultiheadAttention& attention, cudaStream_t stream);

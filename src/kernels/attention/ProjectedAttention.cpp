@@ -6,7 +6,8 @@
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAGuard.h>
 
-#include "kernels/attention/MultiheadAttention.h"
+#include "kernels/MatrixOperation.h"
+#include "kernels/attention/HeadViews.h"
 #include "kernels/attention/streaming/StreamingAttention.h"
 #include "kernels/primitives/KernelOperation.h"
 
@@ -29,12 +30,6 @@ struct Views {
             by_kind.select(2, kinds - 2), by_kind.select(2, kinds - 1)};
   }
 };
-
-template <class Value>
-HeadMatrix<Value> matrix_of(const at::Tensor& view) {
-  return {values_of(view), view.stride(0), static_cast<int>(view.stride(1)),
-          static_cast<int>(view.stride(2))};
-}
 
 }  // namespace
 
@@ -61,18 +56,22 @@ struct ProjectedAttention::Remembered {
             bits.defined() ? words_of(bits) : nullptr,
             scale,
             values_of(attention_output),
-            lse.data_ptr<float>()};
+            lse.data_ptr<float>(),
+            /*alibi=*/{},
+            type_of(attention_output)};
   }
-  /// `minus_deltas`: see MultiheadAttentionGradients; undefined where it is not needed.
+  /// `minus_deltas`, `longest_rows`: see MultiheadAttentionGradients; undefined where they are not needed.
   MultiheadAttentionGradients gradients(const at::Tensor& d_attention_output, at::TensorList d_inputs,
-                                        const at::Tensor& minus_deltas) const {
+                                        const at::Tensor& minus_deltas,
+                                        const at::Tensor& longest_rows) const {
     const Views views = Views::of(d_inputs, order, shape.heads);
     return {values_of(d_attention_output),
             matrix_of<__nv_bfloat16>(last_rows(views.queries)),
             matrix_of<__nv_bfloat16>(views.keys),
             matrix_of<__nv_bfloat16>(views.values),
             static_cast<int>(views.queries.size(1)) - shape.rows,
-            minus_deltas.defined() ? minus_deltas.data_ptr<float>() : nullptr};
+            minus_deltas.defined() ? minus_deltas.data_ptr<float>() : nullptr,
+            longest_rows.defined() ? longest_rows.data_ptr<float>() : nullptr};
   }
 
  private:
@@ -126,9 +125,13 @@ std::vector<at::Tensor> ProjectedAttention::backward(const at::Tensor& d_attenti
     result.push_back(at::empty_like(input, input.options().requires_grad(false)));
   }
   const MultiheadAttention attention = own->attention();
-  const at::Tensor minus_deltas = attention.is_streaming() ? at::empty_like(own->lse) : at::Tensor();
-  multihead_attention_backward(attention, own->gradients(d_attention_output, result, minus_deltas),
-                               current_stream());
+  at::Tensor minus_deltas, longest_rows;
+  if (attention.is_streaming()) {
+    minus_deltas = at::empty_like(own->lse);
+    longest_rows = at::empty({2, own->lse.size(0), own->lse.size(1)}, own->lse.options());
+  }
+  multihead_attention_backward(
+      attention, own->gradients(d_attention_output, result, minus_deltas, longest_rows), current_stream());
   return result;
 }
 

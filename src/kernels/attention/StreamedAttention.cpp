@@ -9,6 +9,8 @@
 
 #include "kernels/BlockPass.h"
 #include "kernels/GradientAccumulation.h"
+#include "kernels/MatrixOperation.h"
+#include "kernels/attention/HeadViews.h"
 #include "kernels/attention/streaming/StreamingAttention.h"
 #include "kernels/norm/NormEpsilon.h"
 #include "kernels/primitives/KernelOperation.h"
@@ -20,9 +22,8 @@ namespace autograd = torch::autograd;
 
 /// Queries, keys or values (B, heads, tokens, head size), or their gradients.
 template <class Value>
-HeadMatrix<Value> matrix_of(const at::Tensor& heads) {
-  return {values_of(heads), heads.stride(0), static_cast<int>(heads.stride(2)),
-          static_cast<int>(heads.stride(1))};
+HeadMatrix<Value> matrix_of_heads(const at::Tensor& heads) {
+  return matrix_of<Value>(heads.transpose(1, 2));
 }
 
 /// The tensors of one call.
@@ -55,16 +56,17 @@ struct Call {
     AlibiReach alibi = {};
     if (first_keys.defined()) alibi = {longest_keys.data_ptr<float>(), first_keys.data_ptr<int>()};
     return {shape(),
-            matrix_of<const __nv_bfloat16>(queries_of(read)),
-            matrix_of<const __nv_bfloat16>(read[1]),
-            matrix_of<const __nv_bfloat16>(qkv[2]),
+            matrix_of_heads<const __nv_bfloat16>(queries_of(read)),
+            matrix_of_heads<const __nv_bfloat16>(read[1]),
+            matrix_of_heads<const __nv_bfloat16>(qkv[2]),
             /*cosines=*/nullptr,
             /*sines=*/nullptr,
             bits.defined() ? words_of(bits) : nullptr,
             scale,
             values_of(output),
             lse.data_ptr<float>(),
-            alibi};
+            alibi,
+            type_of(qkv)};
   }
 };
 
@@ -121,11 +123,13 @@ class StreamedAttention : public autograd::Function<StreamedAttention> {
                      d_read = call.norms.defined() ? at::empty_like(read) : d_qkv.narrow(0, 0, 2);
     const MultiheadAttention attention = call.attention(read);
     const at::Tensor minus_deltas = at::empty_like(call.lse);
+    const at::Tensor longest_rows = at::empty({2, call.lse.size(0), call.lse.size(1)}, call.lse.options());
     streaming_attention_backward(
         attention,
-        {values_of(d_output), matrix_of<__nv_bfloat16>(call.queries_of(d_read)),
-         matrix_of<__nv_bfloat16>(d_read[1]), matrix_of<__nv_bfloat16>(d_qkv[2]),
-         attention.shape.tokens - attention.shape.rows, minus_deltas.data_ptr<float>()},
+        {values_of(d_output), matrix_of_heads<__nv_bfloat16>(call.queries_of(d_read)),
+         matrix_of_heads<__nv_bfloat16>(d_read[1]), matrix_of_heads<__nv_bfloat16>(d_qkv[2]),
+         attention.shape.tokens - attention.shape.rows, minus_deltas.data_ptr<float>(),
+         longest_rows.data_ptr<float>()},
         current_stream());
     autograd::variable_list result = {d_qkv};
     if (call.norms.defined()) {

@@ -22,6 +22,7 @@ namespace {
 using Why = std::optional<std::string>;
 using Part = KernelPlan::Part;
 
+constexpr int64_t kWidestEmbedding = 1024;
 constexpr const char* kStreaming = "our kernels, which stream keys and values";
 
 /// Whether there are any kernels of our own for such networks.
@@ -41,19 +42,19 @@ Why why_not_ad(const NetworkShape& network, const std::string& they_are) {
 constexpr std::array<std::array<int64_t, 2>, 6> kWholeBlocks = {
     {{32, 8}, {32, 16}, {32, 32}, {64, 8}, {64, 16}, {64, 32}}};
 
-Why why_no_large_kernels(const DeviceTraits& device, at::ScalarType type) {
+Why why_no_large_kernels(const DeviceTraits& device, at::ScalarType type, bool in_fp16) {
   if (!device.is_gpu) return "they are for GPUs";
   if (!device.runs_large_kernels()) {
     return fmt::format("they are for GPUs of compute capability 9.0 and later with {} KiB of shared memory",
                        DeviceTraits::hopper().shared_bytes_of_a_block / 1024);
   }
-  if (type != at::kBFloat16) return "they are for mixed_precision: bf16";
-  return std::nullopt;
+  if (type == at::kBFloat16 || (in_fp16 && type == at::kHalf)) return std::nullopt;
+  return in_fp16 ? "they are for mixed_precision: bf16 or fp16" : "they are for mixed_precision: bf16";
 }
 
 Why why_no_whole_blocks(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
   if (auto why = why_not_ad(network, "they are")) return why;
-  if (auto why = why_no_large_kernels(device, type)) return why;
+  if (auto why = why_no_large_kernels(device, type, /*in_fp16=*/false)) return why;
   const std::array<int64_t, 2> shape = {network.width, network.head_size()};
   if (std::find(kWholeBlocks.begin(), kWholeBlocks.end(), shape) == kWholeBlocks.end()) {
     return fmt::format(
@@ -78,7 +79,7 @@ Why why_no_streaming_kernels(const DeviceTraits& device) {
 
 /// Why the attention of networks of chosen pieces does not run our kernels that stream keys and values.
 Why why_no_streamed_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
-  if (auto why = why_no_large_kernels(device, type)) return why;
+  if (auto why = why_no_large_kernels(device, type, /*in_fp16=*/true)) return why;
   if (auto why = why_no_streaming_kernels(device)) return why;
   if (network.two_streams) return "it is for one causal stream of tokens: token_layout: previous";
   if (network.head_size() != 32 && network.head_size() != 64)
@@ -92,8 +93,9 @@ Why why_no_own_attention(const NetworkShape& network, const DeviceTraits& device
   if (network.block == NetworkShape::Block::kComposed)
     return why_no_streamed_attention(network, device, type);
   if (auto why = why_not_ad(network, "it is")) return why;
-  if (auto why = why_no_large_kernels(device, type)) return why;
   const int64_t head_size = network.head_size();
+  const bool streams = is_streaming_attention(network.tokens, head_size);
+  if (auto why = why_no_large_kernels(device, type, /*in_fp16=*/streams)) return why;
   if (network.width % kGroupColumns != 0 ||
       (head_size != 8 && head_size != 16 && head_size != 32 && head_size != 64)) {
     return fmt::format(
@@ -104,7 +106,7 @@ Why why_no_own_attention(const NetworkShape& network, const DeviceTraits& device
     return fmt::format("sequences have {} tokens; with heads of {} it is for at most {}", network.tokens,
                        head_size, kMostTokens);
   }
-  if (!is_streaming_attention(network.tokens, head_size)) return std::nullopt;
+  if (!streams) return std::nullopt;
   if (network.two_streams || network.padded || network.block == NetworkShape::Block::kPreNorm) {
     return fmt::format(
         "with heads of {} and {} tokens it is for the loss at the last position, without rotary positions "
@@ -142,7 +144,8 @@ Why why_no_cudnn_attention(const NetworkShape& network, const DeviceTraits& devi
 /// Why rollouts do not run our own attention over kept keys and values.
 Why why_no_decoding_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
   constexpr int kAmpere = 80;
-  if (network.block != NetworkShape::Block::kComposed) return "it is for networks of chosen pieces";
+  if (network.block == NetworkShape::Block::kOther || network.padded)
+    return "this network keeps no keys and values";
   if (!device.is_gpu || device.compute_capability < kAmpere) {
     return "it is for GPUs of compute capability 8.0 and later";
   }
@@ -180,19 +183,20 @@ Why why_no_sublayers(const NetworkShape& network, const DeviceTraits& device, at
   return std::nullopt;
 }
 
-/// Why the embedding, or the loss, is not fused; both have the same conditions.
+/// Why the embedding, or the loss, is not fused; the numbers are those of its kernels, the width nothing
+/// where it may be any.
 Why why_not_fused(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type,
-                  int64_t most_actions) {
-  constexpr int64_t kWidthStep = 32, kMostWidth = 1024;
+                  int64_t most_actions, std::optional<int64_t> most_width) {
+  constexpr int64_t kWidthStep = 32;
   if (network.block == NetworkShape::Block::kComposed) return why_not_ad(network, "it is");
   if (!is_ad(network) || network.padded) {
     return "it is for model AD without compressed context";
   }
   if (!device.runs_small_kernels()) return "it is for GPUs of compute capability 9.0 and later";
   if (type != at::kBFloat16) return "it is for mixed_precision: bf16";
-  if (network.width % kWidthStep != 0 || network.width > kMostWidth) {
-    return fmt::format("the width is {}; it is for multiples of {} up to {}", network.width, kWidthStep,
-                       kMostWidth);
+  if (network.width % kWidthStep != 0 || (most_width && network.width > *most_width)) {
+    return fmt::format("the width is {}; it is for multiples of {}{}", network.width, kWidthStep,
+                       most_width ? fmt::format(" up to {}", *most_width) : "");
   }
   if (network.actions > most_actions) {
     return fmt::format("there are {} actions; it is for at most {}", network.actions, most_actions);
@@ -239,9 +243,11 @@ KernelPlan::KernelPlan(const NetworkShape& network, const DeviceTraits& device, 
     why_no_own_attention_ = kernels::why_no_own_attention(network, device, type);
     why_no_cudnn_attention_ = kernels::why_no_cudnn_attention(network, device, type);
     why_no_decoding_attention_ = kernels::why_no_decoding_attention(network, device, type);
-    why_no_fused_embedding_ = why_not_fused(network, device, type, TokenShape::kMostActions);
+    why_no_fused_embedding_ =
+        why_not_fused(network, device, type, TokenShape::kMostActions, kWidestEmbedding);
     why_no_fused_encoder_ = kernels::why_no_fused_encoder(network, device, type);
-    why_no_fused_loss_ = why_not_fused(network, device, type, LinearCrossEntropyShape::kMostActions);
+    why_no_fused_loss_ =
+        why_not_fused(network, device, type, LinearCrossEntropyShape::kMostActions, std::nullopt);
   }
   const Blocks not_whole = why_no_sublayers_ ? Blocks::kLibrary : Blocks::kSublayers;
   blocks_ = why_no_whole_blocks_ ? not_whole : Blocks::kWhole;

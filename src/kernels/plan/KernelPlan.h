@@ -63,8 +63,8 @@ class KernelPlan {
   bool cudnn_attention() const { return !why_no_cudnn_attention_; }
   /// Whether attention on a GPU runs libtorch's kernels, which draw masks of their own where they drop.
   bool library_attention() const;
-  /// Whether rows that grow by one token, in rollouts, run our own attention over kept keys and values, for
-  /// networks of chosen pieces alone; else plain operators.
+  /// Whether rows that grow step by step, in rollouts, run our own attention over kept keys and values; else
+  /// plain operators.
   bool decoding_attention() const { return !why_no_decoding_attention_; }
   /// Why they do not, as the end of a sentence; no value where they do.
   const std::optional<std::string>& why_no_decoding_attention() const { return why_no_decoding_attention_; }

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include <cuda_fp16.h>
+
 /// The products of Instructions.cuh for fp16, likewise with a counterpart in tests/emulation/.
 namespace adtrain::kernels {
 
@@ -13,6 +15,13 @@ __device__ inline void multiply_add_half(float (&sums)[4], const uint32_t (&left
       "{%0,%1,%2,%3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right_low), "r"(right_high));
+}
+
+/// The products of two pairs of fp16 elements, rounded.
+__device__ inline uint32_t multiplied_half(uint32_t left, uint32_t right) {
+  const __half2 both =
+      __hmul2(reinterpret_cast<const __half2&>(left), reinterpret_cast<const __half2&>(right));
+  return reinterpret_cast<const uint32_t&>(both);
 }
 
 }  // namespace adtrain::kernels

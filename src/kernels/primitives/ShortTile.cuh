@@ -25,4 +25,26 @@ __device__ void multiply_add(Sums& first, Sums& second, const LeftFragment& left
   multiply_add<Short>(second, left, right.part[2], right.part[3]);
 }
 
+/// Rounds the sums of 16 neighbouring columns to a left operand.
+template <class Short>
+__device__ LeftFragment as_left(const Sums& first, const Sums& second) {
+  return {{packed<Short>(first.value[0], first.value[1]), packed<Short>(first.value[2], first.value[3]),
+           packed<Short>(second.value[0], second.value[1]), packed<Short>(second.value[2], second.value[3])}};
+}
+
+/// The elementwise product.
+template <class Short>
+__device__ LeftFragment multiplied(const LeftFragment& left, const LeftFragment& right) {
+  LeftFragment products;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (std::is_same_v<Short, __half>) {
+      products.part[i] = multiplied_half(left.part[i], right.part[i]);
+    } else {
+      products.part[i] = multiplied(left.part[i], right.part[i]);
+    }
+  }
+  return products;
+}
+
 }  // namespace adtrain::kernels

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
+
+#include <cuda_fp16.h>
 
 #include "kernels/primitives/Tile.cuh"
 
@@ -56,58 +59,74 @@ __device__ inline void show_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/// sums (64 × 64) += left (64 × 16) · right (16 × 64). Each warp has 16 rows of the sums and of the left
-/// operand. `right`: the operand's matrix descriptor. `Across`: neighbours in memory are columns of the right
-/// operand, and else rows.
-template <bool Across>
+/// One instruction with 64 or 32 columns of sums. TYPE: that of the operands; OPERANDS: their names in the
+/// assembly, and the constants behind them.
+#define ADTRAIN_PRODUCT_OF_64(TYPE, OPERANDS, ...)                                                      \
+  asm volatile(                                                                                         \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE                                       \
+      " "                                                                                               \
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                         \
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, " OPERANDS ";"  \
+      : "+f"(sums[0].value[0]), "+f"(sums[0].value[1]), "+f"(sums[0].value[2]), "+f"(sums[0].value[3]), \
+        "+f"(sums[1].value[0]), "+f"(sums[1].value[1]), "+f"(sums[1].value[2]), "+f"(sums[1].value[3]), \
+        "+f"(sums[2].value[0]), "+f"(sums[2].value[1]), "+f"(sums[2].value[2]), "+f"(sums[2].value[3]), \
+        "+f"(sums[3].value[0]), "+f"(sums[3].value[1]), "+f"(sums[3].value[2]), "+f"(sums[3].value[3]), \
+        "+f"(sums[4].value[0]), "+f"(sums[4].value[1]), "+f"(sums[4].value[2]), "+f"(sums[4].value[3]), \
+        "+f"(sums[5].value[0]), "+f"(sums[5].value[1]), "+f"(sums[5].value[2]), "+f"(sums[5].value[3]), \
+        "+f"(sums[6].value[0]), "+f"(sums[6].value[1]), "+f"(sums[6].value[2]), "+f"(sums[6].value[3]), \
+        "+f"(sums[7].value[0]), "+f"(sums[7].value[1]), "+f"(sums[7].value[2]), "+f"(sums[7].value[3])  \
+      : __VA_ARGS__)
+#define ADTRAIN_PRODUCT_OF_32(TYPE, OPERANDS, ...)                                                      \
+  asm volatile(                                                                                         \
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32." TYPE "." TYPE                                       \
+      " "                                                                                               \
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, " OPERANDS ";"           \
+      : "+f"(sums[0].value[0]), "+f"(sums[0].value[1]), "+f"(sums[0].value[2]), "+f"(sums[0].value[3]), \
+        "+f"(sums[1].value[0]), "+f"(sums[1].value[1]), "+f"(sums[1].value[2]), "+f"(sums[1].value[3]), \
+        "+f"(sums[2].value[0]), "+f"(sums[2].value[1]), "+f"(sums[2].value[2]), "+f"(sums[2].value[3]), \
+        "+f"(sums[3].value[0]), "+f"(sums[3].value[1]), "+f"(sums[3].value[2]), "+f"(sums[3].value[3])  \
+      : __VA_ARGS__)
+
+/// sums (64 × 64) += left (64 × 16) · right (16 × 64), of elements of type `Short`. Each warp has 16 rows of
+/// the sums and of the left operand. `right`: the operand's matrix descriptor. `Across`: neighbours in memory
+/// are columns of the right operand, and else rows.
+template <class Short, bool Across>
 __device__ void start_product(Sums (&sums)[8], const LeftFragment& left, uint64_t right) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "{%32, %33, %34, %35}, %36, 1, 1, 1, %37;"
-      : "+f"(sums[0].value[0]), "+f"(sums[0].value[1]), "+f"(sums[0].value[2]), "+f"(sums[0].value[3]),
-        "+f"(sums[1].value[0]), "+f"(sums[1].value[1]), "+f"(sums[1].value[2]), "+f"(sums[1].value[3]),
-        "+f"(sums[2].value[0]), "+f"(sums[2].value[1]), "+f"(sums[2].value[2]), "+f"(sums[2].value[3]),
-        "+f"(sums[3].value[0]), "+f"(sums[3].value[1]), "+f"(sums[3].value[2]), "+f"(sums[3].value[3]),
-        "+f"(sums[4].value[0]), "+f"(sums[4].value[1]), "+f"(sums[4].value[2]), "+f"(sums[4].value[3]),
-        "+f"(sums[5].value[0]), "+f"(sums[5].value[1]), "+f"(sums[5].value[2]), "+f"(sums[5].value[3]),
-        "+f"(sums[6].value[0]), "+f"(sums[6].value[1]), "+f"(sums[6].value[2]), "+f"(sums[6].value[3]),
-        "+f"(sums[7].value[0]), "+f"(sums[7].value[1]), "+f"(sums[7].value[2]), "+f"(sums[7].value[3])
-      : "r"(left.part[0]), "r"(left.part[1]), "r"(left.part[2]), "r"(left.part[3]), "l"(right),
-        "n"(Across ? 1 : 0));
+  if constexpr (std::is_same_v<Short, __half>) {
+    ADTRAIN_PRODUCT_OF_64("f16", "{%32, %33, %34, %35}, %36, 1, 1, 1, %37", "r"(left.part[0]),
+                          "r"(left.part[1]), "r"(left.part[2]), "r"(left.part[3]), "l"(right),
+                          "n"(Across ? 1 : 0));
+  } else {
+    ADTRAIN_PRODUCT_OF_64("bf16", "{%32, %33, %34, %35}, %36, 1, 1, 1, %37", "r"(left.part[0]),
+                          "r"(left.part[1]), "r"(left.part[2]), "r"(left.part[3]), "l"(right),
+                          "n"(Across ? 1 : 0));
+  }
 }
 /// The same with a left operand in shared memory, given by its descriptor, where neighbours in memory are
 /// columns; those of the right operand are rows.
-__device__ inline void start_product(Sums (&sums)[8], uint64_t left, uint64_t right) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-      "%32, %33, 1, 1, 1, 0, 0;"
-      : "+f"(sums[0].value[0]), "+f"(sums[0].value[1]), "+f"(sums[0].value[2]), "+f"(sums[0].value[3]),
-        "+f"(sums[1].value[0]), "+f"(sums[1].value[1]), "+f"(sums[1].value[2]), "+f"(sums[1].value[3]),
-        "+f"(sums[2].value[0]), "+f"(sums[2].value[1]), "+f"(sums[2].value[2]), "+f"(sums[2].value[3]),
-        "+f"(sums[3].value[0]), "+f"(sums[3].value[1]), "+f"(sums[3].value[2]), "+f"(sums[3].value[3]),
-        "+f"(sums[4].value[0]), "+f"(sums[4].value[1]), "+f"(sums[4].value[2]), "+f"(sums[4].value[3]),
-        "+f"(sums[5].value[0]), "+f"(sums[5].value[1]), "+f"(sums[5].value[2]), "+f"(sums[5].value[3]),
-        "+f"(sums[6].value[0]), "+f"(sums[6].value[1]), "+f"(sums[6].value[2]), "+f"(sums[6].value[3]),
-        "+f"(sums[7].value[0]), "+f"(sums[7].value[1]), "+f"(sums[7].value[2]), "+f"(sums[7].value[3])
-      : "l"(left), "l"(right));
+template <class Short>
+__device__ void start_product(Sums (&sums)[8], uint64_t left, uint64_t right) {
+  if constexpr (std::is_same_v<Short, __half>) {
+    ADTRAIN_PRODUCT_OF_64("f16", "%32, %33, 1, 1, 1, 0, 0", "l"(left), "l"(right));
+  } else {
+    ADTRAIN_PRODUCT_OF_64("bf16", "%32, %33, 1, 1, 1, 0, 0", "l"(left), "l"(right));
+  }
 }
 /// The first one with 32 columns.
-template <bool Across>
+template <class Short, bool Across>
 __device__ void start_product(Sums (&sums)[4], const LeftFragment& left, uint64_t right) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-      "{%16, %17, %18, %19}, %20, 1, 1, 1, %21;"
-      : "+f"(sums[0].value[0]), "+f"(sums[0].value[1]), "+f"(sums[0].value[2]), "+f"(sums[0].value[3]),
-        "+f"(sums[1].value[0]), "+f"(sums[1].value[1]), "+f"(sums[1].value[2]), "+f"(sums[1].value[3]),
-        "+f"(sums[2].value[0]), "+f"(sums[2].value[1]), "+f"(sums[2].value[2]), "+f"(sums[2].value[3]),
-        "+f"(sums[3].value[0]), "+f"(sums[3].value[1]), "+f"(sums[3].value[2]), "+f"(sums[3].value[3])
-      : "r"(left.part[0]), "r"(left.part[1]), "r"(left.part[2]), "r"(left.part[3]), "l"(right),
-        "n"(Across ? 1 : 0));
+  if constexpr (std::is_same_v<Short, __half>) {
+    ADTRAIN_PRODUCT_OF_32("f16", "{%16, %17, %18, %19}, %20, 1, 1, 1, %21", "r"(left.part[0]),
+                          "r"(left.part[1]), "r"(left.part[2]), "r"(left.part[3]), "l"(right),
+                          "n"(Across ? 1 : 0));
+  } else {
+    ADTRAIN_PRODUCT_OF_32("bf16", "{%16, %17, %18, %19}, %20, 1, 1, 1, %21", "r"(left.part[0]),
+                          "r"(left.part[1]), "r"(left.part[2]), "r"(left.part[3]), "l"(right),
+                          "n"(Across ? 1 : 0));
+  }
 }
+
+#undef ADTRAIN_PRODUCT_OF_64
+#undef ADTRAIN_PRODUCT_OF_32
 
 }  // namespace adtrain::kernels

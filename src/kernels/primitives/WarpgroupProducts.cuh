@@ -6,7 +6,8 @@
 #include "kernels/primitives/Tile.cuh"
 #include "kernels/primitives/WarpgroupInstructions.cuh"
 
-/// Products of a warpgroup with tiles in shared memory as their right operands. A tile's swizzle is the one
+/// Products of a warpgroup with tiles in shared memory as their right operands, of elements of type `Short`:
+/// tiles and fragments hold bits, whose type only products know. A tile's swizzle is the one
 /// that "wgmma" of the PTX ISA calls 128 bytes (Tile<64>) and 64 bytes (Tile<32>); it counts from
 /// multiples of 1024 bytes, where the tiles must begin.
 namespace adtrain::kernels {
@@ -29,21 +30,21 @@ __device__ inline uint64_t further(uint64_t descriptor, int elements) {
 }
 
 /// sums += left · right with right[k][j] = tile[j][column + k]: 16 columns of the tile's 8 `Count` rows.
-template <int Width, int Count>
+template <class Short, int Width, int Count>
 __device__ void start_product_with_rows(Sums (&sums)[Count], const LeftFragment& left, Tile<Width> tile,
                                         int column) {
-  start_product<false>(sums, left, further(descriptor_of(tile), column));
+  start_product<Short, false>(sums, left, further(descriptor_of(tile), column));
 }
 /// The same with left[i][k] = own[i][column + k], 64 rows of another tile.
-template <int Width>
+template <class Short, int Width>
 __device__ void start_product_with_rows(Sums (&sums)[8], Tile<Width> own, Tile<Width> tile, int column) {
-  start_product(sums, further(descriptor_of(own), column), further(descriptor_of(tile), column));
+  start_product<Short>(sums, further(descriptor_of(own), column), further(descriptor_of(tile), column));
 }
 /// sums += left · right with right[k][j] = tile[row + k][j]: 16 rows of the tile. `row`: a multiple of 16.
-template <int Width>
+template <class Short, int Width>
 __device__ void start_product_over_rows(Sums (&sums)[Width / 8], const LeftFragment& left, Tile<Width> tile,
                                         int row) {
-  start_product<true>(sums, left, further(descriptor_of(tile), row * Width));
+  start_product<Short, true>(sums, left, further(descriptor_of(tile), row * Width));
 }
 
 /// The launch's dynamic shared memory from the first multiple of kTileAlignment bytes on. The launch has as

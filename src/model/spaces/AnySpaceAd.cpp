@@ -128,22 +128,13 @@ std::optional<AlgorithmDistillation::Parts> AnySpaceAd::parts() {
 }
 
 AlgorithmDistillation::Rolling AnySpaceAd::rolling() {
-  if (!stack_.can_roll()) return nullptr;
-  auto kept = std::make_shared<RollingBlocks>(stack_.rolling(options().n_transit));
-  return [this, kept](const Batch& step) -> Predictions {
-    const at::NoGradGuard no_grad;
+  const auto kept = std::make_shared<RollingBlocks>(
+      RollingBlocks::of(options().n_transit, static_cast<size_t>(stack_.blocks())));
+  return without_gradients([this, kept](const Batch& step) {
     const kernels::KernelPlan& chosen = plan(LossPositions::kLast);
     const at::Tensor x = tokens_(step, {chosen, /*main_gradients=*/nullptr});
-    return {head_of(step)(stack_.newest(x, *kept, chosen)).squeeze(1).to(at::kFloat), {}};
-  };
-}
-
-bool AnySpaceAd::rolling_repeats() const {
-  return stack_.can_roll() && plan(LossPositions::kLast).decoding_attention();
-}
-
-std::string AnySpaceAd::why_not_rolling() const {
-  return stack_.can_roll() ? "" : "learned positions are counted from a window's first step";
+    return head_of(step)(stack_.newest(x, /*passing=*/0, *kept, chosen));
+  });
 }
 
 }  // namespace adtrain

@@ -29,8 +29,8 @@ class AnySpaceAd : public AlgorithmDistillation {
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
   Rolling rolling() override;
   std::optional<Parts> parts() override;
-  bool rolling_repeats() const override;
-  std::string why_not_rolling() const override;
+  bool rolling_slides() const override { return stack_.slides(); }
+  std::string why_not_rolling() const override { return ""; }
 
  private:
   /// What the blocks give at the queries of all rows: (B, Q, width).

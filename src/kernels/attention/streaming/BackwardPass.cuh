@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "kernels/attention/streaming/StreamingAttention.h"
 #include "kernels/attention/streaming/StreamingTiles.cuh"
@@ -23,9 +24,16 @@ constexpr int kOwnRows = kGroupRows, kThreads = threads_of(kOwnRows), kBlocksTog
 /// A thread of a block that owns keys or queries: two tiles of these rows, the left operands of products, and
 /// two of the rows that stream by, twice. Left operands in registers would spare shared memory a quarter of
 /// its work, but ptxas 13.0 then overwrites those that a loop does not change.
-template <int HeadSize>
+template <class Short, int HeadSize>
 class StreamingBackward {
  protected:
+  static constexpr bool kHalf = std::is_same_v<Short, __half>;
+  /// In fp16, weights are kept times 2^kShift, and their gradients times gradient_scale(), a power of 2 that
+  /// makes the longest possible one of the head at most 1. So neither they nor their products, at most
+  /// 2^kShift, overflow; and gradients are as exact as bf16 has them down to 2^-14 of the longest one,
+  /// however small a loss scale has left them. Both factors are taken back from the sums.
+  static constexpr float kShift = kHalf ? 15.0f : 0.0f;
+
   static constexpr int kSteps = HeadSize / 16, kEights = HeadSize / 8;
   static constexpr int kStages = 2;
   static constexpr int kOwnTile = Tile<HeadSize>::bytes(kOwnRows);
@@ -40,7 +48,8 @@ class StreamingBackward {
         own_(own),
         shared_(shared),
         warp_(threadIdx.x / kWarp),
-        lane_(lane_anew()) {}
+        lane_(lane_anew()),
+        gradient_scale_(kHalf ? gradient_scale(job.attention, job.gradients, own.number) : 1.0f) {}
 
   __device__ Tile<HeadSize> tile_at(int bytes) const { return {reinterpret_cast<Bf16*>(shared_ + bytes)}; }
   __device__ Tile<HeadSize> own_tile(int which) const { return tile_at(which * kOwnTile); }
@@ -60,6 +69,18 @@ class StreamingBackward {
     return exp2_of(fmaf(product, kLog2E / root(), start));
   }
 
+  /// A gradient d_attention_output · v − delta is at most 2 |d_attention_output| |v|. 1 where that is 0 or
+  /// not finite, which then comes out.
+  __device__ static float gradient_scale(const MultiheadAttention& attention,
+                                         const MultiheadAttentionGradients& gradients, int number) {
+    const float* const longest = gradients.longest_rows + number;
+    const float most = 2.0f * longest[0] * longest[attention.shape.sequences * attention.shape.heads];
+    return most > 0.0f && most < INFINITY ? exp2_of(-std::ceil(__log2f(most))) : 1.0f;
+  }
+  /// What takes both factors back from sums of weights' gradients, and from sums of weights.
+  __device__ float of_gradients() const { return kHalf ? of_weights() / gradient_scale_ : 1.0f; }
+  __device__ static float of_weights() { return kHalf ? 0x1p-15f : 1.0f; }
+
   /// Waits until a stage has been copied, and until nothing uses the other one any more.
   __device__ static void enter_stage() {
     copies_arrived();
@@ -71,7 +92,7 @@ class StreamingBackward {
     take_sums(sums);
     begin_products();
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) start_product_with_rows(sums, own, passing, 16 * step);
+    for (int step = 0; step < kSteps; ++step) start_product_with_rows<Short>(sums, own, passing, 16 * step);
     close_products();
   }
   /// sums += what the own rows have for the stage's rows · these rows, one group of products.
@@ -79,23 +100,40 @@ class StreamingBackward {
     begin_products();
 #pragma unroll
     for (int step = 0; step < kPassingSteps; ++step) {
-      start_product_over_rows(sums, left[step], passing, 16 * step);
+      start_product_over_rows<Short>(sums, left[step], passing, 16 * step);
     }
     close_products();
   }
   /// Rounds what belongs to 16 of the stage's rows.
-  __device__ static void round(PassingFragments& rounded, const PassingSums& sums) {
+  __device__ __forceinline__ static void round(PassingFragments& rounded, const PassingSums& sums) {
 #pragma unroll
     for (int step = 0; step < kPassingSteps; ++step) {
-      rounded[step] = as_left(sums[2 * step], sums[2 * step + 1]);
+      rounded[step] = as_left<Short>(sums[2 * step], sums[2 * step + 1]);
     }
+  }
+  /// The same of gradients of weights, scaled.
+  __device__ __forceinline__ void round_gradients(PassingFragments& rounded, const PassingSums& sums) const {
+    if constexpr (!kHalf) return round(rounded, sums);
+#pragma unroll
+    for (int step = 0; step < kPassingSteps; ++step) {
+#pragma unroll
+      for (int part = 0; part < 4; ++part) {
+        const float* const pair = sums[2 * step + part / 2].value + 2 * (part % 2);
+        rounded[step].part[part] = packed_gradients(pair[0], pair[1]);
+      }
+    }
+  }
+  /// Two of them.
+  __device__ __forceinline__ uint32_t packed_gradients(float first, float second) const {
+    if constexpr (kHalf) return packed<Short>(gradient_scale_ * first, gradient_scale_ * second);
+    return packed<Short>(first, second);
   }
 
   /// `first`: the matrix's row of the thread block's first row. Rows in [begin, end) are stored.
   __device__ void store(const HeadMatrix<Bf16>& to, int first, int begin, int end, Tile<HeadSize> tile,
                         float scale, const OwnSums& sums) const {
     const int row = kWarpTile * warp_;
-    store_warp_tile(to, own_, first + row, begin, end, from_row(tile, row), sums, {scale, scale});
+    store_warp_tile<Short>(to, own_, first + row, begin, end, from_row(tile, row), sums, {scale, scale});
   }
 
   const MultiheadAttention& job_;
@@ -104,6 +142,7 @@ class StreamingBackward {
   char* const shared_;
   const int warp_;
   const unsigned lane_;
+  const float gradient_scale_;
 };
 
 }  // namespace adtrain::kernels::streaming_attention_pass

@@ -7,9 +7,9 @@
 /// dk and dv.
 namespace adtrain::kernels::streaming_attention_pass {
 
-template <int HeadSize, bool Dropout, bool Alibi>
-class KeysBackward : StreamingBackward<HeadSize> {
-  using Base = StreamingBackward<HeadSize>;
+template <class Short, int HeadSize, bool Dropout, bool Alibi>
+class KeysBackward : StreamingBackward<Short, HeadSize> {
+  using Base = StreamingBackward<Short, HeadSize>;
   using Base::job_, Base::own_, Base::gradients_, Base::warp_, Base::lane_, Base::kStages;
   static constexpr int kStatistics = kPassingRows * static_cast<int>(sizeof(float));
   static constexpr int kWordBytes = Dropout ? kThreads * static_cast<int>(sizeof(uint32_t)) : 0;
@@ -45,8 +45,10 @@ class KeysBackward : StreamingBackward<HeadSize> {
     }
     copies_arrived();  // where no stage has waited for them
     __syncthreads();
-    this->store(gradients_.keys, own_.first, 0, tokens, this->own_tile(0), job_.scale / Base::root(), dkey_);
-    this->store(gradients_.values, own_.first, 0, tokens, this->own_tile(1), job_.scale, dvalue_);
+    this->store(gradients_.keys, own_.first, 0, tokens, this->own_tile(0),
+                job_.scale / Base::root() * this->of_gradients(), dkey_);
+    this->store(gradients_.values, own_.first, 0, tokens, this->own_tile(1), job_.scale * Base::of_weights(),
+                dvalue_);
   }
 
  private:
@@ -109,15 +111,15 @@ class KeysBackward : StreamingBackward<HeadSize> {
 
     products_arrived<1>();  // all but dv's
     take_sums(dweights);
-    Base::round(dscores, dweights);
+    this->round_gradients(dscores, dweights);
     for_masks(block, [&](int step, int part, uint32_t mask) {
       const float* const delta = deltas + 16 * step + 8 * (part / 2);
       uint32_t& pair = dscores[step].part[part];
-      pair = (pair & mask) | (packed(delta[0], delta[1]) & ~mask);
+      pair = (pair & mask) | (this->packed_gradients(delta[0], delta[1]) & ~mask);
     });
 #pragma unroll
     for (int step = 0; step < kPassingSteps; ++step) {
-      dscores[step] = multiplied(weights[step], dscores[step]);
+      dscores[step] = multiplied<Short>(weights[step], dscores[step]);
     }
     Base::start_sums(dkey_, dscores, queries(block));
     products_arrived<0>();
@@ -145,18 +147,19 @@ class KeysBackward : StreamingBackward<HeadSize> {
     }
   }
 
-  /// Computes P, before dropout.
+  /// Computes P, before dropout, times 2^kShift.
   template <bool Diagonal>
   __device__ __forceinline__ void weigh(PassingFragments& weights, PassingSums& scores, int block) const {
     const LanePlace place = lane_place(lane_);
     // The place of the lane's key among the block's, from that of its first query in the stage.
     const int own = kWarpTile * warp_ + place.row - place.column;
-    const float first = Alibi ? slope_ * (own + kPassingRows * (diagonal_stage(own_) - block)) : 0.0f;
+    const float first =
+        Base::kShift + (Alibi ? slope_ * (own + kPassingRows * (diagonal_stage(own_) - block)) : 0.0f);
     const float* const logs = lse(block) + place.column;
 #pragma unroll
     for (int i = 0; i < 4 * kPassingEights; ++i) {
       const int query = i / 4 * 8 + i % 2, half = i / 2 % 2;
-      const float bias = Alibi ? fmaf(slope_, static_cast<float>(8 * half - query), first) : 0.0f;
+      const float bias = Alibi ? fmaf(slope_, static_cast<float>(8 * half - query), first) : first;
       float& value = scores[i / 4].value[i % 4];
       value = Base::weight_of(value, bias - logs[query]);
     }

@@ -7,9 +7,9 @@
 /// A thread block owns 64 queries of a head; the head's keys and values stream by. It computes dq.
 namespace adtrain::kernels::streaming_attention_pass {
 
-template <int HeadSize, bool Dropout, bool Alibi>
-class QueriesBackward : StreamingBackward<HeadSize> {
-  using Base = StreamingBackward<HeadSize>;
+template <class Short, int HeadSize, bool Dropout, bool Alibi>
+class QueriesBackward : StreamingBackward<Short, HeadSize> {
+  using Base = StreamingBackward<Short, HeadSize>;
   using Base::job_, Base::own_, Base::gradients_, Base::warp_, Base::lane_, Base::kStages;
   static constexpr int kWordBytes = Dropout ? kThreads * static_cast<int>(sizeof(uint32_t)) : 0;
   static constexpr int kWords = Base::kBesideTiles;
@@ -45,7 +45,7 @@ class QueriesBackward : StreamingBackward<HeadSize> {
     copies_arrived();  // where no stage has waited for them
     __syncthreads();
     this->store(gradients_.queries, first_row_, -gradients_.rows_before, rows, this->own_tile(0),
-                job_.scale / Base::root(), dquery_);
+                job_.scale / Base::root() * this->of_gradients(), dquery_);
   }
 
  private:
@@ -77,7 +77,7 @@ class QueriesBackward : StreamingBackward<HeadSize> {
       const int row = first_row_ + place_of(half);
       const bool exists = row >= 0 && row < job_.shape.rows;
       const int64_t place = int64_t{own_.number} * job_.shape.rows + row;
-      start_[half] = exists ? -job_.lse[place] : 0.0f;
+      start_[half] = Base::kShift - (exists ? job_.lse[place] : 0.0f);
       if constexpr (Alibi) start_[half] -= slope_ * (own_.first + place_of(half));
       minus_delta_[half] = exists ? gradients_.minus_deltas[place] : 0.0f;
     }
@@ -107,11 +107,11 @@ class QueriesBackward : StreamingBackward<HeadSize> {
     weigh<Diagonal>(weights, scores, block);
     products_arrived<0>();
     take_sums(dweights);
-    Base::round(dscores, dweights);
+    this->round_gradients(dscores, dweights);
     if constexpr (Dropout) drop(dscores, block);
 #pragma unroll
     for (int step = 0; step < kPassingSteps; ++step) {
-      dscores[step] = multiplied(weights[step], dscores[step]);
+      dscores[step] = multiplied<Short>(weights[step], dscores[step]);
     }
     Base::start_sums(dquery_, dscores, keys(block));
     products_arrived<0>();
@@ -119,7 +119,7 @@ class QueriesBackward : StreamingBackward<HeadSize> {
     hold(dscores);
   }
 
-  /// Computes P, before dropout.
+  /// Computes P, before dropout, times 2^kShift.
   template <bool Diagonal>
   __device__ __forceinline__ void weigh(PassingFragments& weights, PassingSums& scores, int block) const {
     const int column = lane_place(lane_).column;
@@ -149,7 +149,7 @@ class QueriesBackward : StreamingBackward<HeadSize> {
     for (int i = 0; i < 4; ++i) {
       const int word = i / 2, half = i % 2;
       const KeptPairs kept(of_row[kOwnRows * word + 8 * half], lane_);
-      const uint32_t dropped = packed(minus_delta_[half], minus_delta_[half]);
+      const uint32_t dropped = this->packed_gradients(minus_delta_[half], minus_delta_[half]);
 #pragma unroll
       for (int eight = 0; eight < 4; ++eight) {
         uint32_t& pair = dweights[2 * word + eight / 2].part[2 * (eight % 2) + half];
@@ -161,7 +161,7 @@ class QueriesBackward : StreamingBackward<HeadSize> {
   const int first_row_;  ///< the thread block's, in arrays over the last rows
   const PassingRows<HeadSize, kThreads> key_rows_, value_rows_;
   const float slope_;  ///< ALiBi's, of exponents of 2
-  float start_[2];     ///< −lse of the lane's rows, and ALiBi's part that depends on the row
+  float start_[2];     ///< −lse of the lane's rows, with kShift, and ALiBi's part that depends on the row
   float minus_delta_[2];
   typename Base::OwnSums dquery_;
 };

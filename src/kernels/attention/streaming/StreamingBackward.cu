@@ -21,6 +21,9 @@
 ///
 /// With ALiBi both read what the forward pass has read; see AlibiReach.
 ///
+/// In fp16, P and m · d_attention_output vᵀ − delta are scaled; see StreamingBackward::kShift. The lengths
+/// that this takes are found before the second kernel.
+///
 /// Shared memory for heads of 64, up to 1 KiB before it so that tiles begin where the swizzle does. The
 /// second kernel has 50 KiB:
 ///
@@ -37,7 +40,24 @@ using namespace streaming_attention_pass;
 
 constexpr int kDeltaRows = 64;  ///< rows of one head per thread block
 
-template <int HeadSize>
+/// In fp16: a thread block finds the longest value of a head, and makes a place for the longest gradient.
+template <class Short, int HeadSize>
+__global__ void __launch_bounds__(kThreads) streaming_longest_values_kernel(const __grid_constant__ Job job) {
+  const MultiheadAttention& attention = job.attention;
+  const int heads = attention.shape.heads;
+  const float longest = longest_row<Short, HeadSize, kThreads>(attention.values, blockIdx.x / heads,
+                                                               blockIdx.x % heads, attention.shape.tokens);
+  if (threadIdx.x != 0) return;
+  job.gradients.longest_rows[blockIdx.x] = 0.0f;
+  job.gradients.longest_rows[attention.shape.sequences * heads + blockIdx.x] = longest;
+}
+
+/// Makes `longest` at least `length`, from many threads. As whole numbers: NaN is the greatest, and stays.
+__device__ void raise_to(float* longest, float length) {
+  atomicMax(reinterpret_cast<unsigned*>(longest), __float_as_uint(length));
+}
+
+template <class Short, int HeadSize>
 __global__ void __launch_bounds__(kThreads) streaming_deltas_kernel(const __grid_constant__ Job job) {
   constexpr int kChunks = HeadSize / 8, kAtOnce = kThreads / kChunks;
   const BlockShape& shape = job.attention.shape;
@@ -47,17 +67,20 @@ __global__ void __launch_bounds__(kThreads) streaming_deltas_kernel(const __grid
             column = 8 * (threadIdx.x % kChunks);
   const auto chunk = [&](const Bf16* data, int row) {
     const Bf16* from = rows_of_heads<HeadSize>(data, shape).at(sequence, row, head) + column;
-    return ChunkValues::of(__ldg(reinterpret_cast<const uint4*>(from)));
+    return ChunkValues::of<Short>(__ldg(reinterpret_cast<const uint4*>(from)));
   };
 #pragma unroll
   for (int i = 0; i < kDeltaRows; i += kAtOnce) {
     const int row = min(first + i, shape.rows - 1);
-    const float product =
-        chunk(job.attention.attention_output, row).product_with(chunk(job.gradients.attention_output, row));
+    const ChunkValues gradient = chunk(job.gradients.attention_output, row);
+    const float product = chunk(job.attention.attention_output, row).product_with(gradient);
     const float minus_delta = -head_sum<HeadSize>(product) / job.attention.scale;
-    if (column == 0 && first + i < shape.rows) {
-      const int64_t number = int64_t{sequence} * shape.heads + head;
+    const int64_t number = int64_t{sequence} * shape.heads + head;
+    if (column == 0 && first + i < shape.rows)
       job.gradients.minus_deltas[number * shape.rows + row] = minus_delta;
+    if constexpr (std::is_same_v<Short, __half>) {
+      const float square = warp_max(head_sum<HeadSize>(gradient.product_with(gradient)));
+      if (threadIdx.x % kWarp == 0) raise_to(job.gradients.longest_rows + number, std::sqrt(square));
     }
   }
 }
@@ -78,7 +101,7 @@ __device__ int end_of_readers(const MultiheadAttention& attention, const OwnRows
   return min(own.end, (static_cast<int>(*last_reader) + kReach) / kPassingRows);
 }
 
-template <int HeadSize, bool Dropout, bool Alibi>
+template <class Short, int HeadSize, bool Dropout, bool Alibi>
 __global__ void __launch_bounds__(kThreads, kBlocksTogether)
     streaming_keys_backward_kernel(const __grid_constant__ Job job) {
   __shared__ OwnRows own;
@@ -91,10 +114,10 @@ __global__ void __launch_bounds__(kThreads, kBlocksTogether)
     if (threadIdx.x == 0) own.end = end;
     __syncthreads();
   }
-  KeysBackward<HeadSize, Dropout, Alibi>(job, own, shared_memory_for_tiles()).run();
+  KeysBackward<Short, HeadSize, Dropout, Alibi>(job, own, shared_memory_for_tiles()).run();
 }
 
-template <int HeadSize, bool Dropout, bool Alibi>
+template <class Short, int HeadSize, bool Dropout, bool Alibi>
 __global__ void __launch_bounds__(kThreads, kBlocksTogether)
     streaming_queries_backward_kernel(const __grid_constant__ Job job) {
   __shared__ OwnRows own;
@@ -107,28 +130,32 @@ __global__ void __launch_bounds__(kThreads, kBlocksTogether)
     }
   }
   __syncthreads();
-  QueriesBackward<HeadSize, Dropout, Alibi>(job, own, shared_memory_for_tiles()).run();
+  QueriesBackward<Short, HeadSize, Dropout, Alibi>(job, own, shared_memory_for_tiles()).run();
 }
 
-template <int HeadSize>
+template <class Short, int HeadSize>
 void launch_deltas(const Job& job, cudaStream_t stream) {
   const BlockShape& shape = job.attention.shape;
   const int row_blocks = (shape.rows + kDeltaRows - 1) / kDeltaRows;
-  gpu::launch("streaming_deltas_kernel", streaming_deltas_kernel<HeadSize>,
+  if constexpr (std::is_same_v<Short, __half>) {
+    gpu::launch("streaming_longest_values_kernel", streaming_longest_values_kernel<Short, HeadSize>,
+                shape.sequences * shape.heads, kThreads, 0, stream, job);
+  }
+  gpu::launch("streaming_deltas_kernel", streaming_deltas_kernel<Short, HeadSize>,
               shape.sequences * row_blocks * shape.heads, kThreads, 0, stream, job);
 }
 
-template <int HeadSize>
+template <class Short, int HeadSize>
 void launch(const Job& job, cudaStream_t stream) {
-  launch_deltas<HeadSize>(job, stream);
+  launch_deltas<Short, HeadSize>(job, stream);
   with_flags(job.attention, [&](auto dropout, auto alibi) {
     constexpr bool kDropout = decltype(dropout)::kValue, kAlibi = decltype(alibi)::kValue;
-    gpu::launch("streaming_keys_backward_kernel", streaming_keys_backward_kernel<HeadSize, kDropout, kAlibi>,
-                job.of_keys.blocks(), kThreads, KeysBackward<HeadSize, kDropout, kAlibi>::kBytes, stream,
-                job);
+    gpu::launch("streaming_keys_backward_kernel",
+                streaming_keys_backward_kernel<Short, HeadSize, kDropout, kAlibi>, job.of_keys.blocks(),
+                kThreads, KeysBackward<Short, HeadSize, kDropout, kAlibi>::kBytes, stream, job);
     gpu::launch("streaming_queries_backward_kernel",
-                streaming_queries_backward_kernel<HeadSize, kDropout, kAlibi>, job.of_queries.blocks(),
-                kThreads, QueriesBackward<HeadSize, kDropout, kAlibi>::kBytes, stream, job);
+                streaming_queries_backward_kernel<Short, HeadSize, kDropout, kAlibi>, job.of_queries.blocks(),
+                kThreads, QueriesBackward<Short, HeadSize, kDropout, kAlibi>::kBytes, stream, job);
   });
 }
 
@@ -140,8 +167,11 @@ void streaming_attention_backward(const MultiheadAttention& attention,
   const int first_query = shape.tokens - shape.rows - gradients.rows_before;
   const Job job = {attention, gradients, BlockOrder::of(shape, first_query, kOwnRows),
                    BlockOrder::of(shape, 0, kOwnRows)};
-  if (shape.width / shape.heads == 32) return launch<32>(job, stream);
-  return launch<64>(job, stream);
+  with_type(attention.type, [&](auto type) {
+    using Short = decltype(type);
+    if (shape.width / shape.heads == 32) return launch<Short, 32>(job, stream);
+    launch<Short, 64>(job, stream);
+  });
 }
 
 }  // namespace adtrain::kernels

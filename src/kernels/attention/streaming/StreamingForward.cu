@@ -13,9 +13,10 @@
 /// and values stream by, the nearest first.
 ///
 /// Weights are exp2(score − m). m = 0 suffices where a row's weights sum to between 2^-100 and 2^100, which
-/// is known after the last key. Where a row of the thread block does not satisfy this, the block reads the
-/// keys twice more: once for each row's greatest score, which becomes m, and once with this m. So the usual
-/// pass needs no maximum.
+/// is known after the last key; in fp16 to 2^-8 and more, as smaller weights lose digits there, and none that
+/// is greater than 65504, which becomes infinite and the sum with it. Where a row of the thread block does
+/// not satisfy this, the block reads the keys twice more: once for each row's greatest score, which becomes
+/// m, and once with this m. So the usual pass needs no maximum.
 ///
 /// With ALiBi a row's weights further back are less than exp2(|query| · |longest key| − slope · distance −
 /// m). Where that is less than 2^-26 of the weights that have been read, for each row of the block, the block
@@ -32,7 +33,7 @@ namespace {
 
 using namespace streaming_attention_pass;
 
-constexpr int kOwnRows = 128, kThreads = threads_of(kOwnRows), kWarps = kThreads / kWarp;
+constexpr int kOwnRows = 128, kThreads = threads_of(kOwnRows);
 static_assert(kOwnRows == AlibiReach::kReachRows);
 
 struct Job {
@@ -41,7 +42,7 @@ struct Job {
 };
 
 /// The work of one thread in a launch.
-template <int HeadSize, bool Dropout, bool Alibi>
+template <class Short, int HeadSize, bool Dropout, bool Alibi>
 class StreamingQueries {
   static constexpr int kSteps = HeadSize / 16, kEights = HeadSize / 8;
   static constexpr int kOwnTile = Tile<HeadSize>::bytes(kOwnRows),
@@ -154,7 +155,7 @@ class StreamingQueries {
     float squares = 0.0f;
 #pragma unroll
     for (const LeftFragment& part : query_) {
-      const float2 low = unpacked(part.part[half]), high = unpacked(part.part[2 + half]);
+      const float2 low = unpacked<Short>(part.part[half]), high = unpacked<Short>(part.part[2 + half]);
       squares += low.x * low.x + low.y * low.y + high.x * high.x + high.y * high.y;
     }
     return kNegligible + std::sqrt(quad_sum(squares)) * job_.alibi.longest_keys[own_.number] * factor();
@@ -193,7 +194,7 @@ class StreamingQueries {
     begin_products();
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      start_product_with_rows(scores, query_[step], keys(block), 16 * step);
+      start_product_with_rows<Short>(scores, query_[step], keys(block), 16 * step);
     }
     close_products();
     products_arrived<0>();
@@ -232,7 +233,7 @@ class StreamingQueries {
     begin_products();
 #pragma unroll
     for (int step = 0; step < kPassingSteps; ++step) {
-      start_product_over_rows(attention_output_, weights[step], values(block), 16 * step);
+      start_product_over_rows<Short>(attention_output_, weights[step], values(block), 16 * step);
     }
     close_products();
     products_arrived<0>();
@@ -251,11 +252,11 @@ class StreamingQueries {
     }
 #pragma unroll
     for (int step = 0; step < kPassingSteps; ++step) {
-      weights[step] = as_left(scores[2 * step], scores[2 * step + 1]);
+      weights[step] = as_left<Short>(scores[2 * step], scores[2 * step + 1]);
 #pragma unroll
       for (int part = 0; part < 4; ++part) {
         // Rounded as for the product, so that they sum up to 1.
-        const float2 both = unpacked(weights[step].part[part]);
+        const float2 both = unpacked<Short>(weights[step].part[part]);
         total_[part % 2] += both.x + both.y;
       }
     }
@@ -275,7 +276,7 @@ class StreamingQueries {
   }
 
   __device__ bool in_range() const {
-    constexpr float kMost = 0x1p100f, kLeast = 0x1p-100f;
+    constexpr float kMost = 0x1p100f, kLeast = std::is_same_v<Short, __half> ? 0x1p-8f : 0x1p-100f;
     return total_[0] > kLeast && total_[0] < kMost && total_[1] > kLeast && total_[1] < kMost;
   }
 
@@ -314,8 +315,8 @@ class StreamingQueries {
       }
       share[half] = __fdividef(Dropout ? job_.scale : 1.0f, total_[half]);
     }
-    store_warp_tile(to, own_, row, 0, job_.shape.rows, from_row(queries(), kWarpTile * warp_),
-                    attention_output_, share);
+    store_warp_tile<Short>(to, own_, row, 0, job_.shape.rows, from_row(queries(), kWarpTile * warp_),
+                           attention_output_, share);
   }
 
   const MultiheadAttention& job_;
@@ -332,55 +333,40 @@ class StreamingQueries {
   Sums attention_output_[kEights];
 };
 
-template <int HeadSize, bool Dropout, bool Alibi>
+template <class Short, int HeadSize, bool Dropout, bool Alibi>
 __global__ void __launch_bounds__(kThreads, 2) streaming_attention_kernel(const __grid_constant__ Job job) {
   __shared__ OwnRows own;
   if (threadIdx.x == 0) own = job.order.rows<Own::kQueries>(blockIdx.x, job.attention.shape);
   __syncthreads();
-  StreamingQueries<HeadSize, Dropout, Alibi>(job, own, shared_memory_for_tiles()).run();
+  StreamingQueries<Short, HeadSize, Dropout, Alibi>(job, own, shared_memory_for_tiles()).run();
 }
 
 /// A thread block finds the longest key of a head.
-template <int HeadSize>
+template <class Short, int HeadSize>
 __global__ void __launch_bounds__(kThreads) streaming_longest_keys_kernel(const __grid_constant__ Job job) {
-  constexpr int kChunks = HeadSize / 8, kAtOnce = kThreads / kChunks;
   const MultiheadAttention& attention = job.attention;
-  const int sequence = blockIdx.x / attention.shape.heads, head = blockIdx.x % attention.shape.heads;
-  const int chunk = threadIdx.x % kChunks, tokens = attention.shape.tokens;
-  float longest = 0.0f;
-#pragma unroll 4
-  for (int first = 0; first < tokens; first += kAtOnce) {
-    const int row = min(first + static_cast<int>(threadIdx.x) / kChunks, tokens - 1);
-    const Bf16* from = attention.keys.at(sequence, row, head) + 8 * chunk;
-    const ChunkValues values = ChunkValues::of(__ldg(reinterpret_cast<const uint4*>(from)));
-    const float square = head_sum<HeadSize>(values.product_with(values));
-    longest = fmaxf(longest, square);
-  }
-  __shared__ float of_warps[kWarps];
-  longest = std::sqrt(warp_max(longest));
-  if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = longest;
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-#pragma unroll
-  for (const float other : of_warps) longest = fmaxf(longest, other);
-  attention.alibi.longest_keys[blockIdx.x] = longest;
+  const int heads = attention.shape.heads;
+  const float longest = longest_row<Short, HeadSize, kThreads>(attention.keys, blockIdx.x / heads,
+                                                               blockIdx.x % heads, attention.shape.tokens);
+  if (threadIdx.x == 0) attention.alibi.longest_keys[blockIdx.x] = longest;
 }
 
-template <int HeadSize, bool Dropout, bool Alibi>
+template <class Short, int HeadSize, bool Dropout, bool Alibi>
 void launch(const Job& job, cudaStream_t stream) {
   if constexpr (Alibi) {
     const BlockShape& shape = job.attention.shape;
-    gpu::launch("streaming_longest_keys_kernel", streaming_longest_keys_kernel<HeadSize>,
+    gpu::launch("streaming_longest_keys_kernel", streaming_longest_keys_kernel<Short, HeadSize>,
                 shape.sequences * shape.heads, kThreads, 0, stream, job);
   }
-  gpu::launch("streaming_attention_kernel", streaming_attention_kernel<HeadSize, Dropout, Alibi>,
-              job.order.blocks(), kThreads, StreamingQueries<HeadSize, Dropout, Alibi>::kBytes, stream, job);
+  gpu::launch("streaming_attention_kernel", streaming_attention_kernel<Short, HeadSize, Dropout, Alibi>,
+              job.order.blocks(), kThreads, StreamingQueries<Short, HeadSize, Dropout, Alibi>::kBytes, stream,
+              job);
 }
 
-template <int HeadSize>
+template <class Short, int HeadSize>
 void launch(const Job& job, cudaStream_t stream) {
   with_flags(job.attention, [&](auto dropout, auto alibi) {
-    launch<HeadSize, decltype(dropout)::kValue, decltype(alibi)::kValue>(job, stream);
+    launch<Short, HeadSize, decltype(dropout)::kValue, decltype(alibi)::kValue>(job, stream);
   });
 }
 
@@ -389,8 +375,11 @@ void launch(const Job& job, cudaStream_t stream) {
 void streaming_attention(const MultiheadAttention& attention, cudaStream_t stream) {
   const Job job = {attention,
                    BlockOrder::of(attention.shape, attention.shape.tokens - attention.shape.rows, kOwnRows)};
-  if (attention.shape.width / attention.shape.heads == 32) return launch<32>(job, stream);
-  return launch<64>(job, stream);
+  with_type(attention.type, [&](auto type) {
+    using Short = decltype(type);
+    if (attention.shape.width / attention.shape.heads == 32) return launch<Short, 32>(job, stream);
+    launch<Short, 64>(job, stream);
+  });
 }
 
 }  // namespace adtrain::kernels

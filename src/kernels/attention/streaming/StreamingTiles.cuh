@@ -1,10 +1,14 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "kernels/attention/AlibiSlope.cuh"
+#include "kernels/attention/GroupTile.cuh"
 #include "kernels/attention/MultiheadAttention.h"
 #include "kernels/primitives/Instructions.cuh"
+#include "kernels/primitives/ShortTile.cuh"
+#include "kernels/primitives/ShortType.cuh"
 #include "kernels/primitives/Tile.cuh"
 #include "kernels/primitives/WarpgroupProducts.cuh"
 
@@ -182,6 +186,29 @@ void with_flags(const MultiheadAttention& attention, Launch&& launch) {
   }
 }
 
+/// The length of a head's longest row. For `Threads` threads.
+template <class Short, int HeadSize, int Threads>
+__device__ float longest_row(const HeadMatrix<const Bf16>& matrix, int sequence, int head, int rows) {
+  constexpr int kChunks = HeadSize / 8, kAtOnce = Threads / kChunks, kWarps = Threads / kWarp;
+  const int chunk = threadIdx.x % kChunks;
+  float longest = 0.0f;
+#pragma unroll 4
+  for (int first = 0; first < rows; first += kAtOnce) {
+    const int row = min(first + static_cast<int>(threadIdx.x) / kChunks, rows - 1);
+    const Bf16* from = matrix.at(sequence, row, head) + 8 * chunk;
+    const ChunkValues values = ChunkValues::of<Short>(__ldg(reinterpret_cast<const uint4*>(from)));
+    const float square = head_sum<HeadSize>(values.product_with(values));
+    longest = fmaxf(longest, square);
+  }
+  __shared__ float of_warps[kWarps];
+  longest = std::sqrt(warp_max(longest));
+  if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = longest;
+  __syncthreads();
+#pragma unroll
+  for (const float other : of_warps) longest = fmaxf(longest, other);
+  return longest;
+}
+
 /// The stage that has the positions of the warpgroup's own rows, so that each row reads, or is read by, a
 /// different part of it.
 __device__ inline int diagonal_stage(const OwnRows& own) {
@@ -196,7 +223,7 @@ __device__ inline int* first_key(const MultiheadAttention& job, const OwnRows& o
 
 /// Writes the sums of a warp tile, times `scale`, to the rows from `first` on that are in [begin, end). The
 /// warp reorders them in `tile`, 16 rows.
-template <int HeadSize>
+template <class Short, int HeadSize>
 __device__ void store_warp_tile(const HeadMatrix<Bf16>& to, const OwnRows& own, int first, int begin, int end,
                                 Tile<HeadSize> tile, const Sums (&sums)[HeadSize / 8],
                                 const float (&scale)[2]) {
@@ -208,7 +235,7 @@ __device__ void store_warp_tile(const HeadMatrix<Bf16>& to, const OwnRows& own, 
 #pragma unroll
     for (int part = 0; part < 4; ++part) {
       const float* value = sums[2 * step + part / 2].value + 2 * (part % 2);
-      rounded.part[part] = packed(scale[part % 2] * value[0], scale[part % 2] * value[1]);
+      rounded.part[part] = packed<Short>(scale[part % 2] * value[0], scale[part % 2] * value[1]);
     }
     set_left(tile, 0, 16 * step, rounded, lane);
   }

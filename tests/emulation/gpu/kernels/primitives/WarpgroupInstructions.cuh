@@ -1,6 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
+
+#include <cuda_fp16.h>
 
 #include "emulation/WarpgroupMatrices.h"
 #include "kernels/primitives/Tile.cuh"
@@ -23,14 +26,20 @@ void products_arrived() {
 template <int Count>
 void take_sums(Sums (&)[Count]) {}
 
-template <bool Across, int Count>
+template <class Short, bool Across, int Count>
 void start_product(Sums (&sums)[Count], const LeftFragment& left, uint64_t right) {
-  emulation::start_product(
-      {sums[0].value, 8 * Count, {left.part[0], left.part[1], left.part[2], left.part[3]}, right, Across, 0});
+  emulation::start_product({sums[0].value,
+                            8 * Count,
+                            {left.part[0], left.part[1], left.part[2], left.part[3]},
+                            right,
+                            Across,
+                            0,
+                            std::is_same_v<Short, __half>});
 }
 
-inline void start_product(Sums (&sums)[8], uint64_t left, uint64_t right) {
-  emulation::start_product({sums[0].value, 64, {}, right, false, left});
+template <class Short>
+void start_product(Sums (&sums)[8], uint64_t left, uint64_t right) {
+  emulation::start_product({sums[0].value, 64, {}, right, false, left, std::is_same_v<Short, __half>});
 }
 
 }  // namespace adtrain::kernels

@@ -5,9 +5,10 @@
 
 namespace adtrain {
 
-std::unique_ptr<Context> Context::create(const ModelOptions& model, int64_t rows) {
+std::unique_ptr<Context> Context::create(const ModelOptions& model, int64_t rows,
+                                         std::optional<int64_t> forget_unrewarded) {
   if (model.compressed()) return std::make_unique<RegionContext>(rows, model.compress_interval);
-  return std::make_unique<SlidingContext>(rows, model.n_transit);
+  return std::make_unique<SlidingContext>(rows, model.n_transit, forget_unrewarded);
 }
 
 }  // namespace adtrain

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +24,9 @@ class Context {
   virtual void append(const StepOfRows& step) = 0;
 
   /// The empty contexts of `rows` learners, of the kind and length that the model was built for.
-  static std::unique_ptr<Context> create(const ModelOptions& model, int64_t rows);
+  /// `forget_unrewarded`: see EvaluationOptions; not for models with compressed context.
+  static std::unique_ptr<Context> create(const ModelOptions& model, int64_t rows,
+                                         std::optional<int64_t> forget_unrewarded = std::nullopt);
 };
 
 }  // namespace adtrain

@@ -1,23 +1,38 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <vector>
 
 #include "evaluation/Context.h"
 
 namespace adtrain {
 
-/// The last n_transit − 1 transitions, across episodes, then the query. All rows grow together: until the
-/// window is full the sequence has only the transitions so far, beginning with the query alone.
+/// The last n_transit − 1 transitions, across episodes, then the query. Rows grow together, and until the
+/// window is full a sequence has only the transitions so far, beginning with the query alone. A row that is
+/// emptied grows anew from there; rows of equal length are asked together.
 class SlidingContext final : public Context {
  public:
-  SlidingContext(int64_t rows, int64_t n_transit);
+  /// `forget_unrewarded`: a row is emptied where an episode ends, no transition in it has a reward, and at
+  /// least so many episodes in succession had none.
+  SlidingContext(int64_t rows, int64_t n_transit, std::optional<int64_t> forget_unrewarded = std::nullopt);
 
   at::Tensor ask(const Predictor& predict, std::span<const int32_t> states) override;
   void append(const StepOfRows& step) override;
 
  private:
+  struct Row {
+    int64_t length = 0;               ///< transitions in the window; the query follows them
+    int64_t steps_unrewarded = 0;     ///< since the last reward, or since the row was empty
+    int64_t episodes_unrewarded = 0;  ///< that ended since then, without the one that had the reward
+  };
+
+  void remember(int64_t row, const StepOfRows& step);
+  void forget_if_unrewarded(int64_t row, bool rewarded, bool ended);
+
   TransitionRows window_;
-  int64_t length_ = 0;  ///< transitions in the window; the query follows them
+  std::optional<int64_t> forget_unrewarded_;
+  std::vector<Row> rows_;
 };
 
 }  // namespace adtrain

@@ -53,4 +53,13 @@ Batch TransitionRows::first(int64_t columns) const {
   return first;
 }
 
+Batch TransitionRows::first(int64_t columns, const at::Tensor& rows) const {
+  Batch first;
+  first.states = batch_.states.narrow(1, 0, columns).index_select(0, rows);
+  first.actions = batch_.actions.narrow(1, 0, columns).index_select(0, rows);
+  first.rewards = batch_.rewards.narrow(1, 0, columns).index_select(0, rows);
+  first.next_states = batch_.next_states.narrow(1, 0, columns).index_select(0, rows);
+  return first;
+}
+
 }  // namespace adtrain

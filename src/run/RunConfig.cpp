@@ -175,6 +175,11 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
     check_returns(config, findings);
     check_own_tasks(config, findings);
     config.evaluation.check(findings, config.environment, config.worker.env_worker.has_value());
+    if (config.evaluation.eval_forget_unrewarded && config.model.compressed()) {
+      findings.add("eval_forget_unrewarded",
+                   "found a number of episodes with use_compressed_context, whose "
+                   "regions end otherwise; expected null");
+    }
     config.scoring.check(findings, config.environment);
     config.placement.check(findings);
     config.worker.check(findings);

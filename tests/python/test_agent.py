@@ -35,13 +35,13 @@ class Agents(FolderTest):
         self.assertGreater(returns.max(), 5)
 
     def test_forgetful_rollouts_equal_the_programs(self):
-        run = self.folder / "darkroom"
+        run = self.folder / "forgetful"
         shutil.copytree(DARKROOM, run, symlinks=True)
-        program("evaluate", run, settings=["eval_sampling=greedy", "eval_repeats=1", "eval_episodes=15",
-                                           "eval_forget_unrewarded=2", "eval_tasks=all", "eval_task_limit=30"])
+        program("evaluate", run, settings=["eval_sampling=greedy", "eval_repeats=1", "eval_episodes=8",
+                                           "eval_forget_unrewarded=2", "eval_tasks=all", "eval_task_limit=16"])
         (measured,) = adtrain.Run(run).evaluations()
         agent = adtrain.Agent(adtrain.Run(run).network(), greedy=True, forget_unrewarded=2)
-        returns = rollout(agent, Darkroom(measured.tasks.tolist()), 15)
+        returns = rollout(agent, Darkroom(measured.tasks.tolist()), 8)
         np.testing.assert_array_equal(returns, measured.returns[:, 0])
         earned = returns[:, :5].any(1)
         self.assertTrue(earned.any() and not earned.all(), "some forget and some do not")

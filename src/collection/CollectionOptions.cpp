@@ -57,8 +57,18 @@ void CollectionOptions::declare(Section& section) {
       .at_least(1)
       .at_most(1e6);
   section
+      .key("source_policies", source_policies,
+           "Policies that learn each task, independently and with random numbers of their own. The streams "
+           "that "
+           "are "
+           "written are divided among them, so that histories of one task differ by more than the luck of a "
+           "stream; collecting takes as many times longer.")
+      .unit("policies")
+      .at_least(1)
+      .at_most(1e4);
+  section
       .key("total_source_timesteps", total_source_timesteps,
-           "Length of learning of a task, over all streams; rounded up to whole rollouts.")
+           "Length of learning of a policy, over all of its streams; rounded up to whole rollouts.")
       .unit("steps")
       .at_least(1)
       .at_most(1e12);
@@ -81,7 +91,10 @@ void CollectionOptions::declare(Section& section) {
       .at_most(1024);
   section
       .key("kept_streams", kept_streams,
-           "Streams whose histories are written, the first of n_stream; null writes all.")
+           "Streams of a task whose histories are written; null: as many as n_stream. Stream s is one of "
+           "source "
+           "policy "
+           "s modulo source_policies, the first ones of each.")
       .unit("streams")
       .at_least(1);
   section
@@ -135,9 +148,15 @@ void CollectionOptions::check(Findings& findings, const EnvironmentOptions& envi
                     environment.env));
   }
   check_own_tasks(findings, environment);
-  if (streams_kept() > n_stream) {
+  if (streams_kept() > n_stream * source_policies) {
     findings.add("kept_streams",
-                 fmt::format("found {}; expected at most n_stream, which is {}", streams_kept(), n_stream));
+                 fmt::format("found {}; expected at most n_stream × source_policies, which is {}",
+                             streams_kept(), n_stream * source_policies));
+  }
+  if (streams_kept() < source_policies) {
+    findings.add("source_policies", fmt::format("found {}; expected at most the streams that are written "
+                                                "(kept_streams, or n_stream), which are {}",
+                                                source_policies, streams_kept()));
   }
 }
 
@@ -147,6 +166,8 @@ void CollectionOptions::check_own_tasks(Findings& findings, const EnvironmentOpt
     if (found) findings.add(key, fmt::format("found {} with env {}, {}", value, environment.env, why));
   };
   if (environment.has_own_tasks()) {
+    refuse(source_policies > 1, "source_policies", fmt::format("{}", source_policies),
+           "your own tasks, each of which one policy learns; expected 1");
     refuse(optimal_actions, "optimal_actions", "true",
            "your own tasks, of which adtrain does not know what is best; expected false");
     refuse(terminal_next_states, "terminal_next_states", "true",

@@ -30,6 +30,7 @@ struct CollectionOptions {
   std::optional<int64_t> batch_size;
   std::optional<int64_t> n_epochs;
   int64_t n_stream = 100;
+  int64_t source_policies = 1;
   int64_t total_source_timesteps = 100'000;
   double source_lr = 3e-4;
   double gamma = 0.99;
@@ -59,6 +60,8 @@ struct CollectionOptions {
   std::string file_name(const EnvironmentOptions& environment) const;
   /// Streams whose histories go into the file: the first ones.
   int64_t streams_kept() const { return kept_streams.value_or(n_stream); }
+  /// And those of each source policy among them, rounded up.
+  int64_t streams_kept_of_policy() const { return (streams_kept() + source_policies - 1) / source_policies; }
   /// gzip's level: as set, else 4 for own tasks and 0 for grids.
   int64_t compression(Family family) const {
     constexpr int64_t kOfOwnTasks = 4;

@@ -31,6 +31,7 @@ HistorySettings learning_settings(const EnvironmentOptions& environment, const C
       {"source_max_grad_norm", text(ppo.max_grad_norm)},
   };
   // Settings newer than files that may still be continued appear only where they are used.
+  if (options.source_policies > 1) settings["source_policies"] = text(options.source_policies);
   if (options.kept_streams) settings["kept_streams"] = text(*options.kept_streams);
   const int64_t compression = options.compression(environment.family());
   if (compression > 0) settings["history_compression"] = text(compression);

@@ -66,11 +66,16 @@ void Collector::learn_on_cpu(const std::vector<int64_t>& tasks, const std::funct
                              HistoryFileWriter& writer, const Report& report) const {
   TaskQueue queue(tasks, stop);
   queue.start(options_.threads(), [&](int64_t task) -> std::optional<double> {
-    Ppo ppo(family_, task, ppo_, static_cast<uint64_t>(options_.alg_seed + task));
-    std::optional<History> history =
-        ppo.learn(options_.terminal_next_states, [&queue] { return queue.stopping(); });
-    if (!history) return std::nullopt;
-    return write(task, std::move(*history), writer);
+    std::vector<History> policies;
+    for (int64_t policy = 0; policy < options_.source_policies; ++policy) {
+      Ppo ppo(family_, task, ppo_, seed_of_policy(options_, family_, task, policy));
+      std::optional<History> history =
+          ppo.learn(options_.terminal_next_states, [&queue] { return queue.stopping(); });
+      if (!history) return std::nullopt;
+      history->keep_streams(options_.streams_kept_of_policy());
+      policies.push_back(std::move(*history));
+    }
+    return write(task, std::move(policies), writer);
   });
   while (const std::optional<double> earned = queue.next_return()) report(*earned);
 }
@@ -90,7 +95,7 @@ void Collector::learn_on_gpu(const std::vector<int64_t>& tasks, const std::funct
   };
   for (size_t begin = 0; begin < tasks.size(); begin += batch) {
     const auto now = std::span(tasks).subspan(begin, std::min(batch, tasks.size() - begin));
-    if (!learning) learning = std::make_unique<GpuHistories>(learner.problem(), learner.tasks_at_once());
+    if (!learning) learning = learner.make_histories();
     const bool learnt = learner.learn(now, stop, *learning);
     finish_writing();
     if (!learnt) return;
@@ -98,13 +103,14 @@ void Collector::learn_on_gpu(const std::vector<int64_t>& tasks, const std::funct
     writing.emplace(std::vector<int64_t>(now.begin(), now.end()), nullptr);
     writing->start(options_.threads(), [this, now, &written, &writer](int64_t task) {
       const auto index = static_cast<size_t>(std::ranges::lower_bound(now, task) - now.begin());
-      return write(task, written->history(index), writer);
+      return write(task, written->histories(index), writer);
     });
   }
   finish_writing();
 }
 
-double Collector::write(int64_t task, History history, HistoryFileWriter& writer) const {
+double Collector::write(int64_t task, std::vector<History> policies, HistoryFileWriter& writer) const {
+  History history = policies.size() == 1 ? std::move(policies.front()) : History::interleaved(policies);
   if (options_.write_compress_markers == RolloutMarkers::kYes) mark_rollouts(history, ppo_.rollout_steps);
   history.keep_streams(options_.streams_kept());
   writer.write(

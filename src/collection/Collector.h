@@ -48,7 +48,8 @@ class Collector {
                     HistoryFileWriter& writer, const Report& report) const;
   void learn_on_gpu(const std::vector<int64_t>& tasks, const std::function<bool()>& stop,
                     HistoryFileWriter& writer, const Report& report) const;
-  double write(int64_t task, History history, HistoryFileWriter& writer) const;
+  /// `policies`: the histories of each of the task's policies, the first streams of it at least.
+  double write(int64_t task, std::vector<History> policies, HistoryFileWriter& writer) const;
 
   TaskFamily family_;
   NumberRanges tasks_;

@@ -110,6 +110,11 @@ void Ppo::update() {
                      [this](std::span<const int32_t> minibatch) { networks_.update(samples_, minibatch); });
 }
 
+uint64_t seed_of_policy(const CollectionOptions& options, const TaskFamily& family, int64_t task,
+                        int64_t policy) {
+  return static_cast<uint64_t>(options.alg_seed + task + policy * family.task_count());
+}
+
 void mark_rollouts(History& history, int64_t rollout_steps) {
   history.compress_markers.assign(history.actions.size(), 0);
   for (int64_t first = 0; first < history.steps; first += rollout_steps) {

@@ -54,6 +54,10 @@ class Ppo {
   std::vector<int32_t> order_;             ///< of the samples in an epoch
 };
 
+/// The seed of one of the policies that learn a task, from 0.
+uint64_t seed_of_policy(const CollectionOptions& options, const TaskFamily& family, int64_t task,
+                        int64_t policy);
+
 /// Marks rollouts in a history: 1 on the first and 2 on the last step of each.
 void mark_rollouts(History& history, int64_t rollout_steps);
 

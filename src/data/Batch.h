@@ -32,9 +32,9 @@ struct Batch {
   at::Tensor rewards;      ///< float32 (B, T)
   at::Tensor next_states;  ///< int32 (B, T, 2); not of any space
 
-  at::Tensor previous;      ///< int32 (B), compressed rows only
-  at::Tensor current;       ///< int32 (B), compressed rows only
-  at::Tensor query_state;   ///< int32 (B, 2), compressed rows only
+  at::Tensor previous;     ///< int32 (B), compressed rows only
+  at::Tensor current;      ///< int32 (B), compressed rows; of plain ones so many first actions are no targets
+  at::Tensor query_state;  ///< int32 (B, 2), compressed rows only
   at::Tensor query_action;  ///< int32 (B), compressed rows only
 
   at::Tensor before_action;  ///< (B, …) as actions: of the step before the first; rows of any space only

@@ -43,17 +43,46 @@ __device__ void put_query(const WindowCut& cut, int64_t row, const Window& windo
 __global__ void __launch_bounds__(kThreads) cut_kernel(const __grid_constant__ WindowCut cut) {
   const int64_t row = blockIdx.x;
   __shared__ Window window;
+  __shared__ int64_t sample, borrowed;  // borrowed: episodes
+  __shared__ const Transition* episodes[BorrowedEpisodes::kMostSlots];
   if (threadIdx.x == 0) {
-    window = cut.index.window(cut.order.sample_at(*cut.cursor + cut.first_row + row));
+    sample = cut.order.sample_at(*cut.cursor + cut.first_row + row);
+    window = cut.index.window(sample);
+    borrowed =
+        cut.borrowed.any() ? cut.borrowed.wanted(sample, cut.borrowed.slots(window.start, cut.length)) : 0;
   }
   __syncthreads();
+  if (cut.borrowed.any()) {
+    if (threadIdx.x < borrowed)
+      episodes[threadIdx.x] = cut.borrowed.episode(sample, threadIdx.x, window.history);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      const int64_t wanted = borrowed;
+      borrowed = 0;
+      while (borrowed < wanted && episodes[borrowed] != nullptr) ++borrowed;
+      cut.current[row] =
+          borrowed == 0
+              ? 0
+              : static_cast<int32_t>(borrowed * cut.borrowed.horizon - window.start % cut.borrowed.horizon);
+    }
+    __syncthreads();
+  }
   const SubHistory steps = {cut.histories + window.history * cut.steps, cut.index, window.phase};
   const int64_t region = cut.index.shape().region;
   const int64_t previous = window.start > 0 ? region : 0;
   const int64_t transitions = region == 0 ? cut.length : previous + window.current;
   const int64_t first = region == 0 ? window.start : window.start - previous;
   for (int64_t column = threadIdx.x; column < cut.length; column += kThreads) {
-    put(cut, row * cut.length + column, column < transitions ? steps[first + column] : Transition{});
+    Transition transition = column < transitions ? steps[first + column] : Transition{};
+    if (borrowed > 0) {
+      const int64_t place = window.start % cut.borrowed.horizon + column;
+      const int64_t slot = place / cut.borrowed.horizon;
+      if (slot < borrowed) {
+        transition = episodes[slot][place % cut.borrowed.horizon];
+        transition.reward = 0;
+      }
+    }
+    put(cut, row * cut.length + column, transition);
   }
   if (region > 0 && threadIdx.x == 0) put_query(cut, row, window, previous, steps);
 }

@@ -4,6 +4,7 @@
 
 #include <driver_types.h>
 
+#include "data/BorrowedEpisodes.h"
 #include "data/SampleOrder.h"
 #include "data/Transition.h"
 #include "data/WindowIndex.h"
@@ -15,6 +16,7 @@ struct WindowCut {
   const Transition* histories;  ///< (histories, steps)
   int64_t steps;
   WindowIndex index;
+  BorrowedEpisodes borrowed;
   SampleOrder order;
   const int64_t* cursor;  ///< row r holds the sample at position *cursor + first_row + r of the order
   int64_t first_row;

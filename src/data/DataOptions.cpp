@@ -35,6 +35,22 @@ void DataOptions::declare(Section& section) {
       .unit("episodes")
       .at_least(1);
   section
+      .key(
+          "borrowed_episodes", borrowed_episodes,
+          "Share of the windows whose first episodes are replaced by some of other tasks' histories, without "
+          "rewards, in which the agent never came to where the window's own task pays first. They are "
+          "context "
+          "alone, no targets: the model learns what to do after vain exploration. Figures of training count "
+          "them as positions without loss. For families whose tasks differ in their rewards alone: darkroom "
+          "and darkkeytodoor.")
+      .at_least(0)
+      .at_most(1);
+  section.key(
+      "least_final_return", least_final_return,
+      "Trains only on tasks that the source has learnt: whose histories earn at least this an episode, on "
+      "average over the last tenth of their steps (train_source_timesteps) and over their streams "
+      "(train_n_stream). null: on all. Tasks of a family.");
+  section
       .key("num_workers", num_workers,
            "Threads of each rank that assemble batches ahead of need; 0 assembles them in the training "
            "thread.")

@@ -31,6 +31,8 @@ struct DataOptions {
   int64_t train_source_timesteps = 1000;
   int64_t train_n_stream = 100;
   int64_t episode_stride = 1;
+  double borrowed_episodes = 0;  ///< share of the windows that begin with them
+  std::optional<double> least_final_return;
   int64_t num_workers = 2;
   HistoriesOnGpu histories_on_gpu = HistoriesOnGpu::kAuto;
 

@@ -15,7 +15,36 @@ void keep_leading(std::vector<Value>& values, size_t length, size_t kept) {
   values.erase(to, values.end());
 }
 
+/// Of each part the `each` values of a stream in turn. Every part has `count` values.
+template <class Value>
+std::vector<Value> in_turn(const std::vector<History>& parts, std::vector<Value> History::*column,
+                           size_t each) {
+  const size_t count = (parts.front().*column).size();
+  std::vector<Value> values;
+  values.reserve(count * parts.size());
+  for (size_t first = 0; first < count; first += each) {
+    for (const History& part : parts) {
+      const auto from = (part.*column).begin() + static_cast<std::ptrdiff_t>(first);
+      values.insert(values.end(), from, from + static_cast<std::ptrdiff_t>(each));
+    }
+  }
+  return values;
+}
+
 }  // namespace
+
+History History::interleaved(const std::vector<History>& parts) {
+  History history;
+  history.steps = parts.front().steps;
+  history.streams = parts.front().streams * static_cast<int64_t>(parts.size());
+  history.states = in_turn(parts, &History::states, 2);
+  history.actions = in_turn(parts, &History::actions, 1);
+  history.rewards = in_turn(parts, &History::rewards, 1);
+  history.next_states = in_turn(parts, &History::next_states, 2);
+  history.dones = in_turn(parts, &History::dones, 1);
+  history.compress_markers = in_turn(parts, &History::compress_markers, 1);
+  return history;
+}
 
 void History::keep_streams(int64_t count) {
   if (count >= streams) return;

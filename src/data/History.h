@@ -24,6 +24,10 @@ struct History {
   /// Drops all streams but the first `count`.
   void keep_streams(int64_t count);
 
+  /// The streams of all `parts`, which have equal steps and streams, in turn: the first of each, then the
+  /// second of each, and so on. There must be one part at least.
+  static History interleaved(const std::vector<History>& parts);
+
   /// Whether next_states at an episode's end hold the state after the reset, as in the Python projects'
   /// files, rather than the last observation: true if no episode's end contradicts it.
   bool next_states_are_reset() const;

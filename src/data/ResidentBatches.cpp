@@ -42,6 +42,7 @@ ResidentBatches::ResidentBatches(const Feed& feed, at::Device device)
     : feed_(feed),
       windows_(*feed.windows.transitions()),
       histories_(copy_to(device, windows_.histories().transitions())),
+      paying_cells_(at::tensor(windows_.borrowing().paying_cells, at::kByte).to(device)),
       cursor_(feed, device) {}
 
 Batch ResidentBatches::next() {
@@ -49,9 +50,13 @@ Batch ResidentBatches::next() {
   const bool compressed = shape.region > 0;
   const int64_t length = compressed ? 2 * shape.region : shape.length;
   Batch batch = empty_batch(feed_.share.micro_batch, length, compressed, cursor_.device());
-  cut_windows({.histories = reinterpret_cast<const Transition*>(histories_.const_data_ptr()),
+  const auto* histories = reinterpret_cast<const Transition*>(histories_.const_data_ptr());
+  const BorrowedEpisodes borrowed = windows_.borrowed(histories, paying_cells_.const_data_ptr<uint8_t>());
+  if (borrowed.any()) batch.current = at::empty({feed_.share.micro_batch}, batch.actions.options());
+  cut_windows({.histories = histories,
                .steps = windows_.histories().steps(),
                .index = windows_.index(),
+               .borrowed = borrowed,
                .order = feed_.order,
                .cursor = cursor_.samples(),
                .first_row = cursor_.first_row(),

@@ -25,7 +25,8 @@ class ResidentBatches final : public BatchSource {
  private:
   Feed feed_;
   const TransitionWindows& windows_;
-  at::Tensor histories_;  ///< uint8: the transitions, as in a HistorySet
+  at::Tensor histories_;     ///< uint8: the transitions, as in a HistorySet
+  at::Tensor paying_cells_;  ///< uint8 (tasks, 2): see Borrowing
   DeviceCursor cursor_;
 };
 

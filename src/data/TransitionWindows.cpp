@@ -54,15 +54,42 @@ Batch TransitionWindows::assemble(std::span<const int64_t> samples) const {
   return index_.shape().region > 0 ? assemble_compressed(samples) : assemble_plain(samples);
 }
 
+BorrowedEpisodes TransitionWindows::borrowed(const Transition* histories, const uint8_t* paying_cells) const {
+  return {.histories = histories,
+          .paying_cells = paying_cells,
+          .count = histories_.histories(),
+          .steps = histories_.steps(),
+          .streams = borrowing_.streams,
+          .horizon = index_.shape().horizon,
+          .share = borrowing_.share};
+}
+
 Batch TransitionWindows::assemble_plain(std::span<const int64_t> samples) const {
   const int64_t length = index_.shape().length;
   RowWriter rows(static_cast<int64_t>(samples.size()), length);
+  const BorrowedEpisodes borrowed =
+      this->borrowed(histories_.transitions().data(), borrowing_.paying_cells.data());
+  if (borrowed.any()) rows.batch().current = at::zeros({static_cast<int64_t>(samples.size())}, at::kInt);
   for (int64_t row = 0; row < static_cast<int64_t>(samples.size()); ++row) {
     const Window window = index_.window(samples[static_cast<size_t>(row)]);
     const auto history = histories_.history(window.history);
     for (int64_t i = 0; i < length; ++i) {
       rows.put(row, i, history[static_cast<size_t>(index_.original_step(window.phase, window.start + i))]);
     }
+    if (!borrowed.any()) continue;
+    const int64_t sample = samples[static_cast<size_t>(row)], offset = window.start % borrowed.horizon;
+    const int64_t wanted = borrowed.wanted(sample, borrowed.slots(window.start, length));
+    int64_t column = 0;
+    for (int64_t slot = 0; slot < wanted; ++slot) {
+      const Transition* episode = borrowed.episode(sample, slot, window.history);
+      if (episode == nullptr) break;
+      for (; column + offset < (slot + 1) * borrowed.horizon; ++column) {
+        Transition transition = episode[(column + offset) % borrowed.horizon];
+        transition.reward = 0;
+        rows.put(row, column, transition);
+      }
+    }
+    rows.batch().current.data_ptr<int32_t>()[row] = static_cast<int32_t>(column);
   }
   return std::move(rows.batch());
 }

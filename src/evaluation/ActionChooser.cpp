@@ -11,8 +11,12 @@
 
 namespace adtrain {
 
-ActionChooser::ActionChooser(Sampling sampling, uint64_t seed, std::span<const Trial> trials)
-    : sampling_(sampling), trials_(trials.begin(), trials.end()), actions_(trials.size()) {
+ActionChooser::ActionChooser(Sampling sampling, uint64_t seed, std::span<const Trial> trials,
+                             double temperature)
+    : sampling_(sampling),
+      temperature_(temperature),
+      trials_(trials.begin(), trials.end()),
+      actions_(trials.size()) {
   for (const Trial& trial : trials) streams_.emplace_back(seed_of_trial(seed, trial));
 }
 
@@ -35,7 +39,8 @@ std::span<const int32_t> ActionChooser::choose(const at::Tensor& logits) {
     if (!std::ranges::all_of(row, [](float logit) { return std::isfinite(logit); })) {
       throw_non_finite(trials_[i], row);
     }
-    actions_[i] = sampling_ == Sampling::kGreedy ? most_probable(row) : drawn_at(row, streams_[i].uniform());
+    actions_[i] = sampling_ == Sampling::kGreedy ? most_probable(row)
+                                                 : drawn_at(row, streams_[i].uniform(), temperature_);
   }
   return actions_;
 }

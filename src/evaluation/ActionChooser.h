@@ -16,7 +16,8 @@ namespace adtrain {
 /// (seed, task, repeat), so its draws do not depend on which other trials share the batch.
 class ActionChooser {
  public:
-  ActionChooser(Sampling sampling, uint64_t seed, std::span<const Trial> trials);
+  /// Draws at `temperature` (see Categorical.h), or with kGreedy takes the most probable action.
+  ActionChooser(Sampling sampling, uint64_t seed, std::span<const Trial> trials, double temperature = 1);
 
   /// The seed of the trial's random numbers.
   static uint64_t seed_of_trial(uint64_t seed, const Trial& trial);
@@ -28,6 +29,7 @@ class ActionChooser {
 
  private:
   Sampling sampling_;
+  double temperature_;
   std::vector<Trial> trials_;
   std::vector<RandomStream> streams_;
   std::vector<int32_t> actions_;

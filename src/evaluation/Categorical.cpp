@@ -9,13 +9,14 @@ int32_t most_probable(std::span<const float> logits) {
   return static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
 }
 
-int32_t drawn_at(std::span<const float> logits, double uniform) {
+int32_t drawn_at(std::span<const float> logits, double uniform, double temperature) {
   const double highest = std::ranges::max(logits);
+  const auto weight = [&](float logit) { return std::exp((logit - highest) / temperature); };
   double total = 0;
-  for (const float logit : logits) total += std::exp(logit - highest);
+  for (const float logit : logits) total += weight(logit);
   double below = 0;
   for (size_t action = 0; action + 1 < logits.size(); ++action) {
-    below += std::exp(logits[action] - highest);
+    below += weight(logits[action]);
     if (uniform * total < below) return static_cast<int32_t>(action);
   }
   return static_cast<int32_t>(logits.size() - 1);

@@ -6,9 +6,10 @@
 namespace adtrain {
 
 std::unique_ptr<Context> Context::create(const ModelOptions& model, int64_t rows,
-                                         const RollingPredictors& kept) {
+                                         const RollingPredictors& kept,
+                                         std::optional<int64_t> forget_unrewarded) {
   if (model.compressed()) return std::make_unique<RegionContext>(rows, model.compress_interval);
-  return std::make_unique<SlidingContext>(rows, model.n_transit, kept);
+  return std::make_unique<SlidingContext>(rows, model.n_transit, kept, forget_unrewarded);
 }
 
 }  // namespace adtrain

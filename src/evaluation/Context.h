@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include <ATen/core/Tensor.h>
@@ -23,9 +24,11 @@ class Context {
   virtual void append(const StepOfRows& step) = 0;
 
   /// The empty contexts of `rows` learners, of the kind and length that the model was built for. `kept`: how
-  /// they keep keys and values.
+  /// they keep keys and values. `forget_unrewarded`: see EvaluationOptions; not for models with compressed
+  /// context, nor where rows slide.
   static std::unique_ptr<Context> create(const ModelOptions& model, int64_t rows,
-                                         const RollingPredictors& kept);
+                                         const RollingPredictors& kept = {},
+                                         std::optional<int64_t> forget_unrewarded = std::nullopt);
 };
 
 }  // namespace adtrain

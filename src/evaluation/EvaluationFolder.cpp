@@ -123,6 +123,12 @@ std::string unusual_settings(const EvaluationOptions& options, const EvaluationO
   if (options.eval_task_limit != usual.eval_task_limit) text += fmt::format("-{}-tasks", task_count);
   if (options.eval_sampling != usual.eval_sampling)
     text += fmt::format("-{}", name_of(options.eval_sampling));
+  if (options.eval_temperature != usual.eval_temperature)
+    text += fmt::format("-temperature-{}", options.eval_temperature);
+  if (options.eval_forget_unrewarded != usual.eval_forget_unrewarded) {
+    text += options.eval_forget_unrewarded ? fmt::format("-forget-{}", *options.eval_forget_unrewarded)
+                                           : std::string("-no-forgetting");
+  }
   if (options.eval_context != usual.eval_context) text += fmt::format("-{}", name_of(options.eval_context));
   if (options.torch_dtype != usual.torch_dtype) text += fmt::format("-{}", name_of(options.torch_dtype));
   if (options.eval_seed != usual.eval_seed) text += fmt::format("-seed-{}", options.eval_seed);
@@ -155,6 +161,8 @@ nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, co
   identity["eval_tasks"] = options.eval_tasks;
   identity["eval_seed"] = options.eval_seed;
   identity["eval_sampling"] = name_of(options.eval_sampling);
+  if (options.eval_temperature != 1) identity["eval_temperature"] = options.eval_temperature;
+  if (options.eval_forget_unrewarded) identity["eval_forget_unrewarded"] = *options.eval_forget_unrewarded;
   identity["eval_terminal_observation"] = options.eval_terminal_observation;
   const bool rolls = options.eval_context != EvaluationContext::kRecompute;
   if (rolls) identity["eval_context"] = name_of(options.eval_context);

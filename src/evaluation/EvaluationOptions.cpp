@@ -98,6 +98,21 @@ void EvaluationOptions::declare(Section& section) {
   section.key("eval_seed", eval_seed, "Seed of the actions that are sampled.").at_least(0);
   section.key("eval_sampling", eval_sampling, spellings({Sampling::kSample, Sampling::kGreedy}),
               "Draw actions from the model's distribution, or always take the most probable one.");
+  section
+      .key("eval_temperature", eval_temperature,
+           "The logits are divided by this before actions are drawn from them: below 1 probable actions "
+           "become more probable. Tasks of a family.")
+      .above(0)
+      .at_most(1e6);
+  section
+      .key(
+          "eval_forget_unrewarded", eval_forget_unrewarded,
+          "Empties a context without any reward after so many whole episodes in which nothing was earned, so "
+          "that exploration begins anew instead of repeating what failed. null: contexts lose only what "
+          "leaves the window. Tasks of a family, without compressed context or rolling contexts.")
+      .unit("episodes")
+      .at_least(1)
+      .at_most(1e6);
   section.key(
       "eval_terminal_observation", eval_terminal_observation,
       "Show the model the last state of an episode as its final next state, as the Python projects do at "
@@ -137,6 +152,18 @@ void EvaluationOptions::check(Findings& findings, const EnvironmentOptions& envi
     findings.add("eval_scores",
                  "found a file without env_worker; the bounds of our own families' returns are known: "
                  "expected null, or environments of your own");
+  }
+  if (eval_temperature != 1 && environment.has_own_tasks()) {
+    findings.add("eval_temperature",
+                 fmt::format("found {} with tasks of your own; it is for a family's tasks: "
+                             "expected 1",
+                             eval_temperature));
+  }
+  if (eval_forget_unrewarded && environment.has_own_tasks()) {
+    findings.add("eval_forget_unrewarded",
+                 fmt::format("found {} with tasks of your own; it is for a family's "
+                             "tasks: expected null",
+                             *eval_forget_unrewarded));
   }
   if (eval_terminal_observation && environment.has_own_tasks()) {
     findings.add("eval_terminal_observation",

@@ -38,6 +38,8 @@ struct EvaluationOptions {
   int64_t eval_batch = 64;
   int64_t eval_seed = 0;
   Sampling eval_sampling = Sampling::kSample;
+  double eval_temperature = 1;
+  std::optional<int64_t> eval_forget_unrewarded;  ///< episodes
   bool eval_terminal_observation = false;
   EvaluationContext eval_context = EvaluationContext::kRecompute;
   std::optional<std::string> eval_scores;  ///< a file: see TaskScores

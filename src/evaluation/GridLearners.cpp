@@ -9,8 +9,10 @@ GridLearners::GridLearners(std::unique_ptr<SteppedEnvironments> environments, st
                            const ModelOptions& model, const EvaluationOptions& options,
                            const RollingPredictors& kept)
     : environments_(std::move(environments)),
-      context_(Context::create(model, static_cast<int64_t>(trials.size()), kept)),
-      chooser_(options.eval_sampling, static_cast<uint64_t>(options.eval_seed), trials),
+      context_(
+          Context::create(model, static_cast<int64_t>(trials.size()), kept, options.eval_forget_unrewarded)),
+      chooser_(options.eval_sampling, static_cast<uint64_t>(options.eval_seed), trials,
+               options.eval_temperature),
       terminal_observation_(options.eval_terminal_observation),
       rewards_(trials.size()) {}
 
@@ -27,7 +29,7 @@ void GridLearners::observe() {
   // After the last step of an episode, states() is the start of the next one. Histories hold the same there,
   // and so the model has seen it in training (docs/history-format.md).
   const auto next_states = terminal_observation_ ? environments_->next_states() : environments_->states();
-  context_->append({states_, actions_, rewards_, next_states});
+  context_->append({states_, actions_, rewards_, next_states, environments_->ended()});
 }
 
 }  // namespace adtrain

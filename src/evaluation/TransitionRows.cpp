@@ -54,4 +54,13 @@ Batch TransitionRows::columns(int64_t begin, int64_t columns) const {
   return some;
 }
 
+Batch TransitionRows::first(int64_t columns, const at::Tensor& rows) const {
+  Batch first;
+  first.states = batch_.states.narrow(1, 0, columns).index_select(0, rows);
+  first.actions = batch_.actions.narrow(1, 0, columns).index_select(0, rows);
+  first.rewards = batch_.rewards.narrow(1, 0, columns).index_select(0, rows);
+  first.next_states = batch_.next_states.narrow(1, 0, columns).index_select(0, rows);
+  return first;
+}
+
 }  // namespace adtrain

@@ -7,12 +7,14 @@
 
 namespace adtrain {
 
-/// One environment step of n rows at once. Borrowed; spans of states hold (n, 2), the others (n).
+/// One environment step of n rows at once. Borrowed; spans of states hold (n, 2), the others (n). `ended`: 1
+/// where an episode ended; without it none did.
 struct StepOfRows {
   std::span<const int32_t> states;
   std::span<const int32_t> actions;
   std::span<const float> rewards;
   std::span<const int32_t> next_states;
+  std::span<const uint8_t> ended = {};
 };
 
 /// n rows of `capacity` transitions on the CPU, in the layout of Batch; zero where nothing was written.
@@ -31,9 +33,14 @@ class TransitionRows {
   /// Drops the first `count` transitions of a row: the rest moves to the front, followed by zeros.
   void drop_front(int64_t row, int64_t count);
 
+  /// Empties a row.
+  void clear(int64_t row) { drop_front(row, capacity_); }
+
   /// `columns` columns from `begin` on, contiguous: the tensors themselves for all columns, else copies.
   Batch columns(int64_t begin, int64_t columns) const;
   Batch first(int64_t columns) const { return this->columns(0, columns); }
+  /// The first `columns` columns of the rows with these numbers, int64 (n): copies.
+  Batch first(int64_t columns, const at::Tensor& rows) const;
 
  private:
   int64_t rows_;

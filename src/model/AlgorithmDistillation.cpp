@@ -34,7 +34,12 @@ at::Tensor action_targets(const Batch& batch, LossPositions positions) {
   if (batch.compressed()) return compressed_targets(batch, positions);
   const int64_t length = batch.actions.size(1);
   const int64_t queries = positions == LossPositions::kAll ? length : 1;
-  return batch.actions.narrow(1, length - queries, queries).to(at::kLong);
+  at::Tensor targets = batch.actions.narrow(1, length - queries, queries).to(at::kLong);
+  if (batch.current.defined()) {
+    const at::Tensor places = at::arange(length - queries, length, batch.current.options());
+    targets = targets.masked_fill(places.unsqueeze(0).lt(batch.current.unsqueeze(1)), kNoAction);
+  }
+  return targets;
 }
 
 std::unique_ptr<AlgorithmDistillation> created_by(ParameterFactory factory, const ModelOptions& options,

@@ -14,7 +14,8 @@ PostNormAd::PostNormAd(const ModelOptions& options, const ModelShape& shape, Par
 }
 
 AlgorithmDistillation::Loss PostNormAd::loss(const Batch& batch, LossPositions positions, bool training) {
-  if (!plan(positions).fused_loss()) return AlgorithmDistillation::loss(batch, positions, training);
+  if (!plan(positions).fused_loss() || batch.current.defined())  // some actions are no targets
+    return AlgorithmDistillation::loss(batch, positions, training);
   return fused_loss(encoded(batch, positions, training), batch, stack_.pred_action);
 }
 

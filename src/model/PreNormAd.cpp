@@ -80,7 +80,8 @@ PreNormAd::PreNormAd(const ModelOptions& options, const ModelShape& shape, Param
 }
 
 AlgorithmDistillation::Loss PreNormAd::loss(const Batch& batch, LossPositions positions, bool training) {
-  if (!plan(positions).fused_loss()) return AlgorithmDistillation::loss(batch, positions, training);
+  if (!plan(positions).fused_loss() || batch.current.defined())  // some actions are no targets
+    return AlgorithmDistillation::loss(batch, positions, training);
   return fused_loss(encoded(batch, positions, dropout_rates(training)), batch, pred_action_);
 }
 

@@ -73,6 +73,43 @@ void check_held_out(const Side& held_out, const NumberRanges& in_file, const Run
       config.history_file().string(), text_of(in_file), text_of(held_out.all), kCollectAgain));
 }
 
+/// What an episode of this history earns in the last tenth of its steps: mean over its streams.
+double late_return(const History& history, int64_t horizon) {
+  const int64_t last = std::max<int64_t>(history.steps / 10, 1);
+  double earned = 0;
+  for (size_t i = history.at(history.steps - last, 0); i < history.rewards.size(); ++i)
+    earned += history.rewards[i];
+  return earned * static_cast<double>(horizon) / static_cast<double>(last * history.streams);
+}
+
+/// Leaves out the tasks that earn less than least_final_return, and says how many.
+void keep_learnt(const RunConfig& config, const HistoryFile& file, TrainingTasks& tasks) {
+  if (!config.data.least_final_return) return;
+  const double least = *config.data.least_final_return;
+  const TaskFamily family = TaskFamily::of(config.environment);
+  const HistoryBounds bounds = {family.grid_size(), family.num_actions()};
+  open_histories(config, tasks.trained, config.data.train_n_stream);  // checks that the file holds so much
+  const size_t all = tasks.trained.size();
+  double most = 0;
+  std::erase_if(tasks.trained, [&](int64_t task) {
+    const double earned =
+        late_return(file.read(task, config.data.train_source_timesteps, config.data.train_n_stream, bounds),
+                    family.horizon());
+    most = std::max(most, earned);
+    return earned < least;
+  });
+  if (tasks.trained.empty()) {
+    throw DataError(fmt::format(
+        "{}: none of the {} tasks that the split trains on earns {} in the last tenth of its histories; the "
+        "best "
+        "one earns {:.2f}; expected a least_final_return that some task reaches",
+        config.history_file().string(), all, least, most));
+  }
+  tasks.missing +=
+      fmt::format("{}training has the {} of {} tasks whose histories earn at least {} at the end",
+                  tasks.missing.empty() ? "" : "; ", tasks.trained.size(), all, least);
+}
+
 }  // namespace
 
 TrainingTasks TrainingTasks::of(const RunConfig& config) {
@@ -108,6 +145,7 @@ TrainingTasks TrainingTasks::of(const RunConfig& config) {
           "on missing ones";
     }
   }
+  keep_learnt(config, file, tasks);
   return tasks;
 }
 

@@ -18,11 +18,14 @@ namespace adtrain {
 struct TrainingTasks {
   std::vector<int64_t> trained;
   std::vector<int64_t> held_out;  ///< empty where no held-out loss is measured
-  std::string missing;            ///< which of the split's tasks the file lacks, as a sentence; "" for none
+  /// Which of the split's tasks are not trained on, or not measured, as the file lacks them or its histories
+  /// earn less than least_final_return: as sentences; "" for none.
+  std::string missing;
 
   /// Throws ConfigError where the split trains on no task, and DataError where there is no such file, where
   /// it was collected with other settings than the configuration's, where it lacks a task that train_tasks
-  /// names, and where it holds no task of a side of the split that is needed.
+  /// names, where it holds no task of a side of the split that is needed, and where least_final_return leaves
+  /// none.
   static TrainingTasks of(const RunConfig& config);
 };
 

@@ -12,6 +12,7 @@
 #include "config/Document.h"
 #include "config/Reference.h"
 #include "config/Scalar.h"
+#include "data/BorrowedEpisodes.h"
 #include "environments/TaskFamily.h"
 #include "evaluation/EvaluationProtocol.h"
 #include "model/spaces/SpaceFit.h"
@@ -141,6 +142,49 @@ void check_context(const RunConfig& config, Findings& findings) {
                       : "a plug-in's network, which keeps no keys and values"));
 }
 
+/// Contexts without any reward are forgotten whole; those of regions end otherwise, and rows that slide do so
+/// together.
+void check_forgetting(const RunConfig& config, Findings& findings) {
+  const EvaluationOptions& evaluation = config.evaluation;
+  if (!evaluation.eval_forget_unrewarded) return;
+  const auto refuse = [&](std::string_view why) {
+    findings.add("eval_forget_unrewarded",
+                 fmt::format("found {} with {}; expected null", *evaluation.eval_forget_unrewarded, why));
+  };
+  if (config.model.compressed()) refuse("use_compressed_context, whose regions end otherwise");
+  if (evaluation.eval_context == EvaluationContext::kRolling && !config.environment.has_own_tasks())
+    refuse("eval_context rolling, in which the contexts of all tasks have one length");
+}
+
+/// Which histories are trained on, and what windows of them borrow.
+void check_windows(const RunConfig& config, Findings& findings) {
+  if (config.data.least_final_return && config.environment.has_own_tasks()) {
+    findings.add("least_final_return",
+                 fmt::format("found {} with tasks of your own; it is for a family's tasks: expected null",
+                             *config.data.least_final_return));
+  }
+  if (config.data.borrowed_episodes == 0) return;
+  const auto refuse = [&](const std::string& why) {
+    findings.add("borrowed_episodes",
+                 fmt::format("found {} with {}; expected 0", config.data.borrowed_episodes, why));
+  };
+  const bool is_grid = !config.environment.has_own_tasks();
+  const Family family = is_grid ? config.environment.family() : Family::kOwn;
+  if (family != Family::kDarkroom && family != Family::kDarkKeyToDoor) {
+    refuse(
+        fmt::format("env {}, whose tasks do not differ in their rewards alone, as those of darkroom and "
+                    "darkkeytodoor do",
+                    config.environment.env));
+    return;
+  }
+  if (config.model.compressed()) refuse("use_compressed_context, whose samples are regions");
+  const int64_t horizon = config.environment.episode_horizon();
+  if (config.model.n_transit > (BorrowedEpisodes::kMostSlots - 1) * horizon) {
+    refuse(fmt::format("n_transit {}, a window of more than {} episodes of {} steps", config.model.n_transit,
+                       BorrowedEpisodes::kMostSlots - 1, horizon));
+  }
+}
+
 }  // namespace
 
 std::vector<Section> RunConfig::sections() {
@@ -193,6 +237,8 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
     check_own_tasks(config, findings);
     config.evaluation.check(findings, config.environment, config.worker.env_worker.has_value());
     check_context(config, findings);
+    check_forgetting(config, findings);
+    check_windows(config, findings);
     config.scoring.check(findings, config.environment);
     config.placement.check(findings);
     config.worker.check(findings);

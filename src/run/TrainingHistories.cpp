@@ -24,6 +24,20 @@
 namespace adtrain {
 namespace {
 
+/// What windows of these tasks borrow episodes by.
+Borrowing borrowing(const RunConfig& config, const std::vector<int64_t>& tasks) {
+  Borrowing borrowing{static_cast<float>(config.data.borrowed_episodes), config.data.train_n_stream, {}};
+  if (borrowing.share == 0) return borrowing;
+  const TaskFamily family = TaskFamily::of(config.environment);
+  for (const int64_t number : tasks) {
+    const Task task = family.task(number);
+    const Cell cell = task.key.value_or(task.goal);
+    borrowing.paying_cells.push_back(static_cast<uint8_t>(cell.x));
+    borrowing.paying_cells.push_back(static_cast<uint8_t>(cell.y));
+  }
+  return borrowing;
+}
+
 class GridTrainingHistories final : public TrainingHistories {
  public:
   GridTrainingHistories(const RunConfig& config, const Ranks& ranks, Console& console)
@@ -32,8 +46,8 @@ class GridTrainingHistories final : public TrainingHistories {
     missing_tasks_ = tasks.missing;
     trained_.emplace(read_together(open_histories(config, tasks.trained, config.data.train_n_stream), node_,
                                    ranks, console));
-    windows_ =
-        std::make_unique<TransitionWindows>(*trained_, config.window_shape(config.training.loss_positions));
+    windows_ = std::make_unique<TransitionWindows>(
+        *trained_, config.window_shape(config.training.loss_positions), borrowing(config, tasks.trained));
     digest_ = trained_->digest();
     identity_ = identity_of(*trained_);
     if (tasks.held_out.empty()) return;

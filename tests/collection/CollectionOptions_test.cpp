@@ -81,6 +81,16 @@ TEST(CollectionOptions, RefuseToKeepMoreStreamsThanThereAre) {
   options.check(findings, EnvironmentOptions());
   ASSERT_EQ(findings.all().size(), 1);
   EXPECT_EQ(findings.all()[0].key, "kept_streams");
+  options.source_policies = 2;
+  Findings none;
+  options.check(none, EnvironmentOptions());
+  EXPECT_TRUE(none.all().empty()) << "two policies have twice as many streams";
+  EXPECT_EQ(options.streams_kept_of_policy(), 51);
+  options.kept_streams = 1;
+  Findings too_few;
+  options.check(too_few, EnvironmentOptions());
+  ASSERT_EQ(too_few.all().size(), 1);
+  EXPECT_EQ(too_few.all()[0].key, "source_policies");
 }
 
 TEST(CollectionOptions, TakeEveryHardwareThreadUnlessToldOtherwise) {

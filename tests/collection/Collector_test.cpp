@@ -11,6 +11,7 @@
 #include "base/Error.h"
 #include "base/File.h"
 #include "collection/CollectionSettings.h"
+#include "collection/Ppo.h"
 #include "data/HistoryFile.h"
 #include "data/HistorySet.h"
 #include "support/TemporaryFolder.h"
@@ -247,6 +248,34 @@ TEST(Collector, TellsTheFilesSizeBeforehandAndCanMakeItSmaller) {
   EXPECT_EQ(three.streams(), 3);
   EXPECT_EQ(three.read(4, 800, 3, bounds).actions, all.read(4, 800, 3, bounds).actions);
   EXPECT_EQ(compressed.read(4, 800, 3, bounds).states, three.read(4, 800, 3, bounds).states);
+}
+
+TEST(Collector, DividesTheStreamsAmongSourcePolicies) {
+  const TemporaryFolder folder;
+  CollectionOptions options = tiny_collection(2);
+  const TaskFamily family = TaskFamily::of(tiny_room());
+  options.source_policies = 3;
+  options.kept_streams = 5;
+  const std::filesystem::path path = folder.path() / "history.hdf5";
+  ASSERT_TRUE(Collector(tiny_room(), options).run(path));
+  const HistoryFile file(path);
+  ASSERT_EQ(file.streams(), 5);
+  EXPECT_EQ(file.settings().at("source_policies"), "3");
+  const HistoryBounds bounds{.grid_size = 3, .num_actions = 5};
+  const History found = file.read(4, file.steps(), 5, bounds);
+  std::vector<History> of_policies;
+  for (int64_t policy = 0; policy < 3; ++policy) {
+    const uint64_t seed = seed_of_policy(options, family, 4, policy);
+    EXPECT_EQ(seed, static_cast<uint64_t>(options.alg_seed + 4 + 9 * policy));
+    of_policies.push_back(*Ppo(family, 4, options.ppo(Family::kDarkroom), seed).learn(false));
+  }
+  EXPECT_NE(of_policies[0].actions, of_policies[1].actions);
+  for (int64_t step = 0; step < file.steps(); ++step) {
+    for (int64_t stream = 0; stream < 5; ++stream) {
+      const History& expected = of_policies[static_cast<size_t>(stream % 3)];
+      ASSERT_EQ(found.actions[found.at(step, stream)], expected.actions[expected.at(step, stream / 3)]);
+    }
+  }
 }
 
 TEST(Collector, AThreadsFailureReachesTheCaller) {

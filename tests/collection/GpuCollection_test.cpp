@@ -146,13 +146,14 @@ TEST_F(GpuCollection, HistoriesAreWhatTheEnvironmentsDid) {
       options.n_steps = 20;
       options.total_source_timesteps = 2000;
       options.terminal_next_states = terminal;
-      options.kept_streams = terminal ? 7 : 20;
+      options.source_policies = terminal ? 2 : 1;
+      options.kept_streams = terminal ? 8 : 20;
       GpuLearner learner(family, options, options.ppo(environment.family()));
-      GpuHistories histories(learner.problem(), learner.tasks_at_once());
+      const auto histories = learner.make_histories();
       const std::vector<int64_t> tasks = {17, 3};
-      ASSERT_TRUE(learner.learn(tasks, {}, histories));
+      ASSERT_TRUE(learner.learn(tasks, {}, *histories));
       for (size_t i = 0; i < tasks.size(); ++i) {
-        const History history = histories.history(i);
+        const History history = History::interleaved(histories->histories(i));
         ASSERT_EQ(history.steps, 100);
         const int64_t streams = options.streams_kept();
         EnvironmentBatch batch(family, std::vector<int64_t>(static_cast<size_t>(streams), tasks[i]));
@@ -193,15 +194,15 @@ TEST_F(GpuCollection, LearnsAsTheCpuDoes) {
   const CollectionOptions options = short_collection();
   const PpoSettings settings = options.ppo(Family::kDarkroom);
   GpuLearner learner(family, options, settings);
-  GpuHistories histories(learner.problem(), learner.tasks_at_once());
+  const auto histories = learner.make_histories();
   Learning on_gpu, on_cpu;
   std::vector<int64_t> tasks(25);
   std::iota(tasks.begin(), tasks.end(), 0);
   ASSERT_GE(learner.tasks_at_once(), 25);
-  ASSERT_TRUE(learner.learn(tasks, {}, histories));
+  ASSERT_TRUE(learner.learn(tasks, {}, *histories));
   for (const int64_t task : tasks) {
     const auto seed = static_cast<uint64_t>(options.alg_seed + task);
-    on_gpu.add(histories.history(static_cast<size_t>(task)), family.best_return(task));
+    on_gpu.add(histories->histories(static_cast<size_t>(task)).front(), family.best_return(task));
     on_cpu.add(*Ppo(family, task, settings, seed).learn(false), family.best_return(task));
   }
   // One task in fifty stays below 0.8 of its best return, on either; the mean is 0.98 and 0.75 a step.
@@ -275,9 +276,9 @@ TEST_F(GpuCollection, DISABLED_SpeedOfDarkroom) {
   for (int repeat = 0; repeat < 3; ++repeat) {
     const Stopwatch watch;
     GpuLearner learner(family, options, options.ppo(Family::kDarkroom));
-    GpuHistories histories(learner.problem(), learner.tasks_at_once());
+    const auto histories = learner.make_histories();
     const double ready = watch.seconds();
-    learner.learn(tasks, {}, histories);
+    learner.learn(tasks, {}, *histories);
     fmt::print("ready after {:.3f} s, learnt after {:.3f} s\n", ready, watch.seconds());
     print_speed("darkroom", options);
   }

@@ -61,18 +61,20 @@ TEST(Examples, RunsJoinTheirFamilyItsSourceAndTheirModel) {
 
 TEST(Examples, TheQuickstartIsTheMeasuredRecipe) {
   const auto values = values_of(kExamples / "quickstart.yaml");
-  const std::map<std::string, std::string> recipe = {{"env", "darkroom"},         {"env_split_seed", "0"},
-                                                     {"n_steps", "20"},           {"batch_size", "50"},
-                                                     {"n_epochs", "20"},          {"alg_seed", "0"},
-                                                     {"tf_n_embd", "32"},         {"tf_n_layer", "3"},
-                                                     {"tf_n_head", "2"},          {"tf_n_inner", "128"},
-                                                     {"n_transit", "80"},         {"loss_positions", "all"},
-                                                     {"episode_stride", "5"},     {"lr", "0.003"},
-                                                     {"global_batch_size", "32"}, {"train_timesteps", "4000"},
-                                                     {"num_warmup_steps", "100"}, {"tf_dropout", "0.1"},
-                                                     {"tf_attn_dropout", "0.0"},  {"beta1", "0.9"},
-                                                     {"beta2", "0.99"},           {"weight_decay", "0.01"},
-                                                     {"label_smoothing", "0.0"},  {"max_grad_norm", "1.0"}};
+  const std::map<std::string, std::string> recipe = {
+      {"env", "darkroom"},         {"env_split_seed", "0"},
+      {"n_steps", "20"},           {"batch_size", "50"},
+      {"n_epochs", "20"},          {"alg_seed", "0"},
+      {"tf_n_embd", "32"},         {"tf_n_layer", "3"},
+      {"tf_n_head", "2"},          {"tf_n_inner", "128"},
+      {"n_transit", "80"},         {"loss_positions", "all"},
+      {"episode_stride", "5"},     {"lr", "0.003"},
+      {"global_batch_size", "32"}, {"train_timesteps", "4000"},
+      {"num_warmup_steps", "100"}, {"tf_dropout", "0.1"},
+      {"tf_attn_dropout", "0.0"},  {"beta1", "0.9"},
+      {"beta2", "0.99"},           {"weight_decay", "0.01"},
+      {"label_smoothing", "0.0"},  {"max_grad_norm", "1.0"},
+      {"eval_temperature", "0.7"}, {"eval_forget_unrewarded", "1"}};
   for (const auto& [key, value] : recipe) EXPECT_EQ(values.at(key), value) << key;
 }
 

@@ -20,6 +20,7 @@ namespace {
 struct Cut {
   std::string name;
   WindowShape shape;
+  float borrowing = 0;  ///< share
 };
 
 /// What threads on the CPU cut is the definition of what is right.
@@ -31,7 +32,9 @@ class GpuBatches : public testing::TestWithParam<Cut> {
 
   void expect_the_cpus_batches(HistoriesOnGpu where) {
     const HistorySet histories = HistorySet::random(7, GetParam().shape.steps, {9, 5}, 3);
-    const TransitionWindows windows(histories, GetParam().shape);
+    const TransitionWindows windows(
+        histories, GetParam().shape,
+        {.share = GetParam().borrowing, .streams = 2, .paying_cells = {4, 4, 0, 8, 3, 1, 6, 6}});
     const BatchSource::Feed feed = {
         .windows = windows,
         .order = SampleOrder(windows.samples(), 9),
@@ -67,6 +70,7 @@ INSTANTIATE_TEST_SUITE_P(
     Cuts, GpuBatches,
     testing::Values(
         Cut{"Plain", {.steps = 200, .horizon = 20, .length = 30}},
+        Cut{"WithBorrowedEpisodes", {.steps = 200, .horizon = 5, .episode_stride = 3, .length = 30}, 0.7F},
         Cut{"EveryThirdEpisode", {.steps = 200, .horizon = 20, .episode_stride = 3, .length = 30}},
         Cut{"Compressed", {.steps = 195, .horizon = 15, .region = 10}},
         Cut{"CompressedEverySecondEpisode", {.steps = 210, .horizon = 15, .episode_stride = 2, .region = 10}},

@@ -34,6 +34,29 @@ TEST(History, KeepsTheFirstStreams) {
   }
 }
 
+TEST(History, InterleavesTheStreamsOfSeveral) {
+  std::vector<History> parts;
+  for (uint64_t seed = 1; seed <= 3; ++seed) parts.push_back(random_history(7, 4, 5, seed));
+  const History whole = History::interleaved(parts);
+  ASSERT_EQ(whole.steps, 7);
+  ASSERT_EQ(whole.streams, 12);
+  ASSERT_EQ(whole.states.size(), 2 * 7 * 12);
+  EXPECT_TRUE(whole.compress_markers.empty());
+  for (int64_t step = 0; step < 7; ++step) {
+    for (int64_t stream = 0; stream < 12; ++stream) {
+      const History& part = parts[static_cast<size_t>(stream % 3)];
+      const size_t here = whole.at(step, stream), there = part.at(step, stream / 3);
+      ASSERT_EQ(whole.actions[here], part.actions[there]);
+      ASSERT_EQ(whole.rewards[here], part.rewards[there]);
+      ASSERT_EQ(whole.dones[here], part.dones[there]);
+      for (size_t axis = 0; axis < 2; ++axis) {
+        ASSERT_EQ(whole.states[2 * here + axis], part.states[2 * there + axis]);
+        ASSERT_EQ(whole.next_states[2 * here + axis], part.next_states[2 * there + axis]);
+      }
+    }
+  }
+}
+
 TEST(History, FinalReturnIsThatOfTheLastWholeEpisode) {
   History history = random_history(5, 2, 2, 4);  // episodes end after steps 1 and 3; step 4 begins another
   history.rewards = {1, 1, 1, 1, /**/ 2, 0, 3, 1, /**/ 9, 9};

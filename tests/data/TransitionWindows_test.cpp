@@ -1,8 +1,12 @@
 #include "data/TransitionWindows.h"
 
+#include <algorithm>
+#include <set>
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "base/Random.h"
 #include "data/HistorySet.h"
 
 namespace adtrain {
@@ -70,6 +74,69 @@ TEST(TransitionWindows, TheEndOfAHistoryIsAskedInTheStateThatWasReached) {
   const Batch batch = assembler.assemble(std::vector<int64_t>{21});
   EXPECT_EQ(batch.query_state[0][0].item<int>(), histories.history(0)[19].next_state[0]);
   EXPECT_EQ(batch.query_state[0][1].item<int>(), histories.history(0)[19].next_state[1]);
+}
+
+/// Where in the histories an episode of these states and actions is: several, where histories repeat
+/// themselves.
+bool is_episode_of(const HistorySet& histories, int64_t horizon, const Batch& batch, int64_t row,
+                   int64_t first) {
+  const auto states = batch.states.accessor<int32_t, 3>();
+  const auto actions = batch.actions.accessor<int32_t, 2>();
+  for (int64_t history = 0; history < histories.histories(); ++history) {
+    for (int64_t begin = 0; begin < histories.steps(); begin += horizon) {
+      bool same = true;
+      for (int64_t i = std::max<int64_t>(0, -first); same && i < horizon; ++i) {
+        const Transition& transition = histories.history(history)[static_cast<size_t>(begin + i)];
+        same = states[row][first + i][0] == transition.state[0] &&
+               states[row][first + i][1] == transition.state[1] &&
+               actions[row][first + i] == transition.action;
+      }
+      if (same) return true;
+    }
+  }
+  return false;
+}
+
+TEST(TransitionWindows, BorrowedEpisodesCouldHaveHappenedInTheTask) {
+  constexpr int64_t kHorizon = 5, kLength = 17, kStreams = 2, kSamples = 400;
+  const HistorySet histories = HistorySet::random(8, 60, {9, 5}, 6);
+  const WindowShape shape = {.steps = 60, .horizon = kHorizon, .episode_stride = 2, .length = kLength};
+  Borrowing borrowing = {.share = 0.75F, .streams = kStreams, .paying_cells = {}};
+  RandomStream stream(9);
+  for (int i = 0; i < 8; ++i) borrowing.paying_cells.push_back(static_cast<uint8_t>(stream.below(9)));
+  const TransitionWindows plain(histories, shape), windows(histories, shape, borrowing);
+  ASSERT_EQ(windows.samples(), plain.samples());
+  std::vector<int64_t> samples;
+  for (int64_t i = 0; i < kSamples; ++i) samples.push_back(i * windows.samples() / kSamples);
+  const Batch found = windows.assemble(samples), own = plain.assemble(samples);
+  EXPECT_FALSE(own.current.defined());
+  int64_t borrowing_rows = 0;
+  std::set<int64_t> counts;
+  for (int64_t row = 0; row < kSamples; ++row) {
+    const Window window = windows.index().window(samples[static_cast<size_t>(row)]);
+    const int64_t borrowed = found.current[row].item<int64_t>(), offset = window.start % kHorizon;
+    const uint8_t* cell = &borrowing.paying_cells[static_cast<size_t>(2 * (window.history / kStreams))];
+    borrowing_rows += borrowed > 0 ? 1 : 0;
+    counts.insert(borrowed);
+    ASSERT_LT(borrowed, kLength) << "something is the window's own";
+    ASSERT_EQ(borrowed == 0 ? 0 : (borrowed + offset) % kHorizon, 0) << "whole episodes";
+    for (const auto part : {&Batch::states, &Batch::actions, &Batch::rewards, &Batch::next_states}) {
+      ASSERT_TRUE((found.*part)[row]
+                      .narrow(0, borrowed, kLength - borrowed)
+                      .equal((own.*part)[row].narrow(0, borrowed, kLength - borrowed)));
+    }
+    ASSERT_EQ(found.rewards[row].narrow(0, 0, borrowed).abs().sum().item<float>(), 0);
+    for (int64_t i = 0; i < borrowed; ++i) {
+      ASSERT_FALSE(found.states[row][i][0].item<int>() == cell[0] &&
+                   found.states[row][i][1].item<int>() == cell[1]);
+      if ((offset + i) % kHorizon == 0 || i == 0) {
+        ASSERT_TRUE(is_episode_of(histories, kHorizon, found, row, i == 0 ? -offset : i));
+      }
+    }
+  }
+  EXPECT_NEAR(static_cast<double>(borrowing_rows) / kSamples, 0.75, 0.1);
+  EXPECT_GT(counts.size(), 10U) << "of one to all but the last episode, from any step on";
+  EXPECT_TRUE(windows.assemble(samples).states.equal(found.states)) << "a sample is always the same";
 }
 
 }  // namespace

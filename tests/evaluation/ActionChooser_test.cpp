@@ -28,6 +28,22 @@ TEST(ActionChooser, SamplesEachActionAsOftenAsItsSoftmaxSays) {
   }
 }
 
+TEST(ActionChooser, ATemperatureDividesTheLogits) {
+  const at::Tensor row = at::tensor({0.5F, -1.0F, 1.0F, -3.0F}).unsqueeze(0);
+  for (const double temperature : {0.4, 2.5}) {
+    const at::Tensor expected = (row / temperature).softmax(1);
+    ActionChooser chooser(Sampling::kSample, 1, std::vector<Trial>{{3, 0}}, temperature);
+    constexpr int kDraws = 40000;
+    std::array<int, 4> counts{};
+    for (int i = 0; i < kDraws; ++i) ++counts[static_cast<size_t>(chooser.choose(row)[0])];
+    for (int64_t action = 0; action < 4; ++action) {
+      const double p = expected[0][action].item<double>();
+      const double deviation = std::sqrt(p * (1 - p) / kDraws);
+      EXPECT_NEAR(counts[static_cast<size_t>(action)] / double{kDraws}, p, 4.5 * deviation);
+    }
+  }
+}
+
 TEST(ActionChooser, LogitsFarFromZeroNeitherOverflowNorHideTheBestAction) {
   ActionChooser chooser(Sampling::kSample, 1, std::vector<Trial>{{0, 0}, {1, 0}});
   const auto actions =

@@ -23,7 +23,8 @@ TEST(EvaluationOptions, EveryKeyReachesItsMember) {
       {"eval_batch", "7"},         {"eval_seed", "11"},
       {"eval_sampling", "greedy"}, {"eval_terminal_observation", "true"},
       {"eval_context", "rolling"}, {"eval_scores", "scores.yaml"},
-      {"eval_protocol", "vintix"}, {"torch_dtype", "bf16"}};
+      {"eval_protocol", "vintix"}, {"torch_dtype", "bf16"},
+      {"eval_temperature", "0.5"}, {"eval_forget_unrewarded", "2"}};
   ASSERT_EQ(section.keys().size(), lines.size());
   for (const auto& [name, value] : lines) {
     EXPECT_EQ(key(section, name).assign(value, false), std::nullopt) << name;
@@ -37,6 +38,8 @@ TEST(EvaluationOptions, EveryKeyReachesItsMember) {
   EXPECT_EQ(options.eval_seed, 11);
   EXPECT_EQ(options.eval_sampling, Sampling::kGreedy);
   EXPECT_TRUE(options.eval_terminal_observation);
+  EXPECT_EQ(options.eval_temperature, 0.5);
+  EXPECT_EQ(options.eval_forget_unrewarded, 2);
   EXPECT_EQ(options.eval_context, EvaluationContext::kRolling);
   EXPECT_EQ(options.eval_scores, "scores.yaml");
   EXPECT_EQ(options.eval_protocol, EvaluationProtocol::kVintix);

@@ -132,9 +132,11 @@ ModelOptions compressed_model(int64_t interval) {
 
 std::vector<Case> cases() {
   constexpr auto kPre = TransformerBlock::kPreNorm, kPost = TransformerBlock::kPostNorm;
-  EvaluationOptions greedy, terminal;
+  EvaluationOptions greedy, terminal, cold, forgetful;
   greedy.eval_sampling = Sampling::kGreedy;
   terminal.eval_terminal_observation = true;
+  cold.eval_temperature = 0.5;
+  forgetful.eval_forget_unrewarded = 2;
   ModelOptions largest =
       model_of(kPost, 128, 4, 2, 256);  // which takes several blocks a trial, and so several waves
   ModelOptions uneven = model_of(kPre, 64, 8, 2, 37);
@@ -156,6 +158,9 @@ std::vector<Case> cases() {
       {"KeyToDoor", model_of(kPre, 32, 4, 2, 60), "darkkeytodoor"},
       {"Permuted", model_of(kPost, 64, 4, 2, 60), "darkroompermuted", 12, 3, terminal},
       {"Greedy", model_of(kPost, 64, 4, 2, 40), "darkroom", 12, 4, greedy},
+      {"Cold", model_of(kPre, 32, 2, 3, 80), "darkroom", 12, 6, cold},
+      {"Forgetful", model_of(kPre, 32, 2, 3, 80), "darkroom", 40, 12, forgetful},
+      {"ForgetfulInShortWindows", model_of(kPost, 64, 4, 2, 30), "darkroom", 40, 12, forgetful},
       {"Largest", largest, "darkroom", 70, 2},
       {"ManyTrials", model_of(kPre, 32, 4, 2, 70), "darkroom", 300, 5},
   };

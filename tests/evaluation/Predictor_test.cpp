@@ -127,13 +127,15 @@ TEST(RollingPredictors, CapturedStepsAreTheEagerOnes) {
   }
 }
 
-/// A context that keeps keys and values beside one that does not, while both see the same steps.
+/// A context that keeps keys and values beside one that does not, while both see the same steps in episodes
+/// of three. `forget`: as forget_unrewarded of SlidingContext.
 void expect_the_same_answers(AlgorithmDistillation& model, const RollingPredictors& kept, int64_t steps,
-                             double tolerance) {
+                             double tolerance, std::optional<int64_t> forget = std::nullopt) {
   constexpr int64_t kRows = 3;
   ASSERT_TRUE(kept);
   RandomStream stream(static_cast<uint64_t>(getpid()));
-  SlidingContext keeping(kRows, model.options().n_transit, kept), plain(kRows, model.options().n_transit);
+  SlidingContext keeping(kRows, model.options().n_transit, kept, forget);
+  SlidingContext plain(kRows, model.options().n_transit, {}, forget);
   int whole = 0;
   const Predictor predict = predictor_of(model);
   const Predictor counting = [&](const Batch& batch) {
@@ -145,10 +147,17 @@ void expect_the_same_answers(AlgorithmDistillation& model, const RollingPredicto
     EXPECT_TRUE(at::allclose(keeping.ask(counting, next.states), plain.ask(predict, next.states), tolerance,
                              tolerance))
         << "step " << step;
-    keeping.append(next.view());
-    plain.append(next.view());
+    const std::vector<uint8_t> ended(kRows, step % 3 == 2 ? 1 : 0);
+    StepOfRows view = next.view();
+    view.ended = ended;
+    keeping.append(view);
+    plain.append(view);
   }
-  EXPECT_EQ(whole, std::max<int64_t>(0, steps - model.options().n_transit));
+  if (forget) {
+    EXPECT_GT(whole, steps - model.options().n_transit) << "an emptied row ends what was kept";
+  } else {
+    EXPECT_EQ(whole, std::max<int64_t>(0, steps - model.options().n_transit));
+  }
 }
 
 TEST(RollingPredictors, ContextsKeepKeysAsLongAsTheyGrowAndThenShowTheWindow) {
@@ -161,6 +170,7 @@ TEST(RollingPredictors, ContextsKeepKeysAsLongAsTheyGrowAndThenShowTheWindow) {
     EXPECT_EQ(kept.slides, options.block() == TransformerBlock::kPreNorm);
     kept.slides = false;
     expect_the_same_answers(*model, kept, 2 * options.n_transit, 1e-5);
+    expect_the_same_answers(*model, kept, 60, 1e-5, /*forget=*/1);
   }
 }
 

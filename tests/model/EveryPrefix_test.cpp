@@ -32,6 +32,40 @@ TEST(EveryPrefix, EachQuerysLogitsAreThoseOfThePlainPassOnItsPrefix) {
   }
 }
 
+TEST(EveryPrefix, ActionsThatAreNoTargetsHaveNoLoss) {
+  const std::vector<int> leading = {0, 4, kLength - 1};
+  for (const auto& each : plain_variants()) {
+    SCOPED_TRACE(each.name);
+    const auto model = small_model(each);
+    Batch batch = random_plain(3, kLength);
+    const at::Tensor logits = model->forward(batch, LossPositions::kAll, false).actions.detach();
+    batch.current = at::tensor(leading, at::kInt);
+    const double smoothing = model->options().label_smoothing;
+    double sum = 0;
+    int64_t correct = 0;
+    for (int64_t row = 0; row < 3; ++row) {
+      for (int64_t i = leading[static_cast<size_t>(row)]; i < kLength; ++i) {
+        const auto taken = batch.actions[row][i].item<int64_t>();
+        const at::Tensor log_probabilities = logits[row][i].log_softmax(0);
+        sum -= (1 - smoothing) * log_probabilities[taken].item<double>() +
+               smoothing * log_probabilities.mean().item<double>();
+        correct += logits[row][i].argmax().item<int64_t>() == taken ? 1 : 0;
+      }
+    }
+    const auto loss = model->loss(batch, LossPositions::kAll, false);
+    EXPECT_NEAR(loss.sum.item<double>(), sum, 1e-4 * sum);
+    EXPECT_EQ(loss.correct.item<int64_t>(), correct);
+    Batch others = batch;  // other actions that are no targets, but context: the loss changes by that alone
+    others.actions = batch.actions.clone();
+    others.actions[2][kLength - 2] = (batch.actions[2][kLength - 2] + 1) % 5;
+    EXPECT_NE(model->loss(others, LossPositions::kAll, false).sum.item<double>(), loss.sum.item<double>());
+    const auto last = model->loss(batch, LossPositions::kLast, false);
+    Batch plain = batch;
+    plain.current = at::Tensor();
+    EXPECT_EQ(last.sum.item<double>(), model->loss(plain, LossPositions::kLast, false).sum.item<double>());
+  }
+}
+
 /// Rows whose query stands `current` transitions into the last region of `batch`, whose regions are full.
 Batch asked_earlier(const Batch& batch, int32_t current, int64_t interval) {
   Batch earlier = batch;

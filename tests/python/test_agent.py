@@ -34,6 +34,18 @@ class Agents(FolderTest):
         np.testing.assert_array_equal(returns, measured.returns[:, 0])
         self.assertGreater(returns.max(), 5)
 
+    def test_forgetful_rollouts_equal_the_programs(self):
+        run = self.folder / "forgetful"
+        shutil.copytree(DARKROOM, run, symlinks=True)
+        program("evaluate", run, settings=["eval_sampling=greedy", "eval_repeats=1", "eval_episodes=8",
+                                           "eval_forget_unrewarded=2", "eval_tasks=all", "eval_task_limit=16"])
+        (measured,) = adtrain.Run(run).evaluations()
+        agent = adtrain.Agent(adtrain.Run(run).network(), greedy=True, forget_unrewarded=2)
+        returns = rollout(agent, Darkroom(measured.tasks.tolist()), 8)
+        np.testing.assert_array_equal(returns, measured.returns[:, 0])
+        earned = returns[:, :5].any(1)
+        self.assertTrue(earned.any() and not earned.all(), "some forget and some do not")
+
     def test_an_episodes_end_may_be_told_by_either_observation(self):
         """Environments give the last observation of the episode or the first of the next; the context is the same."""
         chosen = []
@@ -69,11 +81,12 @@ class Agents(FolderTest):
     def test_draws_follow_the_distribution(self):
         network = adtrain.Run(DARKROOM).network()
         states = np.full((20000, 2), 4)
-        agent = adtrain.Agent(network, seed=2)
-        drawn = np.bincount(agent.act(states), minlength=5) / len(states)
-        logits = network.predict(Transitions.zeros(1, 0), states[:1]).actions
-        expected = np.exp(logits[0]) / np.exp(logits[0]).sum()
-        np.testing.assert_allclose(drawn, expected, atol=0.02)
+        for temperature in (1, 0.5):
+            agent = adtrain.Agent(network, seed=2, temperature=temperature)
+            drawn = np.bincount(agent.act(states), minlength=5) / len(states)
+            logits = network.predict(Transitions.zeros(1, 0), states[:1]).actions / temperature
+            expected = np.exp(logits[0]) / np.exp(logits[0]).sum()
+            np.testing.assert_allclose(drawn, expected, atol=0.02)
 
     def test_mistakes_are_said(self):
         agent = adtrain.load(DARKROOM)

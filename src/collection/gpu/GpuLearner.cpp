@@ -9,6 +9,7 @@
 #include "base/Error.h"
 #include "base/Random.h"
 #include "collection/ActorCritic.h"
+#include "collection/Ppo.h"
 
 namespace adtrain {
 namespace {
@@ -39,17 +40,26 @@ GpuProblem gpu_problem(const TaskFamily& family, const CollectionOptions& option
   return {.ppo = ppo,
           .grid_size = static_cast<int32_t>(family.grid_size()),
           .horizon = family.horizon(),
-          .kept_streams = options.streams_kept(),
+          .kept_streams = options.streams_kept_of_policy(),
           .terminal_next_states = options.terminal_next_states};
 }
 
-GpuHistories::GpuHistories(const GpuProblem& problem, int64_t capacity)
+GpuHistories::GpuHistories(const GpuProblem& problem, int64_t capacity, int64_t policies)
     : problem_(problem),
-      bytes_(static_cast<size_t>(capacity * problem.kept_steps() * gpu::kBytesOfTransition)) {}
+      policies_(policies),
+      bytes_(static_cast<size_t>(capacity * policies * problem.kept_steps() * gpu::kBytesOfTransition)) {}
 
-History GpuHistories::history(size_t index) const {
+std::vector<History> GpuHistories::histories(size_t index) const {
+  const auto policies = static_cast<size_t>(policies_);
+  std::vector<History> of_policies;
+  for (size_t policy = 0; policy < policies; ++policy)
+    of_policies.push_back(history(index * policies + policy));
+  return of_policies;
+}
+
+History GpuHistories::history(size_t learner) const {
   const auto transitions = static_cast<size_t>(problem_.kept_steps());
-  const uint8_t* from = bytes_.data() + index * transitions * gpu::kBytesOfTransition;
+  const uint8_t* from = bytes_.data() + learner * transitions * gpu::kBytesOfTransition;
   const auto take = [&from](auto& to, size_t count) {
     to.assign(from, from + count);
     from += count;
@@ -70,21 +80,24 @@ History GpuHistories::history(size_t index) const {
 
 GpuLearner::GpuLearner(const TaskFamily& family, const CollectionOptions& options, const PpoSettings& ppo)
     : family_(family),
-      seed_(options.alg_seed),
-      threads_(options.threads()),
+      options_(options),
       problem_(doable(gpu_problem(family, options, ppo))),
-      tasks_at_once_(std::min(GpuPpo::tasks_at_once(problem_), family.task_count())),
-      ppo_(problem_, tasks_at_once_) {}
+      tasks_at_once_(std::clamp<int64_t>(GpuPpo::tasks_at_once(problem_) / options.source_policies, 1,
+                                         family.task_count())),
+      ppo_(problem_, tasks_at_once_ * options.source_policies) {}
 
 bool GpuLearner::learn(std::span<const int64_t> tasks, const std::function<bool()>& stop,
                        GpuHistories& histories) {
-  std::vector<GpuTask> flat(tasks.size());
-  std::vector<float> weights(tasks.size() * gpu::kParameters);
-  in_parallel(tasks.size(), threads_, [&](size_t i) {
+  const auto policies = static_cast<size_t>(options_.source_policies);
+  const size_t learners = tasks.size() * policies;
+  std::vector<GpuTask> flat(learners);
+  std::vector<float> weights(learners * gpu::kParameters);
+  in_parallel(learners, options_.threads(), [&](size_t i) {
+    const int64_t task = tasks[i / policies];
     // Begins as Ppo does: with the same numbers and networks.
-    RandomStream random(seed_of(static_cast<uint64_t>(seed_ + tasks[i])));
+    RandomStream random(seed_of(seed_of_policy(options_, family_, task, static_cast<int64_t>(i % policies))));
     ActorCritic networks(problem_.ppo, family_.grid_size(), random);
-    flat[i] = gpu_task(family_.task(tasks[i]), random.next());
+    flat[i] = gpu_task(family_.task(task), random.next());
     float* to = &weights[i * gpu::kParameters];
     to = std::ranges::copy(networks.policy_network().weights, to).out;
     std::ranges::copy(networks.value_network().weights, to);

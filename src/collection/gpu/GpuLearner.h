@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -15,15 +16,19 @@ namespace adtrain {
 /// The learning histories of a batch of tasks, in the GPU's compact format.
 class GpuHistories {
  public:
-  GpuHistories(const GpuProblem& problem, int64_t capacity);
+  /// For `capacity` tasks with so many policies each.
+  GpuHistories(const GpuProblem& problem, int64_t capacity, int64_t policies);
 
-  /// The history of the index-th task of the batch.
-  History history(size_t index) const;
+  /// The histories of the policies of the index-th task of the batch.
+  std::vector<History> histories(size_t index) const;
 
  private:
   friend class GpuLearner;
 
+  History history(size_t learner) const;
+
   GpuProblem problem_;
+  int64_t policies_;
   PinnedBytes bytes_;
 };
 
@@ -33,7 +38,10 @@ class GpuLearner {
   /// Throws EnvironmentError where the GPU cannot run it, which says why.
   GpuLearner(const TaskFamily& family, const CollectionOptions& options, const PpoSettings& ppo);
 
-  const GpuProblem& problem() const { return problem_; }
+  /// Memory for the histories of a batch.
+  std::unique_ptr<GpuHistories> make_histories() const {
+    return std::make_unique<GpuHistories>(problem_, tasks_at_once_, options_.source_policies);
+  }
   /// The most tasks of a batch.
   int64_t tasks_at_once() const { return tasks_at_once_; }
 
@@ -43,8 +51,7 @@ class GpuLearner {
 
  private:
   TaskFamily family_;
-  int64_t seed_;
-  int64_t threads_;  ///< for drawing the initial weights
+  CollectionOptions options_;
   GpuProblem problem_;
   int64_t tasks_at_once_;
   GpuPpo ppo_;

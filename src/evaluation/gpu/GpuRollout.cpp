@@ -29,6 +29,8 @@ gpu::RolloutProblem problem_of(const PackedNetwork& network, const TaskFamily& f
           .horizon = static_cast<int32_t>(family.horizon()),
           .most_tokens = most_tokens,
           .region = static_cast<int32_t>(model.compressed() ? model.compress_interval : model.n_transit - 1),
+          .forget_unrewarded = static_cast<int32_t>(options.eval_forget_unrewarded.value_or(0)),
+          .temperature = options.eval_temperature,
           .greedy = options.eval_sampling == Sampling::kGreedy,
           .terminal_observation = options.eval_terminal_observation};
 }

@@ -191,8 +191,9 @@ class TrialBlock {
       }
     }
     if (problem_.greedy) return best;
-    const double mine =
-        lane_number() < kActions ? exp(logits_[lane_number()] - highest) : 0;  // a lane an action
+    const double mine = lane_number() < kActions
+                            ? exp((logits_[lane_number()] - highest) / problem_.temperature)
+                            : 0;  // a lane an action
     double weights[kActions], total = 0, below = 0;
     for (int action = 0; action < kActions; ++action) {
       weights[action] = __shfl_sync(~0U, mine, action);
@@ -223,6 +224,7 @@ class TrialBlock {
     ring_[(trial_.first + trial_.previous + trial_.current) % kMostTokens] = {
         before.x, before.y, static_cast<uint8_t>(action), static_cast<uint8_t>(reward), next.x, next.y};
     remember();
+    if (problem_.forget_unrewarded > 0) forget_if_unrewarded(reward != 0, step + 1 == problem_.horizon);
   }
 
   __device__ void note_logits() const {
@@ -242,6 +244,23 @@ class TrialBlock {
     }
     trial_.first_new = tiles_.length - 1;  // where the query stood; the next query comes after it
     ++trial_.current;
+  }
+
+  /// As SlidingContext does.
+  __device__ void forget_if_unrewarded(bool rewarded, bool ended) const {
+    if (rewarded) {
+      trial_.steps_unrewarded = 0;
+      trial_.episodes_unrewarded = ended ? 0 : -1;
+      return;
+    }
+    ++trial_.steps_unrewarded;
+    if (!ended) return;
+    ++trial_.episodes_unrewarded;
+    if (trial_.episodes_unrewarded < problem_.forget_unrewarded || trial_.steps_unrewarded < trial_.current) {
+      return;
+    }
+    trial_.current = trial_.first_new = 0;
+    trial_.steps_unrewarded = trial_.episodes_unrewarded = 0;
   }
 
   const RolloutNetwork& network_;

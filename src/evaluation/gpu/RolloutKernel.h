@@ -20,13 +20,15 @@ struct alignas(8) SeenTransition {
 struct RolloutTrial {
   uint64_t draws;  ///< random numbers drawn so far
   GpuAgent agent;
-  int32_t first;      ///< index of the context's first transition in the trial's ring buffer
-  int32_t previous;   ///< transitions in the previous region; compressed context only
-  int32_t current;    ///< transitions in the current region; without regions, in the context
-  int32_t first_new;  ///< the first token whose keys and values are not computed yet
-  int32_t ask_again;  ///< whether to evaluate the query again, as its region was closed
-  int32_t broken;     ///< whether logits were not finite
-  float earned;       ///< in the current episode
+  int32_t first;             ///< index of the context's first transition in the trial's ring buffer
+  int32_t previous;          ///< transitions in the previous region; compressed context only
+  int32_t current;           ///< transitions in the current region; without regions, in the context
+  int32_t first_new;         ///< the first token whose keys and values are not computed yet
+  int32_t ask_again;         ///< whether to evaluate the query again, as its region was closed
+  int32_t broken;            ///< whether logits were not finite
+  int32_t steps_unrewarded;  ///< these two as SlidingContext counts them
+  int32_t episodes_unrewarded;
+  float earned;  ///< in the current episode
   float logits[kMostOutputs];
 };
 
@@ -36,8 +38,10 @@ struct RolloutProblem {
   int32_t blocks_a_trial;
   int32_t grid_size;
   int32_t horizon;
-  int32_t most_tokens;  ///< the longest sequence
-  int32_t region;       ///< transitions of a full region; without regions, of a full context
+  int32_t most_tokens;        ///< the longest sequence
+  int32_t region;             ///< transitions of a full region; without regions, of a full context
+  int32_t forget_unrewarded;  ///< episodes without reward after which a context is emptied; 0: never
+  double temperature;
   bool greedy;
   bool terminal_observation;
 };

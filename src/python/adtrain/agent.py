@@ -19,8 +19,22 @@ class Agent:
     evaluation. n is that of the first `act`. Not thread-safe.
     """
 
-    def __init__(self, network: Network, *, seed: int = 0, greedy: bool = False, terminal_observation: bool = False):
+    def __init__(
+        self,
+        network: Network,
+        *,
+        seed: int = 0,
+        greedy: bool = False,
+        temperature: float = 1,
+        forget_unrewarded: int | None = None,
+        terminal_observation: bool = False,
+    ):
         """`greedy`: takes the most probable action instead of drawing one, from a generator of `seed`.
+
+        `temperature`: the logits are divided by it before an action is drawn.
+
+        `forget_unrewarded`: empties a context without any reward after so many episodes in which nothing was earned. Not
+        for networks with compressed context.
 
         `terminal_observation`: shows the network an episode's last observation as its last next state. Otherwise it is
         shown the state after the reset, which is what histories hold.
@@ -28,6 +42,10 @@ class Agent:
         self.network = network
         self._generator = np.random.default_rng(seed)
         self._greedy = greedy
+        self._temperature = temperature
+        if forget_unrewarded is not None and network.options.use_compressed_context:
+            raise AdtrainError("found forget_unrewarded with compressed context; expected None, or a network without it")
+        self._forget_unrewarded = forget_unrewarded
         self._terminal_observation = terminal_observation
         self.reset()
 
@@ -41,7 +59,7 @@ class Agent:
         """The actions, int64 (n), in these observations: cells (x, y), integers (n, 2) from 0 to grid_size − 1."""
         states = self._checked_states(observations, "observations")
         if self._context is None:
-            self._context = context_of(self.network, len(states))
+            self._context = context_of(self.network, len(states), self._forget_unrewarded)
         elif self._states is not None and len(states) != len(self._states):
             raise AdtrainError(
                 f"found observations of {len(states)} environments; expected {len(self._states)}, as before: each has its "
@@ -90,7 +108,7 @@ class Agent:
         if not self._terminal_observation:
             step.next_states[:, 0] = states
         assert self._context is not None
-        self._context.append(step)
+        self._context.append(step, dones)
         self._step = None
 
     def _choose(self, logits: np.ndarray) -> np.ndarray:
@@ -100,7 +118,7 @@ class Agent:
             )
         if self._greedy:
             return logits.argmax(1)
-        weights = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
+        weights = np.exp((logits.astype(np.float64) - logits.max(1, keepdims=True)) / self._temperature)
         below = np.cumsum(weights, axis=1)
         drawn = self._generator.random((len(logits), 1)) * below[:, -1:]
         return (drawn >= below[:, :-1]).sum(1)
@@ -130,10 +148,17 @@ class Agent:
 def load(path: str | os.PathLike[str], *, seed: int = 0, greedy: bool | None = None) -> Agent:
     """An agent from a run's folder or one of its checkpoints (see Run), of the newest checkpoint that verifies.
 
-    `greedy` is by default the run's `eval_sampling`.
+    `greedy` is by default the run's `eval_sampling`. `eval_temperature`, `eval_forget_unrewarded` and
+    `eval_terminal_observation` are the run's.
     """
     run = Run(path)
     if greedy is None:
         greedy = run.configuration.get("eval_sampling") == "greedy"
-    terminal_observation = bool(run.configuration.get("eval_terminal_observation", False))
-    return Agent(run.network(), seed=seed, greedy=greedy, terminal_observation=terminal_observation)
+    return Agent(
+        run.network(),
+        seed=seed,
+        greedy=greedy,
+        temperature=run.configuration.get("eval_temperature", 1),
+        forget_unrewarded=run.configuration.get("eval_forget_unrewarded"),
+        terminal_observation=bool(run.configuration.get("eval_terminal_observation", False)),
+    )

@@ -19,8 +19,8 @@ class Context(abc.ABC):
         """Action logits, float32 (n, num_actions), in the states int32 (n, 2)."""
 
     @abc.abstractmethod
-    def append(self, step: Transitions) -> None:
-        """Appends a transition to each environment's context, (n, 1)."""
+    def append(self, step: Transitions, ended: np.ndarray) -> None:
+        """Appends a transition to each environment's context, (n, 1). `ended`: bool (n), whether it ended an episode."""
 
 
 class SlidingContext(Context):
@@ -41,13 +41,47 @@ class SlidingContext(Context):
         self._cached = self._length
         return self._network.predict(new, states, self._cache).actions
 
-    def append(self, step: Transitions) -> None:
+    def append(self, step: Transitions, ended: np.ndarray) -> None:
         if self._length == self._window.length:
             self._window.drop_front(slice(None), 1)
             self._length -= 1
             self._cache = None
         self._window.put(self._length, step)
         self._length += 1
+
+
+class ForgetfulContext(Context):
+    """The last n_transit − 1 transitions of each environment. They are emptied where an episode ends, none of them has a
+    reward, and at least `forget_unrewarded` episodes in succession had none."""
+
+    def __init__(self, network: PlainNetwork, environments: int, forget_unrewarded: int):
+        self._network = network
+        self._forget = forget_unrewarded
+        self._window = Transitions.zeros(environments, network.options.n_transit - 1)
+        self._length = np.zeros(environments, np.int64)
+        self._steps_unrewarded = np.zeros(environments, np.int64)
+        self._episodes_unrewarded = np.zeros(environments, np.int64)
+
+    def ask(self, states: np.ndarray) -> np.ndarray:
+        logits = np.empty((len(states), self._network.options.num_actions), np.float32)
+        for length in np.unique(self._length):
+            rows = np.flatnonzero(self._length == length)
+            logits[rows] = self._network.predict(self._window.part(rows, slice(0, length)), states[rows]).actions
+        return logits
+
+    def append(self, step: Transitions, ended: np.ndarray) -> None:
+        full = np.flatnonzero(self._length == self._window.length)
+        self._window.drop_front(full, 1)
+        self._length[full] -= 1
+        self._window.put(self._length, step)
+        self._length += 1
+        rewarded = step.rewards[:, 0] != 0
+        self._steps_unrewarded = np.where(rewarded, 0, self._steps_unrewarded + 1)
+        # An episode with a reward does not count, wherever in it the reward was.
+        self._episodes_unrewarded = np.where(rewarded, -1, self._episodes_unrewarded) + ended
+        forgets = ended & (self._episodes_unrewarded >= self._forget) & (self._steps_unrewarded >= self._length)
+        for counts in (self._length, self._steps_unrewarded, self._episodes_unrewarded):
+            counts[forgets] = 0
 
 
 class RegionContext(Context):
@@ -80,7 +114,7 @@ class RegionContext(Context):
         actions[ended] = again.actions
         return actions
 
-    def append(self, step: Transitions) -> None:
+    def append(self, step: Transitions, ended: np.ndarray) -> None:
         self._regions.put(self._previous + self._current, step)
         self._current += 1
 
@@ -90,9 +124,11 @@ class RegionContext(Context):
         self._current[row] = 0
 
 
-def context_of(network: Network, environments: int) -> Context:
-    """Empty contexts of the kind that the network was trained with."""
+def context_of(network: Network, environments: int, forget_unrewarded: int | None = None) -> Context:
+    """Empty contexts of the kind that the network was trained with. `forget_unrewarded`: see ForgetfulContext."""
     if isinstance(network, CompressedNetwork):
         return RegionContext(network, environments)
     assert isinstance(network, PlainNetwork)
+    if forget_unrewarded is not None:
+        return ForgetfulContext(network, environments, forget_unrewarded)
     return SlidingContext(network, environments)

@@ -45,7 +45,7 @@ class Transitions:
         for array, values in zip(self._arrays(), step._arrays(), strict=True):
             array[rows, columns] = values[:, 0]
 
-    def drop_front(self, rows: int | slice, count: int) -> None:
+    def drop_front(self, rows: int | slice | np.ndarray, count: int) -> None:
         """Drops the first `count` transitions: the rest moves to the front, and what follows it has no meaning."""
         if count > 0:
             for array in self._arrays():

@@ -1,15 +1,20 @@
 """What the real bitsandbytes makes of weights and rows, on the CPU: safetensors FROM (weights N.w, rows N.x, biases N.b), safetensors TO."""
 import logging
-import os
 import sys
 import warnings
 
 warnings.filterwarnings("ignore")
-os.environ["TORCHDYNAMO_DISABLE"] = "1"  # the package compiles its fallbacks, which takes minutes
 logging.disable(logging.WARNING)
 
-import bitsandbytes.functional as F  # noqa: E402
 import torch  # noqa: E402
+
+torch.compile = lambda function, **_: function  # the package compiles its fallbacks, which takes minutes
+
+try:
+    import bitsandbytes.functional as F
+except ModuleNotFoundError as missing:
+    print(f"no {missing.name} in {sys.executable}")
+    sys.exit(77)
 from bitsandbytes.nn import Linear8bitLt  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 

@@ -12,6 +12,7 @@
 #include "model/AlgorithmDistillation.h"
 #include "model/FrozenParameters.h"
 #include "model/NetworkPlan.h"
+#include "run/LoadedNetwork.h"
 
 namespace adtrain {
 namespace {
@@ -35,6 +36,7 @@ KernelPlan::Part rollout_part(const RunConfig& config, const ModelShape& shape, 
     return {"rollout", "environments on the CPU, the model step by step", "ours is for GPUs"};
   if (config.evaluation.eval_context == EvaluationContext::kRolling) return rolling_part(config, plan);
   auto objection = PackedNetwork::objection(config.model, shape);
+  if (!objection && config.quantisation.is_on()) objection = "its weights are quantised";
   if (!objection && config.evaluation.chosen_type().value_or(at::kFloat) != at::kFloat)
     objection = fmt::format("torch_dtype is {}", name_of(config.evaluation.torch_dtype));
   if (!objection) return {"rollout", "one kernel an episode, environments and model", ""};
@@ -73,16 +75,19 @@ std::optional<KernelPlan::Part> dropout_part(const RunConfig& config, const Kern
 
 KernelReport report_for(const RunConfig& config, const std::string& name, const DeviceTraits& device) {
   const ModelShape shape = config.model_shape();
-  const at::ScalarType type = config.training.compute_type(device.is_gpu ? at::kCUDA : at::kCPU);
-  const KernelPlan plan = plan_of(config.model, shape, config.training.loss_positions, device, type);
+  const at::Device kind = device.is_gpu ? at::kCUDA : at::kCPU;
+  const bool quantised = config.quantisation.is_on();  // then nothing trains
+  const at::ScalarType type = quantised ? loaded_type(config, kind) : config.training.compute_type(kind);
+  const KernelPlan plan =
+      plan_of(config.model, shape, config.training.loss_positions, device, type, quantised);
   KernelReport report = {name, precision_name(type), plan.parts()};
   if (config.training.freeze && !config.training.freeze->empty())
     report.parts.push_back(backward_part(config, shape, plan));
   const at::ScalarType evaluated = config.evaluation.chosen_type().value_or(type);
   if (auto dropout = dropout_part(config, plan)) report.parts.push_back(*std::move(dropout));
-  report.parts.push_back(
-      rollout_part(config, shape, device,
-                   plan_of(config.model, shape, config.training.loss_positions, device, evaluated)));
+  report.parts.push_back(rollout_part(
+      config, shape, device,
+      plan_of(config.model, shape, config.training.loss_positions, device, evaluated, quantised)));
   return report;
 }
 

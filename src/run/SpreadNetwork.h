@@ -61,7 +61,7 @@ class SpreadNetwork {
   std::unique_ptr<PlacedNetwork> placed_;
 };
 
-/// The map of device_map and max_memory by arithmetic alone, for a pass of score_batch rows in fp32, as a
+/// The map of device_map and max_memory by arithmetic alone, for a pass of score_batch rows, as a
 /// table with a heading. Empty where one of both is not set. Throws ConfigError where the network does not
 /// fit.
 std::vector<std::string> planned_map(const RunConfig& config);

@@ -30,6 +30,7 @@ readonly cudnn_frontend=nvidia-cudnn-frontend==1.32.0 # headers around cuDNN, wh
 readonly test_packages=(
   numpy==2.4.6 h5py==3.16.0 safetensors==0.8.0 tensorboard==2.21.0 accelerate==1.15.0 pandas==3.1.1
   stable-baselines3==2.9.2 flit_core==4.2.0 mujoco==4.0.0 imageio==2.38.1 minari==0.5.4
+  bitsandbytes==0.50.2
 )
 
 with_tests='' list='' bring_system_packages=yes

@@ -63,7 +63,7 @@ Command checkpoint_inspect_command() {
 Command checkpoint_export_command() {
   Command command;
   command.name = "checkpoint export";
-  command.summary = "write a checkpoint as a .pt file for Python's torch.load";
+  command.summary = "write a checkpoint as a .pt file for Python's torch.load, or quantised";
   command.target = "run folder or checkpoint folder";
   command.examples =
       "Of a run it is the newest checkpoint that verifies. The file holds step, model (a state_dict),\n"
@@ -71,15 +71,27 @@ Command checkpoint_export_command() {
       "\n"
       "examples:\n"
       "  adtrain checkpoint export runs/quickstart --out quickstart.pt\n"
-      "  adtrain checkpoint export runs/quickstart/checkpoints/step-2000 --out step-2000.pt\n";
+      "  adtrain checkpoint export runs/quickstart/checkpoints/step-2000 --out step-2000.pt\n"
+      "\n"
+      "With load_in_4bit or load_in_8bit the weights are quantised: as a file with bitsandbytes' names, or "
+      "as\n"
+      "a run that adtrain score and adtrain evaluate take.\n"
+      "  adtrain checkpoint export runs/large --out large.safetensors --set load_in_4bit=true\n"
+      "  adtrain checkpoint export runs/large --out runs/large-int8 --set load_in_8bit=true\n";
   command.declare = [](cxxopts::OptionAdder& options) {
-    options("out", "the file to write; an older one is replaced", cxxopts::value<std::string>(), "FILE.pt");
+    options("out",
+            "the file to write; an older one is replaced. Of quantised weights, also a new run's folder",
+            cxxopts::value<std::string>(), "FILE.pt|FILE.safetensors|RUN");
+    options("set", "a key of quantised weights; may be given several times",
+            cxxopts::value<std::vector<std::string>>(), "key=value");
   };
   command.run = [](const cxxopts::ParseResult& arguments) {
     const std::string target = target_of(arguments, kExpected);
     if (arguments.count("out") == 0)
       throw ConfigError("missing --out; expected the file to write, such as --out quickstart.pt");
-    return export_checkpoint(target, arguments["out"].as<std::string>());
+    std::vector<std::string> overrides;
+    if (arguments.count("set") > 0) overrides = arguments["set"].as<std::vector<std::string>>();
+    return export_checkpoint(target, arguments["out"].as<std::string>(), overrides);
   };
   return command;
 }

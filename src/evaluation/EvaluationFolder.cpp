@@ -167,6 +167,7 @@ nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, co
   const bool rolls = options.eval_context != EvaluationContext::kRecompute;
   if (rolls) identity["eval_context"] = name_of(options.eval_context);
   if (rolls || origin.type != at::kFloat) identity["precision"] = precision_name(origin.type);
+  for (const auto& [key, text] : origin.quantisation) identity[key] = text;
   if (!tasks.empty()) identity["tasks"] = tasks;
   identity["repeats"] = options.eval_repeats;
   identity["episodes"] = options.eval_episodes;
@@ -184,8 +185,9 @@ std::filesystem::path evaluation_folder(const std::filesystem::path& parent,
   const auto tasks = identity.find("tasks");
   const auto task_count =
       tasks != identity.end() ? tasks->size() : static_cast<size_t>(options.eval_task_limit.value_or(0));
-  const std::string how =
-      unusual_settings(options, usual, task_count) + (identity.contains("env_worker") ? "-worker" : "");
+  std::string how = unusual_settings(options, usual, task_count);
+  if (identity.contains("quantisation")) how += "-" + identity["quantisation"].get<std::string>();
+  if (identity.contains("env_worker")) how += "-worker";
   std::filesystem::path folder = parent / (what + (usual_size ? "" : size) + how);
   if (is_of_another(folder, identity)) folder = parent / (what + size + how);
   for (int number = 2; is_of_another(folder, identity); ++number) {

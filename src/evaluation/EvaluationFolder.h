@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <c10/core/ScalarType.h>
@@ -32,6 +33,8 @@ struct EvaluationOrigin {
   /// In which the network computes. It is part of the identity where that is not fp32 as a matter of course:
   /// see evaluated_type.
   at::ScalarType type = at::kFloat;
+  /// In which form its weights are kept: QuantisationOptions::identity.
+  std::vector<std::pair<std::string, std::string>> quantisation = {};
 
   /// `family`: nothing for own tasks.
   static EvaluationOrigin of(const EnvironmentOptions& environment, const std::optional<TaskFamily>& family,
@@ -50,9 +53,9 @@ nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, co
 
 /// The folder in `parent` for an evaluation's results: `<tasks>-step-<N>`, <tasks> being eval_tasks, to which
 /// is appended what differs from the run's own settings, `usual`: `-<repeats>x<episodes>`, `-<T>-tasks`,
-/// `-greedy`, `-seed-<S>`, and `-worker` where it is played in a worker's environments. It is chosen such
-/// that no other evaluation's results are overwritten: where that name is taken, repeats and episodes are
-/// appended in any case, and then a number. A repeated evaluation gets its own folder again.
+/// `-greedy`, `-seed-<S>`, `-nf4`, and `-worker` where it is played in a worker's environments. It is chosen
+/// such that no other evaluation's results are overwritten: where that name is taken, repeats and episodes
+/// are appended in any case, and then a number. A repeated evaluation gets its own folder again.
 std::filesystem::path evaluation_folder(const std::filesystem::path& parent,
                                         const nlohmann::ordered_json& identity,
                                         const EvaluationOptions& options, const EvaluationOptions& usual);

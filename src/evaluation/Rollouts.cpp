@@ -106,6 +106,7 @@ Rollouts Rollouts::of(AlgorithmDistillation& model, const TaskFamily& family,
     stepwise.place += ", asked step by step: the rollout kernel does not take this model, as " + objection;
     return stepwise;
   };
+  if (model.parameters().is_quantised()) return because("its weights are quantised");
   if (const auto objection = PackedNetwork::objection(model.options(), model.shape()))
     return because(*objection);
   if (const at::ScalarType type = model.parameters().compute_type(); type != at::kFloat)

@@ -72,6 +72,23 @@ std::unique_ptr<AlgorithmDistillation> AlgorithmDistillation::without_values(con
   return created_by(ParameterFactory::without_values(), options, shape);
 }
 
+void AlgorithmDistillation::adopt(ParameterFactory& factory) {
+  std::vector<NamedTensor> made = factory.take();
+  parameters_ = ParameterBuffer(std::move(made), factory.take_linears());
+}
+
+void AlgorithmDistillation::quantise(const std::set<std::string>& names, const WeightQuantisation& how,
+                                     at::Device device, at::ScalarType type) {
+  parameters_.quantise(names, how, device, type);
+  plans_ = {};
+}
+
+void AlgorithmDistillation::take_quantised(QuantisedMatrices matrices, const WeightQuantisation& how,
+                                           at::Device device, at::ScalarType type) {
+  parameters_.take_quantised(std::move(matrices), how, device, type);
+  plans_ = {};
+}
+
 AlgorithmDistillation::Loss AlgorithmDistillation::loss(const Batch& batch, LossPositions positions,
                                                         bool training) {
   const Predictions logits = forward(batch, positions, training);
@@ -114,7 +131,8 @@ const kernels::KernelPlan& AlgorithmDistillation::plan(LossPositions positions) 
   std::optional<ChosenPlan>& chosen = plans_[static_cast<size_t>(positions)];
   if (!chosen || chosen->device != device() || chosen->type != compute_type()) {
     chosen = {device(), compute_type(),
-              plan_of(options_, shape_, positions, kernels::DeviceTraits::of(device()), compute_type())};
+              plan_of(options_, shape_, positions, kernels::DeviceTraits::of(device()), compute_type(),
+                      parameters_.is_quantised())};
   }
   return chosen->plan;
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,6 +49,14 @@ class AlgorithmDistillation {
   const ModelShape& shape() const { return shape_; }
   /// Names are those of the Python projects' checkpoints (GPT-2: Hugging Face's style).
   ParameterBuffer& parameters() { return parameters_; }
+
+  /// From now on the linear layers whose weights have these names multiply by quantised weights: see
+  /// ParameterBuffer::quantise. For predictions alone.
+  void quantise(const std::set<std::string>& names, const WeightQuantisation& how, at::Device device,
+                at::ScalarType type);
+  /// The same with matrices that were quantised before.
+  void take_quantised(QuantisedMatrices matrices, const WeightQuantisation& how, at::Device device,
+                      at::ScalarType type);
 
   /// From now on kernels that sum gradients themselves add them to `main_gradients` instead of passing them
   /// through autograd; null for none. It must outlive the backward passes.
@@ -156,6 +165,8 @@ class AlgorithmDistillation {
       : options_(options), shape_(shape) {}
   /// A variant's constructor must call this at its end, with all its parameters.
   void adopt(std::vector<NamedTensor> parameters) { parameters_ = ParameterBuffer(std::move(parameters)); }
+  /// The same of those that the factory has made, with what its linear layers multiply by once quantised.
+  void adopt(ParameterFactory& factory);
   DropoutRates dropout_rates(bool training) const;
   at::ScalarType compute_type() const { return parameters_.compute_type(); }
   at::Device device() const { return parameters_.device(); }

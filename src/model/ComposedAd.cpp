@@ -18,7 +18,7 @@ ComposedAd::ComposedAd(const ModelOptions& options, const ModelShape& shape, Par
       stack_(factory, options, Initialisation(options)),
       pred_action_(Initialisation(options).outer_linear(factory, "pred_action", options.tf_n_embd,
                                                         shape.num_actions)) {
-  adopt(factory.take());
+  adopt(factory);
 }
 
 ComposedAd::TransitionEmbedding ComposedAd::TransitionEmbedding::of(ParameterFactory& factory,

@@ -8,7 +8,7 @@ namespace adtrain {
 
 CompressedAd::CompressedAd(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory)
     : AlgorithmDistillation(options, shape), stack_(factory, options, shape) {
-  adopt(factory.take());
+  adopt(factory);
 }
 
 AlgorithmDistillation::Predictions CompressedAd::forward(const Batch& batch, LossPositions positions,
@@ -31,7 +31,7 @@ at::Tensor CompressedAd::context_weight() const {
                                          stack_.compress_start_token.flatten() + types[kCompress],
                                          stack_.compress_end_token.flatten() + types[kEndCompress]},
                                         1);
-  return at::cat({stack_.embed_context.weight, of_types}, 1);
+  return at::cat({stack_.embed_context.values(), of_types}, 1);
 }
 
 }  // namespace adtrain

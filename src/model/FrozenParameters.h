@@ -9,11 +9,9 @@
 
 namespace adtrain {
 
-/// Freezes the parameters that `patterns` fit, which are names of parameters, or of modules, with commas
-/// between them: "embed_context, blocks.[0-3], *.norm_1". A pattern fits a name as a whole or up to one of
-/// its dots; * stands for any letters, dots too, ? for one, [0-3] for one of these. Nothing happens where
-/// there are none. Throws ConfigError, in which `place` names the key, where a pattern fits nothing, with the
-/// nearest names, and where nothing would be left to train.
+/// Freezes the parameters that `patterns` fit (see names_that_fit). Nothing happens where there are none.
+/// Throws ConfigError, in which `place` names the key, where a pattern fits nothing, and where nothing would
+/// be left to train.
 void freeze(ParameterBuffer& parameters, const std::string& patterns, const std::string& place);
 
 /// What is frozen in few words: modules all of whose parameters are, and single parameters.

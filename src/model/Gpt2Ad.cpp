@@ -76,7 +76,7 @@ Gpt2Ad::Gpt2Ad(const ModelOptions& options, const ModelShape& shape, ParameterFa
   }
   ln_f_ = layer_norm(factory, "transformer.ln_f", options.tf_n_embd);
   pred_action_ = normal_linear(factory, "pred_action", options.tf_n_embd, shape.num_actions, kDeviation);
-  adopt(factory.take());
+  adopt(factory);
 }
 
 at::Tensor Gpt2Ad::tokens(const Batch& batch) const {

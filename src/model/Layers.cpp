@@ -8,6 +8,7 @@
 #include "kernels/cpu/CpuElementwise.h"
 #include "kernels/cpu/CpuRows.h"
 #include "kernels/dropout/Dropout.h"
+#include "kernels/quantised/Dequantise.h"
 
 namespace adtrain {
 namespace {
@@ -73,9 +74,14 @@ class LinearWithoutValues : public autograd::Function<LinearWithoutValues> {
 }  // namespace
 
 at::Tensor Linear::operator()(const at::Tensor& x) const {
+  if (is_quantised()) return (*quantised)(x, bias);
   if (sums_by_product(x) && bias.defined() && bias.requires_grad())
     return LinearOnGpu::apply(x, weight, bias);
   return at::linear(x, weight, bias);
+}
+
+at::Tensor Linear::values() const {
+  return is_quantised() ? kernels::dequantised(*quantised->matrix, weight.scalar_type()) : weight;
 }
 
 at::Tensor Linear::without_values(const at::Tensor& x) const {
@@ -104,7 +110,7 @@ at::Tensor silu_product(const at::Tensor& a, const at::Tensor& b) {
 }
 
 at::Tensor dropped_gelu(const Linear& linear, const at::Tensor& x, double rate) {
-  if (kernels::cpu_rows_fit(x, linear.weight.size(0))) {
+  if (!linear.is_quantised() && kernels::cpu_rows_fit(x, linear.weight.size(0))) {
     return kernels::linear_gelu_on_cpu(x, linear.weight, linear.bias, rate);
   }
   return kernels::dropout(at::gelu(linear(x)), rate);
@@ -112,7 +118,7 @@ at::Tensor dropped_gelu(const Linear& linear, const at::Tensor& x, double rate) 
 
 at::Tensor normed_sum(const LayerNorm& norm, const at::Tensor& residual, const Linear& linear,
                       const at::Tensor& x, double rate) {
-  if (kernels::cpu_rows_fit(x, linear.weight.size(0))) {
+  if (!linear.is_quantised() && kernels::cpu_rows_fit(x, linear.weight.size(0))) {
     return kernels::linear_normed_sum_on_cpu(x, linear.weight, linear.bias, residual,
                                              {norm.weight, norm.bias, kNormEpsilon}, rate);
   }
@@ -124,6 +130,7 @@ Linear default_linear(ParameterFactory& factory, const std::string& name, int64_
   const double bound = 1.0 / std::sqrt(static_cast<double>(in));
   Linear linear;
   linear.weight = factory.uniform(name + ".weight", {out, in}, bound);
+  linear.quantised = factory.linear_weight(name + ".weight");
   if (with_bias) linear.bias = factory.uniform(name + ".bias", {out}, bound);
   return linear;
 }
@@ -132,6 +139,7 @@ Linear normal_linear(ParameterFactory& factory, const std::string& name, int64_t
                      double deviation, bool with_bias) {
   Linear linear;
   linear.weight = factory.normal(name + ".weight", {out, in}, deviation);
+  linear.quantised = factory.linear_weight(name + ".weight");
   if (with_bias) linear.bias = factory.constant(name + ".bias", {out}, 0);
   return linear;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "kernels/TokenStreams.h"
 #include "kernels/norm/NormEpsilon.h"
 #include "model/ParameterFactory.h"
+#include "model/QuantisedLinear.h"
 
 namespace adtrain {
 
@@ -18,8 +20,14 @@ namespace adtrain {
 struct Linear {
   at::Tensor weight;  ///< (out, in)
   at::Tensor bias;    ///< (out), or undefined
+  /// What it multiplies by once its network is quantised: `weight` has no values then. Null for a layer that
+  /// never is.
+  std::shared_ptr<QuantisedLinear> quantised = nullptr;
 
   at::Tensor operator()(const at::Tensor& x) const;
+  bool is_quantised() const { return quantised && quantised->matrix; }
+  /// The weight with its values, where it is quantised those that it stands for.
+  at::Tensor values() const;
   /// Zeros in the place of y with its graph of autograd, for who reads gradients alone.
   at::Tensor without_values(const at::Tensor& x) const;
 };

@@ -37,7 +37,7 @@ std::vector<kernels::SymbolGrid> grids_of(const ModelOptions& options, const Mod
 }  // namespace
 
 kernels::KernelPlan plan_of(const ModelOptions& options, const ModelShape& shape, LossPositions positions,
-                            const kernels::DeviceTraits& device, at::ScalarType type) {
+                            const kernels::DeviceTraits& device, at::ScalarType type, bool quantised) {
   using Use = kernels::KernelPlan::Use;
   const BlockPieces pieces = options.composed() ? options.block_pieces() : BlockPieces();
   const kernels::NetworkShape network = {
@@ -54,7 +54,8 @@ kernels::KernelPlan plan_of(const ModelOptions& options, const ModelShape& shape
       .gelu = pieces.mlp == MlpKind::kGelu,
       .attention_biases = pieces.bias != BiasPlaces::kNone,
       .mlp_biases = pieces.bias == BiasPlaces::kAll,
-      .grids = grids_of(options, shape)};
+      .grids = grids_of(options, shape),
+      .quantised = quantised};
   return {network, device, type,
           options.fused_kernels == FusedKernels::kOff ? Use::kNever : Use::kWhereTheyFit};
 }

@@ -34,6 +34,12 @@ at::Tensor ParameterFactory::make(const std::string& name, at::IntArrayRef shape
   return parameter;
 }
 
+std::shared_ptr<QuantisedLinear> ParameterFactory::linear_weight(const std::string& name) {
+  auto linear = std::make_shared<QuantisedLinear>();
+  linears_[prefix_ + name] = linear;
+  return linear;
+}
+
 at::Tensor ParameterFactory::constant(const std::string& name, at::IntArrayRef shape, float value) {
   return make(name, shape, [value](RandomStream&) { return value; });
 }

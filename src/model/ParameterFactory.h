@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "model/Parameters.h"
+#include "model/QuantisedLinear.h"
 
 namespace adtrain {
 
@@ -27,14 +29,20 @@ class ParameterFactory {
   /// Equivalent to torch's `trunc_normal_(std=.02)` too: that truncates at ±2, a hundred deviations away.
   at::Tensor normal(const std::string& name, at::IntArrayRef shape, double deviation);
 
+  /// Says that the parameter of this name, which was made, is the weight of a linear layer that may be
+  /// quantised, and returns what the layer multiplies by then.
+  std::shared_ptr<QuantisedLinear> linear_weight(const std::string& name);
+
   /// From now on names begin with "groups.GROUP.", or with nothing where `group` is empty.
   void begin_group(const std::string& group) { prefix_ = prefix_of(group); }
   static std::string prefix_of(const std::string& group) {
     return group.empty() ? "" : "groups." + group + ".";
   }
 
-  /// Returns all parameters in order; leaves the factory empty.
+  /// Returns all parameters in order; leaves the factory without any.
   std::vector<NamedTensor> take() { return std::exchange(made_, {}); }
+  /// The same of what linear_weight() returned.
+  QuantisedLinears take_linears() { return std::exchange(linears_, {}); }
 
  private:
   ParameterFactory(uint64_t seed, at::Device device) : seed_(seed), device_(device) {}
@@ -45,6 +53,7 @@ class ParameterFactory {
   at::Device device_ = at::kCPU;
   std::string prefix_;
   std::vector<NamedTensor> made_;
+  QuantisedLinears linears_;
 };
 
 }  // namespace adtrain

@@ -1,6 +1,7 @@
 #include "model/Parameters.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -73,6 +74,20 @@ const char* block_of(std::span<const NamedTensor> tensors) {
   return found;
 }
 
+/// What stands for a quantised parameter where its shape, type and device are asked for: NaN, in the memory
+/// of one number.
+at::Tensor without_values(at::IntArrayRef shape, at::ScalarType type, at::Device device) {
+  return at::full({1}, std::numeric_limits<double>::quiet_NaN(), at::TensorOptions(type).device(device))
+      .expand(shape);
+}
+
+/// The tensors stay the same, as others may hold them.
+void move_to(at::Device device, const QuantisedMatrix& matrix) {
+  for (at::Tensor tensor : matrix.tensors()) {
+    if (tensor.defined() && tensor.device() != device) tensor.set_data(tensor.to(device));
+  }
+}
+
 }  // namespace
 
 const char* precision_name(at::ScalarType type) {
@@ -86,8 +101,8 @@ const char* precision_name(at::ScalarType type) {
   }
 }
 
-ParameterBuffer::ParameterBuffer(std::vector<NamedTensor> parameters)
-    : frozen_(parameters.size(), false), leaves_(std::move(parameters)) {
+ParameterBuffer::ParameterBuffer(std::vector<NamedTensor> parameters, QuantisedLinears linears)
+    : frozen_(parameters.size(), false), leaves_(std::move(parameters)), linears_(std::move(linears)) {
   const at::NoGradGuard no_grad;
   lay_out();
   const at::Device device = leaves_.empty() ? at::kCPU : leaves_.front().tensor.device();
@@ -107,7 +122,8 @@ void ParameterBuffer::lay_out() {
     }
   }
   std::vector<int64_t> sizes;
-  for (const size_t index : order) sizes.push_back(leaves_[index].tensor.numel());
+  for (const size_t index : order)
+    sizes.push_back(quantised(leaves_[index].name) == nullptr ? leaves_[index].tensor.numel() : 0);
   const FlatLayout layout(sizes);
   offsets_.assign(leaves_.size(), 0);
   for (size_t place = 0; place < order.size(); ++place) offsets_[order[place]] = layout.offset(place);
@@ -120,6 +136,7 @@ std::vector<NamedTensor> ParameterBuffer::views_of(const at::Tensor& flat) const
   std::vector<NamedTensor> views;
   for (size_t index = 0; index < leaves_.size(); ++index) {
     const auto& [name, leaf] = leaves_[index];
+    if (quantised(name) != nullptr) continue;
     views.push_back({name, flat.narrow(0, offsets_[index], leaf.numel()).view(leaf.sizes())});
   }
   return views;
@@ -185,8 +202,12 @@ std::vector<std::string> ParameterBuffer::frozen_names() const {
 }
 
 int64_t ParameterBuffer::bytes() const {
-  const size_t copy = compute_type() == at::kFloat ? 0 : low_precision_.nbytes();
-  return static_cast<int64_t>(flat_.nbytes() + copy);
+  const size_t copy = low_precision_.is_same(flat_) ? 0 : low_precision_.nbytes();
+  auto sum = static_cast<int64_t>(flat_.nbytes() + copy);
+  for (const auto& [name, linear] : linears_) {
+    if (linear->matrix) sum += linear->matrix->bytes();
+  }
+  return sum;
 }
 
 std::vector<at::Tensor> ParameterBuffer::leaves() const {
@@ -207,9 +228,76 @@ void ParameterBuffer::spread(const std::vector<at::Device>& devices, at::ScalarT
   for (size_t index = 0; index < leaves_.size(); ++index) {
     at::Tensor& leaf = leaves_[index].tensor;
     if (devices[index] == flat_.device()) continue;
-    leaf.set_data(leaf.detach().to(devices[index]));
+    if (const QuantisedLinear* const linear = quantised(leaves_[index].name)) {
+      move_to(devices[index], *linear->matrix);
+      leaf.set_data(without_values(leaf.sizes(), type, devices[index]));
+    } else {
+      leaf.set_data(leaf.detach().to(devices[index]));
+    }
     if (device_.is_cpu()) device_ = devices[index];
   }
+}
+
+void ParameterBuffer::quantise(const std::set<std::string>& names, const WeightQuantisation& how,
+                               at::Device device, at::ScalarType type) {
+  const at::NoGradGuard no_grad;
+  QuantisedMatrices matrices;
+  for (const auto& [name, values] : named()) {
+    if (names.contains(name)) matrices.emplace(name, how.quantised(values.cpu()));
+  }
+  take_quantised(std::move(matrices), how, device, type);
+}
+
+void ParameterBuffer::take_quantised(QuantisedMatrices matrices, const WeightQuantisation& how,
+                                     at::Device device, at::ScalarType type) {
+  const at::NoGradGuard no_grad;
+  std::map<std::string, at::Tensor> others;
+  for (const auto& [name, values] : named()) {
+    if (!matrices.contains(name)) others.emplace(name, values);
+  }
+  for (auto& [name, matrix] : matrices) {
+    QuantisedLinear& linear = *linears_.at(name);
+    linear.how = how;
+    linear.matrix = std::move(matrix);
+    move_to(device, *linear.matrix);
+  }
+  for (NamedTensor& leaf : leaves_) leaf.tensor.set_requires_grad(false);
+  lay_out();
+  const at::Tensor flat = at::zeros({total_}, at::TensorOptions(type).device(device));
+  for (auto& [name, parameter] : views_of(flat)) parameter.copy_(others.at(name));
+  rebind(flat, type);
+}
+
+bool ParameterBuffer::is_quantised() const {
+  return std::ranges::any_of(linears_, [](const auto& linear) { return linear.second->matrix.has_value(); });
+}
+
+std::vector<std::string> ParameterBuffer::linear_weights() const {
+  std::vector<std::string> names;
+  for (const auto& [name, leaf] : leaves_) {
+    if (linears_.contains(name)) names.push_back(name);
+  }
+  return names;
+}
+
+std::vector<std::vector<at::Tensor>> ParameterBuffer::kept() const {
+  std::vector<std::vector<at::Tensor>> kept;
+  for (const auto& [name, leaf] : leaves_) {
+    std::vector<at::Tensor>& of_parameter = kept.emplace_back();
+    const QuantisedLinear* const linear = quantised(name);
+    if (linear == nullptr) {
+      of_parameter.push_back(leaf);
+      continue;
+    }
+    for (const at::Tensor& tensor : linear->matrix->tensors())
+      if (tensor.defined()) of_parameter.push_back(tensor);
+  }
+  return kept;
+}
+
+const QuantisedLinear* ParameterBuffer::quantised(const std::string& name) const {
+  const auto found = linears_.find(name);
+  return found == linears_.end() || !found->second->matrix ? nullptr : found->second.get();
 }
 
 void ParameterBuffer::refresh() {
@@ -222,10 +310,11 @@ void ParameterBuffer::rebind(const at::Tensor& flat, at::ScalarType type) {
   device_ = flat.device();
   low_precision_ = flat_.to(type);
   const std::vector<NamedTensor> views = views_of(low_precision_);
-  for (size_t index = 0; index < views.size(); ++index) {
-    at::Tensor& leaf = leaves_[index].tensor;
+  auto view = views.begin();
+  for (auto& [name, leaf] : leaves_) {
     leaf.mutable_grad() = at::Tensor();  // it belongs to the old storage
-    leaf.set_data(views[index].tensor);
+    leaf.set_data(quantised(name) != nullptr ? without_values(leaf.sizes(), type, device_)
+                                             : (view++)->tensor);
   }
 }
 

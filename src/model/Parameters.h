@@ -8,6 +8,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "model/QuantisedLinear.h"
+
 namespace adtrain {
 
 /// "fp32", "fp16" or "bf16": the type in which a network computes, as people call it.
@@ -30,20 +32,23 @@ struct NamedTensor {
 class ParameterBuffer {
  public:
   /// Packs fp32 leaves into the flat tensor. The handles stay valid, here and wherever they were copied to:
-  /// each becomes a view of the flat tensor with its name, shape and values unchanged.
-  explicit ParameterBuffer(std::vector<NamedTensor> parameters);
+  /// each becomes a view of the flat tensor with its name, shape and values unchanged. `linears`: of those
+  /// that are weights of linear layers.
+  explicit ParameterBuffer(std::vector<NamedTensor> parameters, QuantisedLinears linears = {});
 
   /// (n), gaps included: the storage; needs no gradient itself. Replaced by `to`.
   const at::Tensor& flat() const { return flat_; }
   /// (n) in compute_type(): `flat`'s 16-bit copy; undefined where the leaves are views of
   /// `flat` itself. Replaced by `to`.
   at::Tensor low_precision() const { return compute_type() == at::kFloat ? at::Tensor() : low_precision_; }
-  /// fp32 views of `flat` in the parameters' order, for checkpoints.
+  /// fp32 views of `flat` in the parameters' order, for checkpoints. None of those that are quantised.
   std::vector<NamedTensor> named() const { return views_of(flat_); }
   /// The same views of another tensor with `flat`'s layout.
   std::vector<NamedTensor> views_of(const at::Tensor& flat) const;
   /// The leaves, in the same order.
   std::vector<at::Tensor> leaves() const;
+  /// The same with their names.
+  const std::vector<NamedTensor>& named_leaves() const { return leaves_; }
   /// Parameters of the model.
   int64_t count() const;
 
@@ -62,7 +67,7 @@ class ParameterBuffer {
   int64_t trained_count() const;
   /// In the parameters' order.
   std::vector<std::string> frozen_names() const;
-  /// Of the flat tensor and of its low-precision copy.
+  /// Of the flat tensor, of its low-precision copy, and of quantised weights.
   int64_t bytes() const;
   /// The type in which the forward pass computes: that of the leaves.
   at::ScalarType compute_type() const { return low_precision_.scalar_type(); }
@@ -74,6 +79,22 @@ class ParameterBuffer {
   /// gradients over several devices. `flat` stays where it is, and so do leaves of its device: as views of
   /// it, or of its low-precision copy. Neither load() nor refresh() reaches leaves that are elsewhere.
   void spread(const std::vector<at::Device>& devices, at::ScalarType type);
+  /// Quantises the weights of linear layers of these names, as `how` says, and rounds all others to `type`,
+  /// on a device. For passes without gradients, once and for all: fp32 values are gone. `flat` is of the
+  /// other parameters alone, and of `type`; leaves of quantised weights have their shape, and NaN for values.
+  /// Of the other functions none but `spread` may change anything from then on.
+  void quantise(const std::set<std::string>& names, const WeightQuantisation& how, at::Device device,
+                at::ScalarType type);
+  /// The same with matrices on the CPU that were quantised before.
+  void take_quantised(QuantisedMatrices matrices, const WeightQuantisation& how, at::Device device,
+                      at::ScalarType type);
+  bool is_quantised() const;
+  /// Names of the weights of linear layers, in the parameters' order.
+  std::vector<std::string> linear_weights() const;
+  /// What is kept of each parameter, in their order: its leaf, or the tensors of its quantised matrix.
+  std::vector<std::vector<at::Tensor>> kept() const;
+  /// Null for a parameter that is not quantised.
+  const QuantisedLinear* quantised(const std::string& name) const;
   /// Where the forward pass computes: the leaves' device. Of leaves on several, the first that is not the
   /// CPU.
   at::Device device() const { return device_; }
@@ -96,6 +117,7 @@ class ParameterBuffer {
   at::Tensor flat_;
   at::Tensor low_precision_;  ///< `flat_` itself where the leaves are fp32
   std::vector<NamedTensor> leaves_;
+  QuantisedLinears linears_;
   at::Device device_ = at::kCPU;  ///< of the leaves
 };
 

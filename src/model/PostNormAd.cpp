@@ -10,7 +10,7 @@ namespace adtrain {
 
 PostNormAd::PostNormAd(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory)
     : AlgorithmDistillation(options, shape), stack_(factory, options, shape) {
-  adopt(factory.take());
+  adopt(factory);
 }
 
 AlgorithmDistillation::Loss PostNormAd::loss(const Batch& batch, LossPositions positions, bool training) {
@@ -40,7 +40,7 @@ PostNormAd::Tokens PostNormAd::tokens_of(const Batch& batch, LossPositions posit
 PostNormAd::Tokens PostNormAd::embedded(const Batch& batch, LossPositions positions) const {
   if (!plan(positions).fused_embedding()) return tokens_of(batch, positions);
   return tokens_by_kernel(batch, positions,
-                          {.context_weight = stack_.embed_context.weight,
+                          {.context_weight = stack_.embed_context.values(),
                            .context_bias = stack_.embed_context.bias,
                            .types = stack_.token_type_embedding.weight,
                            .query_states = stack_.embed_query_state.weight,

@@ -21,6 +21,7 @@ Linear input_projection(ParameterFactory& factory, const std::string& name, int6
   Linear linear;
   linear.weight =
       factory.uniform(name + "_weight", {3 * width, width}, std::sqrt(6.0 / static_cast<double>(4 * width)));
+  linear.quantised = factory.linear_weight(name + "_weight");
   linear.bias = factory.constant(name + "_bias", {3 * width}, 0);
   return linear;
 }
@@ -30,6 +31,7 @@ Linear output_projection(ParameterFactory& factory, const std::string& name, int
   Linear linear;
   linear.weight =
       factory.uniform(name + ".weight", {width, width}, 1.0 / std::sqrt(static_cast<double>(width)));
+  linear.quantised = factory.linear_weight(name + ".weight");
   linear.bias = factory.constant(name + ".bias", {width}, 0);
   return linear;
 }

@@ -76,7 +76,7 @@ PreNormAd::PreNormAd(const ModelOptions& options, const ModelShape& shape, Param
     blocks_.emplace_back(factory, fmt::format("transformer.blocks.{}", layer), options);
   }
   pred_action_ = default_linear(factory, "pred_action", options.tf_n_embd, shape.num_actions);
-  adopt(factory.take());
+  adopt(factory);
 }
 
 AlgorithmDistillation::Loss PreNormAd::loss(const Batch& batch, LossPositions positions, bool training) {
@@ -122,7 +122,7 @@ std::optional<PreNormAd::Parts> PreNormAd::parts() {
 PreNormAd::Tokens PreNormAd::embedded(const Batch& batch, LossPositions positions) const {
   if (!plan(positions).fused_embedding()) return tokens_of(batch, positions);
   return tokens_by_kernel(batch, positions,
-                          {.context_weight = embed_context_.weight,
+                          {.context_weight = embed_context_.values(),
                            .context_bias = embed_context_.bias,
                            .query_states = embed_query_state_.weight});
 }

@@ -96,11 +96,16 @@ c10::Stream new_stream(at::Device device) {
 }  // namespace
 
 std::vector<PlacedModule> modules_of(AlgorithmDistillation& model, at::ScalarType type) {
+  std::vector<int64_t> bytes;
+  for (const auto& [name, leaf] : model.parameters().named_leaves())
+    bytes.push_back(leaf.numel() * static_cast<int64_t>(c10::elementSize(type)));
+  return modules_of(model, bytes);
+}
+
+std::vector<PlacedModule> modules_of(AlgorithmDistillation& model, const std::vector<int64_t>& bytes) {
   std::vector<SizedParameter> parameters;
-  for (const NamedTensor& parameter : model.parameters().named()) {
-    parameters.push_back(
-        {parameter.name, parameter.tensor.numel() * static_cast<int64_t>(c10::elementSize(type))});
-  }
+  for (const auto& [name, leaf] : model.parameters().named_leaves())
+    parameters.push_back({name, bytes.at(parameters.size())});
   return placed_modules(parameters);
 }
 
@@ -145,16 +150,16 @@ void PlacedNetwork::Stages::make(const DeviceMap& map, const std::vector<at::Dev
 void PlacedNetwork::Stages::stream_weights(AlgorithmDistillation& model,
                                            const std::vector<PlacedModule>& modules, const DeviceMap& map) {
   if (map.streaming_buffers() == 0) return;
-  const std::vector<at::Tensor> leaves = model.parameters().leaves();
+  const std::vector<std::vector<at::Tensor>> kept = model.parameters().kept();
   for (Stage& stage : list) {
     if (!map.rows()[stage.first].device.is_cpu()) continue;
     size_t leaf = 0;
     for (size_t i = 0; i < stage.first; ++i) leaf += modules[i].parameters;
     std::vector<std::vector<at::Tensor>> streamed;
     for (size_t i = stage.first; i < stage.end; ++i) {
-      const auto begin = leaves.begin() + static_cast<std::ptrdiff_t>(leaf);
-      streamed.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(modules[i].parameters));
-      leaf += modules[i].parameters;
+      std::vector<at::Tensor>& of_module = streamed.emplace_back();
+      for (const size_t end = leaf + modules[i].parameters; leaf < end; ++leaf)
+        of_module.insert(of_module.end(), kept[leaf].begin(), kept[leaf].end());
     }
     stage.streamed = std::make_unique<StreamedModules>(streamed, stage.device, map.streaming_buffers());
   }

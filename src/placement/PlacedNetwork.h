@@ -19,6 +19,8 @@ namespace adtrain {
 
 /// A network's modules, from its parameters with values of `type`.
 std::vector<PlacedModule> modules_of(AlgorithmDistillation& model, at::ScalarType type);
+/// The same where each parameter, in their order, takes so many bytes: see QuantisedSize.
+std::vector<PlacedModule> modules_of(AlgorithmDistillation& model, const std::vector<int64_t>& bytes);
 
 /// Predictions that the last stage has computed, or, where `ready` is there, enqueued.
 struct EnqueuedPredictions {

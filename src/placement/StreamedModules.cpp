@@ -15,6 +15,20 @@ c10::Stream current_stream(at::Device device) {
   return c10::cuda::getCurrentCUDAStream(device.index()).unwrap();
 }
 
+FlatLayout bytes_of(const std::vector<at::Tensor>& parameters) {
+  std::vector<int64_t> sizes;
+  for (const at::Tensor& parameter : parameters) sizes.push_back(static_cast<int64_t>(parameter.nbytes()));
+  return FlatLayout(sizes);
+}
+
+/// Parameter number `i` of a module in memory with this layout.
+at::Tensor view_in(const at::Tensor& values, const FlatLayout& layout, size_t i,
+                   const at::Tensor& parameter) {
+  return values.narrow(0, layout.offset(i), static_cast<int64_t>(parameter.nbytes()))
+      .view(parameter.scalar_type())
+      .view(parameter.sizes());
+}
+
 }  // namespace
 
 StreamedModules::StreamedModules(const std::vector<std::vector<at::Tensor>>& modules, at::Device device,
@@ -23,15 +37,15 @@ StreamedModules::StreamedModules(const std::vector<std::vector<at::Tensor>>& mod
   const at::NoGradGuard no_grad;
   int64_t largest = 0;
   for (const std::vector<at::Tensor>& parameters : modules) {
-    Module module{parameters, FlatLayout::of(parameters), {}};
-    module.values = at::zeros({module.layout.total()}, parameters.front().options().requires_grad(false));
+    Module module{parameters, bytes_of(parameters), {}};
+    module.values = at::zeros({module.layout.total()}, at::kByte);
     for (size_t i = 0; i < parameters.size(); ++i)
-      module.values.narrow(0, module.layout.offset(i), parameters[i].numel()).copy_(parameters[i].flatten());
+      view_in(module.values, module.layout, i, parameters[i]).copy_(parameters[i]);
     if (device.is_cuda()) module.values = module.values.pin_memory();
     largest = std::max(largest, module.layout.total());
     modules_.push_back(std::move(module));
   }
-  const at::TensorOptions options = modules_.front().values.options().pinned_memory(false).device(device);
+  const at::TensorOptions options = at::TensorOptions(at::kByte).device(device);
   for (int64_t i = 0; i < buffers; ++i) {
     Buffer& buffer = buffers_.emplace_back();
     buffer.values = at::empty({largest}, options);
@@ -51,8 +65,7 @@ void StreamedModules::bring(size_t module) {
   if (copies_) buffer.arrived->block(current_stream(device_));
   for (size_t i = 0; i < wanted.parameters.size(); ++i) {
     at::Tensor parameter = wanted.parameters[i];
-    parameter.set_data(
-        buffer.values.narrow(0, wanted.layout.offset(i), parameter.numel()).view(parameter.sizes()));
+    parameter.set_data(view_in(buffer.values, wanted.layout, i, parameter));
   }
   if (buffers_.size() > 1) fetch((module + 1) % modules_.size());
 }

@@ -18,9 +18,9 @@ namespace adtrain {
 /// one thread, on one stream.
 class StreamedModules {
  public:
-  /// The parameters of each module, on the CPU, which will be views of memory on the device, in the order in
-  /// which they will be asked for, again and again. `buffers`: how many modules the device has room for, 1
-  /// or 2. With 1 nothing comes ahead.
+  /// The parameters of each module, of any types, on the CPU, which will be views of memory on the device, in
+  /// the order in which they will be asked for, again and again. `buffers`: how many modules the device has
+  /// room for, 1 or 2. With 1 nothing comes ahead.
   StreamedModules(const std::vector<std::vector<at::Tensor>>& modules, at::Device device, int64_t buffers);
 
   /// The module's parameters hold its values from now on, for what is enqueued on the current stream until
@@ -30,13 +30,13 @@ class StreamedModules {
  private:
   struct Module {
     std::vector<at::Tensor> parameters;
-    FlatLayout layout;
-    at::Tensor values;  ///< (layout's total) on the host
+    FlatLayout layout;  ///< of bytes
+    at::Tensor values;  ///< uint8 (layout's total) on the host
     size_t buffer = 0;  ///< where it is, or comes
   };
   /// Memory for one module.
   struct Buffer {
-    at::Tensor values;
+    at::Tensor values;                  ///< uint8
     std::optional<c10::Event> arrived;  ///< on GPUs
   };
   void fetch(size_t module);

@@ -24,6 +24,7 @@
 #include "run/ConfigChanges.h"
 #include "run/EvaluationBatch.h"
 #include "run/EvaluationWorkers.h"
+#include "run/LoadedNetwork.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
 #include "run/SpreadNetwork.h"
@@ -78,6 +79,7 @@ Plan Plan::of(const TrainedRun& trained, const RunConfig& config) {
             EvaluationOrigin::of(environment, family, trained.named_step()),
             config.evaluation,
             read_leniently(read_file(trained.folder.config())).evaluation};
+  plan.origin.quantisation = config.quantisation.identity();
   plan.spread = SpreadNetwork::is_wanted(config, plan.notices);
   if (plan.spread && config.evaluation.eval_context == EvaluationContext::kRolling) {
     const std::string because = "with eval_context: rolling keys and values are kept on one device";
@@ -162,6 +164,12 @@ std::string text_of(const LearningCurve& curve) {
   return text;
 }
 
+/// Where LLM.int8's outliers lie the host must know in each step.
+bool can_be_captured(const RunConfig& config) {
+  const auto weights = config.quantisation.weights();
+  return config.training.cuda_graph != CudaGraphUse::kOff && !(weights && weights->outlier_threshold > 0);
+}
+
 ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunConfig& config,
                           const Ranks& ranks) {
   Communicator& communicator = *ranks.communicator;
@@ -171,11 +179,11 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
       notices_of_rank(ranks.context.rank, communicator.is_root() && !request.json ? &console : nullptr);
 
   const ModelShape shape = config.model_shape();
-  const auto model =
-      AlgorithmDistillation::create(config.model, shape, static_cast<uint64_t>(config.training.seed));
-  plan.origin.type = evaluated_type(config, ranks.device.device);
-  model->parameters().to(ranks.device.device, plan.origin.type);
-  plan.origin.checkpoint_step = plan.trained.load_weights(config.training, console, communicator, *model);
+  const bool on_gpus_of_map = plan.spread && SpreadNetwork::takes_gpus(config);
+  plan.origin.type = evaluated_type(config, on_gpus_of_map ? at::Device(at::kCUDA) : ranks.device.device);
+  const LoadedNetwork loaded = LoadedNetwork::of(config, plan.trained, ranks, plan.origin.type, console);
+  const auto& model = loaded.model;
+  plan.origin.checkpoint_step = loaded.step;
   const std::unique_ptr<WorkerPool> workers = start_workers(config, say);
   std::vector<TaskScore> scores;
   if (workers) {
@@ -191,7 +199,7 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
     spread->place(batch);
     predict = predictor_of(spread->network(), spread->micro_batches());
   }
-  const bool captures = config.training.cuda_graph != CudaGraphUse::kOff;
+  const bool captures = can_be_captured(config);
   const Rollouts rollouts =
       workers  ? Rollouts::in_workers(player_in_workers(*model, predict, config, *workers,
                                                        plan.own ? &*plan.own : nullptr, captures),
@@ -217,6 +225,8 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
        {"results", plan.folder().string()}});
   if (!ranks.device.notice.empty()) console.notice(ranks.device.notice);
   for (const std::string& notice : plan.notices) console.notice(notice);
+  if (!loaded.weights.empty()) console.info("weights in " + loaded.weights);
+  for (const std::string& warning : loaded.warnings) console.warn(warning);
   if (spread) spread->show(console);
   if (workers && shape.spaces.size() > 1) {
     console.info(fmt::format("the environments are those of group {}, one of {}",

@@ -14,6 +14,7 @@
 #include "evaluation/InContextEvaluation.h"
 #include "evaluation/NormalizedScores.h"
 #include "memory/AutoBatchSize.h"
+#include "run/LoadedNetwork.h"
 #include "watchdog/Activity.h"
 
 namespace adtrain {
@@ -102,9 +103,9 @@ std::vector<int64_t> tasks_in_workers(const RunConfig& config, const WorkerPool&
 }
 
 at::ScalarType evaluated_type(const RunConfig& config, at::Device device) {
-  if (const auto chosen = config.evaluation.chosen_type()) return *chosen;
   const bool keeps = config.evaluation.eval_context == EvaluationContext::kRolling;
-  return keeps ? config.training.compute_type(device) : at::kFloat;
+  const bool open = !config.evaluation.chosen_type() && !config.quantisation.is_on();
+  return keeps && open ? config.training.compute_type(device) : loaded_type(config, device);
 }
 
 Rollouts::Player player_in_workers(AlgorithmDistillation& model, const Predictor& predict,

@@ -39,8 +39,9 @@ std::unique_ptr<WorkerPool> start_workers(const RunConfig& config, const PlayNot
 /// which OwnTasksOfRun knows. Throws ConfigError where there are none of these.
 std::vector<int64_t> tasks_in_workers(const RunConfig& config, const WorkerPool& workers);
 
-/// The type in which a network is evaluated on this device: torch_dtype, else fp32, but that of training
-/// where keys and values are kept (eval_context: rolling), which are as many as memory holds.
+/// The type in which a network is evaluated on this device: loaded_type(), but, where it is open and weights
+/// are as they are, that of training where keys and values are kept (eval_context: rolling), which are as
+/// many as memory holds.
 at::ScalarType evaluated_type(const RunConfig& config, at::Device device);
 
 /// What the network is to the workers' environments. `own`: the tasks of the run, where they are of any

@@ -4,6 +4,7 @@
 
 #include "base/Fault.h"
 #include "run/BatchSizes.h"
+#include "run/LoadedNetwork.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
 #include "run/TrainingInputs.h"
@@ -42,6 +43,7 @@ ExitCode find_batch_size_of_run(const std::filesystem::path& config_file,
   Fault::of_this_process();  // reports a malformed value before anything starts
   std::vector<std::string> notices;
   RunConfig config = RunConfig::load(config_file, overrides, notices);
+  refuse_to_train_quantised(config);
   config.training.batch_size_cache = false;
   return as_one_of_the_ranks(config,
                              [&](const Ranks& ranks) { return find_as_rank(config, notices, ranks); });

@@ -91,27 +91,75 @@ void read_max_memory(LoadingKey max_memory) {
   if (max_memory.entry().kind != Entry::Kind::kScalar) max_memory.stays(max_memory.entry().text);
 }
 
-void read_torch_dtype(LoadingKey dtype) {
-  if (!dtype.there()) return;
+/// "bf16" of "torch.bfloat16"; nothing where it is no type that networks compute in.
+std::optional<std::string> type_called(std::string name) {
   static const std::map<std::string, std::string> kTypes = {
       {"bfloat16", "bf16"}, {"bf16", "bf16"},    {"float16", "fp16"}, {"fp16", "fp16"},
       {"half", "fp16"},     {"float32", "fp32"}, {"fp32", "fp32"},    {"float", "fp32"}};
-  if (asks_for_nothing(dtype.entry()) || dtype.entry().text == "auto") return dtype.drop();
-  std::string name = dtype.entry().text;
   if (name.starts_with("torch.")) name = name.substr(std::string("torch.").size());
   const auto found = kTypes.find(name);
-  if (found == kTypes.end()) {
+  return found == kTypes.end() ? std::nullopt : std::optional(found->second);
+}
+
+void read_torch_dtype(LoadingKey dtype) {
+  if (!dtype.there()) return;
+  if (asks_for_nothing(dtype.entry()) || dtype.entry().text == "auto") return dtype.drop();
+  const std::optional<std::string> type = type_called(dtype.entry().text);
+  if (!type) {
     return dtype.refuse(
         "expected float32, float16 or bfloat16, for training the same as mixed_precision: no, fp16 or bf16");
   }
-  dtype.chooses("mixed_precision", found->second == "fp32" ? "no" : found->second);
-  dtype.stays(found->second);
+  dtype.chooses("mixed_precision", *type == "fp32" ? "no" : *type);
+  dtype.stays(*type);
 }
 
-void read_not_there(LoadingKey key, const std::string& what_to_do) {
+void read_compute_dtype(LoadingKey dtype) {
+  if (!dtype.there()) return;
+  if (asks_for_nothing(dtype.entry())) return dtype.drop();
+  if (const auto type = type_called(dtype.entry().text)) return dtype.stays(*type);
+  dtype.refuse("expected float32, float16 or bfloat16");
+}
+
+/// A key of BitsAndBytesConfig that has one meaning here, that of `value` or of nothing.
+void read_fixed(LoadingKey key, const std::string& value, const std::string& what_to_do) {
   if (!key.there()) return;
-  if (asks_for_nothing(key.entry())) return key.drop();
+  if (asks_for_nothing(key.entry()) || to_lower(key.entry().text) == value) return key.drop();
   key.refuse(what_to_do);
+}
+
+/// Its map's pairs are keys here, but for those that say how bitsandbytes itself works.
+void read_quantization_config(Document& document, std::vector<std::string>& remarks) {
+  constexpr const char* kMap = "quantization_config";
+  const auto loading = [&](const char* key) { return LoadingKey(document, remarks, key); };
+  std::map<std::string, std::string> names;
+  for (const char* key :
+       {"load_in_8bit", "load_in_4bit", "bnb_4bit_quant_type", "bnb_4bit_compute_dtype",
+        "bnb_4bit_use_double_quant", "bnb_4bit_quant_storage", "llm_int8_threshold", "llm_int8_skip_modules",
+        "llm_int8_enable_fp32_cpu_offload", "llm_int8_has_fp16_weight", "quant_method"}) {
+    names[key] = key;
+  }
+  document.unfold(kMap, names);
+  if (LoadingKey map = loading(kMap); map.there()) {
+    if (asks_for_nothing(map.entry())) {
+      map.drop();
+    } else {
+      map.refuse("expected a map such as {load_in_4bit: true, bnb_4bit_quant_type: nf4}");
+    }
+  }
+  read_compute_dtype(loading("bnb_4bit_compute_dtype"));
+  for (const char* key : {"llm_int8_threshold", "llm_int8_skip_modules"}) {
+    if (LoadingKey of_int8 = loading(key); of_int8.there() && asks_for_nothing(of_int8.entry()))
+      of_int8.drop();
+  }
+  read_fixed(loading("quant_method"), "bitsandbytes", "expected bitsandbytes, whose formats these are");
+  read_fixed(loading("bnb_4bit_quant_storage"), "uint8",
+             "weights of 4 bits are stored in bytes: expected uint8, or leave it out");
+  read_fixed(
+      loading("llm_int8_enable_fp32_cpu_offload"), "",
+      "what a device_map leaves to the cpu is quantised, too, and comes to a GPU for each use: expected "
+      "false, or leave it out");
+  read_fixed(loading("llm_int8_has_fp16_weight"), "",
+             "it keeps weights in 16 bits to train them: expected false, or leave it out");
 }
 
 }  // namespace
@@ -129,13 +177,7 @@ std::vector<std::string> read_guide_maps(Document& document, const std::set<std:
   const auto loading = [&](const char* key) { return LoadingKey(document, remarks, key); };
   read_device_map(loading("device_map"));
   read_torch_dtype(loading("torch_dtype"));
-  const std::string no_quantization =
-      "weights of 8 or 4 bits are not there yet: mixed_precision: bf16 is what takes less memory; leave it "
-      "out, or "
-      "say false";
-  for (const char* key : {"load_in_8bit", "load_in_4bit", "quantization_config"}) {
-    read_not_there(loading(key), no_quantization);
-  }
+  read_quantization_config(document, remarks);
   read_max_memory(loading("max_memory"));
   return remarks;
 }

@@ -13,6 +13,7 @@
 #include "model/FrozenParameters.h"
 #include "model/NetworkPlan.h"
 #include "run/EvaluationWorkers.h"
+#include "run/LoadedNetwork.h"
 
 namespace adtrain {
 namespace {
@@ -53,6 +54,7 @@ KernelPlan::Part rollout_part(const RunConfig& config, const ModelShape& shape, 
   if (!device.is_gpu) return {"rollout", how, "ours is for GPUs"};
   if (kept && kept->slides) return rolling_part(config, evaluated, kept->how);
   auto objection = PackedNetwork::objection(config.model, shape);
+  if (!objection && config.quantisation.is_on()) objection = "its weights are quantised";
   if (!objection && type != at::kFloat) objection = fmt::format("it computes in {}", precision_name(type));
   if (!objection) return {"rollout", "one kernel an episode, environments and model", ""};
   KernelPlan::Part part = {"rollout", how, *objection};
@@ -92,15 +94,19 @@ std::optional<KernelPlan::Part> dropout_part(const RunConfig& config, const Kern
 
 KernelReport report_for(const RunConfig& config, const std::string& name, const DeviceTraits& device) {
   const ModelShape shape = config.model_shape();
-  const at::ScalarType type = config.training.compute_type(device.is_gpu ? at::kCUDA : at::kCPU);
-  const KernelPlan plan = plan_of(config.model, shape, config.training.loss_positions, device, type);
+  const at::Device kind = device.is_gpu ? at::kCUDA : at::kCPU;
+  const bool quantised = config.quantisation.is_on();  // then nothing trains
+  const at::ScalarType type = quantised ? loaded_type(config, kind) : config.training.compute_type(kind);
+  const KernelPlan plan =
+      plan_of(config.model, shape, config.training.loss_positions, device, type, quantised);
   KernelReport report = {name, precision_name(type), plan.parts()};
   if (config.training.freeze && !config.training.freeze->empty())
     report.parts.push_back(backward_part(config, shape, plan));
   const at::ScalarType evaluated = evaluated_type(config, device.is_gpu ? at::kCUDA : at::kCPU);
   if (auto dropout = dropout_part(config, plan)) report.parts.push_back(*std::move(dropout));
-  report.parts.push_back(rollout_part(config, shape, device, evaluated,
-                                      plan_of(config.model, shape, LossPositions::kLast, device, evaluated)));
+  report.parts.push_back(
+      rollout_part(config, shape, device, evaluated,
+                   plan_of(config.model, shape, LossPositions::kLast, device, evaluated, quantised)));
   return report;
 }
 

@@ -50,17 +50,16 @@ void unfold_profiled_ranks(Document& document) {
 }
 
 /// Puts a list of patterns into the document as one text.
-void unfold_freeze(Document& document) {
-  constexpr const char* kFreeze = "freeze";
-  const Entry* const found = document.find(kFreeze);
+void unfold_patterns(Document& document, const char* key) {
+  const Entry* const found = document.find(key);
   if (found == nullptr || found->kind != Entry::Kind::kList) return;
-  const std::vector<std::string> patterns = document.texts_of(kFreeze);
+  const std::vector<std::string> patterns = document.texts_of(key);
   if (patterns.empty()) {
-    document.refuse(kFreeze, fmt::format("found {}; expected names or patterns of parameters, such as "
-                                         "[embed_context, transformer.blocks.0], or null for none",
-                                         found->found()));
+    document.refuse(key, fmt::format("found {}; expected names or patterns of parameters, such as "
+                                     "[embed_context, transformer.blocks.0], or null for none",
+                                     found->found()));
   } else {
-    document.replace(kFreeze, join(patterns, ","));
+    document.replace(key, join(patterns, ","));
   }
 }
 
@@ -193,7 +192,7 @@ std::vector<Section> RunConfig::sections() {
     list.emplace_back(title);
     options.declare(list.back());
   };
-  list.reserve(11);
+  list.reserve(12);
   add("Run", run);
   add("Environment", environment);
   tasks.declare(list.back());
@@ -204,6 +203,7 @@ std::vector<Section> RunConfig::sections() {
   add("Evaluation", evaluation);
   add("Scoring", scoring);
   add("Device maps", placement);
+  add("Quantised weights", quantisation);
   add("Environments of your own", worker);
   add("Distribution", distributed);
   return list;
@@ -220,7 +220,8 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   RunConfig config;
   std::vector<Section> sections = config.sections();
   unfold_profiled_ranks(document);
-  unfold_freeze(document);
+  unfold_patterns(document, "freeze");
+  unfold_patterns(document, "llm_int8_skip_modules");
   unfold_task_lists(document);
   unfold_truth_values(document);
   unfold_spaces(document);
@@ -241,6 +242,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
     check_windows(config, findings);
     config.scoring.check(findings, config.environment);
     config.placement.check(findings);
+    config.quantisation.check(findings);
     config.worker.check(findings);
     config.distributed.check(findings);
   };
@@ -256,6 +258,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
                          document.find("train_n_stream") != nullptr);
     if (std::string remark = remark_on_label(config); !remark.empty()) notices.push_back(std::move(remark));
   }
+  for (std::string& notice : config.quantisation.notices()) notices.push_back(std::move(notice));
   for (std::string& notice : config.collection.notices()) notices.push_back(std::move(notice));
   for (std::string& notice : config.model.notices()) notices.push_back(std::move(notice));
   if (!config.environment.has_own_tasks()) {

@@ -16,6 +16,7 @@
 #include "evaluation/scoring/ScoringOptions.h"
 #include "launch/DistributedOptions.h"
 #include "model/ModelOptions.h"
+#include "model/QuantisationOptions.h"
 #include "placement/PlacementOptions.h"
 #include "run/RunFolder.h"
 #include "run/RunOptions.h"
@@ -35,6 +36,7 @@ struct RunConfig {
   EvaluationOptions evaluation;
   ScoringOptions scoring;
   PlacementOptions placement;
+  QuantisationOptions quantisation;
   WorkerOptions worker;
   DistributedOptions distributed;
 

@@ -24,6 +24,7 @@
 #include "memory/BatchSizeSearch.h"
 #include "memory/MemoryMeter.h"
 #include "model/AlgorithmDistillation.h"
+#include "run/LoadedNetwork.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
 #include "run/ScoredHistories.h"
@@ -56,8 +57,10 @@ std::string name_of_histories(const ScoreRequest& request, const RunConfig& conf
 
 fs::path output_folder(const ScoreRequest& request, const RunConfig& config, const TrainedRun& trained,
                        int64_t step) {
-  fs::path folder =
-      trained.folder.root / "scores" / fmt::format("{}-step-{}", name_of_histories(request, config), step);
+  const auto weights = config.quantisation.weights();
+  fs::path folder = trained.folder.root / "scores" /
+                    fmt::format("{}-step-{}{}", name_of_histories(request, config), step,
+                                weights ? "-" + weights->name() : "");
   if (config.scoring.score_output_dir) folder = *config.scoring.score_output_dir;
   if (request.shard.is_all()) return folder;
   return folder / fmt::format("part-{}-of-{}", request.shard.index, request.shard.count);
@@ -66,10 +69,21 @@ fs::path output_folder(const ScoreRequest& request, const RunConfig& config, con
 /// 16 hexadecimal digits that differ where names, shapes or values of weights differ.
 std::string digest_of(AlgorithmDistillation& model) {
   std::string names;
-  for (const NamedTensor& parameter : model.parameters().named())
+  for (const NamedTensor& parameter : model.parameters().named_leaves())
     names += fmt::format("{} {}\n", parameter.name, c10::str(parameter.tensor.sizes()));
-  const at::Tensor values = model.parameters().flat().cpu();
-  return checksum_text(names) + checksum_text(values.const_data_ptr(), values.nbytes());
+  const auto checksum_of = [](const at::Tensor& tensor) {
+    const at::Tensor values = tensor.cpu();
+    return checksum_text(values.const_data_ptr(), values.nbytes());
+  };
+  std::string of_values = checksum_of(model.parameters().flat());
+  if (!model.parameters().is_quantised()) return checksum_text(names) + of_values;
+  for (const auto& [name, leaf] : model.parameters().named_leaves()) {
+    const QuantisedLinear* const linear = model.parameters().quantised(name);
+    if (linear == nullptr) continue;  // it is in the flat tensor
+    for (const at::Tensor& tensor : linear->matrix->tensors())
+      if (tensor.defined()) of_values += checksum_of(tensor);
+  }
+  return checksum_text(names) + checksum_text(of_values);
 }
 
 /// Differs where a key of the network or the spaces that it is for do.
@@ -84,18 +98,14 @@ std::string network_digest(const RunConfig& config) {
   return checksum_text(text);
 }
 
-at::ScalarType scored_type(const RunConfig& config) {
-  return config.evaluation.chosen_type().value_or(at::kFloat);
-}
-
 /// What must be the same for the same bits of scores.
-ordered_json scored_with(const RunConfig& config, const std::string& device, const ScoredWindows& windows,
-                         const SampleBatches& batches) {
+ordered_json scored_with(const RunConfig& config, const std::string& device, at::ScalarType type,
+                         const ScoredWindows& windows, const SampleBatches& batches) {
   ordered_json json = {{"network", config.model.architecture()},
                        {"network_digest", network_digest(config)},
                        {"histories_digest", windows.digest()},
                        {"device", device},
-                       {"precision", precision_name(scored_type(config))},
+                       {"precision", precision_name(type)},
                        {"score_tasks", config.scoring.score_tasks},
                        {"score_stride", config.scoring.score_stride},
                        {"score_max_samples", nullptr},
@@ -104,6 +114,7 @@ ordered_json scored_with(const RunConfig& config, const std::string& device, con
                        {"train_n_stream", config.data.train_n_stream},
                        {"episode_stride", config.data.episode_stride}};
   if (config.scoring.score_max_samples) json["score_max_samples"] = *config.scoring.score_max_samples;
+  for (const auto& [key, text] : config.quantisation.identity()) json[key] = text;
   if (!config.environment.has_own_tasks()) return json;
   json["window_margin"] = config.data.window_margin;
   json["last_fraction"] = config.data.last_fraction;
@@ -188,10 +199,14 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
   Communicator& communicator = *ranks.communicator;
   Console console = Console::for_process(communicator.is_root() && !request.json);
   const StopRequest stop;
-  const auto model = AlgorithmDistillation::create(config.model, config.model_shape(),
-                                                   static_cast<uint64_t>(config.training.seed));
-  model->parameters().to(ranks.device.device, scored_type(config));
-  const int64_t step = trained.load_weights(config.training, console, communicator, *model);
+  const bool on_gpus_of_map = way.spread && SpreadNetwork::takes_gpus(config);
+  const at::ScalarType type =
+      loaded_type(config, on_gpus_of_map ? at::Device(at::kCUDA) : ranks.device.device);
+  const LoadedNetwork loaded = LoadedNetwork::of(config, trained, ranks, type, console);
+  const auto& model = loaded.model;
+  const int64_t step = loaded.step;
+  // Before weights go to several devices, or come and go.
+  const std::string digest = communicator.is_root() ? digest_of(*model) : "";
   const fs::path folder = output_folder(request, config, trained, step);
   refuse_to_overwrite(folder, request.overwrite || request.measured_seconds);
   const auto windows = scored_windows(config, trained.folder, ranks, console);
@@ -222,9 +237,11 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
        {"batches", fmt::format("{} of {} windows", grouped(own.size()), batches.rows())},
        {"processes", fmt::format("{}, {}", ranks.context.world_size, launcher_name(ranks.context.launcher))},
        {"device", device},
-       {"precision", precision_name(scored_type(config))},
+       {"precision", precision_name(type)},
        {"results", folder.string()}});
   for (const std::string& notice : way.notices) console.notice(notice);
+  if (!loaded.weights.empty()) console.info("weights in " + loaded.weights);
+  for (const std::string& warning : loaded.warnings) console.warn(warning);
   if (spread) spread->show(console);
   if (!ranks.device.notice.empty()) console.notice(ranks.device.notice);
 
@@ -262,8 +279,8 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
   if (!communicator.is_root()) return ExitCode::kDone;
 
   Scores scores;
-  scores.scored = {{"checkpoint_step", step}, {"checkpoint_digest", digest_of(*model)}};
-  scores.scored.update(scored_with(config, device, *windows, batches));
+  scores.scored = {{"checkpoint_step", step}, {"checkpoint_digest", digest}};
+  scores.scored.update(scored_with(config, device, type, *windows, batches));
   scores.scored["loss"] = scoring.loss_names();
   scores.histories = scored_paths(config);
   scores.tasks = windows->tasks();

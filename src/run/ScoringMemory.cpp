@@ -1,24 +1,36 @@
 #include "run/ScoringMemory.h"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
+#include <optional>
 
 #include "base/Error.h"
 #include "model/ActivationEstimate.h"
-#include "model/AlgorithmDistillation.h"
 #include "model/NetworkPlan.h"
-#include "model/ParameterNames.h"
+#include "model/QuantisedLinear.h"
+#include "model/QuantisedNetwork.h"
+#include "placement/PlacedNetwork.h"
 
 namespace adtrain {
 namespace {
 
-int64_t parts_of(int64_t elements, int64_t size) {
-  return (elements + size - 1) / size;
-}
-
 at::ScalarType computed_in(WeightFormat format) {
   return format == WeightFormat::kFloat32 ? at::kFloat : at::kBFloat16;
+}
+
+/// Nothing where weights are as they are.
+std::optional<WeightQuantisation> quantisation_of(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kFloat32:
+    case WeightFormat::kSixteenBits:
+      return std::nullopt;
+    case WeightFormat::kInt8:
+      return WeightQuantisation{.code = QuantisedCode::int8};
+    case WeightFormat::kFourBits:
+    case WeightFormat::kFourBitsDouble:
+      return WeightQuantisation{.code = QuantisedCode::nf4,
+                                .double_quantisation = format == WeightFormat::kFourBitsDouble};
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -26,22 +38,11 @@ at::ScalarType computed_in(WeightFormat format) {
 ContextMemory context_memory(const RunConfig& config, const kernels::DeviceTraits& device,
                              at::ScalarType type, int64_t rows) {
   const ModelShape shape = config.model_shape();
-  const kernels::KernelPlan plan = plan_of(config.model, shape, LossPositions::kLast, device, type);
+  const kernels::KernelPlan plan =
+      plan_of(config.model, shape, LossPositions::kLast, device, type, config.quantisation.is_on());
   const int64_t waiting =
       rows * config.model.n_transit * config.model.tf_n_embd * static_cast<int64_t>(c10::elementSize(type));
   return {.of_gpu = inference_bytes(config.model, shape, plan, type, rows) + 2 * waiting};
-}
-
-int64_t bytes_in(WeightFormat format, const std::string& name, const std::vector<int64_t>& shape) {
-  constexpr int64_t kFloat = 4, kHalf = 2, kBlock = 64, kNestedBlock = 256;
-  const int64_t elements = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-  if (format == WeightFormat::kFloat32) return kFloat * elements;
-  const bool is_quantised = format != WeightFormat::kSixteenBits && shape.size() == 2 && block_number(name);
-  if (!is_quantised) return kHalf * elements;
-  if (format == WeightFormat::kInt8) return elements + kFloat * shape.front();
-  const int64_t codes = parts_of(elements, 2), scales = parts_of(elements, kBlock);
-  if (format == WeightFormat::kFourBits) return codes + kFloat * scales;
-  return codes + scales + kFloat * parts_of(scales, kNestedBlock);
 }
 
 ScoringMemory::ScoringMemory(const RunConfig& config) : config_(config) {
@@ -50,18 +51,21 @@ ScoringMemory::ScoringMemory(const RunConfig& config) : config_(config) {
         "model: found a plug-in's network, of which nobody knows what it takes; expected one of adtrain's "
         "own");
   }
-  const auto model = AlgorithmDistillation::without_values(config.model, config.model_shape());
-  for (const NamedTensor& parameter : model->parameters().named()) {
-    shapes_.emplace_back(parameter.name, parameter.tensor.sizes().vec());
-    parameters_ += parameter.tensor.numel();
-  }
-  in_parts_ = model->parts().has_value();
+  model_ = AlgorithmDistillation::without_values(config.model, config.model_shape());
+}
+
+int64_t ScoringMemory::parameter_count() const {
+  int64_t count = 0;
+  for (const auto& [name, leaf] : model_->parameters().named_leaves()) count += leaf.numel();
+  return count;
 }
 
 std::vector<PlacedModule> ScoringMemory::modules(WeightFormat format) const {
-  std::vector<SizedParameter> sized;
-  for (const auto& [name, shape] : shapes_) sized.push_back({name, bytes_in(format, name, shape)});
-  return placed_modules(sized);
+  const at::ScalarType type = computed_in(format);
+  const auto how = quantisation_of(format);
+  if (!how) return modules_of(*model_, type);
+  const auto names = quantised_names(model_->parameters(), /*skipped=*/"", /*place=*/"");
+  return modules_of(*model_, QuantisedSize::of(model_->parameters(), names, *how, type).parameters);
 }
 
 int64_t ScoringMemory::weight_bytes(WeightFormat format) const {
@@ -73,13 +77,14 @@ std::optional<int64_t> ScoringMemory::fullest_gpu_bytes(WeightFormat format, int
   const at::ScalarType type = computed_in(format);
   const auto device = kernels::DeviceTraits::hopper();
   if (gpus == 1) {
-    const auto plan = plan_of(config_.model, config_.model_shape(), LossPositions::kLast, device, type);
+    const auto plan = plan_of(config_.model, config_.model_shape(), LossPositions::kLast, device, type,
+                              quantisation_of(format).has_value());
     const int64_t rounded_from =
         format == WeightFormat::kSixteenBits ? weight_bytes(WeightFormat::kFloat32) : 0;
     return rounded_from + weight_bytes(format) +
            inference_bytes(config_.model, config_.model_shape(), plan, type, rows);
   }
-  if (!in_parts_) return std::nullopt;
+  if (!model_->parts()) return std::nullopt;
   constexpr int64_t kNoLimit = int64_t{1} << 50;
   MemoryLimits limits;
   limits.from_user = true;

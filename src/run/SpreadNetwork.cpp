@@ -14,7 +14,9 @@
 #include "evaluation/scoring/SampleBatches.h"
 #include "memory/AutoBatchSize.h"
 #include "memory/MemoryMeter.h"
+#include "model/QuantisedNetwork.h"
 #include "placement/GpuShare.h"
+#include "run/LoadedNetwork.h"
 #include "run/ScoringMemory.h"
 
 namespace adtrain {
@@ -23,6 +25,16 @@ namespace {
 bool runs_in_parts(const RunConfig& config) {
   if (config.model.is_plugin()) return false;
   return AlgorithmDistillation::without_values(config.model, config.model_shape())->parts().has_value();
+}
+
+/// The network's modules, with the bytes that quantised weights take where the configuration asks for them.
+std::vector<PlacedModule> modules_for(const RunConfig& config, AlgorithmDistillation& model,
+                                      at::ScalarType type) {
+  const auto how = config.quantisation.weights();
+  if (!how) return modules_of(model, type);
+  const auto names = quantised_names(model.parameters(), config.quantisation.skip_modules.value_or(""),
+                                     config.place_of("llm_int8_skip_modules"));
+  return modules_of(model, QuantisedSize::of(model.parameters(), names, *how, type).parameters);
 }
 
 /// Why a mode without limits divides nothing here: there is one device, which holds the whole network. Empty
@@ -34,7 +46,9 @@ std::string why_one_device(const RunConfig& config) {
   if (gpus > 1) return "";
   constexpr int64_t kShareOfWeights = 2;  // the rest is for activations
   const auto model = AlgorithmDistillation::without_values(config.model, config.model_shape());
-  if (kShareOfWeights * total_bytes(modules_of(*model, at::kFloat)) > visible_gpu(0).memory_bytes) return "";
+  const at::ScalarType type = config.quantisation.is_on() ? loaded_type(config, at::kCUDA) : at::kFloat;
+  if (kShareOfWeights * total_bytes(modules_for(config, *model, type)) > visible_gpu(0).memory_bytes)
+    return "";
   return "the one GPU holds the whole network";
 }
 
@@ -172,7 +186,7 @@ SpreadNetwork::SpreadNetwork(const RunConfig& config, const Ranks& ranks, Algori
       gpus_(own_gpus(config, ranks)),
       limits_(gpus_.empty() ? limits_of_logical_devices(config, ranks)
                             : limits_on_gpus(config, ranks, gpus_)),
-      modules_(modules_of(model, model.parameters().compute_type())) {}
+      modules_(modules_for(config, model, model.parameters().compute_type())) {}
 
 DeviceMap SpreadNetwork::map_for(int64_t rows) const {
   return map_of(config_.placement, modules_, limits_,
@@ -237,8 +251,8 @@ std::vector<std::string> planned_map(const RunConfig& config) {
                       : visible_gpu_count() > 0               ? traits_of({0})
                                                               : kernels::DeviceTraits::hopper();
   const auto model = AlgorithmDistillation::without_values(config.model, config.model_shape());
-  const at::ScalarType type = config.evaluation.chosen_type().value_or(at::kFloat);
-  const std::vector<PlacedModule> modules = modules_of(*model, type);
+  const at::ScalarType type = loaded_type(config, traits.is_gpu ? at::kCUDA : at::kCPU);
+  const std::vector<PlacedModule> modules = modules_for(config, *model, type);
   const auto context_for = [&](int64_t rows) { return context_memory(config, traits, type, rows); };
   const auto map_for = [&](int64_t rows) {
     return map_of(config.placement, modules, *limits, context_for(rows));

@@ -20,6 +20,7 @@
 #include "run/EvaluationWorkers.h"
 #include "run/FamilyReturns.h"
 #include "run/InitialWeights.h"
+#include "run/LoadedNetwork.h"
 #include "run/OutOfMemory.h"
 #include "run/Ranks.h"
 #include "run/RunConfig.h"
@@ -282,6 +283,7 @@ ExitCode train(const TrainRequest& request, TrainingResult& result) {
   check_key_names(request.allowed_changes, "--allow-changes");
   std::vector<std::string> notices;
   const RunConfig config = RunConfig::load(request.config, request.overrides, notices);
+  refuse_to_train_quantised(config);
   if (config.placement.device_map) {
     notices.push_back(
         "device_map is for adtrain score and adtrain evaluate: in training every rank holds the whole model "

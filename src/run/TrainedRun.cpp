@@ -12,6 +12,7 @@
 #include "base/Error.h"
 #include "checkpoint/CheckpointStore.h"
 #include "checkpoint/Manifest.h"
+#include "checkpoint/QuantisedTensors.h"
 
 namespace adtrain {
 
@@ -46,19 +47,25 @@ int64_t TrainedRun::named_step() const {
   return step;
 }
 
+Snapshot TrainedRun::read(const TrainingOptions& training, Console& console) const {
+  if (checkpoint) return CheckpointStore::load(*checkpoint, CheckpointPart::kWeights);
+  CheckpointStore::Found found =
+      CheckpointStore(folder.checkpoints(), training.keep_checkpoints).newest(CheckpointPart::kWeights);
+  for (const std::string& reason : found.passed_over) console.warn("passed over a checkpoint: " + reason);
+  return std::move(found.snapshot);
+}
+
 int64_t TrainedRun::load_weights(const TrainingOptions& training, Console& console,
                                  Communicator& communicator, AlgorithmDistillation& model) const {
   const at::NoGradGuard no_grad;
   at::Tensor step = at::zeros({1}, at::kLong);
   if (communicator.is_root()) {
-    Snapshot snapshot;
-    if (checkpoint) {
-      snapshot = CheckpointStore::load(*checkpoint, CheckpointPart::kWeights);
-    } else {
-      CheckpointStore::Found found =
-          CheckpointStore(folder.checkpoints(), training.keep_checkpoints).newest(CheckpointPart::kWeights);
-      for (const std::string& reason : found.passed_over) console.warn("passed over a checkpoint: " + reason);
-      snapshot = std::move(found.snapshot);
+    const Snapshot snapshot = read(training, console);
+    if (hold_quantised(snapshot.model)) {
+      throw CheckpointError(
+          fmt::format("the weights of {} are quantised; expected load_in_4bit or load_in_8bit: true, as its "
+                      "config.yaml has it",
+                      checkpoint.value_or(folder.root).string()));
     }
     model.parameters().load(snapshot.model);
     step.fill_(snapshot.step);

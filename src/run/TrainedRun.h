@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "checkpoint/CheckpointStore.h"
 #include "collectives/Communicator.h"
 #include "model/AlgorithmDistillation.h"
 #include "run/RunFolder.h"
@@ -23,8 +24,10 @@ struct TrainedRun {
   /// The step that the checkpoint's folder is named for, or that of the link `latest`; 0 where it has no such
   /// name.
   int64_t named_step() const;
-  /// Reads the weights on rank 0, and no optimizer's state, and gives them to all. Returns the checkpoint's
-  /// step. Collective.
+  /// What it refers to without the optimizer's state, read and verified. Says on the console what was passed
+  /// over. Throws CheckpointError.
+  Snapshot read(const TrainingOptions& training, Console& console) const;
+  /// Reads the weights on rank 0 and gives them to all. Returns the checkpoint's step. Collective.
   int64_t load_weights(const TrainingOptions& training, Console& console, Communicator& communicator,
                        AlgorithmDistillation& model) const;
 };

@@ -17,6 +17,7 @@
 #include "model/FrozenParameters.h"
 #include "run/InitialWeights.h"
 #include "run/KernelReport.h"
+#include "run/LoadedNetwork.h"
 #include "run/MemoryEstimate.h"
 #include "run/RunConfig.h"
 #include "run/SpreadNetwork.h"
@@ -28,6 +29,7 @@ namespace {
 /// A sentence where training cannot fit one GPU: the first that is here, else an H200. Empty where it fits.
 std::string memory_warning(const RunConfig& config) {
   if (config.run.device == DeviceChoice::kCpu || config.model.is_plugin()) return "";
+  if (config.quantisation.is_on()) return "";  // nothing trains
   const bool is_here = visible_gpu_count() > 0;
   constexpr int64_t kMemoryOfH200 = 141'000'000'000;
   const int64_t memory = is_here ? visible_gpu(0).memory_bytes : kMemoryOfH200;
@@ -112,6 +114,7 @@ ExitCode validate(const std::filesystem::path& config_file, const std::vector<st
   const bool known = !config.environment.has_own_tasks() || !config.environment.spaces().empty();
   const std::string warning = known ? memory_warning(config) : "";
   if (!warning.empty()) notices.push_back(warning);
+  if (known && config.quantisation.is_on()) notices.push_back(quantised_notice(config));
   const FineTuning fine_tuning = known ? FineTuning::of(config) : FineTuning();
   const std::vector<KernelReport> kernels = known ? kernel_reports(config) : std::vector<KernelReport>();
   const std::vector<std::string> map = known ? planned_map(config) : std::vector<std::string>();

@@ -35,7 +35,7 @@ TEST(Guides, TheirFilesTrainOrSayWhatIsNotThere) {
   const Finished refused = small.adtrain("guide.yaml");
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.output,
-              HasSubstr("load_in_8bit: found 'true'; weights of 8 or 4 bits are not there yet"));
+              HasSubstr("guide.yaml:5: load_in_8bit: found true, and quantised weights do not train"));
 }
 
 TEST(Guides, TheCommandLineOverridesTheirMaps) {

@@ -22,7 +22,7 @@ agree() { # what: compares two lists
   diff --unified=0 --label "launch/setup.sh, $1" --label "docs/installing.md, $1" "$2" "$3" >&2
 }
 
-readonly of_tests='numpy|h5py|safetensors|tensorboard|accelerate|pandas|stable-baselines3|flit_core|mujoco|imageio|minari'
+readonly of_tests='numpy|h5py|safetensors|tensorboard|accelerate|pandas|stable-baselines3|flit_core|mujoco|imageio|minari|bitsandbytes'
 agree "of the program" <(installed) \
   <(documented 'Debian 12, Ubuntu 24.04' "from Python's registry" | grep -vE "^($of_tests)==")
 agree "with the tests'" <(installed --with-tests) \

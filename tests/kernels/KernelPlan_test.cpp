@@ -77,6 +77,23 @@ TEST(KernelPlan, RolloutsReadKeptKeysByOurKernel) {
               ::testing::Optional(HasSubstr("fused_kernels is off")));
 }
 
+TEST(KernelPlan, BlocksOfQuantisedWeightsRunByPlainOperatorsAroundTheirAttention) {
+  for (const Block block : {Block::kPostNorm, Block::kPreNorm, Block::kGpt2, Block::kComposed}) {
+    NetworkShape shape = with_block(block, wide(64, 2, 240));
+    shape.quantised = true;
+    shape.alibi = block == Block::kComposed;
+    const KernelPlan plan(shape, kHopper, at::kBFloat16);
+    EXPECT_EQ(plan.blocks(), Blocks::kLibrary);
+    EXPECT_TRUE(plan.reads_masks());
+    EXPECT_EQ(plan.decoding_attention(), block == Block::kComposed);
+    auto parts = parts_of(plan);
+    EXPECT_THAT(parts["products"].kernels, HasSubstr("quantised weights"));
+    EXPECT_THAT(parts["MLP"].why, HasSubstr("these are quantised"));
+    EXPECT_EQ(parts["attention"].kernels == "our kernels, which stream keys and values",
+              block == Block::kComposed);
+  }
+}
+
 TEST(KernelPlan, LibtorchsAttentionIsWhatNoOtherTakes) {
   const auto library = [](const NetworkShape& shape, const DeviceTraits& device, at::ScalarType type) {
     return KernelPlan(shape, device, type).library_attention();

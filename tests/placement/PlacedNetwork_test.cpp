@@ -13,6 +13,7 @@
 #include "base/Error.h"
 #include "base/Gpu.h"
 #include "model/AnySpaceBatch.h"
+#include "model/QuantisedNetwork.h"
 #include "model/RandomBatch.h"
 #include "placement/StreamedModules.h"
 
@@ -115,6 +116,31 @@ TEST(PlacedNetwork, LogitsOnLogicalDevicesAreBitEqualToTheWholeNetworks) {
       PlacedNetwork network(*model, modules, map, {3, at::Device(at::kCPU)}, at::kFloat);
       EXPECT_EQ(network.stages(), placed.stages);
       expect_equal(predictions_of(network, one.batches), expected);
+    }
+  }
+}
+
+TEST(PlacedNetwork, QuantisedWeightsGoWhereTheMapSaysAndPredictTheSame) {
+  at::set_num_threads(1);
+  for (const Case& one : every_case()) {
+    for (const WeightQuantisation& how :
+         {WeightQuantisation{.double_quantisation = true}, WeightQuantisation{.code = QuantisedCode::int8}}) {
+      const auto whole = one.model();
+      const auto names = quantised_names(whole->parameters(), "", "");
+      whole->quantise(names, how, at::kCPU, at::kBFloat16);
+      const std::vector<at::Tensor> expected = predictions_of(*whole, one.batches);
+      for (const Placed& placed : kMaps) {
+        if (how.code == QuantisedCode::int8 && placed.stages < 5) continue;  // two maps say enough
+        SCOPED_TRACE(fmt::format("{} {} {}", one.name, how.name(), placed.map));
+        const auto model = one.model();
+        model->quantise(names, how, at::kCPU, at::kBFloat16);
+        const QuantisedSize size = QuantisedSize::of(model->parameters(), names, how, at::kBFloat16);
+        const auto modules = modules_of(*model, size.parameters);
+        EXPECT_EQ(total_bytes(modules), size.total);
+        const DeviceMap map = DeviceMap::given(placed.map, modules, plenty(), {});
+        PlacedNetwork network(*model, modules, map, {3, at::Device(at::kCPU)}, at::kBFloat16);
+        expect_equal(predictions_of(network, one.batches), expected);
+      }
     }
   }
 }

@@ -115,13 +115,39 @@ TEST_F(GuideMaps, OneFileMayNotContradictItself) {
               HasSubstr("guide.yaml:2: training.seed: found '7', but seed is '5'"));
 }
 
+TEST_F(GuideMaps, QuantisedLoadingIsThatOfBitsandbytes) {
+  const RunConfig config = load(
+      "model_loading:\n  load_in_4bit: true\n  quantization_config:\n    bnb_4bit_quant_type: fp4\n"
+      "    bnb_4bit_compute_dtype: torch.bfloat16\n    bnb_4bit_use_double_quant: true\n"
+      "    bnb_4bit_quant_storage: uint8\n    quant_method: bitsandbytes\n    llm_int8_threshold: null\n"
+      "    llm_int8_skip_modules: [lm_head, '*.down']\n    llm_int8_enable_fp32_cpu_offload: false\n");
+  EXPECT_THAT(notices_, IsEmpty());
+  const WeightQuantisation how = config.quantisation.weights().value();
+  EXPECT_EQ(how.code, QuantisedCode::fp4);
+  EXPECT_TRUE(how.double_quantisation);
+  EXPECT_EQ(how.compute_type, at::kBFloat16);
+  EXPECT_EQ(how.name(), "fp4-double");
+  EXPECT_EQ(config.quantisation.skip_modules, "lm_head,*.down");
+  const RunConfig rows = load("quantization_config: {load_in_8bit: true, llm_int8_threshold: 6.0}\n");
+  EXPECT_EQ(rows.quantisation.weights()->name(), "int8-outliers-6");
+  EXPECT_EQ(load("load_in_8bit: true\n").quantisation.weights()->name(), "int8");
+  EXPECT_EQ(load("load_in_4bit: true\n", {"load_in_4bit=false"}).quantisation.weights().has_value(), false);
+  EXPECT_EQ(load("seed: 1\n", {"quantization_config={load_in_4bit: true}"}).quantisation.weights()->name(),
+            "nf4");
+  load("bnb_4bit_quant_type: fp4\nllm_int8_threshold: 6\n");
+  EXPECT_THAT(notices_,
+              testing::ElementsAre("bnb_4bit_quant_type has no effect: it is for load_in_4bit: true",
+                                   "llm_int8_threshold has no effect: it is for load_in_8bit: true"));
+}
+
 TEST_F(GuideMaps, ModelLoadingThatIsNotThereIsRefused) {
   const std::string found = errors(
-      "model_loading:\n  device_map: [0, 1]\n  load_in_8bit: true\n"
-      "quantization_config: {bnb_4bit_quant_type: nf4}\ntorch_dtype: int8\n");
+      "model_loading:\n  device_map: [0, 1]\n"
+      "quantization_config: {bnb_4bit_quant_storage: int16, bnb_4bit_compute_dtype: int8}\ntorch_dtype: "
+      "int8\n");
   EXPECT_THAT(found, HasSubstr("guide.yaml:1: device_map: found the list [0, 1]; expected auto, balanced"));
-  EXPECT_THAT(found, HasSubstr("load_in_8bit: found 'true'; weights of 8 or 4 bits are not there yet"));
-  EXPECT_THAT(found, HasSubstr("guide.yaml:4: quantization_config: found the nested map"));
+  EXPECT_THAT(found, HasSubstr("guide.yaml:3: bnb_4bit_quant_storage: found 'int16'; weights of 4 bits are"));
+  EXPECT_THAT(found, HasSubstr("bnb_4bit_compute_dtype: found 'int8'; expected float32, float16 or"));
   EXPECT_THAT(found, HasSubstr("for training the same as mixed_precision: no, fp16 or bf16"));
   EXPECT_THAT(found, HasSubstr("4 errors"));
 }

@@ -14,24 +14,19 @@ RunConfig large(const std::string& name, const std::vector<std::string>& overrid
                          notices);
 }
 
-TEST(ScoringMemory, AMatrixOfABlockHasTheBitsOfItsFormat) {
-  const std::string matrix = "transformer.blocks.3.mlp.w1.weight";
-  const std::vector<int64_t> shape = {4096, 1024};
-  constexpr int64_t kElements = 4096 * 1024;
-  EXPECT_EQ(bytes_in(WeightFormat::kFloat32, matrix, shape), 4 * kElements);
-  EXPECT_EQ(bytes_in(WeightFormat::kSixteenBits, matrix, shape), 2 * kElements);
-  EXPECT_EQ(bytes_in(WeightFormat::kInt8, matrix, shape), kElements + 4 * 4096);
-  EXPECT_EQ(8 * bytes_in(WeightFormat::kFourBits, matrix, shape), 4.5 * kElements);
-  EXPECT_NEAR(8.0 * static_cast<double>(bytes_in(WeightFormat::kFourBitsDouble, matrix, shape)) / kElements,
-              4.127, 0.0005);
-  // Ragged ends have a whole scale of their own: 3 codes, 1 scale of 4 bytes, or of a byte and 4 of its own.
-  EXPECT_EQ(bytes_in(WeightFormat::kFourBits, matrix, {1, 5}), 3 + 4);
-  EXPECT_EQ(bytes_in(WeightFormat::kFourBitsDouble, matrix, {1, 5}), 3 + 1 + 4);
-  for (const WeightFormat format :
-       {WeightFormat::kInt8, WeightFormat::kFourBits, WeightFormat::kFourBitsDouble}) {
-    EXPECT_EQ(bytes_in(format, "pred_action.weight", {5, 1024}), 2 * 5 * 1024) << "the action head";
-    EXPECT_EQ(bytes_in(format, "transformer.blocks.3.norm_1.weight", {1024}), 2 * 1024) << "no matrix";
-  }
+/// The bits of an element are those of the format, but for the heads, biases and norms in 16 bits.
+TEST(ScoringMemory, LinearLayersHaveTheBitsOfTheirFormat) {
+  const RunConfig config = large("darkroom_330m.yaml");
+  const ScoringMemory memory(config);
+  const auto bits = [&](WeightFormat format) {
+    return 8.0 * static_cast<double>(memory.weight_bytes(format)) /
+           static_cast<double>(memory.parameter_count());
+  };
+  EXPECT_EQ(bits(WeightFormat::kFloat32), 32);
+  EXPECT_EQ(bits(WeightFormat::kSixteenBits), 16);
+  EXPECT_NEAR(bits(WeightFormat::kInt8), 8, 0.1);
+  EXPECT_NEAR(bits(WeightFormat::kFourBits), 4.5, 0.1);
+  EXPECT_NEAR(bits(WeightFormat::kFourBitsDouble), 4.127, 0.1);
 }
 
 TEST(ScoringMemory, GpusShareTheWeights) {

@@ -23,6 +23,7 @@ using Why = std::optional<std::string>;
 using Part = KernelPlan::Part;
 
 constexpr int64_t kWidestEmbedding = 1024;
+constexpr const char* kQuantised = "they multiply by weights of 16 bits, and these are quantised";
 constexpr const char* kStreaming = "our kernels, which stream keys and values";
 
 /// Whether there are any kernels of our own for such networks.
@@ -53,6 +54,7 @@ Why why_no_large_kernels(const DeviceTraits& device, at::ScalarType type, bool i
 }
 
 Why why_no_whole_blocks(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
+  if (network.quantised) return kQuantised;
   if (auto why = why_not_ad(network, "they are")) return why;
   if (auto why = why_no_large_kernels(device, type, /*in_fp16=*/false)) return why;
   const std::array<int64_t, 2> shape = {network.width, network.head_size()};
@@ -156,6 +158,7 @@ Why why_no_decoding_attention(const NetworkShape& network, const DeviceTraits& d
 }
 
 Why why_no_sublayers(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
+  if (network.quantised) return kQuantised;
   const bool composed = network.block == NetworkShape::Block::kComposed;
   if (!composed) {
     if (auto why = why_not_ad(network, "they are")) return why;
@@ -307,9 +310,21 @@ Part KernelPlan::attention_of_composed() const {
   return {"attention", "libtorch's kernels", "cuDNN's: " + *why_no_cudnn_attention_};
 }
 
+std::vector<Part> KernelPlan::parts_of_quantised_blocks() const {
+  const Part attention = network_.block == NetworkShape::Block::kComposed && device_.is_gpu
+                             ? attention_of_composed()
+                             : Part{"attention", "libtorch's operators", "ours: " + std::string(kQuantised)};
+  return {{"norms", "libtorch's operators", "ours: " + std::string(kQuantised)},
+          {"products", "weight-only products of quantised weights", ""},
+          attention,
+          {"MLP", "the same products, the activation by libtorch's operators",
+           "ours: " + std::string(kQuantised)}};
+}
+
 std::vector<Part> KernelPlan::parts_of_blocks() const {
   if (network_.block == NetworkShape::Block::kOther)
     return {{"network", "libtorch's operators, as its author wrote it", ""}};
+  if (network_.quantised) return parts_of_quantised_blocks();
   const bool composed = network_.block == NetworkShape::Block::kComposed;
   if (composed && !device_.is_gpu) return {{"blocks", "plain operators, vectorised where they fit", ""}};
   if (composed && !by_sublayers()) {

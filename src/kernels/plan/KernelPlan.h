@@ -30,6 +30,7 @@ struct NetworkShape {
   /// Of blocks of chosen pieces: GELU or else SwiGLU in the MLP, and which products have biases.
   bool gelu = false, attention_biases = true, mlp_biases = false;
   std::vector<SymbolGrid> grids = {};  ///< that convolutions encode, of each group that has one
+  bool quantised = false;              ///< linear layers have quantised weights; there are no gradients then
 
   constexpr int64_t head_size() const { return width / heads; }
 };
@@ -91,6 +92,7 @@ class KernelPlan {
 
  private:
   std::vector<Part> parts_of_blocks() const;
+  std::vector<Part> parts_of_quantised_blocks() const;
   Part attention_of_composed() const;
   std::vector<Part> parts_on_cpu() const;
 

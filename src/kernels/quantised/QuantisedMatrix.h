@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include <ATen/core/Tensor.h>
@@ -28,13 +29,21 @@ struct QuantisedMatrix {
   at::Tensor absmax;    ///< fp32, or with double quantisation uint8, [blocks]; 8 bits: fp32 [out_features]
   at::Tensor code_map;  ///< 4 bits: fp32 [16]; 8 bits: undefined
   int64_t block_size = 64;  ///< elements that share an absmax; of 4 bits alone
-  at::Tensor
-      nested_absmax;      ///< fp32 [ceil(blocks / nested_block_size)]; undefined without double quantisation
-  at::Tensor nested_map;  ///< fp32 [256]; undefined without double quantisation
+  /// Of double quantisation, else undefined: fp32 [ceil(blocks / nested_block_size)] and [256].
+  at::Tensor nested_absmax, nested_map;
   int64_t nested_block_size = 256;
   float nested_offset = 0;
 
   bool nested() const { return nested_absmax.defined(); }
+  /// All of its tensors, of which some may be undefined.
+  std::array<at::Tensor, 5> tensors() const { return {codes, absmax, code_map, nested_absmax, nested_map}; }
+  /// Of its tensors.
+  int64_t bytes() const {
+    int64_t sum = 0;
+    for (const at::Tensor& tensor : tensors())
+      if (tensor.defined()) sum += static_cast<int64_t>(tensor.nbytes());
+    return sum;
+  }
 };
 
 }  // namespace adtrain

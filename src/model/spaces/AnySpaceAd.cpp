@@ -44,7 +44,8 @@ AnySpaceAd::AnySpaceAd(const ModelOptions& options, const ModelShape& shape, Par
       tokens_(factory, options, shape.spaces, Initialisation(options)),
       stack_(factory, options, Initialisation(options)),
       heads_(heads_of(factory, options, shape.spaces)) {
-  std::vector<NamedTensor> made = factory.take();
+  adopt(factory);
+  const std::vector<NamedTensor> made = parameters().named();
   for (size_t group = 0; shape.spaces.size() > 1 && group < shape.spaces.size(); ++group) {
     const std::string prefix = ParameterFactory::prefix_of(shape.spaces[group].group);
     std::vector<size_t>& places = own_parameters_.emplace_back();
@@ -52,7 +53,6 @@ AnySpaceAd::AnySpaceAd(const ModelOptions& options, const ModelShape& shape, Par
       if (made[i].name.starts_with(prefix)) places.push_back(i);
     }
   }
-  adopt(std::move(made));
 }
 
 at::Tensor AnySpaceAd::queries_of(const Batch& batch, LossPositions positions, bool training) {

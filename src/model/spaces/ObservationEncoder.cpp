@@ -109,7 +109,7 @@ class ConvolutionEncoder : public ObservationEncoder {
       parameters.push_back(convolution.bias);
     }
     if (grid_.has_fused_linear()) {
-      parameters.push_back(linear_.weight);
+      parameters.push_back(linear_.values());
       parameters.push_back(linear_.bias);
     }
     const at::Tensor found = kernels::fused_symbolic_encoder(grid_, embed_.digits().numbers(batch.states),

@@ -25,7 +25,11 @@ ExitCode inspect_checkpoint(const std::filesystem::path& target, bool json);
 
 /// Writes one checkpoint (of a run: its newest that verifies) as the file `out` for Python's torch.load: see
 /// torch_export_bytes. Replaces `out` atomically. Throws EnvironmentError where it cannot be written.
-ExitCode export_checkpoint(const std::filesystem::path& target, const std::filesystem::path& out);
+/// `overrides` ask for quantised weights, or for nothing. Then `out` is FILE.safetensors, with the weights in
+/// bitsandbytes' form, or the folder of a new run whose one checkpoint has them so, which adtrain score and
+/// evaluate take. Throws ConfigError where it is none of these, or a run is there.
+ExitCode export_checkpoint(const std::filesystem::path& target, const std::filesystem::path& out,
+                           const std::vector<std::string>& overrides);
 
 /// The command line of `adtrain checkpoint import`.
 struct ImportRequest {

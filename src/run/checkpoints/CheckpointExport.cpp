@@ -12,6 +12,7 @@
 #include "run/RunConfig.h"
 #include "run/checkpoints/CheckpointCommands.h"
 #include "run/checkpoints/CheckpointTarget.h"
+#include "run/checkpoints/QuantisedExport.h"
 
 namespace adtrain {
 namespace {
@@ -51,7 +52,10 @@ json typed_configuration(const std::string& yaml) {
 
 }  // namespace
 
-ExitCode export_checkpoint(const std::filesystem::path& target, const std::filesystem::path& out) {
+ExitCode export_checkpoint(const std::filesystem::path& target, const std::filesystem::path& out,
+                           const std::vector<std::string>& overrides) {
+  if (!overrides.empty() || out.extension() == ".safetensors")
+    return export_quantised(target, out, overrides);
   const CheckpointStore::Found found = CheckpointTarget(target).newest();
   const std::string bytes =
       torch_export_bytes(found.snapshot, typed_configuration(configuration_in(found.snapshot.state)));

@@ -13,6 +13,7 @@
 #include "base/StandardStreams.h"
 #include "base/Text.h"
 #include "launch/LaunchContext.h"
+#include "run/LoadedNetwork.h"
 #include "run/RunLock.h"
 #include "run/figures/Plot.h"
 #include "run/figures/ReturnTable.h"
@@ -69,6 +70,7 @@ class Sweep {
     std::vector<std::string> overrides = grid.first(), notices;
     if (request.name) overrides.push_back("run_name=" + nlohmann::json(*request.name).dump());
     const RunConfig first = RunConfig::load(request.config, overrides, notices);
+    refuse_to_train_quantised(first);
     folder_ = first.folder().root;
     if (!request.name) folder_ += "-sweep";
     std::vector<int64_t> seeds;

@@ -1,0 +1,14 @@
+#include "kernels/quantised/WeightProduct.h"
+
+#include <ATen/ATen.h>
+
+#include "kernels/quantised/Dequantise.h"
+
+namespace adtrain::kernels {
+
+at::Tensor weight_product(const at::Tensor& x, const QuantisedMatrix& matrix, const at::Tensor& bias) {
+  const at::Tensor of_type = bias.defined() ? bias.to(x.scalar_type()) : bias;
+  return at::linear(x, dequantised(matrix, x.scalar_type()), of_type);
+}
+
+}  // namespace adtrain::kernels

@@ -1,0 +1,40 @@
+#include "model/QuantisedLinear.h"
+
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "kernels/quantised/OutlierProduct.h"
+#include "kernels/quantised/Quantise.h"
+#include "kernels/quantised/WeightProduct.h"
+
+namespace adtrain {
+
+QuantisedMatrix WeightQuantisation::quantised(const at::Tensor& weights) const {
+  return code == QuantisedCode::int8 ? kernels::quantised_rows(weights)
+                                     : kernels::quantised_4bit(weights, code, double_quantisation);
+}
+
+int64_t WeightQuantisation::bytes(int64_t out_features, int64_t in_features) const {
+  return kernels::quantised_shape(code, double_quantisation, out_features, in_features).bytes();
+}
+
+std::string WeightQuantisation::name() const {
+  if (code == QuantisedCode::int8)
+    return outlier_threshold > 0 ? fmt::format("int8-outliers-{:g}", outlier_threshold) : "int8";
+  return fmt::format("{}{}", code == QuantisedCode::nf4 ? "nf4" : "fp4",
+                     double_quantisation ? "-double" : "");
+}
+
+at::Tensor QuantisedLinear::operator()(const at::Tensor& x, const at::Tensor& bias) const {
+  const at::Tensor rows = x.reshape({-1, matrix->in_features}).to(how.compute_type.value_or(x.scalar_type()));
+  const at::Tensor y = how.outlier_threshold > 0
+                           ? kernels::outlier_product(rows, *matrix, bias, how.outlier_threshold)
+                           : kernels::weight_product(rows, *matrix, bias);
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = matrix->out_features;
+  return y.to(x.scalar_type()).view(sizes);
+}
+
+}  // namespace adtrain

@@ -1,0 +1,41 @@
+#include "model/QuantisedNetwork.h"
+
+#include "base/Error.h"
+#include "base/Words.h"
+#include "model/ParameterNames.h"
+#include "model/ParameterPatterns.h"
+
+namespace adtrain {
+
+std::set<std::string> quantised_names(const ParameterBuffer& parameters, const std::string& skipped,
+                                      const std::string& place) {
+  std::vector<std::string> linear;
+  for (const std::string& name : parameters.linear_weights()) {
+    if (!comes_after_blocks(name)) linear.push_back(name);
+  }
+  if (linear.empty()) {
+    throw ConfigError(
+        "load_in_8bit, load_in_4bit: found one of them for a plug-in's network, whose layers are its own; "
+        "expected neither");
+  }
+  std::set<std::string> names(linear.begin(), linear.end());
+  if (trimmed(skipped).empty()) return names;
+  for (const std::string& name : names_that_fit(skipped, linear, place)) names.erase(name);
+  return names;
+}
+
+QuantisedSize QuantisedSize::of(const ParameterBuffer& parameters, const std::set<std::string>& names,
+                                const WeightQuantisation& how, at::ScalarType type) {
+  QuantisedSize size;
+  for (const auto& [name, leaf] : parameters.named_leaves()) {
+    const int64_t plain = leaf.numel() * static_cast<int64_t>(c10::elementSize(type));
+    const int64_t bytes = names.contains(name) ? how.bytes(leaf.size(0), leaf.size(1)) : plain;
+    if (names.contains(name) && bytes >= plain) size.without_gain.push_back(name);
+    size.parameters.push_back(bytes);
+    size.total += bytes;
+    size.unquantised += plain;
+  }
+  return size;
+}
+
+}  // namespace adtrain

@@ -1,0 +1,123 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "SmallRun.h"
+
+namespace adtrain {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+/// The same scores, byte for byte.
+void expect_equal(const SmallRun& run, const std::string& found, const std::string& expected) {
+  for (const std::string file : {"/scores.npy", "/scores.csv"})
+    EXPECT_TRUE(run.read(found + file) == run.read(expected + file)) << found << file;
+}
+
+TEST(Quantised, ScoresAndEvaluatesARunOnOneDeviceOnSeveralAndOnRanks) {
+  const SmallRun run;
+  ASSERT_EQ(run.collect().exit_code, 0);
+  const Finished trained = run.adtrain(
+      "small.yaml --set run_name=large --set transformer_block=xland --set tf_n_layer=3 --set tf_n_embd=64 "
+      "--set train_timesteps=4 --set num_warmup_steps=1 --set ckpt_interval=4");
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  const std::string score = "score runs/large --set score_tasks=all --set max_samples=13 --set batch_size=2 ";
+  const std::string nf4 =
+      "--set quantization_config='{load_in_4bit: true, bnb_4bit_quant_type: nf4, bnb_4bit_use_double_quant: "
+      "true, bnb_4bit_compute_dtype: torch.bfloat16, llm_int8_skip_modules: [blocks.1.mlp]}' ";
+
+  const Finished exact = run.adtrain(score + "--set output_dir=exact");
+  ASSERT_EQ(exact.exit_code, 0) << exact.output;
+  const Finished whole = run.adtrain(score + nf4 + "--set output_dir=whole");
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
+  EXPECT_THAT(whole.output, AllOf(HasSubstr("weights in nf4-double: 12 of 15 linear layers; "),
+                                  HasSubstr("a network of this size is faster"), HasSubstr("precision"),
+                                  HasSubstr("bf16")));
+  EXPECT_FALSE(run.read("whole/scores.npy") == run.read("exact/scores.npy"));
+  const json scored = json::parse(run.read("whole/summary.json"))["scored"];
+  EXPECT_EQ(scored["quantisation"], "nf4-double");
+  EXPECT_EQ(scored["llm_int8_skip_modules"], "blocks.1.mlp");
+  EXPECT_NE(scored["checkpoint_digest"],
+            json::parse(run.read("exact/summary.json"))["scored"]["checkpoint_digest"]);
+
+  const Finished spilled = run.adtrain(
+      score + nf4 +
+      "--set output_dir=spilled --set device_map='{embeddings: 0, blocks: 1, blocks.2: cpu, head: cpu}'");
+  EXPECT_EQ(spilled.exit_code, 0) << spilled.output;
+  EXPECT_THAT(spilled.output, HasSubstr("3 stages, logical devices on the CPU"));
+  expect_equal(run, "spilled", "whole");
+  const Finished ranks = run.mpirun(2, score + nf4 + "--set output_dir=ranks");
+  EXPECT_EQ(ranks.exit_code, 0) << ranks.output;
+  expect_equal(run, "ranks", "whole");
+
+  // A run in this form has the same weights, and every rank gets them.
+  const Finished exported = run.adtrain("checkpoint export runs/large --out runs/large-nf4 " + nf4);
+  EXPECT_EQ(exported.exit_code, 0) << exported.output;
+  const Finished stored = run.mpirun(2,
+                                     "score runs/large-nf4 --set score_tasks=all --set max_samples=13 --set "
+                                     "batch_size=2 --set output_dir=stored");
+  EXPECT_EQ(stored.exit_code, 0) << stored.output;
+  expect_equal(run, "stored", "whole");
+  EXPECT_EQ(json::parse(run.read("stored/summary.json"))["scored"]["checkpoint_digest"],
+            scored["checkpoint_digest"]);
+  const Finished verified = run.adtrain("checkpoint verify runs/large-nf4");
+  EXPECT_EQ(verified.exit_code, 0) << verified.output;
+  const Finished other =
+      run.adtrain("score runs/large-nf4 --set bnb_4bit_use_double_quant=false --set output_dir=other");
+  EXPECT_EQ(other.exit_code, 5) << other.output;
+  EXPECT_THAT(other.output, HasSubstr("is quantised as nf4-double, and the configuration asks for nf4"));
+  const Finished file =
+      run.adtrain("checkpoint export runs/large --out large.safetensors --set load_in_8bit=true");
+  EXPECT_EQ(file.exit_code, 0) << file.output;
+  EXPECT_THAT(run.read("large.safetensors"), HasSubstr("blocks.0.attention.qkv.SCB"));
+
+  const Finished rows = run.adtrain(score + "--set load_in_8bit=true");
+  EXPECT_EQ(rows.exit_code, 0) << rows.output;
+  EXPECT_THAT(rows.output, HasSubstr("step-4-int8/scores.csv"));
+  const Finished outliers = run.adtrain(score + "--set load_in_8bit=true --set llm_int8_threshold=6.0");
+  EXPECT_EQ(outliers.exit_code, 0) << outliers.output;
+  EXPECT_THAT(outliers.output, HasSubstr("step-4-int8-outliers-6/scores.csv"));
+
+  const Finished played =
+      run.adtrain("evaluate runs/large --set eval_episodes=2 --set eval_batch=3 --set load_in_4bit=true");
+  EXPECT_EQ(played.exit_code, 0) << played.output;
+  EXPECT_EQ(json::parse(run.read("runs/large/evaluation/test-step-4-1x2-nf4/summary.json"))["quantisation"],
+            "nf4");
+}
+
+TEST(Quantised, WhatCannotBeIsSaidWithItsPlace) {
+  const SmallRun run;
+  const auto expect_error = [&](const std::string& arguments, const std::vector<std::string>& says) {
+    const Finished refused = run.adtrain(arguments);
+    EXPECT_EQ(refused.exit_code, 2) << refused.output;
+    for (const std::string& text : says) EXPECT_THAT(refused.output, HasSubstr(text));
+  };
+  run.write("quantised.yaml", "include: small.yaml\nload_in_4bit: true\n");
+  expect_error("quantised.yaml",
+               {"quantised.yaml:2: load_in_4bit: found true, and quantised weights do not train",
+                "adtrain score RUN --set load_in_4bit=true"});
+  run.write("wrong.yaml",
+            "include: small.yaml\nquantization_config:\n  load_in_4bit: true\n  bnb_4bit_quant_type: nf5\n"
+            "  bnb_4bit_use_double_quants: true\n  llm_int8_has_fp16_weight: true\n");
+  expect_error("validate wrong.yaml",
+               {"wrong.yaml:2: bnb_4bit_quant_type: found 'nf5'; expected nf4 or fp4; did you mean nf4?",
+                "wrong.yaml:2: quantization_config.bnb_4bit_use_double_quants: found an unknown key",
+                "did you mean bnb_4bit_use_double_quant?",
+                "llm_int8_has_fp16_weight: found 'true'; it keeps weights in 16 bits to train them"});
+  run.write("both.yaml", "include: small.yaml\nload_in_4bit: true\nload_in_8bit: true\n");
+  expect_error("validate both.yaml",
+               {"both.yaml:3: load_in_8bit: found true beside load_in_4bit: true; expected one of them"});
+  run.write("right.yaml", "include: small.yaml\nload_in_8bit: true\nbnb_4bit_use_double_quant: true\n");
+  const Finished valid = run.adtrain("validate right.yaml --set device=cpu");
+  EXPECT_EQ(valid.exit_code, 0) << valid.output;
+  EXPECT_THAT(valid.output, AllOf(HasSubstr("weight-only products of quantised weights"),
+                                  HasSubstr("bnb_4bit_use_double_quant has no effect"),
+                                  HasSubstr("load_in_8bit is for adtrain score and adtrain evaluate"),
+                                  Not(HasSubstr("vectorised"))));
+}
+
+}  // namespace
+}  // namespace adtrain

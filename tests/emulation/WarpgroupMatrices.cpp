@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include <cuda_fp16.h>
+
 #include "emulation/Emulator.h"
 #include "emulation/Matrices.h"
 
@@ -42,9 +44,14 @@ Groups& groups_of_warp() {
   return started.groups;
 }
 
+/// The low half of a pair, as an element of the type.
+float number(uint32_t pair, bool half) {
+  return half ? __half2float(__ushort_as_half(static_cast<uint16_t>(pair))) : low_of(pair);
+}
+
 /// The matrix that a descriptor describes, "Matrix Descriptor Format" of the PTX ISA, with a swizzle of 128
 /// or 64 bytes: the 16-byte units of a row are exchanged by the number of the row.
-float element(uint64_t descriptor, bool across, int k, int column) {
+float element(uint64_t descriptor, bool across, bool half, int k, int column) {
   const uint32_t first = (descriptor & 0x3fff) << 4, of_eight_rows = (descriptor >> 32 & 0x3fff) << 4;
   const bool wide = descriptor >> 62 == 1;
   if (!wide && descriptor >> 62 != 2) fail("a swizzle that is not emulated");
@@ -54,25 +61,27 @@ float element(uint64_t descriptor, bool across, int k, int column) {
   address ^= (address >> 7 & (wide ? 7 : 3)) << 4;
   uint16_t bits;
   std::memcpy(&bits, at_shared(address, sizeof bits), sizeof bits);
-  return low_of(bits);
+  return number(bits, half);
 }
 
 void multiply(const WarpProduct& lanes) {
   const int columns = lanes[0].columns;
+  const bool half = lanes[0].half;
   std::vector<std::array<float, kDepth>> right(columns);
   for (int column = 0; column < columns; ++column) {
-    for (int k = 0; k < kDepth; ++k) right[column][k] = element(lanes[0].right, lanes[0].across, k, column);
+    for (int k = 0; k < kDepth; ++k)
+      right[column][k] = element(lanes[0].right, lanes[0].across, half, k, column);
   }
   std::array<std::array<float, kDepth>, kRows> left;
   for (int row = 0; lanes[0].shared_left != 0 && row < kRows; ++row) {
     const int of_group = row + kRows * static_cast<int>(place.thread.x / kLanes % kWarps);
-    for (int k = 0; k < kDepth; ++k) left[row][k] = element(lanes[0].shared_left, false, k, of_group);
+    for (int k = 0; k < kDepth; ++k) left[row][k] = element(lanes[0].shared_left, false, half, k, of_group);
   }
   for (int lane = 0; lanes[0].shared_left == 0 && lane < kLanes; ++lane) {
     for (int part = 0; part < 4; ++part) {
       float* const to = &left[lane / 4 + 8 * (part % 2)][2 * (lane % 4) + 8 * (part / 2)];
-      to[0] = low_of(lanes[lane].left[part]);
-      to[1] = high_of(lanes[lane].left[part]);
+      to[0] = number(lanes[lane].left[part], half);
+      to[1] = number(lanes[lane].left[part] >> 16, half);
     }
   }
   for (int lane = 0; lane < kLanes; ++lane) {

@@ -14,6 +14,7 @@ struct GroupProduct {
   uint64_t right;        ///< matrix descriptor
   bool across;           ///< neighbours in memory are columns of the right operand, and else rows
   uint64_t shared_left;  ///< matrix descriptor of 64 rows in the place of `left`, or 0
+  bool half = false;     ///< elements are fp16, and else bf16
 };
 
 /// A product happens at once or when somebody waits for it, as chance wills; a warp's products happen in

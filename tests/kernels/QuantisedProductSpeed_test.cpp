@@ -105,11 +105,11 @@ TEST_P(QuantisedProductSpeed, DISABLED_Ways) {
   const auto device = testing::fused_device();
   if (!device || device->device.is_cpu()) GTEST_SKIP() << "no GPU here";
   const c10::InferenceMode no_gradients;
-  const std::array<std::pair<ProductWay, const char*>, 5> kWays = {{{ProductWay::kFewRows, "few rows"},
-                                                                    {ProductWay::kTile64x64, "64x64"},
-                                                                    {ProductWay::kTile128x64, "128x64"},
-                                                                    {ProductWay::kTile128x128, "128x128"},
-                                                                    {ProductWay::kLibrary, "library"}}};
+  const std::vector<std::pair<ProductWay, const char*>> ways = {{ProductWay::kFewRows, "few rows"},
+                                                                {ProductWay::kTile64x64, "64x64"},
+                                                                {ProductWay::kTile128x64, "128x64"},
+                                                                {ProductWay::kTile128x128, "128x128"},
+                                                                {ProductWay::kLibrary, "library"}};
   for (const auto& [in, out] : shapes_of_block(GetParam())) {
     std::vector<QuantisedMatrix> matrices;
     for (int64_t i = 0; i < copies_of(0.5 * static_cast<double>(in * out)); ++i)
@@ -117,7 +117,7 @@ TEST_P(QuantisedProductSpeed, DISABLED_Ways) {
     for (const int64_t rows : {8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096}) {
       const at::Tensor input = at::randn({rows, in}, at::device(device->device).dtype(at::kBFloat16));
       std::string line = fmt::format("{:4} rows, {:4} -> {:4}, us:", rows, in, out);
-      for (const auto& [way, name] : kWays) {
+      for (const auto& [way, name] : ways) {
         if (way == ProductWay::kFewRows && rows > kernels::kMostFewRows) continue;
         line += fmt::format(" {} {:.2f},", name,
                             captured_microseconds(static_cast<int64_t>(matrices.size()), [&](int64_t i) {

@@ -7,7 +7,7 @@
 #include "kernels/quantised/Codes.cuh"
 #include "kernels/quantised/QuantisedKernels.h"
 
-/// The product as its transpose: weights are the left operand of "mma", 16 features a thread block, and the
+/// The product as its transpose: weights are the left operand of "mma", 16 features a tile, and the
 /// input's rows are the 8 columns of the right one. Warps share the columns that are summed over, 64 at a
 /// time, which lie in one block of an absmax. The sums of 64 columns are scaled in fp32.
 ///
@@ -21,7 +21,7 @@ namespace adtrain::kernels {
 namespace {
 
 constexpr int kWarps = 8, kThreads = kWarps * kWarp;
-constexpr int kFeatures = kWarpTile;                   ///< of a thread block
+constexpr int kFeatures = kWarpTile;                   ///< of a tile
 constexpr int kLaneColumns = 16;                       ///< of a lane, of 64
 constexpr int kProducts = kBlockColumns / kWarpTile;   ///< of 64 columns
 constexpr int kVectors = kLaneColumns / kVectorWidth;  ///< of the input
@@ -49,13 +49,16 @@ struct LaneCodes {
   }
 };
 
-/// `kEights`: for how many times eight rows of the input.
-template <class Short, WeightForm kForm, int kEights>
+/// For 8 `Eights` rows of the input, by thread blocks of 16 `Tiles` features.
+template <class Short, WeightForm kForm, int kEights, int kTiles>
 class FewRows {
   static constexpr bool kTable = kForm != WeightForm::kEightBits;
-  static constexpr int kAhead = kEights <= 2 ? 4 : 8 / kEights;  ///< loads under way, of 64 columns each
-  static constexpr int kPitch = kFeatures + 4;  ///< of a warp's sums; so that lanes use different banks
-  static constexpr int kPartBytes = kWarps * 8 * kEights * kPitch * static_cast<int>(sizeof(float));
+  /// Loads under way, of 64 columns each: weights come from memory, inputs from the L2 cache.
+  static constexpr int kWeightsAhead = (kEights == 1 ? 8 : 4) / kTiles, kInputsAhead = 4 / kEights;
+  static_assert(kWeightsAhead % kInputsAhead == 0);
+  static constexpr int kPitch = kFeatures * kTiles + 4;  ///< of sums; so that lanes use different banks
+  static constexpr int kPart = 8 * kEights * kPitch;     ///< sums of a warp
+  static constexpr int kPartBytes = kWarps * kPart * static_cast<int>(sizeof(float));
 
  public:
   static constexpr int kBytes = std::max(kTable ? PairTable::kBytes : 0, kPartBytes);
@@ -66,128 +69,136 @@ class FewRows {
         table_(shared),
         parts_(reinterpret_cast<float*>(shared)),
         place_(lane_place()),
-        first_feature_(kFeatures * static_cast<int>(blockIdx.x)),
-        warp_(static_cast<int>(threadIdx.x) / kWarp) {}
+        first_feature_(kFeatures * kTiles * static_cast<int>(blockIdx.x)),
+        warp_(static_cast<int>(threadIdx.x) / kWarp),
+        blocks_(static_cast<int>(job.weights.in_features) / kBlockColumns) {}
 
   /// `fill`: called when the first loads are under way; fills shared memory and is a barrier.
   template <class Fill>
   __device__ void run(Fill&& fill) {
-    const int blocks = static_cast<int>(job_.weights.in_features) / kBlockColumns;
-    Loaded loaded[kAhead];
-    load_weights(loaded, warp_, blocks);
+    Weights weights[kWeightsAhead];
+    Inputs inputs[kInputsAhead];
+#pragma unroll
+    for (int i = 0; i < kWeightsAhead; ++i) load(weights[i], warp_ + kWarps * i);
     fill(table_);
     await_kernels_ahead();
-    load_inputs(loaded, warp_, blocks);
 #pragma unroll
-    for (Sums& sums : sums_) sums = no_sums();
-    for (int first = warp_;;) {
+    for (int i = 0; i < kInputsAhead; ++i) load(inputs[i], warp_ + kWarps * i);
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        if (first + kWarps * i < blocks) add(loaded[i]);
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (Sums& sums : sums_[tile]) sums = no_sums();
+    }
+#pragma unroll 1
+    for (int first = warp_; first < blocks_; first += kWarps * kWeightsAhead) {
+#pragma unroll
+      for (int i = 0; i < kWeightsAhead; ++i) {
+        const int block = first + kWarps * i;
+        if (block >= blocks_) break;
+        add(weights[i], inputs[i % kInputsAhead]);
+        load(weights[i], block + kWarps * kWeightsAhead);
+        load(inputs[i % kInputsAhead], block + kWarps * kInputsAhead);
       }
-      first += kWarps * kAhead;
-      if (first >= blocks) break;
-      load_weights(loaded, first, blocks);
-      load_inputs(loaded, first, blocks);
     }
     meet_warps();
   }
 
  private:
-  /// What a lane needs for 64 columns: codes and scales of its two features, and inputs.
-  struct Loaded {
-    LaneCodes<kForm> codes[2];
-    StoredScale<kForm> scales[2];
-    Vector inputs[kEights][kVectors];
+  /// What a lane needs of the weights for 64 columns: two features of each tile.
+  struct Weights {
+    LaneCodes<kForm> codes[kTiles][2];
+    StoredScale<kForm> scales[kTiles][2];
+  };
+  struct Inputs {
+    Vector vectors[kEights][kVectors];
   };
 
-  /// Blocks of 64 columns: `first`, and every kWarps-th after it, as far as they are below `blocks`. Features
-  /// and rows that do not exist are others instead, whose sums nobody stores.
-  __device__ void load_weights(Loaded (&loaded)[kAhead], int first, int blocks) const {
-    const int quad = static_cast<int>(threadIdx.x) % 4;
+  // They load 64 columns, where these exist. Features and rows that do not exist are others instead, whose
+  // sums nobody stores.
+  __device__ void load(Weights& weights, int block) const {
+    if (block >= blocks_) return;
+    const int column = kBlockColumns * block;
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      if (first + kWarps * i >= blocks) break;
-      const int column = kBlockColumns * (first + kWarps * i);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int64_t feature =
-            min(int64_t{first_feature_ + place_.row + 8 * half}, job_.weights.out_features - 1);
-        loaded[i].codes[half] = LaneCodes<kForm>::load(
-            job_.weights, feature * job_.weights.in_features + column + kLaneColumns * quad);
-        loaded[i].scales[half] =
-            StoredScale<kForm>::load(job_.weights, block_of(job_.weights, feature, column));
-      }
+    for (int i = 0; i < 2 * kTiles; ++i) {
+      const int64_t feature =
+          min(int64_t{first_feature_ + place_.row + 8 * i}, job_.weights.out_features - 1);
+      weights.codes[i / 2][i % 2] = LaneCodes<kForm>::load(
+          job_.weights, feature * job_.weights.in_features + column + kLaneColumns * quad_lane());
+      weights.scales[i / 2][i % 2] =
+          StoredScale<kForm>::load(job_.weights, block_of(job_.weights, feature, column));
     }
   }
-  __device__ void load_inputs(Loaded (&loaded)[kAhead], int first, int blocks) const {
-    const int quad = static_cast<int>(threadIdx.x) % 4;
+  __device__ void load(Inputs& inputs, int block) const {
+    if (block >= blocks_) return;
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      if (first + kWarps * i >= blocks) break;
-      const int column = kBlockColumns * (first + kWarps * i);
+    for (int eight = 0; eight < kEights; ++eight) {
+      const int64_t row = min(8 * eight + place_.row, job_.rows - 1);
+      const auto* const from = static_cast<const Vector*>(job_.input) +
+                               (row * blocks_ + block) * (kBlockColumns / kVectorWidth) +
+                               kVectors * quad_lane();
 #pragma unroll
-      for (int eight = 0; eight < kEights; ++eight) {
-        const int64_t row = min(8 * eight + place_.row, job_.rows - 1);
-        const auto* const from = static_cast<const Vector*>(job_.input) +
-                                 (row * job_.weights.in_features + column) / kVectorWidth + kVectors * quad;
-#pragma unroll
-        for (int vector = 0; vector < kVectors; ++vector)
-          loaded[i].inputs[eight][vector] = __ldcg(from + vector);
-      }
+      for (int i = 0; i < kVectors; ++i) inputs.vectors[eight][i] = __ldcg(from + i);
     }
+  }
+  __device__ int quad_lane() const {
+    return place_.column / 2;
   }
 
   /// Adds the products of 64 columns.
-  __device__ void add(const Loaded& loaded) {
-    Sums found[kEights];
+  __device__ void add(const Weights& weights, const Inputs& inputs) {
 #pragma unroll
-    for (Sums& sums : found) sums = no_sums();
+    for (int tile = 0; tile < kTiles; ++tile) {
+      Sums found[kEights];
 #pragma unroll
-    for (int product = 0; product < kProducts; ++product) {
-      LeftFragment left;
+      for (Sums& sums : found) sums = no_sums();
 #pragma unroll
-      for (int part = 0; part < 4; ++part) {
-        left.part[part] = loaded.codes[part % 2].template pair<Short>(2 * product + part / 2, table_);
+      for (int product = 0; product < kProducts; ++product) {
+        LeftFragment left;
+#pragma unroll
+        for (int part = 0; part < 4; ++part) {
+          left.part[part] =
+              weights.codes[tile][part % 2].template pair<Short>(2 * product + part / 2, table_);
+        }
+#pragma unroll
+        for (int eight = 0; eight < kEights; ++eight) {
+          const Vector& input = inputs.vectors[eight][product / 2];
+          multiply_add<Short>(kTable ? found[eight] : sums_[tile][eight], left,
+                              product % 2 == 0 ? input.x : input.z, product % 2 == 0 ? input.y : input.w);
+        }
       }
+      if constexpr (kTable) {
+        const float scales[2] = {weights.scales[tile][0].value(job_.weights, nested_map_),
+                                 weights.scales[tile][1].value(job_.weights, nested_map_)};
 #pragma unroll
-      for (int eight = 0; eight < kEights; ++eight) {
-        const Vector& inputs = loaded.inputs[eight][product / 2];
-        multiply_add<Short>(kTable ? found[eight] : sums_[eight], left,
-                            product % 2 == 0 ? inputs.x : inputs.z, product % 2 == 0 ? inputs.y : inputs.w);
+        for (int i = 0; i < 4 * kEights; ++i) {
+          float& sum = sums_[tile][i / 4].value[i % 4];
+          sum = fmaf(found[i / 4].value[i % 4], scales[i / 2 % 2], sum);
+        }
       }
-    }
-    if constexpr (!kTable) return;
-    const float scales[2] = {loaded.scales[0].value(job_.weights, nested_map_),
-                             loaded.scales[1].value(job_.weights, nested_map_)};
-#pragma unroll
-    for (int eight = 0; eight < kEights; ++eight) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        sums_[eight].value[i] = fmaf(found[eight].value[i], scales[i / 2], sums_[eight].value[i]);
     }
   }
 
   /// Adds up what the warps found, in their order, and stores it.
   __device__ void meet_warps() const {
     __syncthreads();  // the table is not read any more
-    constexpr int kOfWarp = 8 * kEights * kPitch;
 #pragma unroll
-    for (int eight = 0; eight < kEights; ++eight) {
+    for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = 8 * eight + place_.column + i % 2, feature = place_.row + 8 * (i / 2);
-        parts_[kOfWarp * warp_ + kPitch * row + feature] = sums_[eight].value[i];
+      for (int i = 0; i < 4 * kEights; ++i) {
+        const int row = i / 4 * 8 + place_.column + i % 2,
+                  feature = kFeatures * tile + place_.row + 8 * (i / 2 % 2);
+        parts_[kPart * warp_ + kPitch * row + feature] = sums_[tile][i / 4].value[i % 4];
       }
     }
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < kFeatures * job_.rows; i += kThreads) {
-      const int row = i / kFeatures;
-      const int64_t feature = first_feature_ + i % kFeatures;
+    constexpr int kAll = kFeatures * kTiles;
+    for (int i = static_cast<int>(threadIdx.x); i < kAll * job_.rows; i += kThreads) {
+      const int row = i / kAll;
+      const int64_t feature = first_feature_ + i % kAll;
       if (feature >= job_.weights.out_features) continue;
       float sum = 0.0f;
 #pragma unroll
-      for (int warp = 0; warp < kWarps; ++warp) sum += parts_[kOfWarp * warp + kPitch * row + i % kFeatures];
+      for (int warp = 0; warp < kWarps; ++warp) sum += parts_[kPart * warp + kPitch * row + i % kAll];
       if constexpr (!kTable) sum *= row_scale(job_.weights, feature);
       if (job_.bias != nullptr) sum += as_float(static_cast<const Short*>(job_.bias)[feature]);
       static_cast<Short*>(job_.output)[row * job_.weights.out_features + feature] = rounded_to<Short>(sum);
@@ -200,34 +211,44 @@ class FewRows {
   float* const parts_;  ///< (warps, rows, features), in the table's place
   const LanePlace place_;
   const int first_feature_, warp_;
-  Sums sums_[kEights];
+  const int blocks_;  ///< of 64 columns
+  Sums sums_[kTiles][kEights];
 };
 
-template <class Short, WeightForm kForm, int kEights>
-__global__ void __launch_bounds__(kThreads) few_rows_kernel(const __grid_constant__ QuantisedProduct job) {
+template <class Short, WeightForm kForm, int kEights, int kTiles>
+__global__ void __launch_bounds__(kThreads, 2) few_rows_kernel(const __grid_constant__ QuantisedProduct job) {
   __shared__ float nested_map[256];
   let_next_kernel_start();
-  FewRows<Short, kForm, kEights>(job, dynamic_shared_memory(), nested_map).run([&](const PairTable& table) {
-    if constexpr (kForm != WeightForm::kEightBits) table.template fill<Short>(job.weights.code_map, kThreads);
-    if constexpr (kForm == WeightForm::kNestedFourBits)
-      nested_map[threadIdx.x] = __ldg(job.weights.nested_map + threadIdx.x);
-    __syncthreads();
-  });
+  FewRows<Short, kForm, kEights, kTiles>(job, dynamic_shared_memory(), nested_map)
+      .run([&](const PairTable& table) {
+        if constexpr (kForm != WeightForm::kEightBits)
+          table.template fill<Short>(job.weights.code_map, kThreads);
+        if constexpr (kForm == WeightForm::kNestedFourBits)
+          nested_map[threadIdx.x] = __ldg(job.weights.nested_map + threadIdx.x);
+        __syncthreads();
+      });
 }
 
-template <class Short, WeightForm kForm, int kEights>
+template <class Short, WeightForm kForm, int kEights, int kTiles>
 void launch(const QuantisedProduct& product, cudaStream_t stream) {
-  launch_early("few_rows_kernel", few_rows_kernel<Short, kForm, kEights>,
-               static_cast<unsigned>(gpu::divided_up(product.weights.out_features, kFeatures)), kThreads,
-               FewRows<Short, kForm, kEights>::kBytes, stream, product);
+  launch_early("few_rows_kernel", few_rows_kernel<Short, kForm, kEights, kTiles>,
+               static_cast<unsigned>(gpu::divided_up(product.weights.out_features, kFeatures * kTiles)),
+               kThreads, FewRows<Short, kForm, kEights, kTiles>::kBytes, stream, product);
+}
+
+/// Two tiles a thread block share its inputs and its table, where one would not leave multiprocessors idle.
+template <class Short, WeightForm kForm, int kEights>
+void launch_tiles(const QuantisedProduct& product, cudaStream_t stream) {
+  if (gpu::divided_up(product.weights.out_features, kFeatures) > product.processors)
+    return launch<Short, kForm, kEights, 2>(product, stream);
+  return launch<Short, kForm, kEights, 1>(product, stream);
 }
 
 template <class Short, WeightForm kForm>
 void launch(const QuantisedProduct& product, cudaStream_t stream) {
-  if (product.rows <= 8) return launch<Short, kForm, 1>(product, stream);
-  if (product.rows <= 16) return launch<Short, kForm, 2>(product, stream);
-  if (product.rows <= 32) return launch<Short, kForm, 4>(product, stream);
-  return launch<Short, kForm, kMostFewRows / 8>(product, stream);
+  if (product.rows <= 8) return launch_tiles<Short, kForm, 1>(product, stream);
+  if (product.rows <= 16) return launch_tiles<Short, kForm, 2>(product, stream);
+  return launch<Short, kForm, kMostFewRows / 8, 1>(product, stream);
 }
 
 }  // namespace

@@ -10,13 +10,13 @@
 
 /// The product as its transpose: weights are the left operand of "wgmma", 64 features a warpgroup, and the
 /// input's rows are the columns of the right one. Codes and inputs stream through shared memory, 64 columns
-/// of the sum for each warpgroup's share in a step, three steps under way. Codes become left operands in
-/// registers, scaled in 16 bit, while the product before is under way. Copies of codes and the table begin
-/// before the kernel has ended that writes the input, as weights are constant.
+/// of the sum for each warpgroup's share in a step, three steps ahead. Codes become left operands in
+/// registers, scaled in 16 bit, while the products of the step before are under way. Copies of codes and the
+/// table begin before the kernel has ended that writes the input, as weights are constant.
 ///
-/// Shared memory, 79 to 117 KiB:
+/// Shared memory, 105 to 145 KiB:
 ///
-///     stages  (3): inputs (shares, rows, 64), swizzled, and codes (warpgroups, 64 features, 64 columns), of
+///     stages  (4): inputs (shares, rows, 64), swizzled, and codes (warpgroups, 64 features, 64 columns), of
 ///             which rows are 16 bytes apart, so that lanes use different banks; at the end the sums of other
 ///             shares, and the output, to be stored
 ///     table   of pairs, 32 KiB; not for 8 bits
@@ -24,8 +24,8 @@
 namespace adtrain::kernels {
 namespace {
 
-constexpr int kStages = 3;
-constexpr int kProducts = kBlockColumns / 16;  ///< of 64 columns
+constexpr int kStages = 4, kAhead = kStages - 1;  ///< steps whose copies are under way, and one that is read
+constexpr int kProducts = kBlockColumns / 16;     ///< of 64 columns
 constexpr int kGroupThreads = kWarpsOfGroup * kWarp;
 constexpr int kChunk = 16;  ///< bytes that are copied at once
 
@@ -48,6 +48,8 @@ __device__ uint32_t product_of_pairs(uint32_t left, uint32_t right) {
   }
 }
 
+/// The work of one thread. All of it is inlined by force: where the compiler keeps a function apart, sums lie
+/// in memory.
 template <class Short, WeightForm kForm, class Shape>
 class ManyRows {
   static constexpr bool kTable = kForm != WeightForm::kEightBits;
@@ -76,63 +78,63 @@ class ManyRows {
         in_group_(static_cast<int>(threadIdx.x) % kGroupThreads) {}
 
   template <class Fill>
-  __device__ void run(Fill&& fill) {
+  __device__ __forceinline__ void run(Fill&& fill) {
     const int steps = (blocks_ + kShares - 1) / kShares;
-    fetch_codes(0);
-    if (steps > 1) fetch_codes(1);
+#pragma unroll
+    for (int step = 0; step < kAhead; ++step) {
+      if (step < steps) fetch_codes(step);
+    }
     load_scales(0);
     fill(table_);
     await_kernels_ahead();
-    fetch_inputs(0);
-    close_copies();
-    if (steps > 1) fetch_inputs(1);
-    close_copies();
+#pragma unroll
+    for (int step = 0; step < kAhead; ++step) {
+      if (step < steps) fetch_inputs(step);
+      close_copies();
+    }
 #pragma unroll
     for (Sums& sums : sums_) sums = no_sums();
+    LeftFragment even[kProducts], odd[kProducts];
+    stage_arrives();
+    make(even, 0);
 #pragma unroll 1
-    for (int step = 0; step < steps; ++step) {
-      copies_arrived_but_last();
-      show_to_products();
-      __syncthreads();  // the stage is here, and nobody reads the one before any more
-      if (step + 2 < steps) {
-        fetch_codes(step + 2);
-        fetch_inputs(step + 2);
-      }
-      close_copies();
-      add(step);
+    for (int step = 0; step < steps; step += 2) {
+      multiply(even, odd, step, steps);
+      if (step + 1 < steps) multiply(odd, even, step + 1, steps);
     }
+    copies_arrived();
     __syncthreads();
     meet_shares();
     store();
   }
 
  private:
-  __device__ char* stage(int step) const {
+  __device__ __forceinline__ char* stage(int step) const {
     return shared_ + step % kStages * kStageBytes;
   }
-  __device__ Tile<kBlockColumns> inputs(int step, int share) const {
+  __device__ __forceinline__ Tile<kBlockColumns> inputs(int step, int share) const {
     return {reinterpret_cast<Bf16*>(stage(step) + share * kInputBytes)};
   }
   /// The warpgroup's codes.
-  __device__ char* codes(int step) const {
+  __device__ __forceinline__ char* codes(int step) const {
     return stage(step) + kShares * kInputBytes + group_ * kCodeBytes;
   }
   /// Of features that do not exist the last one: nobody stores their sums.
-  __device__ int64_t existing(int64_t feature) const {
+  __device__ __forceinline__ int64_t existing(int64_t feature) const {
     return min(feature, job_.weights.out_features - 1);
   }
   /// The warpgroup's 64 columns of a step; beyond the last ones, where inputs are 0, any.
-  __device__ int block(int step) const {
+  __device__ __forceinline__ int block(int step) const {
     return min(step * kShares + share_, blocks_ - 1);
   }
   /// The lane's feature, or with half = 1 that which is 8 further.
-  __device__ int64_t feature(int half) const {
+  __device__ __forceinline__ int64_t feature(int half) const {
     return first_feature_ + kGroupRows * (group_ % Shape::kGroups) + kWarpTile * (in_group_ / kWarp) +
            place_.row + 8 * half;
   }
 
   /// Rows and columns that do not exist are cleared.
-  __device__ void fetch_inputs(int step) const {
+  __device__ __forceinline__ void fetch_inputs(int step) const {
     constexpr int kChunks = kBlockColumns / kVectorWidth, kAtOnce = kThreads / kChunks;
     static_assert(kRows % kAtOnce == 0);
     const int row = static_cast<int>(threadIdx.x) / kChunks,
@@ -150,7 +152,7 @@ class ManyRows {
       }
     }
   }
-  __device__ void fetch_codes(int step) const {
+  __device__ __forceinline__ void fetch_codes(int step) const {
     constexpr int kChunks = kRowCodes / kChunk, kAtOnce = kGroupThreads / kChunks;
     const int row = in_group_ / kChunks, chunk = in_group_ % kChunks;
     const int64_t of_feature = job_.weights.in_features / kBlockColumns * kRowCodes;
@@ -163,7 +165,7 @@ class ManyRows {
                  from + existing(first + row + i) * of_feature);
     }
   }
-  __device__ void load_scales(int step) {
+  __device__ __forceinline__ void load_scales(int step) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       scales_[half] = StoredScale<kForm>::load(
@@ -171,8 +173,36 @@ class ManyRows {
     }
   }
 
-  /// Adds the products of the step's columns.
-  __device__ __forceinline__ void add(int step) {
+  /// Waits for the copies of the next stage, and for the other threads.
+  __device__ __forceinline__ void stage_arrives() const {
+    copies_arrived_but_last();
+    show_to_products();
+    __syncthreads();
+  }
+  /// Adds the products of a step's columns, and makes the next step's left operands meanwhile. After the last
+  /// step these are of any codes, and are not used.
+  __device__ __forceinline__ void multiply(LeftFragment (&left)[kProducts], LeftFragment (&next)[kProducts],
+                                           int step, int steps) {
+    const uint64_t right = descriptor_of(inputs(step, share_));
+    take_sums(sums_);
+    begin_products();
+#pragma unroll
+    for (int product = 0; product < kProducts; ++product)
+      start_wide_product<Short>(sums_, left[product], further(right, 16 * product));
+    close_products();
+    stage_arrives();  // and all products with the stage before this one have ended: it is free
+    if (step + kAhead < steps) {
+      fetch_codes(step + kAhead);
+      fetch_inputs(step + kAhead);
+    }
+    close_copies();
+    make(next, step + 1);
+    products_arrived<0>();
+    take_sums(sums_);
+    hold(left);
+  }
+  /// Makes the left operands of a step. Its scales have been loaded, and the next step's are after it.
+  __device__ __forceinline__ void make(LeftFragment (&left)[kProducts], int step) {
     uint32_t scale[2] = {};
     if constexpr (kTable) {
 #pragma unroll
@@ -183,23 +213,14 @@ class ManyRows {
       load_scales(step + 1);
     }
     const LaneRows rows(codes(step) + (kWarpTile * (in_group_ / kWarp) + place_.row) * kCodePitch);
-    const uint64_t right = descriptor_of(inputs(step, share_));
-    LeftFragment left[kProducts];
-    take_sums(sums_);
 #pragma unroll
     for (int product = 0; product < kProducts; ++product) {
 #pragma unroll
-      for (int part = 0; part < 4; ++part) {
+      for (int part = 0; part < 4; ++part)
         left[product].part[part] = pair(rows, part % 2, 2 * product + part / 2, scale[part % 2]);
-      }
-      begin_products();
-      start_wide_product<Short>(sums_, left[product], further(right, 16 * product));
-      close_products();
     }
-    products_arrived<0>();
-    take_sums(sums_);
-    hold(left);
   }
+
   /// The lane's two rows of codes in a stage. 4 bits are loaded here, by wide loads.
   struct LaneRows {
     const char* from;
@@ -215,14 +236,14 @@ class ManyRows {
         }
       }
     }
-    __device__ uint32_t word(int half, int number) const {
+    __device__ __forceinline__ uint32_t word(int half, int number) const {
       const uint4& four = words[half][number / 4];
       const uint32_t all[4] = {four.x, four.y, four.z, four.w};
       return all[number % 4];
     }
   };
   /// The lane's two neighbouring weights among columns 8 `eight` … + 7 of one of its rows.
-  __device__ uint32_t pair(const LaneRows& rows, int half, int eight, uint32_t scale) const {
+  __device__ __forceinline__ uint32_t pair(const LaneRows& rows, int half, int eight, uint32_t scale) const {
     if constexpr (kTable) {
       return product_of_pairs<Short>(table_.pair_of_quad(rows.word(half, eight), place_.column / 2), scale);
     } else {
@@ -232,7 +253,7 @@ class ManyRows {
   }
 
   /// Adds the sums of the other shares to those of the first, in their order.
-  __device__ void meet_shares() {
+  __device__ __forceinline__ void meet_shares() {
     if constexpr (kShares > 1) {
       static_assert(kShares == 2);
       float* const parts =
@@ -250,7 +271,7 @@ class ManyRows {
     }
   }
 
-  __device__ void store() {
+  __device__ __forceinline__ void store() {
     const Tile<Shape::kFeatures> tile = {reinterpret_cast<Bf16*>(shared_)};
     if (share_ == 0) set_output(tile);
     __syncthreads();
@@ -270,7 +291,7 @@ class ManyRows {
     }
   }
   /// The rounded sums as a tile (rows, features).
-  __device__ void set_output(Tile<Shape::kFeatures> tile) const {
+  __device__ __forceinline__ void set_output(Tile<Shape::kFeatures> tile) const {
     float factor[2], bias[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -307,7 +328,7 @@ class ManyRows {
 };
 
 template <class Short, WeightForm kForm, class Shape>
-__global__ void __launch_bounds__(Shape::kThreads, 512 / Shape::kThreads)
+__global__ void __launch_bounds__(Shape::kThreads, 1)
     many_rows_kernel(const __grid_constant__ QuantisedProduct job, int feature_tiles) {
   __shared__ float nested_map[256];
   let_next_kernel_start();

@@ -39,6 +39,7 @@ struct QuantisedProduct {
   QuantisedWeights weights;
   ShortType type;  ///< of input, bias and output
   int rows;
+  int processors;  ///< multiprocessors of the GPU
   const void* input;
   const void* bias;
   void* output;
@@ -56,7 +57,7 @@ enum class ProductWay {
   kLibrary,  ///< the weights are dequantised, and a library multiplies
 };
 
-constexpr int kMostFewRows = 64;
+constexpr int kMostFewRows = 32;
 /// The product for 1 … kMostFewRows rows, on GPUs of compute capability 9.0 and later. It is bound by memory:
 /// codes go from there to the registers of the one warp that needs them. Deterministic.
 void few_rows_product(const QuantisedProduct& product, cudaStream_t stream);

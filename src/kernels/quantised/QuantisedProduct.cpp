@@ -174,6 +174,7 @@ at::Tensor product_by(ProductWay way, const QuantisedWeights& weights, const at:
   const kernels::QuantisedProduct job = {.weights = weights,
                                          .type = kernels::type_of(input),
                                          .rows = static_cast<int>(input.size(0)),
+                                         .processors = kernels::processors(),
                                          .input = read_input.const_data_ptr(),
                                          .bias = bias.defined() ? read_bias.const_data_ptr() : nullptr,
                                          .output = output.data_ptr()};

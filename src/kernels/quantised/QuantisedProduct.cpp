@@ -137,7 +137,7 @@ bool fits(ProductWay way, const QuantisedWeights& weights, const at::Tensor& inp
 }
 
 ProductWay chosen_way(const QuantisedWeights& weights, const at::Tensor& input) {
-  constexpr int64_t kMostManyRows = 2048;  // dequantising the weights is little of what more rows take
+  constexpr int64_t kMostManyRows = 128;  // more took longer than by the library, on an H100
   const int64_t rows = input.size(0);
   ProductWay way = ProductWay::kFewRows;
   if (rows > kernels::kMostFewRows) {

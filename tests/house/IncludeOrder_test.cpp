@@ -45,16 +45,15 @@ const House kRooms = {"",
                        {"cli"},
                        {"python"}}};
 const std::string kOwnFiles = ".";  ///< the room of files that lie in the folder itself
-const House kKernels = {
-    "kernels/",
-    {{"primitives"},
-     {kOwnFiles},
-     {"activation", "embedding", "encoder", "gemm", "loss", "norm", "optimizer", "quantised", "rope"},
-     {"cpu"},
-     {"dropout"},
-     {"attention"},
-     {"block"},
-     {"plan"}}};
+const House kKernels = {"kernels/",
+                        {{"primitives"},
+                         {kOwnFiles},
+                         {"activation", "embedding", "encoder", "gemm", "loss", "norm", "optimizer", "rope"},
+                         {"cpu", "quantised"},
+                         {"dropout"},
+                         {"attention"},
+                         {"block"},
+                         {"plan"}}};
 
 std::optional<size_t> storey_of(const House& house, const std::string& room) {
   const auto storey = std::find_if(house.storeys.begin(), house.storeys.end(),

@@ -4,11 +4,10 @@
 
 #include <driver_types.h>
 
+#include "kernels/primitives/FloatType.h"
 #include "kernels/primitives/HashedDropout.h"
 
 namespace adtrain::kernels {
-
-enum class FloatType { kFloat, kHalf, kBFloat16 };
 
 /// A call of dropout of a dense matrix whose mask is not stored. Pointers are to the GPU's memory.
 struct RowDropout {

@@ -36,10 +36,7 @@ __device__ inline void products_arrived() {
 template <int Count>
 __device__ void take_sums(Sums (&sums)[Count]) {
 #pragma unroll
-  for (Sums& eight : sums) {
-#pragma unroll
-    for (float& value : eight.value) asm volatile("" : "+f"(value)::"memory");
-  }
+  for (int i = 0; i < 4 * Count; ++i) asm volatile("" : "+f"(sums[i / 4].value[i % 4])::"memory");
 }
 
 /// Keeps left operands in their registers until here, which must come after the products_arrived() that waits
@@ -47,10 +44,7 @@ __device__ void take_sums(Sums (&sums)[Count]) {
 template <int Count>
 __device__ void hold(LeftFragment (&left)[Count]) {
 #pragma unroll
-  for (LeftFragment& fragment : left) {
-#pragma unroll
-    for (uint32_t& part : fragment.part) asm volatile("" : "+r"(part)::"memory");
-  }
+  for (int i = 0; i < 4 * Count; ++i) asm volatile("" : "+r"(left[i / 4].part[i % 4])::"memory");
 }
 
 /// Makes what this thread has written to shared memory, copies that have arrived too, visible to products. A

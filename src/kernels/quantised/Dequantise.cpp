@@ -8,6 +8,8 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 
+#include "kernels/quantised/QuantisedProduct.h"
+
 namespace adtrain::kernels {
 namespace {
 
@@ -32,18 +34,6 @@ void write_values(const QuantisedMatrix& matrix, const at::Tensor& absmax, Value
   });
 }
 
-/// On any device.
-at::Tensor by_operators(const QuantisedMatrix& matrix, const at::Tensor& absmax) {
-  const int64_t count = matrix.out_features * matrix.in_features;
-  const at::Tensor pairs = matrix.codes.flatten();
-  const at::Tensor codes = at::stack({pairs.bitwise_right_shift(4), pairs.bitwise_and(15)}, 1)
-                               .flatten()
-                               .narrow(0, 0, count)
-                               .to(at::kInt);
-  const at::Tensor of_elements = absmax.repeat_interleave(matrix.block_size).narrow(0, 0, count);
-  return matrix.code_map.index_select(0, codes) * of_elements;
-}
-
 }  // namespace
 
 at::Tensor absmax_values(const QuantisedMatrix& matrix) {
@@ -54,13 +44,13 @@ at::Tensor absmax_values(const QuantisedMatrix& matrix) {
 }
 
 at::Tensor dequantised(const QuantisedMatrix& matrix, at::ScalarType type) {
+  if (!matrix.codes.is_cpu()) return dequantised_on_gpu(matrix, type);
   const std::array<int64_t, 2> shape = {matrix.out_features, matrix.in_features};
   if (matrix.code == QuantisedCode::int8) {
     constexpr double kPart = 1.0 / 127.0;
     return (matrix.codes.to(at::kFloat) * matrix.absmax.unsqueeze(1)).mul_(kPart).to(type);
   }
   const at::Tensor absmax = absmax_values(matrix);
-  if (!matrix.codes.is_cpu()) return by_operators(matrix, absmax).to(type).view(shape);
   const at::Tensor weights = at::empty(shape, type);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, type, "dequantised",
                                   [&] { write_values(matrix, absmax, weights.data_ptr<scalar_t>()); });

@@ -3,11 +3,13 @@
 #include <ATen/ATen.h>
 
 #include "kernels/quantised/Dequantise.h"
+#include "kernels/quantised/QuantisedProduct.h"
 
 namespace adtrain::kernels {
 
 at::Tensor weight_product(const at::Tensor& x, const QuantisedMatrix& matrix, const at::Tensor& bias) {
   const at::Tensor of_type = bias.defined() ? bias.to(x.scalar_type()) : bias;
+  if (x.is_cuda()) return quantised_linear(x, matrix, of_type);
   return at::linear(x, dequantised(matrix, x.scalar_type()), of_type);
 }
 

@@ -152,6 +152,14 @@ inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t chosen) {
 inline uint32_t __funnelshift_l(uint32_t low, uint32_t high, uint32_t bits) {
   return static_cast<uint32_t>((uint64_t{high} << 32 | low) << bits % 32 >> 32);
 }
+/// Rounded by itself: the compiler must not fuse it with an addition.
+inline float __fmul_rn(float left, float right) {
+  const volatile float product = left * right;
+  return product;
+}
+inline float __fadd_rn(float left, float right) {
+  return left + right;
+}
 inline float __log2f(float value) {
   return std::log2(value);
 }

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <string>
+
+#include <cuda_runtime.h>
+
+#include "base/Cuda.h"
+
+/// Kernels that start before the kernel ahead of them on the stream has ended ("programmatic dependent
+/// launch"), on GPUs of compute capability 9.0 and later: what they do first needs nothing of that kernel.
+/// CUDA graphs keep this. Like the instructions, it has a counterpart in tests/emulation/.
+namespace adtrain::kernels {
+
+/// Waits until all kernels ahead on the stream have ended and their stores are visible. Before it, a kernel
+/// may read only what was complete before they were launched, and store nothing.
+__device__ inline void await_kernels_ahead() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+/// Lets the next kernel start once all thread blocks have come here or ended.
+__device__ inline void let_next_kernel_start() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+/// gpu::launch() of a kernel that calls await_kernels_ahead().
+template <class... Parameters, class... Arguments>
+void launch_early(const char* name, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
+                  int shared_bytes, cudaStream_t stream, const Arguments&... arguments) {
+  const auto checked = [&](cudaError_t result) {
+    if (result != cudaSuccess) gpu::check(result, (std::string("The launch of ") + name).c_str());
+  };
+  if (shared_bytes > 0) {
+    checked(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+  }
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t launch = {};
+  launch.gridDim = blocks;
+  launch.blockDim = threads;
+  launch.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  launch.stream = stream;
+  launch.attrs = &early;
+  launch.numAttrs = 1;
+  checked(cudaLaunchKernelEx(&launch, kernel, arguments...));
+}
+
+}  // namespace adtrain::kernels

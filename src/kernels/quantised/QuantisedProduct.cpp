@@ -1,0 +1,216 @@
+#include "kernels/quantised/QuantisedProduct.h"
+
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <fmt/format.h>
+
+#include "kernels/MatrixOperation.h"
+#include "kernels/gemm/Gemm.h"
+#include "kernels/primitives/DeviceTraits.h"
+#include "kernels/quantised/QuantisedKernels.h"
+
+namespace adtrain {
+namespace {
+
+using kernels::ProductWay;
+using kernels::QuantisedWeights;
+using kernels::WeightForm;
+
+/// Dense, and at an address that kernels read 16 bytes of.
+at::Tensor readable(const at::Tensor& tensor) {
+  constexpr uintptr_t kAlignment = 16;
+  const at::Tensor dense = tensor.contiguous();
+  return reinterpret_cast<uintptr_t>(dense.const_data_ptr()) % kAlignment == 0 ? dense : dense.clone();
+}
+
+void expect(bool holds, const std::string& fault) {
+  if (!holds) throw std::logic_error("A quantised matrix " + fault);
+}
+
+void expect_tensor(const at::Tensor& tensor, const char* name, at::ScalarType type, int64_t count) {
+  expect(tensor.defined(), fmt::format("has no {}.", name));
+  expect(tensor.scalar_type() == type && tensor.numel() == count && tensor.is_contiguous(),
+         fmt::format("has {} of {} elements of {}; expected are {} of {}, dense.", name, tensor.numel(),
+                     c10::toString(tensor.scalar_type()), count, c10::toString(type)));
+}
+
+int block_shift(int64_t size) {
+  constexpr int64_t kLeast = 32;
+  expect(size >= kLeast && std::has_single_bit(static_cast<uint64_t>(size)),
+         fmt::format("has blocks of {} elements; expected is a power of two, 32 or more.", size));
+  return std::countr_zero(static_cast<uint64_t>(size));
+}
+
+/// A matrix as kernels read it. It owns what they read, for the call.
+class ReadMatrix {
+ public:
+  explicit ReadMatrix(const QuantisedMatrix& matrix) : matrix_(matrix) {
+    const int64_t elements = matrix.out_features * matrix.in_features;
+    expect(matrix.out_features > 0 && matrix.in_features > 0,
+           fmt::format("has {} x {} elements.", matrix.out_features, matrix.in_features));
+    weights_.out_features = matrix.out_features;
+    weights_.in_features = matrix.in_features;
+    if (matrix.code == QuantisedCode::int8) {
+      weights_.form = WeightForm::kEightBits;
+      expect_tensor(matrix.codes, "codes", at::kChar, elements);
+      expect_tensor(matrix.absmax, "absmax", at::kFloat, matrix.out_features);
+    } else {
+      read_4_bits(elements);
+    }
+    codes_ = readable(matrix.codes);
+    weights_.codes = codes_.const_data_ptr();
+    weights_.absmax = matrix.absmax.const_data_ptr();
+  }
+
+  const QuantisedWeights& weights() const { return weights_; }
+
+ private:
+  void read_4_bits(int64_t elements) {
+    constexpr int64_t kCodes = 16, kNestedCodes = 256;
+    weights_.form = matrix_.nested() ? WeightForm::kNestedFourBits : WeightForm::kFourBits;
+    weights_.block_shift = block_shift(matrix_.block_size);
+    const auto blocks_of = [](int64_t count, int64_t size) { return (count + size - 1) / size; };
+    const int64_t blocks = blocks_of(elements, matrix_.block_size);
+    expect_tensor(matrix_.codes, "codes", at::kByte, blocks_of(elements, 2));
+    expect_tensor(matrix_.absmax, "absmax", matrix_.nested() ? at::kByte : at::kFloat, blocks);
+    expect_tensor(matrix_.code_map, "code map", at::kFloat, kCodes);
+    weights_.code_map = matrix_.code_map.const_data_ptr<float>();
+    if (!matrix_.nested()) return;
+    weights_.nested_shift = block_shift(matrix_.nested_block_size);
+    expect_tensor(matrix_.nested_absmax, "nested absmax", at::kFloat,
+                  blocks_of(blocks, matrix_.nested_block_size));
+    expect_tensor(matrix_.nested_map, "nested map", at::kFloat, kNestedCodes);
+    weights_.nested_absmax = matrix_.nested_absmax.const_data_ptr<float>();
+    weights_.nested_map = matrix_.nested_map.const_data_ptr<float>();
+    weights_.nested_offset = matrix_.nested_offset;
+  }
+
+  const QuantisedMatrix& matrix_;
+  at::Tensor codes_;
+  QuantisedWeights weights_ = {};
+};
+
+kernels::FloatType float_type(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return kernels::FloatType::kFloat;
+    case at::kHalf:
+      return kernels::FloatType::kHalf;
+    case at::kBFloat16:
+      return kernels::FloatType::kBFloat16;
+    default:
+      throw std::logic_error(
+          fmt::format("A quantised matrix was to be multiplied in {}; expected is fp32, "
+                      "fp16 or bf16.",
+                      c10::toString(type)));
+  }
+}
+
+at::Tensor dequantised(const QuantisedWeights& weights, const at::TensorOptions& options) {
+  at::Tensor output = at::empty({weights.out_features, weights.in_features}, options.requires_grad(false));
+  kernels::dequantise(weights, float_type(output.scalar_type()), output.data_ptr(),
+                      kernels::current_stream());
+  return output;
+}
+
+/// Whether a kernel of ours can compute this: kBlockColumns columns of a row have one scale.
+bool fits(const QuantisedWeights& weights, const at::Tensor& input) {
+  const bool scaled_alike =
+      weights.form == WeightForm::kEightBits || int64_t{1} << weights.block_shift >= kernels::kBlockColumns;
+  return input.scalar_type() != at::kFloat && scaled_alike &&
+         weights.in_features % kernels::kBlockColumns == 0 &&
+         weights.in_features <= std::numeric_limits<int>::max();
+}
+
+bool fits(ProductWay way, const QuantisedWeights& weights, const at::Tensor& input) {
+  if (way == ProductWay::kLibrary) return true;
+  if (!fits(weights, input) || input.size(0) == 0) return false;
+  const auto traits = kernels::DeviceTraits::of(input.device());
+  if (way == ProductWay::kFewRows)
+    return input.size(0) <= kernels::kMostFewRows && traits.runs_small_kernels();
+  return traits.is_gpu && traits.compute_capability == kernels::DeviceTraits::hopper().compute_capability;
+}
+
+ProductWay chosen_way(const QuantisedWeights& weights, const at::Tensor& input) {
+  constexpr int64_t kMostManyRows = 128;  // more took longer than by the library, on an H100
+  const int64_t rows = input.size(0);
+  ProductWay way = ProductWay::kFewRows;
+  if (rows > kernels::kMostFewRows) {
+    way = rows > kMostManyRows ? ProductWay::kLibrary
+                               : kernels::product_tile(weights.out_features, rows, kernels::processors());
+  }
+  return fits(way, weights, input) ? way : ProductWay::kLibrary;
+}
+
+void expect_operands(const QuantisedMatrix& matrix, const at::Tensor& input, const at::Tensor& bias) {
+  (void)float_type(input.scalar_type());
+  if (input.dim() != 2 || input.size(1) != matrix.in_features || input.device() != matrix.codes.device()) {
+    throw std::logic_error(
+        fmt::format("A quantised matrix of {} x {} on {} was to be multiplied with an input "
+                    "of {} dimensions, the last one {}, on {}.",
+                    matrix.out_features, matrix.in_features, matrix.codes.device().str(), input.dim(),
+                    input.size(-1), input.device().str()));
+  }
+  if (bias.defined() && (bias.numel() != matrix.out_features || bias.scalar_type() != input.scalar_type())) {
+    throw std::logic_error(
+        fmt::format("A quantised matrix of {} x {}, with an input of {}, has a bias of {} "
+                    "elements of {}.",
+                    matrix.out_features, matrix.in_features, c10::toString(input.scalar_type()), bias.numel(),
+                    c10::toString(bias.scalar_type())));
+  }
+}
+
+at::Tensor product_by(ProductWay way, const QuantisedWeights& weights, const at::Tensor& input,
+                      const at::Tensor& bias) {
+  if (way == ProductWay::kLibrary)
+    return kernels::product(input, dequantised(weights, input.options()), bias, kernels::Autotuning::kNo);
+  const at::Tensor read_input = readable(input), read_bias = bias.defined() ? bias.contiguous() : bias;
+  at::Tensor output = at::empty({input.size(0), weights.out_features}, input.options().requires_grad(false));
+  const kernels::QuantisedProduct job = {.weights = weights,
+                                         .type = kernels::type_of(input),
+                                         .rows = static_cast<int>(input.size(0)),
+                                         .processors = kernels::processors(),
+                                         .input = read_input.const_data_ptr(),
+                                         .bias = bias.defined() ? read_bias.const_data_ptr() : nullptr,
+                                         .output = output.data_ptr()};
+  if (way == ProductWay::kFewRows) {
+    kernels::few_rows_product(job, kernels::current_stream());
+  } else {
+    kernels::many_rows_product(job, way, kernels::current_stream());
+  }
+  return output;
+}
+
+}  // namespace
+
+at::Tensor quantised_linear(const at::Tensor& input, const QuantisedMatrix& matrix, const at::Tensor& bias) {
+  const ReadMatrix read(matrix);
+  expect_operands(matrix, input, bias);
+  const c10::cuda::CUDAGuard on_device(input.device());
+  return product_by(chosen_way(read.weights(), input), read.weights(), input, bias);
+}
+
+at::Tensor quantised_linear_by(ProductWay way, const at::Tensor& input, const QuantisedMatrix& matrix,
+                               const at::Tensor& bias) {
+  const ReadMatrix read(matrix);
+  expect_operands(matrix, input, bias);
+  const c10::cuda::CUDAGuard on_device(input.device());
+  if (!fits(way, read.weights(), input)) {
+    throw std::logic_error(fmt::format("A quantised matrix of {} x {} and {} rows do not fit this way.",
+                                       matrix.out_features, matrix.in_features, input.size(0)));
+  }
+  return product_by(way, read.weights(), input, bias);
+}
+
+at::Tensor dequantised_on_gpu(const QuantisedMatrix& matrix, at::ScalarType type) {
+  const ReadMatrix read(matrix);
+  const c10::cuda::CUDAGuard on_device(matrix.codes.device());
+  return dequantised(read.weights(), matrix.codes.options().dtype(type));
+}
+
+}  // namespace adtrain

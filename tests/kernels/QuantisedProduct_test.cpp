@@ -1,0 +1,206 @@
+// Products with quantised weights by our own kernels, on a GPU or emulated, against float64.
+
+#include "kernels/quantised/QuantisedProduct.h"
+
+#include <initializer_list>
+#include <stdexcept>
+#include <tuple>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "kernels/FusedDevice.h"
+#include "kernels/QuantisedCase.h"
+
+namespace adtrain {
+namespace {
+
+using kernels::ProductWay;
+using ::testing::HasSubstr;
+using testing::plainly_dequantised;
+using testing::Quantised;
+using testing::random_matrix;
+
+constexpr Quantised kKinds[] = {Quantised::kNf4, Quantised::kFp4, Quantised::kNestedNf4,
+                                Quantised::kNestedFp4, Quantised::kInt8};
+
+double error_of(const at::Tensor& found, const at::Tensor& expected) {
+  return ((found.to(at::kDouble) - expected).norm() / expected.norm()).item<double>();
+}
+
+class OnFusedDevice : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!testing::fused_device()) GTEST_SKIP() << "no GPU here";
+    const auto seed = static_cast<uint64_t>(getpid());
+    at::manual_seed(seed);
+    RecordProperty("seed", static_cast<int>(seed));
+  }
+  static at::Device device() { return testing::fused_device()->device; }
+  static at::Tensor random(at::IntArrayRef sizes, at::ScalarType type) {
+    return at::randn(sizes, at::device(device()).dtype(at::kFloat)).to(type);
+  }
+  /// Roundings of a 4-bit code's value, its scale, their product and the result.
+  static double tolerance(at::ScalarType type) { return type == at::kHalf ? 8e-4 : 6e-3; }
+  /// Of the product by the chosen way and by these.
+  static void expect_the_definition(const QuantisedMatrix& matrix, const at::Tensor& input, bool biased,
+                                    std::initializer_list<ProductWay> ways = {}) {
+    const at::Tensor bias = biased ? random({matrix.out_features}, input.scalar_type()) : at::Tensor();
+    at::Tensor expected = at::matmul(input.to(at::kDouble), plainly_dequantised(matrix).t());
+    if (biased) expected += bias.to(at::kDouble);
+    const auto expect = [&](const at::Tensor& found, const at::Tensor& again) {
+      ASSERT_EQ(found.sizes(), expected.sizes());
+      ASSERT_EQ(found.scalar_type(), input.scalar_type());
+      EXPECT_LT(error_of(found, expected), tolerance(input.scalar_type()));
+      EXPECT_TRUE(at::equal(found, again)) << "not the same on repeat";
+    };
+    expect(quantised_linear(input, matrix, bias), quantised_linear(input, matrix, bias));
+    for (const ProductWay way : ways) {
+      SCOPED_TRACE(fmt::format("way {}", static_cast<int>(way)));
+      if (way == ProductWay::kFewRows && input.size(0) > kernels::kMostFewRows) continue;
+      expect(quantised_linear_by(way, input, matrix, bias), quantised_linear_by(way, input, matrix, bias));
+    }
+  }
+};
+
+using QuantisedCase = std::tuple<Quantised, at::ScalarType>;
+
+class QuantisedProduct : public OnFusedDevice, public ::testing::WithParamInterface<QuantisedCase> {};
+
+TEST_P(QuantisedProduct, IsTheDefinition) {
+  const auto [kind, type] = GetParam();
+  struct Shape {
+    int64_t out, in;
+    std::vector<int64_t> rows;
+  };
+  const std::vector<int64_t> all_rows = {1, 2, 7, 8, 9, 16, 17, 63, 64, 65, 128, 256, 300, 512, 1000, 4096};
+  const std::vector<Shape> shapes =
+      device().is_cpu()
+          ? std::vector<Shape>{{40, 192, {8, 17, 63}}, {136, 704, {1, 130}}, {20, 2112, {1, 16, 33}}}
+          : std::vector<Shape>{{3072, 1024, all_rows}, {1024, 4096, all_rows}, {6144, 2048, all_rows},
+                               {1000, 640, all_rows},  {33, 64, all_rows},     {2048, 8192, all_rows}};
+  for (const auto& [out, in, rows_of_shape] : shapes) {
+    const QuantisedMatrix matrix = random_matrix(kind, out, in, device());
+    bool biased = false;
+    for (const int64_t rows : rows_of_shape) {
+      SCOPED_TRACE(fmt::format("{} x {}, {} rows{}", out, in, rows, biased ? ", with bias" : ""));
+      if (rows <= kernels::kMostFewRows) {
+        expect_the_definition(matrix, random({rows, in}, type), biased, {ProductWay::kTile64x64});
+      } else {
+        expect_the_definition(matrix, random({rows, in}, type), biased,
+                              {ProductWay::kTile64x64, ProductWay::kTile128x64, ProductWay::kTile128x128,
+                               ProductWay::kLibrary});
+      }
+      biased = !biased;
+    }
+  }
+}
+
+/// Each weight by itself, as rows of the unit matrix return it.
+TEST_P(QuantisedProduct, OfUnitVectorsIsTheWeights) {
+  const auto [kind, type] = GetParam();
+  constexpr int64_t kOut = 48, kIn = 192;
+  const QuantisedMatrix matrix = random_matrix(kind, kOut, kIn, device());
+  const at::Tensor weights = plainly_dequantised(matrix).t(), unit = at::eye(kIn, weights.options()).to(type);
+  const auto expect = [&](ProductWay way, int64_t first, int64_t count) {
+    SCOPED_TRACE(fmt::format("way {}, {} rows from {}", static_cast<int>(way), count, first));
+    const at::Tensor found = quantised_linear_by(way, unit.narrow(0, first, count), matrix, {});
+    EXPECT_TRUE(at::allclose(found.to(at::kDouble), weights.narrow(0, first, count), 1.5e-2, 1e-5));
+  };
+  for (int64_t first = 0; first < kIn; first += kernels::kMostFewRows)
+    expect(ProductWay::kFewRows, first, kernels::kMostFewRows);
+  for (const ProductWay way : {ProductWay::kTile64x64, ProductWay::kTile128x64, ProductWay::kTile128x128})
+    expect(way, 0, kIn);
+}
+
+std::string case_name(const ::testing::TestParamInfo<QuantisedCase>& tested) {
+  return testing::name_of(std::get<0>(tested.param)) + "_" + c10::toString(std::get<1>(tested.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, QuantisedProduct,
+                         ::testing::Combine(::testing::ValuesIn(kKinds),
+                                            ::testing::Values(at::kBFloat16, at::kHalf)),
+                         case_name);
+
+using QuantisedLinear = OnFusedDevice;
+
+TEST(ProductTiles, AreAsLargeAsFewMultiprocessorsAllow) {
+  constexpr int kProcessors = 132;
+  EXPECT_EQ(kernels::product_tile(4096, 1024, kProcessors), ProductWay::kTile128x128);
+  EXPECT_EQ(kernels::product_tile(3072, 256, kProcessors), ProductWay::kTile128x64);
+  EXPECT_EQ(kernels::product_tile(1024, 256, kProcessors), ProductWay::kTile64x64);
+  EXPECT_EQ(kernels::product_tile(1, 1, kProcessors), ProductWay::kTile64x64);
+}
+
+/// Columns that divide by nothing, blocks that go over the ends of rows, fp32, inputs at odd addresses.
+TEST_F(QuantisedLinear, OfOddShapesIsTheDefinition) {
+  for (const Quantised kind : kKinds) {
+    for (const auto& [out, in] : {std::pair<int64_t, int64_t>{7, 33}, {40, 72}, {19, 1}}) {
+      SCOPED_TRACE(fmt::format("{} of {} x {}", testing::name_of(kind), out, in));
+      const QuantisedMatrix matrix = random_matrix(kind, out, in, device());
+      expect_the_definition(matrix, random({5, in}, at::kBFloat16), true);
+      expect_the_definition(matrix, random({70, in}, at::kHalf), false);
+      EXPECT_EQ(quantised_linear(random({0, in}, at::kHalf), matrix, {}).sizes(), at::IntArrayRef({0, out}));
+    }
+    for (const int64_t block_size : {32, 128, 4096}) {
+      SCOPED_TRACE(fmt::format("{}, blocks of {}", testing::name_of(kind), block_size));
+      const QuantisedMatrix matrix = random_matrix(kind, 24, 192, device(), block_size);
+      expect_the_definition(matrix, random({3, 192}, at::kBFloat16), true);
+      expect_the_definition(matrix, random({9, 192}, at::kFloat), true);
+      expect_the_definition(matrix, random({3, 193}, at::kHalf).flatten().narrow(0, 1, 576).view({3, 192}),
+                            false);
+      expect_the_definition(matrix, random({192, 5}, at::kHalf).t(), false);
+    }
+  }
+}
+
+TEST_F(QuantisedLinear, OperandsThatDoNotFitAreErrors) {
+  const auto fault = [&](const at::Tensor& input, const QuantisedMatrix& matrix, const at::Tensor& bias) {
+    try {
+      (void)quantised_linear(input, matrix, bias);
+    } catch (const std::logic_error& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  const QuantisedMatrix matrix = random_matrix(Quantised::kNestedNf4, 24, 128, device());
+  const at::Tensor input = random({2, 128}, at::kHalf);
+  EXPECT_EQ(fault(input, matrix, {}), "none");
+  EXPECT_THAT(fault(random({2, 64}, at::kHalf), matrix, {}), HasSubstr("24 x 128"));
+  EXPECT_THAT(fault(random({2, 128}, at::kDouble), matrix, {}), HasSubstr("Double"));
+  EXPECT_THAT(fault(input, matrix, random({24}, at::kFloat)), HasSubstr("bias of 24 elements of Float"));
+  QuantisedMatrix broken = matrix;
+  broken.codes = matrix.codes.narrow(0, 0, 100);
+  EXPECT_THAT(fault(input, broken, {}), HasSubstr("has codes of 100 elements of Byte"));
+  broken = matrix;
+  broken.block_size = 96;
+  EXPECT_THAT(fault(input, broken, {}), HasSubstr("blocks of 96 elements"));
+  broken = matrix;
+  broken.nested_map = at::Tensor();
+  EXPECT_THAT(fault(input, broken, {}), HasSubstr("has no nested map"));
+  EXPECT_THROW((void)quantised_linear_by(ProductWay::kFewRows,
+                                         random({kernels::kMostFewRows + 1, 128}, at::kHalf), matrix, {}),
+               std::logic_error);
+}
+
+TEST_F(QuantisedLinear, DequantisedWeightsAreTheDefinitionToTheBit) {
+  for (const Quantised kind : kKinds) {
+    for (const auto& [out, in] : {std::pair<int64_t, int64_t>{7, 33}, {64, 256}, {37, 52}}) {
+      const QuantisedMatrix matrix = random_matrix(kind, out, in, device());
+      for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kBFloat16}) {
+        SCOPED_TRACE(
+            fmt::format("{} of {} x {} in {}", testing::name_of(kind), out, in, c10::toString(type)));
+        const at::Tensor found = dequantised_on_gpu(matrix, type);
+        EXPECT_TRUE(at::equal(found, plainly_dequantised(matrix, at::kFloat).to(type)));
+        EXPECT_LT(error_of(dequantised_on_gpu(matrix, at::kFloat), plainly_dequantised(matrix)), 1e-6);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace adtrain

@@ -257,7 +257,7 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
     auto speed = MeasuredScoring{scoring, own, ranks, gpus}.speed(*request.measured_seconds, console);
     if (!speed) return stopped();
     speed->batch = batches.rows();
-    speed->precision = precision_name(scored_type(config));
+    speed->precision = precision_name(type);
     if (communicator.is_root()) report_speed(request, folder, *speed, console);
     return ExitCode::kDone;
   }

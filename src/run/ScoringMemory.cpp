@@ -36,10 +36,10 @@ std::optional<WeightQuantisation> quantisation_of(WeightFormat format) {
 }  // namespace
 
 ContextMemory context_memory(const RunConfig& config, const kernels::DeviceTraits& device,
-                             at::ScalarType type, int64_t rows) {
+                             at::ScalarType type, bool quantised, int64_t rows) {
   const ModelShape shape = config.model_shape();
   const kernels::KernelPlan plan =
-      plan_of(config.model, shape, LossPositions::kLast, device, type, config.quantisation.is_on());
+      plan_of(config.model, shape, LossPositions::kLast, device, type, quantised);
   const int64_t waiting =
       rows * config.model.n_transit * config.model.tf_n_embd * static_cast<int64_t>(c10::elementSize(type));
   return {.of_gpu = inference_bytes(config.model, shape, plan, type, rows) + 2 * waiting};
@@ -76,9 +76,10 @@ std::optional<int64_t> ScoringMemory::fullest_gpu_bytes(WeightFormat format, int
                                                         int64_t rows) const {
   const at::ScalarType type = computed_in(format);
   const auto device = kernels::DeviceTraits::hopper();
+  const bool quantised = quantisation_of(format).has_value();
   if (gpus == 1) {
-    const auto plan = plan_of(config_.model, config_.model_shape(), LossPositions::kLast, device, type,
-                              quantisation_of(format).has_value());
+    const auto plan =
+        plan_of(config_.model, config_.model_shape(), LossPositions::kLast, device, type, quantised);
     const int64_t rounded_from =
         format == WeightFormat::kSixteenBits ? weight_bytes(WeightFormat::kFloat32) : 0;
     return rounded_from + weight_bytes(format) +
@@ -89,7 +90,7 @@ std::optional<int64_t> ScoringMemory::fullest_gpu_bytes(WeightFormat format, int
   MemoryLimits limits;
   limits.from_user = true;
   for (int gpu = 0; gpu < gpus; ++gpu) limits.gpus[gpu] = kNoLimit;
-  const ContextMemory context = context_memory(config_, device, type, rows);
+  const ContextMemory context = context_memory(config_, device, type, quantised, rows);
   const DeviceMap map = DeviceMap::automatic(modules(format), limits, MapMode::kBalanced, context);
   std::vector<int64_t> bytes(static_cast<size_t>(gpus), context.of_gpu);
   for (const DeviceMap::Row& row : map.rows()) bytes.at(static_cast<size_t>(row.device.gpu)) += row.bytes;

@@ -17,9 +17,9 @@
 namespace adtrain {
 
 /// What a pass of so many windows takes of a GPU of a device map beside the weights. Batches wait between
-/// stages, too: as their tokens.
+/// stages, too: as their tokens. `quantised`: whether weights are.
 ContextMemory context_memory(const RunConfig& config, const kernels::DeviceTraits& device,
-                             at::ScalarType type, int64_t rows);
+                             at::ScalarType type, bool quantised, int64_t rows);
 
 /// How weights are kept for scoring.
 enum class WeightFormat { kFloat32, kSixteenBits, kInt8, kFourBits, kFourBitsDouble };

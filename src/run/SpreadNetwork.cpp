@@ -188,9 +188,13 @@ SpreadNetwork::SpreadNetwork(const RunConfig& config, const Ranks& ranks, Algori
                             : limits_on_gpus(config, ranks, gpus_)),
       modules_(modules_for(config, model, model.parameters().compute_type())) {}
 
+ContextMemory SpreadNetwork::context_for(int64_t rows) const {
+  return context_memory(config_, traits_of(gpus_), model_.parameters().compute_type(),
+                        config_.quantisation.is_on(), rows);
+}
+
 DeviceMap SpreadNetwork::map_for(int64_t rows) const {
-  return map_of(config_.placement, modules_, limits_,
-                context_memory(config_, traits_of(gpus_), model_.parameters().compute_type(), rows));
+  return map_of(config_.placement, modules_, limits_, context_for(rows));
 }
 
 int64_t SpreadNetwork::fitting_rows(int64_t most) const {
@@ -212,7 +216,7 @@ void SpreadNetwork::place(int64_t rows) {
 }
 
 void SpreadNetwork::describe(const DeviceMap& map, int64_t rows) {
-  const auto context = context_memory(config_, traits_of(gpus_), model_.parameters().compute_type(), rows);
+  const ContextMemory context = context_for(rows);
   const char* const device = on_gpus() ? "GPU" : "device";
   lines_ = map.table();
   lines_.push_back(fmt::format("{} of each {} for a pass of {} rows; {} stage{}{}",
@@ -253,7 +257,9 @@ std::vector<std::string> planned_map(const RunConfig& config) {
   const auto model = AlgorithmDistillation::without_values(config.model, config.model_shape());
   const at::ScalarType type = loaded_type(config, traits.is_gpu ? at::kCUDA : at::kCPU);
   const std::vector<PlacedModule> modules = modules_for(config, *model, type);
-  const auto context_for = [&](int64_t rows) { return context_memory(config, traits, type, rows); };
+  const auto context_for = [&](int64_t rows) {
+    return context_memory(config, traits, type, config.quantisation.is_on(), rows);
+  };
   const auto map_for = [&](int64_t rows) {
     return map_of(config.placement, modules, *limits, context_for(rows));
   };

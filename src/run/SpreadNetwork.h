@@ -50,6 +50,7 @@ class SpreadNetwork {
   void show(Console& console) const;
 
  private:
+  ContextMemory context_for(int64_t rows) const;
   DeviceMap map_for(int64_t rows) const;
   void describe(const DeviceMap& map, int64_t rows);
 

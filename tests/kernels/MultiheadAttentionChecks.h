@@ -153,7 +153,7 @@ class MultiheadAttentionData {
     FusedBlockData& data = block.block;
     data.x = data.x.to(tried.type);
     data.attention_output = data.attention_output.to(tried.type);
-    data.dy = at::randn_like(data.dy, at::kFloat).mul_(tried.gradient).to(tried.type);
+    data.dy = data.dy.to(at::kFloat).mul_(tried.gradient).to(tried.type);  // padding has none
     minus_deltas_ = at::full_like(block.block.lse, NAN);
     longest_rows_ = block.block.poisoned({2, sequences, shape().heads}, at::kFloat);
     by_kind(projected_).narrow(2, 0, 2).mul_(tried.block.query_and_key_scale);

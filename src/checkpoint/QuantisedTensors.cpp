@@ -190,6 +190,13 @@ bool hold_quantised(const std::vector<NamedTensor>& tensors) {
   });
 }
 
+std::vector<NamedTensor> QuantisedTensors::places() const {
+  std::vector<NamedTensor> places;
+  for (const auto& [name, matrix] : matrices)
+    places.push_back({name, at::zeros({1}).expand({matrix.out_features, matrix.in_features})});
+  return places;
+}
+
 QuantisedTensors QuantisedTensors::of(std::vector<NamedTensor> tensors, const std::filesystem::path& file) {
   return Reader(std::move(tensors), file).read();
 }

@@ -23,6 +23,10 @@ struct QuantisedTensors {
   QuantisedMatrices matrices;       ///< by the names of their weights
   std::vector<NamedTensor> others;  ///< in their order
 
+  /// Zeros of the matrices' shapes, under the names of their weights: what stands in their place where a
+  /// network has its other parameters.
+  std::vector<NamedTensor> places() const;
+
   /// Throws CheckpointError that names `file` and the tensor where one is missing, of another type or size,
   /// or not what the others say.
   static QuantisedTensors of(std::vector<NamedTensor> tensors, const std::filesystem::path& file);

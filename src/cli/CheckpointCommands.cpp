@@ -99,14 +99,15 @@ Command checkpoint_export_command() {
 Command checkpoint_import_command() {
   Command command;
   command.name = "checkpoint import";
-  command.summary = "make a run of a .pt checkpoint of the Python projects";
-  command.target = "FILE.pt";
+  command.summary = "make a run of a .pt checkpoint of the Python projects, or of weights in safetensors";
+  command.target = "FILE.pt|FILE.safetensors";
   command.examples =
       "The run continues with --resume, and is evaluated like any other.\n"
       "\n"
       "examples:\n"
       "  adtrain checkpoint import ckpt-50000.pt\n"
       "  adtrain checkpoint import ckpt-50000.pt --out runs/imported --config config.yaml\n"
+      "  adtrain checkpoint import large-nf4.safetensors --config runs/large/config.yaml\n"
       "  adtrain checkpoint import compressed.pt --markers beside --set token_type_weight=0.1\n";
   command.declare = [](cxxopts::OptionAdder& options) {
     options("out", "folder of the new run; default: runs/FILE",
@@ -125,7 +126,7 @@ Command checkpoint_import_command() {
   };
   command.run = [](const cxxopts::ParseResult& arguments) {
     ImportRequest request;
-    request.file = target_of(arguments, "a .pt file of torch.save");
+    request.file = target_of(arguments, "a .pt file of torch.save, or .safetensors");
     request.out = arguments["out"].as<std::string>();
     request.config = arguments["config"].as<std::string>();
     request.markers = arguments["markers"].as<std::string>();

@@ -1,5 +1,9 @@
 #include "model/QuantisedNetwork.h"
 
+#include <algorithm>
+
+#include <fmt/format.h>
+
 #include "base/Error.h"
 #include "base/Words.h"
 #include "model/ParameterNames.h"
@@ -22,6 +26,27 @@ std::set<std::string> quantised_names(const ParameterBuffer& parameters, const s
   if (trimmed(skipped).empty()) return names;
   for (const std::string& name : names_that_fit(skipped, linear, place)) names.erase(name);
   return names;
+}
+
+WeightQuantisation stored_form(const QuantisedMatrices& matrices, const ParameterBuffer& parameters,
+                               const std::filesystem::path& file) {
+  const std::vector<std::string> linear = parameters.linear_weights();
+  const auto form_of = [](const QuantisedMatrix& matrix) {
+    return WeightQuantisation{.code = matrix.code, .double_quantisation = matrix.nested()};
+  };
+  const auto& [first, first_matrix] = *matrices.begin();
+  const WeightQuantisation form = form_of(first_matrix);
+  for (const auto& [name, matrix] : matrices) {
+    if (std::ranges::find(linear, name) == linear.end()) {
+      throw CheckpointError(
+          fmt::format("{}: {} is quantised, and is no linear layer of this network", file.string(), name));
+    }
+    if (const WeightQuantisation own = form_of(matrix); own.name() != form.name()) {
+      throw CheckpointError(fmt::format("{}: {} is quantised as {}, and {} as {}; expected one form for all",
+                                        file.string(), first, form.name(), name, own.name()));
+    }
+  }
+  return form;
 }
 
 QuantisedSize QuantisedSize::of(const ParameterBuffer& parameters, const std::set<std::string>& names,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,6 +18,11 @@ namespace adtrain {
 /// `place` names the key of these, where a pattern fits nothing, and where there is no linear layer.
 std::set<std::string> quantised_names(const ParameterBuffer& parameters, const std::string& skipped,
                                       const std::string& place);
+
+/// The one form that all of a file's matrices have, which are linear layers of a network. Throws
+/// CheckpointError, which names `file` and the weight, where they are not.
+WeightQuantisation stored_form(const QuantisedMatrices& matrices, const ParameterBuffer& parameters,
+                               const std::filesystem::path& file);
 
 /// What a network's weights take, by arithmetic from their shapes.
 struct QuantisedSize {

@@ -75,8 +75,9 @@ class QuantisedLoading {
     if (communicator_.is_root()) {
       Snapshot snapshot = trained.read(config_.training, console);
       step.fill_(snapshot.step);
-      stored_ =
-          QuantisedTensors::of(std::move(snapshot.model), trained.checkpoint.value_or(trained.folder.root));
+      const std::filesystem::path file = trained.checkpoint.value_or(trained.folder.root);
+      stored_ = QuantisedTensors::of(std::move(snapshot.model), file);
+      if (!stored_.matrices.empty()) check_form(file);
       load_others();
     }
     at::Tensor weights = model_.parameters().flat();
@@ -105,24 +106,19 @@ class QuantisedLoading {
   }
 
  private:
+  void check_form(const std::filesystem::path& file) const {
+    const WeightQuantisation found = stored_form(stored_.matrices, model_.parameters(), file);
+    if (found.code == how_.code && found.double_quantisation == how_.double_quantisation) return;
+    throw CheckpointError(
+        fmt::format("{} is quantised as {}, and the configuration asks for {}: use the keys that it was "
+                    "exported with",
+                    file.string(), found.name(), how_.name()));
+  }
+
   /// With zeros in the place of what is quantised.
   void load_others() {
-    const auto linear = model_.parameters().linear_weights();
     std::vector<NamedTensor> tensors = stored_.others;
-    for (const auto& [name, matrix] : stored_.matrices) {
-      WeightQuantisation found = how_;
-      found.code = matrix.code;
-      found.double_quantisation = matrix.nested();
-      if (matrix.code != how_.code || matrix.nested() != how_.double_quantisation) {
-        throw CheckpointError(
-            fmt::format("{} is quantised as {}, and the configuration asks for {}: use the keys that it was "
-                        "exported with",
-                        name, found.name(), how_.name()));
-      }
-      if (std::ranges::find(linear, name) == linear.end())
-        throw CheckpointError(fmt::format("{} is quantised, and is no linear layer of this network", name));
-      tensors.push_back({name, at::zeros({1}).expand({matrix.out_features, matrix.in_features})});
-    }
+    for (NamedTensor& zeros : stored_.places()) tensors.push_back(std::move(zeros));
     model_.parameters().load(tensors);
   }
 

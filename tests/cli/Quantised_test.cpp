@@ -17,6 +17,29 @@ void expect_equal(const SmallRun& run, const std::string& found, const std::stri
     EXPECT_TRUE(run.read(found + file) == run.read(expected + file)) << found << file;
 }
 
+/// A run of this file with quantised weights scores as runs/large whose weights are quantised so when it is
+/// loaded, byte for byte.
+void expect_import(const SmallRun& run, const std::string& file, const std::string& form,
+                   const std::string& settings) {
+  SCOPED_TRACE(file);
+  const std::string import = "checkpoint import " + file + " --config runs/large/config.yaml --out runs/" +
+                             form + " ",
+                    score =
+                        " --set score_tasks=all --set max_samples=13 --set batch_size=2 --set output_dir=";
+  const Finished wrong = run.adtrain(import + "--set load_in_4bit=true --set bnb_4bit_quant_type=fp4");
+  EXPECT_EQ(wrong.exit_code, 2) << wrong.output;
+  EXPECT_THAT(wrong.output, HasSubstr("is quantised as " + form + "; expected its keys, or none"));
+  const Finished imported = run.adtrain(import);
+  ASSERT_EQ(imported.exit_code, 0) << imported.output;
+  EXPECT_THAT(imported.output, AllOf(HasSubstr("weights in " + form), Not(HasSubstr("--resume"))));
+  const Finished found = run.adtrain("score runs/" + form + score + "found-" + form);
+  EXPECT_EQ(found.exit_code, 0) << found.output;
+  const Finished expected =
+      run.adtrain("score runs/large" + score + "expected-" + form + " --set " + settings);
+  EXPECT_EQ(expected.exit_code, 0) << expected.output;
+  expect_equal(run, "found-" + form, "expected-" + form);
+}
+
 TEST(Quantised, ScoresAndEvaluatesARunOnOneDeviceOnSeveralAndOnRanks) {
   const SmallRun run;
   ASSERT_EQ(run.collect().exit_code, 0);
@@ -73,6 +96,17 @@ TEST(Quantised, ScoresAndEvaluatesARunOnOneDeviceOnSeveralAndOnRanks) {
       run.adtrain("checkpoint export runs/large --out large.safetensors --set load_in_8bit=true");
   EXPECT_EQ(file.exit_code, 0) << file.output;
   EXPECT_THAT(run.read("large.safetensors"), HasSubstr("blocks.0.attention.qkv.SCB"));
+  expect_import(run, "large.safetensors", "int8", "load_in_8bit=true");
+
+  const Finished python = run_shell(quoted(ADTRAIN_PYTHON) + " " +
+                                    quoted(ADTRAIN_SOURCE_DIR "/tests/checkpoint/write_quantised.py") + " " +
+                                    quoted(run.run("large") / "checkpoints/latest/model.safetensors") + " " +
+                                    quoted(run.folder() / "theirs.safetensors") + " 2>&1");
+  if (python.exit_code != 77) {
+    EXPECT_EQ(python.exit_code, 0) << python.output;
+    expect_import(run, "theirs.safetensors", "nf4-double",
+                  "load_in_4bit=true --set bnb_4bit_use_double_quant=true");
+  }
 
   const Finished rows = run.adtrain(score + "--set load_in_8bit=true");
   EXPECT_EQ(rows.exit_code, 0) << rows.output;

@@ -33,7 +33,8 @@ ExitCode export_checkpoint(const std::filesystem::path& target, const std::files
 
 /// The command line of `adtrain checkpoint import`.
 struct ImportRequest {
-  std::filesystem::path file;    ///< `.pt` of a Python project, or of export_checkpoint
+  /// `.pt` of a Python project, or of export_checkpoint; `.safetensors`, quantised or not.
+  std::filesystem::path file;
   std::filesystem::path out;     ///< the run's folder; empty: runs/NAME, after the file's
   std::filesystem::path config;  ///< YAML to take instead of the file's configuration; empty for none
   std::vector<std::string> overrides;

@@ -9,11 +9,14 @@
 #include "base/File.h"
 #include "base/StandardStreams.h"
 #include "base/Text.h"
+#include "checkpoint/QuantisedTensors.h"
+#include "checkpoint/Safetensors.h"
 #include "checkpoint/TensorStatistics.h"
 #include "checkpoint/TorchCheckpoint.h"
 #include "memory/AutoBatchSize.h"
 #include "model/AlgorithmDistillation.h"
 #include "model/FrozenParameters.h"
+#include "model/QuantisedNetwork.h"
 #include "run/checkpoints/CheckpointCommands.h"
 #include "run/checkpoints/CheckpointTarget.h"
 #include "run/checkpoints/ImportedConfig.h"
@@ -27,11 +30,18 @@ using nlohmann::json;
 
 constexpr int64_t kTransitionType = 0;
 
+/// A file of safetensors has weights alone.
 TorchCheckpoint read(const fs::path& path) {
+  if (path.extension() == ".safetensors") {
+    TorchCheckpoint file;
+    file.model = read_safetensors(path).tensors;
+    return file;
+  }
   try {
     return TorchCheckpoint::parse(read_file(path), path);
   } catch (const fs::filesystem_error& error) {
-    throw CheckpointError(fmt::format("{}; expected a .pt file of torch.save there", error.what()));
+    throw CheckpointError(
+        fmt::format("{}; expected a .pt file of torch.save, or .safetensors, there", error.what()));
   }
 }
 
@@ -60,6 +70,7 @@ class Import {
   explicit Import(const ImportRequest& request) : request_(request), file_(read(request.file)) {}
 
   void run() {
+    set_quantised_apart();
     if (request_.config.empty() && file_.config.empty()) file_.config = settings_of_folder();
     config_ = imported_config(
         {file_.config, request_.config, request_.overrides, settings_of_network(file_.model)}, notices_);
@@ -97,6 +108,31 @@ class Import {
     if (fs::exists(folder_.config()) || fs::exists(folder_.checkpoints())) {
       throw ConfigError(fmt::format("{} holds a run already; choose another folder by --out", out.string()));
     }
+  }
+
+  /// The network is made as of a file with all its weights.
+  void set_quantised_apart() {
+    if (!hold_quantised(file_.model)) return;
+    quantised_ = QuantisedTensors::of(std::move(file_.model), request_.file);
+    file_.model = quantised_.others;
+    for (NamedTensor& zeros : quantised_.places()) file_.model.push_back(std::move(zeros));
+  }
+  bool is_quantised() const { return !quantised_.matrices.empty(); }
+
+  /// What the run's configuration asks for is what the file has.
+  void put_quantisation(const ParameterBuffer& parameters) {
+    const WeightQuantisation form = stored_form(quantised_.matrices, parameters, request_.file);
+    QuantisationOptions& keys = config_.quantisation;
+    if (const auto asked = keys.weights();
+        asked && (asked->code != form.code || asked->double_quantisation != form.double_quantisation)) {
+      throw ConfigError(
+          fmt::format("{}: found what asks for {}, and {} is quantised as {}; expected its keys, or none",
+                      config_.place_of(keys.key()), asked->name(), request_.file.string(), form.name()));
+    }
+    keys.load_in_8bit = form.code == QuantisedCode::int8;
+    keys.load_in_4bit = !keys.load_in_8bit;
+    if (keys.load_in_4bit) keys.quant_type = form.code;
+    keys.use_double_quant = form.double_quantisation;
   }
 
   NamedTensor* find(std::vector<NamedTensor>& tensors, const std::string& name) {
@@ -157,11 +193,12 @@ class Import {
     const auto model = AlgorithmDistillation::create(config_.model, config_.model_shape(), /*seed=*/0);
     freeze(model->parameters(), config_.training.freeze.value_or(""), "freeze");
     model->parameters().load(file_.model);
+    if (is_quantised()) put_quantisation(model->parameters());
     Snapshot snapshot;
     snapshot.step = file_.step.value_or(0);
     snapshot.model = model->parameters().named();
     const std::vector<std::string> frozen = model->parameters().frozen_names();
-    snapshot.optimizer = optimizer(snapshot.model, frozen);
+    if (!is_quantised()) snapshot.optimizer = optimizer(snapshot.model, frozen);
     for (const auto* tensors : {&snapshot.model, &snapshot.optimizer}) {
       for (const auto& [name, tensor] : *tensors) {
         if (TensorStatistics::of(tensor).not_finite > 0)
@@ -180,7 +217,9 @@ class Import {
                       {"samples_drawn", snapshot.step * global},
                       {"imported_from", request_.file.filename().string()}};
     if (!frozen.empty()) snapshot.state["frozen"] = frozen;
-    if (!file_.step) notices_.push_back("the file has no step: training would begin at step 0");
+    if (is_quantised()) snapshot.model = as_stored(std::move(snapshot.model));
+    if (!file_.step && !is_quantised())
+      notices_.push_back("the file has no step: training would begin at step 0");
     if (file_.schedule_step && file_.schedule_step != file_.step) {
       notices_.push_back(
           fmt::format("the source's schedule stood at {} and its step at {}; here the rate follows the "
@@ -188,6 +227,21 @@ class Import {
                       *file_.schedule_step, snapshot.step));
     }
     return snapshot;
+  }
+
+  /// With the file's tensors in the place of weights that it has quantised.
+  std::vector<NamedTensor> as_stored(std::vector<NamedTensor> model) const {
+    std::vector<NamedTensor> stored;
+    for (NamedTensor& named : model) {
+      const auto matrix = quantised_.matrices.find(named.name);
+      if (matrix == quantised_.matrices.end()) {
+        stored.push_back(std::move(named));
+      } else {
+        for (NamedTensor& tensor : quantised_tensors(named.name, matrix->second))
+          stored.push_back(std::move(tensor));
+      }
+    }
+    return stored;
   }
 
   /// In the order of the model; zeros where the file has no optimizer. Frozen parameters may have no moments.
@@ -226,18 +280,27 @@ class Import {
       notices_.push_back(fmt::format("never got a gradient, so moments are zeros: {}",
                                      abridged(join(file_.without_moments, ", "), 400)));
     }
-    notices_.push_back("evaluation shows terminal observations (eval_terminal_observation), as the source's");
-    notices_.push_back("the order of samples is adtrain's own: a continued run does not repeat the source's");
+    if (config_.evaluation.eval_terminal_observation) {
+      notices_.push_back(
+          "evaluation shows terminal observations (eval_terminal_observation), as the source's");
+    }
+    if (!is_quantised())
+      notices_.push_back(
+          "the order of samples is adtrain's own: a continued run does not repeat the source's");
     std::string text = fmt::format("{}: step {}, {}\n", folder_.root.string(), snapshot.step,
                                    summary_of_configuration(config_.resolved_yaml()));
+    if (is_quantised()) text += fmt::format("  weights in {}\n", config_.quantisation.weights()->name());
     for (const std::string& notice : notices_) text += fmt::format("  notice: {}\n", notice);
-    text += fmt::format("adtrain evaluate {0}; or train on: adtrain {0}/config.yaml --resume\n",
-                        folder_.root.string());
+    text += fmt::format("adtrain evaluate {}", folder_.root.string());
+    if (!is_quantised())
+      text += fmt::format("; or train on: adtrain {}/config.yaml --resume", folder_.root.string());
+    text += "\n";
     print_answer(text);
   }
 
   const ImportRequest& request_;
   TorchCheckpoint file_;
+  QuantisedTensors quantised_;  ///< empty where the file has its weights as they are
   std::vector<std::string> notices_;
   RunConfig config_;
   RunFolder folder_;

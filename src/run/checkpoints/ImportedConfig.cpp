@@ -57,7 +57,7 @@ std::string text_of(const json& value) {
 void put_network(const json& network, Document& document) {
   for (const auto& [name, value] : network.items()) {
     const Entry* const said = document.find(name);
-    if (said != nullptr && said->kind == Entry::Kind::kScalar &&
+    if (said != nullptr && said->kind == Entry::Kind::kScalar && said->text != "auto" &&
         to_lower(said->text) != to_lower(text_of(value))) {
       throw ConfigError(
           fmt::format("{}: {} is {}, but the tensors' shapes say {}: give the configuration that they "

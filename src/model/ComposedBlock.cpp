@@ -8,7 +8,11 @@
 #include "kernels/attention/StreamedAttention.h"
 #include "kernels/attention/cudnn/CudnnAttention.h"
 #include "kernels/block/pre_norm/PreNormSublayers.h"
+#include "kernels/activation/Activation.h"
 #include "kernels/dropout/Dropout.h"
+#include "kernels/gemm/Gemm.h"
+#include "kernels/norm/HeadNorms.h"
+#include "kernels/norm/Norm.h"
 
 namespace adtrain {
 namespace {
@@ -17,6 +21,22 @@ namespace {
 at::Tensor rotated_heads(const at::Tensor& qkv, const Rotary& rotary) {
   const std::vector<at::Tensor> parts = qkv.split_with_sizes({2, 1});
   return at::cat({kernels::rotated(parts[0], rotary), parts[1]});
+}
+
+kernels::NormWeights weights_of(const ChosenNorm& norm) {
+  return {norm.weight, norm.bias};
+}
+
+// Products on a GPU in 16 bit, without gradients.
+
+at::Tensor without_bias(const Linear& linear, const at::Tensor& x) {
+  if (linear.is_quantised()) return (*linear.quantised)(x, {});
+  return kernels::product(x, linear.weight, {}, kernels::Autotuning::kNo);
+}
+
+at::Tensor added(const at::Tensor& sum, const Linear& linear, const at::Tensor& x) {
+  if (linear.is_quantised()) return sum + linear(x);
+  return kernels::sum_with_product(sum, x, linear.weight, linear.bias, kernels::Autotuning::kNo);
 }
 
 }  // namespace
@@ -75,6 +95,11 @@ std::vector<at::Tensor> ComposedBlock::parameters() const {
 at::Tensor ComposedBlock::in_pass(const at::Tensor& x, const ComposedPass& pass,
                                   const BlockPlace& place) const {
   if (pass.sublayers) return by_sublayers(x, pass, place);
+  if (pass.around_products) {
+    return around_products(x, place.rows, [&](const at::Tensor& projected) {
+      return attention(projected, pass.order, place.rows, /*dropout_rate=*/0, /*main_gradients=*/nullptr);
+    });
+  }
   const ComposedDropout& dropout = pass.dropout;
   const at::Tensor projected = qkv_(norm_1_(x, dropout.norm_input));
   const at::Tensor read = attention(projected, pass.order, place.rows, dropout.attention_weights, nullptr);
@@ -97,15 +122,48 @@ at::Tensor ComposedBlock::by_sublayers(const at::Tensor& x, const ComposedPass& 
                                            pieces, place.number, of_run);
 }
 
+template <class Attend>
+at::Tensor ComposedBlock::around_products(const at::Tensor& x, int64_t rows, Attend&& attend) const {
+  const auto normed = [](const at::Tensor& of, const ChosenNorm& norm) {
+    return kernels::normed_input(of, weights_of(norm), kNormEpsilon, /*kept=*/{});
+  };
+  const at::Tensor read = attend(qkv_(normed(x, norm_1_).y)), residual = last_of(x, 1, rows);
+  const kernels::NormedInput sum =
+      out_.bias.defined() ? kernels::normed_sum_input(residual, without_bias(out_, read), out_.bias,
+                                                      weights_of(norm_2_), kNormEpsilon, /*kept=*/{})
+                          : normed(added(residual, out_, read), norm_2_);
+  const bool gelu = !gate_.weight.defined() && up_.bias.defined();
+  const at::Tensor inner = gelu ? kernels::biased_gelu(without_bias(up_, sum.y), up_.bias, /*kept=*/{})
+                                : mlp().inner(sum.y);
+  return added(sum.x, down_, inner);
+}
+
 at::Tensor ComposedBlock::newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const {
-  const at::Tensor qkv = heads_of(qkv_(norm_1_(x)));
+  if (tokens.around_products) {
+    return around_products(x, x.size(1), [&](const at::Tensor& projected) {
+      return newest_attention(projected, keys, tokens, /*by_kernel=*/true);
+    });
+  }
+  const at::Tensor y =
+      x + out_(newest_attention(qkv_(norm_1_(x)), keys, tokens, /*by_kernel=*/false));
+  return y + mlp()(norm_2_(y), kernels::PartRun::kForValues, /*recomputes=*/false);
+}
+
+at::Tensor ComposedBlock::newest_attention(const at::Tensor& projected, RollingKeys& keys,
+                                           const NewestTokens& tokens, bool by_kernel) const {
+  if (by_kernel && query_norm_.weight.defined() && (head_size_ == 32 || head_size_ == 64) &&
+      !tokens.rotary.cosines.defined()) {
+    const at::Tensor heads = plain_heads_of(projected);
+    kernels::norm_heads(heads, {weights_of(query_norm_), weights_of(key_norm_)}, kNormEpsilon);
+    return keys.attend(heads[0], heads[1], heads[2], tokens);
+  }
+  const at::Tensor qkv = heads_of(projected);
   at::Tensor query = qkv[0], key = qkv[1];
   if (tokens.rotary.cosines.defined()) {
     query = kernels::rotated(query, tokens.rotary);
     key = kernels::rotated(key, tokens.rotary);
   }
-  const at::Tensor y = x + out_(keys.attend(query, key, qkv[2], tokens));
-  return y + mlp()(norm_2_(y), kernels::PartRun::kForValues, /*recomputes=*/false);
+  return keys.attend(query, key, qkv[2], tokens);
 }
 
 at::Tensor ComposedBlock::heads_of(const at::Tensor& projected) const {

@@ -60,6 +60,9 @@ struct ComposedPass {
   TokenOrder order;
   ComposedDropout dropout;
   std::optional<kernels::BlockPass> sublayers;  ///< a value where blocks run by sublayers
+  /// Whether our own kernels run what stands between products, of whatever weights: without gradients and
+  /// dropout.
+  bool around_products = false;
   bool recomputes_mlp = false;
 };
 
@@ -80,6 +83,14 @@ class ComposedBlock {
   /// For pieces of which KernelPlan says so. The pass's dropout gives attention its rate and says where the
   /// rate of `sublayers` acts.
   at::Tensor by_sublayers(const at::Tensor& x, const ComposedPass& pass, const BlockPlace& place) const;
+  /// The last `rows` tokens, without gradients and dropout, of which our own kernels run all but the products;
+  /// `attend` maps the output of qkv_ to attention's.
+  template <class Attend>
+  at::Tensor around_products(const at::Tensor& x, int64_t rows, Attend&& attend) const;
+  /// Attention over kept keys of what qkv_ returned. `by_kernel`: whether our own kernel norms queries and
+  /// keys, in their place.
+  at::Tensor newest_attention(const at::Tensor& projected, RollingKeys& keys, const NewestTokens& tokens,
+                              bool by_kernel) const;
   /// The output of qkv_ (B, tokens, 3 width) -> queries, keys and values (3, B, heads, tokens, head size).
   at::Tensor heads_of(const at::Tensor& projected) const;
   /// The same without the norms of queries and keys.

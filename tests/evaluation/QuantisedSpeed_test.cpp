@@ -2,6 +2,7 @@
 
 #include <iostream>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -69,7 +70,7 @@ double milliseconds(int64_t count, Call&& call) {
 std::map<std::string, double> measured(AlgorithmDistillation& model) {
   std::map<std::string, double> found;
   const int64_t window = model.options().n_transit;
-  for (const auto& [rows, steps] : std::map<int64_t, int64_t>{{1, 1000}, {8, 1000}, {256, 500}}) {
+  for (const auto& [rows, steps] : std::map<int64_t, int64_t>{{1, 600}, {8, 600}, {256, 300}}) {
     const Batch batch = testing::random_plain(rows, 2);
     const Predictor predict =
         rolling_predictors_of(model, EvaluationContext::kRolling, /*captures=*/true).begin();

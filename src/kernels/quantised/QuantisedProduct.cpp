@@ -17,6 +17,7 @@
 namespace adtrain {
 namespace {
 
+using kernels::ProductPlan;
 using kernels::ProductWay;
 using kernels::QuantisedWeights;
 using kernels::WeightForm;
@@ -127,24 +128,26 @@ bool fits(const QuantisedWeights& weights, const at::Tensor& input) {
          weights.in_features <= std::numeric_limits<int>::max();
 }
 
-bool fits(ProductWay way, const QuantisedWeights& weights, const at::Tensor& input) {
-  if (way == ProductWay::kLibrary) return true;
+bool fits(const ProductPlan& plan, const QuantisedWeights& weights, const at::Tensor& input) {
+  if (plan.way == ProductWay::kLibrary) return true;
   if (!fits(weights, input) || input.size(0) == 0) return false;
   const auto traits = kernels::DeviceTraits::of(input.device());
-  if (way == ProductWay::kFewRows)
+  if (plan.way == ProductWay::kFewRows)
     return input.size(0) <= kernels::kMostFewRows && traits.runs_small_kernels();
-  return traits.is_gpu && traits.compute_capability == kernels::DeviceTraits::hopper().compute_capability;
+  return traits.is_gpu && plan.splits <= weights.in_features / kernels::kBlockColumns &&
+         traits.compute_capability == kernels::DeviceTraits::hopper().compute_capability;
 }
 
-ProductWay chosen_way(const QuantisedWeights& weights, const at::Tensor& input) {
+ProductPlan chosen_plan(const QuantisedWeights& weights, const at::Tensor& input) {
   constexpr int64_t kMostManyRows = 128;  // more took longer than by the library, on an H100
   const int64_t rows = input.size(0);
-  ProductWay way = ProductWay::kFewRows;
+  ProductPlan plan = {ProductWay::kFewRows};
   if (rows > kernels::kMostFewRows) {
-    way = rows > kMostManyRows ? ProductWay::kLibrary
-                               : kernels::product_tile(weights.out_features, rows, kernels::processors());
+    plan = rows > kMostManyRows ? ProductPlan{ProductWay::kLibrary}
+                                : kernels::many_rows_plan(weights.out_features, weights.in_features, rows,
+                                                          kernels::processors());
   }
-  return fits(way, weights, input) ? way : ProductWay::kLibrary;
+  return fits(plan, weights, input) ? plan : ProductPlan{ProductWay::kLibrary};
 }
 
 void expect_operands(const QuantisedMatrix& matrix, const at::Tensor& input, const at::Tensor& bias) {
@@ -165,9 +168,9 @@ void expect_operands(const QuantisedMatrix& matrix, const at::Tensor& input, con
   }
 }
 
-at::Tensor product_by(ProductWay way, const QuantisedWeights& weights, const at::Tensor& input,
+at::Tensor product_by(const ProductPlan& plan, const QuantisedWeights& weights, const at::Tensor& input,
                       const at::Tensor& bias) {
-  if (way == ProductWay::kLibrary)
+  if (plan.way == ProductWay::kLibrary)
     return kernels::product(input, dequantised(weights, input.options()), bias, kernels::Autotuning::kNo);
   const at::Tensor read_input = readable(input), read_bias = bias.defined() ? bias.contiguous() : bias;
   at::Tensor output = at::empty({input.size(0), weights.out_features}, input.options().requires_grad(false));
@@ -178,11 +181,15 @@ at::Tensor product_by(ProductWay way, const QuantisedWeights& weights, const at:
                                          .input = read_input.const_data_ptr(),
                                          .bias = bias.defined() ? read_bias.const_data_ptr() : nullptr,
                                          .output = output.data_ptr()};
-  if (way == ProductWay::kFewRows) {
+  if (plan.way == ProductWay::kFewRows) {
     kernels::few_rows_product(job, kernels::current_stream());
-  } else {
-    kernels::many_rows_product(job, way, kernels::current_stream());
+    return output;
   }
+  at::Tensor parts;
+  if (plan.splits > 1)
+    parts = at::empty({plan.splits, output.size(0), output.size(1)}, output.options().dtype(at::kFloat));
+  kernels::many_rows_product(job, plan, plan.splits > 1 ? parts.data_ptr<float>() : nullptr,
+                             kernels::current_stream());
   return output;
 }
 
@@ -192,19 +199,19 @@ at::Tensor quantised_linear(const at::Tensor& input, const QuantisedMatrix& matr
   const ReadMatrix read(matrix);
   expect_operands(matrix, input, bias);
   const c10::cuda::CUDAGuard on_device(input.device());
-  return product_by(chosen_way(read.weights(), input), read.weights(), input, bias);
+  return product_by(chosen_plan(read.weights(), input), read.weights(), input, bias);
 }
 
-at::Tensor quantised_linear_by(ProductWay way, const at::Tensor& input, const QuantisedMatrix& matrix,
-                               const at::Tensor& bias) {
+at::Tensor quantised_linear_by(const ProductPlan& plan, const at::Tensor& input,
+                               const QuantisedMatrix& matrix, const at::Tensor& bias) {
   const ReadMatrix read(matrix);
   expect_operands(matrix, input, bias);
   const c10::cuda::CUDAGuard on_device(input.device());
-  if (!fits(way, read.weights(), input)) {
+  if (!fits(plan, read.weights(), input)) {
     throw std::logic_error(fmt::format("A quantised matrix of {} x {} and {} rows do not fit this way.",
                                        matrix.out_features, matrix.in_features, input.size(0)));
   }
-  return product_by(way, read.weights(), input, bias);
+  return product_by(plan, read.weights(), input, bias);
 }
 
 at::Tensor dequantised_on_gpu(const QuantisedMatrix& matrix, at::ScalarType type) {

@@ -24,7 +24,7 @@ at::Tensor quantised_linear(const at::Tensor& input, const QuantisedMatrix& matr
 
 /// The same by a certain way, for tests and benchmarks. A way that does not fit the operands or the GPU is a
 /// std::logic_error, too.
-at::Tensor quantised_linear_by(kernels::ProductWay way, const at::Tensor& input,
+at::Tensor quantised_linear_by(const kernels::ProductPlan& plan, const at::Tensor& input,
                                const QuantisedMatrix& matrix, const at::Tensor& bias);
 
 /// The weights (out, in) in fp32, or rounded once to fp16 or bf16.

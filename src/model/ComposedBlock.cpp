@@ -1,5 +1,6 @@
 #include "model/ComposedBlock.h"
 
+#include <array>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -23,19 +24,33 @@ at::Tensor rotated_heads(const at::Tensor& qkv, const Rotary& rotary) {
   return at::cat({kernels::rotated(parts[0], rotary), parts[1]});
 }
 
-kernels::NormWeights weights_of(const ChosenNorm& norm) {
-  return {norm.weight, norm.bias};
+// Products on a GPU in 16 bit, without gradients. `next`: of the products to come, null or undefined for none.
+
+using NextLinears = std::array<const Linear*, 2>;
+
+std::array<const QuantisedMatrix*, 2> matrices_of(const NextLinears& next) {
+  std::array<const QuantisedMatrix*, 2> matrices = {};
+  for (size_t i = 0; i < next.size(); ++i) {
+    if (next[i] != nullptr && next[i]->is_quantised()) matrices[i] = &*next[i]->quantised->matrix;
+  }
+  return matrices;
 }
 
-// Products on a GPU in 16 bit, without gradients.
-
-at::Tensor without_bias(const Linear& linear, const at::Tensor& x) {
-  if (linear.is_quantised()) return (*linear.quantised)(x, {});
-  return kernels::product(x, linear.weight, {}, kernels::Autotuning::kNo);
+at::Tensor product_of(const Linear& linear, const at::Tensor& x, const NextLinears& next) {
+  if (linear.is_quantised()) return (*linear.quantised)(x, linear.bias, {.next = matrices_of(next)});
+  return kernels::product(x, linear.weight, linear.bias, kernels::Autotuning::kNo);
 }
 
-at::Tensor added(const at::Tensor& sum, const Linear& linear, const at::Tensor& x) {
-  if (linear.is_quantised()) return sum + linear(x);
+at::Tensor gelu_of(const Linear& linear, const at::Tensor& x, const NextLinears& next) {
+  if (linear.is_quantised())
+    return (*linear.quantised)(x, linear.bias, {.gelu = true, .next = matrices_of(next)});
+  const at::Tensor product = kernels::product(x, linear.weight, {}, kernels::Autotuning::kNo);
+  return linear.bias.defined() ? kernels::biased_gelu(product, linear.bias, /*kept=*/{}) : at::gelu(product);
+}
+
+at::Tensor added(const at::Tensor& sum, const Linear& linear, const at::Tensor& x, const NextLinears& next) {
+  if (linear.is_quantised())
+    return (*linear.quantised)(x, linear.bias, {.sum = sum, .next = matrices_of(next)});
   return kernels::sum_with_product(sum, x, linear.weight, linear.bias, kernels::Autotuning::kNo);
 }
 
@@ -125,17 +140,12 @@ at::Tensor ComposedBlock::by_sublayers(const at::Tensor& x, const ComposedPass& 
 template <class Attend>
 at::Tensor ComposedBlock::around_products(const at::Tensor& x, int64_t rows, Attend&& attend) const {
   const auto normed = [](const at::Tensor& of, const ChosenNorm& norm) {
-    return kernels::normed_input(of, weights_of(norm), kNormEpsilon, /*kept=*/{});
+    return kernels::normed_input(of, {norm.weight, norm.bias}, kNormEpsilon, /*kept=*/{}).y;
   };
-  const at::Tensor read = attend(qkv_(normed(x, norm_1_).y)), residual = last_of(x, 1, rows);
-  const kernels::NormedInput sum =
-      out_.bias.defined() ? kernels::normed_sum_input(residual, without_bias(out_, read), out_.bias,
-                                                      weights_of(norm_2_), kNormEpsilon, /*kept=*/{})
-                          : normed(added(residual, out_, read), norm_2_);
-  const bool gelu = !gate_.weight.defined() && up_.bias.defined();
-  const at::Tensor inner = gelu ? kernels::biased_gelu(without_bias(up_, sum.y), up_.bias, /*kept=*/{})
-                                : mlp().inner(sum.y);
-  return added(sum.x, down_, inner);
+  const at::Tensor read = attend(product_of(qkv_, normed(x, norm_1_), {&out_, &up_}));
+  const at::Tensor sum = added(last_of(x, 1, rows), out_, read, {&up_, &gate_}), y = normed(sum, norm_2_);
+  const at::Tensor inner = gate_.weight.defined() ? mlp().inner(y) : gelu_of(up_, y, {&down_});
+  return added(sum, down_, inner, {&next_qkv_});
 }
 
 at::Tensor ComposedBlock::newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const {
@@ -154,7 +164,7 @@ at::Tensor ComposedBlock::newest_attention(const at::Tensor& projected, RollingK
   if (by_kernel && query_norm_.weight.defined() && (head_size_ == 32 || head_size_ == 64) &&
       !tokens.rotary.cosines.defined()) {
     const at::Tensor heads = plain_heads_of(projected);
-    kernels::norm_heads(heads, {weights_of(query_norm_), weights_of(key_norm_)}, kNormEpsilon);
+    kernels::norm_heads(heads, {{query_norm_.weight, query_norm_.bias}, {key_norm_.weight, key_norm_.bias}}, kNormEpsilon);
     return keys.attend(heads[0], heads[1], heads[2], tokens);
   }
   const at::Tensor qkv = heads_of(projected);

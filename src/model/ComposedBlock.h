@@ -76,6 +76,8 @@ class ComposedBlock {
   at::Tensor in_pass(const at::Tensor& x, const ComposedPass& pass, const BlockPlace& place) const;
   /// The same of rows' newest tokens x (B, tokens, width), without dropout.
   at::Tensor newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const;
+  /// Says which block follows this one.
+  void precedes(const ComposedBlock& next) { next_qkv_ = next.qkv_; }
   /// In the order of making.
   std::vector<at::Tensor> parameters() const;
 
@@ -109,6 +111,7 @@ class ComposedBlock {
   ChosenNorm norm_2_;
   Linear gate_;  ///< SwiGLU's; undefined for GELU
   Linear up_, down_;
+  Linear next_qkv_;  ///< of the block that follows; undefined for none
 };
 
 }  // namespace adtrain

@@ -40,6 +40,7 @@ ComposedStack::ComposedStack(ParameterFactory& factory, const ModelOptions& opti
   for (int64_t layer = 0; layer < options.tf_n_layer; ++layer) {
     blocks_.emplace_back(factory, fmt::format("blocks.{}", layer), options, initial);
   }
+  for (size_t i = 1; i < blocks_.size(); ++i) blocks_[i - 1].precedes(blocks_[i]);
   if (pieces.final_norm == Choice::kOn) {
     final_norm_ = ChosenNorm::of(factory, "final_norm", width, pieces.norm);
   }

@@ -147,6 +147,36 @@ TEST(ManyRowsPlan, LeavesNoMultiprocessorIdle) {
   EXPECT_EQ(plan(1, 64, 1), std::pair(ProductWay::kTile128x32, 1));
 }
 
+/// GELU of the product with its bias, a sum, and both, by every way; the matrix itself is the next.
+TEST_F(QuantisedLinear, WhatTheOptionsSayIsDoneToTheProduct) {
+  for (const auto& [kind, in] : {std::pair(Quantised::kNestedNf4, 192), {Quantised::kInt8, 128}}) {
+    for (const int64_t out : {40, 33}) {
+      const QuantisedMatrix matrix = random_matrix(kind, out, in, device());
+      const at::Tensor input = random({9, in}, at::kHalf), bias = random({out}, at::kHalf),
+                       sum = random({9, out}, at::kHalf);
+      const at::Tensor product = at::matmul(input.to(at::kDouble), plainly_dequantised(matrix).t());
+      std::vector<ProductPlan> plans = {{ProductWay::kFewRows}, {ProductWay::kLibrary}};
+      for (const ProductWay way : kTiles) {
+        plans.push_back({way});
+        plans.push_back({way, 2});
+      }
+      for (const ProductPlan& plan : plans) {
+        SCOPED_TRACE(fmt::format("{} x {}, way {}, {} splits", out, in, static_cast<int>(plan.way), plan.splits));
+        const auto error = [&](const ProductOptions& options, const at::Tensor& of_bias,
+                               const at::Tensor& expected) {
+          return error_of(quantised_linear_by(plan, input, matrix, of_bias, options), expected);
+        };
+        const at::Tensor biased = product + bias.to(at::kDouble), added = sum.to(at::kDouble);
+        EXPECT_LT(error({.gelu = true}, bias, at::gelu(biased)), 1.5e-3);
+        EXPECT_LT(error({.gelu = true}, {}, at::gelu(product)), 1.5e-3);
+        EXPECT_LT(error({.sum = sum, .next = {&matrix}}, bias, biased + added), 1.5e-3);
+        EXPECT_LT(error({.gelu = true, .sum = sum, .next = {&matrix, &matrix}}, bias, at::gelu(biased) + added),
+                  1.5e-3);
+      }
+    }
+  }
+}
+
 /// Columns that divide by nothing, blocks that go over the ends of rows, fp32, inputs at odd addresses.
 TEST_F(QuantisedLinear, OfOddShapesIsTheDefinition) {
   for (const Quantised kind : kKinds) {
@@ -184,6 +214,8 @@ TEST_F(QuantisedLinear, OperandsThatDoNotFitAreErrors) {
   EXPECT_THAT(fault(random({2, 64}, at::kHalf), matrix, {}), HasSubstr("24 x 128"));
   EXPECT_THAT(fault(random({2, 128}, at::kDouble), matrix, {}), HasSubstr("Double"));
   EXPECT_THAT(fault(input, matrix, random({24}, at::kFloat)), HasSubstr("bias of 24 elements of Float"));
+  EXPECT_THROW((void)quantised_linear(input, matrix, {}, {.sum = random({2, 23}, at::kHalf)}),
+               std::logic_error);
   QuantisedMatrix broken = matrix;
   broken.codes = matrix.codes.narrow(0, 0, 100);
   EXPECT_THAT(fault(input, broken, {}), HasSubstr("has codes of 100 elements of Byte"));

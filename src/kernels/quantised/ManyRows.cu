@@ -238,7 +238,7 @@ class TileProduct {
       if (row < job_.rows && own < features) to[row * features + own] = sums_[i / 4].value[i % 4];
     }
   }
-  /// The result as a tile (rows, features).
+  /// The result without the sum as a tile (rows, features).
   __device__ __forceinline__ void set_output(Tile<Shape::kFeatures> tile) const {
     float factor[2], bias[2];
 #pragma unroll
@@ -254,8 +254,8 @@ class TileProduct {
 #pragma unroll
       for (int part = 0; part < 4; ++part) {
         const float* const value = sums_[row / 8 + part / 2].value + 2 * (part % 2);
-        rounded[part] = packed<Short>(fmaf(value[0], factor[part % 2], bias[part % 2]),
-                                      fmaf(value[1], factor[part % 2], bias[part % 2]));
+        rounded[part] = packed<Short>(before_sum(fmaf(value[0], factor[part % 2], bias[part % 2])),
+                                      before_sum(fmaf(value[1], factor[part % 2], bias[part % 2])));
       }
       store_matrices_transposed(
           shared_address(tile.at(row + lane % 8 + 8 * (lane / 16), first_ + 8 * (lane / 8 % 2))), rounded);
@@ -263,6 +263,10 @@ class TileProduct {
   }
 
  private:
+  __device__ __forceinline__ float before_sum(float value) const {
+    constexpr float kRootHalf = 0.70710678f;
+    return job_.gelu ? 0.5f * value * (1.0f + erff(kRootHalf * value)) : value;
+  }
   /// The lane's feature, or with half = 1 that which is 8 further.
   __device__ __forceinline__ int64_t feature(int half) const {
     return place_.first_feature + first_ + lane_place_.row + 8 * half;
@@ -343,8 +347,22 @@ class TileProduct {
   Sums sums_[kRows / 8];
 };
 
-/// Stores the tile that was set.
-template <class Shape>
+template <class Short>
+__device__ uint32_t sum_of_pairs(uint32_t left, uint32_t right) {
+  const float2 first = unpacked<Short>(left), second = unpacked<Short>(right);
+  return packed<Short>(first.x + second.x, first.y + second.y);
+}
+
+/// Eight neighbours of a row, with those of the sum added.
+template <class Short>
+__device__ uint4 added(const uint4& values, const void* sum, int64_t place) {
+  const uint4 more = __ldg(reinterpret_cast<const uint4*>(static_cast<const Short*>(sum) + place));
+  return {sum_of_pairs<Short>(values.x, more.x), sum_of_pairs<Short>(values.y, more.y),
+          sum_of_pairs<Short>(values.z, more.z), sum_of_pairs<Short>(values.w, more.w)};
+}
+
+/// Stores the tile that was set, and adds the sum.
+template <class Short, class Shape>
 __device__ void store_output(const QuantisedProduct& job, const TilePlace& place,
                              Tile<Shape::kFeatures> tile) {
   constexpr int kChunks = Shape::kFeatures / kVectorWidth;
@@ -353,12 +371,18 @@ __device__ void store_output(const QuantisedProduct& job, const TilePlace& place
     const int row = i / kChunks, column = kVectorWidth * (i % kChunks);
     if (place.first_row + row >= job.rows) break;
     const int64_t first = place.first_feature + column;
-    auto* const to = static_cast<Bf16*>(job.output) + (place.first_row + row) * features + first;
+    const int64_t own = (place.first_row + row) * features + first;
+    auto* const to = static_cast<Short*>(job.output) + own;
     if (features % kVectorWidth == 0) {
-      if (first < features)
-        *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(tile.at(row, column));
+      if (first >= features) continue;
+      const uint4 values = *reinterpret_cast<const uint4*>(tile.at(row, column));
+      *reinterpret_cast<uint4*>(to) = job.sum == nullptr ? values : added<Short>(values, job.sum, own);
     } else {
-      for (int k = 0; k < kVectorWidth && first + k < features; ++k) to[k] = *tile.at(row, column + k);
+      for (int k = 0; k < kVectorWidth && first + k < features; ++k) {
+        const float value = as_float(reinterpret_cast<const Short&>(*tile.at(row, column + k)));
+        to[k] = rounded_to<Short>(
+            job.sum == nullptr ? value : value + as_float(static_cast<const Short*>(job.sum)[own + k]));
+      }
     }
   }
 }
@@ -405,7 +429,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   }
   if (splits > 1) return;
   barrier();
-  store_output<Shape>(job, place, output);
+  store_output<Short, Shape>(job, place, output);
 }
 
 constexpr int kSumThreads = 256;
@@ -423,8 +447,7 @@ __global__ void __launch_bounds__(kSumThreads)
   for (int split = 0; split < splits; ++split) sum += __ldcg(parts + split * all + place);
   const int64_t feature = static_cast<uint32_t>(place) % static_cast<uint32_t>(features);
   if constexpr (kForm == WeightForm::kEightBits) sum *= row_scale(job.weights, feature);
-  if (job.bias != nullptr) sum += as_float(static_cast<const Short*>(job.bias)[feature]);
-  static_cast<Short*>(job.output)[place] = rounded_to<Short>(sum);
+  static_cast<Short*>(job.output)[place] = rounded_to<Short>(result_of<Short>(job, sum, feature, place));
 }
 
 template <class Short, WeightForm kForm, class Shape>

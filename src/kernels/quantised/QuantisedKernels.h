@@ -35,8 +35,15 @@ struct QuantisedWeights {
 /// output (out_features, in_features) = the weights, computed in fp32 and rounded once.
 void dequantise(const QuantisedWeights& weights, FloatType type, void* output, cudaStream_t stream);
 
-/// output (rows, out_features) = input (rows, in_features) · the weights' transpose + bias. Sums are in fp32.
-/// Input and output are dense, the input is aligned to 16 bytes; `bias` is null where there is none.
+/// Memory that a later kernel reads.
+struct NextRead {
+  const void* from;
+  int64_t bytes;  ///< 0 for none
+};
+
+/// output (rows, out_features) = input (rows, in_features) · the weights' transpose + bias, or GELU of that,
+/// + sum. Sums are in fp32. Input, sum and output are dense, the input and, where out_features is a multiple
+/// of 8, sum and output are aligned to 16 bytes; `bias` and `sum` are null where there is none.
 struct QuantisedProduct {
   QuantisedWeights weights;
   ShortType type;  ///< of input, bias and output
@@ -44,7 +51,10 @@ struct QuantisedProduct {
   int processors;  ///< multiprocessors of the GPU
   const void* input;
   const void* bias;
+  bool gelu;
+  const void* sum;
   void* output;
+  NextRead next[4];  ///< what kernels for few rows bring into the L2 cache while they wait
 };
 
 /// Columns that thread blocks and warps go by: in_features is a multiple of it in the products below.

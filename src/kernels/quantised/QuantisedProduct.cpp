@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "kernels/MatrixOperation.h"
+#include "kernels/activation/Activation.h"
 #include "kernels/gemm/Gemm.h"
 #include "kernels/primitives/DeviceTraits.h"
 #include "kernels/quantised/QuantisedKernels.h"
@@ -150,7 +151,8 @@ ProductPlan chosen_plan(const QuantisedWeights& weights, const at::Tensor& input
   return fits(plan, weights, input) ? plan : ProductPlan{ProductWay::kLibrary};
 }
 
-void expect_operands(const QuantisedMatrix& matrix, const at::Tensor& input, const at::Tensor& bias) {
+void expect_operands(const QuantisedMatrix& matrix, const at::Tensor& input, const at::Tensor& bias,
+                     const at::Tensor& sum) {
   (void)float_type(input.scalar_type());
   if (input.dim() != 2 || input.size(1) != matrix.in_features || input.device() != matrix.codes.device()) {
     throw std::logic_error(
@@ -158,6 +160,14 @@ void expect_operands(const QuantisedMatrix& matrix, const at::Tensor& input, con
                     "of {} dimensions, the last one {}, on {}.",
                     matrix.out_features, matrix.in_features, matrix.codes.device().str(), input.dim(),
                     input.size(-1), input.device().str()));
+  }
+  if (sum.defined() && (sum.sizes() != at::IntArrayRef({input.size(0), matrix.out_features}) ||
+                        sum.scalar_type() != input.scalar_type())) {
+    throw std::logic_error(
+        fmt::format("A quantised matrix of {} x {}, with an input of {} rows of {}, was to be added to {} "
+                    "elements of {}.",
+                    matrix.out_features, matrix.in_features, input.size(0), c10::toString(input.scalar_type()),
+                    sum.numel(), c10::toString(sum.scalar_type())));
   }
   if (bias.defined() && (bias.numel() != matrix.out_features || bias.scalar_type() != input.scalar_type())) {
     throw std::logic_error(
@@ -168,19 +178,50 @@ void expect_operands(const QuantisedMatrix& matrix, const at::Tensor& input, con
   }
 }
 
+/// `dequantised`: the weights.
+at::Tensor product_by_library(const at::Tensor& input, const at::Tensor& dequantised, const at::Tensor& bias,
+                              const ProductOptions& options) {
+  constexpr auto kNo = kernels::Autotuning::kNo;
+  if (!options.gelu && options.sum.defined())
+    return kernels::sum_with_product(options.sum, input, dequantised, bias, kNo);
+  const bool own_gelu = options.gelu && bias.defined() && input.scalar_type() != at::kFloat &&
+                        dequantised.size(0) % kernels::kVectorWidth == 0;
+  if (own_gelu) {
+    const at::Tensor y = kernels::biased_gelu(kernels::product(input, dequantised, {}, kNo), bias, /*kept=*/{});
+    return options.sum.defined() ? y + options.sum : y;
+  }
+  at::Tensor y = kernels::product(input, dequantised, bias, kNo);
+  if (options.gelu) y = at::gelu(y);
+  return options.sum.defined() ? y + options.sum : y;
+}
+
+void set_next(const ProductOptions& options, at::Device device, kernels::QuantisedProduct& job) {
+  size_t place = 0;
+  for (const QuantisedMatrix* const next : options.next) {
+    if (next == nullptr || next->codes.device() != device) continue;
+    for (const at::Tensor* const tensor : {&next->codes, &next->absmax})
+      job.next[place++] = {tensor->const_data_ptr(), static_cast<int64_t>(tensor->nbytes())};
+  }
+}
+
 at::Tensor product_by(const ProductPlan& plan, const QuantisedWeights& weights, const at::Tensor& input,
-                      const at::Tensor& bias) {
+                      const at::Tensor& bias, const ProductOptions& options) {
   if (plan.way == ProductWay::kLibrary)
-    return kernels::product(input, dequantised(weights, input.options()), bias, kernels::Autotuning::kNo);
-  const at::Tensor read_input = readable(input), read_bias = bias.defined() ? bias.contiguous() : bias;
+    return product_by_library(input, dequantised(weights, input.options()), bias, options);
+  const at::Tensor read_input = readable(input), read_bias = bias.defined() ? bias.contiguous() : bias,
+                   read_sum = options.sum.defined() ? readable(options.sum) : options.sum;
   at::Tensor output = at::empty({input.size(0), weights.out_features}, input.options().requires_grad(false));
-  const kernels::QuantisedProduct job = {.weights = weights,
-                                         .type = kernels::type_of(input),
-                                         .rows = static_cast<int>(input.size(0)),
-                                         .processors = kernels::processors(),
-                                         .input = read_input.const_data_ptr(),
-                                         .bias = bias.defined() ? read_bias.const_data_ptr() : nullptr,
-                                         .output = output.data_ptr()};
+  kernels::QuantisedProduct job = {.weights = weights,
+                                   .type = kernels::type_of(input),
+                                   .rows = static_cast<int>(input.size(0)),
+                                   .processors = kernels::processors(),
+                                   .input = read_input.const_data_ptr(),
+                                   .bias = bias.defined() ? read_bias.const_data_ptr() : nullptr,
+                                   .gelu = options.gelu,
+                                   .sum = read_sum.defined() ? read_sum.const_data_ptr() : nullptr,
+                                   .output = output.data_ptr(),
+                                   .next = {}};
+  set_next(options, input.device(), job);
   if (plan.way == ProductWay::kFewRows) {
     kernels::few_rows_product(job, kernels::current_stream());
     return output;
@@ -195,23 +236,25 @@ at::Tensor product_by(const ProductPlan& plan, const QuantisedWeights& weights, 
 
 }  // namespace
 
-at::Tensor quantised_linear(const at::Tensor& input, const QuantisedMatrix& matrix, const at::Tensor& bias) {
+at::Tensor quantised_linear(const at::Tensor& input, const QuantisedMatrix& matrix, const at::Tensor& bias,
+                            const ProductOptions& options) {
   const ReadMatrix read(matrix);
-  expect_operands(matrix, input, bias);
+  expect_operands(matrix, input, bias, options.sum);
   const c10::cuda::CUDAGuard on_device(input.device());
-  return product_by(chosen_plan(read.weights(), input), read.weights(), input, bias);
+  return product_by(chosen_plan(read.weights(), input), read.weights(), input, bias, options);
 }
 
 at::Tensor quantised_linear_by(const ProductPlan& plan, const at::Tensor& input,
-                               const QuantisedMatrix& matrix, const at::Tensor& bias) {
+                               const QuantisedMatrix& matrix, const at::Tensor& bias,
+                               const ProductOptions& options) {
   const ReadMatrix read(matrix);
-  expect_operands(matrix, input, bias);
+  expect_operands(matrix, input, bias, options.sum);
   const c10::cuda::CUDAGuard on_device(input.device());
   if (!fits(plan, read.weights(), input)) {
     throw std::logic_error(fmt::format("A quantised matrix of {} x {} and {} rows do not fit this way.",
                                        matrix.out_features, matrix.in_features, input.size(0)));
   }
-  return product_by(plan, read.weights(), input, bias);
+  return product_by(plan, read.weights(), input, bias, options);
 }
 
 at::Tensor dequantised_on_gpu(const QuantisedMatrix& matrix, at::ScalarType type) {

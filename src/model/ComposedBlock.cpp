@@ -142,8 +142,10 @@ at::Tensor ComposedBlock::around_products(const at::Tensor& x, int64_t rows, Att
   const auto normed = [](const at::Tensor& of, const ChosenNorm& norm) {
     return kernels::normed_input(of, {norm.weight, norm.bias}, kNormEpsilon, /*kept=*/{}).y;
   };
-  const at::Tensor read = attend(product_of(qkv_, normed(x, norm_1_), {&out_, &up_}));
-  const at::Tensor sum = added(last_of(x, 1, rows), out_, read, {&up_, &gate_}), y = normed(sum, norm_2_);
+  const at::Tensor sum =
+      added(last_of(x, 1, rows), out_, attend(product_of(qkv_, normed(x, norm_1_), {&out_, &up_})),
+            {&up_, &gate_});
+  const at::Tensor y = normed(sum, norm_2_);
   const at::Tensor inner = gate_.weight.defined() ? mlp().inner(y) : gelu_of(up_, y, {&down_});
   return added(sum, down_, inner, {&next_qkv_});
 }

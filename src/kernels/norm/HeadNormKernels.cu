@@ -3,6 +3,7 @@
 
 #include "base/Launch.cuh"
 #include "kernels/norm/HeadNormKernels.h"
+#include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/RowVectors.cuh"
 
 namespace adtrain::kernels {
@@ -79,6 +80,7 @@ __global__ void __launch_bounds__(kThreads)
                              const __grid_constant__ HeadRows<const Vector> x,
                              const __grid_constant__ HeadRows<Vector> y) {
   using Row = RowOfHead<HeadSize>;
+  let_next_kernel_start();
   const int kind = static_cast<int>(blockIdx.y), step = Row::step(shape);
   Row row = Row::first(shape);
   const Floats weight = unpacked<Short>(__ldg(shape.weights[kind] + row.lane));

@@ -5,11 +5,11 @@
 
 #include <ATen/ATen.h>
 
+#include "kernels/activation/Activation.h"
 #include "kernels/attention/LibraryAttention.h"
 #include "kernels/attention/StreamedAttention.h"
 #include "kernels/attention/cudnn/CudnnAttention.h"
 #include "kernels/block/pre_norm/PreNormSublayers.h"
-#include "kernels/activation/Activation.h"
 #include "kernels/dropout/Dropout.h"
 #include "kernels/gemm/Gemm.h"
 #include "kernels/norm/HeadNorms.h"
@@ -24,7 +24,8 @@ at::Tensor rotated_heads(const at::Tensor& qkv, const Rotary& rotary) {
   return at::cat({kernels::rotated(parts[0], rotary), parts[1]});
 }
 
-// Products on a GPU in 16 bit, without gradients. `next`: of the products to come, null or undefined for none.
+// Products on a GPU in 16 bit, without gradients. `next`: of the products to come, null or undefined for
+// none.
 
 using NextLinears = std::array<const Linear*, 2>;
 
@@ -142,9 +143,8 @@ at::Tensor ComposedBlock::around_products(const at::Tensor& x, int64_t rows, Att
   const auto normed = [](const at::Tensor& of, const ChosenNorm& norm) {
     return kernels::normed_input(of, {norm.weight, norm.bias}, kNormEpsilon, /*kept=*/{}).y;
   };
-  const at::Tensor sum =
-      added(last_of(x, 1, rows), out_, attend(product_of(qkv_, normed(x, norm_1_), {&out_, &up_})),
-            {&up_, &gate_});
+  const at::Tensor sum = added(last_of(x, 1, rows), out_,
+                               attend(product_of(qkv_, normed(x, norm_1_), {&out_, &up_})), {&up_, &gate_});
   const at::Tensor y = normed(sum, norm_2_);
   const at::Tensor inner = gate_.weight.defined() ? mlp().inner(y) : gelu_of(up_, y, {&down_});
   return added(sum, down_, inner, {&next_qkv_});
@@ -156,8 +156,7 @@ at::Tensor ComposedBlock::newest(const at::Tensor& x, RollingKeys& keys, const N
       return newest_attention(projected, keys, tokens, /*by_kernel=*/true);
     });
   }
-  const at::Tensor y =
-      x + out_(newest_attention(qkv_(norm_1_(x)), keys, tokens, /*by_kernel=*/false));
+  const at::Tensor y = x + out_(newest_attention(qkv_(norm_1_(x)), keys, tokens, /*by_kernel=*/false));
   return y + mlp()(norm_2_(y), kernels::PartRun::kForValues, /*recomputes=*/false);
 }
 
@@ -166,7 +165,8 @@ at::Tensor ComposedBlock::newest_attention(const at::Tensor& projected, RollingK
   if (by_kernel && query_norm_.weight.defined() && (head_size_ == 32 || head_size_ == 64) &&
       !tokens.rotary.cosines.defined()) {
     const at::Tensor heads = plain_heads_of(projected);
-    kernels::norm_heads(heads, {{query_norm_.weight, query_norm_.bias}, {key_norm_.weight, key_norm_.bias}}, kNormEpsilon);
+    kernels::norm_heads(heads, {{query_norm_.weight, query_norm_.bias}, {key_norm_.weight, key_norm_.bias}},
+                        kNormEpsilon);
     return keys.attend(heads[0], heads[1], heads[2], tokens);
   }
   const at::Tensor qkv = heads_of(projected);

@@ -85,8 +85,8 @@ class ComposedBlock {
   /// For pieces of which KernelPlan says so. The pass's dropout gives attention its rate and says where the
   /// rate of `sublayers` acts.
   at::Tensor by_sublayers(const at::Tensor& x, const ComposedPass& pass, const BlockPlace& place) const;
-  /// The last `rows` tokens, without gradients and dropout, of which our own kernels run all but the products;
-  /// `attend` maps the output of qkv_ to attention's.
+  /// The last `rows` tokens, without gradients and dropout, of which our own kernels run all but the
+  /// products; `attend` maps the output of qkv_ to attention's.
   template <class Attend>
   at::Tensor around_products(const at::Tensor& x, int64_t rows, Attend&& attend) const;
   /// Attention over kept keys of what qkv_ returned. `by_kernel`: whether our own kernel norms queries and

@@ -37,7 +37,8 @@ struct QuantisedLinear {
 
   /// y = x Wᵀ + bias of x's type, and what the options say, whose sum is (…, out); x (…, in), `bias` may be
   /// undefined.
-  at::Tensor operator()(const at::Tensor& x, const at::Tensor& bias, const ProductOptions& options = {}) const;
+  at::Tensor operator()(const at::Tensor& x, const at::Tensor& bias,
+                        const ProductOptions& options = {}) const;
 };
 
 /// By the names of weights.

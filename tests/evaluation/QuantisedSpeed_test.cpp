@@ -44,8 +44,9 @@ std::unique_ptr<AlgorithmDistillation> random_network(const ModelOptions& option
     model->parameters().to(at::kCUDA, at::kBFloat16);
     return model;
   }
-  const WeightQuantisation how = {.code = *kind == Quantised::kInt8 ? QuantisedCode::int8 : QuantisedCode::nf4,
-                                  .double_quantisation = *kind == Quantised::kNestedNf4};
+  const WeightQuantisation how = {
+      .code = *kind == Quantised::kInt8 ? QuantisedCode::int8 : QuantisedCode::nf4,
+      .double_quantisation = *kind == Quantised::kNestedNf4};
   const auto names = quantised_names(model->parameters(), "", "");
   QuantisedMatrices matrices;
   for (const auto& [name, leaf] : model->parameters().named_leaves()) {

@@ -106,9 +106,10 @@ TEST_P(QuantisedProductSpeed, DISABLED_Ways) {
   if (!device || device->device.is_cpu()) GTEST_SKIP() << "no GPU here";
   const c10::InferenceMode no_gradients;
   const std::vector<std::pair<ProductWay, const char*>> ways = {
-      {ProductWay::kFewRows, "few rows"},   {ProductWay::kTile128x32, "128x32"},
-      {ProductWay::kTile64x64, "64x64"},    {ProductWay::kTile128x64, "128x64"},
-      {ProductWay::kTile128x128, "128x128"}, {ProductWay::kTile128x128S4, "128x128s4"}, {ProductWay::kLibrary, "library"}};
+      {ProductWay::kFewRows, "few rows"},    {ProductWay::kTile128x32, "128x32"},
+      {ProductWay::kTile64x64, "64x64"},     {ProductWay::kTile128x64, "128x64"},
+      {ProductWay::kTile128x128, "128x128"}, {ProductWay::kTile128x128S4, "128x128s4"},
+      {ProductWay::kLibrary, "library"}};
   for (const auto& [in, out] : shapes_of_block(GetParam())) {
     std::vector<QuantisedMatrix> matrices;
     for (int64_t i = 0; i < copies_of(0.5 * static_cast<double>(in * out)); ++i)
@@ -129,7 +130,8 @@ TEST_P(QuantisedProductSpeed, DISABLED_Ways) {
           const int64_t blocks = (out + 127) / 128 * ((rows + 127) / 128) * splits;
           if (splits > 1 && (!tiled || blocks > 140 || in / 64 / splits < 3)) break;
           if (splits < 8 && tiled && blocks * 2 < 50 && in / 64 / splits / 2 >= 3) continue;
-          line += fmt::format(" {:.1f}", captured_microseconds(static_cast<int64_t>(matrices.size()), [&](int64_t i) {
+          line += fmt::format(" {:.1f}",
+                              captured_microseconds(static_cast<int64_t>(matrices.size()), [&](int64_t i) {
                                 (void)quantised_linear_by({way, splits}, input, matrices[i], {});
                               }));
         }

@@ -161,7 +161,8 @@ TEST_F(QuantisedLinear, WhatTheOptionsSayIsDoneToTheProduct) {
         plans.push_back({way, 2});
       }
       for (const ProductPlan& plan : plans) {
-        SCOPED_TRACE(fmt::format("{} x {}, way {}, {} splits", out, in, static_cast<int>(plan.way), plan.splits));
+        SCOPED_TRACE(
+            fmt::format("{} x {}, way {}, {} splits", out, in, static_cast<int>(plan.way), plan.splits));
         const auto error = [&](const ProductOptions& options, const at::Tensor& of_bias,
                                const at::Tensor& expected) {
           return error_of(quantised_linear_by(plan, input, matrix, of_bias, options), expected);
@@ -170,8 +171,9 @@ TEST_F(QuantisedLinear, WhatTheOptionsSayIsDoneToTheProduct) {
         EXPECT_LT(error({.gelu = true}, bias, at::gelu(biased)), 1.5e-3);
         EXPECT_LT(error({.gelu = true}, {}, at::gelu(product)), 1.5e-3);
         EXPECT_LT(error({.sum = sum, .next = {&matrix}}, bias, biased + added), 1.5e-3);
-        EXPECT_LT(error({.gelu = true, .sum = sum, .next = {&matrix, &matrix}}, bias, at::gelu(biased) + added),
-                  1.5e-3);
+        EXPECT_LT(
+            error({.gelu = true, .sum = sum, .next = {&matrix, &matrix}}, bias, at::gelu(biased) + added),
+            1.5e-3);
       }
     }
   }

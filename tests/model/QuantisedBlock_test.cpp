@@ -63,8 +63,7 @@ TEST(QuantisedBlocks, OurKernelsAroundTheirProductsAreThePlainOperators) {
   at::manual_seed(seed);
   // Networks take turns with formats.
   const std::vector<std::pair<WeightQuantisation, std::string>> formats = {
-      {{.code = QuantisedCode::nf4}, ""},
-      {{.code = QuantisedCode::int8}, "*.down, blocks.0.attention.out"}};
+      {{.code = QuantisedCode::nf4}, ""}, {{.code = QuantisedCode::int8}, "*.down, blocks.0.attention.out"}};
   size_t turn = seed;
   for (const Variant& network : networks()) {
     const Batch rows = random_plain(3, network.options.n_transit);

@@ -38,8 +38,8 @@ struct RowOfHead {
   __device__ Value* at(const HeadRows<Value>& rows, int kind, int after = 0) const {
     return rows.kinds[kind] + (token + after) * rows.of_token + head * rows.of_head + lane;
   }
-  /// As it is in memory: loads wait for one another where a conversion stands between them. Coherent, as norms
-  /// may be written where the rows were.
+  /// As it is in memory: loads wait for one another where a conversion stands between them. Coherent, as
+  /// norms may be written where the rows were.
   __device__ Vector load(const HeadRows<const Vector>& rows, int kind, int after = 0) const {
     return exists(after) ? __ldcg(at(rows, kind, after)) : Vector{};
   }

@@ -29,8 +29,8 @@ namespace adtrain::kernels {
                : "r"(left.part[0]), "r"(left.part[1]), "r"(left.part[2]), "r"(left.part[3]), "l"(right))
 
 /// sums (64 × 8 `Count`) += left (64 × 16) · right (16 × 8 `Count`), of elements of type Short; `Count` is 4,
-/// 8 or 16. Each warp has 16 rows of the sums and of the left operand. `right`: a matrix descriptor; neighbours
-/// in memory are rows of the right operand.
+/// 8 or 16. Each warp has 16 rows of the sums and of the left operand. `right`: a matrix descriptor;
+/// neighbours in memory are rows of the right operand.
 template <class Short, int Count>
 __device__ __forceinline__ void start_wide_product(Sums (&sums)[Count], const LeftFragment& left,
                                                    uint64_t right) {

@@ -62,7 +62,7 @@ constexpr int kBlockColumns = 64;
 
 /// How a product is computed.
 enum class ProductWay {
-  kFewRows,    ///< few_rows_product()
+  kFewRows,     ///< few_rows_product()
   kTile128x32,  ///< many_rows_product(); a thread block has so many features × rows
   kTile64x64,
   kTile128x64,

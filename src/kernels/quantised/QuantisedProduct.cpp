@@ -166,8 +166,8 @@ void expect_operands(const QuantisedMatrix& matrix, const at::Tensor& input, con
     throw std::logic_error(
         fmt::format("A quantised matrix of {} x {}, with an input of {} rows of {}, was to be added to {} "
                     "elements of {}.",
-                    matrix.out_features, matrix.in_features, input.size(0), c10::toString(input.scalar_type()),
-                    sum.numel(), c10::toString(sum.scalar_type())));
+                    matrix.out_features, matrix.in_features, input.size(0),
+                    c10::toString(input.scalar_type()), sum.numel(), c10::toString(sum.scalar_type())));
   }
   if (bias.defined() && (bias.numel() != matrix.out_features || bias.scalar_type() != input.scalar_type())) {
     throw std::logic_error(
@@ -187,7 +187,8 @@ at::Tensor product_by_library(const at::Tensor& input, const at::Tensor& dequant
   const bool own_gelu = options.gelu && bias.defined() && input.scalar_type() != at::kFloat &&
                         dequantised.size(0) % kernels::kVectorWidth == 0;
   if (own_gelu) {
-    const at::Tensor y = kernels::biased_gelu(kernels::product(input, dequantised, {}, kNo), bias, /*kept=*/{});
+    const at::Tensor y =
+        kernels::biased_gelu(kernels::product(input, dequantised, {}, kNo), bias, /*kept=*/{});
     return options.sum.defined() ? y + options.sum : y;
   }
   at::Tensor y = kernels::product(input, dequantised, bias, kNo);

@@ -72,7 +72,9 @@ class Estimate {
   /// One block at a time.
   int64_t inference_bytes() const {
     const int64_t rows = sequences_ * tokens_;
-    return input_bytes() + block_bytes({rows, rows}).kept;
+    // Products of many rows dequantise one matrix at a time.
+    const int64_t dequantised = plan_.quantised() ? element_ * width_ * std::max(inner_, 3 * width_) : 0;
+    return input_bytes() + block_bytes({rows, rows}).kept + dequantised;
   }
 
  private:

@@ -1,14 +1,19 @@
 #include "model/ComposedBlock.h"
 
+#include <array>
 #include <vector>
 
 #include <ATen/ATen.h>
 
+#include "kernels/activation/Activation.h"
 #include "kernels/attention/LibraryAttention.h"
 #include "kernels/attention/StreamedAttention.h"
 #include "kernels/attention/cudnn/CudnnAttention.h"
 #include "kernels/block/pre_norm/PreNormSublayers.h"
 #include "kernels/dropout/Dropout.h"
+#include "kernels/gemm/Gemm.h"
+#include "kernels/norm/HeadNorms.h"
+#include "kernels/norm/Norm.h"
 
 namespace adtrain {
 namespace {
@@ -17,6 +22,37 @@ namespace {
 at::Tensor rotated_heads(const at::Tensor& qkv, const Rotary& rotary) {
   const std::vector<at::Tensor> parts = qkv.split_with_sizes({2, 1});
   return at::cat({kernels::rotated(parts[0], rotary), parts[1]});
+}
+
+// Products on a GPU in 16 bit, without gradients. `next`: of the products to come, null or undefined for
+// none.
+
+using NextLinears = std::array<const Linear*, 2>;
+
+std::array<const QuantisedMatrix*, 2> matrices_of(const NextLinears& next) {
+  std::array<const QuantisedMatrix*, 2> matrices = {};
+  for (size_t i = 0; i < next.size(); ++i) {
+    if (next[i] != nullptr && next[i]->is_quantised()) matrices[i] = &*next[i]->quantised->matrix;
+  }
+  return matrices;
+}
+
+at::Tensor product_of(const Linear& linear, const at::Tensor& x, const NextLinears& next) {
+  if (linear.is_quantised()) return (*linear.quantised)(x, linear.bias, {.next = matrices_of(next)});
+  return kernels::product(x, linear.weight, linear.bias, kernels::Autotuning::kNo);
+}
+
+at::Tensor gelu_of(const Linear& linear, const at::Tensor& x, const NextLinears& next) {
+  if (linear.is_quantised())
+    return (*linear.quantised)(x, linear.bias, {.gelu = true, .next = matrices_of(next)});
+  const at::Tensor product = kernels::product(x, linear.weight, {}, kernels::Autotuning::kNo);
+  return linear.bias.defined() ? kernels::biased_gelu(product, linear.bias, /*kept=*/{}) : at::gelu(product);
+}
+
+at::Tensor added(const at::Tensor& sum, const Linear& linear, const at::Tensor& x, const NextLinears& next) {
+  if (linear.is_quantised())
+    return (*linear.quantised)(x, linear.bias, {.sum = sum, .next = matrices_of(next)});
+  return kernels::sum_with_product(sum, x, linear.weight, linear.bias, kernels::Autotuning::kNo);
 }
 
 }  // namespace
@@ -75,6 +111,11 @@ std::vector<at::Tensor> ComposedBlock::parameters() const {
 at::Tensor ComposedBlock::in_pass(const at::Tensor& x, const ComposedPass& pass,
                                   const BlockPlace& place) const {
   if (pass.sublayers) return by_sublayers(x, pass, place);
+  if (pass.around_products) {
+    return around_products(x, place.rows, [&](const at::Tensor& projected) {
+      return attention(projected, pass.order, place.rows, /*dropout_rate=*/0, /*main_gradients=*/nullptr);
+    });
+  }
   const ComposedDropout& dropout = pass.dropout;
   const at::Tensor projected = qkv_(norm_1_(x, dropout.norm_input));
   const at::Tensor read = attention(projected, pass.order, place.rows, dropout.attention_weights, nullptr);
@@ -97,15 +138,44 @@ at::Tensor ComposedBlock::by_sublayers(const at::Tensor& x, const ComposedPass& 
                                            pieces, place.number, of_run);
 }
 
+template <class Attend>
+at::Tensor ComposedBlock::around_products(const at::Tensor& x, int64_t rows, Attend&& attend) const {
+  const auto normed = [](const at::Tensor& of, const ChosenNorm& norm) {
+    return kernels::normed_input(of, {norm.weight, norm.bias}, kNormEpsilon, /*kept=*/{}).y;
+  };
+  const at::Tensor sum = added(last_of(x, 1, rows), out_,
+                               attend(product_of(qkv_, normed(x, norm_1_), {&out_, &up_})), {&up_, &gate_});
+  const at::Tensor y = normed(sum, norm_2_);
+  const at::Tensor inner = gate_.weight.defined() ? mlp().inner(y) : gelu_of(up_, y, {&down_});
+  return added(sum, down_, inner, {&next_qkv_});
+}
+
 at::Tensor ComposedBlock::newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const {
-  const at::Tensor qkv = heads_of(qkv_(norm_1_(x)));
+  if (tokens.around_products) {
+    return around_products(x, x.size(1), [&](const at::Tensor& projected) {
+      return newest_attention(projected, keys, tokens, /*by_kernel=*/true);
+    });
+  }
+  const at::Tensor y = x + out_(newest_attention(qkv_(norm_1_(x)), keys, tokens, /*by_kernel=*/false));
+  return y + mlp()(norm_2_(y), kernels::PartRun::kForValues, /*recomputes=*/false);
+}
+
+at::Tensor ComposedBlock::newest_attention(const at::Tensor& projected, RollingKeys& keys,
+                                           const NewestTokens& tokens, bool by_kernel) const {
+  if (by_kernel && query_norm_.weight.defined() && (head_size_ == 32 || head_size_ == 64) &&
+      !tokens.rotary.cosines.defined()) {
+    const at::Tensor heads = plain_heads_of(projected);
+    kernels::norm_heads(heads, {{query_norm_.weight, query_norm_.bias}, {key_norm_.weight, key_norm_.bias}},
+                        kNormEpsilon);
+    return keys.attend(heads[0], heads[1], heads[2], tokens);
+  }
+  const at::Tensor qkv = heads_of(projected);
   at::Tensor query = qkv[0], key = qkv[1];
   if (tokens.rotary.cosines.defined()) {
     query = kernels::rotated(query, tokens.rotary);
     key = kernels::rotated(key, tokens.rotary);
   }
-  const at::Tensor y = x + out_(keys.attend(query, key, qkv[2], tokens));
-  return y + mlp()(norm_2_(y), kernels::PartRun::kForValues, /*recomputes=*/false);
+  return keys.attend(query, key, qkv[2], tokens);
 }
 
 at::Tensor ComposedBlock::heads_of(const at::Tensor& projected) const {

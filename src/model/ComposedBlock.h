@@ -60,6 +60,9 @@ struct ComposedPass {
   TokenOrder order;
   ComposedDropout dropout;
   std::optional<kernels::BlockPass> sublayers;  ///< a value where blocks run by sublayers
+  /// Whether our own kernels run what stands between products, of whatever weights: without gradients and
+  /// dropout.
+  bool around_products = false;
   bool recomputes_mlp = false;
 };
 
@@ -73,6 +76,8 @@ class ComposedBlock {
   at::Tensor in_pass(const at::Tensor& x, const ComposedPass& pass, const BlockPlace& place) const;
   /// The same of rows' newest tokens x (B, tokens, width), without dropout.
   at::Tensor newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const;
+  /// Says which block follows this one.
+  void precedes(const ComposedBlock& next) { next_qkv_ = next.qkv_; }
   /// In the order of making.
   std::vector<at::Tensor> parameters() const;
 
@@ -80,6 +85,14 @@ class ComposedBlock {
   /// For pieces of which KernelPlan says so. The pass's dropout gives attention its rate and says where the
   /// rate of `sublayers` acts.
   at::Tensor by_sublayers(const at::Tensor& x, const ComposedPass& pass, const BlockPlace& place) const;
+  /// The last `rows` tokens, without gradients and dropout, of which our own kernels run all but the
+  /// products; `attend` maps the output of qkv_ to attention's.
+  template <class Attend>
+  at::Tensor around_products(const at::Tensor& x, int64_t rows, Attend&& attend) const;
+  /// Attention over kept keys of what qkv_ returned. `by_kernel`: whether our own kernel norms queries and
+  /// keys, in their place.
+  at::Tensor newest_attention(const at::Tensor& projected, RollingKeys& keys, const NewestTokens& tokens,
+                              bool by_kernel) const;
   /// The output of qkv_ (B, tokens, 3 width) -> queries, keys and values (3, B, heads, tokens, head size).
   at::Tensor heads_of(const at::Tensor& projected) const;
   /// The same without the norms of queries and keys.
@@ -98,6 +111,7 @@ class ComposedBlock {
   ChosenNorm norm_2_;
   Linear gate_;  ///< SwiGLU's; undefined for GELU
   Linear up_, down_;
+  Linear next_qkv_;  ///< of the block that follows; undefined for none
 };
 
 }  // namespace adtrain

@@ -16,8 +16,7 @@ struct Mlp {
 
   /// `recomputes`: whether autograd keeps x alone, and computes what `down` multiplies again.
   at::Tensor operator()(const at::Tensor& x, kernels::PartRun run, bool recomputes) const;
-
- private:
+  /// What `down` multiplies.
   at::Tensor inner(const at::Tensor& x) const;
 };
 

@@ -8,7 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "kernels/quantised/QuantisedMatrix.h"
+#include "kernels/quantised/ProductOptions.h"
 
 namespace adtrain {
 
@@ -35,8 +35,10 @@ struct QuantisedLinear {
   std::optional<QuantisedMatrix> matrix;  ///< none before
   WeightQuantisation how;
 
-  /// y = x Wᵀ + bias of x's type; x (…, in), `bias` may be undefined.
-  at::Tensor operator()(const at::Tensor& x, const at::Tensor& bias) const;
+  /// y = x Wᵀ + bias of x's type, and what the options say, whose sum is (…, out); x (…, in), `bias` may be
+  /// undefined.
+  at::Tensor operator()(const at::Tensor& x, const at::Tensor& bias,
+                        const ProductOptions& options = {}) const;
 };
 
 /// By the names of weights.

@@ -23,7 +23,10 @@ at::Tensor RollingPlaces::ages(int64_t token, at::Device device) const {
 
 NewestTokens NewestTokens::plain(const RollingPlaces& places, const kernels::KernelPlan& plan) {
   NewestTokens tokens = {.places = places, .rotary = {}, .penalties = {}, .by_kernel = {}};
-  if (plan.decoding_attention()) tokens.by_kernel = kernels::DistancePenalty::kNone;
+  if (plan.decoding_attention()) {
+    tokens.by_kernel = kernels::DistancePenalty::kNone;
+    tokens.around_products = plan.by_sublayers();
+  }
   return tokens;
 }
 

@@ -52,6 +52,8 @@ struct NewestTokens {
       penalties;  ///< added to scores, (1, heads, 1, taken), of each token; empty for none
   /// Where it has a value, our own kernel runs attention, with this penalty.
   std::optional<kernels::DistancePenalty> by_kernel;
+  /// Whether, in blocks of chosen pieces, our own kernels run what stands between products.
+  bool around_products = false;
 
   /// Without penalty and rotary positions. Follows `plan`.
   static NewestTokens plain(const RollingPlaces& places, const kernels::KernelPlan& plan);

@@ -17,6 +17,7 @@
 #include "evaluation/SlidingContext.h"
 #include "evaluation/TransitionRows.h"
 #include "model/AnySpaceBatch.h"
+#include "model/QuantisedNetwork.h"
 #include "model/RandomBatch.h"
 
 namespace adtrain {
@@ -103,11 +104,19 @@ TEST(Predictor, SaysWhatTheModelPredicts) {
 TEST(RollingPredictors, CapturedStepsAreTheEagerOnes) {
   if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
   const c10::cuda::CUDAStreamGuard on_side(c10::cuda::getStreamFromPool());
-  for (testing::SpaceVariant& each : testing::space_variants()) {
+  std::vector<testing::SpaceVariant> variants = testing::space_variants();
+  for (testing::SpaceVariant& each : variants) {
     SCOPED_TRACE(each.name);
     each.options.tf_n_embd = 64;
     const auto model = testing::small_model(each);
-    model->parameters().to(at::kCUDA, at::kBFloat16);
+    // Every other network with weights of 4 bits or 8.
+    const size_t kind = static_cast<size_t>(&each - variants.data()) % 4;
+    if (kind % 2 == 1) {
+      const WeightQuantisation how = {.code = kind == 1 ? QuantisedCode::nf4 : QuantisedCode::int8};
+      model->quantise(quantised_names(model->parameters(), "", ""), how, at::kCUDA, at::kBFloat16);
+    } else {
+      model->parameters().to(at::kCUDA, at::kBFloat16);
+    }
     ASSERT_TRUE(model->rolling_repeats());
     const auto captured = rolling_predictors_of(*model, EvaluationContext::kRolling, /*captures=*/true).begin;
     const auto eager = rolling_predictors_of(*model, EvaluationContext::kRolling, /*captures=*/false).begin;

@@ -77,21 +77,44 @@ TEST(KernelPlan, RolloutsReadKeptKeysByOurKernel) {
               ::testing::Optional(HasSubstr("fused_kernels is off")));
 }
 
-TEST(KernelPlan, BlocksOfQuantisedWeightsRunByPlainOperatorsAroundTheirAttention) {
-  for (const Block block : {Block::kPostNorm, Block::kPreNorm, Block::kGpt2, Block::kComposed}) {
+TEST(KernelPlan, BlocksOfQuantisedWeightsRunByPlainOperators) {
+  for (const Block block : {Block::kPostNorm, Block::kPreNorm, Block::kGpt2}) {
     NetworkShape shape = with_block(block, wide(64, 2, 240));
     shape.quantised = true;
-    shape.alibi = block == Block::kComposed;
     const KernelPlan plan(shape, kHopper, at::kBFloat16);
     EXPECT_EQ(plan.blocks(), Blocks::kLibrary);
     EXPECT_TRUE(plan.reads_masks());
     EXPECT_TRUE(plan.decoding_attention());
     auto parts = parts_of(plan);
     EXPECT_THAT(parts["products"].kernels, HasSubstr("quantised weights"));
+    EXPECT_THAT(parts["norms"].why, HasSubstr("these are quantised"));
     EXPECT_THAT(parts["MLP"].why, HasSubstr("these are quantised"));
-    EXPECT_EQ(parts["attention"].kernels == "our kernels, which stream keys and values",
-              block == Block::kComposed);
   }
+}
+
+TEST(KernelPlan, ChosenPiecesOfQuantisedWeightsGoBySublayersAroundAnyAttention) {
+  NetworkShape shape = with_block(Block::kComposed, wide(512, 8, 4096));
+  shape.alibi = shape.gelu = shape.mlp_biases = shape.quantised = true;
+  for (const bool alibi : {true, false}) {
+    shape.alibi = alibi;
+    const KernelPlan plan(shape, kHopper, at::kBFloat16);
+    EXPECT_TRUE(plan.by_sublayers());
+    EXPECT_TRUE(plan.decoding_attention());
+    EXPECT_FALSE(plan.cudnn_attention()) << "there are no gradients";
+    auto parts = parts_of(plan);
+    EXPECT_THAT(parts["products"].kernels, HasSubstr("quantised weights"));
+    EXPECT_THAT(parts["norms"].kernels, HasSubstr("one kernel"));
+    EXPECT_THAT(parts["MLP"].kernels, HasSubstr("one kernel for the activation"));
+    EXPECT_EQ(parts["attention"].kernels,
+              alibi ? "our kernels, which stream keys and values" : "libtorch's kernels");
+    EXPECT_THAT(plan.summary(), HasSubstr("weight-only products, kernels of our own between them"));
+  }
+  shape.gelu = shape.mlp_biases = false;
+  EXPECT_THAT(parts_of(KernelPlan(shape, kHopper, at::kBFloat16))["MLP"].kernels,
+              HasSubstr("the activation by libtorch's operators"));
+  const KernelPlan in_fp32(shape, kHopper, at::kFloat);
+  EXPECT_FALSE(in_fp32.by_sublayers());
+  EXPECT_THAT(parts_of(in_fp32)["norms"].why, HasSubstr("mixed_precision"));
 }
 
 TEST(KernelPlan, LibtorchsAttentionIsWhatNoOtherTakes) {

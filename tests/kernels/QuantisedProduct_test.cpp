@@ -2,9 +2,10 @@
 
 #include "kernels/quantised/QuantisedProduct.h"
 
-#include <initializer_list>
+#include <algorithm>
 #include <stdexcept>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -19,12 +20,15 @@
 namespace adtrain {
 namespace {
 
+using kernels::ProductPlan;
 using kernels::ProductWay;
 using ::testing::HasSubstr;
 using testing::plainly_dequantised;
 using testing::Quantised;
 using testing::random_matrix;
 
+constexpr ProductWay kTiles[] = {ProductWay::kTile128x32, ProductWay::kTile64x64, ProductWay::kTile128x64,
+                                 ProductWay::kTile128x128, ProductWay::kTile128x128S4};
 constexpr Quantised kKinds[] = {Quantised::kNf4, Quantised::kFp4, Quantised::kNestedNf4,
                                 Quantised::kNestedFp4, Quantised::kInt8};
 
@@ -46,9 +50,9 @@ class OnFusedDevice : public ::testing::Test {
   }
   /// Roundings of a 4-bit code's value, its scale, their product and the result.
   static double tolerance(at::ScalarType type) { return type == at::kHalf ? 8e-4 : 6e-3; }
-  /// Of the product by the chosen way and by these.
+  /// Of the product by the chosen plan and by these.
   static void expect_the_definition(const QuantisedMatrix& matrix, const at::Tensor& input, bool biased,
-                                    std::initializer_list<ProductWay> ways = {}) {
+                                    const std::vector<ProductPlan>& plans = {}) {
     const at::Tensor bias = biased ? random({matrix.out_features}, input.scalar_type()) : at::Tensor();
     at::Tensor expected = at::matmul(input.to(at::kDouble), plainly_dequantised(matrix).t());
     if (biased) expected += bias.to(at::kDouble);
@@ -59,10 +63,9 @@ class OnFusedDevice : public ::testing::Test {
       EXPECT_TRUE(at::equal(found, again)) << "not the same on repeat";
     };
     expect(quantised_linear(input, matrix, bias), quantised_linear(input, matrix, bias));
-    for (const ProductWay way : ways) {
-      SCOPED_TRACE(fmt::format("way {}", static_cast<int>(way)));
-      if (way == ProductWay::kFewRows && input.size(0) > kernels::kMostFewRows) continue;
-      expect(quantised_linear_by(way, input, matrix, bias), quantised_linear_by(way, input, matrix, bias));
+    for (const ProductPlan& plan : plans) {
+      SCOPED_TRACE(fmt::format("way {}, {} splits", static_cast<int>(plan.way), plan.splits));
+      expect(quantised_linear_by(plan, input, matrix, bias), quantised_linear_by(plan, input, matrix, bias));
     }
   }
 };
@@ -88,13 +91,17 @@ TEST_P(QuantisedProduct, IsTheDefinition) {
     bool biased = false;
     for (const int64_t rows : rows_of_shape) {
       SCOPED_TRACE(fmt::format("{} x {}, {} rows{}", out, in, rows, biased ? ", with bias" : ""));
-      if (rows <= kernels::kMostFewRows) {
-        expect_the_definition(matrix, random({rows, in}, type), biased, {ProductWay::kTile64x64});
-      } else {
-        expect_the_definition(matrix, random({rows, in}, type), biased,
-                              {ProductWay::kTile64x64, ProductWay::kTile128x64, ProductWay::kTile128x128,
-                               ProductWay::kLibrary});
+      // Splits of as many columns and of not quite as many.
+      const int splits = static_cast<int>(std::min<int64_t>(in / kernels::kBlockColumns, 5));
+      std::vector<ProductPlan> plans;
+      for (const ProductWay way : kTiles) plans.push_back({way, plans.size() % 2 == 0 ? 1 : splits});
+      if (rows > kernels::kMostFewRows) {
+        plans = {{ProductWay::kTile128x64, splits},
+                 {ProductWay::kTile128x128},
+                 {ProductWay::kTile128x128, splits},
+                 {ProductWay::kLibrary}};
       }
+      expect_the_definition(matrix, random({rows, in}, type), biased, plans);
       biased = !biased;
     }
   }
@@ -108,13 +115,12 @@ TEST_P(QuantisedProduct, OfUnitVectorsIsTheWeights) {
   const at::Tensor weights = plainly_dequantised(matrix).t(), unit = at::eye(kIn, weights.options()).to(type);
   const auto expect = [&](ProductWay way, int64_t first, int64_t count) {
     SCOPED_TRACE(fmt::format("way {}, {} rows from {}", static_cast<int>(way), count, first));
-    const at::Tensor found = quantised_linear_by(way, unit.narrow(0, first, count), matrix, {});
+    const at::Tensor found = quantised_linear_by({way}, unit.narrow(0, first, count), matrix, {});
     EXPECT_TRUE(at::allclose(found.to(at::kDouble), weights.narrow(0, first, count), 1.5e-2, 1e-5));
   };
   for (int64_t first = 0; first < kIn; first += kernels::kMostFewRows)
     expect(ProductWay::kFewRows, first, kernels::kMostFewRows);
-  for (const ProductWay way : {ProductWay::kTile64x64, ProductWay::kTile128x64, ProductWay::kTile128x128})
-    expect(way, 0, kIn);
+  for (const ProductWay way : kTiles) expect(way, 0, kIn);
 }
 
 std::string case_name(const ::testing::TestParamInfo<QuantisedCase>& tested) {
@@ -128,12 +134,49 @@ INSTANTIATE_TEST_SUITE_P(Forms, QuantisedProduct,
 
 using QuantisedLinear = OnFusedDevice;
 
-TEST(ProductTiles, AreAsLargeAsFewMultiprocessorsAllow) {
+TEST(ManyRowsPlan, LeavesNoMultiprocessorIdle) {
   constexpr int kProcessors = 132;
-  EXPECT_EQ(kernels::product_tile(4096, 1024, kProcessors), ProductWay::kTile128x128);
-  EXPECT_EQ(kernels::product_tile(3072, 256, kProcessors), ProductWay::kTile128x64);
-  EXPECT_EQ(kernels::product_tile(1024, 256, kProcessors), ProductWay::kTile64x64);
-  EXPECT_EQ(kernels::product_tile(1, 1, kProcessors), ProductWay::kTile64x64);
+  const auto plan = [](int64_t out, int64_t in, int64_t rows) {
+    const ProductPlan chosen = kernels::many_rows_plan(out, in, rows, kProcessors);
+    return std::pair(chosen.way, chosen.splits);
+  };
+  EXPECT_EQ(plan(8192, 2048, 4096), std::pair(ProductWay::kTile128x128, 1));
+  EXPECT_EQ(plan(2048, 8192, 256), std::pair(ProductWay::kTile128x128, 4));
+  EXPECT_EQ(plan(8192, 2048, 64), std::pair(ProductWay::kTile128x64, 2));
+  EXPECT_EQ(plan(1024, 1024, 33), std::pair(ProductWay::kTile128x64, 4)) << "columns are few";
+  EXPECT_EQ(plan(1, 64, 1), std::pair(ProductWay::kTile128x32, 1));
+}
+
+/// GELU of the product with its bias, a sum, and both, by every way; the matrix itself is the next.
+TEST_F(QuantisedLinear, WhatTheOptionsSayIsDoneToTheProduct) {
+  for (const auto& [kind, in] : {std::pair(Quantised::kNestedNf4, 192), {Quantised::kInt8, 128}}) {
+    for (const int64_t out : {40, 33}) {
+      const QuantisedMatrix matrix = random_matrix(kind, out, in, device());
+      const at::Tensor input = random({9, in}, at::kHalf), bias = random({out}, at::kHalf),
+                       sum = random({9, out}, at::kHalf);
+      const at::Tensor product = at::matmul(input.to(at::kDouble), plainly_dequantised(matrix).t());
+      std::vector<ProductPlan> plans = {{ProductWay::kFewRows}, {ProductWay::kLibrary}};
+      for (const ProductWay way : kTiles) {
+        plans.push_back({way});
+        plans.push_back({way, 2});
+      }
+      for (const ProductPlan& plan : plans) {
+        SCOPED_TRACE(
+            fmt::format("{} x {}, way {}, {} splits", out, in, static_cast<int>(plan.way), plan.splits));
+        const auto error = [&](const ProductOptions& options, const at::Tensor& of_bias,
+                               const at::Tensor& expected) {
+          return error_of(quantised_linear_by(plan, input, matrix, of_bias, options), expected);
+        };
+        const at::Tensor biased = product + bias.to(at::kDouble), added = sum.to(at::kDouble);
+        EXPECT_LT(error({.gelu = true}, bias, at::gelu(biased)), 1.5e-3);
+        EXPECT_LT(error({.gelu = true}, {}, at::gelu(product)), 1.5e-3);
+        EXPECT_LT(error({.sum = sum, .next = {&matrix}}, bias, biased + added), 1.5e-3);
+        EXPECT_LT(
+            error({.gelu = true, .sum = sum, .next = {&matrix, &matrix}}, bias, at::gelu(biased) + added),
+            1.5e-3);
+      }
+    }
+  }
 }
 
 /// Columns that divide by nothing, blocks that go over the ends of rows, fp32, inputs at odd addresses.
@@ -173,6 +216,8 @@ TEST_F(QuantisedLinear, OperandsThatDoNotFitAreErrors) {
   EXPECT_THAT(fault(random({2, 64}, at::kHalf), matrix, {}), HasSubstr("24 x 128"));
   EXPECT_THAT(fault(random({2, 128}, at::kDouble), matrix, {}), HasSubstr("Double"));
   EXPECT_THAT(fault(input, matrix, random({24}, at::kFloat)), HasSubstr("bias of 24 elements of Float"));
+  EXPECT_THROW((void)quantised_linear(input, matrix, {}, {.sum = random({2, 23}, at::kHalf)}),
+               std::logic_error);
   QuantisedMatrix broken = matrix;
   broken.codes = matrix.codes.narrow(0, 0, 100);
   EXPECT_THAT(fault(input, broken, {}), HasSubstr("has codes of 100 elements of Byte"));
@@ -182,7 +227,7 @@ TEST_F(QuantisedLinear, OperandsThatDoNotFitAreErrors) {
   broken = matrix;
   broken.nested_map = at::Tensor();
   EXPECT_THAT(fault(input, broken, {}), HasSubstr("has no nested map"));
-  EXPECT_THROW((void)quantised_linear_by(ProductWay::kFewRows,
+  EXPECT_THROW((void)quantised_linear_by({ProductWay::kFewRows},
                                          random({kernels::kMostFewRows + 1, 128}, at::kHalf), matrix, {}),
                std::logic_error);
 }

@@ -3,6 +3,7 @@
 
 #include "base/Launch.cuh"
 #include "kernels/norm/HeadNormKernels.h"
+#include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/RowVectors.cuh"
 
 namespace adtrain::kernels {
@@ -37,9 +38,10 @@ struct RowOfHead {
   __device__ Value* at(const HeadRows<Value>& rows, int kind, int after = 0) const {
     return rows.kinds[kind] + (token + after) * rows.of_token + head * rows.of_head + lane;
   }
-  /// As it is in memory: loads wait for one another where a conversion stands between them.
+  /// As it is in memory: loads wait for one another where a conversion stands between them. Coherent, as
+  /// norms may be written where the rows were.
   __device__ Vector load(const HeadRows<const Vector>& rows, int kind, int after = 0) const {
-    return exists(after) ? __ldg(at(rows, kind, after)) : Vector{};
+    return exists(after) ? __ldcg(at(rows, kind, after)) : Vector{};
   }
 
   static __device__ float sum(float value) {
@@ -78,6 +80,7 @@ __global__ void __launch_bounds__(kThreads)
                              const __grid_constant__ HeadRows<const Vector> x,
                              const __grid_constant__ HeadRows<Vector> y) {
   using Row = RowOfHead<HeadSize>;
+  let_next_kernel_start();
   const int kind = static_cast<int>(blockIdx.y), step = Row::step(shape);
   Row row = Row::first(shape);
   const Floats weight = unpacked<Short>(__ldg(shape.weights[kind] + row.lane));

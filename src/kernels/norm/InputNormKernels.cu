@@ -1,5 +1,6 @@
 #include "base/Launch.cuh"
 #include "kernels/norm/NormKernels.h"
+#include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/RowShare.cuh"
 
 namespace adtrain::kernels {
@@ -64,6 +65,7 @@ __device__ float centre(const Share& share, float per_element, Floats (&row)[kVe
 template <class Short, int kLanes, int kVectors, bool kOfSum, bool kLayer>
 __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads)
     input_norm_forward_kernel(const __grid_constant__ InputNormForward call) {
+  let_next_kernel_start();
   using Share = RowShare<kLanes, kVectors>;
   const int vectors = call.shape.vectors();
   const int64_t row = int64_t{blockIdx.x} * Share::kGroups + threadIdx.x / kLanes;

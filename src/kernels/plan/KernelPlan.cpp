@@ -123,6 +123,7 @@ Why why_no_cudnn_attention(const NetworkShape& network, const DeviceTraits& devi
   constexpr int kAmpere = 80;
   constexpr int64_t kLeastTokens = 64, kHeadStep = 8, kLargestHead = 128;
   if (network.block != NetworkShape::Block::kComposed) return "it is for networks of chosen pieces";
+  if (network.quantised) return "it is for passes with gradients, and these weights are quantised";
   if (!why_no_streamed_attention(network, device, type)) return "our own is faster";
   if (!device.is_gpu || device.compute_capability < kAmpere) {
     return "it is for GPUs of compute capability 8.0 and later";
@@ -158,9 +159,9 @@ Why why_no_decoding_attention(const NetworkShape& network, const DeviceTraits& d
 }
 
 Why why_no_sublayers(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
-  if (network.quantised) return kQuantised;
   const bool composed = network.block == NetworkShape::Block::kComposed;
   if (!composed) {
+    if (network.quantised) return kQuantised;
     if (auto why = why_not_ad(network, "they are")) return why;
   }
   if (!device.is_gpu) return "they are for GPUs";
@@ -180,7 +181,7 @@ Why why_no_sublayers(const NetworkShape& network, const DeviceTraits& device, at
         : network.mlp_biases      ? "all"
                                   : "only attention's");
   }
-  if (!why_no_streamed_attention(network, device, type)) return std::nullopt;
+  if (network.quantised || !why_no_streamed_attention(network, device, type)) return std::nullopt;
   if (auto why = why_no_cudnn_attention(network, device, type))
     return "they stand around our own attention or cuDNN's, and " + *why;
   return std::nullopt;
@@ -278,8 +279,8 @@ std::string KernelPlan::summary() const {
       } else if (!own_attention()) {
         attention = fmt::format("libtorch's attention (own one: {})", *why_no_own_attention_);
       }
-      return fmt::format("library products, kernels of our own between them, {} (fused ones: {})", attention,
-                         *why_no_whole_blocks_);
+      return fmt::format("{} products, kernels of our own between them, {} (fused ones: {})",
+                         network_.quantised ? "weight-only" : "library", attention, *why_no_whole_blocks_);
     }
     default:
       return fmt::format("library kernels (fused ones: {})", *why_no_whole_blocks_);
@@ -311,14 +312,18 @@ Part KernelPlan::attention_of_composed() const {
 }
 
 std::vector<Part> KernelPlan::parts_of_quantised_blocks() const {
-  const Part attention = network_.block == NetworkShape::Block::kComposed && device_.is_gpu
+  const bool composed = network_.block == NetworkShape::Block::kComposed;
+  const std::string why = by_sublayers() ? "" : "ours: " + *why_no_sublayers_;
+  const Part attention = composed && device_.is_gpu
                              ? attention_of_composed()
                              : Part{"attention", "libtorch's operators", "ours: " + std::string(kQuantised)};
-  return {{"norms", "libtorch's operators", "ours: " + std::string(kQuantised)},
+  return {{"norms", by_sublayers() ? "one kernel with bias and residual" : "libtorch's operators", why},
           {"products", "weight-only products of quantised weights", ""},
           attention,
-          {"MLP", "the same products, the activation by libtorch's operators",
-           "ours: " + std::string(kQuantised)}};
+          {"MLP",
+           by_sublayers() && network_.gelu ? "the same products, one kernel for the activation"
+                                           : "the same products, the activation by libtorch's operators",
+           why}};
 }
 
 std::vector<Part> KernelPlan::parts_of_blocks() const {

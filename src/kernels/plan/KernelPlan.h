@@ -45,7 +45,7 @@ class KernelPlan {
  public:
   enum class Blocks {
     kWhole,      ///< a transformer block runs as a few kernels of our own
-    kSublayers,  ///< cuBLASLt's GEMMs, with kernels of our own between them
+    kSublayers,  ///< cuBLASLt's GEMMs, or products of quantised weights, with kernels of our own between them
     kLibrary     ///< libtorch's operators (on a CPU ours where they fit), which define the correct results
   };
   enum class Use { kWhereTheyFit, kNever };
@@ -57,6 +57,8 @@ class KernelPlan {
   Blocks blocks() const { return blocks_; }
   bool whole_blocks() const { return blocks_ == Blocks::kWhole; }
   bool by_sublayers() const { return blocks_ == Blocks::kSublayers; }
+  /// Whether linear layers have quantised weights.
+  bool quantised() const { return network_.quantised; }
   /// Whether attention runs our own kernels: between sublayers, in networks of chosen pieces anywhere.
   bool own_attention() const { return !why_no_own_attention_; }
   /// Whether attention in passes with gradients runs cuDNN's kernels, for networks of chosen pieces alone

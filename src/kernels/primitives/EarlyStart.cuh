@@ -16,9 +16,12 @@ namespace adtrain::kernels {
 __device__ inline void await_kernels_ahead() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }
-/// Lets the next kernel start once all thread blocks have come here or ended.
+/// Lets the next kernel, if it is one of these, start once all thread blocks have come here or ended. Any
+/// kernel may call it; before Hopper it does nothing.
 __device__ inline void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
 
 /// gpu::launch() of a kernel that calls await_kernels_ahead().

@@ -28,14 +28,14 @@ namespace adtrain::kernels {
                : ADTRAIN_SUMS_OF_32(0), ADTRAIN_SUMS_OF_32(4), ADTRAIN_SUMS_OF_32(8), ADTRAIN_SUMS_OF_32(12) \
                : "r"(left.part[0]), "r"(left.part[1]), "r"(left.part[2]), "r"(left.part[3]), "l"(right))
 
-/// sums (64 × 8 `Count`) += left (64 × 16) · right (16 × 8 `Count`), of elements of type Short; `Count` is 8
-/// or 16. Each warp has 16 rows of the sums and of the left operand. `right`: a matrix descriptor; neighbours
-/// in memory are rows of the right operand.
+/// sums (64 × 8 `Count`) += left (64 × 16) · right (16 × 8 `Count`), of elements of type Short; `Count` is 4,
+/// 8 or 16. Each warp has 16 rows of the sums and of the left operand. `right`: a matrix descriptor;
+/// neighbours in memory are rows of the right operand.
 template <class Short, int Count>
 __device__ __forceinline__ void start_wide_product(Sums (&sums)[Count], const LeftFragment& left,
                                                    uint64_t right) {
-  static_assert(Count == 8 || Count == 16);
-  if constexpr (Count == 8) {
+  static_assert(Count == 4 || Count == 8 || Count == 16);
+  if constexpr (Count <= 8) {
     start_product<Short, false>(sums, left, right);
   } else if constexpr (std::is_same_v<Short, __half>) {
     ADTRAIN_PRODUCT_OF_128("f16");

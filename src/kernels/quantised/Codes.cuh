@@ -32,6 +32,16 @@ __device__ inline float as_float(__nv_bfloat16 value) {
   return __bfloat162float(value);
 }
 
+/// The result at a place (row, feature) of the output whose columns have been summed and scaled.
+template <class Short>
+__device__ float result_of(const QuantisedProduct& job, float sum, int64_t feature, int64_t place) {
+  constexpr float kRootHalf = 0.70710678f;
+  if (job.bias != nullptr) sum += as_float(static_cast<const Short*>(job.bias)[feature]);
+  if (job.gelu) sum = 0.5f * sum * (1.0f + erff(kRootHalf * sum));
+  if (job.sum != nullptr) sum += as_float(static_cast<const Short*>(job.sum)[place]);
+  return sum;
+}
+
 /// The index of the block that an element of the flattened weights is in.
 __device__ inline int64_t block_of(const QuantisedWeights& weights, int64_t row, int column) {
   return (row * weights.in_features + column) >> weights.block_shift;

@@ -16,7 +16,8 @@
 /// codes and inputs go from memory to registers by wide loads, and codes become operands where they are.
 ///
 /// Weights are constant. So thread blocks start to load them, and make the table, before the kernel has ended
-/// that writes the input.
+/// that writes the input. They also bring the weights of the products to come into the L2 cache, as memory
+/// has nothing to do while a block of the network is between its products.
 namespace adtrain::kernels {
 namespace {
 
@@ -81,6 +82,7 @@ class FewRows {
 #pragma unroll
     for (int i = 0; i < kWeightsAhead; ++i) load(weights[i], warp_ + kWarps * i);
     fill(table_);
+    prefetch_next();
     await_kernels_ahead();
 #pragma unroll
     for (int i = 0; i < kInputsAhead; ++i) load(inputs[i], warp_ + kWarps * i);
@@ -104,6 +106,17 @@ class FewRows {
   }
 
  private:
+  __device__ void prefetch_next() const {
+    constexpr int64_t kLine = 128;
+    const int64_t first = kLine * (int64_t{blockIdx.x} * kThreads + threadIdx.x),
+                  step = kLine * gridDim.x * kThreads;
+#pragma unroll 1
+    for (const NextRead& next : job_.next) {
+      for (int64_t place = first; place < next.bytes; place += step)
+        prefetch(static_cast<const char*>(next.from) + place);
+    }
+  }
+
   /// What a lane needs of the weights for 64 columns: two features of each tile.
   struct Weights {
     LaneCodes<kForm> codes[kTiles][2];
@@ -200,8 +213,9 @@ class FewRows {
 #pragma unroll
       for (int warp = 0; warp < kWarps; ++warp) sum += parts_[kPart * warp + kPitch * row + i % kAll];
       if constexpr (!kTable) sum *= row_scale(job_.weights, feature);
-      if (job_.bias != nullptr) sum += as_float(static_cast<const Short*>(job_.bias)[feature]);
-      static_cast<Short*>(job_.output)[row * job_.weights.out_features + feature] = rounded_to<Short>(sum);
+      const int64_t place = row * job_.weights.out_features + feature;
+      static_cast<Short*>(job_.output)[place] =
+          rounded_to<Short>(result_of<Short>(job_, sum, feature, place));
     }
   }
 

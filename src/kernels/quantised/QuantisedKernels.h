@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include <driver_types.h>
 
@@ -33,8 +35,15 @@ struct QuantisedWeights {
 /// output (out_features, in_features) = the weights, computed in fp32 and rounded once.
 void dequantise(const QuantisedWeights& weights, FloatType type, void* output, cudaStream_t stream);
 
-/// output (rows, out_features) = input (rows, in_features) · the weights' transpose + bias. Sums are in fp32.
-/// Input and output are dense, the input is aligned to 16 bytes; `bias` is null where there is none.
+/// Memory that a later kernel reads.
+struct NextRead {
+  const void* from;
+  int64_t bytes;  ///< 0 for none
+};
+
+/// output (rows, out_features) = input (rows, in_features) · the weights' transpose + bias, or GELU of that,
+/// + sum. Sums are in fp32. Input, sum and output are dense, the input and, where out_features is a multiple
+/// of 8, sum and output are aligned to 16 bytes; `bias` and `sum` are null where there is none.
 struct QuantisedProduct {
   QuantisedWeights weights;
   ShortType type;  ///< of input, bias and output
@@ -42,7 +51,10 @@ struct QuantisedProduct {
   int processors;  ///< multiprocessors of the GPU
   const void* input;
   const void* bias;
+  bool gelu;
+  const void* sum;
   void* output;
+  NextRead next[4];  ///< what kernels for few rows bring into the L2 cache while they wait
 };
 
 /// Columns that thread blocks and warps go by: in_features is a multiple of it in the products below.
@@ -50,10 +62,12 @@ constexpr int kBlockColumns = 64;
 
 /// How a product is computed.
 enum class ProductWay {
-  kFewRows,    ///< few_rows_product()
-  kTile64x64,  ///< many_rows_product(); a thread block has so many features × rows
+  kFewRows,     ///< few_rows_product()
+  kTile128x32,  ///< many_rows_product(); a thread block has so many features × rows
+  kTile64x64,
   kTile128x64,
   kTile128x128,
+  kTile128x128S4,
   kLibrary,  ///< the weights are dequantised, and a library multiplies
 };
 
@@ -62,20 +76,30 @@ constexpr int kMostFewRows = 32;
 /// codes go from there to the registers of the one warp that needs them. Deterministic.
 void few_rows_product(const QuantisedProduct& product, cudaStream_t stream);
 
-/// The product for any number of rows, on GPUs of compute capability 9.0 alone: by tensor cores, which codes
-/// reach through registers. Weights are rounded to the product's type. `tile`: one of the three.
-/// Deterministic.
-void many_rows_product(const QuantisedProduct& product, ProductWay tile, cudaStream_t stream);
+/// A way of many_rows_product() with its splits, which other ways have one of.
+struct ProductPlan {
+  ProductWay way;
+  int splits = 1;
+};
 
-/// The largest tile that leaves few multiprocessors idle: it reads the least.
-inline ProductWay product_tile(int64_t out_features, int64_t rows, int processors) {
-  const auto blocks = [&](int64_t features_of_tile, int64_t rows_of_tile) {
-    return (out_features + features_of_tile - 1) / features_of_tile *
-           ((rows + rows_of_tile - 1) / rows_of_tile);
-  };
-  const int64_t enough = int64_t{processors} * 2 / 3;
-  if (blocks(128, 128) >= enough) return ProductWay::kTile128x128;
-  return blocks(128, 64) >= enough ? ProductWay::kTile128x64 : ProductWay::kTile64x64;
+/// The product for any number of rows, on GPUs of compute capability 9.0 alone: by tensor cores, which codes
+/// reach through registers. Weights are rounded to the product's type. `plan`: one of its tiles; as many
+/// thread blocks as it has splits share the columns that a tile sums over, at most as many as there are
+/// blocks of kBlockColumns. `parts`: fp32 (splits, rows, out_features) for what they find, which a single one
+/// does not need. Deterministic.
+void many_rows_product(const QuantisedProduct& product, const ProductPlan& plan, float* parts,
+                       cudaStream_t stream);
+
+/// The tile for so many rows, and as many splits as leave no multiprocessor idle, if each has some columns.
+inline ProductPlan many_rows_plan(int64_t out_features, int64_t in_features, int64_t rows, int processors) {
+  constexpr int64_t kLeastSteps = 4;
+  const auto divided_up = [](int64_t count, int64_t by) { return (count + by - 1) / by; };
+  const auto [way, tile_rows] = rows <= 32   ? std::pair(ProductWay::kTile128x32, 32)
+                                : rows <= 64 ? std::pair(ProductWay::kTile128x64, 64)
+                                             : std::pair(ProductWay::kTile128x128, 128);
+  const int64_t tiles = divided_up(out_features, 128) * divided_up(rows, tile_rows);
+  const int64_t splits = std::min(processors / tiles, in_features / kBlockColumns / kLeastSteps);
+  return {way, static_cast<int>(std::max<int64_t>(splits, 1))};
 }
 
 }  // namespace adtrain::kernels

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "kernels/MatrixOperation.h"
+#include "kernels/activation/Activation.h"
 #include "kernels/gemm/Gemm.h"
 #include "kernels/primitives/DeviceTraits.h"
 #include "kernels/quantised/QuantisedKernels.h"
@@ -17,6 +18,7 @@
 namespace adtrain {
 namespace {
 
+using kernels::ProductPlan;
 using kernels::ProductWay;
 using kernels::QuantisedWeights;
 using kernels::WeightForm;
@@ -127,27 +129,30 @@ bool fits(const QuantisedWeights& weights, const at::Tensor& input) {
          weights.in_features <= std::numeric_limits<int>::max();
 }
 
-bool fits(ProductWay way, const QuantisedWeights& weights, const at::Tensor& input) {
-  if (way == ProductWay::kLibrary) return true;
+bool fits(const ProductPlan& plan, const QuantisedWeights& weights, const at::Tensor& input) {
+  if (plan.way == ProductWay::kLibrary) return true;
   if (!fits(weights, input) || input.size(0) == 0) return false;
   const auto traits = kernels::DeviceTraits::of(input.device());
-  if (way == ProductWay::kFewRows)
+  if (plan.way == ProductWay::kFewRows)
     return input.size(0) <= kernels::kMostFewRows && traits.runs_small_kernels();
-  return traits.is_gpu && traits.compute_capability == kernels::DeviceTraits::hopper().compute_capability;
+  return traits.is_gpu && plan.splits <= weights.in_features / kernels::kBlockColumns &&
+         traits.compute_capability == kernels::DeviceTraits::hopper().compute_capability;
 }
 
-ProductWay chosen_way(const QuantisedWeights& weights, const at::Tensor& input) {
+ProductPlan chosen_plan(const QuantisedWeights& weights, const at::Tensor& input) {
   constexpr int64_t kMostManyRows = 128;  // more took longer than by the library, on an H100
   const int64_t rows = input.size(0);
-  ProductWay way = ProductWay::kFewRows;
+  ProductPlan plan = {ProductWay::kFewRows};
   if (rows > kernels::kMostFewRows) {
-    way = rows > kMostManyRows ? ProductWay::kLibrary
-                               : kernels::product_tile(weights.out_features, rows, kernels::processors());
+    plan = rows > kMostManyRows ? ProductPlan{ProductWay::kLibrary}
+                                : kernels::many_rows_plan(weights.out_features, weights.in_features, rows,
+                                                          kernels::processors());
   }
-  return fits(way, weights, input) ? way : ProductWay::kLibrary;
+  return fits(plan, weights, input) ? plan : ProductPlan{ProductWay::kLibrary};
 }
 
-void expect_operands(const QuantisedMatrix& matrix, const at::Tensor& input, const at::Tensor& bias) {
+void expect_operands(const QuantisedMatrix& matrix, const at::Tensor& input, const at::Tensor& bias,
+                     const at::Tensor& sum) {
   (void)float_type(input.scalar_type());
   if (input.dim() != 2 || input.size(1) != matrix.in_features || input.device() != matrix.codes.device()) {
     throw std::logic_error(
@@ -155,6 +160,14 @@ void expect_operands(const QuantisedMatrix& matrix, const at::Tensor& input, con
                     "of {} dimensions, the last one {}, on {}.",
                     matrix.out_features, matrix.in_features, matrix.codes.device().str(), input.dim(),
                     input.size(-1), input.device().str()));
+  }
+  if (sum.defined() && (sum.sizes() != at::IntArrayRef({input.size(0), matrix.out_features}) ||
+                        sum.scalar_type() != input.scalar_type())) {
+    throw std::logic_error(
+        fmt::format("A quantised matrix of {} x {}, with an input of {} rows of {}, was to be added to {} "
+                    "elements of {}.",
+                    matrix.out_features, matrix.in_features, input.size(0),
+                    c10::toString(input.scalar_type()), sum.numel(), c10::toString(sum.scalar_type())));
   }
   if (bias.defined() && (bias.numel() != matrix.out_features || bias.scalar_type() != input.scalar_type())) {
     throw std::logic_error(
@@ -165,46 +178,84 @@ void expect_operands(const QuantisedMatrix& matrix, const at::Tensor& input, con
   }
 }
 
-at::Tensor product_by(ProductWay way, const QuantisedWeights& weights, const at::Tensor& input,
-                      const at::Tensor& bias) {
-  if (way == ProductWay::kLibrary)
-    return kernels::product(input, dequantised(weights, input.options()), bias, kernels::Autotuning::kNo);
-  const at::Tensor read_input = readable(input), read_bias = bias.defined() ? bias.contiguous() : bias;
-  at::Tensor output = at::empty({input.size(0), weights.out_features}, input.options().requires_grad(false));
-  const kernels::QuantisedProduct job = {.weights = weights,
-                                         .type = kernels::type_of(input),
-                                         .rows = static_cast<int>(input.size(0)),
-                                         .processors = kernels::processors(),
-                                         .input = read_input.const_data_ptr(),
-                                         .bias = bias.defined() ? read_bias.const_data_ptr() : nullptr,
-                                         .output = output.data_ptr()};
-  if (way == ProductWay::kFewRows) {
-    kernels::few_rows_product(job, kernels::current_stream());
-  } else {
-    kernels::many_rows_product(job, way, kernels::current_stream());
+/// `dequantised`: the weights.
+at::Tensor product_by_library(const at::Tensor& input, const at::Tensor& dequantised, const at::Tensor& bias,
+                              const ProductOptions& options) {
+  constexpr auto kNo = kernels::Autotuning::kNo;
+  if (!options.gelu && options.sum.defined())
+    return kernels::sum_with_product(options.sum, input, dequantised, bias, kNo);
+  const bool own_gelu = options.gelu && bias.defined() && input.scalar_type() != at::kFloat &&
+                        dequantised.size(0) % kernels::kVectorWidth == 0;
+  if (own_gelu) {
+    const at::Tensor y =
+        kernels::biased_gelu(kernels::product(input, dequantised, {}, kNo), bias, /*kept=*/{});
+    return options.sum.defined() ? y + options.sum : y;
   }
+  at::Tensor y = kernels::product(input, dequantised, bias, kNo);
+  if (options.gelu) y = at::gelu(y);
+  return options.sum.defined() ? y + options.sum : y;
+}
+
+void set_next(const ProductOptions& options, at::Device device, kernels::QuantisedProduct& job) {
+  size_t place = 0;
+  for (const QuantisedMatrix* const next : options.next) {
+    if (next == nullptr || next->codes.device() != device) continue;
+    for (const at::Tensor* const tensor : {&next->codes, &next->absmax})
+      job.next[place++] = {tensor->const_data_ptr(), static_cast<int64_t>(tensor->nbytes())};
+  }
+}
+
+at::Tensor product_by(const ProductPlan& plan, const QuantisedWeights& weights, const at::Tensor& input,
+                      const at::Tensor& bias, const ProductOptions& options) {
+  if (plan.way == ProductWay::kLibrary)
+    return product_by_library(input, dequantised(weights, input.options()), bias, options);
+  const at::Tensor read_input = readable(input), read_bias = bias.defined() ? bias.contiguous() : bias,
+                   read_sum = options.sum.defined() ? readable(options.sum) : options.sum;
+  at::Tensor output = at::empty({input.size(0), weights.out_features}, input.options().requires_grad(false));
+  kernels::QuantisedProduct job = {.weights = weights,
+                                   .type = kernels::type_of(input),
+                                   .rows = static_cast<int>(input.size(0)),
+                                   .processors = kernels::processors(),
+                                   .input = read_input.const_data_ptr(),
+                                   .bias = bias.defined() ? read_bias.const_data_ptr() : nullptr,
+                                   .gelu = options.gelu,
+                                   .sum = read_sum.defined() ? read_sum.const_data_ptr() : nullptr,
+                                   .output = output.data_ptr(),
+                                   .next = {}};
+  set_next(options, input.device(), job);
+  if (plan.way == ProductWay::kFewRows) {
+    kernels::few_rows_product(job, kernels::current_stream());
+    return output;
+  }
+  at::Tensor parts;
+  if (plan.splits > 1)
+    parts = at::empty({plan.splits, output.size(0), output.size(1)}, output.options().dtype(at::kFloat));
+  kernels::many_rows_product(job, plan, plan.splits > 1 ? parts.data_ptr<float>() : nullptr,
+                             kernels::current_stream());
   return output;
 }
 
 }  // namespace
 
-at::Tensor quantised_linear(const at::Tensor& input, const QuantisedMatrix& matrix, const at::Tensor& bias) {
+at::Tensor quantised_linear(const at::Tensor& input, const QuantisedMatrix& matrix, const at::Tensor& bias,
+                            const ProductOptions& options) {
   const ReadMatrix read(matrix);
-  expect_operands(matrix, input, bias);
+  expect_operands(matrix, input, bias, options.sum);
   const c10::cuda::CUDAGuard on_device(input.device());
-  return product_by(chosen_way(read.weights(), input), read.weights(), input, bias);
+  return product_by(chosen_plan(read.weights(), input), read.weights(), input, bias, options);
 }
 
-at::Tensor quantised_linear_by(ProductWay way, const at::Tensor& input, const QuantisedMatrix& matrix,
-                               const at::Tensor& bias) {
+at::Tensor quantised_linear_by(const ProductPlan& plan, const at::Tensor& input,
+                               const QuantisedMatrix& matrix, const at::Tensor& bias,
+                               const ProductOptions& options) {
   const ReadMatrix read(matrix);
-  expect_operands(matrix, input, bias);
+  expect_operands(matrix, input, bias, options.sum);
   const c10::cuda::CUDAGuard on_device(input.device());
-  if (!fits(way, read.weights(), input)) {
+  if (!fits(plan, read.weights(), input)) {
     throw std::logic_error(fmt::format("A quantised matrix of {} x {} and {} rows do not fit this way.",
                                        matrix.out_features, matrix.in_features, input.size(0)));
   }
-  return product_by(way, read.weights(), input, bias);
+  return product_by(plan, read.weights(), input, bias, options);
 }
 
 at::Tensor dequantised_on_gpu(const QuantisedMatrix& matrix, at::ScalarType type) {

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
+#include "kernels/quantised/ProductOptions.h"
 #include "kernels/quantised/QuantisedKernels.h"
 #include "kernels/quantised/QuantisedMatrix.h"
 
@@ -13,19 +14,21 @@
 /// not so, or does not fit the other operands, is a std::logic_error that says what was found.
 namespace adtrain {
 
-/// input (rows, in) in fp16, bf16 or fp32 · the weights' transpose + bias (out), which may be undefined ->
-/// (rows, out) in the input's type. Sums are in fp32.
+/// input (rows, in) in fp16, bf16 or fp32 · the weights' transpose + bias (out), which may be undefined, and
+/// what the options say -> (rows, out) in the input's type. Sums are in fp32.
 ///
 /// Codes become numbers in registers, and no other form of the weights is in memory, where our kernels run:
 /// fp16 and bf16, in_features a multiple of 64, up to 32 rows on GPUs of compute capability 9.0 and later, up
 /// to 128 on 9.0. They read 4-bit weights rounded to the input's type. Elsewhere the weights are dequantised,
 /// for the call, and a library multiplies.
-at::Tensor quantised_linear(const at::Tensor& input, const QuantisedMatrix& matrix, const at::Tensor& bias);
+at::Tensor quantised_linear(const at::Tensor& input, const QuantisedMatrix& matrix, const at::Tensor& bias,
+                            const ProductOptions& options = {});
 
 /// The same by a certain way, for tests and benchmarks. A way that does not fit the operands or the GPU is a
 /// std::logic_error, too.
-at::Tensor quantised_linear_by(kernels::ProductWay way, const at::Tensor& input,
-                               const QuantisedMatrix& matrix, const at::Tensor& bias);
+at::Tensor quantised_linear_by(const kernels::ProductPlan& plan, const at::Tensor& input,
+                               const QuantisedMatrix& matrix, const at::Tensor& bias,
+                               const ProductOptions& options = {});
 
 /// The weights (out, in) in fp32, or rounded once to fp16 or bf16.
 at::Tensor dequantised_on_gpu(const QuantisedMatrix& matrix, at::ScalarType type);

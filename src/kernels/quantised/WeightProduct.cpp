@@ -7,10 +7,13 @@
 
 namespace adtrain::kernels {
 
-at::Tensor weight_product(const at::Tensor& x, const QuantisedMatrix& matrix, const at::Tensor& bias) {
+at::Tensor weight_product(const at::Tensor& x, const QuantisedMatrix& matrix, const at::Tensor& bias,
+                          const ProductOptions& options) {
   const at::Tensor of_type = bias.defined() ? bias.to(x.scalar_type()) : bias;
-  if (x.is_cuda()) return quantised_linear(x, matrix, of_type);
-  return at::linear(x, dequantised(matrix, x.scalar_type()), of_type);
+  if (x.is_cuda()) return quantised_linear(x, matrix, of_type, options);
+  at::Tensor y = at::linear(x, dequantised(matrix, x.scalar_type()), of_type);
+  if (options.gelu) y = at::gelu(y);
+  return options.sum.defined() ? y + options.sum : y;
 }
 
 }  // namespace adtrain::kernels

@@ -2,13 +2,14 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "kernels/quantised/QuantisedMatrix.h"
+#include "kernels/quantised/ProductOptions.h"
 
 namespace adtrain::kernels {
 
 /// The weight-only product x Wᵀ + bias of rows x [rows, in_features] of fp32, bf16 or fp16 and the weights
-/// that the matrix stands for, rounded to x's type, which the result has too. `bias` [out_features] may be
-/// undefined.
-at::Tensor weight_product(const at::Tensor& x, const QuantisedMatrix& matrix, const at::Tensor& bias);
+/// that the matrix stands for, rounded to x's type, which the result has too, and what the options say.
+/// `bias` [out_features] may be undefined.
+at::Tensor weight_product(const at::Tensor& x, const QuantisedMatrix& matrix, const at::Tensor& bias,
+                          const ProductOptions& options = {});
 
 }  // namespace adtrain::kernels

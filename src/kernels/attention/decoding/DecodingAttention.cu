@@ -3,6 +3,7 @@
 #include "base/Launch.cuh"
 #include "kernels/attention/AlibiSlope.cuh"
 #include "kernels/attention/decoding/DecodingAttention.h"
+#include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/RowVectors.cuh"
 
@@ -233,6 +234,7 @@ class Decoding {
 template <class Short, int HeadSize>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     decoding_kernel(const __grid_constant__ DecodingAttention job) {
+  let_next_kernel_start();
   Decoding<Short, HeadSize>(job).run();
 }
 
@@ -240,6 +242,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
 template <class Short, int HeadSize>
 __global__ void __launch_bounds__(kThreads)
     merge_decoded_kernel(const __grid_constant__ DecodingAttention job) {
+  let_next_kernel_start();
   constexpr int kRings = kThreads / HeadSize;  // of a thread block
   const int feature = static_cast<int>(threadIdx.x) % HeadSize;
   const int64_t ring = int64_t{blockIdx.x} * kRings + threadIdx.x / HeadSize;

@@ -15,7 +15,7 @@ namespace adtrain::kernels {
 
 template <class Short, int Count>
 void start_wide_product(Sums (&sums)[Count], const LeftFragment& left, uint64_t right) {
-  static_assert(Count == 8 || Count == 16);
+  static_assert(Count == 4 || Count == 8 || Count == 16);
   emulation::start_product({sums[0].value,
                             8 * Count,
                             {left.part[0], left.part[1], left.part[2], left.part[3]},

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <array>
+
+#include <ATen/core/Tensor.h>
+
+#include "kernels/quantised/QuantisedMatrix.h"
+
+namespace adtrain {
+
+/// What a product with quantised weights does beside multiplying.
+struct ProductOptions {
+  bool gelu = false;    ///< whether the result is the exact GELU of x Wᵀ + bias
+  at::Tensor sum = {};  ///< (rows, out_features): added to the result; may be undefined
+  /// Matrices of the products to come, or null: kernels that wait may bring them into a cache.
+  std::array<const QuantisedMatrix*, 2> next = {};
+};
+
+}  // namespace adtrain

@@ -98,13 +98,17 @@ at::Tensor ComposedBlock::by_sublayers(const at::Tensor& x, const ComposedPass& 
 }
 
 at::Tensor ComposedBlock::newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const {
+  return reading(x, tokens.rotary, keys.attending(tokens));
+}
+
+at::Tensor ComposedBlock::reading(const at::Tensor& x, const Rotary& rotary, const Attend& attend) const {
   const at::Tensor qkv = heads_of(qkv_(norm_1_(x)));
   at::Tensor query = qkv[0], key = qkv[1];
-  if (tokens.rotary.cosines.defined()) {
-    query = kernels::rotated(query, tokens.rotary);
-    key = kernels::rotated(key, tokens.rotary);
+  if (rotary.cosines.defined()) {
+    query = kernels::rotated(query, rotary);
+    key = kernels::rotated(key, rotary);
   }
-  const at::Tensor y = x + out_(keys.attend(query, key, qkv[2], tokens));
+  const at::Tensor y = x + out_(attend(query, key, qkv[2]));
   return y + mlp()(norm_2_(y), kernels::PartRun::kForValues, /*recomputes=*/false);
 }
 

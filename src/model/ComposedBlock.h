@@ -73,6 +73,9 @@ class ComposedBlock {
   at::Tensor in_pass(const at::Tensor& x, const ComposedPass& pass, const BlockPlace& place) const;
   /// The same of rows' newest tokens x (B, tokens, width), without dropout.
   at::Tensor newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const;
+  /// x (B, tokens, width) without dropout, by plain operators: the same shape. `rotary` is of these tokens,
+  /// and undefined where the block has no rotary positions.
+  at::Tensor reading(const at::Tensor& x, const Rotary& rotary, const Attend& attend) const;
   /// In the order of making.
   std::vector<at::Tensor> parameters() const;
 

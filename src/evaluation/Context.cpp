@@ -1,9 +1,15 @@
 #include "evaluation/Context.h"
 
+#include <stdexcept>
+
 #include "evaluation/RegionContext.h"
 #include "evaluation/SlidingContext.h"
 
 namespace adtrain {
+
+Context::Latest Context::latest(int64_t /*columns*/) const {
+  throw std::logic_error("regions of compressed context are not planned with");
+}
 
 std::unique_ptr<Context> Context::create(const ModelOptions& model, int64_t rows,
                                          const RollingPredictors& kept,

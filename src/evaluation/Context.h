@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -20,6 +21,13 @@ class Context {
 
   /// The model's action logits, float32 (n, A), in the current `states`, (n, 2). To be asked once a step.
   virtual at::Tensor ask(const Predictor& predict, std::span<const int32_t> states) = 0;
+  /// The last `columns` transitions of each row, at the end of so many columns, zeros before shorter rows.
+  struct Latest {
+    Batch transitions;
+    std::vector<int64_t> lengths;  ///< (n): columns that are there
+  };
+  /// For networks that plan, which have no compressed context. `columns`: less than n_transit.
+  virtual Latest latest(int64_t columns) const;
   /// Appends the step that followed.
   virtual void append(const StepOfRows& step) = 0;
 

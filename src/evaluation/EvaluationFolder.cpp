@@ -129,6 +129,10 @@ std::string unusual_settings(const EvaluationOptions& options, const EvaluationO
     text += options.eval_forget_unrewarded ? fmt::format("-forget-{}", *options.eval_forget_unrewarded)
                                            : std::string("-no-forgetting");
   }
+  if (options.planning_horizon != usual.planning_horizon) {
+    text += options.planning_horizon > 0 ? fmt::format("-planning-{}", options.planning_horizon)
+                                         : std::string("-no-planning");
+  }
   if (options.eval_context != usual.eval_context) text += fmt::format("-{}", name_of(options.eval_context));
   if (options.torch_dtype != usual.torch_dtype) text += fmt::format("-{}", name_of(options.torch_dtype));
   if (options.eval_seed != usual.eval_seed) text += fmt::format("-seed-{}", options.eval_seed);
@@ -163,6 +167,11 @@ nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, co
   identity["eval_sampling"] = name_of(options.eval_sampling);
   if (options.eval_temperature != 1) identity["eval_temperature"] = options.eval_temperature;
   if (options.eval_forget_unrewarded) identity["eval_forget_unrewarded"] = *options.eval_forget_unrewarded;
+  if (options.planning_horizon > 0) {
+    identity["planning_horizon"] = options.planning_horizon;
+    identity["beam_k"] = options.beam_k;
+    identity["beam_draws"] = options.beam_draws;
+  }
   identity["eval_terminal_observation"] = options.eval_terminal_observation;
   const bool rolls = options.eval_context != EvaluationContext::kRecompute;
   if (rolls) identity["eval_context"] = name_of(options.eval_context);

@@ -113,6 +113,29 @@ void EvaluationOptions::declare(Section& section) {
       .unit("episodes")
       .at_least(1)
       .at_most(1e6);
+  section
+      .key("planning_horizon", planning_horizon,
+           "Steps that a network with dynamics looks ahead before each action: beam search for the most "
+           "reward "
+           "that it expects, whose first action is taken. It then shows the network n_transit − "
+           "planning_horizon transitions. 0: actions are the policy's. Tasks of a family.")
+      .unit("steps")
+      .at_least(0)
+      .at_most(1000);
+  section
+      .key("beam_k", beam_k,
+           "With planning_horizon: beams, the courses of actions of each environment that go on at each "
+           "depth.")
+      .unit("beams")
+      .at_least(1)
+      .at_most(1e5);
+  section
+      .key("beam_draws", beam_draws,
+           "With planning_horizon: different actions that each beam draws from the policy at each depth; all "
+           "of them where there are no more.")
+      .unit("actions")
+      .at_least(1)
+      .at_most(1e5);
   section.key(
       "eval_terminal_observation", eval_terminal_observation,
       "Show the model the last state of an episode as its final next state, as the Python projects do at "

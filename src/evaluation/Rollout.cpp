@@ -12,12 +12,12 @@ namespace {
 
 std::vector<Rollout::Part> learners_of(const TaskFamily& family, std::span<const Trial> trials,
                                        const ModelOptions& model, const EvaluationOptions& options,
-                                       const RollingPredictors& kept) {
+                                       const RollingPredictors& kept, const MakePlanner& plan) {
   std::vector<int64_t> tasks;
   for (const Trial& trial : trials) tasks.push_back(trial.task);
   std::vector<Rollout::Part> parts;
   parts.push_back({std::make_unique<GridLearners>(std::make_unique<FamilyEnvironments>(family, tasks), trials,
-                                                  model, options, kept),
+                                                  model, options, kept, plan),
                    trials.size()});
   return parts;
 }
@@ -25,8 +25,8 @@ std::vector<Rollout::Part> learners_of(const TaskFamily& family, std::span<const
 }  // namespace
 
 Rollout::Rollout(const TaskFamily& family, std::span<const Trial> trials, const ModelOptions& model,
-                 const EvaluationOptions& options, const RollingPredictors& kept)
-    : Rollout(learners_of(family, trials, model, options, kept)) {}
+                 const EvaluationOptions& options, const RollingPredictors& kept, const MakePlanner& plan)
+    : Rollout(learners_of(family, trials, model, options, kept, plan)) {}
 
 Rollout::Rollout(std::vector<Part> parts) {
   for (Part& part : parts) parts_.emplace_back(std::move(part.learners), part.trials);

@@ -8,6 +8,7 @@
 #include "evaluation/EvaluationOptions.h"
 #include "evaluation/Learners.h"
 #include "evaluation/LockStep.h"
+#include "evaluation/Planner.h"
 #include "evaluation/Predictor.h"
 #include "evaluation/Trial.h"
 #include "model/ModelOptions.h"
@@ -18,9 +19,9 @@ namespace adtrain {
 /// episodes, with frozen weights. A trial learns through its context alone.
 class Rollout {
  public:
-  /// In the family's own environments. `kept`: how contexts keep keys and values.
+  /// In the family's own environments. `kept`, `plan`: as GridLearners take them.
   Rollout(const TaskFamily& family, std::span<const Trial> trials, const ModelOptions& model,
-          const EvaluationOptions& options, const RollingPredictors& kept = {});
+          const EvaluationOptions& options, const RollingPredictors& kept = {}, const MakePlanner& plan = {});
   /// Of these learners, who have the trials in order. Several parts step in turn: the model is asked for one
   /// while the environments of the others step.
   struct Part {

@@ -31,6 +31,20 @@ std::vector<std::unique_ptr<WorkerBatch>> environments_in(WorkerPool& workers, s
   return workers.make(places);
 }
 
+/// Of a model that plans.
+Rollouts planned(AlgorithmDistillation& model, const TaskFamily& family, const EvaluationOptions& options,
+                 bool captures) {
+  const auto plan = [=, &model](std::span<const Trial> trials) {
+    return std::make_unique<Planner>(model, options, trials, captures);
+  };
+  Rollouts rollouts = Rollouts::stepwise(/*predict=*/{}, family, model.options(), options, /*kept=*/{}, plan);
+  rollouts.place +=
+      fmt::format(", {} beams planned {} steps ahead", options.beam_k, options.planning_horizon);
+  if (model.parameters().flat().is_cuda())
+    rollouts.place += ", asked step by step: the rollout kernel does not take this model, as it plans";
+  return rollouts;
+}
+
 /// Makes the learners of some trials, to which a batch of environments belongs.
 using MakeLearners =
     std::function<std::unique_ptr<Learners>(std::unique_ptr<WorkerBatch>, std::span<const Trial>)>;
@@ -55,9 +69,10 @@ Rollouts rollouts_of(WorkerPool& workers, const EvaluationOptions& options, cons
 }  // namespace
 
 Rollouts Rollouts::stepwise(const Predictor& predict, const TaskFamily& family, const ModelOptions& model,
-                            const EvaluationOptions& options, const RollingPredictors& kept) {
+                            const EvaluationOptions& options, const RollingPredictors& kept,
+                            const MakePlanner& plan) {
   const auto begin = [=, &family](std::span<const Trial> trials) -> RunEpisode {
-    auto rollout = std::make_shared<Rollout>(family, trials, model, options, kept);
+    auto rollout = std::make_shared<Rollout>(family, trials, model, options, kept, plan);
     return [rollout, predict] { return rollout->run_episode(predict); };
   };
   std::string place = "environments on the CPU";
@@ -95,6 +110,7 @@ Rollouts Rollouts::at_random(WorkerPool& workers, const EvaluationOptions& optio
 
 Rollouts Rollouts::of(AlgorithmDistillation& model, const TaskFamily& family,
                       const EvaluationOptions& options, bool captures) {
+  if (options.planning_horizon > 0) return planned(model, family, options, captures);
   const RollingPredictors kept = rolling_predictors_of(model, options.eval_context, captures);
   Rollouts stepwise = Rollouts::stepwise(predictor_of(model), family, model.options(), options, kept);
   if (!model.parameters().flat().is_cuda() || kept.slides) return stepwise;

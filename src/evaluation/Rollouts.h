@@ -8,6 +8,7 @@
 #include "environments/TaskFamily.h"
 #include "environments/worker/WorkerPool.h"
 #include "evaluation/EvaluationOptions.h"
+#include "evaluation/Planner.h"
 #include "evaluation/Predictor.h"
 #include "evaluation/Trial.h"
 #include "evaluation/spaces/SpaceContext.h"
@@ -26,10 +27,11 @@ struct Rollouts {
   /// Where environments and model are, and why; printed at the start of an evaluation.
   std::string place;
 
-  /// Steps environments and contexts on the CPU, which call `predict`, or keep keys and values. Borrows
-  /// `family`.
+  /// Steps environments and contexts on the CPU, which call `predict`, or keep keys and values, or `plan`.
+  /// Borrows `family`.
   static Rollouts stepwise(const Predictor& predict, const TaskFamily& family, const ModelOptions& model,
-                           const EvaluationOptions& options, const RollingPredictors& kept = {});
+                           const EvaluationOptions& options, const RollingPredictors& kept = {},
+                           const MakePlanner& plan = {});
   /// What a model is to the environments of worker processes.
   struct Player {
     Predictor predict;
@@ -43,7 +45,8 @@ struct Rollouts {
   static Rollouts in_workers(const Player& player, WorkerPool& workers, const EvaluationOptions& options);
   /// The same by uniformly random actions.
   static Rollouts at_random(WorkerPool& workers, const EvaluationOptions& options);
-  /// Runs on the model's GPU, where it is on one and the rollout kernel supports its shape; else stepwise,
+  /// With planning_horizon stepwise, planning on the model's device. Else
+  /// runs on the model's GPU, where it is on one and the rollout kernel supports its shape; else stepwise,
   /// on a GPU with keys and values that are kept while contexts grow. Stepwise in any case where
   /// `options.eval_context` has rows slide. The kernel uses a copy of the present weights. `captures`: see
   /// rolling_predictors_of. Borrows both.

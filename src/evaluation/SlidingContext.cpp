@@ -45,6 +45,17 @@ at::Tensor SlidingContext::ask(const Predictor& predict, std::span<const int32_t
   return logits;
 }
 
+Context::Latest SlidingContext::latest(int64_t columns) const {
+  Latest latest;
+  std::vector<int64_t> ends;
+  for (const Row& row : rows_) {
+    ends.push_back(row.length);
+    latest.lengths.push_back(std::min(row.length, columns));
+  }
+  latest.transitions = window_.last(columns, ends);
+  return latest;
+}
+
 void SlidingContext::append(const StepOfRows& step) {
   for (int64_t row = 0; row < window_.rows(); ++row) remember(row, step);
 }

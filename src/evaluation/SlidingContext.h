@@ -20,6 +20,7 @@ class SlidingContext final : public Context {
                  std::optional<int64_t> forget_unrewarded = std::nullopt);
 
   at::Tensor ask(const Predictor& predict, std::span<const int32_t> states) override;
+  Latest latest(int64_t columns) const override;
   void append(const StepOfRows& step) override;
 
  private:

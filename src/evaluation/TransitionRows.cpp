@@ -63,4 +63,20 @@ Batch TransitionRows::first(int64_t columns, const at::Tensor& rows) const {
   return first;
 }
 
+Batch TransitionRows::last(int64_t columns, std::span<const int64_t> ends) const {
+  TransitionRows last(rows_, columns);
+  const auto copy = [&]<class Number>(const at::Tensor& from, const at::Tensor& to, int64_t size) {
+    for (int64_t row = 0; row < rows_; ++row) {
+      const int64_t end = ends[static_cast<size_t>(row)], count = std::min(columns, end);
+      std::copy_n(from.const_data_ptr<Number>() + size * (row * capacity_ + end - count), size * count,
+                  to.data_ptr<Number>() + size * ((row + 1) * columns - count));
+    }
+  };
+  copy.template operator()<int32_t>(batch_.states, last.batch_.states, 2);
+  copy.template operator()<int32_t>(batch_.actions, last.batch_.actions, 1);
+  copy.template operator()<float>(batch_.rewards, last.batch_.rewards, 1);
+  copy.template operator()<int32_t>(batch_.next_states, last.batch_.next_states, 2);
+  return last.batch_;
+}
+
 }  // namespace adtrain

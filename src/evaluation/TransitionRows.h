@@ -41,6 +41,9 @@ class TransitionRows {
   Batch first(int64_t columns) const { return this->columns(0, columns); }
   /// The first `columns` columns of the rows with these numbers, int64 (n): copies.
   Batch first(int64_t columns, const at::Tensor& rows) const;
+  /// `columns` columns that end before `ends` (n) of each row, zeros in the place of what would lie before
+  /// its first: copies.
+  Batch last(int64_t columns, std::span<const int64_t> ends) const;
 
  private:
   int64_t rows_;

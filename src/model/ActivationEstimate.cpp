@@ -31,6 +31,7 @@ class Estimate {
            LossPositions positions, at::ScalarType type, int64_t sequences, bool training = true)
       : options_(options),
         spaces_(shape.spaces),
+        states_(shape.states()),
         plan_(plan),
         sequences_(sequences),
         element_(static_cast<int64_t>(c10::elementSize(type))),
@@ -54,7 +55,7 @@ class Estimate {
 
   int64_t training_bytes(int64_t forward_only) const {
     const Rows whole = {sequences_ * tokens_, sequences_ * tokens_}, last = {whole.in, sequences_ * queries_};
-    int64_t kept = input_bytes(), most = 0;
+    int64_t kept = input_bytes() + dynamics_bytes(), most = 0;
     for (int64_t layer = 0; layer < options_.tf_n_layer; ++layer) {
       const Rows& rows = layer + 1 == options_.tf_n_layer ? last : whole;
       const BlockBytes block = block_bytes(rows);
@@ -97,6 +98,15 @@ class Estimate {
     const int64_t embedding = plan_.fused_embedding() ? 0 : rows * (element_ * kFeatures + 8);
     const int64_t composed = options_.composed() ? composed_input_bytes(rows) : 0;
     return batch + embedding + composed + rows * element_ * width_;
+  }
+
+  /// What the head of dynamics keeps: its hidden layer before and after GELU, and its logits, once more in
+  /// fp32 with their log-softmax.
+  int64_t dynamics_bytes() const {
+    if (!options_.dynamics) return 0;
+    constexpr int64_t kFloat = 4, kRewards = 2;
+    const int64_t logits = states_ + kRewards, copies = element_ == kFloat ? 1 : 2;
+    return sequences_ * queries_ * (element_ * (2 * 4 * width_ + logits) + copies * kFloat * logits);
   }
 
   BlockBytes block_bytes(const Rows& rows) const {
@@ -287,6 +297,7 @@ class Estimate {
 
   const ModelOptions& options_;
   const std::vector<TaskSpaces>& spaces_;  ///< of each group; empty for grids
+  int64_t states_;                         ///< of grids
   const kernels::KernelPlan& plan_;
   int64_t sequences_, element_, width_, inner_, heads_;
   bool without_scores_;  ///< attention of chosen pieces; by cuDNN only in passes with gradients

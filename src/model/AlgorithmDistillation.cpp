@@ -91,8 +91,11 @@ void AlgorithmDistillation::take_quantised(QuantisedMatrices matrices, const Wei
 
 AlgorithmDistillation::Loss AlgorithmDistillation::loss(const Batch& batch, LossPositions positions,
                                                         bool training) {
-  const Predictions logits = forward(batch, positions, training);
-  const at::Tensor targets = action_targets(batch, positions);
+  return loss_of(forward(batch, positions, training), action_targets(batch, positions));
+}
+
+AlgorithmDistillation::Loss AlgorithmDistillation::loss_of(const Predictions& logits,
+                                                           const at::Tensor& targets) const {
   Loss loss;
   loss.targets = targets.numel();
   loss.sum = summed_cross_entropy(logits.actions, targets, options_.label_smoothing);
@@ -105,6 +108,31 @@ AlgorithmDistillation::Loss AlgorithmDistillation::loss(const Batch& batch, Loss
   }
   loss.correct = right.sum();
   return loss;
+}
+
+AlgorithmDistillation::Loss AlgorithmDistillation::loss_at(const at::Tensor& queries, const Batch& batch,
+                                                           LossPositions positions,
+                                                           const Linear& head) const {
+  const bool fused = plan(positions).fused_loss() && !batch.current.defined();  // all actions are targets
+  if (fused && !dynamics_) return fused_loss(queries, batch, head);
+  const at::Tensor targets = action_targets(batch, positions);
+  Loss loss = fused ? fused_loss(queries, batch, head) : loss_of({head(queries), {}}, targets);
+  if (!dynamics_) return loss;
+  const int64_t length = batch.actions.size(1), count = targets.size(1);
+  const auto at_queries = [&](const at::Tensor& steps) { return steps.narrow(1, length - count, count); };
+  // Also where the action is no target: what it led to is true all the same.
+  const at::Tensor of_dynamics = dynamics_->loss(
+      queries, {at_queries(batch.actions).to(at::kLong), at_queries(batch.rewards).ne(0).to(at::kLong),
+                at_queries(state_index(batch.next_states, shape_)).to(at::kLong)});
+  loss.sum = loss.sum + options_.dynamics_strength * of_dynamics;
+  return loss;
+}
+
+std::unique_ptr<Imagination> AlgorithmDistillation::imagination() const {
+  if (!dynamics_) return nullptr;
+  ImaginationParts parts = imagination_parts();
+  parts.dynamics = &*dynamics_;
+  return std::make_unique<Imagination>(std::move(parts), options_, shape_);
 }
 
 AlgorithmDistillation::Predictions AlgorithmDistillation::predict(const Batch& batch) {

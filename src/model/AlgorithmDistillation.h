@@ -18,6 +18,8 @@
 #include "kernels/plan/KernelPlan.h"
 #include "model/Attention.h"
 #include "model/BlockRecomputation.h"
+#include "model/DynamicsHead.h"
+#include "model/Imagination.h"
 #include "model/Layers.h"
 #include "model/LossPositions.h"
 #include "model/ModelOptions.h"
@@ -76,7 +78,8 @@ class AlgorithmDistillation {
   /// end of its region.
   struct Loss {
     /// fp32 scalar: sum over targets of the cross-entropy of the action (with label smoothing; nothing where
-    /// a region ends) plus, with compressed context, token_type_weight × the cross-entropy of the token type.
+    /// a region ends) plus, with compressed context, token_type_weight × the cross-entropy of the token type,
+    /// and with dynamics, dynamics_strength × what DynamicsHead::loss says of the action that was taken.
     /// Of actions of a MultiDiscrete: summed over its elements. Of those of a Box: the squared error, its
     /// mean over the elements, or with a Gaussian head minus the logarithm of the probability density. NaN
     /// passes through.
@@ -131,6 +134,10 @@ class AlgorithmDistillation {
   /// The reason why there is none, in words that follow "as"; empty where it can.
   virtual std::string why_not_rolling() const { return "a plug-in's networks keep no keys and values"; }
 
+  /// What this network expects of actions that nobody takes; null where it has learnt no dynamics. Borrows
+  /// it.
+  std::unique_ptr<Imagination> imagination() const;
+
   /// The input of a block.
   struct Tokens {
     at::Tensor x;  ///< (B, tokens, width)
@@ -167,6 +174,13 @@ class AlgorithmDistillation {
   void adopt(std::vector<NamedTensor> parameters) { parameters_ = ParameterBuffer(std::move(parameters)); }
   /// The same of those that the factory has made, with what its linear layers multiply by once quantised.
   void adopt(ParameterFactory& factory);
+  /// Makes the head of a network with dynamics; behind all other parameters.
+  void make_dynamics_head(ParameterFactory& factory) {
+    if (options_.dynamics) dynamics_.emplace(factory, options_, shape_);
+  }
+  const DynamicsHead* dynamics() const { return dynamics_ ? &*dynamics_ : nullptr; }
+  /// All but the head of dynamics, for imagination(); only networks that make one are asked.
+  virtual ImaginationParts imagination_parts() const { return {}; }
   DropoutRates dropout_rates(bool training) const;
   at::ScalarType compute_type() const { return parameters_.compute_type(); }
   at::Device device() const { return parameters_.device(); }
@@ -179,19 +193,24 @@ class AlgorithmDistillation {
   /// Embeds plain rows by one kernel.
   Tokens tokens_by_kernel(const Batch& batch, LossPositions positions,
                           const kernels::EmbeddingParameters& parameters) const;
-  /// The loss by the fused kernel, from the blocks' output at the queries (B, Q, width).
-  Loss fused_loss(const at::Tensor& queries, const Batch& batch, const Linear& head) const;
+  /// The loss of such a batch from what `head` reads at the queries (B, Q, width): by the fused kernel where
+  /// that fits, and with that of the head of dynamics where there is one.
+  Loss loss_at(const at::Tensor& queries, const Batch& batch, LossPositions positions,
+               const Linear& head) const;
 
  private:
   ModelOptions options_;
   ModelShape shape_;
   ParameterBuffer parameters_{{}};
+  std::optional<DynamicsHead> dynamics_;
   /// A plan and the parameters' device when it was chosen.
   struct ChosenPlan {
     at::Device device;
     at::ScalarType type;
     kernels::KernelPlan plan;
   };
+  Loss loss_of(const Predictions& logits, const at::Tensor& targets) const;
+  Loss fused_loss(const at::Tensor& queries, const Batch& batch, const Linear& head) const;
   mutable std::array<std::optional<ChosenPlan>, 2> plans_;  ///< by LossPositions
   MainGradients* main_gradients_ = nullptr;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include <ATen/core/Tensor.h>
 
@@ -8,6 +9,11 @@
 #include "kernels/rope/Rotary.h"
 
 namespace adtrain {
+
+/// What tokens read whose queries, keys and values (B, heads, tokens, head size) are given, positions
+/// included: (B, tokens, heads · head size). Whoever makes one knows which other keys and values there are.
+using Attend =
+    std::function<at::Tensor(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value)>;
 
 /// Scaled dot-product attention of the last `rows` tokens over all tokens that they may read. qkv: queries,
 /// keys and values (3, B, heads, streams.tokens(), head size), usually a view of a fused projection. Returns

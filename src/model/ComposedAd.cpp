@@ -18,6 +18,7 @@ ComposedAd::ComposedAd(const ModelOptions& options, const ModelShape& shape, Par
       stack_(factory, options, Initialisation(options)),
       pred_action_(Initialisation(options).outer_linear(factory, "pred_action", options.tf_n_embd,
                                                         shape.num_actions)) {
+  make_dynamics_head(factory);
   adopt(factory);
 }
 
@@ -30,13 +31,28 @@ ComposedAd::TransitionEmbedding ComposedAd::TransitionEmbedding::of(ParameterFac
           initial.outer_embedding(factory, "embed_query_state", shape.states(), width)};
 }
 
+AlgorithmDistillation::Loss ComposedAd::loss(const Batch& batch, LossPositions positions, bool training) {
+  return loss_at(encoded(batch, positions, training), batch, positions, pred_action_);
+}
+
 AlgorithmDistillation::Predictions ComposedAd::forward(const Batch& batch, LossPositions positions,
                                                        bool training) {
+  return {pred_action_(encoded(batch, positions, training)), {}};
+}
+
+at::Tensor ComposedAd::encoded(const Batch& batch, LossPositions positions, bool training) const {
   const Tokens tokens = tokens_of(batch, positions);
   const DropoutRates rates = dropout_rates(training);
-  return {pred_action_(stack_(tokens.x, tokens.streams, tokens.queries, rates, plan(positions),
-                              recomputation(positions, rates), main_gradients())),
-          {}};
+  return stack_(tokens.x, tokens.streams, tokens.queries, rates, plan(positions),
+                recomputation(positions, rates), main_gradients());
+}
+
+ImaginationParts ComposedAd::imagination_parts() const {
+  ImaginationParts parts = stack_.imagination_parts();
+  parts.transitions = [this](const at::Tensor& features) { return transitions_.context(features); };
+  parts.queries = [this](const at::Tensor& states) { return transitions_.query_state(states); };
+  parts.pred_action = pred_action_;
+  return parts;
 }
 
 AlgorithmDistillation::Rolling ComposedAd::rolling() {

@@ -15,13 +15,19 @@ class ComposedAd : public AlgorithmDistillation {
  public:
   ComposedAd(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory);
 
+  Loss loss(const Batch& batch, LossPositions positions, bool training) override;
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
   Rolling rolling() override;
   bool rolling_slides() const override { return stack_.slides(); }
   std::string why_not_rolling() const override { return ""; }
   std::optional<Parts> parts() override;
 
+ protected:
+  ImaginationParts imagination_parts() const override;
+
  private:
+  /// What the heads read at the queries (B, Q, width).
+  at::Tensor encoded(const Batch& batch, LossPositions positions, bool training) const;
   /// The embedded transitions and then the states of the queries; or nothing, where tokens are
   /// PreviousTokens.
   struct TransitionEmbedding {

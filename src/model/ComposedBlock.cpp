@@ -138,8 +138,8 @@ at::Tensor ComposedBlock::by_sublayers(const at::Tensor& x, const ComposedPass& 
                                            pieces, place.number, of_run);
 }
 
-template <class Attend>
-at::Tensor ComposedBlock::around_products(const at::Tensor& x, int64_t rows, Attend&& attend) const {
+template <class OfProjected>
+at::Tensor ComposedBlock::around_products(const at::Tensor& x, int64_t rows, OfProjected&& attend) const {
   const auto normed = [](const at::Tensor& of, const ChosenNorm& norm) {
     return kernels::normed_input(of, {norm.weight, norm.bias}, kNormEpsilon, /*kept=*/{}).y;
   };
@@ -151,31 +151,35 @@ at::Tensor ComposedBlock::around_products(const at::Tensor& x, int64_t rows, Att
 }
 
 at::Tensor ComposedBlock::newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const {
-  if (tokens.around_products) {
-    return around_products(x, x.size(1), [&](const at::Tensor& projected) {
-      return newest_attention(projected, keys, tokens, /*by_kernel=*/true);
-    });
-  }
-  const at::Tensor y = x + out_(newest_attention(qkv_(norm_1_(x)), keys, tokens, /*by_kernel=*/false));
+  if (!tokens.around_products) return reading(x, tokens.rotary, keys.attending(tokens));
+  return around_products(
+      x, x.size(1), [&](const at::Tensor& projected) { return newest_attention(projected, keys, tokens); });
+}
+
+at::Tensor ComposedBlock::reading(const at::Tensor& x, const Rotary& rotary, const Attend& attend) const {
+  const at::Tensor y = x + out_(attended(heads_of(qkv_(norm_1_(x))), rotary, attend));
   return y + mlp()(norm_2_(y), kernels::PartRun::kForValues, /*recomputes=*/false);
 }
 
 at::Tensor ComposedBlock::newest_attention(const at::Tensor& projected, RollingKeys& keys,
-                                           const NewestTokens& tokens, bool by_kernel) const {
-  if (by_kernel && query_norm_.weight.defined() && (head_size_ == 32 || head_size_ == 64) &&
+                                           const NewestTokens& tokens) const {
+  if (query_norm_.weight.defined() && (head_size_ == 32 || head_size_ == 64) &&
       !tokens.rotary.cosines.defined()) {
     const at::Tensor heads = plain_heads_of(projected);
     kernels::norm_heads(heads, {{query_norm_.weight, query_norm_.bias}, {key_norm_.weight, key_norm_.bias}},
                         kNormEpsilon);
     return keys.attend(heads[0], heads[1], heads[2], tokens);
   }
-  const at::Tensor qkv = heads_of(projected);
+  return attended(heads_of(projected), tokens.rotary, keys.attending(tokens));
+}
+
+at::Tensor ComposedBlock::attended(const at::Tensor& qkv, const Rotary& rotary, const Attend& attend) {
   at::Tensor query = qkv[0], key = qkv[1];
-  if (tokens.rotary.cosines.defined()) {
-    query = kernels::rotated(query, tokens.rotary);
-    key = kernels::rotated(key, tokens.rotary);
+  if (rotary.cosines.defined()) {
+    query = kernels::rotated(query, rotary);
+    key = kernels::rotated(key, rotary);
   }
-  return keys.attend(query, key, qkv[2], tokens);
+  return attend(query, key, qkv[2]);
 }
 
 at::Tensor ComposedBlock::heads_of(const at::Tensor& projected) const {

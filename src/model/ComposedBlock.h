@@ -78,6 +78,9 @@ class ComposedBlock {
   at::Tensor newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const;
   /// Says which block follows this one.
   void precedes(const ComposedBlock& next) { next_qkv_ = next.qkv_; }
+  /// x (B, tokens, width) without dropout, by plain operators: the same shape. `rotary` is of these tokens,
+  /// and undefined where the block has no rotary positions.
+  at::Tensor reading(const at::Tensor& x, const Rotary& rotary, const Attend& attend) const;
   /// In the order of making.
   std::vector<at::Tensor> parameters() const;
 
@@ -87,12 +90,13 @@ class ComposedBlock {
   at::Tensor by_sublayers(const at::Tensor& x, const ComposedPass& pass, const BlockPlace& place) const;
   /// The last `rows` tokens, without gradients and dropout, of which our own kernels run all but the
   /// products; `attend` maps the output of qkv_ to attention's.
-  template <class Attend>
-  at::Tensor around_products(const at::Tensor& x, int64_t rows, Attend&& attend) const;
-  /// Attention over kept keys of what qkv_ returned. `by_kernel`: whether our own kernel norms queries and
-  /// keys, in their place.
-  at::Tensor newest_attention(const at::Tensor& projected, RollingKeys& keys, const NewestTokens& tokens,
-                              bool by_kernel) const;
+  template <class OfProjected>
+  at::Tensor around_products(const at::Tensor& x, int64_t rows, OfProjected&& attend) const;
+  /// Attention over kept keys of what qkv_ returned; our own kernel norms queries and keys, in their place.
+  at::Tensor newest_attention(const at::Tensor& projected, RollingKeys& keys,
+                              const NewestTokens& tokens) const;
+  /// Attention of queries, keys and values as heads_of() returns them, once they have their positions.
+  static at::Tensor attended(const at::Tensor& qkv, const Rotary& rotary, const Attend& attend);
   /// The output of qkv_ (B, tokens, 3 width) -> queries, keys and values (3, B, heads, tokens, head size).
   at::Tensor heads_of(const at::Tensor& projected) const;
   /// The same without the norms of queries and keys.

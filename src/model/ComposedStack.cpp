@@ -125,6 +125,21 @@ at::Tensor ComposedStack::newest(const at::Tensor& embedded, int64_t passing, Ro
   return behind_blocks(last_of(newest_through(blocks_, x, kept, newest), 1, 1));
 }
 
+ImaginationParts ComposedStack::imagination_parts() const {
+  ImaginationParts parts = {.transitions = nullptr, .queries = nullptr};
+  if (learned_positions_.defined()) parts.positions = learned_positions_;
+  parts.rotary = position_kind_ == PositionKind::kRotary;
+  if (position_kind_ == PositionKind::kAlibi)
+    parts.slopes = alibi_slopes(heads_, blocks_.front().parameters().front());
+  for (const ComposedBlock& block : blocks_) {
+    parts.blocks.push_back([&block](const at::Tensor& x, const Rotary& rotary, const Attend& attend) {
+      return block.reading(x, rotary, attend);
+    });
+  }
+  parts.behind_blocks = [this](const at::Tensor& x) { return behind_blocks(x); };
+  return parts;
+}
+
 at::Tensor ComposedStack::positions_of(const at::Tensor& x, const TokenStreams& streams) {
   const at::Tensor context = at::arange(streams.context, x.options().dtype(at::kLong).requires_grad(false));
   return at::cat({context, last_of(context, 0, streams.queries)});

@@ -8,6 +8,7 @@
 #include "base/MainGradients.h"
 #include "kernels/plan/KernelPlan.h"
 #include "model/ComposedBlock.h"
+#include "model/Imagination.h"
 #include "model/RollingKeys.h"
 
 namespace adtrain {
@@ -42,6 +43,8 @@ class ComposedStack {
   /// launches the same kernels on the same memory as the one before with as many tokens.
   at::Tensor newest(const at::Tensor& x, int64_t passing, RollingBlocks& kept,
                     const kernels::KernelPlan& plan) const;
+  /// Blocks, positions and final norm, for an Imagination; the rest is empty. Borrows this.
+  ImaginationParts imagination_parts() const;
 
  private:
   /// Each token's position in its prefix: int64 (tokens).

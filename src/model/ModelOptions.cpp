@@ -138,8 +138,14 @@ void ModelOptions::declare(Section& section) {
            "Share of the target's probability that is spread over all actions.")
       .at_least(0)
       .below(1);
-  section.key("dynamics", dynamics, "Joint training of a world model; must be false, there is none here.");
-  section.ignore("dynamics_strength", "it weighs the world model's loss, and dynamics is not supported");
+  section.key("dynamics", dynamics,
+              "Whether the network also learns the environment: from what it reads at a query and the action "
+              "taken there it predicts whether the step is rewarded, and the next state. evaluation can then "
+              "plan: planning_horizon. Grid families, token_layout transition.");
+  section
+      .key("dynamics_strength", dynamics_strength,
+           "Weight of these two cross-entropies in the loss, beside the action's 1.")
+      .at_least(0);
   section
       .key("fused_kernels", fused_kernels,
            {{"auto", FusedKernels::kAuto}, {"on", FusedKernels::kOn}, {"off", FusedKernels::kOff}},
@@ -195,9 +201,23 @@ void ModelOptions::check(Findings& findings) const {
             n_transit, longest_compressed_sequence(), compress_interval,
             fitting < 1 ? "" : fmt::format(", or lower compress_interval to {}", fitting)));
   }
-  if (dynamics) {
+  check_dynamics(findings);
+}
+
+void ModelOptions::check_dynamics(Findings& findings) const {
+  if (!dynamics) return;
+  const auto refuse = [&](const std::string& why) {
     findings.add("dynamics",
-                 "found true; world models are not supported, only the policy is trained: set it to false");
+                 fmt::format("found true with {}; expected false, or model: AD with token_layout: "
+                             "transition",
+                             why));
+  };
+  if (is_plugin()) {
+    refuse("a plug-in's network, which predicts actions alone");
+  } else if (compressed()) {
+    refuse("compressed context, whose regions end in between");
+  } else if (layout() != TokenLayout::kTransition) {
+    refuse(fmt::format("token_layout: {}, whose tokens hold no next state", spelling_of(kLayouts, layout())));
   }
 }
 
@@ -244,6 +264,10 @@ void ModelOptions::check_network(Findings& findings) const {
 
 void ModelOptions::check_own_tasks(Findings& findings) const {
   const std::string only = "expected AD, whose tokens can hold any space";
+  if (dynamics) {
+    findings.add("dynamics",
+                 "found true with tasks of your own, whose networks see no next states; expected false");
+  }
   if (is_plugin()) {
     findings.add("model",
                  "found a plug-in's network with tasks of your own, which it does not know; " + only);

@@ -100,6 +100,7 @@ struct ModelOptions {
 
   double label_smoothing = 0.0;
   bool dynamics = false;
+  double dynamics_strength = 1.0;
 
   void declare(Section& section);
   void check(Findings& findings) const;
@@ -138,6 +139,8 @@ struct ModelOptions {
  private:
   /// What concerns model, tokens and block together, of networks that are not a plug-in's.
   void check_network(Findings& findings) const;
+  /// What the model of the environment needs.
+  void check_dynamics(Findings& findings) const;
 };
 
 }  // namespace adtrain

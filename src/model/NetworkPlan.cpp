@@ -55,6 +55,7 @@ kernels::KernelPlan plan_of(const ModelOptions& options, const ModelShape& shape
       .attention_biases = pieces.bias != BiasPlaces::kNone,
       .mlp_biases = pieces.bias == BiasPlaces::kAll,
       .grids = grids_of(options, shape),
+      .dynamics = options.dynamics,
       .quantised = quantised};
   return {network, device, type,
           options.fused_kernels == FusedKernels::kOff ? Use::kNever : Use::kWhereTheyFit};

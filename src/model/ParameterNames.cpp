@@ -11,7 +11,8 @@ namespace {
 /// Of a block's parameters, up to its number.
 constexpr std::string_view kBlocks[] = {"transformer.blocks.", "transformer_encoder.layers.",
                                         "transformer.h.", "blocks."};
-constexpr std::string_view kAfterBlocks[] = {"pred_token_type.", "final_norm.", "transformer.ln_f."};
+constexpr std::string_view kAfterBlocks[] = {"pred_token_type.", "pred_dynamics.", "final_norm.",
+                                             "transformer.ln_f."};
 /// Beside the blocks, the same for tasks of any spaces.
 constexpr std::string_view kForAllSpaces[] = {
     "pos_embedding",        "embed_position.",    "transformer.wpe.",      "transformer.ln_f.", "final_norm.",

@@ -10,13 +10,12 @@ namespace adtrain {
 
 PostNormAd::PostNormAd(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory)
     : AlgorithmDistillation(options, shape), stack_(factory, options, shape) {
+  make_dynamics_head(factory);
   adopt(factory);
 }
 
 AlgorithmDistillation::Loss PostNormAd::loss(const Batch& batch, LossPositions positions, bool training) {
-  if (!plan(positions).fused_loss() || batch.current.defined())  // some actions are no targets
-    return AlgorithmDistillation::loss(batch, positions, training);
-  return fused_loss(encoded(batch, positions, training), batch, stack_.pred_action);
+  return loss_at(encoded(batch, positions, training), batch, positions, stack_.pred_action);
 }
 
 AlgorithmDistillation::Predictions PostNormAd::forward(const Batch& batch, LossPositions positions,
@@ -25,9 +24,11 @@ AlgorithmDistillation::Predictions PostNormAd::forward(const Batch& batch, LossP
 }
 
 at::Tensor PostNormAd::tokens_without_positions(const PlainSequence& sequence) const {
-  const at::Tensor transition_type = stack_.token_type_embedding.weight[kTransition];
-  const at::Tensor context = stack_.embed_context(sequence.features) + transition_type;
-  return at::cat({context, stack_.embed_query_state(sequence.queries)}, 1);
+  return at::cat({transitions_of(sequence.features), stack_.embed_query_state(sequence.queries)}, 1);
+}
+
+at::Tensor PostNormAd::transitions_of(const at::Tensor& features) const {
+  return stack_.embed_context(features) + stack_.token_type_embedding.weight[kTransition];
 }
 
 PostNormAd::Tokens PostNormAd::tokens_of(const Batch& batch, LossPositions positions) const {
@@ -66,6 +67,20 @@ AlgorithmDistillation::Rolling PostNormAd::rolling() {
     const NewestTokens newest = NewestTokens::plain(places, plan(LossPositions::kLast));
     return stack_.pred_action(last_of(newest_through(stack_.layers, x, *kept, newest), 1, 1));
   });
+}
+
+ImaginationParts PostNormAd::imagination_parts() const {
+  ImaginationParts parts = {
+      .transitions = [this](const at::Tensor& features) { return transitions_of(features); },
+      .queries = [this](const at::Tensor& states) { return stack_.embed_query_state(states); },
+      .positions = stack_.pos_embedding[0],
+      .pred_action = stack_.pred_action};
+  for (const PostNormBlock& block : stack_.layers) {
+    parts.blocks.push_back([&block](const at::Tensor& x, const Rotary&, const Attend& attend) {
+      return block.reading(x, attend);
+    });
+  }
+  return parts;
 }
 
 std::optional<PostNormAd::Parts> PostNormAd::parts() {

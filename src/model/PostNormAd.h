@@ -22,7 +22,12 @@ class PostNormAd : public AlgorithmDistillation {
   std::string why_not_rolling() const override { return ""; }
   std::optional<Parts> parts() override;
 
+ protected:
+  ImaginationParts imagination_parts() const override;
+
  private:
+  /// Tokens (…, width) of transitions' features, without positions.
+  at::Tensor transitions_of(const at::Tensor& features) const;
   /// Embedded tokens (B, context + queries, width) without their positions.
   at::Tensor tokens_without_positions(const PlainSequence& sequence) const;
   Tokens tokens_of(const Batch& batch, LossPositions positions) const;

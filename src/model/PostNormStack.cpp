@@ -76,9 +76,13 @@ at::Tensor PostNormBlock::heads_of(const at::Tensor& x) const {
 }
 
 at::Tensor PostNormBlock::newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const {
+  return reading(x, keys.attending(tokens));
+}
+
+at::Tensor PostNormBlock::reading(const at::Tensor& x, const Attend& attend) const {
   constexpr double kNoDropout = 0;
   const at::Tensor qkv = heads_of(x);
-  const at::Tensor read = keys.attend(qkv[0], qkv[1], qkv[2], tokens);
+  const at::Tensor read = attend(qkv[0], qkv[1], qkv[2]);
   const at::Tensor y = normed_sum(norm1_, x, out_proj_, read, kNoDropout);
   return normed_sum(norm2_, y, linear2_, dropped_gelu(linear1_, y, kNoDropout), kNoDropout);
 }

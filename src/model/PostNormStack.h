@@ -36,6 +36,8 @@ class PostNormBlock {
   at::Tensor in_pass(const at::Tensor& x, const Pass& pass, const BlockPlace& place) const;
   /// The same of rows' newest tokens x (B, tokens, width), without dropout, by plain operators.
   at::Tensor newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const;
+  /// x (B, tokens, width) without dropout, by plain operators: the same shape.
+  at::Tensor reading(const at::Tensor& x, const Attend& attend) const;
   /// In the order of making.
   std::vector<at::Tensor> parameters() const;
 

@@ -56,10 +56,14 @@ at::Tensor PreNormBlock::heads_of(const at::Tensor& normed) const {
 }
 
 at::Tensor PreNormBlock::newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const {
+  return reading(x, tokens.rotary, keys.attending(tokens));
+}
+
+at::Tensor PreNormBlock::reading(const at::Tensor& x, const Rotary& rotary, const Attend& attend) const {
   const at::Tensor qkv = heads_of(norm_1_(x, /*dropout_rate=*/0));
-  const at::Tensor query = kernels::rotated(qkv[0], tokens.rotary);
-  const at::Tensor key = kernels::rotated(qkv[1], tokens.rotary);
-  const at::Tensor y = x + proj_(keys.attend(query, key, qkv[2], tokens));
+  const at::Tensor query = kernels::rotated(qkv[0], rotary);
+  const at::Tensor key = kernels::rotated(qkv[1], rotary);
+  const at::Tensor y = x + proj_(attend(query, key, qkv[2]));
   return y + mlp_(norm_2_(y, /*dropout_rate=*/0), kernels::PartRun::kForValues, /*recomputes=*/false);
 }
 
@@ -76,13 +80,12 @@ PreNormAd::PreNormAd(const ModelOptions& options, const ModelShape& shape, Param
     blocks_.emplace_back(factory, fmt::format("transformer.blocks.{}", layer), options);
   }
   pred_action_ = default_linear(factory, "pred_action", options.tf_n_embd, shape.num_actions);
+  make_dynamics_head(factory);
   adopt(factory);
 }
 
 AlgorithmDistillation::Loss PreNormAd::loss(const Batch& batch, LossPositions positions, bool training) {
-  if (!plan(positions).fused_loss() || batch.current.defined())  // some actions are no targets
-    return AlgorithmDistillation::loss(batch, positions, training);
-  return fused_loss(encoded(batch, positions, dropout_rates(training)), batch, pred_action_);
+  return loss_at(encoded(batch, positions, dropout_rates(training)), batch, positions, pred_action_);
 }
 
 AlgorithmDistillation::Predictions PreNormAd::forward(const Batch& batch, LossPositions positions,
@@ -106,6 +109,20 @@ AlgorithmDistillation::Rolling PreNormAd::rolling() {
     newest.rotary = Rotary::of(places.counts() - 1, options().head_size());
     return pred_action_(last_of(newest_through(blocks_, x, *kept, newest), 1, 1));
   });
+}
+
+ImaginationParts PreNormAd::imagination_parts() const {
+  ImaginationParts parts = {
+      .transitions = [this](const at::Tensor& features) { return embed_context_(features); },
+      .queries = [this](const at::Tensor& states) { return embed_query_state_(states); },
+      .rotary = true,
+      .pred_action = pred_action_};
+  for (const PreNormBlock& block : blocks_) {
+    parts.blocks.push_back([&block](const at::Tensor& x, const Rotary& rotary, const Attend& attend) {
+      return block.reading(x, rotary, attend);
+    });
+  }
+  return parts;
 }
 
 std::optional<PreNormAd::Parts> PreNormAd::parts() {

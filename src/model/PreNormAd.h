@@ -32,6 +32,9 @@ class PreNormBlock {
   at::Tensor in_pass(const at::Tensor& x, const Pass& pass, const BlockPlace& place) const;
   /// The same of rows' newest tokens x (B, tokens, width), without dropout, by plain operators.
   at::Tensor newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const;
+  /// x (B, tokens, width) without dropout, by plain operators: the same shape. `rotary` is of these tokens,
+  /// and undefined where the block has no rotary positions.
+  at::Tensor reading(const at::Tensor& x, const Rotary& rotary, const Attend& attend) const;
   /// In the order of making.
   std::vector<at::Tensor> parameters() const;
 
@@ -59,6 +62,9 @@ class PreNormAd : public AlgorithmDistillation {
   bool rolling_slides() const override { return true; }
   std::string why_not_rolling() const override { return ""; }
   std::optional<Parts> parts() override;
+
+ protected:
+  ImaginationParts imagination_parts() const override;
 
  private:
   Tokens tokens_of(const Batch& batch, LossPositions positions) const;

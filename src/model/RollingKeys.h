@@ -9,6 +9,7 @@
 #include "kernels/attention/decoding/KeyValueRing.h"
 #include "kernels/plan/KernelPlan.h"
 #include "kernels/rope/Rotary.h"
+#include "model/Attention.h"
 
 namespace adtrain {
 
@@ -67,6 +68,12 @@ class RollingKeys {
   /// query, key, value: (B, heads, tokens, head size). Returns (B, tokens, heads · head size).
   at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                     const NewestTokens& newest);
+  /// The same as a function. Borrows both.
+  Attend attending(const NewestTokens& newest) {
+    return [this, &newest](const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
+      return attend(query, key, value, newest);
+    };
+  }
 
  private:
   /// Of one token: (B, heads, 1, head size), as above.

@@ -81,12 +81,14 @@ Plan Plan::of(const TrainedRun& trained, const RunConfig& config) {
             read_leniently(read_file(trained.folder.config())).evaluation};
   plan.origin.quantisation = config.quantisation.identity();
   plan.spread = SpreadNetwork::is_wanted(config, plan.notices);
-  if (plan.spread && config.evaluation.eval_context == EvaluationContext::kRolling) {
-    const std::string because = "with eval_context: rolling keys and values are kept on one device";
+  const bool rolls = config.evaluation.eval_context == EvaluationContext::kRolling;
+  if (plan.spread && (rolls || config.evaluation.planning_horizon > 0)) {
+    const std::string because = rolls ? "with eval_context: rolling keys and values are kept on one device"
+                                      : "with planning_horizon a network plans on one device";
     if (*config.placement.device_map != "auto") {
-      throw ConfigError(
-          fmt::format("{}: found '{}', and {}; expected eval_context: recompute, or device_map: null",
-                      config.place_of("device_map"), abridged(*config.placement.device_map), because));
+      throw ConfigError(fmt::format("{}: found '{}', and {}; expected {}, or device_map: null",
+                                    config.place_of("device_map"), abridged(*config.placement.device_map),
+                                    because, rolls ? "eval_context: recompute" : "planning_horizon: 0"));
     }
     plan.notices.push_back("device_map: auto has no effect: " + because);
     plan.spread = false;

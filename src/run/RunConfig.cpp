@@ -155,6 +155,35 @@ void check_forgetting(const RunConfig& config, Findings& findings) {
     refuse("eval_context rolling, in which the contexts of all tasks have one length");
 }
 
+/// What a network that looks ahead must be, and where it may be asked.
+void check_planning(const RunConfig& config, Findings& findings) {
+  const int64_t horizon = config.evaluation.planning_horizon;
+  if (config.model.dynamics && config.environment.family() == Family::kPlugin) {
+    findings.add("dynamics",
+                 fmt::format("found true with env: {}, a plug-in's, whose rewards may be any; expected "
+                             "false",
+                             config.environment.env));
+  }
+  if (horizon == 0) return;
+  const auto refuse = [&](const std::string& why) {
+    findings.add("planning_horizon", fmt::format("found {} {}", horizon, why));
+  };
+  if (!config.model.dynamics) {
+    refuse("without dynamics: true, by which a network learns to look ahead in training; expected 0");
+  } else if (horizon >= config.model.n_transit) {
+    refuse(fmt::format("steps with n_transit {}, which holds history and imagined steps; expected at most {}",
+                       config.model.n_transit, config.model.n_transit - 1));
+  }
+  if (config.worker.env_worker) refuse("with env_worker, whose environments are not planned in; expected 0");
+  if (config.quantisation.is_on()) {
+    refuse(fmt::format("with {}, and no network of quantised weights plans; expected 0",
+                       config.quantisation.key()));
+  }
+  if (config.evaluation.eval_context == EvaluationContext::kRolling) {
+    refuse("with eval_context: rolling, which keeps keys of the steps that happen; expected 0, or recompute");
+  }
+}
+
 /// Which histories are trained on, and what windows of them borrow.
 void check_windows(const RunConfig& config, Findings& findings) {
   if (config.data.least_final_return && config.environment.has_own_tasks()) {
@@ -239,6 +268,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
     config.evaluation.check(findings, config.environment, config.worker.env_worker.has_value());
     check_context(config, findings);
     check_forgetting(config, findings);
+    check_planning(config, findings);
     check_windows(config, findings);
     config.scoring.check(findings, config.environment);
     config.placement.check(findings);

@@ -24,7 +24,9 @@ TEST(EvaluationOptions, EveryKeyReachesItsMember) {
       {"eval_sampling", "greedy"}, {"eval_terminal_observation", "true"},
       {"eval_context", "rolling"}, {"eval_scores", "scores.yaml"},
       {"eval_protocol", "vintix"}, {"torch_dtype", "bf16"},
-      {"eval_temperature", "0.5"}, {"eval_forget_unrewarded", "2"}};
+      {"eval_temperature", "0.5"}, {"eval_forget_unrewarded", "2"},
+      {"planning_horizon", "9"},   {"beam_k", "6"},
+      {"beam_draws", "2"}};
   ASSERT_EQ(section.keys().size(), lines.size());
   for (const auto& [name, value] : lines) {
     EXPECT_EQ(key(section, name).assign(value, false), std::nullopt) << name;
@@ -40,6 +42,9 @@ TEST(EvaluationOptions, EveryKeyReachesItsMember) {
   EXPECT_TRUE(options.eval_terminal_observation);
   EXPECT_EQ(options.eval_temperature, 0.5);
   EXPECT_EQ(options.eval_forget_unrewarded, 2);
+  EXPECT_EQ(options.planning_horizon, 9);
+  EXPECT_EQ(options.beam_k, 6);
+  EXPECT_EQ(options.beam_draws, 2);
   EXPECT_EQ(options.eval_context, EvaluationContext::kRolling);
   EXPECT_EQ(options.eval_scores, "scores.yaml");
   EXPECT_EQ(options.eval_protocol, EvaluationProtocol::kVintix);

@@ -23,4 +23,20 @@ inline std::optional<InContextReturns> small_evaluation(Communicator& communicat
       .measure(Rollouts::stepwise(hash_policy, family, model, options), communicator, progress);
 }
 
+/// The returns of three of its trials whose network, with random weights, plans.
+inline at::Tensor planned_evaluation(Communicator& communicator) {
+  const TaskFamily family = TaskFamily::of(EnvironmentOptions{});
+  EvaluationOptions options;
+  options.eval_episodes = 2;
+  options.eval_batch = 1;
+  options.planning_horizon = 3;
+  ModelOptions model;
+  model.tf_n_layer = 1;
+  model.n_transit = 12;
+  model.dynamics = true;
+  const auto network = AlgorithmDistillation::create(model, ModelShape{}, /*seed=*/3);
+  const Rollouts rollouts = Rollouts::of(*network, family, options, /*captures=*/false);
+  return InContextEvaluation({40, 31, 49}, options).measure(rollouts, communicator)->returns;
+}
+
 }  // namespace adtrain

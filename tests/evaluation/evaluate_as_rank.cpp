@@ -1,6 +1,6 @@
 /// evaluate_as_rank OUTPUT [STOPPER]: one rank of small_evaluation under a launcher. Writes to OUTPUT.RANK
-/// what this rank got: the merged returns as a NumPy file, or "stopped". Rank STOPPER says after two episodes
-/// that it will not go on.
+/// what this rank got: the merged returns as a NumPy file, and behind it those of planned_evaluation, or
+/// "stopped". Rank STOPPER says after two episodes that it will not go on.
 
 #include <cstdlib>
 
@@ -18,5 +18,7 @@ int main(int argc, char** argv) {
   const bool stops = argc > 2 && std::atoll(argv[2]) == launch.rank;
   const auto measured =
       small_evaluation(*communicator, [&](int64_t done, int64_t) { return !(stops && done == 2); });
-  write_file(fmt::format("{}.{}", argv[1], launch.rank), measured ? npy_bytes(measured->returns) : "stopped");
+  const std::string output =
+      measured ? npy_bytes(measured->returns) + npy_bytes(planned_evaluation(*communicator)) : "stopped";
+  write_file(fmt::format("{}.{}", argv[1], launch.rank), output);
 }

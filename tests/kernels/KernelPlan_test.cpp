@@ -54,6 +54,15 @@ TEST(KernelPlan, SmallBlocksAreWholeOnHopper) {
   }
 }
 
+TEST(KernelPlan, TheHeadOfDynamicsRunsPlainOperatorsBesideWholeBlocks) {
+  NetworkShape shape = guide();
+  EXPECT_EQ(parts_of(KernelPlan(shape, kHopper, at::kBFloat16)).count("dynamics"), 0U);
+  shape.dynamics = true;
+  const KernelPlan plan(shape, kHopper, at::kBFloat16);
+  EXPECT_TRUE(plan.whole_blocks() && plan.fused_loss());
+  EXPECT_THAT(parts_of(plan).at("dynamics").kernels, HasSubstr("libtorch's operators"));
+}
+
 TEST(KernelPlan, RolloutsReadKeptKeysByOurKernel) {
   const NetworkShape chosen = with_block(Block::kComposed, wide(512, 8, 4096));
   for (const DeviceTraits& device : {kHopper, kAmpere}) {

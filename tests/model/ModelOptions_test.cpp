@@ -83,10 +83,24 @@ TEST(ModelOptions, ModelAndBlockMustFit) {
   EXPECT_THAT(only_finding(options), HasSubstr("use_compressed_context: found true with model: GPT2"));
 }
 
-TEST(ModelOptions, WorldModelsAreRefused) {
+TEST(ModelOptions, TheEnvironmentIsLearntFromTransitions) {
   ModelOptions options;
   options.dynamics = true;
-  EXPECT_THAT(only_finding(options), HasSubstr("dynamics: found true"));
+  Findings findings;
+  options.check(findings);
+  EXPECT_TRUE(findings.empty());
+  options.transformer_block = TransformerBlock::kXland;
+  EXPECT_THAT(only_finding(options), HasSubstr("dynamics: found true with token_layout: previous"));
+  options.token_layout = TokenLayout::kTransition;
+  options.check(findings);
+  EXPECT_TRUE(findings.empty());
+  options = {};
+  options.dynamics = true;
+  options.model = ModelKind::kGpt2;
+  EXPECT_THAT(only_finding(options), HasSubstr("dynamics: found true with token_layout: split"));
+  options.model = ModelKind::kCompressedAd;
+  options.n_transit = 240;
+  EXPECT_THAT(only_finding(options), HasSubstr("dynamics: found true with compressed context"));
 }
 
 TEST(ModelOptions, TheBlockThatAutoMeansIsNamed) {

@@ -100,5 +100,18 @@ TEST(TrainingTasks, EpisodesAreBorrowedWhereTasksDifferInRewardsAlone) {
               HasSubstr("the contexts of all tasks have one length"));
 }
 
+TEST(TrainingTasks, NetworksPlanWhereTheyHaveLearntTheEnvironment) {
+  EXPECT_EQ(complaint({"planning_horizon=9", "dynamics=true"}), "");
+  EXPECT_THAT(complaint({"planning_horizon=9"}), HasSubstr("without dynamics: true"));
+  const auto of_planner = [](const std::string& setting) {
+    return complaint({"planning_horizon=9", "dynamics=true", setting});
+  };
+  EXPECT_THAT(of_planner("n_transit=9"), HasSubstr("expected at most 8"));
+  EXPECT_THAT(of_planner("eval_context=rolling"), HasSubstr("planning_horizon: found 9 with eval_context"));
+  EXPECT_THAT(of_planner("load_in_8bit=true"), HasSubstr("planning_horizon: found 9 with load_in_8bit"));
+  EXPECT_THAT(of_planner("env_worker=my_envs:make_env"),
+              HasSubstr("planning_horizon: found 9 with env_worker"));
+}
+
 }  // namespace
 }  // namespace adtrain

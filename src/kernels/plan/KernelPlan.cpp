@@ -375,6 +375,9 @@ std::vector<Part> KernelPlan::parts() const {
   }
   for (Part& part : parts_of_blocks()) parts.push_back(std::move(part));
   parts.push_back(one_kernel("loss", why_no_fused_loss_));
+  if (network_.dynamics) {
+    parts.push_back({"dynamics", "libtorch's operators", "ours: they are for the loss of actions alone"});
+  }
   const std::string adamw = "AdamW over the flat buffer, ";
   parts.push_back(device_.is_gpu ? Part{"optimizer", adamw + "two kernels of ours", ""}
                                  : Part{"optimizer", adamw + "libtorch's operators", "ours is for GPUs"});

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .contexts import Context, context_of
-from .errors import AdtrainError
+from .errors import AdtrainError, ConfigurationError
 from .network import Network
 from .runs import Run
 from .transitions import Transitions
@@ -149,9 +149,16 @@ def load(path: str | os.PathLike[str], *, seed: int = 0, greedy: bool | None = N
     """An agent from a run's folder or one of its checkpoints (see Run), of the newest checkpoint that verifies.
 
     `greedy` is by default the run's `eval_sampling`. `eval_temperature`, `eval_forget_unrewarded` and
-    `eval_terminal_observation` are the run's.
+    `eval_terminal_observation` are the run's. Throws ConfigurationError where the run plans (planning_horizon), which
+    the program adtrain alone does.
     """
     run = Run(path)
+    if run.configuration.get("planning_horizon", 0) > 0:
+        raise ConfigurationError(
+            f"the configuration of {path} says planning_horizon: {run.configuration['planning_horizon']}; expected 0: agents "
+            "of this package do not plan. `adtrain evaluate` does; a config.yaml with planning_horizon: 0 makes an agent "
+            "that follows the policy"
+        )
     if greedy is None:
         greedy = run.configuration.get("eval_sampling") == "greedy"
     return Agent(

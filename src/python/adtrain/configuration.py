@@ -69,6 +69,7 @@ class ModelOptions:
     tf_positions: str = "auto"
     tf_qk_norm: str = "auto"
     tf_bias: str = "auto"
+    dynamics: bool = False
     # Of tasks that are none of the grid families'.
     observation_space: Any = None
 

@@ -29,5 +29,7 @@ def network_of(options: ModelOptions, tensors: Mapping[str, np.ndarray]) -> Netw
     """
     weights = Weights(tensors)
     network = _VARIANTS[options.variant](options, weights)
+    if options.dynamics:
+        weights.leave("pred_dynamics.")  # what actions lead to: agents here follow the policy alone
     weights.expect_all_taken()
     return network

@@ -22,6 +22,10 @@ class Weights:
             raise _of_another_network(f"{name} of shape {tensor.shape}; expected {shape}")
         return tensor
 
+    def leave(self, prefix: str) -> None:
+        """Passes over the tensors whose names begin so."""
+        self._tensors = {name: tensor for name, tensor in self._tensors.items() if not name.startswith(prefix)}
+
     def expect_all_taken(self) -> None:
         if self._tensors:
             raise _of_another_network(f"tensors that are not the network's: {', '.join(self._tensors)}")

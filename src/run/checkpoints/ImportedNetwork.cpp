@@ -89,6 +89,7 @@ json settings_of_network(const std::vector<NamedTensor>& model) {
                      {"tf_n_embd", shapes.extent("pred_action.weight", 1, 2)},
                      {"num_actions", shapes.extent("pred_action.weight", 0, 2)},
                      {"grid_size", grid_size_in(shapes, family.states)}};
+    if (shapes.has("pred_dynamics.hidden.weight")) settings["dynamics"] = true;
     if (family.block == nullptr) {
       settings["tf_n_inner"] = shapes.extent(layer(0, ".mlp.up.weight"), 0, 2);
       return settings;

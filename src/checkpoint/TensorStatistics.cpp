@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+
+#include "base/Error.h"
 
 namespace adtrain {
 
@@ -18,6 +21,15 @@ TensorStatistics TensorStatistics::of(const at::Tensor& tensor) {
   found.mean = finite.mean().item<double>();
   found.deviation = finite.std(/*unbiased=*/false).item<double>();
   return found;
+}
+
+void expect_finite(const std::vector<NamedTensor>& tensors, const std::string& whose) {
+  for (const auto& [name, tensor] : tensors) {
+    const TensorStatistics found = TensorStatistics::of(tensor);
+    if (found.not_finite == 0) continue;
+    throw CheckpointError(fmt::format("{}{} of {} values of '{}' are NaN or infinite", whose,
+                                      found.not_finite, found.values, name));
+  }
 }
 
 }  // namespace adtrain

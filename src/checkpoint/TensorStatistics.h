@@ -1,8 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
+
+#include "model/Parameters.h"
 
 namespace adtrain {
 
@@ -17,5 +21,9 @@ struct TensorStatistics {
   /// Of a tensor of numbers or booleans on any device.
   static TensorStatistics of(const at::Tensor& tensor);
 };
+
+/// Throws CheckpointError at the first value that is not finite, which begins with `whose`, such as
+/// "large.pt: ".
+void expect_finite(const std::vector<NamedTensor>& tensors, const std::string& whose);
 
 }  // namespace adtrain

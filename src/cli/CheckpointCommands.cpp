@@ -102,7 +102,8 @@ Command checkpoint_import_command() {
   command.summary = "make a run of a .pt checkpoint of the Python projects, or of weights in safetensors";
   command.target = "FILE.pt|FILE.safetensors";
   command.examples =
-      "The run continues with --resume, and is evaluated like any other.\n"
+      "The run continues with --resume, and is evaluated like any other; one of quantised weights is for "
+      "adtrain score and adtrain evaluate alone.\n"
       "\n"
       "examples:\n"
       "  adtrain checkpoint import ckpt-50000.pt\n"

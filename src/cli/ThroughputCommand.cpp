@@ -1,12 +1,19 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "base/Words.h"
 #include "cli/Command.h"
 #include "run/throughput/Throughput.h"
 #include "run/throughput/ThroughputRows.h"
 
 namespace adtrain {
+namespace {
+
+constexpr double kLeastSeconds = 0.1;  ///< less are over before a batch begins
+
+}  // namespace
 
 Command throughput_command() {
   Command command;
@@ -48,6 +55,9 @@ Command throughput_command() {
     request.histories.assign(targets.begin() + 1, targets.end());
     request.overrides = overrides_of(arguments);
     request.seconds = seconds_of(arguments, "seconds");
+    if (request.seconds < kLeastSeconds)
+      throw ConfigError(
+          fmt::format("--seconds: found {:g}; expected {:g} or more", request.seconds, kLeastSeconds));
     request.batch = arguments["batch"].as<int64_t>();
     constexpr int64_t kMostWindows = 1'000'000;  // as score_batch
     if (request.batch < 1 || request.batch > kMostWindows)

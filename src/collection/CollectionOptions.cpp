@@ -59,8 +59,7 @@ void CollectionOptions::declare(Section& section) {
   section
       .key("source_policies", source_policies,
            "Policies that learn each task, independently and with random numbers of their own. The streams "
-           "that "
-           "are "
+           "that are "
            "written are divided among them, so that histories of one task differ by more than the luck of a "
            "stream; collecting takes as many times longer.")
       .unit("policies")
@@ -92,8 +91,7 @@ void CollectionOptions::declare(Section& section) {
   section
       .key("kept_streams", kept_streams,
            "Streams of a task whose histories are written; null: as many as n_stream. Stream s is one of "
-           "source "
-           "policy "
+           "source policy "
            "s modulo source_policies, the first ones of each.")
       .unit("streams")
       .at_least(1);
@@ -114,8 +112,7 @@ void CollectionOptions::declare(Section& section) {
       "steps).");
   section.key("terminal_next_states", terminal_next_states,
               "Store the last observation of an episode as its final next state, instead of the state after "
-              "the reset "
-              "as the Python projects do.");
+              "the reset as the Python projects do.");
   section
       .key("source_hidden_units", source_hidden_units,
            "Tasks of your own: units of each of the source policy's two hidden layers.")

@@ -12,26 +12,23 @@ void DataOptions::declare(Section& section) {
   section
       .key("train_source_timesteps", train_source_timesteps,
            "Only this many first steps of each history are used, for training and the held-out loss; all: of "
-           "tasks "
-           "of your own, whose default it is.")
+           "tasks of your own, whose default it is.")
       .unit("steps")
       .at_least(2)
       .or_word("all", kAllThereAre);
   section
       .key("train_n_stream", train_n_stream,
            "Streams of each training task that are used; held-out tasks use one. all: of tasks of your own, "
-           "whose "
-           "default it is.")
+           "whose default it is.")
       .unit("streams")
       .at_least(1)
       .or_word("all", kAllThereAre);
   section
       .key("episode_stride", episode_stride,
            "Keeps every k-th episode of a history (every phase is used), so that a context of the same "
-           "length spans "
-           "k times as much learning. 1 keeps all, as published. Of tasks of your own only the phase of the "
-           "first "
-           "episode is used, by the data's own ends of episodes.")
+           "length spans k times as much learning. 1 keeps all, as published. Of tasks of your own only the "
+           "phase of the "
+           "first episode is used, by the data's own ends of episodes.")
       .unit("episodes")
       .at_least(1);
   section
@@ -39,8 +36,8 @@ void DataOptions::declare(Section& section) {
           "borrowed_episodes", borrowed_episodes,
           "Share of the windows whose first episodes are replaced by some of other tasks' histories, without "
           "rewards, in which the agent never came to where the window's own task pays first. They are "
-          "context "
-          "alone, no targets: the model learns what to do after vain exploration. Figures of training count "
+          "context alone, no targets: the model learns what to do after vain exploration. Figures of "
+          "training count "
           "them as positions without loss. For families whose tasks differ in their rewards alone: darkroom "
           "and darkkeytodoor.")
       .at_least(0)
@@ -63,8 +60,7 @@ void DataOptions::declare(Section& section) {
            {{"auto", HistoriesOnGpu::kAuto}, {"on", HistoriesOnGpu::kOn}, {"off", HistoriesOnGpu::kOff}},
            "Whether each GPU holds the histories and cuts its batches itself; auto does where they fit "
            "into a quarter of its free memory (tasks of your own: of every GPU's, and half of what their "
-           "machine "
-           "has available). Without it num_workers threads feed it.")
+           "machine has available). Without it num_workers threads feed it.")
       .free_on_resume();
   declare_any_space(section);
 }
@@ -84,12 +80,11 @@ void DataOptions::declare_any_space(Section& section) {
               "Where `histories` has groups of tasks with different spaces: the names of those that are "
               "trained on, with commas between; null: all.");
   section
-      .key("history_cache", history_cache,
-           "Memory for `histories`, of each rank. Where those that the run uses fit into that of all ranks "
-           "of a "
-           "machine, they are read into it once, one copy for these ranks; else each rank keeps inflated "
-           "chunks "
-           "there, which neighbouring windows share.")
+      .key(
+          "history_cache", history_cache,
+          "Memory for `histories`, of each rank. Where those that the run uses fit into that of all ranks "
+          "of a machine, they are read into it once, one copy for these ranks; else each rank keeps inflated "
+          "chunks there, which neighbouring windows share.")
       .unit("MiB")
       .at_least(0)
       .at_most(1 << 24)

@@ -116,6 +116,11 @@ bool is_of_another(const std::filesystem::path& folder, const nlohmann::ordered_
   return false;
 }
 
+/// Whether the temperature is of any effect.
+bool draws(const EvaluationOptions& options) {
+  return options.eval_sampling != Sampling::kGreedy || options.planning_horizon > 0;
+}
+
 /// How many tasks, and how actions are chosen, as far as the run's own settings do not say so.
 std::string unusual_settings(const EvaluationOptions& options, const EvaluationOptions& usual,
                              size_t task_count) {
@@ -123,7 +128,7 @@ std::string unusual_settings(const EvaluationOptions& options, const EvaluationO
   if (options.eval_task_limit != usual.eval_task_limit) text += fmt::format("-{}-tasks", task_count);
   if (options.eval_sampling != usual.eval_sampling)
     text += fmt::format("-{}", name_of(options.eval_sampling));
-  if (options.eval_temperature != usual.eval_temperature)
+  if (options.eval_temperature != usual.eval_temperature && draws(options))
     text += fmt::format("-temperature-{}", options.eval_temperature);
   if (options.eval_forget_unrewarded != usual.eval_forget_unrewarded) {
     text += options.eval_forget_unrewarded ? fmt::format("-forget-{}", *options.eval_forget_unrewarded)
@@ -165,7 +170,8 @@ nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, co
   identity["eval_tasks"] = options.eval_tasks;
   identity["eval_seed"] = options.eval_seed;
   identity["eval_sampling"] = name_of(options.eval_sampling);
-  if (options.eval_temperature != 1) identity["eval_temperature"] = options.eval_temperature;
+  if (options.eval_temperature != 1 && draws(options))
+    identity["eval_temperature"] = options.eval_temperature;
   if (options.eval_forget_unrewarded) identity["eval_forget_unrewarded"] = *options.eval_forget_unrewarded;
   if (options.planning_horizon > 0) {
     identity["planning_horizon"] = options.planning_horizon;

@@ -113,7 +113,9 @@ AlgorithmDistillation::Loss AlgorithmDistillation::loss_of(const Predictions& lo
 AlgorithmDistillation::Loss AlgorithmDistillation::loss_at(const at::Tensor& queries, const Batch& batch,
                                                            LossPositions positions,
                                                            const Linear& head) const {
-  const bool fused = plan(positions).fused_loss() && !batch.current.defined();  // all actions are targets
+  // At the last position every action is a target, at all positions where no episode is borrowed.
+  const bool all_targets = positions == LossPositions::kLast || !batch.current.defined();
+  const bool fused = plan(positions).fused_loss() && all_targets;
   if (fused && !dynamics_) return fused_loss(queries, batch, head);
   const at::Tensor targets = action_targets(batch, positions);
   Loss loss = fused ? fused_loss(queries, batch, head) : loss_of({head(queries), {}}, targets);

@@ -24,7 +24,13 @@ std::set<std::string> quantised_names(const ParameterBuffer& parameters, const s
   }
   std::set<std::string> names(linear.begin(), linear.end());
   if (trimmed(skipped).empty()) return names;
-  for (const std::string& name : names_that_fit(skipped, linear, place)) names.erase(name);
+  std::vector<std::string> all;
+  for (const auto& [name, leaf] : parameters.named_leaves()) all.push_back(name);
+  for (const std::string& name : names_that_fit(skipped, all, place)) names.erase(name);
+  if (names.empty()) {
+    throw ConfigError(fmt::format("{}: found '{}', which leaves no linear layer to quantise; expected fewer",
+                                  place, skipped));
+  }
   return names;
 }
 

@@ -15,7 +15,8 @@ namespace adtrain {
 
 /// Names of the weights that quantisation is for: of all linear layers but heads, which stand after the
 /// blocks, and those that the patterns `skipped` fit (see names_that_fit). Throws ConfigError, in which
-/// `place` names the key of these, where a pattern fits nothing, and where there is no linear layer.
+/// `place` names the key of these, where a pattern fits no parameter, and where no linear layer is left. What
+/// it fits may be what is not quantised anyway, as heads.
 std::set<std::string> quantised_names(const ParameterBuffer& parameters, const std::string& skipped,
                                       const std::string& place);
 

@@ -241,8 +241,13 @@ ExitCode estimate(const EstimateRequest& request) {
   if (config.model.is_plugin()) {
     throw ConfigError(
         "model: found a plug-in's network, of which nobody knows what it takes; expected one of adtrain's "
-        "own: "
-        "adtrain find-batch-size measures any");
+        "own: adtrain find-batch-size measures any");
+  }
+  if (config.quantisation.is_on()) {
+    throw ConfigError(
+        fmt::format("{}: found true, and quantised weights do not train; expected false, or --table, which "
+                    "says what scoring takes",
+                    config.place_of(config.quantisation.key())));
   }
   const Report report(request, config);
   print_answer(request.json ? report.json().dump(2) + "\n" : report.text());

@@ -166,12 +166,6 @@ std::string text_of(const LearningCurve& curve) {
   return text;
 }
 
-/// Where LLM.int8's outliers lie the host must know in each step.
-bool can_be_captured(const RunConfig& config) {
-  const auto weights = config.quantisation.weights();
-  return config.training.cuda_graph != CudaGraphUse::kOff && !(weights && weights->outlier_threshold > 0);
-}
-
 ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunConfig& config,
                           const Ranks& ranks) {
   Communicator& communicator = *ranks.communicator;
@@ -202,16 +196,20 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
     predict = predictor_of(spread->network(), spread->micro_batches());
   }
   const bool captures = can_be_captured(config);
-  const Rollouts rollouts =
-      workers  ? Rollouts::in_workers(player_in_workers(*model, predict, config, *workers,
-                                                       plan.own ? &*plan.own : nullptr, captures),
-                                      *workers, config.evaluation)
-      : spread ? Rollouts::stepwise(predict, *plan.family, model->options(), config.evaluation)
-               : Rollouts::of(*model, *plan.family, config.evaluation, captures);
+  const auto rollouts_with = [&](const EvaluationOptions& options) {
+    return workers  ? Rollouts::in_workers(player_in_workers(*model, predict, config, *workers,
+                                                            plan.own ? &*plan.own : nullptr, captures),
+                                           *workers, options)
+           : spread ? Rollouts::stepwise(predict, *plan.family, model->options(), options)
+                    : Rollouts::of(*model, *plan.family, options, captures);
+  };
   if (plan.options.eval_batch == kAutoBatchSize) {
+    EvaluationOptions never_emptied = config.evaluation;  // contexts that grow take the most memory
+    never_emptied.eval_forget_unrewarded.reset();
     plan.options.eval_batch = find_evaluation_batch(config, InContextEvaluation(plan.tasks, plan.options),
-                                                    rollouts, ranks, console);
+                                                    rollouts_with(never_emptied), ranks, console);
   }
+  const Rollouts rollouts = rollouts_with(config.evaluation);
   const InContextEvaluation evaluation(plan.tasks, plan.options);
   console.banner(
       "In-context evaluation, weights frozen",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <optional>
 
 #include <fmt/format.h>
@@ -90,7 +91,7 @@ void keep_learnt(const RunConfig& config, const HistoryFile& file, TrainingTasks
   const HistoryBounds bounds = {family.grid_size(), family.num_actions()};
   open_histories(config, tasks.trained, config.data.train_n_stream);  // checks that the file holds so much
   const size_t all = tasks.trained.size();
-  double most = 0;
+  double most = std::numeric_limits<double>::lowest();
   std::erase_if(tasks.trained, [&](int64_t task) {
     const double earned =
         late_return(file.read(task, config.data.train_source_timesteps, config.data.train_n_stream, bounds),
@@ -101,8 +102,7 @@ void keep_learnt(const RunConfig& config, const HistoryFile& file, TrainingTasks
   if (tasks.trained.empty()) {
     throw DataError(fmt::format(
         "{}: none of the {} tasks that the split trains on earns {} in the last tenth of its histories; the "
-        "best "
-        "one earns {:.2f}; expected a least_final_return that some task reaches",
+        "best one earns {:.2f}; expected a least_final_return that some task reaches",
         config.history_file().string(), all, least, most));
   }
   tasks.missing +=
@@ -118,8 +118,7 @@ TrainingTasks TrainingTasks::of(const RunConfig& config) {
   if (split.train.empty()) {
     throw ConfigError(fmt::format(
         "the split has no task to train on: of the tasks {}, it holds all {} out; expected one at least: "
-        "raise "
-        "train_env_ratio ({}), name more tasks, or name train_tasks",
+        "raise train_env_ratio ({}), name more tasks, or name train_tasks",
         text_of(config.tasks.present(count)), split.test.size(), config.environment.train_ratio()));
   }
   const HistoryFile file(existing_history_file(config));

@@ -14,6 +14,7 @@
 #include "base/Text.h"
 #include "checkpoint/CheckpointStore.h"
 #include "checkpoint/Manifest.h"
+#include "checkpoint/QuantisedTensors.h"
 #include "checkpoint/Safetensors.h"
 #include "run/ConfigChanges.h"
 #include "run/checkpoints/CheckpointTarget.h"
@@ -106,6 +107,12 @@ InitialWeights::InitialWeights(const RunConfig& config, const ParameterBuffer& w
     read_run_or_checkpoint();
   } else {
     read_file_alone();
+  }
+  if (hold_quantised(tensors_)) {
+    throw CheckpointError(fmt::format(
+        "{}: the weights of {} are quantised, and training begins with weights as they are; expected the "
+        "run that they were quantised from",
+        config.place_of(kKey), named_));
   }
   transfer_ = WeightTransfer::between(tensors_, wanted.named(), /*same_spaces=*/config.model.is_plugin());
   const std::string settings = other_settings();

@@ -40,9 +40,12 @@ std::optional<KeptKeys> kept_keys(const RunConfig& config, const ModelShape& sha
 KernelPlan::Part rolling_part(const RunConfig& config, const KernelPlan& plan, const std::string& how) {
   if (const auto& why = plan.why_no_decoding_attention())
     return {"rollout", how + ", by libtorch's operators", "our attention: " + *why};
-  const bool captured = config.training.cuda_graph != CudaGraphUse::kOff;
+  const bool captured = can_be_captured(config);
+  const std::string why = config.training.cuda_graph == CudaGraphUse::kOff
+                              ? "cuda_graph is off"
+                              : "where LLM.int8's outliers lie the host must know in each step";
   return {"rollout", how + ", attention by one kernel of ours" + (captured ? ", in a CUDA graph" : ""),
-          captured ? "" : "cuda_graph is off"};
+          captured ? "" : why};
 }
 
 /// `evaluated`: of the type that evaluation computes in.
@@ -100,6 +103,12 @@ KernelReport report_for(const RunConfig& config, const std::string& name, const 
   const KernelPlan plan =
       plan_of(config.model, shape, config.training.loss_positions, device, type, quantised);
   KernelReport report = {name, precision_name(type), plan.parts()};
+  if (config.data.borrowed_episodes > 0 && config.training.loss_positions == LossPositions::kAll &&
+      plan.fused_loss()) {
+    const auto loss = std::ranges::find(report.parts, "loss", &KernelPlan::Part::name);
+    *loss = {"loss", "libtorch's operators",
+             "ours has all actions as targets, but those of borrowed episodes are none"};
+  }
   if (config.training.freeze && !config.training.freeze->empty())
     report.parts.push_back(backward_part(config, shape, plan));
   const at::ScalarType evaluated = evaluated_type(config, device.is_gpu ? at::kCUDA : at::kCPU);

@@ -24,11 +24,6 @@ std::string bytes_text(int64_t bytes) {
   return human_bytes(static_cast<double>(bytes));
 }
 
-std::set<std::string> names_for(const RunConfig& config, const ParameterBuffer& parameters) {
-  return quantised_names(parameters, config.quantisation.skip_modules.value_or(""),
-                         config.place_of("llm_int8_skip_modules"));
-}
-
 std::string size_text(const RunConfig& config, const ParameterBuffer& parameters,
                       const std::set<std::string>& names, const QuantisedSize& size, at::ScalarType type) {
   return fmt::format("{}: {} of {} linear layers; {} with all others in {}, instead of {}",
@@ -55,8 +50,7 @@ std::vector<std::string> warnings_of(const RunConfig& config, AlgorithmDistillat
   if (saved < std::max(of_a_row, kNoticed)) {
     warnings.push_back(fmt::format(
         "{} saves {} of weights, where a pass takes {} for each row: a network of this size is faster and "
-        "more "
-        "exact without {}",
+        "more exact without {}",
         name, saved > 0 ? bytes_text(saved) : "nothing", bytes_text(of_a_row), config.quantisation.key()));
   }
   return warnings;
@@ -93,7 +87,7 @@ class QuantisedLoading {
     stored = between_commas(text_of_root(communicator_, join(stored, ",")));
     std::erase(stored, "");
     if (stored.empty()) {
-      const auto names = names_for(config_, model_.parameters());
+      const auto names = quantised_names(config_, model_.parameters());
       model_.quantise(names, how_, device, type);
       return names;
     }
@@ -185,11 +179,21 @@ at::ScalarType loaded_type(const RunConfig& config, at::Device device) {
   return trained == at::kFloat ? at::kBFloat16 : trained;
 }
 
+std::set<std::string> quantised_names(const RunConfig& config, const ParameterBuffer& parameters) {
+  return quantised_names(parameters, config.quantisation.skip_modules.value_or(""),
+                         config.place_of("llm_int8_skip_modules"));
+}
+
+bool can_be_captured(const RunConfig& config) {
+  const auto weights = config.quantisation.weights();
+  return config.training.cuda_graph != CudaGraphUse::kOff && !(weights && weights->outlier_threshold > 0);
+}
+
 std::string quantised_notice(const RunConfig& config) {
   const auto model = AlgorithmDistillation::without_values(config.model, config.model_shape());
   const at::ScalarType type =
       loaded_type(config, config.run.device == DeviceChoice::kCpu ? at::kCPU : at::kCUDA);
-  const auto names = names_for(config, model->parameters());
+  const auto names = quantised_names(config, model->parameters());
   const QuantisedSize size =
       QuantisedSize::of(model->parameters(), names, *config.quantisation.weights(), type);
   return fmt::format(

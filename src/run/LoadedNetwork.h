@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,13 @@ struct LoadedNetwork {
 /// that is open and weights are quantised, bnb_4bit_compute_dtype, or on GPUs the 16-bit type of the run's
 /// training, or bf16; else fp32.
 at::ScalarType loaded_type(const RunConfig& config, at::Device device);
+
+/// The weights that the configuration quantises: see quantised_names of QuantisedNetwork.h.
+std::set<std::string> quantised_names(const RunConfig& config, const ParameterBuffer& parameters);
+
+/// Whether steps of an evaluation may be captured in CUDA graphs. Where LLM.int8's outliers lie the host must
+/// know in each step.
+bool can_be_captured(const RunConfig& config);
 
 /// Of a configuration that asks for quantised weights, by arithmetic: what they take, and that they are not
 /// for training.

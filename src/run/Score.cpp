@@ -159,6 +159,12 @@ fs::path failure_file(const fs::path& folder) {
   return folder / "failure.txt";
 }
 
+/// What a scoring that has ended takes back of those before it.
+void forget_failures(const fs::path& folder) {
+  fs::remove(requeue_marker(folder));
+  fs::remove(failure_file(folder));
+}
+
 void show(const Scores& scores, Console& console) {
   const ScoreFigures figures = scores.figures();
   for (const std::string& line : figures.table(kTasksShown)) console.info("  " + line);
@@ -258,7 +264,10 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
     if (!speed) return stopped();
     speed->batch = batches.rows();
     speed->precision = precision_name(type);
-    if (communicator.is_root()) report_speed(request, folder, *speed, console);
+    if (communicator.is_root()) {
+      report_speed(request, folder, *speed, console);
+      forget_failures(folder);
+    }
     return ExitCode::kDone;
   }
 
@@ -291,8 +300,7 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
   scores.table = std::move(*table);
   scores.seconds = watch.seconds();
   write_scores(folder, scores);
-  fs::remove(requeue_marker(folder));
-  fs::remove(failure_file(folder));
+  forget_failures(folder);
   if (request.json) {
     print_answer(scores.summary().dump(2) + "\n");
     return ExitCode::kDone;

@@ -32,8 +32,7 @@ std::vector<PlacedModule> modules_for(const RunConfig& config, AlgorithmDistilla
                                       at::ScalarType type) {
   const auto how = config.quantisation.weights();
   if (!how) return modules_of(model, type);
-  const auto names = quantised_names(model.parameters(), config.quantisation.skip_modules.value_or(""),
-                                     config.place_of("llm_int8_skip_modules"));
+  const auto names = quantised_names(config, model.parameters());
   return modules_of(model, QuantisedSize::of(model.parameters(), names, *how, type).parameters);
 }
 

@@ -40,6 +40,10 @@ TrainedRun TrainedRun::at(fs::path path) {
 int64_t TrainedRun::named_step() const {
   std::error_code absent;
   const fs::path named = checkpoint.value_or(folder.checkpoints() / "latest");
+  if (!checkpoint && !fs::exists(named, absent)) {
+    const std::vector<int64_t> steps = CheckpointStore(folder.checkpoints(), /*keep=*/1).steps();
+    return steps.empty() ? 0 : steps.back();
+  }
   const std::string name = fs::canonical(named, absent).filename().string();
   const std::string prefix = "step-";
   int64_t step = 0;

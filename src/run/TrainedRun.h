@@ -21,8 +21,8 @@ struct TrainedRun {
   /// What the command line's folder refers to. Throws CheckpointError where it is neither.
   static TrainedRun at(std::filesystem::path path);
 
-  /// The step that the checkpoint's folder is named for, or that of the link `latest`; 0 where it has no such
-  /// name.
+  /// The step that the checkpoint's folder is named for, or that of the link `latest`, without it of the
+  /// newest folder; 0 where none has such a name.
   int64_t named_step() const;
   /// What it refers to without the optimizer's state, read and verified. Says on the console what was passed
   /// over. Throws CheckpointError.

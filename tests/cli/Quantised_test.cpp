@@ -97,6 +97,20 @@ TEST(Quantised, ScoresAndEvaluatesARunOnOneDeviceOnSeveralAndOnRanks) {
   EXPECT_EQ(file.exit_code, 0) << file.output;
   EXPECT_THAT(run.read("large.safetensors"), HasSubstr("blocks.0.attention.qkv.SCB"));
   expect_import(run, "large.safetensors", "int8", "load_in_8bit=true");
+  std::string spoilt = run.read("large.safetensors");  // the last number of its header's first scales
+  const std::string scales = "blocks.0.attention.out.SCB";
+  const json header = json::parse(spoilt.substr(8, *reinterpret_cast<const uint64_t*>(spoilt.data())));
+  const size_t begins = 8 + *reinterpret_cast<const uint64_t*>(spoilt.data()),
+               end = begins + header.at(scales).at("data_offsets").at(1).get<size_t>();
+  spoilt.replace(end - 4, 4, std::string("\0\0\xc0\x7f", 4));
+  run.write("spoilt.safetensors", spoilt);
+  const Finished infinite =
+      run.adtrain("checkpoint import spoilt.safetensors --config runs/large/config.yaml --out runs/spoilt");
+  EXPECT_EQ(infinite.exit_code, 5) << infinite.output;
+  EXPECT_THAT(infinite.output, HasSubstr("spoilt.safetensors: 1 of 64 values of '" + scales + "' are NaN"));
+  const Finished begun = run.adtrain("small.yaml --set run_name=begun --set init_from=runs/int8");
+  EXPECT_EQ(begun.exit_code, 5) << begun.output;
+  EXPECT_THAT(begun.output, HasSubstr("are quantised, and training begins with weights as they are"));
 
   const Finished python = run_shell(quoted(ADTRAIN_PYTHON) + " " +
                                     quoted(ADTRAIN_SOURCE_DIR "/tests/checkpoint/write_quantised.py") + " " +

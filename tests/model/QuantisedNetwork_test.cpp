@@ -190,6 +190,14 @@ TEST(QuantisedNetwork, LeavesOutWhatIsToBeSkippedAndSaysWhatIsNoLayer) {
     EXPECT_THAT(error.what(), HasSubstr("run.yaml:3: llm_int8_skip_modules: found 'blocks.0.mlp.dawn'"));
     EXPECT_THAT(error.what(), HasSubstr("did you mean blocks.0.mlp.down?"));
   }
+  EXPECT_EQ(quantised_names(parameters, "pred_action, blocks.0.norm_1", ""), all)
+      << "neither is quantised anyway";
+  try {
+    quantised_names(parameters, "embed_*, blocks", "run.yaml:3: llm_int8_skip_modules");
+    FAIL() << "nothing is left";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("leaves no linear layer to quantise"));
+  }
   const QuantisedSize size = QuantisedSize::of(parameters, all, {.double_quantisation = true}, at::kBFloat16);
   EXPECT_THAT(size.without_gain, Contains("blocks.0.attention.out.weight"))
       << "16 × 16 weights, and two maps";

@@ -26,8 +26,12 @@ class KernelReportOf : public ::testing::Test {
   }
   /// What is said of rollouts on the CPU or, `device` = 1, on a GPU.
   std::string rollout(const std::vector<std::string>& overrides, size_t device) const {
+    return of_part("rollout", overrides, device);
+  }
+  std::string of_part(const std::string& name, const std::vector<std::string>& overrides,
+                      size_t device) const {
     const KernelReport report = kernel_reports(config(overrides)).at(device);
-    const auto part = std::ranges::find(report.parts, "rollout", &kernels::KernelPlan::Part::name);
+    const auto part = std::ranges::find(report.parts, name, &kernels::KernelPlan::Part::name);
     return part->kernels + "; " + part->why;
   }
 
@@ -49,6 +53,21 @@ TEST_F(KernelReportOf, RolloutsSaysWhereKeysAndValuesAreKept) {
   EXPECT_THAT(rollout({"model=GPT2"}, kCpu), Not(HasSubstr("kept")));
   const std::vector<std::string> compressed = {"use_compressed_context=true", "compress_interval=30"};
   EXPECT_THAT(rollout(compressed, kGpu), Not(HasSubstr("kept")));
+}
+
+TEST_F(KernelReportOf, WhatSettingsForbidIsNotClaimed) {
+  if (kernel_reports(config({})).size() < 2) GTEST_SKIP() << "there is a GPU here, which alone is reported";
+  constexpr size_t kGpu = 1;
+  const std::vector<std::string> last = {"borrowed_episodes=0.5", "loss_positions=last", "n_transit=100"},
+                                 all = {"borrowed_episodes=0.5", "loss_positions=all", "n_transit=100"},
+                                 none = {"loss_positions=all", "n_transit=100"};
+  EXPECT_THAT(of_part("loss", none, kGpu), HasSubstr("ours"));
+  EXPECT_THAT(of_part("loss", none, kGpu), Not(HasSubstr("borrowed")));
+  EXPECT_EQ(of_part("loss", last, kGpu), of_part("loss", {"loss_positions=last", "n_transit=100"}, kGpu));
+  EXPECT_THAT(of_part("loss", all, kGpu), HasSubstr("libtorch's operators; ours has all actions as targets"));
+  const std::vector<std::string> outliers = {"eval_context=rolling", "load_in_8bit=true",
+                                             "llm_int8_threshold=6", "transformer_block=vintix"};
+  EXPECT_THAT(rollout(outliers, kGpu), AllOf(HasSubstr("outliers"), Not(HasSubstr("CUDA graph"))));
 }
 
 TEST_F(KernelReportOf, NetworksThatKeepNoKeysAreNotAskedTo) {

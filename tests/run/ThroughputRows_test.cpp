@@ -49,6 +49,14 @@ TEST(ThroughputRows, OnFourGpusEachRowGetsWhatItSays) {
   EXPECT_EQ(row_of(two, "device_map").gpus_of(0), "0,1");
 }
 
+TEST(ThroughputRows, WeightsThatAreQuantisedAlreadyAreNotQuantisedAgain) {
+  const auto rows = throughput_rows({.quantised = "nf4"}, {{"0"}, 8, 0});
+  for (const char* const key : {"int8", "int4"})
+    EXPECT_EQ(row_of(rows, key).not_here, "the weights of all rows are in nf4 already") << key;
+  EXPECT_EQ(row_of(rows, "auto").not_here, "");
+  EXPECT_EQ(row_of(rows, "ranks").name, "1 rank");
+}
+
 TEST(ThroughputRows, OneGpuSaysWhatItCannotCompare) {
   const auto rows = throughput_rows({}, {{"0"}, 8, 0});
   for (const char* const key : {"ranks", "processes", "device_map"})

@@ -11,6 +11,11 @@ class Weights:
     """Gives each tensor once, and knows at the end which were not asked for."""
 
     def __init__(self, tensors: Mapping[str, np.ndarray]):
+        if any(".quant_state." in name or name.endswith(".SCB") for name in tensors):
+            raise CheckpointError(
+                "the checkpoint's weights are quantised, which this package does not compute with: use the run that they "
+                "were exported from, or adtrain score and adtrain evaluate"
+            )
         self._tensors = dict(tensors)
 
     def take(self, name: str, *shape: int) -> np.ndarray:

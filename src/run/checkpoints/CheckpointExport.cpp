@@ -7,6 +7,7 @@
 #include "base/File.h"
 #include "base/StandardStreams.h"
 #include "base/Text.h"
+#include "checkpoint/QuantisedTensors.h"
 #include "checkpoint/TorchExport.h"
 #include "config/YamlFile.h"
 #include "run/RunConfig.h"
@@ -57,6 +58,12 @@ ExitCode export_checkpoint(const std::filesystem::path& target, const std::files
   if (!overrides.empty() || out.extension() == ".safetensors")
     return export_quantised(target, out, overrides);
   const CheckpointStore::Found found = CheckpointTarget(target).newest();
+  if (hold_quantised(found.snapshot.model)) {
+    throw ConfigError(
+        fmt::format("{}: its weights are quantised, and .pt files have them as they are; export the run that "
+                    "they were quantised from",
+                    found.path.string()));
+  }
   const std::string bytes =
       torch_export_bytes(found.snapshot, typed_configuration(configuration_in(found.snapshot.state)));
   try {

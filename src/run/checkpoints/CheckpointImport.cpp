@@ -198,14 +198,13 @@ class Import {
     snapshot.step = file_.step.value_or(0);
     snapshot.model = model->parameters().named();
     const std::vector<std::string> frozen = model->parameters().frozen_names();
-    if (!is_quantised()) snapshot.optimizer = optimizer(snapshot.model, frozen);
-    for (const auto* tensors : {&snapshot.model, &snapshot.optimizer}) {
-      for (const auto& [name, tensor] : *tensors) {
-        if (TensorStatistics::of(tensor).not_finite > 0)
-          throw CheckpointError(
-              fmt::format("{}: '{}' holds NaN or infinite values", request_.file.string(), name));
-      }
+    if (is_quantised()) {
+      snapshot.model = as_stored(std::move(snapshot.model));
+    } else {
+      snapshot.optimizer = optimizer(snapshot.model, frozen);
     }
+    for (const auto* tensors : {&snapshot.model, &snapshot.optimizer})
+      expect_finite(*tensors, request_.file.string() + ": ");
     const TrainingOptions& training = config_.training;
     const bool found = training.train_batch_size == kAutoBatchSize;
     const int64_t global = found ? 0
@@ -217,7 +216,6 @@ class Import {
                       {"samples_drawn", snapshot.step * global},
                       {"imported_from", request_.file.filename().string()}};
     if (!frozen.empty()) snapshot.state["frozen"] = frozen;
-    if (is_quantised()) snapshot.model = as_stored(std::move(snapshot.model));
     if (!file_.step && !is_quantised())
       notices_.push_back("the file has no step: training would begin at step 0");
     if (file_.schedule_step && file_.schedule_step != file_.step) {

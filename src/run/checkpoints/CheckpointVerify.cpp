@@ -10,27 +10,14 @@ namespace {
 
 using nlohmann::json;
 
-/// Throws CheckpointError at the first value that is not finite.
-void expect_finite(const Snapshot& snapshot) {
-  for (const auto* tensors : {&snapshot.model, &snapshot.optimizer}) {
-    for (const auto& [name, tensor] : *tensors) {
-      const TensorStatistics found = TensorStatistics::of(tensor);
-      if (found.not_finite == 0) continue;
-      throw CheckpointError(
-          fmt::format("{} of {} values of '{}' are NaN or infinite; adtrain saves none of these: use another "
-                      "checkpoint",
-                      found.not_finite, found.values, name));
-    }
-  }
-}
-
 json verdict_on(const std::filesystem::path& checkpoint) {
   json verdict = {{"path", checkpoint.string()}, {"usable", true}};
   try {
     const Snapshot snapshot = CheckpointStore::load(checkpoint);
     verdict["step"] = snapshot.step;
     verdict["tensors"] = snapshot.model.size() + snapshot.optimizer.size();
-    expect_finite(snapshot);
+    expect_finite(snapshot.model, "adtrain saves no such checkpoint, use another one: ");
+    expect_finite(snapshot.optimizer, "adtrain saves no such checkpoint, use another one: ");
   } catch (const CheckpointError& error) {
     verdict["usable"] = false;
     verdict["fault"] = error.what();

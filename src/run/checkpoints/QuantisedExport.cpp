@@ -10,8 +10,9 @@
 #include "base/Text.h"
 #include "checkpoint/QuantisedTensors.h"
 #include "checkpoint/Safetensors.h"
+#include "checkpoint/TensorStatistics.h"
 #include "model/AlgorithmDistillation.h"
-#include "model/QuantisedNetwork.h"
+#include "run/LoadedNetwork.h"
 #include "run/RunConfig.h"
 #include "run/TrainedRun.h"
 #include "run/checkpoints/CheckpointTarget.h"
@@ -26,8 +27,7 @@ namespace fs = std::filesystem;
 std::vector<NamedTensor> tensors_of(const RunConfig& config, const Snapshot& snapshot) {
   const auto model = AlgorithmDistillation::create(config.model, config.model_shape(), /*seed=*/0);
   model->parameters().load(snapshot.model);
-  const auto names = quantised_names(model->parameters(), config.quantisation.skip_modules.value_or(""),
-                                     config.place_of("llm_int8_skip_modules"));
+  const auto names = quantised_names(config, model->parameters());
   model->quantise(names, *config.quantisation.weights(), at::kCPU,
                   config.evaluation.chosen_type().value_or(at::kFloat));
   std::vector<NamedTensor> tensors;
@@ -71,6 +71,11 @@ ExitCode export_quantised(const fs::path& target, const fs::path& given_out,
   const RunConfig config = RunConfig::load(trained.folder.config(), overrides, notices);
   fs::path out = given_out.lexically_normal();
   if (out.filename().empty()) out = out.parent_path();
+  if (!config.quantisation.is_on() && out.extension() == ".pt") {
+    throw ConfigError(
+        "--set: found settings for weights as they are; leave it out, or add load_in_4bit=true or "
+        "load_in_8bit=true and name FILE.safetensors or a folder by --out");
+  }
   if (!config.quantisation.is_on()) {
     throw ConfigError(fmt::format(
         "--out: found {}, and weights as they are; expected FILE.pt, or --set load_in_4bit=true or --set "
@@ -93,6 +98,8 @@ ExitCode export_quantised(const fs::path& target, const fs::path& given_out,
   }
   Snapshot snapshot = std::move(found.snapshot);
   snapshot.model = tensors_of(config, snapshot);
+  expect_finite(snapshot.model,
+                fmt::format("{} in {}: ", found.path.string(), config.quantisation.weights()->name()));
   const int64_t step = snapshot.step, bytes = bytes_of(snapshot.model);
   try {
     if (is_file) {

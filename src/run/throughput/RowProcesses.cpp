@@ -88,10 +88,10 @@ void RowProcesses::answer(int signal, const std::list<Started>& running) {
 }
 
 RowProcesses::End RowProcesses::measure(const ThroughputRow& row) {
-  fs::remove_all(work());
   End end;
   std::list<Started> running;
   try {
+    fs::remove_all(work());
     StartLine line;
     for (int64_t number = 0; number < row.processes; ++number) running.push_back(started(row, number, line));
     for (int64_t ready = 0; !running.empty();) {
@@ -115,8 +115,13 @@ RowProcesses::End RowProcesses::measure(const ThroughputRow& row) {
   } catch (const Error& error) {
     end.because = error.what();
     end.code = error.exit_code();
+  } catch (const fs::filesystem_error& error) {
+    end.because = error.what();
+    end.code = ExitCode::kEnvironment;
   }
-  fs::remove_all(work());
+  running.clear();  // ends what still writes there
+  std::error_code left_there;
+  fs::remove_all(work(), left_there);
   return end;
 }
 

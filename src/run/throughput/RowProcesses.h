@@ -26,7 +26,7 @@ class RowProcesses {
   };
   explicit RowProcesses(Settings settings) : settings_(std::move(settings)) {}
 
-  /// Of a row that did not get measured, why.
+  /// How a row ended: how fast its processes were, or why it did not get measured.
   struct End {
     std::vector<ScoringSpeed> speeds;  ///< of its processes; empty where one failed
     std::string because;

@@ -72,16 +72,17 @@ class Throughput {
     plan.sets_threads = config.run.cpu_threads.has_value();
     plan.sets_map = config.placement.device_map.has_value();
     plan.sets_limits = config.placement.max_memory.has_value();
+    if (const auto weights = config.quantisation.weights()) plan.quantised = weights->name();
     const std::vector<ThroughputRow> rows = throughput_rows(plan, machine);
     table_.run = fmt::format("step {} of {}", trained_.named_step(), trained_.folder.root.string());
     table_.seconds = request_.seconds;
     fs::create_directories(folder_ / "logs");
-    introduce(machine, rows.size());
+    introduce(machine, plan.quantised, rows.size());
     for (size_t i = 0; i < rows.size() && !processes.stopping(); ++i) {
       console_.info(fmt::format("[{}/{}] {}{}", i + 1, rows.size(), rows[i].name,
                                 rows[i].not_here.empty() ? "" : ": not here: " + rows[i].not_here));
       measure(rows[i], processes);
-      write_file_atomically(results(), table_.json().dump(2) + "\n");
+      if (!table_.results.empty()) write_file_atomically(results(), table_.json().dump(2) + "\n");
     }
     return conclude(processes.stopping());
   }
@@ -96,9 +97,10 @@ class Throughput {
     return words;
   }
 
-  void introduce(const ThroughputMachine& machine, size_t rows) {
+  void introduce(const ThroughputMachine& machine, const std::string& weights, size_t rows) {
     console_.banner("Throughput of scoring, weights frozen",
                     {{"checkpoint", table_.run},
+                     {"weights", weights.empty() ? "as the rows say" : "in " + weights},
                      {"rows", fmt::format("{}, {:g} s each after a warm-up of {:g} s", rows, request_.seconds,
                                           warm_up_seconds(request_.seconds))},
                      {"devices", machine.gpus.empty() ? fmt::format("the CPU, {} cores", machine.cores)
@@ -115,15 +117,24 @@ class Throughput {
       if (processes.stopping()) return;
       result.because = end.because;
       result.failed = end.speeds.empty();
-      if (result.failed && code_ == ExitCode::kDone) code_ = end.code;
       if (!result.failed) result.speed = ScoringSpeed::together(end.speeds);
-      console_.info(result.failed ? "  failed: " + end.because
+      if (result.speed && result.speed->samples == 0) {
+        result.speed.reset();
+        result.failed = true;
+        result.because = fmt::format("no batch ended within {:g} s: raise --seconds", request_.seconds);
+      }
+      if (result.failed && code_ == ExitCode::kDone) code_ = end.speeds.empty() ? end.code : ExitCode::kUsage;
+      console_.info(result.failed ? "  failed: " + result.because
                                   : fmt::format("  {:.1f} samples/s", result.speed->samples_per_second()));
     }
     table_.results.push_back(std::move(result));
   }
 
   ExitCode conclude(bool stopped) {
+    if (stopped && table_.results.empty()) {
+      console_.info("stopped before a row was measured; the same command starts anew");
+      return ExitCode::kRequeue;
+    }
     const Chart chart = table_.chart();
     if (!chart.bars.empty()) {
       for (const char* const name : {"throughput.svg", "throughput.png"}) chart.draw(folder_ / name);
@@ -135,10 +146,11 @@ class Throughput {
         chart.bars.empty() ? "" : fmt::format(", picture {}", (folder_ / "throughput.svg").string())));
     if (request_.json) print_answer(table_.json().dump(2) + "\n");
     if (stopped) {
-      console_.info("stopped; what was measured until then is in the table");
+      console_.info("stopped; what was measured until then is in the table, which --overwrite replaces");
       return ExitCode::kRequeue;
     }
-    return chart.bars.empty() ? code_ : ExitCode::kDone;
+    if (!chart.bars.empty()) return ExitCode::kDone;
+    return code_ == ExitCode::kDone ? ExitCode::kEnvironment : code_;  // no row can be measured here
   }
 
   const ThroughputRequest& request_;

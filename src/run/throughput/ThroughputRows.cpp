@@ -49,6 +49,10 @@ std::string equal_limits(int64_t devices, int64_t memory) {
   return fmt::format("max_memory={{{}}}", join(limits, ", "));
 }
 
+std::string counted(int64_t count, const char* one, const char* several) {
+  return fmt::format("{} {}", count, count == 1 ? one : several);
+}
+
 }  // namespace
 
 std::string ThroughputRow::gpus_of(int64_t process) const {
@@ -84,11 +88,11 @@ std::vector<ThroughputRow> throughput_rows(const ThroughputPlan& plan, const Thr
   const std::string too_few = several > 1 ? ""
                               : on_cpu    ? "--nproc is 1; expected 2 or more"
                                           : "one GPU; expected 2 or more";
-  ThroughputRow& ranks = add("ranks", fmt::format("{} ranks", several), {"score_batch=auto"});
+  ThroughputRow& ranks = add("ranks", counted(several, "rank", "ranks"), {"score_batch=auto"});
   ranks.ranks = several;
   const std::vector<std::string> gpus = ranks.gpus = first_of(machine.gpus, several);
   ranks.not_here = too_few;
-  ThroughputRow& processes = add("processes", fmt::format("{} processes", several), {"score_batch=auto"});
+  ThroughputRow& processes = add("processes", counted(several, "process", "processes"), {"score_batch=auto"});
   processes.processes = several;
   processes.gpus = gpus;
   processes.not_here = too_few;
@@ -97,7 +101,9 @@ std::vector<ThroughputRow> throughput_rows(const ThroughputPlan& plan, const Thr
         fmt::format("cpu_threads={}", std::max<int64_t>(1, machine.cores / several)));
   }
   ThroughputRow& map =
-      add("device_map", fmt::format("map, {} {}s", several, on_cpu ? "device" : "GPU"), {"score_batch=auto"});
+      add("device_map",
+          "map, " + (on_cpu ? counted(several, "device", "devices") : counted(several, "GPU", "GPUs")),
+          {"score_batch=auto"});
   map.gpus = gpus;
   map.not_here = too_few;
   map.settings.erase(map.settings.begin());
@@ -110,8 +116,10 @@ std::vector<ThroughputRow> throughput_rows(const ThroughputPlan& plan, const Thr
     if (on_cpu && !plan.sets_limits) map.settings.push_back(equal_limits(several, machine.memory));
   }
 
-  add("int8", "8 bit", {"score_batch=auto", "load_in_8bit=true"});
-  add("int4", "4 bit", {"score_batch=auto", "load_in_4bit=true"});
+  const std::string quantised =
+      plan.quantised.empty() ? "" : fmt::format("the weights of all rows are in {} already", plan.quantised);
+  add("int8", "8 bit", {"score_batch=auto", "load_in_8bit=true"}).not_here = quantised;
+  add("int4", "4 bit", {"score_batch=auto", "load_in_4bit=true"}).not_here = quantised;
 
   if (!plan.rows.empty()) {
     std::erase_if(rows, [&](const ThroughputRow& row) {

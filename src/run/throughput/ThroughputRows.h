@@ -21,6 +21,7 @@ struct ThroughputPlan {
   bool sets_threads = false;           ///< the settings of all rows say cpu_threads
   bool sets_map = false;               ///< … device_map
   bool sets_limits = false;            ///< … max_memory
+  std::string quantised = {};          ///< how the weights of all rows are, "nf4"; empty: as they are
 };
 
 /// One way of scoring, to be measured by itself.

@@ -100,40 +100,41 @@ TEST_P(QuantisedProductSpeed, DISABLED_BesideTheLibrary) {
   }
 }
 
-/// Of NF4 by each way that fits, with several splits.
+/// Of NF4 by each way that fits: by tiles with 1, 2, 4, … splits, as far as there are multiprocessors.
 TEST_P(QuantisedProductSpeed, DISABLED_Ways) {
   const auto device = testing::fused_device();
   if (!device || device->device.is_cpu()) GTEST_SKIP() << "no GPU here";
   const c10::InferenceMode no_gradients;
-  const std::vector<std::pair<ProductWay, const char*>> ways = {
-      {ProductWay::kFewRows, "few rows"},    {ProductWay::kTile128x32, "128x32"},
-      {ProductWay::kTile64x64, "64x64"},     {ProductWay::kTile128x64, "128x64"},
-      {ProductWay::kTile128x128, "128x128"}, {ProductWay::kTile128x128S4, "128x128s4"},
-      {ProductWay::kLibrary, "library"}};
+  struct Way {
+    ProductWay way;
+    const char* name;
+    int64_t tile_rows, most_rows;  ///< no tiles: 0
+  };
+  const std::vector<Way> ways = {{ProductWay::kFewRows, "few rows", 0, kernels::kMostFewRows},
+                                 {ProductWay::kTile128x32, "128x32", 32, 64},
+                                 {ProductWay::kTile128x64, "128x64", 64, 256},
+                                 {ProductWay::kTile128x128, "128x128", 128, 4096},
+                                 {ProductWay::kLibrary, "library", 0, 4096}};
+  constexpr int64_t kProcessors = 132, kLeastSteps = 4;
   for (const auto& [in, out] : shapes_of_block(GetParam())) {
     std::vector<QuantisedMatrix> matrices;
     for (int64_t i = 0; i < copies_of(0.5 * static_cast<double>(in * out)); ++i)
       matrices.push_back(testing::random_matrix(Quantised::kNf4, out, in, device->device));
     for (const int64_t rows : {16, 32, 64, 128, 256, 512, 1024, 4096}) {
-      if (out == 3 * in) continue;
       const at::Tensor input = at::randn({rows, in}, at::device(device->device).dtype(at::kBFloat16));
       std::string line = fmt::format("{:4} rows, {:4} -> {:4}, us:", rows, in, out);
-      for (const auto& [way, name] : ways) {
-        if (way == ProductWay::kFewRows && rows > kernels::kMostFewRows) continue;
-        const bool tiled = way != ProductWay::kFewRows && way != ProductWay::kLibrary;
-        if (tiled && rows < 16) continue;
-        if (way == ProductWay::kTile128x32 && rows > 32) continue;
-        if ((way == ProductWay::kTile64x64 || way == ProductWay::kTile128x64) && rows > 128) continue;
-        if ((way == ProductWay::kTile128x128 || way == ProductWay::kTile128x128S4) && rows < 64) continue;
-        line += fmt::format(" {}", name);
-        for (const int splits : {1, 2, 4, 8}) {
-          const int64_t blocks = (out + 127) / 128 * ((rows + 127) / 128) * splits;
-          if (splits > 1 && (!tiled || blocks > 140 || in / 64 / splits < 3)) break;
-          if (splits < 8 && tiled && blocks * 2 < 50 && in / 64 / splits / 2 >= 3) continue;
-          line += fmt::format(" {:.1f}",
-                              captured_microseconds(static_cast<int64_t>(matrices.size()), [&](int64_t i) {
-                                (void)quantised_linear_by({way, splits}, input, matrices[i], {});
-                              }));
+      for (const Way& way : ways) {
+        if (rows > way.most_rows || 4 * rows < way.tile_rows) continue;
+        line += fmt::format(" {}", way.name);
+        const int64_t tiles =
+            way.tile_rows == 0 ? kProcessors : (out + 127) / 128 * ((rows - 1) / way.tile_rows + 1);
+        for (int64_t splits = 1; splits == 1 || (splits * tiles <= kProcessors &&
+                                                 splits * kLeastSteps * kernels::kBlockColumns <= in);
+             splits *= 2) {
+          line += fmt::format(
+              " {:.2f}", captured_microseconds(static_cast<int64_t>(matrices.size()), [&](int64_t i) {
+                (void)quantised_linear_by({way.way, static_cast<int>(splits)}, input, matrices[i], {});
+              }));
         }
       }
       std::cout << line << std::endl;

@@ -27,8 +27,7 @@ using testing::plainly_dequantised;
 using testing::Quantised;
 using testing::random_matrix;
 
-constexpr ProductWay kTiles[] = {ProductWay::kTile128x32, ProductWay::kTile64x64, ProductWay::kTile128x64,
-                                 ProductWay::kTile128x128, ProductWay::kTile128x128S4};
+constexpr ProductWay kTiles[] = {ProductWay::kTile128x32, ProductWay::kTile128x64, ProductWay::kTile128x128};
 constexpr Quantised kKinds[] = {Quantised::kNf4, Quantised::kFp4, Quantised::kNestedNf4,
                                 Quantised::kNestedFp4, Quantised::kInt8};
 

@@ -305,10 +305,6 @@ void launch(const QuantisedProduct& product, const ProductPlan& plan, float* par
   switch (plan.way) {
     case ProductWay::kTile128x32:
       return launch<Short, kForm, TileShape<2, 32, 8>>(product, splits, parts, stream);
-    case ProductWay::kTile128x128S4:
-      return launch<Short, kForm, TileShape<2, 128, 4>>(product, splits, parts, stream);
-    case ProductWay::kTile64x64:
-      return launch<Short, kForm, TileShape<1, 64, 8>>(product, splits, parts, stream);
     case ProductWay::kTile128x64:
       return launch<Short, kForm, TileShape<2, 64, 8>>(product, splits, parts, stream);
     default:

@@ -64,10 +64,8 @@ constexpr int kBlockColumns = 64;
 enum class ProductWay {
   kFewRows,     ///< few_rows_product()
   kTile128x32,  ///< many_rows_product(); a thread block has so many features × rows
-  kTile64x64,
   kTile128x64,
   kTile128x128,
-  kTile128x128S4,
   kLibrary,  ///< the weights are dequantised, and a library multiplies
 };
 

@@ -10,7 +10,8 @@
 #include "kernels/primitives/WarpgroupInstructions.cuh"
 
 /// More of what WarpgroupInstructions.cuh has, likewise with a counterpart in tests/emulation/: products of
-/// either 16-bit type with up to 128 columns, and what stores their sums transposed.
+/// either 16-bit type with up to 128 columns, what stores their sums transposed, and a barrier of warps with
+/// different work.
 namespace adtrain::kernels {
 
 // The operands of 32 columns of sums, four of these from `i` on.
@@ -47,6 +48,11 @@ __device__ __forceinline__ void start_wide_product(Sums (&sums)[Count], const Le
 #undef ADTRAIN_PRODUCT_OF_128
 #undef ADTRAIN_SUMS_OF_32
 #undef ADTRAIN_SUMS_OF_8
+
+/// group_barrier() of warps that come to it from different places of the code.
+__device__ inline void meeting_barrier(int id, int threads) {
+  asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
 
 /// Stores the transposes of four matrices. Lane l passes the address of row l % 8 of the transpose of matrix
 /// l / 8.

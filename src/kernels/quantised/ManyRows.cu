@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const TilePlace place = TilePlace::of<Shape>(job, splits, feature_tiles);
   const Memory memory = {shared_memory_for_tiles()};
   const Tile<Shape::kFeatures> output = {reinterpret_cast<Bf16*>(memory.from)};
-  const auto barrier = [] { group_barrier(1, Shape::kThreads); };
+  const auto barrier = [] { meeting_barrier(1, Shape::kThreads); };
   const auto fill = [&] {
     const int thread = static_cast<int>(threadIdx.x);
     if constexpr (Memory::kTable)

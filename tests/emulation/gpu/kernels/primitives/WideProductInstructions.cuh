@@ -25,6 +25,10 @@ void start_wide_product(Sums (&sums)[Count], const LeftFragment& left, uint64_t 
                             std::is_same_v<Short, __half>});
 }
 
+inline void meeting_barrier(int id, int threads) {
+  emulation::barrier(id, threads);
+}
+
 inline void store_matrices_transposed(uint32_t row_of_lane, const uint32_t (&part)[4]) {
   emulation::store_matrices_transposed(row_of_lane, part);
 }

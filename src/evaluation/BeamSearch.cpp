@@ -57,7 +57,7 @@ BeamSearch::Plan BeamSearch::operator()(const PlannedRows& rows) {
   at::Tensor returns = at::zeros({n, 1}, outlook.rewards.options());
   const at::Tensor first_rows = at::arange(n, rows.lengths.options()).unsqueeze(1);
   const at::Tensor known = rows.history.rewards.ne(0).any(1).view({n, 1, 1});
-  // Of each choice; over the horizon they are less than a counted reward together.
+  // Of each choice; over the horizon they are less than a reward together.
   const at::Tensor departures =
       at::arange(choices_, returns.options()) / static_cast<double>(2 * choices_ * horizon_);
   int64_t drawn = 0;
@@ -72,9 +72,9 @@ BeamSearch::Plan BeamSearch::operator()(const PlannedRows& rows) {
     // The drawn actions of all beams, and what these beams then earn: (n, beams, choices), then (n, beams ·
     // choices).
     const at::Tensor actions = std::get<1>(preferences.topk(choices_, -1));
-    const at::Tensor rewards = outlook.rewards.view({n, beams, actions_}).gather(2, actions);
-    const at::Tensor counted = rewards.gt(0.5).logical_and(known);
-    const at::Tensor earned = (returns.unsqueeze(2) + counted - departures).flatten(1);
+    const at::Tensor rewarded =
+        outlook.rewards.view({n, beams, actions_}).gather(2, actions).gt(0.5).logical_and(known);
+    const at::Tensor earned = (returns.unsqueeze(2) + rewarded - departures).flatten(1);
     const int64_t going_on = depth + 1 == horizon_ ? 1 : beams_at(depth + 1);
     const auto [best, places] = earned.topk(going_on, 1);
     const at::Tensor chosen = actions.flatten(1).gather(1, places);

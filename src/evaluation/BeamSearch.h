@@ -30,9 +30,8 @@ struct PlannedRows {
 /// A beam is a course of actions with the outcomes that are most probable by the network. At each of
 /// `planning_horizon` depths every beam draws `beam_draws` different actions from the policy at
 /// `eval_temperature` (by Gumbel's trick; with eval_sampling greedy the most probable ones), and the `beam_k`
-/// beams that earned most go on: rewards that are more probable than none, each of which counts 1. Of equal
-/// ones those go on that took earlier draws. The first action of the best beam is taken, so that where no
-/// reward is in sight it is one drawn from the policy.
+/// beams with most rewards go on; of equal ones those that took earlier draws. The first action of the best
+/// beam is taken, so that where no reward is in sight it is one drawn from the policy.
 ///
 /// Rewards count in rows alone whose history holds one. Before, what the network expects is no knowledge of
 /// the environment: the learners of its histories did what they knew to be good, so that it takes its own
@@ -53,7 +52,7 @@ class BeamSearch {
 
   struct Plan {
     at::Tensor actions;  ///< int64 (n): the first ones of the best beams
-    at::Tensor returns;  ///< fp32 (n): what they earned, less up to a half for later draws
+    at::Tensor returns;  ///< fp32 (n): their imagined rewards, less up to a half for later draws
     /// What is expected in the present states, fp32 (n, num_actions): the policy's logits, probabilities of
     /// reward.
     at::Tensor logits, rewards;

@@ -42,7 +42,7 @@ struct EvaluationOptions {
   std::optional<int64_t> eval_forget_unrewarded;  ///< episodes
   int64_t planning_horizon = 0;                   ///< steps; 0 for no planning
   int64_t beam_k = 8;
-  int64_t beam_draws = 2;
+  int64_t beam_draws = 3;
   bool eval_terminal_observation = false;
   EvaluationContext eval_context = EvaluationContext::kRecompute;
   std::optional<std::string> eval_scores;  ///< a file: see TaskScores

@@ -140,7 +140,7 @@ void ModelOptions::declare(Section& section) {
       .below(1);
   section.key("dynamics", dynamics,
               "Whether the network also learns the environment: from what it reads at a query and the action "
-              "taken there it predicts whether the step is rewarded, and the next state. evaluation can then "
+              "taken there it predicts whether the step is rewarded, and the next state. Evaluation can then "
               "plan: planning_horizon. Grid families, token_layout transition.");
   section
       .key("dynamics_strength", dynamics_strength,

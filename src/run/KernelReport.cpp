@@ -52,6 +52,12 @@ KernelPlan::Part rolling_part(const RunConfig& config, const KernelPlan& plan, c
 KernelPlan::Part rollout_part(const RunConfig& config, const ModelShape& shape, const DeviceTraits& device,
                               at::ScalarType type, const KernelPlan& evaluated) {
   const std::string stepwise = "environments on the CPU, the model step by step";
+  if (config.evaluation.planning_horizon > 0) {
+    const bool captured = device.is_gpu && config.training.cuda_graph != CudaGraphUse::kOff;
+    return {"rollout",
+            stepwise + ", which plans by libtorch's operators" + (captured ? ", in a CUDA graph" : ""),
+            device.is_gpu ? "ours takes no model that plans" : "ours is for GPUs"};
+  }
   const std::optional<KeptKeys> kept = kept_keys(config, shape, device.is_gpu);
   const std::string how = kept ? stepwise + ", " + kept->how : stepwise;
   if (!device.is_gpu) return {"rollout", how, "ours is for GPUs"};

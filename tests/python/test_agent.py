@@ -1,5 +1,6 @@
 """Agents in Darkroom: a shipped model learns in context from Python as its card says, and greedily earns what `adtrain
 evaluate` measures, episode by episode."""
+import dataclasses
 import shutil
 import unittest
 
@@ -7,6 +8,7 @@ import numpy as np
 
 import adtrain
 from adtrain.transitions import Transitions
+from adtrain.variants import network_of
 from support import ROOT, Darkroom, FolderTest, rollout
 from support import adtrain as program
 
@@ -45,6 +47,24 @@ class Agents(FolderTest):
         np.testing.assert_array_equal(returns, measured.returns[:, 0])
         earned = returns[:, :5].any(1)
         self.assertTrue(earned.any() and not earned.all(), "some forget and some do not")
+
+    def test_runs_that_plan_are_refused_and_networks_that_could_follow_their_policy(self):
+        run = self.folder / "planner"
+        shutil.copytree(DARKROOM, run, symlinks=True)
+        config = run / "config.yaml"
+        text = config.read_text().replace("dynamics: false", "dynamics: true")
+        config.write_text(text + "planning_horizon: 9\n")
+        with self.assertRaisesRegex(adtrain.ConfigurationError, "planning_horizon: 9; expected 0"):
+            adtrain.load(run)
+
+        plain = adtrain.Run(DARKROOM).network()
+        tensors = adtrain.Run(DARKROOM).checkpoint().weights
+        options = dataclasses.replace(plain.options, dynamics=True)
+        both = network_of(options, tensors | {"pred_dynamics.hidden.bias": np.zeros(128, np.float32)})
+        context, cells = Transitions.zeros(2, 5), np.array([[4, 4], [0, 8]], np.int32)
+        np.testing.assert_array_equal(both.predict(context, cells).actions, plain.predict(context, cells).actions)
+        with self.assertRaisesRegex(adtrain.CheckpointError, "pred_dynamics.hidden.bias"):
+            network_of(plain.options, tensors | {"pred_dynamics.hidden.bias": np.zeros(128, np.float32)})
 
     def test_an_episodes_end_may_be_told_by_either_observation(self):
         """Environments give the last observation of the episode or the first of the next; the context is the same."""

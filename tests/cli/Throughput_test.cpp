@@ -63,12 +63,13 @@ TEST(Throughput, ARunIsMeasuredRowByRow) {
   EXPECT_EQ(failed["status"], "failed");
   EXPECT_THAT(failed["because"], HasSubstr("found no device for"));
 
-  // A request to stop ends it with what is measured, and leaves no process.
+  // A request to stop ends it, and leaves no process; a table without a row would be in the way.
   const Finished stopped = run.shell(
       std::string(kAwait) +
       "$adtrain throughput runs/small --seconds 60 --rows sequential,batched --output stopped & all=$!; "
       "await test -s stopped/logs/sequential.log; kill -TERM $all; wait $all; echo code $?");
-  EXPECT_THAT(stopped.output, AllOf(HasSubstr("stopped; what was measured"), HasSubstr("code 75")));
+  EXPECT_THAT(stopped.output, AllOf(HasSubstr("stopped before a row was measured"), HasSubstr("code 75")));
+  EXPECT_FALSE(std::filesystem::exists(run.folder() / "stopped/throughput.json"));
 }
 
 TEST(Throughput, OnGpusARowHasThoseThatItSays) {

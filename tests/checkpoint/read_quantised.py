@@ -1,21 +1,10 @@
 """Reads quantised weights with the real bitsandbytes, and writes what it would: safetensors FROM and TO, whose *.values are dequantised."""
-import logging
 import sys
-import warnings
+from pathlib import Path
 
-warnings.filterwarnings("ignore")
-logging.disable(logging.WARNING)
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-import torch  # noqa: E402
-
-torch.compile = lambda function, **_: function  # the package compiles its fallbacks, which takes minutes
-
-try:
-    import bitsandbytes.functional as F
-except ModuleNotFoundError as missing:
-    print(f"no {missing.name} in {sys.executable}")
-    sys.exit(77)
-from bitsandbytes.nn import Linear8bitLt  # noqa: E402
+from real_bitsandbytes import F, Linear8bitLt  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 given, made = load_file(sys.argv[1]), {}

@@ -1,20 +1,10 @@
 """Quantises the linear layers of safetensors FROM, but for the head, to nf4 with double quantisation by the real bitsandbytes. Writes TO."""
-import logging
 import sys
-import warnings
+from pathlib import Path
 
-warnings.filterwarnings("ignore")
-logging.disable(logging.WARNING)
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-import torch  # noqa: E402
-
-torch.compile = lambda function, **_: function  # the package compiles its fallbacks, which takes minutes
-
-try:
-    import bitsandbytes.functional as F
-except ModuleNotFoundError as missing:
-    print(f"no {missing.name} in {sys.executable}")
-    sys.exit(77)
+from real_bitsandbytes import F  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 NO_LINEAR_LAYERS = ("embed_action.", "embed_coordinate.", "pred_action.")

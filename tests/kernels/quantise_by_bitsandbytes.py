@@ -1,21 +1,10 @@
 """What the real bitsandbytes makes of weights and rows, on the CPU: safetensors FROM (weights N.w, rows N.x, biases N.b), safetensors TO."""
-import logging
 import sys
-import warnings
+from pathlib import Path
 
-warnings.filterwarnings("ignore")
-logging.disable(logging.WARNING)
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
-import torch  # noqa: E402
-
-torch.compile = lambda function, **_: function  # the package compiles its fallbacks, which takes minutes
-
-try:
-    import bitsandbytes.functional as F
-except ModuleNotFoundError as missing:
-    print(f"no {missing.name} in {sys.executable}")
-    sys.exit(77)
-from bitsandbytes.nn import Linear8bitLt  # noqa: E402
+from real_bitsandbytes import F, Linear8bitLt, torch  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 torch.set_num_threads(1)

@@ -8,11 +8,12 @@
 
 #include "model/DynamicsHead.h"
 #include "model/RandomBatch.h"
+#include "model/SumOverPrefixes.h"
 
 namespace adtrain {
 namespace {
 
-using testing::flat_gradient;
+using testing::expect_sums_over_prefixes;
 using testing::prefix;
 using testing::random_plain;
 using testing::relative_error;
@@ -108,16 +109,7 @@ TEST(Dynamics, LossAtAllPositionsIsTheSumOverPrefixesWithItsGradients) {
     SCOPED_TRACE(each.name);
     const auto model = small_model(each);
     const Batch batch = random_plain(2, kLength);
-    const at::Tensor loss = model->loss(batch, LossPositions::kAll, false).sum;
-    const at::Tensor all = flat_gradient(*model, loss);
-    at::Tensor sum = at::zeros_like(all), losses = at::zeros_like(loss);
-    for (int64_t i = 1; i <= kLength; ++i) {
-      const at::Tensor alone = model->loss(prefix(batch, i), LossPositions::kLast, false).sum;
-      sum += flat_gradient(*model, alone);
-      losses += alone.detach();
-    }
-    EXPECT_LT(relative_error(loss.detach(), losses), 1e-6);
-    EXPECT_LT(relative_error(all, sum), 1e-5);
+    expect_sums_over_prefixes(*model, batch);
     // Actions that are no targets lead somewhere all the same.
     Variant policy = each;
     policy.options.dynamics_strength = 0;

@@ -3,11 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "model/RandomBatch.h"
+#include "model/SumOverPrefixes.h"
 
 namespace adtrain {
 namespace {
 
-using testing::flat_gradient;
+using testing::expect_sums_over_prefixes;
 using testing::plain_variants;
 using testing::prefix;
 using testing::random_compressed;
@@ -104,16 +105,7 @@ TEST(EveryPrefix, LossAndGradientsAreTheSumsOverPrefixes) {
     SCOPED_TRACE(each.name);
     const auto model = small_model(each);
     const Batch batch = random_plain(2, kLength);
-    const at::Tensor loss = model->loss(batch, LossPositions::kAll, false).sum;
-    const at::Tensor all = flat_gradient(*model, loss);
-    at::Tensor sum = at::zeros_like(all), losses = at::zeros_like(loss);
-    for (int64_t i = 1; i <= kLength; ++i) {
-      const at::Tensor alone = model->loss(prefix(batch, i), LossPositions::kLast, false).sum;
-      sum += flat_gradient(*model, alone);
-      losses += alone.detach();
-    }
-    EXPECT_LT(relative_error(loss.detach(), losses), 1e-6);
-    EXPECT_LT(relative_error(all, sum), 1e-5);
+    expect_sums_over_prefixes(*model, batch);
   }
 }
 

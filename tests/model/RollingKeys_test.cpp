@@ -140,6 +140,19 @@ TEST(RollingKeys, OurAttentionCountsOnTheDeviceAlone) {
   EXPECT_EQ(replayed.position(0), 0);
 }
 
+/// In 16 bit our kernels are as near to fp32 as plain operators are. `predictions(type, kernels, by_kernel)`:
+/// of the same network and rows; `by_kernel`: whether our kernels are to run.
+template <class Predictions>
+void expect_ours_to_be_as_near(const Predictions& predictions) {
+  const at::Tensor exact = predictions(at::kFloat, FusedKernels::kAuto, false);
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    SCOPED_TRACE(c10::toString(type));
+    const double plain = error_of(predictions(type, FusedKernels::kOff, false), exact);
+    EXPECT_LT(error_of(predictions(type, FusedKernels::kAuto, true), exact), 1.5 * plain);
+    EXPECT_LT(plain, type == at::kHalf ? 1e-2 : 5e-2);
+  }
+}
+
 /// On a GPU or emulated: a window that fills, is full and wraps, beside plain operators in the same type and
 /// in fp32.
 TEST(RollingKeys, OurAttentionOverThemIsThatOfThePlainOperators) {
@@ -169,13 +182,7 @@ TEST(RollingKeys, OurAttentionOverThemIsThatOfThePlainOperators) {
         all.push_back(rolling(window(batch, step, 1).to(device->device)).actions.cpu());
       return at::stack(all);
     };
-    const at::Tensor exact = predictions(at::kFloat, FusedKernels::kAuto, false);
-    for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
-      SCOPED_TRACE(c10::toString(type));
-      const double plain = error_of(predictions(type, FusedKernels::kOff, false), exact);
-      EXPECT_LT(error_of(predictions(type, FusedKernels::kAuto, true), exact), 1.5 * plain);
-      EXPECT_LT(plain, type == at::kHalf ? 1e-2 : 5e-2);
-    }
+    expect_ours_to_be_as_near(predictions);
   }
 }
 
@@ -262,13 +269,7 @@ TEST(RollingKeys, OurAttentionOfGridsIsThatOfThePlainOperators) {
         all.push_back(rolling(step_of(rows, step).to(device->device)).actions.cpu());
       return at::stack(all);
     };
-    const at::Tensor exact = predictions(at::kFloat, FusedKernels::kAuto, false);
-    for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
-      SCOPED_TRACE(c10::toString(type));
-      const double plain = error_of(predictions(type, FusedKernels::kOff, false), exact);
-      EXPECT_LT(error_of(predictions(type, FusedKernels::kAuto, true), exact), 1.5 * plain);
-      EXPECT_LT(plain, type == at::kHalf ? 1e-2 : 5e-2);
-    }
+    expect_ours_to_be_as_near(predictions);
   }
 }
 

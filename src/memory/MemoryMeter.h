@@ -13,6 +13,10 @@ namespace adtrain {
 /// As the driver's and the guides' figures are shown: decimal.
 inline constexpr double kBytesOfGigabyte = 1e9;
 
+inline double in_gigabytes(int64_t bytes) {
+  return static_cast<double>(bytes) / kBytesOfGigabyte;
+}
+
 /// Bytes of the memory that a rank computes in.
 struct MemoryReading {
   int64_t in_use = 0;  ///< by all processes

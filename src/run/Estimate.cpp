@@ -10,7 +10,7 @@
 #include "memory/MemoryMeter.h"
 #include "run/MemoryEstimate.h"
 #include "run/RunConfig.h"
-#include "run/ScoringMemory.h"
+#include "run/ScoringMemoryTable.h"
 #include "run/SpreadNetwork.h"
 
 namespace adtrain {
@@ -28,10 +28,6 @@ constexpr NamedPrecision kPrecisions[] = {
 kernels::DeviceTraits gpu_of_estimate() {
   return visible_gpu_count() > 0 ? kernels::DeviceTraits::of(at::Device(at::kCUDA, 0))
                                  : kernels::DeviceTraits::hopper();
-}
-
-double in_gigabytes(int64_t bytes) {
-  return static_cast<double>(bytes) / kBytesOfGigabyte;
 }
 
 /// The three figures that are shown, and how: for each precision of this network.
@@ -61,6 +57,7 @@ class Report {
     }
     const std::vector<std::string> map = planned_map(config_);
     if (!map.empty()) result["device_map"] = map;
+    if (config_.quantisation.is_on()) result["notice"] = quantised_text();
     return result;
   }
 
@@ -116,14 +113,21 @@ class Report {
     }
     const std::vector<std::string> map = planned_map(config_);
     if (!map.empty()) text += "\nscoring and evaluation: " + join(map, "\n") + "\n";
+    if (config_.quantisation.is_on()) text += "\n" + quantised_text() + "\n";
     text +=
         "\nThese are sums, not measurements: adtrain find-batch-size measures on the GPUs; and the metrics "
-        "of a "
-        "run hold the same parts as they are (memory_parts).\n";
+        "of a run hold the same parts as they are (memory_parts).\n";
     return text;
   }
 
  private:
+  std::string quantised_text() const {
+    return fmt::format(
+        "{} is for scoring and evaluation, of which --table says what they take; training has weights as "
+        "they "
+        "are, and so have its sums above",
+        config_.quantisation.key());
+  }
   std::string shard_text() const {
     if (!config_.distributed.shard_optimizer) return "";
     const int64_t gpus = request_.gpus.front();
@@ -164,65 +168,6 @@ class Report {
 
 }  // namespace
 
-namespace {
-
-int64_t rows_of(const RunConfig& config) {
-  return config.scoring.score_batch == kAutoBatchSize ? 1 : config.scoring.score_batch;
-}
-
-std::string name_of_run(const RunConfig& config) {
-  return config.folder().root.filename().string();
-}
-
-std::string millions(int64_t count) {
-  return count < 1'000'000 ? grouped(count) : fmt::format("{:.1f} M", static_cast<double>(count) / 1e6);
-}
-
-ordered_json scoring_memory_json(const std::vector<RunConfig>& configs, const std::vector<int64_t>& gpus) {
-  ordered_json models = ordered_json::array();
-  for (const RunConfig& config : configs) {
-    const ScoringMemory memory(config);
-    ordered_json model = {{"model", name_of_run(config)},
-                          {"parameters", memory.parameter_count()},
-                          {"score_batch", rows_of(config)}};
-    for (const auto& [format, name] : kWeightFormats) {
-      model["weight_bytes"][name] = memory.weight_bytes(format);
-      for (const int64_t count : gpus) {
-        const std::optional<int64_t> bytes = memory.fullest_gpu_bytes(format, count, rows_of(config));
-        model["bytes_of_fullest_gpu"][name][std::to_string(count)] =
-            bytes ? ordered_json(*bytes) : ordered_json(nullptr);
-      }
-    }
-    models.push_back(std::move(model));
-  }
-  return models;
-}
-
-}  // namespace
-
-std::string scoring_memory_table(const std::vector<RunConfig>& configs, const std::vector<int64_t>& gpus) {
-  std::string text = "| model | parameters | windows | type | weights |", rule = "|---|---|---|---|---|";
-  for (const int64_t count : gpus) {
-    text += count == 1 ? " 1 GPU |" : fmt::format(" {} GPUs |", count);
-    rule += "---|";
-  }
-  text += "\n" + rule + "\n";
-  for (const RunConfig& config : configs) {
-    const ScoringMemory memory(config);
-    for (const auto& [format, name] : kWeightFormats) {
-      text += fmt::format("| {} | {} | {} | {} | {:.2f} |", name_of_run(config),
-                          millions(memory.parameter_count()), rows_of(config), name,
-                          in_gigabytes(memory.weight_bytes(format)));
-      for (const int64_t count : gpus) {
-        const std::optional<int64_t> bytes = memory.fullest_gpu_bytes(format, count, rows_of(config));
-        text += bytes ? fmt::format(" {:.2f} |", in_gigabytes(*bytes)) : " - |";
-      }
-      text += "\n";
-    }
-  }
-  return text;
-}
-
 ExitCode estimate(const EstimateRequest& request) {
   std::vector<std::string> notices;
   if (request.table) {
@@ -242,12 +187,6 @@ ExitCode estimate(const EstimateRequest& request) {
     throw ConfigError(
         "model: found a plug-in's network, of which nobody knows what it takes; expected one of adtrain's "
         "own: adtrain find-batch-size measures any");
-  }
-  if (config.quantisation.is_on()) {
-    throw ConfigError(
-        fmt::format("{}: found true, and quantised weights do not train; expected false, or --table, which "
-                    "says what scoring takes",
-                    config.place_of(config.quantisation.key())));
   }
   const Report report(request, config);
   print_answer(request.json ? report.json().dump(2) + "\n" : report.text());

@@ -26,9 +26,4 @@ struct EstimateRequest {
 /// ConfigError.
 ExitCode estimate(const EstimateRequest& request);
 
-/// A heading, and for each model and each type of its weights a line: GB (decimal) of the weights, and of the
-/// fullest of so many GPUs with a pass of score_batch windows; of one window where that is auto. Names are
-/// those of runs. Throws as ScoringMemory does.
-std::string scoring_memory_table(const std::vector<RunConfig>& configs, const std::vector<int64_t>& gpus);
-
 }  // namespace adtrain

@@ -114,8 +114,7 @@ std::string TrainingLog::record_memory(const TrainingFigures& figures, nlohmann:
       total += rank.*field;
     }
     record[name] = std::move(by_rank);
-    tensorboard_->scalar(fmt::format("memory/{}_gb", name), figures.step,
-                         static_cast<double>(total) / kBytesOfGigabyte);
+    tensorboard_->scalar(fmt::format("memory/{}_gb", name), figures.step, in_gigabytes(total));
   }
   nlohmann::ordered_json& parts = record["memory_parts"];
   for (const auto& [name, bytes] : kMemoryParts) {
@@ -124,15 +123,14 @@ std::string TrainingLog::record_memory(const TrainingFigures& figures, nlohmann:
       parts[name].push_back(rank.split.*bytes);
       total += rank.split.*bytes;
     }
-    tensorboard_->scalar(fmt::format("memory/{}_gb", name), figures.step,
-                         static_cast<double>(total) / kBytesOfGigabyte);
+    tensorboard_->scalar(fmt::format("memory/{}_gb", name), figures.step, in_gigabytes(total));
   }
   for (const RankMemory& rank : figures.memory) {
     largest = std::max(largest, rank.peak);
     taken = std::max(taken, rank.peak - rank.start);
   }
   record["memory_per_sample"] = taken / figures.micro_batch;
-  return fmt::format("  {:.1f} GB", static_cast<double>(largest) / kBytesOfGigabyte);
+  return fmt::format("  {:.1f} GB", in_gigabytes(largest));
 }
 
 void TrainingLog::tell_memory() const {

@@ -165,6 +165,12 @@ TEST(Quantised, WhatCannotBeIsSaidWithItsPlace) {
                                   HasSubstr("bnb_4bit_use_double_quant has no effect"),
                                   HasSubstr("load_in_8bit is for adtrain score and adtrain evaluate"),
                                   Not(HasSubstr("vectorised"))));
+  const Finished estimated = run.adtrain(
+      "estimate right.yaml --set transformer_block=xland --set device_map=auto --set 'max_memory={0: 1GB, 1: "
+      "1GB}'");
+  EXPECT_EQ(estimated.exit_code, 0) << estimated.output;
+  EXPECT_THAT(estimated.output, AllOf(HasSubstr("device map within max_memory"),
+                                      HasSubstr("load_in_8bit is for scoring and evaluation")));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/File.h"
-#include "run/Estimate.h"
+#include "run/ScoringMemoryTable.h"
 
 namespace adtrain {
 namespace {

@@ -49,6 +49,14 @@ std::vector<std::string> targets_of(const cxxopts::ParseResult& arguments, const
   return given_target<std::vector<std::string>>(arguments, what);
 }
 
+RunAndHistories run_and_histories_of(const cxxopts::ParseResult& arguments) {
+  const std::vector<std::string> given =
+      targets_of(arguments,
+                 "the folder of a run or of one of its checkpoints, and histories, such as "
+                 "runs/quickstart histories/other.hdf5");
+  return {given.front(), {given.begin() + 1, given.end()}};
+}
+
 double seconds_of(const cxxopts::ParseResult& arguments, const std::string& option) {
   constexpr double kDay = 86400;
   const auto seconds = arguments[option].as<double>();

@@ -52,6 +52,13 @@ Command env_command();
 std::string target_of(const cxxopts::ParseResult& arguments, const std::string& what);
 /// The arguments of a command that takes several. Throws ConfigError where there is none.
 std::vector<std::string> targets_of(const cxxopts::ParseResult& arguments, const std::string& what);
+/// A run or one of its checkpoints, and histories behind it.
+struct RunAndHistories {
+  std::string run;
+  std::vector<std::string> histories;
+};
+/// Of a command that takes several arguments. Throws ConfigError where there is none.
+RunAndHistories run_and_histories_of(const cxxopts::ParseResult& arguments);
 /// The options --set and --plugin, for commands that read a configuration.
 void declare_overrides(cxxopts::OptionAdder& options);
 /// An option's seconds. Throws ConfigError where it is none above 0, or more than a day.

@@ -33,12 +33,9 @@ Command score_command() {
   };
   command.run = [](const cxxopts::ParseResult& arguments) {
     ScoreRequest request;
-    std::vector<std::string> targets =
-        targets_of(arguments,
-                   "the folder of a run or of one of its checkpoints, and histories, such as "
-                   "runs/quickstart histories/other.hdf5");
-    request.target = targets.front();
-    request.histories.assign(targets.begin() + 1, targets.end());
+    const auto [run, histories] = run_and_histories_of(arguments);
+    request.target = run;
+    request.histories = histories;
     request.overrides = overrides_of(arguments);
     if (arguments.count("shard") > 0) request.shard = ScoreShard::parse(arguments["shard"].as<std::string>());
     if (arguments.count("measure") > 0) request.measured_seconds = seconds_of(arguments, "measure");

@@ -47,12 +47,9 @@ Command throughput_command() {
   };
   command.run = [](const cxxopts::ParseResult& arguments) {
     ThroughputRequest request;
-    std::vector<std::string> targets =
-        targets_of(arguments,
-                   "the folder of a run or of one of its checkpoints, and histories, such as "
-                   "runs/quickstart histories/other.hdf5");
-    request.target = targets.front();
-    request.histories.assign(targets.begin() + 1, targets.end());
+    const auto [run, histories] = run_and_histories_of(arguments);
+    request.target = run;
+    request.histories = histories;
     request.overrides = overrides_of(arguments);
     request.seconds = seconds_of(arguments, "seconds");
     if (request.seconds < kLeastSeconds)

@@ -72,7 +72,6 @@ Imagination::Outlook Imagination::go_on(const at::Tensor& from, const at::Tensor
   own_keys_.resize(parts_.blocks.size());
   own_values_.resize(parts_.blocks.size());
   const int64_t courses = from.size(0) / missing_.size(0);
-  missing_ = missing_.narrow(1, 0, 1);
   states_ = next_states;
 
   const at::Tensor places = slots(history_ + imagined_, 2, from);

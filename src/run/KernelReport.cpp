@@ -53,7 +53,7 @@ KernelPlan::Part rollout_part(const RunConfig& config, const ModelShape& shape, 
                               at::ScalarType type, const KernelPlan& evaluated) {
   const std::string stepwise = "environments on the CPU, the model step by step";
   if (config.evaluation.planning_horizon > 0) {
-    const bool captured = device.is_gpu && config.training.cuda_graph != CudaGraphUse::kOff;
+    const bool captured = device.is_gpu && can_be_captured(config);
     return {"rollout",
             stepwise + ", which plans by libtorch's operators" + (captured ? ", in a CUDA graph" : ""),
             device.is_gpu ? "ours takes no model that plans" : "ours is for GPUs"};

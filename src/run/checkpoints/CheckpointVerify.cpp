@@ -16,8 +16,8 @@ json verdict_on(const std::filesystem::path& checkpoint) {
     const Snapshot snapshot = CheckpointStore::load(checkpoint);
     verdict["step"] = snapshot.step;
     verdict["tensors"] = snapshot.model.size() + snapshot.optimizer.size();
-    expect_finite(snapshot.model, "adtrain saves no such checkpoint, use another one: ");
-    expect_finite(snapshot.optimizer, "adtrain saves no such checkpoint, use another one: ");
+    for (const auto* tensors : {&snapshot.model, &snapshot.optimizer})
+      expect_finite(*tensors, "adtrain saves no such checkpoint, use another one: ");
   } catch (const CheckpointError& error) {
     verdict["usable"] = false;
     verdict["fault"] = error.what();

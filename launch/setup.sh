@@ -27,6 +27,7 @@ readonly toolkit_parts=nvcc,crt,cccl,nvvm,profiler,nvml,nvtx,cudart
 readonly toolkit_version=13.0.2
 readonly nvml_header=nvidia-nvml-dev==13.0.87 # alone, for a toolkit that lacks it
 readonly cudnn_frontend=nvidia-cudnn-frontend==1.32.0 # headers around cuDNN, which comes with libtorch
+readonly cutlass=nvidia-cutlass==4.2.0.0 # headers: products with GELU in their epilogue
 readonly test_packages=(
   numpy==2.4.6 h5py==3.16.0 safetensors==0.8.0 tensorboard==2.21.0 accelerate==1.15.0 pandas==3.1.1
   stable-baselines3==2.9.2 flit_core==4.2.0 mujoco==4.0.0 imageio==2.38.1 minari==0.5.4
@@ -174,6 +175,13 @@ install_cudnn_frontend() {
   pip_install cudnn-frontend "Installing the headers of cuDNN's frontend" --no-deps "$cudnn_frontend"
 }
 
+install_cutlass() {
+  find_header "CUTLASS" "$(find_torch)"/../../../../cutlass_library/source/include/cutlass/cutlass.h \
+    "$venv"/lib/python3*/site-packages/cutlass_library/source/include/cutlass/cutlass.h && return
+  make_venv
+  pip_install cutlass "Installing the headers of CUTLASS" --no-deps "$cutlass"
+}
+
 complete_toolkit() { # folder: compilers and linkers expect a lib64, and libraries without a version in their names
   local library
   ln -sfn lib "$1/lib64"
@@ -196,7 +204,7 @@ for package in sys.argv[1:]:
 
 if [[ -n $list ]]; then
   echo "System packages: ${system_packages[*]}"
-  echo "Python packages: $torch cuda-toolkit[$toolkit_parts]==$toolkit_version $nvml_header $cudnn_frontend${with_tests:+ ${test_packages[*]}}"
+  echo "Python packages: $torch cuda-toolkit[$toolkit_parts]==$toolkit_version $nvml_header $cudnn_frontend $cutlass${with_tests:+ ${test_packages[*]}}"
   exit
 fi
 echo "Setting up"
@@ -204,4 +212,5 @@ echo "Setting up"
 install_torch
 install_cuda_compiler
 install_cudnn_frontend
+install_cutlass
 [[ -z $with_tests ]] || install_test_packages

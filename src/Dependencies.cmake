@@ -148,6 +148,20 @@ add_library(adtrain_cudnn INTERFACE)
 target_include_directories(adtrain_cudnn SYSTEM INTERFACE ${CUDNN_INCLUDE_DIR} ${CUDNN_FRONTEND_INCLUDE_DIR})
 target_link_libraries(adtrain_cudnn INTERFACE $<$<NOT:${gpu_libraries_later}>:${CUDNN_LIBRARY}> CUDA::nvrtc)  # the frontend calls NVRTC
 
+# --- CUTLASS: headers, which launch/setup.sh installs -------------------------------------------------------------------
+file(GLOB cutlass_folders ${torch_root}/../cutlass_library/source ${ADTRAIN_DEPS}/venv/lib/python3*/site-packages/cutlass_library/source)
+find_path(CUTLASS_INCLUDE_DIR cutlass/epilogue/fusion/operations.hpp HINTS ${cutlass_folders} PATH_SUFFIXES include)
+find_path(CUTLASS_UTIL_INCLUDE_DIR cutlass/util/packed_stride.hpp HINTS ${cutlass_folders} PATH_SUFFIXES tools/util/include)
+if(NOT CUTLASS_INCLUDE_DIR OR NOT CUTLASS_UTIL_INCLUDE_DIR)
+  message(FATAL_ERROR "No cutlass/epilogue/fusion/operations.hpp and cutlass/util/packed_stride.hpp: the headers of CUTLASS 4. "
+                      "Run `bash launch/setup.sh`, which installs them, or name their folders by "
+                      "-DCUTLASS_INCLUDE_DIR=… and -DCUTLASS_UTIL_INCLUDE_DIR=….")
+endif()
+version_in_macros(${CUTLASS_INCLUDE_DIR}/cutlass/version.h "CUTLASS_" cutlass_version)
+found("CUTLASS" "${cutlass_version}" "${CUTLASS_INCLUDE_DIR}")
+add_library(adtrain_cutlass INTERFACE)
+target_include_directories(adtrain_cutlass SYSTEM INTERFACE ${CUTLASS_INCLUDE_DIR} ${CUTLASS_UTIL_INCLUDE_DIR})
+
 add_library(adtrain_cublaslt INTERFACE)
 target_link_libraries(adtrain_cublaslt INTERFACE $<$<NOT:${gpu_libraries_later}>:CUDA::cublasLt>)
 

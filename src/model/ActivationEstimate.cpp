@@ -177,7 +177,7 @@ class Estimate {
     const int64_t after = element_ * rows.out * (4 * width_ + 2 * inner_);
     const int64_t kept = attention_tensors(rows) + attention_rows(rows.out) + after +
                          bits(rows.out * (2 * width_ + inner_)) + 2 * 4 * rows.out;
-    const int64_t of_mlp = element_ * rows.out * (3 * width_ + 2 * inner_) - element_ * rows.out * width_;
+    const int64_t of_mlp = element_ * rows.out * (2 * width_ + gelu_gradients() * inner_);
     return {kept, std::max(of_mlp, attention_backward(rows) - after), element_ * rows.out * 2 * inner_};
   }
 
@@ -262,18 +262,21 @@ class Estimate {
     return {kFloat * rows.in * heads_, kFloat * rows.in * width_};
   }
 
+  /// How many gradients of an MLP's hidden layer are in memory at once: of its values, and of GELU's input.
+  int64_t gelu_gradients() const { return plan_.gelu_in_epilogues() ? 1 : 2; }
+
   BlockBytes composed_sublayers(const Rows& rows) const {
     const BlockPieces pieces = options_.block_pieces();
     const bool layer_norm = pieces.norm == NormKind::kLayer, gelu = pieces.mlp == MlpKind::kGelu;
     const int64_t before = layer_norm ? 0 : element_ * rows.in * width_;
-    // The sum, RMSNorm's normed one, y; GELU's input, or SwiGLU's gates and their product. Of the dropout of
-    // norms' inputs, or of attention's output, the bits.
-    const int64_t mlp = element_ * rows.out * (gelu ? 1 : 3) * inner_;
+    // The sum, RMSNorm's normed one, y; GELU's input and values, or SwiGLU's gates and their product. Of the
+    // dropout of norms' inputs, or of attention's output, the bits.
+    const int64_t mlp = element_ * rows.out * (gelu ? 2 : 3) * inner_;
     const int64_t after = element_ * rows.out * (layer_norm ? 2 : 3) * width_ + mlp;
     const int64_t kept = before + attention_tensors(rows) + ordered_heads(rows) +
                          composed_attention(rows).kept + after + bits((rows.in + rows.out) * width_);
-    // Of the MLP: the gradients of y, the inner values and the first product, and GELU's values again.
-    const int64_t of_mlp = element_ * rows.out * (2 * width_ + 3 * inner_);
+    // Of the MLP: the gradients of y, the inner values and the first product, SwiGLU's of two factors.
+    const int64_t of_mlp = element_ * rows.out * (2 * width_ + (gelu ? gelu_gradients() : 3) * inner_);
     const int64_t of_attention =
         attention_backward(rows) + ordered_heads(rows) + composed_attention(rows).backward - after;
     return {kept, std::max(of_mlp, of_attention), mlp};

@@ -39,17 +39,32 @@ autograd::variable_list linear_backward(autograd::AutogradContext* context,
   return result;
 }
 
+/// The same with columns of zeros up to a multiple of 16 bytes. Libraries' products of other rows take
+/// several times as long, as their loads are narrow.
+at::Tensor with_aligned_columns(const at::Tensor& x) {
+  constexpr int64_t kAlignment = 16;
+  const int64_t of_a_load = kAlignment / x.element_size(), beyond = x.size(-1) % of_a_load;
+  return beyond == 0 ? x : at::constant_pad_nd(x, {0, of_a_load - beyond});
+}
+
 /// x Wᵀ + b.
 class LinearOnGpu : public autograd::Function<LinearOnGpu> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const at::Tensor& bias) {
-    context->save_for_backward({x, weight});
-    return at::linear(x, weight, bias);
+    const at::Tensor aligned_x = with_aligned_columns(x), aligned_weight = with_aligned_columns(weight);
+    context->save_for_backward({aligned_x, aligned_weight});
+    context->saved_data["columns"] = weight.size(1);
+    return at::linear(aligned_x, aligned_weight, bias);
   }
   static autograd::variable_list backward(autograd::AutogradContext* context,
                                           const autograd::variable_list& gradients) {
-    return linear_backward(context, gradients[0], /*biased=*/true);
+    autograd::variable_list result = linear_backward(context, gradients[0], /*biased=*/true);
+    const int64_t columns = context->saved_data["columns"].toInt();
+    for (size_t operand = 0; operand < 2; ++operand) {
+      if (result[operand].defined()) result[operand] = result[operand].narrow(-1, 0, columns);
+    }
+    return result;
   }
 };
 

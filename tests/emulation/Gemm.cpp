@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 
-/// Instead of the products' own: by libtorch, which adds products of 16-bit matrices to fp32 on GPUs only.
+#include "kernels/mlp/GeluProducts.h"
+
+/// Instead of the products' own and CUTLASS's: by libtorch, which adds products of 16-bit matrices to fp32 on
+/// GPUs only.
 namespace adtrain::kernels {
 
 at::Tensor matrix(const at::Tensor& x) {
@@ -25,6 +28,43 @@ at::Tensor input_gradient(const at::Tensor& d_y, const at::Tensor& weight) {
 
 void add_input_gradient(const at::Tensor& d_y, const at::Tensor& weight, const at::Tensor& d_x) {
   d_x.view({-1, d_x.size(-1)}).addmm_(matrix(d_y), weight);
+}
+
+namespace {
+
+at::Tensor view_of(const Vector* values, int64_t rows, int64_t width, ShortType type) {
+  return at::from_blob(const_cast<Vector*>(values), {rows, width},
+                       type == ShortType::kHalf ? at::kHalf : at::kBFloat16);
+}
+at::Tensor factors_of(const MatrixDropout& dropout, const MatrixShape& shape) {
+  const at::Tensor factors = at::ones({shape.rows, shape.width});
+  if (dropout.keep == nullptr) return factors;
+  float* const values = factors.data_ptr<float>();
+  for (int64_t i = 0; i < factors.numel(); ++i)
+    values[i] = (dropout.keep[i / kVectorWidth] >> (i % kVectorWidth) & 1) != 0 ? dropout.scale : 0;
+  return factors;
+}
+
+}  // namespace
+
+void gelu_product(const GeluProduct& call, cudaStream_t) {
+  const auto& [rows, width, type] = call.shape;
+  const at::Tensor before = at::linear(view_of(call.x, rows, call.in, type).to(at::kFloat),
+                                       view_of(call.weight, width, call.in, type).to(at::kFloat),
+                                       view_of(call.bias, 1, width, type).to(at::kFloat).flatten());
+  view_of(call.before, rows, width, type).copy_(before);
+  view_of(call.y, rows, width, type).copy_(at::gelu(before) * factors_of(call.dropout, call.shape));
+}
+
+void gelu_product_gradient(const GeluProductGradient& call, cudaStream_t) {
+  const auto& [rows, width, type] = call.shape;
+  const at::Tensor d_y = at::mm(view_of(call.d_out, rows, call.out, type).to(at::kFloat),
+                                view_of(call.weight, call.out, width, type).to(at::kFloat)),
+                   d_before = at::gelu_backward(d_y * factors_of(call.dropout, call.shape),
+                                                view_of(call.before, rows, width, type).to(at::kFloat));
+  view_of(call.d_before, rows, width, type).copy_(d_before);
+  const at::Tensor parts = at::from_blob(call.parts, {gelu_product_parts(call.shape), width}).zero_();
+  parts[0].copy_(d_before.sum(0));
 }
 
 void add_weight_gradient(const at::Tensor& d_y, const at::Tensor& x, at::Tensor d_weight) {

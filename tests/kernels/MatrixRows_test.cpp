@@ -1,5 +1,6 @@
 // What goes on between products, against the same mathematics in torch's operators, in double precision.
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "base/Gpu.h"
 #include "kernels/activation/Activation.h"
 #include "kernels/gemm/Columns.h"
+#include "kernels/mlp/GeluLayer.h"
 #include "kernels/norm/Norm.h"
 #include "kernels/rope/Rope.h"
 #include "model/RandomBatch.h"
@@ -119,6 +121,33 @@ TEST_P(MatrixRows, BiasedGeluIsThatOfTorchsOperators) {
     expect_near("d_bias", d_bias, exact_bias.grad() + before);
     EXPECT_TRUE(d_product.equal(kernels::biased_gelu_backward(d_y, product, bias, mask.kept, d_bias_again)));
     EXPECT_TRUE(d_bias.equal(d_bias_again));
+  }
+}
+
+/// Few rows, whose GELU has a kernel of its own, and so many that it is in the products' epilogues.
+TEST_P(MatrixRows, GeluLayerIsThatOfTorchsOperators) {
+  const auto [type, width, rate] = GetParam();
+  const int64_t inner = 2 * width + 8, many = std::max<int64_t>(3065, 600'000'077 / (width * inner));
+  for (const int64_t rows : {int64_t{21}, many}) {
+    SCOPED_TRACE(::testing::Message() << rows << " rows");
+    const at::Tensor x = random({rows, width}), weight = random({inner, width}) / 16, bias = random({inner}),
+                     next = random({width, inner}) / 16, d_out = random({rows, width});
+    const Mask mask({rows, inner}, rate);
+    const at::Tensor exact_x = x.to(at::kDouble), exact_bias = leaf(bias),
+                     product = at::linear(exact_x, weight.to(at::kDouble)).set_requires_grad(true),
+                     y = at::gelu(product + exact_bias) * mask.factors;
+    at::linear(y, next.to(at::kDouble)).backward(d_out.to(at::kDouble));
+
+    const auto pass = [&, before = sums_of(inner)] {
+      const kernels::GeluLayer layer(x, weight, bias, mask.kept, kernels::Autotuning::kNo);
+      const at::Tensor d_bias = before.clone(), d_product = layer.backward(d_out, next, bias, d_bias);
+      return std::vector<at::Tensor>{layer.y(), d_product, d_bias, d_bias - before};
+    };
+    const std::vector<at::Tensor> found = pass(), again = pass();
+    expect_near("y", found[0], y);
+    expect_near("d_product", found[1], product.grad());
+    expect_near("d_bias", found[3], exact_bias.grad());
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(found[i].equal(again[i])) << i;
   }
 }
 

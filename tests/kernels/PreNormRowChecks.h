@@ -102,8 +102,7 @@ class PreNormRowChecks {
     const at::Tensor before = at::randn({width}, options_.dtype(at::kFloat));
     const std::vector<at::Tensor> found = twice([&] {
       const at::Tensor value = kernels::biased_gelu(product, bias, {}), d_bias = before.clone();
-      const auto [d_product, again] = kernels::biased_gelu_again(d_y, product, bias, {}, d_bias);
-      EXPECT_TRUE(again.equal(value)) << "not the same value again";
+      const at::Tensor d_product = kernels::biased_gelu_backward(d_y, product, bias, {}, d_bias);
       return std::vector<at::Tensor>{value, d_product, d_bias - before};
     });
     expect_near("y", found[0], y);

@@ -7,27 +7,6 @@
 #include "kernels/activation/ActivationKernels.h"
 
 namespace adtrain::kernels {
-namespace {
-
-/// `y`: undefined where it need not be computed again.
-at::Tensor backward_of_gelu(const at::Tensor& d_y_of_any_strides, const at::Tensor& product,
-                            const at::Tensor& bias, const KeptElements& kept, const at::Tensor& d_bias,
-                            const at::Tensor& y) {
-  const c10::cuda::CUDAGuard on_device(bias.device());
-  const at::Tensor d_y = d_y_of_any_strides.contiguous();
-  const MatrixShape shape = shape_of(product);
-  const at::Tensor d_product = at::empty_like(d_y);
-  const at::Tensor parts = parts_for(column_parts(shape, processors()), d_bias);
-  gelu_backward(
-      {shape, vectors_of(d_y), vectors_of(product), vectors_of(bias), dropout_of(kept), vectors_of(d_product),
-       parts.data_ptr<float>(), static_cast<int>(parts.size(0)), y.defined() ? vectors_of(y) : nullptr},
-      current_stream());
-  add_up(parts, d_bias);
-  return d_product;
-}
-
-}  // namespace
-
 at::Tensor biased_gelu(const at::Tensor& product_of_any_strides, const at::Tensor& bias,
                        const KeptElements& kept) {
   const c10::cuda::CUDAGuard on_device(bias.device());
@@ -38,16 +17,19 @@ at::Tensor biased_gelu(const at::Tensor& product_of_any_strides, const at::Tenso
   return y;
 }
 
-at::Tensor biased_gelu_backward(const at::Tensor& d_y, const at::Tensor& product, const at::Tensor& bias,
+at::Tensor biased_gelu_backward(const at::Tensor& d_y_of_any_strides,
+                                const at::Tensor& product_of_any_strides, const at::Tensor& bias,
                                 const KeptElements& kept, const at::Tensor& d_bias) {
-  return backward_of_gelu(d_y, product.contiguous(), bias, kept, d_bias, /*y=*/{});
-}
-
-BiasedGeluAgain biased_gelu_again(const at::Tensor& d_y, const at::Tensor& product_of_any_strides,
-                                  const at::Tensor& bias, const KeptElements& kept,
-                                  const at::Tensor& d_bias) {
-  const at::Tensor product = product_of_any_strides.contiguous(), y = at::empty_like(product);
-  return {backward_of_gelu(d_y, product, bias, kept, d_bias, y), y};
+  const c10::cuda::CUDAGuard on_device(bias.device());
+  const at::Tensor d_y = d_y_of_any_strides.contiguous(), product = product_of_any_strides.contiguous();
+  const MatrixShape shape = shape_of(product);
+  const at::Tensor d_product = at::empty_like(d_y);
+  const at::Tensor parts = parts_for(column_parts(shape, processors()), d_bias);
+  gelu_backward({shape, vectors_of(d_y), vectors_of(product), vectors_of(bias), dropout_of(kept),
+                 vectors_of(d_product), parts.data_ptr<float>(), static_cast<int>(parts.size(0))},
+                current_stream());
+  add_up(parts, d_bias);
+  return d_product;
 }
 
 at::Tensor gated(const at::Tensor& factors_of_any_strides) {

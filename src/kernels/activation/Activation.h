@@ -13,12 +13,6 @@ at::Tensor biased_gelu(const at::Tensor& product, const at::Tensor& bias, const 
 /// (width).
 at::Tensor biased_gelu_backward(const at::Tensor& d_y, const at::Tensor& product, const at::Tensor& bias,
                                 const KeptElements& kept, const at::Tensor& d_bias);
-/// The same, and the result once more, where the forward pass's has been freed.
-struct BiasedGeluAgain {
-  at::Tensor d_product, y;
-};
-BiasedGeluAgain biased_gelu_again(const at::Tensor& d_y, const at::Tensor& product, const at::Tensor& bias,
-                                  const KeptElements& kept, const at::Tensor& d_bias);
 
 /// silu(a) · b (rows, width), where `factors` (rows, 2, width) holds a and b.
 at::Tensor gated(const at::Tensor& factors);

@@ -23,7 +23,6 @@ struct GeluBackward {
   Vector* d_product;
   float* parts;  ///< (column_parts, width)
   int part_count;
-  Vector* y = nullptr;  ///< the forward pass's y again; null where nobody needs it
 };
 void gelu_backward(const GeluBackward& call, cudaStream_t stream);
 

@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
   }
 }
 
-template <class Short, bool kAgain>
+template <class Short>
 __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
     gelu_backward_kernel(const __grid_constant__ GeluBackward call) {
   constexpr int kRows = kAhead / 2;  // half as many, as there are two matrices
@@ -89,7 +89,6 @@ __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
         Floats gradient = unpacked<Short>(d_y[k]);
         const Floats before = unpacked<Short>(product[k]);
         if (dropout.drops()) dropout.apply(gradient, keep[k]);
-        [[maybe_unused]] Floats y;
 #pragma unroll
         for (int i = 0; i < kVectorWidth; ++i) {
           constexpr float kBellHeight = 0.39894228F;  // 1 / √(2π)
@@ -97,14 +96,9 @@ __global__ void __launch_bounds__(kWarp* kColumnWarps, kColumnBlocks)
           const Normal normal(x);
           gradient.at[i] *= normal.below + x * kBellHeight * normal.bell;
           d_bias.at[i] += gradient.at[i];
-          if constexpr (kAgain) y.at[i] = x * normal.below;
         }
         const int64_t place = (row + k * step) * vectors + column;
         call.d_product[place] = packed<Short>(gradient);
-        if constexpr (kAgain) {
-          if (dropout.drops()) dropout.apply(y, keep[k]);
-          call.y[place] = packed<Short>(y);
-        }
       }
     }
   }
@@ -125,10 +119,8 @@ void gelu_forward(const GeluForward& call, cudaStream_t stream) {
 void gelu_backward(const GeluBackward& call, cudaStream_t stream) {
   const dim3 blocks(column_blocks(call.shape), static_cast<unsigned>(call.part_count));
   with_type(call.shape.type, [&](auto type) {
-    using Short = decltype(type);
-    gpu::launch("gelu_backward_kernel",
-                call.y != nullptr ? gelu_backward_kernel<Short, true> : gelu_backward_kernel<Short, false>,
-                blocks, dim3(kWarp, kColumnWarps), 0, stream, call);
+    gpu::launch("gelu_backward_kernel", gelu_backward_kernel<decltype(type)>, blocks,
+                dim3(kWarp, kColumnWarps), 0, stream, call);
   });
 }
 

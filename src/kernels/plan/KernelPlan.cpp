@@ -305,6 +305,11 @@ std::vector<Part> KernelPlan::parts_on_cpu() const {
           part("MLP", "libtorch's products, the activation vectorised", of_rows)};
 }
 
+bool KernelPlan::gelu_in_epilogues() const {
+  const bool gelu = network_.block == NetworkShape::Block::kPostNorm || network_.gelu;
+  return by_sublayers() && gelu && !network_.quantised && device_.multiplies_by_warpgroups();
+}
+
 Part KernelPlan::attention_of_composed() const {
   if (own_attention()) return {"attention", kStreaming, ""};
   if (cudnn_attention()) return {"attention", "cuDNN's kernels, without a matrix of scores", ""};
@@ -359,7 +364,10 @@ std::vector<Part> KernelPlan::parts_of_blocks() const {
   return {{"norms", "one kernel with bias, dropout and residual", why},
           {"products", "cuBLASLt, the fastest of its algorithms", why},
           attention,
-          {"MLP", "cuBLASLt's products, one kernel for the activation", why}};
+          {"MLP",
+           gelu_in_epilogues() ? "CUTLASS's products with GELU in their epilogue, and cuBLASLt's"
+                               : "cuBLASLt's products, one kernel for the activation",
+           why}};
 }
 
 std::vector<Part> KernelPlan::parts() const {

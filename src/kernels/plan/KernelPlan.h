@@ -58,6 +58,8 @@ class KernelPlan {
   Blocks blocks() const { return blocks_; }
   bool whole_blocks() const { return blocks_ == Blocks::kWhole; }
   bool by_sublayers() const { return blocks_ == Blocks::kSublayers; }
+  /// Whether GELU and its gradient are in the epilogues of products (mlp/GeluLayer.h), where these are large.
+  bool gelu_in_epilogues() const;
   /// Whether linear layers have quantised weights.
   bool quantised() const { return network_.quantised; }
   /// Whether attention runs our own kernels: between sublayers, in networks of chosen pieces anywhere.

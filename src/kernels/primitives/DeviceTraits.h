@@ -27,6 +27,10 @@ struct DeviceTraits {
   constexpr bool runs_small_kernels() const {
     return is_gpu && compute_capability >= hopper().compute_capability;
   }
+  /// Whether there are products of warpgroups (wgmma), which later GPUs do not have.
+  constexpr bool multiplies_by_warpgroups() const {
+    return is_gpu && compute_capability == hopper().compute_capability;
+  }
 };
 
 }  // namespace adtrain::kernels

@@ -4,11 +4,11 @@
 
 #include <ATen/ATen.h>
 
-#include "kernels/activation/Activation.h"
 #include "kernels/attention/LibraryAttention.h"
 #include "kernels/block/SublayerBlock.h"
 #include "kernels/gemm/Columns.h"
 #include "kernels/gemm/Gemm.h"
+#include "kernels/mlp/GeluLayer.h"
 #include "kernels/norm/Norm.h"
 
 namespace adtrain::kernels {
@@ -116,13 +116,10 @@ class AfterAttention {
         normed_sum(residual, product(attention_output_, p[kProjectionWeight], {}, autotuning),
                    p[kProjectionBias], p[kNorm1Weight], p[kNorm1Bias], kNormEpsilon, kept_[kOfProjection]);
     multiply(p, autotuning);
-    sum2_ = normed_sum(sum1_.y, product(inner_, p[kLinear2Weight], {}, autotuning), p[kLinear2Bias],
+    sum2_ = normed_sum(sum1_.y, product(inner_.y(), p[kLinear2Weight], {}, autotuning), p[kLinear2Bias],
                        p[kNorm2Weight], p[kNorm2Bias], kNormEpsilon, kept_[kOfOutput]);
     multiplies_again_ = call.pass.recomputes_mlp;
-    if (multiplies_again_) {
-      product_.reset();
-      inner_.reset();
-    }
+    if (multiplies_again_) inner_ = {};
     return {std::exchange(sum2_.y, {})};
   }
 
@@ -130,10 +127,9 @@ class AfterAttention {
     if (multiplies_again_) multiply(p, Autotuning::kAllowed);
     const auto [d_y, d_product2] = normed_sum_backward(
         popped(d_outputs), sum2_, p[kNorm2Weight], kept_[kOfOutput], place.of(kLinear2Bias, kOfNormedSum));
-    add_weight_gradient(d_product2, inner_, place.of(kLinear2Weight));
-    const at::Tensor d_inner = input_gradient(d_product2, p[kLinear2Weight]);
+    add_weight_gradient(d_product2, inner_.y(), place.of(kLinear2Weight));
     const at::Tensor d_product =
-        biased_gelu_backward(d_inner, product_, p[kLinear1Bias], kept_[kOfInner], place.of(kLinear1Bias));
+        inner_.backward(d_product2, p[kLinear2Weight], p[kLinear1Bias], place.of(kLinear1Bias));
     add_weight_gradient(d_product, sum1_.y, place.of(kLinear1Weight));
     add_input_gradient(d_product, p[kLinear1Weight], d_y);
 
@@ -161,13 +157,12 @@ class AfterAttention {
   static constexpr size_t kOfNormedSum = 3;
   enum Dropped : size_t { kOfProjection, kOfInner, kOfOutput };
 
-  /// The MLP's first product and its activation.
   void multiply(at::TensorList p, Autotuning autotuning) {
-    product_ = product(sum1_.y, p[kLinear1Weight], {}, autotuning);
-    inner_ = biased_gelu(product_, p[kLinear1Bias], kept_[kOfInner]);
+    inner_ = GeluLayer(matrix(sum1_.y), p[kLinear1Weight], p[kLinear1Bias], kept_[kOfInner], autotuning);
   }
 
-  at::Tensor attention_output_, product_, inner_;
+  at::Tensor attention_output_;
+  GeluLayer inner_;
   NormedSum sum1_, sum2_;  ///< the second without y
   std::vector<KeptElements> kept_;
   bool multiplies_again_ = false;

@@ -10,6 +10,7 @@
 #include "kernels/block/SublayerBlock.h"
 #include "kernels/gemm/Columns.h"
 #include "kernels/gemm/Gemm.h"
+#include "kernels/mlp/GeluLayer.h"
 #include "kernels/norm/Norm.h"
 #include "kernels/rope/Rope.h"
 
@@ -78,18 +79,21 @@ class PreNormMlp {
   at::Tensor added(const at::Tensor& sum, const at::Tensor& normed, at::TensorList p, Autotuning autotuning) {
     multiply(normed, p, autotuning);
     if (!pieces_.gelu) return sum_with_product(sum, inner_, p[kW3], {}, autotuning);
-    return sum_with_product(sum, biased_gelu(product_, p[kUpBias], {}), p[kDown], p[kDownBias], autotuning);
+    return sum_with_product(sum, gelu_.y(), p[kDown], p[kDownBias], autotuning);
   }
 
   /// The part of it that the backward pass needs, which is kept.
   void multiply(const at::Tensor& normed, at::TensorList p, Autotuning autotuning) {
-    product_ = product(matrix(normed), first_weight(p), {}, autotuning);
-    if (pieces_.gelu) return;
-    product_ = product_.unflatten(-1, {2, -1});
+    if (pieces_.gelu) {
+      gelu_ = GeluLayer(matrix(normed), p[kUp], p[kUpBias], /*kept=*/{}, autotuning);
+      return;
+    }
+    product_ = product(matrix(normed), gates_of(p), {}, autotuning).unflatten(-1, {2, -1});
     inner_ = gated(product_);
   }
   /// Until the backward pass multiplies again.
   void free_product() {
+    gelu_ = {};
     product_.reset();
     inner_.reset();
   }
@@ -101,11 +105,9 @@ class PreNormMlp {
       add_weight_gradient(d_y, inner_, place.of(first + kW3));
       return gated_backward(input_gradient(d_y, p[kW3]), product_).flatten(1);
     }
-    const auto [d_product, inner] =
-        biased_gelu_again(input_gradient(d_y, p[kDown]), product_, p[kUpBias], {}, place.of(first + kUpBias));
-    add_weight_gradient(d_y, inner, place.of(first + kDown));
+    add_weight_gradient(d_y, gelu_.y(), place.of(first + kDown));
     add_columns(d_y, place.of(first + kDownBias));
-    return d_product;
+    return gelu_.backward(d_y, p[kDown], p[kUpBias], place.of(first + kUpBias));
   }
 
   /// The weights of the first product, as one matrix.
@@ -130,8 +132,10 @@ class PreNormMlp {
   }
 
   PreNormPieces pieces_;
-  at::Tensor product_;  ///< (rows, inner width), of SwiGLU (rows, 2, inner width)
-  at::Tensor inner_;    ///< of SwiGLU; GELU's is computed again
+  GeluLayer gelu_;
+  // of SwiGLU
+  at::Tensor product_;  ///< (rows, 2, inner width)
+  at::Tensor inner_;
 };
 
 /// The attention output (B, rows, width) and the block's input in these rows -> x1 = input +

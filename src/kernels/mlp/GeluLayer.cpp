@@ -1,0 +1,58 @@
+#include "kernels/mlp/GeluLayer.h"
+
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include "kernels/MatrixOperation.h"
+#include "kernels/activation/Activation.h"
+#include "kernels/mlp/GeluProducts.h"
+#include "kernels/primitives/DeviceTraits.h"
+
+namespace adtrain::kernels {
+namespace {
+
+bool fits(const at::Tensor& x, const at::Tensor& weight) {
+  constexpr double kLarge =
+      1e9;  // for smaller products libraries have tiles that leave no multiprocessor idle
+  const auto operations = 2.0 * static_cast<double>(x.numel()) * static_cast<double>(weight.size(0));
+  return operations >= kLarge && weight.size(0) % kVectorWidth == 0 && weight.size(1) % kVectorWidth == 0 &&
+         DeviceTraits::of(x.device()).multiplies_by_warpgroups();
+}
+
+}  // namespace
+
+GeluLayer::GeluLayer(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, KeptElements kept,
+                     Autotuning autotuning)
+    : kept_(std::move(kept)), in_epilogue_(fits(x, weight)) {
+  if (!in_epilogue_) {
+    before_ = product(x, weight, {}, autotuning);
+    y_ = biased_gelu(before_, bias, kept_);
+    return;
+  }
+  const c10::cuda::CUDAGuard on_device(x.device());
+  before_ = at::empty({x.size(0), weight.size(0)}, x.options());
+  y_ = at::empty_like(before_);
+  gelu_product({shape_of(y_), static_cast<int>(x.size(1)), vectors_of(x), vectors_of(weight),
+                vectors_of(bias), dropout_of(kept_), vectors_of(before_), vectors_of(y_), processors()},
+               current_stream());
+}
+
+at::Tensor GeluLayer::backward(const at::Tensor& d_out, const at::Tensor& next_weight, const at::Tensor& bias,
+                               const at::Tensor& d_bias) const {
+  if (!in_epilogue_)
+    return biased_gelu_backward(input_gradient(d_out, next_weight), before_, bias, kept_, d_bias);
+  const c10::cuda::CUDAGuard on_device(d_out.device());
+  const at::Tensor d_before = at::empty_like(before_);
+  const MatrixShape shape = shape_of(d_before);
+  const at::Tensor parts = parts_for(gelu_product_parts(shape), d_bias);
+  gelu_product_gradient(
+      {shape, static_cast<int>(d_out.size(1)), vectors_of(d_out), vectors_of(next_weight),
+       vectors_of(before_), dropout_of(kept_), vectors_of(d_before), parts.data_ptr<float>(), processors()},
+      current_stream());
+  add_up(parts, d_bias);
+  return d_before;
+}
+
+}  // namespace adtrain::kernels

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "kernels/KeptElements.h"
+#include "kernels/gemm/Gemm.h"
+
+namespace adtrain::kernels {
+
+/// The hidden layer of an MLP, y = dropout(gelu(x Wᵀ + b)), with what its backward pass needs. Everything is
+/// dense, on a GPU, in bf16 or fp16; sums are in fp32. Where the GPU and the sizes allow it, GELU and dropout
+/// are in the epilogue of the product (GeluProducts.h), and so are their gradients in that of the next
+/// layer's input gradient; elsewhere they are kernels of their own between products. What Gemm.h says about
+/// threads and autotuning holds here too.
+class GeluLayer {
+ public:
+  GeluLayer() = default;
+  /// x (rows, in), weight (inner, in), bias (inner).
+  GeluLayer(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, KeptElements kept,
+            Autotuning autotuning);
+
+  /// (rows, inner).
+  const at::Tensor& y() const { return y_; }
+
+  /// The gradient of x Wᵀ (rows, inner) from that of the product which y goes into, d_out (rows, out), and
+  /// that product's weight (out, inner). Adds the gradient of the bias to `d_bias`.
+  at::Tensor backward(const at::Tensor& d_out, const at::Tensor& next_weight, const at::Tensor& bias,
+                      const at::Tensor& d_bias) const;
+
+ private:
+  at::Tensor before_;  ///< x Wᵀ, with b where `in_epilogue_`
+  at::Tensor y_;
+  KeptElements kept_;
+  bool in_epilogue_ = false;
+};
+
+}  // namespace adtrain::kernels

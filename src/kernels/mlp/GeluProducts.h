@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+
+#include <driver_types.h>
+
+#include "kernels/primitives/MatrixRows.h"
+
+/// Matrix products whose epilogue has the exact GELU, or its derivative, by CUTLASS, for GPUs of compute
+/// capability 9.0. Sums are in fp32. All pointers are to the GPU's memory, matrices are dense and aligned to
+/// 16 bytes. Calls return at once, may be captured in CUDA graphs, and throw EnvironmentError where a kernel
+/// cannot be launched.
+namespace adtrain::kernels {
+
+/// The rows of a tile, which one thread block computes at a time.
+constexpr int kGeluTileRows = 128;
+
+/// before = x Wᵀ + b and y = dropout(gelu(before)), of `before` as it is ahead of its rounding.
+struct GeluProduct {
+  MatrixShape shape;         ///< of y: (rows, inner)
+  int in;                    ///< a multiple of 8
+  const Vector *x, *weight;  ///< (rows, in), (inner, in)
+  const Vector* bias;        ///< (inner)
+  MatrixDropout dropout;
+  Vector *before, *y;
+  int processors;
+};
+void gelu_product(const GeluProduct& call, cudaStream_t stream);
+
+/// d_before = dropout'(d_out W) · gelu'(before), and its partial sums over rows whose total is the gradient
+/// of the bias.
+struct GeluProductGradient {
+  MatrixShape shape;             ///< of d_before: (rows, inner)
+  int out;                       ///< a multiple of 8
+  const Vector *d_out, *weight;  ///< (rows, out), (out, inner): of the product that y goes into
+  const Vector* before;
+  MatrixDropout dropout;
+  Vector* d_before;
+  float* parts;  ///< (gelu_product_parts, inner)
+  int processors;
+};
+void gelu_product_gradient(const GeluProductGradient& call, cudaStream_t stream);
+
+/// How many partial sums a column has.
+inline int gelu_product_parts(const MatrixShape& shape) {
+  return static_cast<int>((shape.rows + kGeluTileRows - 1) / kGeluTileRows);
+}
+
+}  // namespace adtrain::kernels

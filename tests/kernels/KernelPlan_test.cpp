@@ -294,7 +294,10 @@ TEST(KernelPlan, BlocksOfChosenPiecesGoBySublayersAroundOwnOrCudnnsAttention) {
       EXPECT_THAT(parts.at("norms").kernels, HasSubstr("one kernel"));
       EXPECT_THAT(parts.at("products").kernels, HasSubstr("cuBLASLt"));
       EXPECT_THAT(parts.at("attention").kernels, HasSubstr(plan.own_attention() ? "our kernels" : "cuDNN"));
-      EXPECT_THAT(parts.at("MLP").kernels, HasSubstr("one kernel for the activation"));
+      EXPECT_EQ(plan.gelu_in_epilogues(), device.compute_capability == kHopper.compute_capability);
+      EXPECT_THAT(
+          parts.at("MLP").kernels,
+          HasSubstr(plan.gelu_in_epilogues() ? "GELU in their epilogue" : "one kernel for the activation"));
       EXPECT_THAT(plan.summary(),
                   HasSubstr(plan.own_attention() ? "attention among them" : "cuDNN's attention"));
     }

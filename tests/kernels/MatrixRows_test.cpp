@@ -130,13 +130,14 @@ TEST_P(MatrixRows, GeluLayerIsThatOfTorchsOperators) {
   const int64_t inner = 2 * width + 8, many = std::max<int64_t>(3065, 600'000'077 / (width * inner));
   for (const int64_t rows : {int64_t{21}, many}) {
     SCOPED_TRACE(::testing::Message() << rows << " rows");
-    const at::Tensor x = random({rows, width}), weight = random({inner, width}) / 16, bias = random({inner}),
-                     next = random({width, inner}) / 16, d_out = random({rows, width});
+    const at::Tensor x = random({rows, 1, width}), weight = random({inner, width}) / 16,
+                     bias = random({inner}), next = random({width, inner}) / 16,
+                     d_out = random({rows, 1, width});
     const Mask mask({rows, inner}, rate);
-    const at::Tensor exact_x = x.to(at::kDouble), exact_bias = leaf(bias),
+    const at::Tensor exact_x = x.to(at::kDouble).squeeze(1), exact_bias = leaf(bias),
                      product = at::linear(exact_x, weight.to(at::kDouble)).set_requires_grad(true),
                      y = at::gelu(product + exact_bias) * mask.factors;
-    at::linear(y, next.to(at::kDouble)).backward(d_out.to(at::kDouble));
+    at::linear(y, next.to(at::kDouble)).backward(d_out.to(at::kDouble).squeeze(1));
 
     const auto pass = [&, before = sums_of(inner)] {
       const kernels::GeluLayer layer(x, weight, bias, mask.kept, kernels::Autotuning::kNo);

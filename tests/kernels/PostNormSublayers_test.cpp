@@ -60,5 +60,12 @@ INSTANTIATE_TEST_SUITE_P(Shapes, PostNormSublayers,
                          ::testing::ValuesIn(testing::post_norm_cases_by_sublayers()),
                          [](const auto& tried) { return testing::name_of(tried.param); });
 
+/// So many tokens that GELU is in the products' epilogues.
+INSTANTIATE_TEST_SUITE_P(
+    ManyTokens, PostNormSublayers,
+    ::testing::Values(testing::BlockCase{{16, 521, 521, 128, 4, true}, 0.1, 0.25, 512, true},
+                      testing::BlockCase{{16, 521, 521, 128, 4, true}, 0.0, 0.0, 512, true, at::kHalf}),
+    [](const auto& tried) { return testing::name_of(tried.param); });
+
 }  // namespace
 }  // namespace adtrain

@@ -23,9 +23,10 @@ bool fits(const at::Tensor& x, const at::Tensor& weight) {
 
 }  // namespace
 
-GeluLayer::GeluLayer(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, KeptElements kept,
-                     Autotuning autotuning)
-    : kept_(std::move(kept)), in_epilogue_(fits(x, weight)) {
+GeluLayer::GeluLayer(const at::Tensor& x_of_any_shape, const at::Tensor& weight, const at::Tensor& bias,
+                     KeptElements kept, Autotuning autotuning)
+    : kept_(std::move(kept)), in_epilogue_(fits(x_of_any_shape, weight)) {
+  const at::Tensor x = matrix(x_of_any_shape);
   if (!in_epilogue_) {
     before_ = product(x, weight, {}, autotuning);
     y_ = biased_gelu(before_, bias, kept_);
@@ -39,8 +40,9 @@ GeluLayer::GeluLayer(const at::Tensor& x, const at::Tensor& weight, const at::Te
                current_stream());
 }
 
-at::Tensor GeluLayer::backward(const at::Tensor& d_out, const at::Tensor& next_weight, const at::Tensor& bias,
-                               const at::Tensor& d_bias) const {
+at::Tensor GeluLayer::backward(const at::Tensor& d_out_of_any_shape, const at::Tensor& next_weight,
+                               const at::Tensor& bias, const at::Tensor& d_bias) const {
+  const at::Tensor d_out = matrix(d_out_of_any_shape);
   if (!in_epilogue_)
     return biased_gelu_backward(input_gradient(d_out, next_weight), before_, bias, kept_, d_bias);
   const c10::cuda::CUDAGuard on_device(d_out.device());

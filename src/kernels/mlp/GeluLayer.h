@@ -15,14 +15,14 @@ namespace adtrain::kernels {
 class GeluLayer {
  public:
   GeluLayer() = default;
-  /// x (rows, in), weight (inner, in), bias (inner).
+  /// x (…, in), weight (inner, in), bias (inner).
   GeluLayer(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, KeptElements kept,
             Autotuning autotuning);
 
   /// (rows, inner).
   const at::Tensor& y() const { return y_; }
 
-  /// The gradient of x Wᵀ (rows, inner) from that of the product which y goes into, d_out (rows, out), and
+  /// The gradient of x Wᵀ (rows, inner) from that of the product which y goes into, d_out (…, out), and
   /// that product's weight (out, inner). Adds the gradient of the bias to `d_bias`.
   at::Tensor backward(const at::Tensor& d_out, const at::Tensor& next_weight, const at::Tensor& bias,
                       const at::Tensor& d_bias) const;

@@ -158,7 +158,7 @@ class AfterAttention {
   enum Dropped : size_t { kOfProjection, kOfInner, kOfOutput };
 
   void multiply(at::TensorList p, Autotuning autotuning) {
-    inner_ = GeluLayer(matrix(sum1_.y), p[kLinear1Weight], p[kLinear1Bias], kept_[kOfInner], autotuning);
+    inner_ = GeluLayer(sum1_.y, p[kLinear1Weight], p[kLinear1Bias], kept_[kOfInner], autotuning);
   }
 
   at::Tensor attention_output_;

@@ -85,7 +85,7 @@ class PreNormMlp {
   /// The part of it that the backward pass needs, which is kept.
   void multiply(const at::Tensor& normed, at::TensorList p, Autotuning autotuning) {
     if (pieces_.gelu) {
-      gelu_ = GeluLayer(matrix(normed), p[kUp], p[kUpBias], /*kept=*/{}, autotuning);
+      gelu_ = GeluLayer(normed, p[kUp], p[kUpBias], /*kept=*/{}, autotuning);
       return;
     }
     product_ = product(matrix(normed), gates_of(p), {}, autotuning).unflatten(-1, {2, -1});

@@ -43,6 +43,7 @@ dropout|test_kernels|DropoutMasks.*:RowDropout.*
 optimizer|test_training|Cases/AdamWKernel.*_64*:Cases/AdamWKernel.*_20544*:LossSums.TheKernel*
 batches|test_data|*GpuBatches.CutOnTheGpu*:GpuColumnBatches.*
 quantised products|test_kernels|*QuantisedProduct.*:QuantisedMatrix.OfEveryCode*
+hidden layers|test_kernels|Shapes/MatrixRows.GeluLayer*_96_*
 rollouts|test_evaluation|GpuRollout/GpuRollout_.*/OneLayerOneHead:GpuRollout/GpuRollout_.*/CompressedShort
 collection|test_collection|GpuCollection.UpdatesAs*
 TABLE

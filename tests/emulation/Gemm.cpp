@@ -36,14 +36,6 @@ at::Tensor view_of(const Vector* values, int64_t rows, int64_t width, ShortType 
   return at::from_blob(const_cast<Vector*>(values), {rows, width},
                        type == ShortType::kHalf ? at::kHalf : at::kBFloat16);
 }
-at::Tensor factors_of(const MatrixDropout& dropout, const MatrixShape& shape) {
-  const at::Tensor factors = at::ones({shape.rows, shape.width});
-  if (dropout.keep == nullptr) return factors;
-  float* const values = factors.data_ptr<float>();
-  for (int64_t i = 0; i < factors.numel(); ++i)
-    values[i] = (dropout.keep[i / kVectorWidth] >> (i % kVectorWidth) & 1) != 0 ? dropout.scale : 0;
-  return factors;
-}
 
 }  // namespace
 
@@ -53,15 +45,14 @@ void gelu_product(const GeluProduct& call, cudaStream_t) {
                                        view_of(call.weight, width, call.in, type).to(at::kFloat),
                                        view_of(call.bias, 1, width, type).to(at::kFloat).flatten());
   view_of(call.before, rows, width, type).copy_(before);
-  view_of(call.y, rows, width, type).copy_(at::gelu(before) * factors_of(call.dropout, call.shape));
+  view_of(call.y, rows, width, type).copy_(at::gelu(before));
 }
 
 void gelu_product_gradient(const GeluProductGradient& call, cudaStream_t) {
   const auto& [rows, width, type] = call.shape;
   const at::Tensor d_y = at::mm(view_of(call.d_out, rows, call.out, type).to(at::kFloat),
                                 view_of(call.weight, call.out, width, type).to(at::kFloat)),
-                   d_before = at::gelu_backward(d_y * factors_of(call.dropout, call.shape),
-                                                view_of(call.before, rows, width, type).to(at::kFloat));
+                   d_before = at::gelu_backward(d_y, view_of(call.before, rows, width, type).to(at::kFloat));
   view_of(call.d_before, rows, width, type).copy_(d_before);
   const at::Tensor parts = at::from_blob(call.parts, {gelu_product_parts(call.shape), width}).zero_();
   parts[0].copy_(d_before.sum(0));

@@ -6,13 +6,13 @@
 #include <cuda_runtime.h>
 #include <cutlass/cutlass.h>
 #include <cutlass/epilogue/collective/collective_builder.hpp>
+#include <cutlass/epilogue/fusion/operations.hpp>
 #include <cutlass/gemm/collective/collective_builder.hpp>
 #include <cutlass/gemm/device/gemm_universal_adapter.h>
 #include <cutlass/gemm/kernel/gemm_universal.hpp>
 #include <cutlass/util/packed_stride.hpp>
 
 #include "base/Error.h"
-#include "kernels/mlp/EpilogueVisitors.cuh"
 #include "kernels/mlp/GeluProducts.h"
 
 /// CUTLASS's persistent product of warpgroups: D (rows, columns) = epilogue(A (rows, inner) · B), where what

@@ -14,8 +14,7 @@ namespace adtrain::kernels {
 namespace {
 
 bool fits(const at::Tensor& x, const at::Tensor& weight) {
-  constexpr double kLarge =
-      1e9;  // for smaller products libraries have tiles that leave no multiprocessor idle
+  constexpr double kLarge = 1e9;  // libraries have smaller tiles, which leave no multiprocessor idle
   const auto operations = 2.0 * static_cast<double>(x.numel()) * static_cast<double>(weight.size(0));
   return operations >= kLarge && weight.size(0) % kVectorWidth == 0 && weight.size(1) % kVectorWidth == 0 &&
          DeviceTraits::of(x.device()).multiplies_by_warpgroups();
@@ -25,7 +24,7 @@ bool fits(const at::Tensor& x, const at::Tensor& weight) {
 
 GeluLayer::GeluLayer(const at::Tensor& x_of_any_shape, const at::Tensor& weight, const at::Tensor& bias,
                      KeptElements kept, Autotuning autotuning)
-    : kept_(std::move(kept)), in_epilogue_(fits(x_of_any_shape, weight)) {
+    : kept_(std::move(kept)), in_epilogue_(!kept_.bits.defined() && fits(x_of_any_shape, weight)) {
   const at::Tensor x = matrix(x_of_any_shape);
   if (!in_epilogue_) {
     before_ = product(x, weight, {}, autotuning);
@@ -36,7 +35,7 @@ GeluLayer::GeluLayer(const at::Tensor& x_of_any_shape, const at::Tensor& weight,
   before_ = at::empty({x.size(0), weight.size(0)}, x.options());
   y_ = at::empty_like(before_);
   gelu_product({shape_of(y_), static_cast<int>(x.size(1)), vectors_of(x), vectors_of(weight),
-                vectors_of(bias), dropout_of(kept_), vectors_of(before_), vectors_of(y_), processors()},
+                vectors_of(bias), vectors_of(before_), vectors_of(y_), processors()},
                current_stream());
 }
 
@@ -49,10 +48,9 @@ at::Tensor GeluLayer::backward(const at::Tensor& d_out_of_any_shape, const at::T
   const at::Tensor d_before = at::empty_like(before_);
   const MatrixShape shape = shape_of(d_before);
   const at::Tensor parts = parts_for(gelu_product_parts(shape), d_bias);
-  gelu_product_gradient(
-      {shape, static_cast<int>(d_out.size(1)), vectors_of(d_out), vectors_of(next_weight),
-       vectors_of(before_), dropout_of(kept_), vectors_of(d_before), parts.data_ptr<float>(), processors()},
-      current_stream());
+  gelu_product_gradient({shape, static_cast<int>(d_out.size(1)), vectors_of(d_out), vectors_of(next_weight),
+                         vectors_of(before_), vectors_of(d_before), parts.data_ptr<float>(), processors()},
+                        current_stream());
   add_up(parts, d_bias);
   return d_before;
 }

@@ -8,8 +8,8 @@
 namespace adtrain::kernels {
 
 /// The hidden layer of an MLP, y = dropout(gelu(x Wᵀ + b)), with what its backward pass needs. Everything is
-/// dense, on a GPU, in bf16 or fp16; sums are in fp32. Where the GPU and the sizes allow it, GELU and dropout
-/// are in the epilogue of the product (GeluProducts.h), and so are their gradients in that of the next
+/// dense, on a GPU, in bf16 or fp16; sums are in fp32. Where the GPU and the sizes allow it and nothing is
+/// dropped, GELU is in the epilogue of the product (GeluProducts.h), and its gradient in that of the next
 /// layer's input gradient; elsewhere they are kernels of their own between products. What Gemm.h says about
 /// threads and autotuning holds here too.
 class GeluLayer {

@@ -5,7 +5,6 @@
 namespace adtrain::kernels {
 namespace {
 
-/// Of one argument, gelu(x); of two, its product with the second.
 template <class>
 struct Gelu;
 template <int kCount>
@@ -17,15 +16,9 @@ struct Gelu<cutlass::Array<float, kCount>> {
     for (int i = 0; i < kCount; ++i) y[i] = x[i] * GeluForm(x[i]).phi;
     return y;
   }
-  CUTLASS_DEVICE Values operator()(const Values& x, const Values& factors) const {
-    Values y;
-    CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < kCount; ++i) y[i] = factors[i] * x[i] * GeluForm(x[i]).phi;
-    return y;
-  }
 };
 
-template <class Short, bool kDrops>
+template <class Short>
 void launch(const GeluProduct& call, cudaStream_t stream) {
   using Of = Element<Short>;
   using Store = collective::detail::AuxStoreDescriptor<EpilogueParts<Short>, RowMajor, Of>;
@@ -36,31 +29,19 @@ void launch(const GeluProduct& call, cudaStream_t stream) {
       fusion::Sm90AuxStore<Store::Stages, typename Store::EpilogueTile, Of, kRounding, typename Store::Stride,
                            typename Store::SmemLayoutAtom, typename Store::CopyOpR2S>,
       Biased>;
-  using Tree =
-      std::conditional_t<kDrops, Computed<Gelu, Of, Before, KeptFactors>, Computed<Gelu, Of, Before>>;
+  using Tree = Computed<Gelu, Of, Before>;
   using Product = EpilogueProduct<Short, ColumnMajor, Tree>;
-
   const typename Before::Arguments before{
       {{}, {reinterpret_cast<const Of*>(call.bias)}, {}},
       {reinterpret_cast<Of*>(call.before), Product::stride_of(call.shape)}};
-  const auto epilogue = [&]() -> typename Tree::Arguments {
-    if constexpr (kDrops)
-      return {before, call.dropout, {}};
-    else
-      return {before, {}};
-  }();
-  Product::run("gelu_product", call.shape, call.in, call.x, call.weight, epilogue, call.y, call.processors,
-               stream);
+  Product::run("gelu_product", call.shape, call.in, call.x, call.weight, {before, {}}, call.y,
+               call.processors, stream);
 }
 
 }  // namespace
 
 void gelu_product(const GeluProduct& call, cudaStream_t stream) {
-  with_type(call.shape.type, [&](auto type) {
-    using Short = decltype(type);
-    if (call.dropout.keep != nullptr) return launch<Short, true>(call, stream);
-    launch<Short, false>(call, stream);
-  });
+  with_type(call.shape.type, [&](auto type) { launch<decltype(type)>(call, stream); });
 }
 
 }  // namespace adtrain::kernels

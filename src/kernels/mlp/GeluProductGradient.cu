@@ -1,3 +1,4 @@
+#include "kernels/mlp/ColumnSums.cuh"
 #include "kernels/mlp/EpilogueProduct.cuh"
 #include "kernels/mlp/GeluValues.cuh"
 #include "kernels/primitives/ShortType.cuh"
@@ -5,8 +6,7 @@
 namespace adtrain::kernels {
 namespace {
 
-/// The gradient of gelu's argument x: of two arguments, gradient · gelu'(x); of three, its product with the
-/// third.
+/// The gradient of gelu's argument x from that of its value.
 template <class>
 struct GeluGradient;
 template <int kCount>
@@ -18,47 +18,28 @@ struct GeluGradient<cutlass::Array<float, kCount>> {
     for (int i = 0; i < kCount; ++i) d_x[i] = gradient[i] * GeluForm(x[i]).slope(x[i]);
     return d_x;
   }
-  CUTLASS_DEVICE Values operator()(const Values& gradient, const Values& x, const Values& factors) const {
-    Values d_x;
-    CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < kCount; ++i) d_x[i] = factors[i] * gradient[i] * GeluForm(x[i]).slope(x[i]);
-    return d_x;
-  }
 };
 
-template <class Short, bool kDrops>
+template <class Short>
 void launch(const GeluProductGradient& call, cudaStream_t stream) {
   using Of = Element<Short>;
   using Load = collective::detail::AuxLoadDescriptor<EpilogueParts<Short>, RowMajor, Of>;
   using Before = fusion::Sm90AuxLoad<Load::Stages, typename Load::EpilogueTile, Of, typename Load::Stride,
                                      typename Load::SmemLayoutAtom, typename Load::CopyOpS2R>;
-  using Gradient =
-      std::conditional_t<kDrops, Computed<GeluGradient, float, fusion::Sm90AccFetch, Before, KeptFactors>,
-                         Computed<GeluGradient, float, fusion::Sm90AccFetch, Before>>;
+  using Gradient = Computed<GeluGradient, float, fusion::Sm90AccFetch, Before>;
   using Tree =
       Computed<cutlass::epilogue::thread::Identity, Of, fusion::Sm90EVT<ColumnSums<kTileColumns>, Gradient>>;
   using Product = EpilogueProduct<Short, RowMajor, Tree>;
-
   const typename Before::Arguments before{reinterpret_cast<const Of*>(call.before), Of(0),
                                           Product::stride_of(call.shape)};
-  const auto gradient = [&]() -> typename Gradient::Arguments {
-    if constexpr (kDrops)
-      return {{}, before, call.dropout, {}};
-    else
-      return {{}, before, {}};
-  }();
   Product::run("gelu_product_gradient", call.shape, call.out, call.d_out, call.weight,
-               {{gradient, {call.parts}}, {}}, call.d_before, call.processors, stream);
+               {{{{}, before, {}}, {call.parts}}, {}}, call.d_before, call.processors, stream);
 }
 
 }  // namespace
 
 void gelu_product_gradient(const GeluProductGradient& call, cudaStream_t stream) {
-  with_type(call.shape.type, [&](auto type) {
-    using Short = decltype(type);
-    if (call.dropout.keep != nullptr) return launch<Short, true>(call, stream);
-    launch<Short, false>(call, stream);
-  });
+  with_type(call.shape.type, [&](auto type) { launch<decltype(type)>(call, stream); });
 }
 
 }  // namespace adtrain::kernels

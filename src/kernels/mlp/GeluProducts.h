@@ -15,26 +15,24 @@ namespace adtrain::kernels {
 /// The rows of a tile, which one thread block computes at a time.
 constexpr int kGeluTileRows = 128;
 
-/// before = x Wᵀ + b and y = dropout(gelu(before)), of `before` as it is ahead of its rounding.
+/// before = x Wᵀ + b and y = gelu(before), of `before` as it is ahead of its rounding.
 struct GeluProduct {
   MatrixShape shape;         ///< of y: (rows, inner)
   int in;                    ///< a multiple of 8
   const Vector *x, *weight;  ///< (rows, in), (inner, in)
   const Vector* bias;        ///< (inner)
-  MatrixDropout dropout;
   Vector *before, *y;
   int processors;
 };
 void gelu_product(const GeluProduct& call, cudaStream_t stream);
 
-/// d_before = dropout'(d_out W) · gelu'(before), and its partial sums over rows whose total is the gradient
+/// d_before = d_out W · gelu'(before), and its partial sums over rows whose total is the gradient
 /// of the bias.
 struct GeluProductGradient {
   MatrixShape shape;             ///< of d_before: (rows, inner)
   int out;                       ///< a multiple of 8
   const Vector *d_out, *weight;  ///< (rows, out), (out, inner): of the product that y goes into
   const Vector* before;
-  MatrixDropout dropout;
   Vector* d_before;
   float* parts;  ///< (gelu_product_parts, inner)
   int processors;

@@ -7,102 +7,18 @@
 #include <cutlass/epilogue/fusion/operations.hpp>
 #include <cutlass/epilogue/fusion/sm90_callbacks_tma_warpspecialized.hpp>
 
-#include "kernels/primitives/MatrixRows.h"
-
-/// Visitors of CUTLASS's epilogues that CUTLASS does not have. Each is a node of the tree that an epilogue
-/// computes: cutlass/epilogue/fusion/sm90_visitor_tma_warpspecialized.hpp says what a node must have and when
-/// its functions are called.
 namespace adtrain::kernels {
 
-/// What a node without memory of the producer warp, and without a workspace, shares with all such.
-struct Visitor {
-  template <class Shape, class Arguments>
-  static constexpr Arguments to_underlying_arguments(const Shape&, const Arguments& arguments, void*) {
-    return arguments;
-  }
-  template <class Shape, class Arguments>
-  static bool can_implement(const Shape&, const Arguments&) {
-    return true;
-  }
-  template <class Shape, class Arguments>
-  static size_t get_workspace_size(const Shape&, const Arguments&) {
-    return 0;
-  }
-  template <class Shape, class Arguments>
-  static cutlass::Status initialize_workspace(const Shape&, const Arguments&, void*, cudaStream_t,
-                                              cutlass::CudaHostAdapter* = nullptr) {
-    return cutlass::Status::kSuccess;
-  }
-  CUTLASS_DEVICE bool is_producer_load_needed() const { return false; }
-  CUTLASS_DEVICE bool is_C_load_needed() const { return false; }
-  template <class Producer>
-  CUTLASS_DEVICE auto get_producer_load_callbacks(const Producer&) {
-    return cutlass::epilogue::fusion::EmptyProducerLoadCallbacks{};
-  }
-};
-
-/// A leaf: what dropout multiplies each element by, 0 or the scale of what is kept.
-struct KeptFactors : Visitor {
-  struct SharedStorage {};
-  using Arguments = MatrixDropout;
-  using Params = Arguments;
-
-  KeptFactors() = default;
-  CUTLASS_HOST_DEVICE KeptFactors(const Params& dropout, const SharedStorage&) : dropout(dropout) {}
-  Params dropout;
-
-  /// Of one thread in a tile.
-  template <class Coordinates>
-  struct OfThread : cutlass::epilogue::fusion::EmptyConsumerStoreCallbacks {
-    Coordinates coordinates;  ///< of the thread's elements, from the first one on
-    MatrixDropout dropout;
-    int rows, width, first_row, first_column;
-
-    CUTLASS_DEVICE OfThread(const Coordinates& coordinates, const MatrixDropout& dropout, int rows, int width,
-                            int first_row, int first_column)
-        : coordinates(coordinates),
-          dropout(dropout),
-          rows(rows),
-          width(width),
-          first_row(first_row),
-          first_column(first_column) {}
-
-    template <class Sum, int kCount>
-    CUTLASS_DEVICE cutlass::Array<float, kCount> visit(const cutlass::Array<Sum, kCount>&, int part,
-                                                       int tile_row, int tile_column) {
-      const auto places = coordinates(cute::_, cute::_, cute::_, tile_row, tile_column);
-      cutlass::Array<float, kCount> factors;
-      CUTLASS_PRAGMA_UNROLL
-      for (int i = 0; i < kCount; ++i) {
-        const auto place = places(part * kCount + i);
-        const int row = first_row + cute::get<0>(place), column = first_column + cute::get<1>(place);
-        const bool exists = row < rows && column < width;
-        const unsigned bits =
-            exists ? __ldg(dropout.keep + (int64_t{row} * width + column) / kVectorWidth) : 0U;
-        factors[i] = (bits >> (column % kVectorWidth) & 1U) != 0 ? dropout.scale : 0.0F;
-      }
-      return factors;
-    }
-  };
-
-  template <bool kOfSource, class Consumer>
-  CUTLASS_DEVICE auto get_consumer_store_callbacks(const Consumer& consumer) {
-    const int rows = cute::get<0>(consumer.problem_shape_mnkl),
-              width = cute::get<1>(consumer.problem_shape_mnkl);
-    return OfThread<decltype(consumer.tCcD)>(consumer.tCcD, dropout, rows, width,
-                                             rows - cute::get<0>(consumer.residue_tCcD),
-                                             width - cute::get<1>(consumer.residue_tCcD));
-  }
-};
-
-/// A node that passes its input on and adds up its columns: of each tile one row of partial sums, (tiles,
-/// width) in fp32. A warpgroup has all rows of a tile of `kColumns`.
+/// A visitor of CUTLASS's epilogues, a node of the tree that an epilogue computes. It passes its input on and
+/// adds up its columns: of each tile one row of partial sums, (tiles, width) in fp32. A warpgroup has all
+/// rows of a tile of `kColumns`. cutlass/epilogue/fusion/sm90_visitor_tma_warpspecialized.hpp says what a
+/// node must have and when its functions are called.
 ///
 /// A thread has two neighbouring columns of each 8, of a few rows. The lanes at distances 4, 8 and 16 have
 /// others of the same columns: at each of three steps a lane gives half of its columns away and receives the
 /// other half's sums. Then the warps meet in shared memory.
 template <int kColumns>
-struct ColumnSums : Visitor {
+struct ColumnSums {
   static constexpr int kWarps = 4, kLanes = 32;
   static constexpr int kOfThread = kColumns / 4, kOfLane = kOfThread / 8;  ///< before and after the steps
 
@@ -113,6 +29,30 @@ struct ColumnSums : Visitor {
     float* parts;
   };
   using Params = Arguments;
+
+  template <class Shape>
+  static constexpr Params to_underlying_arguments(const Shape&, const Arguments& arguments, void*) {
+    return arguments;
+  }
+  template <class Shape>
+  static bool can_implement(const Shape&, const Arguments&) {
+    return true;
+  }
+  template <class Shape>
+  static size_t get_workspace_size(const Shape&, const Arguments&) {
+    return 0;
+  }
+  template <class Shape>
+  static cutlass::Status initialize_workspace(const Shape&, const Arguments&, void*, cudaStream_t,
+                                              cutlass::CudaHostAdapter* = nullptr) {
+    return cutlass::Status::kSuccess;
+  }
+  CUTLASS_DEVICE bool is_producer_load_needed() const { return false; }
+  CUTLASS_DEVICE bool is_C_load_needed() const { return false; }
+  template <class Producer>
+  CUTLASS_DEVICE auto get_producer_load_callbacks(const Producer&) {
+    return cutlass::epilogue::fusion::EmptyProducerLoadCallbacks{};
+  }
 
   ColumnSums() = default;
   CUTLASS_HOST_DEVICE ColumnSums(const Params& to, const SharedStorage& storage)

@@ -71,4 +71,12 @@ RollingPredictors rolling_predictors_of(AlgorithmDistillation& model, Evaluation
   return {begin, context == EvaluationContext::kRolling && model.rolling_slides()};
 }
 
+RollingPredictors rolling_predictors_of(PlacedNetwork& network, const AlgorithmDistillation& model) {
+  if (!model.why_not_rolling().empty()) return {};
+  const auto begin = [&network]() -> Predictor {
+    return [rolling = network.rolling()](const Batch& step) { return rolling(step).get(); };
+  };
+  return {begin, model.rolling_slides()};
+}
+
 }  // namespace adtrain

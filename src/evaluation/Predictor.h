@@ -41,5 +41,8 @@ struct RollingPredictors {
 /// where they are then those of predict() bit for bit.
 RollingPredictors rolling_predictors_of(AlgorithmDistillation& model, EvaluationContext context,
                                         bool captures);
+/// The same of such a model's network over several devices with kRolling, each of which keeps the keys and
+/// values of its blocks. A step goes through it as a whole, and eagerly. Borrows both.
+RollingPredictors rolling_predictors_of(PlacedNetwork& network, const AlgorithmDistillation& model);
 
 }  // namespace adtrain

@@ -149,11 +149,14 @@ AlgorithmDistillation::Predictions AlgorithmDistillation::at_the_query(const Pre
   return predictions;
 }
 
-AlgorithmDistillation::Rolling AlgorithmDistillation::without_gradients(
-    std::function<at::Tensor(const Batch& step)> newest) {
-  return [newest = std::move(newest)](const Batch& step) {
+AlgorithmDistillation::Rolling AlgorithmDistillation::rolling() {
+  const std::optional<Parts> whole = parts();
+  if (!whole || !whole->rolling) return nullptr;
+  return [parts = whole->rolling(/*first=*/-1)](const Batch& step) {
     const at::NoGradGuard no_grad;
-    return at_the_query({newest(step), {}});
+    Tokens tokens = parts.embeddings(step);
+    tokens.x = parts.through(tokens, 0, parts.blocks);
+    return parts.head(tokens);
   };
 }
 

@@ -120,7 +120,7 @@ class AlgorithmDistillation {
   /// stay.
   using Rolling = std::function<Predictions(const Batch& step)>;
   /// Of empty rows. Null where this network cannot: see why_not_rolling().
-  virtual Rolling rolling() { return nullptr; }
+  Rolling rolling();
   /// Whether rows may grow beyond n_transit steps, as positions count between tokens. Keys of deeper blocks
   /// have then seen steps that the window has lost, which they had not in training. Where positions count
   /// from a window's first step, which is another one at each step from then on, rolling() must not be called
@@ -159,6 +159,16 @@ class AlgorithmDistillation {
     std::function<at::Tensor(const Tokens&, int64_t first, int64_t end)> through;
     /// Of what the last block returns.
     std::function<Predictions(const Tokens&)> head;
+
+    /// How many tokens of a row each block keeps keys and values of where rows grow by one step at a time; 0
+    /// where none can.
+    int64_t window = 0;
+    /// The same parts for such rows, which are empty yet: what Rolling does. Embeddings take a step's rows,
+    /// and what a block keeps is on the device where it runs. `first`: the first block of who calls them,
+    /// which he runs first at each step; −1 where he begins with the embeddings. Each has parts of his own,
+    /// for the same rows in the same order. A step that throws leaves the rows undefined. For one thread, on
+    /// one stream. Null where rows cannot grow.
+    std::function<Parts(int64_t first)> rolling = nullptr;
   };
   /// Nothing where this network is not made of such parts.
   virtual std::optional<Parts> parts() { return std::nullopt; }
@@ -187,9 +197,6 @@ class AlgorithmDistillation {
   MainGradients* main_gradients() const { return main_gradients_; }
   /// Of logits at one query: as predict() returns them.
   static Predictions at_the_query(const Predictions& logits);
-  /// The calls of rolling(), without gradients: `newest` maps a step's rows to the logits (B, …) at its
-  /// query.
-  static Rolling without_gradients(std::function<at::Tensor(const Batch& step)> newest);
   /// Embeds plain rows by one kernel.
   Tokens tokens_by_kernel(const Batch& batch, LossPositions positions,
                           const kernels::EmbeddingParameters& parameters) const;

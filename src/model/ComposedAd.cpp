@@ -1,7 +1,5 @@
 #include "model/ComposedAd.h"
 
-#include <memory>
-
 #include <ATen/ATen.h>
 
 #include "model/PlainSequence.h"
@@ -55,16 +53,15 @@ ImaginationParts ComposedAd::imagination_parts() const {
   return parts;
 }
 
-AlgorithmDistillation::Rolling ComposedAd::rolling() {
-  const auto kept = std::make_shared<RollingBlocks>(
-      RollingBlocks::of(options().n_transit, static_cast<size_t>(stack_.blocks())));
-  return without_gradients([this, kept](const Batch& step) {
-    const at::Tensor x = tokens_of(step, LossPositions::kLast).x;
-    const kernels::KernelPlan& chosen = plan(LossPositions::kLast);
-    // Of PreviousTokens the last has all of the step before; else it is a query, which nothing reads later.
-    return pred_action_(previous_ ? stack_.newest(last_of(x, 1, 1), /*passing=*/0, *kept, chosen)
-                                  : stack_.newest(x, /*passing=*/1, *kept, chosen));
-  });
+NewestStep ComposedAd::newest_step() const {
+  // Of PreviousTokens the last has all of the step before; else it is a query, which nothing reads later.
+  return stack_.newest_step(
+      options().n_transit, /*passing=*/previous_ ? 0 : 1,
+      [this](const Batch& rows) {
+        const at::Tensor x = tokens_of(rows, LossPositions::kLast).x;
+        return Tokens{previous_ ? last_of(x, 1, 1) : x, {}, /*queries=*/1};
+      },
+      [this]() -> const kernels::KernelPlan& { return plan(LossPositions::kLast); });
 }
 
 std::optional<ComposedAd::Parts> ComposedAd::parts() {
@@ -80,7 +77,7 @@ std::optional<ComposedAd::Parts> ComposedAd::parts() {
   const auto head = [this](const Tokens& tokens) {
     return at_the_query({pred_action_(stack_.behind_blocks(tokens.x)), {}});
   };
-  return Parts{stack_.blocks(), embeddings, through, head};
+  return with_rolling({stack_.blocks(), embeddings, through, head}, newest_step());
 }
 
 ComposedAd::Tokens ComposedAd::tokens_of(const Batch& batch, LossPositions positions) const {

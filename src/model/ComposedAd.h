@@ -17,7 +17,6 @@ class ComposedAd : public AlgorithmDistillation {
 
   Loss loss(const Batch& batch, LossPositions positions, bool training) override;
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
-  Rolling rolling() override;
   bool rolling_slides() const override { return stack_.slides(); }
   std::string why_not_rolling() const override { return ""; }
   std::optional<Parts> parts() override;
@@ -28,6 +27,7 @@ class ComposedAd : public AlgorithmDistillation {
  private:
   /// What the heads read at the queries (B, Q, width).
   at::Tensor encoded(const Batch& batch, LossPositions positions, bool training) const;
+  NewestStep newest_step() const;
   /// The embedded transitions and then the states of the queries; or nothing, where tokens are
   /// PreviousTokens.
   struct TransitionEmbedding {

@@ -103,26 +103,34 @@ at::Tensor ComposedStack::through(const at::Tensor& embedded, const TokenStreams
   return x;
 }
 
-at::Tensor ComposedStack::newest(const at::Tensor& embedded, int64_t passing, RollingBlocks& kept,
-                                 const kernels::KernelPlan& plan) const {
-  RollingPlaces& places = kept.places;
-  const int64_t tokens = embedded.size(1);
-  places.add(tokens, passing, embedded.device());
+NewestStep ComposedStack::newest_step(
+    int64_t window, int64_t passing, const std::function<AlgorithmDistillation::Tokens(const Batch&)>& tokens,
+    const std::function<const kernels::KernelPlan&()>& plan) const {
+  NewestStep step = {
+      .window = window, .passing = passing, .tokens = tokens, .with_positions = {}, .through = {}};
+  if (learned_positions_.defined()) {
+    step.with_positions = [this](const at::Tensor& x, const RollingPlaces& places) {
+      return x + learned_positions_.index_select(0, places.counts() - 1);
+    };
+  }
+  step.through = [this, plan](const at::Tensor& x, int64_t first, int64_t end, RollingBlocks& kept) {
+    return newest_through(blocks_, x, first, end, kept, newest_of(kept.places, x, plan()));
+  };
+  return step;
+}
+
+NewestTokens ComposedStack::newest_of(const RollingPlaces& places, const at::Tensor& x,
+                                      const kernels::KernelPlan& plan) const {
   NewestTokens newest = NewestTokens::plain(places, plan);
   if (position_kind_ == PositionKind::kAlibi && newest.by_kernel) {
     newest.by_kernel = kernels::DistancePenalty::kAlibi;
   } else if (position_kind_ == PositionKind::kAlibi) {
-    const at::Tensor slopes = alibi_slopes(heads_, embedded).view({1, heads_, 1, 1});
-    for (int64_t token = 0; token < tokens; ++token) {
-      newest.penalties.push_back(
-          (slopes * -places.ages(token, embedded.device())).to(embedded.scalar_type()));
-    }
+    const at::Tensor slopes = alibi_slopes(heads_, x).view({1, heads_, 1, 1});
+    for (int64_t token = 0; token < places.tokens(); ++token)
+      newest.penalties.push_back((slopes * -places.ages(token, x.device())).to(x.scalar_type()));
   }
-  const at::Tensor positions = places.counts() - 1;
-  if (position_kind_ == PositionKind::kRotary) newest.rotary = Rotary::of(positions, head_size_);
-  at::Tensor x = embedded;
-  if (learned_positions_.defined()) x = x + learned_positions_.index_select(0, positions);
-  return behind_blocks(last_of(newest_through(blocks_, x, kept, newest), 1, 1));
+  if (position_kind_ == PositionKind::kRotary) newest.rotary = Rotary::of(places.counts() - 1, head_size_);
+  return newest;
 }
 
 ImaginationParts ComposedStack::imagination_parts() const {

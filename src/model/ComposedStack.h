@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -9,7 +10,7 @@
 #include "kernels/plan/KernelPlan.h"
 #include "model/ComposedBlock.h"
 #include "model/Imagination.h"
-#include "model/RollingKeys.h"
+#include "model/RollingParts.h"
 
 namespace adtrain {
 
@@ -37,12 +38,13 @@ class ComposedStack {
 
   /// Whether a token's position is known without where its window begins, so that rows may grow for ever.
   bool slides() const { return !learned_positions_.defined(); }
-  /// What a head reads (B, 1, width) at the last token of rows that grow by the embedded tokens x (B, tokens,
-  /// width), the last `passing` of which stay unread (see RollingPlaces). Where nothing has left the window,
-  /// as the pass above; without dropout. Follows `plan`. Where that has decoding_attention(), each call
-  /// launches the same kernels on the same memory as the one before with as many tokens.
-  at::Tensor newest(const at::Tensor& x, int64_t passing, RollingBlocks& kept,
-                    const kernels::KernelPlan& plan) const;
+  /// How rows grow by a step's embedded `tokens`, the last `passing` of which stay unread (see
+  /// RollingPlaces). Where nothing has left the window, as the pass above; without dropout. Follows `plan`.
+  /// Where that has decoding_attention(), each step launches the same kernels on the same memory as the one
+  /// before with as many tokens. Borrows this.
+  NewestStep newest_step(int64_t window, int64_t passing,
+                         const std::function<AlgorithmDistillation::Tokens(const Batch&)>& tokens,
+                         const std::function<const kernels::KernelPlan&()>& plan) const;
   /// Blocks, positions and final norm, for an Imagination; the rest is empty. Borrows this.
   ImaginationParts imagination_parts() const;
 
@@ -51,6 +53,9 @@ class ComposedStack {
   static at::Tensor positions_of(const at::Tensor& x, const TokenStreams& streams);
   TokenOrder order_of(const at::Tensor& x, const TokenStreams& streams,
                       const kernels::KernelPlan& plan) const;
+  /// What attention must know of the newest tokens, of which x are inputs of a block.
+  NewestTokens newest_of(const RollingPlaces& places, const at::Tensor& x,
+                         const kernels::KernelPlan& plan) const;
 
   /// Which blocks run.
   struct Range {

@@ -97,28 +97,33 @@ AlgorithmDistillation::Predictions Gpt2Ad::forward(const Batch& batch, LossPosit
   return {predicted(through(input, 0, std::ssize(blocks_), positions, rates)), {}};
 }
 
-AlgorithmDistillation::Rolling Gpt2Ad::rolling() {
-  const auto kept = std::make_shared<RollingBlocks>(RollingBlocks::of(wpe_.weight.size(0), blocks_.size()));
-  return without_gradients([this, kept](const Batch& step) {
-    const at::Tensor all = tokens(step);
-    // The state of the step before is there since then.
-    const at::Tensor x = last_of(all, 1, all.size(1) > 1 ? kTokensAStep : 1);
-    RollingPlaces& places = kept->places;
-    places.add(x.size(1), /*passing=*/0, x.device());
-    const NewestTokens newest = NewestTokens::plain(places, plan(LossPositions::kLast));
-    const at::Tensor with_positions = x + wpe_.weight.index_select(0, places.counts() - 1);
-    return predicted(last_of(newest_through(blocks_, with_positions, *kept, newest), 1, 1));
-  });
+std::optional<Gpt2Ad::Parts> Gpt2Ad::parts() {
+  return with_rolling({std::ssize(blocks_), [this](const Batch& batch) { return embedded(batch); },
+                       [this](const Tokens& tokens, int64_t first, int64_t end) {
+                         return through(tokens, first, end, LossPositions::kLast, /*rates=*/{});
+                       },
+                       [this](const Tokens& tokens) {
+                         return at_the_query({predicted(tokens.x), {}});
+                       }},
+                      newest_step());
 }
 
-std::optional<Gpt2Ad::Parts> Gpt2Ad::parts() {
-  return Parts{std::ssize(blocks_), [this](const Batch& batch) { return embedded(batch); },
-               [this](const Tokens& tokens, int64_t first, int64_t end) {
-                 return through(tokens, first, end, LossPositions::kLast, /*rates=*/{});
-               },
-               [this](const Tokens& tokens) {
-                 return at_the_query({predicted(tokens.x), {}});
-               }};
+NewestStep Gpt2Ad::newest_step() const {
+  NewestStep step = {
+      .window = wpe_.weight.size(0), .passing = 0, .tokens = {}, .with_positions = {}, .through = {}};
+  step.tokens = [this](const Batch& rows) {
+    const at::Tensor all = tokens(rows);
+    // The state of the step before is there since then.
+    return Tokens{last_of(all, 1, all.size(1) > 1 ? kTokensAStep : 1), {}, /*queries=*/1};
+  };
+  step.with_positions = [this](const at::Tensor& x, const RollingPlaces& places) {
+    return x + wpe_.weight.index_select(0, places.counts() - 1);
+  };
+  step.through = [this](const at::Tensor& x, int64_t first, int64_t end, RollingBlocks& kept) {
+    return newest_through(blocks_, x, first, end, kept,
+                          NewestTokens::plain(kept.places, plan(LossPositions::kLast)));
+  };
+  return step;
 }
 
 Gpt2Ad::Tokens Gpt2Ad::embedded(const Batch& batch) const {

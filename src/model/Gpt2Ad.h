@@ -8,7 +8,7 @@
 #include "model/Attention.h"
 #include "model/Layers.h"
 #include "model/Mlp.h"
-#include "model/RollingKeys.h"
+#include "model/RollingParts.h"
 
 namespace adtrain {
 
@@ -50,12 +50,12 @@ class Gpt2Ad : public AlgorithmDistillation {
   Gpt2Ad(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory);
 
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
-  Rolling rolling() override;
   std::string why_not_rolling() const override { return ""; }
   std::optional<Parts> parts() override;
 
  private:
   at::Tensor tokens(const Batch& batch) const;
+  NewestStep newest_step() const;
   /// Tokens with their positions. All of them are in one stream; the queries of kLast are the last one.
   Tokens embedded(const Batch& batch) const;
   /// Blocks `first` … `end` − 1, the last of which returns the last token alone for kLast.

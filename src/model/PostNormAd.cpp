@@ -1,10 +1,6 @@
 #include "model/PostNormAd.h"
 
-#include <memory>
-
 #include <ATen/ATen.h>
-
-#include "model/RollingKeys.h"
 
 namespace adtrain {
 
@@ -55,18 +51,24 @@ at::Tensor PostNormAd::encoded(const Batch& batch, LossPositions positions, bool
                        recomputation(positions, rates), main_gradients());
 }
 
-AlgorithmDistillation::Rolling PostNormAd::rolling() {
-  const auto kept =
-      std::make_shared<RollingBlocks>(RollingBlocks::of(options().n_transit, stack_.layers.size()));
-  return without_gradients([this, kept](const Batch& step) {
-    const at::Tensor tokens =
-        tokens_without_positions(PlainSequence::of(step, shape(), LossPositions::kLast, compute_type()));
-    RollingPlaces& places = kept->places;
-    places.add(tokens.size(1), /*passing=*/1, tokens.device());  // no later step reads the query
-    const at::Tensor x = tokens + stack_.pos_embedding.index_select(1, places.counts() - 1);
-    const NewestTokens newest = NewestTokens::plain(places, plan(LossPositions::kLast));
-    return stack_.pred_action(last_of(newest_through(stack_.layers, x, *kept, newest), 1, 1));
-  });
+NewestStep PostNormAd::newest_step() const {
+  NewestStep step = {.window = options().n_transit,
+                     .passing = 1,  // no later step reads the query
+                     .tokens = {},
+                     .with_positions = {},
+                     .through = {}};
+  step.tokens = [this](const Batch& rows) {
+    const auto sequence = PlainSequence::of(rows, shape(), LossPositions::kLast, compute_type());
+    return Tokens{tokens_without_positions(sequence), {}, /*queries=*/1};
+  };
+  step.with_positions = [this](const at::Tensor& x, const RollingPlaces& places) {
+    return x + stack_.pos_embedding.index_select(1, places.counts() - 1);
+  };
+  step.through = [this](const at::Tensor& x, int64_t first, int64_t end, RollingBlocks& kept) {
+    return newest_through(stack_.layers, x, first, end, kept,
+                          NewestTokens::plain(kept.places, plan(LossPositions::kLast)));
+  };
+  return step;
 }
 
 ImaginationParts PostNormAd::imagination_parts() const {
@@ -85,14 +87,17 @@ ImaginationParts PostNormAd::imagination_parts() const {
 
 std::optional<PostNormAd::Parts> PostNormAd::parts() {
   constexpr LossPositions kLast = LossPositions::kLast;
-  return Parts{std::ssize(stack_.layers), [this](const Batch& batch) { return embedded(batch, kLast); },
-               [this](const Tokens& tokens, int64_t first, int64_t end) {
-                 return stack_.through(tokens.x, tokens.streams, tokens.queries, first, end, /*rates=*/{},
-                                       plan(kLast), /*recomputation=*/{}, /*main_gradients=*/nullptr);
-               },
-               [this](const Tokens& tokens) {
-                 return at_the_query({stack_.pred_action(tokens.x), {}});
-               }};
+  return with_rolling(
+      {std::ssize(stack_.layers), [this](const Batch& batch) { return embedded(batch, kLast); },
+       [this](const Tokens& tokens, int64_t first, int64_t end) {
+         return stack_.through(tokens.x, tokens.streams, tokens.queries, first, end, /*rates=*/{},
+                               plan(kLast),
+                               /*recomputation=*/{}, /*main_gradients=*/nullptr);
+       },
+       [this](const Tokens& tokens) {
+         return at_the_query({stack_.pred_action(tokens.x), {}});
+       }},
+      newest_step());
 }
 
 }  // namespace adtrain

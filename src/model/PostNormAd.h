@@ -6,6 +6,7 @@
 #include "model/AlgorithmDistillation.h"
 #include "model/PlainSequence.h"
 #include "model/PostNormStack.h"
+#include "model/RollingParts.h"
 
 namespace adtrain {
 
@@ -18,7 +19,6 @@ class PostNormAd : public AlgorithmDistillation {
 
   Loss loss(const Batch& batch, LossPositions positions, bool training) override;
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
-  Rolling rolling() override;
   std::string why_not_rolling() const override { return ""; }
   std::optional<Parts> parts() override;
 
@@ -31,6 +31,7 @@ class PostNormAd : public AlgorithmDistillation {
   /// Embedded tokens (B, context + queries, width) without their positions.
   at::Tensor tokens_without_positions(const PlainSequence& sequence) const;
   Tokens tokens_of(const Batch& batch, LossPositions positions) const;
+  NewestStep newest_step() const;
   Tokens embedded(const Batch& batch, LossPositions positions) const;
   /// The blocks' output at the queries (B, Q, width).
   at::Tensor encoded(const Batch& batch, LossPositions positions, bool training) const;

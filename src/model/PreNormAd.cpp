@@ -99,16 +99,21 @@ PreNormAd::Tokens PreNormAd::tokens_of(const Batch& batch, LossPositions positio
   return {x, sequence.streams, sequence.queries.size(1)};
 }
 
-AlgorithmDistillation::Rolling PreNormAd::rolling() {
-  const auto kept = std::make_shared<RollingBlocks>(RollingBlocks::of(options().n_transit, blocks_.size()));
-  return without_gradients([this, kept](const Batch& step) {
-    const at::Tensor x = tokens_of(step, LossPositions::kLast).x;
-    RollingPlaces& places = kept->places;
-    places.add(x.size(1), /*passing=*/1, x.device());  // no later step reads the query
-    NewestTokens newest = NewestTokens::plain(places, plan(LossPositions::kLast));
-    newest.rotary = Rotary::of(places.counts() - 1, options().head_size());
-    return pred_action_(last_of(newest_through(blocks_, x, *kept, newest), 1, 1));
-  });
+NewestStep PreNormAd::newest_step() const {
+  NewestStep step = {.window = options().n_transit,
+                     .passing = 1,  // no later step reads the query
+                     .tokens = {},
+                     .with_positions = {},
+                     .through = {}};
+  step.tokens = [this](const Batch& rows) {
+    return Tokens{tokens_of(rows, LossPositions::kLast).x, {}, /*queries=*/1};
+  };
+  step.through = [this](const at::Tensor& x, int64_t first, int64_t end, RollingBlocks& kept) {
+    NewestTokens newest = NewestTokens::plain(kept.places, plan(LossPositions::kLast));
+    newest.rotary = Rotary::of(kept.places.counts() - 1, options().head_size());
+    return newest_through(blocks_, x, first, end, kept, newest);
+  };
+  return step;
 }
 
 ImaginationParts PreNormAd::imagination_parts() const {
@@ -127,13 +132,14 @@ ImaginationParts PreNormAd::imagination_parts() const {
 
 std::optional<PreNormAd::Parts> PreNormAd::parts() {
   constexpr LossPositions kLast = LossPositions::kLast;
-  return Parts{std::ssize(blocks_), [this](const Batch& batch) { return embedded(batch, kLast); },
-               [this](const Tokens& tokens, int64_t first, int64_t end) {
-                 return through(tokens, first, end, kLast, /*rates=*/{});
-               },
-               [this](const Tokens& tokens) {
-                 return at_the_query({pred_action_(tokens.x), {}});
-               }};
+  return with_rolling({std::ssize(blocks_), [this](const Batch& batch) { return embedded(batch, kLast); },
+                       [this](const Tokens& tokens, int64_t first, int64_t end) {
+                         return through(tokens, first, end, kLast, /*rates=*/{});
+                       },
+                       [this](const Tokens& tokens) {
+                         return at_the_query({pred_action_(tokens.x), {}});
+                       }},
+                      newest_step());
 }
 
 PreNormAd::Tokens PreNormAd::embedded(const Batch& batch, LossPositions positions) const {

@@ -10,7 +10,7 @@
 #include "model/Attention.h"
 #include "model/Layers.h"
 #include "model/Mlp.h"
-#include "model/RollingKeys.h"
+#include "model/RollingParts.h"
 
 namespace adtrain {
 
@@ -58,7 +58,6 @@ class PreNormAd : public AlgorithmDistillation {
 
   Loss loss(const Batch& batch, LossPositions positions, bool training) override;
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
-  Rolling rolling() override;
   bool rolling_slides() const override { return true; }
   std::string why_not_rolling() const override { return ""; }
   std::optional<Parts> parts() override;
@@ -68,6 +67,7 @@ class PreNormAd : public AlgorithmDistillation {
 
  private:
   Tokens tokens_of(const Batch& batch, LossPositions positions) const;
+  NewestStep newest_step() const;
   Tokens embedded(const Batch& batch, LossPositions positions) const;
   /// Blocks `first` … `end` − 1, the last of which returns the queries alone.
   at::Tensor through(const Tokens& tokens, int64_t first, int64_t end, LossPositions positions,

@@ -94,11 +94,13 @@ struct RollingBlocks {
   }
 };
 
-/// The newest tokens x (B, tokens, width) through blocks that have newest(x, keys, tokens).
+/// The newest tokens x (B, tokens, width) through blocks `first` … `end` − 1, which have newest(x, keys,
+/// tokens).
 template <class Block>
-at::Tensor newest_through(const std::vector<Block>& blocks, at::Tensor x, RollingBlocks& kept,
-                          const NewestTokens& newest) {
-  for (size_t i = 0; i < blocks.size(); ++i) x = blocks[i].newest(x, kept.blocks[i], newest);
+at::Tensor newest_through(const std::vector<Block>& blocks, at::Tensor x, int64_t first, int64_t end,
+                          RollingBlocks& kept, const NewestTokens& newest) {
+  for (auto i = static_cast<size_t>(first); i < static_cast<size_t>(end); ++i)
+    x = blocks[i].newest(x, kept.blocks[i], newest);
   return x;
 }
 

@@ -26,7 +26,7 @@ std::map<int, int64_t> without_activations(const MemoryLimits& limits, const Con
 int64_t buffer_of(const std::vector<PlacedModule>& modules) {
   int64_t largest_block = 0, sum = 0, layers = 0;
   for (const PlacedModule& module : modules) {
-    if (module.is_block) largest_block = std::max(largest_block, module.bytes);
+    if (module.is_block) largest_block = std::max(largest_block, module.bytes + module.kept);
     sum += std::accumulate(module.layers.begin(), module.layers.end(), int64_t{0});
     layers += std::ssize(module.layers);
   }
@@ -46,7 +46,7 @@ std::map<int, int64_t> balanced(std::map<int, int64_t> gpus, const std::vector<P
     if (!from_user) gpus[numbers.front()] = 9 * gpus[numbers.front()] / 10;
     return gpus;
   }
-  const int64_t total = total_bytes(modules);
+  const int64_t total = total_bytes(modules) + total_kept(modules);
   const int64_t share = total / (low_0 ? count - 1 : count) + buffer_of(modules);
   for (size_t i = 0; i + 1 < numbers.size(); ++i) {
     if (low_0 && i == 0) continue;
@@ -93,10 +93,11 @@ std::vector<size_t> together_with(size_t first, const std::vector<PlacedModule>&
 [[noreturn]] void throw_left_over(const std::vector<PlacedModule>& modules,
                                   const std::vector<std::optional<MapDevice>>& placed, size_t first,
                                   const MemoryLimits& limits, const ContextMemory& context) {
-  int64_t missing = 0, count = 0;
+  int64_t missing = 0, kept = 0, count = 0;
   for (size_t i = 0; i < modules.size(); ++i) {
     if (placed[i]) continue;
     missing += modules[i].bytes;
+    kept += modules[i].kept;
     ++count;
   }
   std::vector<std::string> given;
@@ -105,12 +106,13 @@ std::vector<size_t> together_with(size_t first, const std::vector<PlacedModule>&
   given.push_back(limits.cpu ? fmt::format("cpu {}", human_bytes(static_cast<double>(*limits.cpu)))
                              : "cpu nothing");
   throw ConfigError(fmt::format(
-      "device_map: {}{}, {} of the network's {}, found no room, with {} of each GPU for activations; the "
+      "device_map: {}{}, {} of the network's {}{}, found no room, with {} of each GPU for activations; the "
       "limits are "
       "{}, of which the first GPU and the cpu keep room for the largest module to come; expected more: raise "
       "max_memory{}, or let fewer windows or trials go through the network at once (score_batch, eval_batch)",
       modules[first].name, count > 1 ? fmt::format(" and {} others", count - 1) : "",
       human_bytes(static_cast<double>(missing)), human_bytes(static_cast<double>(total_bytes(modules))),
+      kept == 0 ? "" : fmt::format(" and {} of keys and values", human_bytes(static_cast<double>(kept))),
       human_bytes(static_cast<double>(context.of_gpu)), join(given, ", "),
       limits.cpu ? "" : ", for example with cpu: 30GiB in it"));
 }
@@ -122,15 +124,18 @@ DeviceMap::DeviceMap(const std::vector<PlacedModule>& modules, std::vector<MapDe
   std::map<int, int64_t> spare = limits.gpus;
   for (auto& [gpu, bytes] : spare) bytes -= context.of_gpu;
   int64_t spare_of_cpu = limits.cpu.value_or(0);
+  const bool on_gpus = std::ranges::any_of(devices, [](const MapDevice& one) { return !one.is_cpu(); });
   for (size_t i = 0; i < modules.size(); ++i) {
     const MapDevice& device = devices[i];
     int64_t& left = device.is_cpu() ? spare_of_cpu : spare[device.gpu];
-    left -= modules[i].bytes;
+    const bool streams = on_gpus && device.is_cpu();
+    left -= modules[i].bytes + (streams ? 0 : modules[i].kept);
+    if (streams) kept_by_streamed_ += modules[i].kept;
     rows_.push_back({modules[i].name, device, modules[i].bytes, left});
   }
   spare_ = std::move(spare);
   for (const auto& [gpu, bytes] : without_activations(limits, context)) {
-    if (bytes < total_bytes(modules)) continue;
+    if (bytes < total_bytes(modules) + total_kept(modules)) continue;
     alone_ = {gpu};
     break;
   }
@@ -141,14 +146,37 @@ DeviceMap DeviceMap::automatic(const std::vector<PlacedModule>& modules, const M
   std::map<int, int64_t> gpus = without_activations(limits, context);
   if (mode != MapMode::kSequential)
     gpus = balanced(std::move(gpus), modules, limits.from_user, mode == MapMode::kBalancedLow0);
-  DeviceMap map = filled(modules, limits, gpus, /*rooms=*/1, context);
+  DeviceMap map = filled_with_room(modules, limits, gpus, /*rooms=*/1, context);
   const bool streams = std::ranges::any_of(map.rows_, [](const Row& row) { return row.device.is_cpu(); }) &&
                        !map.gpus().empty();
   if (!streams || context.streamed <= 1) return map;
   try {
-    return filled(modules, limits, gpus, context.streamed, context);
+    return filled_with_room(modules, limits, gpus, context.streamed, context);
   } catch (const ConfigError&) {
     return map;  // the CPU may not hold more
+  }
+}
+
+DeviceMap DeviceMap::filled_with_room(const std::vector<PlacedModule>& modules, const MemoryLimits& limits,
+                                      std::map<int, int64_t> gpus, int64_t rooms,
+                                      const ContextMemory& context) {
+  std::optional<DeviceMap> before;
+  for (int64_t room = 0;;) {
+    DeviceMap map = filled(modules, limits, gpus, rooms, context);
+    if (before && map.gpus().empty()) {
+      before->check_room_to_stream();
+      return *before;
+    }
+    if (map.kept_by_streamed_ == 0 || map.has_room_to_stream(rooms)) return map;
+    const int64_t more = map.kept_by_streamed_ - room;
+    if (more <= 0) {
+      map.check_room_to_stream();
+      return map;
+    }
+    int64_t& first = gpus.begin()->second;  // the less it holds, the more is on the CPU: in the end all is
+    first = std::max<int64_t>(0, first - more);
+    room += more;
+    before = std::move(map);
   }
 }
 
@@ -159,15 +187,17 @@ DeviceMap DeviceMap::filled(const std::vector<PlacedModule>& modules, const Memo
   auto device = devices.begin();
   for (size_t i = 0; i < modules.size(); ++i) {
     if (placed[i]) continue;
-    int64_t size = 0, room = 0;
+    int64_t size = 0, kept = 0, room = 0;
     const std::vector<size_t> together = together_with(i, modules);
     for (const size_t j : together) size += modules[j].bytes;
+    for (const size_t j : together) kept += modules[j].kept;
     for (size_t j = i + 1; j < modules.size(); ++j) {
       if (!placed[j]) room = std::max(room, modules[j].bytes);
     }
-    while (device != devices.end() && device->used + size > device->limit - device->rooms * room) ++device;
+    const auto taken = [&] { return size + (device->device.is_cpu() && !gpus.empty() ? 0 : kept); };
+    while (device != devices.end() && device->used + taken() > device->limit - device->rooms * room) ++device;
     if (device == devices.end()) throw_left_over(modules, placed, i, limits, context);
-    device->used += size;
+    device->used += taken();
     for (const size_t j : together) placed[j] = device->device;
   }
   std::vector<MapDevice> found;
@@ -201,10 +231,29 @@ int64_t DeviceMap::room_to_stream() const {
 }
 
 int64_t DeviceMap::streaming_buffers() const {
-  const MapDevice device = streaming_device();
-  const int64_t room = room_to_stream();
-  if (device.is_cpu() || room == 0) return 0;
-  return spare_.at(device.gpu) >= 2 * room ? 2 : 1;
+  if (streaming_device().is_cpu() || room_to_stream() == 0) return 0;
+  return has_room_to_stream(2) ? 2 : 1;
+}
+
+bool DeviceMap::has_room_to_stream(int64_t buffers) const {
+  const MapDevice computes = streaming_device();
+  return computes.is_cpu() || spare_.at(computes.gpu) - kept_by_streamed_ >= buffers * room_to_stream();
+}
+
+void DeviceMap::check_room_to_stream() const {
+  if (has_room_to_stream(1)) return;
+  const MapDevice computes = streaming_device();
+  throw ConfigError(fmt::format(
+      "device_map: what is on the cpu comes to a GPU to be computed, {} at once{}, and GPU {} has the most "
+      "spare memory, {}; expected a map that leaves so much: move modules to other GPUs{}",
+      human_bytes(static_cast<double>(room_to_stream())),
+      kept_by_streamed_ == 0 ? ""
+                             : fmt::format(", beside {} of keys and values that it keeps there",
+                                           human_bytes(static_cast<double>(kept_by_streamed_))),
+      computes.gpu, human_bytes(static_cast<double>(spare_.at(computes.gpu))),
+      kept_by_streamed_ == 0 ? " or to the cpu"
+                             : ", let fewer trials go through the network at once (eval_batch), or "
+                               "set eval_context: recompute, which keeps none"));
 }
 
 std::vector<std::string> DeviceMap::table() const {

@@ -30,7 +30,8 @@ class DeviceMap {
     std::string module;
     MapDevice device;
     int64_t bytes;  ///< of its weights
-    int64_t spare;  ///< of the device's limit, after this module, all before it and the context memory
+    int64_t spare;  ///< of the device's limit, after this module and all before it, with what they keep,
+                    ///< and the context memory
   };
 
   /// Fills devices in ascending order, then the CPU, with modules in the order of use, and never comes back
@@ -42,6 +43,9 @@ class DeviceMap {
   /// 1.25 · max(largest block, mean layer). kBalancedLow0 does so for GPUs from 1 on, and leaves GPU 0 what
   /// these do not take. Of a single GPU nine tenths are used where the limits are not the user's. The context
   /// memory is taken from the limits first.
+  ///
+  /// A module takes what it keeps of the GPU that computes it. For modules that are left to the CPU the first
+  /// GPU has room for it, so that it holds fewer of the others.
   ///
   /// Throws ConfigError where not all fit, which says what is left over and what to do.
   static DeviceMap automatic(const std::vector<PlacedModule>& modules, const MemoryLimits& limits,
@@ -64,6 +68,8 @@ class DeviceMap {
   /// or 1 where there is no room for two; from each run of neighbours on the CPU. 0 where none is on the CPU,
   /// or all are.
   int64_t streaming_buffers() const;
+  /// What modules on the CPU keep on that GPU; 0 where the CPU computes them.
+  int64_t kept_by_streamed() const { return kept_by_streamed_; }
   /// The GPU that alone would hold everything, the lowest; kCpu where none would.
   MapDevice alone_sufficient() const { return alone_; }
 
@@ -75,11 +81,19 @@ class DeviceMap {
             const MemoryLimits& limits, const ContextMemory& context);
   static DeviceMap filled(const std::vector<PlacedModule>& modules, const MemoryLimits& limits,
                           const std::map<int, int64_t>& gpus, int64_t rooms, const ContextMemory& context);
+  /// The same where the first GPU has room for what the modules keep that are left to the CPU.
+  static DeviceMap filled_with_room(const std::vector<PlacedModule>& modules, const MemoryLimits& limits,
+                                    std::map<int, int64_t> gpus, int64_t rooms, const ContextMemory& context);
+  /// Whether what is on the CPU finds the room on a GPU that it takes with so many modules there at once.
+  bool has_room_to_stream(int64_t buffers) const;
+  /// Throws ConfigError where it does not with one.
+  void check_room_to_stream() const;
   /// Of all stages of neighbouring modules on the CPU: the largest module of each, together.
   int64_t room_to_stream() const;
 
   std::vector<Row> rows_;
-  std::map<int, int64_t> spare_;  ///< of each GPU that limits name, in the end
+  std::map<int, int64_t> spare_;  ///< of each GPU that limits name, in the end; but for kept_by_streamed_
+  int64_t kept_by_streamed_ = 0;
   MapDevice alone_;
 };
 

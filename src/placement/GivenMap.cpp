@@ -151,15 +151,7 @@ DeviceMap DeviceMap::given(const std::string& text, const std::vector<PlacedModu
                     row.module, row.device.text(), human_bytes(static_cast<double>(-row.spare)),
                     human_bytes(static_cast<double>(context.of_gpu))));
   }
-  const MapDevice computes = result.streaming_device();
-  if (!computes.is_cpu() && result.spare_.at(computes.gpu) < result.room_to_stream()) {
-    throw ConfigError(fmt::format(
-        "device_map: what is on the cpu comes to a GPU to be computed, {} at once, and GPU {} has the most "
-        "spare "
-        "memory, {}; expected a map that leaves so much: move modules to other GPUs or to the cpu",
-        human_bytes(static_cast<double>(result.room_to_stream())), computes.gpu,
-        human_bytes(static_cast<double>(result.spare_.at(computes.gpu)))));
-  }
+  result.check_room_to_stream();
   return result;
 }
 

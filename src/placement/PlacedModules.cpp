@@ -84,4 +84,9 @@ int64_t total_bytes(const std::vector<PlacedModule>& modules) {
                          [](int64_t sum, const PlacedModule& module) { return sum + module.bytes; });
 }
 
+int64_t total_kept(const std::vector<PlacedModule>& modules) {
+  return std::accumulate(modules.begin(), modules.end(), int64_t{0},
+                         [](int64_t sum, const PlacedModule& module) { return sum + module.kept; });
+}
+
 }  // namespace adtrain

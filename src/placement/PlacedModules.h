@@ -20,6 +20,7 @@ struct SizedParameter {
 struct PlacedModule {
   std::string name;
   int64_t bytes = 0;      ///< of its parameters
+  int64_t kept = 0;       ///< what it keeps on the device that computes it beside them: keys and values
   size_t parameters = 0;  ///< how many; those of modules follow each other in the network's order
   bool is_block = false;
   std::vector<std::string> parts;   ///< names of the modules in it, as parameters' names begin
@@ -32,7 +33,9 @@ struct PlacedModule {
 /// "transformer.h.N". A network without blocks is one module.
 std::vector<PlacedModule> placed_modules(const std::vector<SizedParameter>& parameters);
 
-/// Of all modules.
+/// Of all modules' parameters.
 int64_t total_bytes(const std::vector<PlacedModule>& modules);
+/// What all modules keep beside them.
+int64_t total_kept(const std::vector<PlacedModule>& modules);
 
 }  // namespace adtrain

@@ -25,12 +25,15 @@ namespace adtrain {
 namespace {
 
 using Predictions = AlgorithmDistillation::Predictions;
+using Parts = AlgorithmDistillation::Parts;
 
 /// A batch on its way.
 struct Job {
   Batch batch;  ///< until the first stage has read it
   AlgorithmDistillation::Tokens tokens;
   std::shared_ptr<c10::Event> ready;  ///< of what the stage before has enqueued; null on CPUs
+  /// Of rows that grow, by stage: those that keep keys and values on its device. Null for whole windows.
+  std::shared_ptr<const std::vector<Parts>> growing;
   std::promise<EnqueuedPredictions> result;
 };
 
@@ -116,17 +119,18 @@ Predictions PendingPredictions::get() {
 }
 
 struct PlacedNetwork::Stages {
-  AlgorithmDistillation::Parts parts;
+  Parts parts;
   std::deque<Stage> list;
 
   void make(const DeviceMap& map, const std::vector<at::Device>& gpus);
   void stream_weights(AlgorithmDistillation& model, const std::vector<PlacedModule>& modules,
                       const DeviceMap& map);
   void start();
+  PendingPredictions submit(const Batch& batch, std::shared_ptr<const std::vector<Parts>> growing);
   /// The body of a stage's thread.
   void work(size_t place);
-  void run(Stage& stage, const Stage* next, Job& job) const;
-  void run_modules(Stage& stage, Job& job, Predictions& predictions) const;
+  void run(size_t place, const Stage* next, Job& job);
+  void run_modules(Stage& stage, const Parts& by, Job& job, Predictions& predictions) const;
 };
 
 void PlacedNetwork::Stages::make(const DeviceMap& map, const std::vector<at::Device>& gpus) {
@@ -186,7 +190,7 @@ void PlacedNetwork::Stages::work(size_t place) {
           c10::cuda::setCurrentCUDAStream(c10::cuda::CUDAStream(*stage.computes));
         }
       }
-      run(stage, next, *job);
+      run(place, next, *job);
     } catch (...) {
       job->result.set_exception(std::current_exception());
       continue;
@@ -196,7 +200,8 @@ void PlacedNetwork::Stages::work(size_t place) {
   if (next != nullptr) next->queue.close();
 }
 
-void PlacedNetwork::Stages::run(Stage& stage, const Stage* next, Job& job) const {
+void PlacedNetwork::Stages::run(size_t place, const Stage* next, Job& job) {
+  Stage& stage = list[place];
   if (job.ready) {
     job.ready->block(*stage.computes);
     for (const at::Tensor& tensor : {job.tokens.x, job.tokens.streams.mask,
@@ -205,7 +210,7 @@ void PlacedNetwork::Stages::run(Stage& stage, const Stage* next, Job& job) const
     }
   }
   Predictions predictions;
-  run_modules(stage, job, predictions);
+  run_modules(stage, job.growing ? job.growing->at(place) : parts, job, predictions);
   if (next != nullptr) {
     const bool moves = next->device != stage.device;
     if (moves) job.tokens = job.tokens.to(next->device);
@@ -224,15 +229,16 @@ void PlacedNetwork::Stages::run(Stage& stage, const Stage* next, Job& job) const
   job.result.set_value({predictions, job.ready});
 }
 
-void PlacedNetwork::Stages::run_modules(Stage& stage, Job& job, Predictions& predictions) const {
+void PlacedNetwork::Stages::run_modules(Stage& stage, const Parts& by, Job& job,
+                                        Predictions& predictions) const {
   const auto bring = [&](size_t module) {
     if (stage.streamed) stage.streamed->bring(module - stage.first);
   };
-  const auto behind_blocks = static_cast<size_t>(parts.blocks) + 1;
+  const auto behind_blocks = static_cast<size_t>(by.blocks) + 1;
   size_t module = stage.first;
   if (module == 0) {
     bring(module);
-    job.tokens = parts.embeddings(job.batch.to(stage.device, /*non_blocking=*/true));
+    job.tokens = by.embeddings(job.batch.to(stage.device, /*non_blocking=*/true));
     job.batch = Batch();
     ++module;
   }
@@ -240,12 +246,12 @@ void PlacedNetwork::Stages::run_modules(Stage& stage, Job& job, Predictions& pre
   while (module < end_of_blocks) {
     const size_t end = stage.streamed ? module + 1 : end_of_blocks;
     bring(module);
-    job.tokens.x = parts.through(job.tokens, static_cast<int64_t>(module) - 1, static_cast<int64_t>(end) - 1);
+    job.tokens.x = by.through(job.tokens, static_cast<int64_t>(module) - 1, static_cast<int64_t>(end) - 1);
     module = end;
   }
   if (module == stage.end) return;
   bring(module);
-  predictions = parts.head(job.tokens);
+  predictions = by.head(job.tokens);
 }
 
 PlacedNetwork::PlacedNetwork(AlgorithmDistillation& model, const std::vector<PlacedModule>& modules,
@@ -283,13 +289,28 @@ void PlacedNetwork::check(AlgorithmDistillation& model) {
                   model.options().architecture()));
 }
 
-PendingPredictions PlacedNetwork::submit(const Batch& batch) {
+PendingPredictions PlacedNetwork::Stages::submit(const Batch& batch,
+                                                 std::shared_ptr<const std::vector<Parts>> growing) {
   auto job = std::make_unique<Job>();
   job->batch = batch;
+  job->growing = std::move(growing);
   PendingPredictions pending;
   pending.enqueued_ = job->result.get_future();
-  stages_->list.front().queue.push(std::move(job));
+  list.front().queue.push(std::move(job));
   return pending;
+}
+
+PendingPredictions PlacedNetwork::submit(const Batch& batch) {
+  return stages_->submit(batch, nullptr);
+}
+
+PlacedNetwork::Rolling PlacedNetwork::rolling() {
+  if (!stages_->parts.rolling) return nullptr;
+  std::vector<Parts> of_stages;
+  for (const Stage& stage : stages_->list)
+    of_stages.push_back(stages_->parts.rolling(static_cast<int64_t>(stage.first) - 1));
+  return [this, growing = std::make_shared<const std::vector<Parts>>(std::move(of_stages))](
+             const Batch& step) { return stages_->submit(step, growing); };
 }
 
 int64_t PlacedNetwork::stages() const {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
@@ -44,7 +45,8 @@ class PendingPredictions {
 /// of its own runs: while a batch is in one stage, the batch after it is in the stage before, so that devices
 /// work at once. Activations move between stages. What the map leaves to the CPU comes to a GPU of the map
 /// for each use (StreamedModules). A batch is computed as a whole: so its predictions are those of predict(),
-/// bit for bit on a CPU, whatever the map.
+/// bit for bit on a CPU, whatever the map; those of rows that grow are those of
+/// AlgorithmDistillation::rolling.
 ///
 /// Devices without GPUs are logical ones, all on the CPU, each of which computes with one thread.
 class PlacedNetwork {
@@ -64,6 +66,12 @@ class PlacedNetwork {
   /// Sends rows on the CPU, as predict() takes them, through the stages, behind those submitted before.
   /// Returns at once. Who keeps about stages() + 1 batches on the way keeps all devices at work. Thread-safe.
   PendingPredictions submit(const Batch& batch);
+  /// Sends a step of rows that grow, on the CPU, as AlgorithmDistillation::Rolling takes it, in the same way.
+  /// Each stage keeps the keys and values of its blocks on its own device, which for weights that stream is
+  /// the GPU that they come to. A step that throws leaves its rows undefined.
+  using Rolling = std::function<PendingPredictions(const Batch& step)>;
+  /// Of empty rows. Null where the network cannot. Borrows this.
+  Rolling rolling();
   int64_t stages() const;
 
  private:

@@ -81,14 +81,12 @@ Plan Plan::of(const TrainedRun& trained, const RunConfig& config) {
             read_leniently(read_file(trained.folder.config())).evaluation};
   plan.origin.quantisation = config.quantisation.identity();
   plan.spread = SpreadNetwork::is_wanted(config, plan.notices);
-  const bool rolls = config.evaluation.eval_context == EvaluationContext::kRolling;
-  if (plan.spread && (rolls || config.evaluation.planning_horizon > 0)) {
-    const std::string because = rolls ? "with eval_context: rolling keys and values are kept on one device"
-                                      : "with planning_horizon a network plans on one device";
+  if (plan.spread && config.evaluation.planning_horizon > 0) {
+    const std::string because = "with planning_horizon a network plans on one device";
     if (*config.placement.device_map != "auto") {
-      throw ConfigError(fmt::format("{}: found '{}', and {}; expected {}, or device_map: null",
-                                    config.place_of("device_map"), abridged(*config.placement.device_map),
-                                    because, rolls ? "eval_context: recompute" : "planning_horizon: 0"));
+      throw ConfigError(
+          fmt::format("{}: found '{}', and {}; expected planning_horizon: 0, or device_map: null",
+                      config.place_of("device_map"), abridged(*config.placement.device_map), because));
     }
     plan.notices.push_back("device_map: auto has no effect: " + because);
     plan.spread = false;
@@ -186,21 +184,27 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
     plan.play_in(*workers, config);
     scores = scores_in_workers(config, *workers, plan.tasks, plan.own ? &*plan.own : nullptr);
   }
+  const bool captures = can_be_captured(config);
   std::optional<SpreadNetwork> spread;
   Predictor predict = predictor_of(*model);
+  RollingPredictors kept;
   if (plan.spread) {
-    spread.emplace(config, ranks, *model);
+    const bool rolls = config.evaluation.eval_context == EvaluationContext::kRolling;
+    spread.emplace(config, ranks, *model,
+                   rolls ? SpreadNetwork::Rows::kGrowing : SpreadNetwork::Rows::kWindows);
     int64_t& batch = plan.options.eval_batch;
     if (batch == kAutoBatchSize) batch = spread->fitting_rows(EvaluationOptions{}.eval_batch);
     spread->place(batch);
     predict = predictor_of(spread->network(), spread->micro_batches());
+    if (rolls) kept = rolling_predictors_of(spread->network(), *model);
+  } else {
+    kept = rolling_predictors_of(*model, config.evaluation.eval_context, captures);
   }
-  const bool captures = can_be_captured(config);
   const auto rollouts_with = [&](const EvaluationOptions& options) {
-    return workers  ? Rollouts::in_workers(player_in_workers(*model, predict, config, *workers,
-                                                            plan.own ? &*plan.own : nullptr, captures),
+    return workers  ? Rollouts::in_workers(player_in_workers(*model, predict, kept, config, *workers,
+                                                            plan.own ? &*plan.own : nullptr),
                                            *workers, options)
-           : spread ? Rollouts::stepwise(predict, *plan.family, model->options(), options)
+           : spread ? Rollouts::stepwise(predict, *plan.family, model->options(), options, kept)
                     : Rollouts::of(*model, *plan.family, options, captures);
   };
   if (plan.options.eval_batch == kAutoBatchSize) {

@@ -109,8 +109,8 @@ at::ScalarType evaluated_type(const RunConfig& config, at::Device device) {
 }
 
 Rollouts::Player player_in_workers(AlgorithmDistillation& model, const Predictor& predict,
-                                   const RunConfig& config, const WorkerPool& workers,
-                                   const OwnTasksOfRun* own, bool captures) {
+                                   const RollingPredictors& kept, const RunConfig& config,
+                                   const WorkerPool& workers, const OwnTasksOfRun* own) {
   Rollouts::Player player = {predict, model.options(), model.shape()};
   const size_t group = group_in_workers(config, workers);
   const auto place = static_cast<int64_t>(group);
@@ -119,7 +119,7 @@ Rollouts::Player player_in_workers(AlgorithmDistillation& model, const Predictor
     player.shape.spaces = {model.shape().spaces.at(group)};
     player.predict = of_group(player.predict, place);
   }
-  player.kept = rolling_predictors_of(model, config.evaluation.eval_context, captures).of_group(place);
+  player.kept = kept.of_group(place);
   return player;
 }
 

@@ -45,11 +45,10 @@ std::vector<int64_t> tasks_in_workers(const RunConfig& config, const WorkerPool&
 at::ScalarType evaluated_type(const RunConfig& config, at::Device device);
 
 /// What the network is to the workers' environments. `own`: the tasks of the run, where they are of any
-/// space; null for a family's. `captures`: see rolling_predictors_of. Borrows `model` and `workers`.
-/// `predict`: calls the model.
+/// space; null for a family's. `predict` and `kept` call the model. Borrows `model` and `workers`.
 Rollouts::Player player_in_workers(AlgorithmDistillation& model, const Predictor& predict,
-                                   const RunConfig& config, const WorkerPool& workers,
-                                   const OwnTasksOfRun* own, bool captures);
+                                   const RollingPredictors& kept, const RunConfig& config,
+                                   const WorkerPool& workers, const OwnTasksOfRun* own);
 
 /// The part of summary.json that a worker's environments add.
 EvaluationOrigin::Worker origin_in_workers(const WorkerPool& workers, const std::vector<int64_t>& tasks);

@@ -14,6 +14,7 @@
 #include "model/NetworkPlan.h"
 #include "run/EvaluationWorkers.h"
 #include "run/LoadedNetwork.h"
+#include "run/SpreadNetwork.h"
 
 namespace adtrain {
 namespace {
@@ -27,9 +28,10 @@ struct KeptKeys {
   bool slides;
 };
 
-std::optional<KeptKeys> kept_keys(const RunConfig& config, const ModelShape& shape, bool on_gpu) {
+/// `alone`: whether one GPU has the whole network, which then keeps them of contexts that grow, too.
+std::optional<KeptKeys> kept_keys(const RunConfig& config, const ModelShape& shape, bool alone) {
   const bool rolling = config.evaluation.eval_context == EvaluationContext::kRolling;
-  if (config.model.is_plugin() || (!rolling && !on_gpu)) return std::nullopt;
+  if (config.model.is_plugin() || (!rolling && !alone)) return std::nullopt;
   const auto model = AlgorithmDistillation::without_values(config.model, shape);
   if (!model->why_not_rolling().empty()) return std::nullopt;
   if (rolling && model->rolling_slides()) return KeptKeys{"one token a step over kept keys and values", true};
@@ -58,8 +60,11 @@ KernelPlan::Part rollout_part(const RunConfig& config, const ModelShape& shape, 
             stepwise + ", which plans by libtorch's operators" + (captured ? ", in a CUDA graph" : ""),
             device.is_gpu ? "ours takes no model that plans" : "ours is for GPUs"};
   }
-  const std::optional<KeptKeys> kept = kept_keys(config, shape, device.is_gpu);
+  std::vector<std::string> said_elsewhere;
+  const bool spread = !config.model.is_plugin() && SpreadNetwork::is_wanted(config, said_elsewhere);
+  const std::optional<KeptKeys> kept = kept_keys(config, shape, device.is_gpu && !spread);
   const std::string how = kept ? stepwise + ", " + kept->how : stepwise;
+  if (spread) return {"rollout", how + ", in the stages of device_map", "ours is for one GPU"};
   if (!device.is_gpu) return {"rollout", how, "ours is for GPUs"};
   if (kept && kept->slides) return rolling_part(config, evaluated, kept->how);
   auto objection = PackedNetwork::objection(config.model, shape);

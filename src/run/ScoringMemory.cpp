@@ -45,6 +45,33 @@ ContextMemory context_memory(const RunConfig& config, const kernels::DeviceTrait
   return {.of_gpu = inference_bytes(config.model, shape, plan, type, rows) + 2 * waiting};
 }
 
+ContextMemory growing_context_memory(const RunConfig& config, AlgorithmDistillation& model,
+                                     const kernels::DeviceTraits& device, int64_t rows) {
+  const at::ScalarType type = model.parameters().compute_type();
+  const bool quantised = model.parameters().is_quantised();
+  RunConfig of_step = config;
+  of_step.model.n_transit = std::min<int64_t>(config.model.n_transit, 2);  // the step before, and the query
+  ContextMemory context = context_memory(of_step, device, type, quantised, rows);
+  const kernels::KernelPlan plan =
+      plan_of(config.model, config.model_shape(), LossPositions::kLast, device, type, quantised);
+  // libtorch's attention may copy what it reads, and has scores of each key.
+  if (!plan.decoding_attention()) {
+    constexpr int64_t kFloat = 4;
+    context.of_gpu += kept_bytes_of_block(model, rows) +
+                      2 * kFloat * rows * config.model.tf_n_head * model.parts().value().window;
+  }
+  if (!model.rolling_slides())
+    context.of_gpu = std::max(context.of_gpu, context_memory(config, device, type, quantised, rows).of_gpu);
+  return context;
+}
+
+int64_t kept_bytes_of_block(AlgorithmDistillation& model, int64_t rows) {
+  constexpr int64_t kFloat = 4;
+  const int64_t element = static_cast<int64_t>(c10::elementSize(model.parameters().compute_type()));
+  const ModelOptions& options = model.options();
+  return rows * (2 * model.parts().value().window * options.tf_n_embd * element + kFloat * options.tf_n_head);
+}
+
 ScoringMemory::ScoringMemory(const RunConfig& config) : config_(config) {
   if (config.model.is_plugin()) {
     throw ConfigError(

@@ -20,6 +20,13 @@ namespace adtrain {
 /// stages, too: as their tokens. `quantised`: whether weights are.
 ContextMemory context_memory(const RunConfig& config, const kernels::DeviceTraits& device,
                              at::ScalarType type, bool quantised, int64_t rows);
+/// The same where so many rows grow by one step at a time, beside the keys and values that blocks keep: of a
+/// step alone where rows slide, else of windows, too, which are shown once they are full.
+ContextMemory growing_context_memory(const RunConfig& config, AlgorithmDistillation& model,
+                                     const kernels::DeviceTraits& device, int64_t rows);
+/// The bytes of the keys and values that each block keeps of so many rows. The model has
+/// rolling().
+int64_t kept_bytes_of_block(AlgorithmDistillation& model, int64_t rows);
 
 /// How weights are kept for scoring.
 enum class WeightFormat { kFloat32, kSixteenBits, kInt8, kFourBits, kFourBitsDouble };

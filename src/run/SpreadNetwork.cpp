@@ -179,21 +179,30 @@ bool SpreadNetwork::takes_gpus(const RunConfig& config) {
   return config.run.device != DeviceChoice::kCpu && visible_gpu_count() > 0;
 }
 
-SpreadNetwork::SpreadNetwork(const RunConfig& config, const Ranks& ranks, AlgorithmDistillation& model)
+SpreadNetwork::SpreadNetwork(const RunConfig& config, const Ranks& ranks, AlgorithmDistillation& model,
+                             Rows sent)
     : config_(config),
       model_(model),
+      sent_(sent),
       gpus_(own_gpus(config, ranks)),
       limits_(gpus_.empty() ? limits_of_logical_devices(config, ranks)
                             : limits_on_gpus(config, ranks, gpus_)),
       modules_(modules_for(config, model, model.parameters().compute_type())) {}
 
 ContextMemory SpreadNetwork::context_for(int64_t rows) const {
+  if (sent_ == Rows::kGrowing) return growing_context_memory(config_, model_, traits_of(gpus_), rows);
   return context_memory(config_, traits_of(gpus_), model_.parameters().compute_type(),
                         config_.quantisation.is_on(), rows);
 }
 
+int64_t SpreadNetwork::kept_for(int64_t rows) const {
+  return sent_ == Rows::kGrowing ? kept_bytes_of_block(model_, rows) : 0;
+}
+
 DeviceMap SpreadNetwork::map_for(int64_t rows) const {
-  return map_of(config_.placement, modules_, limits_, context_for(rows));
+  std::vector<PlacedModule> modules = modules_;
+  for (PlacedModule& module : modules) module.kept = module.is_block ? kept_for(rows) : 0;
+  return map_of(config_.placement, modules, limits_, context_for(rows));
 }
 
 int64_t SpreadNetwork::fitting_rows(int64_t most) const {
@@ -222,6 +231,10 @@ void SpreadNetwork::describe(const DeviceMap& map, int64_t rows) {
                                human_bytes(static_cast<double>(context.of_gpu)), device, rows,
                                placed_->stages(), placed_->stages() == 1 ? "" : "s",
                                on_gpus() ? "" : ", logical devices on the CPU"));
+  if (const int64_t kept = kept_for(rows); kept > 0) {
+    lines_.push_back(fmt::format("{} of keys and values of {} rows for each block, where it is computed",
+                                 human_bytes(static_cast<double>(kept)), rows));
+  }
   if (map.streaming_buffers() > 0) {
     lines_.push_back(
         fmt::format("what is on the cpu comes to {} {} for each use{}", device, map.streaming_device().text(),

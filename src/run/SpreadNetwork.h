@@ -25,16 +25,20 @@ class SpreadNetwork {
   /// Whether its devices are GPUs.
   static bool takes_gpus(const RunConfig& config);
 
+  /// What is sent through it: whole windows, or the newest steps of rows that grow, of which it then keeps
+  /// keys and values (see PlacedNetwork::rolling).
+  enum class Rows { kWindows, kGrowing };
   /// Finds the devices, whose limits are then the same on all ranks: of what is free the least. Collective.
   /// Borrows the model, which has its values on the CPU. Throws EnvironmentError where there are no such
   /// GPUs.
-  SpreadNetwork(const RunConfig& config, const Ranks& ranks, AlgorithmDistillation& model);
+  SpreadNetwork(const RunConfig& config, const Ranks& ranks, AlgorithmDistillation& model,
+                Rows sent = Rows::kWindows);
 
   bool on_gpus() const { return !gpus_.empty(); }
   /// `most`, halved until a pass of so many rows leaves room for the network. 1 where none does.
   int64_t fitting_rows(int64_t most) const;
-  /// Puts the network where the map says, for passes of up to `rows` rows. Throws ConfigError where it does
-  /// not fit. To be called once.
+  /// Puts the network where the map says, for passes of up to `rows` rows; so many may grow at once. Throws
+  /// ConfigError where it does not fit. To be called once.
   void place(int64_t rows);
 
   /// Once it is placed.
@@ -51,11 +55,14 @@ class SpreadNetwork {
 
  private:
   ContextMemory context_for(int64_t rows) const;
+  /// Of each block, for so many rows; 0 where windows are sent.
+  int64_t kept_for(int64_t rows) const;
   DeviceMap map_for(int64_t rows) const;
   void describe(const DeviceMap& map, int64_t rows);
 
   const RunConfig& config_;
   AlgorithmDistillation& model_;
+  Rows sent_;
   std::vector<int> gpus_;  ///< this rank's, as their numbers on it
   std::vector<at::Device> gpus_in_use_;
   MemoryLimits limits_;

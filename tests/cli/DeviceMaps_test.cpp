@@ -76,5 +76,46 @@ TEST(DeviceMaps, ScoresAndReturnsAreThoseOfTheWholeNetwork) {
   expect_error("--set device_map='{embeddings: 0, blocks: 1}'", "found no device for pred_action");
 }
 
+/// Longer than the window of 16 steps: rows of the first network slide, those of the second one are then
+/// shown as a whole.
+TEST(DeviceMaps, ReturnsOfRollingContextsAreThoseOfTheWholeNetwork) {
+  const SmallRun run;
+  ASSERT_EQ(run.collect().exit_code, 0);
+  for (const std::string block : {"xland", "post_norm"}) {
+    SCOPED_TRACE(block);
+    const Finished trained =
+        run.adtrain("small.yaml --set run_name=" + block +
+                    " --set tf_n_layer=4 --set train_timesteps=2 --set num_warmup_steps=1 "
+                    "--set ckpt_interval=2 --set transformer_block=" +
+                    block);
+    ASSERT_EQ(trained.exit_code, 0) << trained.output;
+    const std::string folder = "runs/" + block + "/evaluation";
+    const std::string evaluate = "$adtrain evaluate runs/" + block +
+                                 " --set eval_context=rolling --set eval_episodes=5 --set eval_batch=3 ";
+    const Finished whole = run.shell(evaluate + "&& mv " + folder + " whole-" + block);
+    ASSERT_EQ(whole.exit_code, 0) << whole.output;
+    const auto expect_the_same = [&](const Finished& played, const std::string& says) {
+      EXPECT_EQ(played.exit_code, 0) << played.output;
+      EXPECT_THAT(played.output, AllOf(HasSubstr(says), HasSubstr("keys and values kept")));
+      expect_equal(run, folder + "/latest", "whole-" + block + "/latest", {"/reward_episode.npy"});
+    };
+    expect_the_same(run.shell(evaluate + "--set device_map='{embeddings: 0, blocks: 1, head: 2}'"),
+                    "6.0 KiB of keys and values of 3 rows for each block, where it is computed");
+    expect_the_same(run.shell(evaluate + "--set device_map='{\"\": 0, blocks.2: cpu, blocks.3: 1}'"),
+                    "comes to device 1 for each use");
+    expect_the_same(run.shell(evaluate + "--set device_map=auto --set max_memory='{0: 1GB, 1: 1GB}'"),
+                    "2 stages");
+  }
+  // 64 trials would keep 128 KiB for each block; an automatic batch is halved until they fit.
+  const std::string limits =
+      " --set eval_context=rolling --set eval_episodes=2 --set device_map=sequential "
+      "--set max_memory='{0: 150KB}' --set eval_batch=";
+  const Finished refused = run.adtrain("evaluate runs/xland" + limits + "64");
+  EXPECT_EQ(refused.exit_code, 2) << refused.output;
+  EXPECT_THAT(refused.output, AllOf(HasSubstr("keys and values, found no room"), HasSubstr("eval_batch")));
+  const Finished halved = run.adtrain("evaluate runs/xland" + limits + "auto_batch_size");
+  EXPECT_EQ(halved.exit_code, 0) << halved.output;
+}
+
 }  // namespace
 }  // namespace adtrain

@@ -323,6 +323,12 @@ def make_five(task, seed):
   const Finished six = run_->adtrain(command + "six --set eval_context=rolling");
   EXPECT_EQ(six.exit_code, 0) << six.output;
   EXPECT_THAT(six.output, HasSubstr("group metaworld, one of 2"));
+  const auto returns = [&] { return run_->read("runs/played/evaluation/latest/reward_episode.npy"); };
+  const std::string of_whole = returns();
+  EXPECT_EQ(run_->adtrain(command + "six --set eval_context=rolling --set device_map='{\"\": 0, head: 1}'")
+                .exit_code,
+            0);
+  EXPECT_TRUE(returns() == of_whole);
   expect_error(command + "five", 2,
                AllOf(HasSubstr("none of the groups"), HasSubstr("metaworld: observations Box((6,)"),
                      HasSubstr("mujoco: observations Box((4,)")));

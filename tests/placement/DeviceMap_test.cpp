@@ -139,6 +139,48 @@ TEST(DeviceMap, ContextMemoryIsTakenFirst) {
   EXPECT_EQ(map.rows()[1].bytes, 1000);
 }
 
+/// The same network, each block of which keeps so much beside its weights.
+DeviceMap keeping(int64_t kept, const std::string& limits, MapMode mode, const ContextMemory& context = {}) {
+  std::vector<PlacedModule> modules = network(8);
+  for (PlacedModule& module : modules) module.kept = module.is_block ? kept : 0;
+  return DeviceMap::automatic(modules, MemoryLimits::parse(limits), mode, context);
+}
+
+TEST(DeviceMap, WhatBlocksKeepIsOnTheirGpu) {
+  // GPU 0: 100 + 3 · 1500, and 1000 free.
+  const DeviceMap map = keeping(500, "{0: 6100, 1: 10000}", MapMode::kSequential);
+  EXPECT_EQ(devices_of(map), "0 0 0 0 1 1 1 1 1 1");
+  EXPECT_EQ(map.rows()[3].bytes, 1000);
+  EXPECT_EQ(map.rows()[3].spare, 6100 - 100 - 3 * 1500);
+  EXPECT_EQ(map.rows()[9].spare, 10000 - 5 * 1500 - 200);
+  // (8300 + 4000) / 2 + 1875 = 8025 on GPU 0, of which 1000 are free: 100 + 4 · 1500.
+  EXPECT_EQ(devices_of(keeping(500, "{0: 20000, 1: 20000}", MapMode::kBalanced)), "0 0 0 0 0 1 1 1 1 1");
+  EXPECT_EQ(keeping(500, "{0: 12299, 1: 12300}", MapMode::kBalanced).alone_sufficient().text(), "1");
+  EXPECT_THAT(error_of([] { keeping(500, "{0: 6100, 1: 3000}", MapMode::kSequential); }),
+              HasSubstr("and 1.5 KiB of keys and values, found no room"));
+}
+
+TEST(DeviceMap, WhatBlocksOnTheCpuKeepHasRoomOnAGpu) {
+  // With 1000 free GPU 0 would hold three blocks, and its 1400 would not do for one that comes and for what
+  // five keep. Beside two blocks there are 2600, for one that comes and for what six keep.
+  const std::string limits = "{0: 5100, cpu: 100000}";
+  const DeviceMap one = keeping(200, limits, MapMode::kSequential, {.streamed = 1});
+  EXPECT_EQ(devices_of(one), "0 0 0 cpu cpu cpu cpu cpu cpu cpu");
+  EXPECT_EQ(one.kept_by_streamed(), 6 * 200);
+  EXPECT_EQ(one.streaming_buffers(), 1);
+  // Beside one block there are 3800, for two that come and for what seven keep.
+  const DeviceMap two = keeping(200, limits, MapMode::kSequential);
+  EXPECT_EQ(devices_of(two), "0 0 cpu cpu cpu cpu cpu cpu cpu cpu");
+  EXPECT_EQ(two.streaming_buffers(), 2);
+  EXPECT_THAT(error_of([&] { keeping(1000, "{0: 3000, cpu: 100000}", MapMode::kSequential); }),
+              AllOf(HasSubstr("beside 7.8 KiB of keys and values"), HasSubstr("eval_batch"),
+                    HasSubstr("eval_context: recompute")));
+  // Where the CPU computes everything, it keeps everything.
+  const DeviceMap none = keeping(200, "{cpu: 100000}", MapMode::kSequential);
+  EXPECT_EQ(none.kept_by_streamed(), 0);
+  EXPECT_EQ(none.rows().back().spare, 100000 - 8300 - 8 * 200);
+}
+
 TEST(DeviceMap, ASingleGpuIsFilledToNineTenthsOfWhatIsFree) {
   MemoryLimits limits = {.gpus = {{0, 10000}}, .cpu = 100000, .from_user = false};
   EXPECT_EQ(devices_of(DeviceMap::automatic(network(9), limits, MapMode::kBalanced, {})),
@@ -213,6 +255,18 @@ TEST(GivenMap, TheLongestNameHolds) {
   }
   EXPECT_THAT(devices_in_map("{a: 3, b: cpu, c: 1, d: 3}"),
               ElementsAre(MapDevice{}, MapDevice{1}, MapDevice{3}));
+}
+
+TEST(GivenMap, CountsWhatBlocksKeep) {
+  const auto error_with = [](int64_t kept, const std::string& map) {
+    std::vector<PlacedModule> modules = network(3);
+    for (PlacedModule& module : modules) module.kept = module.is_block ? kept : 0;
+    return error_of([&] { DeviceMap::given(map, modules, MemoryLimits::parse("{0: 4000, cpu: 9000}"), {}); });
+  };
+  EXPECT_EQ(error_with(233, "{\"\": 0}"), "none");
+  EXPECT_THAT(error_with(234, "{\"\": 0}"), HasSubstr("head exceeds the limit of 0"));
+  EXPECT_EQ(error_with(900, "{\"\": 0, blocks: cpu}"), "none");
+  EXPECT_THAT(error_with(901, "{\"\": 0, blocks: cpu}"), HasSubstr("of keys and values that it keeps there"));
 }
 
 TEST(GivenMap, SaysWhatIsWrong) {

@@ -1,7 +1,6 @@
 #include "placement/PlacedNetwork.h"
 
 #include <chrono>
-#include <random>
 #include <semaphore>
 #include <stdexcept>
 
@@ -12,55 +11,19 @@
 
 #include "base/Error.h"
 #include "base/Gpu.h"
-#include "model/AnySpaceBatch.h"
 #include "model/QuantisedNetwork.h"
-#include "model/RandomBatch.h"
+#include "placement/PlacedCases.h"
 #include "placement/StreamedModules.h"
 
 namespace adtrain {
 namespace {
 
-constexpr int64_t kBlocks = 5;
-
-/// A network and fresh random rows for it.
-struct Case {
-  std::string name;
-  ModelOptions options;
-  ModelShape shape;
-  std::vector<Batch> batches;
-
-  std::unique_ptr<AlgorithmDistillation> model(uint64_t seed = 3) const {
-    return AlgorithmDistillation::create(options, shape, seed);
-  }
-};
-
-/// Every network over plain rows of the grid families, every space, and several groups of spaces.
-std::vector<Case> every_case() {
-  at::manual_seed(std::random_device{}());
-  std::vector<Case> cases;
-  const auto add = [&](const std::string& name, ModelOptions options, const ModelShape& shape) -> Case& {
-    options.tf_n_layer = kBlocks;
-    return cases.emplace_back(Case{name, options, shape, {}});
-  };
-  for (const testing::Variant& variant : testing::plain_variants()) {
-    Case& made = add(variant.name, variant.options, ModelShape{});
-    for (int i = 0; i < 4; ++i) made.batches.push_back(testing::random_plain(3, variant.options.n_transit));
-  }
-  for (const testing::SpaceVariant& variant : testing::space_variants()) {
-    Case& made = add(variant.name, variant.options, variant.shape());
-    for (int i = 0; i < 4; ++i)
-      made.batches.push_back(testing::random_rows(variant, 3, variant.options.n_transit));
-  }
-  for (const testing::GroupedVariant& variant : testing::grouped_variants()) {
-    Case& made = add(variant.name, variant.groups.front().options, variant.shape());
-    for (int64_t group = 0; group < std::ssize(variant.groups); ++group) {
-      const testing::SpaceVariant& of_group = variant.groups[static_cast<size_t>(group)];
-      made.batches.push_back(testing::random_rows(of_group, 3, made.options.n_transit));
-      made.batches.back().group = group;
-    }
-  }
-  return cases;
-}
+using testing::every_placed_case;
+using testing::kMaps;
+using testing::kPlenty;
+using testing::Placed;
+using testing::PlacedCase;
+using testing::plenty;
 
 std::vector<at::Tensor> predictions_of(AlgorithmDistillation& model, const std::vector<Batch>& batches,
                                        at::Device device = at::kCPU) {
@@ -83,31 +46,12 @@ void expect_equal(const std::vector<at::Tensor>& found, const std::vector<at::Te
   for (size_t i = 0; i < found.size(); ++i) EXPECT_TRUE(at::equal(found[i], expected[i])) << "batch " << i;
 }
 
-constexpr int64_t kPlenty = int64_t{1} << 40;
-MemoryLimits plenty(int64_t bytes_of_gpu = kPlenty) {
-  return {
-      .gpus = {{0, bytes_of_gpu}, {1, bytes_of_gpu}, {2, bytes_of_gpu}}, .cpu = kPlenty, .from_user = true};
-}
-
-/// A map, and how many runs of neighbours it has.
-struct Placed {
-  const char* map;
-  int64_t stages;
-};
-constexpr Placed kMaps[] = {
-    {"{\"\": 0}", 1},
-    {"{\"\": 0, blocks.2: 1, blocks.3: 1, blocks.4: 2, head: 2}", 3},
-    {"{embeddings: 2, blocks: 0, blocks.1: 1, blocks.3: 1, head: 1}", 7},
-    {"{\"\": cpu}", 1},
-    {"{embeddings: 0, blocks: cpu, head: cpu}", 2},
-    {"{embeddings: cpu, blocks: 1, blocks.2: cpu, head: cpu}", 5},
-};
-
 TEST(PlacedNetwork, LogitsOnLogicalDevicesAreBitEqualToTheWholeNetworks) {
   at::set_num_threads(1);
-  for (const Case& one : every_case()) {
+  for (const PlacedCase& one : every_placed_case()) {
+    const std::vector<Batch> batches = one.batches();
     const auto whole = one.model();
-    const std::vector<at::Tensor> expected = predictions_of(*whole, one.batches);
+    const std::vector<at::Tensor> expected = predictions_of(*whole, batches);
     for (const Placed& placed : kMaps) {
       SCOPED_TRACE(fmt::format("{} {}", one.name, placed.map));
       const auto model = one.model();
@@ -115,20 +59,21 @@ TEST(PlacedNetwork, LogitsOnLogicalDevicesAreBitEqualToTheWholeNetworks) {
       const DeviceMap map = DeviceMap::given(placed.map, modules, plenty(), {});
       PlacedNetwork network(*model, modules, map, {3, at::Device(at::kCPU)}, at::kFloat);
       EXPECT_EQ(network.stages(), placed.stages);
-      expect_equal(predictions_of(network, one.batches), expected);
+      expect_equal(predictions_of(network, batches), expected);
     }
   }
 }
 
 TEST(PlacedNetwork, QuantisedWeightsGoWhereTheMapSaysAndPredictTheSame) {
   at::set_num_threads(1);
-  for (const Case& one : every_case()) {
+  for (const PlacedCase& one : every_placed_case()) {
+    const std::vector<Batch> batches = one.batches();
     for (const WeightQuantisation& how :
          {WeightQuantisation{.double_quantisation = true}, WeightQuantisation{.code = QuantisedCode::int8}}) {
       const auto whole = one.model();
       const auto names = quantised_names(whole->parameters(), "", "");
       whole->quantise(names, how, at::kCPU, at::kBFloat16);
-      const std::vector<at::Tensor> expected = predictions_of(*whole, one.batches);
+      const std::vector<at::Tensor> expected = predictions_of(*whole, batches);
       for (const Placed& placed : kMaps) {
         if (how.code == QuantisedCode::int8 && placed.stages < 5) continue;  // two maps say enough
         SCOPED_TRACE(fmt::format("{} {} {}", one.name, how.name(), placed.map));
@@ -139,7 +84,7 @@ TEST(PlacedNetwork, QuantisedWeightsGoWhereTheMapSaysAndPredictTheSame) {
         EXPECT_EQ(total_bytes(modules), size.total);
         const DeviceMap map = DeviceMap::given(placed.map, modules, plenty(), {});
         PlacedNetwork network(*model, modules, map, {3, at::Device(at::kCPU)}, at::kBFloat16);
-        expect_equal(predictions_of(network, one.batches), expected);
+        expect_equal(predictions_of(network, batches), expected);
       }
     }
   }
@@ -147,7 +92,8 @@ TEST(PlacedNetwork, QuantisedWeightsGoWhereTheMapSaysAndPredictTheSame) {
 
 TEST(PlacedNetwork, OneBufferStreamsTheSameWeightsAsTwo) {
   at::set_num_threads(1);
-  const Case one = every_case().front();
+  const PlacedCase one = every_placed_case().front();
+  const std::vector<Batch> batches = one.batches();
   const auto whole = one.model(), model = one.model();
   const auto modules = modules_of(*model, at::kFloat);
   const int64_t block = modules[1].bytes;
@@ -155,23 +101,24 @@ TEST(PlacedNetwork, OneBufferStreamsTheSameWeightsAsTwo) {
   const DeviceMap map = DeviceMap::given("{embeddings: 0, blocks: cpu, head: cpu}", modules, limits, {});
   ASSERT_EQ(map.streaming_buffers(), 1);
   PlacedNetwork network(*model, modules, map, {at::kCPU}, at::kFloat);
-  expect_equal(predictions_of(network, one.batches), predictions_of(*whole, one.batches));
+  expect_equal(predictions_of(network, batches), predictions_of(*whole, batches));
   EXPECT_TRUE(at::equal(model->parameters().flat(), whole->parameters().flat()));
 }
 
 TEST(PlacedNetwork, AFaultIsThatOfItsBatchAlone) {
   at::set_num_threads(1);
-  const Case one = every_case().front();
+  const PlacedCase one = every_placed_case().front();
+  const std::vector<Batch> batches = one.batches();
   const auto whole = one.model(), model = one.model();
   const auto modules = modules_of(*model, at::kFloat);
   const DeviceMap map = DeviceMap::automatic(modules, plenty(), MapMode::kBalanced, {});
   PlacedNetwork network(*model, modules, map, {3, at::Device(at::kCPU)}, at::kFloat);
   EXPECT_GT(network.stages(), 1);
-  Batch broken = one.batches.front();
+  Batch broken = batches.front();
   broken.states = broken.states + 1'000'000;
-  PendingPredictions first = network.submit(one.batches.front()), second = network.submit(broken),
-                     third = network.submit(one.batches.front());
-  const at::Tensor expected = predictions_of(*whole, one.batches).front();
+  PendingPredictions first = network.submit(batches.front()), second = network.submit(broken),
+                     third = network.submit(batches.front());
+  const at::Tensor expected = predictions_of(*whole, batches).front();
   EXPECT_TRUE(at::equal(first.get().actions, expected));
   EXPECT_THROW(second.get(), std::exception);
   EXPECT_TRUE(at::equal(third.get().actions, expected));
@@ -258,7 +205,8 @@ TEST(StreamedModules, HaveTheirValuesWheneverTheyAreAskedFor) {
 /// By its own kernels on each GPU, as on one.
 void expect_equal_on_gpus(const std::string& map_text, int64_t buffers_at_least) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    for (const Case& one : every_case()) {
+    for (const PlacedCase& one : every_placed_case()) {
+      const std::vector<Batch> batches = one.batches();
       SCOPED_TRACE(fmt::format("{} {} {}", one.name, map_text, precision_name(type)));
       const auto whole = one.model(), model = one.model();
       whole->parameters().to(at::Device(at::kCUDA, 0), type);
@@ -270,8 +218,8 @@ void expect_equal_on_gpus(const std::string& map_text, int64_t buffers_at_least)
         gpus.emplace_back(at::kCUDA, gpu);
       PlacedNetwork network(*model, modules, map, gpus, type);
       for (int repeat = 0; repeat < 3; ++repeat) {
-        const auto found = predictions_of(network, one.batches);
-        const auto expected = predictions_of(*whole, one.batches, at::Device(at::kCUDA, 0));
+        const auto found = predictions_of(network, batches);
+        const auto expected = predictions_of(*whole, batches, at::Device(at::kCUDA, 0));
         for (size_t i = 0; i < found.size(); ++i)
           EXPECT_LE(testing::relative_error(found[i], expected[i]), 1e-6) << "batch " << i;
       }

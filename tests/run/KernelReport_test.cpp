@@ -53,6 +53,10 @@ TEST_F(KernelReportOf, RolloutsSaysWhereKeysAndValuesAreKept) {
   EXPECT_THAT(rollout({"model=GPT2"}, kCpu), Not(HasSubstr("kept")));
   const std::vector<std::string> compressed = {"use_compressed_context=true", "compress_interval=30"};
   EXPECT_THAT(rollout(compressed, kGpu), Not(HasSubstr("kept")));
+  const std::string map = "device_map={embeddings: 0, blocks: 1, head: 1}";
+  EXPECT_THAT(rollout({map}, kGpu), AllOf(HasSubstr("in the stages of device_map"), Not(HasSubstr("kept"))));
+  EXPECT_THAT(rollout({map, "eval_context=rolling"}, kGpu),
+              AllOf(HasSubstr("over kept keys and values, in the stages"), Not(HasSubstr("CUDA graph"))));
 }
 
 TEST_F(KernelReportOf, WhatSettingsForbidIsNotClaimed) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "base/File.h"
+#include "kernels/attention/decoding/KeyValueRing.h"
+#include "model/RandomBatch.h"
 #include "run/ScoringMemoryTable.h"
 
 namespace adtrain {
@@ -48,6 +50,38 @@ TEST(ScoringMemory, GpusShareTheWeights) {
       large("darkroom_25m.yaml", {"transformer_block=auto", "use_compressed_context=true"});
   EXPECT_EQ(ScoringMemory(whole).fullest_gpu_bytes(WeightFormat::kFloat32, 2, 1), std::nullopt)
       << "a network that runs on one device alone";
+}
+
+TEST(ScoringMemory, KeptKeysTakeWhatTheirRingsDo) {
+  for (const std::string name : {"pre_norm", "gpt2", "vintix"}) {
+    SCOPED_TRACE(name);
+    const testing::Variant variant = testing::variant(name);
+    const auto model = testing::small_model(variant);
+    const int64_t tokens =
+        name == "gpt2" ? 3 * (variant.options.n_transit - 1) + 1 : variant.options.n_transit;
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+      model->parameters().to(at::kCPU, type);
+      const auto ring = kernels::KeyValueRing::like(
+          at::empty({5, variant.options.tf_n_head, 1, variant.options.head_size()}, type), tokens);
+      EXPECT_EQ(kept_bytes_of_block(*model, 5),
+                static_cast<int64_t>(ring.keys.nbytes() + ring.values.nbytes() + ring.key_norms.nbytes()));
+    }
+  }
+}
+
+/// A step is far less than a window, which rows are shown that cannot slide.
+TEST(ScoringMemory, RowsThatGrowTakeAStepOrAWindow) {
+  const auto gpu = kernels::DeviceTraits::hopper();
+  for (const std::string positions : {"alibi", "learned"}) {
+    const RunConfig config =
+        large("darkroom_330m.yaml", {"transformer_block=xland", "tf_positions=" + positions});
+    const auto model = AlgorithmDistillation::without_values(config.model, config.model_shape());
+    const int64_t growing = growing_context_memory(config, *model, gpu, 16).of_gpu,
+                  windows = context_memory(config, gpu, at::kFloat, /*quantised=*/false, 16).of_gpu;
+    EXPECT_EQ(growing < windows / 4, positions == "alibi") << growing << " of " << windows;
+    EXPECT_GE(growing, positions == "alibi" ? kept_bytes_of_block(*model, 16) : windows)
+        << "libtorch's attention copies keys and values in fp32";
+  }
 }
 
 /// The page's table is this program's answer, to the letter.

@@ -124,17 +124,15 @@ std::optional<AlgorithmDistillation::Parts> AnySpaceAd::parts() {
   const auto head = [this](const Tokens& tokens) {
     return at_the_query({heads_.at(static_cast<size_t>(tokens.group))(stack_.behind_blocks(tokens.x)), {}});
   };
-  return Parts{stack_.blocks(), embeddings, through, head};
+  return with_rolling({stack_.blocks(), embeddings, through, head}, newest_step());
 }
 
-AlgorithmDistillation::Rolling AnySpaceAd::rolling() {
-  const auto kept = std::make_shared<RollingBlocks>(
-      RollingBlocks::of(options().n_transit, static_cast<size_t>(stack_.blocks())));
-  return without_gradients([this, kept](const Batch& step) {
-    const kernels::KernelPlan& chosen = plan(LossPositions::kLast);
-    const at::Tensor x = tokens_(step, {chosen, /*main_gradients=*/nullptr});
-    return head_of(step)(stack_.newest(x, /*passing=*/0, *kept, chosen));
-  });
+NewestStep AnySpaceAd::newest_step() const {
+  const auto chosen = [this]() -> const kernels::KernelPlan& { return plan(LossPositions::kLast); };
+  const auto tokens = [this, chosen](const Batch& rows) {
+    return Tokens{tokens_(rows, {chosen(), /*main_gradients=*/nullptr}), {}, /*queries=*/1, rows.group};
+  };
+  return stack_.newest_step(options().n_transit, /*passing=*/0, tokens, chosen);
 }
 
 }  // namespace adtrain

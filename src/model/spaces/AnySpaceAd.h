@@ -27,7 +27,6 @@ class AnySpaceAd : public AlgorithmDistillation {
   Loss loss(const Batch& batch, LossPositions positions, bool training) override;
   /// Of rows of one group alone: others' predictions have other shapes. Throws std::invalid_argument.
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
-  Rolling rolling() override;
   std::optional<Parts> parts() override;
   bool rolling_slides() const override { return stack_.slides(); }
   std::string why_not_rolling() const override { return ""; }
@@ -35,6 +34,7 @@ class AnySpaceAd : public AlgorithmDistillation {
  private:
   /// What the blocks give at the queries of all rows: (B, Q, width).
   at::Tensor queries_of(const Batch& batch, LossPositions positions, bool training);
+  NewestStep newest_step() const;
   const ActionHead& head_of(const Batch& rows) const { return heads_.at(static_cast<size_t>(rows.group)); }
   /// `x`: of these rows, which are of one group.
   Loss loss_of(const at::Tensor& x, const Batch& rows) const;

@@ -19,6 +19,12 @@ namespace {
 /// would have no memory of its own, and others would write into what its replays use.
 constexpr bool kCaptures = false;
 
+Rollouts::Player player_of(AlgorithmDistillation& model, const RunConfig& config, const WorkerPool& workers,
+                           const OwnTasksOfRun& tasks) {
+  const auto kept = rolling_predictors_of(model, config.evaluation.eval_context, kCaptures);
+  return player_in_workers(model, predictor_of(model), kept, config, workers, &tasks);
+}
+
 }  // namespace
 
 OwnReturns::OwnReturns(const RunConfig& config, AlgorithmDistillation& trained, Communicator& communicator,
@@ -26,7 +32,7 @@ OwnReturns::OwnReturns(const RunConfig& config, AlgorithmDistillation& trained, 
     : ReturnsWhileTraining(config, trained, communicator), tasks_(std::move(tasks)), say_(std::move(say)) {
   const std::unique_ptr<WorkerPool> workers = started();
   expect_held_out(tasks_.split(config, *workers));
-  player_in_workers(trained, predictor_of(trained), config, *workers, &tasks_, kCaptures);
+  player_of(trained, config, *workers, tasks_);
 }
 
 std::unique_ptr<WorkerPool> OwnReturns::started() {
@@ -59,8 +65,7 @@ std::optional<ReturnFigures> OwnReturns::measured_by(AlgorithmDistillation& mode
 
 std::optional<ReturnFigures> OwnReturns::measured_in(WorkerPool& workers, AlgorithmDistillation& model,
                                                      const std::function<void()>& failed) const {
-  const Rollouts::Player player =
-      player_in_workers(model, predictor_of(model), config_, workers, &tasks_, kCaptures);
+  const Rollouts::Player player = player_of(model, config_, workers, tasks_);
   EvaluationOrigin origin = EvaluationOrigin::of(config_.environment, std::nullopt, /*checkpoint_step=*/0);
   origin.worker = origin_in_workers(workers, /*tasks=*/{});
   origin.type = model.parameters().compute_type();

@@ -35,9 +35,15 @@ Predictor predictor_of(PlacedNetwork& network, int64_t micro_batches) {
       const int64_t first = rows * part / parts, end = rows * (part + 1) / parts;
       pending.push_back(network.submit(batch.rows(first, end - first)));
     }
-    std::vector<at::Tensor> actions;
-    for (PendingPredictions& part : pending) actions.push_back(part.get().actions);
-    return AlgorithmDistillation::Predictions{actions.size() == 1 ? actions.front() : at::cat(actions), {}};
+    if (parts == 1) return pending.front().get();
+    std::vector<at::Tensor> actions, token_types;
+    for (PendingPredictions& part : pending) {
+      const AlgorithmDistillation::Predictions found = part.get();
+      actions.push_back(found.actions);
+      if (found.token_types.defined()) token_types.push_back(found.token_types);
+    }
+    return AlgorithmDistillation::Predictions{at::cat(actions),
+                                              token_types.empty() ? at::Tensor() : at::cat(token_types)};
   };
 }
 

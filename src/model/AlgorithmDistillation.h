@@ -159,6 +159,8 @@ class AlgorithmDistillation {
     std::function<at::Tensor(const Tokens&, int64_t first, int64_t end)> through;
     /// Of what the last block returns.
     std::function<Predictions(const Tokens&)> head;
+    /// Names of parameters that the head alone reads though they come before the blocks' in their order.
+    std::vector<std::string> read_by_head = {};
 
     /// How many tokens of a row each block keeps keys and values of where rows grow by one step at a time; 0
     /// where none can.

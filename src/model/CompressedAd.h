@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "model/AlgorithmDistillation.h"
@@ -19,11 +20,15 @@ class CompressedAd : public AlgorithmDistillation {
   CompressedAd(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory);
 
   Predictions forward(const Batch& batch, LossPositions positions, bool training) override;
+  std::optional<Parts> parts() override;
   std::string why_not_rolling() const override {
     return "a region that ends gives all tokens of its row other positions";
   }
 
  private:
+  Tokens embedded(const Batch& batch, LossPositions positions) const;
+  /// At the queries, of what the blocks return there.
+  Predictions predicted(const at::Tensor& read) const;
   /// (width, features + 3): the weight that multiplies a CompressedSequence's context.
   at::Tensor context_weight() const;
 

@@ -39,6 +39,14 @@ std::string outermost_of(const std::string& name) {
   return dot == std::string::npos ? name : name.substr(0, dot);
 }
 
+/// The places of parameters.
+std::vector<size_t> in_order_of_use(const std::vector<SizedParameter>& parameters) {
+  std::vector<size_t> order(parameters.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_partition(order, [&](size_t i) { return !parameters[i].is_behind_blocks; });
+  return order;
+}
+
 void add_once(std::vector<std::string>& names, const std::string& name) {
   if (std::ranges::find(names, name) == names.end()) names.push_back(name);
 }
@@ -50,9 +58,10 @@ std::vector<PlacedModule> placed_modules(const std::vector<SizedParameter>& para
   std::map<std::string, size_t> module_of_parameter;
   std::string layer;
   bool behind = false;
-  for (const SizedParameter& parameter : parameters) {
+  for (const size_t number : in_order_of_use(parameters)) {
+    const SizedParameter& parameter = parameters[number];
     const std::optional<std::string> block = block_of(parameter.name);
-    behind = behind || block;
+    behind = behind || block || parameter.is_behind_blocks;
     const std::string name = block ? *block : behind ? "head" : "embeddings";
     if (modules.empty() || modules.back().name != name) {
       modules.push_back(
@@ -60,7 +69,7 @@ std::vector<PlacedModule> placed_modules(const std::vector<SizedParameter>& para
       layer.clear();
     }
     PlacedModule& module = modules.back();
-    ++module.parameters;
+    module.parameters.push_back(number);
     add_once(module.parts, block ? *block : outermost_of(parameter.name));
     const size_t place = modules.size() - 1;
     module_of_parameter[parameter.name] = place;

@@ -106,9 +106,15 @@ std::vector<PlacedModule> modules_of(AlgorithmDistillation& model, at::ScalarTyp
 }
 
 std::vector<PlacedModule> modules_of(AlgorithmDistillation& model, const std::vector<int64_t>& bytes) {
+  const std::optional<Parts> parts = model.parts();
+  const auto is_read_by_head = [&](const std::string& name) {
+    return parts && std::ranges::find(parts->read_by_head, name) != parts->read_by_head.end();
+  };
   std::vector<SizedParameter> parameters;
-  for (const auto& [name, leaf] : model.parameters().named_leaves())
-    parameters.push_back({name, bytes.at(parameters.size())});
+  for (const auto& [name, leaf] : model.parameters().named_leaves()) {
+    parameters.push_back(
+        {.name = name, .bytes = bytes.at(parameters.size()), .is_behind_blocks = is_read_by_head(name)});
+  }
   return placed_modules(parameters);
 }
 
@@ -157,12 +163,10 @@ void PlacedNetwork::Stages::stream_weights(AlgorithmDistillation& model,
   const std::vector<std::vector<at::Tensor>> kept = model.parameters().kept();
   for (Stage& stage : list) {
     if (!map.rows()[stage.first].device.is_cpu()) continue;
-    size_t leaf = 0;
-    for (size_t i = 0; i < stage.first; ++i) leaf += modules[i].parameters;
     std::vector<std::vector<at::Tensor>> streamed;
     for (size_t i = stage.first; i < stage.end; ++i) {
       std::vector<at::Tensor>& of_module = streamed.emplace_back();
-      for (const size_t end = leaf + modules[i].parameters; leaf < end; ++leaf)
+      for (const size_t leaf : modules[i].parameters)
         of_module.insert(of_module.end(), kept[leaf].begin(), kept[leaf].end());
     }
     stage.streamed = std::make_unique<StreamedModules>(streamed, stage.device, map.streaming_buffers());
@@ -261,11 +265,11 @@ PlacedNetwork::PlacedNetwork(AlgorithmDistillation& model, const std::vector<Pla
   stages_->parts = *model.parts();
   if (map.rows().size() != static_cast<size_t>(stages_->parts.blocks) + 2)
     throw std::logic_error("A network in parts has modules before, in and behind its blocks.");
-  std::vector<at::Device> devices;
+  std::vector<at::Device> devices(model.parameters().named_leaves().size(), at::kCPU);
   for (size_t i = 0; i < modules.size(); ++i) {
     const MapDevice& device = map.rows()[i].device;
-    devices.insert(devices.end(), modules[i].parameters,
-                   device.is_cpu() ? at::Device(at::kCPU) : gpus.at(static_cast<size_t>(device.gpu)));
+    if (device.is_cpu()) continue;
+    for (const size_t leaf : modules[i].parameters) devices[leaf] = gpus.at(static_cast<size_t>(device.gpu));
   }
   model.parameters().spread(devices, type);
   model.plan(LossPositions::kLast);  // chosen now, several threads may read it
@@ -282,11 +286,10 @@ PlacedNetwork::~PlacedNetwork() {
 
 void PlacedNetwork::check(AlgorithmDistillation& model) {
   if (model.parts()) return;
-  throw ConfigError(
-      fmt::format("device_map: found it for {}, which runs on one device as a whole, as plug-ins' networks "
-                  "and those with "
-                  "compressed context do: leave device_map out",
-                  model.options().architecture()));
+  throw ConfigError(fmt::format(
+      "device_map: found it for {}, which runs on one device as a whole, as plug-ins' networks do: "
+      "leave device_map out",
+      model.options().architecture()));
 }
 
 PendingPredictions PlacedNetwork::Stages::submit(const Batch& batch,

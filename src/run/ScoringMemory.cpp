@@ -40,9 +40,15 @@ ContextMemory context_memory(const RunConfig& config, const kernels::DeviceTrait
   const ModelShape shape = config.model_shape();
   const kernels::KernelPlan plan =
       plan_of(config.model, shape, LossPositions::kLast, device, type, quantised);
+  const int64_t tokens =
+      config.model.compressed() ? config.model.longest_compressed_sequence() : config.model.n_transit;
   const int64_t waiting =
-      rows * config.model.n_transit * config.model.tf_n_embd * static_cast<int64_t>(c10::elementSize(type));
-  return {.of_gpu = inference_bytes(config.model, shape, plan, type, rows) + 2 * waiting};
+      rows * tokens * config.model.tf_n_embd * static_cast<int64_t>(c10::elementSize(type));
+  // Rows with padding have a mask each, in two forms.
+  const int64_t masks = config.model.compressed() && plan.reads_masks()
+                            ? 2 * rows * tokens * tokens * static_cast<int64_t>(c10::elementSize(type))
+                            : 0;
+  return {.of_gpu = inference_bytes(config.model, shape, plan, type, rows) + 2 * waiting + masks};
 }
 
 ContextMemory growing_context_memory(const RunConfig& config, AlgorithmDistillation& model,
@@ -99,8 +105,7 @@ int64_t ScoringMemory::weight_bytes(WeightFormat format) const {
   return total_bytes(modules(format));
 }
 
-std::optional<int64_t> ScoringMemory::fullest_gpu_bytes(WeightFormat format, int64_t gpus,
-                                                        int64_t rows) const {
+int64_t ScoringMemory::fullest_gpu_bytes(WeightFormat format, int64_t gpus, int64_t rows) const {
   const at::ScalarType type = computed_in(format);
   const auto device = kernels::DeviceTraits::hopper();
   const bool quantised = quantisation_of(format).has_value();
@@ -112,7 +117,6 @@ std::optional<int64_t> ScoringMemory::fullest_gpu_bytes(WeightFormat format, int
     return rounded_from + weight_bytes(format) +
            inference_bytes(config_.model, config_.model_shape(), plan, type, rows);
   }
-  if (!model_->parts()) return std::nullopt;
   constexpr int64_t kNoLimit = int64_t{1} << 50;
   MemoryLimits limits;
   limits.from_user = true;

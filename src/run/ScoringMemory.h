@@ -3,7 +3,6 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include <c10/core/ScalarType.h>
@@ -53,8 +52,7 @@ class ScoringMemory {
   int64_t weight_bytes(WeightFormat format) const;
   /// Of the fullest of so many GPUs, over which a balanced device map spreads the network: its weights, and
   /// a pass of `rows` windows. Of one GPU without a map, which in 16 bits holds the fp32 weights, too.
-  /// Nothing where the network runs on one device alone.
-  std::optional<int64_t> fullest_gpu_bytes(WeightFormat format, int64_t gpus, int64_t rows) const;
+  int64_t fullest_gpu_bytes(WeightFormat format, int64_t gpus, int64_t rows) const;
 
  private:
   std::vector<PlacedModule> modules(WeightFormat format) const;

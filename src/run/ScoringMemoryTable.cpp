@@ -1,7 +1,5 @@
 #include "run/ScoringMemoryTable.h"
 
-#include <optional>
-
 #include <fmt/format.h>
 
 #include "base/Text.h"
@@ -40,8 +38,8 @@ std::string scoring_memory_table(const std::vector<RunConfig>& configs, const st
                           millions(memory.parameter_count()), rows_of(config), name,
                           in_gigabytes(memory.weight_bytes(format)));
       for (const int64_t count : gpus) {
-        const std::optional<int64_t> bytes = memory.fullest_gpu_bytes(format, count, rows_of(config));
-        text += bytes ? fmt::format(" {:.2f} |", in_gigabytes(*bytes)) : " - |";
+        text +=
+            fmt::format(" {:.2f} |", in_gigabytes(memory.fullest_gpu_bytes(format, count, rows_of(config))));
       }
       text += "\n";
     }
@@ -61,9 +59,8 @@ nlohmann::ordered_json scoring_memory_json(const std::vector<RunConfig>& configs
     for (const auto& [format, name] : kWeightFormats) {
       model["weight_bytes"][name] = memory.weight_bytes(format);
       for (const int64_t count : gpus) {
-        const std::optional<int64_t> bytes = memory.fullest_gpu_bytes(format, count, rows_of(config));
         model["bytes_of_fullest_gpu"][name][std::to_string(count)] =
-            bytes ? ordered_json(*bytes) : ordered_json(nullptr);
+            memory.fullest_gpu_bytes(format, count, rows_of(config));
       }
     }
     models.push_back(std::move(model));

@@ -22,11 +22,6 @@
 namespace adtrain {
 namespace {
 
-bool runs_in_parts(const RunConfig& config) {
-  if (config.model.is_plugin()) return false;
-  return AlgorithmDistillation::without_values(config.model, config.model_shape())->parts().has_value();
-}
-
 /// The network's modules, with the bytes that quantised weights take where the configuration asks for them.
 std::vector<PlacedModule> modules_for(const RunConfig& config, AlgorithmDistillation& model,
                                       at::ScalarType type) {
@@ -156,16 +151,14 @@ int64_t halved_until_it_fits(int64_t most, const FindMap& find_map) {
 
 bool SpreadNetwork::is_wanted(const RunConfig& config, std::vector<std::string>& notices) {
   if (!config.placement.device_map) return false;
-  if (runs_in_parts(config)) {
+  if (!config.model.is_plugin()) {
     const std::string one_device = why_one_device(config);
     if (one_device.empty()) return true;
     notices.push_back(
         fmt::format("device_map: {} has no effect: {}", *config.placement.device_map, one_device));
     return false;
   }
-  const std::string because = fmt::format(
-      "{} runs on one device as a whole, as plug-ins' networks and those with compressed context do",
-      config.model.is_plugin() ? "a plug-in's network" : config.model.architecture());
+  const std::string because = "a plug-in's network runs on one device as a whole";
   if (*config.placement.device_map != "auto") {
     throw ConfigError(fmt::format("{}: found '{}', and {}; expected null or auto",
                                   config.place_of("device_map"), abridged(*config.placement.device_map),

@@ -117,5 +117,27 @@ TEST(DeviceMaps, ReturnsOfRollingContextsAreThoseOfTheWholeNetwork) {
   EXPECT_EQ(halved.exit_code, 0) << halved.output;
 }
 
+TEST(DeviceMaps, RegionsOfCompressedContextEndAsInTheWholeNetwork) {
+  const SmallRun run;
+  ASSERT_EQ(run.collect().exit_code, 0);
+  const Finished trained = run.adtrain(
+      "small.yaml --set run_name=regions --set use_compressed_context=true --set compress_interval=6 --set "
+      "tf_n_layer=3 --set train_timesteps=4 --set num_warmup_steps=1 --set ckpt_interval=4");
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  const std::string map = "--set device_map='{embeddings: 0, blocks: 1, blocks.2: cpu, head: 0}' ";
+  const std::string score =
+      "$adtrain score runs/regions --set score_tasks=all --set max_samples=13 --set batch_size=2 --set "
+      "output_dir=";
+  const Finished scored = run.shell(score + "whole && " + score + "spread " + map);
+  ASSERT_EQ(scored.exit_code, 0) << scored.output;
+  expect_equal(run, "spread", "whole", {"/scores.npy", "/scores.csv"});
+  const std::string evaluate = "$adtrain evaluate runs/regions --set eval_episodes=4 --set eval_batch=3 ";
+  const Finished played =
+      run.shell(evaluate + "&& mv runs/regions/evaluation whole-evaluation && " + evaluate + map);
+  EXPECT_EQ(played.exit_code, 0) << played.output;
+  EXPECT_THAT(played.output, HasSubstr("4 stages, logical devices"));
+  expect_equal(run, "runs/regions/evaluation/latest", "whole-evaluation/latest", {"/reward_episode.npy"});
+}
+
 }  // namespace
 }  // namespace adtrain

@@ -60,6 +60,18 @@ TEST(PlacedModules, AreEmbeddingsBlocksAndHead) {
   EXPECT_EQ(total_bytes(modules), 2300);
 }
 
+TEST(PlacedModules, WhatTheHeadReadsIsBehindTheBlocksWhereverItComes) {
+  const auto modules = placed_modules({{.name = "types.weight", .bytes = 7, .is_behind_blocks = true},
+                                       {"embed.weight", 1},
+                                       {"blocks.0.w", 2},
+                                       {"action.weight", 3}});
+  ASSERT_EQ(modules.size(), 3U);
+  EXPECT_THAT(modules[0].parameters, ElementsAre(1));
+  EXPECT_THAT(modules[2].parameters, ElementsAre(3, 0));
+  EXPECT_THAT(modules[2].parts, ElementsAre("action", "types"));
+  EXPECT_EQ(modules[2].bytes, 10);
+}
+
 TEST(PlacedModules, KnowEveryNetworksBlocks) {
   for (const std::string block :
        {"transformer.blocks.11", "transformer_encoder.layers.11", "transformer.h.11", "blocks.11"}) {

@@ -24,7 +24,8 @@ struct PlacedCase {
   std::string name;
   ModelOptions options;
   ModelShape shape;
-  /// Draws so many rows of so many steps; one function of each group of spaces.
+  /// Draws so many rows of so many steps, which of compressed rows are as many as they have; one function of
+  /// each group of spaces.
   std::vector<std::function<Batch(int64_t rows, int64_t steps)>> draw;
 
   std::unique_ptr<AlgorithmDistillation> model(uint64_t seed = 3) const {
@@ -44,7 +45,7 @@ struct PlacedCase {
   }
 };
 
-/// Every network over plain rows of the grid families, every space, and several groups of spaces.
+/// Every network over rows of the grid families, every space, and several groups of spaces.
 inline std::vector<PlacedCase> every_placed_case() {
   at::manual_seed(std::random_device{}());
   std::vector<PlacedCase> cases;
@@ -57,6 +58,17 @@ inline std::vector<PlacedCase> every_placed_case() {
     add(variant.name, variant.options, ModelShape{}).draw = {
         [](int64_t rows, int64_t steps) { return random_plain(rows, steps); }};
   }
+  const Variant compressed = variant("compressed");
+  add(compressed.name, compressed.options, ModelShape{}).draw = {
+      [interval = compressed.options.compress_interval](int64_t rows, int64_t /*steps*/) {
+        const auto lengths = [&] {
+          const at::Tensor drawn = at::randint(interval + 1, {rows}, at::kInt);
+          return std::vector<int32_t>(drawn.const_data_ptr<int32_t>(),
+                                      drawn.const_data_ptr<int32_t>() + rows);
+        };
+        const std::vector<int32_t> previous = lengths();
+        return random_compressed(previous, lengths(), interval);
+      }};
   for (const SpaceVariant& variant : space_variants()) {
     add(variant.name, variant.options, variant.shape()).draw = {
         [variant](int64_t rows, int64_t steps) { return random_rows(variant, rows, steps); }};

@@ -40,13 +40,16 @@ TEST(SpreadNetwork, IsForNetworksThatRunInParts) {
   EXPECT_TRUE(
       SpreadNetwork::is_wanted(configured("model: GPT2\ndevice_map: sequential\n" + limits), notices));
   EXPECT_TRUE(SpreadNetwork::is_wanted(configured("transformer_block: xland\n" + map), notices));
+  EXPECT_TRUE(SpreadNetwork::is_wanted(
+      configured("use_compressed_context: true\ncompress_interval: 6\ndevice_map: auto\n" + limits),
+      notices));
   EXPECT_THAT(notices, IsEmpty());
-  const std::string compressed = "use_compressed_context: true\ncompress_interval: 6\n";
-  EXPECT_FALSE(SpreadNetwork::is_wanted(configured(compressed + "device_map: auto\n" + limits), notices));
-  EXPECT_THAT(notices, ElementsAre(HasSubstr("device_map: auto has no effect")));
-  EXPECT_THAT(refused(configured(compressed + "device_map: balanced\n")),
+  const std::string plugin = "plugins: " ADTRAIN_BINARY_DIR "/libsample_plugin.so\nmodel: sample_network\n";
+  EXPECT_FALSE(SpreadNetwork::is_wanted(configured(plugin + "device_map: auto\n" + limits), notices));
+  EXPECT_THAT(notices, ElementsAre(HasSubstr("device_map: auto has no effect: a plug-in's network")));
+  EXPECT_THAT(refused(configured(plugin + "device_map: balanced\n")),
               HasSubstr("run.yaml:9: device_map: found 'balanced'"));
-  EXPECT_THAT(refused(configured(compressed + map)), HasSubstr("expected null or auto"));
+  EXPECT_THAT(refused(configured(plugin + map)), HasSubstr("expected null or auto"));
 }
 
 /// As guides' files ask for it: the CPU's threads compute together then, as without it.

@@ -3,9 +3,9 @@
   python3 tests/benchmark/xland_rollouts.py build/release/bin/adtrain [FOLDER] [--workers 4] [--set key=value …]
 
 The Python needs what configs/xland_requirements.txt lists. FOLDER (runs/xland_rollouts) gets histories of random actions in 32
-rulesets, a run that has trained on them for some steps, and its evaluation, whose actions are drawn. Prints lock-steps (a step
-of all environments) a second, what share of the time the workers stepped environments, and what follows for the protocol of
-500 episodes. The start of programs and JAX's compilation are not counted.
+rulesets, unless --histories names others, a run that has trained on them for some steps, and its evaluation, whose actions are
+drawn. Prints lock-steps (a step of all environments) a second, what share of the time the workers stepped environments, and
+what follows for the protocol of 500 episodes. The start of programs and JAX's compilation are not counted.
 """
 import argparse
 import os
@@ -108,6 +108,7 @@ def main():
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--episodes", type=int, default=40, help="of each environment")
     parser.add_argument("--window", type=int, default=4096, help="steps of a context")
+    parser.add_argument("--histories", type=pathlib.Path, help="such as xland_histories.py collects; made of random actions")
     parser.add_argument("--train-steps", type=int, default=100)
     parser.add_argument("--limit", type=float, default=600, help="seconds in all, after which the evaluation is asked to stop")
     parser.add_argument("--set", action="append", default=[], metavar="key=value", help="for training and evaluation")
@@ -121,7 +122,7 @@ def main():
     def done(what):
         print(f"{time.monotonic() - began:6.1f} s: {what}", flush=True)
 
-    histories = folder / "random.hdf5"
+    histories = arguments.histories or folder / "random.hdf5"
     if not histories.exists():
         write_histories(histories, HISTORY_WINDOWS * arguments.window)
         done(f"{RULESETS} histories of {HISTORY_WINDOWS * arguments.window} random actions")

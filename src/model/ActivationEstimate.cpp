@@ -39,6 +39,7 @@ class Estimate {
         inner_(options.inner_width()),
         heads_(options.tf_n_head),
         without_scores_(plan.own_attention() || (training && plan.cudnn_attention())),
+        training_(training),
         drops_(training && (options.tf_dropout > 0 || options.tf_attn_dropout > 0)),
         all_positions_(positions == LossPositions::kAll) {
     context_ = options.compressed() ? options.longest_compressed_sequence() : options.n_transit;
@@ -270,8 +271,10 @@ class Estimate {
     const bool layer_norm = pieces.norm == NormKind::kLayer, gelu = pieces.mlp == MlpKind::kGelu;
     const int64_t before = layer_norm ? 0 : element_ * rows.in * width_;
     // The sum, RMSNorm's normed one, y; GELU's input and values, or SwiGLU's gates and their product. Of the
-    // dropout of norms' inputs, or of attention's output, the bits.
-    const int64_t mlp = element_ * rows.out * (gelu ? 2 : 3) * inner_;
+    // dropout of norms' inputs, or of attention's output, the bits. Without gradients queries, keys and values
+    // have been freed by then, which are as much as GELU's input.
+    const int64_t of_gelu = training_ ? 2 : 1;
+    const int64_t mlp = element_ * rows.out * (gelu ? of_gelu : 3) * inner_;
     const int64_t after = element_ * rows.out * (layer_norm ? 2 : 3) * width_ + mlp;
     const int64_t kept = before + attention_tensors(rows) + ordered_heads(rows) +
                          composed_attention(rows).kept + after + bits((rows.in + rows.out) * width_);
@@ -304,7 +307,7 @@ class Estimate {
   const kernels::KernelPlan& plan_;
   int64_t sequences_, element_, width_, inner_, heads_;
   bool without_scores_;  ///< attention of chosen pieces; by cuDNN only in passes with gradients
-  bool drops_, all_positions_;
+  bool training_, drops_, all_positions_;
   int64_t context_ = 0, queries_ = 0, tokens_ = 0;
 };
 

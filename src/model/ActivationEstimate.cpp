@@ -271,8 +271,8 @@ class Estimate {
     const bool layer_norm = pieces.norm == NormKind::kLayer, gelu = pieces.mlp == MlpKind::kGelu;
     const int64_t before = layer_norm ? 0 : element_ * rows.in * width_;
     // The sum, RMSNorm's normed one, y; GELU's input and values, or SwiGLU's gates and their product. Of the
-    // dropout of norms' inputs, or of attention's output, the bits. Without gradients queries, keys and values
-    // have been freed by then, which are as much as GELU's input.
+    // dropout of norms' inputs, or of attention's output, the bits. Without gradients queries, keys and
+    // values have been freed by then, which are as much as GELU's input.
     const int64_t of_gelu = training_ ? 2 : 1;
     const int64_t mlp = element_ * rows.out * (gelu ? of_gelu : 3) * inner_;
     const int64_t after = element_ * rows.out * (layer_norm ? 2 : 3) * width_ + mlp;

@@ -112,7 +112,7 @@ at::Tensor ComposedBlock::in_pass(const at::Tensor& x, const ComposedPass& pass,
                                   const BlockPlace& place) const {
   if (pass.sublayers) return by_sublayers(x, pass, place);
   if (pass.around_products) {
-    return around_products(x, place.rows, [&](const at::Tensor& projected) {
+    return around_products(x, place.rows, place.number + 1 < pass.end, [&](const at::Tensor& projected) {
       return attention(projected, pass.order, place.rows, /*dropout_rate=*/0, /*main_gradients=*/nullptr);
     });
   }
@@ -139,7 +139,8 @@ at::Tensor ComposedBlock::by_sublayers(const at::Tensor& x, const ComposedPass& 
 }
 
 template <class OfProjected>
-at::Tensor ComposedBlock::around_products(const at::Tensor& x, int64_t rows, OfProjected&& attend) const {
+at::Tensor ComposedBlock::around_products(const at::Tensor& x, int64_t rows, bool is_followed,
+                                          OfProjected&& attend) const {
   const auto normed = [](const at::Tensor& of, const ChosenNorm& norm) {
     return kernels::normed_input(of, {norm.weight, norm.bias}, kNormEpsilon, /*kept=*/{}).y;
   };
@@ -147,13 +148,14 @@ at::Tensor ComposedBlock::around_products(const at::Tensor& x, int64_t rows, OfP
                                attend(product_of(qkv_, normed(x, norm_1_), {&out_, &up_})), {&up_, &gate_});
   const at::Tensor y = normed(sum, norm_2_);
   const at::Tensor inner = gate_.weight.defined() ? mlp().inner(y) : gelu_of(up_, y, {&down_});
-  return added(sum, down_, inner, {&next_qkv_});
+  return added(sum, down_, inner, {is_followed ? &next_qkv_ : nullptr});
 }
 
 at::Tensor ComposedBlock::newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const {
   if (!tokens.around_products) return reading(x, tokens.rotary, keys.attending(tokens));
-  return around_products(
-      x, x.size(1), [&](const at::Tensor& projected) { return newest_attention(projected, keys, tokens); });
+  return around_products(x, x.size(1), tokens.is_followed, [&](const at::Tensor& projected) {
+    return newest_attention(projected, keys, tokens);
+  });
 }
 
 at::Tensor ComposedBlock::reading(const at::Tensor& x, const Rotary& rotary, const Attend& attend) const {

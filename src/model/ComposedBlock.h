@@ -64,6 +64,7 @@ struct ComposedPass {
   /// dropout.
   bool around_products = false;
   bool recomputes_mlp = false;
+  int64_t end = 0;  ///< behind the last block that runs: see NewestTokens::is_followed
 };
 
 /// x + attention(norm(x)), then x + MLP(norm(x)), of chosen pieces.
@@ -91,7 +92,7 @@ class ComposedBlock {
   /// The last `rows` tokens, without gradients and dropout, of which our own kernels run all but the
   /// products; `attend` maps the output of qkv_ to attention's.
   template <class OfProjected>
-  at::Tensor around_products(const at::Tensor& x, int64_t rows, OfProjected&& attend) const;
+  at::Tensor around_products(const at::Tensor& x, int64_t rows, bool is_followed, OfProjected&& attend) const;
   /// Attention over kept keys of what qkv_ returned; our own kernel norms queries and keys, in their place.
   at::Tensor newest_attention(const at::Tensor& projected, RollingKeys& keys,
                               const NewestTokens& tokens) const;

@@ -93,8 +93,9 @@ at::Tensor ComposedStack::through(const at::Tensor& embedded, const TokenStreams
                  /*own_attention=*/false, main_gradients);
     pass->recomputes_mlp = recomputation.of_mlp();
   }
-  const auto of_all = std::make_shared<const ComposedPass>(ComposedPass{
-      order, dropout, std::move(pass), plan.by_sublayers() && plan.quantised(), recomputation.of_mlp()});
+  const auto of_all = std::make_shared<const ComposedPass>(
+      ComposedPass{order, dropout, std::move(pass), plan.by_sublayers() && plan.quantised(),
+                   recomputation.of_mlp(), range.end});
   for (int64_t i = range.first; i < range.end; ++i) {
     const bool last = i + 1 == blocks();  // nothing reads the last block's output at the context
     const int64_t rows = last ? queries : x.size(1);

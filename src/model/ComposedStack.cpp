@@ -107,8 +107,7 @@ at::Tensor ComposedStack::through(const at::Tensor& embedded, const TokenStreams
 NewestStep ComposedStack::newest_step(
     int64_t window, int64_t passing, const std::function<AlgorithmDistillation::Tokens(const Batch&)>& tokens,
     const std::function<const kernels::KernelPlan&()>& plan) const {
-  NewestStep step = {
-      .window = window, .passing = passing, .tokens = tokens, .with_positions = {}, .through = {}};
+  NewestStep step = {.window = window, .passing = passing, .tokens = tokens};
   if (learned_positions_.defined()) {
     step.with_positions = [this](const at::Tensor& x, const RollingPlaces& places) {
       return x + learned_positions_.index_select(0, places.counts() - 1);

@@ -109,8 +109,7 @@ std::optional<Gpt2Ad::Parts> Gpt2Ad::parts() {
 }
 
 NewestStep Gpt2Ad::newest_step() const {
-  NewestStep step = {
-      .window = wpe_.weight.size(0), .passing = 0, .tokens = {}, .with_positions = {}, .through = {}};
+  NewestStep step = {.window = wpe_.weight.size(0), .passing = 0};
   step.tokens = [this](const Batch& rows) {
     const at::Tensor all = tokens(rows);
     // The state of the step before is there since then.

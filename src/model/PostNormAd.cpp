@@ -52,11 +52,7 @@ at::Tensor PostNormAd::encoded(const Batch& batch, LossPositions positions, bool
 }
 
 NewestStep PostNormAd::newest_step() const {
-  NewestStep step = {.window = options().n_transit,
-                     .passing = 1,  // no later step reads the query
-                     .tokens = {},
-                     .with_positions = {},
-                     .through = {}};
+  NewestStep step = {.window = options().n_transit, .passing = 1};  // no later step reads the query
   step.tokens = [this](const Batch& rows) {
     const auto sequence = PlainSequence::of(rows, shape(), LossPositions::kLast, compute_type());
     return Tokens{tokens_without_positions(sequence), {}, /*queries=*/1};

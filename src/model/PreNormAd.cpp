@@ -100,11 +100,7 @@ PreNormAd::Tokens PreNormAd::tokens_of(const Batch& batch, LossPositions positio
 }
 
 NewestStep PreNormAd::newest_step() const {
-  NewestStep step = {.window = options().n_transit,
-                     .passing = 1,  // no later step reads the query
-                     .tokens = {},
-                     .with_positions = {},
-                     .through = {}};
+  NewestStep step = {.window = options().n_transit, .passing = 1};  // no later step reads the query
   step.tokens = [this](const Batch& rows) {
     return Tokens{tokens_of(rows, LossPositions::kLast).x, {}, /*queries=*/1};
   };

@@ -15,11 +15,12 @@ struct NewestStep {
   /// Of tokens that are kept, and of the newest ones that no later step reads: see RollingPlaces.
   int64_t window, passing;
   /// The embedded tokens of a step's rows, without positions.
-  std::function<AlgorithmDistillation::Tokens(const Batch& step)> tokens;
+  std::function<AlgorithmDistillation::Tokens(const Batch& step)> tokens = nullptr;
   /// Adds positions to them (B, tokens, width); null where there are none to be added.
-  std::function<at::Tensor(const at::Tensor& x, const RollingPlaces& places)> with_positions;
+  std::function<at::Tensor(const at::Tensor& x, const RollingPlaces& places)> with_positions = nullptr;
   /// Blocks `first` … `end` − 1 of the newest tokens: returns as many.
-  std::function<at::Tensor(const at::Tensor& x, int64_t first, int64_t end, RollingBlocks& kept)> through;
+  std::function<at::Tensor(const at::Tensor& x, int64_t first, int64_t end, RollingBlocks& kept)> through =
+      nullptr;
 };
 
 /// `whole`, whose rows may also grow as `step` says.

@@ -9,6 +9,7 @@
 
 #include <ATen/ATen.h>
 
+#include "base/Gpu.h"
 #include "model/AlgorithmDistillation.h"
 #include "model/AnySpaceBatch.h"
 #include "model/RandomBatch.h"
@@ -106,5 +107,27 @@ inline constexpr Placed kMaps[] = {
     {"{embeddings: 0, blocks: cpu, head: cpu}", 2},
     {"{embeddings: cpu, blocks: 1, blocks.2: cpu, head: cpu}", 5},
 };
+
+/// A map over GPUs, and for how many modules that stream it has room at least.
+struct PlacedOnGpus {
+  const char* map;
+  int64_t buffers;
+};
+inline constexpr PlacedOnGpus kMapsOnOneGpu[] = {
+    {"{embeddings: 0, blocks: 0, blocks.2: cpu, blocks.3: cpu, blocks.4: cpu, head: cpu}", 2},
+    {"{embeddings: cpu, blocks: cpu, head: 0}", 2},
+};
+inline constexpr PlacedOnGpus kMapsOnTwoGpus[] = {
+    {"{embeddings: 0, blocks: 0, blocks.3: 1, blocks.4: 1, head: 1}", 0},
+    {"{embeddings: 1, blocks: 0, blocks.1: 1, blocks.4: 1, head: 0}", 0},
+    {"{embeddings: 0, blocks: 0, blocks.2: 1, blocks.3: cpu, blocks.4: cpu, head: cpu}", 2},
+};
+
+inline std::vector<at::Device> visible_gpus() {
+  std::vector<at::Device> gpus;
+  for (int8_t gpu = 0; gpu < static_cast<int8_t>(visible_gpu_count()); ++gpu)
+    gpus.emplace_back(at::kCUDA, gpu);
+  return gpus;
+}
 
 }  // namespace adtrain::testing

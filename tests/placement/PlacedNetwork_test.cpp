@@ -216,20 +216,17 @@ TEST(StreamedModules, HaveTheirValuesWheneverTheyAreAskedFor) {
 }
 
 /// By its own kernels on each GPU, as on one.
-void expect_equal_on_gpus(const std::string& map_text, int64_t buffers_at_least) {
+void expect_equal_on_gpus(const testing::PlacedOnGpus& placed) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     for (const PlacedCase& one : every_placed_case()) {
       const std::vector<Batch> batches = one.batches();
-      SCOPED_TRACE(fmt::format("{} {} {}", one.name, map_text, precision_name(type)));
+      SCOPED_TRACE(fmt::format("{} {} {}", one.name, placed.map, precision_name(type)));
       const auto whole = one.model(), model = one.model();
       whole->parameters().to(at::Device(at::kCUDA, 0), type);
       const auto modules = modules_of(*model, type);
-      const DeviceMap map = DeviceMap::given(map_text, modules, plenty(), {});
-      EXPECT_GE(map.streaming_buffers(), buffers_at_least);
-      std::vector<at::Device> gpus;
-      for (int8_t gpu = 0; gpu < static_cast<int8_t>(visible_gpu_count()); ++gpu)
-        gpus.emplace_back(at::kCUDA, gpu);
-      PlacedNetwork network(*model, modules, map, gpus, type);
+      const DeviceMap map = DeviceMap::given(placed.map, modules, plenty(), {});
+      EXPECT_GE(map.streaming_buffers(), placed.buffers);
+      PlacedNetwork network(*model, modules, map, testing::visible_gpus(), type);
       for (int repeat = 0; repeat < 3; ++repeat) {
         const auto found = predictions_of(network, batches);
         const auto expected = predictions_of(*whole, batches, at::Device(at::kCUDA, 0));
@@ -242,16 +239,12 @@ void expect_equal_on_gpus(const std::string& map_text, int64_t buffers_at_least)
 
 TEST(PlacedOnGpus, OneGpuStreamsFromTheCpu) {
   if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-  expect_equal_on_gpus("{embeddings: 0, blocks: 0, blocks.2: cpu, blocks.3: cpu, blocks.4: cpu, head: cpu}",
-                       2);
-  expect_equal_on_gpus("{embeddings: cpu, blocks: cpu, head: 0}", 2);
+  for (const testing::PlacedOnGpus& placed : testing::kMapsOnOneGpu) expect_equal_on_gpus(placed);
 }
 
 TEST(PlacedOnGpus, TwoGpusComputeWhatOneDoes) {
   if (visible_gpu_count() < 2) GTEST_SKIP() << "no GPU but one here";
-  expect_equal_on_gpus("{embeddings: 0, blocks: 0, blocks.3: 1, blocks.4: 1, head: 1}", 0);
-  expect_equal_on_gpus("{embeddings: 1, blocks: 0, blocks.1: 1, blocks.4: 1, head: 0}", 0);
-  expect_equal_on_gpus("{embeddings: 0, blocks: 0, blocks.2: 1, blocks.3: cpu, blocks.4: cpu, head: cpu}", 2);
+  for (const testing::PlacedOnGpus& placed : testing::kMapsOnTwoGpus) expect_equal_on_gpus(placed);
 }
 
 }  // namespace

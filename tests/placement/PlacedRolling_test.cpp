@@ -145,11 +145,11 @@ TEST(PlacedRolling, RowsAreTheirOwnBesideWindowsAndOtherRows) {
 }
 
 /// By its own kernels on each GPU, as on one; with heads that our attention over kept keys takes.
-void expect_equal_on_gpus(const std::string& map_text, int64_t buffers_at_least) {
+void expect_equal_on_gpus(const testing::PlacedOnGpus& placed) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     int by_kernel = 0;
     for (PlacedCase& one : every_growing_case()) {
-      SCOPED_TRACE(fmt::format("{} {} {}", one.name, map_text, precision_name(type)));
+      SCOPED_TRACE(fmt::format("{} {} {}", one.name, placed.map, precision_name(type)));
       one.options.tf_n_embd = 64;
       one.options.tf_n_head = 2;
       const auto whole = one.model(), model = one.model();
@@ -157,12 +157,9 @@ void expect_equal_on_gpus(const std::string& map_text, int64_t buffers_at_least)
       whole->parameters().to(gpu, type);
       by_kernel += whole->rolling_repeats() ? 1 : 0;
       const auto modules = modules_of(*model, type);
-      const DeviceMap map = DeviceMap::given(map_text, modules, plenty(), {});
-      EXPECT_GE(map.streaming_buffers(), buffers_at_least);
-      std::vector<at::Device> gpus;
-      for (int8_t number = 0; number < static_cast<int8_t>(visible_gpu_count()); ++number)
-        gpus.emplace_back(at::kCUDA, number);
-      PlacedNetwork network(*model, modules, map, gpus, type);
+      const DeviceMap map = DeviceMap::given(placed.map, modules, plenty(), {});
+      EXPECT_GE(map.streaming_buffers(), placed.buffers);
+      PlacedNetwork network(*model, modules, map, testing::visible_gpus(), type);
       const GrowingRows growing = GrowingRows::of(one, *whole);
       const auto found = predictions_of(network, one, growing);
       const auto expected = predictions_of(*whole, one, growing, gpu);
@@ -175,16 +172,12 @@ void expect_equal_on_gpus(const std::string& map_text, int64_t buffers_at_least)
 
 TEST(PlacedRollingOnGpus, OneGpuStreamsFromTheCpu) {
   if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-  expect_equal_on_gpus("{embeddings: 0, blocks: 0, blocks.2: cpu, blocks.3: cpu, blocks.4: cpu, head: cpu}",
-                       2);
-  expect_equal_on_gpus("{embeddings: cpu, blocks: cpu, head: 0}", 2);
+  for (const testing::PlacedOnGpus& placed : testing::kMapsOnOneGpu) expect_equal_on_gpus(placed);
 }
 
 TEST(PlacedRollingOnGpus, TwoGpusComputeWhatOneDoes) {
   if (visible_gpu_count() < 2) GTEST_SKIP() << "no GPU but one here";
-  expect_equal_on_gpus("{embeddings: 0, blocks: 0, blocks.3: 1, blocks.4: 1, head: 1}", 0);
-  expect_equal_on_gpus("{embeddings: 1, blocks: 0, blocks.1: 1, blocks.4: 1, head: 0}", 0);
-  expect_equal_on_gpus("{embeddings: 0, blocks: 0, blocks.2: 1, blocks.3: cpu, blocks.4: cpu, head: cpu}", 2);
+  for (const testing::PlacedOnGpus& placed : testing::kMapsOnTwoGpus) expect_equal_on_gpus(placed);
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ Why why_no_whole_blocks(const NetworkShape& network, const DeviceTraits& device,
 
 /// The products of warpgroups that stream keys and values exist on Hopper alone.
 Why why_no_streaming_kernels(const DeviceTraits& device) {
-  if (device.compute_capability == DeviceTraits::hopper().compute_capability) return std::nullopt;
+  if (device.multiplies_by_warpgroups()) return std::nullopt;
   return "the kernels that stream keys and values are for GPUs of compute capability 9.0 alone";
 }
 

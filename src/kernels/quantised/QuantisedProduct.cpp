@@ -135,8 +135,7 @@ bool fits(const ProductPlan& plan, const QuantisedWeights& weights, const at::Te
   const auto traits = kernels::DeviceTraits::of(input.device());
   if (plan.way == ProductWay::kFewRows)
     return input.size(0) <= kernels::kMostFewRows && traits.runs_small_kernels();
-  return traits.is_gpu && plan.splits <= weights.in_features / kernels::kBlockColumns &&
-         traits.compute_capability == kernels::DeviceTraits::hopper().compute_capability;
+  return traits.multiplies_by_warpgroups() && plan.splits <= weights.in_features / kernels::kBlockColumns;
 }
 
 ProductPlan chosen_plan(const QuantisedWeights& weights, const at::Tensor& input) {

@@ -92,7 +92,8 @@ TEST_P(BlockBySublayers, LossAndGradientAreThoseOfThePlainBlocks) {
   const bool of_pieces = variant.options.composed();
   const bool fits = of_pieces ? variant.options.block_pieces().positions == PositionKind::kAlibi
                               : head_fits && GetParam().width % 32 == 0;
-  const bool own_attention = GetParam().type == at::kBFloat16 && fits;
+  const bool streams = head_size == 64 || of_pieces;  // whose kernels take fp16, too
+  const bool own_attention = fits && (GetParam().type == at::kBFloat16 || streams);
   EXPECT_EQ(plan_of(halves).own_attention(), own_attention);
   for (int draw = 0; draw < 2; ++draw) {
     const Batch batch = batch_for(variant);
@@ -140,6 +141,8 @@ TEST_P(BlockBySublayers, WhatIsFrozenChangesNoGradientOfTheOthers) {
   const auto expected = gradients(false), found = gradients(true);
   EXPECT_LT(found.size(), 3 * expected.size() / 4);
   for (const auto& [name, gradient] : found) {
+    // It moves all scores of a query alike: what there is of its gradient is rounding.
+    if (name.ends_with("key_norm.bias")) continue;
     if (device().is_cpu()) {
       EXPECT_TRUE(at::equal(gradient, expected.at(name))) << name;
     } else {

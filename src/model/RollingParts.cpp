@@ -26,7 +26,8 @@ Parts parts_of(const Parts& whole, const NewestStep& step, int64_t first_of_all)
   parts.through = [=, blocks = whole.blocks](const Tokens& tokens, int64_t first, int64_t end) {
     if (first == first_of_all) begin_step(tokens.x);
     const at::Tensor x = step.through(tokens.x, first, end, *kept);
-    return end == blocks ? last_of(x, 1, 1) : x;
+    // Contiguous, so that a head on another device, which gets a copy, multiplies as one on this device does.
+    return end == blocks ? last_of(x, 1, 1).contiguous() : x;
   };
   return parts;
 }

@@ -9,6 +9,7 @@
 
 #include "base/Error.h"
 #include "environments/worker/WorkerFault.h"
+#include "kernels/attention/LibraryAttention.h"
 
 namespace adtrain {
 namespace {
@@ -55,6 +56,7 @@ std::optional<InContextReturns> InContextEvaluation::measure(const Rollouts& rol
                                                              Communicator& communicator,
                                                              const Progress& progress,
                                                              const Keep& keep) const {
+  const kernels::AttentionOfChangingShapes of_changing_shapes;
   const int64_t world = communicator.world_size();
   const int64_t rounds = (groups() + world - 1) / world;
   // Each trial is rolled out by one rank and zero on all others, so the sum over ranks is exact.

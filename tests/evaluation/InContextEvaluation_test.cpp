@@ -114,6 +114,25 @@ InContextReturns kept_of(const std::vector<int64_t>& tasks, int64_t repeats, int
   return kept.value();
 }
 
+TEST(InContextEvaluation, AttentionIsNotCompiledForEachShapeMeanwhile) {
+  SingleCommunicator alone;
+  const auto compiles = [] { return at::globalContext().userEnabledCuDNNSDP(); };
+  ASSERT_TRUE(compiles());
+  const InContextEvaluation evaluation({1}, EvaluationOptions{});
+  int64_t asked = 0;
+  Rollouts rollouts = {[&](std::span<const Trial> trials) -> RunEpisode {
+                         return [&asked, compiles, count = trials.size()] {
+                           EXPECT_FALSE(compiles());
+                           if (++asked == 2) throw WorkerFault(ExitCode::kEnvironment, "they failed");
+                           return std::vector<float>(count, 1.0F);
+                         };
+                       },
+                       ""};
+  EXPECT_THROW(evaluation.measure(rollouts, alone, nullptr, nullptr), WorkerFault);
+  EXPECT_EQ(asked, 2);
+  EXPECT_TRUE(compiles());
+}
+
 TEST(InContextEvaluation, WhatWasPlayedBeforeEnvironmentsFailedIsKept) {
   const InContextReturns one_group = kept_of({3, 1, 2}, 2, 6, 3, 4);
   EXPECT_THAT(one_group.tasks, testing::ElementsAre(3, 1, 2));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/Context.h>
 
 #include "kernels/dropout/Dropout.h"
 
@@ -72,6 +73,14 @@ at::Tensor attend_on_gpu(const at::Tensor& queries, const at::Tensor& keys, cons
 }
 
 }  // namespace
+
+AttentionOfChangingShapes::AttentionOfChangingShapes() : allowed_(at::globalContext().userEnabledCuDNNSDP()) {
+  at::globalContext().setSDPUseCuDNN(false);
+}
+
+AttentionOfChangingShapes::~AttentionOfChangingShapes() {
+  at::globalContext().setSDPUseCuDNN(allowed_);
+}
 
 at::Tensor rotated(const at::Tensor& x, const Rotary& rotary) {
   const int64_t half = x.size(-1) / 2;

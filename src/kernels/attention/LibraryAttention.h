@@ -22,6 +22,20 @@ at::Tensor library_attention(const at::Tensor& queries, const at::Tensor& keys, 
 at::Tensor library_attention(const at::Tensor& qkv, int64_t rows, const TokenStreams& streams,
                              const Rotary& rotary, double dropout_rate);
 
+/// While there is one, libtorch's attention leaves out cuDNN's kernels, which are compiled anew for each
+/// shape, 0.2 s each: more than a rollout's step by far, whose rows are longer and others at each. A setting
+/// of the whole process; other threads see it, and none may make another one meanwhile.
+class AttentionOfChangingShapes {
+ public:
+  AttentionOfChangingShapes();
+  ~AttentionOfChangingShapes();
+  AttentionOfChangingShapes(const AttentionOfChangingShapes&) = delete;
+  AttentionOfChangingShapes& operator=(const AttentionOfChangingShapes&) = delete;
+
+ private:
+  bool allowed_;  ///< before
+};
+
 /// Queries or keys (…, tokens, head size) with rotary positions, which are of all these tokens.
 at::Tensor rotated(const at::Tensor& x, const Rotary& rotary);
 

@@ -1,6 +1,5 @@
 #include "model/Imagination.h"
 
-#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -12,12 +11,6 @@ namespace adtrain {
 namespace {
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();
-
-/// 0 where `allowed`, else −∞.
-at::Tensor scores_of(const at::Tensor& allowed, at::ScalarType type) {
-  return at::zeros(allowed.sizes(), allowed.options().dtype(type))
-      .masked_fill_(allowed.logical_not(), kNever);
-}
 
 /// int32 (…, 2) of states' numbers.
 at::Tensor coordinates(const at::Tensor& states, int64_t grid_size) {
@@ -33,10 +26,8 @@ Imagination::Outlook Imagination::begin(const Batch& history, const at::Tensor& 
                                         const at::Tensor& states) {
   history_ = history.actions.size(1);
   imagined_ = 0;
-  own_keys_.clear();
-  own_values_.clear();
-  history_keys_.resize(parts_.blocks.size());
-  history_values_.resize(parts_.blocks.size());
+  own_.assign(parts_.blocks.size(), {});
+  of_history_.assign(parts_.blocks.size(), {});
   missing_ = (history_ - lengths).unsqueeze(1);
   states_ = state_index(states, shape_).to(at::kLong);
 
@@ -46,11 +37,9 @@ Imagination::Outlook Imagination::begin(const Batch& history, const at::Tensor& 
   // A column that is not there reads itself, so that its weights are numbers; nothing reads it.
   const at::Tensor allowed =
       read.le(reader).unsqueeze(0).logical_and(there.unsqueeze(1)).logical_or(read.eq(reader).unsqueeze(0));
+  const at::Tensor scores = scores_of(allowed, read - reader);
+  history_there_ = there.narrow(1, 0, history_).unsqueeze(1);
   const at::ScalarType type = parts_.pred_action.weight.scalar_type();
-  at::Tensor scores = scores_of(allowed.unsqueeze(1), type);  // (B, 1, W + 1, W + 1)
-  if (parts_.slopes.defined())
-    scores = scores + (parts_.slopes.view({1, -1, 1, 1}) * (read - reader)).to(type);
-  history_scores_ = scores_of(there.narrow(1, 0, history_), type).view({lengths.size(0), 1, 1, 1, history_});
 
   const at::Tensor context = parts_.transitions(transition_features(history, shape_, type));
   const at::Tensor query = parts_.queries(states_.unsqueeze(1));
@@ -66,11 +55,9 @@ Imagination::Outlook Imagination::go_on(const at::Tensor& from, const at::Tensor
   const at::Tensor next_states = outcome(next_states_);
   const at::Tensor features =
       transitions_of(states_.index_select(0, from), actions, outcome(rewarded_), next_states);
-  for (std::vector<at::Tensor>* const own : {&own_keys_, &own_values_}) {
-    for (at::Tensor& kept : *own) kept = kept.index_select(0, from);
+  for (at::Tensor& kept : own_) {
+    if (kept.defined()) kept = kept.index_select(1, from);
   }
-  own_keys_.resize(parts_.blocks.size());
-  own_values_.resize(parts_.blocks.size());
   const int64_t courses = from.size(0) / missing_.size(0);
   states_ = next_states;
 
@@ -78,7 +65,8 @@ Imagination::Outlook Imagination::go_on(const at::Tensor& from, const at::Tensor
   const at::Tensor tokens = at::cat({parts_.transitions(features), parts_.queries(states_.unsqueeze(1))}, 1);
   const at::Tensor x =
       placed(tokens.view({missing_.size(0), courses * 2, -1}), places.repeat({courses})).view(tokens.sizes());
-  Outlook outlook = through(x, places, [&](size_t block) { return attending_both(block, courses); });
+  const at::Tensor scores = scores_of_courses(places, courses);
+  Outlook outlook = through(x, places, [&](size_t block) { return attending_both(block, courses, scores); });
   ++imagined_;
   return outlook;
 }
@@ -119,56 +107,53 @@ Imagination::Outlook Imagination::through(at::Tensor x, const at::Tensor& slots,
 
 Attend Imagination::attending_history(size_t block, const at::Tensor& scores) {
   return [this, block, scores](const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
-    history_keys_[block] = key.narrow(2, 0, history_);
-    history_values_[block] = value.narrow(2, 0, history_);
+    of_history_[block] = at::stack({key, value}).narrow(3, 0, history_);
     return at::scaled_dot_product_attention(query, key, value, scores).transpose(1, 2).flatten(2);
   };
 }
 
-Attend Imagination::attending_both(size_t block, int64_t courses) {
-  return [this, block, courses](const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
-    const int64_t rows = query.size(0), heads = query.size(1), tokens = query.size(2), size = query.size(3);
-    const int64_t environments = rows / courses;
-    at::Tensor &kept_keys = own_keys_[block], &kept_values = own_values_[block];
-    const at::Tensor own_keys = kept_keys.defined() ? at::cat({kept_keys, key}, 2) : key;
-    const at::Tensor own_values = kept_values.defined() ? at::cat({kept_values, value}, 2) : value;
-    const int64_t own = own_keys.size(2);
-    kept_keys = own_keys.narrow(2, 0, own - 1);  // no later step reads the query
-    kept_values = own_values.narrow(2, 0, own - 1);
-
-    // All courses of an environment read its history in one product: (B, heads, K · tokens, …).
-    const auto by_environment = [&](const at::Tensor& of_rows) {
-      return of_rows.view({environments, courses, heads, tokens, -1})
-          .transpose(1, 2)
-          .reshape({environments, heads, courses * tokens, -1});
+Attend Imagination::attending_both(size_t block, int64_t courses, const at::Tensor& scores) {
+  return [this, block, courses, scores](const at::Tensor& query, const at::Tensor& key,
+                                        const at::Tensor& value) {
+    const int64_t heads = query.size(1), tokens = query.size(2), size = query.size(3);
+    const auto by_environment = [&](const at::Tensor& of_rows) {  // -> (…, B, heads, K · tokens, head size)
+      return of_rows.unflatten(-4, {-1, courses}).transpose(-4, -3).flatten(-3, -2);
     };
-    const at::Tensor scaled = query.contiguous() * (1 / std::sqrt(static_cast<double>(size)));
-    at::Tensor of_history = at::matmul(by_environment(scaled), history_keys_[block].transpose(2, 3))
-                                .view({environments, heads, courses, tokens, history_});
-    of_history = of_history + history_scores_;
-    at::Tensor of_own = at::matmul(scaled, own_keys.transpose(2, 3));
-    const at::Tensor reader = slots(own - tokens, tokens, missing_).unsqueeze(1);
-    const at::Tensor read = slots(0, own, missing_).unsqueeze(0);
-    of_own = of_own + scores_of(read.le(reader), of_own.scalar_type());
-    if (parts_.slopes.defined()) {
-      const auto penalty = [&](const at::Tensor& distances) {  // (tokens, keys) -> (heads, tokens, keys)
-        return (parts_.slopes.view({-1, 1, 1}) * distances).to(of_own.scalar_type());
-      };
-      of_own = of_own + penalty(read - reader);
-      const at::Tensor behind = slots(0, history_, missing_).unsqueeze(0) - (history_ + reader);
-      of_history = of_history + penalty(behind).unsqueeze(1);
-    }
-    const at::Tensor weights = at::softmax(
-        at::cat({of_history.transpose(1, 2).reshape({rows, heads, tokens, history_}), of_own}, -1), -1);
-    const at::Tensor from_history =
-        at::matmul(by_environment(weights.narrow(3, 0, history_).contiguous()), history_values_[block])
-            .view({environments, heads, courses, tokens, size})
-            .transpose(1, 2)
-            .reshape({rows, heads, tokens, size});
-    return (from_history + at::matmul(weights.narrow(3, history_, own), own_values))
-        .transpose(1, 2)
-        .flatten(2);
+    at::Tensor own = at::stack({key, value}), &kept = own_[block];
+    if (kept.defined()) own = at::cat({kept, own}, 3);
+    kept = own.narrow(3, 0, own.size(3) - 1);  // no later step reads the query
+    const at::Tensor read = at::cat({of_history_[block], by_environment(own)}, 3);
+    return at::scaled_dot_product_attention(by_environment(query), read[0], read[1], scores)
+        .view({-1, heads, courses, tokens, size})
+        .permute({0, 2, 3, 1, 4})
+        .reshape({-1, tokens, heads * size});
   };
+}
+
+at::Tensor Imagination::scores_of(const at::Tensor& allowed, const at::Tensor& distances) const {
+  constexpr int64_t kAlignment = 8;  // else libtorch's kernels copy them at each call
+  const int64_t read = allowed.size(2), aligned = (read + kAlignment - 1) / kAlignment * kAlignment;
+  const at::ScalarType type = parts_.pred_action.weight.scalar_type();
+  const at::Tensor scores =
+      at::zeros({allowed.size(0), 1, allowed.size(1), aligned}, allowed.options().dtype(type))
+          .narrow(3, 0, read)
+          .masked_fill_(allowed.logical_not().unsqueeze(1), kNever);
+  return parts_.slopes.defined() ? scores + (parts_.slopes.view({-1, 1, 1}) * distances).to(type) : scores;
+}
+
+at::Tensor Imagination::scores_of_courses(const at::Tensor& places, int64_t courses) const {
+  const int64_t tokens = places.size(0), own = imagined_ + tokens;
+  const at::Tensor course = slots(0, courses, places);
+  const at::Tensor reader = places.repeat({courses}).unsqueeze(1),
+                   of_reader = course.repeat_interleave(tokens).unsqueeze(1);
+  const at::Tensor read = slots(history_, own, places).repeat({courses}).unsqueeze(0),
+                   of_read = course.repeat_interleave(own).unsqueeze(0);
+  const at::Tensor of_own = read.le(reader).logical_and(of_read.eq(of_reader)).unsqueeze(0);
+  const int64_t environments = history_there_.size(0), readers = courses * tokens;
+  const at::Tensor allowed = at::cat({history_there_.expand({environments, readers, history_}),
+                                      of_own.expand({environments, readers, courses * own})},
+                                     2);
+  return scores_of(allowed, at::cat({slots(0, history_, places).unsqueeze(0), read}, 1) - reader);
 }
 
 }  // namespace adtrain

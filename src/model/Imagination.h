@@ -65,21 +65,28 @@ class Imagination {
   /// x (R, T, width) through all blocks, attention of block i by `attend`(i); the outlook at its last token.
   Outlook through(at::Tensor x, const at::Tensor& slots, const std::function<Attend(size_t block)>& attend);
   Attend attending_history(size_t block, const at::Tensor& scores);
-  Attend attending_both(size_t block, int64_t courses);
+  /// All courses of an environment read its history, and each its own transitions, in one call.
+  Attend attending_both(size_t block, int64_t courses, const at::Tensor& scores);
+  /// What is added to scores: 0 where `allowed` (B, readers, read), else −∞; and ALiBi's part of `distances`
+  /// (readers, read) -> (B, 1 or heads, readers, read).
+  at::Tensor scores_of(const at::Tensor& allowed, const at::Tensor& distances) const;
+  /// The same of tokens in these slots of each of the K courses, which lie behind one another: of the
+  /// history's W columns, and those of all courses' own tokens.
+  at::Tensor scores_of_courses(const at::Tensor& places, int64_t courses) const;
   /// Slots of tokens: (T) from `first` on.
   at::Tensor slots(int64_t first, int64_t tokens, const at::Tensor& like) const;
 
   ImaginationParts parts_;
   ModelOptions options_;
   ModelShape shape_;
-  int64_t history_ = 0;        ///< W
-  int64_t imagined_ = 0;       ///< transitions of each course
-  at::Tensor missing_;         ///< int64 (B, 1): first columns of the history that are not there
-  at::Tensor history_scores_;  ///< (B, 1, 1, 1, W): added to scores: 0, or −∞ where no transition is
-  /// By block: (B, heads, W, head size).
-  std::vector<at::Tensor> history_keys_, history_values_;
-  /// By block: (R, heads, imagined transitions, head size).
-  std::vector<at::Tensor> own_keys_, own_values_;
+  int64_t history_ = 0;       ///< W
+  int64_t imagined_ = 0;      ///< transitions of each course
+  at::Tensor missing_;        ///< int64 (B, 1): first columns of the history that are not there
+  at::Tensor history_there_;  ///< bool (B, 1, W): whether a transition is there
+  /// By block, keys and values of the history: (2, B, heads, W, head size).
+  std::vector<at::Tensor> of_history_;
+  /// By block, those of imagined transitions: (2, R, heads, transitions, head size); undefined without any.
+  std::vector<at::Tensor> own_;
   at::Tensor states_;    ///< int64 (R): of the last outlook
   at::Tensor rewarded_;  ///< fp32 (R, num_actions): 1 where a reward is more probable than none
   at::Tensor next_states_;

@@ -61,9 +61,8 @@ at::Tensor PreNormBlock::newest(const at::Tensor& x, RollingKeys& keys, const Ne
 
 at::Tensor PreNormBlock::reading(const at::Tensor& x, const Rotary& rotary, const Attend& attend) const {
   const at::Tensor qkv = heads_of(norm_1_(x, /*dropout_rate=*/0));
-  const at::Tensor query = kernels::rotated(qkv[0], rotary);
-  const at::Tensor key = kernels::rotated(qkv[1], rotary);
-  const at::Tensor y = x + proj_(attend(query, key, qkv[2]));
+  const at::Tensor turned = kernels::rotated(qkv.narrow(0, 0, 2), rotary);
+  const at::Tensor y = x + proj_(attend(turned[0], turned[1], qkv[2]));
   return y + mlp_(norm_2_(y, /*dropout_rate=*/0), kernels::PartRun::kForValues, /*recomputes=*/false);
 }
 

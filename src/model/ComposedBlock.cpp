@@ -37,15 +37,22 @@ std::array<const QuantisedMatrix*, 2> matrices_of(const NextLinears& next) {
   return matrices;
 }
 
-at::Tensor product_of(const Linear& linear, const at::Tensor& x, const NextLinears& next) {
-  if (linear.is_quantised()) return (*linear.quantised)(x, linear.bias, {.next = matrices_of(next)});
-  return kernels::product(x, linear.weight, linear.bias, kernels::Autotuning::kNo);
+at::Tensor normed(const at::Tensor& x, const kernels::NormWeights& norm) {
+  return kernels::normed_input(x, norm, kNormEpsilon, /*kept=*/{}).y;
 }
 
-at::Tensor gelu_of(const Linear& linear, const at::Tensor& x, const NextLinears& next) {
+at::Tensor product_of_normed(const Linear& linear, const kernels::NormWeights& norm, const at::Tensor& x,
+                             const NextLinears& next) {
   if (linear.is_quantised())
-    return (*linear.quantised)(x, linear.bias, {.gelu = true, .next = matrices_of(next)});
-  const at::Tensor product = kernels::product(x, linear.weight, {}, kernels::Autotuning::kNo);
+    return (*linear.quantised)(x, linear.bias, {.norm = norm, .next = matrices_of(next)});
+  return kernels::product(normed(x, norm), linear.weight, linear.bias, kernels::Autotuning::kNo);
+}
+
+at::Tensor gelu_of_normed(const Linear& linear, const kernels::NormWeights& norm, const at::Tensor& x,
+                          const NextLinears& next) {
+  if (linear.is_quantised())
+    return (*linear.quantised)(x, linear.bias, {.norm = norm, .gelu = true, .next = matrices_of(next)});
+  const at::Tensor product = kernels::product(normed(x, norm), linear.weight, {}, kernels::Autotuning::kNo);
   return linear.bias.defined() ? kernels::biased_gelu(product, linear.bias, /*kept=*/{}) : at::gelu(product);
 }
 
@@ -141,13 +148,10 @@ at::Tensor ComposedBlock::by_sublayers(const at::Tensor& x, const ComposedPass& 
 template <class OfProjected>
 at::Tensor ComposedBlock::around_products(const at::Tensor& x, int64_t rows, bool is_followed,
                                           OfProjected&& attend) const {
-  const auto normed = [](const at::Tensor& of, const ChosenNorm& norm) {
-    return kernels::normed_input(of, {norm.weight, norm.bias}, kNormEpsilon, /*kept=*/{}).y;
-  };
-  const at::Tensor sum = added(last_of(x, 1, rows), out_,
-                               attend(product_of(qkv_, normed(x, norm_1_), {&out_, &up_})), {&up_, &gate_});
-  const at::Tensor y = normed(sum, norm_2_);
-  const at::Tensor inner = gate_.weight.defined() ? mlp().inner(y) : gelu_of(up_, y, {&down_});
+  const at::Tensor projected = product_of_normed(qkv_, norm_1_.weights(), x, {&out_, &up_});
+  const at::Tensor sum = added(last_of(x, 1, rows), out_, attend(projected), {&up_, &gate_});
+  const at::Tensor inner = gate_.weight.defined() ? mlp().inner(normed(sum, norm_2_.weights()))
+                                                  : gelu_of_normed(up_, norm_2_.weights(), sum, {&down_});
   return added(sum, down_, inner, {is_followed ? &next_qkv_ : nullptr});
 }
 
@@ -165,12 +169,9 @@ at::Tensor ComposedBlock::reading(const at::Tensor& x, const Rotary& rotary, con
 
 at::Tensor ComposedBlock::newest_attention(const at::Tensor& projected, RollingKeys& keys,
                                            const NewestTokens& tokens) const {
-  if (query_norm_.weight.defined() && (head_size_ == 32 || head_size_ == 64) &&
-      !tokens.rotary.cosines.defined()) {
+  if (query_norm_.weight.defined() && tokens.by_kernel && !tokens.rotary.cosines.defined()) {
     const at::Tensor heads = plain_heads_of(projected);
-    kernels::norm_heads(heads, {{query_norm_.weight, query_norm_.bias}, {key_norm_.weight, key_norm_.bias}},
-                        kNormEpsilon);
-    return keys.attend(heads[0], heads[1], heads[2], tokens);
+    return keys.attend(heads[0], heads[1], heads[2], tokens, {query_norm_.weights(), key_norm_.weights()});
   }
   return attended(heads_of(projected), tokens.rotary, keys.attending(tokens));
 }
@@ -199,8 +200,7 @@ at::Tensor ComposedBlock::plain_heads_of(const at::Tensor& projected) const {
 at::Tensor ComposedBlock::attention(const at::Tensor& projected, const TokenOrder& order, int64_t rows,
                                     double dropout_rate, MainGradients* main_gradients) const {
   if (order.kernels == AttentionKernels::kStreamed && !order.rotary.cosines.defined()) {
-    const kernels::HeadNorms norms = {{query_norm_.weight, query_norm_.bias},
-                                      {key_norm_.weight, key_norm_.bias}};
+    const kernels::HeadNorms norms = {query_norm_.weights(), key_norm_.weights()};
     return kernels::streamed_attention(plain_heads_of(projected), rows, order.penalty, dropout_rate, norms,
                                        main_gradients);
   }

@@ -9,6 +9,7 @@
 
 #include "kernels/BlockPass.h"
 #include "kernels/attention/DistancePenalty.h"
+#include "kernels/norm/Norm.h"
 #include "model/Attention.h"
 #include "model/BlockPieces.h"
 #include "model/BlockRecomputation.h"
@@ -25,6 +26,7 @@ struct ChosenNorm {
   at::Tensor bias;
 
   static ChosenNorm of(ParameterFactory& factory, const std::string& name, int64_t width, NormKind kind);
+  kernels::NormWeights weights() const { return {weight, bias}; }
   /// Normalises x after dropout.
   at::Tensor operator()(const at::Tensor& x, double dropout_rate = 0) const;
 };
@@ -93,7 +95,7 @@ class ComposedBlock {
   /// products; `attend` maps the output of qkv_ to attention's.
   template <class OfProjected>
   at::Tensor around_products(const at::Tensor& x, int64_t rows, bool is_followed, OfProjected&& attend) const;
-  /// Attention over kept keys of what qkv_ returned; our own kernel norms queries and keys, in their place.
+  /// Attention over kept keys of what qkv_ returned; our own kernel norms queries and keys itself.
   at::Tensor newest_attention(const at::Tensor& projected, RollingKeys& keys,
                               const NewestTokens& tokens) const;
   /// Attention of queries, keys and values as heads_of() returns them, once they have their positions.

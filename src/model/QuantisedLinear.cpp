@@ -30,6 +30,11 @@ std::string WeightQuantisation::name() const {
 at::Tensor QuantisedLinear::operator()(const at::Tensor& x, const at::Tensor& bias,
                                        const ProductOptions& options) const {
   const at::ScalarType type = how.compute_type.value_or(x.scalar_type());
+  if (options.norm.weight.defined() && !is_weight_only(x.scalar_type())) {
+    ProductOptions of_normed = options;
+    of_normed.norm = {};
+    return (*this)(kernels::normed_rows(x, options.norm), bias, of_normed);
+  }
   const at::Tensor rows = x.reshape({-1, matrix->in_features}).to(type);
   ProductOptions of_rows = options;
   if (options.sum.defined()) of_rows.sum = options.sum.reshape({-1, matrix->out_features}).to(type);

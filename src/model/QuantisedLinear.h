@@ -35,6 +35,10 @@ struct QuantisedLinear {
   std::optional<QuantisedMatrix> matrix;  ///< none before
   WeightQuantisation how;
 
+  /// Whether products with an x of this type are weight-only ones in this type.
+  bool is_weight_only(at::ScalarType type) const {
+    return how.compute_type.value_or(type) == type && how.outlier_threshold == 0;
+  }
   /// y = x Wᵀ + bias of x's type, and what the options say, whose sum is (…, out); x (…, in), `bias` may be
   /// undefined.
   at::Tensor operator()(const at::Tensor& x, const at::Tensor& bias,

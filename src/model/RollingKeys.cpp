@@ -31,24 +31,25 @@ NewestTokens NewestTokens::plain(const RollingPlaces& places, const kernels::Ker
 }
 
 at::Tensor RollingKeys::attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                               const NewestTokens& newest) {
+                               const NewestTokens& newest, const kernels::HeadNorms& norms) {
   const int64_t tokens = newest.places.tokens();
   if (!ring_.keys.defined()) ring_ = kernels::KeyValueRing::like(key, newest.places.window());
-  if (tokens == 1) return attend_one(query, key, value, newest, 0);
+  if (tokens == 1) return attend_one(query, key, value, newest, norms, 0);
   std::vector<at::Tensor> found;
   for (int64_t token = 0; token < tokens; ++token) {
     const auto of_token = [token](const at::Tensor& heads) { return heads.narrow(2, token, 1); };
-    found.push_back(attend_one(of_token(query), of_token(key), of_token(value), newest, token));
+    found.push_back(attend_one(of_token(query), of_token(key), of_token(value), newest, norms, token));
   }
   return at::cat(found, 1);
 }
 
 at::Tensor RollingKeys::attend_one(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                                   const NewestTokens& newest, int64_t token) {
+                                   const NewestTokens& newest, const kernels::HeadNorms& norms,
+                                   int64_t token) {
   const RollingPlaces& places = newest.places;
   if (newest.by_kernel) {
     const at::Tensor count = places.counts().narrow(0, token, 1);
-    return kernels::decode_attention(query, key, value, ring_, count, *newest.by_kernel);
+    return kernels::decode_attention(query, key, value, ring_, count, *newest.by_kernel, norms);
   }
   const int64_t place = places.place(token), taken = places.taken(token);
   ring_.keys.narrow(2, place, 1).copy_(key);

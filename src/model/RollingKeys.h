@@ -68,9 +68,10 @@ struct NewestTokens {
 class RollingKeys {
  public:
   /// Attention of each of the newest tokens over all that are kept when it is there, itself among them.
-  /// query, key, value: (B, heads, tokens, head size). Returns (B, tokens, heads · head size).
+  /// query, key, value: (B, heads, tokens, head size). Returns (B, tokens, heads · head size). `norms`: of
+  /// queries and keys, if any, where our own kernel runs attention.
   at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                    const NewestTokens& newest);
+                    const NewestTokens& newest, const kernels::HeadNorms& norms = {});
   /// The same as a function. Borrows both.
   Attend attending(const NewestTokens& newest) {
     return [this, &newest](const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
@@ -81,7 +82,7 @@ class RollingKeys {
  private:
   /// Of one token: (B, heads, 1, head size), as above.
   at::Tensor attend_one(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                        const NewestTokens& newest, int64_t token);
+                        const NewestTokens& newest, const kernels::HeadNorms& norms, int64_t token);
 
   kernels::KeyValueRing ring_;  ///< undefined before the first step
 };

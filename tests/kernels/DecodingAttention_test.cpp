@@ -15,6 +15,7 @@
 #include "kernels/FusedDevice.h"
 #include "kernels/KernelSpeed.h"
 #include "kernels/attention/decoding/KeyValueRing.h"
+#include "kernels/norm/NormEpsilon.h"
 
 namespace adtrain {
 namespace {
@@ -55,6 +56,10 @@ KeyValueRing random_ring(const Case& tried, const at::Tensor& key) {
     if (tried.tokens <= tried.window)
       kept.narrow(2, tried.tokens - 1, tried.window - tried.tokens + 1).fill_(kNaN);
   return ring;
+}
+
+KeyValueRing copy_of(const KeyValueRing& ring) {
+  return {ring.keys.clone(), ring.values.clone(), ring.key_norms.clone(), ring.arrivals.clone()};
 }
 
 /// Of each place how many tokens came after the one that it keeps.
@@ -102,7 +107,7 @@ TEST_P(DecodingAttention, IsTheDefinitionAndKeepsTheNewestToken) {
     SCOPED_TRACE(fmt::format("{} tokens", tokens));
     const at::Tensor token = random_token(tried);
     if (!ring.keys.defined()) ring = random_ring(tried, token[1]);
-    KeyValueRing expected_ring = {ring.keys.clone(), ring.values.clone(), {}};
+    const KeyValueRing expected_ring = copy_of(ring);
     const int64_t place = (tokens - 1) % tried.window;
     expected_ring.keys.narrow(2, place, 1).copy_(token[1]);
     expected_ring.values.narrow(2, place, 1).copy_(token[2]);
@@ -161,13 +166,49 @@ INSTANTIATE_TEST_SUITE_P(Shapes, DecodingAttention, ::testing::ValuesIn(cases())
 TEST_F(DecodingAttention, ReadsTensorsApart) {
   const Case tried = {3, 2, 64, 150, 400};
   const at::Tensor token = random_token(tried);
-  const KeyValueRing ring = random_ring(tried, token[1]),
-                     other = {ring.keys.clone(), ring.values.clone(), ring.key_norms.clone()};
+  const KeyValueRing ring = random_ring(tried, token[1]), other = copy_of(ring);
   const at::Tensor found =
       decode_attention(token[0], token[1], token[2], ring, counted(tried.tokens), tried.penalty);
   EXPECT_TRUE(at::equal(decode_attention(token[0].contiguous(), token[1], token[2].contiguous(), other,
                                          counted(tried.tokens), tried.penalty),
                         found));
+}
+
+/// LayerNorm and RMSNorm of queries and keys: as if they had been normed and rounded before.
+TEST_F(DecodingAttention, NormsQueryAndKey) {
+  for (const bool layer : {true, false}) {
+    for (const auto& [head_size, type] : {std::pair<int64_t, at::ScalarType>{32, at::kBFloat16},
+                                          {64, at::kBFloat16},
+                                          {64, at::kHalf},
+                                          {128, at::kHalf}}) {
+      SCOPED_TRACE(fmt::format("{} of heads of {} in {}", layer ? "LayerNorm" : "RMSNorm", head_size,
+                               c10::toString(type)));
+      const Case tried = {2, 3, head_size, 300, 777, type, DistancePenalty::kAlibi, 3};
+      const at::Tensor token = random_token(tried);
+      const auto parameters = [&]() -> kernels::NormWeights {
+        const auto random = [&](double mean) {
+          return at::randn({tried.head_size}, token.options()).mul_(0.3).add_(mean);
+        };
+        return {random(1), layer ? random(0) : at::Tensor()};
+      };
+      const kernels::HeadNorms norms = {parameters(), parameters()};
+      const auto normed = [&](const at::Tensor& heads, const kernels::NormWeights& norm) {
+        const at::Tensor x = heads.to(at::kFloat), weight = norm.weight.to(at::kFloat);
+        return (layer ? at::layer_norm(x, weight.sizes(), weight, norm.bias.to(at::kFloat), kNormEpsilon)
+                      : at::rms_norm(x, weight.sizes(), weight, kNormEpsilon))
+            .to(type);
+      };
+      const KeyValueRing ring = random_ring(tried, token[1]), other = copy_of(ring);
+      const at::Tensor found =
+          decode_attention(token[0], token[1], token[2], ring, counted(tried.tokens), tried.penalty, norms);
+      const at::Tensor query = normed(token[0], norms.queries), key = normed(token[1], norms.keys);
+      const at::Tensor expected =
+          decode_attention(query, key, token[2].contiguous(), other, counted(tried.tokens), tried.penalty);
+      EXPECT_GT(error_of(key, token[1].to(at::kDouble)), 0.1);
+      EXPECT_LT(error_of(ring.keys, other.keys.to(at::kDouble)), 1e-4);
+      EXPECT_LT(error_of(found, expected.to(at::kDouble)), type == at::kHalf ? 1e-3 : 8e-3);
+    }
+  }
 }
 
 /// NaN tells what is read: where the lengths of query and keys say that ALiBi leaves the older half no
@@ -177,7 +218,7 @@ TEST_F(DecodingAttention, NegligibleKeysAreNotRead) {
   const Case tried = {2, 8, 64, 2000, 5000, at::kBFloat16, DistancePenalty::kAlibi};
   const at::Tensor token = random_token(tried);
   const KeyValueRing ring = random_ring(tried, token[1]);
-  const KeyValueRing whole = {ring.keys.clone(), ring.values.clone(), ring.key_norms.clone()};
+  const KeyValueRing whole = copy_of(ring);
   const at::Tensor old = ages_of(tried, tried.tokens).ge(1000.0).nonzero().flatten();
   ring.keys.index_fill_(2, old, kNaN);
   ring.values.index_fill_(2, old, kNaN);

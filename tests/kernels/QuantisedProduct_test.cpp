@@ -16,6 +16,7 @@
 
 #include "kernels/FusedDevice.h"
 #include "kernels/QuantisedCase.h"
+#include "kernels/norm/NormEpsilon.h"
 
 namespace adtrain {
 namespace {
@@ -173,6 +174,40 @@ TEST_F(QuantisedLinear, WhatTheOptionsSayIsDoneToTheProduct) {
         EXPECT_LT(
             error({.gelu = true, .sum = sum, .next = {&matrix, &matrix}}, bias, at::gelu(biased) + added),
             1.5e-3);
+      }
+    }
+  }
+}
+
+/// LayerNorm and RMSNorm before the product, in the kernel where rows are few and else in one before: every
+/// width of rows that a warp's lanes share differently, and means far from 0.
+TEST_F(QuantisedLinear, InputsAreNormedBefore) {
+  for (const auto& [in, rows] : std::vector<std::pair<int64_t, std::vector<int64_t>>>{
+           {64, {1, 8, 32}}, {192, {3, 17}}, {1024, {8, 9}}, {2048, {2, 12}}, {2112, {4}}, {320, {40}}}) {
+    for (const Quantised kind : {Quantised::kNf4, Quantised::kInt8, Quantised::kNestedNf4}) {
+      const QuantisedMatrix matrix = random_matrix(kind, 40, in, device());
+      const at::Tensor weights = plainly_dequantised(matrix).t();
+      for (const int64_t count : rows) {
+        for (const bool layer : {true, false}) {
+          SCOPED_TRACE(fmt::format("{}, {} rows of {}, {}", testing::name_of(kind), count, in,
+                                   layer ? "LayerNorm" : "RMSNorm"));
+          const at::Tensor input = random({count, in}, at::kHalf).mul_(2).add_(layer ? 30 : 0);
+          const kernels::NormWeights norm = {random({in}, at::kHalf),
+                                             layer ? random({in}, at::kHalf) : at::Tensor()};
+          const at::Tensor exact = input.to(at::kDouble), scale = norm.weight.to(at::kDouble);
+          const at::Tensor normed =
+              layer ? at::layer_norm(exact, {in}, scale, norm.bias.to(at::kDouble), kNormEpsilon)
+                    : at::rms_norm(exact, {in}, scale, kNormEpsilon);
+          const at::Tensor sum = random({count, 40}, at::kHalf);
+          const ProductOptions options = {.norm = norm, .gelu = true, .sum = sum};
+          const at::Tensor found = quantised_linear(input, matrix, {}, options);
+          const at::Tensor expected = at::gelu(at::matmul(normed, weights)) + sum.to(at::kDouble);
+          EXPECT_LT(error_of(found, expected), 1.5e-3);
+          EXPECT_TRUE(at::equal(quantised_linear(input, matrix, {}, options), found));
+          EXPECT_LT(
+              error_of(quantised_linear_by({ProductWay::kLibrary}, input, matrix, {}, options), expected),
+              1.5e-3);
+        }
       }
     }
   }

@@ -2,6 +2,7 @@
 #include <type_traits>
 
 #include "base/Launch.cuh"
+#include "kernels/norm/HeadNorm.cuh"
 #include "kernels/norm/HeadNormKernels.h"
 #include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/RowVectors.cuh"
@@ -17,7 +18,7 @@ constexpr int kAhead = 4;             ///< groups of rows in flight in the forwa
 /// rows is that of memory, by token and head.
 template <int HeadSize>
 struct RowOfHead {
-  static constexpr int kLanes = HeadSize / kVectorWidth, kRows = kThreads / kLanes;
+  static constexpr int kLanes = HeadLanes<HeadSize>::kCount, kRows = kThreads / kLanes;
 
   const HeadNormShape& shape;
   int token, head, lane;
@@ -38,41 +39,11 @@ struct RowOfHead {
   __device__ Value* at(const HeadRows<Value>& rows, int kind, int after = 0) const {
     return rows.kinds[kind] + (token + after) * rows.of_token + head * rows.of_head + lane;
   }
-  /// As it is in memory: loads wait for one another where a conversion stands between them. Coherent, as
-  /// norms may be written where the rows were.
+  /// As it is in memory: loads wait for one another where a conversion stands between them.
   __device__ Vector load(const HeadRows<const Vector>& rows, int kind, int after = 0) const {
-    return exists(after) ? __ldcg(at(rows, kind, after)) : Vector{};
-  }
-
-  static __device__ float sum(float value) {
-    constexpr unsigned kAllLanes = 0xffffffffu;
-#pragma unroll
-    for (int apart = 1; apart < kLanes; apart *= 2) value += __shfl_xor_sync(kAllLanes, value, apart);
-    return value;
+    return exists(after) ? __ldg(at(rows, kind, after)) : Vector{};
   }
 };
-
-/// Replaces x by (x − mean) / deviation, of RMSNorm by x / root mean square. Returns 1 / deviation.
-template <int HeadSize, bool Layer>
-__device__ float normalise(Floats& x, float epsilon) {
-  using Row = RowOfHead<HeadSize>;
-  constexpr float kPerElement = 1.0f / HeadSize;
-  if constexpr (Layer) {
-    float total = 0.0f;
-#pragma unroll
-    for (const float value : x.at) total += value;
-    const float mean = Row::sum(total) * kPerElement;
-#pragma unroll
-    for (float& value : x.at) value -= mean;
-  }
-  float squares = 0.0f;
-#pragma unroll
-  for (const float value : x.at) squares += value * value;
-  const float inverse = rsqrtf(Row::sum(squares) * kPerElement + epsilon);
-#pragma unroll
-  for (float& value : x.at) value *= inverse;
-  return inverse;
-}
 
 template <class Short, int HeadSize, bool Layer>
 __global__ void __launch_bounds__(kThreads)
@@ -94,11 +65,8 @@ __global__ void __launch_bounds__(kThreads)
     for (int k = 0; k < kAhead; ++k) loaded[k] = row.load(x, kind, k * step);
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) {
-      Floats values = unpacked<Short>(loaded[k]);
-      normalise<HeadSize, Layer>(values, shape.epsilon);
-#pragma unroll
-      for (int i = 0; i < kVectorWidth; ++i) values.at[i] = values.at[i] * weight.at[i] + bias.at[i];
-      if (row.exists(k * step)) *row.at(y, kind, k * step) = packed<Short>(values);
+      const Vector normed = normed_head<Short, HeadSize, Layer>(loaded[k], weight, bias, shape.epsilon);
+      if (row.exists(k * step)) *row.at(y, kind, k * step) = normed;
     }
   }
 }
@@ -131,8 +99,8 @@ __global__ void __launch_bounds__(kThreads)
       along += gradient.at[i] * normalised.at[i];
       if constexpr (Layer) total += gradient.at[i];
     }
-    along = Row::sum(along) * kPerElement;
-    if constexpr (Layer) total = Row::sum(total) * kPerElement;
+    along = HeadLanes<HeadSize>::sum(along) * kPerElement;
+    if constexpr (Layer) total = HeadLanes<HeadSize>::sum(total) * kPerElement;
 #pragma unroll
     for (int i = 0; i < kVectorWidth; ++i)
       gradient.at[i] = inverse * (gradient.at[i] - total - along * normalised.at[i]);

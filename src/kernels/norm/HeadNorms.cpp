@@ -60,12 +60,6 @@ at::Tensor normed_heads(const at::Tensor& qkv, const HeadNorms& norms, double ep
   return normed;
 }
 
-void norm_heads(const at::Tensor& qkv, const HeadNorms& norms, double epsilon) {
-  const c10::cuda::CUDAGuard on_device(qkv.device());
-  head_norm_forward(shape_of(qkv, norms, epsilon), rows_of<const Vector>(qkv), rows_of<Vector>(qkv),
-                    current_stream());
-}
-
 void normed_heads_backward(const at::Tensor& d_normed, const at::Tensor& qkv, const HeadNorms& norms,
                            double epsilon, const at::Tensor& d_qkv, const at::Tensor& d_parameters) {
   const c10::cuda::CUDAGuard on_device(qkv.device());

@@ -27,9 +27,6 @@ struct HeadNorms {
 /// size). Autograd does not record it.
 at::Tensor normed_heads(const at::Tensor& qkv, const HeadNorms& norms, double epsilon);
 
-/// The same in the place of the first two of qkv, whose memory nothing else reads.
-void norm_heads(const at::Tensor& qkv, const HeadNorms& norms, double epsilon);
-
 /// From the gradient of the normed ones, with their strides, to those of queries and keys, which it writes to
 /// the first two of `d_qkv`, with strides of qkv's kind. Adds to the fp32 sums for the parameters in their
 /// FlatLayout. Deterministic.

@@ -14,7 +14,9 @@ namespace adtrain::kernels {
 /// Waits until all kernels ahead on the stream have ended and their stores are visible. Before it, a kernel
 /// may read only what was complete before they were launched, and store nothing.
 __device__ inline void await_kernels_ahead() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 /// Lets the next kernel, if it is one of these, start once all thread blocks have come here or ended. Any
 /// kernel may call it; before Hopper it does nothing.

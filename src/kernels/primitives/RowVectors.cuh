@@ -8,11 +8,10 @@
 
 #include "kernels/primitives/MatrixRows.h"
 #include "kernels/primitives/ShortType.cuh"
+#include "kernels/primitives/Tile.cuh"
 
 /// What the kernels over rows share: vectors of 16-bit elements as floats, and dropout.
 namespace adtrain::kernels {
-
-constexpr int kWarp = 32;
 
 /// The eight elements of a vector.
 struct Floats {

@@ -32,14 +32,23 @@ __device__ inline float as_float(__nv_bfloat16 value) {
   return __bfloat162float(value);
 }
 
+/// What is added to a sum of columns that has been scaled: before GELU, and behind it. 0 for nothing.
+template <class Short>
+__device__ float bias_of(const QuantisedProduct& job, int64_t feature) {
+  return job.bias == nullptr ? 0.0f : as_float(static_cast<const Short*>(job.bias)[feature]);
+}
+template <class Short>
+__device__ float added_of(const QuantisedProduct& job, int64_t place) {
+  return job.sum == nullptr ? 0.0f : as_float(static_cast<const Short*>(job.sum)[place]);
+}
+__device__ inline float activated(const QuantisedProduct& job, float sum) {
+  constexpr float kRootHalf = 0.70710678f;
+  return job.gelu ? 0.5f * sum * (1.0f + erff(kRootHalf * sum)) : sum;
+}
 /// The result at a place (row, feature) of the output whose columns have been summed and scaled.
 template <class Short>
 __device__ float result_of(const QuantisedProduct& job, float sum, int64_t feature, int64_t place) {
-  constexpr float kRootHalf = 0.70710678f;
-  if (job.bias != nullptr) sum += as_float(static_cast<const Short*>(job.bias)[feature]);
-  if (job.gelu) sum = 0.5f * sum * (1.0f + erff(kRootHalf * sum));
-  if (job.sum != nullptr) sum += as_float(static_cast<const Short*>(job.sum)[place]);
-  return sum;
+  return activated(job, sum + bias_of<Short>(job, feature)) + added_of<Short>(job, place);
 }
 
 /// The index of the block that an element of the flattened weights is in.

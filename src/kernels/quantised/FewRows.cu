@@ -1,10 +1,12 @@
-#include <algorithm>
+#include <type_traits>
 
 #include "base/Cuda.h"
 #include "kernels/primitives/EarlyStart.cuh"
+#include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/MatrixRows.h"
 #include "kernels/primitives/ShortTile.cuh"
 #include "kernels/quantised/Codes.cuh"
+#include "kernels/quantised/NormedRows.cuh"
 #include "kernels/quantised/QuantisedKernels.h"
 
 /// The product as its transpose: weights are the left operand of "mma", 16 features a tile, and the
@@ -22,21 +24,17 @@ namespace adtrain::kernels {
 namespace {
 
 constexpr int kWarps = 8, kThreads = kWarps * kWarp;
-constexpr int kFeatures = kWarpTile;                   ///< of a tile
-constexpr int kLaneColumns = 16;                       ///< of a lane, of 64
-constexpr int kProducts = kBlockColumns / kWarpTile;   ///< of 64 columns
-constexpr int kVectors = kLaneColumns / kVectorWidth;  ///< of the input
-static_assert(kLaneColumns * 4 == kBlockColumns);
 
 /// A lane's 16 codes of a row.
 template <WeightForm kForm>
 struct LaneCodes {
+  static constexpr int kColumns = 16, kOfByte = kForm == WeightForm::kEightBits ? 1 : 2;
   using Words = std::conditional_t<kForm == WeightForm::kEightBits, uint4, uint2>;
   Words words;
 
   /// `first`: the index of the first in the flattened weights.
   __device__ static LaneCodes load(const QuantisedWeights& weights, int64_t first) {
-    return {__ldcs(static_cast<const Words*>(weights.codes) + first / kLaneColumns)};
+    return {__ldcs(static_cast<const Words*>(weights.codes) + first / kColumns)};
   }
   /// Pair 0 … 7, in 16 bit.
   template <class Short>
@@ -50,42 +48,87 @@ struct LaneCodes {
   }
 };
 
-/// For 8 `Eights` rows of the input, by thread blocks of 16 `Tiles` features.
+/// Where things are in shared memory: what codes stand for, the same for all matrices that share their maps,
+/// and the sums of the warps.
+template <WeightForm kForm, int kEights, int kTiles>
+struct FewRowsMemory {
+  static constexpr bool kTable = kForm != WeightForm::kEightBits,
+                        kNested = kForm == WeightForm::kNestedFourBits;
+  static constexpr int kNestedValues = 256;
+  static constexpr int kPitch = kWarpTile * kTiles + 4;  ///< of sums; so that lanes use different banks
+  static constexpr int kPart = 8 * kEights * kPitch;     ///< sums of a warp
+  static constexpr int kOfFloat = static_cast<int>(sizeof(float));
+  static constexpr int kTableBytes = kTable ? PairTable::kBytes : 0,
+                       kNestedBytes = kNested ? kNestedValues * kOfFloat : 0,
+                       kBytes = kTableBytes + kNestedBytes + kWarps * kPart * kOfFloat;
+
+  char* memory;  ///< kBytes, aligned to 128
+
+  __device__ PairTable table() const { return PairTable(memory); }
+  __device__ float* nested_map() const { return reinterpret_cast<float*>(memory + kTableBytes); }
+  /// (warps, rows, features)
+  __device__ float* parts() const { return reinterpret_cast<float*>(memory + kTableBytes + kNestedBytes); }
+  /// Fills in what codes stand for, by all threads. A barrier must follow.
+  template <class Short>
+  __device__ void fill(const QuantisedWeights& weights) const {
+    if constexpr (kTable) table().template fill<Short>(weights.code_map, kThreads);
+    if constexpr (kNested) {
+      for (int i = static_cast<int>(threadIdx.x); i < kNestedValues; i += kThreads)
+        nested_map()[i] = __ldg(weights.nested_map + i);
+    }
+  }
+};
+
+/// A tile of 16 `kTiles` features, by a thread block, for 8 `kEights` rows of the input.
 template <class Short, WeightForm kForm, int kEights, int kTiles>
 class FewRows {
+  static constexpr int kLaneColumns = LaneCodes<kForm>::kColumns;
+  static constexpr int kProducts = kBlockColumns / kWarpTile;   ///< of 64 columns
+  static constexpr int kVectors = kLaneColumns / kVectorWidth;  ///< of the input
+  static_assert(kLaneColumns * 4 == kBlockColumns);
   static constexpr bool kTable = kForm != WeightForm::kEightBits;
   /// Loads under way, of 64 columns each: weights come from memory, inputs from the L2 cache.
   static constexpr int kWeightsAhead = (kEights == 1 ? 8 : 4) / kTiles, kInputsAhead = 4 / kEights;
   static_assert(kWeightsAhead % kInputsAhead == 0);
-  static constexpr int kPitch = kFeatures * kTiles + 4;  ///< of sums; so that lanes use different banks
-  static constexpr int kPart = 8 * kEights * kPitch;     ///< sums of a warp
-  static constexpr int kPartBytes = kWarps * kPart * static_cast<int>(sizeof(float));
 
  public:
-  static constexpr int kBytes = std::max(kTable ? PairTable::kBytes : 0, kPartBytes);
+  using Memory = FewRowsMemory<kForm, kEights, kTiles>;
+  static constexpr int kFeatures = kWarpTile * kTiles;
 
-  __device__ FewRows(const QuantisedProduct& job, char* shared, const float* nested_map)
+  __device__ FewRows(const QuantisedProduct& job, const Memory& memory, const NormedRows<Short>& rows)
       : job_(job),
-        nested_map_(nested_map),
-        table_(shared),
-        parts_(reinterpret_cast<float*>(shared)),
+        memory_(memory),
+        table_(memory.table()),
+        input_(rows.exist() ? rows.first() : static_cast<const Vector*>(job.input)),
+        pitch_(rows.exist() ? rows.pitch() : static_cast<int>(job.weights.in_features) / kVectorWidth),
         place_(lane_place()),
-        first_feature_(kFeatures * kTiles * static_cast<int>(blockIdx.x)),
         warp_(static_cast<int>(threadIdx.x) / kWarp),
         blocks_(static_cast<int>(job.weights.in_features) / kBlockColumns) {}
 
-  /// `fill`: called when the first loads are under way; fills shared memory and is a barrier.
-  template <class Fill>
-  __device__ void run(Fill&& fill) {
-    Weights weights[kWeightsAhead];
+  /// Takes a tile and starts to load what is constant.
+  __device__ void begin(int tile) {
+    first_feature_ = kFeatures * tile;
+#pragma unroll
+    for (int i = 0; i < kWeightsAhead; ++i) load(weights_[i], warp_ + kWarps * i);
+#pragma unroll
+    for (int i = 0; i < kResults; ++i) {
+      const Result result = this->result(i);
+      if (!result.exists) continue;
+      biases_[i] = bias_of<Short>(job_, result.feature);
+      if constexpr (!kTable) scales_[i] = row_scale(job_.weights, result.feature);
+    }
+  }
+  /// Once the input, the sum and what codes stand for are there. Before another tile uses the memory, a
+  /// barrier must follow.
+  __device__ void finish() {
     Inputs inputs[kInputsAhead];
 #pragma unroll
-    for (int i = 0; i < kWeightsAhead; ++i) load(weights[i], warp_ + kWarps * i);
-    fill(table_);
-    prefetch_next();
-    await_kernels_ahead();
-#pragma unroll
     for (int i = 0; i < kInputsAhead; ++i) load(inputs[i], warp_ + kWarps * i);
+#pragma unroll
+    for (int i = 0; i < kResults; ++i) {
+      const Result result = this->result(i);
+      if (result.exists) added_[i] = added_of<Short>(job_, result.place);
+    }
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
@@ -97,8 +140,8 @@ class FewRows {
       for (int i = 0; i < kWeightsAhead; ++i) {
         const int block = first + kWarps * i;
         if (block >= blocks_) break;
-        add(weights[i], inputs[i % kInputsAhead]);
-        load(weights[i], block + kWarps * kWeightsAhead);
+        add(weights_[i], inputs[i % kInputsAhead]);
+        load(weights_[i], block + kWarps * kWeightsAhead);
         load(inputs[i % kInputsAhead], block + kWarps * kInputsAhead);
       }
     }
@@ -106,15 +149,19 @@ class FewRows {
   }
 
  private:
-  __device__ void prefetch_next() const {
-    constexpr int64_t kLine = 128;
-    const int64_t first = kLine * (int64_t{blockIdx.x} * kThreads + threadIdx.x),
-                  step = kLine * gridDim.x * kThreads;
-#pragma unroll 1
-    for (const NextRead& next : job_.next) {
-      for (int64_t place = first; place < next.bytes; place += step)
-        prefetch(static_cast<const char*>(next.from) + place);
-    }
+  static constexpr int kResults = (kFeatures * 8 * kEights + kThreads - 1) / kThreads;  ///< of a thread
+
+  /// What the thread computes at last, of kResults.
+  struct Result {
+    bool exists;
+    int row;
+    int64_t feature, place;  ///< of the output
+  };
+  __device__ Result result(int number) const {
+    const int i = number * kThreads + static_cast<int>(threadIdx.x), row = i / kFeatures;
+    const int64_t feature = first_feature_ + i % kFeatures;
+    return {row < job_.rows && feature < job_.weights.out_features, row, feature,
+            row * job_.weights.out_features + feature};
   }
 
   /// What a lane needs of the weights for 64 columns: two features of each tile.
@@ -145,12 +192,11 @@ class FewRows {
     if (block >= blocks_) return;
 #pragma unroll
     for (int eight = 0; eight < kEights; ++eight) {
-      const int64_t row = min(8 * eight + place_.row, job_.rows - 1);
-      const auto* const from = static_cast<const Vector*>(job_.input) +
-                               (row * blocks_ + block) * (kBlockColumns / kVectorWidth) +
-                               kVectors * quad_lane();
+      const int row = min(8 * eight + place_.row, job_.rows - 1);
+      const Vector* const from =
+          input_ + row * pitch_ + block * (kBlockColumns / kVectorWidth) + kVectors * quad_lane();
 #pragma unroll
-      for (int i = 0; i < kVectors; ++i) inputs.vectors[eight][i] = __ldcg(from + i);
+      for (int i = 0; i < kVectors; ++i) inputs.vectors[eight][i] = from[i];
     }
   }
   __device__ int quad_lane() const {
@@ -180,8 +226,8 @@ class FewRows {
         }
       }
       if constexpr (kTable) {
-        const float scales[2] = {weights.scales[tile][0].value(job_.weights, nested_map_),
-                                 weights.scales[tile][1].value(job_.weights, nested_map_)};
+        const float scales[2] = {weights.scales[tile][0].value(job_.weights, memory_.nested_map()),
+                                 weights.scales[tile][1].value(job_.weights, memory_.nested_map())};
 #pragma unroll
         for (int i = 0; i < 4 * kEights; ++i) {
           float& sum = sums_[tile][i / 4].value[i % 4];
@@ -193,67 +239,94 @@ class FewRows {
 
   /// Adds up what the warps found, in their order, and stores it.
   __device__ void meet_warps() const {
-    __syncthreads();  // the table is not read any more
+    constexpr int kPart = Memory::kPart, kPitch = Memory::kPitch;
+    float* const parts = memory_.parts();
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
       for (int i = 0; i < 4 * kEights; ++i) {
         const int row = i / 4 * 8 + place_.column + i % 2,
-                  feature = kFeatures * tile + place_.row + 8 * (i / 2 % 2);
-        parts_[kPart * warp_ + kPitch * row + feature] = sums_[tile][i / 4].value[i % 4];
+                  feature = kWarpTile * tile + place_.row + 8 * (i / 2 % 2);
+        parts[kPart * warp_ + kPitch * row + feature] = sums_[tile][i / 4].value[i % 4];
       }
     }
     __syncthreads();
-    constexpr int kAll = kFeatures * kTiles;
-    for (int i = static_cast<int>(threadIdx.x); i < kAll * job_.rows; i += kThreads) {
-      const int row = i / kAll;
-      const int64_t feature = first_feature_ + i % kAll;
-      if (feature >= job_.weights.out_features) continue;
+#pragma unroll
+    for (int i = 0; i < kResults; ++i) {
+      const Result result = this->result(i);
+      if (!result.exists) continue;
+      const int place = kPitch * result.row + static_cast<int>(result.feature - first_feature_);
       float sum = 0.0f;
 #pragma unroll
-      for (int warp = 0; warp < kWarps; ++warp) sum += parts_[kPart * warp + kPitch * row + i % kAll];
-      if constexpr (!kTable) sum *= row_scale(job_.weights, feature);
-      const int64_t place = row * job_.weights.out_features + feature;
-      static_cast<Short*>(job_.output)[place] =
-          rounded_to<Short>(result_of<Short>(job_, sum, feature, place));
+      for (int warp = 0; warp < kWarps; ++warp) sum += parts[kPart * warp + place];
+      if constexpr (!kTable) sum *= scales_[i];
+      static_cast<Short*>(job_.output)[result.place] =
+          rounded_to<Short>(activated(job_, sum + biases_[i]) + added_[i]);
     }
   }
 
   const QuantisedProduct& job_;
-  const float* const nested_map_;
+  const Memory memory_;
   const PairTable table_;
-  float* const parts_;  ///< (warps, rows, features), in the table's place
+  const Vector* const input_;
+  const int pitch_;  ///< vectors from a row of the input to the next
   const LanePlace place_;
-  const int first_feature_, warp_;
+  int first_feature_ = 0;
+  const int warp_;
   const int blocks_;  ///< of 64 columns
+  Weights weights_[kWeightsAhead];
   Sums sums_[kTiles][kEights];
+  float biases_[kResults], scales_[kResults], added_[kResults];
 };
 
+/// Brings what a kernel to come reads into the L2 cache, by all threads of the grid.
+__device__ void prefetch_all(const NextRead (&reads)[4]) {
+  constexpr int64_t kLine = 128;
+  const int64_t first = kLine * (int64_t{blockIdx.x} * blockDim.x + threadIdx.x),
+                step = kLine * gridDim.x * blockDim.x;
+#pragma unroll 1
+  for (const NextRead& next : reads) {
+    for (int64_t place = first; place < next.bytes; place += step)
+      prefetch(static_cast<const char*>(next.from) + place);
+  }
+}
+
+/// Weights are constant. So thread blocks start to load them, and make the table, before the kernel has ended
+/// that writes the input. They also bring the weights of the products to come into the L2 cache, as memory
+/// has nothing to do while a block of the network is between its products.
 template <class Short, WeightForm kForm, int kEights, int kTiles>
 __global__ void __launch_bounds__(kThreads, 2) few_rows_kernel(const __grid_constant__ QuantisedProduct job) {
-  __shared__ float nested_map[256];
+  using Product = FewRows<Short, kForm, kEights, kTiles>;
   let_next_kernel_start();
-  FewRows<Short, kForm, kEights, kTiles>(job, dynamic_shared_memory(), nested_map)
-      .run([&](const PairTable& table) {
-        if constexpr (kForm != WeightForm::kEightBits)
-          table.template fill<Short>(job.weights.code_map, kThreads);
-        if constexpr (kForm == WeightForm::kNestedFourBits)
-          nested_map[threadIdx.x] = __ldg(job.weights.nested_map + threadIdx.x);
-        __syncthreads();
-      });
+  const typename Product::Memory memory = {dynamic_shared_memory()};
+  const NormedRows<Short> rows(job, memory.memory + Product::Memory::kBytes);
+  Product product(job, memory, rows);
+  product.begin(static_cast<int>(blockIdx.x));
+  rows.start(kThreads);
+  memory.template fill<Short>(job.weights);
+  prefetch_all(job.next);
+  copies_arrived();
+  await_kernels_ahead();
+  __syncthreads();
+  if (rows.exist()) {
+    rows.fill(kWarps);
+    __syncthreads();
+  }
+  product.finish();
 }
 
 template <class Short, WeightForm kForm, int kEights, int kTiles>
 void launch(const QuantisedProduct& product, cudaStream_t stream) {
+  using Product = FewRows<Short, kForm, kEights, kTiles>;
   launch_early("few_rows_kernel", few_rows_kernel<Short, kForm, kEights, kTiles>,
-               static_cast<unsigned>(gpu::divided_up(product.weights.out_features, kFeatures * kTiles)),
-               kThreads, FewRows<Short, kForm, kEights, kTiles>::kBytes, stream, product);
+               static_cast<unsigned>(gpu::divided_up(product.weights.out_features, Product::kFeatures)),
+               kThreads, Product::Memory::kBytes + NormedRows<Short>::bytes(product), stream, product);
 }
 
 /// Two tiles a thread block share its inputs and its table, where one would not leave multiprocessors idle.
 template <class Short, WeightForm kForm, int kEights>
 void launch_tiles(const QuantisedProduct& product, cudaStream_t stream) {
-  if (gpu::divided_up(product.weights.out_features, kFeatures) > product.processors)
+  if (gpu::divided_up(product.weights.out_features, kWarpTile) > product.processors)
     return launch<Short, kForm, kEights, 2>(product, stream);
   return launch<Short, kForm, kEights, 1>(product, stream);
 }

@@ -4,12 +4,16 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "kernels/norm/Norm.h"
 #include "kernels/quantised/QuantisedMatrix.h"
 
 namespace adtrain {
 
 /// What a product with quantised weights does beside multiplying.
 struct ProductOptions {
+  /// LayerNorm, or without a bias RMSNorm, of x's rows before the product, with kNormEpsilon, rounded to x's
+  /// type, of which its parameters are; undefined for none.
+  kernels::NormWeights norm = {};
   bool gelu = false;    ///< whether the result is the exact GELU of x Wᵀ + bias
   at::Tensor sum = {};  ///< (rows, out_features): added to the result; may be undefined
   /// Matrices of the products to come, or null: kernels that wait may bring them into a cache.

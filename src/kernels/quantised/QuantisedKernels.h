@@ -41,6 +41,14 @@ struct NextRead {
   int64_t bytes;  ///< 0 for none
 };
 
+/// LayerNorm or RMSNorm of each row of an input. Arrays have in_features elements of the product's type, and
+/// are aligned to 16 bytes.
+struct RowNorm {
+  const void* weight;  ///< null for no norm
+  const void* bias;    ///< null for RMSNorm
+  float epsilon;
+};
+
 /// output (rows, out_features) = input (rows, in_features) · the weights' transpose + bias, or GELU of that,
 /// + sum. Sums are in fp32. Input, sum and output are dense, the input and, where out_features is a multiple
 /// of 8, sum and output are aligned to 16 bytes; `bias` and `sum` are null where there is none.
@@ -50,6 +58,7 @@ struct QuantisedProduct {
   int rows;
   int processors;  ///< multiprocessors of the GPU
   const void* input;
+  RowNorm norm;  ///< of the input, which is rounded then: of few_rows_product() alone, where norms_few_rows()
   const void* bias;
   bool gelu;
   const void* sum;
@@ -73,6 +82,12 @@ constexpr int kMostFewRows = 32;
 /// The product for 1 … kMostFewRows rows, on GPUs of compute capability 9.0 and later. It is bound by memory:
 /// codes go from there to the registers of the one warp that needs them. Deterministic.
 void few_rows_product(const QuantisedProduct& product, cudaStream_t stream);
+
+/// Whether few_rows_product() can norm so many rows: every thread block keeps them in shared memory.
+constexpr bool norms_few_rows(int64_t rows, int64_t in_features) {
+  constexpr int64_t kWidest = 2048, kMostBytes = 40 * 1024, kShort = 2;
+  return in_features <= kWidest && kShort * rows * in_features <= kMostBytes;
+}
 
 /// A way of many_rows_product() with its splits, which other ways have one of.
 struct ProductPlan {

@@ -12,6 +12,7 @@
 #include "kernels/MatrixOperation.h"
 #include "kernels/activation/Activation.h"
 #include "kernels/gemm/Gemm.h"
+#include "kernels/norm/NormEpsilon.h"
 #include "kernels/primitives/DeviceTraits.h"
 #include "kernels/quantised/QuantisedKernels.h"
 
@@ -195,6 +196,12 @@ at::Tensor product_by_library(const at::Tensor& input, const at::Tensor& dequant
   return options.sum.defined() ? y + options.sum : y;
 }
 
+kernels::RowNorm row_norm_of(const kernels::NormWeights& norm) {
+  if (!norm.weight.defined()) return {};
+  return {norm.weight.const_data_ptr(), norm.bias.defined() ? norm.bias.const_data_ptr() : nullptr,
+          static_cast<float>(kNormEpsilon)};
+}
+
 void set_next(const ProductOptions& options, at::Device device, kernels::QuantisedProduct& job) {
   size_t place = 0;
   for (const QuantisedMatrix* const next : options.next) {
@@ -204,8 +211,13 @@ void set_next(const ProductOptions& options, at::Device device, kernels::Quantis
   }
 }
 
-at::Tensor product_by(const ProductPlan& plan, const QuantisedWeights& weights, const at::Tensor& input,
+at::Tensor product_by(const ProductPlan& plan, const QuantisedWeights& weights, const at::Tensor& unnormed,
                       const at::Tensor& bias, const ProductOptions& options) {
+  const bool norms_itself =
+      plan.way == ProductWay::kFewRows && kernels::norms_few_rows(unnormed.size(0), weights.in_features);
+  const at::Tensor input = options.norm.weight.defined() && !norms_itself
+                               ? kernels::normed_input(unnormed, options.norm, kNormEpsilon, /*kept=*/{}).y
+                               : unnormed;
   if (plan.way == ProductWay::kLibrary)
     return product_by_library(input, dequantised(weights, input.options()), bias, options);
   const at::Tensor read_input = readable(input), read_bias = bias.defined() ? bias.contiguous() : bias,
@@ -216,6 +228,7 @@ at::Tensor product_by(const ProductPlan& plan, const QuantisedWeights& weights, 
                                    .rows = static_cast<int>(input.size(0)),
                                    .processors = kernels::processors(),
                                    .input = read_input.const_data_ptr(),
+                                   .norm = norms_itself ? row_norm_of(options.norm) : kernels::RowNorm{},
                                    .bias = bias.defined() ? read_bias.const_data_ptr() : nullptr,
                                    .gelu = options.gelu,
                                    .sum = read_sum.defined() ? read_sum.const_data_ptr() : nullptr,

@@ -6,6 +6,9 @@
 
 namespace adtrain::kernels {
 
+/// The norm of ProductOptions by itself: of rows x on any device, on a GPU of 16 bits.
+at::Tensor normed_rows(const at::Tensor& x, const NormWeights& norm);
+
 /// The weight-only product x Wᵀ + bias of rows x [rows, in_features] of fp32, bf16 or fp16 and the weights
 /// that the matrix stands for, rounded to x's type, which the result has too, and what the options say.
 /// `bias` [out_features] may be undefined.

@@ -3,6 +3,7 @@
 #include "base/Launch.cuh"
 #include "kernels/attention/AlibiSlope.cuh"
 #include "kernels/attention/decoding/DecodingAttention.h"
+#include "kernels/norm/HeadNorm.cuh"
 #include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/RowVectors.cuh"
@@ -10,7 +11,8 @@
 /// A thread block takes a share of a head's keys, the newest first. A lane loads 16 bytes, so that 4, 8 or 16
 /// neighbouring lanes, a group, have a key, and a warp has 8, 4 or 2 keys at once. Each group keeps a running
 /// maximum, a sum of weights and its lanes' features of the weighted values; they meet once, at the end.
-/// Scores are exponents of 2.
+/// Scores are exponents of 2. Where several thread blocks share a head, the last of them to end adds up what
+/// all have found, in their order. As many take part as there are chunks of keys to be read.
 ///
 /// Keys are counted by age: how many tokens came after them. The newest has age 0, and is read from where the
 /// projection has written it, as other thread blocks may read the ring before it is there.
@@ -20,25 +22,7 @@ namespace {
 constexpr int kWarps = 4, kThreads = kWarps * kWarp;
 constexpr int kBlocks = 8;  ///< resident on a multiprocessor: their loads hide the memory's latency
 constexpr int kLoads = 4;   ///< keys of a group between two changes of the maximum: all are loaded at once
-constexpr float kLog2E = 1.4426950408889634f;
 constexpr float kLowest = -1e30f;  ///< below all scores; finite, so that differences are numbers
-
-/// Groups of lanes.
-template <int HeadSize>
-struct Group {
-  static constexpr int kLanes = HeadSize / kVectorWidth, kOfWarp = kWarp / kLanes;
-
-  __device__ static int lane() { return threadIdx.x % kLanes; }
-  __device__ static int in_warp() { return threadIdx.x % kWarp / kLanes; }
-  __device__ static float sum(float value) {
-#pragma unroll
-    for (int apart = 1; apart < kLanes; apart *= 2) value += __shfl_xor_sync(kAllLanes, value, apart);
-    return value;
-  }
-
- private:
-  static constexpr unsigned kAllLanes = 0xffffffffU;
-};
 
 /// What some keys give a query: the weights' sum and the weighted values' are relative to 2^greatest.
 struct Found {
@@ -60,56 +44,114 @@ __device__ float product_of(const Floats& left, const Floats& right) {
   for (int i = 0; i < kVectorWidth; ++i) sum = fmaf(left.at[i], right.at[i], sum);
   return sum;
 }
+
+/// Where the warps of a thread block meet: shared memory.
+template <int HeadSize>
+struct DecodingMemory {
+  Vector newest_key[kThreads];  ///< of each thread
+  float values[kWarps][HeadSize], totals[kWarps], maxima[kWarps];
+  int is_last;
+};
+
 /// The work of one thread.
 template <class Short, int HeadSize>
 class Decoding {
-  using Lanes = Group<HeadSize>;
+  using Lanes = HeadLanes<HeadSize>;
+  static constexpr int kGroups = kWarp / Lanes::kCount;                              ///< of a warp
+  static constexpr int kWarpChunk = kGroups * kLoads, kChunk = kWarps * kWarpChunk;  ///< keys at once
 
  public:
-  static constexpr int kKeysAtOnce =
-      kWarps * Lanes::kOfWarp;  ///< that a thread block loads by one instruction
+  using Memory = DecodingMemory<HeadSize>;
 
-  __device__ explicit Decoding(const DecodingAttention& job)
+  __device__ Decoding(const DecodingAttention& job, Memory& memory)
       : job_(job),
+        memory_(memory),
         ring_(static_cast<int>(blockIdx.x) / job.splits),
         split_(static_cast<int>(blockIdx.x) % job.splits),
-        head_(ring_ % job.shape.heads) {
-    const int64_t tokens = *job.tokens;
-    newest_place_ = static_cast<int>((tokens - 1) % job.shape.window);
-    kept_ = static_cast<int>(min(tokens, int64_t{job.shape.window}));
-    const int64_t of_head = ring_ / job.shape.heads * job.stride + int64_t{head_} * HeadSize;
-    own_ = of_head / kVectorWidth + Lanes::lane();
-    query_ = unpacked<Short>(__ldg(static_cast<const Vector*>(job.query) + own_));
-    const float factor = kLog2E * rsqrtf(static_cast<float>(HeadSize));
-#pragma unroll
-    for (float& feature : query_.at) feature *= factor;
-    slope_ = job.shape.alibi ? alibi_slope(head_, job.shape.heads) : 0.0f;
+        head_(ring_ % job.shape.heads) {}
+
+  /// Brings the first chunk into the L2 cache. The kernels ahead may not have ended: the count of tokens may
+  /// be an older one, and no value is used.
+  __device__ void bring_nearer() {
+    constexpr int kLine = 128, kOfKey = HeadSize * static_cast<int>(sizeof(Short)),
+                  kLines = kChunk * kOfKey / kLine;
+    count_tokens();
+    for (int i = static_cast<int>(threadIdx.x); i < 2 * kLines; i += kThreads) {
+      const int byte = i % kLines * kLine, age = split_ * kChunk + byte / kOfKey;
+      if (age >= kept_) continue;
+      const char* const rings = static_cast<const char*>(i < kLines ? job_.keys : job_.values);
+      prefetch(rings + (int64_t{ring_} * job_.shape.window + place_of_age(age)) * kOfKey + byte % kOfKey);
+    }
   }
 
+  /// Once the kernels ahead have ended.
   __device__ void run() {
+    take_newest();
     const int read = job_.shape.alibi ? keys_that_count() : kept_;
-    if (split_ == 0 && threadIdx.x < Lanes::kLanes) keep_newest();
-    const int share = (read + job_.splits - 1) / job_.splits;
-    const int whole = (share + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
-    const int begin = split_ * whole, end = min(read, begin + whole);
+    if (split_ == 0 && threadIdx.x < Lanes::kCount) keep_newest();
+    const int splits = min(job_.splits, (read + kChunk - 1) / kChunk);
+    if (split_ >= splits) return;
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    for (int first = begin + warp * Lanes::kOfWarp * kLoads; first < end; first += kKeysAtOnce * kLoads)
-      attend(first, end);
+    for (int first = split_ * kChunk + warp * kWarpChunk; first < read; first += splits * kChunk)
+      attend(first, read);
     meet_groups();
-    meet_warps(warp);
+    meet_warps(warp, splits);
   }
 
  private:
-  /// The lane's part of the newest token's key or value.
+  /// The lane's place in its group, and the group's in the warp.
+  __device__ static int lane() { return static_cast<int>(threadIdx.x) % Lanes::kCount; }
+  __device__ static int group() { return static_cast<int>(threadIdx.x) % kWarp / Lanes::kCount; }
+
+  __device__ void count_tokens() {
+    const int64_t tokens = __ldcg(job_.tokens);
+    newest_place_ = static_cast<int>((tokens - 1) % job_.shape.window);
+    kept_ = static_cast<int>(min(tokens, int64_t{job_.shape.window}));
+  }
+  /// All loads begin before the first value is used.
+  __device__ void take_newest() {
+    count_tokens();
+    const int64_t of_head = ring_ / job_.shape.heads * job_.stride + int64_t{head_} * HeadSize;
+    own_ = of_head / kVectorWidth + lane();
+    if (job_.shape.alibi) kept_norm_ = __ldcg(norm_of_ring());
+    Vector query = newest(job_.query);
+    Vector key = newest(job_.key);
+    if (job_.norms.query.weight != nullptr) {
+      query = normed(query, job_.norms.query);
+      key = normed(key, job_.norms.key);
+    }
+    memory_.newest_key[threadIdx.x] = key;
+    query_ = unpacked<Short>(query);
+    const float factor = kLog2E * rsqrtf(static_cast<float>(HeadSize));
+#pragma unroll
+    for (float& feature : query_.at) feature *= factor;
+    slope_ = job_.shape.alibi ? alibi_slope(head_, job_.shape.heads) : 0.0f;
+  }
+
+  /// The lane's part of the newest token's query, key or value, as the projection has written it.
   __device__ Vector newest(const void* from) const {
-    return __ldg(static_cast<const Vector*>(from) + own_);
+    return __ldcg(static_cast<const Vector*>(from) + own_);
+  }
+  __device__ Vector normed(const Vector& x, const HeadNormVectors& norm) const {
+    const Floats weight = unpacked<Short>(__ldg(norm.weight + lane()));
+    if (norm.bias == nullptr) return normed_head<Short, HeadSize, false>(x, weight, {}, job_.norms.epsilon);
+    const Floats bias = unpacked<Short>(__ldg(norm.bias + lane()));
+    return normed_head<Short, HeadSize, true>(x, weight, bias, job_.norms.epsilon);
+  }
+  __device__ int place_of_age(int age) const {
+    const int place = newest_place_ - age;
+    return place < 0 ? place + job_.shape.window : place;
   }
   /// Where the lane's part of the place of a ring is.
   __device__ int64_t place_of(int place) const {
-    return (int64_t{ring_} * job_.shape.window + place) * Lanes::kLanes + Lanes::lane();
+    return (int64_t{ring_} * job_.shape.window + place) * Lanes::kCount + lane();
+  }
+  /// Normed. Each thread has its own; in registers it would displace what loops need.
+  __device__ Vector newest_key() const {
+    return memory_.newest_key[threadIdx.x];
   }
   __device__ void keep_newest() const {
-    static_cast<Vector*>(job_.keys)[place_of(newest_place_)] = newest(job_.key);
+    static_cast<Vector*>(job_.keys)[place_of(newest_place_)] = newest_key();
     static_cast<Vector*>(job_.values)[place_of(newest_place_)] = newest(job_.value);
   }
 
@@ -122,17 +164,20 @@ class Decoding {
   /// leave all keys to be read.
   __device__ int keys_that_count() const {
     constexpr float kRoundings = 1.0f + 1e-4f;
-    const Floats key = unpacked<Short>(newest(job_.key));
+    const Floats key = unpacked<Short>(newest_key());
     const float score = Lanes::sum(product_of(query_, key));
     const float query_norm = Lanes::sum(product_of(query_, query_));
     const unsigned key_norm = __float_as_uint(Lanes::sum(product_of(key, key)));
     // As whole numbers: NaN is the greatest, and stays.
-    unsigned* const kept_norm = reinterpret_cast<unsigned*>(job_.key_norms + ring_);
-    const float longest = __uint_as_float(max(__ldcg(kept_norm), key_norm));
-    if (split_ == 0 && threadIdx.x == 0) atomicMax(kept_norm, key_norm);
+    const float longest = __uint_as_float(max(kept_norm_, key_norm));
+    if (split_ == 0 && threadIdx.x == 0) atomicMax(norm_of_ring(), key_norm);
     const float bound = kRoundings * sqrtf(query_norm * longest);
     const float age = (bound - score + kNegligible - __log2f(1.0f - exp2_of(-slope_))) / slope_;
     return age < static_cast<float>(kept_) ? min(kept_, static_cast<int>(age) + 1) : kept_;
+  }
+
+  __device__ unsigned* norm_of_ring() const {
+    return reinterpret_cast<unsigned*>(job_.key_norms + ring_);
   }
 
   /// The keys of a warp's groups from age `first` on, kLoads for each group, as far as they are below `end`.
@@ -142,9 +187,8 @@ class Decoding {
     for (int i = 0; i < kLoads; ++i) {
       // Beyond the end the last key once more, without weight: its score harms no maximum.
       const int age = min(age_of(first, i), end - 1);
-      const int place = newest_place_ - age;
-      const int64_t from = age == 0 ? own_ : place_of(place < 0 ? place + job_.shape.window : place);
-      keys[i] = __ldcs(static_cast<const Vector*>(age == 0 ? job_.key : job_.keys) + from);
+      const int64_t from = age == 0 ? own_ : place_of(place_of_age(age));
+      keys[i] = age == 0 ? newest_key() : __ldcs(static_cast<const Vector*>(job_.keys) + from);
       values[i] = __ldcs(static_cast<const Vector*>(age == 0 ? job_.value : job_.values) + from);
     }
     float scores[kLoads], greatest = found_.greatest;
@@ -166,19 +210,18 @@ class Decoding {
     }
   }
   __device__ static int age_of(int first, int load) {
-    return first + Lanes::kOfWarp * load + Lanes::in_warp();
+    return first + kGroups * load + group();
   }
 
   /// Adds up what the groups of the warp found, in every lane.
   __device__ void meet_groups() {
-    constexpr unsigned kAllLanes = 0xffffffffU;
     float greatest = found_.greatest;
 #pragma unroll
-    for (int apart = Lanes::kLanes; apart < kWarp; apart *= 2)
+    for (int apart = Lanes::kCount; apart < kWarp; apart *= 2)
       greatest = fmaxf(greatest, __shfl_xor_sync(kAllLanes, greatest, apart));
     found_.scale_to(greatest);
 #pragma unroll
-    for (int apart = Lanes::kLanes; apart < kWarp; apart *= 2) {
+    for (int apart = Lanes::kCount; apart < kWarp; apart *= 2) {
       found_.total += __shfl_xor_sync(kAllLanes, found_.total, apart);
 #pragma unroll
       for (float& value : found_.values.at) value += __shfl_xor_sync(kAllLanes, value, apart);
@@ -186,89 +229,105 @@ class Decoding {
   }
 
   /// Adds up what the warps found, and stores it: a thread has a feature.
-  __device__ void meet_warps(int warp) const {
-    __shared__ float values[kWarps][HeadSize], totals[kWarps], maxima[kWarps];
-    if (Lanes::in_warp() == 0) {
+  __device__ void meet_warps(int warp, int splits) const {
+    if (group() == 0) {
 #pragma unroll
       for (int i = 0; i < kVectorWidth; ++i)
-        values[warp][kVectorWidth * Lanes::lane() + i] = found_.values.at[i];
+        memory_.values[warp][kVectorWidth * lane() + i] = found_.values.at[i];
     }
     if (threadIdx.x % kWarp == 0) {
-      totals[warp] = found_.total;
-      maxima[warp] = found_.greatest;
+      memory_.totals[warp] = found_.total;
+      memory_.maxima[warp] = found_.greatest;
     }
     __syncthreads();
     const int feature = static_cast<int>(threadIdx.x);
-    if (feature >= HeadSize) return;
-    float greatest = maxima[0];
+    float greatest = memory_.maxima[0];
 #pragma unroll
-    for (int other = 1; other < kWarps; ++other) greatest = fmaxf(greatest, maxima[other]);
+    for (int other = 1; other < kWarps; ++other) greatest = fmaxf(greatest, memory_.maxima[other]);
     float total = 0.0f, value = 0.0f;
 #pragma unroll
     for (int other = 0; other < kWarps; ++other) {
-      const float factor = exp2_of(maxima[other] - greatest);
-      total = fmaf(factor, totals[other], total);
-      value = fmaf(factor, values[other][feature], value);
+      const float factor = exp2_of(memory_.maxima[other] - greatest);
+      total = fmaf(factor, memory_.totals[other], total);
+      if (feature < HeadSize) value = fmaf(factor, memory_.values[other][feature], value);
     }
-    if (job_.splits == 1) {
-      static_cast<Short*>(job_.output)[int64_t{ring_} * HeadSize + feature] = rounded<Short>(value / total);
-      return;
+    if (splits == 1) return store(feature, value / total);
+    if (feature < HeadSize) {
+      float* const part = part_of(split_);
+      part[feature] = value;
+      if (feature == 0) {
+        part[HeadSize] = greatest;
+        part[HeadSize + 1] = total;
+      }
     }
-    float* const part = job_.parts + (int64_t{ring_} * job_.splits + split_) * (HeadSize + 2);
-    part[feature] = value;
-    if (feature == 0) {
-      part[HeadSize] = greatest;
-      part[HeadSize + 1] = total;
+    if (is_last_of(splits)) add_up(splits, feature);
+  }
+
+  __device__ void store(int feature, float value) const {
+    if (feature < HeadSize)
+      static_cast<Short*>(job_.output)[int64_t{ring_} * HeadSize + feature] = rounded<Short>(value);
+  }
+  __device__ float* part_of(int split) const {
+    return job_.parts + (int64_t{ring_} * job_.splits + split) * (HeadSize + 2);
+  }
+
+  /// Whether all other thread blocks of the ring have stored their parts, which are visible then.
+  __device__ bool is_last_of(int splits) const {
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      const unsigned last = static_cast<unsigned>(splits) - 1;
+      memory_.is_last = atomicInc(job_.arrivals + ring_, last) == last ? 1 : 0;
+      __threadfence();
     }
+    __syncthreads();
+    return memory_.is_last != 0;
+  }
+  __device__ void add_up(int splits, int feature) const {
+    if (feature >= HeadSize) return;
+    float greatest_of_all = kLowest, total_of_all = 0.0f, sum = 0.0f;
+#pragma unroll 8
+    for (int split = 0; split < splits; ++split) {
+      const float* const part = part_of(split);
+      const float value = __ldcg(part + feature), greatest = __ldcg(part + HeadSize),
+                  total = __ldcg(part + HeadSize + 1);
+      const float new_greatest = fmaxf(greatest_of_all, greatest);
+      const float kept = exp2_of(greatest_of_all - new_greatest), added = exp2_of(greatest - new_greatest);
+      greatest_of_all = new_greatest;
+      total_of_all = fmaf(added, total, kept * total_of_all);
+      sum = fmaf(added, value, kept * sum);
+    }
+    store(feature, sum / total_of_all);
   }
 
   const DecodingAttention& job_;
+  Memory& memory_;
   const int ring_, split_, head_;
   int newest_place_, kept_;
-  int64_t own_;   ///< the lane's vector of the newest token
-  Floats query_;  ///< the lane's features, scaled
-  float slope_;   ///< 0 without ALiBi
+  int64_t own_;         ///< the lane's vector of the newest token
+  Floats query_;        ///< the lane's features, scaled
+  float slope_;         ///< 0 without ALiBi
+  unsigned kept_norm_;  ///< the ring's key_norms, as bits; with ALiBi alone
   Found found_;
 };
 
 template <class Short, int HeadSize>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     decoding_kernel(const __grid_constant__ DecodingAttention job) {
+  __shared__ DecodingMemory<HeadSize> memory;
   let_next_kernel_start();
-  Decoding<Short, HeadSize>(job).run();
-}
-
-/// Adds up what the thread blocks of each head found: a thread has a feature.
-template <class Short, int HeadSize>
-__global__ void __launch_bounds__(kThreads)
-    merge_decoded_kernel(const __grid_constant__ DecodingAttention job) {
-  let_next_kernel_start();
-  constexpr int kRings = kThreads / HeadSize;  // of a thread block
-  const int feature = static_cast<int>(threadIdx.x) % HeadSize;
-  const int64_t ring = int64_t{blockIdx.x} * kRings + threadIdx.x / HeadSize;
-  if (ring >= job.shape.rings()) return;
-  const float* const parts = job.parts + ring * job.splits * (HeadSize + 2);
-  const auto part = [&](int split) { return parts + split * (HeadSize + 2); };
-  float greatest = kLowest;
-  for (int split = 0; split < job.splits; ++split) greatest = fmaxf(greatest, part(split)[HeadSize]);
-  float total = 0.0f, value = 0.0f;
-  for (int split = 0; split < job.splits; ++split) {
-    const float factor = exp2_of(part(split)[HeadSize] - greatest);
-    total = fmaf(factor, part(split)[HeadSize + 1], total);
-    value = fmaf(factor, part(split)[feature], value);
-  }
-  static_cast<Short*>(job.output)[ring * HeadSize + feature] = rounded<Short>(value / total);
+  Decoding<Short, HeadSize> decoding(job, memory);
+  if (job.splits > 1) decoding.bring_nearer();
+  await_kernels_ahead();
+  decoding.run();
 }
 
 template <class Short, int HeadSize>
 void launch(const DecodingAttention& job, cudaStream_t stream) {
-  const int64_t rings = job.shape.rings();
-  gpu::launch("decoding_kernel", decoding_kernel<Short, HeadSize>, static_cast<unsigned>(rings * job.splits),
-              kThreads, 0, stream, job);
-  if (job.splits == 1) return;
-  constexpr int kRings = kThreads / HeadSize;
-  gpu::launch("merge_decoded_kernel", merge_decoded_kernel<Short, HeadSize>,
-              static_cast<unsigned>((rings + kRings - 1) / kRings), kThreads, 0, stream, job);
+  const auto blocks = static_cast<unsigned>(job.shape.rings() * job.splits);
+  const auto kernel = decoding_kernel<Short, HeadSize>;
+  if (job.early) return launch_early("decoding_kernel", kernel, blocks, kThreads, 0, stream, job);
+  gpu::launch("decoding_kernel", kernel, blocks, kThreads, 0, stream, job);
 }
 
 }  // namespace

@@ -38,12 +38,23 @@ inline int decoding_splits(const DecodingShape& shape, int processors) {
   return static_cast<int>(std::clamp<int64_t>(wanted, 1, (shape.window + kLeastKeys - 1) / kLeastKeys));
 }
 
+/// LayerNorm or RMSNorm over the features of a head: vectors of 8 parameters; no weight for none, no bias of
+/// RMSNorm.
+struct HeadNormVectors {
+  const Vector *weight, *bias;
+};
+struct DecodingNorms {
+  HeadNormVectors query, key;  ///< both or neither
+  float epsilon;
+};
+
 struct DecodingAttention {
   DecodingShape shape;
   /// Of the newest token: heads are contiguous, and `stride` elements lie from a sequence to the next, a
   /// multiple of 8.
   const void *query, *key, *value;
   int64_t stride;
+  DecodingNorms norms;  ///< of the newest token's query and key, which are rounded then
   /// (sequences, heads, window, head size): the kernel writes the newest token's and reads the others.
   void *keys, *values;
   /// (sequences, heads): the largest |k|² of all keys there have been; 0 before the first. Read and written
@@ -53,7 +64,11 @@ struct DecodingAttention {
   int splits;             ///< decoding_splits()
   /// (sequences, heads, splits, head size + 2): what the thread blocks of a head found; not read for 1 split.
   float* parts;
+  /// (sequences, heads): how many thread blocks of a head have stored their part; 0 before and after each
+  /// call; not read for 1 split.
+  unsigned* arrivals;
   void* output;  ///< (sequences, heads, head size)
+  bool early;    ///< whether the GPU has early starts: compute capability 9.0 and later
 };
 
 /// Deterministic. With ALiBi, keys are not read whose weights together are below 2^-26 of the newest token's:

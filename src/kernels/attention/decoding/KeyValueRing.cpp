@@ -7,6 +7,8 @@
 
 #include "kernels/MatrixOperation.h"
 #include "kernels/attention/decoding/DecodingAttention.h"
+#include "kernels/norm/NormEpsilon.h"
+#include "kernels/primitives/DeviceTraits.h"
 
 namespace adtrain::kernels {
 namespace {
@@ -18,17 +20,28 @@ bool is_read_in_place(const at::Tensor& heads) {
          reinterpret_cast<uintptr_t>(heads.const_data_ptr()) % kAlignment == 0;
 }
 
+HeadNormVectors head_norm_of(const NormWeights& norm) {
+  return {vectors_of(norm.weight), norm.bias.defined() ? vectors_of(norm.bias) : nullptr};
+}
+
+DecodingNorms norms_of(const HeadNorms& norms) {
+  if (!norms.defined()) return {};
+  return {head_norm_of(norms.queries), head_norm_of(norms.keys), static_cast<float>(kNormEpsilon)};
+}
+
 }  // namespace
 
 KeyValueRing KeyValueRing::like(const at::Tensor& key, int64_t window) {
   const std::vector<int64_t> shape = {key.size(0), key.size(1), window, key.size(3)};
   const auto numbers = key.options().requires_grad(false);
   return {at::empty(shape, numbers), at::empty(shape, numbers),
-          at::zeros({key.size(0), key.size(1)}, numbers.dtype(at::kFloat))};
+          at::zeros({key.size(0), key.size(1)}, numbers.dtype(at::kFloat)),
+          at::zeros({key.size(0), key.size(1)}, numbers.dtype(at::kInt))};
 }
 
 at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                            const KeyValueRing& ring, const at::Tensor& tokens, DistancePenalty penalty) {
+                            const KeyValueRing& ring, const at::Tensor& tokens, DistancePenalty penalty,
+                            const HeadNorms& norms) {
   const c10::cuda::CUDAGuard guard(query.device());
   const int64_t sequences = query.size(0), heads = query.size(1), head_size = query.size(3);
   const DecodingShape shape = {.sequences = static_cast<int>(sequences),
@@ -52,13 +65,16 @@ at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& key, cons
                       .key = read_key.const_data_ptr(),
                       .value = read_value.const_data_ptr(),
                       .stride = read_query.stride(0),
+                      .norms = norms_of(norms),
                       .keys = ring.keys.data_ptr(),
                       .values = ring.values.data_ptr(),
                       .key_norms = ring.key_norms.data_ptr<float>(),
                       .tokens = tokens.const_data_ptr<int64_t>(),
                       .splits = splits,
                       .parts = parts.defined() ? parts.data_ptr<float>() : nullptr,
-                      .output = output.data_ptr()},
+                      .arrivals = static_cast<unsigned*>(ring.arrivals.data_ptr()),
+                      .output = output.data_ptr(),
+                      .early = DeviceTraits::of(query.device()).runs_small_kernels()},
                      current_stream());
   return output;
 }

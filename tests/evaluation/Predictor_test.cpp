@@ -121,7 +121,8 @@ TEST(RollingPredictors, CapturedStepsAreTheEagerOnes) {
     const auto captured = rolling_predictors_of(*model, EvaluationContext::kRolling, /*captures=*/true).begin;
     const auto eager = rolling_predictors_of(*model, EvaluationContext::kRolling, /*captures=*/false).begin;
     const int64_t steps = (model->rolling_slides() ? 3 : 1) * each.options.n_transit;
-    const Batch rows = testing::random_rows(each, 3, steps), others = testing::random_rows(each, 5, steps);
+    // Of more than 64, weights of 4 bits and 8 are dequantised for each product.
+    const Batch rows = testing::random_rows(each, 3, steps), others = testing::random_rows(each, 70, steps);
     const Predictor of_rows = captured(), of_others = captured(), expected = eager(),
                     of_others_eager = eager();
     for (int64_t step = 0; step < steps; ++step) {

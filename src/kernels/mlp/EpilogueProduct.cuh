@@ -27,10 +27,9 @@ template <class Short>
 using Element = std::conditional_t<std::is_same_v<Short, __half>, cutlass::half_t, cutlass::bfloat16_t>;
 
 constexpr auto kRounding = cutlass::FloatRoundStyle::round_to_nearest;
-constexpr int kTileColumns = 128;
 using RowMajor = cutlass::layout::RowMajor;
 using ColumnMajor = cutlass::layout::ColumnMajor;
-using ProductTile = cute::Shape<cute::Int<kGeluTileRows>, cute::Int<kTileColumns>, cute::Int<64>>;
+using ProductTile = cute::Shape<cute::Int<kGeluTileRows>, cute::Int<kGeluTileColumns>, cute::Int<64>>;
 /// Of thread blocks: two multiply different rows with the same columns of B, of which each loads half.
 using ProductCluster = cute::Shape<cute::Int<2>, cute::Int<1>, cute::Int<1>>;
 using EpilogueSchedule = cutlass::epilogue::TmaWarpSpecialized;

@@ -14,24 +14,29 @@ namespace adtrain::kernels {
 namespace {
 
 bool fits(const at::Tensor& x, const at::Tensor& weight) {
-  constexpr double kLarge = 1e9;  // libraries have smaller tiles, which leave no multiprocessor idle
-  const auto operations = 2.0 * static_cast<double>(x.numel()) * static_cast<double>(weight.size(0));
-  return operations >= kLarge && weight.size(0) % kVectorWidth == 0 && weight.size(1) % kVectorWidth == 0 &&
-         DeviceTraits::of(x.device()).multiplies_by_warpgroups();
+  constexpr double kLarge = 1e9;
+  const int64_t inner = weight.size(0), in = weight.size(1), rows = x.numel() / in;
+  const auto operations = 2.0 * static_cast<double>(x.numel()) * static_cast<double>(inner);
+  if (operations < kLarge || inner % kVectorWidth != 0 || in % kVectorWidth != 0 ||
+      !DeviceTraits::of(x.device()).multiplies_by_warpgroups()) {
+    return false;
+  }
+  return gelu_product_tiles(rows, inner) >= processors();  // libraries have smaller tiles, for all to be busy
 }
 
 }  // namespace
 
 GeluLayer::GeluLayer(const at::Tensor& x_of_any_shape, const at::Tensor& weight, const at::Tensor& bias,
                      KeptElements kept, Autotuning autotuning)
-    : kept_(std::move(kept)), in_epilogue_(!kept_.bits.defined() && fits(x_of_any_shape, weight)) {
+    : kept_(std::move(kept)) {
+  const c10::cuda::CUDAGuard on_device(x_of_any_shape.device());
   const at::Tensor x = matrix(x_of_any_shape);
+  in_epilogue_ = !kept_.bits.defined() && fits(x, weight);
   if (!in_epilogue_) {
     before_ = product(x, weight, {}, autotuning);
     y_ = biased_gelu(before_, bias, kept_);
     return;
   }
-  const c10::cuda::CUDAGuard on_device(x.device());
   before_ = at::empty({x.size(0), weight.size(0)}, x.options());
   y_ = at::empty_like(before_);
   gelu_product({shape_of(y_), static_cast<int>(x.size(1)), vectors_of(x), vectors_of(weight),

@@ -27,8 +27,8 @@ void launch(const GeluProductGradient& call, cudaStream_t stream) {
   using Before = fusion::Sm90AuxLoad<Load::Stages, typename Load::EpilogueTile, Of, typename Load::Stride,
                                      typename Load::SmemLayoutAtom, typename Load::CopyOpS2R>;
   using Gradient = Computed<GeluGradient, float, fusion::Sm90AccFetch, Before>;
-  using Tree =
-      Computed<cutlass::epilogue::thread::Identity, Of, fusion::Sm90EVT<ColumnSums<kTileColumns>, Gradient>>;
+  using Tree = Computed<cutlass::epilogue::thread::Identity, Of,
+                        fusion::Sm90EVT<ColumnSums<kGeluTileColumns>, Gradient>>;
   using Product = EpilogueProduct<Short, RowMajor, Tree>;
   const typename Before::Arguments before{reinterpret_cast<const Of*>(call.before), Of(0),
                                           Product::stride_of(call.shape)};

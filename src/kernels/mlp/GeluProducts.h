@@ -12,8 +12,13 @@
 /// where a kernel cannot be launched.
 namespace adtrain::kernels {
 
-/// The rows of a tile, which one thread block computes at a time.
-constexpr int kGeluTileRows = 128;
+/// Of a tile, which one thread block computes at a time.
+constexpr int kGeluTileRows = 128, kGeluTileColumns = 128;
+
+/// How many tiles a result (rows, inner) has.
+constexpr int64_t gelu_product_tiles(int64_t rows, int64_t inner) {
+  return ((rows + kGeluTileRows - 1) / kGeluTileRows) * ((inner + kGeluTileColumns - 1) / kGeluTileColumns);
+}
 
 /// before = x Wᵀ + b and y = gelu(before), of `before` as it is ahead of its rounding.
 struct GeluProduct {

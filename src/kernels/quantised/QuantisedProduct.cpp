@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 
 #include "kernels/MatrixOperation.h"
-#include "kernels/activation/Activation.h"
 #include "kernels/gemm/Gemm.h"
+#include "kernels/mlp/GeluLayer.h"
 #include "kernels/norm/NormEpsilon.h"
 #include "kernels/primitives/DeviceTraits.h"
 #include "kernels/quantised/QuantisedKernels.h"
@@ -186,13 +186,9 @@ at::Tensor product_by_library(const at::Tensor& input, const at::Tensor& dequant
     return kernels::sum_with_product(options.sum, input, dequantised, bias, kNo);
   const bool own_gelu = options.gelu && bias.defined() && input.scalar_type() != at::kFloat &&
                         dequantised.size(0) % kernels::kVectorWidth == 0;
-  if (own_gelu) {
-    const at::Tensor y =
-        kernels::biased_gelu(kernels::product(input, dequantised, {}, kNo), bias, /*kept=*/{});
-    return options.sum.defined() ? y + options.sum : y;
-  }
-  at::Tensor y = kernels::product(input, dequantised, bias, kNo);
-  if (options.gelu) y = at::gelu(y);
+  at::Tensor y = own_gelu ? kernels::GeluLayer(input, dequantised, bias, /*kept=*/{}, kNo).y()
+                          : kernels::product(input, dequantised, bias, kNo);
+  if (options.gelu && !own_gelu) y = at::gelu(y);
   return options.sum.defined() ? y + options.sum : y;
 }
 

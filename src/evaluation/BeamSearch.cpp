@@ -60,13 +60,14 @@ BeamSearch::Plan BeamSearch::operator()(const PlannedRows& rows) {
   // Of each choice; over the horizon they are less than a reward together.
   const at::Tensor departures =
       at::arange(choices_, returns.options()) / static_cast<double>(2 * choices_ * horizon_);
+  const at::Tensor gumbel = draws_actions_ ? gumbel_of(rows.draws) : at::Tensor();
   int64_t drawn = 0;
   for (int64_t depth = 0;; ++depth) {
     const int64_t beams = beams_at(depth);
     at::Tensor preferences = outlook.actions.view({n, beams, actions_});
     if (draws_actions_) {
-      const at::Tensor uniform = rows.draws.narrow(1, drawn, beams * actions_).view({n, beams, actions_});
-      preferences = preferences / temperature_ + gumbel_of(uniform);
+      preferences =
+          preferences / temperature_ + gumbel.narrow(1, drawn, beams * actions_).view({n, beams, actions_});
       drawn += beams * actions_;
     }
     // The drawn actions of all beams, and what these beams then earn: (n, beams, choices), then (n, beams ·

@@ -31,20 +31,22 @@ Imagination::Outlook Imagination::begin(const Batch& history, const at::Tensor& 
   missing_ = (history_ - lengths).unsqueeze(1);
   states_ = state_index(states, shape_).to(at::kLong);
 
-  const at::Tensor places = slots(0, history_ + 1, lengths);
+  const at::Tensor all_places = slots(0, options_.n_transit + 1, lengths);
+  if (parts_.rotary) rotary_ = Rotary::of(all_places, options_.head_size());
+  const at::Tensor places = all_places.narrow(0, 0, history_ + 1);
   const at::Tensor there = places.unsqueeze(0).ge(missing_);  // (B, W + 1)
   const at::Tensor reader = places.unsqueeze(1), read = places.unsqueeze(0);
   // A column that is not there reads itself, so that its weights are numbers; nothing reads it.
   const at::Tensor allowed =
       read.le(reader).unsqueeze(0).logical_and(there.unsqueeze(1)).logical_or(read.eq(reader).unsqueeze(0));
-  const at::Tensor scores = scores_of(allowed, read - reader);
+  const at::Tensor scores = scores_of(allowed, parts_.slopes.defined() ? read - reader : at::Tensor());
   history_there_ = there.narrow(1, 0, history_).unsqueeze(1);
   const at::ScalarType type = parts_.pred_action.weight.scalar_type();
 
   const at::Tensor context = parts_.transitions(transition_features(history, shape_, type));
   const at::Tensor query = parts_.queries(states_.unsqueeze(1));
   const at::Tensor x = placed(at::cat({context, query}, 1), places);
-  return through(x, places, [&](size_t block) { return attending_history(block, scores); });
+  return through(x, /*first=*/0, [&](size_t block) { return attending_history(block, scores); });
 }
 
 Imagination::Outlook Imagination::go_on(const at::Tensor& from, const at::Tensor& actions) {
@@ -66,7 +68,8 @@ Imagination::Outlook Imagination::go_on(const at::Tensor& from, const at::Tensor
   const at::Tensor x =
       placed(tokens.view({missing_.size(0), courses * 2, -1}), places.repeat({courses})).view(tokens.sizes());
   const at::Tensor scores = scores_of_courses(places, courses);
-  Outlook outlook = through(x, places, [&](size_t block) { return attending_both(block, courses, scores); });
+  Outlook outlook =
+      through(x, history_ + imagined_, [&](size_t block) { return attending_both(block, courses, scores); });
   ++imagined_;
   return outlook;
 }
@@ -91,9 +94,13 @@ at::Tensor Imagination::transitions_of(const at::Tensor& states, const at::Tenso
   return transition_features(step, shape_, parts_.pred_action.weight.scalar_type());
 }
 
-Imagination::Outlook Imagination::through(at::Tensor x, const at::Tensor& slots,
+Imagination::Outlook Imagination::through(at::Tensor x, int64_t first,
                                           const std::function<Attend(size_t block)>& attend) {
-  const Rotary rotary = parts_.rotary ? Rotary::of(slots, options_.head_size()) : Rotary();
+  Rotary rotary;
+  if (parts_.rotary) {
+    const int64_t tokens = x.size(1);
+    rotary = {rotary_.cosines.narrow(0, first, tokens), rotary_.sines.narrow(0, first, tokens)};
+  }
   for (size_t block = 0; block < parts_.blocks.size(); ++block)
     x = parts_.blocks[block](x, rotary, attend(block));
   at::Tensor read = x.select(1, x.size(1) - 1);
@@ -153,7 +160,10 @@ at::Tensor Imagination::scores_of_courses(const at::Tensor& places, int64_t cour
   const at::Tensor allowed = at::cat({history_there_.expand({environments, readers, history_}),
                                       of_own.expand({environments, readers, courses * own})},
                                      2);
-  return scores_of(allowed, at::cat({slots(0, history_, places).unsqueeze(0), read}, 1) - reader);
+  const at::Tensor distances = parts_.slopes.defined()
+                                   ? at::cat({slots(0, history_, places).unsqueeze(0), read}, 1) - reader
+                                   : at::Tensor();
+  return scores_of(allowed, distances);
 }
 
 }  // namespace adtrain

@@ -62,13 +62,14 @@ class Imagination {
   at::Tensor placed(const at::Tensor& tokens, const at::Tensor& slots) const;
   at::Tensor transitions_of(const at::Tensor& states, const at::Tensor& actions, const at::Tensor& rewarded,
                             const at::Tensor& next_states) const;
-  /// x (R, T, width) through all blocks, attention of block i by `attend`(i); the outlook at its last token.
-  Outlook through(at::Tensor x, const at::Tensor& slots, const std::function<Attend(size_t block)>& attend);
+  /// x (R, T, width), in slots from `first` on, through all blocks, attention of block i by `attend`(i); the
+  /// outlook at its last token.
+  Outlook through(at::Tensor x, int64_t first, const std::function<Attend(size_t block)>& attend);
   Attend attending_history(size_t block, const at::Tensor& scores);
   /// All courses of an environment read its history, and each its own transitions, in one call.
   Attend attending_both(size_t block, int64_t courses, const at::Tensor& scores);
   /// What is added to scores: 0 where `allowed` (B, readers, read), else −∞; and ALiBi's part of `distances`
-  /// (readers, read) -> (B, 1 or heads, readers, read).
+  /// (readers, read), which only ALiBi needs -> (B, 1 or heads, readers, read).
   at::Tensor scores_of(const at::Tensor& allowed, const at::Tensor& distances) const;
   /// The same of tokens in these slots of each of the K courses, which lie behind one another: of the
   /// history's W columns, and those of all courses' own tokens.
@@ -82,6 +83,7 @@ class Imagination {
   int64_t history_ = 0;       ///< W
   int64_t imagined_ = 0;      ///< transitions of each course
   at::Tensor missing_;        ///< int64 (B, 1): first columns of the history that are not there
+  Rotary rotary_;             ///< of all slots; undefined without rotary positions
   at::Tensor history_there_;  ///< bool (B, 1, W): whether a transition is there
   /// By block, keys and values of the history: (2, B, heads, W, head size).
   std::vector<at::Tensor> of_history_;

@@ -10,6 +10,8 @@
 #include "kernels/attention/LibraryAttention.h"
 #include "kernels/block/pre_norm/FusedPreNorm.h"
 #include "kernels/block/pre_norm/PreNormSublayers.h"
+#include "kernels/primitives/DeviceTraits.h"
+#include "kernels/rope/Rope.h"
 #include "model/PlainSequence.h"
 
 namespace adtrain {
@@ -61,7 +63,13 @@ at::Tensor PreNormBlock::newest(const at::Tensor& x, RollingKeys& keys, const Ne
 
 at::Tensor PreNormBlock::reading(const at::Tensor& x, const Rotary& rotary, const Attend& attend) const {
   const at::Tensor qkv = heads_of(norm_1_(x, /*dropout_rate=*/0));
-  const at::Tensor turned = kernels::rotated(qkv.narrow(0, 0, 2), rotary);
+  at::Tensor turned = qkv.narrow(0, 0, 2);
+  if (qkv.scalar_type() != at::kFloat && kernels::rope_fits(head_size_) &&
+      kernels::DeviceTraits::of(x.device()).runs_small_kernels()) {
+    kernels::apply_rope(qkv.permute({1, 3, 2, 0, 4}), rotary);  // as the projection lies in memory
+  } else {
+    turned = kernels::rotated(turned, rotary);
+  }
   const at::Tensor y = x + proj_(attend(turned[0], turned[1], qkv[2]));
   return y + mlp_(norm_2_(y, /*dropout_rate=*/0), kernels::PartRun::kForValues, /*recomputes=*/false);
 }

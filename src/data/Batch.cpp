@@ -11,6 +11,13 @@ constexpr at::Tensor Batch::*kParts[] = {&Batch::states,          &Batch::action
                                          &Batch::before_reward,   &Batch::begins,       &Batch::state_mean,
                                          &Batch::state_deviation, &Batch::places};
 
+/// Of a tensor in one piece of memory with others.
+int64_t aligned_bytes(const at::Tensor& part) {
+  constexpr int64_t kAlignment = 16;
+  const int64_t bytes = part.numel() * part.element_size();
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 }  // namespace
 
 int64_t Batch::size() const {
@@ -21,7 +28,7 @@ int64_t Batch::size() const {
 }
 
 template <class Change>
-Batch Batch::changed(Change change) const {
+Batch Batch::changed(Change&& change) const {
   Batch batch;
   batch.group = group;
   for (const Batch& part : parts) batch.parts.push_back(part.changed(change));
@@ -41,6 +48,24 @@ Batch Batch::pinned() const {
 
 Batch Batch::rows(int64_t first, int64_t count) const {
   return changed([&](const at::Tensor& part) { return part.narrow(0, first, count); });
+}
+
+int64_t Batch::bytes() const {
+  int64_t total = 0;
+  (void)changed([&](const at::Tensor& part) {
+    total += aligned_bytes(part);
+    return part;
+  });
+  return total;
+}
+
+Batch Batch::within(const at::Tensor& memory) const {
+  int64_t first = 0;
+  return changed([&](const at::Tensor& part) {
+    const at::Tensor bytes = memory.narrow(0, first, part.numel() * part.element_size());
+    first += aligned_bytes(part);
+    return bytes.view(part.scalar_type()).view(part.sizes());
+  });
 }
 
 void Batch::copy_from(const Batch& other) {

@@ -61,12 +61,16 @@ struct Batch {
   Batch pinned() const;
   /// Views of so many rows from `first` on, of a batch without parts.
   Batch rows(int64_t first, int64_t count) const;
+  /// How much memory all values take in one piece, in which each tensor begins at a multiple of 16 bytes.
+  int64_t bytes() const;
+  /// A batch of the same shapes and types without values of its own: views of `memory`, uint8 (bytes()).
+  Batch within(const at::Tensor& memory) const;
   /// Overwrites this batch's values with those of one of the same shapes.
   void copy_from(const Batch& other);
 
  private:
   template <class Change>
-  Batch changed(Change change) const;
+  Batch changed(Change&& change) const;
 };
 
 }  // namespace adtrain

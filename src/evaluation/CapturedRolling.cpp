@@ -2,20 +2,49 @@
 
 #include <utility>
 
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAStream.h>
+
 namespace adtrain {
+namespace {
+
+using Predictions = AlgorithmDistillation::Predictions;
+
+/// `change` of each tensor that is defined.
+template <class Change>
+Predictions changed(const Predictions& predictions, Change change) {
+  const auto of = [&](const at::Tensor& logits) { return logits.defined() ? change(logits) : logits; };
+  return {of(predictions.actions), of(predictions.token_types)};
+}
+
+}  // namespace
 
 CapturedRolling::CapturedRolling(AlgorithmDistillation::Rolling rolling, c10::Device device)
     : rolling_(std::move(rolling)), device_(device), graph_(device) {}
 
-AlgorithmDistillation::Predictions CapturedRolling::operator()(const Batch& step) {
-  if (step_.empty() || step_.states.sizes() != step.states.sizes()) {
-    step_ = step.to(device_);
-    return rolling_(step_);
+Predictions CapturedRolling::operator()(const Batch& step) {
+  if (!step_ || step_->on_gpu().states.sizes() != step.states.sizes()) {
+    step_.emplace(step, device_);
+    predictions_ = changed(rolling_(step_->on_gpu()),
+                           [](const at::Tensor& logits) { return logits.to(at::kCPU).pin_memory(); });
+    return copied();
   }
-  step_.copy_from(step);
-  if (!graph_.captured()) graph_.capture([this] { predictions_ = rolling_(step_); });
+  step_->stage(step);
+  if (!graph_.captured()) graph_.capture([this] { predict(); });
   graph_.replay();
-  return predictions_;
+  c10::cuda::getCurrentCUDAStream(device_.index()).synchronize();
+  return copied();
+}
+
+void CapturedRolling::predict() {
+  step_->start();
+  const Predictions found = rolling_(step_->on_gpu());
+  predictions_.actions.copy_(found.actions, /*non_blocking=*/true);
+  if (found.token_types.defined()) predictions_.token_types.copy_(found.token_types, /*non_blocking=*/true);
+}
+
+Predictions CapturedRolling::copied() const {
+  return changed(predictions_, [](const at::Tensor& logits) { return logits.clone(); });
 }
 
 }  // namespace adtrain

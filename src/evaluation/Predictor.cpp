@@ -69,7 +69,7 @@ RollingPredictors rolling_predictors_of(AlgorithmDistillation& model, Evaluation
     const at::Device device = model.parameters().flat().device();
     if (captures && on_gpu && model.rolling_repeats()) {
       auto captured = std::make_shared<CapturedRolling>(model.rolling(), device);
-      return [captured](const Batch& step) { return on_cpu((*captured)(step)); };
+      return [captured](const Batch& step) { return (*captured)(step); };
     }
     return
         [device, rolling = model.rolling()](const Batch& step) { return on_cpu(rolling(step.to(device))); };

@@ -58,8 +58,8 @@ NewestStep ComposedAd::newest_step() const {
   return stack_.newest_step(
       options().n_transit, /*passing=*/previous_ ? 0 : 1,
       [this](const Batch& rows) {
-        const at::Tensor x = tokens_of(rows, LossPositions::kLast).x;
-        return Tokens{previous_ ? last_of(x, 1, 1) : x, {}, /*queries=*/1};
+        const at::Tensor x = previous_ ? previous_->newest(rows) : tokens_of(rows, LossPositions::kLast).x;
+        return Tokens{x, {}, /*queries=*/1};
       },
       [this]() -> const kernels::KernelPlan& { return plan(LossPositions::kLast); });
 }

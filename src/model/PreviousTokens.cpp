@@ -30,7 +30,25 @@ PreviousTokens::PreviousTokens(ParameterFactory& factory, const ModelOptions& op
 }
 
 at::Tensor PreviousTokens::operator()(const Batch& batch) const {
-  return embed_token_(at::cat({previous_actions(batch), previous_rewards(batch), states(batch)}, -1));
+  return tokens(previous_actions(batch), previous_rewards(batch), batch.states);
+}
+
+at::Tensor PreviousTokens::newest(const Batch& batch) const {
+  const int64_t step = batch.actions.size(1) - 1;
+  if (step == 0) return (*this)(batch);
+  return tokens(embed_action_(batch.actions.narrow(1, step - 1, 1)),
+                features_of(batch.rewards.narrow(1, step - 1, 1)), batch.states.narrow(1, step, 1));
+}
+
+at::Tensor PreviousTokens::tokens(const at::Tensor& actions, const at::Tensor& rewards,
+                                  const at::Tensor& states) const {
+  const at::Tensor first_rows = at::arange(0, kCoordinates * grid_size_, grid_size_, states.options());
+  const at::Tensor coordinates = embed_coordinate_(states + first_rows).flatten(2);
+  return embed_token_(at::cat({actions, rewards, embed_state_(coordinates)}, -1));
+}
+
+at::Tensor PreviousTokens::features_of(const at::Tensor& rewards) const {
+  return rewards.unsqueeze(-1).to(embed_token_.weight.scalar_type());
 }
 
 at::Tensor PreviousTokens::previous_actions(const Batch& batch) const {
@@ -42,15 +60,10 @@ at::Tensor PreviousTokens::previous_actions(const Batch& batch) const {
 }
 
 at::Tensor PreviousTokens::previous_rewards(const Batch& batch) const {
-  const at::Tensor rewards = batch.rewards.unsqueeze(-1).to(embed_token_.weight.scalar_type());
+  const at::Tensor rewards = features_of(batch.rewards);
   const at::Tensor first = first_reward_.defined() ? first_reward_.expand({batch.size(), 1, 1})
                                                    : at::zeros({batch.size(), 1, 1}, rewards.options());
   return one_step_later(first, rewards);
-}
-
-at::Tensor PreviousTokens::states(const Batch& batch) const {
-  const at::Tensor first_rows = at::arange(kCoordinates, batch.states.options()) * grid_size_;
-  return embed_state_(embed_coordinate_(batch.states + first_rows).flatten(2));
 }
 
 }  // namespace adtrain

@@ -30,12 +30,17 @@ class PreviousTokens {
 
   /// (B, T, width). The last action and reward of a row, and its next states, are not read.
   at::Tensor operator()(const Batch& batch) const;
+  /// The last of them alone: (B, 1, width).
+  at::Tensor newest(const Batch& batch) const;
 
  private:
+  /// Of as many steps: features of the actions (B, steps, kFeatures) and rewards (B, steps, 1) before them,
+  /// and their states (B, steps, 2).
+  at::Tensor tokens(const at::Tensor& actions, const at::Tensor& rewards, const at::Tensor& states) const;
+  at::Tensor features_of(const at::Tensor& rewards) const;
   /// (B, T, kFeatures) and (B, T, 1).
   at::Tensor previous_actions(const Batch& batch) const;
   at::Tensor previous_rewards(const Batch& batch) const;
-  at::Tensor states(const Batch& batch) const;
 
   int64_t grid_size_;
   Embedding embed_coordinate_;  ///< (2 · grid size, kFeatures): the rows of x, then those of y

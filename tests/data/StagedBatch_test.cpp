@@ -1,0 +1,62 @@
+#include "data/StagedBatch.h"
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAStream.h>
+#include <gtest/gtest.h>
+
+#include "base/Gpu.h"
+
+namespace adtrain {
+namespace {
+
+/// Rows of several types, of sizes that divide by nothing, with a part that is a view.
+Batch random_batch() {
+  Batch batch;
+  batch.states = at::randint(0, 256, {3, 2, 5, 7}, at::kByte);
+  batch.actions = at::randint(0, 9, {3, 4}, at::kLong).narrow(1, 1, 2);
+  batch.rewards = at::randn({3, 2});
+  batch.begins = at::randint(0, 2, {3, 2}, at::kByte);
+  batch.before_action = at::randint(0, 9, {3}, at::kLong);
+  batch.state_mean = at::randn({3, 5, 7}, at::kHalf);
+  batch.group = 2;
+  return batch;
+}
+
+void expect_equal(const Batch& found, const Batch& expected) {
+  EXPECT_EQ(found.group, expected.group);
+  for (const auto part : {&Batch::states, &Batch::actions, &Batch::rewards, &Batch::next_states,
+                          &Batch::begins, &Batch::before_action, &Batch::state_mean}) {
+    const at::Tensor &of_found = found.*part, &of_expected = expected.*part;
+    ASSERT_EQ(of_found.defined(), of_expected.defined());
+    if (!of_expected.defined()) continue;
+    EXPECT_EQ(of_found.scalar_type(), of_expected.scalar_type());
+    EXPECT_TRUE(at::equal(of_found.cpu(), of_expected));
+  }
+}
+
+TEST(StagedBatch, BatchesLieWithinOnePieceOfMemory) {
+  const Batch batch = random_batch();
+  const at::Tensor memory = at::zeros({batch.bytes()}, at::kByte);
+  Batch within = batch.within(memory);
+  within.copy_from(batch);
+  expect_equal(within, batch);
+  const Batch copy = batch.within(memory.clone());
+  expect_equal(copy, batch);  // no tensor lies on another, and none outside
+}
+
+TEST(StagedBatch, TransfersBringWhatIsStagedThen) {
+  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+  const Batch first = random_batch(), second = random_batch();
+  StagedBatch staged(first, at::Device(at::kCUDA, 0));
+  const auto synchronize = [] { c10::cuda::getCurrentCUDAStream().synchronize(); };
+  synchronize();
+  expect_equal(staged.on_gpu(), first);
+  staged.stage(second);
+  expect_equal(staged.on_gpu(), first);
+  staged.start();
+  synchronize();
+  expect_equal(staged.on_gpu(), second);
+}
+
+}  // namespace
+}  // namespace adtrain

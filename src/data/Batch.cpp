@@ -9,7 +9,8 @@ constexpr at::Tensor Batch::*kParts[] = {&Batch::states,          &Batch::action
                                          &Batch::next_states,     &Batch::previous,     &Batch::current,
                                          &Batch::query_state,     &Batch::query_action, &Batch::before_action,
                                          &Batch::before_reward,   &Batch::begins,       &Batch::state_mean,
-                                         &Batch::state_deviation, &Batch::places};
+                                         &Batch::state_deviation, &Batch::places,       &Batch::segment_first,
+                                         &Batch::filled,          &Batch::step_targets};
 
 /// Of a tensor in one piece of memory with others.
 int64_t aligned_bytes(const at::Tensor& part) {

@@ -26,6 +26,11 @@ namespace adtrain {
 /// What came before the first step is known, or zeros where nothing did. There are no next states. Of a
 /// network for several groups of spaces, rows are those of one `group`; or there are `parts`, each of one
 /// group, in order of the groups, and no tensors beside them.
+///
+/// *Packed rows* (`segment_first` defined) are rows of any space that hold several histories end to end, and
+/// then padding, which is no target. What came before is given for each transition, and so are the
+/// statistics of observations. Padding repeats the last transition's state and action, so that any encoder
+/// can read it, and reads nothing but itself.
 struct Batch {
   at::Tensor states;       ///< int32 (B, T, 2); of any space (B, T, …), its own type
   at::Tensor actions;      ///< int32 (B, T); of any space (B, T, …), its own type
@@ -37,11 +42,21 @@ struct Batch {
   at::Tensor query_state;  ///< int32 (B, 2), compressed rows only
   at::Tensor query_action;  ///< int32 (B), compressed rows only
 
-  at::Tensor before_action;  ///< (B, …) as actions: of the step before the first; rows of any space only
-  at::Tensor before_reward;  ///< float32 (B): of that step; rows of any space only
+  /// (B, …) as actions: of the step before the first; packed (B, T, …): before each. Rows of any space only.
+  at::Tensor before_action;
+  at::Tensor before_reward;  ///< float32 (B), packed (B, T): of that step; rows of any space only
   at::Tensor begins;         ///< uint8 (B, T): 1 on an episode's first step; rows of any space only
-  /// float32 (B, …) as states: what observations are normalised by, where they are: (x − mean) / deviation.
+  /// float32 (B, …), packed (B, T, …), as states: what observations are normalised by, where they are: (x −
+  /// mean) / deviation.
   at::Tensor state_mean, state_deviation;
+
+  /// int32 (B, T), packed rows only: the column of the first transition of each one's history; of padding its
+  /// own.
+  at::Tensor segment_first;
+  at::Tensor filled;  ///< int32 (B), packed rows only: so many first transitions are no padding
+  /// int64 (1): of packed rows, transitions of the whole step's global batch that are no padding; only of a
+  /// BatchSource.
+  at::Tensor step_targets;
 
   int64_t group = 0;         ///< place among ModelShape::spaces; rows of any space only
   std::vector<Batch> parts;  ///< of groups that have rows; empty where there are rows of one space alone
@@ -54,6 +69,7 @@ struct Batch {
   bool empty() const { return parts.empty() && !states.defined(); }
   bool compressed() const { return previous.defined(); }
   bool of_any_space() const { return before_action.defined(); }
+  bool packed() const { return segment_first.defined(); }
 
   /// The same values on another device. `non_blocking`: does not wait for copies from pinned memory.
   Batch to(at::Device device, bool non_blocking = false) const;

@@ -21,6 +21,10 @@ class BatchAssembler {
   virtual Batch assemble(std::span<const int64_t> samples) const = 0;
   /// Of histories, in this process's memory now.
   virtual int64_t bytes() const = 0;
+  /// Whether its batches are packed rows.
+  virtual bool packed() const { return false; }
+  /// How many transitions of a sample's row are no padding; of packed rows alone.
+  virtual int64_t filled(int64_t /*sample*/) const { return 0; }
   /// For people: how many windows of what there are.
   virtual std::string description() const = 0;
   /// Null unless they are windows of histories in memory, of which a GPU can cut batches itself.

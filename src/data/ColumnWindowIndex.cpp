@@ -1,6 +1,8 @@
 #include "data/ColumnWindowIndex.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -34,8 +36,11 @@ EpisodeChoice episodes_of(const TaskHistories& task) {
 }
 
 ColumnWindowIndex::ColumnWindowIndex(const HistorySource& source, const std::vector<size_t>& tasks,
-                                     const ColumnWindowShape& shape, const ComputeAll& compute)
+                                     const ColumnWindowShape& shape, const ComputeAll& compute,
+                                     const std::vector<size_t>& groups)
     : source_(source), shape_(shape), chosen_(tasks) {
+  std::map<size_t, size_t> group_of;
+  for (size_t i = 0; i < groups.size(); ++i) group_of[tasks[i]] = groups[i];
   std::ranges::sort(chosen_);
   struct Place {
     size_t task, history;
@@ -65,15 +70,18 @@ ColumnWindowIndex::ColumnWindowIndex(const HistorySource& source, const std::vec
     for (const std::string& bytes : kept) thinned_.push_back(KeptSteps::from_bytes(bytes));
   }
   first_window_ = {0};
+  std::vector<ShortHistory> short_ones;
   for (size_t i = 0; i < places.size(); ++i) {
     const auto& [task, history, episodes] = places[i];
-    first_window_.push_back(first_window_.back() +
-                            windows_in(kept_of(i, task, history), steps_of(task, history)));
+    const KeptSteps kept = kept_of(i, task, history);
+    first_window_.push_back(first_window_.back() + windows_in(kept, steps_of(task, history)));
+    if (is_short(kept)) short_ones.push_back({static_cast<int64_t>(i), usable(kept), group_of[task]});
   }
+  packed_ = PackedRows(std::move(short_ones), shape.length, shape.packing_seed);
   for (size_t chosen = 0; chosen < chosen_.size(); ++chosen)
     most_of_a_task_ = std::max(most_of_a_task_, windows_of_task(chosen));
   size_ = shape.weights == TaskWeights::kTasks ? most_of_a_task_ * static_cast<int64_t>(chosen_.size())
-                                               : windows();
+                                               : windows() + packed_.size();
   if (shape.most_samples > 0) size_ = std::min(size_, shape.most_samples);
 }
 
@@ -109,7 +117,7 @@ int64_t ColumnWindowIndex::first_on_grid(const KeptSteps& kept, int64_t steps) c
 }
 
 int64_t ColumnWindowIndex::windows_in(const KeptSteps& kept, int64_t steps) const {
-  const int64_t starts = kept.size() - shape_.length + 1 - 2 * shape_.margin;
+  const int64_t starts = usable(kept) - shape_.length + 1;
   if (starts <= 0) return 0;
   return std::max<int64_t>(0, (starts + shape_.stride - 1) / shape_.stride - first_on_grid(kept, steps));
 }
@@ -121,13 +129,24 @@ int64_t ColumnWindowIndex::windows_of_task(size_t chosen) const {
   if (windows > 0) return windows;
   const TaskHistories& task = source_.tasks()[chosen_[chosen]];
   int64_t longest = 0;
-  for (size_t history = 0; history < end - first; ++history)
-    longest = std::max(longest, kept(chosen_[chosen], history).size());
+  for (size_t history = 0; history < end - first; ++history) {
+    const KeptSteps steps = kept(chosen_[chosen], history);
+    if (is_short(steps)) return windows;
+    longest = std::max(longest, steps.size());
+  }
+  const std::string expected =
+      shape_.packed
+          ? fmt::format("{} at least, one more than twice window_margin", 1 + 2 * shape_.margin)
+          : fmt::format("{} at least, n_transit and twice window_margin{}", shape_.length + 2 * shape_.margin,
+                        shape_.last_fraction < 1
+                            ? fmt::format(", in the last {} of a history", shape_.last_fraction)
+                            : "");
   throw DataError(fmt::format(
-      "{}: no window: {} steps of its longest history are used; expected {} at least, n_transit and twice "
-      "window_margin{}; use a smaller n_transit{}{}, or leave the task out with tasks",
-      task.name, longest, shape_.length + 2 * shape_.margin,
-      shape_.last_fraction < 1 ? fmt::format(", in the last {} of a history", shape_.last_fraction) : "",
+      "{}: no window: {} steps of its longest history are used; expected {}; use {}{}{}, or leave the task "
+      "out with tasks",
+      task.name, longest, expected,
+      shape_.packed ? "a smaller window_margin"
+                    : "a smaller n_transit, in training at all positions sequence_packing: true",
       thinned_.empty() ? "" : ", a smaller episode_stride",
       shape_.steps == kAllThereAre ? "" : ", more train_source_timesteps"));
 }
@@ -139,7 +158,8 @@ WindowFinder ColumnWindowIndex::finder() const {
           .tasks = std::ssize(chosen_),
           .most_of_a_task = most_of_a_task_,
           .size = size_,
-          .tasks_alike = shape_.weights == TaskWeights::kTasks};
+          .tasks_alike = shape_.weights == TaskWeights::kTasks,
+          .packed_rows = packed_.size()};
 }
 
 ColumnWindowIndex::History ColumnWindowIndex::history(size_t index) const {
@@ -154,6 +174,35 @@ ColumnWindow ColumnWindowIndex::window(int64_t sample) const {
   const WindowFinder::Place place = finder().find(sample);
   const History found = history(static_cast<size_t>(place.history));
   return {found.task, found.history, found.first_start + place.window * shape_.stride};
+}
+
+std::vector<RowPart> ColumnWindowIndex::row(int64_t sample) const {
+  const WindowFinder::Place place = finder().find(sample);
+  if (place.history < histories()) return {{window(sample), 0, shape_.length}};
+  std::vector<RowPart> parts;
+  for (const PackedSegment& segment : packed_.row(place.window)) {
+    const History found = history(static_cast<size_t>(segment.history));
+    parts.push_back({{found.task, found.history, found.first_start}, segment.column, segment.length});
+  }
+  return parts;
+}
+
+int64_t ColumnWindowIndex::filled(int64_t sample) const {
+  const WindowFinder::Place place = finder().find(sample);
+  return place.history < histories() ? shape_.length : packed_.filled(place.window);
+}
+
+double ColumnWindowIndex::fill_rate() const {
+  const int64_t all = (windows() + packed_.size()) * shape_.length;
+  return static_cast<double>(windows() * shape_.length + packed_.transitions()) / static_cast<double>(all);
+}
+
+std::string ColumnWindowIndex::packing_text() const {
+  return fmt::format(
+      "{} rows of {} transitions, {:.1f}% of which are no padding: {} windows, and {} rows of {} packed "
+      "histories",
+      grouped(windows() + packed_.size()), grouped(shape_.length), 100 * fill_rate(), grouped(windows()),
+      grouped(packed_.size()), grouped(std::ssize(packed_.segments())));
 }
 
 }  // namespace adtrain

@@ -52,22 +52,38 @@ class ColumnWindows::Rows {
     batch_.states = empty_rows(states_, {rows, length_});
     batch_.actions = empty_rows(actions_, {rows, length_});
     batch_.rewards = at::empty({rows, length_}, at::kFloat);
-    batch_.before_action = empty_rows(actions_, {rows}).zero_();
-    batch_.before_reward = at::zeros({rows}, at::kFloat);
+    const bool packed = windows.packed();
+    const std::vector<int64_t> known_of =
+        packed ? std::vector<int64_t>{rows, length_} : std::vector<int64_t>{rows};
+    batch_.before_action = empty_rows(actions_, known_of).zero_();
+    batch_.before_reward = at::zeros(known_of, at::kFloat);
     batch_.begins = at::zeros({rows, length_}, at::kByte);
     if (windows.groups_.at(group).normalised) {
       const ColumnType statistics = {states_.kind, ElementType::kFloat32, states_.row};
-      batch_.state_mean = empty_rows(statistics, {rows});
-      batch_.state_deviation = empty_rows(statistics, {rows});
+      batch_.state_mean = empty_rows(statistics, known_of);
+      batch_.state_deviation = empty_rows(statistics, known_of);
     }
+    if (!packed) return;
+    batch_.segment_first = at::arange(length_, at::kInt).repeat({rows, 1});
+    batch_.filled = at::empty({rows}, at::kInt);
   }
 
-  void put(int64_t row, const ColumnWindow& window) {
+  void put(int64_t row, const std::vector<RowPart>& parts) {
     row_ = row;
-    window_ = window;
+    for (const RowPart& part : parts) put(part);
+    if (batch_.packed()) finish_packed(parts.back().column + parts.back().length);
+  }
+
+  Batch take() { return std::move(batch_); }
+
+ private:
+  void put(const RowPart& part) {
+    part_ = part;
+    const ColumnWindow& window = part.window;
     task_ = &windows_.tasks_.at(window.task);
     const KeptSteps kept = windows_.index_.kept(window.task, window.history);
-    for (int64_t step = std::max<int64_t>(0, window.start - 1), end = window.start + length_; step < end;) {
+    for (int64_t step = std::max<int64_t>(0, window.start - 1), end = window.start + part.length;
+         step < end;) {
       const KeptSteps::Place place = kept.place_of(step);
       const int64_t count = std::min(end, place.end) - step;
       const int64_t first = place.run.first + step - place.run.kept;
@@ -75,36 +91,62 @@ class ColumnWindows::Rows {
       if (kept.thinned() && step == place.run.kept && step >= window.start) begin(step - window.start);
       step += count;
     }
+    const auto of_part = [&](const at::Tensor& of_rows) {
+      const at::Tensor of_row = of_rows[row_];
+      return batch_.packed() ? of_row.narrow(0, part.column, part.length) : of_row;
+    };
+    if (batch_.packed()) of_part(batch_.segment_first).fill_(part.column);
     if (!batch_.state_mean.defined()) return;
-    std::ranges::copy(task_->mean, batch_.state_mean[row].data_ptr<float>());
-    std::ranges::copy(task_->deviation, batch_.state_deviation[row].data_ptr<float>());
+    const auto statistics = [&](const std::vector<float>& values) {
+      return at::tensor(values).view(states_.row);
+    };
+    of_part(batch_.state_mean).copy_(statistics(task_->mean));
+    of_part(batch_.state_deviation).copy_(statistics(task_->deviation));
   }
 
-  Batch take() { return std::move(batch_); }
+  /// The first `filled` columns are.
+  void finish_packed(int64_t filled) {
+    batch_.filled[row_].fill_(filled);
+    if (filled == length_) return;
+    for (const at::Tensor* repeated :
+         {&batch_.states, &batch_.actions, &batch_.state_mean, &batch_.state_deviation}) {
+      if (!repeated->defined()) continue;
+      const at::Tensor row = (*repeated)[row_];
+      row.narrow(0, filled, length_ - filled).copy_(row[filled - 1]);
+    }
+    batch_.rewards[row_].narrow(0, filled, length_ - filled).zero_();
+  }
 
- private:
-  /// Reads `count` steps from step `first` of the history on, and puts them into the row from `column` on:
-  /// −1 is the step before the row.
+  /// Reads `count` steps from step `first` of the history on, and puts them into the part from its `column`
+  /// on: −1 is the step before it.
   void put_piece(int64_t column, int64_t first, int64_t count) {
     thread_local HistoryWindow read;
-    windows_.origin_.source.read(window_.task, window_.history, first, count, kinds(), read);
+    const ColumnWindow& window = part_.window;
+    windows_.origin_.source.read(window.task, window.history, first, count, kinds(), read);
     const Column& states = *read.find(ColumnKind::kObservations);
     const Column& actions = *read.find(ColumnKind::kActions);
     const Column& rewards = *read.find(ColumnKind::kRewards);
-    const std::string wrong = windows_.check_.wrong(spaces_, window_.task, window_.history, first, read);
+    const std::string wrong = windows_.check_.wrong(spaces_, window.task, window.history, first, read);
     if (!wrong.empty()) throw DataError(wrong);
     const int64_t skipped = column < 0 ? 1 : 0;
-    if (skipped == 1) {
-      copy_rows(actions, 0, 1, at_row(batch_.before_action, row_));
-      batch_.before_reward.data_ptr<float>()[row_] = reward(rewards, 0);
+    const int64_t cell = row_ * length_ + part_.column + column;
+    copy_rows(states, skipped, count - skipped, at_cell(batch_.states, cell + skipped, states_));
+    copy_rows(actions, skipped, count - skipped, at_cell(batch_.actions, cell + skipped, actions_));
+    for (int64_t i = skipped; i < count; ++i) batch_.rewards.data_ptr<float>()[cell + i] = reward(rewards, i);
+    if (batch_.packed()) {
+      put_before(actions, rewards, cell + 1, std::min(count, part_.length - column - 1));
+    } else if (skipped == 1) {
+      put_before(actions, rewards, row_, 1);
     }
-    const int64_t cell = row_ * length_ + column + skipped;
-    copy_rows(states, skipped, count - skipped, at_cell(batch_.states, cell, states_));
-    copy_rows(actions, skipped, count - skipped, at_cell(batch_.actions, cell, actions_));
-    for (int64_t i = skipped; i < count; ++i)
-      batch_.rewards.data_ptr<float>()[row_ * length_ + column + i] = reward(rewards, i);
     if (first == 0 && column >= 0) begin(column);
     mark_episodes(read, column);
+  }
+
+  /// What came before `count` steps: these first ones that were read.
+  void put_before(const Column& actions, const Column& rewards, int64_t place, int64_t count) {
+    copy_rows(actions, 0, count, at_cell(batch_.before_action, place, actions_));
+    for (int64_t i = 0; i < count; ++i)
+      batch_.before_reward.data_ptr<float>()[place + i] = reward(rewards, i);
   }
 
   void mark_episodes(const HistoryWindow& read, int64_t column) {
@@ -115,15 +157,14 @@ class ColumnWindows::Rows {
     }
   }
 
-  void begin(int64_t column) { batch_.begins.data_ptr<uint8_t>()[row_ * length_ + column] = 1; }
+  void begin(int64_t column) {
+    batch_.begins.data_ptr<uint8_t>()[row_ * length_ + part_.column + column] = 1;
+  }
 
   float reward(const Column& rewards, int64_t step) const {
     return static_cast<float>(rewards.number(step)) * task_->reward_scale;
   }
 
-  static void* at_row(const at::Tensor& tensor, int64_t row) {
-    return static_cast<uint8_t*>(tensor.mutable_data_ptr()) + row * tensor.stride(0) * tensor.element_size();
-  }
   static void* at_cell(const at::Tensor& tensor, int64_t cell, const ColumnType& type) {
     int64_t elements = 1;
     for (const int64_t extent : type.row) elements *= extent;
@@ -136,7 +177,7 @@ class ColumnWindows::Rows {
   const ColumnType &states_, &actions_;
   Batch batch_;
   int64_t row_ = 0;
-  ColumnWindow window_{};
+  RowPart part_{};
   const Task* task_ = nullptr;
 };
 
@@ -144,7 +185,7 @@ ColumnWindows::ColumnWindows(Origin origin, const ColumnWindowShape& shape,
                              const std::vector<TaskScale>& scales, const ComputeAll& compute)
     : origin_(std::move(origin)),
       check_(origin_.source, origin_.name),
-      index_(origin_.source, origin_.tasks, shape, compute) {
+      index_(origin_.source, origin_.tasks, shape, compute, origin_.groups) {
   for (size_t i = 0; i < origin_.tasks.size(); ++i)
     add_task(origin_.tasks[i], origin_.groups.empty() ? 0 : origin_.groups.at(i), scales.at(i));
 }
@@ -174,8 +215,10 @@ void ColumnWindows::add_task(size_t task, size_t group, const TaskScale& scale) 
 std::string ColumnWindows::description() const {
   const std::string groups =
       groups_.size() > 1 ? fmt::format(" in {} groups of equal spaces", groups_.size()) : "";
-  return fmt::format("{} windows of {} histories of {} tasks{}, {}", grouped(samples()),
-                     grouped(index_.histories()), grouped(static_cast<int64_t>(origin_.tasks.size())), groups,
+  const std::string rows =
+      packed() ? index_.packing_text() + "; of" : fmt::format("{} windows of", grouped(samples()));
+  return fmt::format("{} {} histories of {} tasks{}, {}", rows, grouped(index_.histories()),
+                     grouped(static_cast<int64_t>(origin_.tasks.size())), groups,
                      origin_.held == nullptr ? "read in place" : "held in memory");
 }
 
@@ -197,31 +240,31 @@ std::string ColumnWindows::why_not_on_gpu(const HistorySource& source, const std
 
 Batch ColumnWindows::assemble(std::span<const int64_t> samples) const {
   struct OfGroup {
-    std::vector<ColumnWindow> windows;
+    RowsParts rows;
     std::vector<int64_t> places;  ///< among the samples
   };
   std::map<size_t, OfGroup> groups;
   for (size_t place = 0; place < samples.size(); ++place) {
-    const ColumnWindow window = index_.window(samples[place]);
-    OfGroup& group = groups[tasks_.at(window.task).group];
-    group.windows.push_back(window);
+    std::vector<RowPart> row = index_.row(samples[place]);
+    OfGroup& group = groups[tasks_.at(row.front().window.task).group];
+    group.rows.push_back(std::move(row));
     group.places.push_back(static_cast<int64_t>(place));
   }
-  if (origin_.spaces.size() == 1) return rows_of(0, groups[0].windows);
+  if (origin_.spaces.size() == 1) return rows_of(0, groups[0].rows);
   Batch batch;
   std::vector<int64_t> places;
   for (const auto& [number, group] : groups) {
-    batch.parts.push_back(rows_of(number, group.windows));
+    batch.parts.push_back(rows_of(number, group.rows));
     places.insert(places.end(), group.places.begin(), group.places.end());
   }
   batch.places = at::tensor(places, at::kLong);
   return batch;
 }
 
-Batch ColumnWindows::rows_of(size_t group, std::span<const ColumnWindow> windows) const {
-  Rows rows(*this, group, static_cast<int64_t>(windows.size()));
-  for (size_t row = 0; row < windows.size(); ++row) rows.put(static_cast<int64_t>(row), windows[row]);
-  return rows.take();
+Batch ColumnWindows::rows_of(size_t group, const RowsParts& rows) const {
+  Rows filled(*this, group, std::ssize(rows));
+  for (size_t row = 0; row < rows.size(); ++row) filled.put(static_cast<int64_t>(row), rows[row]);
+  return filled.take();
 }
 
 }  // namespace adtrain

@@ -20,7 +20,8 @@ namespace adtrain {
 
 /// Rows of any space (Batch.h), read in place. States and actions are in their stored types; unsigned numbers
 /// of 16 and more bits become signed ones of twice the width, as tensors have them (of 64 bits the same).
-/// A step before the first one of a window is known where the history has one.
+/// A step before the first one of a window is known where the history has one. Where short histories are
+/// packed, all rows are packed rows.
 ///
 /// Of several groups of spaces a batch has a part for each group of which there are rows, which are in the
 /// order of their samples; of one group it has these rows alone.
@@ -43,6 +44,8 @@ class ColumnWindows final : public BatchAssembler {
                 const ComputeAll& compute = compute_alone(1));
 
   int64_t samples() const override { return index_.size(); }
+  bool packed() const override { return index_.shape().packed; }
+  int64_t filled(int64_t sample) const override { return index_.filled(sample); }
   /// Throws DataError that names task, history and step where an observation, an action or a reward is NaN or
   /// infinite, or is a whole number that the space does not have.
   Batch assemble(std::span<const int64_t> samples) const override;
@@ -82,8 +85,9 @@ class ColumnWindows final : public BatchAssembler {
     bool normalised = false;
   };
   void add_task(size_t task, size_t group, const TaskScale& scale);
-  /// Rows of one group.
-  Batch rows_of(size_t group, std::span<const ColumnWindow> windows) const;
+  /// What each row of some of one group holds.
+  using RowsParts = std::vector<std::vector<RowPart>>;
+  Batch rows_of(size_t group, const RowsParts& rows) const;
 
   Origin origin_;
   ColumnCheck check_;

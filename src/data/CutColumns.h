@@ -5,6 +5,7 @@
 #include <driver_types.h>
 
 #include "base/ElementType.h"
+#include "data/PackedSegment.h"
 #include "data/SampleOrder.h"
 #include "data/WindowFinder.h"
 
@@ -14,7 +15,9 @@ namespace adtrain {
 struct CutColumn {
   const uint8_t* from;  ///< (steps of all histories, elements)
   void* to;             ///< (rows, length, elements)
-  void* before;         ///< (rows, elements): of the step before the first; null where it is not wanted
+  /// (rows, elements): of the step before the first; of packed rows (rows, length, elements), before each.
+  /// Null where it is not wanted.
+  void* before;
   int64_t elements;
   int32_t from_bytes,
       to_bytes;  ///< of a number: the same, or twice as many for what an unsigned number becomes
@@ -31,6 +34,16 @@ struct CutHistory {
 /// Consecutive kept steps, as KeptSteps::Run.
 struct CutRun {
   int64_t kept, first;
+};
+
+/// What packed rows have beside all others: see Batch.
+struct PackedCut {
+  const PackedSegment* segments;  ///< of all packed rows
+  const int64_t* first_segment;   ///< of each of them, and behind the last one
+  int64_t global_batch;           ///< samples from *cursor on whose transitions are counted
+  int32_t* segment_first;         ///< (rows, length)
+  int32_t* filled;                ///< (rows); null where rows are not packed
+  int64_t* step_targets;
 };
 
 /// What cut_columns() reads and writes; all pointers are the GPU's. See Batch, "Rows of any space", for the
@@ -55,6 +68,8 @@ struct ColumnCut {
   /// (tasks, elements of a state) and (rows, elements of a state); null where states are not normalised
   const float *mean_from, *deviation_from;
   float *mean, *deviation;
+  /// `before`, before_reward, mean and deviation are then of each transition.
+  PackedCut packed = {};
 };
 
 /// Does ColumnWindows' work for one group of spaces on the GPU: the same values in the same places. Returns

@@ -106,6 +106,11 @@ void DataOptions::declare_any_space(Section& section) {
            "Tasks of your own: only windows that begin in this last part of a history; 1: all.")
       .above(0)
       .at_most(1);
+  section.key(
+      "sequence_packing", sequence_packing,
+      "Tasks of your own, with loss_positions: all: histories that are too short for a window are laid "
+      "end to end in rows of n_transit steps, once, by best fit, as TRL and NeMo pack sequences. None "
+      "reads another, and each step of theirs is a target once an epoch. Without it they are left out.");
   section.key("task_weights", task_weights,
               {{"windows", TaskWeights::kWindows}, {"tasks", TaskWeights::kTasks}},
               "Tasks of your own: whether each window is drawn once an epoch, or each task equally often, "

@@ -44,6 +44,7 @@ struct DataOptions {
   int64_t window_stride = 1;
   int64_t window_margin = 0;
   double last_fraction = 1;
+  bool sequence_packing = false;
   TaskWeights task_weights = TaskWeights::kWindows;
   bool normalize_observations = false;
   double reward_scale = 1;

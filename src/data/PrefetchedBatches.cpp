@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <ATen/ops/full.h>
 #include <fmt/format.h>
 
 #include "base/Clock.h"
@@ -66,7 +67,14 @@ Batch PrefetchedBatches::assemble(int64_t ticket) const {
   std::vector<int64_t> samples(static_cast<size_t>(share.micro_batch));
   for (int64_t i = 0; i < share.micro_batch; ++i)
     samples[static_cast<size_t>(i)] = feed_.order.sample_at(first + i);
-  const Batch batch = feed_.windows.assemble(samples);
+  Batch batch = feed_.windows.assemble(samples);
+  if (feed_.windows.packed()) {
+    const int64_t first_of_step = feed_.first_sample + step * share.global_batch();
+    int64_t targets = 0;
+    for (int64_t row = 0; row < share.global_batch(); ++row)
+      targets += feed_.windows.filled(feed_.order.sample_at(first_of_step + row));
+    batch.step_targets = at::full({1}, targets, at::kLong);
+  }
   return uploader_.to_gpu() ? batch.pinned() : batch;
 }
 

@@ -6,7 +6,6 @@
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAStream.h>
 
-#include "data/CutColumns.h"
 #include "data/HeldHistories.h"
 #include "data/TensorType.h"
 #include "data/formats/Episodes.h"
@@ -83,8 +82,9 @@ ResidentColumns::ResidentColumns(const Feed& feed, at::Device device)
 
 int64_t ResidentColumns::history_bytes() const {
   size_t bytes = 0;
-  for (const at::Tensor& tensor : {states_, actions_, rewards_, begins_, histories_, runs_, first_window_,
-                                   first_history_, reward_scale_, state_mean_, state_deviation_})
+  for (const at::Tensor& tensor :
+       {states_, actions_, rewards_, begins_, histories_, runs_, first_window_, first_history_, reward_scale_,
+        state_mean_, state_deviation_, segments_, first_segment_})
     bytes += tensor.defined() ? tensor.nbytes() : 0;
   return static_cast<int64_t>(bytes);
 }
@@ -117,6 +117,10 @@ void ResidentColumns::copy_tables(at::Device device) {
   first_window_ = copy_to(device, finder.first_window, static_cast<size_t>(finder.histories) + 1, at::kLong);
   first_history_ = copy_to(device, finder.first_history, static_cast<size_t>(finder.tasks) + 1, at::kLong);
   reward_scale_ = copy_to(device, scales, at::kFloat);
+  if (windows_.packed()) {
+    segments_ = copy_to(device, index.packed().segments(), at::kByte);
+    first_segment_ = copy_to(device, index.packed().first_segment(), at::kLong);
+  }
   if (!windows_.normalised()) return;
   state_mean_ = copy_to(device, means, at::kFloat);
   state_deviation_ = copy_to(device, deviations, at::kFloat);
@@ -143,6 +147,20 @@ void ResidentColumns::copy_columns(at::Device device) {
   begins_ = copy_to(device, begins, at::kByte);
 }
 
+PackedCut ResidentColumns::packed_cut(Batch& batch) const {
+  if (!windows_.packed()) return {};
+  const auto numbers = batch.begins.options().dtype(at::kInt);
+  batch.segment_first = at::empty(batch.begins.sizes(), numbers);
+  batch.filled = at::empty({batch.begins.size(0)}, numbers);
+  batch.step_targets = at::empty({1}, numbers.dtype(at::kLong));
+  return {.segments = reinterpret_cast<const PackedSegment*>(segments_.const_data_ptr()),
+          .first_segment = first_segment_.const_data_ptr<int64_t>(),
+          .global_batch = feed_.share.global_batch(),
+          .segment_first = batch.segment_first.mutable_data_ptr<int32_t>(),
+          .filled = batch.filled.mutable_data_ptr<int32_t>(),
+          .step_targets = batch.step_targets.mutable_data_ptr<int64_t>()};
+}
+
 Batch ResidentColumns::next() {
   const int64_t rows = feed_.share.micro_batch, length = windows_.index().shape().length;
   const ColumnType &states = windows_.states(), &actions = windows_.actions();
@@ -151,14 +169,15 @@ Batch ResidentColumns::next() {
   Batch batch;
   batch.states = empty_rows(states, {rows, length}, device);
   batch.actions = empty_rows(actions, {rows, length}, device);
-  batch.before_action = empty_rows(actions, {rows}, device);
+  const std::vector<int64_t> known_of = windows_.packed() ? std::vector{rows, length} : std::vector{rows};
+  batch.before_action = empty_rows(actions, known_of, device);
   batch.rewards = at::empty({rows, length}, floats);
-  batch.before_reward = at::empty({rows}, floats);
+  batch.before_reward = at::empty(known_of, floats);
   batch.begins = at::empty({rows, length}, floats.dtype(at::kByte));
   if (windows_.normalised()) {
     const ColumnType statistics = {states.kind, ElementType::kFloat32, states.row};
-    batch.state_mean = empty_rows(statistics, {rows}, device);
-    batch.state_deviation = empty_rows(statistics, {rows}, device);
+    batch.state_mean = empty_rows(statistics, known_of, device);
+    batch.state_deviation = empty_rows(statistics, known_of, device);
   }
   const auto cut_column = [](const at::Tensor& from, const ColumnType& type, const at::Tensor& to,
                              void* before) {
@@ -197,7 +216,8 @@ Batch ResidentColumns::next() {
        .mean_from = floats_of(state_mean_),
        .deviation_from = floats_of(state_deviation_),
        .mean = floats_of(batch.state_mean),
-       .deviation = floats_of(batch.state_deviation)},
+       .deviation = floats_of(batch.state_deviation),
+       .packed = packed_cut(batch)},
       c10::cuda::getCurrentCUDAStream());
   cursor_.advance();
   return batch;

@@ -6,6 +6,7 @@
 
 #include "data/BatchSource.h"
 #include "data/ColumnWindows.h"
+#include "data/CutColumns.h"
 #include "data/DeviceCursor.h"
 
 namespace adtrain {
@@ -26,6 +27,8 @@ class ResidentColumns final : public BatchSource {
  private:
   void copy_tables(at::Device device);
   void copy_columns(at::Device device);
+  /// Makes the tensors of a batch of packed rows that others have not.
+  PackedCut packed_cut(Batch& batch) const;
 
   Feed feed_;
   const ColumnWindows& windows_;
@@ -34,6 +37,7 @@ class ResidentColumns final : public BatchSource {
   at::Tensor states_, actions_, rewards_, begins_;          ///< uint8: columns of all histories
   at::Tensor histories_, runs_;                             ///< uint8: CutHistory, CutRun
   at::Tensor first_window_, first_history_;                 ///< int64: as a WindowFinder has them
+  at::Tensor segments_, first_segment_;                     ///< uint8: PackedSegment; int64: of packed rows
   at::Tensor reward_scale_, state_mean_, state_deviation_;  ///< float32: of each task
 };
 

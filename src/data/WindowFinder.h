@@ -29,19 +29,22 @@ struct WindowFinder {
   int64_t most_of_a_task;  ///< windows of the task that has the most
   int64_t size;            ///< samples
   bool tasks_alike;        ///< each task is drawn equally often
+  int64_t packed_rows;     ///< of short histories: samples behind all windows
 
   struct Place {
-    int64_t history;  ///< among all that windows are cut from
-    int64_t window;   ///< among those of that history
+    int64_t history;  ///< among all that windows are cut from; `histories`: a packed row
+    int64_t window;   ///< among those of that history; of packed rows: among those
   };
   constexpr Place find(int64_t sample) const {
-    const int64_t all = tasks_alike ? most_of_a_task * tasks : first_window[histories];
+    const int64_t windows = first_window[histories];
+    const int64_t all = tasks_alike ? most_of_a_task * tasks : windows + packed_rows;
     if (size < all) sample = spread(sample, size, all);
     if (tasks_alike) {
       const int64_t task = sample / most_of_a_task;
       const int64_t first = first_window[first_history[task]], end = first_window[first_history[task + 1]];
       sample = first + spread(sample % most_of_a_task, most_of_a_task, end - first);
     }
+    if (sample >= windows) return {histories, sample - windows};
     // Of histories without a window several have the same first one: the last of them has it.
     const int64_t history = last_not_above(first_window, histories, sample);
     return {history, sample - first_window[history]};

@@ -10,7 +10,8 @@ namespace {
 
 /// In both streams the token in slot s reads slots 0 … s. A query reads itself in the last of these slots
 /// (see `attend_by_operators`).
-at::Tensor reading_mask(int64_t context, int64_t queries, const at::Tensor& like, const at::Tensor& first) {
+at::Tensor reading_mask(int64_t context, int64_t queries, const at::Tensor& like, const at::Tensor& first,
+                        const at::Tensor& segment_first) {
   const auto slots = like.options().dtype(at::kLong).requires_grad(false);
   const at::Tensor key = at::arange(context, slots);
   const at::Tensor row = queries == 0 ? key : at::cat({key, key.narrow(0, context - queries, queries)});
@@ -21,6 +22,7 @@ at::Tensor reading_mask(int64_t context, int64_t queries, const at::Tensor& like
     const at::Tensor padding = key.unsqueeze(0).lt(first.unsqueeze(1));
     hidden = hidden.logical_or(padding.unsqueeze(1).logical_and(others)).unsqueeze(1);
   }
+  if (segment_first.defined()) hidden = hidden.logical_or(before_segments(segment_first)).unsqueeze(1);
   return at::zeros(hidden.sizes(), slots.dtype(at::kFloat))
       .masked_fill_(hidden, -std::numeric_limits<float>::infinity());
 }
@@ -38,20 +40,34 @@ at::Tensor widen_to_queries(const at::Tensor& mask, int64_t context, int64_t que
   return wide;
 }
 
+/// The streams whose mask this is over the context.
+TokenStreams with_masks(TokenStreams streams, const at::Tensor& mask, const at::Tensor& like) {
+  streams.mask = mask;
+  if (like.is_cuda()) {
+    const at::Tensor same_type = mask.to(like.scalar_type());
+    streams.mask_over_all_tokens =
+        streams.queries > 0 ? widen_to_queries(same_type, streams.context, streams.queries) : same_type;
+  }
+  return streams;
+}
+
 }  // namespace
 
-TokenStreams TokenStreams::one(int64_t tokens, const at::Tensor& like) {
-  return two(tokens, 0, like);
+TokenStreams TokenStreams::one(int64_t tokens, const at::Tensor& like, const at::Tensor& segment_first) {
+  return with_masks({.context = tokens, .segment_first = segment_first},
+                    reading_mask(tokens, 0, like, {}, segment_first), like);
 }
 
 TokenStreams TokenStreams::two(int64_t context, int64_t queries, const at::Tensor& like,
                                const at::Tensor& first) {
-  TokenStreams streams = {context, queries, reading_mask(context, queries, like, first), {}, first};
-  if (like.is_cuda()) {
-    const at::Tensor mask = streams.mask.to(like.scalar_type());
-    streams.mask_over_all_tokens = queries > 0 ? widen_to_queries(mask, context, queries) : mask;
-  }
-  return streams;
+  return with_masks({.context = context, .queries = queries, .first = first},
+                    reading_mask(context, queries, like, first, {}), like);
+}
+
+at::Tensor before_segments(const at::Tensor& segment_first) {
+  return at::arange(segment_first.size(1), segment_first.options())
+      .view({1, 1, -1})
+      .lt(segment_first.unsqueeze(-1));
 }
 
 at::Tensor last_of(const at::Tensor& x, int64_t dimension, int64_t count) {

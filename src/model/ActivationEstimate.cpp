@@ -41,7 +41,8 @@ class Estimate {
         without_scores_(plan.own_attention() || (training && plan.cudnn_attention())),
         training_(training),
         drops_(training && (options.tf_dropout > 0 || options.tf_attn_dropout > 0)),
-        all_positions_(positions == LossPositions::kAll) {
+        all_positions_(positions == LossPositions::kAll),
+        packed_(shape.packed && all_positions_) {
     context_ = options.compressed() ? options.longest_compressed_sequence() : options.n_transit;
     if (options.block() == TransformerBlock::kGpt2 && !options.compressed()) {
       constexpr int64_t kTokensAStep = 3;
@@ -93,7 +94,8 @@ class Estimate {
         token = std::max(token, token_elements(options_, spaces, plan_.fused_encoder()));
       }
       const int64_t kept = rows * token + sequences_ * queries_ * head_elements(options_);
-      return step * sequences_ * context_ + element_ * (alibi_elements() + kept + rows * width_);
+      return step * sequences_ * context_ + element_ * (alibi_elements() + kept + rows * width_) +
+             packed_mask_bytes();
     }
     const int64_t batch = kStepBytes * sequences_ * context_;
     const int64_t embedding = plan_.fused_embedding() ? 0 : rows * (element_ * kFeatures + 8);
@@ -232,7 +234,13 @@ class Estimate {
 
   int64_t alibi_elements() const {
     const bool alibi = options_.block_pieces().positions == PositionKind::kAlibi;
-    return alibi && !without_scores_ ? heads_ * tokens_ * tokens_ : 0;
+    return alibi && !without_scores_ ? (packed_ ? sequences_ : 1) * heads_ * tokens_ * tokens_ : 0;
+  }
+  /// Of each row, in fp32 and in the type of its tokens; ALiBi's scores are the mask where there are some.
+  int64_t packed_mask_bytes() const {
+    constexpr int64_t kFloat = 4;
+    if (!packed_ || without_scores_ || alibi_elements() > 0) return 0;
+    return (kFloat + element_) * sequences_ * tokens_ * tokens_;
   }
 
   /// Whether our own attention norms queries and keys itself.
@@ -307,7 +315,7 @@ class Estimate {
   const kernels::KernelPlan& plan_;
   int64_t sequences_, element_, width_, inner_, heads_;
   bool without_scores_;  ///< attention of chosen pieces; by cuDNN only in passes with gradients
-  bool training_, drops_, all_positions_;
+  bool training_, drops_, all_positions_, packed_;
   int64_t context_ = 0, queries_ = 0, tokens_ = 0;
 };
 

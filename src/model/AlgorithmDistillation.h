@@ -87,7 +87,8 @@ class AlgorithmDistillation {
     /// int64 scalar: targets that are the most probable prediction, in all of their elements. Undefined where
     /// actions are those of a Box, of which none is.
     at::Tensor correct;
-    int64_t targets = 0;  ///< the divisor of a mean
+    int64_t targets = 0;      ///< the divisor of a mean
+    at::Tensor counted = {};  ///< int64 scalar: the same of packed rows, of which the host does not know it
   };
 
   /// `training`: whether dropout is on. Differentiable with respect to `parameters()` unless gradients are

@@ -35,11 +35,11 @@ at::Tensor alibi_scores(int64_t heads, const TokenStreams& streams, const at::Te
   const at::Tensor is_query = token.ge(static_cast<double>(streams.context));
   const at::Tensor other = token.unsqueeze(0).ne(token.unsqueeze(1));
   const at::Tensor same_place = is_query.unsqueeze(1).logical_and(ahead.eq(0));
-  const at::Tensor hidden =
-      ahead.gt(0).logical_or(other.logical_and(is_query.unsqueeze(0).logical_or(same_place)));
+  at::Tensor hidden = ahead.gt(0).logical_or(other.logical_and(is_query.unsqueeze(0).logical_or(same_place)));
 
+  if (streams.packed()) hidden = hidden.logical_or(before_segments(streams.segment_first)).unsqueeze(1);
   const at::Tensor scores = alibi_slopes(heads, like).view({1, heads, 1, 1}) * ahead;
-  return scores.masked_fill_(hidden, -std::numeric_limits<float>::infinity()).to(like.scalar_type());
+  return scores.masked_fill(hidden, -std::numeric_limits<float>::infinity()).to(like.scalar_type());
 }
 
 at::Tensor attend_with_scores(const at::Tensor& qkv, int64_t rows, const at::Tensor& added,

@@ -28,7 +28,7 @@ at::Tensor alibi_slopes(int64_t heads, const at::Tensor& like);
 /// token does not read: (1, H, tokens, tokens) of the type and on the device of `like`. The penalty is
 /// 2^(−8(h+1)/H) for each position between the two tokens; a query has the position whose place it takes (see
 /// TokenStreams), and reads itself. Its own definition of who reads whom: no mask of `streams` is read. Not
-/// for padded rows.
+/// for padded rows. Of packed rows (B, H, tokens, tokens).
 at::Tensor alibi_scores(int64_t heads, const TokenStreams& streams, const at::Tensor& like);
 
 /// The same with what is added to scores, (1, heads, tokens, tokens), instead of streams and rotary

@@ -46,12 +46,13 @@ ComposedStack::ComposedStack(ParameterFactory& factory, const ModelOptions& opti
   }
 }
 
-TokenStreams ComposedStack::one_stream(const at::Tensor& x, const kernels::KernelPlan& plan) const {
+TokenStreams ComposedStack::one_stream(const at::Tensor& x, const kernels::KernelPlan& plan,
+                                       const at::Tensor& segment_first) const {
   // ALiBi's scores are a mask of their own.
   const bool reads_mask =
       attention_kernels(plan) == AttentionKernels::kOperators && position_kind_ != PositionKind::kAlibi;
-  if (!reads_mask) return {.context = x.size(1), .mask = {}};
-  return TokenStreams::one(x.size(1), x);
+  if (!reads_mask) return {.context = x.size(1), .segment_first = segment_first};
+  return TokenStreams::one(x.size(1), x, segment_first);
 }
 
 at::Tensor ComposedStack::operator()(const at::Tensor& embedded, const TokenStreams& streams, int64_t queries,
@@ -66,7 +67,8 @@ at::Tensor ComposedStack::operator()(const at::Tensor& embedded, const TokenStre
 
 at::Tensor ComposedStack::before_blocks(const at::Tensor& embedded, const TokenStreams& streams) const {
   if (!learned_positions_.defined()) return embedded;
-  return embedded + learned_positions_.index_select(0, positions_of(embedded, streams));
+  const at::Tensor positions = positions_of(embedded, streams);
+  return embedded + learned_positions_.index_select(0, positions.flatten()).unflatten(0, positions.sizes());
 }
 
 at::Tensor ComposedStack::through_blocks(const at::Tensor& x, const TokenStreams& streams, int64_t queries,
@@ -150,6 +152,7 @@ ImaginationParts ComposedStack::imagination_parts() const {
 
 at::Tensor ComposedStack::positions_of(const at::Tensor& x, const TokenStreams& streams) {
   const at::Tensor context = at::arange(streams.context, x.options().dtype(at::kLong).requires_grad(false));
+  if (streams.packed()) return context - streams.segment_first;
   return at::cat({context, last_of(context, 0, streams.queries)});
 }
 
@@ -161,7 +164,8 @@ TokenOrder ComposedStack::order_of(const at::Tensor& x, const TokenStreams& stre
     if (order.kernels == AttentionKernels::kOperators) order.alibi = alibi_scores(heads_, streams, x);
   }
   if (position_kind_ == PositionKind::kRotary) {
-    order.rotary = Rotary::of(positions_of(x, streams), head_size_);
+    const at::Tensor positions = positions_of(x, streams);
+    order.rotary = Rotary::of(streams.packed() ? positions.unsqueeze(1) : positions, head_size_);
   }
   return order;
 }

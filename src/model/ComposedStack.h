@@ -21,7 +21,9 @@ class ComposedStack {
   ComposedStack(ParameterFactory& factory, const ModelOptions& options, const Initialisation& initial);
 
   /// One causal stream of the tokens x (B, tokens, width), without masks where attention reads none.
-  TokenStreams one_stream(const at::Tensor& x, const kernels::KernelPlan& plan) const;
+  /// `segment_first`: of packed rows.
+  TokenStreams one_stream(const at::Tensor& x, const kernels::KernelPlan& plan,
+                          const at::Tensor& segment_first = {}) const;
   /// x (B, streams.tokens(), width), embedded -> what a head reads at the last `queries` tokens (B, queries,
   /// width). Follows `plan`. `main_gradients`: see MainGradients; null for none.
   at::Tensor operator()(const at::Tensor& x, const TokenStreams& streams, int64_t queries,
@@ -49,7 +51,7 @@ class ComposedStack {
   ImaginationParts imagination_parts() const;
 
  private:
-  /// Each token's position in its prefix: int64 (tokens).
+  /// Each token's position in its prefix: int64 (tokens), of packed rows (B, tokens).
   static at::Tensor positions_of(const at::Tensor& x, const TokenStreams& streams);
   TokenOrder order_of(const at::Tensor& x, const TokenStreams& streams,
                       const kernels::KernelPlan& plan) const;

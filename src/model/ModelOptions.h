@@ -69,6 +69,7 @@ struct ModelShape {
   /// Of tasks that are none of the grid families', of each group of tasks with equal spaces; grid_size and
   /// num_actions then have no meaning. Else none.
   std::vector<TaskSpaces> spaces = {};
+  bool packed = false;  ///< rows of training with the loss at all positions are packed rows: see Batch
 
   int64_t states() const { return grid_size * grid_size; }
   /// Features of a transition token: state (2), one-hot action, reward, next state (2).

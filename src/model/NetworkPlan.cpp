@@ -48,6 +48,7 @@ kernels::KernelPlan plan_of(const ModelOptions& options, const ModelShape& shape
       .tokens = options.compressed() ? options.longest_compressed_sequence() : options.n_transit,
       .actions = shape.num_actions,
       .padded = options.compressed(),
+      .packed = shape.packed && positions == LossPositions::kAll,
       .alibi = pieces.positions == PositionKind::kAlibi,
       .normed_heads = pieces.qk_norm == Choice::kOn && pieces.positions != PositionKind::kRotary,
       .two_streams = positions == LossPositions::kAll && options.needs_query_stream(),

@@ -184,6 +184,29 @@ void check_planning(const RunConfig& config, Findings& findings) {
   }
 }
 
+/// Of tasks of one's own; others are refused with all keys that are for these alone.
+void check_packing(const RunConfig& config, Findings& findings) {
+  if (!config.data.sequence_packing || !config.environment.has_own_tasks()) return;
+  const auto refuse = [&](const std::string& why) {
+    findings.add("sequence_packing", fmt::format("found true with {}, or sequence_packing: false", why));
+  };
+  if (config.training.loss_positions != LossPositions::kAll) {
+    refuse(
+        "loss_positions: last, which would read one of the histories of a row; expected loss_positions: all");
+  }
+  if (config.data.task_weights == TaskWeights::kTasks) {
+    refuse(
+        "task_weights: tasks, and the histories of a row are of several tasks; expected task_weights: "
+        "windows");
+  }
+  if (config.data.last_fraction < 1) {
+    refuse(
+        fmt::format("last_fraction {}, which says where windows begin, and short histories are taken whole; "
+                    "expected last_fraction: 1",
+                    config.data.last_fraction));
+  }
+}
+
 /// Which histories are trained on, and what windows of them borrow.
 void check_windows(const RunConfig& config, Findings& findings) {
   if (config.data.least_final_return && config.environment.has_own_tasks()) {
@@ -191,6 +214,7 @@ void check_windows(const RunConfig& config, Findings& findings) {
                  fmt::format("found {} with tasks of your own; it is for a family's tasks: expected null",
                              *config.data.least_final_return));
   }
+  check_packing(config, findings);
   if (config.data.borrowed_episodes == 0) return;
   const auto refuse = [&](const std::string& why) {
     findings.add("borrowed_episodes",

@@ -68,7 +68,7 @@ struct RunConfig {
   std::string place_of(const std::string& key) const;
   /// The environment's part in the network's shape.
   ModelShape model_shape() const {
-    return {environment.grid_size, environment.num_actions, environment.spaces()};
+    return {environment.grid_size, environment.num_actions, environment.spaces(), data.sequence_packing};
   }
   /// How the data set's windows are cut, for training (`positions` as configured) or the held-out loss
   /// (last).

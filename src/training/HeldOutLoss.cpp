@@ -17,12 +17,13 @@ HeldOutLoss::HeldOutLoss(const BatchAssembler& windows, AlgorithmDistillation& m
 LossSums HeldOutLoss::sums_of(int64_t first, int64_t end) const {
   const at::NoGradGuard no_grad;
   const at::Device device = model_.parameters().flat().device();
+  const LossPositions positions = windows_.packed() ? LossPositions::kAll : LossPositions::kLast;
   LossSums sums(device);
   std::vector<int64_t> samples;
   for (; first < end; first += batch_) {
     samples.resize(static_cast<size_t>(std::min(batch_, end - first)));
     std::iota(samples.begin(), samples.end(), first);
-    sums.add(model_.loss(windows_.assemble(samples).to(device), LossPositions::kLast, /*training=*/false));
+    sums.add(model_.loss(windows_.assemble(samples).to(device), positions, /*training=*/false));
   }
   return sums;
 }

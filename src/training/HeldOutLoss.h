@@ -9,7 +9,8 @@
 
 namespace adtrain {
 
-/// Loss and accuracy at the last position of every window of the held-out tasks' histories. Each rank takes
+/// Loss and accuracy at the last position of every window of the held-out tasks' histories; of packed rows at
+/// every position, as none of a row is the last of all. Each rank takes
 /// its share of the windows and the sums are merged, so the figures are those of one process whatever the
 /// number of ranks.
 class HeldOutLoss {

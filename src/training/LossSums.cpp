@@ -18,6 +18,7 @@ void LossSums::add(const AlgorithmDistillation::Loss& loss) {
     const c10::cuda::CUDAGuard guard(sums_.device());
     add_loss(sums_.mutable_data_ptr<double>(), loss.sum.const_data_ptr<float>(),
              loss.correct.defined() ? loss.correct.const_data_ptr<int64_t>() : nullptr, loss.targets,
+             loss.counted.defined() ? loss.counted.const_data_ptr<int64_t>() : nullptr,
              c10::cuda::getCurrentCUDAStream());
     return;
   }
@@ -29,7 +30,11 @@ void LossSums::add(const AlgorithmDistillation::Loss& loss) {
   }
   sums_[0].add_(sum);
   if (loss.correct.defined()) sums_[1].add_(loss.correct);
-  sums_[2].add_(loss.targets);
+  if (loss.counted.defined()) {
+    sums_[2].add_(loss.counted);
+  } else {
+    sums_[2].add_(loss.targets);
+  }
 }
 
 LossFigures LossSums::take_merged(Communicator& communicator) {

@@ -117,7 +117,9 @@ void TrainStep::backward_of(const Batch& batch, int64_t micro_step) {
   }
   loss.sum = with_fault(FaultKind::kNanLoss, loss.sum);
   // The objective is a mean. To divide the sum would take kernels of its own, forward and backward.
-  const at::Tensor weight = weight_of_target(loss.targets * share_.accumulation * share_.world_size);
+  const at::Tensor weight = batch.step_targets.defined()
+                                ? weight_of_target(batch.step_targets[0])
+                                : weight_of_target(loss.targets * share_.accumulation * share_.world_size);
   if (Fault::of_this_process().lacks_memory_at(StepMoment::kBackward)) {
     loss.sum.register_hook([this](const at::Tensor&) { run_out_of_memory(StepMoment::kBackward, device_); });
   }
@@ -162,6 +164,11 @@ at::Tensor TrainStep::weight_of_target(int64_t global_targets) {
     target_weight_ = at::full({}, 1 / divisor, at::TensorOptions(device_).dtype(at::kFloat));
   }
   return target_weight_;
+}
+
+at::Tensor TrainStep::weight_of_target(const at::Tensor& global_targets) const {
+  const at::Tensor each = global_targets.to(at::kFloat).reciprocal();
+  return parts_.loss_scale != nullptr ? parts_.loss_scale->factor() * each : each;
 }
 
 void TrainStep::take_captured(BatchSource& batches) {

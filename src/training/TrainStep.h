@@ -76,6 +76,8 @@ class TrainStep {
   at::Tensor rows_of(const Batch& batch, int64_t micro_step) const;
   /// fp32 scalar: the weight of a target's cross-entropy in the gradient, including the loss scale.
   at::Tensor weight_of_target(int64_t global_targets);
+  /// The same of packed rows, whose targets a batch counts.
+  at::Tensor weight_of_target(const at::Tensor& global_targets) const;
   /// Prepares the fault that ADTRAIN_FAULT plans for the step that begins.
   void prepare_fault();
   /// `value`, or NaN in the steps for which a fault of this kind is planned.

@@ -2,7 +2,7 @@
 
 FOLDER/xland.hdf5 has the layout of XLand-100B; in each task one action pays, which is chosen ever more often.
 FOLDER/vintix has that of Vintix; actions come ever nearer to a function of the observation, which lies around
-another mean in each task."""
+another mean in each task. FOLDER/short has the same in many short histories, of two groups of spaces."""
 import json
 import sys
 from pathlib import Path
@@ -32,13 +32,13 @@ def write_xland(path, tasks=5, streams=4, steps=300):
                                      compression_opts=6)
 
 
-def write_vintix(path, domain, task, observations, mean, steps=450):
+def write_vintix(path, domain, task, observations, mean, lengths=(450, 450)):
     random = np.random.default_rng(int(100 * mean) + observations)
     folder = path / domain / task
     folder.mkdir(parents=True)
     (folder / f"{task}.json").write_text(json.dumps(
         {"task_name": task, "observation_shape": {"proprio": [observations]}, "action_dim": 2}))
-    for trajectory in range(2):
+    for trajectory, steps in enumerate(lengths):
         observed = random.normal(mean, 3, (steps, observations)).astype("f4")
         best = np.tanh((observed[:, :2] - mean) / 3)
         actions = best + random.normal(0, 1, (steps, 2)) * np.linspace(1, 0.05, steps)[:, None]
@@ -58,3 +58,8 @@ for number, task in enumerate(["ant", "hopper", "walker"]):
     write_vintix(folder / "vintix", "mujoco", task, 4, 5.0 * number)
     write_vintix(folder / "domains", "mujoco", task, 4, 5.0 * number)
 write_vintix(folder / "domains", "metaworld", "reach", 6, 1.0)
+lengths = np.random.default_rng(5)
+for number, (domain, task) in enumerate([("mujoco", "ant"), ("mujoco", "hopper"), ("mujoco", "walker"),
+                                         ("metaworld", "reach")]):
+    write_vintix(folder / "short", domain, task, 4 if domain == "mujoco" else 6, 2.0 * number,
+                 [*lengths.integers(3, 40, 24), 60])

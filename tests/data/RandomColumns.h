@@ -43,6 +43,7 @@ class RandomColumns {
     if (random.below(3) == 0) shape.weights = TaskWeights::kTasks;
     if (EpisodeFinder::can_tell(source.groups().front().columns) && random.below(2) == 0)
       shape.episode_stride = shape.length == 300 ? 1 : 2;
+    if (random.below(3) == 0) pack(random);
     const bool normalised = random.below(2) == 0;
     for (size_t i = 0; i < trained.size(); ++i) {
       TaskScale scale;
@@ -75,8 +76,8 @@ class RandomColumns {
     for (const ColumnType& column : source.groups().front().columns)
       columns +=
           fmt::format("{} {} ({} B a row); ", name_of(column.kind), name_of(column.type), column.row_bytes());
-    return fmt::format("{}length {}, stride {}, margin {}, episode stride {}", columns, shape.length,
-                       shape.stride, shape.margin, shape.episode_stride);
+    return fmt::format("{}length {}, stride {}, margin {}, episode stride {}{}", columns, shape.length,
+                       shape.stride, shape.margin, shape.episode_stride, shape.packed ? ", packed" : "");
   }
 
   MemoryHistories source;
@@ -84,6 +85,15 @@ class RandomColumns {
   std::vector<size_t> trained, held_out;
   ColumnWindowShape shape;
   std::vector<TaskScale> scales;
+
+  /// Longer rows, into which most of the histories go several at a time.
+  void pack(RandomStream& random) {
+    shape.packed = true;
+    shape.packing_seed = random.next();
+    shape.length = 60 + random.below(300);
+    shape.last_fraction = 1;
+    shape.weights = TaskWeights::kWindows;
+  }
 
  private:
   static std::vector<ColumnType> random_columns(RandomStream& random) {
@@ -139,7 +149,10 @@ inline std::string difference(const Batch& found, const Batch& expected) {
                                                                {"before_reward", &Batch::before_reward},
                                                                {"begins", &Batch::begins},
                                                                {"state_mean", &Batch::state_mean},
-                                                               {"state_deviation", &Batch::state_deviation}};
+                                                               {"state_deviation", &Batch::state_deviation},
+                                                               {"segment_first", &Batch::segment_first},
+                                                               {"filled", &Batch::filled},
+                                                               {"step_targets", &Batch::step_targets}};
   std::string differing;
   for (const auto& [name, part] : parts) {
     const at::Tensor &one = found.*part, &other = expected.*part;

@@ -17,7 +17,7 @@ TEST(CutColumns, GivesTheBatchesOfTheCpu) {
   const uint64_t seed = fresh_seed();
   SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", seed));
   RandomStream random(seed);
-  int compared = 0, thinned = 0, spread = 0;
+  int compared = 0, thinned = 0, spread = 0, packed = 0;
   for (int round = 0; round < 60; ++round) {
     const RandomColumns columns(random);
     SCOPED_TRACE(columns.text());
@@ -40,6 +40,7 @@ TEST(CutColumns, GivesTheBatchesOfTheCpu) {
       ++compared;
       if (columns.shape.episode_stride > 1) ++thinned;
       if (columns.shape.weights == TaskWeights::kTasks) ++spread;
+      if (windows.index().packed().size() > 0) ++packed;
     } catch (const DataError& error) {
       EXPECT_THAT(error.what(), testing::HasSubstr("no window"));
     }
@@ -47,6 +48,7 @@ TEST(CutColumns, GivesTheBatchesOfTheCpu) {
   EXPECT_GT(compared, 30);
   EXPECT_GT(thinned, 0);
   EXPECT_GT(spread, 0);
+  EXPECT_GT(packed, 0);
 }
 
 }  // namespace

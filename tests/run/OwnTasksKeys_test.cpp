@@ -96,5 +96,21 @@ TEST_F(OwnTasksKeys, KeysOfTheOtherKindAreRefused) {
   EXPECT_EQ(load(std::string(kOwn) + "return_interval: 10\nenv_worker: a:b\n").training.returns.interval, 10);
 }
 
+TEST_F(OwnTasksKeys, PackingIsRefusedWhereItDoesNotApply) {
+  const std::string packed = std::string(kOwn) + "sequence_packing: true\n";
+  EXPECT_TRUE(load(packed + "loss_positions: all\n").data.sequence_packing);
+  EXPECT_TRUE(load(packed + "loss_positions: all\n").model_shape().packed);
+  EXPECT_THAT(complaint(packed),
+              HasSubstr("own.yaml:3: sequence_packing: found true with loss_positions: last"));
+  EXPECT_THAT(complaint(packed + "loss_positions: all\ntask_weights: tasks\nlast_fraction: 0.5\n"),
+              AllOf(HasSubstr("found true with task_weights: tasks"),
+                    HasSubstr("found true with last_fraction 0.5"), HasSubstr("or sequence_packing: false")));
+  EXPECT_THAT(complaint("env: darkroom\nsequence_packing: true\nloss_positions: all\n"),
+              HasSubstr("own.yaml:2: sequence_packing: found it with env darkroom"));
+  EXPECT_THAT(complaint(packed + "loss_positions: all\nuse_compressed_context: true\n"),
+              HasSubstr("found compressed context with tasks of your own"));
+  EXPECT_THAT(complaint(packed + "loss_positions: all\nmodel: GPT2\n"), HasSubstr("found GPT2"));
+}
+
 }  // namespace
 }  // namespace adtrain

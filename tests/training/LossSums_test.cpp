@@ -77,6 +77,25 @@ void expect_no_accuracy(at::Device device) {
   EXPECT_EQ(figures.accuracy, std::nullopt);
 }
 
+/// Of packed rows, whose targets the device counts.
+void expect_counted_targets(at::Device device) {
+  SingleCommunicator communicator(device);
+  LossSums sums(device);
+  for (const int64_t counted : {3, 6}) {
+    AlgorithmDistillation::Loss added = loss_of(4.5, 2, /*targets=*/8, device);
+    added.counted = at::full({}, counted, at::TensorOptions(device).dtype(at::kLong));
+    sums.add(added);
+  }
+  const LossFigures figures = sums.take_merged(communicator);
+  EXPECT_EQ(figures.targets, 9);
+  EXPECT_DOUBLE_EQ(figures.loss, 1);
+  EXPECT_DOUBLE_EQ(figures.accuracy.value(), 4.0 / 9);
+}
+
+TEST(LossSums, OfPackedRowsMeansAreOverWhatIsNoPadding) {
+  expect_counted_targets(at::kCPU);
+}
+
 TEST(LossSums, MeansAreOverAllTargets) {
   expect_means(at::kCPU);
 }
@@ -94,6 +113,7 @@ TEST(LossSums, TheKernelOfGpusAddsAlike) {
   expect_means(at::Device(at::kCUDA, 0));
   expect_overflows_counted_apart(at::Device(at::kCUDA, 0));
   expect_no_accuracy(at::Device(at::kCUDA, 0));
+  expect_counted_targets(at::Device(at::kCUDA, 0));
 }
 
 }  // namespace

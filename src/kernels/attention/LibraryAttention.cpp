@@ -61,7 +61,7 @@ at::Tensor attend_by_operators(const at::Tensor& queries, const at::Tensor& keys
 at::Tensor attend_on_gpu(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values,
                          const TokenStreams& streams, double dropout_rate) {
   const int64_t rows = queries.size(2);
-  const bool plain = streams.queries == 0 && !streams.padded();
+  const bool plain = streams.queries == 0 && !streams.padded() && !streams.packed();
   const bool causal = plain && rows == streams.tokens() && rows > 1;
   std::optional<at::Tensor> mask;
   if (!causal && !(plain && rows == 1)) {

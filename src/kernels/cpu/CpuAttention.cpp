@@ -76,7 +76,7 @@ class CpuAttention : public autograd::Function<CpuAttention> {
 
 bool cpu_attention_fits(const at::Tensor& qkv, const TokenStreams& streams) {
   return qkv.is_cpu() && qkv.scalar_type() == at::kFloat && qkv.size(4) % kLanes == 0 && qkv.stride(4) == 1 &&
-         !streams.padded();
+         !streams.padded() && !streams.packed();
 }
 
 at::Tensor attend_on_cpu(const at::Tensor& qkv, int64_t rows, const TokenStreams& streams,

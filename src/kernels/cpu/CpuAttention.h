@@ -12,7 +12,8 @@
 /// time for short sequences.
 namespace adtrain::kernels {
 
-/// Whether `attend_on_cpu` supports this: fp32 on the CPU, head size a multiple of eight, no padding.
+/// Whether `attend_on_cpu` supports this: fp32 on the CPU, head size a multiple of eight, no padding
+/// and no packed rows.
 bool cpu_attention_fits(const at::Tensor& qkv, const TokenStreams& streams);
 
 /// As `adtrain::attend`, with dropout of the weights (B · heads · rows, context) by CpuDropout.

@@ -24,6 +24,7 @@ using Part = KernelPlan::Part;
 
 constexpr int64_t kWidestEmbedding = 1024;
 constexpr const char* kQuantised = "they multiply by weights of 16 bits, and these are quantised";
+constexpr const char* kPacked = "it reads whole rows, and sequence_packing puts several histories into one";
 constexpr const char* kStreaming = "our kernels, which stream keys and values";
 
 /// Whether there are any kernels of our own for such networks.
@@ -83,6 +84,7 @@ Why why_no_streaming_kernels(const DeviceTraits& device) {
 Why why_no_streamed_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
   if (auto why = why_no_large_kernels(device, type, /*in_fp16=*/true)) return why;
   if (auto why = why_no_streaming_kernels(device)) return why;
+  if (network.packed) return kPacked;
   if (network.two_streams) return "it is for one causal stream of tokens: token_layout: previous";
   if (network.head_size() != 32 && network.head_size() != 64)
     return fmt::format("heads have {} features; it is for 32 and 64", network.head_size());
@@ -123,6 +125,7 @@ Why why_no_cudnn_attention(const NetworkShape& network, const DeviceTraits& devi
   constexpr int kAmpere = 80;
   constexpr int64_t kLeastTokens = 64, kHeadStep = 8, kLargestHead = 128;
   if (network.block != NetworkShape::Block::kComposed) return "it is for networks of chosen pieces";
+  if (network.packed) return kPacked;
   if (network.quantised) return "it is for passes with gradients, and these weights are quantised";
   if (!why_no_streamed_attention(network, device, type)) return "our own is faster";
   if (!device.is_gpu || device.compute_capability < kAmpere) {
@@ -314,7 +317,8 @@ bool KernelPlan::gelu_in_epilogues() const {
 Part KernelPlan::attention_of_composed() const {
   if (own_attention()) return {"attention", kStreaming, ""};
   if (cudnn_attention()) return {"attention", "cuDNN's kernels, without a matrix of scores", ""};
-  return {"attention", "libtorch's kernels", "cuDNN's: " + *why_no_cudnn_attention_};
+  return {"attention", network_.packed ? "libtorch's kernels, by a mask of each row" : "libtorch's kernels",
+          "cuDNN's: " + *why_no_cudnn_attention_};
 }
 
 std::vector<Part> KernelPlan::parts_of_quantised_blocks() const {

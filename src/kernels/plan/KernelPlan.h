@@ -24,6 +24,7 @@ struct NetworkShape {
   int64_t tokens = 0;         ///< of the longest context; kernels that support it support shorter ones too
   int64_t actions = 0;        ///< number of actions: outputs of the head
   bool padded = false;        ///< sequences may begin with padding, as those of compressed context do
+  bool packed = false;        ///< rows hold several histories, none of which reads another
   bool alibi = false;         ///< each position between two tokens takes something off their score
   bool normed_heads = false;  ///< queries and keys are normed, and not rotated after that
   bool two_streams = false;   ///< the loss is at all positions: queries form a second stream

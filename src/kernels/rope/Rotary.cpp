@@ -12,7 +12,7 @@ constexpr double kRotaryBase = 10000.0;
 Rotary Rotary::of(const at::Tensor& positions, int64_t head_size) {
   const at::Tensor pairs = at::arange(0, head_size, 2, positions.options().dtype(at::kFloat));
   const at::Tensor angles =
-      at::outer(positions.to(at::kFloat), at::pow(kRotaryBase, pairs / -static_cast<double>(head_size)));
+      positions.to(at::kFloat).unsqueeze(-1) * at::pow(kRotaryBase, pairs / -static_cast<double>(head_size));
   return {angles.cos(), angles.sin()};
 }
 

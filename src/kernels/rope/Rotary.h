@@ -11,10 +11,12 @@ namespace adtrain {
 /// Rotary positions: features i and i + head size / 2 form a pair, which is rotated by position · base^(−2i /
 /// head size).
 struct Rotary {
-  at::Tensor cosines;  ///< fp32 (tokens, head size / 2); undefined without rotary positions
+  /// fp32 (tokens, head size / 2), of packed rows (B, 1, tokens, head size / 2); undefined without rotary
+  /// positions.
+  at::Tensor cosines;
   at::Tensor sines;
 
-  /// `positions`: int64 (tokens).
+  /// `positions`: int64 (tokens), of packed rows (B, 1, tokens).
   static Rotary of(const at::Tensor& positions, int64_t head_size);
   /// Extends the angles of a context to all tokens. Queries get the angles of the tokens whose positions they
   /// take.

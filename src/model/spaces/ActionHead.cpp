@@ -30,13 +30,13 @@ at::Tensor with_bounded_deviations(const at::Tensor& raw) {
   return at::cat({halves[0], kBound * (halves[1] / kBound).tanh()}, -1);
 }
 
-/// fp32 scalar: minus the logarithm of the probability density of `targets` (B, Q, n), summed.
-at::Tensor gaussian_loss(const at::Tensor& predictions, const at::Tensor& targets) {
+/// fp32 (B, Q, n): minus the logarithm of the probability density of `targets` (B, Q, n), without its
+/// constant.
+at::Tensor gaussian_losses(const at::Tensor& predictions, const at::Tensor& targets) {
   const std::vector<at::Tensor> halves = predictions.chunk(2, -1);
   const at::Tensor &mean = halves[0], &logarithm = halves[1];
   const at::Tensor distance = (targets - mean) * at::exp(-logarithm);
-  const double constant = 0.5 * std::log(2 * std::numbers::pi) * static_cast<double>(targets.numel());
-  return (0.5 * distance * distance + logarithm).sum() + constant;
+  return 0.5 * distance * distance + logarithm;
 }
 
 }  // namespace
@@ -65,22 +65,34 @@ at::Tensor ActionHead::operator()(const at::Tensor& x) const {
 }
 
 AlgorithmDistillation::Loss ActionHead::loss(const at::Tensor& predictions, const at::Tensor& actions,
-                                             double label_smoothing) const {
-  if (kind_ == ActionHeadKind::kCrossEntropy) return cross_entropy(predictions, actions, label_smoothing);
+                                             double label_smoothing, const at::Tensor& counts) const {
+  if (kind_ == ActionHeadKind::kCrossEntropy)
+    return cross_entropy(predictions, actions, label_smoothing, counts);
   const at::Tensor found = predictions.to(at::kFloat);
   const at::Tensor targets = actions.reshape({actions.size(0), actions.size(1), -1}).to(at::kFloat);
   AlgorithmDistillation::Loss loss;
   loss.targets = actions.size(0) * actions.size(1);
-  loss.sum = kind_ == ActionHeadKind::kGaussian
-                 ? gaussian_loss(found, targets)
-                 : (found - targets).square().sum() / static_cast<double>(space_.size());
+  if (counts.defined()) loss.counted = counts.sum();
+  const auto sum_of = [&](const at::Tensor& losses) {
+    return counts.defined() ? losses.masked_fill(counts.logical_not().unsqueeze(-1), 0).sum() : losses.sum();
+  };
+  if (kind_ == ActionHeadKind::kMse) {
+    loss.sum = sum_of((found - targets).square()) / static_cast<double>(space_.size());
+    return loss;
+  }
+  const double constant = 0.5 * std::log(2 * std::numbers::pi) * static_cast<double>(space_.size());
+  const at::Tensor sum = sum_of(gaussian_losses(found, targets));
+  loss.sum =
+      counts.defined() ? sum + constant * loss.counted : sum + constant * static_cast<double>(loss.targets);
   return loss;
 }
 
 AlgorithmDistillation::Loss ActionHead::cross_entropy(const at::Tensor& predictions,
-                                                      const at::Tensor& actions,
-                                                      double label_smoothing) const {
-  const at::Tensor targets = counted_(actions).to(at::kLong).reshape({-1, space_.size()});
+                                                      const at::Tensor& actions, double label_smoothing,
+                                                      const at::Tensor& counts) const {
+  constexpr int64_t kIgnored = -1;
+  at::Tensor targets = counted_(actions).to(at::kLong).reshape({-1, space_.size()});
+  if (counts.defined()) targets = targets.masked_fill(counts.logical_not().reshape({-1, 1}), kIgnored);
   const std::vector<at::Tensor> logits = predictions.flatten(0, 1).split_with_sizes(space_.values, -1);
   AlgorithmDistillation::Loss loss;
   loss.targets = targets.size(0);
@@ -89,12 +101,13 @@ AlgorithmDistillation::Loss ActionHead::cross_entropy(const at::Tensor& predicti
     const at::Tensor& found = logits[static_cast<size_t>(element)];
     const at::Tensor target = targets.select(1, element);
     const at::Tensor sum = at::cross_entropy_loss(found.to(at::kFloat), target, /*weight=*/{},
-                                                  at::Reduction::Sum, /*ignore_index=*/-1, label_smoothing);
+                                                  at::Reduction::Sum, kIgnored, label_smoothing);
     const at::Tensor equal = found.argmax(-1).eq(target);
     loss.sum = element == 0 ? sum : loss.sum + sum;
     right = element == 0 ? equal : right.logical_and(equal);
   }
   loss.correct = right.sum();
+  if (counts.defined()) loss.counted = counts.sum();
   return loss;
 }
 

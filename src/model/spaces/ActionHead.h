@@ -25,14 +25,15 @@ class ActionHead {
   /// x (B, Q, width) -> AlgorithmDistillation::Predictions::actions (B, Q, …).
   at::Tensor operator()(const at::Tensor& x) const;
 
-  /// Of those predictions; `actions` (B, Q, …) of the space are the targets.
+  /// Of those predictions; `actions` (B, Q, …) of the space are the targets. `counts`: bool (B, Q), where
+  /// they are; undefined: everywhere.
   AlgorithmDistillation::Loss loss(const at::Tensor& predictions, const at::Tensor& actions,
-                                   double label_smoothing) const;
+                                   double label_smoothing, const at::Tensor& counts = {}) const;
 
  private:
   /// Each element's cross-entropy, summed, and the targets all of whose elements are the most probable.
   AlgorithmDistillation::Loss cross_entropy(const at::Tensor& predictions, const at::Tensor& actions,
-                                            double label_smoothing) const;
+                                            double label_smoothing, const at::Tensor& counts) const;
 
   ActionHeadKind kind_;
   Space space_;

@@ -6,6 +6,8 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <fmt/format.h>
 
 #include "base/Error.h"
@@ -23,6 +25,15 @@ std::vector<ActionHead> heads_of(ParameterFactory& factory, const ModelOptions& 
   }
   factory.begin_group("");
   return heads;
+}
+
+/// Of packed rows of all parts: see TokenStreams::segment_first. Else undefined.
+at::Tensor segments_of(const Batch& batch) {
+  if (batch.parts.empty()) return batch.segment_first;
+  if (!batch.parts.front().packed()) return {};
+  std::vector<at::Tensor> segments;
+  for (const Batch& part : batch.parts) segments.push_back(part.segment_first);
+  return at::cat(segments);
 }
 
 }  // namespace
@@ -60,14 +71,17 @@ at::Tensor AnySpaceAd::queries_of(const Batch& batch, LossPositions positions, b
   const at::Tensor x = tokens_(batch, {plan, main_gradients()});
   const int64_t queries = positions == LossPositions::kAll ? x.size(1) : 1;
   const DropoutRates rates = dropout_rates(training);
-  return stack_(x, stack_.one_stream(x, plan), queries, rates, plan, recomputation(positions, rates),
-                main_gradients());
+  return stack_(x, stack_.one_stream(x, plan, segments_of(batch)), queries, rates, plan,
+                recomputation(positions, rates), main_gradients());
 }
 
 AlgorithmDistillation::Loss AnySpaceAd::loss_of(const at::Tensor& x, const Batch& rows) const {
   const int64_t length = rows.actions.size(1), queries = x.size(1);
   const ActionHead& head = head_of(rows);
-  return head.loss(head(x), rows.actions.narrow(1, length - queries, queries), options().label_smoothing);
+  at::Tensor counts;
+  if (rows.packed()) counts = at::arange(length, rows.filled.options()).lt(rows.filled.unsqueeze(1));
+  return head.loss(head(x), rows.actions.narrow(1, length - queries, queries), options().label_smoothing,
+                   counts);
 }
 
 AlgorithmDistillation::Loss AnySpaceAd::loss(const Batch& batch, LossPositions positions, bool training) {
@@ -83,6 +97,8 @@ AlgorithmDistillation::Loss AnySpaceAd::loss(const Batch& batch, LossPositions p
     if (of_part.correct.defined())
       all.correct = all.correct.defined() ? at::add(all.correct, of_part.correct) : of_part.correct;
     all.targets += of_part.targets;
+    if (of_part.counted.defined())
+      all.counted = all.counted.defined() ? at::add(all.counted, of_part.counted) : of_part.counted;
   }
   // A share of all targets would be none of those that can be correct.
   const bool real_actions = std::ranges::any_of(

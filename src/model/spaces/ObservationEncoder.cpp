@@ -130,8 +130,11 @@ class NormalisedVectorEncoder : public ObservationEncoder {
 
   at::Tensor operator()(const Batch& batch, const Run&) const override {
     if (!batch.state_mean.defined()) return encoder_(batch.states);
-    return encoder_((batch.states.to(at::kFloat) - batch.state_mean.unsqueeze(1)) /
-                    batch.state_deviation.unsqueeze(1));
+    const auto of_steps = [&](const at::Tensor& statistic) {
+      return batch.packed() ? statistic : statistic.unsqueeze(1);
+    };
+    return encoder_((batch.states.to(at::kFloat) - of_steps(batch.state_mean)) /
+                    of_steps(batch.state_deviation));
   }
 
  private:

@@ -15,8 +15,10 @@ bool is_vintix(const ModelOptions& options) {
   return options.block() == TransformerBlock::kVintix;
 }
 
-/// (B, T, …) one step later: `before` (B, …), then all of `values` but the last.
+/// (B, T, …) one step later: `before` (B, …), then all of `values` but the last. Of packed rows `before` is
+/// that already.
 at::Tensor one_step_later(const at::Tensor& before, const at::Tensor& values) {
+  if (before.dim() == values.dim()) return before;
   return at::cat({before.unsqueeze(1), values.narrow(1, 0, values.size(1) - 1)}, 1);
 }
 

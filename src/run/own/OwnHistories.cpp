@@ -225,7 +225,9 @@ ColumnWindowShape OwnHistories::shape(const RunConfig& config) const {
           .steps = data.train_source_timesteps,
           .streams = data.train_n_stream,
           .episode_stride = data.episode_stride,
-          .weights = data.task_weights};
+          .weights = data.task_weights,
+          .packed = data.sequence_packing,
+          .packing_seed = static_cast<uint64_t>(config.training.seed)};
 }
 
 std::shared_ptr<const OwnHistories> open_own_histories(RunConfig& config) {

@@ -112,6 +112,7 @@ void check_own_tasks(const RunConfig& config, Findings& findings) {
     only_own("window_stride", data.window_stride != 1);
     only_own("window_margin", data.window_margin != 0);
     only_own("last_fraction", data.last_fraction != 1);
+    only_own("sequence_packing", data.sequence_packing);
     only_own("task_weights", data.task_weights != TaskWeights::kWindows);
     only_own("reward_scale", data.reward_scale != 1);
     only_own("train_source_timesteps", data.train_source_timesteps == kAllThereAre);

@@ -62,9 +62,11 @@ std::optional<OwnTasksReport> OwnTasksReport::of(RunConfig& config) {
   const std::shared_ptr<const OwnHistories> opened = open_own_histories(config);
   const OwnHistories& histories = *opened;
   const HistorySource& source = histories.source();
+  std::vector<size_t> groups;
+  for (const size_t task : histories.trained()) groups.push_back(histories.group_of(task));
   const ColumnWindowIndex windows(
       source, histories.trained(), histories.shape(config),
-      compute_alone(static_cast<size_t>(std::max<int64_t>(1, config.data.num_workers))));
+      compute_alone(static_cast<size_t>(std::max<int64_t>(1, config.data.num_workers))), groups);
   OwnTasksReport report;
   report.lines = {
       fmt::format("histories: {} ({}), {} tasks, {} steps in all", source.format_names(),
@@ -74,6 +76,7 @@ std::optional<OwnTasksReport> OwnTasksReport::of(RunConfig& config) {
                   grouped(static_cast<int64_t>(histories.trained().size())),
                   grouped(static_cast<int64_t>(histories.held_out().size()))),
       fmt::format("windows: {} of {} histories", grouped(windows.windows()), grouped(windows.histories()))};
+  if (config.data.sequence_packing) report.lines.push_back("sequence packing: " + windows.packing_text());
   std::vector<std::string> spaces_lines;
   for (const TaskSpaces& spaces : histories.spaces()) spaces_lines.push_back(line_of(spaces));
   report.lines.insert(report.lines.begin() + 1, spaces_lines.begin(), spaces_lines.end());
@@ -83,6 +86,12 @@ std::optional<OwnTasksReport> OwnTasksReport::of(RunConfig& config) {
                  {"trained", histories.trained().size()},
                  {"held_out", histories.held_out().size()},
                  {"windows", windows.windows()}};
+  if (config.data.sequence_packing) {
+    report.json["sequence_packing"] = {{"rows", windows.size()},
+                                       {"packed_rows", windows.packed().size()},
+                                       {"packed_histories", windows.packed().segments().size()},
+                                       {"fill_rate", windows.fill_rate()}};
+  }
   const TaskSpaces& first = histories.spaces().front();
   if (histories.spaces().size() == 1) {
     report.json["observation_space"] = first.observation.to_json();

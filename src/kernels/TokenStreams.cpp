@@ -11,7 +11,7 @@ namespace {
 /// In both streams the token in slot s reads slots 0 … s. A query reads itself in the last of these slots
 /// (see `attend_by_operators`).
 at::Tensor reading_mask(int64_t context, int64_t queries, const at::Tensor& like, const at::Tensor& first,
-                        const at::Tensor& segment_first) {
+                        const TokenSegments& segments) {
   const auto slots = like.options().dtype(at::kLong).requires_grad(false);
   const at::Tensor key = at::arange(context, slots);
   const at::Tensor row = queries == 0 ? key : at::cat({key, key.narrow(0, context - queries, queries)});
@@ -22,7 +22,7 @@ at::Tensor reading_mask(int64_t context, int64_t queries, const at::Tensor& like
     const at::Tensor padding = key.unsqueeze(0).lt(first.unsqueeze(1));
     hidden = hidden.logical_or(padding.unsqueeze(1).logical_and(others)).unsqueeze(1);
   }
-  if (segment_first.defined()) hidden = hidden.logical_or(before_segments(segment_first)).unsqueeze(1);
+  if (segments.defined()) hidden = hidden.logical_or(segments.before()).unsqueeze(1);
   return at::zeros(hidden.sizes(), slots.dtype(at::kFloat))
       .masked_fill_(hidden, -std::numeric_limits<float>::infinity());
 }
@@ -53,9 +53,9 @@ TokenStreams with_masks(TokenStreams streams, const at::Tensor& mask, const at::
 
 }  // namespace
 
-TokenStreams TokenStreams::one(int64_t tokens, const at::Tensor& like, const at::Tensor& segment_first) {
-  return with_masks({.context = tokens, .segment_first = segment_first},
-                    reading_mask(tokens, 0, like, {}, segment_first), like);
+TokenStreams TokenStreams::one(int64_t tokens, const at::Tensor& like, const TokenSegments& segments) {
+  return with_masks({.context = tokens, .segments = segments}, reading_mask(tokens, 0, like, {}, segments),
+                    like);
 }
 
 TokenStreams TokenStreams::two(int64_t context, int64_t queries, const at::Tensor& like,
@@ -64,10 +64,14 @@ TokenStreams TokenStreams::two(int64_t context, int64_t queries, const at::Tenso
                     reading_mask(context, queries, like, first, {}), like);
 }
 
-at::Tensor before_segments(const at::Tensor& segment_first) {
-  return at::arange(segment_first.size(1), segment_first.options())
-      .view({1, 1, -1})
-      .lt(segment_first.unsqueeze(-1));
+TokenSegments TokenSegments::of(const at::Tensor& first) {
+  if (!first.defined()) return {};
+  // Ascending, so that what is behind a segment is the first token whose segment begins later.
+  return {first, at::searchsorted(first, first, /*out_int32=*/true, /*right=*/true)};
+}
+
+at::Tensor TokenSegments::before() const {
+  return at::arange(first.size(1), first.options()).view({1, 1, -1}).lt(first.unsqueeze(-1));
 }
 
 at::Tensor last_of(const at::Tensor& x, int64_t dimension, int64_t count) {

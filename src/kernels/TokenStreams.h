@@ -6,6 +6,19 @@
 
 namespace adtrain {
 
+/// Which segment of a packed row each token is in. Segments lie end to end, and none reads another.
+struct TokenSegments {
+  /// int32 (B, tokens): the first token of its segment, and what is behind its last one. Undefined where rows
+  /// are whole.
+  at::Tensor first = {}, end = {};
+
+  /// Of the first tokens; undefined: of whole rows.
+  static TokenSegments of(const at::Tensor& first);
+  bool defined() const { return first.defined(); }
+  /// bool (B, tokens, tokens): whether the second token lies before the first one's segment.
+  at::Tensor before() const;
+};
+
 /// Defines which token reads which, in a sequence of `context` tokens followed by `queries` tokens.
 ///
 /// *One stream* (queries = 0): each token reads itself and the tokens before it.
@@ -16,8 +29,7 @@ namespace adtrain {
 /// the context are computed once for all queries. The output of query j equals that of the last token of the
 /// one-stream pass on its prefix.
 ///
-/// Rows may begin with padding, which no other token reads. Or, in one stream, they are packed: segments lie
-/// end to end, none of which reads another.
+/// Rows may begin with padding, which no other token reads. Or, in one stream, they are packed.
 struct TokenStreams {
   int64_t context = 0;
   int64_t queries = 0;
@@ -28,23 +40,18 @@ struct TokenStreams {
   at::Tensor mask_over_all_tokens = {};
   /// int32 (B): the index of each row's first token that is not padding; undefined where no row has padding.
   at::Tensor first = {};
-  /// int32 (B, tokens): the first token of each token's segment, where rows are packed; else undefined.
-  at::Tensor segment_first = {};
+  TokenSegments segments = {};
 
   int64_t tokens() const { return context + queries; }
   int64_t first_query_slot() const { return context - queries; }
   bool padded() const { return first.defined(); }
-  bool packed() const { return segment_first.defined(); }
+  bool packed() const { return segments.defined(); }
 
   /// These make the masks, which our own kernels do not read. `like` gives the device and the type.
-  static TokenStreams one(int64_t tokens, const at::Tensor& like, const at::Tensor& segment_first = {});
+  static TokenStreams one(int64_t tokens, const at::Tensor& like, const TokenSegments& segments = {});
   static TokenStreams two(int64_t context, int64_t queries, const at::Tensor& like,
                           const at::Tensor& first = {});
 };
-
-/// bool (B, tokens, tokens): whether the second token lies before the first one's segment, for
-/// TokenStreams::segment_first.
-at::Tensor before_segments(const at::Tensor& segment_first);
 
 /// Returns the last `count` entries along `dimension` as a view. Returns x itself where those are all
 /// entries, because a view of everything would cost a copy in the backward pass.

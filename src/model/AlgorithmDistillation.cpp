@@ -172,8 +172,9 @@ const kernels::KernelPlan& AlgorithmDistillation::plan(LossPositions positions) 
 
 AlgorithmDistillation::Tokens AlgorithmDistillation::Tokens::to(at::Device device) const {
   Tokens there = *this;
-  for (at::Tensor* const tensor : {&there.x, &there.streams.mask, &there.streams.mask_over_all_tokens,
-                                   &there.streams.first, &there.streams.segment_first}) {
+  for (at::Tensor* const tensor :
+       {&there.x, &there.streams.mask, &there.streams.mask_over_all_tokens, &there.streams.first,
+        &there.streams.segments.first, &there.streams.segments.end}) {
     if (tensor->defined()) *tensor = tensor->to(device, tensor->scalar_type(), /*non_blocking=*/true);
   }
   return there;

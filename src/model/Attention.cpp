@@ -37,7 +37,7 @@ at::Tensor alibi_scores(int64_t heads, const TokenStreams& streams, const at::Te
   const at::Tensor same_place = is_query.unsqueeze(1).logical_and(ahead.eq(0));
   at::Tensor hidden = ahead.gt(0).logical_or(other.logical_and(is_query.unsqueeze(0).logical_or(same_place)));
 
-  if (streams.packed()) hidden = hidden.logical_or(before_segments(streams.segment_first)).unsqueeze(1);
+  if (streams.packed()) hidden = hidden.logical_or(streams.segments.before()).unsqueeze(1);
   const at::Tensor scores = alibi_slopes(heads, like).view({1, heads, 1, 1}) * ahead;
   return scores.masked_fill(hidden, -std::numeric_limits<float>::infinity()).to(like.scalar_type());
 }

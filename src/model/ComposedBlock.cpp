@@ -202,13 +202,14 @@ at::Tensor ComposedBlock::attention(const at::Tensor& projected, const TokenOrde
   if (order.kernels == AttentionKernels::kStreamed && !order.rotary.cosines.defined()) {
     const kernels::HeadNorms norms = {query_norm_.weights(), key_norm_.weights()};
     return kernels::streamed_attention(plain_heads_of(projected), rows, order.penalty, dropout_rate, norms,
-                                       main_gradients);
+                                       main_gradients, order.streams.segments);
   }
   const at::Tensor qkv = heads_of(projected);
   if (order.kernels != AttentionKernels::kOperators) {
     const at::Tensor ordered = order.rotary.cosines.defined() ? rotated_heads(qkv, order.rotary) : qkv;
     if (order.kernels == AttentionKernels::kStreamed)
-      return kernels::streamed_attention(ordered, rows, order.penalty, dropout_rate);
+      return kernels::streamed_attention(ordered, rows, order.penalty, dropout_rate, /*norms=*/{},
+                                         /*main_gradients=*/nullptr, order.streams.segments);
     return last_of(kernels::cudnn_attention(ordered, order.penalty, dropout_rate), 1, rows);
   }
   if (order.alibi.defined()) return attend_with_scores(qkv, rows, order.alibi, dropout_rate);

@@ -47,12 +47,12 @@ ComposedStack::ComposedStack(ParameterFactory& factory, const ModelOptions& opti
 }
 
 TokenStreams ComposedStack::one_stream(const at::Tensor& x, const kernels::KernelPlan& plan,
-                                       const at::Tensor& segment_first) const {
+                                       const TokenSegments& segments) const {
   // ALiBi's scores are a mask of their own.
   const bool reads_mask =
       attention_kernels(plan) == AttentionKernels::kOperators && position_kind_ != PositionKind::kAlibi;
-  if (!reads_mask) return {.context = x.size(1), .segment_first = segment_first};
-  return TokenStreams::one(x.size(1), x, segment_first);
+  if (!reads_mask) return {.context = x.size(1), .segments = segments};
+  return TokenStreams::one(x.size(1), x, segments);
 }
 
 at::Tensor ComposedStack::operator()(const at::Tensor& embedded, const TokenStreams& streams, int64_t queries,
@@ -152,7 +152,7 @@ ImaginationParts ComposedStack::imagination_parts() const {
 
 at::Tensor ComposedStack::positions_of(const at::Tensor& x, const TokenStreams& streams) {
   const at::Tensor context = at::arange(streams.context, x.options().dtype(at::kLong).requires_grad(false));
-  if (streams.packed()) return context - streams.segment_first;
+  if (streams.packed()) return context - streams.segments.first;
   return at::cat({context, last_of(context, 0, streams.queries)});
 }
 

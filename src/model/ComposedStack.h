@@ -21,9 +21,8 @@ class ComposedStack {
   ComposedStack(ParameterFactory& factory, const ModelOptions& options, const Initialisation& initial);
 
   /// One causal stream of the tokens x (B, tokens, width), without masks where attention reads none.
-  /// `segment_first`: of packed rows.
   TokenStreams one_stream(const at::Tensor& x, const kernels::KernelPlan& plan,
-                          const at::Tensor& segment_first = {}) const;
+                          const TokenSegments& segments = {}) const;
   /// x (B, streams.tokens(), width), embedded -> what a head reads at the last `queries` tokens (B, queries,
   /// width). Follows `plan`. `main_gradients`: see MainGradients; null for none.
   at::Tensor operator()(const at::Tensor& x, const TokenStreams& streams, int64_t queries,

@@ -29,7 +29,12 @@ std::vector<MultiheadAttentionCase> streaming_cases() {
           {{{1, 330, 330, 64, 1, true}, 0.1, 1.0, false, true}},
           {{{1, 420, 150, 64, 2, true}, 0.1, 1.0, false, true}},
           {{{1, 330, 330, 128, 2, true}, 0.0, 4.0, false, true}},
-          {{{1, 390, 390, 64, 1, true}, 0.1, 12.0, false, true}}};
+          {{{1, 390, 390, 64, 1, true}, 0.1, 12.0, false, true}},
+          {{{3, 270, 270, 64, 1, true}, 0.1, 1.0, false, false, /*packed=*/true}},
+          {{{2, 330, 330, 64, 2, true}, 0.0, 1.0, false, true, /*packed=*/true}},
+          {{{2, 200, 90, 128, 2, true}, 0.0, 1.0, false, false, /*packed=*/true}},
+          {{{2, 140, 140, 128, 2, true}, 0.1, 1.0, false, true, /*packed=*/true}},
+          {{{1, 150, 150, 64, 1, true}, 0.0, 12.0, false, false, /*packed=*/true}}};
 }
 
 /// Small ones, that between them go every way through the kernels.
@@ -87,7 +92,7 @@ TEST_P(EmulatedMultiheadAttention, IsTheReferenceInAnyOrderOfThreads) {
 
 TEST_P(EmulatedMultiheadAttention, OperationIsTheReferenceWithTheBitsThatItDraws) {
   if (!GetParam().block.shape.causal) GTEST_SKIP() << "networks have none that are not causal";
-  if (GetParam().block.alibi) {
+  if (GetParam().block.alibi || GetParam().block.packed) {
     testing::expect_streamed_attention_is_the_reference(GetParam(), at::kCPU);
   } else {
     testing::expect_projected_attention_is_the_reference(GetParam(), at::kCPU);

@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "kernels/TokenStreams.h"
 #include "kernels/block/BlockTensors.h"
 #include "kernels/primitives/DropoutMask.h"
 
@@ -25,6 +26,8 @@ struct FusedBlockCase {
   bool padded = false;
   /// ALiBi's penalty on scores.
   bool alibi = false;
+  /// Sequences hold several segments of any length, which do not read each other.
+  bool packed = false;
 
   bool steep() const { return query_and_key_scale != 1; }
 };
@@ -40,6 +43,7 @@ inline std::string name_of(const FusedBlockCase& tried) {
   if (tried.dropout > 0) name += "_dropout";
   if (tried.steep()) name += "_steep";
   if (tried.alibi) name += "_alibi";
+  if (tried.packed) name += "_packed";
   return name;
 }
 
@@ -131,6 +135,8 @@ class FusedBlockData {
       dy = without_padding(dy);
     }
 
+    if (tried.packed) segments = random_segments(sequences, tokens);
+
     const kernels::KeepProbability keep(tried.dropout);
     scale = keep.scale();
     attention_dropout_mask = random_words({sequences, heads, (tokens + 31) / 32, rows}, keep.value());
@@ -196,11 +202,28 @@ class FusedBlockData {
       linear1_weight, linear1_bias, linear2_weight, linear2_bias, norm2_weight, norm2_bias;
   at::Tensor x, dy;
   at::Tensor first;  ///< undefined for no padding
+  TokenSegments segments;
   at::Tensor attention_dropout_mask, projection_dropout_mask, inner_dropout_mask, output_dropout_mask;
   float scale = 1;
   at::Tensor attention_output, lse, normed1, inverse1, normed2, inverse2;
 
  private:
+  /// Of some sequences few long ones, of others many short ones; a last part in segments of one token.
+  TokenSegments random_segments(int64_t sequences, int64_t tokens) const {
+    const at::Tensor firsts = at::empty({sequences, tokens}, at::kInt);
+    auto* place = firsts.mutable_data_ptr<int>();
+    for (int64_t sequence = 0; sequence < sequences; ++sequence) {
+      const int64_t padding = sequence % 2 == 0 ? tokens / 8 : 0;
+      const double ends = sequence % 3 == 0 ? 0.02 : 0.005;
+      const at::Tensor drawn = at::rand({tokens}).lt(ends);
+      int begin = 0;
+      for (int64_t token = 0; token < tokens; ++token) {
+        if (token >= tokens - padding || drawn[token].item<bool>()) begin = static_cast<int>(token);
+        *place++ = begin;
+      }
+    }
+    return TokenSegments::of(firsts.to(device_));
+  }
   at::Tensor random(at::IntArrayRef sizes, double deviation) const {
     return at::randn(sizes, at::device(device_)).mul_(deviation).to(at::kBFloat16);
   }
@@ -224,6 +247,7 @@ inline at::Tensor unread(const FusedBlockData& data) {
   const int64_t tokens = shape.tokens, queries = shape.queries;
   const at::Tensor all = at::ones({tokens, tokens}, at::device(data.x.device()).dtype(at::kBool));
   at::Tensor read = shape.causal ? all.tril() : all;
+  if (data.tried().packed) return read.logical_not().logical_or(data.segments.before()).unsqueeze(1);
   if (queries > 0) {
     const at::Tensor none = at::zeros({tokens, queries}, all.options());
     const at::Tensor before = all.tril(-1).narrow(0, tokens - queries, queries);

@@ -63,6 +63,29 @@ TEST(KernelPlan, TheHeadOfDynamicsRunsPlainOperatorsBesideWholeBlocks) {
   EXPECT_THAT(parts_of(plan).at("dynamics").kernels, HasSubstr("libtorch's operators"));
 }
 
+TEST(KernelPlan, PackedRowsAreReadByKernelsThatKnowTheirHistories) {
+  NetworkShape shape = with_block(Block::kComposed, wide(512, 8, 4096));
+  shape.gelu = shape.mlp_biases = shape.packed = true;
+  for (const bool alibi : {true, false}) {
+    shape.alibi = alibi;
+    const KernelPlan plan(shape, kHopper, at::kHalf);
+    EXPECT_TRUE(plan.own_attention() && plan.by_sublayers()) << "cuDNN's, which is else faster, cannot";
+    EXPECT_EQ(parts_of(plan)["attention"].kernels,
+              "our kernels, which stream keys and values of each history of a row");
+    for (const auto& [device, type] : {std::pair{kAmpere, at::kBFloat16}, std::pair{kHopper, at::kFloat}}) {
+      const KernelPlan plain(shape, device, type);
+      EXPECT_FALSE(plain.own_attention() || plain.cudnn_attention() || plain.by_sublayers());
+      EXPECT_EQ(parts_of(plain)["attention"].kernels, "libtorch's kernels, by a mask of each row");
+      EXPECT_THAT(parts_of(plain)["attention"].why,
+                  ::testing::AllOf(HasSubstr("sequence_packing puts several histories into one"),
+                                   HasSubstr("ours: ")));
+    }
+  }
+  shape.heads = 16;
+  shape.width = 16 * 48;
+  EXPECT_THAT(KernelPlan(shape, kHopper, at::kBFloat16).parts().at(2).why, HasSubstr("48 features"));
+}
+
 TEST(KernelPlan, RolloutsReadKeptKeysByOurKernel) {
   const NetworkShape chosen = with_block(Block::kComposed, wide(512, 8, 4096));
   for (const DeviceTraits& device : {kHopper, kAmpere}) {

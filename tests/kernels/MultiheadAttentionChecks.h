@@ -137,6 +137,17 @@ inline std::vector<MultiheadAttentionCase> streaming_attention_cases() {
       alibi.block.alibi = true;
       all.push_back(alibi);
     }
+    for (MultiheadAttentionCase packed : {MultiheadAttentionCase{{{3, 4096, 4096, 512, 8, true}, dropout}},
+                                          {{{5, 1000, 1000, 256, 4, true}, dropout}},
+                                          {{{3, 900, 500, 128, 2, true}, dropout}},
+                                          {{{4, 700, 700, 128, 4, true}, dropout}},
+                                          {{{3, 1100, 1100, 128, 2, true}, dropout, 4.0}},
+                                          {{{3, 600, 600, 128, 2, true}, dropout, 12.0}}}) {
+      packed.block.packed = true;
+      all.push_back(packed);
+      packed.block.alibi = true;
+      all.push_back(packed);
+    }
   }
   return all;
 }
@@ -184,21 +195,24 @@ class MultiheadAttentionData {
     const Views from = views(projected_, queries_apart_);
     const kernels::DropoutMasks keep = block.block.keep();
     const bool has_rope = lying_ == Lying::kWithRope;
-    return {
-        shape(),
-        matrix<const __nv_bfloat16>(from.queries),
-        matrix<const __nv_bfloat16>(from.keys),
-        matrix<const __nv_bfloat16>(from.values),
-        has_rope ? block.cosines.data_ptr<float>() : nullptr,
-        has_rope ? block.sines.data_ptr<float>() : nullptr,
-        keep.attention,
-        keep.attention_scale,
-        FusedBlockData::of(block.block.attention_output),
-        block.block.lse.data_ptr<float>(),
-        first_keys_.defined()
-            ? kernels::AlibiReach{longest_keys_.data_ptr<float>(), first_keys_.data_ptr<int>()}
-            : kernels::AlibiReach{},
-        projected_.scalar_type() == at::kHalf ? kernels::ShortType::kHalf : kernels::ShortType::kBFloat16};
+    return {shape(),
+            matrix<const __nv_bfloat16>(from.queries),
+            matrix<const __nv_bfloat16>(from.keys),
+            matrix<const __nv_bfloat16>(from.values),
+            has_rope ? block.cosines.data_ptr<float>() : nullptr,
+            has_rope ? block.sines.data_ptr<float>() : nullptr,
+            keep.attention,
+            keep.attention_scale,
+            FusedBlockData::of(block.block.attention_output),
+            block.block.lse.data_ptr<float>(),
+            first_keys_.defined()
+                ? kernels::AlibiReach{longest_keys_.data_ptr<float>(), first_keys_.data_ptr<int>()}
+                : kernels::AlibiReach{},
+            projected_.scalar_type() == at::kHalf ? kernels::ShortType::kHalf : kernels::ShortType::kBFloat16,
+            block.block.segments.defined()
+                ? kernels::PackedSegments{block.block.segments.first.const_data_ptr<int>(),
+                                          block.block.segments.end.const_data_ptr<int>()}
+                : kernels::PackedSegments{}};
   }
   kernels::MultiheadAttentionGradients gradients(const at::Tensor& all, const at::Tensor& apart) const {
     const Views to = views(all, apart);
@@ -276,7 +290,8 @@ inline void expect_alibi_reaches_far_enough(const MultiheadAttentionData& data) 
   }
   const double greatest_slope = std::exp2(-8.0 / shape.heads);  // of the first head
   constexpr double kFurthest = 60;
-  if (!data.block.block.tried().steep() && greatest_slope * (shape.tokens - 2 * 128) > kFurthest) {
+  if (!data.block.block.tried().steep() && !data.block.block.tried().packed &&
+      greatest_slope * (shape.tokens - 2 * 128) > kFurthest) {
     EXPECT_GT(data.first_keys().max().item<int>(), 0) << "nothing was left out";
   }
 }

@@ -34,7 +34,7 @@ TEST_P(MultiheadAttention, IsTheReference) {
 
 TEST_P(MultiheadAttention, OperationIsTheReferenceWithTheBitsThatItDraws) {
   if (!GetParam().block.shape.causal) GTEST_SKIP() << "networks have none that are not causal";
-  if (GetParam().block.alibi) {
+  if (GetParam().block.alibi || GetParam().block.packed) {
     testing::expect_streamed_attention_is_the_reference(GetParam(), at::kCUDA);
   } else {
     testing::expect_projected_attention_is_the_reference(GetParam(), at::kCUDA);
@@ -133,6 +133,7 @@ struct LongCase {
   int64_t sequences, tokens, heads;
   kernels::DistancePenalty penalty;
   at::ScalarType type = at::kBFloat16;
+  int64_t segment = 0;  ///< tokens of a packed row's segments; 0: rows are whole
 };
 
 /// Beside cuDNN's, at long contexts; for people, not for CTest. A product of a causal half counts once.
@@ -140,7 +141,12 @@ class StreamedAttentionSpeed : public OnGpu<::testing::TestWithParam<LongCase>> 
 
 TEST_P(StreamedAttentionSpeed, DISABLED_BesideCudnn) {
   constexpr int64_t kHeadSize = 64;
-  const auto& [sequences, tokens, heads, penalty, type] = GetParam();
+  const auto& [sequences, tokens, heads, penalty, type, segment] = GetParam();
+  TokenSegments segments;
+  if (segment > 0) {
+    const at::Tensor places = at::arange(tokens, at::device(at::kCUDA).dtype(at::kInt));
+    segments = TokenSegments::of((places.div(segment, "floor") * segment).repeat({sequences, 1}));
+  }
   const auto options = at::TensorOptions().device(at::kCUDA).dtype(type);
   const at::Tensor projected = at::randn({sequences, tokens, 3, heads, kHeadSize}, options);
   const at::Tensor qkv = projected.permute({2, 0, 3, 1, 4}).requires_grad_();
@@ -159,20 +165,27 @@ TEST_P(StreamedAttentionSpeed, DISABLED_BesideCudnn) {
   };
   std::cout << sequences << " x " << tokens << ", " << heads << " heads"
             << (penalty == kernels::DistancePenalty::kAlibi ? ", ALiBi" : "") << ", " << c10::toString(type)
-            << std::endl;
-  report("streamed", [&] { return kernels::streamed_attention(qkv, tokens, penalty, 0.0); });
-  report("cuDNN", [&] { return kernels::cudnn_attention(qkv, penalty, 0.0); });
+            << (segment > 0 ? ", packed segments of " + std::to_string(segment) : "") << std::endl;
+  report("streamed", [&] {
+    return kernels::streamed_attention(qkv, tokens, penalty, 0.0, /*norms=*/{}, /*main_gradients=*/nullptr,
+                                       segments);
+  });
+  if (segment == 0) report("cuDNN", [&] { return kernels::cudnn_attention(qkv, penalty, 0.0); });
 }
 
-INSTANTIATE_TEST_SUITE_P(Benchmark, StreamedAttentionSpeed,
-                         ::testing::Values(LongCase{64, 4096, 8, kernels::DistancePenalty::kAlibi},
-                                           LongCase{64, 4096, 8, kernels::DistancePenalty::kAlibi, at::kHalf},
-                                           LongCase{64, 4096, 8, kernels::DistancePenalty::kNone, at::kHalf},
-                                           LongCase{64, 4096, 8, kernels::DistancePenalty::kNone},
-                                           LongCase{256, 1024, 8, kernels::DistancePenalty::kAlibi},
-                                           LongCase{256, 1024, 8, kernels::DistancePenalty::kNone},
-                                           LongCase{8, 8192, 16, kernels::DistancePenalty::kAlibi},
-                                           LongCase{8, 8192, 16, kernels::DistancePenalty::kNone}));
+INSTANTIATE_TEST_SUITE_P(
+    Benchmark, StreamedAttentionSpeed,
+    ::testing::Values(LongCase{64, 4096, 8, kernels::DistancePenalty::kAlibi},
+                      LongCase{64, 4096, 8, kernels::DistancePenalty::kAlibi, at::kHalf},
+                      LongCase{64, 4096, 8, kernels::DistancePenalty::kNone, at::kHalf},
+                      LongCase{64, 4096, 8, kernels::DistancePenalty::kNone},
+                      LongCase{256, 1024, 8, kernels::DistancePenalty::kAlibi},
+                      LongCase{256, 1024, 8, kernels::DistancePenalty::kNone},
+                      LongCase{8, 8192, 16, kernels::DistancePenalty::kAlibi},
+                      LongCase{8, 8192, 16, kernels::DistancePenalty::kNone},
+                      LongCase{64, 4096, 8, kernels::DistancePenalty::kAlibi, at::kBFloat16, 4096},
+                      LongCase{64, 4096, 8, kernels::DistancePenalty::kNone, at::kBFloat16, 4096},
+                      LongCase{64, 4096, 8, kernels::DistancePenalty::kNone, at::kBFloat16, 500}));
 
 }  // namespace
 }  // namespace adtrain

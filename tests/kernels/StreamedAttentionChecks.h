@@ -68,7 +68,8 @@ inline void expect_streamed_attention_is_the_reference(const MultiheadAttentionC
   const at::Tensor projected = data.projected().detach().requires_grad_();
   const auto penalty = tried.block.alibi ? kernels::DistancePenalty::kAlibi : kernels::DistancePenalty::kNone;
   const at::Tensor found = kernels::streamed_attention(data.by_kind(projected).permute({2, 0, 3, 1, 4}),
-                                                       shape.rows, penalty, tried.block.dropout, norms);
+                                                       shape.rows, penalty, tried.block.dropout, norms,
+                                                       /*main_gradients=*/nullptr, block.segments);
   EXPECT_LT(error_of(found, expected), value_tolerance(tried));
   torch::autograd::variable_list given = {projected};
   for (const at::Tensor& parameter : norms.parameters()) given.push_back(parameter);

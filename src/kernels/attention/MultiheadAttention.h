@@ -55,6 +55,12 @@ struct AlibiReach {
   static constexpr int64_t blocks(int64_t tokens) { return (tokens + kReachRows - 1) / kReachRows; }
 };
 
+/// Of sequences that hold several segments end to end, (S, tokens): the first token of each one's segment,
+/// and what is behind its last one. A query reads no keys of other segments. Null where sequences are whole.
+struct PackedSegments {
+  const int *first, *end;
+};
+
 /// Sequences, streams, rows and padding are those of BlockShape. The output of a warp tile of 16 rows that
 /// are all padding is 0. Heads of 32 and 64 may have any number of tokens. Where is_streaming(), attention is
 /// causal, with one stream, no padding and no rotation.
@@ -75,6 +81,7 @@ struct MultiheadAttention {
   AlibiReach alibi = {};  ///< only for streaming_attention()
   /// Of the elements of all matrices, whose pointers say bf16. fp16 only for streaming_attention().
   ShortType type = ShortType::kBFloat16;
+  PackedSegments segments = {};  ///< only for streaming_attention()
 
   /// Whether streaming_attention() runs it, with that function's restrictions.
   bool is_streaming() const { return is_streaming_attention(shape.tokens, shape.width / shape.heads); }

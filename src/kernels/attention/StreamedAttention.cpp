@@ -33,6 +33,7 @@ struct Call {
   at::Tensor output, lse, bits = {};
   at::Tensor longest_keys = {}, first_keys = {};  ///< undefined without ALiBi
   float scale = 1;
+  TokenSegments segments = {};
 
   int64_t rows() const { return output.size(1); }
   /// Queries of the last rows. `heads`: queries and keys, or all three.
@@ -55,6 +56,9 @@ struct Call {
   MultiheadAttention attention(const at::Tensor& read) const {
     AlibiReach alibi = {};
     if (first_keys.defined()) alibi = {longest_keys.data_ptr<float>(), first_keys.data_ptr<int>()};
+    PackedSegments packed = {};
+    if (segments.defined())
+      packed = {segments.first.const_data_ptr<int>(), segments.end.const_data_ptr<int>()};
     return {shape(),
             matrix_of_heads<const __nv_bfloat16>(queries_of(read)),
             matrix_of_heads<const __nv_bfloat16>(read[1]),
@@ -66,7 +70,8 @@ struct Call {
             values_of(output),
             lse.data_ptr<float>(),
             alibi,
-            type_of(qkv)};
+            type_of(qkv),
+            packed};
   }
 };
 
@@ -74,14 +79,16 @@ class StreamedAttention : public autograd::Function<StreamedAttention> {
  public:
   static at::Tensor forward(autograd::AutogradContext* context, const at::Tensor& qkv,
                             at::TensorList parameters, int64_t rows, DistancePenalty penalty,
-                            double dropout_rate, MainGradients* main_gradients) {
+                            double dropout_rate, MainGradients* main_gradients,
+                            const TokenSegments& segments) {
     const c10::cuda::CUDAGuard on_device(qkv.device());
     const int64_t sequences = qkv.size(1), heads = qkv.size(2), tokens = qkv.size(3);
     const auto like = qkv.options().requires_grad(false);
     Call call = {.qkv = qkv,
                  .norms = HeadNorms::of(parameters),
                  .output = at::empty({sequences, rows, heads * qkv.size(4)}, like),
-                 .lse = at::empty({sequences, heads, rows}, like.dtype(at::kFloat))};
+                 .lse = at::empty({sequences, heads, rows}, like.dtype(at::kFloat)),
+                 .segments = segments};
     const BlockPass pass(qkv[0], heads, dropout_rate, /*hidden_rate=*/0, /*own_attention=*/true, nullptr);
     if (!pass.keep_attention.always()) {
       call.bits = pass.attention_dropout_mask(call.shape().attention_rows(), /*number=*/0);
@@ -98,7 +105,7 @@ class StreamedAttention : public autograd::Function<StreamedAttention> {
     kept.insert(kept.end(), parameters.begin(), parameters.end());
     context->save_for_backward(std::move(kept));
     context->saved_data["remembered"] =
-        c10::IValue::make_capsule(c10::make_intrusive<Remembered>(call.scale, main_gradients));
+        c10::IValue::make_capsule(c10::make_intrusive<Remembered>(call.scale, main_gradients, segments));
     return call.output;
   }
 
@@ -115,7 +122,8 @@ class StreamedAttention : public autograd::Function<StreamedAttention> {
                        .bits = saved[3],
                        .longest_keys = saved[4],
                        .first_keys = saved[5],
-                       .scale = remembered->scale};
+                       .scale = remembered->scale,
+                       .segments = remembered->segments};
     const c10::cuda::CUDAGuard on_device(call.qkv.device());
     const at::Tensor d_output = gradients[0].contiguous();
     const at::Tensor d_qkv = at::empty_strided(call.qkv.sizes(), call.qkv.strides(), d_output.options());
@@ -138,15 +146,17 @@ class StreamedAttention : public autograd::Function<StreamedAttention> {
                             place.of(0, parameters.size()));
       for (at::Tensor& gradient : place.finish()) result.push_back(std::move(gradient));
     }
-    result.resize(result.size() + 4);  // rows, penalty, dropout and main gradients get no gradients
+    result.resize(result.size() + 5);  // rows, penalty, dropout, main gradients and segments get no gradients
     return result;
   }
 
  private:
   struct Remembered : torch::CustomClassHolder {
-    Remembered(float of_kept, MainGradients* gradients_to) : scale(of_kept), main_gradients(gradients_to) {}
+    Remembered(float of_kept, MainGradients* gradients_to, TokenSegments of_rows)
+        : scale(of_kept), main_gradients(gradients_to), segments(std::move(of_rows)) {}
     float scale;
     MainGradients* main_gradients;
+    TokenSegments segments;
   };
   static constexpr size_t kTensors = 6;  ///< that are kept, before the norms' parameters
 };
@@ -154,10 +164,11 @@ class StreamedAttention : public autograd::Function<StreamedAttention> {
 }  // namespace
 
 at::Tensor streamed_attention(const at::Tensor& qkv, int64_t rows, DistancePenalty penalty,
-                              double dropout_rate, const HeadNorms& norms, MainGradients* main_gradients) {
+                              double dropout_rate, const HeadNorms& norms, MainGradients* main_gradients,
+                              const TokenSegments& segments) {
   const std::vector<at::Tensor> parameters = norms.parameters();
   return StreamedAttention::apply(qkv, at::TensorList(parameters), rows, penalty, dropout_rate,
-                                  main_gradients);
+                                  main_gradients, segments);
 }
 
 }  // namespace adtrain::kernels

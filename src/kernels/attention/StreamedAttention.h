@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/MainGradients.h"
+#include "kernels/TokenStreams.h"
 #include "kernels/attention/DistancePenalty.h"
 #include "kernels/norm/HeadNorms.h"
 
@@ -18,11 +19,13 @@ namespace adtrain::kernels {
 /// `norms`: of queries and keys, before attention, which are not kept but computed again. `main_gradients`:
 /// see MainGradients; null where the norms' parameters get their gradients from autograd.
 ///
+/// `segments`: of packed rows, (B, tokens); a token reads none but those of its own.
+///
 /// Autograd records it; the gradient of qkv has qkv's strides, and repeats bit for bit. Dropout's seed is
 /// drawn from the default generator of the device. KernelPlan::own_attention() says for which networks it is
 /// meant.
 at::Tensor streamed_attention(const at::Tensor& qkv, int64_t rows, DistancePenalty penalty,
                               double dropout_rate, const HeadNorms& norms = {},
-                              MainGradients* main_gradients = nullptr);
+                              MainGradients* main_gradients = nullptr, const TokenSegments& segments = {});
 
 }  // namespace adtrain::kernels

@@ -84,11 +84,10 @@ Why why_no_streaming_kernels(const DeviceTraits& device) {
 Why why_no_streamed_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
   if (auto why = why_no_large_kernels(device, type, /*in_fp16=*/true)) return why;
   if (auto why = why_no_streaming_kernels(device)) return why;
-  if (network.packed) return kPacked;
   if (network.two_streams) return "it is for one causal stream of tokens: token_layout: previous";
   if (network.head_size() != 32 && network.head_size() != 64)
     return fmt::format("heads have {} features; it is for 32 and 64", network.head_size());
-  if (!network.alibi && !network.normed_heads)
+  if (!network.alibi && !network.normed_heads && !network.packed)
     return "it is for ALiBi or norms of queries and keys; without them cuDNN's is faster";
   return std::nullopt;
 }
@@ -315,10 +314,15 @@ bool KernelPlan::gelu_in_epilogues() const {
 }
 
 Part KernelPlan::attention_of_composed() const {
+  if (own_attention() && network_.packed)
+    return {"attention", std::string(kStreaming) + " of each history of a row", ""};
   if (own_attention()) return {"attention", kStreaming, ""};
   if (cudnn_attention()) return {"attention", "cuDNN's kernels, without a matrix of scores", ""};
-  return {"attention", network_.packed ? "libtorch's kernels, by a mask of each row" : "libtorch's kernels",
-          "cuDNN's: " + *why_no_cudnn_attention_};
+  const std::string why = "cuDNN's: " + *why_no_cudnn_attention_;
+  if (network_.packed)
+    return {"attention", "libtorch's kernels, by a mask of each row",
+            why + "; ours: " + *why_no_own_attention_};
+  return {"attention", "libtorch's kernels", why};
 }
 
 std::vector<Part> KernelPlan::parts_of_quantised_blocks() const {

@@ -27,13 +27,13 @@ std::vector<ActionHead> heads_of(ParameterFactory& factory, const ModelOptions& 
   return heads;
 }
 
-/// Of packed rows of all parts: see TokenStreams::segment_first. Else undefined.
-at::Tensor segments_of(const Batch& batch) {
-  if (batch.parts.empty()) return batch.segment_first;
+/// Of packed rows, of all parts.
+TokenSegments segments_of(const Batch& batch) {
+  if (batch.parts.empty()) return TokenSegments::of(batch.segment_first);
   if (!batch.parts.front().packed()) return {};
-  std::vector<at::Tensor> segments;
-  for (const Batch& part : batch.parts) segments.push_back(part.segment_first);
-  return at::cat(segments);
+  std::vector<at::Tensor> first;
+  for (const Batch& part : batch.parts) first.push_back(part.segment_first);
+  return TokenSegments::of(at::cat(first));
 }
 
 }  // namespace

@@ -7,17 +7,18 @@
 /// dk and dv.
 namespace adtrain::kernels::streaming_attention_pass {
 
-template <class Short, int HeadSize, bool Dropout, bool Alibi>
+template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Packed>
 class KeysBackward : StreamingBackward<Short, HeadSize> {
   using Base = StreamingBackward<Short, HeadSize>;
   using Base::job_, Base::own_, Base::gradients_, Base::warp_, Base::lane_, Base::kStages;
   static constexpr int kStatistics = kPassingRows * static_cast<int>(sizeof(float));
   static constexpr int kWordBytes = Dropout ? kThreads * static_cast<int>(sizeof(uint32_t)) : 0;
   static constexpr int kLogs = Base::kBesideTiles, kDeltas = kLogs + kStages * kStatistics,
-                       kWords = kDeltas + kStages * kStatistics;
+                       kWords = kDeltas + kStages * kStatistics, kBounds = kWords + kStages * kWordBytes;
+  using Bounds = SegmentBounds<kOwnRows>;
 
  public:
-  static constexpr int kBytes = kWords + kStages * kWordBytes + kTileAlignment;
+  static constexpr int kBytes = kBounds + (Packed ? Bounds::kBytes : 0) + kTileAlignment;
 
   __device__ KeysBackward(const Job& job, const OwnRows& own, char* shared)
       : Base(job, own, shared),
@@ -31,6 +32,7 @@ class KeysBackward : StreamingBackward<Short, HeadSize> {
     start_copy_rows<kOwnRows, kThreads>(this->own_tile(1), job_.values, own_, own_.first, tokens);
     int block = own_.begin;
     fetch(block);
+    if constexpr (Packed) Bounds::copy(bounds(), job_.segments.end, job_.shape, own_);
 #pragma unroll
     for (int i = 0; i < Base::kEights; ++i) dkey_[i] = dvalue_[i] = no_sums();
     const int end = own_.end;
@@ -66,6 +68,10 @@ class KeysBackward : StreamingBackward<Short, HeadSize> {
   }
   __device__ uint32_t* words(int block) const {
     return this->template values_at<uint32_t>(kWords + block % kStages * kWordBytes);
+  }
+  /// Of packed sequences: where the segments of the thread block's keys end.
+  __device__ int* bounds() const {
+    return this->template values_at<int>(kBounds);
   }
   /// For queries that do not exist, lse and d_attention_output are 0, so that they add nothing.
   __device__ void fetch(int block) const {
@@ -170,7 +176,22 @@ class KeysBackward : StreamingBackward<Short, HeadSize> {
         if (query < own + 8 * half) scores[i / 4].value[i % 4] = 0.0f;
       }
     }
+    if constexpr (Packed) hide_from_other_segments(scores, block);
     Base::round(weights, scores);
+  }
+
+  /// Of stages whose queries do not all read all of the thread block's keys.
+  __device__ __forceinline__ void hide_from_other_segments(PassingSums& weights, int block) const {
+    const int* const end_of = bounds();
+    if (end_of[0] >= kPassingRows * (block + 1)) return;
+    const LanePlace place = lane_place(lane_);
+    const int own = kWarpTile * warp_ + place.row, column = kPassingRows * block + place.column;
+    const int end[2] = {end_of[own] - column, end_of[own + 8] - column};
+#pragma unroll
+    for (int i = 0; i < 4 * kPassingEights; ++i) {
+      const int query = i / 4 * 8 + i % 2, half = i / 2 % 2;
+      if (query >= end[half]) weights[i / 4].value[i % 4] = 0.0f;
+    }
   }
 
   const PassingRows<HeadSize, kThreads> query_rows_, gradient_rows_;

@@ -7,15 +7,16 @@
 /// A thread block owns 64 queries of a head; the head's keys and values stream by. It computes dq.
 namespace adtrain::kernels::streaming_attention_pass {
 
-template <class Short, int HeadSize, bool Dropout, bool Alibi>
+template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Packed>
 class QueriesBackward : StreamingBackward<Short, HeadSize> {
   using Base = StreamingBackward<Short, HeadSize>;
   using Base::job_, Base::own_, Base::gradients_, Base::warp_, Base::lane_, Base::kStages;
   static constexpr int kWordBytes = Dropout ? kThreads * static_cast<int>(sizeof(uint32_t)) : 0;
-  static constexpr int kWords = Base::kBesideTiles;
+  static constexpr int kWords = Base::kBesideTiles, kBounds = kWords + kStages * kWordBytes;
+  using Bounds = SegmentBounds<kOwnRows>;
 
  public:
-  static constexpr int kBytes = kWords + kStages * kWordBytes + kTileAlignment;
+  static constexpr int kBytes = kBounds + (Packed ? Bounds::kBytes : 0) + kTileAlignment;
 
   __device__ QueriesBackward(const Job& job, const OwnRows& own, char* shared)
       : Base(job, own, shared),
@@ -31,6 +32,7 @@ class QueriesBackward : StreamingBackward<Short, HeadSize> {
                                         rows);
     int block = own_.begin;
     fetch(block);
+    if constexpr (Packed) Bounds::copy(bounds(), job_.segments.first, job_.shape, own_);
     take_queries();
     const int diagonal = own_.end - 1;
 #pragma unroll 1
@@ -57,6 +59,10 @@ class QueriesBackward : StreamingBackward<Short, HeadSize> {
   }
   __device__ uint32_t* words(int block) const {
     return this->template values_at<uint32_t>(kWords + block % kStages * kWordBytes);
+  }
+  /// Of packed sequences: where the segments of the thread block's queries begin.
+  __device__ int* bounds() const {
+    return this->template values_at<int>(kBounds);
   }
   __device__ void fetch(int block) const {
     if (block >= own_.end) return;
@@ -139,7 +145,21 @@ class QueriesBackward : StreamingBackward<Short, HeadSize> {
         if (key > own + 8 * half) scores[i / 4].value[i % 4] = 0.0f;
       }
     }
+    if constexpr (Packed) hide_other_segments(scores, block);
     Base::round(weights, scores);
+  }
+
+  /// Of stages that not all of the thread block's queries read whole.
+  __device__ __forceinline__ void hide_other_segments(PassingSums& weights, int block) const {
+    const int* const first = bounds();
+    if (first[kOwnRows - 1] <= kPassingRows * block) return;
+    const int column = kPassingRows * block + lane_place(lane_).column;
+    const int begin[2] = {first[place_of(0)] - column, first[place_of(1)] - column};
+#pragma unroll
+    for (int i = 0; i < 4 * kPassingEights; ++i) {
+      const int key = i / 4 * 8 + i % 2, half = i / 2 % 2;
+      if (key < begin[half]) weights[i / 4].value[i % 4] = 0.0f;
+    }
   }
 
   /// Where dropout has dropped a weight, what is left of its gradient is −delta.

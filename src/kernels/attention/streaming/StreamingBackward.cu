@@ -19,7 +19,9 @@
 /// more than have to be. To keep dS in memory, half of the square score matrix, took longer, and sums of dq
 /// over thread blocks that come in any order would not be deterministic.
 ///
-/// With ALiBi both read what the forward pass has read; see AlibiReach.
+/// With ALiBi both read what the forward pass has read; see AlibiReach. Of packed sequences queries begin
+/// where the first one's segment does, keys end where the last one's does, and what belongs to another
+/// segment weighs nothing.
 ///
 /// In fp16, P and m · d_attention_output vᵀ − delta are scaled; see StreamingBackward::kShift. The lengths
 /// that this takes are found before the second kernel.
@@ -31,6 +33,7 @@
 ///     queries, d_attention_output  (2, 64, 64), 16 KiB each: streamed
 ///     lse, minus_deltas  (2, 64), fp32: of the streamed queries
 ///     words           (2, 2, 64), 1 KiB: dropout words of the streamed queries
+///     bounds          (64), 256 B: of packed sequences, where the keys' segments end
 ///
 /// The third kernel has the same with queries and keys exchanged, and lse and minus_deltas in registers.
 namespace adtrain::kernels {
@@ -101,11 +104,18 @@ __device__ int end_of_readers(const MultiheadAttention& attention, const OwnRows
   return min(own.end, (static_cast<int>(*last_reader) + kReach) / kPassingRows);
 }
 
-template <class Short, int HeadSize, bool Dropout, bool Alibi>
+template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Packed>
 __global__ void __launch_bounds__(kThreads, kBlocksTogether)
     streaming_keys_backward_kernel(const __grid_constant__ Job job) {
   __shared__ OwnRows own;
-  if (threadIdx.x == 0) own = job.of_keys.rows<Own::kKeys>(blockIdx.x, job.attention.shape);
+  if (threadIdx.x == 0) {
+    const MultiheadAttention& attention = job.attention;
+    own = job.of_keys.rows<Own::kKeys>(blockIdx.x, attention.shape);
+    if constexpr (Packed) {
+      const int end = SegmentBounds<kOwnRows>::of(attention.segments.end, attention.shape, own, kOwnRows - 1);
+      own.end = (end + kPassingRows - 1) / kPassingRows;
+    }
+  }
   __syncthreads();
   if constexpr (Alibi) {
     __shared__ unsigned last_reader;
@@ -114,23 +124,28 @@ __global__ void __launch_bounds__(kThreads, kBlocksTogether)
     if (threadIdx.x == 0) own.end = end;
     __syncthreads();
   }
-  KeysBackward<Short, HeadSize, Dropout, Alibi>(job, own, shared_memory_for_tiles()).run();
+  KeysBackward<Short, HeadSize, Dropout, Alibi, Packed>(job, own, shared_memory_for_tiles()).run();
 }
 
-template <class Short, int HeadSize, bool Dropout, bool Alibi>
+template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Packed>
 __global__ void __launch_bounds__(kThreads, kBlocksTogether)
     streaming_queries_backward_kernel(const __grid_constant__ Job job) {
   __shared__ OwnRows own;
   if (threadIdx.x == 0) {
-    own = job.of_queries.rows<Own::kQueries>(blockIdx.x, job.attention.shape);
-    if (row_of(job.attention.shape, own.first) + kOwnRows <= 0) {  // no queries
+    const MultiheadAttention& attention = job.attention;
+    own = job.of_queries.rows<Own::kQueries>(blockIdx.x, attention.shape);
+    if (row_of(attention.shape, own.first) + kOwnRows <= 0) {  // no queries
       own.end = own.begin;
-    } else if (Alibi) {
-      own.begin = *first_key(job.attention, own, own.first) / kPassingRows;
+    } else if constexpr (Alibi || Packed) {
+      int begin = 0;
+      if constexpr (Alibi) begin = *first_key(attention, own, own.first);
+      if constexpr (Packed)
+        begin = max(begin, SegmentBounds<kOwnRows>::of(attention.segments.first, attention.shape, own, 0));
+      own.begin = begin / kPassingRows;
     }
   }
   __syncthreads();
-  QueriesBackward<Short, HeadSize, Dropout, Alibi>(job, own, shared_memory_for_tiles()).run();
+  QueriesBackward<Short, HeadSize, Dropout, Alibi, Packed>(job, own, shared_memory_for_tiles()).run();
 }
 
 template <class Short, int HeadSize>
@@ -148,14 +163,17 @@ void launch_deltas(const Job& job, cudaStream_t stream) {
 template <class Short, int HeadSize>
 void launch(const Job& job, cudaStream_t stream) {
   launch_deltas<Short, HeadSize>(job, stream);
-  with_flags(job.attention, [&](auto dropout, auto alibi) {
-    constexpr bool kDropout = decltype(dropout)::kValue, kAlibi = decltype(alibi)::kValue;
+  with_flags(job.attention, [&](auto dropout, auto alibi, auto packed) {
+    constexpr bool kDropout = decltype(dropout)::kValue, kAlibi = decltype(alibi)::kValue,
+                   kPacked = decltype(packed)::kValue;
     gpu::launch("streaming_keys_backward_kernel",
-                streaming_keys_backward_kernel<Short, HeadSize, kDropout, kAlibi>, job.of_keys.blocks(),
-                kThreads, KeysBackward<Short, HeadSize, kDropout, kAlibi>::kBytes, stream, job);
+                streaming_keys_backward_kernel<Short, HeadSize, kDropout, kAlibi, kPacked>,
+                job.of_keys.blocks(), kThreads,
+                KeysBackward<Short, HeadSize, kDropout, kAlibi, kPacked>::kBytes, stream, job);
     gpu::launch("streaming_queries_backward_kernel",
-                streaming_queries_backward_kernel<Short, HeadSize, kDropout, kAlibi>, job.of_queries.blocks(),
-                kThreads, QueriesBackward<Short, HeadSize, kDropout, kAlibi>::kBytes, stream, job);
+                streaming_queries_backward_kernel<Short, HeadSize, kDropout, kAlibi, kPacked>,
+                job.of_queries.blocks(), kThreads,
+                QueriesBackward<Short, HeadSize, kDropout, kAlibi, kPacked>::kBytes, stream, job);
   });
 }
 

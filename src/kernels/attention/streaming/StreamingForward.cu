@@ -22,11 +22,15 @@
 /// m). Where that is less than 2^-26 of the weights that have been read, for each row of the block, the block
 /// has read enough. A kernel before this one finds the longest key of each head.
 ///
+/// Of packed sequences a thread block ends at the stage in which the segment of its first query begins, and
+/// hides the keys before each query's own; most stages lie in one segment, and hide nothing.
+///
 /// Shared memory, 51 KiB for heads of 64:
 ///
 ///     queries       (128, 64), 16 KiB: until they are in registers; at the end the output, to be stored
 ///     keys, values  (2, 64, 64), 16 KiB each: streamed
 ///     words         (2, 2, 128), 2 KiB: dropout words of the streamed keys
+///     bounds        (128), 512 B: of packed sequences, where the queries' segments begin
 ///     up to 1 KiB before these, so that tiles begin where the swizzle does
 namespace adtrain::kernels {
 namespace {
@@ -42,17 +46,18 @@ struct Job {
 };
 
 /// The work of one thread in a launch.
-template <class Short, int HeadSize, bool Dropout, bool Alibi>
+template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Packed>
 class StreamingQueries {
   static constexpr int kSteps = HeadSize / 16, kEights = HeadSize / 8;
   static constexpr int kOwnTile = Tile<HeadSize>::bytes(kOwnRows),
                        kPassingTile = Tile<HeadSize>::bytes(kPassingRows),
                        kWordBytes = Dropout ? kThreads * static_cast<int>(sizeof(uint32_t)) : 0;
   static constexpr int kKeys = kOwnTile, kValues = kKeys + 2 * kPassingTile,
-                       kWords = kValues + 2 * kPassingTile;
+                       kWords = kValues + 2 * kPassingTile, kBounds = kWords + 2 * kWordBytes;
+  using Bounds = SegmentBounds<kOwnRows>;
 
  public:
-  static constexpr int kBytes = kWords + 2 * kWordBytes + kTileAlignment;
+  static constexpr int kBytes = kBounds + (Packed ? Bounds::kBytes : 0) + kTileAlignment;
 
   /// `own` is in shared memory, to save registers.
   __device__ StreamingQueries(const Job& job, const OwnRows& own, char* shared)
@@ -69,6 +74,7 @@ class StreamingQueries {
     start_copy_rows<kOwnRows, kThreads>(queries(), job_.queries, own_, row_of(job_.shape, own_.first),
                                         job_.shape.rows);
     fetch(own_.end - 1);
+    if constexpr (Packed) Bounds::copy(bounds(), job_.segments.first, job_.shape, own_);
     copies_arrived();
     __syncthreads();
     take_queries();
@@ -100,6 +106,18 @@ class StreamingQueries {
   __device__ uint32_t* words(int block) const {
     return reinterpret_cast<uint32_t*>(shared_ + kWords + block % 2 * kWordBytes);
   }
+  /// Of packed sequences: where the segments of the thread block's queries begin.
+  __device__ int* bounds() const {
+    return reinterpret_cast<int*>(shared_ + kBounds);
+  }
+  /// The first of the warpgroup's queries among the thread block's.
+  __device__ int first_of_group() const {
+    return warp_ / kWarpsOfGroup * kGroupRows;
+  }
+  /// Whether the segment of any of the warpgroup's queries has keys in the stage or before it.
+  __device__ bool has_segment(int block) const {
+    return !Packed || bounds()[first_of_group()] < kPassingRows * (block + 1);
+  }
   __device__ void fetch(int block) const {
     key_rows_.start_copy(keys(block), block);
     value_rows_.start_copy(values(block), block);
@@ -126,7 +144,7 @@ class StreamingQueries {
         __syncthreads();
       }
       if (block > own_.begin) fetch(block - 1);
-      if (block < diagonal) take(block, FlagOf<false>());
+      if (block < diagonal && has_segment(block)) take(block, FlagOf<false>());
       if (block == diagonal) take(block, FlagOf<true>());
     }
     return block + 1;
@@ -200,12 +218,25 @@ class StreamingQueries {
     products_arrived<0>();
     take_sums(scores);
     hold(query_);
+    if constexpr (Packed) hide_other_segments(scores, block);
     if constexpr (!Diagonal) return;
     const int own = place_of(0) % kPassingRows - lane_place(lane_).column;
 #pragma unroll
     for (int i = 0; i < 4 * kPassingEights; ++i) {
       const int key = i / 4 * 8 + i % 2, half = i / 2 % 2;
       if (key > own + 8 * half) scores[i / 4].value[i % 4] = -INFINITY;
+    }
+  }
+  /// Of stages that not all of the warpgroup's queries read whole.
+  __device__ __forceinline__ void hide_other_segments(PassingSums& scores, int block) const {
+    const int* const first = bounds();
+    if (first[first_of_group() + kGroupRows - 1] <= kPassingRows * block) return;
+    const int column = kPassingRows * block + lane_place(lane_).column;
+    const int begin[2] = {first[place_of(0)] - column, first[place_of(1)] - column};
+#pragma unroll
+    for (int i = 0; i < 4 * kPassingEights; ++i) {
+      const int key = i / 4 * 8 + i % 2, half = i / 2 % 2;
+      if (key < begin[half]) scores[i / 4].value[i % 4] = -INFINITY;
     }
   }
 
@@ -333,12 +364,19 @@ class StreamingQueries {
   Sums attention_output_[kEights];
 };
 
-template <class Short, int HeadSize, bool Dropout, bool Alibi>
+template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Packed>
 __global__ void __launch_bounds__(kThreads, 2) streaming_attention_kernel(const __grid_constant__ Job job) {
   __shared__ OwnRows own;
-  if (threadIdx.x == 0) own = job.order.rows<Own::kQueries>(blockIdx.x, job.attention.shape);
+  if (threadIdx.x == 0) {
+    const MultiheadAttention& attention = job.attention;
+    own = job.order.rows<Own::kQueries>(blockIdx.x, attention.shape);
+    if constexpr (Packed) {
+      own.begin =
+          SegmentBounds<kOwnRows>::of(attention.segments.first, attention.shape, own, 0) / kPassingRows;
+    }
+  }
   __syncthreads();
-  StreamingQueries<Short, HeadSize, Dropout, Alibi>(job, own, shared_memory_for_tiles()).run();
+  StreamingQueries<Short, HeadSize, Dropout, Alibi, Packed>(job, own, shared_memory_for_tiles()).run();
 }
 
 /// A thread block finds the longest key of a head.
@@ -351,22 +389,23 @@ __global__ void __launch_bounds__(kThreads) streaming_longest_keys_kernel(const 
   if (threadIdx.x == 0) attention.alibi.longest_keys[blockIdx.x] = longest;
 }
 
-template <class Short, int HeadSize, bool Dropout, bool Alibi>
+template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Packed>
 void launch(const Job& job, cudaStream_t stream) {
   if constexpr (Alibi) {
     const BlockShape& shape = job.attention.shape;
     gpu::launch("streaming_longest_keys_kernel", streaming_longest_keys_kernel<Short, HeadSize>,
                 shape.sequences * shape.heads, kThreads, 0, stream, job);
   }
-  gpu::launch("streaming_attention_kernel", streaming_attention_kernel<Short, HeadSize, Dropout, Alibi>,
-              job.order.blocks(), kThreads, StreamingQueries<Short, HeadSize, Dropout, Alibi>::kBytes, stream,
-              job);
+  gpu::launch("streaming_attention_kernel",
+              streaming_attention_kernel<Short, HeadSize, Dropout, Alibi, Packed>, job.order.blocks(),
+              kThreads, StreamingQueries<Short, HeadSize, Dropout, Alibi, Packed>::kBytes, stream, job);
 }
 
 template <class Short, int HeadSize>
 void launch(const Job& job, cudaStream_t stream) {
-  with_flags(job.attention, [&](auto dropout, auto alibi) {
-    launch<Short, HeadSize, decltype(dropout)::kValue, decltype(alibi)::kValue>(job, stream);
+  with_flags(job.attention, [&](auto dropout, auto alibi, auto packed) {
+    launch<Short, HeadSize, decltype(dropout)::kValue, decltype(alibi)::kValue, decltype(packed)::kValue>(
+        job, stream);
   });
 }
 

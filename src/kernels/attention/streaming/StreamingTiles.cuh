@@ -169,22 +169,39 @@ struct FlagOf {
   static constexpr bool kValue = Value;
 };
 
-/// Calls launch(dropout, alibi) with FlagOf what the attention has.
+/// Calls take(FlagOf<value>).
+template <class Take>
+void with_flag(bool value, Take&& take) {
+  if (value) return take(FlagOf<true>());
+  take(FlagOf<false>());
+}
+
+/// Calls launch(dropout, alibi, packed) with FlagOf what the attention has.
 template <class Launch>
 void with_flags(const MultiheadAttention& attention, Launch&& launch) {
-  const auto with_alibi = [&](auto dropout) {
-    if (attention.alibi.first_keys != nullptr) {
-      launch(dropout, FlagOf<true>());
-    } else {
-      launch(dropout, FlagOf<false>());
-    }
-  };
-  if (attention.keep != nullptr) {
-    with_alibi(FlagOf<true>());
-  } else {
-    with_alibi(FlagOf<false>());
-  }
+  with_flag(attention.keep != nullptr, [&](auto dropout) {
+    with_flag(attention.alibi.first_keys != nullptr, [&](auto alibi) {
+      with_flag(attention.segments.first != nullptr, [&](auto packed) { launch(dropout, alibi, packed); });
+    });
+  });
 }
+
+/// Where the segments of packed sequences' own rows begin, or end, in shared memory. Both ascend with the
+/// rows. For rows that do not exist, it is as for the last one.
+template <int Rows>
+struct SegmentBounds {
+  static constexpr int kBytes = Rows * static_cast<int>(sizeof(int));
+
+  /// `of_tokens`: PackedSegments::first or ::end. A barrier must follow.
+  __device__ static void copy(int* to, const int* of_tokens, const BlockShape& shape, const OwnRows& own) {
+    const int row = static_cast<int>(threadIdx.x);
+    if (row < Rows) to[row] = of(of_tokens, shape, own, row);
+  }
+  /// Of one row.
+  __device__ static int of(const int* of_tokens, const BlockShape& shape, const OwnRows& own, int row) {
+    return of_tokens[int64_t{own.sequence} * shape.tokens + min(own.first + row, shape.tokens - 1)];
+  }
+};
 
 /// The length of a head's longest row. For `Threads` threads.
 template <class Short, int HeadSize, int Threads>

@@ -84,8 +84,9 @@ TEST_P(QuantisedProduct, IsTheDefinition) {
   const std::vector<Shape> shapes =
       device().is_cpu()
           ? std::vector<Shape>{{40, 192, {8, 17, 63}}, {136, 704, {1, 130}}, {20, 2112, {1, 16, 33}}}
-          : std::vector<Shape>{{3072, 1024, all_rows}, {1024, 4096, all_rows}, {6144, 2048, all_rows},
-                               {1000, 640, all_rows},  {33, 64, all_rows},     {2048, 8192, all_rows}};
+          : std::vector<Shape>{{3072, 1024, all_rows},      {1024, 4096, all_rows}, {6144, 2048, all_rows},
+                               {1000, 640, all_rows},       {33, 64, all_rows},     {2048, 8192, all_rows},
+                               {4096, 1024, {1, 8, 11, 32}}};
   for (const auto& [out, in, rows_of_shape] : shapes) {
     const QuantisedMatrix matrix = random_matrix(kind, out, in, device());
     bool biased = false;

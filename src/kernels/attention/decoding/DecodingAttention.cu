@@ -19,9 +19,7 @@
 namespace adtrain::kernels {
 namespace {
 
-constexpr int kWarps = 4, kThreads = kWarps * kWarp;
-constexpr int kBlocks = 8;  ///< resident on a multiprocessor: their loads hide the memory's latency
-constexpr int kLoads = 4;   ///< keys of a group between two changes of the maximum: all are loaded at once
+constexpr int kLoads = 4;  ///< keys of a group between two changes of the maximum: all are loaded at once
 constexpr float kLowest = -1e30f;  ///< below all scores; finite, so that differences are numbers
 
 /// What some keys give a query: the weights' sum and the weighted values' are relative to 2^greatest.
@@ -46,29 +44,34 @@ __device__ float product_of(const Floats& left, const Floats& right) {
 }
 
 /// Where the warps of a thread block meet: shared memory.
-template <int HeadSize>
+template <int HeadSize, int kWarps>
 struct DecodingMemory {
-  Vector newest_key[kThreads];  ///< of each thread
+  Vector newest_key[kWarps * kWarp];  ///< of each thread
   float values[kWarps][HeadSize], totals[kWarps], maxima[kWarps];
   int is_last;
 };
 
-/// The work of one thread.
-template <class Short, int HeadSize>
+/// The work of one thread, in a thread block of so many warps.
+template <class Short, int HeadSize, int kWarps>
 class Decoding {
   using Lanes = HeadLanes<HeadSize>;
+  static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kGroups = kWarp / Lanes::kCount;                              ///< of a warp
   static constexpr int kWarpChunk = kGroups * kLoads, kChunk = kWarps * kWarpChunk;  ///< keys at once
+  /// Keys for which there is another split: to read as many takes as long as for splits to meet.
+  static constexpr int kOfSplit = 4 * kChunk;
 
  public:
-  using Memory = DecodingMemory<HeadSize>;
+  using Memory = DecodingMemory<HeadSize, kWarps>;
 
   __device__ Decoding(const DecodingAttention& job, Memory& memory)
       : job_(job),
         memory_(memory),
         ring_(static_cast<int>(blockIdx.x) / job.splits),
         split_(static_cast<int>(blockIdx.x) % job.splits),
-        head_(ring_ % job.shape.heads) {}
+        head_(ring_ % job.shape.heads),
+        query_norm_(parameters(job.norms.query)),
+        key_norm_(parameters(job.norms.key)) {}
 
   /// Brings the first chunk into the L2 cache. The kernels ahead may not have ended: the count of tokens may
   /// be an older one, and no value is used.
@@ -89,7 +92,7 @@ class Decoding {
     take_newest();
     const int read = job_.shape.alibi ? keys_that_count() : kept_;
     if (split_ == 0 && threadIdx.x < Lanes::kCount) keep_newest();
-    const int splits = min(job_.splits, (read + kChunk - 1) / kChunk);
+    const int splits = min(job_.splits, (read + kOfSplit - 1) / kOfSplit);
     if (split_ >= splits) return;
     const int warp = static_cast<int>(threadIdx.x) / kWarp;
     for (int first = split_ * kChunk + warp * kWarpChunk; first < read; first += splits * kChunk)
@@ -110,33 +113,44 @@ class Decoding {
   }
   /// All loads begin before the first value is used.
   __device__ void take_newest() {
-    count_tokens();
     const int64_t of_head = ring_ / job_.shape.heads * job_.stride + int64_t{head_} * HeadSize;
     own_ = of_head / kVectorWidth + lane();
-    if (job_.shape.alibi) kept_norm_ = __ldcg(norm_of_ring());
     Vector query = newest(job_.query);
     Vector key = newest(job_.key);
+    if (job_.shape.alibi) kept_norm_ = __ldcg(norm_of_ring());
+    count_tokens();
+    slope_ = job_.shape.alibi ? alibi_slope(head_, job_.shape.heads) : 0.0f;
     if (job_.norms.query.weight != nullptr) {
-      query = normed(query, job_.norms.query);
-      key = normed(key, job_.norms.key);
+      query = normed(query, query_norm_);
+      key = normed(key, key_norm_);
     }
     memory_.newest_key[threadIdx.x] = key;
     query_ = unpacked<Short>(query);
     const float factor = kLog2E * rsqrtf(static_cast<float>(HeadSize));
 #pragma unroll
     for (float& feature : query_.at) feature *= factor;
-    slope_ = job_.shape.alibi ? alibi_slope(head_, job_.shape.heads) : 0.0f;
+  }
+
+  /// The lane's parameters of a norm: constant, so that they are loaded before the newest token is there.
+  struct NormParameters {
+    Vector weight, bias;
+  };
+  __device__ static NormParameters parameters(const HeadNormVectors& norm) {
+    NormParameters found = {};
+    if (norm.weight != nullptr) found.weight = __ldg(norm.weight + lane());
+    if (norm.bias != nullptr) found.bias = __ldg(norm.bias + lane());
+    return found;
+  }
+  __device__ Vector normed(const Vector& x, const NormParameters& norm) const {
+    const Floats weight = unpacked<Short>(norm.weight), bias = unpacked<Short>(norm.bias);
+    if (job_.norms.query.bias == nullptr)
+      return normed_head<Short, HeadSize, false>(x, weight, bias, job_.norms.epsilon);
+    return normed_head<Short, HeadSize, true>(x, weight, bias, job_.norms.epsilon);
   }
 
   /// The lane's part of the newest token's query, key or value, as the projection has written it.
   __device__ Vector newest(const void* from) const {
     return __ldcg(static_cast<const Vector*>(from) + own_);
-  }
-  __device__ Vector normed(const Vector& x, const HeadNormVectors& norm) const {
-    const Floats weight = unpacked<Short>(__ldg(norm.weight + lane()));
-    if (norm.bias == nullptr) return normed_head<Short, HeadSize, false>(x, weight, {}, job_.norms.epsilon);
-    const Floats bias = unpacked<Short>(__ldg(norm.bias + lane()));
-    return normed_head<Short, HeadSize, true>(x, weight, bias, job_.norms.epsilon);
   }
   __device__ int place_of_age(int age) const {
     const int place = newest_place_ - age;
@@ -303,6 +317,7 @@ class Decoding {
   const DecodingAttention& job_;
   Memory& memory_;
   const int ring_, split_, head_;
+  const NormParameters query_norm_, key_norm_;
   int newest_place_, kept_;
   int64_t own_;         ///< the lane's vector of the newest token
   Floats query_;        ///< the lane's features, scaled
@@ -311,23 +326,33 @@ class Decoding {
   Found found_;
 };
 
-template <class Short, int HeadSize>
-__global__ void __launch_bounds__(kThreads, kBlocks)
+/// At most 64 registers a thread: loads of many threads hide the memory's latency.
+template <class Short, int HeadSize, int kWarps>
+__global__ void __launch_bounds__(kWarps* kWarp, 32 / kWarps)
     decoding_kernel(const __grid_constant__ DecodingAttention job) {
-  __shared__ DecodingMemory<HeadSize> memory;
+  __shared__ DecodingMemory<HeadSize, kWarps> memory;
   let_next_kernel_start();
-  Decoding<Short, HeadSize> decoding(job, memory);
-  if (job.splits > 1) decoding.bring_nearer();
+  Decoding<Short, HeadSize, kWarps> decoding(job, memory);
+  if (job.few) decoding.bring_nearer();
   await_kernels_ahead();
   decoding.run();
 }
 
-template <class Short, int HeadSize>
+template <class Short, int HeadSize, int kWarps>
 void launch(const DecodingAttention& job, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(job.shape.rings() * job.splits);
-  const auto kernel = decoding_kernel<Short, HeadSize>;
+  const auto kernel = decoding_kernel<Short, HeadSize, kWarps>;
+  constexpr int kThreads = kWarps * kWarp;
   if (job.early) return launch_early("decoding_kernel", kernel, blocks, kThreads, 0, stream, job);
   gpu::launch("decoding_kernel", kernel, blocks, kThreads, 0, stream, job);
+}
+
+/// Of few heads a thread block of many warps takes all keys of one, up to a length.
+template <class Short, int HeadSize>
+void launch(const DecodingAttention& job, cudaStream_t stream) {
+  constexpr int kMany = 16, kFew = 4;
+  if (job.few) return launch<Short, HeadSize, kMany>(job, stream);
+  launch<Short, HeadSize, kFew>(job, stream);
 }
 
 }  // namespace

@@ -30,12 +30,17 @@ constexpr bool is_decoding_head(int64_t head_size) {
   return head_size == 32 || head_size == 64 || head_size == 128;
 }
 
-/// How many thread blocks share the keys of a head.
+/// Whether there are so few heads that each has a multiprocessor for itself.
+inline bool has_few_rings(const DecodingShape& shape, int processors) {
+  return shape.rings() <= processors;
+}
+
+/// How many thread blocks at most share the keys of a head.
 inline int decoding_splits(const DecodingShape& shape, int processors) {
   constexpr int64_t kBlocksOfAProcessor = 16;  // two waves, so that the last blocks keep few others waiting
-  constexpr int64_t kLeastKeys = 128;
+  const int64_t least_keys = has_few_rings(shape, processors) ? 1024 : 128;
   const int64_t wanted = (processors * kBlocksOfAProcessor + shape.rings() - 1) / shape.rings();
-  return static_cast<int>(std::clamp<int64_t>(wanted, 1, (shape.window + kLeastKeys - 1) / kLeastKeys));
+  return static_cast<int>(std::clamp<int64_t>(wanted, 1, (shape.window + least_keys - 1) / least_keys));
 }
 
 /// LayerNorm or RMSNorm over the features of a head: vectors of 8 parameters; no weight for none, no bias of
@@ -61,6 +66,7 @@ struct DecodingAttention {
   /// with ALiBi alone.
   float* key_norms;
   const int64_t* tokens;  ///< how many there have been, the newest among them
+  bool few;               ///< has_few_rings()
   int splits;             ///< decoding_splits()
   /// (sequences, heads, splits, head size + 2): what the thread blocks of a head found; not read for 1 split.
   float* parts;

@@ -70,6 +70,7 @@ at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& key, cons
                       .values = ring.values.data_ptr(),
                       .key_norms = ring.key_norms.data_ptr<float>(),
                       .tokens = tokens.const_data_ptr<int64_t>(),
+                      .few = has_few_rings(shape, processors()),
                       .splits = splits,
                       .parts = parts.defined() ? parts.data_ptr<float>() : nullptr,
                       .arrivals = static_cast<unsigned*>(ring.arrivals.data_ptr()),

@@ -53,6 +53,7 @@ struct Setting {
   int64_t micro_batch = 6, accumulation = 1;
   bool packed = true;
   int64_t length = 20, width = 16, layers = 2, heads = 2;
+  PositionKind positions = PositionKind::kAlibi;
 };
 
 /// A run on these histories.
@@ -72,6 +73,7 @@ class PackedRun {
     model.tf_n_embd = setting.width;
     model.tf_n_layer = setting.layers;
     model.tf_n_head = setting.heads;
+    model.pieces.positions = setting.positions;
     model.n_transit = setting.length;
     model.tf_dropout = model.tf_attn_dropout = 0;
     model_ = AlgorithmDistillation::create(model, {.spaces = {grid_spaces()}, .packed = setting.packed}, 3);
@@ -142,7 +144,7 @@ void expect_close(const std::vector<double>& found, const std::vector<double>& e
 }
 
 TEST(PackedTraining, TheLossIsTheMeanOverWhatIsNoPadding) {
-  const MemoryHistories histories = random_histories(40, 2, 30);
+  const MemoryHistories histories = random_histories(40, 7, 12);
   PackedRun run(histories, {});
   const SampleOrder order(run.windows().samples(), 5);
   std::vector<int64_t> samples;
@@ -157,7 +159,7 @@ TEST(PackedTraining, TheLossIsTheMeanOverWhatIsNoPadding) {
 }
 
 TEST(PackedTraining, AccumulationChangesRoundingAlone) {
-  const MemoryHistories histories = random_histories(40, 2, 30);
+  const MemoryHistories histories = random_histories(40, 7, 12);
   PackedRun whole(histories, {}), parts(histories, {.micro_batch = 2, .accumulation = 3});
   expect_close(parts.take_steps(8), whole.take_steps(8), 1e-5);
   EXPECT_LT((parts.parameters() - whole.parameters()).abs().max().item<double>(), 1e-5);
@@ -172,21 +174,25 @@ class GpuPackedTraining : public testing::Test {
 };
 
 TEST_F(GpuPackedTraining, IsTheCpusCapturedAndEagerly) {
-  const MemoryHistories histories = random_histories(60, 10, 90);
-  Setting setting = {.micro_batch = 3, .accumulation = 2, .length = 70, .width = 64, .heads = 2};
-  PackedRun on_cpu(histories, setting);
-  const std::vector<double> expected = on_cpu.take_steps(8);
-  setting.device = at::Device(at::kCUDA, 0);
-  for (const auto& [type, tolerance] :
-       {std::pair{at::kFloat, 2e-4}, std::pair{at::kBFloat16, 2e-2}, std::pair{at::kHalf, 5e-3}}) {
-    setting.type = type;
-    for (const HistoriesOnGpu on_gpu : {HistoriesOnGpu::kOn, HistoriesOnGpu::kOff}) {
-      for (const CudaGraphUse graph : {CudaGraphUse::kOff, CudaGraphUse::kOn}) {
-        setting.on_gpu = on_gpu;
-        setting.cuda_graph = graph;
-        PackedRun run(histories, setting);
-        expect_close(run.take_steps(8), expected, tolerance);
-        EXPECT_EQ(run.captured(), graph == CudaGraphUse::kOn);
+  const MemoryHistories histories = random_histories(60, 20, 45);
+  for (const PositionKind positions :
+       {PositionKind::kAlibi, PositionKind::kRotary, PositionKind::kLearned, PositionKind::kNone}) {
+    Setting setting = {
+        .micro_batch = 3, .accumulation = 2, .length = 70, .width = 64, .positions = positions};
+    PackedRun on_cpu(histories, setting);
+    const std::vector<double> expected = on_cpu.take_steps(8);
+    setting.device = at::Device(at::kCUDA, 0);
+    for (const auto& [type, tolerance] :
+         {std::pair{at::kFloat, 2e-4}, std::pair{at::kBFloat16, 2e-2}, std::pair{at::kHalf, 5e-3}}) {
+      setting.type = type;
+      for (const HistoriesOnGpu on_gpu : {HistoriesOnGpu::kOn, HistoriesOnGpu::kOff}) {
+        for (const CudaGraphUse graph : {CudaGraphUse::kOff, CudaGraphUse::kOn}) {
+          setting.on_gpu = on_gpu;
+          setting.cuda_graph = graph;
+          PackedRun run(histories, setting);
+          expect_close(run.take_steps(8), expected, tolerance);
+          EXPECT_EQ(run.captured(), graph == CudaGraphUse::kOn);
+        }
       }
     }
   }

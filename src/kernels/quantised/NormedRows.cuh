@@ -61,44 +61,39 @@ class NormedRows {
   __device__ Vector* rows() const { return weight_ + 2 * vectors_; }
   __device__ static int place(int v) { return v * kWarp + static_cast<int>(threadIdx.x) % kWarp; }
 
-  /// Sums over the row what `of(vector)` returns of the lane's vectors.
-  template <int kVectors, class Of>
-  __device__ float sum(const Vector (&x)[kVectors], Of&& of) const {
-    float total = 0.0f;
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      if (place(v) < vectors_) total += of(unpacked<Short>(x[v]));
-    }
-#pragma unroll
-    for (int apart = kWarp / 2; apart > 0; apart /= 2) total += __shfl_xor_sync(kAllLanes, total, apart);
-    return total / static_cast<float>(vectors_ * kVectorWidth);
-  }
-
   /// The row stays packed in registers, in which codes of the weights lie meanwhile.
   template <int kVectors>
   __device__ void norm(int row) const {
+    const Vector* const from = static_cast<const Vector*>(job_.input) + row * vectors_;
     Vector x[kVectors];
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
-      if (place(v) < vectors_)
-        x[v] = __ldcg(static_cast<const Vector*>(job_.input) + row * vectors_ + place(v));
+      if (place(v) < vectors_) x[v] = __ldcg(from + place(v));
     }
+    // One pass for mean and variance: over differences from an element, so that a mean far from 0 takes
+    // nothing from their precision.
     const bool layer = job_.norm.bias != nullptr;
-    float mean = 0.0f;
-    if (layer) {
-      mean = sum(x, [](const Floats& values) {
-        float total = 0.0f;
+    const float near = layer ? unpacked<Short>(__ldcg(&from->x)).x : 0.0f;
+    float sum = 0.0f, squares = 0.0f;
 #pragma unroll
-        for (int i = 0; i < kVectorWidth; ++i) total += values.at[i];
-        return total;
-      });
+    for (int v = 0; v < kVectors; ++v) {
+      if (place(v) >= vectors_) continue;
+      const Floats values = unpacked<Short>(x[v]);
+#pragma unroll
+      for (int i = 0; i < kVectorWidth; ++i) {
+        const float difference = values.at[i] - near;
+        sum += difference;
+        squares = fmaf(difference, difference, squares);
+      }
     }
-    const float variance = sum(x, [mean](const Floats& values) {
-      float squares = 0.0f;
 #pragma unroll
-      for (int i = 0; i < kVectorWidth; ++i) squares += (values.at[i] - mean) * (values.at[i] - mean);
-      return squares;
-    });
+    for (int apart = kWarp / 2; apart > 0; apart /= 2) {
+      sum += __shfl_xor_sync(kAllLanes, sum, apart);
+      squares += __shfl_xor_sync(kAllLanes, squares, apart);
+    }
+    const float per_element = 1.0f / static_cast<float>(vectors_ * kVectorWidth);
+    const float offset_of_mean = layer ? sum * per_element : 0.0f, mean = near + offset_of_mean;
+    const float variance = fmaxf(squares * per_element - offset_of_mean * offset_of_mean, 0.0f);
     const float inverse = rsqrtf(variance + job_.norm.epsilon);
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {

@@ -145,8 +145,8 @@ TEST_P(BlockBySublayers, WhatIsFrozenChangesNoGradientOfTheOthers) {
     if (name.ends_with("key_norm.bias")) continue;
     if (device().is_cpu()) {
       EXPECT_TRUE(at::equal(gradient, expected.at(name))) << name;
-    } else {
-      EXPECT_LT(relative_error(gradient, expected.at(name)), 1e-2) << name;
+    } else {  // roundings of what goes through autograd in 16 bits
+      EXPECT_LT(relative_error(gradient, expected.at(name)), 2e-2) << name;
     }
   }
 }

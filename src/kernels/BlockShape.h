@@ -25,7 +25,7 @@ struct BlockShape {
   int inner() const { return 4 * width; }
   constexpr int length() const { return tokens + queries; }  ///< rows per sequence in x
   /// Whether there is one stream and only its last token's row is computed. Then keys and values are not
-  /// computed; see last_token/Vectors.cuh.
+  /// computed; see last_token/LastTokenBlock.cuh.
   bool only_last_token() const { return rows == 1 && queries == 0; }
   int64_t all_rows() const { return int64_t{sequences} * rows; }
   /// The rows of the attention's dropout mask; see DropoutMasks.

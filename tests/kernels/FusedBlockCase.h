@@ -55,6 +55,8 @@ inline std::vector<FusedBlockCase> fused_block_cases() {
       all.push_back({{5, 240, 240, 64, 4, causal}, dropout});
       all.push_back({{300, 80, 80, 32, 4, causal}, dropout});  // more sequences than thread blocks
       all.push_back({{5, 240, 1, 64, 4, causal}, dropout});
+      all.push_back({{600, 50, 1, 64, 8, causal}, dropout});  // likewise
+      all.push_back({{9, 256, 1, 32, 2, causal}, dropout});
       all.push_back({{3, 256, 256, 64, 4, causal}, dropout});
       all.push_back({{4, 101, 37, 64, 2, causal}, dropout});
       all.push_back({{7, 33, 33, 32, 2, causal}, dropout});

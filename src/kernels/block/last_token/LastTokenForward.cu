@@ -5,13 +5,14 @@
 #include "kernels/block/forward/Mlp.cuh"
 #include "kernels/block/forward/Norm.cuh"
 #include "kernels/block/forward/PostNorm.cuh"
+#include "kernels/block/last_token/LastTokenBlock.cuh"
 #include "kernels/block/last_token/Vectors.cuh"
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// The forward pass of a block that outputs only the last token's row; Vectors.cuh has its mathematics.
-/// Thread blocks are persistent, one per multiprocessor, with all weights in shared memory. Each of a thread
-/// block's two groups of threads takes sequences of its own.
+/// The forward pass of a block that outputs only the last token's row; LastTokenBlock.cuh has its
+/// mathematics. Thread blocks are persistent, one per multiprocessor, with all weights in shared memory. Each
+/// of a thread block's two groups of threads takes sequences of its own.
 namespace adtrain::kernels {
 namespace {
 

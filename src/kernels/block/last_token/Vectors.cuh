@@ -1,22 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/block/BlockTensors.h"
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// A post-norm block that outputs one row per sequence, that of its last token: the last block of a network
-/// whose loss reads no other token. It needs no matrix products. With one query per head, keys and values
-/// need not be computed, because (x · Wkᵀ) q = x · (Wkᵀ q) and Σ a (x · Wvᵀ) = (Σ a x) · Wvᵀ:
-///
-///     q = Wq x_last + bq,   u_h = Wk_hᵀ q_h / √d              d: the size of head h
-///     s_hj = x_j · u_h + q_h · bk_h / √d,   a_hj = drop(softmax_j(s_hj))
-///     o_h = Wv_h Σ_j a_hj x_j + bv_h Σ_j a_hj                 o: the attention output
-///
-/// So a sequence's x is read from global memory once, all sums are in fp32 on the CUDA cores, and each thread
-/// has one token.
+/// What the forward pass computes on the CUDA cores: all sums are in fp32, and each thread has one token.
 namespace adtrain::kernels::last_token {
 
 constexpr int kThreads = kMostTokens;  ///< per sequence
@@ -131,12 +121,6 @@ __device__ float head_product(const Bf16* bias, const float* vector) {
   return sum;
 }
 
-/// Whether bit `number` is set in these words. Without dropout the result is always true.
-template <bool Dropout>
-__device__ bool is_kept(const uint32_t* words, int64_t number) {
-  return !Dropout || (__ldg(words + number / 32) >> (number % 32) & 1) != 0;
-}
-
 /// Sums of x over a sequence's tokens, with `Sums` different weights per token. All threads of the sequence
 /// compute them in two steps, with a barrier between.
 template <int Width, int Sums>
@@ -184,22 +168,5 @@ struct Pool {
     return all;
   }
 };
-
-/// Calls launch(width, head size) with compile-time constants.
-template <class Launch>
-void for_shape(const BlockShape& shape, const Launch& launch) {
-  const auto for_width = [&](auto width) {
-    switch (shape.width / shape.heads) {
-      case 8:
-        return launch(width, std::integral_constant<int, 8>());
-      case 16:
-        return launch(width, std::integral_constant<int, 16>());
-      default:
-        return launch(width, std::integral_constant<int, 32>());
-    }
-  };
-  if (shape.width == 64) return for_width(std::integral_constant<int, 64>());
-  for_width(std::integral_constant<int, 32>());
-}
 
 }  // namespace adtrain::kernels::last_token

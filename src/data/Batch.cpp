@@ -48,7 +48,11 @@ Batch Batch::pinned() const {
 }
 
 Batch Batch::rows(int64_t first, int64_t count) const {
-  return changed([&](const at::Tensor& part) { return part.narrow(0, first, count); });
+  Batch of_rows = *this;
+  of_rows.step_targets.reset();  // of the whole step
+  of_rows = of_rows.changed([&](const at::Tensor& part) { return part.narrow(0, first, count); });
+  of_rows.step_targets = step_targets;
+  return of_rows;
 }
 
 int64_t Batch::bytes() const {

@@ -145,8 +145,9 @@ int64_t ColumnWindowIndex::windows_of_task(size_t chosen) const {
       "{}: no window: {} steps of its longest history are used; expected {}; use {}{}{}, or leave the task "
       "out with tasks",
       task.name, longest, expected,
-      shape_.packed ? "a smaller window_margin"
-                    : "a smaller n_transit, in training at all positions sequence_packing: true",
+      shape_.packed              ? "a smaller window_margin"
+      : shape_.last_fraction < 1 ? "a smaller n_transit"
+                                 : "a smaller n_transit, in training at all positions sequence_packing: true",
       thinned_.empty() ? "" : ", a smaller episode_stride",
       shape_.steps == kAllThereAre ? "" : ", more train_source_timesteps"));
 }

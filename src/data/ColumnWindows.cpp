@@ -262,9 +262,9 @@ Batch ColumnWindows::assemble(std::span<const int64_t> samples) const {
 }
 
 Batch ColumnWindows::rows_of(size_t group, const RowsParts& rows) const {
-  Rows filled(*this, group, std::ssize(rows));
-  for (size_t row = 0; row < rows.size(); ++row) filled.put(static_cast<int64_t>(row), rows[row]);
-  return filled.take();
+  Rows assembled(*this, group, std::ssize(rows));
+  for (size_t row = 0; row < rows.size(); ++row) assembled.put(static_cast<int64_t>(row), rows[row]);
+  return assembled.take();
 }
 
 }  // namespace adtrain

@@ -24,6 +24,8 @@ CapturedRolling::CapturedRolling(AlgorithmDistillation::Rolling rolling, c10::De
 
 Predictions CapturedRolling::operator()(const Batch& step) {
   if (!step_ || step_->on_gpu().states.sizes() != step.states.sizes()) {
+    TORCH_CHECK(!graph_.captured(), "captured steps have states of ", step_->on_gpu().states.sizes(),
+                ", and this one of ", step.states.sizes());
     step_.emplace(step, device_);
     predictions_ = changed(rolling_(step_->on_gpu()),
                            [](const at::Tensor& logits) { return logits.to(at::kCPU).pin_memory(); });

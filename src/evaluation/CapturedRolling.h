@@ -12,9 +12,10 @@ namespace adtrain {
 
 /// Rows that grow by one step at a time, on a GPU, whose steps are replays of one CUDA graph: of a network
 /// with AlgorithmDistillation::rolling_repeats(). The same predictions without the host's delays: the graph
-/// also brings the step to the GPU and the predictions back, both through pinned memory. The first step of
-/// each shape runs eagerly, as it makes room for keys and values; the next one captures. For one thread, on
-/// the stream that is then current, which must not be the default one.
+/// also brings the step to the GPU and the predictions back, both through pinned memory. The first step
+/// runs eagerly, as it makes room for keys and values, and so does the second one where it has another shape;
+/// the next one captures. For one thread, on the stream that is then current, which must not be the default
+/// one.
 class CapturedRolling {
  public:
   CapturedRolling(AlgorithmDistillation::Rolling rolling, c10::Device device);

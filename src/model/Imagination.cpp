@@ -141,11 +141,12 @@ at::Tensor Imagination::scores_of(const at::Tensor& allowed, const at::Tensor& d
   constexpr int64_t kAlignment = 8;  // else libtorch's kernels copy them at each call
   const int64_t read = allowed.size(2), aligned = (read + kAlignment - 1) / kAlignment * kAlignment;
   const at::ScalarType type = parts_.pred_action.weight.scalar_type();
-  const at::Tensor scores =
-      at::zeros({allowed.size(0), 1, allowed.size(1), aligned}, allowed.options().dtype(type))
-          .narrow(3, 0, read)
-          .masked_fill_(allowed.logical_not().unsqueeze(1), kNever);
-  return parts_.slopes.defined() ? scores + (parts_.slopes.view({-1, 1, 1}) * distances).to(type) : scores;
+  const int64_t heads = parts_.slopes.defined() ? parts_.slopes.size(0) : 1;
+  at::Tensor scores =
+      at::zeros({allowed.size(0), heads, allowed.size(1), aligned}, allowed.options().dtype(type))
+          .narrow(3, 0, read);
+  if (parts_.slopes.defined()) scores.add_((parts_.slopes.view({-1, 1, 1}) * distances).to(type));
+  return scores.masked_fill_(allowed.logical_not().unsqueeze(1), kNever);
 }
 
 at::Tensor Imagination::scores_of_courses(const at::Tensor& places, int64_t courses) const {

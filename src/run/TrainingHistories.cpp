@@ -82,7 +82,7 @@ class OwnTrainingHistories final : public TrainingHistories {
                    histories_.shape(config), ranks, console);
     if (held_out.empty() || config.training.eval_interval == 0) return;
     ColumnWindowShape shape = histories_.shape(config);
-    shape.streams = 1;
+    if (!shape.packed) shape.streams = 1;
     shape.weights = TaskWeights::kWindows;
     shape.most_samples = config.data.eval_windows;
     held_out_windows_ =

@@ -44,6 +44,18 @@ TEST(StagedBatch, BatchesLieWithinOnePieceOfMemory) {
   expect_equal(copy, batch);  // no tensor lies on another, and none outside
 }
 
+/// What is of the whole step stays so with some of the rows.
+TEST(StagedBatch, SomeRowsKeepTheTargetsOfTheStep) {
+  Batch batch = random_batch();
+  batch.segment_first = at::zeros({3, 2}, at::kInt);
+  batch.filled = at::tensor({2, 1, 2}, at::kInt);
+  batch.step_targets = at::full({1}, 17, at::kLong);
+  const Batch rows = batch.rows(1, 2);
+  EXPECT_EQ(rows.step_targets.item<int64_t>(), 17);
+  EXPECT_TRUE(at::equal(rows.filled, batch.filled.narrow(0, 1, 2)));
+  EXPECT_TRUE(at::equal(rows.states, batch.states.narrow(0, 1, 2)));
+}
+
 TEST(StagedBatch, TransfersBringWhatIsStagedThen) {
   if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
   const Batch first = random_batch(), second = random_batch();

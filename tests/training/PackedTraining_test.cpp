@@ -9,6 +9,7 @@
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/Clock.h"
@@ -17,6 +18,7 @@
 #include "collectives/SingleCommunicator.h"
 #include "data/ColumnWindows.h"
 #include "data/MemoryHistories.h"
+#include "kernels/primitives/DeviceTraits.h"
 #include "training/TrainStep.h"
 
 namespace adtrain {
@@ -192,6 +194,9 @@ TEST_F(GpuPackedTraining, IsTheCpusCapturedAndEagerly) {
           PackedRun run(histories, setting);
           expect_close(run.take_steps(8), expected, tolerance);
           EXPECT_EQ(run.captured(), graph == CudaGraphUse::kOn);
+          if (type != at::kFloat && kernels::DeviceTraits::of(setting.device).multiplies_by_warpgroups()) {
+            EXPECT_THAT(run.attention(), ::testing::HasSubstr("of each history of a row"));
+          }
         }
       }
     }

@@ -114,7 +114,6 @@ class FewRows {
     for (int i = 0; i < kResults; ++i) {
       const Result result = this->result(i);
       if (!result.exists) continue;
-      biases_[i] = bias_of<Short>(job_, result.feature);
       if constexpr (!kTable) scales_[i] = row_scale(job_.weights, result.feature);
     }
   }
@@ -127,7 +126,9 @@ class FewRows {
 #pragma unroll
     for (int i = 0; i < kResults; ++i) {
       const Result result = this->result(i);
-      if (result.exists) added_[i] = added_of<Short>(job_, result.place);
+      if (!result.exists) continue;
+      biases_[i] = bias_of<Short>(job_, result.feature);  // which may just have been converted
+      added_[i] = added_of<Short>(job_, result.place);
     }
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {

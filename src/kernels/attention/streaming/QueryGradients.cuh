@@ -154,12 +154,7 @@ class QueriesBackward : StreamingBackward<Short, HeadSize> {
     const int* const first = bounds();
     if (first[kOwnRows - 1] <= kPassingRows * block) return;
     const int column = kPassingRows * block + lane_place(lane_).column;
-    const int begin[2] = {first[place_of(0)] - column, first[place_of(1)] - column};
-#pragma unroll
-    for (int i = 0; i < 4 * kPassingEights; ++i) {
-      const int key = i / 4 * 8 + i % 2, half = i / 2 % 2;
-      if (key < begin[half]) weights[i / 4].value[i % 4] = 0.0f;
-    }
+    hide_before(weights, {first[place_of(0)] - column, first[place_of(1)] - column}, 0.0f);
   }
 
   /// Where dropout has dropped a weight, what is left of its gradient is −delta.

@@ -232,12 +232,7 @@ class StreamingQueries {
     const int* const first = bounds();
     if (first[first_of_group() + kGroupRows - 1] <= kPassingRows * block) return;
     const int column = kPassingRows * block + lane_place(lane_).column;
-    const int begin[2] = {first[place_of(0)] - column, first[place_of(1)] - column};
-#pragma unroll
-    for (int i = 0; i < 4 * kPassingEights; ++i) {
-      const int key = i / 4 * 8 + i % 2, half = i / 2 % 2;
-      if (key < begin[half]) scores[i / 4].value[i % 4] = -INFINITY;
-    }
+    hide_before(scores, {first[place_of(0)] - column, first[place_of(1)] - column}, -INFINITY);
   }
 
   __device__ void attend() {

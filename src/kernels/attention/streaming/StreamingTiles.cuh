@@ -25,6 +25,16 @@ static_assert(kGroupRows == kPassingRows, "a warpgroup's rows and one stage make
 using PassingSums = Sums[kPassingEights];
 using PassingFragments = LeftFragment[kPassingSteps];
 
+/// Writes `hidden` over what the lane has, in its two rows, of keys before these, which are counted from the
+/// stage's key of its first column.
+__device__ __forceinline__ void hide_before(PassingSums& sums, int2 begin, float hidden) {
+#pragma unroll
+  for (int i = 0; i < 4 * kPassingEights; ++i) {
+    const int key = i / 4 * 8 + i % 2, half = i / 2 % 2;
+    if (key < (half == 0 ? begin.x : begin.y)) sums[i / 4].value[i % 4] = hidden;
+  }
+}
+
 /// The threads of a block that owns so many rows: so many, too, are a stage's dropout words.
 constexpr int threads_of(int own_rows) {
   return own_rows / kWarpTile * kWarp;

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "OwnHistories.h"
 #include "SmallRun.h"
 #include "support/Python.h"
 
@@ -65,8 +66,7 @@ class OwnTasks : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     run_ = std::make_unique<SmallRun>();
-    const Finished written =
-        run_->shell(ADTRAIN_PYTHON " " ADTRAIN_SOURCE_DIR "/tests/cli/write_own_histories.py .");
+    const Finished written = write_own_histories(*run_);
     ASSERT_EQ(written.exit_code, 0) << written.output;
     run_->write("xland.yaml", kConfiguration);
     std::string vintix = kConfiguration;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "OwnHistories.h"
 #include "SmallRun.h"
 
 namespace adtrain {
@@ -187,7 +188,7 @@ device: cpu
 )";
 
 TEST_F(Score, TasksOfAnySpaceAreScoredInTheGroupsOfTheModel) {
-  expect_done(run_->shell(ADTRAIN_PYTHON " " ADTRAIN_SOURCE_DIR "/tests/cli/write_own_histories.py ."));
+  expect_done(write_own_histories(*run_));
   run_->write("own.yaml", kOwn);
   expect_done(run_->adtrain("own.yaml"));
   const std::string all = "score runs/own --set score_tasks=all --set score_stride=40 --set batch_size=7 ";

@@ -67,12 +67,11 @@ double milliseconds(int64_t count, Call&& call) {
   return 1e3 * watch.seconds() / static_cast<double>(count);
 }
 
-using Found = std::map<std::string, double>;
-
-/// Milliseconds of a step of decoding. `steps`: of so many rows, how many.
-Found decoding(AlgorithmDistillation& model, const std::map<int64_t, int64_t>& steps_of_rows) {
-  Found found;
-  for (const auto& [rows, steps] : steps_of_rows) {
+/// What is measured, and milliseconds of each.
+std::map<std::string, double> measured(AlgorithmDistillation& model) {
+  std::map<std::string, double> found;
+  const int64_t window = model.options().n_transit;
+  for (const auto& [rows, steps] : std::map<int64_t, int64_t>{{1, 600}, {8, 600}, {256, 300}}) {
     const Batch batch = testing::random_plain(rows, 2);
     const Predictor predict =
         rolling_predictors_of(model, EvaluationContext::kRolling, /*captures=*/true).begin();
@@ -87,13 +86,6 @@ Found decoding(AlgorithmDistillation& model, const std::map<int64_t, int64_t>& s
     for (const int64_t count : {int64_t{20}, steps})
       found[fmt::format("decoding {:3} rows after {:4} steps", rows, count)] = after(count);
   }
-  return found;
-}
-
-/// Of decoding and of passes over whole windows.
-Found decoding_and_windows(AlgorithmDistillation& model) {
-  Found found = decoding(model, {{1, 600}, {8, 600}, {256, 300}});
-  const int64_t window = model.options().n_transit;
   constexpr int64_t kWindows = 16;
   const Batch windows = testing::random_plain(kWindows, window);
   const Predictor predict = predictor_of(model);
@@ -103,17 +95,17 @@ Found decoding_and_windows(AlgorithmDistillation& model) {
   return found;
 }
 
-/// Prints what `measured` finds of both large networks, beside bf16.
-void print_speeds(Found (*measured)(AlgorithmDistillation&)) {
+TEST(QuantisedSpeed, DISABLED_OfLargeNetworks) {
+  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
   const c10::InferenceMode no_gradients;
   const c10::cuda::CUDAStreamGuard on_side(c10::cuda::getStreamFromPool());
   for (const auto& [width, layers] : std::map<int64_t, int64_t>{{1024, 26}, {2048, 20}}) {
     const ModelOptions options = large_options(width, layers);
-    Found in_bf16;
+    std::map<std::string, double> in_bf16;
     for (const std::optional<Quantised> kind :
          {std::optional<Quantised>(), std::optional(Quantised::kInt8), std::optional(Quantised::kNf4)}) {
       const auto model = random_network(options, kind);
-      const Found found = measured(*model);
+      const auto found = measured(*model);
       if (!kind) in_bf16 = found;
       std::cout << fmt::format("width {}, {} layers, {}", width, layers,
                                kind ? testing::name_of(*kind) : "bf16")
@@ -123,15 +115,6 @@ void print_speeds(Found (*measured)(AlgorithmDistillation&)) {
                   << std::endl;
     }
   }
-}
-
-TEST(QuantisedSpeed, DISABLED_OfLargeNetworks) {
-  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-  print_speeds(decoding_and_windows);
-}
-TEST(QuantisedSpeed, DISABLED_OfDecodingWithFewRows) {
-  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-  print_speeds([](AlgorithmDistillation& model) { return decoding(model, {{1, 600}, {8, 600}}); });
 }
 
 }  // namespace

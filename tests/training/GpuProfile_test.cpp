@@ -1,12 +1,11 @@
 #include <map>
 
 #include <ATen/ATen.h>
-#include <c10/cuda/CUDAStream.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "OnGpuStream.h"
 #include "base/File.h"
-#include "base/Gpu.h"
 #include "collectives/SingleCommunicator.h"
 #include "data/HistorySet.h"
 #include "data/TransitionWindows.h"
@@ -118,13 +117,7 @@ void expect_whole(const ProfiledRun& run, int64_t first, int64_t last) {
   EXPECT_GT(run.rank.at("table").size(), 5U);
 }
 
-class GpuProfile : public testing::Test {
- protected:
-  void SetUp() override {
-    if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-    c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool());
-  }
-};
+class GpuProfile : public OnGpuStream {};
 
 TEST_F(GpuProfile, HasTheKernelsOfReplayedSteps) {
   expect_whole(ProfiledRun("12-18", CudaGraphUse::kOn), 12, 18);

@@ -4,10 +4,9 @@
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <c10/cuda/CUDAStream.h>
 #include <gtest/gtest.h>
 
-#include "base/Gpu.h"
+#include "OnGpuStream.h"
 #include "collectives/SingleCommunicator.h"
 #include "data/HistorySet.h"
 #include "data/TransitionWindows.h"
@@ -99,13 +98,7 @@ void expect_close(const SmallRun& found, const SmallRun& expected, double tolera
   EXPECT_LT((found.parameters - expected.parameters).abs().max().item<double>(), tolerance);
 }
 
-class GpuTrainStep : public testing::Test {
- protected:
-  void SetUp() override {
-    if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-    c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool());
-  }
-};
+class GpuTrainStep : public OnGpuStream {};
 
 TEST_F(GpuTrainStep, IsTheCpusToRounding) {
   expect_close(SmallRun({}), SmallRun({.device = at::kCPU}), 2e-4);

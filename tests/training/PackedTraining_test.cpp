@@ -8,12 +8,11 @@
 
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAFunctions.h>
-#include <c10/cuda/CUDAStream.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "OnGpuStream.h"
 #include "base/Clock.h"
-#include "base/Gpu.h"
 #include "base/Random.h"
 #include "collectives/SingleCommunicator.h"
 #include "data/ColumnWindows.h"
@@ -167,13 +166,7 @@ TEST(PackedTraining, AccumulationChangesRoundingAlone) {
   EXPECT_LT((parts.parameters() - whole.parameters()).abs().max().item<double>(), 1e-5);
 }
 
-class GpuPackedTraining : public testing::Test {
- protected:
-  void SetUp() override {
-    if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-    c10::cuda::setCurrentCUDAStream(c10::cuda::getStreamFromPool());
-  }
-};
+class GpuPackedTraining : public OnGpuStream {};
 
 TEST_F(GpuPackedTraining, IsTheCpusCapturedAndEagerly) {
   const MemoryHistories histories = random_histories(60, 20, 45);

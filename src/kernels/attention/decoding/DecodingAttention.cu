@@ -11,8 +11,10 @@
 /// A thread block takes a share of a head's keys, the newest first. A lane loads 16 bytes, so that 4, 8 or 16
 /// neighbouring lanes, a group, have a key, and a warp has 8, 4 or 2 keys at once. Each group keeps a running
 /// maximum, a sum of weights and its lanes' features of the weighted values; they meet once, at the end.
-/// Scores are exponents of 2. Where several thread blocks share a head, the last of them to end adds up what
-/// all have found, in their order. As many take part as there are chunks of keys to be read.
+/// Scores are exponents of 2. One warp norms the newest token's query and key and finds how many keys are to
+/// be read, while the others load their first keys: with few heads it is latency that counts. Where several
+/// thread blocks share a head, the last of them to end adds up what all have found, in their order. As many
+/// take part as there are chunks of keys to be read.
 ///
 /// Keys are counted by age: how many tokens came after them. The newest has age 0, and is read from where the
 /// projection has written it, as other thread blocks may read the ring before it is there.
@@ -46,7 +48,9 @@ __device__ float product_of(const Floats& left, const Floats& right) {
 /// Where the warps of a thread block meet: shared memory.
 template <int HeadSize, int kWarps>
 struct DecodingMemory {
-  Vector newest_key[kWarps * kWarp];  ///< of each thread
+  Vector newest_key[HeadLanes<HeadSize>::kCount];  ///< normed
+  Vector query[HeadLanes<HeadSize>::kCount];       ///< normed
+  int read;                                        ///< how many keys are read, the newest ones
   float values[kWarps][HeadSize], totals[kWarps], maxima[kWarps];
   int is_last;
 };
@@ -70,15 +74,22 @@ class Decoding {
         ring_(static_cast<int>(blockIdx.x) / job.splits),
         split_(static_cast<int>(blockIdx.x) % job.splits),
         head_(ring_ % job.shape.heads),
-        query_norm_(parameters(job.norms.query)),
-        key_norm_(parameters(job.norms.key)) {}
+        warp_(static_cast<int>(threadIdx.x) / kWarp),
+        own_((ring_ / job.shape.heads * job.stride + int64_t{head_} * HeadSize) / kVectorWidth + lane()) {
+    if (!job.shape.alibi) return;
+    slope_ = alibi_slope(head_, job.shape.heads);
+    ages_of_exponent_ = 1.0f / slope_;
+    exponents_of_all_ = kNegligible - __log2f(1.0f - exp2_of(-slope_));
+  }
 
-  /// Brings the first chunk into the L2 cache. The kernels ahead may not have ended: the count of tokens may
-  /// be an older one, and no value is used.
-  __device__ void bring_nearer() {
+  /// What needs no newest token, and with `few` heads brings the first chunk into the L2 cache. The kernels
+  /// ahead may not have ended: the count of tokens may be an older one, and no value is used.
+  __device__ void prepare() {
     constexpr int kLine = 128, kOfKey = HeadSize * static_cast<int>(sizeof(Short)),
                   kLines = kChunk * kOfKey / kLine;
     count_tokens();
+    if (takes_newest()) norm_ = parameters(of_key() ? job_.norms.key : job_.norms.query);
+    if (!job_.few) return;
     for (int i = static_cast<int>(threadIdx.x); i < 2 * kLines; i += kThreads) {
       const int byte = i % kLines * kLine, age = split_ * kChunk + byte / kOfKey;
       if (age >= kept_) continue;
@@ -89,46 +100,79 @@ class Decoding {
 
   /// Once the kernels ahead have ended.
   __device__ void run() {
-    take_newest();
-    const int read = job_.shape.alibi ? keys_that_count() : kept_;
-    if (split_ == 0 && threadIdx.x < Lanes::kCount) keep_newest();
-    const int splits = min(job_.splits, (read + kOfSplit - 1) / kOfSplit);
+    Newest newest = {};
+    if (takes_newest()) newest = load_newest();
+    count_tokens();
+    if (split_ >= splits_of(kept_)) return;
+    if (takes_newest()) take(newest);
+    int first = split_ * kChunk + warp_ * kWarpChunk;
+    load(first, kept_);
+    __syncthreads();
+    const int read = memory_.read;
+    const int splits = splits_of(read);
     if (split_ >= splits) return;
-    const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    for (int first = split_ * kChunk + warp * kWarpChunk; first < read; first += splits * kChunk)
+    take_query();
+    if (first < read) {
+      clear(first, read);
       attend(first, read);
-    meet_groups();
-    meet_warps(warp, splits);
+      for (first += splits * kChunk; first < read; first += splits * kChunk) {
+        load(first, read);
+        attend(first, read);
+      }
+      meet_groups();
+    }
+    meet_warps(min(kWarps, (read - split_ * kChunk + kWarpChunk - 1) / kWarpChunk), splits);
   }
 
  private:
   /// The lane's place in its group, and the group's in the warp.
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % Lanes::kCount; }
   __device__ static int group() { return static_cast<int>(threadIdx.x) % kWarp / Lanes::kCount; }
+  /// Of the warp that takes the newest token, the first group has its query and the second one its key. It is
+  /// the last warp, which has no keys to load while contexts are short.
+  __device__ bool takes_newest() const { return warp_ == kWarps - 1; }
+  __device__ static bool of_key() { return group() == 1; }
 
+  /// Does nothing where the count is still the same.
   __device__ void count_tokens() {
     const int64_t tokens = __ldcg(job_.tokens);
+    if (tokens == tokens_) return;
+    tokens_ = tokens;
     newest_place_ = static_cast<int>((tokens - 1) % job_.shape.window);
     kept_ = static_cast<int>(min(tokens, int64_t{job_.shape.window}));
   }
-  /// All loads begin before the first value is used.
-  __device__ void take_newest() {
-    const int64_t of_head = ring_ / job_.shape.heads * job_.stride + int64_t{head_} * HeadSize;
-    own_ = of_head / kVectorWidth + lane();
-    Vector query = newest(job_.query);
-    Vector key = newest(job_.key);
-    if (job_.shape.alibi) kept_norm_ = __ldcg(norm_of_ring());
-    count_tokens();
-    slope_ = job_.shape.alibi ? alibi_slope(head_, job_.shape.heads) : 0.0f;
-    if (job_.norms.query.weight != nullptr) {
-      query = normed(query, query_norm_);
-      key = normed(key, key_norm_);
+  /// How many thread blocks share so many keys.
+  __device__ int splits_of(int keys) const { return min(job_.splits, (keys + kOfSplit - 1) / kOfSplit); }
+
+  /// What is loaded of the newest token, and with ALiBi the ring's key_norms, as bits.
+  struct Newest {
+    Vector own, value;  ///< own: of the query or the key
+    unsigned kept_norm;
+  };
+  __device__ Newest load_newest() const {
+    return {newest(of_key() ? job_.key : job_.query), newest(job_.value),
+            job_.shape.alibi ? __ldcg(norm_of_ring()) : 0};
+  }
+  /// Norms query and key, finds how many keys are read, and keeps key and value.
+  __device__ void take(const Newest& newest) {
+    Vector own = newest.own;
+    if (job_.norms.query.weight != nullptr) own = normed(own);
+    if (group() == 0) memory_.query[lane()] = own;
+    if (of_key()) memory_.newest_key[lane()] = own;
+    const int read = job_.shape.alibi ? keys_that_count(unpacked<Short>(own), newest.kept_norm) : kept_;
+    if (threadIdx.x % kWarp == 0) memory_.read = read;
+    if (split_ == 0 && of_key()) {
+      static_cast<Vector*>(job_.keys)[place_of(newest_place_)] = own;
+      static_cast<Vector*>(job_.values)[place_of(newest_place_)] = newest.value;
     }
-    memory_.newest_key[threadIdx.x] = key;
-    query_ = unpacked<Short>(query);
+  }
+  __device__ void take_query() { query_ = scaled(unpacked<Short>(memory_.query[lane()])); }
+  /// A query whose products with keys are exponents of 2.
+  __device__ static Floats scaled(Floats query) {
     const float factor = kLog2E * rsqrtf(static_cast<float>(HeadSize));
 #pragma unroll
-    for (float& feature : query_.at) feature *= factor;
+    for (float& feature : query.at) feature *= factor;
+    return query;
   }
 
   /// The lane's parameters of a norm: constant, so that they are loaded before the newest token is there.
@@ -141,8 +185,8 @@ class Decoding {
     if (norm.bias != nullptr) found.bias = __ldg(norm.bias + lane());
     return found;
   }
-  __device__ Vector normed(const Vector& x, const NormParameters& norm) const {
-    const Floats weight = unpacked<Short>(norm.weight), bias = unpacked<Short>(norm.bias);
+  __device__ Vector normed(const Vector& x) const {
+    const Floats weight = unpacked<Short>(norm_.weight), bias = unpacked<Short>(norm_.bias);
     if (job_.norms.query.bias == nullptr)
       return normed_head<Short, HeadSize, false>(x, weight, bias, job_.norms.epsilon);
     return normed_head<Short, HeadSize, true>(x, weight, bias, job_.norms.epsilon);
@@ -160,15 +204,6 @@ class Decoding {
   __device__ int64_t place_of(int place) const {
     return (int64_t{ring_} * job_.shape.window + place) * Lanes::kCount + lane();
   }
-  /// Normed. Each thread has its own; in registers it would displace what loops need.
-  __device__ Vector newest_key() const {
-    return memory_.newest_key[threadIdx.x];
-  }
-  __device__ void keep_newest() const {
-    static_cast<Vector*>(job_.keys)[place_of(newest_place_)] = newest_key();
-    static_cast<Vector*>(job_.values)[place_of(newest_place_)] = newest(job_.value);
-  }
-
   /// How many keys are read, the newest ones. No score exceeds bound = |query| · the longest key, before the
   /// penalty. So the weights of age a and older, a geometric series, sum to less than
   ///
@@ -176,17 +211,23 @@ class Decoding {
   ///
   /// which is at most 2^(newest's score − 26) from the age on that is found here. Lengths that are no numbers
   /// leave all keys to be read.
-  __device__ int keys_that_count() const {
+  ///
+  /// `own`: the lane's part of the query or of the key.
+  __device__ int keys_that_count(const Floats& own, unsigned kept_norm) const {
     constexpr float kRoundings = 1.0f + 1e-4f;
-    const Floats key = unpacked<Short>(newest_key());
-    const float score = Lanes::sum(product_of(query_, key));
-    const float query_norm = Lanes::sum(product_of(query_, query_));
-    const unsigned key_norm = __float_as_uint(Lanes::sum(product_of(key, key)));
+    const Floats factors = of_key() ? own : scaled(own);
+    float score = 0.0f;  // in the query's lanes
+#pragma unroll
+    for (int i = 0; i < kVectorWidth; ++i)
+      score = fmaf(factors.at[i], __shfl_xor_sync(kAllLanes, factors.at[i], Lanes::kCount), score);
+    score = Lanes::sum(score);
+    const float norm = Lanes::sum(product_of(factors, factors));
+    const float key_norm = __shfl_xor_sync(kAllLanes, norm, Lanes::kCount);
     // As whole numbers: NaN is the greatest, and stays.
-    const float longest = __uint_as_float(max(kept_norm_, key_norm));
-    if (split_ == 0 && threadIdx.x == 0) atomicMax(norm_of_ring(), key_norm);
-    const float bound = kRoundings * sqrtf(query_norm * longest);
-    const float age = (bound - score + kNegligible - __log2f(1.0f - exp2_of(-slope_))) / slope_;
+    const float longest = __uint_as_float(max(kept_norm, __float_as_uint(key_norm)));
+    if (split_ == 0 && threadIdx.x % kWarp == 0) atomicMax(norm_of_ring(), __float_as_uint(key_norm));
+    const float bound = kRoundings * sqrtf(norm * longest);
+    const float age = (bound - score + exponents_of_all_) * ages_of_exponent_;
     return age < static_cast<float>(kept_) ? min(kept_, static_cast<int>(age) + 1) : kept_;
   }
 
@@ -194,21 +235,32 @@ class Decoding {
     return reinterpret_cast<unsigned*>(job_.key_norms + ring_);
   }
 
-  /// The keys of a warp's groups from age `first` on, kLoads for each group, as far as they are below `end`.
-  __device__ void attend(int first, int end) {
-    Vector keys[kLoads], values[kLoads];
+  /// Starts to load the keys of a warp's groups from age `first` on, kLoads for each group, as far as they
+  /// are below `end`.
+  __device__ void load(int first, int end) {
+    if (first >= end) return;
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      // Beyond the end the last key once more, without weight: its score harms no maximum.
-      const int age = min(age_of(first, i), end - 1);
+      const int age = min(age_of(first, i), end - 1);  // beyond the end the last key once more
       const int64_t from = age == 0 ? own_ : place_of(place_of_age(age));
-      keys[i] = age == 0 ? newest_key() : __ldcs(static_cast<const Vector*>(job_.keys) + from);
-      values[i] = __ldcs(static_cast<const Vector*>(age == 0 ? job_.value : job_.values) + from);
+      keys_[i] = __ldcs(static_cast<const Vector*>(age == 0 ? job_.key : job_.keys) + from);
+      values_[i] = __ldcs(static_cast<const Vector*>(age == 0 ? job_.value : job_.values) + from);
     }
+  }
+  /// Clears what was loaded of keys that are not to be read after all, as there may be no numbers in them.
+  __device__ void clear(int first, int end) {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      if (age_of(first, i) >= end) keys_[i] = values_[i] = {0, 0, 0, 0};
+    }
+  }
+  /// Adds the keys that were loaded. Those from `end` on have no weight, and their scores harm no maximum.
+  __device__ void attend(int first, int end) {
+    if (first == 0 && group() == 0) keys_[0] = memory_.newest_key[lane()];
     float scores[kLoads], greatest = found_.greatest;
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      const float score = Lanes::sum(product_of(query_, unpacked<Short>(keys[i])));
+      const float score = Lanes::sum(product_of(query_, unpacked<Short>(keys_[i])));
       scores[i] = fmaf(-slope_, static_cast<float>(age_of(first, i)), score);
       greatest = fmaxf(greatest, scores[i]);
     }
@@ -217,7 +269,7 @@ class Decoding {
     for (int i = 0; i < kLoads; ++i) {
       const float weight = age_of(first, i) < end ? exp2_of(scores[i] - greatest) : 0.0f;
       found_.total += weight;
-      const Floats value = unpacked<Short>(values[i]);
+      const Floats value = unpacked<Short>(values_[i]);
 #pragma unroll
       for (int j = 0; j < kVectorWidth; ++j)
         found_.values.at[j] = fmaf(weight, value.at[j], found_.values.at[j]);
@@ -242,28 +294,29 @@ class Decoding {
     }
   }
 
-  /// Adds up what the warps found, and stores it: a thread has a feature.
-  __device__ void meet_warps(int warp, int splits) const {
-    if (group() == 0) {
+  /// Adds up what the first `warps` warps found, and stores it: a thread has a feature.
+  __device__ void meet_warps(int warps, int splits) const {
+    if (warp_ < warps && group() == 0) {
 #pragma unroll
       for (int i = 0; i < kVectorWidth; ++i)
-        memory_.values[warp][kVectorWidth * lane() + i] = found_.values.at[i];
+        memory_.values[warp_][kVectorWidth * lane() + i] = found_.values.at[i];
     }
     if (threadIdx.x % kWarp == 0) {
-      memory_.totals[warp] = found_.total;
-      memory_.maxima[warp] = found_.greatest;
+      memory_.totals[warp_] = found_.total;
+      memory_.maxima[warp_] = found_.greatest;
     }
     __syncthreads();
     const int feature = static_cast<int>(threadIdx.x);
-    float greatest = memory_.maxima[0];
-#pragma unroll
-    for (int other = 1; other < kWarps; ++other) greatest = fmaxf(greatest, memory_.maxima[other]);
-    float total = 0.0f, value = 0.0f;
-#pragma unroll
-    for (int other = 0; other < kWarps; ++other) {
-      const float factor = exp2_of(memory_.maxima[other] - greatest);
-      total = fmaf(factor, memory_.totals[other], total);
-      if (feature < HeadSize) value = fmaf(factor, memory_.values[other][feature], value);
+    float total = 0.0f, value = 0.0f, greatest = kLowest;
+    if (feature < HeadSize) {
+#pragma unroll 4
+      for (int other = 0; other < warps; ++other) greatest = fmaxf(greatest, memory_.maxima[other]);
+#pragma unroll 4
+      for (int other = 0; other < warps; ++other) {
+        const float factor = exp2_of(memory_.maxima[other] - greatest);
+        total = fmaf(factor, memory_.totals[other], total);
+        value = fmaf(factor, memory_.values[other][feature], value);
+      }
     }
     if (splits == 1) return store(feature, value / total);
     if (feature < HeadSize) {
@@ -316,13 +369,15 @@ class Decoding {
 
   const DecodingAttention& job_;
   Memory& memory_;
-  const int ring_, split_, head_;
-  const NormParameters query_norm_, key_norm_;
+  const int ring_, split_, head_, warp_;
+  const int64_t own_;    ///< the lane's vector of the newest token
+  NormParameters norm_;  ///< of the warp that takes the newest token
+  int64_t tokens_ = -1;  ///< of which these two follow
   int newest_place_, kept_;
-  int64_t own_;         ///< the lane's vector of the newest token
+  Vector keys_[kLoads], values_[kLoads];
   Floats query_;        ///< the lane's features, scaled
-  float slope_;         ///< 0 without ALiBi
-  unsigned kept_norm_;  ///< the ring's key_norms, as bits; with ALiBi alone
+  float slope_ = 0.0f;  ///< 0 without ALiBi, and these two only with it
+  float ages_of_exponent_ = 0.0f, exponents_of_all_ = 0.0f;
   Found found_;
 };
 
@@ -333,7 +388,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 32 / kWarps)
   __shared__ DecodingMemory<HeadSize, kWarps> memory;
   let_next_kernel_start();
   Decoding<Short, HeadSize, kWarps> decoding(job, memory);
-  if (job.few) decoding.bring_nearer();
+  decoding.prepare();
   await_kernels_ahead();
   decoding.run();
 }

@@ -1,6 +1,5 @@
 #include "model/ComposedBlock.h"
 
-#include <array>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -24,41 +23,25 @@ at::Tensor rotated_heads(const at::Tensor& qkv, const Rotary& rotary) {
   return at::cat({kernels::rotated(parts[0], rotary), parts[1]});
 }
 
-// Products on a GPU in 16 bit, without gradients. `next`: of the products to come, null or undefined for
-// none.
-
-using NextLinears = std::array<const Linear*, 2>;
-
-std::array<const QuantisedMatrix*, 2> matrices_of(const NextLinears& next) {
-  std::array<const QuantisedMatrix*, 2> matrices = {};
-  for (size_t i = 0; i < next.size(); ++i) {
-    if (next[i] != nullptr && next[i]->is_quantised()) matrices[i] = &*next[i]->quantised->matrix;
-  }
-  return matrices;
-}
+// Products on a GPU in 16 bit, without gradients.
 
 at::Tensor normed(const at::Tensor& x, const kernels::NormWeights& norm) {
   return kernels::normed_input(x, norm, kNormEpsilon, /*kept=*/{}).y;
 }
 
-at::Tensor product_of_normed(const Linear& linear, const kernels::NormWeights& norm, const at::Tensor& x,
-                             const NextLinears& next) {
-  if (linear.is_quantised())
-    return (*linear.quantised)(x, linear.bias, {.norm = norm, .next = matrices_of(next)});
+at::Tensor product_of_normed(const Linear& linear, const kernels::NormWeights& norm, const at::Tensor& x) {
+  if (linear.is_quantised()) return (*linear.quantised)(x, linear.bias, {.norm = norm});
   return kernels::product(normed(x, norm), linear.weight, linear.bias, kernels::Autotuning::kNo);
 }
 
-at::Tensor gelu_of_normed(const Linear& linear, const kernels::NormWeights& norm, const at::Tensor& x,
-                          const NextLinears& next) {
-  if (linear.is_quantised())
-    return (*linear.quantised)(x, linear.bias, {.norm = norm, .gelu = true, .next = matrices_of(next)});
+at::Tensor gelu_of_normed(const Linear& linear, const kernels::NormWeights& norm, const at::Tensor& x) {
+  if (linear.is_quantised()) return (*linear.quantised)(x, linear.bias, {.norm = norm, .gelu = true});
   const at::Tensor product = kernels::product(normed(x, norm), linear.weight, {}, kernels::Autotuning::kNo);
   return linear.bias.defined() ? kernels::biased_gelu(product, linear.bias, /*kept=*/{}) : at::gelu(product);
 }
 
-at::Tensor added(const at::Tensor& sum, const Linear& linear, const at::Tensor& x, const NextLinears& next) {
-  if (linear.is_quantised())
-    return (*linear.quantised)(x, linear.bias, {.sum = sum, .next = matrices_of(next)});
+at::Tensor added(const at::Tensor& sum, const Linear& linear, const at::Tensor& x) {
+  if (linear.is_quantised()) return (*linear.quantised)(x, linear.bias, {.sum = sum});
   return kernels::sum_with_product(sum, x, linear.weight, linear.bias, kernels::Autotuning::kNo);
 }
 
@@ -119,7 +102,7 @@ at::Tensor ComposedBlock::in_pass(const at::Tensor& x, const ComposedPass& pass,
                                   const BlockPlace& place) const {
   if (pass.sublayers) return by_sublayers(x, pass, place);
   if (pass.around_products) {
-    return around_products(x, place.rows, place.number + 1 < pass.end, [&](const at::Tensor& projected) {
+    return around_products(x, place.rows, [&](const at::Tensor& projected) {
       return attention(projected, pass.order, place.rows, /*dropout_rate=*/0, /*main_gradients=*/nullptr);
     });
   }
@@ -146,20 +129,18 @@ at::Tensor ComposedBlock::by_sublayers(const at::Tensor& x, const ComposedPass& 
 }
 
 template <class OfProjected>
-at::Tensor ComposedBlock::around_products(const at::Tensor& x, int64_t rows, bool is_followed,
-                                          OfProjected&& attend) const {
-  const at::Tensor projected = product_of_normed(qkv_, norm_1_.weights(), x, {&out_, &up_});
-  const at::Tensor sum = added(last_of(x, 1, rows), out_, attend(projected), {&up_, &gate_});
+at::Tensor ComposedBlock::around_products(const at::Tensor& x, int64_t rows, OfProjected&& attend) const {
+  const at::Tensor projected = product_of_normed(qkv_, norm_1_.weights(), x);
+  const at::Tensor sum = added(last_of(x, 1, rows), out_, attend(projected));
   const at::Tensor inner = gate_.weight.defined() ? mlp().inner(normed(sum, norm_2_.weights()))
-                                                  : gelu_of_normed(up_, norm_2_.weights(), sum, {&down_});
-  return added(sum, down_, inner, {is_followed ? &next_qkv_ : nullptr});
+                                                  : gelu_of_normed(up_, norm_2_.weights(), sum);
+  return added(sum, down_, inner);
 }
 
 at::Tensor ComposedBlock::newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const {
   if (!tokens.around_products) return reading(x, tokens.rotary, keys.attending(tokens));
-  return around_products(x, x.size(1), tokens.is_followed, [&](const at::Tensor& projected) {
-    return newest_attention(projected, keys, tokens);
-  });
+  return around_products(
+      x, x.size(1), [&](const at::Tensor& projected) { return newest_attention(projected, keys, tokens); });
 }
 
 at::Tensor ComposedBlock::reading(const at::Tensor& x, const Rotary& rotary, const Attend& attend) const {

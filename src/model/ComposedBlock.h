@@ -66,7 +66,6 @@ struct ComposedPass {
   /// dropout.
   bool around_products = false;
   bool recomputes_mlp = false;
-  int64_t end = 0;  ///< behind the last block that runs: see NewestTokens::is_followed
 };
 
 /// x + attention(norm(x)), then x + MLP(norm(x)), of chosen pieces.
@@ -79,8 +78,6 @@ class ComposedBlock {
   at::Tensor in_pass(const at::Tensor& x, const ComposedPass& pass, const BlockPlace& place) const;
   /// The same of rows' newest tokens x (B, tokens, width), without dropout.
   at::Tensor newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const;
-  /// Says which block follows this one.
-  void precedes(const ComposedBlock& next) { next_qkv_ = next.qkv_; }
   /// x (B, tokens, width) without dropout, by plain operators: the same shape. `rotary` is of these tokens,
   /// and undefined where the block has no rotary positions.
   at::Tensor reading(const at::Tensor& x, const Rotary& rotary, const Attend& attend) const;
@@ -94,7 +91,7 @@ class ComposedBlock {
   /// The last `rows` tokens, without gradients and dropout, of which our own kernels run all but the
   /// products; `attend` maps the output of qkv_ to attention's.
   template <class OfProjected>
-  at::Tensor around_products(const at::Tensor& x, int64_t rows, bool is_followed, OfProjected&& attend) const;
+  at::Tensor around_products(const at::Tensor& x, int64_t rows, OfProjected&& attend) const;
   /// Attention over kept keys of what qkv_ returned; our own kernel norms queries and keys itself.
   at::Tensor newest_attention(const at::Tensor& projected, RollingKeys& keys,
                               const NewestTokens& tokens) const;
@@ -118,7 +115,6 @@ class ComposedBlock {
   ChosenNorm norm_2_;
   Linear gate_;  ///< SwiGLU's; undefined for GELU
   Linear up_, down_;
-  Linear next_qkv_;  ///< of the block that follows; undefined for none
 };
 
 }  // namespace adtrain

@@ -40,7 +40,6 @@ ComposedStack::ComposedStack(ParameterFactory& factory, const ModelOptions& opti
   for (int64_t layer = 0; layer < options.tf_n_layer; ++layer) {
     blocks_.emplace_back(factory, fmt::format("blocks.{}", layer), options, initial);
   }
-  for (size_t i = 1; i < blocks_.size(); ++i) blocks_[i - 1].precedes(blocks_[i]);
   if (pieces.final_norm == Choice::kOn) {
     final_norm_ = ChosenNorm::of(factory, "final_norm", width, pieces.norm);
   }
@@ -95,9 +94,8 @@ at::Tensor ComposedStack::through(const at::Tensor& embedded, const TokenStreams
                  /*own_attention=*/false, main_gradients);
     pass->recomputes_mlp = recomputation.of_mlp();
   }
-  const auto of_all = std::make_shared<const ComposedPass>(
-      ComposedPass{order, dropout, std::move(pass), plan.by_sublayers() && plan.quantised(),
-                   recomputation.of_mlp(), range.end});
+  const auto of_all = std::make_shared<const ComposedPass>(ComposedPass{
+      order, dropout, std::move(pass), plan.by_sublayers() && plan.quantised(), recomputation.of_mlp()});
   for (int64_t i = range.first; i < range.end; ++i) {
     const bool last = i + 1 == blocks();  // nothing reads the last block's output at the context
     const int64_t rows = last ? queries : x.size(1);

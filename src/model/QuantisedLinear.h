@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "kernels/quantised/ProductOptions.h"
+#include "kernels/quantised/QuantisedMatrix.h"
 
 namespace adtrain {
 

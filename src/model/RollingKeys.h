@@ -55,9 +55,6 @@ struct NewestTokens {
   std::optional<kernels::DistancePenalty> by_kernel;
   /// Whether, in blocks of chosen pieces, our own kernels run what stands between products.
   bool around_products = false;
-  /// Whether another block of the same call follows, whose weights a block may bring nearer. Those of others
-  /// are not to be touched: another thread may be moving them.
-  bool is_followed = true;
 
   /// Without penalty and rotary positions. Follows `plan`.
   static NewestTokens plain(const RollingPlaces& places, const kernels::KernelPlan& plan);
@@ -103,11 +100,9 @@ struct RollingBlocks {
 template <class Block>
 at::Tensor newest_through(const std::vector<Block>& blocks, at::Tensor x, int64_t first, int64_t end,
                           RollingBlocks& kept, const NewestTokens& newest) {
-  NewestTokens of_last = newest;
-  of_last.is_followed = false;
   for (int64_t i = first; i < end; ++i) {
     const auto place = static_cast<size_t>(i);
-    x = blocks[place].newest(x, kept.blocks[place], i + 1 < end ? newest : of_last);
+    x = blocks[place].newest(x, kept.blocks[place], newest);
   }
   return x;
 }

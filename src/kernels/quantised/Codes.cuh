@@ -6,6 +6,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "kernels/primitives/ConstantWords.cuh"
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/ShortType.cuh"
 #include "kernels/quantised/QuantisedKernels.h"
@@ -62,6 +63,8 @@ struct StoredScale {
   uint32_t absmax;
   float nested_absmax;
 
+  /// Of a block that does not exist: any number.
+  __device__ static StoredScale none() { return {0, 0.0f}; }
   __device__ static StoredScale load(const QuantisedWeights& weights, int64_t block) {
     if constexpr (kForm == WeightForm::kFourBits) {
       return {__float_as_uint(__ldg(static_cast<const float*>(weights.absmax) + block)), 0.0f};
@@ -85,18 +88,21 @@ __device__ inline float row_scale(const QuantisedWeights& weights, int64_t row) 
   return __ldg(static_cast<const float*>(weights.absmax) + row) / kGreatestCode;
 }
 
+constexpr int kWarpLanes = 32;
+
 /// The two weights that a byte of 4-bit codes stands for, without their scale, in 16 bit: the code in the
 /// high half of a byte comes first, and is the low half of a pair. 256 pairs in shared memory, of which each
 /// lane of a warp has a copy in a bank of its own.
 class PairTable {
-  static constexpr int kPairs = 256, kLanes = 32, kOfPair = kLanes * static_cast<int>(sizeof(uint32_t));
+  static constexpr int kPairs = 256, kOfPair = kWarpLanes * static_cast<int>(sizeof(uint32_t));
 
  public:
   static constexpr int kBytes = kPairs * kOfPair;
+  static constexpr uint32_t kOffsets = (kPairs - 1) * kOfPair;  ///< the bits of a pair's offset in the table
 
   /// `memory`: kBytes bytes of shared memory, aligned to 128.
   __device__ explicit PairTable(char* memory)
-      : memory_(memory), of_lane_(sizeof(uint32_t) * (threadIdx.x % kLanes)) {}
+      : memory_(memory), of_lane_(sizeof(uint32_t) * (threadIdx.x % kWarpLanes)) {}
 
   /// Fills it with all `threads` threads. A barrier must follow.
   template <class Short>
@@ -111,11 +117,6 @@ class PairTable {
       }
     }
   }
-  /// The pair of byte `byte` of a word.
-  __device__ uint32_t pair(uint32_t word, int byte) const {
-    return pair_at(byte == 0 ? word << 7 : word >> (8 * byte - 7));
-  }
-
   /// The pair of byte `byte` of a word, where the number is a lane's own.
   __device__ uint32_t pair_of_quad(uint32_t word, int byte) const {
     return pair_at(__funnelshift_l(word, word, 32 + 7 - 8 * byte));
@@ -124,12 +125,38 @@ class PairTable {
  private:
   /// `moved`: the byte is 7 bits further up than in a number, with anything around it.
   __device__ uint32_t pair_at(uint32_t moved) const {
-    constexpr uint32_t kOffsets = kBytes - kOfPair;
     return *reinterpret_cast<const uint32_t*>(memory_ + ((moved & kOffsets) | of_lane_));
   }
 
   char* const memory_;
   const uint32_t of_lane_;
+};
+
+/// A PairTable whose addresses take one instruction less, as it is aligned to its size.
+class AlignedPairTable {
+ public:
+  static constexpr int kBytes = PairTable::kBytes, kMostBytes = 2 * kBytes;  ///< with what aligns it
+
+  /// `memory`: kMostBytes bytes of shared memory.
+  __device__ explicit AlignedPairTable(char* memory)
+      : memory_(memory + (0 - shared_address(memory)) % kBytes),
+        of_lane_(shared_address(memory_) | sizeof(uint32_t) * (threadIdx.x % kWarpLanes)) {}
+
+  /// Fills it with all `threads` threads. A barrier must follow, and then begin().
+  template <class Short>
+  __device__ void fill(const float* code_map, int threads) const {
+    PairTable(memory_).fill<Short>(code_map, threads);
+  }
+  __device__ void begin() { of_lane_ = known_from_here(of_lane_); }
+  /// The pair of byte `byte` of a word.
+  __device__ uint32_t pair(uint32_t word, int byte) const {
+    const uint32_t moved = byte == 0 ? word << 7 : word >> (8 * byte - 7);
+    return load_constant_word((moved & PairTable::kOffsets) | of_lane_);
+  }
+
+ private:
+  char* const memory_;
+  uint32_t of_lane_;
 };
 
 /// Two neighbouring 8-bit codes as a pair of 16-bit numbers, exactly. `codes`: a code in the low half of each

@@ -6,7 +6,7 @@
 #include "kernels/primitives/MatrixRows.h"
 #include "kernels/primitives/ShortTile.cuh"
 #include "kernels/quantised/Codes.cuh"
-#include "kernels/quantised/NormedRows.cuh"
+#include "kernels/quantised/InputNorm.cuh"
 #include "kernels/quantised/QuantisedKernels.h"
 
 /// The product as its transpose: weights are the left operand of "mma", 16 features a tile, and the
@@ -18,8 +18,7 @@
 /// codes and inputs go from memory to registers by wide loads, and codes become operands where they are.
 ///
 /// Weights are constant. So thread blocks start to load them, and make the table, before the kernel has ended
-/// that writes the input. They also bring the weights of the products to come into the L2 cache, as memory
-/// has nothing to do while a block of the network is between its products.
+/// that writes the input.
 namespace adtrain::kernels {
 namespace {
 
@@ -33,12 +32,12 @@ struct LaneCodes {
   Words words;
 
   /// `first`: the index of the first in the flattened weights.
-  __device__ static LaneCodes load(const QuantisedWeights& weights, int64_t first) {
+  __device__ static LaneCodes load(const QuantisedWeights& weights, uint32_t first) {
     return {__ldcs(static_cast<const Words*>(weights.codes) + first / kColumns)};
   }
   /// Pair 0 … 7, in 16 bit.
   template <class Short>
-  __device__ uint32_t pair(int number, const PairTable& table) const {
+  __device__ uint32_t pair(int number, const AlignedPairTable& table) const {
     if constexpr (kForm == WeightForm::kEightBits) {
       const uint32_t all[4] = {words.x, words.y, words.z, words.w};
       return pair_of_codes<Short>(__byte_perm(all[number / 2], 0, number % 2 == 0 ? 0x4140 : 0x4342));
@@ -58,16 +57,16 @@ struct FewRowsMemory {
   static constexpr int kPitch = kWarpTile * kTiles + 4;  ///< of sums; so that lanes use different banks
   static constexpr int kPart = 8 * kEights * kPitch;     ///< sums of a warp
   static constexpr int kOfFloat = static_cast<int>(sizeof(float));
-  static constexpr int kTableBytes = kTable ? PairTable::kBytes : 0,
+  static constexpr int kTableBytes = kTable ? AlignedPairTable::kMostBytes : 0,
                        kNestedBytes = kNested ? kNestedValues * kOfFloat : 0,
                        kBytes = kTableBytes + kNestedBytes + kWarps * kPart * kOfFloat;
 
   char* memory;  ///< kBytes, aligned to 128
 
-  __device__ PairTable table() const { return PairTable(memory); }
-  __device__ float* nested_map() const { return reinterpret_cast<float*>(memory + kTableBytes); }
+  __device__ AlignedPairTable table() const { return AlignedPairTable(memory + kBytes - kTableBytes); }
+  __device__ float* nested_map() const { return reinterpret_cast<float*>(memory); }
   /// (warps, rows, features)
-  __device__ float* parts() const { return reinterpret_cast<float*>(memory + kTableBytes + kNestedBytes); }
+  __device__ float* parts() const { return reinterpret_cast<float*>(memory + kNestedBytes); }
   /// Fills in what codes stand for, by all threads. A barrier must follow.
   template <class Short>
   __device__ void fill(const QuantisedWeights& weights) const {
@@ -88,62 +87,96 @@ class FewRows {
   static_assert(kLaneColumns * 4 == kBlockColumns);
   static constexpr bool kTable = kForm != WeightForm::kEightBits;
   /// Loads under way, of 64 columns each: weights come from memory, inputs from the L2 cache.
-  static constexpr int kWeightsAhead = (kEights == 1 ? 8 : 4) / kTiles, kInputsAhead = 4 / kEights;
+  static constexpr int kWeightsAhead = (kEights == 1 ? 8 : 4) / kTiles,
+                       kInputsAhead = kEights == 1 ? (kTable ? 4 : 2) : 4 / kEights;
   static_assert(kWeightsAhead % kInputsAhead == 0);
+  /// Of so many times 64 columns the products have no branch between them. Where there are fewer, the rest is
+  /// 0.
+  static constexpr int kAtOnce = kInputsAhead > 1 ? 2 : 1;
 
  public:
   using Memory = FewRowsMemory<kForm, kEights, kTiles>;
+  using Norm = InputNorm<Short, kWarps, kEights>;
   static constexpr int kFeatures = kWarpTile * kTiles;
 
-  __device__ FewRows(const QuantisedProduct& job, const Memory& memory, const NormedRows<Short>& rows)
+  __device__ FewRows(const QuantisedProduct& job, const Memory& memory, const Norm& norm)
       : job_(job),
         memory_(memory),
+        norm_(norm),
         table_(memory.table()),
-        input_(rows.exist() ? rows.first() : static_cast<const Vector*>(job.input)),
-        pitch_(rows.exist() ? rows.pitch() : static_cast<int>(job.weights.in_features) / kVectorWidth),
         place_(lane_place()),
         warp_(static_cast<int>(threadIdx.x) / kWarp),
-        blocks_(static_cast<int>(job.weights.in_features) / kBlockColumns) {}
+        blocks_((static_cast<int>(job.weights.in_features) / kBlockColumns - warp_ + kWarps - 1) / kWarps) {}
 
   /// Takes a tile and starts to load what is constant.
   __device__ void begin(int tile) {
     first_feature_ = kFeatures * tile;
+    const int column = kBlockColumns * warp_ + kLaneColumns * quad_lane();
+    const auto width = static_cast<uint32_t>(job_.weights.in_features);
 #pragma unroll
-    for (int i = 0; i < kWeightsAhead; ++i) load(weights_[i], warp_ + kWarps * i);
+    for (int i = 0; i < 2 * kTiles; ++i) {
+      // Features and rows that do not exist are others instead, whose sums nobody stores.
+      const auto last = static_cast<uint32_t>(job_.weights.out_features) - 1;
+      first_[i] = min(static_cast<uint32_t>(first_feature_ + place_.row + 8 * i), last) * width + column;
+    }
+#pragma unroll
+    for (int eight = 0; eight < kEights; ++eight) {
+      inputs_[eight] = norm_.row(8 * eight + place_.row) + column / kVectorWidth;
+    }
+#pragma unroll
+    for (int i = 0; i < kWeightsAhead; ++i) load(weights_[i], i);
 #pragma unroll
     for (int i = 0; i < kResults; ++i) {
       const Result result = this->result(i);
       if (!result.exists) continue;
       if constexpr (!kTable) scales_[i] = row_scale(job_.weights, result.feature);
+      if (job_.bias != nullptr) prefetch(bias_at(result));
     }
   }
   /// Once the input, the sum and what codes stand for are there. Before another tile uses the memory, a
   /// barrier must follow.
   __device__ void finish() {
+    if constexpr (kTable) table_.begin();
     Inputs inputs[kInputsAhead];
 #pragma unroll
-    for (int i = 0; i < kInputsAhead; ++i) load(inputs[i], warp_ + kWarps * i);
+    for (int i = 0; i < kInputsAhead; ++i) load(inputs[i], i);
+    Vector beginnings[kEights];
+    if (norm_.exists()) {
+#pragma unroll
+      for (int eight = 0; eight < kEights; ++eight)
+        beginnings[eight] = __ldcg(norm_.row(8 * eight + place_.row));
+    }
 #pragma unroll
     for (int i = 0; i < kResults; ++i) {
       const Result result = this->result(i);
       if (!result.exists) continue;
-      biases_[i] = bias_of<Short>(job_, result.feature);  // which may just have been converted
-      added_[i] = added_of<Short>(job_, result.place);
+      if (job_.bias != nullptr) biases_[i] = *bias_at(result);  // which may just have been converted
+      if (job_.sum != nullptr) added_[i] = static_cast<const Short*>(job_.sum)[result.place];
     }
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
       for (Sums& sums : sums_[tile]) sums = no_sums();
     }
-#pragma unroll 1
-    for (int first = warp_; first < blocks_; first += kWarps * kWeightsAhead) {
+    if (norm_.exists()) {
 #pragma unroll
-      for (int i = 0; i < kWeightsAhead; ++i) {
-        const int block = first + kWarps * i;
-        if (block >= blocks_) break;
-        add(weights_[i], inputs[i % kInputsAhead]);
-        load(weights_[i], block + kWarps * kWeightsAhead);
-        load(inputs[i % kInputsAhead], block + kWarps * kInputsAhead);
+      for (int eight = 0; eight < kEights; ++eight) shifts_[eight] = norm_.shift(beginnings[eight]);
+    }
+#pragma unroll 1
+    for (int first = 0; first < blocks_; first += kWeightsAhead) {
+#pragma unroll
+      for (int i = 0; i < kWeightsAhead; i += kAtOnce) {
+        if (first + i >= blocks_) break;
+#pragma unroll
+        for (int k = i; k < i + kAtOnce; ++k) {
+          if (norm_.exists()) scale(inputs[k % kInputsAhead], first + k);
+          add(weights_[k], inputs[k % kInputsAhead]);
+        }
+#pragma unroll
+        for (int k = i; k < i + kAtOnce; ++k) {
+          load(weights_[k], first + k + kWeightsAhead);
+          load(inputs[k % kInputsAhead], first + k + kInputsAhead);
+        }
       }
     }
     meet_warps();
@@ -173,46 +206,67 @@ class FewRows {
   struct Inputs {
     Vector vectors[kEights][kVectors];
   };
+  __device__ const Short* bias_at(const Result& result) const {
+    return static_cast<const Short*>(job_.bias) + result.feature;
+  }
 
-  // They load 64 columns, where these exist. Features and rows that do not exist are others instead, whose
-  // sums nobody stores.
-  __device__ void load(Weights& weights, int block) const {
-    if (block >= blocks_) return;
-    const int column = kBlockColumns * block;
+  // They load the warp's `number`th 64 columns. Where these do not exist, products with them are 0.
+  __device__ void load(Weights& weights, int number) const {
+    const bool exists = number < blocks_;
+    if (kAtOnce == 1 && !exists) return;
+    const uint32_t further = static_cast<uint32_t>(number) * (kWarps * kBlockColumns);
 #pragma unroll
     for (int i = 0; i < 2 * kTiles; ++i) {
-      const int64_t feature =
-          min(int64_t{first_feature_ + place_.row + 8 * i}, job_.weights.out_features - 1);
-      weights.codes[i / 2][i % 2] = LaneCodes<kForm>::load(
-          job_.weights, feature * job_.weights.in_features + column + kLaneColumns * quad_lane());
-      weights.scales[i / 2][i % 2] =
-          StoredScale<kForm>::load(job_.weights, block_of(job_.weights, feature, column));
+      auto& codes = weights.codes[i / 2][i % 2];
+      auto& scale = weights.scales[i / 2][i % 2];
+      if (exists) {
+        codes = LaneCodes<kForm>::load(job_.weights, first_[i] + further);
+        scale = StoredScale<kForm>::load(job_.weights, (first_[i] + further) >> job_.weights.block_shift);
+      } else {
+        scale = StoredScale<kForm>::none();
+      }
     }
   }
-  __device__ void load(Inputs& inputs, int block) const {
-    if (block >= blocks_) return;
+  __device__ void load(Inputs& inputs, int number) const {
+    const bool exists = number < blocks_;
+    if (kAtOnce == 1 && !exists) return;
 #pragma unroll
     for (int eight = 0; eight < kEights; ++eight) {
-      const int row = min(8 * eight + place_.row, job_.rows - 1);
-      const Vector* const from =
-          input_ + row * pitch_ + block * (kBlockColumns / kVectorWidth) + kVectors * quad_lane();
+      const Vector* const from = inputs_[eight] + number * (kWarps * kBlockColumns / kVectorWidth);
 #pragma unroll
-      for (int i = 0; i < kVectors; ++i) inputs.vectors[eight][i] = from[i];
+      for (int i = 0; i < kVectors; ++i)
+        inputs.vectors[eight][i] = exists ? __ldcg(from + i) : Vector{0, 0, 0, 0};
+    }
+  }
+  /// Makes γ (x − shift) of rows x. Of columns that do not exist it leaves 0.
+  __device__ void scale(Inputs& inputs, int number) {
+    const int block = warp_ + kWarps * min(number, blocks_ - 1);
+    const int vector = (kBlockColumns * block + kLaneColumns * quad_lane()) / kVectorWidth;
+#pragma unroll
+    for (int eight = 0; eight < kEights; ++eight) {
+      if (8 * eight >= job_.rows) break;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v)
+        norm_.scale(inputs.vectors[eight][v], vector + v, 8 * eight + place_.row,
+                    number < blocks_ ? shifts_[eight] : 0, found_[eight]);
     }
   }
   __device__ int quad_lane() const {
     return place_.column / 2;
   }
 
-  /// Adds the products of 64 columns.
+  /// Adds the products of 64 columns. Sums of their own for every other product leave the tensor cores less
+  /// to wait for.
   __device__ void add(const Weights& weights, const Inputs& inputs) {
+    constexpr int kChains = kEights * kTiles == 1 ? 2 : 1;
+    Sums found[kTiles][kEights][kChains];
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      Sums found[kEights];
+    for (int i = 0; i < kTiles * kEights * kChains; ++i)
+      found[i / (kEights * kChains)][i / kChains % kEights][i % kChains] = no_sums();
 #pragma unroll
-      for (Sums& sums : found) sums = no_sums();
+    for (int product = 0; product < kProducts; ++product) {
 #pragma unroll
-      for (int product = 0; product < kProducts; ++product) {
+      for (int tile = 0; tile < kTiles; ++tile) {
         LeftFragment left;
 #pragma unroll
         for (int part = 0; part < 4; ++part) {
@@ -222,18 +276,24 @@ class FewRows {
 #pragma unroll
         for (int eight = 0; eight < kEights; ++eight) {
           const Vector& input = inputs.vectors[eight][product / 2];
-          multiply_add<Short>(kTable ? found[eight] : sums_[tile][eight], left,
+          multiply_add<Short>(found[tile][eight][product % kChains], left,
                               product % 2 == 0 ? input.x : input.z, product % 2 == 0 ? input.y : input.w);
         }
       }
-      if constexpr (kTable) {
-        const float scales[2] = {weights.scales[tile][0].value(job_.weights, memory_.nested_map()),
-                                 weights.scales[tile][1].value(job_.weights, memory_.nested_map())};
+    }
 #pragma unroll
-        for (int i = 0; i < 4 * kEights; ++i) {
-          float& sum = sums_[tile][i / 4].value[i % 4];
-          sum = fmaf(found[i / 4].value[i % 4], scales[i / 2 % 2], sum);
-        }
+    for (int tile = 0; tile < kTiles; ++tile) {
+      float scales[2] = {1.0f, 1.0f};
+      if constexpr (kTable) {
+        for (int half = 0; half < 2; ++half)
+          scales[half] = weights.scales[tile][half].value(job_.weights, memory_.nested_map());
+      }
+#pragma unroll
+      for (int i = 0; i < 4 * kEights; ++i) {
+        float of_block = found[tile][i / 4][0].value[i % 4];
+        if constexpr (kChains > 1) of_block += found[tile][i / 4][kChains - 1].value[i % 4];
+        float& sum = sums_[tile][i / 4].value[i % 4];
+        sum = fmaf(of_block, scales[i / 2 % 2], sum);
       }
     }
   }
@@ -251,68 +311,67 @@ class FewRows {
         parts[kPart * warp_ + kPitch * row + feature] = sums_[tile][i / 4].value[i % 4];
       }
     }
+    if (norm_.exists()) {
+#pragma unroll
+      for (int eight = 0; eight < kEights; ++eight) norm_.store(8 * eight + place_.row, found_[eight]);
+    }
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < kResults; ++i) {
       const Result result = this->result(i);
       if (!result.exists) continue;
-      const int place = kPitch * result.row + static_cast<int>(result.feature - first_feature_);
-      float sum = 0.0f;
+      const auto of_row = [&](int row) {
+        const int place = kPitch * row + static_cast<int>(result.feature - first_feature_);
+        float sum = 0.0f;
 #pragma unroll
-      for (int warp = 0; warp < kWarps; ++warp) sum += parts[kPart * warp + place];
+        for (int warp = 0; warp < kWarps; ++warp) sum += parts[kPart * warp + place];
+        return sum;
+      };
+      float sum = of_row(result.row);
+      if (norm_.exists()) {
+        const bool layer = norm_.of_layer();
+        sum = Norm::normed(sum, norm_.moments(result.row), layer ? of_row(job_.rows) : 0.0f,
+                           layer ? of_row(job_.rows + 1) : 0.0f);
+      }
       if constexpr (!kTable) sum *= scales_[i];
-      static_cast<Short*>(job_.output)[result.place] =
-          rounded_to<Short>(activated(job_, sum + biases_[i]) + added_[i]);
+      if (job_.bias != nullptr) sum += as_float(biases_[i]);
+      sum = activated(job_, sum);
+      if (job_.sum != nullptr) sum += as_float(added_[i]);
+      static_cast<Short*>(job_.output)[result.place] = rounded_to<Short>(sum);
     }
   }
 
   const QuantisedProduct& job_;
   const Memory memory_;
-  const PairTable table_;
-  const Vector* const input_;
-  const int pitch_;  ///< vectors from a row of the input to the next
+  const Norm& norm_;
+  AlignedPairTable table_;
   const LanePlace place_;
   int first_feature_ = 0;
   const int warp_;
-  const int blocks_;  ///< of 64 columns
+  const int blocks_;               ///< of 64 columns, that the warp has
+  uint32_t first_[2 * kTiles];     ///< the lane's first code of each feature, in the flattened weights
+  const Vector* inputs_[kEights];  ///< the lane's first vector of each row
   Weights weights_[kWeightsAhead];
   Sums sums_[kTiles][kEights];
-  float biases_[kResults], scales_[kResults], added_[kResults];
+  typename Norm::Found found_[kEights];  ///< of the lane's row
+  uint32_t shifts_[kEights];
+  float scales_[kResults];
+  Short biases_[kResults], added_[kResults];  ///< where there are any
 };
 
-/// Brings what a kernel to come reads into the L2 cache, by all threads of the grid.
-__device__ void prefetch_all(const NextRead (&reads)[4]) {
-  constexpr int64_t kLine = 128;
-  const int64_t first = kLine * (int64_t{blockIdx.x} * blockDim.x + threadIdx.x),
-                step = kLine * gridDim.x * blockDim.x;
-#pragma unroll 1
-  for (const NextRead& next : reads) {
-    for (int64_t place = first; place < next.bytes; place += step)
-      prefetch(static_cast<const char*>(next.from) + place);
-  }
-}
-
-/// Weights are constant. So thread blocks start to load them, and make the table, before the kernel has ended
-/// that writes the input. They also bring the weights of the products to come into the L2 cache, as memory
-/// has nothing to do while a block of the network is between its products.
 template <class Short, WeightForm kForm, int kEights, int kTiles>
 __global__ void __launch_bounds__(kThreads, 2) few_rows_kernel(const __grid_constant__ QuantisedProduct job) {
   using Product = FewRows<Short, kForm, kEights, kTiles>;
   let_next_kernel_start();
   const typename Product::Memory memory = {dynamic_shared_memory()};
-  const NormedRows<Short> rows(job, memory.memory + Product::Memory::kBytes);
-  Product product(job, memory, rows);
+  const typename Product::Norm norm(job, memory.memory + Product::Memory::kBytes);
+  Product product(job, memory, norm);
   product.begin(static_cast<int>(blockIdx.x));
-  rows.start(kThreads);
+  norm.start(kThreads);
   memory.template fill<Short>(job.weights);
-  prefetch_all(job.next);
   copies_arrived();
   await_kernels_ahead();
   __syncthreads();
-  if (rows.exist()) {
-    rows.fill(kWarps);
-    __syncthreads();
-  }
   product.finish();
 }
 
@@ -321,7 +380,7 @@ void launch(const QuantisedProduct& product, cudaStream_t stream) {
   using Product = FewRows<Short, kForm, kEights, kTiles>;
   launch_early("few_rows_kernel", few_rows_kernel<Short, kForm, kEights, kTiles>,
                static_cast<unsigned>(gpu::divided_up(product.weights.out_features, Product::kFeatures)),
-               kThreads, Product::Memory::kBytes + NormedRows<Short>::bytes(product), stream, product);
+               kThreads, Product::Memory::kBytes + Product::Norm::bytes(product), stream, product);
 }
 
 /// Two tiles a thread block share its inputs and its table, where one would not leave multiprocessors idle.
@@ -334,8 +393,10 @@ void launch_tiles(const QuantisedProduct& product, cudaStream_t stream) {
 
 template <class Short, WeightForm kForm>
 void launch(const QuantisedProduct& product, cudaStream_t stream) {
-  if (product.rows <= 8) return launch_tiles<Short, kForm, 1>(product, stream);
-  if (product.rows <= 16) return launch_tiles<Short, kForm, 2>(product, stream);
+  // LayerNorm's two parameters are rows, too.
+  const int rows = product.rows + (product.norm.bias != nullptr ? 2 : 0);
+  if (rows <= 8) return launch_tiles<Short, kForm, 1>(product, stream);
+  if (rows <= 16) return launch_tiles<Short, kForm, 2>(product, stream);
   return launch<Short, kForm, kMostFewRows / 8, 1>(product, stream);
 }
 

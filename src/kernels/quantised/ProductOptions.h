@@ -1,11 +1,8 @@
 #pragma once
 
-#include <array>
-
 #include <ATen/core/Tensor.h>
 
 #include "kernels/norm/Norm.h"
-#include "kernels/quantised/QuantisedMatrix.h"
 
 namespace adtrain {
 
@@ -16,8 +13,6 @@ struct ProductOptions {
   kernels::NormWeights norm = {};
   bool gelu = false;    ///< whether the result is the exact GELU of x Wᵀ + bias
   at::Tensor sum = {};  ///< (rows, out_features): added to the result; may be undefined
-  /// Matrices of the products to come, or null: kernels that wait may bring them into a cache.
-  std::array<const QuantisedMatrix*, 2> next = {};
 };
 
 }  // namespace adtrain

@@ -35,12 +35,6 @@ struct QuantisedWeights {
 /// output (out_features, in_features) = the weights, computed in fp32 and rounded once.
 void dequantise(const QuantisedWeights& weights, FloatType type, void* output, cudaStream_t stream);
 
-/// Memory that a later kernel reads.
-struct NextRead {
-  const void* from;
-  int64_t bytes;  ///< 0 for none
-};
-
 /// LayerNorm or RMSNorm of each row of an input. Arrays have in_features elements of the product's type, and
 /// are aligned to 16 bytes.
 struct RowNorm {
@@ -63,7 +57,6 @@ struct QuantisedProduct {
   bool gelu;
   const void* sum;
   void* output;
-  NextRead next[4];  ///< what kernels for few rows bring into the L2 cache while they wait
 };
 
 /// Columns that thread blocks and warps go by: in_features is a multiple of it in the products below.
@@ -83,10 +76,10 @@ constexpr int kMostFewRows = 32;
 /// codes go from there to the registers of the one warp that needs them. Deterministic.
 void few_rows_product(const QuantisedProduct& product, cudaStream_t stream);
 
-/// Whether few_rows_product() can norm so many rows: every thread block keeps them in shared memory.
+/// Whether few_rows_product() can norm so many rows: LayerNorm's parameters are two rows more.
 constexpr bool norms_few_rows(int64_t rows, int64_t in_features) {
-  constexpr int64_t kWidest = 2048, kMostBytes = 40 * 1024, kShort = 2;
-  return in_features <= kWidest && kShort * rows * in_features <= kMostBytes;
+  constexpr int64_t kWidest = 16 * 1024;  // what fits shared memory beside the rest
+  return rows + 2 <= kMostFewRows && in_features <= kWidest;
 }
 
 /// A way of many_rows_product() with its splits, which other ways have one of.

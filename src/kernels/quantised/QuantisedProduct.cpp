@@ -127,7 +127,7 @@ bool fits(const QuantisedWeights& weights, const at::Tensor& input) {
       weights.form == WeightForm::kEightBits || int64_t{1} << weights.block_shift >= kernels::kBlockColumns;
   return input.scalar_type() != at::kFloat && scaled_alike &&
          weights.in_features % kernels::kBlockColumns == 0 &&
-         weights.in_features <= std::numeric_limits<int>::max();
+         weights.out_features * weights.in_features <= std::numeric_limits<int>::max();
 }
 
 bool fits(const ProductPlan& plan, const QuantisedWeights& weights, const at::Tensor& input) {
@@ -198,15 +198,6 @@ kernels::RowNorm row_norm_of(const kernels::NormWeights& norm) {
           static_cast<float>(kNormEpsilon)};
 }
 
-void set_next(const ProductOptions& options, at::Device device, kernels::QuantisedProduct& job) {
-  size_t place = 0;
-  for (const QuantisedMatrix* const next : options.next) {
-    if (next == nullptr || next->codes.device() != device) continue;
-    for (const at::Tensor* const tensor : {&next->codes, &next->absmax})
-      job.next[place++] = {tensor->const_data_ptr(), static_cast<int64_t>(tensor->nbytes())};
-  }
-}
-
 at::Tensor product_by(const ProductPlan& plan, const QuantisedWeights& weights, const at::Tensor& unnormed,
                       const at::Tensor& bias, const ProductOptions& options) {
   const bool norms_itself =
@@ -228,9 +219,7 @@ at::Tensor product_by(const ProductPlan& plan, const QuantisedWeights& weights, 
                                    .bias = bias.defined() ? read_bias.const_data_ptr() : nullptr,
                                    .gelu = options.gelu,
                                    .sum = read_sum.defined() ? read_sum.const_data_ptr() : nullptr,
-                                   .output = output.data_ptr(),
-                                   .next = {}};
-  set_next(options, input.device(), job);
+                                   .output = output.data_ptr()};
   if (plan.way == ProductWay::kFewRows) {
     kernels::few_rows_product(job, kernels::current_stream());
     return output;

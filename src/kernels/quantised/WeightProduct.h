@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "kernels/quantised/ProductOptions.h"
+#include "kernels/quantised/QuantisedMatrix.h"
 
 namespace adtrain::kernels {
 

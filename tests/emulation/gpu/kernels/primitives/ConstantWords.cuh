@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "emulation/Emulator.h"
+
+/// Stands in the place of src/kernels/primitives/ConstantWords.cuh: the same loads in the emulator.
+namespace adtrain::kernels {
+
+inline uint32_t load_constant_word(uint32_t address) {
+  uint32_t word = 0;
+  std::memcpy(&word, emulation::at_shared(address, sizeof(word)), sizeof(word));
+  return word;
+}
+
+inline uint32_t known_from_here(uint32_t value) {
+  return value;
+}
+
+}  // namespace adtrain::kernels

@@ -383,10 +383,12 @@ void launch(const QuantisedProduct& product, cudaStream_t stream) {
                kThreads, Product::Memory::kBytes + Product::Norm::bytes(product), stream, product);
 }
 
-/// Two tiles a thread block share its inputs and its table, where one would not leave multiprocessors idle.
+/// Two tiles a thread block share its inputs and its table, where multiprocessors would have several thread
+/// blocks of one: two of them without a table to be made are no loss.
 template <class Short, WeightForm kForm, int kEights>
 void launch_tiles(const QuantisedProduct& product, cudaStream_t stream) {
-  if (gpu::divided_up(product.weights.out_features, kWarpTile) > product.processors)
+  constexpr int kOfProcessor = kForm == WeightForm::kEightBits ? 2 : 1;
+  if (gpu::divided_up(product.weights.out_features, kWarpTile) > kOfProcessor * product.processors)
     return launch<Short, kForm, kEights, 2>(product, stream);
   return launch<Short, kForm, kEights, 1>(product, stream);
 }

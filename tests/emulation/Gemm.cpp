@@ -44,7 +44,7 @@ void gelu_product(const GeluProduct& call, cudaStream_t) {
   const at::Tensor before = at::linear(view_of(call.x, rows, call.in, type).to(at::kFloat),
                                        view_of(call.weight, width, call.in, type).to(at::kFloat),
                                        view_of(call.bias, 1, width, type).to(at::kFloat).flatten());
-  view_of(call.before, rows, width, type).copy_(before);
+  view_of(call.slope, rows, width, type).copy_(at::gelu_backward(at::ones_like(before), before));
   view_of(call.y, rows, width, type).copy_(at::gelu(before));
 }
 
@@ -52,10 +52,10 @@ void gelu_product_gradient(const GeluProductGradient& call, cudaStream_t) {
   const auto& [rows, width, type] = call.shape;
   const at::Tensor d_y = at::mm(view_of(call.d_out, rows, call.out, type).to(at::kFloat),
                                 view_of(call.weight, call.out, width, type).to(at::kFloat)),
-                   d_before = at::gelu_backward(d_y, view_of(call.before, rows, width, type).to(at::kFloat));
-  view_of(call.d_before, rows, width, type).copy_(d_before);
+                   d_sum = d_y * view_of(call.slope, rows, width, type).to(at::kFloat);
+  view_of(call.d_sum, rows, width, type).copy_(d_sum);
   const at::Tensor parts = at::from_blob(call.parts, {gelu_product_parts(call.shape), width}).zero_();
-  parts[0].copy_(d_before.sum(0));
+  parts[0].copy_(d_sum.sum(0));
 }
 
 void add_weight_gradient(const at::Tensor& d_y, const at::Tensor& x, at::Tensor d_weight) {

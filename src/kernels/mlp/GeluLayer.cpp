@@ -33,14 +33,14 @@ GeluLayer::GeluLayer(const at::Tensor& x_of_any_shape, const at::Tensor& weight,
   const at::Tensor x = matrix(x_of_any_shape);
   in_epilogue_ = !kept_.bits.defined() && fits(x, weight);
   if (!in_epilogue_) {
-    before_ = product(x, weight, {}, autotuning);
-    y_ = biased_gelu(before_, bias, kept_);
+    for_backward_ = product(x, weight, {}, autotuning);
+    y_ = biased_gelu(for_backward_, bias, kept_);
     return;
   }
-  before_ = at::empty({x.size(0), weight.size(0)}, x.options());
-  y_ = at::empty_like(before_);
+  for_backward_ = at::empty({x.size(0), weight.size(0)}, x.options());
+  y_ = at::empty_like(for_backward_);
   gelu_product({shape_of(y_), static_cast<int>(x.size(1)), vectors_of(x), vectors_of(weight),
-                vectors_of(bias), vectors_of(before_), vectors_of(y_), processors()},
+                vectors_of(bias), vectors_of(for_backward_), vectors_of(y_), processors()},
                current_stream());
 }
 
@@ -48,16 +48,16 @@ at::Tensor GeluLayer::backward(const at::Tensor& d_out_of_any_shape, const at::T
                                const at::Tensor& bias, const at::Tensor& d_bias) const {
   const at::Tensor d_out = matrix(d_out_of_any_shape);
   if (!in_epilogue_)
-    return biased_gelu_backward(input_gradient(d_out, next_weight), before_, bias, kept_, d_bias);
+    return biased_gelu_backward(input_gradient(d_out, next_weight), for_backward_, bias, kept_, d_bias);
   const c10::cuda::CUDAGuard on_device(d_out.device());
-  const at::Tensor d_before = at::empty_like(before_);
-  const MatrixShape shape = shape_of(d_before);
+  const at::Tensor d_sum = at::empty_like(for_backward_);
+  const MatrixShape shape = shape_of(d_sum);
   const at::Tensor parts = parts_for(gelu_product_parts(shape), d_bias);
   gelu_product_gradient({shape, static_cast<int>(d_out.size(1)), vectors_of(d_out), vectors_of(next_weight),
-                         vectors_of(before_), vectors_of(d_before), parts.data_ptr<float>(), processors()},
+                         vectors_of(for_backward_), vectors_of(d_sum), parts.data_ptr<float>(), processors()},
                         current_stream());
   add_up(parts, d_bias);
-  return d_before;
+  return d_sum;
 }
 
 }  // namespace adtrain::kernels

@@ -28,7 +28,8 @@ class GeluLayer {
                       const at::Tensor& d_bias) const;
 
  private:
-  at::Tensor before_;  ///< x Wᵀ, with b where `in_epilogue_`
+  /// x Wᵀ or, where `in_epilogue_`, GELU's derivative at x Wᵀ + b.
+  at::Tensor for_backward_;
   at::Tensor y_;
   KeptElements kept_;
   bool in_epilogue_ = false;

@@ -18,6 +18,20 @@ struct Gelu<cutlass::Array<float, kCount>> {
   }
 };
 
+/// Its derivative. The compiler sees what both have in common, and computes that once.
+template <class>
+struct GeluSlope;
+template <int kCount>
+struct GeluSlope<cutlass::Array<float, kCount>> {
+  using Values = cutlass::Array<float, kCount>;
+  CUTLASS_DEVICE Values operator()(const Values& x) const {
+    Values slope;
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < kCount; ++i) slope[i] = GeluForm(x[i]).slope(x[i]);
+    return slope;
+  }
+};
+
 template <class Short>
 void launch(const GeluProduct& call, cudaStream_t stream) {
   using Of = Element<Short>;
@@ -25,16 +39,16 @@ void launch(const GeluProduct& call, cudaStream_t stream) {
   using OfColumns = cute::Stride<cute::Int<0>, cute::Int<1>, int64_t>;
   using Biased = Computed<cutlass::plus, float, fusion::Sm90AccFetch,
                           fusion::Sm90RowBroadcast<0, ProductTile, Of, float, OfColumns>>;
-  using Before = fusion::Sm90EVT<
+  using Slope = fusion::Sm90EVT<
       fusion::Sm90AuxStore<Store::Stages, typename Store::EpilogueTile, Of, kRounding, typename Store::Stride,
                            typename Store::SmemLayoutAtom, typename Store::CopyOpR2S>,
-      Biased>;
-  using Tree = Computed<Gelu, Of, Before>;
+      Computed<GeluSlope, float, fusion::Sm90SplitTreeFetch>>;
+  using Tree = fusion::Sm90SplitTreeVisitor<Biased, Computed<Gelu, Of, fusion::Sm90SplitTreeFetch>, Slope>;
   using Product = EpilogueProduct<Short, ColumnMajor, Tree>;
-  const typename Before::Arguments before{
-      {{}, {reinterpret_cast<const Of*>(call.bias)}, {}},
-      {reinterpret_cast<Of*>(call.before), Product::stride_of(call.shape)}};
-  Product::run("gelu_product", call.shape, call.in, call.x, call.weight, {before, {}}, call.y,
+  const typename Biased::Arguments biased{{}, {reinterpret_cast<const Of*>(call.bias)}, {}};
+  const typename Slope::Arguments slope{{},
+                                        {reinterpret_cast<Of*>(call.slope), Product::stride_of(call.shape)}};
+  Product::run("gelu_product", call.shape, call.in, call.x, call.weight, {biased, slope, {}}, call.y,
                call.processors, stream);
 }
 

@@ -20,25 +20,26 @@ constexpr int64_t gelu_product_tiles(int64_t rows, int64_t inner) {
   return ((rows + kGeluTileRows - 1) / kGeluTileRows) * ((inner + kGeluTileColumns - 1) / kGeluTileColumns);
 }
 
-/// before = x Wᵀ + b and y = gelu(before), of `before` as it is ahead of its rounding.
+/// y = gelu(x Wᵀ + b), and its derivative there, which is what the backward pass needs. Both are of the sum
+/// as it is ahead of any rounding.
 struct GeluProduct {
   MatrixShape shape;         ///< of y: (rows, inner)
   int in;                    ///< a multiple of 8
   const Vector *x, *weight;  ///< (rows, in), (inner, in)
   const Vector* bias;        ///< (inner)
-  Vector *before, *y;
+  Vector *slope, *y;
   int processors;
 };
 void gelu_product(const GeluProduct& call, cudaStream_t stream);
 
-/// d_before = d_out W · gelu'(before), and its partial sums over rows whose total is the gradient
-/// of the bias.
+/// d_sum = d_out W · slope, the gradient of x Wᵀ + b, and its partial sums over rows whose total is the
+/// gradient of the bias.
 struct GeluProductGradient {
-  MatrixShape shape;             ///< of d_before: (rows, inner)
+  MatrixShape shape;             ///< of d_sum: (rows, inner)
   int out;                       ///< a multiple of 8
   const Vector *d_out, *weight;  ///< (rows, out), (out, inner): of the product that y goes into
-  const Vector* before;
-  Vector* d_before;
+  const Vector* slope;
+  Vector* d_sum;
   float* parts;  ///< (gelu_product_parts, inner)
   int processors;
 };

@@ -5,8 +5,10 @@ namespace adtrain::kernels {
 namespace {
 
 constexpr int kWarp = 32, kWarps = 8;
-constexpr int kLanes = 16;  ///< neighbours in a warp, each with four neighbouring elements
-constexpr int kGroups = kWarps * (kWarp / kLanes);  ///< each adds up parts of its own; many loads in flight
+
+/// How many lanes that are neighbours in a warp have neighbouring elements, four each: as many as a whole
+/// line of memory, unless a large GPU would then have more multiprocessors than thread blocks.
+constexpr int kOfLine = 16, kOfShortSums = 4, kManyBlocks = 128;
 
 __device__ float4 operator+(float4 a, float4 b) {
   return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
@@ -19,8 +21,10 @@ __device__ float4 of_other_lane(float4 sum, int apart) {
   return {other(sum.x), other(sum.y), other(sum.z), other(sum.w)};
 }
 
+template <int kLanes>
 __global__ void __launch_bounds__(kWarps* kWarp)
     add_parts_kernel(const float4* parts, int count, int64_t quads, float4* sums) {
+  constexpr int kGroups = kWarps * (kWarp / kLanes);  // each adds up parts of its own; many loads in flight
   __shared__ float4 of_warps[kWarps][kLanes];
   const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes, warp = threadIdx.x / kWarp;
   const int64_t quad = int64_t{blockIdx.x} * kLanes + lane;
@@ -43,8 +47,10 @@ __global__ void __launch_bounds__(kWarps* kWarp)
 
 void add_parts(const float* parts, int count, int64_t size, float* sums, cudaStream_t stream) {
   const int64_t quads = size / 4;
-  const auto blocks = static_cast<unsigned>((quads + kLanes - 1) / kLanes);
-  gpu::launch("add_parts_kernel", add_parts_kernel, blocks, kWarps * kWarp, 0, stream,
+  const bool is_short = quads < kManyBlocks * kOfLine;
+  const int lanes = is_short ? kOfShortSums : kOfLine;
+  gpu::launch("add_parts_kernel", is_short ? add_parts_kernel<kOfShortSums> : add_parts_kernel<kOfLine>,
+              static_cast<unsigned>((quads + lanes - 1) / lanes), kWarps * kWarp, 0, stream,
               reinterpret_cast<const float4*>(parts), count, quads, reinterpret_cast<float4*>(sums));
 }
 

@@ -120,10 +120,18 @@ at::Tensor ComposedBlock::by_sublayers(const at::Tensor& x, const ComposedPass& 
   const kernels::PreNormPieces pieces = {.layer_norm = norm_1_.bias.defined(),
                                          .gelu = !gate_.weight.defined(),
                                          .drops_attention_output = dropout.attention_output > 0};
+  const Linear without_bias = {qkv_.weight, {}};
+  const bool attention_sums_bias = pass.order.kernels == AttentionKernels::kStreamed &&
+                                   !pass.order.rotary.cosines.defined() && !query_norm_.weight.defined();
   const auto [projected, residual] = kernels::pre_norm_before_attention(
-      x, parameters_of(norm_1_, qkv_), pieces, place.rows, place.number, of_run);
+      x, parameters_of(norm_1_, attention_sums_bias ? without_bias : qkv_), pieces, place.rows, place.number,
+      of_run, attention_sums_bias ? qkv_.bias : at::Tensor());
   const at::Tensor read =
-      attention(projected, pass.order, place.rows, dropout.attention_weights, of_run.main_gradients);
+      attention_sums_bias
+          ? kernels::streamed_attention(plain_heads_of(projected), place.rows, pass.order.penalty,
+                                        dropout.attention_weights, /*norms=*/{}, of_run.main_gradients,
+                                        pass.order.streams.segments, qkv_.bias)
+          : attention(projected, pass.order, place.rows, dropout.attention_weights, of_run.main_gradients);
   return kernels::pre_norm_after_attention(read, residual, parameters_of(out_, norm_2_, gate_, up_, down_),
                                            pieces, place.number, of_run);
 }

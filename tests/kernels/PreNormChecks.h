@@ -205,7 +205,7 @@ inline void expect_rms_norm_is_the_reference(const RmsNormCase& tried, at::Devic
                                 stream_of(device));
     EXPECT_LT(error_of(y, expected), kValueTolerance);
     const at::Tensor parts =
-        at::full({kernels::input_norm_backward_parts(shape, /*layer=*/false, kProcessors), stride}, NAN,
+        at::full({kernels::input_norm_backward_parts(shape, /*more_sums=*/false, kProcessors), stride}, NAN,
                  at::device(device).dtype(at::kFloat));
     kernels::input_norm_backward({.shape = shape,
                                   .d_y = vectors_of(dy),

@@ -65,17 +65,22 @@ class PreNormRowChecks {
     sums.emplace_back("weight", expected[3]);
     if (layer_norm) sums.emplace_back("norm_bias", expected[4]);
     const FlatLayout layout(std::vector<int64_t>(sums.size(), width));
-    const at::Tensor before = at::randn({layout.total()}, options_.dtype(at::kFloat));
+    const auto numbers = options_.dtype(at::kFloat);
+    const at::Tensor before = at::randn({layout.total()}, numbers), next_before = at::randn({width}, numbers);
+    const bool sums_residual = of_sum && (rate > 0) == layer_norm;  // of each kind, and not of each
     const auto run = [&] {
       kernels::NormedInput found = of_sum ? kernels::normed_sum_input(x, product, bias, norm, kEpsilon, kept)
                                           : kernels::normed_input(x, norm, kEpsilon, kept);
       const at::Tensor found_y = found.y, d_parameters = before.clone();
       if (layer_norm) found.y.reset();
-      const auto backward = of_sum ? kernels::normed_sum_input_backward : kernels::normed_input_backward;
+      const at::Tensor d_next_bias = next_before.clone(), d_terms = d_y.unsqueeze(0);
       const auto [d_x, d_product, again] =
-          backward(d_y.unsqueeze(0), found, norm, kEpsilon, residual, d_parameters);
+          of_sum ? kernels::normed_sum_input_backward(d_terms, found, norm, kEpsilon, residual, d_parameters,
+                                                      sums_residual ? d_next_bias : at::Tensor())
+                 : kernels::normed_input_backward(d_terms, found, norm, kEpsilon, residual, d_parameters);
       EXPECT_TRUE(again.equal(found_y)) << "not the same y again";
-      return std::vector<at::Tensor>{found.x, found_y, d_x, d_product, d_parameters - before};
+      return std::vector<at::Tensor>{
+          found.x, found_y, d_x, d_product, d_parameters - before, d_next_bias - next_before};
     };
     const std::vector<at::Tensor> found = twice(run);
     expect_near("x", found[0], sum);
@@ -85,6 +90,7 @@ class PreNormRowChecks {
     for (size_t k = 0; k < sums.size(); ++k) {
       expect_near(sums[k].first, found[4].narrow(0, layout.offset(k), width), sums[k].second);
     }
+    if (sums_residual) expect_near("next_bias", found[5], residual.to(at::kDouble).sum(1).sum(0));
   }
   /// Of each kind.
   void expect_normed_inputs(int64_t sequences, int64_t length, int64_t width, int64_t residual_rows,

@@ -67,19 +67,30 @@ inline void expect_streamed_attention_is_the_reference(const MultiheadAttentionC
 
   const at::Tensor projected = data.projected().detach().requires_grad_();
   const auto penalty = tried.block.alibi ? kernels::DistancePenalty::kAlibi : kernels::DistancePenalty::kNone;
+  // In fp32, so that its gradient is not rounded.
+  const at::Tensor bias =
+      norms.defined() ? at::Tensor()
+                      : at::zeros({3 * shape.width}, projected.options().dtype(at::kFloat)).requires_grad_();
   const at::Tensor found = kernels::streamed_attention(data.by_kind(projected).permute({2, 0, 3, 1, 4}),
                                                        shape.rows, penalty, tried.block.dropout, norms,
-                                                       /*main_gradients=*/nullptr, block.segments);
+                                                       /*main_gradients=*/nullptr, block.segments, bias);
   EXPECT_LT(error_of(found, expected), value_tolerance(tried));
   torch::autograd::variable_list given = {projected};
   for (const at::Tensor& parameter : norms.parameters()) given.push_back(parameter);
+  if (bias.defined()) given.push_back(bias);
   const auto gradients = torch::autograd::grad({found}, given, {block.dy});
   for (int64_t kind = 0; kind < 3; ++kind) {
     SCOPED_TRACE("qkv"[kind]);
     expect_gradient(data.by_kind(gradients[0]).select(2, kind), data.by_kind(right[0]).select(2, kind),
                     gradient_tolerance(tried), tried.gradient);
   }
-  if (!norms.defined()) return;
+  if (bias.defined()) {
+    const at::Tensor added = data.by_kind(gradients[0]).to(at::kDouble), of_bias = gradients[1];
+    const at::Tensor wrong = (of_bias - added.flatten(0, 1).sum(0).flatten()).abs(),
+                     most = 1e-5 * added.abs().flatten(0, 1).sum(0).flatten();
+    EXPECT_TRUE(wrong.le(most).all().item<bool>()) << "sums of columns, by " << wrong.max();
+    return;
+  }
   // Together: a bias of all keys changes no weights, so that its gradient is what rounding leaves.
   const auto of_parameters = [](const torch::autograd::variable_list& all) {
     return at::cat(at::TensorList(all).slice(1));

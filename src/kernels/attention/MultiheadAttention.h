@@ -98,6 +98,13 @@ struct MultiheadAttentionGradients {
   float* minus_deltas;
   /// Scratch memory (2, S, H), needed where is_streaming() in fp16.
   float* longest_rows = nullptr;
+  /// (S · blocks of kPartRows tokens, 3, D): sums over that many rows of the gradients of queries, keys and
+  /// values, as they were rounded; written. Null where nobody needs them. Only for streaming_attention(),
+  /// where `rows_before` are all tokens before the last `rows`.
+  float* column_parts = nullptr;
+
+  static constexpr int kPartRows = 64;
+  static constexpr int blocks(int tokens) { return (tokens + kPartRows - 1) / kPartRows; }
 };
 
 void multihead_attention(const MultiheadAttention& attention, cudaStream_t stream);

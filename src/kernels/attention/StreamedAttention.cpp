@@ -26,6 +26,14 @@ HeadMatrix<Value> matrix_of_heads(const at::Tensor& heads) {
   return matrix_of<Value>(heads.transpose(1, 2));
 }
 
+/// Whether the parameters are the projection's bias alone, and not those of norms.
+bool is_projection_bias(at::TensorList parameters) {
+  return parameters.size() == 1;
+}
+HeadNorms norms_of(at::TensorList parameters) {
+  return is_projection_bias(parameters) ? HeadNorms() : HeadNorms::of(parameters);
+}
+
 /// The tensors of one call.
 struct Call {
   at::Tensor qkv;
@@ -85,7 +93,7 @@ class StreamedAttention : public autograd::Function<StreamedAttention> {
     const int64_t sequences = qkv.size(1), heads = qkv.size(2), tokens = qkv.size(3);
     const auto like = qkv.options().requires_grad(false);
     Call call = {.qkv = qkv,
-                 .norms = HeadNorms::of(parameters),
+                 .norms = norms_of(parameters),
                  .output = at::empty({sequences, rows, heads * qkv.size(4)}, like),
                  .lse = at::empty({sequences, heads, rows}, like.dtype(at::kFloat)),
                  .segments = segments};
@@ -116,7 +124,7 @@ class StreamedAttention : public autograd::Function<StreamedAttention> {
         c10::static_intrusive_pointer_cast<Remembered>(context->saved_data["remembered"].toCapsule());
     const at::TensorList parameters = at::TensorList(saved).slice(kTensors);
     const Call call = {.qkv = saved[0],
-                       .norms = HeadNorms::of(parameters),
+                       .norms = norms_of(parameters),
                        .output = saved[1],
                        .lse = saved[2],
                        .bits = saved[3],
@@ -132,18 +140,28 @@ class StreamedAttention : public autograd::Function<StreamedAttention> {
     const MultiheadAttention attention = call.attention(read);
     const at::Tensor minus_deltas = at::empty_like(call.lse);
     const at::Tensor longest_rows = at::empty({2, call.lse.size(0), call.lse.size(1)}, call.lse.options());
+    at::Tensor column_parts;
+    if (is_projection_bias(parameters)) {
+      const int64_t parts =
+          attention.shape.sequences * MultiheadAttentionGradients::blocks(attention.shape.tokens);
+      column_parts = at::empty({parts, parameters[0].numel()}, call.lse.options());
+    }
     streaming_attention_backward(
         attention,
         {values_of(d_output), matrix_of_heads<__nv_bfloat16>(call.queries_of(d_read)),
          matrix_of_heads<__nv_bfloat16>(d_read[1]), matrix_of_heads<__nv_bfloat16>(d_qkv[2]),
          attention.shape.tokens - attention.shape.rows, minus_deltas.data_ptr<float>(),
-         longest_rows.data_ptr<float>()},
+         longest_rows.data_ptr<float>(), column_parts.defined() ? column_parts.data_ptr<float>() : nullptr},
         current_stream());
     autograd::variable_list result = {d_qkv};
-    if (call.norms.defined()) {
+    if (!parameters.empty()) {
       GradientAccumulation place(parameters, remembered->main_gradients);
-      normed_heads_backward(d_read, call.qkv, call.norms, kNormEpsilon, d_qkv,
-                            place.of(0, parameters.size()));
+      const at::Tensor d_parameters = place.of(0, parameters.size());
+      if (call.norms.defined()) {
+        normed_heads_backward(d_read, call.qkv, call.norms, kNormEpsilon, d_qkv, d_parameters);
+      } else {
+        add_up(column_parts, d_parameters.flatten());
+      }
       for (at::Tensor& gradient : place.finish()) result.push_back(std::move(gradient));
     }
     result.resize(result.size() + 5);  // rows, penalty, dropout, main gradients and segments get no gradients
@@ -158,15 +176,16 @@ class StreamedAttention : public autograd::Function<StreamedAttention> {
     MainGradients* main_gradients;
     TokenSegments segments;
   };
-  static constexpr size_t kTensors = 6;  ///< that are kept, before the norms' parameters
+  static constexpr size_t kTensors = 6;  ///< that are kept, before the parameters
 };
 
 }  // namespace
 
 at::Tensor streamed_attention(const at::Tensor& qkv, int64_t rows, DistancePenalty penalty,
                               double dropout_rate, const HeadNorms& norms, MainGradients* main_gradients,
-                              const TokenSegments& segments) {
-  const std::vector<at::Tensor> parameters = norms.parameters();
+                              const TokenSegments& segments, const at::Tensor& projection_bias) {
+  std::vector<at::Tensor> parameters = norms.parameters();
+  if (projection_bias.defined()) parameters.push_back(projection_bias);
   return StreamedAttention::apply(qkv, at::TensorList(parameters), rows, penalty, dropout_rate,
                                   main_gradients, segments);
 }

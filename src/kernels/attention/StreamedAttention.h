@@ -17,7 +17,11 @@ namespace adtrain::kernels {
 /// rows, heads · head size). Any sequence length and, with ALiBi, any number of heads.
 ///
 /// `norms`: of queries and keys, before attention, which are not kept but computed again. `main_gradients`:
-/// see MainGradients; null where the norms' parameters get their gradients from autograd.
+/// see MainGradients; null where parameters get their gradients from autograd.
+///
+/// `projection_bias` (3 · heads · head size): of the projection that qkv is, whose gradient is the sum of
+/// qkv's over the tokens. It gets it from here, and so the projection must not give it one; undefined where
+/// it does. Not together with norms.
 ///
 /// `segments`: of packed rows, (B, tokens); a token reads none but those of its own.
 ///
@@ -26,6 +30,7 @@ namespace adtrain::kernels {
 /// meant.
 at::Tensor streamed_attention(const at::Tensor& qkv, int64_t rows, DistancePenalty penalty,
                               double dropout_rate, const HeadNorms& norms = {},
-                              MainGradients* main_gradients = nullptr, const TokenSegments& segments = {});
+                              MainGradients* main_gradients = nullptr, const TokenSegments& segments = {},
+                              const at::Tensor& projection_bias = {});
 
 }  // namespace adtrain::kernels

@@ -116,11 +116,12 @@ __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads)
   }
 }
 
-/// What the backward pass reads of a row; zeros beyond the last row.
+/// What the backward pass reads of a row ahead of its use, as it lies in memory: unpacking would wait for it.
+/// Zeros beyond the last row.
 template <class Short, int kLanes, int kVectors, bool kLayer>
 struct BackwardRow {
   Vector x[kVectors], residual[kVectors];
-  Floats d_y[kVectors];
+  Vector d_y[kVectors];  ///< its first term
   unsigned keep[kVectors];
   float2 statistics = {0, 0};
 
@@ -128,26 +129,33 @@ struct BackwardRow {
     const int vectors = call.shape.vectors();
     const RowShare<kLanes, kVectors> share(row, call.shape.rows, vectors);
     share.load(call.x, x);
+    share.load(call.d_y, d_y);
     share.load(dropout, keep);
     if constexpr (kLayer) statistics = row < call.shape.rows ? __ldg(call.statistics + row) : float2{0, 0};
-#pragma unroll
-    for (Floats& vector : d_y) vector = {};
-    for (int term = 0; term < call.terms; ++term) {
-      Vector added[kVectors];
-      share.load(call.d_y + term * call.shape.rows * vectors, added);
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        const Floats gradient = unpacked<Short>(added[v]);
-#pragma unroll
-        for (int i = 0; i < kVectorWidth; ++i) d_y[v].at[i] += gradient.at[i];
-      }
-    }
-
+    if (call.residual_rows == call.length) return share.load(call.residual, residual);  // without divisions
     const int64_t place = row % call.length - (call.length - call.residual_rows);
     const bool has_residual = row < call.shape.rows && place >= 0;
     const int64_t own = has_residual ? row / call.length * call.residual_rows + place : 0;
     const RowShare<kLanes, kVectors> of_residual(own, has_residual ? own + 1 : 0, vectors);
     of_residual.load(call.residual, residual);
+  }
+
+  /// The gradient of y. `row`: the same as before.
+  __device__ void add_terms(const InputNormBackward& call, int64_t row, Floats (&sums)[kVectors]) const {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) sums[v] = unpacked<Short>(d_y[v]);
+    for (int term = 1; term < call.terms; ++term) {
+      const int vectors = call.shape.vectors();
+      Vector added[kVectors];
+      RowShare<kLanes, kVectors>(row, call.shape.rows, vectors)
+          .load(call.d_y + term * call.shape.rows * vectors, added);
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+        const Floats gradient = unpacked<Short>(added[v]);
+#pragma unroll
+        for (int i = 0; i < kVectorWidth; ++i) sums[v].at[i] += gradient.at[i];
+      }
+    }
   }
 };
 
@@ -209,14 +217,15 @@ __device__ void layer_backward(const Floats (&d_y)[kVectors], const Vector (&wei
   }
 }
 
-/// LayerNorm's threads have a sum more, and would spill with fewer registers.
-template <bool kLayer>
-constexpr int kMostThreads = kLayer ? 576 : kThreadsAtOnce;
+/// LayerNorm's threads have a sum more, and so have those that sum the residual; they would spill with fewer
+/// registers.
+template <bool kMoreSums>
+constexpr int kMostThreads = kMoreSums ? 576 : kThreadsAtOnce;
 
 /// While a thread works on a row, the loads of its next row are in flight.
-template <class Short, int kLanes, int kVectors, bool kOfSum, bool kLayer>
+template <class Short, int kLanes, int kVectors, bool kOfSum, bool kOfResidual, bool kLayer>
 __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads,
-                                  resident_blocks<kLanes, kVectors, kMostThreads<kLayer>>())
+                                  resident_blocks<kLanes, kVectors, kMostThreads<kLayer || kOfResidual>>())
     input_norm_backward_kernel(const __grid_constant__ InputNormBackward call) {
   using Share = RowShare<kLanes, kVectors>;
   using Row = BackwardRow<Short, kLanes, kVectors, kLayer>;
@@ -233,7 +242,8 @@ __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads,
   columns.load(call.weight, weight);
   [[maybe_unused]] Vector norm_bias[kVectors];
   if constexpr (kLayer) columns.load(call.norm_bias, norm_bias);
-  Floats d_weight[kVectors] = {}, d_norm_bias[kVectors] = {}, d_bias[kVectors] = {};
+  Floats d_weight[kVectors] = {}, d_norm_bias[kVectors] = {}, d_bias[kVectors] = {},
+         of_residual[kVectors] = {};
 
   int64_t first = int64_t{blockIdx.x} * Share::kGroups;  // first of the block's rows
   Row ahead;
@@ -243,17 +253,17 @@ __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads,
     const Row row = ahead;
     ahead.load(call, dropout, first + step + group);
 
-    Floats normalised[kVectors], d_row[kVectors];
+    Floats d_y[kVectors], normalised[kVectors], d_row[kVectors];
+    row.add_terms(call, first + group, d_y);
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       normalised[v] = unpacked<Short>(row.x[v]);
       if (drops_input) dropout.apply(normalised[v], row.keep[v]);
     }
     if constexpr (kLayer) {
-      layer_backward<Share, kLanes, Short>(row.d_y, weight, per_element, row.statistics, odd, normalised,
-                                           d_row);
+      layer_backward<Share, kLanes, Short>(d_y, weight, per_element, row.statistics, odd, normalised, d_row);
     } else {
-      rms_backward<Share, kLanes, Short>(row.d_y, weight, per_element, call.epsilon, odd, normalised, d_row);
+      rms_backward<Share, kLanes, Short>(d_y, weight, per_element, call.epsilon, odd, normalised, d_row);
     }
 
 #pragma unroll
@@ -262,8 +272,9 @@ __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads,
       Floats& d_x = d_row[v];
 #pragma unroll
       for (int i = 0; i < kVectorWidth; ++i) {
-        d_weight[v].at[i] += row.d_y[v].at[i] * normalised[v].at[i];
-        if constexpr (kLayer) d_norm_bias[v].at[i] += row.d_y[v].at[i];
+        d_weight[v].at[i] += d_y[v].at[i] * normalised[v].at[i];
+        if constexpr (kLayer) d_norm_bias[v].at[i] += d_y[v].at[i];
+        if constexpr (kOfResidual) of_residual[v].at[i] += residual.at[i];
       }
       if (drops_input) dropout.apply(d_x, row.keep[v]);
 #pragma unroll
@@ -297,23 +308,28 @@ __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads,
   if constexpr (kOfSum) put(d_bias);
   put(d_weight);
   if constexpr (kLayer) put(d_norm_bias);
+  if constexpr (kOfResidual) {
+    const int width = call.shape.width;
+    put_part<kLanes, kVectors>(of_residual, width, width, call.residual_parts + int64_t{blockIdx.x} * width);
+  }
+}
+
+/// Calls launch(value) with a compile-time constant.
+template <class Launch>
+void with_constant(bool value, Launch launch) {
+  if (value) {
+    launch(std::true_type());
+  } else {
+    launch(std::false_type());
+  }
 }
 
 /// Calls launch(of_sum, layer) with compile-time constants.
 template <class Launch>
 void with_kind(bool of_sum, bool layer, Launch launch) {
-  const auto with_layer = [&](auto constant_sum) {
-    if (layer) {
-      launch(constant_sum, std::true_type());
-    } else {
-      launch(constant_sum, std::false_type());
-    }
-  };
-  if (of_sum) {
-    with_layer(std::true_type());
-  } else {
-    with_layer(std::false_type());
-  }
+  with_constant(of_sum, [&](auto constant_sum) {
+    with_constant(layer, [&](auto constant_layer) { launch(constant_sum, constant_layer); });
+  });
 }
 
 }  // namespace
@@ -328,20 +344,24 @@ void input_norm_forward(const InputNormForward& call, cudaStream_t stream) {
   });
 }
 
-int input_norm_backward_parts(const MatrixShape& shape, bool layer, int processors) {
-  return layer ? backward_blocks<kMostThreads<true>>(shape, processors)
-               : backward_blocks<kMostThreads<false>>(shape, processors);
+int input_norm_backward_parts(const MatrixShape& shape, bool more_sums, int processors) {
+  return more_sums ? backward_blocks<kMostThreads<true>>(shape, processors)
+                   : backward_blocks<kMostThreads<false>>(shape, processors);
 }
 
 void input_norm_backward(const InputNormBackward& call, cudaStream_t stream) {
-  launch_backward(call.shape, call.part_count,
-                  [&](auto type, auto lanes, auto vectors, unsigned blocks, int threads) {
-                    with_kind(call.of_sum, call.norm_bias != nullptr, [&](auto of_sum, auto layer) {
-                      gpu::launch("input_norm_backward_kernel",
-                                  input_norm_backward_kernel<decltype(type), lanes, vectors, of_sum, layer>,
-                                  blocks, threads, 0, stream, call);
-                    });
-                  });
+  launch_backward(
+      call.shape, call.part_count, [&](auto type, auto lanes, auto vectors, unsigned blocks, int threads) {
+        with_kind(call.of_sum, call.norm_bias != nullptr, [&](auto of_sum, auto layer) {
+          with_constant(of_sum && call.residual_parts != nullptr, [&](auto of_residual) {
+            constexpr bool kOfResidual = of_sum && of_residual;
+            gpu::launch(
+                "input_norm_backward_kernel",
+                input_norm_backward_kernel<decltype(type), lanes, vectors, of_sum, kOfResidual, layer>,
+                blocks, threads, 0, stream, call);
+          });
+        });
+      });
 }
 
 }  // namespace adtrain::kernels

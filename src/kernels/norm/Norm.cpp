@@ -30,7 +30,7 @@ NormedInput unnormed(const at::Tensor& x, const NormWeights& norm, const KeptEle
 NormedInputGradients backward_of(const at::Tensor& d_y_of_any_strides, const NormedInput& input,
                                  const NormWeights& norm, double epsilon,
                                  const at::Tensor& residual_of_any_strides, const at::Tensor& d_parameters,
-                                 bool of_sum) {
+                                 bool of_sum, const at::Tensor& d_next_bias = {}) {
   const c10::cuda::CUDAGuard on_device(norm.weight.device());
   const at::Tensor d_y = d_y_of_any_strides.contiguous(), &x = input.x,
                    residual = residual_of_any_strides.contiguous();
@@ -41,7 +41,10 @@ NormedInputGradients backward_of(const at::Tensor& d_y_of_any_strides, const Nor
   if (input.drops_product) gradients.d_product = at::empty_like(x);
 
   const at::Tensor parts =
-      parts_for(input_norm_backward_parts(shape, norm.bias.defined(), processors()), d_parameters);
+      parts_for(input_norm_backward_parts(shape, norm.bias.defined() || d_next_bias.defined(), processors()),
+                d_parameters);
+  const at::Tensor residual_parts =
+      d_next_bias.defined() ? parts_for(static_cast<int>(parts.size(0)), d_next_bias) : at::Tensor();
   const int sums = 1 + (of_sum ? 1 : 0) + (norm.bias.defined() ? 1 : 0);
   input_norm_backward({.shape = shape,
                        .d_y = vectors_of(d_y),
@@ -60,10 +63,12 @@ NormedInputGradients backward_of(const at::Tensor& d_y_of_any_strides, const Nor
                        .part_count = static_cast<int>(parts.size(0)),
                        .stride = static_cast<int>(d_parameters.numel() / sums),
                        .of_sum = of_sum,
+                       .residual_parts = d_next_bias.defined() ? residual_parts.data_ptr<float>() : nullptr,
                        .d_product = vectors_or_null(gradients.d_product),
                        .y = vectors_or_null(y_again)},
                       current_stream());
   add_up(parts, d_parameters);
+  if (d_next_bias.defined()) add_up(residual_parts, d_next_bias);
   if (!input.drops_product) gradients.d_product = gradients.d_x;
   return gradients;
 }
@@ -148,8 +153,9 @@ NormedInputGradients normed_input_backward(const at::Tensor& d_y, const NormedIn
 
 NormedInputGradients normed_sum_input_backward(const at::Tensor& d_y, const NormedInput& input,
                                                const NormWeights& norm, double epsilon,
-                                               const at::Tensor& residual, const at::Tensor& d_parameters) {
-  return backward_of(d_y, input, norm, epsilon, residual, d_parameters, /*of_sum=*/true);
+                                               const at::Tensor& residual, const at::Tensor& d_parameters,
+                                               const at::Tensor& d_next_bias) {
+  return backward_of(d_y, input, norm, epsilon, residual, d_parameters, /*of_sum=*/true, d_next_bias);
 }
 
 }  // namespace adtrain::kernels

@@ -62,9 +62,12 @@ NormedInputGradients normed_input_backward(const at::Tensor& d_y, const NormedIn
                                            const NormWeights& norm, double epsilon,
                                            const at::Tensor& residual, const at::Tensor& d_norm);
 /// The same where x is a sum with a bias, whoever added it up. `d_parameters`: the fp32 sums for that bias
-/// and the norm's parameters in their FlatLayout.
+/// and the norm's parameters in their FlatLayout. `d_next_bias`: the fp32 sums (width) of `residual` over its
+/// rows, the gradient of a bias that is added to what follows the residual connection; undefined where nobody
+/// needs them.
 NormedInputGradients normed_sum_input_backward(const at::Tensor& d_y, const NormedInput& input,
                                                const NormWeights& norm, double epsilon,
-                                               const at::Tensor& residual, const at::Tensor& d_parameters);
+                                               const at::Tensor& residual, const at::Tensor& d_parameters,
+                                               const at::Tensor& d_next_bias = {});
 
 }  // namespace adtrain::kernels

@@ -53,8 +53,9 @@ struct InputNormForward {
 };
 void input_norm_forward(const InputNormForward& call, cudaStream_t stream);
 
-/// How many rows of partial sums input_norm_backward writes. `layer`: of LayerNorm.
-int input_norm_backward_parts(const MatrixShape& shape, bool layer, int processors);
+/// How many rows of partial sums input_norm_backward writes. `more_sums`: of LayerNorm, or with
+/// `residual_parts`.
+int input_norm_backward_parts(const MatrixShape& shape, bool more_sums, int processors);
 
 /// From the gradient of y to the gradient of x, which includes the gradient through the residual connection,
 /// and to partial sums over rows for the gradients of the norm's parameters.
@@ -75,6 +76,9 @@ struct InputNormBackward {
   int stride;  ///< at least the width; gaps are set to zero
   /// Whether x was a sum with a bias, whose gradient is then the first of each part's sums.
   bool of_sum = false;
+  /// (input_norm_backward_parts, width): partial sums of `residual` over its rows. of_sum only; null where
+  /// nobody needs them.
+  float* residual_parts = nullptr;
   /// Where dropout was that of the product in the sum: its gradient. Else null. of_sum only.
   Vector* d_product = nullptr;
   Vector* y = nullptr;  ///< y again, by LayerNorm alone; null where nobody needs it

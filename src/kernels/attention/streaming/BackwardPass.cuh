@@ -136,6 +136,40 @@ class StreamingBackward {
     store_warp_tile<Short>(to, own_, first + row, begin, end, from_row(tile, row), sums, {scale, scale});
   }
 
+  /// Where the columns' sums are wanted: those of own tiles as store() has left them. A warp has 16 columns,
+  /// which the tensor cores add up as the product with a row of ones. Rows that do not exist have gradients
+  /// of 0: no key reads them, and no query of theirs has any.
+  /// `first_kind`: of the first tile, among queries, keys and values.
+  template <int kTiles>
+  __device__ void put_column_sums(int first_kind) const {
+    static_assert(kOwnRows == MultiheadAttentionGradients::kPartRows);
+    if (gradients_.column_parts == nullptr) return;
+    __syncthreads();
+    const int column = kWarpTile * warp_;
+    if (column >= HeadSize) return;
+    constexpr uint32_t kOnes = kOneBits<Short> * 0x10001u;
+    const LeftFragment ones = {{kOnes, kOnes, kOnes, kOnes}};
+    const int width = job_.shape.width,
+              part = own_.sequence * MultiheadAttentionGradients::blocks(job_.shape.tokens) +
+                     own_.first / kOwnRows;
+    const unsigned lane = lane_anew();
+    const LanePlace place = lane_place(lane);
+    float* to = gradients_.column_parts + (int64_t{3} * part + first_kind) * width + HeadSize * own_.head +
+                column + place.column;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile, to += width) {
+      Sums first = no_sums(), second = no_sums();
+#pragma unroll
+      for (int row = 0; row < kOwnRows; row += kWarpTile) {
+        multiply_add<Short>(first, second, ones, right_of(own_tile(tile), row, column, lane));
+      }
+      if (place.row == 0) {  // all rows of the product are equal
+        *reinterpret_cast<float2*>(to) = {first.value[0], first.value[1]};
+        *reinterpret_cast<float2*>(to + 8) = {second.value[0], second.value[1]};
+      }
+    }
+  }
+
   const MultiheadAttention& job_;
   const MultiheadAttentionGradients& gradients_;
   const OwnRows& own_;

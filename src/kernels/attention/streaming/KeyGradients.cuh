@@ -51,6 +51,7 @@ class KeysBackward : StreamingBackward<Short, HeadSize> {
                 job_.scale / Base::root() * this->of_gradients(), dkey_);
     this->store(gradients_.values, own_.first, 0, tokens, this->own_tile(1), job_.scale * Base::of_weights(),
                 dvalue_);
+    this->template put_column_sums<2>(1);
   }
 
  private:

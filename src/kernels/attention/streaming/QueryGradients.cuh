@@ -48,6 +48,7 @@ class QueriesBackward : StreamingBackward<Short, HeadSize> {
     __syncthreads();
     this->store(gradients_.queries, first_row_, -gradients_.rows_before, rows, this->own_tile(0),
                 job_.scale / Base::root() * this->of_gradients(), dquery_);
+    this->template put_column_sums<1>(0);
   }
 
  private:

@@ -23,6 +23,9 @@
 /// where the first one's segment does, keys end where the last one's does, and what belongs to another
 /// segment weighs nothing.
 ///
+/// The sums of the gradients' columns, which are a projection's bias gradient, come from the second and third
+/// kernel, a row of partial sums for each thread block.
+///
 /// In fp16, P and m · d_attention_output vᵀ − delta are scaled; see StreamingBackward::kShift. The lengths
 /// that this takes are found before the second kernel.
 ///

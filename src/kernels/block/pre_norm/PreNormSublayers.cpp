@@ -37,7 +37,8 @@ class BeforeAttention {
   static constexpr size_t kParameters = 3;  ///< of pre_norm's pieces
 
   BeforeAttention() = default;
-  explicit BeforeAttention(const PreNormPieces& pieces) : pieces_(pieces) {}
+  explicit BeforeAttention(const PreNormPieces& pieces, const at::Tensor& bias = {})
+      : pieces_(pieces), bias_(bias) {}
 
   Tensors forward(at::TensorList inputs, at::TensorList p, const BlockCall& call) {
     const at::Tensor& x = inputs[0];
@@ -45,15 +46,15 @@ class BeforeAttention {
     if (!pieces_.drops_attention_output)
       kept = kept_elements(call.pass, x.numel(), kDraws * call.number + kOfFirst);
     normed_ = normed_input(x, norm_at(p, 0, pieces_), kNormEpsilon, kept);
-    const at::Tensor projected =
-        product(normed_.y, p[weight()], p[weight() + 1], autotuning_if(call.pass.trains));
+    const at::Tensor projected = product(normed_.y, p[weight()], bias_.defined() ? bias_ : p[weight() + 1],
+                                         autotuning_if(call.pass.trains));
     if (pieces_.layer_norm) normed_.y.reset();
     return {projected, last_of(x, 1, call.rows)};
   }
 
   Tensors backward(Tensors d_outputs, at::TensorList p, const GradientAccumulation& place) {
     const at::Tensor d_residual = popped(d_outputs), d_projected = popped(d_outputs).contiguous();
-    add_columns(d_projected, place.of(weight() + 1));
+    if (!bias_.defined()) add_columns(d_projected, place.of(weight() + 1));
     const at::Tensor d_normed = input_gradient(d_projected, p[weight()]);
     const auto [d_x, same, normed] =
         normed_input_backward(d_normed.unsqueeze(0), normed_, norm_at(p, 0, pieces_), kNormEpsilon,
@@ -67,6 +68,7 @@ class BeforeAttention {
   size_t weight() const { return norm_parameters(pieces_); }
 
   PreNormPieces pieces_;
+  at::Tensor bias_;     ///< where in_proj's is not among the parameters
   NormedInput normed_;  ///< LayerNorm's without y
 };
 
@@ -98,7 +100,8 @@ class PreNormMlp {
     inner_.reset();
   }
 
-  /// The gradient of the first product (rows, …). Adds those of all parameters but its weights.
+  /// The gradient of the first product (rows, …). Adds those of all parameters but its weights and the second
+  /// one's bias.
   at::Tensor backward_of_product(const at::Tensor& d_y, at::TensorList p, const GradientAccumulation& place,
                                  size_t first) {
     if (!pieces_.gelu) {
@@ -106,12 +109,16 @@ class PreNormMlp {
       return gated_backward(input_gradient(d_y, p[kW3]), product_).flatten(1);
     }
     add_weight_gradient(d_y, gelu_.y(), place.of(first + kDown));
-    add_columns(d_y, place.of(first + kDownBias));
     return gelu_.backward(d_y, p[kDown], p[kUpBias], place.of(first + kUpBias));
   }
 
   /// The weights of the first product, as one matrix.
   at::Tensor first_weight(at::TensorList p) const { return pieces_.gelu ? p[kUp] : gates_of(p); }
+  /// The place of that of the last bias, which is the sum of the rows' gradients; undefined where there is
+  /// none.
+  at::Tensor last_bias_gradient(const GradientAccumulation& place, size_t first) const {
+    return pieces_.gelu ? place.of(first + kDownBias) : at::Tensor();
+  }
   at::Tensor first_gradient(const GradientAccumulation& place, size_t first, const at::Tensor& weight) const {
     return place.of(first, pieces_.gelu ? 1 : kGates).view_as(weight);
   }
@@ -184,7 +191,8 @@ class AfterAttention {
     const at::Tensor d_normed = input_gradient(d_product, weight).view_as(normed_.x);
     const auto [d_residual, d_projected, normed] = normed_sum_input_backward(
         d_normed.unsqueeze(0), normed_, norm_at(p, kNormWeight, pieces_), kNormEpsilon,
-        /*residual=*/d_y, place.of(kOutProjBias, 1 + norm_parameters(pieces_)));
+        /*residual=*/d_y, place.of(kOutProjBias, 1 + norm_parameters(pieces_)),
+        mlp_.last_bias_gradient(place, of_mlp()));
     add_weight_gradient(d_product, normed, mlp_.first_gradient(place, of_mlp(), weight));
     add_weight_gradient(d_projected, attention_output_, place.of(kOutProjWeight));
     return {input_gradient(d_projected, p[kOutProjWeight]), d_residual};
@@ -261,9 +269,10 @@ struct Form {
 PreNormAttentionInput pre_norm_before_attention(const at::Tensor& x,
                                                 const std::vector<at::Tensor>& parameters,
                                                 const PreNormPieces& pieces, int64_t rows, int64_t number,
-                                                const BlockPass& pass) {
-  const Tensors outputs = PartFunction<BeforeAttention>::apply(
-      at::TensorList(x), at::TensorList(parameters), BlockCall{pass, rows, number}, BeforeAttention(pieces));
+                                                const BlockPass& pass, const at::Tensor& bias) {
+  const Tensors outputs =
+      PartFunction<BeforeAttention>::apply(at::TensorList(x), at::TensorList(parameters),
+                                           BlockCall{pass, rows, number}, BeforeAttention(pieces, bias));
   return {outputs[0], outputs[1]};
 }
 

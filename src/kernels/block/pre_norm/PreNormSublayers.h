@@ -36,11 +36,13 @@ struct PreNormAttentionInput {
   at::Tensor residual;   ///< (B, rows, width): x
 };
 /// The part of a block before its attention, which the caller runs. x (B, tokens, width); `parameters`, each
-/// weight with its bias: the norm's, which has none if it is RMSNorm, and in_proj's. The rest is as above.
+/// weight with its bias: the norm's, which has none if it is RMSNorm, and in_proj's. `bias`: in_proj's, where
+/// attention adds up its gradient (streamed_attention()) and it is not among the parameters. The rest is as
+/// above.
 PreNormAttentionInput pre_norm_before_attention(const at::Tensor& x,
                                                 const std::vector<at::Tensor>& parameters,
                                                 const PreNormPieces& pieces, int64_t rows, int64_t number,
-                                                const BlockPass& pass);
+                                                const BlockPass& pass, const at::Tensor& bias = {});
 /// The part after it. Attention output and residual (B, rows, width) -> (B, rows, width). `parameters`:
 /// out_proj's, the norm's, and the MLP's two, or the three weights of SwiGLU.
 at::Tensor pre_norm_after_attention(const at::Tensor& attention_output, const at::Tensor& residual,

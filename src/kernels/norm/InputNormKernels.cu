@@ -220,7 +220,7 @@ __device__ void layer_backward(const Floats (&d_y)[kVectors], const Vector (&wei
 /// LayerNorm's threads have a sum more, and so have those that sum the residual; they would spill with fewer
 /// registers.
 template <bool kMoreSums>
-constexpr int kMostThreads = kMoreSums ? 576 : kThreadsAtOnce;
+constexpr int kMostThreads = kMoreSums ? 512 : kThreadsAtOnce;
 
 /// While a thread works on a row, the loads of its next row are in flight.
 template <class Short, int kLanes, int kVectors, bool kOfSum, bool kOfResidual, bool kLayer>

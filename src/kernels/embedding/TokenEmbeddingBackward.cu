@@ -25,7 +25,7 @@ int state_parts_of(const TokenShape& shape) {
   return static_cast<int>(std::min({parts, affordable, int64_t{kMostStateParts}}));
 }
 
-/// The partial sums, in fp32, of the thread blocks of gather_kernel and state_kernel.
+/// The partial sums, in fp32, of gather_kernel's thread blocks.
 struct PartialSums {
   float* of_features;  ///< (slices · warp tiles, 16, D)
   float* of_tokens;    ///< (slices, T, D)
@@ -54,16 +54,29 @@ __device__ void store_sum_of_warps(const float (&of_warps)[kWarps][kWarpTile * C
   }
 }
 
-/// The grid is that of embed_kernel. Lane (row, quad) loads tokens 4 · quad … 4 · quad + 3: their features
-/// `row` and `row` + 8, and Columns / 8 columns of dx.
+/// A thread block's place in one of the two grids of gather_kernel.
+struct GridPlace {
+  int x, y, z, width, height;
+
+  __device__ GridPlace(unsigned number, const dim3& grid)
+      : x(static_cast<int>(number % grid.x)),
+        y(static_cast<int>(number / grid.x % grid.y)),
+        z(static_cast<int>(number / grid.x / grid.y)),
+        width(static_cast<int>(grid.x)),
+        height(static_cast<int>(grid.y)) {}
+};
+
+/// Sums for features and tokens. The grid is that of embed_kernel. Lane (row, quad) loads tokens 4 · quad … 4
+/// · quad + 3: their features `row` and `row` + 8, and Columns / 8 columns of dx.
 template <int Columns>
-__global__ void __launch_bounds__(kThreads, 2)
-    gather_kernel(TokenShape shape, int tokens, TransitionArrays transitions, const Bf16* dx,
-                  PartialSums parts) {
-  __shared__ __align__(16) float of_warps[kWarps][kWarpTile * Columns];
+__device__ void gather_features(const GridPlace& block, const TokenShape& shape, int tokens,
+                                const TransitionArrays& transitions, const Bf16* dx,
+                                const PartialSums& parts) {
+  using OfWarp = float[kWarpTile * Columns];
+  auto& of_warps = *reinterpret_cast<OfWarp(*)[kWarps]>(dynamic_shared_memory());
   const auto [row, quad] = quad_place();
-  const int warp = threadIdx.x / kWarp, first_column = static_cast<int>(blockIdx.z) * Columns;
-  const int warp_tile = static_cast<int>(blockIdx.y), first_token = warp_tile * kWarpTile + 4 * quad;
+  const int warp = threadIdx.x / kWarp, first_column = block.z * Columns;
+  const int warp_tile = block.y, first_token = warp_tile * kWarpTile + 4 * quad;
   const Feature low(shape, transitions, row), high(shape, transitions, row + 8);
 
   Sums of_features[kTiles<Columns>];
@@ -71,8 +84,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
   for (int tile = 0; tile < kTiles<Columns>; ++tile) of_features[tile] = no_sums();
 
-  const int first_sequence = static_cast<int>(blockIdx.x) * kWarps + warp;
-  for (int sequence = first_sequence; sequence < shape.sequences; sequence += gridDim.x * kWarps) {
+  for (int sequence = block.x * kWarps + warp; sequence < shape.sequences; sequence += block.width * kWarps) {
     FourRows<Columns> rows;
     float seen_low[4], seen_high[4];
 #pragma unroll
@@ -98,7 +110,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   store_sums<Columns>(of_features, 0, 1.0f, &of_warps[warp][row * Columns]);
   store_sums<Columns>(of_features, 1, 1.0f, &of_warps[warp][(row + 8) * Columns]);
   __syncthreads();
-  const int64_t part = int64_t{blockIdx.x} * gridDim.y + warp_tile;
+  const int64_t part = int64_t{block.x} * block.height + warp_tile;
   store_sum_of_warps<Columns>(of_warps, parts.of_features + part * kFeatureRow * shape.width + first_column,
                               shape.width, kFeatureRow);
   __syncthreads();
@@ -110,27 +122,25 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
   }
   __syncthreads();
-  const int64_t token_of_slice = int64_t{blockIdx.x} * tokens + warp_tile * kWarpTile;
+  const int64_t token_of_slice = int64_t{block.x} * tokens + warp_tile * kWarpTile;
   store_sum_of_warps<Columns>(of_warps, parts.of_tokens + token_of_slice * shape.width + first_column,
                               shape.width, min(kWarpTile, tokens - warp_tile * kWarpTile));
 }
 
-/// The grid: parts of the queries, states, 32 columns. A warp takes its queries one after another. It adds
-/// each query's row of dx, one column per lane, to the sum of the query's state in shared memory: (warps,
-/// states at a time, 32) fp32.
-__global__ void __launch_bounds__(kThreads)
-    state_kernel(TokenShape shape, int tokens, const int32_t* states, const Bf16* dx, float* parts) {
+/// Sums for states. The grid: parts of the queries, states, 32 columns. A warp takes its queries one after
+/// another. It adds each query's row of dx, one column per lane, to the sum of the query's state in shared
+/// memory: (warps, states at a time, 32) fp32.
+__device__ inline void gather_states(const GridPlace& block, const TokenShape& shape, int tokens,
+                                     const int32_t* states, const Bf16* dx, float* parts) {
   constexpr int kAhead = 8;  // loads in flight at once
   float* const of_warps = reinterpret_cast<float*>(dynamic_shared_memory());
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   float* const sums = of_warps + warp * kStatesAtATime * kWarp + lane;
   for (int state = 0; state < kStatesAtATime; ++state) sums[state * kWarp] = 0;
 
-  const int first_state = static_cast<int>(blockIdx.y) * kStatesAtATime;
-  const int column = static_cast<int>(blockIdx.z) * kWarp + lane;
+  const int first_state = block.y * kStatesAtATime, column = block.z * kWarp + lane;
   const int queries = shape.sequences * shape.queries;
-  for (int first = (static_cast<int>(blockIdx.x) * kWarps + warp) * kWarp; first < queries;
-       first += gridDim.x * kThreads) {
+  for (int first = (block.x * kWarps + warp) * kWarp; first < queries; first += block.width * kThreads) {
     const int own = min(first + lane, queries - 1), sequence = own / shape.queries,
               query = own % shape.queries;
     const int64_t transition = int64_t{sequence} * shape.transitions + shape.first_query() + query;
@@ -160,8 +170,21 @@ __global__ void __launch_bounds__(kThreads)
     for (int other = 0; other < kWarps; ++other) {
       sum += of_warps[(other * kStatesAtATime + state) * kWarp + lane];
     }
-    const int64_t row = int64_t{blockIdx.x} * shape.states() + first_state + state;
+    const int64_t row = int64_t{block.x} * shape.states() + first_state + state;
     parts[row * shape.width + column] = sum;
+  }
+}
+
+/// Thread blocks of both kinds run beside each other, those of states first.
+template <int Columns>
+__global__ void __launch_bounds__(kThreads, 2)
+    gather_kernel(TokenShape shape, int tokens, dim3 states_grid, dim3 features_grid,
+                  TransitionArrays transitions, const Bf16* dx, PartialSums parts) {
+  const unsigned of_states = states_grid.x * states_grid.y * states_grid.z;
+  if (blockIdx.x < of_states) {
+    gather_states({blockIdx.x, states_grid}, shape, tokens, transitions.states, dx, parts.of_states);
+  } else {
+    gather_features<Columns>({blockIdx.x - of_states, features_grid}, shape, tokens, transitions, dx, parts);
   }
 }
 
@@ -226,21 +249,21 @@ void embed_tokens_backward(const TokenShape& shape, const TransitionArrays& tran
                            const __nv_bfloat16* dx, float* partial_sums, const EmbeddingGradients& gradients,
                            cudaStream_t stream) {
   const PartialSums parts = partial_sums_in(partial_sums, shape);
-  const auto launch = [&](auto kernel, const dim3& grid) {
-    gpu::launch("gather_kernel", kernel, grid, kThreads, 0, stream, shape, shape.tokens(), transitions, dx,
-                parts);
+  const auto columns = static_cast<unsigned>(shape.width / kWarp);
+  const dim3 states_grid(static_cast<unsigned>(state_parts_of(shape)),
+                         static_cast<unsigned>(gpu::divided_up(shape.states(), kStatesAtATime)), columns);
+  const auto launch = [&](auto kernel, const dim3& grid, int columns_at_once) {
+    const int of_states = kWarps * kStatesAtATime * kWarp, of_features = kWarps * kWarpTile * columns_at_once;
+    gpu::launch("gather_kernel", kernel,
+                states_grid.x * states_grid.y * states_grid.z + grid.x * grid.y * grid.z, kThreads,
+                std::max(of_states, of_features) * static_cast<int>(sizeof(float)), stream, shape,
+                shape.tokens(), states_grid, grid, transitions, dx, parts);
   };
   if (shape.width % 64 == 0) {
-    launch(gather_kernel<64>, grid_of<64>(shape));
+    launch(gather_kernel<64>, grid_of<64>(shape), 64);
   } else {
-    launch(gather_kernel<32>, grid_of<32>(shape));
+    launch(gather_kernel<32>, grid_of<32>(shape), 32);
   }
-  const auto states = static_cast<unsigned>(gpu::divided_up(shape.states(), kStatesAtATime));
-  const auto columns = static_cast<unsigned>(shape.width / kWarp);
-  constexpr int kSums = kWarps * kStatesAtATime * kWarp * static_cast<int>(sizeof(float));
-  gpu::launch("state_kernel", state_kernel,
-              dim3(static_cast<unsigned>(state_parts_of(shape)), states, columns), kThreads, kSums, stream,
-              shape, shape.tokens(), transitions.states, dx, parts.of_states);
   const auto outputs = static_cast<unsigned>(shape.features() + kOnes + shape.transitions + shape.states());
   gpu::launch("sum_kernel", sum_kernel, dim3(outputs, columns), kSumThreads, 0, stream, shape, shape.tokens(),
               slices_of(shape), warp_tiles_of(shape), state_parts_of(shape), parts, gradients);

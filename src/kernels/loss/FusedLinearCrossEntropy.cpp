@@ -45,6 +45,7 @@ class LinearCrossEntropyOperation : public autograd::Function<LinearCrossEntropy
         c10::IValue::make_capsule(c10::make_intrusive<Remembered>(shape, main_gradients, encoded, slopes));
     const at::Tensor sum = total_of(losses), right = total_of(correct);
     context->mark_non_differentiable({right});
+    context->set_materialize_grads(false);  // zeros for `right` would take a kernel
     return {sum, right};
   }
 

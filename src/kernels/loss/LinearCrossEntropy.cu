@@ -97,8 +97,10 @@ __global__ void __launch_bounds__(kLossThreads)
       if (action >= shape.actions) return -INFINITY;
       return products.value[2 * half + k] + __bfloat162float(weights.bias[action]);
     };
-    const int64_t sequence = place / shape.queries;
-    const int64_t transition = (sequence + 1) * shape.transitions - shape.queries + place % shape.queries;
+    // All rows fit in a GPU's memory, so that their numbers fit in 32 bits, in which division is fast.
+    const unsigned number = static_cast<unsigned>(place), queries = static_cast<unsigned>(shape.queries);
+    const unsigned sequence = number / queries, query = number - sequence * queries;
+    const int64_t transition = int64_t{sequence + 1} * shape.transitions - shape.queries + query;
     const RowLoss of_row = loss_of_row(logit(0), logit(1), shape.actions,
                                        is_row ? __ldg(taken + transition) : 0, label_smoothing);
     const bool counts = is_row && quad == 0;

@@ -50,6 +50,28 @@ inline at::Tensor sum_of(const at::Tensor& parts) {
   return sum;
 }
 
+/// Partial sums of a kernel before the tested one, which that one adds to what has been there.
+class PartsAhead {
+ public:
+  explicit PartsAhead(at::Device device)
+      : parts_(at::randn(
+            {at::randint(1, 150, {1}).item<int64_t>(), 4 * at::randint(1, 2000, {1}).item<int64_t>()},
+            at::device(device))),
+        sums_(at::randn({parts_.size(1)}, at::device(device))),
+        expected_(sums_.to(at::kDouble) + parts_.sum({0}, false, at::kDouble)) {}
+
+  kernels::UnaddedParts unadded() const {
+    return {parts_.data_ptr<float>(), static_cast<int>(parts_.size(0)), parts_.size(1),
+            sums_.data_ptr<float>()};
+  }
+  void expect_added() const {
+    EXPECT_LT((sums_ - expected_).abs().max().item<double>(), 1e-4) << parts_.sizes();
+  }
+
+ private:
+  at::Tensor parts_, sums_, expected_;
+};
+
 struct NamedPlace {
   const char* name;
   int offset;  ///< in a half's sums
@@ -144,9 +166,12 @@ inline void expect_attention_backward_is_the_reference(const FusedBlockCase& tri
     const at::Tensor parts =
         data.poisoned({kernels::attention_backward_parts(tried.shape), places.total}, at::kFloat);
     const at::Tensor carried = data.poisoned({kernels::attention_backward_carried(tried.shape)});
+    const PartsAhead ahead(device);
     kernels::attention_backward(data.shape(), data.weights(), data.keep(), data.activations(),
                                 FusedBlockData::of(of_x1), FusedBlockData::of(launched.of_input[repeat]),
-                                parts.data_ptr<float>(), FusedBlockData::of(carried), stream_of(device));
+                                parts.data_ptr<float>(), FusedBlockData::of(carried), ahead.unadded(),
+                                stream_of(device));
+    ahead.expect_added();
     launched.sums[repeat] = sum_of(parts);
   }
   launched.expect(expected[1], &expected[2],

@@ -72,7 +72,7 @@ TEST_P(FusedKernelsSpeed, DISABLED_OfEachKernel) {
   const double attention = testing::microseconds([&] {
     kernels::attention_backward(shape, data.weights(), data.keep(), data.activations(),
                                 FusedBlockData::of(of_x1), FusedBlockData::of(of_x),
-                                attention_parts.data_ptr<float>(), FusedBlockData::of(carried),
+                                attention_parts.data_ptr<float>(), FusedBlockData::of(carried), {},
                                 current_stream());
   });
   const double sums = testing::microseconds(

@@ -137,9 +137,11 @@ inline void expect_pre_norm_attention_backward_is_the_reference(const FusedBlock
     const at::Tensor parts = data.block.poisoned(
         {kernels::pre_norm_attention_backward_parts(tried.shape), places.total}, at::kFloat);
     const at::Tensor carried = data.block.poisoned({kernels::attention_backward_carried(tried.shape)});
+    const PartsAhead ahead(device);
     kernels::pre_norm_attention_backward(
         tried.shape, data.attention(), FusedBlockData::of(dx1), FusedBlockData::of(launched.of_input[repeat]),
-        parts.data_ptr<float>(), FusedBlockData::of(carried), stream_of(device));
+        parts.data_ptr<float>(), FusedBlockData::of(carried), ahead.unadded(), stream_of(device));
+    ahead.expect_added();
     launched.sums[repeat] = sum_of(parts);
   }
   launched.expect(expected[0], &expected[1],

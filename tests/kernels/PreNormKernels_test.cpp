@@ -73,7 +73,7 @@ TEST_P(PreNormKernelsSpeed, DISABLED_OfEachKernel) {
   const at::Tensor carried = at::empty({kernels::attention_backward_carried(shape)}, x.options());
   const double attention_backward = testing::microseconds([&] {
     kernels::pre_norm_attention_backward(shape, data.attention(), of(dy), of(of_normed),
-                                         attention_parts.data_ptr<float>(), of(carried), stream);
+                                         attention_parts.data_ptr<float>(), of(carried), {}, stream);
   });
 
   const int64_t rows = shape.all_rows();

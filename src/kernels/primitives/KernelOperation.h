@@ -28,6 +28,11 @@ inline cudaStream_t current_stream() {
 inline at::Tensor parts_for(int count, const at::Tensor& sums) {
   return at::empty({count, sums.numel()}, sums.options());
 }
+/// The partial sums, for the next kernel to add them to `sums`.
+inline UnaddedParts unadded(const at::Tensor& parts, const at::Tensor& sums) {
+  return {parts.const_data_ptr<float>(), static_cast<int>(parts.size(0)), parts.size(1),
+          sums.data_ptr<float>()};
+}
 /// Adds the partial sums to `sums`, in their order.
 inline void add_up(const at::Tensor& parts, const at::Tensor& sums) {
   add_parts(parts.const_data_ptr<float>(), static_cast<int>(parts.size(0)), parts.size(1),

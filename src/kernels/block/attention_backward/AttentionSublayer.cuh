@@ -6,6 +6,7 @@
 #include "kernels/attention/resident/backward/Fragments.cuh"
 #include "kernels/attention/resident/backward/WarpTilePairs.cuh"
 #include "kernels/block/attention_backward/Plan.cuh"
+#include "kernels/primitives/PartialSums.cuh"
 #include "kernels/primitives/Tile.cuh"
 #include "kernels/rope/RopeAngles.cuh"
 
@@ -182,6 +183,8 @@ class AttentionSublayer {
       round_ = next_round();
     }
     write_sums();
+    __syncthreads();
+    partial_sums::add_parts_ahead<P::kThreads>(job_.ahead, job_.shape.sequences, shared_);
   }
 
  private:

@@ -5,6 +5,7 @@
 
 #include "kernels/attention/resident/backward/Round.cuh"
 #include "kernels/block/pre_norm/PreNormTensors.h"
+#include "kernels/primitives/PartialSums.cuh"
 #include "kernels/primitives/Tile.cuh"
 
 /// The arguments of a launch, and the plan of its thread blocks.
@@ -24,6 +25,7 @@ struct Job {
   Bf16* dx;
   float* parts;
   Bf16* carried;
+  UnaddedParts ahead;
 };
 
 /// For a pre-norm block: `activations.x` is n1, and `dx` is its gradient. Members that only a post-norm block
@@ -100,6 +102,7 @@ struct Plan {
   static constexpr int kBytes = kVectors + 4 * Width * static_cast<int>(sizeof(Bf16));
 
   static_assert(kInProjStays || kScoreBytes <= kInProjBytes, "the place of in_proj is large enough");
+  static_assert(partial_sums::bytes_for(kThreads) <= kBytes, "room for the sums of the kernel before");
   static_assert(kBytes <= kSharedBytes, "a thread block's shared memory");
   static_assert(kBlocks * (kBytes + kReservedBytes) <= kProcessorBytes, "a multiprocessor's shared memory");
 };

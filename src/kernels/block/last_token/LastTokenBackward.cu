@@ -10,6 +10,7 @@
 #include "kernels/block/last_token/OuterProducts.cuh"
 #include "kernels/block/last_token/SplitVector.cuh"
 #include "kernels/primitives/Instructions.cuh"
+#include "kernels/primitives/PartialSums.cuh"
 #include "kernels/primitives/RowProducts.cuh"
 #include "kernels/primitives/Tile.cuh"
 
@@ -71,6 +72,10 @@ class LastToken : Group<Width, HeadSize> {
       __syncthreads();
     }
     write_sums();
+    __syncthreads();
+    static_assert(partial_sums::bytes_for(kBlockThreads) <= sizeof memory_);
+    partial_sums::add_parts_ahead<kBlockThreads>(job_.ahead, (job_.shape.sequences + kGroups - 1) / kGroups,
+                                                 reinterpret_cast<char*>(&memory_));
   }
 
  private:
@@ -383,8 +388,8 @@ int last_token_parts(const BlockShape& shape) {
 
 void last_token_backward(const BlockShape& shape, const BlockWeights& weights, const DropoutMasks& keep,
                          const BlockActivations& activations, const Bf16* dx1, Bf16* dx, float* parts,
-                         cudaStream_t stream) {
-  const Job job = {shape, weights, keep, activations, dx1, dx, parts, /*carried=*/nullptr};
+                         const UnaddedParts& ahead, cudaStream_t stream) {
+  const Job job = {shape, weights, keep, activations, dx1, dx, parts, /*carried=*/nullptr, ahead};
   for_shape(shape, [&](auto width, auto head_size) {
     launch<decltype(width)::value, decltype(head_size)::value>(job, stream);
   });

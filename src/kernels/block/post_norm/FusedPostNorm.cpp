@@ -135,11 +135,11 @@ class FusedPostNorm : public autograd::Function<FusedPostNorm> {
     const at::Tensor mlp_parts = parts_for(mlp_backward_parts(shape), of_mlp);
     mlp_backward(shape, weights, remembered.bits.keep(), remembered.activations(), values_of(dy),
                  values_of(dx1), mlp_parts.data_ptr<float>(), stream);
-    add_up(mlp_parts, of_mlp);
     const at::Tensor attention_parts = parts_for(attention_backward_parts(shape), of_attention);
     const at::Tensor carried = at::empty({attention_backward_carried(shape)}, dx.options());
     attention_backward(shape, weights, remembered.bits.keep(), remembered.activations(), values_of(dx1),
-                       values_of(dx), attention_parts.data_ptr<float>(), values_of(carried), stream);
+                       values_of(dx), attention_parts.data_ptr<float>(), values_of(carried),
+                       unadded(mlp_parts, of_mlp), stream);
     add_up(attention_parts, of_attention);
     return dx;
   }

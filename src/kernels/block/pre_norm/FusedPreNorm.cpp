@@ -109,8 +109,11 @@ class FusedPreNorm : public autograd::Function<FusedPreNorm> {
     const autograd::variable_list parameters = context->get_saved_variables();
     const c10::cuda::CUDAGuard guard(gradients[0].device());
     GradientAccumulation place(parameters, own->main_gradients);
-    const at::Tensor dx1 = mlp_backward(*own, parameters, gradients[0].contiguous(), place);
-    const at::Tensor dx = attention_backward(*own, parameters, dx1, place);
+    const at::Tensor of_mlp = place.of(kW1, kParameters - kW1);
+    const at::Tensor mlp_parts =
+        parts_for(swiglu_backward_parts(own->shape.all_rows(), own->shape.width), of_mlp);
+    const at::Tensor dx1 = mlp_backward(*own, parameters, gradients[0].contiguous(), mlp_parts, place);
+    const at::Tensor dx = attention_backward(*own, parameters, dx1, unadded(mlp_parts, of_mlp), place);
     autograd::variable_list result = place.finish();
     result.insert(result.begin(), dx);
     result.resize(result.size() + 5);  // rotary, queries, rows, number and pass get no gradients
@@ -119,30 +122,28 @@ class FusedPreNorm : public autograd::Function<FusedPreNorm> {
 
  private:
   static at::Tensor mlp_backward(const Remembered& own, at::TensorList parameters, const at::Tensor& dy,
-                                 const GradientAccumulation& place) {
+                                 const at::Tensor& parts, const GradientAccumulation& place) {
     const BlockShape& shape = own.shape;
     const int64_t rows = shape.all_rows();
     const at::Tensor dnormed =
         at::empty({swiglu_backward_terms(shape.width), rows, shape.width}, dy.options());
-    const at::Tensor sums = place.of(kW1, kParameters - kW1);
-    const at::Tensor parts = parts_for(swiglu_backward_parts(rows, shape.width), sums);
     swiglu_backward(rows, shape.width, swiglu_of(parameters), values_of(own.normed2.y), values_of(dy),
                     values_of(dnormed), parts.data_ptr<float>(), current_stream());
-    add_up(parts, sums);
     return normed_input_backward(dnormed, own.normed2, {parameters[kNorm2Weight], {}}, kNormEpsilon,
                                  /*residual=*/dy, place.of(kNorm2Weight, 1))
         .d_x;
   }
 
   static at::Tensor attention_backward(const Remembered& own, at::TensorList parameters,
-                                       const at::Tensor& dx1, const GradientAccumulation& place) {
+                                       const at::Tensor& dx1, const UnaddedParts& ahead,
+                                       const GradientAccumulation& place) {
     const BlockShape& shape = own.shape;
     const at::Tensor dnormed = at::empty_like(own.x).unsqueeze(0);  // one term
     const at::Tensor sums = place.of(kInProjWeight, kNorm2Weight - kInProjWeight);
     const at::Tensor parts = parts_for(pre_norm_attention_backward_parts(shape), sums);
     const at::Tensor carried = at::empty({attention_backward_carried(shape)}, dnormed.options());
     pre_norm_attention_backward(shape, own.attention(parameters), values_of(dx1), values_of(dnormed),
-                                parts.data_ptr<float>(), values_of(carried), current_stream());
+                                parts.data_ptr<float>(), values_of(carried), ahead, current_stream());
     add_up(parts, sums);
     return normed_input_backward(dnormed, own.normed1, {parameters[kNorm1Weight], {}}, kNormEpsilon,
                                  /*residual=*/dx1, place.of(kNorm1Weight, 1))

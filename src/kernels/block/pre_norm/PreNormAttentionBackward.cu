@@ -7,7 +7,7 @@ namespace {
 using namespace backward_pass;
 
 RopeJob job_of(const BlockShape& shape, const PreNormAttention& attention, const Bf16* dx1, Bf16* dnormed,
-               float* parts, Bf16* carried) {
+               float* parts, Bf16* carried, const UnaddedParts& ahead) {
   RopeJob job = {};
   job.shape = shape;
   job.weights.in_proj_weight = attention.in_proj_weight;
@@ -22,6 +22,7 @@ RopeJob job_of(const BlockShape& shape, const PreNormAttention& attention, const
   job.dx = dnormed;
   job.parts = parts;
   job.carried = carried;
+  job.ahead = ahead;
   job.cosines = attention.cosines;
   job.sines = attention.sines;
   return job;
@@ -35,8 +36,8 @@ int pre_norm_attention_backward_parts(const BlockShape& shape) {
 
 void pre_norm_attention_backward(const BlockShape& shape, const PreNormAttention& attention,
                                  const __nv_bfloat16* dx1, __nv_bfloat16* dnormed, float* parts,
-                                 __nv_bfloat16* carried, cudaStream_t stream) {
-  launch_for_shape<PreNorm>(job_of(shape, attention, dx1, dnormed, parts, carried), stream);
+                                 __nv_bfloat16* carried, const UnaddedParts& ahead, cudaStream_t stream) {
+  launch_for_shape<PreNorm>(job_of(shape, attention, dx1, dnormed, parts, carried, ahead), stream);
 }
 
 }  // namespace adtrain::kernels

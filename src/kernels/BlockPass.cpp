@@ -39,12 +39,17 @@ MaskSource BlockPass::source(KeepProbability probability, int64_t number) const 
           draw.sequences.const_data_ptr<int64_t>(), draw.sequences.size(0)};
 }
 
-at::Tensor BlockPass::hidden_dropout_mask(at::IntArrayRef words_of_sequence, int64_t number) const {
-  if (!draw.seed.defined()) return {};
+MaskMatrices BlockPass::matrices_of(at::IntArrayRef words_of_sequence) {
   if (words_of_sequence.size() > MaskMatrices::kMost)
     throw std::logic_error("Dropout masks of too many matrices at once.");
   MaskMatrices matrices = {static_cast<int>(words_of_sequence.size()), {}};
   std::copy(words_of_sequence.begin(), words_of_sequence.end(), matrices.words);
+  return matrices;
+}
+
+at::Tensor BlockPass::hidden_dropout_mask(at::IntArrayRef words_of_sequence, int64_t number) const {
+  if (!draw.seed.defined()) return {};
+  const MaskMatrices matrices = matrices_of(words_of_sequence);
   at::Tensor bits = words(draw.sequences.size(0) * matrices.words_of_sequence());
   fill_dropout_mask(words_of(bits), matrices, source(keep_hidden, number), current_stream());
   return bits;
@@ -55,6 +60,17 @@ at::Tensor BlockPass::attention_dropout_mask(const AttentionRows& rows, int64_t 
   at::Tensor bits = words(rows.words());
   fill_attention_dropout_mask(words_of(bits), rows, source(keep_attention, number), current_stream());
   return bits;
+}
+
+BlockPass::Masks BlockPass::dropout_masks(const AttentionRows& rows, at::IntArrayRef words_of_sequence,
+                                          int64_t number, bool beside_block_ahead) const {
+  if (!draw.seed.defined()) return {};
+  const MaskMatrices matrices = matrices_of(words_of_sequence);
+  Masks masks = {words(rows.words()), words(draw.sequences.size(0) * matrices.words_of_sequence())};
+  fill_block_dropout_masks(words_of(masks.attention), rows, source(keep_attention, number),
+                           words_of(masks.hidden), matrices, source(keep_hidden, number + 1),
+                           beside_block_ahead, current_stream());
+  return masks;
 }
 
 }  // namespace adtrain::kernels

@@ -25,6 +25,14 @@ struct BlockPass {
   /// Undefined where both dropout rates keep everything.
   at::Tensor hidden_dropout_mask(at::IntArrayRef words_of_sequence, int64_t number) const;
   at::Tensor attention_dropout_mask(const AttentionRows& rows, int64_t number) const;
+  /// Both, of `number` for attention and `number` + 1 for hidden elements, where possible by one kernel. With
+  /// `beside_block_ahead`, which is for all but the first block of a pass, this kernel runs beside the end of
+  /// the one ahead, the block before.
+  struct Masks {
+    at::Tensor attention, hidden;
+  };
+  Masks dropout_masks(const AttentionRows& rows, at::IntArrayRef words_of_sequence, int64_t number,
+                      bool beside_block_ahead) const;
 
   int64_t heads;
   bool own_attention;     ///< whether attention between sublayers runs our own kernels, else libtorch's
@@ -39,6 +47,7 @@ struct BlockPass {
   PartRun run = PartRun::kForValues;  ///< what the blocks run for
 
  private:
+  static MaskMatrices matrices_of(at::IntArrayRef words_of_sequence);
   at::Tensor words(int64_t count) const;
   MaskSource source(KeepProbability probability, int64_t number) const;
 };

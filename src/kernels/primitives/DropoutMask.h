@@ -80,4 +80,12 @@ struct AttentionRows {
 void fill_attention_dropout_mask(uint32_t* words, const AttentionRows& rows, const MaskSource& source,
                                  cudaStream_t stream);
 
+/// Both of the above, of the same sequences, in one launch where the probabilities are equal: the same words.
+/// With `beside_kernel_ahead` that launch starts where the kernel ahead on the stream leaves multiprocessors
+/// free, if that kernel lets it (let_next_kernel_start()). Then seed and sequences must be older than that
+/// kernel, and it must not use the words' memory.
+void fill_block_dropout_masks(uint32_t* attention_words, const AttentionRows& rows,
+                              const MaskSource& of_attention, uint32_t* words, const MaskMatrices& matrices,
+                              const MaskSource& of_matrices, bool beside_kernel_ahead, cudaStream_t stream);
+
 }  // namespace adtrain::kernels

@@ -10,6 +10,7 @@
 #include "kernels/attention/resident/forward/WarpTiles.cuh"
 #include "kernels/block/BlockTensors.h"
 #include "kernels/block/forward/KeysAndValues.cuh"
+#include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
@@ -42,6 +43,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const BlockShape& shape = job.shape;
   const int group = threadIdx.x / kGroupThreads, warp = threadIdx.x / kWarp % kGroupWarps;
   const Memory<Block, Width> memory(dynamic_shared_memory(), group);
+  let_next_kernel_start();  // dropout masks of the next block, where this one leaves multiprocessors free
   Block::template copy_weights<HeadSize>(memory, job);
   if (threadIdx.x % kGroupThreads < 2 * kMostHeads) memory.longest[threadIdx.x % kGroupThreads] = 0.0f;
   copies_arrived();

@@ -24,20 +24,21 @@ constexpr size_t kParameters = 12, kOfAttention = 6;  ///< the first six belong 
 /// The dropout masks of one block: for the attention weights, and for the three hidden tensors.
 class BlockDropoutMasks {
  public:
-  BlockDropoutMasks(const BlockShape& shape, const BlockPass& pass, int64_t number)
+  /// `follows_block`: the kernel ahead on the stream is that of the block before, which keeps its memory.
+  BlockDropoutMasks(const BlockShape& shape, const BlockPass& pass, int64_t number, bool follows_block)
       : words_of_sequence_(int64_t{shape.rows} * shape.width / 32),
         sequences_(shape.sequences),
         attention_scale_(pass.keep_attention.scale()),
         hidden_scale_(pass.keep_hidden.scale()),
-        attention_(pass.attention_dropout_mask(shape.attention_rows(), 2 * number)),
-        hidden_(pass.hidden_dropout_mask(
-            {words_of_sequence_, kInner * words_of_sequence_, words_of_sequence_}, 2 * number + 1)) {}
+        masks_(pass.dropout_masks(shape.attention_rows(),
+                                  {words_of_sequence_, kInner * words_of_sequence_, words_of_sequence_},
+                                  2 * number, follows_block)) {}
 
   DropoutMasks keep() const {
-    if (!attention_.defined()) return {nullptr, nullptr, nullptr, nullptr, 1.0f, 1.0f};
-    const uint32_t* hidden = words_of(hidden_);
+    if (!masks_.attention.defined()) return {nullptr, nullptr, nullptr, nullptr, 1.0f, 1.0f};
+    const uint32_t* hidden = words_of(masks_.hidden);
     const int64_t words = sequences_ * words_of_sequence_;
-    return {words_of(attention_),          hidden,           hidden + words,
+    return {words_of(masks_.attention),    hidden,           hidden + words,
             hidden + (1 + kInner) * words, attention_scale_, hidden_scale_};
   }
 
@@ -47,7 +48,7 @@ class BlockDropoutMasks {
   int64_t words_of_sequence_;  ///< for rows as wide as the block
   int64_t sequences_;
   float attention_scale_, hidden_scale_;
-  at::Tensor attention_, hidden_;
+  BlockPass::Masks masks_;
 };
 
 BlockWeights weights_of(at::TensorList parameters) {
@@ -99,8 +100,9 @@ class FusedPostNorm : public autograd::Function<FusedPostNorm> {
     const c10::cuda::CUDAGuard guard(x.device());
     BlockShape shape = block_shape(x, pass.heads, streams.queries, rows);
     if (streams.padded()) shape.first = streams.first.const_data_ptr<int32_t>();
-    auto remembered = c10::make_intrusive<Remembered>(
-        x.contiguous(), streams.first, shape, BlockDropoutMasks(shape, pass, number), pass.main_gradients);
+    auto remembered = c10::make_intrusive<Remembered>(x.contiguous(), streams.first, shape,
+                                                      BlockDropoutMasks(shape, pass, number, is_of_block(x)),
+                                                      pass.main_gradients);
     at::Tensor y = at::empty({x.size(0), rows, x.size(2)}, x.options().requires_grad(false));
     block_forward(shape, weights_of(parameters), remembered->bits.keep(), remembered->activations(),
                   values_of(y), current_stream());
@@ -122,6 +124,11 @@ class FusedPostNorm : public autograd::Function<FusedPostNorm> {
   }
 
  private:
+  /// Whether x is the output of such a block, one whose backward pass is to come.
+  static bool is_of_block(const at::Tensor& x) {
+    return dynamic_cast<autograd::CppNode<FusedPostNorm>*>(x.grad_fn().get()) != nullptr;
+  }
+
   static at::Tensor backward_to(const Remembered& remembered, const BlockWeights& weights,
                                 const at::Tensor& gradient, const GradientAccumulation& place) {
     const c10::cuda::CUDAGuard guard(gradient.device());

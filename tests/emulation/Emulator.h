@@ -8,9 +8,9 @@
 
 #include <vector_types.h>
 
-/// Runs a kernel's thread blocks on the CPU, one after the other, each thread as a fibre. Threads change
-/// where one waits for others, in an order that is another one with every launch, so that a kernel that lacks
-/// a barrier gives other results or an error. One launch at a time.
+/// Runs a kernel's thread blocks on the CPU, one after the other or the blocks of a cluster together, each
+/// thread as a fibre. Threads change where one waits for others, in an order that is another one with every
+/// launch, so that a kernel that lacks a barrier gives other results or an error. One launch at a time.
 namespace adtrain::emulation {
 
 /// A kernel did what a GPU does not define. Thrown by launch().
@@ -26,8 +26,9 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 /// memory is NaN at first, arrays of a kernel's own are as the block before left them. `name` stands in
 /// errors: more than a GPU launches, lanes of a warp that differ in what they do together, addresses outside
 /// dynamic shared memory, threads that wait for ever, copies for which nobody waited.
+/// `cluster`: so many neighbouring blocks run at once.
 void launch(const char* name, uint3 blocks, dim3 threads, int shared_bytes,
-            const std::function<void()>& kernel);
+            const std::function<void()>& kernel, int cluster = 1);
 
 /// How many launches there have been, with the one that runs.
 unsigned launches();
@@ -41,6 +42,9 @@ struct Place {
 extern Place place;
 
 char* shared_memory();
+/// The block's number in its cluster, and the memory of another one.
+int block_of_cluster();
+char* shared_memory_of(int block);
 /// Of a pointer into shared memory: its address there.
 uint32_t shared_address(const void* pointer);
 /// `bytes` bytes there, checked: inside, and aligned to their number.
@@ -60,6 +64,15 @@ void start_copy(uint32_t to, const void* from, int bytes, int given);
 void close_copies();
 /// Waits until of the closed groups `left` are under way; for all copies if negative.
 void wait_for_copies(int left);
+
+/// A barrier of all threads of a cluster.
+void cluster_barrier();
+
+/// Waits until happen(event). What a thread waits for may not have come true then.
+void wait_for(const void* event);
+void happen(const void* event);
+/// Runs the task at some time, as chance wills, but before threads wait for ever. A block must wait for it.
+void do_later(std::function<void()> task);
 
 [[noreturn]] void fail(const char* what);
 

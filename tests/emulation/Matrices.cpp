@@ -82,18 +82,6 @@ void store(const Lanes& lanes) {
   }
 }
 
-void store_transposed(const Lanes& lanes) {
-  for (int named = 0; named < kLanes; ++named) {
-    char* row = at_shared(static_cast<const Rows*>(lanes[named])->row_of_lane, kRowBytes);
-    const int column = named % 8;  // of the matrix
-    for (int i = 0; i < 8; ++i) {
-      const uint32_t pair = static_cast<const Rows*>(lanes[4 * i + column / 2])->part[named / 8];
-      const auto element = static_cast<uint16_t>(column % 2 == 0 ? pair : pair >> 16);
-      std::memcpy(row + sizeof element * i, &element, sizeof element);
-    }
-  }
-}
-
 }  // namespace
 
 void multiply_add(Product own) {
@@ -122,12 +110,6 @@ void store_matrices(uint32_t row_of_lane, const uint32_t (&part)[4]) {
   uint32_t copy[4] = {part[0], part[1], part[2], part[3]};
   Rows own = {copy, row_of_lane};
   together(store, &own);
-}
-
-void store_matrices_transposed(uint32_t row_of_lane, const uint32_t (&part)[4]) {
-  uint32_t copy[4] = {part[0], part[1], part[2], part[3]};
-  Rows own = {copy, row_of_lane};
-  together(store_transposed, &own);
 }
 
 }  // namespace adtrain::emulation

@@ -32,6 +32,5 @@ void multiply_add_8(Product own);
 template <int Count, bool Transposed>
 void load_matrices(uint32_t* part, uint32_t row_of_lane);
 void store_matrices(uint32_t row_of_lane, const uint32_t (&part)[4]);
-void store_matrices_transposed(uint32_t row_of_lane, const uint32_t (&part)[4]);
 
 }  // namespace adtrain::emulation

@@ -30,12 +30,13 @@ struct Started {
   Groups groups{1};
 };
 
-std::map<unsigned, Started> of_warps;
+std::map<std::pair<int, unsigned>, Started> of_warps;  ///< by the block of the cluster and the warp
 std::mt19937 chance;
 
 Groups& groups_of_warp() {
   const Block block = {place.block.x, place.block.y, place.block.z};
-  Started& started = of_warps.try_emplace(place.thread.x / kLanes, Started{launches(), block}).first->second;
+  const std::pair warp(block_of_cluster(), place.thread.x / kLanes);
+  Started& started = of_warps.try_emplace(warp, Started{launches(), block}).first->second;
   const bool same_launch = started.launch == launches();
   if (same_launch && started.block == block) return started.groups;
   const bool waited = started.groups.size() == 1 && started.groups.front().empty();

@@ -100,7 +100,8 @@ TEST_P(QuantisedProductSpeed, DISABLED_BesideTheLibrary) {
   }
 }
 
-/// Of NF4 by each way that fits: by tiles with 1, 2, 4, … splits, as far as there are multiprocessors.
+/// By each way that fits, beside the library's product with bf16 weights; tiles with the fastest number of
+/// splits.
 TEST_P(QuantisedProductSpeed, DISABLED_Ways) {
   const auto device = testing::fused_device();
   if (!device || device->device.is_cpu()) GTEST_SKIP() << "no GPU here";
@@ -108,33 +109,49 @@ TEST_P(QuantisedProductSpeed, DISABLED_Ways) {
   struct Way {
     ProductWay way;
     const char* name;
-    int64_t tile_rows, most_rows;  ///< no tiles: 0
+    int64_t features, rows;  ///< of a tile; no tiles: 0
   };
-  const std::vector<Way> ways = {{ProductWay::kFewRows, "few rows", 0, kernels::kMostFewRows},
-                                 {ProductWay::kTile128x32, "128x32", 32, 64},
-                                 {ProductWay::kTile128x64, "128x64", 64, 256},
-                                 {ProductWay::kTile128x128, "128x128", 128, 4096},
-                                 {ProductWay::kLibrary, "library", 0, 4096}};
-  constexpr int64_t kProcessors = 132, kLeastSteps = 4;
+  const std::vector<Way> ways = {{ProductWay::kLibrary, "library", 0, 0},
+                                 {ProductWay::kTile128x64, "128x64", 128, 64},
+                                 {ProductWay::kTile128x128, "128x128", 128, 128},
+                                 {ProductWay::kTile128x256, "128x256", 128, 256}};
+  constexpr int64_t kProcessors = 132;
+  const auto options = at::device(device->device).dtype(at::kBFloat16);
   for (const auto& [in, out] : shapes_of_block(GetParam())) {
-    std::vector<QuantisedMatrix> matrices;
-    for (int64_t i = 0; i < copies_of(0.5 * static_cast<double>(in * out)); ++i)
-      matrices.push_back(testing::random_matrix(Quantised::kNf4, out, in, device->device));
-    for (const int64_t rows : {16, 32, 64, 128, 256, 512, 1024, 4096}) {
-      const at::Tensor input = at::randn({rows, in}, at::device(device->device).dtype(at::kBFloat16));
-      std::string line = fmt::format("{:4} rows, {:4} -> {:4}, us:", rows, in, out);
-      for (const Way& way : ways) {
-        if (rows > way.most_rows || 4 * rows < way.tile_rows) continue;
-        line += fmt::format(" {}", way.name);
-        const int64_t tiles =
-            way.tile_rows == 0 ? kProcessors : (out + 127) / 128 * ((rows - 1) / way.tile_rows + 1);
-        for (int64_t splits = 1; splits == 1 || (splits * tiles <= kProcessors &&
-                                                 splits * kLeastSteps * kernels::kBlockColumns <= in);
-             splits *= 2) {
-          line += fmt::format(
-              " {:.2f}", captured_microseconds(static_cast<int64_t>(matrices.size()), [&](int64_t i) {
-                (void)quantised_linear_by({way.way, static_cast<int>(splits)}, input, matrices[i], {});
-              }));
+    const at::Tensor weights = at::randn({copies_of(2.0 * static_cast<double>(in * out)), out, in}, options);
+    std::array<std::vector<QuantisedMatrix>, 2> matrices;
+    for (size_t kind = 0; kind < 2; ++kind) {
+      const Quantised form = kind == 0 ? Quantised::kNf4 : Quantised::kInt8;
+      for (int64_t i = 0; i < copies_of((kind + 1) * 0.5 * static_cast<double>(in * out)); ++i)
+        matrices[kind].push_back(testing::random_matrix(form, out, in, device->device));
+    }
+    for (const int64_t rows : {64, 128, 256, 512, 1024}) {
+      const at::Tensor input = at::randn({rows, in}, options);
+      std::string line = fmt::format("{} {}>{}: bf16 {:.1f}", rows, in, out,
+                                     captured_microseconds(weights.size(0), [&](int64_t i) {
+                                       (void)kernels::product(input, weights.select(0, i));
+                                     }));
+      for (size_t kind = 0; kind < 2; ++kind) {
+        if (kind == 1 && rows != 256) continue;
+        line += kind == 0 ? " nf4" : " int8";
+        for (const Way& way : ways) {
+          const int64_t tiles =
+              way.features == 0 ? kProcessors : ((out - 1) / way.features + 1) * ((rows - 1) / way.rows + 1);
+          if (way.rows > 2 * rows) continue;
+          double best = 1e9, alone = 0;
+          int64_t best_splits = 0;
+          for (const int splits : {1, 2, 3, 4, 6, 8}) {
+            if (splits > 1 && (splits * tiles > 2 * kProcessors || way.features == 0 ||
+                               splits * 2 * kernels::kBlockColumns > in))
+              break;
+            const double taken =
+                captured_microseconds(static_cast<int64_t>(matrices[kind].size()), [&](int64_t i) {
+                  (void)quantised_linear_by({way.way, splits}, input, matrices[kind][i], {});
+                });
+            if (splits == 1) alone = taken;
+            if (taken < best) best = taken, best_splits = splits;
+          }
+          line += fmt::format(" {} {:.1f}/{}({:.1f})", way.name, best, best_splits, alone);
         }
       }
       std::cout << line << std::endl;

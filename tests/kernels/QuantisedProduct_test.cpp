@@ -17,6 +17,7 @@
 #include "kernels/FusedDevice.h"
 #include "kernels/QuantisedCase.h"
 #include "kernels/norm/NormEpsilon.h"
+#include "kernels/quantised/ManyRowsPlan.h"
 
 namespace adtrain {
 namespace {
@@ -28,7 +29,7 @@ using testing::plainly_dequantised;
 using testing::Quantised;
 using testing::random_matrix;
 
-constexpr ProductWay kTiles[] = {ProductWay::kTile128x32, ProductWay::kTile128x64, ProductWay::kTile128x128};
+constexpr ProductWay kTiles[] = {ProductWay::kTile128x64, ProductWay::kTile128x128, ProductWay::kTile128x256};
 constexpr Quantised kKinds[] = {Quantised::kNf4, Quantised::kFp4, Quantised::kNestedNf4,
                                 Quantised::kNestedFp4, Quantised::kInt8};
 
@@ -83,7 +84,7 @@ TEST_P(QuantisedProduct, IsTheDefinition) {
   const std::vector<int64_t> all_rows = {1, 2, 7, 8, 9, 16, 17, 63, 64, 65, 128, 256, 300, 512, 1000, 4096};
   const std::vector<Shape> shapes =
       device().is_cpu()
-          ? std::vector<Shape>{{40, 192, {8, 17, 63}}, {136, 704, {1, 130}}, {20, 2112, {1, 16, 33}}}
+          ? std::vector<Shape>{{40, 192, {17, 63}}, {136, 704, {1, 130}}, {20, 2112, {1, 33}}}
           : std::vector<Shape>{{3072, 1024, all_rows},      {1024, 4096, all_rows}, {6144, 2048, all_rows},
                                {1000, 640, all_rows},       {33, 64, all_rows},     {2048, 8192, all_rows},
                                {4096, 1024, {1, 8, 11, 32}}};
@@ -99,7 +100,7 @@ TEST_P(QuantisedProduct, IsTheDefinition) {
       if (rows > kernels::kMostFewRows) {
         plans = {{ProductWay::kTile128x64, splits},
                  {ProductWay::kTile128x128},
-                 {ProductWay::kTile128x128, splits},
+                 {ProductWay::kTile128x256, splits},
                  {ProductWay::kLibrary}};
       }
       expect_the_definition(matrix, random({rows, in}, type), biased, plans);
@@ -135,17 +136,19 @@ INSTANTIATE_TEST_SUITE_P(Forms, QuantisedProduct,
 
 using QuantisedLinear = OnFusedDevice;
 
-TEST(ManyRowsPlan, LeavesNoMultiprocessorIdle) {
+/// The fastest of those that were measured on an H100, or within a few percent of it.
+TEST(ManyRowsPlan, IsTheFastestThatWasMeasured) {
   constexpr int kProcessors = 132;
   const auto plan = [](int64_t out, int64_t in, int64_t rows) {
     const ProductPlan chosen = kernels::many_rows_plan(out, in, rows, kProcessors);
     return std::pair(chosen.way, chosen.splits);
   };
-  EXPECT_EQ(plan(8192, 2048, 4096), std::pair(ProductWay::kTile128x128, 1));
-  EXPECT_EQ(plan(2048, 8192, 256), std::pair(ProductWay::kTile128x128, 4));
-  EXPECT_EQ(plan(8192, 2048, 64), std::pair(ProductWay::kTile128x64, 2));
-  EXPECT_EQ(plan(1024, 1024, 33), std::pair(ProductWay::kTile128x64, 4)) << "columns are few";
-  EXPECT_EQ(plan(1, 64, 1), std::pair(ProductWay::kTile128x32, 1));
+  EXPECT_EQ(plan(8192, 2048, 1024), std::pair(ProductWay::kTile128x256, 1));
+  EXPECT_EQ(plan(8192, 2048, 256), std::pair(ProductWay::kTile128x128, 1));
+  EXPECT_EQ(plan(2048, 8192, 256), std::pair(ProductWay::kTile128x256, 6));
+  EXPECT_EQ(plan(1024, 1024, 64), std::pair(ProductWay::kTile128x64, 4));
+  EXPECT_EQ(plan(1024, 1024, 512), std::pair(ProductWay::kLibrary, 1));
+  EXPECT_EQ(plan(1, 64, 33), std::pair(ProductWay::kTile128x64, 1));
 }
 
 /// GELU of the product with its bias, a sum, and both, by every way; the matrix itself is the next.
@@ -153,10 +156,12 @@ TEST_F(QuantisedLinear, WhatTheOptionsSayIsDoneToTheProduct) {
   for (const auto& [kind, in] : {std::pair(Quantised::kNestedNf4, 192), {Quantised::kInt8, 128}}) {
     for (const int64_t out : {40, 33}) {
       const QuantisedMatrix matrix = random_matrix(kind, out, in, device());
-      const at::Tensor input = random({9, in}, at::kHalf), bias = random({out}, at::kHalf),
-                       sum = random({9, out}, at::kHalf);
+      const int64_t rows = out == 33 ? 70 : 9;  // two tiles, the last one with few rows
+      const at::Tensor input = random({rows, in}, at::kHalf), bias = random({out}, at::kHalf),
+                       sum = random({rows, out}, at::kHalf);
       const at::Tensor product = at::matmul(input.to(at::kDouble), plainly_dequantised(matrix).t());
-      std::vector<ProductPlan> plans = {{ProductWay::kFewRows}, {ProductWay::kLibrary}};
+      std::vector<ProductPlan> plans = {{ProductWay::kLibrary}};
+      if (rows <= kernels::kMostFewRows) plans.push_back({ProductWay::kFewRows});
       for (const ProductWay way : kTiles) {
         plans.push_back({way});
         plans.push_back({way, 2});

@@ -26,27 +26,38 @@ __device__ inline void let_next_kernel_start() {
 #endif
 }
 
-/// gpu::launch() of a kernel that calls await_kernels_ahead().
+/// gpu::launch() of a kernel that calls await_kernels_ahead(). `cluster` neighbouring thread blocks, 8 at
+/// most, run at once and can read each other's shared memory; it divides the number of blocks.
 template <class... Parameters, class... Arguments>
-void launch_early(const char* name, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
-                  int shared_bytes, cudaStream_t stream, const Arguments&... arguments) {
+void launch_early_in_clusters(const char* name, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
+                              int shared_bytes, int cluster, cudaStream_t stream,
+                              const Arguments&... arguments) {
   const auto checked = [&](cudaError_t result) {
     if (result != cudaSuccess) gpu::check(result, (std::string("The launch of ") + name).c_str());
   };
   if (shared_bytes > 0) {
     checked(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
   }
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = static_cast<unsigned>(cluster);
+  attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
   cudaLaunchConfig_t launch = {};
   launch.gridDim = blocks;
   launch.blockDim = threads;
   launch.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   launch.stream = stream;
-  launch.attrs = &early;
-  launch.numAttrs = 1;
+  launch.attrs = attributes;
+  launch.numAttrs = cluster > 1 ? 2 : 1;
   checked(cudaLaunchKernelEx(&launch, kernel, arguments...));
+}
+/// The same without clusters.
+template <class... Parameters, class... Arguments>
+void launch_early(const char* name, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
+                  int shared_bytes, cudaStream_t stream, const Arguments&... arguments) {
+  launch_early_in_clusters(name, kernel, blocks, threads, shared_bytes, 1, stream, arguments...);
 }
 
 }  // namespace adtrain::kernels

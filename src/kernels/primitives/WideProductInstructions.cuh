@@ -10,8 +10,7 @@
 #include "kernels/primitives/WarpgroupInstructions.cuh"
 
 /// More of what WarpgroupInstructions.cuh has, likewise with a counterpart in tests/emulation/: products of
-/// either 16-bit type with up to 128 columns, what stores their sums transposed, and a barrier of warps with
-/// different work.
+/// either 16-bit type with up to 128 columns.
 namespace adtrain::kernels {
 
 // The operands of 32 columns of sums, four of these from `i` on.
@@ -29,13 +28,13 @@ namespace adtrain::kernels {
                : ADTRAIN_SUMS_OF_32(0), ADTRAIN_SUMS_OF_32(4), ADTRAIN_SUMS_OF_32(8), ADTRAIN_SUMS_OF_32(12) \
                : "r"(left.part[0]), "r"(left.part[1]), "r"(left.part[2]), "r"(left.part[3]), "l"(right))
 
-/// sums (64 × 8 `Count`) += left (64 × 16) · right (16 × 8 `Count`), of elements of type Short; `Count` is 4,
-/// 8 or 16. Each warp has 16 rows of the sums and of the left operand. `right`: a matrix descriptor;
+/// sums (64 × 8 `Count`) += left (64 × 16) · right (16 × 8 `Count`), of elements of type Short; `Count` is 8
+/// or 16. Each warp has 16 rows of the sums and of the left operand. `right`: a matrix descriptor;
 /// neighbours in memory are rows of the right operand.
 template <class Short, int Count>
 __device__ __forceinline__ void start_wide_product(Sums (&sums)[Count], const LeftFragment& left,
                                                    uint64_t right) {
-  static_assert(Count == 4 || Count == 8 || Count == 16);
+  static_assert(Count == 8 || Count == 16);
   if constexpr (Count <= 8) {
     start_product<Short, false>(sums, left, right);
   } else if constexpr (std::is_same_v<Short, __half>) {
@@ -48,18 +47,5 @@ __device__ __forceinline__ void start_wide_product(Sums (&sums)[Count], const Le
 #undef ADTRAIN_PRODUCT_OF_128
 #undef ADTRAIN_SUMS_OF_32
 #undef ADTRAIN_SUMS_OF_8
-
-/// group_barrier() of warps that come to it from different places of the code.
-__device__ inline void meeting_barrier(int id, int threads) {
-  asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-/// Stores the transposes of four matrices. Lane l passes the address of row l % 8 of the transpose of matrix
-/// l / 8.
-__device__ inline void store_matrices_transposed(uint32_t row_of_lane, const uint32_t (&part)[4]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row_of_lane),
-               "r"(part[0]), "r"(part[1]), "r"(part[2]), "r"(part[3])
-               : "memory");
-}
 
 }  // namespace adtrain::kernels

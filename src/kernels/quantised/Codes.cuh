@@ -101,8 +101,8 @@ class PairTable {
   static constexpr uint32_t kOffsets = (kPairs - 1) * kOfPair;  ///< the bits of a pair's offset in the table
 
   /// `memory`: kBytes bytes of shared memory, aligned to 128.
-  __device__ explicit PairTable(char* memory)
-      : memory_(memory), of_lane_(sizeof(uint32_t) * (threadIdx.x % kWarpLanes)) {}
+  __device__ explicit PairTable(char* memory) : PairTable(memory, threadIdx.x % kWarpLanes) {}
+  __device__ PairTable(char* memory, unsigned lane) : memory_(memory), of_lane_(sizeof(uint32_t) * lane) {}
 
   /// Fills it with all `threads` threads. A barrier must follow.
   template <class Short>
@@ -159,19 +159,20 @@ class AlignedPairTable {
   uint32_t of_lane_;
 };
 
-/// Two neighbouring 8-bit codes as a pair of 16-bit numbers, exactly. `codes`: a code in the low half of each
-/// 16-bit half, the other half 0.
+/// Two 8-bit codes of a word as a pair of 16-bit numbers, exactly. `chosen`: the bytes' numbers in the first
+/// and third digit from below, and 4 in the others.
 template <class Short>
-__device__ uint32_t pair_of_codes(uint32_t codes) {
+__device__ uint32_t pair_of_codes(uint32_t word, uint32_t chosen) {
   if constexpr (std::is_same_v<Short, __half>) {
-    const uint32_t shifted = (codes ^ 0x00800080u) | 0x64006400u;  // 1024 + 128 + code
+    const uint32_t shifted = __byte_perm(word, 0x64646464u, chosen) ^ 0x00800080u;  // 1024 + 128 + code
     const uint32_t zero = 0x64806480u;
     const __half2 pair =
         __hsub2(reinterpret_cast<const __half2&>(shifted), reinterpret_cast<const __half2&>(zero));
     return reinterpret_cast<const uint32_t&>(pair);
   } else {
-    const uint32_t shifted = (codes & 0x007f007fu) | 0x43004300u;  // 128 + the code's low seven bits
-    const uint32_t zero = (codes & 0x00800080u) | 0x43004300u;     // 128, or of a negative code 256
+    const uint32_t both = __byte_perm(word, 0x43434343u, chosen);
+    const uint32_t shifted = both & 0xff7fff7fu;  // 128 + the code's low seven bits
+    const uint32_t zero = both & 0xff80ff80u;     // 128, or of a negative code 256
     const __nv_bfloat162 pair = __hsub2(reinterpret_cast<const __nv_bfloat162&>(shifted),
                                         reinterpret_cast<const __nv_bfloat162&>(zero));
     return reinterpret_cast<const uint32_t&>(pair);

@@ -40,7 +40,7 @@ struct LaneCodes {
   __device__ uint32_t pair(int number, const AlignedPairTable& table) const {
     if constexpr (kForm == WeightForm::kEightBits) {
       const uint32_t all[4] = {words.x, words.y, words.z, words.w};
-      return pair_of_codes<Short>(__byte_perm(all[number / 2], 0, number % 2 == 0 ? 0x4140 : 0x4342));
+      return pair_of_codes<Short>(all[number / 2], number % 2 == 0 ? 0x4140 : 0x4342);
     } else {
       return table.pair(number < 4 ? words.x : words.y, number % 4);
     }

@@ -5,14 +5,15 @@
 #include "kernels/primitives/HalfInstructions.cuh"
 #include "kernels/primitives/WideProductInstructions.cuh"
 #include "kernels/quantised/Codes.cuh"
+#include "kernels/quantised/ManyRowsOutput.cuh"
 #include "kernels/quantised/ManyRowsSlots.cuh"
 #include "kernels/quantised/QuantisedKernels.h"
 
 /// The product as its transpose: weights are the left operand of "wgmma", 64 features a warpgroup, and the
 /// input's rows are the columns of the right one. Codes and inputs stream through slots of shared memory, 64
 /// columns of the sum in a step. Codes become left operands in registers, scaled in 16 bit, while the
-/// products of the step before are under way. Where there are few tiles, thread blocks share the columns that
-/// are summed over, and a second kernel adds up what they found.
+/// products of the step before are under way. Where there are few tiles, the thread blocks of a cluster share
+/// the columns that are summed over. Then each adds up some rows of what they found, in the blocks' order.
 ///
 /// Copies of codes and the table begin before the kernel has ended that writes the input, as weights are
 /// constant.
@@ -20,6 +21,7 @@ namespace adtrain::kernels {
 namespace {
 
 constexpr int kProducts = kBlockColumns / 16;  ///< of 64 columns
+constexpr int kConsumersBarrier = 1, kFillersBarrier = 2;
 
 template <class Short>
 __device__ uint32_t product_of_pairs(uint32_t left, uint32_t right) {
@@ -30,301 +32,311 @@ __device__ uint32_t product_of_pairs(uint32_t left, uint32_t right) {
   }
 }
 
+/// Exchanges bytes between the four lanes of a quad: byte i of a lane's words was byte `lane` of lane i's.
+class QuadTranspose {
+ public:
+  __device__ explicit QuadTranspose(unsigned lane) {
+    const bool upper = lane & 2, odd = lane & 1;
+    halves_[0] = upper ? 0x5410 : 0x7632;
+    halves_[1] = upper ? 0x3254 : 0x5410;
+    halves_[2] = upper ? 0x3276 : 0x7610;
+    bytes_[0] = odd ? 0x6420 : 0x7531;
+    bytes_[1] = odd ? 0x3514 : 0x5240;
+    bytes_[2] = odd ? 0x3716 : 0x7260;
+  }
+  __device__ __forceinline__ void apply(uint32_t& first, uint32_t& second) const {
+    exchange(first, second, halves_, 2);
+    exchange(first, second, bytes_, 1);
+  }
+
+ private:
+  __device__ __forceinline__ static void exchange(uint32_t& first, uint32_t& second,
+                                                  const uint32_t (&chosen)[3], int apart) {
+    const uint32_t other = __shfl_xor_sync(kAllLanes, __byte_perm(first, second, chosen[0]), apart);
+    first = __byte_perm(first, other, chosen[1]);
+    second = __byte_perm(second, other, chosen[2]);
+  }
+
+  uint32_t halves_[3], bytes_[3];  ///< what is given, and the two results
+};
+
 /// A thread of a warpgroup that multiplies. All of it is inlined by force: where the compiler keeps a
 /// function apart, sums lie in memory.
 template <class Short, WeightForm kForm, class Shape>
 class TileProduct {
   using Memory = ManyRowsMemory<kForm, Shape>;
   static constexpr bool kTable = Memory::kTable;
-  static constexpr int kRows = Shape::kRows;
+  static constexpr int kRows = Shape::kRows, kRowsAtOnce = kRows < 128 ? kRows : 128;  ///< of an instruction
 
  public:
-  __device__ TileProduct(const QuantisedProduct& job, const TilePlace& place, Memory memory)
-      : job_(job),
-        place_(place),
+  __device__ TileProduct(const TilePlace& place, Memory memory)
+      : place_(place),
         memory_(memory),
-        table_(memory.from + Memory::kTablePlace),
-        lane_place_(lane_place()),
+        lane_(static_cast<int>(lane_anew())),
+        table_(memory.from + Memory::kTablePlace, lane_),
+        lane_place_(lane_place(lane_)),
+        transpose_(lane_),
         first_(kGroupRows * (static_cast<int>(threadIdx.x) / kGroupThreads) +
                kWarpTile * (static_cast<int>(threadIdx.x) % kGroupThreads / kWarp)) {}
 
-  template <class Barrier>
-  __device__ __forceinline__ void run(Barrier&& barrier) {
+  __device__ __forceinline__ void run() {
 #pragma unroll
-    for (Sums& sums : sums_) sums = no_sums();
+    for (auto& part : sums_) {
+#pragma unroll
+      for (Sums& sums : part) sums = no_sums();
+    }
     LeftFragment even[kProducts], odd[kProducts];
-    barrier();
-    make(even, 0);
+    await(0);
+    const StepCodes codes(*this, 0);
+#pragma unroll
+    for (int product = 0; product < kProducts; ++product) even[product] = codes.left(product);
 #pragma unroll 1
     for (int step = 0; step < place_.steps; step += 2) {
-      multiply(even, odd, step, barrier);
-      if (step + 1 < place_.steps) multiply(odd, even, step + 1, barrier);
+      multiply(even, odd, step);
+      if (step + 1 < place_.steps) multiply(odd, even, step + 1);
     }
   }
-
-  /// The sums (rows, features) in fp32, of those that exist.
-  __device__ __forceinline__ void store_part(float* to) const {
-    const int64_t features = job_.weights.out_features;
+  /// Sends the sums of rows that other blocks of the cluster store to these, and adds theirs to the own ones.
+  /// All of the cluster must have read their slots.
+  __device__ __forceinline__ void exchange(const RowShare16& share) {
+    constexpr int kOfSums = Shape::kConsumers;
+    auto* const received = reinterpret_cast<float4*>(memory_.from) + threadIdx.x;
+    const int most = 2 * share.most();  // Sums of each block
+    int owner = 0, within = 0;
 #pragma unroll
-    for (int i = 0; i < kRows / 2; ++i) {
-      const int row = place_.first_row + 8 * (i / 4) + lane_place_.column + i % 2;
-      const int64_t own = feature(i / 2 % 2);
-      if (row < job_.rows && own < features) to[row * features + own] = sums_[i / 4].value[i % 4];
+    for (int i = 0; i < kRows / 8; ++i) {
+      const int next = share.owner(i / 2);
+      within = next == owner ? within : 0;
+      owner = next;
+      if (owner != share.block)
+        start_store(received + (share.block * most + within) * kOfSums, sums(i), memory_.received(), owner);
+      ++within;
     }
-  }
-  /// The result without the sum as a tile (rows, features).
-  __device__ __forceinline__ void set_output(Tile<Shape::kFeatures> tile) const {
-    float factor[2], bias[2];
+    memory_.received().await(0);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int64_t own = min(feature(half), job_.weights.out_features - 1);
-      factor[half] = kTable ? 1.0f : row_scale(job_.weights, own);
-      bias[half] = job_.bias == nullptr ? 0.0f : as_float(static_cast<const Short*>(job_.bias)[own]);
-    }
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-#pragma unroll
-    for (int row = 0; row < kRows; row += 16) {
-      uint32_t rounded[4];
-#pragma unroll
-      for (int part = 0; part < 4; ++part) {
-        const float* const value = sums_[row / 8 + part / 2].value + 2 * (part % 2);
-        rounded[part] = packed<Short>(before_sum(fmaf(value[0], factor[part % 2], bias[part % 2])),
-                                      before_sum(fmaf(value[1], factor[part % 2], bias[part % 2])));
+    for (int i = 0; i < kRows / 8; ++i) {
+      if (share.owner(i / 2) != share.block) continue;
+      const float4* const from = received + (i - 2 * share.first()) * kOfSums;
+      float4 total = {};
+#pragma unroll 1
+      for (int block = 0; block < share.blocks; ++block) {
+        const float(&own)[4] = sums(i).value;
+        const float4 more =
+            block == share.block ? float4{own[0], own[1], own[2], own[3]} : from[block * most * kOfSums];
+        total = {total.x + more.x, total.y + more.y, total.z + more.z, total.w + more.w};
       }
-      store_matrices_transposed(
-          shared_address(tile.at(row + lane % 8 + 8 * (lane / 16), first_ + 8 * (lane / 8 % 2))), rounded);
+      sums(i) = {{total.x, total.y, total.z, total.w}};
+    }
+  }
+  /// Of the rows that this block stores, to the slots' memory, which nobody reads any more.
+  __device__ __forceinline__ void store_sums(const RowShare16& share) {
+    float* const to = memory_.sums(lane_place_.column) + first_ + lane_place_.row;
+#pragma unroll
+    for (int i = 0; i < kRows / 8; ++i) {
+      if (share.owner(i / 2) != share.block) continue;
+#pragma unroll
+      for (int k = 0; k < 4; ++k) to[(8 * i + k % 2) * Memory::kSumPitch + 8 * (k / 2)] = sums(i).value[k];
     }
   }
 
  private:
-  __device__ __forceinline__ float before_sum(float value) const {
-    constexpr float kRootHalf = 0.70710678f;
-    return job_.gelu ? 0.5f * value * (1.0f + erff(kRootHalf * value)) : value;
+  /// Those of eight rows.
+  __device__ __forceinline__ Sums& sums(int number) {
+    return sums_[8 * number / kRowsAtOnce][number % (kRowsAtOnce / 8)];
   }
-  /// The lane's feature, or with half = 1 that which is 8 further.
-  __device__ __forceinline__ int64_t feature(int half) const {
-    return place_.first_feature + first_ + lane_place_.row + 8 * half;
-  }
-  /// Adds the products of a step's columns, and makes the next step's left operands meanwhile. After the last
-  /// step these are of any codes, and are not used.
-  template <class Barrier>
+
+  /// Adds the products of a step's columns, and makes the next step's left operands meanwhile; after the last
+  /// step these are of any codes, and are not used. A warp waits at each product until the one before it has
+  /// read its left operand, so that there must be something to do between them.
   __device__ __forceinline__ void multiply(LeftFragment (&left)[kProducts], LeftFragment (&next)[kProducts],
-                                           int step, Barrier&& barrier) {
+                                           int step) {
     const uint64_t right = descriptor_of(memory_.inputs(step));
-    take_sums(sums_);
+    const auto start = [&](int product) {
+#pragma unroll
+      for (int part = 0; part < kRows / kRowsAtOnce; ++part)
+        start_wide_product<Short>(sums_[part], left[product],
+                                  further(right, 16 * product + part * kRowsAtOnce * kBlockColumns));
+      close_products();
+    };
+#pragma unroll
+    for (auto& part : sums_) take_sums(part);
     begin_products();
+    start(0);
+    if (step + 1 < place_.steps) await(step + 1);
+    const StepCodes codes(*this, step + 1);
 #pragma unroll
-    for (int product = 0; product < kProducts; ++product)
-      start_wide_product<Short>(sums_, left[product], further(right, 16 * product));
-    close_products();
-    barrier();  // the next slot is full
-    make(next, step + 1);
+    for (int product = 1; product < kProducts; ++product) {
+      next[product - 1] = codes.left(product - 1);
+      keep(next[product - 1]);
+      start(product);
+    }
+    next[kProducts - 1] = codes.left(kProducts - 1);
     products_arrived<0>();
-    take_sums(sums_);
+#pragma unroll
+    for (auto& part : sums_) take_sums(part);
     hold(left);
-  }
-  __device__ __forceinline__ void make(LeftFragment (&left)[kProducts], int step) {
-    const int row = first_ + lane_place_.row;
-    uint32_t scale[2] = {};
-    if constexpr (kTable) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) scale[half] = memory_.scales(step)[row + 8 * half];
-    }
-    const LaneRows rows(memory_.codes(step) + row * Memory::kCodePitch);
-#pragma unroll
-    for (int product = 0; product < kProducts; ++product) {
-#pragma unroll
-      for (int part = 0; part < 4; ++part)
-        left[product].part[part] = pair(rows, part % 2, 2 * product + part / 2, scale[part % 2]);
+    __syncwarp();
+    if (lane_ == 0) {
+      memory_.read(step).arrive();
+      if ((step + 1) % Memory::kCodeSteps == 0) memory_.codes_read(step).arrive();
     }
   }
+  /// The slots of a step are full.
+  __device__ __forceinline__ void await(int step) const {
+    if (step % Memory::kCodeSteps == 0)
+      memory_.codes_full(step).await(step / (Memory::kCodeSteps * Memory::kCodeSlots));
+    memory_.full(step).await(step / Shape::kSlots);
+  }
+  /// The compiler must not move this after the next product.
+  __device__ __forceinline__ static void keep(LeftFragment& left) {
+    LeftFragment(&one)[1] = reinterpret_cast<LeftFragment(&)[1]>(left);
+    hold(one);
+  }
 
-  /// The lane's two rows of codes in a slot. 4 bits are loaded here, by wide loads.
-  struct LaneRows {
-    const char* from;
-    uint4 words[2][Memory::kRowCodes / kChunk];
-
-    __device__ explicit LaneRows(const char* first) : from(first) {
+  /// A step's codes as a lane loads them: of 4 bits what are four neighbouring pairs of each of its two rows,
+  /// of which every fourth pair of the quad is its own then.
+  class StepCodes {
+   public:
+    __device__ __forceinline__ StepCodes(const TileProduct& tile, int step) : table_(tile.table_) {
       if constexpr (kTable) {
+        load_matrices(
+            words_, shared_address(tile.memory_.chunk(step, tile.first_ + tile.lane_ % 16, tile.lane_ / 16)));
+        const uint32_t* const scales = tile.memory_.scales(step) + tile.first_ + tile.lane_place_.row;
+        scale_[0] = scales[0];
+        scale_[1] = scales[8];
+        tile.transpose_.apply(words_[0], words_[1]);
+        tile.transpose_.apply(words_[2], words_[3]);
+      } else {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-#pragma unroll
-          for (int i = 0; i < Memory::kRowCodes / kChunk; ++i)
-            words[half][i] = reinterpret_cast<const uint4*>(first + 8 * half * Memory::kCodePitch)[i];
-        }
+        for (int chunk = 0; chunk < kProducts; ++chunk)
+          chunks_[chunk] =
+              tile.memory_.chunk(step, tile.first_ + tile.lane_place_.row, chunk) + tile.lane_place_.column;
       }
     }
-    __device__ __forceinline__ uint32_t word(int half, int number) const {
-      const uint4& four = words[half][number / 4];
-      const uint32_t all[4] = {four.x, four.y, four.z, four.w};
-      return all[number % 4];
+    __device__ __forceinline__ LeftFragment left(int product) const {
+      LeftFragment left;
+#pragma unroll
+      for (int part = 0; part < 4; ++part) left.part[part] = pair(product, part % 2, part / 2);
+      return left;
     }
-  };
-  /// The lane's two neighbouring weights among columns 8 `eight` … + 7 of one of its rows.
-  __device__ __forceinline__ uint32_t pair(const LaneRows& rows, int half, int eight, uint32_t scale) const {
-    if constexpr (kTable) {
-      return product_of_pairs<Short>(table_.pair_of_quad(rows.word(half, eight), lane_place_.column / 2),
-                                     scale);
-    } else {
-      const char* const from = rows.from + 8 * half * Memory::kCodePitch + 8 * eight + lane_place_.column;
-      return pair_of_codes<Short>(__byte_perm(*reinterpret_cast<const uint16_t*>(from), 0, 0x4140));
-    }
-  }
 
-  const QuantisedProduct& job_;
+   private:
+    __device__ __forceinline__ uint32_t pair(int product, int lower, int right) const {
+      if constexpr (kTable) {
+        const uint32_t word = words_[product / 2 * 2 + lower];
+        return product_of_pairs<Short>(table_.pair(word, 2 * (product % 2) + right), scale_[lower]);
+      } else {
+        const char* const from = chunks_[product] + 8 * lower * kSwizzled + 8 * right;
+        return pair_of_codes<Short>(*reinterpret_cast<const uint16_t*>(from), 0x4140);
+      }
+    }
+
+    const PairTable& table_;
+    uint32_t words_[4], scale_[2];   ///< of 4 bits
+    const char* chunks_[kProducts];  ///< of 8 bits
+  };
+
   const TilePlace& place_;
   const Memory memory_;
+  const int lane_;
   const PairTable table_;
   const LanePlace lane_place_;
+  const QuadTranspose transpose_;
   const int first_;  ///< of the warp's features in the tile
-  Sums sums_[kRows / 8];
+  Sums sums_[kRows / kRowsAtOnce][kRowsAtOnce / 8];
 };
 
-template <class Short>
-__device__ uint32_t sum_of_pairs(uint32_t left, uint32_t right) {
-  const float2 first = unpacked<Short>(left), second = unpacked<Short>(right);
-  return packed<Short>(first.x + second.x, first.y + second.y);
-}
-
-/// Eight neighbours of a row, with those of the sum added.
-template <class Short>
-__device__ uint4 added(const uint4& values, const void* sum, int64_t place) {
-  const uint4 more = __ldg(reinterpret_cast<const uint4*>(static_cast<const Short*>(sum) + place));
-  return {sum_of_pairs<Short>(values.x, more.x), sum_of_pairs<Short>(values.y, more.y),
-          sum_of_pairs<Short>(values.z, more.z), sum_of_pairs<Short>(values.w, more.w)};
-}
-
-/// Stores the tile that was set, and adds the sum.
-template <class Short, class Shape>
-__device__ void store_output(const QuantisedProduct& job, const TilePlace& place,
-                             Tile<Shape::kFeatures> tile) {
-  constexpr int kChunks = Shape::kFeatures / kVectorWidth;
-  const int64_t features = job.weights.out_features;
-  for (int i = static_cast<int>(threadIdx.x); i < Shape::kRows * kChunks; i += Shape::kThreads) {
-    const int row = i / kChunks, column = kVectorWidth * (i % kChunks);
-    if (place.first_row + row >= job.rows) break;
-    const int64_t first = place.first_feature + column;
-    const int64_t own = (place.first_row + row) * features + first;
-    auto* const to = static_cast<Short*>(job.output) + own;
-    if (features % kVectorWidth == 0) {
-      if (first >= features) continue;
-      const uint4 values = *reinterpret_cast<const uint4*>(tile.at(row, column));
-      *reinterpret_cast<uint4*>(to) = job.sum == nullptr ? values : added<Short>(values, job.sum, own);
-    } else {
-      for (int k = 0; k < kVectorWidth && first + k < features; ++k) {
-        const float value = as_float(reinterpret_cast<const Short&>(*tile.at(row, column + k)));
-        to[k] = rounded_to<Short>(
-            job.sum == nullptr ? value : value + as_float(static_cast<const Short*>(job.sum)[own + k]));
-      }
-    }
-  }
-}
-
-/// `parts`: (splits, rows, features), where there is more than one split.
 template <class Short, WeightForm kForm, class Shape>
-__global__ void __launch_bounds__(Shape::kThreads, 1)
-    many_rows_kernel(const __grid_constant__ QuantisedProduct job, int splits, int feature_tiles,
-                     float* parts) {
-  __shared__ float nested_map[256];
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kTogether)
+    many_rows_kernel(const __grid_constant__ QuantisedProduct job, const __grid_constant__ ProductMaps maps,
+                     int splits, int feature_tiles) {
   using Memory = ManyRowsMemory<kForm, Shape>;
   let_next_kernel_start();
   const TilePlace place = TilePlace::of<Shape>(job, splits, feature_tiles);
-  const Memory memory = {shared_memory_for_tiles()};
-  const Tile<Shape::kFeatures> output = {reinterpret_cast<Bf16*>(memory.from)};
-  const auto barrier = [] { meeting_barrier(1, Shape::kThreads); };
-  const auto fill = [&] {
-    const int thread = static_cast<int>(threadIdx.x);
-    if constexpr (Memory::kTable)
-      PairTable(memory.from + Memory::kTablePlace)
-          .template fill<Short>(job.weights.code_map, Shape::kThreads);
-    if constexpr (kForm == WeightForm::kNestedFourBits) {
-      for (int i = thread; i < 256; i += Shape::kThreads) nested_map[i] = __ldg(job.weights.nested_map + i);
-    }
-    barrier();
-  };
-  if (static_cast<int>(threadIdx.x) >= Shape::kConsumers) {
-    SlotFiller<Short, kForm, Shape> filler(job, place, memory, nested_map);
-    filler.begin();
-    fill();
-    await_kernels_ahead();
-    filler.run(barrier);
-    barrier();
-  } else {
-    TileProduct<Short, kForm, Shape> product(job, place, memory);
-    fill();
-    await_kernels_ahead();
-    product.run(barrier);
-    barrier();
-    if (splits > 1) {
-      product.store_part(parts + place.split * job.rows * job.weights.out_features);
-    } else {
-      product.set_output(output);
-    }
+  const Memory memory = {aligned_shared_memory()};
+  const int thread = static_cast<int>(threadIdx.x);
+  const RowShare16 share = {splits, place.split, Shape::kRows / kWarpTile};
+  if (thread == Shape::kConsumers) {
+    memory.set_up_barriers((splits - 1) * share.count() * kWarpTile * Shape::kFeatures *
+                           static_cast<int>(sizeof(float)));
   }
-  if (splits > 1) return;
-  barrier();
-  store_output<Short, Shape>(job, place, output);
-}
-
-constexpr int kSumThreads = 256;
-
-/// Adds up the parts of the splits, in their order.
-template <class Short, WeightForm kForm>
-__global__ void __launch_bounds__(kSumThreads)
-    split_sums_kernel(const __grid_constant__ QuantisedProduct job, int splits, const float* parts) {
-  let_next_kernel_start();
+  __syncthreads();
+  if (thread >= Shape::kConsumers) {
+    give_up_registers<Shape::kFillerRegisters>();
+    if constexpr (kForm == WeightForm::kNestedFourBits) {
+      constexpr int kThreads = kFillers * kWarp;
+      for (int i = thread - Shape::kConsumers; i < 256; i += kThreads)
+        memory.nested_map()[i] = __ldg(job.weights.nested_map + i);
+      group_barrier(kFillersBarrier, kThreads);
+    }
+    SlotFiller<Short, kForm, Shape>(job, maps, place, memory).run();
+    if (splits > 1) {
+      __syncwarp();
+      meet_in_cluster();
+    }
+    return;
+  }
+  take_registers<Shape::kRegisters>();
+  if constexpr (Memory::kTable)
+    PairTable(memory.from + Memory::kTablePlace)
+        .template fill<Short>(job.weights.code_map, Shape::kConsumers);
+  group_barrier(kConsumersBarrier, Shape::kConsumers);
   await_kernels_ahead();
-  const int64_t features = job.weights.out_features, all = job.rows * features,
-                place = int64_t{blockIdx.x} * kSumThreads + threadIdx.x;
-  if (place >= all) return;
-  float sum = 0.0f;
-  for (int split = 0; split < splits; ++split) sum += __ldcg(parts + split * all + place);
-  const int64_t feature = static_cast<uint32_t>(place) % static_cast<uint32_t>(features);
-  if constexpr (kForm == WeightForm::kEightBits) sum *= row_scale(job.weights, feature);
-  static_cast<Short*>(job.output)[place] = rounded_to<Short>(result_of<Short>(job, sum, feature, place));
+  TileProduct<Short, kForm, Shape> product(place, memory);
+  product.run();
+  if (splits > 1) {
+    meet_in_cluster();
+    product.exchange(share);
+  }
+  group_barrier(kConsumersBarrier, Shape::kConsumers);  // the slots are free
+  product.store_sums(share);
+  group_barrier(kConsumersBarrier, Shape::kConsumers);
+  TileOutput<Short, kForm, Shape>(job, place, memory).store(share);
 }
 
 template <class Short, WeightForm kForm, class Shape>
-void launch(const QuantisedProduct& product, int splits, float* parts, cudaStream_t stream) {
-  const int64_t feature_tiles = gpu::divided_up(product.weights.out_features, Shape::kFeatures),
+void launch(const QuantisedProduct& product, int splits, cudaStream_t stream) {
+  using Memory = ManyRowsMemory<kForm, Shape>;
+  const QuantisedWeights& weights = product.weights;
+  const int64_t feature_tiles = gpu::divided_up(weights.out_features, Shape::kFeatures),
                 row_tiles = gpu::divided_up(product.rows, Shape::kRows);
-  launch_early("many_rows_kernel", many_rows_kernel<Short, kForm, Shape>,
-               static_cast<unsigned>(feature_tiles * row_tiles * splits), Shape::kThreads,
-               ManyRowsMemory<kForm, Shape>::kBytes, stream, product, splits, static_cast<int>(feature_tiles),
-               parts);
-  if (splits == 1) return;
-  launch_early(
-      "split_sums_kernel", split_sums_kernel<Short, kForm>,
-      static_cast<unsigned>(gpu::divided_up(product.rows * product.weights.out_features, kSumThreads)),
-      kSumThreads, 0, stream, product, splits, static_cast<const float*>(parts));
+  constexpr int kInputBytes = kBlockColumns * static_cast<int>(sizeof(Bf16));
+  const ProductMaps maps = {
+      tensor_map(product.input, product.rows, weights.in_features * static_cast<int64_t>(sizeof(Bf16)),
+                 Shape::kRows, kInputBytes),
+      tensor_map(weights.codes, weights.out_features,
+                 weights.in_features / kBlockColumns * Memory::kStepCodes, Shape::kFeatures, kSwizzled)};
+  launch_early_in_clusters("many_rows_kernel", many_rows_kernel<Short, kForm, Shape>,
+                           static_cast<unsigned>(feature_tiles * row_tiles * splits), Shape::kThreads,
+                           Memory::kBytes, splits, stream, product, maps, splits,
+                           static_cast<int>(feature_tiles));
 }
 
 template <class Short, WeightForm kForm>
-void launch(const QuantisedProduct& product, const ProductPlan& plan, float* parts, cudaStream_t stream) {
+void launch(const QuantisedProduct& product, const ProductPlan& plan, cudaStream_t stream) {
   const int splits = plan.splits;
   switch (plan.way) {
-    case ProductWay::kTile128x32:
-      return launch<Short, kForm, TileShape<2, 32, 8>>(product, splits, parts, stream);
     case ProductWay::kTile128x64:
-      return launch<Short, kForm, TileShape<2, 64, 8>>(product, splits, parts, stream);
+      return launch<Short, kForm, TileShape<2, 64, 5, 2>>(product, splits, stream);
+    case ProductWay::kTile128x128:
+      return launch<Short, kForm, TileShape<2, 128, 6, 1>>(product, splits, stream);
     default:
-      return launch<Short, kForm, TileShape<2, 128, 6>>(product, splits, parts, stream);
+      return launch<Short, kForm, TileShape<2, 256, 4, 1>>(product, splits, stream);
   }
 }
 
 }  // namespace
 
-void many_rows_product(const QuantisedProduct& product, const ProductPlan& plan, float* parts,
-                       cudaStream_t stream) {
+void many_rows_product(const QuantisedProduct& product, const ProductPlan& plan, cudaStream_t stream) {
   with_type(product.type, [&](auto type) {
     using Short = decltype(type);
     switch (product.weights.form) {
       case WeightForm::kFourBits:
-        return launch<Short, WeightForm::kFourBits>(product, plan, parts, stream);
+        return launch<Short, WeightForm::kFourBits>(product, plan, stream);
       case WeightForm::kNestedFourBits:
-        return launch<Short, WeightForm::kNestedFourBits>(product, plan, parts, stream);
+        return launch<Short, WeightForm::kNestedFourBits>(product, plan, stream);
       case WeightForm::kEightBits:
-        return launch<Short, WeightForm::kEightBits>(product, plan, parts, stream);
+        return launch<Short, WeightForm::kEightBits>(product, plan, stream);
     }
   });
 }

@@ -2,177 +2,229 @@
 
 #include <cstdint>
 
+#include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/MatrixRows.h"
+#include "kernels/primitives/TransferInstructions.cuh"
 #include "kernels/primitives/WarpgroupProducts.cuh"
 #include "kernels/quantised/Codes.cuh"
 #include "kernels/quantised/QuantisedKernels.h"
 
 /// How codes and inputs come to the warpgroups of ManyRows.cu: through slots of shared memory, 64 columns of
-/// the sum in each.
+/// the sum in a slot of inputs and 128 bytes of each feature in a slot of codes. A slot's copy is one
+/// instruction of one thread, and nobody meets in a barrier of the block: each slot has one TransferBarrier
+/// that says it is full, and one that says it has been read. A multiprocessor copies about one row of a box
+/// in three cycles, however short, so that rows of codes are as long as they can be.
 ///
-/// Each slot has a warp of its own that copies into it. What products read of shared memory must be fenced by
-/// the thread that copied it, and this fence waits for all that the thread has under way: a thread that fills
-/// more than one slot would wait for copies that nobody needs yet.
+/// Shared memory, up to 198 KiB:
 ///
-/// Shared memory, up to 160 KiB:
-///
-///     slots   inputs (rows, 64), swizzled, codes (features, 64 columns), of which rows are 16 bytes
-///             apart, so that lanes use different banks, and a pair of equal scales for each feature; at the
-///             end the output, to be stored
-///     table   of pairs, 32 KiB; not for 8 bits
-///     up to 1 KiB before these, so that tiles begin where the swizzle does
+///     inputs    slots of (rows, 64), swizzled; at the end what other blocks have summed, then the sums
+///     (rows,
+///               features) in fp32, whose rows are 16 bytes apart, so that lanes use different banks
+///     codes     slots of (features, 128 bytes), swizzled
+///     table     of pairs, 32 KiB; not for 8 bits
+///     scales    a pair of equal ones for each feature, as many times as there are slots of inputs; not for 8
+///               bits
+///     map       of nested scales, 1 KiB, where there are any
+///     barriers  two a slot, and one
 namespace adtrain::kernels {
 
 constexpr int kGroupThreads = kWarpsOfGroup * kWarp;
-constexpr int kChunk = 16;  ///< bytes that are copied at once
+constexpr int kChunk = 16;               ///< bytes that swizzles keep together
+constexpr int kSwizzled = 8 * kChunk;    ///< bytes of a row that they exchange
+constexpr int kFillers = kWarpsOfGroup;  ///< warps that fill slots
 
-/// What a thread block computes: 64 `Groups` features, each by a warpgroup, of `Rows` rows.
-template <int Groups, int Rows, int Slots>
+/// What a thread block computes: 64 `Groups` features, each by a warpgroup, of `Rows` rows. `Together`: so
+/// many thread blocks fit a multiprocessor.
+template <int Groups, int Rows, int Slots, int Together>
 struct TileShape {
-  static constexpr int kRows = Rows, kSlots = Slots;
+  static constexpr int kRows = Rows, kSlots = Slots, kTogether = Together;
   static constexpr int kFeatures = Groups * kGroupRows, kConsumers = Groups * kGroupThreads,
-                       kThreads = kConsumers + Slots * kWarp;
+                       kThreads = kConsumers + kFillers * kWarp;
+  static constexpr int kRegisters = Together == 1 ? 232 : 104, kFillerRegisters = Together == 1 ? 40 : 32;
+  static_assert((kConsumers * kRegisters + kFillers * kWarp * kFillerRegisters) * Together <= 65536);
 };
 
 /// Which tile a thread block computes, and which steps of 64 columns it sums over.
 struct TilePlace {
-  int64_t first_feature;
-  int first_row, first_step, steps, split;
+  int first_feature, first_row, first_step, steps, split;
 
   template <class Shape>
   __device__ static TilePlace of(const QuantisedProduct& job, int splits, int feature_tiles) {
     const int block = static_cast<int>(blockIdx.x), tile = block / splits, split = block % splits;
     const int all = static_cast<int>(job.weights.in_features) / kBlockColumns;
     const int first = all * split / splits;
-    return {int64_t{tile % feature_tiles} * Shape::kFeatures, tile / feature_tiles * Shape::kRows, first,
+    return {tile % feature_tiles * Shape::kFeatures, tile / feature_tiles * Shape::kRows, first,
             all * (split + 1) / splits - first, split};
   }
 };
 
-/// Where things are in shared memory.
+/// The operands in global memory, of which a step copies boxes.
+struct ProductMaps {
+  TensorMap input, codes;
+};
+
+/// Where things are in shared memory. Steps are counted from the thread block's first.
 template <WeightForm kForm, class Shape>
 struct ManyRowsMemory {
   static constexpr bool kTable = kForm != WeightForm::kEightBits;
   static constexpr int kInputBytes = Tile<kBlockColumns>::bytes(Shape::kRows);
-  static constexpr int kRowCodes = kBlockColumns / (kTable ? 2 : 1), kCodePitch = kRowCodes + kChunk;
-  static constexpr int kCodeBytes = Shape::kFeatures * kCodePitch;
+  static constexpr int kStepCodes = kBlockColumns / (kTable ? 2 : 1), kCodeSteps = kSwizzled / kStepCodes;
+  static constexpr int kCodeBytes = Shape::kFeatures * kSwizzled, kCodeSlots = kTable ? 2 : 4;
   static constexpr int kScaleBytes = kTable ? Shape::kFeatures * static_cast<int>(sizeof(uint32_t)) : 0;
-  static constexpr int kSlotBytes =
-      (kInputBytes + kCodeBytes + kScaleBytes + kTileAlignment - 1) / kTileAlignment * kTileAlignment;
-  static constexpr int kTablePlace = Shape::kSlots * kSlotBytes;
-  static constexpr int kBytes = kTablePlace + (kTable ? PairTable::kBytes : 0) + kTileAlignment;
-  static_assert(Tile<Shape::kFeatures>::bytes(Shape::kRows) <= kTablePlace);
+  static constexpr int kCodePlace = Shape::kSlots * kInputBytes;
+  static constexpr int kTablePlace = kCodePlace + kCodeSlots * kCodeBytes;
+  static constexpr int kScalePlace = kTablePlace + (kTable ? PairTable::kBytes : 0);
+  static constexpr int kMapPlace = kScalePlace + Shape::kSlots * kScaleBytes;
+  static constexpr int kMapBytes = kForm == WeightForm::kNestedFourBits ? 256 * sizeof(float) : 0;
+  static constexpr int kBarrierPlace = kMapPlace + kMapBytes;
+  static constexpr int kBarriers = 2 * (Shape::kSlots + kCodeSlots) + 1;
+  static constexpr int kBytes = kBarrierPlace + kBarriers * static_cast<int>(sizeof(TransferBarrier));
+  static constexpr int kSumPitch = Shape::kFeatures + kChunk / static_cast<int>(sizeof(float));
+  static_assert(Shape::kRows * kSumPitch * static_cast<int>(sizeof(float)) <= kScalePlace);
+  static_assert((Shape::kRows / kWarpTile + kMostSplits - 1) * kWarpTile * Shape::kFeatures *
+                    static_cast<int>(sizeof(float)) <=
+                kScalePlace);
+  static_assert((kBytes + 1024) * Shape::kTogether <= 228 * 1024, "a block takes 1 KiB more");
 
   char* from;
 
-  __device__ __forceinline__ char* slot(int step) const { return from + step % Shape::kSlots * kSlotBytes; }
   __device__ __forceinline__ Tile<kBlockColumns> inputs(int step) const {
-    return {reinterpret_cast<Bf16*>(slot(step))};
+    return {reinterpret_cast<Bf16*>(from + step % Shape::kSlots * kInputBytes)};
   }
-  __device__ __forceinline__ char* codes(int step) const { return slot(step) + kInputBytes; }
+  __device__ __forceinline__ char* codes(int step) const {
+    return from + kCodePlace + step / kCodeSteps % kCodeSlots * kCodeBytes;
+  }
+  /// Eight of a feature's chunks are exchanged by its number.
+  __device__ __forceinline__ const char* chunk(int step, int feature, int number) const {
+    const int of_step = step % kCodeSteps * (kStepCodes / kChunk);
+    return codes(step) + feature * kSwizzled + ((of_step + number) ^ feature % 8) * kChunk;
+  }
   __device__ __forceinline__ uint32_t* scales(int step) const {
-    return reinterpret_cast<uint32_t*>(slot(step) + kInputBytes + kCodeBytes);
+    return reinterpret_cast<uint32_t*>(from + kScalePlace + step % Shape::kSlots * kScaleBytes);
+  }
+  __device__ __forceinline__ float* sums(int row) const {
+    return reinterpret_cast<float*>(from) + row * kSumPitch;
+  }
+  __device__ __forceinline__ float* nested_map() const { return reinterpret_cast<float*>(from + kMapPlace); }
+
+  __device__ __forceinline__ TransferBarrier& full(int step) const {
+    return barriers()[step % Shape::kSlots];
+  }
+  __device__ __forceinline__ TransferBarrier& read(int step) const {
+    return barriers()[Shape::kSlots + step % Shape::kSlots];
+  }
+  __device__ __forceinline__ TransferBarrier& codes_full(int step) const {
+    return barriers()[2 * Shape::kSlots + step / kCodeSteps % kCodeSlots];
+  }
+  __device__ __forceinline__ TransferBarrier& codes_read(int step) const {
+    return barriers()[2 * Shape::kSlots + kCodeSlots + step / kCodeSteps % kCodeSlots];
+  }
+  /// What other blocks of the cluster send has come.
+  __device__ __forceinline__ TransferBarrier& received() const { return barriers()[kBarriers - 1]; }
+  /// By one thread. `received_bytes`: from other blocks.
+  __device__ void set_up_barriers(int received_bytes) const {
+    constexpr int kReaders = Shape::kConsumers / kWarp;
+    for (int slot = 0; slot < Shape::kSlots; ++slot) {
+      full(slot).set_up(1);
+      read(slot).set_up(kReaders);
+    }
+    for (int slot = 0; slot < kCodeSlots; ++slot) {
+      codes_full(slot * kCodeSteps).set_up(1);
+      codes_read(slot * kCodeSteps).set_up(kReaders);
+    }
+    received().set_up(1);
+    received().expect(received_bytes);
+    received().arrive();
+    show_barriers_to_copies();
+  }
+
+ private:
+  __device__ __forceinline__ TransferBarrier* barriers() const {
+    return reinterpret_cast<TransferBarrier*>(from + kBarrierPlace);
   }
 };
 
-/// A warp that fills one slot. Steps are counted from the thread block's first.
+/// A warp that fills slots: those of every kFillers-th step.
 template <class Short, WeightForm kForm, class Shape>
 class SlotFiller {
   using Memory = ManyRowsMemory<kForm, Shape>;
-  static constexpr int kRowsAtOnce = kWarp * kVectorWidth / kBlockColumns;
   static constexpr int kScales = Shape::kFeatures / kWarp;  ///< of a lane
 
  public:
-  __device__ SlotFiller(const QuantisedProduct& job, const TilePlace& place, Memory memory,
-                        const float* nested_map)
+  __device__ SlotFiller(const QuantisedProduct& job, const ProductMaps& maps, const TilePlace& place,
+                        Memory memory)
       : job_(job),
+        maps_(maps),
         place_(place),
         memory_(memory),
-        nested_map_(nested_map),
-        slot_((static_cast<int>(threadIdx.x) - Shape::kConsumers) / kWarp),
+        warp_((static_cast<int>(threadIdx.x) - Shape::kConsumers) / kWarp),
         lane_(static_cast<int>(threadIdx.x) % kWarp) {}
 
-  __device__ __forceinline__ void begin() {
-    if (slot_ < place_.steps) fetch_weights(slot_);
-  }
-  /// From the end of kernels ahead until the products have read all slots.
-  template <class Barrier>
-  __device__ __forceinline__ void run(Barrier&& barrier) {
-    if (slot_ < place_.steps) fetch_inputs(slot_);
+  /// Codes of the first slots come before the end of kernels ahead.
+  __device__ __forceinline__ void run() {
+    constexpr int kFirst = Memory::kCodeSlots * Memory::kCodeSteps;
+    for (int step = warp_; step < min(kFirst, place_.steps); step += kFillers) fetch_codes(step);
+    load_scales(warp_);
+    await_kernels_ahead();
 #pragma unroll 1
-    for (int step = 0; step <= place_.steps; ++step) {
-      if (step % Shape::kSlots == slot_ && step < place_.steps) finish(step);
-      barrier();
-      // The step before the one that begins now has been read.
-      const int next = step + Shape::kSlots - 2;
-      if (next % Shape::kSlots == slot_ && next >= Shape::kSlots && next < place_.steps) {
-        fetch_weights(next);
-        fetch_inputs(next);
+    for (int step = warp_; step < place_.steps; step += kFillers) {
+      if (step >= Shape::kSlots) memory_.read(step).await(step / Shape::kSlots - 1);
+      if (lane_ == 0) {
+        memory_.full(step).expect(Memory::kInputBytes);
+        start_copy(memory_.inputs(step).data, maps_.input, place_.first_row,
+                   column(step) * static_cast<int>(sizeof(Bf16)), memory_.full(step));
+      }
+      store_scales(step);
+      load_scales(step + kFillers);
+      __syncwarp();
+      if (lane_ == 0) memory_.full(step).arrive();
+      if (step >= kFirst) {
+        if (step % Memory::kCodeSteps == 0) memory_.codes_read(step).await(step / kFirst - 1);
+        fetch_codes(step);
       }
     }
   }
 
  private:
-  __device__ __forceinline__ int64_t column(int step) const {
-    return int64_t{place_.first_step + step} * kBlockColumns;
+  __device__ __forceinline__ int column(int step) const {
+    return (place_.first_step + step) * kBlockColumns;
   }
-  /// Of features that do not exist the last one: nobody stores their sums.
-  __device__ __forceinline__ int64_t existing(int feature) const {
-    return min(place_.first_feature + feature, job_.weights.out_features - 1);
+  /// Those of this step and the ones after it that lie in the same slot, if it is the slot's first step.
+  __device__ __forceinline__ void fetch_codes(int step) const {
+    if (lane_ != 0 || step % Memory::kCodeSteps != 0) return;
+    memory_.codes_full(step).expect(Memory::kCodeBytes);
+    start_copy(memory_.codes(step), maps_.codes, place_.first_feature,
+               (place_.first_step + step) * Memory::kStepCodes, memory_.codes_full(step));
+    memory_.codes_full(step).arrive();
   }
-  __device__ __forceinline__ void fetch_weights(int step) {
-    constexpr int kChunks = Memory::kRowCodes / kChunk, kAtOnce = kWarp / kChunks;
-    const int row = lane_ / kChunks, chunk = lane_ % kChunks;
-    const int64_t of_feature = job_.weights.in_features / kBlockColumns * Memory::kRowCodes;
-    const auto* const from = static_cast<const char*>(job_.weights.codes) +
-                             column(step) / kBlockColumns * Memory::kRowCodes + chunk * kChunk;
-    char* const to = memory_.codes(step) + row * Memory::kCodePitch + chunk * kChunk;
-#pragma unroll 2
-    for (int i = 0; i < Shape::kFeatures; i += kAtOnce)
-      start_copy(to + i * Memory::kCodePitch, from + existing(row + i) * of_feature);
+  __device__ __forceinline__ void load_scales(int step) {
     if constexpr (Memory::kTable) {
+      if (step >= place_.steps) return;
 #pragma unroll
       for (int i = 0; i < kScales; ++i) {
-        scales_[i] = StoredScale<kForm>::load(
-            job_.weights,
-            block_of(job_.weights, existing(kWarp * i + lane_), static_cast<int>(column(step))));
+        // Of features that do not exist the last one: nobody stores their sums.
+        const int64_t feature =
+            min(int64_t{place_.first_feature} + kWarp * i + lane_, job_.weights.out_features - 1);
+        scales_[i] = StoredScale<kForm>::load(job_.weights, block_of(job_.weights, feature, column(step)));
       }
     }
   }
-  /// Rows that do not exist are cleared.
-  __device__ __forceinline__ void fetch_inputs(int step) const {
-    constexpr int kChunks = kBlockColumns / kVectorWidth;
-    const int row = lane_ / kChunks, of_row = kVectorWidth * (lane_ % kChunks);
-    const int64_t width = job_.weights.in_features;
-    const auto* const from =
-        static_cast<const Bf16*>(job_.input) + (place_.first_row + row) * width + column(step) + of_row;
-    const Tile<kBlockColumns> tile = memory_.inputs(step);
-#pragma unroll 4  // addresses of more take registers from the warps that multiply
-    for (int i = 0; i < Shape::kRows; i += kRowsAtOnce) {
-      const bool exists = place_.first_row + row + i < job_.rows;
-      start_copy_or_clear(tile.at(row + i, of_row),
-                          exists ? from + i * width : static_cast<const Bf16*>(job_.input), exists);
-    }
-  }
-  /// Makes what was fetched visible to products; a barrier must follow.
-  __device__ __forceinline__ void finish(int step) const {
+  __device__ __forceinline__ void store_scales(int step) const {
     if constexpr (Memory::kTable) {
 #pragma unroll
       for (int i = 0; i < kScales; ++i) {
-        const float scale = scales_[i].value(job_.weights, nested_map_);
+        const float scale = scales_[i].value(job_.weights, memory_.nested_map());
         memory_.scales(step)[kWarp * i + lane_] = packed<Short>(scale, scale);
       }
     }
-    copies_arrived();
-    show_to_products();
   }
 
   const QuantisedProduct& job_;
+  const ProductMaps& maps_;
   const TilePlace& place_;
   const Memory memory_;
-  const float* const nested_map_;
-  const int slot_, lane_;
-  StoredScale<kForm> scales_[kScales];  ///< of the step that is under way
+  const int warp_, lane_;
+  StoredScale<kForm> scales_[kScales];  ///< of the warp's next step
 };
 
 }  // namespace adtrain::kernels

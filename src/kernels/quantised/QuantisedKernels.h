@@ -1,8 +1,6 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <utility>
 
 #include <driver_types.h>
 
@@ -65,9 +63,9 @@ constexpr int kBlockColumns = 64;
 /// How a product is computed.
 enum class ProductWay {
   kFewRows,     ///< few_rows_product()
-  kTile128x32,  ///< many_rows_product(); a thread block has so many features × rows
-  kTile128x64,
+  kTile128x64,  ///< many_rows_product(); a thread block has so many features × rows
   kTile128x128,
+  kTile128x256,
   kLibrary,  ///< the weights are dequantised, and a library multiplies
 };
 
@@ -88,24 +86,11 @@ struct ProductPlan {
   int splits = 1;
 };
 
+constexpr int kMostSplits = 8;
 /// The product for any number of rows, on GPUs of compute capability 9.0 alone: by tensor cores, which codes
 /// reach through registers. Weights are rounded to the product's type. `plan`: one of its tiles; as many
-/// thread blocks as it has splits share the columns that a tile sums over, at most as many as there are
-/// blocks of kBlockColumns. `parts`: fp32 (splits, rows, out_features) for what they find, which a single one
-/// does not need. Deterministic.
-void many_rows_product(const QuantisedProduct& product, const ProductPlan& plan, float* parts,
-                       cudaStream_t stream);
-
-/// The tile for so many rows, and as many splits as leave no multiprocessor idle, if each has some columns.
-inline ProductPlan many_rows_plan(int64_t out_features, int64_t in_features, int64_t rows, int processors) {
-  constexpr int64_t kLeastSteps = 4;
-  const auto divided_up = [](int64_t count, int64_t by) { return (count + by - 1) / by; };
-  const auto [way, tile_rows] = rows <= 32   ? std::pair(ProductWay::kTile128x32, 32)
-                                : rows <= 64 ? std::pair(ProductWay::kTile128x64, 64)
-                                             : std::pair(ProductWay::kTile128x128, 128);
-  const int64_t tiles = divided_up(out_features, 128) * divided_up(rows, tile_rows);
-  const int64_t splits = std::min(processors / tiles, in_features / kBlockColumns / kLeastSteps);
-  return {way, static_cast<int>(std::max<int64_t>(splits, 1))};
-}
+/// thread blocks as it has splits, kMostSplits at most, share the columns that a tile sums over, at most as
+/// many as there are blocks of kBlockColumns. Deterministic.
+void many_rows_product(const QuantisedProduct& product, const ProductPlan& plan, cudaStream_t stream);
 
 }  // namespace adtrain::kernels

@@ -14,6 +14,7 @@
 #include "kernels/mlp/GeluLayer.h"
 #include "kernels/norm/NormEpsilon.h"
 #include "kernels/primitives/DeviceTraits.h"
+#include "kernels/quantised/ManyRowsPlan.h"
 #include "kernels/quantised/QuantisedKernels.h"
 
 namespace adtrain {
@@ -136,11 +137,12 @@ bool fits(const ProductPlan& plan, const QuantisedWeights& weights, const at::Te
   const auto traits = kernels::DeviceTraits::of(input.device());
   if (plan.way == ProductWay::kFewRows)
     return input.size(0) <= kernels::kMostFewRows && traits.runs_small_kernels();
-  return traits.multiplies_by_warpgroups() && plan.splits <= weights.in_features / kernels::kBlockColumns;
+  return traits.multiplies_by_warpgroups() && plan.splits <= kernels::kMostSplits &&
+         plan.splits <= weights.in_features / kernels::kBlockColumns;
 }
 
 ProductPlan chosen_plan(const QuantisedWeights& weights, const at::Tensor& input) {
-  constexpr int64_t kMostManyRows = 64;  // with more the library was as fast or faster, on an H100
+  constexpr int64_t kMostManyRows = 1024;  // more were not measured
   const int64_t rows = input.size(0);
   ProductPlan plan = {ProductWay::kFewRows};
   if (rows > kernels::kMostFewRows) {
@@ -224,11 +226,7 @@ at::Tensor product_by(const ProductPlan& plan, const QuantisedWeights& weights, 
     kernels::few_rows_product(job, kernels::current_stream());
     return output;
   }
-  at::Tensor parts;
-  if (plan.splits > 1)
-    parts = at::empty({plan.splits, output.size(0), output.size(1)}, output.options().dtype(at::kFloat));
-  kernels::many_rows_product(job, plan, plan.splits > 1 ? parts.data_ptr<float>() : nullptr,
-                             kernels::current_stream());
+  kernels::many_rows_product(job, plan, kernels::current_stream());
   return output;
 }
 

@@ -1,0 +1,34 @@
+#pragma once
+
+#include "emulation/Transfers.h"
+#include "kernels/primitives/TensorMap.h"
+#include "kernels/primitives/Tile.cuh"
+
+/// Stands in the place of src/kernels/primitives/TransferInstructions.cuh: the same instructions in the
+/// emulator. What each one does is said there.
+namespace adtrain::kernels {
+
+inline char* aligned_shared_memory() {
+  return emulation::shared_memory();
+}
+
+using TransferBarrier = emulation::TransferBarrier;
+
+inline void show_barriers_to_copies() {}
+inline void start_copy(void* to, const TensorMap& map, int row, int byte, TransferBarrier& barrier) {
+  emulation::start_box_copy(to, map, row, byte, barrier);
+}
+
+template <int Registers>
+void take_registers() {}
+template <int Registers>
+void give_up_registers() {}
+
+inline void meet_in_cluster() {
+  emulation::cluster_barrier();
+}
+inline void start_store(float4* place, const Sums& sums, TransferBarrier& barrier, int block) {
+  emulation::start_store(place, sums.value, barrier, block);
+}
+
+}  // namespace adtrain::kernels

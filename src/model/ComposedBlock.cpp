@@ -123,15 +123,12 @@ at::Tensor ComposedBlock::by_sublayers(const at::Tensor& x, const ComposedPass& 
   const Linear without_bias = {qkv_.weight, {}};
   const bool attention_sums_bias = pass.order.kernels == AttentionKernels::kStreamed &&
                                    !pass.order.rotary.cosines.defined() && !query_norm_.weight.defined();
-  const auto [projected, residual] = kernels::pre_norm_before_attention(
-      x, parameters_of(norm_1_, attention_sums_bias ? without_bias : qkv_), pieces, place.rows, place.number,
-      of_run, attention_sums_bias ? qkv_.bias : at::Tensor());
-  const at::Tensor read =
-      attention_sums_bias
-          ? kernels::streamed_attention(plain_heads_of(projected), place.rows, pass.order.penalty,
-                                        dropout.attention_weights, /*norms=*/{}, of_run.main_gradients,
-                                        pass.order.streams.segments, qkv_.bias)
-          : attention(projected, pass.order, place.rows, dropout.attention_weights, of_run.main_gradients);
+  const at::Tensor bias_of_attention = attention_sums_bias ? qkv_.bias : at::Tensor();
+  const auto [projected, residual] =
+      kernels::pre_norm_before_attention(x, parameters_of(norm_1_, attention_sums_bias ? without_bias : qkv_),
+                                         pieces, place.rows, place.number, of_run, bias_of_attention);
+  const at::Tensor read = attention(projected, pass.order, place.rows, dropout.attention_weights,
+                                    of_run.main_gradients, bias_of_attention);
   return kernels::pre_norm_after_attention(read, residual, parameters_of(out_, norm_2_, gate_, up_, down_),
                                            pieces, place.number, of_run);
 }
@@ -187,11 +184,12 @@ at::Tensor ComposedBlock::plain_heads_of(const at::Tensor& projected) const {
 }
 
 at::Tensor ComposedBlock::attention(const at::Tensor& projected, const TokenOrder& order, int64_t rows,
-                                    double dropout_rate, MainGradients* main_gradients) const {
+                                    double dropout_rate, MainGradients* main_gradients,
+                                    const at::Tensor& projection_bias) const {
   if (order.kernels == AttentionKernels::kStreamed && !order.rotary.cosines.defined()) {
     const kernels::HeadNorms norms = {query_norm_.weights(), key_norm_.weights()};
     return kernels::streamed_attention(plain_heads_of(projected), rows, order.penalty, dropout_rate, norms,
-                                       main_gradients, order.streams.segments);
+                                       main_gradients, order.streams.segments, projection_bias);
   }
   const at::Tensor qkv = heads_of(projected);
   if (order.kernels != AttentionKernels::kOperators) {

@@ -102,8 +102,10 @@ class ComposedBlock {
   /// The same without the norms of queries and keys.
   at::Tensor plain_heads_of(const at::Tensor& projected) const;
   /// Attention's output (B, rows, width). `main_gradients`: as in BlockPass; null for none.
+  /// `projection_bias`: the bias whose gradient streamed attention computes, too; undefined for none.
   at::Tensor attention(const at::Tensor& projected, const TokenOrder& order, int64_t rows,
-                       double dropout_rate, MainGradients* main_gradients) const;
+                       double dropout_rate, MainGradients* main_gradients,
+                       const at::Tensor& projection_bias = {}) const;
   Mlp mlp() const { return {gate_, up_, down_}; }
 
   int64_t heads_, head_size_;

@@ -247,6 +247,23 @@ TEST_F(DecodingAttention, KeysAtTheBoundAreReadAsLongAsTheyCount) {
   EXPECT_LT(error_of(found, attended_plainly(tried, token[0], ring, tried.tokens)), 3e-3);
 }
 
+/// Where all scores are far below 0, keys that are not there do not count as 0.
+TEST_F(DecodingAttention, ScoresMayBeFarBelowZero) {
+  for (const int64_t tokens : {1, 3, 70}) {
+    const Case tried = {2, 2, 64, 300, tokens};
+    const at::Tensor token = random_token(tried);
+    token[0].fill_(5);
+    token[1].fill_(-5);  // scores of -200
+    const KeyValueRing ring = random_ring(tried, token[1]);
+    ring.keys.fill_(-5);
+    const KeyValueRing expected_ring = copy_of(ring);
+    expected_ring.values.narrow(2, tokens - 1, 1).copy_(token[2]);
+    const at::Tensor found =
+        decode_attention(token[0], token[1], token[2], ring, counted(tokens), tried.penalty);
+    EXPECT_LT(error_of(found, attended_plainly(tried, token[0], expected_ring, tokens)), 3e-3) << tokens;
+  }
+}
+
 TEST(DecodingSplits, FewHeadsAreSharedAndManyAreNot) {
   const auto splits = [](int sequences, int heads, int window) {
     constexpr int kProcessors = 132;

@@ -164,21 +164,23 @@ TEST_F(DropoutMasks, OfTheAttentionAreThereWhereTheyAreRead) {
   }
 }
 
-/// What one launch fills for a block is what two would.
+/// What one launch fills for a block is what two would, wherever it begins.
 TEST_F(DropoutMasks, OfABlockAreThoseOfItsParts) {
   for (const double rate_of_attention : {0.3, 0.5}) {
-    const at::Tensor sequences = first(13);
-    const kernels::AttentionRows rows = {4 * 13, 100, 40, 140, true};
-    const kernels::MaskMatrices matrices = {3, {280, 1120, 280}};
-    const at::Tensor attention = words_of_ones({rows.heads, rows.row_words(), rows.rows}),
-                     hidden = words_of_ones({13 * matrices.words_of_sequence()});
-    kernels::fill_block_dropout_masks(words_of(attention), rows, source(rate_of_attention, 5, sequences),
-                                      words_of(hidden), matrices, source(0.3, 6, sequences),
-                                      /*beside_kernel_ahead=*/false, testing::stream_of(device()));
-    EXPECT_TRUE(at::equal(attention, attention_words(rows, sequences, rate_of_attention)));
-    std::vector<at::Tensor> parts = words(matrices, sequences, 0.3, 6);
-    for (at::Tensor& part : parts) part = part.flatten();
-    EXPECT_TRUE(at::equal(hidden, at::cat(parts)));
+    for (const bool beside_kernel_ahead : {false, true}) {
+      const at::Tensor sequences = first(13);
+      const kernels::AttentionRows rows = {4 * 13, 100, 40, 140, true};
+      const kernels::MaskMatrices matrices = {3, {280, 1120, 280}};
+      const at::Tensor attention = words_of_ones({rows.heads, rows.row_words(), rows.rows}),
+                       hidden = words_of_ones({13 * matrices.words_of_sequence()});
+      kernels::fill_block_dropout_masks(words_of(attention), rows, source(rate_of_attention, 5, sequences),
+                                        words_of(hidden), matrices, source(0.3, 6, sequences),
+                                        beside_kernel_ahead, testing::stream_of(device()));
+      EXPECT_TRUE(at::equal(attention, attention_words(rows, sequences, rate_of_attention)));
+      std::vector<at::Tensor> parts = words(matrices, sequences, 0.3, 6);
+      for (at::Tensor& part : parts) part = part.flatten();
+      EXPECT_TRUE(at::equal(hidden, at::cat(parts)));
+    }
   }
 }
 

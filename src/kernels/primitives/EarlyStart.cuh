@@ -12,7 +12,7 @@
 namespace adtrain::kernels {
 
 /// Waits until all kernels ahead on the stream have ended and their stores are visible. Before it, a kernel
-/// may read only what was complete before they were launched, and store nothing.
+/// may read only what was complete before they were launched, and store only where none of them is reading.
 __device__ inline void await_kernels_ahead() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -90,7 +90,7 @@ __device__ void put_part(const Floats (&sums)[kVectors], int width, int stride, 
 }
 
 /// How many threads of a backward pass with one vector a lane are resident on a multiprocessor. The number is
-/// limited because a thread keeps its sums for up to three parameters in registers.
+/// limited because a thread keeps its sums for three or four parameters in registers.
 constexpr int kThreadsAtOnce = 768;
 
 /// How many of its blocks are.

@@ -22,24 +22,13 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
   return function;
 }
 
-CUtensorMapSwizzle swizzle_of(int box_bytes) {
-  switch (box_bytes) {
-    case 32:
-      return CU_TENSOR_MAP_SWIZZLE_32B;
-    case 64:
-      return CU_TENSOR_MAP_SWIZZLE_64B;
-    default:
-      return CU_TENSOR_MAP_SWIZZLE_128B;
-  }
-}
-
 }  // namespace
 
-TensorMap tensor_map(const void* matrix, int64_t rows, int64_t row_bytes, int box_rows, int box_bytes) {
-  constexpr cuuint32_t kDimensions = 2;
+TensorMap tensor_map(const void* matrix, int64_t rows, int64_t row_bytes, int box_rows) {
+  constexpr cuuint32_t kDimensions = 2, kBoxBytes = 128;
   const cuuint64_t sizes[] = {static_cast<cuuint64_t>(row_bytes), static_cast<cuuint64_t>(rows)};
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(row_bytes)};
-  const cuuint32_t box[] = {static_cast<cuuint32_t>(box_bytes), static_cast<cuuint32_t>(box_rows)};
+  const cuuint32_t box[] = {kBoxBytes, static_cast<cuuint32_t>(box_rows)};
   const cuuint32_t steps[] = {1, 1};
   TensorMap map;
   const auto encode = encoder();
@@ -47,7 +36,7 @@ TensorMap tensor_map(const void* matrix, int64_t rows, int64_t row_bytes, int bo
       encode == nullptr
           ? CUDA_ERROR_NOT_SUPPORTED
           : encode(&map.value, CU_TENSOR_MAP_DATA_TYPE_UINT8, kDimensions, const_cast<void*>(matrix), sizes,
-                   strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(box_bytes),
+                   strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                    CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     throw EnvironmentError("cuTensorMapEncodeTiled failed with error " + std::to_string(result) +

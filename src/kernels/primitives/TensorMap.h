@@ -13,10 +13,9 @@ struct TensorMap {
 };
 
 /// `matrix`: (rows, row_bytes), dense, where row_bytes is a multiple of 16, as is its address. A box has
-/// box_rows rows, 256 at most, of box_bytes bytes: 32, 64 or 128. In shared memory, where it begins at a
-/// multiple of 8 * box_bytes, its rows are contiguous; their chunks of 16 bytes are exchanged so that a
-/// column of them lies in different banks: of 128 bytes as in Tile<64>, of 64 bytes as in Tile<32>, of 32
-/// bytes where row % 8 is above 3. Throws EnvironmentError where the driver refuses.
-TensorMap tensor_map(const void* matrix, int64_t rows, int64_t row_bytes, int box_rows, int box_bytes);
+/// box_rows rows, 256 at most, of 128 bytes. In shared memory, where it begins at a multiple of 1024, its
+/// rows are contiguous; their chunks of 16 bytes are exchanged as in Tile<64>, so that a column of them lies
+/// in different banks. Throws EnvironmentError where the driver refuses.
+TensorMap tensor_map(const void* matrix, int64_t rows, int64_t row_bytes, int box_rows);
 
 }  // namespace adtrain::kernels

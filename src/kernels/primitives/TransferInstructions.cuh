@@ -41,8 +41,8 @@ class TransferBarrier {
     asm volatile(
         "{ .reg .pred ended;\n"
         "again: mbarrier.try_wait.parity.shared::cta.b64 ended, [%0], %1;\n"
-        "@ended bra.uni done;\n"
-        "bra.uni again;\n"
+        "@ended bra done;\n"
+        "bra again;\n"
         "done: }" ::"r"(address()),
         "r"(phase & 1)
         : "memory");
@@ -83,10 +83,10 @@ __device__ inline void give_up_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
 }
 
-/// Waits until all threads of a cluster of thread blocks have come here. It does not make what they have
-/// stored visible.
+/// Waits until all threads of a cluster of thread blocks have come here. What they have read may be stored to
+/// then.
 __device__ inline void meet_in_cluster() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 /// Starts to store four numbers to the shared memory of the cluster's block number `block`, at the place that
 /// `place` has in the own one. The barrier at the place of `barrier` there counts 16 bytes.

@@ -33,25 +33,15 @@ __device__ inline float as_float(__nv_bfloat16 value) {
   return __bfloat162float(value);
 }
 
-/// What is added to a sum of columns that has been scaled: before GELU, and behind it. 0 for nothing.
+/// What is added to a sum of columns that has been scaled, before GELU. 0 for nothing.
 template <class Short>
 __device__ float bias_of(const QuantisedProduct& job, int64_t feature) {
   return job.bias == nullptr ? 0.0f : as_float(static_cast<const Short*>(job.bias)[feature]);
-}
-template <class Short>
-__device__ float added_of(const QuantisedProduct& job, int64_t place) {
-  return job.sum == nullptr ? 0.0f : as_float(static_cast<const Short*>(job.sum)[place]);
 }
 __device__ inline float activated(const QuantisedProduct& job, float sum) {
   constexpr float kRootHalf = 0.70710678f;
   return job.gelu ? 0.5f * sum * (1.0f + erff(kRootHalf * sum)) : sum;
 }
-/// The result at a place (row, feature) of the output whose columns have been summed and scaled.
-template <class Short>
-__device__ float result_of(const QuantisedProduct& job, float sum, int64_t feature, int64_t place) {
-  return activated(job, sum + bias_of<Short>(job, feature)) + added_of<Short>(job, place);
-}
-
 /// The index of the block that an element of the flattened weights is in.
 __device__ inline int64_t block_of(const QuantisedWeights& weights, int64_t row, int column) {
   return (row * weights.in_features + column) >> weights.block_shift;
@@ -95,10 +85,10 @@ constexpr int kWarpLanes = 32;
 /// lane of a warp has a copy in a bank of its own.
 class PairTable {
   static constexpr int kPairs = 256, kOfPair = kWarpLanes * static_cast<int>(sizeof(uint32_t));
+  static constexpr uint32_t kOffsets = (kPairs - 1) * kOfPair;
 
  public:
   static constexpr int kBytes = kPairs * kOfPair;
-  static constexpr uint32_t kOffsets = (kPairs - 1) * kOfPair;  ///< the bits of a pair's offset in the table
 
   /// `memory`: kBytes bytes of shared memory, aligned to 128.
   __device__ explicit PairTable(char* memory) : PairTable(memory, threadIdx.x % kWarpLanes) {}
@@ -117,17 +107,16 @@ class PairTable {
       }
     }
   }
-  /// The pair of byte `byte` of a word, where the number is a lane's own.
-  __device__ uint32_t pair_of_quad(uint32_t word, int byte) const {
-    return pair_at(__funnelshift_l(word, word, 32 + 7 - 8 * byte));
+  /// Where the pair of byte `byte` of a word is in the table, but for the lane.
+  __device__ static uint32_t offset(uint32_t word, int byte) {
+    return (byte == 0 ? word << 7 : word >> (8 * byte - 7)) & kOffsets;
+  }
+  /// The pair of byte `byte` of a word.
+  __device__ uint32_t pair(uint32_t word, int byte) const {
+    return *reinterpret_cast<const uint32_t*>(memory_ + (offset(word, byte) | of_lane_));
   }
 
  private:
-  /// `moved`: the byte is 7 bits further up than in a number, with anything around it.
-  __device__ uint32_t pair_at(uint32_t moved) const {
-    return *reinterpret_cast<const uint32_t*>(memory_ + ((moved & kOffsets) | of_lane_));
-  }
-
   char* const memory_;
   const uint32_t of_lane_;
 };
@@ -150,8 +139,7 @@ class AlignedPairTable {
   __device__ void begin() { of_lane_ = known_from_here(of_lane_); }
   /// The pair of byte `byte` of a word.
   __device__ uint32_t pair(uint32_t word, int byte) const {
-    const uint32_t moved = byte == 0 ? word << 7 : word >> (8 * byte - 7);
-    return load_constant_word((moved & PairTable::kOffsets) | of_lane_);
+    return load_constant_word(PairTable::offset(word, byte) | of_lane_);
   }
 
  private:

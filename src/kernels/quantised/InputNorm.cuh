@@ -22,12 +22,13 @@ namespace adtrain::kernels {
 /// β.
 ///
 /// A mean many times the deviation would take digits from the difference. So LayerNorm, which does not depend
-/// on it, first takes a shift off x: the mean of the row's first eight elements.
+/// on it, first takes a shift off x: the median of three of the row's elements, which no single outlier
+/// moves.
+///
+/// In fp16 γ (x − shift) must be below 65504, and loses digits below 6e-5.
 template <class Short, int kWarps, int kEights>
 class InputNorm {
   static constexpr int kRows = 8 * kEights;
-  /// Of γ x, so that large inputs stay below fp16's largest number.
-  static constexpr float kScale = std::is_same_v<Short, __half> ? 0x1p-4f : 1.0f;
 
  public:
   /// Sums over columns of a row.
@@ -79,10 +80,9 @@ class InputNorm {
   __device__ uint32_t shift(const Vector& first) const {
     if (!of_layer()) return 0;
     const Floats values = unpacked<Short>(first);
-    float sum = 0.0f;
-#pragma unroll
-    for (const float value : values.at) sum += value;
-    return packed<Short>(sum / kVectorWidth, sum / kVectorWidth);
+    const float a = values.at[0], b = values.at[3], c = values.at[6];
+    const float median = fmaxf(fminf(a, b), fminf(fmaxf(a, b), c));
+    return packed<Short>(median, median);
   }
   /// Replaces a vector x of row `row` by γ (x − shift), and counts the difference. `place`: among the row's
   /// vectors. Other rows stay.
@@ -126,7 +126,7 @@ class InputNorm {
   /// The product with a normed row. `product`: with its γ x; `of_weight`, `of_bias`: with γ and β, of
   /// LayerNorm alone.
   __device__ static float normed(float product, const Moments& moments, float of_weight, float of_bias) {
-    return fmaf(moments.inverse, fmaf(-moments.mean, of_weight, product / kScale), of_bias);
+    return fmaf(moments.inverse, fmaf(-moments.mean, of_weight, product), of_bias);
   }
 
  private:
@@ -137,7 +137,7 @@ class InputNorm {
   }
   __device__ static uint32_t scaled(uint32_t x, uint32_t weight) {
     if constexpr (std::is_same_v<Short, __half>) {
-      return multiplied_half(multiplied_half(x, packed<Short>(kScale, kScale)), weight);
+      return multiplied_half(x, weight);
     } else {
       return multiplied(x, weight);
     }

@@ -300,12 +300,11 @@ void launch(const QuantisedProduct& product, int splits, cudaStream_t stream) {
   const QuantisedWeights& weights = product.weights;
   const int64_t feature_tiles = gpu::divided_up(weights.out_features, Shape::kFeatures),
                 row_tiles = gpu::divided_up(product.rows, Shape::kRows);
-  constexpr int kInputBytes = kBlockColumns * static_cast<int>(sizeof(Bf16));
   const ProductMaps maps = {
       tensor_map(product.input, product.rows, weights.in_features * static_cast<int64_t>(sizeof(Bf16)),
-                 Shape::kRows, kInputBytes),
+                 Shape::kRows),
       tensor_map(weights.codes, weights.out_features,
-                 weights.in_features / kBlockColumns * Memory::kStepCodes, Shape::kFeatures, kSwizzled)};
+                 weights.in_features / kBlockColumns * Memory::kStepCodes, Shape::kFeatures)};
   launch_early_in_clusters("many_rows_kernel", many_rows_kernel<Short, kForm, Shape>,
                            static_cast<unsigned>(feature_tiles * row_tiles * splits), Shape::kThreads,
                            Memory::kBytes, splits, stream, product, maps, splits,

@@ -79,7 +79,7 @@ class TileOutput {
     const auto* const more = static_cast<const Short*>(job_.sum) + own;
     if (features % kAtOnce == 0) {
       if (job_.sum != nullptr) {
-        const uint2 both = __ldg(reinterpret_cast<const uint2*>(more));
+        const uint2 both = __ldcg(reinterpret_cast<const uint2*>(more));
         const float2 low = unpacked<Short>(both.x), high = unpacked<Short>(both.y);
         values[0] += low.x, values[1] += low.y, values[2] += high.x, values[3] += high.y;
       }

@@ -8,8 +8,9 @@ namespace adtrain {
 
 /// What a product with quantised weights does beside multiplying.
 struct ProductOptions {
-  /// LayerNorm, or without a bias RMSNorm, of x's rows before the product, with kNormEpsilon, rounded to x's
-  /// type, of which its parameters are; undefined for none.
+  /// LayerNorm, or without a bias RMSNorm, of x's rows before the product, with kNormEpsilon. Rows are
+  /// rounded to x's type, of which the parameters are, before or after they are divided by the deviation.
+  /// Undefined for none.
   kernels::NormWeights norm = {};
   bool gelu = false;    ///< whether the result is the exact GELU of x Wᵀ + bias
   at::Tensor sum = {};  ///< (rows, out_features): added to the result; may be undefined

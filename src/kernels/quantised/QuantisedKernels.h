@@ -50,7 +50,7 @@ struct QuantisedProduct {
   int rows;
   int processors;  ///< multiprocessors of the GPU
   const void* input;
-  RowNorm norm;  ///< of the input, which is rounded then: of few_rows_product() alone, where norms_few_rows()
+  RowNorm norm;  ///< of the input: of few_rows_product() alone, where norms_few_rows()
   const void* bias;
   bool gelu;
   const void* sum;
@@ -76,7 +76,7 @@ void few_rows_product(const QuantisedProduct& product, cudaStream_t stream);
 
 /// Whether few_rows_product() can norm so many rows: LayerNorm's parameters are two rows more.
 constexpr bool norms_few_rows(int64_t rows, int64_t in_features) {
-  constexpr int64_t kWidest = 16 * 1024;  // what fits shared memory beside the rest
+  constexpr int64_t kWidest = 6 * 1024;  // what fits 99 KiB of shared memory beside the rest
   return rows + 2 <= kMostFewRows && in_features <= kWidest;
 }
 

@@ -137,7 +137,7 @@ bool fits(const ProductPlan& plan, const QuantisedWeights& weights, const at::Te
   const auto traits = kernels::DeviceTraits::of(input.device());
   if (plan.way == ProductWay::kFewRows)
     return input.size(0) <= kernels::kMostFewRows && traits.runs_small_kernels();
-  return traits.multiplies_by_warpgroups() && plan.splits <= kernels::kMostSplits &&
+  return traits.multiplies_by_warpgroups() && plan.splits >= 1 && plan.splits <= kernels::kMostSplits &&
          plan.splits <= weights.in_features / kernels::kBlockColumns;
 }
 

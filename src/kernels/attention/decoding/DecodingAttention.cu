@@ -3,6 +3,7 @@
 #include "base/Launch.cuh"
 #include "kernels/attention/AlibiSlope.cuh"
 #include "kernels/attention/decoding/DecodingAttention.h"
+#include "kernels/attention/decoding/DecodingMemory.cuh"
 #include "kernels/norm/HeadNorm.cuh"
 #include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/Instructions.cuh"
@@ -22,39 +23,6 @@ namespace adtrain::kernels {
 namespace {
 
 constexpr int kLoads = 4;  ///< keys of a group between two changes of the maximum: all are loaded at once
-constexpr float kLowest = -1e30f;  ///< below all scores; finite, so that differences are numbers
-
-/// What some keys give a query: the weights' sum and the weighted values' are relative to 2^greatest.
-struct Found {
-  float greatest = kLowest, total = 0.0f;
-  Floats values = {};
-
-  __device__ void scale_to(float new_greatest) {
-    const float factor = exp2_of(greatest - new_greatest);
-    greatest = new_greatest;
-    total *= factor;
-#pragma unroll
-    for (float& value : values.at) value *= factor;
-  }
-};
-
-__device__ float product_of(const Floats& left, const Floats& right) {
-  float sum = 0.0f;
-#pragma unroll
-  for (int i = 0; i < kVectorWidth; ++i) sum = fmaf(left.at[i], right.at[i], sum);
-  return sum;
-}
-
-/// Where the warps of a thread block meet: shared memory.
-template <int HeadSize, int kWarps>
-struct DecodingMemory {
-  Vector newest_key[HeadLanes<HeadSize>::kCount];  ///< normed
-  Vector query[HeadLanes<HeadSize>::kCount];       ///< normed
-  int read;                                        ///< how many keys are read, the newest ones
-  float values[kWarps][HeadSize], totals[kWarps], maxima[kWarps];
-  int is_last;
-};
-
 /// The work of one thread, in a thread block of so many warps.
 template <class Short, int HeadSize, int kWarps>
 class Decoding {
@@ -261,7 +229,8 @@ class Decoding {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       const float score = Lanes::sum(product_of(query_, unpacked<Short>(keys_[i])));
-      scores[i] = fmaf(-slope_, static_cast<float>(age_of(first, i)), score);
+      const auto age = static_cast<float>(age_of(first, i));
+      scores[i] = age_of(first, i) < end ? fmaf(-slope_, age, score) : kLowest;
       greatest = fmaxf(greatest, scores[i]);
     }
     found_.scale_to(greatest);

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/primitives/Tile.cuh"
+#include "kernels/quantised/Codes.cuh"
+#include "kernels/quantised/QuantisedKernels.h"
+
+/// What the lanes of FewRows.cu have of codes, and its shared memory.
+namespace adtrain::kernels {
+
+constexpr int kWarps = 8, kThreads = kWarps * kWarp;
+
+/// A lane's 16 codes of a row.
+template <WeightForm kForm>
+struct LaneCodes {
+  static constexpr int kColumns = 16, kOfByte = kForm == WeightForm::kEightBits ? 1 : 2;
+  using Words = std::conditional_t<kForm == WeightForm::kEightBits, uint4, uint2>;
+  Words words;
+
+  /// `first`: the index of the first in the flattened weights.
+  __device__ static LaneCodes load(const QuantisedWeights& weights, uint32_t first) {
+    return {__ldcs(static_cast<const Words*>(weights.codes) + first / kColumns)};
+  }
+  /// Pair 0 … 7, in 16 bit.
+  template <class Short>
+  __device__ uint32_t pair(int number, const AlignedPairTable& table) const {
+    if constexpr (kForm == WeightForm::kEightBits) {
+      const uint32_t all[4] = {words.x, words.y, words.z, words.w};
+      return pair_of_codes<Short>(all[number / 2], number % 2 == 0 ? 0x4140 : 0x4342);
+    } else {
+      return table.pair(number < 4 ? words.x : words.y, number % 4);
+    }
+  }
+};
+
+/// Where things are in shared memory: what codes stand for, the same for all matrices that share their maps,
+/// and the sums of the warps.
+template <WeightForm kForm, int kEights, int kTiles>
+struct FewRowsMemory {
+  static constexpr bool kTable = kForm != WeightForm::kEightBits,
+                        kNested = kForm == WeightForm::kNestedFourBits;
+  static constexpr int kNestedValues = 256;
+  static constexpr int kPitch = kWarpTile * kTiles + 4;  ///< of sums; so that lanes use different banks
+  static constexpr int kPart = 8 * kEights * kPitch;     ///< sums of a warp
+  static constexpr int kOfFloat = static_cast<int>(sizeof(float));
+  static constexpr int kTableBytes = kTable ? AlignedPairTable::kMostBytes : 0,
+                       kNestedBytes = kNested ? kNestedValues * kOfFloat : 0,
+                       kBytes = kTableBytes + kNestedBytes + kWarps * kPart * kOfFloat;
+
+  char* memory;  ///< kBytes, aligned to 128
+
+  __device__ AlignedPairTable table() const { return AlignedPairTable(memory + kBytes - kTableBytes); }
+  __device__ float* nested_map() const { return reinterpret_cast<float*>(memory); }
+  /// (warps, rows, features)
+  __device__ float* parts() const { return reinterpret_cast<float*>(memory + kNestedBytes); }
+  /// Fills in what codes stand for, by all threads. A barrier must follow.
+  template <class Short>
+  __device__ void fill(const QuantisedWeights& weights) const {
+    if constexpr (kTable) table().template fill<Short>(weights.code_map, kThreads);
+    if constexpr (kNested) {
+      for (int i = static_cast<int>(threadIdx.x); i < kNestedValues; i += kThreads)
+        nested_map()[i] = __ldg(weights.nested_map + i);
+    }
+  }
+};
+
+}  // namespace adtrain::kernels

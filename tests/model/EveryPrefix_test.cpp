@@ -58,7 +58,8 @@ TEST(EveryPrefix, ActionsThatAreNoTargetsHaveNoLoss) {
     EXPECT_EQ(loss.correct.item<int64_t>(), correct);
     Batch others = batch;  // other actions that are no targets, but context: the loss changes by that alone
     others.actions = batch.actions.clone();
-    others.actions[2][kLength - 2] = (batch.actions[2][kLength - 2] + 1) % 5;
+    const at::Tensor changed = others.actions[2].narrow(0, 0, kLength - 1);
+    changed.copy_((changed + 1) % 5);
     EXPECT_NE(model->loss(others, LossPositions::kAll, false).sum.item<double>(), loss.sum.item<double>());
     const auto last = model->loss(batch, LossPositions::kLast, false);
     Batch plain = batch;

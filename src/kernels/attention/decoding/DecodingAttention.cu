@@ -23,6 +23,7 @@ namespace adtrain::kernels {
 namespace {
 
 constexpr int kLoads = 4;  ///< keys of a group between two changes of the maximum: all are loaded at once
+
 /// The work of one thread, in a thread block of so many warps.
 template <class Short, int HeadSize, int kWarps>
 class Decoding {

@@ -37,6 +37,18 @@ at::Tensor view_of(const Vector* values, int64_t rows, int64_t width, ShortType 
                        type == ShortType::kHalf ? at::kHalf : at::kBFloat16);
 }
 
+/// What dropout multiplies each element by.
+at::Tensor factors_of(const MatrixDropout& dropout, int64_t rows, int64_t width) {
+  at::Tensor factors = at::ones({rows, width});
+  if (dropout.keep == nullptr) return factors;
+  float* const all = factors.data_ptr<float>();
+  for (int64_t i = 0; i < rows * width; ++i) {
+    const bool kept = (dropout.keep[i / kVectorWidth] >> (i % kVectorWidth) & 1) != 0;
+    all[i] = kept ? dropout.scale : 0.0F;
+  }
+  return factors;
+}
+
 }  // namespace
 
 void gelu_product(const GeluProduct& call, cudaStream_t) {
@@ -44,8 +56,9 @@ void gelu_product(const GeluProduct& call, cudaStream_t) {
   const at::Tensor before = at::linear(view_of(call.x, rows, call.in, type).to(at::kFloat),
                                        view_of(call.weight, width, call.in, type).to(at::kFloat),
                                        view_of(call.bias, 1, width, type).to(at::kFloat).flatten());
-  view_of(call.slope, rows, width, type).copy_(at::gelu_backward(at::ones_like(before), before));
-  view_of(call.y, rows, width, type).copy_(at::gelu(before));
+  const at::Tensor factors = factors_of(call.dropout, rows, width);
+  view_of(call.slope, rows, width, type).copy_(at::gelu_backward(factors, before));
+  view_of(call.y, rows, width, type).copy_(at::gelu(before) * factors);
 }
 
 void gelu_product_gradient(const GeluProductGradient& call, cudaStream_t) {

@@ -1,5 +1,6 @@
 #include "kernels/mlp/GeluLayer.h"
 
+#include <cstdint>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -13,7 +14,7 @@
 namespace adtrain::kernels {
 namespace {
 
-bool fits(const at::Tensor& x, const at::Tensor& weight) {
+bool fits(const at::Tensor& x, const at::Tensor& weight, const MatrixDropout& dropout) {
   constexpr double kLarge = 1e9;
   const int64_t inner = weight.size(0), in = weight.size(1), rows = x.numel() / in;
   const auto operations = 2.0 * static_cast<double>(x.numel()) * static_cast<double>(inner);
@@ -21,6 +22,9 @@ bool fits(const at::Tensor& x, const at::Tensor& weight) {
       !DeviceTraits::of(x.device()).multiplies_by_warpgroups()) {
     return false;
   }
+  const bool drops = dropout.keep != nullptr,
+             aligned = reinterpret_cast<uintptr_t>(dropout.keep) % sizeof(Vector) == 0;
+  if (drops && !(aligned && inner % kGeluTileColumns == 0)) return false;
   return gelu_product_tiles(rows, inner) >= processors();  // libraries have smaller tiles, for all to be busy
 }
 
@@ -31,7 +35,7 @@ GeluLayer::GeluLayer(const at::Tensor& x_of_any_shape, const at::Tensor& weight,
     : kept_(std::move(kept)) {
   const c10::cuda::CUDAGuard on_device(x_of_any_shape.device());
   const at::Tensor x = matrix(x_of_any_shape);
-  in_epilogue_ = !kept_.bits.defined() && fits(x, weight);
+  in_epilogue_ = fits(x, weight, dropout_of(kept_));
   if (!in_epilogue_) {
     for_backward_ = product(x, weight, {}, autotuning);
     y_ = biased_gelu(for_backward_, bias, kept_);
@@ -40,7 +44,7 @@ GeluLayer::GeluLayer(const at::Tensor& x_of_any_shape, const at::Tensor& weight,
   for_backward_ = at::empty({x.size(0), weight.size(0)}, x.options());
   y_ = at::empty_like(for_backward_);
   gelu_product({shape_of(y_), static_cast<int>(x.size(1)), vectors_of(x), vectors_of(weight),
-                vectors_of(bias), vectors_of(for_backward_), vectors_of(y_), processors()},
+                vectors_of(bias), dropout_of(kept_), vectors_of(for_backward_), vectors_of(y_), processors()},
                current_stream());
 }
 

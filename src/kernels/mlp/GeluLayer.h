@@ -8,10 +8,10 @@
 namespace adtrain::kernels {
 
 /// The hidden layer of an MLP, y = dropout(gelu(x Wᵀ + b)), with what its backward pass needs. Everything is
-/// dense, on a GPU, in bf16 or fp16; sums are in fp32. Where the GPU and the sizes allow it and nothing is
-/// dropped, GELU is in the epilogue of the product (GeluProducts.h), and its gradient in that of the next
-/// layer's input gradient; elsewhere they are kernels of their own between products. What Gemm.h says about
-/// threads and autotuning holds here too.
+/// dense, on a GPU, in bf16 or fp16; sums are in fp32. Where the GPU and the sizes allow it, GELU and dropout
+/// are in the epilogue of the product (GeluProducts.h), and their gradient in that of the next layer's input
+/// gradient; elsewhere they are kernels of their own between products. What Gemm.h says about threads and
+/// autotuning holds here too.
 class GeluLayer {
  public:
   GeluLayer() = default;
@@ -28,7 +28,7 @@ class GeluLayer {
                       const at::Tensor& d_bias) const;
 
  private:
-  /// x Wᵀ or, where `in_epilogue_`, GELU's derivative at x Wᵀ + b.
+  /// x Wᵀ or, where `in_epilogue_`, the derivative of y by x Wᵀ + b.
   at::Tensor for_backward_;
   at::Tensor y_;
   KeptElements kept_;

@@ -20,13 +20,15 @@ constexpr int64_t gelu_product_tiles(int64_t rows, int64_t inner) {
   return ((rows + kGeluTileRows - 1) / kGeluTileRows) * ((inner + kGeluTileColumns - 1) / kGeluTileColumns);
 }
 
-/// y = gelu(x Wᵀ + b), and its derivative there, which is what the backward pass needs. Both are of the sum
-/// as it is ahead of any rounding.
+/// y = dropout(gelu(x Wᵀ + b)), and its derivative there, dropped too, which is what the backward pass needs.
+/// Both are of the sum as it is ahead of any rounding.
 struct GeluProduct {
   MatrixShape shape;         ///< of y: (rows, inner)
   int in;                    ///< a multiple of 8
   const Vector *x, *weight;  ///< (rows, in), (inner, in)
   const Vector* bias;        ///< (inner)
+  /// Where it drops, `inner` is a multiple of kGeluTileColumns and its bits are aligned to 16 bytes.
+  MatrixDropout dropout;
   Vector *slope, *y;
   int processors;
 };

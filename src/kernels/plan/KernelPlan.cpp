@@ -309,8 +309,7 @@ std::vector<Part> KernelPlan::parts_on_cpu() const {
 
 bool KernelPlan::gelu_in_epilogues() const {
   const bool gelu = network_.block == NetworkShape::Block::kPostNorm || network_.gelu;
-  return by_sublayers() && gelu && !network_.drops_hidden && !network_.quantised &&
-         device_.multiplies_by_warpgroups();
+  return by_sublayers() && gelu && !network_.quantised && device_.multiplies_by_warpgroups();
 }
 
 Part KernelPlan::attention_of_composed() const {

@@ -60,18 +60,26 @@ struct ProjectedAttention::Remembered {
             /*alibi=*/{},
             type_of(attention_output)};
   }
+  /// Whether attention's kernels add up the columns of their gradients, in the order of the projection.
+  bool adds_columns() const {
+    return attention().is_streaming() && inputs.size() == 1 && order == ProjectionOrder::kByThirds;
+  }
   /// `minus_deltas`, `longest_rows`: see MultiheadAttentionGradients; undefined where they are not needed.
-  MultiheadAttentionGradients gradients(const at::Tensor& d_attention_output, at::TensorList d_inputs,
+  MultiheadAttentionGradients gradients(const at::Tensor& d_attention_output, const Gradients& result,
                                         const at::Tensor& minus_deltas,
                                         const at::Tensor& longest_rows) const {
-    const Views views = Views::of(d_inputs, order, shape.heads);
+    const Views views = Views::of(result.inputs, order, shape.heads);
+    const auto floats_of = [](const at::Tensor& tensor) {
+      return tensor.defined() ? tensor.data_ptr<float>() : nullptr;
+    };
     return {values_of(d_attention_output),
             matrix_of<__nv_bfloat16>(last_rows(views.queries)),
             matrix_of<__nv_bfloat16>(views.keys),
             matrix_of<__nv_bfloat16>(views.values),
             static_cast<int>(views.queries.size(1)) - shape.rows,
-            minus_deltas.defined() ? minus_deltas.data_ptr<float>() : nullptr,
-            longest_rows.defined() ? longest_rows.data_ptr<float>() : nullptr};
+            floats_of(minus_deltas),
+            floats_of(longest_rows),
+            floats_of(result.column_parts)};
   }
 
  private:
@@ -116,19 +124,24 @@ at::Tensor ProjectedAttention::forward(at::TensorList inputs, ProjectionOrder or
   return own->attention_output;
 }
 
-std::vector<at::Tensor> ProjectedAttention::backward(const at::Tensor& d_attention_output_of_any_strides) {
+ProjectedAttention::Gradients ProjectedAttention::backward(
+    const at::Tensor& d_attention_output_of_any_strides) {
   const auto own = std::exchange(remembered_, nullptr);
   const c10::cuda::CUDAGuard on_device(own->attention_output.device());
   const at::Tensor d_attention_output = d_attention_output_of_any_strides.contiguous();
-  std::vector<at::Tensor> result;
+  Gradients result;
   for (const at::Tensor& input : own->inputs) {
-    result.push_back(at::empty_like(input, input.options().requires_grad(false)));
+    result.inputs.push_back(at::empty_like(input, input.options().requires_grad(false)));
   }
   const MultiheadAttention attention = own->attention();
   at::Tensor minus_deltas, longest_rows;
   if (attention.is_streaming()) {
     minus_deltas = at::empty_like(own->lse);
     longest_rows = at::empty({2, own->lse.size(0), own->lse.size(1)}, own->lse.options());
+  }
+  if (own->adds_columns()) {
+    const int parts = own->shape.sequences * MultiheadAttentionGradients::blocks(own->shape.tokens);
+    result.column_parts = at::empty({parts, int64_t{3} * own->shape.width}, own->lse.options());
   }
   multihead_attention_backward(
       attention, own->gradients(d_attention_output, result, minus_deltas, longest_rows), current_stream());

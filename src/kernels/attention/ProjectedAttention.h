@@ -32,9 +32,14 @@ class ProjectedAttention {
   at::Tensor forward(at::TensorList inputs, ProjectionOrder order, int64_t rows, const TokenStreams& streams,
                      const Rotary& rotary, int64_t draw, const BlockPass& pass);
 
-  /// Returns the gradients of the inputs, dense. Call this at most once, where the pass trains; it frees what
-  /// the forward pass kept.
-  std::vector<at::Tensor> backward(const at::Tensor& d_attention_output);
+  struct Gradients {
+    std::vector<at::Tensor> inputs;  ///< dense
+    /// (parts, 3 · width) in fp32: partial sums of the columns of the whole projection's gradient, where our
+    /// kernels have them at hand; else undefined.
+    at::Tensor column_parts;
+  };
+  /// Call this at most once, where the pass trains; it frees what the forward pass kept.
+  Gradients backward(const at::Tensor& d_attention_output);
 
  private:
   struct Remembered;

@@ -27,6 +27,7 @@
 ///     Tensors backward(Tensors d_outputs, at::TensorList parameters, const GradientAccumulation& place);
 ///
 /// The first part computes from the block's input the inputs of attention and, as last tensor, the residual.
+/// Where its projection is ordered by thirds, its backward pass takes ProjectedAttention's column_parts, too.
 /// The second part computes the block's output from the attention output and the residual. A *form* names its
 /// parts Input (with its number of parameters, kParameters) and Output, and has
 ///
@@ -69,10 +70,11 @@ class PartInPass {
   struct Gradients {
     Tensors inputs, parameters;  ///< see GradientAccumulation::finish
   };
-  Gradients backward(Tensors d_outputs, at::TensorList parameters) {
+  template <class... More>
+  Gradients backward(Tensors d_outputs, at::TensorList parameters, const More&... more) {
     Part part = std::exchange(part_, {});
     GradientAccumulation place(parameters, main_gradients_);
-    Tensors d_inputs = part.backward(std::move(d_outputs), parameters, place);
+    Tensors d_inputs = part.backward(std::move(d_outputs), parameters, place, more...);
     return {std::move(d_inputs), place.finish()};
   }
 
@@ -139,9 +141,14 @@ class SublayerBlock : public torch::autograd::Function<SublayerBlock<Form>> {
     const c10::cuda::CUDAGuard on_device(parameters[0].device());
     const auto own = taken_from<Remembered>(context);
     auto [d_between, of_output_parameters] = own->output.backward(std::move(d_y), of_output(parameters));
-    Tensors d_first = own->attention.backward(std::exchange(d_between[0], {}));
+    auto [d_first, column_parts] = own->attention.backward(std::exchange(d_between[0], {}));
     d_first.push_back(std::exchange(d_between[1], {}));
-    auto [result, of_input_parameters] = own->input.backward(std::move(d_first), of_input(parameters));
+    auto [result, of_input_parameters] = [&] {
+      if constexpr (Form::kOrder == ProjectionOrder::kByThirds)
+        return own->input.backward(std::move(d_first), of_input(parameters), column_parts);
+      else
+        return own->input.backward(std::move(d_first), of_input(parameters));
+    }();
     result.insert(result.end(), of_input_parameters.begin(), of_input_parameters.end());
     result.insert(result.end(), of_output_parameters.begin(), of_output_parameters.end());
     result.resize(result.size() + 3);  // streams, rotary and call get no gradients

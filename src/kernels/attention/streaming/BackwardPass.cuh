@@ -3,6 +3,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "kernels/attention/GroupTile.cuh"
 #include "kernels/attention/streaming/StreamingAttention.h"
 #include "kernels/attention/streaming/StreamingTiles.cuh"
 #include "kernels/primitives/Tile.cuh"
@@ -16,6 +17,14 @@ struct Job {
   MultiheadAttentionGradients gradients;
   BlockOrder of_queries, of_keys;
 };
+
+/// Eight features of a head in a row of the attention output, or of its gradient.
+template <class Short, int HeadSize>
+__device__ ChunkValues output_chunk(const Bf16* output, const BlockShape& shape, int sequence, int row,
+                                    int head, int chunk) {
+  const Bf16* const from = rows_of_heads<HeadSize>(output, shape).at(sequence, row, head) + 8 * chunk;
+  return ChunkValues::of<Short>(__ldg(reinterpret_cast<const uint4*>(from)));
+}
 
 /// A thread block is one warpgroup, three of which share a multiprocessor: while one computes weights, the
 /// tensor cores work for another.
@@ -113,13 +122,16 @@ class StreamingBackward {
   }
   /// The same of gradients of weights, scaled.
   __device__ __forceinline__ void round_gradients(PassingFragments& rounded, const PassingSums& sums) const {
-    if constexpr (!kHalf) return round(rounded, sums);
+    if constexpr (!kHalf) {
+      round(rounded, sums);
+    } else {
 #pragma unroll
-    for (int step = 0; step < kPassingSteps; ++step) {
+      for (int step = 0; step < kPassingSteps; ++step) {
 #pragma unroll
-      for (int part = 0; part < 4; ++part) {
-        const float* const pair = sums[2 * step + part / 2].value + 2 * (part % 2);
-        rounded[step].part[part] = packed_gradients(pair[0], pair[1]);
+        for (int part = 0; part < 4; ++part) {
+          const float* const pair = sums[2 * step + part / 2].value + 2 * (part % 2);
+          rounded[step].part[part] = packed_gradients(pair[0], pair[1]);
+        }
       }
     }
   }

@@ -4,7 +4,8 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/KeptPairs.cuh"
 
-/// A thread block owns 64 queries of a head; the head's keys and values stream by. It computes dq.
+/// A thread block owns 64 queries of a head; the head's keys and values stream by. It computes dq, and before
+/// it the deltas, which the kernel of keys reads too.
 namespace adtrain::kernels::streaming_attention_pass {
 
 template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Packed>
@@ -33,6 +34,7 @@ class QueriesBackward : StreamingBackward<Short, HeadSize> {
     int block = own_.begin;
     fetch(block);
     if constexpr (Packed) Bounds::copy(bounds(), job_.segments.first, job_.shape, own_);
+    compute_deltas();
     take_queries();
     const int diagonal = own_.end - 1;
 #pragma unroll 1
@@ -77,6 +79,32 @@ class QueriesBackward : StreamingBackward<Short, HeadSize> {
     fetch(block + 1);
   }
 
+  /// A row's lanes multiply eight features each; a warp has the rows that it needs itself.
+  __device__ void compute_deltas() {
+    constexpr int kChunks = HeadSize / 8, kAtOnce = kWarp / kChunks;
+    const int lane = static_cast<int>(threadIdx.x) % kWarp, rows = job_.shape.rows;
+    minus_delta_[0] = minus_delta_[1] = 0.0f;  // of queries that do not exist
+#pragma unroll
+    for (int i = 0; i < kWarpTile; i += kAtOnce) {
+      const int row = first_row_ + kWarpTile * warp_ + i + lane / kChunks;
+      const bool exists = row >= 0 && row < rows;
+      const auto chunk = [&](const Bf16* output) {
+        return output_chunk<Short, HeadSize>(output, job_.shape, own_.sequence, exists ? row : 0, own_.head,
+                                             lane % kChunks);
+      };
+      const float product = chunk(job_.attention_output).product_with(chunk(gradients_.attention_output));
+      const float sum = head_sum<HeadSize>(product), minus_delta = exists ? -sum / job_.scale : 0.0f;
+      if (exists && lane % kChunks == 0)
+        gradients_.minus_deltas[int64_t{own_.number} * rows + row] = minus_delta;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int own = 8 * half + lane_place(lane_).row;
+        const float found = __shfl_sync(kAllLanes, minus_delta, own % kAtOnce * kChunks);
+        if (own / kAtOnce == i / kAtOnce) minus_delta_[half] = found;
+      }
+    }
+  }
+
   /// For queries that do not exist, all is 0, so that they have no gradients.
   __device__ void take_queries() {
 #pragma unroll
@@ -86,7 +114,6 @@ class QueriesBackward : StreamingBackward<Short, HeadSize> {
       const int64_t place = int64_t{own_.number} * job_.shape.rows + row;
       start_[half] = Base::kShift - (exists ? job_.lse[place] : 0.0f);
       if constexpr (Alibi) start_[half] -= slope_ * (own_.first + place_of(half));
-      minus_delta_[half] = exists ? gradients_.minus_deltas[place] : 0.0f;
     }
 #pragma unroll
     for (Sums& sums : dquery_) sums = no_sums();

@@ -13,21 +13,21 @@
 ///     dS = P (m · d_attention_output vᵀ − delta),  delta = Σ d_attention_output · attention_output / c
 ///     dq = c / √head size · dS k,  dk = c / √head size · dSᵀ q,  dv = c (m P)ᵀ d_attention_output
 ///
-/// The first kernel computes the deltas. In the second a thread block owns 64 keys, and their queries and
-/// d_attention_output stream by: it computes dk and dv. In the third a thread block owns 64 queries, and
-/// their keys and values stream by: it computes dq. So P and dS are computed twice, two of seven products
-/// more than have to be. To keep dS in memory, half of the square score matrix, took longer, and sums of dq
-/// over thread blocks that come in any order would not be deterministic.
+/// In the first kernel a thread block owns 64 queries, and their keys and values stream by: it computes the
+/// deltas and dq. In the second a thread block owns 64 keys, and their queries and d_attention_output stream
+/// by: it computes dk and dv. So P and dS are computed twice, two of seven products more than have to be. To
+/// keep dS in memory, half of the square score matrix, took longer, and sums of dq over thread blocks that
+/// come in any order would not be deterministic.
 ///
 /// With ALiBi both read what the forward pass has read; see AlibiReach. Of packed sequences queries begin
 /// where the first one's segment does, keys end where the last one's does, and what belongs to another
 /// segment weighs nothing.
 ///
-/// The sums of the gradients' columns, which are a projection's bias gradient, come from the second and third
-/// kernel, a row of partial sums for each thread block.
+/// The sums of the gradients' columns, which are a projection's bias gradient, come from both kernels, a row
+/// of partial sums for each thread block.
 ///
 /// In fp16, P and m · d_attention_output vᵀ − delta are scaled; see StreamingBackward::kShift. The lengths
-/// that this takes are found before the second kernel.
+/// that this takes are found by small kernels before.
 ///
 /// Shared memory for heads of 64, up to 1 KiB before it so that tiles begin where the swizzle does. The
 /// second kernel has 50 KiB:
@@ -38,13 +38,13 @@
 ///     words           (2, 2, 64), 1 KiB: dropout words of the streamed queries
 ///     bounds          (64), 256 B: of packed sequences, where the keys' segments end
 ///
-/// The third kernel has the same with queries and keys exchanged, and lse and minus_deltas in registers.
+/// The first kernel has the same with queries and keys exchanged, and lse and minus_deltas in registers.
 namespace adtrain::kernels {
 namespace {
 
 using namespace streaming_attention_pass;
 
-constexpr int kDeltaRows = 64;  ///< rows of one head per thread block
+constexpr int kLengthRows = 64;  ///< rows of one head per thread block
 
 /// In fp16: a thread block finds the longest value of a head, and makes a place for the longest gradient.
 template <class Short, int HeadSize>
@@ -63,31 +63,23 @@ __device__ void raise_to(float* longest, float length) {
   atomicMax(reinterpret_cast<unsigned*>(longest), __float_as_uint(length));
 }
 
+/// In fp16: finds the longest gradient of the attention output in each head.
 template <class Short, int HeadSize>
-__global__ void __launch_bounds__(kThreads) streaming_deltas_kernel(const __grid_constant__ Job job) {
+__global__ void __launch_bounds__(kThreads)
+    streaming_longest_gradients_kernel(const __grid_constant__ Job job) {
   constexpr int kChunks = HeadSize / 8, kAtOnce = kThreads / kChunks;
   const BlockShape& shape = job.attention.shape;
-  const int row_blocks = (shape.rows + kDeltaRows - 1) / kDeltaRows, of_rows = blockIdx.x / shape.heads;
+  const int row_blocks = (shape.rows + kLengthRows - 1) / kLengthRows, of_rows = blockIdx.x / shape.heads;
   const int head = blockIdx.x % shape.heads, sequence = of_rows / row_blocks;
-  const int first = of_rows % row_blocks * kDeltaRows + threadIdx.x / kChunks,
-            column = 8 * (threadIdx.x % kChunks);
-  const auto chunk = [&](const Bf16* data, int row) {
-    const Bf16* from = rows_of_heads<HeadSize>(data, shape).at(sequence, row, head) + column;
-    return ChunkValues::of<Short>(__ldg(reinterpret_cast<const uint4*>(from)));
-  };
+  const int first = of_rows % row_blocks * kLengthRows + threadIdx.x / kChunks;
+  const int64_t number = int64_t{sequence} * shape.heads + head;
 #pragma unroll
-  for (int i = 0; i < kDeltaRows; i += kAtOnce) {
-    const int row = min(first + i, shape.rows - 1);
-    const ChunkValues gradient = chunk(job.gradients.attention_output, row);
-    const float product = chunk(job.attention.attention_output, row).product_with(gradient);
-    const float minus_delta = -head_sum<HeadSize>(product) / job.attention.scale;
-    const int64_t number = int64_t{sequence} * shape.heads + head;
-    if (column == 0 && first + i < shape.rows)
-      job.gradients.minus_deltas[number * shape.rows + row] = minus_delta;
-    if constexpr (std::is_same_v<Short, __half>) {
-      const float square = warp_max(head_sum<HeadSize>(gradient.product_with(gradient)));
-      if (threadIdx.x % kWarp == 0) raise_to(job.gradients.longest_rows + number, std::sqrt(square));
-    }
+  for (int i = 0; i < kLengthRows; i += kAtOnce) {
+    const ChunkValues gradient =
+        output_chunk<Short, HeadSize>(job.gradients.attention_output, shape, sequence,
+                                      min(first + i, shape.rows - 1), head, threadIdx.x % kChunks);
+    const float square = warp_max(head_sum<HeadSize>(gradient.product_with(gradient)));
+    if (threadIdx.x % kWarp == 0) raise_to(job.gradients.longest_rows + number, std::sqrt(square));
   }
 }
 
@@ -151,32 +143,30 @@ __global__ void __launch_bounds__(kThreads, kBlocksTogether)
   QueriesBackward<Short, HeadSize, Dropout, Alibi, Packed>(job, own, shared_memory_for_tiles()).run();
 }
 
-template <class Short, int HeadSize>
-void launch_deltas(const Job& job, cudaStream_t stream) {
+template <int HeadSize>
+void find_longest_rows(const Job& job, cudaStream_t stream) {
   const BlockShape& shape = job.attention.shape;
-  const int row_blocks = (shape.rows + kDeltaRows - 1) / kDeltaRows;
-  if constexpr (std::is_same_v<Short, __half>) {
-    gpu::launch("streaming_longest_values_kernel", streaming_longest_values_kernel<Short, HeadSize>,
-                shape.sequences * shape.heads, kThreads, 0, stream, job);
-  }
-  gpu::launch("streaming_deltas_kernel", streaming_deltas_kernel<Short, HeadSize>,
+  const int row_blocks = (shape.rows + kLengthRows - 1) / kLengthRows;
+  gpu::launch("streaming_longest_values_kernel", streaming_longest_values_kernel<__half, HeadSize>,
+              shape.sequences * shape.heads, kThreads, 0, stream, job);
+  gpu::launch("streaming_longest_gradients_kernel", streaming_longest_gradients_kernel<__half, HeadSize>,
               shape.sequences * row_blocks * shape.heads, kThreads, 0, stream, job);
 }
 
 template <class Short, int HeadSize>
 void launch(const Job& job, cudaStream_t stream) {
-  launch_deltas<Short, HeadSize>(job, stream);
+  if constexpr (std::is_same_v<Short, __half>) find_longest_rows<HeadSize>(job, stream);
   with_flags(job.attention, [&](auto dropout, auto alibi, auto packed) {
     constexpr bool kDropout = decltype(dropout)::kValue, kAlibi = decltype(alibi)::kValue,
                    kPacked = decltype(packed)::kValue;
-    gpu::launch("streaming_keys_backward_kernel",
-                streaming_keys_backward_kernel<Short, HeadSize, kDropout, kAlibi, kPacked>,
-                job.of_keys.blocks(), kThreads,
-                KeysBackward<Short, HeadSize, kDropout, kAlibi, kPacked>::kBytes, stream, job);
     gpu::launch("streaming_queries_backward_kernel",
                 streaming_queries_backward_kernel<Short, HeadSize, kDropout, kAlibi, kPacked>,
                 job.of_queries.blocks(), kThreads,
                 QueriesBackward<Short, HeadSize, kDropout, kAlibi, kPacked>::kBytes, stream, job);
+    gpu::launch("streaming_keys_backward_kernel",
+                streaming_keys_backward_kernel<Short, HeadSize, kDropout, kAlibi, kPacked>,
+                job.of_keys.blocks(), kThreads,
+                KeysBackward<Short, HeadSize, kDropout, kAlibi, kPacked>::kBytes, stream, job);
   });
 }
 

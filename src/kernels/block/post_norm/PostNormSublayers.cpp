@@ -26,10 +26,14 @@ at::Tensor of_others(const at::Tensor& of_all) {
   return of_all.narrow(0, width, 2 * width);
 }
 
-/// Returns the matrices side by side, and adds the sums of their columns to `sums`.
-at::Tensor joined(at::TensorList matrices, const at::Tensor& sums) {
+/// Returns the matrices side by side, and adds the sums of their columns to `sums`. `parts`: partial sums of
+/// one matrix's columns, where there are some.
+at::Tensor joined(at::TensorList matrices, const at::Tensor& sums, const at::Tensor& parts = {}) {
   if (matrices.size() > 1) return joined_columns(matrices, sums);
-  add_columns(matrices[0], sums);
+  if (parts.defined())
+    add_up(parts, sums);
+  else
+    add_columns(matrices[0], sums);
   return matrices[0];
 }
 
@@ -49,13 +53,14 @@ class BeforeAttention {
   }
 
   /// The gradients of keys and values may be in one matrix or in two.
-  Tensors backward(Tensors d_outputs, at::TensorList p, const GradientAccumulation& place) {
+  Tensors backward(Tensors d_outputs, at::TensorList p, const GradientAccumulation& place,
+                   const at::Tensor& column_parts = {}) {
     // The second part allocated the residual's gradient for this pass only, so it may be added to in place.
     at::Tensor d_x = popped(d_outputs).contiguous();
     const at::Tensor &weight = p[kWeight], d_weight = place.of(kWeight), d_bias = place.of(kBias);
     const int64_t rows = d_x.size(1);
     if (rows == x_.size(1)) {
-      const at::Tensor d_all = joined(d_outputs, d_bias);
+      const at::Tensor d_all = joined(d_outputs, d_bias, column_parts);
       add_weight_gradient(d_all, x_, d_weight);
       add_input_gradient(d_all, weight, d_x);
       return {d_x};

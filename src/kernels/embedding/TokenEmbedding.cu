@@ -1,6 +1,6 @@
-#include "base/Launch.cuh"
 #include "kernels/embedding/TokenEmbedding.cuh"
 #include "kernels/embedding/TokenEmbedding.h"
+#include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/RowProducts.cuh"
 
@@ -30,6 +30,7 @@ template <int Columns>
 __global__ void __launch_bounds__(kThreads, 2)
     embed_kernel(TokenShape shape, int tokens, TransitionArrays transitions, EmbeddingWeights weights,
                  Bf16* x) {
+  follow_kernels_ahead();
   const auto [row, quad] = quad_place();
   const int first_column = static_cast<int>(blockIdx.z) * Columns;
   const int token_of[2] = {static_cast<int>(blockIdx.y) * kWarpTile + row,
@@ -99,8 +100,8 @@ __global__ void __launch_bounds__(kThreads, 2)
 void embed_tokens(const TokenShape& shape, const TransitionArrays& transitions,
                   const EmbeddingWeights& weights, __nv_bfloat16* x, cudaStream_t stream) {
   const auto launch = [&](auto kernel, const dim3& grid) {
-    gpu::launch("embed_kernel", kernel, grid, kThreads, 0, stream, shape, shape.tokens(), transitions,
-                weights, x);
+    launch_early("embed_kernel", kernel, grid, kThreads, 0, stream, shape, shape.tokens(), transitions,
+                 weights, x);
   };
   if (shape.width % 64 == 0) {
     launch(embed_kernel<64>, grid_of<64>(shape));

@@ -3,6 +3,7 @@
 #include "base/Launch.cuh"
 #include "kernels/embedding/TokenEmbedding.cuh"
 #include "kernels/embedding/TokenEmbedding.h"
+#include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/RowProducts.cuh"
 
@@ -180,6 +181,7 @@ template <int Columns>
 __global__ void __launch_bounds__(kThreads, 2)
     gather_kernel(TokenShape shape, int tokens, dim3 states_grid, dim3 features_grid,
                   TransitionArrays transitions, const Bf16* dx, PartialSums parts) {
+  follow_kernels_ahead();
   const unsigned of_states = states_grid.x * states_grid.y * states_grid.z;
   if (blockIdx.x < of_states) {
     gather_states({blockIdx.x, states_grid}, shape, tokens, transitions.states, dx, parts.of_states);
@@ -206,6 +208,7 @@ __global__ void __launch_bounds__(kSumThreads)
   const int column = static_cast<int>(blockIdx.y) * kWarp + lane;
   const int features = shape.features(), feature = static_cast<int>(blockIdx.x);
   const int position = feature - features - kOnes, state = position - shape.transitions;
+  follow_kernels_ahead();
 
   float sum = 0;
   float* gradient;
@@ -254,10 +257,10 @@ void embed_tokens_backward(const TokenShape& shape, const TransitionArrays& tran
                          static_cast<unsigned>(gpu::divided_up(shape.states(), kStatesAtATime)), columns);
   const auto launch = [&](auto kernel, const dim3& grid, int columns_at_once) {
     const int of_states = kWarps * kStatesAtATime * kWarp, of_features = kWarps * kWarpTile * columns_at_once;
-    gpu::launch("gather_kernel", kernel,
-                states_grid.x * states_grid.y * states_grid.z + grid.x * grid.y * grid.z, kThreads,
-                std::max(of_states, of_features) * static_cast<int>(sizeof(float)), stream, shape,
-                shape.tokens(), states_grid, grid, transitions, dx, parts);
+    launch_early("gather_kernel", kernel,
+                 states_grid.x * states_grid.y * states_grid.z + grid.x * grid.y * grid.z, kThreads,
+                 std::max(of_states, of_features) * static_cast<int>(sizeof(float)), stream, shape,
+                 shape.tokens(), states_grid, grid, transitions, dx, parts);
   };
   if (shape.width % 64 == 0) {
     launch(gather_kernel<64>, grid_of<64>(shape), 64);
@@ -265,8 +268,9 @@ void embed_tokens_backward(const TokenShape& shape, const TransitionArrays& tran
     launch(gather_kernel<32>, grid_of<32>(shape), 32);
   }
   const auto outputs = static_cast<unsigned>(shape.features() + kOnes + shape.transitions + shape.states());
-  gpu::launch("sum_kernel", sum_kernel, dim3(outputs, columns), kSumThreads, 0, stream, shape, shape.tokens(),
-              slices_of(shape), warp_tiles_of(shape), state_parts_of(shape), parts, gradients);
+  launch_early("sum_kernel", sum_kernel, dim3(outputs, columns), kSumThreads, 0, stream, shape,
+               shape.tokens(), slices_of(shape), warp_tiles_of(shape), state_parts_of(shape), parts,
+               gradients);
 }
 
 }  // namespace adtrain::kernels

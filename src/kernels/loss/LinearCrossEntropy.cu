@@ -2,6 +2,7 @@
 
 #include "base/Launch.cuh"
 #include "kernels/loss/LinearCrossEntropy.h"
+#include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/RowProducts.cuh"
 
 /// A warp works on 16 rows. Their logits are a product on the tensor cores whose 8 columns are the actions.
@@ -81,6 +82,7 @@ __global__ void __launch_bounds__(kLossThreads)
                                 LinearCrossEntropySums sums) {
   __shared__ float loss_of_warp[kLossWarps];
   __shared__ int correct_of_warp[kLossWarps];
+  follow_kernels_ahead();
   const auto [row, quad] = quad_place();
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int64_t first = blockIdx.x * kLossRows + warp * kWarpTile;
@@ -135,6 +137,7 @@ __global__ void __launch_bounds__(kBackwardThreads)
   const auto [row, quad] = quad_place();
   const int lane = threadIdx.x % kWarp, first_column = static_cast<int>(blockIdx.y) * Columns;
   const int part = static_cast<int>(blockIdx.x) * kBackwardWarps + threadIdx.x / kWarp;
+  follow_kernels_ahead();
   if (part >= part_count) return;
   const float scale = __ldg(gradient);
 
@@ -212,9 +215,9 @@ int linear_cross_entropy_parts(const LinearCrossEntropyShape& shape) {
 void linear_cross_entropy(const LinearCrossEntropyShape& shape, const __nv_bfloat16* encoded,
                           const HeadWeights& weights, const int32_t* taken, float label_smoothing,
                           float* slopes, const LinearCrossEntropySums& sums, cudaStream_t stream) {
-  gpu::launch("linear_cross_entropy_kernel", linear_cross_entropy_kernel,
-              static_cast<unsigned>(linear_cross_entropy_parts(shape)), kLossThreads, 0, stream, shape,
-              encoded, weights, taken, label_smoothing, slopes, sums);
+  launch_early("linear_cross_entropy_kernel", linear_cross_entropy_kernel,
+               static_cast<unsigned>(linear_cross_entropy_parts(shape)), kLossThreads, 0, stream, shape,
+               encoded, weights, taken, label_smoothing, slopes, sums);
 }
 
 int linear_cross_entropy_backward_parts(const LinearCrossEntropyShape& shape) {
@@ -229,8 +232,8 @@ void linear_cross_entropy_backward(const LinearCrossEntropyShape& shape, const f
   const auto launch = [&](auto kernel, int columns) {
     const dim3 grid(static_cast<unsigned>(gpu::divided_up(part_count, kBackwardWarps)),
                     static_cast<unsigned>(shape.width / columns));
-    gpu::launch("linear_cross_entropy_backward_kernel", kernel, grid, kBackwardThreads, 0, stream, shape,
-                gradient, slopes, encoded, weights.weight, d_encoded, parts, part_count);
+    launch_early("linear_cross_entropy_backward_kernel", kernel, grid, kBackwardThreads, 0, stream, shape,
+                 gradient, slopes, encoded, weights.weight, d_encoded, parts, part_count);
   };
   if (shape.width % 64 == 0) {
     launch(linear_cross_entropy_backward_kernel<64>, 64);

@@ -8,6 +8,7 @@
 
 #include "base/Launch.cuh"
 #include "kernels/optimizer/AdamWKernel.h"
+#include "kernels/primitives/EarlyStart.cuh"
 
 namespace adtrain {
 namespace {
@@ -105,6 +106,7 @@ __device__ float unscale_of(const AdamWStep& step) {
 /// and decides, or, of a step in parts, adds the result to what was found of other parts.
 template <bool kInParts>
 __global__ void __launch_bounds__(kThreads) measure_kernel(DeviceRule rule, AdamWStep step) {
+  kernels::follow_kernels_ahead();
   const auto* gradient = reinterpret_cast<const float4*>(step.gradient);
   const float unscale = unscale_of(step);
   const int64_t first = int64_t{blockIdx.x} * kThreads + threadIdx.x, stride = int64_t{gridDim.x} * kThreads;
@@ -164,6 +166,7 @@ __device__ void put_low_precision(const AdamWStep& step, int64_t quad, const flo
 
 /// Each thread updates four neighbouring elements (a float4).
 __global__ void __launch_bounds__(kThreads) update_kernel(DeviceRule rule, AdamWStep step) {
+  kernels::follow_kernels_ahead();
   const int64_t quad = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (quad >= step.size / 4) return;
   float4& gradient_place = reinterpret_cast<float4*>(step.gradient)[quad];
@@ -198,7 +201,8 @@ void measure(const AdamWRule& rule, const AdamWStep& step, cudaStream_t stream) 
   if (step.size == 0) return;
   if (step.size % 4 != 0) throw std::invalid_argument("AdamW on GPUs takes four parameters at once.");
   const auto parts = static_cast<unsigned>(std::min<int64_t>(blocks_of(step), AdamWMemory::kMostParts));
-  gpu::launch("measure_kernel", measure_kernel<kInParts>, parts, kThreads, 0, stream, DeviceRule(rule), step);
+  kernels::launch_early("measure_kernel", measure_kernel<kInParts>, parts, kThreads, 0, stream,
+                        DeviceRule(rule), step);
 }
 
 }  // namespace
@@ -218,8 +222,8 @@ void decide_adamw_step(const AdamWRule& rule, const AdamWStep& step, cudaStream_
 
 void update_adamw_part(const AdamWRule& rule, const AdamWStep& part, cudaStream_t stream) {
   if (part.size == 0) return;
-  gpu::launch("update_kernel", update_kernel, static_cast<unsigned>(blocks_of(part)), kThreads, 0, stream,
-              DeviceRule(rule), part);
+  kernels::launch_early("update_kernel", update_kernel, static_cast<unsigned>(blocks_of(part)), kThreads, 0,
+                        stream, DeviceRule(rule), part);
 }
 
 }  // namespace adtrain

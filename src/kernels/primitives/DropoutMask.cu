@@ -133,19 +133,18 @@ struct MatrixFill {
     const unsigned stream = streams.of_sequence.remainder(thread);
     WordStream random = streams.words(sequence, stream);
     uint32_t* to = words;
-    int first = static_cast<int>(stream);
+    int first = static_cast<int>(stream), count = 0, step = 0;
     for (int matrix = 0; matrix < matrices.count; ++matrix) {
-      const int count = static_cast<int>(matrices.words[matrix]), step = static_cast<int>(streams_for(count));
-      if (first < step) {
-        to += int64_t{sequence} * count;
-        to += first;
-#pragma unroll 1
-        for (int left = count - first; left > 0; left -= step, to += step) *to = kept.next(random);
-        return;
-      }
+      count = static_cast<int>(matrices.words[matrix]);
+      step = static_cast<int>(streams_for(count));
+      if (first < step) break;
       first -= step;
       to += sequence_count * count;
     }
+    to += int64_t{sequence} * count + first;
+    // One loop for all matrices, so that a warp with streams of two does not run it twice.
+#pragma unroll 1
+    for (int left = count - first; left > 0; left -= step, to += step) *to = kept.next(random);
   }
 };
 
@@ -194,6 +193,7 @@ template <int kDigits>
 __global__ void __launch_bounds__(kThreads) fill_both_kernel(const __grid_constant__ AttentionFill attention,
                                                              const __grid_constant__ MatrixFill matrices,
                                                              unsigned first_of_matrices, uint32_t digits) {
+  let_next_kernel_start();
   const KeepWords<kDigits> kept(digits);
   if (blockIdx.x < first_of_matrices) {
     const unsigned thread = blockIdx.x * kThreads + threadIdx.x;
@@ -202,7 +202,8 @@ __global__ void __launch_bounds__(kThreads) fill_both_kernel(const __grid_consta
     const unsigned thread = (blockIdx.x - first_of_matrices) * kThreads + threadIdx.x;
     if (thread < matrices.streams.all) matrices.fill(thread, kept);
   }
-  await_kernels_ahead();  // so that they have ended when this kernel has
+  // So that the kernels ahead have ended when this one has; other thread blocks make room.
+  if (blockIdx.x == 0) await_kernels_ahead();
 }
 
 /// Calls launch(number of digits, digits) without the trailing zero digits.

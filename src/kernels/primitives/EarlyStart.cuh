@@ -8,7 +8,8 @@
 
 /// Kernels that start before the kernel ahead of them on the stream has ended ("programmatic dependent
 /// launch"), on GPUs of compute capability 9.0 and later: what they do first needs nothing of that kernel.
-/// CUDA graphs keep this. Like the instructions, it has a counterpart in tests/emulation/.
+/// CUDA graphs keep this. On other GPUs they start after it. Like the instructions, it has a counterpart in
+/// tests/emulation/.
 namespace adtrain::kernels {
 
 /// Waits until all kernels ahead on the stream have ended and their stores are visible. Before it, a kernel
@@ -26,6 +27,22 @@ __device__ inline void let_next_kernel_start() {
 #endif
 }
 
+/// Both, for a kernel in a row of such kernels: until it comes here it may read what was complete before the
+/// kernel ahead came here, weights for example.
+__device__ inline void follow_kernels_ahead() {
+  await_kernels_ahead();
+  let_next_kernel_start();
+}
+
+/// Whether the current GPU starts kernels early.
+inline bool starts_early() {
+  int device = 0, major = 0;
+  gpu::check(cudaGetDevice(&device), "cudaGetDevice");
+  gpu::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+             "cudaDeviceGetAttribute");
+  return major >= 9;
+}
+
 /// gpu::launch() of a kernel that calls await_kernels_ahead(). `cluster` neighbouring thread blocks, 8 at
 /// most, run at once and can read each other's shared memory; it divides the number of blocks.
 template <class... Parameters, class... Arguments>
@@ -40,7 +57,7 @@ void launch_early_in_clusters(const char* name, void (*kernel)(Parameters...), d
   }
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[0].val.programmaticStreamSerializationAllowed = starts_early() ? 1 : 0;
   attributes[1].id = cudaLaunchAttributeClusterDimension;
   attributes[1].val.clusterDim.x = static_cast<unsigned>(cluster);
   attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;

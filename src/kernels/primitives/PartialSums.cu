@@ -1,4 +1,5 @@
 #include "base/Launch.cuh"
+#include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/PartialSums.cuh"
 #include "kernels/primitives/PartialSums.h"
 
@@ -29,6 +30,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   float4* const rooms = reinterpret_cast<float4*>(dynamic_shared_memory());  // (kAhead, threads)
   const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes, warp = threadIdx.x / kWarp;
   const int64_t quad = int64_t{blockIdx.x} * kLanes + lane;
+  follow_kernels_ahead();
   const bool adds = group == 0 && quad < quads;
   float4 before = {0, 0, 0, 0};
   if (adds) before = sums[quad];
@@ -51,9 +53,9 @@ void add_parts(const float* parts, int count, int64_t size, float* sums, cudaStr
   const int64_t quads = size / 4;
   const bool is_short = quads < kManyBlocks * kOfLine;
   const int lanes = is_short ? kOfShortSums : kOfLine;
-  gpu::launch("add_parts_kernel", is_short ? add_parts_kernel<kOfShortSums> : add_parts_kernel<kOfLine>,
-              static_cast<unsigned>((quads + lanes - 1) / lanes), kWarps * kWarp, kRoomBytes, stream,
-              reinterpret_cast<const float4*>(parts), count, quads, reinterpret_cast<float4*>(sums));
+  launch_early("add_parts_kernel", is_short ? add_parts_kernel<kOfShortSums> : add_parts_kernel<kOfLine>,
+               static_cast<unsigned>((quads + lanes - 1) / lanes), kWarps * kWarp, kRoomBytes, stream,
+               reinterpret_cast<const float4*>(parts), count, quads, reinterpret_cast<float4*>(sums));
 }
 
 }  // namespace adtrain::kernels

@@ -6,6 +6,7 @@
 #include "kernels/attention/resident/backward/Fragments.cuh"
 #include "kernels/attention/resident/backward/WarpTilePairs.cuh"
 #include "kernels/block/attention_backward/Plan.cuh"
+#include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/PartialSums.cuh"
 #include "kernels/primitives/Tile.cuh"
 #include "kernels/rope/RopeAngles.cuh"
@@ -124,6 +125,7 @@ class AttentionSublayer {
   __device__ void run() {
     clear_sums();
     fetch_weights();
+    follow_kernels_ahead();
     round_ = Round::of<kStreams, kPadded>(job_.shape, blockIdx.x, kStreams);
     fetch_gradients(round_);
     copies_arrived();

@@ -10,6 +10,7 @@
 #include "kernels/block/attention_backward/Plan.cuh"
 #include "kernels/block/attention_backward/Projections.cuh"
 #include "kernels/block/attention_backward/Queries.cuh"
+#include "kernels/primitives/EarlyStart.cuh"
 
 /// The kernel, and its launch for a shape.
 namespace adtrain::kernels::backward_pass {
@@ -29,8 +30,8 @@ __global__ void __launch_bounds__(Plan<V::kWidth, V::kHeadSize>::kThreads,
 template <class V>
 void launch(const typename V::Block::Job& job, cudaStream_t stream) {
   using P = Plan<V::kWidth, V::kHeadSize>;
-  gpu::launch("attention_backward_kernel", attention_backward_kernel<V>, blocks_for(job.shape), P::kThreads,
-              P::kBytes, stream, job);
+  launch_early("attention_backward_kernel", attention_backward_kernel<V>, blocks_for(job.shape), P::kThreads,
+               P::kBytes, stream, job);
 }
 
 template <class Block, int Width, int HeadSize>

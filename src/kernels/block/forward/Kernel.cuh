@@ -43,11 +43,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   const BlockShape& shape = job.shape;
   const int group = threadIdx.x / kGroupThreads, warp = threadIdx.x / kWarp % kGroupWarps;
   const Memory<Block, Width> memory(dynamic_shared_memory(), group);
-  let_next_kernel_start();  // dropout masks of the next block, where this one leaves multiprocessors free
   Block::template copy_weights<HeadSize>(memory, job);
   if (threadIdx.x % kGroupThreads < 2 * kMostHeads) memory.longest[threadIdx.x % kGroupThreads] = 0.0f;
   copies_arrived();
   __syncthreads();
+  // Dropout masks of the next block come next, where this one leaves multiprocessors free.
+  follow_kernels_ahead();
 
   const WarpTileSchedule<Streams> schedule(shape, warp);
   int number = group * gridDim.x + blockIdx.x, parity = 0;
@@ -96,9 +97,9 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <class Block, int Width, int HeadSize, bool Dropout, bool Streams>
 void launch(const typename Block::Job& job, cudaStream_t stream) {
-  gpu::launch("block_forward_kernel", block_forward_kernel<Block, Width, HeadSize, Dropout, Streams>,
-              std::min(gpu::multiprocessors(), job.shape.sequences), kThreads, Memory<Block, Width>::bytes(),
-              stream, job);
+  launch_early("block_forward_kernel", block_forward_kernel<Block, Width, HeadSize, Dropout, Streams>,
+               std::min(gpu::multiprocessors(), job.shape.sequences), kThreads, Memory<Block, Width>::bytes(),
+               stream, job);
 }
 
 template <class Block, int Width, int HeadSize>

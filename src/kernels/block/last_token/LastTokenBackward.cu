@@ -9,6 +9,7 @@
 #include "kernels/block/last_token/NormGradient.cuh"
 #include "kernels/block/last_token/OuterProducts.cuh"
 #include "kernels/block/last_token/SplitVector.cuh"
+#include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/PartialSums.cuh"
 #include "kernels/primitives/RowProducts.cuh"
@@ -50,6 +51,7 @@ class LastToken : Group<Width, HeadSize> {
 
   __device__ void run() {
     weights_.start_copies(job_.weights);
+    follow_kernels_ahead();
     number_ = kGroups * static_cast<int>(blockIdx.x) + group_;
     fetch();
 #pragma unroll 1
@@ -376,8 +378,8 @@ template <int Width, int HeadSize>
 void launch(const Job& job, cudaStream_t stream) {
   const auto kernel = job.keep.attention != nullptr ? last_token_backward_kernel<Width, HeadSize, true>
                                                     : last_token_backward_kernel<Width, HeadSize, false>;
-  gpu::launch("last_token_backward_kernel", kernel, last_token_parts(job.shape), kBlockThreads,
-              sizeof(BackwardMemory<Width, HeadSize>), stream, job);
+  launch_early("last_token_backward_kernel", kernel, last_token_parts(job.shape), kBlockThreads,
+               sizeof(BackwardMemory<Width, HeadSize>), stream, job);
 }
 
 }  // namespace

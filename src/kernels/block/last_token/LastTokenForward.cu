@@ -11,6 +11,7 @@
 #include "kernels/block/last_token/LastTokenBlock.cuh"
 #include "kernels/block/last_token/SplitVector.cuh"
 #include "kernels/block/last_token/VectorMlp.cuh"
+#include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
@@ -39,10 +40,11 @@ class LastToken : Group<Width, HeadSize> {
     const BlockWeights& weights = job_.weights;
     start_copy(in_proj(0), weights.in_proj_weight, 3 * Width, threadIdx.x, kBlockThreads);
     start_copy(out_proj(), weights.out_proj_weight, Width, threadIdx.x, kBlockThreads);
-    number_ = kGroups * static_cast<int>(blockIdx.x) + group_;
-    fetch();
     mlp_.load(weights.linear1_weight, weights.linear2_weight);
     copy_vectors();
+    follow_kernels_ahead();
+    number_ = kGroups * static_cast<int>(blockIdx.x) + group_;
+    fetch();
 #pragma unroll 1
     for (int first = kGroups * static_cast<int>(blockIdx.x); first < job_.shape.sequences;
          first += kGroups * static_cast<int>(gridDim.x)) {
@@ -365,8 +367,8 @@ void launch(const Job& job, cudaStream_t stream) {
   const auto kernel = job.keep.attention != nullptr ? last_token_kernel<Width, HeadSize, true>
                                                     : last_token_kernel<Width, HeadSize, false>;
   const int blocks = std::min((job.shape.sequences + kGroups - 1) / kGroups, gpu::multiprocessors());
-  gpu::launch("last_token_kernel", kernel, blocks, kBlockThreads, sizeof(ForwardMemory<Width, HeadSize>),
-              stream, job);
+  launch_early("last_token_kernel", kernel, blocks, kBlockThreads, sizeof(ForwardMemory<Width, HeadSize>),
+               stream, job);
 }
 
 }  // namespace

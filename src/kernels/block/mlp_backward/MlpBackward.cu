@@ -7,6 +7,7 @@
 #include "kernels/block/mlp_backward/MlpBackward.h"
 #include "kernels/block/mlp_backward/Norm.cuh"
 #include "kernels/block/mlp_backward/Sums.cuh"
+#include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
@@ -53,11 +54,12 @@ __global__ void __launch_bounds__(Memory<Width>::kThreads, blocks_at_once(Width)
   };
 
   fetch_weights(memory, arguments.weights);
-  fetch<Width, kDropout>(memory, arguments, first_row(0), memory.inner_keep[0]);
   WeightSums<Width> sums;
   clear(sums);
   memory.norm2_sums[threadIdx.x] = {};
   memory.linear2_bias_sums[threadIdx.x] = {};
+  follow_kernels_ahead();
+  fetch<Width, kDropout>(memory, arguments, first_row(0), memory.inner_keep[0]);
   copies_arrived();
   __syncthreads();
 
@@ -91,8 +93,8 @@ __global__ void __launch_bounds__(Memory<Width>::kThreads, blocks_at_once(Width)
 
 template <int Width, bool kDropout>
 void launch(int blocks, const Arguments& arguments, cudaStream_t stream) {
-  gpu::launch("mlp_backward_kernel", mlp_backward_kernel<Width, kDropout>, blocks, Memory<Width>::kThreads,
-              sizeof(Memory<Width>), stream, arguments);
+  launch_early("mlp_backward_kernel", mlp_backward_kernel<Width, kDropout>, blocks, Memory<Width>::kThreads,
+               sizeof(Memory<Width>), stream, arguments);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "base/Launch.cuh"
 #include "kernels/block/swiglu/Swiglu.cuh"
 #include "kernels/block/swiglu/Swiglu.h"
+#include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/FeatureOrder.cuh"
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
@@ -302,6 +303,7 @@ __global__ void __launch_bounds__(kThreads, blocks_at_once(Width))
 
   const int unit = term * kBlockUnits;
   fetch_weights(memory, arguments.weights, unit);
+  follow_kernels_ahead();
   fetch_rows(0);
   copies_arrived();
   __syncthreads();
@@ -334,8 +336,8 @@ __global__ void __launch_bounds__(kThreads, blocks_at_once(Width))
 
 template <int Width>
 void launch(int parts, const Arguments& arguments, cudaStream_t stream) {
-  gpu::launch("swiglu_backward_kernel", swiglu_backward_kernel<Width>, parts * swiglu_backward_terms(Width),
-              kThreads, sizeof(SwigluMemory<Width>), stream, arguments);
+  launch_early("swiglu_backward_kernel", swiglu_backward_kernel<Width>, parts * swiglu_backward_terms(Width),
+               kThreads, sizeof(SwigluMemory<Width>), stream, arguments);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "base/Launch.cuh"
 #include "kernels/block/swiglu/Swiglu.cuh"
 #include "kernels/block/swiglu/Swiglu.h"
+#include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/FeatureOrder.cuh"
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
@@ -167,10 +168,11 @@ __global__ void __launch_bounds__(SwigluMemory<Width>::kThreads, 1)
   // Consecutive groups of rows go to different thread blocks, so that few rows are spread over many of them.
   const int64_t apart = int64_t{kRows} * gridDim.x * SwigluMemory<Width>::kWarps;
   int64_t first = int64_t{kRows} * (blockIdx.x + gridDim.x * (threadIdx.x / kWarp));
-  if (first < arguments.rows) fetch(memory, arguments, first);
   copy_in_feature_order_of_rows(Tile<4 * Width>{memory.w3}, arguments.weights.w3, Width);
   start_copy(Tile<Width>{memory.w1}, arguments.weights.w1, 4 * Width, threadIdx.x, blockDim.x);
   start_copy(Tile<Width>{memory.w2}, arguments.weights.w2, 4 * Width, threadIdx.x, blockDim.x);
+  follow_kernels_ahead();
+  if (first < arguments.rows) fetch(memory, arguments, first);
   copies_arrived();
   __syncthreads();
 
@@ -199,8 +201,8 @@ template <int Width>
 void launch(const Arguments& arguments, cudaStream_t stream) {
   const int64_t row_blocks = (arguments.rows + kRows - 1) / kRows;
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(row_blocks, gpu::multiprocessors()));
-  gpu::launch("swiglu_kernel", swiglu_kernel<Width>, blocks, SwigluMemory<Width>::kThreads,
-              sizeof(SwigluMemory<Width>), stream, arguments);
+  launch_early("swiglu_kernel", swiglu_kernel<Width>, blocks, SwigluMemory<Width>::kThreads,
+               sizeof(SwigluMemory<Width>), stream, arguments);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@ namespace adtrain::kernels {
 
 inline void await_kernels_ahead() {}
 inline void let_next_kernel_start() {}
+inline void follow_kernels_ahead() {}
 
 template <class... Parameters, class... Arguments>
 void launch_early_in_clusters(const char* name, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,

@@ -349,6 +349,17 @@ TEST(KernelPlan, BlocksOfChosenPiecesGoBySublayersAroundOwnOrCudnnsAttention) {
   EXPECT_FALSE(KernelPlan(xland, kHopper, at::kHalf, KernelPlan::Use::kNever).by_sublayers());
 }
 
+TEST(KernelPlan, DropoutOfTheHiddenLayerIsInEpiloguesOfWholeTiles) {
+  const auto in_epilogues = [](int64_t width, bool drops) {
+    NetworkShape shape = wide(width, width / 24, 1024);
+    shape.drops_hidden = drops;
+    return KernelPlan(shape, kHopper, at::kBFloat16).gelu_in_epilogues();
+  };
+  EXPECT_TRUE(in_epilogues(768, true));
+  EXPECT_TRUE(in_epilogues(144, false));
+  EXPECT_FALSE(in_epilogues(144, true));  // 576 columns are four and a half tiles
+}
+
 TEST(KernelPlan, BlocksOfChosenPiecesRunByPlainOperatorsElsewhere) {
   NetworkShape composed = guide();
   composed.block = NetworkShape::Block::kComposed;

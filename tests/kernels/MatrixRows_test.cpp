@@ -11,10 +11,13 @@
 
 #include "base/FlatLayout.h"
 #include "base/Gpu.h"
+#include "kernels/MatrixOperation.h"
 #include "kernels/activation/Activation.h"
 #include "kernels/gemm/Columns.h"
 #include "kernels/mlp/GeluLayer.h"
+#include "kernels/mlp/GeluProducts.h"
 #include "kernels/norm/Norm.h"
+#include "kernels/primitives/DeviceTraits.h"
 #include "kernels/rope/Rope.h"
 #include "model/RandomBatch.h"
 
@@ -140,8 +143,11 @@ class GeluLayers : public MatrixRows {
                      y = at::gelu(product + exact_bias) * mask.factors;
     at::linear(y, next.to(at::kDouble)).backward(d_out.to(at::kDouble).squeeze(1));
 
+    const bool large = rows > 1000, whole_tiles = inner % kernels::kGeluTileColumns == 0;
+    const bool hopper = kernels::DeviceTraits::of(x.device()).multiplies_by_warpgroups();
     const auto pass = [&, before = sums_of(inner)] {
       const kernels::GeluLayer layer(x, weight, bias, mask.kept, kernels::Autotuning::kNo);
+      EXPECT_EQ(layer.in_epilogue(), hopper && large && (rate == 0 || whole_tiles));
       const at::Tensor d_bias = before.clone(), d_product = layer.backward(d_out, next, bias, d_bias);
       return std::vector<at::Tensor>{layer.y(), d_product, d_bias, d_bias - before};
     };
@@ -197,6 +203,26 @@ std::vector<Case> cases() {
     }
   }
   return all;
+}
+
+/// The second of a cluster's two rows of tiles is none where their number is odd.
+TEST_P(GeluLayers, WriteNoSumsOfTilesThatDoNotExist) {
+  const auto [type, width, rate] = GetParam();
+  const int64_t rows = 3 * kernels::kGeluTileRows - 7, inner = 2 * width;
+  if (!kernels::DeviceTraits::of({at::kCUDA, 0}).multiplies_by_warpgroups()) GTEST_SKIP() << "no H100 here";
+  const at::Tensor d_out = random({rows, width}), weight = random({width, inner}) / 16,
+                   slope = random({rows, inner}), d_sum = at::empty_like(slope);
+  const kernels::MatrixShape shape = kernels::shape_of(d_sum);
+  const int64_t tiles = kernels::gelu_product_parts(shape);
+  const at::Tensor parts = at::full({tiles + 1, inner}, NAN, on_gpu(at::kFloat));
+  kernels::gelu_product_gradient({shape, static_cast<int>(width), kernels::vectors_of(d_out),
+                                  kernels::vectors_of(weight), kernels::vectors_of(slope),
+                                  kernels::vectors_of(d_sum), parts.data_ptr<float>(), kernels::processors()},
+                                 kernels::current_stream());
+  EXPECT_TRUE(parts[tiles].isnan().all().item<bool>());
+  const at::Tensor exact = at::mm(d_out.to(at::kDouble), weight.to(at::kDouble)) * slope.to(at::kDouble);
+  expect_near("d_sum", d_sum, exact);
+  expect_near("sums", parts.narrow(0, 0, tiles).sum(0), exact.sum(0));
 }
 
 std::string name_of(const ::testing::TestParamInfo<Case>& tested) {

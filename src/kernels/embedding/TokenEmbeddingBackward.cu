@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "base/Launch.cuh"
+#include "base/Cuda.h"
 #include "kernels/embedding/TokenEmbedding.cuh"
 #include "kernels/embedding/TokenEmbedding.h"
 #include "kernels/primitives/EarlyStart.cuh"

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "base/Launch.cuh"
+#include "base/Cuda.h"
 #include "kernels/loss/LinearCrossEntropy.h"
 #include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/RowProducts.cuh"

@@ -132,10 +132,13 @@ struct ColumnSums {
   CUTLASS_DEVICE auto get_consumer_store_callbacks(const Consumer& consumer) {
     const int width = cute::get<1>(consumer.problem_shape_mnkl),
               first_column = kColumns * static_cast<int>(cute::get<1>(consumer.tile_coord_mnkl));
+    // A cluster has tiles of two rows of tiles, of which the second may not exist; there is no place for its
+    // sums.
+    const bool exists = cute::get<0>(consumer.residue_cD) > 0;
     float* const parts = to.parts + int64_t{cute::get<0>(consumer.tile_coord_mnkl)} * width + first_column;
     return OfThread<decltype(consumer.tCcD)>(consumer.tCcD, *shared, parts,
-                                             cute::get<0>(consumer.residue_tCcD), width - first_column,
-                                             consumer.thread_idx);
+                                             cute::get<0>(consumer.residue_tCcD),
+                                             exists ? width - first_column : 0, consumer.thread_idx);
   }
 };
 

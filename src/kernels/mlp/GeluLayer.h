@@ -10,8 +10,9 @@ namespace adtrain::kernels {
 /// The hidden layer of an MLP, y = dropout(gelu(x Wᵀ + b)), with what its backward pass needs. Everything is
 /// dense, on a GPU, in bf16 or fp16; sums are in fp32. Where the GPU and the sizes allow it, GELU and dropout
 /// are in the epilogue of the product (GeluProducts.h), and their gradient in that of the next layer's input
-/// gradient; elsewhere they are kernels of their own between products. What Gemm.h says about threads and
-/// autotuning holds here too.
+/// gradient; with dropout `inner` must be a multiple of kGeluTileColumns, and its bits aligned to 16 bytes.
+/// Elsewhere they are kernels of their own between products. What Gemm.h says about threads and autotuning
+/// holds here too.
 class GeluLayer {
  public:
   GeluLayer() = default;
@@ -21,6 +22,9 @@ class GeluLayer {
 
   /// (rows, inner).
   const at::Tensor& y() const { return y_; }
+
+  /// Whether GELU is in the epilogue.
+  bool in_epilogue() const { return in_epilogue_; }
 
   /// The gradient of x Wᵀ (rows, inner) from that of the product which y goes into, d_out (…, out), and
   /// that product's weight (out, inner). Adds the gradient of the bias to `d_bias`.

@@ -11,7 +11,7 @@ namespace adtrain::kernels {
 struct GeluForm {
   float phi, tangent, square;
 
-  __device__ explicit GeluForm(float x, float scale = 1.0F) : square(fminf(x * x, 16.0F)) {
+  __device__ explicit GeluForm(float x, float scale) : square(fminf(x * x, 16.0F)) {
     tangent = tanh_of(x * fmaf(fmaf(kQuintic, square, kCubic), square, kLinear));
     const float half = 0.5F * scale;
     phi = fmaf(tangent, half, half);

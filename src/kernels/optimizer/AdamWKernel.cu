@@ -166,7 +166,7 @@ __device__ void put_low_precision(const AdamWStep& step, int64_t quad, const flo
 
 /// Each thread updates four neighbouring elements (a float4).
 __global__ void __launch_bounds__(kThreads) update_kernel(DeviceRule rule, AdamWStep step) {
-  kernels::follow_kernels_ahead();
+  kernels::await_kernels_ahead();  // alone: kernels that start early read weights, which this one writes
   const int64_t quad = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (quad >= step.size / 4) return;
   float4& gradient_place = reinterpret_cast<float4*>(step.gradient)[quad];

@@ -14,6 +14,7 @@
 #include "kernels/embedding/TokenEmbedding.h"
 #include "kernels/encoder/SymbolicEncoder.h"
 #include "kernels/loss/LinearCrossEntropy.h"
+#include "kernels/mlp/GeluProducts.h"
 #include "kernels/norm/NormKernels.h"
 
 namespace adtrain::kernels {
@@ -309,7 +310,8 @@ std::vector<Part> KernelPlan::parts_on_cpu() const {
 
 bool KernelPlan::gelu_in_epilogues() const {
   const bool gelu = network_.block == NetworkShape::Block::kPostNorm || network_.gelu;
-  return by_sublayers() && gelu && !network_.quantised && device_.multiplies_by_warpgroups();
+  const bool fits = !network_.drops_hidden || network_.inner_width % kGeluTileColumns == 0;
+  return by_sublayers() && gelu && fits && !network_.quantised && device_.multiplies_by_warpgroups();
 }
 
 Part KernelPlan::attention_of_composed() const {

@@ -8,7 +8,7 @@
 
 /// Kernels that start before the kernel ahead of them on the stream has ended ("programmatic dependent
 /// launch"), on GPUs of compute capability 9.0 and later: what they do first needs nothing of that kernel.
-/// CUDA graphs keep this. On other GPUs they start after it. Like the instructions, it has a counterpart in
+/// CUDA graphs keep this. Code for older GPUs starts after it. Like the instructions, it has a counterpart in
 /// tests/emulation/.
 namespace adtrain::kernels {
 
@@ -20,27 +20,30 @@ __device__ inline void await_kernels_ahead() {
 #endif
 }
 /// Lets the next kernel, if it is one of these, start once all thread blocks have come here or ended. Any
-/// kernel may call it; before Hopper it does nothing.
+/// kernel may call it that writes nothing which the next one reads before its wait; before Hopper it does
+/// nothing.
 __device__ inline void let_next_kernel_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-/// Both, for a kernel in a row of such kernels: until it comes here it may read what was complete before the
-/// kernel ahead came here, weights for example.
+/// Both, in this order, for a kernel in a row of such kernels. Before it a kernel may read what was complete
+/// when the last kernel ahead that comes here, or starts after all others, began its work: weights, which
+/// none of the kernels between writes.
 __device__ inline void follow_kernels_ahead() {
   await_kernels_ahead();
   let_next_kernel_start();
 }
 
-/// Whether the current GPU starts kernels early.
-inline bool starts_early() {
-  int device = 0, major = 0;
-  gpu::check(cudaGetDevice(&device), "cudaGetDevice");
-  gpu::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
-             "cudaDeviceGetAttribute");
-  return major >= 9;
+/// Whether the kernel's code for the current GPU waits for the kernels ahead. Code for older GPUs, which
+/// newer ones compile, does not.
+template <class... Parameters>
+bool starts_early(void (*kernel)(Parameters...)) {
+  constexpr int kHopper = 90;
+  cudaFuncAttributes attributes = {};
+  gpu::check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
+  return attributes.ptxVersion >= kHopper;
 }
 
 /// gpu::launch() of a kernel that calls await_kernels_ahead(). `cluster` neighbouring thread blocks, 8 at
@@ -57,7 +60,7 @@ void launch_early_in_clusters(const char* name, void (*kernel)(Parameters...), d
   }
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = starts_early() ? 1 : 0;
+  attributes[0].val.programmaticStreamSerializationAllowed = starts_early(kernel) ? 1 : 0;
   attributes[1].id = cudaLaunchAttributeClusterDimension;
   attributes[1].val.clusterDim.x = static_cast<unsigned>(cluster);
   attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;

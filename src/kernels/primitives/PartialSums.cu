@@ -1,4 +1,3 @@
-#include "base/Launch.cuh"
 #include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/PartialSums.cuh"
 #include "kernels/primitives/PartialSums.h"

@@ -368,8 +368,7 @@ void launch(const DecodingAttention& job, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(job.shape.rings() * job.splits);
   const auto kernel = decoding_kernel<Short, HeadSize, kWarps>;
   constexpr int kThreads = kWarps * kWarp;
-  if (job.early) return launch_early("decoding_kernel", kernel, blocks, kThreads, 0, stream, job);
-  gpu::launch("decoding_kernel", kernel, blocks, kThreads, 0, stream, job);
+  launch_early("decoding_kernel", kernel, blocks, kThreads, 0, stream, job);
 }
 
 /// Of few heads a thread block of many warps takes all keys of one, up to a length.

@@ -74,7 +74,6 @@ struct DecodingAttention {
   /// call; not read for 1 split.
   unsigned* arrivals;
   void* output;  ///< (sequences, heads, head size)
-  bool early;    ///< whether the GPU has early starts: compute capability 9.0 and later
 };
 
 /// Deterministic. With ALiBi, keys are not read whose weights together are below 2^-26 of the newest token's:

@@ -8,7 +8,6 @@
 #include "kernels/MatrixOperation.h"
 #include "kernels/attention/decoding/DecodingAttention.h"
 #include "kernels/norm/NormEpsilon.h"
-#include "kernels/primitives/DeviceTraits.h"
 
 namespace adtrain::kernels {
 namespace {
@@ -74,8 +73,7 @@ at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& key, cons
                       .splits = splits,
                       .parts = parts.defined() ? parts.data_ptr<float>() : nullptr,
                       .arrivals = static_cast<unsigned*>(ring.arrivals.data_ptr()),
-                      .output = output.data_ptr(),
-                      .early = DeviceTraits::of(query.device()).runs_small_kernels()},
+                      .output = output.data_ptr()},
                      current_stream());
   return output;
 }

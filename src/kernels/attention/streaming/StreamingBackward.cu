@@ -47,12 +47,12 @@ using namespace streaming_attention_pass;
 constexpr int kLengthRows = 64;  ///< rows of one head per thread block
 
 /// In fp16: a thread block finds the longest value of a head, and makes a place for the longest gradient.
-template <class Short, int HeadSize>
+template <int HeadSize>
 __global__ void __launch_bounds__(kThreads) streaming_longest_values_kernel(const __grid_constant__ Job job) {
   const MultiheadAttention& attention = job.attention;
   const int heads = attention.shape.heads;
-  const float longest = longest_row<Short, HeadSize, kThreads>(attention.values, blockIdx.x / heads,
-                                                               blockIdx.x % heads, attention.shape.tokens);
+  const float longest = longest_row<__half, HeadSize, kThreads>(attention.values, blockIdx.x / heads,
+                                                                blockIdx.x % heads, attention.shape.tokens);
   if (threadIdx.x != 0) return;
   job.gradients.longest_rows[blockIdx.x] = 0.0f;
   job.gradients.longest_rows[attention.shape.sequences * heads + blockIdx.x] = longest;
@@ -64,7 +64,7 @@ __device__ void raise_to(float* longest, float length) {
 }
 
 /// In fp16: finds the longest gradient of the attention output in each head.
-template <class Short, int HeadSize>
+template <int HeadSize>
 __global__ void __launch_bounds__(kThreads)
     streaming_longest_gradients_kernel(const __grid_constant__ Job job) {
   constexpr int kChunks = HeadSize / 8, kAtOnce = kThreads / kChunks;
@@ -76,8 +76,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < kLengthRows; i += kAtOnce) {
     const ChunkValues gradient =
-        output_chunk<Short, HeadSize>(job.gradients.attention_output, shape, sequence,
-                                      min(first + i, shape.rows - 1), head, threadIdx.x % kChunks);
+        output_chunk<__half, HeadSize>(job.gradients.attention_output, shape, sequence,
+                                       min(first + i, shape.rows - 1), head, threadIdx.x % kChunks);
     const float square = warp_max(head_sum<HeadSize>(gradient.product_with(gradient)));
     if (threadIdx.x % kWarp == 0) raise_to(job.gradients.longest_rows + number, std::sqrt(square));
   }
@@ -147,9 +147,9 @@ template <int HeadSize>
 void find_longest_rows(const Job& job, cudaStream_t stream) {
   const BlockShape& shape = job.attention.shape;
   const int row_blocks = (shape.rows + kLengthRows - 1) / kLengthRows;
-  gpu::launch("streaming_longest_values_kernel", streaming_longest_values_kernel<__half, HeadSize>,
+  gpu::launch("streaming_longest_values_kernel", streaming_longest_values_kernel<HeadSize>,
               shape.sequences * shape.heads, kThreads, 0, stream, job);
-  gpu::launch("streaming_longest_gradients_kernel", streaming_longest_gradients_kernel<__half, HeadSize>,
+  gpu::launch("streaming_longest_gradients_kernel", streaming_longest_gradients_kernel<HeadSize>,
               shape.sequences * row_blocks * shape.heads, kThreads, 0, stream, job);
 }
 

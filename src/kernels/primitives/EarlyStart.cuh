@@ -1,6 +1,8 @@
 #pragma once
 
+#include <map>
 #include <string>
+#include <utility>
 
 #include <cuda_runtime.h>
 
@@ -37,13 +39,19 @@ __device__ inline void follow_kernels_ahead() {
 }
 
 /// Whether the kernel's code for the current GPU waits for the kernels ahead. Code for older GPUs, which
-/// newer ones compile, does not.
-template <class... Parameters>
-bool starts_early(void (*kernel)(Parameters...)) {
+/// newer ones compile, does not. Each thread asks once, because the answer takes the driver microseconds.
+inline bool starts_early(const void* kernel) {
   constexpr int kHopper = 90;
-  cudaFuncAttributes attributes = {};
-  gpu::check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
-  return attributes.ptxVersion >= kHopper;
+  static thread_local std::map<std::pair<int, const void*>, bool> known;
+  int device = 0;
+  gpu::check(cudaGetDevice(&device), "cudaGetDevice");
+  const auto [place, is_new] = known.try_emplace({device, kernel}, false);
+  if (is_new) {
+    cudaFuncAttributes attributes = {};
+    gpu::check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
+    place->second = attributes.ptxVersion >= kHopper;
+  }
+  return place->second;
 }
 
 /// gpu::launch() of a kernel that calls await_kernels_ahead(). `cluster` neighbouring thread blocks, 8 at
@@ -60,7 +68,8 @@ void launch_early_in_clusters(const char* name, void (*kernel)(Parameters...), d
   }
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = starts_early(kernel) ? 1 : 0;
+  attributes[0].val.programmaticStreamSerializationAllowed =
+      starts_early(reinterpret_cast<const void*>(kernel)) ? 1 : 0;
   attributes[1].id = cudaLaunchAttributeClusterDimension;
   attributes[1].val.clusterDim.x = static_cast<unsigned>(cluster);
   attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;

@@ -31,6 +31,11 @@ struct Views {
   }
 };
 
+/// Null for an undefined tensor.
+float* floats_of(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.data_ptr<float>() : nullptr;
+}
+
 }  // namespace
 
 /// What the forward pass keeps for the backward pass.
@@ -44,9 +49,6 @@ struct ProjectedAttention::Remembered {
 
   MultiheadAttention attention() const {
     const Views views = Views::of(inputs, order, shape.heads);
-    const auto floats_of = [](const at::Tensor& tensor) {
-      return tensor.defined() ? tensor.const_data_ptr<float>() : nullptr;
-    };
     return {shape,
             matrix_of<const __nv_bfloat16>(last_rows(views.queries)),
             matrix_of<const __nv_bfloat16>(views.keys),
@@ -69,9 +71,6 @@ struct ProjectedAttention::Remembered {
                                         const at::Tensor& minus_deltas,
                                         const at::Tensor& longest_rows) const {
     const Views views = Views::of(result.inputs, order, shape.heads);
-    const auto floats_of = [](const at::Tensor& tensor) {
-      return tensor.defined() ? tensor.data_ptr<float>() : nullptr;
-    };
     return {values_of(d_attention_output),
             matrix_of<__nv_bfloat16>(last_rows(views.queries)),
             matrix_of<__nv_bfloat16>(views.keys),

@@ -5,20 +5,19 @@
 #include <cuda_runtime.h>
 #include <cutlass/cutlass.h>
 #include <cutlass/epilogue/fusion/operations.hpp>
-#include <cutlass/epilogue/fusion/sm90_callbacks_tma_warpspecialized.hpp>
+
+#include "kernels/mlp/EpilogueVisitor.cuh"
 
 namespace adtrain::kernels {
 
-/// A visitor of CUTLASS's epilogues, a node of the tree that an epilogue computes. It passes its input on and
-/// adds up its columns: of each tile one row of partial sums, (tiles, width) in fp32. A warpgroup has all
-/// rows of a tile of `kColumns`. cutlass/epilogue/fusion/sm90_visitor_tma_warpspecialized.hpp says what a
-/// node must have and when its functions are called.
+/// Passes its input on and adds up its columns: of each tile one row of partial sums, (tiles, width) in fp32.
+/// A warpgroup has all rows of a tile of `kColumns`.
 ///
 /// A thread has two neighbouring columns of each 8, of a few rows. The lanes at distances 4, 8 and 16 have
 /// others of the same columns: at each of three steps a lane gives half of its columns away and receives the
 /// other half's sums. Then the warps meet in shared memory.
 template <int kColumns>
-struct ColumnSums {
+struct ColumnSums : EpilogueVisitor {
   static constexpr int kWarps = 4, kLanes = 32;
   static constexpr int kOfThread = kColumns / 4, kOfLane = kOfThread / 8;  ///< before and after the steps
 
@@ -29,30 +28,6 @@ struct ColumnSums {
     float* parts;
   };
   using Params = Arguments;
-
-  template <class Shape>
-  static constexpr Params to_underlying_arguments(const Shape&, const Arguments& arguments, void*) {
-    return arguments;
-  }
-  template <class Shape>
-  static bool can_implement(const Shape&, const Arguments&) {
-    return true;
-  }
-  template <class Shape>
-  static size_t get_workspace_size(const Shape&, const Arguments&) {
-    return 0;
-  }
-  template <class Shape>
-  static cutlass::Status initialize_workspace(const Shape&, const Arguments&, void*, cudaStream_t,
-                                              cutlass::CudaHostAdapter* = nullptr) {
-    return cutlass::Status::kSuccess;
-  }
-  CUTLASS_DEVICE bool is_producer_load_needed() const { return false; }
-  CUTLASS_DEVICE bool is_C_load_needed() const { return false; }
-  template <class Producer>
-  CUTLASS_DEVICE auto get_producer_load_callbacks(const Producer&) {
-    return cutlass::epilogue::fusion::EmptyProducerLoadCallbacks{};
-  }
 
   ColumnSums() = default;
   CUTLASS_HOST_DEVICE ColumnSums(const Params& to, const SharedStorage& storage)

@@ -6,33 +6,33 @@
 namespace adtrain::kernels {
 namespace {
 
-/// What the formulas of both take besides their arguments: the scale of elements that dropout keeps.
+/// The scale of elements that dropout keeps.
 struct KeptScale {
   float scale;
 };
 
-template <class Values>
-struct Gelu {
+/// A formula of GELU for each of an array's values.
+template <class Values, class Formula>
+struct OfEach {
   using Arguments = KeptScale;
   CUTLASS_DEVICE Values operator()(const Values& x, const KeptScale& kept) const {
-    Values y;
+    Values results;
     CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < Values::kElements; ++i) y[i] = x[i] * GeluForm(x[i], kept.scale).phi;
-    return y;
+    for (int i = 0; i < Values::kElements; ++i) results[i] = Formula()(GeluForm(x[i], kept.scale), x[i]);
+    return results;
   }
 };
-
+struct ValueFormula {
+  CUTLASS_DEVICE float operator()(const GeluForm& form, float x) const { return x * form.phi; }
+};
+struct SlopeFormula {
+  CUTLASS_DEVICE float operator()(const GeluForm& form, float x) const { return form.slope(x); }
+};
+template <class Values>
+using Gelu = OfEach<Values, ValueFormula>;
 /// Its derivative. The compiler sees what both have in common, and computes that once.
 template <class Values>
-struct GeluSlope {
-  using Arguments = KeptScale;
-  CUTLASS_DEVICE Values operator()(const Values& x, const KeptScale& kept) const {
-    Values slope;
-    CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < Values::kElements; ++i) slope[i] = GeluForm(x[i], kept.scale).slope(x[i]);
-    return slope;
-  }
-};
+using GeluSlope = OfEach<Values, SlopeFormula>;
 
 template <class Short, bool kDrops>
 void launch(const GeluProduct& call, cudaStream_t stream) {

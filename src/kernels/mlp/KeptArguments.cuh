@@ -5,17 +5,18 @@
 #include <cuda_runtime.h>
 #include <cutlass/cutlass.h>
 #include <cutlass/epilogue/fusion/operations.hpp>
-#include <cutlass/epilogue/fusion/sm90_callbacks_tma_warpspecialized.hpp>
+
+#include "kernels/mlp/EpilogueVisitor.cuh"
 
 namespace adtrain::kernels {
 
-/// A visitor of CUTLASS's epilogues, as ColumnSums.cuh says of them: dropout ahead of GELU. It passes the
-/// elements on that are kept, and for the others an argument at which GELU and its derivative are 0, so that
-/// one choice serves both. A warpgroup has all rows of a tile of kRows × kColumns.
+/// Dropout ahead of GELU. It passes the elements on that are kept, and for the others an argument at which
+/// GELU and its derivative are 0, so that one choice serves both. A warpgroup has all rows of a tile of kRows
+/// × kColumns.
 ///
 /// A thread reads its rows' bits of the whole tile at once, before it works on the first of its elements.
 template <int kRows, int kColumns>
-struct KeptArguments {
+struct KeptArguments : EpilogueVisitor {
   static constexpr int kWordBits = 32, kWords = kColumns / kWordBits;
   static constexpr int kOfThread = kRows / 32;  ///< its rows: two of each 64, eight apart
   static constexpr float kDropped = -64.0F;     ///< a finite one: its product with 0 is 0
@@ -26,30 +27,6 @@ struct KeptArguments {
     const uint8_t* keep;  ///< as MatrixDropout's, aligned to 16 bytes; the width is a multiple of kColumns
   };
   using Params = Arguments;
-
-  template <class Shape>
-  static constexpr Params to_underlying_arguments(const Shape&, const Arguments& arguments, void*) {
-    return arguments;
-  }
-  template <class Shape>
-  static bool can_implement(const Shape&, const Arguments&) {
-    return true;
-  }
-  template <class Shape>
-  static size_t get_workspace_size(const Shape&, const Arguments&) {
-    return 0;
-  }
-  template <class Shape>
-  static cutlass::Status initialize_workspace(const Shape&, const Arguments&, void*, cudaStream_t,
-                                              cutlass::CudaHostAdapter* = nullptr) {
-    return cutlass::Status::kSuccess;
-  }
-  CUTLASS_DEVICE bool is_producer_load_needed() const { return false; }
-  CUTLASS_DEVICE bool is_C_load_needed() const { return false; }
-  template <class Producer>
-  CUTLASS_DEVICE auto get_producer_load_callbacks(const Producer&) {
-    return cutlass::epilogue::fusion::EmptyProducerLoadCallbacks{};
-  }
 
   KeptArguments() = default;
   CUTLASS_HOST_DEVICE KeptArguments(const Params& from, const SharedStorage&) : from(from) {}

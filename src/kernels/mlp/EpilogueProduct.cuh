@@ -41,8 +41,10 @@ template <class Short>
 using EpilogueParts =
     collective::detail::EpilogueDescriptor<ProductTile, EpiloguePart, void, Element<Short>, EpilogueSchedule>;
 
-template <template <class> class Function, class To, class... Inputs>
-using Computed = fusion::Sm90EVT<fusion::Sm90Compute<Function, To, float, kRounding>, Inputs...>;
+template <template <class> class Formula, class To>
+using Function = fusion::Sm90Compute<Formula, To, float, kRounding>;
+template <template <class> class Formula, class To, class... Inputs>
+using Computed = fusion::Sm90EVT<Function<Formula, To>, Inputs...>;
 
 /// The product whose epilogue is `Tree`. B is (columns, inner) where `LayoutOfB` is column-major, as the
 /// weight of a linear layer, else (inner, columns).

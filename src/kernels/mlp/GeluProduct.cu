@@ -11,28 +11,26 @@ struct KeptScale {
   float scale;
 };
 
-/// A formula of GELU for each of an array's values.
-template <class Values, class Formula>
-struct OfEach {
+template <class Values>
+struct Phi {
   using Arguments = KeptScale;
   CUTLASS_DEVICE Values operator()(const Values& x, const KeptScale& kept) const {
-    Values results;
+    Values phi;
     CUTLASS_PRAGMA_UNROLL
-    for (int i = 0; i < Values::kElements; ++i) results[i] = Formula()(GeluForm(x[i], kept.scale), x[i]);
-    return results;
+    for (int i = 0; i < Values::kElements; ++i) phi[i] = GeluForm(x[i]).phi(kept.scale);
+    return phi;
   }
 };
-struct ValueFormula {
-  CUTLASS_DEVICE float operator()(const GeluForm& form, float x) const { return x * form.phi; }
-};
-struct SlopeFormula {
-  CUTLASS_DEVICE float operator()(const GeluForm& form, float x) const { return form.slope(x); }
-};
+/// The compiler sees what it has in common with Phi, and computes that once.
 template <class Values>
-using Gelu = OfEach<Values, ValueFormula>;
-/// Its derivative. The compiler sees what both have in common, and computes that once.
-template <class Values>
-using GeluSlope = OfEach<Values, SlopeFormula>;
+struct Slope {
+  CUTLASS_DEVICE Values operator()(const Values& x, const Values& phi) const {
+    Values slope;
+    CUTLASS_PRAGMA_UNROLL
+    for (int i = 0; i < Values::kElements; ++i) slope[i] = GeluForm(x[i]).slope(x[i], phi[i]);
+    return slope;
+  }
+};
 
 template <class Short, bool kDrops>
 void launch(const GeluProduct& call, cudaStream_t stream) {
@@ -43,12 +41,15 @@ void launch(const GeluProduct& call, cudaStream_t stream) {
                           fusion::Sm90RowBroadcast<0, ProductTile, Of, float, OfColumns>>;
   using Kept = fusion::Sm90EVT<KeptArguments<kGeluTileRows, kGeluTileColumns>, Biased>;
   using Argument = std::conditional_t<kDrops, Kept, Biased>;
-  using Value = Computed<Gelu, Of, fusion::Sm90SplitTreeFetch>;
-  using Slope = fusion::Sm90EVT<
+  using StoredSlope =
       fusion::Sm90AuxStore<Store::Stages, typename Store::EpilogueTile, Of, kRounding, typename Store::Stride,
-                           typename Store::SmemLayoutAtom, typename Store::CopyOpR2S>,
-      Computed<GeluSlope, float, fusion::Sm90SplitTreeFetch>>;
-  using Product = EpilogueProduct<Short, ColumnMajor, fusion::Sm90SplitTreeVisitor<Argument, Value, Slope>>;
+                           typename Store::SmemLayoutAtom, typename Store::CopyOpR2S>;
+  // Each node with the places of what it is computed from.
+  using Nodes = cute::tuple<cute::seq<>, cute::seq<0>, cute::seq<0, 1>, cute::seq<2>, cute::seq<0, 1>>;
+  using Tree =
+      fusion::Sm90TopologicalVisitor<float, Nodes, Argument, Function<Phi, float>, Function<Slope, float>,
+                                     StoredSlope, Function<cutlass::multiplies, Of>>;
+  using Product = EpilogueProduct<Short, ColumnMajor, Tree>;
   const typename Biased::Arguments biased{{}, {reinterpret_cast<const Of*>(call.bias)}, {}};
   const auto argument = [&]() -> typename Argument::Arguments {
     if constexpr (kDrops)
@@ -57,9 +58,9 @@ void launch(const GeluProduct& call, cudaStream_t stream) {
       return biased;
   }();
   const KeptScale kept{kDrops ? call.dropout.scale : 1.0F};
-  const typename Slope::Arguments slope{{{}, kept},
-                                        {reinterpret_cast<Of*>(call.slope), Product::stride_of(call.shape)}};
-  Product::run("gelu_product", call.shape, call.in, call.x, call.weight, {argument, slope, {{}, kept}},
+  const typename StoredSlope::Arguments slope{reinterpret_cast<Of*>(call.slope),
+                                              Product::stride_of(call.shape)};
+  Product::run("gelu_product", call.shape, call.in, call.x, call.weight, {argument, kept, {}, slope, {}},
                call.y, call.processors, stream);
 }
 

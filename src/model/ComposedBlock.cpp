@@ -13,6 +13,7 @@
 #include "kernels/gemm/Gemm.h"
 #include "kernels/norm/HeadNorms.h"
 #include "kernels/norm/Norm.h"
+#include "kernels/quantised/WeightProduct.h"
 
 namespace adtrain {
 namespace {
@@ -29,13 +30,17 @@ at::Tensor normed(const at::Tensor& x, const kernels::NormWeights& norm) {
   return kernels::normed_input(x, norm, kNormEpsilon, /*kept=*/{}).y;
 }
 
-at::Tensor product_of_normed(const Linear& linear, const kernels::NormWeights& norm, const at::Tensor& x) {
-  if (linear.is_quantised()) return (*linear.quantised)(x, linear.bias, {.norm = norm});
+at::Tensor product_of_normed(const Linear& linear, const kernels::NormWeights& norm,
+                             const at::Tensor& norm_products, const at::Tensor& x) {
+  if (linear.is_quantised())
+    return (*linear.quantised)(x, linear.bias, {.norm = norm, .norm_products = norm_products});
   return kernels::product(normed(x, norm), linear.weight, linear.bias, kernels::Autotuning::kNo);
 }
 
-at::Tensor gelu_of_normed(const Linear& linear, const kernels::NormWeights& norm, const at::Tensor& x) {
-  if (linear.is_quantised()) return (*linear.quantised)(x, linear.bias, {.norm = norm, .gelu = true});
+at::Tensor gelu_of_normed(const Linear& linear, const kernels::NormWeights& norm,
+                          const at::Tensor& norm_products, const at::Tensor& x) {
+  if (linear.is_quantised())
+    return (*linear.quantised)(x, linear.bias, {.norm = norm, .norm_products = norm_products, .gelu = true});
   const at::Tensor product = kernels::product(normed(x, norm), linear.weight, {}, kernels::Autotuning::kNo);
   return linear.bias.defined() ? kernels::biased_gelu(product, linear.bias, /*kept=*/{}) : at::gelu(product);
 }
@@ -102,7 +107,7 @@ at::Tensor ComposedBlock::in_pass(const at::Tensor& x, const ComposedPass& pass,
                                   const BlockPlace& place) const {
   if (pass.sublayers) return by_sublayers(x, pass, place);
   if (pass.around_products) {
-    return around_products(x, place.rows, [&](const at::Tensor& projected) {
+    return around_products(x, place.rows, /*norm_products=*/{}, [&](const at::Tensor& projected) {
       return attention(projected, pass.order, place.rows, /*dropout_rate=*/0, /*main_gradients=*/nullptr);
     });
   }
@@ -134,18 +139,29 @@ at::Tensor ComposedBlock::by_sublayers(const at::Tensor& x, const ComposedPass& 
 }
 
 template <class OfProjected>
-at::Tensor ComposedBlock::around_products(const at::Tensor& x, int64_t rows, OfProjected&& attend) const {
-  const at::Tensor projected = product_of_normed(qkv_, norm_1_.weights(), x);
+at::Tensor ComposedBlock::around_products(const at::Tensor& x, int64_t rows,
+                                          const NormProducts& norm_products, OfProjected&& attend) const {
+  const at::Tensor projected = product_of_normed(qkv_, norm_1_.weights(), norm_products.attention, x);
   const at::Tensor sum = added(last_of(x, 1, rows), out_, attend(projected));
-  const at::Tensor inner = gate_.weight.defined() ? mlp().inner(normed(sum, norm_2_.weights()))
-                                                  : gelu_of_normed(up_, norm_2_.weights(), sum);
+  const at::Tensor inner = gate_.weight.defined()
+                               ? mlp().inner(normed(sum, norm_2_.weights()))
+                               : gelu_of_normed(up_, norm_2_.weights(), norm_products.mlp, sum);
   return added(sum, down_, inner);
 }
 
 at::Tensor ComposedBlock::newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const {
   if (!tokens.around_products) return reading(x, tokens.rotary, keys.attending(tokens));
   return around_products(
-      x, x.size(1), [&](const at::Tensor& projected) { return newest_attention(projected, keys, tokens); });
+      x, x.size(1), keys.norm_products([this] { return norm_products(); }),
+      [&](const at::Tensor& projected) { return newest_attention(projected, keys, tokens); });
+}
+
+NormProducts ComposedBlock::norm_products() const {
+  const auto products = [](const Linear& linear, const ChosenNorm& norm) {
+    const bool used = linear.is_quantised() && linear.quantised->is_weight_only(norm.weight.scalar_type());
+    return used ? kernels::norm_products(*linear.quantised->matrix, norm.weights()) : at::Tensor();
+  };
+  return {products(qkv_, norm_1_), gate_.weight.defined() ? at::Tensor() : products(up_, norm_2_)};
 }
 
 at::Tensor ComposedBlock::reading(const at::Tensor& x, const Rotary& rotary, const Attend& attend) const {

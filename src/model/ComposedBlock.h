@@ -91,7 +91,9 @@ class ComposedBlock {
   /// The last `rows` tokens, without gradients and dropout, of which our own kernels run all but the
   /// products; `attend` maps the output of qkv_ to attention's.
   template <class OfProjected>
-  at::Tensor around_products(const at::Tensor& x, int64_t rows, OfProjected&& attend) const;
+  at::Tensor around_products(const at::Tensor& x, int64_t rows, const NormProducts& norm_products,
+                             OfProjected&& attend) const;
+  NormProducts norm_products() const;
   /// Attention over kept keys of what qkv_ returned; our own kernel norms queries and keys itself.
   at::Tensor newest_attention(const at::Tensor& projected, RollingKeys& keys,
                               const NewestTokens& tokens) const;

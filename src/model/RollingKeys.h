@@ -60,6 +60,12 @@ struct NewestTokens {
   static NewestTokens plain(const RollingPlaces& places, const kernels::KernelPlan& plan);
 };
 
+/// What the quantised weights after each of a block's norms make of the norm: see ProductOptions. Undefined
+/// where they are not used.
+struct NormProducts {
+  at::Tensor attention, mlp;
+};
+
 /// The keys and values of one block, of the tokens that RollingPlaces keeps. They stay as they were computed:
 /// deeper blocks' keys have seen tokens that the window has lost. For one thread.
 class RollingKeys {
@@ -75,6 +81,12 @@ class RollingKeys {
       return attend(query, key, value, newest);
     };
   }
+  /// What `compute` returned at the first step, which is not captured in a CUDA graph.
+  template <class Compute>
+  const NormProducts& norm_products(Compute&& compute) {
+    if (!norm_products_) norm_products_ = compute();
+    return *norm_products_;
+  }
 
  private:
   /// Of one token: (B, heads, 1, head size), as above.
@@ -82,6 +94,7 @@ class RollingKeys {
                         const NewestTokens& newest, const kernels::HeadNorms& norms, int64_t token);
 
   kernels::KeyValueRing ring_;  ///< undefined before the first step
+  std::optional<NormProducts> norm_products_;
 };
 
 /// What a stack of blocks keeps of rows that grow step by step.

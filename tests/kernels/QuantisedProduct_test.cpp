@@ -18,6 +18,7 @@
 #include "kernels/QuantisedCase.h"
 #include "kernels/norm/NormEpsilon.h"
 #include "kernels/quantised/ManyRowsPlan.h"
+#include "kernels/quantised/WeightProduct.h"
 
 namespace adtrain {
 namespace {
@@ -187,7 +188,7 @@ TEST_F(QuantisedLinear, WhatTheOptionsSayIsDoneToTheProduct) {
 /// width of rows that warps share differently, means far from 0, and an element far from all others.
 TEST_F(QuantisedLinear, InputsAreNormedBefore) {
   for (const auto& [in, rows] : std::vector<std::pair<int64_t, std::vector<int64_t>>>{
-           {64, {1, 8, 32}}, {192, {3, 17}}, {1024, {8, 9}}, {2048, {2, 12}}, {2112, {4}}, {320, {40}}}) {
+           {64, {1, 8, 32}}, {192, {3, 17, 31}}, {1024, {8, 9}}, {2048, {2, 12}}, {2112, {4}}, {320, {40}}}) {
     for (const Quantised kind : {Quantised::kNf4, Quantised::kInt8, Quantised::kNestedNf4}) {
       const QuantisedMatrix matrix = random_matrix(kind, 40, in, device());
       const at::Tensor weights = plainly_dequantised(matrix).t();
@@ -204,11 +205,14 @@ TEST_F(QuantisedLinear, InputsAreNormedBefore) {
               layer ? at::layer_norm(exact, {in}, scale, norm.bias.to(at::kDouble), kNormEpsilon)
                     : at::rms_norm(exact, {in}, scale, kNormEpsilon);
           const at::Tensor sum = random({count, 40}, at::kHalf);
-          const ProductOptions options = {.norm = norm, .gelu = true, .sum = sum};
+          const ProductOptions options = {
+              .norm = norm, .norm_products = kernels::norm_products(matrix, norm), .gelu = true, .sum = sum};
           const at::Tensor found = quantised_linear(input, matrix, {}, options);
           const at::Tensor expected = at::gelu(at::matmul(normed, weights)) + sum.to(at::kDouble);
           EXPECT_LT(error_of(found, expected), 1.5e-3);
           EXPECT_TRUE(at::equal(quantised_linear(input, matrix, {}, options), found));
+          const ProductOptions of_unknown = {.norm = norm, .gelu = true, .sum = sum};
+          EXPECT_LT(error_of(quantised_linear(input, matrix, {}, of_unknown), expected), 1.5e-3);
           EXPECT_LT(
               error_of(quantised_linear_by({ProductWay::kLibrary}, input, matrix, {}, options), expected),
               1.5e-3);

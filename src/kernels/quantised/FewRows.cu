@@ -38,8 +38,8 @@ class FewRows {
 
  public:
   using Memory = FewRowsMemory<kForm, kEights, kTiles>;
-  using Norm = InputNorm<Short, kWarps, kEights>;
   static constexpr int kFeatures = kWarpTile * kTiles;
+  using Norm = InputNorm<Short, kWarps, kEights, kFeatures>;
 
   __device__ FewRows(const QuantisedProduct& job, const Memory& memory, const Norm& norm)
       : job_(job),
@@ -63,7 +63,7 @@ class FewRows {
     }
 #pragma unroll
     for (int eight = 0; eight < kEights; ++eight) {
-      inputs_[eight] = norm_.row(8 * eight + place_.row) + column / kVectorWidth;
+      inputs_[eight] = row(8 * eight + place_.row) + column / kVectorWidth;
     }
 #pragma unroll
     for (int i = 0; i < kWeightsAhead; ++i) load(weights_[i], i);
@@ -85,8 +85,7 @@ class FewRows {
     Vector beginnings[kEights];
     if (norm_.exists()) {
 #pragma unroll
-      for (int eight = 0; eight < kEights; ++eight)
-        beginnings[eight] = __ldcg(norm_.row(8 * eight + place_.row));
+      for (int eight = 0; eight < kEights; ++eight) beginnings[eight] = __ldcg(row(8 * eight + place_.row));
     }
 #pragma unroll
     for (int i = 0; i < kResults; ++i) {
@@ -140,6 +139,12 @@ class FewRows {
             row * job_.weights.out_features + feature};
   }
 
+  /// Of the input. Of rows that do not exist the last one, whose sums nobody stores.
+  __device__ const Vector* row(int row) const {
+    const int vectors = static_cast<int>(job_.weights.in_features) / kVectorWidth;
+    return static_cast<const Vector*>(job_.input) + min(row, job_.rows - 1) * vectors;
+  }
+
   /// What a lane needs of the weights for 64 columns: two features of each tile.
   struct Weights {
     LaneCodes<kForm> codes[kTiles][2];
@@ -189,8 +194,8 @@ class FewRows {
       if (8 * eight >= job_.rows) break;
 #pragma unroll
       for (int v = 0; v < kVectors; ++v)
-        norm_.scale(inputs.vectors[eight][v], vector + v, 8 * eight + place_.row,
-                    number < blocks_ ? shifts_[eight] : 0, found_[eight]);
+        norm_.scale(inputs.vectors[eight][v], vector + v, number < blocks_ ? shifts_[eight] : 0,
+                    found_[eight]);
     }
   }
   __device__ int quad_lane() const {
@@ -262,20 +267,13 @@ class FewRows {
     for (int i = 0; i < kResults; ++i) {
       const Result result = this->result(i);
       if (!result.exists) continue;
-      const auto of_row = [&](int row) {
-        const int place = kPitch * row + static_cast<int>(result.feature - first_feature_);
-        float sum = 0.0f;
+      const int place = kPitch * result.row + static_cast<int>(result.feature - first_feature_);
+      float sum = 0.0f;
 #pragma unroll
-        for (int warp = 0; warp < kWarps; ++warp) sum += parts[kPart * warp + place];
-        return sum;
-      };
-      float sum = of_row(result.row);
-      if (norm_.exists()) {
-        const bool layer = norm_.of_layer();
-        sum = Norm::normed(sum, norm_.moments(result.row), layer ? of_row(job_.rows) : 0.0f,
-                           layer ? of_row(job_.rows + 1) : 0.0f);
-      }
+      for (int warp = 0; warp < kWarps; ++warp) sum += parts[kPart * warp + place];
       if constexpr (!kTable) sum *= scales_[i];
+      if (norm_.exists())
+        sum = norm_.normed(sum, result.row, static_cast<int>(result.feature - first_feature_));
       if (job_.bias != nullptr) sum += as_float(biases_[i]);
       sum = activated(job_, sum);
       if (job_.sum != nullptr) sum += as_float(added_[i]);
@@ -309,7 +307,7 @@ __global__ void __launch_bounds__(kThreads, 2) few_rows_kernel(const __grid_cons
   const typename Product::Norm norm(job, memory.memory + Product::Memory::kBytes);
   Product product(job, memory, norm);
   product.begin(static_cast<int>(blockIdx.x));
-  norm.start(kThreads);
+  norm.start(Product::kFeatures * static_cast<int64_t>(blockIdx.x), kThreads);
   memory.template fill<Short>(job.weights);
   copies_arrived();
   await_kernels_ahead();
@@ -337,10 +335,8 @@ void launch_tiles(const QuantisedProduct& product, cudaStream_t stream) {
 
 template <class Short, WeightForm kForm>
 void launch(const QuantisedProduct& product, cudaStream_t stream) {
-  // LayerNorm's two parameters are rows, too.
-  const int rows = product.rows + (product.norm.bias != nullptr ? 2 : 0);
-  if (rows <= 8) return launch_tiles<Short, kForm, 1>(product, stream);
-  if (rows <= 16) return launch_tiles<Short, kForm, 2>(product, stream);
+  if (product.rows <= 8) return launch_tiles<Short, kForm, 1>(product, stream);
+  if (product.rows <= 16) return launch_tiles<Short, kForm, 2>(product, stream);
   return launch<Short, kForm, kMostFewRows / 8, 1>(product, stream);
 }
 

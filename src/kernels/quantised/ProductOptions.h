@@ -12,6 +12,9 @@ struct ProductOptions {
   /// rounded to x's type, of which the parameters are, before or after they are divided by the deviation.
   /// Undefined for none.
   kernels::NormWeights norm = {};
+  /// norm_products() of the matrix and this norm, if they are known: LayerNorm of few rows is done behind the
+  /// product then, instead of before. As constant as the matrix.
+  at::Tensor norm_products = {};
   bool gelu = false;    ///< whether the result is the exact GELU of x Wᵀ + bias
   at::Tensor sum = {};  ///< (rows, out_features): added to the result; may be undefined
 };

@@ -33,11 +33,11 @@ struct QuantisedWeights {
 /// output (out_features, in_features) = the weights, computed in fp32 and rounded once.
 void dequantise(const QuantisedWeights& weights, FloatType type, void* output, cudaStream_t stream);
 
-/// LayerNorm or RMSNorm of each row of an input. Arrays have in_features elements of the product's type, and
-/// are aligned to 16 bytes.
+/// LayerNorm or RMSNorm of each row of an input.
 struct RowNorm {
-  const void* weight;  ///< null for no norm
-  const void* bias;    ///< null for RMSNorm
+  const void* weight;  ///< in_features of the product's type, aligned to 16 bytes; null for no norm
+  /// (2, out_features): the weights times the norm's weight, and times its bias. Null for RMSNorm.
+  const float* products;
   float epsilon;
 };
 
@@ -74,10 +74,10 @@ constexpr int kMostFewRows = 32;
 /// codes go from there to the registers of the one warp that needs them. Deterministic.
 void few_rows_product(const QuantisedProduct& product, cudaStream_t stream);
 
-/// Whether few_rows_product() can norm so many rows: LayerNorm's parameters are two rows more.
-constexpr bool norms_few_rows(int64_t rows, int64_t in_features) {
+/// Whether few_rows_product() can norm rows of so many features.
+constexpr bool norms_few_rows(int64_t in_features) {
   constexpr int64_t kWidest = 6 * 1024;  // what fits 99 KiB of shared memory beside the rest
-  return rows + 2 <= kMostFewRows && in_features <= kWidest;
+  return in_features <= kWidest;
 }
 
 /// A way of many_rows_product() with its splits, which other ways have one of.

@@ -194,16 +194,22 @@ at::Tensor product_by_library(const at::Tensor& input, const at::Tensor& dequant
   return options.sum.defined() ? y + options.sum : y;
 }
 
-kernels::RowNorm row_norm_of(const kernels::NormWeights& norm) {
-  if (!norm.weight.defined()) return {};
-  return {norm.weight.const_data_ptr(), norm.bias.defined() ? norm.bias.const_data_ptr() : nullptr,
+/// Whether there is a norm that few_rows_product() can do behind the product.
+bool norm_fits_few_rows(const ProductOptions& options, int64_t in_features) {
+  const bool known = !options.norm.bias.defined() || options.norm_products.defined();
+  return options.norm.weight.defined() && known && kernels::norms_few_rows(in_features);
+}
+
+kernels::RowNorm row_norm_of(const ProductOptions& options) {
+  return {options.norm.weight.const_data_ptr(),
+          options.norm.bias.defined() ? options.norm_products.const_data_ptr<float>() : nullptr,
           static_cast<float>(kNormEpsilon)};
 }
 
 at::Tensor product_by(const ProductPlan& plan, const QuantisedWeights& weights, const at::Tensor& unnormed,
                       const at::Tensor& bias, const ProductOptions& options) {
   const bool norms_itself =
-      plan.way == ProductWay::kFewRows && kernels::norms_few_rows(unnormed.size(0), weights.in_features);
+      plan.way == ProductWay::kFewRows && norm_fits_few_rows(options, weights.in_features);
   const at::Tensor input = options.norm.weight.defined() && !norms_itself
                                ? kernels::normed_input(unnormed, options.norm, kNormEpsilon, /*kept=*/{}).y
                                : unnormed;
@@ -217,7 +223,7 @@ at::Tensor product_by(const ProductPlan& plan, const QuantisedWeights& weights, 
                                    .rows = static_cast<int>(input.size(0)),
                                    .processors = kernels::processors(),
                                    .input = read_input.const_data_ptr(),
-                                   .norm = norms_itself ? row_norm_of(options.norm) : kernels::RowNorm{},
+                                   .norm = norms_itself ? row_norm_of(options) : kernels::RowNorm{},
                                    .bias = bias.defined() ? read_bias.const_data_ptr() : nullptr,
                                    .gelu = options.gelu,
                                    .sum = read_sum.defined() ? read_sum.const_data_ptr() : nullptr,

@@ -1,6 +1,7 @@
 #include "kernels/quantised/WeightProduct.h"
 
 #include <ATen/ATen.h>
+#include <c10/cuda/CUDAStream.h>
 
 #include "kernels/norm/NormEpsilon.h"
 #include "kernels/quantised/Dequantise.h"
@@ -12,6 +13,16 @@ at::Tensor normed_rows(const at::Tensor& x, const NormWeights& norm) {
   if (x.is_cuda()) return normed_input(x, norm, kNormEpsilon, /*kept=*/{}).y;
   if (!norm.bias.defined()) return at::rms_norm(x, norm.weight.sizes(), norm.weight, kNormEpsilon);
   return at::layer_norm(x, norm.weight.sizes(), norm.weight, norm.bias, kNormEpsilon);
+}
+
+at::Tensor norm_products(const QuantisedMatrix& matrix, const NormWeights& norm) {
+  if (!norm.bias.defined()) return {};
+  const at::Tensor weights = dequantised(matrix, at::kFloat);
+  const at::Tensor products =
+      at::stack({at::mv(weights, norm.weight.to(at::kFloat)), at::mv(weights, norm.bias.to(at::kFloat))});
+  // A product's kernel reads them before the kernels ahead of it on the stream have ended.
+  if (products.is_cuda()) c10::cuda::getCurrentCUDAStream(products.get_device()).synchronize();
+  return products;
 }
 
 at::Tensor weight_product(const at::Tensor& x, const QuantisedMatrix& matrix, const at::Tensor& bias,

@@ -51,20 +51,15 @@ class Decoding {
     exponents_of_all_ = kNegligible - __log2f(1.0f - exp2_of(-slope_));
   }
 
-  /// What needs no newest token, and with `few` heads brings the first chunk into the L2 cache. The kernels
+  /// What needs no newest token, and with `few` heads brings the first chunks into the L2 cache. The kernels
   /// ahead may not have ended: the count of tokens may be an older one, and no value is used.
   __device__ void prepare() {
-    constexpr int kLine = 128, kOfKey = HeadSize * static_cast<int>(sizeof(Short)),
-                  kLines = kChunk * kOfKey / kLine;
     count_tokens();
     if (takes_newest()) norm_ = parameters(of_key() ? job_.norms.key : job_.norms.query);
-    if (!job_.few) return;
-    for (int i = static_cast<int>(threadIdx.x); i < 2 * kLines; i += kThreads) {
-      const int byte = i % kLines * kLine, age = split_ * kChunk + byte / kOfKey;
-      if (age >= kept_) continue;
-      const char* const rings = static_cast<const char*>(i < kLines ? job_.keys : job_.values);
-      prefetch(rings + (int64_t{ring_} * job_.shape.window + place_of_age(age)) * kOfKey + byte % kOfKey);
-    }
+    const int splits = splits_of(kept_);
+    if (!job_.few || split_ >= splits) return;
+    const int end = min(kept_, splits * kOfSplit);
+    for (int first = split_ * kChunk; first < end; first += splits * kChunk) prefetch_chunk(first);
   }
 
   /// Once the kernels ahead have ended.
@@ -102,6 +97,17 @@ class Decoding {
   __device__ bool takes_newest() const { return warp_ == kWarps - 1; }
   __device__ static bool of_key() { return group() == 1; }
 
+  /// The keys from age `first` on, and their values.
+  __device__ void prefetch_chunk(int first) const {
+    constexpr int kLine = 128, kOfKey = HeadSize * static_cast<int>(sizeof(Short)),
+                  kLines = kChunk * kOfKey / kLine;
+    for (int i = static_cast<int>(threadIdx.x); i < 2 * kLines; i += kThreads) {
+      const int byte = i % kLines * kLine, age = first + byte / kOfKey;
+      if (age >= kept_) continue;
+      const char* const rings = static_cast<const char*>(i < kLines ? job_.keys : job_.values);
+      prefetch(rings + (int64_t{ring_} * job_.shape.window + place_of_age(age)) * kOfKey + byte % kOfKey);
+    }
+  }
   /// Does nothing where the count is still the same.
   __device__ void count_tokens() {
     const int64_t tokens = __ldcg(job_.tokens);

@@ -152,14 +152,15 @@ at::Tensor ComposedBlock::around_products(const at::Tensor& x, int64_t rows,
 at::Tensor ComposedBlock::newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const {
   if (!tokens.around_products) return reading(x, tokens.rotary, keys.attending(tokens));
   return around_products(
-      x, x.size(1), keys.norm_products([this] { return norm_products(); }),
+      x, x.size(1), keys.norm_products([&] { return norm_products(x); }),
       [&](const at::Tensor& projected) { return newest_attention(projected, keys, tokens); });
 }
 
-NormProducts ComposedBlock::norm_products() const {
-  const auto products = [](const Linear& linear, const ChosenNorm& norm) {
-    const bool used = linear.is_quantised() && linear.quantised->is_weight_only(norm.weight.scalar_type());
-    return used ? kernels::norm_products(*linear.quantised->matrix, norm.weights()) : at::Tensor();
+NormProducts ComposedBlock::norm_products(const at::Tensor& x) const {
+  const at::Tensor rows = x.flatten(0, 1);
+  const auto products = [&rows](const Linear& linear, const ChosenNorm& norm) {
+    const bool used = linear.is_quantised() && linear.quantised->is_weight_only(rows.scalar_type());
+    return used ? kernels::norm_products(rows, *linear.quantised->matrix, norm.weights()) : at::Tensor();
   };
   return {products(qkv_, norm_1_), gate_.weight.defined() ? at::Tensor() : products(up_, norm_2_)};
 }

@@ -93,7 +93,7 @@ class ComposedBlock {
   template <class OfProjected>
   at::Tensor around_products(const at::Tensor& x, int64_t rows, const NormProducts& norm_products,
                              OfProjected&& attend) const;
-  NormProducts norm_products() const;
+  NormProducts norm_products(const at::Tensor& x) const;
   /// Attention over kept keys of what qkv_ returned; our own kernel norms queries and keys itself.
   at::Tensor newest_attention(const at::Tensor& projected, RollingKeys& keys,
                               const NewestTokens& tokens) const;

@@ -33,6 +33,15 @@ std::optional<WeightQuantisation> quantisation_of(WeightFormat format) {
   return std::nullopt;
 }
 
+/// Of NormProducts: what stays of them, and the weights in fp32 that the largest is computed from, which are
+/// counted in `element` bytes already.
+int64_t norm_product_bytes(const ModelOptions& options, int64_t element) {
+  constexpr int64_t kFloat = 4, kRows = 2;
+  const int64_t projected = 3 * options.tf_n_embd, inner = options.inner_width();
+  return kRows * kFloat * options.tf_n_layer * (projected + inner) +
+         (kFloat - element) * options.tf_n_embd * std::max(projected, inner);
+}
+
 }  // namespace
 
 ContextMemory context_memory(const RunConfig& config, const kernels::DeviceTraits& device,
@@ -66,6 +75,8 @@ ContextMemory growing_context_memory(const RunConfig& config, AlgorithmDistillat
     context.of_gpu += kept_bytes_of_block(model, rows) +
                       2 * kFloat * rows * config.model.tf_n_head * model.parts().value().window;
   }
+  if (quantised && plan.decoding_attention() && plan.by_sublayers())
+    context.of_gpu += norm_product_bytes(config.model, static_cast<int64_t>(c10::elementSize(type)));
   if (!model.rolling_slides())
     context.of_gpu = std::max(context.of_gpu, context_memory(config, device, type, quantised, rows).of_gpu);
   return context;

@@ -184,6 +184,28 @@ TEST_F(QuantisedLinear, WhatTheOptionsSayIsDoneToTheProduct) {
   }
 }
 
+/// GELU of a product with a normed input, and a sum, of all ways in which the norm is done.
+void expect_normed_product(const at::Tensor& input, const QuantisedMatrix& matrix,
+                           const kernels::NormWeights& norm, double tolerance) {
+  const int64_t in = input.size(1);
+  const at::Tensor exact = input.to(at::kDouble), weight = norm.weight.to(at::kDouble);
+  const at::Tensor normed = norm.bias.defined()
+                                ? at::layer_norm(exact, {in}, weight, norm.bias.to(at::kDouble), kNormEpsilon)
+                                : at::rms_norm(exact, {in}, weight, kNormEpsilon);
+  const at::Tensor sum = at::randn({input.size(0), matrix.out_features}, input.options());
+  const at::Tensor expected =
+      at::gelu(at::matmul(normed, plainly_dequantised(matrix).t())) + sum.to(at::kDouble);
+  const ProductOptions options = {
+      .norm = norm, .norm_products = kernels::norm_products(input, matrix, norm), .gelu = true, .sum = sum};
+  const at::Tensor found = quantised_linear(input, matrix, {}, options);
+  EXPECT_LT(error_of(found, expected), tolerance);
+  EXPECT_TRUE(at::equal(quantised_linear(input, matrix, {}, options), found));
+  const ProductOptions of_unknown = {.norm = norm, .gelu = true, .sum = sum};
+  EXPECT_LT(error_of(quantised_linear(input, matrix, {}, of_unknown), expected), tolerance);
+  EXPECT_LT(error_of(quantised_linear_by({ProductWay::kLibrary}, input, matrix, {}, options), expected),
+            tolerance);
+}
+
 /// LayerNorm and RMSNorm before the product, in the kernel where rows are few and else in one before: every
 /// width of rows that warps share differently, means far from 0, and an element far from all others.
 TEST_F(QuantisedLinear, InputsAreNormedBefore) {
@@ -191,34 +213,31 @@ TEST_F(QuantisedLinear, InputsAreNormedBefore) {
            {64, {1, 8, 32}}, {192, {3, 17, 31}}, {1024, {8, 9}}, {2048, {2, 12}}, {2112, {4}}, {320, {40}}}) {
     for (const Quantised kind : {Quantised::kNf4, Quantised::kInt8, Quantised::kNestedNf4}) {
       const QuantisedMatrix matrix = random_matrix(kind, 40, in, device());
-      const at::Tensor weights = plainly_dequantised(matrix).t();
       for (const int64_t count : rows) {
         for (const bool layer : {true, false}) {
           SCOPED_TRACE(fmt::format("{}, {} rows of {}, {}", testing::name_of(kind), count, in,
                                    layer ? "LayerNorm" : "RMSNorm"));
           const at::Tensor input = random({count, in}, at::kHalf).mul_(2).add_(layer ? 30 : 0);
           if (count > 1) input.select(0, 1).narrow(0, 0, 1).fill_(300);
-          const kernels::NormWeights norm = {random({in}, at::kHalf),
-                                             layer ? random({in}, at::kHalf) : at::Tensor()};
-          const at::Tensor exact = input.to(at::kDouble), scale = norm.weight.to(at::kDouble);
-          const at::Tensor normed =
-              layer ? at::layer_norm(exact, {in}, scale, norm.bias.to(at::kDouble), kNormEpsilon)
-                    : at::rms_norm(exact, {in}, scale, kNormEpsilon);
-          const at::Tensor sum = random({count, 40}, at::kHalf);
-          const ProductOptions options = {
-              .norm = norm, .norm_products = kernels::norm_products(matrix, norm), .gelu = true, .sum = sum};
-          const at::Tensor found = quantised_linear(input, matrix, {}, options);
-          const at::Tensor expected = at::gelu(at::matmul(normed, weights)) + sum.to(at::kDouble);
-          EXPECT_LT(error_of(found, expected), 1.5e-3);
-          EXPECT_TRUE(at::equal(quantised_linear(input, matrix, {}, options), found));
-          const ProductOptions of_unknown = {.norm = norm, .gelu = true, .sum = sum};
-          EXPECT_LT(error_of(quantised_linear(input, matrix, {}, of_unknown), expected), 1.5e-3);
-          EXPECT_LT(
-              error_of(quantised_linear_by({ProductWay::kLibrary}, input, matrix, {}, options), expected),
-              1.5e-3);
+          const at::Tensor weight = random({in}, at::kHalf);
+          expect_normed_product(input, matrix, {weight, layer ? random({in}, at::kHalf) : at::Tensor()},
+                                1.5e-3);
         }
       }
     }
+  }
+}
+
+/// The values of 4-bit codes are rounded to 16 bits, and their errors have a mean. With parameters near 1 it
+/// adds up over the features, for the product and for what is taken off for a row's mean.
+TEST_F(QuantisedLinear, NormsOfParametersNearOneTakeOffWhatProductsAdd) {
+  for (const Quantised kind : {Quantised::kNf4, Quantised::kNestedNf4}) {
+    SCOPED_TRACE(testing::name_of(kind));
+    const QuantisedMatrix matrix = random_matrix(kind, 40, 2048, device());
+    const at::Tensor weight = random({2048}, at::kBFloat16).mul_(0.1).add_(1);
+    const at::Tensor input = random({8, 2048}, at::kBFloat16);
+    input.narrow(1, 0, 8).fill_(2);  // from which the shift is taken, far from the mean
+    expect_normed_product(input, matrix, {weight, random({2048}, at::kBFloat16)}, 7e-3);
   }
 }
 

@@ -6,8 +6,9 @@ namespace adtrain::kernels {
 
 /// gelu(x) = x Φ(x) for epilogues, which wait for instructions and not for memory: Φ(x) = (1 + tanh u) / 2
 /// with u = x (c₀ + c₁ x² + c₂ x⁴), where x² is at most 16. The coefficients were fitted to the exact GELU,
-/// from which this one is 3e-5 at most, and its derivative 1.1e-4. (In fp16 for two elements at once, which
-/// takes a sixth of an epilogue's instructions less, the derivative is up to 6e-3 off.)
+/// from which this one is 3e-5 at most, and its derivative 1.1e-4, "tanh.approx" included. (In fp16 for two
+/// elements at once, which takes one of an epilogue's 18 instructions less, the derivative is up to 6e-3
+/// off.)
 class GeluForm {
  public:
   __device__ explicit GeluForm(float x)

@@ -62,7 +62,7 @@ class InputNorm {
     if (thread < kFeatures && first + thread < job_.weights.out_features)
       known_[thread] = products(first + thread);
     const int vectors = static_cast<int>(job_.weights.in_features) / kVectorWidth;
-    for (int i = static_cast<int>(threadIdx.x); i < vectors; i += threads)
+    for (int i = thread; i < vectors; i += threads)
       start_copy(weight_ + i, static_cast<const Vector*>(job_.norm.weight) + i);
   }
 

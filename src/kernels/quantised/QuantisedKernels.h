@@ -76,7 +76,7 @@ void few_rows_product(const QuantisedProduct& product, cudaStream_t stream);
 
 /// Whether few_rows_product() can norm rows of so many features.
 constexpr bool norms_few_rows(int64_t in_features) {
-  constexpr int64_t kWidest = 6 * 1024;  // what fits 99 KiB of shared memory beside the rest
+  constexpr int64_t kWidest = 6 * 1024 - 64;  // what fits 99 KiB of shared memory beside the rest
   return in_features <= kWidest;
 }
 

@@ -154,7 +154,8 @@ ProductPlan chosen_plan(const QuantisedWeights& weights, const at::Tensor& input
 }
 
 void expect_operands(const QuantisedMatrix& matrix, const at::Tensor& input, const at::Tensor& bias,
-                     const at::Tensor& sum) {
+                     const ProductOptions& options) {
+  const at::Tensor &sum = options.sum, &known = options.norm_products;
   (void)float_type(input.scalar_type());
   if (input.dim() != 2 || input.size(1) != matrix.in_features || input.device() != matrix.codes.device()) {
     throw std::logic_error(
@@ -171,6 +172,7 @@ void expect_operands(const QuantisedMatrix& matrix, const at::Tensor& input, con
                     matrix.out_features, matrix.in_features, input.size(0),
                     c10::toString(input.scalar_type()), sum.numel(), c10::toString(sum.scalar_type())));
   }
+  if (known.defined()) expect_tensor(known, "products with a norm", at::kFloat, 2 * matrix.out_features);
   if (bias.defined() && (bias.numel() != matrix.out_features || bias.scalar_type() != input.scalar_type())) {
     throw std::logic_error(
         fmt::format("A quantised matrix of {} x {}, with an input of {}, has a bias of {} "
@@ -241,16 +243,22 @@ at::Tensor product_by(const ProductPlan& plan, const QuantisedWeights& weights, 
 at::Tensor quantised_linear(const at::Tensor& input, const QuantisedMatrix& matrix, const at::Tensor& bias,
                             const ProductOptions& options) {
   const ReadMatrix read(matrix);
-  expect_operands(matrix, input, bias, options.sum);
+  expect_operands(matrix, input, bias, options);
   const c10::cuda::CUDAGuard on_device(input.device());
   return product_by(chosen_plan(read.weights(), input), read.weights(), input, bias, options);
+}
+
+bool norms_behind_product(const at::Tensor& input, const QuantisedMatrix& matrix) {
+  const ReadMatrix read(matrix);
+  return chosen_plan(read.weights(), input).way == ProductWay::kFewRows &&
+         kernels::norms_few_rows(matrix.in_features);
 }
 
 at::Tensor quantised_linear_by(const ProductPlan& plan, const at::Tensor& input,
                                const QuantisedMatrix& matrix, const at::Tensor& bias,
                                const ProductOptions& options) {
   const ReadMatrix read(matrix);
-  expect_operands(matrix, input, bias, options.sum);
+  expect_operands(matrix, input, bias, options);
   const c10::cuda::CUDAGuard on_device(input.device());
   if (!fits(plan, read.weights(), input)) {
     throw std::logic_error(fmt::format("A quantised matrix of {} x {} and {} rows do not fit this way.",

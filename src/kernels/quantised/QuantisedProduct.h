@@ -30,6 +30,10 @@ at::Tensor quantised_linear_by(const kernels::ProductPlan& plan, const at::Tenso
                                const QuantisedMatrix& matrix, const at::Tensor& bias,
                                const ProductOptions& options = {});
 
+/// Whether quantised_linear() does a LayerNorm of its input behind itself, where ProductOptions'
+/// norm_products are known.
+bool norms_behind_product(const at::Tensor& input, const QuantisedMatrix& matrix);
+
 /// The weights (out, in) in fp32, or rounded once to fp16 or bf16.
 at::Tensor dequantised_on_gpu(const QuantisedMatrix& matrix, at::ScalarType type);
 

@@ -15,9 +15,13 @@ at::Tensor normed_rows(const at::Tensor& x, const NormWeights& norm) {
   return at::layer_norm(x, norm.weight.sizes(), norm.weight, norm.bias, kNormEpsilon);
 }
 
-at::Tensor norm_products(const QuantisedMatrix& matrix, const NormWeights& norm) {
-  if (!norm.bias.defined()) return {};
-  const at::Tensor weights = dequantised(matrix, at::kFloat);
+at::Tensor norm_products(const at::Tensor& x, const QuantisedMatrix& matrix, const NormWeights& norm) {
+  if (!norm.bias.defined() || !norms_behind_product(x, matrix)) return {};
+  // What a product adds up for a row's mean is taken off again: that of other roundings would leave a rest,
+  // which grows with the number of features.
+  QuantisedMatrix as_read = matrix;
+  if (matrix.code_map.defined()) as_read.code_map = matrix.code_map.to(x.scalar_type()).to(at::kFloat);
+  const at::Tensor weights = dequantised(as_read, at::kFloat);
   const at::Tensor products =
       at::stack({at::mv(weights, norm.weight.to(at::kFloat)), at::mv(weights, norm.bias.to(at::kFloat))});
   // A product's kernel reads them before the kernels ahead of it on the stream have ended.

@@ -45,7 +45,7 @@ chosen pieces|test_kernels|Pieces/ChosenPiecesBySublayers.*_21_*
 dropout|test_kernels|DropoutMasks.*:RowDropout.*
 optimizer|test_training|Cases/AdamWKernel.*_64*:Cases/AdamWKernel.*_20544*:LossSums.TheKernel*
 batches|test_data|*GpuBatches.CutOnTheGpu*:GpuColumnBatches.*
-quantised products|test_kernels|*QuantisedProduct.*:QuantisedMatrix.OfEveryCode*
+quantised products|test_kernels|*QuantisedProduct.*:QuantisedLinear.*:QuantisedMatrix.OfEveryCode*
 hidden layers|test_kernels|Shapes/GeluLayers.*_96_*
 rollouts|test_evaluation|GpuRollout/GpuRollout_.*/OneLayerOneHead:GpuRollout/GpuRollout_.*/CompressedShort
 collection|test_collection|GpuCollection.UpdatesAs*

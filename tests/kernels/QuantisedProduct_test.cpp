@@ -85,7 +85,10 @@ TEST_P(QuantisedProduct, IsTheDefinition) {
   const std::vector<int64_t> all_rows = {1, 2, 7, 8, 9, 16, 17, 63, 64, 65, 128, 256, 300, 512, 1000, 4096};
   const std::vector<Shape> shapes =
       device().is_cpu()
-          ? std::vector<Shape>{{40, 192, {17, 63}}, {136, 704, {1, 130}}, {20, 2112, {1, 33}}}
+          ? std::vector<Shape>{{40, 192, {17, 63}},
+                               {136, 704, {1, 130}},
+                               {20, 2112, {1, 33}},
+                               {24, 4160, {3, 9}}}
           : std::vector<Shape>{{3072, 1024, all_rows},      {1024, 4096, all_rows}, {6144, 2048, all_rows},
                                {1000, 640, all_rows},       {33, 64, all_rows},     {2048, 8192, all_rows},
                                {4096, 1024, {1, 8, 11, 32}}};

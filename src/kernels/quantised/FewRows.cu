@@ -20,8 +20,9 @@
 namespace adtrain::kernels {
 namespace {
 
-/// A tile of 16 `kTiles` features, by a thread block, for 8 `kEights` rows of the input.
-template <class Short, WeightForm kForm, int kEights, int kTiles>
+/// A tile of 16 `kTiles` features, by a cluster of `kSharers` thread blocks, for 8 `kEights` rows of the
+/// input.
+template <class Short, WeightForm kForm, int kEights, int kTiles, int kSharers>
 class FewRows {
   static constexpr int kLaneColumns = LaneCodes<kForm>::kColumns;
   static constexpr int kProducts = kBlockColumns / kWarpTile;   ///< of 64 columns
@@ -35,9 +36,10 @@ class FewRows {
   /// Of so many times 64 columns the products have no branch between them. Where there are fewer, the rest is
   /// 0.
   static constexpr int kAtOnce = kInputsAhead > 1 ? 2 : 1;
+  static constexpr int kShares = kWarps * kSharers;  ///< of the columns: one a warp
 
  public:
-  using Memory = FewRowsMemory<kForm, kEights, kTiles>;
+  using Memory = FewRowsMemory<kForm, kEights, kTiles, kSharers>;
   static constexpr int kFeatures = kWarpTile * kTiles;
   using Norm = InputNorm<Short, kWarps, kEights, kFeatures>;
 
@@ -48,12 +50,14 @@ class FewRows {
         table_(memory.table()),
         place_(lane_place()),
         warp_(static_cast<int>(threadIdx.x) / kWarp),
-        blocks_((static_cast<int>(job.weights.in_features) / kBlockColumns - warp_ + kWarps - 1) / kWarps) {}
+        share_(sharer() * kWarps + warp_),
+        blocks_((static_cast<int>(job.weights.in_features) / kBlockColumns - share_ + kShares - 1) /
+                kShares) {}
 
-  /// Takes a tile and starts to load what is constant.
-  __device__ void begin(int tile) {
-    first_feature_ = kFeatures * tile;
-    const int column = kBlockColumns * warp_ + kLaneColumns * quad_lane();
+  /// Takes the cluster's tile and starts to load what is constant.
+  __device__ void begin() {
+    first_feature_ = kFeatures * (static_cast<int>(blockIdx.x) / kSharers);
+    const int column = kBlockColumns * share_ + kLaneColumns * quad_lane();
     const auto width = static_cast<uint32_t>(job_.weights.in_features);
 #pragma unroll
     for (int i = 0; i < 2 * kTiles; ++i) {
@@ -74,6 +78,19 @@ class FewRows {
       if constexpr (!kTable) scales_[i] = row_scale(job_.weights, result.feature);
       if (job_.bias != nullptr) prefetch(bias_at(result));
     }
+  }
+  /// Makes ready to receive what the other thread block finds. When this returns, both are there.
+  __device__ void begin_sharing() const {
+    if (sharer() == 0 && threadIdx.x == 0) {
+      memory_.arrival().set_up(1);
+      memory_.arrival().expect(Memory::kReceivedBytes);
+      memory_.arrival().arrive();
+    }
+    show_barriers_to_copies();
+    meet_in_cluster();
+  }
+  __device__ int first_feature() const {
+    return first_feature_;
   }
   /// Once the input, the sum and what codes stand for are there. Before another tile uses the memory, a
   /// barrier must follow.
@@ -124,6 +141,10 @@ class FewRows {
   }
 
  private:
+  __device__ static int sharer() {
+    return static_cast<int>(blockIdx.x) % kSharers;
+  }
+
   static constexpr int kResults = (kFeatures * 8 * kEights + kThreads - 1) / kThreads;  ///< of a thread
 
   /// What the thread computes at last, of kResults.
@@ -161,7 +182,7 @@ class FewRows {
   __device__ void load(Weights& weights, int number) const {
     const bool exists = number < blocks_;
     if (kAtOnce == 1 && !exists) return;
-    const uint32_t further = static_cast<uint32_t>(number) * (kWarps * kBlockColumns);
+    const uint32_t further = static_cast<uint32_t>(number) * (kShares * kBlockColumns);
 #pragma unroll
     for (int i = 0; i < 2 * kTiles; ++i) {
       auto& codes = weights.codes[i / 2][i % 2];
@@ -179,7 +200,7 @@ class FewRows {
     if (kAtOnce == 1 && !exists) return;
 #pragma unroll
     for (int eight = 0; eight < kEights; ++eight) {
-      const Vector* const from = inputs_[eight] + number * (kWarps * kBlockColumns / kVectorWidth);
+      const Vector* const from = inputs_[eight] + number * (kShares * kBlockColumns / kVectorWidth);
 #pragma unroll
       for (int i = 0; i < kVectors; ++i)
         inputs.vectors[eight][i] = exists ? __ldcg(from + i) : Vector{0, 0, 0, 0};
@@ -187,7 +208,7 @@ class FewRows {
   }
   /// Makes γ (x − shift) of rows x. Of columns that do not exist it leaves 0.
   __device__ void scale(Inputs& inputs, int number) {
-    const int block = warp_ + kWarps * min(number, blocks_ - 1);
+    const int block = share_ + kShares * min(number, blocks_ - 1);
     const int vector = (kBlockColumns * block + kLaneColumns * quad_lane()) / kVectorWidth;
 #pragma unroll
     for (int eight = 0; eight < kEights; ++eight) {
@@ -263,6 +284,9 @@ class FewRows {
       for (int eight = 0; eight < kEights; ++eight) norm_.store(8 * eight + place_.row, found_[eight]);
     }
     __syncthreads();
+    if constexpr (kSharers > 1) {
+      if (sharer() > 0) return send();
+    }
 #pragma unroll
     for (int i = 0; i < kResults; ++i) {
       const Result result = this->result(i);
@@ -271,6 +295,10 @@ class FewRows {
       float sum = 0.0f;
 #pragma unroll
       for (int warp = 0; warp < kWarps; ++warp) sum += parts[kPart * warp + place];
+      if constexpr (kSharers > 1) {
+        memory_.arrival().await(0);
+        sum += memory_.received()[kFeatures * result.row + result.feature - first_feature_];
+      }
       if constexpr (!kTable) sum *= scales_[i];
       if (norm_.exists())
         sum = norm_.normed(sum, result.row, static_cast<int>(result.feature - first_feature_));
@@ -281,13 +309,28 @@ class FewRows {
     }
   }
 
+  /// Adds up what the warps found and sends it to the cluster's first thread block.
+  __device__ void send() const {
+    constexpr int kOfRow = kFeatures / 4;  // four features a thread
+    const int thread = static_cast<int>(threadIdx.x), row = thread / kOfRow, feature = thread % kOfRow * 4;
+    if (row >= 8 * kEights) return;
+    Sums sums = no_sums();
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) {
+      const float* const part = memory_.parts() + Memory::kPart * warp + Memory::kPitch * row + feature;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) sums.value[i] += part[i];
+    }
+    start_store(reinterpret_cast<float4*>(memory_.received()) + thread, sums, memory_.arrival(), 0);
+  }
+
   const QuantisedProduct& job_;
   const Memory memory_;
   const Norm& norm_;
   AlignedPairTable table_;
   const LanePlace place_;
   int first_feature_ = 0;
-  const int warp_;
+  const int warp_, share_;
   const int blocks_;               ///< of 64 columns, that the warp has
   uint32_t first_[2 * kTiles];     ///< the lane's first code of each feature, in the flattened weights
   const Vector* inputs_[kEights];  ///< the lane's first vector of each row
@@ -299,37 +342,46 @@ class FewRows {
   Short biases_[kResults], added_[kResults];  ///< where there are any
 };
 
-template <class Short, WeightForm kForm, int kEights, int kTiles>
+template <class Short, WeightForm kForm, int kEights, int kTiles, int kSharers>
 __global__ void __launch_bounds__(kThreads, 2) few_rows_kernel(const __grid_constant__ QuantisedProduct job) {
-  using Product = FewRows<Short, kForm, kEights, kTiles>;
+  using Product = FewRows<Short, kForm, kEights, kTiles, kSharers>;
   let_next_kernel_start();
   const typename Product::Memory memory = {dynamic_shared_memory()};
   const typename Product::Norm norm(job, memory.memory + Product::Memory::kBytes);
   Product product(job, memory, norm);
-  product.begin(static_cast<int>(blockIdx.x));
-  norm.start(Product::kFeatures * static_cast<int64_t>(blockIdx.x), kThreads);
+  product.begin();
+  norm.start(product.first_feature(), kThreads);
   memory.template fill<Short>(job.weights);
+  if constexpr (kSharers > 1) product.begin_sharing();
   copies_arrived();
   await_kernels_ahead();
   __syncthreads();
   product.finish();
 }
 
-template <class Short, WeightForm kForm, int kEights, int kTiles>
+template <class Short, WeightForm kForm, int kEights, int kTiles, int kSharers = 1>
 void launch(const QuantisedProduct& product, cudaStream_t stream) {
-  using Product = FewRows<Short, kForm, kEights, kTiles>;
-  launch_early("few_rows_kernel", few_rows_kernel<Short, kForm, kEights, kTiles>,
-               static_cast<unsigned>(gpu::divided_up(product.weights.out_features, Product::kFeatures)),
-               kThreads, Product::Memory::kBytes + Product::Norm::bytes(product), stream, product);
+  using Product = FewRows<Short, kForm, kEights, kTiles, kSharers>;
+  const int64_t tiles = gpu::divided_up(product.weights.out_features, Product::kFeatures);
+  launch_early_in_clusters("few_rows_kernel", few_rows_kernel<Short, kForm, kEights, kTiles, kSharers>,
+                           static_cast<unsigned>(kSharers * tiles), kThreads,
+                           Product::Memory::kBytes + Product::Norm::bytes(product), kSharers, stream,
+                           product);
 }
 
 /// Two tiles a thread block share its inputs and its table, where multiprocessors would have several thread
-/// blocks of one: two of them without a table to be made are no loss.
+/// blocks of one: two of them without a table to be made are no loss. Where there are few tiles of many
+/// columns, two thread blocks share a tile's columns.
 template <class Short, WeightForm kForm, int kEights>
 void launch_tiles(const QuantisedProduct& product, cudaStream_t stream) {
   constexpr int kOfProcessor = kForm == WeightForm::kEightBits ? 2 : 1;
-  if (gpu::divided_up(product.weights.out_features, kWarpTile) > kOfProcessor * product.processors)
-    return launch<Short, kForm, kEights, 2>(product, stream);
+  // Of 4 bits each of the two makes a table.
+  constexpr int64_t kManyColumns = kForm == WeightForm::kEightBits ? 4096 : 8192;
+  const int64_t tiles = gpu::divided_up(product.weights.out_features, kWarpTile);
+  if (tiles > kOfProcessor * product.processors) return launch<Short, kForm, kEights, 2>(product, stream);
+  if (tiles <= product.processors && product.weights.in_features >= kManyColumns &&
+      product.norm.weight == nullptr)
+    return launch<Short, kForm, kEights, 1, 2>(product, stream);
   return launch<Short, kForm, kEights, 1>(product, stream);
 }
 

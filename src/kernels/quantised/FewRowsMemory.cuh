@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "kernels/primitives/Tile.cuh"
+#include "kernels/primitives/TransferInstructions.cuh"
 #include "kernels/quantised/Codes.cuh"
 #include "kernels/quantised/QuantisedKernels.h"
 
@@ -35,8 +36,8 @@ struct LaneCodes {
 };
 
 /// Where things are in shared memory: what codes stand for, the same for all matrices that share their maps,
-/// and the sums of the warps.
-template <WeightForm kForm, int kEights, int kTiles>
+/// the sums of the warps, and those that the other of kSharers thread blocks sends.
+template <WeightForm kForm, int kEights, int kTiles, int kSharers>
 struct FewRowsMemory {
   static constexpr bool kTable = kForm != WeightForm::kEightBits,
                         kNested = kForm == WeightForm::kNestedFourBits;
@@ -46,7 +47,10 @@ struct FewRowsMemory {
   static constexpr int kOfFloat = static_cast<int>(sizeof(float));
   static constexpr int kTableBytes = kTable ? AlignedPairTable::kMostBytes : 0,
                        kNestedBytes = kNested ? kNestedValues * kOfFloat : 0,
-                       kBytes = kTableBytes + kNestedBytes + kWarps * kPart * kOfFloat;
+                       kPartBytes = kWarps * kPart * kOfFloat,
+                       kReceivedBytes = 8 * kEights * kWarpTile * kTiles * kOfFloat, kBarrierBytes = 16,
+                       kSharedBytes = kSharers > 1 ? kReceivedBytes + kBarrierBytes : 0,
+                       kBytes = kTableBytes + kNestedBytes + kPartBytes + kSharedBytes;
 
   char* memory;  ///< kBytes, aligned to 128
 
@@ -54,6 +58,11 @@ struct FewRowsMemory {
   __device__ float* nested_map() const { return reinterpret_cast<float*>(memory); }
   /// (warps, rows, features)
   __device__ float* parts() const { return reinterpret_cast<float*>(memory + kNestedBytes); }
+  /// (rows, features), and the barrier that counts their bytes.
+  __device__ float* received() const { return parts() + kPartBytes / kOfFloat; }
+  __device__ TransferBarrier& arrival() const {
+    return *reinterpret_cast<TransferBarrier*>(received() + kReceivedBytes / kOfFloat);
+  }
   /// Fills in what codes stand for, by all threads. A barrier must follow.
   template <class Short>
   __device__ void fill(const QuantisedWeights& weights) const {

@@ -198,8 +198,9 @@ void expect_normed_product(const at::Tensor& input, const QuantisedMatrix& matri
   const at::Tensor sum = at::randn({input.size(0), matrix.out_features}, input.options());
   const at::Tensor expected =
       at::gelu(at::matmul(normed, plainly_dequantised(matrix).t())) + sum.to(at::kDouble);
-  const ProductOptions options = {
-      .norm = norm, .norm_products = kernels::norm_products(input, matrix, norm), .gelu = true, .sum = sum};
+  const at::Tensor known = kernels::norm_products(input, matrix, norm);
+  EXPECT_EQ(known.defined(), norm.bias.defined() && input.size(0) <= kernels::kMostFewRows);
+  const ProductOptions options = {.norm = norm, .norm_products = known, .gelu = true, .sum = sum};
   const at::Tensor found = quantised_linear(input, matrix, {}, options);
   EXPECT_LT(error_of(found, expected), tolerance);
   EXPECT_TRUE(at::equal(quantised_linear(input, matrix, {}, options), found));

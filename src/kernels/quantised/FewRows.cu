@@ -150,13 +150,14 @@ class FewRows {
   /// What the thread computes at last, of kResults.
   struct Result {
     bool exists;
-    int row;
+    int row, of_tile;        ///< of_tile: the feature, counted from the tile's first one
     int64_t feature, place;  ///< of the output
   };
   __device__ Result result(int number) const {
-    const int i = number * kThreads + static_cast<int>(threadIdx.x), row = i / kFeatures;
-    const int64_t feature = first_feature_ + i % kFeatures;
-    return {row < job_.rows && feature < job_.weights.out_features, row, feature,
+    const int i = number * kThreads + static_cast<int>(threadIdx.x), row = i / kFeatures,
+              of_tile = i % kFeatures;
+    const int64_t feature = first_feature_ + of_tile;
+    return {row < job_.rows && feature < job_.weights.out_features, row, of_tile, feature,
             row * job_.weights.out_features + feature};
   }
 
@@ -291,17 +292,16 @@ class FewRows {
     for (int i = 0; i < kResults; ++i) {
       const Result result = this->result(i);
       if (!result.exists) continue;
-      const int place = kPitch * result.row + static_cast<int>(result.feature - first_feature_);
+      const int place = kPitch * result.row + result.of_tile;
       float sum = 0.0f;
 #pragma unroll
       for (int warp = 0; warp < kWarps; ++warp) sum += parts[kPart * warp + place];
       if constexpr (kSharers > 1) {
         memory_.arrival().await(0);
-        sum += memory_.received()[kFeatures * result.row + result.feature - first_feature_];
+        sum += memory_.received()[kFeatures * result.row + result.of_tile];
       }
       if constexpr (!kTable) sum *= scales_[i];
-      if (norm_.exists())
-        sum = norm_.normed(sum, result.row, static_cast<int>(result.feature - first_feature_));
+      if (norm_.exists()) sum = norm_.normed(sum, result.row, result.of_tile);
       if (job_.bias != nullptr) sum += as_float(biases_[i]);
       sum = activated(job_, sum);
       if (job_.sum != nullptr) sum += as_float(added_[i]);

@@ -32,18 +32,32 @@ __device__ LeftFragment as_left(const Sums& first, const Sums& second) {
            packed<Short>(second.value[0], second.value[1]), packed<Short>(second.value[2], second.value[3])}};
 }
 
+/// The products of two pairs.
+template <class Short>
+__device__ uint32_t multiplied(uint32_t left, uint32_t right) {
+  if constexpr (std::is_same_v<Short, __half>) {
+    return multiplied_half(left, right);
+  } else {
+    return multiplied(left, right);
+  }
+}
+
+/// The products of two pairs, plus a third, rounded once.
+template <class Short>
+__device__ uint32_t multiplied_plus(uint32_t left, uint32_t right, uint32_t added) {
+  if constexpr (std::is_same_v<Short, __half>) {
+    return multiplied_half_plus(left, right, added);
+  } else {
+    return multiplied_plus(left, right, added);
+  }
+}
+
 /// The elementwise product.
 template <class Short>
 __device__ LeftFragment multiplied(const LeftFragment& left, const LeftFragment& right) {
   LeftFragment products;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if constexpr (std::is_same_v<Short, __half>) {
-      products.part[i] = multiplied_half(left.part[i], right.part[i]);
-    } else {
-      products.part[i] = multiplied(left.part[i], right.part[i]);
-    }
-  }
+  for (int i = 0; i < 4; ++i) products.part[i] = multiplied<Short>(left.part[i], right.part[i]);
   return products;
 }
 

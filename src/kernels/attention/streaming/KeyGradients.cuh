@@ -119,14 +119,9 @@ class KeysBackward : StreamingBackward<Short, HeadSize> {
     products_arrived<1>();  // all but dv's
     take_sums(dweights);
     this->round_gradients(dscores, dweights);
-    for_masks(block, [&](int step, int part, uint32_t mask) {
-      const float* const delta = deltas + 16 * step + 8 * (part / 2);
-      uint32_t& pair = dscores[step].part[part];
-      pair = (pair & mask) | (this->packed_gradients(delta[0], delta[1]) & ~mask);
-    });
 #pragma unroll
     for (int step = 0; step < kPassingSteps; ++step) {
-      dscores[step] = multiplied<Short>(weights[step], dscores[step]);
+      multiply_by_weights(dscores[step], weights[step], kept_weights[step], deltas + 16 * step);
     }
     Base::start_sums(dkey_, dscores, queries(block));
     products_arrived<0>();
@@ -134,6 +129,24 @@ class KeysBackward : StreamingBackward<Short, HeadSize> {
     take_sums(dvalue_);
     hold(kept_weights);
     hold(dscores);
+  }
+
+  /// From gradients of weights to those of scores. Of a dropped weight, −delta is all that is left of its
+  /// gradient.
+  __device__ __forceinline__ void multiply_by_weights(LeftFragment& gradients, const LeftFragment& weights,
+                                                      const LeftFragment& kept_weights,
+                                                      const float* minus_deltas) const {
+    if constexpr (!Dropout) {
+      gradients = multiplied<Short>(weights, gradients);
+    } else {
+#pragma unroll
+      for (int part = 0; part < 4; ++part) {
+        const float* const delta = minus_deltas + 8 * (part / 2);
+        const uint32_t kept = kept_weights.part[part], dropped = weights.part[part] ^ kept;
+        const uint32_t rest = multiplied<Short>(dropped, this->packed_gradients(delta[0], delta[1]));
+        gradients.part[part] = multiplied_plus<Short>(kept, gradients.part[part], rest);
+      }
+    }
   }
 
   /// With dropout, calls take(step, part, mask) with the masks of the fragments' elements.

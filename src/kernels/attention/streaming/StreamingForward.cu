@@ -55,6 +55,7 @@ class StreamingQueries {
   static constexpr int kKeys = kOwnTile, kValues = kKeys + 2 * kPassingTile,
                        kWords = kValues + 2 * kPassingTile, kBounds = kWords + 2 * kWordBytes;
   using Bounds = SegmentBounds<kOwnRows>;
+  static constexpr uint32_t kOnes = kOneBits<Short> * 0x10001u;
 
  public:
   static constexpr int kBytes = kBounds + (Packed ? Bounds::kBytes : 0) + kTileAlignment;
@@ -185,7 +186,7 @@ class StreamingQueries {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float most = exp2_of(greatest_weight_[half] + start_[half] + nearest);
-      reads = reads || !(total_[half] >= most);  // where either is NaN, too
+      reads = reads || !(total(half) >= most);  // where either is NaN, too
     }
     return reads;
   }
@@ -236,7 +237,7 @@ class StreamingQueries {
   }
 
   __device__ void attend() {
-    total_[0] = total_[1] = 0.0f;
+    totals_ = no_sums();
 #pragma unroll
     for (Sums& sums : attention_output_) sums = no_sums();
     const int last =
@@ -244,8 +245,6 @@ class StreamingQueries {
     if constexpr (Alibi) {
       if (threadIdx.x == 0) *first_key(job_, own_, own_.first) = kPassingRows * last;
     }
-    total_[0] = quad_sum(total_[0]);
-    total_[1] = quad_sum(total_[1]);
   }
 
   /// Adds a stage of keys: their weights to the totals, and the weighted values to the output.
@@ -279,12 +278,8 @@ class StreamingQueries {
 #pragma unroll
     for (int step = 0; step < kPassingSteps; ++step) {
       weights[step] = as_left<Short>(scores[2 * step], scores[2 * step + 1]);
-#pragma unroll
-      for (int part = 0; part < 4; ++part) {
-        // Rounded as for the product, so that they sum up to 1.
-        const float2 both = unpacked<Short>(weights[step].part[part]);
-        total_[part % 2] += both.x + both.y;
-      }
+      // Rounded as for the product, so that they sum up to 1.
+      multiply_add<Short>(totals_, weights[step], kOnes, kOnes);
     }
     if constexpr (Dropout) {
       const uint32_t* const of_row = words(block) + kWarpTile * warp_ + lane_place(lane_).row;
@@ -301,9 +296,13 @@ class StreamingQueries {
     }
   }
 
+  /// The sum of the weights of the lane's row or, half = 1, the one 8 further down.
+  __device__ float total(int half) const {
+    return totals_.value[2 * half];
+  }
   __device__ bool in_range() const {
     constexpr float kMost = 0x1p100f, kLeast = std::is_same_v<Short, __half> ? 0x1p-8f : 0x1p-100f;
-    return total_[0] > kLeast && total_[0] < kMost && total_[1] > kLeast && total_[1] < kMost;
+    return total(0) > kLeast && total(0) < kMost && total(1) > kLeast && total(1) < kMost;
   }
 
   /// Finds each row's greatest score. On return, the copy of the nearest stage is in flight.
@@ -337,9 +336,9 @@ class StreamingQueries {
       const int own = row + place.row + 8 * half;
       if (place.column == 0 && own >= 0 && own < job_.shape.rows) {
         job_.lse[int64_t{own_.number} * job_.shape.rows + own] =
-            __log2f(total_[half]) - start_[half] - (Alibi ? slope_ * place_of(half) : 0.0f);
+            __log2f(total(half)) - start_[half] - (Alibi ? slope_ * place_of(half) : 0.0f);
       }
-      share[half] = __fdividef(Dropout ? job_.scale : 1.0f, total_[half]);
+      share[half] = __fdividef(Dropout ? job_.scale : 1.0f, total(half));
     }
     store_warp_tile<Short>(to, own_, row, 0, job_.shape.rows, from_row(queries(), kWarpTile * warp_),
                            attention_output_, share);
@@ -355,7 +354,7 @@ class StreamingQueries {
   const float slope_;  ///< ALiBi's, of exponents of 2
   float start_[2];     ///< −m of the lane's rows, and ALiBi's part that depends on the row
   float greatest_weight_[2];
-  float total_[2];  ///< sums of weights; the lane's share until all keys are read
+  Sums totals_;  ///< of weights: their product with ones, whose columns are all equal
   Sums attention_output_[kEights];
 };
 

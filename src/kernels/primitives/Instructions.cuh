@@ -159,6 +159,10 @@ __device__ inline void store_if(bool condition, Bf16* to, const uint32_t (&pairs
 __device__ inline void group_barrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
+/// The same for warps that come to it from different places of the code.
+__device__ inline void group_barrier_of_roles(int id, int threads) {
+  asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
 
 // Arithmetic.
 

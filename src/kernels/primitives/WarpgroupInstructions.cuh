@@ -106,6 +106,14 @@ __device__ void start_product(Sums (&sums)[8], uint64_t left, uint64_t right) {
     ADTRAIN_PRODUCT_OF_64("bf16", "%32, %33, 1, 1, 1, 0, 0", "l"(left), "l"(right));
   }
 }
+template <class Short>
+__device__ void start_product(Sums (&sums)[4], uint64_t left, uint64_t right) {
+  if constexpr (std::is_same_v<Short, __half>) {
+    ADTRAIN_PRODUCT_OF_32("f16", "%16, %17, 1, 1, 1, 0, 0", "l"(left), "l"(right));
+  } else {
+    ADTRAIN_PRODUCT_OF_32("bf16", "%16, %17, 1, 1, 1, 0, 0", "l"(left), "l"(right));
+  }
+}
 /// The first one with 32 columns.
 template <class Short, bool Across>
 __device__ void start_product(Sums (&sums)[4], const LeftFragment& left, uint64_t right) {

@@ -36,8 +36,8 @@ __device__ void start_product_with_rows(Sums (&sums)[Count], const LeftFragment&
   start_product<Short, false>(sums, left, further(descriptor_of(tile), column));
 }
 /// The same with left[i][k] = own[i][column + k], 64 rows of another tile.
-template <class Short, int Width>
-__device__ void start_product_with_rows(Sums (&sums)[8], Tile<Width> own, Tile<Width> tile, int column) {
+template <class Short, int Width, int Count>
+__device__ void start_product_with_rows(Sums (&sums)[Count], Tile<Width> own, Tile<Width> tile, int column) {
   start_product<Short>(sums, further(descriptor_of(own), column), further(descriptor_of(tile), column));
 }
 /// sums += left · right with right[k][j] = tile[row + k][j]: 16 rows of the tile. `row`: a multiple of 16.

@@ -2,6 +2,8 @@
 
 #include "kernels/block/mlp_backward/Memory.cuh"
 #include "kernels/block/mlp_backward/Sums.cuh"
+#include "kernels/primitives/ConstantWords.cuh"
+#include "kernels/primitives/WarpgroupProducts.cuh"
 
 /// The second stage: the hidden layer's values, their gradients, and the sums for the weights.
 namespace adtrain::kernels::mlp_backward_pass {
@@ -22,139 +24,127 @@ __device__ inline Activation gelu(float h, float scale) {
   return {value, fmaf(value, fmaf(-u_slope, tangent, u_slope), phi)};
 }
 
-/// The values and gradients of a warp's hidden units in 16 rows, as left operands of the weights' gradients.
-struct HiddenWarpTiles {
-  LeftFragment a[kUnitWarpTiles], dh[kUnitWarpTiles];
+/// The values and gradients of 16 of a warp's hidden units in 32 rows, as left operands of the weights'
+/// gradients.
+struct HiddenFragments {
+  LeftFragment a[kHeldRows / 16], dh[kHeldRows / 16];
 };
 
-/// From h and da of a warp's hidden units in 16 rows to a and dh. `keep`: the dropout words of the first row.
+/// From h and da of 16 of the warp's hidden units to a and dh. `keep` (32 rows): the dropout words that have
+/// these units; `first_byte`: of the first eight units.
 template <bool kDropout>
-__device__ HiddenWarpTiles activate(const Sums (&h)[kUnitWarpTiles][2], const Sums (&da)[kUnitWarpTiles][2],
-                                    const uint32_t* keep, float scale) {
+__device__ __forceinline__ void activate(HiddenFragments& result, const Sums (&h)[kHeldRows / 8],
+                                         const Sums (&da)[kHeldRows / 8], const uint32_t* keep,
+                                         int first_byte, float scale) {
   const LanePlace lane = lane_place();
-  HiddenWarpTiles result;
 #pragma unroll
-  for (int n = 0; n < 2; ++n) {
+  for (int n = 0; n < kHeldRows / 8; ++n) {
     uint2 words = {};
-    if (kDropout) {  // moves the bits of the lane's four hidden units to the highest bits of the four bytes
+    if (kDropout) {  // moves the bits of the lane's two hidden units to the highest bits of two bytes
       words = *reinterpret_cast<const uint2*>(keep + 8 * n + lane.column);
       words = {words.x << (7 - lane.row), words.y << (7 - lane.row)};
     }
 #pragma unroll
-    for (int warp_tile = 0; warp_tile < kUnitWarpTiles; ++warp_tile) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const Activation first = gelu(h[warp_tile][n].value[2 * half], scale);
-        const Activation second = gelu(h[warp_tile][n].value[2 * half + 1], scale);
-        uint32_t& a = result.a[warp_tile].part[2 * n + half];
-        uint32_t& dh = result.dh[warp_tile].part[2 * n + half];
-        a = packed(first.value, second.value);
-        dh = packed(da[warp_tile][n].value[2 * half] * first.slope,
-                    da[warp_tile][n].value[2 * half + 1] * second.slope);
-        if (kDropout) {
-          const uint32_t mask = pair_mask(words.x, words.y, 2 * warp_tile + half);
-          a &= mask;
-          dh &= mask;
-        }
+    for (int half = 0; half < 2; ++half) {
+      const Activation first = gelu(h[n].value[2 * half], scale);
+      const Activation second = gelu(h[n].value[2 * half + 1], scale);
+      uint32_t& a = result.a[n / 2].part[2 * (n % 2) + half];
+      uint32_t& dh = result.dh[n / 2].part[2 * (n % 2) + half];
+      a = packed(first.value, second.value);
+      dh = packed(da[n].value[2 * half] * first.slope, da[n].value[2 * half + 1] * second.slope);
+      if (kDropout) {
+        const uint32_t mask = pair_mask(words.x, words.y, first_byte + half);
+        a &= mask;
+        dh &= mask;
       }
     }
   }
-  return result;
 }
 
-/// Adds the products of the tiles' first 16 rows to the sums for the weights.
-template <int Width>
-__device__ void add_weight_gradients(WeightSums<Width>& sums, const HiddenWarpTiles& hidden, Tile<Width> x1,
-                                     Tile<Width> df) {
-#pragma unroll
-  for (int n = 0; n < Width / 8; n += 2) {
-    const RightFragments x1_rows = right_of(x1, 0, 8 * n), df_rows = right_of(df, 0, 8 * n);
-#pragma unroll
-    for (int warp_tile = 0; warp_tile < kUnitWarpTiles; ++warp_tile) {
-      multiply_add(sums.linear1[warp_tile][n], sums.linear1[warp_tile][n + 1], hidden.dh[warp_tile], x1_rows);
-      multiply_add(sums.linear2[warp_tile][n], sums.linear2[warp_tile][n + 1], hidden.a[warp_tile], df_rows);
-    }
-  }
-#pragma unroll
-  for (int warp_tile = 0; warp_tile < kUnitWarpTiles; ++warp_tile) {
-    const uint32_t ones = lane_place().row % 2 == warp_tile ? kOne << 16 | kOne : 0;
-    multiply_add(sums.linear1_bias, hidden.dh[warp_tile], ones, ones);
-  }
-}
-
-/// From x1 and df of a tile to dh, transposed, and the sums. `keep` (64 rows): the warp's dropout words.
+/// The hidden stage of a thread. Products are those of warpgroups, with 64 hidden units as rows and 32 rows
+/// of the batch as columns: with twice as many, h and da would not fit the registers beside the sums.
 template <int Width, bool kDropout>
-__device__ void hidden_stage(const Memory<Width>& memory, Tile<Width> linear1, Tile<4 * Width> linear2,
-                             Tile<Width> x1, Tile<Width> df, const uint32_t* keep, float scale,
-                             Tile<kTileRows> dh, WeightSums<Width>& sums) {
-  const LanePlace lane = lane_place();
-  const int unit = kUnits * warp_number();
-  constexpr int kPairs = kHeldRows / kWarpTile;
+class HiddenStage {
+ public:
+  __device__ HiddenStage(Memory<Width>& memory, float scale) : memory_(memory), scale_(scale) {}
+
+  /// From x1 and df of a tile to dh, transposed, and the sums. `keep`: the tile's dropout words.
+  __device__ __forceinline__ void run(Tile<Width> x1, Tile<Width> df, const uint32_t (*keep)[kKeepStride],
+                                      Tile<kTileRows> dh, WeightSums<Width>& sums) {
 #pragma unroll 1
-  for (int row = 0; row < kTileRows; row += kHeldRows) {
-    Sums h[kPairs][kUnitWarpTiles][2], gradient[kPairs][kUnitWarpTiles][2];
-#pragma unroll
-    for (int warp_tile = 0; warp_tile < kUnitWarpTiles; ++warp_tile) {
-      const Bf16* bias = memory.linear1_bias + unit + kWarpTile * warp_tile + lane.row;
-      const float first = __bfloat162float(bias[0]), second = __bfloat162float(bias[8]);
-#pragma unroll
-      for (int pair = 0; pair < kPairs; ++pair) {
-        h[pair][warp_tile][0] = h[pair][warp_tile][1] = {{first, first, second, second}};
-        gradient[pair][warp_tile][0] = gradient[pair][warp_tile][1] = no_sums();
-      }
-    }
-#pragma unroll
-    for (int column = 0; column < Width; column += kWarpTile) {
-      LeftFragment weights[kUnitWarpTiles];
+    for (int row = 0; row < kTileRows; row += kHeldRows) {
+      const Tile<Width> x1_rows = from_row(x1, row), df_rows = from_row(df, row);
 #pragma unroll
       for (int warp_tile = 0; warp_tile < kUnitWarpTiles; ++warp_tile) {
-        weights[warp_tile] = left_of(from_row(linear1, unit + kWarpTile * warp_tile), 0, column);
-      }
+        Sums h[kHeldRows / 8], da[kHeldRows / 8];
+        start_units(h, da, warp_tile, x1_rows, df_rows);
+        finish(sums);
+        take_sums(h);
+        take_sums(da);
+        const int unit = first_unit(warp_tile);
+        activate<kDropout>(hidden_, h, da, keep[unit / kUnits] + row, unit % kUnits / 8, scale_);
+        const uint32_t ones = lane_place().row % 2 == warp_tile ? kOne << 16 | kOne : 0;
 #pragma unroll
-      for (int pair = 0; pair < kPairs; ++pair) {
-        const RightFragments rows = right_of_transposed(from_row(x1, row + kWarpTile * pair), 0, column);
-#pragma unroll
-        for (int warp_tile = 0; warp_tile < kUnitWarpTiles; ++warp_tile) {
-          multiply_add(h[pair][warp_tile][0], h[pair][warp_tile][1], weights[warp_tile], rows);
+        for (int step = 0; step < kHeldRows / 16; ++step) {
+          set_left(from_row(dh, unit), 0, row + 16 * step, hidden_.dh[step]);
+          multiply_add(sums.linear1_bias, hidden_.dh[step], ones, ones);
         }
+        start_gradients(sums, warp_tile, x1_rows, df_rows);
       }
     }
-#pragma unroll
-    for (int column = 0; column < Width; column += kWarpTile) {
-      LeftFragment weights[kUnitWarpTiles];
-#pragma unroll
-      for (int warp_tile = 0; warp_tile < kUnitWarpTiles; ++warp_tile) {
-        weights[warp_tile] = left_of_transposed(from_row(linear2, column), 0, unit + kWarpTile * warp_tile);
-      }
-#pragma unroll
-      for (int pair = 0; pair < kPairs; ++pair) {
-        const RightFragments rows = right_of_transposed(from_row(df, row + kWarpTile * pair), 0, column);
-#pragma unroll
-        for (int warp_tile = 0; warp_tile < kUnitWarpTiles; ++warp_tile) {
-          multiply_add(gradient[pair][warp_tile][0], gradient[pair][warp_tile][1], weights[warp_tile], rows);
-        }
-      }
-    }
-    // All of dh is stored after the last product, so that no store delays the loads for a product.
-    LeftFragment to_store[kPairs][kUnitWarpTiles];
-#pragma unroll
-    for (int pair = 0; pair < kPairs; ++pair) {
-      const int first = row + kWarpTile * pair;
-      const HiddenWarpTiles hidden = activate<kDropout>(h[pair], gradient[pair], keep + first, scale);
-      add_weight_gradients(sums, hidden, from_row(x1, first), from_row(df, first));
-#pragma unroll
-      for (int warp_tile = 0; warp_tile < kUnitWarpTiles; ++warp_tile)
-        to_store[pair][warp_tile] = hidden.dh[warp_tile];
-    }
-#pragma unroll
-    for (int pair = 0; pair < kPairs; ++pair) {
-#pragma unroll
-      for (int warp_tile = 0; warp_tile < kUnitWarpTiles; ++warp_tile) {
-        set_left(from_row(dh, unit + kWarpTile * warp_tile), 0, row + kWarpTile * pair,
-                 to_store[pair][warp_tile]);
-      }
-    }
+    finish(sums);
   }
-}
+
+ private:
+  /// Waits for all products.
+  __device__ __forceinline__ void finish(WeightSums<Width>& sums) {
+    products_arrived<0>();
+    take_sums(sums);
+    hold(hidden_.a);
+    hold(hidden_.dh);
+  }
+  /// h and da of the warpgroup's 64 units.
+  __device__ __forceinline__ void start_units(Sums (&h)[kHeldRows / 8], Sums (&da)[kHeldRows / 8],
+                                              int warp_tile, Tile<Width> x1, Tile<Width> df) const {
+    const int lane_unit = first_unit(warp_tile) + lane_place().row;
+    const float first = __bfloat162float(memory_.linear1_bias[lane_unit]),
+                second = __bfloat162float(memory_.linear1_bias[lane_unit + 8]);
+#pragma unroll
+    for (int n = 0; n < kHeldRows / 8; ++n) {
+      h[n] = {{first, first, second, second}};
+      da[n] = no_sums();
+    }
+    take_sums(h);
+    take_sums(da);
+    // Else the compiler makes all descriptors of weights before the loop over rows, 64 bits each, and keeps
+    // them in memory, for want of registers: the kernel took a third longer.
+    const int of_group = static_cast<int>(known_from_here(group_unit(warp_tile)));
+    const Tile<Width> linear1 = from_row(Tile<Width>{memory_.linear1}, of_group),
+                      linear2 = from_row(Tile<Width>{memory_.linear2}, of_group);
+    begin_products();
+#pragma unroll
+    for (int column = 0; column < Width; column += 16) {
+      start_product_with_rows<Bf16>(h, linear1, x1, column);
+      start_product_with_rows<Bf16>(da, linear2, df, column);
+    }
+    close_products();
+  }
+  /// The products of the weights' gradients.
+  __device__ __forceinline__ void start_gradients(WeightSums<Width>& sums, int warp_tile, Tile<Width> x1,
+                                                  Tile<Width> df) const {
+    take_sums(sums);
+    begin_products();
+#pragma unroll
+    for (int step = 0; step < kHeldRows / 16; ++step) {
+      start_product_over_rows<Bf16>(sums.linear1[warp_tile], hidden_.dh[step], x1, 16 * step);
+      start_product_over_rows<Bf16>(sums.linear2[warp_tile], hidden_.a[step], df, 16 * step);
+    }
+    close_products();
+  }
+
+  Memory<Width>& memory_;
+  const float scale_;
+  HiddenFragments hidden_;
+};
 
 }  // namespace adtrain::kernels::mlp_backward_pass

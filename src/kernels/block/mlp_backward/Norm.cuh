@@ -11,10 +11,12 @@ struct ThreadPlace {
   int row, column;
 };
 template <int Width>
-__device__ ThreadPlace thread_place() {
-  constexpr int kChunks = Width / kChunk, kWarpRows = kTileRows / Memory<Width>::kWarps;
+__device__ ThreadPlace thread_place(int turn) {
+  constexpr int kChunks = Width / kChunk, kWarpRows = Memory<Width>::kRowsAtOnce / kNormWarps;
   const LanePlace lane = lane_place();
-  return {kWarpRows * warp_number() + 8 * (lane.row / kChunks) + lane.column, kChunk * (lane.row % kChunks)};
+  const int warp = norm_thread<Width>() / kWarp;
+  return {Memory<Width>::kRowsAtOnce * turn + kWarpRows * warp + 8 * (lane.row / kChunks) + lane.column,
+          kChunk * (lane.row % kChunks)};
 }
 
 /// Starts to copy the rows of a tile from `first` on. Rows beyond the last one are zeros, which add nothing
@@ -22,26 +24,31 @@ __device__ ThreadPlace thread_place() {
 template <int Width, bool kDropout>
 __device__ void fetch(Memory<Width>& memory, const Arguments& arguments, int64_t first,
                       uint32_t (*inner_keep)[kKeepStride]) {
-  const unsigned thread = threadIdx.x;
+  const unsigned thread = norm_thread<Width>();
   const unsigned rows = rows_from(arguments, first);
-  const ThreadPlace place = thread_place<Width>();
   const Bf16 *dy = arguments.dy + first * Width, *normed2 = arguments.normed2 + first * Width,
              *normed1 = arguments.normed1 + first * Width;
 #pragma unroll
-  for (int i = 0; i < kThreadRows; ++i) {
-    const unsigned row = place.row + i, element = row * Width + place.column;
-    if (row < rows) {
-      start_copy(reinterpret_cast<Bf16*>(&memory.dy[i][thread]), dy + element);
-      start_copy(reinterpret_cast<Bf16*>(&memory.normed2[i][thread]), normed2 + element);
-      start_copy(reinterpret_cast<Bf16*>(&memory.normed1[i][thread]), normed1 + element);
-      start_copy_word(&memory.inverse2[i][thread], arguments.inverse2 + first + row);
-      if (kDropout) {
-        start_copy_word(&memory.output_keep[i][thread],
-                        arguments.output_keep + first * (Width / 32) + element / 32);
+  for (int turn = 0; turn < Memory<Width>::kTurns; ++turn) {
+    const ThreadPlace place = thread_place<Width>(turn);
+#pragma unroll
+    for (int i = 0; i < kThreadRows; ++i) {
+      const unsigned row = place.row + i, element = row * Width + place.column;
+      uint4 &to_dy = memory.dy[turn][i][thread], &to_normed2 = memory.normed2[turn][i][thread],
+            &to_normed1 = memory.normed1[turn][i][thread];
+      if (row < rows) {
+        start_copy(reinterpret_cast<Bf16*>(&to_dy), dy + element);
+        start_copy(reinterpret_cast<Bf16*>(&to_normed2), normed2 + element);
+        start_copy(reinterpret_cast<Bf16*>(&to_normed1), normed1 + element);
+        start_copy_word(&memory.inverse2[turn][i][thread], arguments.inverse2 + first + row);
+        if (kDropout) {
+          start_copy_word(&memory.output_keep[turn][i][thread],
+                          arguments.output_keep + first * (Width / 32) + element / 32);
+        }
+      } else {
+        to_dy = to_normed2 = to_normed1 = uint4{};
+        memory.inverse2[turn][i][thread] = 0.0f;
       }
-    } else {
-      memory.dy[i][thread] = memory.normed2[i][thread] = memory.normed1[i][thread] = uint4{};
-      memory.inverse2[i][thread] = 0.0f;
     }
   }
   if (!kDropout) return;
@@ -49,7 +56,7 @@ __device__ void fetch(Memory<Width>& memory, const Arguments& arguments, int64_t
   const uint32_t* words = arguments.inner_keep + first * kWords;
   uint32_t* to = &inner_keep[thread % kWords][thread / kWords];
 #pragma unroll
-  for (unsigned i = 0; i < kTileRows * kWords; i += Memory<Width>::kThreads) {
+  for (unsigned i = 0; i < kTileRows * kWords; i += kNormThreads) {
     if (thread + i < rows * kWords) start_copy_word(to + i / kWords, words + thread + i);
   }
 }
@@ -99,12 +106,12 @@ __device__ inline float kept(uint32_t keep, int column, float value) {
   return (keep >> column & 1) != 0 ? value : 0.0f;
 }
 
-/// From dy, normed1 and normed2 of a tile, whose copies have arrived, to x1, df and du2.
+/// From dy, normed1 and normed2 of a turn's rows, whose copies have arrived, to x1, df and du2.
 template <int Width, bool kDropout>
-__device__ void norm_stage(Memory<Width>& memory, float scale, Tile<Width> x1, Tile<Width> df,
+__device__ void norm_stage(Memory<Width>& memory, int turn, float scale, Tile<Width> x1, Tile<Width> df,
                            Tile<Width> du2) {
-  const int thread = threadIdx.x;
-  const ThreadPlace place = thread_place<Width>();
+  const int thread = norm_thread<Width>();
+  const ThreadPlace place = thread_place<Width>(turn);
   const Chunk norm2_weight = load_chunk(memory.norm2_weight + place.column);
   const Chunk norm1_weight = load_chunk(memory.norm1_weight + place.column);
   const Chunk norm1_bias = load_chunk(memory.norm1_bias + place.column);
@@ -113,10 +120,10 @@ __device__ void norm_stage(Memory<Width>& memory, float scale, Tile<Width> x1, T
 #pragma unroll
   for (int i = 0; i < kThreadRows; ++i) {
     const int row = place.row + i;
-    dy[i] = chunk_of(memory.dy[i][thread]);
-    const Chunk normed2 = chunk_of(memory.normed2[i][thread]);
-    const Chunk normed1 = chunk_of(memory.normed1[i][thread]);
-    const float inverse2 = memory.inverse2[i][thread];
+    dy[i] = chunk_of(memory.dy[turn][i][thread]);
+    const Chunk normed2 = chunk_of(memory.normed2[turn][i][thread]);
+    const Chunk normed1 = chunk_of(memory.normed1[turn][i][thread]);
+    const float inverse2 = memory.inverse2[turn][i][thread];
 
     float2 g[4], normed[4];
     float g_sum = 0.0f, g_normed_sum = 0.0f;
@@ -136,7 +143,7 @@ __device__ void norm_stage(Memory<Width>& memory, float scale, Tile<Width> x1, T
 
     const float shift = row_sum<Width>(g_sum) * (-1.0f / Width) * inverse2;
     const float slope = row_sum<Width>(g_normed_sum) * (-1.0f / Width) * inverse2;
-    const uint32_t keep = kDropout ? memory.output_keep[i][thread] >> place.column % 32 : 0;
+    const uint32_t keep = kDropout ? memory.output_keep[turn][i][thread] >> place.column % 32 : 0;
     Chunk du2_chunk;
 #pragma unroll
     for (int pair = 0; pair < 4; ++pair) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/block/mlp_backward/Memory.cuh"
+#include "kernels/primitives/WarpgroupProducts.cuh"
 
 /// A thread block's sums over its rows for the parameters, and how they are stored at the end.
 namespace adtrain::kernels::mlp_backward_pass {
@@ -12,6 +13,16 @@ struct WeightSums {
   Sums linear2[kUnitWarpTiles][Width / 8];  ///< aᵀ df: (32 hidden units, D), the gradient's transpose
   Sums linear1_bias;  ///< even columns: the first 16 hidden units; odd ones: the other 16
 };
+
+/// As take_sums() of their products.
+template <int Width>
+__device__ __forceinline__ void take_sums(WeightSums<Width>& sums) {
+#pragma unroll
+  for (int warp_tile = 0; warp_tile < kUnitWarpTiles; ++warp_tile) {
+    kernels::take_sums(sums.linear1[warp_tile]);
+    kernels::take_sums(sums.linear2[warp_tile]);
+  }
+}
 
 template <int Width>
 __device__ void clear(WeightSums<Width>& sums) {
@@ -33,7 +44,7 @@ __device__ void store_hidden_sums(const WeightSums<Width>& sums, float* part) {
   for (int warp_tile = 0; warp_tile < kUnitWarpTiles; ++warp_tile) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int unit = kUnits * warp_number() + kWarpTile * warp_tile + 8 * half + lane.row;
+      const int unit = first_unit(warp_tile) + 8 * half + lane.row;
 #pragma unroll
       for (int n = 0; n < Width / 8; ++n) {
         const int column = 8 * n + lane.column;
@@ -58,9 +69,9 @@ __device__ void store_column_sums(const Memory<Width>& memory, float* part) {
   constexpr int kVector = kGradients.norm2_weight - kGradients.linear2_bias;
   const auto* norm2 = reinterpret_cast<const float(*)[4]>(memory.norm2_sums);
   const auto* linear2_bias = reinterpret_cast<const float(*)[2]>(memory.linear2_bias_sums);
-  for (int column = threadIdx.x; column < kVector; column += Memory<Width>::kThreads) {
+  for (int column = norm_thread<Width>(); column < kVector; column += kNormThreads) {
     float weight = 0.0f, bias = 0.0f, linear2 = 0.0f;
-    for (int warp = 0; column < Width && warp < Memory<Width>::kWarps; ++warp) {
+    for (int warp = 0; column < Width && warp < kNormWarps; ++warp) {
       for (int chunk = column / kChunk; chunk < 8; chunk += Width / kChunk) {
         const int thread = kWarp * warp + 4 * (column % kChunk) + chunk / 2;
         weight += norm2[thread][chunk % 2];

@@ -89,6 +89,9 @@ inline void store_if(bool condition, Bf16* to, const uint32_t (&pairs)[4]) {
 inline void group_barrier(int id, int threads) {
   emulation::barrier(id, threads);
 }
+inline void group_barrier_of_roles(int id, int threads) {
+  group_barrier(id, threads);
+}
 
 inline float exp2_of(float value) {
   const float result = std::exp2(value);

@@ -37,9 +37,9 @@ void start_product(Sums (&sums)[Count], const LeftFragment& left, uint64_t right
                             std::is_same_v<Short, __half>});
 }
 
-template <class Short>
-void start_product(Sums (&sums)[8], uint64_t left, uint64_t right) {
-  emulation::start_product({sums[0].value, 64, {}, right, false, left, std::is_same_v<Short, __half>});
+template <class Short, int Count>
+void start_product(Sums (&sums)[Count], uint64_t left, uint64_t right) {
+  emulation::start_product({sums[0].value, 8 * Count, {}, right, false, left, std::is_same_v<Short, __half>});
 }
 
 }  // namespace adtrain::kernels

@@ -30,6 +30,7 @@ fi
 families() {
   cat <<'TABLE'
 post-norm blocks|test_kernels|Shapes/FusedKernels.*/S7_T33_*:Shapes/FusedKernels.*/S4_T101_R137_*_dropout:Padded/FusedKernels.*/S7_T33_*
+post-norm MLP, several tiles|test_kernels|Shapes/FusedKernels.MlpBackward*/S300_T164_*:Shapes/FusedKernels.MlpBackward*/S300_T80_R80_*
 last token|test_kernels|Shapes/FusedKernels.*/S4_T101_R1_*:Shapes/FusedKernels.*/S600_T50_R1_*_causal*
 last token, idle groups|test_kernels|Shapes/FusedKernels.*/S1_T1_R1_*:Shapes/FusedKernels.*/S5_T240_R1_*_causal*|memcheck synccheck
 pre-norm blocks|test_kernels|Shapes/PreNormKernels.*/S7_T33_*:Shapes/PreNormKernels.*/S4_T101_R1_*:Widths/PreNormRows.*

@@ -64,6 +64,8 @@ inline std::vector<FusedBlockCase> fused_block_cases() {
       all.push_back({{3, 7, 3, 64, 8, causal}, dropout});
       all.push_back({{1, 1, 1, 32, 4, causal}, dropout});
     }
+    all.push_back({{300, 164, 164, 64, 4, true}, dropout});  // several tiles of rows a thread block
+    all.push_back({{301, 101, 137, 64, 2, true, 101}, dropout});
     all.push_back({{3, 240, 240, 64, 4, true}, dropout, 4.0});
 
     all.push_back({{5, 240, 480, 64, 4, true, 240}, dropout});

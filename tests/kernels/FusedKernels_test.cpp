@@ -9,6 +9,7 @@
 #include "kernels/block/attention_backward/AttentionBackward.h"
 #include "kernels/block/forward/BlockForward.h"
 #include "kernels/block/mlp_backward/MlpBackward.h"
+#include "kernels/primitives/DeviceTraits.h"
 #include "kernels/primitives/DropoutMask.h"
 
 namespace adtrain {
@@ -27,6 +28,7 @@ class FusedKernels : public ::testing::TestWithParam<FusedBlockCase> {
  protected:
   void SetUp() override {
     if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+    if (!kernels::DeviceTraits::of({at::kCUDA, 0}).multiplies_by_warpgroups()) GTEST_SKIP() << "no H100 here";
   }
 };
 

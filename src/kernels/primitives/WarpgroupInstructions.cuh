@@ -11,7 +11,8 @@
 /// capability 9.0 alone have. tests/emulation/ replaces this header, as it does Instructions.cuh.
 ///
 /// Products are asynchronous. Between start_product() and the products_arrived() that waits for it, nothing
-/// may touch its sums, change its left operand or write to the shared memory that it reads. Functions that
+/// may touch its sums, change its left operand (the compiler lets it be read, which the PTX ISA does not
+/// promise) or write to the shared memory that it reads. Functions that
 /// start products are inlined by force: sums that the compiler keeps in memory make a kernel eight times as
 /// slow, and it says nothing (`nvcc -Xptxas -warn-lmem-usage` does).
 namespace adtrain::kernels {
@@ -106,6 +107,7 @@ __device__ void start_product(Sums (&sums)[8], uint64_t left, uint64_t right) {
     ADTRAIN_PRODUCT_OF_64("bf16", "%32, %33, 1, 1, 1, 0, 0", "l"(left), "l"(right));
   }
 }
+/// That one with 32 columns.
 template <class Short>
 __device__ void start_product(Sums (&sums)[4], uint64_t left, uint64_t right) {
   if constexpr (std::is_same_v<Short, __half>) {

@@ -68,7 +68,9 @@ class HiddenStage {
  public:
   __device__ HiddenStage(Memory<Width>& memory, float scale) : memory_(memory), scale_(scale) {}
 
-  /// From x1 and df of a tile to dh, transposed, and the sums. `keep`: the tile's dropout words.
+  /// From x1 and df of a tile to dh, transposed, and the sums. `keep`: the tile's dropout words. A warp
+  /// tile's products for the sums are still under way when the next one's begin, but not those of the last
+  /// one of a turn of the loop: there the compiler waits.
   __device__ __forceinline__ void run(Tile<Width> x1, Tile<Width> df, const uint32_t (*keep)[kKeepStride],
                                       Tile<kTileRows> dh, WeightSums<Width>& sums) {
 #pragma unroll 1

@@ -11,13 +11,13 @@
 namespace adtrain::kernels::mlp_backward_pass {
 
 constexpr int kTileRows = 64;
-constexpr int kUnits = 32;  ///< hidden units of a dropout word, and of a warp
+constexpr int kUnits = 32;  ///< hidden units of a dropout word; a warp has as many, in two warp tiles
 constexpr int kUnitWarpTiles = kUnits / kWarpTile;
 constexpr int kHeldRows = 32;   ///< rows whose hidden units a warp holds at once
 constexpr int kChunk = 8;       ///< columns in 16 bytes
 constexpr int kThreadRows = 2;  ///< neighbouring rows of which a thread has a chunk in the norm stage
 constexpr int kNormWarps = kWarpsOfGroup, kNormThreads = kNormWarps * kWarp;  ///< of the norm stage
-constexpr int kKeepStride = kTileRows + 4;  ///< puts the words of 4 rows and 8 warps in 32 different banks
+constexpr int kKeepStride = kTileRows + 4;  ///< puts 8 words of 4 rows in 32 different banks
 
 constexpr uint32_t kOne = 0x3f80;  ///< 1 in bf16
 
@@ -84,7 +84,8 @@ template <int Width>
 __device__ int norm_thread() {
   return static_cast<int>(threadIdx.x) - Memory<Width>::kHiddenThreads;
 }
-/// The warpgroup's first hidden unit of 64, and the warp's first of 16 of these.
+/// Products have 64 hidden units as rows, 16 of each warp: the first unit of the warpgroup's product, one of
+/// two, and the warp's first.
 __device__ inline int group_unit(int warp_tile) {
   return (kUnitWarpTiles * (warp_number() / kWarpsOfGroup) + warp_tile) * kGroupRows;
 }
@@ -92,8 +93,8 @@ __device__ inline int first_unit(int warp_tile) {
   return group_unit(warp_tile) + warp_number() % kWarpsOfGroup * kWarpTile;
 }
 
-/// Transposes linear2's weight into its tile: a lane has two neighbouring rows of the weight, so that the
-/// pairs that a warp stores lie in different banks.
+/// Transposes linear2's weight into its tile: a lane has two neighbouring rows of the weight, so that, at
+/// width 64, the pairs that a warp stores lie in different banks.
 template <int Width>
 __device__ void transpose_linear2(Memory<Width>& memory, const Bf16* weight) {
   constexpr int kInner = 4 * Width, kRowPairs = Width / 2;

@@ -126,7 +126,7 @@ __device__ __forceinline__ void run_hidden(Memory<Width>& memory, const Argument
 template <int Width, bool kDropout>
 __global__ void __launch_bounds__(Memory<Width>::kThreads, blocks_at_once(Width))
     mlp_backward_kernel(const __grid_constant__ Arguments arguments) {
-  Memory<Width>& memory = *reinterpret_cast<Memory<Width>*>(shared_memory_for_tiles());
+  Memory<Width>& memory = *reinterpret_cast<Memory<Width>*>(aligned_shared_memory());
   const OwnTiles tiles(arguments);
   const bool is_hidden = static_cast<int>(threadIdx.x) < Memory<Width>::kHiddenThreads;
   const float scale = kDropout ? arguments.scale : 1.0f;
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(Memory<Width>::kThreads, blocks_at_once(Width)
 template <int Width, bool kDropout>
 void launch(int blocks, const Arguments& arguments, cudaStream_t stream) {
   launch_early("mlp_backward_kernel", mlp_backward_kernel<Width, kDropout>, blocks, Memory<Width>::kThreads,
-               sizeof(Memory<Width>) + kTileAlignment, stream, arguments);
+               sizeof(Memory<Width>), stream, arguments);
 }
 
 }  // namespace

@@ -7,9 +7,11 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/Clock.h"
+#include "base/Error.h"
 #include "base/File.h"
 #include "base/Gpu.h"
 #include "collection/Collector.h"
@@ -21,6 +23,8 @@
 
 namespace adtrain {
 namespace {
+
+using ::testing::HasSubstr;
 
 /// Everything here needs a GPU.
 class GpuCollection : public testing::Test {
@@ -134,6 +138,20 @@ TEST_F(GpuCollection, UpdatesAsThePlainSampleBySampleFormDoes) {
         }
       }
     }
+  }
+}
+
+TEST_F(GpuCollection, PoliciesThatTheGpuHasNoMemoryForAreRefusedByTheirKey) {
+  const EnvironmentOptions environment = room("darkroom", 5, 7);
+  CollectionOptions options = short_collection();
+  options.source_policies = 1'000'000'000;
+  try {
+    const GpuLearner learner(TaskFamily::of(environment), options, options.ppo(environment.family()));
+    FAIL() << "there is memory for them";
+  } catch (const EnvironmentError& error) {
+    EXPECT_THAT(error.what(),
+                ::testing::AllOf(HasSubstr("source_policies is 1000000000"),
+                                 HasSubstr("this GPU has memory left for "), HasSubstr("device: cpu")));
   }
 }
 

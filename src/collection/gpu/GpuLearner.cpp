@@ -27,9 +27,17 @@ void in_parallel(size_t count, int64_t threads, const std::function<void(size_t)
   }
 }
 
-GpuProblem doable(const GpuProblem& problem) {
+constexpr const char* kOnTheCpu = "set device: cpu to collect on the CPU";
+
+GpuProblem doable(const GpuProblem& problem, int64_t policies) {
   if (const std::optional<std::string> objection = GpuPpo::objection(problem)) {
-    throw EnvironmentError(fmt::format("{}; set device: cpu to collect on the CPU", *objection));
+    throw EnvironmentError(fmt::format("{}; {}", *objection, kOnTheCpu));
+  }
+  if (const int64_t room = GpuPpo::room_for(problem); room < policies) {
+    throw EnvironmentError(
+        fmt::format("source_policies is {}, and a task's policies learn at the same time; "
+                    "this GPU has memory left for {}; choose fewer, or {}",
+                    policies, room, kOnTheCpu));
   }
   return problem;
 }
@@ -81,7 +89,7 @@ History GpuHistories::history(size_t learner) const {
 GpuLearner::GpuLearner(const TaskFamily& family, const CollectionOptions& options, const PpoSettings& ppo)
     : family_(family),
       options_(options),
-      problem_(doable(gpu_problem(family, options, ppo))),
+      problem_(doable(gpu_problem(family, options, ppo), options.source_policies)),
       tasks_at_once_(std::clamp<int64_t>(GpuPpo::tasks_at_once(problem_) / options.source_policies, 1,
                                          family.task_count())),
       ppo_(problem_, tasks_at_once_ * options.source_policies) {}

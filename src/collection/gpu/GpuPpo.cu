@@ -25,6 +25,12 @@ struct GpuPpo::Arrays {
         agents(tasks * problem.ppo.streams),
         histories(tasks * problem.kept_steps() * gpu::kBytesOfTransition) {}
 
+  static size_t bytes_of_task(const GpuProblem& problem) {
+    return sizeof(GpuTask) + sizeof(gpu::NetworkState) + problem.samples() * sizeof(gpu::Sample) +
+           problem.grid_size * problem.grid_size * sizeof(gpu::Opinion) +
+           problem.ppo.streams * sizeof(GpuAgent) + problem.kept_steps() * gpu::kBytesOfTransition;
+  }
+
   gpu::TaskMemory memory() {
     return {tasks.data(), networks.data(), samples.data(), opinions.data(), agents.data(), histories.data()};
   }
@@ -70,6 +76,12 @@ int64_t GpuPpo::tasks_at_once(const GpuProblem& problem) {
   const int64_t wanted = std::min<int64_t>(kWaves * processors, fitting);
   // Whole waves: a thread block has a multiprocessor for itself.
   return std::max<int64_t>(wanted > processors ? wanted / processors * processors : wanted, 1);
+}
+
+int64_t GpuPpo::room_for(const GpuProblem& problem) {
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return static_cast<int64_t>(free / Arrays::bytes_of_task(problem));
 }
 
 GpuPpo::GpuPpo(const GpuProblem& problem, int64_t capacity)

@@ -38,6 +38,8 @@ class GpuPpo {
   static std::optional<std::string> objection(const GpuProblem& problem);
   /// The number of tasks that should be learnt at once.
   static int64_t tasks_at_once(const GpuProblem& problem);
+  /// The number of tasks that the current GPU's free memory has room for.
+  static int64_t room_for(const GpuProblem& problem);
 
   /// Allocates memory for `capacity` tasks.
   GpuPpo(const GpuProblem& problem, int64_t capacity);

@@ -41,26 +41,34 @@ TEST(EveryPrefix, ActionsThatAreNoTargetsHaveNoLoss) {
     Batch batch = random_plain(3, kLength);
     const at::Tensor logits = model->forward(batch, LossPositions::kAll, false).actions.detach();
     batch.current = at::tensor(leading, at::kInt);
-    const double smoothing = model->options().label_smoothing;
+    const auto loss_of = [&](const at::Tensor& of_query, int64_t taken) {
+      const double smoothing = model->options().label_smoothing;
+      const at::Tensor log_probabilities = of_query.log_softmax(0);
+      return -(1 - smoothing) * log_probabilities[taken].item<double>() -
+             smoothing * log_probabilities.mean().item<double>();
+    };
     double sum = 0;
     int64_t correct = 0;
     for (int64_t row = 0; row < 3; ++row) {
       for (int64_t i = leading[static_cast<size_t>(row)]; i < kLength; ++i) {
         const auto taken = batch.actions[row][i].item<int64_t>();
-        const at::Tensor log_probabilities = logits[row][i].log_softmax(0);
-        sum -= (1 - smoothing) * log_probabilities[taken].item<double>() +
-               smoothing * log_probabilities.mean().item<double>();
+        sum += loss_of(logits[row][i], taken);
         correct += logits[row][i].argmax().item<int64_t>() == taken ? 1 : 0;
       }
     }
     const auto loss = model->loss(batch, LossPositions::kAll, false);
     EXPECT_NEAR(loss.sum.item<double>(), sum, 1e-4 * sum);
     EXPECT_EQ(loss.correct.item<int64_t>(), correct);
-    Batch others = batch;  // other actions that are no targets, but context: the loss changes by that alone
+    Batch others = batch;  // other actions that are no targets, but the last one's context: it alone changes
     others.actions = batch.actions.clone();
     const at::Tensor changed = others.actions[2].narrow(0, 0, kLength - 1);
     changed.copy_((changed + 1) % 5);
-    EXPECT_NE(model->loss(others, LossPositions::kAll, false).sum.item<double>(), loss.sum.item<double>());
+    const at::Tensor before = logits[2][kLength - 1],
+                     after = model->forward(others, LossPositions::kAll, false).actions[2][kLength - 1];
+    EXPECT_FALSE(at::equal(after, before));
+    const auto target = batch.actions[2][kLength - 1].item<int64_t>();
+    EXPECT_NEAR(model->loss(others, LossPositions::kAll, false).sum.item<double>(),
+                sum + loss_of(after, target) - loss_of(before, target), 1e-4 * sum);
     const auto last = model->loss(batch, LossPositions::kLast, false);
     Batch plain = batch;
     plain.current = at::Tensor();

@@ -34,8 +34,7 @@ struct GradientSums {
 /// Adds the sums of the gradients over the tokens of a fragment to a bias' gradient.
 template <class Short>
 __device__ void add_to_bias(Sums& sums, const LeftFragment& gradients) {
-  constexpr uint32_t kOnes = kOneBits<Short> | kOneBits<Short> << 16;
-  multiply_add<Short>(sums, gradients, kOnes, kOnes);
+  multiply_add<Short>(sums, gradients, kTwoOnes<Short>, kTwoOnes<Short>);
 }
 
 /// Replaces 16 channels of activations by the sums where an activation is positive and by 0 elsewhere.

@@ -159,7 +159,7 @@ __device__ inline void store_if(bool condition, Bf16* to, const uint32_t (&pairs
 __device__ inline void group_barrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
-/// The same for all of a block's warps, from different places of the code: synccheck allows this one that.
+/// The same where warps come from different places of the code, for which synccheck reports "bar.sync".
 __device__ inline void group_barrier_of_roles(int id, int threads) {
   asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

@@ -34,6 +34,9 @@ __device__ unsigned packed(float first, float second) {
 /// The bits of 1.
 template <class Short>
 constexpr uint32_t kOneBits = std::is_same_v<Short, __half> ? 0x3c00 : 0x3f80;
+/// A pair of them.
+template <class Short>
+constexpr uint32_t kTwoOnes = kOneBits<Short> | kOneBits<Short> << 16;
 
 /// Calls launch(Short()) with the CUDA type that `type` stands for.
 template <class Launch>

@@ -6,9 +6,9 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "kernels/primitives/HalfInstructions.cuh"
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/RowVectors.cuh"
+#include "kernels/primitives/ShortTile.cuh"
 #include "kernels/quantised/QuantisedKernels.h"
 
 namespace adtrain::kernels {
@@ -84,8 +84,8 @@ class InputNorm {
       found.squares = fmaf(values.at[i], values.at[i], found.squares);
     }
     const Vector weight = weight_[place];
-    x = {scaled(moved.x, weight.x), scaled(moved.y, weight.y), scaled(moved.z, weight.z),
-         scaled(moved.w, weight.w)};
+    x = {multiplied<Short>(moved.x, weight.x), multiplied<Short>(moved.y, weight.y),
+         multiplied<Short>(moved.z, weight.z), multiplied<Short>(moved.w, weight.w)};
   }
   /// Adds up what the four lanes of a quad have of a row, and stores it for normed(). By all lanes; before
   /// normed() a barrier must follow.
@@ -130,13 +130,6 @@ class InputNorm {
     using Pair = std::conditional_t<std::is_same_v<Short, __half>, __half2, __nv_bfloat162>;
     const Pair difference = __hsub2(reinterpret_cast<const Pair&>(x), reinterpret_cast<const Pair&>(shift));
     return reinterpret_cast<const uint32_t&>(difference);
-  }
-  __device__ static uint32_t scaled(uint32_t x, uint32_t weight) {
-    if constexpr (std::is_same_v<Short, __half>) {
-      return multiplied_half(x, weight);
-    } else {
-      return multiplied(x, weight);
-    }
   }
 
   const QuantisedProduct& job_;

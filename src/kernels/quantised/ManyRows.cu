@@ -2,7 +2,7 @@
 
 #include "base/Cuda.h"
 #include "kernels/primitives/EarlyStart.cuh"
-#include "kernels/primitives/HalfInstructions.cuh"
+#include "kernels/primitives/ShortTile.cuh"
 #include "kernels/primitives/WideProductInstructions.cuh"
 #include "kernels/quantised/Codes.cuh"
 #include "kernels/quantised/ManyRowsOutput.cuh"
@@ -22,15 +22,6 @@ namespace {
 
 constexpr int kProducts = kBlockColumns / 16;  ///< of 64 columns
 constexpr int kConsumersBarrier = 1, kFillersBarrier = 2;
-
-template <class Short>
-__device__ uint32_t product_of_pairs(uint32_t left, uint32_t right) {
-  if constexpr (std::is_same_v<Short, __half>) {
-    return multiplied_half(left, right);
-  } else {
-    return multiplied(left, right);
-  }
-}
 
 /// Exchanges bytes between the four lanes of a quad: byte i of a lane's words was byte `lane` of lane i's.
 class QuadTranspose {
@@ -224,7 +215,7 @@ class TileProduct {
     __device__ __forceinline__ uint32_t pair(int product, int lower, int right) const {
       if constexpr (kTable) {
         const uint32_t word = words_[product / 2 * 2 + lower];
-        return product_of_pairs<Short>(table_.pair(word, 2 * (product % 2) + right), scale_[lower]);
+        return multiplied<Short>(table_.pair(word, 2 * (product % 2) + right), scale_[lower]);
       } else {
         const char* const from = chunks_[product] + 8 * lower * kSwizzled + 8 * right;
         return pair_of_codes<Short>(*reinterpret_cast<const uint16_t*>(from), 0x4140);

@@ -159,7 +159,7 @@ class StreamingBackward {
     __syncthreads();
     const int column = kWarpTile * warp_;
     if (column >= HeadSize) return;
-    constexpr uint32_t kOnes = kOneBits<Short> * 0x10001u;
+    constexpr uint32_t kOnes = kTwoOnes<Short>;
     const LeftFragment ones = {{kOnes, kOnes, kOnes, kOnes}};
     const int width = job_.shape.width,
               part = own_.sequence * MultiheadAttentionGradients::blocks(job_.shape.tokens) +

@@ -55,7 +55,6 @@ class StreamingQueries {
   static constexpr int kKeys = kOwnTile, kValues = kKeys + 2 * kPassingTile,
                        kWords = kValues + 2 * kPassingTile, kBounds = kWords + 2 * kWordBytes;
   using Bounds = SegmentBounds<kOwnRows>;
-  static constexpr uint32_t kOnes = kOneBits<Short> * 0x10001u;
 
  public:
   static constexpr int kBytes = kBounds + (Packed ? Bounds::kBytes : 0) + kTileAlignment;
@@ -279,7 +278,7 @@ class StreamingQueries {
     for (int step = 0; step < kPassingSteps; ++step) {
       weights[step] = as_left<Short>(scores[2 * step], scores[2 * step + 1]);
       // Rounded as for the product, so that they sum up to 1.
-      multiply_add<Short>(totals_, weights[step], kOnes, kOnes);
+      multiply_add<Short>(totals_, weights[step], kTwoOnes<Short>, kTwoOnes<Short>);
     }
     if constexpr (Dropout) {
       const uint32_t* const of_row = words(block) + kWarpTile * warp_ + lane_place(lane_).row;

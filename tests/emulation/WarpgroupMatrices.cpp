@@ -75,7 +75,9 @@ void multiply(const WarpProduct& lanes) {
   std::array<std::array<float, kDepth>, kRows> left;
   for (int row = 0; lanes[0].shared_left != 0 && row < kRows; ++row) {
     const int of_group = row + kRows * static_cast<int>(place.thread.x / kLanes % kWarps);
-    for (int k = 0; k < kDepth; ++k) left[row][k] = element(lanes[0].shared_left, false, k, of_group, halves);
+    for (int k = 0; k < kDepth; ++k) {
+      left[row][k] = element(lanes[0].shared_left, lanes[0].down, k, of_group, halves);
+    }
   }
   for (int lane = 0; lanes[0].shared_left == 0 && lane < kLanes; ++lane) {
     for (int part = 0; part < 4; ++part) {

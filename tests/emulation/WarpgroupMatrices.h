@@ -14,6 +14,7 @@ struct GroupProduct {
   uint64_t right;        ///< matrix descriptor
   bool across;           ///< neighbours in memory are columns of the right operand, and else rows
   uint64_t shared_left;  ///< matrix descriptor of 64 rows in the place of `left`, or 0
+  bool down = false;     ///< neighbours in memory are rows of that left operand, and else columns
   bool halves = false;   ///< of fp16 elements, else of bf16
 };
 

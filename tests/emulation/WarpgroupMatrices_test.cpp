@@ -61,25 +61,28 @@ void for_sums(Take&& take) {
 TEST(WarpgroupMatrices, ProductsWithTilesInBothDirections) {
   launch("products", {1, 1, 1}, kThreads, kTileBytes, [] {
     fill_tile();
-    float with_rows[32] = {}, over_rows[32] = {}, of_shared[32] = {};
+    float with_rows[32] = {}, over_rows[32] = {}, of_shared[32] = {}, of_rows[32] = {};
     GroupProduct product = {with_rows, kRows, {}, kDescriptor + 16 * 2 / 16, /*across=*/false, 0};
     take_left(product.left);
     start_product(product);
     product.sums = over_rows, product.right = kDescriptor + 16 * kRowBytes / 16, product.across = true;
     start_product(product);
     start_product({of_shared, kRows, {}, kDescriptor, /*across=*/false, kDescriptor});
+    start_product({of_rows, kRows, {}, kDescriptor, /*across=*/true, kDescriptor, /*down=*/true});
     close_products();
     wait_for_products(0);
     for_sums([&](int i, int row, int column) {
-      int expected[3] = {};
+      int expected[4] = {};
       for (int k = 0; k < kDepth; ++k) {
         expected[0] += value_of(row, 7 * k) * value_of(column, 16 + k);
         expected[1] += value_of(row, 7 * k) * value_of(16 + k, column);
         expected[2] += value_of(row, k) * value_of(column, k);
+        expected[3] += value_of(k, row) * value_of(k, column);
       }
       EXPECT_EQ(with_rows[i], static_cast<float>(expected[0])) << row << ", " << column;
       EXPECT_EQ(over_rows[i], static_cast<float>(expected[1])) << row << ", " << column;
       EXPECT_EQ(of_shared[i], static_cast<float>(expected[2])) << row << ", " << column;
+      EXPECT_EQ(of_rows[i], static_cast<float>(expected[3])) << row << ", " << column;
     });
   });
 }

@@ -97,23 +97,27 @@ __device__ void start_product(Sums (&sums)[8], const LeftFragment& left, uint64_
                           "n"(Across ? 1 : 0));
   }
 }
-/// The same with a left operand in shared memory, given by its descriptor, where neighbours in memory are
-/// columns; those of the right operand are rows.
-template <class Short>
+/// The same with a left operand in shared memory, given by its descriptor. `Down`: neighbours in memory are rows
+/// of the left operand, and else columns.
+template <class Short, bool Down, bool Across>
 __device__ void start_product(Sums (&sums)[8], uint64_t left, uint64_t right) {
   if constexpr (std::is_same_v<Short, __half>) {
-    ADTRAIN_PRODUCT_OF_64("f16", "%32, %33, 1, 1, 1, 0, 0", "l"(left), "l"(right));
+    ADTRAIN_PRODUCT_OF_64("f16", "%32, %33, 1, 1, 1, %34, %35", "l"(left), "l"(right), "n"(Down ? 1 : 0),
+                          "n"(Across ? 1 : 0));
   } else {
-    ADTRAIN_PRODUCT_OF_64("bf16", "%32, %33, 1, 1, 1, 0, 0", "l"(left), "l"(right));
+    ADTRAIN_PRODUCT_OF_64("bf16", "%32, %33, 1, 1, 1, %34, %35", "l"(left), "l"(right), "n"(Down ? 1 : 0),
+                          "n"(Across ? 1 : 0));
   }
 }
 /// That one with 32 columns.
-template <class Short>
+template <class Short, bool Down, bool Across>
 __device__ void start_product(Sums (&sums)[4], uint64_t left, uint64_t right) {
   if constexpr (std::is_same_v<Short, __half>) {
-    ADTRAIN_PRODUCT_OF_32("f16", "%16, %17, 1, 1, 1, 0, 0", "l"(left), "l"(right));
+    ADTRAIN_PRODUCT_OF_32("f16", "%16, %17, 1, 1, 1, %18, %19", "l"(left), "l"(right), "n"(Down ? 1 : 0),
+                          "n"(Across ? 1 : 0));
   } else {
-    ADTRAIN_PRODUCT_OF_32("bf16", "%16, %17, 1, 1, 1, 0, 0", "l"(left), "l"(right));
+    ADTRAIN_PRODUCT_OF_32("bf16", "%16, %17, 1, 1, 1, %18, %19", "l"(left), "l"(right), "n"(Down ? 1 : 0),
+                          "n"(Across ? 1 : 0));
   }
 }
 /// The first one with 32 columns.

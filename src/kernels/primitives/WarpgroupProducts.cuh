@@ -38,13 +38,21 @@ __device__ void start_product_with_rows(Sums (&sums)[Count], const LeftFragment&
 /// The same with left[i][k] = own[i][column + k], 64 rows of another tile.
 template <class Short, int Width, int Count>
 __device__ void start_product_with_rows(Sums (&sums)[Count], Tile<Width> own, Tile<Width> tile, int column) {
-  start_product<Short>(sums, further(descriptor_of(own), column), further(descriptor_of(tile), column));
+  start_product<Short, false, false>(sums, further(descriptor_of(own), column),
+                                     further(descriptor_of(tile), column));
 }
 /// sums += left · right with right[k][j] = tile[row + k][j]: 16 rows of the tile. `row`: a multiple of 16.
 template <class Short, int Width>
 __device__ void start_product_over_rows(Sums (&sums)[Width / 8], const LeftFragment& left, Tile<Width> tile,
                                         int row) {
   start_product<Short, true>(sums, left, further(descriptor_of(tile), row * Width));
+}
+
+/// The same with left[i][k] = own[row + k][i]: both operands are 16 rows of a tile.
+template <class Short, int Width>
+__device__ void start_product_over_rows(Sums (&sums)[Width / 8], Tile<64> own, Tile<Width> tile, int row) {
+  start_product<Short, true, true>(sums, further(descriptor_of(own), row * 64),
+                                   further(descriptor_of(tile), row * Width));
 }
 
 /// The launch's dynamic shared memory from the first multiple of kTileAlignment bytes on. The launch has as

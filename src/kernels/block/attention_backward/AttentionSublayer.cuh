@@ -9,6 +9,7 @@
 #include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/PartialSums.cuh"
 #include "kernels/primitives/Tile.cuh"
+#include "kernels/primitives/WarpgroupProducts.cuh"
 #include "kernels/rope/RopeAngles.cuh"
 
 /// The backward pass of a post-norm block's x1 = norm1(x + drop(out_proj(attention(in_proj(x))))). For a
@@ -84,6 +85,7 @@ class AttentionSublayer {
   static constexpr bool kDropout = V::kDropout, kStreams = V::kStreams;
   static constexpr bool kNormAfter = V::Block::kNormAfter, kHasRope = V::Block::kHasRope;
   static constexpr bool kPadded = V::Block::kPadded;
+  static constexpr bool kByWarpgroups = kWidth == 64;
   static constexpr int kHeads = P::kHeads;
   static constexpr int kEights = kWidth / 8;
   static constexpr int kSixteens = kWidth / 16;
@@ -114,9 +116,10 @@ class AttentionSublayer {
         minus_log_(reinterpret_cast<float*>(shared + P::kScores)),
         minus_delta_(minus_log_ + P::kScoreVectors),
         inverse_(reinterpret_cast<float*>(shared + P::kInverse)),
+        next_keys_(reinterpret_cast<int*>(shared + P::kNextKeys)),
         in_proj_bias_(reinterpret_cast<Bf16*>(shared + P::kVectors)),
         norm1_weight_(in_proj_bias_ + 3 * kWidth),
-        warp_(threadIdx.x / kWarp),
+        warp_(__shfl_sync(kAllLanes, threadIdx.x / kWarp, 0)),
         place_(lane_place()),
         tokens_(job.shape.tokens),
         warp_tiles_((tokens_ + kWarpTile - 1) / kWarpTile),
@@ -141,9 +144,10 @@ class AttentionSublayer {
 #pragma unroll
       for (int own = 0; own < P::kTilesOfWarp; ++own) {
         deltas[own] = no_sums();
-        if (any_output() && warp_tile_of(own) < warp_tiles_ && !pads(warp_tile_of(own)))
+        if (any_output() && has_tokens(group_of(warp_tile_of(own))))
           prepare(warp_tile_of(own), deltas[own], own_keys[own]);
       }
+      show_to_products();
       __syncthreads();
 
       store_logs(minus_logs);
@@ -152,18 +156,14 @@ class AttentionSublayer {
         if (warp_tile_of(own) < warp_tiles_ && has_output(warp_tile_of(own)))
           store_deltas(warp_tile_of(own), deltas[own]);
       }
+      if (threadIdx.x == 0) *next_keys_ = 0;
       add_out_proj_sums();
       __syncthreads();
 
       if constexpr (kStreams) store_own_keys(own_keys);
       uint32_t dquery[P::kTilesOfWarp][kEights][2] = {};
-#pragma unroll 1
-      for (int warp_tile = warp_; warp_tile < warp_tiles_; warp_tile += P::kWarps) {
-        if (pads(warp_tile)) continue;
-#pragma unroll 1
-        for (int head = 0; head < kHeads; ++head) read_as_keys(warp_tile, head);
-      }
       read_as_queries(dquery);
+      read_as_keys();
       __syncthreads();
 
       fetch_tokens();
@@ -175,8 +175,11 @@ class AttentionSublayer {
       if (!P::kInProjStays || one_output_tile()) __syncthreads();
       __syncwarp();
 #pragma unroll 1
-      for (int warp_tile = warp_; warp_tile < warp_tiles_; warp_tile += P::kWarps) make_dx(warp_tile);
+      for (int warp_tile = warp_; group_of(warp_tile).first < warp_tiles_; warp_tile += P::kWarps) {
+        make_dx(warp_tile);
+      }
       copies_arrived_but_last();
+      show_to_products();
       __syncthreads();
 
       add_in_proj_sums();
@@ -202,7 +205,7 @@ class AttentionSublayer {
     return kStreams && round_.of_queries;
   }
   __device__ bool has_output(int warp_tile) const {
-    return warp_tile >= round_.first_output;
+    return warp_tile >= round_.first_output && warp_tile < warp_tiles_;
   }
   /// Whether the round has queries with outputs; else it only computes gradients of keys and values.
   __device__ bool any_output() const {
@@ -222,6 +225,27 @@ class AttentionSublayer {
   }
   __device__ bool pads(int warp_tile) const {
     return kPadded && warp_tile < first_warp_tile();
+  }
+  /// Whether the warp tile's keys and values get gradients in this round.
+  __device__ bool has_keys(int warp_tile) const {
+    return warp_tile >= first_keys() && warp_tile < warp_tiles_;
+  }
+  /// Neighbouring warp tiles whose warps multiply together: those of a warpgroup, which has products of its
+  /// own, at width 64. A warp takes part where its own warp tile has nothing to multiply.
+  struct Group {
+    int first, last;
+  };
+  __device__ static Group group_of(int warp_tile) {
+    constexpr int kSize = kByWarpgroups ? kWarpsOfGroup : 1;
+    const int first = warp_tile / kSize * kSize;
+    return {first, first + kSize - 1};
+  }
+  /// Whether one of the group's warp tiles has tokens that are not padding.
+  __device__ bool has_tokens(const Group& group) const {
+    return group.first < warp_tiles_ && group.last >= first_warp_tile();
+  }
+  __device__ bool has_output(const Group& group) const {
+    return group.first < warp_tiles_ && group.last >= round_.first_output;
   }
   /// Whether only one warp tile has queries. Then its heads are divided among the warps in step 3. This does
   /// not hold for queries that have keys of their own.
@@ -306,12 +330,10 @@ class AttentionSublayer {
     LeftFragment key[kSixteens], value[kSixteens];
   };
 
-  /// Columns of in_proj's output that are rotated together.
-  template <class Angles>
-  struct Columns {
-    LeftFragment sixteen[Angles::kSixteens];
-  };
-
+  __device__ static void add_product_with_rows(Sums (&sums)[kEights], LeftFragment (&left)[kSixteens],
+                                               Tile<kWidth> weight);
+  __device__ static void add_product_over_rows(Sums (&sums)[kEights], LeftFragment (&left)[kSixteens],
+                                               Tile<kWidth> weight);
   __device__ void prepare(int warp_tile, Sums& deltas, OwnKeys& own);
   __device__ void load_tokens(LeftFragment (&x)[kSixteens], Tile<kWidth> from, int warp_tile) const;
   __device__ void take_gradients(int warp_tile, LeftFragment (&dprojected)[kSixteens]) const;
@@ -319,18 +341,19 @@ class AttentionSublayer {
   __device__ void add_norm_sums(int row);
   __device__ void load_projection_words(int token, uint32_t (&keep)[2][kWidth / 32]) const;
   __device__ void drop(LeftFragment (&dprojected)[kSixteens], const uint32_t (&keep)[2][kWidth / 32]) const;
-  __device__ void project_back(int warp_tile, const LeftFragment (&dprojected)[kSixteens]);
+  __device__ void project_back(int warp_tile, LeftFragment (&dprojected)[kSixteens]);
   __device__ void add_deltas(int warp_tile, Sums& deltas) const;
   template <class Angles>
-  __device__ void project(Tile<kWidth> to, int third, int warp_tile, const LeftFragment (&x)[kSixteens],
+  __device__ void project(Tile<kWidth> to, int third, int warp_tile, LeftFragment (&x)[kSixteens],
                           float scale, const Angles& angles) const;
   template <class Angles>
-  __device__ Columns<Angles> projected(int column, const LeftFragment (&x)[kSixteens], float scale,
-                                       const Angles& angles) const;
+  __device__ void projected(LeftFragment (&columns)[kSixteens], int third, LeftFragment (&x)[kSixteens],
+                            float scale, const Angles& angles) const;
   __device__ void store_own_keys(const OwnKeys (&own_keys)[P::kTilesOfWarp]) const;
   __device__ void make_dx(int warp_tile) const;
   __device__ void load_residuals(int token, uint32_t (&du)[2][kEights]) const;
-  __device__ void add_projected(Sums (&sums)[kEights], Tile<kWidth> gradient, int third, int warp_tile) const;
+  __device__ void add_projected(Sums (&sums)[kEights], Tile<kWidth> gradient, int third, int warp_tile,
+                                bool exists) const;
 
   // Step 3
 
@@ -346,6 +369,8 @@ class AttentionSublayer {
     return job_.keep.attention + first_of_heads() * attention_words() + round_.first_row;
   }
 
+  __device__ void read_as_keys();
+  __device__ int take_keys() const;
   __device__ void read_as_keys(int warp_tile, int head);
   __device__ void carry(const Keys& keys, int warp_tile) const;
   __device__ void take_carried(Keys& keys, int warp_tile) const;
@@ -360,48 +385,29 @@ class AttentionSublayer {
                                           int half);
   __device__ void store_dquery(const uint32_t (&dquery)[P::kTilesOfWarp][kEights][2]) const;
 
-  // Steps 2 and 5. A warp has a block of 16 × 16 of each of four matrices: of out_proj's gradient, and of the
-  // three thirds of in_proj's. Where there are more warps than blocks, they share the tokens. Column sums are
-  // products with ones; a warp has 16 columns of one of four tiles.
+  // Steps 2 and 5. Each quarter of the warps has one of four matrices: the gradients of in_proj's thirds and of
+  // out_proj, sums over the rows of a tile of gradients. A warp has 16 of the matrix's rows, which are columns
+  // of that tile, and their sums, which are products with ones.
 
-  static constexpr int kOwners = kSixteens * kSixteens;
-  static constexpr int kShares = P::kWarps / kOwners;
-  static_assert(P::kWarps == 4 * kSixteens, "one block of column sums a warp");
+  static_assert(P::kWarps == 4 * kSixteens, "16 rows of a matrix a warp");
 
-  __device__ int owner() const {
-    return warp_ % kOwners;
-  }
-  __device__ int share() const {
-    return warp_ / kOwners;
-  }
-  __device__ int block_row() const {
-    return 16 * (owner() / kSixteens);
-  }
-  __device__ int block_column() const {
-    return 16 * (owner() % kSixteens);
-  }
-  __device__ int summed_tile() const {
+  __device__ int matrix() const {
     return warp_ / kSixteens;
   }
-  __device__ int summed_column() const {
-    return 16 * (warp_ % kSixteens);
+  __device__ bool has_out_proj() const {
+    return matrix() == 3;
   }
-  __device__ Sums& block_sums(int i) {
-    return i < 6 ? in_proj_sums_[i / 2][i % 2] : out_proj_sums_[i % 2];
+  __device__ int first_of_matrix() const {
+    return 16 * (warp_ % kSixteens);
   }
 
   __device__ void add_out_proj_sums();
   __device__ void add_in_proj_sums();
-  template <bool HasOutput>
-  __device__ void add_in_proj_tile(int warp_tile);
-  __device__ void add_columns(Tile<kWidth> tile, int first_warp_tile);
+  __device__ void add_sums(Tile<kWidth> gradient, Tile<kWidth> input, int first_warp_tile);
   __device__ void clear_sums();
   __device__ void write_sums();
   template <int Begin, int Size, int End>
   __device__ void clear_gaps(float* part) const;
-  template <class PlaceOf>
-  __device__ void write_block(float* matrix, const Sums (&sums)[2], PlaceOf place_of) const;
-  __device__ void add_shares();
   __device__ void write_norm_sums(float* weight, float* bias);
 
   const Job& job_;
@@ -411,6 +417,7 @@ class AttentionSublayer {
       dprojected_, dkey_, own_key_, attention_output_, dvalue_, own_value_;
   const Tile<kWidth> in_proj_, out_proj_;
   float *const minus_log_, *const minus_delta_, *const inverse_;
+  int* const next_keys_;
   Bf16 *const in_proj_bias_, *const norm1_weight_;
   const int warp_;
   const LanePlace place_;
@@ -418,8 +425,8 @@ class AttentionSublayer {
   Pairs pairs_;
   Round round_;
 
-  Sums in_proj_sums_[3][2], out_proj_sums_[2];
-  float column_sums_[2];  ///< of two columns of a tile, 8 apart: the lane's rows of a product with ones
+  Sums weight_sums_[kEights];  ///< (16, D): the warp's rows of its matrix
+  float column_sums_[2];       ///< of two columns of a tile, 8 apart: the lane's rows of a product with ones
   /// (16, 8): row n has the sums of dx1 in columns 8 n … 8 n + 7 for norm1's bias; row 8 + n those for its
   /// weight.
   Sums norm_sums_;

@@ -5,6 +5,24 @@
 /// Step 3: warp tiles of tokens as keys.
 namespace adtrain::kernels::backward_pass {
 
+/// Whichever warp is free takes the next head of a warp tile, those that most queries read first: so all end at
+/// about the same time. Which warp computes a sum does not change it.
+template <class V>
+__device__ void AttentionSublayer<V>::read_as_keys() {
+  const int count = (warp_tiles_ - first_warp_tile()) * kHeads;
+#pragma unroll 1
+  for (int keys = take_keys(); keys < count; keys = take_keys()) {
+    read_as_keys(first_warp_tile() + keys / kHeads, keys % kHeads);
+  }
+}
+
+template <class V>
+__device__ int AttentionSublayer<V>::take_keys() const {
+  int taken = 0;
+  if (threadIdx.x % kWarp == 0) taken = atomicAdd(next_keys_, 1);
+  return __shfl_sync(kAllLanes, taken, 0);
+}
+
 /// Computes dk and dv of a warp tile's keys from all queries that read them.
 template <class V>
 __device__ void AttentionSublayer<V>::read_as_keys(int warp_tile, int head) {

@@ -11,6 +11,7 @@
 #include "kernels/block/attention_backward/Projections.cuh"
 #include "kernels/block/attention_backward/Queries.cuh"
 #include "kernels/primitives/EarlyStart.cuh"
+#include "kernels/primitives/TransferInstructions.cuh"
 
 /// The kernel, and its launch for a shape.
 namespace adtrain::kernels::backward_pass {
@@ -24,7 +25,7 @@ template <class V>
 __global__ void __launch_bounds__(Plan<V::kWidth, V::kHeadSize>::kThreads,
                                   Plan<V::kWidth, V::kHeadSize>::kBlocks)
     attention_backward_kernel(const __grid_constant__ typename V::Block::Job job) {
-  AttentionSublayer<V>(job, dynamic_shared_memory()).run();
+  AttentionSublayer<V>(job, aligned_shared_memory()).run();
 }
 
 template <class V>

@@ -7,59 +7,58 @@ namespace adtrain::kernels::backward_pass {
 
 template <class V>
 __device__ void AttentionSublayer<V>::add_out_proj_sums() {
-#pragma unroll 2
-  for (int warp_tile = round_.first_output + share(); warp_tile < warp_tiles_; warp_tile += kShares) {
-    multiply_add(out_proj_sums_[0], out_proj_sums_[1],
-                 left_of_transposed(from_row(dprojected_, kWarpTile * warp_tile), 0, block_row()),
-                 right_of(from_row(attention_output_, kWarpTile * warp_tile), 0, block_column()));
-  }
-  if (summed_tile() == 3) add_columns(dprojected_, round_.first_output);
+  if (has_out_proj()) add_sums(dprojected_, attention_output_, round_.first_output);
 }
 
 template <class V>
 __device__ void AttentionSublayer<V>::add_in_proj_sums() {
-  int warp_tile = first_keys() + share();
-  for (; warp_tile < round_.first_output; warp_tile += kShares) add_in_proj_tile<false>(warp_tile);
-#pragma unroll 2
-  for (; warp_tile < warp_tiles_; warp_tile += kShares) add_in_proj_tile<true>(warp_tile);
-  if (summed_tile() == 0) add_columns(dquery_, round_.first_output);
-  if (summed_tile() == 1) add_columns(dkey_, first_keys());
-  if (summed_tile() == 2) add_columns(dvalue_, first_keys());
+  if (has_out_proj()) return;
+  const bool of_queries = matrix() == 0;
+  add_sums(of_queries ? dquery_ : (matrix() == 1 ? dkey_ : dvalue_), x_,
+           of_queries ? round_.first_output : first_keys());
 }
 
+/// Adds the sums over the rows of `gradient` and `input`, from a warp tile on.
 template <class V>
-template <bool HasOutput>
-__device__ void AttentionSublayer<V>::add_in_proj_tile(int warp_tile) {
-  const int row = kWarpTile * warp_tile;
-  const RightFragments x = right_of(from_row(x_, row), 0, block_column());
-  if constexpr (HasOutput) {
-    multiply_add(in_proj_sums_[0][0], in_proj_sums_[0][1],
-                 left_of_transposed(from_row(dquery_, row), 0, block_row()), x);
+__device__ __forceinline__ void AttentionSublayer<V>::add_sums(Tile<kWidth> gradient, Tile<kWidth> input,
+                                                               int first_warp_tile) {
+  if constexpr (kByWarpgroups) {
+    take_sums(weight_sums_);
+#pragma unroll 1
+    for (int warp_tile = first_warp_tile; warp_tile < warp_tiles_; ++warp_tile) {
+      begin_products();  // else the compiler begins them, and waits for each
+      start_product_over_rows<Bf16>(weight_sums_, gradient, input, kWarpTile * warp_tile);
+    }
+    close_products();
   }
-  multiply_add(in_proj_sums_[1][0], in_proj_sums_[1][1],
-               left_of_transposed(from_row(dkey_, row), 0, block_row()), x);
-  multiply_add(in_proj_sums_[2][0], in_proj_sums_[2][1],
-               left_of_transposed(from_row(dvalue_, row), 0, block_row()), x);
-}
-
-template <class V>
-__device__ void AttentionSublayer<V>::add_columns(Tile<kWidth> tile, int first_warp_tile) {
-  Sums sums = {{column_sums_[0], column_sums_[0], column_sums_[1], column_sums_[1]}};
+  Sums of_columns = {{column_sums_[0], column_sums_[0], column_sums_[1], column_sums_[1]}};
 #pragma unroll 4
   for (int warp_tile = first_warp_tile; warp_tile < warp_tiles_; ++warp_tile) {
-    multiply_add(sums, left_of_transposed(from_row(tile, kWarpTile * warp_tile), 0, summed_column()), kOnes,
-                 kOnes);
+    const int row = kWarpTile * warp_tile;
+    const LeftFragment left = left_of_transposed(from_row(gradient, row), 0, first_of_matrix());
+    multiply_add(of_columns, left, kOnes, kOnes);
+    if constexpr (!kByWarpgroups) {
+#pragma unroll
+      for (int i = 0; i < kSixteens; ++i) {
+        multiply_add(weight_sums_[2 * i], weight_sums_[2 * i + 1], left,
+                     right_of(from_row(input, row), 0, 16 * i));
+      }
+    }
   }
-  column_sums_[0] = sums.value[0];
-  column_sums_[1] = sums.value[2];
+  column_sums_[0] = of_columns.value[0];
+  column_sums_[1] = of_columns.value[2];
+  if constexpr (kByWarpgroups) {
+    products_arrived<0>();
+    take_sums(weight_sums_);
+  }
 }
 
 template <class V>
 __device__ void AttentionSublayer<V>::clear_sums() {
-  out_proj_sums_[0] = out_proj_sums_[1] = norm_sums_ = no_sums();
+  norm_sums_ = no_sums();
   column_sums_[0] = column_sums_[1] = 0.0f;
 #pragma unroll
-  for (Sums(&third)[2] : in_proj_sums_) third[0] = third[1] = no_sums();
+  for (Sums& eight : weight_sums_) eight = no_sums();
 }
 
 template <class V>
@@ -75,25 +74,21 @@ __device__ void AttentionSublayer<V>::write_sums() {
     clear_gaps<kPlaces.out_proj_bias, kWidth, kPlaces.total>(part);
   }
 
-  if constexpr (kShares > 1) add_shares();
-  if (share() == 0) {
+  const float scale = has_out_proj() ? hidden_scale() : 1.0f;
+  const int third = has_out_proj() ? 0 : matrix();
+  float* const weight = part + (has_out_proj() ? kPlaces.out_proj_weight : kPlaces.in_proj_weight);
+  float* const bias = part + (has_out_proj() ? kPlaces.out_proj_bias : kPlaces.in_proj_bias);
 #pragma unroll
-    for (int third = 0; third < 3; ++third) {
-      write_block(part + kPlaces.in_proj_weight + V::in_proj_row(third, 0) * kWidth, in_proj_sums_[third],
-                  [](int row) { return V::in_proj_row(0, row); });
+  for (int half = 0; half < 2; ++half) {
+    int row = first_of_matrix() + place_.row + 8 * half;
+    if (!has_out_proj()) row = V::in_proj_row(third, row);
+#pragma unroll
+    for (int eight = 0; eight < kEights; ++eight) {
+      const float* const value = weight_sums_[eight].value + 2 * half;
+      *reinterpret_cast<float2*>(weight + row * kWidth + 8 * eight + place_.column) = {scale * value[0],
+                                                                                      scale * value[1]};
     }
-    multiply_by(out_proj_sums_, hidden_scale());
-    write_block(part + kPlaces.out_proj_weight, out_proj_sums_, [](int row) { return row; });
-  }
-  if (place_.column == 0) {
-    float* to = summed_tile() == 3 ? part + kPlaces.out_proj_bias
-                                   : part + kPlaces.in_proj_bias + V::in_proj_row(summed_tile(), 0);
-    const float scale = summed_tile() == 3 ? hidden_scale() : 1.0f;
-    const auto place_of = [this](int column) {
-      return summed_tile() == 3 ? column : V::in_proj_row(0, column);
-    };
-    to[place_of(summed_column() + place_.row)] = column_sums_[0] * scale;
-    to[place_of(summed_column() + place_.row + 8)] = column_sums_[1] * scale;
+    if (place_.column == 0) bias[row] = scale * column_sums_[half];
   }
   if constexpr (kNormAfter) write_norm_sums(part + kPlaces.norm1_weight, part + kPlaces.norm1_bias);
 }
@@ -103,39 +98,6 @@ template <int Begin, int Size, int End>
 __device__ void AttentionSublayer<V>::clear_gaps(float* part) const {
 #pragma unroll 1
   for (int i = Begin + Size + threadIdx.x; i < End; i += P::kThreads) part[i] = 0.0f;
-}
-
-template <class V>
-template <class PlaceOf>
-__device__ void AttentionSublayer<V>::write_block(float* matrix, const Sums (&sums)[2],
-                                                  PlaceOf place_of) const {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int row = block_row() + place_.row + 8 * (i % 2),
-              column = block_column() + 8 * (i / 2) + place_.column;
-    *reinterpret_cast<float2*>(matrix + place_of(row) * kWidth + column) = {
-        sums[i / 2].value[2 * (i % 2)], sums[i / 2].value[2 * (i % 2) + 1]};
-  }
-}
-
-/// The first share adds the sums of the others to its own.
-template <class V>
-__device__ void AttentionSublayer<V>::add_shares() {
-  constexpr int kSums = 8;  ///< Sums of a lane
-  float* slots = reinterpret_cast<float*>(shared_) + 4 * kSums * kWarp * owner() + threadIdx.x % kWarp;
-#pragma unroll 1
-  for (int giver = 1; giver < kShares; ++giver) {
-    if (share() == giver) {
-#pragma unroll
-      for (int i = 0; i < 4 * kSums; ++i) slots[kWarp * i] = block_sums(i / 4).value[i % 4];
-    }
-    __syncthreads();
-    if (share() == 0) {
-#pragma unroll
-      for (int i = 0; i < 4 * kSums; ++i) block_sums(i / 4).value[i % 4] += slots[kWarp * i];
-    }
-    __syncthreads();
-  }
 }
 
 template <class V>

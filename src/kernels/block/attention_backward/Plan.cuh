@@ -99,7 +99,8 @@ struct Plan {
   static constexpr int kInverse =
       kOutProj + (kInProjStays ? std::max(kOutProjBytes, kScoreBytes) : kOutProjBytes);
   static constexpr int kVectors = kInverse + kMostTokens * static_cast<int>(sizeof(float));
-  static constexpr int kBytes = kVectors + 4 * Width * static_cast<int>(sizeof(Bf16));
+  static constexpr int kNextKeys = kVectors + 4 * Width * static_cast<int>(sizeof(Bf16));
+  static constexpr int kBytes = kNextKeys + static_cast<int>(sizeof(int4));
 
   static_assert(kInProjStays || kScoreBytes <= kInProjBytes, "the place of in_proj is large enough");
   static_assert(partial_sums::bytes_for(kThreads) <= kBytes, "room for the sums of the kernel before");

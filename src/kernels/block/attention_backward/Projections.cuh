@@ -5,21 +5,72 @@
 /// Steps 1 and 4: from gradients and tokens to the inputs of step 3, and from step 3's gradients to dx.
 namespace adtrain::kernels::backward_pass {
 
+/// sums += left · weightᵀ with a weight (D, D), by the warps of a group together.
+template <class V>
+__device__ __forceinline__ void AttentionSublayer<V>::add_product_with_rows(Sums (&sums)[kEights],
+                                                                            LeftFragment (&left)[kSixteens],
+                                                                            Tile<kWidth> weight) {
+  if constexpr (kByWarpgroups) {
+    take_sums(sums);
+    begin_products();
+#pragma unroll
+    for (int i = 0; i < kSixteens; ++i) start_product_with_rows<Bf16>(sums, left[i], weight, 16 * i);
+    close_products();
+    products_arrived<0>();
+    take_sums(sums);
+    hold(left);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kSixteens; ++i) {
+#pragma unroll
+      for (int out = 0; out < kSixteens; ++out) {
+        multiply_add(sums[2 * out], sums[2 * out + 1], left[i], right_of_transposed(weight, 16 * out, 16 * i));
+      }
+    }
+  }
+}
+
+/// sums += left · weight, likewise.
+template <class V>
+__device__ __forceinline__ void AttentionSublayer<V>::add_product_over_rows(Sums (&sums)[kEights],
+                                                                            LeftFragment (&left)[kSixteens],
+                                                                            Tile<kWidth> weight) {
+  if constexpr (kByWarpgroups) {
+    take_sums(sums);
+    begin_products();
+#pragma unroll
+    for (int i = 0; i < kSixteens; ++i) start_product_over_rows<Bf16>(sums, left[i], weight, 16 * i);
+    close_products();
+    products_arrived<0>();
+    take_sums(sums);
+    hold(left);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kSixteens; ++i) {
+#pragma unroll
+      for (int out = 0; out < kSixteens; ++out) {
+        multiply_add(sums[2 * out], sums[2 * out + 1], left[i], right_of(weight, 16 * i, 16 * out));
+      }
+    }
+  }
+}
+
+/// What a group's warps multiply together they multiply where one of them needs it. Rows of warp tiles without
+/// outputs, or without tokens, get numbers that nothing reads.
 template <class V>
 __device__ void AttentionSublayer<V>::prepare(int warp_tile, Sums& deltas, OwnKeys& own) {
+  const bool group_has_output = has_output(group_of(warp_tile));
+  LeftFragment dprojected[kSixteens] = {};
   if (has_output(warp_tile)) {
-    LeftFragment dprojected[kSixteens];
     if constexpr (kNormAfter) {
       norm_backward(warp_tile, dprojected);
     } else {
       take_gradients(warp_tile, dprojected);
     }
     __syncwarp();  // all lanes have read dx1 and normed1
-    if (of_queries()) fetch_warp_tile(context_, warp_tile, tokens_of(false), 0);
-    project_back(warp_tile, dprojected);
-  } else if (of_queries()) {
-    fetch_warp_tile(context_, warp_tile, tokens_of(false), 0);
   }
+  if (of_queries()) fetch_warp_tile(context_, warp_tile, tokens_of(false), 0);
+  if (group_has_output) project_back(warp_tile, dprojected);
   const RopeOfBlock angles = angles_of(warp_tile);
   copies_arrived();
   __syncwarp();
@@ -27,20 +78,13 @@ __device__ void AttentionSublayer<V>::prepare(int warp_tile, Sums& deltas, OwnKe
 
   LeftFragment x[kSixteens];
   load_tokens(x, x_, warp_tile);
-  if (has_output(warp_tile)) {
+  if (group_has_output) {
     project(query_, 0, warp_tile, x, kLog2E / std::sqrt(static_cast<float>(kHeadSize)), angles);
   }
   if (of_queries()) {
-    if (has_output(warp_tile)) {
-#pragma unroll
-      for (int i = 0; i < kSixteens; i += RopeOfBlock::kSixteens) {
-        const Columns<RopeOfBlock> keys = projected(kWidth + 16 * i, x, 1.0f, angles);
-#pragma unroll
-        for (int j = 0; j < RopeOfBlock::kSixteens; ++j) {
-          own.key[i + j] = keys.sixteen[j];
-          own.value[i + j] = projected(2 * kWidth + 16 * (i + j), x, 1.0f, NoRope{}).sixteen[0];
-        }
-      }
+    if (group_has_output) {
+      projected(own.key, 1, x, 1.0f, angles);
+      projected(own.value, 2, x, 1.0f, NoRope{});
     }
     load_tokens(x, context_, warp_tile);
   }
@@ -168,18 +212,16 @@ __device__ void AttentionSublayer<V>::drop(LeftFragment (&dprojected)[kSixteens]
 
 /// From dp to d_attention_output.
 template <class V>
-__device__ void AttentionSublayer<V>::project_back(int warp_tile,
-                                                   const LeftFragment (&dprojected)[kSixteens]) {
-  const float scale = hidden_scale() * attention_scale();
+__device__ void AttentionSublayer<V>::project_back(int warp_tile, LeftFragment (&dprojected)[kSixteens]) {
+  Sums sums[kEights];
 #pragma unroll
-  for (int out = 0; out < kSixteens; ++out) {
-    Sums sums[2] = {no_sums(), no_sums()};
+  for (Sums& eight : sums) eight = no_sums();
+  add_product_over_rows(sums, dprojected, out_proj_);
+  multiply_by(sums, hidden_scale() * attention_scale());
 #pragma unroll
-    for (int i = 0; i < kSixteens; ++i) {
-      multiply_add(sums[0], sums[1], dprojected[i], right_of(out_proj_, 16 * i, 16 * out));
-    }
-    multiply_by(sums, scale);
-    set_left(from_row(d_attention_output_, kWarpTile * warp_tile), 0, 16 * out, as_left(sums[0], sums[1]));
+  for (int i = 0; i < kSixteens; ++i) {
+    set_left(from_row(d_attention_output_, kWarpTile * warp_tile), 0, 16 * i,
+             as_left(sums[2 * i], sums[2 * i + 1]));
   }
 }
 
@@ -208,46 +250,33 @@ __device__ void AttentionSublayer<V>::add_deltas(int warp_tile, Sums& deltas) co
 template <class V>
 template <class Angles>
 __device__ void AttentionSublayer<V>::project(Tile<kWidth> to, int third, int warp_tile,
-                                              const LeftFragment (&x)[kSixteens], float scale,
+                                              LeftFragment (&x)[kSixteens], float scale,
                                               const Angles& angles) const {
+  LeftFragment columns[kSixteens];
+  projected(columns, third, x, scale, angles);
 #pragma unroll
-  for (int out = 0; out < kSixteens; out += Angles::kSixteens) {
-    const Columns<Angles> columns = projected(third * kWidth + 16 * out, x, scale, angles);
-#pragma unroll
-    for (int i = 0; i < Angles::kSixteens; ++i) {
-      set_left(from_row(to, kWarpTile * warp_tile), 0, 16 * (out + i), columns.sixteen[i]);
-    }
+  for (int i = 0; i < kSixteens; ++i) {
+    set_left(from_row(to, kWarpTile * warp_tile), 0, 16 * i, columns[i]);
   }
 }
 
-/// The columns of in_proj's output from `column` on.
 template <class V>
 template <class Angles>
-__device__ auto AttentionSublayer<V>::projected(int column, const LeftFragment (&x)[kSixteens], float scale,
-                                                const Angles& angles) const -> Columns<Angles> {
-  Sums sums[2 * Angles::kSixteens];
+__device__ void AttentionSublayer<V>::projected(LeftFragment (&columns)[kSixteens], int third,
+                                                LeftFragment (&x)[kSixteens], float scale,
+                                                const Angles& angles) const {
+  Sums sums[kEights];
 #pragma unroll
-  for (int eight = 0; eight < 2 * Angles::kSixteens; ++eight) {
-    const float2 bias =
-        unpacked(*reinterpret_cast<const uint32_t*>(in_proj_bias_ + column + 8 * eight + place_.column));
+  for (int eight = 0; eight < kEights; ++eight) {
+    const float2 bias = unpacked(*reinterpret_cast<const uint32_t*>(in_proj_bias_ + third * kWidth +
+                                                                    8 * eight + place_.column));
     sums[eight] = {{bias.x, bias.y, bias.x, bias.y}};
   }
-#pragma unroll
-  for (int out = 0; out < Angles::kSixteens; ++out) {
-#pragma unroll
-    for (int i = 0; i < kSixteens; ++i) {
-      multiply_add(sums[2 * out], sums[2 * out + 1], x[i],
-                   right_of_transposed(in_proj_, column + 16 * out, 16 * i));
-    }
-  }
+  add_product_with_rows(sums, x, from_row(in_proj_, third * kWidth));
   multiply_by(sums, scale);
   angles.apply(sums);
-  Columns<Angles> columns;
 #pragma unroll
-  for (int out = 0; out < Angles::kSixteens; ++out) {
-    columns.sixteen[out] = as_left(sums[2 * out], sums[2 * out + 1]);
-  }
-  return columns;
+  for (int i = 0; i < kSixteens; ++i) columns[i] = as_left(sums[2 * i], sums[2 * i + 1]);
 }
 
 /// Stores own keys and values in the tiles of dprojected and the attention output.
@@ -277,10 +306,11 @@ __device__ void AttentionSublayer<V>::make_dx(int warp_tile) const {
   Sums sums[kEights];
 #pragma unroll
   for (Sums& eight : sums) eight = no_sums();
-  if (has_output(warp_tile)) add_projected(sums, dquery_, 0, warp_tile);
-  if (warp_tile >= first_keys()) {
-    add_projected(sums, dkey_, 1, warp_tile);
-    add_projected(sums, dvalue_, 2, warp_tile);
+  const Group group = group_of(warp_tile);
+  if (has_output(group)) add_projected(sums, dquery_, 0, warp_tile, has_output(warp_tile));
+  if (group.last >= first_keys()) {
+    add_projected(sums, dkey_, 1, warp_tile, has_keys(warp_tile));
+    add_projected(sums, dvalue_, 2, warp_tile, has_keys(warp_tile));
   }
 
 #pragma unroll
@@ -315,18 +345,17 @@ __device__ void AttentionSublayer<V>::load_residuals(int token, uint32_t (&du)[2
   }
 }
 
+/// `exists`: whether the warp tile has such gradients.
 template <class V>
 __device__ void AttentionSublayer<V>::add_projected(Sums (&sums)[kEights], Tile<kWidth> gradient, int third,
-                                                    int warp_tile) const {
+                                                    int warp_tile, bool exists) const {
+  LeftFragment left[kSixteens] = {};
+  if (exists) {
 #pragma unroll
-  for (int i = 0; i < kSixteens; ++i) {
-    const LeftFragment left = left_of(from_row(gradient, kWarpTile * warp_tile), 0, 16 * i);
-#pragma unroll
-    for (int out = 0; out < kSixteens; ++out) {
-      multiply_add(sums[2 * out], sums[2 * out + 1], left,
-                   right_of(in_proj_, third * kWidth + 16 * i, 16 * out));
-    }
+    for (int i = 0; i < kSixteens; ++i)
+      left[i] = left_of(from_row(gradient, kWarpTile * warp_tile), 0, 16 * i);
   }
+  add_product_over_rows(sums, left, from_row(in_proj_, third * kWidth));
 }
 
 }  // namespace adtrain::kernels::backward_pass

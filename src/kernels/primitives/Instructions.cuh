@@ -164,6 +164,14 @@ __device__ inline void group_barrier_of_roles(int id, int threads) {
   asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+/// Counts a number in shared memory on; returns what it was. CUDA's atomicAdd() would first find out which of
+/// the warp's threads count with this one.
+__device__ inline int count_on(int* number) {
+  int before;
+  asm volatile("atom.shared.add.s32 %0, [%1], 1;" : "=r"(before) : "r"(shared_address(number)) : "memory");
+  return before;
+}
+
 // Arithmetic.
 
 __device__ inline float exp2_of(float value) {

@@ -172,11 +172,6 @@ inline float __fdividef(float dividend, float divisor) {
 inline float rsqrtf(float value) {
   return 1.0f / std::sqrt(value);
 }
-inline int atomicAdd(int* place, int value) {
-  const int before = *place;
-  *place = before + value;
-  return before;
-}
 /// Counts up to `most`, then from 0 again.
 inline unsigned atomicInc(unsigned* place, unsigned most) {
   const unsigned before = *place;

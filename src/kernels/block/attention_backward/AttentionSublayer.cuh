@@ -120,6 +120,7 @@ class AttentionSublayer {
         in_proj_bias_(reinterpret_cast<Bf16*>(shared + P::kVectors)),
         norm1_weight_(in_proj_bias_ + 3 * kWidth),
         warp_(__shfl_sync(kAllLanes, threadIdx.x / kWarp, 0)),
+        uniform_warp_(warp_),
         place_(lane_place()),
         tokens_(job.shape.tokens),
         warp_tiles_((tokens_ + kWarpTile - 1) / kWarpTile),
@@ -144,8 +145,8 @@ class AttentionSublayer {
 #pragma unroll
       for (int own = 0; own < P::kTilesOfWarp; ++own) {
         deltas[own] = no_sums();
-        if (any_output() && has_tokens(group_of(warp_tile_of(own))))
-          prepare(warp_tile_of(own), deltas[own], own_keys[own]);
+        const int warp_tile = uniform_warp_ + own * P::kWarps;
+        if (any_output() && has_tokens(group_of(warp_tile))) prepare(warp_tile, deltas[own], own_keys[own]);
       }
       show_to_products();
       __syncthreads();
@@ -175,7 +176,7 @@ class AttentionSublayer {
       if (!P::kInProjStays || one_output_tile()) __syncthreads();
       __syncwarp();
 #pragma unroll 1
-      for (int warp_tile = warp_; group_of(warp_tile).first < warp_tiles_; warp_tile += P::kWarps) {
+      for (int warp_tile = uniform_warp_; group_of(warp_tile).first < warp_tiles_; warp_tile += P::kWarps) {
         make_dx(warp_tile);
       }
       copies_arrived_but_last();
@@ -330,7 +331,7 @@ class AttentionSublayer {
     LeftFragment key[kSixteens], value[kSixteens];
   };
 
-  __device__ static void add_product_with_rows(Sums (&sums)[kEights], LeftFragment (&left)[kSixteens],
+  __device__ static void add_product_with_rows(Sums (&sums)[4], LeftFragment (&left)[kSixteens],
                                                Tile<kWidth> weight);
   __device__ static void add_product_over_rows(Sums (&sums)[kEights], LeftFragment (&left)[kSixteens],
                                                Tile<kWidth> weight);
@@ -352,8 +353,7 @@ class AttentionSublayer {
   __device__ void store_own_keys(const OwnKeys (&own_keys)[P::kTilesOfWarp]) const;
   __device__ void make_dx(int warp_tile) const;
   __device__ void load_residuals(int token, uint32_t (&du)[2][kEights]) const;
-  __device__ void add_projected(Sums (&sums)[kEights], Tile<kWidth> gradient, int third, int warp_tile,
-                                bool exists) const;
+  __device__ void add_projected(Sums (&sums)[kEights], Tile<kWidth> gradient, int third, int warp_tile) const;
 
   // Step 3
 
@@ -392,7 +392,7 @@ class AttentionSublayer {
   static_assert(P::kWarps == 4 * kSixteens, "16 rows of a matrix a warp");
 
   __device__ int matrix() const {
-    return warp_ / kSixteens;
+    return uniform_warp_ / kSixteens;
   }
   __device__ bool has_out_proj() const {
     return matrix() == 3;
@@ -404,6 +404,8 @@ class AttentionSublayer {
   __device__ void add_out_proj_sums();
   __device__ void add_in_proj_sums();
   __device__ void add_sums(Tile<kWidth> gradient, Tile<kWidth> input, int first_warp_tile);
+  template <int WarpTiles>
+  __device__ void start_sums(Tile<kWidth> gradient, Tile<kWidth> input, int warp_tile);
   __device__ void clear_sums();
   __device__ void write_sums();
   template <int Begin, int Size, int End>
@@ -420,6 +422,9 @@ class AttentionSublayer {
   int* const next_keys_;
   Bf16 *const in_proj_bias_, *const norm1_weight_;
   const int warp_;
+  /// The same number, as the compiler knows: where warps take part in products of a warpgroup must depend on it,
+  /// or the compiler puts a wait after each product.
+  const int uniform_warp_;
   const LanePlace place_;
   const int tokens_, warp_tiles_;
   Pairs pairs_;

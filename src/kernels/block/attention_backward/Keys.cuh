@@ -19,7 +19,7 @@ __device__ void AttentionSublayer<V>::read_as_keys() {
 template <class V>
 __device__ int AttentionSublayer<V>::take_keys() const {
   int taken = 0;
-  if (threadIdx.x % kWarp == 0) taken = atomicAdd(next_keys_, 1);
+  if (threadIdx.x % kWarp == 0) taken = count_on(next_keys_);
   return __shfl_sync(kAllLanes, taken, 0);
 }
 
@@ -75,14 +75,22 @@ __device__ uint4* AttentionSublayer<V>::carried(int warp_tile, int head) const {
 template <class V>
 __device__ void AttentionSublayer<V>::store_head(Tile<kWidth> to, int warp_tile, int column,
                                                  const Sums (&sums)[kHeadEights]) const {
-  const int token = kWarpTile * warp_tile + place_.row;
+  const int first = kWarpTile * warp_tile, token = first + place_.row;
+  if constexpr (kHeadSize == 8) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const bool exists = token + 8 * half < tokens_;
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t pair = packed(sums[0].value[2 * half], sums[0].value[2 * half + 1]);
+      to.set_pair(token + 8 * half, column + place_.column, token + 8 * half < tokens_ ? pair : 0);
+    }
+  } else {
 #pragma unroll
-    for (int eight = 0; eight < kHeadEights; ++eight) {
-      const uint32_t pair = packed(sums[eight].value[2 * half], sums[eight].value[2 * half + 1]);
-      to.set_pair(token + 8 * half, column + 8 * eight + place_.column, exists ? pair : 0);
+    for (int i = 0; i < kHeadEights; i += 2) {
+      LeftFragment pairs = as_left(sums[i], sums[i + 1]);
+#pragma unroll
+      for (int part = 0; part < 4; ++part) {
+        if (token + 8 * (part % 2) >= tokens_) pairs.part[part] = 0;
+      }
+      set_left(from_row(to, first), 0, column + 8 * i, pairs);
     }
   }
 }

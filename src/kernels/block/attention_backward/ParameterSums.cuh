@@ -14,8 +14,9 @@ template <class V>
 __device__ void AttentionSublayer<V>::add_in_proj_sums() {
   if (has_out_proj()) return;
   const bool of_queries = matrix() == 0;
+  const int first_warp_tile = of_queries ? round_.first_output : first_keys();
   add_sums(of_queries ? dquery_ : (matrix() == 1 ? dkey_ : dvalue_), x_,
-           of_queries ? round_.first_output : first_keys());
+           first_warp_tile);
 }
 
 /// Adds the sums over the rows of `gradient` and `input`, from a warp tile on.
@@ -24,12 +25,12 @@ __device__ __forceinline__ void AttentionSublayer<V>::add_sums(Tile<kWidth> grad
                                                                int first_warp_tile) {
   if constexpr (kByWarpgroups) {
     take_sums(weight_sums_);
+    int warp_tile = first_warp_tile;
 #pragma unroll 1
-    for (int warp_tile = first_warp_tile; warp_tile < warp_tiles_; ++warp_tile) {
-      begin_products();  // else the compiler begins them, and waits for each
-      start_product_over_rows<Bf16>(weight_sums_, gradient, input, kWarpTile * warp_tile);
-    }
-    close_products();
+    for (; warp_tile + 4 <= warp_tiles_; warp_tile += 4) start_sums<4>(gradient, input, warp_tile);
+    const int left = warp_tiles_ - warp_tile;
+    if (left >= 2) start_sums<2>(gradient, input, warp_tile);
+    if (left % 2 != 0) start_sums<1>(gradient, input, warp_tiles_ - 1);
   }
   Sums of_columns = {{column_sums_[0], column_sums_[0], column_sums_[1], column_sums_[1]}};
 #pragma unroll 4
@@ -51,6 +52,19 @@ __device__ __forceinline__ void AttentionSublayer<V>::add_sums(Tile<kWidth> grad
     products_arrived<0>();
     take_sums(weight_sums_);
   }
+}
+
+/// Starts the products of neighbouring warp tiles.
+template <class V>
+template <int WarpTiles>
+__device__ __forceinline__ void AttentionSublayer<V>::start_sums(Tile<kWidth> gradient, Tile<kWidth> input,
+                                                                 int warp_tile) {
+  const Tile<kWidth> left = from_row(gradient, kWarpTile * warp_tile),
+                     right = from_row(input, kWarpTile * warp_tile);
+  begin_products();
+#pragma unroll
+  for (int i = 0; i < WarpTiles; ++i) start_product_over_rows<Bf16>(weight_sums_, left, right, kWarpTile * i);
+  close_products();
 }
 
 template <class V>

@@ -5,9 +5,9 @@
 /// Steps 1 and 4: from gradients and tokens to the inputs of step 3, and from step 3's gradients to dx.
 namespace adtrain::kernels::backward_pass {
 
-/// sums += left · weightᵀ with a weight (D, D), by the warps of a group together.
+/// sums += left · weightᵀ with a weight (32, D), by the warps of a group together.
 template <class V>
-__device__ __forceinline__ void AttentionSublayer<V>::add_product_with_rows(Sums (&sums)[kEights],
+__device__ __forceinline__ void AttentionSublayer<V>::add_product_with_rows(Sums (&sums)[4],
                                                                             LeftFragment (&left)[kSixteens],
                                                                             Tile<kWidth> weight) {
   if constexpr (kByWarpgroups) {
@@ -23,14 +23,14 @@ __device__ __forceinline__ void AttentionSublayer<V>::add_product_with_rows(Sums
 #pragma unroll
     for (int i = 0; i < kSixteens; ++i) {
 #pragma unroll
-      for (int out = 0; out < kSixteens; ++out) {
+      for (int out = 0; out < 2; ++out) {
         multiply_add(sums[2 * out], sums[2 * out + 1], left[i], right_of_transposed(weight, 16 * out, 16 * i));
       }
     }
   }
 }
 
-/// sums += left · weight, likewise.
+/// sums += left · weight with a weight (D, D), likewise.
 template <class V>
 __device__ __forceinline__ void AttentionSublayer<V>::add_product_over_rows(Sums (&sums)[kEights],
                                                                             LeftFragment (&left)[kSixteens],
@@ -265,18 +265,22 @@ template <class Angles>
 __device__ void AttentionSublayer<V>::projected(LeftFragment (&columns)[kSixteens], int third,
                                                 LeftFragment (&x)[kSixteens], float scale,
                                                 const Angles& angles) const {
-  Sums sums[kEights];
 #pragma unroll
-  for (int eight = 0; eight < kEights; ++eight) {
-    const float2 bias = unpacked(*reinterpret_cast<const uint32_t*>(in_proj_bias_ + third * kWidth +
-                                                                    8 * eight + place_.column));
-    sums[eight] = {{bias.x, bias.y, bias.x, bias.y}};
+  for (int first = 0; first < kWidth; first += 32) {  // for all columns at once registers would be scarce
+    const int column = third * kWidth + first;
+    Sums sums[4];
+#pragma unroll
+    for (int eight = 0; eight < 4; ++eight) {
+      const float2 bias =
+          unpacked(*reinterpret_cast<const uint32_t*>(in_proj_bias_ + column + 8 * eight + place_.column));
+      sums[eight] = {{bias.x, bias.y, bias.x, bias.y}};
+    }
+    add_product_with_rows(sums, x, from_row(in_proj_, column));
+    multiply_by(sums, scale);
+    angles.apply(sums);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) columns[first / 16 + i] = as_left(sums[2 * i], sums[2 * i + 1]);
   }
-  add_product_with_rows(sums, x, from_row(in_proj_, third * kWidth));
-  multiply_by(sums, scale);
-  angles.apply(sums);
-#pragma unroll
-  for (int i = 0; i < kSixteens; ++i) columns[i] = as_left(sums[2 * i], sums[2 * i + 1]);
 }
 
 /// Stores own keys and values in the tiles of dprojected and the attention output.
@@ -307,12 +311,11 @@ __device__ void AttentionSublayer<V>::make_dx(int warp_tile) const {
 #pragma unroll
   for (Sums& eight : sums) eight = no_sums();
   const Group group = group_of(warp_tile);
-  if (has_output(group)) add_projected(sums, dquery_, 0, warp_tile, has_output(warp_tile));
+  if (has_output(group)) add_projected(sums, dquery_, 0, warp_tile);
   if (group.last >= first_keys()) {
-    add_projected(sums, dkey_, 1, warp_tile, has_keys(warp_tile));
-    add_projected(sums, dvalue_, 2, warp_tile, has_keys(warp_tile));
+    add_projected(sums, dkey_, 1, warp_tile);
+    add_projected(sums, dvalue_, 2, warp_tile);
   }
-
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     if (exists(token + 8 * half)) {
@@ -324,7 +327,8 @@ __device__ void AttentionSublayer<V>::make_dx(int warp_tile) const {
           const float2 residual = unpacked(du[half][eight]);
           dx = {residual.x + value[0], residual.y + value[1]};
         }
-        *reinterpret_cast<uint32_t*>(dx_of_row + 8 * half * kWidth + 8 * eight) = packed(dx.x, dx.y);
+        *reinterpret_cast<uint32_t*>(dx_of_row + 8 * half * kWidth + 8 * eight) =
+            has_keys(warp_tile) ? packed(dx.x, dx.y) : 0;
       }
     }
   }
@@ -345,16 +349,13 @@ __device__ void AttentionSublayer<V>::load_residuals(int token, uint32_t (&du)[2
   }
 }
 
-/// `exists`: whether the warp tile has such gradients.
 template <class V>
 __device__ void AttentionSublayer<V>::add_projected(Sums (&sums)[kEights], Tile<kWidth> gradient, int third,
-                                                    int warp_tile, bool exists) const {
-  LeftFragment left[kSixteens] = {};
-  if (exists) {
+                                                    int warp_tile) const {
+  LeftFragment left[kSixteens];
 #pragma unroll
-    for (int i = 0; i < kSixteens; ++i)
-      left[i] = left_of(from_row(gradient, kWarpTile * warp_tile), 0, 16 * i);
-  }
+  for (int i = 0; i < kSixteens; ++i)
+    left[i] = left_of(from_row(gradient, kWarpTile * warp_tile), 0, 16 * i);
   add_product_over_rows(sums, left, from_row(in_proj_, third * kWidth));
 }
 

@@ -99,21 +99,29 @@ __device__ float AttentionSublayer<V>::product_of_rows(const HeadRows<kHeadSize>
   return quad_sum(sum);
 }
 
-/// Stores dq in the tile of q.
+/// Stores dq in the tile of q: zeros for warp tiles that have keys only.
 template <class V>
 __device__ void AttentionSublayer<V>::store_dquery(
     const uint32_t (&dquery)[P::kTilesOfWarp][kEights][2]) const {
 #pragma unroll
   for (int own = 0; own < P::kTilesOfWarp; ++own) {
-    if (one_output_tile() && own > 0) break;
-    const int warp_tile = one_output_tile() ? round_.first_output : warp_tile_of(own);
-    if (warp_tile >= warp_tiles_ || !has_output(warp_tile)) continue;
+    const int warp_tile = warp_tile_of(own);
+    if (!has_keys(warp_tile) || (one_output_tile() && has_output(warp_tile))) continue;
+#pragma unroll
+    for (int eight = 0; eight < kEights; eight += 2) {
+      LeftFragment pairs = {
+          {dquery[own][eight][0], dquery[own][eight][1], dquery[own][eight + 1][0], dquery[own][eight + 1][1]}};
+      if (one_output_tile()) pairs = {};
+      set_left(from_row(dquery_, kWarpTile * warp_tile), 0, 8 * eight, pairs);
+    }
+  }
+  if (one_output_tile()) {
+    const int token = kWarpTile * round_.first_output + place_.row;
 #pragma unroll
     for (int eight = 0; eight < kEights; ++eight) {
-      if (one_output_tile() && warp_ != eight / kHeadEights) continue;
-      const int token = kWarpTile * warp_tile + place_.row, column = 8 * eight + place_.column;
-      dquery_.set_pair(token, column, dquery[own][eight][0]);
-      dquery_.set_pair(token + 8, column, dquery[own][eight][1]);
+      if (warp_ != eight / kHeadEights) continue;
+      dquery_.set_pair(token, 8 * eight + place_.column, dquery[0][eight][0]);
+      dquery_.set_pair(token + 8, 8 * eight + place_.column, dquery[0][eight][1]);
     }
   }
 }

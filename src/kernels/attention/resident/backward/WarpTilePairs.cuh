@@ -75,18 +75,18 @@ class WarpTilePairs {
     const uint32_t* const words = words_of(keys.head, warp_tile / 2);
 #pragma unroll 1
     for (int edge = first; edge < warp_tiles_; edge = max(edge + 1, whole)) {
-      add_warp_tile<true>(keys, edge, query_words_of_edge(words, edge));
+      add_warp_tiles<1, true>(keys, edge, {query_words_of_edge(words, edge)});
     }
     if (first + 1 < whole) {
       const uint32_t* words_now = words + kWarpTile * (first + 1) - round_.skipped + place_.column;
-      QueryWords next = query_words(words_now);
-#pragma unroll 2
-      for (int queries = first + 1; queries < whole; ++queries) {
-        const QueryWords now = next;
-        if (queries + 1 < whole) words_now += kWarpTile;
-        next = query_words(words_now);
-        add_warp_tile<false>(keys, queries, now);
+      int queries = first + 1;
+#pragma unroll 1
+      for (; queries + 2 <= whole; queries += 2) {
+        const QueryWords both[2] = {query_words(words_now), query_words(words_now + kWarpTile)};
+        words_now += 2 * kWarpTile;
+        add_warp_tiles<2, false>(keys, queries, both);
       }
+      if (queries < whole) add_warp_tiles<1, false>(keys, queries, {query_words(words_now)});
     }
   }
 
@@ -138,14 +138,13 @@ class WarpTilePairs {
       words_now.of_row[0] += shape_.rows;
       words_now.of_row[1] += shape_.rows;
       next = key_words(words_now);
-      add_warp_tile<false, 0>(queries, keys, now);
-      add_warp_tile<false, 1>(queries, keys + 1, now);
+      add_warp_tiles<2, false, 0>(queries, keys, now);
     }
     if (keys < last) {
-      add_warp_tile<false, 0>(queries, keys, next);
-      add_warp_tile<true, 1>(queries, last, next);
+      add_warp_tiles<1, false, 0>(queries, keys, next);
+      add_warp_tiles<1, true, 1>(queries, last, next);
     } else if (keys == last) {
-      add_warp_tile<true, 0>(queries, last, next);
+      add_warp_tiles<1, true, 0>(queries, last, next);
     }
     return next;
   }
@@ -185,44 +184,61 @@ class WarpTilePairs {
     }
     return result;
   }
-  /// Edge: some queries come before some of the keys.
-  template <bool Edge>
-  __device__ void add_warp_tile(Keys& keys, int warp_tile, const QueryWords& words) const {
-    const int row = kWarpTile * warp_tile, column = HeadSize * keys.head;
+  /// Neighbouring warp tiles of queries at once. Edge: some queries come before some of the keys.
+  template <int Tiles, bool Edge>
+  __device__ void add_warp_tiles(Keys& keys, int first, const QueryWords (&words)[Tiles]) const {
+    const int row = kWarpTile * first, column = HeadSize * keys.head;
     const Tile<Width> query = from_row(tiles_.query, row),
                       d_attention_output = from_row(tiles_.d_attention_output, row);
     const float* const minus_log = tiles_.minus_log + kMostTokens * keys.head + place_.column + row;
     const float* const minus_delta = tiles_.minus_delta + kMostTokens * keys.head + place_.column + row;
-    Sums scores[2] = {sums_from(minus_log), sums_from(minus_log + 8)};
-    Sums dweights[2] = {sums_from(minus_delta), sums_from(minus_delta + 8)};
-    const uint32_t minus_deltas[2] = {packed(dweights[0].value[0], dweights[0].value[1]),
-                                      packed(dweights[1].value[0], dweights[1].value[1])};
-    multiply_with_rows<HeadSize>(scores, keys.key, query, column);
-    multiply_with_rows<HeadSize>(dweights, keys.value, d_attention_output, column);
-
-    LeftFragment weights, dscores;
+    Sums scores[Tiles][2], dweights[Tiles][2];
+    uint32_t minus_deltas[Tiles][2];
 #pragma unroll
-    for (int eight = 0; eight < 2; ++eight) {
-      const uint32_t first = __funnelshift_l(words.word[eight][0], words.word[eight][0], keys.rotation);
-      const uint32_t second = __funnelshift_l(words.word[eight][1], words.word[eight][1], keys.rotation);
+    for (int tile = 0; tile < Tiles; ++tile) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float weight[2];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          weight[i] = exp2_of(scores[eight].value[2 * half + i]);
-          if (Edge && row + 8 * eight + place_.column + i < keys.earliest[half]) weight[i] = 0.0f;
-        }
-        const uint32_t pair = packed(weight[0], weight[1]);
-        const uint32_t dpair = packed(dweights[eight].value[2 * half], dweights[eight].value[2 * half + 1]);
-        uint32_t mask = ~0u;
-        if constexpr (Dropout) mask = half == 0 ? pair_mask<0>(first, second) : pair_mask<1>(first, second);
-        weights.part[2 * eight + half] = pair & mask;
-        dscores.part[2 * eight + half] = multiplied(pair, (dpair & mask) | (minus_deltas[eight] & ~mask));
+      for (int eight = 0; eight < 2; ++eight) {
+        scores[tile][eight] = sums_from(minus_log + kWarpTile * tile + 8 * eight);
+        Sums& sums = dweights[tile][eight];
+        sums = sums_from(minus_delta + kWarpTile * tile + 8 * eight);
+        minus_deltas[tile][eight] = packed(sums.value[0], sums.value[1]);
       }
+      multiply_with_rows<HeadSize>(scores[tile], keys.key, from_row(query, kWarpTile * tile), column);
+      multiply_with_rows<HeadSize>(dweights[tile], keys.value, from_row(d_attention_output, kWarpTile * tile),
+                                   column);
     }
-    add_rows<HeadSize>(keys.dvalue, weights, d_attention_output, column);
-    add_rows<HeadSize>(keys.dkey, dscores, query, column);
+
+#pragma unroll
+    for (int tile = 0; tile < Tiles; ++tile) {
+      LeftFragment weights, dscores;
+#pragma unroll
+      for (int eight = 0; eight < 2; ++eight) {
+        const uint32_t(&word)[2] = words[tile].word[eight];
+        const uint32_t mask_first = __funnelshift_l(word[0], word[0], keys.rotation);
+        const uint32_t mask_second = __funnelshift_l(word[1], word[1], keys.rotation);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          float weight[2];
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            weight[i] = exp2_of(scores[tile][eight].value[2 * half + i]);
+            const int token = row + kWarpTile * tile + 8 * eight + place_.column + i;
+            if (Edge && token < keys.earliest[half]) weight[i] = 0.0f;
+          }
+          const float* const dweight = dweights[tile][eight].value + 2 * half;
+          const uint32_t pair = packed(weight[0], weight[1]), dpair = packed(dweight[0], dweight[1]);
+          uint32_t mask = ~0u;
+          if constexpr (Dropout) {
+            mask = half == 0 ? pair_mask<0>(mask_first, mask_second) : pair_mask<1>(mask_first, mask_second);
+          }
+          weights.part[2 * eight + half] = pair & mask;
+          dscores.part[2 * eight + half] =
+              multiplied(pair, (dpair & mask) | (minus_deltas[tile][eight] & ~mask));
+        }
+      }
+      add_rows<HeadSize>(keys.dvalue, weights, from_row(d_attention_output, kWarpTile * tile), column);
+      add_rows<HeadSize>(keys.dkey, dscores, from_row(query, kWarpTile * tile), column);
+    }
   }
 
   // A warp tile as queries: scores have queries as rows
@@ -245,48 +261,55 @@ class WarpTilePairs {
 #pragma unroll 1
     for (int keys = first_warp_tile; keys < end; ++keys) {
       const int shift = keys % 2 * kWarpTile;
-      add_warp_tile<true, 0>(queries, keys, {{of_pair.word[0] >> shift, of_pair.word[1] >> shift}});
+      add_warp_tiles<1, true, 0>(queries, keys, {{of_pair.word[0] >> shift, of_pair.word[1] >> shift}});
     }
   }
 
-  /// Edge: some of the keys are not read. Half: which half of the words' bits.
-  template <bool Edge, int Half>
-  __device__ void add_warp_tile(Queries& queries, int warp_tile, const KeyWords& words) const {
-    const int row = kWarpTile * warp_tile;
+  /// Neighbouring warp tiles of keys at once. Edge: some of the keys are not read. Half: which half of the
+  /// words' bits are those of the first one.
+  template <int Tiles, bool Edge, int Half>
+  __device__ void add_warp_tiles(Queries& queries, int first, const KeyWords& words) const {
+    const int row = kWarpTile * first;
     const Tile<Width> key = from_row(tiles_.key, row), value = from_row(tiles_.value, row);
-    Sums scores[2] = {queries.minus_log, queries.minus_log};
-    Sums dweights[2] = {queries.minus_delta, queries.minus_delta};
-    multiply_with_rows<HeadSize>(scores, queries.query, key, queries.column);
-    multiply_with_rows<HeadSize>(dweights, queries.d_attention_output, value, queries.column);
+    Sums scores[Tiles][2], dweights[Tiles][2];
+#pragma unroll
+    for (int tile = 0; tile < Tiles; ++tile) {
+      scores[tile][0] = scores[tile][1] = queries.minus_log;
+      dweights[tile][0] = dweights[tile][1] = queries.minus_delta;
+      multiply_with_rows<HeadSize>(scores[tile], queries.query, from_row(key, kWarpTile * tile), queries.column);
+      multiply_with_rows<HeadSize>(dweights[tile], queries.d_attention_output,
+                                   from_row(value, kWarpTile * tile), queries.column);
+    }
 
-    LeftFragment dscores;
+    LeftFragment dscores[Tiles];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const uint32_t first = words.word[half] << (7 - place_.column),
-                     second = words.word[half] << (6 - place_.column);
+      const uint32_t mask_first = words.word[half] << (7 - place_.column),
+                     mask_second = words.word[half] << (6 - place_.column);
       const uint32_t minus_delta =
           packed(queries.minus_delta.value[2 * half], queries.minus_delta.value[2 * half]);
 #pragma unroll
-      for (int eight = 0; eight < 2; ++eight) {
+      for (int eight = 0; eight < 2 * Tiles; ++eight) {
         float weight[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          weight[i] = exp2_of(scores[eight].value[2 * half + i]);
+          weight[i] = exp2_of(scores[eight / 2][eight % 2].value[2 * half + i]);
           const int behind_padding = row + 8 * eight + place_.column + i - first_token();
           if (Edge && static_cast<unsigned>(behind_padding) >= static_cast<unsigned>(queries.keys[half])) {
             weight[i] = 0.0f;
           }
         }
-        const uint32_t dpair = packed(dweights[eight].value[2 * half], dweights[eight].value[2 * half + 1]);
-        uint32_t mask = ~0u;
-        if constexpr (Dropout) {
-          mask = eight == 0 ? pair_mask<2 * Half>(first, second) : pair_mask<2 * Half + 1>(first, second);
-        }
-        dscores.part[2 * eight + half] =
+        const float* const dweight = dweights[eight / 2][eight % 2].value + 2 * half;
+        const uint32_t dpair = packed(dweight[0], dweight[1]);
+        const uint32_t mask = Dropout ? pair_mask(mask_first, mask_second, 2 * Half + eight) : ~0u;
+        dscores[eight / 2].part[2 * (eight % 2) + half] =
             multiplied(packed(weight[0], weight[1]), (dpair & mask) | (minus_delta & ~mask));
       }
     }
-    add_rows<HeadSize>(queries.dquery, dscores, key, queries.column);
+#pragma unroll
+    for (int tile = 0; tile < Tiles; ++tile) {
+      add_rows<HeadSize>(queries.dquery, dscores[tile], from_row(key, kWarpTile * tile), queries.column);
+    }
   }
 
   const BlockShape& shape_;

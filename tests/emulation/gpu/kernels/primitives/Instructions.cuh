@@ -93,6 +93,10 @@ inline void group_barrier_of_roles(int id, int threads) {
   group_barrier(id, threads);
 }
 
+inline int count_on(int* number) {
+  return (*number)++;
+}
+
 inline float exp2_of(float value) {
   const float result = std::exp2(value);
   return result < FLT_MIN ? 0.0f : result;

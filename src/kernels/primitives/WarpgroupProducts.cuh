@@ -48,6 +48,13 @@ __device__ void start_product_over_rows(Sums (&sums)[Width / 8], const LeftFragm
   start_product<Short, true>(sums, left, further(descriptor_of(tile), row * Width));
 }
 
+/// The same with left[i][k] = own[i][column + k], 64 rows of another tile.
+template <class Short, int Width>
+__device__ void start_product_over_rows(Sums (&sums)[Width / 8], Tile<64> own, int column, Tile<Width> tile,
+                                        int row) {
+  start_product<Short, false, true>(sums, further(descriptor_of(own), column),
+                                    further(descriptor_of(tile), row * Width));
+}
 /// The same with left[i][k] = own[row + k][i]: both operands are 16 rows of a tile.
 template <class Short, int Width>
 __device__ void start_product_over_rows(Sums (&sums)[Width / 8], Tile<64> own, Tile<Width> tile, int row) {

@@ -138,8 +138,8 @@ class AttentionSublayer {
     while (round_.sequence < job_.shape.sequences) {
       pairs_.begin(round_, keep_of_round());
       fetch_inputs();
-      float minus_logs[kThreadLogs];
-      load_logs(minus_logs);
+      float logs[kThreadLogs];
+      load_logs(logs);
       Sums deltas[P::kTilesOfWarp];
       OwnKeys own_keys[P::kTilesOfWarp];
 #pragma unroll
@@ -151,7 +151,7 @@ class AttentionSublayer {
       show_to_products();
       __syncthreads();
 
-      store_logs(minus_logs);
+      store_logs(logs);
 #pragma unroll
       for (int own = 0; own < P::kTilesOfWarp; ++own) {
         if (warp_tile_of(own) < warp_tiles_ && has_output(warp_tile_of(own)))
@@ -165,19 +165,28 @@ class AttentionSublayer {
       uint32_t dquery[P::kTilesOfWarp][kEights][2] = {};
       read_as_queries(dquery);
       read_as_keys();
+      show_to_products();
       __syncthreads();
 
+      Residuals residuals[P::kTilesOfWarp];
+#pragma unroll
+      for (int own = 0; own < P::kTilesOfWarp; ++own) load_residuals(warp_tile_of(own), residuals[own]);
       fetch_tokens();
       const Round next = next_round();
       if (next.sequence < job_.shape.sequences) fetch_gradients(next);
       close_copies();
       store_dquery(dquery);
       if constexpr (!P::kInProjStays) copies_arrived();
-      if (!P::kInProjStays || one_output_tile()) __syncthreads();
-      __syncwarp();
-#pragma unroll 1
-      for (int warp_tile = uniform_warp_; group_of(warp_tile).first < warp_tiles_; warp_tile += P::kWarps) {
-        make_dx(warp_tile);
+      show_to_products();
+      if (!P::kInProjStays || one_output_tile()) {
+        __syncthreads();
+      } else {
+        meet_group();
+      }
+#pragma unroll
+      for (int own = 0; own < P::kTilesOfWarp; ++own) {
+        const int warp_tile = uniform_warp_ + own * P::kWarps;
+        if (group_of(warp_tile).first < warp_tiles_) make_dx(warp_tile, residuals[own]);
       }
       copies_arrived_but_last();
       show_to_products();
@@ -240,6 +249,14 @@ class AttentionSublayer {
     constexpr int kSize = kByWarpgroups ? kWarpsOfGroup : 1;
     const int first = warp_tile / kSize * kSize;
     return {first, first + kSize - 1};
+  }
+  /// Waits for the warps of the own warp tile's group.
+  __device__ void meet_group() const {
+    if constexpr (kByWarpgroups) {
+      group_barrier(1 + warp_ / kWarpsOfGroup, kWarpsOfGroup * kWarp);
+    } else {
+      __syncwarp();
+    }
   }
   /// Whether one of the group's warp tiles has tokens that are not padding.
   __device__ bool has_tokens(const Group& group) const {
@@ -320,8 +337,8 @@ class AttentionSublayer {
   __device__ void prefetch_sequence(int sequence);
   template <class Value>
   __device__ void prefetch_rows(const Value* from, int count);
-  __device__ void load_logs(float (&minus_logs)[kThreadLogs]) const;
-  __device__ void store_logs(const float (&minus_logs)[kThreadLogs]) const;
+  __device__ void load_logs(float (&logs)[kThreadLogs]) const;
+  __device__ void store_logs(const float (&logs)[kThreadLogs]) const;
   __device__ void store_deltas(int warp_tile, const Sums& deltas) const;
 
   // Steps 1 and 4
@@ -351,8 +368,12 @@ class AttentionSublayer {
   __device__ void projected(LeftFragment (&columns)[kSixteens], int third, LeftFragment (&x)[kSixteens],
                             float scale, const Angles& angles) const;
   __device__ void store_own_keys(const OwnKeys (&own_keys)[P::kTilesOfWarp]) const;
-  __device__ void make_dx(int warp_tile) const;
-  __device__ void load_residuals(int token, uint32_t (&du)[2][kEights]) const;
+  /// What a lane has of its warp tile's du.
+  struct Residuals {
+    uint32_t pair[2][kEights];
+  };
+  __device__ void make_dx(int warp_tile, const Residuals& du) const;
+  __device__ void load_residuals(int warp_tile, Residuals& du) const;
   __device__ void add_projected(Sums (&sums)[kEights], Tile<kWidth> gradient, int third, int warp_tile) const;
 
   // Step 3

@@ -125,25 +125,26 @@ __device__ void AttentionSublayer<V>::prefetch_rows(const Value* from, int count
   for (int i = kLine * threadIdx.x; i < count; i += kLine * P::kThreads) prefetch(from + i);
 }
 
-/// Loads −lse. For queries that do not exist it is −∞, so that their weights are 0.
+/// Loads lse, which nothing waits for before store_logs(). For queries that do not exist it is ∞, so that their
+/// weights are 0.
 template <class V>
-__device__ void AttentionSublayer<V>::load_logs(float (&minus_logs)[kThreadLogs]) const {
+__device__ void AttentionSublayer<V>::load_logs(float (&logs)[kThreadLogs]) const {
 #pragma unroll
   for (int i = 0; i < kThreadLogs; ++i) {
     const int element = threadIdx.x + i * P::kThreads, head = element / kMostTokens,
               token = element % kMostTokens;
-    minus_logs[i] = -INFINITY;
+    logs[i] = INFINITY;
     if (is_output(token)) {
       const int row = head * job_.shape.rows + round_.first_row + token - round_.skipped;
-      minus_logs[i] = -job_.activations.lse[first_of_heads() + row];
+      logs[i] = job_.activations.lse[first_of_heads() + row];
     }
   }
 }
 
 template <class V>
-__device__ void AttentionSublayer<V>::store_logs(const float (&minus_logs)[kThreadLogs]) const {
+__device__ void AttentionSublayer<V>::store_logs(const float (&logs)[kThreadLogs]) const {
 #pragma unroll
-  for (int i = 0; i < kThreadLogs; ++i) minus_log_[threadIdx.x + i * P::kThreads] = minus_logs[i];
+  for (int i = 0; i < kThreadLogs; ++i) minus_log_[threadIdx.x + i * P::kThreads] = -logs[i];
 }
 
 template <class V>

@@ -301,21 +301,25 @@ __device__ void AttentionSublayer<V>::store_own_keys(const OwnKeys (&own_keys)[P
 }
 
 template <class V>
-__device__ void AttentionSublayer<V>::make_dx(int warp_tile) const {
-  const int token = kWarpTile * warp_tile + place_.row;
-  uint32_t du[2][kEights] = {};
-  if (kNormAfter && has_output(warp_tile)) load_residuals(token, du);
-  Bf16* const dx_of_row = dx_of(token);
-
+__device__ void AttentionSublayer<V>::make_dx(int warp_tile, const Residuals& du) const {
   Sums sums[kEights];
 #pragma unroll
   for (Sums& eight : sums) eight = no_sums();
   const Group group = group_of(warp_tile);
+  if constexpr (kByWarpgroups) take_sums(sums);
   if (has_output(group)) add_projected(sums, dquery_, 0, warp_tile);
   if (group.last >= first_keys()) {
     add_projected(sums, dkey_, 1, warp_tile);
     add_projected(sums, dvalue_, 2, warp_tile);
   }
+  if constexpr (kByWarpgroups) {
+    close_products();
+    products_arrived<0>();
+    take_sums(sums);
+  }
+
+  const int token = kWarpTile * warp_tile + place_.row;
+  Bf16* const dx_of_row = dx_of(token);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     if (exists(token + 8 * half)) {
@@ -324,7 +328,7 @@ __device__ void AttentionSublayer<V>::make_dx(int warp_tile) const {
         const float* const value = sums[eight].value + 2 * half;
         float2 dx = {value[0], value[1]};
         if constexpr (kNormAfter) {
-          const float2 residual = unpacked(du[half][eight]);
+          const float2 residual = unpacked(du.pair[half][eight]);
           dx = {residual.x + value[0], residual.y + value[1]};
         }
         *reinterpret_cast<uint32_t*>(dx_of_row + 8 * half * kWidth + 8 * eight) =
@@ -334,29 +338,45 @@ __device__ void AttentionSublayer<V>::make_dx(int warp_tile) const {
   }
 }
 
-/// Loads du, which norm_backward() has stored in dx.
+/// Loads du, which norm_backward() has stored in dx, long before it is used.
 template <class V>
-__device__ void AttentionSublayer<V>::load_residuals(int token, uint32_t (&du)[2][kEights]) const {
+__device__ void AttentionSublayer<V>::load_residuals(int warp_tile, Residuals& du) const {
+  if constexpr (!kNormAfter) return;
+  const int token = kWarpTile * warp_tile + place_.row;
   const Bf16* const dx_of_row = dx_of(token);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const bool has_residual = is_output(token + 8 * half);
 #pragma unroll
     for (int eight = 0; eight < kEights; ++eight) {
+      du.pair[half][eight] = 0;
       if (has_residual)
-        du[half][eight] = *reinterpret_cast<const uint32_t*>(dx_of_row + 8 * half * kWidth + 8 * eight);
+        du.pair[half][eight] = *reinterpret_cast<const uint32_t*>(dx_of_row + 8 * half * kWidth + 8 * eight);
     }
   }
 }
 
+/// Adds a third's gradients times its part of in_proj. A warpgroup starts these products.
 template <class V>
-__device__ void AttentionSublayer<V>::add_projected(Sums (&sums)[kEights], Tile<kWidth> gradient, int third,
-                                                    int warp_tile) const {
-  LeftFragment left[kSixteens];
+__device__ __forceinline__ void AttentionSublayer<V>::add_projected(Sums (&sums)[kEights],
+                                                                    Tile<kWidth> gradient, int third,
+                                                                    int warp_tile) const {
+  const Tile<kWidth> weight = from_row(in_proj_, third * kWidth);
+  if constexpr (kByWarpgroups) {
+    const Tile<kWidth> of_group = from_row(gradient, kWarpTile * group_of(warp_tile).first);
+    begin_products();
 #pragma unroll
-  for (int i = 0; i < kSixteens; ++i)
-    left[i] = left_of(from_row(gradient, kWarpTile * warp_tile), 0, 16 * i);
-  add_product_over_rows(sums, left, from_row(in_proj_, third * kWidth));
+    for (int column = 0; column < kWidth; column += 16) {
+      start_product_over_rows<Bf16>(sums, of_group, column, weight, column);
+    }
+  } else {
+    LeftFragment left[kSixteens];
+#pragma unroll
+    for (int i = 0; i < kSixteens; ++i) {
+      left[i] = left_of(from_row(gradient, kWarpTile * warp_tile), 0, 16 * i);
+    }
+    add_product_over_rows(sums, left, weight);
+  }
 }
 
 }  // namespace adtrain::kernels::backward_pass

@@ -97,8 +97,8 @@ __device__ void start_product(Sums (&sums)[8], const LeftFragment& left, uint64_
                           "n"(Across ? 1 : 0));
   }
 }
-/// The same with a left operand in shared memory, given by its descriptor. `Down`: neighbours in memory are rows
-/// of the left operand, and else columns.
+/// The same with a left operand in shared memory, given by its descriptor. `Down`: neighbours in memory are
+/// rows of the left operand, and else columns.
 template <class Short, bool Down, bool Across>
 __device__ void start_product(Sums (&sums)[8], uint64_t left, uint64_t right) {
   if constexpr (std::is_same_v<Short, __half>) {

@@ -139,7 +139,7 @@ class AttentionSublayer {
       pairs_.begin(round_, keep_of_round());
       fetch_inputs();
       float logs[kThreadLogs];
-      load_logs(logs);
+      if constexpr (!kStreams) load_logs(logs);
       Sums deltas[P::kTilesOfWarp];
       OwnKeys own_keys[P::kTilesOfWarp];
 #pragma unroll
@@ -149,6 +149,7 @@ class AttentionSublayer {
         if (any_output() && has_tokens(group_of(warp_tile))) prepare(warp_tile, deltas[own], own_keys[own]);
       }
       show_to_products();
+      if constexpr (kStreams) load_logs(logs);  // not earlier, for want of registers
       __syncthreads();
 
       store_logs(logs);
@@ -334,8 +335,9 @@ class AttentionSublayer {
   __device__ void fetch_inputs();
   __device__ void fetch_tokens();
   __device__ void fetch_gradients(const Round& round);
-  __device__ void prefetch_sequence(int sequence);
-  template <class Value>
+  __device__ void prefetch_round(const Round& round);
+  __device__ void prefetch_keep_of_round();
+  template <int Threads = P::kThreads, class Value>
   __device__ void prefetch_rows(const Value* from, int count);
   __device__ void load_logs(float (&logs)[kThreadLogs]) const;
   __device__ void store_logs(const float (&logs)[kThreadLogs]) const;
@@ -406,9 +408,9 @@ class AttentionSublayer {
                                           int half);
   __device__ void store_dquery(const uint32_t (&dquery)[P::kTilesOfWarp][kEights][2]) const;
 
-  // Steps 2 and 5. Each quarter of the warps has one of four matrices: the gradients of in_proj's thirds and of
-  // out_proj, sums over the rows of a tile of gradients. A warp has 16 of the matrix's rows, which are columns
-  // of that tile, and their sums, which are products with ones.
+  // Steps 2 and 5. Each quarter of the warps has one of four matrices: the gradients of in_proj's thirds and
+  // of out_proj, sums over the rows of a tile of gradients. A warp has 16 of the matrix's rows, which are
+  // columns of that tile, and their sums, which are products with ones.
 
   static_assert(P::kWarps == 4 * kSixteens, "16 rows of a matrix a warp");
 
@@ -443,8 +445,8 @@ class AttentionSublayer {
   int* const next_keys_;
   Bf16 *const in_proj_bias_, *const norm1_weight_;
   const int warp_;
-  /// The same number, as the compiler knows: where warps take part in products of a warpgroup must depend on it,
-  /// or the compiler puts a wait after each product.
+  /// The same number, as the compiler knows: where warps take part in products of a warpgroup must depend on
+  /// it, or the compiler puts a wait after each product.
   const int uniform_warp_;
   const LanePlace place_;
   const int tokens_, warp_tiles_;

@@ -55,6 +55,7 @@ __device__ void AttentionSublayer<V>::fetch_warp_tile(Tile<kWidth> to, int warp_
 template <class V>
 __device__ void AttentionSublayer<V>::fetch_inputs() {
   if (!any_output()) return;
+  if constexpr (kDropout && kStreams) prefetch_keep_of_round();
 #pragma unroll 1
   for (int warp_tile = warp_; warp_tile < warp_tiles_; warp_tile += P::kWarps) {
     if (pads(warp_tile)) continue;
@@ -99,34 +100,49 @@ __device__ void AttentionSublayer<V>::fetch_gradients(const Round& round) {
   if constexpr (P::kInProjStays) {
     fetch_weight(out_proj_, job_.weights.out_proj_weight, kWidth);
   }
-  if (!kStreams || round.of_queries) prefetch_sequence(round.sequence);
+  prefetch_round(round);
 }
 
+/// Prefetches what the round's first steps read. Where a sequence has two rounds, the data of all thread
+/// blocks' rounds is more than the L2 cache holds, so dropout words are prefetched when the round has begun.
 template <class V>
-__device__ void AttentionSublayer<V>::prefetch_sequence(int sequence) {
-  const int rows = job_.shape.rows, length = job_.shape.length();
-  const int64_t before = int64_t{sequence} * rows;
-  prefetch_rows(job_.activations.x + int64_t{sequence} * length * kWidth, length * kWidth);
-  prefetch_rows(job_.activations.attention_output + before * kWidth, rows * kWidth);
+__device__ void AttentionSublayer<V>::prefetch_round(const Round& round) {
+  const int length = job_.shape.length();
+  const int64_t before = round.before(job_.shape);
+  if (!kStreams || round.of_queries) {
+    prefetch_rows(job_.activations.x + int64_t{round.sequence} * length * kWidth, length * kWidth);
+  }
+  prefetch_rows(job_.activations.attention_output + before * kWidth, round.rows * kWidth);
   if (kNormAfter && job_.keep.projection != nullptr) {
-    prefetch_rows(job_.keep.projection + before * (kWidth / 32), rows * (kWidth / 32));
+    prefetch_rows(job_.keep.projection + before * (kWidth / 32), round.rows * (kWidth / 32));
   }
-  if constexpr (kDropout) {
+  if constexpr (kDropout && !kStreams) {
     const int words = kHeads * attention_words();
-    prefetch_rows(job_.keep.attention + before * words, rows * words);
+    prefetch_rows(job_.keep.attention + before * words, round.rows * words);
   }
 }
 
+/// Prefetches the dropout words of a round of several. Each warp takes the round's rows of a head's words of
+/// 32 keys.
 template <class V>
-template <class Value>
+__device__ void AttentionSublayer<V>::prefetch_keep_of_round() {
+#pragma unroll 1
+  for (int word = warp_; word < kHeads * attention_words(); word += P::kWarps) {
+    prefetch_rows<kWarp>(keep_of_round() + word * job_.shape.rows, round_.rows);
+  }
+}
+
+/// The threads, or, for Threads = 32, the lanes of the warp share the lines.
+template <class V>
+template <int Threads, class Value>
 __device__ void AttentionSublayer<V>::prefetch_rows(const Value* from, int count) {
   constexpr int kLine = 128 / sizeof(Value);
 #pragma unroll 1
-  for (int i = kLine * threadIdx.x; i < count; i += kLine * P::kThreads) prefetch(from + i);
+  for (int i = kLine * (threadIdx.x % Threads); i < count; i += kLine * Threads) prefetch(from + i);
 }
 
-/// Loads lse, which nothing waits for before store_logs(). For queries that do not exist it is ∞, so that their
-/// weights are 0.
+/// Loads lse, which nothing waits for before store_logs(). For queries that do not exist it is ∞, so that
+/// their weights are 0.
 template <class V>
 __device__ void AttentionSublayer<V>::load_logs(float (&logs)[kThreadLogs]) const {
 #pragma unroll

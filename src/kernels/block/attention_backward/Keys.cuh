@@ -5,8 +5,8 @@
 /// Step 3: warp tiles of tokens as keys.
 namespace adtrain::kernels::backward_pass {
 
-/// Whichever warp is free takes the next head of a warp tile, those that most queries read first: so all end at
-/// about the same time. Which warp computes a sum does not change it.
+/// Whichever warp is free takes the next head of a warp tile, those that most queries read first: so all end
+/// at about the same time. Which warp computes a sum does not change it.
 template <class V>
 __device__ void AttentionSublayer<V>::read_as_keys() {
   const int count = (warp_tiles_ - first_warp_tile()) * kHeads;

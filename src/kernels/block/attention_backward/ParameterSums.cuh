@@ -15,8 +15,7 @@ __device__ void AttentionSublayer<V>::add_in_proj_sums() {
   if (has_out_proj()) return;
   const bool of_queries = matrix() == 0;
   const int first_warp_tile = of_queries ? round_.first_output : first_keys();
-  add_sums(of_queries ? dquery_ : (matrix() == 1 ? dkey_ : dvalue_), x_,
-           first_warp_tile);
+  add_sums(of_queries ? dquery_ : (matrix() == 1 ? dkey_ : dvalue_), x_, first_warp_tile);
 }
 
 /// Adds the sums over the rows of `gradient` and `input`, from a warp tile on.
@@ -100,7 +99,7 @@ __device__ void AttentionSublayer<V>::write_sums() {
     for (int eight = 0; eight < kEights; ++eight) {
       const float* const value = weight_sums_[eight].value + 2 * half;
       *reinterpret_cast<float2*>(weight + row * kWidth + 8 * eight + place_.column) = {scale * value[0],
-                                                                                      scale * value[1]};
+                                                                                       scale * value[1]};
     }
     if (place_.column == 0) bias[row] = scale * column_sums_[half];
   }

@@ -24,7 +24,8 @@ __device__ __forceinline__ void AttentionSublayer<V>::add_product_with_rows(Sums
     for (int i = 0; i < kSixteens; ++i) {
 #pragma unroll
       for (int out = 0; out < 2; ++out) {
-        multiply_add(sums[2 * out], sums[2 * out + 1], left[i], right_of_transposed(weight, 16 * out, 16 * i));
+        multiply_add(sums[2 * out], sums[2 * out + 1], left[i],
+                     right_of_transposed(weight, 16 * out, 16 * i));
       }
     }
   }
@@ -55,8 +56,8 @@ __device__ __forceinline__ void AttentionSublayer<V>::add_product_over_rows(Sums
   }
 }
 
-/// What a group's warps multiply together they multiply where one of them needs it. Rows of warp tiles without
-/// outputs, or without tokens, get numbers that nothing reads.
+/// What a group's warps multiply together they multiply where one of them needs it. Rows of warp tiles
+/// without outputs, or without tokens, get numbers that nothing reads.
 template <class V>
 __device__ void AttentionSublayer<V>::prepare(int warp_tile, Sums& deltas, OwnKeys& own) {
   const bool group_has_output = has_output(group_of(warp_tile));

@@ -109,8 +109,8 @@ __device__ void AttentionSublayer<V>::store_dquery(
     if (!has_keys(warp_tile) || (one_output_tile() && has_output(warp_tile))) continue;
 #pragma unroll
     for (int eight = 0; eight < kEights; eight += 2) {
-      LeftFragment pairs = {
-          {dquery[own][eight][0], dquery[own][eight][1], dquery[own][eight + 1][0], dquery[own][eight + 1][1]}};
+      LeftFragment pairs = {{dquery[own][eight][0], dquery[own][eight][1], dquery[own][eight + 1][0],
+                             dquery[own][eight + 1][1]}};
       if (one_output_tile()) pairs = {};
       set_left(from_row(dquery_, kWarpTile * warp_tile), 0, 8 * eight, pairs);
     }

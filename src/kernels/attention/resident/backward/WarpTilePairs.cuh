@@ -276,7 +276,8 @@ class WarpTilePairs {
     for (int tile = 0; tile < Tiles; ++tile) {
       scores[tile][0] = scores[tile][1] = queries.minus_log;
       dweights[tile][0] = dweights[tile][1] = queries.minus_delta;
-      multiply_with_rows<HeadSize>(scores[tile], queries.query, from_row(key, kWarpTile * tile), queries.column);
+      multiply_with_rows<HeadSize>(scores[tile], queries.query, from_row(key, kWarpTile * tile),
+                                   queries.column);
       multiply_with_rows<HeadSize>(dweights[tile], queries.d_attention_output,
                                    from_row(value, kWarpTile * tile), queries.column);
     }

@@ -131,18 +131,19 @@ class WarpTilePairs {
     const uint32_t* const words = words_of(queries.head, min(keys, last) / 2);
     KeyPointers words_now = {{words + round_.nearest_row(token), words + round_.nearest_row(token + 8)}};
     KeyWords next = key_words(words_now);
+    words_now.move_on(keys + 2 <= last ? shape_.rows : 0);
+    KeyWords after_next = key_words(words_now);
     if (first_token() > 0) add_after_padding(queries, warp_tile, min(keys, last + 1));
 #pragma unroll 1
     for (; keys + 2 <= last; keys += 2) {
       const KeyWords now = next;
-      words_now.of_row[0] += shape_.rows;
-      words_now.of_row[1] += shape_.rows;
-      next = key_words(words_now);
+      next = after_next;
+      words_now.move_on(keys + 4 <= last ? shape_.rows : 0);
+      after_next = key_words(words_now);
       add_warp_tiles<2, false, 0>(queries, keys, now);
     }
     if (keys < last) {
-      add_warp_tiles<1, false, 0>(queries, keys, next);
-      add_warp_tiles<1, true, 1>(queries, last, next);
+      add_warp_tiles<2, true, 0>(queries, keys, next);
     } else if (keys == last) {
       add_warp_tiles<1, true, 0>(queries, last, next);
     }
@@ -245,6 +246,11 @@ class WarpTilePairs {
 
   struct KeyPointers {
     const uint32_t* of_row[2];
+
+    __device__ void move_on(int rows) {
+      of_row[0] += rows;
+      of_row[1] += rows;
+    }
   };
   __device__ static KeyWords key_words(const KeyPointers& words) {
     KeyWords result = {};

@@ -138,8 +138,6 @@ class AttentionSublayer {
     while (round_.sequence < job_.shape.sequences) {
       pairs_.begin(round_, keep_of_round());
       fetch_inputs();
-      float logs[kThreadLogs];
-      if constexpr (!kStreams) load_logs(logs);
       Sums deltas[P::kTilesOfWarp];
       OwnKeys own_keys[P::kTilesOfWarp];
 #pragma unroll
@@ -149,7 +147,8 @@ class AttentionSublayer {
         if (any_output() && has_tokens(group_of(warp_tile))) prepare(warp_tile, deltas[own], own_keys[own]);
       }
       show_to_products();
-      if constexpr (kStreams) load_logs(logs);  // not earlier, for want of registers
+      float logs[kThreadLogs];  // loaded no earlier for want of registers, but prefetched
+      load_logs(logs);
       __syncthreads();
 
       store_logs(logs);

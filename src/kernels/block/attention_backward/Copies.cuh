@@ -110,6 +110,8 @@ __device__ void AttentionSublayer<V>::prefetch_round(const Round& round) {
   const int length = job_.shape.length();
   const int64_t before = round.before(job_.shape);
   if (!kStreams || round.of_queries) {
+    const int rows_of_heads = job_.shape.rows * kHeads;
+    prefetch_rows(job_.activations.lse + int64_t{round.sequence} * rows_of_heads, rows_of_heads);
     prefetch_rows(job_.activations.x + int64_t{round.sequence} * length * kWidth, length * kWidth);
   }
   prefetch_rows(job_.activations.attention_output + before * kWidth, round.rows * kWidth);

@@ -130,24 +130,30 @@ class WarpTilePairs {
     int keys = (first_token() + 2 * kWarpTile - 1) / (2 * kWarpTile) * 2;
     const uint32_t* const words = words_of(queries.head, min(keys, last) / 2);
     KeyPointers words_now = {{words + round_.nearest_row(token), words + round_.nearest_row(token + 8)}};
-    KeyWords next = key_words(words_now);
-    words_now.move_on(keys + 2 <= last ? shape_.rows : 0);
-    KeyWords after_next = key_words(words_now);
+    // The data of two streams leaves less of the L2 cache to these words.
+    constexpr int kAhead = Streams ? 2 : 1;
+    KeyWords ahead[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      ahead[i] = key_words(words_now);
+      words_now.move_on(keys + 2 * i + 2 <= last ? shape_.rows : 0);
+    }
     if (first_token() > 0) add_after_padding(queries, warp_tile, min(keys, last + 1));
 #pragma unroll 1
     for (; keys + 2 <= last; keys += 2) {
-      const KeyWords now = next;
-      next = after_next;
-      words_now.move_on(keys + 4 <= last ? shape_.rows : 0);
-      after_next = key_words(words_now);
+      const KeyWords now = ahead[0];
+#pragma unroll
+      for (int i = 0; i + 1 < kAhead; ++i) ahead[i] = ahead[i + 1];
+      ahead[kAhead - 1] = key_words(words_now);
+      words_now.move_on(keys + 2 * kAhead + 2 <= last ? shape_.rows : 0);
       add_warp_tiles<2, false, 0>(queries, keys, now);
     }
     if (keys < last) {
-      add_warp_tiles<2, true, 0>(queries, keys, next);
+      add_warp_tiles<2, true, 0>(queries, keys, ahead[0]);
     } else if (keys == last) {
-      add_warp_tiles<1, true, 0>(queries, last, next);
+      add_warp_tiles<1, true, 0>(queries, last, ahead[0]);
     }
-    return next;
+    return ahead[0];
   }
 
  private:

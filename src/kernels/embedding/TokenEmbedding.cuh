@@ -56,16 +56,17 @@ class Feature {
   /// The feature of a token of a sequence; 0 for a query. It has no branches, because the lanes of a warp
   /// have different features, and so that several loads are in flight at once.
   __device__ float of(const TokenShape& shape, int sequence, int token) const {
-    const float value = of(int64_t{sequence} * shape.transitions + (token < shape.context ? token : 0));
+    const int64_t transition = int64_t{sequence} * shape.transitions + (token < shape.context ? token : 0);
+    const float value = value_of(__ldg(words_ + stride_ * transition));
     return token < shape.context ? value : 0.0f;
   }
+  /// The feature of a transition where the arrays are copies in shared memory.
+  __device__ float of_copied(int transition) const { return value_of(words_[stride_ * transition]); }
 
  private:
   enum class Kind { kWhole, kReal, kChoice, kConstant };
 
-  /// The feature of a transition of the batch.
-  __device__ float of(int64_t transition) const {
-    const int32_t word = __ldg(words_ + stride_ * transition);
+  __device__ float value_of(int32_t word) const {
     const float number = kind_ == Kind::kReal ? __int_as_float(word) : static_cast<float>(word);
     const float constant = static_cast<float>(kind_ == Kind::kChoice ? word == value_ : value_);
     return kind_ == Kind::kReal || kind_ == Kind::kWhole ? number : constant;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <type_traits>
 
 #include "base/Cuda.h"
 #include "kernels/embedding/TokenEmbedding.cuh"
@@ -13,45 +14,114 @@ namespace {
 using namespace token_embedding;
 
 constexpr int kSumWarps = 16, kSumThreads = kSumWarps * kWarp;  ///< of the kernel that adds the partial sums
-constexpr int kMostStateParts = 128;                            ///< enough parts for all multiprocessors
+constexpr int kThreadBlocks = 264;           ///< of gather_kernel: as many as run at once on an H100
 constexpr int64_t kMostStateSums = 1 << 22;  ///< over all parts, unless a single part has more
-/// States whose sums a thread block has in shared memory: enough for a grid of 9 × 9, and two thread blocks
-/// fit on a multiprocessor.
-constexpr int kStatesAtATime = 96;
+constexpr int kStages = 4;                   ///< sequences of a warp that are copied to shared memory at once
 
-/// The number of parts of all queries. A thread block works on one part.
-int state_parts_of(const TokenShape& shape) {
-  const int64_t parts = gpu::divided_up(int64_t{shape.sequences} * shape.queries, kThreads);
-  const int64_t affordable = std::max<int64_t>(kMostStateSums / (shape.states() * shape.width), 1);
-  return static_cast<int>(std::min({parts, affordable, int64_t{kMostStateParts}}));
+/// How many neighbouring columns a thread block of gather_kernel works on.
+int columns_at_once(const TokenShape& shape) {
+  return shape.width % 64 == 0 ? 64 : 32;
 }
+
+/// How gather_kernel divides the sums. Warp tiles have either transitions or queries.
+struct Division {
+  int context_tiles, query_tiles;
+  int slices;       ///< of the sequences
+  int state_parts;  ///< of the slices of all query tiles
+  int left_tiles;   ///< 16 rows each of the left operand for queries; see gather_queries()
+
+  static Division of(const TokenShape& shape) {
+    const auto tiles_of = [](int rows) { return static_cast<int>(gpu::divided_up(rows, kWarpTile)); };
+    const int context_tiles = tiles_of(shape.context), query_tiles = tiles_of(shape.queries);
+    const int tiles = (context_tiles + query_tiles) * (shape.width / columns_at_once(shape));
+    const int slices = std::clamp(kThreadBlocks / tiles, 1, slices_of(shape));
+    const int64_t affordable = std::max<int64_t>(kMostStateSums / (int64_t{shape.states()} * shape.width), 1);
+    return {context_tiles, query_tiles, slices,
+            static_cast<int>(std::min(int64_t{slices} * query_tiles, affordable)),
+            1 + tiles_of(shape.states())};
+  }
+};
 
 /// The partial sums, in fp32, of gather_kernel's thread blocks.
 struct PartialSums {
-  float* of_features;  ///< (slices · warp tiles, 16, D)
+  float* of_features;  ///< (slices · context tiles, 16, D)
   float* of_tokens;    ///< (slices, T, D)
-  float* of_states;    ///< (parts of the queries, states, D)
+  float* of_states;    ///< (state parts, states, D)
 };
 
-PartialSums partial_sums_in(float* memory, const TokenShape& shape) {
-  float* const of_tokens =
-      memory + int64_t{slices_of(shape)} * warp_tiles_of(shape) * kFeatureRow * shape.width;
-  return {memory, of_tokens, of_tokens + int64_t{slices_of(shape)} * shape.tokens() * shape.width};
+PartialSums partial_sums_in(float* memory, const TokenShape& shape, const Division& by) {
+  float* const of_tokens = memory + int64_t{by.slices} * by.context_tiles * kFeatureRow * shape.width;
+  return {memory, of_tokens, of_tokens + int64_t{by.slices} * shape.tokens() * shape.width};
 }
 
-/// Adds the warps' sums, 16 rows of Columns each, and writes the first `rows` rows to `to` (rows, width).
+/// A warp tile of dx in shared memory. Each lane copies what it takes as FourRows, so that neither the copies
+/// nor the loads of a warp have bank conflicts.
 template <int Columns>
-__device__ void store_sum_of_warps(const float (&of_warps)[kWarps][kWarpTile * Columns], float* to, int width,
-                                   int rows) {
-  for (int place = 4 * threadIdx.x; place < kWarpTile * Columns; place += 4 * kThreads) {
-    float4 sum = {0, 0, 0, 0};
+struct CopiedRows {
+  static constexpr int kWords = FourRows<Columns>::kWords;
+  using Words = std::conditional_t<kWords == 4, uint4, uint2>;
+  Words words[4][kWarp];
+
+  /// `from`: the first row's `Columns` elements. Zeros stand for rows beyond `rows`.
+  __device__ void start_copy(const Bf16* from, int width, int rows) {
+    const auto [row, quad] = quad_place();
 #pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp) {
-      const float4 more = *reinterpret_cast<const float4*>(&of_warps[warp][place]);
-      sum = {sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w};
+    for (int k = 0; k < 4; ++k) {
+      const bool copied = 4 * quad + k < rows;
+      const Bf16* const own = copied ? from + (4 * quad + k) * width + 2 * kWords * row : from;
+      Words* const to = &words[k][threadIdx.x % kWarp];
+      if constexpr (kWords == 4) {
+        start_copy_or_clear(reinterpret_cast<Bf16*>(to), own, copied);
+      } else {
+#pragma unroll
+        for (int word = 0; word < kWords; ++word) {
+          start_copy_or_clear(reinterpret_cast<float*>(to) + word, reinterpret_cast<const float*>(own) + word,
+                              copied);
+        }
+      }
     }
-    const int row = place / Columns, column = place % Columns;
-    if (row < rows) *reinterpret_cast<float4*>(to + int64_t{row} * width + column) = sum;
+  }
+
+  /// What the given lane has copied.
+  __device__ FourRows<Columns> of_lane() const {
+    FourRows<Columns> rows;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      reinterpret_cast<Words&>(rows.word[k]) = words[k][threadIdx.x % kWarp];
+    }
+    return rows;
+  }
+};
+
+/// The left operand that adds rows to sums: 1 where a row of the left operand is that to which the lane's row
+/// k is added, which is `behind`[k] rows behind the lane's first one, `row`.
+__device__ inline LeftFragment left_of_ones(const int (&behind)[4]) {
+  constexpr uint32_t kOne = 0x3f80;  // in bf16
+  const auto ones = [&](int first, int number) {
+    return (behind[first] == number ? kOne : 0) | (behind[first + 1] == number ? kOne << 16 : 0);
+  };
+  return {{ones(0, 0), ones(0, 8), ones(2, 0), ones(2, 8)}};
+}
+/// The same where each row has a sum of its own.
+__device__ inline LeftFragment left_of_own_rows() {
+  const auto [row, quad] = quad_place();
+  return left_of_ones({4 * quad - row, 4 * quad + 1 - row, 4 * quad + 2 - row, 4 * quad + 3 - row});
+}
+
+template <int Columns>
+__device__ void clear(Sums (&sums)[kTiles<Columns>]) {
+#pragma unroll
+  for (int tile = 0; tile < kTiles<Columns>; ++tile) sums[tile] = no_sums();
+}
+
+/// Writes the sums of those of the left operand's rows that are among the first `rows` to `to` (rows, width).
+template <int Columns>
+__device__ void store_rows(const Sums (&sums)[kTiles<Columns>], float* to, int width, int rows) {
+  const int row = quad_place().row;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int own = row + 8 * half;
+    if (own < rows) store_sums<Columns>(sums, half, 1.0f, to + int64_t{own} * width);
   }
 }
 
@@ -67,126 +137,217 @@ struct GridPlace {
         height(static_cast<int>(grid.y)) {}
 };
 
-/// Sums for features and tokens. The grid is that of embed_kernel. Lane (row, quad) loads tokens 4 · quad … 4
-/// · quad + 3: their features `row` and `row` + 8, and Columns / 8 columns of dx.
+/// What a warp of gather_context has in shared memory, for several sequences at once: dx, and the batch's
+/// columns of the same 16 transitions.
 template <int Columns>
-__device__ void gather_features(const GridPlace& block, const TokenShape& shape, int tokens,
-                                const TransitionArrays& transitions, const Bf16* dx,
-                                const PartialSums& parts) {
-  using OfWarp = float[kWarpTile * Columns];
-  auto& of_warps = *reinterpret_cast<OfWarp(*)[kWarps]>(dynamic_shared_memory());
+struct ContextCopies {
+  static constexpr int kTransitions = kStages * kWarpTile;
+
+  CopiedRows<Columns> rows[kStages];
+  int32_t states[2 * kTransitions], next_states[2 * kTransitions], actions[kTransitions];
+  float rewards[kTransitions];
+
+  __device__ TransitionArrays transitions() const { return {states, actions, rewards, next_states}; }
+
+  /// Copies the first `count` transitions from `first` on. Zeros stand for the others.
+  __device__ void start_copy(int stage, const TransitionArrays& from, int64_t first, int count) {
+    const int lane = threadIdx.x % kWarp, place = lane % kWarpTile;
+    const auto copy = [](void* to, const void* column, int64_t word, bool copied) {
+      const float* const words = static_cast<const float*>(column);
+      start_copy_or_clear(static_cast<float*>(to), copied ? words + word : words, copied);
+    };
+    copy(&states[stage * kWarp + lane], from.states, 2 * first + lane, lane < 2 * count);
+    copy(&next_states[stage * kWarp + lane], from.next_states, 2 * first + lane, lane < 2 * count);
+    const bool rewarded = lane >= kWarpTile;
+    const int at = stage * kWarpTile + place;
+    copy(rewarded ? static_cast<void*>(&rewards[at]) : &actions[at],
+         rewarded ? static_cast<const void*>(from.rewards) : from.actions, first + place, place < count);
+  }
+};
+
+/// Sums for features and for positions of transitions. The grid: slices, warp tiles of the context, columns.
+/// A warp takes its sequences one after another and copies the next ones meanwhile. Lane (row, quad) has
+/// tokens 4 · quad … 4 · quad + 3: their features `row` and `row` + 8, and Columns / 8 columns of dx.
+template <int Columns>
+__device__ void gather_context(const GridPlace& block, const TokenShape& shape, int tokens,
+                               const TransitionArrays& transitions, const Bf16* dx,
+                               const PartialSums& parts) {
+  auto* const copies_of_warps = reinterpret_cast<ContextCopies<Columns>*>(dynamic_shared_memory());
   const auto [row, quad] = quad_place();
   const int warp = threadIdx.x / kWarp, first_column = block.z * Columns;
-  const int warp_tile = block.y, first_token = warp_tile * kWarpTile + 4 * quad;
-  const Feature low(shape, transitions, row), high(shape, transitions, row + 8);
+  const int first_token = block.y * kWarpTile, tokens_here = min(kWarpTile, shape.context - first_token);
+  ContextCopies<Columns>& copies = copies_of_warps[warp];
+  const Feature low(shape, copies.transitions(), row), high(shape, copies.transitions(), row + 8);
+  const LeftFragment own_rows = left_of_own_rows();
 
-  Sums of_features[kTiles<Columns>];
-  float of_tokens[4][kTiles<Columns>] = {};
-#pragma unroll
-  for (int tile = 0; tile < kTiles<Columns>; ++tile) of_features[tile] = no_sums();
+  Sums of_features[kTiles<Columns>], of_tokens[kTiles<Columns>];
+  clear<Columns>(of_features);
+  clear<Columns>(of_tokens);
 
-  for (int sequence = block.x * kWarps + warp; sequence < shape.sequences; sequence += block.width * kWarps) {
-    FourRows<Columns> rows;
+  const int first_sequence = block.x * kWarps + warp, apart = block.width * kWarps;
+  const auto start_copies = [&](int number) {
+    const int sequence = first_sequence + number * apart, stage = number % kStages;
+    if (sequence < shape.sequences) {
+      const int64_t first_row = int64_t{sequence} * tokens + first_token;
+      copies.rows[stage].start_copy(dx + first_row * shape.width + first_column, shape.width, tokens_here);
+      copies.start_copy(stage, transitions, int64_t{sequence} * shape.transitions + first_token, tokens_here);
+    }
+    close_copies();
+  };
+#pragma unroll 1
+  for (int number = 0; number < kStages; ++number) start_copies(number);
+#pragma unroll 1
+  for (int number = 0; first_sequence + number * apart < shape.sequences; ++number) {
+    copies_arrived_but_last<kStages - 1>();
+    __syncwarp();
+    const int stage = number % kStages;
+    const FourRows<Columns> rows = copies.rows[stage].of_lane();
     float seen_low[4], seen_high[4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      const int token = first_token + k;
-      const int64_t row_of_x = int64_t{sequence} * tokens + token;
-      rows.load(k, token < tokens ? dx + row_of_x * shape.width + first_column : nullptr);
-      seen_low[k] = low.of(shape, sequence, token);
-      seen_high[k] = high.of(shape, sequence, token);
+      seen_low[k] = low.of_copied(stage * kWarpTile + 4 * quad + k);
+      seen_high[k] = high.of_copied(stage * kWarpTile + 4 * quad + k);
     }
+    __syncwarp();
+    start_copies(number + kStages);
     add_product<Columns>(of_features, left_of_rows(seen_low, seen_high), rows);
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-#pragma unroll
-      for (int word = 0; word < FourRows<Columns>::kWords; ++word) {
-        const float2 values = unpacked(rows.word[k][word]);
-        of_tokens[k][2 * word] += values.x;
-        of_tokens[k][2 * word + 1] += values.y;
-      }
-    }
+    add_product<Columns>(of_tokens, own_rows, rows);
   }
 
-  store_sums<Columns>(of_features, 0, 1.0f, &of_warps[warp][row * Columns]);
-  store_sums<Columns>(of_features, 1, 1.0f, &of_warps[warp][(row + 8) * Columns]);
+  // All copies have been read: the warps' sums take their place.
+  using OfWarp = float[2][kWarpTile * Columns];
+  static_assert(sizeof(OfWarp) <= sizeof(ContextCopies<Columns>));
   __syncthreads();
-  const int64_t part = int64_t{block.x} * block.height + warp_tile;
-  store_sum_of_warps<Columns>(of_warps, parts.of_features + part * kFeatureRow * shape.width + first_column,
-                              shape.width, kFeatureRow);
+  auto* const of_warps = reinterpret_cast<OfWarp*>(dynamic_shared_memory());
+  store_rows<Columns>(of_features, of_warps[warp][0], Columns, kWarpTile);
+  store_rows<Columns>(of_tokens, of_warps[warp][1], Columns, kWarpTile);
   __syncthreads();
+  const int64_t part = int64_t{block.x} * block.height + block.y;
+  float* const to_features = parts.of_features + part * kFeatureRow * shape.width + first_column;
+  const int64_t token = int64_t{block.x} * tokens + first_token;
+  float* const to_tokens = parts.of_tokens + token * shape.width + first_column;
 #pragma unroll
-  for (int k = 0; k < 4; ++k) {
+  for (int which = 0; which < 2; ++which) {
+    const int place = 4 * threadIdx.x;
+    if (place >= kWarpTile * Columns) continue;
+    float4 sum = {0, 0, 0, 0};
 #pragma unroll
-    for (int tile = 0; tile < kTiles<Columns>; ++tile) {
-      of_warps[warp][(4 * quad + k) * Columns + kTiles<Columns> * row + tile] = of_tokens[k][tile];
-    }
-  }
-  __syncthreads();
-  const int64_t token_of_slice = int64_t{block.x} * tokens + warp_tile * kWarpTile;
-  store_sum_of_warps<Columns>(of_warps, parts.of_tokens + token_of_slice * shape.width + first_column,
-                              shape.width, min(kWarpTile, tokens - warp_tile * kWarpTile));
-}
-
-/// Sums for states. The grid: parts of the queries, states, 32 columns. A warp takes its queries one after
-/// another. It adds each query's row of dx, one column per lane, to the sum of the query's state in shared
-/// memory: (warps, states at a time, 32) fp32.
-__device__ inline void gather_states(const GridPlace& block, const TokenShape& shape, int tokens,
-                                     const int32_t* states, const Bf16* dx, float* parts) {
-  constexpr int kAhead = 8;  // loads in flight at once
-  float* const of_warps = reinterpret_cast<float*>(dynamic_shared_memory());
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  float* const sums = of_warps + warp * kStatesAtATime * kWarp + lane;
-  for (int state = 0; state < kStatesAtATime; ++state) sums[state * kWarp] = 0;
-
-  const int first_state = block.y * kStatesAtATime, column = block.z * kWarp + lane;
-  const int queries = shape.sequences * shape.queries;
-  for (int first = (block.x * kWarps + warp) * kWarp; first < queries; first += block.width * kThreads) {
-    const int own = min(first + lane, queries - 1), sequence = own / shape.queries,
-              query = own % shape.queries;
-    const int64_t transition = int64_t{sequence} * shape.transitions + shape.first_query() + query;
-    const int own_state = first + lane < queries ? state_of(shape, states, transition) - first_state : -1;
-    const int own_row = sequence * tokens + shape.context + query;
-#pragma unroll 1
-    for (int from = 0; from < kWarp; from += kAhead) {
-      unsigned state[kAhead];
-      float value[kAhead];
-#pragma unroll
-      for (int k = 0; k < kAhead; ++k) {
-        state[k] = __shfl_sync(kAllLanes, own_state, from + k);
-        const int64_t row = __shfl_sync(kAllLanes, own_row, from + k);
-        value[k] = state[k] < kStatesAtATime ? __bfloat162float(dx[row * shape.width + column]) : 0.0f;
-      }
-#pragma unroll
-      for (int k = 0; k < kAhead; ++k) {
-        if (state[k] < kStatesAtATime) sums[state[k] * kWarp] += value[k];
-      }
-    }
-  }
-
-  __syncthreads();
-  const int here = min(kStatesAtATime, shape.states() - first_state);
-  for (int state = warp; state < here; state += kWarps) {
-    float sum = 0;
     for (int other = 0; other < kWarps; ++other) {
-      sum += of_warps[(other * kStatesAtATime + state) * kWarp + lane];
+      const float4 more = *reinterpret_cast<const float4*>(&of_warps[other][which][place]);
+      sum = {sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w};
     }
-    const int64_t row = int64_t{block.x} * shape.states() + first_state + state;
-    parts[row * shape.width + column] = sum;
+    const int own_row = place / Columns;
+    float* const to = (which == 0 ? to_features : to_tokens) + int64_t{own_row} * shape.width;
+    if (which == 0 || own_row < tokens_here) *reinterpret_cast<float4*>(to + place % Columns) = sum;
   }
 }
 
-/// Thread blocks of both kinds run beside each other, those of states first.
+/// What a thread block of gather_queries has in shared memory for one sequence of each warp: dx of 16
+/// queries, and their states.
+template <int Columns>
+struct QueryCopies {
+  CopiedRows<Columns> rows[kWarps];
+  int32_t states[kWarps][2 * kWarpTile];
+};
+
+/// Sums for states and for positions of queries: products with a left operand of ones and zeros, 16 rows of
+/// which are the queries of a warp tile, and the rows behind them the states. The grid: parts of the slices
+/// of all warp tiles, parts of the left operand's rows, columns. Each warp copies a sequence and multiplies
+/// all warps' sequences by 16 rows of the left operand, so that dx is read once and the sums need not be
+/// added.
+template <int Columns>
+__device__ void gather_queries(const GridPlace& block, const TokenShape& shape, int tokens,
+                               const Division& by, const int32_t* states, const Bf16* dx,
+                               const PartialSums& parts) {
+  auto* const stages = reinterpret_cast<QueryCopies<Columns>*>(dynamic_shared_memory());
+  const auto [row, quad] = quad_place();
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, first_column = block.z * Columns;
+  const int left_tile = block.y * kWarps + warp, first_state = (left_tile - 1) * kWarpTile;
+  const LeftFragment own_rows = left_of_own_rows();
+  Sums sums[kTiles<Columns>];
+  clear<Columns>(sums);
+
+  // Slice after slice of this thread block, in steps of kWarps sequences.
+  const int steps = (shape.sequences - 1) / (by.slices * kWarps) + 1, slices = by.slices * by.query_tiles;
+  struct Place {
+    int slice, step;
+  };
+  const auto next_of = [&](const Place& place) {
+    const bool is_last = place.step + 1 == steps;
+    return Place{place.slice + (is_last ? block.width : 0), is_last ? 0 : place.step + 1};
+  };
+  const auto queries_from = [&](int first_query) { return min(kWarpTile, shape.queries - first_query); };
+  const auto start_copies = [&](const Place& place, QueryCopies<Columns>& to) {
+    if (place.slice < slices) {
+      const int first_query = place.slice / by.slices * kWarpTile, slice = place.slice % by.slices;
+      const int sequence = (place.step * by.slices + slice) * kWarps + warp;
+      const int count = sequence < shape.sequences ? queries_from(first_query) : 0;
+      const int64_t any_sequence = min(sequence, shape.sequences - 1);
+      const int64_t first_row = any_sequence * tokens + shape.context + first_query;
+      to.rows[warp].start_copy(dx + first_row * shape.width + first_column, shape.width, count);
+      const int64_t transition = any_sequence * shape.transitions + shape.first_query() + first_query;
+      const bool copied = lane < 2 * count;
+      start_copy_or_clear(reinterpret_cast<float*>(&to.states[warp][lane]),
+                          reinterpret_cast<const float*>(states + 2 * transition + (copied ? lane : 0)),
+                          copied);
+    }
+    close_copies();
+  };
+
+  Place ahead = {block.x, 0};
+#pragma unroll 1
+  for (int stage = 0; stage < kStages - 1; ++stage, ahead = next_of(ahead)) {
+    start_copies(ahead, stages[stage]);
+  }
+  Place place = {block.x, 0};
+#pragma unroll 1
+  for (int stage = 0; place.slice < slices; stage = (stage + 1) % kStages, place = next_of(place)) {
+    copies_arrived_but_last<kStages - 2>();
+    __syncthreads();
+    // Into the memory that all warps have read a step ago.
+    start_copies(ahead, stages[(stage + kStages - 1) % kStages]);
+    ahead = next_of(ahead);
+    if (left_tile >= by.left_tiles) continue;
+    const QueryCopies<Columns>& copies = stages[stage];
+#pragma unroll 2
+    for (int of = 0; of < kWarps; ++of) {
+      LeftFragment left = own_rows;
+      if (left_tile > 0) {
+        int behind[4];
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          const int* const state = &copies.states[of][2 * (4 * quad + k)];
+          behind[k] = state[0] * shape.grid_size + state[1] - first_state - row;
+        }
+        left = left_of_ones(behind);
+      }
+      add_product<Columns>(sums, left, copies.rows[of].of_lane());
+    }
+    if (left_tile == 0 && place.step + 1 == steps) {
+      const int first_query = place.slice / by.slices * kWarpTile;
+      const int64_t to = int64_t{place.slice % by.slices} * tokens + shape.context + first_query;
+      store_rows<Columns>(sums, parts.of_tokens + to * shape.width + first_column, shape.width,
+                          queries_from(first_query));
+      clear<Columns>(sums);
+    }
+  }
+  if (left_tile == 0 || left_tile >= by.left_tiles) return;
+  const int64_t to = int64_t{block.x} * shape.states() + first_state;
+  store_rows<Columns>(sums, parts.of_states + to * shape.width + first_column, shape.width,
+                      shape.states() - first_state);
+}
+
+/// Thread blocks of both kinds run beside each other, those of queries first.
 template <int Columns>
 __global__ void __launch_bounds__(kThreads, 2)
-    gather_kernel(TokenShape shape, int tokens, dim3 states_grid, dim3 features_grid,
+    gather_kernel(TokenShape shape, int tokens, Division by, dim3 queries_grid, dim3 context_grid,
                   TransitionArrays transitions, const Bf16* dx, PartialSums parts) {
   follow_kernels_ahead();
-  const unsigned of_states = states_grid.x * states_grid.y * states_grid.z;
-  if (blockIdx.x < of_states) {
-    gather_states({blockIdx.x, states_grid}, shape, tokens, transitions.states, dx, parts.of_states);
+  const unsigned of_queries = queries_grid.x * queries_grid.y * queries_grid.z;
+  if (blockIdx.x < of_queries) {
+    gather_queries<Columns>({blockIdx.x, queries_grid}, shape, tokens, by, transitions.states, dx, parts);
   } else {
-    gather_features<Columns>({blockIdx.x - of_states, features_grid}, shape, tokens, transitions, dx, parts);
+    gather_context<Columns>({blockIdx.x - of_queries, context_grid}, shape, tokens, transitions, dx, parts);
   }
 }
 
@@ -201,8 +362,7 @@ __device__ float sum_of_parts(const float* parts, int count, int64_t stride) {
 /// A thread block computes 32 columns of one gradient row: of a feature, then of a position, then of a
 /// query's state.
 __global__ void __launch_bounds__(kSumThreads)
-    sum_kernel(TokenShape shape, int tokens, int slices, int warp_tiles, int state_parts, PartialSums parts,
-               EmbeddingGradients gradients) {
+    sum_kernel(TokenShape shape, int tokens, Division by, PartialSums parts, EmbeddingGradients gradients) {
   __shared__ float of_warps[kSumWarps][kWarp];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int column = static_cast<int>(blockIdx.y) * kWarp + lane;
@@ -213,7 +373,7 @@ __global__ void __launch_bounds__(kSumThreads)
   float sum = 0;
   float* gradient;
   if (position < 0) {
-    sum = sum_of_parts(parts.of_features + feature * shape.width + column, slices * warp_tiles,
+    sum = sum_of_parts(parts.of_features + feature * shape.width + column, by.slices * by.context_tiles,
                        int64_t{kFeatureRow} * shape.width);
     gradient = feature < features    ? gradients.context_weight + int64_t{column} * features + feature
                : feature == features ? gradients.context_bias + column
@@ -221,13 +381,13 @@ __global__ void __launch_bounds__(kSumThreads)
   } else if (state < 0) {
     const int64_t stride = int64_t{tokens} * shape.width;
     const auto add_token = [&](int token) {
-      sum += sum_of_parts(parts.of_tokens + int64_t{token} * shape.width + column, slices, stride);
+      sum += sum_of_parts(parts.of_tokens + int64_t{token} * shape.width + column, by.slices, stride);
     };
     if (position < shape.context) add_token(position);
     if (position >= shape.first_query()) add_token(shape.context + position - shape.first_query());
     gradient = gradients.positions + int64_t{position} * shape.width + column;
   } else {
-    sum = sum_of_parts(parts.of_states + int64_t{state} * shape.width + column, state_parts,
+    sum = sum_of_parts(parts.of_states + int64_t{state} * shape.width + column, by.state_parts,
                        int64_t{shape.states()} * shape.width);
     gradient = gradients.query_states + int64_t{state} * shape.width + column;
   }
@@ -242,34 +402,37 @@ __global__ void __launch_bounds__(kSumThreads)
 }  // namespace
 
 int64_t embedding_partial_sums(const TokenShape& shape) {
-  const int64_t rows =
-      int64_t{slices_of(shape)} * (int64_t{warp_tiles_of(shape)} * kFeatureRow + shape.tokens()) +
-      int64_t{state_parts_of(shape)} * shape.states();
+  const Division by = Division::of(shape);
+  const int64_t rows = int64_t{by.slices} * (int64_t{by.context_tiles} * kFeatureRow + shape.tokens()) +
+                       int64_t{by.state_parts} * shape.states();
   return rows * shape.width;
 }
 
 void embed_tokens_backward(const TokenShape& shape, const TransitionArrays& transitions,
                            const __nv_bfloat16* dx, float* partial_sums, const EmbeddingGradients& gradients,
                            cudaStream_t stream) {
-  const PartialSums parts = partial_sums_in(partial_sums, shape);
-  const auto columns = static_cast<unsigned>(shape.width / kWarp);
-  const dim3 states_grid(static_cast<unsigned>(state_parts_of(shape)),
-                         static_cast<unsigned>(gpu::divided_up(shape.states(), kStatesAtATime)), columns);
-  const auto launch = [&](auto kernel, const dim3& grid, int columns_at_once) {
-    const int of_states = kWarps * kStatesAtATime * kWarp, of_features = kWarps * kWarpTile * columns_at_once;
-    launch_early("gather_kernel", kernel,
-                 states_grid.x * states_grid.y * states_grid.z + grid.x * grid.y * grid.z, kThreads,
-                 std::max(of_states, of_features) * static_cast<int>(sizeof(float)), stream, shape,
-                 shape.tokens(), states_grid, grid, transitions, dx, parts);
+  const Division by = Division::of(shape);
+  const PartialSums parts = partial_sums_in(partial_sums, shape, by);
+  const auto unsigned_of = [](int64_t number) { return static_cast<unsigned>(number); };
+  const unsigned columns = unsigned_of(shape.width / columns_at_once(shape));
+  const dim3 queries_grid(unsigned_of(by.state_parts), unsigned_of(gpu::divided_up(by.left_tiles, kWarps)),
+                          columns),
+      context_grid(unsigned_of(by.slices), unsigned_of(by.context_tiles), columns);
+  const auto launch = [&](auto kernel, size_t of_context, size_t of_queries) {
+    launch_early(
+        "gather_kernel", kernel,
+        queries_grid.x * queries_grid.y * queries_grid.z + context_grid.x * context_grid.y * context_grid.z,
+        kThreads, static_cast<int>(std::max(kWarps * of_context, kStages * of_queries)), stream, shape,
+        shape.tokens(), by, queries_grid, context_grid, transitions, dx, parts);
   };
-  if (shape.width % 64 == 0) {
-    launch(gather_kernel<64>, grid_of<64>(shape), 64);
+  if (columns_at_once(shape) == 64) {
+    launch(gather_kernel<64>, sizeof(ContextCopies<64>), sizeof(QueryCopies<64>));
   } else {
-    launch(gather_kernel<32>, grid_of<32>(shape), 32);
+    launch(gather_kernel<32>, sizeof(ContextCopies<32>), sizeof(QueryCopies<32>));
   }
-  const auto outputs = static_cast<unsigned>(shape.features() + kOnes + shape.transitions + shape.states());
-  launch_early("sum_kernel", sum_kernel, dim3(outputs, columns), kSumThreads, 0, stream, shape,
-               shape.tokens(), slices_of(shape), warp_tiles_of(shape), state_parts_of(shape), parts,
+  const dim3 outputs(unsigned_of(shape.features() + kOnes + shape.transitions + shape.states()),
+                     unsigned_of(shape.width / kWarp));
+  launch_early("sum_kernel", sum_kernel, outputs, kSumThreads, 0, stream, shape, shape.tokens(), by, parts,
                gradients);
 }
 

@@ -125,6 +125,25 @@ __device__ void store_rows(const Sums (&sums)[kTiles<Columns>], float* to, int w
   }
 }
 
+/// A lane's sums of four neighbouring columns of add_product()'s result, one of kTiles<Columns> such pieces.
+template <int Columns>
+class SumsPiece {
+ public:
+  __device__ explicit SumsPiece(int number)
+      : half_(number / (kTiles<Columns> / 2)),
+        n_(number % 2),
+        tile_(number % (kTiles<Columns> / 2) / 2 * 4) {}
+  __device__ float4 of(const Sums (&sums)[kTiles<Columns>]) const {
+    const auto sum = [&](int tile) { return sums[tile_ + tile].value[2 * half_ + n_]; };
+    return {sum(0), sum(1), sum(2), sum(3)};
+  }
+  __device__ int row() const { return quad_place().row + 8 * half_; }
+  __device__ int column() const { return kTiles<Columns> * (2 * quad_place().quad + n_) + tile_; }
+
+ private:
+  int half_, n_, tile_;
+};
+
 /// A thread block's place in one of the two grids of gather_kernel.
 struct GridPlace {
   int x, y, z, width, height;
@@ -177,12 +196,6 @@ __device__ void gather_context(const GridPlace& block, const TokenShape& shape, 
   const int warp = threadIdx.x / kWarp, first_column = block.z * Columns;
   const int first_token = block.y * kWarpTile, tokens_here = min(kWarpTile, shape.context - first_token);
   ContextCopies<Columns>& copies = copies_of_warps[warp];
-  const Feature low(shape, copies.transitions(), row), high(shape, copies.transitions(), row + 8);
-  const LeftFragment own_rows = left_of_own_rows();
-
-  Sums of_features[kTiles<Columns>], of_tokens[kTiles<Columns>];
-  clear<Columns>(of_features);
-  clear<Columns>(of_tokens);
 
   const int first_sequence = block.x * kWarps + warp, apart = block.width * kWarps;
   const auto start_copies = [&](int number) {
@@ -196,6 +209,12 @@ __device__ void gather_context(const GridPlace& block, const TokenShape& shape, 
   };
 #pragma unroll 1
   for (int number = 0; number < kStages; ++number) start_copies(number);
+
+  const Feature low(shape, copies.transitions(), row), high(shape, copies.transitions(), row + 8);
+  const LeftFragment own_rows = left_of_own_rows();
+  Sums sums[2][kTiles<Columns>];  // for features and for tokens
+  clear<Columns>(sums[0]);
+  clear<Columns>(sums[1]);
 #pragma unroll 1
   for (int number = 0; first_sequence + number * apart < shape.sequences; ++number) {
     copies_arrived_but_last<kStages - 1>();
@@ -210,35 +229,40 @@ __device__ void gather_context(const GridPlace& block, const TokenShape& shape, 
     }
     __syncwarp();
     start_copies(number + kStages);
-    add_product<Columns>(of_features, left_of_rows(seen_low, seen_high), rows);
-    add_product<Columns>(of_tokens, own_rows, rows);
+    add_product<Columns>(sums[0], left_of_rows(seen_low, seen_high), rows);
+    add_product<Columns>(sums[1], own_rows, rows);
   }
 
-  // All copies have been read: the warps' sums take their place.
-  using OfWarp = float[2][kWarpTile * Columns];
+  // All copies have been read: the warps' sums take their place, each lane's next to those of its neighbour.
+  constexpr int kPieces = kTiles<Columns>;
+  using OfWarp = float4[2 * kPieces][kWarp];
   static_assert(sizeof(OfWarp) <= sizeof(ContextCopies<Columns>));
-  __syncthreads();
   auto* const of_warps = reinterpret_cast<OfWarp*>(dynamic_shared_memory());
-  store_rows<Columns>(of_features, of_warps[warp][0], Columns, kWarpTile);
-  store_rows<Columns>(of_tokens, of_warps[warp][1], Columns, kWarpTile);
+  const int lane = threadIdx.x % kWarp;
   __syncthreads();
-  const int64_t part = int64_t{block.x} * block.height + block.y;
-  float* const to_features = parts.of_features + part * kFeatureRow * shape.width + first_column;
-  const int64_t token = int64_t{block.x} * tokens + first_token;
-  float* const to_tokens = parts.of_tokens + token * shape.width + first_column;
 #pragma unroll
-  for (int which = 0; which < 2; ++which) {
-    const int place = 4 * threadIdx.x;
-    if (place >= kWarpTile * Columns) continue;
+  for (int number = 0; number < 2 * kPieces; ++number) {
+    of_warps[warp][number][lane] = SumsPiece<Columns>(number % kPieces).of(sums[number / kPieces]);
+  }
+  __syncthreads();
+  const int64_t first_feature = (int64_t{block.x} * block.height + block.y) * kFeatureRow;
+  const int64_t first_of_tokens = int64_t{block.x} * tokens + first_token;
+#pragma unroll
+  for (int number = warp; number < 2 * kPieces; number += kWarps) {
     float4 sum = {0, 0, 0, 0};
 #pragma unroll
     for (int other = 0; other < kWarps; ++other) {
-      const float4 more = *reinterpret_cast<const float4*>(&of_warps[other][which][place]);
+      const float4 more = of_warps[other][number][lane];
       sum = {sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w};
     }
-    const int own_row = place / Columns;
-    float* const to = (which == 0 ? to_features : to_tokens) + int64_t{own_row} * shape.width;
-    if (which == 0 || own_row < tokens_here) *reinterpret_cast<float4*>(to + place % Columns) = sum;
+    const bool of_features = number < kPieces;
+    const SumsPiece<Columns> piece(number % kPieces);
+    float* const to = of_features ? parts.of_features + first_feature * shape.width
+                                  : parts.of_tokens + first_of_tokens * shape.width;
+    if (of_features || piece.row() < tokens_here) {
+      *reinterpret_cast<float4*>(to + int64_t{piece.row()} * shape.width + first_column + piece.column()) =
+          sum;
+    }
   }
 }
 

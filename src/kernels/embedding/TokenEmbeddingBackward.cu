@@ -13,7 +13,7 @@ namespace {
 
 using namespace token_embedding;
 
-constexpr int kSumWarps = 16, kSumThreads = kSumWarps * kWarp;  ///< of the kernel that adds the partial sums
+constexpr int kSumWarps = 8, kSumThreads = kSumWarps * kWarp;  ///< of the kernel that adds the partial sums
 constexpr int kThreadBlocks = 264;           ///< of gather_kernel: as many as run at once on an H100
 constexpr int64_t kMostStateSums = 1 << 22;  ///< over all parts, unless a single part has more
 constexpr int kStages = 4;                   ///< sequences of a warp that are copied to shared memory at once
@@ -375,52 +375,67 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-/// This warp's share of the sum of one column over `count` partial sums, which are `stride` floats apart.
+/// The sum of one column over `count` partial sums, which are `stride` floats apart. Many loads are in flight
+/// at once, the last ones too.
 __device__ float sum_of_parts(const float* parts, int count, int64_t stride) {
+  constexpr int kAtOnce = 16;
   float sum = 0;
-#pragma unroll 8
-  for (int part = threadIdx.x / kWarp; part < count; part += kSumWarps) sum += __ldg(parts + part * stride);
+#pragma unroll 1
+  for (int left = count; left > 0; left -= kAtOnce) {
+    float value[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      value[k] = k < left ? __ldg(parts) : 0.0f;
+      parts += stride;
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) sum += value[k];
+  }
   return sum;
 }
 
 /// A thread block computes 32 columns of one gradient row: of a feature, then of a position, then of a
-/// query's state.
-__global__ void __launch_bounds__(kSumThreads)
+/// query's state. A position may have two tokens; then each has half of the warps.
+__global__ void __launch_bounds__(kSumThreads, 5)
     sum_kernel(TokenShape shape, int tokens, Division by, PartialSums parts, EmbeddingGradients gradients) {
   __shared__ float of_warps[kSumWarps][kWarp];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int column = static_cast<int>(blockIdx.y) * kWarp + lane;
   const int features = shape.features(), feature = static_cast<int>(blockIdx.x);
   const int position = feature - features - kOnes, state = position - shape.transitions;
-  follow_kernels_ahead();
 
-  float sum = 0;
+  const float* from;
   float* gradient;
+  int row, rows, count, first = warp, warps = kSumWarps;
   if (position < 0) {
-    sum = sum_of_parts(parts.of_features + feature * shape.width + column, by.slices * by.context_tiles,
-                       int64_t{kFeatureRow} * shape.width);
+    from = parts.of_features, row = feature, rows = kFeatureRow, count = by.slices * by.context_tiles;
     gradient = feature < features    ? gradients.context_weight + int64_t{column} * features + feature
                : feature == features ? gradients.context_bias + column
                                      : gradients.type + column;
   } else if (state < 0) {
-    const int64_t stride = int64_t{tokens} * shape.width;
-    const auto add_token = [&](int token) {
-      sum += sum_of_parts(parts.of_tokens + int64_t{token} * shape.width + column, by.slices, stride);
-    };
-    if (position < shape.context) add_token(position);
-    if (position >= shape.first_query()) add_token(shape.context + position - shape.first_query());
+    const bool is_transition = position < shape.context, is_query = position >= shape.first_query();
+    if (is_transition && is_query) warps = kSumWarps / 2, first = warp % warps;
+    const bool takes_query = is_transition && is_query ? warp >= warps : is_query;
+    from = parts.of_tokens, rows = tokens, count = is_transition || is_query ? by.slices : 0;
+    row = takes_query ? shape.context + position - shape.first_query() : position;
     gradient = gradients.positions + int64_t{position} * shape.width + column;
   } else {
-    sum = sum_of_parts(parts.of_states + int64_t{state} * shape.width + column, by.state_parts,
-                       int64_t{shape.states()} * shape.width);
+    from = parts.of_states, row = state, rows = shape.states(), count = by.state_parts;
     gradient = gradients.query_states + int64_t{state} * shape.width + column;
   }
+  const int64_t stride = int64_t{rows} * shape.width;
 
-  of_warps[warp][lane] = sum;
+  follow_kernels_ahead();
+  const float before = warp == 0 ? *gradient : 0.0f;  // on its way together with the partial sums
+  const int own_count = first < count ? (count - 1 - first) / warps + 1 : 0;
+  of_warps[warp][lane] =
+      sum_of_parts(from + first * stride + int64_t{row} * shape.width + column, own_count, warps * stride);
   __syncthreads();
   if (warp != 0) return;
-  for (int other = 1; other < kSumWarps; ++other) sum += of_warps[other][lane];
-  *gradient += sum;
+  float sum = 0;
+#pragma unroll
+  for (int other = 0; other < kSumWarps; ++other) sum += of_warps[other][lane];
+  *gradient = before + sum;
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <type_traits>
 
 #include "base/Cuda.h"
 #include "kernels/embedding/TokenEmbedding.cuh"
@@ -54,47 +53,32 @@ PartialSums partial_sums_in(float* memory, const TokenShape& shape, const Divisi
   return {memory, of_tokens, of_tokens + int64_t{by.slices} * shape.tokens() * shape.width};
 }
 
-/// A warp tile of dx in shared memory. Each lane copies what it takes as FourRows, so that neither the copies
-/// nor the loads of a warp have bank conflicts.
+/// A warp tile of dx in shared memory, which a warp copies.
 template <int Columns>
 struct CopiedRows {
-  static constexpr int kWords = FourRows<Columns>::kWords;
-  using Words = std::conditional_t<kWords == 4, uint4, uint2>;
-  Words words[4][kWarp];
+  Bf16 values[kWarpTile * Columns];
+
+  __device__ Tile<Columns> tile() { return {values}; }
 
   /// `from`: the first row's `Columns` elements. Zeros stand for rows beyond `rows`.
   __device__ void start_copy(const Bf16* from, int width, int rows) {
-    const auto [row, quad] = quad_place();
+    constexpr int kChunks = Columns / 8;
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const bool copied = 4 * quad + k < rows;
-      const Bf16* const own = copied ? from + (4 * quad + k) * width + 2 * kWords * row : from;
-      Words* const to = &words[k][threadIdx.x % kWarp];
-      if constexpr (kWords == 4) {
-        start_copy_or_clear(reinterpret_cast<Bf16*>(to), own, copied);
-      } else {
-#pragma unroll
-        for (int word = 0; word < kWords; ++word) {
-          start_copy_or_clear(reinterpret_cast<float*>(to) + word, reinterpret_cast<const float*>(own) + word,
-                              copied);
-        }
-      }
+    for (int first = 0; first < kWarpTile * kChunks; first += kWarp) {
+      const int chunk = first + threadIdx.x % kWarp, row = chunk / kChunks, column = 8 * (chunk % kChunks);
+      const bool copied = row < rows;
+      start_copy_or_clear(tile().at(row, column), copied ? from + row * width + column : from, copied);
     }
-  }
-
-  /// What the given lane has copied.
-  __device__ FourRows<Columns> of_lane() const {
-    FourRows<Columns> rows;
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      reinterpret_cast<Words&>(rows.word[k]) = words[k][threadIdx.x % kWarp];
-    }
-    return rows;
   }
 };
 
-/// The left operand that adds rows to sums: 1 where a row of the left operand is that to which the lane's row
-/// k is added, which is `behind`[k] rows behind the lane's first one, `row`.
+/// The row of a warp tile that is element k of those which a lane has of a left operand.
+__device__ inline int row_of(int k) {
+  return 2 * quad_place().quad + k % 2 + 8 * (k / 2);
+}
+
+/// The left operand that adds rows to sums: 1 where a row of the left operand is that to which row_of(k) is
+/// added, which is `behind`[k] rows behind the lane's first one, `row`.
 __device__ inline LeftFragment left_of_ones(const int (&behind)[4]) {
   constexpr uint32_t kOne = 0x3f80;  // in bf16
   const auto ones = [&](int first, int number) {
@@ -104,45 +88,48 @@ __device__ inline LeftFragment left_of_ones(const int (&behind)[4]) {
 }
 /// The same where each row has a sum of its own.
 __device__ inline LeftFragment left_of_own_rows() {
-  const auto [row, quad] = quad_place();
-  return left_of_ones({4 * quad - row, 4 * quad + 1 - row, 4 * quad + 2 - row, 4 * quad + 3 - row});
-}
-
-template <int Columns>
-__device__ void clear(Sums (&sums)[kTiles<Columns>]) {
-#pragma unroll
-  for (int tile = 0; tile < kTiles<Columns>; ++tile) sums[tile] = no_sums();
-}
-
-/// Writes the sums of those of the left operand's rows that are among the first `rows` to `to` (rows, width).
-template <int Columns>
-__device__ void store_rows(const Sums (&sums)[kTiles<Columns>], float* to, int width, int rows) {
   const int row = quad_place().row;
+  return left_of_ones({row_of(0) - row, row_of(1) - row, row_of(2) - row, row_of(3) - row});
+}
+
+template <int Columns, int Lefts>
+__device__ void clear(Sums (&sums)[Lefts][kTiles<Columns>]) {
+#pragma unroll
+  for (int of = 0; of < Lefts; ++of) {
+#pragma unroll
+    for (int tile = 0; tile < kTiles<Columns>; ++tile) sums[of][tile] = no_sums();
+  }
+}
+
+/// sums += left · rows, for each left operand.
+template <int Columns, int Lefts>
+__device__ void add_products(Sums (&sums)[Lefts][kTiles<Columns>], const LeftFragment (&left)[Lefts],
+                             Tile<Columns> rows) {
+#pragma unroll
+  for (int tile = 0; tile < kTiles<Columns>; tile += 2) {
+    const RightFragments right = right_of(rows, 0, 8 * tile, threadIdx.x % kWarp);
+#pragma unroll
+    for (int of = 0; of < Lefts; ++of) multiply_add(sums[of][tile], sums[of][tile + 1], left[of], right);
+  }
+}
+
+/// Writes the sums of those of the left operand's rows that are among the first `rows` to `to`, 8 columns
+/// of (rows, width).
+__device__ inline void store_tile(const Sums& sums, float* to, int width, int rows) {
+  const auto [row, column] = lane_place();
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int own = row + 8 * half;
-    if (own < rows) store_sums<Columns>(sums, half, 1.0f, to + int64_t{own} * width);
+    if (own >= rows) continue;
+    *reinterpret_cast<float2*>(to + int64_t{own} * width + column) = {sums.value[2 * half],
+                                                                      sums.value[2 * half + 1]};
   }
 }
-
-/// A lane's sums of four neighbouring columns of add_product()'s result, one of kTiles<Columns> such pieces.
 template <int Columns>
-class SumsPiece {
- public:
-  __device__ explicit SumsPiece(int number)
-      : half_(number / (kTiles<Columns> / 2)),
-        n_(number % 2),
-        tile_(number % (kTiles<Columns> / 2) / 2 * 4) {}
-  __device__ float4 of(const Sums (&sums)[kTiles<Columns>]) const {
-    const auto sum = [&](int tile) { return sums[tile_ + tile].value[2 * half_ + n_]; };
-    return {sum(0), sum(1), sum(2), sum(3)};
-  }
-  __device__ int row() const { return quad_place().row + 8 * half_; }
-  __device__ int column() const { return kTiles<Columns> * (2 * quad_place().quad + n_) + tile_; }
-
- private:
-  int half_, n_, tile_;
-};
+__device__ void store_tiles(const Sums (&sums)[kTiles<Columns>], float* to, int width, int rows) {
+#pragma unroll
+  for (int tile = 0; tile < kTiles<Columns>; ++tile) store_tile(sums[tile], to + 8 * tile, width, rows);
+}
 
 /// A thread block's place in one of the two grids of gather_kernel.
 struct GridPlace {
@@ -185,15 +172,15 @@ struct ContextCopies {
 };
 
 /// Sums for features and for positions of transitions. The grid: slices, warp tiles of the context, columns.
-/// A warp takes its sequences one after another and copies the next ones meanwhile. Lane (row, quad) has
-/// tokens 4 · quad … 4 · quad + 3: their features `row` and `row` + 8, and Columns / 8 columns of dx.
+/// A warp takes its sequences one after another and copies the next ones meanwhile. There are two left
+/// operands: the features, of which lane (row, quad) has `row` and `row` + 8, and one that adds each token's
+/// row to a sum of its own.
 template <int Columns>
 __device__ void gather_context(const GridPlace& block, const TokenShape& shape, int tokens,
                                const TransitionArrays& transitions, const Bf16* dx,
                                const PartialSums& parts) {
   auto* const copies_of_warps = reinterpret_cast<ContextCopies<Columns>*>(dynamic_shared_memory());
-  const auto [row, quad] = quad_place();
-  const int warp = threadIdx.x / kWarp, first_column = block.z * Columns;
+  const int row = quad_place().row, warp = threadIdx.x / kWarp, first_column = block.z * Columns;
   const int first_token = block.y * kWarpTile, tokens_here = min(kWarpTile, shape.context - first_token);
   ContextCopies<Columns>& copies = copies_of_warps[warp];
 
@@ -212,57 +199,52 @@ __device__ void gather_context(const GridPlace& block, const TokenShape& shape, 
 
   const Feature low(shape, copies.transitions(), row), high(shape, copies.transitions(), row + 8);
   const LeftFragment own_rows = left_of_own_rows();
-  Sums sums[2][kTiles<Columns>];  // for features and for tokens
-  clear<Columns>(sums[0]);
-  clear<Columns>(sums[1]);
+  Sums sums[2][kTiles<Columns>];
+  clear<Columns>(sums);
 #pragma unroll 1
   for (int number = 0; first_sequence + number * apart < shape.sequences; ++number) {
     copies_arrived_but_last<kStages - 1>();
     __syncwarp();
     const int stage = number % kStages;
-    const FourRows<Columns> rows = copies.rows[stage].of_lane();
     float seen_low[4], seen_high[4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      seen_low[k] = low.of_copied(stage * kWarpTile + 4 * quad + k);
-      seen_high[k] = high.of_copied(stage * kWarpTile + 4 * quad + k);
+      seen_low[k] = low.of_copied(stage * kWarpTile + row_of(k));
+      seen_high[k] = high.of_copied(stage * kWarpTile + row_of(k));
     }
+    add_products<Columns>(sums, {left_of_rows(seen_low, seen_high), own_rows}, copies.rows[stage].tile());
     __syncwarp();
     start_copies(number + kStages);
-    add_product<Columns>(sums[0], left_of_rows(seen_low, seen_high), rows);
-    add_product<Columns>(sums[1], own_rows, rows);
   }
 
-  // All copies have been read: the warps' sums take their place, each lane's next to those of its neighbour.
-  constexpr int kPieces = kTiles<Columns>;
-  using OfWarp = float4[2 * kPieces][kWarp];
+  // All copies have been read: the warps' sums take their place.
+  constexpr int kBoth = 2 * kTiles<Columns>;
+  using OfWarp = float4[kBoth][kWarp];
   static_assert(sizeof(OfWarp) <= sizeof(ContextCopies<Columns>));
   auto* const of_warps = reinterpret_cast<OfWarp*>(dynamic_shared_memory());
   const int lane = threadIdx.x % kWarp;
   __syncthreads();
 #pragma unroll
-  for (int number = 0; number < 2 * kPieces; ++number) {
-    of_warps[warp][number][lane] = SumsPiece<Columns>(number % kPieces).of(sums[number / kPieces]);
+  for (int number = 0; number < kBoth; ++number) {
+    const float(&value)[4] = sums[number / kTiles<Columns>][number % kTiles<Columns>].value;
+    of_warps[warp][number][lane] = {value[0], value[1], value[2], value[3]};
   }
   __syncthreads();
   const int64_t first_feature = (int64_t{block.x} * block.height + block.y) * kFeatureRow;
   const int64_t first_of_tokens = int64_t{block.x} * tokens + first_token;
 #pragma unroll
-  for (int number = warp; number < 2 * kPieces; number += kWarps) {
+  for (int number = warp; number < kBoth; number += kWarps) {
     float4 sum = {0, 0, 0, 0};
 #pragma unroll
     for (int other = 0; other < kWarps; ++other) {
       const float4 more = of_warps[other][number][lane];
       sum = {sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w};
     }
-    const bool of_features = number < kPieces;
-    const SumsPiece<Columns> piece(number % kPieces);
+    const bool of_features = number < kTiles<Columns>;
     float* const to = of_features ? parts.of_features + first_feature * shape.width
                                   : parts.of_tokens + first_of_tokens * shape.width;
-    if (of_features || piece.row() < tokens_here) {
-      *reinterpret_cast<float4*>(to + int64_t{piece.row()} * shape.width + first_column + piece.column()) =
-          sum;
-    }
+    store_tile({{sum.x, sum.y, sum.z, sum.w}}, to + first_column + 8 * (number % kTiles<Columns>),
+               shape.width, of_features ? kFeatureRow : tokens_here);
   }
 }
 
@@ -284,11 +266,11 @@ __device__ void gather_queries(const GridPlace& block, const TokenShape& shape, 
                                const Division& by, const int32_t* states, const Bf16* dx,
                                const PartialSums& parts) {
   auto* const stages = reinterpret_cast<QueryCopies<Columns>*>(dynamic_shared_memory());
-  const auto [row, quad] = quad_place();
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, first_column = block.z * Columns;
+  const int row = quad_place().row, lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp,
+            first_column = block.z * Columns;
   const int left_tile = block.y * kWarps + warp, first_state = (left_tile - 1) * kWarpTile;
   const LeftFragment own_rows = left_of_own_rows();
-  Sums sums[kTiles<Columns>];
+  Sums sums[1][kTiles<Columns>];
   clear<Columns>(sums);
 
   // Slice after slice of this thread block, in steps of kWarps sequences.
@@ -332,33 +314,33 @@ __device__ void gather_queries(const GridPlace& block, const TokenShape& shape, 
     start_copies(ahead, stages[(stage + kStages - 1) % kStages]);
     ahead = next_of(ahead);
     if (left_tile >= by.left_tiles) continue;
-    const QueryCopies<Columns>& copies = stages[stage];
-#pragma unroll 2
+    QueryCopies<Columns>& copies = stages[stage];
+#pragma unroll 4
     for (int of = 0; of < kWarps; ++of) {
       LeftFragment left = own_rows;
       if (left_tile > 0) {
         int behind[4];
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-          const int* const state = &copies.states[of][2 * (4 * quad + k)];
+          const int* const state = &copies.states[of][2 * row_of(k)];
           behind[k] = state[0] * shape.grid_size + state[1] - first_state - row;
         }
         left = left_of_ones(behind);
       }
-      add_product<Columns>(sums, left, copies.rows[of].of_lane());
+      add_products<Columns>(sums, {left}, copies.rows[of].tile());
     }
     if (left_tile == 0 && place.step + 1 == steps) {
       const int first_query = place.slice / by.slices * kWarpTile;
       const int64_t to = int64_t{place.slice % by.slices} * tokens + shape.context + first_query;
-      store_rows<Columns>(sums, parts.of_tokens + to * shape.width + first_column, shape.width,
-                          queries_from(first_query));
+      store_tiles<Columns>(sums[0], parts.of_tokens + to * shape.width + first_column, shape.width,
+                           queries_from(first_query));
       clear<Columns>(sums);
     }
   }
   if (left_tile == 0 || left_tile >= by.left_tiles) return;
   const int64_t to = int64_t{block.x} * shape.states() + first_state;
-  store_rows<Columns>(sums, parts.of_states + to * shape.width + first_column, shape.width,
-                      shape.states() - first_state);
+  store_tiles<Columns>(sums[0], parts.of_states + to * shape.width + first_column, shape.width,
+                       shape.states() - first_state);
 }
 
 /// Thread blocks of both kinds run beside each other, those of queries first.

@@ -13,39 +13,19 @@ namespace {
 using namespace token_embedding;
 
 constexpr int kSumWarps = 8, kSumThreads = kSumWarps * kWarp;  ///< of the kernel that adds the partial sums
-constexpr int kThreadBlocks = 264;           ///< of gather_kernel: as many as run at once on an H100
 constexpr int64_t kMostStateSums = 1 << 22;  ///< over all parts, unless a single part has more
-constexpr int kStages = 4;                   ///< sequences of a warp that are copied to shared memory at once
 
-/// How many neighbouring columns a thread block of gather_kernel works on.
-int columns_at_once(const TokenShape& shape) {
-  return shape.width % 64 == 0 ? 64 : 32;
+/// The parts of the slices of all query tiles. A thread block works on one part.
+int state_parts_of(const TokenShape& shape, const Division& by) {
+  const int64_t affordable = std::max<int64_t>(kMostStateSums / (int64_t{shape.states()} * shape.width), 1);
+  return static_cast<int>(std::min(int64_t{by.slices} * by.query_tiles, affordable));
 }
-
-/// How gather_kernel divides the sums. Warp tiles have either transitions or queries.
-struct Division {
-  int context_tiles, query_tiles;
-  int slices;       ///< of the sequences
-  int state_parts;  ///< of the slices of all query tiles
-  int left_tiles;   ///< 16 rows each of the left operand for queries; see gather_queries()
-
-  static Division of(const TokenShape& shape) {
-    const auto tiles_of = [](int rows) { return static_cast<int>(gpu::divided_up(rows, kWarpTile)); };
-    const int context_tiles = tiles_of(shape.context), query_tiles = tiles_of(shape.queries);
-    const int tiles = (context_tiles + query_tiles) * (shape.width / columns_at_once(shape));
-    const int slices = std::clamp(kThreadBlocks / tiles, 1, slices_of(shape));
-    const int64_t affordable = std::max<int64_t>(kMostStateSums / (int64_t{shape.states()} * shape.width), 1);
-    return {context_tiles, query_tiles, slices,
-            static_cast<int>(std::min(int64_t{slices} * query_tiles, affordable)),
-            1 + tiles_of(shape.states())};
-  }
-};
 
 /// The partial sums, in fp32, of gather_kernel's thread blocks.
 struct PartialSums {
   float* of_features;  ///< (slices · context tiles, 16, D)
   float* of_tokens;    ///< (slices, T, D)
-  float* of_states;    ///< (state parts, states, D)
+  float* of_states;    ///< (parts of the queries, states, D)
 };
 
 PartialSums partial_sums_in(float* memory, const TokenShape& shape, const Division& by) {
@@ -143,32 +123,11 @@ struct GridPlace {
         height(static_cast<int>(grid.y)) {}
 };
 
-/// What a warp of gather_context has in shared memory, for several sequences at once: dx, and the batch's
-/// columns of the same 16 transitions.
+/// What a warp of gather_context has in shared memory.
 template <int Columns>
 struct ContextCopies {
-  static constexpr int kTransitions = kStages * kWarpTile;
-
   CopiedRows<Columns> rows[kStages];
-  int32_t states[2 * kTransitions], next_states[2 * kTransitions], actions[kTransitions];
-  float rewards[kTransitions];
-
-  __device__ TransitionArrays transitions() const { return {states, actions, rewards, next_states}; }
-
-  /// Copies the first `count` transitions from `first` on. Zeros stand for the others.
-  __device__ void start_copy(int stage, const TransitionArrays& from, int64_t first, int count) {
-    const int lane = threadIdx.x % kWarp, place = lane % kWarpTile;
-    const auto copy = [](void* to, const void* column, int64_t word, bool copied) {
-      const float* const words = static_cast<const float*>(column);
-      start_copy_or_clear(static_cast<float*>(to), copied ? words + word : words, copied);
-    };
-    copy(&states[stage * kWarp + lane], from.states, 2 * first + lane, lane < 2 * count);
-    copy(&next_states[stage * kWarp + lane], from.next_states, 2 * first + lane, lane < 2 * count);
-    const bool rewarded = lane >= kWarpTile;
-    const int at = stage * kWarpTile + place;
-    copy(rewarded ? static_cast<void*>(&rewards[at]) : &actions[at],
-         rewarded ? static_cast<const void*>(from.rewards) : from.actions, first + place, place < count);
-  }
+  TransitionCopies transitions;
 };
 
 /// Sums for features and for positions of transitions. The grid: slices, warp tiles of the context, columns.
@@ -190,14 +149,16 @@ __device__ void gather_context(const GridPlace& block, const TokenShape& shape, 
     if (sequence < shape.sequences) {
       const int64_t first_row = int64_t{sequence} * tokens + first_token;
       copies.rows[stage].start_copy(dx + first_row * shape.width + first_column, shape.width, tokens_here);
-      copies.start_copy(stage, transitions, int64_t{sequence} * shape.transitions + first_token, tokens_here);
+      copies.transitions.start_copy(stage, transitions, int64_t{sequence} * shape.transitions + first_token,
+                                    tokens_here, false);
     }
     close_copies();
   };
 #pragma unroll 1
   for (int number = 0; number < kStages; ++number) start_copies(number);
 
-  const Feature low(shape, copies.transitions(), row), high(shape, copies.transitions(), row + 8);
+  const TransitionArrays copied = copies.transitions.arrays();
+  const Feature low(shape, copied, row), high(shape, copied, row + 8);
   const LeftFragment own_rows = left_of_own_rows();
   Sums sums[2][kTiles<Columns>];
   clear<Columns>(sums);
@@ -209,8 +170,8 @@ __device__ void gather_context(const GridPlace& block, const TokenShape& shape, 
     float seen_low[4], seen_high[4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      seen_low[k] = low.of_copied(stage * kWarpTile + row_of(k));
-      seen_high[k] = high.of_copied(stage * kWarpTile + row_of(k));
+      seen_low[k] = low.of(stage * kWarpTile + row_of(k));
+      seen_high[k] = high.of(stage * kWarpTile + row_of(k));
     }
     add_products<Columns>(sums, {left_of_rows(seen_low, seen_high), own_rows}, copies.rows[stage].tile());
     __syncwarp();
@@ -269,6 +230,7 @@ __device__ void gather_queries(const GridPlace& block, const TokenShape& shape, 
   const int row = quad_place().row, lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp,
             first_column = block.z * Columns;
   const int left_tile = block.y * kWarps + warp, first_state = (left_tile - 1) * kWarpTile;
+  const int left_tiles = 1 + (shape.states() - 1) / kWarpTile + 1;
   const LeftFragment own_rows = left_of_own_rows();
   Sums sums[1][kTiles<Columns>];
   clear<Columns>(sums);
@@ -313,7 +275,7 @@ __device__ void gather_queries(const GridPlace& block, const TokenShape& shape, 
     // Into the memory that all warps have read a step ago.
     start_copies(ahead, stages[(stage + kStages - 1) % kStages]);
     ahead = next_of(ahead);
-    if (left_tile >= by.left_tiles) continue;
+    if (left_tile >= left_tiles) continue;
     QueryCopies<Columns>& copies = stages[stage];
 #pragma unroll 4
     for (int of = 0; of < kWarps; ++of) {
@@ -322,8 +284,7 @@ __device__ void gather_queries(const GridPlace& block, const TokenShape& shape, 
         int behind[4];
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-          const int* const state = &copies.states[of][2 * row_of(k)];
-          behind[k] = state[0] * shape.grid_size + state[1] - first_state - row;
+          behind[k] = state_of(shape, copies.states[of], row_of(k)) - first_state - row;
         }
         left = left_of_ones(behind);
       }
@@ -337,7 +298,7 @@ __device__ void gather_queries(const GridPlace& block, const TokenShape& shape, 
       clear<Columns>(sums);
     }
   }
-  if (left_tile == 0 || left_tile >= by.left_tiles) return;
+  if (left_tile == 0 || left_tile >= left_tiles) return;
   const int64_t to = int64_t{block.x} * shape.states() + first_state;
   store_tiles<Columns>(sums[0], parts.of_states + to * shape.width + first_column, shape.width,
                        shape.states() - first_state);
@@ -379,7 +340,8 @@ __device__ float sum_of_parts(const float* parts, int count, int64_t stride) {
 /// A thread block computes 32 columns of one gradient row: of a feature, then of a position, then of a
 /// query's state. A position may have two tokens; then each has half of the warps.
 __global__ void __launch_bounds__(kSumThreads, 5)
-    sum_kernel(TokenShape shape, int tokens, Division by, PartialSums parts, EmbeddingGradients gradients) {
+    sum_kernel(TokenShape shape, int tokens, Division by, int state_parts, PartialSums parts,
+               EmbeddingGradients gradients) {
   __shared__ float of_warps[kSumWarps][kWarp];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int column = static_cast<int>(blockIdx.y) * kWarp + lane;
@@ -402,7 +364,7 @@ __global__ void __launch_bounds__(kSumThreads, 5)
     row = takes_query ? shape.context + position - shape.first_query() : position;
     gradient = gradients.positions + int64_t{position} * shape.width + column;
   } else {
-    from = parts.of_states, row = state, rows = shape.states(), count = by.state_parts;
+    from = parts.of_states, row = state, rows = shape.states(), count = state_parts;
     gradient = gradients.query_states + int64_t{state} * shape.width + column;
   }
   const int64_t stride = int64_t{rows} * shape.width;
@@ -425,7 +387,7 @@ __global__ void __launch_bounds__(kSumThreads, 5)
 int64_t embedding_partial_sums(const TokenShape& shape) {
   const Division by = Division::of(shape);
   const int64_t rows = int64_t{by.slices} * (int64_t{by.context_tiles} * kFeatureRow + shape.tokens()) +
-                       int64_t{by.state_parts} * shape.states();
+                       int64_t{state_parts_of(shape, by)} * shape.states();
   return rows * shape.width;
 }
 
@@ -433,11 +395,12 @@ void embed_tokens_backward(const TokenShape& shape, const TransitionArrays& tran
                            const __nv_bfloat16* dx, float* partial_sums, const EmbeddingGradients& gradients,
                            cudaStream_t stream) {
   const Division by = Division::of(shape);
+  const int state_parts = state_parts_of(shape, by);
   const PartialSums parts = partial_sums_in(partial_sums, shape, by);
   const auto unsigned_of = [](int64_t number) { return static_cast<unsigned>(number); };
   const unsigned columns = unsigned_of(shape.width / columns_at_once(shape));
-  const dim3 queries_grid(unsigned_of(by.state_parts), unsigned_of(gpu::divided_up(by.left_tiles, kWarps)),
-                          columns),
+  const dim3 queries_grid(unsigned_of(state_parts),
+                          unsigned_of(gpu::divided_up(1 + tiles_of(shape.states()), kWarps)), columns),
       context_grid(unsigned_of(by.slices), unsigned_of(by.context_tiles), columns);
   const auto launch = [&](auto kernel, size_t of_context, size_t of_queries) {
     launch_early(
@@ -453,8 +416,8 @@ void embed_tokens_backward(const TokenShape& shape, const TransitionArrays& tran
   }
   const dim3 outputs(unsigned_of(shape.features() + kOnes + shape.transitions + shape.states()),
                      unsigned_of(shape.width / kWarp));
-  launch_early("sum_kernel", sum_kernel, outputs, kSumThreads, 0, stream, shape, shape.tokens(), by, parts,
-               gradients);
+  launch_early("sum_kernel", sum_kernel, outputs, kSumThreads, 0, stream, shape, shape.tokens(), by,
+               state_parts, parts, gradients);
 }
 
 }  // namespace adtrain::kernels

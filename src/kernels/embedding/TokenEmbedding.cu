@@ -52,16 +52,15 @@ __global__ void __launch_bounds__(kThreads, 2)
   TransitionCopies& copies = memory.copies[threadIdx.x / kWarp];
   const int first_sequence = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / kWarp);
   const int apart = static_cast<int>(gridDim.x * kWarps);
-  const auto start_copies = [&](int number) {
-    const int sequence = first_sequence + number * apart;
+  const auto start_copies = [&](int sequence, int stage) {
     if (sequence < shape.sequences) {
-      copies.start_copy(number % kStages, transitions, int64_t{sequence} * shape.transitions + first_position,
-                        here, are_queries);
+      copies.start_copy(stage, transitions, int64_t{sequence} * shape.transitions + first_position, here,
+                        are_queries);
     }
     close_copies();
   };
 #pragma unroll 1
-  for (int number = 0; number < kStages; ++number) start_copies(number);
+  for (int stage = 0; stage < kStages; ++stage) start_copies(first_sequence + stage * apart, stage);
 
   const auto chunks_of = [&](const Bf16* table, int which) {
     return Chunks<Columns>(table + int64_t{which} * shape.width + first_column);
@@ -94,10 +93,11 @@ __global__ void __launch_bounds__(kThreads, 2)
                                {shape, copied, 4 * quad + 3}};
 
 #pragma unroll 1
-  for (int number = 0; first_sequence + number * apart < shape.sequences; ++number) {
+  for (int sequence = first_sequence, stage = 0; sequence < shape.sequences;
+       sequence += apart, stage = (stage + 1) % kStages) {
     copies_arrived_but_last<kStages - 1>();
     __syncwarp();
-    const int first_copy = number % kStages * kWarpTile + row;
+    const int first_copy = stage * kWarpTile + row;
     Sums sums[kTiles<Columns>];
 #pragma unroll
     for (int column_tile = 0; column_tile < kTiles<Columns>; ++column_tile) sums[column_tile] = no_sums();
@@ -122,13 +122,12 @@ __global__ void __launch_bounds__(kThreads, 2)
       }
     }
     __syncwarp();
-    start_copies(number + kStages);
+    start_copies(sequence + kStages * apart, stage);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if (row + 8 * half >= here) continue;
       add_chunks(sums, half, positions[half]);
-      const int64_t row_of_x =
-          int64_t{first_sequence + number * apart} * tokens + first_token + row + 8 * half;
+      const int64_t row_of_x = int64_t{sequence} * tokens + first_token + row + 8 * half;
       store_chunks<Columns>(sums, half, 1.0f, x + row_of_x * shape.width + first_column);
     }
   }

@@ -144,8 +144,7 @@ __device__ void gather_context(const GridPlace& block, const TokenShape& shape, 
   ContextCopies<Columns>& copies = copies_of_warps[warp];
 
   const int first_sequence = block.x * kWarps + warp, apart = block.width * kWarps;
-  const auto start_copies = [&](int number) {
-    const int sequence = first_sequence + number * apart, stage = number % kStages;
+  const auto start_copies = [&](int sequence, int stage) {
     if (sequence < shape.sequences) {
       const int64_t first_row = int64_t{sequence} * tokens + first_token;
       copies.rows[stage].start_copy(dx + first_row * shape.width + first_column, shape.width, tokens_here);
@@ -155,7 +154,7 @@ __device__ void gather_context(const GridPlace& block, const TokenShape& shape, 
     close_copies();
   };
 #pragma unroll 1
-  for (int number = 0; number < kStages; ++number) start_copies(number);
+  for (int stage = 0; stage < kStages; ++stage) start_copies(first_sequence + stage * apart, stage);
 
   const TransitionArrays copied = copies.transitions.arrays();
   const Feature low(shape, copied, row), high(shape, copied, row + 8);
@@ -163,10 +162,10 @@ __device__ void gather_context(const GridPlace& block, const TokenShape& shape, 
   Sums sums[2][kTiles<Columns>];
   clear<Columns>(sums);
 #pragma unroll 1
-  for (int number = 0; first_sequence + number * apart < shape.sequences; ++number) {
+  for (int sequence = first_sequence, stage = 0; sequence < shape.sequences;
+       sequence += apart, stage = (stage + 1) % kStages) {
     copies_arrived_but_last<kStages - 1>();
     __syncwarp();
-    const int stage = number % kStages;
     float seen_low[4], seen_high[4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -175,7 +174,7 @@ __device__ void gather_context(const GridPlace& block, const TokenShape& shape, 
     }
     add_products<Columns>(sums, {left_of_rows(seen_low, seen_high), own_rows}, copies.rows[stage].tile());
     __syncwarp();
-    start_copies(number + kStages);
+    start_copies(sequence + kStages * apart, stage);
   }
 
   // All copies have been read: the warps' sums take their place.

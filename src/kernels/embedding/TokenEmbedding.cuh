@@ -83,6 +83,12 @@ class Feature {
   int value_;  ///< the constant, or the action for which the feature is 1
 };
 
+/// Starts to copy a word of one of the batch's columns to shared memory; without `copied` it is set to 0.
+__device__ inline void start_copy_of_word(void* to, const void* column, int64_t word, bool copied) {
+  const auto* const words = static_cast<const float*>(column);
+  start_copy_or_clear(static_cast<float*>(to), copied ? words + word : words, copied);
+}
+
 /// The batch's columns of the 16 transitions of a warp tile, of several sequences, which a warp copies to
 /// shared memory. All lanes then read all of them.
 struct TransitionCopies {
@@ -98,17 +104,15 @@ struct TransitionCopies {
   __device__ void start_copy(int stage, const TransitionArrays& from, int64_t first, int count,
                              bool are_queries) {
     const int lane = threadIdx.x % kWarp, place = lane % kWarpTile;
-    const auto copy = [](void* to, const void* column, int64_t word, bool copied) {
-      const float* const words = static_cast<const float*>(column);
-      start_copy_or_clear(static_cast<float*>(to), copied ? words + word : words, copied);
-    };
-    copy(&states[stage * kWarp + lane], from.states, 2 * first + lane, lane < 2 * count);
+    start_copy_of_word(&states[stage * kWarp + lane], from.states, 2 * first + lane, lane < 2 * count);
     if (are_queries) return;
-    copy(&next_states[stage * kWarp + lane], from.next_states, 2 * first + lane, lane < 2 * count);
+    start_copy_of_word(&next_states[stage * kWarp + lane], from.next_states, 2 * first + lane,
+                       lane < 2 * count);
     const bool of_rewards = lane >= kWarpTile;
     const int at = stage * kWarpTile + place;
-    copy(of_rewards ? static_cast<void*>(&rewards[at]) : &actions[at],
-         of_rewards ? static_cast<const void*>(from.rewards) : from.actions, first + place, place < count);
+    start_copy_of_word(of_rewards ? static_cast<void*>(&rewards[at]) : &actions[at],
+                       of_rewards ? static_cast<const void*>(from.rewards) : from.actions, first + place,
+                       place < count);
   }
 };
 

@@ -229,7 +229,7 @@ __device__ void gather_queries(const GridPlace& block, const TokenShape& shape, 
   const int row = quad_place().row, lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp,
             first_column = block.z * Columns;
   const int left_tile = block.y * kWarps + warp, first_state = (left_tile - 1) * kWarpTile;
-  const int left_tiles = 1 + (shape.states() - 1) / kWarpTile + 1;
+  const int left_tiles = 2 + (shape.states() - 1) / kWarpTile;
   const LeftFragment own_rows = left_of_own_rows();
   Sums sums[1][kTiles<Columns>];
   clear<Columns>(sums);
@@ -253,10 +253,7 @@ __device__ void gather_queries(const GridPlace& block, const TokenShape& shape, 
       const int64_t first_row = any_sequence * tokens + shape.context + first_query;
       to.rows[warp].start_copy(dx + first_row * shape.width + first_column, shape.width, count);
       const int64_t transition = any_sequence * shape.transitions + shape.first_query() + first_query;
-      const bool copied = lane < 2 * count;
-      start_copy_or_clear(reinterpret_cast<float*>(&to.states[warp][lane]),
-                          reinterpret_cast<const float*>(states + 2 * transition + (copied ? lane : 0)),
-                          copied);
+      start_copy_of_word(&to.states[warp][lane], states, 2 * transition + lane, lane < 2 * count);
     }
     close_copies();
   };

@@ -75,7 +75,12 @@ TEST(EmulatedTokenEmbedding, IsTheReferenceInAnyOrderOfThreads) {
   at::manual_seed(1);
   for (const auto& [sequences, transitions, context, queries, width, actions, grid_size] :
        std::vector<std::array<int, 7>>{
-           {35, 20, 19, 1, 64, 5, 3}, {3, 18, 18, 18, 32, 8, 11}, {1, 1, 0, 1, 96, 2, 3}}) {
+           {35, 20, 19, 1, 64, 5, 3},
+           {3, 18, 18, 18, 32, 8, 11},
+           {1, 1, 0, 1, 96, 2, 3},
+           {70, 20, 20, 20, 64, 5, 9},
+           // Wide enough for a warp to take more sequences than it copies at once.
+           {70, 2, 1, 1, 2144, 5, 3}}) {
     SCOPED_TRACE(std::to_string(sequences) + " sequences");
     expect_token_embedding_is_the_reference(
         {sequences, transitions, context, queries, width, actions, grid_size});

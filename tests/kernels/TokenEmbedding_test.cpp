@@ -126,6 +126,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"of_more_actions", 9, 33, 64, {}, {17, 8}},
                       Case{"of_all_positions", 40, 37, 64, LossPositions::kAll},
                       Case{"of_all_positions_narrow", 33, 16, 32, LossPositions::kAll},
+                      Case{"of_many_sequences_and_queries", 300, 240, 64, LossPositions::kAll},
+                      Case{"of_few_slices", 90, 100, 1024, LossPositions::kAll},
+                      Case{"of_a_large_grid", 70, 40, 64, LossPositions::kAll, {150, 5}},
+                      Case{"of_a_large_grid_narrow", 9, 40, 32, LossPositions::kAll, {210, 5}},
                       Case{"without_positions", 70, 80, 32, LossPositions::kAll, {}, false},
                       Case{"without_positions_last", 9, 33, 64, LossPositions::kLast, {}, false}),
     [](const auto& tried) { return tried.param.name; });

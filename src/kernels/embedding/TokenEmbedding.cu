@@ -24,72 +24,110 @@ __device__ uint32_t pair_of(Bf16 first, Bf16 second) {
   return __bfloat16_as_ushort(first) | uint32_t{__bfloat16_as_ushort(second)} << 16;
 }
 
-/// The grid: slices, warp tiles, columns. Lane (row, quad) computes chunks of tokens `row` and `row` + 8. It
-/// loads their features 4 · quad … 4 · quad + 3.
+/// What a thread block of embed_kernel has in shared memory.
+template <int Columns>
+struct EmbedMemory {
+  static_assert(kFeatureRow / 2 * Columns % kThreads == 0);
+  TransitionCopies copies[kWarps];
+  /// Pairs of features' weights. The odd length avoids bank conflicts.
+  uint32_t weights[kFeatureRow / 2][Columns + 1];
+};
+
+/// The grid: slices, warp tiles of the context and then of the queries, columns. Lane (row, quad) computes
+/// chunks of tokens `row` and `row` + 8, and has their features 4 · quad … 4 · quad + 3.
 template <int Columns>
 __global__ void __launch_bounds__(kThreads, 2)
-    embed_kernel(TokenShape shape, int tokens, TransitionArrays transitions, EmbeddingWeights weights,
-                 Bf16* x) {
+    embed_kernel(TokenShape shape, int tokens, int context_tiles, TransitionArrays transitions,
+                 EmbeddingWeights weights, Bf16* x) {
   follow_kernels_ahead();
+  auto& memory = *reinterpret_cast<EmbedMemory<Columns>*>(dynamic_shared_memory());
   const auto [row, quad] = quad_place();
-  const int first_column = static_cast<int>(blockIdx.z) * Columns;
-  const int token_of[2] = {static_cast<int>(blockIdx.y) * kWarpTile + row,
-                           static_cast<int>(blockIdx.y) * kWarpTile + row + 8};
+  const int first_column = static_cast<int>(blockIdx.z) * Columns, tile = static_cast<int>(blockIdx.y);
+  const bool are_queries = tile >= context_tiles;
+  const int first = (are_queries ? tile - context_tiles : tile) * kWarpTile;
+  const int here = min(kWarpTile, (are_queries ? shape.queries : shape.context) - first);
+  const int first_token = are_queries ? shape.context + first : first;
+  const int first_position = are_queries ? shape.first_query() + first : first;
 
-  const Feature features[4] = {{shape, transitions, 4 * quad},
-                               {shape, transitions, 4 * quad + 1},
-                               {shape, transitions, 4 * quad + 2},
-                               {shape, transitions, 4 * quad + 3}};
-  const auto position_of = [&](int any_token) {
-    const int token = min(any_token, tokens - 1), query = token - shape.context;
-    return query < 0 ? token : shape.first_query() + query;
+  TransitionCopies& copies = memory.copies[threadIdx.x / kWarp];
+  const int first_sequence = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / kWarp);
+  const int apart = static_cast<int>(gridDim.x * kWarps);
+  const auto start_copies = [&](int sequence, int stage) {
+    if (sequence < shape.sequences) {
+      copies.start_copy(stage, transitions, int64_t{sequence} * shape.transitions + first_position, here,
+                        are_queries);
+    }
+    close_copies();
   };
+#pragma unroll 1
+  for (int stage = 0; stage < kStages; ++stage) start_copies(first_sequence + stage * apart, stage);
+
   const auto chunks_of = [&](const Bf16* table, int which) {
     return Chunks<Columns>(table + int64_t{which} * shape.width + first_column);
   };
-  const Chunks<Columns> positions[2] = {chunks_of(weights.positions, position_of(token_of[0])),
-                                        chunks_of(weights.positions, position_of(token_of[1]))};
+  const Chunks<Columns> positions[2] = {
+      chunks_of(weights.positions, first_position + min(row, here - 1)),
+      chunks_of(weights.positions, first_position + min(row + 8, here - 1))};
+  if (!are_queries) {
+#pragma unroll
+    for (int first_place = 0; first_place < kFeatureRow / 2 * Columns; first_place += kThreads) {
+      const int place = first_place + threadIdx.x, pair = place / Columns, column = place % Columns;
+      memory.weights[pair][column] = pair_of(weight_of(shape, weights, 2 * pair, first_column + column),
+                                             weight_of(shape, weights, 2 * pair + 1, first_column + column));
+    }
+    __syncthreads();
+  }
   uint32_t right[kTiles<Columns>][2];
 #pragma unroll
-  for (int tile = 0; tile < kTiles<Columns>; ++tile) {
-    const int column = first_column + chunk_column(tile, row);
+  for (int column_tile = 0; column_tile < kTiles<Columns>; ++column_tile) {
 #pragma unroll
     for (int pair = 0; pair < 2; ++pair) {
-      const int feature = 4 * quad + 2 * pair;
-      right[tile][pair] =
-          pair_of(weight_of(shape, weights, feature, column), weight_of(shape, weights, feature + 1, column));
+      right[column_tile][pair] =
+          are_queries ? 0 : memory.weights[2 * quad + pair][chunk_column(column_tile, row)];
     }
   }
+  const TransitionArrays copied = copies.arrays();
+  const Feature features[4] = {{shape, copied, 4 * quad},
+                               {shape, copied, 4 * quad + 1},
+                               {shape, copied, 4 * quad + 2},
+                               {shape, copied, 4 * quad + 3}};
 
-  const int warp = static_cast<int>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
-  for (int sequence = warp; sequence < shape.sequences; sequence += gridDim.x * kWarps) {
-    float seen[2][4];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        seen[half][k] = features[k].of(shape, sequence, token_of[half]);
-      }
-    }
-    const LeftFragment left = {{packed(seen[0][0], seen[0][1]), packed(seen[1][0], seen[1][1]),
-                                packed(seen[0][2], seen[0][3]), packed(seen[1][2], seen[1][3])}};
+#pragma unroll 1
+  for (int sequence = first_sequence, stage = 0; sequence < shape.sequences;
+       sequence += apart, stage = (stage + 1) % kStages) {
+    copies_arrived_but_last<kStages - 1>();
+    __syncwarp();
+    const int first_copy = stage * kWarpTile + row;
     Sums sums[kTiles<Columns>];
 #pragma unroll
-    for (int tile = 0; tile < kTiles<Columns>; ++tile) {
-      sums[tile] = no_sums();
-      multiply_add(sums[tile], left, right[tile][0], right[tile][1]);
-    }
+    for (int column_tile = 0; column_tile < kTiles<Columns>; ++column_tile) sums[column_tile] = no_sums();
+    if (are_queries) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int token = token_of[half];
-      if (token >= tokens) continue;
-      if (token >= shape.context) {
-        const int64_t transition = int64_t{sequence} * shape.transitions + position_of(token);
-        const int state = state_of(shape, transitions.states, transition);
+      for (int half = 0; half < 2; ++half) {
+        const int state = state_of(shape, copies.states, first_copy + 8 * half);
         add_chunks(sums, half, chunks_of(weights.query_states, state));
       }
+    } else {
+      float seen[2][4];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) seen[half][k] = features[k].of(first_copy + 8 * half);
+      }
+      const LeftFragment left = {{packed(seen[0][0], seen[0][1]), packed(seen[1][0], seen[1][1]),
+                                  packed(seen[0][2], seen[0][3]), packed(seen[1][2], seen[1][3])}};
+#pragma unroll
+      for (int column_tile = 0; column_tile < kTiles<Columns>; ++column_tile) {
+        multiply_add(sums[column_tile], left, right[column_tile][0], right[column_tile][1]);
+      }
+    }
+    __syncwarp();
+    start_copies(sequence + kStages * apart, stage);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (row + 8 * half >= here) continue;
       add_chunks(sums, half, positions[half]);
-      const int64_t row_of_x = int64_t{sequence} * tokens + token;
+      const int64_t row_of_x = int64_t{sequence} * tokens + first_token + row + 8 * half;
       store_chunks<Columns>(sums, half, 1.0f, x + row_of_x * shape.width + first_column);
     }
   }
@@ -99,14 +137,17 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 void embed_tokens(const TokenShape& shape, const TransitionArrays& transitions,
                   const EmbeddingWeights& weights, __nv_bfloat16* x, cudaStream_t stream) {
-  const auto launch = [&](auto kernel, const dim3& grid) {
-    launch_early("embed_kernel", kernel, grid, kThreads, 0, stream, shape, shape.tokens(), transitions,
-                 weights, x);
+  const Division by = Division::of(shape);
+  const dim3 grid(static_cast<unsigned>(by.slices), static_cast<unsigned>(by.context_tiles + by.query_tiles),
+                  static_cast<unsigned>(shape.width / columns_at_once(shape)));
+  const auto launch = [&](auto kernel, size_t memory) {
+    launch_early("embed_kernel", kernel, grid, kThreads, static_cast<int>(memory), stream, shape,
+                 shape.tokens(), by.context_tiles, transitions, weights, x);
   };
-  if (shape.width % 64 == 0) {
-    launch(embed_kernel<64>, grid_of<64>(shape));
+  if (columns_at_once(shape) == 64) {
+    launch(embed_kernel<64>, sizeof(EmbedMemory<64>));
   } else {
-    launch(embed_kernel<32>, grid_of<32>(shape));
+    launch(embed_kernel<32>, sizeof(EmbedMemory<32>));
   }
 }
 

@@ -127,9 +127,10 @@ __device__ inline void copies_arrived() {
 __device__ inline void close_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/// Waits for all groups of copies except the last one.
-__device__ inline void copies_arrived_but_last() {
-  asm volatile("cp.async.wait_group 1;" ::: "memory");
+/// Waits for all groups of copies except the last ones.
+template <int Groups = 1>
+__device__ void copies_arrived_but_last() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Groups) : "memory");
 }
 
 // Global memory.

@@ -74,8 +74,9 @@ inline void copies_arrived() {
 inline void close_copies() {
   emulation::close_copies();
 }
-inline void copies_arrived_but_last() {
-  emulation::wait_for_copies(1);
+template <int Groups = 1>
+void copies_arrived_but_last() {
+  emulation::wait_for_copies(Groups);
 }
 
 inline void prefetch(const void*) {}

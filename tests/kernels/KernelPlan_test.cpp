@@ -202,10 +202,11 @@ TEST(KernelPlan, ProductsOfWarpgroupsAreForHopperAlone) {
   const KernelPlan streaming(wide(768, 12, 1024), kBlackwell, at::kBFloat16);
   EXPECT_FALSE(streaming.own_attention());
   EXPECT_THAT(parts_of(streaming).at("attention").why, HasSubstr("9.0 alone"));
-  EXPECT_TRUE(KernelPlan(with_block(Block::kPreNorm), kBlackwell, at::kBFloat16).whole_blocks());
-  const KernelPlan post_norm(guide(), kBlackwell, at::kBFloat16);
-  EXPECT_EQ(post_norm.blocks(), Blocks::kSublayers);
-  EXPECT_THAT(parts_of(post_norm).at("MLP").why, HasSubstr("9.0 alone"));
+  for (const NetworkShape& network : {guide(), with_block(Block::kPreNorm)}) {
+    const KernelPlan blocks(network, kBlackwell, at::kBFloat16);
+    EXPECT_EQ(blocks.blocks(), Blocks::kSublayers);
+    EXPECT_THAT(parts_of(blocks).at("MLP").why, HasSubstr("9.0 alone"));
+  }
   NetworkShape xland = with_block(Block::kComposed, wide(512, 8, 4096));
   xland.alibi = true;
   EXPECT_TRUE(KernelPlan(xland, kBlackwell, at::kBFloat16).cudnn_attention());

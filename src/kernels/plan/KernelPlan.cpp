@@ -58,9 +58,9 @@ Why why_no_large_kernels(const DeviceTraits& device, at::ScalarType type, bool i
 Why why_no_whole_blocks(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
   if (network.quantised) return kQuantised;
   if (auto why = why_not_ad(network, "they are")) return why;
+  if (device.is_gpu && !device.multiplies_by_warpgroups())
+    return "they are for GPUs of compute capability 9.0 alone";
   if (auto why = why_no_large_kernels(device, type, /*in_fp16=*/false)) return why;
-  if (network.block == NetworkShape::Block::kPostNorm && !device.multiplies_by_warpgroups())
-    return "those of post_norm are for GPUs of compute capability 9.0 alone";
   const std::array<int64_t, 2> shape = {network.width, network.head_size()};
   if (std::find(kWholeBlocks.begin(), kWholeBlocks.end(), shape) == kWholeBlocks.end()) {
     return fmt::format(

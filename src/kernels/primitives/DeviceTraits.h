@@ -18,7 +18,7 @@ struct DeviceTraits {
   static constexpr DeviceTraits hopper() { return {true, 90, int64_t{227} * 1024}; }
 
   /// Whether the kernels of whole blocks and of attention run here. They need all shared memory of a thread
-  /// block, those of post-norm blocks multiplies_by_warpgroups(), too.
+  /// block, those of whole blocks multiplies_by_warpgroups(), too.
   constexpr bool runs_large_kernels() const {
     return runs_small_kernels() && shared_bytes_of_a_block >= hopper().shared_bytes_of_a_block;
   }

@@ -168,7 +168,7 @@ class AttentionSublayer {
       show_to_products();
       __syncthreads();
 
-      Residuals residuals[P::kTilesOfWarp];
+      Residuals residuals[P::kTilesOfWarp] = {};
 #pragma unroll
       for (int own = 0; own < P::kTilesOfWarp; ++own) load_residuals(warp_tile_of(own), residuals[own]);
       fetch_tokens();

@@ -350,7 +350,6 @@ __device__ void AttentionSublayer<V>::load_residuals(int warp_tile, Residuals& d
     const bool has_residual = is_output(token + 8 * half);
 #pragma unroll
     for (int eight = 0; eight < kEights; ++eight) {
-      du.pair[half][eight] = 0;
       if (has_residual)
         du.pair[half][eight] = *reinterpret_cast<const uint32_t*>(dx_of_row + 8 * half * kWidth + 8 * eight);
     }

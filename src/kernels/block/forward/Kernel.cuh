@@ -10,9 +10,11 @@
 #include "kernels/attention/resident/forward/WarpTiles.cuh"
 #include "kernels/block/BlockTensors.h"
 #include "kernels/block/forward/KeysAndValues.cuh"
+#include "kernels/block/forward/Products.cuh"
 #include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
+#include "kernels/primitives/TransferInstructions.cuh"
 
 /// A block's forward pass in one kernel: all of a post-norm block (PostNorm.cuh), or a pre-norm block's
 /// attention sublayer (PreNorm.cuh). Thread blocks are persistent, one per multiprocessor, with all weights
@@ -41,16 +43,18 @@ template <class Block, int Width, int HeadSize, bool Dropout, bool Streams>
 __global__ void __launch_bounds__(kThreads, 1)
     block_forward_kernel(const __grid_constant__ typename Block::Job job) {
   const BlockShape& shape = job.shape;
-  const int group = threadIdx.x / kGroupThreads, warp = threadIdx.x / kWarp % kGroupWarps;
-  const Memory<Block, Width> memory(dynamic_shared_memory(), group);
+  const int warp_of_block = __shfl_sync(kAllLanes, threadIdx.x / kWarp, 0);  // the same in all lanes
+  const int group = warp_of_block / kGroupWarps, warp = warp_of_block % kGroupWarps;
+  const Memory<Block, Width> memory(aligned_shared_memory(), group);
   Block::template copy_weights<HeadSize>(memory, job);
   if (threadIdx.x % kGroupThreads < 2 * kMostHeads) memory.longest[threadIdx.x % kGroupThreads] = 0.0f;
   copies_arrived();
+  if constexpr (kByWarpgroups<Width>) show_to_products();
   __syncthreads();
   // Dropout masks of the next block come next, where this one leaves multiprocessors free.
   follow_kernels_ahead();
 
-  const WarpTileSchedule<Streams> schedule(shape, warp);
+  const WarpTileSchedule<Streams, kWarpsTogether<Width>> schedule(shape, warp);
   int number = group * gridDim.x + blockIdx.x, parity = 0;
   start_tokens(Sequence<Block, Width>{job, memory, number, warp, parity});
 #pragma unroll 1
@@ -77,9 +81,9 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll 1
     for (int i = 0; i < schedule.count(); ++i) {
       WarpTile warp_tile = schedule.warp_tile(number, i);
-      if (sequence.pads(warp_tile)) warp_tile.number = -1;
-      Features<Width> x;
-      Sums sums[Width / 8];
+      if (sequence.pads(warp_tile)) warp_tile = {shape, number, warp_tile.second, -1};
+      Features<Width> x = {};
+      Sums sums[Width / 8] = {};
       if (warp_tile.exists()) {
         x = load_warp_tile(sequence, job.input(), warp_tile);
         attend<HeadSize, Dropout, Streams>(sums, x, sequence, warp_tile);
@@ -90,7 +94,10 @@ __global__ void __launch_bounds__(kThreads, 1)
         group_barrier(1 + group, kGroupThreads);
         start_tokens(sequence.next());
       }
-      if (warp_tile.exists()) Block::template finish<Dropout>(sums, x, sequence, warp_tile);
+      const bool needed = schedule.any(number, i, [&](const WarpTile& tile) {
+        return tile.exists() && !sequence.pads(tile);
+      });
+      if (needed) Block::template finish<Dropout>(sums, x, sequence, warp_tile);
     }
   }
 }

@@ -8,11 +8,20 @@
 #include "kernels/attention/resident/forward/Sequence.cuh"
 #include "kernels/attention/resident/forward/WarpTiles.cuh"
 #include "kernels/block/BlockTensors.h"
+#include "kernels/block/forward/Products.cuh"
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
 /// The MLP in phase B: a warp tile through the MLP, in chunks of hidden units.
 namespace adtrain::kernels::forward_pass {
+
+constexpr int kHiddenChunk = 64;
+
+/// The columns of linear2 for the chunk that begins at hidden unit `unit`.
+template <int Width>
+__device__ Tile<kHiddenChunk> columns_of_chunk(Tile<kHiddenChunk> linear2, int unit) {
+  return from_row(linear2, unit / kHiddenChunk * Width);
+}
 
 /// 2 gelu(h).
 __device__ inline float twice_gelu(float h) {
@@ -20,12 +29,12 @@ __device__ inline float twice_gelu(float h) {
   return fmaf(h, tanh_of(h * fmaf(kCubic, h * h, kLinear)), h);
 }
 
-/// linear2(drop(gelu(linear1(x1)))).
+/// linear2(drop(gelu(linear1(x1)))). All warps that multiply together call this together.
 template <bool Dropout, class Block, int Width>
-__device__ void mlp(Sums (&out)[Width / 8], const Features<Width>& x1, const Sequence<Block, Width>& sequence,
-                    const WarpTile& warp_tile) {
-  constexpr int kInner = 4 * Width;
-  constexpr int kChunk = 64;  // so that a chunk's columns of linear2 are a tile of their own
+__device__ __forceinline__ void mlp(Sums (&out)[Width / 8], Features<Width>& x1,
+                                    const Sequence<Block, Width>& sequence, const WarpTile& warp_tile) {
+  constexpr int kInner = 4 * Width, kChunk = kHiddenChunk;
+  constexpr bool kTogether = kByWarpgroups<Width>;
   const DropoutMasks& keep = sequence.job.keep;
   const Memory<Block, Width>& memory = sequence.memory;
   const unsigned lane = lane_anew();
@@ -35,7 +44,6 @@ __device__ void mlp(Sums (&out)[Width / 8], const Features<Width>& x1, const Seq
   for (int eight = 0; eight < Width / 8; ++eight) out[eight] = no_sums();
 #pragma unroll 1
   for (int chunk = 0; chunk < kInner; chunk += kChunk) {
-    const Tile<kInner> linear2 = {memory.linear2.data + chunk};
     uint32_t word[2][kChunk / 32] = {};
     if (Dropout) {
 #pragma unroll
@@ -49,14 +57,10 @@ __device__ void mlp(Sums (&out)[Width / 8], const Features<Width>& x1, const Seq
     for (int eight = 0; eight < kChunk / 8; ++eight) {
       hidden[eight] = sums_from(memory.linear1_bias + chunk + 8 * eight + lane_place(lane).column);
     }
-#pragma unroll
-    for (int step = 0; step < Width / 16; ++step) {
-#pragma unroll
-      for (int i = 0; i < kChunk / 16; ++i) {
-        multiply_add(hidden[2 * i], hidden[2 * i + 1], x1.step[step],
-                     right_of_transposed(memory.linear1, chunk + 16 * i, 16 * step, lane));
-      }
-    }
+    start_projection<kTogether>(hidden, x1.step, from_row(memory.linear1, chunk), lane);
+    await_projection<kTogether>(hidden);
+    keep_until_here<kTogether>(x1.step);
+    LeftFragment active[kChunk / 16];
 #pragma unroll
     for (int step = 0; step < kChunk / 16; ++step) {
 #pragma unroll
@@ -64,21 +68,20 @@ __device__ void mlp(Sums (&out)[Width / 8], const Features<Width>& x1, const Seq
         float& value = hidden[2 * step + i / 4].value[i % 4];
         value = twice_gelu(value);
       }
-      LeftFragment active = as_left(hidden[2 * step], hidden[2 * step + 1]);
+      active[step] = as_left(hidden[2 * step], hidden[2 * step + 1]);
       if (Dropout) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const KeptPairs pairs(word[half][step / 2], lane);
-          active.part[half] = pairs.kept(active.part[half], 2 * (step % 2));
-          active.part[half + 2] = pairs.kept(active.part[half + 2], 2 * (step % 2) + 1);
+          uint32_t(&part)[4] = active[step].part;
+          part[half] = pairs.kept(part[half], 2 * (step % 2));
+          part[half + 2] = pairs.kept(part[half + 2], 2 * (step % 2) + 1);
         }
       }
-#pragma unroll
-      for (int i = 0; i < Width / 16; ++i) {
-        multiply_add(out[2 * i], out[2 * i + 1], active,
-                     right_of_transposed(linear2, 16 * i, 16 * step, lane));
-      }
     }
+    start_projection<kTogether>(out, active, columns_of_chunk<Width>(memory.linear2, chunk), lane);
+    await_projection<kTogether>(out);
+    keep_until_here<kTogether>(active);
   }
   const float scale = Dropout ? 0.5f * keep.hidden_scale : 0.5f;
 #pragma unroll

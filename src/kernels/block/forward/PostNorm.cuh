@@ -20,7 +20,7 @@ namespace adtrain::kernels::forward_pass {
 template <int Width>
 struct MlpMemory {
   Tile<Width> linear1;
-  Tile<4 * Width> linear2;
+  Tile<kHiddenChunk> linear2;  ///< the chunks' columns, one below the other
   float *linear1_bias, *linear2_bias;
   Bf16 *norm1_weight, *norm1_bias, *norm2_weight, *norm2_bias;
 
@@ -78,7 +78,10 @@ struct PostNorm : ProjectingBlock {
   static __device__ void copy_weights(const Memory<PostNorm, Width>& memory, const Job& job) {
     const BlockWeights& from = job.weights;
     copy_in_feature_order_of_rows(memory.out_proj, from.out_proj_weight, Width);
-    copy_in_feature_order_of_rows(memory.linear2, from.linear2_weight, Width);
+    for (int unit = 0; unit < 4 * Width; unit += kHiddenChunk) {
+      copy_in_feature_order_of_rows(columns_of_chunk<Width>(memory.linear2, unit), from.linear2_weight + unit,
+                                    Width, 4 * Width);
+    }
     copy_in_feature_order_of_columns(memory.in_proj, from.in_proj_weight, 3 * Width);
     copy_in_feature_order_of_columns(memory.linear1, from.linear1_weight, 4 * Width);
     copy_vector(memory.in_proj_bias, from.in_proj_bias, 3 * Width);
@@ -105,9 +108,10 @@ struct PostNorm : ProjectingBlock {
     prefetch((lane < kWarpTile ? keep.projection : keep.output) + row * (Width / 32));
   }
 
-  /// From attention's projected output, `sums`, to the block's output.
+  /// From attention's projected output, `sums`, to the block's output. All warps that multiply together call
+  /// this together.
   template <bool Dropout, int Width>
-  static __device__ void finish(Sums (&sums)[Width / 8], const Features<Width>& x,
+  static __device__ __forceinline__ void finish(Sums (&sums)[Width / 8], const Features<Width>& x,
                                 const Sequence<PostNorm, Width>& sequence, const WarpTile& warp_tile) {
     const Job& job = sequence.job;
     const Memory<PostNorm, Width>& memory = sequence.memory;
@@ -115,7 +119,7 @@ struct PostNorm : ProjectingBlock {
     unsigned lane = lane_anew();
     add_residual<Width, Dropout>(sums, x, warp_tile, job.keep.projection, job.keep.hidden_scale, lane);
     const Norm norm1 = {memory.norm1_weight, memory.norm1_bias, kept.normed1, kept.inverse1};
-    const Features<Width> x1 = layer_norm<Width>(sums, norm1, warp_tile, lane);
+    Features<Width> x1 = layer_norm<Width>(sums, norm1, warp_tile, lane);
 
     mlp<Dropout>(sums, x1, sequence, warp_tile);
     lane = lane_anew();

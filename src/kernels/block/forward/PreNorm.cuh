@@ -120,7 +120,7 @@ struct PreNorm : ProjectingBlock {
 
   /// Adds attention's projected output, `sums`, to the residual stream.
   template <bool Dropout, int Width>
-  static __device__ void finish(Sums (&sums)[Width / 8], const Features<Width>& residual,
+  static __device__ __forceinline__ void finish(Sums (&sums)[Width / 8], const Features<Width>& residual,
                                 const Sequence<PreNorm, Width>& sequence, const WarpTile& warp_tile) {
     const unsigned lane = lane_anew();
     add_residual<Width, false>(sums, residual, warp_tile, nullptr, 1.0f, lane);

@@ -1,0 +1,59 @@
+#pragma once
+
+#include "kernels/attention/resident/forward/WarpTiles.cuh"
+#include "kernels/primitives/Tile.cuh"
+#include "kernels/primitives/WarpgroupProducts.cuh"
+
+/// Products of warp tiles in registers with weights in shared memory. At width 64 a warpgroup's four warps
+/// multiply together, each with 16 rows of its own: weights are then read once for four warp tiles. All four
+/// come to each product, also those without a warp tile, whose results nobody reads.
+namespace adtrain::kernels::forward_pass {
+
+template <int Width>
+constexpr bool kByWarpgroups = Width == 64;
+/// Warps that come to products together.
+template <int Width>
+constexpr int kWarpsTogether = kByWarpgroups<Width> ? kWarpsOfGroup : 1;
+
+/// Starts sums += left · weightᵀ with a weight (8 · Count, 16 · Steps). `ByWarpgroups`: kByWarpgroups of the
+/// block's width. Products by single warps have arrived at once.
+template <bool ByWarpgroups, int Count, int Steps>
+__device__ __forceinline__ void start_projection(Sums (&sums)[Count], const LeftFragment (&left)[Steps],
+                                                 Tile<16 * Steps> weight, unsigned lane) {
+  if constexpr (ByWarpgroups) {
+    take_sums(sums);
+    begin_products();
+#pragma unroll
+    for (int step = 0; step < Steps; ++step) {
+      start_product_with_rows<Bf16>(sums, left[step], weight, 16 * step);
+    }
+    close_products();
+  } else {
+#pragma unroll
+    for (int step = 0; step < Steps; ++step) {
+      if (step % 2 == 0) __syncwarp();  // else the compiler loads more ahead than registers can hold
+#pragma unroll
+      for (int i = 0; i < Count / 2; ++i) {
+        multiply_add(sums[2 * i], sums[2 * i + 1], left[step],
+                     right_of_transposed(weight, 16 * i, 16 * step, lane));
+      }
+    }
+  }
+}
+
+/// Waits for all such products except the last `Left` ones, of which the last that is waited for made `sums`.
+template <bool ByWarpgroups, int Left = 0, int Count>
+__device__ __forceinline__ void await_projection(Sums (&sums)[Count]) {
+  if constexpr (ByWarpgroups) {
+    products_arrived<Left>();
+    take_sums(sums);
+  }
+}
+
+/// Keeps a left operand until its products have been waited for.
+template <bool ByWarpgroups, int Steps>
+__device__ __forceinline__ void keep_until_here(LeftFragment (&left)[Steps]) {
+  if constexpr (ByWarpgroups) hold(left);
+}
+
+}  // namespace adtrain::kernels::forward_pass

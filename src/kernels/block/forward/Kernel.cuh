@@ -4,11 +4,11 @@
 
 #include "base/Launch.cuh"
 #include "kernels/attention/resident/forward/Features.cuh"
-#include "kernels/attention/resident/forward/ForwardAttention.cuh"
 #include "kernels/attention/resident/forward/Memory.cuh"
 #include "kernels/attention/resident/forward/Sequence.cuh"
 #include "kernels/attention/resident/forward/WarpTiles.cuh"
 #include "kernels/block/BlockTensors.h"
+#include "kernels/block/forward/Attention.cuh"
 #include "kernels/block/forward/KeysAndValues.cuh"
 #include "kernels/block/forward/Products.cuh"
 #include "kernels/primitives/EarlyStart.cuh"
@@ -82,22 +82,29 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int i = 0; i < schedule.count(); ++i) {
       WarpTile warp_tile = schedule.warp_tile(number, i);
       if (sequence.pads(warp_tile)) warp_tile = {shape, number, warp_tile.second, -1};
+      const bool needed = schedule.any(number, i, [&](const WarpTile& tile) {
+        return tile.exists() && !sequence.pads(tile);
+      });
       Features<Width> x = {};
-      Sums sums[Width / 8] = {};
-      if (warp_tile.exists()) {
-        x = load_warp_tile(sequence, job.input(), warp_tile);
-        attend<HeadSize, Dropout, Streams>(sums, x, sequence, warp_tile);
-        if constexpr (Block::kResidualApart) x = load_warp_tile(sequence, job.x, warp_tile);
+      LeftFragment heads[Width / 16] = {};
+      if (needed) {
+        if (warp_tile.exists()) x = load_warp_tile(sequence, job.input(), warp_tile);
+        project_queries<HeadSize>(heads, x, sequence, warp_tile);
+        if (warp_tile.exists()) attend<HeadSize, Dropout, Streams>(heads, x, sequence, warp_tile);
       }
       if (i + 1 == schedule.count()) {
         // This warp no longer needs keys and values; after the barrier no warp of the group does.
         group_barrier(1 + group, kGroupThreads);
         start_tokens(sequence.next());
       }
-      const bool needed = schedule.any(number, i, [&](const WarpTile& tile) {
-        return tile.exists() && !sequence.pads(tile);
-      });
-      if (needed) Block::template finish<Dropout>(sums, x, sequence, warp_tile);
+      if (needed) {
+        Sums sums[Width / 8];
+        if constexpr (Block::kResidualApart) {
+          if (warp_tile.exists()) x = load_warp_tile(sequence, job.x, warp_tile);
+        }
+        project_output(sums, heads, memory);
+        Block::template finish<Dropout>(sums, x, sequence, warp_tile);
+      }
     }
   }
 }

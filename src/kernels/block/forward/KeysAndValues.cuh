@@ -45,17 +45,6 @@ __device__ float squares_of(const Sums* sums, int half) {
   return squares;
 }
 
-/// Starts to project x to the keys or values, the third number `third` of in_proj.
-template <class Block, int Width>
-__device__ __forceinline__ void start_third(Sums (&sums)[Width / 8], int third, const Features<Width>& x,
-                                            const Memory<Block, Width>& memory, unsigned lane) {
-#pragma unroll
-  for (int eight = 0; eight < Width / 8; ++eight) {
-    sums[eight] = sums_from(memory.in_proj_bias + third * Width + 8 * eight + lane_place(lane).column);
-  }
-  start_projection<kByWarpgroups<Width>>(sums, x.step, from_row(memory.in_proj, third * Width), lane);
-}
-
 /// Stores keys or values in 16 rows from `row` on.
 template <int Width>
 __device__ void set_rows(Tile<Width> tile, int row, const Sums (&sums)[Width / 8], unsigned lane) {

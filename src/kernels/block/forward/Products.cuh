@@ -1,6 +1,7 @@
 #pragma once
 
-#include "kernels/attention/resident/forward/WarpTiles.cuh"
+#include "kernels/attention/resident/forward/Features.cuh"
+#include "kernels/attention/resident/forward/Memory.cuh"
 #include "kernels/primitives/Tile.cuh"
 #include "kernels/primitives/WarpgroupProducts.cuh"
 
@@ -39,6 +40,17 @@ __device__ __forceinline__ void start_projection(Sums (&sums)[Count], const Left
       }
     }
   }
+}
+
+/// Starts to project x by a third of in_proj: to queries, keys or values.
+template <class Block, int Width>
+__device__ __forceinline__ void start_third(Sums (&sums)[Width / 8], int third, const Features<Width>& x,
+                                            const Memory<Block, Width>& memory, unsigned lane) {
+#pragma unroll
+  for (int eight = 0; eight < Width / 8; ++eight) {
+    sums[eight] = sums_from(memory.in_proj_bias + third * Width + 8 * eight + lane_place(lane).column);
+  }
+  start_projection<kByWarpgroups<Width>>(sums, x.step, from_row(memory.in_proj, third * Width), lane);
 }
 
 /// Waits for all such products except the last `Left` ones, of which the last that is waited for made `sums`.

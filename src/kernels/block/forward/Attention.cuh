@@ -12,6 +12,14 @@
 /// Attention in phase B: the queries of all heads, the heads one after another, the output projection.
 namespace adtrain::kernels::forward_pass {
 
+/// Loads the warp tile's rows of an array (S · (tokens + queries), Width).
+template <class Block, int Width>
+__device__ Features<Width> load_warp_tile(const Sequence<Block, Width>& sequence, const Bf16* all,
+                                          const WarpTile& warp_tile) {
+  return Features<Width>::loaded(sequence.rows(all, warp_tile.second), kWarpTile * warp_tile.number,
+                                 sequence.job.shape.tokens, lane_anew());
+}
+
 /// The queries of all heads. All warps that multiply together call this together, as project_output().
 template <int HeadSize, class Block, int Width>
 __device__ __forceinline__ void project_queries(LeftFragment (&queries)[Width / 16], Features<Width>& x,

@@ -10,6 +10,7 @@
 #include "kernels/block/BlockTensors.h"
 #include "kernels/block/forward/Attention.cuh"
 #include "kernels/block/forward/KeysAndValues.cuh"
+#include "kernels/block/forward/Norm.cuh"
 #include "kernels/block/forward/Products.cuh"
 #include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/Instructions.cuh"
@@ -30,14 +31,6 @@
 /// Keys and values of a second stream's tokens are read by these tokens alone, so phase B computes them in
 /// registers. Warp tiles of padding are skipped; their output is 0. Memory.cuh describes the shared memory.
 namespace adtrain::kernels::forward_pass {
-
-/// Loads the warp tile's rows of an array (S · (tokens + queries), Width).
-template <class Block, int Width>
-__device__ Features<Width> load_warp_tile(const Sequence<Block, Width>& sequence, const Bf16* all,
-                                          const WarpTile& warp_tile) {
-  return Features<Width>::loaded(sequence.rows(all, warp_tile.second), kWarpTile * warp_tile.number,
-                                 sequence.job.shape.tokens, lane_anew());
-}
 
 template <class Block, int Width, int HeadSize, bool Dropout, bool Streams>
 __global__ void __launch_bounds__(kThreads, 1)
@@ -85,26 +78,21 @@ __global__ void __launch_bounds__(kThreads, 1)
       const bool needed = schedule.any(number, i, [&](const WarpTile& tile) {
         return tile.exists() && !sequence.pads(tile);
       });
-      Features<Width> x = {};
       LeftFragment heads[Width / 16] = {};
+      Residual<Width> residual = {};
       if (needed) {
+        Features<Width> x = {};
         if (warp_tile.exists()) x = load_warp_tile(sequence, job.input(), warp_tile);
         project_queries<HeadSize>(heads, x, sequence, warp_tile);
         if (warp_tile.exists()) attend<HeadSize, Dropout, Streams>(heads, x, sequence, warp_tile);
+        residual = Block::template residual_of<Dropout>(x, sequence, warp_tile);
       }
       if (i + 1 == schedule.count()) {
         // This warp no longer needs keys and values; after the barrier no warp of the group does.
         group_barrier(1 + group, kGroupThreads);
         start_tokens(sequence.next());
       }
-      if (needed) {
-        Sums sums[Width / 8];
-        if constexpr (Block::kResidualApart) {
-          if (warp_tile.exists()) x = load_warp_tile(sequence, job.x, warp_tile);
-        }
-        project_output(sums, heads, memory);
-        Block::template finish<Dropout>(sums, x, sequence, warp_tile);
-      }
+      if (needed) Block::template finish<Dropout>(heads, residual, sequence, warp_tile);
     }
   }
 }

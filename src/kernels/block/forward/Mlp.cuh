@@ -38,20 +38,12 @@ __device__ __forceinline__ void mlp(Sums (&out)[Width / 8], Features<Width>& x1,
   const DropoutMasks& keep = sequence.job.keep;
   const Memory<Block, Width>& memory = sequence.memory;
   const unsigned lane = lane_anew();
-  const uint32_t* words = keep.inner + warp_tile.place() * (kInner / 32);
-
 #pragma unroll
   for (int eight = 0; eight < Width / 8; ++eight) out[eight] = no_sums();
 #pragma unroll 1
   for (int chunk = 0; chunk < kInner; chunk += kChunk) {
-    uint32_t word[2][kChunk / 32] = {};
-    if (Dropout) {
-#pragma unroll
-      for (int i = 0; i < 2 * kChunk / 32; ++i) {
-        if (warp_tile.comes_out(i % 2)) word[i % 2][i / 2] = __ldg(words + i % 2 * 8 * (kInner / 32) + i / 2);
-      }
-      words += kChunk / 32;
-    }
+    RowWords<kChunk / 32> words = {};
+    if (Dropout) words = RowWords<kChunk / 32>::loaded(keep.inner + chunk / 32, kInner / 32, warp_tile);
     Sums hidden[kChunk / 8];
 #pragma unroll
     for (int eight = 0; eight < kChunk / 8; ++eight) {
@@ -72,7 +64,7 @@ __device__ __forceinline__ void mlp(Sums (&out)[Width / 8], Features<Width>& x1,
       if (Dropout) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const KeptPairs pairs(word[half][step / 2], lane);
+          const KeptPairs pairs(words.of[half][step / 2], lane);
           uint32_t(&part)[4] = active[step].part;
           part[half] = pairs.kept(part[half], 2 * (step % 2));
           part[half + 2] = pairs.kept(part[half + 2], 2 * (step % 2) + 1);

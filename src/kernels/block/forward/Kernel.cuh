@@ -32,6 +32,22 @@
 /// registers. Warp tiles of padding are skipped; their output is 0. Memory.cuh describes the shared memory.
 namespace adtrain::kernels::forward_pass {
 
+/// The warp's warp tile in a turn, without a number where all of it is padding.
+template <class Block, int Width, class Schedule>
+__device__ WarpTile tile_of_turn(const Sequence<Block, Width>& sequence, const Schedule& schedule, int turn) {
+  const WarpTile warp_tile = schedule.warp_tile(sequence.number, turn);
+  if (!sequence.pads(warp_tile)) return warp_tile;
+  return {sequence.job.shape, sequence.number, warp_tile.second, -1};
+}
+
+/// Its x, or zeros where it does not exist, as after the last turn.
+template <class Block, int Width, class Schedule>
+__device__ Features<Width> x_of(const Sequence<Block, Width>& sequence, const Schedule& schedule, int turn) {
+  const WarpTile warp_tile = tile_of_turn(sequence, schedule, turn);
+  if (!warp_tile.exists()) return {};
+  return load_warp_tile(sequence, sequence.job.input(), warp_tile);
+}
+
 template <class Block, int Width, int HeadSize, bool Dropout, bool Streams>
 __global__ void __launch_bounds__(kThreads, 1)
     block_forward_kernel(const __grid_constant__ typename Block::Job job) {
@@ -66,6 +82,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       }
     }
     project_keys_and_values<HeadSize>(sequence);
+    Features<Width> x = x_of(sequence, schedule, 0);
     group_barrier(1 + group, kGroupThreads);
 
     if (threadIdx.x % kGroupThreads < kMostHeads) {
@@ -73,16 +90,13 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
 #pragma unroll 1
     for (int i = 0; i < schedule.count(); ++i) {
-      WarpTile warp_tile = schedule.warp_tile(number, i);
-      if (sequence.pads(warp_tile)) warp_tile = {shape, number, warp_tile.second, -1};
+      const WarpTile warp_tile = tile_of_turn(sequence, schedule, i);
       const bool needed = schedule.any(number, i, [&](const WarpTile& tile) {
         return tile.exists() && !sequence.pads(tile);
       });
       LeftFragment heads[Width / 16] = {};
       Residual<Width> residual = {};
       if (needed) {
-        Features<Width> x = {};
-        if (warp_tile.exists()) x = load_warp_tile(sequence, job.input(), warp_tile);
         project_queries<HeadSize>(heads, x, sequence, warp_tile);
         if (warp_tile.exists()) attend<HeadSize, Dropout, Streams>(heads, x, sequence, warp_tile);
         residual = Block::template residual_of<Dropout>(x, sequence, warp_tile);
@@ -92,7 +106,12 @@ __global__ void __launch_bounds__(kThreads, 1)
         group_barrier(1 + group, kGroupThreads);
         start_tokens(sequence.next());
       }
-      if (needed) Block::template finish<Dropout>(heads, residual, sequence, warp_tile);
+      const auto load_next = [&] { x = x_of(sequence, schedule, i + 1); };
+      if (needed) {
+        Block::template finish<Dropout>(heads, residual, sequence, warp_tile, load_next);
+      } else {
+        load_next();
+      }
     }
   }
 }

@@ -121,11 +121,12 @@ struct PostNorm : ProjectingBlock {
   }
 
   /// From the attention output to the block's output. All warps that multiply together call this together.
-  template <bool Dropout, int Width>
+  /// load_next: starts to load what the warp tile after this one needs first, where registers are free.
+  template <bool Dropout, int Width, class Next>
   static __device__ __forceinline__ void finish(LeftFragment (&attention_output)[Width / 16],
                                                 Residual<Width>& residual,
                                                 const Sequence<PostNorm, Width>& sequence,
-                                                const WarpTile& warp_tile) {
+                                                const WarpTile& warp_tile, const Next& load_next) {
     const Job& job = sequence.job;
     const DropoutMasks& keep = job.keep;
     const Memory<PostNorm, Width>& memory = sequence.memory;
@@ -139,6 +140,7 @@ struct PostNorm : ProjectingBlock {
 
     if (Dropout) residual.words = RowWords<Width / 32>::loaded(keep.output, Width / 32, warp_tile);
     mlp<Dropout>(sums, residual.x, sequence, warp_tile);
+    load_next();
     lane = lane_anew();
     add_residual<Dropout>(sums, residual, keep.hidden_scale, lane);
     const Norm norm2 = {memory.norm2_weight, memory.norm2_bias, kept.normed2, kept.inverse2};

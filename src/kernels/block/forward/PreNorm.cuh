@@ -128,16 +128,17 @@ struct PreNorm : ProjectingBlock {
     return residual;
   }
 
-  /// Adds attention's projected output to the residual stream.
-  template <bool Dropout, int Width>
+  /// Adds attention's projected output to the residual stream. load_next: as in a post-norm block.
+  template <bool Dropout, int Width, class Next>
   static __device__ __forceinline__ void finish(LeftFragment (&attention_output)[Width / 16],
                                                 Residual<Width>& residual,
                                                 const Sequence<PreNorm, Width>& sequence,
-                                                const WarpTile& warp_tile) {
+                                                const WarpTile& warp_tile, const Next& load_next) {
     Sums sums[Width / 8];
     project_output(sums, attention_output, sequence.memory);
     const unsigned lane = lane_anew();
     add_residual<false>(sums, residual, 1.0f, lane);
+    load_next();
     Features<Width>::rounded(sums).store(sequence.job.x1, warp_tile, lane);
   }
 };

@@ -29,52 +29,84 @@ __device__ inline float twice_gelu(float h) {
   return fmaf(h, tanh_of(h * fmaf(kCubic, h * h, kLinear)), h);
 }
 
+/// A warp tile's 32 hidden units. While their product is under way, others are activated.
+struct HiddenUnits {
+  static constexpr int kUnits = 32;
+  Sums sums[kUnits / 8];
+  LeftFragment active[kUnits / 16];
+
+  /// Starts linear1 for the units from `unit` on.
+  template <class Block, int Width>
+  __device__ __forceinline__ void start(int unit, const Features<Width>& x1, const Memory<Block, Width>& memory,
+                                        unsigned lane) {
+#pragma unroll
+    for (int eight = 0; eight < kUnits / 8; ++eight) {
+      sums[eight] = sums_from(memory.linear1_bias + unit + 8 * eight + lane_place(lane).column);
+    }
+    start_projection<kByWarpgroups<Width>>(sums, x1.step, from_row(memory.linear1, unit), lane);
+  }
+
+  /// Twice the activations, with zeros for dropped ones. `words`: the units' dropout words for the lane's rows.
+  template <bool Dropout>
+  __device__ __forceinline__ void activate(const uint32_t (&words)[2], unsigned lane) {
+#pragma unroll
+    for (int step = 0; step < kUnits / 16; ++step) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        float& value = sums[2 * step + i / 4].value[i % 4];
+        value = twice_gelu(value);
+      }
+      uint32_t(&part)[4] = active[step].part;
+      active[step] = as_left(sums[2 * step], sums[2 * step + 1]);
+      if (Dropout) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const KeptPairs pairs(words[half], lane);
+          part[half] = pairs.kept(part[half], 2 * step);
+          part[half + 2] = pairs.kept(part[half + 2], 2 * step + 1);
+        }
+      }
+    }
+  }
+};
+
 /// linear2(drop(gelu(linear1(x1)))). All warps that multiply together call this together.
 template <bool Dropout, class Block, int Width>
 __device__ __forceinline__ void mlp(Sums (&out)[Width / 8], Features<Width>& x1,
                                     const Sequence<Block, Width>& sequence, const WarpTile& warp_tile) {
-  constexpr int kInner = 4 * Width, kChunk = kHiddenChunk;
+  constexpr int kInner = 4 * Width, kChunk = kHiddenChunk, kUnits = HiddenUnits::kUnits;
+  static_assert(kChunk == 2 * kUnits);
   constexpr bool kTogether = kByWarpgroups<Width>;
   const DropoutMasks& keep = sequence.job.keep;
   const Memory<Block, Width>& memory = sequence.memory;
   const unsigned lane = lane_anew();
+
 #pragma unroll
   for (int eight = 0; eight < Width / 8; ++eight) out[eight] = no_sums();
+  if constexpr (kTogether) take_sums(out);
+  HiddenUnits first, second;
+  first.start(0, x1, memory, lane);
 #pragma unroll 1
   for (int chunk = 0; chunk < kInner; chunk += kChunk) {
     RowWords<kChunk / 32> words = {};
     if (Dropout) words = RowWords<kChunk / 32>::loaded(keep.inner + chunk / 32, kInner / 32, warp_tile);
-    Sums hidden[kChunk / 8];
-#pragma unroll
-    for (int eight = 0; eight < kChunk / 8; ++eight) {
-      hidden[eight] = sums_from(memory.linear1_bias + chunk + 8 * eight + lane_place(lane).column);
-    }
-    start_projection<kTogether>(hidden, x1.step, from_row(memory.linear1, chunk), lane);
-    await_projection<kTogether>(hidden);
-    keep_until_here<kTogether>(x1.step);
-    LeftFragment active[kChunk / 16];
-#pragma unroll
-    for (int step = 0; step < kChunk / 16; ++step) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        float& value = hidden[2 * step + i / 4].value[i % 4];
-        value = twice_gelu(value);
-      }
-      active[step] = as_left(hidden[2 * step], hidden[2 * step + 1]);
-      if (Dropout) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const KeptPairs pairs(words.of[half][step / 2], lane);
-          uint32_t(&part)[4] = active[step].part;
-          part[half] = pairs.kept(part[half], 2 * (step % 2));
-          part[half + 2] = pairs.kept(part[half + 2], 2 * (step % 2) + 1);
-        }
-      }
-    }
-    start_projection<kTogether>(out, active, columns_of_chunk<Width>(memory.linear2, chunk), lane);
-    await_projection<kTogether>(out);
-    keep_until_here<kTogether>(active);
+    const Tile<kChunk> linear2 = columns_of_chunk<Width>(memory.linear2, chunk);
+    second.start(chunk + kUnits, x1, memory, lane);
+    await_projection<kTogether, 1>(first.sums);
+    keep_until_here<kTogether>(second.active);
+    first.template activate<Dropout>({words.of[0][0], words.of[1][0]}, lane);
+    start_projection<kTogether>(out, first.active, linear2, 0, lane);
+    // After the last chunk the first units again: a product that nobody needs takes less time than a branch.
+    first.start((chunk + kChunk) % kInner, x1, memory, lane);
+    await_projection<kTogether, 2>(second.sums);
+    second.template activate<Dropout>({words.of[0][1], words.of[1][1]}, lane);
+    start_projection<kTogether>(out, second.active, linear2, kUnits, lane);
+    await_projection<kTogether, 1>(first.sums);
+    keep_until_here<kTogether>(first.active);
   }
+  await_projection<kTogether>(out);
+  keep_until_here<kTogether>(second.active);
+  keep_until_here<kTogether>(x1.step);
   const float scale = Dropout ? 0.5f * keep.hidden_scale : 0.5f;
 #pragma unroll
   for (int eight = 0; eight < Width / 8; ++eight) {

@@ -16,17 +16,16 @@ constexpr bool kByWarpgroups = Width == 64;
 template <int Width>
 constexpr int kWarpsTogether = kByWarpgroups<Width> ? kWarpsOfGroup : 1;
 
-/// Starts sums += left · weightᵀ with a weight (8 · Count, 16 · Steps). `ByWarpgroups`: kByWarpgroups of the
-/// block's width. Products by single warps have arrived at once.
-template <bool ByWarpgroups, int Count, int Steps>
+/// Starts sums += left · weightᵀ with 16 · Steps columns, from `column` on, of a weight's 8 · Count rows.
+/// `ByWarpgroups`: kByWarpgroups of the block's width. Products by single warps have arrived at once.
+template <bool ByWarpgroups, int Count, int Steps, int Columns>
 __device__ __forceinline__ void start_projection(Sums (&sums)[Count], const LeftFragment (&left)[Steps],
-                                                 Tile<16 * Steps> weight, unsigned lane) {
+                                                 Tile<Columns> weight, int column, unsigned lane) {
   if constexpr (ByWarpgroups) {
-    take_sums(sums);
     begin_products();
 #pragma unroll
     for (int step = 0; step < Steps; ++step) {
-      start_product_with_rows<Bf16>(sums, left[step], weight, 16 * step);
+      start_product_with_rows<Bf16>(sums, left[step], weight, column + 16 * step);
     }
     close_products();
   } else {
@@ -36,10 +35,17 @@ __device__ __forceinline__ void start_projection(Sums (&sums)[Count], const Left
 #pragma unroll
       for (int i = 0; i < Count / 2; ++i) {
         multiply_add(sums[2 * i], sums[2 * i + 1], left[step],
-                     right_of_transposed(weight, 16 * i, 16 * step, lane));
+                     right_of_transposed(weight, 16 * i, column + 16 * step, lane));
       }
     }
   }
+}
+/// The same with all columns, for sums that no product is adding to yet.
+template <bool ByWarpgroups, int Count, int Steps>
+__device__ __forceinline__ void start_projection(Sums (&sums)[Count], const LeftFragment (&left)[Steps],
+                                                 Tile<16 * Steps> weight, unsigned lane) {
+  if constexpr (ByWarpgroups) take_sums(sums);
+  start_projection<ByWarpgroups>(sums, left, weight, 0, lane);
 }
 
 /// Starts to project x by a third of in_proj: to queries, keys or values.

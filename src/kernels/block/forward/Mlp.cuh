@@ -37,8 +37,8 @@ struct HiddenUnits {
 
   /// Starts linear1 for the units from `unit` on.
   template <class Block, int Width>
-  __device__ __forceinline__ void start(int unit, const Features<Width>& x1, const Memory<Block, Width>& memory,
-                                        unsigned lane) {
+  __device__ __forceinline__ void start(int unit, const Features<Width>& x1,
+                                        const Memory<Block, Width>& memory, unsigned lane) {
 #pragma unroll
     for (int eight = 0; eight < kUnits / 8; ++eight) {
       sums[eight] = sums_from(memory.linear1_bias + unit + 8 * eight + lane_place(lane).column);
@@ -46,7 +46,8 @@ struct HiddenUnits {
     start_projection<kByWarpgroups<Width>>(sums, x1.step, from_row(memory.linear1, unit), lane);
   }
 
-  /// Twice the activations, with zeros for dropped ones. `words`: the units' dropout words for the lane's rows.
+  /// Twice the activations, with zeros for dropped ones. `words`: the units' dropout words for the lane's
+  /// rows.
   template <bool Dropout>
   __device__ __forceinline__ void activate(const uint32_t (&words)[2], unsigned lane) {
 #pragma unroll

@@ -121,7 +121,8 @@ struct PreNorm : ProjectingBlock {
 
   /// The residual stream, which is not attention's input x.
   template <bool Dropout, int Width>
-  static __device__ Residual<Width> residual_of(const Features<Width>&, const Sequence<PreNorm, Width>& sequence,
+  static __device__ Residual<Width> residual_of(const Features<Width>&,
+                                                const Sequence<PreNorm, Width>& sequence,
                                                 const WarpTile& warp_tile) {
     Residual<Width> residual = {};
     if (warp_tile.exists()) residual.x = load_warp_tile(sequence, sequence.job.x, warp_tile);

@@ -41,6 +41,8 @@ class HeadsRead {
   static constexpr int kColumns = std::max(HeadSize, 16);
   static constexpr int kHeads = kColumns / HeadSize;
   static constexpr int kSteps = kColumns / 16;
+  /// Tiles of keys read at once: one has enough independent products where there are several heads or steps.
+  static constexpr int kAtOnce = kHeads * kSteps == 1 ? 2 : 1;
 
   __device__ HeadsRead(const Sequence<Block, Width>& sequence, const WarpTile& warp_tile, int column)
       : sequence_(sequence),
@@ -82,20 +84,32 @@ class HeadsRead {
     int tile = (first_token + 2 * kWarpTile - 1) / (2 * kWarpTile) * 2;
     if (first_token > 0) read_after_padding(first_token, min(tile, reach_.tiles()));
     Bits words(sequence_.job, warp_tile_, head_number(0), min(tile, reach_.whole) / 2);
+    Scores scores[kAtOnce];
+    score_ahead<kAtOnce>(scores, tile);
 #pragma unroll 1
     for (; tile + 2 <= reach_.whole; tile += 2) {
       const Words now = words.next(tile + 2 < reach_.tiles());
-      if (kHeads * kSteps == 1) {
-        read_tiles<2>(tile, now, 0);
-      } else {  // one tile has enough independent products
-        read_tiles<1>(tile, now, 0);
-        read_tiles<1>(tile + 1, now, 2);
+      if constexpr (kAtOnce == 2) {
+        read_tiles<kAtOnce>(scores, tile, now, 0, tile + 2);
+      } else {
+        read_tiles<kAtOnce>(scores, tile, now, 0, tile + 1);
+        read_tiles<kAtOnce>(scores, tile + 1, now, 2, tile + 2);
       }
     }
     Words last = words.next(false);
-    if (tile < reach_.whole) read_tiles<1>(tile, last, 0);
-    if (reach_.whole % 2 != 0) take_second(last);
-    if (reach_.partly && tile <= reach_.whole) read_tiles<1, true>(reach_.whole, last, 0, reach_.keys);
+    if (kAtOnce == 2 && reach_.partly && tile < reach_.whole) {
+      uint32_t keys[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) keys[half] = reach_.keys[half] << kWarpTile | 0xffff;
+      read_tiles<2, true>(scores, tile, last, 0, tile, keys);
+      take_second(last);
+    } else {
+      if (tile < reach_.whole) read_tiles<1>(scores, tile, last, 0, tile + 1);
+      if (reach_.whole % 2 != 0) take_second(last);
+      if (reach_.partly && tile <= reach_.whole) {
+        read_tiles<1, true>(scores, reach_.whole, last, 0, reach_.whole, reach_.keys);
+      }
+    }
     if (has_own_keys()) read_own(own, last);
   }
 
@@ -136,8 +150,14 @@ class HeadsRead {
   using Rotary = typename Block::template Rotary<HeadSize>;
   using Bits = AttentionWords<kHeads, Dropout>;
   using Words = typename Bits::Words;
+  /// The scores of 16 keys, minus m: {keys 0-7, keys 8-15} for each head.
+  struct Scores {
+    Sums of[kHeads][2];
+  };
 
-  __device__ Rotary rotary() const { return {sequence_.job, kWarpTile * warp_tile_.number, lane_}; }
+  __device__ Rotary rotary() const {
+    return {sequence_.job, kWarpTile * warp_tile_.number, lane_};
+  }
 
   /// The number of head `head` of these heads among the heads of all sequences.
   __device__ int head_number(int head) const {
@@ -250,7 +270,7 @@ class HeadsRead {
     }
 #pragma unroll 1
     for (int tile = sequence_.first_token() / kWarpTile; tile < reach_.tiles(); ++tile) {
-      Sums scores[kHeads][2];
+      Scores scores;
       score(scores, tile);
       uint32_t keys[2];
       find_keys(keys, tile, sequence_.first_token());
@@ -260,7 +280,7 @@ class HeadsRead {
         for (int i = 0; i < 8; ++i) {
           const int half = i / 2 % 2, key = i / 4 * 8 + lane_place(lane_).column + i % 2;
           if ((keys[half] >> key & 1) != 0) {
-            greatest[head][half] = fmaxf(greatest[head][half], scores[head][i / 4].value[i % 4]);
+            greatest[head][half] = fmaxf(greatest[head][half], scores.of[head][i / 4].value[i % 4]);
           }
         }
       }
@@ -272,8 +292,8 @@ class HeadsRead {
     }
   }
 
-  /// The scores of 16 keys, minus m: {keys 0-7, keys 8-15} for each head.
-  __device__ void score(Sums (&scores)[kHeads][2], int tile) const {
+  /// Sets the scores of 16 keys.
+  __device__ void score(Scores& scores, int tile) const {
     RightFragments right[kSteps];
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -281,17 +301,26 @@ class HeadsRead {
     }
 #pragma unroll
     for (int head = 0; head < kHeads; ++head) {
-      scores[head][0] = scores[head][1] = start_[head];
+      Sums(&of_head)[2] = scores.of[head];
+      of_head[0] = of_head[1] = start_[head];
       if (kHeads == 2) {
-        multiply_add_8(scores[head][0], query_[0], head, right[0].part[head]);
-        multiply_add_8(scores[head][1], query_[0], head, right[0].part[head + 2]);
+        multiply_add_8(of_head[0], query_[0], head, right[0].part[head]);
+        multiply_add_8(of_head[1], query_[0], head, right[0].part[head + 2]);
       } else {
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
-          multiply_add(scores[head][0], scores[head][1], query_[step], right[step]);
+          multiply_add(of_head[0], of_head[1], query_[step], right[step]);
         }
       }
     }
+  }
+
+  /// Sets the scores of neighbouring tiles that will be read next, if they exist: else of any.
+  template <int Tiles>
+  __device__ void score_ahead(Scores* scores, int first) const {
+    constexpr int kLast = kMostTokens / kWarpTile - Tiles;
+#pragma unroll
+    for (int tile = 0; tile < Tiles; ++tile) score(scores[tile], min(first, kLast) + tile);
   }
 
   /// Which of a tile's keys the lane's two rows read. Padding reads itself, so that it has a key.
@@ -314,7 +343,9 @@ class HeadsRead {
     for (; tile < end; ++tile) {
       uint32_t keys[2];
       find_keys(keys, tile, first_token);
-      read_tiles<1, true>(tile, words, 0, keys);
+      Scores scores;
+      score(scores, tile);
+      read_tiles<1, true>(&scores, tile, words, 0, tile, keys);
       take_second(words);
     }
   }
@@ -328,27 +359,35 @@ class HeadsRead {
     }
   }
 
-  /// Adds `Tiles` · 16 keys: their weights, and the weighted values. The keys' dropout bits begin at 8 ·
-  /// `eight`. Partly: the lane's two rows read only the keys whose bits in `keys` are set.
+  /// Adds `Tiles` · 16 keys, whose scores these are: their weights, and the weighted values. The keys'
+  /// dropout bits begin at 8 · `eight`. Then the scores are those of the tiles from `next` on: their products
+  /// are under way while the values are weighted. Partly: the lane's two rows read only the keys whose bits
+  /// in `keys` are set, and no scores are computed.
   template <int Tiles, bool Partly = false>
-  __device__ void read_tiles(int first, const Words& words, int eight, const uint32_t (&keys)[2] = {}) {
+  __device__ void read_tiles(Scores* scores, int first, const Words& words, int eight, int next,
+                             const uint32_t (&keys)[2] = {}) {
     constexpr uint32_t kOnes = 0x3f803f80u;
-    Sums scores[Tiles][kHeads][2];
-#pragma unroll
-    for (int tile = 0; tile < Tiles; ++tile) score(scores[tile], first + tile);
     LeftFragment weights[Tiles][kHeads];
 #pragma unroll
     for (int tile = 0; tile < Tiles; ++tile) {
 #pragma unroll
       for (int head = 0; head < kHeads; ++head) {
+        Sums(&of_head)[2] = scores[tile].of[head];
 #pragma unroll
-        for (Sums& sums : scores[tile][head]) {
+        for (Sums& sums : of_head) {
 #pragma unroll
           for (float& value : sums.value) value = exp2_of(value);
         }
+        weights[tile][head] = as_left(of_head[0], of_head[1]);
+      }
+    }
+    if constexpr (!Partly) score_ahead<Tiles>(scores, next);
+#pragma unroll
+    for (int tile = 0; tile < Tiles; ++tile) {
+#pragma unroll
+      for (int head = 0; head < kHeads; ++head) {
         LeftFragment& of_head = weights[tile][head];
-        of_head = as_left(scores[tile][head][0], scores[tile][head][1]);
-        if (Partly) keep_pairs(of_head, keys, 0);
+        if (Partly) keep_pairs(of_head, keys, 2 * tile);
         multiply_add(total_[head], of_head, kOnes, kOnes);
         if (Dropout) keep_pairs(of_head, words.of[head], eight + 2 * tile);
       }

@@ -47,9 +47,10 @@ struct WarpTile {
   __device__ int64_t place(int stretch) const { return int64_t{stretch} * rows + row; }
 };
 
-/// Which warp tiles each warp takes, one in each turn. They are ordered by their number of keys, which is greater for later
-/// tokens. The first eight go to warps 0 … 7, the next eight to warps 7 … 0, and so on. While both streams
-/// have output rows, their warp tiles alternate. `Together` neighbouring warps have the same number of turns.
+/// Which warp tiles each warp takes, one in each turn. They are ordered by their number of keys, which is
+/// greater for later tokens. The first eight go to warps 0 … 7, the next eight to warps 7 … 0, and so on.
+/// While both streams have output rows, their warp tiles alternate. `Together` neighbouring warps have the
+/// same number of turns.
 template <bool Streams, int Together>
 class WarpTileSchedule {
  public:

@@ -25,8 +25,11 @@
 ///
 ///     A. Its warps project warp tiles of 16 tokens to keys and values in shared memory.
 ///     B. Each warp takes warp tiles of tokens that read these, up to two of a stream, through the rest of
-///        the block in registers: heads one after another and the output projection; in a post-norm block
-///        also norm, MLP in chunks of hidden units, norm.
+///        the block in registers: the queries of all heads, the heads one after another and the output
+///        projection; in a post-norm block also norm, MLP in chunks of hidden units, norm.
+///
+/// At width 64 four neighbouring warps multiply by weights together (Products.cuh), each its own warp tile,
+/// and wait for each other there. A warp without a warp tile comes along where another of the four has one.
 ///
 /// Keys and values of a second stream's tokens are read by these tokens alone, so phase B computes them in
 /// registers. Warp tiles of padding are skipped; their output is 0. Memory.cuh describes the shared memory.

@@ -97,8 +97,9 @@ __device__ __forceinline__ void mlp(Sums (&out)[Width / 8], Features<Width>& x1,
     keep_until_here<kTogether>(second.active);
     first.template activate<Dropout>({words.of[0][0], words.of[1][0]}, lane);
     start_projection<kTogether>(out, first.active, linear2, 0, lane);
-    // After the last chunk the first units again: a product that nobody needs takes less time than a branch.
-    first.start((chunk + kChunk) % kInner, x1, memory, lane);
+    // After the last chunk the first units again: a product that nobody needs takes warpgroups less time than
+    // a branch around products.
+    if (kTogether || chunk + kChunk < kInner) first.start((chunk + kChunk) % kInner, x1, memory, lane);
     await_projection<kTogether, 2>(second.sums);
     second.template activate<Dropout>({words.of[0][1], words.of[1][1]}, lane);
     start_projection<kTogether>(out, second.active, linear2, kUnits, lane);

@@ -94,8 +94,11 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll 1
     for (int i = 0; i < schedule.count(); ++i) {
       const WarpTile warp_tile = tile_of_turn(sequence, schedule, i);
-      const bool needed = schedule.any(
-          number, i, [&](const WarpTile& tile) { return tile.exists() && !sequence.pads(tile); });
+      bool needed = schedule.has_tiles(i);
+      if constexpr (Block::kPadded) {
+        needed = schedule.any(number, i,
+                              [&](const WarpTile& tile) { return tile.exists() && !sequence.pads(tile); });
+      }
       LeftFragment heads[Width / 16] = {};
       Residual<Width> residual = {};
       if (needed) {

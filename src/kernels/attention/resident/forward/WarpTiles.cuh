@@ -63,15 +63,19 @@ class WarpTileSchedule {
         both_(!Streams || shape.rows <= shape.queries
                   ? 0
                   : last_ + 1 - (shape.tokens - shape.queries) / kWarpTile) {
-    for (int turn = 1; turn < kMost; ++turn) {
-      if (any(0, turn, [](const WarpTile& tile) { return tile.exists(); })) count_ = turn + 1;
+    for (int turn = 0; turn < kMost; ++turn) {
+      if (!any(0, turn, [](const WarpTile& tile) { return tile.exists(); })) continue;
+      count_ = turn + 1;
+      with_tiles_ |= 1u << turn;
     }
   }
 
   /// The number of turns; at least one.
   __device__ int count() const { return count_; }
+  /// Whether in this turn the warp tile of this warp or of another one with the same turns exists.
+  __device__ bool has_tiles(int turn) const { return (with_tiles_ >> turn & 1) != 0; }
   __device__ WarpTile warp_tile(int sequence, int turn) const { return warp_tile(sequence, turn, warp_); }
-  /// Whether `condition` holds for the warp tile of this warp or of another one with the same turns.
+  /// Whether `condition` holds for one of these warp tiles.
   template <class Condition>
   __device__ bool any(int sequence, int turn, const Condition& condition) const {
     bool result = false;
@@ -94,6 +98,7 @@ class WarpTileSchedule {
   int last_;  ///< the last warp tile of a stream
   int both_;  ///< warp tiles of the second stream, if both streams have output rows
   int count_ = 1;
+  unsigned with_tiles_ = 0;  ///< bit i is for turn i
 };
 
 }  // namespace adtrain::kernels::forward_pass

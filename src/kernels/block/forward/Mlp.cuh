@@ -87,8 +87,9 @@ __device__ __forceinline__ void mlp(Sums (&out)[Width / 8], Features<Width>& x1,
   if constexpr (kTogether) take_sums(out);
   HiddenUnits first, second;
   first.start(0, x1, memory, lane);
-#pragma unroll 1
+#pragma unroll  // so that products' addresses are constants
   for (int chunk = 0; chunk < kInner; chunk += kChunk) {
+    const bool last = chunk + kChunk == kInner;
     RowWords<kChunk / 32> words = {};
     if (Dropout) words = RowWords<kChunk / 32>::loaded(keep.inner + chunk / 32, kInner / 32, warp_tile);
     const Tile<kChunk> linear2 = columns_of_chunk<Width>(memory.linear2, chunk);
@@ -97,10 +98,12 @@ __device__ __forceinline__ void mlp(Sums (&out)[Width / 8], Features<Width>& x1,
     keep_until_here<kTogether>(second.active);
     first.template activate<Dropout>({words.of[0][0], words.of[1][0]}, lane);
     start_projection<kTogether>(out, first.active, linear2, 0, lane);
-    // After the last chunk the first units again: a product that nobody needs takes warpgroups less time than
-    // a branch around products.
-    if (kTogether || chunk + kChunk < kInner) first.start((chunk + kChunk) % kInner, x1, memory, lane);
-    await_projection<kTogether, 2>(second.sums);
+    if (last) {
+      await_projection<kTogether, 1>(second.sums);
+    } else {
+      first.start(chunk + kChunk, x1, memory, lane);
+      await_projection<kTogether, 2>(second.sums);
+    }
     second.template activate<Dropout>({words.of[0][1], words.of[1][1]}, lane);
     start_projection<kTogether>(out, second.active, linear2, kUnits, lane);
     await_projection<kTogether, 1>(first.sums);

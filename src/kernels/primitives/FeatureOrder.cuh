@@ -53,11 +53,13 @@ __device__ void copy_in_feature_order_of_columns(Tile<Width> tile, const Bf16* f
     tile.set_pair(row, column + 24, pairs.w);
   }
 }
+/// `row_size`: the distance between rows of `from`, where the tile has some of their columns.
 template <int Columns>
-__device__ void copy_in_feature_order_of_rows(Tile<Columns> tile, const Bf16* from, int rows) {
+__device__ void copy_in_feature_order_of_rows(Tile<Columns> tile, const Bf16* from, int rows,
+                                              int row_size = Columns) {
   for (int chunk = threadIdx.x; chunk < rows * (Columns / 8); chunk += blockDim.x) {
     const int row = chunk / (Columns / 8), column = 8 * (chunk % (Columns / 8));
-    start_copy(tile.at(feature_order(row), column), from + 8 * chunk);
+    start_copy(tile.at(feature_order(row), column), from + row * row_size + column);
   }
 }
 template <class To, class Place = SameRow>

@@ -25,7 +25,6 @@ namespace adtrain::kernels::forward_pass {
 /// A block whose projections are computed elsewhere. Padded: sequences may begin with padding.
 template <bool Padded>
 struct StoredHeads {
-  static constexpr bool kProjects = false;
   static constexpr bool kPadded = Padded;
 
   struct Job : MultiheadAttention {
@@ -240,7 +239,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, HeadSize == 16 ? 6 : 5)
     Heads heads(sequence, unit.warp_tile, unit.column);
     heads.compute_queries(own);
     heads.attend(own);
-    heads.project(own);
+    LeftFragment output[Heads::kSteps];
+    heads.finish(output);
   }
 }
 

@@ -5,6 +5,7 @@
 #include "kernels/attention/resident/forward/Features.cuh"
 #include "kernels/attention/resident/forward/Memory.cuh"
 #include "kernels/attention/resident/forward/Sequence.cuh"
+#include "kernels/block/forward/Products.cuh"
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
@@ -44,10 +45,21 @@ __device__ float squares_of(const Sums* sums, int half) {
   return squares;
 }
 
-/// Phase A for this warp's warp tiles, which start_tokens() has started to copy.
+/// Stores keys or values in 16 rows from `row` on.
+template <int Width>
+__device__ void set_rows(Tile<Width> tile, int row, const Sums (&sums)[Width / 8], unsigned lane) {
+#pragma unroll
+  for (int i = 0; i < Width / 16; ++i) {
+    set_left(tile, row, 16 * i, as_left(sums[2 * i], sums[2 * i + 1]), lane);
+  }
+}
+
+/// Phase A for this warp's warp tiles, which start_tokens() has started to copy. Warps that multiply together
+/// do so as often as the first of them.
 template <int HeadSize, class Block, int Width>
-__device__ void project_keys_and_values(const Sequence<Block, Width>& sequence) {
+__device__ __forceinline__ void project_keys_and_values(const Sequence<Block, Width>& sequence) {
   constexpr int kHeads = Width / HeadSize, kPart = std::min(HeadSize, 16);
+  constexpr bool kTogether = kByWarpgroups<Width>;
   const Memory<Block, Width>& memory = sequence.memory;
   const unsigned lane = lane_anew();
   copies_arrived();
@@ -56,46 +68,34 @@ __device__ void project_keys_and_values(const Sequence<Block, Width>& sequence) 
   // For each part of a head: the greatest sum, over the rows of the warp tiles, of the squares in the lane's
   // columns.
   float longest[Width / kPart] = {};
+  const int tokens = sequence.job.shape.tokens;
+  const int ahead = kWarpTile * (sequence.warp % kWarpsTogether<Width>);  // of the first one's rows
 #pragma unroll 1
-  for (int row = kWarpTile * sequence.first_tile_of_warp(); row < sequence.job.shape.tokens;
-       row += kWarpTile * kGroupWarps) {
-    const auto x = Features<Width>::loaded(memory.keys, row, lane);
+  for (int first = kWarpTile * sequence.first_tile_of_warp() - ahead; first < tokens;
+       first += kWarpTile * kGroupWarps) {
+    const int row = first + ahead;
+    const bool exists = row < tokens;
+    Features<Width> x = {};
+    if (exists) x = Features<Width>::loaded(memory.keys, row, lane);
     const typename Block::template Rotary<HeadSize> rotary(sequence.job, row, lane);
+    Sums keys[Width / 8], values[Width / 8];
+    start_third(keys, 1, x, memory, lane);
+    if constexpr (kTogether) start_third(values, 2, x, memory, lane);
+    await_projection<kTogether, 1>(keys);
+    if (exists) {
+      rotary.rotate(keys);
 #pragma unroll
-    for (int third = 1; third < 3; ++third) {
-#pragma unroll
-      for (int column = 0; column < Width; column += 32) {  // enough products to hide their latency
-        const int out = third * Width + column;
-        Sums sums[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          sums[i] = sums_from(memory.in_proj_bias + out + 8 * i + lane_place(lane).column);
-        }
-#pragma unroll
-        for (int step = 0; step < Width / 16; ++step) {
-          if (step % 2 == 0) __syncwarp();  // else the compiler loads more ahead than registers can hold
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            multiply_add(sums[2 * i], sums[2 * i + 1], x.step[step],
-                         right_of_transposed(memory.in_proj, out + 16 * i, 16 * step, lane));
-          }
-        }
-        if (third == 1) {
-          rotary.rotate(sums);
-#pragma unroll
-          for (int part = 0; part < 32 / kPart; ++part) {
-            const Sums* of_part = sums + part * (kPart / 8);
-            float& most = longest[column / kPart + part];
-            most = fmaxf(most, fmaxf(squares_of<kPart / 8>(of_part, 0), squares_of<kPart / 8>(of_part, 1)));
-          }
-        }
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          set_left(third == 1 ? memory.keys : memory.values, row, column + 16 * i,
-                   as_left(sums[2 * i], sums[2 * i + 1]), lane);
-        }
+      for (int part = 0; part < Width / kPart; ++part) {
+        const Sums* of_part = keys + part * (kPart / 8);
+        float& most = longest[part];
+        most = fmaxf(most, fmaxf(squares_of<kPart / 8>(of_part, 0), squares_of<kPart / 8>(of_part, 1)));
       }
+      set_rows(memory.keys, row, keys, lane);
     }
+    if constexpr (!kTogether) start_third(values, 2, x, memory, lane);
+    await_projection<kTogether>(values);
+    keep_until_here<kTogether>(x.step);
+    if (exists) set_rows(memory.values, row, values, lane);
   }
 
   float of_lane = 0.0f;

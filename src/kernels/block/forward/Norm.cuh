@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/attention/resident/forward/DropoutWords.cuh"
 #include "kernels/attention/resident/forward/Features.cuh"
 #include "kernels/attention/resident/forward/WarpTiles.cuh"
 #include "kernels/primitives/Tile.cuh"
@@ -11,22 +12,29 @@ namespace adtrain::kernels::forward_pass {
 
 constexpr float kNormEpsilon = 1e-5f;
 
-/// branch = x + drop(branch) in fp32. `words`: the dropout words (S · R, Width / 32).
-template <int Width, bool Dropout>
-__device__ void add_residual(Sums (&branch)[Width / 8], const Features<Width>& x, const WarpTile& warp_tile,
-                             const uint32_t* words, float scale, unsigned lane) {
+/// What a sublayer's output is added to: the residual stream, and the dropout words for the output. Loaded
+/// well before it is used.
+template <int Width>
+struct Residual {
+  Features<Width> x;
+  RowWords<Width / 32> words;
+};
+
+/// branch = x + drop(branch) in fp32.
+template <bool Dropout, int Width>
+__device__ void add_residual(Sums (&branch)[Width / 8], const Residual<Width>& residual, float scale,
+                             unsigned lane) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const uint32_t* of_row = words + (warp_tile.place() + 8 * half) * (Width / 32);
 #pragma unroll
     for (int block = 0; block < Width / 32; ++block) {
-      uint32_t kept = 0;  // bit i is for the lane's feature i of these 32
-      if (Dropout && warp_tile.comes_out(half)) kept = __ldg(of_row + block) >> 4 * lane_place(lane).column;
+      // Bit i is for the lane's feature i of these 32.
+      const uint32_t kept = residual.words.of[half][block] >> 4 * lane_place(lane).column;
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         float& value = branch[4 * block + i / 2].value[2 * half + i % 2];
-        const float2 residual = x.pair(4 * block + i / 2, half);
-        const float own = i % 2 == 0 ? residual.x : residual.y;
+        const float2 pair = residual.x.pair(4 * block + i / 2, half);
+        const float own = i % 2 == 0 ? pair.x : pair.y;
         if (Dropout) {
           value = fmaf((kept >> i & 1) != 0 ? value : 0.0f, scale, own);
         } else {

@@ -8,6 +8,7 @@
 #include "kernels/attention/resident/forward/Sequence.cuh"
 #include "kernels/attention/resident/forward/WarpTiles.cuh"
 #include "kernels/block/BlockTensors.h"
+#include "kernels/block/forward/Attention.cuh"
 #include "kernels/block/forward/Mlp.cuh"
 #include "kernels/block/forward/Norm.cuh"
 #include "kernels/primitives/Instructions.cuh"
@@ -20,7 +21,7 @@ namespace adtrain::kernels::forward_pass {
 template <int Width>
 struct MlpMemory {
   Tile<Width> linear1;
-  Tile<4 * Width> linear2;
+  Tile<kHiddenChunk> linear2;  ///< the chunks' columns, one below the other
   float *linear1_bias, *linear2_bias;
   Bf16 *norm1_weight, *norm1_bias, *norm2_weight, *norm2_bias;
 
@@ -78,7 +79,10 @@ struct PostNorm : ProjectingBlock {
   static __device__ void copy_weights(const Memory<PostNorm, Width>& memory, const Job& job) {
     const BlockWeights& from = job.weights;
     copy_in_feature_order_of_rows(memory.out_proj, from.out_proj_weight, Width);
-    copy_in_feature_order_of_rows(memory.linear2, from.linear2_weight, Width);
+    for (int unit = 0; unit < 4 * Width; unit += kHiddenChunk) {
+      copy_in_feature_order_of_rows(columns_of_chunk<Width>(memory.linear2, unit), from.linear2_weight + unit,
+                                    Width, 4 * Width);
+    }
     copy_in_feature_order_of_columns(memory.in_proj, from.in_proj_weight, 3 * Width);
     copy_in_feature_order_of_columns(memory.linear1, from.linear1_weight, 4 * Width);
     copy_vector(memory.in_proj_bias, from.in_proj_bias, 3 * Width);
@@ -105,21 +109,40 @@ struct PostNorm : ProjectingBlock {
     prefetch((lane < kWarpTile ? keep.projection : keep.output) + row * (Width / 32));
   }
 
-  /// From attention's projected output, `sums`, to the block's output.
+  /// The residual stream, which is attention's input x.
   template <bool Dropout, int Width>
-  static __device__ void finish(Sums (&sums)[Width / 8], const Features<Width>& x,
-                                const Sequence<PostNorm, Width>& sequence, const WarpTile& warp_tile) {
+  static __device__ Residual<Width> residual_of(const Features<Width>& x,
+                                                const Sequence<PostNorm, Width>& sequence,
+                                                const WarpTile& warp_tile) {
+    Residual<Width> residual = {x, {}};
+    if (Dropout)
+      residual.words = RowWords<Width / 32>::loaded(sequence.job.keep.projection, Width / 32, warp_tile);
+    return residual;
+  }
+
+  /// From the attention output to the block's output. All warps that multiply together call this together.
+  /// load_next: starts to load what the warp tile after this one needs first, where registers are free.
+  template <bool Dropout, int Width, class Next>
+  static __device__ __forceinline__ void finish(LeftFragment (&attention_output)[Width / 16],
+                                                Residual<Width>& residual,
+                                                const Sequence<PostNorm, Width>& sequence,
+                                                const WarpTile& warp_tile, const Next& load_next) {
     const Job& job = sequence.job;
+    const DropoutMasks& keep = job.keep;
     const Memory<PostNorm, Width>& memory = sequence.memory;
     const BlockActivations& kept = job.activations;
+    Sums sums[Width / 8];
+    project_output(sums, attention_output, memory);
     unsigned lane = lane_anew();
-    add_residual<Width, Dropout>(sums, x, warp_tile, job.keep.projection, job.keep.hidden_scale, lane);
+    add_residual<Dropout>(sums, residual, keep.hidden_scale, lane);
     const Norm norm1 = {memory.norm1_weight, memory.norm1_bias, kept.normed1, kept.inverse1};
-    const Features<Width> x1 = layer_norm<Width>(sums, norm1, warp_tile, lane);
+    residual.x = layer_norm<Width>(sums, norm1, warp_tile, lane);
 
-    mlp<Dropout>(sums, x1, sequence, warp_tile);
+    if (Dropout) residual.words = RowWords<Width / 32>::loaded(keep.output, Width / 32, warp_tile);
+    mlp<Dropout>(sums, residual.x, sequence, warp_tile);
+    load_next();
     lane = lane_anew();
-    add_residual<Width, Dropout>(sums, x1, warp_tile, job.keep.output, job.keep.hidden_scale, lane);
+    add_residual<Dropout>(sums, residual, keep.hidden_scale, lane);
     const Norm norm2 = {memory.norm2_weight, memory.norm2_bias, kept.normed2, kept.inverse2};
     layer_norm<Width>(sums, norm2, warp_tile, lane).store(job.y, warp_tile, lane);
   }

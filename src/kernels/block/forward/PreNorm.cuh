@@ -8,6 +8,7 @@
 #include "kernels/attention/resident/forward/Memory.cuh"
 #include "kernels/attention/resident/forward/Sequence.cuh"
 #include "kernels/attention/resident/forward/WarpTiles.cuh"
+#include "kernels/block/forward/Attention.cuh"
 #include "kernels/block/forward/Norm.cuh"
 #include "kernels/block/pre_norm/PreNormTensors.h"
 #include "kernels/primitives/Instructions.cuh"
@@ -118,12 +119,27 @@ struct PreNorm : ProjectingBlock {
     if (lane < kWarpTile) prefetch(sequence.rows(job.x, warp_tile.second) + row * Width);
   }
 
-  /// Adds attention's projected output, `sums`, to the residual stream.
+  /// The residual stream, which is not attention's input x.
   template <bool Dropout, int Width>
-  static __device__ void finish(Sums (&sums)[Width / 8], const Features<Width>& residual,
-                                const Sequence<PreNorm, Width>& sequence, const WarpTile& warp_tile) {
+  static __device__ Residual<Width> residual_of(const Features<Width>&,
+                                                const Sequence<PreNorm, Width>& sequence,
+                                                const WarpTile& warp_tile) {
+    Residual<Width> residual = {};
+    if (warp_tile.exists()) residual.x = load_warp_tile(sequence, sequence.job.x, warp_tile);
+    return residual;
+  }
+
+  /// Adds attention's projected output to the residual stream. load_next: as in a post-norm block.
+  template <bool Dropout, int Width, class Next>
+  static __device__ __forceinline__ void finish(LeftFragment (&attention_output)[Width / 16],
+                                                Residual<Width>& residual,
+                                                const Sequence<PreNorm, Width>& sequence,
+                                                const WarpTile& warp_tile, const Next& load_next) {
+    Sums sums[Width / 8];
+    project_output(sums, attention_output, sequence.memory);
     const unsigned lane = lane_anew();
-    add_residual<Width, false>(sums, residual, warp_tile, nullptr, 1.0f, lane);
+    add_residual<false>(sums, residual, 1.0f, lane);
+    load_next();
     Features<Width>::rounded(sums).store(sequence.job.x1, warp_tile, lane);
   }
 };

@@ -66,6 +66,29 @@ class AttentionWords<Heads, false> {
   __device__ Words next(bool) { return {}; }
 };
 
+/// The dropout words of 32 · Count columns for the lane's two rows; 0 for rows that are not output.
+template <int Count>
+struct RowWords {
+  uint32_t of[2][Count];
+
+  /// `words`: the first row's, in an array (S · R, words_of_row).
+  __device__ static RowWords loaded(const uint32_t* words, int words_of_row, const WarpTile& warp_tile) {
+    struct alignas(Count * sizeof(uint32_t)) OfRow {
+      uint32_t of[Count];
+    };
+    RowWords result = {};
+    const uint32_t* const first = words + warp_tile.place() * words_of_row;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (!warp_tile.comes_out(half)) continue;
+      const OfRow of_row = *reinterpret_cast<const OfRow*>(first + 8 * half * words_of_row);
+#pragma unroll
+      for (int i = 0; i < Count; ++i) result.of[half][i] = of_row.of[i];
+    }
+    return result;
+  }
+};
+
 /// Prefetches the attention dropout words that the warp will read for a warp tile; the lanes share them.
 template <int Width, int HeadSize>
 __device__ void prefetch_attention_dropout_mask(const BlockShape& shape, const uint32_t* keep,

@@ -14,8 +14,24 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/Tile.cuh"
 
-/// Attention in phase B (see block/forward/Kernel.cuh): heads one after another, output projection.
+/// A warp tile's attention, after the projection of its queries.
 namespace adtrain::kernels::forward_pass {
+
+/// Rounds projected queries of whole heads, rotated and scaled so that their products with keys are exponents
+/// of 2.
+template <int HeadSize, int Steps, class Rotary>
+__device__ void as_queries(LeftFragment (&queries)[Steps], Sums (&projected)[2 * Steps],
+                           const Rotary& rotary) {
+  const float scale = kLog2E / std::sqrt(static_cast<float>(HeadSize));
+  rotary.rotate(projected);
+#pragma unroll
+  for (Sums& sums : projected) {
+#pragma unroll
+    for (float& value : sums.value) value *= scale;
+  }
+#pragma unroll
+  for (int i = 0; i < Steps; ++i) queries[i] = as_left(projected[2 * i], projected[2 * i + 1]);
+}
 
 /// A warp tile's attention in one head, or in two neighbouring heads of 8, so that 16 columns fill a
 /// fragment.
@@ -25,6 +41,8 @@ class HeadsRead {
   static constexpr int kColumns = std::max(HeadSize, 16);
   static constexpr int kHeads = kColumns / HeadSize;
   static constexpr int kSteps = kColumns / 16;
+  /// Tiles of keys read at once: one has enough independent products where there are several heads or steps.
+  static constexpr int kAtOnce = kHeads * kSteps == 1 ? 2 : 1;
 
   __device__ HeadsRead(const Sequence<Block, Width>& sequence, const WarpTile& warp_tile, int column)
       : sequence_(sequence),
@@ -38,54 +56,65 @@ class HeadsRead {
     for (Sums& sums : total_) sums = no_sums();
   }
 
-  /// Computes the heads' queries from x, scaled so that their products with keys are exponents of 2, and the
-  /// scores' start values. x: Features, or the source of the warp tile's projections; see project_own().
+  /// Computes the heads' queries from projections in memory.
   template <class Own>
-  __device__ void compute_queries(const Own& x) {
-    const float scale = kLog2E / std::sqrt(static_cast<float>(HeadSize));
-    const Rotary rotary(sequence_.job, kWarpTile * warp_tile_.number, lane_);
+  __device__ void compute_queries(const Own& own) {
     Sums queries[kColumns / 8];
-    project_own(queries, 0, x);
-    rotary.rotate(queries);
-#pragma unroll
-    for (Sums& sums : queries) {
-#pragma unroll
-      for (float& value : sums.value) value *= scale;
-    }
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) query_[i] = as_left(queries[2 * i], queries[2 * i + 1]);
-    if (has_own_keys()) score_own(x, rotary);
-    start_scores(queries);
+    own.load(queries, 0, column_, lane_);
+    LeftFragment query[kSteps];
+    as_queries<HeadSize>(query, queries, rotary());
+    take_queries(query, own);
   }
 
-  /// Reads all keys within reach; x as for compute_queries().
+  /// Takes the heads' queries from as_queries(). own: the source of the warp tile's keys and values, its
+  /// Features or projections in memory.
   template <class Own>
-  __device__ void attend(const Own& x) {
+  __device__ void take_queries(const LeftFragment (&query)[kSteps], const Own& own) {
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) query_[i] = query[i];
+    if (has_own_keys()) score_own(own);
+    start_scores();
+  }
+
+  /// Reads all keys within reach; own as for take_queries().
+  template <class Own>
+  __device__ void attend(const Own& own) {
     const int first_token = sequence_.first_token();
     // An even tile; there is no padding from here on.
     int tile = (first_token + 2 * kWarpTile - 1) / (2 * kWarpTile) * 2;
     if (first_token > 0) read_after_padding(first_token, min(tile, reach_.tiles()));
     Bits words(sequence_.job, warp_tile_, head_number(0), min(tile, reach_.whole) / 2);
+    Scores scores[kAtOnce];
+    score_ahead<kAtOnce>(scores, tile);
 #pragma unroll 1
     for (; tile + 2 <= reach_.whole; tile += 2) {
       const Words now = words.next(tile + 2 < reach_.tiles());
-      if (kHeads * kSteps == 1) {
-        read_tiles<2>(tile, now, 0);
-      } else {  // one tile has enough independent products
-        read_tiles<1>(tile, now, 0);
-        read_tiles<1>(tile + 1, now, 2);
+      if constexpr (kAtOnce == 2) {
+        read_tiles<kAtOnce>(scores, tile, now, 0, tile + 2);
+      } else {
+        read_tiles<kAtOnce>(scores, tile, now, 0, tile + 1);
+        read_tiles<kAtOnce>(scores, tile + 1, now, 2, tile + 2);
       }
     }
     Words last = words.next(false);
-    if (tile < reach_.whole) read_tiles<1>(tile, last, 0);
-    if (reach_.whole % 2 != 0) take_second(last);
-    if (reach_.partly && tile <= reach_.whole) read_tiles<1, true>(reach_.whole, last, 0, reach_.keys);
-    if (has_own_keys()) read_own(x, last);
+    if (kAtOnce == 2 && reach_.partly && tile < reach_.whole) {
+      uint32_t keys[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) keys[half] = reach_.keys[half] << kWarpTile | 0xffff;
+      read_tiles<2, true>(scores, tile, last, 0, tile, keys);
+      take_second(last);
+    } else {
+      if (tile < reach_.whole) read_tiles<1>(scores, tile, last, 0, tile + 1);
+      if (reach_.whole % 2 != 0) take_second(last);
+      if (reach_.partly && tile <= reach_.whole) {
+        read_tiles<1, true>(scores, reach_.whole, last, 0, reach_.whole, reach_.keys);
+      }
+    }
+    if (has_own_keys()) read_own(own, last);
   }
 
-  /// Writes the attention output and lse. Where the block projects the output, adds the projection to `out`.
-  template <class Out>
-  __device__ void project(Out& out) {
+  /// Writes lse and the attention output, which it also returns.
+  __device__ void finish(LeftFragment (&output)[kSteps]) {
     const LanePlace place = lane_place(lane_);
 #pragma unroll
     for (int head = 0; head < kHeads; ++head) {
@@ -108,19 +137,11 @@ class HeadsRead {
     Bf16* to = Block::template output_of<Width>(sequence_, warp_tile_) + column_ + place.column;
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const LeftFragment attention_output =
-          as_left(attention_output_[2 * step], attention_output_[2 * step + 1]);
-      if constexpr (Block::kProjects) {
-#pragma unroll
-        for (int i = 0; i < Width / 16; ++i) {
-          multiply_add(out[2 * i], out[2 * i + 1], attention_output,
-                       right_of_transposed(sequence_.memory.out_proj, 16 * i, column_ + 16 * step, lane_));
-        }
-      }
+      output[step] = as_left(attention_output_[2 * step], attention_output_[2 * step + 1]);
 #pragma unroll
       for (int part = 0; part < 4; ++part) {
         uint32_t* at = reinterpret_cast<uint32_t*>(to + part % 2 * 8 * row + 16 * step + part / 2 * 8);
-        if (warp_tile_.comes_out(part % 2)) *at = attention_output.part[part];
+        if (warp_tile_.comes_out(part % 2)) *at = output[step].part[part];
       }
     }
   }
@@ -129,6 +150,14 @@ class HeadsRead {
   using Rotary = typename Block::template Rotary<HeadSize>;
   using Bits = AttentionWords<kHeads, Dropout>;
   using Words = typename Bits::Words;
+  /// The scores of 16 keys, minus m: {keys 0-7, keys 8-15} for each head.
+  struct Scores {
+    Sums of[kHeads][2];
+  };
+
+  __device__ Rotary rotary() const {
+    return {sequence_.job, kWarpTile * warp_tile_.number, lane_};
+  }
 
   /// The number of head `head` of these heads among the heads of all sequences.
   __device__ int head_number(int head) const {
@@ -140,7 +169,7 @@ class HeadsRead {
     return Streams && warp_tile_.second;
   }
 
-  /// Projects the warp tile's own x to the heads' columns in a third of in_proj: queries, keys or values.
+  /// Projects the warp tile's own x to the heads' columns in a third of in_proj: keys or values.
   __device__ void project_own(Sums (&sums)[kColumns / 8], int third, const Features<Width>& x) const {
     const Memory<Block, Width>& memory = sequence_.memory;
     const int out = third * Width + column_;
@@ -165,10 +194,10 @@ class HeadsRead {
   }
 
   template <class Own>
-  __device__ void score_own(const Own& x, const Rotary& rotary) {
+  __device__ void score_own(const Own& own) {
     Sums keys[kColumns / 8];
-    project_own(keys, 1, x);
-    rotary.rotate(keys);
+    project_own(keys, 1, own);
+    rotary().rotate(keys);
 #pragma unroll
     for (int head = 0; head < kHeads; ++head) {
 #pragma unroll
@@ -188,9 +217,9 @@ class HeadsRead {
 
   /// `words`: the dropout words of the tile at the warp tile's position.
   template <class Own>
-  __device__ void read_own(const Own& x, const Words& words) {
+  __device__ void read_own(const Own& own, const Words& words) {
     Sums values[kColumns / 8];
-    project_own(values, 2, x);
+    project_own(values, 2, own);
 #pragma unroll
     for (int head = 0; head < kHeads; ++head) {
 #pragma unroll
@@ -210,7 +239,7 @@ class HeadsRead {
   }
 
   /// Scores start from −m, where m is a row's greatest score. Where no score can overflow exp2, m is 0.
-  __device__ void start_scores(const Sums (&queries)[kColumns / 8]) {
+  __device__ void start_scores() {
     constexpr float kSafe = 60.0f;
     bool safe = true;
 #pragma unroll
@@ -221,8 +250,8 @@ class HeadsRead {
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
         for (int eight = head; eight < kColumns / 8; eight += kHeads) {
-          const float* value = queries[eight].value + 2 * half;
-          squares[half] = fmaf(value[0], value[0], fmaf(value[1], value[1], squares[half]));
+          const float2 value = unpacked(query_[eight / 2].part[2 * (eight % 2) + half]);
+          squares[half] = fmaf(value.x, value.x, fmaf(value.y, value.y, squares[half]));
         }
       }
       // By the Cauchy-Schwarz inequality; each lane takes the greater of its two rows.
@@ -241,7 +270,7 @@ class HeadsRead {
     }
 #pragma unroll 1
     for (int tile = sequence_.first_token() / kWarpTile; tile < reach_.tiles(); ++tile) {
-      Sums scores[kHeads][2];
+      Scores scores;
       score(scores, tile);
       uint32_t keys[2];
       find_keys(keys, tile, sequence_.first_token());
@@ -251,7 +280,7 @@ class HeadsRead {
         for (int i = 0; i < 8; ++i) {
           const int half = i / 2 % 2, key = i / 4 * 8 + lane_place(lane_).column + i % 2;
           if ((keys[half] >> key & 1) != 0) {
-            greatest[head][half] = fmaxf(greatest[head][half], scores[head][i / 4].value[i % 4]);
+            greatest[head][half] = fmaxf(greatest[head][half], scores.of[head][i / 4].value[i % 4]);
           }
         }
       }
@@ -263,8 +292,8 @@ class HeadsRead {
     }
   }
 
-  /// The scores of 16 keys, minus m: {keys 0-7, keys 8-15} for each head.
-  __device__ void score(Sums (&scores)[kHeads][2], int tile) const {
+  /// Sets the scores of 16 keys.
+  __device__ void score(Scores& scores, int tile) const {
     RightFragments right[kSteps];
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -272,17 +301,26 @@ class HeadsRead {
     }
 #pragma unroll
     for (int head = 0; head < kHeads; ++head) {
-      scores[head][0] = scores[head][1] = start_[head];
+      Sums(&of_head)[2] = scores.of[head];
+      of_head[0] = of_head[1] = start_[head];
       if (kHeads == 2) {
-        multiply_add_8(scores[head][0], query_[0], head, right[0].part[head]);
-        multiply_add_8(scores[head][1], query_[0], head, right[0].part[head + 2]);
+        multiply_add_8(of_head[0], query_[0], head, right[0].part[head]);
+        multiply_add_8(of_head[1], query_[0], head, right[0].part[head + 2]);
       } else {
 #pragma unroll
         for (int step = 0; step < kSteps; ++step) {
-          multiply_add(scores[head][0], scores[head][1], query_[step], right[step]);
+          multiply_add(of_head[0], of_head[1], query_[step], right[step]);
         }
       }
     }
+  }
+
+  /// Sets the scores of neighbouring tiles that will be read next, if they exist: else of any.
+  template <int Tiles>
+  __device__ void score_ahead(Scores* scores, int first) const {
+    constexpr int kLast = kMostTokens / kWarpTile - Tiles;
+#pragma unroll
+    for (int tile = 0; tile < Tiles; ++tile) score(scores[tile], min(first, kLast) + tile);
   }
 
   /// Which of a tile's keys the lane's two rows read. Padding reads itself, so that it has a key.
@@ -305,7 +343,9 @@ class HeadsRead {
     for (; tile < end; ++tile) {
       uint32_t keys[2];
       find_keys(keys, tile, first_token);
-      read_tiles<1, true>(tile, words, 0, keys);
+      Scores scores;
+      score(scores, tile);
+      read_tiles<1, true>(&scores, tile, words, 0, tile, keys);
       take_second(words);
     }
   }
@@ -319,27 +359,35 @@ class HeadsRead {
     }
   }
 
-  /// Adds `Tiles` · 16 keys: their weights, and the weighted values. The keys' dropout bits begin at 8 ·
-  /// `eight`. Partly: the lane's two rows read only the keys whose bits in `keys` are set.
+  /// Adds `Tiles` · 16 keys, whose scores these are: their weights, and the weighted values. The keys'
+  /// dropout bits begin at 8 · `eight`. Then the scores are those of the tiles from `next` on: their products
+  /// are under way while the values are weighted. Partly: the lane's two rows read only the keys whose bits
+  /// in `keys` are set, and no scores are computed.
   template <int Tiles, bool Partly = false>
-  __device__ void read_tiles(int first, const Words& words, int eight, const uint32_t (&keys)[2] = {}) {
+  __device__ void read_tiles(Scores* scores, int first, const Words& words, int eight, int next,
+                             const uint32_t (&keys)[2] = {}) {
     constexpr uint32_t kOnes = 0x3f803f80u;
-    Sums scores[Tiles][kHeads][2];
-#pragma unroll
-    for (int tile = 0; tile < Tiles; ++tile) score(scores[tile], first + tile);
     LeftFragment weights[Tiles][kHeads];
 #pragma unroll
     for (int tile = 0; tile < Tiles; ++tile) {
 #pragma unroll
       for (int head = 0; head < kHeads; ++head) {
+        Sums(&of_head)[2] = scores[tile].of[head];
 #pragma unroll
-        for (Sums& sums : scores[tile][head]) {
+        for (Sums& sums : of_head) {
 #pragma unroll
           for (float& value : sums.value) value = exp2_of(value);
         }
+        weights[tile][head] = as_left(of_head[0], of_head[1]);
+      }
+    }
+    if constexpr (!Partly) score_ahead<Tiles>(scores, next);
+#pragma unroll
+    for (int tile = 0; tile < Tiles; ++tile) {
+#pragma unroll
+      for (int head = 0; head < kHeads; ++head) {
         LeftFragment& of_head = weights[tile][head];
-        of_head = as_left(scores[tile][head][0], scores[tile][head][1]);
-        if (Partly) keep_pairs(of_head, keys, 0);
+        if (Partly) keep_pairs(of_head, keys, 2 * tile);
         multiply_add(total_[head], of_head, kOnes, kOnes);
         if (Dropout) keep_pairs(of_head, words.of[head], eight + 2 * tile);
       }
@@ -381,20 +429,5 @@ class HeadsRead {
   Sums total_[kHeads];          ///< sums of weights, the same in all columns
   Sums attention_output_[kColumns / 8];
 };
-
-/// out = out_proj(attention(x)).
-template <int HeadSize, bool Dropout, bool Streams, class Block, int Width>
-__device__ void attend(Sums (&out)[Width / 8], const Features<Width>& x,
-                       const Sequence<Block, Width>& sequence, const WarpTile& warp_tile) {
-  using Heads = HeadsRead<Block, Width, HeadSize, Dropout, Streams>;
-  start_from_bias<Width>(out, sequence.memory.out_proj_bias, lane_anew());
-#pragma unroll 1
-  for (int column = 0; column < Width; column += Heads::kColumns) {
-    Heads heads(sequence, warp_tile, column);
-    heads.compute_queries(x);
-    heads.attend(x);
-    heads.project(out);
-  }
-}
 
 }  // namespace adtrain::kernels::forward_pass

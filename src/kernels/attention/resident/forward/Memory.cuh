@@ -13,7 +13,8 @@
 ///     in_proj  (3 D, D)  6 D² bytes              whole launch; columns in feature order
 ///     out_proj (D, D)    2 D² bytes              whole launch; rows in feature order
 ///     linear1  (4 D, D)  8 D² bytes              whole launch; columns in feature order
-///     linear2  (D, 4 D)  8 D² bytes              whole launch; rows in feature order
+///     linear2  (D, 4 D)  8 D² bytes              whole launch; rows in feature order; as tiles (D, 64), one
+///                                                below the other
 ///     keys     (T, D)    2 D T bytes, G times    a sequence's x, once the previous one has been read; then
 ///                                                its keys, from phase A until the last query has read them
 ///     values   (T, D)    2 D T bytes, G times    from phase A until the last query has read them
@@ -22,7 +23,8 @@
 ///     longest  (2, 8)    64 bytes, G times       the greatest |key|² of each head: of this sequence, from A
 ///                                                until its last query has read; zeros for the next sequence
 ///
-/// A is the phase that projects keys and values; see block/forward/Kernel.cuh.
+/// A is the phase that projects keys and values; see block/forward/Kernel.cuh. The tiles come first: at width
+/// 64 each begins at a multiple of 1024 bytes, as products of warpgroups need it.
 namespace adtrain::kernels::forward_pass {
 
 constexpr int kMostHeads = 8;

@@ -45,8 +45,6 @@ struct Sequence {
 /// A block whose kernel computes attention's projections. The attention output has the layout of the residual
 /// stream.
 struct ProjectingBlock {
-  static constexpr bool kProjects = true;
-
   /// The address of the lane's first output row of a warp tile (output_of), and the distance between rows
   /// (row_of_output).
   template <int Width, class Block>

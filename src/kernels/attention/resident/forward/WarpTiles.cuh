@@ -47,10 +47,11 @@ struct WarpTile {
   __device__ int64_t place(int stretch) const { return int64_t{stretch} * rows + row; }
 };
 
-/// Which warp tiles each warp takes. They are ordered by their number of keys, which is greater for later
-/// tokens. The first eight go to warps 0 … 7, the next eight to warps 7 … 0, and so on. While both streams
-/// have output rows, their warp tiles alternate.
-template <bool Streams>
+/// Which warp tiles each warp takes, one in each turn. They are ordered by their number of keys, which is
+/// greater for later tokens. The first eight go to warps 0 … 7, the next eight to warps 7 … 0, and so on.
+/// While both streams have output rows, their warp tiles alternate. `Together` neighbouring warps have the
+/// same number of turns.
+template <bool Streams, int Together>
 class WarpTileSchedule {
  public:
   static constexpr int kMost = Streams ? 4 : 2;
@@ -62,25 +63,42 @@ class WarpTileSchedule {
         both_(!Streams || shape.rows <= shape.queries
                   ? 0
                   : last_ + 1 - (shape.tokens - shape.queries) / kWarpTile) {
-    for (int turn = 1; turn < kMost; ++turn) {
-      if (warp_tile(0, turn).exists()) count_ = turn + 1;
+    for (int turn = 0; turn < kMost; ++turn) {
+      if (!any(0, turn, [](const WarpTile& tile) { return tile.exists(); })) continue;
+      count_ = turn + 1;
+      with_tiles_ |= 1u << turn;
     }
   }
 
   /// The number of turns; at least one.
   __device__ int count() const { return count_; }
-  __device__ WarpTile warp_tile(int sequence, int turn) const {
-    const int place = kGroupWarps * turn + (turn % 2 == 0 ? warp_ : kGroupWarps - 1 - warp_);
+  /// Whether in this turn the warp tile of this warp or of another one with the same turns exists.
+  __device__ bool has_tiles(int turn) const { return (with_tiles_ >> turn & 1) != 0; }
+  __device__ WarpTile warp_tile(int sequence, int turn) const { return warp_tile(sequence, turn, warp_); }
+  /// Whether `condition` holds for one of these warp tiles.
+  template <class Condition>
+  __device__ bool any(int sequence, int turn, const Condition& condition) const {
+    bool result = false;
+#pragma unroll
+    for (int i = 0; i < Together; ++i) {
+      result = result || condition(warp_tile(sequence, turn, warp_ / Together * Together + i));
+    }
+    return result;
+  }
+
+ private:
+  __device__ WarpTile warp_tile(int sequence, int turn, int warp) const {
+    const int place = kGroupWarps * turn + (turn % 2 == 0 ? warp : kGroupWarps - 1 - warp);
     if (Streams && place < 2 * both_) return {shape_, sequence, place % 2 == 0, last_ - place / 2};
     return {shape_, sequence, Streams && both_ == 0, last_ - (place - both_)};
   }
 
- private:
   const BlockShape& shape_;
   int warp_;
   int last_;  ///< the last warp tile of a stream
   int both_;  ///< warp tiles of the second stream, if both streams have output rows
   int count_ = 1;
+  unsigned with_tiles_ = 0;  ///< bit i is for turn i
 };
 
 }  // namespace adtrain::kernels::forward_pass

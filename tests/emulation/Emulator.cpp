@@ -31,6 +31,9 @@ struct Copy {
   }
 };
 
+constexpr int kWarpgroupThreads = 128, kMostWarpgroups = 8;
+constexpr int kWarpgroupBarriers = 16;  ///< the first of those barriers, behind the ones that a GPU has
+
 /// Else the number of a barrier.
 constexpr int kReady = -1, kInWarp = -2, kEnded = -3, kInCluster = -4, kAwaiting = -5;
 
@@ -121,7 +124,7 @@ class Cluster {
   const int shared_bytes_;
   std::vector<SharedMemory> memories_;
   std::vector<uint3> places_;
-  std::vector<std::array<int, 16>> at_barrier_;
+  std::vector<std::array<int, kWarpgroupBarriers + kMostWarpgroups>> at_barrier_;
   size_t in_cluster_ = 0;  ///< threads at its barrier
   std::vector<std::function<void()>> later_;
   int current_ = 0;
@@ -339,6 +342,11 @@ void together(Operation operation, void* own) {
 
 void barrier(int id, int threads) {
   running->barrier(id, threads);
+}
+
+void meet_in_warpgroup() {
+  running->barrier(kWarpgroupBarriers + static_cast<int>(place.thread.x) / kWarpgroupThreads,
+                   kWarpgroupThreads);
 }
 
 void start_copy(uint32_t to, const void* from, int bytes, int given) {

@@ -57,6 +57,8 @@ void together(Operation operation, void* own);
 
 /// The same for barriers. `threads` = 0 is all of the block.
 void barrier(int id, int threads);
+/// A barrier of the four warps of a warpgroup.
+void meet_in_warpgroup();
 
 /// An asynchronous copy, of which the first `given` of `bytes` are copied and the others cleared: it happens
 /// at once or when somebody waits for it, as chance wills.

@@ -78,6 +78,8 @@ TEST(EmulatedTokenEmbedding, IsTheReferenceInAnyOrderOfThreads) {
            {35, 20, 19, 1, 64, 5, 3},
            {3, 18, 18, 18, 32, 8, 11},
            {1, 1, 0, 1, 96, 2, 3},
+           {5, 40, 20, 17, 64, 5, 3},
+           {5, 40, 30, 17, 32, 5, 3},
            {70, 20, 20, 20, 64, 5, 9},
            // Wide enough for a warp to take more sequences than it copies at once.
            {70, 2, 1, 1, 2144, 5, 3}}) {

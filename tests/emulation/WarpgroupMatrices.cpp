@@ -123,6 +123,7 @@ void start_product(const GroupProduct& own) {
 }
 
 void close_products() {
+  meet_in_warpgroup();
   together([](const auto&) { groups_of_warp().emplace_back(); }, nullptr);
 }
 

@@ -68,7 +68,8 @@ TEST(WarpgroupMatrices, ProductsWithTilesInBothDirections) {
     product.sums = over_rows, product.right = kDescriptor + 16 * kRowBytes / 16, product.across = true;
     start_product(product);
     start_product({of_shared, kRows, {}, kDescriptor, /*across=*/false, kDescriptor});
-    start_product({of_rows, kRows, {}, kDescriptor, /*across=*/true, kDescriptor, /*down=*/true});
+    start_product(
+        {of_rows, kRows, {}, kDescriptor, /*across=*/true, kDescriptor, /*halves=*/false, /*down=*/true});
     close_products();
     wait_for_products(0);
     for_sums([&](int i, int row, int column) {
@@ -119,6 +120,23 @@ TEST(WarpgroupMatrices, ProductsThatNobodyWaitsForAreAnError) {
     fault = error.what();
   }
   EXPECT_THAT(fault, HasSubstr("before its products have arrived"));
+}
+
+TEST(WarpgroupMatrices, AWarpThatStaysAwayIsAnError) {
+  std::string fault = "none";
+  try {
+    launch("three warps", {1, 1, 1}, kThreads, kTileBytes, [] {
+      fill_tile();
+      if (place.thread.x < kLanes) return;
+      float sums[32] = {};
+      start_product({sums, kRows, {}, kDescriptor, /*across=*/false, kDescriptor});
+      close_products();
+      wait_for_products(0);
+    });
+  } catch (const KernelError& error) {
+    fault = error.what();
+  }
+  EXPECT_THAT(fault, HasSubstr("wait for others for ever"));
 }
 
 }  // namespace

@@ -62,6 +62,9 @@ inline std::vector<FusedBlockCase> fused_block_cases() {
       all.push_back({{7, 33, 33, 32, 2, causal}, dropout});
       all.push_back({{2, 256, 17, 32, 1, causal}, dropout});
       all.push_back({{3, 7, 3, 64, 8, causal}, dropout});
+      all.push_back({{5, 200, 200, 64, 8, causal}, dropout});
+      all.push_back({{4, 101, 5, 64, 4, causal}, dropout});  // all outputs in one warp tile
+      all.push_back({{4, 101, 5, 64, 8, causal}, dropout});
       all.push_back({{1, 1, 1, 32, 4, causal}, dropout});
     }
     all.push_back({{300, 164, 164, 64, 4, true}, dropout});  // several tiles of rows a thread block
@@ -75,6 +78,8 @@ inline std::vector<FusedBlockCase> fused_block_cases() {
     all.push_back({{3, 256, 512, 64, 4, true, 256}, dropout});
     all.push_back({{4, 101, 1, 64, 2, true, 101}, dropout});
     all.push_back({{4, 101, 137, 64, 2, true, 101}, dropout});
+    all.push_back({{4, 101, 106, 64, 4, true, 101}, dropout});
+    all.push_back({{5, 150, 210, 64, 4, true, 60}, dropout});
     all.push_back({{7, 33, 66, 32, 2, true, 33}, dropout});
     all.push_back({{2, 256, 17, 32, 1, true, 256}, dropout});
     all.push_back({{3, 250, 500, 64, 8, true, 250}, dropout});
@@ -95,6 +100,7 @@ inline std::vector<FusedBlockCase> padded_block_cases() {
     all.push_back({{9, 164, 1, 64, 4, true}, dropout, 1.0, true});
     all.push_back({{7, 256, 256, 64, 8, true}, dropout, 1.0, true});
     all.push_back({{7, 101, 37, 64, 2, true}, dropout, 1.0, true});
+    all.push_back({{7, 101, 5, 64, 4, true}, dropout, 1.0, true});
     all.push_back({{7, 240, 240, 64, 4, true}, dropout, 4.0, true});
     all.push_back({{7, 244, 365, 64, 4, true, 121}, dropout, 1.0, true});
     all.push_back({{7, 244, 121, 64, 4, true, 121}, dropout, 1.0, true});

@@ -7,9 +7,10 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/RowProducts.cuh"
 
-/// A warp works on a warp tile of 16 neighbouring tokens, sequence after sequence, so that the tokens'
-/// position embeddings stay in registers. What it needs of the next sequences is copied meanwhile. A
-/// transition's features are a row of 16. Both directions are products on the tensor cores:
+/// Forward, and backward for transitions, a warp works on a warp tile of 16 neighbouring tokens, sequence
+/// after sequence, so that the tokens' position embeddings, or their sums, stay in registers. What it needs
+/// of the next sequences is copied meanwhile. A transition's features are a row of 16. Both directions are
+/// products on the tensor cores:
 ///
 ///     forward: x = position + features · weights       backward: dweights = featuresᵀ · dx, dposition = Σ dx
 ///
@@ -33,7 +34,8 @@ inline int tiles_of(int rows) {
 }
 
 /// The warp tiles of a sequence's tokens, which are either transitions or queries, and the slices of all
-/// sequences. A thread block works on one of each. There are as many slices as give all multiprocessors
+/// sequences. A thread block works on one of each, or, for the gradients of queries, on a part of all slices
+/// of all warp tiles. There are as many slices as give all multiprocessors
 /// work, but not so many that a warp has few sequences.
 struct Division {
   int context_tiles, query_tiles, slices;

@@ -10,7 +10,6 @@ namespace adtrain::kernels {
 
 /// No rotation: for values, and for blocks without rope.
 struct NoRope {
-  static constexpr int kSixteens = 1;
   template <int Count>
   __device__ void apply(Sums (&)[Count]) const {}
 };

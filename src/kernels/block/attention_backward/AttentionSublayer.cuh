@@ -38,10 +38,9 @@
 ///
 ///     1. each warp computes du, dp, d_attention_output, delta, q, k and v of its tokens;
 ///     2. sums for out_proj_weight;
-///     3. the tokens as keys, with all queries that read them: dk, dv; as queries, with all keys that they
-///        read: dq. The weights are computed in both cases, so that warps exchange nothing. In causal
-///        attention a warp tile's keys have as many queries fewer as its queries have keys more, so that
-///        all warps have the same work;
+///     3. the tokens as queries, with all keys that they read: dq; as keys, with all queries that read them:
+///        dk, dv. The weights are computed in both cases, so that warps exchange nothing. A warp has its own
+///        tokens as queries, and then takes heads of any tokens as keys until none are left;
 ///     4. dx;
 ///     5. sums for in_proj_weight.
 ///
@@ -71,6 +70,10 @@
 ///                 too small: they take in_proj's place, which is filled again for 4
 ///     inverse     (256) fp32, 1 K: 4 before-1
 ///     vectors     (4 D), 8 D bytes: in_proj_bias, norm1_weight: the whole launch
+///     next_keys   which head of a warp tile's keys is next: 3
+///
+/// At width 64 four neighbouring warps multiply by weights together (wgmma), and so do those who have the
+/// sums for one matrix of weights; see Group.
 namespace adtrain::kernels::backward_pass {
 
 constexpr uint32_t kOnes = 0x3f803f80u;  ///< two bf16 ones
@@ -120,7 +123,6 @@ class AttentionSublayer {
         in_proj_bias_(reinterpret_cast<Bf16*>(shared + P::kVectors)),
         norm1_weight_(in_proj_bias_ + 3 * kWidth),
         warp_(__shfl_sync(kAllLanes, threadIdx.x / kWarp, 0)),
-        uniform_warp_(warp_),
         place_(lane_place()),
         tokens_(job.shape.tokens),
         warp_tiles_((tokens_ + kWarpTile - 1) / kWarpTile),
@@ -133,6 +135,7 @@ class AttentionSublayer {
     round_ = Round::of<kStreams, kPadded>(job_.shape, blockIdx.x, kStreams);
     fetch_gradients(round_);
     copies_arrived();
+    show();
     __syncthreads();
 #pragma unroll 1
     while (round_.sequence < job_.shape.sequences) {
@@ -143,10 +146,10 @@ class AttentionSublayer {
 #pragma unroll
       for (int own = 0; own < P::kTilesOfWarp; ++own) {
         deltas[own] = no_sums();
-        const int warp_tile = uniform_warp_ + own * P::kWarps;
+        const int warp_tile = warp_tile_of(own);
         if (any_output() && has_tokens(group_of(warp_tile))) prepare(warp_tile, deltas[own], own_keys[own]);
       }
-      show_to_products();
+      show();
       float logs[kThreadLogs];  // loaded no earlier for want of registers, but prefetched
       load_logs(logs);
       __syncthreads();
@@ -154,8 +157,7 @@ class AttentionSublayer {
       store_logs(logs);
 #pragma unroll
       for (int own = 0; own < P::kTilesOfWarp; ++own) {
-        if (warp_tile_of(own) < warp_tiles_ && has_output(warp_tile_of(own)))
-          store_deltas(warp_tile_of(own), deltas[own]);
+        if (has_output(warp_tile_of(own))) store_deltas(warp_tile_of(own), deltas[own]);
       }
       if (threadIdx.x == 0) *next_keys_ = 0;
       add_out_proj_sums();
@@ -165,7 +167,7 @@ class AttentionSublayer {
       uint32_t dquery[P::kTilesOfWarp][kEights][2] = {};
       read_as_queries(dquery);
       read_as_keys();
-      show_to_products();
+      show();
       __syncthreads();
 
       Residuals residuals[P::kTilesOfWarp] = {};
@@ -177,7 +179,7 @@ class AttentionSublayer {
       close_copies();
       store_dquery(dquery);
       if constexpr (!P::kInProjStays) copies_arrived();
-      show_to_products();
+      show();
       if (!P::kInProjStays || one_output_tile()) {
         __syncthreads();
       } else {
@@ -185,15 +187,16 @@ class AttentionSublayer {
       }
 #pragma unroll
       for (int own = 0; own < P::kTilesOfWarp; ++own) {
-        const int warp_tile = uniform_warp_ + own * P::kWarps;
+        const int warp_tile = warp_tile_of(own);
         if (group_of(warp_tile).first < warp_tiles_) make_dx(warp_tile, residuals[own]);
       }
       copies_arrived_but_last();
-      show_to_products();
+      show();
       __syncthreads();
 
       add_in_proj_sums();
       copies_arrived();
+      show();
       __syncthreads();
       round_ = next_round();
     }
@@ -249,6 +252,10 @@ class AttentionSublayer {
     constexpr int kSize = kByWarpgroups ? kWarpsOfGroup : 1;
     const int first = warp_tile / kSize * kSize;
     return {first, first + kSize - 1};
+  }
+  /// Makes what this thread has written to shared memory visible to products of warpgroups, after a barrier.
+  __device__ static void show() {
+    if constexpr (kByWarpgroups) show_to_products();
   }
   /// Waits for the warps of the own warp tile's group.
   __device__ void meet_group() const {
@@ -414,7 +421,7 @@ class AttentionSublayer {
   static_assert(P::kWarps == 4 * kSixteens, "16 rows of a matrix a warp");
 
   __device__ int matrix() const {
-    return uniform_warp_ / kSixteens;
+    return warp_ / kSixteens;
   }
   __device__ bool has_out_proj() const {
     return matrix() == 3;
@@ -443,10 +450,9 @@ class AttentionSublayer {
   float *const minus_log_, *const minus_delta_, *const inverse_;
   int* const next_keys_;
   Bf16 *const in_proj_bias_, *const norm1_weight_;
+  /// The same in all lanes, as the compiler knows: where warps take part in products of a warpgroup depends
+  /// on it, and else the compiler waits for each product.
   const int warp_;
-  /// The same number, as the compiler knows: where warps take part in products of a warpgroup must depend on
-  /// it, or the compiler puts a wait after each product.
-  const int uniform_warp_;
   const LanePlace place_;
   const int tokens_, warp_tiles_;
   Pairs pairs_;

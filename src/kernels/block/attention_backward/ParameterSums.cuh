@@ -29,7 +29,7 @@ __device__ __forceinline__ void AttentionSublayer<V>::add_sums(Tile<kWidth> grad
     for (; warp_tile + 4 <= warp_tiles_; warp_tile += 4) start_sums<4>(gradient, input, warp_tile);
     const int left = warp_tiles_ - warp_tile;
     if (left >= 2) start_sums<2>(gradient, input, warp_tile);
-    if (left % 2 != 0) start_sums<1>(gradient, input, warp_tiles_ - 1);
+    if (left > 0 && left % 2 != 0) start_sums<1>(gradient, input, warp_tiles_ - 1);
   }
   Sums of_columns = {{column_sums_[0], column_sums_[0], column_sums_[1], column_sums_[1]}};
 #pragma unroll 4

@@ -291,7 +291,7 @@ __device__ void AttentionSublayer<V>::store_own_keys(const OwnKeys (&own_keys)[P
 #pragma unroll
   for (int own = 0; own < P::kTilesOfWarp; ++own) {
     const int warp_tile = warp_tile_of(own);
-    if (warp_tile >= warp_tiles_ || !has_output(warp_tile)) continue;
+    if (!has_output(warp_tile)) continue;
 #pragma unroll
     for (int i = 0; i < kSixteens; ++i) {
       set_left(from_row(own_key_, kWarpTile * warp_tile), 0, 16 * i, own_keys[own].key[i]);

@@ -12,7 +12,7 @@ __device__ void AttentionSublayer<V>::read_as_queries(uint32_t (&dquery)[P::kTil
   for (int own = 0; own < P::kTilesOfWarp; ++own) {
     if (one_output_tile() && own > 0) break;
     const int warp_tile = one_output_tile() ? round_.first_output : warp_tile_of(own);
-    if (warp_tile >= warp_tiles_ || !has_output(warp_tile)) continue;
+    if (!has_output(warp_tile)) continue;
 #pragma unroll 1
     for (int head = one_output_tile() ? warp_ : 0; head < kHeads; head += one_output_tile() ? P::kWarps : 1) {
       Sums sums[kHeadEights];

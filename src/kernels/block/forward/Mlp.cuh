@@ -95,7 +95,7 @@ __device__ __forceinline__ void mlp(Sums (&out)[Width / 8], Features<Width>& x1,
     const Tile<kChunk> linear2 = columns_of_chunk<Width>(memory.linear2, chunk);
     second.start(chunk + kUnits, x1, memory, lane);
     await_projection<kTogether, 1>(first.sums);
-    keep_until_here<kTogether>(second.active);
+    if (chunk > 0) keep_until_here<kTogether>(second.active);
     first.template activate<Dropout>({words.of[0][0], words.of[1][0]}, lane);
     start_projection<kTogether>(out, first.active, linear2, 0, lane);
     if (last) {

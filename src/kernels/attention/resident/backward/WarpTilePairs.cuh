@@ -146,12 +146,12 @@ class WarpTilePairs {
       for (int i = 0; i + 1 < kAhead; ++i) ahead[i] = ahead[i + 1];
       ahead[kAhead - 1] = key_words(words_now);
       words_now.move_on(keys + 2 * kAhead + 2 <= last ? shape_.rows : 0);
-      add_warp_tiles<2, false, 0>(queries, keys, now);
+      add_warp_tiles<2, false>(queries, keys, now);
     }
     if (keys < last) {
-      add_warp_tiles<2, true, 0>(queries, keys, ahead[0]);
+      add_warp_tiles<2, true>(queries, keys, ahead[0]);
     } else if (keys == last) {
-      add_warp_tiles<1, true, 0>(queries, last, ahead[0]);
+      add_warp_tiles<1, true>(queries, last, ahead[0]);
     }
     return ahead[0];
   }
@@ -273,13 +273,13 @@ class WarpTilePairs {
 #pragma unroll 1
     for (int keys = first_warp_tile; keys < end; ++keys) {
       const int shift = keys % 2 * kWarpTile;
-      add_warp_tiles<1, true, 0>(queries, keys, {{of_pair.word[0] >> shift, of_pair.word[1] >> shift}});
+      add_warp_tiles<1, true>(queries, keys, {{of_pair.word[0] >> shift, of_pair.word[1] >> shift}});
     }
   }
 
-  /// Neighbouring warp tiles of keys at once. Edge: some of the keys are not read. Half: which half of the
-  /// words' bits are those of the first one.
-  template <int Tiles, bool Edge, int Half>
+  /// Neighbouring warp tiles of keys at once, whose bits are the lowest of the words. Edge: some of the keys
+  /// are not read.
+  template <int Tiles, bool Edge>
   __device__ void add_warp_tiles(Queries& queries, int first, const KeyWords& words) const {
     const int row = kWarpTile * first;
     const Tile<Width> key = from_row(tiles_.key, row), value = from_row(tiles_.value, row);
@@ -314,7 +314,7 @@ class WarpTilePairs {
         }
         const float* const dweight = dweights[eight / 2][eight % 2].value + 2 * half;
         const uint32_t dpair = packed(dweight[0], dweight[1]);
-        const uint32_t mask = Dropout ? pair_mask(mask_first, mask_second, 2 * Half + eight) : ~0u;
+        const uint32_t mask = Dropout ? pair_mask(mask_first, mask_second, eight) : ~0u;
         dscores[eight / 2].part[2 * (eight % 2) + half] =
             multiplied(packed(weight[0], weight[1]), (dpair & mask) | (minus_delta & ~mask));
       }

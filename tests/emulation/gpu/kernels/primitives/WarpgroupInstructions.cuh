@@ -34,14 +34,13 @@ void start_product(Sums (&sums)[Count], const LeftFragment& left, uint64_t right
                             right,
                             Across,
                             0,
-                            false,
                             std::is_same_v<Short, __half>});
 }
 
 template <class Short, bool Down, bool Across, int Count>
 void start_product(Sums (&sums)[Count], uint64_t left, uint64_t right) {
   emulation::start_product(
-      {sums[0].value, 8 * Count, {}, right, Across, left, Down, std::is_same_v<Short, __half>});
+      {sums[0].value, 8 * Count, {}, right, Across, left, std::is_same_v<Short, __half>, Down});
 }
 
 }  // namespace adtrain::kernels

@@ -5,20 +5,30 @@
 /// Steps 1 and 4: from gradients and tokens to the inputs of step 3, and from step 3's gradients to dx.
 namespace adtrain::kernels::backward_pass {
 
+/// A warpgroup's products with each of the left operands, which start(left, column) starts, until they have
+/// arrived.
+template <int Count, int Steps, class Start>
+__device__ __forceinline__ void multiply_together(Sums (&sums)[Count], LeftFragment (&left)[Steps],
+                                                  const Start& start) {
+  take_sums(sums);
+  begin_products();
+#pragma unroll
+  for (int i = 0; i < Steps; ++i) start(left[i], 16 * i);
+  close_products();
+  products_arrived<0>();
+  take_sums(sums);
+  hold(left);
+}
+
 /// sums += left · weightᵀ with a weight (32, D), by the warps of a group together.
 template <class V>
 __device__ __forceinline__ void AttentionSublayer<V>::add_product_with_rows(Sums (&sums)[4],
                                                                             LeftFragment (&left)[kSixteens],
                                                                             Tile<kWidth> weight) {
   if constexpr (kByWarpgroups) {
-    take_sums(sums);
-    begin_products();
-#pragma unroll
-    for (int i = 0; i < kSixteens; ++i) start_product_with_rows<Bf16>(sums, left[i], weight, 16 * i);
-    close_products();
-    products_arrived<0>();
-    take_sums(sums);
-    hold(left);
+    multiply_together(sums, left, [&](const LeftFragment& of_columns, int column) {
+      start_product_with_rows<Bf16>(sums, of_columns, weight, column);
+    });
   } else {
 #pragma unroll
     for (int i = 0; i < kSixteens; ++i) {
@@ -37,14 +47,9 @@ __device__ __forceinline__ void AttentionSublayer<V>::add_product_over_rows(Sums
                                                                             LeftFragment (&left)[kSixteens],
                                                                             Tile<kWidth> weight) {
   if constexpr (kByWarpgroups) {
-    take_sums(sums);
-    begin_products();
-#pragma unroll
-    for (int i = 0; i < kSixteens; ++i) start_product_over_rows<Bf16>(sums, left[i], weight, 16 * i);
-    close_products();
-    products_arrived<0>();
-    take_sums(sums);
-    hold(left);
+    multiply_together(sums, left, [&](const LeftFragment& of_columns, int row) {
+      start_product_over_rows<Bf16>(sums, of_columns, weight, row);
+    });
   } else {
 #pragma unroll
     for (int i = 0; i < kSixteens; ++i) {

@@ -43,4 +43,12 @@ void add_weight_gradient(const at::Tensor& d_y, const at::Tensor& x, at::Tensor 
   d_weight.addmm_(matrix(d_y).t().to(at::kFloat), matrix(x).to(at::kFloat));
 }
 
+at::Tensor products_in_fp32(const at::Tensor& a, const at::Tensor& b) {
+  return at::bmm(a.to(at::kFloat), b.to(at::kFloat));
+}
+
+void add_products(const at::Tensor& a, const at::Tensor& b, at::Tensor sums) {
+  sums.baddbmm_(a.to(at::kFloat), b.to(at::kFloat));
+}
+
 }  // namespace adtrain::kernels

@@ -1,5 +1,6 @@
 #include "kernels/primitives/DropoutMask.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -60,6 +61,26 @@ at::Tensor as_numbers(const at::Tensor& words) {
   return testing::bits_of(words).to(at::kFloat);
 }
 
+TEST(KeepProbability, HasAsFewDigitsAsBringTheRateWithinTwoPercent) {
+  const auto dropped = [](double rate) {
+    return kernels::KeepProbability::kSteps - kernels::KeepProbability(rate).kept();
+  };
+  EXPECT_EQ(dropped(0.5), 1024 / 2);
+  EXPECT_EQ(dropped(0.25), 1024 / 4);
+  EXPECT_EQ(dropped(0.2), 1024 * 13 / 64);
+  EXPECT_EQ(dropped(0.1), 1024 * 13 / 128);
+  EXPECT_EQ(dropped(0.9), 1024 * 115 / 128);
+  EXPECT_EQ(dropped(0.05), 1024 * 13 / 256);
+  EXPECT_EQ(dropped(0.01), 10);
+  EXPECT_EQ(dropped(1.0 / 2049), 0);
+  EXPECT_EQ(dropped(0.0), 0);
+  EXPECT_EQ(dropped(1.0), 1024);
+  for (int percent = 4; percent <= 96; ++percent) {
+    const double rate = percent / 100.0;
+    EXPECT_NEAR(dropped(rate) / 1024.0, rate, 0.02 * std::min(rate, 1 - rate)) << rate;
+  }
+}
+
 /// Also those of few words each, of which most are the first of their random streams.
 TEST_F(DropoutMasks, AreIndependentBitsOfTheAskedProbability) {
   const int64_t all = device().is_cuda() ? 1 << 20 : 1 << 14;
@@ -74,7 +95,7 @@ TEST_F(DropoutMasks, AreIndependentBitsOfTheAskedProbability) {
     };
     for (const double rate : rates) {
       const double p = kernels::KeepProbability(rate).value(), deviation = std::sqrt(p * (1 - p));
-      EXPECT_NEAR(p, 1 - rate, 0.5 / 1024);
+      EXPECT_NEAR(p, 1 - rate, 0.02 * std::min(rate, 1 - rate));
       const at::Tensor bits = drawn(rate, 3);
       EXPECT_TRUE(at::equal(bits, drawn(rate, 3)));
       const double sigma = deviation / std::sqrt(32.0 * static_cast<double>(count));

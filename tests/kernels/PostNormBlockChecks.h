@@ -35,6 +35,9 @@ class PostNormBlockCheck : public BlockCheck {
 
   int64_t attention_draw() const override { return kDraws * kNumber; }
   bool has_rope() const override { return false; }
+  bool last_token_reads_all() const override {
+    return case_.by_halves && shape().rows == 1 && shape().queries == 0;
+  }
 
   at::Tensor found(const at::Tensor& x, const kernels::BlockPass& pass) const override {
     const auto block =
@@ -78,6 +81,8 @@ inline std::vector<BlockCase> post_norm_cases_by_sublayers() {
   all.push_back({{3, 37, 1, 96, 6, true}, 0.1, 0.2, 384, true});
   all.push_back({{1, 130, 130, 128, 2, true}, 0.1, 0.2, 512, true});
   all.push_back({{2, 70, 1, 128, 2, true}, 0.1, 0.2, 512, true});
+  all.push_back({{2, 300, 1, 96, 4, true}, 0.1, 0.2, 384, true});
+  all.push_back({{2, 264, 1, 128, 4, true}, 0.1, 0.0, 512, true, at::kHalf});
   return all;
 }
 

@@ -32,9 +32,13 @@
 /// parts Input (with its number of parameters, kParameters) and Output, and has
 ///
 ///     using LibraryInput = …;                             // the first part as libtorch's attention needs it
+///     static constexpr bool kInputAttends = false;
 ///     static constexpr ProjectionOrder kOrder = …;        // of Input's projection
 ///     static int64_t attention_draw(int64_t number);      // the dropout mask's offset in the random stream
 ///     static at::Tensor attend(at::TensorList inputs, const TokenStreams&, const Rotary&, const BlockCall&);
+///
+/// Where kInputAttends, the first part does what attention does, too, and returns the second part's inputs;
+/// Input, Output and kInputAttends are then all that the form has.
 namespace adtrain::kernels {
 
 using Tensors = std::vector<at::Tensor>;
@@ -115,7 +119,7 @@ class PartFunction : public torch::autograd::Function<PartFunction<Part>> {
   };
 };
 
-/// The whole block as one autograd function, with our own attention between its parts.
+/// The whole block as one autograd function, with our own attention between its parts or in the first one.
 template <class Form>
 class SublayerBlock : public torch::autograd::Function<SublayerBlock<Form>> {
  public:
@@ -125,10 +129,13 @@ class SublayerBlock : public torch::autograd::Function<SublayerBlock<Form>> {
     const c10::cuda::CUDAGuard on_device(x.device());
     auto own = c10::make_intrusive<Remembered>();
     Tensors between = own->input.forward(x, of_input(parameters), call);
-    const at::Tensor residual = popped(between);
-    const at::Tensor attention_output = own->attention.forward(
-        between, Form::kOrder, call.rows, streams, rotary, Form::attention_draw(call.number), call.pass);
-    between = {attention_output, residual};
+    if constexpr (!Form::kInputAttends) {
+      const at::Tensor residual = popped(between);
+      between = {
+          own->attention.forward(between, Form::kOrder, call.rows, streams, rotary,
+                                 Form::attention_draw(call.number), call.pass),
+          residual};
+    }
     const at::Tensor y = own->output.forward(between, of_output(parameters), call)[0];
     context->save_for_backward(parameters.vec());
     context->saved_data["remembered"] = c10::IValue::make_capsule(std::move(own));
@@ -141,14 +148,7 @@ class SublayerBlock : public torch::autograd::Function<SublayerBlock<Form>> {
     const c10::cuda::CUDAGuard on_device(parameters[0].device());
     const auto own = taken_from<Remembered>(context);
     auto [d_between, of_output_parameters] = own->output.backward(std::move(d_y), of_output(parameters));
-    auto [d_first, column_parts] = own->attention.backward(std::exchange(d_between[0], {}));
-    d_first.push_back(std::exchange(d_between[1], {}));
-    auto [result, of_input_parameters] = [&] {
-      if constexpr (Form::kOrder == ProjectionOrder::kByThirds)
-        return own->input.backward(std::move(d_first), of_input(parameters), column_parts);
-      else
-        return own->input.backward(std::move(d_first), of_input(parameters));
-    }();
+    auto [result, of_input_parameters] = input_backward(*own, std::move(d_between), of_input(parameters));
     result.insert(result.end(), of_input_parameters.begin(), of_input_parameters.end());
     result.insert(result.end(), of_output_parameters.begin(), of_output_parameters.end());
     result.resize(result.size() + 3);  // streams, rotary and call get no gradients
@@ -161,6 +161,19 @@ class SublayerBlock : public torch::autograd::Function<SublayerBlock<Form>> {
     ProjectedAttention attention;
     PartInPass<typename Form::Output> output;
   };
+  /// Of attention and the first part.
+  static auto input_backward(Remembered& own, Tensors d_between, at::TensorList parameters) {
+    if constexpr (Form::kInputAttends) {
+      return own.input.backward(std::move(d_between), parameters);
+    } else {
+      auto [d_first, column_parts] = own.attention.backward(std::exchange(d_between[0], {}));
+      d_first.push_back(std::exchange(d_between[1], {}));
+      if constexpr (Form::kOrder == ProjectionOrder::kByThirds)
+        return own.input.backward(std::move(d_first), parameters, column_parts);
+      else
+        return own.input.backward(std::move(d_first), parameters);
+    }
+  }
   static at::TensorList of_input(at::TensorList parameters) {
     return parameters.slice(0, Form::Input::kParameters);
   }

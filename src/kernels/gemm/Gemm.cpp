@@ -281,4 +281,12 @@ void add_weight_gradient(const at::Tensor& d_y, const at::Tensor& x, at::Tensor 
   at::addmm_out(d_weight, d_weight, matrix(d_y).t(), matrix(x), at::kFloat);
 }
 
+at::Tensor products_in_fp32(const at::Tensor& a, const at::Tensor& b) {
+  return at::bmm(a, b, at::kFloat);
+}
+
+void add_products(const at::Tensor& a, const at::Tensor& b, at::Tensor sums) {
+  at::baddbmm_out(sums, sums, a, b, at::kFloat);
+}
+
 }  // namespace adtrain::kernels

@@ -40,4 +40,9 @@ void add_input_gradient(const at::Tensor& d_y, const at::Tensor& weight, const a
 /// Adds the gradient of W, d_yᵀ x, to `d_weight` (out, in) in fp32.
 void add_weight_gradient(const at::Tensor& d_y, const at::Tensor& x, at::Tensor d_weight);
 
+/// Products of as many pairs of matrices, (n, rows, in) and (n, in, out), by libtorch, in fp32: views of any
+/// strides of which one is 1. The second adds them to `sums`.
+at::Tensor products_in_fp32(const at::Tensor& a, const at::Tensor& b);
+void add_products(const at::Tensor& a, const at::Tensor& b, at::Tensor sums);
+
 }  // namespace adtrain::kernels

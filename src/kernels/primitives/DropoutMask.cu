@@ -235,8 +235,16 @@ void launch_fill(const Fill& fill, KeepProbability probability, cudaStream_t str
 
 }  // namespace
 
-KeepProbability::KeepProbability(double dropout_rate)
-    : kept_(std::clamp(static_cast<int>(std::lround((1.0 - dropout_rate) * kSteps)), 0, kSteps)) {}
+KeepProbability::KeepProbability(double dropout_rate) {
+  constexpr double kTolerance = 0.02;
+  const double wanted = 1.0 - dropout_rate, tolerated = kTolerance * std::min(wanted, dropout_rate);
+  for (int digits = 1; digits <= kDigits; ++digits) {
+    const int steps = 1 << digits;
+    const auto kept = static_cast<int>(std::lround(wanted * steps));
+    kept_ = kept << (kDigits - digits);
+    if (std::abs(value() - wanted) <= tolerated) return;
+  }
+}
 
 void fill_dropout_mask(uint32_t* words, const MaskMatrices& matrices, const MaskSource& source,
                        cudaStream_t stream) {

@@ -6,10 +6,13 @@
 
 namespace adtrain::kernels {
 
-/// The probability that dropout keeps an element. It is a whole number of 1024ths, so that few random words
-/// make a word of independent bits. Rates of 1/2048 and less keep everything.
+/// The probability that dropout keeps an element. It has as few binary digits as bring the rate within 2%, or
+/// the rate's complement where that is smaller, and 10 at most, so that few random words make a word of
+/// independent bits: a rate of 0.1 is 13/128. (FlashAttention has 8 digits.) Rates of 1/2048 and less keep
+/// everything.
 class KeepProbability {
  public:
+  /// `dropout_rate`: from 0 to 1.
   explicit KeepProbability(double dropout_rate);
 
   bool always() const { return kept_ == kSteps; }
@@ -23,7 +26,7 @@ class KeepProbability {
   static constexpr int kSteps = 1 << kDigits;
 
  private:
-  int kept_;
+  int kept_ = kSteps;
 };
 
 /// The source of a call's random bits, a mask for each of some sequences. That of a sequence is a function of

@@ -6,6 +6,7 @@
 
 #include "kernels/attention/LibraryAttention.h"
 #include "kernels/block/SublayerBlock.h"
+#include "kernels/block/post_norm/LastTokenAttention.h"
 #include "kernels/gemm/Columns.h"
 #include "kernels/gemm/Gemm.h"
 #include "kernels/mlp/GeluLayer.h"
@@ -177,6 +178,7 @@ struct Form {
   using Input = BeforeAttention;
   using LibraryInput = BeforeAttentionByHeads;
   using Output = AfterAttention;
+  static constexpr bool kInputAttends = false;
   static constexpr ProjectionOrder kOrder = ProjectionOrder::kByThirds;
 
   static int64_t attention_draw(int64_t number) { return kDraws * number + kOfAttention; }
@@ -186,11 +188,30 @@ struct Form {
   }
 };
 
+/// Of a block of which the last token alone is needed.
+struct LastTokenForm {
+  struct Input : LastTokenAttention {
+    Tensors forward(at::TensorList inputs, at::TensorList parameters, const BlockCall& call) {
+      return LastTokenAttention::forward(inputs, parameters, call, Form::attention_draw(call.number));
+    }
+  };
+  using Output = AfterAttention;
+  static constexpr bool kInputAttends = true;
+};
+
+/// Whether the block's only row is a token that reads all of them.
+bool last_token_reads_all(const TokenStreams& streams, int64_t rows) {
+  return rows == 1 && streams.context > 1 && streams.queries == 0 && !streams.padded() && !streams.packed();
+}
+
 }  // namespace
 
 at::Tensor post_norm_block_by_sublayers(const at::Tensor& x, const std::vector<at::Tensor>& parameters,
                                         const TokenStreams& streams, int64_t rows, int64_t number,
                                         const BlockPass& pass) {
+  if (last_token_reads_all(streams, rows))
+    return SublayerBlock<LastTokenForm>::apply(x, at::TensorList(parameters), streams, Rotary(),
+                                               BlockCall{pass, rows, number});
   return block_by_sublayers<Form>(x, parameters, streams, /*rotary=*/{}, {pass, rows, number});
 }
 

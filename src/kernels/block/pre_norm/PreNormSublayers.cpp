@@ -248,6 +248,7 @@ struct Form {
   using Input = BeforeAttention;
   using LibraryInput = BeforeAttention;
   using Output = AfterAttention;
+  static constexpr bool kInputAttends = false;
   static constexpr ProjectionOrder kOrder = ProjectionOrder::kByHeads;
 
   static int64_t attention_draw(int64_t number) { return kDraws * number + kOfAttention; }

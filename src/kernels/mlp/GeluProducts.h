@@ -6,10 +6,10 @@
 
 #include "kernels/primitives/MatrixRows.h"
 
-/// Matrix products whose epilogue has GELU in the form of GeluValues.cuh, or its derivative, by CUTLASS, for
-/// GPUs of compute capability 9.0. Sums are in fp32. All pointers are to the GPU's memory, matrices are dense
-/// and aligned to 16 bytes. Calls return at once, may be captured in CUDA graphs, and throw EnvironmentError
-/// where a kernel cannot be launched.
+/// Matrix products whose epilogue has GELU in the form of GeluValues.cuh, or its derivative, around CUTLASS's
+/// collective products, for GPUs of compute capability 9.0. Sums are in fp32. All pointers are to the GPU's
+/// memory, matrices are dense and aligned to 16 bytes. Calls return at once, may be captured in CUDA graphs,
+/// and throw EnvironmentError where a kernel cannot be launched.
 namespace adtrain::kernels {
 
 /// Of a tile, which one thread block computes at a time.

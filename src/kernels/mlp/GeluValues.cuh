@@ -14,11 +14,8 @@ class GeluForm {
   __device__ explicit GeluForm(float x)
       : square_(fminf(x * x, 16.0F)),
         tangent_(tanh_of(x * fmaf(fmaf(kQuintic, square_, kCubic), square_, kLinear))) {}
-  /// Φ(x) · scale
-  __device__ float phi(float scale) const {
-    const float half = 0.5F * scale;
-    return fmaf(tangent_, half, half);
-  }
+  /// 2 half Φ(x)
+  __device__ float phi(float half) const { return fmaf(tangent_, half, half); }
   /// The derivative at the same x, Φ + x Φ' with Φ' = Φ (1 − tanh u) u'. Its scale is that of `phi`.
   __device__ float slope(float x, float phi) const {
     const float u_slope = fmaf(fmaf(5 * kQuintic, square_, 3 * kCubic), square_, kLinear);

@@ -193,7 +193,7 @@ template <int kDigits>
 __global__ void __launch_bounds__(kThreads) fill_both_kernel(const __grid_constant__ AttentionFill attention,
                                                              const __grid_constant__ MatrixFill matrices,
                                                              unsigned first_of_matrices, uint32_t digits) {
-  let_next_kernel_start();  // a block, whose weights were complete before the block ahead let this kernel
+  let_next_kernel_start();  // a block, whose weights were complete before the kernel ahead let this one
                             // start
   const KeepWords<kDigits> kept(digits);
   if (blockIdx.x < first_of_matrices) {

@@ -15,6 +15,9 @@ class MainGradients {
   /// the kernel adds to it on the current stream. The parameters must be consecutive in the model, in this
   /// order.
   virtual at::Tensor place_of(at::TensorList parameters) = 0;
+  /// Whether all of these are still zero in this step, so that a kernel may store what it would add. Not
+  /// knowing is false.
+  virtual bool are_zero(at::TensorList /*parameters*/) const { return false; }
   /// All of the gradients of this backward pass have been added (in the order of the current stream).
   virtual void added(at::TensorList parameters) = 0;
 };

@@ -20,6 +20,7 @@ GradientAccumulation::GradientAccumulation(at::TensorList parameters, MainGradie
       layout_(FlatLayout::of(parameters)) {
   const auto fp32 = parameters_.front().options().dtype(at::kFloat).requires_grad(false);
   place_ = in_place_ ? main_gradients_->place_of(parameters_) : at::zeros({layout_.total()}, fp32);
+  addend_ = !in_place_ || main_gradients_->are_zero(parameters_) ? Addend::kZero : Addend::kSums;
 }
 
 at::Tensor GradientAccumulation::of(size_t parameter) const {

@@ -8,6 +8,7 @@
 
 #include "base/FlatLayout.h"
 #include "base/MainGradients.h"
+#include "kernels/Addend.h"
 
 namespace adtrain::kernels {
 
@@ -25,6 +26,9 @@ class GradientAccumulation {
   /// The gradients of `count` parameters from this one on, as one flat view in their FlatLayout.
   at::Tensor of(size_t parameter, size_t count) const;
 
+  /// What a product is added to that is all that comes to its elements of the gradient in this backward pass.
+  Addend addend() const { return addend_; }
+
   /// Call this after all gradients have been added. Returns the gradients for autograd in the parameters'
   /// type; they are undefined where the main gradients hold them, and of what is frozen.
   std::vector<at::Tensor> finish();
@@ -39,6 +43,7 @@ class GradientAccumulation {
   bool in_place_;  ///< whether the kernels add to the main gradients' own memory
   FlatLayout layout_;
   at::Tensor place_;
+  Addend addend_;
 };
 
 }  // namespace adtrain::kernels

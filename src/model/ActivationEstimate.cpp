@@ -178,10 +178,24 @@ class Estimate {
   BlockBytes post_norm_sublayers(const Rows& rows) const {
     // After attention: the sum and its norm, W1's product and its activation, the normalised second sum, y.
     const int64_t after = element_ * rows.out * (4 * width_ + 2 * inner_);
-    const int64_t kept = attention_tensors(rows) + attention_rows(rows.out) + after +
+    const bool last_token = one_token_out(rows) && !options_.compressed();
+    const int64_t attention = last_token ? last_token_attention() : attention_tensors(rows);
+    const int64_t kept = attention + attention_rows(rows.out) + after +
                          bits(rows.out * (2 * width_ + inner_)) + 2 * 4 * rows.out;
     const int64_t of_mlp = element_ * rows.out * (2 * width_ + gelu_gradients() * inner_);
-    return {kept, std::max(of_mlp, attention_backward(rows) - after), element_ * rows.out * 2 * inner_};
+    constexpr int64_t kFloat = 4;
+    // Of the input, of the vectors, and of the weights before dropout.
+    const int64_t of_last_token =
+        element_ * (rows.in + heads_ * sequences_) * width_ + kFloat * sequences_ * heads_ * context_;
+    const int64_t of_attention = last_token ? of_last_token : attention_backward(rows);
+    return {kept, std::max(of_mlp, of_attention - after), element_ * rows.out * 2 * inner_};
+  }
+  /// Attention whose last token alone has a query: for each head two vectors and an average of tokens, and
+  /// for each token a probability, a weight and the gradient of its score.
+  int64_t last_token_attention() const {
+    constexpr int64_t kFloat = 4;
+    return sequences_ * heads_ * (element_ * 3 * width_ + (kFloat + 2 * element_) * context_) +
+           2 * element_ * sequences_ * width_;
   }
 
   BlockBytes pre_norm_sublayers(const Rows& rows) const {

@@ -52,6 +52,7 @@ GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, Communicato
       layout_(layout_of(parameters_)),
       communicator_(communicator),
       source_(source),
+      has_sums_(parameters_.size(), false),
       exposed_(parameters_.front().device()) {
   make_views();
   const BucketLayout buckets(layout_, options);
@@ -112,6 +113,7 @@ void GradientReducer::gradient_ready(size_t parameter) {
     const at::Tensor gradient = parameters_[parameter].grad();
     if (!gradient.defined()) return;  // it is reported together with others: see added()
     views_[parameter].add_(gradient);
+    has_sums_[parameter] = true;
     parameters_[parameter].mutable_grad() = at::Tensor();
   }
   arrived(parameter);
@@ -166,9 +168,20 @@ at::Tensor GradientReducer::place_of(at::TensorList parameters) {
   return flat_.narrow(0, begin, behind - begin);
 }
 
+bool GradientReducer::are_zero(at::TensorList parameters) const {
+  // Autograd adds to the gradients of fp32 parameters by itself, and a caller to all of them.
+  if (source_ == GradientSource::kCaller) return false;
+  return std::ranges::all_of(parameters, [&](const at::Tensor& parameter) {
+    return is_short(parameter) && !has_sums_[index_of(parameter)];
+  });
+}
+
 void GradientReducer::added(at::TensorList parameters) {
   const size_t first = index_of(parameters.front());
-  for (size_t index = first + parameters.size(); index-- > first;) arrived(index);
+  for (size_t index = first + parameters.size(); index-- > first;) {
+    has_sums_[index] = true;
+    arrived(index);
+  }
 }
 
 void GradientReducer::start_next_bucket() {
@@ -234,6 +247,7 @@ int64_t GradientReducer::bytes() const {
 
 void GradientReducer::finish() {
   communicates_ = false;
+  has_sums_.assign(parameters_.size(), false);
   if (communicator_.world_size() == 1) return;
   exposed_.begin();
   while (started_ < buckets_.size()) start_next_bucket();
@@ -251,6 +265,7 @@ void GradientReducer::finish() {
 
 void GradientReducer::abandon() {
   communicates_ = false;
+  has_sums_.assign(parameters_.size(), false);
   started_ = 0;
   for (Bucket& bucket : buckets_) {
     bucket.sum.reset();
@@ -269,6 +284,7 @@ double GradientReducer::take_mean_exposed_seconds() {
 
 void GradientReducer::zero() {
   flat_.zero_();
+  has_sums_.assign(parameters_.size(), false);
 }
 
 }  // namespace adtrain

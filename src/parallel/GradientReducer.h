@@ -33,6 +33,8 @@ enum class GradientSource { kAutograd, kCaller };
 ///     for each micro-step: reducer.begin_micro_step(last); loss.backward();   // one backward pass each
 ///     reducer.finish();
 ///
+/// After finish() the buffer must be cleared before the next step, by the optimizer or zero().
+///
 /// The result is the sum over micro-steps and ranks: the caller divides losses by the global batch. It is an
 /// all-reduce; where the options shard, a reduce-scatter, after which each rank has the sums of its shard
 /// alone, and the rest of the buffer is undefined. A single rank communicates nothing. On a GPU all of it is
@@ -60,6 +62,7 @@ class GradientReducer : public MainGradients {
   int64_t bucket_count() const { return static_cast<int64_t>(buckets_.size()); }
 
   at::Tensor place_of(at::TensorList parameters) override;
+  bool are_zero(at::TensorList parameters) const override;
   void added(at::TensorList parameters) override;
   /// Like added(), for the parameter with this index.
   void arrived(size_t parameter);
@@ -123,6 +126,7 @@ class GradientReducer : public MainGradients {
   std::vector<at::Tensor> views_;  ///< of `flat_`, by parameter
   std::vector<Bucket> buckets_;
   std::vector<size_t> bucket_of_;  ///< by parameter
+  std::vector<bool> has_sums_;     ///< by parameter of 16 bits: whether something was added in this step
   size_t started_ = 0;             ///< buckets 0 … started − 1 are under way
   bool communicates_ = false;
   std::optional<double> factor_;  ///< of the sums, where they multiply

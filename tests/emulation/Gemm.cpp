@@ -1,5 +1,6 @@
 #include "kernels/gemm/Gemm.h"
 
+#include <cmath>
 #include <stdexcept>
 
 #include <ATen/ATen.h>
@@ -39,8 +40,10 @@ void gelu_product_gradient(const GeluProductGradient&, cudaStream_t) {
   throw std::logic_error("Products so large that GELU's gradient is in their epilogue are not emulated.");
 }
 
-void add_weight_gradient(const at::Tensor& d_y, const at::Tensor& x, at::Tensor d_weight) {
-  d_weight.addmm_(matrix(d_y).t().to(at::kFloat), matrix(x).to(at::kFloat));
+void add_weight_gradient(const at::Tensor& d_y, const at::Tensor& x, at::Tensor d_weight, Addend held) {
+  if (held == Addend::kZero) d_weight.fill_(NAN);  // the caller may not rely on what it holds
+  const double kept = held == Addend::kZero ? 0 : 1;
+  at::addmm_out(d_weight, d_weight, matrix(d_y).t().to(at::kFloat), matrix(x).to(at::kFloat), kept);
 }
 
 at::Tensor products_in_fp32(const at::Tensor& a, const at::Tensor& b) {

@@ -321,6 +321,38 @@ TEST(GradientReducer, GradientsOf16BitParametersAreAddedUpInFloat32) {
   EXPECT_FALSE(parameter.grad().defined()) << "the 16-bit gradient is freed";
 }
 
+TEST(GradientReducer, KnowsWhich16BitGradientsAreStillZero) {
+  const std::vector<at::Tensor> parameters = {at::ones({2}, at::kBFloat16).requires_grad_(),
+                                              at::ones({3}, at::kBFloat16).requires_grad_(),
+                                              at::ones({4}).requires_grad_()};
+  const at::TensorList first(&parameters[0], 1), both(parameters.data(), 2), of_fp32(&parameters[2], 1);
+  RecordingCommunicator communicator(1);
+  GradientReducer reducer(parameters, communicator, {});
+  reducer.begin_micro_step(false);
+  EXPECT_TRUE(reducer.are_zero(both));
+  EXPECT_FALSE(reducer.are_zero(of_fp32)) << "autograd adds to them without telling";
+  reducer.added(first);
+  EXPECT_FALSE(reducer.are_zero(first));
+  EXPECT_FALSE(reducer.are_zero(both));
+  EXPECT_TRUE(reducer.are_zero(parameters[1])) << "of the other one nothing has come";
+  parameters[1].sum().backward();
+  EXPECT_FALSE(reducer.are_zero(parameters[1])) << "its gradient came by autograd";
+  reducer.begin_micro_step(true);
+  EXPECT_FALSE(reducer.are_zero(first)) << "in the same step";
+  reducer.finish();
+  EXPECT_TRUE(reducer.are_zero(both)) << "the optimizer clears them";
+  reducer.added(both);
+  reducer.abandon();
+  EXPECT_TRUE(reducer.are_zero(both));
+  reducer.added(both);
+  reducer.zero();
+  EXPECT_TRUE(reducer.are_zero(both));
+
+  GradientReducer of_caller({at::ones({2}, at::kBFloat16).requires_grad_()}, communicator, {},
+                            GradientSource::kCaller);
+  EXPECT_FALSE(of_caller.are_zero(first)) << "the caller adds to them without telling";
+}
+
 TEST(GradientReducer, OtherTensorsAreRefused) {
   RecordingCommunicator communicator(2);
   const auto make = [&](const at::Tensor& parameter) {

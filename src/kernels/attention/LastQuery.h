@@ -25,8 +25,8 @@ void last_query_weights(const LastQuery& call, float* scores, void* weights, int
                         float* sums, cudaStream_t stream);
 
 /// The gradients of the scores, laid out as the weights are. `probabilities`: the softmax. `d_weights`
-/// (sequences, heads, tokens): the gradients of the weights but for the values' bias, (heads, head_size), which
-/// adds its product with `d_output` (sequences, heads, head_size) to each. Returns and throws as above.
+/// (sequences, heads, tokens): the gradients of the weights but for the values' bias, (heads, head_size),
+/// which adds its product with `d_output` (sequences, heads, head_size) to each. Returns and throws as above.
 void last_query_gradients(const LastQuery& call, const float* probabilities, const float* d_weights,
                           const void* d_output, const void* value_bias, void* d_scores,
                           int64_t sequence_stride, cudaStream_t stream);

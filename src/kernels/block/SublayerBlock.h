@@ -131,10 +131,9 @@ class SublayerBlock : public torch::autograd::Function<SublayerBlock<Form>> {
     Tensors between = own->input.forward(x, of_input(parameters), call);
     if constexpr (!Form::kInputAttends) {
       const at::Tensor residual = popped(between);
-      between = {
-          own->attention.forward(between, Form::kOrder, call.rows, streams, rotary,
-                                 Form::attention_draw(call.number), call.pass),
-          residual};
+      between = {own->attention.forward(between, Form::kOrder, call.rows, streams, rotary,
+                                        Form::attention_draw(call.number), call.pass),
+                 residual};
     }
     const at::Tensor y = own->output.forward(between, of_output(parameters), call)[0];
     context->save_for_backward(parameters.vec());

@@ -277,8 +277,11 @@ void add_input_gradient(const at::Tensor& d_y, const at::Tensor& weight, const a
   if (!multiplied(rows, weight, /*transposed=*/false, {}, sums, sums)) sums.addmm_(rows, weight);
 }
 
-void add_weight_gradient(const at::Tensor& d_y, const at::Tensor& x, at::Tensor d_weight) {
-  at::addmm_out(d_weight, d_weight, matrix(d_y).t(), matrix(x), at::kFloat);
+void add_weight_gradient(const at::Tensor& d_y, const at::Tensor& x, at::Tensor d_weight, Addend held) {
+  if (held == Addend::kZero)
+    at::mm_out(d_weight, matrix(d_y).t(), matrix(x), at::kFloat);
+  else
+    at::addmm_out(d_weight, d_weight, matrix(d_y).t(), matrix(x), at::kFloat);
 }
 
 at::Tensor products_in_fp32(const at::Tensor& a, const at::Tensor& b) {

@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "kernels/Addend.h"
+
 /// Matrix products of blocks that run by sublayers. On a GPU, large products run cuBLASLt's fastest
 /// algorithm; cuBLASLt's first proposal is up to a quarter slower. The algorithms are timed on the operands
 /// of a shape's first product in training. Only an algorithm whose result equals that of the first proposal
@@ -37,8 +39,10 @@ at::Tensor input_gradient(const at::Tensor& d_y, const at::Tensor& weight);
 /// Adds d_y W to `d_x`, which is dense and which nothing else uses.
 void add_input_gradient(const at::Tensor& d_y, const at::Tensor& weight, const at::Tensor& d_x);
 
-/// Adds the gradient of W, d_yᵀ x, to `d_weight` (out, in) in fp32.
-void add_weight_gradient(const at::Tensor& d_y, const at::Tensor& x, at::Tensor d_weight);
+/// Adds the gradient of W, d_yᵀ x, to `d_weight` (out, in) in fp32; or stores it there, where that is said to
+/// be zero.
+void add_weight_gradient(const at::Tensor& d_y, const at::Tensor& x, at::Tensor d_weight,
+                         Addend held = Addend::kSums);
 
 /// Products of as many pairs of matrices, (n, rows, in) and (n, in, out), by libtorch, in fp32: views of any
 /// strides of which one is 1. The second adds them to `sums`.

@@ -87,7 +87,9 @@ Tensors LastTokenAttention::backward(Tensors d_outputs, at::TensorList p, const 
   at::bmm_out(value_vectors, d_by_heads, rows_by_heads(third(weight, kOfValues), heads_));
   add_products(d_by_heads.transpose(1, 2), averages_.transpose(0, 1),
                rows_by_heads(third(d_weight, kOfValues), heads_));
-  add_columns(d_output.squeeze(1).unflatten(-1, {heads_, -1}).mul(sums_.to(x_.scalar_type()).unsqueeze(-1))
+  add_columns(d_output.squeeze(1)
+                  .unflatten(-1, {heads_, -1})
+                  .mul(sums_.to(x_.scalar_type()).unsqueeze(-1))
                   .flatten(1),
               third(d_bias, kOfValues));
 

@@ -12,9 +12,9 @@ namespace adtrain::kernels {
 
 /// Attention of a block of which the last token alone is needed, with its projections, as one part (see
 /// SublayerBlock.h). With one query q a head, neither keys nor values are computed. The score of a token x is
-/// q · (Wk x + bk) = (Wkᵀ q) · x + q · bk, whose last term is the same for all tokens, so that softmax takes it
-/// off; and the output Σ a (Wv x + bv) is Wv (Σ a x) + bv Σ a. So the tokens are multiplied with one vector for
-/// each head, backward with two, instead of two matrices. The bias of keys gets no gradient.
+/// q · (Wk x + bk) = (Wkᵀ q) · x + q · bk, whose last term is the same for all tokens, so that softmax takes
+/// it off; and the output Σ a (Wv x + bv) is Wv (Σ a x) + bv Σ a. So the tokens are multiplied with one
+/// vector for each head, backward with two, instead of two matrices. The bias of keys gets no gradient.
 ///
 /// x (B, tokens, width) -> the attention output (B, 1, width) and the last token's x. Parameters: the weight
 /// and the bias of the projection to queries, keys and values.

@@ -62,15 +62,15 @@ class BeforeAttention {
     const int64_t rows = d_x.size(1);
     if (rows == x_.size(1)) {
       const at::Tensor d_all = joined(d_outputs, d_bias, column_parts);
-      add_weight_gradient(d_all, x_, d_weight);
+      add_weight_gradient(d_all, x_, d_weight, place.addend());
       add_input_gradient(d_all, weight, d_x);
       return {d_x};
     }
     const at::Tensor d_of_queries = joined(d_outputs[0], of_queries(d_bias));
-    add_weight_gradient(d_of_queries, last_of(x_, 1, rows), of_queries(d_weight));
+    add_weight_gradient(d_of_queries, last_of(x_, 1, rows), of_queries(d_weight), place.addend());
     add_input_gradient(d_of_queries, of_queries(weight), d_x);
     const at::Tensor d_of_others = joined(at::TensorList(d_outputs).slice(1), of_others(d_bias));
-    add_weight_gradient(d_of_others, x_, of_others(d_weight));
+    add_weight_gradient(d_of_others, x_, of_others(d_weight), place.addend());
     const at::Tensor d_last = std::exchange(d_x, input_gradient(d_of_others, of_others(weight)).view_as(x_));
     last_of(d_x, 1, rows).add_(d_last);
     return {d_x};
@@ -133,15 +133,15 @@ class AfterAttention {
     if (multiplies_again_) multiply(p, Autotuning::kAllowed);
     const auto [d_y, d_product2] = normed_sum_backward(
         popped(d_outputs), sum2_, p[kNorm2Weight], kept_[kOfOutput], place.of(kLinear2Bias, kOfNormedSum));
-    add_weight_gradient(d_product2, inner_.y(), place.of(kLinear2Weight));
+    add_weight_gradient(d_product2, inner_.y(), place.of(kLinear2Weight), place.addend());
     const at::Tensor d_product =
         inner_.backward(d_product2, p[kLinear2Weight], p[kLinear1Bias], place.of(kLinear1Bias));
-    add_weight_gradient(d_product, sum1_.y, place.of(kLinear1Weight));
+    add_weight_gradient(d_product, sum1_.y, place.of(kLinear1Weight), place.addend());
     add_input_gradient(d_product, p[kLinear1Weight], d_y);
 
     const auto [d_residual, d_product1] = normed_sum_backward(
         d_y, sum1_, p[kNorm1Weight], kept_[kOfProjection], place.of(kProjectionBias, kOfNormedSum));
-    add_weight_gradient(d_product1, attention_output_, place.of(kProjectionWeight));
+    add_weight_gradient(d_product1, attention_output_, place.of(kProjectionWeight), place.addend());
     return {input_gradient(d_product1, p[kProjectionWeight]), d_residual};
   }
 

@@ -21,6 +21,7 @@ BlockPass::BlockPass(const at::Tensor& like, int64_t heads_of_block, double drop
       keep_hidden(hidden_rate),
       main_gradients(gradients_to) {
   if (keep_attention.always() && keep_hidden.always()) return;
+  draw_is_older = DropoutScope::stream() != nullptr && DropoutScope::stream()->seed.defined();
   draw = DropoutDraw::next(like.size(0), like.device());
 }
 
@@ -63,13 +64,13 @@ at::Tensor BlockPass::attention_dropout_mask(const AttentionRows& rows, int64_t 
 }
 
 BlockPass::Masks BlockPass::dropout_masks(const AttentionRows& rows, at::IntArrayRef words_of_sequence,
-                                          int64_t number, bool beside_block_ahead) const {
+                                          int64_t number, bool beside_kernel_ahead) const {
   if (!draw.seed.defined()) return {};
   const MaskMatrices matrices = matrices_of(words_of_sequence);
   Masks masks = {words(rows.words()), words(draw.sequences.size(0) * matrices.words_of_sequence())};
   fill_block_dropout_masks(words_of(masks.attention), rows, source(keep_attention, number),
                            words_of(masks.hidden), matrices, source(keep_hidden, number + 1),
-                           beside_block_ahead, current_stream());
+                           beside_kernel_ahead, current_stream());
   return masks;
 }
 

@@ -26,19 +26,19 @@ struct BlockPass {
   at::Tensor hidden_dropout_mask(at::IntArrayRef words_of_sequence, int64_t number) const;
   at::Tensor attention_dropout_mask(const AttentionRows& rows, int64_t number) const;
   /// Both, of `number` for attention and `number` + 1 for hidden elements, where possible by one kernel. With
-  /// `beside_block_ahead`, which is for all but the first block of a pass, this kernel runs beside the end of
-  /// the one ahead, the block before.
+  /// `beside_kernel_ahead` this kernel runs beside the end of the one ahead: see fill_block_dropout_masks().
   struct Masks {
     at::Tensor attention, hidden;
   };
   Masks dropout_masks(const AttentionRows& rows, at::IntArrayRef words_of_sequence, int64_t number,
-                      bool beside_block_ahead) const;
+                      bool beside_kernel_ahead) const;
 
   int64_t heads;
   bool own_attention;     ///< whether attention between sublayers runs our own kernels, else libtorch's
   bool trains;            ///< whether gradients are needed
   double attention_rate;  ///< dropout rate for libtorch's attention; our kernels round the probability
   KeepProbability keep_attention, keep_hidden;
+  bool draw_is_older = false;     ///< whether the draw's tensors were there before this pass
   DropoutDraw draw;               ///< of the masks; undefined tensors where everything is kept
   MainGradients* main_gradients;  ///< null: parameters get their gradients from autograd, in their own type
   /// Whether a block by sublayers keeps nothing of its MLP's first product, and computes it again in its

@@ -38,7 +38,7 @@ class FusedEmbedding : public autograd::Function<FusedEmbedding> {
     auto remembered = c10::make_intrusive<Remembered>(columns, shape, places, main_gradients);
     const auto like = parameters.front().options().requires_grad(false);
     at::Tensor x = at::empty({shape.sequences, shape.tokens(), shape.width}, like);
-    at::Tensor zeros;  // stands for parameters that the network does not have
+    at::Tensor& zeros = remembered->zeros;
     if (!places.positions) zeros = at::zeros({shape.transitions, shape.width}, like);
     embed_tokens(shape, remembered->transitions(),
                  {values_of(parameters[places.context_weight]), values_of(parameters[places.context_bias]),
@@ -97,6 +97,7 @@ class FusedEmbedding : public autograd::Function<FusedEmbedding> {
     EmbeddingPlaces places;
     MainGradients* main_gradients;
     at::Tensor states, actions, rewards, next_states;
+    at::Tensor zeros;  ///< stands for parameters that the network does not have
   };
 };
 
@@ -111,6 +112,10 @@ at::Tensor fused_embedding(const TransitionColumns& transitions, const TokenShap
   }
   return FusedEmbedding::apply(at::TensorList(defined), transitions, shape,
                                EmbeddingPlaces::of(parameters.positions.defined()), main_gradients);
+}
+
+bool is_fused_embedding(const at::Tensor& x) {
+  return dynamic_cast<autograd::CppNode<FusedEmbedding>*>(x.grad_fn().get()) != nullptr;
 }
 
 }  // namespace adtrain::kernels

@@ -31,4 +31,8 @@ struct TransitionColumns {
 at::Tensor fused_embedding(const TransitionColumns& transitions, const TokenShape& shape,
                            const EmbeddingParameters& parameters, MainGradients* main_gradients);
 
+/// Whether x is the result of fused_embedding, and its backward pass is to come. Until then all that its
+/// kernel reads and writes is kept.
+bool is_fused_embedding(const at::Tensor& x);
+
 }  // namespace adtrain::kernels

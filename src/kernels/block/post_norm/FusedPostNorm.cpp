@@ -12,6 +12,7 @@
 #include "kernels/block/attention_backward/AttentionBackward.h"
 #include "kernels/block/forward/BlockForward.h"
 #include "kernels/block/mlp_backward/MlpBackward.h"
+#include "kernels/embedding/FusedEmbedding.h"
 #include "kernels/primitives/KernelOperation.h"
 
 namespace adtrain::kernels {
@@ -24,15 +25,16 @@ constexpr size_t kParameters = 12, kOfAttention = 6;  ///< the first six belong 
 /// The dropout masks of one block: for the attention weights, and for the three hidden tensors.
 class BlockDropoutMasks {
  public:
-  /// `follows_block`: the kernel ahead on the stream is that of the block before, which keeps its memory.
-  BlockDropoutMasks(const BlockShape& shape, const BlockPass& pass, int64_t number, bool follows_block)
+  /// `follows_own`: the kernel ahead on the stream is that of the block before, or of the embedding, which
+  /// keeps its memory and is younger than the draw.
+  BlockDropoutMasks(const BlockShape& shape, const BlockPass& pass, int64_t number, bool follows_own)
       : words_of_sequence_(int64_t{shape.rows} * shape.width / 32),
         sequences_(shape.sequences),
         attention_scale_(pass.keep_attention.scale()),
         hidden_scale_(pass.keep_hidden.scale()),
         masks_(pass.dropout_masks(shape.attention_rows(),
                                   {words_of_sequence_, kInner * words_of_sequence_, words_of_sequence_},
-                                  2 * number, follows_block)) {}
+                                  2 * number, follows_own)) {}
 
   DropoutMasks keep() const {
     if (!masks_.attention.defined()) return {nullptr, nullptr, nullptr, nullptr, 1.0f, 1.0f};
@@ -100,9 +102,9 @@ class FusedPostNorm : public autograd::Function<FusedPostNorm> {
     const c10::cuda::CUDAGuard guard(x.device());
     BlockShape shape = block_shape(x, pass.heads, streams.queries, rows);
     if (streams.padded()) shape.first = streams.first.const_data_ptr<int32_t>();
-    auto remembered = c10::make_intrusive<Remembered>(x.contiguous(), streams.first, shape,
-                                                      BlockDropoutMasks(shape, pass, number, is_of_block(x)),
-                                                      pass.main_gradients);
+    auto remembered = c10::make_intrusive<Remembered>(
+        x.contiguous(), streams.first, shape, BlockDropoutMasks(shape, pass, number, follows_own(x, pass)),
+        pass.main_gradients);
     at::Tensor y = at::empty({x.size(0), rows, x.size(2)}, x.options().requires_grad(false));
     block_forward(shape, weights_of(parameters), remembered->bits.keep(), remembered->activations(),
                   values_of(y), current_stream());
@@ -124,9 +126,11 @@ class FusedPostNorm : public autograd::Function<FusedPostNorm> {
   }
 
  private:
-  /// Whether x is the output of such a block, one whose backward pass is to come.
-  static bool is_of_block(const at::Tensor& x) {
-    return dynamic_cast<autograd::CppNode<FusedPostNorm>*>(x.grad_fn().get()) != nullptr;
+  /// Whether x is the output of such a block, or of the embedding, whose backward pass is to come. Neither
+  /// is followed by other kernels before the next block, but for those that make a new draw.
+  static bool follows_own(const at::Tensor& x, const BlockPass& pass) {
+    return (is_fused_embedding(x) && pass.draw_is_older) ||
+           dynamic_cast<autograd::CppNode<FusedPostNorm>*>(x.grad_fn().get()) != nullptr;
   }
 
   static at::Tensor backward_to(const Remembered& remembered, const BlockWeights& weights,

@@ -347,7 +347,12 @@ TEST(AnySpaceAd, DropoutOfGroupsFollowsTheRowOfTheGlobalBatch) {
     const double divided = loss({rows_of(real, 0, 1), rows_of(whole, 0, 1)}, {0, 1}) +
                            loss({rows_of(real, 1, 2), rows_of(whole, 1, 1)}, {2, 4, 3});
     EXPECT_NEAR(divided / together, 1, 1e-6);
-    EXPECT_GT(std::abs(loss({real, whole}, {0, 1, 2, 3, 4}) / together - 1), 1e-5) << "other rows";
+    double most = 0;  // an untrained network's loss depends little on dropout
+    for (const int64_t first : {0, 5, 10, 15, 20, 25}) {
+      const double other = loss({real, whole}, {first, first + 1, first + 2, first + 3, first + 4});
+      most = std::max(most, std::abs(other / together - 1));
+    }
+    EXPECT_GT(most, 1e-5) << "other rows";
   }
 }
 

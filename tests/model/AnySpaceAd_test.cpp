@@ -347,12 +347,16 @@ TEST(AnySpaceAd, DropoutOfGroupsFollowsTheRowOfTheGlobalBatch) {
     const double divided = loss({rows_of(real, 0, 1), rows_of(whole, 0, 1)}, {0, 1}) +
                            loss({rows_of(real, 1, 2), rows_of(whole, 1, 1)}, {2, 4, 3});
     EXPECT_NEAR(divided / together, 1, 1e-6);
-    double most = 0;  // an untrained network's loss depends little on dropout
-    for (const int64_t first : {0, 5, 10, 15, 20, 25}) {
-      const double other = loss({real, whole}, {first, first + 1, first + 2, first + 3, first + 4});
-      most = std::max(most, std::abs(other / together - 1));
+    double most = 0;  // an untrained network's loss depends little on dropout, on some masks next to nothing
+    for (const std::vector<int64_t>& rows : std::vector<std::vector<int64_t>>{{0, 1, 2, 3, 4},
+                                                                              {1, 2, 3, 4, 0},
+                                                                              {2, 3, 4, 0, 1},
+                                                                              {3, 4, 0, 1, 2},
+                                                                              {4, 0, 1, 2, 3},
+                                                                              {4, 3, 2, 1, 0}}) {
+      most = std::max(most, std::abs(loss({real, whole}, rows) / together - 1));
     }
-    EXPECT_GT(most, 1e-5) << "other rows";
+    EXPECT_GT(most, 1e-5) << "the same rows in other places";
   }
 }
 

@@ -46,9 +46,8 @@ using Function = fusion::Sm90Compute<Formula, To, float, kRounding>;
 template <template <class> class Formula, class To, class... Inputs>
 using Computed = fusion::Sm90EVT<Function<Formula, To>, Inputs...>;
 
-/// The product whose epilogue is `Tree`. B is (columns, inner) where `LayoutOfB` is column-major, as the
-/// weight of a linear layer, else (inner, columns).
-template <class Short, class LayoutOfB, class Tree>
+/// The product whose epilogue is `Tree`. B is (inner, columns).
+template <class Short, class Tree>
 class EpilogueProduct {
   using Of = Element<Short>;
   static constexpr int kAligned = kVectorWidth;
@@ -56,7 +55,7 @@ class EpilogueProduct {
       cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, ProductTile, ProductCluster, EpiloguePart, float,
       float, void, RowMajor, kAligned, Of, RowMajor, kAligned, EpilogueSchedule, Tree>::CollectiveOp;
   using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Of, RowMajor, kAligned, Of, LayoutOfB, kAligned,
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Of, RowMajor, kAligned, Of, RowMajor, kAligned,
       float, ProductTile, ProductCluster,
       cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
           sizeof(typename Epilogue::SharedStorage))>,

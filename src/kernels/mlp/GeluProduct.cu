@@ -8,6 +8,7 @@
 #include "kernels/mlp/GeluEpilogue.cuh"
 #include "kernels/mlp/GeluProducts.h"
 #include "kernels/primitives/EarlyStart.cuh"
+#include "kernels/primitives/TransferInstructions.cuh"
 
 /// Thread blocks are persistent and have three warpgroups. A warp of the first one loads tiles of both
 /// operands to shared memory, by CUTLASS's collective product, and the others take tiles of the result in
@@ -70,8 +71,7 @@ template <class Short, bool kDrops>
 __global__ void __launch_bounds__(kThreads, 1) gelu_product_kernel(const __grid_constant__ Call<Short> call) {
   using Product = Mainloop<Short>;
   using Pipeline = typename Product::MainloopPipeline;
-  extern __shared__ __align__(1024) char dynamic_memory[];
-  auto& memory = *reinterpret_cast<SharedMemory<Short, kDrops>*>(dynamic_memory);
+  auto& memory = *reinterpret_cast<SharedMemory<Short, kDrops>*>(aligned_shared_memory());
   const int group = cutlass::canonical_warp_group_idx(), thread = threadIdx.x % kGroupThreads,
             warp = cutlass::canonical_warp_idx_sync() % (kGroupThreads / kWarp), lane = threadIdx.x % kWarp;
   const bool loads = group == 0 && warp == 0;

@@ -14,7 +14,7 @@ void launch(const GeluProductGradient& call, cudaStream_t stream) {
   using Gradient = Computed<cutlass::multiplies, float, fusion::Sm90AccFetch, Slope>;
   using Tree = Computed<cutlass::epilogue::thread::Identity, Of,
                         fusion::Sm90EVT<ColumnSums<kGeluTileColumns>, Gradient>>;
-  using Product = EpilogueProduct<Short, RowMajor, Tree>;
+  using Product = EpilogueProduct<Short, Tree>;
   const typename Slope::Arguments slope{reinterpret_cast<const Of*>(call.slope), Of(0),
                                         Product::stride_of(call.shape)};
   Product::run("gelu_product_gradient", call.shape, call.out, call.d_out, call.weight,

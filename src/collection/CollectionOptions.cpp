@@ -59,9 +59,8 @@ void CollectionOptions::declare(Section& section) {
   section
       .key("source_policies", source_policies,
            "Policies that learn each task, independently and with random numbers of their own. The streams "
-           "that are "
-           "written are divided among them, so that histories of one task differ by more than the luck of a "
-           "stream; collecting takes as many times longer.")
+           "that are written are divided among them, so that histories of one task differ by more than the "
+           "luck of a stream; collecting takes as many times longer.")
       .unit("policies")
       .at_least(1)
       .at_most(1e4);
@@ -91,8 +90,7 @@ void CollectionOptions::declare(Section& section) {
   section
       .key("kept_streams", kept_streams,
            "Streams of a task whose histories are written; null: as many as n_stream. Stream s is one of "
-           "source policy "
-           "s modulo source_policies, the first ones of each.")
+           "source policy s modulo source_policies, the first ones of each.")
       .unit("streams")
       .at_least(1);
   section

@@ -6,8 +6,7 @@ void DataOptions::declare(Section& section) {
   section
       .key("traj_dir", traj_dir,
            "Folder of the learning histories: `adtrain collect` writes there, training reads. Paths in "
-           "Vintix's "
-           "lists of tasks are relative to it.")
+           "Vintix's lists of tasks are relative to it.")
       .free_on_resume();
   section
       .key("train_source_timesteps", train_source_timesteps,
@@ -27,19 +26,16 @@ void DataOptions::declare(Section& section) {
       .key("episode_stride", episode_stride,
            "Keeps every k-th episode of a history (every phase is used), so that a context of the same "
            "length spans k times as much learning. 1 keeps all, as published. Of tasks of your own only the "
-           "phase of the "
-           "first episode is used, by the data's own ends of episodes.")
+           "phase of the first episode is used, by the data's own ends of episodes.")
       .unit("episodes")
       .at_least(1);
   section
-      .key(
-          "borrowed_episodes", borrowed_episodes,
-          "Share of the windows whose first episodes are replaced by some of other tasks' histories, without "
-          "rewards, in which the agent never came to where the window's own task pays first. They are "
-          "context alone, no targets: the model learns what to do after vain exploration. Figures of "
-          "training count "
-          "them as positions without loss. For families whose tasks differ in their rewards alone: darkroom "
-          "and darkkeytodoor.")
+      .key("borrowed_episodes", borrowed_episodes,
+           "Share of the windows whose first episodes are replaced by some of other tasks' histories, "
+           "without rewards, in which the agent never came to where the window's own task pays first. They "
+           "are context alone, no targets: the model learns what to do after vain exploration. Figures of "
+           "training count them as positions without loss. For families whose tasks differ in their rewards "
+           "alone: darkroom and darkkeytodoor.")
       .at_least(0)
       .at_most(1);
   section.key(

@@ -11,8 +11,7 @@ WindowIndex::WindowIndex(int64_t histories, const WindowShape& shape) : historie
   if (size() > 0) return;
   throw DataError(fmt::format(
       "no samples: a history of {} steps{} leaves {} steps, shorter than {} of {} transitions; use longer "
-      "histories "
-      "(train_source_timesteps, total_source_timesteps){}, or a smaller {}",
+      "histories (train_source_timesteps, total_source_timesteps){}, or a smaller {}",
       shape_.steps,
       shape_.episode_stride > 1 ? fmt::format(" with every {}. episode kept", shape_.episode_stride) : "",
       sub_history_steps(0), shape_.region > 0 ? "a region" : "a window",

@@ -77,8 +77,7 @@ void EnvironmentOptions::declare(Section& section) {
       .at_most(1e6);
   section.key("env_split_seed", env_split_seed,
               "Seed of the shuffle that splits tasks into training and held-out ones, exactly as Python's "
-              "random would; "
-              "null: as published for the family (0, 4, 4).");
+              "random would; null: as published for the family (0, 4, 4).");
   section
       .key("train_env_ratio", train_env_ratio,
            "Share of the tasks that is trained on; null: as published for the family (0.9, 0.9, 0.95).")

@@ -116,8 +116,7 @@ void EvaluationOptions::declare(Section& section) {
   section
       .key("planning_horizon", planning_horizon,
            "Steps that a network with dynamics looks ahead before each action: beam search for the most "
-           "reward "
-           "that it expects, whose first action is taken. It then shows the network n_transit − "
+           "reward that it expects, whose first action is taken. It then shows the network n_transit − "
            "planning_horizon transitions. 0: actions are the policy's. Tasks of a family.")
       .unit("steps")
       .at_least(0)

@@ -70,24 +70,21 @@ void ModelOptions::declare(Section& section) {
   section.key(
       "model", model, kinds_by_name(),
       "AD: one token a transition. CompressedAD: the same in regions between learned markers. GPT2: state, "
-      "action "
-      "and reward are tokens of their own.");
+      "action and reward are tokens of their own.");
   section.key(
       "transformer_block", transformer_block, kBlocks,
-      "pre_norm: RMSNorm, SwiGLU, rotary positions. post_norm: torch.nn.TransformerEncoderLayer, "
-      "learned positions. gpt2: GPT-2's. xland: LayerNorm before sublayers, GELU, ALiBi, as the baseline of "
+      "pre_norm: RMSNorm, SwiGLU, rotary positions. post_norm: torch.nn.TransformerEncoderLayer, learned "
+      "positions. gpt2: GPT-2's. xland: LayerNorm before sublayers, GELU, ALiBi, as the baseline of "
       "XLand-100B. vintix: the same, and LayerNorm of queries, of keys and at the end. tf_norm to tf_bias "
-      "change "
-      "single pieces of pre_norm, xland and vintix. auto: gpt2 for split tokens, post_norm for compressed "
-      "context, else pre_norm.");
+      "change single pieces of pre_norm, xland and vintix. auto: gpt2 for split tokens, post_norm for "
+      "compressed context, else pre_norm.");
   pieces.declare(section);
   section.key(
       "token_layout", token_layout, kLayouts,
       "What a token holds. transition: state, action, reward and next state; the query is a state alone. "
       "previous: the previous action and reward and the present state, so that every token is a query. "
-      "split: a "
-      "state, an action or a reward, as with model GPT2. auto: split for model GPT2, previous for xland, "
-      "vintix and tasks of your own, else transition.");
+      "split: a state, an action or a reward, as with model GPT2. auto: split for model GPT2, previous for "
+      "xland, vintix and tasks of your own, else transition.");
   section.key("first_step", first_step,
               {{"auto", FirstStep::kAuto}, {"zeros", FirstStep::kZeros}, {"learned", FirstStep::kLearned}},
               "What stands for the previous action and reward at the first step of a window, with "
@@ -149,12 +146,11 @@ void ModelOptions::declare(Section& section) {
   section
       .key("fused_kernels", fused_kernels,
            {{"auto", FusedKernels::kAuto}, {"on", FusedKernels::kOn}, {"off", FusedKernels::kOff}},
-           "GPU: whether a whole transformer block runs as one operation by kernels made for small "
-           "networks (bf16; width 32 or 64, heads of 8, 16 or 32, up to 256 transitions or, with compressed "
-           "context, regions of up to 126). auto: where they fit; the log says whether and why not; 16-bit "
-           "blocks "
-           "that do not run so have kernels of our own between library products. on: training does not start "
-           "where they do not fit. off: library kernels.")
+           "GPU: whether a whole transformer block runs as one operation by kernels made for small networks "
+           "(bf16; width 32 or 64, heads of 8, 16 or 32, up to 256 transitions or, with compressed context, "
+           "regions of up to 126). auto: where they fit; the log says whether and why not; 16-bit blocks "
+           "that do not run so have kernels of our own between library products. on: training does not "
+           "start where they do not fit. off: library kernels.")
       .free_on_resume();
   section
       .key("recompute", recompute, kRecomputes,

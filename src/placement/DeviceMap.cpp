@@ -107,9 +107,9 @@ std::vector<size_t> together_with(size_t first, const std::vector<PlacedModule>&
                              : "cpu nothing");
   throw ConfigError(fmt::format(
       "device_map: {}{}, {} of the network's {}{}, found no room, with {} of each GPU for activations; the "
-      "limits are "
-      "{}, of which the first GPU and the cpu keep room for the largest module to come; expected more: raise "
-      "max_memory{}, or let fewer windows or trials go through the network at once (score_batch, eval_batch)",
+      "limits are {}, of which the first GPU and the cpu keep room for the largest module to come; expected "
+      "more: raise max_memory{}, or let fewer windows or trials go through the network at once "
+      "(score_batch, eval_batch)",
       modules[first].name, count > 1 ? fmt::format(" and {} others", count - 1) : "",
       human_bytes(static_cast<double>(missing)), human_bytes(static_cast<double>(total_bytes(modules))),
       kept == 0 ? "" : fmt::format(" and {} of keys and values", human_bytes(static_cast<double>(kept))),

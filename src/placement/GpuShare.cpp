@@ -20,8 +20,8 @@ std::vector<int> gpus_of_rank(const std::vector<std::vector<std::string>>& seen,
     if (equal || !common) continue;
     throw EnvironmentError(fmt::format(
         "device_map: ranks {} and {} see some GPUs in common and others not; expected the same GPUs of a "
-        "host for "
-        "every rank, of which each takes a share, or GPUs of its own for each (CUDA_VISIBLE_DEVICES)",
+        "host for every rank, of which each takes a share, or GPUs of its own for each "
+        "(CUDA_VISIBLE_DEVICES)",
         std::min(rank, other), std::max(rank, other)));
   }
   if (mine.size() < sharing) {

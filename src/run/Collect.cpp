@@ -48,8 +48,7 @@ void check_holds(const std::filesystem::path& file, const HistorySettings& setti
   if (!wanted || (found != settings.end() && found->second == "true")) return;
   throw DataError(fmt::format(
       "{}: exists already and was collected with {} false, and {}: true asks for that data set; expected it "
-      "in "
-      "the file: replace the file with --overwrite, choose another traj_dir or alg_seed, or set {}: false",
+      "in the file: replace the file with --overwrite, choose another traj_dir or alg_seed, or set {}: false",
       file.string(), key, key, key));
 }
 
@@ -64,8 +63,7 @@ void check_kept(const std::filesystem::path& file, const RunConfig& config, cons
     throw DataError(fmt::format(
         "{}: exists already and holds the tasks {}, not {}, which are to be collected too; expected a file "
         "with all of them: choose another traj_dir or alg_seed, replace the file with --overwrite, or ask "
-        "for "
-        "what it holds with --set tasks={}",
+        "for what it holds with --set tasks={}",
         file.string(), abridged(histories.tasks().text()), abridged(missing.text()),
         histories.tasks().text()));
   }
@@ -86,8 +84,7 @@ void refuse_several_processes() {
   if (context.world_size == 1) return;
   throw EnvironmentError(
       fmt::format("adtrain collect is one process, which uses all cores or a GPU by itself, and {} of them "
-                  "were started ({}); "
-                  "start it once, without a launcher",
+                  "were started ({}); start it once, without a launcher",
                   context.world_size, context.evidence));
 }
 

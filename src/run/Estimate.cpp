@@ -124,8 +124,7 @@ class Report {
   std::string quantised_text() const {
     return fmt::format(
         "{} is for scoring and evaluation, of which --table says what they take; training has weights as "
-        "they "
-        "are, and so have its sums above",
+        "they are, and so have its sums above",
         config_.quantisation.key());
   }
   std::string shard_text() const {

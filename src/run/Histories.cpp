@@ -132,8 +132,7 @@ TrainingTasks TrainingTasks::of(const RunConfig& config) {
   if (!trained.missing.empty() || (measured && !held_out.missing.empty())) {
     tasks.missing = fmt::format(
         "{} lacks tasks of the split: training has {} of {} (missing: {}), the held-out loss {} of {} "
-        "(missing: "
-        "{})",
+        "(missing: {})",
         config.history_file().string(), trained.held.size(), split.train.size(), text_of(trained.missing),
         tasks.held_out.size(), measured ? split.test.size() : 0,
         measured ? text_of(held_out.missing) : "none");

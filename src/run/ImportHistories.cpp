@@ -144,8 +144,7 @@ class Import {
         if (!names.insert(found.name()).second) {
           throw DataError(
               fmt::format("{}: is called {}, as one before it is; expected each data set once, and other "
-                          "names: dataset_id "
-                          "in metadata.json",
+                          "names: dataset_id in metadata.json",
                           abridged(name), found.name()));
         }
       }
@@ -230,8 +229,7 @@ class Import {
     if (found.early_ends > 0) {
       notices_.push_back(fmt::format(
           "{}: {} before the last of their episode terminate or truncate, first {}: an episode of the "
-          "history "
-          "ends at each of them",
+          "history ends at each of them",
           name, found.early_ends == 1 ? "1 step" : fmt::format("{} steps", grouped(found.early_ends)),
           found.first_early_end));
     }

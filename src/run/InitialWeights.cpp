@@ -167,8 +167,7 @@ std::string InitialWeights::other_settings() {
   if (configuration_.empty()) {
     notices_.push_back(
         fmt::format("{} does not say with which configuration it was trained: that it has {} heads is taken "
-                    "on trust, and "
-                    "so is all else that no shape shows",
+                    "on trust, and so is all else that no shape shows",
                     path_.string(), config_.model.tf_n_head));
     return "";
   }
@@ -189,8 +188,7 @@ std::string InitialWeights::other_settings() {
   if (lines.empty() && source.model.layout() != config_.model.layout()) {
     notices_.push_back(
         "tokens hold something else than in the run of these weights (token_layout): the blocks have to "
-        "learn "
-        "that anew");
+        "learn that anew");
   }
   return join(lines, "\n  ");
 }

@@ -72,9 +72,8 @@ std::string advice_for_gpu(const RunConfig& config, const Ranks& ranks, const Ra
                                  : fmt::format("set train_batch_size: {} and gradient_accumulation_steps: {}",
                                                found / parts, accumulation);
   return fmt::format(
-      "by the estimate {} sequences a micro-batch fit (found {}): {}, which keeps the global batch; or start "
-      "a "
-      "new run, for which {}",
+      "by the estimate {} sequences a micro-batch fit (found {}): {}, which keeps the global batch; or "
+      "start a new run, for which {}",
       std::min(largest, found - 1), found, change, kFindsWhatFits);
 }
 

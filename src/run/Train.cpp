@@ -232,8 +232,7 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
       inputs.model().shape().spaces.size() > 1) {
     console.notice(
         "the rows of a step are of several groups of spaces, other ones in each step: steps run eagerly, as "
-        "no "
-        "CUDA graph holds them");
+        "no CUDA graph holds them");
   }
   if (recompute_forbids_capture(config, ranks, inputs.model())) {
     console.notice(
@@ -287,8 +286,7 @@ ExitCode train(const TrainRequest& request, TrainingResult& result) {
   if (config.placement.device_map) {
     notices.push_back(
         "device_map is for adtrain score and adtrain evaluate: in training every rank holds the whole model "
-        "on a "
-        "device of its own");
+        "on a device of its own");
   }
   result.is_of(config);
   return as_one_of_the_ranks(

@@ -44,8 +44,7 @@ std::string memory_warning(const RunConfig& config) {
   if (total <= memory) return "";
   return fmt::format(
       "training does not fit {}{}, by arithmetic: with {} sequence{} a micro-batch it takes {} ({}), of {}; "
-      "adtrain "
-      "estimate shows what fits",
+      "adtrain estimate shows what fits",
       is_here ? "this GPU" : "an H200",
       gpus > 1 ? fmt::format(", with the optimizer sharded over {} of them", gpus) : "", batch,
       batch == 1 ? "" : "s", gigabytes(total), text_of(estimate.split(batch)), gigabytes(memory));

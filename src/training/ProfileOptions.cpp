@@ -21,8 +21,7 @@ void ProfileOptions::declare(Section& section) {
   section
       .key(kSteps, steps,
            "Steps that are profiled, first and last inclusive, as 100-110, or 100 for one: a table of what "
-           "took "
-           "the time, and one trace of all ranks, in the run's folder; null for none.")
+           "took the time, and one trace of all ranks, in the run's folder; null for none.")
       .free_on_resume();
   section
       .key(kRanks, ranks, "Ranks that profile_steps records: all, or a list of ranks, such as [0, 3] or 0-3.")

@@ -17,8 +17,7 @@ void ReturnOptions::declare(Section& section) {
   section
       .key("return_episodes", episodes,
            "return_interval: episodes that a task is learnt for in context, as eval_episodes. The figure is "
-           "the "
-           "mean of the last ten.")
+           "the mean of the last ten.")
       .unit("episodes")
       .at_least(1)
       .at_most(1e6)
@@ -26,8 +25,7 @@ void ReturnOptions::declare(Section& section) {
   section
       .key("return_repeats", repeats,
            "return_interval: how often each task is learnt anew, as eval_repeats; more of them make the "
-           "figure "
-           "less noisy.")
+           "figure less noisy.")
       .unit("repeats")
       .at_least(1)
       .at_most(1e6)

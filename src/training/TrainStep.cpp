@@ -133,8 +133,7 @@ bool TrainStep::has_gradients(const at::Tensor& loss) const {
   if (parts_.model.shape().spaces.size() > 1) return false;
   throw ConfigError(
       fmt::format("freeze: this network's loss depends on none of the {} parameters that are left to train; "
-                  "expected some "
-                  "that it uses, such as pred_action",
+                  "expected some that it uses, such as pred_action",
                   parts_.model.parameters().trained_count()));
 }
 

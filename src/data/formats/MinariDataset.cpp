@@ -125,8 +125,7 @@ void MinariDataset::find_episodes() {
     if (found < 1 || found > metadata_.steps || contradicts) {
       throw DataError(fmt::format(
           "{}: found actions of {} steps, and total_steps {}; expected equal numbers above 0, {} at most; "
-          "the "
-          "data set is damaged: fetch it again",
+          "the data set is damaged: fetch it again",
           place(steps_.size()), found, said == surveyed.attributes.end() ? "missing" : abridged(said->dump()),
           metadata_.steps));
     }

@@ -106,8 +106,7 @@ json settings_of_network(const std::vector<NamedTensor>& model) {
   }
   throw CheckpointError(fmt::format(
       "its model is none of the networks here; found {}, …; expected transformer.blocks.0.attn.attn.weight "
-      "(DICP), "
-      "transformer_encoder.layers.0.self_attn.in_proj_weight, transformer.h.0.attn.c_attn.weight or "
+      "(DICP), transformer_encoder.layers.0.self_attn.in_proj_weight, transformer.h.0.attn.c_attn.weight or "
       "blocks.0.attention.qkv.weight (an export of chosen pieces)",
       shapes.first_names()));
 }

@@ -30,9 +30,8 @@ void check_outs(const PlotRequest& request) {
   for (const fs::path& out : request.outs) {
     if (Chart::can_draw(out) || holds_numbers(out)) continue;
     throw ConfigError(
-        fmt::format("--out: found '{}'; expected a name that ends in .pdf, .svg or .png for a drawing, or in "
-                    ".csv or .json "
-                    "for its numbers",
+        fmt::format("--out: found '{}'; expected a name that ends in .pdf, .svg or .png for a drawing, or "
+                    "in .csv or .json for its numbers",
                     abridged(out.string())));
   }
 }

@@ -30,6 +30,11 @@ struct Named {
   bool used = false;
 };
 
+/// A name in a message.
+std::string quoted(const std::string& name) {
+  return name.empty() ? "\"\" (everything)" : fmt::format("'{}'", abridged(name));
+}
+
 std::vector<Named> read(const std::string& text) {
   std::vector<Named> map;
   for (const auto& [name, device] : lines_of_map("device_map", text, kExample)) {
@@ -37,7 +42,10 @@ std::vector<Named> read(const std::string& text) {
     if (!found) {
       throw ConfigError(fmt::format(
           "device_map: found '{}' for {}; expected the number of a GPU, from 0, or cpu{}", abridged(device),
-          abridged(name), device == "disk" ? ": weights are not read from disk while the network runs" : ""));
+          quoted(name), device == "disk" ? ": weights are not read from disk while the network runs" : ""));
+    }
+    if (std::ranges::find(map, name, &Named::name) != map.end()) {
+      throw ConfigError(fmt::format("device_map: found {} twice; expected one device for it", quoted(name)));
     }
     map.push_back({name, *found});
   }
@@ -119,9 +127,9 @@ DeviceMap DeviceMap::given(const std::string& text, const std::vector<PlacedModu
     if (line.used) continue;
     const std::string nearest = nearest_name(line.name, names_to_use(modules));
     throw ConfigError(fmt::format(
-        "device_map: found '{}', which places no module: there is none of this name, or longer names "
+        "device_map: found {}, which places no module: there is none of this name, or longer names "
         "place all that is in it, or it is within a block, which is never split; expected {}, … {}{}",
-        abridged(line.name), modules.front().name, modules.back().name,
+        quoted(line.name), modules.front().name, modules.back().name,
         nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
   }
   for (size_t i = 0; i < modules.size(); ++i) {
@@ -146,8 +154,7 @@ DeviceMap DeviceMap::given(const std::string& text, const std::vector<PlacedModu
     if (row.spare >= 0) continue;
     throw ConfigError(
         fmt::format("device_map: {} exceeds the limit of {} by {}, with {} for activations on each GPU; "
-                    "expected modules that "
-                    "fit: move some, or raise max_memory",
+                    "expected modules that fit: move some, or raise max_memory",
                     row.module, row.device.text(), human_bytes(static_cast<double>(-row.spare)),
                     human_bytes(static_cast<double>(context.of_gpu))));
   }

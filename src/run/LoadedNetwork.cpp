@@ -15,6 +15,8 @@
 #include "collectives/Agreement.h"
 #include "kernels/quantised/Quantise.h"
 #include "model/ActivationEstimate.h"
+#include "model/ParameterNames.h"
+#include "model/ParameterPatterns.h"
 #include "model/QuantisedNetwork.h"
 
 namespace adtrain {
@@ -102,11 +104,20 @@ class QuantisedLoading {
  private:
   void check_form(const std::filesystem::path& file) const {
     const WeightQuantisation found = stored_form(stored_.matrices, model_.parameters(), file);
-    if (found.code == how_.code && found.double_quantisation == how_.double_quantisation) return;
-    throw CheckpointError(
-        fmt::format("{} is quantised as {}, and the configuration asks for {}: use the keys that it was "
-                    "exported with",
-                    file.string(), found.name(), how_.name()));
+    if (found.code != how_.code || found.double_quantisation != how_.double_quantisation) {
+      throw CheckpointError(
+          fmt::format("{} is quantised as {}, and the configuration asks for {}: use the keys that it was "
+                      "exported with",
+                      file.string(), found.name(), how_.name()));
+    }
+    if (!skips_others(config_, model_.parameters(), stored_.matrices)) return;
+    const std::string stored = join(modules_left(model_.parameters(), stored_.matrices), ",");
+    throw CheckpointError(fmt::format(
+        "{}: found '{}', and {} is quantised already, in all linear layers but heads{}; expected the keys "
+        "that it was exported with, here {}",
+        config_.place_of("llm_int8_skip_modules"), abridged(*config_.quantisation.skip_modules),
+        file.string(), stored.empty() ? "" : " and " + abridged(stored),
+        stored.empty() ? "null" : abridged(stored)));
   }
 
   /// With zeros in the place of what is quantised.
@@ -182,6 +193,35 @@ at::ScalarType loaded_type(const RunConfig& config, at::Device device) {
 std::set<std::string> quantised_names(const RunConfig& config, const ParameterBuffer& parameters) {
   return quantised_names(parameters, config.quantisation.skip_modules.value_or(""),
                          config.place_of("llm_int8_skip_modules"));
+}
+
+std::vector<std::string> modules_left(const ParameterBuffer& parameters, const QuantisedMatrices& stored) {
+  std::set<std::string> hold_quantised;
+  for (const auto& [name, matrix] : stored) {
+    for (std::string& beginning : beginnings_of(name)) hold_quantised.insert(std::move(beginning));
+  }
+  std::vector<std::string> modules;
+  for (const std::string& name : parameters.linear_weights()) {
+    if (stored.contains(name) || comes_after_blocks(name)) continue;
+    const std::vector<std::string> beginnings = beginnings_of(name);
+    const std::string& shortest = *std::ranges::find_if(
+        beginnings, [&](const std::string& beginning) { return !hold_quantised.contains(beginning); });
+    if (std::ranges::find(modules, shortest) == modules.end()) modules.push_back(shortest);
+  }
+  return modules;
+}
+
+bool skips_others(const RunConfig& config, const ParameterBuffer& parameters,
+                  const QuantisedMatrices& stored) {
+  const std::string patterns = trimmed(config.quantisation.skip_modules.value_or(""));
+  if (patterns.empty()) return false;
+  std::vector<std::string> all;
+  for (const auto& [name, leaf] : parameters.named_leaves()) all.push_back(name);
+  const auto skipped = names_that_fit(patterns, all, config.place_of("llm_int8_skip_modules"));
+  return std::ranges::any_of(parameters.linear_weights(), [&](const std::string& name) {
+    if (stored.contains(name)) return skipped.contains(name);
+    return !skipped.contains(name) && !comes_after_blocks(name);
+  });
 }
 
 bool can_be_captured(const RunConfig& config) {

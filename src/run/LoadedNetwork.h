@@ -37,6 +37,14 @@ at::ScalarType loaded_type(const RunConfig& config, at::Device device);
 /// The weights that the configuration quantises: see quantised_names of QuantisedNetwork.h.
 std::set<std::string> quantised_names(const RunConfig& config, const ParameterBuffer& parameters);
 
+/// The modules, or weights, of linear layers that a checkpoint with quantised weights holds as they are, but
+/// for heads: what llm_int8_skip_modules says of it. Each by the shortest name in which nothing is quantised.
+std::vector<std::string> modules_left(const ParameterBuffer& parameters, const QuantisedMatrices& stored);
+/// Whether llm_int8_skip_modules is set, and names other layers than those. Throws ConfigError where one of
+/// its patterns fits no parameter.
+bool skips_others(const RunConfig& config, const ParameterBuffer& parameters,
+                  const QuantisedMatrices& stored);
+
 /// Whether steps of an evaluation may be captured in CUDA graphs. Where LLM.int8's outliers lie the host must
 /// know in each step.
 bool can_be_captured(const RunConfig& config);

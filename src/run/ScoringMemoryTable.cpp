@@ -1,5 +1,7 @@
 #include "run/ScoringMemoryTable.h"
 
+#include <cmath>
+
 #include <fmt/format.h>
 
 #include "base/Text.h"
@@ -22,6 +24,16 @@ std::string millions(int64_t count) {
   return count < 1'000'000 ? grouped(count) : fmt::format("{:.1f} M", static_cast<double>(count) / 1e6);
 }
 
+/// Two digits behind the point; below a tenth of a GB, where these would say little or nothing, three
+/// significant ones.
+std::string gigabytes_text(int64_t bytes) {
+  constexpr double kSmall = 0.1;
+  const double gigabytes = in_gigabytes(bytes);
+  if (bytes <= 0 || gigabytes >= kSmall) return fmt::format("{:.2f}", gigabytes);
+  const int zeros = -1 - static_cast<int>(std::floor(std::log10(gigabytes)));  // behind the point
+  return fmt::format("{:.{}f}", gigabytes, zeros + 3);
+}
+
 }  // namespace
 
 std::string scoring_memory_table(const std::vector<RunConfig>& configs, const std::vector<int64_t>& gpus) {
@@ -34,12 +46,12 @@ std::string scoring_memory_table(const std::vector<RunConfig>& configs, const st
   for (const RunConfig& config : configs) {
     const ScoringMemory memory(config);
     for (const auto& [format, name] : kWeightFormats) {
-      text += fmt::format("| {} | {} | {} | {} | {:.2f} |", name_of_run(config),
-                          millions(memory.parameter_count()), rows_of(config), name,
-                          in_gigabytes(memory.weight_bytes(format)));
+      text +=
+          fmt::format("| {} | {} | {} | {} | {} |", name_of_run(config), millions(memory.parameter_count()),
+                      rows_of(config), name, gigabytes_text(memory.weight_bytes(format)));
       for (const int64_t count : gpus) {
         text +=
-            fmt::format(" {:.2f} |", in_gigabytes(memory.fullest_gpu_bytes(format, count, rows_of(config))));
+            fmt::format(" {} |", gigabytes_text(memory.fullest_gpu_bytes(format, count, rows_of(config))));
       }
       text += "\n";
     }

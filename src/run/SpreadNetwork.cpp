@@ -1,6 +1,7 @@
 #include "run/SpreadNetwork.h"
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -22,12 +23,23 @@
 namespace adtrain {
 namespace {
 
+/// The weights that are quantised once they are loaded, and those that would be before. A checkpoint may hold
+/// them so, and then it says which they are, whatever the configuration does.
+std::set<std::string> names_quantised(const RunConfig& config, const ParameterBuffer& parameters) {
+  if (!parameters.is_quantised()) return quantised_names(config, parameters);
+  std::set<std::string> names;
+  for (const std::string& name : parameters.linear_weights()) {
+    if (parameters.quantised(name) != nullptr) names.insert(name);
+  }
+  return names;
+}
+
 /// The network's modules, with the bytes that quantised weights take where the configuration asks for them.
 std::vector<PlacedModule> modules_for(const RunConfig& config, AlgorithmDistillation& model,
                                       at::ScalarType type) {
   const auto how = config.quantisation.weights();
   if (!how) return modules_of(model, type);
-  const auto names = quantised_names(config, model.parameters());
+  const auto names = names_quantised(config, model.parameters());
   return modules_of(model, QuantisedSize::of(model.parameters(), names, *how, type).parameters);
 }
 

@@ -136,6 +136,61 @@ TEST(Quantised, ScoresAndEvaluatesARunOnOneDeviceOnSeveralAndOnRanks) {
             "nf4");
 }
 
+/// Which layers are quantised follows from what is stored, in device maps too, and other keys are refused.
+TEST(Quantised, StoredWeightsSayWhichLayersAreQuantised) {
+  const SmallRun run;
+  ASSERT_EQ(run.collect().exit_code, 0);
+  const Finished trained = run.adtrain(
+      "small.yaml --set run_name=large --set transformer_block=xland --set tf_n_layer=3 --set tf_n_embd=64 "
+      "--set train_timesteps=4 --set num_warmup_steps=1 --set ckpt_interval=4");
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  const std::string skip = " --set llm_int8_skip_modules=", left = "blocks.0,blocks.1.mlp",
+                    nf4 = " --set load_in_4bit=true" + skip + left;
+  for (const std::string out : {"part.safetensors", "runs/part"}) {
+    const Finished exported = run.adtrain("checkpoint export runs/large --out " + out + nf4);
+    ASSERT_EQ(exported.exit_code, 0) << exported.output;
+  }
+  const std::string import = "checkpoint import part.safetensors --config runs/large/config.yaml --out runs/";
+  const Finished imported = run.adtrain(import + "theirs");
+  ASSERT_EQ(imported.exit_code, 0) << imported.output;
+  EXPECT_THAT(imported.output,
+              HasSubstr("llm_int8_skip_modules = " + left + ", which the file has as they are"));
+
+  const std::string map = " --set device_map=sequential --set max_memory='{0: 10MB}'";
+  const auto rows = AllOf(HasSubstr("blocks.0    0       84 352"), HasSubstr("blocks.1    0       28 160"),
+                          HasSubstr("blocks.2    0       14 208"));
+  const std::string few = " --set score_tasks=all --set max_samples=3 --set batch_size=2 --set output_dir=";
+  int number = 0;
+  for (const std::string& keys :
+       {"large" + nf4, std::string("part"), "part" + skip + "null",
+        "part" + skip + "'blocks.0.*,*.1.mlp,pred_action'", std::string("theirs")}) {
+    const Finished scored = run.adtrain("score runs/" + keys + map + few + std::to_string(++number));
+    EXPECT_EQ(scored.exit_code, 0) << keys << ": " << scored.output;
+    EXPECT_THAT(scored.output, AllOf(HasSubstr("weights in nf4: 8 of 15 linear layers"), rows)) << keys;
+  }
+  for (const std::string name : {"part", "theirs"})
+    EXPECT_THAT(run.adtrain("validate runs/" + name + "/config.yaml" + map).output, rows) << name;
+
+  const auto expect_error = [&](const std::string& arguments, int code, const std::string& says) {
+    const Finished refused = run.adtrain(arguments);
+    EXPECT_EQ(refused.exit_code, code) << refused.output;
+    EXPECT_THAT(refused.output, HasSubstr(says));
+  };
+  expect_error("score runs/part" + skip + "blocks.2" + few + "none", 5,
+               "llm_int8_skip_modules: found 'blocks.2', and runs/part is quantised already, in all linear "
+               "layers but heads and " +
+                   left + "; expected the keys that it was exported with, here " + left);
+  expect_error("score runs/part" + skip + "block.2" + few + "none", 2, "which fits no parameter");
+  expect_error(import + "none" + skip + "blocks.2", 2,
+               "llm_int8_skip_modules: found 'blocks.2', and part.safetensors is quantised in all linear "
+               "layers but heads and " +
+                   left + "; expected its keys, or none");
+  const Finished whole = run.adtrain("checkpoint export runs/large --out runs/whole --set load_in_8bit=true");
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
+  expect_error("score runs/whole" + skip + "blocks.0" + few + "none", 5,
+               "in all linear layers but heads; expected the keys that it was exported with, here null");
+}
+
 TEST(Quantised, WhatCannotBeIsSaidWithItsPlace) {
   const SmallRun run;
   const auto expect_error = [&](const std::string& arguments, const std::vector<std::string>& says) {

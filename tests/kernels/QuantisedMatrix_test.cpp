@@ -202,5 +202,19 @@ TEST(QuantisedMatrix, ProductWithOutliersIsThatOfTheWeightsToThePrecisionOfEight
   EXPECT_GT(error_of(100.0), 1e-2) << "the outlier is none by then";
 }
 
+/// libtorch's own product of bytes leaves that of one column unwritten on a CPU.
+TEST(QuantisedMatrix, ProductWithOutliersOfOneColumnIsThatOfTheWeights) {
+  at::manual_seed(6);
+  const QuantisedMatrix matrix = quantised_rows(at::randn({40, 1}));
+  const at::Tensor rows = at::randn({11, 1}).clamp(0.25, 0.5).to(at::kHalf).to(at::kFloat);
+  const at::Tensor bias = at::randn({40});
+  for (const double factor : {1.0, 32.0}) {  // by which the column is no outlier, and one
+    const at::Tensor x = factor * rows;
+    EXPECT_TRUE(at::allclose(kernels::outlier_product(x, matrix, bias, 6.0),
+                             at::linear(x, dequantised(matrix, at::kFloat), bias), 1e-4, 1e-4))
+        << factor;
+  }
+}
+
 }  // namespace
 }  // namespace adtrain

@@ -293,6 +293,13 @@ TEST(GivenMap, SaysWhatIsWrong) {
                 "before the blocks"));
   EXPECT_THAT(fault("{\"\": 2}"), HasSubstr("found embeddings on 2; expected one of the devices"));
   EXPECT_THAT(fault("{\"\": disk}"), HasSubstr("not read from disk"));
+  EXPECT_THAT(fault("{\"\": cuda}"), HasSubstr("found 'cuda' for \"\" (everything); expected the number"));
+  EXPECT_THAT(fault("{embeddings: cuda}"), HasSubstr("found 'cuda' for 'embeddings'; expected the number"));
+  EXPECT_THAT(fault("{embeddings: 0, embeddings: 1, blocks: 1, head: 1}"),
+              HasSubstr("found 'embeddings' twice; expected one device for it"));
+  EXPECT_THAT(fault("{\"\": 0, \"\": 1}"), HasSubstr("found \"\" (everything) twice"));
+  EXPECT_THAT(fault("{\"\": 0, embeddings: 0, blocks: 0, head: 0}"),
+              HasSubstr("found \"\" (everything), which places no module"));
   EXPECT_THAT(fault("fastest"), HasSubstr("expected a map of modules"));
   EXPECT_THAT(error_of([] { given("{\"\": 0}", "{0: 3000}"); }),
               AllOf(HasSubstr("blocks.2 exceeds the limit of 0 by 100 B"), HasSubstr("raise max_memory")));

@@ -158,7 +158,7 @@ TEST_F(GuideMaps, WhatIsNoDeviceMapIsRefused) {
   EXPECT_THAT(found, HasSubstr("did you mean balanced?"));
   EXPECT_THAT(found, HasSubstr("max_memory: found 'lots' for 0; expected a size such as 10GiB"));
   EXPECT_THAT(errors("device_map: {head: gpu}\n"),
-              HasSubstr("device_map: found 'gpu' for head; expected the number"));
+              HasSubstr("device_map: found 'gpu' for 'head'; expected the number"));
 }
 
 /// configs/gpus: as docs/benchmarks.md measured it, 512 sequences a GPU in bf16.

@@ -1,6 +1,6 @@
 #include "run/ScoringMemory.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "base/File.h"
 #include "kernels/attention/decoding/KeyValueRing.h"
@@ -9,6 +9,9 @@
 
 namespace adtrain {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 RunConfig large(const std::string& name, const std::vector<std::string>& overrides = {}) {
   std::vector<std::string> notices;
@@ -77,6 +80,17 @@ TEST(ScoringMemory, RowsThatGrowTakeAStepOrAWindow) {
     EXPECT_GE(growing, positions == "alibi" ? kept_bytes_of_block(*model, 16) : windows)
         << "libtorch's attention copies keys and values in fp32";
   }
+}
+
+TEST(ScoringMemory, TheTableHasThreeDigitsOfASmallNetwork) {
+  const RunConfig small = large("darkroom_25m.yaml", {"score_batch=1", "tf_n_embd=32", "tf_n_layer=4",
+                                                      "tf_n_head=2", "tf_n_inner=128", "n_transit=16"});
+  const std::string table = scoring_memory_table({small}, {1, 2});
+  EXPECT_EQ(ScoringMemory(small).weight_bytes(WeightFormat::kFloat32), 259'476);
+  EXPECT_THAT(table, HasSubstr("| fp32 | 0.000259 | "));
+  EXPECT_THAT(table, HasSubstr("| bf16, fp16 | 0.000130 | "));
+  EXPECT_THAT(table, HasSubstr("| 4 bit | 0.0000425 | "));
+  EXPECT_THAT(table, Not(HasSubstr("| 0.00 |")));
 }
 
 /// The page's table is this program's answer, to the letter.

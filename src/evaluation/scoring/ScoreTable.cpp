@@ -14,6 +14,10 @@
 namespace adtrain {
 namespace {
 
+/// What stands for a whole number that an action lacks. No action is this number: they come as float64, which
+/// has no such one.
+constexpr int64_t kNoNumber = std::numeric_limits<int64_t>::max();
+
 template <class Number>
 void put(std::string& bytes, Number number) {
   bytes.append(reinterpret_cast<const char*>(&number), sizeof number);
@@ -26,6 +30,11 @@ Number take(const char*& from) {
   std::memcpy(&number, from, sizeof number);
   from += sizeof number;
   return number;
+}
+
+/// A number of an action; NaN, where the action lacks it.
+double whole_number_of(int64_t number) {
+  return number == kNoNumber ? std::numeric_limits<double>::quiet_NaN() : static_cast<double>(number);
 }
 
 /// "", where there is no such number.
@@ -47,7 +56,7 @@ void ScoreTable::append(const SampleScore& row) {
     if (layout_.real) {
       put(bytes_, is_there ? row.action[i] : std::numeric_limits<double>::quiet_NaN());
     } else {
-      put(bytes_, is_there ? static_cast<int64_t>(row.action[i]) : int64_t{-1});
+      put(bytes_, is_there ? static_cast<int64_t>(row.action[i]) : kNoNumber);
     }
   }
   put(bytes_, row.score.probability);
@@ -61,7 +70,7 @@ SampleScore ScoreTable::operator[](int64_t row) const {
   for (int64_t* const number : {&found.sample, &found.task, &found.stream, &found.position})
     *number = take<int64_t>(from);
   for (int64_t i = 0; i < layout_.elements; ++i)
-    found.action.push_back(layout_.real ? take<double>(from) : static_cast<double>(take<int64_t>(from)));
+    found.action.push_back(layout_.real ? take<double>(from) : whole_number_of(take<int64_t>(from)));
   found.score.probability = take<float>(from);
   found.score.loss = take<float>(from);
   found.score.rank = take<int64_t>(from);
@@ -104,8 +113,10 @@ std::string ScoreTable::csv() const {
     auto end = std::back_inserter(csv);
     fmt::format_to(end, "{},{},{},{},", found.sample, found.task, found.stream, found.position);
     for (const double number : found.action) {
-      if (layout_.real) {
-        fmt::format_to(end, "{},", std::isnan(number) ? "" : fmt::format("{}", number));
+      if (std::isnan(number)) {
+        csv += ",";
+      } else if (layout_.real) {
+        fmt::format_to(end, "{},", number);
       } else {
         fmt::format_to(end, "{},", static_cast<int64_t>(number));
       }

@@ -21,8 +21,8 @@ struct SampleScore {
 };
 
 /// Scores of samples, a row each, which are kept as the bytes that scores.npy has of them. Rows of one table
-/// have equally many numbers of an action: those that an action's space lacks are NaN, or −1 among whole
-/// numbers. A value.
+/// have equally many numbers of an action: those that an action's space lacks are NaN, or in the file, among
+/// whole numbers, 2⁶³ − 1. A value.
 class ScoreTable {
  public:
   /// What all rows have in common.

@@ -12,7 +12,9 @@ constexpr float kLargest = 127.0F;
 
 /// fp32 sums of products of whole numbers of 8 bits, exact up to 2²⁴: a (rows, in), b (out, in).
 at::Tensor exact_product(const at::Tensor& a, const at::Tensor& b) {
-  // libtorch multiplies bytes on CPUs in any shape; on GPUs only in some, where doubles are fast.
+  // On CPUs libtorch multiplies bytes in any shape, but leaves the result of one column unwritten (2.11).
+  if (a.is_cpu() && a.size(1) == 1) return a.to(at::kFloat) * b.to(at::kFloat).t();
+  // On GPUs it multiplies bytes in some shapes alone, and doubles are fast there.
   if (a.is_cpu()) return at::_int_mm(a, b.t()).to(at::kFloat);
   return at::mm(a.to(at::kDouble), b.to(at::kDouble).t()).to(at::kFloat);
 }

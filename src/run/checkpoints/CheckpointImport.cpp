@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "base/File.h"
 #include "base/StandardStreams.h"
 #include "base/Text.h"
+#include "base/Words.h"
 #include "checkpoint/QuantisedTensors.h"
 #include "checkpoint/Safetensors.h"
 #include "checkpoint/TensorStatistics.h"
@@ -17,6 +19,7 @@
 #include "model/AlgorithmDistillation.h"
 #include "model/FrozenParameters.h"
 #include "model/QuantisedNetwork.h"
+#include "run/LoadedNetwork.h"
 #include "run/checkpoints/CheckpointCommands.h"
 #include "run/checkpoints/CheckpointTarget.h"
 #include "run/checkpoints/ImportedConfig.h"
@@ -53,15 +56,13 @@ void check_markers(const ImportRequest& request, const RunConfig& config) {
   if (request.markers == "replace") {
     throw ConfigError(
         "regions whose markers replace their first and last transition are another network, which is not "
-        "here: "
-        "train such a model anew, with markers beside the transitions");
+        "here: train such a model anew, with markers beside the transitions");
   }
   throw ConfigError(
-      fmt::format("found {}; this file was trained with compressed context, whose markers either replace the "
-                  "first and last "
-                  "transition of a region (older commits) or stand beside them, as here. The file does not "
-                  "say which: give "
-                  "--markers beside if its commit put them beside; the older kind cannot be taken over",
+      fmt::format("found {}; this file was trained with compressed context, whose markers either replace "
+                  "the first and last transition of a region (older commits) or stand beside them, as here. "
+                  "The file does not say which: give --markers beside if its commit put them beside; the "
+                  "older kind cannot be taken over",
                   request.markers.empty() ? "no --markers" : "--markers " + request.markers));
 }
 
@@ -133,6 +134,23 @@ class Import {
     keys.load_in_4bit = !keys.load_in_8bit;
     if (keys.load_in_4bit) keys.quant_type = form.code;
     keys.use_double_quant = form.double_quantisation;
+    put_skipped(parameters);
+  }
+
+  /// The same of layers that the file has as they are: what goes by the configuration alone counts them
+  /// right.
+  void put_skipped(const ParameterBuffer& parameters) {
+    std::optional<std::string>& key = config_.quantisation.skip_modules;
+    const std::string left = join(modules_left(parameters, quantised_.matrices), ",");
+    if (skips_others(config_, parameters, quantised_.matrices)) {
+      throw ConfigError(fmt::format(
+          "{}: found '{}', and {} is quantised in all linear layers but heads{}; expected its keys, or none",
+          config_.place_of("llm_int8_skip_modules"), abridged(*key), request_.file.string(),
+          left.empty() ? "" : " and " + abridged(left)));
+    }
+    if (left.empty() || !trimmed(key.value_or("")).empty()) return;
+    key = left;
+    notices_.push_back(fmt::format("llm_int8_skip_modules = {}, which the file has as they are", left));
   }
 
   NamedTensor* find(std::vector<NamedTensor>& tensors, const std::string& name) {
@@ -185,8 +203,7 @@ class Import {
     notices_.push_back(
         "the source added token type 0 to the query in training and not in evaluation: it is folded into "
         "embed_query_state, so the network is the one that was trained. Its next steps differ from the "
-        "source's, "
-        "where both embeddings learnt from the query (--query-type none leaves it)");
+        "source's, where both embeddings learnt from the query (--query-type none leaves it)");
   }
 
   Snapshot snapshot() {

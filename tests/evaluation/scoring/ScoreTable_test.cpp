@@ -51,5 +51,17 @@ TEST(ScoreTable, TextLeavesOutWhatThereIsNot) {
             "6,3,1,31,0.5,,,,\n");
 }
 
+TEST(ScoreTable, AnActionOfMinusOneIsNoNumberThatAnActionLacks) {
+  ScoreTable whole({2, false});
+  whole.append({0, 0, 0, 23, {-1}, {0.5F, 0.75F, 1}});
+  whole.append({1, 1, 0, 23, {-1, 3}, {0.5F, 0.75F, 1}});
+  const ScoreTable read = ScoreTable::from_npy(whole.layout(), whole.npy(), "file");
+  EXPECT_EQ(read.csv(),
+            "sample,task,stream,position,action_0,action_1,probability,loss,rank\n0,0,0,23,-1,,0.5,0.75,1\n"
+            "1,1,0,23,-1,3,0.5,0.75,1\n");
+  EXPECT_EQ(read[0].action[0], -1);
+  EXPECT_TRUE(std::isnan(read[0].action[1]));
+}
+
 }  // namespace
 }  // namespace adtrain

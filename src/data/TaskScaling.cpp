@@ -161,17 +161,37 @@ std::string TaskScaling::to_json() const {
   return json({{"tasks", std::move(tasks)}, {"crc32", checksum}}).dump() + "\n";
 }
 
-TaskScale TaskScaling::of(const std::string& task, double reward_scale, const std::string& group) const {
+const TaskScale* TaskScaling::find(const std::string& task, const std::string& group) const {
+  const std::string by_number = "task " + task;
+  const TaskScale* unnamed = nullptr;
+  for (const TaskScale& known : tasks_) {
+    if (known.group != group) continue;
+    if (known.task == task) return &known;
+    if (known.task == by_number && fmt::format("{}", known.number) == task) unnamed = &known;
+  }
+  return unnamed;
+}
+
+const TaskScale* TaskScaling::find_number(int64_t number, const std::string& group) const {
   const auto found = std::ranges::find_if(
-      tasks_, [&](const TaskScale& known) { return known.task == task && known.group == group; });
-  const bool is_there = found != tasks_.end();
-  if (is_there && found->trained) return *found;
+      tasks_, [&](const TaskScale& known) { return known.number == number && known.group == group; });
+  return found == tasks_.end() ? nullptr : &*found;
+}
+
+TaskScale TaskScaling::of(const std::string& task, double reward_scale, const std::string& group) const {
+  const TaskScale* const known = find(task, group);
+  TaskScale scale = of(known, reward_scale, group);
+  if (known == nullptr) scale.task = task;
+  return scale;
+}
+
+TaskScale TaskScaling::of(const TaskScale* known, double reward_scale, const std::string& group) const {
+  if (known != nullptr && known->trained) return *known;
   TaskScale scale;
-  scale.task = task;
   scale.group = group;
   scale.trained = false;
   scale.reward_scale = reward_scale;
-  if (is_there) scale = *found;
+  if (known != nullptr) scale = *known;
   const TaskScale all = pooled(tasks_, group);
   scale.steps = all.steps;
   scale.mean = all.mean;

@@ -41,10 +41,17 @@ class TaskScaling {
   std::string to_json() const;
 
   const std::vector<TaskScale>& tasks() const { return tasks_; }
-  /// The scale of the task of that name. Of a task that training did not see: mean and deviation over the
-  /// steps of all tasks of its group that it saw. Of one that is not there at all, which is of `group`, also
-  /// `reward_scale`. What is known of its scores is in it.
+  /// The task of that name; null where it is not there. One that its data do not name is called `task 3`, by
+  /// its number, and is found as `3`, too: a list of numbers calls it so.
+  const TaskScale* find(const std::string& task, const std::string& group = "") const;
+  /// The task of that number, which is not kNoNumber.
+  const TaskScale* find_number(int64_t number, const std::string& group = "") const;
+  /// The scale of the task of that name, as find() finds it. Of a task that training did not see: mean and
+  /// deviation over the steps of all tasks of its group that it saw. Of one that is not there at all, which
+  /// is of `group`, also `reward_scale`. What is known of its scores is in it.
   TaskScale of(const std::string& task, double reward_scale, const std::string& group = "") const;
+  /// The same of what find() or find_number() has returned.
+  TaskScale of(const TaskScale* known, double reward_scale, const std::string& group = "") const;
 
  private:
   std::vector<TaskScale> tasks_;

@@ -54,6 +54,25 @@ TEST(TaskScaling, KnowsScoresWhereTheDataSayThem) {
   EXPECT_FALSE(score_of({"a", 0, 0, {}, {}}, "random"));
 }
 
+TEST(TaskScaling, ATaskWithoutANameIsFoundByItsNumber) {
+  TaskScale unnamed{"task 3", 3, true, 0.5, 10, {7}, {2}};
+  unnamed.expert_score = 9;
+  const TaskScaling tasks({unnamed, TaskScale{"task 3", 1, true, 1, 10, {1}, {1}, "arms"},
+                           TaskScale{"door", TaskScale::kNoNumber, false, 3, 0, {}, {}}});
+  EXPECT_EQ(tasks.of("3", 1).expert_score, 9);
+  EXPECT_EQ(tasks.of("3", 1).mean, std::vector<double>{7});
+  EXPECT_EQ(tasks.of("task 3", 1).reward_scale, 0.5);
+  EXPECT_EQ(tasks.find("3", "arms"), nullptr) << "its number is another, so this is its name";
+  EXPECT_EQ(tasks.find("03"), nullptr);
+  EXPECT_EQ(tasks.find_number(3), tasks.find("3"));
+  EXPECT_EQ(tasks.find_number(3, "arms"), nullptr);
+  EXPECT_EQ(tasks.find_number(4), nullptr);
+  EXPECT_EQ(tasks.of(tasks.find_number(4), 5).reward_scale, 5) << "of a task that is not there";
+  const TaskScaling both(
+      {TaskScale{"task 3", 3, false, 1, 0, {}, {}}, TaskScale{"3", 0, true, 1, 0, {}, {}}});
+  EXPECT_EQ(both.find("3")->number, 0) << "a name goes before a number";
+}
+
 TEST(TaskScaling, RefusesWhatTrainingHasNotWritten) {
   std::string text = TaskScaling({TaskScale{"ant", 3, true, 0.1, 1000, {0.1}, {1.5}}}).to_json();
   const auto complaint = [](const std::string& changed) {

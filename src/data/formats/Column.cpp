@@ -52,6 +52,12 @@ const char* name_of(ColumnKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
+bool is_one_number(ColumnKind kind) {
+  return ColumnKinds{ColumnKind::kRewards, ColumnKind::kEnds, ColumnKind::kTerminations,
+                     ColumnKind::kTruncations, ColumnKind::kStepNumbers}
+      .contains(kind);
+}
+
 size_t ColumnType::row_bytes() const {
   size_t bytes = size_of(type);
   for (const int64_t extent : row) bytes *= static_cast<size_t>(extent);

@@ -30,6 +30,8 @@ inline constexpr size_t kColumnKinds = 9;
 
 /// "observations", "actions", …
 const char* name_of(ColumnKind kind);
+/// Whether a row is a single number, whatever the task: rewards, ends and step numbers.
+bool is_one_number(ColumnKind kind);
 
 /// A set of kinds. A value.
 class ColumnKinds {

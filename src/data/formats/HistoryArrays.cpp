@@ -71,6 +71,12 @@ ColumnType column_type_of(ColumnKind kind, const ArrayLayout& array, size_t lead
                                 fmt::join(array.shape, ", "), human_bytes(bytes),
                                 human_bytes(static_cast<double>(kLargestRow))));
   }
+  if (is_one_number(kind) && column.row_bytes() != size_of(column.type)) {
+    throw DataError(fmt::format(
+        "{} has shape ({}); expected one number a step: ({}); write the number that counts, or their sum",
+        array.place(), fmt::join(array.shape, ", "),
+        fmt::join(array.shape.begin(), array.shape.begin() + static_cast<std::ptrdiff_t>(leading), ", ")));
+  }
   return column;
 }
 

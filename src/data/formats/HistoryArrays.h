@@ -59,7 +59,7 @@ class HistoryArrays {
 };
 
 /// The type of a column whose rows lie behind `leading` axes of an array. Throws DataError where it has fewer
-/// axes, or rows of more than 64 MiB.
+/// axes, rows of more than 64 MiB, or several numbers a step where one is read (is_one_number).
 ColumnType column_type_of(ColumnKind kind, const ArrayLayout& array, size_t leading);
 
 /// Gives `window` the columns of these types and so many steps, without values.

@@ -1,6 +1,7 @@
 #include "data/formats/TaskGroupHistories.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -35,6 +36,7 @@ const std::vector<ColumnName>& column_names() {
 
 constexpr const char* kFormatAttribute = "adtrain-format";
 constexpr const char* kGroupAttribute = "group";
+constexpr const char* kRuleset = "ruleset-id";  ///< of XLand, which numbers tasks by it
 constexpr int64_t kNewestVersion = 2;
 
 /// An attribute as a text; "" where it is not there.
@@ -113,13 +115,13 @@ std::string TaskGroupHistories::recognise(const HistorySourceOptions& options, c
   }
   const bool versioned = root.contains(kFormatAttribute);
   const bool next_states = columns->contains(ColumnKind::kNextObservations);
-  const bool xland = !versioned && !next_states &&
-                     arrays_.metadata().attributes(path_, names_.front()).contains("ruleset-id");
+  const bool xland =
+      !versioned && !next_states && arrays_.metadata().attributes(path_, names_.front()).contains(kRuleset);
   if (!options.format && !versioned && !next_states && !xland) {
     return fmt::format(
         "without next_states in group {}, as version 1 of adtrain has them, its attribute "
-        "ruleset-id, as XLand has it, and the attribute {} of the root, as version 2 has it",
-        names_.front(), kFormatAttribute);
+        "{}, as XLand has it, and the attribute {} of the root, as version 2 has it",
+        names_.front(), kRuleset, kFormatAttribute);
   }
   format_ = options.format.value_or(xland ? HistoryFormat::kXland : HistoryFormat::kAdtrain);
   if (format_ == HistoryFormat::kVintix) return "with tasks in its root";
@@ -157,6 +159,25 @@ void TaskGroupHistories::survey() {
   for (size_t i = 0; i < names_.size(); ++i) {
     tasks_.push_back(task_of(names_[i], found[i]));
     tasks_.back().group = group_of(names_[i], tasks_.back());
+  }
+  if (format_ == HistoryFormat::kXland) refuse_equal_rulesets();
+}
+
+void TaskGroupHistories::refuse_equal_rulesets() const {
+  using What = std::tuple<std::string, std::string, std::string>;  // benchmark, environment, ruleset
+  std::map<What, size_t> known;
+  for (size_t i = 0; i < tasks_.size(); ++i) {
+    const auto said = [&](const char* name) {
+      const auto found = tasks_[i].attributes.find(name);
+      return found == tasks_[i].attributes.end() ? "" : found->second;
+    };
+    if (said(kRuleset).empty()) continue;
+    const auto [other, is_new] = known.emplace(What{said("benchmark-id"), said("env-id"), said(kRuleset)}, i);
+    if (is_new) continue;
+    throw DataError(fmt::format(
+        "{}: groups {} and {} both are task '{}'; expected each benchmark-id, env-id and {} once: leave one "
+        "out, or make them histories of one group",
+        path_, names_[other->second], names_[i], abridged(tasks_[i].name), kRuleset));
   }
 }
 
@@ -198,8 +219,9 @@ TaskHistories TaskGroupHistories::task_of(const std::string& name,
     task.attributes[key] = value.is_string() ? value.get<std::string>() : value.dump();
   const json& attributes = surveyed.attributes;
   if (attributes.contains("task")) task.name = text_of(attributes, "task");
-  if (attributes.contains("ruleset-id") && attributes.at("ruleset-id").is_number_integer()) {
-    task.number = attributes.at("ruleset-id");
+  const bool by_ruleset = format_ == HistoryFormat::kXland && attributes.contains(kRuleset);
+  if (by_ruleset && attributes.at(kRuleset).is_number_integer()) {
+    task.number = attributes.at(kRuleset);
     task.name = fmt::format("{} ruleset {}", text_of(attributes, "env-id"), task.number);
   }
   return task;

@@ -41,6 +41,9 @@ class TaskGroupHistories : public HistorySource {
   void read_version(const nlohmann::json& root);
   void survey();
   TaskHistories task_of(const std::string& name, const Hdf5Metadata::Surveyed& surveyed) const;
+  /// XLand knows a task by its attributes, however its group is called: throws DataError where two groups are
+  /// of one task.
+  void refuse_equal_rulesets() const;
   /// The group of spaces of the task of this name: one of all tasks, or of version 2 as it is attributed.
   size_t group_of(const std::string& name, const TaskHistories& task);
   void describe_spaces(const nlohmann::json& root);

@@ -62,10 +62,11 @@ std::vector<Hdf5Metadata::Surveyed> Hdf5Metadata::survey(const std::string& path
                                                          const std::string& dataset) {
   constexpr size_t kGroupsAtATime = 128;
   std::vector<Surveyed> all;
-  for (size_t first = 0; first < groups.size(); first += kGroupsAtATime) {
+  while (all.size() < groups.size()) {
+    const size_t first = all.size(), count = std::min(kGroupsAtATime, groups.size() - first);
     const auto begin = groups.begin() + static_cast<std::ptrdiff_t>(first);
-    const auto count = static_cast<std::ptrdiff_t>(std::min(kGroupsAtATime, groups.size() - first));
-    const std::vector<std::string> part(begin, begin + count);
+    const std::vector<std::string> part(begin, begin + static_cast<std::ptrdiff_t>(count));
+    // Groups whose attributes are long are answered for by several exchanges.
     exchange({{"do", "survey"}, {"path", path}, {"groups", part}, {"dataset", dataset}},
              fmt::format("{}: reading the shapes of group {} and the next", path, part.front()),
              [&all](const json& answer) {
@@ -76,10 +77,11 @@ std::vector<Hdf5Metadata::Surveyed> Hdf5Metadata::survey(const std::string& path
                }
                return false;
              });
+    const size_t answered = all.size() - first;
+    if (answered < 1 || answered > count)
+      throw DataError(
+          fmt::format("{}: {} of {} groups were answered for; fetch the file again", path, answered, count));
   }
-  if (all.size() != groups.size())
-    throw DataError(fmt::format("{}: {} of {} groups were answered for; fetch the file again", path,
-                                all.size(), groups.size()));
   return all;
 }
 
@@ -94,18 +96,37 @@ std::map<std::string, json> Hdf5Metadata::layouts(const std::string& path, const
 }
 
 std::vector<std::vector<ChunkPlace>> Hdf5Metadata::chunks(const std::vector<ChunkQuestion>& questions) {
+  // HDF5 walks through a data set's index for each chunk, and the process that is asked has its memory and
+  // processor time for each request anew. So neither grows with what a window touches.
+  const std::span<const ChunkQuestion> all(questions);
+  std::vector<std::vector<ChunkPlace>> places;
+  while (places.size() < all.size()) {
+    const size_t first = places.size();
+    size_t count = 0, asked = 0;
+    do {
+      asked += all[first + count].chunks.size();
+      ++count;
+    } while (first + count < all.size() &&
+             asked + all[first + count].chunks.size() <= kMostChunksOfAQuestion);
+    look_up(all.subspan(first, count), places);
+  }
+  return places;
+}
+
+void Hdf5Metadata::look_up(std::span<const ChunkQuestion> questions,
+                           std::vector<std::vector<ChunkPlace>>& places) {
   json parts = json::array();
   for (const ChunkQuestion& question : questions) {
     json elements = json::array();
     for (const int64_t chunk : question.chunks) elements.push_back(first_element_of(*question.array, chunk));
     parts.push_back({{"dataset", question.array->dataset}, {"first", std::move(elements)}});
   }
-  std::vector<std::vector<ChunkPlace>> places;
   const ArrayLayout& one = *questions.front().array;
   exchange({{"do", "chunks"}, {"path", one.path}, {"parts", std::move(parts)}},
            one.place() + ": looking up its chunks", [&](const json& answer) {
+             size_t part = 0;
              for (const ChunkQuestion& question : questions) {
-               const json& numbers = answer.at("parts").at(places.size());
+               const json& numbers = answer.at("parts").at(part++);
                std::vector<ChunkPlace>& found = places.emplace_back();
                for (size_t i = 0; i < question.chunks.size(); ++i) {
                  const json& address = numbers.at(3 * i);
@@ -115,7 +136,6 @@ std::vector<std::vector<ChunkPlace>> Hdf5Metadata::chunks(const std::vector<Chun
              }
              return false;
            });
-  return places;
 }
 
 }  // namespace adtrain

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,18 +50,22 @@ class Hdf5Metadata {
   /// How the data sets of a group lie in the file, as ArrayLayout::from_json takes it, by name.
   std::map<std::string, nlohmann::json> layouts(const std::string& path, const std::string& group);
 
-  /// Chunks of one data set, by their numbers in C order over the grid of chunks.
+  static constexpr size_t kMostChunksOfAQuestion = 512;
+  /// Chunks of one data set, kMostChunksOfAQuestion at most, by their numbers in C order over the grid of
+  /// chunks.
   struct ChunkQuestion {
     const ArrayLayout* array;
     std::vector<int64_t> chunks;
   };
-  /// Answers all questions, which are about files of one path, in one exchange: a place for each chunk.
+  /// Answers all questions, which are about files of one path, some in each exchange: a place for each chunk.
   std::vector<std::vector<ChunkPlace>> chunks(const std::vector<ChunkQuestion>& questions);
 
  private:
   /// Asks and passes each answer to `take`, which says whether another follows.
   template <class Take>
   void exchange(const nlohmann::json& request, const std::string& task, Take take);
+  /// Answers questions that fit one exchange, behind the places that are there.
+  void look_up(std::span<const ChunkQuestion> questions, std::vector<std::vector<ChunkPlace>>& places);
 
   std::mutex mutex_;
   std::unique_ptr<ReaderProcess> reader_;  ///< null before the first question, and after one that failed

@@ -1,12 +1,14 @@
 #include "data/reader/Hdf5Catalog.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "base/Error.h"
 #include "data/reader/DatasetDescription.h"
+#include "data/reader/Message.h"
 
 namespace adtrain {
 namespace {
@@ -14,9 +16,13 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kFilesKeptOpen = 16;
-constexpr size_t kNamesAtATime = 4096, kMostNames = 4'000'000;
 constexpr size_t kMostDatasets = 64, kMostAttributes = 64;
 constexpr size_t kLongestText = 64 * 1024;
+constexpr size_t kNamesAtATime = 4096, kMostNames = 4'000'000;
+/// Names are listed from within the HDF5 library, which no exception may leave. So they always fit a message,
+/// even if JSON writes each byte as six.
+constexpr size_t kNameBytesAtATime = 64 * 1024;
+static_assert(6 * (kNameBytesAtATime + kLongestText) + 4 * kNamesAtATime < kLongestMessage);
 
 [[noreturn]] void fail(const std::string& path, const std::string& object, const std::string& what) {
   throw DataError(fmt::format("{}: {} {} (HDF5 says: {}); the file is damaged; fetch it again", path, object,
@@ -32,13 +38,18 @@ Hdf5Handle open_group(const std::string& path, const Hdf5Handle& file, const std
 struct NamesSoFar {
   const std::function<void(std::vector<std::string>)>* take;
   std::vector<std::string> batch;
+  size_t bytes = 0;  ///< of the batch
   size_t count = 0;
 };
 
 herr_t take_name(hid_t, const char* name, const H5L_info_t*, void* state) {
   auto& so_far = *static_cast<NamesSoFar*>(state);
-  so_far.batch.emplace_back(name);
-  if (so_far.batch.size() >= kNamesAtATime) (*so_far.take)(std::exchange(so_far.batch, {}));
+  so_far.batch.emplace_back(name, strnlen(name, kLongestText));  // no group of ours has such a name
+  so_far.bytes += so_far.batch.back().size();
+  if (so_far.batch.size() >= kNamesAtATime || so_far.bytes >= kNameBytesAtATime) {
+    (*so_far.take)(std::exchange(so_far.batch, {}));
+    so_far.bytes = 0;
+  }
   return ++so_far.count > kMostNames ? -1 : 0;
 }
 
@@ -143,10 +154,15 @@ json Hdf5Catalog::attributes(const std::string& path, const std::string& object)
 
 json Hdf5Catalog::survey(const std::string& path, const std::vector<std::string>& groups,
                          const std::string& dataset) {
+  constexpr size_t kRoom = kLongestMessage - 64;  // what stands around the list takes the rest
   json found = json::array();
+  size_t bytes = 0;
   for (const std::string& name : groups) {
     const Hdf5Handle group = open_group(path, opened(path), name);
-    found.push_back({{"attributes", attributes_of(group)}, {"shape", shape_in(group, dataset)}});
+    json surveyed = {{"attributes", attributes_of(group)}, {"shape", shape_in(group, dataset)}};
+    bytes += message_text(surveyed).size() + 1;  // with its comma
+    if (!found.empty() && bytes > kRoom) break;
+    found.push_back(std::move(surveyed));
   }
   return found;
 }

@@ -27,7 +27,7 @@ class Hdf5Catalog {
   nlohmann::json attributes(const std::string& path, const std::string& object);
 
   /// Of each group, {"attributes", "shape"}: its attributes, and the shape of its data set of that name (null
-  /// where it has none).
+  /// where it has none). Only of the first groups, as many as one message holds, but of one at least.
   nlohmann::json survey(const std::string& path, const std::vector<std::string>& groups,
                         const std::string& dataset);
 

@@ -4,15 +4,18 @@
 #include <cstdint>
 #include <string>
 
+#include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 
+#include "base/Text.h"
+
 namespace adtrain {
-namespace {
 
-constexpr uint64_t kLongestMessage = 1 << 20;
-
-}  // namespace
+MessageTooLong::MessageTooLong(size_t bytes)
+    : std::length_error(fmt::format("{} bytes as JSON; expected {} at most",
+                                    grouped(static_cast<int64_t>(bytes)),
+                                    grouped(static_cast<int64_t>(kLongestMessage)))) {}
 
 bool send_bytes(int socket, const void* bytes, size_t size) {
   const char* from = static_cast<const char*>(bytes);
@@ -38,12 +41,16 @@ bool receive_bytes(int socket, void* bytes, size_t size) {
   return true;
 }
 
-bool send_message(int socket, const nlohmann::json& message) {
+std::string message_text(const nlohmann::json& message) {
   // Names and reasons may come from a damaged file, in any encoding.
-  const std::string text = message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+bool send_message(int socket, const nlohmann::json& message) {
+  const std::string text = message_text(message);
+  if (text.size() > kLongestMessage) throw MessageTooLong(text.size());
   const uint64_t length = text.size();
-  return length <= kLongestMessage && send_bytes(socket, &length, sizeof length) &&
-         send_bytes(socket, text.data(), text.size());
+  return send_bytes(socket, &length, sizeof length) && send_bytes(socket, text.data(), text.size());
 }
 
 std::optional<nlohmann::json> receive_message(int socket) {

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <optional>
+#include <stdexcept>
+#include <string>
 
 #include <nlohmann/json.hpp>
 
@@ -14,7 +16,22 @@ namespace adtrain {
 bool send_bytes(int socket, const void* bytes, size_t size);
 bool receive_bytes(int socket, void* bytes, size_t size);
 
-/// False, or nothing, where the peer is gone or sends something that is not a message.
+/// In bytes. Longer messages are neither sent nor received, so that no damaged file fills the memory of the
+/// process that asks about it.
+inline constexpr size_t kLongestMessage = size_t{1} << 20;
+
+/// Thrown where a message is longer, before anything of it is sent. what() says how long it is, and how long
+/// it may be: "1 200 000 bytes as JSON; expected 1 048 576 at most".
+class MessageTooLong : public std::length_error {
+ public:
+  explicit MessageTooLong(size_t bytes);
+};
+
+/// A message as it is sent, behind its length.
+std::string message_text(const nlohmann::json& message);
+
+/// False, or nothing, where the peer is gone or sends something that is not a message. Sending throws
+/// MessageTooLong.
 bool send_message(int socket, const nlohmann::json& message);
 std::optional<nlohmann::json> receive_message(int socket);
 

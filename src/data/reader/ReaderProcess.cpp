@@ -111,7 +111,12 @@ ReaderProcess::~ReaderProcess() {
 
 void ReaderProcess::ask(const nlohmann::json& request, const std::string& task) {
   task_ = task;
-  if (!send_message(socket_, request)) fail_as_it_ended();
+  try {
+    if (!send_message(socket_, request)) fail_as_it_ended();
+  } catch (const MessageTooLong& error) {
+    throw DataError(fmt::format("{}: found a request of {}: shorten names and settings, or leave some out",
+                                task_, error.what()));
+  }
 }
 
 nlohmann::json ReaderProcess::answer() {

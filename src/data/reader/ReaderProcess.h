@@ -23,7 +23,7 @@ class ReaderProcess {
   ReaderProcess& operator=(const ReaderProcess&) = delete;
 
   /// Sends a request (reader/main.cpp lists them). `task` names the file and the operation in errors of the
-  /// following answers: "histories/x.hdf5: reading task 3".
+  /// following answers: "histories/x.hdf5: reading task 3". Throws DataError where a request is too long.
   void ask(const nlohmann::json& request, const std::string& task);
   /// Updates the current operation, where that is known.
   void doing(const std::string& task) { task_ = task; }

@@ -12,7 +12,7 @@
 //
 //   {"do": "names", "path", "group"}                → {"names"} some at a time, {"done"} at the end
 //   {"do": "attributes", "path", "object"}          → {"attributes"}
-//   {"do": "survey", "path", "groups", "dataset"}   → {"groups"}
+//   {"do": "survey", "path", "groups", "dataset"}   → {"groups"}: the first, as many as fit
 //   {"do": "layouts", "path", "group"}              → {"datasets"}
 //   {"do": "chunks", "path", "parts": [{"dataset", "first"}]} → {"parts"}
 //
@@ -31,6 +31,7 @@
 #include <unistd.h>
 
 #include "base/Error.h"
+#include "base/Text.h"
 #include "data/reader/Hdf5Catalog.h"
 #include "data/reader/HistoryAssembly.h"
 #include "data/reader/HistoryReader.h"
@@ -172,7 +173,19 @@ class Server {
   Hdf5Catalog catalog_;
 };
 
+/// What a request asks about, for errors: the file, and the object in it.
+std::string subject_of(const json& request) {
+  const std::string path = request.value("path", std::string("the history file"));
+  if (request.contains("groups"))  // a single group did not fit an answer, which is the first
+    return fmt::format("{}: group {}", path, request.at("groups").at(0).get<std::string>());
+  for (const char* key : {"object", "group"}) {
+    if (request.contains(key)) return fmt::format("{}: group {}", path, request.at(key).get<std::string>());
+  }
+  return path;
+}
+
 void serve() {
+  constexpr size_t kLongestReason = 16 * 1024;  // it may quote a damaged file
   const Hdf5Turn only_thread;
   Server server;
   while (const std::optional<json> request = receive_message(kSocket)) {
@@ -185,8 +198,11 @@ void serve() {
       error = {{"error", path +
                              ": asks for more memory than its size explains; the file is damaged; fetch or "
                              "collect it again"}};
+    } catch (const MessageTooLong& found) {
+      error = {{"error", fmt::format("{}: found names and attributes of {}: shorten them, or remove some",
+                                     subject_of(*request), found.what())}};
     } catch (const std::exception& caught) {
-      error = {{"error", caught.what()}};
+      error = {{"error", abridged(caught.what(), kLongestReason)}};
     }
     if (!send_message(kSocket, error)) return;
   }

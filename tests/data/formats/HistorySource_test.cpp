@@ -312,6 +312,15 @@ TEST(VintixHistories, NameFileAndReason) {
               HasSubstr("its JSON says observation_shape 9; expected 7"));
   EXPECT_THAT(after("a.h5", "text"), HasSubstr("a.h5: not a readable HDF5 file"));
   EXPECT_EQ(after("notes.txt", "text"), "no complaint");
+  run_python(fmt::format(R"(
+with h5py.File('{}', 'w') as f:
+    f['0-3/proprio_observation'], f['0-3/action'] = np.zeros((4, 7), 'f4'), np.zeros((4, 2), 'f4')
+    f['0-3/reward'] = np.zeros((4, 2), 'f4')
+)",
+                         (task / "0.h5").string()));
+  EXPECT_THAT(complaint(task),
+              HasSubstr("0.h5: data set 0-3/reward has shape (4, 2); expected one number a step: (4)"));
+  fs::remove(task / "0.h5");
   fs::copy_file(WrittenHistories::get("xland").path, task / "b.h5");
   EXPECT_THAT(complaint(task),
               HasSubstr("b.h5: found a group '0'; expected groups named by their first and last step"));

@@ -1,4 +1,5 @@
 #include <ctime>
+#include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -54,6 +55,32 @@ TEST(LargeHistories, OpeningReadsShapesAlone) {
   for (size_t i = 0; i < states.bytes.size(); ++i) ASSERT_EQ(states.bytes[i], static_cast<uint8_t>(i));
   const HistoryWindow unwritten = source->window(3, 2, 100'000, 10);
   EXPECT_THAT(unwritten.find(ColumnKind::kRewards)->bytes, testing::Each(0));
+}
+
+/// Chunks of one step each, in number more than one request to the reading process holds. All but a few were
+/// never written, since HDF5 takes time that grows with the square of those that were.
+TEST(LargeHistories, AHistoryOfManyChunksIsRead) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "chunks.hdf5";
+  run_python(fmt::format(R"(
+with h5py.File('{}', 'w') as f:
+    f.attrs['adtrain-format'] = 2
+    g = f.create_group('0')
+    for number, name in enumerate(['states', 'actions', 'rewards', 'terminations', 'truncations']):
+        d = g.create_dataset(name, (25000, 1), 'f4', chunks=(1, 1), fillvalue=-number)
+        for step in 0, 511, 512, 513, 24999:
+            d[step] = number + 10 * step
+)",
+                         path.string()));
+  const auto source = HistorySource::open(path);
+  const HistoryWindow window = source->window(0, 0, 0, 25000);
+  ASSERT_EQ(window.columns.size(), 5U);
+  const std::set<int> written = {0, 511, 512, 513, 24999};
+  for (int number = 0; number < 5; ++number) {
+    for (int step = 0; step < 25000; ++step)
+      ASSERT_EQ(window.columns[static_cast<size_t>(number)].number(step),
+                written.contains(step) ? number + 10 * step : -number);
+  }
 }
 
 /// All 28 876 tasks of XLand-100B: minutes of h5py.

@@ -86,6 +86,19 @@ TEST(ReaderProcess, BeingKilledFromOutsideIsNotTheFilesFault) {
   EXPECT_THAT(opened.complaint<EnvironmentError>(), HasSubstr("memory runs out"));
 }
 
+TEST(ReaderProcess, ARequestThatIsTooLongIsNotTheFilesFault) {
+  Opened opened;
+  std::string found;
+  try {
+    opened.reader.ask({{"do", "open"}, {"path", std::string(2'000'000, 'x')}}, "a.hdf5: opening it");
+  } catch (const DataError& error) {
+    found = error.what();
+  }
+  EXPECT_THAT(found, AllOf(HasSubstr("a.hdf5: opening it: found a request of 2 000 0"),
+                           HasSubstr("expected 1 048 576 at most: shorten")));
+  EXPECT_EQ(opened.complaint<DataError>(), "no complaint") << "the process still answers";
+}
+
 TEST(ReaderProcess, IsDeafToSignalsOfGroupsAndLeavesNothingBehind) {
   pid_t child = 0;
   {

@@ -26,12 +26,54 @@ TEST_F(WorkerAnswers, WrongValuesAreNotPassedOn) {
       {"make_nan_observation", HasSubstr("nan at [1]")},
       {"make_nan_reward", AllOf(HasSubstr("wrong reward"), HasSubstr("found nan"))},
       {"make_text_reward", AllOf(HasSubstr("wrong reward"), HasSubstr("'much'"))},
+      {"make_ragged_reward", AllOf(HasSubstr("wrong reward"), HasSubstr("[[1], [2, 3]]"))},
+      {"make_huge_reward", AllOf(HasSubstr("wrong reward"), HasSubstr("-1e+39"), HasSubstr("float32"))},
+      {"make_wrapping_observation", HasSubstr("found 260 at [1]; expected numbers that int8 can hold")},
+      {"make_dict_terminated", AllOf(HasSubstr("wrong terminated"), HasSubstr("{'agent': False}"))},
+      {"make_two_terminated", AllOf(HasSubstr("wrong terminated"), HasSubstr("array([False,  True])"))},
+      {"make_real_terminated", AllOf(HasSubstr("wrong terminated"), HasSubstr("found 0.5; expected one"))},
+      {"make_text_truncated", AllOf(HasSubstr("wrong truncated"), HasSubstr("found 'no'; expected one"))},
+      {"make_no_truncated", AllOf(HasSubstr("wrong truncated"), HasSubstr("found None; expected one"))},
+      {"make_wrapping_vector", HasSubstr("found 260 at [1]; expected numbers that int8 can hold")},
   };
   for (const auto& [function, message] : cases) {
     const Ended ended = play("faults:" + function);
     EXPECT_EQ(ended.code, ExitCode::kData) << function;
     EXPECT_THAT(ended.message, AllOf(message, HasSubstr(kWhereItIsWrong))) << function;
   }
+  for (const char* sound : {"faults:make_whole_ends", "faults:make_narrow", "faults:make_sound_vector"}) {
+    EXPECT_EQ(play(sound).message, "");
+  }
+}
+
+TEST_F(WorkerAnswers, WrongValuesOfAVectorAreNotPassedOn) {
+  const std::vector<std::pair<std::string, testing::Matcher<std::string>>> cases = {
+      {"make_vector_with_one_end", AllOf(HasSubstr("wrong terminated"), HasSubstr("bool of shape ()"))},
+      {"make_vector_with_dict", AllOf(HasSubstr("wrong truncated"), HasSubstr("dict of shape ()"))},
+      {"make_vector_with_nones", AllOf(HasSubstr("wrong terminated"), HasSubstr("(3,), object"))},
+      {"make_vector_with_ragged_rewards", AllOf(HasSubstr("wrong rewards"), HasSubstr("found list"))},
+  };
+  for (const auto& [function, message] : cases) {
+    const Ended ended = play("faults:" + function);
+    EXPECT_EQ(ended.code, ExitCode::kData) << function;
+    EXPECT_THAT(ended.message, AllOf(message, HasSubstr("expected shape (3,)"), HasSubstr("1 (wrong)")))
+        << function;
+  }
+}
+
+TEST_F(WorkerAnswers, WhatIsNoEnvironmentIsNamed) {
+  const Ended later = play("faults:make_nothing");
+  EXPECT_EQ(later.code, ExitCode::kData);
+  EXPECT_THAT(later.message,
+              AllOf(HasSubstr("make_nothing gave a wrong environment in task 1 (wrong), place 2"),
+                    HasSubstr("found NoneType"), HasSubstr("expected a gymnasium.Env")));
+  const Ended first = play("faults:make_nothing_at_all");
+  EXPECT_EQ(first.code, ExitCode::kData);
+  EXPECT_THAT(first.message, HasSubstr("make_nothing_at_all gave a wrong environment: found NoneType"));
+  const Ended vector = play("faults:make_no_vector");
+  EXPECT_EQ(vector.code, ExitCode::kData);
+  EXPECT_THAT(vector.message, AllOf(HasSubstr("found NoneType"), HasSubstr("1 (wrong)"),
+                                    HasSubstr("expected a gymnasium.vector.VectorEnv")));
 }
 
 TEST_F(WorkerAnswers, SpacesThatNoModelWasTrainedForAreNamed) {
@@ -57,6 +99,12 @@ TEST_F(WorkerAnswers, SpacesThatNoModelWasTrainedForAreNamed) {
   EXPECT_EQ(differs.code, ExitCode::kData);
   EXPECT_THAT(differs.message,
               AllOf(HasSubstr("Discrete(6)"), HasSubstr("Discrete(5)"), HasSubstr("task 1 (wrong)")));
+  const Ended bounds = play("faults:make_other_action_bounds");
+  EXPECT_EQ(bounds.code, ExitCode::kData);
+  EXPECT_THAT(bounds.message, AllOf(HasSubstr("wrong action space in task 1 (wrong), place 2"),
+                                    HasSubstr("found Box(-3.0, 3.0, (1,), float32)"),
+                                    HasSubstr("that of the first task, Box(-1.0, 1.0, (1,), float32)")));
+  EXPECT_EQ(play("faults:make_other_observation_bounds").message, "");
 }
 
 /// A Python that runs `statements` before the worker.

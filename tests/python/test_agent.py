@@ -121,6 +121,8 @@ class Agents(FolderTest):
         agent.act([[4, 4]])
         expect("expected integers from 0 to 4", agent.observe, 5, 0, [[4, 4]], False)
         expect(r"rewards of shape \(2,\); expected \(1,\)", agent.observe, 0, [0, 0], [[5, 4]], False)
+        for rewards in float("nan"), [float("inf")], [None], "1", 1e39, 10**400:
+            expect("found rewards .*; expected finite numbers that float32", agent.observe, 0, rewards, [[5, 4]], False)
         agent.observe(0, 0, [[5, 4]], False)
         expect("without a new act", agent.observe, 0, 0, [[5, 4]], False)
         expect(r"observed in \[5 4\] and acts from \[4 4\], in the same episode", agent.act, [[4, 4]])

@@ -1,6 +1,7 @@
 """Histories: those that the program collects are read as h5py reads them, and those written here are what it trains from."""
 import unittest
 import zlib
+from unittest import mock
 
 import h5py
 import numpy as np
@@ -146,6 +147,35 @@ class Histories(FolderTest):
         refusal(r"dones has shape \(199, 2\)", (0, adtrain.History(**columns | {"dones": history.dones[1:]})))
         halves = adtrain.History(**columns | {"rewards": history.rewards / 2})
         refusal("rewards holds other values than whole", (0, halves))
+
+    def test_a_refused_history_may_be_written_again(self):
+        path, history = self.folder / "again" / "refused.hdf5", random_history(3)
+        halves = adtrain.History(**history.columns() | {"rewards": history.rewards / 2})
+        nans = adtrain.History(**history.columns() | {"rewards": np.full(history.rewards.shape, np.nan)})
+        with adtrain.HistoryWriter(path) as writer:
+            for wrong in halves, nans:
+                with self.assertRaisesRegex(adtrain.HistoryError, "rewards holds other values than whole"):
+                    writer.write(3, wrong)
+            self.assertEqual(list(writer._file), [])
+            with mock.patch.object(writer, "_filters", side_effect=[{}, OSError("no space left")]):
+                with self.assertRaisesRegex(OSError, "no space left"):
+                    writer.write(3, history)
+            for task in -1, 1.0, "3", True, None:
+                with self.assertRaisesRegex(adtrain.HistoryError, "expected its number, an integer from 0 on"):
+                    writer.write(task, history)
+            writer.write(np.int64(3), history)
+        read = adtrain.Histories(path)
+        self.assertEqual(list(read), [3])
+        self.assert_equal(read[3], history)
+
+    def test_files_of_any_space_are_told_apart(self):
+        path, never = self.folder / "spaces.hdf5", np.zeros(20, bool)
+        box = {"type": "Box", "dtype": "float32", "shape": [2], "low": [-1, -1], "high": [1, 1]}
+        discrete = {"type": "Discrete", "dtype": "int64", "start": 0, "n": 5}
+        adtrain.write_histories(path, "walk", np.zeros((20, 2), np.float32), np.zeros(20, int), np.zeros(20), never, never,
+                                box, discrete)
+        with self.assertRaisesRegex(adtrain.HistoryError, "is of version 2 .* expected version 1.*inspect histories"):
+            adtrain.Histories(path)
 
     def test_a_file_may_hold_some_of_the_tasks(self):
         path = self.folder / "some" / self.name

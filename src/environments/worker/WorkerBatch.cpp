@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -13,6 +14,11 @@
 #include "environments/worker/WorkerFault.h"
 
 namespace adtrain {
+namespace {
+
+constexpr double kLargestReward = std::numeric_limits<float>::max();
+
+}  // namespace
 
 WorkerBatch::WorkerBatch(Context context, std::byte* segment, const PlaceLayout& layout, size_t half,
                          std::vector<Share> shares, std::vector<PlaceOrder> places)
@@ -142,15 +148,16 @@ void WorkerBatch::check_observation(PlaceArray array, size_t place) {
 
 void WorkerBatch::check_reward(size_t place) {
   const double reward = rewards()[place];
-  if (!std::isfinite(reward)) refuse("reward", place, fmt::format("{}", reward));
+  const bool fits = std::abs(reward) <= kLargestReward;  // NaN does not
+  if (!fits) refuse("reward", place, fmt::format("{}", reward));
 }
 
 void WorkerBatch::refuse(const std::string& what, size_t place, const std::string& found) const {
-  throw WorkerFault(
-      ExitCode::kData,
-      fmt::format("{}: a wrong {} in {}: found {}; expected {}; correct the environment",
-                  *context_.options.env_worker, what, where(place), found,
-                  what == "reward" ? "a finite number" : "numbers of " + context_.hello.observation.text()));
+  throw WorkerFault(ExitCode::kData,
+                    fmt::format("{}: a wrong {} in {}: found {}; expected {}; correct the environment",
+                                *context_.options.env_worker, what, where(place), found,
+                                what == "reward" ? "a finite number that float32 can hold, up to 3.4e38"
+                                                 : "numbers of " + context_.hello.observation.text()));
 }
 
 std::string WorkerBatch::task_text(size_t place) const {

@@ -27,8 +27,9 @@ struct PlaceOrder {
 ///
 /// Observations and actions are rows of bytes: numbers of the space's type, in C order. Spans are of the
 /// shared segment and valid until the next call. Whatever a worker answers is checked before it is handed
-/// out: every number is finite, or one that its space has. All calls throw WorkerFault, after which only the
-/// destructor may be called. For one thread at a time.
+/// out: every number is finite, or one that its space has, and rewards fit float32, in which networks and
+/// histories have them. All calls throw WorkerFault, after which only the destructor may be called. For one
+/// thread at a time.
 class WorkerBatch {
  public:
   /// The environments of one process: `count` from `first` on.

@@ -16,7 +16,7 @@ struct WorkerHello {
   Space observation;
   Space action;
   std::optional<std::vector<std::string>>
-      tasks;             ///< the names of the module's TASKS; nothing where it has none
+      tasks;             ///< the names of the module's TASKS, without addresses; nothing where it has none
   std::string versions;  ///< of Python, NumPy and Gymnasium, for people
 
   /// Reads the first line of a worker of `env_worker`. Where the worker reports a fault instead, where it
@@ -27,10 +27,10 @@ struct WorkerHello {
   /// Throws ConfigError where the spaces do not fit these, which a model was trained for. Names both.
   void expect_spaces(const TaskSpaces& trained, const std::string& env_worker) const;
 
-  /// Whether another worker of the same environments is alike. Names of tasks may contain addresses.
+  /// Whether another worker of the same environments is alike: has these spaces, and these tasks in this
+  /// order. Tasks are known by their numbers and names alone, so those must mean the same in each process.
   bool is_like(const WorkerHello& other) const {
-    const auto count = [](const WorkerHello& hello) { return hello.tasks ? hello.tasks->size() : 0; };
-    return observation == other.observation && action == other.action && count(*this) == count(other);
+    return observation == other.observation && action == other.action && tasks == other.tasks;
   }
 };
 

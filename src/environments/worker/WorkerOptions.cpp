@@ -11,9 +11,10 @@ namespace adtrain {
 void WorkerOptions::declare(Section& section) {
   section.key(
       "env_worker", env_worker,
-      "Environments of your own for adtrain evaluate, and for adtrain collect where env is a label: "
-      "module:function, such as my_envs:make_env, which Python finds in the current folder or in PYTHONPATH. "
-      "null: the family's own environments.");
+      "Environments of your own for adtrain evaluate, for return_interval in training, and for adtrain "
+      "collect "
+      "where env is a label: module:function, such as my_envs:make_env, which Python finds in the current "
+      "folder or in PYTHONPATH. null: the family's own environments.");
   section.key(
       "env_group", env_group,
       "Where a run was trained on several groups of tasks: the name of the one that env_worker's "

@@ -29,7 +29,8 @@ WorkerPool::WorkerPool(const WorkerOptions& options, PlayNotices::Say say)
     throw WorkerFault(
         ExitCode::kUsage,
         fmt::format("{}: two of env_workers = {} processes found other spaces or tasks; expected the same "
-                    "in each: make_env must not depend on what differs between processes",
+                    "in each: make_env and TASKS must not depend on what differs between processes, such as "
+                    "the order of a set",
                     *options.env_worker, options.env_workers));
   }
 }

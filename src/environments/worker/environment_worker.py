@@ -17,6 +17,7 @@ import inspect
 import json
 import mmap
 import os
+import re
 import signal
 import socket
 import struct
@@ -28,6 +29,7 @@ MESSAGE = struct.Struct("<BBxxI")
 LAYOUT, RESET, STEP, CLOSE, DONE = b"LRSCD"
 OLDEST_PYTHON = (3, 9)
 LONGEST_TRACEBACK = 20000  # characters
+ADDRESS = re.compile("<.* at 0x[0-9a-f]")  # as Python writes objects that say nothing else of themselves
 WORKER = os.getpid()
 
 np = None  # numpy and gymnasium: loaded once it is known that they are there
@@ -102,11 +104,19 @@ def space_json(space):
 
 
 def without_bounds(space):
-    """What must be the same for all tasks."""
+    """What must be the same for all tasks of what is observed."""
     described = space_json(space)
     described.pop("low", None)
     described.pop("high", None)
     return described
+
+
+def as_array(value):
+    """Of what cannot be one, such as lists of different lengths or a tensor on a GPU, an array of one object."""
+    try:
+        return np.asarray(value)
+    except Exception:
+        return np.empty((), object)
 
 
 class Places:
@@ -127,32 +137,57 @@ class Places:
         self.terminated, self.truncated = array("terminated", np.bool_), array("truncated", np.bool_)
         self.cut = array("cut", np.bool_)
         """Whether adtrain ends the episode with this step; after it, whether it did and the environment did not."""
-        self.convertible = set()
-        """Types that were found to become the observation's without a change of kind."""
+        self.convertible = {}
+        """Types that were found to become the observation's without a change of kind: whether numbers may wrap around."""
 
-    def expect(self, array, shape, doing, place):
+    def expect(self, value, shape, doing, place):
         """The observation as an array of this shape and of a type that its space can hold."""
-        try:
-            row = np.asarray(array)
-        except ValueError:  # lists of different lengths
-            row = np.empty((), object)
-        if row.shape == shape and row.dtype in self.convertible:
-            return row
+        row, dtype = as_array(value), self.observation.dtype
+        if row.dtype not in self.convertible and row.dtype != object and np.can_cast(row.dtype, dtype, "same_kind"):
+            are_whole = row.dtype.kind in "iu" and dtype.kind in "iu"
+            self.convertible[row.dtype] = are_whole and not np.can_cast(row.dtype, dtype, "safe")
+        if row.shape != shape or row.dtype not in self.convertible:
+            found = type(value).__name__ if row.dtype == object else "shape %s, %s" % (row.shape, row.dtype)
+            raise Fault("value", what="observation", doing=doing, place=place, found=found,
+                        expected="shape %s, %s" % (shape, dtype))
+        if self.convertible[row.dtype]:
+            self.expect_to_fit(row, doing, place)
+        return row
+
+    def expect_to_fit(self, row, doing, place):
+        """Throws Fault where a whole number would become another one in the space's narrower type."""
         dtype = self.observation.dtype
-        if row.shape == shape and row.dtype != object and np.can_cast(row.dtype, dtype, "same_kind"):
-            self.convertible.add(row.dtype)
-            return row
-        found = type(array).__name__ if row.dtype == object else "shape %s, %s" % (row.shape, row.dtype)
-        raise Fault("value", what="observation", doing=doing, place=place, found=found,
-                    expected="shape %s, %s" % (shape, dtype))
+        wrong = np.argwhere(row.astype(dtype) != row)
+        if len(wrong) == 0:
+            return
+        at = wrong[0].tolist()
+        number = row[tuple(at)]
+        if place is None:  # rows of all places
+            place, at = at[0], at[1:]
+        limits = np.iinfo(dtype)
+        raise Fault("value", what="observation", doing=doing, place=place,
+                    found="%d%s" % (number, " at %s" % at if at else ""),
+                    expected="numbers that %s can hold, %d to %d" % (dtype, limits.min, limits.max))
+
+
+def expect_one(value, kinds, what, doing, place, expected):
+    """Throws Fault where the value is not a single one of these kinds of NumPy's types."""
+    array = as_array(value)
+    if array.ndim != 0 or array.dtype.kind not in kinds:
+        raise Fault("value", what=what, doing=doing, place=place, found=repr(value)[:200], expected=expected)
 
 
 def reward_of(value, doing, place):
-    if type(value) is float:
-        return value
-    if np.ndim(value) == 0 and np.asarray(value).dtype.kind in "fiub":
-        return float(value)
-    raise Fault("value", what="reward", doing=doing, place=place, found=repr(value)[:200], expected="one number")
+    if type(value) is not float:
+        expect_one(value, "fiub", "reward", doing, place, "one number")
+    return float(value)
+
+
+def flag_of(value, what, doing, place):
+    """Python finds truth in anything: None would go on with the episode, and any dictionary end it."""
+    if type(value) is not bool:
+        expect_one(value, "iub", what, doing, place, "one truth value")
+    return bool(value)
 
 
 class SingleEnvironments:
@@ -166,7 +201,7 @@ class SingleEnvironments:
             except BaseException:
                 raise raised(user.name, place) from None
             self.environments.append(environment)
-            user.expect_spaces(environment.observation_space, environment.action_space, place)
+            user.expect_spaces(environment, place)
         for place in range(places.count):
             self.reset(place, "reset", seed=int(places.seed[place]))
 
@@ -188,8 +223,10 @@ class SingleEnvironments:
                 raise raised("step", place) from None
             row = places.expect(observation, shape, "step", place)
             places.reward[place] = reward_of(reward, "step", place)
+            terminated = flag_of(terminated, "terminated", "step", place)
+            truncated = flag_of(truncated, "truncated", "step", place)
             places.terminated[place] = terminated
-            ended = bool(terminated or truncated)
+            ended = terminated or truncated
             places.cut[place] = cut[place] and not ended
             places.truncated[place] = truncated or places.cut[place]
             if ended or cut[place]:
@@ -213,16 +250,17 @@ class VectorEnvironments:
             self.environments = user.make([user.task(task) for task in places.task], seeds)
         except BaseException:
             raise raised(user.name) from None
-        user.expect_spaces(self.environments.single_observation_space, self.environments.single_action_space, None)
-        if self.environments.num_envs != places.count:
-            raise Fault("value", what="number of environments", doing=user.name, place=None,
-                        found=str(self.environments.num_envs), expected=str(places.count))
+        user.expect_spaces(self.environments, None)
+        count = user.attribute(self.environments, "num_envs", None)
+        if count != places.count:
+            raise Fault("value", what="number of environments", doing=user.name, place=None, found=str(count),
+                        expected=str(places.count))
         self.mode = self.autoreset_mode()
         places.observation[:] = self.observations(self.reset(seed=seeds), "reset")
 
     def autoreset_mode(self):
         """NextStep, SameStep or Disabled. Before Gymnasium 1.1 environments do not say it, and all have the same."""
-        mode = self.environments.metadata.get("autoreset_mode")
+        mode = self.user.attribute(self.environments, "metadata", None).get("autoreset_mode")
         if mode is None:
             return "SameStep" if gymnasium.__version__.startswith("0.") else "NextStep"
         return getattr(mode, "value", mode)
@@ -230,6 +268,15 @@ class VectorEnvironments:
     def observations(self, found, doing):
         places = self.places
         return places.expect(found, (places.count,) + places.observation_shape, doing, None)
+
+    def one_each(self, value, kinds, what, dtype):
+        """An array of these kinds of NumPy's types, of one number for each place."""
+        array, count = as_array(value), self.places.count
+        if array.shape != (count,) or array.dtype.kind not in kinds:
+            raise Fault("value", what=what, doing="step", place=None,
+                        found="%s of shape %s, %s" % (type(value).__name__, array.shape, array.dtype),
+                        expected="shape (%d,), %s" % (count, dtype))
+        return array
 
     def reset(self, **options):
         try:
@@ -258,14 +305,9 @@ class VectorEnvironments:
         except BaseException:
             raise raised("step") from None
         reached = self.observations(found, "step")
-        rewards = np.asarray(rewards)
-        if rewards.shape != (places.count,) or rewards.dtype.kind not in "fiub":
-            raise Fault("value", what="rewards", doing="step", place=None,
-                        found="shape %s, %s" % (rewards.shape, rewards.dtype),
-                        expected="shape (%d,), float64" % places.count)
-        places.reward[:] = rewards
-        places.terminated[:] = terminated
-        places.truncated[:] = truncated
+        places.reward[:] = self.one_each(rewards, "fiub", "rewards", "float64")
+        places.terminated[:] = self.one_each(terminated, "iub", "terminated", "bool")
+        places.truncated[:] = self.one_each(truncated, "iub", "truncated", "bool")
         ended = places.terminated | places.truncated
         places.cut &= ~ended
         places.truncated |= places.cut
@@ -314,8 +356,23 @@ class UserModule:
         self.tasks = getattr(module, "TASKS", None)
         if self.tasks is not None and len(self.tasks) == 0:
             raise Fault("value", what="TASKS", doing="import", place=None, found="none", expected="one task at least")
+        self.names = self.task_names()
         self.is_vector = self.makes_vectors()
         self.observation_space = self.action_space = None
+
+    def task_names(self):
+        """By which runs and results know the tasks, so they must be the same in every process. None without TASKS."""
+        if self.tasks is None:
+            return None
+        names = [str(task) for task in self.tasks]
+        for number, name in enumerate(names):
+            if ADDRESS.search(name):
+                raise Fault("value", what="TASKS", doing="import", place=None,
+                            found="%s as the name of task %d, with an address, which is another in every process"
+                                  % (name[:200], number),
+                            expected="names that stay the same, since by them a run knows which tasks it was trained on: "
+                                     "give the tasks a __str__, or make them dataclasses, texts or numbers")
+        return names
 
     def makes_vectors(self):
         """Whether it takes tasks and seeds, and not one of each."""
@@ -333,24 +390,43 @@ class UserModule:
         task = self.task(0)
         try:
             environment = self.make([task], [0]) if self.is_vector else self.make(task, 0)
-            prefix = "single_" if self.is_vector else ""
-            self.observation_space = getattr(environment, prefix + "observation_space")
-            self.action_space = getattr(environment, prefix + "action_space")
+            self.observation_space, self.action_space = self.spaces_of(environment, None)
             environment.close()
+        except Fault:
+            raise
         except BaseException:
             raise raised(self.name) from None
 
-    def expect_spaces(self, observation_space, action_space, place):
-        for what, found, expected in (("observation space", observation_space, self.observation_space),
-                                      ("action space", action_space, self.action_space)):
-            if found is not expected and without_bounds(found) != without_bounds(expected):
+    def spaces_of(self, environment, place):
+        """What is observed and done in it, or in each environment of a VectorEnv."""
+        prefix = "single_" if self.is_vector else ""
+        return tuple(self.attribute(environment, prefix + name, place) for name in ("observation_space", "action_space"))
+
+    def attribute(self, environment, name, place):
+        """What every environment has. Throws Fault where this is none, such as the None of a forgotten return."""
+        try:
+            return getattr(environment, name)
+        except AttributeError as error:
+            raise Fault("value", what="environment", doing=self.name, place=place,
+                        found="%s (%s)" % (type(environment).__name__, str(error)[:200]),
+                        expected="a gymnasium.vector.VectorEnv" if self.is_vector else "a gymnasium.Env") from None
+        except BaseException:
+            raise raised(self.name, place) from None
+
+    def expect_spaces(self, environment, place):
+        """Those of the first task. Bounds of observations may differ; by the action space adtrain draws and clips actions."""
+        observation_space, action_space = self.spaces_of(environment, place)
+        for what, found, expected, compared in (
+                ("observation space", observation_space, self.observation_space, without_bounds),
+                ("action space", action_space, self.action_space, space_json)):
+            if found is not expected and compared(found) != compared(expected):
                 raise Fault("value", what=what, doing=self.name, place=place, found=str(found)[:200],
                             expected="that of the first task, %s" % str(expected)[:200])
 
     def hello(self):
         return {"protocol": PROTOCOL, "observation_space": json.dumps(space_json(self.observation_space)),
                 "action_space": json.dumps(space_json(self.action_space)), "vector": self.is_vector,
-                "tasks": None if self.tasks is None else [str(task) for task in self.tasks],
+                "tasks": self.names,
                 "python": "%d.%d.%d" % sys.version_info[:3], "numpy": np.__version__,
                 "gymnasium": gymnasium.__version__}
 

@@ -72,8 +72,9 @@ class Agent:
     def observe(self, actions: ArrayLike, rewards: ArrayLike, next_observations: ArrayLike, dones: ArrayLike) -> None:
         """What the environments answered to the last `act`: each argument is of n environments, or one value for all.
 
-        `actions`: those that were taken. `dones`: whether the episode ended. There `next_observations` may be the episode's
-        last observation or the first of the next episode, as environments differ: the next `act` tells the latter.
+        `actions`: those that were taken. `rewards`: finite; NaN would stay in the context for good. `dones`: whether the
+        episode ended. There `next_observations` may be the episode's last observation or the first of the next episode, as
+        environments differ: the next `act` tells the latter.
         """
         if self._states is None or self._step is not None:
             raise AdtrainError("observe() was called without a new act(); expected act, a step of the environments, observe")
@@ -88,7 +89,7 @@ class Agent:
         step = Transitions(
             self._states[:, None],
             chosen.astype(np.int32)[:, None],
-            self._of_each(rewards, "rewards").astype(np.float32)[:, None],
+            self._checked_rewards(rewards)[:, None],
             next_states[:, None],
         )
         self._step = step, self._of_each(dones, "dones").astype(bool)
@@ -135,6 +136,14 @@ class Agent:
                 f"network knows grids of {size} × {size}"
             )
         return found.astype(np.int32)
+
+    def _checked_rewards(self, rewards: ArrayLike) -> np.ndarray:
+        """float32 (n)."""
+        found = self._of_each(rewards, "rewards")
+        largest = np.finfo(np.float32).max
+        if found.dtype.kind not in "biuf" or not np.all(np.abs(found.astype(np.float64)) <= largest):
+            raise AdtrainError(f"found rewards {found}; expected finite numbers that float32 can hold, up to {largest:.2g}")
+        return found.astype(np.float32)
 
     def _of_each(self, values: ArrayLike, name: str) -> np.ndarray:
         """One value an environment, (n)."""

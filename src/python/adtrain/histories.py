@@ -14,6 +14,7 @@ from .errors import HistoryError
 from .packages import needed
 
 _FORMAT_VERSION = "1"
+_VERSION_ATTRIBUTE = "adtrain-format"  # which only files of later versions have
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +56,8 @@ class Histories(Mapping[int, History]):
     """The tasks of a file, each read when it is asked for: `histories[17].rewards`."""
 
     def __init__(self, path: str | os.PathLike[str]):
-        """Throws HistoryError where no group of the file is named by a task's number, MissingPackageError without h5py."""
+        """Throws HistoryError where no group of the file is named by a task's number and where it is of version 2, of any
+        space; MissingPackageError without h5py."""
         self.path = pathlib.Path(path)
         with self._open() as file:
             numbers = sorted(int(name) for name in file if name.isdecimal() and name == str(int(name)))
@@ -63,6 +65,11 @@ class Histories(Mapping[int, History]):
             self.settings = {name: _text(value) for name, value in file.attrs.items()}
             """How the file was made, as text; empty where it does not say."""
             others = ", ".join(repr(name) for name in list(file)[:4])
+        if (version := self.settings.get(_VERSION_ATTRIBUTE)) is not None:
+            raise HistoryError(
+                f"{self.path} is of version {version} ({_VERSION_ATTRIBUTE}), histories of any space; expected version 1, of a "
+                "family of grids. `adtrain inspect histories` and training (`histories: FILE`) read it, and h5py its arrays"
+            )
         if not self._tasks:
             found = f"no task, but {others}" if others else "no group"
             raise HistoryError(f"{self.path}: found {found}; expected one group a task, named by its number")
@@ -153,25 +160,28 @@ class HistoryWriter:
             self._unfinished.unlink(missing_ok=True)
 
     def write(self, task: int, history: History) -> None:
-        """Throws HistoryError where the arrays do not fit each other or the tasks before."""
+        """Throws HistoryError where the arrays do not fit each other or the tasks before, and where `task` is no number that
+        readers know. After any error the file is as before, and the task may be written again."""
+        if isinstance(task, bool) or not isinstance(task, (int, np.integer)) or task < 0:
+            raise HistoryError(f"found the task {task!r}; expected its number, an integer from 0 on")
         history = _checked(history, f"task {task}")
         shape = history.steps, history.streams
         if task in self._checksums:
             raise HistoryError(f"task {task} was written already; expected each task once")
         if self._shape is not None and shape != self._shape:
             raise HistoryError(f"task {task} has {shape} steps and streams; expected {self._shape}, as the tasks before it")
+        columns = {name: _stored(given, name, f"task {task}") for name, given in history.columns().items()}
+        checksums = {name: zlib.crc32(values.tobytes()) for name, values in columns.items()}
         group = self._file.create_group(str(task))
-        checksums = {}
-        for name, given in history.columns().items():
-            values = np.ascontiguousarray(given, bool if name == "dones" else np.int32)
-            if np.any(values != given):
-                expected = "truth values" if name == "dones" else "whole numbers"
-                raise HistoryError(f"task {task}: {name} holds other values than {expected}")
-            dataset = group.create_dataset(name, data=values, **self._filters(values))
-            checksums[name] = zlib.crc32(values.tobytes())
-            dataset.attrs["crc32"] = np.uint32(checksums[name])
+        try:
+            for name, values in columns.items():
+                dataset = group.create_dataset(name, data=values, **self._filters(values))
+                dataset.attrs["crc32"] = np.uint32(checksums[name])
+        except BaseException:
+            del self._file[str(task)]
+            raise
         self._shape = shape
-        self._checksums[task] = checksums
+        self._checksums[int(task)] = checksums
 
     def _filters(self, values: np.ndarray) -> dict[str, Any]:
         """Chunks of whole steps, about half a megabyte each."""
@@ -223,6 +233,16 @@ def _checked(history: History, place: str) -> History:
         if values.shape != shape:
             raise HistoryError(f"{place}: {name} has shape {values.shape}; expected {shape}")
     return history
+
+
+def _stored(given: np.ndarray, name: str, place: str) -> np.ndarray:
+    """In the type that the file has."""
+    with np.errstate(invalid="ignore"):  # of NaN, which is refused here
+        values = np.ascontiguousarray(given, bool if name == "dones" else np.int32)
+    if np.any(values != given):
+        expected = "truth values" if name == "dones" else "whole numbers"
+        raise HistoryError(f"{place}: {name} holds other values than {expected}")
+    return values
 
 
 def _text(value: Any) -> str:

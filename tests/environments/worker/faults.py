@@ -38,7 +38,8 @@ class Wrong(Sound):
     def step(self, action):
         observation, reward, terminated, truncated, info = super().step(action)
         if self.episode == 2 and self.steps == 3:
-            observation, reward = self.happen(observation, reward)
+            observation, reward, *ends = self.happen(observation, reward)
+            terminated, truncated = ends or (terminated, truncated)
         return observation, reward, terminated, truncated, info
 
 
@@ -84,11 +85,96 @@ make_ragged_observation = maker(lambda observation, reward: ([[1], [2, 3]], rewa
 make_observation_outside = maker(lambda observation, reward: (np.array([4, 9]), reward))
 make_nan_reward = maker(lambda observation, reward: (observation, float("nan")))
 make_text_reward = maker(lambda observation, reward: (observation, "much"))
+make_ragged_reward = maker(lambda observation, reward: (observation, [[1], [2, 3]]))
+make_huge_reward = maker(lambda observation, reward: (observation, -1e39))
+make_dict_terminated = maker(lambda observation, reward: (observation, reward, {"agent": False}, False))
+make_two_terminated = maker(lambda observation, reward: (observation, reward, np.array([False, True]), False))
+make_real_terminated = maker(lambda observation, reward: (observation, reward, 0.5, False))
+make_text_truncated = maker(lambda observation, reward: (observation, reward, False, "no"))
+make_no_truncated = maker(lambda observation, reward: (observation, reward, False, None))
+make_whole_ends = maker(lambda observation, reward: (observation, reward, np.False_, np.array(0)))
 
 
 def make_nan_observation(task, seed):
     environment = maker(lambda observation, reward: (np.array([1, np.nan], np.float32), reward))(task, seed)
     environment.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    return environment
+
+
+def narrow(task, happen):
+    """In a space of int8, in which 260 would be 4."""
+    environment = maker(happen)(task, 0)
+    environment.observation_space = gym.spaces.MultiDiscrete([9, 9], dtype=np.int8)
+    return environment
+
+
+def make_wrapping_observation(task, seed):
+    return narrow(task, lambda observation, reward: (np.array([4, 260]), reward))
+
+
+def make_narrow(task, seed):
+    return narrow(task, lambda observation, reward: (np.array([4, 8]), reward))
+
+
+class Together(gym.vector.VectorEnv):
+    """All tasks at once; in episode 2, step 3 it answers what `wrong` names, in all of them."""
+
+    metadata = {"autoreset_mode": gym.vector.AutoresetMode.DISABLED}
+
+    def __init__(self, tasks, wrong):
+        self.num_envs, self.wrong, self.episode = len(tasks), wrong, 0
+        self.single_observation_space = gym.spaces.MultiDiscrete([9, 9], dtype=np.int8)
+        self.single_action_space = gym.spaces.Discrete(5)
+
+    def reset(self, *, seed=None, options=None):
+        self.episode += 1
+        self.steps = 0
+        return np.zeros((self.num_envs, 2), int), {}
+
+    def step(self, actions):
+        self.steps += 1
+        over = np.full(self.num_envs, self.steps == 4)
+        answer = {"observations": np.full((self.num_envs, 2), self.steps), "rewards": np.zeros(self.num_envs),
+                  "terminated": over, "truncated": np.zeros_like(over)}
+        if self.episode == 2 and self.steps == 3:
+            answer.update(self.wrong)
+        return (*answer.values(), {})
+
+
+def vector_maker(**wrong):
+    return lambda tasks, seeds: Together(tasks, wrong)
+
+
+make_vector_with_one_end = vector_maker(terminated=False)
+make_vector_with_dict = vector_maker(truncated={"agent": False})
+make_vector_with_nones = vector_maker(terminated=[False, None, True])
+make_vector_with_ragged_rewards = vector_maker(rewards=[[1], [2, 3], [4]])
+make_wrapping_vector = vector_maker(observations=np.array([[1, 2], [3, 4], [5, 260]]))
+make_sound_vector = vector_maker(terminated=[0, 1, 1], rewards=[True, False, True])
+
+
+def make_nothing(task, seed):
+    return None if task == "wrong" else Sound()
+
+
+def make_nothing_at_all(task, seed):
+    pass
+
+
+def make_no_vector(tasks, seeds):
+    return None if "wrong" in tasks else Together(tasks, {})
+
+
+def make_other_action_bounds(task, seed):
+    environment = Sound()
+    limit = 3 if task == "wrong" else 1
+    environment.action_space = gym.spaces.Box(-limit, limit, (1,), np.float32)
+    return environment
+
+
+def make_other_observation_bounds(task, seed):
+    environment = Sound()
+    environment.observation_space = gym.spaces.Box(-9, 18 if task == "wrong" else 9, (2,), np.float32)
     return environment
 
 

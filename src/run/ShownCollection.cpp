@@ -1,5 +1,6 @@
 #include "run/ShownCollection.h"
 
+#include <cmath>
 #include <string>
 
 #include <fmt/format.h>
@@ -11,6 +12,15 @@
 #include "collectives/StopRequest.h"
 
 namespace adtrain {
+namespace {
+
+/// "mean return at the end of learning 16.20, oracle 17.25". `mean` is NaN where no episode came to its end.
+std::string return_text(double mean, const std::string& best) {
+  if (std::isnan(mean)) return "no episode has come to its end";
+  return fmt::format("mean return at the end of learning {:.2f}{}", mean, best);
+}
+
+}  // namespace
 
 ExitCode collect_shown(
     const ShownCollection& shown, const CollectRequest& request, Console& console,
@@ -34,8 +44,7 @@ ExitCode collect_shown(
     listener.progress = [&](const CollectionProgress& state) {
       final_return = state.mean_final_return;
       const std::string best = shown.oracle ? fmt::format(" (oracle {:.2f})", *shown.oracle) : "";
-      progress.update(state.tasks_done,
-                      fmt::format("return at the end of learning {:.2f}{}", state.mean_final_return, best));
+      progress.update(state.tasks_done, return_text(state.mean_final_return, best));
     };
     listener.notice = [&console](const std::string& sentence) { console.warn(sentence); };
     listener.damage = [&console](const std::string& reason) {
@@ -55,8 +64,8 @@ ExitCode collect_shown(
     print_answer(summary.dump(2) + "\n");
   } else {
     const std::string best = shown.oracle ? fmt::format(", oracle {:.2f}", *shown.oracle) : "";
-    console.info(fmt::format("{} written in {}: mean return at the end of learning {:.2f}{}", file,
-                             human_duration(seconds), final_return, best));
+    console.info(
+        fmt::format("{} written in {}: {}", file, human_duration(seconds), return_text(final_return, best)));
   }
   return ExitCode::kDone;
 }

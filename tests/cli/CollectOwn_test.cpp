@@ -1,9 +1,11 @@
 #include <memory>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "SmallRun.h"
+#include "data/formats/HistorySource.h"
 #include "support/Python.h"
 
 namespace adtrain {
@@ -129,15 +131,32 @@ env_random_episodes: 4
   EXPECT_THAT(other.output, HasSubstr("other spaces than the checkpoint was trained for"));
 }
 
+TEST_F(CollectOwn, AScoreIsOfWholeEpisodesOrIsNotThere) {
+  run_.write("endless.py",
+             "import lessons\n\nTASKS = lessons.TASKS\n\n\nclass Endless(lessons.Names):\n"
+             "    def step(self, action):\n        return self.observe(), 1.0, False, False, {}\n\n\n"
+             "def make_names(task, seed):\n    return Endless(task)\n");
+  const auto scores_of = [&](const std::string& more) {
+    const Finished collected =
+        collect("--overwrite --set tasks=1 --set env_worker=endless:make_names " + more);
+    EXPECT_EQ(collected.exit_code, 0) << collected.output;
+    return HistorySource::open(run_.folder() / kFile)->tasks().front().attributes;
+  };
+  EXPECT_FALSE(scores_of("").contains("expert-score")) << "512 steps without an end";
+  EXPECT_EQ(scores_of("--set max_episode_steps=300").at("expert-score"), "300.0") << "and 212 more";
+}
+
 TEST_F(CollectOwn, KeepsTheFileOrRefusesItsSettings) {
   ASSERT_EQ(collect("--set tasks=0,2").exit_code, 0);
   const std::string bytes = run_.read(kFile);
   EXPECT_THAT(collect("--set tasks=0,2").output, HasSubstr("exists already and is kept"));
-  EXPECT_THAT(collect("--set history_compression=1").output, HasSubstr("is kept"))
+  EXPECT_THAT(collect("--set tasks=0,2 --set history_compression=1").output, HasSubstr("is kept"))
       << "the values are the same";
-  const Finished missing = collect("--set tasks=0-2");
-  EXPECT_EQ(missing.exit_code, 4) << missing.output;
-  EXPECT_THAT(missing.output, HasSubstr("holds the tasks 0,2, not 1"));
+  for (const char* all : {"--set tasks=0-2", ""}) {
+    const Finished missing = collect(all);
+    EXPECT_EQ(missing.exit_code, 4) << missing.output;
+    EXPECT_THAT(missing.output, HasSubstr("holds the tasks 0,2, not 1"));
+  }
   const Finished others = collect("--set n_epochs=3 --set env_worker=lessons:make_pairs");
   EXPECT_EQ(others.exit_code, 4) << others.output;
   EXPECT_THAT(others.output, AllOf(HasSubstr("n_epochs 4 (the configuration says 3)"),
@@ -158,8 +177,13 @@ TEST_F(CollectOwn, AFaultKeepsFinishedTasksAndTheSameCommandContinues) {
   EXPECT_EQ(continued.exit_code, 0) << continued.output;
   EXPECT_THAT(continued.output, HasSubstr("continuing the collection that was stopped"));
   const std::string bytes = run_.read(kFile);
-  ASSERT_EQ(collect("--overwrite").exit_code, 0);
+  const Finished whole = collect("--overwrite");
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
   EXPECT_EQ(run_.read(kFile), bytes);
+  const auto mean_of = [](const Finished& finished) {
+    return finished.output.substr(finished.output.rfind("mean return at the end of learning"));
+  };
+  EXPECT_EQ(mean_of(continued), mean_of(whole)) << "over all tasks, whichever call has learnt them";
 }
 
 TEST_F(CollectOwn, BadInputIsRefusedByName) {

@@ -125,10 +125,13 @@ TEST(Collector, ContinuesAfterAStopToTheSameFile) {
 
   const int64_t done_before = done;
   std::vector<int64_t> told;
+  std::vector<std::string> noticed;
   listener.stop = {};
   listener.progress = [&told](const CollectionProgress& progress) { told.push_back(progress.tasks_done); };
+  listener.notice = [&noticed](const std::string& sentence) { noticed.push_back(sentence); };
   EXPECT_TRUE(Collector(tiny_room(), tiny_collection(2)).run(path, listener));
   EXPECT_EQ(told.front(), done_before + 1) << "finished tasks are not learnt again";
+  EXPECT_THAT(noticed, testing::ElementsAre(HasSubstr("is that of the others alone")));
   EXPECT_EQ(read_file(path), expected);
 }
 

@@ -108,6 +108,16 @@ TEST_F(OwnHistoriesTest, AListsIdentityIsOfWhatItSays) {
   EXPECT_NE(open(list()).identity(), identity);
 }
 
+/// Numbers of twelve digits are names of groups, too, and a list of all numbers up to there has no room.
+TEST_F(OwnHistoriesTest, NumbersThatNoSplitCanShuffleAreRefused) {
+  const fs::path file = folder_.path() / "numbers.hdf5";
+  fs::copy(WrittenHistories::get("odd0").path, file);
+  run_python(fmt::format("f = h5py.File('{}', 'r+')\nf.move(sorted(f)[0], '999999999999')\n", file.string()));
+  EXPECT_THAT(complaint(file.string()),
+              AllOf(HasSubstr("numbers.hdf5: group 999999999999 ("), HasSubstr("has the largest number"),
+                    HasSubstr("expected numbers up to 99999999")));
+}
+
 /// The digest of one path is what earlier programs wrote into checkpoints.
 TEST_F(OwnHistoriesTest, OnePathsIdentityStaysWhatItWas) {
   fs::path file;

@@ -1,6 +1,7 @@
 #include "collection/own/OwnCollector.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -18,24 +19,14 @@
 namespace adtrain {
 namespace {
 
-NumberRanges tasks_of(const WorkerHello& hello, const TaskOptions& options, const std::string& env_worker) {
-  if (!hello.tasks) return options.present(1);
-  const auto count = std::ssize(*hello.tasks);
-  NumberRanges tasks = options.present(count);
-  if (tasks.largest() < count) return tasks;
-  throw ConfigError(fmt::format("tasks: found task {}; expected numbers of the TASKS of {}, 0 to {}",
-                                tasks.largest(), env_worker, count - 1));
-}
-
 /// A space as an attribute of the file. HDF5 has no room for longer ones.
 std::string attribute_of(const Space& space, const std::string& env_worker) {
   constexpr size_t kLongest = 60'000;
   std::string json = space.to_json();
   if (json.size() <= kLongest) return json;
   throw ConfigError(
-      fmt::format("env_worker: {} has the space {}, whose description takes {} bytes, and a history file has "
-                  "room for {}; "
-                  "expected fewer elements, or the same bounds for all",
+      fmt::format("env_worker: {} has the space {}, whose description takes {} bytes, and a history file "
+                  "has room for {}; expected fewer elements, or the same bounds for all",
                   env_worker, space.text(), json.size(), kLongest));
 }
 
@@ -86,6 +77,16 @@ OwnCollector::OwnCollector(const EnvironmentOptions& environment, const Collecti
   settings_["action-space"] = attribute_of(hello.action, *workers.env_worker);
 }
 
+NumberRanges OwnCollector::tasks_of(const WorkerHello& hello, const TaskOptions& tasks,
+                                    const std::string& env_worker) {
+  if (!hello.tasks) return tasks.present(1);
+  const auto count = std::ssize(*hello.tasks);
+  NumberRanges present = tasks.present(count);
+  if (present.largest() < count) return present;
+  throw ConfigError(fmt::format("tasks: found task {}; expected numbers of the TASKS of {}, 0 to {}",
+                                present.largest(), env_worker, count - 1));
+}
+
 int64_t OwnCollector::file_bytes() const {
   const auto bytes_of = [](const Space& space) {
     return static_cast<int64_t>(size_of(space.type)) * space.size();
@@ -103,6 +104,10 @@ bool OwnCollector::run(const std::filesystem::path& file, const CollectionListen
                        ExistingHistories existing) const {
   HistoryFileWriter writer(file, tasks_, settings_, static_cast<int>(compression_), existing,
                            HistoryVersion::kAnySpace);
+  std::vector<double> returns;
+  for (const auto& [task, finished] : finished_before(file, writer, existing)) {
+    if (finished.final_return) returns.push_back(*finished.final_return);
+  }
   PassedOn notices;
   const auto learn = [&](const std::vector<int64_t>& missing, const CollectionReport& report) {
     TaskQueue queue(missing, listener.stop);
@@ -114,7 +119,7 @@ bool OwnCollector::run(const std::filesystem::path& file, const CollectionListen
             learn_task(task, *workers, [&queue] { return queue.stopping(); });
         if (!learnt) return std::nullopt;
         writer.write(task, learnt->histories);
-        return learnt->final_return;
+        return learnt->final_return.value_or(std::numeric_limits<double>::quiet_NaN());
       };
     });
     try {
@@ -127,7 +132,26 @@ bool OwnCollector::run(const std::filesystem::path& file, const CollectionListen
       throw;
     }
   };
-  return collect_missing(writer, tasks_, listener, learn);
+  return collect_missing(writer, tasks_, listener, learn, returns);
+}
+
+/// The tasks that the writer has. Settings know them by number, and once TASKS are edited a number is another
+/// task's, so names are compared, too.
+FinishedTasks OwnCollector::finished_before(const std::filesystem::path& file,
+                                            const HistoryFileWriter& writer,
+                                            ExistingHistories existing) const {
+  FinishedTasks finished = read_finished(file, tasks_.without(NumberRanges::of(writer.missing())));
+  const std::vector<std::string> differing = renamed(finished, hello_);
+  if (differing.empty()) return finished;
+  const std::filesystem::path folder = finished_file(file, tasks_.smallest()).parent_path();
+  if (existing == ExistingHistories::kRefuse) {
+    throw DataError(fmt::format(
+        "{}: a file was begun there with other tasks of {}: {}; expected the same TASKS in the same order: "
+        "restore them to continue it, or remove the folder to begin anew, as --overwrite does",
+        folder.string(), *workers_.env_worker, abridged(join(differing, ", "))));
+  }
+  for (const auto& [task, ignored] : finished) std::filesystem::remove(finished_file(file, task));
+  return {};
 }
 
 std::unique_ptr<WorkerPool> OwnCollector::start_workers(const PlayNotices::Say& say) const {
@@ -156,7 +180,7 @@ std::optional<OwnPpo::Learnt> OwnCollector::learn_task(int64_t task, WorkerPool&
   RecordedTask& histories = learnt->histories;
   if (hello_.tasks) histories.texts["task"] = (*hello_.tasks)[static_cast<size_t>(task)];
   if (workers_.env_group) histories.texts["group"] = *workers_.env_group;
-  scores["expert-score"] = learnt->final_return;
+  if (learnt->final_return) scores["expert-score"] = *learnt->final_return;
   histories.scores = std::move(scores);
   return learnt;
 }

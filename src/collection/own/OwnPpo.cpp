@@ -49,7 +49,7 @@ std::optional<OwnPpo::Learnt> OwnPpo::learn(const std::function<bool()>& stop) {
     if (rollout > 0) update();  // what the last rollout taught would show in no history
     collect_rollout(recorder);
   }
-  const double final_return = recorder.final_return();
+  const std::optional<double> final_return = recorder.final_return();
   return Learnt{recorder.take(), final_return};
 }
 

@@ -38,10 +38,10 @@ class OwnPpo {
   /// The pool, made without env_overlap, must outlive this and have no other batch.
   OwnPpo(WorkerPool& pool, int64_t task, const OwnPpoSettings& settings, uint64_t seed);
 
-  /// The histories of a task, and the mean return of the episodes that end in their last tenth.
+  /// The histories of a task, and what its last episodes earn: see TaskRecorder::final_return.
   struct Learnt {
     RecordedTask histories;
-    double final_return;
+    std::optional<double> final_return;
   };
   /// Learns the task completely. Returns nothing where `stop`, called before every rollout, returned true.
   std::optional<Learnt> learn(const std::function<bool()>& stop = {});

@@ -38,31 +38,35 @@ void TaskRecorder::step(std::span<const std::byte> actions, std::span<const doub
   ++step_;
 }
 
-double TaskRecorder::final_return() const {
+std::optional<double> TaskRecorder::final_return() const {
   constexpr int64_t kParts = 10;
   const std::vector<Column>& columns = recorded_.columns;
-  double all = 0, of_last = 0;
-  int64_t episodes = 0;
+  double of_last_tenth = 0, of_last_episodes = 0;
+  int64_t episodes = 0, streams = 0;  // whose returns these are
   for (int64_t stream = 0; stream < recorded_.streams; ++stream) {
     double earned = 0;
+    std::optional<double> last;
     for (int64_t step = 0; step < recorded_.steps; ++step) {
       const int64_t row = stream * recorded_.steps + step;
-      const double reward = columns[RecordedTask::kRewards].number(row);
-      earned += reward;
-      all += reward;
+      earned += columns[RecordedTask::kRewards].number(row);
       if (columns[RecordedTask::kTerminations].number(row) +
               columns[RecordedTask::kTruncations].number(row) ==
           0)
         continue;
+      last = earned;
       if (step >= recorded_.steps - recorded_.steps / kParts) {
-        of_last += earned;
+        of_last_tenth += earned;
         ++episodes;
       }
       earned = 0;
     }
+    if (!last) continue;
+    of_last_episodes += *last;
+    ++streams;
   }
-  return episodes > 0 ? of_last / static_cast<double>(episodes)
-                      : all / static_cast<double>(recorded_.streams);
+  if (episodes > 0) return of_last_tenth / static_cast<double>(episodes);
+  if (streams > 0) return of_last_episodes / static_cast<double>(streams);
+  return std::nullopt;
 }
 
 RecordedTask TaskRecorder::take() {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "data/RecordedTask.h"
@@ -21,9 +22,9 @@ class TaskRecorder {
   void step(std::span<const std::byte> actions, std::span<const double> rewards,
             std::span<const uint8_t> ended, std::span<const uint8_t> terminated);
 
-  /// The mean return of the episodes that end in the last tenth of the histories; of whole histories where
-  /// none does.
-  double final_return() const;
+  /// The mean return of the episodes that end in the last tenth of the histories; where none does, of the
+  /// last whole episode of each history. Nothing where no episode ends.
+  std::optional<double> final_return() const;
   /// To be called once, after the last step.
   RecordedTask take();
 

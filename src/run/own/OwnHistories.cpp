@@ -49,7 +49,8 @@ void OwnHistories::choose_tasks(const RunConfig& config) {
   std::vector<int64_t> numbers;
   for (const auto& [number, place] : places) numbers.push_back(number);
   const NumberRanges there = NumberRanges::of(numbers);
-  const int64_t count = places.rbegin()->first + 1;
+  expect_small_number(there.largest(), source().tasks()[places.at(there.largest())].name);
+  const int64_t count = there.largest() + 1;
   for (const auto& [key, named] :
        {std::pair{"tasks", config.tasks.tasks}, std::pair{"train_tasks", config.tasks.train_tasks}}) {
     if (!named) continue;
@@ -70,6 +71,16 @@ void OwnHistories::choose_tasks(const RunConfig& config) {
   trained_ = places_of(split.train);
   held_out_ = places_of(split.test);
   if (!config.tasks.train_tasks) split_as_the_data_say();
+}
+
+/// Throws where the largest number is so large that a list of all numbers up to it would be too long.
+void OwnHistories::expect_small_number(int64_t largest, const std::string& task) const {
+  if (largest <= kLargestNumber) return;
+  throw DataError(
+      fmt::format("{}: group {} ({}) has the largest number; expected numbers up to {}, as all numbers up to "
+                  "the largest are shuffled to split the tasks: give the group another name, such as 0, and "
+                  "the task its own by the attribute task",
+                  name(), largest, abridged(task), kLargestNumber));
 }
 
 /// Tasks of which the data say their side go there; the others stay.
@@ -118,9 +129,8 @@ void OwnHistories::choose_groups(const RunConfig& config, const GroupsOfTasks& g
   }
   if (trained_.empty()) {
     throw ConfigError(fmt::format(
-        "{} has no task to train on: of {} tasks that are chosen the split holds {} out; expected "
-        "one at least: "
-        "raise train_env_ratio ({}), name more tasks, or name train_tasks",
+        "{} has no task to train on: of {} tasks that are chosen the split holds {} out; expected one at "
+        "least: raise train_env_ratio ({}), name more tasks, or name train_tasks",
         name(), held_out_.size(), held_out_.size(), config.environment.train_ratio()));
   }
   // No encoder learns to read the others.

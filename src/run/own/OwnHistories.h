@@ -26,10 +26,14 @@ struct UnrecordedTask {
 /// held out, and what the tasks' spaces are. Opening them reads names and shapes alone.
 class OwnHistories {
  public:
-  /// Throws DataError where the histories are missing or damaged, ConfigError where a key names a task or a
-  /// group that they do not have, where the spaces that the
-  /// configuration names are others or no network reads them, where neither says what they are, and where no
-  /// task is trained on.
+  /// Of a task. The split is that of all numbers up to the largest: up to here that takes 2 GB and some
+  /// seconds.
+  static constexpr int64_t kLargestNumber = 99'999'999;
+
+  /// Throws DataError where the histories are missing or damaged and where a task's number is larger than
+  /// kLargestNumber, ConfigError where a key names a task or a group that they do not have, where the spaces
+  /// that the configuration names are others or no network reads them, where neither says what they are, and
+  /// where no task is trained on.
   explicit OwnHistories(const RunConfig& config);
 
   const HistorySource& source() const { return named_.source(); }
@@ -57,6 +61,7 @@ class OwnHistories {
 
  private:
   void choose_tasks(const RunConfig& config);
+  void expect_small_number(int64_t largest, const std::string& task) const;
   void split_as_the_data_say();
   void choose_groups(const RunConfig& config, const GroupsOfTasks& groups);
   void resolve_spaces(const RunConfig& config, const GroupsOfTasks& groups);

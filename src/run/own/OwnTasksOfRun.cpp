@@ -1,6 +1,5 @@
 #include "run/own/OwnTasksOfRun.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <optional>
 
@@ -38,17 +37,20 @@ std::string name_of_task(const WorkerPool& workers, int64_t task) {
 
 OwnTasksOfRun::OwnTasksOfRun(const RunFolder& run) : tasks_(read_tasks(run.tasks())) {}
 
+const TaskScale* OwnTasksOfRun::find(const WorkerPool& workers, int64_t task,
+                                     const std::string& group) const {
+  return workers.hello().tasks ? tasks_.find(name_of_task(workers, task), group)
+                               : tasks_.find_number(task, group);
+}
+
 TaskSplit OwnTasksOfRun::split(const RunConfig& config, const WorkerPool& workers) const {
   TaskSplit split;
   const std::string group = spaces_in(config, workers).group;
   if (const auto& names = workers.hello().tasks) {
-    const auto was_seen = [&](const std::string& name) {
-      return std::ranges::any_of(tasks_.tasks(), [&](const TaskScale& task) {
-        return task.trained && task.group == group && task.task == name;
-      });
-    };
-    for (int64_t task = 0; task < std::ssize(*names); ++task)
-      (was_seen(name_of_task(workers, task)) ? split.train : split.test).push_back(task);
+    for (int64_t task = 0; task < std::ssize(*names); ++task) {
+      const TaskScale* const known = find(workers, task, group);
+      (known != nullptr && known->trained ? split.train : split.test).push_back(task);
+    }
   } else {
     for (const TaskScale& task : tasks_.tasks()) {
       if (task.group == group && task.number != TaskScale::kNoNumber)
@@ -76,19 +78,21 @@ std::vector<TaskScore> OwnTasksOfRun::scores(const RunConfig& config, const Work
   const std::string group = spaces_in(config, workers).group;
   std::vector<TaskScore> scores;
   for (const int64_t task : tasks) {
-    const TaskScale known = tasks_.of(name_of_task(workers, task), /*reward_scale=*/1, group);
-    scores.push_back({known.random_score, known.expert_score, /*group=*/""});
+    const TaskScale* const known = find(workers, task, group);
+    scores.push_back(known == nullptr ? TaskScore{}
+                                      : TaskScore{known->random_score, known->expert_score, /*group=*/""});
   }
   return scores;
 }
 
 std::function<SpaceScale(std::span<const Trial>)> OwnTasksOfRun::scale(const RunConfig& config,
                                                                        const WorkerPool& workers) const {
-  return [&workers, tasks = tasks_, reward_scale = config.data.reward_scale,
+  return [&workers, own = *this, reward_scale = config.data.reward_scale,
           spaces = spaces_in(config, workers)](std::span<const Trial> trials) {
     std::vector<at::Tensor> rewards, means, deviations;
     for (const Trial& trial : trials) {
-      const TaskScale scale = tasks.of(name_of_task(workers, trial.task), reward_scale, spaces.group);
+      const TaskScale scale =
+          own.tasks_.of(own.find(workers, trial.task, spaces.group), reward_scale, spaces.group);
       rewards.push_back(at::full({}, scale.reward_scale, at::kFloat));
       if (scale.mean.empty()) continue;
       means.push_back(at::tensor(scale.mean, at::kFloat).view(spaces.observation.shape));

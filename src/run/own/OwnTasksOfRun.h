@@ -32,8 +32,8 @@ class OwnTasksOfRun {
 
   /// All of them.
   const TaskScaling& scaling() const { return tasks_; }
-  /// Of the worker's TASKS those that training saw, by their names, and the others; without TASKS the numbers
-  /// of the histories' tasks.
+  /// Of the worker's TASKS those that training saw, by their names (TaskScaling::find), and the others;
+  /// without TASKS the numbers of the histories' tasks.
   TaskSplit split(const RunConfig& config, const WorkerPool& workers) const;
   /// What eval_tasks means with that split. Throws ConfigError where there are none of these.
   std::vector<int64_t> evaluated(const RunConfig& config, const WorkerPool& workers) const;
@@ -45,6 +45,10 @@ class OwnTasksOfRun {
                                                           const WorkerPool& workers) const;
 
  private:
+  /// The worker's task of this number: by its name in TASKS, without TASKS by the number. Null where it is
+  /// not there.
+  const TaskScale* find(const WorkerPool& workers, int64_t task, const std::string& group) const;
+
   TaskScaling tasks_;
 };
 

@@ -1,6 +1,5 @@
 #include "run/own/ScoredOwnTasks.h"
 
-#include <algorithm>
 #include <functional>
 #include <map>
 #include <string>
@@ -56,9 +55,8 @@ class ReadableTasks {
   const std::vector<TaskSpaces>& spaces() const { return spaces_; }
   int64_t left_out() const { return left_out_; }
   bool was_trained(const std::string& name, size_t group) const {
-    return std::ranges::any_of(scaling_.tasks(), [&](const TaskScale& known) {
-      return known.trained && known.task == name && known.group == spaces_[group].group;
-    });
+    const TaskScale* const known = scaling_.find(name, spaces_[group].group);
+    return known != nullptr && known->trained;
   }
   TaskScale scale(const TaskHistories& task, size_t group, double reward_scale) const {
     return scaling_.of(task.name, reward_scale * reward_scale_of(task), spaces_[group].group);

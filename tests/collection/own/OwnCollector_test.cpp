@@ -1,6 +1,7 @@
 #include "collection/own/OwnCollector.h"
 
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -117,10 +118,12 @@ TEST_F(OwnCollectorTest, ContinuesAfterAStopToTheSameFile) {
   const fs::path file = folder.path() / "stopped.hdf5";
   std::atomic<bool> enough = false;
   std::vector<int64_t> told;
+  double mean = 0;
   CollectionListener listener;
   listener.stop = [&enough] { return enough.load(); };
   listener.progress = [&](const CollectionProgress& progress) {
     told.push_back(progress.tasks_done);
+    mean = progress.mean_final_return;
     enough = true;
   };
   const bool complete = collector_of("make_names", 1).run(file, listener);
@@ -130,6 +133,10 @@ TEST_F(OwnCollectorTest, ContinuesAfterAStopToTheSameFile) {
   }
   EXPECT_THAT(told, ElementsAre(1, 2, 3)) << "finished tasks are not learnt again";
   EXPECT_EQ(read_file(file), expected);
+  double sum = 0;
+  for (const TaskHistories& task : HistorySource::open(file)->tasks())
+    sum += std::stod(task.attributes.at("expert-score"));
+  EXPECT_NEAR(mean, sum / 3, 1e-9) << "over the tasks of both calls";
 }
 
 TEST_F(OwnCollectorTest, AFaultIsToldAndFinishedTasksAreKept) {
@@ -146,6 +153,51 @@ TEST_F(OwnCollectorTest, AFaultIsToldAndFinishedTasksAreKept) {
   EXPECT_FALSE(fs::exists(file));
   EXPECT_TRUE(fs::exists(file.string() + ".partial/0.hdf5"));
   EXPECT_TRUE(fs::exists(file.string() + ".partial/1.hdf5"));
+}
+
+/// Its last task fails, when the others are finished.
+constexpr const char* kEdited = R"(
+import os
+import lessons
+
+TASKS = os.environ["EDITED_TASKS"].split()
+
+
+def make_edited(task, seed):
+    environment = lessons.Names("low")
+    if task == TASKS[-1]:
+        environment.reward = lambda action: 1 // 0
+    return environment
+)";
+
+TEST_F(OwnCollectorTest, TasksThatWereEditedAreNotMixed) {
+  const TemporaryFolder folder;
+  write_file(folder.path() / "edited.py", kEdited);
+  const fs::path file = folder.path() / "h.hdf5";
+  const auto collect = [&](const char* tasks, ExistingHistories existing = ExistingHistories::kRefuse) {
+    WorkerOptions options = lessons("make_edited");
+    options.env_worker = "edited:make_edited";
+    setenv("PYTHONPATH", (folder.path().string() + ":" + std::getenv("PYTHONPATH")).c_str(), 1);
+    setenv("EDITED_TASKS", tasks, 1);
+    const WorkerHello hello = WorkerPool(options, {}).hello();
+    try {
+      OwnCollector(label(), small_collection(1), options, hello, {}).run(file, {}, existing);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("complete");
+  };
+  EXPECT_THAT(collect("low middle high"), HasSubstr("ZeroDivisionError"));
+  const std::string finished = read_file(finished_file(file, 0));
+  EXPECT_THAT(
+      collect("new low middle"),
+      AllOf(HasSubstr("h.hdf5.partial: a file was begun there with other tasks of edited:make_edited"),
+            HasSubstr("task 0 was 'low' and is 'new', task 1 was 'middle' and is 'low'; expected"),
+            HasSubstr("--overwrite")));
+  EXPECT_THAT(collect("low middle new"), HasSubstr("ZeroDivisionError")) << "the third was not finished";
+  EXPECT_EQ(read_file(finished_file(file, 0)), finished);
+  EXPECT_THAT(collect("new low middle", ExistingHistories::kReplace), HasSubstr("ZeroDivisionError"));
+  EXPECT_EQ(read_finished(file, NumberRanges::below(2)).at(0).name, "new") << "learnt anew";
 }
 
 TEST_F(OwnCollectorTest, RefusesTasksAndSpacesThatCannotBeLearnt) {

@@ -11,6 +11,7 @@
 
 #include "base/InParallel.h"
 #include "collectives/Agreement.h"
+#include "watchdog/Activity.h"
 
 namespace adtrain {
 namespace {
@@ -62,27 +63,36 @@ void LongWork::run(int64_t pieces, const std::function<void(std::atomic<int64_t>
     ended = true;
     changed.notify_all();
   });
-  auto pause = kFirstPause;
-  bool told = false;  // the other ranks, that this one's work has ended
-  // Work that is to stop ends soon, and then nobody waits for the next exchange.
-  for (bool all_ended = false; !all_ended;
-       pause = stopping_ ? kFirstPause : std::min(2 * pause, kLongestPause)) {
-    {
-      std::unique_lock lock(mutex);
-      changed.wait_for(lock, pause, [&] { return ended && !told; });
-      if (failure) std::rethrow_exception(failure);
-      told = ended;
+  try {
+    auto pause = kFirstPause;
+    bool told = false;  // the other ranks, that this one's work has ended
+    // Work that is to stop ends soon, and then nobody waits for the next exchange.
+    for (bool all_ended = false; !all_ended;
+         pause = stopping_ ? kFirstPause : std::min(2 * pause, kLongestPause)) {
+      {
+        std::unique_lock lock(mutex);
+        changed.wait_for(lock, pause, [&] { return ended && !told; });
+        if (failure) std::rethrow_exception(failure);
+        told = ended;
+      }
+      at::Tensor sums = at::empty({4}, at::kLong);
+      auto* const values = sums.data_ptr<int64_t>();
+      values[0] = told ? 1 : 0;
+      values[1] = done;
+      values[2] = pieces;
+      values[3] = wants_to_stop_ && wants_to_stop_() ? 1 : 0;
+      communicator_.all_reduce(sums, ReduceOp::kSum);
+      all_ended = values[0] == communicator_.world_size();
+      if (values[3] > 0) stopping_ = true;
+      if (progress_) progress_(values[1], values[2]);
     }
-    at::Tensor sums = at::empty({4}, at::kLong);
-    auto* const values = sums.data_ptr<int64_t>();
-    values[0] = told ? 1 : 0;
-    values[1] = done;
-    values[2] = pieces;
-    values[3] = wants_to_stop_ && wants_to_stop_() ? 1 : 0;
-    communicator_.all_reduce(sums, ReduceOp::kSum);
-    all_ended = values[0] == communicator_.world_size();
-    if (values[3] > 0) stopping_ = true;
-    if (progress_) progress_(values[1], values[2]);
+  } catch (...) {
+    // Nobody needs the rest of the work, but it must end before what it uses is destroyed. The others must
+    // not take this rank for one that works and keeps them waiting: it still waits in the exchange.
+    stopping_ = true;
+    const Activity::Waiting waiting("an all-reduce");
+    worker.join();
+    throw;
   }
 }
 
@@ -93,6 +103,7 @@ std::vector<std::string> LongWork::compute(size_t count, size_t threads,
   std::vector<std::string> mine(count > rank ? (count - rank + world - 1) / world : 0);
   run(static_cast<int64_t>(mine.size()), [&](std::atomic<int64_t>& done) {
     in_parallel(mine.size(), threads, [&](size_t i) {
+      if (stopping_) return;
       mine[i] = result(rank + i * world);
       ++done;
     });

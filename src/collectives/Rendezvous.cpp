@@ -1,6 +1,7 @@
 #include "collectives/Rendezvous.h"
 
 #include <algorithm>
+#include <chrono>
 #include <future>
 #include <thread>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "launch/MasterAddress.h"
 #include "watchdog/Activity.h"
 #include "watchdog/StartWatch.h"
+#include "watchdog/WatchMessage.h"
 
 namespace adtrain {
 namespace {
@@ -31,7 +33,7 @@ std::string place(const LaunchContext& context) {
 
 /// torchrun's agent is not a rank. Where rank 0 serves the store, rank 0 is the one to look at.
 [[noreturn]] void throw_unreachable(const LaunchContext& context, double timeout, const std::string& why,
-                                    const StartWatch& watch) {
+                                    StartWatch& watch) {
   const std::string server = context.agent_store ? "torchrun's agent" : "rank 0";
   const std::string message = fmt::format(
       "Rank {} of {} did not reach {} at {} within {} ({}); check that {} has started and runs on that host, "
@@ -66,7 +68,7 @@ StorePointer open_store(const std::string& host, int64_t port, std::optional<int
 /// The store's client waits without limit for an answer from whatever listens there. So it runs on a thread
 /// of its own, which is abandoned when the time is over.
 StorePointer connect(const LaunchContext& context, const std::string& host, const Deadline& deadline,
-                     const StartWatch& watch) {
+                     StartWatch& watch) {
   const double timeout = deadline.limit_seconds();
   const std::string trouble = wait_for_listener(host, context.master_port, deadline.seconds_left());
   if (!trouble.empty()) throw_unreachable(context, timeout, trouble, watch);
@@ -100,8 +102,14 @@ StorePointer serve(const LaunchContext& context, const std::string& host, Meetin
   }
 }
 
+constexpr auto kBetweenAnswers = std::chrono::milliseconds(20);
+
 std::string of_rank(const char* key, int64_t rank) {
   return fmt::format("{}/{}", key, rank);
+}
+
+std::string answer_to(const std::string& question) {
+  return "answer to " + question;
 }
 
 std::string numbered(const std::vector<int64_t>& ranks) {
@@ -114,7 +122,9 @@ constexpr const char* kRootsWord = "word of rank 0";
 constexpr const char* kRootsWorldSize = "world size of rank 0";
 constexpr const char* kArrivals = "arrivals";  ///< how many ranks have arrived
 constexpr const char* kAllAreHere = "all are here";
-constexpr const char* kRefused = "refused";  ///< "rank why": a rank that does not belong to the run
+constexpr const char* kNewestAttempt = "newest attempt";
+constexpr const char* kQuestions = "questions";  ///< one a line
+constexpr const char* kRefused = "refused";      ///< "rank why": a rank that does not belong to the run
 
 }  // namespace
 
@@ -127,10 +137,14 @@ Rendezvous::Rendezvous(const LaunchContext& context, const DistributedOptions& o
   const MeetingAddress address = MeetingAddress::of(context);
   if (serves) port_.emplace(context, address);
   store_ = c10::make_intrusive<c10d::PrefixStore>(
-      fmt::format("adtrain/{}/{}", context.run_id, context.restart_count),
-      serves                ? serve(context, address.connect, *port_, deadline_.limit_seconds())
-      : context.agent_store ? connect(context, context.master_address, deadline_, watch)
-                            : connect(context, address.connect, deadline_, watch));
+      "adtrain/" + context.run_id, serves ? serve(context, address.connect, *port_, deadline_.limit_seconds())
+                                   : context.agent_store
+                                       ? connect(context, context.master_address, deadline_, watch)
+                                       : connect(context, address.connect, deadline_, watch));
+  if (context.agent_store) {
+    of_all_attempts_ = store_;
+    begin_attempt(agree_on_attempt());
+  }
   arrive();
 }
 
@@ -142,6 +156,44 @@ Rendezvous::Rendezvous(const LaunchContext& context, const DistributedOptions& o
       deadline_(options.rendezvous_timeout_seconds),
       store_(std::move(store)) {
   arrive();
+}
+
+std::string Rendezvous::agree_on_attempt() {
+  try {
+    if (context().is_root()) {
+      const std::string name = random_secret();
+      of_all_attempts_->set(kNewestAttempt, name);
+      return name;
+    }
+    const std::string question = random_secret(), line = question + "\n";
+    of_all_attempts_->append(kQuestions, {line.begin(), line.end()});
+    of_all_attempts_->wait({answer_to(question)}, to_milliseconds(deadline_.seconds_left()));
+    return of_all_attempts_->get_to_str(answer_to(question));
+  } catch (const c10::DistStoreError&) {
+    throw_missing({0});
+  } catch (const c10::Error& error) {
+    throw_given_up(reason_of(error));
+  }
+}
+
+void Rendezvous::begin_attempt(const std::string& name) {
+  attempt_ = name;
+  store_ = c10::make_intrusive<c10d::PrefixStore>(name, of_all_attempts_);
+}
+
+/// The questions of earlier attempts are still there; nobody reads the answers to them.
+void Rendezvous::answer_questions() {
+  const std::string newest = of_all_attempts_->get_to_str(kNewestAttempt);
+  if (newest != attempt_) {  // a second rank 0 has named it: here and there all hear of that
+    tell_refused(0, "it has come twice: each process must be given a rank of its own (RANK)");
+    begin_attempt(newest);
+    arrive();
+  }
+  if (!of_all_attempts_->check({kQuestions})) return;
+  const std::string questions = of_all_attempts_->get_to_str(kQuestions);
+  for (size_t end = 0; (end = questions.find('\n', answered_)) != std::string::npos; answered_ = end + 1) {
+    of_all_attempts_->set(answer_to(questions.substr(answered_, end - answered_)), attempt_);
+  }
 }
 
 void Rendezvous::arrive() {
@@ -185,6 +237,10 @@ void Rendezvous::await_all() {
     check_world_size(store_->get_to_str(kRootsWorldSize));
     store_->set(of_rank("arrived", context().rank), "");
     if (store_->add(kArrivals, 1) == context().world_size) store_->set(kAllAreHere, "");
+    while (of_all_attempts_ && context().is_root() && !store_->check({kAllAreHere}) && !deadline_.passed()) {
+      answer_questions();
+      std::this_thread::sleep_for(kBetweenAnswers);
+    }
     store_->wait({kAllAreHere}, to_milliseconds(deadline_.seconds_left()));
     throw_if_refused();
   } catch (const c10::DistStoreError&) {
@@ -204,10 +260,14 @@ void Rendezvous::check_world_size(const std::string& of_root) const {
              mine, of_root));
 }
 
-void Rendezvous::refuse(int64_t rank, const std::string& why) const {
+void Rendezvous::tell_refused(int64_t rank, const std::string& why) const {
   store_->set(kRefused, fmt::format("{} {}", rank, why));
   store_->set(kRootsWord, "");
   store_->set(kAllAreHere, "");
+}
+
+void Rendezvous::refuse(int64_t rank, const std::string& why) const {
+  tell_refused(rank, why);
   throw_refusal(rank, why);
 }
 

@@ -17,14 +17,20 @@ namespace adtrain {
 
 /// The ranks' meeting without MPI: torch's key-value store at the context's master address and port.
 /// torchrun's agent serves it if the environment says so, else rank 0. A rank's keys belong to this run and
-/// this restart alone.
+/// this attempt alone.
+///
+/// torchrun's store outlives an attempt, with its keys. Which attempt this is no rank can read from its
+/// environment: each agent counts the restarts that its own ranks have caused. So rank 0 draws a name for the
+/// attempt, and tells it to every rank that asks. A question has an answer of its own, which a rank 0 of an
+/// earlier attempt cannot have given.
 ///
 /// Each rank publishes its identity there. So it is known which ranks have arrived, which have arrived twice,
 /// and which have another world size.
 class Rendezvous : public Meeting {
  public:
-  /// Connects. Throws EnvironmentError after `rendezvous_timeout_seconds`, whatever listens there. The error
-  /// names address and port, what answers there, and what to check.
+  /// Connects. Where torchrun's agent serves the store, ranks other than 0 then wait until rank 0 is in
+  /// await_all(). Throws EnvironmentError after `rendezvous_timeout_seconds`, whatever listens there. The
+  /// error names address and port, what answers there, and what to check.
   Rendezvous(const LaunchContext& context, const DistributedOptions& options, StartWatch& watch);
 
   std::string word_of_root(const std::string& word) override;
@@ -41,8 +47,16 @@ class Rendezvous : public Meeting {
              c10::intrusive_ptr<c10d::Store> store);
 
  private:
+  /// The name of this attempt, which rank 0 gives it.
+  std::string agree_on_attempt();
+  /// Names this attempt; each rank's keys are under that name from here on.
+  void begin_attempt(const std::string& name);
+  /// On rank 0: tells all who have asked which attempt this is. Throws where another process is rank 0, too.
+  void answer_questions();
   void arrive();
   void check_world_size(const std::string& of_root) const;
+  /// Wakes the other ranks of this attempt, which then throw.
+  void tell_refused(int64_t rank, const std::string& why) const;
   /// Throws, and also wakes the other ranks.
   [[noreturn]] void refuse(int64_t rank, const std::string& why) const;
   [[noreturn]] void throw_refusal(int64_t rank, const std::string& why) const;
@@ -55,6 +69,10 @@ class Rendezvous : public Meeting {
   StartWatch& watch_;
   Deadline deadline_;
   std::optional<MeetingPort> port_;  ///< on rank 0, where it serves the store
+  /// Of all attempts of this run; null where each has a store of its own.
+  c10::intrusive_ptr<c10d::Store> of_all_attempts_;
+  std::string attempt_;  ///< the name of this one, where the store is of several
+  size_t answered_ = 0;  ///< bytes of the questions that rank 0 has answered
   c10::intrusive_ptr<c10d::Store> store_;
 };
 

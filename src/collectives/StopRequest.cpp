@@ -5,6 +5,8 @@
 
 #include <ATen/ATen.h>
 
+#include "launch/HeldTermination.h"
+
 namespace adtrain {
 namespace {
 
@@ -25,6 +27,7 @@ StopRequest::StopRequest() {
   take.sa_flags = SA_RESTART;
   sigaction(SIGINT, &take, &before_int_);
   sigaction(SIGTERM, &take, &before_term_);
+  if (held_termination::take()) remember(SIGTERM);
   expect_usr1();
 }
 

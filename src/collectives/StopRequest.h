@@ -16,7 +16,8 @@ class StopRequest {
  public:
   /// Handles the signals while it exists; its destructor restores the previous handlers. Where a rank of
   /// several ends because another has failed, its launcher's TERM must not end it before its last messages
-  /// (see HeldTermination). At most one per process at a time.
+  /// (see HeldTermination). A TERM that was held during the start counts as one that arrives now: ranks reach
+  /// this at different times, and all must stop after the same step. At most one per process at a time.
   StopRequest();
   ~StopRequest();
   StopRequest(const StopRequest&) = delete;

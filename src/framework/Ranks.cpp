@@ -64,15 +64,17 @@ void keep_freed_memory() {
 }
 
 /// Reports the first failure, on the watch's thread.
-void tell(const Failure& first, int64_t rank, const RanksOptions& options) {
+void tell(const Failure& first, const LaunchContext& context, const RanksOptions& options) {
   const FailureFile& file = options.failure_file;
   const std::string block = first.block();
   tell_launcher(first.who.rank);
   std::string unwritten;
-  // One rank speaks for all: rank 0, unless that is the rank that cannot.
+  // One rank speaks for all: rank 0, unless that is the rank that cannot. Rank 1 may be lost with it, as both
+  // may be on one host, and the others cannot know that. So one rank of each host writes the file then.
   const bool root_is_gone = first.who.rank == 0 && first.code == ExitCode::kPeerLost;
-  const bool speaks_for_all = rank == (root_is_gone ? 1 : 0);
-  if (!file.path.empty() && speaks_for_all) {
+  const bool speaks_for_all = context.rank == (root_is_gone ? 1 : 0);
+  const bool writes = speaks_for_all || (root_is_gone && context.local_rank == 0);
+  if (!file.path.empty() && writes) {
     try {
       if (!file.is_ours || file.is_ours()) write_file_atomically(file.path, block);
     } catch (const std::exception& error) {
@@ -187,7 +189,7 @@ ExitCode as_one_of_the_ranks(const RanksOptions& options, const std::function<Ex
   }
   std::unique_ptr<FailureWatch> watch;
   StartWatch start(ranks.context, options.distributed,
-                   [&](const Failure& first) { tell(first, ranks.context.rank, options); });
+                   [&](const Failure& first) { tell(first, ranks.context, options); });
   meet(ranks, options.distributed, start, watch);
   try {
     prepare(ranks, options);

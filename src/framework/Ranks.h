@@ -39,8 +39,8 @@ struct RanksOptions {
   std::optional<int64_t> cpu_threads;  ///< nothing: this rank's share of the available cores
   std::string configuration;           ///< must be the same text on all ranks
   FailureFile failure_file;
-  /// Called with the first failure by the rank that writes the failure file, after the block is printed, on a
-  /// thread of the watch; empty: nothing.
+  /// Called with the first failure by rank 0, or by rank 1 where rank 0 is gone, after the block is printed,
+  /// on a thread of the watch; empty: nothing.
   std::function<void(const Failure&)> on_failure;
 };
 

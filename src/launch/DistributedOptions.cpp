@@ -28,8 +28,7 @@ void DistributedOptions::declare(Section& section) {
   section
       .key("silent_rank_seconds", silent_rank_seconds,
            "After how long a rank of which nothing is heard (stopped, host down) is taken for lost; 0 for "
-           "never. "
-           "A rank that is busy is heard of every second.")
+           "never. A rank that is busy is heard of twice a second.")
       .unit("seconds")
       .at_least(0)
       .at_most(86400);

@@ -51,9 +51,13 @@ int descriptor() {
   return opened;
 }
 
+bool take() {
+  return received.exchange(false);
+}
+
 void release() {
   if (held()) std::signal(SIGTERM, SIG_DFL);
-  if (!received.exchange(false)) return;
+  if (!take()) return;
   std::signal(SIGTERM, SIG_DFL);
   std::raise(SIGTERM);
 }

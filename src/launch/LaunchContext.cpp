@@ -150,14 +150,27 @@ std::optional<LaunchContext> from_mpi(const Environment& environment) {
   return checked(context);
 }
 
-bool interactive(const std::string& job_name) {
+bool named_as_interactive(const Environment& environment) {
+  const std::string job_name = environment.text("SLURM_JOB_NAME");
   return job_name == "bash" || job_name == "interactive";
 }
 
-/// A job script itself is not a step, although SLURM_NTASKS is set there too: only `srun` starts all tasks.
+/// The shell of `srun --pty bash`: it is the step's first task, and the others have ended at once. The steps
+/// that are started from it inherit its variables, but have other numbers.
+bool is_shell_of_srun(const Environment& environment) {
+  return environment.has("SLURM_PTY_PORT") && environment.number("SLURM_STEP_ID") == 0 &&
+         environment.text("SLURM_JOB_NAME") == "bash";
+}
+
+/// SLURM_NTASKS alone does not say that there are others: the job script has it too, and so has the shell of
+/// `salloc`, which may be a step of one task. Nor does the job's name, which passes to the steps that `srun`
+/// starts from such a shell. Only where the step does not say how many tasks it has does the name decide.
 bool in_slurm_step(const Environment& environment) {
-  return environment.number("SLURM_NTASKS").value_or(1) > 1 && environment.has("SLURM_STEP_NODELIST") &&
-         !interactive(environment.text("SLURM_JOB_NAME"));
+  if (environment.number("SLURM_NTASKS").value_or(1) <= 1 || !environment.has("SLURM_STEP_NODELIST"))
+    return false;
+  const std::optional<int64_t> tasks_of_step = environment.number("SLURM_STEP_NUM_TASKS");
+  if (!tasks_of_step) return !named_as_interactive(environment);
+  return *tasks_of_step > 1 && !is_shell_of_srun(environment);
 }
 
 /// 15000 + the job id's last four digits: jobs that share a host meet at different ports.
@@ -212,10 +225,9 @@ LaunchContext single(const Environment& environment) {
   context.evidence =
       "Neither torchrun, nor mpirun with several processes, nor a SLURM step has set its variables";
   if (const int64_t tasks = environment.number("SLURM_NTASKS").value_or(1); tasks > 1) {
-    context.evidence =
-        fmt::format("SLURM_NTASKS={}, but this process {}; srun would start all tasks", tasks,
-                    interactive(environment.text("SLURM_JOB_NAME")) ? "belongs to an interactive job"
-                                                                    : "is in no SLURM step");
+    const bool interactive = named_as_interactive(environment) || environment.has("SLURM_STEP_NODELIST");
+    context.evidence = fmt::format("SLURM_NTASKS={}, but this process {}; srun would start all tasks", tasks,
+                                   interactive ? "belongs to an interactive job" : "is in no SLURM step");
   }
   return context;
 }

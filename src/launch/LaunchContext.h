@@ -46,10 +46,11 @@ struct LaunchContext {
   bool on_one_host() const { return local_world_size == world_size; }
 
   /// Considers, in this order: complete explicit flags, a complete torchrun environment (which `adtrain
-  /// launch` sets too), Open MPI's environment (size > 1), a SLURM step (SLURM_NTASKS > 1, job name neither
-  /// `bash` nor `interactive`), else a single process. MPI precedes SLURM because under `mpirun` inside an
-  /// allocation the inherited SLURM_PROCID is not the MPI rank. Detection initialises nothing. Throws
-  /// EnvironmentError, naming both facts, where sources contradict each other or one contradicts itself.
+  /// launch` sets too), Open MPI's environment (size > 1), a SLURM step of several tasks (SLURM_NTASKS > 1
+  /// and SLURM_STEP_NUM_TASKS > 1; where the latter is unset, a job name that is neither `bash` nor
+  /// `interactive`), else a single process. MPI precedes SLURM because under `mpirun` inside an allocation
+  /// the inherited SLURM_PROCID is not the MPI rank. Detection initialises nothing. Throws EnvironmentError,
+  /// naming both facts, where sources contradict each other or one contradicts itself.
   static LaunchContext detect(const LaunchFlags& flags = {},
                               const EnvironmentLookup& lookup = process_environment);
 };

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/Clock.h"
@@ -48,9 +47,7 @@ LauncherWatch::LauncherWatch(const LaunchContext& context, double leave_within_s
   if (!launcher_) return;
   const auto status = status_of_process(*launcher_);
   started_ = status ? status->started : 0;
-#ifdef SYS_pidfd_open
-  process_ = static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(*launcher_), 0));
-#endif
+  process_ = ProcessDescriptor(*launcher_);
   wake_ = eventfd(0, EFD_CLOEXEC);
   thread_ = std::thread([this] { run(); });
 }
@@ -60,7 +57,6 @@ LauncherWatch::~LauncherWatch() {
   eventfd_write(wake_, 1);
   thread_.join();
   close(wake_);
-  if (process_ >= 0) close(process_);
 }
 
 bool LauncherWatch::gone() const {
@@ -71,10 +67,9 @@ bool LauncherWatch::gone() const {
 }
 
 void LauncherWatch::run() const {
-  // A pidfd is readable once its process has ended. poll() ignores a negative descriptor.
-  pollfd events[] = {{wake_, POLLIN, 0}, {process_, POLLIN, 0}};
+  pollfd events[] = {{wake_, POLLIN, 0}, {process_.get(), POLLIN, 0}};
   while (!gone()) {
-    poll(events, std::size(events), process_ >= 0 ? -1 : kMillisecondsALook);
+    poll(events, std::size(events), process_.get() >= 0 ? -1 : kMillisecondsALook);
     if ((events[0].revents & POLLIN) != 0) return;
   }
   print_error(fmt::format(

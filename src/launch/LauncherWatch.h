@@ -5,6 +5,7 @@
 #include <string>
 #include <thread>
 
+#include "base/ProcessDescriptor.h"
 #include "launch/LaunchContext.h"
 
 namespace adtrain {
@@ -29,8 +30,8 @@ class LauncherWatch {
   double leave_within_seconds_;
   std::optional<int64_t> launcher_;  ///< absent: nothing to watch
   uint64_t started_ = 0;
-  int process_ = -1;  ///< a pidfd; −1 where the system has none
-  int wake_ = -1;     ///< an eventfd
+  ProcessDescriptor process_;
+  int wake_ = -1;  ///< an eventfd
   std::thread thread_;
 };
 

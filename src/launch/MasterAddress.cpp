@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -12,6 +13,8 @@
 #include <unistd.h>
 
 #include "base/Clock.h"
+#include "base/Text.h"
+#include "launch/NetworkInterfaces.h"
 
 namespace adtrain {
 namespace {
@@ -19,7 +22,8 @@ namespace {
 class Socket {
  public:
   explicit Socket(const addrinfo& address)
-      : descriptor_(socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK, 0)) {}
+      : descriptor_(socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK, 0)),
+        error_(descriptor_ < 0 ? errno : 0) {}
   ~Socket() {
     if (descriptor_ >= 0) close(descriptor_);
   }
@@ -28,6 +32,7 @@ class Socket {
 
   /// 0, or errno's value.
   int connect_within(const addrinfo& address, int milliseconds) const {
+    if (descriptor_ < 0) return error_;  // a host without IPv6, for example
     if (connect(descriptor_, address.ai_addr, address.ai_addrlen) == 0) return 0;
     if (errno != EINPROGRESS) return errno;
     pollfd writable{.fd = descriptor_, .events = POLLOUT, .revents = 0};
@@ -50,6 +55,7 @@ class Socket {
 
  private:
   int descriptor_;
+  int error_;
 };
 
 /// At most 60 characters, with '?' for unprintable ones.
@@ -63,11 +69,29 @@ std::string first_line_of(const std::string& text) {
   return line;
 }
 
-std::string attempt(const std::string& host, int64_t port, int milliseconds) {
-  const MasterAddress address(host, port);
-  if (address.first() == nullptr) return address.trouble();
-  const int error = Socket(*address.first()).connect_within(*address.first(), milliseconds);
-  return error == 0 ? "" : std::strerror(error);
+/// Of the time that is left each address has an equal share. Where a name has several, one that swallows all
+/// packets takes at most this long in each round.
+constexpr int kMostOfSeveral = 3000;  // milliseconds, in which a lost packet is sent again once
+
+/// One round: tries each of the addresses once.
+FoundListener attempt(const std::string& host, int64_t port, int milliseconds) {
+  const MasterAddress name(host, port);
+  const std::vector<const addrinfo*> addresses = name.all();
+  if (addresses.empty()) return {"", name.trouble()};
+  const Stopwatch watch;
+  std::vector<std::string> troubles;
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    const addrinfo& address = *addresses[i];
+    const int left = milliseconds - static_cast<int>(watch.seconds() * 1000);
+    int share = left / static_cast<int>(addresses.size() - i);
+    if (addresses.size() > 1) share = std::min(share, kMostOfSeveral);
+    const std::string numeric = numeric_address(address.ai_addr, address.ai_addrlen);
+    const int error = Socket(address).connect_within(address, std::max(1, share));
+    if (error == 0) return {numeric, ""};
+    const std::string trouble = std::strerror(error);
+    troubles.push_back(addresses.size() > 1 ? numeric + ": " + trouble : trouble);
+  }
+  return {"", join(troubles, "; ")};
 }
 
 }  // namespace
@@ -84,32 +108,53 @@ MasterAddress::MasterAddress(const std::string& host, int64_t port) : found_(nul
   }
 }
 
-std::string wait_for_listener(const std::string& host, int64_t port, double timeout_seconds) {
+std::vector<const addrinfo*> MasterAddress::all() const {
+  std::vector<const addrinfo*> addresses;
+  std::vector<std::string> known;  // /etc/hosts may name one twice
+  for (const addrinfo* address = first(); address != nullptr; address = address->ai_next) {
+    std::string numeric = numeric_address(address->ai_addr, address->ai_addrlen);
+    if (std::find(known.begin(), known.end(), numeric) != known.end()) continue;
+    known.push_back(std::move(numeric));
+    addresses.push_back(address);
+  }
+  return addresses;
+}
+
+FoundListener find_listener(const std::string& host, int64_t port, double timeout_seconds) {
   const Stopwatch watch;
   std::string earlier_trouble;
   while (true) {
     const double left = timeout_seconds - watch.seconds();
-    const std::string trouble = attempt(host, port, static_cast<int>(std::max(1.0, left * 1000)));
-    if (trouble.empty()) return "";
+    FoundListener found = attempt(host, port, static_cast<int>(std::max(1.0, left * 1000)));
+    if (found.trouble.empty()) return found;
     // The last attempt is cut short, and its error would only say so.
-    if (watch.seconds() >= timeout_seconds) return earlier_trouble.empty() ? trouble : earlier_trouble;
-    earlier_trouble = trouble;
+    if (watch.seconds() >= timeout_seconds) {
+      if (!earlier_trouble.empty()) found.trouble = earlier_trouble;
+      return found;
+    }
+    earlier_trouble = found.trouble;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }
 
+std::string wait_for_listener(const std::string& host, int64_t port, double timeout_seconds) {
+  return find_listener(host, port, timeout_seconds).trouble;
+}
+
 std::string answer_of_listener(const std::string& host, int64_t port) {
   constexpr int kOfItsOwnAccord = 300, kWhenAsked = 1000;  // milliseconds
-  const MasterAddress address(host, port);
-  if (address.first() == nullptr) return "";
-  const Socket connection(*address.first());
-  if (connection.connect_within(*address.first(), kWhenAsked) != 0) return "";
-  std::string answer = connection.receive_some(kOfItsOwnAccord);
-  if (answer.empty()) {
-    connection.send_text("HEAD / HTTP/1.0\r\n\r\n");
-    answer = connection.receive_some(kWhenAsked);
+  const MasterAddress name(host, port);
+  for (const addrinfo* address : name.all()) {
+    const Socket connection(*address);
+    if (connection.connect_within(*address, kWhenAsked) != 0) continue;
+    std::string answer = connection.receive_some(kOfItsOwnAccord);
+    if (answer.empty()) {
+      connection.send_text("HEAD / HTTP/1.0\r\n\r\n");
+      answer = connection.receive_some(kWhenAsked);
+    }
+    return first_line_of(answer);
   }
-  return first_line_of(answer);
+  return "";
 }
 
 }  // namespace adtrain

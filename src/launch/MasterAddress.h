@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <netdb.h>
 
@@ -15,6 +16,8 @@ class MasterAddress {
 
   /// The first address found, or null; then trouble() says why.
   const addrinfo* first() const { return found_.get(); }
+  /// All addresses found, in the resolver's order, each once.
+  std::vector<const addrinfo*> all() const;
   const std::string& trouble() const { return trouble_; }
 
  private:
@@ -22,8 +25,18 @@ class MasterAddress {
   std::string trouble_;
 };
 
-/// Tries to connect until somebody listens there, for at most `timeout_seconds`. Returns the last attempt's
-/// error; "" for success. (torch's own store tries for twice as long, and prints a stack each time.)
+/// Where somebody listens.
+struct FoundListener {
+  std::string address;  ///< numeric; the one of the name's addresses that has answered; "" where none has
+  std::string trouble;  ///< why none has; "" where one has
+};
+
+/// Tries to connect until somebody listens there, for at most `timeout_seconds`, to all addresses that the
+/// name has in turn. Where there are several, some may lead nowhere, so none of them is waited for as long as
+/// there is time. The trouble is that of the last attempt.
+FoundListener find_listener(const std::string& host, int64_t port, double timeout_seconds);
+
+/// The trouble alone. (torch's own store tries for twice as long, and prints a stack each time.)
 std::string wait_for_listener(const std::string& host, int64_t port, double timeout_seconds);
 
 /// The first line that the service listening there sends, unasked or in answer to a web browser's request; it

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cstring>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -102,10 +104,16 @@ void allow_many_descriptors() {
 
 MeetingAddress MeetingAddress::of(const LaunchContext& context) {
   const MasterAddress master(context.master_address, context.master_port);
-  const std::string own = master.first() == nullptr ? "" : own_address(*master.first());
+  const std::vector<const addrinfo*> addresses = master.all();
+  std::vector<std::string> own;
+  for (const addrinfo* address : addresses) {
+    if (std::string mine = own_address(*address); !mine.empty()) own.push_back(std::move(mine));
+  }
   if (context.on_one_host() && !own.empty()) return {kLoopback, kLoopback};
-  // On its own host a name may resolve to loopback, which no other host can reach.
-  if (!own.empty() && !is_loopback(own)) return {own, context.master_address};
+  // On its own host a name may resolve to loopback, which no other host can reach. Where it has several
+  // addresses, each of the others connects to the first one that answers it, and this host cannot know which.
+  const bool only_one = addresses.size() == 1 && own.size() == 1;
+  if (only_one && !is_loopback(own.front())) return {own.front(), context.master_address};
   return {"", context.is_root() ? kLoopback : context.master_address};
 }
 
@@ -119,9 +127,8 @@ MeetingPort::MeetingPort(const LaunchContext& context, const MeetingAddress& add
   if (errno == EADDRINUSE) {
     throw EnvironmentError(
         fmt::format("Rank 0 cannot serve the meeting point at {}: the port is in use on this host, by "
-                    "another run perhaps, "
-                    "or by a second process that was given rank 0; set MASTER_PORT to a free port, the same "
-                    "on every rank.",
+                    "another run perhaps, or by a second process that was given rank 0; set MASTER_PORT to "
+                    "a free port, the same on every rank.",
                     place));
   }
   throw EnvironmentError(fmt::format("Rank 0 cannot serve the meeting point at {} ({}).", place,

@@ -9,8 +9,8 @@ namespace adtrain {
 
 /// Where ranks meet if no agent serves the store: the address at which rank 0 listens and to which the others
 /// connect. It is as closed to others as possible: where all ranks are on one host it is loopback; else it is
-/// the one address of the host that MASTER_ADDR names, where it names one. It is open only while the ranks
-/// meet.
+/// the one address of the host that MASTER_ADDR names, where it names one. Where it names several, of which
+/// some may lead nowhere, it is every address of the host. It is open only while the ranks meet.
 struct MeetingAddress {
   std::string listen;   ///< numeric; empty for every address of the host
   std::string connect;  ///< what ranks connect to; rank 0 too

@@ -154,8 +154,7 @@ void check_command(const std::string& command) {
   if (command.empty() || command == "launch") {
     throw ConfigError(
         "adtrain launch: found no command line for the ranks; expected it after the launcher's options, as "
-        "in "
-        "adtrain launch --nproc 4 config.yaml --resume");
+        "in adtrain launch --nproc 4 config.yaml --resume");
   }
   if (command == "collect") {
     throw ConfigError(
@@ -327,6 +326,13 @@ class LocalLaunch {
         return end.exit_code == static_cast<int>(ExitCode::kRequeue);
       });
       return stopped ? ExitCode::kRequeue : ExitCode::kDone;
+    }
+    if (verdict_.first() == RankIdentity::kNobody) {
+      if (ranks_ > 1) say(where_logs_are());
+      say("none of the ranks is known to have failed: they waited for each other in vain, and ended with "
+          "exit "
+          "code 7");
+      return ExitCode::kPeerLost;
     }
     if (cause->rank > 0) show_log_of(cause->rank);
     if (ranks_ > 1 && !verdict_.first() && killed_by_a_stranger(*cause)) show_block(*cause);

@@ -74,15 +74,17 @@ void TrainingResult::ended(Trainer::End how, ExitCode code, int64_t step) {
 }
 
 void TrainingResult::failed(const Failure& failure) {
+  Json named = {{"rank", failure.who.rank},
+                {"ranks", failure.who.world_size},
+                {"host", failure.who.host},
+                {"was", failure.doing.text()},
+                {"what_to_do", failure.advice}};
+  if (failure.who.rank == RankIdentity::kNobody)
+    for (const char* const of_one : {"rank", "host", "was"}) named.erase(of_one);
   Json result = {{"result", "failed"},
                  {"exit_code", static_cast<int>(failure.code)},
                  {"reason", failure.error},
-                 {"failure",
-                  {{"rank", failure.who.rank},
-                   {"ranks", failure.who.world_size},
-                   {"host", failure.who.host},
-                   {"was", failure.doing.text()},
-                   {"what_to_do", failure.advice}}}};
+                 {"failure", std::move(named)}};
   if (failure.doing.step) result["step"] = *failure.doing.step;
   print_leniently(std::move(result));
 }

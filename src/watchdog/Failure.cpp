@@ -72,15 +72,20 @@ Failure Failure::elsewhere(const RankIdentity& who, const ActivityStatus& doing)
 }
 
 std::string Failure::block() const {
-  std::string text = fmt::format("━━ adtrain ended: rank {} of {} failed first {}\n", who.rank,
-                                 who.world_size, std::string(kRule).substr(0, 3 * 26));
+  const bool named = who.rank != RankIdentity::kNobody;
+  const std::string title = named ? fmt::format("rank {} of {} failed first", who.rank, who.world_size)
+                                  : fmt::format("none of {} ranks is known to have failed", who.world_size);
+  std::string text =
+      fmt::format("━━ adtrain ended: {} {}\n", title, std::string(kRule).substr(0, 3 * (named ? 26 : 14)));
   const auto line = [&](const char* name, const std::string& value) {
     text += fmt::format("   {:<11} {}\n", name, value);
   };
-  const std::string process =
-      who.process > 0 ? fmt::format("process {} on {}", who.process, who.host) : "its process is not known";
-  line("rank", fmt::format("{} of {}, {}", who.rank, who.world_size, process));
-  line("was", doing.text());
+  if (named) {
+    const std::string process =
+        who.process > 0 ? fmt::format("process {} on {}", who.process, who.host) : "its process is not known";
+    line("rank", fmt::format("{} of {}, {}", who.rank, who.world_size, process));
+    line("was", doing.text());
+  }
   line("error", error);
   if (code != ExitCode::kPeerLost) line("exit code", fmt::format("{}", static_cast<int>(code)));
   line("what to do", advice);

@@ -10,6 +10,9 @@ namespace adtrain {
 
 /// A rank as an error report names it.
 struct RankIdentity {
+  /// As `rank`: none can be told from the others.
+  static constexpr int64_t kNobody = -1;
+
   int64_t rank = 0;
   int64_t world_size = 1;
   std::string host;
@@ -19,7 +22,8 @@ struct RankIdentity {
   static RankIdentity of_this_process(int64_t rank, int64_t world_size);
 };
 
-/// Why a run failed: the rank that failed first, and what is known about it.
+/// Why a run failed: the rank that failed first, and what is known about it. Where no rank can be told from
+/// the others, `who` is nobody and `error` says what all of them did.
 struct Failure {
   RankIdentity who;
   ActivityStatus doing;

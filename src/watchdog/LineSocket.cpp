@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -15,21 +16,32 @@
 
 #include "base/Clock.h"
 #include "base/Error.h"
+#include "launch/MeetingPort.h"
 #include "watchdog/WatchMessage.h"
 
 namespace adtrain {
 namespace {
 
-sockaddr_in address_of(const std::string& address, int64_t port) {
-  sockaddr_in socket_address{};
-  socket_address.sin_family = AF_INET;
-  socket_address.sin_port = htons(static_cast<uint16_t>(port));
-  inet_pton(AF_INET, address.c_str(), &socket_address.sin_addr);
-  return socket_address;
-}
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
 
-const sockaddr* as_plain(const sockaddr_in& address) {
-  return reinterpret_cast<const sockaddr*>(&address);
+  int family() const { return storage.ss_family; }
+  const sockaddr* plain() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+/// Of a numeric IPv4 or IPv6 address; no name is looked up. Nothing where the text is neither.
+std::optional<SocketAddress> address_of(const std::string& address, int64_t port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return std::nullopt;
+  SocketAddress result;
+  result.length = found->ai_addrlen;
+  std::memcpy(&result.storage, found->ai_addr, found->ai_addrlen);
+  freeaddrinfo(found);
+  return result;
 }
 
 /// Whether the socket becomes writable within the timeout.
@@ -76,9 +88,10 @@ LineSocket& LineSocket::operator=(LineSocket&& other) noexcept {
 
 std::optional<LineSocket> LineSocket::connect(const std::string& address, int64_t port,
                                               double timeout_seconds) {
-  LineSocket connection(socket(AF_INET, SOCK_STREAM, 0));
-  const sockaddr_in remote = address_of(address, port);
-  if (::connect(connection.socket_, as_plain(remote), sizeof remote) != 0) {
+  const std::optional<SocketAddress> remote = address_of(address, port);
+  if (!remote) return std::nullopt;
+  LineSocket connection(socket(remote->family(), SOCK_STREAM, 0));
+  if (::connect(connection.socket_, remote->plain(), remote->length) != 0) {
     if (errno != EINPROGRESS || !becomes_writable(connection.socket_, timeout_seconds)) return std::nullopt;
     int error = 0;
     socklen_t length = sizeof error;
@@ -152,18 +165,20 @@ std::optional<std::string> LineSocket::wait_for_line(double timeout_seconds) {
   return first;
 }
 
-LineListener::LineListener(const std::string& address)
-    : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+LineListener::LineListener(const std::string& address) : socket_(-1), port_(0) {
   constexpr int kQueue = 4096;
-  sockaddr_in local = address_of(address, 0);
-  socklen_t length = sizeof local;
-  if (bind(socket_, as_plain(local), sizeof local) != 0 || listen(socket_, kQueue) != 0 ||
-      getsockname(socket_, reinterpret_cast<sockaddr*>(&local), &length) != 0) {
+  if (const std::optional<SocketAddress> local = address_of(address, 0)) {
+    socket_ = socket(local->family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int off = 0;  // "::" takes IPv4 connections too, whatever the system's default is
+    if (local->family() == AF_INET6) setsockopt(socket_, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (bind(socket_, local->plain(), local->length) == 0 && listen(socket_, kQueue) == 0)
+      port_ = port_of(socket_);
+  }
+  if (port_ == 0) {
     close(socket_);
     throw EnvironmentError(
         "This host gives no free TCP port, of which ranks need one to meet and one to report failures.");
   }
-  port_ = ntohs(local.sin_port);
 }
 
 LineListener::~LineListener() {

@@ -17,7 +17,7 @@ class LineSocket {
   LineSocket(LineSocket&& other) noexcept;
   LineSocket& operator=(LineSocket&& other) noexcept;
 
-  /// Returns nothing where nobody answers there in time.
+  /// Connects to a numeric IPv4 or IPv6 address. Returns nothing where nobody answers there in time.
   static std::optional<LineSocket> connect(const std::string& address, int64_t port, double timeout_seconds);
 
   int descriptor() const { return socket_; }
@@ -49,8 +49,8 @@ class LineSocket {
 /// A TCP port of this host that accepts LineSockets.
 class LineListener {
  public:
-  /// Listens on a free port of `address`, which is a numeric address of this host, or 0.0.0.0 for all of
-  /// them. Throws EnvironmentError where the system provides none.
+  /// Listens on a free port of `address`, which is a numeric address of this host, or 0.0.0.0 for all of its
+  /// IPv4 addresses, or :: for all of either family. Throws EnvironmentError where the system provides none.
   explicit LineListener(const std::string& address = "0.0.0.0");
   ~LineListener();
   LineListener(const LineListener&) = delete;

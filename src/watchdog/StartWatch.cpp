@@ -1,5 +1,6 @@
 #include "watchdog/StartWatch.h"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <utility>
@@ -26,18 +27,14 @@ constexpr double kSecondsALook = 0.5;
 constexpr double kSecondsForTheMainThread = 3;
 /// A process that has ended may have been replaced by another of the same rank (a script that continues).
 constexpr double kGoneForGood = 1;
-/// Counted from SIGTERM. mpirun kills after one second. Ranks none of which is to blame end together, so near
-/// that moment nobody checks for processes that are gone.
-constexpr double kSecondsForAVerdict = 2;
+/// Counted from SIGTERM. mpirun kills after one second.
 constexpr double kSecondsToLook = 1.2;
+/// Ranks none of which is to blame end together. For so long before that moment nobody checks for processes
+/// that are gone, and no rank believes that another has failed.
+constexpr auto kUntilAllEnd = std::chrono::milliseconds(800);
 /// A rank that has named the culprit waits for this time, as a slower rank must not find it gone. Launchers,
 /// too, take the first exit for the cause.
 constexpr auto kAfterTheFirst = std::chrono::milliseconds(2500);
-
-RankIdentity identity_of(int64_t rank, const LaunchContext& context, int64_t process) {
-  if (process <= 0) return {rank, context.world_size, "", 0};
-  return {rank, context.world_size, host_name(), process, start_of_process(process)};
-}
 
 /// Ends a rank that was stopped before all ranks had met and that the others have given up. Its launcher
 /// would wait long for it (torchrun: 30 seconds), and if it continued it would find no other rank. It has
@@ -73,8 +70,9 @@ StartWatch::StartWatch(const LaunchContext& context, const DistributedOptions& o
     : context_(context),
       timeout_seconds_(options.rendezvous_timeout_seconds),
       silent_seconds_(options.silent_rank_seconds),
+      leave_seconds_(options.leave_within_seconds),
       tell_(std::move(tell)),
-      local_ranks_(context),
+      seen_(context),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   held_termination::begin();
   held_termination::descriptor();
@@ -90,6 +88,7 @@ StartWatch::~StartWatch() {
   eventfd_write(wake_, 1);
   thread_.join();
   close(wake_);
+  if (!meeting_) held_termination::take();
   held_termination::release();
 }
 
@@ -107,6 +106,7 @@ void StartWatch::hand_over(FailureWatch* watch) {
 void StartWatch::nobody_is_waited_for() {
   const std::scoped_lock lock(mutex_);
   phase_.reset();
+  meeting_ = false;
 }
 
 void StartWatch::tell(const Failure& failure) {
@@ -114,33 +114,38 @@ void StartWatch::tell(const Failure& failure) {
     const std::scoped_lock lock(mutex_);
     if (told_) return;
     told_ = true;
+    if (ends_by_signal_) return;
   }
   tell_(failure);
   changed_.notify_all();
 }
 
-Failure StartWatch::absence(const std::vector<int64_t>& missing, const std::string& why) const {
-  const auto here = local_ranks_.look();
-  const auto sight = [&](int64_t rank) {
-    const auto found = here.find(rank);
-    return found == here.end() ? LocalRanks::Sight{} : found->second;
-  };
+RankIdentity StartWatch::identity_of(int64_t rank) const {
+  const auto seen = seen_.ranks().find(rank);
+  const int64_t process = seen == seen_.ranks().end() ? 0 : seen->second.process;
+  if (process == 0) return {rank, context_.world_size, "", 0};
+  return {rank, context_.world_size, host_name(), process, start_of_process(process)};
+}
+
+Failure StartWatch::absence(const std::vector<int64_t>& missing, const std::string& why) {
+  const std::scoped_lock lock(looking_);
+  seen_.look();
   int64_t culprit = missing.front();
   std::string known = "nothing else is known of it";
   for (const int64_t rank : missing) {
-    const auto [process, stopped] = sight(rank);
-    if (process > 0 && !stopped) {
+    const auto seen = seen_.ranks().find(rank);
+    if (seen == seen_.ranks().end()) continue;  // of another host
+    const auto& [process, descriptor, gone, stopped] = seen->second;
+    if (!gone && !stopped) {
       if (rank == culprit) known = fmt::format("its process {} runs on this host", process);
       continue;
     }
-    if (process == 0 && !local_ranks_.expected().contains(rank)) continue;
     culprit = rank;
     known = stopped ? fmt::format("its process {} is stopped", process)
                     : "there is no process of it on " + host_name();
     break;
   }
-  return absence_of(identity_of(culprit, context_, sight(culprit).process),
-                    fmt::format("it did not come: {}; {}", why, known),
+  return absence_of(identity_of(culprit), fmt::format("it did not come: {}; {}", why, known),
                     "look at its last lines, and whether it was started with the same world size, address "
                     "and port as the others");
 }
@@ -153,39 +158,37 @@ void StartWatch::run() {
       if (stopping_) return;
       phase = phase_;
     }
-    if (held_termination::asked()) return answer_termination();
+    if (held_termination::asked()) {
+      answer_termination();
+      continue;
+    }
     if (phase && phase->deadline.passed()) return miss_deadline(*phase);
     if (phase) {
       if (const auto found = look()) blame(*found);
     }
-    pollfd events[] = {{wake_, POLLIN, 0}, {held_termination::descriptor(), POLLIN, 0}};
-    poll(events, std::size(events), phase ? static_cast<int>(1e3 * kSecondsALook) : -1);
+    std::vector<pollfd> events = {{wake_, POLLIN, 0}, {held_termination::descriptor(), POLLIN, 0}};
+    if (phase) {
+      const std::scoped_lock lock(looking_);
+      for (const int process : seen_.descriptors()) events.push_back({process, POLLIN, 0});
+    }
+    poll(events.data(), events.size(), phase ? static_cast<int>(1e3 * kSecondsALook) : -1);
     eventfd_t changes = 0;
     eventfd_read(wake_, &changes);
+    eventfd_read(held_termination::descriptor(), &changes);  // asked() says what it said
   }
 }
 
 std::optional<Failure> StartWatch::look() {
   const std::scoped_lock lock(looking_);
-  if (since_look_.seconds() < kSecondsALook) return std::nullopt;
-  const bool was_stopped = since_look_.seconds() > 4 * kSecondsALook;
-  since_look_.restart();
-  const auto here = local_ranks_.look();
-  for (const auto& [rank, sight] : here) seen_[rank].process = sight.process;
-  const auto keep = [was_stopped](std::optional<Stopwatch>& since, bool holds) {
-    // Where this process was suspended, others may have been suspended too.
-    if (!holds) since.reset();
-    if (holds && (!since || was_stopped)) since.emplace();
-  };
-  for (auto& [rank, seen] : seen_) {
-    const auto found = here.find(rank);
-    keep(seen.gone, found == here.end());
-    keep(seen.stopped, found != here.end() && found->second.stopped);
-    const RankIdentity who = identity_of(rank, context_, seen.process);
-    if (seen.gone && seen.gone->seconds() > kGoneForGood) return ended_early(who);
-    if (seen.stopped && silent_seconds_ > 0 && seen.stopped->seconds() > silent_seconds_) {
-      return stopped_early(who);
-    }
+  seen_.look();
+  for (const int64_t rank : seen_.gone()) {
+    const SeenRanks::Rank& seen = seen_.ranks().at(rank);
+    // Starting takes a moment, so one that was never seen need not have failed.
+    if (seen.process > 0 && seen.gone->seconds() > kGoneForGood) return ended_early(identity_of(rank));
+  }
+  for (const auto& [rank, seen] : seen_.ranks()) {
+    if (seen.stopped && silent_seconds_ > 0 && seen.stopped->seconds() > silent_seconds_)
+      return stopped_early(identity_of(rank));
   }
   return std::nullopt;
 }
@@ -196,41 +199,38 @@ bool StartWatch::name_culprit() {
   return told_;
 }
 
-std::optional<Failure> StartWatch::culprit() const {
+std::optional<Failure> StartWatch::culprit() {
   const std::scoped_lock lock(looking_);
-  const auto here = local_ranks_.look();
-  const auto process_once_seen = [this](int64_t rank) {
-    const auto seen = seen_.find(rank);
-    return seen == seen_.end() ? 0 : seen->second.process;
-  };
-  for (const int64_t rank : local_ranks_.expected()) {
-    if (!here.contains(rank)) return ended_early(identity_of(rank, context_, process_once_seen(rank)));
-  }
-  for (const auto& [rank, seen] : seen_) {
-    if (!here.contains(rank)) return ended_early(identity_of(rank, context_, seen.process));
-  }
-  for (const auto& [rank, sight] : here) {
-    if (sight.stopped) return stopped_early(identity_of(rank, context_, sight.process));
-  }
+  seen_.look();
+  if (!seen_.gone().empty()) return ended_early(identity_of(seen_.gone().front()));
+  for (const auto& [rank, seen] : seen_.ranks())
+    if (seen.stopped) return stopped_early(identity_of(rank));
   return std::nullopt;
 }
 
-/// The launcher sends SIGTERM because a rank has failed or because it was asked to end the run.
+/// The launcher sends SIGTERM because a rank has failed or because it was asked to end the run. Returns where
+/// the process goes on: a StopRequest has taken the signal, all ranks have met at the last moment, or this
+/// object is destroyed.
 void StartWatch::answer_termination() {
   constexpr auto kLook = std::chrono::milliseconds(50);
-  const Deadline deadline(kSecondsForAVerdict), looking(kSecondsToLook);
+  const Deadline looking(kSecondsToLook), holding(std::max(leave_seconds_, kSecondsToLook));
   std::unique_lock lock(mutex_);
-  while (!stopping_ && !told_ && !deadline.passed()) {
-    lock.unlock();
-    const auto found = looking.passed() ? std::nullopt : culprit();
-    if (found) blame(*found);
-    lock.lock();
+  while (!stopping_ && !told_ && held_termination::asked() && !(meeting_ ? looking : holding).passed()) {
+    if (meeting_) {
+      lock.unlock();
+      if (const auto found = culprit()) blame(*found);
+      lock.lock();
+    }
     changed_.wait_for(lock, kLook);
   }
+  if (!told_ && !held_termination::asked()) return;
+  const bool were_meeting = meeting_;
+  ends_by_signal_ = !told_;
   // A rank that was told of a failure leaves after the one that failed.
-  if (told_ && !stopping_) changed_.wait_for(lock, kAfterTheFirst, [this] { return stopping_; });
-  if (stopping_) return;
-  held_termination::release();
+  changed_.wait_for(lock, told_ ? kAfterTheFirst : kUntilAllEnd, [this] { return stopping_; });
+  const bool have_met = were_meeting && !meeting_ && !told_;
+  if (!stopping_ && !have_met) held_termination::release();
+  ends_by_signal_ = false;
 }
 
 void StartWatch::miss_deadline(const Phase& phase) {

@@ -7,7 +7,7 @@ namespace adtrain {
 
 /// Where rank 0's watch listens, and where the others connect to it.
 struct WatchAddress {
-  std::string listen;              ///< the one address that it listens at, or 0.0.0.0
+  std::string listen;  ///< the one address that it listens at, or 0.0.0.0, or :: where some are IPv6
   std::vector<std::string> reach;  ///< numeric addresses, to be tried in this order
 
   /// Chooses loopback where all ranks share it. Else it chooses `met_at`, the address of this host at which

@@ -3,11 +3,25 @@
 #include <algorithm>
 #include <utility>
 
+#include "watchdog/Standstill.h"
+
 namespace adtrain {
 namespace {
 
 /// From a question to its answer. A connection that closes in the meantime is a better answer.
 constexpr double kSecondsToAnswer = 1.5;
+/// The same where no rank is found to be the cause: whoever has fallen silent is known by then.
+constexpr double kSecondsToStandStill = kSilentWhenAsked + 2;
+/// A rank that has asked leaves after ten seconds, and is answered before that in any case.
+constexpr double kSecondsToAnswerAnyway = 8;
+
+/// What a rank waits in, or waited in until it gave up: the error has ended its wait by then. A wait that was
+/// short tells nothing, as it may have been in several between two reports.
+ActivityStatus standing(const ActivityStatus& doing, const ActivityStatus& waited, bool asked) {
+  constexpr double kLongWait = 1;
+  const bool gave_up = asked && doing.waits_in.empty() && doing.step == waited.step;
+  return gave_up && waited.seconds > kLongWait ? waited : doing;
+}
 
 }  // namespace
 
@@ -37,6 +51,8 @@ std::vector<int> WatchCoordinator::descriptors() const {
 void WatchCoordinator::listen(const std::vector<WatchMessage>& messages) {
   let_in();
   for (auto& [rank, member] : members_) hear(member);
+  const ActivityStatus mine = Activity::of_this_process().now();
+  if (!mine.waits_in.empty()) i_waited_ = mine;
   for (const WatchMessage& message : messages) {
     if (const auto* failed = std::get_if<Failed>(&message)) decide(failed->failure);
     i_asked_ = i_asked_ || std::holds_alternative<Lost>(message);
@@ -122,7 +138,10 @@ void WatchCoordinator::hear(Member& member) {
 
 void WatchCoordinator::take(Member& member, const WatchMessage& message) {
   member.heard_at = now();
-  if (const auto* beat = std::get_if<Beat>(&message)) member.doing = beat->doing;
+  if (const auto* beat = std::get_if<Beat>(&message)) {
+    member.doing = beat->doing;
+    if (!beat->doing.waits_in.empty()) member.waited = beat->doing;
+  }
   if (std::holds_alternative<Bye>(message)) member.left = true;
   if (const auto* failed = std::get_if<Failed>(&message)) decide(failed->failure);
   if (std::holds_alternative<Lost>(message)) member.asked = true;
@@ -133,14 +152,14 @@ void WatchCoordinator::take(Member& member, const WatchMessage& message) {
 
 void WatchCoordinator::look_for_the_gone() {
   for (const auto& [rank, member] : members_) {
-    if (member.connection.closed() && !member.left) decide(Failure::gone(member.who, member.doing));
+    if (member.connection.closed() && member.stays()) decide(Failure::gone(member.who, member.doing));
   }
 }
 
 void WatchCoordinator::look_for_silence() {
   for (const auto& [rank, member] : members_) {
     const double silent = now() - member.heard_at;
-    if (!member.left && too_long(silent)) decide(Failure::silent(member.who, member.doing, silent));
+    if (member.stays() && too_long(silent)) decide(Failure::silent(member.who, member.doing, silent));
   }
 }
 
@@ -153,7 +172,7 @@ void WatchCoordinator::look_for_the_cause() {
 
   for (const auto& [rank, member] : members_) {
     const double silent = now() - member.heard_at;
-    if (member.left || silent < kSilentWhenAsked) continue;
+    if (!member.stays() || silent < kSilentWhenAsked) continue;
     decide(Failure::silent(member.who, member.doing, silent));
   }
   const auto elsewhere = [](const ActivityStatus& doing) {
@@ -165,6 +184,21 @@ void WatchCoordinator::look_for_the_cause() {
   }
   const ActivityStatus mine = Activity::of_this_process().now();
   if (!i_asked_ && elsewhere(mine)) decide(Failure::elsewhere(me(), mine));
+  look_for_a_standstill();
+}
+
+void WatchCoordinator::look_for_a_standstill() {
+  const double since_asked = now() - *asked_at_;
+  if (settled() || since_asked < kSecondsToStandStill) return;
+  const ActivityStatus mine = Activity::of_this_process().now();
+  std::vector<StandingRank> ranks = {{me(), standing(mine, i_waited_, i_asked_)}};
+  bool all_wait = all_have_come() && (i_asked_ || !mine.waits_in.empty());
+  for (const auto& [rank, member] : members_) {
+    if (member.left) continue;
+    ranks.push_back({member.who, standing(member.doing, member.waited, member.asked)});
+    all_wait = all_wait && (member.asked || !member.doing.waits_in.empty());
+  }
+  if (all_wait || since_asked >= kSecondsToAnswerAnyway) decide(standstill(ranks));
 }
 
 void WatchCoordinator::decide(const Failure& failure) {

@@ -38,8 +38,12 @@ class WatchCoordinator final : public WatchThread {
     RankIdentity who;
     ActivityStatus doing;
     double heard_at;
-    bool left = false;   ///< said goodbye
-    bool asked = false;  ///< it has lost a peer, so it is not the cause
+    ActivityStatus waited = {};  ///< the latest wait that it has reported
+    bool left = false;           ///< said goodbye
+    bool asked = false;          ///< it has lost a peer, so it is not the cause
+
+    /// Whether it is still to be heard of. A rank that has asked may leave without a word.
+    bool stays() const { return !left && !(asked && connection.closed()); }
   };
 
   void listen(const std::vector<WatchMessage>& messages) override;
@@ -57,6 +61,7 @@ class WatchCoordinator final : public WatchThread {
   void look_for_the_gone();
   void look_for_silence();
   void look_for_the_cause();
+  void look_for_a_standstill();
   void decide(const Failure& failure);
   void send_to_all(const WatchMessage& message);
 
@@ -68,6 +73,7 @@ class WatchCoordinator final : public WatchThread {
   std::map<int64_t, Member> members_;  ///< by rank
   std::optional<double> asked_at_;     ///< time of the first question
   bool i_asked_ = false;
+  ActivityStatus i_waited_;  ///< this rank's latest wait
 };
 
 }  // namespace adtrain

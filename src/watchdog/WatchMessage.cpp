@@ -139,10 +139,11 @@ class Reader {
   bool& good_;
 };
 
-RankIdentity read_identity(Reader from) {
+/// `least` is the lowest rank that it may be.
+RankIdentity read_identity(Reader from, int64_t least = 0) {
   RankIdentity who;
   who.world_size = from.whole("world_size", 1, kMostRanks);
-  who.rank = from.whole("rank", 0, who.world_size - 1);
+  who.rank = from.whole("rank", least, who.world_size - 1);
   who.host = from.text("host", kLongestName);
   who.process = from.whole("process", 0, kAnyNumber);
   who.started = from.whole("started", 0, kAnyNumber);
@@ -161,7 +162,7 @@ ActivityStatus read_doing(Reader from) {
 
 Failure read_failure(Reader from) {
   Failure failure;
-  failure.who = read_identity(from.object("who"));
+  failure.who = read_identity(from.object("who"), RankIdentity::kNobody);
   failure.doing = read_doing(from.object("doing"));
   failure.code = static_cast<ExitCode>(from.whole("code", 0, 255));
   failure.error = from.text("error", kLongestRead);

@@ -1,10 +1,12 @@
 #include "collectives/Rendezvous.h"
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -109,10 +111,85 @@ TEST(Rendezvous, EveryRankIsAClientOfTheAgentsStore) {
   LaunchContext first = rank_of_two(0, port), second = rank_of_two(1, port);
   first.agent_store = second.agent_store = true;
   first.run_id = second.run_id = "run";
-  std::thread other([&] { Attendance(second).meeting.store().set("word", std::string("hello")); });
-  EXPECT_EQ(Attendance(first).meeting.store().get_to_str("word"), "hello");
+  std::thread other([&] {
+    Attendance here(second);
+    here.meeting.store().set("word", std::string("hello"));
+    here.meeting.await_all();
+  });
+  Attendance here(first);
+  here.meeting.await_all();
+  EXPECT_EQ(here.meeting.store().get_to_str("word"), "hello");
   other.join();
   EXPECT_FALSE(served.meeting.store().check({"word"})) << "another run sees the key";
+}
+
+/// torchrun's agent, which serves its store for all attempts, and the places of two ranks.
+struct Agent {
+  Agent() {
+    for (LaunchContext* rank : {&first, &second}) {
+      rank->agent_store = true;
+      rank->run_id = "run";
+    }
+  }
+  /// Returns what the ranks have heard from rank 0, which says `word` after all have started.
+  std::vector<std::string> meet(const std::string& word) const {
+    std::vector<std::string> heard(2);
+    std::thread other([&] {
+      Attendance here(second);
+      heard[1] = here.meeting.word_of_root("");
+      here.meeting.await_all();
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // rank 0 is the last one to start
+    Attendance here(first);
+    heard[0] = here.meeting.word_of_root(word);
+    here.meeting.await_all();
+    other.join();
+    return heard;
+  }
+  static LaunchContext alone(int64_t port) {
+    LaunchContext context = rank_of_two(0, port);
+    context.world_size = context.local_world_size = 1;
+    return context;
+  }
+
+  int64_t port = free_port();
+  Attendance served{alone(port)};
+  LaunchContext first = rank_of_two(0, port), second = rank_of_two(1, port);
+};
+
+TEST(Rendezvous, RanksMeetAgainInTheStoreOfAnAgentWhateverItCounts) {
+  Agent agent;
+  EXPECT_THAT(agent.meet("first"), testing::Each("first"));
+  agent.second.restart_count = 1;  // its own rank had failed; the other agent has only joined in
+  EXPECT_THAT(agent.meet("second"), testing::Each("second"));
+  EXPECT_THAT(agent.meet("third"), testing::Each("third")) << "a host has joined, which nobody counts";
+}
+
+TEST(Rendezvous, NoRankFollowsRankZeroOfAnEarlierAttempt) {
+  Agent agent;
+  agent.meet("first");
+  const Complaint found = complaint(agent.second);
+  EXPECT_THAT(found.message, AllOf(HasSubstr("Rank 1 of 2 waited"), HasSubstr("for rank 0;")));
+  EXPECT_EQ(found.rank, 0);
+}
+
+TEST(Rendezvous, TwoProcessesWithOneRankAreRefusedInTheStoreOfAnAgent) {
+  for (const bool root : {false, true}) {
+    Agent agent;
+    const int64_t rank = root ? 0 : 1;
+    LaunchContext twice = root ? agent.first : agent.second;
+    for (LaunchContext* context : {&agent.first, &twice}) context->world_size = context->local_world_size = 3;
+    std::vector<Complaint> found(2);
+    std::thread one([&] { found[0] = complaint(twice, 20); }), two([&] { found[1] = complaint(twice, 20); });
+    if (!root) found.push_back(complaint(agent.first, 20));
+    one.join();
+    two.join();
+    for (const Complaint& each : found) {
+      EXPECT_THAT(each.message, AllOf(HasSubstr(fmt::format("Rank {} does not belong", rank)),
+                                      HasSubstr("has come twice"), HasSubstr("RANK")));
+      EXPECT_EQ(each.rank, rank);
+    }
+  }
 }
 
 TEST(Rendezvous, APortInUseNamesTheSetting) {

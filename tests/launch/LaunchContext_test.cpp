@@ -129,7 +129,45 @@ TEST(LaunchContext, ASlurmStepMeetsWhereItIsTold) {
 
 TEST(LaunchContext, SlurmsJobScriptAndInteractiveJobsAreSingleProcesses) {
   EXPECT_EQ(detect(kAllocation).launcher, Launcher::kSingle);
-  EXPECT_THAT(detect(kAllocation).evidence, AllOf(HasSubstr("SLURM_NTASKS=6"), HasSubstr("srun")));
+  EXPECT_THAT(detect(kAllocation).evidence,
+              AllOf(HasSubstr("SLURM_NTASKS=6"), HasSubstr("in no SLURM step"), HasSubstr("srun")));
+  // salloc's shell where the cluster has LaunchParameters=use_interactive_step, whatever the job's name.
+  for (const std::string name : {"interactive", "exp"}) {
+    const LaunchContext context = detect(kAllocation + Variables{{"SLURM_JOB_NAME", name},
+                                                                 {"SLURM_STEP_ID", "4294967290"},
+                                                                 {"SLURM_STEP_NODELIST", "n05"},
+                                                                 {"SLURM_STEP_NUM_TASKS", "1"},
+                                                                 {"SLURM_STEP_TASKS_PER_NODE", "1"},
+                                                                 {"SLURM_PTY_PORT", "37649"}});
+    EXPECT_EQ(context.launcher, Launcher::kSingle) << name;
+    EXPECT_THAT(context.evidence, AllOf(HasSubstr("SLURM_NTASKS=6"), HasSubstr("interactive job")));
+  }
+  // The shell of `srun -n6 --pty bash`; the other five tasks have ended.
+  EXPECT_EQ(detect(kStep + Variables{{"SLURM_PROCID", "0"},
+                                     {"SLURM_JOB_NAME", "bash"},
+                                     {"SLURM_STEP_NUM_TASKS", "6"},
+                                     {"SLURM_PTY_PORT", "42637"}})
+                .launcher,
+            Launcher::kSingle);
+}
+
+TEST(LaunchContext, AStepThatIsStartedFromAnInteractiveJobHasAllItsRanks) {
+  const Variables step = kStep + Variables{{"SLURM_STEP_NUM_TASKS", "6"}};
+  const Variables from_a_terminal = {{"SLURM_PTY_PORT", "37649"}};  // salloc's or srun's, which steps inherit
+  for (const Variables& more :
+       {Variables{{"SLURM_JOB_NAME", "interactive"}},
+        Variables{{"SLURM_JOB_NAME", "interactive"}} + from_a_terminal,
+        Variables{{"SLURM_JOB_NAME", "exp"}} + from_a_terminal, Variables{{"SLURM_JOB_NAME", "bash"}},
+        Variables{{"SLURM_JOB_NAME", "bash"}, {"SLURM_STEP_ID", "1"}} + from_a_terminal}) {
+    const LaunchContext context = detect(step + more);
+    EXPECT_EQ(context.launcher, Launcher::kSlurm) << more.at("SLURM_JOB_NAME");
+    EXPECT_EQ(context.rank, 4);
+    EXPECT_EQ(context.world_size, 6);
+  }
+}
+
+TEST(LaunchContext, AJobsNameDecidesWhereItsStepDoesNotSayHowManyTasksItHas) {
+  EXPECT_EQ(detect(kStep).launcher, Launcher::kSlurm);
   EXPECT_EQ(detect(kStep + Variables{{"SLURM_JOB_NAME", "bash"}}).launcher, Launcher::kSingle);
   EXPECT_EQ(detect(kStep + Variables{{"SLURM_JOB_NAME", "interactive"}}).launcher, Launcher::kSingle);
 }

@@ -1,6 +1,7 @@
 """Runs over several hosts, which are network namespaces here: torchrun, mpirun, and ranks that are placed by hand."""
 import os
 import signal
+import subprocess
 import time
 
 import small_run
@@ -12,11 +13,39 @@ UNENDING = ["--set", "train_timesteps=1000000", "--set", "eval_interval=0", "--s
 SHORT_PATIENCE = ["--set", "collective_timeout_seconds=5"]
 
 
+class HostsWithADeadEndFirst(virtual_hosts.VirtualHosts):
+    """The first host's name has two addresses: the first is of the network that connects nobody."""
+
+    def __init__(self, count):
+        super().__init__(count, dead_ends=True)
+
+    def _hosts_file(self, own_number):
+        path = super()._hosts_file(own_number)
+        path.write_text(f"{virtual_hosts.DEAD_END}.1 h1\n{path.read_text()}")
+        return path
+
+
+class HostsWithIpv6Only(virtual_hosts.VirtualHosts):
+    LAN = "fd97:"
+
+    def _hosts_file(self, own_number):
+        path = super()._hosts_file(own_number)
+        path.write_text(path.read_text().replace(f"{virtual_hosts.LAN}.", f"{self.LAN}:"))
+        return path
+
+    def __enter__(self):
+        super().__enter__()
+        for number, host in enumerate(self, 1):
+            for change in ("-4 address flush dev eth0", f"-6 address add {self.LAN}:{number}/64 dev eth0 nodad"):
+                subprocess.run(host.inside(["ip", *change.split()], "/"), check=True, timeout=30)
+        return self
+
+
 class OnHosts(small_run.SmallRun):
     """The folder of the test is what all hosts see, as on a network file system."""
 
-    def build_hosts(self, count, **setting):
-        self.hosts = self.enterContext(virtual_hosts.VirtualHosts(count, **setting))
+    def build_hosts(self, count, kind=virtual_hosts.VirtualHosts, **setting):
+        self.hosts = self.enterContext(kind(count, **setting))
         return self.hosts
 
     def start_on(self, host, command, **environment):
@@ -33,11 +62,11 @@ class OnHosts(small_run.SmallRun):
                                          **{name: str(value) for name, value in (place | more).items()}))
         return started
 
-    def start_torchrun(self, hosts, ranks_a_host, options=(), meet=None):
+    def start_torchrun(self, hosts, ranks_a_host, options=(), meet=None, **environment):
         """An agent on each host; `meet` has the options by which they find each other, given the host's number."""
         meet = meet or (lambda _: ["--rdzv-backend", "c10d", "--rdzv-endpoint", "h1:29400", "--rdzv-id", "test"])
         return [self.start_on(host, [TORCHRUN, "--nnodes", len(hosts), "--nproc-per-node", ranks_a_host,
-                                     *meet(number), "--no-python", ADTRAIN, "small.yaml", *options])
+                                     *meet(number), "--no-python", ADTRAIN, "small.yaml", *options], **environment)
                 for number, host in enumerate(hosts)]
 
     def start_mpirun(self, slots, options=(), mpi_options=()):
@@ -158,6 +187,11 @@ class Interfaces(OnHosts):
         for finished in self.finish_all(self.start_ranks(list(hosts), patience, environments=[absent] * 2)):
             self.assert_ends(finished, 3, "ib0", within=10)
 
+    def test_the_masters_name_may_mean_the_dead_end_first(self):
+        hosts = self.build_hosts(2, HostsWithADeadEndFirst)
+        patience = ["--set", "rendezvous_timeout_seconds=30"]
+        self.assert_all_done(self.start_ranks(list(hosts), patience, environments=[{"GLOO_SOCKET_IFNAME": "eth0"}] * 2))
+
     def test_mpirun_takes_the_one_that_it_is_told(self):
         self.build_hosts(2, dead_ends=True)
         self.assert_all_done([self.start_mpirun([1, 1])])
@@ -228,6 +262,12 @@ class Failures(OnHosts):
         finished, = self.strike([self.start_mpirun([2, 2], UNENDING + SHORT_PATIENCE)], signal.SIGSTOP)
         self.assert_ends(finished, 7, *CULPRIT, "has not been heard of", within=120)
 
+    def test_a_rank_that_hangs_is_named_where_hosts_have_ipv6_only(self):
+        self.build_hosts(2, HostsWithIpv6Only)
+        first, second = self.strike(self.start_ranks([*self.hosts], UNENDING + SHORT_PATIENCE), signal.SIGSTOP)
+        self.assertNotIn("cannot reach rank 0", second.output)
+        self.assert_ends(first, 7, *CULPRIT, "has not been heard of", within=120)
+
     def test_ranks_end_when_a_host_drops_off_the_network(self):
         ranks = self.start_ranks([*self.hosts] * 2, UNENDING + SHORT_PATIENCE)
         self.wait_until_training()
@@ -241,6 +281,27 @@ class Failures(OnHosts):
         self.hosts[1].hide(self.folder / "histories")
         finished, = self.finish_all([self.start_mpirun([2, 2])])
         self.assert_ends(finished, 4, *CULPRIT, "does not exist", "adtrain collect")
+
+
+class Restarts(OnHosts):
+    def test_torchrun_restarts_ranks_although_its_agents_count_differently(self):
+        """One agent counts the restart that its rank causes. The other only sees that the group is to meet
+        again: its rank, 0 here, is told of no restart, and must overwrite nothing."""
+        hosts = self.build_hosts(2)
+        self.collect()
+        self.assert_all_done(self.start_ranks([hosts[0]] * 2, ["--set", "run_name=whole"]))
+        meet = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "h1:29400", "--rdzv-id", "test",
+                "--max-restarts", 1]
+        processes = self.start_torchrun(hosts, 1, ["--overwrite"], meet=lambda _: meet,
+                                        ADTRAIN_FAULT="slow@0:12-14")  # six seconds, in which rank 1 is killed
+        checkpoints = self.run_folder() / "checkpoints"
+        self.wait_for(lambda: any(checkpoints.glob("step-*")), "a checkpoint")
+        os.kill(small_run.rank_processes(self.folder.resolve())[1], signal.SIGKILL)
+        both = self.finish_all(processes, timeout=120)
+        for finished in both:
+            self.assert_done(finished)
+        self.assertIn("resuming after step", "".join(finished.output for finished in both))
+        self.assertEqual(self.weights(), self.weights(name="whole"))
 
 
 if __name__ == "__main__":

@@ -172,6 +172,12 @@ class Training(SlurmTest):
         for file in ("scores.npy", "scores.csv"):
             self.assertEqual((self.folder / "ranks" / file).read_bytes(), (self.folder / "one" / file).read_bytes())
 
+    def test_a_step_within_an_interactive_job_is_one_run(self):
+        output = self.cluster.command("salloc", "--job-name=interactive", "--nodes=1", "--ntasks=4", "srun", "--ntasks=2",
+                                      f"--chdir={self.folder}", small_run.ADTRAIN, "small.yaml")
+        self.assertIn("processes              2 (2 on this host)", output)
+        self.assertIn("done: 20 steps", output)
+
     def test_a_bad_configuration_ends_the_job_before_its_ranks_start(self):
         job = self.submit("one_node.sbatch", "--set", "lr=fast")
         self.assertEqual(self.await_end(job)["ExitCode"], "2:0", self.log(job))

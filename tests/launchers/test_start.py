@@ -73,6 +73,28 @@ class Start(Starting):
                     if launcher == "adtrain launch":
                         self.assertRegex(finished.output, rf"adtrain launch: rank {victim} of 3 failed first: SIGKILL")
 
+    def test_a_termination_at_any_moment_of_the_start_is_no_failure_of_a_rank(self):
+        """The run ends by the signal where not all ranks have met yet, and else as one that was stopped."""
+        self.collect()
+        for stop in range(3 * KILLS):
+            delay = 2 * random.random()
+            for left_by_the_last_one in ("logs", "runs"):
+                small_run.shutil.rmtree(self.folder / left_by_the_last_one, ignore_errors=True)
+            with self.subTest(stop=stop, delay=delay):
+                process = self.begin("adtrain launch")
+                small_run.time.sleep(delay)
+                process.send_signal(signal.SIGTERM)
+                finished = small_run.finish(process, 60)
+                words = self.words_of_ranks(finished)
+                stopped = (self.run_folder() / "requeue").exists()
+                # A process dies of the signal before it has loaded enough to hold it, and others may find it gone.
+                if stopped or "before all ranks had met" not in words:
+                    self.assertNotIn("failed first", words)
+                    self.assertFalse((self.run_folder() / "failure.txt").exists(), words)
+                self.assertEqual(75 if stopped else 128 + signal.SIGTERM, finished.code, words)
+                self.assertEqual(stopped, any((self.run_folder() / "checkpoints").glob("step-*")), words)
+                self.assert_within(20, finished.seconds)
+
     def test_a_rank_that_is_stopped_before_all_have_met_is_named(self):
         self.collect()
         for launcher in ("torchrun", "adtrain launch"):

@@ -56,6 +56,26 @@ class Stopped(test_torchrun.Launched):
                 self.assertFalse((self.run_folder(run) / "failure.txt").exists())
 
 
+class LostHost(test_torchrun.Launched):
+    """Ranks 0 and 1 end together, as where they are on one host that is lost."""
+
+    @unittest.skipUnless(small_run.DEVICE == "cpu", "two ranks would have one GPU")
+    def test_a_rank_of_another_host_leaves_the_record(self):
+        port = small_run.free_port()
+        ranks = []
+        for rank, (local_rank, local_ranks) in enumerate([(0, 2), (1, 2), (0, 1)]):
+            place = small_run.place(rank, 3, port) | {"LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": str(local_ranks)}
+            ranks.append(self.start([small_run.ADTRAIN, "small.yaml", *test_torchrun.LONG], **place))
+            self.addCleanup(self.end, ranks[-1])
+        self.wait_for(lambda: any((self.run_folder() / "checkpoints").glob("step-*")), "a checkpoint")
+        for what in (signal.SIGSTOP, signal.SIGKILL):  # who is stopped cannot report the other's end
+            send(what, [rank.pid for rank in ranks[:2]])
+        finished = small_run.finish(ranks[2], timeout=60)
+        self.assertEqual(7, finished.code, finished.output)
+        self.assertIn("rank 0 of 3 failed first", finished.output)
+        self.assertIn("rank 0 of 3 failed first", (self.run_folder() / "failure.txt").read_text())
+
+
 class Suspended(test_torchrun.Launched):
     """All ranks stopped for longer than each of their deadlines: suspended time is no waiting."""
 

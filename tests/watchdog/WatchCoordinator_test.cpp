@@ -12,7 +12,10 @@
 namespace adtrain {
 namespace {
 
+using testing::AllOf;
+using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 
 const std::string kSecret = random_secret();
@@ -227,6 +230,64 @@ TEST(WatchCoordinator, APeerThatReadsNothingHoldsNobodyUp) {
   root.watch().report(failure);
   EXPECT_LT(watch.seconds(), 20);
   EXPECT_THAT(root.told(), SizeIs(1));
+}
+
+/// A run of three ranks in which nothing goes on, as rank 0 hears of it.
+class Standing {
+ public:
+  /// Rank 1 waits in an all-reduce after step 12.
+  Standing(int64_t step_of_2, const char* operation_of_2) : of_2_(waits(step_of_2, operation_of_2)) {
+    for (int64_t rank : {1, 2}) {
+      auto connection = root_.join(rank, 3);
+      if (connection) ranks_.push_back(std::move(*connection));
+    }
+  }
+
+  /// Both have waited in vain. Rank 1 leaves before it is answered, and its word is the last that it says.
+  void rank_1_gives_up() {
+    beat();
+    ranks_.at(0).send(line_of(Beat{{.phase = "training", .step = 12, .waits_in = "", .seconds = 0}}));
+    ranks_.at(0).send(line_of(Lost{}));
+    ranks_.at(0).flush();
+    ranks_.erase(ranks_.begin());
+  }
+  void beat() {
+    if (ranks_.size() > 1) ranks_.front().send(line_of(Beat{waits(12, "an all-reduce")}));
+    ranks_.back().send(line_of(Beat{of_2_}));
+    for (LineSocket& rank : ranks_) rank.flush();
+  }
+  Root& root() { return root_; }
+
+ private:
+  static ActivityStatus waits(int64_t step, const char* operation) {
+    return {.phase = "training", .step = step, .waits_in = operation, .seconds = 600};
+  }
+
+  Root root_{3};
+  ActivityStatus of_2_;
+  std::vector<LineSocket> ranks_;
+};
+
+TEST(WatchCoordinator, WhereAllRanksWaitItSaysInWhatAndNamesTheOneThatWaitsElsewhere) {
+  Activity::of_this_process().begin("training");
+  Activity::of_this_process().at_step(12);
+  const Activity::Waiting waiting("an all-reduce");
+  Standing alike(12, "an all-reduce"), unlike(12, "a broadcast");
+  for (Standing* run : {&alike, &unlike}) run->rank_1_gives_up();
+  ASSERT_TRUE(comes_true([&] {
+    for (Standing* run : {&alike, &unlike}) run->beat();
+    return alike.root().told().size() == 1 && unlike.root().told().size() == 1;
+  }));
+  const Failure nobody = alike.root().told().front(), odd = unlike.root().told().front();
+  EXPECT_EQ(nobody.who.rank, RankIdentity::kNobody);
+  EXPECT_EQ(odd.who.rank, 2);
+  EXPECT_THAT(nobody.block(), HasSubstr("ranks 0-2: training after step 12, waiting in an all-reduce for"));
+  EXPECT_THAT(odd.block(),
+              AllOf(HasSubstr("ranks 0-1: training after step 12, waiting in an all-reduce for"),
+                    HasSubstr("rank 2: training after step 12, waiting in a broadcast for 10 min")));
+  for (const Failure& failure : {nobody, odd}) {
+    EXPECT_THAT(failure.block(), Not(HasSubstr("ended without a word"))) << "rank 1 left as it had to";
+  }
 }
 
 }  // namespace

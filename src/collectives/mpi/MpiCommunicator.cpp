@@ -178,6 +178,7 @@ MpiCommunicator::MpiCommunicator(const LaunchContext& context, const Distributed
   try {
     joined.wait();
   } catch (const PeerLostError&) {
+    if (!deadline.passed()) throw;
     throw EnvironmentError(fmt::format(
         "Rank {} of {} has waited {} for a first word from all ranks over MPI; look for a rank that has not "
         "started, and on several hosts name the network between them: mpirun --mca btl_tcp_if_include SUBNET "

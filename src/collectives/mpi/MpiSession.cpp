@@ -25,6 +25,8 @@ MpiSession::MpiSession() {
     MPI_Query_thread(&provided);
   } else {
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+    // By default an error ends the process at once. Others would take this rank for the first to fail.
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     started_here_ = true;
   }
   if (provided < MPI_THREAD_SERIALIZED) {

@@ -203,6 +203,7 @@ NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> control, at::De
   control_->broadcast(shared, 0);
   std::memcpy(&id, shared.const_data_ptr<uint8_t>(), sizeof id);
 
+  const Activity::Waiting waiting("the start of NCCL");
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   group_->check(ncclCommInitRankConfig(&group_->comm, static_cast<int>(world_size()), id,

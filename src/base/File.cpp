@@ -1,9 +1,11 @@
 #include "base/File.h"
 
 #include <cerrno>
+#include <random>
 #include <system_error>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include "base/Fault.h"
@@ -73,10 +75,14 @@ void write_file(const fs::path& path, std::string_view bytes) {
   if (::fsync(file.get()) != 0) fail("flush", path);
 }
 
+fs::path temporary_beside(const fs::path& path) {
+  std::random_device random;
+  return path.string() + fmt::format(".{:08x}{:08x}.tmp", random(), random());
+}
+
 void write_file_atomically(const fs::path& path, std::string_view bytes) {
   if (path.has_parent_path()) fs::create_directories(path.parent_path());
-  fs::path temporary = path;
-  temporary += ".tmp";
+  const fs::path temporary = temporary_beside(path);
   try {
     write_file(temporary, bytes);
     rename_durably(temporary, path);

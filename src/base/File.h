@@ -16,9 +16,13 @@ std::string read_file(const std::filesystem::path& path);
 /// renamed later.
 void write_file(const std::filesystem::path& path, std::string_view bytes);
 
-/// Replaces `path` atomically: a reader sees the old content or the new, also after a crash. Writes `path` +
-/// ".tmp" beside it, flushes it, renames it and flushes the folder. Creates missing folders. Where that fails
-/// no temporary file is left.
+/// `path` with an ending that nobody else uses: 16 random digits and ".tmp". Several processes may write the
+/// same file at the same time, and none must find another's in place of its own.
+std::filesystem::path temporary_beside(const std::filesystem::path& path);
+
+/// Replaces `path` atomically: a reader sees the old content or the new, also after a crash. Writes a
+/// temporary file beside it, flushes it, renames it and flushes the folder. Creates missing folders. Where
+/// that fails no temporary file is left.
 void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
 
 /// Renames a file or folder atomically and flushes the parent folder, so that the new name survives a crash.

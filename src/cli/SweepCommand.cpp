@@ -18,7 +18,8 @@ Command sweep_command() {
       "  adtrain sweep config.yaml --set lr=1e-3,3e-3 --set n_transit=60,120 --seeds 3 --dry-run\n"
       "  adtrain sweep config.yaml --seeds 10 --nproc 2 --interval bootstrap\n"
       "\n"
-      "Each run is a folder in runs/NAME. The same command continues a sweep that was interrupted.\n";
+      "Each run is a folder in runs/NAME. The same command, without --overwrite, continues a sweep that was\n"
+      "interrupted.\n";
   command.declare = [](cxxopts::OptionAdder& options) {
     options("set",
             "a key and its values, key=value,value,…; with one value it is of all runs. May be given "

@@ -37,9 +37,10 @@ Command train_command() {
     options("allow-changes",
             "with --resume: keys that may have another value although that changes what the run means",
             cxxopts::value<std::vector<std::string>>(), "key,key");
-    options("overwrite",
-            "start the run anew where its folder holds one already; its checkpoints, metrics and evaluations "
-            "are deleted");
+    options(
+        "overwrite",
+        "start the run anew where its folder holds one already; its checkpoints, metrics, evaluations and "
+        "scores are deleted");
     options("stop-after", "stop after this optimizer step, with a checkpoint, as if asked to",
             cxxopts::value<int64_t>(), "STEP");
     options("json", "print how it ended as one JSON document on standard output; all else on standard error");

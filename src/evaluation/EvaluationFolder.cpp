@@ -1,6 +1,10 @@
 #include "evaluation/EvaluationFolder.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <numeric>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -103,17 +107,41 @@ std::string name_of_tasks(const std::string& eval_tasks) {
   return (count == 1 ? "task-" : "tasks-") + eval_tasks;
 }
 
-/// Whether a folder holds the results of another evaluation. Unreadable results count as another's; keys that
-/// an earlier version did not write are ignored.
+bool is_among(std::string_view key, std::initializer_list<std::string_view> keys) {
+  return std::ranges::find(keys, key) != keys.end();
+}
+
+/// Of what summary.json holds, that which is no part of the identity.
+bool is_result(std::string_view key) {
+  return is_among(key,
+                  {"task_names", "last10_mean", "random_floor", "oracle", "normalized_score", "mean", "std"});
+}
+
+/// Whether summaries have it whatever its value is. A key that is missing here tells evaluations apart by its
+/// presence, which at worst costs a folder; a key that should not be here costs results.
+bool is_always_written(std::string_view key) {
+  return is_among(key, {"env", "env_split_seed", "grid_size", "horizon", "max_episode_steps",
+                        "checkpoint_step", "eval_tasks", "eval_seed", "eval_sampling",
+                        "eval_terminal_observation", "tasks", "repeats", "episodes"});
+}
+
+/// Whether nothing that `one` says is said otherwise, or left to a default, by the other.
+bool is_said_by(const nlohmann::ordered_json& one, const nlohmann::ordered_json& other) {
+  for (const auto& [key, value] : one.items()) {
+    if (is_result(key)) continue;
+    const auto found = other.find(key);
+    if (found == other.end() ? !is_always_written(key) : *found != value) return false;
+  }
+  return true;
+}
+
+/// Whether a folder holds the results of another evaluation. Unreadable results count as another's.
 bool is_of_another(const std::filesystem::path& folder, const nlohmann::ordered_json& identity) {
   const std::filesystem::path file = folder / "summary.json";
-  if (!std::filesystem::exists(file)) return false;
+  std::error_code unreachable;  // then nothing can be written there either
+  if (!std::filesystem::exists(file, unreachable)) return false;
   const auto found = nlohmann::ordered_json::parse(read_file(file), nullptr, /*allow_exceptions=*/false);
-  if (!found.is_object()) return true;
-  for (const auto& [key, value] : identity.items()) {
-    if (found.contains(key) && found[key] != value) return true;
-  }
-  return false;
+  return !found.is_object() || !is_same_evaluation(identity, found);
 }
 
 /// Whether the temperature is of any effect.
@@ -146,6 +174,11 @@ std::string unusual_settings(const EvaluationOptions& options, const EvaluationO
 
 }  // namespace
 
+EvaluationOrigin::Worker EvaluationOrigin::Worker::of(const WorkerOptions& options) {
+  return {options.env_worker.value(), options.max_episode_steps, /*task_names=*/{}, options.env_group,
+          options.clip_actions};
+}
+
 EvaluationOrigin EvaluationOrigin::of(const EnvironmentOptions& environment,
                                       const std::optional<TaskFamily>& family, int64_t checkpoint_step) {
   return {environment.env,
@@ -163,6 +196,8 @@ nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, co
   if (origin.worker) {
     identity["env_worker"] = origin.worker->env_worker;
     identity["max_episode_steps"] = origin.worker->max_episode_steps;
+    if (origin.worker->env_group) identity["env_group"] = *origin.worker->env_group;
+    if (!origin.worker->clip_actions) identity["clip_actions"] = false;
   } else {
     identity["horizon"] = origin.horizon;
   }
@@ -183,10 +218,15 @@ nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, co
   if (rolls) identity["eval_context"] = name_of(options.eval_context);
   if (rolls || origin.type != at::kFloat) identity["precision"] = precision_name(origin.type);
   for (const auto& [key, text] : origin.quantisation) identity[key] = text;
+  identity.update(origin.shown_otherwise);
   if (!tasks.empty()) identity["tasks"] = tasks;
   identity["repeats"] = options.eval_repeats;
   identity["episodes"] = options.eval_episodes;
   return identity;
+}
+
+bool is_same_evaluation(const nlohmann::ordered_json& one, const nlohmann::ordered_json& other) {
+  return is_said_by(one, other) && is_said_by(other, one);
 }
 
 std::filesystem::path evaluation_folder(const std::filesystem::path& parent,
@@ -201,6 +241,7 @@ std::filesystem::path evaluation_folder(const std::filesystem::path& parent,
   const auto task_count =
       tasks != identity.end() ? tasks->size() : static_cast<size_t>(options.eval_task_limit.value_or(0));
   std::string how = unusual_settings(options, usual, task_count);
+  if (identity.contains("n_transit")) how += fmt::format("-window-{}", identity["n_transit"].get<int64_t>());
   if (identity.contains("quantisation")) how += "-" + identity["quantisation"].get<std::string>();
   if (identity.contains("env_worker")) how += "-worker";
   std::filesystem::path folder = parent / (what + (usual_size ? "" : size) + how);

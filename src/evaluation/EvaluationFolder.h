@@ -10,6 +10,7 @@
 #include <c10/core/ScalarType.h>
 #include <nlohmann/json.hpp>
 
+#include "environments/worker/WorkerOptions.h"
 #include "evaluation/EvaluationOptions.h"
 #include "evaluation/InContextEvaluation.h"
 #include "evaluation/LearningCurve.h"
@@ -28,6 +29,11 @@ struct EvaluationOrigin {
     std::string env_worker;
     int64_t max_episode_steps = 0;
     std::vector<std::string> task_names;  ///< of its TASKS that are evaluated; empty where it has none
+    std::optional<std::string> env_group = std::nullopt;
+    bool clip_actions = true;
+
+    /// Without task_names, which the worker itself says later.
+    static Worker of(const WorkerOptions& options);
   };
   std::optional<Worker> worker = std::nullopt;
   /// In which the network computes. It is part of the identity where that is not fp32 as a matter of course:
@@ -35,6 +41,9 @@ struct EvaluationOrigin {
   at::ScalarType type = at::kFloat;
   /// In which form its weights are kept: QuantisationOptions::identity.
   std::vector<std::pair<std::string, std::string>> quantisation = {};
+  /// What the network is shown otherwise than the run's own config.yaml says, as keys with their values:
+  /// n_transit, of compressed context compress_interval, of own tasks reward_scale.
+  nlohmann::ordered_json shown_otherwise = nlohmann::ordered_json::object();
 
   /// `family`: nothing for own tasks.
   static EvaluationOrigin of(const EnvironmentOptions& environment, const std::optional<TaskFamily>& family,
@@ -51,11 +60,18 @@ constexpr const char* kIncompleteEvaluation = "-incomplete";
 nlohmann::ordered_json evaluation_identity(const std::vector<int64_t>& tasks, const EvaluationOrigin& origin,
                                            const EvaluationOptions& options);
 
+/// Whether two identities, or summaries that begin with one, are of the same evaluation. Keys that are
+/// written only where they are not the default, such as precision, tell evaluations apart also where only one
+/// of both has them. Keys that every summary has today may be missing on either side: an earlier version did
+/// not write them, or, as tasks, they are not known yet. Results are not compared.
+bool is_same_evaluation(const nlohmann::ordered_json& one, const nlohmann::ordered_json& other);
+
 /// The folder in `parent` for an evaluation's results: `<tasks>-step-<N>`, <tasks> being eval_tasks, to which
 /// is appended what differs from the run's own settings, `usual`: `-<repeats>x<episodes>`, `-<T>-tasks`,
-/// `-greedy`, `-seed-<S>`, `-nf4`, and `-worker` where it is played in a worker's environments. It is chosen
-/// such that no other evaluation's results are overwritten: where that name is taken, repeats and episodes
-/// are appended in any case, and then a number. A repeated evaluation gets its own folder again.
+/// `-greedy`, `-seed-<S>`, `-window-<n_transit>`, `-nf4`, and `-worker` where it is played in a worker's
+/// environments. It is chosen such that no other evaluation's results (is_same_evaluation) are overwritten:
+/// where that name is taken, repeats and episodes are appended in any case, and then a number. A repeated
+/// evaluation gets its own folder again.
 std::filesystem::path evaluation_folder(const std::filesystem::path& parent,
                                         const nlohmann::ordered_json& identity,
                                         const EvaluationOptions& options, const EvaluationOptions& usual);

@@ -2,10 +2,12 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "base/File.h"
 #include "base/StandardStreams.h"
@@ -26,6 +28,7 @@
 #include "run/EvaluationWorkers.h"
 #include "run/LoadedNetwork.h"
 #include "run/Ranks.h"
+#include "run/ResultsFolder.h"
 #include "run/RunConfig.h"
 #include "run/SpreadNetwork.h"
 #include "run/TrainedRun.h"
@@ -50,7 +53,8 @@ struct Plan {
   bool spread = false;      ///< whether the network is, over the devices of device_map
   std::vector<std::string> notices = {};
 
-  static Plan of(const TrainedRun& trained, const RunConfig& config);
+  /// `notices`: those of the configuration.
+  static Plan of(const TrainedRun& trained, const RunConfig& config, std::vector<std::string> notices);
   /// Makes this the plan of an evaluation in a worker's environments, which say what tasks there are.
   void play_in(const WorkerPool& workers, const RunConfig& config);
   /// The folder for the results, or for the failure file. Another evaluation may have taken a folder since
@@ -61,25 +65,39 @@ struct Plan {
   }
 };
 
-Plan Plan::of(const TrainedRun& trained, const RunConfig& config) {
+/// Of the keys that change what the network is shown while its weights still fit, those that differ from the
+/// run's own configuration.
+nlohmann::ordered_json shown_otherwise(const RunConfig& config, const RunConfig& own) {
+  nlohmann::ordered_json keys = nlohmann::ordered_json::object();
+  if (config.model.n_transit != own.model.n_transit) keys["n_transit"] = config.model.n_transit;
+  if (config.model.compressed() && config.model.compress_interval != own.model.compress_interval)
+    keys["compress_interval"] = config.model.compress_interval;
+  if (config.data.reward_scale != own.data.reward_scale) keys["reward_scale"] = config.data.reward_scale;
+  return keys;
+}
+
+Plan Plan::of(const TrainedRun& trained, const RunConfig& config, std::vector<std::string> notices) {
   const EnvironmentOptions& environment = config.environment;
   std::optional<TaskFamily> family;
   if (!environment.has_own_tasks()) family = TaskFamily::of(environment);
   if (!family && !config.worker.env_worker) {
     throw ConfigError(
         fmt::format("env: '{}' is no task family of ours, and env_worker is not set; expected where its "
-                    "environments come from: "
-                    "--set env_worker=module:function (docs/own-environments.md)",
+                    "environments come from: --set env_worker=module:function (docs/own-environments.md)",
                     environment.env));
   }
+  const RunConfig own_config = read_leniently(read_file(trained.folder.config()));
   Plan plan{trained,
             family,
             /*own=*/std::nullopt,
             /*tasks=*/{},
             EvaluationOrigin::of(environment, family, trained.named_step()),
             config.evaluation,
-            read_leniently(read_file(trained.folder.config())).evaluation};
+            own_config.evaluation,
+            /*spread=*/false,
+            std::move(notices)};
   plan.origin.quantisation = config.quantisation.identity();
+  plan.origin.shown_otherwise = shown_otherwise(config, own_config);
   plan.spread = SpreadNetwork::is_wanted(config, plan.notices);
   if (plan.spread && config.evaluation.planning_horizon > 0) {
     const std::string because = "with planning_horizon a network plans on one device";
@@ -92,7 +110,7 @@ Plan Plan::of(const TrainedRun& trained, const RunConfig& config) {
     plan.spread = false;
   }
   if (config.worker.env_worker) {
-    plan.origin.worker = {*config.worker.env_worker, config.worker.max_episode_steps, /*task_names=*/{}};
+    plan.origin.worker = EvaluationOrigin::Worker::of(config.worker);
   } else {
     const TaskSplit split = TaskSplit::of(environment, family->task_count(), config.tasks);
     plan.tasks = evaluated_tasks(config.evaluation, split);
@@ -103,7 +121,7 @@ Plan Plan::of(const TrainedRun& trained, const RunConfig& config) {
 void Plan::play_in(const WorkerPool& workers, const RunConfig& config) {
   if (config.environment.has_own_tasks()) own.emplace(trained.folder);
   tasks = own ? own->evaluated(config, workers) : tasks_in_workers(config, workers);
-  origin.worker = origin_in_workers(workers, tasks);
+  origin.worker->task_names = origin_in_workers(workers, tasks).task_names;
 }
 
 fs::path requeue_marker(const fs::path& folder) {
@@ -113,13 +131,22 @@ fs::path failure_file(const fs::path& folder) {
   return folder / "failure.txt";
 }
 
+ResultsFolder results_folder(const Plan& plan) {
+  return {plan.folder(),
+          "adtrain evaluate writes beside its run: make room there or mend its permissions, or copy the run "
+          "to a place that can be written and evaluate the copy"};
+}
+
 /// Writes the results and makes them the newest. Returns their folder.
 fs::path write_results(const Plan& plan, const InContextReturns& measured, const LearningCurve& curve,
                        Console& console) {
-  const fs::path folder = plan.folder();
-  write_evaluation(folder, measured, curve, plan.origin, plan.options);
-  fs::remove(requeue_marker(folder));
-  fs::remove(failure_file(folder));
+  const ResultsFolder results = results_folder(plan);
+  const fs::path& folder = results.path;
+  results.write([&] {
+    write_evaluation(folder, measured, curve, plan.origin, plan.options);
+    fs::remove(requeue_marker(folder));
+    fs::remove(failure_file(folder));
+  });
   try {
     point_link(folder.parent_path() / kLatestEvaluation, folder.filename());
   } catch (const fs::filesystem_error& error) {
@@ -134,7 +161,7 @@ void write_incomplete_results(const Plan& plan, const WorkerPool& workers, const
                               const PlayNotices::Say& say) {
   if (played.tasks.empty()) return;
   EvaluationOrigin origin = plan.origin;
-  origin.worker = origin_in_workers(workers, played.tasks);
+  origin.worker->task_names = origin_in_workers(workers, played.tasks).task_names;
   fs::path folder = plan.folder();
   folder += kIncompleteEvaluation;
   try {
@@ -184,6 +211,7 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
     plan.play_in(*workers, config);
     scores = scores_in_workers(config, *workers, plan.tasks, plan.own ? &*plan.own : nullptr);
   }
+  if (communicator.is_root()) results_folder(plan).check();
   const bool captures = can_be_captured(config);
   std::optional<SpreadNetwork> spread;
   Predictor predict = predictor_of(*model);
@@ -227,8 +255,8 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
        {"processes", fmt::format("{}, {}", ranks.context.world_size, launcher_name(ranks.context.launcher))},
        {"device", fmt::format("{}; {}", spread ? spread->device_name() : ranks.device.name, rollouts.place)},
        {"results", plan.folder().string()}});
-  if (!ranks.device.notice.empty()) console.notice(ranks.device.notice);
   for (const std::string& notice : plan.notices) console.notice(notice);
+  if (!ranks.device.notice.empty()) console.notice(ranks.device.notice);
   if (!loaded.weights.empty()) console.info("weights in " + loaded.weights);
   for (const std::string& warning : loaded.warnings) console.warn(warning);
   if (spread) spread->show(console);
@@ -263,14 +291,15 @@ ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunCo
 
   const LearningCurve curve = workers ? curve_in_workers(*measured, scores, random_returns)
                                       : LearningCurve::of(*measured, *plan.family);
-  const fs::path folder = write_results(plan, *measured, curve, console);
+  // Before anything is written: a disk that is full by now must not cost the figures, too.
   if (request.json) {
     print_answer(summary_json(*measured, curve, plan.origin, plan.options));
   } else {
     console.info(text_of(curve));
-    console.info(fmt::format("learning curve {}/learning_curve.png, figures {}/summary.json", folder.string(),
-                             folder.string()));
   }
+  const fs::path folder = write_results(plan, *measured, curve, console);
+  console.info(fmt::format("learning curve {}/learning_curve.png, figures {}/summary.json", folder.string(),
+                           folder.string()));
   return ExitCode::kDone;
 }
 
@@ -280,7 +309,7 @@ ExitCode evaluate(const EvaluateRequest& request) {
   const TrainedRun trained = TrainedRun::at(request.target);
   std::vector<std::string> notices;
   const RunConfig config = RunConfig::load(trained.folder.config(), request.overrides, notices);
-  const Plan plan = Plan::of(trained, config);
+  const Plan plan = Plan::of(trained, config, std::move(notices));
   RunConfig of_ranks = config;
   if (plan.spread) of_ranks.run.device = DeviceChoice::kCpu;  // the map takes the GPUs
   return as_one_of_the_ranks(

@@ -124,8 +124,7 @@ Rollouts::Player player_in_workers(AlgorithmDistillation& model, const Predictor
 }
 
 EvaluationOrigin::Worker origin_in_workers(const WorkerPool& workers, const std::vector<int64_t>& tasks) {
-  EvaluationOrigin::Worker origin{*workers.options().env_worker, workers.options().max_episode_steps,
-                                  /*task_names=*/{}};
+  EvaluationOrigin::Worker origin = EvaluationOrigin::Worker::of(workers.options());
   if (!workers.hello().tasks) return origin;
   for (const int64_t task : tasks)
     origin.task_names.push_back((*workers.hello().tasks)[static_cast<size_t>(task)]);

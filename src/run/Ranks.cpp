@@ -1,7 +1,10 @@
 #include "run/Ranks.h"
 
+#include <optional>
+
 #include "run/RunFolder.h"
 #include "run/RunLock.h"
+#include "run/RunState.h"
 
 namespace adtrain {
 
@@ -15,9 +18,11 @@ ExitCode as_one_of_the_ranks(const RunConfig& config, const std::function<ExitCo
   options.configuration = config.resolved_yaml();
   options.on_failure = on_failure;
   options.failure_file.path = failure_file.empty() ? config.folder().failure() : failure_file;
-  // Where another launch has taken the folder by now, this run must not write its failure there.
-  options.failure_file.is_ours = [lock = RunFolder{options.failure_file.path.parent_path()}.lock()] {
-    return !RunLock::held_by_another_launch(lock);
+  // A launch that was refused, or whose folder another has taken by now, must not write its failure there.
+  options.failure_file.is_ours = [folder = RunFolder{options.failure_file.path.parent_path()}] {
+    if (RunLock::held_by_another_launch(folder.lock())) return false;
+    const std::optional<RunState> state = RunState::read(folder.state());
+    return !state || state->launch.started_this_process();
   };
   return as_one_of_the_ranks(options, body);
 }

@@ -1,6 +1,7 @@
 #include "run/RunConfig.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <set>
 
@@ -100,6 +101,38 @@ std::string remark_on_batch_size(const Document& document) {
       "{}: batch_size is the minibatch of PPO, which collects histories, and changes nothing in training; "
       "the micro-batch of training is train_batch_size, which may be auto_batch_size",
       found->origin.text());
+}
+
+/// The micro-batch that has no effect, as there is a global batch, of which each rank takes its share; null
+/// where it has one.
+const Entry* micro_batch_in_vain(const RunConfig& config, const Document& document) {
+  const TrainingOptions& training = config.training;
+  const bool in_vain = training.global_batch_size && training.train_batch_size != kAutoBatchSize;
+  return in_vain ? document.find("train_batch_size") : nullptr;
+}
+
+/// On the command line it was meant.
+void check_micro_batch(const RunConfig& config, const Document& document, Findings& findings) {
+  const TrainingOptions& training = config.training;
+  const Entry* const found = micro_batch_in_vain(config, document);
+  if (found == nullptr || found->origin.line > 0) return;
+  findings.add("train_batch_size",
+               fmt::format("found {}, which has no effect beside global_batch_size: {}, of which each rank "
+                           "takes its share; expected another global_batch_size, other "
+                           "gradient_accumulation_steps, or --set global_batch_size=null with it",
+                           training.train_batch_size, *training.global_batch_size));
+}
+
+/// In the file itself it may have been meant where an included one has the global batch; a run's own
+/// configuration has both. Empty where there is nothing to remark.
+std::string remark_on_micro_batch(const RunConfig& config, const Document& document,
+                                  const std::filesystem::path& file) {
+  const Entry* const found = micro_batch_in_vain(config, document);
+  const Entry* const global = document.find("global_batch_size");
+  if (found == nullptr || global == nullptr || found->origin.source != file.string()) return "";
+  if (global->origin.source == found->origin.source || global->origin.line == 0) return "";
+  return fmt::format("{}: train_batch_size has no effect beside {}: global_batch_size; set that to null here",
+                     found->origin.text(), global->origin.text());
 }
 
 /// Of tasks of any space, their spaces too, where the configuration says them.
@@ -280,13 +313,14 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
   unfold_spaces(document);
   unfold_histories(document);
   unfold_eval_protocol(document);
-  const auto check = [&config](Findings& findings) {
+  const auto check = [&config, &document](Findings& findings) {
     config.run.check(findings);
     config.environment.check(findings);
     config.tasks.check(findings, config.environment);
     config.collection.check(findings, config.environment);
     check_model(config, findings);
     config.training.check(findings);
+    check_micro_batch(config, document, findings);
     check_returns(config, findings);
     check_own_tasks(config, findings);
     config.evaluation.check(findings, config.environment, config.worker.env_worker.has_value());
@@ -319,9 +353,9 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
     for (const std::string& setting : config.model.space_pieces.chosen())
       notices.push_back(setting + " has no effect: it is for tasks of your own");
   }
-  if (std::string remark = remark_on_batch_size(document); !remark.empty()) {
-    notices.push_back(std::move(remark));
-  }
+  for (std::string& remark :
+       std::array{remark_on_batch_size(document), remark_on_micro_batch(config, document, file)})
+    if (!remark.empty()) notices.push_back(std::move(remark));
   return config;
 }
 

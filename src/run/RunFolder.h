@@ -41,6 +41,10 @@ struct RunFolder {
   /// Holds a folder for each evaluation in context (see evaluation_folder). An earlier adtrain put results
   /// into it directly, and into folders beside it whose names begin with this one's.
   std::filesystem::path evaluation() const { return root / "evaluation"; }
+  /// Holds a folder for each scoring of histories that was not to go elsewhere.
+  std::filesystem::path scores() const { return root / "scores"; }
+  /// How fast scoring was found to be, unless this was to go elsewhere.
+  std::filesystem::path throughput() const { return root / "throughput"; }
 };
 
 }  // namespace adtrain

@@ -8,8 +8,8 @@
 #include "base/Error.h"
 #include "base/File.h"
 #include "launch/StopCode.h"
+#include "run/OverwrittenRun.h"
 #include "run/RunRecord.h"
-#include "run/figures/RecordedRun.h"
 #include "watchdog/Activity.h"
 
 namespace adtrain {
@@ -105,8 +105,12 @@ void RunLifecycle::give_back() {
 void RunLifecycle::decide() {
   const int64_t restarts = context_.restart_count;
   const std::optional<RunState> state = RunState::read(folder_.state());
-  if (restarts > 0 && state && state->launch.same_launch(launch_)) {
-    console_.notice(fmt::format("restart {} by {} continues what an earlier attempt has begun", restarts,
+  // Each of torchrun's agents counts the restarts that its own ranks have caused: rank 0's may have counted
+  // none. A SLURM job may have several steps, so there the count decides.
+  const bool may_be_restart = restarts > 0 || context_.launcher != Launcher::kSlurm;
+  if (may_be_restart && state && state->launch.same_launch(launch_)) {
+    console_.notice(fmt::format("restart {}by {} continues what an earlier attempt has begun",
+                                restarts > 0 ? fmt::format("{} ", restarts) : "",
                                 launcher_name(context_.launcher)));
     wish_.resume = !checkpoints_.empty();
     wish_.overwrite = false;  // what was to be deleted is deleted
@@ -117,6 +121,7 @@ void RunLifecycle::decide() {
         fmt::format("restart {} by {}, which has begun no run here: it starts as if it were the first",
                     restarts, launcher_name(context_.launcher)));
   }
+  if (wish_.overwrite && !wish_.resume) refuse_overwritten_weights(config_, folder_);
   if (wish_.resume || wish_.overwrite || checkpoints_.empty()) return;
   throw ConfigError(
       fmt::format("{} holds a run with checkpoints already; continue it with --resume, start it anew with "
@@ -205,26 +210,14 @@ void RunLifecycle::claim() {
 
 /// Writes state.json last: a restart may rely on all files written before it.
 void RunLifecycle::rewrite() {
-  if (wish_.overwrite && !wish_.resume) {
-    fs::remove(folder_.state());
-    // Before the weights that they tell of, which they must not outlive.
-    for (const fs::path& results : evaluation_folders(folder_)) fs::remove_all(results);
-    fs::remove_all(folder_.evaluation());
-    // A folder cannot be deleted atomically, so it first gets a name under which nobody takes it for
-    // checkpoints.
-    fs::remove_all(folder_.overwritten());
-    if (fs::exists(folder_.checkpoints())) fs::rename(folder_.checkpoints(), folder_.overwritten());
+  if (wish_.overwrite && !wish_.resume) delete_training(folder_);
+  fs::remove_all(folder_.overwritten());
+  if (wish_.resume) {
+    keep_former_configuration();
+  } else {  // Also what a start has recorded that died before its first checkpoint.
     fs::remove_all(folder_.tensorboard());
     fs::remove_all(folder_.profile());
-    fs::remove(folder_.metrics());
-    fs::remove(folder_.tasks());
-    fs::remove(folder_.metrics().replace_extension(".prom"));
-    for (const char* ending : {".svg", ".png"}) fs::remove(folder_.loss_curve().concat(ending));
-    for (int64_t number = 1; fs::remove(folder_.former_config(number)); ++number) {
-    }
   }
-  fs::remove_all(folder_.overwritten());
-  if (wish_.resume) keep_former_configuration();
   fs::remove(folder_.failure());
   fs::remove(folder_.requeue());
   write_file_atomically(folder_.config(), config_.resolved_yaml());

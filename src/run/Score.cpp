@@ -26,6 +26,7 @@
 #include "model/AlgorithmDistillation.h"
 #include "run/LoadedNetwork.h"
 #include "run/Ranks.h"
+#include "run/ResultsFolder.h"
 #include "run/RunConfig.h"
 #include "run/ScoredHistories.h"
 #include "run/SpreadNetwork.h"
@@ -58,9 +59,8 @@ std::string name_of_histories(const ScoreRequest& request, const RunConfig& conf
 fs::path output_folder(const ScoreRequest& request, const RunConfig& config, const TrainedRun& trained,
                        int64_t step) {
   const auto weights = config.quantisation.weights();
-  fs::path folder = trained.folder.root / "scores" /
-                    fmt::format("{}-step-{}{}", name_of_histories(request, config), step,
-                                weights ? "-" + weights->name() : "");
+  fs::path folder = trained.folder.scores() / fmt::format("{}-step-{}{}", name_of_histories(request, config),
+                                                          step, weights ? "-" + weights->name() : "");
   if (config.scoring.score_output_dir) folder = *config.scoring.score_output_dir;
   if (request.shard.is_all()) return folder;
   return folder / fmt::format("part-{}-of-{}", request.shard.index, request.shard.count);
@@ -159,6 +159,10 @@ fs::path failure_file(const fs::path& folder) {
   return folder / "failure.txt";
 }
 
+ResultsFolder results_folder(const fs::path& folder, const std::string& how_to_choose) {
+  return {folder, "make room there or mend its permissions, or choose another folder by " + how_to_choose};
+}
+
 /// What a scoring that has ended takes back of those before it.
 void forget_failures(const fs::path& folder) {
   fs::remove(requeue_marker(folder));
@@ -182,8 +186,8 @@ int64_t batch_on_map(const RunConfig& config, const ScoredWindows& windows, cons
   return spread.fitting_rows(automatic_score_batch(samples, steps_of_sample(config), spread.on_gpus()));
 }
 
-void report_speed(const ScoreRequest& request, const fs::path& folder, ScoringSpeed speed, Console& console) {
-  speed.write(folder);
+void report_speed(const ScoreRequest& request, const fs::path& folder, const ScoringSpeed& speed,
+                  Console& console) {
   if (request.json) {
     print_answer(speed.json().dump(2) + "\n");
     return;
@@ -194,7 +198,8 @@ void report_speed(const ScoreRequest& request, const fs::path& folder, ScoringSp
                            ScoringSpeed::file(folder).string()));
 }
 
-/// `notices`: for people, once the console is there. `spread`: whether over the devices of device_map.
+/// `notices`: for people, once the console is there; those of the configuration first. `spread`: whether over
+/// the devices of device_map.
 struct Way {
   bool spread = false;
   std::vector<std::string> notices;
@@ -215,6 +220,8 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
   const std::string digest = communicator.is_root() ? digest_of(*model) : "";
   const fs::path folder = output_folder(request, config, trained, step);
   refuse_to_overwrite(folder, request.overwrite || request.measured_seconds);
+  const ResultsFolder results = results_folder(folder, "--set score_output_dir=FOLDER");
+  if (communicator.is_root()) results.check();
   const auto windows = scored_windows(config, trained.folder, ranks, console);
   std::optional<SpreadNetwork> spread;
   if (way.spread) spread.emplace(config, ranks, *model);
@@ -265,8 +272,11 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
     speed->batch = batches.rows();
     speed->precision = precision_name(type);
     if (communicator.is_root()) {
+      results.write([&] {
+        speed->write(folder);
+        forget_failures(folder);
+      });
       report_speed(request, folder, *speed, console);
-      forget_failures(folder);
     }
     return ExitCode::kDone;
   }
@@ -299,13 +309,16 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
   scores.places = places;
   scores.table = std::move(*table);
   scores.seconds = watch.seconds();
-  write_scores(folder, scores);
-  forget_failures(folder);
+  // Before anything is written: a disk that is full by now must not cost the figures, too.
   if (request.json) {
     print_answer(scores.summary().dump(2) + "\n");
-    return ExitCode::kDone;
+  } else {
+    show(scores, console);
   }
-  show(scores, console);
+  results.write([&] {
+    write_scores(folder, scores);
+    forget_failures(folder);
+  });
   console.info(fmt::format("{} samples in {}, {:.1f} samples/s; scores {}/scores.csv and .npy",
                            grouped(scores.table.size()), human_duration(scores.seconds),
                            static_cast<double>(scores.table.size()) / std::max(scores.seconds, 1e-9),
@@ -317,13 +330,12 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
 
 ExitCode score(const ScoreRequest& request) {
   const TrainedRun trained = TrainedRun::at(request.target);
-  std::vector<std::string> notices;
+  Way way;
   RunConfig config =
-      RunConfig::load(trained.folder.config(), with_names_of_scoring(request.overrides), notices);
+      RunConfig::load(trained.folder.config(), with_names_of_scoring(request.overrides), way.notices);
   use_histories(config, request.histories);
   const fs::path folder = output_folder(request, config, trained, trained.named_step());
   refuse_to_overwrite(folder, request.overwrite || request.measured_seconds);
-  Way way;
   way.spread = SpreadNetwork::is_wanted(config, way.notices);
   RunConfig of_ranks = config;
   if (way.spread) of_ranks.run.device = DeviceChoice::kCpu;  // the map takes the GPUs
@@ -334,8 +346,10 @@ ExitCode score(const ScoreRequest& request) {
 
 ExitCode merge(const MergeRequest& request) {
   refuse_to_overwrite(request.output, request.overwrite);
+  const ResultsFolder results = results_folder(request.output, "--output");
+  results.check();
   const Scores scores = merged_scores(request.parts);
-  write_scores(request.output, scores);
+  results.write([&] { write_scores(request.output, scores); });
   if (request.json) {
     print_answer(scores.summary().dump(2) + "\n");
     return ExitCode::kDone;

@@ -80,6 +80,7 @@ Trainer::End Trainer::run(int64_t stop_after) {
   parts_.log.begin(state_.progress.step, state_.progress.samples_drawn, options_.train_timesteps);
   slow_ranks_.begin();
   reported_step_ = state_.progress.step;
+  if (returns_missed()) leaving = !measure_returns(stop) || leaving;
   while (!leaving) {
     activity.begin("training");
     activity.at_step(state_.progress.step);
@@ -90,8 +91,9 @@ Trainer::End Trainer::run(int64_t stop_after) {
     leaving = stopped || state_.progress.step == last_step;
     profiler_.end_step(state_.progress.step, leaving);
     at_boundary(leaving);
-    // After the save, as it may take long: a run that is asked to stop does not begin it.
-    if (!stopped && returns_due()) measure_returns();
+    // After the save, as it may take long: a run that is asked to stop does not begin it. One that is cut
+    // short is made up for when the run goes on from that save, so no further step is taken.
+    if (!stopped && returns_due()) leaving = !measure_returns(stop) || leaving;
     profiler_.write();
   }
   const bool finished = state_.progress.step >= options_.train_timesteps;
@@ -160,14 +162,31 @@ bool Trainer::returns_due() const {
   return parts_.returns != nullptr && options_.returns.due(state_.progress.step, options_.train_timesteps);
 }
 
-void Trainer::measure_returns() {
+bool Trainer::returns_missed() {
+  if (state_.progress.step == 0 || !returns_due()) return false;
+  at::Tensor known = at::full({1}, parts_.log.has_returns(state_.progress.step) ? 1 : 0, at::kLong);
+  parts_.communicator.broadcast(known, 0);
+  return known.item<int64_t>() == 0;
+}
+
+bool Trainer::measure_returns(const StopRequest& stop) {
   Activity::of_this_process().begin("measuring in-context returns");
   std::optional<ReturnFigures> figures;
   optimizer_.gather_parameters();  // they are copied from in fp32
   step_.lend_memory_to([&] { figures = parts_.returns->measure(); });
-  if (!figures) return;
+  if (!figures) {
+    const bool stopped = agree_to_stop(stop);
+    if (stopped) {
+      parts_.log.warn(fmt::format(
+          "the in-context returns after step {} were not measured to their end; --resume makes up "
+          "for that",
+          state_.progress.step));
+    }
+    return !stopped;
+  }
   parts_.log.returns(state_.progress.step, *figures);
   if (parts_.communicator.is_root()) parts_.keeper.measured(state_.progress.step, *figures);
+  return true;
 }
 
 void Trainer::report() {

@@ -78,7 +78,10 @@ class Trainer {
   bool finite_on_all_ranks();
   void give_step_to_keeper(bool leaving);
   bool returns_due() const;
-  void measure_returns();
+  /// Whether a measurement that was due at the step from which the run goes on was cut short. Collective.
+  bool returns_missed();
+  /// Returns false where the run was asked to stop meanwhile. Collective.
+  bool measure_returns(const StopRequest& stop);
   [[noreturn]] void fail_non_finite(const std::string& found);
 
   TrainingOptions options_;

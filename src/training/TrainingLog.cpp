@@ -162,6 +162,7 @@ void TrainingLog::held_out(int64_t step, const LossFigures& figures) {
 }
 
 void TrainingLog::returns(int64_t step, const ReturnFigures& figures) {
+  step_of_returns_ = step;
   if (!paths_) return;
   nlohmann::ordered_json record = {{"step", step}, {"time", unix_seconds()}};
   std::string text;
@@ -223,6 +224,8 @@ void TrainingLog::read_back_curve() {
       if (std::isfinite(curve.y[i])) points->push_back({curve.x[i], curve.y[i]});
     }
   }
+  for (const char* const name : {"test_return", "train_return"})
+    if (!metrics[name].x.empty()) step_of_returns_ = static_cast<int64_t>(metrics[name].x.back());
 }
 
 void TrainingLog::draw_loss_curve() const {

@@ -54,6 +54,8 @@ class TrainingLog {
   void trained(const TrainingFigures& figures);
   void held_out(int64_t step, const LossFigures& figures);
   void returns(int64_t step, const ReturnFigures& figures);
+  /// Whether in-context returns after this step are recorded. Rank 0's answer counts.
+  bool has_returns(int64_t step) const { return step_of_returns_ == step; }
   /// `finished`: the run has done all of its steps.
   void end(bool finished);
 
@@ -85,6 +87,7 @@ class TrainingLog {
   std::vector<RankMemory> memory_;
   bool warned_of_lost_figures_ = false;
   std::vector<Point> training_loss_, held_out_loss_;
+  std::optional<int64_t> step_of_returns_;  ///< the newest ones
 };
 
 }  // namespace adtrain

@@ -1,5 +1,8 @@
 #include "base/File.h"
 
+#include <future>
+#include <vector>
+
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -16,6 +19,21 @@ TEST(File, AtomicWriteReplacesTheContentAndLeavesNoTemporary) {
   write_file_atomically(path, "second");
   EXPECT_EQ(read_file(path), "second");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(path.parent_path()), {}), 1);
+}
+
+TEST(File, AtomicWritesOfOneFileAtTheSameTimeAllSucceed) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "file.txt";
+  std::vector<std::future<void>> writers;
+  for (const char letter : {'a', 'b', 'c', 'd'}) {
+    writers.push_back(std::async(std::launch::async, [&path, letter] {
+      for (int i = 0; i < 25; ++i) write_file_atomically(path, std::string(5000, letter));
+    }));
+  }
+  for (auto& writer : writers) EXPECT_NO_THROW(writer.get());
+  const std::string content = read_file(path);
+  EXPECT_EQ(content, std::string(5000, content.front()));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 
 TEST(File, AnAtomicWriteThatFailsLeavesNothingBeside) {

@@ -210,6 +210,25 @@ TEST_F(BatchSize, TheGuidesMapIsUnderstood) {
   EXPECT_THAT(slip.output, HasSubstr("experiment.bach_size"));
 }
 
+TEST_F(BatchSize, AMicroBatchThatHasNoEffectIsRefused) {
+  for (const char* const command : {"validate small.yaml", "small.yaml", "sweep small.yaml --seeds 2"}) {
+    const Finished refused = small_.adtrain(std::string(command) + " --set train_batch_size=4");
+    EXPECT_EQ(refused.exit_code, 2) << command;
+    EXPECT_THAT(refused.output, AllOf(HasSubstr("train_batch_size: found 4, which has no effect beside "
+                                                "global_batch_size: 24"),
+                                      HasSubstr("--set global_batch_size=null")));
+  }
+  EXPECT_EQ(
+      small_.adtrain("validate small.yaml --set global_batch_size=null --set train_batch_size=4").exit_code,
+      0);
+  small_.write("both.yaml", "include: small.yaml\ntrain_batch_size: 4\n");
+  const Finished both = small_.adtrain("validate both.yaml");
+  EXPECT_EQ(both.exit_code, 0);
+  EXPECT_THAT(both.output, HasSubstr("both.yaml:2: train_batch_size has no effect beside small.yaml:"));
+  small_.write("one.yaml", "include: small.yaml\ntrain_batch_size: 4\nglobal_batch_size: 8\n");
+  EXPECT_THAT(small_.adtrain("validate one.yaml").output, Not(HasSubstr("has no effect")));
+}
+
 TEST_F(BatchSize, PposBatchIsNotTakenForTheTrainings) {
   const std::string remark = "the micro-batch of training is train_batch_size";
   EXPECT_THAT(small_.adtrain("validate small.yaml").output, Not(HasSubstr(remark)));

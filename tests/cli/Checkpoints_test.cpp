@@ -91,6 +91,24 @@ TEST(Checkpoints, AreInspected) {
               AllOf(HasSubstr("pred_action.weight"), HasSubstr("deviation"), HasSubstr("darkroom")));
 }
 
+TEST(Checkpoints, ANewerOneThatIsDamagedIsNamedWhereAnOlderOneIsTaken) {
+  const SmallRun small;
+  const fs::path run = copied_model(small);
+  const std::string older = only_checkpoint(run).filename().string(), newer = "step-1000000";
+  fs::create_directory(run / "checkpoints" / newer);
+  write_file(run / "checkpoints" / newer / "manifest.json", "no manifest");
+  const auto names_both =
+      AllOf(HasSubstr("warning: passed over a checkpoint"), HasSubstr(newer), HasSubstr(older));
+  for (const char* const command : {"inspect model", "export model --out m.pt",
+                                    "export model --out q.safetensors --set load_in_4bit=true"}) {
+    const Finished finished = small.adtrain(std::string("checkpoint ") + command);
+    EXPECT_EQ(finished.exit_code, 0) << finished.output;
+    EXPECT_THAT(finished.output, names_both) << command;
+  }
+  const Finished report = small.shell("$adtrain checkpoint inspect model --json 2>/dev/null");
+  EXPECT_THAT(json::parse(report.output).at("passed_over").at(0).get<std::string>(), HasSubstr(newer));
+}
+
 TEST(Checkpoints, AreReadByPythonWhenExported) {
   const SmallRun small;
   const fs::path run = copied_model(small);

@@ -294,6 +294,14 @@ TEST(Command, EvaluationsStandSideBySide) {
   EXPECT_EQ(evaluated_into(" --set eval_terminal_observation=true"), "test-step-20-1x5");
   EXPECT_EQ(evaluated_into(" --set eval_terminal_observation=true"), "test-step-20-1x5")
       << "its own, once more";
+  EXPECT_EQ(evaluated_into(" --set n_transit=12"), "test-step-20-window-12");
+  EXPECT_EQ(nlohmann::json::parse(small.read("runs/small/evaluation/latest/summary.json"))["n_transit"], 12);
+  EXPECT_EQ(evaluated_into(" --set load_in_4bit=true"), "test-step-20-nf4");
+  EXPECT_EQ(evaluated_into(" --set load_in_4bit=true --set llm_int8_skip_modules=[transformer.blocks.0]"),
+            "test-step-20-1x5-nf4");
+  EXPECT_EQ(evaluated_into(" --set load_in_4bit=true --set bnb_4bit_compute_dtype=bf16"),
+            "test-step-20-1x5-nf4-2");
+  EXPECT_EQ(evaluated_into(" --set load_in_4bit=true"), "test-step-20-nf4");
   EXPECT_EQ(evaluated_into(""), "test-step-20");
   EXPECT_EQ(small.read("runs/small/evaluation/test-step-20/summary.json"), first);
   EXPECT_FALSE(std::filesystem::exists(small.run() / "evaluation" / "summary.json"));
@@ -350,6 +358,12 @@ TEST(Command, EveryModelVariantTrainsAndEvaluates) {
     const Finished evaluated = small.adtrain("evaluate runs/small");
     EXPECT_EQ(evaluated.exit_code, 0) << variant << "\n" << evaluated.output;
   }
+  const Finished shorter = small.adtrain("evaluate runs/small --json --set compress_interval=12");
+  EXPECT_EQ(shorter.exit_code, 0) << shorter.output;
+  const auto summary = nlohmann::json::parse(shorter.output);
+  EXPECT_EQ(summary.at("compress_interval"), 12);
+  EXPECT_EQ(summary, nlohmann::json::parse(small.read("runs/small/evaluation/test-step-20-1x5/summary.json")))
+      << "the evaluation with the run's own regions is still there";
 }
 
 TEST(Command, AStoppedCollectionContinues) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "SmallRun.h"
+#include "support/FullDisk.h"
 #include "support/ShadowMemory.h"
 
 namespace adtrain {
@@ -31,6 +32,12 @@ Finished mounted(const SmallRun& small, const std::string& mount, const std::str
   return run_shell(
       "cd " + quoted(small.folder().string()) + " && unshare -m bash -c " +
       quoted(mount + " && OMP_NUM_THREADS=1 timeout 300 " ADTRAIN_BINARY_DIR "/adtrain " + arguments));
+}
+
+/// The same where no file grows beyond so many KiB, which stands in for a full disk.
+Finished with_room_for(const SmallRun& small, int kibibytes, const std::string& arguments) {
+  return run_shell("cd " + quoted(small.folder().string()) + " && " + limit_files_to(kibibytes) +
+                   "OMP_NUM_THREADS=1 timeout 300 " ADTRAIN_BINARY_DIR "/adtrain " + arguments);
 }
 
 bool can_mount() {
@@ -103,6 +110,48 @@ TEST(HostTroubles, ARunThatMustNotBeWritten) {
                          AnyOf(HasSubstr("writable"), HasSubstr("permissions"))));
   }
   EXPECT_EQ(small.adtrain("small.yaml --resume").exit_code, 0) << "and nothing was lost";
+}
+
+TEST(HostTroubles, ResultsThatCannotBeWrittenAreSaidBeforeTheWork) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  ASSERT_EQ(small.adtrain("small.yaml --stop-after 10").exit_code, 75);
+  small.write("file", "");
+  const std::string score = "score runs/small --set output_dir=";
+  const auto not_begun = Not(HasSubstr("weights frozen"));
+  const auto in_a_file =
+      AllOf(HasSubstr("results cannot be written into file: Not a directory [file]; expected a folder"),
+            HasSubstr("score_output_dir=FOLDER"), not_begun);
+  expect_trouble(small.adtrain(score + "file"), in_a_file);
+  expect_trouble(small.adtrain(score + "file --measure 1"), in_a_file);
+  expect_trouble(small.mpirun(2, score + "file"), in_a_file);
+  expect_trouble(small.adtrain("merge parts --output file"),
+                 AllOf(HasSubstr("into file: Not a directory"), HasSubstr("by --output")));
+
+  const auto of_the_copy = AllOf(HasSubstr("written into runs/small/evaluation/test-step-10: "),
+                                 HasSubstr("copy the run"), Not(HasSubstr("runs_dir")), not_begun);
+  expect_trouble(with_room_for(small, 2, "evaluate runs/small"),
+                 AllOf(HasSubstr("File too large"), of_the_copy));
+  EXPECT_FALSE(std::filesystem::exists(small.run() / "evaluation"));
+  small.write("runs/small/evaluation", "");
+  expect_trouble(small.adtrain("evaluate runs/small"), AllOf(HasSubstr("Not a directory"), of_the_copy));
+  expect_trouble(small.mpirun(2, "evaluate runs/small"), AllOf(HasSubstr("Not a directory"), of_the_copy));
+}
+
+TEST(HostTroubles, ADiskThatFillsUpMeanwhileCostsNoFigures) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  ASSERT_EQ(small.adtrain("small.yaml --stop-after 10").exit_code, 75);
+  // What is tried before the work fits, and not all results do.
+  expect_trouble(with_room_for(small, 16, "evaluate runs/small"),
+                 AllOf(HasSubstr("in-context return: episode 1"), HasSubstr("File too large"),
+                       HasSubstr("copy the run"), Not(HasSubstr("runs_dir"))));
+  expect_trouble(with_room_for(small, 16, "evaluate runs/small --json"),
+                 AllOf(HasSubstr("\"last10_mean\": "), HasSubstr("File too large")));
+  expect_trouble(
+      with_room_for(small, 16, "score runs/small --set score_tasks=all --set output_dir=scores"),
+      AllOf(HasSubstr("accuracy"), HasSubstr("File too large"), HasSubstr("score_output_dir=FOLDER")));
+  EXPECT_FALSE(std::filesystem::exists(small.folder() / "scores")) << "nothing was written into it";
 }
 
 }  // namespace

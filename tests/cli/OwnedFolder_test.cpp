@@ -85,6 +85,18 @@ TEST(OwnedFolder, ARefusedLaunchLeavesNoRecordInTheFolder) {
   EXPECT_FALSE(fs::exists(small.run() / "failure.txt"));
 }
 
+TEST(OwnedFolder, ARefusedLaunchLeavesNoRecordInAFinishedRun) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const std::string two = "$adtrain launch --nproc 2 --logs logs small.yaml ";
+  const Finished finished = small.shell(two + ">first 2>&1; echo \"first $?\"\n" + two +
+                                        ">second 2>&1; echo \"second $?\"; cat second");
+  EXPECT_THAT(finished.output,
+              AllOf(HasSubstr("first 0"), HasSubstr("second 2"), HasSubstr("continue it with --resume"),
+                    HasSubstr("rank 0 of 2 failed first")));
+  EXPECT_FALSE(fs::exists(small.run() / "failure.txt"));
+}
+
 TEST(OwnedFolder, ARunStaysBelowRunsDir) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);

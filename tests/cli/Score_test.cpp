@@ -166,6 +166,18 @@ TEST_F(Score, MistakesAreNamed) {
   expect_error(run_->adtrain("merge runs/small --output x"), 4,
                HasSubstr("runs/small/summary.json does not exist"));
   EXPECT_FALSE(std::filesystem::exists(run_->run() / "scores" / "empty-step-20" / "summary.json"));
+  EXPECT_FALSE(std::filesystem::exists(run_->folder() / "elsewhere")) << "nothing was scored into it";
+}
+
+TEST_F(Score, NoticesOfTheConfigurationAreShown) {
+  const auto without_effect = HasSubstr("llm_int8_threshold has no effect: it is for load_in_8bit: true");
+  const Finished scored =
+      run_->adtrain(arguments("--set max_samples=5 --set output_dir=noticed --set llm_int8_threshold=6"));
+  expect_done(scored);
+  EXPECT_THAT(scored.output, without_effect);
+  const Finished evaluated = run_->adtrain("evaluate runs/small --set llm_int8_threshold=6");
+  expect_done(evaluated);
+  EXPECT_THAT(evaluated.output, without_effect);
 }
 
 constexpr const char* kOwn = R"(env: rooms

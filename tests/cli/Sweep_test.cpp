@@ -67,10 +67,15 @@ TEST(Sweep, AllCombinationsAreTrainedEvaluatedAndShownAndAreNotRepeated) {
   refused("--set weight_decay=0.5", "weight_decay");  // which a run may change when it is continued
 
   // What a user evaluates besides is not in the table.
-  const std::string one = "runs/small-sweep/lr-0.003-seed-42";
-  ASSERT_EQ(small.adtrain("evaluate " + one + " --set eval_tasks=train").exit_code, 0);
-  EXPECT_THAT(small.adtrain(kFour + std::string("--dry-run")).output,
-              HasSubstr("lr-0.003-seed-42: to evaluate"));
+  const std::string one = "evaluate runs/small-sweep/lr-0.003-seed-42 ";
+  for (const std::string setting : {"--set eval_tasks=train", "--set eval_task_limit=1"}) {
+    ASSERT_EQ(small.adtrain(one + setting).exit_code, 0);
+    EXPECT_THAT(small.adtrain(kFour + std::string("--dry-run")).output,
+                HasSubstr("lr-0.003-seed-42: to evaluate"))
+        << setting;
+  }
+  ASSERT_EQ(small.adtrain(one).exit_code, 0);
+  EXPECT_THAT(small.adtrain(kFour + std::string("--dry-run")).output, HasSubstr("lr-0.003-seed-42: done"));
 }
 
 TEST(Sweep, AStoppedSweepSavesAndIsContinued) {
@@ -90,6 +95,59 @@ TEST(Sweep, AStoppedSweepSavesAndIsContinued) {
   EXPECT_EQ(continued.exit_code, 0) << continued.output;
   EXPECT_THAT(small.read("runs/seeds/logs/seed-42.log"), HasSubstr("resuming after step"));
   EXPECT_TRUE(fs::exists(small.run("seeds/seed-43") / "checkpoints" / "step-40"));
+}
+
+/// Starts this sweep and asks it to stop when its first run trains.
+std::string stopped_in_the_first(const std::string& sweep) {
+  return kAwait + ("{ ADTRAIN_FAULT=slow@0:1-2 $adtrain " + sweep +
+                   "& } && await grep -qs '\"training\"' runs/seeds/seed-42/state.json; "
+                   "kill -TERM $!; wait $!");
+}
+
+TEST(Sweep, OneThatBeginsAnewAndIsStoppedIsContinuedWithoutOverwrite) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const std::string sweep = "sweep small.yaml --seeds 2 --jobs 1 --name seeds ";
+  const Finished before = small.adtrain(sweep);
+  ASSERT_EQ(before.exit_code, 0) << before.output;
+  small.write("runs/seeds/seed-43/notes.txt", "of the user");
+
+  // The settings are the same: what is old must not count as done.
+  const Finished stopped = small.shell(stopped_in_the_first(sweep + "--overwrite"));
+  EXPECT_EQ(stopped.exit_code, 75) << stopped.output;
+  EXPECT_THAT(stopped.output, HasSubstr("The same command without --overwrite continues"));
+  EXPECT_FALSE(fs::exists(small.run("seeds") / "returns.csv")) << "it tells of runs that are gone";
+  EXPECT_TRUE(fs::exists(small.run("seeds/seed-43") / "notes.txt"));
+  EXPECT_THAT(small.adtrain(sweep + "--dry-run").output,
+              AllOf(HasSubstr("seed-42: to train"), HasSubstr("seed-43: to train")));
+
+  // They are others: what is old must not be refused.
+  const std::string other = sweep + "--set weight_decay=0.5 ";
+  const Finished again = small.shell(stopped_in_the_first(other + "--overwrite"));
+  EXPECT_EQ(again.exit_code, 75) << again.output;
+  const Finished continued = small.adtrain(other);
+  EXPECT_EQ(continued.exit_code, 0) << continued.output;
+  EXPECT_THAT(continued.output, AllOf(Not(HasSubstr("done before")), HasSubstr("returns of 2 runs")));
+  EXPECT_THAT(small.read("runs/seeds/logs/seed-42.log"), HasSubstr("resuming after step"));
+  for (const std::string name : {"seeds/seed-42", "seeds/seed-43"})
+    EXPECT_THAT(small.read("runs/" + name + "/config.yaml"), HasSubstr("weight_decay: 0.5")) << name;
+}
+
+TEST(Sweep, NothingIsBegunAnewWhileARunIsInUse) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const std::string by_hand = "small.yaml --set runs_dir=runs/seeds ";
+  ASSERT_EQ(small.adtrain(by_hand + "--set seed=42 --set run_name=seed-42").exit_code, 0);
+  const Finished refused =
+      small.shell(kAwait + ("{ ADTRAIN_FAULT=slow@0:1-20 $adtrain " + by_hand +
+                            "--set seed=43 --set run_name=seed-43 > log & } && await test -s "
+                            "runs/seeds/seed-43/state.json; $adtrain sweep small.yaml --seeds 2 --name seeds "
+                            "--overwrite; echo \"sweep $?\"; kill -TERM $!; wait $!; echo \"run $?\""));
+  EXPECT_THAT(refused.output, AllOf(HasSubstr("seed-43 is in use by process"), HasSubstr("sweep 2"),
+                                    HasSubstr("run 75"), Not(HasSubstr("training"))));
+  EXPECT_TRUE(fs::exists(small.run("seeds/seed-42") / "checkpoints" / "step-20"));
+  EXPECT_TRUE(fs::exists(small.run("seeds/seed-43") / "checkpoints" / "latest"));
+  EXPECT_FALSE(fs::exists(small.run("seeds/seed-42") / "lock"));
 }
 
 TEST(Sweep, ARunThatFailsIsNamedAndHarmsNoOther) {

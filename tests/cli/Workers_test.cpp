@@ -154,6 +154,7 @@ TEST_F(Workers, TasksOfTheModuleEpisodesOfAnyLengthAndTheRandomReturn) {
   run_->write("own_tasks.py", kOwnTasks);
   const Finished all = run_->adtrain(command("own_tasks:make_env", "--set env_random_episodes=5"));
   ASSERT_EQ(all.exit_code, 0) << all.output;
+  const auto own_folder = std::filesystem::canonical(run_->run() / "evaluation" / "latest");
   const auto summary = nlohmann::json::parse(all.output);
   EXPECT_EQ(summary["tasks"], (std::vector<int64_t>{0, 1, 2}));
   EXPECT_EQ(summary["task_names"][1], "{'goal': 12, 'length': 7}");
@@ -174,6 +175,12 @@ TEST_F(Workers, TasksOfTheModuleEpisodesOfAnyLengthAndTheRandomReturn) {
   ASSERT_EQ(one.exit_code, 0) << one.output;
   const std::string alone = run_->read("runs/small/evaluation/latest/reward_episode.csv");
   EXPECT_THAT(csv, HasSubstr(alone.substr(alone.find('\n') + 1)));
+
+  // How the environments are played is a part of what was evaluated.
+  const Finished whole = run_->adtrain(command("own_tasks:make_env", "--set clip_actions=false"));
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
+  EXPECT_EQ(nlohmann::json::parse(whole.output)["clip_actions"], false);
+  EXPECT_EQ(nlohmann::json::parse(read_file(own_folder / "summary.json")), summary);
 
   const Finished absent = run_->adtrain(command("own_tasks:make_env", "--set eval_tasks=1,3"));
   EXPECT_EQ(absent.exit_code, 2);

@@ -1,6 +1,8 @@
 #include "evaluation/EvaluationFolder.h"
 
+#include <algorithm>
 #include <fstream>
+#include <set>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -108,6 +110,113 @@ TEST(EvaluationFolder, ATakenNameGetsTheSizeAndThenANumber) {
   EXPECT_EQ(
       evaluation_folder(run.path(), evaluation_identity({3, 4}, other, options), options, {}).filename(),
       "test-step-100-1x50-2");
+}
+
+/// Each of these has a folder of its own and finds it again, whichever of them was evaluated first.
+void expect_own_folders(std::vector<nlohmann::ordered_json> identities) {
+  for (const bool reversed : {false, true}) {
+    const TemporaryFolder run;
+    if (reversed) std::ranges::reverse(identities);
+    const auto place_all = [&] {
+      std::vector<std::string> names;
+      for (const auto& identity : identities) {
+        const std::filesystem::path folder = evaluation_folder(run.path(), identity, {}, {});
+        write_file_atomically(folder / "summary.json", identity.dump());
+        names.push_back(folder.filename());
+      }
+      return names;
+    };
+    const std::vector<std::string> names = place_all();
+    EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), identities.size())
+        << testing::PrintToString(names);
+    EXPECT_EQ(place_all(), names);
+  }
+}
+
+TEST(EvaluationFolder, KeysThatOnlyOneOfTwoHasTellThemApart) {
+  std::vector<nlohmann::ordered_json> identities;
+  const auto add = [&](const EvaluationOrigin& origin, const EvaluationOptions& options = {}) {
+    identities.push_back(evaluation_identity({1, 2}, origin, options));
+  };
+  const EvaluationOrigin plain = {"darkroom", 3, 100, 9, 20};
+  add(plain);
+  EvaluationOrigin origin = plain;
+  origin.type = at::kBFloat16;
+  add(origin);
+  origin = plain;
+  origin.quantisation = {{"quantisation", "nf4"}};
+  add(origin);
+  origin.quantisation.emplace_back("llm_int8_skip_modules", "transformer.blocks.0");
+  add(origin);
+  origin.quantisation.back() = {"bnb_4bit_compute_dtype", "bf16"};
+  add(origin);
+  for (const char* key : {"n_transit", "compress_interval", "reward_scale"}) {
+    origin = plain;
+    for (const int64_t value : {20, 40}) {
+      origin.shown_otherwise[key] = value;
+      add(origin);
+    }
+  }
+  EvaluationOptions options;
+  options.eval_temperature = 0.7;
+  add(plain, options);
+  options = {};
+  options.eval_forget_unrewarded = 1;
+  add(plain, options);
+  options = {};
+  options.planning_horizon = 9;
+  add(plain, options);
+  options = {};
+  options.eval_context = EvaluationContext::kRolling;
+  add(plain, options);
+
+  WorkerOptions worker;
+  worker.env_worker = "my_envs:make_env";
+  const auto add_in_worker = [&] {
+    EvaluationOrigin played = plain;
+    played.worker = EvaluationOrigin::Worker::of(worker);
+    add(played);
+  };
+  add_in_worker();
+  worker.clip_actions = false;
+  add_in_worker();
+  worker.env_group = "ants";
+  add_in_worker();
+  worker.clip_actions = true;
+  add_in_worker();
+  expect_own_folders(identities);
+}
+
+TEST(EvaluationFolder, ANameSaysWhichWindowIsNotTheRunsOwn) {
+  const TemporaryFolder run;
+  EvaluationOrigin origin = {"darkroom", 3, 100, 9, 20};
+  origin.shown_otherwise["n_transit"] = 20;
+  EXPECT_EQ(evaluation_folder(run.path(), evaluation_identity({1, 2}, origin, {}), {}, {}).filename(),
+            "test-step-100-window-20");
+}
+
+TEST(EvaluationFolder, WhatEverySummaryHasMayBeMissingAndResultsMayDiffer) {
+  const TemporaryFolder folder;
+  write(folder.path(), some_returns(2));
+  const auto summary = nlohmann::ordered_json::parse(read_file(folder.path() / "summary.json"));
+  EvaluationOptions options;
+  options.eval_seed = 5;
+  options.eval_repeats = 2;
+  options.eval_episodes = 12;
+  const EvaluationOrigin origin = {"darkroom", 3, 4000};
+  const auto identity = evaluation_identity({38, 51, 62}, origin, options);
+  EXPECT_TRUE(is_same_evaluation(identity, summary));
+  EXPECT_TRUE(is_same_evaluation(summary, identity));
+  EXPECT_TRUE(is_same_evaluation(evaluation_identity({}, origin, options), summary));
+  for (const auto& [key, value] : identity.items()) {
+    nlohmann::ordered_json older = summary, other = summary;
+    older.erase(key);
+    EXPECT_TRUE(is_same_evaluation(identity, older)) << key;
+    EXPECT_TRUE(is_same_evaluation(older, identity)) << key;
+    other[key] = "another";
+    EXPECT_FALSE(is_same_evaluation(identity, other)) << key;
+    EXPECT_FALSE(is_same_evaluation(other, identity)) << key;
+  }
 }
 
 TEST(EvaluationFolder, NamesTasksThatAreGivenByNumber) {

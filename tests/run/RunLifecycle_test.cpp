@@ -158,16 +158,57 @@ TEST_F(RunLifecycleTest, OverwritingRemovesWhatTheFormerWeightsWereFoundToDo) {
   put("evaluation/test-step-5/summary.json");
   fs::create_directory_symlink("test-step-5", file("evaluation/latest"));
   put("evaluation-train-step-5-1x50/summary.json");  // of an earlier adtrain
+  put("scores/other-step-5/summary.json");
+  put("throughput/throughput.json");
   for (const char* name : {"loss_curve.svg", "loss_curve.png"}) put(name);
   for (const char* name : {"evaluation-notes/read.me", "notes/summary.json", "evaluation.txt"}) put(name);
   start({.overwrite = true}).reset();
-  for (const char* name :
-       {"evaluation", "evaluation-train-step-5-1x50", "loss_curve.svg", "loss_curve.png"}) {
+  for (const char* name : {"evaluation", "evaluation-train-step-5-1x50", "scores", "throughput",
+                           "loss_curve.svg", "loss_curve.png"}) {
     EXPECT_FALSE(fs::exists(file(name))) << name;
   }
   for (const char* name : {"evaluation-notes/read.me", "notes/summary.json", "evaluation.txt"}) {
     EXPECT_TRUE(fs::exists(file(name))) << name << " is the user's";
   }
+}
+
+TEST_F(RunLifecycleTest, OverwritingKeepsTheWeightsThatItIsToBeginWith) {
+  auto life = start();
+  life->save(snapshot(*life, 5), /*leaving=*/true);
+  life.reset();
+  fs::create_directory_symlink("small", folder_.path() / "link");
+  for (const char* const name : {"small", "small/checkpoints/step-5", "link/checkpoints/latest"}) {
+    config_.training.init_from = (folder_.path() / name).string();
+    try {
+      start({.overwrite = true});
+      FAIL() << name;
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(name), HasSubstr("which --overwrite deletes")));
+    }
+    EXPECT_TRUE(fs::exists(file("checkpoints/step-5"))) << name;
+  }
+  config_.training.init_from = (folder_.path() / "small-before").string();
+  start({.overwrite = true}).reset();
+  EXPECT_FALSE(fs::exists(file("checkpoints")));
+}
+
+TEST_F(RunLifecycleTest, WhatAStartRecordedBeforeItsFirstCheckpointIsNotPartOfTheNext) {
+  const std::vector<std::string> recorded = {"tensorboard/events", "profile/trace.json"};
+  const auto record = [&] {
+    for (const std::string& name : recorded) {
+      fs::create_directories(file(name).parent_path());
+      write_file(file(name), "");
+    }
+  };
+  start().reset();
+  record();
+  auto life = start();
+  for (const std::string& name : recorded) EXPECT_FALSE(fs::exists(file(name))) << name;
+  record();
+  life->save(snapshot(*life, 5), /*leaving=*/true);
+  life.reset();
+  start({.resume = true}).reset();
+  for (const std::string& name : recorded) EXPECT_TRUE(fs::exists(file(name))) << name;
 }
 
 TEST_F(RunLifecycleTest, AStartThatGivesUpLeavesNoFolder) {
@@ -246,6 +287,32 @@ TEST_F(RunLifecycleTest, ARestartContinuesOnlyWhatItsLaunchHasClaimed) {
   life = start({.overwrite = true});
   EXPECT_EQ(life->resumed(), nullptr);
   EXPECT_FALSE(fs::exists(file("checkpoints/step-5")));
+}
+
+/// A rank of another agent has failed: rank 0's agent starts it again, and its count stays 0.
+TEST_F(RunLifecycleTest, ARestartThatRankZerosAgentHasNotCountedOverwritesNothing) {
+  ranks_.context.launcher = Launcher::kTorchrun;
+  ranks_.context.run_id = "first";
+  auto life = start({.overwrite = true});
+  life->save(snapshot(*life, 5), /*leaving=*/false);
+  life.reset();
+  life = start({.overwrite = true});
+  ASSERT_NE(life->resumed(), nullptr);
+  EXPECT_EQ(life->resumed()->step, 5);
+}
+
+TEST_F(RunLifecycleTest, AnotherStepOfASlurmJobIsNoRestart) {
+  setenv("SLURM_JOB_ID", "7", 1);
+  ranks_.context.launcher = Launcher::kSlurm;
+  auto life = start();
+  life->save(snapshot(*life, 5), /*leaving=*/false);
+  life.reset();
+  EXPECT_THROW(start(), ConfigError);
+  ranks_.context.restart_count = 1;
+  life = start();
+  ASSERT_NE(life->resumed(), nullptr) << "the job was requeued";
+  EXPECT_EQ(life->resumed()->step, 5);
+  unsetenv("SLURM_JOB_ID");
 }
 
 }  // namespace

@@ -57,12 +57,14 @@ struct RecordingMeter final : ReturnMeter {
   explicit RecordingMeter(const RecordingKeeper& saved_by) : keeper(saved_by) {}
   std::optional<ReturnFigures> measure() override {
     measured.push_back(keeper.given.back());
-    if (measured.size() == 2) return std::nullopt;
+    if (stops) std::raise(SIGTERM);
+    if (stops || measured.size() == 2) return std::nullopt;
     return ReturnFigures{.held_out = ContextReturns{.last_ten = static_cast<double>(measured.size())},
                          .trained = {}};
   }
   const RecordingKeeper& keeper;
   std::vector<int64_t> measured;
+  bool stops = false;  ///< the run is asked to stop while it measures
 };
 
 /// A small run.
@@ -177,6 +179,28 @@ TEST(Trainer, ARunThatIsAskedToStopIsSavedAndNotMeasured) {
   EXPECT_EQ(subject.trainer.run(), Trainer::End::kStopped);
   EXPECT_THAT(subject.keeper.left_with, ElementsAre(2));
   EXPECT_THAT(subject.meter.measured, IsEmpty());
+}
+
+TEST(Trainer, AMeasurementThatIsCutShortIsMadeUpForWhenTheRunGoesOn) {
+  TrainingOptions options = options_of(8, 3);
+  options.returns.interval = 4;
+  Subject subject(options);
+  subject.meter.stops = true;
+  EXPECT_EQ(subject.trainer.run(), Trainer::End::kStopped);
+  EXPECT_EQ(subject.trainer.progress().step, 4) << "another step would leave the one that is due";
+  EXPECT_EQ(subject.trainer.run(), Trainer::End::kStopped) << "and is cut short again";
+  EXPECT_THAT(subject.keeper.given, ElementsAre(3, 4));
+  subject.meter.stops = false;
+  subject.meter.measured = {0, 0};
+  EXPECT_EQ(subject.trainer.run(6), Trainer::End::kStopped);
+  EXPECT_THAT(subject.meter.measured, ElementsAre(0, 0, 4));
+
+  subject.meter.stops = true;
+  EXPECT_EQ(subject.trainer.run(), Trainer::End::kFinished);
+  subject.meter.stops = false;
+  EXPECT_EQ(subject.trainer.run(), Trainer::End::kFinished) << "of a run that has done all steps, too";
+  EXPECT_EQ(subject.trainer.run(), Trainer::End::kFinished);
+  EXPECT_THAT(subject.meter.measured, ElementsAre(0, 0, 4, 8, 8)) << "and not once it is known";
 }
 
 TEST(Trainer, GivesItAgainWhatCouldNotBeSavedWhenItAsks) {

@@ -57,7 +57,7 @@ ExitCode export_checkpoint(const std::filesystem::path& target, const std::files
                            const std::vector<std::string>& overrides) {
   if (!overrides.empty() || out.extension() == ".safetensors")
     return export_quantised(target, out, overrides);
-  const CheckpointStore::Found found = CheckpointTarget(target).newest();
+  const CheckpointStore::Found found = newest_of(target);
   if (hold_quantised(found.snapshot.model)) {
     throw ConfigError(
         fmt::format("{}: its weights are quantised, and .pt files have them as they are; export the run that "

@@ -76,12 +76,13 @@ std::string text_of(const json& report) {
 }  // namespace
 
 ExitCode inspect_checkpoint(const std::filesystem::path& target, bool as_json) {
-  const CheckpointStore::Found found = CheckpointTarget(target).newest();
+  const CheckpointStore::Found found = newest_of(target);
   const Manifest manifest = Manifest::read(found.path);
   json state = manifest.state;
   json report = {{"path", found.path.string()},
                  {"step", manifest.step},
                  {"created", manifest.created},
+                 {"passed_over", found.passed_over},
                  {"configuration", configuration_in(state)},
                  {"files", json::object()},
                  {"model", described(found.snapshot.model)},

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "base/StandardStreams.h"
 #include "checkpoint/Manifest.h"
 #include "run/ConfigChanges.h"
 #include "run/RunFolder.h"
@@ -64,6 +65,13 @@ std::optional<BestCheckpoint> CheckpointTarget::best() const {
 CheckpointStore::Found CheckpointTarget::newest() const {
   if (is_run_) return store_of(folder_).newest();
   return {CheckpointStore::load(folder_), folder_, {}};
+}
+
+CheckpointStore::Found newest_of(const fs::path& target) {
+  CheckpointStore::Found found = CheckpointTarget(target).newest();
+  for (const std::string& reason : found.passed_over)
+    print_error("warning: passed over a checkpoint: " + reason + "\n");
+  return found;
 }
 
 std::string summary_of_configuration(const std::string& configuration) {

@@ -30,6 +30,10 @@ class CheckpointTarget {
   std::vector<std::filesystem::path> checkpoints_;
 };
 
+/// The target's newest checkpoint, for commands that print their answer to standard output: newer ones that
+/// do not verify are named on standard error.
+CheckpointStore::Found newest_of(const std::filesystem::path& target);
+
 /// The settings in `configuration` (a resolved YAML text, as a manifest holds it) in one line: network, its
 /// sizes, task family. "" where there is no configuration.
 std::string summary_of_configuration(const std::string& configuration);

@@ -86,11 +86,10 @@ ExitCode export_quantised(const fs::path& target, const fs::path& given_out,
   if (!is_file && out.has_extension() && out.extension() == ".pt") {
     throw ConfigError(
         fmt::format("--out: found {} for quantised weights, whose form is that of safetensors; expected "
-                    "FILE.safetensors, "
-                    "or the folder of a new run",
+                    "FILE.safetensors, or the folder of a new run",
                     out.string()));
   }
-  CheckpointStore::Found found = CheckpointTarget(target).newest();
+  CheckpointStore::Found found = newest_of(target);
   if (hold_quantised(found.snapshot.model)) {
     throw ConfigError(fmt::format(
         "{}: its weights are quantised already; expected a run with the weights that were trained",

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
+#include <set>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,6 +16,7 @@
 #include "base/Text.h"
 #include "launch/LaunchContext.h"
 #include "run/LoadedNetwork.h"
+#include "run/OverwrittenRun.h"
 #include "run/RunLock.h"
 #include "run/figures/Plot.h"
 #include "run/figures/ReturnTable.h"
@@ -96,6 +99,7 @@ class Sweep {
                                   run.config().histories(), run.name(), command));
     }
     if (goes_on) check_ranks();
+    if (request_.overwrite) check_overwritten();
   }
 
   void list() const {
@@ -108,7 +112,7 @@ class Sweep {
   }
 
   ExitCode carry_out() {
-    SweepRunner runner(runs_, {folder_ / "logs", request_.ranks, request_.overwrite}, console_);
+    SweepRunner runner(runs_, {folder_ / "logs", request_.ranks}, console_);
     const bool on_gpus = std::ranges::any_of(
         runs_, [](const SweepRun& run) { return run.config().run.device != DeviceChoice::kCpu; });
     const SweepSlots slots = SweepSlots::of(on_gpus ? gpus_of_this_process() : std::vector<SweepGpu>(),
@@ -117,12 +121,48 @@ class Sweep {
     const LaunchIdentity me = {"adtrain sweep", "", {ProcessIdentity::of_this_process()}};
     std::optional<RunLock> lock;
     writing([&] { lock.emplace(folder_ / "lock", me, request_.ranks); });
+    if (request_.overwrite) writing([&] { begin_all_anew(me); });
     introduce(slots);
     runner.run(slots, [&] { record(runner); });
     return conclude(runner);
   }
 
  private:
+  /// Deletes all runs before the first begins: when the sweep is interrupted, those that it has not reached
+  /// must be neither taken for its own nor refused for their settings by the command that continues it.
+  void begin_all_anew(const LaunchIdentity& me) const {
+    std::vector<RunFolder> earlier;
+    for (const SweepRun& run : runs_) {
+      if (fs::exists(run.folder().root)) earlier.push_back(run.folder());
+    }
+    // All are looked at first, as nothing is to be deleted where a process trains in one of them.
+    for (const RunFolder& folder : earlier) {
+      const RunLock lock(folder.lock(), me, request_.ranks);
+    }
+    // Before the runs that they tell of, which they must not outlive.
+    for (const char* name : {"returns.csv", "returns.pdf", "returns.png", "returns.svg"})
+      fs::remove(folder_ / name);
+    for (const RunFolder& folder : earlier) {
+      {
+        const RunLock lock(folder.lock(), me, request_.ranks);
+        delete_run(folder);
+      }
+      std::error_code not_empty;  // where others have put something there
+      if (!fs::is_symlink(folder.root)) fs::remove(folder.root, not_empty);
+    }
+  }
+
+  /// Weights of one run may be those that another begins with.
+  void check_overwritten() const {
+    std::set<std::string> seen;
+    for (const SweepRun& run : runs_) {
+      const auto& init_from = run.config().training.init_from;
+      if (!init_from || !seen.insert(*init_from).second) continue;
+      for (const SweepRun& overwritten : runs_)
+        refuse_overwritten_weights(run.config(), overwritten.folder());
+    }
+  }
+
   /// Without global_batch_size the number of ranks decides the global batch, which all runs are to share.
   void check_ranks() const {
     const fs::path record = folder_ / "sweep.json";

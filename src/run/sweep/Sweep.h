@@ -34,10 +34,11 @@ struct SweepRequest {
 ///     returns.csv              the table of in-context returns: see ReturnTable
 ///     returns.pdf, .png, .svg  their learning curves, seeds as one line
 ///
-/// Runs that are done are left as they are, and others continued. Returns kDone where all runs are done;
-/// kRequeue where it stopped on request; else the exit code of the first run that failed. Throws ConfigError
-/// where a combination is no valid configuration or a folder holds other runs, DataError where histories are
-/// missing; then nothing was started.
+/// Runs that are done are left as they are, and others continued; to begin all anew, they are deleted before
+/// the first of them begins. Returns kDone where all runs are done; kRequeue where it stopped on request;
+/// else the exit code of the first run that failed. Throws ConfigError where a combination is no valid
+/// configuration, a folder holds other runs or a run to be deleted is in use, DataError where histories are
+/// missing; then nothing was started or deleted.
 ExitCode sweep(const SweepRequest& request);
 
 }  // namespace adtrain

@@ -1,8 +1,11 @@
 #include "run/sweep/SweepRun.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include <c10/core/DeviceType.h>
+#include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -10,8 +13,12 @@
 #include "base/File.h"
 #include "base/Text.h"
 #include "checkpoint/CheckpointStore.h"
+#include "environments/TaskFamily.h"
+#include "environments/TaskSplit.h"
 #include "evaluation/EvaluationFolder.h"
+#include "evaluation/InContextEvaluation.h"
 #include "run/ConfigChanges.h"
+#include "run/EvaluationWorkers.h"
 #include "run/RunState.h"
 #include "run/figures/RecordedRun.h"
 #include "run/figures/RunGroups.h"
@@ -32,20 +39,41 @@ bool changes_nothing(const std::string& key) {
   return only_repeats(key) && !key.ends_with("seed");
 }
 
-/// Whether the newest evaluation is that of this step with the run's own settings.
-bool is_evaluated(const RunFolder& folder, int64_t step, const EvaluationOptions& options,
-                  const std::optional<std::string>& env_worker) {
+/// In which the run's network may be evaluated; where `device` is open, the GPUs decide that are there then.
+std::vector<at::ScalarType> evaluated_types(const RunConfig& config) {
+  std::vector<at::ScalarType> types;
+  if (config.run.device != DeviceChoice::kCuda) types.push_back(evaluated_type(config, at::kCPU));
+  if (config.run.device != DeviceChoice::kCpu) types.push_back(evaluated_type(config, at::kCUDA));
+  return types;
+}
+
+/// Whether the newest evaluation is that of this step with the run's own settings: it lies in the folder that
+/// `adtrain evaluate` chooses for that one, and for no other.
+bool is_evaluated(const RunConfig& config, int64_t step) {
+  const RunFolder folder = config.folder();
   const RecordedRun run = RecordedRun::open(folder.root);
   if (run.evaluations().empty()) return false;
-  const auto found = run.evaluation(kLatestEvaluation).identity;
-  if (found.value("env_worker", "") != env_worker.value_or("")) return false;
-  EvaluationOrigin origin;
-  origin.checkpoint_step = step;
-  const auto expected = evaluation_identity({}, origin, options);
-  return std::ranges::all_of(
-      std::initializer_list<const char*>{"checkpoint_step", "eval_tasks", "eval_seed", "eval_sampling",
-                                         "eval_terminal_observation", "repeats", "episodes"},
-      [&](const char* key) { return found.contains(key) && found[key] == expected.at(key); });
+  const EvaluationSummary newest = run.evaluation(kLatestEvaluation);
+  const EnvironmentOptions& environment = config.environment;
+  std::optional<TaskFamily> family;
+  if (!environment.has_own_tasks()) family = TaskFamily::of(environment);
+  EvaluationOrigin origin = EvaluationOrigin::of(environment, family, step);
+  std::vector<int64_t> tasks;
+  if (config.worker.env_worker) {
+    origin.worker = EvaluationOrigin::Worker::of(config.worker);
+    // The worker alone knows which there are; a limit to them is in the folder's name.
+    tasks = newest.identity.value("tasks", tasks);
+  } else if (family) {
+    tasks =
+        evaluated_tasks(config.evaluation, TaskSplit::of(environment, family->task_count(), config.tasks));
+  }
+  return std::ranges::any_of(evaluated_types(config), [&](at::ScalarType type) {
+    origin.type = type;
+    const fs::path own =
+        evaluation_folder(folder.evaluation(), evaluation_identity(tasks, origin, config.evaluation),
+                          config.evaluation, /*usual=*/config.evaluation);
+    return own.filename() == newest.name;
+  });
 }
 
 }  // namespace
@@ -76,11 +104,10 @@ SweepRun::Stage SweepRun::stage() const {
   }
   const std::optional<RunState> state = RunState::read(folder.state());
   if (!state || state->stage != RunState::Stage::kFinished) return Stage::kToTrain;
-  const bool is_done = is_evaluated(folder, state->step, config_.evaluation, config_.worker.env_worker);
-  return is_done ? Stage::kDone : Stage::kToEvaluate;
+  return is_evaluated(config_, state->step) ? Stage::kDone : Stage::kToEvaluate;
 }
 
-std::vector<std::string> SweepRun::command_line(Stage stage, int64_t threads, bool overwrite) const {
+std::vector<std::string> SweepRun::command_line(Stage stage, int64_t threads) const {
   const RunFolder folder = this->folder();
   std::vector<std::string> words = {"evaluate", folder.root.string()};
   if (stage == Stage::kToTrain) {
@@ -88,7 +115,7 @@ std::vector<std::string> SweepRun::command_line(Stage stage, int64_t threads, bo
     for (const std::string& assignment : overrides_) words.insert(words.end(), {"--set", assignment});
     const bool has_checkpoints =
         !CheckpointStore(folder.checkpoints(), config_.training.keep_checkpoints).empty();
-    if (has_checkpoints) words.emplace_back(overwrite ? "--overwrite" : "--resume");
+    if (has_checkpoints) words.emplace_back("--resume");
   }
   if (threads > 0 && !config_.run.cpu_threads)
     words.insert(words.end(), {"--set", fmt::format("cpu_threads={}", threads)});

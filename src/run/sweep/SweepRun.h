@@ -29,7 +29,7 @@ class SweepRun {
   Stage stage() const;
   /// adtrain's command line that does it: of `adtrain train`, which continues what is there, or of `adtrain
   /// evaluate`. `threads` is cpu_threads where the configuration leaves it open; 0 leaves it open, too.
-  std::vector<std::string> command_line(Stage stage, int64_t threads, bool overwrite) const;
+  std::vector<std::string> command_line(Stage stage, int64_t threads) const;
 
  private:
   SweepPoint point_;

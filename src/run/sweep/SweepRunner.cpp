@@ -58,7 +58,7 @@ void SweepRunner::run(const SweepSlots& slots, const std::function<void()>& chan
 void SweepRunner::look_at_all() {
   int64_t before = 0;
   for (size_t run = 0; run < runs_.size(); ++run) {
-    stages_.push_back(settings_.overwrite ? SweepRun::Stage::kToTrain : runs_[run].stage());
+    stages_.push_back(runs_[run].stage());
     if (stages_.back() != SweepRun::Stage::kDone) continue;
     progress_[run].status = Status::kDone;
     ++before;
@@ -83,7 +83,7 @@ void SweepRunner::start(size_t run, size_t slot, SweepRun::Stage stage) {
   const bool trains = stage == SweepRun::Stage::kToTrain;
   try {
     RankProcess::Plan plan;
-    plan.arguments = runs_[run].command_line(stage, slots_.threads, settings_.overwrite);
+    plan.arguments = runs_[run].command_line(stage, slots_.threads);
     if (settings_.ranks > 1) {
       const std::vector<std::string> launch = {"launch", "--nproc", std::to_string(settings_.ranks), "--logs",
                                                (settings_.logs / (runs_[run].name() + "-ranks")).string()};

@@ -38,7 +38,6 @@ class SweepRunner {
   struct Settings {
     std::filesystem::path logs;  ///< folder
     int64_t ranks = 1;           ///< of each run
-    bool overwrite = false;      ///< begin all anew
   };
   SweepRunner(const std::vector<SweepRun>& runs, Settings settings, Console& console);
 

@@ -50,7 +50,7 @@ class Throughput {
       : request_(request),
         trained_(TrainedRun::at(request.target)),
         console_(Console::for_process(true, request.json ? stderr : stdout)),
-        folder_(request.output.value_or(trained_.folder.root / "throughput")),
+        folder_(request.output.value_or(trained_.folder.throughput())),
         overrides_(with_names_of_scoring(request.overrides)) {
     if (fs::exists(results()) && !request.overwrite) {
       throw ConfigError(fmt::format(

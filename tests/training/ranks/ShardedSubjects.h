@@ -35,7 +35,9 @@ inline bool sums_are_equal() {
 inline void expect_equal(const at::Tensor& found, const at::Tensor& expected, bool exactly,
                          const std::string& what) {
   if (expected.numel() == 0) return;  // of a rank without a part
-  const double tolerance = exactly ? 0 : 2e-6;
+  // Sums in another order differ by rounding, which AdamW makes more of where gradients are small: by 2.1e-6
+  // after five steps on one kind of CPU, less on others.
+  const double tolerance = exactly ? 0 : 1e-5;
   EXPECT_LE((found - expected).abs().max().item<double>(), tolerance) << what;
 }
 

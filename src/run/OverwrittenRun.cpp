@@ -1,0 +1,60 @@
+#include "run/OverwrittenRun.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "base/Error.h"
+#include "run/figures/RecordedRun.h"
+
+namespace adtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_within(const fs::path& path, const fs::path& folder) {
+  const fs::path whole = fs::weakly_canonical(path), root = fs::weakly_canonical(folder);
+  return std::mismatch(root.begin(), root.end(), whole.begin(), whole.end()).first == root.end();
+}
+
+}  // namespace
+
+void refuse_overwritten_weights(const RunConfig& config, const RunFolder& overwritten) {
+  const auto& init_from = config.training.init_from;
+  if (!init_from || !is_within(*init_from, overwritten.root)) return;
+  throw ConfigError(
+      fmt::format("init_from: found {}, which --overwrite deletes; choose another --set run_name=…, or copy "
+                  "the weights to another folder and name that",
+                  *init_from));
+}
+
+void delete_training(const RunFolder& folder) {
+  fs::remove(folder.state());
+  // Before the weights that they tell of, which they must not outlive.
+  for (const fs::path& results : evaluation_folders(folder)) fs::remove_all(results);
+  for (const fs::path& results : {folder.evaluation(), folder.scores(), folder.throughput()})
+    fs::remove_all(results);
+  // A folder cannot be deleted atomically, so it first gets a name under which nobody takes it for
+  // checkpoints.
+  fs::remove_all(folder.overwritten());
+  if (fs::exists(folder.checkpoints())) fs::rename(folder.checkpoints(), folder.overwritten());
+  fs::remove(folder.metrics());
+  fs::remove(folder.tasks());
+  fs::remove(folder.metrics().replace_extension(".prom"));
+  for (const char* ending : {".svg", ".png"}) fs::remove(folder.loss_curve().concat(ending));
+  for (int64_t number = 1; fs::remove(folder.former_config(number)); ++number) {
+  }
+  fs::remove_all(folder.overwritten());
+}
+
+void delete_run(const RunFolder& folder) {
+  delete_training(folder);
+  for (const fs::path& records : {folder.tensorboard(), folder.profile()}) fs::remove_all(records);
+  for (const char* ending : {".json", ".svg", ".png"}) fs::remove(folder.batch_sizes().concat(ending));
+  for (const fs::path& record : {folder.failure(), folder.requeue(), folder.record(), folder.config()})
+    fs::remove(record);
+}
+
+}  // namespace adtrain

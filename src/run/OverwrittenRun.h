@@ -1,0 +1,22 @@
+#pragma once
+
+#include "run/RunConfig.h"
+#include "run/RunFolder.h"
+
+namespace adtrain {
+
+/// Throws ConfigError where a run is to begin with weights (init_from) that lie in this folder, and so would
+/// be deleted before it could.
+void refuse_overwritten_weights(const RunConfig& config, const RunFolder& overwritten);
+
+/// Deletes what a run was trained to and what was measured of it, so that another begins in its folder:
+/// state.json first, as no restart may continue what is being deleted, and results before the weights that
+/// they tell of. config.yaml and what else the next start writes anew stay until then. To be called by the
+/// holder of the run's lock. Throws std::filesystem::filesystem_error.
+void delete_training(const RunFolder& folder);
+
+/// Deletes all that a run has written but its lock: it has not begun then. config.yaml goes last, so that the
+/// settings of what is left are known at any moment. What others have put into the folder stays. As above.
+void delete_run(const RunFolder& folder);
+
+}  // namespace adtrain

@@ -2,7 +2,7 @@
 # Trains on the GPUs of this machine, one rank a GPU:
 #   bash launch/local.sh configs/quickstart.yaml [arguments of adtrain]
 # It checks the configuration, shows the GPUs, tests the ranks (`adtrain test`), and starts the training, with --resume where the
-# run has checkpoints and neither --resume nor --overwrite is given. All output goes to runs/launch-logs/local-DATE/ too.
+# run has checkpoints and neither --resume nor --overwrite is given. All output goes to runs/launch-logs/local-DATE-PROCESS/ too.
 # Settings from the environment, in addition to those in training.sh:
 #   GPUS    their ids, as in GPUS=0,2; else all visible ones
 #   RANKS   how many; else one for each GPU, and a single one on the CPU without GPUs

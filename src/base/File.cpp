@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <random>
+#include <regex>
 #include <system_error>
 
 #include <fcntl.h>
@@ -78,6 +79,11 @@ void write_file(const fs::path& path, std::string_view bytes) {
 fs::path temporary_beside(const fs::path& path) {
   std::random_device random;
   return path.string() + fmt::format(".{:08x}{:08x}.tmp", random(), random());
+}
+
+bool is_temporary(const fs::path& path) {
+  static const std::regex kEnding(R"(.+\.[0-9a-f]{16}\.tmp)");
+  return std::regex_match(path.filename().string(), kEnding);
 }
 
 void write_file_atomically(const fs::path& path, std::string_view bytes) {

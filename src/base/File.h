@@ -19,6 +19,8 @@ void write_file(const std::filesystem::path& path, std::string_view bytes);
 /// `path` with an ending that nobody else uses: 16 random digits and ".tmp". Several processes may write the
 /// same file at the same time, and none must find another's in place of its own.
 std::filesystem::path temporary_beside(const std::filesystem::path& path);
+/// Whether a path is one that temporary_beside gives. A process that is killed leaves its temporary file.
+bool is_temporary(const std::filesystem::path& path);
 
 /// Replaces `path` atomically: a reader sees the old content or the new, also after a crash. Writes a
 /// temporary file beside it, flushes it, renames it and flushes the folder. Creates missing folders. Where

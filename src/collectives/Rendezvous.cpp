@@ -70,21 +70,23 @@ StorePointer open_store(const std::string& host, int64_t port, std::optional<int
 StorePointer connect(const LaunchContext& context, const std::string& host, const Deadline& deadline,
                      StartWatch& watch) {
   const double timeout = deadline.limit_seconds();
-  const std::string trouble = wait_for_listener(host, context.master_port, deadline.seconds_left());
+  // Of a name with several addresses, the one that answers: the store's client may spend all of its time on
+  // one that swallows packets.
+  const auto [address, trouble] = find_listener(host, context.master_port, deadline.seconds_left());
   if (!trouble.empty()) throw_unreachable(context, timeout, trouble, watch);
   std::promise<StorePointer> opened;
   std::future<StorePointer> store = opened.get_future();
-  std::thread([host, port = context.master_port, left = deadline.seconds_left(),
+  std::thread([address = address, port = context.master_port, left = deadline.seconds_left(),
                opened = std::move(opened)]() mutable {
     try {
-      opened.set_value(open_store(host, port, std::nullopt, left));
+      opened.set_value(open_store(address, port, std::nullopt, left));
     } catch (...) {
       opened.set_exception(std::current_exception());
     }
   }).detach();
   const std::chrono::duration<double> left(std::max(0.0, deadline.seconds_left()));
   if (store.wait_for(left) != std::future_status::ready) {
-    throw_unreachable(context, timeout, what_listens(context, host), watch);
+    throw_unreachable(context, timeout, what_listens(context, address), watch);
   }
   try {
     return store.get();

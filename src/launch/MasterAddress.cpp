@@ -137,10 +137,6 @@ FoundListener find_listener(const std::string& host, int64_t port, double timeou
   }
 }
 
-std::string wait_for_listener(const std::string& host, int64_t port, double timeout_seconds) {
-  return find_listener(host, port, timeout_seconds).trouble;
-}
-
 std::string answer_of_listener(const std::string& host, int64_t port) {
   constexpr int kOfItsOwnAccord = 300, kWhenAsked = 1000;  // milliseconds
   const MasterAddress name(host, port);

@@ -33,11 +33,9 @@ struct FoundListener {
 
 /// Tries to connect until somebody listens there, for at most `timeout_seconds`, to all addresses that the
 /// name has in turn. Where there are several, some may lead nowhere, so none of them is waited for as long as
-/// there is time. The trouble is that of the last attempt.
+/// there is time. The trouble is that of the last attempt. (torch's own store tries for twice as long, and
+/// prints a stack each time.)
 FoundListener find_listener(const std::string& host, int64_t port, double timeout_seconds);
-
-/// The trouble alone. (torch's own store tries for twice as long, and prints a stack each time.)
-std::string wait_for_listener(const std::string& host, int64_t port, double timeout_seconds);
 
 /// The first line that the service listening there sends, unasked or in answer to a web browser's request; it
 /// shows what kind of service it is. "" where it sends nothing within a second or two.

@@ -32,6 +32,7 @@ std::vector<NetworkInterface> network_interfaces() {
     if (leads_elsewhere(*entry) && entry->ifa_addr->sa_family == AF_INET)
       interfaces.push_back({entry->ifa_name, numeric_address(entry->ifa_addr, sizeof(sockaddr_in))});
   }
+  if (!interfaces.empty()) return interfaces;
   for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
     const auto is_this = [&](const NetworkInterface& other) { return other.name == entry->ifa_name; };
     if (leads_elsewhere(*entry) && entry->ifa_addr->sa_family == AF_INET6 && !is_link_local(*entry) &&

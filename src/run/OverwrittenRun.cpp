@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <string>
 
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "base/File.h"
 #include "run/figures/RecordedRun.h"
 
 namespace adtrain {
@@ -23,7 +25,10 @@ bool is_within(const fs::path& path, const fs::path& folder) {
 
 void refuse_overwritten_weights(const RunConfig& config, const RunFolder& overwritten) {
   const auto& init_from = config.training.init_from;
-  if (!init_from || !is_within(*init_from, overwritten.root)) return;
+  if (!init_from) return;
+  // What else lies in the run's folder stays: weights that were exported there, for example.
+  const bool is_run = is_within(overwritten.root, *init_from) && is_within(*init_from, overwritten.root);
+  if (!is_run && !is_within(*init_from, overwritten.checkpoints())) return;
   throw ConfigError(
       fmt::format("init_from: found {}, which --overwrite deletes; choose another --set run_name=…, or copy "
                   "the weights to another folder and name that",
@@ -49,8 +54,18 @@ void delete_training(const RunFolder& folder) {
   fs::remove_all(folder.overwritten());
 }
 
+void delete_temporaries(const RunFolder& folder) {
+  // Of the lock there may be one of a process that asks for it at this moment.
+  const std::string of_lock = folder.lock().filename().string() + ".";
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder.root)) {
+    if (!is_temporary(entry.path()) || entry.path().filename().string().starts_with(of_lock)) continue;
+    fs::remove(entry.path());
+  }
+}
+
 void delete_run(const RunFolder& folder) {
   delete_training(folder);
+  delete_temporaries(folder);
   for (const fs::path& records : {folder.tensorboard(), folder.profile()}) fs::remove_all(records);
   for (const char* ending : {".json", ".svg", ".png"}) fs::remove(folder.batch_sizes().concat(ending));
   for (const fs::path& record : {folder.failure(), folder.requeue(), folder.record(), folder.config()})

@@ -5,7 +5,7 @@
 
 namespace adtrain {
 
-/// Throws ConfigError where a run is to begin with weights (init_from) that lie in this folder, and so would
+/// Throws ConfigError where a run is to begin with weights (init_from) of the run in this folder, which would
 /// be deleted before it could.
 void refuse_overwritten_weights(const RunConfig& config, const RunFolder& overwritten);
 
@@ -14,6 +14,9 @@ void refuse_overwritten_weights(const RunConfig& config, const RunFolder& overwr
 /// they tell of. config.yaml and what else the next start writes anew stay until then. To be called by the
 /// holder of the run's lock. Throws std::filesystem::filesystem_error.
 void delete_training(const RunFolder& folder);
+
+/// Deletes what processes that were killed left of files in this folder itself. As above.
+void delete_temporaries(const RunFolder& folder);
 
 /// Deletes all that a run has written but its lock: it has not begun then. config.yaml goes last, so that the
 /// settings of what is left are known at any moment. What others have put into the folder stays. As above.

@@ -106,8 +106,10 @@ void RunLifecycle::decide() {
   const int64_t restarts = context_.restart_count;
   const std::optional<RunState> state = RunState::read(folder_.state());
   // Each of torchrun's agents counts the restarts that its own ranks have caused: rank 0's may have counted
-  // none. A SLURM job may have several steps, so there the count decides.
-  const bool may_be_restart = restarts > 0 || context_.launcher != Launcher::kSlurm;
+  // none, where the run has not come to an end. A SLURM job may have several steps, so there the count
+  // decides.
+  const bool uncounted = state && state->stage == RunState::Stage::kTraining;
+  const bool may_be_restart = restarts > 0 || (uncounted && context_.launcher != Launcher::kSlurm);
   if (may_be_restart && state && state->launch.same_launch(launch_)) {
     console_.notice(fmt::format("restart {}by {} continues what an earlier attempt has begun",
                                 restarts > 0 ? fmt::format("{} ", restarts) : "",
@@ -212,6 +214,7 @@ void RunLifecycle::claim() {
 void RunLifecycle::rewrite() {
   if (wish_.overwrite && !wish_.resume) delete_training(folder_);
   fs::remove_all(folder_.overwritten());
+  delete_temporaries(folder_);
   if (wish_.resume) {
     keep_former_configuration();
   } else {  // Also what a start has recorded that died before its first checkpoint.

@@ -14,9 +14,9 @@
 namespace adtrain {
 namespace {
 
-/// "mean return at the end of learning 16.20, oracle 17.25". `mean` is NaN where no episode came to its end.
+/// "mean return at the end of learning 16.20, oracle 17.25". `mean` is NaN where it is not known.
 std::string return_text(double mean, const std::string& best) {
-  if (std::isnan(mean)) return "no episode has come to its end";
+  if (std::isnan(mean)) return "the return at the end of learning is not known";
   return fmt::format("mean return at the end of learning {:.2f}{}", mean, best);
 }
 

@@ -64,6 +64,8 @@ const ActivityStatus* place_of_most(const std::vector<StandingRank>& ranks) {
 
 Failure standstill(const std::vector<StandingRank>& ranks) {
   const ActivityStatus* most = place_of_most(ranks);
+  // The root of a broadcast leaves it before the others have received it.
+  if (most != nullptr && most->waits_in == "a broadcast") most = nullptr;
   const auto odd = std::ranges::find_if(ranks, [&](const StandingRank& rank) {
     return most != nullptr && is_known(rank) && !same_place(rank.doing, *most);
   });

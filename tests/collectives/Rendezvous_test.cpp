@@ -304,7 +304,7 @@ TEST(Rendezvous, NobodyReachesThePortOnceAllHaveMet) {
   std::thread other([&] { theirs = Attendance(rank_of_two(1, port)).meeting.join(); });
   const auto ours = Attendance(rank_of_two(0, port)).meeting.join();
   other.join();
-  EXPECT_EQ(wait_for_listener("127.0.0.1", port, 0.2), "Connection refused");
+  EXPECT_EQ(find_listener("127.0.0.1", port, 0.2).trouble, "Connection refused");
   std::thread theirs_too([&] { theirs->barrier(); });
   ours->barrier();  // connections that were there stay
   theirs_too.join();

@@ -41,14 +41,15 @@ TEST_F(WorkerAnswers, WrongValuesAreNotPassedOn) {
     EXPECT_EQ(ended.code, ExitCode::kData) << function;
     EXPECT_THAT(ended.message, AllOf(message, HasSubstr(kWhereItIsWrong))) << function;
   }
-  for (const char* sound : {"faults:make_whole_ends", "faults:make_narrow", "faults:make_sound_vector"}) {
+  for (const char* sound : {"faults:make_whole_ends", "faults:make_float_ends", "faults:make_narrow",
+                            "faults:make_sound_vector", "faults:make_vector_of_floats"}) {
     EXPECT_EQ(play(sound).message, "");
   }
 }
 
 TEST_F(WorkerAnswers, WrongValuesOfAVectorAreNotPassedOn) {
   const std::vector<std::pair<std::string, testing::Matcher<std::string>>> cases = {
-      {"make_vector_with_one_end", AllOf(HasSubstr("wrong terminated"), HasSubstr("bool of shape ()"))},
+      {"make_vector_with_real_ends", AllOf(HasSubstr("wrong terminated"), HasSubstr("(3,), float64"))},
       {"make_vector_with_dict", AllOf(HasSubstr("wrong truncated"), HasSubstr("dict of shape ()"))},
       {"make_vector_with_nones", AllOf(HasSubstr("wrong terminated"), HasSubstr("(3,), object"))},
       {"make_vector_with_ragged_rewards", AllOf(HasSubstr("wrong rewards"), HasSubstr("found list"))},

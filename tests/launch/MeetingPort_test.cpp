@@ -151,14 +151,14 @@ TEST(MeetingPort, TheAddressOfANameThatAnswersIsFound) {
   const FoundListener found = find_listener("h1", port, 5);
   EXPECT_EQ(found.address, "127.0.0.3");
   EXPECT_EQ(found.trouble, "");
-  EXPECT_EQ(wait_for_listener("h1", port, 5), "");
+  EXPECT_EQ(find_listener("h1", port, 5).trouble, "");
 }
 
 TEST(MeetingPort, AnAddressThatLosesAllPacketsLeavesTimeForTheOthers) {
   const int64_t port = free_port();
   LoopbackListener deaf("127.0.0.2", port, 0);
   deaf.fill();
-  ASSERT_EQ(wait_for_listener("127.0.0.2", port, 0.2), "Connection timed out");
+  ASSERT_EQ(find_listener("127.0.0.2", port, 0.2).trouble, "Connection timed out");
   const LoopbackListener listener("127.0.0.3", port, 4);
   hosts_file()["h1"] = {"127.0.0.2", "127.0.0.3"};
   const Stopwatch watch;
@@ -184,9 +184,9 @@ TEST(MeetingPort, RefusesMoreWhileWhatIsConnectedStays) {
   MeetingPort port(context, MeetingAddress::of(context));
   const int listening = port.hand_over();
   ASSERT_EQ(listen(listening, 4), 0);
-  EXPECT_EQ(wait_for_listener("127.0.0.1", context.master_port, 1), "");
+  EXPECT_EQ(find_listener("127.0.0.1", context.master_port, 1).trouble, "");
   port.refuse_more();
-  EXPECT_EQ(wait_for_listener("127.0.0.1", context.master_port, 0.1), "Connection refused");
+  EXPECT_EQ(find_listener("127.0.0.1", context.master_port, 0.1).trouble, "Connection refused");
   close(listening);
 }
 

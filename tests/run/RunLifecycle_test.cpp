@@ -187,9 +187,19 @@ TEST_F(RunLifecycleTest, OverwritingKeepsTheWeightsThatItIsToBeginWith) {
     }
     EXPECT_TRUE(fs::exists(file("checkpoints/step-5"))) << name;
   }
-  config_.training.init_from = (folder_.path() / "small-before").string();
+  config_.training.init_from = file("exported.safetensors").string();  // which stays
   start({.overwrite = true}).reset();
   EXPECT_FALSE(fs::exists(file("checkpoints")));
+}
+
+TEST_F(RunLifecycleTest, AStartClearsAwayWhatKilledWritersLeft) {
+  start().reset();
+  const fs::path left = temporary_beside(file("state.json")), asks = temporary_beside(file("lock"));
+  for (const fs::path& path : {left, asks, file("notes.tmp")}) write_file(path, "");
+  start().reset();
+  EXPECT_FALSE(fs::exists(left));
+  EXPECT_TRUE(fs::exists(asks)) << "another process may be asking for the folder";
+  EXPECT_TRUE(fs::exists(file("notes.tmp"))) << "the user's";
 }
 
 TEST_F(RunLifecycleTest, WhatAStartRecordedBeforeItsFirstCheckpointIsNotPartOfTheNext) {

@@ -44,7 +44,8 @@ TEST(Standstill, NamesNobodyWhereNoneDiffersFromMost) {
        {ranks_in({{"a barrier", 12}, {"a barrier", 12}, {"a barrier", 12}}),
         ranks_in({{"a barrier", 12}, {"a broadcast", 12}}), ranks_in({{"a barrier", 12}, {"", 11}, {"", 12}}),
         ranks_in({{"a barrier", 12}, {"a barrier", 12}, {"a broadcast", 12}, {"a broadcast", 12}}),
-        ranks_in({{"a barrier", 12}, {"a barrier", 12}, {"", 11}})}) {
+        ranks_in({{"a barrier", 12}, {"a barrier", 12}, {"", 11}}),
+        ranks_in({{"a barrier", 12}, {"a broadcast", 12}, {"a broadcast", 12}})}) {  // the root leaves first
     const Failure found = standstill(ranks);
     EXPECT_EQ(found.who.rank, RankIdentity::kNobody) << found.error;
     EXPECT_EQ(found.code, ExitCode::kPeerLost);

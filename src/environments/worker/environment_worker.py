@@ -183,11 +183,19 @@ def reward_of(value, doing, place):
     return float(value)
 
 
+def are_flags(array):
+    """Whether these are truth values, or numbers that stand for some."""
+    return array.dtype.kind in "iub" or array.dtype.kind == "f" and bool(np.isin(array, (0, 1)).all())
+
+
 def flag_of(value, what, doing, place):
     """Python finds truth in anything: None would go on with the episode, and any dictionary end it."""
-    if type(value) is not bool:
-        expect_one(value, "iub", what, doing, place, "one truth value")
-    return bool(value)
+    if type(value) is bool:
+        return value
+    array = as_array(value)
+    if array.size != 1 or not are_flags(array):
+        raise Fault("value", what=what, doing=doing, place=place, found=repr(value)[:200], expected="one truth value")
+    return bool(array.item())
 
 
 class SingleEnvironments:
@@ -269,13 +277,13 @@ class VectorEnvironments:
         places = self.places
         return places.expect(found, (places.count,) + places.observation_shape, doing, None)
 
-    def one_each(self, value, kinds, what, dtype):
-        """An array of these kinds of NumPy's types, of one number for each place."""
-        array, count = as_array(value), self.places.count
-        if array.shape != (count,) or array.dtype.kind not in kinds:
+    def one_each(self, value, what, dtype, fits, shapes):
+        """An array of one of these shapes that holds what it should."""
+        array = as_array(value)
+        if array.shape not in shapes or not fits(array):
             raise Fault("value", what=what, doing="step", place=None,
                         found="%s of shape %s, %s" % (type(value).__name__, array.shape, array.dtype),
-                        expected="shape (%d,), %s" % (count, dtype))
+                        expected="shape (%d,), %s" % (self.places.count, dtype))
         return array
 
     def reset(self, **options):
@@ -305,9 +313,11 @@ class VectorEnvironments:
         except BaseException:
             raise raised("step") from None
         reached = self.observations(found, "step")
-        places.reward[:] = self.one_each(rewards, "fiub", "rewards", "float64")
-        places.terminated[:] = self.one_each(terminated, "iub", "terminated", "bool")
-        places.truncated[:] = self.one_each(truncated, "iub", "truncated", "bool")
+        each = (places.count,)
+        places.reward[:] = self.one_each(rewards, "rewards", "float64", lambda array: array.dtype.kind in "fiub", [each])
+        # One flag may be that of all: `False` of environments that never truncate.
+        places.terminated[:] = self.one_each(terminated, "terminated", "bool", are_flags, [each, ()])
+        places.truncated[:] = self.one_each(truncated, "truncated", "bool", are_flags, [each, ()])
         ended = places.terminated | places.truncated
         places.cut &= ~ended
         places.truncated |= places.cut

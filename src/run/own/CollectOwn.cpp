@@ -121,10 +121,10 @@ void check_kept(const std::filesystem::path& file, const RunConfig& config, Cons
   const FinishedTasks tasks = tasks_in(*source);
   const std::string& env_worker = *config.worker.env_worker;
   const std::optional<WorkerHello> hello = hello_if_any(config.worker, console);
-  if (hello) {
+  // A file of other programs does not say of which environments its tasks are.
+  if (hello && settings.contains("env_worker")) {
     check_held(file, tasks, OwnCollector::tasks_of(*hello, config.tasks, env_worker));
-    // A file of other programs does not say of which environments its tasks are.
-    if (settings.contains("env_worker")) check_names(file, tasks, *hello, env_worker);
+    check_names(file, tasks, *hello, env_worker);
   } else if (config.tasks.tasks) {
     check_held(file, tasks, NumberRanges::parse(*config.tasks.tasks).value());
   }

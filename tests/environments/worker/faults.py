@@ -93,6 +93,7 @@ make_real_terminated = maker(lambda observation, reward: (observation, reward, 0
 make_text_truncated = maker(lambda observation, reward: (observation, reward, False, "no"))
 make_no_truncated = maker(lambda observation, reward: (observation, reward, False, None))
 make_whole_ends = maker(lambda observation, reward: (observation, reward, np.False_, np.array(0)))
+make_float_ends = maker(lambda observation, reward: (observation, reward, np.float32(0), np.array([False])))
 
 
 def make_nan_observation(task, seed):
@@ -145,12 +146,13 @@ def vector_maker(**wrong):
     return lambda tasks, seeds: Together(tasks, wrong)
 
 
-make_vector_with_one_end = vector_maker(terminated=False)
+make_vector_with_real_ends = vector_maker(terminated=np.array([0, 0.5, 1]))
 make_vector_with_dict = vector_maker(truncated={"agent": False})
 make_vector_with_nones = vector_maker(terminated=[False, None, True])
 make_vector_with_ragged_rewards = vector_maker(rewards=[[1], [2, 3], [4]])
 make_wrapping_vector = vector_maker(observations=np.array([[1, 2], [3, 4], [5, 260]]))
 make_sound_vector = vector_maker(terminated=[0, 1, 1], rewards=[True, False, True])
+make_vector_of_floats = vector_maker(terminated=np.array([0, 1, 1], np.float32), truncated=False)
 
 
 def make_nothing(task, seed):

@@ -179,9 +179,9 @@ TEST(Rendezvous, TwoProcessesWithOneRankAreRefusedInTheStoreOfAnAgent) {
     const int64_t rank = root ? 0 : 1;
     LaunchContext twice = root ? agent.first : agent.second;
     for (LaunchContext* context : {&agent.first, &twice}) context->world_size = context->local_world_size = 3;
-    std::vector<Complaint> found(2);
+    std::vector<Complaint> found(root ? 2 : 3);
     std::thread one([&] { found[0] = complaint(twice, 20); }), two([&] { found[1] = complaint(twice, 20); });
-    if (!root) found.push_back(complaint(agent.first, 20));
+    if (!root) found[2] = complaint(agent.first, 20);
     one.join();
     two.join();
     for (const Complaint& each : found) {

@@ -1,15 +1,14 @@
 #include "base/File.h"
 
 #include <cerrno>
-#include <random>
 #include <regex>
 #include <system_error>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include "base/Fault.h"
+#include "base/RandomToken.h"
 
 namespace adtrain {
 namespace {
@@ -77,8 +76,7 @@ void write_file(const fs::path& path, std::string_view bytes) {
 }
 
 fs::path temporary_beside(const fs::path& path) {
-  std::random_device random;
-  return path.string() + fmt::format(".{:08x}{:08x}.tmp", random(), random());
+  return path.string() + "." + random_token() + ".tmp";
 }
 
 bool is_temporary(const fs::path& path) {

@@ -41,6 +41,10 @@ void on_disk(const Action& action) {
   }
 }
 
+fs::path partial_folder(const fs::path& path) {
+  return path.string() + ".partial";
+}
+
 void check_settings(const fs::path& partial, const HistorySettings& settings) {
   HistorySettings before;
   const fs::path file = partial / "settings.json";
@@ -93,7 +97,7 @@ void write_whole(const fs::path& path, const std::string& bytes) {
 HistoryFileWriter::HistoryFileWriter(fs::path path, NumberRanges tasks, const Settings& settings,
                                      int compression, ExistingHistories existing, HistoryVersion version)
     : path_(std::move(path)),
-      partial_(path_.string() + ".partial"),
+      partial_(partial_folder(path_)),
       tasks_(std::move(tasks)),
       settings_(settings),
       compression_(compression),
@@ -155,8 +159,8 @@ void HistoryFileWriter::remove_damaged_tasks() {
   }
 }
 
-fs::path HistoryFileWriter::task_file(int64_t task) const {
-  return partial_ / fmt::format("{}.hdf5", task);
+fs::path HistoryFileWriter::task_file(const fs::path& path, int64_t task) {
+  return partial_folder(path) / fmt::format("{}.hdf5", task);
 }
 
 std::vector<int64_t> HistoryFileWriter::missing() const {

@@ -56,9 +56,11 @@ class HistoryFileWriter {
   void write(int64_t task, const RecordedTask& recorded);
   /// Makes `path`; all tasks must have been written.
   void finish();
+  /// Where a task that was written for the file `path` is until that is complete.
+  static std::filesystem::path task_file(const std::filesystem::path& path, int64_t task);
 
  private:
-  std::filesystem::path task_file(int64_t task) const;
+  std::filesystem::path task_file(int64_t task) const { return task_file(path_, task); }
   void open_folder(ExistingHistories existing);
   void remove_damaged_tasks();
   void check_room() const;

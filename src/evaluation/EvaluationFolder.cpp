@@ -1,8 +1,8 @@
 #include "evaluation/EvaluationFolder.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <numeric>
+#include <span>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -13,6 +13,7 @@
 
 #include "base/File.h"
 #include "base/NumberRanges.h"
+#include "evaluation/EvaluationSummary.h"
 #include "evaluation/NpyFile.h"
 #include "model/Parameters.h"
 #include "telemetry/Chart.h"
@@ -107,22 +108,32 @@ std::string name_of_tasks(const std::string& eval_tasks) {
   return (count == 1 ? "task-" : "tasks-") + eval_tasks;
 }
 
-bool is_among(std::string_view key, std::initializer_list<std::string_view> keys) {
+bool is_among(std::string_view key, std::span<const std::string_view> keys) {
   return std::ranges::find(keys, key) != keys.end();
 }
 
-/// Of what summary.json holds, that which is no part of the identity.
+/// Of what summary.json holds, that which is no part of the identity. task_names follow from tasks.
 bool is_result(std::string_view key) {
-  return is_among(key,
-                  {"task_names", "last10_mean", "random_floor", "oracle", "normalized_score", "mean", "std"});
+  return key == "task_names" || is_among(key, kEvaluationResults);
 }
 
 /// Whether summaries have it whatever its value is. A key that is missing here tells evaluations apart by its
 /// presence, which at worst costs a folder; a key that should not be here costs results.
 bool is_always_written(std::string_view key) {
-  return is_among(key, {"env", "env_split_seed", "grid_size", "horizon", "max_episode_steps",
-                        "checkpoint_step", "eval_tasks", "eval_seed", "eval_sampling",
-                        "eval_terminal_observation", "tasks", "repeats", "episodes"});
+  constexpr std::string_view kAlways[] = {"env",
+                                          "env_split_seed",
+                                          "grid_size",
+                                          "horizon",
+                                          "max_episode_steps",
+                                          "checkpoint_step",
+                                          "eval_tasks",
+                                          "eval_seed",
+                                          "eval_sampling",
+                                          "eval_terminal_observation",
+                                          "tasks",
+                                          "repeats",
+                                          "episodes"};
+  return is_among(key, kAlways);
 }
 
 /// Whether nothing that `one` says is said otherwise, or left to a default, by the other.

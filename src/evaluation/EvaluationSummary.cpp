@@ -25,8 +25,7 @@ EvaluationSummary EvaluationSummary::read(const std::filesystem::path& folder) {
     summary.last10_mean = summary.identity.at("last10_mean").get<double>();
     summary.random_floor = number_if_there(summary.identity, "random_floor");
     summary.oracle = number_if_there(summary.identity, "oracle");
-    for (const char* result : {"mean", "std", "last10_mean", "random_floor", "oracle", "normalized_score"})
-      summary.identity.erase(result);
+    for (const std::string_view result : kEvaluationResults) summary.identity.erase(std::string(result));
     return summary;
   } catch (const nlohmann::json::exception& error) {
     throw DataError(fmt::format("{}: {}; expected what adtrain evaluate writes: evaluate again",

@@ -1,13 +1,19 @@
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 namespace adtrain {
+
+/// Keys of summary.json that say what was found; all others say what was evaluated.
+inline constexpr std::array<std::string_view, 6> kEvaluationResults = {
+    "mean", "std", "last10_mean", "random_floor", "oracle", "normalized_score"};
 
 /// What summary.json of an evaluation's folder says.
 struct EvaluationSummary {

@@ -121,7 +121,7 @@ Plan Plan::of(const TrainedRun& trained, const RunConfig& config, std::vector<st
 void Plan::play_in(const WorkerPool& workers, const RunConfig& config) {
   if (config.environment.has_own_tasks()) own.emplace(trained.folder);
   tasks = own ? own->evaluated(config, workers) : tasks_in_workers(config, workers);
-  origin.worker->task_names = origin_in_workers(workers, tasks).task_names;
+  origin.worker = origin_in_workers(workers, tasks);
 }
 
 fs::path requeue_marker(const fs::path& folder) {
@@ -161,7 +161,7 @@ void write_incomplete_results(const Plan& plan, const WorkerPool& workers, const
                               const PlayNotices::Say& say) {
   if (played.tasks.empty()) return;
   EvaluationOrigin origin = plan.origin;
-  origin.worker->task_names = origin_in_workers(workers, played.tasks).task_names;
+  origin.worker = origin_in_workers(workers, played.tasks);
   fs::path folder = plan.folder();
   folder += kIncompleteEvaluation;
   try {

@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <chrono>
 #include <ctime>
-#include <random>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "base/Clock.h"
 #include "base/Error.h"
 #include "base/File.h"
+#include "base/RandomToken.h"
 #include "base/Text.h"
 
 namespace adtrain {
@@ -27,11 +27,6 @@ using nlohmann::json;
 
 constexpr double kLookSeconds = 0.2;
 constexpr double kReserveSeconds = 30;  ///< in addition to the holder's own time
-
-std::string random_token() {
-  std::random_device device;
-  return fmt::format("{:08x}{:08x}", device(), device());
-}
 
 fs::path with_suffix(fs::path path, const std::string& suffix) {
   return path += suffix;

@@ -139,9 +139,13 @@ void Trainer::at_boundary(bool leaving) {
 bool Trainer::keeper_wants_step() {
   const bool wants = parts_.communicator.is_root() && parts_.keeper.wants_step();
   if (!optimizer_.sharded()) return wants && state_.finite();
-  at::Tensor told = at::full({1}, wants ? 1 : 0, at::kLong);
+  return as_root_says(wants) && finite_on_all_ranks();
+}
+
+bool Trainer::as_root_says(bool statement) {
+  at::Tensor told = at::full({1}, statement ? 1 : 0, at::kLong);
   parts_.communicator.broadcast(told, 0);
-  return told.item<int64_t>() != 0 && finite_on_all_ranks();
+  return told.item<int64_t>() != 0;
 }
 
 bool Trainer::finite_on_all_ranks() {
@@ -164,9 +168,7 @@ bool Trainer::returns_due() const {
 
 bool Trainer::returns_missed() {
   if (state_.progress.step == 0 || !returns_due()) return false;
-  at::Tensor known = at::full({1}, parts_.log.has_returns(state_.progress.step) ? 1 : 0, at::kLong);
-  parts_.communicator.broadcast(known, 0);
-  return known.item<int64_t>() == 0;
+  return !as_root_says(parts_.log.has_returns(state_.progress.step));
 }
 
 bool Trainer::measure_returns(const StopRequest& stop) {
@@ -178,8 +180,7 @@ bool Trainer::measure_returns(const StopRequest& stop) {
     const bool stopped = agree_to_stop(stop);
     if (stopped) {
       parts_.log.warn(fmt::format(
-          "the in-context returns after step {} were not measured to their end; --resume makes up "
-          "for that",
+          "the in-context returns after step {} were not measured to their end; --resume makes up for that",
           state_.progress.step));
     }
     return !stopped;

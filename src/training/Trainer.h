@@ -76,6 +76,8 @@ class Trainer {
   /// sharded, as saving is then.
   bool keeper_wants_step();
   bool finite_on_all_ranks();
+  /// What rank 0 says. Collective.
+  bool as_root_says(bool statement);
   void give_step_to_keeper(bool leaving);
   bool returns_due() const;
   /// Whether a measurement that was due at the step from which the run goes on was cut short. Collective.

@@ -11,6 +11,15 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
+/// runs/large, with enough layers for some to be quantised and some not.
+void train_large(const SmallRun& run) {
+  ASSERT_EQ(run.collect().exit_code, 0);
+  const Finished trained = run.adtrain(
+      "small.yaml --set run_name=large --set transformer_block=xland --set tf_n_layer=3 --set tf_n_embd=64 "
+      "--set train_timesteps=4 --set num_warmup_steps=1 --set ckpt_interval=4");
+  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+}
+
 /// The same scores, byte for byte.
 void expect_equal(const SmallRun& run, const std::string& found, const std::string& expected) {
   for (const std::string file : {"/scores.npy", "/scores.csv"})
@@ -42,11 +51,7 @@ void expect_import(const SmallRun& run, const std::string& file, const std::stri
 
 TEST(Quantised, ScoresAndEvaluatesARunOnOneDeviceOnSeveralAndOnRanks) {
   const SmallRun run;
-  ASSERT_EQ(run.collect().exit_code, 0);
-  const Finished trained = run.adtrain(
-      "small.yaml --set run_name=large --set transformer_block=xland --set tf_n_layer=3 --set tf_n_embd=64 "
-      "--set train_timesteps=4 --set num_warmup_steps=1 --set ckpt_interval=4");
-  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  ASSERT_NO_FATAL_FAILURE(train_large(run));
   const std::string score = "score runs/large --set score_tasks=all --set max_samples=13 --set batch_size=2 ";
   const std::string nf4 =
       "--set quantization_config='{load_in_4bit: true, bnb_4bit_quant_type: nf4, bnb_4bit_use_double_quant: "
@@ -139,11 +144,7 @@ TEST(Quantised, ScoresAndEvaluatesARunOnOneDeviceOnSeveralAndOnRanks) {
 /// Which layers are quantised follows from what is stored, in device maps too, and other keys are refused.
 TEST(Quantised, StoredWeightsSayWhichLayersAreQuantised) {
   const SmallRun run;
-  ASSERT_EQ(run.collect().exit_code, 0);
-  const Finished trained = run.adtrain(
-      "small.yaml --set run_name=large --set transformer_block=xland --set tf_n_layer=3 --set tf_n_embd=64 "
-      "--set train_timesteps=4 --set num_warmup_steps=1 --set ckpt_interval=4");
-  ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  ASSERT_NO_FATAL_FAILURE(train_large(run));
   const std::string skip = " --set llm_int8_skip_modules=", left = "blocks.0,blocks.1.mlp",
                     nf4 = " --set load_in_4bit=true" + skip + left;
   for (const std::string out : {"part.safetensors", "runs/part"}) {

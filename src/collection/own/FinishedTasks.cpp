@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/Text.h"
+#include "data/HistoryFileWriter.h"
 #include "data/hdf5/Hdf5Metadata.h"
 
 namespace adtrain {
@@ -23,16 +24,12 @@ std::string shown(const std::string& name) {
 
 }  // namespace
 
-std::filesystem::path finished_file(const std::filesystem::path& histories, int64_t task) {
-  return std::filesystem::path(histories.string() + ".partial") / fmt::format("{}.hdf5", task);
-}
-
 FinishedTasks read_finished(const std::filesystem::path& histories, const NumberRanges& tasks) {
   Hdf5Metadata metadata;
   FinishedTasks finished;
   for (const int64_t task : tasks.numbers()) {
     const nlohmann::json attributes =
-        metadata.attributes(finished_file(histories, task).string(), fmt::format("{}", task));
+        metadata.attributes(HistoryFileWriter::task_file(histories, task).string(), fmt::format("{}", task));
     const auto name = attributes.find("task"), score = attributes.find("expert-score");
     FinishedTask& found = finished[task];
     if (name != attributes.end() && name->is_string()) found.name = *name;

@@ -21,10 +21,8 @@ struct FinishedTask {
 /// By number.
 using FinishedTasks = std::map<int64_t, FinishedTask>;
 
-/// Where HistoryFileWriter keeps a finished task until the file `histories` is complete.
-std::filesystem::path finished_file(const std::filesystem::path& histories, int64_t task);
-
-/// Reads those files of `tasks`, which must be there. Throws DataError where one is damaged.
+/// Reads what HistoryFileWriter keeps of `tasks`, which must be finished, until the file `histories` is
+/// complete. Throws DataError where a task's is damaged.
 FinishedTasks read_finished(const std::filesystem::path& histories, const NumberRanges& tasks);
 
 /// "task 0 was 'low' and is 'high'" for each task that environments by now call otherwise, as their TASKS

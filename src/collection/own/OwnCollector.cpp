@@ -143,14 +143,15 @@ FinishedTasks OwnCollector::finished_before(const std::filesystem::path& file,
   FinishedTasks finished = read_finished(file, tasks_.without(NumberRanges::of(writer.missing())));
   const std::vector<std::string> differing = renamed(finished, hello_);
   if (differing.empty()) return finished;
-  const std::filesystem::path folder = finished_file(file, tasks_.smallest()).parent_path();
+  const std::filesystem::path folder = HistoryFileWriter::task_file(file, tasks_.smallest()).parent_path();
   if (existing == ExistingHistories::kRefuse) {
     throw DataError(fmt::format(
         "{}: a file was begun there with other tasks of {}: {}; expected the same TASKS in the same order: "
         "restore them to continue it, or remove the folder to begin anew, as --overwrite does",
         folder.string(), *workers_.env_worker, abridged(join(differing, ", "))));
   }
-  for (const auto& [task, ignored] : finished) std::filesystem::remove(finished_file(file, task));
+  for (const auto& [task, ignored] : finished)
+    std::filesystem::remove(HistoryFileWriter::task_file(file, task));
   return {};
 }
 

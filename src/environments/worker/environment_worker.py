@@ -170,16 +170,12 @@ class Places:
                     expected="numbers that %s can hold, %d to %d" % (dtype, limits.min, limits.max))
 
 
-def expect_one(value, kinds, what, doing, place, expected):
-    """Throws Fault where the value is not a single one of these kinds of NumPy's types."""
-    array = as_array(value)
-    if array.ndim != 0 or array.dtype.kind not in kinds:
-        raise Fault("value", what=what, doing=doing, place=place, found=repr(value)[:200], expected=expected)
-
-
 def reward_of(value, doing, place):
-    if type(value) is not float:
-        expect_one(value, "fiub", "reward", doing, place, "one number")
+    if type(value) is float:
+        return value
+    array = as_array(value)
+    if array.ndim != 0 or array.dtype.kind not in "fiub":
+        raise Fault("value", what="reward", doing=doing, place=place, found=repr(value)[:200], expected="one number")
     return float(value)
 
 

@@ -188,14 +188,14 @@ TEST_F(OwnCollectorTest, TasksThatWereEditedAreNotMixed) {
     return std::string("complete");
   };
   EXPECT_THAT(collect("low middle high"), HasSubstr("ZeroDivisionError"));
-  const std::string finished = read_file(finished_file(file, 0));
+  const std::string finished = read_file(HistoryFileWriter::task_file(file, 0));
   EXPECT_THAT(
       collect("new low middle"),
       AllOf(HasSubstr("h.hdf5.partial: a file was begun there with other tasks of edited:make_edited"),
             HasSubstr("task 0 was 'low' and is 'new', task 1 was 'middle' and is 'low'; expected"),
             HasSubstr("--overwrite")));
   EXPECT_THAT(collect("low middle new"), HasSubstr("ZeroDivisionError")) << "the third was not finished";
-  EXPECT_EQ(read_file(finished_file(file, 0)), finished);
+  EXPECT_EQ(read_file(HistoryFileWriter::task_file(file, 0)), finished);
   EXPECT_THAT(collect("new low middle", ExistingHistories::kReplace), HasSubstr("ZeroDivisionError"));
   EXPECT_EQ(read_finished(file, NumberRanges::below(2)).at(0).name, "new") << "learnt anew";
 }

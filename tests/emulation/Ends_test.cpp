@@ -144,7 +144,7 @@ void expect_action_loss_is_the_reference(const kernels::LinearCrossEntropyShape&
 TEST(EmulatedLinearCrossEntropy, IsTheReferenceInAnyOrderOfThreads) {
   at::manual_seed(1);
   for (const auto& [sequences, queries, transitions, width, actions] : std::vector<std::array<int, 5>>{
-           {70, 1, 9, 64, 5}, {1, 1, 1, 32, 5}, {37, 1, 5, 96, 3}, {33, 7, 7, 64, 8}, {530, 1, 2, 32, 2}}) {
+           {70, 1, 9, 64, 5}, {1, 1, 1, 32, 5}, {37, 1, 5, 96, 3}, {33, 7, 7, 64, 8}, {1030, 1, 2, 32, 2}}) {
     SCOPED_TRACE(std::to_string(sequences) + " sequences");
     expect_action_loss_is_the_reference({int64_t{sequences} * queries, queries, transitions, width, actions});
   }

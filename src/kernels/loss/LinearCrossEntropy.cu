@@ -4,6 +4,7 @@
 #include "kernels/loss/LinearCrossEntropy.h"
 #include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/RowProducts.cuh"
+#include "kernels/primitives/TransferInstructions.cuh"
 
 /// A warp works on 16 rows. Their logits are a product on the tensor cores whose 8 columns are the actions.
 /// Lane (row, quad) holds actions 2 · quad and 2 · quad + 1 of rows `row` and `row` + 8, so the softmax of a
@@ -14,8 +15,10 @@ namespace {
 constexpr int kMostActions = LinearCrossEntropyShape::kMostActions;
 static_assert(kMostActions == 8, "one tile of a product");
 
-constexpr int kLossWarps = 32, kLossThreads = kLossWarps * kWarp;
-constexpr int64_t kLossRows = kLossWarps * kWarpTile;  ///< per thread block
+/// With few rows, few large blocks would leave all instructions to one or two multiprocessors. So the warps
+/// that share a sum are spread over the small blocks of a cluster.
+constexpr int kLossWarps = 8, kLossThreads = kLossWarps * kWarp, kLossBlocks = 8;
+constexpr int64_t kLossRows = kLossBlocks * kLossWarps * kWarpTile;  ///< per cluster
 
 constexpr int kBackwardWarps = 4, kBackwardThreads = kBackwardWarps * kWarp;
 constexpr int64_t kMostParts = 1024;  ///< as many warps fill a GPU
@@ -66,65 +69,111 @@ __device__ RowLoss loss_of_row(float first, float second, int actions, int taken
   const float first_power = is_first ? expf(first) : 0.0f, second_power = is_second ? expf(second) : 0.0f;
   const float powers = quad_sum(first_power + second_power);
 
-  const float of_each = label_smoothing / static_cast<float>(actions), of_taken = 1.0f - label_smoothing;
+  const float of_each = __fdividef(label_smoothing, static_cast<float>(actions)),
+              of_taken = 1.0f - label_smoothing;
   const float first_target = is_first ? of_each + (action == taken ? of_taken : 0.0f) : 0.0f;
   const float second_target = is_second ? of_each + (action + 1 == taken ? of_taken : 0.0f) : 0.0f;
   const float expected = quad_sum((first_target > 0 ? first_target * first : 0.0f) +
                                   (second_target > 0 ? second_target * second : 0.0f));
   return {logf(powers) - expected,
           best == taken,
-          {first_power / powers - first_target, second_power / powers - second_target}};
+          {__fdividef(first_power, powers) - first_target, __fdividef(second_power, powers) - second_target}};
 }
+
+/// The sums of a cluster's blocks, which come to the memory of the first one.
+class ClusterSums {
+ public:
+  /// For all threads of the cluster.
+  __device__ void set_up(int block) {
+    if (block == 0 && threadIdx.x == 0) {
+      arrived_.set_up(1);
+      arrived_.expect(sizeof of_blocks_);
+      arrived_.arrive();
+      show_barriers_to_copies();
+    }
+    meet_in_cluster();
+  }
+  /// By one thread of each block.
+  __device__ void put(int block, float loss, int correct) {
+    start_store(&of_blocks_[block], {{loss, static_cast<float>(correct), 0, 0}}, arrived_, /*block=*/0);
+  }
+  /// By a warp of the first block, where the first lane stores.
+  __device__ void add_up(const LinearCrossEntropySums& sums, int64_t place) {
+    arrived_.await(0);
+    const int lane = threadIdx.x % kWarp;
+    const float4 own = lane < kLossBlocks ? of_blocks_[lane] : float4{};
+    const float loss = warp_sum(own.x);
+    const int correct = __reduce_add_sync(kAllLanes, static_cast<int>(own.y));
+    if (lane == 0) {
+      sums.losses[place] = loss;
+      sums.correct[place] = correct;
+    }
+  }
+
+ private:
+  float4 of_blocks_[kLossBlocks];
+  TransferBarrier arrived_;
+};
+
+struct LossMemory {
+  ClusterSums cluster;
+  float loss_of_warp[kLossWarps];
+  int correct_of_warp[kLossWarps];
+};
 
 __global__ void __launch_bounds__(kLossThreads)
     linear_cross_entropy_kernel(LinearCrossEntropyShape shape, const Bf16* encoded, HeadWeights weights,
                                 const int32_t* taken, float label_smoothing, float* slopes,
                                 LinearCrossEntropySums sums) {
-  __shared__ float loss_of_warp[kLossWarps];
-  __shared__ int correct_of_warp[kLossWarps];
+  LossMemory& memory = *reinterpret_cast<LossMemory*>(aligned_shared_memory());
+  const int block = static_cast<int>(blockIdx.x) % kLossBlocks;
+  memory.cluster.set_up(block);
   follow_kernels_ahead();
   const auto [row, quad] = quad_place();
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int64_t first = blockIdx.x * kLossRows + warp * kWarpTile;
-  const Sums products = products_of(shape, encoded, weights.weight, first);
+  const int64_t number = blockIdx.x / kLossBlocks;  // of the cluster
+  const int64_t first = number * kLossRows + (warp * kLossBlocks + block) * kWarpTile;
 
   float loss = 0;
   int correct = 0;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int64_t place = first + row + 8 * half;
-    const bool is_row = place < shape.rows;
-    const auto logit = [&](int k) {
-      const int action = 2 * quad_place().quad + k;
-      if (action >= shape.actions) return -INFINITY;
-      return products.value[2 * half + k] + __bfloat162float(weights.bias[action]);
-    };
-    // All rows fit in a GPU's memory, so that their numbers fit in 32 bits, in which division is fast.
-    const unsigned number = static_cast<unsigned>(place), queries = static_cast<unsigned>(shape.queries);
-    const unsigned sequence = number / queries, query = number - sequence * queries;
-    const int64_t transition = int64_t{sequence + 1} * shape.transitions - shape.queries + query;
-    const RowLoss of_row = loss_of_row(logit(0), logit(1), shape.actions,
-                                       is_row ? __ldg(taken + transition) : 0, label_smoothing);
-    const bool counts = is_row && quad == 0;
-    if (counts) loss += of_row.loss;
-    correct += __popc(__ballot_sync(kAllLanes, counts && of_row.right));
-    if (is_row) *reinterpret_cast<float2*>(slopes + place * kMostActions + 2 * quad) = of_row.slopes;
+  if (first < shape.rows) {
+    Sums products = products_of(shape, encoded, weights.weight, first);
+#pragma unroll 1  // twice the code would take longer to be fetched than to run
+    for (int half = 0; half < 2; ++half) {
+      const int64_t place = first + row + 8 * half;
+      const bool is_row = place < shape.rows;
+      const auto logit = [&](int k) {
+        const int action = 2 * quad_place().quad + k;
+        if (action >= shape.actions) return -INFINITY;
+        return products.value[k] + __bfloat162float(weights.bias[action]);
+      };
+      // All rows fit in a GPU's memory, so that their numbers fit in 32 bits, in which division is fast.
+      const unsigned of_all = static_cast<unsigned>(place), queries = static_cast<unsigned>(shape.queries);
+      const unsigned sequence = of_all / queries, query = of_all - sequence * queries;
+      const int64_t transition = int64_t{sequence + 1} * shape.transitions - shape.queries + query;
+      const RowLoss of_row = loss_of_row(logit(0), logit(1), shape.actions,
+                                         is_row ? __ldg(taken + transition) : 0, label_smoothing);
+      const bool counts = is_row && quad == 0;
+      if (counts) loss += of_row.loss;
+      correct += __popc(__ballot_sync(kAllLanes, counts && of_row.right));
+      if (is_row) *reinterpret_cast<float2*>(slopes + place * kMostActions + 2 * quad) = of_row.slopes;
+      products.value[0] = products.value[2];
+      products.value[1] = products.value[3];
+    }
   }
 
   loss = warp_sum(loss);
   if (lane == 0) {
-    loss_of_warp[warp] = loss;
-    correct_of_warp[warp] = correct;
+    memory.loss_of_warp[warp] = loss;
+    memory.correct_of_warp[warp] = correct;
   }
   __syncthreads();
   if (warp != 0) return;
-  static_assert(kLossWarps == kWarp, "a lane a warp");
-  const float of_block = warp_sum(loss_of_warp[lane]);
-  const int correct_of_block = __reduce_add_sync(kAllLanes, correct_of_warp[lane]);
-  if (lane == 0) {
-    sums.losses[blockIdx.x] = of_block;
-    sums.correct[blockIdx.x] = correct_of_block;
-  }
+  const float of_block = warp_sum(lane < kLossWarps ? memory.loss_of_warp[lane] : 0.0f);
+  const int correct_of_block =
+      __reduce_add_sync(kAllLanes, lane < kLossWarps ? memory.correct_of_warp[lane] : 0);
+  if (lane == 0) memory.cluster.put(block, of_block, correct_of_block);
+  if (block == 0) memory.cluster.add_up(sums, number);
 }
 
 /// Each warp writes one part. It takes every `part_count`-th warp tile of 16 rows, in the columns of
@@ -215,9 +264,10 @@ int linear_cross_entropy_parts(const LinearCrossEntropyShape& shape) {
 void linear_cross_entropy(const LinearCrossEntropyShape& shape, const __nv_bfloat16* encoded,
                           const HeadWeights& weights, const int32_t* taken, float label_smoothing,
                           float* slopes, const LinearCrossEntropySums& sums, cudaStream_t stream) {
-  launch_early("linear_cross_entropy_kernel", linear_cross_entropy_kernel,
-               static_cast<unsigned>(linear_cross_entropy_parts(shape)), kLossThreads, 0, stream, shape,
-               encoded, weights, taken, label_smoothing, slopes, sums);
+  launch_early_in_clusters("linear_cross_entropy_kernel", linear_cross_entropy_kernel,
+                           static_cast<unsigned>(kLossBlocks * linear_cross_entropy_parts(shape)),
+                           kLossThreads, sizeof(LossMemory), kLossBlocks, stream, shape, encoded, weights,
+                           taken, label_smoothing, slopes, sums);
 }
 
 int linear_cross_entropy_backward_parts(const LinearCrossEntropyShape& shape) {

@@ -26,11 +26,12 @@ struct HeadWeights {
   const __nv_bfloat16 *weight, *bias;  ///< (A, D), (A)
 };
 
-/// How many partial sums linear_cross_entropy writes: one per thread block.
+/// How many partial sums linear_cross_entropy writes: one for each 1024 rows, the last ones too.
 int linear_cross_entropy_parts(const LinearCrossEntropyShape& shape);
 
-/// Each partial sum is over one thread block's rows. `losses` sums cross-entropies with label smoothing.
-/// `correct` counts correct predictions; the prediction is the first of the most probable actions.
+/// Each partial sum is over the rows of one cluster of thread blocks. `losses` sums cross-entropies with
+/// label smoothing. `correct` counts correct predictions; the prediction is the first of the most probable
+/// actions.
 struct LinearCrossEntropySums {
   float* losses;     ///< (linear_cross_entropy_parts)
   int64_t* correct;  ///< (linear_cross_entropy_parts)

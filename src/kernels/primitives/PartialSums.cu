@@ -29,7 +29,8 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   float4* const rooms = reinterpret_cast<float4*>(dynamic_shared_memory());  // (kAhead, threads)
   const int lane = threadIdx.x % kLanes, group = threadIdx.x / kLanes, warp = threadIdx.x / kWarp;
   const int64_t quad = int64_t{blockIdx.x} * kLanes + lane;
-  follow_kernels_ahead();
+  let_next_kernel_start();  // it may read weights, which were complete before the kernel ahead began its work
+  await_kernels_ahead();
   const bool adds = group == 0 && quad < quads;
   float4 before = {0, 0, 0, 0};
   if (adds) before = sums[quad];

@@ -12,17 +12,41 @@ __global__ void write_answer(int* answer) {
   *answer = 42;
 }
 
-/// Whether a kernel of this build runs on the current device: it does not where the build holds no code for
-/// it.
-bool kernel_runs() {
+/// Runs a kernel on the GPU. Returns cudaSuccess where it ran.
+cudaError_t run_kernel(int index) {
   int* device_answer = nullptr;
   int answer = 0;
-  if (cudaMalloc(&device_answer, sizeof(int)) != cudaSuccess) return false;
-  write_answer<<<1, 1>>>(device_answer);
-  const bool copied = cudaMemcpy(&answer, device_answer, sizeof(int), cudaMemcpyDeviceToHost) == cudaSuccess;
-  cudaFree(device_answer);
-  cudaGetLastError();  // a launch failure must not surface in somebody else's call
-  return copied && answer == 42;
+  cudaError_t result = cudaSetDevice(index);
+  if (result == cudaSuccess) result = cudaMalloc(&device_answer, sizeof(int));
+  if (result == cudaSuccess) {
+    write_answer<<<1, 1>>>(device_answer);
+    result = cudaGetLastError();
+    const cudaError_t copied = cudaMemcpy(&answer, device_answer, sizeof(int), cudaMemcpyDeviceToHost);
+    if (result == cudaSuccess) result = copied;
+    cudaFree(device_answer);
+    if (result == cudaSuccess && answer != 42) result = cudaErrorUnknown;
+  }
+  return result;
+}
+
+/// What Gpu::trouble says of an error.
+std::string trouble_of(cudaError_t result) {
+  switch (result) {
+    case cudaSuccess:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorInvalidDeviceFunction:
+    case cudaErrorUnsupportedPtxVersion:
+    case cudaErrorJitCompilerNotFound:
+    case cudaErrorJitCompilationDisabled:
+      return "";  // no code that runs there
+    case cudaErrorMemoryAllocation:
+      return "out of memory (nvidia-smi shows which processes have it)";
+    case cudaErrorDevicesUnavailable:
+      return "busy or unavailable (nvidia-smi shows its processes, and whether its compute mode is "
+             "exclusive)";
+    default:
+      return cudaGetErrorString(result);
+  }
 }
 
 std::string uuid_text(const cudaUUID_t& uuid) {
@@ -51,21 +75,31 @@ int visible_gpu_count() {
 Gpu visible_gpu(int index) {
   Gpu gpu;
   cudaDeviceProp properties{};
-  if (cudaGetDeviceProperties(&properties, index) != cudaSuccess) return gpu;
+  if (const cudaError_t result = cudaGetDeviceProperties(&properties, index); result != cudaSuccess) {
+    cudaGetLastError();  // not to surface in somebody else's call
+    gpu.name = "GPU " + std::to_string(index);
+    gpu.trouble = cudaGetErrorString(result);
+    return gpu;
+  }
   gpu.name = properties.name;
   gpu.uuid = uuid_text(properties.uuid);
   gpu.compute_capability = 10 * properties.major + properties.minor;
   gpu.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
   // On a thread of its own, since every thread has its own current device. To set this thread's back to what
   // it was, as a rule GPU 0, would create a context there: half a gigabyte for each rank of the host.
-  std::thread probe([&] { gpu.runs_our_kernels = cudaSetDevice(index) == cudaSuccess && kernel_runs(); });
+  cudaError_t result = cudaSuccess;
+  std::thread probe([&] { result = run_kernel(index); });
   probe.join();
+  gpu.runs_our_kernels = result == cudaSuccess;
+  gpu.trouble = trouble_of(result);
   return gpu;
 }
 
 std::string visible_gpu_uuid(int index) {
   cudaDeviceProp properties{};
-  return cudaGetDeviceProperties(&properties, index) == cudaSuccess ? uuid_text(properties.uuid) : "";
+  if (cudaGetDeviceProperties(&properties, index) == cudaSuccess) return uuid_text(properties.uuid);
+  cudaGetLastError();
+  return "";
 }
 
 std::vector<Gpu> visible_gpus() {

@@ -13,7 +13,10 @@ struct Gpu {
   std::string uuid;            ///< "GPU-…", the same on every process of the host
   int compute_capability = 0;  ///< 90 for 9.0
   int64_t memory_bytes = 0;
-  bool runs_our_kernels = false;  ///< whether this build has code for it, tested by running a kernel
+  bool runs_our_kernels = false;  ///< tested by running one
+  /// Where it does not run them although this build may have code for it, what CUDA says, and where to look:
+  /// another process may have all of its memory, or the GPU for itself.
+  std::string trouble;
 };
 
 /// The visible GPUs in CUDA's order; empty where there is none. Initialises CUDA on the devices that it

@@ -34,14 +34,8 @@ Offer offer_of(const LaunchContext& context) {
     offer.obstacle = fmt::format("is number {} on its host, which shows {} GPUs", context.local_rank, count);
   } else {
     offer.gpu = visible_gpu(offer.index);
-    if (!offer.gpu->runs_our_kernels) {
-      offer.obstacle = fmt::format(
-          "has a {} of compute capability {}.{}, for which this build holds no code (build with "
-          "-DADTRAIN_CUDA_ARCHITECTURES={} added)",
-          offer.gpu->name, offer.gpu->compute_capability / 10, offer.gpu->compute_capability % 10,
-          offer.gpu->compute_capability);
-      offer.gpu.reset();
-    }
+    offer.obstacle = obstacle_of(*offer.gpu);
+    if (!offer.obstacle.empty()) offer.gpu.reset();
   }
   return offer;
 }
@@ -61,6 +55,17 @@ std::string first_obstacle(const Offer& offer, Communicator& group) {
 
 }  // namespace
 
+std::string obstacle_of(const Gpu& gpu) {
+  if (gpu.runs_our_kernels) return "";
+  if (!gpu.trouble.empty()) {
+    return fmt::format("cannot use its {}, of which CUDA says: {}", gpu.name, gpu.trouble);
+  }
+  return fmt::format(
+      "has a {} of compute capability {}.{}, for which this build holds no code (build with "
+      "-DADTRAIN_CUDA_ARCHITECTURES={} added)",
+      gpu.name, gpu.compute_capability / 10, gpu.compute_capability % 10, gpu.compute_capability);
+}
+
 RankDevice RankDevice::choose(DeviceChoice choice, const LaunchContext& context, Communicator& group) {
   RankDevice chosen;
   if (choice == DeviceChoice::kCpu) return chosen;
@@ -70,12 +75,13 @@ RankDevice RankDevice::choose(DeviceChoice choice, const LaunchContext& context,
     if (choice == DeviceChoice::kCuda) {
       throw EnvironmentError(fmt::format(
           "device: cuda is asked for, but {}; expected a GPU of its own for each rank: start fewer "
-          "ranks, show them more GPUs, or set device: cpu",
+          "ranks, show them more GPUs or free those that others use, or set device: cpu",
           obstacle));
     }
     if (visible_gpu_count() > 0) {
       chosen.notice = fmt::format(
-          "computing on the CPU, though there are GPUs: {}; one rank a GPU would use them", obstacle);
+          "computing on the CPU, though there are GPUs: {}; with a free GPU for each rank they would be used",
+          obstacle);
     }
     return chosen;
   }

@@ -4,6 +4,7 @@
 
 #include <c10/core/Device.h>
 
+#include "base/Gpu.h"
 #include "collectives/Communicator.h"
 #include "launch/LaunchContext.h"
 
@@ -22,8 +23,12 @@ struct RankDevice {
   /// thread gets a stream of its own there, as CUDA graphs require.
   ///
   /// kAuto takes GPUs where every rank has one for itself. Collective, over a group on the CPU. Throws
-  /// EnvironmentError on every rank where kCuda is not possible: a rank has no GPU, or two ranks share one.
+  /// EnvironmentError on every rank where kCuda is not possible: a rank has no GPU or cannot use its own, or
+  /// two ranks share one.
   static RankDevice choose(DeviceChoice choice, const LaunchContext& context, Communicator& group);
 };
+
+/// Why a rank cannot compute on the GPU, for people, without its subject: "has a …"; empty where it can.
+std::string obstacle_of(const Gpu& gpu);
 
 }  // namespace adtrain

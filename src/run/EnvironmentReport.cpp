@@ -100,6 +100,7 @@ json gpus() {
                      fmt::format("{}.{}", gpu.compute_capability / 10, gpu.compute_capability % 10)},
                     {"memory bytes", gpu.memory_bytes},
                     {"runs our kernels", gpu.runs_our_kernels}});
+    if (!gpu.trouble.empty()) list.back()["trouble"] = gpu.trouble;
   }
   return list;
 }

@@ -9,7 +9,9 @@ TEST(Gpu, CountAndListAgreeAndNeitherNeedsADriver) {
   const auto gpus = visible_gpus();
   EXPECT_EQ(static_cast<int>(gpus.size()), visible_gpu_count());
   for (const Gpu& gpu : gpus) {
-    EXPECT_TRUE(gpu.runs_our_kernels) << gpu.name << " has compute capability " << gpu.compute_capability;
+    EXPECT_TRUE(gpu.runs_our_kernels)
+        << gpu.name << " has compute capability " << gpu.compute_capability << " " << gpu.trouble;
+    EXPECT_EQ(gpu.trouble, "");
     EXPECT_EQ(gpu.uuid.size(), 40U) << gpu.uuid;
     EXPECT_GT(gpu.memory_bytes, 0);
   }

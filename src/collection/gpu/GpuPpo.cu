@@ -52,7 +52,7 @@ std::optional<std::string> GpuPpo::objection(const GpuProblem& problem) {
     return "batch_size is " + std::to_string(problem.ppo.batch_size) + "; GPUs collect with up to " +
            std::to_string(gpu::kLargestBatch);
   }
-  if (!gpu::kernels_run_here()) return "this build of adtrain holds no code for this GPU";
+  if (const std::string obstacle = gpu::obstacle_here(); !obstacle.empty()) return obstacle;
   int device = 0, bytes = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
   check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),

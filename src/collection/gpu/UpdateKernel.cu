@@ -170,11 +170,14 @@ int update_shared_bytes() {
   return sizeof(Shared);
 }
 
-bool kernels_run_here() {
+std::string obstacle_here() {
   cudaFuncAttributes attributes;
-  const bool run = cudaFuncGetAttributes(&attributes, update_task) == cudaSuccess;
+  const cudaError_t result = cudaFuncGetAttributes(&attributes, update_task);
   cudaGetLastError();  // not to surface in somebody else's call
-  return run;
+  if (result == cudaSuccess) return "";
+  return std::string("this build of adtrain does not run on this GPU, of which CUDA says: ") +
+         cudaGetErrorString(result) +
+         "; look at nvidia-smi, or build with this GPU in ADTRAIN_CUDA_ARCHITECTURES";
 }
 
 void launch_update(const GpuProblem& problem, const TaskMemory& memory, int tasks, int64_t round) {

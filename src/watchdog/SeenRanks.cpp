@@ -34,6 +34,16 @@ void SeenRanks::look() {
   }
 }
 
+std::optional<int64_t> SeenRanks::gone_for(double seconds) const {
+  const auto seconds_of = [this](int64_t rank) { return ranks_.at(rank).gone->seconds(); };
+  const auto seen = std::ranges::find_if(
+      gone_, [&](int64_t rank) { return ranks_.at(rank).process > 0 && seconds_of(rank) > seconds; });
+  if (seen == gone_.end()) return std::nullopt;
+  return *std::find_if(gone_.begin(), seen, [&](int64_t rank) {
+    return ranks_.at(rank).process == 0 && seconds_of(rank) > seconds_of(*seen) + seconds;
+  });
+}
+
 std::vector<int> SeenRanks::descriptors() const {
   std::vector<int> all;
   for (const auto& [rank, seen] : ranks_)

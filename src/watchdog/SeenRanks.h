@@ -33,6 +33,10 @@ class SeenRanks {
   /// Those that have no process now, in the order in which this was found: where one that fails takes others
   /// along, it is the first.
   const std::vector<int64_t>& gone() const { return gone_; }
+  /// The first that has gone, where one that was seen has had no process for `seconds`. One that was never
+  /// seen may not have been started yet, so it counts only where it was missing for as long before that: then
+  /// it had ended before this process looked, and has taken the other along.
+  std::optional<int64_t> gone_for(double seconds) const;
   /// Descriptors that become readable when a look will find another rank gone.
   std::vector<int> descriptors() const;
 

@@ -181,11 +181,7 @@ void StartWatch::run() {
 std::optional<Failure> StartWatch::look() {
   const std::scoped_lock lock(looking_);
   seen_.look();
-  for (const int64_t rank : seen_.gone()) {
-    const SeenRanks::Rank& seen = seen_.ranks().at(rank);
-    // Starting takes a moment, so one that was never seen need not have failed.
-    if (seen.process > 0 && seen.gone->seconds() > kGoneForGood) return ended_early(identity_of(rank));
-  }
+  if (const auto rank = seen_.gone_for(kGoneForGood)) return ended_early(identity_of(*rank));
   for (const auto& [rank, seen] : seen_.ranks()) {
     if (seen.stopped && silent_seconds_ > 0 && seen.stopped->seconds() > silent_seconds_)
       return stopped_early(identity_of(rank));

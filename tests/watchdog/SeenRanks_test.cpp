@@ -102,6 +102,24 @@ TEST_F(SeenRanksOfThree, AStoppedOneIsThere) {
   until_seen([this] { return !ranks_->ranks().at(1).stopped; });
 }
 
+TEST_F(SeenRanksOfThree, OneThatWasNeverSeenTookTheOthersAlongOnlyWhereItWasMissingLongBefore) {
+  constexpr double kGone = 1;
+  const auto of_two = [this](bool waits) {
+    ranks_.emplace(launch());
+    until_seen([this] { return ranks_->gone() == std::vector<int64_t>{0}; });
+    EXPECT_EQ(ranks_->gone_for(kGone), std::nullopt) << "it may come yet";
+    if (waits) usleep(1'500'000);
+    ranks_->look();
+    process_[1]->end();
+    until_seen([this] { return ranks_->gone_for(kGone).has_value(); });
+    return ranks_->gone_for(kGone);
+  };
+  process_[0]->end();
+  EXPECT_EQ(of_two(/*waits=*/true), 0);
+  begin(1);
+  EXPECT_EQ(of_two(/*waits=*/false), 1);
+}
+
 TEST(SeenRanks, OneThatIsExpectedAndWasNeverThereHasGoneWithoutAProcess) {
   setenv("MASTER_ADDR", "127.0.0.1", 1);
   setenv("MASTER_PORT", "1", 1);

@@ -63,6 +63,16 @@ std::string uuid_text(const cudaUUID_t& uuid) {
 
 }  // namespace
 
+std::string obstacle_of(const Gpu& gpu) {
+  if (gpu.runs_our_kernels) return "";
+  if (!gpu.trouble.empty()) return "cannot use its " + gpu.name + ", of which CUDA says: " + gpu.trouble;
+  const std::string major = std::to_string(gpu.compute_capability / 10),
+                    minor = std::to_string(gpu.compute_capability % 10);
+  return "has a " + gpu.name + " of compute capability " + major + "." + minor +
+         ", for which this build holds no code (build with -DADTRAIN_CUDA_ARCHITECTURES=" + major + minor +
+         " added)";
+}
+
 int visible_gpu_count() {
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess) {

@@ -19,6 +19,9 @@ struct Gpu {
   std::string trouble;
 };
 
+/// Why a process cannot compute on the GPU, for people, without its subject: "has a …"; empty where it can.
+std::string obstacle_of(const Gpu& gpu);
+
 /// The visible GPUs in CUDA's order; empty where there is none. Initialises CUDA on the devices that it
 /// probes.
 std::vector<Gpu> visible_gpus();

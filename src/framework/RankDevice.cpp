@@ -55,17 +55,6 @@ std::string first_obstacle(const Offer& offer, Communicator& group) {
 
 }  // namespace
 
-std::string obstacle_of(const Gpu& gpu) {
-  if (gpu.runs_our_kernels) return "";
-  if (!gpu.trouble.empty()) {
-    return fmt::format("cannot use its {}, of which CUDA says: {}", gpu.name, gpu.trouble);
-  }
-  return fmt::format(
-      "has a {} of compute capability {}.{}, for which this build holds no code (build with "
-      "-DADTRAIN_CUDA_ARCHITECTURES={} added)",
-      gpu.name, gpu.compute_capability / 10, gpu.compute_capability % 10, gpu.compute_capability);
-}
-
 RankDevice RankDevice::choose(DeviceChoice choice, const LaunchContext& context, Communicator& group) {
   RankDevice chosen;
   if (choice == DeviceChoice::kCpu) return chosen;

@@ -4,7 +4,6 @@
 
 #include <c10/core/Device.h>
 
-#include "base/Gpu.h"
 #include "collectives/Communicator.h"
 #include "launch/LaunchContext.h"
 
@@ -27,8 +26,5 @@ struct RankDevice {
   /// two ranks share one.
   static RankDevice choose(DeviceChoice choice, const LaunchContext& context, Communicator& group);
 };
-
-/// Why a rank cannot compute on the GPU, for people, without its subject: "has a …"; empty where it can.
-std::string obstacle_of(const Gpu& gpu);
 
 }  // namespace adtrain

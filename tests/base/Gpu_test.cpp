@@ -1,9 +1,14 @@
 #include "base/Gpu.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace adtrain {
 namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
 
 TEST(Gpu, CountAndListAgreeAndNeitherNeedsADriver) {
   const auto gpus = visible_gpus();
@@ -23,6 +28,31 @@ TEST(Gpu, TheRuntimeIsOfTheMajorVersionThatWeWereBuiltAgainst) {
   if (visible_gpu_count() > 0) {
     EXPECT_GE(versions.driver / 1000, versions.runtime / 1000);
   }
+}
+
+Gpu h100() {
+  Gpu gpu;
+  gpu.name = "NVIDIA H100";
+  gpu.compute_capability = 90;
+  return gpu;
+}
+
+TEST(ObstacleOf, AGpuThatRunsOurKernelsIsNone) {
+  Gpu gpu = h100();
+  gpu.runs_our_kernels = true;
+  EXPECT_EQ(obstacle_of(gpu), "");
+}
+
+TEST(ObstacleOf, AGpuThatOthersUseIsWhatCudaSays) {
+  Gpu gpu = h100();
+  gpu.trouble = "out of memory (nvidia-smi shows which processes have it)";
+  EXPECT_THAT(obstacle_of(gpu), AllOf(HasSubstr("NVIDIA H100, of which CUDA says: out of memory (nvidia-smi"),
+                                      Not(HasSubstr("this build"))));
+}
+
+TEST(ObstacleOf, AGpuWithoutCodeNamesTheArchitectureToBuildFor) {
+  EXPECT_THAT(obstacle_of(h100()),
+              AllOf(HasSubstr("compute capability 9.0"), HasSubstr("-DADTRAIN_CUDA_ARCHITECTURES=90 added")));
 }
 
 }  // namespace

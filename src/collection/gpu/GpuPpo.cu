@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/Cuda.h"
+#include "base/Gpu.h"
 #include "collection/gpu/GpuPpo.h"
 #include "collection/gpu/Kernels.h"
 #include "collection/gpu/Minibatch.cuh"
@@ -52,9 +53,10 @@ std::optional<std::string> GpuPpo::objection(const GpuProblem& problem) {
     return "batch_size is " + std::to_string(problem.ppo.batch_size) + "; GPUs collect with up to " +
            std::to_string(gpu::kLargestBatch);
   }
-  if (const std::string obstacle = gpu::obstacle_here(); !obstacle.empty()) return obstacle;
   int device = 0, bytes = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
+  if (const std::string obstacle = obstacle_of(visible_gpu(device)); !obstacle.empty())
+    return "this process " + obstacle;
   check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
         "cudaDeviceGetAttribute");
   if (bytes < gpu::update_shared_bytes()) {

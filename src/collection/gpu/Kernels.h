@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "collection/gpu/GpuProblem.h"
 #include "collection/gpu/TaskMemory.h"
 
@@ -9,10 +7,6 @@ namespace adtrain::gpu {
 
 /// Shared memory of one thread block in bytes; not every GPU has as much.
 int update_shared_bytes();
-
-/// Why the kernels do not run on the current GPU, in CUDA's words: the build holds no code for it, say, or
-/// others have its memory. Empty where they run.
-std::string obstacle_here();
 
 /// Starts a round of updates of all tasks from their samples: epochs × minibatches steps of the optimizer.
 void launch_update(const GpuProblem& problem, const TaskMemory& memory, int tasks, int64_t round);

@@ -170,16 +170,6 @@ int update_shared_bytes() {
   return sizeof(Shared);
 }
 
-std::string obstacle_here() {
-  cudaFuncAttributes attributes;
-  const cudaError_t result = cudaFuncGetAttributes(&attributes, update_task);
-  cudaGetLastError();  // not to surface in somebody else's call
-  if (result == cudaSuccess) return "";
-  return std::string("this build of adtrain does not run on this GPU, of which CUDA says: ") +
-         cudaGetErrorString(result) +
-         "; look at nvidia-smi, or build with this GPU in ADTRAIN_CUDA_ARCHITECTURES";
-}
-
 void launch_update(const GpuProblem& problem, const TaskMemory& memory, int tasks, int64_t round) {
   check(cudaFuncSetAttribute(update_task, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)),
         "cudaFuncSetAttribute");

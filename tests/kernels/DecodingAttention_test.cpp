@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "kernels/DecodingCase.h"
 #include "kernels/FusedDevice.h"
 #include "kernels/KernelSpeed.h"
 #include "kernels/attention/decoding/KeyValueRing.h"
@@ -24,70 +25,16 @@ using kernels::decode_attention;
 using kernels::DistancePenalty;
 using kernels::KeyValueRing;
 
+using testing::ages_of;
+using testing::attended_plainly;
+using testing::copy_of;
+using testing::counted;
+using testing::error_of;
+using testing::random_ring;
+using testing::random_token;
+using Case = testing::DecodingCase;
+
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-struct Case {
-  int64_t sequences, heads, head_size, window;
-  int64_t tokens;  ///< with the newest
-  at::ScalarType type = at::kBFloat16;
-  DistancePenalty penalty = DistancePenalty::kNone;
-  double query_scale = 1;
-};
-
-double error_of(const at::Tensor& found, const at::Tensor& expected) {
-  return ((found.to(at::kDouble) - expected).norm() / expected.norm()).item<double>();
-}
-
-/// Queries, keys and values of one token (3, B, heads, 1, head size): views of a fused projection.
-at::Tensor random_token(const Case& tried) {
-  const auto options = at::TensorOptions().device(testing::fused_device()->device).dtype(tried.type);
-  const at::Tensor projected = at::randn({tried.sequences, 1, 3, tried.heads, tried.head_size}, options);
-  projected.select(2, 0).mul_(tried.query_scale);
-  return projected.permute({2, 0, 3, 1, 4});
-}
-
-/// A ring in which all tokens but the newest are, and what has left it is not.
-KeyValueRing random_ring(const Case& tried, const at::Tensor& key) {
-  KeyValueRing ring = KeyValueRing::like(key, tried.window);
-  ring.keys.normal_();
-  ring.values.normal_();
-  ring.key_norms.copy_(ring.keys.to(at::kFloat).square().sum(-1).amax(-1));
-  for (const at::Tensor& kept : {ring.keys, ring.values})
-    if (tried.tokens <= tried.window)
-      kept.narrow(2, tried.tokens - 1, tried.window - tried.tokens + 1).fill_(kNaN);
-  return ring;
-}
-
-KeyValueRing copy_of(const KeyValueRing& ring) {
-  return {ring.keys.clone(), ring.values.clone(), ring.key_norms.clone(), ring.arrivals.clone()};
-}
-
-/// Of each place how many tokens came after the one that it keeps.
-at::Tensor ages_of(const Case& tried, int64_t tokens) {
-  const at::Tensor place = at::arange(std::min(tokens, tried.window), at::kLong);
-  return at::remainder((tokens - 1) % tried.window - place, tried.window)
-      .to(testing::fused_device()->device, at::kDouble);
-}
-
-/// The definition, in float64, where the ring has the newest token already.
-at::Tensor attended_plainly(const Case& tried, const at::Tensor& query, const KeyValueRing& ring,
-                            int64_t tokens) {
-  const auto kept = [&](const at::Tensor& all) {
-    return all.narrow(2, 0, std::min(tokens, tried.window)).to(at::kDouble);
-  };
-  at::Tensor scores = at::matmul(query.to(at::kDouble), kept(ring.keys).transpose(2, 3)) /
-                      std::sqrt(static_cast<double>(tried.head_size));
-  if (tried.penalty == DistancePenalty::kAlibi) {
-    const at::Tensor head = at::arange(1, tried.heads + 1, scores.options());
-    const at::Tensor slope = at::exp2(head * (-8.0 / static_cast<double>(tried.heads)));
-    scores = scores - slope.view({-1, 1, 1}) * ages_of(tried, tokens);
-  }
-  return at::matmul(at::softmax(scores, -1), kept(ring.values)).transpose(1, 2).flatten(2);
-}
-
-at::Tensor counted(int64_t tokens) {
-  return at::full({1}, tokens, at::TensorOptions(at::kLong).device(testing::fused_device()->device));
-}
 
 class DecodingAttention : public ::testing::TestWithParam<Case> {
  protected:
@@ -147,6 +94,9 @@ std::vector<Case> cases() {
       all.push_back({1, 3, 128, 140, 139, type, penalty});
       all.push_back({17, 2, 128, 5, 12, type, penalty});
       all.push_back({1, 1, 64, 1, 7, type, penalty});
+      // More heads than are few on any GPU, shared and not.
+      all.push_back({270, 1, 64, 280, 279, type, penalty});
+      all.push_back({90, 3, 32, 100, 1234, type, penalty});
     }
   }
   return all;
@@ -272,8 +222,23 @@ TEST(DecodingSplits, FewHeadsAreSharedAndManyAreNot) {
   };
   EXPECT_EQ(splits(1024, 8, 4096), 1);
   EXPECT_GE(splits(64, 16, 8192), 2);
-  EXPECT_EQ(splits(1, 8, 4096), 4) << "1024 keys for the 16 warps of each";
-  EXPECT_EQ(splits(1, 8, 1000), 1);
+  EXPECT_EQ(splits(1, 8, 1000), 8);
+}
+
+TEST(DecodingCluster, HasTheThreadBlocksThatThereIsRoomFor) {
+  constexpr int kProcessors = 132;
+  const auto shape = [](int sequences, int heads, int window) {
+    return kernels::DecodingShape{sequences, heads, 64, window, kernels::ShortType::kBFloat16, false};
+  };
+  const auto cluster = [&](int sequences, int heads, int window) {
+    return kernels::decoding_cluster(shape(sequences, heads, window), kProcessors);
+  };
+  EXPECT_EQ(cluster(1, 16, 4096), 4);
+  EXPECT_EQ(cluster(1, 16, 200), 2) << "of 128 keys each";
+  EXPECT_EQ(cluster(2, 32, 4096), 2);
+  EXPECT_EQ(cluster(8, 32, 4096), 1);
+  EXPECT_TRUE(kernels::has_few_rings(shape(8, 32, 4096), kProcessors));
+  EXPECT_FALSE(kernels::has_few_rings(shape(9, 32, 4096), kProcessors));
 }
 
 /// For people.

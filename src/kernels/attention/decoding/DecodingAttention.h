@@ -8,8 +8,8 @@
 #include "kernels/primitives/MatrixRows.h"
 
 /// Attention of one query a head over kept keys and values: what a row of tokens needs that grows by one
-/// token. It is bound by memory, and reads each key and value once. Several thread blocks share the keys of a
-/// head where there are few heads (split-K, "flash decoding").
+/// token. It is bound by memory, and with few heads by latency, and reads each key and value once. Several
+/// thread blocks share the keys of a head where there are few heads (split-K, "flash decoding").
 ///
 /// Keys and values lie in rings: token t is in place t % window, where it replaces the token that leaves the
 /// window. All arrays are in the GPU's memory, aligned to 16 bytes, and borrowed. Calls return at once and
@@ -30,17 +30,24 @@ constexpr bool is_decoding_head(int64_t head_size) {
   return head_size == 32 || head_size == 64 || head_size == 128;
 }
 
-/// Whether there are so few heads that each has a multiprocessor for itself.
-inline bool has_few_rings(const DecodingShape& shape, int processors) {
-  return shape.rings() <= processors;
-}
-
 /// How many thread blocks at most share the keys of a head.
 inline int decoding_splits(const DecodingShape& shape, int processors) {
   constexpr int64_t kBlocksOfAProcessor = 16;  // two waves, so that the last blocks keep few others waiting
-  const int64_t least_keys = has_few_rings(shape, processors) ? 1024 : 128;
+  constexpr int64_t kLeastKeys = 128;
   const int64_t wanted = (processors * kBlocksOfAProcessor + shape.rings() - 1) / shape.rings();
-  return static_cast<int>(std::clamp<int64_t>(wanted, 1, (shape.window + least_keys - 1) / least_keys));
+  return static_cast<int>(std::clamp<int64_t>(wanted, 1, (shape.window + kLeastKeys - 1) / kLeastKeys));
+}
+
+/// Whether there are so few heads that decoding_in_clusters() is faster.
+inline bool has_few_rings(const DecodingShape& shape, int processors) {
+  return shape.rings() <= int64_t{2} * processors;
+}
+/// How many thread blocks at most share the keys of a head there.
+constexpr int kMostOfCluster = 4;
+inline int decoding_cluster(const DecodingShape& shape, int processors) {
+  constexpr int64_t kKeys = 128;  // that a thread block of heads of 64 loads at once
+  const int64_t most = std::min<int64_t>(kMostOfCluster, (shape.window + kKeys - 1) / kKeys);
+  return static_cast<int>(std::clamp<int64_t>(processors / shape.rings(), 1, most));
 }
 
 /// LayerNorm or RMSNorm over the features of a head: vectors of 8 parameters; no weight for none, no bias of
@@ -66,12 +73,12 @@ struct DecodingAttention {
   /// with ALiBi alone.
   float* key_norms;
   const int64_t* tokens;  ///< how many there have been, the newest among them
-  bool few;               ///< has_few_rings()
-  int splits;             ///< decoding_splits()
-  /// (sequences, heads, splits, head size + 2): what the thread blocks of a head found; not read for 1 split.
+  int splits;             ///< decoding_splits() or decoding_cluster()
+  /// (sequences, heads, splits, head size + 2): what the thread blocks of a head found; not read for 1 split
+  /// and by decoding_in_clusters().
   float* parts;
   /// (sequences, heads): how many thread blocks of a head have stored their part; 0 before and after each
-  /// call; not read for 1 split.
+  /// call; not read either.
   unsigned* arrivals;
   void* output;  ///< (sequences, heads, head size)
 };
@@ -79,5 +86,9 @@ struct DecodingAttention {
 /// Deterministic. With ALiBi, keys are not read whose weights together are below 2^-26 of the newest token's:
 /// the lengths of query and keys bound the scores.
 void decoding_attention(const DecodingAttention& attention, cudaStream_t stream);
+
+/// The same for has_few_rings(), on GPUs of compute capability 9.0 and later: the thread blocks that share a
+/// head are a cluster.
+void decoding_in_clusters(const DecodingAttention& attention, cudaStream_t stream);
 
 }  // namespace adtrain::kernels

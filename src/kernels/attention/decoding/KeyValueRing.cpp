@@ -8,6 +8,7 @@
 #include "kernels/MatrixOperation.h"
 #include "kernels/attention/decoding/DecodingAttention.h"
 #include "kernels/norm/NormEpsilon.h"
+#include "kernels/primitives/DeviceTraits.h"
 
 namespace adtrain::kernels {
 namespace {
@@ -55,26 +56,29 @@ at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& key, cons
   const at::Tensor read_query = read(query), read_key = read(key), read_value = read(value);
   const at::Tensor output =
       at::empty({sequences, 1, heads * head_size}, query.options().requires_grad(false));
-  const int splits = decoding_splits(shape, processors());
+  const bool in_clusters =
+      has_few_rings(shape, processors()) && DeviceTraits::of(query.device()).runs_small_kernels();
+  const int splits =
+      in_clusters ? decoding_cluster(shape, processors()) : decoding_splits(shape, processors());
   at::Tensor parts;
-  if (splits > 1)
+  if (splits > 1 && !in_clusters)
     parts = at::empty({shape.rings(), splits, head_size + 2}, output.options().dtype(at::kFloat));
-  decoding_attention({.shape = shape,
-                      .query = read_query.const_data_ptr(),
-                      .key = read_key.const_data_ptr(),
-                      .value = read_value.const_data_ptr(),
-                      .stride = read_query.stride(0),
-                      .norms = norms_of(norms),
-                      .keys = ring.keys.data_ptr(),
-                      .values = ring.values.data_ptr(),
-                      .key_norms = ring.key_norms.data_ptr<float>(),
-                      .tokens = tokens.const_data_ptr<int64_t>(),
-                      .few = has_few_rings(shape, processors()),
-                      .splits = splits,
-                      .parts = parts.defined() ? parts.data_ptr<float>() : nullptr,
-                      .arrivals = static_cast<unsigned*>(ring.arrivals.data_ptr()),
-                      .output = output.data_ptr()},
-                     current_stream());
+  const auto attention = in_clusters ? decoding_in_clusters : decoding_attention;
+  attention({.shape = shape,
+             .query = read_query.const_data_ptr(),
+             .key = read_key.const_data_ptr(),
+             .value = read_value.const_data_ptr(),
+             .stride = read_query.stride(0),
+             .norms = norms_of(norms),
+             .keys = ring.keys.data_ptr(),
+             .values = ring.values.data_ptr(),
+             .key_norms = ring.key_norms.data_ptr<float>(),
+             .tokens = tokens.const_data_ptr<int64_t>(),
+             .splits = splits,
+             .parts = parts.defined() ? parts.data_ptr<float>() : nullptr,
+             .arrivals = static_cast<unsigned*>(ring.arrivals.data_ptr()),
+             .output = output.data_ptr()},
+            current_stream());
   return output;
 }
 

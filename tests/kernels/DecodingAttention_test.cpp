@@ -88,6 +88,7 @@ std::vector<Case> cases() {
       all.push_back({1, 2, 64, 300, 300, type, penalty});     // full
       all.push_back({2, 3, 64, 270, 1234, type, penalty});    // wrapped
       all.push_back({1, 8, 64, 700, 1500, type, penalty});    // of some heads not all keys count
+      all.push_back({1, 1, 64, 2100, 2090, type, penalty});   // a large cluster
       all.push_back({1, 4, 64, 260, 400, type, penalty, 4});  // one key has nearly all weight
       all.push_back({9, 2, 32, 37, 36, type, penalty});
       all.push_back({2, 2, 32, 513, 9999, type, penalty});
@@ -233,10 +234,12 @@ TEST(DecodingCluster, HasTheThreadBlocksThatThereIsRoomFor) {
   const auto cluster = [&](int sequences, int heads, int window) {
     return kernels::decoding_cluster(shape(sequences, heads, window), kProcessors);
   };
-  EXPECT_EQ(cluster(1, 16, 4096), 4);
+  EXPECT_EQ(cluster(1, 16, 1024), 4);
   EXPECT_EQ(cluster(1, 16, 200), 2) << "of 128 keys each";
-  EXPECT_EQ(cluster(2, 32, 4096), 2);
-  EXPECT_EQ(cluster(8, 32, 4096), 1);
+  EXPECT_EQ(cluster(2, 32, 1024), 2);
+  EXPECT_EQ(cluster(8, 32, 1024), 1);
+  EXPECT_EQ(cluster(8, 32, 4096), 4) << "longer windows, more thread blocks";
+  EXPECT_EQ(cluster(1, 8, 8192), 8);
   EXPECT_TRUE(kernels::has_few_rings(shape(8, 32, 4096), kProcessors));
   EXPECT_FALSE(kernels::has_few_rings(shape(9, 32, 4096), kProcessors));
 }
@@ -246,8 +249,14 @@ TEST(DecodingAttentionSpeed, DISABLED_GigabytesASecond) {
   const auto device = testing::fused_device();
   if (!device || device->device.is_cpu()) GTEST_SKIP() << "no GPU here";
   constexpr double kMegabyte = 1e6;
-  for (const auto& [sequences, heads, window] :
-       {std::array<int64_t, 3>{1024, 8, 4096}, {64, 16, 8192}, {1, 8, 4096}, {8, 16, 8192}}) {
+  for (const auto& [sequences, heads, window] : {std::array<int64_t, 3>{1024, 8, 4096},
+                                                 {64, 16, 8192},
+                                                 {1, 8, 4096},
+                                                 {8, 16, 8192},
+                                                 {8, 16, 2048},
+                                                 {8, 32, 1024},
+                                                 {8, 32, 4096},
+                                                 {1, 32, 8192}}) {
     const Case tried = {sequences, heads, 64, window, 3 * window};
     const at::Tensor token = random_token(tried);
     KeyValueRing ring = KeyValueRing::like(token[1], window);

@@ -43,11 +43,14 @@ inline bool has_few_rings(const DecodingShape& shape, int processors) {
   return shape.rings() <= int64_t{2} * processors;
 }
 /// How many thread blocks at most share the keys of a head there.
-constexpr int kMostOfCluster = 4;
+constexpr int kMostOfCluster = 8;
 inline int decoding_cluster(const DecodingShape& shape, int processors) {
   constexpr int64_t kKeys = 128;  // that a thread block of heads of 64 loads at once
+  constexpr int64_t kLong = 1024, kMostOfShort = 4;
+  const int64_t of_short = std::clamp<int64_t>(processors / shape.rings(), 1, kMostOfShort);
+  const int64_t wanted = of_short * std::max<int64_t>(shape.window / kLong, 1);
   const int64_t most = std::min<int64_t>(kMostOfCluster, (shape.window + kKeys - 1) / kKeys);
-  return static_cast<int>(std::clamp<int64_t>(processors / shape.rings(), 1, most));
+  return static_cast<int>(std::min(wanted, most));
 }
 
 /// LayerNorm or RMSNorm over the features of a head: vectors of 8 parameters; no weight for none, no bias of

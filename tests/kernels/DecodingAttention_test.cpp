@@ -240,6 +240,8 @@ TEST(DecodingCluster, HasTheThreadBlocksThatThereIsRoomFor) {
   EXPECT_EQ(cluster(8, 32, 1024), 1);
   EXPECT_EQ(cluster(8, 32, 4096), 4) << "longer windows, more thread blocks";
   EXPECT_EQ(cluster(1, 8, 8192), 8);
+  EXPECT_EQ(kernels::decoding_early_keys(shape(1, 32, 4096), kProcessors), 1024);
+  EXPECT_EQ(kernels::decoding_early_keys(shape(8, 16, 4096), kProcessors), 0);
   EXPECT_TRUE(kernels::has_few_rings(shape(8, 32, 4096), kProcessors));
   EXPECT_FALSE(kernels::has_few_rings(shape(9, 32, 4096), kProcessors));
 }

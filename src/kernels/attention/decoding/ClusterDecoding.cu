@@ -50,13 +50,15 @@ class ClusterDecoding {
         head_(job, ring_) {}
 
   /// What needs no newest token. The kernels ahead may not have ended: the count of tokens may be an older
-  /// one. When this returns, the cluster is there.
+  /// one, and no key is used. When this returns, the cluster is there.
   __device__ void prepare() {
     if (block_ == 0 && threadIdx.x == 0) memory_.arrived.set_up(1);
     show_barriers_to_copies();
     meet_in_cluster();
     head_.count_tokens();
     if (takes_newest()) head_.load_norms();
+    for (int first = first_key(); first < min(head_.count(), job_.early_keys); first += job_.splits * kChunk)
+      head_.prefetch_keys(first);
   }
 
   /// Once the kernels ahead have ended.

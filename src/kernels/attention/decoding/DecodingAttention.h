@@ -53,6 +53,13 @@ inline int decoding_cluster(const DecodingShape& shape, int processors) {
   return static_cast<int>(std::min(wanted, most));
 }
 
+/// How many of a head's newest keys are there brought into the L2 cache while the newest token is on its way.
+/// Of more heads they would be in the way of weights, and with ALiBi many of them are not read.
+inline int decoding_early_keys(const DecodingShape& shape, int processors) {
+  constexpr int kMost = 1024;
+  return 4 * shape.rings() <= processors ? kMost : 0;
+}
+
 /// LayerNorm or RMSNorm over the features of a head: vectors of 8 parameters; no weight for none, no bias of
 /// RMSNorm.
 struct HeadNormVectors {
@@ -77,6 +84,7 @@ struct DecodingAttention {
   float* key_norms;
   const int64_t* tokens;  ///< how many there have been, the newest among them
   int splits;             ///< decoding_splits() or decoding_cluster()
+  int early_keys;         ///< decoding_early_keys(); read by decoding_in_clusters() alone
   /// (sequences, heads, splits, head size + 2): what the thread blocks of a head found; not read for 1 split
   /// and by decoding_in_clusters().
   float* parts;

@@ -81,6 +81,17 @@ class DecodingHead {
   /// How many keys are kept, with the newest one.
   __device__ int count() const { return count_; }
 
+  /// Brings the warp's kKeys keys from age `first` on into the L2 cache, and their values: a line a lane.
+  __device__ void prefetch_keys(int first) const {
+    constexpr int kLine = 128, kOfKey = HeadSize * static_cast<int>(sizeof(Short));
+    static_assert(2 * kKeys * kOfKey == kWarp * kLine);
+    const int thread = static_cast<int>(threadIdx.x) % kWarp, byte = thread % (kWarp / 2) * kLine,
+              age = first + byte / kOfKey;
+    if (age >= count_) return;
+    const auto* const rings = static_cast<const char*>(thread < kWarp / 2 ? job_.keys : job_.values);
+    prefetch(rings + (int64_t{ring_} * job_.shape.window + place_of_age(age)) * kOfKey + byte % kOfKey);
+  }
+
   /// For a warp that will take the newest token: loads the parameters of its norms, which are constant.
   __device__ void load_norms() { norm_ = parameters(of_key() ? job_.norms.key : job_.norms.query); }
   /// What such a warp loads of the newest token, as the projection has written it.

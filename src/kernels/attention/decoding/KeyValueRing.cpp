@@ -75,6 +75,7 @@ at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& key, cons
              .key_norms = ring.key_norms.data_ptr<float>(),
              .tokens = tokens.const_data_ptr<int64_t>(),
              .splits = splits,
+             .early_keys = decoding_early_keys(shape, processors()),
              .parts = parts.defined() ? parts.data_ptr<float>() : nullptr,
              .arrivals = static_cast<unsigned*>(ring.arrivals.data_ptr()),
              .output = output.data_ptr()},

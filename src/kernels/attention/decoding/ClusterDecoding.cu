@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "kernels/attention/decoding/DecodingAttention.h"
 #include "kernels/attention/decoding/DecodingHead.cuh"
 #include "kernels/primitives/EarlyStart.cuh"
@@ -86,16 +84,9 @@ class ClusterDecoding {
 
   /// Leaves in shared memory what the warp's keys give the query.
   __device__ void attend(int read) {
-    int first = first_key();
+    const int first = first_key();
     if (first >= read) return;
-    head_.take_query(memory_.newest);
-    head_.clear(first, read);
-    head_.attend(first, read, memory_.newest);
-    for (first += job_.splits * kChunk; first < read; first += job_.splits * kChunk) {
-      head_.load(first, read);
-      head_.attend(first, read, memory_.newest);
-    }
-    const Found& found = head_.meet_groups();
+    const Found& found = head_.attend_from(first, read, job_.splits * kChunk, memory_.newest);
     Part& part = memory_.of_warps[warp_];
     if (Head::group() == 0) {
       const float(&at)[kVectorWidth] = found.values.at;
@@ -186,16 +177,8 @@ void launch(const DecodingAttention& job, cudaStream_t stream) {
 }  // namespace
 
 void decoding_in_clusters(const DecodingAttention& attention, cudaStream_t stream) {
-  with_type(attention.shape.type, [&](auto type) {
-    using Short = decltype(type);
-    switch (attention.shape.head_size) {
-      case 32:
-        return launch<Short, 32>(attention, stream);
-      case 64:
-        return launch<Short, 64>(attention, stream);
-      default:
-        return launch<Short, 128>(attention, stream);
-    }
+  with_decoding_head(attention.shape, [&](auto type, auto head_size) {
+    launch<decltype(type), head_size()>(attention, stream);
   });
 }
 

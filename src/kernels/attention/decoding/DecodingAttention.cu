@@ -53,22 +53,13 @@ class Decoding {
     head_.count_tokens();
     if (split_ >= splits_of(head_.count())) return;
     if (takes_newest()) head_.take(newest, /*keeps=*/split_ == 0, memory_.newest);
-    int first = first_key();
+    const int first = first_key();
     head_.load(first, head_.count());
     __syncthreads();
     const int read = memory_.newest.read;
     const int splits = splits_of(read);
     if (split_ >= splits) return;
-    head_.take_query(memory_.newest);
-    if (first < read) {
-      head_.clear(first, read);
-      head_.attend(first, read, memory_.newest);
-      for (first += splits * kChunk; first < read; first += splits * kChunk) {
-        head_.load(first, read);
-        head_.attend(first, read, memory_.newest);
-      }
-      head_.meet_groups();
-    }
+    head_.attend_from(first, read, splits * kChunk, memory_.newest);
     meet_warps(min(kWarps, (read - split_ * kChunk + Head::kKeys - 1) / Head::kKeys), splits);
   }
 
@@ -181,16 +172,8 @@ void launch(const DecodingAttention& job, cudaStream_t stream) {
 }  // namespace
 
 void decoding_attention(const DecodingAttention& attention, cudaStream_t stream) {
-  with_type(attention.shape.type, [&](auto type) {
-    using Short = decltype(type);
-    switch (attention.shape.head_size) {
-      case 32:
-        return launch<Short, 32>(attention, stream);
-      case 64:
-        return launch<Short, 64>(attention, stream);
-      default:
-        return launch<Short, 128>(attention, stream);
-    }
+  with_decoding_head(attention.shape, [&](auto type, auto head_size) {
+    launch<decltype(type), head_size()>(attention, stream);
   });
 }
 

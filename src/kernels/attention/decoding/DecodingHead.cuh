@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/attention/AlibiSlope.cuh"
 #include "kernels/attention/decoding/DecodingAttention.h"
 #include "kernels/norm/HeadNorm.cuh"
@@ -138,16 +140,33 @@ class DecodingHead {
       values_[i] = __ldcs(static_cast<const Vector*>(job_.values) + from);
     }
   }
+  /// Adds the keys that load(first, …) has loaded, as far as they are below `end`, and then those from
+  /// `stride`, 2 `stride` … further on. Returns what all groups of the warp found, in every lane; nothing
+  /// where there are none.
+  __device__ const Found& attend_from(int first, int end, int stride, const Token& token) {
+    query_ = scaled(unpacked<Short>(token.query[lane()]));
+    if (first >= end) return found_;
+    clear(first, end);
+    attend(first, end, token);
+    for (first += stride; first < end; first += stride) {
+      load(first, end);
+      attend(first, end, token);
+    }
+    meet_groups();
+    return found_;
+  }
+  /// What it returned.
+  __device__ const Found& found() const {
+    return found_;
+  }
+
+ private:
   /// Clears what was loaded of keys that are not to be read after all, as there may be no numbers in them.
   __device__ void clear(int first, int end) {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       if (age_of(first, i) >= end) keys_[i] = values_[i] = {0, 0, 0, 0};
     }
-  }
-  /// Before the first attend().
-  __device__ void take_query(const Token& token) {
-    query_ = scaled(unpacked<Short>(token.query[lane()]));
   }
   /// Adds the keys that were loaded. Those from `end` on have no weight, and their scores harm no maximum.
   __device__ void attend(int first, int end, const Token& token) {
@@ -175,7 +194,7 @@ class DecodingHead {
     }
   }
   /// Adds up what the groups of the warp found, in every lane.
-  __device__ const Found& meet_groups() {
+  __device__ void meet_groups() {
     float greatest = found_.greatest;
 #pragma unroll
     for (int apart = Lanes::kCount; apart < kWarp; apart *= 2)
@@ -187,14 +206,8 @@ class DecodingHead {
 #pragma unroll
       for (float& value : found_.values.at) value += __shfl_xor_sync(kAllLanes, value, apart);
     }
-    return found_;
-  }
-  /// What it had found.
-  __device__ const Found& found() const {
-    return found_;
   }
 
- private:
   /// A query whose products with keys are exponents of 2.
   __device__ static Floats scaled(Floats query) {
     const float factor = kLog2E * rsqrtf(static_cast<float>(HeadSize));
@@ -273,5 +286,20 @@ class DecodingHead {
   float ages_of_exponent_ = 0.0f, exponents_of_all_ = 0.0f;
   Found found_;
 };
+
+/// launch(a number of the type, an integral constant of the head's size).
+template <class Launch>
+void with_decoding_head(const DecodingShape& shape, Launch&& launch) {
+  with_type(shape.type, [&](auto type) {
+    switch (shape.head_size) {
+      case 32:
+        return launch(type, std::integral_constant<int, 32>());
+      case 64:
+        return launch(type, std::integral_constant<int, 64>());
+      default:
+        return launch(type, std::integral_constant<int, 128>());
+    }
+  });
+}
 
 }  // namespace adtrain::kernels

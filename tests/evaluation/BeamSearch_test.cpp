@@ -199,7 +199,7 @@ void train(AlgorithmDistillation& model, int64_t steps) {
 }
 
 TEST(BeamSearch, ANetworkThatKnowsItsRoomPlansItsWayWhereThePolicyWanders) {
-  at::manual_seed(1);  // of the room's steps: with others one plan in some hundred is a step too long
+  at::manual_seed(1);  // of the room's steps: with others one plan in some hundred loses steps
   EnvironmentOptions environment;
   environment.grid_size = Room::kSize;
   environment.horizon = 10;

@@ -25,6 +25,7 @@ namespace {
 
 using kernels::ProductPlan;
 using kernels::ProductWay;
+using kernels::WeightForm;
 using ::testing::HasSubstr;
 using testing::plainly_dequantised;
 using testing::Quantised;
@@ -140,18 +141,25 @@ INSTANTIATE_TEST_SUITE_P(Forms, QuantisedProduct,
 
 using QuantisedLinear = OnFusedDevice;
 
-/// The fastest of those that were measured on an H100, or within a few percent of it.
+/// The fastest of those that were measured on an H200.
 TEST(ManyRowsPlan, IsTheFastestThatWasMeasured) {
   constexpr int kProcessors = 132;
-  const auto plan = [](int64_t out, int64_t in, int64_t rows) {
-    const ProductPlan chosen = kernels::many_rows_plan(out, in, rows, kProcessors);
+  const auto plan = [](int64_t out, int64_t in, int64_t rows, WeightForm form = WeightForm::kFourBits) {
+    kernels::QuantisedWeights weights = {};
+    weights.form = form;
+    weights.out_features = out;
+    weights.in_features = in;
+    const ProductPlan chosen = kernels::many_rows_plan(weights, rows, kProcessors);
     return std::pair(chosen.way, chosen.splits);
   };
   EXPECT_EQ(plan(8192, 2048, 1024), std::pair(ProductWay::kTile128x256, 1));
   EXPECT_EQ(plan(8192, 2048, 256), std::pair(ProductWay::kTile128x128, 1));
-  EXPECT_EQ(plan(2048, 8192, 256), std::pair(ProductWay::kTile128x256, 6));
-  EXPECT_EQ(plan(1024, 1024, 64), std::pair(ProductWay::kTile128x64, 4));
-  EXPECT_EQ(plan(1024, 1024, 512), std::pair(ProductWay::kLibrary, 1));
+  EXPECT_EQ(plan(2048, 8192, 256), std::pair(ProductWay::kTile128x128, 3));
+  EXPECT_EQ(plan(1024, 4096, 128), std::pair(ProductWay::kTile128x64, 6));
+  EXPECT_EQ(plan(1024, 1024, 128), std::pair(ProductWay::kTile128x64, 4));
+  EXPECT_EQ(plan(4096, 1024, 1024), std::pair(ProductWay::kTile128x256, 1));
+  EXPECT_EQ(plan(1024, 1024, 1024), std::pair(ProductWay::kLibrary, 1));
+  EXPECT_EQ(plan(1024, 1024, 1024, WeightForm::kEightBits), std::pair(ProductWay::kTile128x64, 1));
   EXPECT_EQ(plan(1, 64, 33), std::pair(ProductWay::kTile128x64, 1));
 }
 

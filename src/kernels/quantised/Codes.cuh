@@ -6,6 +6,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "kernels/mlp/GeluValues.cuh"
 #include "kernels/primitives/ConstantWords.cuh"
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/ShortType.cuh"
@@ -39,8 +40,7 @@ __device__ float bias_of(const QuantisedProduct& job, int64_t feature) {
   return job.bias == nullptr ? 0.0f : as_float(static_cast<const Short*>(job.bias)[feature]);
 }
 __device__ inline float activated(const QuantisedProduct& job, float sum) {
-  constexpr float kRootHalf = 0.70710678f;
-  return job.gelu ? 0.5f * sum * (1.0f + erff(kRootHalf * sum)) : sum;
+  return job.gelu ? sum * GeluForm(sum).phi(0.5f) : sum;
 }
 /// The index of the block that an element of the flattened weights is in.
 __device__ inline int64_t block_of(const QuantisedWeights& weights, int64_t row, int column) {
@@ -92,7 +92,8 @@ class PairTable {
 
   /// `memory`: kBytes bytes of shared memory, aligned to 128.
   __device__ explicit PairTable(char* memory) : PairTable(memory, threadIdx.x % kWarpLanes) {}
-  __device__ PairTable(char* memory, unsigned lane) : memory_(memory), of_lane_(sizeof(uint32_t) * lane) {}
+  __device__ PairTable(char* memory, unsigned lane)
+      : memory_(memory), of_lane_(shared_address(memory) + sizeof(uint32_t) * lane) {}
 
   /// Fills it with all `threads` threads. A barrier must follow.
   template <class Short>
@@ -111,14 +112,17 @@ class PairTable {
   __device__ static uint32_t offset(uint32_t word, int byte) {
     return (byte == 0 ? word << 7 : word >> (8 * byte - 7)) & kOffsets;
   }
-  /// The pair of byte `byte` of a word.
-  __device__ uint32_t pair(uint32_t word, int byte) const {
-    return *reinterpret_cast<const uint32_t*>(memory_ + (offset(word, byte) | of_lane_));
+  /// The pair of a byte.
+  __device__ uint32_t pair(uint32_t byte) const {
+    return load_constant_word(byte * kOfPair + of_lane_);
+  }
+  __device__ void begin() {
+    of_lane_ = known_from_here(of_lane_);
   }
 
  private:
   char* const memory_;
-  const uint32_t of_lane_;
+  uint32_t of_lane_;  ///< an address of shared memory
 };
 
 /// A PairTable whose addresses take one instruction less, as it is aligned to its size.

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/Cuda.h"
+#include "kernels/primitives/ConstantWords.cuh"
 #include "kernels/primitives/EarlyStart.cuh"
 #include "kernels/primitives/ShortTile.cuh"
 #include "kernels/primitives/WideProductInstructions.cuh"
@@ -11,9 +12,9 @@
 
 /// The product as its transpose: weights are the left operand of "wgmma", 64 features a warpgroup, and the
 /// input's rows are the columns of the right one. Codes and inputs stream through slots of shared memory, 64
-/// columns of the sum in a step. Codes become left operands in registers, scaled in 16 bit, while the
-/// products of the step before are under way. Where there are few tiles, the thread blocks of a cluster share
-/// the columns that are summed over. Then each adds up some rows of what they found, in the blocks' order.
+/// columns of the sum in a step. Codes become left operands in registers, scaled in 16 bit, while products of
+/// operands before them are under way. Where there are few tiles, the thread blocks of a cluster share the
+/// columns that are summed over. Then each adds up some rows of what they found, in the blocks' order.
 ///
 /// Copies of codes and the table begin before the kernel has ended that writes the input, as weights are
 /// constant.
@@ -22,34 +23,6 @@ namespace {
 
 constexpr int kProducts = kBlockColumns / 16;  ///< of 64 columns
 constexpr int kConsumersBarrier = 1, kFillersBarrier = 2;
-
-/// Exchanges bytes between the four lanes of a quad: byte i of a lane's words was byte `lane` of lane i's.
-class QuadTranspose {
- public:
-  __device__ explicit QuadTranspose(unsigned lane) {
-    const bool upper = lane & 2, odd = lane & 1;
-    halves_[0] = upper ? 0x5410 : 0x7632;
-    halves_[1] = upper ? 0x3254 : 0x5410;
-    halves_[2] = upper ? 0x3276 : 0x7610;
-    bytes_[0] = odd ? 0x6420 : 0x7531;
-    bytes_[1] = odd ? 0x3514 : 0x5240;
-    bytes_[2] = odd ? 0x3716 : 0x7260;
-  }
-  __device__ __forceinline__ void apply(uint32_t& first, uint32_t& second) const {
-    exchange(first, second, halves_, 2);
-    exchange(first, second, bytes_, 1);
-  }
-
- private:
-  __device__ __forceinline__ static void exchange(uint32_t& first, uint32_t& second,
-                                                  const uint32_t (&chosen)[3], int apart) {
-    const uint32_t other = __shfl_xor_sync(kAllLanes, __byte_perm(first, second, chosen[0]), apart);
-    first = __byte_perm(first, other, chosen[1]);
-    second = __byte_perm(second, other, chosen[2]);
-  }
-
-  uint32_t halves_[3], bytes_[3];  ///< what is given, and the two results
-};
 
 /// A thread of a warpgroup that multiplies. All of it is inlined by force: where the compiler keeps a
 /// function apart, sums lie in memory.
@@ -66,9 +39,11 @@ class TileProduct {
         lane_(static_cast<int>(lane_anew())),
         table_(memory.from + Memory::kTablePlace, lane_),
         lane_place_(lane_place(lane_)),
-        transpose_(lane_),
-        first_(kGroupRows * (static_cast<int>(threadIdx.x) / kGroupThreads) +
-               kWarpTile * (static_cast<int>(threadIdx.x) % kGroupThreads / kWarp)) {}
+        part_(static_cast<int>(threadIdx.x) / Shape::kPartThreads),
+        first_(static_cast<int>(threadIdx.x) % Shape::kPartThreads / kWarp * kWarpTile),
+        codes_(shared_address(memory.chunk(0, first_ + lane_place_.row, 0)) +
+               lane_place_.column / (kTable ? 2 : 1)),
+        scales_(shared_address(memory.scales(0) + first_ + lane_place_.row)) {}
 
   __device__ __forceinline__ void run() {
 #pragma unroll
@@ -76,21 +51,40 @@ class TileProduct {
 #pragma unroll
       for (Sums& sums : part) sums = no_sums();
     }
-    LeftFragment even[kProducts], odd[kProducts];
-    await(0);
-    const StepCodes codes(*this, 0);
-#pragma unroll
-    for (int product = 0; product < kProducts; ++product) even[product] = codes.left(product);
+    const auto steps = static_cast<unsigned>(place_.steps);
 #pragma unroll 1
-    for (int step = 0; step < place_.steps; step += 2) {
-      multiply(even, odd, step);
-      if (step + 1 < place_.steps) multiply(odd, even, step + 1);
+    for (unsigned step = part_; step < steps; step += Shape::kParts) multiply(step);
+  }
+  /// Adds the sums of other parts to those of the first one, in its threads.
+  __device__ __forceinline__ void add_parts() {
+    if constexpr (Shape::kParts > 1) {
+      constexpr int kOfSums = Shape::kPartThreads;
+      auto* const others = reinterpret_cast<float4*>(memory_.from) + static_cast<int>(threadIdx.x) % kOfSums;
+      group_barrier(kConsumersBarrier, Shape::kConsumers);  // the slots are free
+      if (part_ > 0) {
+#pragma unroll
+        for (int i = 0; i < kRows / 8; ++i) {
+          const float(&own)[4] = sums(i).value;
+          others[i * kOfSums] = {own[0], own[1], own[2], own[3]};
+        }
+      }
+      group_barrier(kConsumersBarrier, Shape::kConsumers);
+      if (part_ > 0) return;
+#pragma unroll
+      for (int i = 0; i < kRows / 8; ++i) {
+        const float4 more = others[i * kOfSums];
+        float(&own)[4] = sums(i).value;
+        own[0] += more.x, own[1] += more.y, own[2] += more.z, own[3] += more.w;
+      }
     }
+  }
+  __device__ __forceinline__ bool has_sums() const {
+    return part_ == 0;
   }
   /// Sends the sums of rows that other blocks of the cluster store to these, and adds theirs to the own ones.
   /// All of the cluster must have read their slots.
   __device__ __forceinline__ void exchange(const RowShare16& share) {
-    constexpr int kOfSums = Shape::kConsumers;
+    constexpr int kOfSums = Shape::kPartThreads;
     auto* const received = reinterpret_cast<float4*>(memory_.from) + threadIdx.x;
     const int most = 2 * share.most();  // Sums of each block
     int owner = 0, within = 0;
@@ -107,16 +101,18 @@ class TileProduct {
 #pragma unroll
     for (int i = 0; i < kRows / 8; ++i) {
       if (share.owner(i / 2) != share.block) continue;
+      // The own sums are taken where they are: a copy in registers would put sums into memory.
       const float4* const from = received + (i - 2 * share.first()) * kOfSums;
-      float4 total = {};
+      float4 before = {};
 #pragma unroll 1
-      for (int block = 0; block < share.blocks; ++block) {
-        const float(&own)[4] = sums(i).value;
-        const float4 more =
-            block == share.block ? float4{own[0], own[1], own[2], own[3]} : from[block * most * kOfSums];
-        total = {total.x + more.x, total.y + more.y, total.z + more.z, total.w + more.w};
-      }
-      sums(i) = {{total.x, total.y, total.z, total.w}};
+      for (int block = 0; block < share.block; ++block) add(before, from[block * most * kOfSums]);
+      Sums& own = sums(i);
+      float4 total = {before.x + own.value[0], before.y + own.value[1], before.z + own.value[2],
+                      before.w + own.value[3]};
+#pragma unroll 1
+      for (int block = share.block + 1; block < share.blocks; ++block)
+        add(total, from[block * most * kOfSums]);
+      own = {{total.x, total.y, total.z, total.w}};
     }
   }
   /// Of the rows that this block stores, to the slots' memory, which nobody reads any more.
@@ -131,37 +127,34 @@ class TileProduct {
   }
 
  private:
+  __device__ __forceinline__ static void add(float4& total, const float4& more) {
+    total = {total.x + more.x, total.y + more.y, total.z + more.z, total.w + more.w};
+  }
   /// Those of eight rows.
   __device__ __forceinline__ Sums& sums(int number) {
     return sums_[8 * number / kRowsAtOnce][number % (kRowsAtOnce / 8)];
   }
 
-  /// Adds the products of a step's columns, and makes the next step's left operands meanwhile; after the last
-  /// step these are of any codes, and are not used. A warp waits at each product until the one before it has
-  /// read its left operand, so that there must be something to do between them.
-  __device__ __forceinline__ void multiply(LeftFragment (&left)[kProducts], LeftFragment (&next)[kProducts],
-                                           int step) {
+  /// Adds the products of a step's columns. Left operands are made while the products before them are under
+  /// way.
+  __device__ __forceinline__ void multiply(unsigned step) {
+    await(step);
     const uint64_t right = descriptor_of(memory_.inputs(step));
-    const auto start = [&](int product) {
+    const StepCodes codes(*this, step);
+    LeftFragment left[kProducts];
+#pragma unroll
+    for (auto& part : sums_) take_sums(part);
+#pragma unroll
+    for (int product = 0; product < kProducts; ++product) {
+      left[product] = codes.left(product);
+      keep(left[product]);
+      begin_products();
 #pragma unroll
       for (int part = 0; part < kRows / kRowsAtOnce; ++part)
         start_wide_product<Short>(sums_[part], left[product],
-                                  further(right, 16 * product + part * kRowsAtOnce * kBlockColumns));
+                                  beyond(right, 16 * product + part * kRowsAtOnce * kBlockColumns));
       close_products();
-    };
-#pragma unroll
-    for (auto& part : sums_) take_sums(part);
-    begin_products();
-    start(0);
-    if (step + 1 < place_.steps) await(step + 1);
-    const StepCodes codes(*this, step + 1);
-#pragma unroll
-    for (int product = 1; product < kProducts; ++product) {
-      next[product - 1] = codes.left(product - 1);
-      keep(next[product - 1]);
-      start(product);
     }
-    next[kProducts - 1] = codes.left(kProducts - 1);
     products_arrived<0>();
 #pragma unroll
     for (auto& part : sums_) take_sums(part);
@@ -169,12 +162,17 @@ class TileProduct {
     __syncwarp();
     if (lane_ == 0) {
       memory_.read(step).arrive();
-      if ((step + 1) % Memory::kCodeSteps == 0) memory_.codes_read(step).arrive();
+      if (step % Memory::kCodeSteps + Shape::kParts >= Memory::kCodeSteps) memory_.codes_read(step).arrive();
     }
   }
+  /// further(), in one addition: the address is in the low half, and has room there.
+  __device__ __forceinline__ static uint64_t beyond(uint64_t descriptor, unsigned elements) {
+    constexpr uint64_t kHigh = ~uint64_t{0} << 32;
+    return (descriptor & kHigh) | (static_cast<uint32_t>(descriptor) + elements * sizeof(Bf16) / 16);
+  }
   /// The slots of a step are full.
-  __device__ __forceinline__ void await(int step) const {
-    if (step % Memory::kCodeSteps == 0)
+  __device__ __forceinline__ void await(unsigned step) const {
+    if (step % Memory::kCodeSteps < Shape::kParts)
       memory_.codes_full(step).await(step / (Memory::kCodeSteps * Memory::kCodeSlots));
     memory_.full(step).await(step / Shape::kSlots);
   }
@@ -184,24 +182,15 @@ class TileProduct {
     hold(one);
   }
 
-  /// A step's codes as a lane loads them: of 4 bits what are four neighbouring pairs of each of its two rows,
-  /// of which every fourth pair of the quad is its own then.
+  /// A step's codes, which become left operands as a lane loads them.
   class StepCodes {
    public:
-    __device__ __forceinline__ StepCodes(const TileProduct& tile, int step) : table_(tile.table_) {
+    __device__ __forceinline__ StepCodes(const TileProduct& tile, unsigned step)
+        : table_(tile.table_), from_(known_from_here(tile.codes_from(step))) {
       if constexpr (kTable) {
-        load_matrices(
-            words_, shared_address(tile.memory_.chunk(step, tile.first_ + tile.lane_ % 16, tile.lane_ / 16)));
-        const uint32_t* const scales = tile.memory_.scales(step) + tile.first_ + tile.lane_place_.row;
-        scale_[0] = scales[0];
-        scale_[1] = scales[8];
-        tile.transpose_.apply(words_[0], words_[1]);
-        tile.transpose_.apply(words_[2], words_[3]);
-      } else {
-#pragma unroll
-        for (int chunk = 0; chunk < kProducts; ++chunk)
-          chunks_[chunk] =
-              tile.memory_.chunk(step, tile.first_ + tile.lane_place_.row, chunk) + tile.lane_place_.column;
+        const uint32_t scales = known_from_here(tile.scales_ + step % Shape::kSlots * Memory::kScaleBytes);
+        scale_[0] = load_constant_word(scales);
+        scale_[1] = load_constant_word(scales + 8 * sizeof(uint32_t));
       }
     }
     __device__ __forceinline__ LeftFragment left(int product) const {
@@ -212,33 +201,38 @@ class TileProduct {
     }
 
    private:
+    /// Two neighbouring weights.
     __device__ __forceinline__ uint32_t pair(int product, int lower, int right) const {
-      if constexpr (kTable) {
-        const uint32_t word = words_[product / 2 * 2 + lower];
-        return multiplied<Short>(table_.pair(word, 2 * (product % 2) + right), scale_[lower]);
-      } else {
-        const char* const from = chunks_[product] + 8 * lower * kSwizzled + 8 * right;
-        return pair_of_codes<Short>(*reinterpret_cast<const uint16_t*>(from), 0x4140);
-      }
+      constexpr int kOfProduct = Memory::kStepCodes / kProducts;
+      const uint32_t chunk = from_ ^ product * kOfProduct / kChunk * kChunk,
+                     codes = chunk + product * kOfProduct % kChunk + right * (kOfProduct / 2) +
+                             8 * lower * kSwizzled;
+      if constexpr (kTable) return multiplied<Short>(table_.pair(load_constant_byte(codes)), scale_[lower]);
+      return pair_of_codes<Short>(load_constant_half(codes), 0x4140);
     }
 
     const PairTable& table_;
-    uint32_t words_[4], scale_[2];   ///< of 4 bits
-    const char* chunks_[kProducts];  ///< of 8 bits
+    const uint32_t from_;
+    uint32_t scale_[2];  ///< of 4 bits
   };
+  /// The address of the first codes that the lane loads in a step.
+  __device__ __forceinline__ uint32_t codes_from(unsigned step) const {
+    return (codes_ + step / Memory::kCodeSteps % Memory::kCodeSlots * Memory::kCodeBytes) ^
+           step % Memory::kCodeSteps * Memory::kStepCodes;
+  }
 
   const TilePlace& place_;
   const Memory memory_;
   const int lane_;
   const PairTable table_;
   const LanePlace lane_place_;
-  const QuadTranspose transpose_;
-  const int first_;  ///< of the warp's features in the tile
+  const int part_, first_;         ///< the latter of the warp's features in the tile
+  const uint32_t codes_, scales_;  ///< addresses of what the lane reads of the first slot
   Sums sums_[kRows / kRowsAtOnce][kRowsAtOnce / 8];
 };
 
 template <class Short, WeightForm kForm, class Shape>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kTogether)
+__global__ void __launch_bounds__(Shape::kThreads, 1)
     many_rows_kernel(const __grid_constant__ QuantisedProduct job, const __grid_constant__ ProductMaps maps,
                      int splits, int feature_tiles) {
   using Memory = ManyRowsMemory<kForm, Shape>;
@@ -275,12 +269,13 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kTogether)
   await_kernels_ahead();
   TileProduct<Short, kForm, Shape> product(place, memory);
   product.run();
+  product.add_parts();
   if (splits > 1) {
     meet_in_cluster();
-    product.exchange(share);
+    if (product.has_sums()) product.exchange(share);
   }
   group_barrier(kConsumersBarrier, Shape::kConsumers);  // the slots are free
-  product.store_sums(share);
+  if (product.has_sums()) product.store_sums(share);
   group_barrier(kConsumersBarrier, Shape::kConsumers);
   TileOutput<Short, kForm, Shape>(job, place, memory).store(share);
 }
@@ -307,11 +302,11 @@ void launch(const QuantisedProduct& product, const ProductPlan& plan, cudaStream
   const int splits = plan.splits;
   switch (plan.way) {
     case ProductWay::kTile128x64:
-      return launch<Short, kForm, TileShape<2, 64, 5, 2>>(product, splits, stream);
+      return launch<Short, kForm, TileShape<64, 8, 2>>(product, splits, stream);
     case ProductWay::kTile128x128:
-      return launch<Short, kForm, TileShape<2, 128, 6, 1>>(product, splits, stream);
+      return launch<Short, kForm, TileShape<128, 8, 2>>(product, splits, stream);
     default:
-      return launch<Short, kForm, TileShape<2, 256, 4, 1>>(product, splits, stream);
+      return launch<Short, kForm, TileShape<256, 4, 1>>(product, splits, stream);
   }
 }
 

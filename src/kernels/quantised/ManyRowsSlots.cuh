@@ -17,9 +17,9 @@
 ///
 /// Shared memory, up to 198 KiB:
 ///
-///     inputs    slots of (rows, 64), swizzled; at the end what other blocks have summed, then the sums
-///     (rows,
-///               features) in fp32, whose rows are 16 bytes apart, so that lanes use different banks
+///     inputs    slots of (rows, 64), swizzled; at the end what the other part and other blocks have summed,
+///               then the sums (rows, features) in fp32, whose rows are 16 bytes apart, so that lanes use
+///               different banks
 ///     codes     slots of (features, 128 bytes), swizzled
 ///     table     of pairs, 32 KiB; not for 8 bits
 ///     scales    a pair of equal ones for each feature, as many times as there are slots of inputs; not for 8
@@ -33,15 +33,18 @@ constexpr int kChunk = 16;               ///< bytes that swizzles keep together
 constexpr int kSwizzled = 8 * kChunk;    ///< bytes of a row that they exchange
 constexpr int kFillers = kWarpsOfGroup;  ///< warps that fill slots
 
-/// What a thread block computes: 64 `Groups` features, each by a warpgroup, of `Rows` rows. `Together`: so
-/// many thread blocks fit a multiprocessor.
-template <int Groups, int Rows, int Slots, int Together>
+/// What a thread block computes: 128 features, each half of them by a warpgroup, of `Rows` rows. With two
+/// `Parts` two more warpgroups take every second step, as one that waits for its operands or for a product
+/// leaves the tensor cores idle.
+template <int Rows, int Slots, int Parts>
 struct TileShape {
-  static constexpr int kRows = Rows, kSlots = Slots, kTogether = Together;
-  static constexpr int kFeatures = Groups * kGroupRows, kConsumers = Groups * kGroupThreads,
-                       kThreads = kConsumers + kFillers * kWarp;
-  static constexpr int kRegisters = Together == 1 ? 232 : 104, kFillerRegisters = Together == 1 ? 40 : 32;
-  static_assert((kConsumers * kRegisters + kFillers * kWarp * kFillerRegisters) * Together <= 65536);
+  static constexpr int kRows = Rows, kSlots = Slots, kParts = Parts;
+  static_assert(Slots % Parts == 0, "a slot belongs to a part");
+  static constexpr int kFeatures = 2 * kGroupRows, kPartThreads = 2 * kGroupThreads,
+                       kConsumers = Parts * kPartThreads, kThreads = kConsumers + kFillers * kWarp;
+  static constexpr int kRegisters = Parts == 1 ? 232 : 112, kFillerRegisters = Parts == 1 ? 40 : 32;
+  static constexpr int kAtLaunch = 65536 / kThreads / 8 * 8;  ///< registers of a thread
+  static_assert(kConsumers * kRegisters + kFillers * kWarp * kFillerRegisters <= kThreads * kAtLaunch);
 };
 
 /// Which tile a thread block computes, and which steps of 64 columns it sums over.
@@ -84,22 +87,23 @@ struct ManyRowsMemory {
   static_assert((Shape::kRows / kWarpTile + kMostSplits - 1) * kWarpTile * Shape::kFeatures *
                     static_cast<int>(sizeof(float)) <=
                 kScalePlace);
-  static_assert((kBytes + 1024) * Shape::kTogether <= 228 * 1024, "a block takes 1 KiB more");
+  static_assert(kBytes + 1024 <= 228 * 1024, "a block takes 1 KiB more");
+  static_assert(kCodeSteps % Shape::kParts == 0, "all parts read each slot of codes");
 
   char* from;
 
-  __device__ __forceinline__ Tile<kBlockColumns> inputs(int step) const {
+  __device__ __forceinline__ Tile<kBlockColumns> inputs(unsigned step) const {
     return {reinterpret_cast<Bf16*>(from + step % Shape::kSlots * kInputBytes)};
   }
-  __device__ __forceinline__ char* codes(int step) const {
+  __device__ __forceinline__ char* codes(unsigned step) const {
     return from + kCodePlace + step / kCodeSteps % kCodeSlots * kCodeBytes;
   }
   /// Eight of a feature's chunks are exchanged by its number.
-  __device__ __forceinline__ const char* chunk(int step, int feature, int number) const {
+  __device__ __forceinline__ const char* chunk(unsigned step, int feature, int number) const {
     const int of_step = step % kCodeSteps * (kStepCodes / kChunk);
     return codes(step) + feature * kSwizzled + ((of_step + number) ^ feature % 8) * kChunk;
   }
-  __device__ __forceinline__ uint32_t* scales(int step) const {
+  __device__ __forceinline__ uint32_t* scales(unsigned step) const {
     return reinterpret_cast<uint32_t*>(from + kScalePlace + step % Shape::kSlots * kScaleBytes);
   }
   __device__ __forceinline__ float* sums(int row) const {
@@ -107,30 +111,30 @@ struct ManyRowsMemory {
   }
   __device__ __forceinline__ float* nested_map() const { return reinterpret_cast<float*>(from + kMapPlace); }
 
-  __device__ __forceinline__ TransferBarrier& full(int step) const {
+  __device__ __forceinline__ TransferBarrier& full(unsigned step) const {
     return barriers()[step % Shape::kSlots];
   }
-  __device__ __forceinline__ TransferBarrier& read(int step) const {
+  __device__ __forceinline__ TransferBarrier& read(unsigned step) const {
     return barriers()[Shape::kSlots + step % Shape::kSlots];
   }
-  __device__ __forceinline__ TransferBarrier& codes_full(int step) const {
+  __device__ __forceinline__ TransferBarrier& codes_full(unsigned step) const {
     return barriers()[2 * Shape::kSlots + step / kCodeSteps % kCodeSlots];
   }
-  __device__ __forceinline__ TransferBarrier& codes_read(int step) const {
+  __device__ __forceinline__ TransferBarrier& codes_read(unsigned step) const {
     return barriers()[2 * Shape::kSlots + kCodeSlots + step / kCodeSteps % kCodeSlots];
   }
   /// What other blocks of the cluster send has come.
   __device__ __forceinline__ TransferBarrier& received() const { return barriers()[kBarriers - 1]; }
   /// By one thread. `received_bytes`: from other blocks.
   __device__ void set_up_barriers(int received_bytes) const {
-    constexpr int kReaders = Shape::kConsumers / kWarp;
+    constexpr int kReaders = Shape::kPartThreads / kWarp;
     for (int slot = 0; slot < Shape::kSlots; ++slot) {
       full(slot).set_up(1);
       read(slot).set_up(kReaders);
     }
     for (int slot = 0; slot < kCodeSlots; ++slot) {
       codes_full(slot * kCodeSteps).set_up(1);
-      codes_read(slot * kCodeSteps).set_up(kReaders);
+      codes_read(slot * kCodeSteps).set_up(Shape::kParts * kReaders);
     }
     received().set_up(1);
     received().expect(received_bytes);

@@ -147,8 +147,7 @@ ProductPlan chosen_plan(const QuantisedWeights& weights, const at::Tensor& input
   ProductPlan plan = {ProductWay::kFewRows};
   if (rows > kernels::kMostFewRows) {
     plan = rows > kMostManyRows ? ProductPlan{ProductWay::kLibrary}
-                                : kernels::many_rows_plan(weights.out_features, weights.in_features, rows,
-                                                          kernels::processors());
+                                : kernels::many_rows_plan(weights, rows, kernels::processors());
   }
   return fits(plan, weights, input) ? plan : ProductPlan{ProductWay::kLibrary};
 }

@@ -39,7 +39,7 @@ class TileProduct {
         lane_(static_cast<int>(lane_anew())),
         table_(memory.from + Memory::kTablePlace, lane_),
         lane_place_(lane_place(lane_)),
-        part_(static_cast<int>(threadIdx.x) / Shape::kPartThreads),
+        part_(__shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / Shape::kPartThreads, 0)),
         first_(static_cast<int>(threadIdx.x) % Shape::kPartThreads / kWarp * kWarpTile),
         codes_(shared_address(memory.chunk(0, first_ + lane_place_.row, 0)) +
                lane_place_.column / (kTable ? 2 : 1)),
@@ -138,7 +138,7 @@ class TileProduct {
   /// Adds the products of a step's columns. Left operands are made while the products before them are under
   /// way.
   __device__ __forceinline__ void multiply(unsigned step) {
-    await(step);
+    memory_.full(step).await(step / Shape::kSlots);
     const uint64_t right = descriptor_of(memory_.inputs(step));
     const StepCodes codes(*this, step);
     LeftFragment left[kProducts];
@@ -162,19 +162,12 @@ class TileProduct {
     __syncwarp();
     if (lane_ == 0) {
       memory_.read(step).arrive();
-      if (step % Memory::kCodeSteps + Shape::kParts >= Memory::kCodeSteps) memory_.codes_read(step).arrive();
     }
   }
   /// further(), in one addition: the address is in the low half, and has room there.
   __device__ __forceinline__ static uint64_t beyond(uint64_t descriptor, unsigned elements) {
     constexpr uint64_t kHigh = ~uint64_t{0} << 32;
     return (descriptor & kHigh) | (static_cast<uint32_t>(descriptor) + elements * sizeof(Bf16) / 16);
-  }
-  /// The slots of a step are full.
-  __device__ __forceinline__ void await(unsigned step) const {
-    if (step % Memory::kCodeSteps < Shape::kParts)
-      memory_.codes_full(step).await(step / (Memory::kCodeSteps * Memory::kCodeSlots));
-    memory_.full(step).await(step / Shape::kSlots);
   }
   /// The compiler must not move this after the next product.
   __device__ __forceinline__ static void keep(LeftFragment& left) {
@@ -186,7 +179,7 @@ class TileProduct {
   class StepCodes {
    public:
     __device__ __forceinline__ StepCodes(const TileProduct& tile, unsigned step)
-        : table_(tile.table_), from_(known_from_here(tile.codes_from(step))) {
+        : tile_(tile), from_(known_from_here(tile.codes_from(step))) {
       if constexpr (kTable) {
         const uint32_t scales = known_from_here(tile.scales_ + step % Shape::kSlots * Memory::kScaleBytes);
         scale_[0] = load_constant_word(scales);
@@ -207,11 +200,12 @@ class TileProduct {
       const uint32_t chunk = from_ ^ product * kOfProduct / kChunk * kChunk,
                      codes = chunk + product * kOfProduct % kChunk + right * (kOfProduct / 2) +
                              8 * lower * kSwizzled;
-      if constexpr (kTable) return multiplied<Short>(table_.pair(load_constant_byte(codes)), scale_[lower]);
-      return pair_of_codes<Short>(load_constant_half(codes), 0x4140);
+      if constexpr (kTable)
+        return multiplied<Short>(tile_.table_.pair(load_constant_byte(codes)), scale_[lower]);
+      return pair_of_codes<Short>(load_constant_half(codes), tile_.chosen_);
     }
 
-    const PairTable& table_;
+    const TileProduct& tile_;
     const uint32_t from_;
     uint32_t scale_[2];  ///< of 4 bits
   };
@@ -228,6 +222,8 @@ class TileProduct {
   const LanePlace lane_place_;
   const int part_, first_;         ///< the latter of the warp's features in the tile
   const uint32_t codes_, scales_;  ///< addresses of what the lane reads of the first slot
+  /// Of pair_of_codes(). Of a constant each use would copy it from a uniform register.
+  const uint32_t chosen_ = known_from_here(0x4140 + lane_ / kWarp);
   Sums sums_[kRows / kRowsAtOnce][kRowsAtOnce / 8];
 };
 

@@ -80,7 +80,7 @@ struct ManyRowsMemory {
   static constexpr int kMapPlace = kScalePlace + Shape::kSlots * kScaleBytes;
   static constexpr int kMapBytes = kForm == WeightForm::kNestedFourBits ? 256 * sizeof(float) : 0;
   static constexpr int kBarrierPlace = kMapPlace + kMapBytes;
-  static constexpr int kBarriers = 2 * (Shape::kSlots + kCodeSlots) + 1;
+  static constexpr int kBarriers = 2 * Shape::kSlots + kCodeSlots + 1;
   static constexpr int kBytes = kBarrierPlace + kBarriers * static_cast<int>(sizeof(TransferBarrier));
   static constexpr int kSumPitch = Shape::kFeatures + kChunk / static_cast<int>(sizeof(float));
   static_assert(Shape::kRows * kSumPitch * static_cast<int>(sizeof(float)) <= kScalePlace);
@@ -120,9 +120,6 @@ struct ManyRowsMemory {
   __device__ __forceinline__ TransferBarrier& codes_full(unsigned step) const {
     return barriers()[2 * Shape::kSlots + step / kCodeSteps % kCodeSlots];
   }
-  __device__ __forceinline__ TransferBarrier& codes_read(unsigned step) const {
-    return barriers()[2 * Shape::kSlots + kCodeSlots + step / kCodeSteps % kCodeSlots];
-  }
   /// What other blocks of the cluster send has come.
   __device__ __forceinline__ TransferBarrier& received() const { return barriers()[kBarriers - 1]; }
   /// By one thread. `received_bytes`: from other blocks.
@@ -134,7 +131,6 @@ struct ManyRowsMemory {
     }
     for (int slot = 0; slot < kCodeSlots; ++slot) {
       codes_full(slot * kCodeSteps).set_up(1);
-      codes_read(slot * kCodeSteps).set_up(Shape::kParts * kReaders);
     }
     received().set_up(1);
     received().expect(received_bytes);
@@ -178,14 +174,19 @@ class SlotFiller {
         start_copy(memory_.inputs(step).data, maps_.input, place_.first_row,
                    column(step) * static_cast<int>(sizeof(Bf16)), memory_.full(step));
       }
-      store_scales(step);
-      load_scales(step + kFillers);
-      __syncwarp();
-      if (lane_ == 0) memory_.full(step).arrive();
       if (step >= kFirst) {
-        if (step % Memory::kCodeSteps == 0) memory_.codes_read(step).await(step / kFirst - 1);
+        // Inputs of as many steps ahead share its codes' slot. Fewer have been read in order.
+        for (int i = 1; i < Memory::kCodeSteps && step % Memory::kCodeSteps == 0 && Shape::kSlots == kFirst;
+             ++i)
+          memory_.read(step + i).await(step / kFirst - 1);
         fetch_codes(step);
       }
+      store_scales(step);
+      load_scales(step + kFillers);
+      // Whoever multiplies awaits inputs, scales and codes by one barrier.
+      memory_.codes_full(step).await(step / kFirst);
+      __syncwarp();
+      if (lane_ == 0) memory_.full(step).arrive();
     }
   }
 

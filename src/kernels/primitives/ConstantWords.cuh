@@ -13,18 +13,20 @@ __device__ inline uint32_t load_constant_word(uint32_t address) {
   return word;
 }
 
+/// The same of four words; the address is a multiple of 16.
+__device__ inline uint4 load_constant_words(uint32_t address) {
+  uint4 words;
+  asm("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+      : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+      : "r"(address));
+  return words;
+}
+
 /// The same of 16 bits.
 __device__ inline uint32_t load_constant_half(uint32_t address) {
   uint32_t half;
   asm("ld.shared.u16 %0, [%1];" : "=r"(half) : "r"(address));
   return half;
-}
-
-/// The same of a byte.
-__device__ inline uint32_t load_constant_byte(uint32_t address) {
-  uint32_t byte;
-  asm("ld.shared.u8 %0, [%1];" : "=r"(byte) : "r"(address));
-  return byte;
 }
 
 /// The same value, which the compiler takes for another one: what depends on it stays behind what stands

@@ -42,7 +42,7 @@ class TileProduct {
         part_(__shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / Shape::kPartThreads, 0)),
         first_(static_cast<int>(threadIdx.x) % Shape::kPartThreads / kWarp * kWarpTile),
         codes_(shared_address(memory.chunk(0, first_ + lane_place_.row, 0)) +
-               lane_place_.column / (kTable ? 2 : 1)),
+               (kTable ? 0 : lane_place_.column)),
         scales_(shared_address(memory.scales(0) + first_ + lane_place_.row)) {}
 
   __device__ __forceinline__ void run() {
@@ -141,41 +141,38 @@ class TileProduct {
     memory_.full(step).await(step / Shape::kSlots);
     const uint64_t right = descriptor_of(memory_.inputs(step));
     const StepCodes codes(*this, step);
-    LeftFragment left[kProducts];
+    LeftFragment left[kProducts / 2][2];
 #pragma unroll
     for (auto& part : sums_) take_sums(part);
 #pragma unroll
     for (int product = 0; product < kProducts; ++product) {
-      left[product] = codes.left(product);
-      keep(left[product]);
+      if (product % 2 == 0) {
+        codes.left(left[product / 2], product);
+        hold(left[product / 2]);
+      }
       begin_products();
 #pragma unroll
       for (int part = 0; part < kRows / kRowsAtOnce; ++part)
-        start_wide_product<Short>(sums_[part], left[product],
+        start_wide_product<Short>(sums_[part], left[product / 2][product % 2],
                                   beyond(right, 16 * product + part * kRowsAtOnce * kBlockColumns));
       close_products();
     }
     products_arrived<0>();
 #pragma unroll
     for (auto& part : sums_) take_sums(part);
-    hold(left);
+#pragma unroll
+    for (auto& both : left) hold(both);
     __syncwarp();
-    if (lane_ == 0) {
-      memory_.read(step).arrive();
-    }
+    if (lane_ == 0) memory_.read(step).arrive();
   }
   /// further(), in one addition: the address is in the low half, and has room there.
   __device__ __forceinline__ static uint64_t beyond(uint64_t descriptor, unsigned elements) {
     constexpr uint64_t kHigh = ~uint64_t{0} << 32;
     return (descriptor & kHigh) | (static_cast<uint32_t>(descriptor) + elements * sizeof(Bf16) / 16);
   }
-  /// The compiler must not move this after the next product.
-  __device__ __forceinline__ static void keep(LeftFragment& left) {
-    LeftFragment(&one)[1] = reinterpret_cast<LeftFragment(&)[1]>(left);
-    hold(one);
-  }
 
-  /// A step's codes, which become left operands as a lane loads them.
+  /// A step's codes, which become left operands as a lane loads them: of 4 bits a chunk of each of its two
+  /// rows at once, of which it takes every fourth byte. Many short loads would keep shared memory busy.
   class StepCodes {
    public:
     __device__ __forceinline__ StepCodes(const TileProduct& tile, unsigned step)
@@ -186,29 +183,37 @@ class TileProduct {
         scale_[1] = load_constant_word(scales + 8 * sizeof(uint32_t));
       }
     }
-    __device__ __forceinline__ LeftFragment left(int product) const {
-      LeftFragment left;
+    /// Those of two neighbouring products.
+    __device__ __forceinline__ void left(LeftFragment (&left)[2], int first_product) const {
 #pragma unroll
-      for (int part = 0; part < 4; ++part) left.part[part] = pair(product, part % 2, part / 2);
-      return left;
+      for (int lower = 0; lower < 2; ++lower) {
+        if constexpr (kTable) {
+          const uint4 words =
+              load_constant_words((from_ ^ first_product / 2 * kChunk) + 8 * lower * kSwizzled);
+          left[0].part[lower] = multiplied<Short>(tile_.pair(words.x), scale_[lower]);
+          left[0].part[2 + lower] = multiplied<Short>(tile_.pair(words.y), scale_[lower]);
+          left[1].part[lower] = multiplied<Short>(tile_.pair(words.z), scale_[lower]);
+          left[1].part[2 + lower] = multiplied<Short>(tile_.pair(words.w), scale_[lower]);
+        } else {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const uint32_t codes = (from_ ^ (first_product + i) * kChunk) + 8 * lower * kSwizzled;
+            left[i].part[lower] = pair_of_codes<Short>(load_constant_half(codes), tile_.chosen_);
+            left[i].part[2 + lower] = pair_of_codes<Short>(load_constant_half(codes + 8), tile_.chosen_);
+          }
+        }
+      }
     }
 
    private:
-    /// Two neighbouring weights.
-    __device__ __forceinline__ uint32_t pair(int product, int lower, int right) const {
-      constexpr int kOfProduct = Memory::kStepCodes / kProducts;
-      const uint32_t chunk = from_ ^ product * kOfProduct / kChunk * kChunk,
-                     codes = chunk + product * kOfProduct % kChunk + right * (kOfProduct / 2) +
-                             8 * lower * kSwizzled;
-      if constexpr (kTable)
-        return multiplied<Short>(tile_.table_.pair(load_constant_byte(codes)), scale_[lower]);
-      return pair_of_codes<Short>(load_constant_half(codes), tile_.chosen_);
-    }
-
     const TileProduct& tile_;
     const uint32_t from_;
     uint32_t scale_[2];  ///< of 4 bits
   };
+  /// The lane's pair of the four in a word of 4-bit codes.
+  __device__ __forceinline__ uint32_t pair(uint32_t word) const {
+    return table_.pair(__byte_perm(word, 0, chosen_));
+  }
   /// The address of the first codes that the lane loads in a step.
   __device__ __forceinline__ uint32_t codes_from(unsigned step) const {
     return (codes_ + step / Memory::kCodeSteps % Memory::kCodeSlots * Memory::kCodeBytes) ^
@@ -222,8 +227,9 @@ class TileProduct {
   const LanePlace lane_place_;
   const int part_, first_;         ///< the latter of the warp's features in the tile
   const uint32_t codes_, scales_;  ///< addresses of what the lane reads of the first slot
-  /// Of pair_of_codes(). Of a constant each use would copy it from a uniform register.
-  const uint32_t chosen_ = known_from_here(0x4140 + lane_ / kWarp);
+  /// Of 4 bits what chooses the lane's byte of a word, of 8 bits pair_of_codes()' argument. If the compiler
+  /// knew that to be constant, it would keep it in a uniform register and copy it for each use.
+  const uint32_t chosen_ = known_from_here(kTable ? 0x4440 + lane_ % 4 : 0x4140 + lane_ / kWarp);
   Sums sums_[kRows / kRowsAtOnce][kRowsAtOnce / 8];
 };
 

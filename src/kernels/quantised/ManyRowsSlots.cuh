@@ -12,8 +12,8 @@
 /// How codes and inputs come to the warpgroups of ManyRows.cu: through slots of shared memory, 64 columns of
 /// the sum in a slot of inputs and 128 bytes of each feature in a slot of codes. A slot's copy is one
 /// instruction of one thread, and nobody meets in a barrier of the block: each slot has one TransferBarrier
-/// that says it is full, and one that says it has been read. A multiprocessor copies about one row of a box
-/// in three cycles, however short, so that rows of codes are as long as they can be.
+/// that says it is full, and one of inputs also one that says it has been read. A multiprocessor copies about
+/// one row of a box in three cycles, however short, so that rows of codes are as long as they can be.
 ///
 /// Shared memory, up to 198 KiB:
 ///
@@ -25,7 +25,7 @@
 ///     scales    a pair of equal ones for each feature, as many times as there are slots of inputs; not for 8
 ///               bits
 ///     map       of nested scales, 1 KiB, where there are any
-///     barriers  two a slot, and one
+///     barriers  two a slot of inputs, one a slot of codes, and one
 namespace adtrain::kernels {
 
 constexpr int kGroupThreads = kWarpsOfGroup * kWarp;
@@ -88,7 +88,11 @@ struct ManyRowsMemory {
                     static_cast<int>(sizeof(float)) <=
                 kScalePlace);
   static_assert(kBytes + 1024 <= 228 * 1024, "a block takes 1 KiB more");
-  static_assert(kCodeSteps % Shape::kParts == 0, "all parts read each slot of codes");
+  static constexpr int kStepsOfCodes = kCodeSlots * kCodeSteps;  ///< in all slots
+  /// A slot of codes is free once the inputs of all its steps have been read. The filler awaits them one by
+  /// one where there are as many slots of inputs, and else a later step's, as a single part reads in order.
+  static constexpr bool kEachStep = Shape::kSlots == kStepsOfCodes;
+  static_assert(kEachStep || (Shape::kParts == 1 && Shape::kSlots + kCodeSteps <= kStepsOfCodes + 1));
 
   char* from;
 
@@ -160,37 +164,39 @@ class SlotFiller {
         warp_((static_cast<int>(threadIdx.x) - Shape::kConsumers) / kWarp),
         lane_(static_cast<int>(threadIdx.x) % kWarp) {}
 
-  /// Codes of the first slots come before the end of kernels ahead.
+  /// Codes of the first slots come before the end of kernels ahead. Whoever multiplies awaits inputs, scales
+  /// and codes of a step by one barrier.
   __device__ __forceinline__ void run() {
-    constexpr int kFirst = Memory::kCodeSlots * Memory::kCodeSteps;
-    for (int step = warp_; step < min(kFirst, place_.steps); step += kFillers) fetch_codes(step);
+    for (int step = warp_; step < min(Memory::kStepsOfCodes, place_.steps); step += kFillers)
+      fetch_codes(step);
     load_scales(warp_);
     await_kernels_ahead();
 #pragma unroll 1
     for (int step = warp_; step < place_.steps; step += kFillers) {
-      if (step >= Shape::kSlots) memory_.read(step).await(step / Shape::kSlots - 1);
+      if (step >= Shape::kSlots) await_read(step);
       if (lane_ == 0) {
         memory_.full(step).expect(Memory::kInputBytes);
         start_copy(memory_.inputs(step).data, maps_.input, place_.first_row,
                    column(step) * static_cast<int>(sizeof(Bf16)), memory_.full(step));
       }
-      if (step >= kFirst) {
-        // Inputs of as many steps ahead share its codes' slot. Fewer have been read in order.
-        for (int i = 1; i < Memory::kCodeSteps && step % Memory::kCodeSteps == 0 && Shape::kSlots == kFirst;
-             ++i)
-          memory_.read(step + i).await(step / kFirst - 1);
+      if (step >= Memory::kStepsOfCodes && step % Memory::kCodeSteps == 0) {
+        if constexpr (Memory::kEachStep)
+          for (int i = 1; i < Memory::kCodeSteps; ++i) await_read(step + i);
         fetch_codes(step);
       }
       store_scales(step);
       load_scales(step + kFillers);
-      // Whoever multiplies awaits inputs, scales and codes by one barrier.
-      memory_.codes_full(step).await(step / kFirst);
+      memory_.codes_full(step).await(step / Memory::kStepsOfCodes);
       __syncwarp();
       if (lane_ == 0) memory_.full(step).arrive();
     }
   }
 
  private:
+  /// What was in the step's slot of inputs before.
+  __device__ __forceinline__ void await_read(int step) const {
+    memory_.read(step).await(step / Shape::kSlots - 1);
+  }
   __device__ __forceinline__ int column(int step) const {
     return (place_.first_step + step) * kBlockColumns;
   }

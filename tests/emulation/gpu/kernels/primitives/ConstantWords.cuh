@@ -14,14 +14,16 @@ inline uint32_t load_constant_word(uint32_t address) {
   return word;
 }
 
+inline uint4 load_constant_words(uint32_t address) {
+  uint4 words = {};
+  std::memcpy(&words, emulation::at_shared(address, sizeof(words)), sizeof(words));
+  return words;
+}
+
 inline uint32_t load_constant_half(uint32_t address) {
   uint16_t half = 0;
   std::memcpy(&half, emulation::at_shared(address, sizeof(half)), sizeof(half));
   return half;
-}
-
-inline uint32_t load_constant_byte(uint32_t address) {
-  return static_cast<uint8_t>(*emulation::at_shared(address, 1));
 }
 
 inline uint32_t known_from_here(uint32_t value) {

@@ -156,10 +156,12 @@ TEST(ManyRowsPlan, IsTheFastestThatWasMeasured) {
   EXPECT_EQ(plan(8192, 2048, 256), std::pair(ProductWay::kTile128x128, 1));
   EXPECT_EQ(plan(2048, 8192, 256), std::pair(ProductWay::kTile128x128, 3));
   EXPECT_EQ(plan(1024, 4096, 128), std::pair(ProductWay::kTile128x64, 6));
-  EXPECT_EQ(plan(1024, 1024, 128), std::pair(ProductWay::kTile128x64, 4));
+  EXPECT_EQ(plan(2048, 2048, 256), std::pair(ProductWay::kTile128x64, 2));
+  EXPECT_EQ(plan(1024, 1024, 1024), std::pair(ProductWay::kTile128x64, 1));
   EXPECT_EQ(plan(4096, 1024, 1024), std::pair(ProductWay::kTile128x256, 1));
-  EXPECT_EQ(plan(1024, 1024, 1024), std::pair(ProductWay::kLibrary, 1));
-  EXPECT_EQ(plan(1024, 1024, 1024, WeightForm::kEightBits), std::pair(ProductWay::kTile128x64, 1));
+  EXPECT_EQ(plan(6144, 2048, 1024), std::pair(ProductWay::kLibrary, 1));
+  // Dequantising them takes longer.
+  EXPECT_EQ(plan(6144, 2048, 1024, WeightForm::kEightBits), std::pair(ProductWay::kTile128x128, 1));
   EXPECT_EQ(plan(1, 64, 33), std::pair(ProductWay::kTile128x64, 1));
 }
 

@@ -88,6 +88,13 @@ __device__ inline void give_up_registers() {
 __device__ inline void meet_in_cluster() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
+/// The same in two: between them a thread does what is no concern of the others.
+__device__ inline void arrive_in_cluster() {
+  asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+}
+__device__ inline void await_cluster() {
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
 /// Starts to store four numbers to the shared memory of the cluster's block number `block`, at the place that
 /// `place` has in the own one. The barrier at the place of `barrier` there counts 16 bytes.
 __device__ inline void start_store(float4* place, const Sums& sums, TransferBarrier& barrier, int block) {

@@ -84,11 +84,10 @@ constexpr int kWarpLanes = 32;
 /// high half of a byte comes first, and is the low half of a pair. 256 pairs in shared memory, of which each
 /// lane of a warp has a copy in a bank of its own.
 class PairTable {
-  static constexpr int kPairs = 256, kOfPair = kWarpLanes * static_cast<int>(sizeof(uint32_t));
-  static constexpr uint32_t kOffsets = (kPairs - 1) * kOfPair;
+  static constexpr int kPairs = 256;
 
  public:
-  static constexpr int kBytes = kPairs * kOfPair;
+  static constexpr int kOfPair = kWarpLanes * static_cast<int>(sizeof(uint32_t)), kBytes = kPairs * kOfPair;
 
   /// `memory`: kBytes bytes of shared memory, aligned to 128.
   __device__ explicit PairTable(char* memory) : PairTable(memory, threadIdx.x % kWarpLanes) {}
@@ -108,25 +107,20 @@ class PairTable {
       }
     }
   }
-  /// Where the pair of byte `byte` of a word is in the table, but for the lane.
-  __device__ static uint32_t offset(uint32_t word, int byte) {
-    return (byte == 0 ? word << 7 : word >> (8 * byte - 7)) & kOffsets;
-  }
   /// The pair of a byte.
   __device__ uint32_t pair(uint32_t byte) const {
     return load_constant_word(byte * kOfPair + of_lane_);
   }
-  __device__ void begin() {
-    of_lane_ = known_from_here(of_lane_);
-  }
 
  private:
   char* const memory_;
-  uint32_t of_lane_;  ///< an address of shared memory
+  const uint32_t of_lane_;  ///< an address of shared memory
 };
 
-/// A PairTable whose addresses take one instruction less, as it is aligned to its size.
+/// A PairTable that is aligned to its size, so that a byte of a word takes no instruction of its own.
 class AlignedPairTable {
+  static constexpr uint32_t kOffsets = PairTable::kBytes - PairTable::kOfPair;
+
  public:
   static constexpr int kBytes = PairTable::kBytes, kMostBytes = 2 * kBytes;  ///< with what aligns it
 
@@ -143,7 +137,8 @@ class AlignedPairTable {
   __device__ void begin() { of_lane_ = known_from_here(of_lane_); }
   /// The pair of byte `byte` of a word.
   __device__ uint32_t pair(uint32_t word, int byte) const {
-    return load_constant_word(PairTable::offset(word, byte) | of_lane_);
+    const uint32_t offset = (byte == 0 ? word << 7 : word >> (8 * byte - 7)) & kOffsets;
+    return load_constant_word(offset | of_lane_);
   }
 
  private:

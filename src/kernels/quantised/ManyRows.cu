@@ -55,12 +55,12 @@ class TileProduct {
 #pragma unroll 1
     for (unsigned step = part_; step < steps; step += Shape::kParts) multiply(step);
   }
-  /// Adds the sums of other parts to those of the first one, in its threads.
+  /// Adds the sums of other parts to those of the first one, in its threads. The block must have read its
+  /// slots.
   __device__ __forceinline__ void add_parts() {
     if constexpr (Shape::kParts > 1) {
       constexpr int kOfSums = Shape::kPartThreads;
-      auto* const others = reinterpret_cast<float4*>(memory_.from) + static_cast<int>(threadIdx.x) % kOfSums;
-      group_barrier(kConsumersBarrier, Shape::kConsumers);  // the slots are free
+      float4* const others = memory_.sums_of_parts() + static_cast<int>(threadIdx.x) % kOfSums;
       if (part_ > 0) {
 #pragma unroll
         for (int i = 0; i < kRows / 8; ++i) {
@@ -271,12 +271,14 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   await_kernels_ahead();
   TileProduct<Short, kForm, Shape> product(place, memory);
   product.run();
+  group_barrier(kConsumersBarrier, Shape::kConsumers);  // the slots are free
+  if (splits > 1) arrive_in_cluster();
   product.add_parts();
   if (splits > 1) {
-    meet_in_cluster();
+    await_cluster();
     if (product.has_sums()) product.exchange(share);
+    group_barrier(kConsumersBarrier, Shape::kConsumers);
   }
-  group_barrier(kConsumersBarrier, Shape::kConsumers);  // the slots are free
   if (product.has_sums()) product.store_sums(share);
   group_barrier(kConsumersBarrier, Shape::kConsumers);
   TileOutput<Short, kForm, Shape>(job, place, memory).store(share);

@@ -17,9 +17,10 @@
 ///
 /// Shared memory, up to 198 KiB:
 ///
-///     inputs    slots of (rows, 64), swizzled; at the end what the other part and other blocks have summed,
-///               then the sums (rows, features) in fp32, whose rows are 16 bytes apart, so that lanes use
-///               different banks
+///     inputs    slots of (rows, 64), swizzled; at the end what other blocks have summed, then the sums
+///     (rows,
+///               features) in fp32, whose rows are 16 bytes apart, so that lanes use different banks; the
+///               other part's sums lie before the scales
 ///     codes     slots of (features, 128 bytes), swizzled
 ///     table     of pairs, 32 KiB; not for 8 bits
 ///     scales    a pair of equal ones for each feature, as many times as there are slots of inputs; not for 8
@@ -84,9 +85,11 @@ struct ManyRowsMemory {
   static constexpr int kBytes = kBarrierPlace + kBarriers * static_cast<int>(sizeof(TransferBarrier));
   static constexpr int kSumPitch = Shape::kFeatures + kChunk / static_cast<int>(sizeof(float));
   static_assert(Shape::kRows * kSumPitch * static_cast<int>(sizeof(float)) <= kScalePlace);
-  static_assert((Shape::kRows / kWarpTile + kMostSplits - 1) * kWarpTile * Shape::kFeatures *
-                    static_cast<int>(sizeof(float)) <=
-                kScalePlace);
+  static constexpr int kTileBytes = Shape::kRows * Shape::kFeatures * static_cast<int>(sizeof(float)),
+                       kPartPlace = kScalePlace - (Shape::kParts - 1) * kTileBytes;
+  static constexpr int kMostReceived =
+      kTileBytes + (kMostSplits - 1) * kWarpTile * Shape::kFeatures * static_cast<int>(sizeof(float));
+  static_assert(kMostReceived <= kPartPlace);
   static_assert(kBytes + 1024 <= 228 * 1024, "a block takes 1 KiB more");
   static constexpr int kStepsOfCodes = kCodeSlots * kCodeSteps;  ///< in all slots
   /// A slot of codes is free once the inputs of all its steps have been read. The filler awaits them one by
@@ -112,6 +115,10 @@ struct ManyRowsMemory {
   }
   __device__ __forceinline__ float* sums(int row) const {
     return reinterpret_cast<float*>(from) + row * kSumPitch;
+  }
+  /// Those of all parts but the first, of what its threads add up, behind what other blocks send.
+  __device__ __forceinline__ float4* sums_of_parts() const {
+    return reinterpret_cast<float4*>(from + kPartPlace);
   }
   __device__ __forceinline__ float* nested_map() const { return reinterpret_cast<float*>(from + kMapPlace); }
 

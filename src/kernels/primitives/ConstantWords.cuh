@@ -2,11 +2,12 @@
 
 #include <cstdint>
 
-/// Loads of what shared memory holds for the rest of a kernel, with a counterpart in tests/emulation/.
+/// Loads of what shared memory holds for the rest of a kernel, or until a barrier behind what the words are
+/// used for, with a counterpart in tests/emulation/.
 namespace adtrain::kernels {
 
-/// The word at an address of shared memory that nobody stores to any more. The compiler may move it up to
-/// where the address is known; see known_from_here().
+/// The word at an address of shared memory that nobody stores to. The compiler may move it up to where the
+/// address is known; see known_from_here().
 __device__ inline uint32_t load_constant_word(uint32_t address) {
   uint32_t word;
   asm("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address));

@@ -17,16 +17,17 @@
 ///
 /// Shared memory, up to 198 KiB:
 ///
-///     inputs    slots of (rows, 64), swizzled; at the end what other blocks have summed, then the sums
-///     (rows,
-///               features) in fp32, whose rows are 16 bytes apart, so that lanes use different banks; the
-///               other part's sums lie before the scales
+///     inputs    slots of (rows, 64), swizzled
 ///     codes     slots of (features, 128 bytes), swizzled
 ///     table     of pairs, 32 KiB; not for 8 bits
 ///     scales    a pair of equal ones for each feature, as many times as there are slots of inputs; not for 8
 ///               bits
 ///     map       of nested scales, 1 KiB, where there are any
 ///     barriers  two a slot of inputs, one a slot of codes, and one
+///
+/// When all slots have been read: before the scales what the other part has summed; at the beginning what
+/// other blocks have summed, and then the sums (rows, features) in fp32, whose rows are 16 bytes apart, so
+/// that lanes use different banks.
 namespace adtrain::kernels {
 
 constexpr int kGroupThreads = kWarpsOfGroup * kWarp;
@@ -116,7 +117,7 @@ struct ManyRowsMemory {
   __device__ __forceinline__ float* sums(int row) const {
     return reinterpret_cast<float*>(from) + row * kSumPitch;
   }
-  /// Those of all parts but the first, of what its threads add up, behind what other blocks send.
+  /// Those of the other part, behind what other blocks send.
   __device__ __forceinline__ float4* sums_of_parts() const {
     return reinterpret_cast<float4*>(from + kPartPlace);
   }

@@ -63,19 +63,12 @@ class TileProduct {
       float4* const others = memory_.sums_of_parts() + static_cast<int>(threadIdx.x) % kOfSums;
       if (part_ > 0) {
 #pragma unroll
-        for (int i = 0; i < kRows / 8; ++i) {
-          const float(&own)[4] = sums(i).value;
-          others[i * kOfSums] = {own[0], own[1], own[2], own[3]};
-        }
+        for (int i = 0; i < kRows / 8; ++i) others[i * kOfSums] = as_vector(sums(i));
       }
       group_barrier(kConsumersBarrier, Shape::kConsumers);
       if (part_ > 0) return;
 #pragma unroll
-      for (int i = 0; i < kRows / 8; ++i) {
-        const float4 more = others[i * kOfSums];
-        float(&own)[4] = sums(i).value;
-        own[0] += more.x, own[1] += more.y, own[2] += more.z, own[3] += more.w;
-      }
+      for (int i = 0; i < kRows / 8; ++i) add(sums(i), others[i * kOfSums]);
     }
   }
   __device__ __forceinline__ bool has_sums() const {
@@ -101,18 +94,14 @@ class TileProduct {
 #pragma unroll
     for (int i = 0; i < kRows / 8; ++i) {
       if (share.owner(i / 2) != share.block) continue;
-      // The own sums are taken where they are: a copy in registers would put sums into memory.
       const float4* const from = received + (i - 2 * share.first()) * kOfSums;
-      float4 before = {};
+      Sums before = no_sums();
 #pragma unroll 1
       for (int block = 0; block < share.block; ++block) add(before, from[block * most * kOfSums]);
-      Sums& own = sums(i);
-      float4 total = {before.x + own.value[0], before.y + own.value[1], before.z + own.value[2],
-                      before.w + own.value[3]};
+      add(sums(i), as_vector(before));
 #pragma unroll 1
       for (int block = share.block + 1; block < share.blocks; ++block)
-        add(total, from[block * most * kOfSums]);
-      own = {{total.x, total.y, total.z, total.w}};
+        add(sums(i), from[block * most * kOfSums]);
     }
   }
   /// Of the rows that this block stores, to the slots' memory, which nobody reads any more.
@@ -127,8 +116,13 @@ class TileProduct {
   }
 
  private:
-  __device__ __forceinline__ static void add(float4& total, const float4& more) {
-    total = {total.x + more.x, total.y + more.y, total.z + more.z, total.w + more.w};
+  __device__ __forceinline__ static float4 as_vector(const Sums& sums) {
+    const float(&all)[4] = sums.value;
+    return {all[0], all[1], all[2], all[3]};
+  }
+  __device__ __forceinline__ static void add(Sums& sums, const float4& more) {
+    float(&all)[4] = sums.value;
+    all[0] += more.x, all[1] += more.y, all[2] += more.z, all[3] += more.w;
   }
   /// Those of eight rows.
   __device__ __forceinline__ Sums& sums(int number) {

@@ -141,9 +141,7 @@ struct ManyRowsMemory {
       full(slot).set_up(1);
       read(slot).set_up(kReaders);
     }
-    for (int slot = 0; slot < kCodeSlots; ++slot) {
-      codes_full(slot * kCodeSteps).set_up(1);
-    }
+    for (int slot = 0; slot < kCodeSlots; ++slot) codes_full(slot * kCodeSteps).set_up(1);
     received().set_up(1);
     received().expect(received_bytes);
     received().arrive();

@@ -86,10 +86,8 @@ TEST_P(QuantisedProduct, IsTheDefinition) {
   const std::vector<int64_t> all_rows = {1, 2, 7, 8, 9, 16, 17, 63, 64, 65, 128, 256, 300, 512, 1000, 4096};
   const std::vector<Shape> shapes =
       device().is_cpu()
-          ? std::vector<Shape>{{40, 192, {17, 63}},
-                               {136, 704, {1, 130}},
-                               {20, 2112, {1, 33}},
-                               {24, 4160, {3, 9}}}
+          ? std::vector<Shape>{{40, 192, {17, 63}}, {136, 704, {1, 130}}, {20, 2112, {1, 33}},
+                               {24, 4160, {3, 9}},  {24, 4096, {2}},      {40, 1088, {5, 10}}}
           : std::vector<Shape>{{3072, 1024, all_rows},      {1024, 4096, all_rows}, {6144, 2048, all_rows},
                                {1000, 640, all_rows},       {33, 64, all_rows},     {2048, 8192, all_rows},
                                {4096, 1024, {1, 8, 11, 32}}};
@@ -242,15 +240,14 @@ TEST_F(QuantisedLinear, InputsAreNormedBefore) {
   }
 }
 
-/// The values of 4-bit codes are rounded to 16 bits, and their errors have a mean. With parameters near 1 it
-/// adds up over the features, for the product and for what is taken off for a row's mean.
-TEST_F(QuantisedLinear, NormsOfParametersNearOneTakeOffWhatProductsAdd) {
-  for (const Quantised kind : {Quantised::kNf4, Quantised::kNestedNf4}) {
+/// Weights times the norm's parameters are rounded to 16 bits, and those of 4 bits before that, too. Where
+/// the mean is far from 0, what is taken off for it must have the same roundings.
+TEST_F(QuantisedLinear, NormsTakeOffWhatProductsAddForTheMean) {
+  for (const Quantised kind : {Quantised::kNf4, Quantised::kNestedNf4, Quantised::kInt8}) {
     SCOPED_TRACE(testing::name_of(kind));
     const QuantisedMatrix matrix = random_matrix(kind, 40, 2048, device());
     const at::Tensor weight = random({2048}, at::kBFloat16).mul_(0.1).add_(1);
-    const at::Tensor input = random({8, 2048}, at::kBFloat16);
-    input.narrow(1, 0, 8).fill_(2);  // from which the shift is taken, far from the mean
+    const at::Tensor input = random({8, 2048}, at::kBFloat16).add_(20);
     expect_normed_product(input, matrix, {weight, random({2048}, at::kBFloat16)}, 7e-3);
   }
 }

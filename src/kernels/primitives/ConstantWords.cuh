@@ -37,4 +37,11 @@ __device__ inline uint32_t known_from_here(uint32_t value) {
   return value;
 }
 
+/// The same value, which the compiler computes here: before what stands behind, a wait for other kernels for
+/// example.
+__device__ inline uint32_t made_here(uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 }  // namespace adtrain::kernels

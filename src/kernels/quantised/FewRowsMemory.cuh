@@ -1,42 +1,16 @@
 #pragma once
 
-#include <type_traits>
-
 #include "kernels/primitives/Tile.cuh"
 #include "kernels/primitives/TransferInstructions.cuh"
 #include "kernels/quantised/Codes.cuh"
 #include "kernels/quantised/QuantisedKernels.h"
 
-/// What the lanes of FewRows.cu have of codes, and its shared memory.
 namespace adtrain::kernels {
 
 constexpr int kWarps = 8, kThreads = kWarps * kWarp;
 
-/// A lane's 16 codes of a row.
-template <WeightForm kForm>
-struct LaneCodes {
-  static constexpr int kColumns = 16, kOfByte = kForm == WeightForm::kEightBits ? 1 : 2;
-  using Words = std::conditional_t<kForm == WeightForm::kEightBits, uint4, uint2>;
-  Words words;
-
-  /// `first`: the index of the first in the flattened weights.
-  __device__ static LaneCodes load(const QuantisedWeights& weights, uint32_t first) {
-    return {__ldcs(static_cast<const Words*>(weights.codes) + first / kColumns)};
-  }
-  /// Pair 0 … 7, in 16 bit.
-  template <class Short>
-  __device__ uint32_t pair(int number, const AlignedPairTable& table) const {
-    if constexpr (kForm == WeightForm::kEightBits) {
-      const uint32_t all[4] = {words.x, words.y, words.z, words.w};
-      return pair_of_codes<Short>(all[number / 2], number % 2 == 0 ? 0x4140 : 0x4342);
-    } else {
-      return table.pair(number < 4 ? words.x : words.y, number % 4);
-    }
-  }
-};
-
-/// Where things are in shared memory: what codes stand for, the same for all matrices that share their maps,
-/// the sums of the warps, and those that the other of kSharers thread blocks sends.
+/// Where FewRows.cu has things in shared memory: what codes stand for, the same for all matrices that share
+/// their maps, the sums of the warps, and those that the other of kSharers thread blocks sends.
 template <WeightForm kForm, int kEights, int kTiles, int kSharers>
 struct FewRowsMemory {
   static constexpr bool kTable = kForm != WeightForm::kEightBits,

@@ -15,16 +15,14 @@ namespace adtrain::kernels {
 
 /// The norm of a product's input, done behind the product, so that the product waits for nothing:
 ///
-///     W (γ (x − mean) / deviation + β) = (W (γ x) − mean · W γ) / deviation + W β
+///     W (γ (x − mean) / deviation + β) = ((W γ) x − mean · Σ W γ) / deviation + W β
 ///
-/// Only γ x is made before, rounded to the input's type. Mean and deviation are found beside the product,
-/// from what lanes have loaded for it. W γ and W β are known before; RMSNorm has neither mean nor β.
+/// W γ, each weight times the parameter of its column, is rounded to the input's type, and is made before x
+/// is there. Σ W γ, the sums over the columns of just these numbers, and W β are known before; RMSNorm has
+/// neither mean nor β. So nothing is rounded whose error grows with the mean: that of the difference is of
+/// fp32 alone. Mean and deviation are found beside the product, by the tensor cores.
 ///
-/// A mean many times the deviation would take digits from the difference. So LayerNorm, which does not depend
-/// on it, first takes a shift off x: the median of three of the row's elements, which no single outlier
-/// moves.
-///
-/// In fp16 γ (x − shift) must be below 65504, and loses digits below 6e-5.
+/// In fp16 weights without their scale times γ, which are up to 127 γ in 8 bits, must be below 65504.
 ///
 /// A thread block has kFeatures of the product.
 template <class Short, int kWarps, int kEights, int kFeatures>
@@ -54,8 +52,8 @@ class InputNorm {
   __device__ bool exists() const { return job_.norm.weight != nullptr; }
   __device__ bool of_layer() const { return job_.norm.products != nullptr; }
 
-  /// Starts to copy γ, and what is known of the features from `first` on. Before scale() copies_arrived() and
-  /// a barrier must follow. By kFeatures threads or more.
+  /// Starts to copy γ, and what is known of the features from `first` on. Before weight() copies_arrived()
+  /// and a barrier must follow. By kFeatures threads or more.
   __device__ void start(int64_t first, int threads) const {
     if (!exists()) return;
     const auto thread = static_cast<int>(threadIdx.x);
@@ -66,39 +64,27 @@ class InputNorm {
       start_copy(weight_ + i, static_cast<const Vector*>(job_.norm.weight) + i);
   }
 
-  /// What is taken off x, as a pair of equal numbers. `first`: the row's first vector.
-  __device__ uint32_t shift(const Vector& first) const {
-    if (!of_layer()) return 0;
-    const Floats values = unpacked<Short>(first);
-    const float a = values.at[0], b = values.at[3], c = values.at[6];
-    const float median = fmaxf(fminf(a, b), fminf(fmaxf(a, b), c));
-    return packed<Short>(median, median);
+  /// The lane's γ, which its weights are multiplied with. `place`: among the row's vectors.
+  __device__ const Vector& weight(int place) const { return weight_[place]; }
+
+  /// Counts the lane's right operands of two products, of 8 rows: a product of the rows with themselves,
+  /// whose diagonal has the sums of squares, and with a row of ones, which makes their sums.
+  __device__ static void count(const Vector& x, Sums& found) {
+    const uint32_t ones = packed<Short>(1.0f, 1.0f);
+    multiply_add<Short>(found, {{x.x, ones, x.y, ones}}, x.x, x.y);
+    multiply_add<Short>(found, {{x.z, ones, x.w, ones}}, x.z, x.w);
   }
-  /// Replaces a vector x by γ (x − shift), and counts the difference. `place`: among the row's vectors.
-  __device__ void scale(Vector& x, int place, uint32_t shift, Found& found) const {
-    const Vector moved = {less(x.x, shift), less(x.y, shift), less(x.z, shift), less(x.w, shift)};
-    const Floats values = unpacked<Short>(moved);
-#pragma unroll
-    for (int i = 0; i < kVectorWidth; ++i) {
-      found.sum += values.at[i];
-      found.squares = fmaf(values.at[i], values.at[i], found.squares);
-    }
-    const Vector weight = weight_[place];
-    x = {multiplied<Short>(moved.x, weight.x), multiplied<Short>(moved.y, weight.y),
-         multiplied<Short>(moved.z, weight.z), multiplied<Short>(moved.w, weight.w)};
+  /// Stores what was counted of 8 rows from `first` on for normed(). By all lanes; before normed() a barrier
+  /// must follow.
+  __device__ void store(int first, const Sums& found) const {
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    const auto [row, column] = lane_place();
+    if (row / 2 * 2 != column) return;  // the lane has no part of the diagonal
+    const bool odd = row % 2 == 1;
+    found_[kRows * warp + first + row] = {odd ? found.value[3] : found.value[2],
+                                          odd ? found.value[1] : found.value[0]};
   }
-  /// Adds up what the four lanes of a quad have of a row, and stores it for normed(). By all lanes; before
-  /// normed() a barrier must follow.
-  __device__ void store(int row, Found found) const {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-#pragma unroll
-    for (int apart = 1; apart < 4; apart *= 2) {
-      found.sum += __shfl_xor_sync(kAllLanes, found.sum, apart);
-      found.squares += __shfl_xor_sync(kAllLanes, found.squares, apart);
-    }
-    if (lane % 4 == 0) found_[kRows * warp + row] = found;
-  }
-  /// The product with a normed row. `product`: with its γ x; `feature`: counted from the first one.
+  /// The product with a normed row. `product`: (W γ) x; `feature`: counted from the first one.
   __device__ float normed(float product, int row, int feature) const {
     const auto [mean, inverse] = moments(row);
     return fmaf(inverse, fmaf(-mean, known_[feature].x, product), known_[feature].y);
@@ -120,21 +106,16 @@ class InputNorm {
     const float mean = of_layer() ? all.sum * per_element : 0.0f;
     return {mean, rsqrtf(fmaxf(all.squares * per_element - mean * mean, 0.0f) + job_.norm.epsilon)};
   }
-  /// W γ and W β of a feature; 0 of RMSNorm.
+  /// Σ W γ and W β of a feature; 0 of RMSNorm.
   __device__ float2 products(int64_t feature) const {
     if (!of_layer()) return {0.0f, 0.0f};
     return {__ldg(job_.norm.products + feature),
             __ldg(job_.norm.products + job_.weights.out_features + feature)};
   }
-  __device__ static uint32_t less(uint32_t x, uint32_t shift) {
-    using Pair = std::conditional_t<std::is_same_v<Short, __half>, __half2, __nv_bfloat162>;
-    const Pair difference = __hsub2(reinterpret_cast<const Pair&>(x), reinterpret_cast<const Pair&>(shift));
-    return reinterpret_cast<const uint32_t&>(difference);
-  }
 
   const QuantisedProduct& job_;
   Found* const found_;    ///< (warps, rows)
-  float2* const known_;   ///< (features): W γ and W β
+  float2* const known_;   ///< (features): Σ W γ and W β
   Vector* const weight_;  ///< γ
 };
 

@@ -156,8 +156,9 @@ class ClusterDecoding {
   Head head_;
 };
 
-template <class Short, int HeadSize>
-__global__ void __launch_bounds__(kWarps* kWarp, 4)
+/// `kOfProcessor`: thread blocks of it that a multiprocessor has registers for.
+template <class Short, int HeadSize, int kOfProcessor>
+__global__ void __launch_bounds__(kWarps* kWarp, kOfProcessor)
     cluster_decoding_kernel(const __grid_constant__ DecodingAttention job) {
   using Decoding = ClusterDecoding<Short, HeadSize>;
   let_next_kernel_start();
@@ -169,8 +170,13 @@ __global__ void __launch_bounds__(kWarps* kWarp, 4)
 
 template <class Short, int HeadSize>
 void launch(const DecodingAttention& job, cudaStream_t stream) {
-  launch_early_in_clusters("cluster_decoding_kernel", cluster_decoding_kernel<Short, HeadSize>,
-                           static_cast<unsigned>(job.shape.rings() * job.splits), kWarps * kWarp,
+  const auto blocks = static_cast<unsigned>(job.shape.rings() * job.splits);
+  // Where a multiprocessor has one, more registers leave its loads more time. Two of these would leave the
+  // product that follows no room to bring its weights.
+  const auto kernel = static_cast<int>(blocks) <= job.processors
+                          ? cluster_decoding_kernel<Short, HeadSize, 2>
+                          : cluster_decoding_kernel<Short, HeadSize, 4>;
+  launch_early_in_clusters("cluster_decoding_kernel", kernel, blocks, kWarps * kWarp,
                            static_cast<int>(sizeof(ClusterMemory<HeadSize>)), job.splits, stream, job);
 }
 

@@ -84,7 +84,8 @@ struct DecodingAttention {
   float* key_norms;
   const int64_t* tokens;  ///< how many there have been, the newest among them
   int splits;             ///< decoding_splits() or decoding_cluster()
-  int early_keys;         ///< decoding_early_keys(); read by decoding_in_clusters() alone
+  int early_keys;  ///< decoding_early_keys(); this and the next are read by decoding_in_clusters() alone
+  int processors;  ///< multiprocessors of the GPU
   /// (sequences, heads, splits, head size + 2): what the thread blocks of a head found; not read for 1 split
   /// and by decoding_in_clusters().
   float* parts;

@@ -76,6 +76,7 @@ at::Tensor decode_attention(const at::Tensor& query, const at::Tensor& key, cons
              .tokens = tokens.const_data_ptr<int64_t>(),
              .splits = splits,
              .early_keys = decoding_early_keys(shape, processors()),
+             .processors = processors(),
              .parts = parts.defined() ? parts.data_ptr<float>() : nullptr,
              .arrivals = static_cast<unsigned*>(ring.arrivals.data_ptr()),
              .output = output.data_ptr()},

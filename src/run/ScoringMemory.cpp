@@ -33,13 +33,13 @@ std::optional<WeightQuantisation> quantisation_of(WeightFormat format) {
   return std::nullopt;
 }
 
-/// Of NormProducts: what stays of them, and the weights in fp32 that the largest is computed from, which are
-/// counted in `element` bytes already.
-int64_t norm_product_bytes(const ModelOptions& options, int64_t element) {
-  constexpr int64_t kFloat = 4, kRows = 2;
+/// Of NormProducts: what stays of them, and the weights in fp32 with a mask that the largest is computed
+/// from. What else it takes are weights of the network's type, which are counted already.
+int64_t norm_product_bytes(const ModelOptions& options) {
+  constexpr int64_t kFloat = 4, kMask = 1, kRows = 2;
   const int64_t projected = 3 * options.tf_n_embd, inner = options.inner_width();
   return kRows * kFloat * options.tf_n_layer * (projected + inner) +
-         (kFloat - element) * options.tf_n_embd * std::max(projected, inner);
+         (kFloat + kMask) * options.tf_n_embd * std::max(projected, inner);
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ ContextMemory growing_context_memory(const RunConfig& config, AlgorithmDistillat
                       2 * kFloat * rows * config.model.tf_n_head * model.parts().value().window;
   }
   if (quantised && plan.decoding_attention() && plan.by_sublayers())
-    context.of_gpu += norm_product_bytes(config.model, static_cast<int64_t>(c10::elementSize(type)));
+    context.of_gpu += norm_product_bytes(config.model);
   if (!model.rolling_slides())
     context.of_gpu = std::max(context.of_gpu, context_memory(config, device, type, quantised, rows).of_gpu);
   return context;

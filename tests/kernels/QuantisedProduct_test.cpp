@@ -221,14 +221,20 @@ void expect_normed_product(const at::Tensor& input, const QuantisedMatrix& matri
 /// LayerNorm and RMSNorm before the product, in the kernel where rows are few and else in one before: every
 /// width of rows that warps share differently, means far from 0, and an element far from all others.
 TEST_F(QuantisedLinear, InputsAreNormedBefore) {
+  // So few features that a thread block has 16 of them, and so many that it has 32.
+  const int64_t few = device().is_cpu() ? 24 : 40, many = device().is_cpu() ? 40 : 3072;
+  const std::vector<std::pair<Quantised, int64_t>> cases = {
+      {Quantised::kNf4, few},   {Quantised::kNf4, many},       {Quantised::kInt8, few},
+      {Quantised::kInt8, many}, {Quantised::kNestedNf4, many},
+  };
   for (const auto& [in, rows] : std::vector<std::pair<int64_t, std::vector<int64_t>>>{
            {64, {1, 8, 32}}, {192, {3, 17, 31}}, {1024, {8, 9}}, {2048, {2, 12}}, {2112, {4}}, {320, {40}}}) {
-    for (const Quantised kind : {Quantised::kNf4, Quantised::kInt8, Quantised::kNestedNf4}) {
-      const QuantisedMatrix matrix = random_matrix(kind, 40, in, device());
+    for (const auto& [kind, out] : cases) {
+      const QuantisedMatrix matrix = random_matrix(kind, out, in, device());
       for (const int64_t count : rows) {
         for (const bool layer : {true, false}) {
-          SCOPED_TRACE(fmt::format("{}, {} rows of {}, {}", testing::name_of(kind), count, in,
-                                   layer ? "LayerNorm" : "RMSNorm"));
+          SCOPED_TRACE(fmt::format("{}, {} features, {} rows of {}, {}", testing::name_of(kind), out, count,
+                                   in, layer ? "LayerNorm" : "RMSNorm"));
           const at::Tensor input = random({count, in}, at::kHalf).mul_(2).add_(layer ? 30 : 0);
           if (count > 1) input.select(0, 1).narrow(0, 0, 1).fill_(300);
           const at::Tensor weight = random({in}, at::kHalf);

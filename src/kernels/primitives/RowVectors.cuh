@@ -41,10 +41,10 @@ __device__ Vector packed(const Floats& floats) {
           packed<Short>(f[6], f[7])};
 }
 
-/// Pair 0 … 3 of a vector.
-__device__ inline uint32_t pair_of(const Vector& vector, int number) {
-  const uint32_t pairs[4] = {vector.x, vector.y, vector.z, vector.w};
-  return pairs[number];
+/// Word 0 … 3 of a vector: a pair of elements.
+__device__ inline uint32_t word_of(const Vector& vector, int number) {
+  const uint32_t words[4] = {vector.x, vector.y, vector.z, vector.w};
+  return words[number];
 }
 
 /// Dropout of one vector at a time.

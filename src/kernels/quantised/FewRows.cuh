@@ -42,11 +42,13 @@ class FewRows {
 
  private:
   /// Loads under way, of 64 columns each: weights come from memory, inputs from the L2 cache.
-  static constexpr int kWeightsAhead = kLate ? 4 / kTiles : 0, kInputsAhead = kEights * kTiles <= 2 ? 2 : 1;
-  static_assert(kEarly % kInputsAhead == 0 && kWeightsAhead % kInputsAhead == 0);
+  static constexpr int kWeightsAhead = 4 / kTiles, kInputsAhead = kEights * kTiles <= 2 ? 2 : 1;
   /// Of so many times 64 columns the products have no branch between them. Where there are fewer, the rest is
   /// 0.
   static constexpr int kAtOnce = kEights == 1 ? 2 : 1;
+  static_assert(kEarly % kInputsAhead == 0 && kWeightsAhead % kInputsAhead == 0 &&
+                kInputsAhead % kAtOnce == 0);
+  static_assert(kSharers == 1 || !kNorm);            // what a norm counts is of one thread block
   static constexpr int kShares = kWarps * kSharers;  ///< of the columns: one a warp
 
  public:
@@ -82,8 +84,10 @@ class FewRows {
     }
 #pragma unroll
     for (int i = 0; i < kEarly; ++i) load(early_weights_[i], i);
+    if constexpr (kLate) {
 #pragma unroll
-    for (int i = 0; i < kWeightsAhead; ++i) load(weights_[i], kEarly + i);
+      for (int i = 0; i < kWeightsAhead; ++i) load(weights_[i], kEarly + i);
+    }
 #pragma unroll
     for (int i = 0; i < kResults; ++i) {
       const Result result = this->result(i);
@@ -169,7 +173,8 @@ class FewRows {
     return static_cast<const Short*>(job_.bias) + result.feature;
   }
 
-  // They load the warp's `number`th 64 columns. Where these do not exist, products with them are 0.
+  // They load the warp's `number`th 64 columns. Where these do not exist, products with them are 0, or are
+  // not computed.
   __device__ void load(Weights& weights, int number) const {
     const bool exists = number < blocks_;
     const uint32_t further = static_cast<uint32_t>(number) * (kShares * kBlockColumns);
@@ -218,7 +223,7 @@ class FewRows {
         const int pair = 2 * product + part / 2;
         uint32_t& operand = made.left[tile][product].part[part];
         operand = weights.codes[tile][part % 2].template pair<Short>(pair, table_);
-        if constexpr (kNorm) operand = multiplied<Short>(operand, pair_of(factors[pair / 4], pair % 4));
+        if constexpr (kNorm) operand = multiplied<Short>(operand, word_of(factors[pair / 4], pair % 4));
       }
     }
     if constexpr (kTable) {
@@ -356,7 +361,7 @@ class FewRows {
   const int blocks_;               ///< of 64 columns, that the warp has
   uint32_t first_[2 * kTiles];     ///< the lane's first code of each feature, in the flattened weights
   const Vector* inputs_[kEights];  ///< the lane's first vector of each row
-  Weights early_weights_[kEarly], weights_[kLate ? kWeightsAhead : 1];
+  Weights early_weights_[kEarly], weights_[kWeightsAhead];
   Operands early_[kEarly];
   Sums sums_[kTiles][kEights];
   Sums counted_[kEights];  ///< by the norm

@@ -9,7 +9,7 @@ namespace adtrain::kernels {
 
 constexpr int kWarps = 8, kThreads = kWarps * kWarp;
 
-/// Where FewRows.cu has things in shared memory: what codes stand for, the same for all matrices that share
+/// Where FewRows has things in shared memory: what codes stand for, the same for all matrices that share
 /// their maps, the sums of the warps, and those that the other of kSharers thread blocks sends.
 template <WeightForm kForm, int kEights, int kTiles, int kSharers>
 struct FewRowsMemory {

@@ -9,13 +9,13 @@
 #include "kernels/quantised/Codes.cuh"
 #include "kernels/quantised/QuantisedKernels.h"
 
-/// What the lanes of FewRows.cu have of weights.
+/// What the lanes of FewRows have of weights.
 namespace adtrain::kernels {
 
 /// A lane's 16 codes of a row.
 template <WeightForm kForm>
 struct LaneCodes {
-  static constexpr int kColumns = 16, kOfByte = kForm == WeightForm::kEightBits ? 1 : 2;
+  static constexpr int kColumns = 16;
   using Words = std::conditional_t<kForm == WeightForm::kEightBits, uint4, uint2>;
   Words words;
 
@@ -27,7 +27,7 @@ struct LaneCodes {
   template <class Short>
   __device__ uint32_t pair(int number, const AlignedPairTable& table) const {
     if constexpr (kForm == WeightForm::kEightBits) {
-      return pair_of_codes<Short>(pair_of(words, number / 2), number % 2 == 0 ? 0x4140 : 0x4342);
+      return pair_of_codes<Short>(word_of(words, number / 2), number % 2 == 0 ? 0x4140 : 0x4342);
     } else {
       return table.pair(number < 4 ? words.x : words.y, number % 4);
     }
@@ -41,15 +41,13 @@ struct StoredWeights {
   StoredScale<kForm> scales[kTiles][2];
 };
 
-constexpr int kProducts = kBlockColumns / kWarpTile;  ///< of 64 columns
-
 /// The same as the left operands of products, and what their sums are multiplied with: of 8 bits nothing.
 template <int kTiles>
 struct WeightOperands {
   LeftFragment left[kTiles][kProducts];
   float scales[kTiles][2];
 
-  /// Keeps the compiler from making them where they are used.
+  /// Keeps the compiler from making operands where they are used.
   __device__ void make_here() {
 #pragma unroll
     for (int i = 0; i < kTiles * kProducts; ++i) {

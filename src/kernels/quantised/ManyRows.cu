@@ -21,7 +21,6 @@
 namespace adtrain::kernels {
 namespace {
 
-constexpr int kProducts = kBlockColumns / 16;  ///< of 64 columns
 constexpr int kConsumersBarrier = 1, kFillersBarrier = 2;
 
 /// A thread of a warpgroup that multiplies. All of it is inlined by force: where the compiler keeps a

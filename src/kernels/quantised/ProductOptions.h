@@ -8,9 +8,9 @@ namespace adtrain {
 
 /// What a product with quantised weights does beside multiplying.
 struct ProductOptions {
-  /// LayerNorm, or without a bias RMSNorm, of x's rows before the product, with kNormEpsilon. Rows are
-  /// rounded to x's type, of which the parameters are, before or after they are divided by the deviation.
-  /// Undefined for none.
+  /// LayerNorm, or without a bias RMSNorm, of x's rows before the product, with kNormEpsilon. Either
+  /// normed rows or weights times the norm's are rounded to x's type, of which the parameters are. Undefined
+  /// for none.
   kernels::NormWeights norm = {};
   /// norm_products() of the matrix and this norm, if they are known: LayerNorm of few rows is done behind the
   /// product then, instead of before. As constant as the matrix.

@@ -36,7 +36,7 @@ void dequantise(const QuantisedWeights& weights, FloatType type, void* output, c
 /// LayerNorm or RMSNorm of each row of an input.
 struct RowNorm {
   const void* weight;  ///< in_features of the product's type, aligned to 16 bytes; null for no norm
-  /// (2, out_features): the weights times the norm's weight, and times its bias. Null for RMSNorm.
+  /// norm_products(), (2, out_features). Null for RMSNorm.
   const float* products;
   float epsilon;
 };
@@ -59,6 +59,7 @@ struct QuantisedProduct {
 
 /// Columns that thread blocks and warps go by: in_features is a multiple of it in the products below.
 constexpr int kBlockColumns = 64;
+constexpr int kProducts = kBlockColumns / 16;  ///< of tensor cores, that such columns take
 
 /// How a product is computed.
 enum class ProductWay {
@@ -70,8 +71,8 @@ enum class ProductWay {
 };
 
 constexpr int kMostFewRows = 32;
-/// The product for 1 … kMostFewRows rows, on GPUs of compute capability 9.0 and later. It is bound by memory:
-/// codes go from there to the registers of the one warp that needs them. Deterministic.
+/// The product for 1 … kMostFewRows rows, on GPUs of compute capability 9.0 and later: codes go
+/// from memory to the registers of the one warp that needs them. Deterministic.
 void few_rows_product(const QuantisedProduct& product, cudaStream_t stream);
 
 /// Whether few_rows_product() can norm rows of so many features.

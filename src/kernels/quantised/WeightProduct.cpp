@@ -11,13 +11,13 @@ namespace adtrain::kernels {
 namespace {
 
 /// What the codes stand for without their scales.
-at::Tensor unscaled(const QuantisedMatrix& matrix) {
+at::Tensor unscaled(const QuantisedMatrix& matrix, at::ScalarType type) {
   constexpr float kGreatestCode = 127;  // of 8 bits, the unit of their scales
   QuantisedMatrix of_ones = matrix;
   of_ones.nested_absmax = at::Tensor();
   of_ones.absmax = at::full(matrix.absmax.sizes(), matrix.code == QuantisedCode::int8 ? kGreatestCode : 1.0f,
                             matrix.absmax.options().dtype(at::kFloat));
-  return dequantised(of_ones, at::kFloat);
+  return dequantised(of_ones, type);
 }
 
 }  // namespace
@@ -34,11 +34,11 @@ at::Tensor norm_products(const at::Tensor& x, const QuantisedMatrix& matrix, con
   // which grows with the number of features.
   QuantisedMatrix as_read = matrix;
   if (matrix.code_map.defined()) as_read.code_map = matrix.code_map.to(x.scalar_type()).to(at::kFloat);
-  const at::Tensor weights = dequantised(as_read, at::kFloat), values = unscaled(as_read);
-  const at::Tensor rounded = (values.to(x.scalar_type()) * norm.weight.to(x.scalar_type())).to(at::kFloat);
-  const at::Tensor scales = at::where(values == 0, 0, weights / values);
-  const at::Tensor products =
-      at::stack({(scales * rounded).sum(1), at::mv(weights, norm.bias.to(at::kFloat))});
+  const at::Tensor scales = dequantised(as_read, at::kFloat), values = unscaled(as_read, x.scalar_type());
+  const at::Tensor of_bias = at::mv(scales, norm.bias.to(at::kFloat));
+  scales.div_(values).masked_fill_(values == 0, 0);
+  const at::Tensor of_weight = scales.mul_(values.mul_(norm.weight.to(x.scalar_type()))).sum(1);
+  const at::Tensor products = at::stack({of_weight, of_bias});
   // A product's kernel reads them before the kernels ahead of it on the stream have ended.
   if (products.is_cuda()) c10::cuda::getCurrentCUDAStream(products.get_device()).synchronize();
   return products;

@@ -156,7 +156,7 @@ class ClusterDecoding {
   Head head_;
 };
 
-/// `kOfProcessor`: thread blocks of it that a multiprocessor has registers for.
+/// `kOfProcessor`: how many thread blocks of it a multiprocessor has registers for.
 template <class Short, int HeadSize, int kOfProcessor>
 __global__ void __launch_bounds__(kWarps* kWarp, kOfProcessor)
     cluster_decoding_kernel(const __grid_constant__ DecodingAttention job) {
@@ -171,8 +171,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, kOfProcessor)
 template <class Short, int HeadSize>
 void launch(const DecodingAttention& job, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(job.shape.rings() * job.splits);
-  // Where a multiprocessor has one, more registers leave its loads more time. Two of these would leave the
-  // product that follows no room to bring its weights.
+  // Where a multiprocessor has one, more registers leave its loads more time. With two of these the product
+  // that follows has no room to bring its weights, which costs more while contexts are short.
   const auto kernel = static_cast<int>(blocks) <= job.processors
                           ? cluster_decoding_kernel<Short, HeadSize, 2>
                           : cluster_decoding_kernel<Short, HeadSize, 4>;

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 #include <regex>
+#include <stdexcept>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -54,8 +55,21 @@ std::string with_infinity_as_text(const std::string& text) {
 }
 
 template <class Number>
-Number number_of(const json& value) {
-  return value.get<Number>();
+Number number_of(const json& value);
+/// Throws std::range_error where it is none: the conversion of such a number is undefined.
+template <>
+int64_t number_of(const json& value) {
+  constexpr double kMostExact = 0x1p53;
+  constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+  bool whole = true;
+  if (value.is_number_float()) {
+    const double number = value;
+    whole = std::abs(number) <= kMostExact && number == std::floor(number);
+  } else if (value.is_number_unsigned()) {
+    whole = value.get<uint64_t>() <= kMost;
+  }
+  if (!whole) throw std::range_error(abridged(value.dump()) + " is no whole number of 64 bits");
+  return value.get<int64_t>();
 }
 template <>
 double number_of(const json& value) {
@@ -77,6 +91,13 @@ template <class Number>
 std::vector<Number> flat(const json& value) {
   std::vector<Number> numbers;
   flatten(value, kMostAxes, numbers);
+  return numbers;
+}
+
+/// Of an array within which there is none.
+std::vector<int64_t> whole_numbers_of(const json& value) {
+  std::vector<int64_t> numbers;
+  for (const json& element : value.get<json::array_t>()) numbers.push_back(number_of<int64_t>(element));
   return numbers;
 }
 
@@ -132,13 +153,13 @@ Space Space::from_json(const std::string& text, const std::string& origin) {
     }
     Space space;
     if (type == "Discrete") {
-      space = discrete(read.at("n"));
-      space.start = {read.value("start", int64_t{0})};
+      space = discrete(number_of<int64_t>(read.at("n")));
+      if (read.contains("start")) space.start = {number_of<int64_t>(read.at("start"))};
     } else if (type == "MultiDiscrete") {
       space = multi_discrete(shape_of(read.at("nvec")), flat<int64_t>(read.at("nvec")));
       if (read.contains("start")) space.start = flat<int64_t>(read.at("start"));
     } else if (type == "Box") {
-      space = box(read.at("shape").get<std::vector<int64_t>>(), flat<double>(read.at("low")),
+      space = box(whole_numbers_of(read.at("shape")), flat<double>(read.at("low")),
                   flat<double>(read.at("high")));
     } else {
       refuse(origin, fmt::format("type is '{}', none of Discrete, MultiDiscrete and Box", type), text);
@@ -146,6 +167,8 @@ Space Space::from_json(const std::string& text, const std::string& origin) {
     space.type = *element;
     if (const std::string why = space.contradiction(); !why.empty()) refuse(origin, why, text);
     return space;
+  } catch (const std::range_error& error) {
+    refuse(origin, error.what(), text);
   } catch (const json::exception& error) {
     const std::string why = error.what();  // after the library's own number of the error, in brackets
     refuse(origin, why.substr(why.find(' ') + 1), text);

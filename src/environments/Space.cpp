@@ -88,16 +88,9 @@ void flatten(const json& value, int axes, std::vector<Number>& numbers) {
 }
 
 template <class Number>
-std::vector<Number> flat(const json& value) {
+std::vector<Number> flat(const json& value, int axes = kMostAxes) {
   std::vector<Number> numbers;
-  flatten(value, kMostAxes, numbers);
-  return numbers;
-}
-
-/// Of an array within which there is none.
-std::vector<int64_t> whole_numbers_of(const json& value) {
-  std::vector<int64_t> numbers;
-  for (const json& element : value.get<json::array_t>()) numbers.push_back(number_of<int64_t>(element));
+  flatten(value, axes, numbers);
   return numbers;
 }
 
@@ -159,7 +152,7 @@ Space Space::from_json(const std::string& text, const std::string& origin) {
       space = multi_discrete(shape_of(read.at("nvec")), flat<int64_t>(read.at("nvec")));
       if (read.contains("start")) space.start = flat<int64_t>(read.at("start"));
     } else if (type == "Box") {
-      space = box(whole_numbers_of(read.at("shape")), flat<double>(read.at("low")),
+      space = box(flat<int64_t>(read.at("shape").get<json::array_t>(), 1), flat<double>(read.at("low")),
                   flat<double>(read.at("high")));
     } else {
       refuse(origin, fmt::format("type is '{}', none of Discrete, MultiDiscrete and Box", type), text);

@@ -74,6 +74,7 @@ TEST(Space, AnythingElseIsRefusedWithItsOriginAndWhatWasFound) {
   refuses(R"({"type": "MultiDiscrete", "nvec": [5, 9223372036854775808]})", "9223372036854775808 is no");
   refuses(R"({"type": "Box", "shape": [1e19], "low": [0], "high": [1]})", "is no whole number");
   refuses(R"({"type": "Box", "shape": 2, "low": [0], "high": [1]})", "must be array");
+  refuses(R"({"type": "Box", "shape": [[2]], "low": [0], "high": [1]})", "must be number");
   refuses(R"({"type": "Discrete", "n": 6, "dtype": "int65"})", "dtype is 'int65'");
   refuses(R"({"type": "MultiDiscrete", "nvec": [5, 5], "start": [0]})", "1 starts for 2");
   refuses(R"({"type": "MultiDiscrete", "nvec": [[], []]})", "extent below 1");

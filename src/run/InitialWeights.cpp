@@ -17,6 +17,7 @@
 #include "checkpoint/QuantisedTensors.h"
 #include "checkpoint/Safetensors.h"
 #include "run/ConfigChanges.h"
+#include "run/OtherBlocks.h"
 #include "run/checkpoints/CheckpointTarget.h"
 
 namespace adtrain {
@@ -27,48 +28,6 @@ namespace fs = std::filesystem;
 constexpr const char* kKey = "init_from";
 constexpr const char* kExpected =
     "expected the folder of a run or of one of its checkpoints, or a .safetensors file";
-
-struct Setting {
-  std::string key, value;
-};
-
-/// What decides how blocks compute. Of a network composed of pieces its pieces count, whatever preset they
-/// come from.
-std::vector<Setting> settings_of_blocks(RunConfig config) {
-  if (config.environment.has_own_tasks()) config.model = config.model.of_own_tasks();
-  config.model.decide();
-  const ModelOptions& model = config.model;
-  const auto number = [](int64_t value) { return fmt::format("{}", value); };
-  std::vector<Setting> settings = {{"tf_n_embd", number(model.tf_n_embd)},
-                                   {"tf_n_layer", number(model.tf_n_layer)},
-                                   {"tf_n_head", number(model.tf_n_head)},
-                                   {"tf_n_inner", number(model.inner_width())}};
-  Section section("Model");
-  config.model.declare(section);
-  const auto value_of = [&](const std::string& key) {
-    const auto found = std::ranges::find(section.keys(), key, &Key::name);
-    return found->value_text();
-  };
-  if (model.is_plugin()) {
-    settings.push_back({"model", value_of("model")});
-  } else if (model.composed()) {
-    for (const char* piece : {"tf_norm", "tf_final_norm", "tf_mlp", "tf_positions", "tf_qk_norm", "tf_bias"})
-      settings.push_back({piece, value_of(piece)});
-  } else {
-    const char* const block = model.compressed()                             ? "compressed context"
-                              : model.block() == TransformerBlock::kGpt2     ? "gpt2"
-                              : model.block() == TransformerBlock::kPostNorm ? "post_norm"
-                                                                             : "pre_norm";
-    settings.push_back({"transformer_block", block});
-  }
-  return settings;
-}
-
-/// "" where the settings have no such key.
-std::string value_in(const std::vector<Setting>& settings, const std::string& key) {
-  const auto found = std::ranges::find(settings, key, &Setting::key);
-  return found == settings.end() ? "" : found->value;
-}
 
 /// At most so many lines of a list, and how many more there are.
 std::vector<std::string> first_of(const std::vector<std::string>& lines, size_t most) {
@@ -172,19 +131,7 @@ std::string InitialWeights::other_settings() {
     return "";
   }
   const RunConfig source = read_leniently(configuration_);
-  const std::vector<Setting> before = settings_of_blocks(source), now = settings_of_blocks(config_);
-  std::vector<std::string> lines;
-  for (const auto& [key, value] : now) {
-    const std::string other = value_in(before, key);
-    if (!other.empty() && other != value)
-      lines.push_back(fmt::format("{}: {} in the weights, {} here", key, other, value));
-  }
-  const bool composed = source.model.composed(), composes = config_.model.composed();
-  if (composed != composes && !source.model.is_plugin() && !config_.model.is_plugin()) {
-    const auto kind = [](bool of_pieces) { return of_pieces ? "composed of pieces" : "fixed ones"; };
-    lines.push_back(
-        fmt::format("transformer blocks: {} in the weights, {} here", kind(composed), kind(composes)));
-  }
+  const std::vector<std::string> lines = other_blocks(source, config_);
   if (lines.empty() && source.model.layout() != config_.model.layout()) {
     notices_.push_back(
         "tokens hold something else than in the run of these weights (token_layout): the blocks have to "

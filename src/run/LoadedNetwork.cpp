@@ -69,7 +69,7 @@ class QuantisedLoading {
     const at::NoGradGuard no_grad;
     at::Tensor step = at::zeros({1}, at::kLong);
     if (communicator_.is_root()) {
-      Snapshot snapshot = trained.read(config_.training, console);
+      Snapshot snapshot = trained.read(config_, console);
       step.fill_(snapshot.step);
       const std::filesystem::path file = trained.checkpoint.value_or(trained.folder.root);
       stored_ = QuantisedTensors::of(std::move(snapshot.model), file);
@@ -169,7 +169,7 @@ LoadedNetwork LoadedNetwork::of(const RunConfig& config, const TrainedRun& train
   const auto how = config.quantisation.weights();
   if (!how) {
     model.parameters().to(ranks.device.device, type);
-    loaded.step = trained.load_weights(config.training, console, *ranks.communicator, model);
+    loaded.step = trained.load_weights(config, console, *ranks.communicator, model);
     return loaded;
   }
   QuantisedLoading loading(config, *ranks.communicator, model);

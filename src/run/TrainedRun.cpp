@@ -13,6 +13,7 @@
 #include "checkpoint/CheckpointStore.h"
 #include "checkpoint/Manifest.h"
 #include "checkpoint/QuantisedTensors.h"
+#include "run/OtherBlocks.h"
 
 namespace adtrain {
 
@@ -51,20 +52,25 @@ int64_t TrainedRun::named_step() const {
   return step;
 }
 
-Snapshot TrainedRun::read(const TrainingOptions& training, Console& console) const {
-  if (checkpoint) return CheckpointStore::load(*checkpoint, CheckpointPart::kWeights);
-  CheckpointStore::Found found =
-      CheckpointStore(folder.checkpoints(), training.keep_checkpoints).newest(CheckpointPart::kWeights);
+Snapshot TrainedRun::read(const RunConfig& config, Console& console) const {
+  if (checkpoint) {
+    Snapshot snapshot = CheckpointStore::load(*checkpoint, CheckpointPart::kWeights);
+    refuse_other_blocks(config, snapshot.state, *checkpoint);
+    return snapshot;
+  }
+  CheckpointStore::Found found = CheckpointStore(folder.checkpoints(), config.training.keep_checkpoints)
+                                     .newest(CheckpointPart::kWeights);
   for (const std::string& reason : found.passed_over) console.warn("passed over a checkpoint: " + reason);
+  refuse_other_blocks(config, found.snapshot.state, found.path);
   return std::move(found.snapshot);
 }
 
-int64_t TrainedRun::load_weights(const TrainingOptions& training, Console& console,
-                                 Communicator& communicator, AlgorithmDistillation& model) const {
+int64_t TrainedRun::load_weights(const RunConfig& config, Console& console, Communicator& communicator,
+                                 AlgorithmDistillation& model) const {
   const at::NoGradGuard no_grad;
   at::Tensor step = at::zeros({1}, at::kLong);
   if (communicator.is_root()) {
-    const Snapshot snapshot = read(training, console);
+    const Snapshot snapshot = read(config, console);
     if (hold_quantised(snapshot.model)) {
       throw CheckpointError(
           fmt::format("the weights of {} are quantised; expected load_in_4bit or load_in_8bit: true, as its "

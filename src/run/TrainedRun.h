@@ -7,9 +7,9 @@
 #include "checkpoint/CheckpointStore.h"
 #include "collectives/Communicator.h"
 #include "model/AlgorithmDistillation.h"
+#include "run/RunConfig.h"
 #include "run/RunFolder.h"
 #include "telemetry/Console.h"
-#include "training/TrainingOptions.h"
 
 namespace adtrain {
 
@@ -25,10 +25,11 @@ struct TrainedRun {
   /// newest folder; 0 where none has such a name.
   int64_t named_step() const;
   /// What it refers to without the optimizer's state, read and verified. Says on the console what was passed
-  /// over. Throws CheckpointError.
-  Snapshot read(const TrainingOptions& training, Console& console) const;
+  /// over. Throws CheckpointError, and ConfigError where its weights are of another network than the
+  /// configuration's: see other_blocks.
+  Snapshot read(const RunConfig& config, Console& console) const;
   /// Reads the weights on rank 0 and gives them to all. Returns the checkpoint's step. Collective.
-  int64_t load_weights(const TrainingOptions& training, Console& console, Communicator& communicator,
+  int64_t load_weights(const RunConfig& config, Console& console, Communicator& communicator,
                        AlgorithmDistillation& model) const;
 };
 

@@ -219,6 +219,22 @@ TEST(BadInput, ACheckpointOfAnotherModelIsRefused) {
   EXPECT_EQ(small.adtrain("evaluate runs/small").exit_code, 0) << "the refused start left the run as it was";
 }
 
+TEST(BadInput, OtherHeadsThanTheWeightsHaveAreRefusedThoughShapesFit) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  ASSERT_EQ(small.adtrain("small.yaml").exit_code, 0);
+  const auto refusal = AllOf(HasSubstr("checkpoints/step-20: "),
+                             HasSubstr("tf_n_head: 2 in the weights, 4 here"), HasSubstr("2 heads"));
+  const std::string other_heads = " --set tf_n_head=4";
+  expect_error(small.adtrain("evaluate runs/small" + other_heads), 2, refusal);
+  expect_error(small.adtrain("evaluate runs/small --set load_in_8bit=true" + other_heads), 2, refusal);
+  expect_error(small.adtrain("score runs/small histories/*.hdf5" + other_heads), 2, refusal);
+  expect_error(
+      small.adtrain("checkpoint export runs/small --out runs/other --set load_in_8bit=true" + other_heads), 2,
+      refusal);
+  EXPECT_FALSE(std::filesystem::exists(small.run("other")));
+}
+
 TEST(BadInput, AnOverwriteThatCannotStartKeepsTheEarlierRun) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);

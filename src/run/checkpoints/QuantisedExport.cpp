@@ -13,6 +13,7 @@
 #include "checkpoint/TensorStatistics.h"
 #include "model/AlgorithmDistillation.h"
 #include "run/LoadedNetwork.h"
+#include "run/OtherBlocks.h"
 #include "run/RunConfig.h"
 #include "run/TrainedRun.h"
 #include "run/checkpoints/CheckpointTarget.h"
@@ -95,6 +96,7 @@ ExitCode export_quantised(const fs::path& target, const fs::path& given_out,
         "{}: its weights are quantised already; expected a run with the weights that were trained",
         found.path.string()));
   }
+  refuse_other_blocks(config, found.snapshot.state, found.path);
   Snapshot snapshot = std::move(found.snapshot);
   snapshot.model = tensors_of(config, snapshot);
   expect_finite(snapshot.model,

@@ -125,7 +125,12 @@ std::string StepProfiler::own_part() {
   return gzipped(header + "\n" + trace_of_rank(row, events_, windows));
 }
 
-void StepProfiler::write() {
+void StepProfiler::write(bool leaving) {
+  if (recording_ && leaving) {
+    communicator_.synchronize();
+    mark(std::nullopt);
+    stop();
+  }
   if (!recorded_ || marks_.empty()) return;
   Activity::of_this_process().begin("writing the profile");
   const std::string own = own_part();

@@ -20,7 +20,7 @@ namespace adtrain {
 /// Profiles some steps of a run: each chosen rank records them, and rank 0 writes what all have recorded. It
 /// changes nothing that training computes.
 ///
-///     profiler.begin_step(step); …; profiler.end_step(step, leaving); …; profiler.write();
+///     profiler.begin_step(step); …; profiler.end_step(step, leaving); …; profiler.write(leaving);
 ///
 /// In the steps that are not profiled these calls do nothing. All are collective. For one thread.
 class StepProfiler {
@@ -33,11 +33,13 @@ class StepProfiler {
   /// Before a step, counted from 1. Starts recording at the first profiled one, and prepares for it a step
   /// earlier.
   void begin_step(int64_t step);
-  /// After it. Stops recording after the last profiled step, and where the run ends here (`leaving`).
+  /// After it. Stops recording after the last profiled step, and where the run ends here (`leaving`), as far
+  /// as is known by then.
   void end_step(int64_t step, bool leaving);
-  /// Passes on and writes what was recorded, once, after recording has stopped. The events of ranks come one
-  /// rank after the other, each with a deadline of its own. A disk that fails is a warning.
-  void write();
+  /// Passes on and writes what was recorded, once, after recording has stopped, as it does here at the latest
+  /// where the run ends. The events of ranks come one rank after the other, each with a deadline of its own.
+  /// A disk that fails is a warning.
+  void write(bool leaving);
 
  private:
   bool records_here() const;

@@ -94,7 +94,7 @@ Trainer::End Trainer::run(int64_t stop_after) {
     // After the save, as it may take long: a run that is asked to stop does not begin it. One that is cut
     // short is made up for when the run goes on from that save, so no further step is taken.
     if (!stopped && returns_due()) leaving = !measure_returns(stop) || leaving;
-    profiler_.write();
+    profiler_.write(leaving);
   }
   const bool finished = state_.progress.step >= options_.train_timesteps;
   parts_.log.end(finished);

@@ -33,7 +33,7 @@ class SteppedRun {
       for (int i = 0; i < 20; ++i) matrix_ = matrix_.mm(matrix_).tanh();
       profiler.end_step(step, /*leaving=*/step == last);
       std::this_thread::sleep_for(std::chrono::milliseconds(5));  // work that is of no step
-      profiler.write();
+      profiler.write(step == last);
     }
   }
 

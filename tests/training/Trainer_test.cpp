@@ -12,10 +12,12 @@
 #include <gtest/gtest.h>
 
 #include "base/Error.h"
+#include "base/File.h"
 #include "base/Gpu.h"
 #include "collectives/SingleCommunicator.h"
 #include "data/HistorySet.h"
 #include "data/TransitionWindows.h"
+#include "support/TemporaryFolder.h"
 
 namespace adtrain {
 namespace {
@@ -82,6 +84,7 @@ struct Subject {
                  .keeper = keeper,
                  .log = log,
                  .origin = {},
+                 .profiles = profiles.path(),
                  .returns = &meter}) {
     trainer.start_from(nullptr);
   }
@@ -125,6 +128,7 @@ struct Subject {
   RecordingMeter meter{keeper};
   Console console{{.enabled = false}};
   TrainingLog log{console, std::nullopt};
+  TemporaryFolder profiles;
   Trainer trainer;
 };
 
@@ -201,6 +205,17 @@ TEST(Trainer, AMeasurementThatIsCutShortIsMadeUpForWhenTheRunGoesOn) {
   EXPECT_EQ(subject.trainer.run(), Trainer::End::kFinished) << "of a run that has done all steps, too";
   EXPECT_EQ(subject.trainer.run(), Trainer::End::kFinished);
   EXPECT_THAT(subject.meter.measured, ElementsAre(0, 0, 4, 8, 8)) << "and not once it is known";
+}
+
+TEST(Trainer, AMeasurementThatIsCutShortEndsAProfile) {
+  TrainingOptions options = options_of(8, 3);
+  options.returns.interval = 4;
+  options.profile.steps = "3-7";
+  Subject subject(options);
+  subject.meter.stops = true;
+  EXPECT_EQ(subject.trainer.run(), Trainer::End::kStopped);
+  const std::string report = read_file(subject.profiles.path() / "steps_3-4.txt");
+  EXPECT_THAT(report, HasSubstr("profile of steps 3-4: rank 0"));
 }
 
 TEST(Trainer, GivesItAgainWhatCouldNotBeSavedWhenItAsks) {

@@ -183,6 +183,30 @@ std::string unusual_settings(const EvaluationOptions& options, const EvaluationO
   return text;
 }
 
+/// Where an evaluation's results go; `ending` ends the name. Other evaluations than `compared` keep theirs.
+std::filesystem::path folder_for(const std::filesystem::path& parent, const nlohmann::ordered_json& identity,
+                                 const nlohmann::ordered_json& compared, const EvaluationOptions& options,
+                                 const EvaluationOptions& usual, const std::string& ending) {
+  const std::string what = fmt::format("{}-step-{}", name_of_tasks(options.eval_tasks),
+                                       identity["checkpoint_step"].get<int64_t>());
+  const std::string size = fmt::format("-{}x{}", options.eval_repeats, options.eval_episodes);
+  const bool usual_size =
+      options.eval_repeats == usual.eval_repeats && options.eval_episodes == usual.eval_episodes;
+  const auto tasks = identity.find("tasks");
+  const auto task_count =
+      tasks != identity.end() ? tasks->size() : static_cast<size_t>(options.eval_task_limit.value_or(0));
+  std::string how = unusual_settings(options, usual, task_count);
+  if (identity.contains("n_transit")) how += fmt::format("-window-{}", identity["n_transit"].get<int64_t>());
+  if (identity.contains("quantisation")) how += "-" + identity["quantisation"].get<std::string>();
+  if (identity.contains("env_worker")) how += "-worker";
+  std::filesystem::path folder = parent / (what + (usual_size ? "" : size) + how + ending);
+  if (is_of_another(folder, compared)) folder = parent / (what + size + how + ending);
+  for (int number = 2; is_of_another(folder, compared); ++number) {
+    folder = parent / fmt::format("{}{}{}-{}{}", what, size, how, number, ending);
+  }
+  return folder;
+}
+
 }  // namespace
 
 EvaluationOrigin::Worker EvaluationOrigin::Worker::of(const WorkerOptions& options) {
@@ -243,24 +267,16 @@ bool is_same_evaluation(const nlohmann::ordered_json& one, const nlohmann::order
 std::filesystem::path evaluation_folder(const std::filesystem::path& parent,
                                         const nlohmann::ordered_json& identity,
                                         const EvaluationOptions& options, const EvaluationOptions& usual) {
-  const std::string what = fmt::format("{}-step-{}", name_of_tasks(options.eval_tasks),
-                                       identity["checkpoint_step"].get<int64_t>());
-  const std::string size = fmt::format("-{}x{}", options.eval_repeats, options.eval_episodes);
-  const bool usual_size =
-      options.eval_repeats == usual.eval_repeats && options.eval_episodes == usual.eval_episodes;
-  const auto tasks = identity.find("tasks");
-  const auto task_count =
-      tasks != identity.end() ? tasks->size() : static_cast<size_t>(options.eval_task_limit.value_or(0));
-  std::string how = unusual_settings(options, usual, task_count);
-  if (identity.contains("n_transit")) how += fmt::format("-window-{}", identity["n_transit"].get<int64_t>());
-  if (identity.contains("quantisation")) how += "-" + identity["quantisation"].get<std::string>();
-  if (identity.contains("env_worker")) how += "-worker";
-  std::filesystem::path folder = parent / (what + (usual_size ? "" : size) + how);
-  if (is_of_another(folder, identity)) folder = parent / (what + size + how);
-  for (int number = 2; is_of_another(folder, identity); ++number) {
-    folder = parent / fmt::format("{}{}{}-{}", what, size, how, number);
-  }
-  return folder;
+  return folder_for(parent, identity, /*compared=*/identity, options, usual, /*ending=*/"");
+}
+
+std::filesystem::path incomplete_evaluation_folder(const std::filesystem::path& parent,
+                                                   const nlohmann::ordered_json& identity,
+                                                   const EvaluationOptions& options,
+                                                   const EvaluationOptions& usual) {
+  nlohmann::ordered_json compared = identity;
+  for (const char* how_much : {"tasks", "episodes"}) compared.erase(how_much);
+  return folder_for(parent, identity, compared, options, usual, kIncompleteEvaluation);
 }
 
 std::string summary_json(const InContextReturns& measured, const LearningCurve& curve,

@@ -76,6 +76,14 @@ std::filesystem::path evaluation_folder(const std::filesystem::path& parent,
                                         const nlohmann::ordered_json& identity,
                                         const EvaluationOptions& options, const EvaluationOptions& usual);
 
+/// The same for what was played of the evaluation before its environments failed; the name ends with
+/// kIncompleteEvaluation. What was played of another evaluation is not overwritten, however much of this one
+/// is played each time.
+std::filesystem::path incomplete_evaluation_folder(const std::filesystem::path& parent,
+                                                   const nlohmann::ordered_json& identity,
+                                                   const EvaluationOptions& options,
+                                                   const EvaluationOptions& usual);
+
 /// The content of summary.json: what was evaluated, and the learning curve in figures.
 std::string summary_json(const InContextReturns& measured, const LearningCurve& curve,
                          const EvaluationOrigin& origin, const EvaluationOptions& options);

@@ -60,9 +60,9 @@ struct Plan {
   /// The folder for the results, or for the failure file. Another evaluation may have taken a folder since
   /// the last call.
   fs::path folder() const {
-    return evaluation_folder(trained.folder.evaluation(), evaluation_identity(tasks, origin, options),
-                             options, usual);
+    return evaluation_folder(trained.folder.evaluation(), identity(), options, usual);
   }
+  nlohmann::ordered_json identity() const { return evaluation_identity(tasks, origin, options); }
 };
 
 /// Of the keys that change what the network is shown while its weights still fit, those that differ from the
@@ -162,8 +162,8 @@ void write_incomplete_results(const Plan& plan, const WorkerPool& workers, const
   if (played.tasks.empty()) return;
   EvaluationOrigin origin = plan.origin;
   origin.worker = origin_in_workers(workers, played.tasks);
-  fs::path folder = plan.folder();
-  folder += kIncompleteEvaluation;
+  const fs::path folder = incomplete_evaluation_folder(plan.trained.folder.evaluation(), plan.identity(),
+                                                       plan.options, plan.usual);
   try {
     write_evaluation(folder, played, LearningCurve::without_bounds(played), origin, plan.options);
     say(fmt::format("what was played before is kept: {} of {} episodes of {} of {} tasks, in {}",

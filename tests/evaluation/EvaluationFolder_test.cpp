@@ -187,6 +187,29 @@ TEST(EvaluationFolder, KeysThatOnlyOneOfTwoHasTellThemApart) {
   expect_own_folders(identities);
 }
 
+TEST(EvaluationFolder, WhatWasPlayedOfAnotherEvaluationIsKept) {
+  const TemporaryFolder run;
+  WorkerOptions worker;
+  worker.env_worker = "my_envs:make_env";
+  EvaluationOrigin origin = {"darkroom", 3, 100, 9, 20};
+  origin.worker = EvaluationOrigin::Worker::of(worker);
+  const EvaluationOptions asked;
+  const auto keep = [&](const std::vector<int64_t>& played_tasks, int64_t episodes) {
+    const auto folder =
+        incomplete_evaluation_folder(run.path(), evaluation_identity({1, 2}, origin, asked), asked, {});
+    EvaluationOptions played = asked;
+    played.eval_episodes = episodes;
+    write_file_atomically(folder / "summary.json", evaluation_identity(played_tasks, origin, played).dump());
+    return folder.filename().string();
+  };
+  EXPECT_EQ(keep({1, 2}, 3), "test-step-100-worker-incomplete");
+  EXPECT_EQ(keep({1}, 4), "test-step-100-worker-incomplete") << "the same evaluation once more";
+  origin.worker->env_worker = "other_envs:make_env";
+  EXPECT_EQ(keep({1, 2}, 3), "test-step-100-1x50-worker-incomplete");
+  origin.worker->clip_actions = false;
+  EXPECT_EQ(keep({1, 2}, 3), "test-step-100-1x50-worker-2-incomplete");
+}
+
 TEST(EvaluationFolder, ANameSaysWhichWindowIsNotTheRunsOwn) {
   const TemporaryFolder run;
   EvaluationOrigin origin = {"darkroom", 3, 100, 9, 20};

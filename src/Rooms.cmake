@@ -28,6 +28,8 @@ if(ADTRAIN_SANITIZE)
   # GCC's analysis of what the sanitizers insert sees uninitialised values in its own std::function.
   target_compile_options(adtrain_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
   add_link_options(-fsanitize=${ADTRAIN_SANITIZE})
+  # The sanitizers call dlopen for the program, and from their library the loader follows an RPATH of the program, no RUNPATH.
+  add_link_options(LINKER:--disable-new-dtags)
 endif()
 
 # libtorch's headers are not ours: they count as system headers, so their warnings stay out of our -Werror.

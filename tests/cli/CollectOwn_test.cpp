@@ -105,7 +105,8 @@ env_random_episodes: 4
   EXPECT_EQ(vintix.at("normalized_score").at("eval_scores"), "scores.yaml");
   // Without a file by what the histories say.
   const auto by_histories = summary_of("--set eval_protocol=vintix");
-  for (const auto& task : nlohmann::json::parse(run_.read("runs/own/tasks.json")).at("tasks")) {
+  const auto recorded = nlohmann::json::parse(run_.read("runs/own/tasks.json"));
+  for (const auto& task : recorded.at("tasks")) {
     if (task.at("task") != "middle") continue;
     const double lowest = task.at("random_score"), highest = task.at("expert_score");
     EXPECT_NEAR(by_histories.at("normalized_score").at("last10_mean"),

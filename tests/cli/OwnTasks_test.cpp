@@ -304,7 +304,8 @@ def make_five(task, seed):
       "run_name=played");
   ASSERT_EQ(trained.exit_code, 0) << trained.output;
   EXPECT_THAT(trained.output, HasSubstr("1 held-out task has no histories here"));
-  for (const json& task : json::parse(run_->read("runs/played/tasks.json")).at("tasks")) {
+  const json recorded = json::parse(run_->read("runs/played/tasks.json"));
+  for (const json& task : recorded.at("tasks")) {
     const std::string name = task["task"];
     EXPECT_EQ(task["trained"], name == "ant" || name == "reach") << name;
     EXPECT_EQ(task["group"], name == "reach" ? "metaworld" : "mujoco") << name;

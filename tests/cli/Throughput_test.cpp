@@ -85,7 +85,8 @@ TEST(Throughput, OnGpusARowHasThoseThatItSays) {
       "throughput runs/small --seconds 1 --set score_tasks=all --set device=cuda --rows "
       "sequential,auto,bf16,ranks,processes,device_map");
   ASSERT_EQ(table.exit_code, 0) << table.output;
-  for (const json& row : json::parse(run.read("runs/small/throughput/throughput.json"))["rows"]) {
+  const json document = json::parse(run.read("runs/small/throughput/throughput.json"));
+  for (const json& row : document.at("rows")) {
     const bool takes_all = row["row"] == "ranks" || row["row"] == "processes" || row["row"] == "device_map";
     if (takes_all && gpus == 1) {
       EXPECT_EQ(row["status"], "skipped") << row;

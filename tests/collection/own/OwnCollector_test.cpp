@@ -134,8 +134,8 @@ TEST_F(OwnCollectorTest, ContinuesAfterAStopToTheSameFile) {
   EXPECT_THAT(told, ElementsAre(1, 2, 3)) << "finished tasks are not learnt again";
   EXPECT_EQ(read_file(file), expected);
   double sum = 0;
-  for (const TaskHistories& task : HistorySource::open(file)->tasks())
-    sum += std::stod(task.attributes.at("expert-score"));
+  const auto source = HistorySource::open(file);
+  for (const TaskHistories& task : source->tasks()) sum += std::stod(task.attributes.at("expert-score"));
   EXPECT_NEAR(mean, sum / 3, 1e-9) << "over the tasks of both calls";
 }
 

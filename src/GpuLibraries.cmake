@@ -15,6 +15,5 @@ add_custom_target(adtrain_gpu_stand_in DEPENDS ${gpu_libraries_stand_in})
 function(adtrain_loads_gpu_libraries program)
   set_target_properties(${program} PROPERTIES ADTRAIN_LOADS_GPU_LIBRARIES ON LINK_DEPENDS ${gpu_libraries_stand_in})
   add_dependencies(${program} adtrain_gpu_stand_in)
-  # Compilers of distributions pass --as-needed themselves, but not with sanitizers; without it NVRTC's dependency on the driver counts.
-  target_link_options(${program} PRIVATE LINKER:-z,lazy LINKER:--as-needed)
+  target_link_options(${program} PRIVATE LINKER:-z,lazy)
 endfunction()

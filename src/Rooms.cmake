@@ -22,6 +22,9 @@ endif()
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
   target_compile_definitions(adtrain_flags INTERFACE _GLIBCXX_ASSERTIONS)
 endif()
+# Without it NVRTC's dependency on the driver counts, which machines without a GPU lack. Compilers of distributions pass it
+# themselves, but not with sanitizers.
+add_link_options(LINKER:--as-needed)
 if(ADTRAIN_SANITIZE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ADTRAIN_SANITIZE}>
                       $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)

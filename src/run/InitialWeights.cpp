@@ -1,6 +1,5 @@
 #include "run/InitialWeights.h"
 
-#include <algorithm>
 #include <charconv>
 #include <system_error>
 #include <utility>

@@ -53,13 +53,10 @@ int64_t TrainedRun::named_step() const {
 }
 
 Snapshot TrainedRun::read(const RunConfig& config, Console& console) const {
-  if (checkpoint) {
-    Snapshot snapshot = CheckpointStore::load(*checkpoint, CheckpointPart::kWeights);
-    refuse_other_blocks(config, snapshot.state, *checkpoint);
-    return snapshot;
-  }
-  CheckpointStore::Found found = CheckpointStore(folder.checkpoints(), config.training.keep_checkpoints)
-                                     .newest(CheckpointPart::kWeights);
+  constexpr auto kPart = CheckpointPart::kWeights;
+  CheckpointStore::Found found =
+      checkpoint ? CheckpointStore::Found{CheckpointStore::load(*checkpoint, kPart), *checkpoint, {}}
+                 : CheckpointStore(folder.checkpoints(), config.training.keep_checkpoints).newest(kPart);
   for (const std::string& reason : found.passed_over) console.warn("passed over a checkpoint: " + reason);
   refuse_other_blocks(config, found.snapshot.state, found.path);
   return std::move(found.snapshot);

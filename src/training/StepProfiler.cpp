@@ -83,13 +83,13 @@ void StepProfiler::mark(std::optional<int64_t> step) {
 
 void StepProfiler::end_step(int64_t step, bool leaving) {
   if (!recording_) return;
-  const bool last = leaving || step == range_->last;
-  if (last) communicator_.synchronize();
+  if (leaving || step == range_->last) return stop(step);
   mark(step);
-  if (last) stop();
 }
 
-void StepProfiler::stop() {
+void StepProfiler::stop(std::optional<int64_t> step) {
+  communicator_.synchronize();
+  mark(step);
   recording_ = false;
   recorded_ = true;
   wall_seconds_ = wall_.seconds();
@@ -126,11 +126,7 @@ std::string StepProfiler::own_part() {
 }
 
 void StepProfiler::write(bool leaving) {
-  if (recording_ && leaving) {
-    communicator_.synchronize();
-    mark(std::nullopt);
-    stop();
-  }
+  if (recording_ && leaving) stop(std::nullopt);
   if (!recorded_ || marks_.empty()) return;
   Activity::of_this_process().begin("writing the profile");
   const std::string own = own_part();

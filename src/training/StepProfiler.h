@@ -44,7 +44,9 @@ class StepProfiler {
  private:
   bool records_here() const;
   void start();
-  void stop();
+  /// Ends what mark() is of, and the recording with it.
+  void stop(std::optional<int64_t> step);
+  /// Ends a step, or what lies between two.
   void mark(std::optional<int64_t> step);
   /// This rank's profile, and its piece of the trace; empty for a rank that has recorded nothing.
   std::string own_part();

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include <ATen/core/Tensor.h>
 #include <ATen/cuda/CUDAContext.h>
 
@@ -20,6 +22,13 @@ inline ShortType type_of(const at::Tensor& x) {
 
 inline MatrixShape shape_of(const at::Tensor& x) {
   return {x.numel() / x.size(-1), static_cast<int>(x.size(-1)), type_of(x)};
+}
+
+/// Dense, and at an address that kernels read 16 bytes of.
+inline at::Tensor readable(const at::Tensor& tensor) {
+  constexpr uintptr_t kAlignment = 16;
+  const at::Tensor dense = tensor.contiguous();
+  return reinterpret_cast<uintptr_t>(dense.const_data_ptr()) % kAlignment == 0 ? dense : dense.clone();
 }
 
 inline int processors() {

@@ -1,5 +1,6 @@
 #include "model/ComposedBlock.h"
 
+#include <array>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -154,6 +155,27 @@ at::Tensor ComposedBlock::newest(const at::Tensor& x, RollingKeys& keys, const N
   return around_products(
       x, x.size(1), keys.norm_products([&] { return norm_products(x); }),
       [&](const at::Tensor& projected) { return newest_attention(projected, keys, tokens); });
+}
+
+std::optional<kernels::StackableBlock> ComposedBlock::stackable(const at::Tensor& x,
+                                                                RollingKeys& keys) const {
+  if (gate_.weight.defined()) return std::nullopt;
+  kernels::StackableBlock block = {.matrices = {},
+                                   .biases = {},
+                                   .norms = {norm_1_.weights(), norm_2_.weights()},
+                                   .norm_products = {},
+                                   .head_norms = {query_norm_.weights(), key_norm_.weights()},
+                                   .ring = keys.ring()};
+  const std::array<const Linear*, 4> linears = {&qkv_, &out_, &up_, &down_};
+  for (size_t i = 0; i < linears.size(); ++i) {
+    const Linear& linear = *linears[i];
+    if (!linear.is_quantised() || !linear.quantised->is_weight_only(x.scalar_type())) return std::nullopt;
+    block.matrices[i] = *linear.quantised->matrix;
+    block.biases[i] = linear.bias;
+  }
+  const NormProducts& products = keys.norm_products([&] { return norm_products(x); });
+  block.norm_products = {products.attention, products.mlp};
+  return block;
 }
 
 NormProducts ComposedBlock::norm_products(const at::Tensor& x) const {

@@ -78,6 +78,9 @@ class ComposedBlock {
   at::Tensor in_pass(const at::Tensor& x, const ComposedPass& pass, const BlockPlace& place) const;
   /// The same of rows' newest tokens x (B, tokens, width), without dropout.
   at::Tensor newest(const at::Tensor& x, RollingKeys& keys, const NewestTokens& tokens) const;
+  /// What a StackDecoder would run, once newest() has run; nothing of pieces and weights that it is not for.
+  /// `x`: an input.
+  std::optional<kernels::StackableBlock> stackable(const at::Tensor& x, RollingKeys& keys) const;
   /// x (B, tokens, width) without dropout, by plain operators: the same shape. `rotary` is of these tokens,
   /// and undefined where the block has no rotary positions.
   at::Tensor reading(const at::Tensor& x, const Rotary& rotary, const Attend& attend) const;

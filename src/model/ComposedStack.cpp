@@ -114,9 +114,33 @@ NewestStep ComposedStack::newest_step(
     };
   }
   step.through = [this, plan](const at::Tensor& x, int64_t first, int64_t end, RollingBlocks& kept) {
-    return newest_through(blocks_, x, first, end, kept, newest_of(kept.places, x, plan()));
+    return newest_blocks(x, {first, end}, kept, plan());
   };
   return step;
+}
+
+at::Tensor ComposedStack::newest_blocks(const at::Tensor& x, const Range& range, RollingBlocks& kept,
+                                        const kernels::KernelPlan& plan) const {
+  if (kept.stacked && kept.stacked->takes(x, range.first, range.end))
+    return (*kept.stacked->decoder)(x, kept.places.counts());
+  const NewestTokens newest = newest_of(kept.places, x, plan);
+  at::Tensor y = newest_through(blocks_, x, range.first, range.end, kept, newest);
+  if (!kept.stacked) kept.stacked = {range.first, range.end, decoder_of(x, range, kept, newest)};
+  return y;
+}
+
+std::optional<kernels::StackDecoder> ComposedStack::decoder_of(const at::Tensor& x, const Range& range,
+                                                               RollingBlocks& kept,
+                                                               const NewestTokens& newest) const {
+  if (!newest.around_products || newest.rotary.cosines.defined()) return std::nullopt;
+  std::vector<kernels::StackableBlock> stackable;
+  for (int64_t i = range.first; i < range.end; ++i) {
+    const auto place = static_cast<size_t>(i);
+    auto block = blocks_[place].stackable(x, kept.blocks[place]);
+    if (!block) return std::nullopt;
+    stackable.push_back(std::move(*block));
+  }
+  return kernels::StackDecoder::of(stackable, x.size(0), x.scalar_type(), *newest.by_kernel);
 }
 
 NewestTokens ComposedStack::newest_of(const RollingPlaces& places, const at::Tensor& x,

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -62,6 +63,12 @@ class ComposedStack {
   struct Range {
     int64_t first, end;
   };
+  /// The newest tokens x through these blocks.
+  at::Tensor newest_blocks(const at::Tensor& x, const Range& range, RollingBlocks& kept,
+                           const kernels::KernelPlan& plan) const;
+  /// Behind the first step: one kernel for the steps that follow, where there is one.
+  std::optional<kernels::StackDecoder> decoder_of(const at::Tensor& x, const Range& range,
+                                                  RollingBlocks& kept, const NewestTokens& newest) const;
   at::Tensor through(const at::Tensor& x, const TokenStreams& streams, int64_t queries, const Range& range,
                      const DropoutRates& rates, const kernels::KernelPlan& plan,
                      const BlockRecomputation& recomputation, MainGradients* main_gradients) const;

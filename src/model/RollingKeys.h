@@ -8,6 +8,7 @@
 
 #include "kernels/attention/decoding/KeyValueRing.h"
 #include "kernels/plan/KernelPlan.h"
+#include "kernels/quantised/stack/StackDecoder.h"
 #include "kernels/rope/Rotary.h"
 #include "model/Attention.h"
 
@@ -81,6 +82,8 @@ class RollingKeys {
       return attend(query, key, value, newest);
     };
   }
+  /// Undefined before the first step.
+  const kernels::KeyValueRing& ring() const { return ring_; }
   /// What `compute` returned at the first step, which is not captured in a CUDA graph.
   template <class Compute>
   const NormProducts& norm_products(Compute&& compute) {
@@ -97,10 +100,21 @@ class RollingKeys {
   std::optional<NormProducts> norm_products_;
 };
 
+/// One kernel for a step through blocks `first` … `end` − 1, where there is one.
+struct StackedStep {
+  int64_t first, end;
+  std::optional<kernels::StackDecoder> decoder;
+
+  bool takes(const at::Tensor& x, int64_t first_block, int64_t end_block) const {
+    return decoder && first == first_block && end == end_block && decoder->takes(x);
+  }
+};
+
 /// What a stack of blocks keeps of rows that grow step by step.
 struct RollingBlocks {
   RollingPlaces places;
   std::vector<RollingKeys> blocks;
+  std::optional<StackedStep> stacked = std::nullopt;  ///< made behind the first step
 
   /// Of empty rows, which will keep the last `window` tokens.
   static RollingBlocks of(int64_t window, size_t blocks) {

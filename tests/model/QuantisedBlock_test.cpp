@@ -80,5 +80,21 @@ TEST(QuantisedBlocks, OurKernelsAroundTheirProductsAreThePlainOperators) {
   }
 }
 
+TEST(QuantisedBlocks, OfWidthsWithOneKernelForAllAreThePlainOperators) {
+  if (!fused_device() || fused_device()->device.is_cpu()) GTEST_SKIP() << "no GPU here";
+  at::manual_seed(1);
+  Variant network = variant("vintix");
+  network.options.tf_n_embd = 2048;
+  network.options.tf_n_head = 32;
+  network.options.n_transit = 5;
+  const Batch rows = random_plain(3, network.options.n_transit);
+  const WeightQuantisation how = {.code = QuantisedCode::nf4};
+  const at::Tensor exact = predictions(network, how, "", at::kFloat, rows);
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    SCOPED_TRACE(c10::toString(type));
+    EXPECT_LT(error_of(predictions(network, how, "", type, rows), exact), type == at::kHalf ? 1e-2 : 5e-2);
+  }
+}
+
 }  // namespace
 }  // namespace adtrain

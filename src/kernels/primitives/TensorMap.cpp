@@ -1,5 +1,6 @@
 #include "kernels/primitives/TensorMap.h"
 
+#include <array>
 #include <string>
 
 #include <cudaTypedefs.h>
@@ -22,27 +23,43 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
   return function;
 }
 
-}  // namespace
+constexpr cuuint32_t kChunkBytes = 128;
 
-TensorMap tensor_map(const void* matrix, int64_t rows, int64_t row_bytes, int box_rows) {
-  constexpr cuuint32_t kDimensions = 2, kBoxBytes = 128;
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(row_bytes), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(row_bytes)};
-  const cuuint32_t box[] = {kBoxBytes, static_cast<cuuint32_t>(box_rows)};
-  const cuuint32_t steps[] = {1, 1};
+/// `sizes`, `strides` in bytes of all dimensions but the first, `box`: of each dimension, of bytes.
+template <size_t Dimensions>
+TensorMap encoded(const void* matrix, const std::array<cuuint64_t, Dimensions>& sizes,
+                  const std::array<cuuint64_t, Dimensions - 1>& strides,
+                  const std::array<cuuint32_t, Dimensions>& box) {
+  std::array<cuuint32_t, Dimensions> steps = {};
+  steps.fill(1);
   TensorMap map;
   const auto encode = encoder();
   const CUresult result =
-      encode == nullptr
-          ? CUDA_ERROR_NOT_SUPPORTED
-          : encode(&map.value, CU_TENSOR_MAP_DATA_TYPE_UINT8, kDimensions, const_cast<void*>(matrix), sizes,
-                   strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                   CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      encode == nullptr ? CUDA_ERROR_NOT_SUPPORTED
+                        : encode(&map.value, CU_TENSOR_MAP_DATA_TYPE_UINT8, Dimensions,
+                                 const_cast<void*>(matrix), sizes.data(), strides.data(), box.data(),
+                                 steps.data(), CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     throw EnvironmentError("cuTensorMapEncodeTiled failed with error " + std::to_string(result) +
                            "; expected is a driver of CUDA 12 or later, see nvidia-smi");
   }
   return map;
+}
+
+}  // namespace
+
+TensorMap tensor_map(const void* matrix, int64_t rows, int64_t row_bytes, int box_rows) {
+  return encoded<2>(matrix, {static_cast<cuuint64_t>(row_bytes), static_cast<cuuint64_t>(rows)},
+                    {static_cast<cuuint64_t>(row_bytes)}, {kChunkBytes, static_cast<cuuint32_t>(box_rows)});
+}
+
+TensorMap chunked_tensor_map(const void* matrix, int64_t rows, int64_t row_bytes, int box_rows,
+                             int box_chunks) {
+  return encoded<3>(
+      matrix, {kChunkBytes, static_cast<cuuint64_t>(rows), static_cast<cuuint64_t>(row_bytes) / kChunkBytes},
+      {static_cast<cuuint64_t>(row_bytes), kChunkBytes},
+      {kChunkBytes, static_cast<cuuint32_t>(box_rows), static_cast<cuuint32_t>(box_chunks)});
 }
 
 }  // namespace adtrain::kernels

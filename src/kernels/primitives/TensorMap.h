@@ -17,5 +17,9 @@ struct TensorMap {
 /// rows are contiguous; their chunks of 16 bytes are exchanged as in Tile<64>, so that a column of them lies
 /// in different banks. Throws EnvironmentError where the driver refuses.
 TensorMap tensor_map(const void* matrix, int64_t rows, int64_t row_bytes, int box_rows);
+/// The same, where rows are of chunks of 128 bytes and a box has `box_chunks` neighbouring ones of each of
+/// its rows. In shared memory they lie one behind the other, each as a box of tensor_map().
+TensorMap chunked_tensor_map(const void* matrix, int64_t rows, int64_t row_bytes, int box_rows,
+                             int box_chunks);
 
 }  // namespace adtrain::kernels

@@ -72,6 +72,27 @@ __device__ inline void start_copy(void* to, const TensorMap& map, int row, int b
       : "memory");
 }
 
+/// The same of a chunked_tensor_map(), from a row and a chunk of the rows on. What is copied so is read once:
+/// the L2 cache gives it up before anything else.
+__device__ inline void start_chunks_copy(void* to, const TensorMap& map, int row, int chunk,
+                                         TransferBarrier& barrier) {
+  asm volatile(
+      "{ .reg .b64 first; createpolicy.fractional.L2::evict_first.b64 first;\n"
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1, {%2, %3, %4}], [%5], first; }" ::"r"(shared_address(to)),
+      "l"(&map), "r"(0), "r"(row), "r"(chunk), "r"(barrier.address())
+      : "memory");
+}
+
+/// Of `bytes` neighbouring bytes. These and both addresses are multiples of 16.
+__device__ inline void start_copy(void* to, const void* from, int bytes, TransferBarrier& barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          shared_address(to)),
+      "l"(from), "r"(bytes), "r"(barrier.address())
+      : "memory");
+}
+
 /// From here on the threads of a warpgroup, all of which come here, have so many registers each: a multiple
 /// of 8, more or less than before.
 template <int Registers>

@@ -25,13 +25,6 @@ using kernels::ProductWay;
 using kernels::QuantisedWeights;
 using kernels::WeightForm;
 
-/// Dense, and at an address that kernels read 16 bytes of.
-at::Tensor readable(const at::Tensor& tensor) {
-  constexpr uintptr_t kAlignment = 16;
-  const at::Tensor dense = tensor.contiguous();
-  return reinterpret_cast<uintptr_t>(dense.const_data_ptr()) % kAlignment == 0 ? dense : dense.clone();
-}
-
 void expect(bool holds, const std::string& fault) {
   if (!holds) throw std::logic_error("A quantised matrix " + fault);
 }
@@ -66,7 +59,7 @@ class ReadMatrix {
     } else {
       read_4_bits(elements);
     }
-    codes_ = readable(matrix.codes);
+    codes_ = kernels::readable(matrix.codes);
     weights_.codes = codes_.const_data_ptr();
     weights_.absmax = matrix.absmax.const_data_ptr();
   }
@@ -216,8 +209,9 @@ at::Tensor product_by(const ProductPlan& plan, const QuantisedWeights& weights, 
                                : unnormed;
   if (plan.way == ProductWay::kLibrary)
     return product_by_library(input, dequantised(weights, input.options()), bias, options);
-  const at::Tensor read_input = readable(input), read_bias = bias.defined() ? bias.contiguous() : bias,
-                   read_sum = options.sum.defined() ? readable(options.sum) : options.sum;
+  const at::Tensor read_input = kernels::readable(input),
+                   read_bias = bias.defined() ? bias.contiguous() : bias,
+                   read_sum = options.sum.defined() ? kernels::readable(options.sum) : options.sum;
   at::Tensor output = at::empty({input.size(0), weights.out_features}, input.options().requires_grad(false));
   kernels::QuantisedProduct job = {.weights = weights,
                                    .type = kernels::type_of(input),

@@ -1,0 +1,58 @@
+#include "base/Cuda.h"
+#include "kernels/primitives/ShortType.cuh"
+#include "kernels/quantised/stack/DecodingStack.h"
+#include "kernels/quantised/stack/StackAttention.cuh"
+#include "kernels/quantised/stack/StackProduct.cuh"
+
+namespace adtrain::kernels {
+namespace {
+
+template <class Short>
+__global__ void __launch_bounds__(StackMemory::kThreads, 1)
+    decoding_stack_kernel(const __grid_constant__ DecodingStack job) {
+  using Memory = StackMemory;
+  if (shared_address(aligned_shared_memory()) != Memory::kBegin) __trap();
+  if (threadIdx.x == 0) StackStages::set_up();
+  StackWeights::fill_table<Short>(job.code_map);
+  Memory::fill_places(job);
+  __syncthreads();
+  StackStages stages(job);
+  for (int started = 0; started < Memory::kStages; started += 4) stages.refill(4);
+  StackProduct<Short> product(job, stages);
+#pragma unroll 1
+  for (int block = 0; block < job.count; ++block) {
+#pragma unroll 1
+    for (int matrix = kQkv; matrix < kMatrices; ++matrix) {
+      if (matrix == kOut) StackAttention<Short>(job).attend(block);
+      product.multiply(block, matrix);
+    }
+  }
+}
+
+template <class Short>
+void launch(const DecodingStack& stack, cudaStream_t stream) {
+  const auto kernel = decoding_stack_kernel<Short>;
+  gpu::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, StackMemory::kBytes),
+             "The launch of decoding_stack_kernel");
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeCooperative;  // as thread blocks wait for each other
+  attribute.val.cooperative = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = StackShape::kThreadBlocks;
+  config.blockDim = StackMemory::kThreads;
+  config.dynamicSmemBytes = StackMemory::kBytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  gpu::check(cudaLaunchKernelEx(&config, kernel, stack), "The launch of decoding_stack_kernel");
+}
+
+}  // namespace
+
+void decode_stack(const DecodingStack& stack, cudaStream_t stream) {
+  const auto bytes = sizeof(uint32_t) * static_cast<size_t>(exchange_words(stack.rows, stack.count));
+  gpu::check(cudaMemsetAsync(stack.exchange, 0xff, bytes, stream), "cudaMemsetAsync");
+  with_type(stack.type, [&](auto type) { launch<decltype(type)>(stack, stream); });
+}
+
+}  // namespace adtrain::kernels

@@ -1,0 +1,146 @@
+#include "kernels/quantised/stack/StackDecoder.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include "kernels/MatrixOperation.h"
+#include "kernels/norm/NormEpsilon.h"
+#include "kernels/primitives/DeviceTraits.h"
+#include "kernels/quantised/stack/DecodingStack.h"
+
+namespace adtrain::kernels {
+namespace {
+
+constexpr int64_t kScaledAlike = 64, kTileRows = 16, kWidth = StackShape::kWidth;
+
+struct MatrixSizes {
+  int64_t out, in;
+};
+constexpr std::array<MatrixSizes, kMatrices> kSizes = {
+    {{3 * kWidth, kWidth}, {kWidth, kWidth}, {StackShape::kInner, kWidth}, {kWidth, StackShape::kInner}}};
+
+bool fits(const QuantisedMatrix& matrix, const MatrixSizes& sizes, const at::Tensor& code_map) {
+  return matrix.code != QuantisedCode::int8 && !matrix.nested() && matrix.block_size == kScaledAlike &&
+         matrix.out_features == sizes.out && matrix.in_features == sizes.in &&
+         at::equal(matrix.code_map, code_map);
+}
+
+bool fits(const StackableBlock& block, const StackableBlock& first, int64_t rows, at::ScalarType type) {
+  for (size_t i = 0; i < kMatrices; ++i)
+    if (!fits(block.matrices[i], kSizes[i], first.matrices[0].code_map)) return false;
+  const auto of_kind = [&](const NormWeights& norm) {
+    return norm.weight.defined() && norm.bias.defined() == first.norms[0].bias.defined();
+  };
+  const std::vector<int64_t> ring = {rows, StackShape::kHeads, first.ring.keys.size(2),
+                                     StackShape::kHeadSize};
+  const HeadNorms& heads = block.head_norms;
+  const bool heads_fit = !heads.defined() || (of_kind(heads.queries) && of_kind(heads.keys));
+  return heads_fit && std::ranges::all_of(block.norms, of_kind) && block.ring.keys.sizes() == ring &&
+         block.ring.keys.scalar_type() == type;
+}
+
+bool runs_here(const at::Device& device) {
+  const auto traits = DeviceTraits::of(device);
+  return traits.multiplies_by_warpgroups() && traits.runs_large_kernels() &&
+         processors() >= StackShape::kThreadBlocks;
+}
+
+}  // namespace
+
+std::optional<StackDecoder> StackDecoder::of(const std::vector<StackableBlock>& blocks, int64_t rows,
+                                             at::ScalarType type, DistancePenalty penalty) {
+  if (blocks.empty() || std::ssize(blocks) > StackShape::kMostBlocks || rows < 1 ||
+      rows > StackShape::kMostRows || type == at::kFloat)
+    return std::nullopt;
+  const StackableBlock& first = blocks.front();
+  const at::Device device = first.ring.keys.device();
+  if (!device.is_cuda() || !runs_here(device) || first.ring.window() < 2) return std::nullopt;
+  for (const StackableBlock& block : blocks)
+    if (!fits(block, first, rows, type)) return std::nullopt;
+  const c10::cuda::CUDAGuard guard(device);
+  StackDecoder decoder;
+  decoder.rows_ = rows;
+  decoder.window_ = first.ring.window();
+  decoder.count_ = std::ssize(blocks);
+  decoder.type_ = type;
+  decoder.penalty_ = penalty;
+  decoder.layer_norm_ = first.norms[0].bias.defined();
+  decoder.code_map_ = first.matrices[0].code_map;
+  const auto numbers = at::TensorOptions(type).device(device);
+  const at::Tensor no_bias = at::zeros({StackShape::kInner}, numbers),
+                   no_products = at::zeros({2, StackShape::kInner}, numbers.dtype(at::kFloat));
+  const auto kept = [&](const at::Tensor& tensor) {
+    decoder.read_.push_back(readable(tensor));
+    return decoder.read_.back().data_ptr();
+  };
+  std::vector<StackedBlock> places(blocks.size());
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const StackableBlock& block = blocks[i];
+    StackedBlock::Operands& operands = places[i].operands;
+    for (size_t m = 0; m < kMatrices; ++m) {
+      const auto [out, in] = kSizes[m];
+      constexpr int kChunks = StackShape::kWidth / 2 / 128;
+      places[i].codes[m] = chunked_tensor_map(kept(block.matrices[m].codes), out, in / 2, kTileRows, kChunks);
+      places[i].scales[m] = tensor_map(kept(block.matrices[m].absmax), out,
+                                       in / kScaledAlike * static_cast<int64_t>(sizeof(float)), kTileRows);
+      operands.bias[m] = kept(block.biases[m].defined() ? block.biases[m] : no_bias);
+    }
+    for (size_t n = 0; n < 2; ++n) {
+      const at::Tensor& products = block.norm_products[n];
+      operands.norms[n] = {kept(block.norms[n].weight),
+                           static_cast<const float*>(kept(products.defined() ? products : no_products))};
+    }
+    const auto vectors = [&](const NormWeights& norm) -> HeadNormVectors {
+      const auto of = [&](const at::Tensor& parameter) {
+        return parameter.defined() ? static_cast<const Vector*>(kept(parameter)) : nullptr;
+      };
+      return {of(norm.weight), of(norm.bias)};
+    };
+    operands.query = vectors(block.head_norms.queries);
+    operands.key = vectors(block.head_norms.keys);
+    operands.keys = block.ring.keys.data_ptr();
+    operands.values = block.ring.values.data_ptr();
+    operands.key_norms = block.ring.key_norms.data_ptr<float>();
+    for (const at::Tensor& of_ring : {block.ring.keys, block.ring.values, block.ring.key_norms})
+      decoder.read_.push_back(of_ring);
+  }
+  decoder.blocks_ =
+      at::from_blob(places.data(), {static_cast<int64_t>(sizeof(StackedBlock)) * decoder.count_},
+                    at::TensorOptions(at::kByte))
+          .to(device);
+  decoder.exchange_ =
+      at::empty({exchange_words(rows, decoder.count_)}, at::TensorOptions(at::kInt).device(device));
+  return decoder;
+}
+
+bool StackDecoder::takes(const at::Tensor& x) const {
+  return x.dim() == 3 && x.size(0) == rows_ && x.size(1) == 1 && x.scalar_type() == type_ &&
+         x.device() == blocks_.device();
+}
+
+at::Tensor StackDecoder::operator()(const at::Tensor& x, const at::Tensor& tokens) const {
+  TORCH_CHECK(takes(x), "a decoder of ", rows_, " rows of ", type_, " cannot take ", x.sizes(), " of ",
+              x.scalar_type());
+  const c10::cuda::CUDAGuard guard(x.device());
+  const at::Tensor input = readable(x);
+  at::Tensor output = at::empty(x.sizes(), x.options().requires_grad(false));
+  decode_stack({.blocks = static_cast<const StackedBlock*>(blocks_.const_data_ptr()),
+                .count = static_cast<int>(count_),
+                .rows = static_cast<int>(rows_),
+                .type = type_of(x),
+                .code_map = code_map_.const_data_ptr<float>(),
+                .layer_norm = layer_norm_,
+                .epsilon = static_cast<float>(kNormEpsilon),
+                .window = static_cast<int>(window_),
+                .alibi = penalty_ == DistancePenalty::kAlibi,
+                .tokens = tokens.const_data_ptr<int64_t>(),
+                .input = input.const_data_ptr(),
+                .output = output.data_ptr(),
+                .exchange = static_cast<uint32_t*>(exchange_.data_ptr())},
+               current_stream());
+  return output;
+}
+
+}  // namespace adtrain::kernels

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "kernels/attention/decoding/KeyValueRing.h"
+#include "kernels/norm/Norm.h"
+#include "kernels/quantised/QuantisedMatrix.h"
+
+namespace adtrain::kernels {
+
+/// A block of which one kernel can run many: norm, attention without rotary positions, norm, and an
+/// MLP with GELU.
+struct StackableBlock {
+  std::array<QuantisedMatrix, 4> matrices;  ///< queries, keys and values; behind attention; up; down
+  std::array<at::Tensor, 4> biases;         ///< undefined for none
+  /// Before the first matrix and the third, with what norm_products() makes of it and the matrix: undefined
+  /// of RMSNorm, whose bias is.
+  std::array<NormWeights, 2> norms;
+  std::array<at::Tensor, 2> norm_products;
+  HeadNorms head_norms;  ///< undefined for none
+  KeyValueRing ring;
+};
+
+/// decode_stack() of certain blocks and rows. Copies share its memory; for one thread.
+class StackDecoder {
+ public:
+  /// Where the kernel is for these blocks, for `rows` rows of numbers of this type, and for the current GPU,
+  /// on which all are. A ring must have a token already. Waits for the GPU.
+  static std::optional<StackDecoder> of(const std::vector<StackableBlock>& blocks, int64_t rows,
+                                        at::ScalarType type, DistancePenalty penalty);
+
+  /// The newest tokens x (rows, 1, width) through all blocks, as decode_attention() and quantised_linear()
+  /// run them one by one. `tokens`: as decode_attention()'s. Returns at once, and may be captured.
+  at::Tensor operator()(const at::Tensor& x, const at::Tensor& tokens) const;
+  /// Whether x is what it is for.
+  bool takes(const at::Tensor& x) const;
+
+ private:
+  StackDecoder() = default;
+
+  int64_t rows_ = 0, window_ = 0, count_ = 0;
+  at::ScalarType type_ = at::kBFloat16;
+  DistancePenalty penalty_ = DistancePenalty::kNone;
+  bool layer_norm_ = true;
+  at::Tensor code_map_;
+  at::Tensor blocks_;             ///< StackedBlock of each, on the GPU
+  at::Tensor exchange_;           ///< int32
+  std::vector<at::Tensor> read_;  ///< what blocks_ has addresses of
+};
+
+}  // namespace adtrain::kernels

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/primitives/Tile.cuh"
+#include "kernels/primitives/TransferInstructions.cuh"
+#include "kernels/quantised/stack/DecodingStack.h"
+
+namespace adtrain::kernels {
+
+/// The shared memory of a thread block of decode_stack(), nearly all that there is. Places are addresses that
+/// the compiler knows: instructions then hold them, and they take no registers.
+struct StackMemory {
+  static constexpr int kWarps = 16, kThreads = kWarps * kWarp, kRows = StackShape::kMostRows;
+  static constexpr int kStages = 8;         ///< of weights
+  static constexpr int kCodeBytes = 16384;  ///< 16 rows of 2048 columns
+  static constexpr int kScaleBytes = 2048;
+  static constexpr int kTileFeatures = 16;
+  static constexpr int kFeatures = 4 * kTileFeatures;  ///< most that a thread block has of a product
+
+  static constexpr uint32_t kBegin = 1024;  ///< before it is the system's, on compute capability 9.0
+  static constexpr uint32_t kScales = kBegin;
+  static constexpr uint32_t kFound = kScales + kStages * kScaleBytes;  ///< (warps, rows): InputNorm's sums
+  static constexpr uint32_t kBarriers = kFound + kWarps * kRows * 8;   ///< of the stages
+  static constexpr uint32_t kNormWeights = kBarriers + 128;            ///< of the two norms
+  static constexpr uint32_t kEnds = kNormWeights + 2 * 2 * StackShape::kWidth;
+  static constexpr uint32_t kFrontCodes = 28 * 1024;  ///< of the first stages
+  static constexpr int kFrontStages = 2;
+  static constexpr uint32_t kOperands = kFrontCodes + kFrontStages * kCodeBytes;  ///< of each block
+  static constexpr uint32_t kTokens =
+      kOperands + sizeof(StackedBlock::Operands) * StackShape::kMostBlocks;  ///< TokenPlaces
+  /// 256 rows of 256 bytes. In their first halves: the pairs of weights that bytes of codes stand for, a copy
+  /// for each lane in a bank of its own. In the second ones: partial sums of a product.
+  static constexpr uint32_t kTable = 64 * 1024, kTableRow = 256;
+  static constexpr uint32_t kCodes = 2 * kTable;  ///< of the other stages
+  static constexpr uint32_t kEnd = kCodes + (kStages - kFrontStages) * kCodeBytes;
+  static constexpr int kBytes = kEnd - kBegin;
+
+  /// What is added to a product, of the thread block's features: bias, and Σ W γ and W β of a norm.
+  __device__ static constexpr uint32_t ends_of(int matrix) {
+    constexpr uint32_t kOfQkv = 48 * (2 + 8), kOfOut = 16 * 2, kOfUp = 64 * (2 + 8);
+    return kEnds + (matrix == kQkv   ? 0
+                    : matrix == kOut ? kOfQkv
+                    : matrix == kUp  ? kOfQkv + kOfOut
+                                     : kOfQkv + kOfOut + kOfUp);
+  }
+  static_assert(kEnds + 48 * 10 + 16 * 2 + 64 * 10 + 16 * 2 <= kFrontCodes);
+  static_assert(kTokens + 8 <= kTable && kTokens % 8 == 0);
+  static_assert(kBytes <= 227 * 1024);
+
+  __device__ static uint32_t scales_of(unsigned stage) { return kScales + kScaleBytes * (stage % kStages); }
+  __device__ static uint32_t codes_of(unsigned stage) {
+    const unsigned place = stage % kStages;
+    return (place < kFrontStages ? kFrontCodes : kCodes - kFrontStages * kCodeBytes) + kCodeBytes * place;
+  }
+  __device__ static TransferBarrier& barrier_of(unsigned stage) {
+    return at<TransferBarrier>(kBarriers + 8 * (stage % kStages));
+  }
+  /// Of a warp's partial sums of a row: 32 features of the first or of the second half.
+  __device__ static uint32_t part_of(unsigned warp, unsigned row, unsigned half) {
+    return kTable + kTableRow / 2 + kTableRow * ((warp * kRows + row) * 2 + half);
+  }
+  static constexpr uint32_t kPartOfWarp = kTableRow * 2 * kRows;  ///< from a warp's parts to the next one's
+
+  /// Where in the rings the newest token's place is.
+  struct TokenPlaces {
+    int newest, count;  ///< of places that are taken
+  };
+  /// Copied, since who asks for them cannot wait for global memory.
+  __device__ static const StackedBlock::Operands& operands_of(int block) {
+    return at<StackedBlock::Operands>(kOperands +
+                                      sizeof(StackedBlock::Operands) * static_cast<uint32_t>(block));
+  }
+  /// By all threads; a barrier must follow.
+  __device__ static void fill_places(const DecodingStack& job) {
+    using Operands = StackedBlock::Operands;
+    const auto thread = static_cast<int>(threadIdx.x);
+    if (thread < job.count)
+      at<Operands>(kOperands + sizeof(Operands) * threadIdx.x) = job.blocks[thread].operands;
+    if (thread != 0) return;
+    const int64_t tokens = __ldg(job.tokens);
+    at<TokenPlaces>(kTokens) = {static_cast<int>((tokens - 1) % job.window),
+                                static_cast<int>(min(tokens, int64_t{job.window}))};
+  }
+
+  template <class Value>
+  __device__ static Value& at(uint32_t address) {
+    return *reinterpret_cast<Value*>(aligned_shared_memory() + (address - kBegin));
+  }
+};
+
+}  // namespace adtrain::kernels

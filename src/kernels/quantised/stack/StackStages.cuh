@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/quantised/stack/StackMemory.cuh"
+
+namespace adtrain::kernels {
+
+/// The weights that a thread block multiplies by, in the order in which it does: tiles of 16 features and
+/// 2048 columns, each a stage. A block of the network has 12: three of kQkv, one of kOut, four of kUp, and of
+/// kDown four times 2048 columns of one tile. Eight are in shared memory or on their way there.
+class StackStages {
+  using Memory = StackMemory;
+
+ public:
+  static constexpr int kOfBlock = 12;
+
+  /// How many stages a product has, how many tiles of features, and its first stage.
+  __device__ static int of(int matrix) { return matrix == kQkv ? 3 : matrix == kOut ? 1 : 4; }
+  __device__ static int tiles_of(int matrix) { return matrix == kDown ? 1 : of(matrix); }
+  __device__ static int first_of(int block, int matrix) {
+    return kOfBlock * block + (matrix == kQkv ? 0 : matrix == kOut ? 3 : 4 * matrix - 4);
+  }
+  /// γ of the norm before a product.
+  __device__ static uint32_t norm_weights_of(int matrix) {
+    return Memory::kNormWeights + (matrix == kQkv ? 0 : 2 * StackShape::kWidth);
+  }
+
+  __device__ explicit StackStages(const DecodingStack& job) : job_(job) {}
+
+  /// By one thread; a barrier must follow.
+  __device__ static void set_up() {
+    for (int stage = 0; stage < Memory::kStages; ++stage) Memory::barrier_of(stage).set_up(1);
+    show_barriers_to_copies();
+  }
+  /// Starts to copy the next `count` stages, 4 at most, each by one of the last warps. By all threads, once
+  /// all of them have read the stages in whose places these come.
+  __device__ void refill(int count) {
+    const int number = static_cast<int>(threadIdx.x) / kWarp - (Memory::kWarps - 4);
+    const int stage = started_ + number;
+    if (number >= 0 && number < count && threadIdx.x % kWarp == 0 && stage < kOfBlock * job_.count)
+      start(stage);
+    started_ += count;
+  }
+
+ private:
+  /// By one thread.
+  __device__ void start(int stage) const {
+    constexpr int kCodeChunks = StackShape::kWidth / 2 / 128, kScaleBytes = StackShape::kWidth / 64 * 4;
+    const int block = stage / kOfBlock, place = stage - kOfBlock * block;
+    const int matrix = place < 3 ? kQkv : place == 3 ? kOut : place < 8 ? kUp : kDown;
+    const int number = place - first_of(0, matrix), tiles = tiles_of(matrix);
+    const int tile = tiles * static_cast<int>(blockIdx.x) + (matrix == kDown ? 0 : number);
+    const int widths = matrix == kDown ? number : 0, row = Memory::kTileFeatures * tile;
+    const StackedBlock& weights = job_.blocks[block];
+    TransferBarrier& barrier = Memory::barrier_of(stage);
+    barrier.expect(Memory::kCodeBytes + Memory::kScaleBytes);
+    start_chunks_copy(&Memory::at<char>(Memory::codes_of(stage)), weights.codes[matrix], row,
+                      kCodeChunks * widths, barrier);
+    start_copy(&Memory::at<char>(Memory::scales_of(stage)), weights.scales[matrix], row, kScaleBytes * widths,
+               barrier);
+    if (number == 0) start_ends(Memory::operands_of(block), matrix, barrier);
+    barrier.arrive();
+  }
+  /// What is added to a product, and γ.
+  __device__ static void start_ends(const StackedBlock::Operands& operands, int matrix,
+                                    TransferBarrier& barrier) {
+    const int features = Memory::kTileFeatures * tiles_of(matrix);
+    const int first = features * static_cast<int>(blockIdx.x);
+    char* const ends = &Memory::at<char>(Memory::ends_of(matrix));
+    const int of_bias = 2 * features, of_norm = 4 * features;
+    barrier.expect(of_bias);
+    start_copy(ends, static_cast<const char*>(operands.bias[matrix]) + 2 * first, of_bias, barrier);
+    if (matrix == kOut || matrix == kDown) return;
+    const StackedBlock::Norm& norm = operands.norms[matrix == kQkv ? 0 : 1];
+    const float* const products = norm.products + first;
+    barrier.expect(2 * of_norm + 2 * StackShape::kWidth);
+    start_copy(ends + of_bias, products, of_norm, barrier);
+    start_copy(ends + of_bias + of_norm, products + features * StackShape::kThreadBlocks, of_norm, barrier);
+    start_copy(&Memory::at<char>(norm_weights_of(matrix)), norm.weight, 2 * StackShape::kWidth, barrier);
+  }
+
+  const DecodingStack& job_;
+  int started_ = 0;
+};
+
+}  // namespace adtrain::kernels

@@ -7,8 +7,8 @@
 #include <ATen/core/Tensor.h>
 
 #include "kernels/attention/decoding/KeyValueRing.h"
+#include "kernels/block/stack/StackDecoder.h"
 #include "kernels/plan/KernelPlan.h"
-#include "kernels/quantised/stack/StackDecoder.h"
 #include "kernels/rope/Rotary.h"
 #include "model/Attention.h"
 

@@ -1,7 +1,7 @@
 // All blocks of a decoding step in one kernel, beside the kernels of each product and plain operators in
 // fp32. The kernel is not emulated.
 
-#include "kernels/quantised/stack/StackDecoder.h"
+#include "kernels/block/stack/StackDecoder.h"
 
 #include <array>
 #include <cmath>

@@ -1,8 +1,8 @@
 #include "base/Cuda.h"
+#include "kernels/block/stack/DecodingStack.h"
+#include "kernels/block/stack/StackAttention.cuh"
+#include "kernels/block/stack/StackProduct.cuh"
 #include "kernels/primitives/ShortType.cuh"
-#include "kernels/quantised/stack/DecodingStack.h"
-#include "kernels/quantised/stack/StackAttention.cuh"
-#include "kernels/quantised/stack/StackProduct.cuh"
 
 namespace adtrain::kernels {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
+#include "kernels/block/stack/DecodingStack.h"
 #include "kernels/primitives/Tile.cuh"
 #include "kernels/primitives/TransferInstructions.cuh"
-#include "kernels/quantised/stack/DecodingStack.h"
 
 namespace adtrain::kernels {
 
@@ -16,7 +16,6 @@ struct StackMemory {
   static constexpr int kCodeBytes = 16384;  ///< 16 rows of 2048 columns
   static constexpr int kScaleBytes = 2048;
   static constexpr int kTileFeatures = 16;
-  static constexpr int kFeatures = 4 * kTileFeatures;  ///< most that a thread block has of a product
 
   static constexpr uint32_t kBegin = 1024;  ///< before it is the system's, on compute capability 9.0
   static constexpr uint32_t kScales = kBegin;

@@ -1,4 +1,4 @@
-#include "kernels/quantised/stack/StackDecoder.h"
+#include "kernels/block/stack/StackDecoder.h"
 
 #include <algorithm>
 
@@ -6,9 +6,9 @@
 #include <c10/cuda/CUDAGuard.h>
 
 #include "kernels/MatrixOperation.h"
+#include "kernels/block/stack/DecodingStack.h"
 #include "kernels/norm/NormEpsilon.h"
 #include "kernels/primitives/DeviceTraits.h"
-#include "kernels/quantised/stack/DecodingStack.h"
 
 namespace adtrain::kernels {
 namespace {
@@ -41,6 +41,7 @@ bool fits(const StackableBlock& block, const StackableBlock& first, int64_t rows
          block.ring.keys.scalar_type() == type;
 }
 
+/// `device`: the current one.
 bool runs_here(const at::Device& device) {
   const auto traits = DeviceTraits::of(device);
   return traits.multiplies_by_warpgroups() && traits.runs_large_kernels() &&
@@ -56,10 +57,11 @@ std::optional<StackDecoder> StackDecoder::of(const std::vector<StackableBlock>& 
     return std::nullopt;
   const StackableBlock& first = blocks.front();
   const at::Device device = first.ring.keys.device();
-  if (!device.is_cuda() || !runs_here(device) || first.ring.window() < 2) return std::nullopt;
+  if (!device.is_cuda() || first.ring.window() < 2) return std::nullopt;
+  const c10::cuda::CUDAGuard guard(device);
+  if (!runs_here(device)) return std::nullopt;
   for (const StackableBlock& block : blocks)
     if (!fits(block, first, rows, type)) return std::nullopt;
-  const c10::cuda::CUDAGuard guard(device);
   StackDecoder decoder;
   decoder.rows_ = rows;
   decoder.window_ = first.ring.window();

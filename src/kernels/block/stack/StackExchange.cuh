@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
+#include "kernels/block/stack/DecodingStack.h"
 #include "kernels/primitives/Tile.cuh"
-#include "kernels/quantised/stack/DecodingStack.h"
 
 /// How thread blocks of one kernel give each other pairs of 16-bit numbers, as words of 32 bits in global
 /// memory. A word that has not come yet is kAbsent; whoever needs it loads it until it has come, so that no
@@ -33,9 +33,10 @@ __device__ inline bool has_come(const Vector& words) {
 /// Until the first word has come, for a warp whose words come at about the same time: one lane looks, as
 /// loads of all lanes of all thread blocks would be in each other's way.
 __device__ inline void await_first(const Vector* from) {
-  if (threadIdx.x % kWarp == 0)
-    while (look_at(from).x == kAbsent) {
-    }
+  if (threadIdx.x % kWarp == 0) {
+    uint32_t first = kAbsent;
+    while (first == kAbsent) first = look_at(from).x;
+  }
   __syncwarp();
 }
 

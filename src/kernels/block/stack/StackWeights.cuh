@@ -2,10 +2,10 @@
 
 #include <cstdint>
 
+#include "kernels/block/stack/StackStages.cuh"
 #include "kernels/primitives/ConstantWords.cuh"
 #include "kernels/primitives/RowVectors.cuh"
 #include "kernels/primitives/ShortTile.cuh"
-#include "kernels/quantised/stack/StackStages.cuh"
 
 namespace adtrain::kernels {
 

@@ -3,11 +3,11 @@
 #include <cstdint>
 
 #include "kernels/attention/AlibiSlope.cuh"
+#include "kernels/block/stack/StackExchange.cuh"
+#include "kernels/block/stack/StackMemory.cuh"
 #include "kernels/norm/HeadNorm.cuh"
 #include "kernels/primitives/ConstantWords.cuh"
 #include "kernels/primitives/RowVectors.cuh"
-#include "kernels/quantised/stack/StackExchange.cuh"
-#include "kernels/quantised/stack/StackMemory.cuh"
 
 namespace adtrain::kernels {
 
@@ -46,10 +46,8 @@ class StackAttention {
     const int row = head_ / StackShape::kHeads, of_row = head_ % StackShape::kHeads;
     const int64_t ring = int64_t{head_} * job_.window * Lanes::kCount + lane();
     const StackedBlock::Operands& rings = Memory::operands_of(block);
-    Vector *const kept_keys = static_cast<Vector*>(rings.keys) + ring, *const kept_values =
-                                                                           static_cast<Vector*>(
-                                                                               rings.values) +
-                                                                           ring;
+    auto* const kept_keys = static_cast<Vector*>(rings.keys) + ring;
+    auto* const kept_values = static_cast<Vector*>(rings.values) + ring;
     Vector keys[kLoads], values[kLoads];
     float longest = 0.0f;
     if (works) {

@@ -2,9 +2,9 @@
 
 #include <cstdint>
 
+#include "kernels/block/stack/StackExchange.cuh"
+#include "kernels/block/stack/StackWeights.cuh"
 #include "kernels/mlp/GeluValues.cuh"
-#include "kernels/quantised/stack/StackExchange.cuh"
-#include "kernels/quantised/stack/StackWeights.cuh"
 
 namespace adtrain::kernels {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "kernels/quantised/stack/StackMemory.cuh"
+#include "kernels/block/stack/StackMemory.cuh"
 
 namespace adtrain::kernels {
 

@@ -30,10 +30,15 @@ __global__ void __launch_bounds__(StackMemory::kThreads, 1)
 }
 
 template <class Short>
+void load() {
+  gpu::check(cudaFuncSetAttribute(decoding_stack_kernel<Short>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  StackMemory::kBytes),
+             "Loading decoding_stack_kernel");
+}
+
+template <class Short>
 void launch(const DecodingStack& stack, cudaStream_t stream) {
-  const auto kernel = decoding_stack_kernel<Short>;
-  gpu::check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, StackMemory::kBytes),
-             "The launch of decoding_stack_kernel");
+  load<Short>();
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeCooperative;  // as thread blocks wait for each other
   attribute.val.cooperative = 1;
@@ -44,10 +49,15 @@ void launch(const DecodingStack& stack, cudaStream_t stream) {
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  gpu::check(cudaLaunchKernelEx(&config, kernel, stack), "The launch of decoding_stack_kernel");
+  gpu::check(cudaLaunchKernelEx(&config, decoding_stack_kernel<Short>, stack),
+             "The launch of decoding_stack_kernel");
 }
 
 }  // namespace
+
+void load_decode_stack(ShortType type) {
+  with_type(type, [](auto number) { load<decltype(number)>(); });
+}
 
 void decode_stack(const DecodingStack& stack, cudaStream_t stream) {
   const auto bytes = sizeof(uint32_t) * static_cast<size_t>(exchange_words(stack.rows, stack.count));

@@ -70,6 +70,9 @@ constexpr int64_t exchange_words(int64_t rows, int64_t blocks) {
   return blocks * rows * kOfRow * StackShape::kWidth / 2;
 }
 
+/// Loads the kernel to the current GPU, which cannot happen while a graph is captured: before the first
+/// decode_stack() there.
+void load_decode_stack(ShortType type);
 /// Returns at once. Deterministic. As in decoding_attention(), keys are not read that hardly count with
 /// ALiBi. Throws EnvironmentError where the kernel cannot be launched: its thread blocks must fit the GPU at
 /// once.

@@ -2,10 +2,9 @@
 
 #include <cstdint>
 
-#include "kernels/attention/AlibiSlope.cuh"
+#include "kernels/attention/decoding/DecodingHead.cuh"
 #include "kernels/block/stack/StackExchange.cuh"
 #include "kernels/block/stack/StackMemory.cuh"
-#include "kernels/norm/HeadNorm.cuh"
 #include "kernels/primitives/ConstantWords.cuh"
 #include "kernels/primitives/RowVectors.cuh"
 
@@ -19,9 +18,8 @@ template <class Short>
 class StackAttention {
   using Memory = StackMemory;
   using Lanes = HeadLanes<StackShape::kHeadSize>;
-  static constexpr int kGroups = kWarp / Lanes::kCount, kLoads = 2;
+  static constexpr int kGroups = kWarp / Lanes::kCount, kLoadsAtOnce = 2;
   static constexpr int kWidthVectors = StackShape::kWidth / kVectorWidth;
-  static constexpr float kLowest = -1e30f;
 
  public:
   /// Made anew for each block, so that it takes no registers between.
@@ -48,7 +46,7 @@ class StackAttention {
     const StackedBlock::Operands& rings = Memory::operands_of(block);
     auto* const kept_keys = static_cast<Vector*>(rings.keys) + ring;
     auto* const kept_values = static_cast<Vector*>(rings.values) + ring;
-    Vector keys[kLoads], values[kLoads];
+    Vector keys[kLoadsAtOnce], values[kLoadsAtOnce];
     float longest = 0.0f;
     if (works) {
       load(0, kept_keys, kept_values, keys, values);
@@ -79,17 +77,17 @@ class StackAttention {
     float greatest = kLowest, total = 0.0f;
     Floats sums = {};
 #pragma unroll 1
-    for (int first = 0; first < read; first += kLoads * stride()) {
-      Vector next_keys[kLoads] = {}, next_values[kLoads] = {};
-      if (first + kLoads * stride() < read)
-        load(first + kLoads * stride(), kept_keys, kept_values, next_keys, next_values);
+    for (int first = 0; first < read; first += kLoadsAtOnce * stride()) {
+      Vector next_keys[kLoadsAtOnce] = {}, next_values[kLoadsAtOnce] = {};
+      if (first + kLoadsAtOnce * stride() < read)
+        load(first + kLoadsAtOnce * stride(), kept_keys, kept_values, next_keys, next_values);
       if (first == 0 && age_of(0, 0) == 0) {
         keys[0] = key;
         values[0] = value;
       }
       add(first, read, factors, keys, values, greatest, total, sums);
 #pragma unroll
-      for (int i = 0; i < kLoads; ++i) {
+      for (int i = 0; i < kLoadsAtOnce; ++i) {
         keys[i] = next_keys[i];
         values[i] = next_values[i];
       }
@@ -127,10 +125,10 @@ class StackAttention {
   }
 
   /// Beyond the oldest key that one once more; of the newest the one before it.
-  __device__ void load(int first, const Vector* kept_keys, const Vector* kept_values, Vector (&keys)[kLoads],
-                       Vector (&values)[kLoads]) const {
+  __device__ void load(int first, const Vector* kept_keys, const Vector* kept_values,
+                       Vector (&keys)[kLoadsAtOnce], Vector (&values)[kLoadsAtOnce]) const {
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
+    for (int i = 0; i < kLoadsAtOnce; ++i) {
       const int place = newest_place_ - min(max(age_of(first, i), 1), count_ - 1);
       const int vector = (place < 0 ? place + job_.window : place) * Lanes::kCount;
       keys[i] = look_at(kept_keys + vector);
@@ -159,12 +157,6 @@ class StackAttention {
     for (float& feature : query.at) feature *= kScale;
     return query;
   }
-  __device__ static float product_of(const Floats& left, const Floats& right) {
-    float sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kVectorWidth; ++i) sum = fmaf(left.at[i], right.at[i], sum);
-    return sum;
-  }
   /// Whether it is worth while to find out how many keys are read.
   __device__ bool skips() const {
     constexpr int kMany = 128;
@@ -188,11 +180,12 @@ class StackAttention {
                 __float_as_uint(square));
   }
 
-  __device__ void add(int first, int read, const Floats& query, const Vector (&keys)[kLoads],
-                      const Vector (&values)[kLoads], float& greatest, float& total, Floats& sums) const {
-    float scores[kLoads], new_greatest = greatest;
+  __device__ void add(int first, int read, const Floats& query, const Vector (&keys)[kLoadsAtOnce],
+                      const Vector (&values)[kLoadsAtOnce], float& greatest, float& total,
+                      Floats& sums) const {
+    float scores[kLoadsAtOnce], new_greatest = greatest;
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
+    for (int i = 0; i < kLoadsAtOnce; ++i) {
       const int age = age_of(first, i);
       const float score = Lanes::sum(product_of(unpacked<Short>(keys[i]), query));
       scores[i] = age < read ? score - slope_ * static_cast<float>(age) : kLowest;
@@ -207,7 +200,7 @@ class StackAttention {
 #pragma unroll
     for (float& sum : sums.at) sum *= factor;
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
+    for (int i = 0; i < kLoadsAtOnce; ++i) {
       const float weight = age_of(first, i) < read ? exp2_of(scores[i] - greatest) : 0.0f;
       const Floats value = unpacked<Short>(values[i]);
       total += weight;

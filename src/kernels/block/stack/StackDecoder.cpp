@@ -114,6 +114,7 @@ std::optional<StackDecoder> StackDecoder::of(const std::vector<StackableBlock>& 
           .to(device);
   decoder.exchange_ =
       at::empty({exchange_words(rows, decoder.count_)}, at::TensorOptions(at::kInt).device(device));
+  load_decode_stack(type_of(first.ring.keys));
   return decoder;
 }
 

@@ -5,7 +5,7 @@
 #include "kernels/primitives/Tile.cuh"
 
 /// Stands in the place of src/kernels/primitives/TransferInstructions.cuh: the same instructions in the
-/// emulator. What each one does is said there.
+/// emulator, but for those of kernels that are not emulated. What each one does is said there.
 namespace adtrain::kernels {
 
 inline char* aligned_shared_memory() {

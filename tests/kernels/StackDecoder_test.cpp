@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -42,14 +43,14 @@ struct StackCase {
   int64_t rows, window, steps;
 };
 
-StackableBlock random_block(const StackCase& network) {
+StackableBlock random_block(const StackCase& network, at::Device device) {
   constexpr double kScale = 0.3;  // of weights, so that no head reads one token alone
   constexpr std::array<std::array<int64_t, 2>, 4> kSizes = {
       {{3 * kWidth, kWidth}, {kWidth, kWidth}, {kInner, kWidth}, {kWidth, kInner}}};
-  const auto numbers = at::device(at::kCUDA).dtype(network.type);
+  const auto numbers = at::device(device).dtype(network.type);
   StackableBlock block;
   for (size_t i = 0; i < kSizes.size(); ++i) {
-    block.matrices[i] = testing::random_matrix(network.kind, kSizes[i][0], kSizes[i][1], at::kCUDA);
+    block.matrices[i] = testing::random_matrix(network.kind, kSizes[i][0], kSizes[i][1], device);
     block.matrices[i].absmax.mul_(kScale);
     if (network.biases) block.biases[i] = at::randn({kSizes[i][0]}, numbers).mul_(0.1);
   }
@@ -57,9 +58,12 @@ StackableBlock random_block(const StackCase& network) {
     block.norms[i].weight = at::rand({kWidth}, numbers).add_(0.5);
     if (!network.layer_norm) continue;
     block.norms[i].bias = at::randn({kWidth}, numbers).mul_(0.1);
-    block.norm_products[i] =
-        kernels::norm_products(at::zeros({1, kWidth}, numbers), block.matrices[2 * i], block.norms[i]);
+    block.norm_products[i] = device.is_cuda() ? kernels::norm_products(at::zeros({1, kWidth}, numbers),
+                                                                       block.matrices[2 * i], block.norms[i])
+                                              : at::zeros({2, kSizes[2 * i][0]});
   }
+  const at::Tensor key = at::empty({network.rows, kHeads, 1, kHeadSize}, numbers);
+  block.ring = kernels::KeyValueRing::like(key, network.window);
   if (!network.head_norms) return block;
   for (NormWeights* norm : {&block.head_norms.queries, &block.head_norms.keys}) {
     norm->weight = at::rand({kHeadSize}, numbers).add_(0.5);
@@ -69,8 +73,8 @@ StackableBlock random_block(const StackCase& network) {
 }
 
 /// With one map for all matrices, as quantised networks have.
-std::vector<StackableBlock> random_blocks(const StackCase& network) {
-  std::vector<StackableBlock> blocks = {random_block(network), random_block(network)};
+std::vector<StackableBlock> random_blocks(const StackCase& network, at::Device device) {
+  std::vector<StackableBlock> blocks = {random_block(network, device), random_block(network, device)};
   for (StackableBlock& block : blocks)
     for (QuantisedMatrix& matrix : block.matrices) matrix.code_map = blocks[0].matrices[0].code_map;
   return blocks;
@@ -195,11 +199,13 @@ TEST_P(StackDecoders, AreTheBlocksOneByOne) {
   SCOPED_TRACE(fmt::format("seed {}", seed));
   at::manual_seed(seed);
   const StackCase& network = GetParam();
-  std::vector<StackableBlock> one_by_one = random_blocks(network), stacked = one_by_one;
+  const std::vector<StackableBlock> one_by_one = random_blocks(network, at::kCUDA);
+  std::vector<StackableBlock> stacked = one_by_one;
   const auto numbers = at::device(at::kCUDA).dtype(network.type);
-  const at::Tensor key = at::empty({network.rows, kHeads, 1, kHeadSize}, numbers);
-  for (std::vector<StackableBlock>* blocks : {&one_by_one, &stacked})
-    for (StackableBlock& block : *blocks) block.ring = kernels::KeyValueRing::like(key, network.window);
+  for (StackableBlock& block : stacked) {
+    const at::Tensor key = block.ring.keys.narrow(2, 0, 1);
+    block.ring = kernels::KeyValueRing::like(key, network.window);
+  }
   PlainStack plain(one_by_one, network);
   const at::Tensor tokens = at::zeros({1}, numbers.dtype(at::kLong));
   std::optional<StackDecoder> decoder;
@@ -237,28 +243,38 @@ TEST_P(StackDecoders, AreTheBlocksOneByOne) {
 }
 
 TEST(StackDecoder, IsForCertainBlocksAlone) {
-  if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
   const c10::InferenceMode no_gradients;
   const StackCase network = cases().front();
-  std::vector<StackableBlock> blocks = random_blocks(network);
-  const at::Tensor key =
-      at::empty({network.rows, kHeads, 1, kHeadSize}, at::device(at::kCUDA).dtype(network.type));
-  for (StackableBlock& block : blocks) block.ring = kernels::KeyValueRing::like(key, network.window);
-  const auto exists = [&](const std::vector<StackableBlock>& of, int64_t rows, at::ScalarType type) {
-    return StackDecoder::of(of, rows, type, network.penalty).has_value();
-  };
-  EXPECT_TRUE(exists(blocks, network.rows, network.type));
-  EXPECT_FALSE(exists(blocks, 9, network.type));
-  EXPECT_FALSE(exists(blocks, network.rows, at::kFloat));
-  const auto with_matrix = [&](Quantised kind, int64_t block_size) {
+  const std::vector<StackableBlock> blocks = random_blocks(network, at::kCPU);
+  EXPECT_TRUE(StackDecoder::is_for(blocks, network.rows, network.type));
+  EXPECT_FALSE(StackDecoder::is_for({}, network.rows, network.type));
+  EXPECT_FALSE(StackDecoder::is_for(blocks, 9, network.type));
+  EXPECT_FALSE(StackDecoder::is_for(blocks, network.rows, at::kHalf)) << "rings of another type";
+  EXPECT_FALSE(StackDecoder::is_for(blocks, network.rows, at::kFloat));
+  EXPECT_FALSE(StackDecoder::is_for(std::vector(33, blocks.front()), network.rows, network.type));
+  // With the second block changed.
+  const auto holds = [&](auto change) {
     std::vector<StackableBlock> changed = blocks;
-    changed[1].matrices[2] = testing::random_matrix(kind, kInner, kWidth, at::kCUDA, block_size);
-    return changed;
+    change(changed[1]);
+    return StackDecoder::is_for(changed, network.rows, network.type);
   };
-  EXPECT_FALSE(exists(with_matrix(Quantised::kInt8, 64), network.rows, network.type));
-  EXPECT_FALSE(exists(with_matrix(Quantised::kNestedNf4, 64), network.rows, network.type));
-  EXPECT_FALSE(exists(with_matrix(Quantised::kNf4, 128), network.rows, network.type));
-  EXPECT_FALSE(exists(with_matrix(Quantised::kFp4, 64), network.rows, network.type)) << "another map";
+  const auto with_matrix = [&](Quantised kind, int64_t block_size) {
+    return holds([&](StackableBlock& block) {
+      block.matrices[2] = testing::random_matrix(kind, kInner, kWidth, at::kCPU, block_size);
+    });
+  };
+  EXPECT_TRUE(with_matrix(Quantised::kNf4, 64));
+  EXPECT_FALSE(with_matrix(Quantised::kInt8, 64));
+  EXPECT_FALSE(with_matrix(Quantised::kNestedNf4, 64));
+  EXPECT_FALSE(with_matrix(Quantised::kNf4, 128));
+  EXPECT_FALSE(with_matrix(Quantised::kFp4, 64)) << "another map";
+  EXPECT_FALSE(holds([](StackableBlock& block) { std::swap(block.matrices[2], block.matrices[3]); }));
+  EXPECT_FALSE(holds([](StackableBlock& block) { block.norms[1].bias = at::Tensor(); }))
+      << "norms of both kinds";
+  EXPECT_FALSE(holds([](StackableBlock& block) { block.norm_products[1] = at::Tensor(); }))
+      << "what is not known";
+  EXPECT_FALSE(holds([](StackableBlock& block) { block.head_norms.queries = block.norms[0]; }));
+  EXPECT_FALSE(holds([](StackableBlock& block) { block.ring.keys = block.ring.keys.narrow(2, 0, 3); }));
 }
 
 }  // namespace

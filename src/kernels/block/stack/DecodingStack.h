@@ -19,7 +19,10 @@ struct StackShape {
   static constexpr int kWidth = 2048, kInner = 4 * kWidth;
   static constexpr int kHeadSize = 64, kHeads = kWidth / kHeadSize;
   static constexpr int kMostRows = 8, kMostBlocks = 32;
-  static constexpr int kThreadBlocks = kWidth / 16;  ///< each on a multiprocessor of its own, at once
+  static constexpr int kTile = 16;                      ///< features that are multiplied at once
+  static constexpr int kThreadBlocks = kWidth / kTile;  ///< each on a multiprocessor of its own, at once
+  static constexpr int kScaledAlike = 64;               ///< columns that share a scale
+  static constexpr int kCodeChunks = kWidth / 2 / 128;  ///< of 128 bytes, in a tile's codes of kWidth columns
 };
 
 /// The products of a block, in their order.
@@ -42,8 +45,8 @@ struct StackedBlock {
     float* key_norms;             ///< the same
   };
 
-  TensorMap codes[kMatrices];   ///< chunked, boxes of 16 rows of 2048 columns
-  TensorMap scales[kMatrices];  ///< absmax of 64 columns each, fp32, boxes of 16 rows
+  TensorMap codes[kMatrices];   ///< chunked, boxes of kTile rows of kCodeChunks
+  TensorMap scales[kMatrices];  ///< absmax in fp32, boxes of kTile rows
   Operands operands;
 };
 

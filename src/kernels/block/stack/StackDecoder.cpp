@@ -13,7 +13,7 @@
 namespace adtrain::kernels {
 namespace {
 
-constexpr int64_t kScaledAlike = 64, kTileRows = 16, kWidth = StackShape::kWidth;
+constexpr int64_t kWidth = StackShape::kWidth;
 
 struct MatrixSizes {
   int64_t out, in;
@@ -22,22 +22,25 @@ constexpr std::array<MatrixSizes, kMatrices> kSizes = {
     {{3 * kWidth, kWidth}, {kWidth, kWidth}, {StackShape::kInner, kWidth}, {kWidth, StackShape::kInner}}};
 
 bool fits(const QuantisedMatrix& matrix, const MatrixSizes& sizes, const at::Tensor& code_map) {
-  return matrix.code != QuantisedCode::int8 && !matrix.nested() && matrix.block_size == kScaledAlike &&
-         matrix.out_features == sizes.out && matrix.in_features == sizes.in &&
-         at::equal(matrix.code_map, code_map);
+  return matrix.code != QuantisedCode::int8 && !matrix.nested() &&
+         matrix.block_size == StackShape::kScaledAlike && matrix.out_features == sizes.out &&
+         matrix.in_features == sizes.in && at::equal(matrix.code_map, code_map);
 }
 
 bool fits(const StackableBlock& block, const StackableBlock& first, int64_t rows, at::ScalarType type) {
   for (size_t i = 0; i < kMatrices; ++i)
     if (!fits(block.matrices[i], kSizes[i], first.matrices[0].code_map)) return false;
+  const bool layer_norm = first.norms[0].bias.defined();
   const auto of_kind = [&](const NormWeights& norm) {
-    return norm.weight.defined() && norm.bias.defined() == first.norms[0].bias.defined();
+    return norm.weight.defined() && norm.bias.defined() == layer_norm;
   };
+  const auto is_known = [&](const at::Tensor& products) { return products.defined() == layer_norm; };
   const std::vector<int64_t> ring = {rows, StackShape::kHeads, first.ring.keys.size(2),
                                      StackShape::kHeadSize};
   const HeadNorms& heads = block.head_norms;
   const bool heads_fit = !heads.defined() || (of_kind(heads.queries) && of_kind(heads.keys));
-  return heads_fit && std::ranges::all_of(block.norms, of_kind) && block.ring.keys.sizes() == ring &&
+  return heads_fit && std::ranges::all_of(block.norms, of_kind) &&
+         std::ranges::all_of(block.norm_products, is_known) && block.ring.keys.sizes() == ring &&
          block.ring.keys.scalar_type() == type;
 }
 
@@ -50,18 +53,22 @@ bool runs_here(const at::Device& device) {
 
 }  // namespace
 
+bool StackDecoder::is_for(const std::vector<StackableBlock>& blocks, int64_t rows, at::ScalarType type) {
+  if (blocks.empty() || std::ssize(blocks) > StackShape::kMostBlocks || rows < 1 ||
+      rows > StackShape::kMostRows || type == at::kFloat || blocks.front().ring.window() < 2)
+    return false;
+  return std::ranges::all_of(
+      blocks, [&](const StackableBlock& block) { return fits(block, blocks.front(), rows, type); });
+}
+
 std::optional<StackDecoder> StackDecoder::of(const std::vector<StackableBlock>& blocks, int64_t rows,
                                              at::ScalarType type, DistancePenalty penalty) {
-  if (blocks.empty() || std::ssize(blocks) > StackShape::kMostBlocks || rows < 1 ||
-      rows > StackShape::kMostRows || type == at::kFloat)
-    return std::nullopt;
+  if (blocks.empty()) return std::nullopt;
   const StackableBlock& first = blocks.front();
   const at::Device device = first.ring.keys.device();
-  if (!device.is_cuda() || first.ring.window() < 2) return std::nullopt;
+  if (!device.is_cuda()) return std::nullopt;
   const c10::cuda::CUDAGuard guard(device);
-  if (!runs_here(device)) return std::nullopt;
-  for (const StackableBlock& block : blocks)
-    if (!fits(block, first, rows, type)) return std::nullopt;
+  if (!runs_here(device) || !is_for(blocks, rows, type)) return std::nullopt;
   StackDecoder decoder;
   decoder.rows_ = rows;
   decoder.window_ = first.ring.window();
@@ -83,10 +90,10 @@ std::optional<StackDecoder> StackDecoder::of(const std::vector<StackableBlock>& 
     StackedBlock::Operands& operands = places[i].operands;
     for (size_t m = 0; m < kMatrices; ++m) {
       const auto [out, in] = kSizes[m];
-      constexpr int kChunks = StackShape::kWidth / 2 / 128;
-      places[i].codes[m] = chunked_tensor_map(kept(block.matrices[m].codes), out, in / 2, kTileRows, kChunks);
-      places[i].scales[m] = tensor_map(kept(block.matrices[m].absmax), out,
-                                       in / kScaledAlike * static_cast<int64_t>(sizeof(float)), kTileRows);
+      const int64_t scale_bytes = in / StackShape::kScaledAlike * static_cast<int64_t>(sizeof(float));
+      places[i].codes[m] = chunked_tensor_map(kept(block.matrices[m].codes), out, in / 2, StackShape::kTile,
+                                              StackShape::kCodeChunks);
+      places[i].scales[m] = tensor_map(kept(block.matrices[m].absmax), out, scale_bytes, StackShape::kTile);
       operands.bias[m] = kept(block.biases[m].defined() ? block.biases[m] : no_bias);
     }
     for (size_t n = 0; n < 2; ++n) {

@@ -29,8 +29,10 @@ struct StackableBlock {
 /// decode_stack() of certain blocks and rows. Copies share its memory; for one thread.
 class StackDecoder {
  public:
-  /// Where the kernel is for these blocks, for `rows` rows of numbers of this type, and for the GPU
-  /// that all are on. A ring must have a token already. Waits for the GPU.
+  /// Whether the kernel is for these blocks and for `rows` rows of numbers of this type, on whatever device.
+  static bool is_for(const std::vector<StackableBlock>& blocks, int64_t rows, at::ScalarType type);
+  /// Where is_for() holds, and the kernel is for the GPU that all are on. A ring must have a token already.
+  /// Waits for the GPU.
   static std::optional<StackDecoder> of(const std::vector<StackableBlock>& blocks, int64_t rows,
                                         at::ScalarType type, DistancePenalty penalty);
 

@@ -15,7 +15,7 @@ struct StackMemory {
   static constexpr int kStages = 8;         ///< of weights
   static constexpr int kCodeBytes = 16384;  ///< 16 rows of 2048 columns
   static constexpr int kScaleBytes = 2048;
-  static constexpr int kTileFeatures = 16;
+  static constexpr int kTileFeatures = StackShape::kTile;
 
   static constexpr uint32_t kBegin = 1024;  ///< before it is the system's, on compute capability 9.0
   static constexpr uint32_t kScales = kBegin;

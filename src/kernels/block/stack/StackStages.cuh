@@ -46,7 +46,7 @@ class StackStages {
  private:
   /// By one thread.
   __device__ void start(int stage) const {
-    constexpr int kCodeChunks = StackShape::kWidth / 2 / 128, kScaleBytes = StackShape::kWidth / 64 * 4;
+    constexpr int kScaleBytes = StackShape::kWidth / StackShape::kScaledAlike * 4;  // of a row
     const int block = stage / kOfBlock, place = stage - kOfBlock * block;
     const int matrix = place < 3 ? kQkv : place == 3 ? kOut : place < 8 ? kUp : kDown;
     const int number = place - first_of(0, matrix), tiles = tiles_of(matrix);
@@ -56,7 +56,7 @@ class StackStages {
     TransferBarrier& barrier = Memory::barrier_of(stage);
     barrier.expect(Memory::kCodeBytes + Memory::kScaleBytes);
     start_chunks_copy(&Memory::at<char>(Memory::codes_of(stage)), weights.codes[matrix], row,
-                      kCodeChunks * widths, barrier);
+                      StackShape::kCodeChunks * widths, barrier);
     start_copy(&Memory::at<char>(Memory::scales_of(stage)), weights.scales[matrix], row, kScaleBytes * widths,
                barrier);
     if (number == 0) start_ends(Memory::operands_of(block), matrix, barrier);

@@ -15,8 +15,9 @@ class StackWeights {
   using Memory = StackMemory;
 
  public:
-  static constexpr int kRuns = 2, kRunColumns = 64, kOfWarp = kRuns * kRunColumns;  ///< columns
-  static constexpr int kProducts = kRunColumns / 16;                                ///< of tensor cores
+  static constexpr int kRuns = 2, kRunColumns = StackShape::kScaledAlike,
+                       kOfWarp = kRuns * kRunColumns;  ///< columns
+  static constexpr int kProducts = kRunColumns / 16;   ///< of tensor cores
 
   /// As left operands of 64 columns, without scale.
   struct Operands {

@@ -32,4 +32,24 @@ void launch(const char* name, void (*kernel)(Parameters...), dim3 blocks, dim3 t
   checked(cudaGetLastError());
 }
 
+/// The same of thread blocks that wait for each other: all of them run at once, or none is started.
+template <class... Parameters, class... Arguments>
+void launch_at_once(const char* name, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
+                    int shared_bytes, cudaStream_t stream, const Arguments&... arguments) {
+  const std::string call = std::string("The launch of ") + name;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
+        call.c_str());
+  cudaLaunchAttribute cooperative = {};
+  cooperative.id = cudaLaunchAttributeCooperative;
+  cooperative.val.cooperative = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = blocks;
+  config.blockDim = threads;
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.stream = stream;
+  config.attrs = &cooperative;
+  config.numAttrs = 1;
+  check(cudaLaunchKernelEx(&config, kernel, arguments...), call.c_str());
+}
+
 }  // namespace adtrain::gpu

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "base/Cuda.h"
+#include "base/Launch.cuh"
 #include "base/Random.h"
 #include "environments/GpuGridWorld.cuh"
 #include "evaluation/gpu/ContextTokens.cuh"
@@ -312,19 +312,11 @@ void launch_wave(const RolloutNetwork& network, const RolloutProblem& problem, c
                  cudaStream_t stream) {
   const Kernel kernel = kernel_of(network);
   const int bytes = shared_bytes(network, problem.most_tokens, problem.blocks_a_trial);
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-        "cudaFuncSetAttribute");
-  cudaLaunchAttribute cooperative = {};
-  cooperative.id = cudaLaunchAttributeCooperative;
-  cooperative.val.cooperative = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = static_cast<unsigned>(problem.trials * problem.blocks_a_trial);
-  config.blockDim = kThreads;
-  config.dynamicSmemBytes = static_cast<size_t>(bytes);
-  config.stream = stream;
-  config.attrs = &cooperative;
-  config.numAttrs = problem.blocks_a_trial > 1 ? 1 : 0;
-  check(cudaLaunchKernelEx(&config, kernel, network, problem, memory), "the launch of the rollout kernel");
+  const dim3 blocks = static_cast<unsigned>(problem.trials * problem.blocks_a_trial);
+  if (problem.blocks_a_trial > 1)
+    return launch_at_once("the rollout kernel", kernel, blocks, kThreads, bytes, stream, network, problem,
+                          memory);
+  launch("the rollout kernel", kernel, blocks, kThreads, bytes, stream, network, problem, memory);
 }
 
 int attribute_of_device(cudaDeviceAttr attribute) {

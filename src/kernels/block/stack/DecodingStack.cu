@@ -1,4 +1,4 @@
-#include "base/Cuda.h"
+#include "base/Launch.cuh"
 #include "kernels/block/stack/DecodingStack.h"
 #include "kernels/block/stack/StackAttention.cuh"
 #include "kernels/block/stack/StackProduct.cuh"
@@ -36,23 +36,6 @@ void load() {
              "Loading decoding_stack_kernel");
 }
 
-template <class Short>
-void launch(const DecodingStack& stack, cudaStream_t stream) {
-  load<Short>();
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeCooperative;  // as thread blocks wait for each other
-  attribute.val.cooperative = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = StackShape::kThreadBlocks;
-  config.blockDim = StackMemory::kThreads;
-  config.dynamicSmemBytes = StackMemory::kBytes;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  gpu::check(cudaLaunchKernelEx(&config, decoding_stack_kernel<Short>, stack),
-             "The launch of decoding_stack_kernel");
-}
-
 }  // namespace
 
 void load_decode_stack(ShortType type) {
@@ -62,7 +45,10 @@ void load_decode_stack(ShortType type) {
 void decode_stack(const DecodingStack& stack, cudaStream_t stream) {
   const auto bytes = sizeof(uint32_t) * static_cast<size_t>(exchange_words(stack.rows, stack.count));
   gpu::check(cudaMemsetAsync(stack.exchange, 0xff, bytes, stream), "cudaMemsetAsync");
-  with_type(stack.type, [&](auto type) { launch<decltype(type)>(stack, stream); });
+  with_type(stack.type, [&](auto type) {
+    gpu::launch_at_once("decoding_stack_kernel", decoding_stack_kernel<decltype(type)>,
+                        StackShape::kThreadBlocks, StackMemory::kThreads, StackMemory::kBytes, stream, stack);
+  });
 }
 
 }  // namespace adtrain::kernels

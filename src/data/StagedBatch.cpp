@@ -1,6 +1,9 @@
 #include "data/StagedBatch.h"
 
 #include <ATen/ATen.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "data/PinnedCopy.h"
 
 namespace adtrain {
 
@@ -15,7 +18,8 @@ StagedBatch::StagedBatch(const Batch& batch, at::Device gpu) {
 }
 
 void StagedBatch::start() {
-  gpu_bytes_.copy_(host_bytes_, /*non_blocking=*/true);
+  copy_pinned(gpu_bytes_.data_ptr(), host_bytes_.const_data_ptr(), host_bytes_.numel(),
+              c10::cuda::getCurrentCUDAStream(gpu_bytes_.device().index()));
 }
 
 }  // namespace adtrain

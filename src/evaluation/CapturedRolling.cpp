@@ -5,6 +5,8 @@
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include "data/PinnedCopy.h"
+
 namespace adtrain {
 namespace {
 
@@ -15,6 +17,13 @@ template <class Change>
 Predictions changed(const Predictions& predictions, Change change) {
   const auto of = [&](const at::Tensor& logits) { return logits.defined() ? change(logits) : logits; };
   return {of(predictions.actions), of(predictions.token_types)};
+}
+
+/// To the pinned memory `to`.
+void bring(const at::Tensor& logits, const at::Tensor& to) {
+  const at::Tensor dense = logits.contiguous();
+  copy_pinned(to.data_ptr(), dense.const_data_ptr(), static_cast<int64_t>(dense.nbytes()),
+              c10::cuda::getCurrentCUDAStream(dense.device().index()));
 }
 
 }  // namespace
@@ -41,8 +50,8 @@ Predictions CapturedRolling::operator()(const Batch& step) {
 void CapturedRolling::predict() {
   step_->start();
   const Predictions found = rolling_(step_->on_gpu());
-  predictions_.actions.copy_(found.actions, /*non_blocking=*/true);
-  if (found.token_types.defined()) predictions_.token_types.copy_(found.token_types, /*non_blocking=*/true);
+  bring(found.actions, predictions_.actions);
+  if (found.token_types.defined()) bring(found.token_types, predictions_.token_types);
 }
 
 Predictions CapturedRolling::copied() const {

@@ -42,9 +42,14 @@ void load_decode_stack(ShortType type) {
   with_type(type, [](auto number) { load<decltype(number)>(); });
 }
 
+void clear_exchange(uint32_t* exchange, int64_t rows, int64_t blocks, cudaStream_t stream) {
+  constexpr int kByte = kAbsent & 0xff;
+  static_assert(kAbsent == kByte * 0x01010101U);
+  const auto bytes = sizeof(uint32_t) * static_cast<size_t>(exchange_words(rows, blocks));
+  gpu::check(cudaMemsetAsync(exchange, kByte, bytes, stream), "cudaMemsetAsync");
+}
+
 void decode_stack(const DecodingStack& stack, cudaStream_t stream) {
-  const auto bytes = sizeof(uint32_t) * static_cast<size_t>(exchange_words(stack.rows, stack.count));
-  gpu::check(cudaMemsetAsync(stack.exchange, 0xff, bytes, stream), "cudaMemsetAsync");
   with_type(stack.type, [&](auto type) {
     gpu::launch_at_once("decoding_stack_kernel", decoding_stack_kernel<decltype(type)>,
                         StackShape::kThreadBlocks, StackMemory::kThreads, StackMemory::kBytes, stream, stack);

@@ -23,6 +23,7 @@ struct StackShape {
   static constexpr int kThreadBlocks = kWidth / kTile;  ///< each on a multiprocessor of its own, at once
   static constexpr int kScaledAlike = 64;               ///< columns that share a scale
   static constexpr int kCodeChunks = kWidth / 2 / 128;  ///< of 128 bytes, in a tile's codes of kWidth columns
+  static constexpr int kParts = 4;                      ///< thread blocks at most that share a head's keys
 };
 
 /// The products of a block, in their order.
@@ -63,19 +64,26 @@ struct DecodingStack {
   const int64_t* tokens;  ///< how many there have been, the newest among them: 2 or more
   const void* input;      ///< (rows, width)
   void* output;           ///< the same
-  uint32_t* exchange;     ///< exchange_words(); for decode_stack() alone
+  uint32_t* exchange;     ///< exchange_words(), which clear_exchange() has set
 };
 
+/// What a part of a head's keys gives, in fp32: weighted values, the greatest exponent, and the weights'
+/// total.
+constexpr int kPartWords = StackShape::kHeadSize + 2;
+
 /// Words of 32 bits through which thread blocks exchange what blocks compute: queries, keys and values, what
-/// attention reads, two sums, and the inner activations.
+/// attention reads, two sums, and the inner activations; then what parts of heads' keys give.
 constexpr int64_t exchange_words(int64_t rows, int64_t blocks) {
   constexpr int64_t kOfRow = 3 + 1 + 2 + 4;  // in widths
-  return blocks * rows * kOfRow * StackShape::kWidth / 2;
+  constexpr int64_t kOfParts = (StackShape::kParts - 1) * StackShape::kHeads * kPartWords;
+  return blocks * (rows * kOfRow * StackShape::kWidth / 2 + kOfParts);
 }
 
 /// Loads the kernel to the current GPU, which cannot happen while a graph is captured: before the first
 /// decode_stack() there.
 void load_decode_stack(ShortType type);
+/// Before each decode_stack(). Returns at once.
+void clear_exchange(uint32_t* exchange, int64_t rows, int64_t blocks, cudaStream_t stream);
 /// Returns at once. Deterministic. As in decoding_attention(), keys are not read that hardly count with
 /// ALiBi. Throws EnvironmentError where the kernel cannot be launched: its thread blocks must fit the GPU at
 /// once.

@@ -12,8 +12,9 @@ namespace adtrain::kernels {
 
 /// Attention of the newest tokens' queries over kept keys, as one thread of a thread block takes part in it.
 /// A team of warps has a head of a row: all warps of a thread block, or where there are more heads than
-/// thread blocks half of them. As in DecodingHead, 8 lanes have a key, and a warp has 4 at once; keys are
-/// counted by age; the newest one's place in the ring is not read.
+/// thread blocks half of them. Of many keys and few heads several thread blocks have a part each, and what
+/// they give meets in the first one. As in DecodingHead, 8 lanes have a key, and a warp has 4 at once; keys
+/// are counted by age; the newest one's place in the ring is not read.
 template <class Short>
 class StackAttention {
   using Memory = StackMemory;
@@ -31,7 +32,11 @@ class StackAttention {
     const auto& places = Memory::at<Memory::TokenPlaces>(Memory::kTokens);
     newest_place_ = places.newest;
     count_ = places.count;
-    head_ = static_cast<int>(blockIdx.x + StackShape::kThreadBlocks * (warp() / warps_));
+    parts_ = places.parts;
+    // With parts there are one or two rows.
+    part_ = parts_ > 1 ? static_cast<int>(blockIdx.x / StackShape::kHeads) >> (job.rows - 1) : 0;
+    head_ = static_cast<int>(blockIdx.x + StackShape::kThreadBlocks * (warp() / warps_)) -
+            part_ * job.rows * StackShape::kHeads;
     if (job.alibi) slope_ = alibi_slope(head_ % StackShape::kHeads, StackShape::kHeads);
   }
   /// How many heads' teams a thread block has at most.
@@ -95,7 +100,7 @@ class StackAttention {
     meet_groups(total, sums);
     store(greatest, total, sums);
     group_barrier(static_cast<int>(1 + warp() / warps_), static_cast<int>(warps_ * kWarp));
-    if (of_team() == 0) end(exchange.attended() + head_ * StackShape::kHeadSize / 2);
+    if (warp() % warps_ == 0) end(exchange);
     if (of_team() == warps_ - 1 && job_.alibi) remember(block, unpacked<Short>(key));
   }
 
@@ -103,8 +108,9 @@ class StackAttention {
   __device__ unsigned warp() const {
     return thread_ / kWarp;
   }
+  /// The warp's place in its team, counted through all parts.
   __device__ unsigned of_team() const {
-    return warp() % warps_;
+    return warp() % warps_ + warps_ * static_cast<unsigned>(part_);
   }
   __device__ unsigned lane() const {
     return thread_ % Lanes::kCount;
@@ -114,7 +120,7 @@ class StackAttention {
   }
   /// Keys of a team at once.
   __device__ int stride() const {
-    return kGroups * static_cast<int>(warps_);
+    return kGroups * static_cast<int>(warps_) * parts_;
   }
   __device__ int age_of(int first, int load) const {
     return first + stride() * load + static_cast<int>(kGroups * of_team() + group());
@@ -226,12 +232,13 @@ class StackAttention {
     Memory::at<float4>(to + 16) = {sums.at[4], sums.at[5], sums.at[6], sums.at[7]};
     if (lane() == 0) Memory::at<float2>(Memory::part_of(warp(), 1, 0)) = {greatest, total};
   }
-  /// By the team's first warp: a lane has two features, and the exponent and total of one warp.
-  __device__ void end(uint32_t* output) const {
+  /// By the thread block's first warp of the team: a lane has two features, and the exponent and total of one
+  /// warp.
+  __device__ void end(const BlockExchange& exchange) const {
     const unsigned thread = thread_ % kWarp;
     const float2 of_warp =
         thread < warps_ ? Memory::at<float2>(Memory::part_of(warp() + thread, 1, 0)) : float2{kLowest, 0.0f};
-    const float factor = exp2_of(of_warp.x - warp_max(of_warp.x));
+    const float greatest = warp_max(of_warp.x), factor = exp2_of(of_warp.x - greatest);
     const float total = warp_sum(factor * of_warp.y);
     float2 sums = {0.0f, 0.0f};
 #pragma unroll 8
@@ -240,13 +247,58 @@ class StackAttention {
       const auto& part = Memory::at<float2>(Memory::part_of(warp() + i, 0, thread / 16) + 8 * (thread % 16));
       sums = {fmaf(of_i, part.x, sums.x), fmaf(of_i, part.y, sums.y)};
     }
-    give(output + thread, packed<Short>(sums.x / total, sums.y / total));
+    PartOfKeys all = {sums, greatest, total};
+    uint32_t* const others = exchange.of_parts() + (parts_ - 1) * kPartWords * head_;
+    if (part_ > 0) return give_part(all, others + kPartWords * (part_ - 1));
+    if (parts_ > 1) add_others(others, all);
+    give(exchange.attended() + head_ * StackShape::kHeadSize / 2 + thread,
+         packed<Short>(all.sums.x / all.total, all.sums.y / all.total));
+  }
+
+  /// What a part of the keys gives to two features.
+  struct PartOfKeys {
+    float2 sums;
+    float greatest, total;  ///< of weights: they are relative to 2^greatest
+
+    __device__ void add(const PartOfKeys& other) {
+      const float both = fmaxf(greatest, other.greatest), own = exp2_of(greatest - both),
+                  of_other = exp2_of(other.greatest - both);
+      *this = {{fmaf(own, sums.x, of_other * other.sums.x), fmaf(own, sums.y, of_other * other.sums.y)},
+               both,
+               fmaf(own, total, of_other * other.total)};
+    }
+  };
+  __device__ void give_part(const PartOfKeys& part, uint32_t* to) const {
+    give(to + 2 * (thread_ % kWarp), part.sums);
+    if (thread_ % kWarp == 0) give(to + StackShape::kHeadSize, {part.greatest, part.total});
+  }
+  __device__ void add_others(const uint32_t* others, PartOfKeys& all) const {
+    uint2 sums[StackShape::kParts - 1], of_weights[StackShape::kParts - 1];
+    bool have_come = false;
+    while (!have_come) {
+      have_come = true;
+#pragma unroll
+      for (int i = 0; i < StackShape::kParts - 1; ++i) {
+        // Beyond the last one that one once more.
+        const auto* const pairs = reinterpret_cast<const uint2*>(others + kPartWords * min(i, parts_ - 2));
+        sums[i] = look_at(pairs + thread_ % kWarp);
+        of_weights[i] = look_at(pairs + StackShape::kHeadSize / 2);
+        have_come = have_come && has_come(sums[i]) && has_come(of_weights[i]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < StackShape::kParts - 1; ++i) {
+      if (i + 1 >= parts_) break;
+      all.add({{__uint_as_float(sums[i].x), __uint_as_float(sums[i].y)},
+               __uint_as_float(of_weights[i].x),
+               __uint_as_float(of_weights[i].y)});
+    }
   }
 
   const DecodingStack& job_;
   const unsigned thread_;
   const unsigned warps_;  ///< of a team
-  int newest_place_, count_;
+  int newest_place_, count_, parts_, part_;
   int head_;  ///< row · heads + head: that of the thread's team
   float slope_ = 0.0f;
 };

@@ -1,9 +1,12 @@
 #include "kernels/block/stack/StackDecoder.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <ATen/ATen.h>
+#include <ATen/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 
 #include "kernels/MatrixOperation.h"
 #include "kernels/block/stack/DecodingStack.h"
@@ -52,6 +55,13 @@ bool runs_here(const at::Device& device) {
 }
 
 }  // namespace
+
+/// The exchange is cleared on a stream of its own, so that a step does not wait for that.
+struct StackDecoder::Preparation {
+  c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool();
+  at::cuda::CUDAEvent free, cleared;
+  bool is_under_way = false;
+};
 
 bool StackDecoder::is_for(const std::vector<StackableBlock>& blocks, int64_t rows, at::ScalarType type) {
   if (blocks.empty() || std::ssize(blocks) > StackShape::kMostBlocks || rows < 1 ||
@@ -121,6 +131,7 @@ std::optional<StackDecoder> StackDecoder::of(const std::vector<StackableBlock>& 
           .to(device);
   decoder.exchange_ =
       at::empty({exchange_words(rows, decoder.count_)}, at::TensorOptions(at::kInt).device(device));
+  decoder.preparation_ = std::make_shared<Preparation>();
   load_decode_stack(type_of(first.ring.keys));
   return decoder;
 }
@@ -130,12 +141,32 @@ bool StackDecoder::takes(const at::Tensor& x) const {
          x.device() == blocks_.device();
 }
 
+void StackDecoder::clear(cudaStream_t stream) const {
+  clear_exchange(static_cast<uint32_t*>(exchange_.data_ptr()), rows_, count_, stream);
+}
+
+void StackDecoder::prepare() const {
+  const c10::cuda::CUDAGuard guard(exchange_.device());
+  Preparation& beside = *preparation_;
+  beside.free.record();
+  beside.free.block(beside.stream);
+  clear(beside.stream);
+  beside.cleared.record(beside.stream);
+  beside.is_under_way = true;
+}
+
 at::Tensor StackDecoder::operator()(const at::Tensor& x, const at::Tensor& tokens) const {
   TORCH_CHECK(takes(x), "a decoder of ", rows_, " rows of ", type_, " cannot take ", x.sizes(), " of ",
               x.scalar_type());
   const c10::cuda::CUDAGuard guard(x.device());
   const at::Tensor input = readable(x);
   at::Tensor output = at::empty(x.sizes(), x.options().requires_grad(false));
+  const c10::cuda::CUDAStream stream = c10::cuda::getCurrentCUDAStream();
+  if (std::exchange(preparation_->is_under_way, false)) {
+    preparation_->cleared.block(stream);
+  } else {
+    clear(stream);
+  }
   decode_stack({.blocks = static_cast<const StackedBlock*>(blocks_.const_data_ptr()),
                 .count = static_cast<int>(count_),
                 .rows = static_cast<int>(rows_),
@@ -149,7 +180,7 @@ at::Tensor StackDecoder::operator()(const at::Tensor& x, const at::Tensor& token
                 .input = input.const_data_ptr(),
                 .output = output.data_ptr(),
                 .exchange = static_cast<uint32_t*>(exchange_.data_ptr())},
-               current_stream());
+               stream);
   return output;
 }
 

@@ -2,10 +2,12 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <driver_types.h>
 
 #include "kernels/attention/decoding/KeyValueRing.h"
 #include "kernels/norm/Norm.h"
@@ -36,6 +38,9 @@ class StackDecoder {
   static std::optional<StackDecoder> of(const std::vector<StackableBlock>& blocks, int64_t rows,
                                         at::ScalarType type, DistancePenalty penalty);
 
+  /// What the next step can do before its tokens are there, beside what the current stream does until then.
+  /// It may be left out; one that is captured must be followed by that step.
+  void prepare() const;
   /// The newest tokens x (rows, 1, width) through all blocks, as decode_attention() and quantised_linear()
   /// run them one by one. `tokens`: as decode_attention()'s. Returns at once, and may be captured.
   at::Tensor operator()(const at::Tensor& x, const at::Tensor& tokens) const;
@@ -43,7 +48,9 @@ class StackDecoder {
   bool takes(const at::Tensor& x) const;
 
  private:
+  struct Preparation;
   StackDecoder() = default;
+  void clear(cudaStream_t stream) const;
 
   int64_t rows_ = 0, window_ = 0, count_ = 0;
   at::ScalarType type_ = at::kBFloat16;
@@ -53,6 +60,7 @@ class StackDecoder {
   at::Tensor blocks_;             ///< StackedBlock of each, on the GPU
   at::Tensor exchange_;           ///< int32
   std::vector<at::Tensor> read_;  ///< what blocks_ has addresses of
+  std::shared_ptr<Preparation> preparation_;
 };
 
 }  // namespace adtrain::kernels

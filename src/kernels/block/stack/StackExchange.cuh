@@ -5,19 +5,31 @@
 #include "kernels/block/stack/DecodingStack.h"
 #include "kernels/primitives/Tile.cuh"
 
-/// How thread blocks of one kernel give each other pairs of 16-bit numbers, as words of 32 bits in global
-/// memory. A word that has not come yet is kAbsent; whoever needs it loads it until it has come, so that no
-/// barrier stands between. (Low-latency all-reduce kernels do the same, "Lamport" in TensorRT-LLM.) Memory is
-/// set to kAbsent before the kernel, in which each word is stored once.
+/// How thread blocks of one kernel give each other pairs of 16-bit numbers and numbers in fp32, as words of
+/// 32 bits in global memory. A word that has not come yet is kAbsent; whoever needs it loads it until it has
+/// come, so that no barrier stands between. (Low-latency all-reduce kernels do the same, "Lamport" in
+/// TensorRT-LLM.) Memory is set to kAbsent before the kernel, in which each word is stored once.
 namespace adtrain::kernels {
 
-/// No pair that packed() makes: it is two NaNs of another form than the one of conversions.
+/// No pair that packed() makes and no result in fp32: it is NaNs of another form than theirs.
 constexpr uint32_t kAbsent = 0xffffffff;
 
 __device__ inline void give(uint32_t* to, uint32_t pair) {
   asm volatile("st.relaxed.gpu.global.b32 [%0], %1;" ::"l"(to), "r"(pair) : "memory");
 }
+__device__ inline void give(uint32_t* to, float2 numbers) {
+  asm volatile("st.relaxed.gpu.global.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(numbers.x), "f"(numbers.y)
+               : "memory");
+}
 /// As it is now.
+__device__ inline uint2 look_at(const uint2* from) {
+  uint2 now;
+  asm volatile("ld.relaxed.gpu.global.v2.b32 {%0, %1}, [%2];"
+               : "=r"(now.x), "=r"(now.y)
+               : "l"(from)
+               : "memory");
+  return now;
+}
 __device__ inline Vector look_at(const Vector* from) {
   Vector now;
   asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];"
@@ -25,6 +37,9 @@ __device__ inline Vector look_at(const Vector* from) {
                : "l"(from)
                : "memory");
   return now;
+}
+__device__ inline bool has_come(const uint2& words) {
+  return words.x != kAbsent && words.y != kAbsent;
 }
 __device__ inline bool has_come(const Vector& words) {
   return words.x != kAbsent && words.y != kAbsent && words.z != kAbsent && words.w != kAbsent;
@@ -48,6 +63,8 @@ class BlockExchange {
   /// (rows, 3 width): queries, keys and values; (rows, width): what attention has read.
   __device__ uint32_t* projected() const { return at(0); }
   __device__ uint32_t* attended() const { return at(3); }
+  /// (heads of rows, parts of their keys but the first, kPartWords).
+  __device__ uint32_t* of_parts() const { return at(10); }
   /// What a product reads and makes: the first block's input and the last one's output are not exchanged.
   __device__ const void* input_of(int matrix) const {
     if (matrix == kQkv) return has_input() ? BlockExchange(job_, block_ - 1).at(5) : job_.input;

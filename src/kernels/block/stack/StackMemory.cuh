@@ -44,7 +44,6 @@ struct StackMemory {
                                      : kOfQkv + kOfOut + kOfUp);
   }
   static_assert(kEnds + 48 * 10 + 16 * 2 + 64 * 10 + 16 * 2 <= kFrontCodes);
-  static_assert(kTokens + 8 <= kTable && kTokens % 8 == 0);
   static_assert(kBytes <= 227 * 1024);
 
   __device__ static uint32_t scales_of(unsigned stage) { return kScales + kScaleBytes * (stage % kStages); }
@@ -61,10 +60,13 @@ struct StackMemory {
   }
   static constexpr uint32_t kPartOfWarp = kTableRow * 2 * kRows;  ///< from a warp's parts to the next one's
 
-  /// Where in the rings the newest token's place is.
+  /// Where in the rings the newest token's place is, and how attention is divided.
   struct TokenPlaces {
     int newest, count;  ///< of places that are taken
+    int parts;          ///< thread blocks that share a head's keys
   };
+  static_assert(kTokens + sizeof(TokenPlaces) <= kTable && kTokens % 8 == 0);
+  static constexpr int kKeysToShare = 257;  ///< of fewer, one thread block is sooner ready
   /// Copied, since who asks for them cannot wait for global memory.
   __device__ static const StackedBlock::Operands& operands_of(int block) {
     return at<StackedBlock::Operands>(kOperands +
@@ -78,8 +80,9 @@ struct StackMemory {
       at<Operands>(kOperands + sizeof(Operands) * threadIdx.x) = job.blocks[thread].operands;
     if (thread != 0) return;
     const int64_t tokens = __ldg(job.tokens);
-    at<TokenPlaces>(kTokens) = {static_cast<int>((tokens - 1) % job.window),
-                                static_cast<int>(min(tokens, int64_t{job.window}))};
+    const auto count = static_cast<int>(min(tokens, int64_t{job.window}));
+    const int parts = count < kKeysToShare ? 1 : StackShape::kThreadBlocks / (job.rows * StackShape::kHeads);
+    at<TokenPlaces>(kTokens) = {static_cast<int>((tokens - 1) % job.window), count, max(parts, 1)};
   }
 
   template <class Value>

@@ -54,14 +54,35 @@ ImaginationParts ComposedAd::imagination_parts() const {
 }
 
 NewestStep ComposedAd::newest_step() const {
+  const auto plan_of_last = [this]() -> const kernels::KernelPlan& { return plan(LossPositions::kLast); };
   // Of PreviousTokens the last has all of the step before; else it is a query, which nothing reads later.
-  return stack_.newest_step(
-      options().n_transit, /*passing=*/previous_ ? 0 : 1,
-      [this](const Batch& rows) {
-        const at::Tensor x = previous_ ? previous_->newest(rows) : tokens_of(rows, LossPositions::kLast).x;
-        return Tokens{x, {}, /*queries=*/1};
-      },
-      [this]() -> const kernels::KernelPlan& { return plan(LossPositions::kLast); });
+  NewestStep step = stack_.newest_step(options().n_transit, /*passing=*/previous_ ? 0 : 1,
+                                       previous_ ? newest_previous() : newest_transition(), plan_of_last);
+  step.head = [=, this](const Tokens& tokens) {
+    return at_the_query({stack_.newest_logits(tokens.x, pred_action_, plan_of_last()), {}});
+  };
+  return step;
+}
+
+ComposedAd::EmbedStep ComposedAd::newest_transition() const {
+  return [this](const Batch& rows) {
+    return Tokens{tokens_of(rows, LossPositions::kLast).x, {}, /*queries=*/1};
+  };
+}
+
+ComposedAd::EmbedStep ComposedAd::newest_previous() const {
+  // Each copy, of rows that begin anew, makes tables of its own.
+  return [this, tables = std::optional<kernels::NewestTokenTables>()](const Batch& rows) mutable {
+    const bool by_kernel = rows.actions.size(1) > 1 && plan(LossPositions::kLast).decoding_attention() &&
+                           kernels::newest_tokens_fit(compute_type(), options().tf_n_embd);
+    if (by_kernel && !tables) tables = previous_->newest_tables();
+    const at::Tensor x =
+        by_kernel && tables
+            ? kernels::newest_tokens({rows.states, rows.actions, rows.rewards, rows.next_states}, *tables,
+                                     compute_type())
+            : previous_->newest(rows);
+    return Tokens{x, {}, /*queries=*/1};
+  };
 }
 
 std::optional<ComposedAd::Parts> ComposedAd::parts() {

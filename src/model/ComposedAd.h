@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -28,6 +29,10 @@ class ComposedAd : public AlgorithmDistillation {
   /// What the heads read at the queries (B, Q, width).
   at::Tensor encoded(const Batch& batch, LossPositions positions, bool training) const;
   NewestStep newest_step() const;
+  /// How the newest tokens of rows that grow are embedded: a query behind a transition, or PreviousTokens.
+  using EmbedStep = std::function<Tokens(const Batch& step)>;
+  EmbedStep newest_transition() const;
+  EmbedStep newest_previous() const;
   /// The embedded transitions and then the states of the queries; or nothing, where tokens are
   /// PreviousTokens.
   struct TransitionEmbedding {

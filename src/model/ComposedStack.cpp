@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "kernels/dropout/Dropout.h"
+#include "kernels/norm/NormedHead.h"
 
 namespace adtrain {
 namespace {
@@ -78,6 +79,13 @@ at::Tensor ComposedStack::through_blocks(const at::Tensor& x, const TokenStreams
 
 at::Tensor ComposedStack::behind_blocks(const at::Tensor& x) const {
   return final_norm_.weight.defined() ? final_norm_(x) : x;
+}
+
+at::Tensor ComposedStack::newest_logits(const at::Tensor& x, const Linear& head,
+                                        const kernels::KernelPlan& plan) const {
+  if (plan.decoding_attention() && kernels::normed_head_fits(x, head.weight.size(0)))
+    return kernels::normed_head(x, final_norm_.weights(), head.weight, head.bias);
+  return head(behind_blocks(x));
 }
 
 at::Tensor ComposedStack::through(const at::Tensor& embedded, const TokenStreams& streams, int64_t queries,

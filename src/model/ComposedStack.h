@@ -37,6 +37,8 @@ class ComposedStack {
   at::Tensor through_blocks(const at::Tensor& x, const TokenStreams& streams, int64_t queries, int64_t first,
                             int64_t end, const kernels::KernelPlan& plan) const;
   at::Tensor behind_blocks(const at::Tensor& x) const;
+  /// head(behind_blocks(x)) of the newest tokens, without gradients.
+  at::Tensor newest_logits(const at::Tensor& x, const Linear& head, const kernels::KernelPlan& plan) const;
 
   /// Whether a token's position is known without where its window begins, so that rows may grow for ever.
   bool slides() const { return !learned_positions_.defined(); }

@@ -109,7 +109,7 @@ PreNormAd::Tokens PreNormAd::tokens_of(const Batch& batch, LossPositions positio
 NewestStep PreNormAd::newest_step() const {
   NewestStep step = {.window = options().n_transit, .passing = 1};  // no later step reads the query
   step.tokens = [this](const Batch& rows) {
-    return Tokens{tokens_of(rows, LossPositions::kLast).x, {}, /*queries=*/1};
+    return Tokens{embedded(rows, LossPositions::kLast).x, {}, /*queries=*/1};
   };
   step.through = [this](const at::Tensor& x, int64_t first, int64_t end, RollingBlocks& kept) {
     NewestTokens newest = NewestTokens::plain(kept.places, plan(LossPositions::kLast));

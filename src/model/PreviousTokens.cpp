@@ -40,6 +40,27 @@ at::Tensor PreviousTokens::newest(const Batch& batch) const {
                 features_of(batch.rewards.narrow(1, step - 1, 1)), batch.states.narrow(1, step, 1));
 }
 
+std::optional<kernels::NewestTokenTables> PreviousTokens::newest_tables() const {
+  for (const Linear* linear : {&embed_state_, &embed_token_})
+    if (linear->is_quantised() && !linear->quantised->is_weight_only(embed_token_.bias.scalar_type()))
+      return std::nullopt;
+  const auto exact = [](const at::Tensor& parameter) { return parameter.to(at::kFloat); };
+  // Columns of actions, of the reward, and of states, whose columns in turn are of x and of y.
+  const at::Tensor of_token = exact(embed_token_.values()),
+                   of_state = of_token.narrow(1, kFeatures + 1, kFeatures);
+  const at::Tensor of_coordinates = at::mm(of_state, exact(embed_state_.values()));
+  const at::Tensor bias = at::addmv(exact(embed_token_.bias), of_state, exact(embed_state_.bias));
+  const auto of_coordinate = [&](int64_t number) {
+    const at::Tensor rows = embed_coordinate_.weight.narrow(0, number * grid_size_, grid_size_);
+    return at::mm(exact(rows), of_coordinates.narrow(1, number * kFeatures, kFeatures).t());
+  };
+  return kernels::NewestTokenTables{
+      .actions = at::mm(exact(embed_action_.weight), of_token.narrow(1, 0, kFeatures).t()),
+      .x = of_coordinate(0) + bias,
+      .y = of_coordinate(1),
+      .reward = of_token.select(1, kFeatures).contiguous()};
+}
+
 at::Tensor PreviousTokens::tokens(const at::Tensor& actions, const at::Tensor& rewards,
                                   const at::Tensor& states) const {
   const at::Tensor first_rows = at::arange(0, kCoordinates * grid_size_, grid_size_, states.options());

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include <ATen/core/Tensor.h>
 
 #include "data/Batch.h"
+#include "kernels/embedding/NewestTokenTables.h"
 #include "model/Initialisation.h"
 #include "model/Layers.h"
 #include "model/ModelOptions.h"
@@ -32,6 +34,8 @@ class PreviousTokens {
   at::Tensor operator()(const Batch& batch) const;
   /// The last of them alone: (B, 1, width).
   at::Tensor newest(const Batch& batch) const;
+  /// What newest() of two or more steps sums up, where its products are exact but for rounding.
+  std::optional<kernels::NewestTokenTables> newest_tables() const;
 
  private:
   /// Of as many steps: features of the actions (B, steps, kFeatures) and rewards (B, steps, 1) before them,

@@ -116,6 +116,11 @@ struct RollingBlocks {
   std::vector<RollingKeys> blocks;
   std::optional<StackedStep> stacked = std::nullopt;  ///< made behind the first step
 
+  /// What a step can do before its tokens are there.
+  void prepare() const {
+    if (stacked && stacked->decoder) stacked->decoder->prepare();
+  }
+
   /// Of empty rows, which will keep the last `window` tokens.
   static RollingBlocks of(int64_t window, size_t blocks) {
     return {RollingPlaces(window), std::vector<RollingKeys>(blocks)};

@@ -13,11 +13,15 @@ using Tokens = AlgorithmDistillation::Tokens;
 Parts parts_of(const Parts& whole, const NewestStep& step, int64_t first_of_all) {
   const auto kept =
       std::make_shared<RollingBlocks>(RollingBlocks::of(step.window, static_cast<size_t>(whole.blocks)));
-  Parts parts = {.blocks = whole.blocks, .embeddings = nullptr, .through = nullptr, .head = whole.head};
+  Parts parts = {.blocks = whole.blocks,
+                 .embeddings = nullptr,
+                 .through = nullptr,
+                 .head = step.head ? step.head : whole.head};
   const auto begin_step = [kept, passing = step.passing](const at::Tensor& x) {
     kept->places.add(x.size(1), passing, x.device());
   };
   parts.embeddings = [=](const Batch& rows) {
+    kept->prepare();
     Tokens tokens = step.tokens(rows);
     begin_step(tokens.x);
     if (step.with_positions) tokens.x = step.with_positions(tokens.x, kept->places);

@@ -21,6 +21,9 @@ struct NewestStep {
   /// Blocks `first` … `end` − 1 of the newest tokens: returns as many.
   std::function<at::Tensor(const at::Tensor& x, int64_t first, int64_t end, RollingBlocks& kept)> through =
       nullptr;
+  /// What the newest token predicts; null: as that of a window.
+  std::function<AlgorithmDistillation::Predictions(const AlgorithmDistillation::Tokens& tokens)> head =
+      nullptr;
 };
 
 /// `whole`, whose rows may also grow as `step` says.

@@ -1,5 +1,6 @@
 #include "model/NetworkPlan.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "model/spaces/ObservationEncoder.h"
@@ -34,6 +35,19 @@ std::vector<kernels::SymbolGrid> grids_of(const ModelOptions& options, const Mod
   return grids;
 }
 
+/// The actions of the groups' heads at most, where an action is one choice; else 0.
+int64_t actions_of(const ModelOptions& options, const ModelShape& shape) {
+  if (shape.spaces.empty()) return shape.num_actions;
+  int64_t most = 0;
+  for (const TaskSpaces& spaces : shape.spaces) {
+    const bool one_choice = pieces_for(options, spaces).action_head == ActionHeadKind::kCrossEntropy &&
+                            spaces.action.size() == 1 && spaces.action.values.front() > 1;
+    if (!one_choice) return 0;
+    most = std::max(most, spaces.action.values.front());
+  }
+  return most;
+}
+
 }  // namespace
 
 kernels::KernelPlan plan_of(const ModelOptions& options, const ModelShape& shape, LossPositions positions,
@@ -46,7 +60,7 @@ kernels::KernelPlan plan_of(const ModelOptions& options, const ModelShape& shape
       .heads = options.tf_n_head,
       .inner_width = options.inner_width(),
       .tokens = options.compressed() ? options.longest_compressed_sequence() : options.n_transit,
-      .actions = shape.num_actions,
+      .actions = actions_of(options, shape),
       .padded = options.compressed(),
       .packed = shape.packed && positions == LossPositions::kAll,
       .alibi = pieces.positions == PositionKind::kAlibi,

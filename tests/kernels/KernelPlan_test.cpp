@@ -316,7 +316,8 @@ TEST(KernelPlan, BlocksOfChosenPiecesGoBySublayersAroundOwnOrCudnnsAttention) {
     for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
       const KernelPlan plan(xland, device, type);
       EXPECT_TRUE(plan.by_sublayers());
-      EXPECT_FALSE(plan.fused_embedding() || plan.fused_loss());
+      EXPECT_FALSE(plan.fused_embedding());
+      EXPECT_EQ(plan.fused_loss(), type == at::kBFloat16 && device.compute_capability >= 90);
       const auto parts = parts_of(plan);
       EXPECT_THAT(parts.at("norms").kernels, HasSubstr("one kernel"));
       EXPECT_THAT(parts.at("products").kernels, HasSubstr("cuBLASLt"));
@@ -364,6 +365,19 @@ TEST(KernelPlan, DropoutOfTheHiddenLayerIsInEpiloguesOfWholeTiles) {
   EXPECT_FALSE(in_epilogues(144, true));  // 576 columns are four and a half tiles
 }
 
+TEST(KernelPlan, TheLossIsFusedOfOneChoiceInEachToken) {
+  NetworkShape xland = with_block(Block::kComposed, wide(512, 8, 4096));
+  const auto why = [&] { return parts_of(KernelPlan(xland, kHopper, at::kBFloat16)).at("loss").why; };
+  EXPECT_THAT(why(), IsEmpty());
+  xland.packed = true;
+  EXPECT_THAT(why(), HasSubstr("packed"));
+  xland.packed = false;
+  xland.actions = 9;
+  EXPECT_THAT(why(), HasSubstr("there are 9 actions"));
+  xland.actions = 0;
+  EXPECT_THAT(why(), HasSubstr("more than one choice"));
+}
+
 TEST(KernelPlan, BlocksOfChosenPiecesRunByPlainOperatorsElsewhere) {
   NetworkShape composed = guide();
   composed.block = NetworkShape::Block::kComposed;
@@ -371,11 +385,11 @@ TEST(KernelPlan, BlocksOfChosenPiecesRunByPlainOperatorsElsewhere) {
   for (const DeviceTraits& device : {kHopper, kCpu}) {
     const KernelPlan plan(composed, device, at::kBFloat16);
     EXPECT_EQ(plan.blocks(), Blocks::kLibrary);
-    EXPECT_FALSE(plan.own_attention() || plan.fused_embedding() || plan.fused_loss());
+    EXPECT_FALSE(plan.own_attention() || plan.fused_embedding());
+    EXPECT_EQ(plan.fused_loss(), device.is_gpu);
     const auto parts = parts_of(plan);
     EXPECT_THAT(parts.at("blocks").kernels, HasSubstr("plain operators"));
-    for (const char* part : {"embedding", "loss"})
-      EXPECT_THAT(parts.at(part).why, HasSubstr("not for chosen pieces")) << part;
+    EXPECT_THAT(parts.at("embedding").why, HasSubstr("not for chosen pieces"));
     EXPECT_FALSE(plan.cudnn_attention());
     EXPECT_THAT(parts.at("blocks").why, device.is_gpu ? HasSubstr("token_layout: previous") : HasSubstr(""));
   }

@@ -9,6 +9,7 @@
 
 #include "base/Error.h"
 #include "model/AnySpaceBatch.h"
+#include "model/NetworkPlan.h"
 #include "model/RandomBatch.h"
 
 namespace adtrain {
@@ -346,6 +347,17 @@ TEST(AnySpaceAd, WeightsOfOtherSpacesAreRefusedByTheirTensors) {
   } catch (const CheckpointError& error) {
     EXPECT_THAT(error.what(), HasSubstr("observation.embed_1.weight"));
   }
+}
+
+TEST(AnySpaceAd, OnAGpuTheLossIsFusedWhereAnActionIsOneChoice) {
+  std::vector<std::string> fused;
+  for (SpaceVariant each : space_variants()) {
+    each.options.tf_n_embd = 32;
+    const auto plan = plan_of(each.options.of_own_tasks(), each.shape(), LossPositions::kAll,
+                              kernels::DeviceTraits::hopper(), at::kBFloat16, /*quantised=*/false);
+    if (plan.fused_loss()) fused.push_back(each.name);
+  }
+  EXPECT_THAT(fused, ::testing::ElementsAre("any_space_xland", "any_space_discrete", "any_space_channels"));
 }
 
 TEST(AnySpaceAd, ThePlanSaysThatPlainOperatorsRunIt) {

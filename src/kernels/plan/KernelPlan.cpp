@@ -192,15 +192,13 @@ Why why_no_sublayers(const NetworkShape& network, const DeviceTraits& device, at
   return std::nullopt;
 }
 
-/// Why the embedding, or the loss, is not fused; the numbers are those of its kernels, the width nothing
-/// where it may be any.
+/// Why the embedding or the loss of a network over actions is not fused; the numbers are those of its
+/// kernels, the width nothing where it may be any.
 Why why_not_fused(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type,
                   int64_t most_actions, std::optional<int64_t> most_width) {
   constexpr int64_t kWidthStep = 32;
-  if (network.block == NetworkShape::Block::kComposed) return why_not_ad(network, "it is");
-  if (!is_ad(network) || network.padded) {
-    return "it is for model AD without compressed context";
-  }
+  const bool composed = network.block == NetworkShape::Block::kComposed;
+  if (!(is_ad(network) || composed) || network.padded) return "it is for model AD without compressed context";
   if (!device.runs_small_kernels()) return "it is for GPUs of compute capability 9.0 and later";
   if (type != at::kBFloat16) return "it is for mixed_precision: bf16";
   if (network.width % kWidthStep != 0 || (most_width && network.width > *most_width)) {
@@ -211,6 +209,18 @@ Why why_not_fused(const NetworkShape& network, const DeviceTraits& device, at::S
     return fmt::format("there are {} actions; it is for at most {}", network.actions, most_actions);
   }
   return std::nullopt;
+}
+
+Why why_no_fused_embedding(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
+  if (network.block == NetworkShape::Block::kComposed) return why_not_ad(network, "it is");
+  return why_not_fused(network, device, type, TokenShape::kMostActions, kWidestEmbedding);
+}
+
+Why why_no_fused_loss(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
+  if (network.actions < 2) return "an action is more than one choice of a few; it is for one";
+  if (network.packed)
+    return "it has all actions of a row as targets, and of packed rows the last may be none";
+  return why_not_fused(network, device, type, LinearCrossEntropyShape::kMostActions, std::nullopt);
 }
 
 /// Why no kernels of ours encode the grids, of each group that has one.
@@ -252,11 +262,9 @@ KernelPlan::KernelPlan(const NetworkShape& network, const DeviceTraits& device, 
     why_no_own_attention_ = kernels::why_no_own_attention(network, device, type);
     why_no_cudnn_attention_ = kernels::why_no_cudnn_attention(network, device, type);
     why_no_decoding_attention_ = kernels::why_no_decoding_attention(network, device, type);
-    why_no_fused_embedding_ =
-        why_not_fused(network, device, type, TokenShape::kMostActions, kWidestEmbedding);
+    why_no_fused_embedding_ = kernels::why_no_fused_embedding(network, device, type);
     why_no_fused_encoder_ = kernels::why_no_fused_encoder(network, device, type);
-    why_no_fused_loss_ =
-        why_not_fused(network, device, type, LinearCrossEntropyShape::kMostActions, std::nullopt);
+    why_no_fused_loss_ = kernels::why_no_fused_loss(network, device, type);
   }
   const Blocks not_whole = why_no_sublayers_ ? Blocks::kLibrary : Blocks::kSublayers;
   blocks_ = why_no_whole_blocks_ ? not_whole : Blocks::kWhole;

@@ -22,7 +22,7 @@ struct NetworkShape {
   int64_t heads = 1;
   int64_t inner_width = 0;    ///< of the MLP's hidden layer
   int64_t tokens = 0;         ///< of the longest context; kernels that support it support shorter ones too
-  int64_t actions = 0;        ///< number of actions: outputs of the head
+  int64_t actions = 0;        ///< outputs of the head, of a group at most; 0 where they are no single choice
   bool padded = false;        ///< sequences may begin with padding, as those of compressed context do
   bool packed = false;        ///< rows hold several histories, none of which reads another
   bool alibi = false;         ///< each position between two tokens takes something off their score

@@ -57,10 +57,18 @@ ActionHead::ActionHead(ParameterFactory& factory, const ModelOptions& options, c
   out_ = initial.outer_linear(factory, "pred_action.out", width, outputs);
 }
 
-at::Tensor ActionHead::operator()(const at::Tensor& x) const {
+at::Tensor ActionHead::hidden(const at::Tensor& x) const {
   at::Tensor read = x;
   for (const Linear& layer : hidden_) read = at::leaky_relu(layer(read));
-  const at::Tensor raw = out_(read);
+  return read;
+}
+
+at::Tensor ActionHead::choices(const at::Tensor& actions) const {
+  return counted_(actions).reshape({actions.size(0), actions.size(1)});
+}
+
+at::Tensor ActionHead::operator()(const at::Tensor& x) const {
+  const at::Tensor raw = out_(hidden(x));
   return kind_ == ActionHeadKind::kGaussian ? with_bounded_deviations(raw) : raw;
 }
 

@@ -24,6 +24,11 @@ class ActionHead {
 
   /// x (B, Q, width) -> AlgorithmDistillation::Predictions::actions (B, Q, …).
   at::Tensor operator()(const at::Tensor& x) const;
+  /// What the last layer reads of x, and that layer.
+  at::Tensor hidden(const at::Tensor& x) const;
+  const Linear& output() const { return out_; }
+  /// Actions (B, T, …) that are one choice each, counted from 0: int32 (B, T).
+  at::Tensor choices(const at::Tensor& actions) const;
 
   /// Of those predictions; `actions` (B, Q, …) of the space are the targets. `counts`: bool (B, Q), where
   /// they are; undefined: everywhere.

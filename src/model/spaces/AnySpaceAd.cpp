@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "kernels/loss/FusedLinearCrossEntropy.h"
 #include "model/spaces/SpaceFit.h"
 
 namespace adtrain {
@@ -75,9 +76,16 @@ at::Tensor AnySpaceAd::queries_of(const Batch& batch, LossPositions positions, b
                 recomputation(positions, rates), main_gradients());
 }
 
-AlgorithmDistillation::Loss AnySpaceAd::loss_of(const at::Tensor& x, const Batch& rows) const {
+AlgorithmDistillation::Loss AnySpaceAd::loss_of(const at::Tensor& x, const Batch& rows,
+                                                LossPositions positions) const {
   const int64_t length = rows.actions.size(1), queries = x.size(1);
   const ActionHead& head = head_of(rows);
+  if (plan(positions).fused_loss()) {
+    const kernels::LinearCrossEntropySum found = kernels::fused_linear_cross_entropy(
+        head.hidden(x), head.choices(rows.actions), {head.output().weight, head.output().bias},
+        options().label_smoothing, main_gradients());
+    return {.sum = found.sum, .correct = found.correct, .targets = x.size(0) * queries};
+  }
   at::Tensor counts;
   if (rows.packed()) counts = at::arange(length, rows.filled.options()).lt(rows.filled.unsqueeze(1));
   return head.loss(head(x), rows.actions.narrow(1, length - queries, queries), options().label_smoothing,
@@ -87,11 +95,11 @@ AlgorithmDistillation::Loss AnySpaceAd::loss_of(const at::Tensor& x, const Batch
 AlgorithmDistillation::Loss AnySpaceAd::loss(const Batch& batch, LossPositions positions, bool training) {
   if (training) report_absent_groups(batch);
   const at::Tensor x = queries_of(batch, positions, training);
-  if (batch.parts.empty()) return loss_of(x, batch);
+  if (batch.parts.empty()) return loss_of(x, batch, positions);
   Loss all;
   int64_t row = 0;
   for (const Batch& part : batch.parts) {
-    const Loss of_part = loss_of(x.narrow(0, row, part.size()), part);
+    const Loss of_part = loss_of(x.narrow(0, row, part.size()), part, positions);
     row += part.size();
     all.sum = all.sum.defined() ? at::add(all.sum, of_part.sum) : of_part.sum;
     if (of_part.correct.defined())

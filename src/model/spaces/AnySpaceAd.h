@@ -37,7 +37,7 @@ class AnySpaceAd : public AlgorithmDistillation {
   NewestStep newest_step() const;
   const ActionHead& head_of(const Batch& rows) const { return heads_.at(static_cast<size_t>(rows.group)); }
   /// `x`: of these rows, which are of one group.
-  Loss loss_of(const at::Tensor& x, const Batch& rows) const;
+  Loss loss_of(const at::Tensor& x, const Batch& rows, LossPositions positions) const;
   /// Tells who sums gradients that none come for the groups that the batch lacks: it would wait for them
   /// until the end of the backward pass.
   void report_absent_groups(const Batch& batch);

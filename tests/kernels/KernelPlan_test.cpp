@@ -375,7 +375,7 @@ TEST(KernelPlan, TheLossIsFusedOfOneChoiceInEachToken) {
   xland.actions = 9;
   EXPECT_THAT(why(), HasSubstr("there are 9 actions"));
   xland.actions = 0;
-  EXPECT_THAT(why(), HasSubstr("more than one choice"));
+  EXPECT_THAT(why(), HasSubstr("one choice each"));
 }
 
 TEST(KernelPlan, BlocksOfChosenPiecesRunByPlainOperatorsElsewhere) {

@@ -217,7 +217,7 @@ Why why_no_fused_embedding(const NetworkShape& network, const DeviceTraits& devi
 }
 
 Why why_no_fused_loss(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
-  if (network.actions < 2) return "an action is more than one choice of a few; it is for one";
+  if (network.actions < 2) return "it is for actions of one choice each, as Discrete ones are";
   if (network.packed)
     return "it has all actions of a row as targets, and of packed rows the last may be none";
   return why_not_fused(network, device, type, LinearCrossEntropyShape::kMostActions, std::nullopt);

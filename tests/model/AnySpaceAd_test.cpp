@@ -350,14 +350,22 @@ TEST(AnySpaceAd, WeightsOfOtherSpacesAreRefusedByTheirTensors) {
 }
 
 TEST(AnySpaceAd, OnAGpuTheLossIsFusedWhereAnActionIsOneChoice) {
+  const auto is_fused = [](const SpaceVariant& each, const ModelShape& shape) {
+    ModelOptions options = each.options.of_own_tasks();
+    options.tf_n_embd = 32;
+    return plan_of(options, shape, LossPositions::kAll, kernels::DeviceTraits::hopper(), at::kBFloat16,
+                   /*quantised=*/false)
+        .fused_loss();
+  };
   std::vector<std::string> fused;
-  for (SpaceVariant each : space_variants()) {
-    each.options.tf_n_embd = 32;
-    const auto plan = plan_of(each.options.of_own_tasks(), each.shape(), LossPositions::kAll,
-                              kernels::DeviceTraits::hopper(), at::kBFloat16, /*quantised=*/false);
-    if (plan.fused_loss()) fused.push_back(each.name);
+  for (const SpaceVariant& each : space_variants()) {
+    if (is_fused(each, each.shape())) fused.push_back(each.name);
   }
   EXPECT_THAT(fused, ::testing::ElementsAre("any_space_xland", "any_space_discrete", "any_space_channels"));
+  const SpaceVariant of_choices = variant_called("any_space_discrete");
+  ModelShape groups = of_choices.shape();
+  groups.spaces.push_back(variant_called("any_space_gaussian").spaces);
+  EXPECT_FALSE(is_fused(of_choices, groups)) << "actions of the second group are real numbers";
 }
 
 TEST(AnySpaceAd, ThePlanSaysThatPlainOperatorsRunIt) {

@@ -11,7 +11,8 @@
 namespace adtrain {
 
 /// Algorithm Distillation with blocks of chosen pieces, over transitions and queries (as PreNormAd) or over
-/// one causal stream of PreviousTokens, each of which is a query. Plain operators embed and predict.
+/// one causal stream of PreviousTokens, each of which is a query. Plain operators embed and predict, but
+/// where the newest of PreviousTokens and its prediction have kernels.
 class ComposedAd : public AlgorithmDistillation {
  public:
   ComposedAd(const ModelOptions& options, const ModelShape& shape, ParameterFactory factory);

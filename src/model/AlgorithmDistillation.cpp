@@ -116,9 +116,9 @@ AlgorithmDistillation::Loss AlgorithmDistillation::loss_at(const at::Tensor& que
   // At the last position every action is a target, at all positions where no episode is borrowed.
   const bool all_targets = positions == LossPositions::kLast || !batch.current.defined();
   const bool fused = plan(positions).fused_loss() && all_targets;
-  if (fused && !dynamics_) return fused_loss(queries, batch, head);
+  if (fused && !dynamics_) return fused_loss(queries, batch.actions, head);
   const at::Tensor targets = action_targets(batch, positions);
-  Loss loss = fused ? fused_loss(queries, batch, head) : loss_of({head(queries), {}}, targets);
+  Loss loss = fused ? fused_loss(queries, batch.actions, head) : loss_of({head(queries), {}}, targets);
   if (!dynamics_) return loss;
   const int64_t length = batch.actions.size(1), count = targets.size(1);
   const auto at_queries = [&](const at::Tensor& steps) { return steps.narrow(1, length - count, count); };
@@ -192,10 +192,11 @@ AlgorithmDistillation::Tokens AlgorithmDistillation::tokens_by_kernel(
   return {x, streams, std::max<int64_t>(queries, 1)};
 }
 
-AlgorithmDistillation::Loss AlgorithmDistillation::fused_loss(const at::Tensor& queries, const Batch& batch,
+AlgorithmDistillation::Loss AlgorithmDistillation::fused_loss(const at::Tensor& queries,
+                                                              const at::Tensor& actions,
                                                               const Linear& head) const {
   const kernels::LinearCrossEntropySum found = kernels::fused_linear_cross_entropy(
-      queries, batch.actions, {head.weight, head.bias}, options_.label_smoothing, main_gradients_);
+      queries, actions, {head.weight, head.bias}, options_.label_smoothing, main_gradients_);
   return {.sum = found.sum, .correct = found.correct, .targets = queries.size(0) * queries.size(1)};
 }
 

@@ -207,6 +207,9 @@ class AlgorithmDistillation {
   /// that fits, and with that of the head of dynamics where there is one.
   Loss loss_at(const at::Tensor& queries, const Batch& batch, LossPositions positions,
                const Linear& head) const;
+  /// That of `head` at the queries by the fused kernel, where the plan has it; `actions` int32 (B, T), of
+  /// which the last Q are the targets.
+  Loss fused_loss(const at::Tensor& queries, const at::Tensor& actions, const Linear& head) const;
 
  private:
   ModelOptions options_;
@@ -220,7 +223,6 @@ class AlgorithmDistillation {
     kernels::KernelPlan plan;
   };
   Loss loss_of(const Predictions& logits, const at::Tensor& targets) const;
-  Loss fused_loss(const at::Tensor& queries, const Batch& batch, const Linear& head) const;
   mutable std::array<std::optional<ChosenPlan>, 2> plans_;  ///< by LossPositions
   MainGradients* main_gradients_ = nullptr;
 };

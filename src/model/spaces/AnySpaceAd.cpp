@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include "base/Error.h"
-#include "kernels/loss/FusedLinearCrossEntropy.h"
 #include "model/spaces/SpaceFit.h"
 
 namespace adtrain {
@@ -80,12 +79,8 @@ AlgorithmDistillation::Loss AnySpaceAd::loss_of(const at::Tensor& x, const Batch
                                                 LossPositions positions) const {
   const int64_t length = rows.actions.size(1), queries = x.size(1);
   const ActionHead& head = head_of(rows);
-  if (plan(positions).fused_loss()) {
-    const kernels::LinearCrossEntropySum found = kernels::fused_linear_cross_entropy(
-        head.hidden(x), head.choices(rows.actions), {head.output().weight, head.output().bias},
-        options().label_smoothing, main_gradients());
-    return {.sum = found.sum, .correct = found.correct, .targets = x.size(0) * queries};
-  }
+  if (plan(positions).fused_loss())
+    return fused_loss(head.hidden(x), head.choices(rows.actions), head.output());
   at::Tensor counts;
   if (rows.packed()) counts = at::arange(length, rows.filled.options()).lt(rows.filled.unsqueeze(1));
   return head.loss(head(x), rows.actions.narrow(1, length - queries, queries), options().label_smoothing,

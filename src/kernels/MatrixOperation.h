@@ -16,6 +16,10 @@ inline Vector* vectors_of(const at::Tensor& tensor) {
   return static_cast<Vector*>(tensor.data_ptr());
 }
 
+inline Vector* vectors_or_null(const at::Tensor& tensor) {
+  return tensor.defined() ? vectors_of(tensor) : nullptr;
+}
+
 inline ShortType type_of(const at::Tensor& x) {
   return x.scalar_type() == at::kHalf ? ShortType::kHalf : ShortType::kBFloat16;
 }

@@ -11,10 +11,6 @@ namespace adtrain::kernels {
 
 namespace {
 
-Vector* vectors_or_null(const at::Tensor& tensor) {
-  return tensor.defined() ? vectors_of(tensor) : nullptr;
-}
-
 float2* statistics_of(const NormedInput& input) {
   return input.statistics.defined() ? static_cast<float2*>(input.statistics.data_ptr()) : nullptr;
 }

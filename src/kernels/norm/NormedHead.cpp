@@ -23,9 +23,6 @@ at::Tensor normed_head(const at::Tensor& x_of_any_strides, const NormWeights& no
   const at::Tensor x = readable(x_of_any_strides), weight = readable(weight_of_any_strides);
   const NormWeights parameters = {norm.weight.defined() ? readable(norm.weight) : norm.weight,
                                   norm.bias.defined() ? readable(norm.bias) : norm.bias};
-  const auto vectors_or_null = [](const at::Tensor& tensor) {
-    return tensor.defined() ? vectors_of(tensor) : nullptr;
-  };
   std::vector<int64_t> sizes = x.sizes().vec();
   sizes.back() = weight.size(0);
   const at::Tensor logits = at::empty(sizes, x.options().dtype(at::kFloat).requires_grad(false));

@@ -21,7 +21,7 @@ bool is_read_in_place(const at::Tensor& heads) {
 }
 
 HeadNormVectors head_norm_of(const NormWeights& norm) {
-  return {vectors_of(norm.weight), norm.bias.defined() ? vectors_of(norm.bias) : nullptr};
+  return {vectors_of(norm.weight), vectors_or_null(norm.bias)};
 }
 
 DecodingNorms norms_of(const HeadNorms& norms) {

@@ -1,5 +1,5 @@
 #include "base/Launch.cuh"
-#include "data/PinnedCopy.h"
+#include "data/PinnedCopyKernel.h"
 
 namespace adtrain {
 namespace {
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kThreads) pinned_copy_kernel(char* to, const c
 
 }  // namespace
 
-void copy_pinned(void* to, const void* from, int64_t bytes, cudaStream_t stream) {
+void copy_pinned_bytes(void* to, const void* from, int64_t bytes, cudaStream_t stream) {
   if (bytes > kFewBytes) {
     gpu::check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, stream),
                "cudaMemcpyAsync");

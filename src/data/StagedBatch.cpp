@@ -1,7 +1,6 @@
 #include "data/StagedBatch.h"
 
 #include <ATen/ATen.h>
-#include <c10/cuda/CUDAStream.h>
 
 #include "data/PinnedCopy.h"
 
@@ -18,8 +17,7 @@ StagedBatch::StagedBatch(const Batch& batch, at::Device gpu) {
 }
 
 void StagedBatch::start() {
-  copy_pinned(gpu_bytes_.data_ptr(), host_bytes_.const_data_ptr(), host_bytes_.numel(),
-              c10::cuda::getCurrentCUDAStream(gpu_bytes_.device().index()));
+  copy_pinned(gpu_bytes_, host_bytes_);
 }
 
 }  // namespace adtrain

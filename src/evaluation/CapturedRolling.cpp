@@ -19,13 +19,6 @@ Predictions changed(const Predictions& predictions, Change change) {
   return {of(predictions.actions), of(predictions.token_types)};
 }
 
-/// To the pinned memory `to`.
-void bring(const at::Tensor& logits, const at::Tensor& to) {
-  const at::Tensor dense = logits.contiguous();
-  copy_pinned(to.data_ptr(), dense.const_data_ptr(), static_cast<int64_t>(dense.nbytes()),
-              c10::cuda::getCurrentCUDAStream(dense.device().index()));
-}
-
 }  // namespace
 
 CapturedRolling::CapturedRolling(AlgorithmDistillation::Rolling rolling, c10::Device device)
@@ -50,8 +43,8 @@ Predictions CapturedRolling::operator()(const Batch& step) {
 void CapturedRolling::predict() {
   step_->start();
   const Predictions found = rolling_(step_->on_gpu());
-  bring(found.actions, predictions_.actions);
-  if (found.token_types.defined()) bring(found.token_types, predictions_.token_types);
+  copy_pinned(predictions_.actions, found.actions.contiguous());
+  if (found.token_types.defined()) copy_pinned(predictions_.token_types, found.token_types.contiguous());
 }
 
 Predictions CapturedRolling::copied() const {

@@ -75,15 +75,14 @@ TEST(StagedBatch, TransfersBringWhatIsStagedThen) {
 TEST(PinnedCopy, BringsAnyNumberOfBytesBothWays) {
   if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
   constexpr int64_t kBeyond = 16, kUntouched = 77;
-  const auto stream = c10::cuda::getCurrentCUDAStream();
   for (const int64_t bytes : {0, 1, 15, 16, 17, 4111, 32768, 32769, 100000}) {
     SCOPED_TRACE(bytes);
     const at::Tensor from = at::randint(0, 256, {bytes + kBeyond}, at::kByte).pin_memory();
     const at::Tensor on_gpu = at::full({bytes + kBeyond}, kUntouched, at::device(at::kCUDA).dtype(at::kByte));
     const at::Tensor back = at::full({bytes + kBeyond}, kUntouched, at::kByte).pin_memory();
-    copy_pinned(on_gpu.data_ptr(), from.const_data_ptr(), bytes, stream);
-    copy_pinned(back.data_ptr(), on_gpu.const_data_ptr(), bytes, stream);
-    stream.synchronize();
+    copy_pinned(on_gpu.narrow(0, 0, bytes), from.narrow(0, 0, bytes));
+    copy_pinned(back.narrow(0, 0, bytes), on_gpu.narrow(0, 0, bytes));
+    c10::cuda::getCurrentCUDAStream().synchronize();
     const at::Tensor brought = on_gpu.cpu();
     for (const at::Tensor& found : {brought, back}) {
       EXPECT_TRUE(at::equal(found.narrow(0, 0, bytes), from.narrow(0, 0, bytes)));

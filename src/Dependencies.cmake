@@ -91,6 +91,7 @@ endif()
 set(CMAKE_CUDA_STANDARD 17)  # CMake 3.25 refuses C++20 for nvcc 13
 set(CMAKE_CUDA_ARCHITECTURES OFF)  # until the compiler has said what it knows
 enable_language(CUDA)
+set(CMAKE_INCLUDE_SYSTEM_FLAG_CUDA "-isystem ")  # with CMake's "-isystem=" ccache finds nothing of another folder's build
 found("CUDA" "${CMAKE_CUDA_COMPILER_VERSION}" "${CMAKE_CUDA_COMPILER}")
 
 # libtorch looks for a toolkit, for architectures and for a GPU of its own accord, warns about what it does not find

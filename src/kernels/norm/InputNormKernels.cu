@@ -66,6 +66,7 @@ template <class Short, int kLanes, int kVectors, bool kOfSum, bool kLayer>
 __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads)
     input_norm_forward_kernel(const __grid_constant__ InputNormForward call) {
   let_next_kernel_start();
+  await_kernels_ahead();
   using Share = RowShare<kLanes, kVectors>;
   const int vectors = call.shape.vectors();
   const int64_t row = int64_t{blockIdx.x} * Share::kGroups + threadIdx.x / kLanes;
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(RowShare<kLanes, kVectors>::kThreads)
 
   Vector x[kVectors], weight[kVectors];
   unsigned keep[kVectors];
-  share.load(call.x, x);
+  share.load_awaited(call.x, x);
   share.load(of_input, keep);
   columns.load(call.weight, weight);
   if constexpr (kOfSum) add_product<Short>(call, share, columns, x);
@@ -335,11 +336,17 @@ void with_kind(bool of_sum, bool layer, Launch launch) {
 }  // namespace
 
 void input_norm_forward(const InputNormForward& call, cudaStream_t stream) {
+  // What is read of x alone may be written by the kernel ahead.
+  const bool waits = call.product == nullptr && call.dropout.keep == nullptr;
   launch_forward(call.shape, [&](auto type, auto lanes, auto vectors, unsigned blocks, int threads) {
     with_kind(call.product != nullptr, call.norm_bias != nullptr, [&](auto of_sum, auto layer) {
-      gpu::launch("input_norm_forward_kernel",
-                  input_norm_forward_kernel<decltype(type), lanes, vectors, of_sum, layer>, blocks, threads,
-                  0, stream, call);
+      const auto launch = [&](const auto& launcher) {
+        launcher("input_norm_forward_kernel",
+                 input_norm_forward_kernel<decltype(type), lanes, vectors, of_sum, layer>, blocks, threads, 0,
+                 stream, call);
+      };
+      waits ? launch([](const auto&... arguments) { launch_early(arguments...); })
+            : launch([](const auto&... arguments) { gpu::launch(arguments...); });
     });
   });
 }

@@ -28,6 +28,11 @@ struct RowShare {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) to[v] = has(v) ? __ldg(matrix + place(v)) : Vector{0, 0, 0, 0};
   }
+  /// The same of what kernels ahead have written in a kernel that starts early: behind its wait for them.
+  __device__ void load_awaited(const Vector* matrix, Vector (&to)[kVectors]) const {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) to[v] = has(v) ? __ldcg(matrix + place(v)) : Vector{0, 0, 0, 0};
+  }
   __device__ void load(const Dropout& dropout, unsigned (&keep)[kVectors]) const {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) keep[v] = has(v) ? dropout.kept(place(v)) : 0;

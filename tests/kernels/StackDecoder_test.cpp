@@ -76,7 +76,8 @@ StackableBlock random_block(const StackCase& network, at::Device device) {
 std::vector<StackableBlock> random_blocks(const StackCase& network, at::Device device) {
   std::vector<StackableBlock> blocks = {random_block(network, device), random_block(network, device)};
   for (StackableBlock& block : blocks)
-    for (QuantisedMatrix& matrix : block.matrices) matrix.code_map = blocks[0].matrices[0].code_map;
+    for (QuantisedMatrix& matrix : block.matrices)
+      matrix.code_map = blocks[0].matrices[0].code_map;  // none of 8 bits
   return blocks;
 }
 
@@ -187,7 +188,12 @@ std::vector<StackCase> cases() {
           {"many_keys_of_one", at::kHalf, Quantised::kNf4, true, false, false, kAlibi, 1, 290, 320},
           {"many_keys_without_penalty", at::kBFloat16, Quantised::kNf4, true, true, true, kNone, 1, 270, 280},
           {"many_keys", at::kBFloat16, Quantised::kNf4, true, false, true, kAlibi, 2, 300, 330},
-          {"many_keys_of_eight", at::kHalf, Quantised::kNf4, true, true, false, kAlibi, 8, 200, 220}};
+          {"many_keys_of_eight", at::kHalf, Quantised::kNf4, true, true, false, kAlibi, 8, 200, 220},
+          {"int8", at::kBFloat16, Quantised::kInt8, true, true, false, kAlibi, 1, 6, 9},
+          {"int8_of_eight", at::kBFloat16, Quantised::kInt8, true, true, true, kAlibi, 8, 6, 9},
+          {"int8_fp16", at::kHalf, Quantised::kInt8, true, false, true, kNone, 5, 6, 9},
+          {"int8_rms_norm", at::kHalf, Quantised::kInt8, false, true, false, kAlibi, 3, 6, 9},
+          {"int8_many_keys", at::kBFloat16, Quantised::kInt8, true, true, true, kAlibi, 2, 300, 330}};
 }
 
 class StackDecoders : public ::testing::TestWithParam<StackCase> {};
@@ -250,6 +256,9 @@ TEST(StackDecoder, IsForCertainBlocksAlone) {
   const StackCase network = cases().front();
   const std::vector<StackableBlock> blocks = random_blocks(network, at::kCPU);
   EXPECT_TRUE(StackDecoder::is_for(blocks, network.rows, network.type));
+  StackCase in_8_bits = network;
+  in_8_bits.kind = Quantised::kInt8;
+  EXPECT_TRUE(StackDecoder::is_for(random_blocks(in_8_bits, at::kCPU), network.rows, network.type));
   EXPECT_FALSE(StackDecoder::is_for({}, network.rows, network.type));
   EXPECT_FALSE(StackDecoder::is_for(blocks, 9, network.type));
   EXPECT_FALSE(StackDecoder::is_for(blocks, network.rows, at::kHalf)) << "rings of another type";
@@ -267,7 +276,7 @@ TEST(StackDecoder, IsForCertainBlocksAlone) {
     });
   };
   EXPECT_TRUE(with_matrix(Quantised::kNf4, 64));
-  EXPECT_FALSE(with_matrix(Quantised::kInt8, 64));
+  EXPECT_FALSE(with_matrix(Quantised::kInt8, 64)) << "weights of both forms";
   EXPECT_FALSE(with_matrix(Quantised::kNestedNf4, 64));
   EXPECT_FALSE(with_matrix(Quantised::kNf4, 128));
   EXPECT_FALSE(with_matrix(Quantised::kFp4, 64)) << "another map";

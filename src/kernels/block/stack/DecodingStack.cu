@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "base/Launch.cuh"
 #include "kernels/block/stack/DecodingStack.h"
 #include "kernels/block/stack/StackAttention.cuh"
@@ -7,39 +9,49 @@
 namespace adtrain::kernels {
 namespace {
 
-template <class Short>
-__global__ void __launch_bounds__(StackMemory::kThreads, 1)
+template <class Short, WeightForm kForm>
+__global__ void __launch_bounds__(StackMemory<kForm>::kThreads, 1)
     decoding_stack_kernel(const __grid_constant__ DecodingStack job) {
-  using Memory = StackMemory;
+  using Memory = StackMemory<kForm>;
   if (shared_address(aligned_shared_memory()) != Memory::kBegin) __trap();
-  if (threadIdx.x == 0) StackStages::set_up();
-  StackWeights::fill_table<Short>(job.code_map);
+  if (threadIdx.x == 0) StackStages<kForm>::set_up();
+  if constexpr (Memory::kTabled) StackWeights<Short, kForm>::fill_table(job.code_map);
   Memory::fill_places(job);
   __syncthreads();
-  StackStages stages(job);
-  for (int started = 0; started < Memory::kStages; started += 4) stages.refill(4);
-  StackProduct<Short> product(job, stages);
+  StackStages<kForm> stages(job);
+  for (int started = 0; started < Memory::kStages; started += 4)
+    stages.refill(min(4, Memory::kStages - started));
+  StackProduct<Short, kForm> product(job, stages);
 #pragma unroll 1
   for (int block = 0; block < job.count; ++block) {
 #pragma unroll 1
     for (int matrix = kQkv; matrix < kMatrices; ++matrix) {
-      if (matrix == kOut) StackAttention<Short>(job).attend(block);
+      if (matrix == kOut) StackAttention<Short, kForm>(job).attend(block);
       product.multiply(block, matrix);
     }
   }
 }
 
-template <class Short>
-void load() {
-  gpu::check(cudaFuncSetAttribute(decoding_stack_kernel<Short>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  StackMemory::kBytes),
-             "Loading decoding_stack_kernel");
+/// Calls run(number, form) with a number of the type and a constant of the form.
+template <class Run>
+void with_kind(ShortType type, WeightForm form, Run run) {
+  with_type(type, [&](auto number) {
+    if (form == WeightForm::kEightBits) {
+      run(number, std::integral_constant<WeightForm, WeightForm::kEightBits>());
+    } else {
+      run(number, std::integral_constant<WeightForm, WeightForm::kFourBits>());
+    }
+  });
 }
 
 }  // namespace
 
-void load_decode_stack(ShortType type) {
-  with_type(type, [](auto number) { load<decltype(number)>(); });
+void load_decode_stack(ShortType type, WeightForm form) {
+  with_kind(type, form, [](auto number, auto form) {
+    gpu::check(cudaFuncSetAttribute(decoding_stack_kernel<decltype(number), form>,
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize, StackMemory<form>::kBytes),
+               "Loading decoding_stack_kernel");
+  });
 }
 
 void clear_exchange(uint32_t* exchange, int64_t rows, int64_t blocks, cudaStream_t stream) {
@@ -50,9 +62,10 @@ void clear_exchange(uint32_t* exchange, int64_t rows, int64_t blocks, cudaStream
 }
 
 void decode_stack(const DecodingStack& stack, cudaStream_t stream) {
-  with_type(stack.type, [&](auto type) {
-    gpu::launch_at_once("decoding_stack_kernel", decoding_stack_kernel<decltype(type)>,
-                        StackShape::kThreadBlocks, StackMemory::kThreads, StackMemory::kBytes, stream, stack);
+  with_kind(stack.type, stack.form, [&](auto number, auto form) {
+    using Memory = StackMemory<form>;
+    gpu::launch_at_once("decoding_stack_kernel", decoding_stack_kernel<decltype(number), form>,
+                        StackShape::kThreadBlocks, Memory::kThreads, Memory::kBytes, stream, stack);
   });
 }
 

@@ -7,9 +7,10 @@
 #include "kernels/attention/decoding/DecodingAttention.h"
 #include "kernels/primitives/MatrixRows.h"
 #include "kernels/primitives/TensorMap.h"
+#include "kernels/quantised/QuantisedKernels.h"
 
 /// A step of decoding through all blocks of a network in one kernel: of few rows that grow by one token, with
-/// weights of 4 bits, on GPUs of compute capability 9.0. One kernel for each product begins when the one
+/// weights of 4 or 8 bits, on GPUs of compute capability 9.0. One kernel for each product begins when the one
 /// before has ended, and then waits for memory; here weights are on their way while thread blocks wait for
 /// each other. All arrays are in the GPU's memory and borrowed.
 namespace adtrain::kernels {
@@ -21,9 +22,13 @@ struct StackShape {
   static constexpr int kMostRows = 8, kMostBlocks = 32;
   static constexpr int kTile = 16;                      ///< features that are multiplied at once
   static constexpr int kThreadBlocks = kWidth / kTile;  ///< each on a multiprocessor of its own, at once
-  static constexpr int kScaledAlike = 64;               ///< columns that share a scale
-  static constexpr int kCodeChunks = kWidth / 2 / 128;  ///< of 128 bytes, in a tile's codes of kWidth columns
+  static constexpr int kScaledAlike = 64;               ///< columns that share a scale, of 4 bits
   static constexpr int kParts = 4;                      ///< thread blocks at most that share a head's keys
+
+  /// Of 128 bytes, in a feature's codes of kWidth columns.
+  static constexpr int code_chunks(WeightForm form) {
+    return kWidth / (form == WeightForm::kEightBits ? 1 : 2) / 128;
+  }
 };
 
 /// The products of a block, in their order.
@@ -46,8 +51,9 @@ struct StackedBlock {
     float* key_norms;             ///< the same
   };
 
-  TensorMap codes[kMatrices];   ///< chunked, boxes of kTile rows of kCodeChunks
-  TensorMap scales[kMatrices];  ///< absmax in fp32, boxes of kTile rows
+  TensorMap codes[kMatrices];          ///< chunked, boxes of kTile rows of code_chunks()
+  TensorMap scales[kMatrices];         ///< absmax in fp32, boxes of kTile rows; of 4 bits
+  const float* row_scales[kMatrices];  ///< absmax (out); of 8 bits
   Operands operands;
 };
 
@@ -56,7 +62,8 @@ struct DecodingStack {
   int count;  ///< of them, kMostBlocks at most
   int rows;   ///< kMostRows at most
   ShortType type;
-  const float* code_map;  ///< the same of all matrices
+  WeightForm form;        ///< of all matrices: kFourBits or kEightBits
+  const float* code_map;  ///< of 4 bits: the same of all matrices
   bool layer_norm;        ///< or RMSNorm, of heads, too
   float epsilon;
   int window;  ///< places of a ring, 2 or more
@@ -81,7 +88,7 @@ constexpr int64_t exchange_words(int64_t rows, int64_t blocks) {
 
 /// Loads the kernel to the current GPU, which cannot happen while a graph is captured: before the first
 /// decode_stack() there.
-void load_decode_stack(ShortType type);
+void load_decode_stack(ShortType type, WeightForm form);
 /// Before each decode_stack(). Returns at once.
 void clear_exchange(uint32_t* exchange, int64_t rows, int64_t blocks, cudaStream_t stream);
 /// Returns at once. Deterministic. As in decoding_attention(), keys are not read that hardly count with

@@ -15,9 +15,9 @@ namespace adtrain::kernels {
 /// thread blocks half of them. Of many keys and few heads several thread blocks have a part each, and what
 /// they give meets in the first one. As in DecodingHead, 8 lanes have a key, and a warp has 4 at once; keys
 /// are counted by age; the newest one's place in the ring is not read.
-template <class Short>
+template <class Short, WeightForm kForm>
 class StackAttention {
-  using Memory = StackMemory;
+  using Memory = StackMemory<kForm>;
   using Lanes = HeadLanes<StackShape::kHeadSize>;
   static constexpr int kGroups = kWarp / Lanes::kCount, kLoadsAtOnce = 2;
   static constexpr int kWidthVectors = StackShape::kWidth / kVectorWidth;
@@ -29,7 +29,7 @@ class StackAttention {
         thread_(made_here(threadIdx.x)),
         warps_(job.rows * StackShape::kHeads <= StackShape::kThreadBlocks ? Memory::kWarps
                                                                           : Memory::kWarps / 2) {
-    const auto& places = Memory::at<Memory::TokenPlaces>(Memory::kTokens);
+    const auto& places = Memory::template at<typename Memory::TokenPlaces>(Memory::kTokens);
     newest_place_ = places.newest;
     count_ = places.count;
     parts_ = places.parts;
@@ -228,23 +228,25 @@ class StackAttention {
   __device__ void store(float greatest, float total, const Floats& sums) const {
     if (group() != 0) return;
     const uint32_t to = Memory::part_of(warp(), 0, lane() / 4) + 32 * (lane() % 4);
-    Memory::at<float4>(to) = {sums.at[0], sums.at[1], sums.at[2], sums.at[3]};
-    Memory::at<float4>(to + 16) = {sums.at[4], sums.at[5], sums.at[6], sums.at[7]};
-    if (lane() == 0) Memory::at<float2>(Memory::part_of(warp(), 1, 0)) = {greatest, total};
+    Memory::template at<float4>(to) = {sums.at[0], sums.at[1], sums.at[2], sums.at[3]};
+    Memory::template at<float4>(to + 16) = {sums.at[4], sums.at[5], sums.at[6], sums.at[7]};
+    if (lane() == 0) Memory::template at<float2>(Memory::part_of(warp(), 1, 0)) = {greatest, total};
   }
   /// By the thread block's first warp of the team: a lane has two features, and the exponent and total of one
   /// warp.
   __device__ void end(const BlockExchange& exchange) const {
     const unsigned thread = thread_ % kWarp;
-    const float2 of_warp =
-        thread < warps_ ? Memory::at<float2>(Memory::part_of(warp() + thread, 1, 0)) : float2{kLowest, 0.0f};
+    const float2 of_warp = thread < warps_
+                               ? Memory::template at<float2>(Memory::part_of(warp() + thread, 1, 0))
+                               : float2{kLowest, 0.0f};
     const float greatest = warp_max(of_warp.x), factor = exp2_of(of_warp.x - greatest);
     const float total = warp_sum(factor * of_warp.y);
     float2 sums = {0.0f, 0.0f};
 #pragma unroll 8
     for (unsigned i = 0; i < warps_; ++i) {
       const float of_i = __shfl_sync(kAllLanes, factor, static_cast<int>(i));
-      const auto& part = Memory::at<float2>(Memory::part_of(warp() + i, 0, thread / 16) + 8 * (thread % 16));
+      const auto& part =
+          Memory::template at<float2>(Memory::part_of(warp() + i, 0, thread / 16) + 8 * (thread % 16));
       sums = {fmaf(of_i, part.x, sums.x), fmaf(of_i, part.y, sums.y)};
     }
     PartOfKeys all = {sums, greatest, total};

@@ -24,15 +24,25 @@ struct MatrixSizes {
 constexpr std::array<MatrixSizes, kMatrices> kSizes = {
     {{3 * kWidth, kWidth}, {kWidth, kWidth}, {StackShape::kInner, kWidth}, {kWidth, StackShape::kInner}}};
 
-bool fits(const QuantisedMatrix& matrix, const MatrixSizes& sizes, const at::Tensor& code_map) {
-  return matrix.code != QuantisedCode::int8 && !matrix.nested() &&
-         matrix.block_size == StackShape::kScaledAlike && matrix.out_features == sizes.out &&
-         matrix.in_features == sizes.in && at::equal(matrix.code_map, code_map);
+WeightForm form_of(const QuantisedMatrix& matrix) {
+  return matrix.code == QuantisedCode::int8 ? WeightForm::kEightBits
+         : matrix.nested()                  ? WeightForm::kNestedFourBits
+                                            : WeightForm::kFourBits;
+}
+
+/// `first`: of the network.
+bool fits(const QuantisedMatrix& matrix, const MatrixSizes& sizes, const QuantisedMatrix& first) {
+  const WeightForm form = form_of(matrix);
+  const bool scaled_so = form == WeightForm::kEightBits ||
+                         (form == WeightForm::kFourBits && matrix.block_size == StackShape::kScaledAlike);
+  return scaled_so && form == form_of(first) && matrix.out_features == sizes.out &&
+         matrix.in_features == sizes.in &&
+         (form == WeightForm::kEightBits || at::equal(matrix.code_map, first.code_map));
 }
 
 bool fits(const StackableBlock& block, const StackableBlock& first, int64_t rows, at::ScalarType type) {
   for (size_t i = 0; i < kMatrices; ++i)
-    if (!fits(block.matrices[i], kSizes[i], first.matrices[0].code_map)) return false;
+    if (!fits(block.matrices[i], kSizes[i], first.matrices[0])) return false;
   const bool layer_norm = first.norms[0].bias.defined();
   const auto of_kind = [&](const NormWeights& norm) {
     return norm.weight.defined() && norm.bias.defined() == layer_norm;
@@ -86,6 +96,9 @@ std::optional<StackDecoder> StackDecoder::of(const std::vector<StackableBlock>& 
   decoder.type_ = type;
   decoder.penalty_ = penalty;
   decoder.layer_norm_ = first.norms[0].bias.defined();
+  const WeightForm form = form_of(first.matrices[0]);
+  const bool in_8_bits = form == WeightForm::kEightBits;
+  decoder.in_8_bits_ = in_8_bits;
   decoder.code_map_ = first.matrices[0].code_map;
   const auto numbers = at::TensorOptions(type).device(device);
   const at::Tensor no_bias = at::zeros({StackShape::kInner}, numbers),
@@ -100,10 +113,15 @@ std::optional<StackDecoder> StackDecoder::of(const std::vector<StackableBlock>& 
     StackedBlock::Operands& operands = places[i].operands;
     for (size_t m = 0; m < kMatrices; ++m) {
       const auto [out, in] = kSizes[m];
-      const int64_t scale_bytes = in / StackShape::kScaledAlike * static_cast<int64_t>(sizeof(float));
-      places[i].codes[m] = chunked_tensor_map(kept(block.matrices[m].codes), out, in / 2, StackShape::kTile,
-                                              StackShape::kCodeChunks);
-      places[i].scales[m] = tensor_map(kept(block.matrices[m].absmax), out, scale_bytes, StackShape::kTile);
+      places[i].codes[m] = chunked_tensor_map(kept(block.matrices[m].codes), out, in_8_bits ? in : in / 2,
+                                              StackShape::kTile, StackShape::code_chunks(form));
+      const void* const absmax = kept(block.matrices[m].absmax);
+      if (in_8_bits) {
+        places[i].row_scales[m] = static_cast<const float*>(absmax);
+      } else {
+        const int64_t scale_bytes = in / StackShape::kScaledAlike * static_cast<int64_t>(sizeof(float));
+        places[i].scales[m] = tensor_map(absmax, out, scale_bytes, StackShape::kTile);
+      }
       operands.bias[m] = kept(block.biases[m].defined() ? block.biases[m] : no_bias);
     }
     for (size_t n = 0; n < 2; ++n) {
@@ -132,7 +150,7 @@ std::optional<StackDecoder> StackDecoder::of(const std::vector<StackableBlock>& 
   decoder.exchange_ =
       at::empty({exchange_words(rows, decoder.count_)}, at::TensorOptions(at::kInt).device(device));
   decoder.preparation_ = std::make_shared<Preparation>();
-  load_decode_stack(type_of(first.ring.keys));
+  load_decode_stack(type_of(first.ring.keys), form);
   return decoder;
 }
 
@@ -171,7 +189,8 @@ at::Tensor StackDecoder::operator()(const at::Tensor& x, const at::Tensor& token
                 .count = static_cast<int>(count_),
                 .rows = static_cast<int>(rows_),
                 .type = type_of(x),
-                .code_map = code_map_.const_data_ptr<float>(),
+                .form = in_8_bits_ ? WeightForm::kEightBits : WeightForm::kFourBits,
+                .code_map = in_8_bits_ ? nullptr : code_map_.const_data_ptr<float>(),
                 .layer_norm = layer_norm_,
                 .epsilon = static_cast<float>(kNormEpsilon),
                 .window = static_cast<int>(window_),

@@ -10,40 +10,48 @@ namespace adtrain::kernels {
 
 /// The shared memory of a thread block of decode_stack(), nearly all that there is. Places are addresses that
 /// the compiler knows: instructions then hold them, and they take no registers.
+template <WeightForm kForm>
 struct StackMemory {
+  static_assert(kForm != WeightForm::kNestedFourBits);
+  static constexpr bool kTabled = kForm == WeightForm::kFourBits;
   static constexpr int kWarps = 16, kThreads = kWarps * kWarp, kRows = StackShape::kMostRows;
-  static constexpr int kStages = 8;         ///< of weights
-  static constexpr int kCodeBytes = 16384;  ///< 16 rows of 2048 columns
-  static constexpr int kScaleBytes = 2048;
   static constexpr int kTileFeatures = StackShape::kTile;
+  static constexpr int kStages = kTabled ? 8 : 5;  ///< of weights: 16 rows of 2048 columns
+  static constexpr int kCodeBytes = 128 * kTileFeatures * StackShape::code_chunks(kForm);
+  static constexpr int kScaleBytes = kTabled ? 2048 : 0;
 
-  static constexpr uint32_t kBegin = 1024;  ///< before it is the system's, on compute capability 9.0
-  static constexpr uint32_t kScales = kBegin;
-  static constexpr uint32_t kFound = kScales + kStages * kScaleBytes;  ///< (warps, rows): InputNorm's sums
-  static constexpr uint32_t kBarriers = kFound + kWarps * kRows * 8;   ///< of the stages
-  static constexpr uint32_t kNormWeights = kBarriers + 128;            ///< of the two norms
+  static constexpr uint32_t kBegin = 1024;     ///< before it is the system's, on compute capability 9.0
+  static constexpr uint32_t kScales = kBegin;  ///< of 8 bits: StackedBlock's row_scales
+  static constexpr uint32_t kFound = kScales + 16 * 1024;             ///< (warps, rows): InputNorm's sums
+  static constexpr uint32_t kBarriers = kFound + kWarps * kRows * 8;  ///< of the stages
+  static constexpr uint32_t kNormWeights = kBarriers + 128;           ///< of the two norms
   static constexpr uint32_t kEnds = kNormWeights + 2 * 2 * StackShape::kWidth;
   static constexpr uint32_t kFrontCodes = 28 * 1024;  ///< of the first stages
-  static constexpr int kFrontStages = 2;
+  static constexpr int kFrontStages = kTabled ? 2 : 1;
   static constexpr uint32_t kOperands = kFrontCodes + kFrontStages * kCodeBytes;  ///< of each block
   static constexpr uint32_t kTokens =
       kOperands + sizeof(StackedBlock::Operands) * StackShape::kMostBlocks;  ///< TokenPlaces
-  /// 256 rows of 256 bytes. In their first halves: the pairs of weights that bytes of codes stand for, a copy
-  /// for each lane in a bank of its own. In the second ones: partial sums of a product.
+  /// Of 4 bits, 256 rows of 256 bytes. In their first halves: the pairs of weights that bytes of codes stand
+  /// for, a copy for each lane in a bank of its own. In the second ones, and of 8 bits in rows of 128 bytes:
+  /// partial sums of a product.
   static constexpr uint32_t kTable = 64 * 1024, kTableRow = 256;
-  static constexpr uint32_t kCodes = 2 * kTable;  ///< of the other stages
+  static constexpr uint32_t kSums = kTabled ? kTable + kTableRow / 2 : kTable, kSumsRow = kTabled ? 256 : 128;
+  static constexpr uint32_t kCodes = kTable + 256 * kSumsRow;  ///< of the other stages
   static constexpr uint32_t kEnd = kCodes + (kStages - kFrontStages) * kCodeBytes;
   static constexpr int kBytes = kEnd - kBegin;
 
-  /// What is added to a product, of the thread block's features: bias, and Σ W γ and W β of a norm.
+  /// What ends a product, of the thread block's features: bias, Σ W γ and W β of a norm, and of 8 bits
+  /// scales.
   __device__ static constexpr uint32_t ends_of(int matrix) {
-    constexpr uint32_t kOfQkv = 48 * (2 + 8), kOfOut = 16 * 2, kOfUp = 64 * (2 + 8);
+    constexpr uint32_t kScale = kTabled ? 0 : 4;  // bytes of a feature
+    constexpr uint32_t kOfQkv = 48 * (2 + 8 + kScale), kOfOut = 16 * (2 + kScale),
+                       kOfUp = 64 * (2 + 8 + kScale);
     return kEnds + (matrix == kQkv   ? 0
                     : matrix == kOut ? kOfQkv
                     : matrix == kUp  ? kOfQkv + kOfOut
                                      : kOfQkv + kOfOut + kOfUp);
   }
-  static_assert(kEnds + 48 * 10 + 16 * 2 + 64 * 10 + 16 * 2 <= kFrontCodes);
+  static_assert(kEnds + (48 + 64) * (10 + 4) + 2 * 16 * (2 + 4) <= kFrontCodes);
   static_assert(kBytes <= 227 * 1024);
 
   __device__ static uint32_t scales_of(unsigned stage) { return kScales + kScaleBytes * (stage % kStages); }
@@ -56,9 +64,9 @@ struct StackMemory {
   }
   /// Of a warp's partial sums of a row: 32 features of the first or of the second half.
   __device__ static uint32_t part_of(unsigned warp, unsigned row, unsigned half) {
-    return kTable + kTableRow / 2 + kTableRow * ((warp * kRows + row) * 2 + half);
+    return kSums + kSumsRow * ((warp * kRows + row) * 2 + half);
   }
-  static constexpr uint32_t kPartOfWarp = kTableRow * 2 * kRows;  ///< from a warp's parts to the next one's
+  static constexpr uint32_t kPartOfWarp = kSumsRow * 2 * kRows;  ///< from a warp's parts to the next one's
 
   /// Where in the rings the newest token's place is, and how attention is divided.
   struct TokenPlaces {
@@ -72,12 +80,21 @@ struct StackMemory {
     return at<StackedBlock::Operands>(kOperands +
                                       sizeof(StackedBlock::Operands) * static_cast<uint32_t>(block));
   }
+  /// Of 8 bits.
+  __device__ static const float*& row_scales_of(int block, int matrix) {
+    return at<const float*>(kScales + sizeof(float*) * static_cast<uint32_t>(kMatrices * block + matrix));
+  }
   /// By all threads; a barrier must follow.
   __device__ static void fill_places(const DecodingStack& job) {
     using Operands = StackedBlock::Operands;
     const auto thread = static_cast<int>(threadIdx.x);
-    if (thread < job.count)
+    if (thread < job.count) {
       at<Operands>(kOperands + sizeof(Operands) * threadIdx.x) = job.blocks[thread].operands;
+      if constexpr (!kTabled) {
+        for (int matrix = kQkv; matrix < kMatrices; ++matrix)
+          row_scales_of(thread, matrix) = job.blocks[thread].row_scales[matrix];
+      }
+    }
     if (thread != 0) return;
     const int64_t tokens = __ldg(job.tokens);
     const auto count = static_cast<int>(min(tokens, int64_t{job.window}));

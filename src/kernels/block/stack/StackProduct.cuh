@@ -14,16 +14,17 @@ namespace adtrain::kernels {
 ///
 /// A norm is done behind its product, as in InputNorm, but its weight multiplies the input and not the
 /// weights, so that the operands of later stages take fewer instructions.
-template <class Short>
+template <class Short, WeightForm kForm>
 class StackProduct {
-  using Memory = StackMemory;
-  using Weights = StackWeights;
-  using Operands = Weights::Operands;
+  using Memory = StackMemory<kForm>;
+  using Weights = StackWeights<Short, kForm>;
+  using Stages = StackStages<kForm>;
+  using Operands = typename Weights::Operands;
   static constexpr int kWidth = StackShape::kWidth, kAhead = 2, kMostStages = 4;
   static constexpr int kVectors = 4;  ///< that a lane has of a row's input for a stage
 
  public:
-  __device__ StackProduct(const DecodingStack& job, StackStages& stages) : job_(job), stages_(stages) {
+  __device__ StackProduct(const DecodingStack& job, Stages& stages) : job_(job), stages_(stages) {
     find_place();
     if (ends(kOut)) sum_ = __ldg(static_cast<const uint32_t*>(job.input) + word_of_result(kOut));
   }
@@ -31,7 +32,7 @@ class StackProduct {
   /// Product `matrix` of a block.
   __device__ void multiply(int block, int matrix) {
     const BlockExchange exchange(job_, block);
-    const int count = StackStages::of(matrix), first = StackStages::first_of(block, matrix);
+    const int count = Stages::of(matrix), first = Stages::first_of(block, matrix);
     const bool normed = matrix == kQkv || matrix == kUp;
     __syncthreads();  // all have read the sums of the product before
     find_place();
@@ -79,11 +80,11 @@ class StackProduct {
   /// Whether the thread ends two features of a row.
   __device__ bool ends(int matrix) const {
     return static_cast<int>(warp_) < job_.rows &&
-           static_cast<int>(lane_) < Memory::kTileFeatures / 2 * StackStages::tiles_of(matrix);
+           static_cast<int>(lane_) < Memory::kTileFeatures / 2 * Stages::tiles_of(matrix);
   }
   /// Where they are in the product's result.
   __device__ unsigned word_of_result(int matrix) const {
-    const unsigned words = Memory::kTileFeatures / 2 * StackStages::tiles_of(matrix);
+    const unsigned words = Memory::kTileFeatures / 2 * Stages::tiles_of(matrix);
     return words * (StackShape::kThreadBlocks * warp_ + blockIdx.x) + lane_;
   }
   /// Of the first stage.
@@ -125,13 +126,13 @@ class StackProduct {
       const float squares =
           odd ? found[0].value[1] + found[1].value[1] : found[0].value[0] + found[1].value[0];
       const float sum = odd ? found[0].value[3] + found[1].value[3] : found[0].value[2] + found[1].value[2];
-      Memory::at<float2>(place_of_found(warp_, row)) = {sum, squares};
+      Memory::template at<float2>(place_of_found(warp_, row)) = make_float2(sum, squares);
     }
-    const uint32_t own =
-        StackStages::norm_weights_of(matrix) + 2 * (Weights::kOfWarp * warp_ + 16 * (lane_ % 4));
+    const uint32_t own = Stages::norm_weights_of(matrix) + 2 * (Weights::kOfWarp * warp_ + 16 * (lane_ % 4));
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
-      const auto& weight = Memory::at<Vector>(own + 2 * Weights::kRunColumns * (i / 2) + 16 * (i % 2));
+      const auto& weight =
+          Memory::template at<Vector>(own + 2 * Weights::kRunColumns * (i / 2) + 16 * (i % 2));
       x[i] = {multiplied<Short>(x[i].x, weight.x), multiplied<Short>(x[i].y, weight.y),
               multiplied<Short>(x[i].z, weight.z), multiplied<Short>(x[i].w, weight.w)};
     }
@@ -155,21 +156,26 @@ class StackProduct {
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      sums.value[i] = fmaf(unscaled[1].value[i], of_runs[1].scale[i / 2],
-                           fmaf(unscaled[0].value[i], of_runs[0].scale[i / 2], sums.value[i]));
+      float& sum = sums.value[i];
+      if constexpr (Memory::kTabled) {
+        sum = fmaf(unscaled[1].value[i], of_runs[1].scale[i / 2],
+                   fmaf(unscaled[0].value[i], of_runs[0].scale[i / 2], sum));
+      } else {
+        sum += unscaled[0].value[i] + unscaled[1].value[i];
+      }
     }
   }
   /// Stores a warp's sums of a tile of features. Rows are moved by 8 banks from pair to pair.
   __device__ void store(const Sums& sums, int tile) const {
     const unsigned quad = lane_ % 4,
                    feature = Weights::feature_of(lane_ / 4) + 16 * (static_cast<unsigned>(tile) % 2);
-    const uint32_t row = Memory::part_of(warp_, 2 * quad, tile / 2), next_row = 2 * Memory::kTableRow;
+    const uint32_t row = Memory::part_of(warp_, 2 * quad, tile / 2), next_row = 2 * Memory::kSumsRow;
     const uint32_t low = row + 4 * ((feature + 8 * quad) % 32),
                    high = row + 4 * ((feature + 8 + 8 * quad) % 32);
-    Memory::at<float>(low) = sums.value[0];
-    Memory::at<float>(low + next_row) = sums.value[1];
-    Memory::at<float>(high) = sums.value[2];
-    Memory::at<float>(high + next_row) = sums.value[3];
+    Memory::template at<float>(low) = sums.value[0];
+    Memory::template at<float>(low + next_row) = sums.value[1];
+    Memory::template at<float>(high) = sums.value[2];
+    Memory::template at<float>(high + next_row) = sums.value[3];
   }
 
   /// Of float2, in a fixed order.
@@ -187,19 +193,25 @@ class StackProduct {
     float2 parts[Memory::kWarps];
 #pragma unroll
     for (int warp = 0; warp < Memory::kWarps; ++warp)
-      parts[warp] = Memory::at<float2>(first + stride * static_cast<uint32_t>(warp));
+      parts[warp] = Memory::template at<float2>(first + stride * static_cast<uint32_t>(warp));
     return added_up<Memory::kWarps>(parts);
   }
   /// Ends the thread's two features of row warp_, and gives them to all thread blocks.
   __device__ void end(int matrix, bool normed, uint32_t* result) {
-    const int features = Memory::kTileFeatures * StackStages::tiles_of(matrix);
+    const int features = Memory::kTileFeatures * Stages::tiles_of(matrix);
     const uint32_t ends = Memory::ends_of(matrix) + 4 * lane_;
     float2 y =
         sum_over_warps(Memory::part_of(0, warp_, lane_ / 16) + 4 * ((2 * lane_ + 8 * (warp_ / 2)) % 32),
                        Memory::kPartOfWarp);
+    const uint32_t known = ends + 2 * features + 4 * lane_;
+    if constexpr (!Memory::kTabled) {
+      constexpr float kPerCode = 1.0f / 127;
+      const auto& greatest = Memory::template at<float2>(known + (normed ? 8 * features : 0));
+      y = {y.x * greatest.x * kPerCode, y.y * greatest.y * kPerCode};
+    }
     if (normed) {
-      const uint32_t known = ends + 2 * features + 4 * lane_;
-      const auto &of_mean = Memory::at<float2>(known), &of_bias = Memory::at<float2>(known + 4 * features);
+      const auto &of_mean = Memory::template at<float2>(known),
+                 &of_bias = Memory::template at<float2>(known + 4 * features);
       const float2 found = sum_over_warps(place_of_found(0, warp_), 8 * Memory::kRows);
       constexpr float kPerElement = 1.0f / kWidth;
       const float mean = job_.layer_norm ? found.x * kPerElement : 0.0f;
@@ -207,7 +219,7 @@ class StackProduct {
       y = {fmaf(inverse, fmaf(-mean, of_mean.x, y.x), of_bias.x),
            fmaf(inverse, fmaf(-mean, of_mean.y, y.y), of_bias.y)};
     }
-    const float2 bias = unpacked<Short>(Memory::at<uint32_t>(ends));
+    const float2 bias = unpacked<Short>(Memory::template at<uint32_t>(ends));
     y = {y.x + bias.x, y.y + bias.y};
     if (matrix == kUp) y = {y.x * GeluForm(y.x).phi(0.5f), y.y * GeluForm(y.y).phi(0.5f)};
     if (!normed) {
@@ -220,7 +232,7 @@ class StackProduct {
   }
 
   const DecodingStack& job_;
-  StackStages& stages_;
+  Stages& stages_;
   unsigned warp_, lane_;
   uint32_t sum_ = 0;  ///< what the thread has ended last of the residual connection
 };

@@ -8,9 +8,11 @@ namespace adtrain::kernels {
 
 /// The weights that a thread block multiplies by, in the order in which it does: tiles of 16 features and
 /// 2048 columns, each a stage. A block of the network has 12: three of kQkv, one of kOut, four of kUp, and of
-/// kDown four times 2048 columns of one tile. Eight are in shared memory or on their way there.
+/// kDown four times 2048 columns of one tile. Eight, or of 8 bits five, are in shared memory or on their way
+/// there.
+template <WeightForm kForm>
 class StackStages {
-  using Memory = StackMemory;
+  using Memory = StackMemory<kForm>;
 
  public:
   static constexpr int kOfBlock = 12;
@@ -55,29 +57,38 @@ class StackStages {
     const StackedBlock& weights = job_.blocks[block];
     TransferBarrier& barrier = Memory::barrier_of(stage);
     barrier.expect(Memory::kCodeBytes + Memory::kScaleBytes);
-    start_chunks_copy(&Memory::at<char>(Memory::codes_of(stage)), weights.codes[matrix], row,
-                      StackShape::kCodeChunks * widths, barrier);
-    start_copy(&Memory::at<char>(Memory::scales_of(stage)), weights.scales[matrix], row, kScaleBytes * widths,
-               barrier);
-    if (number == 0) start_ends(Memory::operands_of(block), matrix, barrier);
+    start_chunks_copy(&Memory::template at<char>(Memory::codes_of(stage)), weights.codes[matrix], row,
+                      StackShape::code_chunks(kForm) * widths, barrier);
+    if constexpr (Memory::kTabled)
+      start_copy(&Memory::template at<char>(Memory::scales_of(stage)), weights.scales[matrix], row,
+                 kScaleBytes * widths, barrier);
+    if (number == 0) start_ends(block, matrix, barrier);
     barrier.arrive();
   }
-  /// What is added to a product, and γ.
-  __device__ static void start_ends(const StackedBlock::Operands& operands, int matrix,
-                                    TransferBarrier& barrier) {
+  /// What ends a product, and γ.
+  __device__ static void start_ends(int block, int matrix, TransferBarrier& barrier) {
+    const StackedBlock::Operands& operands = Memory::operands_of(block);
     const int features = Memory::kTileFeatures * tiles_of(matrix);
     const int first = features * static_cast<int>(blockIdx.x);
-    char* const ends = &Memory::at<char>(Memory::ends_of(matrix));
+    char* const ends = &Memory::template at<char>(Memory::ends_of(matrix));
     const int of_bias = 2 * features, of_norm = 4 * features;
     barrier.expect(of_bias);
     start_copy(ends, static_cast<const char*>(operands.bias[matrix]) + 2 * first, of_bias, barrier);
-    if (matrix == kOut || matrix == kDown) return;
+    const bool normed = matrix == kQkv || matrix == kUp;
+    if constexpr (!Memory::kTabled) {
+      const int of_scales = 4 * features;
+      barrier.expect(of_scales);
+      start_copy(ends + of_bias + (normed ? 2 * of_norm : 0), Memory::row_scales_of(block, matrix) + first,
+                 of_scales, barrier);
+    }
+    if (!normed) return;
     const StackedBlock::Norm& norm = operands.norms[matrix == kQkv ? 0 : 1];
     const float* const products = norm.products + first;
     barrier.expect(2 * of_norm + 2 * StackShape::kWidth);
     start_copy(ends + of_bias, products, of_norm, barrier);
     start_copy(ends + of_bias + of_norm, products + features * StackShape::kThreadBlocks, of_norm, barrier);
-    start_copy(&Memory::at<char>(norm_weights_of(matrix)), norm.weight, 2 * StackShape::kWidth, barrier);
+    start_copy(&Memory::template at<char>(norm_weights_of(matrix)), norm.weight, 2 * StackShape::kWidth,
+               barrier);
   }
 
   const DecodingStack& job_;

@@ -19,8 +19,7 @@ __global__ void __launch_bounds__(StackMemory<kForm>::kThreads, 1)
   Memory::fill_places(job);
   __syncthreads();
   StackStages<kForm> stages(job);
-  for (int started = 0; started < Memory::kStages; started += 4)
-    stages.refill(min(4, Memory::kStages - started));
+  stages.fill();
   StackProduct<Short, kForm> product(job, stages);
 #pragma unroll 1
   for (int block = 0; block < job.count; ++block) {

@@ -23,7 +23,7 @@ struct StackMemory {
   static constexpr uint32_t kBegin = 1024;     ///< before it is the system's, on compute capability 9.0
   static constexpr uint32_t kScales = kBegin;  ///< of 8 bits: StackedBlock's row_scales
   static constexpr uint32_t kFound = kScales + 16 * 1024;             ///< (warps, rows): InputNorm's sums
-  static constexpr uint32_t kBarriers = kFound + kWarps * kRows * 8;  ///< of the stages
+  static constexpr uint32_t kBarriers = kFound + kWarps * kRows * 8;  ///< two of each stage
   static constexpr uint32_t kNormWeights = kBarriers + 128;           ///< of the two norms
   static constexpr uint32_t kEnds = kNormWeights + 2 * 2 * StackShape::kWidth;
   static constexpr uint32_t kFrontCodes = 28 * 1024;  ///< of the first stages
@@ -52,7 +52,7 @@ struct StackMemory {
                                      : kOfQkv + kOfOut + kOfUp);
   }
   static_assert(kEnds + (48 + 64) * (10 + 4) + 2 * 16 * (2 + 4) <= kFrontCodes);
-  static_assert(kBytes <= 227 * 1024);
+  static_assert(kBytes <= 227 * 1024 && 8 * kStages <= 64);
 
   __device__ static uint32_t scales_of(unsigned stage) { return kScales + kScaleBytes * (stage % kStages); }
   __device__ static uint32_t codes_of(unsigned stage) {
@@ -61,6 +61,10 @@ struct StackMemory {
   }
   __device__ static TransferBarrier& barrier_of(unsigned stage) {
     return at<TransferBarrier>(kBarriers + 8 * (stage % kStages));
+  }
+  /// Of 8 bits: of the warps that have read the stage.
+  __device__ static TransferBarrier& read_of(unsigned stage) {
+    return at<TransferBarrier>(kBarriers + 64 + 8 * (stage % kStages));
   }
   /// Of a warp's partial sums of a row: 32 features of the first or of the second half.
   __device__ static uint32_t part_of(unsigned warp, unsigned row, unsigned half) {

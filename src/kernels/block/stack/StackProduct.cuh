@@ -40,8 +40,12 @@ class StackProduct {
     const Vector* from = input_of_lane(matrix, exchange.input_of(matrix));
     asm volatile("" : "+l"(from));
     Operands operands[kAhead][Weights::kRuns];
-    weights.make(first, operands[0]);
-    if (count > 1) weights.make(first + 1, operands[1]);
+    const auto make = [&](int stage, Operands(&made)[Weights::kRuns]) {
+      weights.make(stage, made);
+      stages_.have_read(stage, first);
+    };
+    make(first, operands[0]);
+    if (count > 1) make(first + 1, operands[1]);
     Vector x[kVectors];
     if (matrix == kOut) await_first(from);  // attention is on its way, of some thread blocks
     do {
@@ -57,7 +61,7 @@ class StackProduct {
       add(operands[stage % kAhead], x, sums);
       if (stage + 1 < kMostStages && matrix == kDown) look(from += kWidth / kVectorWidth, x);
       if (stage + kAhead < kMostStages && stage + kAhead < count)
-        weights.make(first + stage + kAhead, operands[stage % kAhead]);
+        make(first + stage + kAhead, operands[stage % kAhead]);
       if (matrix != kDown || stage + 1 == kMostStages) {
         store(sums, matrix == kDown ? 0 : stage);
         sums = no_sums();
@@ -66,7 +70,7 @@ class StackProduct {
     uint32_t* result = exchange.output_of(matrix) + word_of_result(matrix);
     asm volatile("" : "+l"(result));  // computed before the barrier
     __syncthreads();
-    stages_.refill(count);
+    stages_.end_product(first, count);
     if (ends(matrix)) end(matrix, normed, result);
   }
 

@@ -32,20 +32,59 @@ class StackStages {
 
   /// By one thread; a barrier must follow.
   __device__ static void set_up() {
-    for (int stage = 0; stage < Memory::kStages; ++stage) Memory::barrier_of(stage).set_up(1);
+    for (int stage = 0; stage < Memory::kStages; ++stage) {
+      Memory::barrier_of(stage).set_up(1);
+      if constexpr (kOneByOne) Memory::read_of(stage).set_up(Memory::kWarps);
+    }
     show_barriers_to_copies();
   }
-  /// Starts to copy the next `count` stages, 4 at most, each by one of the last warps. By all threads, once
-  /// all of them have read the stages in whose places these come.
-  __device__ void refill(int count) {
+  /// The first stages. By all threads.
+  __device__ void fill() {
+    for (int started = 0; started < Memory::kStages; started += 4)
+      start_next(min(4, Memory::kStages - started));
+  }
+  /// The warp has read a stage of the product that begins with stage `first`. By all threads. One warp starts
+  /// to copy to the place of the stage before, which others have hardly still to read.
+  __device__ void have_read(int stage, int first) const {
+    if constexpr (kOneByOne) {
+      __syncwarp();
+      if (threadIdx.x % kWarp == 0) Memory::read_of(stage).arrive();
+      if (stage > first) replace(stage - 1);
+    }
+  }
+  /// Starts the copies to the places that a product has left. By all threads, once all have read its `count`
+  /// stages.
+  __device__ void end_product(int first, int count) {
+    if constexpr (kOneByOne) {
+      replace(first + count - 1);
+    } else {
+      start_next(count);
+    }
+  }
+
+ private:
+  /// Whether a place is filled again as soon as it has been read. Where there are eight, that they are after
+  /// each product is early enough, and there are no registers for more.
+  static constexpr bool kOneByOne = !Memory::kTabled;
+
+  /// `count`: 4 at most, each by one of the last warps.
+  __device__ void start_next(int count) {
     const int number = static_cast<int>(threadIdx.x) / kWarp - (Memory::kWarps - 4);
     const int stage = started_ + number;
     if (number >= 0 && number < count && threadIdx.x % kWarp == 0 && stage < kOfBlock * job_.count)
       start(stage);
     started_ += count;
   }
-
- private:
+  /// Starts the stage that comes to the place of `stage`, by one of the last warps, once all have read it.
+  __device__ void replace(int stage) const {
+    constexpr unsigned kOthers = Memory::kWarps / 2;
+    const int next = stage + Memory::kStages;
+    if (threadIdx.x != kWarp * (kOthers + static_cast<unsigned>(stage) % kOthers) ||
+        next >= kOfBlock * job_.count)
+      return;
+    Memory::read_of(stage).await(stage / Memory::kStages);
+    start(next);
+  }
   /// By one thread.
   __device__ void start(int stage) const {
     constexpr int kScaleBytes = StackShape::kWidth / StackShape::kScaledAlike * 4;  // of a row
@@ -92,7 +131,7 @@ class StackStages {
   }
 
   const DecodingStack& job_;
-  int started_ = 0;
+  int started_ = 0;  ///< by start_next()
 };
 
 }  // namespace adtrain::kernels

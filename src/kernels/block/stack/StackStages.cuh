@@ -43,8 +43,8 @@ class StackStages {
     for (int started = 0; started < Memory::kStages; started += 4)
       start_next(min(4, Memory::kStages - started));
   }
-  /// The warp has read a stage of the product that begins with stage `first`. By all threads. One warp starts
-  /// to copy to the place of the stage before, which others have hardly still to read.
+  /// The warp has read a stage of the product that begins with stage `first`. By all threads. One warp waits
+  /// until all have read the stage before, as they nearly have, and starts to copy to its place.
   __device__ void have_read(int stage, int first) const {
     if constexpr (kOneByOne) {
       __syncwarp();

@@ -336,7 +336,8 @@ void with_kind(bool of_sum, bool layer, Launch launch) {
 }  // namespace
 
 void input_norm_forward(const InputNormForward& call, cudaStream_t stream) {
-  // What is read of x alone may be written by the kernel ahead.
+  // One that starts early reads x behind its wait, but products and dropout's mask as constants, whose
+  // writers must have ended before it starts.
   const bool waits = call.product == nullptr && call.dropout.keep == nullptr;
   launch_forward(call.shape, [&](auto type, auto lanes, auto vectors, unsigned blocks, int threads) {
     with_kind(call.product != nullptr, call.norm_bias != nullptr, [&](auto of_sum, auto layer) {

@@ -52,8 +52,8 @@ class ReadMatrix {
            fmt::format("has {} x {} elements.", matrix.out_features, matrix.in_features));
     weights_.out_features = matrix.out_features;
     weights_.in_features = matrix.in_features;
-    if (matrix.code == QuantisedCode::int8) {
-      weights_.form = WeightForm::kEightBits;
+    weights_.form = form_of(matrix);
+    if (weights_.form == WeightForm::kEightBits) {
       expect_tensor(matrix.codes, "codes", at::kChar, elements);
       expect_tensor(matrix.absmax, "absmax", at::kFloat, matrix.out_features);
     } else {
@@ -69,7 +69,6 @@ class ReadMatrix {
  private:
   void read_4_bits(int64_t elements) {
     constexpr int64_t kCodes = 16, kNestedCodes = 256;
-    weights_.form = matrix_.nested() ? WeightForm::kNestedFourBits : WeightForm::kFourBits;
     weights_.block_shift = block_shift(matrix_.block_size);
     const auto blocks_of = [](int64_t count, int64_t size) { return (count + size - 1) / size; };
     const int64_t blocks = blocks_of(elements, matrix_.block_size);

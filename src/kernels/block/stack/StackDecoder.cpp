@@ -12,6 +12,7 @@
 #include "kernels/block/stack/DecodingStack.h"
 #include "kernels/norm/NormEpsilon.h"
 #include "kernels/primitives/DeviceTraits.h"
+#include "kernels/quantised/QuantisedProduct.h"
 
 namespace adtrain::kernels {
 namespace {
@@ -23,12 +24,6 @@ struct MatrixSizes {
 };
 constexpr std::array<MatrixSizes, kMatrices> kSizes = {
     {{3 * kWidth, kWidth}, {kWidth, kWidth}, {StackShape::kInner, kWidth}, {kWidth, StackShape::kInner}}};
-
-WeightForm form_of(const QuantisedMatrix& matrix) {
-  return matrix.code == QuantisedCode::int8 ? WeightForm::kEightBits
-         : matrix.nested()                  ? WeightForm::kNestedFourBits
-                                            : WeightForm::kFourBits;
-}
 
 /// `first`: of the network.
 bool fits(const QuantisedMatrix& matrix, const MatrixSizes& sizes, const QuantisedMatrix& first) {
@@ -98,7 +93,6 @@ std::optional<StackDecoder> StackDecoder::of(const std::vector<StackableBlock>& 
   decoder.layer_norm_ = first.norms[0].bias.defined();
   const WeightForm form = form_of(first.matrices[0]);
   const bool in_8_bits = form == WeightForm::kEightBits;
-  decoder.in_8_bits_ = in_8_bits;
   decoder.code_map_ = first.matrices[0].code_map;
   const auto numbers = at::TensorOptions(type).device(device);
   const at::Tensor no_bias = at::zeros({StackShape::kInner}, numbers),
@@ -189,8 +183,8 @@ at::Tensor StackDecoder::operator()(const at::Tensor& x, const at::Tensor& token
                 .count = static_cast<int>(count_),
                 .rows = static_cast<int>(rows_),
                 .type = type_of(x),
-                .form = in_8_bits_ ? WeightForm::kEightBits : WeightForm::kFourBits,
-                .code_map = in_8_bits_ ? nullptr : code_map_.const_data_ptr<float>(),
+                .form = code_map_.defined() ? WeightForm::kFourBits : WeightForm::kEightBits,
+                .code_map = code_map_.defined() ? code_map_.const_data_ptr<float>() : nullptr,
                 .layer_norm = layer_norm_,
                 .epsilon = static_cast<float>(kNormEpsilon),
                 .window = static_cast<int>(window_),

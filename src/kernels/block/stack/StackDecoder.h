@@ -56,8 +56,7 @@ class StackDecoder {
   at::ScalarType type_ = at::kBFloat16;
   DistancePenalty penalty_ = DistancePenalty::kNone;
   bool layer_norm_ = true;
-  bool in_8_bits_ = false;
-  at::Tensor code_map_;           ///< of 4 bits
+  at::Tensor code_map_;           ///< undefined for 8 bits
   at::Tensor blocks_;             ///< StackedBlock of each, on the GPU
   at::Tensor exchange_;           ///< int32
   std::vector<at::Tensor> read_;  ///< what blocks_ has addresses of

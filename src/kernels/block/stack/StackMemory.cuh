@@ -52,7 +52,7 @@ struct StackMemory {
                                      : kOfQkv + kOfOut + kOfUp);
   }
   static_assert(kEnds + (48 + 64) * (10 + 4) + 2 * 16 * (2 + 4) <= kFrontCodes);
-  static_assert(kBytes <= 227 * 1024 && 8 * kStages <= 64);
+  static_assert(kBytes <= 227 * 1024 && 8 * kStages <= 64 && kScales + kStages * kScaleBytes <= kFound);
 
   __device__ static uint32_t scales_of(unsigned stage) { return kScales + kScaleBytes * (stage % kStages); }
   __device__ static uint32_t codes_of(unsigned stage) {

@@ -33,7 +33,7 @@ class StackProduct {
   __device__ void multiply(int block, int matrix) {
     const BlockExchange exchange(job_, block);
     const int count = Stages::of(matrix), first = Stages::first_of(block, matrix);
-    const bool normed = matrix == kQkv || matrix == kUp;
+    const bool normed = Stages::is_normed(matrix);
     __syncthreads();  // all have read the sums of the product before
     find_place();
     const Weights weights(warp_, lane_);

@@ -23,6 +23,8 @@ class StackStages {
   __device__ static int first_of(int block, int matrix) {
     return kOfBlock * block + (matrix == kQkv ? 0 : matrix == kOut ? 3 : 4 * matrix - 4);
   }
+  /// Whether there is a norm before a product.
+  __device__ static bool is_normed(int matrix) { return matrix == kQkv || matrix == kUp; }
   /// γ of the norm before a product.
   __device__ static uint32_t norm_weights_of(int matrix) {
     return Memory::kNormWeights + (matrix == kQkv ? 0 : 2 * StackShape::kWidth);
@@ -113,7 +115,7 @@ class StackStages {
     const int of_bias = 2 * features, of_norm = 4 * features;
     barrier.expect(of_bias);
     start_copy(ends, static_cast<const char*>(operands.bias[matrix]) + 2 * first, of_bias, barrier);
-    const bool normed = matrix == kQkv || matrix == kUp;
+    const bool normed = is_normed(matrix);
     if constexpr (!Memory::kTabled) {
       const int of_scales = 4 * features;
       barrier.expect(of_scales);

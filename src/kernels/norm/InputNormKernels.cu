@@ -341,13 +341,9 @@ void input_norm_forward(const InputNormForward& call, cudaStream_t stream) {
   const bool waits = call.product == nullptr && call.dropout.keep == nullptr;
   launch_forward(call.shape, [&](auto type, auto lanes, auto vectors, unsigned blocks, int threads) {
     with_kind(call.product != nullptr, call.norm_bias != nullptr, [&](auto of_sum, auto layer) {
-      const auto launch = [&](const auto& launcher) {
-        launcher("input_norm_forward_kernel",
-                 input_norm_forward_kernel<decltype(type), lanes, vectors, of_sum, layer>, blocks, threads, 0,
-                 stream, call);
-      };
-      waits ? launch([](const auto&... arguments) { launch_early(arguments...); })
-            : launch([](const auto&... arguments) { gpu::launch(arguments...); });
+      launch_early_where(waits, "input_norm_forward_kernel",
+                         input_norm_forward_kernel<decltype(type), lanes, vectors, of_sum, layer>, blocks,
+                         threads, 0, stream, call);
     });
   });
 }

@@ -271,13 +271,10 @@ void fill_block_dropout_masks(uint32_t* attention_words, const AttentionRows& ro
   const AttentionFill attention(attention_words, rows, of_attention);
   const MatrixFill others(words, matrices, of_matrices);
   with_digits(probability.kept(), [&](auto digit_count, uint32_t digits) {
-    const auto launch = [&](const auto& launcher) {
-      launcher("fill_both_kernel", fill_both_kernel<decltype(digit_count)::value>,
-               attention.streams.blocks() + others.streams.blocks(), kThreads, 0, stream, attention, others,
-               attention.streams.blocks(), digits);
-    };
-    beside_kernel_ahead ? launch([](const auto&... arguments) { launch_early(arguments...); })
-                        : launch([](const auto&... arguments) { gpu::launch(arguments...); });
+    launch_early_where(beside_kernel_ahead, "fill_both_kernel",
+                       fill_both_kernel<decltype(digit_count)::value>,
+                       attention.streams.blocks() + others.streams.blocks(), kThreads, 0, stream, attention,
+                       others, attention.streams.blocks(), digits);
   });
 }
 

@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 
 #include "base/Cuda.h"
+#include "base/Launch.cuh"
 
 /// Kernels that start before the kernel ahead of them on the stream has ended ("programmatic dependent
 /// launch"), on GPUs of compute capability 9.0 and later: what they do first needs nothing of that kernel.
@@ -87,6 +88,13 @@ template <class... Parameters, class... Arguments>
 void launch_early(const char* name, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
                   int shared_bytes, cudaStream_t stream, const Arguments&... arguments) {
   launch_early_in_clusters(name, kernel, blocks, threads, shared_bytes, 1, stream, arguments...);
+}
+/// The same of a kernel that may start early in some of its calls alone; in others by gpu::launch().
+template <class... Parameters, class... Arguments>
+void launch_early_where(bool may, const char* name, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
+                        int shared_bytes, cudaStream_t stream, const Arguments&... arguments) {
+  may ? launch_early(name, kernel, blocks, threads, shared_bytes, stream, arguments...)
+      : gpu::launch(name, kernel, blocks, threads, shared_bytes, stream, arguments...);
 }
 
 }  // namespace adtrain::kernels

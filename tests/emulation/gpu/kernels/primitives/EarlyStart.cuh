@@ -20,5 +20,10 @@ void launch_early(const char* name, void (*kernel)(Parameters...), dim3 blocks, 
                   int shared_bytes, cudaStream_t stream, const Arguments&... arguments) {
   gpu::launch(name, kernel, blocks, threads, shared_bytes, stream, arguments...);
 }
+template <class... Parameters, class... Arguments>
+void launch_early_where(bool, const char* name, void (*kernel)(Parameters...), dim3 blocks, dim3 threads,
+                        int shared_bytes, cudaStream_t stream, const Arguments&... arguments) {
+  gpu::launch(name, kernel, blocks, threads, shared_bytes, stream, arguments...);
+}
 
 }  // namespace adtrain::kernels

@@ -49,16 +49,18 @@ class Program(unittest.TestCase):
         project.mkdir()
         (project / source).write_text(block("cpp", heading))
         (project / "CMakeLists.txt").write_text(block("cmake", heading))
-        cls.compile(project)
+        cls.compile(project, f"-DCMAKE_PREFIX_PATH={cls.prefix}")
         return project / "build"
 
     @classmethod
-    def compile(cls, project):
-        run(CMAKE, "-B", project / "build", "-S", project, f"-DCMAKE_PREFIX_PATH={cls.prefix}",
+    def compile(cls, project, *options, target="all"):
+        """With options for CMake that say where adtrain is, or libtorch."""
+        run(CMAKE, "-B", project / "build", "-S", project, *options,
             f"-DCMAKE_CXX_COMPILER={os.environ['CXX']}", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror",
             f"-DCMAKE_CXX_COMPILER_LAUNCHER={shutil.which('ccache') or ''}")
         # The folder is another one each time, and must not tell the same program apart.
-        run(CMAKE, "--build", project / "build", timeout=COMPILING, env=os.environ | {"CCACHE_BASEDIR": str(cls.folder)})
+        run(CMAKE, "--build", project / "build", "--target", target, timeout=COMPILING,
+            env=os.environ | {"CCACHE_BASEDIR": str(cls.folder)})
 
     def train(self, name, *launcher, steps="0 to 200", ranks=2, over="Gloo"):
         """The parameters after the last step, as they lie in the file."""
@@ -87,7 +89,7 @@ class Program(unittest.TestCase):
         project.mkdir()
         (project / "returns.cpp").write_text(block("cpp", "Histories"))
         (project / "CMakeLists.txt").write_text(block("cmake").replace("(train ", "(returns ").replace("train.cpp", "returns.cpp"))
-        self.compile(project)
+        self.compile(project, f"-DCMAKE_PREFIX_PATH={self.prefix}")
         reader = project / "adtrain-history-reader"
         reader.write_text(f"#!/bin/sh\ntouch {project}/started\nexec {self.prefix}/bin/adtrain-history-reader\n")
         reader.chmod(0o755)
@@ -211,9 +213,8 @@ run_name: mine
         project.mkdir()
         (project / "train.cpp").write_text(block("cpp"))
         (project / "CMakeLists.txt").write_text(block("cmake", "In the tree of a project").replace("third_party/adtrain", f"{ROOT} adtrain"))
-        run(CMAKE, "-G", "Ninja", "-B", project / "build", "-S", project, f"-DTorch_DIR={os.environ['TORCH']}/share/cmake/Torch",
-            f"-DCMAKE_CXX_COMPILER={os.environ['CXX']}", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror")
-        run(CMAKE, "--build", project / "build", "--target", "CMakeFiles/train.dir/train.cpp.o", timeout=COMPILING)
+        self.compile(project, "-G", "Ninja", f"-DTorch_DIR={os.environ['TORCH']}/share/cmake/Torch",
+                     target="CMakeFiles/train.dir/train.cpp.o")
         targets = run(CMAKE, "--build", project / "build", "--target", "help")
         names = re.findall(r"^([A-Za-z_][\w-]*): phony$", targets, re.M)
         ours = {name for name in names if name not in ("all", "train", "codegen", "edit_cache", "rebuild_cache", "list_install_components")}

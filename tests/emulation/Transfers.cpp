@@ -41,20 +41,24 @@ void TransferBarrier::end_phase_if_complete() {
   happen(this);
 }
 
-void start_box_copy(void* to, const BoxedMatrix& matrix, int row, int byte, TransferBarrier& barrier) {
+void start_box_copy(void* to, const BoxedMatrix& matrix, const BoxPlace& box, TransferBarrier& barrier) {
+  const auto is_one_of = [](int number, int all) { return number >= 0 && number < all; };
+  if (!is_one_of(box.head, matrix.heads) || !is_one_of(box.sequence, matrix.sequences))
+    fail("a box of a head or a sequence that does not exist");
   constexpr int kChunk = 16, kSwizzled = 128;
   const int box_bytes = matrix.box_bytes, bytes = matrix.box_rows * box_bytes;
   char* const first = at_shared(shared_address(to), kChunk);
   if (shared_address(to) % (8 * box_bytes) != 0) fail("a box at a misaligned address");
   at_shared(shared_address(to) + bytes - kChunk, kChunk);
+  const char* const of_head = matrix.from + box.head * matrix.of_head + box.sequence * matrix.of_sequence;
   do_later([=, &barrier] {
     for (int i = 0; i < matrix.box_rows; ++i) {
       const int key = i * box_bytes / kSwizzled % (box_bytes / kChunk);
       for (int chunk = 0; chunk < box_bytes / kChunk; ++chunk) {
         char* const own = first + i * box_bytes + (chunk ^ key) * kChunk;
-        const int64_t from = byte + chunk * kChunk;
-        if (row + i < matrix.rows && from < matrix.row_bytes) {
-          std::memcpy(own, matrix.from + (row + i) * matrix.row_bytes + from, kChunk);
+        const int64_t from = box.byte + chunk * kChunk, row = box.row + i;
+        if (row >= 0 && row < matrix.rows && from < matrix.row_bytes) {
+          std::memcpy(own, of_head + row * matrix.of_row + from, kChunk);
         } else {
           std::memset(own, 0, kChunk);
         }

@@ -104,8 +104,8 @@ std::vector<char> copied(const Box& box) {
     if (number() == 0) {
       barrier_at(0).set_up(1);
       barrier_at(0).expect(box.rows * box.bytes);
-      start_box_copy(shared_memory(), {matrix.data(), kRows, kRowBytes, box.rows, box.bytes}, box.row,
-                     box.byte, barrier_at(0));
+      start_box_copy(shared_memory(), {matrix.data(), kRows, kRowBytes, box.rows, box.bytes},
+                     {box.row, box.byte}, barrier_at(0));
       barrier_at(0).arrive();
     }
     barrier(0, 0);
@@ -132,6 +132,43 @@ TEST(Transfers, BoxesAreSwizzledAndClearedBeyondTheMatrix) {
   }
 }
 
+/// Each row of a head has bytes of its own.
+TEST(Transfers, ABoxIsOfOneHeadAndClearedOutsideItsRows) {
+  constexpr int kRows = 5, kHeads = 2, kSequences = 3, kRowBytes = 64;
+  std::vector<char> heads(kRows * kHeads * kSequences * kRowBytes);  // (sequences, rows, heads)
+  for (size_t i = 0; i < heads.size(); ++i) heads[i] = static_cast<char>(1 + i / kRowBytes);
+  const auto copied_from = [&](int row, int head, int sequence) {
+    std::vector<char> found(8 * kRowBytes);
+    launch("box", {1, 1, 1}, kThreads, kBytes, [&] {
+      if (number() == 0) {
+        barrier_at(0).set_up(1);
+        barrier_at(0).expect(8 * kRowBytes);
+        start_box_copy(shared_memory(),
+                       {heads.data(), kRows, kRowBytes, 8, kRowBytes, kHeads * kRowBytes, kRowBytes,
+                        kRows * kHeads * kRowBytes, kHeads, kSequences},
+                       {row, 0, head, sequence}, barrier_at(0));
+        barrier_at(0).arrive();
+      }
+      barrier(0, 0);
+      barrier_at(0).await(0);
+      if (number() == 0) std::memcpy(found.data(), shared_memory(), found.size());
+    });
+    return found;
+  };
+  for (int head = 0; head < kHeads; ++head) {
+    for (int sequence = 0; sequence < kSequences; ++sequence) {
+      for (const int first : {-3, 0, 2}) {
+        const std::vector<char> found = copied_from(first, head, sequence);
+        for (int i = 0; i < 8 * kRowBytes; ++i) {
+          const int row = first + i / kRowBytes;
+          EXPECT_EQ(found[i], row < 0 || row >= kRows ? 0 : 1 + (sequence * kRows + row) * kHeads + head);
+        }
+      }
+    }
+  }
+  EXPECT_THROW(copied_from(0, kHeads, 0), KernelError);
+}
+
 TEST(Transfers, CopiesThatNobodyWaitsForAreErrors) {
   int faults = 0;
   std::array<char, 1024> matrix{};
@@ -140,14 +177,14 @@ TEST(Transfers, CopiesThatNobodyWaitsForAreErrors) {
                 if (number() != 0) return;
                 barrier_at(0).set_up(1);
                 barrier_at(0).expect(1024);
-                start_box_copy(shared_memory(), {matrix.data(), 8, 128, 8, 128}, 0, 0, barrier_at(0));
+                start_box_copy(shared_memory(), {matrix.data(), 8, 128, 8, 128}, {0, 0}, barrier_at(0));
               }) != "none";
   }
   EXPECT_GT(faults, 0);
   EXPECT_THAT(fault_of([&] {
                 if (number() != 0) return;
                 barrier_at(0).set_up(1);
-                start_box_copy(shared_memory() + 512, {matrix.data(), 8, 128, 8, 128}, 0, 0, barrier_at(0));
+                start_box_copy(shared_memory() + 512, {matrix.data(), 8, 128, 8, 128}, {0, 0}, barrier_at(0));
               }),
               HasSubstr("misaligned"));
 }

@@ -120,6 +120,7 @@ inline std::vector<MultiheadAttentionCase> streaming_attention_cases() {
     all.push_back({{{2, 1000, 1000, 768, 12, true}, dropout}});
     all.push_back({{{70, 300, 300, 128, 2, true}, dropout}});
     all.push_back({{{3, 129, 129, 192, 3, true}, dropout}});
+    all.push_back({{{5, 33, 33, 128, 2, true}, dropout}});  // fewer rows than a tile has
     all.push_back({{{2, 2048, 2048, 64, 1, true}, dropout}});
     all.push_back({{{2, 1024, 1, 768, 12, true}, dropout}, Lying::kApart});
     all.push_back({{{3, 4096, 4096, 768, 12, true}, dropout}});  // in two groups of heads

@@ -84,6 +84,16 @@ __device__ inline void start_chunks_copy(void* to, const TensorMap& map, int row
       : "memory");
 }
 
+/// The same of a map of HeadRows, from a row on, which may be before the first one.
+__device__ inline void start_head_copy(void* to, const TensorMap& map, int row, int head, int sequence,
+                                       TransferBarrier& barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
+      "%4, %5}], [%6];" ::"r"(shared_address(to)),
+      "l"(&map), "r"(0), "r"(row), "r"(head), "r"(sequence), "r"(barrier.address())
+      : "memory");
+}
+
 /// Of `bytes` neighbouring bytes. These and both addresses are multiples of 16.
 __device__ inline void start_copy(void* to, const void* from, int bytes, TransferBarrier& barrier) {
   asm volatile(

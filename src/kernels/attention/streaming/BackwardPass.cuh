@@ -16,6 +16,7 @@ struct Job {
   MultiheadAttention attention;
   MultiheadAttentionGradients gradients;
   BlockOrder of_queries, of_keys;
+  TensorMap queries, d_attention_output, keys, values;
 };
 
 /// Eight features of a head in a row of the attention output, or of its gradient.
@@ -44,21 +45,24 @@ class StreamingBackward {
   static constexpr float kShift = kHalf ? 15.0f : 0.0f;
 
   static constexpr int kSteps = HeadSize / 16, kEights = HeadSize / 8;
-  static constexpr int kStages = 2;
   static constexpr int kOwnTile = Tile<HeadSize>::bytes(kOwnRows);
   static constexpr int kPassingTile = Tile<HeadSize>::bytes(kPassingRows);
+  static constexpr int kArrivals = 2 * kOwnTile + 2 * kStages * kPassingTile;
   /// Where what a stage holds beside its two tiles begins.
-  static constexpr int kBesideTiles = 2 * kOwnTile + 2 * kStages * kPassingTile;
+  static constexpr int kBesideTiles = kArrivals + Arrivals::kBytes;
   using OwnSums = Sums[kEights];
 
-  __device__ StreamingBackward(const Job& job, const OwnRows& own, char* shared)
+  /// `one`, `other`: of the matrices whose rows stream by, from row `first` on.
+  __device__ StreamingBackward(const Job& job, const OwnRows& own, char* shared, const TensorMap& one,
+                               const TensorMap& other, int first)
       : job_(job.attention),
         gradients_(job.gradients),
         own_(own),
         shared_(shared),
         warp_(threadIdx.x / kWarp),
         lane_(lane_anew()),
-        gradient_scale_(kHalf ? gradient_scale(job.attention, job.gradients, own.number) : 1.0f) {}
+        gradient_scale_(kHalf ? gradient_scale(job.attention, job.gradients, own.number) : 1.0f),
+        passing_(one, other, own, first, arrivals()) {}
 
   __device__ Tile<HeadSize> tile_at(int bytes) const { return {reinterpret_cast<Bf16*>(shared_ + bytes)}; }
   __device__ Tile<HeadSize> own_tile(int which) const { return tile_at(which * kOwnTile); }
@@ -69,9 +73,7 @@ class StreamingBackward {
   __device__ Value* values_at(int bytes) const {
     return reinterpret_cast<Value*>(shared_ + bytes);
   }
-  __device__ HeadMatrix<const Bf16> d_attention_output_rows() const {
-    return rows_of_heads<HeadSize>(gradients_.attention_output, job_.shape);
-  }
+  __device__ Arrivals& arrivals() const { return *values_at<Arrivals>(kArrivals); }
   __device__ static float root() { return std::sqrt(static_cast<float>(HeadSize)); }
   /// exp2 of the scaled product of query and key, plus `start`: minus the query's lse, and ALiBi's part.
   __device__ static float weight_of(float product, float start) {
@@ -90,10 +92,21 @@ class StreamingBackward {
   __device__ float of_gradients() const { return kHalf ? of_weights() / gradient_scale_ : 1.0f; }
   __device__ static float of_weights() { return kHalf ? 0x1p-15f : 1.0f; }
 
+  /// Starts to copy the own tiles, from row `first` of two matrices on.
+  __device__ void start_own_tiles(const TensorMap& one, const TensorMap& other, int first) const {
+    if (threadIdx.x == 0) {
+      arrivals().set_up();
+      start_copy_rows(own_tile(0), one, own_, first, arrivals().own_rows);
+      start_copy_rows(own_tile(1), other, own_, first, arrivals().own_rows);
+      arrivals().own_rows.arrive();
+    }
+    __syncthreads();
+  }
+  __device__ void await_own_tiles() const { arrivals().own_rows.await(0); }
   /// Waits until a stage has been copied, and until nothing uses the other one any more.
-  __device__ static void enter_stage() {
+  __device__ void await_stage(int block) {
     copies_arrived();
-    show_to_products();
+    passing_.await(block);
     __syncthreads();
   }
   /// sums += own rows · (the stage's rows)ᵀ, one group of products.
@@ -189,6 +202,7 @@ class StreamingBackward {
   const int warp_;
   const unsigned lane_;
   const float gradient_scale_;
+  PassingRows<HeadSize> passing_;
 };
 
 }  // namespace adtrain::kernels::streaming_attention_pass

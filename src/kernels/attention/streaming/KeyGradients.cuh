@@ -10,7 +10,7 @@ namespace adtrain::kernels::streaming_attention_pass {
 template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Packed>
 class KeysBackward : StreamingBackward<Short, HeadSize> {
   using Base = StreamingBackward<Short, HeadSize>;
-  using Base::job_, Base::own_, Base::gradients_, Base::warp_, Base::lane_, Base::kStages;
+  using Base::job_, Base::own_, Base::gradients_, Base::warp_, Base::lane_;
   static constexpr int kStatistics = kPassingRows * static_cast<int>(sizeof(float));
   static constexpr int kWordBytes = Dropout ? kThreads * static_cast<int>(sizeof(uint32_t)) : 0;
   static constexpr int kLogs = Base::kBesideTiles, kDeltas = kLogs + kStages * kStatistics,
@@ -21,20 +21,20 @@ class KeysBackward : StreamingBackward<Short, HeadSize> {
   static constexpr int kBytes = kBounds + (Packed ? Bounds::kBytes : 0) + kTileAlignment;
 
   __device__ KeysBackward(const Job& job, const OwnRows& own, char* shared)
-      : Base(job, own, shared),
-        query_rows_(job_.queries, own, row_of(job_.shape, 0), job_.shape.rows),
-        gradient_rows_(this->d_attention_output_rows(), own, row_of(job_.shape, 0), job_.shape.rows),
+      : Base(job, own, shared, job.queries, job.d_attention_output, row_of(job.attention.shape, 0)),
+        keys_(job.keys),
+        values_(job.values),
         slope_(Alibi ? alibi_slope(own.head, job.attention.shape.heads) : 0.0f) {}
 
   __device__ void run() {
     const int tokens = job_.shape.tokens;
-    start_copy_rows<kOwnRows, kThreads>(this->own_tile(0), job_.keys, own_, own_.first, tokens);
-    start_copy_rows<kOwnRows, kThreads>(this->own_tile(1), job_.values, own_, own_.first, tokens);
+    this->start_own_tiles(keys_, values_, own_.first);
     int block = own_.begin;
     fetch(block);
     if constexpr (Packed) Bounds::copy(bounds(), job_.segments.end, job_.shape, own_);
 #pragma unroll
     for (int i = 0; i < Base::kEights; ++i) dkey_[i] = dvalue_[i] = no_sums();
+    this->await_own_tiles();
     const int end = own_.end;
     if (block == diagonal_stage(own_) && block < end) {
       enter(block);
@@ -45,7 +45,6 @@ class KeysBackward : StreamingBackward<Short, HeadSize> {
       enter(block);
       add_queries<false>(block);
     }
-    copies_arrived();  // where no stage has waited for them
     __syncthreads();
     this->store(gradients_.keys, own_.first, 0, tokens, this->own_tile(0),
                 job_.scale / Base::root() * this->of_gradients(), dkey_);
@@ -77,8 +76,7 @@ class KeysBackward : StreamingBackward<Short, HeadSize> {
   /// For queries that do not exist, lse and d_attention_output are 0, so that they add nothing.
   __device__ void fetch(int block) const {
     if (block >= own_.end) return;
-    query_rows_.start_copy(queries(block), block);
-    gradient_rows_.start_copy(d_attention_output(block), block);
+    this->passing_.start_copy(block, queries(block), d_attention_output(block));
     const int first = row_of(job_.shape, kPassingRows * block), rows = job_.shape.rows,
               thread = static_cast<int>(threadIdx.x);
     static_assert(kThreads >= 2 * kPassingRows);
@@ -90,8 +88,8 @@ class KeysBackward : StreamingBackward<Short, HeadSize> {
     }
     if constexpr (Dropout) start_copy_words<kPassingRows>(words(block), job_, own_, first, own_.first);
   }
-  __device__ void enter(int block) const {
-    Base::enter_stage();
+  __device__ void enter(int block) {
+    this->await_stage(block);
     fetch(block + 1);
   }
 
@@ -208,7 +206,7 @@ class KeysBackward : StreamingBackward<Short, HeadSize> {
     }
   }
 
-  const PassingRows<HeadSize, kThreads> query_rows_, gradient_rows_;
+  const TensorMap &keys_, &values_;
   const float slope_;  ///< ALiBi's, of exponents of 2
   typename Base::OwnSums dkey_, dvalue_;
 };

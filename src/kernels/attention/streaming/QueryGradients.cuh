@@ -11,7 +11,7 @@ namespace adtrain::kernels::streaming_attention_pass {
 template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Packed>
 class QueriesBackward : StreamingBackward<Short, HeadSize> {
   using Base = StreamingBackward<Short, HeadSize>;
-  using Base::job_, Base::own_, Base::gradients_, Base::warp_, Base::lane_, Base::kStages;
+  using Base::job_, Base::own_, Base::gradients_, Base::warp_, Base::lane_;
   static constexpr int kWordBytes = Dropout ? kThreads * static_cast<int>(sizeof(uint32_t)) : 0;
   static constexpr int kWords = Base::kBesideTiles, kBounds = kWords + kStages * kWordBytes;
   using Bounds = SegmentBounds<kOwnRows>;
@@ -20,22 +20,21 @@ class QueriesBackward : StreamingBackward<Short, HeadSize> {
   static constexpr int kBytes = kBounds + (Packed ? Bounds::kBytes : 0) + kTileAlignment;
 
   __device__ QueriesBackward(const Job& job, const OwnRows& own, char* shared)
-      : Base(job, own, shared),
+      : Base(job, own, shared, job.keys, job.values, 0),
+        queries_(job.queries),
+        d_attention_output_(job.d_attention_output),
         first_row_(row_of(job.attention.shape, own.first)),
-        key_rows_(job_.keys, own, 0, job_.shape.tokens),
-        value_rows_(job_.values, own, 0, job_.shape.tokens),
         slope_(Alibi ? alibi_slope(own.head, job.attention.shape.heads) : 0.0f) {}
 
   __device__ void run() {
     const int rows = job_.shape.rows;
-    start_copy_rows<kOwnRows, kThreads>(this->own_tile(0), job_.queries, own_, first_row_, rows);
-    start_copy_rows<kOwnRows, kThreads>(this->own_tile(1), this->d_attention_output_rows(), own_, first_row_,
-                                        rows);
+    this->start_own_tiles(queries_, d_attention_output_, first_row_);
     int block = own_.begin;
     fetch(block);
     if constexpr (Packed) Bounds::copy(bounds(), job_.segments.first, job_.shape, own_);
     compute_deltas();
     take_queries();
+    this->await_own_tiles();
     const int diagonal = own_.end - 1;
 #pragma unroll 1
     for (; block < diagonal; ++block) {
@@ -46,7 +45,6 @@ class QueriesBackward : StreamingBackward<Short, HeadSize> {
       enter(block);
       add_keys<true>(block);
     }
-    copies_arrived();  // where no stage has waited for them
     __syncthreads();
     this->store(gradients_.queries, first_row_, -gradients_.rows_before, rows, this->own_tile(0),
                 job_.scale / Base::root() * this->of_gradients(), dquery_);
@@ -69,13 +67,12 @@ class QueriesBackward : StreamingBackward<Short, HeadSize> {
   }
   __device__ void fetch(int block) const {
     if (block >= own_.end) return;
-    key_rows_.start_copy(keys(block), block);
-    value_rows_.start_copy(values(block), block);
+    this->passing_.start_copy(block, keys(block), values(block));
     if constexpr (Dropout)
       start_copy_words<kOwnRows>(words(block), job_, own_, first_row_, kPassingRows * block);
   }
-  __device__ void enter(int block) const {
-    Base::enter_stage();
+  __device__ void enter(int block) {
+    this->await_stage(block);
     fetch(block + 1);
   }
 
@@ -201,10 +198,10 @@ class QueriesBackward : StreamingBackward<Short, HeadSize> {
     }
   }
 
+  const TensorMap &queries_, &d_attention_output_;
   const int first_row_;  ///< the thread block's, in arrays over the last rows
-  const PassingRows<HeadSize, kThreads> key_rows_, value_rows_;
-  const float slope_;  ///< ALiBi's, of exponents of 2
-  float start_[2];     ///< −lse of the lane's rows, with kShift, and ALiBi's part that depends on the row
+  const float slope_;    ///< ALiBi's, of exponents of 2
+  float start_[2];       ///< −lse of the lane's rows, with kShift, and ALiBi's part that depends on the row
   float minus_delta_[2];
   typename Base::OwnSums dquery_;
 };

@@ -34,6 +34,7 @@
 ///
 ///     keys, values    (64, 64), 8 KiB each: at the end dk and dv, to be stored
 ///     queries, d_attention_output  (2, 64, 64), 16 KiB each: streamed
+///     arrivals        32 B: barriers of copies
 ///     lse, minus_deltas  (2, 64), fp32: of the streamed queries
 ///     words           (2, 2, 64), 1 KiB: dropout words of the streamed queries
 ///     bounds          (64), 256 B: of packed sequences, where the keys' segments end
@@ -154,7 +155,19 @@ void find_longest_rows(const Job& job, cudaStream_t stream) {
 }
 
 template <class Short, int HeadSize>
-void launch(const Job& job, cudaStream_t stream) {
+void launch(const MultiheadAttention& attention, const MultiheadAttentionGradients& gradients,
+            cudaStream_t stream) {
+  const BlockShape& shape = attention.shape;
+  const int first_query = shape.tokens - shape.rows - gradients.rows_before;
+  const Job job = {
+      attention,
+      gradients,
+      BlockOrder::of(shape, first_query, kOwnRows),
+      BlockOrder::of(shape, 0, kOwnRows),
+      map_of<HeadSize>(attention.queries, shape, shape.rows),
+      map_of<HeadSize>(rows_of_heads<HeadSize>(gradients.attention_output, shape), shape, shape.rows),
+      map_of<HeadSize>(attention.keys, shape, shape.tokens),
+      map_of<HeadSize>(attention.values, shape, shape.tokens)};
   if constexpr (std::is_same_v<Short, __half>) find_longest_rows<HeadSize>(job, stream);
   with_flags(job.attention, [&](auto dropout, auto alibi, auto packed) {
     constexpr bool kDropout = decltype(dropout)::kValue, kAlibi = decltype(alibi)::kValue,
@@ -174,14 +187,11 @@ void launch(const Job& job, cudaStream_t stream) {
 
 void streaming_attention_backward(const MultiheadAttention& attention,
                                   const MultiheadAttentionGradients& gradients, cudaStream_t stream) {
-  const BlockShape& shape = attention.shape;
-  const int first_query = shape.tokens - shape.rows - gradients.rows_before;
-  const Job job = {attention, gradients, BlockOrder::of(shape, first_query, kOwnRows),
-                   BlockOrder::of(shape, 0, kOwnRows)};
   with_type(attention.type, [&](auto type) {
     using Short = decltype(type);
-    if (shape.width / shape.heads == 32) return launch<Short, 32>(job, stream);
-    launch<Short, 64>(job, stream);
+    if (attention.shape.width / attention.shape.heads == 32)
+      return launch<Short, 32>(attention, gradients, stream);
+    launch<Short, 64>(attention, gradients, stream);
   });
 }
 

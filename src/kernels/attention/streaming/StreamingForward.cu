@@ -29,6 +29,7 @@
 ///
 ///     queries       (128, 64), 16 KiB: until they are in registers; at the end the output, to be stored
 ///     keys, values  (2, 64, 64), 16 KiB each: streamed
+///     arrivals      32 B: barriers of copies
 ///     words         (2, 2, 128), 2 KiB: dropout words of the streamed keys
 ///     bounds        (128), 512 B: of packed sequences, where the queries' segments begin
 ///     up to 1 KiB before these, so that tiles begin where the swizzle does
@@ -43,6 +44,7 @@ static_assert(kOwnRows == AlibiReach::kReachRows);
 struct Job {
   MultiheadAttention attention;
   BlockOrder order;
+  TensorMap queries, keys, values;
 };
 
 /// The work of one thread in a launch.
@@ -53,7 +55,8 @@ class StreamingQueries {
                        kPassingTile = Tile<HeadSize>::bytes(kPassingRows),
                        kWordBytes = Dropout ? kThreads * static_cast<int>(sizeof(uint32_t)) : 0;
   static constexpr int kKeys = kOwnTile, kValues = kKeys + 2 * kPassingTile,
-                       kWords = kValues + 2 * kPassingTile, kBounds = kWords + 2 * kWordBytes;
+                       kArrivals = kValues + 2 * kPassingTile, kWords = kArrivals + Arrivals::kBytes,
+                       kBounds = kWords + 2 * kWordBytes;
   using Bounds = SegmentBounds<kOwnRows>;
 
  public:
@@ -62,21 +65,27 @@ class StreamingQueries {
   /// `own` is in shared memory, to save registers.
   __device__ StreamingQueries(const Job& job, const OwnRows& own, char* shared)
       : job_(job.attention),
+        own_queries_(job.queries),
         own_(own),
         shared_(shared),
         warp_(threadIdx.x / kWarp),
         lane_(lane_anew()),
-        key_rows_(job_.keys, own, 0, job_.shape.tokens),
-        value_rows_(job_.values, own, 0, job_.shape.tokens),
+        passing_(job.keys, job.values, own, 0, arrivals()),
         slope_(Alibi ? alibi_slope(own.head, job.attention.shape.heads) : 0.0f) {}
 
   __device__ void run() {
-    start_copy_rows<kOwnRows, kThreads>(queries(), job_.queries, own_, row_of(job_.shape, own_.first),
-                                        job_.shape.rows);
+    if (threadIdx.x == 0) {
+      arrivals().set_up();
+      for (int i = 0; i < kOwnRows; i += kPassingRows) {
+        start_copy_rows(from_row(queries(), i), own_queries_, own_, row_of(job_.shape, own_.first + i),
+                        arrivals().own_rows);
+      }
+      arrivals().own_rows.arrive();
+    }
     fetch(own_.end - 1);
     if constexpr (Packed) Bounds::copy(bounds(), job_.segments.first, job_.shape, own_);
-    copies_arrived();
     __syncthreads();
+    arrivals().own_rows.await(0);
     take_queries();
 #pragma unroll 1
     for (bool exact = false;; exact = true) {
@@ -93,6 +102,9 @@ class StreamingQueries {
   }
   __device__ Tile<HeadSize> queries() const {
     return tile_at(0);
+  }
+  __device__ Arrivals& arrivals() const {
+    return *reinterpret_cast<Arrivals*>(shared_ + kArrivals);
   }
 
   // Streamed keys and values
@@ -119,8 +131,7 @@ class StreamingQueries {
     return !Packed || bounds()[first_of_group()] < kPassingRows * (block + 1);
   }
   __device__ void fetch(int block) const {
-    key_rows_.start_copy(keys(block), block);
-    value_rows_.start_copy(values(block), block);
+    passing_.start_copy(block, keys(block), values(block));
     if constexpr (Dropout) {
       start_copy_words<kOwnRows>(words(block), job_, own_, row_of(job_.shape, own_.first),
                                  kPassingRows * block);
@@ -131,13 +142,13 @@ class StreamingQueries {
   /// reads; `diagonal` is a FlagOf. The nearest stage must already have been fetched. `Ends`: before a stage
   /// that no thread of the block reads by reads_stage(). Returns the last stage that was read.
   template <bool Ends, class Take>
-  __device__ int for_keys(Take&& take) const {
+  __device__ int for_keys(Take&& take) {
     const int diagonal = diagonal_stage(own_);
     int block = own_.end - 1;
 #pragma unroll 1
     for (; block >= own_.begin; --block) {
       copies_arrived();
-      show_to_products();
+      passing_.await(block);
       if constexpr (Ends) {
         if (__syncthreads_or(reads_stage(block)) == 0) break;
       } else {
@@ -344,11 +355,12 @@ class StreamingQueries {
   }
 
   const MultiheadAttention& job_;
+  const TensorMap& own_queries_;
   const OwnRows& own_;
   char* const shared_;
   const int warp_;
   const unsigned lane_;
-  const PassingRows<HeadSize, kThreads> key_rows_, value_rows_;
+  PassingRows<HeadSize> passing_;
   LeftFragment query_[kSteps];
   const float slope_;  ///< ALiBi's, of exponents of 2
   float start_[2];     ///< −m of the lane's rows, and ALiBi's part that depends on the row
@@ -395,7 +407,12 @@ void launch(const Job& job, cudaStream_t stream) {
 }
 
 template <class Short, int HeadSize>
-void launch(const Job& job, cudaStream_t stream) {
+void launch(const MultiheadAttention& attention, cudaStream_t stream) {
+  const BlockShape& shape = attention.shape;
+  const Job job = {attention, BlockOrder::of(shape, shape.tokens - shape.rows, kOwnRows),
+                   map_of<HeadSize>(attention.queries, shape, shape.rows),
+                   map_of<HeadSize>(attention.keys, shape, shape.tokens),
+                   map_of<HeadSize>(attention.values, shape, shape.tokens)};
   with_flags(job.attention, [&](auto dropout, auto alibi, auto packed) {
     launch<Short, HeadSize, decltype(dropout)::kValue, decltype(alibi)::kValue, decltype(packed)::kValue>(
         job, stream);
@@ -405,12 +422,10 @@ void launch(const Job& job, cudaStream_t stream) {
 }  // namespace
 
 void streaming_attention(const MultiheadAttention& attention, cudaStream_t stream) {
-  const Job job = {attention,
-                   BlockOrder::of(attention.shape, attention.shape.tokens - attention.shape.rows, kOwnRows)};
   with_type(attention.type, [&](auto type) {
     using Short = decltype(type);
-    if (attention.shape.width / attention.shape.heads == 32) return launch<Short, 32>(job, stream);
-    launch<Short, 64>(job, stream);
+    if (attention.shape.width / attention.shape.heads == 32) return launch<Short, 32>(attention, stream);
+    launch<Short, 64>(attention, stream);
   });
 }
 

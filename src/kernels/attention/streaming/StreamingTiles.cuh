@@ -9,7 +9,9 @@
 #include "kernels/primitives/Instructions.cuh"
 #include "kernels/primitives/ShortTile.cuh"
 #include "kernels/primitives/ShortType.cuh"
+#include "kernels/primitives/TensorMap.h"
 #include "kernels/primitives/Tile.cuh"
+#include "kernels/primitives/TransferInstructions.cuh"
 #include "kernels/primitives/WarpgroupProducts.cuh"
 
 /// How a thread block goes through a long sequence. It owns 64 or 128 rows of a head, 64 a warpgroup, 16 a
@@ -103,63 +105,74 @@ __device__ inline int row_of(const BlockShape& shape, int token) {
   return token - (shape.tokens - shape.rows);
 }
 
-/// Where a thread copies rows of a head to a tile, with `Threads` threads: 8 columns of every few rows.
-template <int HeadSize, int Threads>
-struct CopiedPlace {
-  static constexpr int kChunks = HeadSize / 8, kAtOnce = Threads / kChunks;
+/// The map of a matrix's first `rows` rows, of which tiles of kPassingRows rows are copied.
+template <int HeadSize, class Value>
+TensorMap map_of(const HeadMatrix<Value>& matrix, const BlockShape& shape, int rows) {
+  constexpr int kBytes = static_cast<int>(sizeof(Bf16));
+  return tensor_map(
+      {matrix.data, kBytes * HeadSize, rows, shape.heads, shape.sequences, int64_t{kBytes} * matrix.of_row,
+       int64_t{kBytes} * matrix.of_head, kBytes * matrix.of_sequence},
+      kPassingRows);
+}
 
-  int row = static_cast<int>(threadIdx.x) / kChunks, column = 8 * (static_cast<int>(threadIdx.x) % kChunks);
+/// Starts to copy a tile of the own head's rows, from row `first` on. Rows that do not exist are cleared. By
+/// one thread, which then arrives at the barrier.
+template <int HeadSize>
+__device__ void start_copy_rows(Tile<HeadSize> tile, const TensorMap& map, const OwnRows& own, int first,
+                                TransferBarrier& arrived) {
+  arrived.expect(Tile<HeadSize>::bytes(kPassingRows));
+  start_head_copy(tile.data, map, first, own.head, own.sequence, arrived);
+}
 
-  __device__ const Bf16* of(const HeadMatrix<const Bf16>& matrix, const OwnRows& own, int first) const {
-    return matrix.at(own.sequence, first + row, own.head) + column;
-  }
-  /// Starts to copy `Rows` rows of a matrix, from row `first` on, which has its elements `from` here. Rows
-  /// before 0 and from `end` on are cleared.
-  template <int Rows>
-  __device__ void start(Tile<HeadSize> tile, const Bf16* from, int of_row, int first, int end) const {
-    static_assert(Rows % kAtOnce == 0);
-    if (first >= 0 && first + Rows <= end) {  // most often
-#pragma unroll
-      for (int i = 0; i < Rows; i += kAtOnce) {
-        start_copy(from_row(tile, i).at(row, column), from + int64_t{of_row} * i);
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < Rows; i += kAtOnce) {
-        const bool exists = first + i + row >= 0 && first + i + row < end;
-        start_copy_or_clear(from_row(tile, i).at(row, column), from + int64_t{of_row} * i, exists);
-      }
-    }
+constexpr int kStages = 2;  ///< in shared memory: one that is read, and the next one
+
+/// The barriers of a thread block's transfers, in shared memory.
+struct Arrivals {
+  static constexpr int kBytes = 32;  ///< what follows is aligned to 16 bytes, too
+
+  TransferBarrier own_rows, stages[kStages];
+
+  /// By one thread, before any transfer. A barrier of the block must follow.
+  __device__ void set_up() {
+    own_rows.set_up(1);
+    for (TransferBarrier& stage : stages) stage.set_up(1);
+    show_barriers_to_copies();
   }
 };
 
-/// Starts to copy `Rows` rows, as CopiedPlace does.
-template <int Rows, int Threads, int HeadSize>
-__device__ void start_copy_rows(Tile<HeadSize> tile, const HeadMatrix<const Bf16>& matrix, const OwnRows& own,
-                                int first, int end) {
-  const CopiedPlace<HeadSize, Threads> place;
-  place.template start<Rows>(tile, place.of(matrix, own, first), matrix.of_row, first, end);
-}
+static_assert(sizeof(Arrivals) <= Arrivals::kBytes);
 
-/// The rows of a matrix that stream by. It keeps the thread's address, since computing it takes longer than
-/// copying a stage.
-template <int HeadSize, int Threads>
+/// The rows of two matrices that stream by. A stage is awaited before the one after it is copied.
+template <int HeadSize>
 class PassingRows {
  public:
-  /// `first`: the row of the first token, which may be before 0. Rows from `end` on do not exist.
-  __device__ PassingRows(const HeadMatrix<const Bf16>& matrix, const OwnRows& own, int first, int end)
-      : from_(place_.of(matrix, own, first)), of_row_(matrix.of_row), first_(first), end_(end) {}
+  /// `first`: the row of the first token, which may be before 0.
+  __device__ PassingRows(const TensorMap& one, const TensorMap& other, const OwnRows& own, int first,
+                         Arrivals& arrivals)
+      : one_(one), other_(other), own_(own), first_(first), arrivals_(arrivals) {}
 
-  /// Starts to copy the stage. Rows that do not exist are cleared.
-  __device__ void start_copy(Tile<HeadSize> tile, int stage) const {
-    const int row = kPassingRows * stage;
-    place_.template start<kPassingRows>(tile, from_ + int64_t{of_row_} * row, of_row_, first_ + row, end_);
+  /// Starts to copy the stage. One of the threads that call it does so.
+  __device__ void start_copy(int stage, Tile<HeadSize> one, Tile<HeadSize> other) const {
+    if (threadIdx.x != 0) return;
+    TransferBarrier& arrived = arrivals_.stages[stage % kStages];
+    const int row = first_ + kPassingRows * stage;
+    start_copy_rows(one, one_, own_, row, arrived);
+    start_copy_rows(other, other_, own_, row, arrived);
+    arrived.arrive();
+  }
+  /// Waits for the stage, by all threads.
+  __device__ void await(int stage) {
+    const int place = stage % kStages;
+    arrivals_.stages[place].await(phases_ >> place);
+    phases_ ^= 1 << place;
   }
 
  private:
-  const CopiedPlace<HeadSize, Threads> place_;
-  const Bf16* const from_;
-  const int of_row_, first_, end_;
+  const TensorMap &one_, &other_;
+  const OwnRows& own_;
+  const int first_;
+  Arrivals& arrivals_;
+  int phases_ = 0;  ///< a bit for each place
 };
 
 /// Starts to copy a dropout word a thread (words, Rows): of `Rows` rows from `first_row` on and of the keys

@@ -16,7 +16,11 @@ using TransferBarrier = emulation::TransferBarrier;
 
 inline void show_barriers_to_copies() {}
 inline void start_copy(void* to, const TensorMap& map, int row, int byte, TransferBarrier& barrier) {
-  emulation::start_box_copy(to, map, row, byte, barrier);
+  emulation::start_box_copy(to, map, {row, byte}, barrier);
+}
+inline void start_head_copy(void* to, const TensorMap& map, int row, int head, int sequence,
+                            TransferBarrier& barrier) {
+  emulation::start_box_copy(to, map, {row, 0, head, sequence}, barrier);
 }
 
 template <int Registers>

@@ -54,9 +54,9 @@ class StreamingQueries {
   static constexpr int kOwnTile = Tile<HeadSize>::bytes(kOwnRows),
                        kPassingTile = Tile<HeadSize>::bytes(kPassingRows),
                        kWordBytes = Dropout ? kThreads * static_cast<int>(sizeof(uint32_t)) : 0;
-  static constexpr int kKeys = kOwnTile, kValues = kKeys + 2 * kPassingTile,
-                       kArrivals = kValues + 2 * kPassingTile, kWords = kArrivals + Arrivals::kBytes,
-                       kBounds = kWords + 2 * kWordBytes;
+  static constexpr int kKeys = kOwnTile, kValues = kKeys + kStages * kPassingTile,
+                       kArrivals = kValues + kStages * kPassingTile, kWords = kArrivals + Arrivals::kBytes,
+                       kBounds = kWords + kStages * kWordBytes;
   using Bounds = SegmentBounds<kOwnRows>;
 
  public:
@@ -110,13 +110,13 @@ class StreamingQueries {
   // Streamed keys and values
 
   __device__ Tile<HeadSize> keys(int block) const {
-    return tile_at(kKeys + block % 2 * kPassingTile);
+    return tile_at(kKeys + block % kStages * kPassingTile);
   }
   __device__ Tile<HeadSize> values(int block) const {
-    return tile_at(kValues + block % 2 * kPassingTile);
+    return tile_at(kValues + block % kStages * kPassingTile);
   }
   __device__ uint32_t* words(int block) const {
-    return reinterpret_cast<uint32_t*>(shared_ + kWords + block % 2 * kWordBytes);
+    return reinterpret_cast<uint32_t*>(shared_ + kWords + block % kStages * kWordBytes);
   }
   /// Of packed sequences: where the segments of the thread block's queries begin.
   __device__ int* bounds() const {

@@ -139,7 +139,6 @@ struct Arrivals {
     show_barriers_to_copies();
   }
 };
-
 static_assert(sizeof(Arrivals) <= Arrivals::kBytes);
 
 /// The rows of two matrices that stream by. A stage is awaited before the one after it is copied.

@@ -107,6 +107,8 @@ TEST(EmulatedStreamedAttention, OfFewTokensIsTheReference) {
       testing::expect_streamed_attention_is_the_reference(
           {{{2, 9, 9, 64, 2, true}, dropout, 1.0, /*padded=*/false, alibi}}, at::kCPU);
       testing::expect_streamed_attention_is_the_reference(
+          {{{2, 33, 33, 128, 2, true}, dropout, 1.0, /*padded=*/false, alibi}}, at::kCPU);
+      testing::expect_streamed_attention_is_the_reference(
           {{{1, 130, 3, 96, 3, true}, dropout, 1.0, /*padded=*/false, alibi}}, at::kCPU);
     }
   }

@@ -51,7 +51,7 @@ struct AlibiReach {
   /// writes it for blocks that have queries, the backward pass reads it.
   int* first_keys;
 
-  static constexpr int kReachRows = 128;
+  static constexpr int kReachRows = 64;
   static constexpr int64_t blocks(int64_t tokens) { return (tokens + kReachRows - 1) / kReachRows; }
 };
 

@@ -27,9 +27,7 @@ __device__ ChunkValues output_chunk(const Bf16* output, const BlockShape& shape,
   return ChunkValues::of<Short>(__ldg(reinterpret_cast<const uint4*>(from)));
 }
 
-/// A thread block is one warpgroup, three of which share a multiprocessor: while one computes weights, the
-/// tensor cores work for another.
-constexpr int kOwnRows = kGroupRows, kThreads = threads_of(kOwnRows), kBlocksTogether = 3;
+constexpr int kBlocksTogether = 3;  ///< thread blocks on a multiprocessor
 
 /// A thread of a block that owns keys or queries: two tiles of these rows, the left operands of products, and
 /// two of the rows that stream by, twice. Left operands in registers would spare shared memory a quarter of

@@ -15,7 +15,7 @@ class KeysBackward : StreamingBackward<Short, HeadSize> {
   static constexpr int kWordBytes = Dropout ? kThreads * static_cast<int>(sizeof(uint32_t)) : 0;
   static constexpr int kLogs = Base::kBesideTiles, kDeltas = kLogs + kStages * kStatistics,
                        kWords = kDeltas + kStages * kStatistics, kBounds = kWords + kStages * kWordBytes;
-  using Bounds = SegmentBounds<kOwnRows>;
+  using Bounds = SegmentBounds;
 
  public:
   static constexpr int kBytes = kBounds + (Packed ? Bounds::kBytes : 0) + kTileAlignment;
@@ -86,7 +86,7 @@ class KeysBackward : StreamingBackward<Short, HeadSize> {
       const float* const from = thread < kPassingRows ? job_.lse : gradients_.minus_deltas;
       start_copy_or_clear(to + place, from + int64_t{own_.number} * rows + row, row >= 0 && row < rows);
     }
-    if constexpr (Dropout) start_copy_words<kPassingRows>(words(block), job_, own_, first, own_.first);
+    if constexpr (Dropout) start_copy_words(words(block), job_, own_, first, own_.first);
   }
   __device__ void enter(int block) {
     this->await_stage(block);

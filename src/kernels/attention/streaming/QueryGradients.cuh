@@ -14,7 +14,7 @@ class QueriesBackward : StreamingBackward<Short, HeadSize> {
   using Base::job_, Base::own_, Base::gradients_, Base::warp_, Base::lane_;
   static constexpr int kWordBytes = Dropout ? kThreads * static_cast<int>(sizeof(uint32_t)) : 0;
   static constexpr int kWords = Base::kBesideTiles, kBounds = kWords + kStages * kWordBytes;
-  using Bounds = SegmentBounds<kOwnRows>;
+  using Bounds = SegmentBounds;
 
  public:
   static constexpr int kBytes = kBounds + (Packed ? Bounds::kBytes : 0) + kTileAlignment;
@@ -68,8 +68,7 @@ class QueriesBackward : StreamingBackward<Short, HeadSize> {
   __device__ void fetch(int block) const {
     if (block >= own_.end) return;
     this->passing_.start_copy(block, keys(block), values(block));
-    if constexpr (Dropout)
-      start_copy_words<kOwnRows>(words(block), job_, own_, first_row_, kPassingRows * block);
+    if constexpr (Dropout) start_copy_words(words(block), job_, own_, first_row_, kPassingRows * block);
   }
   __device__ void enter(int block) {
     this->await_stage(block);

@@ -52,8 +52,8 @@ template <int HeadSize>
 __global__ void __launch_bounds__(kThreads) streaming_longest_values_kernel(const __grid_constant__ Job job) {
   const MultiheadAttention& attention = job.attention;
   const int heads = attention.shape.heads;
-  const float longest = longest_row<__half, HeadSize, kThreads>(attention.values, blockIdx.x / heads,
-                                                                blockIdx.x % heads, attention.shape.tokens);
+  const float longest = longest_row<__half, HeadSize>(attention.values, blockIdx.x / heads,
+                                                      blockIdx.x % heads, attention.shape.tokens);
   if (threadIdx.x != 0) return;
   job.gradients.longest_rows[blockIdx.x] = 0.0f;
   job.gradients.longest_rows[attention.shape.sequences * heads + blockIdx.x] = longest;
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksTogether)
     const MultiheadAttention& attention = job.attention;
     own = job.of_keys.rows<Own::kKeys>(blockIdx.x, attention.shape);
     if constexpr (Packed) {
-      const int end = SegmentBounds<kOwnRows>::of(attention.segments.end, attention.shape, own, kOwnRows - 1);
+      const int end = SegmentBounds::of(attention.segments.end, attention.shape, own, kOwnRows - 1);
       own.end = (end + kPassingRows - 1) / kPassingRows;
     }
   }
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksTogether)
       int begin = 0;
       if constexpr (Alibi) begin = *first_key(attention, own, own.first);
       if constexpr (Packed)
-        begin = max(begin, SegmentBounds<kOwnRows>::of(attention.segments.first, attention.shape, own, 0));
+        begin = max(begin, SegmentBounds::of(attention.segments.first, attention.shape, own, 0));
       own.begin = begin / kPassingRows;
     }
   }
@@ -162,8 +162,8 @@ void launch(const MultiheadAttention& attention, const MultiheadAttentionGradien
   const Job job = {
       attention,
       gradients,
-      BlockOrder::of(shape, first_query, kOwnRows),
-      BlockOrder::of(shape, 0, kOwnRows),
+      BlockOrder::of(shape, first_query),
+      BlockOrder::of(shape, 0),
       map_of<HeadSize>(attention.queries, shape, shape.rows),
       map_of<HeadSize>(rows_of_heads<HeadSize>(gradients.attention_output, shape), shape, shape.rows),
       map_of<HeadSize>(attention.keys, shape, shape.tokens),

@@ -9,7 +9,7 @@
 #include "kernels/primitives/Tile.cuh"
 #include "kernels/primitives/WarpgroupProducts.cuh"
 
-/// The forward pass of attention over long sequences. A thread block owns 128 queries of a head; their keys
+/// The forward pass of attention over long sequences. A thread block owns 64 queries of a head; their keys
 /// and values stream by, the nearest first.
 ///
 /// Weights are exp2(score − m). m = 0 suffices where a row's weights sum to between 2^-100 and 2^100, which
@@ -25,20 +25,20 @@
 /// Of packed sequences a thread block ends at the stage in which the segment of its first query begins, and
 /// hides the keys before each query's own; most stages lie in one segment, and hide nothing.
 ///
-/// Shared memory, 51 KiB for heads of 64:
+/// Shared memory, 42 KiB for heads of 64:
 ///
-///     queries       (128, 64), 16 KiB: until they are in registers; at the end the output, to be stored
+///     queries       (64, 64), 8 KiB: until they are in registers; at the end the output, to be stored
 ///     keys, values  (2, 64, 64), 16 KiB each: streamed
 ///     arrivals      32 B: barriers of copies
-///     words         (2, 2, 128), 2 KiB: dropout words of the streamed keys
-///     bounds        (128), 512 B: of packed sequences, where the queries' segments begin
+///     words         (2, 2, 64), 1 KiB: dropout words of the streamed keys
+///     bounds        (64), 256 B: of packed sequences, where the queries' segments begin
 ///     up to 1 KiB before these, so that tiles begin where the swizzle does
 namespace adtrain::kernels {
 namespace {
 
 using namespace streaming_attention_pass;
 
-constexpr int kOwnRows = 128, kThreads = threads_of(kOwnRows);
+constexpr int kBlocksTogether = 4;  ///< thread blocks on a multiprocessor
 static_assert(kOwnRows == AlibiReach::kReachRows);
 
 struct Job {
@@ -57,7 +57,7 @@ class StreamingQueries {
   static constexpr int kKeys = kOwnTile, kValues = kKeys + kStages * kPassingTile,
                        kArrivals = kValues + kStages * kPassingTile, kWords = kArrivals + Arrivals::kBytes,
                        kBounds = kWords + kStages * kWordBytes;
-  using Bounds = SegmentBounds<kOwnRows>;
+  using Bounds = SegmentBounds;
 
  public:
   static constexpr int kBytes = kBounds + (Packed ? Bounds::kBytes : 0) + kTileAlignment;
@@ -76,10 +76,7 @@ class StreamingQueries {
   __device__ void run() {
     if (threadIdx.x == 0) {
       arrivals().set_up();
-      for (int i = 0; i < kOwnRows; i += kPassingRows) {
-        start_copy_rows(from_row(queries(), i), own_queries_, own_, row_of(job_.shape, own_.first + i),
-                        arrivals().own_rows);
-      }
+      start_copy_rows(queries(), own_queries_, own_, row_of(job_.shape, own_.first), arrivals().own_rows);
       arrivals().own_rows.arrive();
     }
     fetch(own_.end - 1);
@@ -122,28 +119,18 @@ class StreamingQueries {
   __device__ int* bounds() const {
     return reinterpret_cast<int*>(shared_ + kBounds);
   }
-  /// The first of the warpgroup's queries among the thread block's.
-  __device__ int first_of_group() const {
-    return warp_ / kWarpsOfGroup * kGroupRows;
-  }
-  /// Whether the segment of any of the warpgroup's queries has keys in the stage or before it.
-  __device__ bool has_segment(int block) const {
-    return !Packed || bounds()[first_of_group()] < kPassingRows * (block + 1);
-  }
   __device__ void fetch(int block) const {
     passing_.start_copy(block, keys(block), values(block));
     if constexpr (Dropout) {
-      start_copy_words<kOwnRows>(words(block), job_, own_, row_of(job_.shape, own_.first),
-                                 kPassingRows * block);
+      start_copy_words(words(block), job_, own_, row_of(job_.shape, own_.first), kPassingRows * block);
     }
   }
 
-  /// Goes through the keys, away from the queries: take(block, diagonal) for the stages that the warpgroup
-  /// reads; `diagonal` is a FlagOf. The nearest stage must already have been fetched. `Ends`: before a stage
+  /// Goes through the keys, away from the queries: take(block, diagonal) for the stages that are read;
+  /// `diagonal` is a FlagOf. The nearest stage must already have been fetched. `Ends`: before a stage
   /// that no thread of the block reads by reads_stage(). Returns the last stage that was read.
   template <bool Ends, class Take>
   __device__ int for_keys(Take&& take) {
-    const int diagonal = diagonal_stage(own_);
     int block = own_.end - 1;
 #pragma unroll 1
     for (; block >= own_.begin; --block) {
@@ -155,8 +142,11 @@ class StreamingQueries {
         __syncthreads();
       }
       if (block > own_.begin) fetch(block - 1);
-      if (block < diagonal && has_segment(block)) take(block, FlagOf<false>());
-      if (block == diagonal) take(block, FlagOf<true>());
+      if (block == diagonal_stage(own_)) {
+        take(block, FlagOf<true>());
+      } else {
+        take(block, FlagOf<false>());
+      }
     }
     return block + 1;
   }
@@ -238,10 +228,10 @@ class StreamingQueries {
       if (key > own + 8 * half) scores[i / 4].value[i % 4] = -INFINITY;
     }
   }
-  /// Of stages that not all of the warpgroup's queries read whole.
+  /// Of stages that not all of the thread block's queries read whole.
   __device__ __forceinline__ void hide_other_segments(PassingSums& scores, int block) const {
     const int* const first = bounds();
-    if (first[first_of_group() + kGroupRows - 1] <= kPassingRows * block) return;
+    if (first[kOwnRows - 1] <= kPassingRows * block) return;
     const int column = kPassingRows * block + lane_place(lane_).column;
     hide_before(scores, {first[place_of(0)] - column, first[place_of(1)] - column}, -INFINITY);
   }
@@ -370,14 +360,14 @@ class StreamingQueries {
 };
 
 template <class Short, int HeadSize, bool Dropout, bool Alibi, bool Packed>
-__global__ void __launch_bounds__(kThreads, 2) streaming_attention_kernel(const __grid_constant__ Job job) {
+__global__ void __launch_bounds__(kThreads, kBlocksTogether)
+    streaming_attention_kernel(const __grid_constant__ Job job) {
   __shared__ OwnRows own;
   if (threadIdx.x == 0) {
     const MultiheadAttention& attention = job.attention;
     own = job.order.rows<Own::kQueries>(blockIdx.x, attention.shape);
     if constexpr (Packed) {
-      own.begin =
-          SegmentBounds<kOwnRows>::of(attention.segments.first, attention.shape, own, 0) / kPassingRows;
+      own.begin = SegmentBounds::of(attention.segments.first, attention.shape, own, 0) / kPassingRows;
     }
   }
   __syncthreads();
@@ -389,8 +379,8 @@ template <class Short, int HeadSize>
 __global__ void __launch_bounds__(kThreads) streaming_longest_keys_kernel(const __grid_constant__ Job job) {
   const MultiheadAttention& attention = job.attention;
   const int heads = attention.shape.heads;
-  const float longest = longest_row<Short, HeadSize, kThreads>(attention.keys, blockIdx.x / heads,
-                                                               blockIdx.x % heads, attention.shape.tokens);
+  const float longest = longest_row<Short, HeadSize>(attention.keys, blockIdx.x / heads, blockIdx.x % heads,
+                                                     attention.shape.tokens);
   if (threadIdx.x == 0) attention.alibi.longest_keys[blockIdx.x] = longest;
 }
 
@@ -409,7 +399,7 @@ void launch(const Job& job, cudaStream_t stream) {
 template <class Short, int HeadSize>
 void launch(const MultiheadAttention& attention, cudaStream_t stream) {
   const BlockShape& shape = attention.shape;
-  const Job job = {attention, BlockOrder::of(shape, shape.tokens - shape.rows, kOwnRows),
+  const Job job = {attention, BlockOrder::of(shape, shape.tokens - shape.rows),
                    map_of<HeadSize>(attention.queries, shape, shape.rows),
                    map_of<HeadSize>(attention.keys, shape, shape.tokens),
                    map_of<HeadSize>(attention.values, shape, shape.tokens)};

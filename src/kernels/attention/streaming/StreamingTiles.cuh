@@ -14,14 +14,17 @@
 #include "kernels/primitives/TransferInstructions.cuh"
 #include "kernels/primitives/WarpgroupProducts.cuh"
 
-/// How a thread block goes through a long sequence. It owns 64 or 128 rows of a head, 64 a warpgroup, 16 a
+/// How a thread block goes through a long sequence. It is one warpgroup and owns 64 rows of a head, 16 a
 /// warp. The rows that they read or that read them (keys for queries, queries for keys) stream by in stages
-/// of 64 rows, and the next stage is being copied meanwhile.
+/// of 64 rows, and the next stage is being copied meanwhile. Several thread blocks share a multiprocessor:
+/// while one computes weights, the tensor cores work for another.
 namespace adtrain::kernels::streaming_attention_pass {
 
 constexpr int kPassingRows = 64;
 constexpr int kPassingEights = kPassingRows / 8, kPassingSteps = kPassingRows / 16;
-static_assert(kGroupRows == kPassingRows, "a warpgroup's rows and one stage make the diagonal");
+constexpr int kOwnRows = kGroupRows, kThreads = kOwnRows / kWarpTile * kWarp;
+static_assert(kOwnRows == kPassingRows, "own rows and one stage make the diagonal");
+static_assert(kThreads == kOwnRows * kPassingRows / 32, "a thread copies one of a stage's dropout words");
 
 /// The rows that stream by, against the warp's own 16: sums of products, and what they become.
 using PassingSums = Sums[kPassingEights];
@@ -36,12 +39,6 @@ __device__ __forceinline__ void hide_before(PassingSums& sums, int2 begin, float
     if (key < (half == 0 ? begin.x : begin.y)) sums[i / 4].value[i % 4] = hidden;
   }
 }
-
-/// The threads of a block that owns so many rows: so many, too, are a stage's dropout words.
-constexpr int threads_of(int own_rows) {
-  return own_rows / kWarpTile * kWarp;
-}
-static_assert(threads_of(64) == 64 * kPassingRows / 32);
 
 /// What a thread block owns.
 enum class Own { kQueries, kKeys };
@@ -62,11 +59,10 @@ struct BlockOrder {
   int all_heads;                ///< of all sequences
   int together;                 ///< heads that neighbouring thread blocks share
   int last_word;                ///< index of the last dropout word
-  int own_rows;                 ///< of a thread block
   int first_block, row_blocks;  ///< of a head: the first row block, and their number
 
   /// For the rows from token `first` on.
-  static BlockOrder of(const BlockShape& shape, int first, int own_rows) {
+  static BlockOrder of(const BlockShape& shape, int first) {
     constexpr int64_t kCached = int64_t{16} << 20;
     const int64_t of_head = int64_t{4} * shape.tokens * (shape.width / shape.heads);
     const int64_t together = kCached / of_head;
@@ -74,9 +70,8 @@ struct BlockOrder {
             shape.sequences * shape.heads,
             static_cast<int>(together < 1 ? 1 : together),
             (shape.tokens - 1) / 32,
-            own_rows,
-            first / own_rows,
-            (shape.tokens + own_rows - 1) / own_rows - first / own_rows};
+            first / kOwnRows,
+            (shape.tokens + kOwnRows - 1) / kOwnRows - first / kOwnRows};
   }
   int blocks() const { return all_heads * row_blocks; }
 
@@ -87,9 +82,9 @@ struct BlockOrder {
     const int neighbours = min(together, all_heads - before);
     const int number = before + within % neighbours, turn = within / neighbours;
     const int row_block = kOwn == Own::kQueries ? row_blocks - 1 - turn : turn;
-    const int first = (first_block + row_block) * own_rows;
+    const int first = (first_block + row_block) * kOwnRows;
     const int begin = kOwn == Own::kKeys ? max(first, shape.tokens - shape.rows) / kPassingRows : 0;
-    const int end = kOwn == Own::kKeys ? shape.tokens : min(first + own_rows, shape.tokens);
+    const int end = kOwn == Own::kKeys ? shape.tokens : min(first + kOwnRows, shape.tokens);
     return {number / heads,
             number % heads,
             number,
@@ -174,14 +169,13 @@ class PassingRows {
   int phases_ = 0;  ///< a bit for each place
 };
 
-/// Starts to copy a dropout word a thread (words, Rows): of `Rows` rows from `first_row` on and of the keys
+/// Starts to copy a dropout word a thread (words, kOwnRows): of the rows from `first_row` on and of the keys
 /// from `first_key` on. For rows or words that do not exist, it copies others.
-template <int Rows>
-__device__ void start_copy_words(uint32_t* to, const MultiheadAttention& job, const OwnRows& own,
-                                 int first_row, int first_key) {
+__device__ inline void start_copy_words(uint32_t* to, const MultiheadAttention& job, const OwnRows& own,
+                                        int first_row, int first_key) {
   const int thread = static_cast<int>(threadIdx.x);
-  const int row = min(max(first_row + thread % Rows, 0), job.shape.rows - 1);
-  const int word = min((first_key >> 5) + thread / Rows, own.last_word);
+  const int row = min(max(first_row + thread % kOwnRows, 0), job.shape.rows - 1);
+  const int word = min((first_key >> 5) + thread / kOwnRows, own.last_word);
   start_copy_word(to + thread,
                   job.keep + (int64_t{own.number} * (own.last_word + 1) + word) * job.shape.rows + row);
 }
@@ -210,14 +204,13 @@ void with_flags(const MultiheadAttention& attention, Launch&& launch) {
 
 /// Where the segments of packed sequences' own rows begin, or end, in shared memory. Both ascend with the
 /// rows. For rows that do not exist, it is as for the last one.
-template <int Rows>
 struct SegmentBounds {
-  static constexpr int kBytes = Rows * static_cast<int>(sizeof(int));
+  static constexpr int kBytes = kOwnRows * static_cast<int>(sizeof(int));
 
   /// `of_tokens`: PackedSegments::first or ::end. A barrier must follow.
   __device__ static void copy(int* to, const int* of_tokens, const BlockShape& shape, const OwnRows& own) {
     const int row = static_cast<int>(threadIdx.x);
-    if (row < Rows) to[row] = of(of_tokens, shape, own, row);
+    if (row < kOwnRows) to[row] = of(of_tokens, shape, own, row);
   }
   /// Of one row.
   __device__ static int of(const int* of_tokens, const BlockShape& shape, const OwnRows& own, int row) {
@@ -225,10 +218,10 @@ struct SegmentBounds {
   }
 };
 
-/// The length of a head's longest row. For `Threads` threads.
-template <class Short, int HeadSize, int Threads>
+/// The length of a head's longest row. For kThreads threads.
+template <class Short, int HeadSize>
 __device__ float longest_row(const HeadMatrix<const Bf16>& matrix, int sequence, int head, int rows) {
-  constexpr int kChunks = HeadSize / 8, kAtOnce = Threads / kChunks, kWarps = Threads / kWarp;
+  constexpr int kChunks = HeadSize / 8, kAtOnce = kThreads / kChunks, kWarps = kThreads / kWarp;
   const int chunk = threadIdx.x % kChunks;
   float longest = 0.0f;
 #pragma unroll 4
@@ -248,10 +241,10 @@ __device__ float longest_row(const HeadMatrix<const Bf16>& matrix, int sequence,
   return longest;
 }
 
-/// The stage that has the positions of the warpgroup's own rows, so that each row reads, or is read by, a
-/// different part of it.
+/// The stage that has the positions of the own rows, so that each row reads, or is read by, a different part
+/// of it.
 __device__ inline int diagonal_stage(const OwnRows& own) {
-  return own.first / kPassingRows + static_cast<int>(threadIdx.x) / (kWarpsOfGroup * kWarp);
+  return own.first / kPassingRows;
 }
 
 /// The place in first_keys of the block of tokens that `token` is in.

@@ -70,6 +70,7 @@ kernels::KernelPlan plan_of(const ModelOptions& options, const ModelShape& shape
       .attention_biases = pieces.bias != BiasPlaces::kNone,
       .mlp_biases = pieces.bias == BiasPlaces::kAll,
       .drops_hidden = block_of(options) == kernels::NetworkShape::Block::kPostNorm && options.tf_dropout > 0,
+      .drops_attention = options.tf_attn_dropout > 0,
       .grids = grids_of(options, shape),
       .dynamics = options.dynamics,
       .quantised = quantised};

@@ -294,7 +294,8 @@ TEST(KernelPlan, OwnOrCudnnsKernelsRunAttentionOfChosenPiecesWhereTheyCan) {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf})
     EXPECT_TRUE(KernelPlan(other, kHopper, type).own_attention());
   other.alibi = false;
-  EXPECT_FALSE(KernelPlan(other, kHopper, at::kBFloat16).own_attention());
+  EXPECT_THAT(parts_of(KernelPlan(other, kHopper, at::kBFloat16)).at("attention").kernels,
+              HasSubstr("cuDNN's"));
   other.normed_heads = true;
   EXPECT_TRUE(KernelPlan(other, kHopper, at::kHalf).own_attention());
   EXPECT_TRUE(KernelPlan(other, kAmpere, at::kHalf).cudnn_attention());
@@ -307,6 +308,27 @@ TEST(KernelPlan, OwnOrCudnnsKernelsRunAttentionOfChosenPiecesWhereTheyCan) {
   EXPECT_TRUE(KernelPlan(other, kHopper, at::kHalf).own_attention());
   const KernelPlan never(xland, kHopper, at::kBFloat16, KernelPlan::Use::kNever);
   EXPECT_FALSE(never.cudnn_attention() || never.own_attention());
+}
+
+TEST(KernelPlan, WithoutAlibiAndNormsOwnAttentionRunsWhereCudnnsIsSlower) {
+  const auto is_own = [](const NetworkShape& shape, at::ScalarType type = at::kBFloat16) {
+    const KernelPlan plan(shape, kHopper, type);
+    EXPECT_NE(plan.own_attention(), plan.cudnn_attention());
+    return plan.own_attention();
+  };
+  const auto of = [](int64_t heads, int64_t tokens) {
+    return with_block(Block::kComposed, wide(512, heads, tokens));
+  };
+  EXPECT_TRUE(is_own(of(8, 2048)));
+  EXPECT_FALSE(is_own(of(8, 2049)));
+  EXPECT_TRUE(is_own(of(8, 1024), at::kHalf));
+  EXPECT_FALSE(is_own(of(8, 1025), at::kHalf));
+  EXPECT_TRUE(is_own(of(16, 4096))) << "heads of 32";
+  EXPECT_FALSE(is_own(of(4, 512))) << "heads of 128";
+  NetworkShape dropped = of(8, 4096);
+  dropped.drops_attention = true;
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) EXPECT_TRUE(is_own(dropped, type));
+  EXPECT_TRUE(KernelPlan(of(8, 1024), kAmpere, at::kBFloat16).cudnn_attention());
 }
 
 TEST(KernelPlan, BlocksOfChosenPiecesGoBySublayersAroundOwnOrCudnnsAttention) {
@@ -337,7 +359,7 @@ TEST(KernelPlan, BlocksOfChosenPiecesGoBySublayersAroundOwnOrCudnnsAttention) {
   };
   EXPECT_THAT(why(xland, at::kFloat), HasSubstr("mixed_precision"));
   NetworkShape other = xland;
-  other.alibi = false, other.tokens = 63;
+  other.alibi = false, other.tokens = 63, other.heads = 4;
   EXPECT_THAT(why(other, at::kHalf), HasSubstr("63 tokens"));
   other = xland;
   other.mlp_biases = false;

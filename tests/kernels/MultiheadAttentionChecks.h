@@ -53,8 +53,8 @@ inline double gradient_tolerance(const MultiheadAttentionCase& tried) {
 }
 
 /// The same in fp16, with gradients as small and as large as loss scales make them; steep ones as they are,
-/// as those of queries and keys would be too large for fp16, and those of one query not small, as those of its
-/// many keys and values would be below fp16's normal numbers.
+/// as those of queries and keys would be too large for fp16, and those of one query not small, as those of
+/// its many keys and values would be below fp16's normal numbers.
 inline std::vector<MultiheadAttentionCase> in_fp16(std::vector<MultiheadAttentionCase> cases) {
   for (size_t k = 0; k < cases.size(); ++k) {
     MultiheadAttentionCase& tried = cases[k];

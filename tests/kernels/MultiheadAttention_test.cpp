@@ -134,24 +134,25 @@ struct LongCase {
   kernels::DistancePenalty penalty;
   at::ScalarType type = at::kBFloat16;
   int64_t segment = 0;  ///< tokens of a packed row's segments; 0: rows are whole
+  int64_t head_size = 64;
+  double dropout = 0;
 };
 
 /// Beside cuDNN's, at long contexts; for people, not for CTest. A product of a causal half counts once.
 class StreamedAttentionSpeed : public OnGpu<::testing::TestWithParam<LongCase>> {};
 
 TEST_P(StreamedAttentionSpeed, DISABLED_BesideCudnn) {
-  constexpr int64_t kHeadSize = 64;
-  const auto& [sequences, tokens, heads, penalty, type, segment] = GetParam();
+  const auto& [sequences, tokens, heads, penalty, type, segment, head_size, dropout] = GetParam();
   TokenSegments segments;
   if (segment > 0) {
     const at::Tensor places = at::arange(tokens, at::device(at::kCUDA).dtype(at::kInt));
     segments = TokenSegments::of((places.div(segment, "floor") * segment).repeat({sequences, 1}));
   }
   const auto options = at::TensorOptions().device(at::kCUDA).dtype(type);
-  const at::Tensor projected = at::randn({sequences, tokens, 3, heads, kHeadSize}, options);
+  const at::Tensor projected = at::randn({sequences, tokens, 3, heads, head_size}, options);
   const at::Tensor qkv = projected.permute({2, 0, 3, 1, 4}).requires_grad_();
-  const at::Tensor d_output = at::randn({sequences, tokens, heads * kHeadSize}, options);
-  const double product = static_cast<double>(sequences * heads * tokens * tokens * kHeadSize) / 1e6;
+  const at::Tensor d_output = at::randn({sequences, tokens, heads * head_size}, options);
+  const double product = static_cast<double>(sequences * heads * tokens * tokens * head_size) / 1e6;
   const auto report = [&](const char* name, auto&& attended) {
     const double forward = testing::microseconds([&] {
       const at::NoGradGuard no_grad;
@@ -163,14 +164,15 @@ TEST_P(StreamedAttentionSpeed, DISABLED_BesideCudnn) {
     std::cout << name << " us (TFLOP/s): forward " << forward << " (" << 2 * product / forward
               << "), backward " << backward << " (" << 5 * product / backward << ")" << std::endl;
   };
-  std::cout << sequences << " x " << tokens << ", " << heads << " heads"
+  std::cout << sequences << " x " << tokens << ", " << heads << " heads of " << head_size
             << (penalty == kernels::DistancePenalty::kAlibi ? ", ALiBi" : "") << ", " << c10::toString(type)
-            << (segment > 0 ? ", packed segments of " + std::to_string(segment) : "") << std::endl;
+            << (segment > 0 ? ", packed segments of " + std::to_string(segment) : "")
+            << (dropout > 0 ? ", dropout" : "") << std::endl;
   report("streamed", [&] {
-    return kernels::streamed_attention(qkv, tokens, penalty, 0.0, /*norms=*/{}, /*main_gradients=*/nullptr,
-                                       segments);
+    return kernels::streamed_attention(qkv, tokens, penalty, dropout, /*norms=*/{},
+                                       /*main_gradients=*/nullptr, segments);
   });
-  if (segment == 0) report("cuDNN", [&] { return kernels::cudnn_attention(qkv, penalty, 0.0); });
+  if (segment == 0) report("cuDNN", [&] { return kernels::cudnn_attention(qkv, penalty, dropout); });
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -180,7 +182,18 @@ INSTANTIATE_TEST_SUITE_P(
                       LongCase{64, 4096, 8, kernels::DistancePenalty::kNone, at::kHalf},
                       LongCase{64, 4096, 8, kernels::DistancePenalty::kNone},
                       LongCase{256, 1024, 8, kernels::DistancePenalty::kAlibi},
+                      LongCase{128, 2048, 8, kernels::DistancePenalty::kNone},
                       LongCase{256, 1024, 8, kernels::DistancePenalty::kNone},
+                      LongCase{256, 1024, 8, kernels::DistancePenalty::kNone, at::kHalf},
+                      LongCase{512, 512, 8, kernels::DistancePenalty::kNone},
+                      LongCase{1024, 256, 8, kernels::DistancePenalty::kNone},
+                      LongCase{2048, 128, 8, kernels::DistancePenalty::kNone},
+                      LongCase{128, 2048, 16, kernels::DistancePenalty::kNone, at::kBFloat16, 0, 32},
+                      LongCase{256, 1024, 16, kernels::DistancePenalty::kNone, at::kBFloat16, 0, 32},
+                      LongCase{1024, 256, 16, kernels::DistancePenalty::kNone, at::kBFloat16, 0, 32},
+                      LongCase{64, 4096, 8, kernels::DistancePenalty::kNone, at::kBFloat16, 0, 64, 0.1},
+                      LongCase{256, 1024, 8, kernels::DistancePenalty::kNone, at::kBFloat16, 0, 64, 0.1},
+                      LongCase{1024, 256, 8, kernels::DistancePenalty::kNone, at::kBFloat16, 0, 64, 0.1},
                       LongCase{8, 8192, 16, kernels::DistancePenalty::kAlibi},
                       LongCase{8, 8192, 16, kernels::DistancePenalty::kNone},
                       LongCase{64, 4096, 8, kernels::DistancePenalty::kAlibi, at::kBFloat16, 4096},

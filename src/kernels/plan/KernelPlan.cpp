@@ -83,6 +83,16 @@ Why why_no_streaming_kernels(const DeviceTraits& device) {
   return "the kernels that stream keys and values are for GPUs of compute capability 9.0 alone";
 }
 
+/// Whether cuDNN's attention is faster than our kernels that stream keys and values, where both read all keys
+/// of whole rows. Measured, see docs/benchmarks.md, "Long contexts": cuDNN's takes longer with small heads
+/// and with dropout at any length, and gains with the length.
+bool is_faster_by_cudnn(const NetworkShape& network, at::ScalarType type) {
+  constexpr int64_t kSmallHead = 32;
+  if (network.head_size() <= kSmallHead || network.drops_attention) return false;
+  const int64_t most_tokens_of_ours = type == at::kHalf ? 1024 : 2048;
+  return network.tokens > most_tokens_of_ours;
+}
+
 /// Why the attention of networks of chosen pieces does not run our kernels that stream keys and values.
 Why why_no_streamed_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {
   if (auto why = why_no_large_kernels(device, type, /*in_fp16=*/true)) return why;
@@ -90,9 +100,13 @@ Why why_no_streamed_attention(const NetworkShape& network, const DeviceTraits& d
   if (network.two_streams) return "it is for one causal stream of tokens: token_layout: previous";
   if (network.head_size() != 32 && network.head_size() != 64)
     return fmt::format("heads have {} features; it is for 32 and 64", network.head_size());
-  if (!network.alibi && !network.normed_heads && !network.packed)
-    return "it is for ALiBi or norms of queries and keys; without them cuDNN's is faster";
-  return std::nullopt;
+  if (network.alibi || network.normed_heads || network.packed || !is_faster_by_cudnn(network, type))
+    return std::nullopt;
+  return fmt::format(
+      "cuDNN's is faster with heads of {} and {} tokens, without ALiBi, norms of queries and keys, and "
+      "dropout "
+      "of attention's weights",
+      network.head_size(), network.tokens);
 }
 
 Why why_no_own_attention(const NetworkShape& network, const DeviceTraits& device, at::ScalarType type) {

@@ -31,6 +31,7 @@ struct NetworkShape {
   /// Of blocks of chosen pieces: GELU or else SwiGLU in the MLP, and which products have biases.
   bool gelu = false, attention_biases = true, mlp_biases = false;
   bool drops_hidden = false;           ///< training drops elements of the MLP's hidden layer
+  bool drops_attention = false;        ///< training drops weights of attention
   std::vector<SymbolGrid> grids = {};  ///< that convolutions encode, of each group that has one
   bool dynamics = false;               ///< a head predicts rewards and next states, too
   bool quantised = false;              ///< linear layers have quantised weights; there are no gradients then

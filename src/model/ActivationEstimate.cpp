@@ -142,10 +142,12 @@ class Estimate {
   bool one_token_out(const Rows& rows) const { return rows.out == sequences_ && !all_positions_; }
   /// One bit for each element.
   int64_t bits(int64_t elements) const { return drops_ ? elements / 8 : 0; }
-  /// A bit for each key that a row may read, and the logarithm of the sum of a row's exponentials.
+  /// The logarithm of the sum of a row's exponentials and, where weights are dropped, a bit for each key that
+  /// a row may read. Whole blocks draw the bits of all masks where any drops.
   int64_t attention_rows(int64_t rows) const {
     constexpr int64_t kKeysOfWord = 32, kFloat = 4;
-    const int64_t words = drops_ ? (context_ + kKeysOfWord - 1) / kKeysOfWord : 0;
+    const bool draws = plan_.whole_blocks() ? drops_ : training_ && options_.tf_attn_dropout > 0;
+    const int64_t words = draws ? (context_ + kKeysOfWord - 1) / kKeysOfWord : 0;
     return kFloat * heads_ * rows * (1 + words);
   }
 

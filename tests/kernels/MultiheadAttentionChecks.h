@@ -295,7 +295,7 @@ inline void expect_alibi_reaches_far_enough(const MultiheadAttentionData& data) 
   const double greatest_slope = std::exp2(-8.0 / shape.heads);  // of the first head
   constexpr double kFurthest = 60;
   if (!data.block.block.tried().steep() && !data.block.block.tried().packed &&
-      greatest_slope * (shape.tokens - 2 * 128) > kFurthest) {
+      greatest_slope * (shape.tokens - 2 * kernels::AlibiReach::kReachRows) > kFurthest) {
     EXPECT_GT(data.first_keys().max().item<int>(), 0) << "nothing was left out";
   }
 }

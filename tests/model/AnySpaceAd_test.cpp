@@ -368,6 +368,22 @@ TEST(AnySpaceAd, OnAGpuTheLossIsFusedWhereAnActionIsOneChoice) {
   EXPECT_FALSE(is_fused(of_choices, groups)) << "actions of the second group are real numbers";
 }
 
+TEST(AnySpaceAd, AttentionDropoutDecidesBetweenOwnAttentionAndCudnns) {
+  const SpaceVariant variant = variant_called("any_space_xland");
+  ModelOptions options = variant.options.of_own_tasks();
+  options.tf_n_embd = 512, options.tf_n_head = 8, options.n_transit = 4096;
+  options.pieces.positions = PositionKind::kNone;
+  options.tf_dropout = 0.1;
+  for (const double rate : {0.0, 0.1}) {
+    options.tf_attn_dropout = rate;
+    const kernels::KernelPlan plan =
+        plan_of(options, variant.shape(), LossPositions::kAll, kernels::DeviceTraits::hopper(), at::kBFloat16,
+                /*quantised=*/false);
+    EXPECT_EQ(plan.own_attention(), rate > 0);
+    EXPECT_EQ(plan.cudnn_attention(), rate == 0);
+  }
+}
+
 TEST(AnySpaceAd, ThePlanSaysThatPlainOperatorsRunIt) {
   const auto model = small_model(variant_called("any_space_xland"));
   EXPECT_EQ(model->plan(LossPositions::kAll).blocks(), kernels::KernelPlan::Blocks::kLibrary);

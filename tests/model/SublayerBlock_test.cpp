@@ -38,7 +38,7 @@ testing::Variant variant_of(const Case& tried, double dropout, FusedKernels fuse
   variant.options.tf_n_layer = testing::fused_device()->layers;
   variant.options.tf_dropout = variant.options.tf_attn_dropout = dropout;
   variant.options.fused_kernels = fused;
-  if (variant.options.composed()) variant.options.n_transit = 80;  // long enough for cuDNN's attention
+  if (variant.options.composed()) variant.options.n_transit = 80;  // more than a tile of attention
   if (variant.options.compressed()) {  // such that there is more padding than a warp tile of 16
     variant.options.compress_interval = 20;
     variant.options.n_transit = variant.options.longest_compressed_sequence();
@@ -66,7 +66,7 @@ class BlockBySublayers : public ::testing::TestWithParam<Case> {
     const Case& tried = GetParam();
     return (tried.variant == "pre_norm" && tried.width <= 128) || tried.variant == "compressed" ||
            (tried.variant == "post_norm" && tried.width == 128 && tried.type == at::kBFloat16) ||
-           (tried.variant == "vintix" && tried.width == 64);
+           (variant_of(tried, 0.0).options.composed() && tried.width == 64);
   }
   static double tolerance() { return GetParam().type == at::kHalf ? 2e-2 : 8e-2; }
 
@@ -90,8 +90,7 @@ TEST_P(BlockBySublayers, LossAndGradientAreThoseOfThePlainBlocks) {
   const bool head_fits = head_size <= 32 || (head_size == 64 && GetParam().variant == "post_norm" &&
                                              GetParam().positions == LossPositions::kLast);
   const bool of_pieces = variant.options.composed();
-  const bool fits = of_pieces ? variant.options.block_pieces().positions == PositionKind::kAlibi
-                              : head_fits && GetParam().width % 32 == 0;
+  const bool fits = of_pieces || (head_fits && GetParam().width % 32 == 0);
   const bool streams = head_size == 64 || of_pieces;  // whose kernels take fp16, too
   const bool own_attention = fits && (GetParam().type == at::kBFloat16 || streams);
   EXPECT_EQ(plan_of(halves).own_attention(), own_attention);
@@ -204,7 +203,9 @@ std::vector<Case> cases() {
       for (const char* composed : {"xland", "vintix", "pre_norm_previous"})
         all.push_back({type, composed, positions, 512, 8});
     }
-    if (type == at::kBFloat16) all.push_back({type, "vintix", LossPositions::kAll, 64, 2});
+    if (type != at::kBFloat16) continue;
+    for (const char* composed : {"vintix", "pre_norm_previous"})
+      all.push_back({type, composed, LossPositions::kAll, 64, 2});
   }
   return all;
 }

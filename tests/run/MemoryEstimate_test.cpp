@@ -235,6 +235,26 @@ TEST(MemoryEstimate, WhatIsComputedAgainIsNotKept) {
             activations(Recompute::kNone, 1) + static_cast<int64_t>(2 * feature));
 }
 
+/// A bit for each of 4096 keys of a query, in each of 8 heads.
+TEST(MemoryEstimate, WhichKeysAreKeptIsStoredWhereAttentionDrops) {
+  RunConfig config = config_of(TransformerBlock::kXland, 512);
+  config.model.tf_n_head = 8;
+  config.model.n_transit = 4096;
+  config.model.tf_dropout = 0.1;
+  config.training.loss_positions = LossPositions::kAll;
+  constexpr int64_t kBatch = 4;
+  const auto of_a_layer = [&](double rate) {
+    config.model.tf_attn_dropout = rate;
+    int64_t activations[2];
+    for (const int64_t layers : {7, 8}) {
+      config.model.tf_n_layer = layers;
+      activations[layers - 7] = estimate_of(config).split(kBatch).activations;
+    }
+    return activations[1] - activations[0];
+  };
+  EXPECT_EQ(of_a_layer(0.1) - of_a_layer(0.0), kBatch * 4096 * 8 * 4096 / 8);
+}
+
 TEST(MemoryEstimate, EveryNetworkTakesLessWithRecomputation) {
   for (RunConfig config : configs()) {
     const int64_t none = estimate_of(config).split(4096).activations;

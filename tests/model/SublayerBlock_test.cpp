@@ -66,7 +66,7 @@ class BlockBySublayers : public ::testing::TestWithParam<Case> {
     const Case& tried = GetParam();
     return (tried.variant == "pre_norm" && tried.width <= 128) || tried.variant == "compressed" ||
            (tried.variant == "post_norm" && tried.width == 128 && tried.type == at::kBFloat16) ||
-           (variant_of(tried, 0.0).options.composed() && tried.width == 64);
+           tried.width == 64;
   }
   static double tolerance() { return GetParam().type == at::kHalf ? 2e-2 : 8e-2; }
 

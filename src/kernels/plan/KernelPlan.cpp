@@ -83,12 +83,15 @@ Why why_no_streaming_kernels(const DeviceTraits& device) {
   return "the kernels that stream keys and values are for GPUs of compute capability 9.0 alone";
 }
 
-/// Whether training is faster with cuDNN's attention than with our kernels that stream keys and values, where
-/// both read all keys of whole rows. Measured in bf16 and, without dropout and with heads of 64, in fp16
-/// (docs/benchmarks.md, "Long contexts"): from 256 to 2048 tokens with heads of 32, and to 4096 with dropout,
-/// cuDNN's took longer throughout. With heads of 64 its advantage grows with the tokens.
+/// Whether cuDNN's attention runs the network and is faster in training than our kernels that stream keys and
+/// values. With ALiBi these leave keys out, and norms of queries and keys are in them. Measured in bf16 and,
+/// without dropout and with heads of 64, in fp16 (docs/benchmarks.md, "Long contexts"): from 256 to 2048
+/// tokens with heads of 32, and to 4096 with dropout, cuDNN's took longer throughout. With heads of 64 its
+/// advantage grows with the tokens.
 bool cudnn_is_faster(const NetworkShape& network, at::ScalarType type) {
   constexpr int64_t kSmallHead = 32;
+  if (network.packed || network.quantised) return false;
+  if (network.alibi || network.normed_heads) return false;
   if (network.head_size() <= kSmallHead || network.drops_attention) return false;
   const int64_t most_tokens_of_ours = type == at::kHalf ? 1024 : 2048;
   return network.tokens > most_tokens_of_ours;
@@ -101,9 +104,7 @@ Why why_no_streamed_attention(const NetworkShape& network, const DeviceTraits& d
   if (network.two_streams) return "it is for one causal stream of tokens: token_layout: previous";
   if (network.head_size() != 32 && network.head_size() != 64)
     return fmt::format("heads have {} features; it is for 32 and 64", network.head_size());
-  const bool cudnn_runs_it = !network.packed && !network.quantised;
-  if (network.alibi || network.normed_heads || !cudnn_runs_it || !cudnn_is_faster(network, type))
-    return std::nullopt;
+  if (!cudnn_is_faster(network, type)) return std::nullopt;
   return fmt::format(
       "cuDNN's is faster with heads of {} and {} tokens, without ALiBi, norms of queries and keys and "
       "tf_attn_dropout",

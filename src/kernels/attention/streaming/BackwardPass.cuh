@@ -92,12 +92,10 @@ class StreamingBackward {
 
   /// Starts to copy the own tiles, from row `first` of two matrices on.
   __device__ void start_own_tiles(const TensorMap& one, const TensorMap& other, int first) const {
-    if (threadIdx.x == 0) {
-      arrivals().set_up();
-      start_copy_rows(own_tile(0), one, own_, first, arrivals().own_rows);
-      start_copy_rows(own_tile(1), other, own_, first, arrivals().own_rows);
-      arrivals().own_rows.arrive();
-    }
+    arrivals().begin([&](TransferBarrier& arrived) {
+      start_copy_rows(own_tile(0), one, own_, first, arrived);
+      start_copy_rows(own_tile(1), other, own_, first, arrived);
+    });
     __syncthreads();
   }
   __device__ void await_own_tiles() const { arrivals().own_rows.await(0); }

@@ -74,11 +74,9 @@ class StreamingQueries {
         slope_(Alibi ? alibi_slope(own.head, job.attention.shape.heads) : 0.0f) {}
 
   __device__ void run() {
-    if (threadIdx.x == 0) {
-      arrivals().set_up();
-      start_copy_rows(queries(), own_queries_, own_, row_of(job_.shape, own_.first), arrivals().own_rows);
-      arrivals().own_rows.arrive();
-    }
+    arrivals().begin([&](TransferBarrier& arrived) {
+      start_copy_rows(queries(), own_queries_, own_, row_of(job_.shape, own_.first), arrived);
+    });
     fetch(own_.end - 1);
     if constexpr (Packed) Bounds::copy(bounds(), job_.segments.first, job_.shape, own_);
     __syncthreads();

@@ -127,11 +127,16 @@ struct Arrivals {
 
   TransferBarrier own_rows, stages[kStages];
 
-  /// By one thread, before any transfer. A barrier of the block must follow.
-  __device__ void set_up() {
+  /// Sets the barriers up and calls start(own_rows), which starts to copy the own rows, in one of the threads
+  /// that call it. A barrier of the block must follow.
+  template <class Start>
+  __device__ void begin(Start&& start) {
+    if (threadIdx.x != 0) return;
     own_rows.set_up(1);
     for (TransferBarrier& stage : stages) stage.set_up(1);
     show_barriers_to_copies();
+    start(own_rows);
+    own_rows.arrive();
   }
 };
 static_assert(sizeof(Arrivals) <= Arrivals::kBytes);

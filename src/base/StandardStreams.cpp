@@ -18,7 +18,7 @@
 namespace adtrain {
 
 void secure_standard_streams() {
-  std::signal(SIGPIPE, SIG_IGN);
+  for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     // open() returns the lowest free descriptor, which is this one.
     if (fcntl(stream, F_GETFD) < 0) open("/dev/null", O_RDWR);

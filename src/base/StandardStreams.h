@@ -3,13 +3,15 @@
 #include <string_view>
 
 /// Standard output and standard error as a run needs them: their reader may close them (`adtrain … | head
-/// -1`) or stop reading, and neither may end or delay a run.
+/// -1`) or stop reading, or they are files that may grow no further, and nothing of this may end or delay a
+/// run.
 namespace adtrain {
 
-/// To be called when the process starts. From now on SIGPIPE is ignored: writing to a closed pipe returns an
-/// error. Processes that this one starts inherit that. Where the process was started without one of its
-/// standard streams (`>&-`), that stream becomes /dev/null: otherwise the next file to be opened, for example
-/// a checkpoint, would receive printed output.
+/// To be called when the process starts. From now on SIGPIPE and SIGXFSZ are ignored: writing to a closed
+/// pipe returns an error, and so does writing beyond the limit for files (`ulimit -f`). Processes that this
+/// one starts inherit that. Where the process was started without one of its standard streams (`>&-`), that
+/// stream becomes /dev/null: otherwise the next file to be opened, for example a checkpoint, would receive
+/// printed output.
 void secure_standard_streams();
 
 /// Prints a command's answer to standard output. If the reader closes it early, the rest is dropped. Throws

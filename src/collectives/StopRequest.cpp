@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "launch/HeldTermination.h"
+#include "launch/StopSignals.h"
 
 namespace adtrain {
 namespace {
@@ -13,10 +14,13 @@ namespace {
 // The handler may run on any thread. It may use lock-free atomics.
 static_assert(std::atomic<int>::is_always_lock_free);
 std::atomic<int> received = 0;
+StopSignals asked;
 
 void remember(int signal) {
   received = signal;
-  if (signal != SIGUSR1) std::signal(signal, SIG_DFL);
+  if (signal == SIGUSR1 || !asked.insists()) return;
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);  // it arrives when this handler has returned
 }
 
 }  // namespace
@@ -33,6 +37,7 @@ StopRequest::StopRequest() {
 
 StopRequest::~StopRequest() {
   received = 0;
+  asked.forget();
   sigaction(SIGINT, &before_int_, nullptr);
   sigaction(SIGTERM, &before_term_, nullptr);
 }

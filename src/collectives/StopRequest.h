@@ -7,8 +7,8 @@
 namespace adtrain {
 
 /// A request to stop, by signal (INT, TERM, USR1). The handler only sets a flag. The flag is combined over
-/// ranks at a step boundary, so that all ranks stop after the same step. A second INT or TERM ends the
-/// process as usual.
+/// ranks at a step boundary, so that all ranks stop after the same step. An INT or TERM that insists (see
+/// StopSignals) ends the process as usual.
 ///
 /// USR1 means only "save and leave". It reaches the ranks of a run at different times: one may still be
 /// loading, another may already be leaving. From `expect_usr1` on it ends no process.

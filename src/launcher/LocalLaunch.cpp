@@ -19,6 +19,7 @@
 #include "launch/LaunchContext.h"
 #include "launch/LaunchVerdict.h"
 #include "launch/MeetingPort.h"
+#include "launch/StopSignals.h"
 #include "launcher/GpuIds.h"
 #include "launcher/PassedOnSignals.h"
 #include "launcher/RankEnd.h"
@@ -259,11 +260,13 @@ class LocalLaunch {
   void answer(int signal) {
     if (signal == SIGCHLD) return;
     if (signal == SIGTSTP) return pause_with_all();
+    const bool to_end = signal != SIGUSR1, insists = to_end && asked_.insists();
+    if (to_end && passed_on_ != 0 && !insists) return;
     send_to_all(signal);
     say(fmt::format("{} passed on to all ranks", signal_name(signal)));
-    // The first signal is a request, which may take as long as writing a checkpoint does.
-    if (signal != SIGUSR1 && passed_on_ != 0 && !kill_at_) kill_at_.emplace(grace_seconds_);
-    if (signal != SIGUSR1) passed_on_ = signal;
+    // The first request may take as long as writing a checkpoint does.
+    if (insists && !kill_at_) kill_at_.emplace(grace_seconds_);
+    if (to_end) passed_on_ = signal;
   }
 
   /// Ctrl-Z, until `fg` or `bg`.
@@ -399,6 +402,7 @@ class LocalLaunch {
   std::vector<RankEnd> ends_;  ///< in the order in which they were seen
   std::optional<Stopwatch> since_failure_;
   std::optional<Deadline> kill_at_;
+  StopSignals asked_;
   int passed_on_ = 0;  ///< the latest request to end that was passed on, 0 for none
   bool others_asked_ = false;
   bool others_killed_ = false;

@@ -61,7 +61,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& words) {
     dup2(output, STDERR_FILENO);
   }
   for (const int descriptor : plan.inherited) fcntl(descriptor, F_SETFD, 0);
-  signal(SIGPIPE, SIG_DFL);  // the launcher may ignore it for itself
+  for (const int ignored : {SIGPIPE, SIGXFSZ}) signal(ignored, SIG_DFL);  // the launcher may, for itself
   sigprocmask(SIG_SETMASK, &plan.blocked_signals, nullptr);
   execve(plan.program.c_str(), arguments, environment);
   constexpr char kComplaint[] = "adtrain launch: cannot start the program of a rank\n";

@@ -80,6 +80,7 @@ Trainer::End Trainer::run(int64_t stop_after) {
   parts_.log.begin(state_.progress.step, state_.progress.samples_drawn, options_.train_timesteps);
   slow_ranks_.begin();
   reported_step_ = state_.progress.step;
+  if (held_out_missed()) measure_held_out();
   if (returns_missed()) leaving = !measure_returns(stop) || leaving;
   while (!leaving) {
     activity.begin("training");
@@ -91,8 +92,9 @@ Trainer::End Trainer::run(int64_t stop_after) {
     leaving = stopped || state_.progress.step == last_step;
     profiler_.end_step(state_.progress.step, leaving);
     at_boundary(leaving);
-    // After the save, as it may take long: a run that is asked to stop does not begin it. One that is cut
-    // short is made up for when the run goes on from that save, so no further step is taken.
+    // After the save, as they may take long: a run that is asked to stop does not begin them. What was due,
+    // or is cut short, is made up for when the run goes on from that save, so no further step is taken.
+    if (!stopped && held_out_due(leaving)) measure_held_out();
     if (!stopped && returns_due()) leaving = !measure_returns(stop) || leaving;
     profiler_.write(leaving);
   }
@@ -123,12 +125,6 @@ void Trainer::at_boundary(bool leaving) {
   const int64_t step = state_.progress.step;
   const auto due = [&](int64_t interval) { return interval > 0 && (leaving || step % interval == 0); };
   if (due(options_.summary_interval)) report();
-  if (due(options_.eval_interval) && parts_.held_out_windows != nullptr) {
-    Activity::of_this_process().begin("measuring the held-out loss");
-    HeldOutLoss held_out(*parts_.held_out_windows, parts_.model, parts_.communicator,
-                         options_.test_batch_size);
-    step_.lend_memory_to([&] { parts_.log.held_out(step, held_out.measure()); });
-  }
   if (due(options_.ckpt_interval) || returns_due()) {
     save(leaving);
   } else if (keeper_wants_step()) {
@@ -162,13 +158,30 @@ void Trainer::give_step_to_keeper(bool leaving) {
   if (is_root) parts_.keeper.save(snapshot, leaving);
 }
 
+bool Trainer::held_out_due(bool leaving) const {
+  return parts_.held_out_windows != nullptr && options_.eval_interval > 0 &&
+         (leaving || state_.progress.step % options_.eval_interval == 0);
+}
+
 bool Trainer::returns_due() const {
   return parts_.returns != nullptr && options_.returns.due(state_.progress.step, options_.train_timesteps);
+}
+
+bool Trainer::held_out_missed() {
+  const int64_t step = state_.progress.step;
+  if (step == 0 || !held_out_due(/*leaving=*/step == options_.train_timesteps)) return false;
+  return !as_root_says(parts_.log.has_held_out(step));
 }
 
 bool Trainer::returns_missed() {
   if (state_.progress.step == 0 || !returns_due()) return false;
   return !as_root_says(parts_.log.has_returns(state_.progress.step));
+}
+
+void Trainer::measure_held_out() {
+  Activity::of_this_process().begin("measuring the held-out loss");
+  HeldOutLoss held_out(*parts_.held_out_windows, parts_.model, parts_.communicator, options_.test_batch_size);
+  step_.lend_memory_to([&] { parts_.log.held_out(state_.progress.step, held_out.measure()); });
 }
 
 bool Trainer::measure_returns(const StopRequest& stop) {

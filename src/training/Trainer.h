@@ -79,9 +79,13 @@ class Trainer {
   /// What rank 0 says. Collective.
   bool as_root_says(bool statement);
   void give_step_to_keeper(bool leaving);
+  bool held_out_due(bool leaving) const;
   bool returns_due() const;
-  /// Whether a measurement that was due at the step from which the run goes on was cut short. Collective.
+  /// Whether a measurement that was due at the step from which the run goes on was cut short, or not begun.
+  /// Collective.
+  bool held_out_missed();
   bool returns_missed();
+  void measure_held_out();
   /// Returns false where the run was asked to stop meanwhile. Collective.
   bool measure_returns(const StopRequest& stop);
   [[noreturn]] void fail_non_finite(const std::string& found);

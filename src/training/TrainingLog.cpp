@@ -142,6 +142,7 @@ void TrainingLog::tell_memory() const {
 }
 
 void TrainingLog::held_out(int64_t step, const LossFigures& figures) {
+  step_of_held_out_ = step;
   if (!paths_) return;
   nlohmann::ordered_json record = {{"step", step}, {"time", unix_seconds()}, {"test_loss", figures.loss}};
   tensorboard_->scalar("test/loss", step, figures.loss);
@@ -224,8 +225,11 @@ void TrainingLog::read_back_curve() {
       if (std::isfinite(curve.y[i])) points->push_back({curve.x[i], curve.y[i]});
     }
   }
-  for (const char* const name : {"test_return", "train_return"})
-    if (!metrics[name].x.empty()) step_of_returns_ = static_cast<int64_t>(metrics[name].x.back());
+  for (const auto& [name, step] :
+       {std::pair{"test_loss", &step_of_held_out_}, std::pair{"test_return", &step_of_returns_},
+        std::pair{"train_return", &step_of_returns_}}) {
+    if (!metrics[name].x.empty()) *step = static_cast<int64_t>(metrics[name].x.back());
+  }
 }
 
 void TrainingLog::draw_loss_curve() const {

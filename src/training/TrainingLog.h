@@ -53,6 +53,8 @@ class TrainingLog {
   void lines(const std::string& text);
   void trained(const TrainingFigures& figures);
   void held_out(int64_t step, const LossFigures& figures);
+  /// Whether the held-out loss after this step is recorded. Rank 0's answer counts.
+  bool has_held_out(int64_t step) const { return step_of_held_out_ == step; }
   void returns(int64_t step, const ReturnFigures& figures);
   /// Whether in-context returns after this step are recorded. Rank 0's answer counts.
   bool has_returns(int64_t step) const { return step_of_returns_ == step; }
@@ -87,7 +89,7 @@ class TrainingLog {
   std::vector<RankMemory> memory_;
   bool warned_of_lost_figures_ = false;
   std::vector<Point> training_loss_, held_out_loss_;
-  std::optional<int64_t> step_of_returns_;  ///< the newest ones
+  std::optional<int64_t> step_of_held_out_, step_of_returns_;  ///< the newest ones
 };
 
 }  // namespace adtrain

@@ -3,9 +3,11 @@
 #include <csignal>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "collectives/SingleCommunicator.h"
 #include "launch/HeldTermination.h"
+#include "launch/StopSignals.h"
 
 namespace adtrain {
 namespace {
@@ -24,12 +26,21 @@ TEST(StopRequest, ATerminationThatWasHeldDuringTheStartIsARequestToStop) {
   held_termination::release();  // as nothing is held, it ends nothing
 }
 
-TEST(StopRequestDeathTest, ASecondTerminationEndsTheProcess) {
+/// `timeout` signals its child, and then the group to which the child belongs.
+TEST(StopRequest, ATerminationThatArrivesTwiceIsOneRequest) {
+  const StopRequest stop;
+  std::raise(SIGTERM);
+  std::raise(SIGTERM);
+  EXPECT_EQ(StopRequest::signal_number(), SIGTERM);
+}
+
+TEST(StopRequestDeathTest, ATerminationThatInsistsEndsTheProcess) {
   EXPECT_EXIT(
       {
         held_termination::begin();
         std::raise(SIGTERM);
         const StopRequest stop;
+        usleep(static_cast<useconds_t>(1e6 * StopSignals::kOneRequestSeconds) + 1000);
         std::raise(SIGTERM);
       },
       testing::KilledBySignal(SIGTERM), "");

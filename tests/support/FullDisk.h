@@ -37,8 +37,7 @@ class FileSizeLimit {
 /// Shell words after which no file of the programs that follow grows beyond this size. ThreadSanitizer fills
 /// a file of its own at the start, larger than that, unless it finds no folder for it.
 inline std::string limit_files_to(int kibibytes) {
-  return "trap '' XFSZ; ulimit -f " + std::to_string(kibibytes) +
-         (kThreadSanitizer ? "; export TMPDIR=/nowhere; " : "; ");
+  return "ulimit -f " + std::to_string(kibibytes) + (kThreadSanitizer ? "; export TMPDIR=/nowhere; " : "; ");
 }
 
 /// A disk of its own, of so many KiB, in memory. Mounting takes root: tests ask mounted() first.

@@ -18,6 +18,7 @@
 #include "data/HistorySet.h"
 #include "data/TransitionWindows.h"
 #include "support/TemporaryFolder.h"
+#include "telemetry/MetricsFile.h"
 
 namespace adtrain {
 namespace {
@@ -71,20 +72,22 @@ struct RecordingMeter final : ReturnMeter {
 
 /// A small run.
 struct Subject {
-  explicit Subject(const TrainingOptions& training, at::Device device = at::kCPU)
+  /// `records`: the held-out loss, of the windows that it trains on, and all figures, into `folder`.
+  explicit Subject(const TrainingOptions& training, at::Device device = at::kCPU, bool records = false)
       : histories(HistorySet::random(5, 200, {9, 5}, 1)),
         windows(histories, {.steps = 200, .horizon = 20, .length = 8}),
         communicator(device),
         model(created(training, device)),
+        log(console, records ? std::optional(paths_in(folder.path())) : std::nullopt),
         trainer(training, {}, {},
                 {.model = *model,
                  .communicator = communicator,
                  .training_windows = windows,
-                 .held_out_windows = nullptr,
+                 .held_out_windows = records ? &windows : nullptr,
                  .keeper = keeper,
                  .log = log,
                  .origin = {},
-                 .profiles = profiles.path(),
+                 .profiles = folder.path(),
                  .returns = &meter}) {
     trainer.start_from(nullptr);
   }
@@ -99,6 +102,10 @@ struct Subject {
     auto model = AlgorithmDistillation::create(options, {}, 3);
     model->parameters().to(device, training.compute_type(device));
     return model;
+  }
+
+  static TrainingLog::Paths paths_in(const std::filesystem::path& folder) {
+    return {.metrics = folder / "metrics.jsonl", .tensorboard = folder, .loss_curve = folder / "loss"};
   }
 
   /// All parameters get this value once `step` steps are done.
@@ -127,8 +134,8 @@ struct Subject {
   RecordingKeeper keeper;
   RecordingMeter meter{keeper};
   Console console{{.enabled = false}};
-  TrainingLog log{console, std::nullopt};
-  TemporaryFolder profiles;
+  TemporaryFolder folder;
+  TrainingLog log;
   Trainer trainer;
 };
 
@@ -207,6 +214,27 @@ TEST(Trainer, AMeasurementThatIsCutShortIsMadeUpForWhenTheRunGoesOn) {
   EXPECT_THAT(subject.meter.measured, ElementsAre(0, 0, 4, 8, 8)) << "and not once it is known";
 }
 
+TEST(Trainer, AHeldOutLossThatIsDueAtAStopIsMeasuredWhenTheRunGoesOn) {
+  TrainingOptions options = options_of(6, 6);
+  options.eval_interval = 2;
+  Subject subject(options, at::kCPU, /*records=*/true);
+  const auto measured = [&] { return read_metrics(subject.folder.path() / "metrics.jsonl")["test_loss"].x; };
+  subject.keeper.after_step = [] {
+    std::raise(SIGTERM);  // at step 1, to be agreed upon at step 2, which is due
+    return false;
+  };
+  EXPECT_EQ(subject.trainer.run(), Trainer::End::kStopped);
+  EXPECT_THAT(subject.keeper.left_with, ElementsAre(2));
+  EXPECT_THAT(measured(), IsEmpty());
+  subject.keeper.after_step = [] { return false; };
+  subject.trainer.run(3);
+  EXPECT_THAT(measured(), ElementsAre(2, 3)) << "a run that is left by itself has the last one";
+  subject.trainer.run();
+  EXPECT_THAT(measured(), ElementsAre(2, 3, 4, 6));
+  subject.trainer.run();
+  EXPECT_THAT(measured(), ElementsAre(2, 3, 4, 6)) << "and not once it is known";
+}
+
 TEST(Trainer, AMeasurementThatIsCutShortEndsAProfile) {
   TrainingOptions options = options_of(8, 3);
   options.returns.interval = 4;
@@ -214,7 +242,7 @@ TEST(Trainer, AMeasurementThatIsCutShortEndsAProfile) {
   Subject subject(options);
   subject.meter.stops = true;
   EXPECT_EQ(subject.trainer.run(), Trainer::End::kStopped);
-  const std::string report = read_file(subject.profiles.path() / "steps_3-4.txt");
+  const std::string report = read_file(subject.folder.path() / "steps_3-4.txt");
   EXPECT_THAT(report, HasSubstr("profile of steps 3-4: rank 0"));
 }
 

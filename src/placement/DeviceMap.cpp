@@ -151,10 +151,12 @@ DeviceMap DeviceMap::automatic(const std::vector<PlacedModule>& modules, const M
                        !map.gpus().empty();
   if (!streams || context.streamed <= 1) return map;
   try {
-    return filled_with_room(modules, limits, gpus, context.streamed, context);
+    DeviceMap roomier = filled_with_room(modules, limits, gpus, context.streamed, context);
+    if (!roomier.gpus().empty()) return roomier;  // else no GPU would compute
   } catch (const ConfigError&) {
-    return map;  // the CPU may not hold more
+    // The CPU may not hold more.
   }
+  return map;
 }
 
 DeviceMap DeviceMap::filled_with_room(const std::vector<PlacedModule>& modules, const MemoryLimits& limits,

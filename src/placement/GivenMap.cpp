@@ -52,22 +52,37 @@ std::vector<Named> read(const std::string& text) {
   return map;
 }
 
-/// What a part may be called: also "blocks.3", whatever the network calls its blocks.
-std::vector<std::string> names_of(const std::string& part, const PlacedModule& module) {
-  if (!module.is_block) return {part};
-  return {part, "blocks" + part.substr(part.rfind('.'))};
+/// What users call all blocks, whatever the network calls them.
+constexpr const char* kBlocks = "blocks";
+
+/// "blocks.3" for "transformer.blocks.3", else the module's own name.
+std::string documented_name(const PlacedModule& module) {
+  return module.is_block ? kBlocks + module.name.substr(module.name.rfind('.')) : module.name;
+}
+
+/// "transformer.blocks.3" for "blocks.3", where that is what the network calls it.
+std::string name_in_network(const std::string& name, const PlacedModule& module) {
+  const std::string prefix = kBlocks;
+  if (!module.is_block || (name != prefix && !name.starts_with(prefix + "."))) return name;
+  return module.name.substr(0, module.name.rfind('.')) + name.substr(prefix.size());
+}
+
+/// Whether a name of the network is this one, or begins with it up to a dot. All begin with "".
+bool begins_with(const std::string& part, const std::string& name) {
+  return name.empty() || part == name || part.starts_with(name + ".");
 }
 
 /// The line that says where a part is: the longest name that it begins with, else that of its whole module.
+/// Lengths are those of the network's names.
 Named* line_for(std::vector<Named>& map, const std::string& part, const PlacedModule& module) {
-  const std::vector<std::string> names = names_of(part, module);
   Named *best = nullptr, *of_module = nullptr;
+  size_t longest = 0;
   for (Named& line : map) {
     if (line.name == module.name && line.name != part) of_module = &line;
-    const bool fits = line.name.empty() || std::ranges::any_of(names, [&](const std::string& name) {
-                        return name == line.name || name.starts_with(line.name + ".");
-                      });
-    if (fits && (best == nullptr || line.name.size() > best->name.size())) best = &line;
+    const std::string name = name_in_network(line.name, module);
+    if (!begins_with(part, name) || (best != nullptr && name.size() <= longest)) continue;
+    best = &line;
+    longest = name.size();
   }
   return of_module != nullptr && (best == nullptr || best->name.empty()) ? of_module : best;
 }
@@ -75,12 +90,32 @@ Named* line_for(std::vector<Named>& map, const std::string& part, const PlacedMo
 std::vector<std::string> names_to_use(const std::vector<PlacedModule>& modules) {
   std::vector<std::string> names;
   for (const PlacedModule& module : modules) {
-    names.push_back(module.name);
+    names.push_back(documented_name(module));
     names.insert(names.end(), module.parts.begin(), module.parts.end());
-    if (const size_t dot = module.name.rfind('.'); module.is_block && dot != std::string::npos)
-      names.push_back(module.name.substr(0, dot));
+    if (module.is_block) names.insert(names.end(), {kBlocks, name_in_network(kBlocks, module)});
   }
   return names;
+}
+
+bool fits_a_module(const std::string& name, const std::vector<PlacedModule>& modules) {
+  return std::ranges::any_of(modules, [&](const PlacedModule& module) {
+    return name == module.name || std::ranges::any_of(module.parts, [&](const std::string& part) {
+             return begins_with(part, name_in_network(name, module));
+           });
+  });
+}
+
+/// To be called before a module without a device is reported: a misspelt name may have been meant for it.
+void refuse_unknown_names(const std::vector<Named>& map, const std::vector<PlacedModule>& modules) {
+  for (const Named& line : map) {
+    if (fits_a_module(line.name, modules)) continue;
+    const std::string nearest = nearest_name(line.name, names_to_use(modules));
+    throw ConfigError(fmt::format(
+        "device_map: found {}, which places no module: there is none of this name, or it is within a block, "
+        "which is never split; expected {}, … {}{}",
+        quoted(line.name), documented_name(modules.front()), documented_name(modules.back()),
+        nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
+  }
 }
 
 MapDevice device_for(const PlacedModule& module, std::vector<Named>& map) {
@@ -89,8 +124,9 @@ MapDevice device_for(const PlacedModule& module, std::vector<Named>& map) {
   for (const std::string& part : module.parts) {
     Named* const line = line_for(map, part, module);
     if (line == nullptr) {
-      throw ConfigError(fmt::format(
-          "device_map: found no device for {}; expected one for every module: add \"{}: 0\"", part, part));
+      throw ConfigError(
+          fmt::format("device_map: found no device for {}; expected one for every module: add \"{}: 0\"",
+                      part, documented_name(module)));
     }
     line->used = true;
     if (first == nullptr) {
@@ -121,16 +157,15 @@ std::vector<MapDevice> devices_in_map(const std::string& text) {
 DeviceMap DeviceMap::given(const std::string& text, const std::vector<PlacedModule>& modules,
                            const MemoryLimits& limits, const ContextMemory& context) {
   std::vector<Named> map = read(text);
+  refuse_unknown_names(map, modules);
   std::vector<MapDevice> devices;
   for (const PlacedModule& module : modules) devices.push_back(device_for(module, map));
   for (const Named& line : map) {
     if (line.used) continue;
-    const std::string nearest = nearest_name(line.name, names_to_use(modules));
-    throw ConfigError(fmt::format(
-        "device_map: found {}, which places no module: there is none of this name, or longer names "
-        "place all that is in it, or it is within a block, which is never split; expected {}, … {}{}",
-        quoted(line.name), modules.front().name, modules.back().name,
-        nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
+    throw ConfigError(
+        fmt::format("device_map: found {}, which places no module: other names place all that is in it; "
+                    "expected no such line: leave it out",
+                    quoted(line.name)));
   }
   for (size_t i = 0; i < modules.size(); ++i) {
     for (const size_t other : modules[i].shares_with) {

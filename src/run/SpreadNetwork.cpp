@@ -144,19 +144,29 @@ DeviceMap map_of(const PlacementOptions& options, const std::vector<PlacedModule
   return DeviceMap::given(*options.device_map, modules, limits, context);
 }
 
-/// `most`, halved until `find_map(rows)` throws no ConfigError; 1 where it always does.
+/// `most`, halved until `find_map(rows)` is a map with a GPU. Where it never is, halved until it is any, and
+/// 1 where it always throws a ConfigError.
 template <class FindMap>
 int64_t halved_until_it_fits(int64_t most, const FindMap& find_map) {
-  int64_t rows = most;
-  for (; rows > 1; rows /= 2) {
+  int64_t most_on_cpu = 1;
+  for (int64_t rows = most; rows > 0; rows /= 2) {
     try {
-      find_map(rows);
-      break;
+      if (!find_map(rows).gpus().empty()) return rows;
+      most_on_cpu = std::max(most_on_cpu, rows);
     } catch (const ConfigError&) {
       continue;
     }
   }
-  return std::max<int64_t>(rows, 1);
+  return most_on_cpu;
+}
+
+/// Where a map leaves all devices unused, though there are some: why. Else "".
+std::string why_unused(const DeviceMap& map, const MemoryLimits& limits, const ContextMemory& context,
+                       int64_t rows) {
+  if (!map.gpus().empty() || limits.gpus.empty()) return "";
+  return fmt::format(
+      "no GPU of the map holds a module beside {} for a pass of {} row{}: the cpu computes everything",
+      human_bytes(static_cast<double>(context.of_gpu)), rows, rows == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -211,7 +221,7 @@ DeviceMap SpreadNetwork::map_for(int64_t rows) const {
 }
 
 int64_t SpreadNetwork::fitting_rows(int64_t most) const {
-  return halved_until_it_fits(most, [this](int64_t rows) { map_for(rows); });
+  return halved_until_it_fits(most, [this](int64_t rows) { return map_for(rows); });
 }
 
 void SpreadNetwork::place(int64_t rows) {
@@ -251,11 +261,13 @@ void SpreadNetwork::describe(const DeviceMap& map, int64_t rows) {
         "{0} {1} alone holds the whole network: without device_map it would be faster, with a rank for each "
         "{0}",
         device, map.alone_sufficient().text());
+  } else {
+    remark_ = why_unused(map, limits_, context, rows);
   }
 }
 
 std::string SpreadNetwork::device_name() const {
-  return on_gpus() ? visible_gpu(gpus_.front()).name : "CPU";
+  return gpus_in_use_.empty() ? "CPU" : visible_gpu(gpus_.front()).name;
 }
 
 void SpreadNetwork::show(Console& console) const {
@@ -289,7 +301,10 @@ std::vector<std::string> planned_map(const RunConfig& config) {
   std::vector<std::string> lines = {
       fmt::format("device map within max_memory, with {} for a pass of {} rows in {} on each GPU:",
                   human_bytes(static_cast<double>(context_for(rows).of_gpu)), rows, precision_name(type))};
-  for (std::string& line : map_for(rows).table()) lines.push_back("  " + std::move(line));
+  const DeviceMap map = map_for(rows);
+  for (std::string& line : map.table()) lines.push_back("  " + std::move(line));
+  if (std::string remark = why_unused(map, *limits, context_for(rows), rows); !remark.empty())
+    lines.push_back(std::move(remark));
   return lines;
 }
 

@@ -35,7 +35,8 @@ class SpreadNetwork {
                 Rows sent = Rows::kWindows);
 
   bool on_gpus() const { return !gpus_.empty(); }
-  /// `most`, halved until a pass of so many rows leaves room for the network. 1 where none does.
+  /// `most`, halved until a pass of so many rows leaves a GPU room for a part of the network. Where none
+  /// does, halved until the CPU has room for it, or 1.
   int64_t fitting_rows(int64_t most) const;
   /// Puts the network where the map says, for passes of up to `rows` rows; so many may grow at once. Throws
   /// ConfigError where it does not fit. To be called once.
@@ -48,9 +49,10 @@ class SpreadNetwork {
   int64_t micro_batches() const { return on_gpus() ? placed_->stages() : 1; }
   /// This rank's GPUs that hold a part of the network. Once it is placed.
   const std::vector<at::Device>& gpus_in_use() const { return gpus_in_use_; }
-  /// The GPUs' name, "CPU" without.
+  /// The GPUs' name; "CPU" where none holds a part of the network. Once it is placed.
   std::string device_name() const;
-  /// The map as a table, and where one device suffices, that it would be faster. Once it is placed.
+  /// The map as a table, and a remark where one device suffices, which would be faster, or where all are left
+  /// unused. Once it is placed.
   void show(Console& console) const;
 
  private:

@@ -142,6 +142,13 @@ TEST(DeviceMap, SpillsToTheCpuAndNeverComesBack) {
   EXPECT_EQ(tight.streaming_buffers(), 1);
 }
 
+TEST(DeviceMap, AGpuWithRoomForOneModuleThatComesIsUsed) {
+  // 100 and 2 · 1000 would be more than it has.
+  const DeviceMap map = planned(8, "{0: 1900, cpu: 100000}");
+  EXPECT_EQ(devices_of(map), "0 cpu cpu cpu cpu cpu cpu cpu cpu cpu");
+  EXPECT_EQ(map.streaming_buffers(), 1);
+}
+
 TEST(DeviceMap, ContextMemoryIsTakenFirst) {
   const ContextMemory context = {.of_gpu = 2000};
   // GPU 0 may hold 3000: 100 + 1000 + 1000.
@@ -265,6 +272,15 @@ TEST(GivenMap, TheLongestNameHolds) {
                                           MemoryLimits::parse("{0: 9, 1: 9}"), {})),
               "0 0 1 0");
   }
+  const auto pre_norm = placed_modules({{"embed.weight", 1},
+                                        {"transformer.blocks.0.w", 1},
+                                        {"transformer.blocks.1.w", 1},
+                                        {"pred_action.weight", 1}});
+  for (const std::string all : {"transformer", "transformer.blocks", "blocks"}) {
+    EXPECT_EQ(devices_of(DeviceMap::given("{embeddings: 0, " + all + ": 0, blocks.1: 1, head: 1}", pre_norm,
+                                          MemoryLimits::parse("{0: 9, 1: 9}"), {})),
+              "0 0 1 1");
+  }
   EXPECT_THAT(devices_in_map("{a: 3, b: cpu, c: 1, d: 3}"),
               ElementsAre(MapDevice{}, MapDevice{1}, MapDevice{3}));
 }
@@ -283,7 +299,10 @@ TEST(GivenMap, CountsWhatBlocksKeep) {
 
 TEST(GivenMap, SaysWhatIsWrong) {
   const auto fault = [](const std::string& text) { return error_of([&] { given(text); }); };
-  EXPECT_THAT(fault("{blocks: 0, head: 0}"), HasSubstr("found no device for observation"));
+  EXPECT_THAT(fault("{blocks: 0, head: 0}"),
+              AllOf(HasSubstr("found no device for observation"), HasSubstr("add \"embeddings: 0\"")));
+  EXPECT_THAT(fault("{embeddings: 0, blocks: 0, hed: 1}"),
+              AllOf(HasSubstr("found 'hed', which places no module"), HasSubstr("did you mean head?")));
   EXPECT_THAT(fault("{\"\": 0, bloks.1: 1}"),
               AllOf(HasSubstr("'bloks.1'"), HasSubstr("did you mean blocks.1?")));
   EXPECT_THAT(fault("{\"\": 0, blocks.1.mlp: 1}"), HasSubstr("never split"));
@@ -299,7 +318,13 @@ TEST(GivenMap, SaysWhatIsWrong) {
               HasSubstr("found 'embeddings' twice; expected one device for it"));
   EXPECT_THAT(fault("{\"\": 0, \"\": 1}"), HasSubstr("found \"\" (everything) twice"));
   EXPECT_THAT(fault("{\"\": 0, embeddings: 0, blocks: 0, head: 0}"),
-              HasSubstr("found \"\" (everything), which places no module"));
+              HasSubstr("found \"\" (everything), which places no module: other names place all"));
+  const auto post_norm = placed_modules({{"embed.weight", 1}, {"transformer_encoder.layers.0.w", 1}});
+  const auto fault_of_post_norm = [&](const std::string& text) {
+    return error_of([&] { DeviceMap::given(text, post_norm, MemoryLimits::parse("{0: 9}"), {}); });
+  };
+  EXPECT_THAT(fault_of_post_norm("{embeddings: 0}"), HasSubstr("add \"blocks.0: 0\""));
+  EXPECT_THAT(fault_of_post_norm("{embeddings: 0, bloks: 0}"), HasSubstr("did you mean blocks?"));
   EXPECT_THAT(fault("fastest"), HasSubstr("expected a map of modules"));
   EXPECT_THAT(error_of([] { given("{\"\": 0}", "{0: 3000}"); }),
               AllOf(HasSubstr("blocks.2 exceeds the limit of 0 by 100 B"), HasSubstr("raise max_memory")));

@@ -79,6 +79,11 @@ TEST(SpreadNetwork, APlannedMapIsATable) {
   EXPECT_THAT(planned_map(configured(found + "max_memory: {0: 900KB}\n")).front(),
               HasSubstr("for a pass of 8 rows"))
       << "16 take 1.1 MB beside 0.3 MB of weights";
+  EXPECT_THAT(planned_map(configured(found + "max_memory: {0: 900KB, cpu: 1GB}\n")).front(),
+              HasSubstr("for a pass of 8 rows"))
+      << "a cpu that has room for any pass takes nothing from the GPUs";
+  EXPECT_THAT(planned_map(configured(network + "max_memory: {0: 200KB, cpu: 1GB}\n")).back(),
+              HasSubstr("no GPU of the map holds a module beside 270.5 KiB for a pass of 4 rows: the cpu"));
 }
 
 }  // namespace

@@ -15,10 +15,9 @@ std::string ColumnCheck::wrong(const TaskSpaces& spaces, size_t task, size_t his
     if (!row) return std::string();
     const std::string path = source_->path_of(task);
     return fmt::format(
-        "{}: {}, history {}, step {}: found {} among the {}; expected {}: mend the "
-        "data, or leave the task out with tasks",
+        "{}: {}, history {}, step {}: found {} among the {}; expected {}: mend the data, or {}",
         path.empty() ? name_ : path, source_->tasks()[task].name, history, first + *row,
-        text_of_row(column, *row), name_of(column.type.kind), expected);
+        text_of_row(column, *row), name_of(column.type.kind), expected, kLeaveTaskOut);
   };
   const Column& states = *steps.find(ColumnKind::kObservations);
   const Column& actions = *steps.find(ColumnKind::kActions);

@@ -9,6 +9,9 @@
 
 namespace adtrain {
 
+/// What a message advises where a task's histories do not serve: the key depends on the command.
+inline constexpr const char* kLeaveTaskOut = "leave the task out with tasks (in adtrain score: score_tasks)";
+
 /// Checks that observations, actions and rewards can be trained on. A value; borrows the source.
 class ColumnCheck {
  public:

@@ -10,6 +10,7 @@
 #include "base/Text.h"
 #include "base/Words.h"
 #include "config/Scalar.h"
+#include "data/ColumnCheck.h"
 
 namespace adtrain {
 
@@ -142,14 +143,13 @@ int64_t ColumnWindowIndex::windows_of_task(size_t chosen) const {
                             ? fmt::format(", in the last {} of a history", shape_.last_fraction)
                             : "");
   throw DataError(fmt::format(
-      "{}: no window: {} steps of its longest history are used; expected {}; use {}{}{}, or leave the task "
-      "out with tasks",
-      task.name, longest, expected,
+      "{}: no window: {} steps of its longest history are used; expected {}; use {}{}{}, or {}", task.name,
+      longest, expected,
       shape_.packed              ? "a smaller window_margin"
       : shape_.last_fraction < 1 ? "a smaller n_transit"
                                  : "a smaller n_transit, in training at all positions sequence_packing: true",
       thinned_.empty() ? "" : ", a smaller episode_stride",
-      shape_.steps == kAllThereAre ? "" : ", more train_source_timesteps"));
+      shape_.steps == kAllThereAre ? "" : ", more train_source_timesteps", kLeaveTaskOut));
 }
 
 WindowFinder ColumnWindowIndex::finder() const {

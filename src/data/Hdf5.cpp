@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/Error.h"
+#include "data/HistoryFilePath.h"
 
 namespace adtrain {
 namespace {
@@ -30,11 +31,7 @@ std::string hdf5_reason() {
 }
 
 Hdf5Handle open_hdf5(const std::filesystem::path& path) {
-  if (!std::filesystem::is_regular_file(path)) {
-    throw DataError(
-        fmt::format("{}: no such file; expected learning histories in HDF5; `adtrain collect` makes them",
-                    path.string()));
-  }
+  expect_history_file(path);
   // Files that are read never change, so they need no lock, which network file systems may refuse.
   const Hdf5Handle access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_file_locking(access.get(), false, true);

@@ -10,6 +10,7 @@
 
 #include "base/Error.h"
 #include "base/Text.h"
+#include "data/HistoryFilePath.h"
 #include "data/reader/ReaderProcess.h"
 
 namespace adtrain {
@@ -56,11 +57,7 @@ class ValueCheck {
 }  // namespace
 
 HistoryFile::HistoryFile(std::filesystem::path path) : path_(std::move(path)) {
-  if (!std::filesystem::is_regular_file(path_)) {
-    throw DataError(
-        fmt::format("{}: no such file; expected learning histories in HDF5; `adtrain collect` makes them",
-                    path_.string()));
-  }
+  expect_history_file(path_);
   reader_ = std::make_unique<ReaderProcess>();
   reader_->ask({{"do", "open"}, {"path", path_.string()}}, path_.string() + ": opening it");
   const nlohmann::json found = reader_->answer();

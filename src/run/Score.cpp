@@ -98,7 +98,7 @@ std::string network_digest(const RunConfig& config) {
   return checksum_text(text);
 }
 
-/// What must be the same for the same bits of scores.
+/// What must be the same for the same bits of scores, and the same tasks that are trained on.
 ordered_json scored_with(const RunConfig& config, const std::string& device, at::ScalarType type,
                          const ScoredWindows& windows, const SampleBatches& batches) {
   ordered_json json = {{"network", config.model.architecture()},
@@ -115,7 +115,13 @@ ordered_json scored_with(const RunConfig& config, const std::string& device, at:
                        {"episode_stride", config.data.episode_stride}};
   if (config.scoring.score_max_samples) json["score_max_samples"] = *config.scoring.score_max_samples;
   for (const auto& [key, text] : config.quantisation.identity()) json[key] = text;
-  if (!config.environment.has_own_tasks()) return json;
+  if (!config.environment.has_own_tasks()) {
+    json["env_split_seed"] = config.environment.split_seed();
+    json["train_env_ratio"] = config.environment.train_ratio();
+    json["train_tasks"] = nullptr;
+    if (config.tasks.train_tasks) json["train_tasks"] = *config.tasks.train_tasks;
+    return json;
+  }
   json["window_margin"] = config.data.window_margin;
   json["last_fraction"] = config.data.last_fraction;
   json["reward_scale"] = config.data.reward_scale;
@@ -208,7 +214,7 @@ struct Way {
 ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, const RunConfig& config,
                        const Way& way, const Ranks& ranks) {
   Communicator& communicator = *ranks.communicator;
-  Console console = Console::for_process(communicator.is_root() && !request.json);
+  Console console = Console::for_process(communicator.is_root(), request.json ? stderr : stdout);
   const StopRequest stop;
   const bool on_gpus_of_map = way.spread && SpreadNetwork::takes_gpus(config);
   const at::ScalarType type =
@@ -316,7 +322,7 @@ ExitCode score_as_rank(const ScoreRequest& request, const TrainedRun& trained, c
     show(scores, console);
   }
   results.write([&] {
-    write_scores(folder, scores);
+    write_scores(folder, scores, request.overwrite);
     forget_failures(folder);
   });
   console.info(fmt::format("{} samples in {}, {:.1f} samples/s; scores {}/scores.csv and .npy",
@@ -349,7 +355,7 @@ ExitCode merge(const MergeRequest& request) {
   const ResultsFolder results = results_folder(request.output, "--output");
   results.check();
   const Scores scores = merged_scores(request.parts);
-  results.write([&] { write_scores(request.output, scores); });
+  results.write([&] { write_scores(request.output, scores, request.overwrite); });
   if (request.json) {
     print_answer(scores.summary().dump(2) + "\n");
     return ExitCode::kDone;

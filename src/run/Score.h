@@ -26,8 +26,8 @@ struct ScoreRequest {
 /// (write_scores): score_output_dir, or `scores/HISTORIES-step-N` in the run's folder; of a shard to
 /// `part-I-of-N` in that folder. Returns kDone; where a signal stopped it, stop_code, and the folder
 /// holds nothing new but an empty file `requeue`. Throws the Error family, also where the folder holds scores
-/// that are not to be overwritten; where one of several ranks fails, failure.txt is written there. Where it
-/// only measures, the folder gets a ScoringSpeed and no scores.
+/// that are not to be overwritten, before the work or by its end; where one of several ranks fails,
+/// failure.txt is written there. Where it only measures, the folder gets a ScoringSpeed and no scores.
 ExitCode score(const ScoreRequest& request);
 
 /// The command line of `adtrain merge`.

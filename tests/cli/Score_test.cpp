@@ -77,7 +77,7 @@ TEST_F(Score, OneProcessRanksAndPartsGiveTheSameBytes) {
   expect_done(run_->adtrain("launch --nproc 3 " + seven + "three"));
   expect_equal("three", "one");
   expect_done(run_->mpirun(2, seven + "parts --shard 0/3"));
-  const Finished part = run_->adtrain(seven + "parts --shard 2/3 --json");
+  const Finished part = run_->adtrain(seven + "parts --shard 2/3 --json 2>/dev/null");
   expect_done(part);
   EXPECT_EQ(json::parse(part.output)["part"]["shard"], "2/3");
   expect_error(run_->shell("$adtrain merge parts/part-* --output merged"), 4,
@@ -128,9 +128,11 @@ TEST_F(Score, In16BitsTheBytesAreTheSameOnAnyNumberOfRanksToo) {
 }
 
 TEST_F(Score, TheRunsOwnHistoriesAreScoredTaskByTask) {
-  const Finished finished =
-      run_->adtrain("score runs/small/ --json --set score_tasks=all --set batch_size=5 --set score_stride=9");
+  const Finished finished = run_->adtrain(
+      "score runs/small/ --json --set score_tasks=all --set batch_size=5 --set score_stride=9 "
+      "--set bnb_4bit_quant_type=fp4 2> said");
   expect_done(finished);
+  EXPECT_THAT(run_->read("said"), HasSubstr("bnb_4bit_quant_type has no effect"));
   const json summary = json::parse(finished.output);
   EXPECT_EQ(summary["samples"], 25 * 10 * 8);
   ASSERT_EQ(summary["tasks"].size(), 25U);
@@ -164,9 +166,34 @@ TEST_F(Score, MistakesAreNamed) {
   expect_error(run_->adtrain("score runs/small empty.hdf5"), 4, HasSubstr("empty.hdf5"));
   expect_error(run_->adtrain("merge runs/small"), 2, HasSubstr("missing --output"));
   expect_error(run_->adtrain("merge runs/small --output x"), 4,
-               HasSubstr("runs/small/summary.json does not exist"));
+               AllOf(HasSubstr("runs/small holds no complete scoring: summary.json is not there"),
+                     Not(HasSubstr("did you mean"))));
+  expect_error(run_->adtrain("score runs/small histories/"), 4,
+               AllOf(HasSubstr("histories/: a folder; expected a file"), Not(HasSubstr("no such file"))));
+  expect_error(run_->adtrain(arguments("--set score_tasks=tests")), 2,
+               AllOf(HasSubstr("expected test, train, all, or numbers"), HasSubstr("did you mean test?")));
   EXPECT_FALSE(std::filesystem::exists(run_->run() / "scores" / "empty-step-20" / "summary.json"));
   EXPECT_FALSE(std::filesystem::exists(run_->folder() / "elsewhere")) << "nothing was scored into it";
+}
+
+TEST_F(Score, OfTwoIntoOneFolderTheLaterReplacesNothing) {
+  const std::string shared = "$adtrain " + arguments("--set batch_size=1 --set output_dir=shared ");
+  const Finished both = run_->shell(
+      kAwait +
+      (shared + "> later 2>&1 & await grep -qs 'weights frozen' later; kill -STOP $!; " + shared +
+       "--set max_samples=3; echo \"first $?\"; kill -CONT $!; wait $!; echo \"later $?\"; cat later"));
+  EXPECT_THAT(both.output,
+              AllOf(HasSubstr("first 0"), HasSubstr("later 2"), HasSubstr("shared holds scores already")));
+  EXPECT_EQ(json::parse(run_->read("shared/summary.json"))["samples"], 3);
+}
+
+TEST_F(Score, PartsOfAnotherSplitAreNotMerged) {
+  const std::string all = arguments("--set score_tasks=all --set max_samples=50 --set output_dir=splits ");
+  expect_done(run_->adtrain(all + "--shard 0/2"));
+  expect_done(run_->adtrain(all + "--shard 1/2 --set env_split_seed=9"));
+  expect_error(run_->shell("$adtrain merge splits/part-* --output merged-splits"), 4,
+               AllOf(HasSubstr("part-1-of-2 is of other settings than splits/part-0-of-2"),
+                     HasSubstr("env_split_seed is 9, and there 0")));
 }
 
 TEST_F(Score, NoticesOfTheConfigurationAreShown) {
@@ -217,7 +244,7 @@ TEST_F(Score, TasksOfAnySpaceAreScoredInTheGroupsOfTheModel) {
   // Held out is what training has not seen; other spaces are left out, or refused where there are no others.
   const Finished held_out = run_->adtrain(
       "score runs/own domains/mujoco/ant domains/mujoco/walker xland.hdf5 "
-      "--json --set max_samples=9 --set output_dir=own-walker");
+      "--json --set max_samples=9 --set output_dir=own-walker 2>/dev/null");
   expect_done(held_out);
   const json walker = json::parse(held_out.output);
   ASSERT_EQ(walker["tasks"].size(), 1U);

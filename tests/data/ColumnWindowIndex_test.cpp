@@ -172,8 +172,9 @@ TEST(ColumnWindowIndex, ATaskWithoutAWindowIsNamed) {
     const ColumnWindowIndex index(source, {0, 1}, {.length = 10, .margin = 1});
     FAIL() << "expected a DataError";
   } catch (const DataError& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("task 1: no window: 11 steps"), HasSubstr("expected 12"),
-                                    HasSubstr("leave the task out with tasks")));
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("task 1: no window: 11 steps"), HasSubstr("expected 12"),
+                      HasSubstr("leave the task out with tasks (in adtrain score: score_tasks)")));
   }
   EXPECT_EQ(ColumnWindowIndex(source, {0}, {.length = 10, .margin = 1}).size(), 39);
 }

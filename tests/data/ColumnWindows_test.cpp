@@ -317,7 +317,7 @@ TEST(ColumnWindows, NeverGiveWhatIsNotFiniteOrNotInTheSpace) {
                 set_number(history, ColumnKind::kRewards, 7, std::numeric_limits<double>::quiet_NaN());
               }),
               AllOf(HasSubstr("counted.hdf5: task 1, history 1, step 7: found nan among the rewards"),
-                    HasSubstr("expected a finite number")));
+                    HasSubstr("expected a finite number"), HasSubstr("in adtrain score: score_tasks")));
   EXPECT_THAT(complaint_after([](HistoryWindow& history) {
                 set_number(history, ColumnKind::kActions, 11, std::numeric_limits<float>::infinity());
               }),

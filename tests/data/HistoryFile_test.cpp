@@ -20,6 +20,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr HistoryBounds kBounds{.grid_size = 9, .num_actions = 5};
 
@@ -231,6 +232,10 @@ TEST(HistoryFile, ACutMissingOrForeignFileIsADataError) {
   EXPECT_THAT(file.complaint(), AllOf(HasSubstr("not a readable HDF5 file"), HasSubstr("7 bytes")));
   std::filesystem::remove(file.path);
   EXPECT_THAT(file.complaint(), AllOf(HasSubstr("no such file"), HasSubstr("adtrain collect")));
+  std::filesystem::create_directory(file.path);
+  std::ofstream(file.path / "inner.h5") << "in it";
+  EXPECT_THAT(file.complaint(), AllOf(HasSubstr("history.hdf5: a folder; expected a file"),
+                                      HasSubstr("inner.h5"), Not(HasSubstr("no such file"))));
 }
 
 }  // namespace

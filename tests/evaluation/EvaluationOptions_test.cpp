@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "evaluation/scoring/ScoringOptions.h"
+
 namespace adtrain {
 namespace {
 
@@ -72,6 +74,27 @@ TEST(EvaluationOptions, TasksAreASideOfTheSplitOrOfTheFamily) {
   for (const char* good : {"test", "train", "all", "0", "3-9,80"}) EXPECT_EQ(finding(good), "") << good;
   EXPECT_THAT(finding("tests"), testing::HasSubstr("found 'tests'"));
   EXPECT_THAT(finding("80-81"), testing::AllOf(testing::HasSubstr("task 81"), testing::HasSubstr("0 to 80")));
+}
+
+TEST(ScoringOptions, TasksAreASideOfTheSplitOrNumbers) {
+  EnvironmentOptions family, own;
+  own.env = "rooms";
+  const auto finding = [](const std::string& tasks, const EnvironmentOptions& environment) {
+    ScoringOptions options;
+    options.score_tasks = tasks;
+    Findings findings;
+    options.check(findings, environment);
+    return findings.empty() ? "" : findings.all()[0].message;
+  };
+  for (const EnvironmentOptions& environment : {family, own}) {
+    for (const char* good : {"test", "train", "all", "0", "3-9,80"})
+      EXPECT_EQ(finding(good, environment), "") << good;
+    EXPECT_THAT(finding("tests", environment),
+                testing::AllOf(testing::HasSubstr("found 'tests'; expected test, train, all, or numbers"),
+                               testing::HasSubstr("did you mean test?")));
+  }
+  EXPECT_THAT(finding("80-81", family),
+              testing::AllOf(testing::HasSubstr("task 81"), testing::HasSubstr("0 to 80")));
 }
 
 TEST(EvaluationOptions, GreedyRepeatsAreRefusedBecauseTheyWouldBeEqual) {

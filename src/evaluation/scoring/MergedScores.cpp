@@ -1,6 +1,7 @@
 #include "evaluation/scoring/MergedScores.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -38,6 +39,14 @@ const char* meaning_of(const std::string& key) {
   return key.starts_with("histories") ? "histories" : "settings";
 }
 
+/// `what`: are others than in the first part, which `difference` shows.
+DataError of_other(const char* what, const Part& part, const Part& first, const std::string& difference) {
+  return DataError(
+      fmt::format("{} is of other {} than {}: {}; expected parts of one scoring: score this part again with "
+                  "the others' weights and settings",
+                  part.folder.string(), what, first.folder.string(), difference));
+}
+
 void expect_same(const Part& part, const Part& first) {
   std::set<std::string> keys;
   for (const Part* const one : {&part, &first}) {
@@ -46,11 +55,9 @@ void expect_same(const Part& part, const Part& first) {
   const auto &found = part.scores.scored, &expected = first.scores.scored;
   for (const std::string& key : keys) {
     if (found.contains(key) && expected.contains(key) && found[key] == expected[key]) continue;
-    throw DataError(
-        fmt::format("{} is of other {} than {}: {} is {}, and there {}; expected parts of one "
-                    "scoring: score this part again with the others' weights and settings",
-                    part.folder.string(), meaning_of(key), first.folder.string(), key,
-                    abridged_value(found, key), abridged_value(expected, key)));
+    throw of_other(meaning_of(key), part, first,
+                   fmt::format("{} is {}, and there {}", key, abridged_value(found, key),
+                               abridged_value(expected, key)));
   }
   const bool alike = part.scores.total == first.scores.total && part.scores.windows == first.scores.windows &&
                      part.scores.table.layout() == first.scores.table.layout();
@@ -118,6 +125,28 @@ void expect_each_sample_once(std::vector<Part>& parts) {
   if (end < total) refuse_gap(total);
 }
 
+std::string text_of(const ScoredWindows::Task& task) {
+  return fmt::format("'{}', {}", abridged(task.name), task.trained ? "trained on" : "held out");
+}
+
+/// Those of all parts, each once. Throws where two parts know different things of one.
+std::vector<ScoredWindows::Task> tasks_of(const std::vector<Part>& parts) {
+  std::vector<ScoredWindows::Task> tasks;
+  std::map<int64_t, std::pair<const Part*, const ScoredWindows::Task*>> known;
+  for (const Part& part : parts) {
+    for (const ScoredWindows::Task& task : part.scores.tasks) {
+      const auto [place, is_new] = known.try_emplace(task.number, &part, &task);
+      const auto& [first, expected] = place->second;
+      if (is_new) tasks.push_back(task);
+      if (task == *expected) continue;
+      throw of_other(
+          "tasks", part, *first,
+          fmt::format("task {} is {}, and there {}", task.number, text_of(task), text_of(*expected)));
+    }
+  }
+  return tasks;
+}
+
 }  // namespace
 
 Scores merged_scores(const std::vector<fs::path>& folders) {
@@ -132,15 +161,11 @@ Scores merged_scores(const std::vector<fs::path>& folders) {
   all.shard = {};
   all.places = {0, all.total};
   all.table = ScoreTable(all.table.layout());
-  all.tasks.clear();
+  all.tasks = tasks_of(parts);
   all.seconds = 0;
-  std::set<int64_t> known;
   for (const Part& part : parts) {
     all.table.append(part.scores.table);
     all.seconds = std::max(all.seconds, part.scores.seconds);
-    for (const ScoredWindows::Task& task : part.scores.tasks) {
-      if (known.insert(task.number).second) all.tasks.push_back(task);
-    }
   }
   return all;
 }

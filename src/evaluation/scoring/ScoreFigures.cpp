@@ -28,7 +28,7 @@ class Sums {
     ScoreMeans means;
     means.samples = samples_;
     means.not_finite = not_finite_;
-    means.loss = loss_ / static_cast<double>(std::max<int64_t>(samples_, 1));
+    if (samples_ > 0) means.loss = loss_ / static_cast<double>(samples_);
     if (of_whole_numbers_ == 0) return means;
     means.accuracy = static_cast<double>(first_) / static_cast<double>(of_whole_numbers_);
     means.probability = probability_ / static_cast<double>(of_whole_numbers_);
@@ -40,14 +40,16 @@ class Sums {
   double loss_ = 0, probability_ = 0;
 };
 
-std::string share(const std::optional<double>& number) {
+/// "", where there is no such figure.
+std::string text_of(const std::optional<double>& number) {
   return number ? fmt::format("{:.4f}", *number) : "";
 }
 
 }  // namespace
 
 nlohmann::ordered_json ScoreMeans::to_json() const {
-  nlohmann::ordered_json json = {{"samples", samples}, {"loss", loss}};
+  nlohmann::ordered_json json = {{"samples", samples}, {"loss", nullptr}};
+  if (loss) json["loss"] = *loss;
   if (accuracy) json["accuracy"] = *accuracy;
   if (probability) json["probability"] = *probability;
   if (not_finite > 0) json["not_finite"] = not_finite;
@@ -112,8 +114,8 @@ std::vector<std::string> ScoreFigures::table(size_t most_tasks) const {
   for (size_t row = 0; row < rows.size(); ++row) {
     if (row == most_tasks && !others.empty()) lines.push_back(others);
     const auto& [name, means] = rows[row];
-    lines.push_back(fmt::format("{:<{}}  {:>11}  {:>9.4f}  {:>8}  {:>11}", name, width, means->samples,
-                                means->loss, share(means->accuracy), share(means->probability)));
+    lines.push_back(fmt::format("{:<{}}  {:>11}  {:>9}  {:>8}  {:>11}", name, width, means->samples,
+                                text_of(means->loss), text_of(means->accuracy), text_of(means->probability)));
   }
   return lines;
 }

@@ -16,8 +16,8 @@ namespace adtrain {
 /// Means over samples.
 struct ScoreMeans {
   int64_t samples = 0;
-  int64_t not_finite = 0;  ///< samples whose loss is NaN or infinite; the mean loss then is, too
-  double loss = 0;
+  int64_t not_finite = 0;             ///< samples whose loss is NaN or infinite; the mean loss then is, too
+  std::optional<double> loss;         ///< nothing without samples
   std::optional<double> accuracy;     ///< share of samples of rank 1; nothing of real actions alone
   std::optional<double> probability;  ///< of the actions that were taken; the same
 

@@ -37,15 +37,16 @@ bool holds_scores(const std::filesystem::path& folder);
 /// Throws ConfigError where the folder holds scores, unless they are to be overwritten.
 void refuse_to_overwrite(const std::filesystem::path& folder, bool overwrite);
 
-/// Writes the files of a folder of scores, each atomically, the summary last, so that the others are complete
-/// where it is:
+/// Writes the files of a folder of scores, the summary last, so that the others are complete where it is:
 ///
 ///     scores.npy    ScoreTable::npy
 ///     scores.csv    ScoreTable::csv
 ///     summary.json  Scores::summary, with the checksum of scores.npy
 ///
-/// Throws std::filesystem::filesystem_error where the folder cannot be written.
-void write_scores(const std::filesystem::path& folder, const Scores& scores);
+/// They take the place of older ones only when all of them are on the disk: one that is full costs no
+/// results. Throws std::filesystem::filesystem_error where the folder cannot be written, and ConfigError
+/// where it holds scores by then, those of another process, unless they are to be overwritten.
+void write_scores(const std::filesystem::path& folder, const Scores& scores, bool overwrite);
 /// Reads what write_scores has written. Throws DataError, which names the file, where it is missing, damaged
 /// or incomplete.
 Scores read_scores(const std::filesystem::path& folder);

@@ -19,6 +19,8 @@ class ScoredWindows {
     int64_t number;  ///< as the split numbers it
     std::string name;
     bool trained;  ///< whether the run has trained on it
+
+    bool operator==(const Task&) const = default;
   };
   /// Where a window's action was taken.
   struct Place {

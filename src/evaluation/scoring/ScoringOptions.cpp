@@ -46,14 +46,16 @@ void ScoringOptions::declare(Section& section) {
 
 void ScoringOptions::check(Findings& findings, const EnvironmentOptions& environment) const {
   if (names_a_side(score_tasks)) return;
-  if (!environment.has_own_tasks()) {
+  if (NumberRanges::parse(score_tasks)) {
     check_task_numbers(findings, "score_tasks", score_tasks, environment);
-  } else if (!NumberRanges::parse(score_tasks)) {
-    findings.add("score_tasks",
-                 fmt::format("found '{}'; expected test, train, all, or numbers of tasks and ranges of them "
-                             "with commas between, such as 0-3,5",
-                             abridged(score_tasks)));
+    return;
   }
+  const std::string nearest = nearest_name(score_tasks, {"test", "train", "all"});
+  findings.add(
+      "score_tasks",
+      fmt::format("found '{}'; expected test, train, all, or numbers of tasks and ranges of them "
+                  "with commas between, such as 0-3,5{}",
+                  abridged(score_tasks), nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
 }
 
 std::vector<std::string> with_names_of_scoring(std::vector<std::string> assignments) {

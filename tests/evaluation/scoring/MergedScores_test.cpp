@@ -1,6 +1,8 @@
 #include "evaluation/scoring/MergedScores.h"
 
+#include <cstdint>
 #include <functional>
+#include <iterator>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +10,7 @@
 #include "base/Error.h"
 #include "base/File.h"
 #include "data/WindowFinder.h"
+#include "support/FullDisk.h"
 #include "support/TemporaryFolder.h"
 
 namespace adtrain {
@@ -46,7 +49,7 @@ class MergedScores : public testing::Test {
     Scores scores = scores_of(index, count);
     if (change) change(scores);
     const fs::path path = folder_.path() / ("part-" + std::to_string(index) + "-of-" + std::to_string(count));
-    write_scores(path, scores);
+    write_scores(path, scores, /*overwrite=*/true);
     return path;
   }
   std::string refusal(const std::vector<fs::path>& parts) const {
@@ -56,6 +59,15 @@ class MergedScores : public testing::Test {
       return error.what();
     }
     return "";
+  }
+
+  /// Of the second of two parts, with another value in its summary.json.
+  std::string refusal_with(const char* place, const nlohmann::ordered_json& value) const {
+    const fs::path bad = part(1, 2);
+    auto summary = nlohmann::ordered_json::parse(read_file(bad / "summary.json"));
+    summary[nlohmann::ordered_json::json_pointer(place)] = value;
+    write_file(bad / "summary.json", summary.dump());
+    return refusal({part(0, 2), bad});
   }
 
   TemporaryFolder folder_;
@@ -112,10 +124,22 @@ TEST_F(MergedScores, RefuseOtherWeightsAndSettings) {
               HasSubstr("has 11 of 34 windows"));
 }
 
+TEST_F(MergedScores, RefuseAnotherSplit) {
+  const auto with_task_9 = [](const std::string& name, bool trained) {
+    return [name, trained](Scores& scores) { scores.tasks = {{4, "task 4", false}, {9, name, trained}}; };
+  };
+  EXPECT_THAT(refusal({part(0, 4), part(1, 4), part(2, 4), part(3, 4, with_task_9("task 9", false))}),
+              AllOf(HasSubstr("part-3-of-4 is of other tasks than "), HasSubstr("part-2-of-4: "),
+                    HasSubstr("task 9 is 'task 9', held out, and there 'task 9', trained on")));
+  EXPECT_THAT(refusal({part(0, 4), part(1, 4), part(2, 4), part(3, 4, with_task_9("other", true))}),
+              HasSubstr("9 is 'other', trained on, and there 'task 9', trained on"));
+}
+
 TEST_F(MergedScores, RefuseWhatIsNoPart) {
   const fs::path good = part(0, 2), bad = part(1, 2);
   EXPECT_THAT(refusal({good, folder_.path() / "part-1-of-3"}),
-              AllOf(HasSubstr("part-1-of-3/summary.json does not exist"), HasSubstr("did you mean")));
+              AllOf(HasSubstr("part-1-of-3 does not exist"), HasSubstr("did you mean")));
+  EXPECT_THAT(refusal({good, good / "scores.csv"}), HasSubstr("part-0-of-2/scores.csv is a file"));
   write_file(bad / "scores.npy", read_file(bad / "scores.npy") + "x");
   EXPECT_THAT(refusal({good, bad}),
               AllOf(HasSubstr("part-1-of-2/scores.npy"), HasSubstr("the checksum differs")));
@@ -123,7 +147,12 @@ TEST_F(MergedScores, RefuseWhatIsNoPart) {
   EXPECT_THAT(refusal({good, bad}),
               AllOf(HasSubstr("part-1-of-2/summary.json"), HasSubstr("score this part again")));
   fs::remove(bad / "scores.npy");
-  EXPECT_THAT(refusal({good, bad}), HasSubstr("part-1-of-2/scores.npy does not exist"));
+  const auto incomplete = AllOf(HasSubstr("part-1-of-2 holds no complete scoring: "),
+                                HasSubstr("score this part again"), Not(HasSubstr("did you mean")));
+  EXPECT_THAT(refusal({good, bad}), AllOf(incomplete, HasSubstr("scores.npy is not there")));
+  fs::remove(bad / "summary.json");
+  write_file(bad / "requeue", "");
+  EXPECT_THAT(refusal({good, bad}), AllOf(incomplete, HasSubstr("summary.json is not there")));
   const fs::path shifted = part(1, 2, [](Scores& scores) {
     SampleScore row = scores.table[0];
     row.sample += 1;
@@ -133,6 +162,53 @@ TEST_F(MergedScores, RefuseWhatIsNoPart) {
     scores.table = table;
   });
   EXPECT_THAT(refusal({good, shifted}), HasSubstr("row 0 is sample 16; expected sample 15"));
+}
+
+TEST_F(MergedScores, RefuseDamagedSummaries) {
+  const auto expect_refused = [&](const char* place, const nlohmann::ordered_json& value, const char* says) {
+    EXPECT_THAT(refusal_with(place, value), AllOf(HasSubstr("part-1-of-2/summary.json: "), HasSubstr(says),
+                                                  HasSubstr("score this part again")));
+  };
+  expect_refused("/part/of", 0, "of is 0; expected a whole number from 1 to 33");
+  expect_refused("/part/of", 34, "of is 34; expected a whole number from 1 to 33");
+  expect_refused("/part/windows", 0, "windows is 0");
+  expect_refused("/part/windows", UINT64_MAX, "windows is 18446744073709551615");
+  expect_refused("/part/end", 12, "end is 12; expected a whole number from 0 to 11");
+  expect_refused("/part/first", -1, "first is -1; expected a whole number from 0 to 11");
+  expect_refused("/part/first", 5.5, "first is 5.5");
+  expect_refused("/part/action_elements", -6, "action_elements is -6");
+  expect_refused("/part/action_elements", (int64_t{1} << 61) - 6, "action_elements is 2305843009213693946");
+  expect_refused("/scored", {1, 2}, "scored is [1,2]; expected an object");
+  EXPECT_THAT(refusal_with("/tasks", nlohmann::ordered_json::array()),
+              AllOf(HasSubstr("part-1-of-2/scores.npy: row 0 is of task 4"), HasSubstr("summary.json")));
+}
+
+TEST_F(MergedScores, APartWithoutSamplesHasNoFigures) {
+  const auto summary = nlohmann::json::parse(read_file(part(0, 20) / "summary.json"));
+  EXPECT_EQ(summary.at("samples"), 0);
+  EXPECT_TRUE(summary.at("loss").is_null()) << summary.at("loss");
+  EXPECT_THAT(scores_of(0, 20).figures().table(9).back(), Not(HasSubstr("0.0")));
+}
+
+TEST_F(MergedScores, OnAFullDiskTheOldScoresStay) {
+  const fs::path folder = part(0, 2);
+  const std::string before = read_file(folder / "summary.json");
+  for (const size_t room : {size_t{16}, before.size() - 1}) {  // for no file, and for all but the summary
+    const FileSizeLimit full(room);
+    EXPECT_THROW(part(0, 2), fs::filesystem_error);
+  }
+  EXPECT_EQ(read_file(folder / "summary.json"), before);
+  EXPECT_EQ(read_scores(folder).table.bytes(), scores_of(0, 2).table.bytes());
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), 3)
+      << "no temporary file";
+}
+
+TEST_F(MergedScores, ThoseOfAnotherProcessAreNotReplaced) {
+  const fs::path folder = part(0, 1);
+  const std::string before = read_file(folder / "scores.npy");
+  EXPECT_THROW(write_scores(folder, scores_of(0, 2), /*overwrite=*/false), ConfigError);
+  EXPECT_EQ(read_file(folder / "scores.npy"), before);
+  EXPECT_EQ(read_scores(folder).table.size(), 11);
 }
 
 TEST_F(MergedScores, FoldersAreOverwrittenOnRequestAlone) {

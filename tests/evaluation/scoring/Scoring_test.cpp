@@ -195,7 +195,7 @@ void expect_the_models_own_loss(AlgorithmDistillation& model, const ScoredWindow
   }
   const ScoreFigures figures = ScoreFigures::of(table, windows.tasks());
   const auto samples = static_cast<double>(table.size());
-  EXPECT_NEAR(figures.all.loss, sum / samples, 2e-5 * std::max(1.0, std::abs(sum / samples)));
+  EXPECT_NEAR(*figures.all.loss, sum / samples, 2e-5 * std::max(1.0, std::abs(sum / samples)));
   if (groups > 1 || !figures.all.accuracy) return;
   EXPECT_NEAR(*figures.all.accuracy * samples, correct, 1e-6);
 }

@@ -65,10 +65,12 @@ overrides() { # arguments of adtrain...: those that change the configuration, on
   done
 }
 
-run_folder_of() { # config arguments of adtrain...: the run's folder; ends with an error if the configuration is wrong
+# config arguments of adtrain...: the run's folder; ends with an error if the configuration is wrong. A run that is continued does
+# not read its init_from again, which may be gone: the training itself says so where it needs it.
+run_folder_of() {
   local resolved changes
   mapfile -t changes < <(overrides "${@:2}")
-  resolved=$("$adtrain" validate "$1" "${changes[@]}") || exit
+  resolved=$("$adtrain" validate "$1" "${changes[@]}" --set=init_from=null) || exit
   sed -n 's/^# .* is valid: the run would live in \(.*\), with histories from .*/\1/p' <<<"$resolved"
 }
 

@@ -175,12 +175,14 @@ void meet(Ranks& ranks, const DistributedOptions& options, StartWatch& start,
 }  // namespace
 
 ExitCode as_one_of_the_ranks(const RanksOptions& options, const std::function<ExitCode(const Ranks&)>& body) {
-  Activity::of_this_process().begin("starting");
+  Activity& activity = Activity::of_this_process();
+  activity.begin("starting");
+  activity.continues_by_resume(options.continues_by_resume);
   StopRequest::expect_usr1();
   keep_freed_memory();
   Ranks ranks;
   ranks.context = LaunchContext::detect();
-  const LauncherWatch launcher(ranks.context, options.distributed.leave_within_seconds);
+  const LauncherWatch launcher(ranks.context, options.distributed.leave_within_seconds, activity.to_go_on());
   if (ranks.context.world_size == 1) {
     held_termination::release();
     ranks.communicator = Communicator::create(ranks.context, options.distributed);

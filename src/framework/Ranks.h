@@ -38,6 +38,8 @@ struct RanksOptions {
   DeviceChoice device = DeviceChoice::kAuto;
   std::optional<int64_t> cpu_threads;  ///< nothing: this rank's share of the available cores
   std::string configuration;           ///< must be the same text on all ranks
+  /// Whether the command is continued by --resume, as failures then advise.
+  bool continues_by_resume = false;
   FailureFile failure_file;
   /// Called with the first failure by rank 0, or by rank 1 where rank 0 is gone, after the block is printed,
   /// on a thread of the watch; empty: nothing.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <utility>
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -39,10 +40,11 @@ bool has_launcher(const LaunchContext& context) {
 
 }  // namespace
 
-LauncherWatch::LauncherWatch(const LaunchContext& context, double leave_within_seconds)
+LauncherWatch::LauncherWatch(const LaunchContext& context, double leave_within_seconds, std::string to_go_on)
     : who_(fmt::format("rank {} of {}", context.rank, context.world_size)),
       launcher_name_(launcher_name(context.launcher)),
-      leave_within_seconds_(leave_within_seconds) {
+      leave_within_seconds_(leave_within_seconds),
+      to_go_on_(std::move(to_go_on)) {
   if (has_launcher(context)) launcher_ = LocalRanks(context).launcher();
   if (!launcher_) return;
   const auto status = status_of_process(*launcher_);
@@ -73,9 +75,9 @@ void LauncherWatch::run() const {
     if ((events[0].revents & POLLIN) != 0) return;
   }
   print_error(fmt::format(
-      "adtrain: {}: {} (process {}) is gone and has left its ranks behind: this run stops at its next "
-      "step, with a checkpoint, and ends within {}; the same command with --resume continues\n",
-      who_, launcher_name_, *launcher_, human_duration(leave_within_seconds_)));
+      "adtrain: {}: {} (process {}) is gone and has left its ranks behind: they stop as if asked to, and end "
+      "within {}; then {}\n",
+      who_, launcher_name_, *launcher_, human_duration(leave_within_seconds_), to_go_on_));
   kill(getpid(), SIGUSR1);
   const Deadline deadline(leave_within_seconds_);
   while (!deadline.passed()) {

@@ -10,13 +10,15 @@ namespace adtrain {
 
 ExitCode as_one_of_the_ranks(const RunConfig& config, const std::function<ExitCode(const Ranks&)>& body,
                              const std::filesystem::path& failure_file,
-                             const std::function<void(const Failure&)>& on_failure) {
+                             const std::function<void(const Failure&)>& on_failure,
+                             bool continues_by_resume) {
   RanksOptions options;
   options.distributed = config.distributed;
   options.device = config.run.device;
   options.cpu_threads = config.run.cpu_threads;
   options.configuration = config.resolved_yaml();
   options.on_failure = on_failure;
+  options.continues_by_resume = continues_by_resume;
   options.failure_file.path = failure_file.empty() ? config.folder().failure() : failure_file;
   // A launch whose folder another has taken by now, or that a finished run refused, must not write its
   // failure there.

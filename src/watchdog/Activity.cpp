@@ -36,6 +36,10 @@ void Activity::wait_in(const char* operation) {
   since_.restart();
 }
 
+std::string Activity::to_go_on() const {
+  return continues_by_resume_ ? "start again with --resume" : "start the same command again";
+}
+
 ActivityStatus Activity::now() const {
   const std::scoped_lock lock(mutex_);
   ActivityStatus doing = doing_;

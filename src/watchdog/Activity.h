@@ -21,8 +21,8 @@ struct ActivityStatus {
   std::string text() const;
 };
 
-/// What this process is doing. Its main thread writes it, and the thread that watches for failures reads it.
-/// Thread-safe; one per process.
+/// What this process is doing, and how its user goes on once it has failed. Its main thread writes it, and
+/// the thread that watches for failures reads it. Thread-safe; one per process.
 class Activity {
  public:
   static Activity& of_this_process();
@@ -30,6 +30,10 @@ class Activity {
   void begin(const std::string& phase);
   void at_step(int64_t step);
   ActivityStatus now() const;
+  /// Whether the command is continued by --resume once it has failed. Else it is started again as it was.
+  void continues_by_resume(bool does) { continues_by_resume_ = does; }
+  /// What to do then, as the end of an advice: "start again with --resume".
+  std::string to_go_on() const;
   /// Whether the main thread waits for other ranks. Takes no lock.
   bool waits() const { return waits_; }
 
@@ -48,7 +52,7 @@ class Activity {
   mutable std::mutex mutex_;
   ActivityStatus doing_;
   Stopwatch since_;
-  std::atomic<bool> waits_ = false;
+  std::atomic<bool> waits_ = false, continues_by_resume_ = false;
 };
 
 }  // namespace adtrain

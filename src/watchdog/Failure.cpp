@@ -14,21 +14,22 @@ namespace {
 constexpr const char* kRule = "━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━";
 
 std::string advice_for(ExitCode code) {
+  const std::string go_on = Activity::of_this_process().to_go_on();
   switch (code) {
     case ExitCode::kUsage:
       return "correct the configuration as the error says, and start again";
     case ExitCode::kEnvironment:
       return "correct the setting or the host that the error names, and start again";
     case ExitCode::kData:
-      return "mend the histories as the error says, and start again with --resume";
+      return "mend the histories as the error says, and " + go_on;
     case ExitCode::kCheckpoint:
-      return "choose a checkpoint that verifies, or make room for one, and start again with --resume";
+      return "choose a checkpoint that verifies, or make room for one, and " + go_on;
     case ExitCode::kNonFinite:
-      return "lower lr or look for bad values in the histories, then start again with --resume";
+      return "lower lr or look for bad values in the histories, then " + go_on;
     case ExitCode::kOutOfMemory:
-      return "let the run take less memory as the error says, and start again with --resume";
+      return "let the run take less memory as the error says, and " + go_on;
     default:
-      return "report it with the output of `adtrain env`; --resume continues from the newest checkpoint";
+      return "report it with the output of `adtrain env`, and " + go_on;
   }
 }
 
@@ -48,8 +49,8 @@ Failure Failure::gone(const RankIdentity& who, const ActivityStatus& doing) {
   return {
       who, doing, ExitCode::kPeerLost, "it ended without a word: killed, crashed or left early",
       fmt::format("look at the last lines of rank {} and at the system log of {} (out of memory, a crash, a "
-                  "signal); --resume continues from the newest checkpoint",
-                  who.rank, who.host)};
+                  "signal), then {}",
+                  who.rank, who.host, Activity::of_this_process().to_go_on())};
 }
 
 Failure Failure::silent(const RankIdentity& who, const ActivityStatus& doing, double seconds) {
@@ -57,9 +58,8 @@ Failure Failure::silent(const RankIdentity& who, const ActivityStatus& doing, do
       who, doing, ExitCode::kPeerLost,
       fmt::format("it has not been heard of for {}: its process is stopped, or its host or network is down",
                   human_duration(seconds)),
-      fmt::format("look whether process {} on {} is stopped and whether the host answers; --resume continues "
-                  "from the newest checkpoint",
-                  who.process, who.host)};
+      fmt::format("look whether process {} on {} is stopped and whether the host answers, then {}",
+                  who.process, who.host, Activity::of_this_process().to_go_on())};
 }
 
 Failure Failure::elsewhere(const RankIdentity& who, const ActivityStatus& doing) {

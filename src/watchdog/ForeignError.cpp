@@ -20,7 +20,7 @@ constexpr size_t kMostBytes = 4000;  ///< of a library's message
 
 constexpr const char* kGpuMemoryAdvice =
     "halve the micro-batch: double gradient_accumulation_steps at the same global_batch_size, or halve "
-    "train_batch_size; mixed_precision: bf16 takes about half of the memory; then --resume";
+    "train_batch_size; mixed_precision: bf16 takes about half of the memory";
 constexpr const char* kHostMemoryAdvice =
     "give it more (ulimit -v, the container's or the job's limit), start fewer ranks on the host, or make "
     "less necessary: a smaller micro-batch or model for training, a smaller eval_batch for evaluation, fewer "

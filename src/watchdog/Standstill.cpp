@@ -12,9 +12,11 @@
 namespace adtrain {
 namespace {
 
-constexpr const char* kTests =
-    "test the network (`adtrain test` by the same launcher) and the GPUs (`nvidia-smi`, `dmesg`); --resume "
-    "continues from the newest checkpoint";
+std::string test_and_go_on() {
+  return "test the network (`adtrain test` by the same launcher) and the GPUs (`nvidia-smi`, `dmesg`), "
+         "then " +
+         Activity::of_this_process().to_go_on();
+}
 
 bool same_place(const ActivityStatus& one, const ActivityStatus& other) {
   return one.waits_in == other.waits_in && one.step == other.step;
@@ -74,7 +76,7 @@ Failure standstill(const std::vector<StandingRank>& ranks) {
             "it waited elsewhere than most ranks, which waited for it in vain: " + listed(ranks),
             fmt::format("see how process {} on {} came there: all ranks must call the same operations in one "
                         "order; if they do, {}",
-                        odd->who.process, odd->who.host, kTests)};
+                        odd->who.process, odd->who.host, test_and_go_on())};
   }
   const RankIdentity nobody = {RankIdentity::kNobody, ranks.front().who.world_size, "", 0, 0};
   return {nobody,
@@ -84,7 +86,7 @@ Failure standstill(const std::vector<StandingRank>& ranks) {
           fmt::format("where they waited in different operations, see why they called them; where one waited "
                       "far shorter than the others, it came late: if it is only slow, raise "
                       "collective_timeout_seconds; else {}",
-                      kTests)};
+                      test_and_go_on())};
 }
 
 }  // namespace adtrain

@@ -63,6 +63,14 @@ TEST(Throughput, ARunIsMeasuredRowByRow) {
   EXPECT_EQ(failed["status"], "failed");
   EXPECT_THAT(failed["because"], HasSubstr("found no device for"));
 
+  // Its table has no picture, not even that of the table before. The limits say how many devices there are.
+  const Finished none = run.adtrain(
+      measure + "--rows device_map --overwrite --set max_memory='{0: 1KB, 1: 1KB, 2: 1KB, 3: 0}'");
+  EXPECT_EQ(none.exit_code, 2) << none.output;
+  EXPECT_THAT(none.output, HasSubstr("map, 3 devices: failed: "));
+  for (const char* const picture : {"throughput.svg", "throughput.png"})
+    EXPECT_FALSE(std::filesystem::exists(run.run() / "throughput" / picture)) << picture;
+
   // A request to stop ends it, and leaves no process; a table without a row would be in the way.
   const Finished stopped = run.shell(
       std::string(kAwait) +

@@ -128,7 +128,9 @@ TEST_F(Tracking, OneDocumentSaysWhyTheRunFailed) {
   EXPECT_EQ(failed.result["saved_step"], 10);
   EXPECT_EQ(failed.result["failure"]["ranks"], 2);
   EXPECT_EQ(failed.result["paths"]["failure"], "runs/small/failure.txt");
-  EXPECT_THAT(small_.read("runs/small/failure.txt"), HasSubstr(failed.result["reason"].get<std::string>()));
+  EXPECT_THAT(
+      small_.read("runs/small/failure.txt"),
+      AllOf(HasSubstr(failed.result["reason"].get<std::string>()), HasSubstr("start again with --resume")));
   const WithResult killed = run(std::string("ADTRAIN_FAULT=kill@0:5 ") + kTwoRanks +
                                 "--mca odls_base_sigkill_timeout 8 $adtrain small.yaml --json "
                                 "--set run_name=killed");

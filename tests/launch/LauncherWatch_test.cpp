@@ -53,7 +53,7 @@ int with_launcher_that_dies(const std::function<int(int launcher_may_go)>& as_ra
 TEST(LauncherWatch, ARankThatIsLeftBehindIsAskedToStop) {
   EXPECT_EQ(with_launcher_that_dies([](int launcher_may_go) {
               std::signal(SIGUSR1, [](int) { asked = 1; });
-              const LauncherWatch watch(under_torchrun(), 60);
+              const LauncherWatch watch(under_torchrun(), 60, "start it again");
               close(launcher_may_go);
               const Deadline deadline(20);
               while (asked == 0 && !deadline.passed()) usleep(10'000);
@@ -65,7 +65,7 @@ TEST(LauncherWatch, ARankThatIsLeftBehindIsAskedToStop) {
 TEST(LauncherWatch, ARankThatDoesNotStopIsEnded) {
   EXPECT_EQ(with_launcher_that_dies([](int launcher_may_go) {
               std::signal(SIGUSR1, SIG_IGN);
-              const LauncherWatch watch(under_torchrun(), 0.5);
+              const LauncherWatch watch(under_torchrun(), 0.5, "start it again");
               close(launcher_may_go);
               sleep(20);
               return 1;
@@ -77,8 +77,8 @@ TEST(LauncherWatch, WhatWasStartedByHandIsNobodys) {
   EXPECT_EQ(with_launcher_that_dies([](int launcher_may_go) {
               LaunchContext by_hand = under_torchrun();
               by_hand.run_id = "";
-              const LauncherWatch ranks_by_hand(by_hand, 0);
-              const LauncherWatch alone(LaunchContext{}, 0);
+              const LauncherWatch ranks_by_hand(by_hand, 0, "");
+              const LauncherWatch alone(LaunchContext{}, 0, "");
               close(launcher_may_go);
               sleep(2);
               return 42;

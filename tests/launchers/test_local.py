@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 import unittest
 
 import small_run
@@ -95,11 +96,14 @@ class LocalLaunch(small_run.SmallRun):
         self.assertRegex(last_line(finished), r"rank 0 of 2 failed first: exit code 2 \(bad configuration")
 
     def test_a_request_to_stop_reaches_all_ranks_once(self):
-        for number, to_the_group in ((signal.SIGUSR1, False), (signal.SIGTERM, False), (signal.SIGINT, True)):
+        for number, how in ((signal.SIGUSR1, "once"), (signal.SIGTERM, "twice"), (signal.SIGINT, "to the group")):
             with self.subTest(number.name):
                 launcher, processes = self.train_on_and_on(2, options=["--grace", 5])
-                # A terminal sends Ctrl-C to the whole group; a rank that gets it twice dies of it.
-                os.killpg(launcher.pid, number) if to_the_group else launcher.send_signal(number)
+                # A terminal sends Ctrl-C to the whole group, and `timeout` signals its child and then the group.
+                os.killpg(launcher.pid, number) if how == "to the group" else launcher.send_signal(number)
+                if how == "twice":
+                    time.sleep(0.05)
+                    launcher.send_signal(number)
                 finished = small_run.finish(launcher, 60)
                 self.assertEqual(75, finished.code, finished.output)
                 stopped_after = int(re.search(r"stopped after step (\d+)", finished.output)[1])
@@ -266,6 +270,18 @@ class LocalScript(small_run.SmallRun):
         self.assertEqual(75, resumed.code, resumed.output)
         self.assertIn(f"resuming after step {step}", resumed.output)
 
+    def test_a_run_continues_whose_initial_weights_are_gone(self):
+        self.collect()
+        self.assert_done(self.run_command([ADTRAIN, "small.yaml", "--set", "run_name=source"]))
+        tuned = ["--set", "init_from=runs/source", "--stop-after"]
+        begun = small_run.finish(self.script(*tuned, 3), 120)
+        self.assertEqual(75, begun.code, begun.output)
+        self.assertIn("init_from runs/source: ", begun.output)
+        shutil.rmtree(self.run_folder("source"))
+        resumed = small_run.finish(self.script(*tuned, 6), 120)
+        self.assertEqual(75, resumed.code, resumed.output)
+        self.assertIn("resuming after step 3", resumed.output)
+
     def test_a_mistake_starts_no_rank(self):
         wrong = small_run.finish(self.script("--set", "lr=fast"), 60)
         self.assertEqual(2, wrong.code, wrong.output)
@@ -302,8 +318,9 @@ class SelfTest(small_run.SmallRun):
 
     def test_shows_its_figures_as_json(self):
         done = subprocess.run([ADTRAIN, "launch", "--nproc", "2", "--logs", "logs", "test", "--json", "--largest", "1"],
-                              cwd=self.folder, env=small_run.environment(), stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL, timeout=60 * small_run.PATIENCE, check=True)
+                              cwd=self.folder, env=small_run.environment(), capture_output=True,
+                              timeout=60 * small_run.PATIENCE, check=True, text=True)
+        self.assertIn("self test PASSED: 2 ranks", done.stderr)
         report = json.loads(done.stdout)
         self.assertTrue(report["passed"])
         self.assertEqual([1 << 10, 32 << 10, 1 << 20], [entry["bytes"] for entry in report["all-reduce"]])

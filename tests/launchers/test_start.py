@@ -184,7 +184,7 @@ class KilledLauncher(Starting):
                 self.wait_for(lambda: not rank_processes(self.folder), "the ranks' end", timeout=40)
                 finished = small_run.finish(process, 20)
                 if launcher != "mpirun":  # its ranks' words are lost with it
-                    self.assertRegex(finished.output, f"{launcher} .process .*is gone and has left its ranks behind")
+                    self.assertRegex(finished.output, f"{launcher} .process .*is gone and has left its ranks behind.*--resume")
                 saved = list((self.run_folder() / "checkpoints").glob("step-*"))
                 self.assertTrue(saved or launcher == "mpirun", finished.output)  # its library ends the process itself
                 small_run.shutil.rmtree(self.run_folder())

@@ -84,6 +84,19 @@ TEST(ThroughputRows, OnTheCpuProcessesShareTheCoresAndAMapHasLogicalDevices) {
   EXPECT_THAT(own.settings, ElementsAre("score_batch=auto"));
 }
 
+TEST(ThroughputRows, AMapWithinLimitsHasTheirDevicesWhateverNprocSays) {
+  const auto map_of = [](const ThroughputPlan& plan, const ThroughputMachine& machine) {
+    return row_of(throughput_rows(plan, machine), "device_map");
+  };
+  const ThroughputRow logical = map_of({.processes = 1, .limited_devices = 3}, {{}, 8, 1000});
+  EXPECT_EQ(logical.name, "map, 3 devices");
+  EXPECT_EQ(logical.not_here, "");
+  EXPECT_THAT(logical.settings, ElementsAre("score_batch=auto", "device_map=balanced"));
+  const ThroughputRow gpus = map_of({.processes = 2, .limited_devices = 1}, {{"4", "5", "6"}, 8, 0});
+  EXPECT_EQ(gpus.name, "map, 1 GPU");
+  EXPECT_EQ(gpus.gpus_of(0), "4,5,6") << "the limits count all of them";
+}
+
 TEST(ThroughputRows, SomeRowsByTheirKeys) {
   const auto rows = throughput_rows({.rows = {"int8", "sequential"}}, {{}, 2, 1000});
   ASSERT_EQ(rows.size(), 2U);

@@ -11,12 +11,14 @@
 #include "support/ListeningPort.h"
 #include "support/RankOfTwo.h"
 #include "watchdog/LineSocket.h"
+#include "watchdog/Standstill.h"
 #include "watchdog/StartWatch.h"
 
 namespace adtrain {
 namespace {
 
 using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -28,11 +30,24 @@ Failure lost_its_data(int64_t rank) {
 }
 
 TEST(FailureWatch, AFailureSaysWhoWasDoingWhatAndHowToGoOn) {
-  EXPECT_THAT(
-      lost_its_data(1).block(),
-      AllOf(HasSubstr("rank 1 of 2 failed first"), HasSubstr("process 4711 on n2"),
-            HasSubstr("training after step 12, waiting in a barrier for 3.0 s"),
-            HasSubstr("histories/x.hdf5 does not exist"), HasSubstr("exit code   4"), HasSubstr("--resume")));
+  EXPECT_THAT(lost_its_data(1).block(),
+              AllOf(HasSubstr("rank 1 of 2 failed first"), HasSubstr("process 4711 on n2"),
+                    HasSubstr("training after step 12, waiting in a barrier for 3.0 s"),
+                    HasSubstr("histories/x.hdf5 does not exist"), HasSubstr("exit code   4"),
+                    HasSubstr("start the same command again")));
+}
+
+TEST(FailureWatch, OnlyACommandThatContinuesByResumeIsToldOfIt) {
+  const RankIdentity who = {0, 2, "n1", 4711, 0};
+  for (const bool resumes : {true, false}) {
+    Activity::of_this_process().continues_by_resume(resumes);
+    for (const Failure& failure :
+         {lost_its_data(0), Failure::of(std::runtime_error("unforeseen"), who), Failure::gone(who, {}),
+          Failure::silent(who, {}, 20), standstill({{who, {}}})}) {
+      EXPECT_THAT(failure.advice,
+                  EndsWith(resumes ? "start again with --resume" : "start the same command again"));
+    }
+  }
 }
 
 TEST(FailureWatch, WhoRunsOutOfMemoryIsToldWhatTakesLess) {

@@ -1,5 +1,7 @@
 #include "run/throughput/Throughput.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 
 #include <fmt/format.h>
@@ -71,7 +73,10 @@ class Throughput {
     plan.rows = request_.rows;
     plan.sets_threads = config.run.cpu_threads.has_value();
     plan.sets_map = config.placement.device_map.has_value();
-    plan.sets_limits = config.placement.max_memory.has_value();
+    if (const auto limits = config.placement.limits()) {
+      plan.limited_devices =
+          std::ranges::count_if(limits->gpus, [](const auto& device) { return device.second > 0; });
+    }
     if (const auto weights = config.quantisation.weights()) plan.quantised = weights->name();
     const std::vector<ThroughputRow> rows = throughput_rows(plan, machine);
     table_.run = fmt::format("step {} of {}", trained_.named_step(), trained_.folder.root.string());
@@ -82,13 +87,22 @@ class Throughput {
       console_.info(fmt::format("[{}/{}] {}{}", i + 1, rows.size(), rows[i].name,
                                 rows[i].not_here.empty() ? "" : ": not here: " + rows[i].not_here));
       measure(rows[i], processes);
-      if (!table_.results.empty()) write_file_atomically(results(), table_.json().dump(2) + "\n");
+      if (!table_.results.empty()) write_table();
     }
     return conclude(processes.stopping());
   }
 
  private:
   fs::path results() const { return folder_ / "throughput.json"; }
+  std::array<fs::path, 2> pictures() const {
+    return {folder_ / "throughput.svg", folder_ / "throughput.png"};
+  }
+
+  /// Pictures of the table that this one replaces go first: a table may have none of its own.
+  void write_table() const {
+    for (const fs::path& picture : pictures()) fs::remove(picture);
+    write_file_atomically(results(), table_.json().dump(2) + "\n");
+  }
 
   std::vector<std::string> scored() const {
     std::vector<std::string> words = {"score", request_.target.string()};
@@ -137,13 +151,13 @@ class Throughput {
     }
     const Chart chart = table_.chart();
     if (!chart.bars.empty()) {
-      for (const char* const name : {"throughput.svg", "throughput.png"}) chart.draw(folder_ / name);
+      for (const fs::path& picture : pictures()) chart.draw(picture);
     }
     for (const std::string& line : table_.lines()) console_.info("  " + line);
     console_.info("memory peak: of the fullest GPU, by all processes there; on a CPU of the largest process");
-    console_.info(fmt::format(
-        "table {}{}", results().string(),
-        chart.bars.empty() ? "" : fmt::format(", picture {}", (folder_ / "throughput.svg").string())));
+    console_.info(
+        fmt::format("table {}{}", results().string(),
+                    chart.bars.empty() ? "" : fmt::format(", picture {}", pictures().front().string())));
     if (request_.json) print_answer(table_.json().dump(2) + "\n");
     if (stopped) {
       console_.info("stopped; what was measured until then is in the table, which --overwrite replaces");

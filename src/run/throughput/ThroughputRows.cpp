@@ -100,20 +100,21 @@ std::vector<ThroughputRow> throughput_rows(const ThroughputPlan& plan, const Thr
     processes.settings.push_back(
         fmt::format("cpu_threads={}", std::max<int64_t>(1, machine.cores / several)));
   }
+  const int64_t devices = plan.limited_devices.value_or(several);
   ThroughputRow& map =
       add("device_map",
-          "map, " + (on_cpu ? counted(several, "device", "devices") : counted(several, "GPU", "GPUs")),
+          "map, " + (on_cpu ? counted(devices, "device", "devices") : counted(devices, "GPU", "GPUs")),
           {"score_batch=auto"});
-  map.gpus = gpus;
-  map.not_here = too_few;
+  // The user says which devices there are, not --nproc.
+  const bool chosen = plan.sets_map || plan.limited_devices;
+  map.gpus = chosen ? machine.gpus : gpus;
+  map.not_here = chosen ? "" : too_few;
   map.settings.erase(map.settings.begin());
   if (plan.sets_map) {
     map.name = "your map";
-    map.not_here.clear();
-    map.gpus = machine.gpus;
   } else {
     map.settings.emplace_back("device_map=balanced");
-    if (on_cpu && !plan.sets_limits) map.settings.push_back(equal_limits(several, machine.memory));
+    if (on_cpu && !chosen) map.settings.push_back(equal_limits(several, machine.memory));
   }
 
   const std::string quantised =

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,10 @@ struct ThroughputPlan {
   std::vector<std::string> rows = {};  ///< keys; empty for all
   bool sets_threads = false;           ///< the settings of all rows say cpu_threads
   bool sets_map = false;               ///< … device_map
-  bool sets_limits = false;            ///< … max_memory
-  std::string quantised = {};          ///< how the weights of all rows are, "nf4"; empty: as they are
+  /// GPUs, on the CPU logical devices, to which max_memory of all rows gives something; nothing where it is
+  /// not set.
+  std::optional<int64_t> limited_devices = {};
+  std::string quantised = {};  ///< how the weights of all rows are, "nf4"; empty: as they are
 };
 
 /// One way of scoring, to be measured by itself.

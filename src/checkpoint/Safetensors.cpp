@@ -1,8 +1,10 @@
 #include "checkpoint/Safetensors.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <set>
+#include <system_error>
 #include <tuple>
 #include <utility>
 
@@ -13,6 +15,7 @@
 #include "base/Error.h"
 #include "base/File.h"
 #include "base/Text.h"
+#include "checkpoint/Manifest.h"
 #include "checkpoint/SafetensorsHeader.h"
 
 namespace adtrain {
@@ -93,6 +96,16 @@ std::string safetensors_bytes(std::span<const NamedTensor> tensors,
     bytes.append(static_cast<const char*>(named.tensor.const_data_ptr()), named.tensor.nbytes());
   }
   return bytes;
+}
+
+std::optional<int64_t> SafetensorsFile::step() const {
+  const auto found = metadata.find("step");
+  if (found == metadata.end()) return std::nullopt;
+  int64_t step = 0;
+  const char* const last = found->second.data() + found->second.size();
+  const auto [end, error] = std::from_chars(found->second.data(), last, step);
+  const bool counts = error == std::errc() && end == last && step >= 0 && step <= Manifest::kLargestCount;
+  return counts ? std::optional(step) : std::nullopt;
 }
 
 SafetensorsFile parse_safetensors(std::string_view bytes, const std::filesystem::path& path) {

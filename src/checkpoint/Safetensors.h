@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +17,10 @@ namespace adtrain {
 struct SafetensorsFile {
   std::vector<NamedTensor> tensors;             ///< in the order of their data in the file
   std::map<std::string, std::string> metadata;  ///< `__metadata__`
+
+  /// The step of training that the metadata have, as this program writes them; nothing where they have none,
+  /// or what is no number of steps.
+  std::optional<int64_t> step() const;
 };
 
 /// The bytes of a safetensors file: u64 length, a JSON header padded to 8 bytes, then the data, row-major and

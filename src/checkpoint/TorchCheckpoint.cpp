@@ -52,6 +52,7 @@ class Reader {
       named.name = without_wrappers(named.name);
       if (!names.insert(named.name).second) fail(fmt::format("two tensors are called '{}'", named.name));
     }
+    found_.of_adtrain = find(root, "adtrain") != nullptr;
     found_.step = count(find(root, "step"), "step");
     if (const Value* config = find(root, "config"); config != nullptr)
       found_.config = file_.plain(*config, "config");

@@ -29,6 +29,7 @@ struct TorchCheckpoint {
   std::optional<int64_t> schedule_step;                          ///< lr_sched's
   nlohmann::json config = nlohmann::json::object();              ///< a device is a text
   nlohmann::json optimizer_settings = nlohmann::json::object();  ///< of the first group: lr, betas, eps, …
+  bool of_adtrain = false;  ///< whether torch_export_bytes has marked it as its own
 
   /// Throws CheckpointError that says what is wrong with `path`, or what it has that cannot be taken over by
   /// name: several groups of parameters, steps that differ between parameters, amsgrad.

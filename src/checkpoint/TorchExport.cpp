@@ -9,6 +9,8 @@
 #include <caffe2/serialize/inline_container.h>
 #include <torch/csrc/jit/serialization/pickler.h>
 
+#include "base/Text.h"
+
 namespace adtrain {
 namespace {
 
@@ -77,7 +79,8 @@ std::string archive_of(const c10::IValue& value) {
 
 }  // namespace
 
-std::string torch_export_bytes(const Snapshot& snapshot, const nlohmann::json& config) {
+std::string torch_export_bytes(const Snapshot& snapshot, const nlohmann::json& config,
+                               const std::string& version) {
   c10::impl::GenericDict settings = empty_dict();
   for (const auto& [name, value] : config.items()) settings.insert(name, as_value(value));
   c10::impl::GenericDict file = empty_dict();
@@ -85,7 +88,13 @@ std::string torch_export_bytes(const Snapshot& snapshot, const nlohmann::json& c
   file.insert("model", as_dict(snapshot.model));
   file.insert("optimizer", optimizer_dict(snapshot.optimizer));
   file.insert("config", settings);
+  file.insert("adtrain", version);
   return archive_of(file);
+}
+
+bool is_named_as_torch_file(const std::filesystem::path& file) {
+  const std::string ending = to_lower(file.extension().string());
+  return ending == ".pt" || ending == ".pth";
 }
 
 }  // namespace adtrain

@@ -81,17 +81,18 @@ Command checkpoint_export_command() {
   command.declare = [](cxxopts::OptionAdder& options) {
     options("out",
             "the file to write; an older one is replaced. Of quantised weights, also a new run's folder",
-            cxxopts::value<std::string>(), "FILE.pt|FILE.safetensors|RUN");
+            cxxopts::value<std::string>()->default_value(""), "FILE.pt|FILE.safetensors|RUN");
     options("set", "a key of quantised weights; may be given several times",
             cxxopts::value<std::vector<std::string>>(), "key=value");
   };
   command.run = [](const cxxopts::ParseResult& arguments) {
     const std::string target = target_of(arguments, kExpected);
-    if (arguments.count("out") == 0)
+    const std::string out = arguments["out"].as<std::string>();
+    if (out.empty())
       throw ConfigError("missing --out; expected the file to write, such as --out quickstart.pt");
     std::vector<std::string> overrides;
     if (arguments.count("set") > 0) overrides = arguments["set"].as<std::vector<std::string>>();
-    return export_checkpoint(target, arguments["out"].as<std::string>(), overrides);
+    return export_checkpoint(target, out, overrides);
   };
   return command;
 }
@@ -119,8 +120,8 @@ Command checkpoint_import_command() {
             "compressed context: whether the file's markers stand beside the transitions or replace them",
             cxxopts::value<std::string>()->default_value(""), "beside|replace");
     options("query-type",
-            "token type that the source added to the query in training; default: 0 with compressed context, "
-            "else none",
+            "token type that the source added to the query in training; default: 0 with compressed context "
+            "in a Python project's .pt, else none",
             cxxopts::value<std::string>()->default_value(""), "0|none");
     options("set", "override one key of the configuration; may be given several times",
             cxxopts::value<std::vector<std::string>>(), "key=value");

@@ -94,11 +94,13 @@ void Document::unfold(const std::string& key, const std::map<std::string, std::s
   const Entry* found = find(key);
   if (found == nullptr || found->kind != Entry::Kind::kMap) return;
   const Entry map = *found;
-  for (const auto& pair : YAML::Load(map.text)) {
+  for (const auto& pair : *map.map) {
     const std::string name = pair.first.IsScalar() ? pair.first.Scalar() : "";
     const auto known = names.find(name);
     const std::string flat = known == names.end() ? key + "." + name : known->second;
-    const Entry entry = Entry::of(flat, pair.second, map.origin);
+    Origin origin = map.origin;
+    if (origin.line > 0) origin.line = pair.first.Mark().line + 1;
+    const Entry entry = Entry::of(flat, pair.second, origin);
     if (const Entry* other = find(flat); other != nullptr && of_one_file(*other, map)) {
       compare(*other, entry, key + "." + name);
     } else {

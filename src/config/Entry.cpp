@@ -42,6 +42,7 @@ Entry Entry::of(std::string key, const YAML::Node& value, Origin origin) {
     case YAML::NodeType::Map:
       entry.kind = Kind::kMap;
       entry.text = on_one_line(value);
+      entry.map = std::make_shared<const YAML::Node>(value);
       break;
   }
   return entry;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace YAML {
@@ -26,6 +27,7 @@ struct Entry {
   Kind kind = Kind::kNull;
   std::string text;  ///< a scalar's characters without quotes; a list or map as YAML on one line
   Origin origin;
+  std::shared_ptr<const YAML::Node> map = nullptr;  ///< of a map: its pairs, which know their lines
 
   static Entry of(std::string key, const YAML::Node& value, Origin origin);
   /// "null", "'512'", "the list [1, 2]" or "the nested map {a: 1}", for messages.

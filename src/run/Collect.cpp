@@ -1,5 +1,7 @@
 #include "run/Collect.h"
 
+#include <cstdio>
+
 #include <fmt/format.h>
 
 #include "base/Gpu.h"
@@ -101,7 +103,7 @@ ExitCode collect(const CollectRequest& request) {
   const NumberRanges tasks = config.tasks.present(family.task_count());
   const double oracle = mean_oracle(family, tasks);
 
-  Console console = Console::for_process(/*enabled=*/!request.json);
+  Console console = Console::for_process(/*enabled=*/true, request.json ? stderr : stdout);
   for (const std::string& notice : notices) console.notice(notice);
   if (std::filesystem::exists(file) && !request.overwrite) {
     check_kept(file, config, family, tasks);

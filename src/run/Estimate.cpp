@@ -1,5 +1,7 @@
 #include "run/Estimate.h"
 
+#include <cstdio>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +14,7 @@
 #include "run/RunConfig.h"
 #include "run/ScoringMemoryTable.h"
 #include "run/SpreadNetwork.h"
+#include "telemetry/Console.h"
 
 namespace adtrain {
 namespace {
@@ -165,6 +168,12 @@ class Report {
   const RunConfig& config_;
 };
 
+/// Standard output is left to the answer.
+void show(const std::vector<std::string>& notices) {
+  Console console = Console::for_process(/*enabled=*/true, stderr);
+  for (const std::string& notice : notices) console.notice(notice);
+}
+
 }  // namespace
 
 ExitCode estimate(const EstimateRequest& request) {
@@ -173,6 +182,11 @@ ExitCode estimate(const EstimateRequest& request) {
     std::vector<RunConfig> configs;
     for (const auto& file : request.configs)
       configs.push_back(RunConfig::load(file, request.overrides, notices));
+    // The table has quantised weights whether or not the configurations ask for them.
+    std::erase_if(notices, [](const std::string& notice) {
+      return notice.starts_with("llm_int8_skip_modules has no effect");
+    });
+    show(notices);
     print_answer(request.json ? scoring_memory_json(configs, request.gpus).dump(2) + "\n"
                               : scoring_memory_table(configs, request.gpus));
     return ExitCode::kDone;
@@ -187,6 +201,7 @@ ExitCode estimate(const EstimateRequest& request) {
         "model: found a plug-in's network, of which nobody knows what it takes; expected one of adtrain's "
         "own: adtrain find-batch-size measures any");
   }
+  show(notices);
   const Report report(request, config);
   print_answer(request.json ? report.json().dump(2) + "\n" : report.text());
   return ExitCode::kDone;

@@ -1,5 +1,6 @@
 #include "run/Evaluate.h"
 
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -194,10 +195,10 @@ std::string text_of(const LearningCurve& curve) {
 ExitCode evaluate_as_rank(const EvaluateRequest& request, Plan plan, const RunConfig& config,
                           const Ranks& ranks) {
   Communicator& communicator = *ranks.communicator;
-  Console console = Console::for_process(communicator.is_root() && !request.json);
+  Console console = Console::for_process(communicator.is_root(), request.json ? stderr : stdout);
   const StopRequest stop;
   const PlayNotices::Say say =
-      notices_of_rank(ranks.context.rank, communicator.is_root() && !request.json ? &console : nullptr);
+      notices_of_rank(ranks.context.rank, communicator.is_root() ? &console : nullptr);
 
   const ModelShape shape = config.model_shape();
   const bool on_gpus_of_map = plan.spread && SpreadNetwork::takes_gpus(config);

@@ -1,6 +1,5 @@
 #include "run/InitialWeights.h"
 
-#include <charconv>
 #include <system_error>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "checkpoint/Manifest.h"
 #include "checkpoint/QuantisedTensors.h"
 #include "checkpoint/Safetensors.h"
+#include "checkpoint/TorchExport.h"
 #include "run/ConfigChanges.h"
 #include "run/OtherBlocks.h"
 #include "run/checkpoints/CheckpointTarget.h"
@@ -34,15 +34,6 @@ std::vector<std::string> first_of(const std::vector<std::string>& lines, size_t 
   std::vector<std::string> shown(lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(most));
   shown.push_back(fmt::format("and {} more", lines.size() - most));
   return shown;
-}
-
-std::optional<int64_t> step_in(const std::map<std::string, std::string>& metadata) {
-  const auto found = metadata.find("step");
-  if (found == metadata.end()) return std::nullopt;
-  int64_t step = 0;
-  const char* const last = found->second.data() + found->second.size();
-  const auto [end, error] = std::from_chars(found->second.data(), last, step);
-  return error == std::errc() && end == last ? std::optional(step) : std::nullopt;
 }
 
 nlohmann::ordered_json as_json(const std::vector<WeightTransfer::Difference>& differences) {
@@ -101,8 +92,7 @@ void InitialWeights::read_file_alone() {
     path_ = path_.parent_path();
     return read_run_or_checkpoint();
   }
-  const std::string ending = to_lower(path_.extension().string());
-  if (ending == ".pt" || ending == ".pth") {
+  if (is_named_as_torch_file(path_)) {
     throw CheckpointError(fmt::format(
         "{}: found {}, a file of PyTorch's; {}: adtrain checkpoint import {} --out runs/imported makes a run "
         "of it, then init_from: runs/imported",
@@ -112,7 +102,7 @@ void InitialWeights::read_file_alone() {
     const std::string bytes = read_file(path_);
     SafetensorsFile file = parse_safetensors(bytes, path_);
     crc32_ = checksum_text(bytes);
-    step_ = step_in(file.metadata);
+    step_ = file.step();
     tensors_ = CheckpointStore::without_wrapper(std::move(file.tensors));
   } catch (const fs::filesystem_error& error) {
     throw CheckpointError(fmt::format("{}: {}; {}", config_.place_of(kKey), error.what(), kExpected));

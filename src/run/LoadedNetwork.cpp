@@ -12,6 +12,7 @@
 #include "base/Text.h"
 #include "base/Words.h"
 #include "checkpoint/QuantisedTensors.h"
+#include "checkpoint/TensorStatistics.h"
 #include "collectives/Agreement.h"
 #include "kernels/quantised/Quantise.h"
 #include "model/ActivationEstimate.h"
@@ -72,6 +73,7 @@ class QuantisedLoading {
       Snapshot snapshot = trained.read(config_, console);
       step.fill_(snapshot.step);
       const std::filesystem::path file = trained.checkpoint.value_or(trained.folder.root);
+      expect_finite(snapshot.model, file.string() + ": ");  // codes of 4 bits hide a NaN
       stored_ = QuantisedTensors::of(std::move(snapshot.model), file);
       if (!stored_.matrices.empty()) check_form(file);
       load_others();

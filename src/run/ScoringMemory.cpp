@@ -9,6 +9,7 @@
 #include "model/QuantisedLinear.h"
 #include "model/QuantisedNetwork.h"
 #include "placement/PlacedNetwork.h"
+#include "run/LoadedNetwork.h"
 
 namespace adtrain {
 namespace {
@@ -108,7 +109,7 @@ std::vector<PlacedModule> ScoringMemory::modules(WeightFormat format) const {
   const at::ScalarType type = computed_in(format);
   const auto how = quantisation_of(format);
   if (!how) return modules_of(*model_, type);
-  const auto names = quantised_names(model_->parameters(), /*skipped=*/"", /*place=*/"");
+  const auto names = quantised_names(config_, model_->parameters());
   return modules_of(*model_, QuantisedSize::of(model_->parameters(), names, *how, type).parameters);
 }
 

@@ -7,9 +7,11 @@
 
 #include <fmt/format.h>
 
+#include "base/Error.h"
 #include "base/Fault.h"
 #include "base/File.h"
 #include "base/Text.h"
+#include "checkpoint/QuantisedTensors.h"
 #include "collectives/Agreement.h"
 #include "data/BatchAssembler.h"
 #include "launch/LaunchContext.h"
@@ -137,6 +139,15 @@ void set_batch_sizes(RunConfig& config, const Ranks& ranks, const RunLifecycle& 
   find_batch_sizes(config, ranks, inputs, console, config.folder().batch_sizes());
 }
 
+/// A run that an export or an import has made has no optimizer's state to go on with.
+void refuse_to_continue_quantised(const RunConfig& config, const RunLifecycle& life) {
+  if (life.resumed() == nullptr || !hold_quantised(life.resumed()->model)) return;
+  throw CheckpointError(
+      fmt::format("--resume: the weights of {} are quantised, and training goes on with weights as they are; "
+                  "expected the run that they were quantised from",
+                  config.folder().root.string()));
+}
+
 /// Gives a new run the weights that `init_from` names, on rank 0, from which all ranks get theirs.
 void begin_with_weights(const RunConfig& config, RunLifecycle& life, AlgorithmDistillation& model,
                         Communicator& communicator, Console& console) {
@@ -196,6 +207,7 @@ ExitCode train_as_rank(const TrainRequest& request, RunConfig config, const std:
   Activity::of_this_process().begin("opening histories");
   std::shared_ptr<const OwnHistories> own = open_own_histories(config);
   RunLifecycle life(config, {request.resume, request.overwrite, request.allowed_changes}, ranks, console);
+  refuse_to_continue_quantised(config, life);
   Activity::of_this_process().begin("loading histories and model");
   const TrainingInputs inputs(config, ranks, console,
                               {std::move(own), known_tasks(config, life, communicator)});
@@ -291,7 +303,8 @@ ExitCode train(const TrainRequest& request, TrainingResult& result) {
   result.is_of(config);
   return as_one_of_the_ranks(
       config, [&](const Ranks& ranks) { return train_as_rank(request, config, notices, ranks, result); },
-      /*failure_file=*/{}, [&](const Failure& first) { result.failed(first); });
+      /*failure_file=*/{}, [&](const Failure& first) { result.failed(first); },
+      /*continues_by_resume=*/true);
 }
 
 }  // namespace

@@ -16,15 +16,25 @@
 #include "run/OtherBlocks.h"
 
 namespace adtrain {
+namespace {
 
 namespace fs = std::filesystem;
+
+/// A folder among a run's checkpoints is one, or what is left of one.
+bool is_among_checkpoints(const fs::path& path, const RunFolder& run) {
+  return fs::is_directory(path) && path.parent_path() == run.checkpoints() && fs::exists(run.config());
+}
+
+}  // namespace
 
 TrainedRun TrainedRun::at(fs::path path) {
   path = path.lexically_normal();
   if (path.filename().empty()) path = path.parent_path();
   TrainedRun run;
-  if (fs::exists(path / Manifest::kFileName)) {
-    run.folder.root = fs::path(path / ".." / "..").lexically_normal();
+  const RunFolder above{fs::path(path / ".." / "..").lexically_normal()};
+  if (fs::exists(path / Manifest::kFileName) || is_among_checkpoints(path, above)) {
+    Manifest::read(path);
+    run.folder = above;
     run.checkpoint = path;
   } else {
     run.folder.root = path;

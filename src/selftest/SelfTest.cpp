@@ -1,6 +1,7 @@
 #include "selftest/SelfTest.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <set>
 
 #include <fmt/format.h>
@@ -106,7 +107,7 @@ class SelfTest {
                                                                           ? kLargestMebibytesOnGpu
                                                                           : kLargestMebibytesOnCpu)),
         json_(request.json && communicator_.is_root()),
-        console_(Console::for_process(communicator_.is_root() && !request.json)) {}
+        console_(Console::for_process(communicator_.is_root(), request.json ? stderr : stdout)) {}
 
   ExitCode run() {
     try {

@@ -43,6 +43,17 @@ std::string fault_of(const std::string& bytes) {
   }
 }
 
+TEST(Safetensors, TheStepIsThatOfTheMetadata) {
+  const auto step_of = [](const std::map<std::string, std::string>& metadata) {
+    const std::vector<NamedTensor> tensors = {{"a", at::ones({1})}};
+    return parse_safetensors(safetensors_bytes(tensors, metadata), "a.safetensors").step();
+  };
+  EXPECT_EQ(step_of({{"step", "4000"}}), 4000);
+  EXPECT_EQ(step_of({{"format", "pt"}}), std::nullopt);
+  for (const char* none : {"", "-1", "4k", " 4", "99999999999999999"})
+    EXPECT_EQ(step_of({{"step", none}}), std::nullopt) << none;
+}
+
 TEST(Safetensors, BringsBackEveryTypeAndShapeBitForBit) {
   const TemporaryFolder folder;
   std::vector<NamedTensor> written;

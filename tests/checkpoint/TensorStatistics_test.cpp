@@ -6,6 +6,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "base/Error.h"
+
 namespace adtrain {
 namespace {
 
@@ -26,6 +28,17 @@ TEST(TensorStatistics, OfNoValuesAndOfWholeNumbers) {
   EXPECT_EQ(TensorStatistics::of(at::full({2}, std::nan(""))).not_finite, 2);
   EXPECT_DOUBLE_EQ(TensorStatistics::of(at::arange(5)).mean, 2);
   EXPECT_DOUBLE_EQ(TensorStatistics::of(at::ones({2}, at::kBool)).mean, 1);
+}
+
+/// The sum of the second is infinite, and none of its values.
+TEST(TensorStatistics, OneValueThatIsNotFiniteIsFound) {
+  const std::vector<NamedTensor> finite = {{"a", at::ones({3})}, {"b", at::full({4}, 3e38F)}};
+  EXPECT_NO_THROW(expect_finite(finite, ""));
+  for (const float value : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    std::vector<NamedTensor> tensors = finite;
+    tensors.push_back({"c", at::full({1}, value)});
+    EXPECT_THROW(expect_finite(tensors, ""), CheckpointError);
+  }
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ std::string torch_file() {
 TEST(TorchCheckpoint, ReadsWhatTorchHasSaved) {
   const TorchCheckpoint found = TorchCheckpoint::parse(torch_file(), "a.pt");
   EXPECT_EQ(found.step, 1);
+  EXPECT_FALSE(found.of_adtrain);
   EXPECT_EQ(found.config.at("device"), "cuda:0");
   EXPECT_EQ(found.config.at("lr"), 1e-3);
   EXPECT_EQ(found.optimizer_settings.at("eps"), 1e-8);
@@ -50,7 +51,9 @@ TEST(TorchCheckpoint, ReadsWhatIsExported) {
       snapshot.optimizer.push_back({moment + name, at::rand_like(tensor)});
   }
   const TorchCheckpoint found = TorchCheckpoint::parse(
-      torch_export_bytes(snapshot, {{"lr", 0.5}, {"env", "darkroom"}, {"run_name", nullptr}}), "a.pt");
+      torch_export_bytes(snapshot, {{"lr", 0.5}, {"env", "darkroom"}, {"run_name", nullptr}}, "0.1.0"),
+      "a.pt");
+  EXPECT_TRUE(found.of_adtrain);
   EXPECT_EQ(found.step, 7);
   EXPECT_EQ(found.config, nlohmann::json({{"lr", 0.5}, {"env", "darkroom"}, {"run_name", nullptr}}));
   for (const auto& [read, written] :

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <limits>
 
@@ -119,6 +120,55 @@ TEST(Checkpoints, AreReadByPythonWhenExported) {
       quoted((small.folder() / "model.pt").string()) + " " + quoted(only_checkpoint(run).string()));
   EXPECT_EQ(read.exit_code, 0) << read.output;
   EXPECT_EQ(small.adtrain("checkpoint export model --out /proc/model.pt").exit_code, 3);
+  EXPECT_EQ(small.adtrain("checkpoint export model --out model.pth").exit_code, 0);
+}
+
+TEST(Checkpoints, AreExportedToFilesWhoseNamesSayWhatTheyAre) {
+  const SmallRun small;
+  const fs::path run = copied_model(small);
+  const auto expect_refusal = [&](const std::string& out, const std::string& says) {
+    const Finished refused = small.adtrain("checkpoint export model --out " + out);
+    EXPECT_EQ(refused.exit_code, 2) << out << ": " << refused.output;
+    EXPECT_THAT(refused.output, HasSubstr(says));
+  };
+  expect_refusal("''", "missing --out; expected the file to write");
+  expect_refusal("'' --set load_in_4bit=true", "missing --out; expected the file to write");
+  expect_refusal("model.npz", "--out: found model.npz, and weights as they are; expected FILE.pt");
+  expect_refusal("exported/", "--out: found exported, and weights as they are; expected FILE.pt");
+  expect_refusal("model.pth --set load_in_4bit=true", "--out: found model.pth for quantised weights");
+  EXPECT_FALSE(fs::exists(small.folder() / "model.npz"));
+}
+
+/// 4 bits have no code for NaN: its network would score as if nothing were wrong.
+TEST(Checkpoints, ThoseThatAreNotFiniteAreNeitherExportedNorQuantised) {
+  const SmallRun small;
+  const fs::path run = copied_model(small);
+  Snapshot snapshot = CheckpointStore::load(only_checkpoint(run));
+  const std::string name = "transformer.blocks.0.attn.proj.weight";
+  NamedTensor& weight = *std::ranges::find(snapshot.model, name, &NamedTensor::name);
+  weight.tensor = weight.tensor.clone();
+  weight.tensor.flatten()[5] = std::numeric_limits<float>::quiet_NaN();
+  ++snapshot.step;
+  CheckpointStore(run / "checkpoints", 2).save(snapshot);
+  for (const char* const command : {"checkpoint export model --out m.pt",
+                                    "checkpoint export model --out m.safetensors --set load_in_4bit=true",
+                                    "evaluate model --set load_in_4bit=true"}) {
+    const Finished refused = small.adtrain(command);
+    EXPECT_EQ(refused.exit_code, 5) << command << ": " << refused.output;
+    EXPECT_THAT(refused.output, HasSubstr("values of '" + name + "' are NaN or infinite")) << command;
+  }
+  EXPECT_FALSE(fs::exists(small.folder() / "m.pt") || fs::exists(small.folder() / "m.safetensors"));
+}
+
+TEST(Checkpoints, OneWithoutItsManifestIsNamed) {
+  const SmallRun small;
+  const std::string checkpoint = only_checkpoint(copied_model(small)).filename().string();
+  const fs::path folder = fs::path("model/checkpoints") / checkpoint;
+  fs::remove(small.folder() / folder / "manifest.json");
+  const Finished refused = small.adtrain("evaluate " + folder.string());
+  EXPECT_EQ(refused.exit_code, 5) << refused.output;
+  EXPECT_THAT(refused.output, AllOf(HasSubstr(folder.string() + " is not a complete checkpoint"),
+                                    HasSubstr("manifest.json")));
 }
 
 TEST(Checkpoints, AnImportedOneIsEvaluatedAndTrainedOn) {

@@ -47,6 +47,10 @@ TEST_F(CollectOwn, LearnsTheTasksOfAModuleAndWritesWhatInspectReads) {
               AllOf(HasSubstr("3 of lessons:make_names"), HasSubstr("Discrete(3) → Discrete(3)"),
                     HasSubstr("PPO, 4 streams × 512 steps a task"),
                     HasSubstr("mean return at the end of learning"), Not(HasSubstr("oracle"))));
+  const Finished kept = collect("--json 2> said");
+  EXPECT_EQ(kept.exit_code, 0);
+  EXPECT_EQ(kept.output, "") << "standard output is the answer's";
+  EXPECT_THAT(run_.read("said"), HasSubstr("exists already and is kept"));
   const Finished inspected = run_.adtrain("inspect histories " + std::string(kFile) + " --json");
   ASSERT_EQ(inspected.exit_code, 0) << inspected.output;
   const nlohmann::json found = nlohmann::json::parse(inspected.output).at("data_sets").at(0);
@@ -83,7 +87,7 @@ env_random_episodes: 4
   ASSERT_EQ(trained.exit_code, 0) << trained.output;
 
   const auto summary_of = [&](const std::string& settings) {
-    const Finished evaluated = run_.adtrain("evaluate runs/own --json " + settings);
+    const Finished evaluated = run_.adtrain("evaluate runs/own --json " + settings + " 2>/dev/null");
     EXPECT_EQ(evaluated.exit_code, 0) << evaluated.output;
     return nlohmann::json::parse(evaluated.output);
   };
@@ -116,7 +120,7 @@ env_random_episodes: 4
   EXPECT_EQ(summary_of("--set eval_tasks=train").at("task_names"), nlohmann::json({"low", "high"}));
 
   std::filesystem::rename(run_.run("own"), run_.folder() / "moved");
-  const Finished moved = run_.adtrain("evaluate moved --json --set eval_scores=scores.yaml");
+  const Finished moved = run_.adtrain("evaluate moved --json --set eval_scores=scores.yaml 2>/dev/null");
   ASSERT_EQ(moved.exit_code, 0) << moved.output;
   EXPECT_EQ(nlohmann::json::parse(moved.output).at("mean"), whole.at("mean"));
   std::filesystem::rename(run_.folder() / "moved" / "tasks.json", run_.folder() / "tasks.json");

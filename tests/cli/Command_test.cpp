@@ -16,6 +16,7 @@ namespace {
 using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 TEST(Command, TheVersionIsTheSameInsideAndOutside) {
@@ -100,7 +101,8 @@ TEST(Command, EstimateShowsPartsPrecisionsAndBatches) {
   EXPECT_THAT(text.output, AllOf(HasSubstr("activations"), HasSubstr("bf16"), HasSubstr("24 GB")));
 
   const auto json = nlohmann::json::parse(
-      small.adtrain("estimate small.yaml --set global_batch_size=null --memory 24 --json").output);
+      small.adtrain("estimate small.yaml --set global_batch_size=null --memory 24 --json 2> said").output);
+  EXPECT_THAT(small.read("said"), HasSubstr("notice: transformer_block: auto means pre_norm"));
   int64_t sum = 0;
   for (const auto& [part, bytes] : json.at("bytes").items()) sum += bytes.get<int64_t>();
   EXPECT_EQ(json.at("total_bytes"), sum);
@@ -113,10 +115,15 @@ TEST(Command, EstimateShowsPartsPrecisionsAndBatches) {
   EXPECT_THAT(map.output, AllOf(HasSubstr("scoring and evaluation: device map within max_memory"),
                                 HasSubstr("\n  embeddings  ")));
   const Finished table =
-      small.adtrain("estimate small.yaml small.yaml --table --gpus 1,2 --set score_batch=4");
+      small.adtrain("estimate small.yaml small.yaml --table --gpus 1,2 --set score_batch=4 2> said");
   EXPECT_EQ(table.exit_code, 0) << table.output;
   EXPECT_THAT(table.output,
               HasSubstr("| model | parameters | windows | type | weights | 1 GPU | 2 GPUs |\n"));
+  EXPECT_THAT(small.read("said"), HasSubstr("notice: transformer_block: auto means pre_norm"));
+  const Finished skipping = small.adtrain(
+      "estimate small.yaml --table --set score_batch=4 --set llm_int8_skip_modules=transformer.blocks.0");
+  EXPECT_EQ(skipping.exit_code, 0) << skipping.output;
+  EXPECT_THAT(skipping.output, Not(HasSubstr("llm_int8_skip_modules has no effect")));
   EXPECT_EQ(small.adtrain("estimate small.yaml small.yaml").exit_code, 2);
 
   const Finished wrong = small.adtrain("estimate small.yaml --gpus 1,two");
@@ -247,8 +254,11 @@ TEST(Command, EvaluationWritesWhatItPromises) {
   const SmallRun small;
   ASSERT_EQ(small.collect().exit_code, 0);
   ASSERT_EQ(small.adtrain("small.yaml").exit_code, 0);
-  const Finished finished = small.adtrain("evaluate runs/small --json --set eval_repeats=2");
+  const Finished finished =
+      small.adtrain("evaluate runs/small --json --set eval_repeats=2 --set bnb_4bit_quant_type=fp4 2> said");
   ASSERT_EQ(finished.exit_code, 0) << finished.output;
+  EXPECT_THAT(small.read("said"), AllOf(HasSubstr("notice: bnb_4bit_quant_type has no effect"),
+                                        HasSubstr("learning curve runs/small/evaluation/")));
   const auto summary = nlohmann::json::parse(finished.output);
   EXPECT_EQ(summary,
             nlohmann::json::parse(small.read("runs/small/evaluation/test-step-20-2x5/summary.json")));
@@ -266,7 +276,7 @@ TEST(Command, EvaluationWritesWhatItPromises) {
   }
   // One checkpoint by its folder, on the other side of the split.
   const Finished older =
-      small.adtrain("evaluate runs/small/checkpoints/step-10 --json --set eval_tasks=train");
+      small.adtrain("evaluate runs/small/checkpoints/step-10 --json --set eval_tasks=train 2>/dev/null");
   ASSERT_EQ(older.exit_code, 0) << older.output;
   EXPECT_EQ(nlohmann::json::parse(older.output).at("checkpoint_step"), 10);
   EXPECT_EQ(nlohmann::json::parse(older.output).at("tasks").size(), 20U);
@@ -337,7 +347,8 @@ TEST(Command, AnEvaluationThatFailsOrStopsSaysSoInItsOwnFolder) {
   write_file(small.run() / "checkpoints" / "step-20" / "model.safetensors", "damaged");
   write_file(small.run() / "checkpoints" / "step-10" / "model.safetensors", "damaged");
   EXPECT_EQ(small.mpirun(2, longer).exit_code, 5);
-  EXPECT_TRUE(std::filesystem::exists(own / "failure.txt"));
+  EXPECT_THAT(read_file(own / "failure.txt"),
+              AllOf(HasSubstr("start the same command again"), Not(HasSubstr("--resume"))));
   EXPECT_FALSE(std::filesystem::exists(small.run() / "failure.txt"));
   EXPECT_FALSE(std::filesystem::exists(small.run() / "evaluation" / "test-step-20" / "failure.txt"));
   EXPECT_EQ(small.read("runs/small/evaluation/latest/summary.json"), summary) << "the link stayed";
@@ -358,12 +369,22 @@ TEST(Command, EveryModelVariantTrainsAndEvaluates) {
     const Finished evaluated = small.adtrain("evaluate runs/small");
     EXPECT_EQ(evaluated.exit_code, 0) << variant << "\n" << evaluated.output;
   }
-  const Finished shorter = small.adtrain("evaluate runs/small --json --set compress_interval=12");
+  const Finished shorter = small.adtrain("evaluate runs/small --json --set compress_interval=12 2>/dev/null");
   EXPECT_EQ(shorter.exit_code, 0) << shorter.output;
   const auto summary = nlohmann::json::parse(shorter.output);
   EXPECT_EQ(summary.at("compress_interval"), 12);
   EXPECT_EQ(summary, nlohmann::json::parse(small.read("runs/small/evaluation/test-step-20-1x5/summary.json")))
       << "the evaluation with the run's own regions is still there";
+}
+
+TEST(Command, CollectingAsJsonSaysTheRestOnStandardError) {
+  const SmallRun small;
+  ASSERT_EQ(small.collect().exit_code, 0);
+  const Finished kept = small.adtrain("collect small.yaml --json 2> said");
+  EXPECT_EQ(kept.exit_code, 0);
+  EXPECT_EQ(kept.output, "");
+  EXPECT_THAT(small.read("said"), AllOf(HasSubstr("notice: transformer_block: auto means pre_norm"),
+                                        HasSubstr("exists already and is kept")));
 }
 
 TEST(Command, AStoppedCollectionContinues) {

@@ -35,7 +35,7 @@ TEST(Guides, TheirFilesTrainOrSayWhatIsNotThere) {
   const Finished refused = small.adtrain("guide.yaml");
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.output,
-              HasSubstr("guide.yaml:5: load_in_8bit: found true, and quantised weights do not train"));
+              HasSubstr("guide.yaml:6: load_in_8bit: found true, and quantised weights do not train"));
 }
 
 TEST(Guides, TheCommandLineOverridesTheirMaps) {

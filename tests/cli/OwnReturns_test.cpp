@@ -92,9 +92,9 @@ device: cpu
   }
   /// What `adtrain evaluate` says of the newest checkpoint with the settings of kReturns.
   static nlohmann::json evaluated(const std::string& name, const std::string& side) {
-    const Finished finished =
-        run_->adtrain("evaluate runs/" + name +
-                      " --json --set eval_episodes=3 --set eval_repeats=2 --set eval_tasks=" + side);
+    const Finished finished = run_->adtrain(
+        "evaluate runs/" + name +
+        " --json --set eval_episodes=3 --set eval_repeats=2 --set eval_tasks=" + side + " 2>/dev/null");
     EXPECT_EQ(finished.exit_code, 0) << finished.output;
     return nlohmann::json::parse(finished.output);
   }

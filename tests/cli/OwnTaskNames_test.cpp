@@ -90,7 +90,7 @@ TEST_F(OwnTaskNames, WithoutTasksTheyKeepTheirScalesAndScores) {
   ASSERT_EQ(trained.exit_code, 0) << trained.output;
   const auto summary_of = [&](const std::string& module, const std::string& tasks) {
     const Finished evaluated = run_.adtrain("evaluate runs/own --json --set env_worker=" + module +
-                                            ":make_env --set eval_tasks=" + tasks);
+                                            ":make_env --set eval_tasks=" + tasks + " 2>/dev/null");
     EXPECT_EQ(evaluated.exit_code, 0) << evaluated.output;
     return nlohmann::json::parse(evaluated.output);
   };

@@ -11,12 +11,14 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
+const std::string kLarge =
+    "--set transformer_block=xland --set tf_n_layer=3 --set tf_n_embd=64 --set train_timesteps=4 --set "
+    "num_warmup_steps=1 --set ckpt_interval=4";
+
 /// runs/large, with enough layers for some to be quantised and some not.
 void train_large(const SmallRun& run) {
   ASSERT_EQ(run.collect().exit_code, 0);
-  const Finished trained = run.adtrain(
-      "small.yaml --set run_name=large --set transformer_block=xland --set tf_n_layer=3 --set tf_n_embd=64 "
-      "--set train_timesteps=4 --set num_warmup_steps=1 --set ckpt_interval=4");
+  const Finished trained = run.adtrain("small.yaml --set run_name=large " + kLarge);
   ASSERT_EQ(trained.exit_code, 0) << trained.output;
 }
 
@@ -102,6 +104,7 @@ TEST(Quantised, ScoresAndEvaluatesARunOnOneDeviceOnSeveralAndOnRanks) {
   EXPECT_EQ(file.exit_code, 0) << file.output;
   EXPECT_THAT(run.read("large.safetensors"), HasSubstr("blocks.0.attention.qkv.SCB"));
   expect_import(run, "large.safetensors", "int8", "load_in_8bit=true");
+  EXPECT_TRUE(std::filesystem::exists(run.run("int8") / "checkpoints" / "step-4")) << "the step is lost";
   std::string spoilt = run.read("large.safetensors");  // the last number of its header's first scales
   const std::string scales = "blocks.0.attention.out.SCB";
   const json header = json::parse(spoilt.substr(8, *reinterpret_cast<const uint64_t*>(spoilt.data())));
@@ -116,6 +119,9 @@ TEST(Quantised, ScoresAndEvaluatesARunOnOneDeviceOnSeveralAndOnRanks) {
   const Finished begun = run.adtrain("small.yaml --set run_name=begun --set init_from=runs/int8");
   EXPECT_EQ(begun.exit_code, 5) << begun.output;
   EXPECT_THAT(begun.output, HasSubstr("are quantised, and training begins with weights as they are"));
+  const Finished resumed = run.adtrain("small.yaml --resume --set run_name=large-nf4 " + kLarge);
+  EXPECT_EQ(resumed.exit_code, 5) << resumed.output;
+  EXPECT_THAT(resumed.output, HasSubstr("--resume: the weights of runs/large-nf4 are quantised"));
 
   const Finished python = run_shell(quoted(ADTRAIN_PYTHON) + " " +
                                     quoted(ADTRAIN_SOURCE_DIR "/tests/checkpoint/write_quantised.py") + " " +
@@ -207,8 +213,8 @@ TEST(Quantised, WhatCannotBeIsSaidWithItsPlace) {
             "include: small.yaml\nquantization_config:\n  load_in_4bit: true\n  bnb_4bit_quant_type: nf5\n"
             "  bnb_4bit_use_double_quants: true\n  llm_int8_has_fp16_weight: true\n");
   expect_error("validate wrong.yaml",
-               {"wrong.yaml:2: bnb_4bit_quant_type: found 'nf5'; expected nf4 or fp4; did you mean nf4?",
-                "wrong.yaml:2: quantization_config.bnb_4bit_use_double_quants: found an unknown key",
+               {"wrong.yaml:4: bnb_4bit_quant_type: found 'nf5'; expected nf4 or fp4; did you mean nf4?",
+                "wrong.yaml:5: quantization_config.bnb_4bit_use_double_quants: found an unknown key",
                 "did you mean bnb_4bit_use_double_quant?",
                 "llm_int8_has_fp16_weight: found 'true'; it keeps weights in 16 bits to train them"});
   run.write("both.yaml", "include: small.yaml\nload_in_4bit: true\nload_in_8bit: true\n");

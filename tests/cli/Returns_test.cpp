@@ -27,7 +27,7 @@ nlohmann::json evaluated(const SmallRun& small, const std::string& name, int64_t
       small.adtrain("evaluate runs/" + name + "/checkpoints/step-" + std::to_string(step) +
                     " --json --set eval_episodes=4 --set eval_repeats=2 --set "
                     "eval_task_limit=3 --set eval_tasks=" +
-                    side);
+                    side + " 2>/dev/null");
   EXPECT_EQ(finished.exit_code, 0) << finished.output;
   return nlohmann::json::parse(finished.output);
 }
@@ -149,7 +149,8 @@ TEST(Returns, TheBestCheckpointIsKeptListedAndEvaluated) {
   const auto link = small.run() / "checkpoints" / "best";
   EXPECT_EQ(std::filesystem::read_symlink(link), "step-" + std::to_string(step));
   const Finished evaluated = small.adtrain(
-      "evaluate runs/small/checkpoints/best --json --set eval_episodes=20 --set eval_repeats=2");
+      "evaluate runs/small/checkpoints/best --json --set eval_episodes=20 --set eval_repeats=2 "
+      "2>/dev/null");
   expect_success(evaluated);
   const auto summary = nlohmann::json::parse(evaluated.output);
   EXPECT_EQ(summary["checkpoint_step"], step);

@@ -50,10 +50,11 @@ TEST(Tasks, SomeAreCollectedTrainedOnAndEvaluated) {
                                    HasSubstr(listed({split.test[2], split.test[3], split.test[4]}))));
   EXPECT_EQ(small.metrics("all", "loss").back().at("loss"), small.metrics("small", "loss").back().at("loss"));
 
-  const Finished evaluated = small.adtrain("evaluate runs/small --json --set eval_tasks=[3-5,20]");
+  const Finished evaluated =
+      small.adtrain("evaluate runs/small --json --set eval_tasks=[3-5,20] 2>/dev/null");
   ASSERT_EQ(evaluated.exit_code, 0) << evaluated.output;
   EXPECT_EQ(nlohmann::json::parse(evaluated.output).at("tasks"), (std::vector<int64_t>{3, 4, 5, 20}));
-  const Finished sides = small.adtrain("evaluate runs/small --json --set eval_tasks=all");
+  const Finished sides = small.adtrain("evaluate runs/small --json --set eval_tasks=all 2>/dev/null");
   EXPECT_EQ(listed(nlohmann::json::parse(sides.output).at("tasks").get<std::vector<int64_t>>()), held);
 }
 

@@ -74,10 +74,10 @@ bool Workers::has_gymnasium_ = false;
 
 /// Five held-out tasks and two repeats of each: ten trials.
 TEST_F(Workers, DarkroomInPythonGivesTheBuiltInCurveToTheLastBit) {
-  const Finished built_in = run_->adtrain(command("", ""));
+  const Finished built_in = run_->adtrain(command("", "2>/dev/null"));
   ASSERT_EQ(built_in.exit_code, 0) << built_in.output;
   const std::string expected = returns();
-  const Finished single = run_->adtrain(command("my_envs:make_env", "--set env_overlap=false"));
+  const Finished single = run_->adtrain(command("my_envs:make_env", "--set env_overlap=false 2>/dev/null"));
   expect_equal_returns(single, expected, "single environments");
   const auto summary = nlohmann::json::parse(single.output), same = nlohmann::json::parse(built_in.output);
   for (const char* figure : {"mean", "std", "last10_mean", "tasks"}) EXPECT_EQ(summary[figure], same[figure]);
@@ -152,7 +152,8 @@ def make_slow(task, seed):
 
 TEST_F(Workers, TasksOfTheModuleEpisodesOfAnyLengthAndTheRandomReturn) {
   run_->write("own_tasks.py", kOwnTasks);
-  const Finished all = run_->adtrain(command("own_tasks:make_env", "--set env_random_episodes=5"));
+  const Finished all =
+      run_->adtrain(command("own_tasks:make_env", "--set env_random_episodes=5 2>/dev/null"));
   ASSERT_EQ(all.exit_code, 0) << all.output;
   const auto own_folder = std::filesystem::canonical(run_->run() / "evaluation" / "latest");
   const auto summary = nlohmann::json::parse(all.output);
@@ -177,7 +178,7 @@ TEST_F(Workers, TasksOfTheModuleEpisodesOfAnyLengthAndTheRandomReturn) {
   EXPECT_THAT(csv, HasSubstr(alone.substr(alone.find('\n') + 1)));
 
   // How the environments are played is a part of what was evaluated.
-  const Finished whole = run_->adtrain(command("own_tasks:make_env", "--set clip_actions=false"));
+  const Finished whole = run_->adtrain(command("own_tasks:make_env", "--set clip_actions=false 2>/dev/null"));
   ASSERT_EQ(whole.exit_code, 0) << whole.output;
   EXPECT_EQ(nlohmann::json::parse(whole.output)["clip_actions"], false);
   EXPECT_EQ(nlohmann::json::parse(read_file(own_folder / "summary.json")), summary);

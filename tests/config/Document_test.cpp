@@ -184,8 +184,20 @@ TEST(Document, UnfoldsANestedMapUnderTheNamesThatItIsGiven) {
   document.unfold("seed", {});     // no map
   document.unfold("nothing", {});  // not there
   EXPECT_THAT(document.errors(), IsEmpty());
-  EXPECT_THAT(summary(document), ElementsAre("seed=3@run.yaml:1", "train_batch=auto@run.yaml:2",
-                                             "experiment.other=1@run.yaml:2", "margin=0.5@command line"));
+  EXPECT_THAT(summary(document), ElementsAre("seed=3@run.yaml:1", "train_batch=auto@run.yaml:3",
+                                             "experiment.other=1@run.yaml:5", "margin=0.5@command line"));
+}
+
+TEST(Document, PairsOfNestedMapsStandInTheirOwnLines) {
+  const ConfigTree tree;
+  tree.write("run.yaml", "seed: 3\nouter:\n  # of all\n  inner:\n    a: 1\n\n    b: 2\n");
+  Document document = read("run.yaml");
+  document.set("other={c: 3}");
+  document.unfold("outer", {{"inner", "inner"}});
+  document.unfold("inner", {{"a", "a"}, {"b", "b"}});
+  document.unfold("other", {{"c", "c"}});
+  EXPECT_THAT(summary(document),
+              ElementsAre("seed=3@run.yaml:1", "a=1@run.yaml:5", "b=2@run.yaml:7", "c=3@command line"));
 }
 
 TEST(Document, ANestedMapOverridesWhatItsFileIncludes) {
@@ -199,7 +211,7 @@ TEST(Document, ANestedMapOverridesWhatItsFileIncludes) {
   document.rename("seed", "first", "7");
   EXPECT_THAT(document.errors(), IsEmpty());
   EXPECT_THAT(summary(document),
-              ElementsAre("first=7@run.yaml:2", "name=other@run.yaml:5", "batch=8@command line"));
+              ElementsAre("first=7@run.yaml:3", "name=other@run.yaml:5", "batch=8@command line"));
 }
 
 TEST(Document, PairsOfNestedMapsTakeEffectWhereTheMapStands) {

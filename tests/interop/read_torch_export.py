@@ -15,7 +15,8 @@ manifest = json.loads((checkpoint / "manifest.json").read_text())
 model = safetensors.torch.load_file(checkpoint / "model.safetensors")
 optimizer = safetensors.torch.load_file(checkpoint / "optimizer.safetensors")
 
-assert exported.keys() == {"step", "model", "optimizer", "config"}, exported.keys()
+assert exported.keys() == {"step", "model", "optimizer", "config", "adtrain"}, exported.keys()
+assert type(exported["adtrain"]) is str
 assert exported["step"] == manifest["step"]
 assert exported["model"].keys() == model.keys()
 assert all(torch.equal(exported["model"][name], tensor) for name, tensor in model.items())

@@ -11,8 +11,10 @@
 #include "checkpoint/CheckpointStore.h"
 #include "checkpoint/Safetensors.h"
 #include "model/AlgorithmDistillation.h"
+#include "model/AnySpaceBatch.h"
 #include "run/RunConfig.h"
 #include "run/checkpoints/CheckpointCommands.h"
+#include "run/checkpoints/ImportedNetwork.h"
 #include "support/Process.h"
 #include "support/TemporaryFolder.h"
 #include "training/LearningRateSchedule.h"
@@ -23,8 +25,8 @@ namespace adtrain {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 /// Files by the network of one of the Python projects: tests/run/project_checkpoints/README.md.
 constexpr const char* kOfProject = "project_";
@@ -249,6 +251,109 @@ TEST_P(RefusedImport, TheConfigurationMayStandInTheFolderOfTheRun) {
 
 INSTANTIATE_TEST_SUITE_P(Files, RefusedImport, ::testing::Values("compressed"),
                          [](const auto& tested) { return tested.param; });
+
+/// A run with one checkpoint of random weights, and what becomes of it once it is exported and imported.
+class ImportOfExport : public ::testing::Test {
+ protected:
+  void write_run(const std::string& network) {
+    const fs::path yaml = folder_.path() / "config.yaml";
+    write_file_atomically(yaml,
+                          "env: darkroom\ntf_n_embd: 16\ntf_n_layer: 2\ntf_n_head: 2\nn_transit: 12\n"
+                          "tf_dropout: 0.2\ntf_attn_dropout: 0\n" +
+                              network);
+    std::vector<std::string> notices;
+    config_ = RunConfig::load(yaml, {}, notices);
+    write_file_atomically(yaml, config_.resolved_yaml());
+    const auto model = AlgorithmDistillation::create(config_.model, config_.model_shape(), /*seed=*/1);
+    Snapshot snapshot;
+    snapshot.step = 7;
+    snapshot.model = model->parameters().named();
+    snapshot.optimizer = {{"step", at::full({}, 7.0F)}};
+    for (const std::string moment : {"exp_avg.", "exp_avg_sq."}) {
+      for (const auto& [name, tensor] : snapshot.model)
+        snapshot.optimizer.push_back({moment + name, at::zeros_like(tensor)});
+    }
+    snapshot.state = {{"configuration", config_.resolved_yaml()}};
+    CheckpointStore(folder_.path() / "checkpoints", 2).save(snapshot);
+    weights_ = read_safetensors(stored_weights()).tensors;
+    ASSERT_EQ(export_checkpoint(folder_.path(), folder_.path() / "run.pt", {}), ExitCode::kDone);
+    fs::copy_file(stored_weights(), folder_.path() / "run.safetensors");
+  }
+  fs::path stored_weights() const { return folder_.path() / "checkpoints" / "step-7" / "model.safetensors"; }
+
+  ImportRequest request(const std::string& file, const std::string& run) const {
+    ImportRequest request;
+    request.file = folder_.path() / file;
+    request.out = folder_.path() / run;
+    request.markers = "beside";
+    return request;
+  }
+  /// Names of the weights that are others than those of the run.
+  std::vector<std::string> changed(const ImportRequest& request) const {
+    EXPECT_EQ(import_checkpoint(request), ExitCode::kDone);
+    std::map<std::string, at::Tensor> found;
+    for (NamedTensor& named : CheckpointStore::load(request.out / "checkpoints" / "step-7").model)
+      found[named.name] = named.tensor;
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : weights_) {
+      if (!at::equal(found.at(name), tensor)) names.push_back(name);
+    }
+    return names;
+  }
+
+  TemporaryFolder folder_;
+  RunConfig config_;
+  std::vector<NamedTensor> weights_;
+};
+
+TEST_F(ImportOfExport, CompressedContextIsTheNetworkThatWasExported) {
+  write_run("use_compressed_context: true\ncompress_interval: 4\n");
+  EXPECT_THAT(changed(request("run.pt", "of_pt")), ::testing::IsEmpty());
+  EXPECT_THAT(changed(request("run.safetensors", "of_safetensors")), ::testing::IsEmpty());
+  ImportRequest asked = request("run.pt", "asked");
+  asked.query_type = "0";
+  EXPECT_THAT(changed(asked), ::testing::ElementsAre("embed_query_state.weight"));
+}
+
+TEST_F(ImportOfExport, APostNormNetworkKeepsItsDropout) {
+  write_run("transformer_block: post_norm\n");
+  for (const std::string kind : {"pt", "safetensors"}) {
+    EXPECT_THAT(changed(request("run." + kind, "of_" + kind)), ::testing::IsEmpty());
+    std::vector<std::string> notices;
+    const RunConfig config = RunConfig::load(folder_.path() / ("of_" + kind) / "config.yaml", {}, notices);
+    EXPECT_EQ(config.model.tf_dropout, 0.2) << kind;
+    EXPECT_EQ(config.model.tf_attn_dropout, 0) << kind;
+  }
+}
+
+TEST_F(ImportOfExport, AConfigurationThatCannotBeReadIsNamed) {
+  write_run("");
+  ImportRequest asked = request("run.pt", "imported");
+  const auto refusal = [&](const std::string& config) -> std::string {
+    asked.config = folder_.path() / config;
+    try {
+      import_checkpoint(asked);
+      return "none";
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(refusal("none.yaml"), HasSubstr("none.yaml: found no such file"));
+  write_file_atomically(folder_.path() / "list.yaml", "- a\n");
+  EXPECT_THAT(refusal("list.yaml"), HasSubstr("list.yaml:1: found the list [a]"));
+}
+
+TEST(ImportedNetwork, OneOverTasksOfAnySpaceIsRefusedByName) {
+  for (const testing::SpaceVariant& variant : testing::space_variants()) {
+    const auto model = AlgorithmDistillation::create(variant.options, variant.shape(), /*seed=*/1);
+    try {
+      settings_of_network(model->parameters().named(), "any.pt");
+      FAIL() << variant.name;
+    } catch (const CheckpointError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("any.pt: found a network over tasks of any space")) << variant.name;
+    }
+  }
+}
 
 }  // namespace
 }  // namespace adtrain

@@ -145,7 +145,7 @@ TEST_F(GuideMaps, ModelLoadingThatIsNotThereIsRefused) {
       "model_loading:\n  device_map: [0, 1]\n"
       "quantization_config: {bnb_4bit_quant_storage: int16, bnb_4bit_compute_dtype: int8}\ntorch_dtype: "
       "int8\n");
-  EXPECT_THAT(found, HasSubstr("guide.yaml:1: device_map: found the list [0, 1]; expected auto, balanced"));
+  EXPECT_THAT(found, HasSubstr("guide.yaml:2: device_map: found the list [0, 1]; expected auto, balanced"));
   EXPECT_THAT(found, HasSubstr("guide.yaml:3: bnb_4bit_quant_storage: found 'int16'; weights of 4 bits are"));
   EXPECT_THAT(found, HasSubstr("bnb_4bit_compute_dtype: found 'int8'; expected float32, float16 or"));
   EXPECT_THAT(found, HasSubstr("for training the same as mixed_precision: no, fp16 or bf16"));

@@ -34,6 +34,18 @@ TEST(ScoringMemory, LinearLayersHaveTheBitsOfTheirFormat) {
   EXPECT_NEAR(bits(WeightFormat::kFourBitsDouble), 4.127, 0.1);
 }
 
+TEST(ScoringMemory, LayersThatAreSkippedStayInSixteenBits) {
+  const RunConfig all = large("darkroom_330m.yaml"),
+                  some = large("darkroom_330m.yaml", {"llm_int8_skip_modules=blocks"});
+  const ScoringMemory quantised(all), skipping(some);
+  const int64_t whole = skipping.weight_bytes(WeightFormat::kSixteenBits);
+  EXPECT_EQ(whole, quantised.weight_bytes(WeightFormat::kSixteenBits));
+  for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kFourBits}) {
+    EXPECT_LT(quantised.weight_bytes(format), whole * 6 / 10);
+    EXPECT_GT(skipping.weight_bytes(format), whole * 9 / 10);
+  }
+}
+
 TEST(ScoringMemory, GpusShareTheWeights) {
   const RunConfig config = large("darkroom_330m.yaml", {"score_batch=1"});
   const ScoringMemory memory(config);

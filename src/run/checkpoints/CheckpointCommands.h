@@ -38,9 +38,10 @@ struct ImportRequest {
   std::filesystem::path out;     ///< the run's folder; empty: runs/NAME, after the file's
   std::filesystem::path config;  ///< YAML to take instead of the file's configuration; empty for none
   std::vector<std::string> overrides;
-  std::string markers;     ///< of compressed context: "beside" the transitions, or "replace"; empty: not said
-  std::string query_type;  ///< the token type that the source added to the query in training: "0", "none", or
-                           ///< empty: 0 with compressed context, else none
+  std::string markers;  ///< of compressed context: "beside" the transitions, or "replace"; empty: not said
+  /// The token type that the source added to the query in training: "0", "none", or empty: 0 with compressed
+  /// context in a Python project's .pt, else none.
+  std::string query_type;
 };
 
 /// Makes a run of one checkpoint of the file. Throws CheckpointError where the file is none, or of a network

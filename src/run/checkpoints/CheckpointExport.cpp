@@ -4,10 +4,12 @@
 
 #include <fmt/format.h>
 
+#include "adtrain/version.h"
 #include "base/File.h"
 #include "base/StandardStreams.h"
 #include "base/Text.h"
 #include "checkpoint/QuantisedTensors.h"
+#include "checkpoint/TensorStatistics.h"
 #include "checkpoint/TorchExport.h"
 #include "config/YamlFile.h"
 #include "run/RunConfig.h"
@@ -55,8 +57,7 @@ json typed_configuration(const std::string& yaml) {
 
 ExitCode export_checkpoint(const std::filesystem::path& target, const std::filesystem::path& out,
                            const std::vector<std::string>& overrides) {
-  if (!overrides.empty() || out.extension() == ".safetensors")
-    return export_quantised(target, out, overrides);
+  if (!overrides.empty() || !is_named_as_torch_file(out)) return export_quantised(target, out, overrides);
   const CheckpointStore::Found found = newest_of(target);
   if (hold_quantised(found.snapshot.model)) {
     throw ConfigError(
@@ -64,8 +65,10 @@ ExitCode export_checkpoint(const std::filesystem::path& target, const std::files
                     "they were quantised from",
                     found.path.string()));
   }
-  const std::string bytes =
-      torch_export_bytes(found.snapshot, typed_configuration(configuration_in(found.snapshot.state)));
+  for (const auto* tensors : {&found.snapshot.model, &found.snapshot.optimizer})
+    expect_finite(*tensors, found.path.string() + ": ");
+  const std::string bytes = torch_export_bytes(
+      found.snapshot, typed_configuration(configuration_in(found.snapshot.state)), version());
   try {
     write_file_atomically(out, bytes);
   } catch (const std::filesystem::filesystem_error& error) {

@@ -33,11 +33,17 @@ using nlohmann::json;
 
 constexpr int64_t kTransitionType = 0;
 
-/// A file of safetensors has weights alone.
+bool is_safetensors(const fs::path& path) {
+  return path.extension() == ".safetensors";
+}
+
+/// A file of safetensors has weights alone, and may say of which step.
 TorchCheckpoint read(const fs::path& path) {
-  if (path.extension() == ".safetensors") {
+  if (is_safetensors(path)) {
+    SafetensorsFile stored = read_safetensors(path);
     TorchCheckpoint file;
-    file.model = read_safetensors(path).tensors;
+    file.step = stored.step();
+    file.model = std::move(stored.tensors);
     return file;
   }
   try {
@@ -73,8 +79,9 @@ class Import {
   void run() {
     set_quantised_apart();
     if (request_.config.empty() && file_.config.empty()) file_.config = settings_of_folder();
-    config_ = imported_config(
-        {file_.config, request_.config, request_.overrides, settings_of_network(file_.model)}, notices_);
+    config_ = imported_config({file_.config, request_.config, request_.overrides,
+                               settings_of_network(file_.model, request_.file), is_of_project()},
+                              notices_);
     place();
     check_markers(request_, config_);
     fill_unused();
@@ -85,6 +92,10 @@ class Import {
   }
 
  private:
+  /// Whether a Python project may have written it, which save .pt files alone: only in theirs something else
+  /// was trained than names, shapes and settings say.
+  bool is_of_project() const { return !file_.of_adtrain && !is_safetensors(request_.file); }
+
   /// Of the config.yaml that the projects write into the folder of a run's checkpoints.
   json settings_of_folder() {
     const fs::path folder = fs::absolute(request_.file).parent_path();
@@ -183,7 +194,8 @@ class Import {
   /// The query of compressed context has no token type here. Where the source added type 0 to it in training,
   /// its embedding takes that up, and the network computes the same.
   void fold_query_type() {
-    const bool folds = request_.query_type.empty() ? config_.model.compressed() : request_.query_type == "0";
+    const bool folds = request_.query_type.empty() ? config_.model.compressed() && is_of_project()
+                                                   : request_.query_type == "0";
     if (!request_.query_type.empty() && request_.query_type != "0" && request_.query_type != "none")
       throw ConfigError(fmt::format("--query-type: found '{}'; expected 0 or none", request_.query_type));
     if (config_.model.compressed() && !file_.config.contains("token_type_weight") &&

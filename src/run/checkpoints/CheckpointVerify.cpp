@@ -16,8 +16,7 @@ json verdict_on(const std::filesystem::path& checkpoint) {
     const Snapshot snapshot = CheckpointStore::load(checkpoint);
     verdict["step"] = snapshot.step;
     verdict["tensors"] = snapshot.model.size() + snapshot.optimizer.size();
-    for (const auto* tensors : {&snapshot.model, &snapshot.optimizer})
-      expect_finite(*tensors, "adtrain saves no such checkpoint, use another one: ");
+    for (const auto* tensors : {&snapshot.model, &snapshot.optimizer}) expect_finite(*tensors, /*whose=*/"");
   } catch (const CheckpointError& error) {
     verdict["usable"] = false;
     verdict["fault"] = error.what();

@@ -82,12 +82,17 @@ void put_dropout(const json& network, Document& document, std::vector<std::strin
   }
 }
 
-}  // namespace
-
-json settings_in(const std::filesystem::path& yaml) {
+Document document_in(const std::filesystem::path& yaml) {
   Document document;
   document.read_file(yaml);
   if (!document.errors().empty()) throw ConfigError(join(document.errors(), "\n"));
+  return document;
+}
+
+}  // namespace
+
+json settings_in(const std::filesystem::path& yaml) {
+  const Document document = document_in(yaml);
   json settings = json::object();
   for (const Entry& entry : document.entries()) {
     const bool nested = entry.kind == Entry::Kind::kList || entry.kind == Entry::Kind::kMap;
@@ -102,9 +107,9 @@ RunConfig imported_config(const ImportedSettings& settings, std::vector<std::str
   Document document;
   if (settings.yaml.empty()) {
     put_settings(settings.of_source, document, notices);
-    put_dropout(settings.of_network, document, notices);
+    if (settings.of_project) put_dropout(settings.of_network, document, notices);
   } else {
-    document.read_file(settings.yaml);
+    document = document_in(settings.yaml);
   }
   for (const std::string& assignment : settings.overrides) document.set(assignment);
   if (document.find("tf_n_head") == nullptr) {

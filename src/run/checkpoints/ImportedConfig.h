@@ -16,6 +16,7 @@ struct ImportedSettings {
   std::filesystem::path yaml;                           ///< instead of it; empty for none
   std::vector<std::string> overrides;                   ///< key=value
   nlohmann::json of_network;                            ///< what the tensors say
+  bool of_project = true;                               ///< of a Python project, and not adtrain's own
 };
 
 /// What the config.yaml of a Python project's run sets, each scalar as a text. Throws ConfigError where it is

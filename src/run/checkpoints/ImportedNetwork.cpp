@@ -31,19 +31,28 @@ constexpr Family kFamilies[] = {
 
 class Shapes {
  public:
-  explicit Shapes(const std::vector<NamedTensor>& model) : model_(model) {}
+  Shapes(const std::vector<NamedTensor>& model, const std::filesystem::path& file)
+      : model_(model), file_(file) {}
+
+  [[noreturn]] void fail(const std::string& fault) const {
+    throw CheckpointError(fmt::format("{}: {}", file_.string(), fault));
+  }
 
   bool has(const std::string& name) const {
     return std::ranges::find(model_, name, &NamedTensor::name) != model_.end();
   }
   int64_t extent(const std::string& name, int64_t dimension, int64_t dimensions) const {
     const auto found = std::ranges::find(model_, name, &NamedTensor::name);
-    if (found == model_.end()) throw CheckpointError(fmt::format("its model lacks '{}'", name));
-    if (found->tensor.dim() != dimensions) {
-      throw CheckpointError(
-          fmt::format("its '{}' has {} dimensions; expected {}", name, found->tensor.dim(), dimensions));
-    }
+    if (found == model_.end()) fail(fmt::format("its model lacks '{}'", name));
+    if (found->tensor.dim() != dimensions)
+      fail(fmt::format("its '{}' has {} dimensions; expected {}", name, found->tensor.dim(), dimensions));
     return found->tensor.size(dimension);
+  }
+  /// Whether there is an encoder of observations, which may be that of one of several groups of spaces.
+  bool are_of_any_space() const {
+    return std::ranges::any_of(model_, [](const NamedTensor& named) {
+      return named.name.starts_with("observation.") || named.name.find(".observation.") != std::string::npos;
+    });
   }
   std::string first_names() const {
     std::vector<std::string> names;
@@ -55,29 +64,30 @@ class Shapes {
 
  private:
   const std::vector<NamedTensor>& model_;
+  const std::filesystem::path& file_;
 };
-
-int64_t grid_size_of(int64_t states) {
-  const auto side = static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(states))));
-  if (side * side == states) return side;
-  throw CheckpointError(
-      fmt::format("its embedding of states has {} rows; expected a square, one for each cell of "
-                  "a grid",
-                  states));
-}
 
 /// Of the embedding of states, or where there is none of that of their coordinates, which has two rows a
 /// value.
 int64_t grid_size_in(const Shapes& shapes, const char* states) {
   constexpr const char* kCoordinates = "embed_coordinate.weight";
   if (shapes.has(kCoordinates)) return shapes.extent(kCoordinates, 0, 2) / 2;
-  return grid_size_of(shapes.extent(states, 0, 2));
+  const int64_t rows = shapes.extent(states, 0, 2);
+  const auto side = static_cast<int64_t>(std::llround(std::sqrt(static_cast<double>(rows))));
+  if (side * side == rows) return side;
+  shapes.fail(fmt::format(
+      "its embedding of states has {} rows; expected a square, one for each cell of a grid", rows));
 }
 
 }  // namespace
 
-json settings_of_network(const std::vector<NamedTensor>& model) {
-  const Shapes shapes(model);
+json settings_of_network(const std::vector<NamedTensor>& model, const std::filesystem::path& file) {
+  const Shapes shapes(model, file);
+  if (shapes.are_of_any_space()) {
+    shapes.fail(
+        "found a network over tasks of any space, whose spaces no shape shows; expected one of a grid "
+        "family: use the run that it was exported from, or export that as a run's folder");
+  }
   for (const Family& family : kFamilies) {
     const auto layer = [&](int64_t number, std::string_view rest) {
       return fmt::format("{}{}{}", family.prefix, number, rest);
@@ -104,7 +114,7 @@ json settings_of_network(const std::vector<NamedTensor>& model) {
     }
     return settings;
   }
-  throw CheckpointError(fmt::format(
+  shapes.fail(fmt::format(
       "its model is none of the networks here; found {}, …; expected transformer.blocks.0.attn.attn.weight "
       "(DICP), transformer_encoder.layers.0.self_attn.in_proj_weight, transformer.h.0.attn.c_attn.weight or "
       "blocks.0.attention.qkv.weight (an export of chosen pieces)",

@@ -11,6 +11,7 @@
 #include "checkpoint/QuantisedTensors.h"
 #include "checkpoint/Safetensors.h"
 #include "checkpoint/TensorStatistics.h"
+#include "checkpoint/TorchExport.h"
 #include "model/AlgorithmDistillation.h"
 #include "run/LoadedNetwork.h"
 #include "run/OtherBlocks.h"
@@ -72,7 +73,7 @@ ExitCode export_quantised(const fs::path& target, const fs::path& given_out,
   const RunConfig config = RunConfig::load(trained.folder.config(), overrides, notices);
   fs::path out = given_out.lexically_normal();
   if (out.filename().empty()) out = out.parent_path();
-  if (!config.quantisation.is_on() && out.extension() == ".pt") {
+  if (!config.quantisation.is_on() && is_named_as_torch_file(out)) {
     throw ConfigError(
         "--set: found settings for weights as they are; leave it out, or add load_in_4bit=true or "
         "load_in_8bit=true and name FILE.safetensors or a folder by --out");
@@ -84,7 +85,7 @@ ExitCode export_quantised(const fs::path& target, const fs::path& given_out,
         out.string()));
   }
   const bool is_file = out.extension() == ".safetensors";
-  if (!is_file && out.has_extension() && out.extension() == ".pt") {
+  if (is_named_as_torch_file(out)) {
     throw ConfigError(
         fmt::format("--out: found {} for quantised weights, whose form is that of safetensors; expected "
                     "FILE.safetensors, or the folder of a new run",
@@ -98,13 +99,15 @@ ExitCode export_quantised(const fs::path& target, const fs::path& given_out,
   }
   refuse_other_blocks(config, found.snapshot.state, found.path);
   Snapshot snapshot = std::move(found.snapshot);
+  // Codes of 4 bits hide a NaN, and in 8 bits weights may become infinite that were not.
+  expect_finite(snapshot.model, found.path.string() + ": ");
   snapshot.model = tensors_of(config, snapshot);
   expect_finite(snapshot.model,
                 fmt::format("{} in {}: ", found.path.string(), config.quantisation.weights()->name()));
   const int64_t step = snapshot.step, bytes = bytes_of(snapshot.model);
   try {
     if (is_file) {
-      write_safetensors(out, snapshot.model, {{"format", "pt"}});
+      write_safetensors(out, snapshot.model, {{"format", "pt"}, {"step", std::to_string(step)}});
     } else {
       write_run(out, trained.folder.tasks(), config, std::move(snapshot));
     }

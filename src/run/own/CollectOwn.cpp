@@ -1,5 +1,6 @@
 #include "run/own/CollectOwn.h"
 
+#include <cstdio>
 #include <filesystem>
 #include <optional>
 
@@ -136,7 +137,7 @@ ExitCode collect_own_tasks(const CollectRequest& request, const RunConfig& confi
                            const std::vector<std::string>& notices) {
   expect_worker(config);
   refuse_gpu(config);
-  Console console = Console::for_process(/*enabled=*/!request.json);
+  Console console = Console::for_process(/*enabled=*/true, request.json ? stderr : stdout);
   for (const std::string& notice : notices) console.notice(notice);
   const std::filesystem::path file = config.history_file();
   if (std::filesystem::exists(file) && !request.overwrite) {

@@ -122,10 +122,8 @@ bool Trainer::agree_to_stop(const StopRequest& stop) {
 }
 
 void Trainer::at_boundary(bool leaving) {
-  const int64_t step = state_.progress.step;
-  const auto due = [&](int64_t interval) { return interval > 0 && (leaving || step % interval == 0); };
-  if (due(options_.summary_interval)) report();
-  if (due(options_.ckpt_interval) || returns_due()) {
+  if (due(options_.summary_interval, leaving)) report();
+  if (due(options_.ckpt_interval, leaving) || returns_due()) {
     save(leaving);
   } else if (keeper_wants_step()) {
     give_step_to_keeper(/*leaving=*/false);
@@ -158,9 +156,12 @@ void Trainer::give_step_to_keeper(bool leaving) {
   if (is_root) parts_.keeper.save(snapshot, leaving);
 }
 
+bool Trainer::due(int64_t interval, bool leaving) const {
+  return interval > 0 && (leaving || state_.progress.step % interval == 0);
+}
+
 bool Trainer::held_out_due(bool leaving) const {
-  return parts_.held_out_windows != nullptr && options_.eval_interval > 0 &&
-         (leaving || state_.progress.step % options_.eval_interval == 0);
+  return parts_.held_out_windows != nullptr && due(options_.eval_interval, leaving);
 }
 
 bool Trainer::returns_due() const {

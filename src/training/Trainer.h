@@ -79,6 +79,8 @@ class Trainer {
   /// What rank 0 says. Collective.
   bool as_root_says(bool statement);
   void give_step_to_keeper(bool leaving);
+  /// Whether what comes every `interval` steps, and at the last one, comes after this step.
+  bool due(int64_t interval, bool leaving) const;
   bool held_out_due(bool leaving) const;
   bool returns_due() const;
   /// Whether a measurement that was due at the step from which the run goes on was cut short, or not begun.

@@ -37,6 +37,9 @@ pre-norm blocks|test_kernels|Shapes/PreNormKernels.*/S7_T33_*:Shapes/PreNormKern
 resident attention|test_kernels|Shapes/MultiheadAttention.Operation*/S7_T33_*:Shapes/MultiheadAttention.Operation*/S4_T101_R137_*
 streaming attention|test_kernels|StreamingShapes*/MultiheadAttention.IsTheReference/S3_T129_*:StreamingShapes*/MultiheadAttention.IsTheReference/S2_T700_*:StreamingShapes*/MultiheadAttention.IsTheReference/S2_T777_*_dropout*:StreamedAttention.*
 decoding attention|test_kernels|Shapes/DecodingAttention.*:DecodingAttention.*
+ends of a step|test_kernels|NormedHead.*
+newest token|test_model|NewestPreviousToken.*
+all blocks in one kernel|test_kernels|Networks/StackDecoders.*/one_row:Networks/StackDecoders.*/int8_of_eight|memcheck
 encoder of grids|test_kernels|Shapes/SymbolicEncoder.*/of_digits:Shapes/SymbolicEncoder.*/of_xland_in_fp16:Shapes/SymbolicEncoder.*/of_one_digit
 embedding|test_kernels|Shapes/TokenEmbedding.*/narrow:Shapes/TokenEmbedding.*/of_odd_sizes:Shapes/TokenEmbedding.*/of_all_positions_narrow
 loss|test_kernels|Shapes/LinearCrossEntropy.*
@@ -46,7 +49,7 @@ pre-norm sublayers|test_kernels|Shapes/PreNormSublayers.*/S3_T21_*
 chosen pieces|test_kernels|Pieces/ChosenPiecesBySublayers.*_21_*
 dropout|test_kernels|DropoutMasks.*:RowDropout.*
 optimizer|test_training|Cases/AdamWKernel.*_64*:Cases/AdamWKernel.*_20544*:LossSums.TheKernel*
-batches|test_data|*GpuBatches.CutOnTheGpu*:GpuColumnBatches.*
+batches|test_data|*GpuBatches.CutOnTheGpu*:GpuColumnBatches.*:PinnedCopy.*
 quantised products|test_kernels|*QuantisedProduct.*:QuantisedMatrix.OfEveryCode*|memcheck synccheck
 quantised products, norms, sums|test_kernels|QuantisedLinear.*|memcheck synccheck
 hidden layers|test_kernels|Shapes/GeluLayers.*_96_*|memcheck synccheck

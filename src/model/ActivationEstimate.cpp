@@ -35,6 +35,7 @@ class Estimate {
         plan_(plan),
         sequences_(sequences),
         element_(static_cast<int64_t>(c10::elementSize(type))),
+        slope_(plan.gelu_in_epilogues() && type == at::kBFloat16 ? 1 : element_),
         width_(options.tf_n_embd),
         inner_(options.inner_width()),
         heads_(options.tf_n_head),
@@ -178,8 +179,8 @@ class Estimate {
     return element_ * width_ * (projected + rows.out);
   }
   BlockBytes post_norm_sublayers(const Rows& rows) const {
-    // After attention: the sum and its norm, W1's product and its activation, the normalised second sum, y.
-    const int64_t after = element_ * rows.out * (4 * width_ + 2 * inner_);
+    // After attention: the sum and its norm, the normalised second sum, y; the MLP's hidden layer.
+    const int64_t mlp = rows.out * inner_ * gelu_bytes(), after = element_ * rows.out * 4 * width_ + mlp;
     const bool last_token = one_token_out(rows) && !options_.compressed();
     const int64_t attention = last_token ? last_token_attention() : attention_tensors(rows);
     const int64_t kept = attention + attention_rows(rows.out) + after +
@@ -190,7 +191,7 @@ class Estimate {
     const int64_t of_last_token =
         element_ * (rows.in + heads_ * sequences_) * width_ + kFloat * sequences_ * heads_ * context_;
     const int64_t of_attention = last_token ? of_last_token : attention_backward(rows);
-    return {kept, std::max(of_mlp, of_attention - after), element_ * rows.out * 2 * inner_};
+    return {kept, std::max(of_mlp, of_attention - after), mlp};
   }
   /// Attention whose last token alone has a query: for each head two vectors and an average of tokens, and
   /// for each token a probability, a weight and the gradient of its score.
@@ -287,6 +288,8 @@ class Estimate {
     return {kFloat * rows.in * heads_, kFloat * rows.in * width_};
   }
 
+  /// What GELU keeps of an element: its value, and its input or, in products' epilogues, its derivative.
+  int64_t gelu_bytes() const { return element_ + slope_; }
   /// How many gradients of an MLP's hidden layer are in memory at once: of its values, and of GELU's input.
   int64_t gelu_gradients() const { return plan_.gelu_in_epilogues() ? 1 : 2; }
 
@@ -297,8 +300,8 @@ class Estimate {
     // The sum, RMSNorm's normed one, y; GELU's input and values, or SwiGLU's gates and their product. Of the
     // dropout of norms' inputs, or of attention's output, the bits. Without gradients queries, keys and
     // values have been freed by then, which are as much as GELU's input.
-    const int64_t of_gelu = training_ ? 2 : 1;
-    const int64_t mlp = element_ * rows.out * (gelu ? of_gelu : 3) * inner_;
+    const int64_t of_gelu = training_ ? gelu_bytes() : element_;
+    const int64_t mlp = rows.out * inner_ * (gelu ? of_gelu : 3 * element_);
     const int64_t after = element_ * rows.out * (layer_norm ? 2 : 3) * width_ + mlp;
     const int64_t kept = before + attention_tensors(rows) + ordered_heads(rows) +
                          composed_attention(rows).kept + after + bits((rows.in + rows.out) * width_);
@@ -329,7 +332,9 @@ class Estimate {
   const std::vector<TaskSpaces>& spaces_;  ///< of each group; empty for grids
   int64_t states_;                         ///< of grids
   const kernels::KernelPlan& plan_;
-  int64_t sequences_, element_, width_, inner_, heads_;
+  int64_t sequences_, element_;
+  int64_t slope_;  ///< what stands for GELU's input until the backward pass, bytes an element
+  int64_t width_, inner_, heads_;
   bool without_scores_;  ///< attention of chosen pieces; by cuDNN only in passes with gradients
   bool training_, drops_, all_positions_, packed_;
   int64_t context_ = 0, queries_ = 0, tokens_ = 0;

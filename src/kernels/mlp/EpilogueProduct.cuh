@@ -1,103 +1,170 @@
 #pragma once
 
-#include <string>
 #include <type_traits>
 
 #include <cuda_runtime.h>
+#include <cutlass/arch/reg_reconfig.h>
 #include <cutlass/cutlass.h>
-#include <cutlass/epilogue/collective/collective_builder.hpp>
-#include <cutlass/epilogue/fusion/operations.hpp>
 #include <cutlass/gemm/collective/collective_builder.hpp>
-#include <cutlass/gemm/device/gemm_universal_adapter.h>
-#include <cutlass/gemm/kernel/gemm_universal.hpp>
+#include <cutlass/pipeline/pipeline.hpp>
 #include <cutlass/util/packed_stride.hpp>
 
-#include "base/Error.h"
 #include "kernels/mlp/GeluProducts.h"
+#include "kernels/primitives/EarlyStart.cuh"
+#include "kernels/primitives/Tile.cuh"
+#include "kernels/primitives/TransferInstructions.cuh"
 
-/// CUTLASS's persistent product of warpgroups: D (rows, columns) = epilogue(A (rows, inner) · B), where what
-/// the epilogue does is a tree of visitors. Two warpgroups take tiles in turn, so that the epilogue of one
-/// runs while the other multiplies ("ping-pong"). For .cu files that are compiled for sm_90a.
+/// The product A (rows, inner) · B of 16-bit matrices, whose sums go to an epilogue of ours. For .cu files
+/// that are compiled for sm_90a.
+///
+/// Thread blocks are persistent and have three warpgroups. A warp of the first one loads tiles of both
+/// operands to shared memory, by CUTLASS's collective product, and the others take tiles of the result in
+/// turn. While one multiplies, the other one works on its epilogue. That may take longer where few numbers
+/// are summed up, and then both are in their epilogues at once. (In CUTLASS's "ping-pong" kernel one epilogue
+/// waits for the other, as they share memory and barriers.) The two thread blocks of a cluster have different
+/// rows and the same columns, of whose part of B each loads half for both.
 namespace adtrain::kernels {
-
-namespace fusion = cutlass::epilogue::fusion;
-namespace collective = cutlass::epilogue::collective;
 
 template <class Short>
 using Element = std::conditional_t<std::is_same_v<Short, __half>, cutlass::half_t, cutlass::bfloat16_t>;
 
-constexpr auto kRounding = cutlass::FloatRoundStyle::round_to_nearest;
+using ProductTile = cute::Shape<cute::Int<kGeluTileRows>, cute::Int<kGeluTileColumns>, cute::Int<64>>;
+using ProductCluster = cute::Shape<cute::Int<2>, cute::Int<1>, cute::Int<1>>;
+
+/// B is (columns, inner) in memory where its order is ColumnMajor, (inner, columns) where it is RowMajor.
 using RowMajor = cutlass::layout::RowMajor;
 using ColumnMajor = cutlass::layout::ColumnMajor;
-using ProductTile = cute::Shape<cute::Int<kGeluTileRows>, cute::Int<kGeluTileColumns>, cute::Int<64>>;
-/// Of thread blocks: two multiply different rows with the same columns of B, of which each loads half.
-using ProductCluster = cute::Shape<cute::Int<2>, cute::Int<1>, cute::Int<1>>;
-using EpilogueSchedule = cutlass::epilogue::TmaWarpSpecialized;
-/// What an epilogue works on at once. For each the warpgroup's four warps wait for each other twice: with the
-/// library's 64 × 32 the plain product takes 5% longer, with 64 × 128 registers do not suffice.
-using EpiloguePart = cute::Shape<cute::Int<64>, cute::Int<64>>;
 
-template <class Short>
-using EpilogueParts =
-    collective::detail::EpilogueDescriptor<ProductTile, EpiloguePart, void, Element<Short>, EpilogueSchedule>;
+template <class Short, class OrderOfB>
+using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
+    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element<Short>, RowMajor, kVectorWidth,
+    Element<Short>, OrderOfB, kVectorWidth, float, ProductTile, ProductCluster,
+    cutlass::gemm::collective::StageCount<6>, cutlass::gemm::KernelTmaWarpSpecializedPingpong>::CollectiveOp;
 
-template <template <class> class Formula, class To>
-using Function = fusion::Sm90Compute<Formula, To, float, kRounding>;
-template <template <class> class Formula, class To, class... Inputs>
-using Computed = fusion::Sm90EVT<Function<Formula, To>, Inputs...>;
+constexpr int kCluster = cute::size(ProductCluster{}), kMultiplyingGroups = 2,
+              kGroupThreads = kWarpsOfGroup * kWarp, kThreads = kGroupThreads * (1 + kMultiplyingGroups);
 
-/// The product whose epilogue is `Tree`. B is (inner, columns).
-template <class Short, class Tree>
-class EpilogueProduct {
-  using Of = Element<Short>;
-  static constexpr int kAligned = kVectorWidth;
-  using Epilogue = typename collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, ProductTile, ProductCluster, EpiloguePart, float,
-      float, void, RowMajor, kAligned, Of, RowMajor, kAligned, EpilogueSchedule, Tree>::CollectiveOp;
-  using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Of, RowMajor, kAligned, Of, RowMajor, kAligned,
-      float, ProductTile, ProductCluster,
-      cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
-          sizeof(typename Epilogue::SharedStorage))>,
-      cutlass::gemm::KernelTmaWarpSpecializedPingpong>::CollectiveOp;
-  using Kernel = cutlass::gemm::kernel::GemmUniversal<cute::Shape<int, int, int, int>, Mainloop, Epilogue,
-                                                      cutlass::gemm::PersistentScheduler>;
-  using Product = cutlass::gemm::device::GemmUniversalAdapter<Kernel>;
+/// In which order the warpgroups multiply: the phases of the pipeline's barriers are told apart by their
+/// parity alone, so that whose turn it is must be known by other means.
+using Order = cutlass::OrderedSequenceBarrier</*depth=*/1, kMultiplyingGroups>;
 
+template <class Product, class Epilogue>
+struct ProductMemory {
+  typename Product::TensorStorage tiles;
+  typename Epilogue::Memory of_groups[kMultiplyingGroups];
+  alignas(16) typename Product::PipelineStorage pipeline;
+  alignas(16) Order::SharedStorage order;
+};
+
+template <class Product, class Epilogue>
+struct ProductCall {
+  typename Product::Params operands;
+  int inner;
+  typename Epilogue::Call epilogue;
+};
+
+/// A thread block's tiles: clusters take pairs of tiles of neighbouring rows. Tiles of the same rows follow
+/// each other, so that A is read from memory once; B stays in the L2 cache.
+class Tiles {
  public:
-  /// Of a row-major matrix of D's shape.
-  static auto stride_of(const MatrixShape& shape) {
-    return cutlass::make_cute_packed_stride(typename Kernel::StrideD{},
-                                            {static_cast<int>(shape.rows), shape.width, 1});
-  }
+  __device__ Tiles(int rows, int columns)
+      : of_columns_((columns + kGeluTileColumns - 1) / kGeluTileColumns),
+        pairs_((rows + kCluster * kGeluTileRows - 1) / (kCluster * kGeluTileRows) * of_columns_),
+        pair_(static_cast<int>(blockIdx.x) / kCluster) {}
 
-  /// `shape`: of D. `name`: for errors.
-  static void run(const char* name, const MatrixShape& shape, int inner, const Vector* a, const Vector* b,
-                  const typename Tree::Arguments& epilogue, Vector* d, int processors, cudaStream_t stream) {
-    const int rows = static_cast<int>(shape.rows);
-    typename Product::Arguments arguments{
-        cutlass::gemm::GemmUniversalMode::kGemm,
-        {rows, shape.width, inner, 1},
-        {reinterpret_cast<const Of*>(a),
-         cutlass::make_cute_packed_stride(typename Kernel::StrideA{}, {rows, inner, 1}),
-         reinterpret_cast<const Of*>(b),
-         cutlass::make_cute_packed_stride(typename Kernel::StrideB{}, {shape.width, inner, 1})},
-        {epilogue, nullptr, {}, reinterpret_cast<Of*>(d), stride_of(shape)}};
-    arguments.hw_info.sm_count = processors;
-    // Tiles of the same rows follow each other, so that A is read from memory once; B stays in the L2 cache.
-    arguments.scheduler.raster_order = decltype(arguments.scheduler.raster_order)::AlongN;
-    Product product;
-    check(name, product.initialize(arguments, /*workspace=*/nullptr, stream));
-    check(name, product.run(stream));
+  __device__ bool left() const { return pair_ < pairs_; }
+  __device__ void advance(int count) { pair_ += count * static_cast<int>(gridDim.x) / kCluster; }
+  __device__ int row() const {
+    return pair_ / of_columns_ * kCluster + static_cast<int>(blockIdx.x) % kCluster;
   }
+  __device__ int column() const { return pair_ % of_columns_; }
 
  private:
-  static void check(const char* name, cutlass::Status status) {
-    if (status == cutlass::Status::kSuccess) return;
-    throw EnvironmentError(std::string("The launch of ") + name +
-                           " failed: " + cutlass::cutlassGetStatusString(status) +
-                           "; see nvidia-smi for the GPU's state and for who else uses it");
-  }
+  int of_columns_, pairs_, pair_;
 };
+
+template <class Product, class Epilogue>
+__global__ void __launch_bounds__(kThreads, 1)
+    epilogue_product_kernel(const __grid_constant__ ProductCall<Product, Epilogue> call) {
+  using Pipeline = typename Product::MainloopPipeline;
+  auto& memory = *reinterpret_cast<ProductMemory<Product, Epilogue>*>(aligned_shared_memory());
+  const int group = cutlass::canonical_warp_group_idx(), thread = threadIdx.x % kGroupThreads,
+            warp = cutlass::canonical_warp_idx_sync() % kWarpsOfGroup, lane = threadIdx.x % kWarp;
+  const bool loads = group == 0 && warp == 0;
+  if (threadIdx.x == 0) Product::prefetch_tma_descriptors(call.operands);
+
+  typename Pipeline::Params roles;
+  if (loads) roles.role = Pipeline::ThreadCategory::Producer;
+  if (group > 0) roles.role = Pipeline::ThreadCategory::Consumer;
+  roles.is_leader = thread == 0;
+  roles.num_consumers = kGroupThreads;  // of a stage: that of one tile
+  roles.num_producers = Product::NumProducerThreadEvents;
+  roles.transaction_bytes = call.operands.tma_transaction_bytes;
+  Pipeline pipeline(memory.pipeline, roles, ProductCluster{});
+  Order order(memory.order, {static_cast<uint32_t>(group - 1), kGroupThreads});
+  cute::cluster_arrive_relaxed();
+
+  Product product;
+  const auto operands = product.load_init(
+      cute::make_shape(call.epilogue.rows, call.epilogue.columns, call.inner, 1), call.operands);
+  const int stages = cute::size<3>(cute::get<0>(operands));  // of a tile
+  Tiles tiles(call.epilogue.rows, call.epilogue.columns);
+  cute::cluster_wait();  // all barriers have been set up
+  await_kernels_ahead();
+
+  if (group == 0) {
+    cutlass::arch::warpgroup_reg_dealloc<40>();
+    if (!loads) return;
+    auto place = cutlass::make_producer_start_state<Pipeline>();
+    for (; tiles.left(); tiles.advance(1)) {
+      product.load(call.operands, pipeline, place, operands,
+                   cute::make_coord(tiles.row(), tiles.column(), cute::_, 0),
+                   cute::make_coord_iterator(cute::shape<3>(cute::get<0>(operands))), stages, lane,
+                   cute::block_rank_in_cluster(), memory.tiles);
+      place.advance(stages);
+    }
+    product.load_tail(pipeline, place);  // the cluster's other thread block has read what was loaded for it
+    return;
+  }
+  cutlass::arch::warpgroup_reg_alloc<232>();
+  typename Product::PipelineState place;
+  if (group == kMultiplyingGroups) {  // begins with the second tile
+    tiles.advance(1);
+    place.advance(stages);
+  }
+  Epilogue epilogue(call.epilogue, memory.of_groups[group - 1], warp, lane);
+  for (; tiles.left(); tiles.advance(kMultiplyingGroups)) {
+    epilogue.begin(tiles.row(), tiles.column());
+    auto sums = cute::partition_fragment_C(typename Product::TiledMma{}, cute::take<0, 2>(ProductTile{}));
+    order.wait();
+    product.mma(pipeline, place, sums, stages, thread, memory.tiles, call.operands);
+    order.arrive();
+    product.mma_tail(pipeline, place, stages);
+    place.advance(kMultiplyingGroups * stages);
+    epilogue.store(sums);
+  }
+  epilogue.finish();
+}
+
+/// Launches it. `name`: for errors. `epilogue` has the rows and columns of the result.
+template <class Epilogue, class OrderOfB, class Short>
+void launch_product(const char* name, const Vector* a, const Vector* b, int inner, Short /*of both*/,
+                    const typename Epilogue::Call& epilogue, int processors, cudaStream_t stream) {
+  using Product = Mainloop<Short, OrderOfB>;
+  using Of = Element<Short>;
+  constexpr int kMostBytes = 227 * 1024, kMemory = sizeof(ProductMemory<Product, Epilogue>);
+  static_assert(kMemory <= kMostBytes, "what a thread block of compute capability 9.0 has at most");
+  const int rows = epilogue.rows, columns = epilogue.columns;
+  const typename Product::Arguments operands{
+      reinterpret_cast<const Of*>(a),
+      cutlass::make_cute_packed_stride(typename Product::StrideA{}, {rows, inner, 1}),
+      reinterpret_cast<const Of*>(b),
+      cutlass::make_cute_packed_stride(typename Product::StrideB{}, {columns, inner, 1})};
+  const ProductCall<Product, Epilogue> call = {
+      Product::to_underlying_arguments(cute::make_shape(rows, columns, inner, 1), operands, nullptr), inner,
+      epilogue};
+  launch_early_in_clusters(name, epilogue_product_kernel<Product, Epilogue>, processors / kCluster * kCluster,
+                           kThreads, kMemory, kCluster, stream, call);
+}
 
 }  // namespace adtrain::kernels

@@ -41,10 +41,11 @@ GeluLayer::GeluLayer(const at::Tensor& x_of_any_shape, const at::Tensor& weight,
     y_ = biased_gelu(for_backward_, bias, kept_);
     return;
   }
-  for_backward_ = at::empty({x.size(0), weight.size(0)}, x.options());
-  y_ = at::empty_like(for_backward_);
-  gelu_product({shape_of(y_), static_cast<int>(x.size(1)), vectors_of(x), vectors_of(weight),
-                vectors_of(bias), dropout_of(kept_), vectors_of(for_backward_), vectors_of(y_), processors()},
+  y_ = at::empty({x.size(0), weight.size(0)}, x.options());
+  const MatrixShape shape = shape_of(y_);
+  for_backward_ = at::empty({gelu_slopes_bytes(shape)}, x.options().dtype(at::kByte));
+  gelu_product({shape, static_cast<int>(x.size(1)), vectors_of(x), vectors_of(weight), vectors_of(bias),
+                dropout_of(kept_), for_backward_.data_ptr(), vectors_of(y_), processors()},
                current_stream());
 }
 
@@ -54,12 +55,13 @@ at::Tensor GeluLayer::backward(const at::Tensor& d_out_of_any_shape, const at::T
   if (!in_epilogue_)
     return biased_gelu_backward(input_gradient(d_out, next_weight), for_backward_, bias, kept_, d_bias);
   const c10::cuda::CUDAGuard on_device(d_out.device());
-  const at::Tensor d_sum = at::empty_like(for_backward_);
+  const at::Tensor d_sum = at::empty_like(y_);
   const MatrixShape shape = shape_of(d_sum);
   const at::Tensor parts = parts_for(gelu_product_parts(shape), d_bias);
-  gelu_product_gradient({shape, static_cast<int>(d_out.size(1)), vectors_of(d_out), vectors_of(next_weight),
-                         vectors_of(for_backward_), vectors_of(d_sum), parts.data_ptr<float>(), processors()},
-                        current_stream());
+  gelu_product_gradient(
+      {shape, static_cast<int>(d_out.size(1)), vectors_of(d_out), vectors_of(next_weight),
+       for_backward_.data_ptr(), kept_.scale, vectors_of(d_sum), parts.data_ptr<float>(), processors()},
+      current_stream());
   add_up(parts, d_bias);
   return d_sum;
 }

@@ -32,7 +32,7 @@ class GeluLayer {
                       const at::Tensor& d_bias) const;
 
  private:
-  /// x Wᵀ or, where `in_epilogue_`, the derivative of y by x Wᵀ + b.
+  /// x Wᵀ or, where `in_epilogue_`, the derivatives of y by x Wᵀ + b as GeluProduct stores them.
   at::Tensor for_backward_;
   at::Tensor y_;
   KeptElements kept_;

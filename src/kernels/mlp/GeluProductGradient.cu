@@ -1,24 +1,23 @@
-#include "kernels/mlp/ColumnSums.cuh"
 #include "kernels/mlp/EpilogueProduct.cuh"
-#include "kernels/primitives/ShortType.cuh"
+#include "kernels/mlp/GeluGradientEpilogue.cuh"
+#include "kernels/mlp/GeluProducts.h"
 
 namespace adtrain::kernels {
 namespace {
 
 template <class Short>
 void launch(const GeluProductGradient& call, cudaStream_t stream) {
-  using Of = Element<Short>;
-  using Load = collective::detail::AuxLoadDescriptor<EpilogueParts<Short>, RowMajor, Of>;
-  using Slope = fusion::Sm90AuxLoad<Load::Stages, typename Load::EpilogueTile, Of, typename Load::Stride,
-                                    typename Load::SmemLayoutAtom, typename Load::CopyOpS2R>;
-  using Gradient = Computed<cutlass::multiplies, float, fusion::Sm90AccFetch, Slope>;
-  using Tree = Computed<cutlass::epilogue::thread::Identity, Of,
-                        fusion::Sm90EVT<ColumnSums<kGeluTileColumns>, Gradient>>;
-  using Product = EpilogueProduct<Short, Tree>;
-  const typename Slope::Arguments slope{reinterpret_cast<const Of*>(call.slope), Of(0),
-                                        Product::stride_of(call.shape)};
-  Product::run("gelu_product_gradient", call.shape, call.out, call.d_out, call.weight,
-               {{{{}, slope, {}}, {call.parts}}, {}}, call.d_sum, call.processors, stream);
+  const int rows = static_cast<int>(call.shape.rows), columns = call.shape.width;
+  const typename GeluGradientEpilogue<Short>::Call epilogue = {
+      rows,
+      columns,
+      StoredSlopes<Short>::unit(call.slope_scale),
+      call.slopes,
+      call.parts,
+      tensor_map(call.d_sum, rows, int64_t{columns} * static_cast<int64_t>(sizeof(Short)),
+                 StoredRows::kRows)};
+  launch_product<GeluGradientEpilogue<Short>, RowMajor>("gelu_product_gradient", call.d_out, call.weight,
+                                                        call.out, Short(), epilogue, call.processors, stream);
 }
 
 }  // namespace

@@ -62,15 +62,17 @@ Key& Key::also_called(std::string alias) {
   return *this;
 }
 
-Key& Key::or_word(std::string word, int64_t value) {
-  word_ = std::move(word);
+Key& Key::or_word(std::string word, int64_t value, std::vector<std::string> synonyms) {
+  words_ = std::move(synonyms);
+  words_.insert(words_.begin(), std::move(word));
   word_value_ = Scalar<int64_t>::write(value);
+  default_text_ = value_text();
   return *this;
 }
 
 std::string Key::value_text() const {
   std::string text = write_();
-  return !word_.empty() && text == word_value_ ? word_ : text;
+  return !words_.empty() && text == word_value_ ? words_.front() : text;
 }
 
 Key& Key::free_on_resume(std::string proviso) {
@@ -106,7 +108,7 @@ std::string Key::allowed() const {
   }
   if (!unit_.empty()) words += " of " + unit_;
   if (const std::string limits = bounds(); !limits.empty()) words += ", " + limits;
-  if (!word_.empty()) words += ", or " + word_;
+  if (!words_.empty()) words += ", or " + words_.front();
   return optional_ ? words + ", or null" : words;
 }
 
@@ -124,7 +126,7 @@ std::optional<std::string> Key::checked(const std::string& scalar) const {
   switch (type_) {
     case Type::kInteger:
     case Type::kReal:
-      if (!word_.empty() && to_lower(scalar) == word_) return word_value_;
+      if (std::ranges::find(words_, to_lower(scalar)) != words_.end()) return word_value_;
       fine = accepts_number(scalar);
       break;
     case Type::kBoolean:
@@ -157,7 +159,7 @@ std::optional<std::string> Key::assign(const std::string& scalar, bool is_null) 
                        abridged(scalar));
   }
   std::vector<std::string> words = choices_;
-  if (!word_.empty()) words.push_back(word_);
+  words.insert(words.end(), words_.begin(), words_.end());
   const std::string nearest = nearest_name(scalar, words);
   return fmt::format("found '{}'; expected {}{}", abridged(scalar), allowed(),
                      nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));

@@ -25,8 +25,8 @@ class Key {
   Key& also_called(std::string alias);  ///< another spelling that means the same (the Python projects')
 
   /// Whole numbers only: the text `word` is allowed, too, and stands for `value`, which bounds do not
-  /// concern.
-  Key& or_word(std::string word, int64_t value);
+  /// concern. So do `synonyms`, which the documentation leaves out.
+  Key& or_word(std::string word, int64_t value, std::vector<std::string> synonyms = {});
 
   /// A run may be continued with another value, as this does not invalidate what was learnt. Other keys are
   /// fixed. `proviso` continues "May change on --resume", as in ", as long as …".
@@ -62,8 +62,8 @@ class Key {
   bool optional_ = false, free_on_resume_ = false;
   std::optional<double> at_least_, at_most_, above_, below_;
   std::vector<std::string> choices_, aliases_;
-  std::string word_,
-      word_value_;  ///< the text and the whole number that it stands for; empty where there is none
+  std::vector<std::string> words_;  ///< of or_word, its synonyms last
+  std::string word_value_;          ///< the whole number that they stand for
   std::function<void(const std::string& scalar, bool is_null)> store_;  ///< the scalar has been checked
   std::function<std::string()> write_;
 };

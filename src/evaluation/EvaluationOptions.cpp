@@ -163,13 +163,7 @@ void EvaluationOptions::declare(Section& section) {
 
 void EvaluationOptions::check(Findings& findings, const EnvironmentOptions& environment,
                               bool in_worker) const {
-  const bool is_named = !names_a_side(eval_tasks);
-  if (is_named && !in_worker) check_task_numbers(findings, "eval_tasks", eval_tasks, environment);
-  if (is_named && in_worker && !NumberRanges::parse(eval_tasks)) {
-    findings.add("eval_tasks", fmt::format("found '{}'; expected numbers of tasks in the worker's TASKS and "
-                                           "ranges of them with commas between, such as 0-3,5",
-                                           abridged(eval_tasks)));
-  }
+  check_chosen_tasks(findings, "eval_tasks", eval_tasks, environment, in_worker);
   if (eval_scores && !in_worker) {
     findings.add("eval_scores",
                  "found a file without env_worker; the bounds of our own families' returns are known: "
@@ -203,6 +197,20 @@ void EvaluationOptions::check(Findings& findings, const EnvironmentOptions& envi
 
 bool names_a_side(const std::string& eval_tasks) {
   return eval_tasks == "test" || eval_tasks == "train" || eval_tasks == "all";
+}
+
+void check_chosen_tasks(Findings& findings, const std::string& key, const std::string& text,
+                        const EnvironmentOptions& environment, bool in_worker) {
+  if (names_a_side(text)) return;
+  if (NumberRanges::parse(text)) {
+    if (!in_worker) check_task_numbers(findings, key, text, environment);
+    return;
+  }
+  const std::string nearest = nearest_name(text, {"test", "train", "all"});
+  findings.add(key, fmt::format("found '{}'; expected test, train, all, or numbers of tasks{} and ranges of "
+                                "them with commas between, such as 0-3,5{}",
+                                abridged(text), in_worker ? " in the worker's TASKS" : "",
+                                nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
 }
 
 }  // namespace adtrain

@@ -58,5 +58,9 @@ struct EvaluationOptions {
 
 /// Whether eval_tasks is one of its words, test, train and all.
 bool names_a_side(const std::string& eval_tasks);
+/// Finds fault with a key's choice of tasks that is neither a side nor numbers of tasks; numbers of the
+/// families' tasks must be of some that exist.
+void check_chosen_tasks(Findings& findings, const std::string& key, const std::string& text,
+                        const EnvironmentOptions& environment, bool in_worker = false);
 
 }  // namespace adtrain

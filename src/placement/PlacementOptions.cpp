@@ -64,6 +64,11 @@ void PlacementOptions::check(Findings& findings) const {
   add_fault(findings, "device_map", [&] { devices_in_map(*device_map); });
 }
 
+std::vector<std::string> PlacementOptions::notices() const {
+  if (device_map || !max_memory) return {};
+  return {"max_memory has no effect: it limits the devices of a device_map, and none is set"};
+}
+
 std::optional<MapMode> PlacementOptions::mode() const {
   const auto found = modes().find(device_map.value_or(""));
   return found == modes().end() ? std::nullopt : std::optional(found->second);

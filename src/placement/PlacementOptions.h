@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/Section.h"
 #include "placement/DeviceMap.h"
@@ -16,6 +17,8 @@ struct PlacementOptions {
 
   void declare(Section& section);
   void check(Findings& findings) const;
+  /// A sentence for each setting that is given but has no effect with the others.
+  std::vector<std::string> notices() const;
 
   /// Of a device_map that names one; nothing for a map of the user. `auto` is `balanced`.
   std::optional<MapMode> mode() const;

@@ -347,6 +347,7 @@ RunConfig RunConfig::load(const std::filesystem::path& file, const std::vector<s
     if (std::string remark = remark_on_label(config); !remark.empty()) notices.push_back(std::move(remark));
   }
   for (std::string& notice : config.quantisation.notices()) notices.push_back(std::move(notice));
+  for (std::string& notice : config.placement.notices()) notices.push_back(std::move(notice));
   for (std::string& notice : config.collection.notices()) notices.push_back(std::move(notice));
   for (std::string& notice : config.model.notices()) notices.push_back(std::move(notice));
   if (!config.environment.has_own_tasks()) {

@@ -169,6 +169,22 @@ std::string why_unused(const DeviceMap& map, const MemoryLimits& limits, const C
       human_bytes(static_cast<double>(context.of_gpu)), rows, rows == 1 ? "" : "s");
 }
 
+bool spreads(const DeviceMap& map) {
+  return std::ranges::any_of(map.rows(), [&](const DeviceMap::Row& row) {
+    return row.device.text() != map.rows().front().device.text();
+  });
+}
+
+/// What a user of this map should know; empty where there is nothing. `device`: "GPU", or "device".
+std::string remark_on(const DeviceMap& map, const MemoryLimits& limits, const ContextMemory& context,
+                      int64_t rows, const char* device) {
+  if (!spreads(map) || map.alone_sufficient().is_cpu()) return why_unused(map, limits, context, rows);
+  return fmt::format(
+      "{0} {1} alone holds the whole network: without device_map it would be faster, with a rank for each "
+      "{0}",
+      device, map.alone_sufficient().text());
+}
+
 }  // namespace
 
 bool SpreadNetwork::is_wanted(const RunConfig& config, std::vector<std::string>& notices) {
@@ -256,14 +272,7 @@ void SpreadNetwork::describe(const DeviceMap& map, int64_t rows) {
                     map.streaming_buffers() > 1 ? ", while it computes with what came before"
                                                 : ", which waits for it: there is no room to come ahead"));
   }
-  if (placed_->stages() > 1 && !map.alone_sufficient().is_cpu()) {
-    remark_ = fmt::format(
-        "{0} {1} alone holds the whole network: without device_map it would be faster, with a rank for each "
-        "{0}",
-        device, map.alone_sufficient().text());
-  } else {
-    remark_ = why_unused(map, limits_, context, rows);
-  }
+  remark_ = remark_on(map, limits_, context, rows, device);
 }
 
 std::string SpreadNetwork::device_name() const {
@@ -303,7 +312,8 @@ std::vector<std::string> planned_map(const RunConfig& config) {
                   human_bytes(static_cast<double>(context_for(rows).of_gpu)), rows, precision_name(type))};
   const DeviceMap map = map_for(rows);
   for (std::string& line : map.table()) lines.push_back("  " + std::move(line));
-  if (std::string remark = why_unused(map, *limits, context_for(rows), rows); !remark.empty())
+  const char* const device = config.run.device == DeviceChoice::kCpu ? "device" : "GPU";
+  if (std::string remark = remark_on(map, *limits, context_for(rows), rows, device); !remark.empty())
     lines.push_back(std::move(remark));
   return lines;
 }

@@ -76,6 +76,13 @@ TEST_F(Score, OneProcessRanksAndPartsGiveTheSameBytes) {
   expect_equal("four", "one");
   expect_done(run_->adtrain("launch --nproc 3 " + seven + "three"));
   expect_equal("three", "one");
+  // Ranks and parts without a sample wait for nobody.
+  const std::string two = arguments("--set max_samples=2 --set output_dir=");
+  expect_done(run_->adtrain(two + "two"));
+  expect_done(run_->mpirun(4, two + "two-of-four"));
+  expect_equal("two-of-four", "two");
+  expect_done(run_->torchrun(3, two + "two-of-three"));
+  expect_equal("two-of-three", "two");
   expect_done(run_->mpirun(2, seven + "parts --shard 0/3"));
   const Finished part = run_->adtrain(seven + "parts --shard 2/3 --json 2>/dev/null");
   expect_done(part);

@@ -118,5 +118,18 @@ TEST(Section, AWordMayStandForANumber) {
   EXPECT_EQ(key.value_text(), "7");
 }
 
+TEST(Section, AWordMayBeTheDefaultAndHaveSynonyms) {
+  int64_t batch = 0;
+  Section section("Sample");
+  section.key("batch", batch, "Rows.").at_least(1).or_word("auto", 0, {"auto_batch_size"});
+  Key& key = section.keys().front();
+  EXPECT_EQ(key.default_text(), "auto");
+  EXPECT_EQ(key.allowed(), "a whole number, at least 1, or auto");
+  EXPECT_EQ(key.assign("7", false), std::nullopt);
+  EXPECT_EQ(key.assign("auto_batch_size", false), std::nullopt);
+  EXPECT_EQ(batch, 0);
+  EXPECT_EQ(key.value_text(), "auto");
+}
+
 }  // namespace
 }  // namespace adtrain

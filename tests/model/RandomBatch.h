@@ -10,7 +10,7 @@
 #include "base/Random.h"
 #include "model/AlgorithmDistillation.h"
 
-/// Small models and fresh random input for tests; the seed is printed by whoever fails through SCOPED_TRACE.
+/// Small models and random input for tests, by the seed that they are given or libtorch's generator.
 namespace adtrain::testing {
 
 struct Variant {

@@ -134,10 +134,21 @@ TEST_F(GuideMaps, QuantisedLoadingIsThatOfBitsandbytes) {
   EXPECT_EQ(load("load_in_4bit: true\n", {"load_in_4bit=false"}).quantisation.weights().has_value(), false);
   EXPECT_EQ(load("seed: 1\n", {"quantization_config={load_in_4bit: true}"}).quantisation.weights()->name(),
             "nf4");
+  // As Transformers' to_dict() writes it.
+  EXPECT_EQ(load("quantization_config: {_load_in_4bit: true, _load_in_8bit: false, load_in_4bit: true, "
+                 "load_in_8bit: false, bnb_4bit_quant_storage: uint8, llm_int8_skip_modules: null, "
+                 "llm_int8_threshold: 6.0, quant_method: bitsandbytes}\n")
+                .quantisation.weights()
+                ->name(),
+            "nf4");
+  EXPECT_EQ(load("quantization_config: {_load_in_8bit: true}\n").quantisation.weights()->name(), "int8");
   load("bnb_4bit_quant_type: fp4\nllm_int8_threshold: 6\n");
   EXPECT_THAT(notices_,
               testing::ElementsAre("bnb_4bit_quant_type has no effect: it is for load_in_4bit: true",
                                    "llm_int8_threshold has no effect: it is for load_in_8bit: true"));
+  notices_.clear();
+  load("max_memory: {0: 10GB, cpu: 20GB}\n");
+  EXPECT_THAT(notices_, testing::ElementsAre(testing::HasSubstr("max_memory has no effect")));
 }
 
 TEST_F(GuideMaps, ModelLoadingThatIsNotThereIsRefused) {

@@ -16,6 +16,18 @@ TEST(OtherNames, AreKnownInAnySpelling) {
   EXPECT_EQ(key_called("nonsense"), "");
 }
 
+/// What `adtrain validate --explain` prints as a default can be written into a file.
+TEST(OtherNames, DefaultsAreAllowedValues) {
+  RunConfig config;
+  for (Section& section : config.sections()) {
+    for (Key& key : section.keys()) {
+      const std::string& text = key.default_text();
+      const std::string bare = text.starts_with('"') ? text.substr(1, text.size() - 2) : text;
+      EXPECT_EQ(key.assign(bare, text == "null"), std::nullopt) << key.name() << ": " << text;
+    }
+  }
+}
+
 /// Every name that leads anywhere leads to a key that exists, and is none itself.
 TEST(OtherNames, LeadToKeys) {
   RunConfig config;

@@ -73,7 +73,9 @@ TEST(SpreadNetwork, APlannedMapIsATable) {
                   "  embeddings           0           55 552  667 456",
                   "  blocks.0             0           50 816  616 640",
                   "  blocks.1 … blocks.3  1       3 × 50 816  570 560",
-                  "  head                 1              660  569 900"));
+                  "  head                 1              660  569 900",
+                  "device 0 alone holds the whole network: without device_map it would be faster, with a "
+                  "rank for each device"));
   EXPECT_THROW(planned_map(configured(network + "max_memory: {0: 1KB}\n")), ConfigError);
   const std::string found = "transformer_block: xland\ndevice_map: sequential\nscore_batch: auto\n";
   EXPECT_THAT(planned_map(configured(found + "max_memory: {0: 900KB}\n")).front(),

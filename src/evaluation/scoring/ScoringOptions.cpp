@@ -5,9 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "base/NumberRanges.h"
-#include "base/Text.h"
-#include "environments/TaskOptions.h"
 #include "evaluation/EvaluationOptions.h"
 #include "memory/AutoBatchSize.h"
 
@@ -35,7 +32,7 @@ void ScoringOptions::declare(Section& section) {
            "most 16, of 4096 steps together, on a GPU at most 256, or as many as fit its memory. adtrain "
            "score also takes it as batch_size.")
       .unit("windows")
-      .or_word("auto", kAutoBatchSize)
+      .or_word("auto", kAutoBatchSize, {kAutoBatchSizeWord})
       .at_least(1)
       .at_most(1e6);
   section.key("score_output_dir", score_output_dir,
@@ -45,17 +42,7 @@ void ScoringOptions::declare(Section& section) {
 }
 
 void ScoringOptions::check(Findings& findings, const EnvironmentOptions& environment) const {
-  if (names_a_side(score_tasks)) return;
-  if (NumberRanges::parse(score_tasks)) {
-    check_task_numbers(findings, "score_tasks", score_tasks, environment);
-    return;
-  }
-  const std::string nearest = nearest_name(score_tasks, {"test", "train", "all"});
-  findings.add(
-      "score_tasks",
-      fmt::format("found '{}'; expected test, train, all, or numbers of tasks and ranges of them "
-                  "with commas between, such as 0-3,5{}",
-                  abridged(score_tasks), nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
+  check_chosen_tasks(findings, "score_tasks", score_tasks, environment);
 }
 
 std::vector<std::string> with_names_of_scoring(std::vector<std::string> assignments) {

@@ -46,6 +46,18 @@ ThroughputMachine this_machine(const RunConfig& config) {
   return machine;
 }
 
+/// Throws ConfigError where the settings of all rows say what each row says itself.
+void refuse_what_rows_say(const std::vector<std::string>& settings) {
+  for (const std::string& setting : settings) {
+    const auto expect = [&](const char* key, const char* why, const char* expected) {
+      if (!setting.starts_with(std::string(key) + "=")) return;
+      throw ConfigError(fmt::format("--set {}: {}; expected {}", setting, why, expected));
+    };
+    expect("score_batch", "each row has a batch of its own", "--batch N for the row of fixed batches");
+    expect("score_output_dir", "the scores of a row are not kept", "--output DIR for the table");
+  }
+}
+
 class Throughput {
  public:
   explicit Throughput(const ThroughputRequest& request)
@@ -54,6 +66,7 @@ class Throughput {
         console_(Console::for_process(true, request.json ? stderr : stdout)),
         folder_(request.output.value_or(trained_.folder.throughput())),
         overrides_(with_names_of_scoring(request.overrides)) {
+    refuse_what_rows_say(overrides_);
     if (fs::exists(results()) && !request.overwrite) {
       throw ConfigError(fmt::format(
           "{} holds a throughput table already; choose another folder by --output, or replace it by "
@@ -80,6 +93,8 @@ class Throughput {
     if (const auto weights = config.quantisation.weights()) plan.quantised = weights->name();
     const std::vector<ThroughputRow> rows = throughput_rows(plan, machine);
     table_.run = fmt::format("step {} of {}", trained_.named_step(), trained_.folder.root.string());
+    table_.histories = request_.histories;
+    table_.settings = overrides_;
     table_.seconds = request_.seconds;
     fs::create_directories(folder_ / "logs");
     introduce(machine, plan.quantised, rows.size());

@@ -84,6 +84,8 @@ ordered_json ThroughputTable::json() const {
     rows.push_back(std::move(row));
   }
   return {{"run", run},
+          {"histories", histories},
+          {"settings", settings},
           {"seconds_of_each", seconds},
           {"warm_up_seconds", warm_up_seconds(seconds)},
           {"rows", std::move(rows)}};

@@ -23,8 +23,10 @@ struct ThroughputResult {
 /// The rows of a table as far as they are measured. Speed-ups are against the row "sequential", and are
 /// absent where that is.
 struct ThroughputTable {
-  std::string run;     ///< for people: "step 4000 of runs/quickstart"
-  double seconds = 0;  ///< that each row is measured for
+  std::string run;                          ///< for people: "step 4000 of runs/quickstart"
+  std::vector<std::string> histories = {};  ///< that are scored; the run's own where there are none
+  std::vector<std::string> settings = {};   ///< key=value, of all rows
+  double seconds = 0;                       ///< that each row is measured for
   std::vector<ThroughputResult> results;
 
   /// Samples a second over those of "sequential".

@@ -159,7 +159,7 @@ std::optional<std::string> Key::assign(const std::string& scalar, bool is_null) 
                        abridged(scalar));
   }
   std::vector<std::string> words = choices_;
-  words.insert(words.end(), words_.begin(), words_.end());
+  if (!words_.empty()) words.push_back(words_.front());
   const std::string nearest = nearest_name(scalar, words);
   return fmt::format("found '{}'; expected {}{}", abridged(scalar), allowed(),
                      nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest));

@@ -297,7 +297,7 @@ class Estimate {
     const BlockPieces pieces = options_.block_pieces();
     const bool layer_norm = pieces.norm == NormKind::kLayer, gelu = pieces.mlp == MlpKind::kGelu;
     const int64_t before = layer_norm ? 0 : element_ * rows.in * width_;
-    // The sum, RMSNorm's normed one, y; GELU's input and values, or SwiGLU's gates and their product. Of the
+    // The sum, RMSNorm's normed one, y; gelu_bytes(), or SwiGLU's gates and their product. Of the
     // dropout of norms' inputs, or of attention's output, the bits. Without gradients queries, keys and
     // values have been freed by then, which are as much as GELU's input.
     const int64_t of_gelu = training_ ? gelu_bytes() : element_;

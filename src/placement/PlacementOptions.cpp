@@ -66,7 +66,8 @@ void PlacementOptions::check(Findings& findings) const {
 
 std::vector<std::string> PlacementOptions::notices() const {
   if (device_map || !max_memory) return {};
-  return {"max_memory has no effect: it limits the devices of a device_map, and none is set"};
+  return {
+      "max_memory has no effect: it limits the devices of a device_map, and the network is on one device"};
 }
 
 std::optional<MapMode> PlacementOptions::mode() const {

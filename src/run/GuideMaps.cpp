@@ -128,9 +128,8 @@ void read_fixed(LoadingKey key, const std::string& value, const std::string& wha
 }
 
 /// BitsAndBytesConfig.to_dict() writes a key beside this one that means the same.
-void read_written_twice(LoadingKey written, const std::string& key, bool key_is_there) {
-  if (!written.there()) return;
-  key_is_there ? written.drop() : written.becomes(key, written.entry().text);
+void read_written_twice(LoadingKey written, const std::string& key) {
+  if (written.there()) written.becomes(key, written.entry().text);
 }
 
 /// Its map's pairs are keys here, but for those that say how bitsandbytes itself works.
@@ -153,7 +152,7 @@ void read_quantization_config(Document& document, std::vector<std::string>& rema
     }
   }
   for (const char* key : {"load_in_8bit", "load_in_4bit"})
-    read_written_twice(loading(std::string("_") + key), key, loading(key).there());
+    read_written_twice(loading(std::string("_") + key), key);
   read_compute_dtype(loading("bnb_4bit_compute_dtype"));
   for (const char* key : {"llm_int8_threshold", "llm_int8_skip_modules"}) {
     if (LoadingKey of_int8 = loading(key); of_int8.there() && asks_for_nothing(of_int8.entry()))

@@ -83,6 +83,10 @@ TEST_F(Score, OneProcessRanksAndPartsGiveTheSameBytes) {
   expect_equal("two-of-four", "two");
   expect_done(run_->torchrun(3, two + "two-of-three"));
   expect_equal("two-of-three", "two");
+  for (const char* const shard : {"0", "1", "2"})
+    expect_done(run_->adtrain(two + "two-parts --shard " + shard + "/3"));
+  expect_done(run_->shell("$adtrain merge two-parts/part-* --output two-merged"));
+  expect_equal("two-merged", "two");
   expect_done(run_->mpirun(2, seven + "parts --shard 0/3"));
   const Finished part = run_->adtrain(seven + "parts --shard 2/3 --json 2>/dev/null");
   expect_done(part);

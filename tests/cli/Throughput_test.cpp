@@ -28,7 +28,7 @@ TEST(Throughput, ARunIsMeasuredRowByRow) {
   EXPECT_THAT(finished.output, HasSubstr("load_in_4bits"));
   const Finished own_batch = run.adtrain(measure + "--set batch_size=8");
   EXPECT_EQ(own_batch.exit_code, 2) << own_batch.output;
-  EXPECT_THAT(own_batch.output, HasSubstr("--set score_batch=8: each row has a batch of its own; expected "
+  EXPECT_THAT(own_batch.output, HasSubstr("--set batch_size=8: each row has a batch of its own; expected "
                                           "--batch N"));
   const Finished own_folder = run.adtrain(measure + "--set output_dir=there");
   EXPECT_EQ(own_folder.exit_code, 2) << own_folder.output;
@@ -39,6 +39,7 @@ TEST(Throughput, ARunIsMeasuredRowByRow) {
   const std::string written = run.read("runs/small/throughput/throughput.json");
   EXPECT_THAT(table.output, AllOf(HasSubstr(written), HasSubstr("speed-up"), HasSubstr("2 processes")));
   EXPECT_EQ(json::parse(written)["settings"], json({"score_tasks=all"}));
+  EXPECT_EQ(json::parse(written)["histories"], json::array()) << "the run's own";
   const json rows = json::parse(written)["rows"];
   ASSERT_EQ(rows.size(), 5U);
   const int64_t batches[] = {1, 4, 16, 16, 16}, processes[] = {1, 1, 2, 2, 1};

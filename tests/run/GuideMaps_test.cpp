@@ -142,6 +142,11 @@ TEST_F(GuideMaps, QuantisedLoadingIsThatOfBitsandbytes) {
                 ->name(),
             "nf4");
   EXPECT_EQ(load("quantization_config: {_load_in_8bit: true}\n").quantisation.weights()->name(), "int8");
+  EXPECT_EQ(load("load_in_4bit: false\n", {"quantization_config={_load_in_4bit: true}"})
+                .quantisation.weights()
+                ->name(),
+            "nf4")
+      << "as a run's own file has every key";
   load("bnb_4bit_quant_type: fp4\nllm_int8_threshold: 6\n");
   EXPECT_THAT(notices_,
               testing::ElementsAre("bnb_4bit_quant_type has no effect: it is for load_in_4bit: true",

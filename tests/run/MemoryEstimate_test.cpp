@@ -170,8 +170,8 @@ TEST(MemoryEstimate, SeventyBillionParametersTakeNoMemoryToEstimate) {
 }
 
 /// Activations in GB as H200s had them on 2026-11-23, and of the large model in 16 bits on 2026-11-28
-/// (docs/benchmarks.md, "Memory by parts"). Plain
-/// operators with dropout then stored a byte for each element that they may drop.
+/// (docs/benchmarks.md, "Memory by parts"). Plain operators with dropout then stored a byte for each element
+/// that they may drop.
 TEST(MemoryEstimate, ActivationsAreThoseThatWereMeasured) {
   struct Measured {
     const char* file;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <type_traits>
 
 #include <cuda_runtime.h>
@@ -42,7 +43,7 @@ using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
     cutlass::gemm::collective::StageCount<6>, cutlass::gemm::KernelTmaWarpSpecializedPingpong>::CollectiveOp;
 
 constexpr int kCluster = cute::size(ProductCluster{}), kMultiplyingGroups = 2,
-              kGroupThreads = kWarpsOfGroup * kWarp, kThreads = kGroupThreads * (1 + kMultiplyingGroups);
+              kGroupThreads = kGeluTileWarps * kWarp, kThreads = kGroupThreads * (1 + kMultiplyingGroups);
 
 /// In which order the warpgroups multiply: the phases of the pipeline's barriers are told apart by their
 /// parity alone, so that whose turn it is must be known by other means.
@@ -89,7 +90,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   using Pipeline = typename Product::MainloopPipeline;
   auto& memory = *reinterpret_cast<ProductMemory<Product, Epilogue>*>(aligned_shared_memory());
   const int group = cutlass::canonical_warp_group_idx(), thread = threadIdx.x % kGroupThreads,
-            warp = cutlass::canonical_warp_idx_sync() % kWarpsOfGroup, lane = threadIdx.x % kWarp;
+            warp = cutlass::canonical_warp_idx_sync() % kGeluTileWarps, lane = threadIdx.x % kWarp;
   const bool loads = group == 0 && warp == 0;
   if (threadIdx.x == 0) Product::prefetch_tma_descriptors(call.operands);
 

@@ -10,6 +10,8 @@
 #include "kernels/mlp/StoredRows.cuh"
 #include "kernels/mlp/StoredSlopes.cuh"
 #include "kernels/primitives/ShortType.cuh"
+#include "kernels/primitives/TensorMap.h"
+#include "kernels/primitives/Tile.cuh"
 
 namespace adtrain::kernels {
 
@@ -30,7 +32,7 @@ class GeluEpilogue {
   };
   /// Of a warpgroup.
   struct Memory {
-    StoredRows::Part y[kWarpsOfGroup];
+    StoredRows::Part y[kGeluTileWarps];
   };
 
   __device__ GeluEpilogue(const Call& call, Memory& memory, int warp, int lane)

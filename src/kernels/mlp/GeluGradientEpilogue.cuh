@@ -10,6 +10,8 @@
 #include "kernels/mlp/StoredRows.cuh"
 #include "kernels/mlp/StoredSlopes.cuh"
 #include "kernels/primitives/ShortType.cuh"
+#include "kernels/primitives/TensorMap.h"
+#include "kernels/primitives/Tile.cuh"
 
 namespace adtrain::kernels {
 
@@ -29,8 +31,8 @@ class GeluGradientEpilogue {
   };
   /// Of a warpgroup. Two tiles in turn have their sums of columns, so that one barrier a tile will do.
   struct Memory {
-    StoredRows::Part d_sum[kWarpsOfGroup];
-    float sums[2][kWarpsOfGroup][kGeluTileColumns];
+    StoredRows::Part d_sum[kGeluTileWarps];
+    float sums[2][kGeluTileWarps][kGeluTileColumns];
   };
 
   __device__ GeluGradientEpilogue(const Call& call, Memory& memory, int warp, int lane)
@@ -118,7 +120,7 @@ class GeluGradientEpilogue {
       const int number = first + i;
       of_warps[warp_][number / 2 * 8 + lane_ % 4 * 2 + number % 2] = sums[i];
     }
-    cutlass::arch::NamedBarrier::sync(kWarpsOfGroup * kWarp, threadIdx.x / (kWarpsOfGroup * kWarp));
+    cutlass::arch::NamedBarrier::sync(kGeluTileWarps * kWarp, threadIdx.x / (kGeluTileWarps * kWarp));
     const int of_tile = warp_ * kWarp + lane_, column = tile_column_ * kGeluTileColumns + of_tile;
     // A cluster has tiles of two rows of tiles, of which the second may not exist; there is no place for its
     // sums.

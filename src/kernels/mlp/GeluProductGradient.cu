@@ -1,6 +1,10 @@
 #include "kernels/mlp/EpilogueProduct.cuh"
 #include "kernels/mlp/GeluGradientEpilogue.cuh"
 #include "kernels/mlp/GeluProducts.h"
+#include "kernels/mlp/StoredRows.cuh"
+#include "kernels/mlp/StoredSlopes.cuh"
+#include "kernels/primitives/ShortType.cuh"
+#include "kernels/primitives/TensorMap.h"
 
 namespace adtrain::kernels {
 namespace {

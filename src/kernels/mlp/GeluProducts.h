@@ -12,8 +12,8 @@
 /// and throw EnvironmentError where a kernel cannot be launched.
 namespace adtrain::kernels {
 
-/// Of a tile, which one warpgroup computes at a time.
-constexpr int kGeluTileRows = 128, kGeluTileColumns = 128, kWarpsOfGroup = 4;
+/// Of a tile, which the warps of one warpgroup compute at a time.
+constexpr int kGeluTileRows = 128, kGeluTileColumns = 128, kGeluTileWarps = 4;
 
 /// How many tiles a result (rows, inner) has.
 constexpr int64_t gelu_product_tiles(int64_t rows, int64_t inner) {

@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <type_traits>
 
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include "kernels/mlp/GeluProducts.h"
 #include "kernels/primitives/ShortType.cuh"
+#include "kernels/primitives/Tile.cuh"
 
 namespace adtrain::kernels {
 
@@ -17,8 +19,8 @@ namespace adtrain::kernels {
 /// through shared memory.
 ///
 /// In fp16 they are fp16. In bf16 they are codes of 8 bits, kZero + round(slope / unit): slopes lie in
-/// [-0.13, 1.13], and one of 1 is kOfOne units. That is half the memory, with errors of 1/392 at most, where
-/// bf16's are up to 1/512 below 1 and 1/256 above. 0 and 1, which most slopes are near, are exact.
+/// [-0.13, 1.13], and one of 1 is kOfOne units. That is half the memory, with errors of 1/300 at most, where
+/// bf16's are up to 1/512 below 1 and 1/256 above. 0 is exact, and 1 within 1e-4: most slopes are near them.
 template <class Short>
 class StoredSlopes {
  public:
@@ -90,7 +92,7 @@ class StoredSlopes {
   }
 
  private:
-  static constexpr int kLanes = kWarpsOfGroup * 32, kTileParts = 4,
+  static constexpr int kLanes = kGeluTileWarps * kWarp, kTileParts = 4,
                        kTileVectors = kTileParts * kVectors * kLanes;
   static constexpr float kOfOne = 196, kZero = 32;
 

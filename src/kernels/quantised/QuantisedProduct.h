@@ -25,8 +25,9 @@ inline kernels::WeightForm form_of(const QuantisedMatrix& matrix) {
 ///
 /// Codes become numbers in registers, and no other form of the weights is in memory, where our kernels run:
 /// fp16 and bf16, in_features a multiple of 64, up to 32 rows on GPUs of compute capability 9.0 and later, up
-/// to 1024 on 9.0 where the plan of many rows finds them faster. They read 4-bit weights rounded to the
-/// input's type. Elsewhere the weights are dequantised, for the call, and a library multiplies.
+/// to 1024 on 9.0 where ManyRowsPlan.h expects them to be faster than the library. They read 4-bit weights
+/// rounded to the input's type. Elsewhere the weights are dequantised, for the call, and a library
+/// multiplies.
 at::Tensor quantised_linear(const at::Tensor& input, const QuantisedMatrix& matrix, const at::Tensor& bias,
                             const ProductOptions& options = {});
 

@@ -46,12 +46,13 @@ ThroughputMachine this_machine(const RunConfig& config) {
   return machine;
 }
 
-/// Throws ConfigError where the settings of all rows say what each row says itself.
-void refuse_what_rows_say(const std::vector<std::string>& settings) {
-  for (const std::string& setting : settings) {
+/// Throws ConfigError where the settings of all rows, as they are written and with scoring's own names, say
+/// what each row says itself.
+void refuse_what_rows_say(const std::vector<std::string>& written, const std::vector<std::string>& settings) {
+  for (size_t i = 0; i < settings.size(); ++i) {
     const auto expect = [&](const char* key, const char* why, const char* expected) {
-      if (!setting.starts_with(std::string(key) + "=")) return;
-      throw ConfigError(fmt::format("--set {}: {}; expected {}", setting, why, expected));
+      if (!settings[i].starts_with(std::string(key) + "=")) return;
+      throw ConfigError(fmt::format("--set {}: {}; expected {}", written[i], why, expected));
     };
     expect("score_batch", "each row has a batch of its own", "--batch N for the row of fixed batches");
     expect("score_output_dir", "the scores of a row are not kept", "--output DIR for the table");
@@ -66,7 +67,7 @@ class Throughput {
         console_(Console::for_process(true, request.json ? stderr : stdout)),
         folder_(request.output.value_or(trained_.folder.throughput())),
         overrides_(with_names_of_scoring(request.overrides)) {
-    refuse_what_rows_say(overrides_);
+    refuse_what_rows_say(request.overrides, overrides_);
     if (fs::exists(results()) && !request.overwrite) {
       throw ConfigError(fmt::format(
           "{} holds a throughput table already; choose another folder by --output, or replace it by "

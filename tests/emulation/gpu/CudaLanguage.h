@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include <cuda_fp16.h>
+
 #include "emulation/Emulator.h"
 
 /// The part of CUDA C++ that kernels use without including anything, for a compiler of C++; it comes before
@@ -147,6 +149,13 @@ inline uint32_t __byte_perm(uint32_t low, uint32_t high, uint32_t chosen) {
   uint32_t bytes = 0;
   for (int i = 0; i < 4; ++i) bytes |= (both >> 8 * (chosen >> 4 * i & 7) & 0xff) << 8 * i;
   return bytes;
+}
+/// left · right + added of both elements, each rounded once.
+inline __half2 __hfma2(__half2 left, __half2 right, __half2 added) {
+  const auto of = [](__half l, __half r, __half a) {
+    return __double2half(static_cast<double>(__half2float(l)) * __half2float(r) + __half2float(a));
+  };
+  return {of(left.x, right.x, added.x), of(left.y, right.y, added.y)};
 }
 /// The upper word of both, moved up by `bits` % 32.
 inline uint32_t __funnelshift_l(uint32_t low, uint32_t high, uint32_t bits) {

@@ -127,20 +127,17 @@ void read_fixed(LoadingKey key, const std::string& value, const std::string& wha
   key.refuse(what_to_do);
 }
 
-/// BitsAndBytesConfig.to_dict() writes a key beside this one that means the same.
-void read_written_twice(LoadingKey written, const std::string& key) {
-  if (written.there()) written.becomes(key, written.entry().text);
-}
-
 /// Its map's pairs are keys here, but for those that say how bitsandbytes itself works.
 void read_quantization_config(Document& document, std::vector<std::string>& remarks) {
   constexpr const char* kMap = "quantization_config";
-  const auto loading = [&](const std::string& key) { return LoadingKey(document, remarks, key); };
-  std::map<std::string, std::string> names;
-  for (const char* key : {"load_in_8bit", "load_in_4bit", "_load_in_8bit", "_load_in_4bit",
-                          "bnb_4bit_quant_type", "bnb_4bit_compute_dtype", "bnb_4bit_use_double_quant",
-                          "bnb_4bit_quant_storage", "llm_int8_threshold", "llm_int8_skip_modules",
-                          "llm_int8_enable_fp32_cpu_offload", "llm_int8_has_fp16_weight", "quant_method"}) {
+  const auto loading = [&](const char* key) { return LoadingKey(document, remarks, key); };
+  // BitsAndBytesConfig.to_dict() writes these two beside the ones without a bar.
+  std::map<std::string, std::string> names = {{"_load_in_8bit", "load_in_8bit"},
+                                              {"_load_in_4bit", "load_in_4bit"}};
+  for (const char* key :
+       {"load_in_8bit", "load_in_4bit", "bnb_4bit_quant_type", "bnb_4bit_compute_dtype",
+        "bnb_4bit_use_double_quant", "bnb_4bit_quant_storage", "llm_int8_threshold", "llm_int8_skip_modules",
+        "llm_int8_enable_fp32_cpu_offload", "llm_int8_has_fp16_weight", "quant_method"}) {
     names[key] = key;
   }
   document.unfold(kMap, names);
@@ -151,8 +148,6 @@ void read_quantization_config(Document& document, std::vector<std::string>& rema
       map.refuse("expected a map such as {load_in_4bit: true, bnb_4bit_quant_type: nf4}");
     }
   }
-  for (const char* key : {"load_in_8bit", "load_in_4bit"})
-    read_written_twice(loading(std::string("_") + key), key);
   read_compute_dtype(loading("bnb_4bit_compute_dtype"));
   for (const char* key : {"llm_int8_threshold", "llm_int8_skip_modules"}) {
     if (LoadingKey of_int8 = loading(key); of_int8.there() && asks_for_nothing(of_int8.entry()))

@@ -170,9 +170,8 @@ std::string why_unused(const DeviceMap& map, const MemoryLimits& limits, const C
 }
 
 bool spreads(const DeviceMap& map) {
-  return std::ranges::any_of(map.rows(), [&](const DeviceMap::Row& row) {
-    return row.device.text() != map.rows().front().device.text();
-  });
+  return std::ranges::any_of(
+      map.rows(), [&](const DeviceMap::Row& row) { return row.device != map.rows().front().device; });
 }
 
 /// What a user of this map should know; empty where there is nothing. `device`: "GPU", or "device".

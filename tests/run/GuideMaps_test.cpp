@@ -147,6 +147,7 @@ TEST_F(GuideMaps, QuantisedLoadingIsThatOfBitsandbytes) {
                 ->name(),
             "nf4")
       << "as a run's own file has every key";
+  EXPECT_THROW(load("quantization_config: {_load_in_4bit: true, load_in_4bit: false}\n"), ConfigError);
   load("bnb_4bit_quant_type: fp4\nllm_int8_threshold: 6\n");
   EXPECT_THAT(notices_,
               testing::ElementsAre("bnb_4bit_quant_type has no effect: it is for load_in_4bit: true",

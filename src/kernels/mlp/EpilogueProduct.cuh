@@ -148,8 +148,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 /// Launches it. `name`: for errors. `epilogue` has the rows and columns of the result.
-template <class Epilogue, class OrderOfB, class Short>
-void launch_product(const char* name, const Vector* a, const Vector* b, int inner, Short /*of both*/,
+template <class Short, class OrderOfB, class Epilogue>
+void launch_product(const char* name, const Vector* a, const Vector* b, int inner,
                     const typename Epilogue::Call& epilogue, int processors, cudaStream_t stream) {
   using Product = Mainloop<Short, OrderOfB>;
   using Of = Element<Short>;

@@ -78,7 +78,8 @@ class GeluEpilogue {
   }
 
  private:
-  static constexpr int kQuad = 4, kPart = 64, kBlocks = kGeluTileColumns / 8, kPartBlocks = kPart / 8;
+  static constexpr int kQuad = 4, kPart = StoredRows::kColumns, kBlocks = kGeluTileColumns / 8,
+                       kPartBlocks = StoredRows::kBlocks;
   static_assert(kGeluTileRows == 128 && kGeluTileColumns == 128, "a row's bits are one load of a lane's");
 
   /// The warp's first one.

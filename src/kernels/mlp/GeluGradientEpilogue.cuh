@@ -88,8 +88,8 @@ class GeluGradientEpilogue {
   }
 
  private:
-  static constexpr int kPart = 64, kParts = 4, kBlocks = kGeluTileColumns / 8, kPartBlocks = kPart / 8,
-                       kOfThread = 2 * kBlocks;
+  static constexpr int kPart = StoredRows::kColumns, kParts = 4, kBlocks = kGeluTileColumns / 8,
+                       kPartBlocks = StoredRows::kBlocks, kOfThread = 2 * kBlocks;
   static constexpr int kAhead = Slopes::kCodes ? kParts : kParts / 2;  ///< as registers allow
 
   __device__ Slopes slopes_of_tile() const {

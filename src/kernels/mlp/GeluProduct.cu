@@ -4,7 +4,6 @@
 #include "kernels/mlp/StoredRows.cuh"
 #include "kernels/mlp/StoredSlopes.cuh"
 #include "kernels/primitives/ShortType.cuh"
-#include "kernels/primitives/TensorMap.h"
 
 namespace adtrain::kernels {
 namespace {
@@ -13,17 +12,16 @@ template <class Short, bool kDrops>
 void launch(const GeluProduct& call, cudaStream_t stream) {
   const int rows = static_cast<int>(call.shape.rows), columns = call.shape.width;
   const float scale = kDrops ? call.dropout.scale : 1;
-  const typename GeluEpilogue<Short, kDrops>::Call epilogue = {
-      rows,
-      columns,
-      reinterpret_cast<const uint32_t*>(call.bias),
-      call.dropout.keep,
-      0.5F * scale,
-      1 / StoredSlopes<Short>::unit(scale),
-      call.slopes,
-      tensor_map(call.y, rows, int64_t{columns} * static_cast<int64_t>(sizeof(Short)), StoredRows::kRows)};
-  launch_product<GeluEpilogue<Short, kDrops>, ColumnMajor>("gelu_product", call.x, call.weight, call.in,
-                                                           Short(), epilogue, call.processors, stream);
+  const typename GeluEpilogue<Short, kDrops>::Call epilogue = {rows,
+                                                               columns,
+                                                               reinterpret_cast<const uint32_t*>(call.bias),
+                                                               call.dropout.keep,
+                                                               0.5F * scale,
+                                                               1 / StoredSlopes<Short>::unit(scale),
+                                                               call.slopes,
+                                                               StoredRows::map_of(call.y, rows, columns)};
+  launch_product<Short, ColumnMajor, GeluEpilogue<Short, kDrops>>("gelu_product", call.x, call.weight,
+                                                                  call.in, epilogue, call.processors, stream);
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include "kernels/mlp/StoredRows.cuh"
 #include "kernels/mlp/StoredSlopes.cuh"
 #include "kernels/primitives/ShortType.cuh"
-#include "kernels/primitives/TensorMap.h"
 
 namespace adtrain::kernels {
 namespace {
@@ -13,15 +12,10 @@ template <class Short>
 void launch(const GeluProductGradient& call, cudaStream_t stream) {
   const int rows = static_cast<int>(call.shape.rows), columns = call.shape.width;
   const typename GeluGradientEpilogue<Short>::Call epilogue = {
-      rows,
-      columns,
-      StoredSlopes<Short>::unit(call.slope_scale),
-      call.slopes,
-      call.parts,
-      tensor_map(call.d_sum, rows, int64_t{columns} * static_cast<int64_t>(sizeof(Short)),
-                 StoredRows::kRows)};
-  launch_product<GeluGradientEpilogue<Short>, RowMajor>("gelu_product_gradient", call.d_out, call.weight,
-                                                        call.out, Short(), epilogue, call.processors, stream);
+      rows,        columns,    StoredSlopes<Short>::unit(call.slope_scale),
+      call.slopes, call.parts, StoredRows::map_of(call.d_sum, rows, columns)};
+  launch_product<Short, RowMajor, GeluGradientEpilogue<Short>>(
+      "gelu_product_gradient", call.d_out, call.weight, call.out, epilogue, call.processors, stream);
 }
 
 }  // namespace

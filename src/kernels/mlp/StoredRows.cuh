@@ -24,12 +24,15 @@ class StoredRows {
   struct alignas(1024) Part {
     cute::uint128_t chunks[kRows][kBlocks];
   };
-  /// `map`: of the result, in boxes of kRows rows.
+  /// Of a result (rows, columns).
+  static TensorMap map_of(const void* result, int rows, int columns) {
+    return tensor_map(result, rows, int64_t{columns} * kBytes, kRows);
+  }
+  /// `map`: map_of() the result.
   __device__ StoredRows(const TensorMap& map, Part& part, int lane) : map_(map), part_(part), lane_(lane) {}
 
   /// `pairs`: a lane's, for each block of 8 columns those of both rows.
   __device__ void store(const uint32_t (&pairs)[kBlocks][2], int row, int column) {
-    constexpr int kBytes = 2;
     finish();
     __syncwarp();
     fill(pairs);
@@ -47,6 +50,8 @@ class StoredRows {
   }
 
  private:
+  static constexpr int kBytes = 2;  ///< of an element
+
   /// Four matrices of 8 × 8 at once: two of rows beside two of columns.
   __device__ void fill(const uint32_t (&pairs)[kBlocks][2]) const {
     const int matrix = lane_ / 8, row = lane_ % 8 + matrix % 2 * 8;

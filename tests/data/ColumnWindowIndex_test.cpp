@@ -108,7 +108,6 @@ std::vector<size_t> all_tasks(const HistorySource& source) {
 
 TEST(ColumnWindowIndex, NumbersEveryWindowOnce) {
   const uint64_t seed = fresh_seed();
-  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", seed));
   RandomStream random(seed);
   int compared = 0;
   for (int round = 0; round < 500; ++round) {

@@ -86,7 +86,6 @@ std::string all_of(const BatchAssembler& windows) {
 
 TEST(ColumnWindows, AreThoseOfXlandsLoader) {
   const WrittenHistories& written = WrittenHistories::get("xland");
-  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", written.seed));
   RandomStream random(written.seed);
   const int64_t length = 2 * (10 + random.below(60));
   const ColumnWindowShape shape{.length = length, .stride = length / 2, .margin = 1};
@@ -100,7 +99,6 @@ TEST(ColumnWindows, AreThoseOfXlandsLoader) {
 
 TEST(ColumnWindows, OfTwoGroupsAreThoseOfEachGroupAlone) {
   const WrittenHistories& written = WrittenHistories::get("vintix");
-  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", written.seed));
   RandomStream random(written.seed);
   const auto source = HistorySource::open(written.path);
   ASSERT_GE(source->groups().size(), 2U);
@@ -159,7 +157,6 @@ TEST(ColumnWindows, OfTwoGroupsAreThoseOfEachGroupAlone) {
 
 TEST(ColumnWindows, AreThoseOfVintixsLoader) {
   const WrittenHistories& written = WrittenHistories::get("vintix");
-  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", written.seed));
   RandomStream random(written.seed);
   for (const char* task : {"mujoco/ant_v4", "metaworld/reach-v2"}) {
     for (const bool whole : {true, false}) {
@@ -195,7 +192,6 @@ TEST(ColumnWindows, AreThoseOfVintixsLoader) {
 /// there.
 TEST(ColumnWindows, OfAListAreThoseOfVintixsLoader) {
   const WrittenHistories& written = WrittenHistories::get("vintix");
-  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", written.seed));
   RandomStream random(written.seed);
   const TemporaryFolder folder;
   const auto list = folder.path() / "some.yaml";

@@ -81,7 +81,6 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(GpuColumnBatches, OfAnySpaceAreThoseCutOnTheCpu) {
   if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
   const uint64_t seed = fresh_seed();
-  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", seed));
   RandomStream random(seed);
   int compared = 0;
   for (int round = 0; round < 200; ++round) {

@@ -39,7 +39,6 @@ void fill(HeldHistories& held, size_t sharers) {
 
 TEST(HeldHistories, GiveTheWindowsOfTheirSource) {
   const uint64_t seed = fresh_seed();
-  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", seed));
   RandomStream random(seed);
   int compared = 0;
   for (int round = 0; round < 200; ++round) {

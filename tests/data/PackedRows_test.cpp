@@ -39,7 +39,6 @@ std::vector<std::vector<int64_t>> all_rows(const PackedRows& rows) {
 
 TEST(PackedRows, HoldEachHistoryOnceEndToEnd) {
   const uint64_t seed = fresh_seed();
-  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", seed));
   RandomStream random(seed);
   for (int round = 0; round < 100; ++round) {
     const std::vector<ShortHistory> histories = random_histories(random);
@@ -118,7 +117,6 @@ class PackedColumns {
 template <class Check>
 void with_packed_histories(int rounds, const Check& check) {
   const uint64_t seed = fresh_seed();
-  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", seed));
   RandomStream random(seed);
   int checked = 0;
   for (int round = 0; round < rounds; ++round) {

@@ -74,7 +74,6 @@ std::string whole_file(const fs::path& path, int compression = 4) {
 
 TEST(RecordedTask, IsReadInPlaceAsItWasWrittenWhateverItsTypes) {
   const uint64_t seed = fresh_seed();
-  SCOPED_TRACE(testing::Message() << "ADTRAIN_TEST_SEED=" << seed);
   for (const std::string& name : element_type_names()) {
     for (const int compression : {0, 4}) {
       const TemporaryFolder folder;

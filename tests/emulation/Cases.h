@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/FusedBlockCase.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain::testing {
 
@@ -44,7 +45,7 @@ inline std::vector<FusedBlockCase> emulated_padded_cases() {
 
 class EmulatedKernel : public ::testing::TestWithParam<FusedBlockCase> {
  protected:
-  void SetUp() override { at::manual_seed(1); }
+  void SetUp() override { at::manual_seed(fresh_seed()); }
 };
 
 }  // namespace adtrain::testing

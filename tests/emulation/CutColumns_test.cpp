@@ -15,7 +15,6 @@ namespace {
 /// The kernel, which runs in the emulator here, against what threads on the CPU cut.
 TEST(CutColumns, GivesTheBatchesOfTheCpu) {
   const uint64_t seed = fresh_seed();
-  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", seed));
   RandomStream random(seed);
   int compared = 0, thinned = 0, spread = 0, packed = 0;
   for (int round = 0; round < 60; ++round) {

@@ -10,12 +10,12 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "kernels/FusedDevice.h"
 #include "kernels/KernelSpeed.h"
 #include "kernels/attention/decoding/KeyValueRing.h"
 #include "kernels/norm/NormEpsilon.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -93,9 +93,8 @@ class DecodingAttention : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (!testing::fused_device()) GTEST_SKIP() << "no GPU here";
-    const auto seed = static_cast<uint64_t>(getpid());
+    const uint64_t seed = fresh_seed();
     at::manual_seed(seed);
-    RecordProperty("seed", static_cast<int>(seed));
   }
 };
 

@@ -10,7 +10,6 @@
 #include <c10/cuda/CUDAStream.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "base/Gpu.h"
 #include "kernels/QuantisedCase.h"
@@ -18,6 +17,7 @@
 #include "kernels/norm/NormEpsilon.h"
 #include "kernels/quantised/QuantisedProduct.h"
 #include "model/RandomBatch.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -58,7 +58,7 @@ std::vector<Follower> followers() {
 
 TEST(EarlyStart, WaitsForTheKernelAhead) {
   if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-  const auto seed = static_cast<uint64_t>(getpid());
+  const uint64_t seed = fresh_seed();
   at::manual_seed(seed);
   const c10::cuda::CUDAStreamGuard on_side(c10::cuda::getStreamFromPool());
   constexpr int64_t kColumns = 1 << 14;

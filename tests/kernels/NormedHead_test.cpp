@@ -7,11 +7,11 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "kernels/FusedDevice.h"
 #include "kernels/norm/NormEpsilon.h"
 #include "model/RandomBatch.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -30,7 +30,7 @@ at::Tensor normed_plainly(const at::Tensor& x, const NormWeights& norm) {
 TEST(NormedHead, IsThatOfThePlainOperators) {
   const auto device = testing::fused_device();
   if (!device) GTEST_SKIP() << "no GPU here";
-  const auto seed = static_cast<uint64_t>(getpid());
+  const uint64_t seed = fresh_seed();
   at::manual_seed(seed);
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     const auto numbers = at::device(device->device).dtype(type);

@@ -12,6 +12,7 @@
 #include "kernels/quantised/OutlierProduct.h"
 #include "kernels/quantised/Quantise.h"
 #include "kernels/quantised/WeightProduct.h"
+#include "support/FreshSeed.h"
 #include "support/Process.h"
 #include "support/TemporaryFolder.h"
 
@@ -103,7 +104,7 @@ void expect_equal(const Case& given, const std::string& number,
 }
 
 TEST(QuantisedMatrix, IsByteForByteWhatBitsandbytesStores) {
-  const uint64_t seed = std::random_device{}();
+  const uint64_t seed = fresh_seed();
   SCOPED_TRACE("seed " + std::to_string(seed));
   at::manual_seed(seed);
   const std::vector<std::tuple<int64_t, int64_t, at::ScalarType>> shapes = {
@@ -135,7 +136,7 @@ TEST(QuantisedMatrix, IsByteForByteWhatBitsandbytesStores) {
 }
 
 TEST(QuantisedMatrix, OfEveryCodeIsNearItsWeightsAndTakesWhatItsShapeSays) {
-  at::manual_seed(3);
+  at::manual_seed(fresh_seed());
   const at::Tensor weights = at::randn({96, 130});
   const double norm = weights.norm().item<double>();
   struct Kind {
@@ -173,7 +174,7 @@ TEST(QuantisedMatrix, OfEveryCodeIsNearItsWeightsAndTakesWhatItsShapeSays) {
 }
 
 TEST(QuantisedMatrix, OfFourBitsDoesNotDependOnThreads) {
-  at::manual_seed(4);
+  at::manual_seed(fresh_seed());
   const at::Tensor weights = at::randn({1024, 2304});  // enough blocks for libtorch to sum them by threads
   const int threads = at::get_num_threads();
   at::set_num_threads(1);
@@ -188,7 +189,7 @@ TEST(QuantisedMatrix, OfFourBitsDoesNotDependOnThreads) {
 }
 
 TEST(QuantisedMatrix, ProductWithOutliersIsThatOfTheWeightsToThePrecisionOfEightBits) {
-  at::manual_seed(5);
+  at::manual_seed(fresh_seed());
   const QuantisedMatrix matrix = quantised_rows(at::randn({40, 96}));
   at::Tensor x = at::randn({11, 96}).clamp(-5, 5);
   x.select(1, 7).mul_(0).add_(50);  // alone it would leave the others few of the 127 steps
@@ -204,7 +205,7 @@ TEST(QuantisedMatrix, ProductWithOutliersIsThatOfTheWeightsToThePrecisionOfEight
 
 /// libtorch's own product of bytes leaves that of one column unwritten on a CPU.
 TEST(QuantisedMatrix, ProductWithOutliersOfOneColumnIsThatOfTheWeights) {
-  at::manual_seed(6);
+  at::manual_seed(fresh_seed());
   const QuantisedMatrix matrix = quantised_rows(at::randn({40, 1}));
   const at::Tensor rows = at::randn({11, 1}).clamp(0.25, 0.5).to(at::kHalf).to(at::kFloat);
   const at::Tensor bias = at::randn({40});

@@ -12,13 +12,13 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "kernels/FusedDevice.h"
 #include "kernels/QuantisedCase.h"
 #include "kernels/norm/NormEpsilon.h"
 #include "kernels/quantised/ManyRowsPlan.h"
 #include "kernels/quantised/WeightProduct.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -43,9 +43,8 @@ class OnFusedDevice : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!testing::fused_device()) GTEST_SKIP() << "no GPU here";
-    const auto seed = static_cast<uint64_t>(getpid());
+    const uint64_t seed = fresh_seed();
     at::manual_seed(seed);
-    RecordProperty("seed", static_cast<int>(seed));
   }
   static at::Device device() { return testing::fused_device()->device; }
   static at::Tensor random(at::IntArrayRef sizes, at::ScalarType type) {

@@ -15,13 +15,13 @@
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "base/Gpu.h"
 #include "kernels/QuantisedCase.h"
 #include "kernels/norm/NormEpsilon.h"
 #include "kernels/quantised/QuantisedProduct.h"
 #include "kernels/quantised/WeightProduct.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -203,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(Networks, StackDecoders, ::testing::ValuesIn(cases()),
 TEST_P(StackDecoders, AreTheBlocksOneByOne) {
   if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
   const c10::InferenceMode no_gradients;
-  const auto seed = static_cast<uint64_t>(getpid());
+  const uint64_t seed = fresh_seed();
   SCOPED_TRACE(fmt::format("seed {}", seed));
   at::manual_seed(seed);
   const StackCase& network = GetParam();

@@ -12,6 +12,7 @@
 #include "model/FrozenGradients.h"
 #include "model/RandomBatch.h"
 #include "parallel/GradientReducer.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -21,7 +22,7 @@ class FusedBlock : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     if (!testing::fused_device()) GTEST_SKIP() << "no GPU here";
-    at::manual_seed(5);
+    at::manual_seed(fresh_seed());
   }
 
   /// Of the block that is the parameter, where no other one is named.

@@ -13,6 +13,7 @@
 #include "model/RandomBatch.h"
 #include "model/spaces/ObservationEncoder.h"
 #include "parallel/GradientReducer.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -25,7 +26,7 @@ class FusedEncoder : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     if (!testing::fused_device()) GTEST_SKIP() << "no GPU here";
-    at::manual_seed(5);
+    at::manual_seed(fresh_seed());
   }
 
   static SpaceVariant variant(FusedKernels fused) {

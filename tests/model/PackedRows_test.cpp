@@ -9,6 +9,7 @@
 #include "base/Random.h"
 #include "model/AnySpaceBatch.h"
 #include "model/RandomBatch.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -18,8 +19,7 @@ using testing::SpaceVariant;
 
 /// Also of libtorch's generator.
 RandomStream fresh_random() {
-  const char* const said = std::getenv("ADTRAIN_TEST_SEED");
-  const uint64_t seed = said != nullptr ? std::stoull(said) : std::random_device{}();
+  const uint64_t seed = fresh_seed();
   at::manual_seed(seed);
   return RandomStream(seed);
 }
@@ -124,7 +124,6 @@ void expect_those_of_each_alone(SpaceVariant variant, RandomStream& random) {
 
 TEST(PackedRows, OfEverySpaceAreThoseOfEachHistoryAlone) {
   RandomStream random = fresh_random();
-  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", random.key()));
   for (const SpaceVariant& variant : testing::space_variants()) {
     SCOPED_TRACE(variant.name);
     expect_those_of_each_alone(variant, random);
@@ -133,7 +132,6 @@ TEST(PackedRows, OfEverySpaceAreThoseOfEachHistoryAlone) {
 
 TEST(PackedRows, OfEveryPositionAndNormAreThoseOfEachHistoryAlone) {
   RandomStream random = fresh_random();
-  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", random.key()));
   const std::vector<SpaceVariant> variants = testing::space_variants();
   for (const size_t which : {size_t{1}, size_t{3}}) {
     for (const PositionKind positions :
@@ -180,7 +178,6 @@ TEST(PackedRows, ReadNothingOfOthers) {
 /// Rows of several groups of spaces.
 TEST(PackedRows, OfSeveralGroupsAreThoseOfEachGroup) {
   RandomStream random = fresh_random();
-  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", random.key()));
   for (const testing::GroupedVariant& variant : testing::grouped_variants()) {
     SCOPED_TRACE(variant.name);
     ModelOptions options = variant.groups.front().options;

@@ -6,10 +6,10 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "kernels/FusedDevice.h"
 #include "model/RandomBatch.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -20,7 +20,7 @@ using testing::relative_error;
 class NewestPreviousToken : public ::testing::Test {
  protected:
   NewestPreviousToken() {
-    at::manual_seed(static_cast<uint64_t>(getpid()));
+    at::manual_seed(fresh_seed());
     options_.transformer_block = TransformerBlock::kXland;
     options_.tf_n_embd = 72;
     tokens_.emplace(factory_, options_, ModelShape{}, Initialisation(options_));
@@ -29,7 +29,7 @@ class NewestPreviousToken : public ::testing::Test {
 
   const at::NoGradGuard no_gradients_;
   ModelOptions options_;
-  ParameterFactory factory_{static_cast<uint64_t>(getpid())};
+  ParameterFactory factory_{fresh_seed()};
   std::optional<PreviousTokens> tokens_;
   Batch batch_ = testing::random_plain(5, 4);
 };

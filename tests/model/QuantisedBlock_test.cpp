@@ -7,11 +7,11 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "kernels/FusedDevice.h"
 #include "model/QuantisedNetwork.h"
 #include "model/RandomBatch.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -58,7 +58,7 @@ at::Tensor predictions(const Variant& network, const WeightQuantisation& how, co
 
 TEST(QuantisedBlocks, OurKernelsAroundTheirProductsAreThePlainOperators) {
   if (!fused_device()) GTEST_SKIP() << "no GPU here";
-  const auto seed = static_cast<uint64_t>(getpid());
+  const uint64_t seed = fresh_seed();
   SCOPED_TRACE(fmt::format("seed {}", seed));
   at::manual_seed(seed);
   // Networks take turns with formats.
@@ -82,7 +82,7 @@ TEST(QuantisedBlocks, OurKernelsAroundTheirProductsAreThePlainOperators) {
 
 TEST(QuantisedBlocks, OfWidthsWithOneKernelForAllAreThePlainOperators) {
   if (!fused_device() || fused_device()->device.is_cpu()) GTEST_SKIP() << "no GPU here";
-  at::manual_seed(1);
+  at::manual_seed(fresh_seed());
   Variant network = variant("vintix");
   network.options.tf_n_embd = 2048;
   network.options.tf_n_head = 32;

@@ -11,6 +11,7 @@
 #include "kernels/quantised/Dequantise.h"
 #include "model/AnySpaceBatch.h"
 #include "model/RandomBatch.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -60,7 +61,7 @@ void put_in_what_codes_stand_for(AlgorithmDistillation& model, const std::set<st
 }
 
 TEST(QuantisedNetwork, PredictsAsTheWeightsThatItsCodesStandFor) {
-  const uint64_t seed = std::random_device{}();
+  const uint64_t seed = fresh_seed();
   SCOPED_TRACE(fmt::format("seed {}", seed));
   at::manual_seed(seed);
   for (const Case& one : every_case()) {
@@ -80,7 +81,7 @@ TEST(QuantisedNetwork, PredictsAsTheWeightsThatItsCodesStandFor) {
 }
 
 TEST(QuantisedNetwork, RollsAsTheWeightsThatItsCodesStandFor) {
-  at::manual_seed(std::random_device{}());
+  at::manual_seed(fresh_seed());
   const WeightQuantisation how;
   for (const SpaceVariant& variant : space_variants()) {
     SCOPED_TRACE(variant.name);
@@ -99,7 +100,7 @@ TEST(QuantisedNetwork, RollsAsTheWeightsThatItsCodesStandFor) {
 }
 
 TEST(QuantisedNetwork, ComputesInTheTypesThatAreAskedFor) {
-  at::manual_seed(2);
+  at::manual_seed(fresh_seed());
   const SpaceVariant variant = space_variants().front();
   const Batch batch = random_rows(variant, 3, variant.options.n_transit);
   const auto predicted = [&](const WeightQuantisation& how, at::ScalarType type) {

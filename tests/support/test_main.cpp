@@ -1,9 +1,13 @@
 // The main function of all tests by gtest. Tells the tests that ran from those that could not: the last line
 // of the output counts the skipped ones with their reasons, as tests/could_not_run.awk reads it, and where
-// every test was skipped the exit code is 77, which CTest calls "Skipped".
+// every test was skipped the exit code is 77, which CTest calls "Skipped". Says the seed of a failed test.
 
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
+#include <optional>
+#include <random>
 #include <string>
 
 #include <fmt/format.h>
@@ -12,6 +16,7 @@
 
 #include "base/GpuLibraries.h"
 #include "base/ProcessEnd.h"
+#include "support/FreshSeed.h"
 
 namespace {
 
@@ -46,7 +51,25 @@ class SkipCounter final : public testing::EmptyTestEventListener {
   std::map<std::string, int> tests_by_reason_;
 };
 
+std::optional<uint64_t> seed_of_run;  ///< a value once a test has asked for it
+
+/// Says what a failed test's input followed from.
+class SeedOfFailures final : public testing::EmptyTestEventListener {
+  void OnTestEnd(const testing::TestInfo& test) override {
+    if (!test.result()->Failed() || !seed_of_run) return;
+    fmt::print("its random input comes again with ADTRAIN_TEST_SEED={}\n", *seed_of_run);
+  }
+};
+
 }  // namespace
+
+uint64_t adtrain::fresh_seed() {
+  if (!seed_of_run) {
+    const char* const said = std::getenv("ADTRAIN_TEST_SEED");
+    seed_of_run = said != nullptr ? std::strtoull(said, nullptr, 10) : std::random_device{}();
+  }
+  return *seed_of_run;
+}
 
 int main(int argc, char** argv) {
   adtrain::load_gpu_libraries();
@@ -54,6 +77,7 @@ int main(int argc, char** argv) {
   const testing::UnitTest& tests = *testing::UnitTest::GetInstance();
   auto* const skips = new SkipCounter;  // the listeners own it
   testing::UnitTest::GetInstance()->listeners().Append(skips);
+  testing::UnitTest::GetInstance()->listeners().Append(new SeedOfFailures);
   const int result = RUN_ALL_TESTS();
   if (skips->skipped() > 0) {
     fmt::print("could not run: {} of {} tests: {}\n", skips->skipped(), tests.test_to_run_count(),

@@ -60,7 +60,6 @@ TEST(DamagedColumns, GiveEqualValuesOrAnErrorThatNamesTheFile) {
   const TemporaryFolder folder;
   const fs::path path = folder.path() / "damaged.hdf5";
   const uint64_t seed = fresh_seed();
-  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", seed));
   RandomStream random(seed);
   std::map<std::string, int> outcomes;
   for (int round = 0; round < rounds(); ++round) {

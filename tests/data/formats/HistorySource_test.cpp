@@ -72,7 +72,6 @@ class Windows : public testing::TestWithParam<const char*> {};
 
 TEST_P(Windows, AreThoseThatH5pySlices) {
   const WrittenHistories& written = WrittenHistories::get(GetParam());
-  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", written.seed));
   for (const size_t cache : {size_t{0}, size_t{5000}, size_t{1} << 28}) {
     const auto source = HistorySource::open(written.path, {.format = {}, .cache_bytes = cache});
     EXPECT_TRUE(windows_of(*source, written.document.at("windows")) == written.bytes);
@@ -81,7 +80,6 @@ TEST_P(Windows, AreThoseThatH5pySlices) {
 
 TEST_P(Windows, AreTheSameForThreadsAtOnce) {
   const WrittenHistories& written = WrittenHistories::get(GetParam());
-  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", written.seed));
   const auto source = HistorySource::open(written.path, {.format = {}, .cache_bytes = 20000});
   std::vector<std::string> found(4);
   {
@@ -98,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Windows, testing::Values("xland", "adtrain1", 
 TEST(OddWindows, AreThoseThatH5pySlices) {
   for (const char* name : WrittenHistories::kOdd) {
     const WrittenHistories& written = WrittenHistories::get(name);
-    SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={} {}", written.seed, name));
+    SCOPED_TRACE(name);
     const auto source = HistorySource::open(written.path, {.format = {}, .cache_bytes = 3000});
     EXPECT_TRUE(windows_of(*source, written.document.at("windows")) == written.bytes);
   }

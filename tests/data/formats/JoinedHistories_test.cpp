@@ -52,7 +52,6 @@ TEST(JoinedHistories, NamesOfTasksDoNotClash) {
 
 TEST(JoinedHistories, AreReadAsEachAlone) {
   const WrittenHistories& xland = WrittenHistories::get("xland");
-  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", xland.seed));
   RandomStream random(xland.seed);
   const std::vector<std::filesystem::path> paths = {WrittenHistories::get("vintix").path, xland.path,
                                                     WrittenHistories::get("odd0").path};

@@ -25,7 +25,6 @@ const fs::path& folder() {
   static const TemporaryFolder written;
   static const bool made = [] {
     const uint64_t seed = fresh_seed();
-    fmt::print("ADTRAIN_TEST_SEED={}\n", seed);
     const Finished python =
         run_shell(fmt::format("{} {} {} {}", quoted(ADTRAIN_PYTHON),
                               quoted(ADTRAIN_SOURCE_DIR "/tests/data/formats/write_minari.py"),
@@ -150,7 +149,6 @@ TEST(MinariDataset, OfADamagedFileGivesValuesOrAnErrorThatNamesIt) {
   fs::copy_file(folder() / "unnamed" / "data" / "metadata.json", damaged / "metadata.json");
   const std::string whole = read_file(folder() / "unnamed" / "data" / "main_data.hdf5");
   const uint64_t seed = fresh_seed();
-  SCOPED_TRACE(fmt::format("ADTRAIN_TEST_SEED={}", seed));
   RandomStream random(seed);
   int refused = 0;
   constexpr int kRounds = 20;

@@ -1,10 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
-#include <random>
 #include <stdexcept>
 #include <string>
 
@@ -12,16 +10,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/File.h"
+#include "support/FreshSeed.h"
 #include "support/Process.h"
 #include "support/TemporaryFolder.h"
 
 namespace adtrain {
-
-/// Another number each time, or that of the environment variable ADTRAIN_TEST_SEED.
-inline uint64_t fresh_seed() {
-  const char* const given = std::getenv("ADTRAIN_TEST_SEED");
-  return given == nullptr ? std::random_device{}() : std::stoull(given);
-}
 
 /// Data sets that h5py has written in published layouts (write_histories.py), with the windows that they must
 /// give. They are written once for all tests, as Python takes its time to start.

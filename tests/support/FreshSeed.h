@@ -1,0 +1,11 @@
+#pragma once
+
+#include <cstdint>
+
+namespace adtrain {
+
+/// For tests of random input: another number in each run of a program, the same throughout the run. Where a
+/// test has failed, the program says it; with it as ADTRAIN_TEST_SEED the run has the same input again.
+uint64_t fresh_seed();
+
+}  // namespace adtrain

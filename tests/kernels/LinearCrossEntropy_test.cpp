@@ -1,5 +1,7 @@
 #include <cmath>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -10,6 +12,7 @@
 #include "kernels/loss/FusedLinearCrossEntropy.h"
 #include "model/RandomBatch.h"
 #include "parallel/GradientReducer.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -19,10 +22,11 @@ struct Case {
   int64_t sequences, queries, transitions, width;
   int64_t actions = 5;
   double label_smoothing = 0.1;
+  at::ScalarType type = at::kBFloat16;
 };
 
-at::Tensor random_leaf(at::IntArrayRef sizes, double deviation) {
-  return at::randn(sizes, at::device(at::kCUDA)).mul_(deviation).to(at::kBFloat16).set_requires_grad(true);
+at::Tensor random_leaf(at::IntArrayRef sizes, double deviation, at::ScalarType type) {
+  return at::randn(sizes, at::device(at::kCUDA)).mul_(deviation).to(type).set_requires_grad(true);
 }
 
 double error_of(const at::Tensor& found, const at::Tensor& expected) {
@@ -35,10 +39,12 @@ class LinearCrossEntropy : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+    at::manual_seed(fresh_seed());
     const Case& tried = GetParam();
-    encoded_ = random_leaf({tried.sequences, tried.queries, tried.width}, 1);
-    head_ = {random_leaf({tried.actions, tried.width}, 3 / std::sqrt(static_cast<double>(tried.width))),
-             random_leaf({tried.actions}, 0.5)};
+    encoded_ = random_leaf({tried.sequences, tried.queries, tried.width}, 1, tried.type);
+    head_ = {random_leaf({tried.actions, tried.width}, 3 / std::sqrt(static_cast<double>(tried.width)),
+                         tried.type),
+             random_leaf({tried.actions}, 0.5, tried.type)};
     actions_ = at::randint(tried.actions, {tried.sequences, tried.transitions},
                            at::device(at::kCUDA).dtype(at::kInt));
   }
@@ -77,7 +83,8 @@ TEST_P(LinearCrossEntropy, AndItsGradientsAreThoseOfThePlainOperators) {
   const auto again = torch::autograd::grad({found().sum * scale}, {inputs.begin(), inputs.end()});
   for (size_t input = 0; input < inputs.size(); ++input) {
     EXPECT_EQ(of_found[input].sizes(), inputs[input].sizes());
-    EXPECT_LT(error_of(of_found[input], of_right[input]), 6e-3) << input;
+    EXPECT_LT(error_of(of_found[input], of_right[input]), GetParam().type == at::kHalf ? 2e-3 : 6e-3)
+        << input;
     EXPECT_TRUE(at::equal(of_found[input], again[input])) << input;
   }
 }
@@ -96,14 +103,24 @@ TEST_P(LinearCrossEntropy, NanPassesThrough) {
   EXPECT_TRUE(found().sum.isnan().item<bool>());
 }
 
+std::vector<Case> with_fp16(std::vector<Case> cases) {
+  for (size_t k = 0, count = cases.size(); k < count; ++k) {
+    cases.push_back(cases[k]);
+    cases.back().name += "_in_fp16";
+    cases.back().type = at::kHalf;
+  }
+  return cases;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Shapes, LinearCrossEntropy,
-    ::testing::Values(Case{"the_guides", 512, 1, 240, 64}, Case{"narrow", 70, 1, 80, 32},
-                      Case{"whole", 100, 1, 9, 64, 5, 0.0}, Case{"of_one_row", 1, 1, 1, 64},
-                      Case{"of_odd_sizes", 37, 1, 5, 96, 3, 0.3}, Case{"of_eight_actions", 1027, 1, 7, 64, 8},
-                      Case{"of_two_actions", 33, 1, 7, 32, 2}, Case{"wide", 20, 3, 7, 768},
-                      Case{"wider", 33, 5, 7, 2048}, Case{"widest", 9, 4, 7, 4096, 8},
-                      Case{"of_all_positions", 130, 37, 37, 64}, Case{"of_many_rows", 700, 30, 40, 32}),
+    ::testing::ValuesIn(
+        with_fp16({Case{"the_guides", 512, 1, 240, 64}, Case{"narrow", 70, 1, 80, 32},
+                   Case{"whole", 100, 1, 9, 64, 5, 0.0}, Case{"of_one_row", 1, 1, 1, 64},
+                   Case{"of_odd_sizes", 37, 1, 5, 96, 3, 0.3}, Case{"of_eight_actions", 1027, 1, 7, 64, 8},
+                   Case{"of_two_actions", 33, 1, 7, 32, 2}, Case{"wide", 20, 3, 7, 768},
+                   Case{"wider", 33, 5, 7, 2048}, Case{"widest", 9, 4, 7, 4096, 8},
+                   Case{"of_all_positions", 130, 37, 37, 64}, Case{"of_many_rows", 700, 30, 40, 32}})),
     [](const auto& tried) { return tried.param.name; });
 
 /// The network with both ends by our own kernels; where its blocks are the plain ones too.
@@ -111,15 +128,16 @@ class FusedEnds : public ::testing::TestWithParam<LossPositions> {
  protected:
   void SetUp() override {
     if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
+    at::manual_seed(fresh_seed());
   }
 
-  std::unique_ptr<AlgorithmDistillation> model(int64_t width, FusedKernels fused) const {
+  std::unique_ptr<AlgorithmDistillation> model(int64_t width, FusedKernels fused, at::ScalarType type) const {
     testing::Variant variant = testing::variant("post_norm");
     variant.options.tf_n_embd = width;
     variant.options.n_transit = 37;
     variant.options.fused_kernels = fused;
     auto made = testing::small_model(variant);
-    made->parameters().to(gpu_, at::kBFloat16);
+    made->parameters().to(gpu_, type);
     return made;
   }
 
@@ -127,8 +145,11 @@ class FusedEnds : public ::testing::TestWithParam<LossPositions> {
 };
 
 TEST_P(FusedEnds, LossGradientAndPredictionsAreThoseOfThePlainNetwork) {
-  for (const int64_t width : {32, 64, 96}) {
-    const auto plain = model(width, FusedKernels::kOff), fused = model(width, FusedKernels::kAuto);
+  for (const auto& [width, type] : std::vector<std::pair<int64_t, at::ScalarType>>{
+           {32, at::kBFloat16}, {64, at::kBFloat16}, {96, at::kBFloat16}, {32, at::kHalf}, {96, at::kHalf}}) {
+    const auto plain = model(width, FusedKernels::kOff, type),
+               fused = model(width, FusedKernels::kAuto, type);
+    EXPECT_TRUE(fused->plan(GetParam()).fused_embedding() && fused->plan(GetParam()).fused_loss());
     const Batch batch = testing::random_plain(9, 37).to(gpu_);
     const auto expected = plain->loss(batch, GetParam(), false),
                found = fused->loss(batch, GetParam(), false);

@@ -9,6 +9,7 @@
 #include "kernels/embedding/FusedEmbedding.h"
 #include "model/RandomBatch.h"
 #include "model/TransitionTokens.h"
+#include "support/FreshSeed.h"
 
 namespace adtrain {
 namespace {
@@ -21,14 +22,9 @@ struct Case {
   LossPositions positions = LossPositions::kLast;
   ModelShape shape = {};
   bool learns_positions = true;  ///< and token types
+  at::ScalarType type = at::kBFloat16;
 };
 
-at::Tensor random_leaf(at::IntArrayRef sizes) {
-  return at::randn(sizes, at::device(at::kCUDA)).to(at::kBFloat16).set_requires_grad(true);
-}
-
-/// Relative to the norm: how far bf16 may round.
-constexpr double kTolerance = 4e-3;
 double error_of(const at::Tensor& found, const at::Tensor& expected) {
   const at::Tensor right = expected.detach().to(at::kDouble);
   return ((found.to(at::kDouble) - right).norm() / right.norm().clamp_min(1e-12)).item<double>();
@@ -39,9 +35,10 @@ class TokenEmbedding : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (visible_gpu_count() == 0) GTEST_SKIP() << "no GPU here";
-    const auto& [name, sequences, transitions, width, positions, shape, learns_positions] = GetParam();
+    at::manual_seed(fresh_seed());
+    const auto& [name, sequences, transitions, width, positions, shape, learns_positions, type] = GetParam();
     batch_ = testing::random_plain(sequences, transitions, shape).to(at::Device(at::kCUDA, 0));
-    batch_.rewards = at::randn_like(batch_.rewards).to(at::kBFloat16).to(at::kFloat);
+    batch_.rewards = at::randn_like(batch_.rewards).to(type).to(at::kFloat);
     // What the context leaves out is not read: nothing of it may come through.
     if (positions == LossPositions::kLast) batch_.rewards.select(1, transitions - 1).fill_(NAN);
     parameters_ = {random_leaf({width, shape.transition_features()}), random_leaf({width})};
@@ -49,6 +46,12 @@ class TokenEmbedding : public ::testing::TestWithParam<Case> {
     parameters_.push_back(random_leaf({shape.states(), width}));
     if (learns_positions) parameters_.push_back(random_leaf({1, transitions + 3, width}));
   }
+
+  static at::Tensor random_leaf(at::IntArrayRef sizes) {
+    return at::randn(sizes, at::device(at::kCUDA)).to(GetParam().type).set_requires_grad(true);
+  }
+  /// Relative to the norm: how far the type may round.
+  static double tolerance() { return GetParam().type == at::kHalf ? 5e-4 : 4e-3; }
 
   at::Tensor found(MainGradients* main_gradients = nullptr) const {
     const kernels::TokenShape shape =
@@ -94,7 +97,7 @@ TEST_P(TokenEmbedding, IsThatOfThePlainOperators) {
   }
   const at::Tensor right = expected(exact), x = found();
   ASSERT_EQ(x.sizes(), right.sizes());
-  EXPECT_LT(error_of(x.detach(), right), kTolerance);
+  EXPECT_LT(error_of(x.detach(), right), tolerance());
 
   const at::Tensor dx = at::randn_like(x.detach());
   const auto of_right = torch::autograd::grad({right}, {exact.begin(), exact.end()}, {dx.to(at::kDouble)});
@@ -104,7 +107,7 @@ TEST_P(TokenEmbedding, IsThatOfThePlainOperators) {
   EXPECT_EQ(main_gradients.told, parameters_.size());
   EXPECT_TRUE(at::equal(main_gradients.flat, again.flat)) << "not the same on repeat";
   for (size_t parameter = 0; parameter < parameters_.size(); ++parameter) {
-    EXPECT_LT(error_of(of_found[parameter], of_right[parameter]), kTolerance) << parameter;
+    EXPECT_LT(error_of(of_found[parameter], of_right[parameter]), tolerance()) << parameter;
     EXPECT_LT(error_of(main_gradients.gradient(parameter), of_right[parameter]), 1e-4) << parameter;
     EXPECT_FALSE(parameters_[parameter].grad().defined());
   }
@@ -117,21 +120,29 @@ TEST_P(TokenEmbedding, TakesRowsOfAnyStrides) {
   EXPECT_TRUE(at::equal(x, found()));
 }
 
+std::vector<Case> with_fp16(std::vector<Case> cases) {
+  for (size_t k = 0, count = cases.size(); k < count; ++k) {
+    cases.push_back(cases[k]);
+    cases.back().name += "_in_fp16";
+    cases.back().type = at::kHalf;
+  }
+  return cases;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Shapes, TokenEmbedding,
-    ::testing::Values(Case{"the_guides", 512, 240, 64}, Case{"narrow", 70, 80, 32},
-                      Case{"of_odd_sizes", 33, 37, 96}, Case{"wide", 3, 100, 768},
-                      Case{"of_a_query_alone", 5, 1, 64}, Case{"of_one_transition", 1, 2, 32},
-                      Case{"of_many_sequences", 2100, 18, 64},
-                      Case{"of_more_actions", 9, 33, 64, {}, {17, 8}},
-                      Case{"of_all_positions", 40, 37, 64, LossPositions::kAll},
-                      Case{"of_all_positions_narrow", 33, 16, 32, LossPositions::kAll},
-                      Case{"of_many_sequences_and_queries", 300, 240, 64, LossPositions::kAll},
-                      Case{"of_few_slices", 90, 100, 1024, LossPositions::kAll},
-                      Case{"of_a_large_grid", 70, 40, 64, LossPositions::kAll, {150, 5}},
-                      Case{"of_a_large_grid_narrow", 9, 40, 32, LossPositions::kAll, {210, 5}},
-                      Case{"without_positions", 70, 80, 32, LossPositions::kAll, {}, false},
-                      Case{"without_positions_last", 9, 33, 64, LossPositions::kLast, {}, false}),
+    ::testing::ValuesIn(with_fp16(
+        {Case{"the_guides", 512, 240, 64}, Case{"narrow", 70, 80, 32}, Case{"of_odd_sizes", 33, 37, 96},
+         Case{"wide", 3, 100, 768}, Case{"of_a_query_alone", 5, 1, 64}, Case{"of_one_transition", 1, 2, 32},
+         Case{"of_many_sequences", 2100, 18, 64}, Case{"of_more_actions", 9, 33, 64, {}, {17, 8}},
+         Case{"of_all_positions", 40, 37, 64, LossPositions::kAll},
+         Case{"of_all_positions_narrow", 33, 16, 32, LossPositions::kAll},
+         Case{"of_many_sequences_and_queries", 300, 240, 64, LossPositions::kAll},
+         Case{"of_few_slices", 90, 100, 1024, LossPositions::kAll},
+         Case{"of_a_large_grid", 70, 40, 64, LossPositions::kAll, {150, 5}},
+         Case{"of_a_large_grid_narrow", 9, 40, 32, LossPositions::kAll, {210, 5}},
+         Case{"without_positions", 70, 80, 32, LossPositions::kAll, {}, false},
+         Case{"without_positions_last", 9, 33, 64, LossPositions::kLast, {}, false}})),
     [](const auto& tried) { return tried.param.name; });
 
 }  // namespace

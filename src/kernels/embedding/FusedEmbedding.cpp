@@ -9,8 +9,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "kernels/GradientAccumulation.h"
+#include "kernels/MatrixOperation.h"
 #include "kernels/embedding/TokenEmbedding.h"
-#include "kernels/primitives/KernelOperation.h"
 
 namespace adtrain::kernels {
 namespace {
@@ -110,7 +110,9 @@ at::Tensor fused_embedding(const TransitionColumns& transitions, const TokenShap
                                       parameters.query_states, parameters.positions}) {
     if (parameter.defined()) defined.push_back(parameter);
   }
-  return FusedEmbedding::apply(at::TensorList(defined), transitions, shape,
+  TokenShape typed = shape;
+  typed.type = type_of(defined.front());
+  return FusedEmbedding::apply(at::TensorList(defined), transitions, typed,
                                EmbeddingPlaces::of(parameters.positions.defined()), main_gradients);
 }
 

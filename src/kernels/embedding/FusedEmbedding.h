@@ -11,7 +11,7 @@
 /// of PostNormAd and PreNormAd define the correct results.
 namespace adtrain::kernels {
 
-/// The parameters of the embedding in bf16; they are consecutive in the model, in this order.
+/// The parameters of the embedding in bf16 or fp16; they are consecutive in the model, in this order.
 struct EmbeddingParameters {
   at::Tensor context_weight, context_bias;
   /// (types, width); the first row is a transition's type. Undefined where the network has neither types nor

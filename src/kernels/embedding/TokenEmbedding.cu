@@ -35,7 +35,7 @@ struct EmbedMemory {
 
 /// The grid: slices, warp tiles of the context and then of the queries, columns. Lane (row, quad) computes
 /// chunks of tokens `row` and `row` + 8, and has their features 4 · quad … 4 · quad + 3.
-template <int Columns>
+template <int Columns, class Short>
 __global__ void __launch_bounds__(kThreads, 2)
     embed_kernel(TokenShape shape, int tokens, int context_tiles, TransitionArrays transitions,
                  EmbeddingWeights weights, Bf16* x) {
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int state = state_of(shape, copies.states, first_copy + 8 * half);
-        add_chunks(sums, half, chunks_of(weights.query_states, state));
+        add_chunks<Columns, Short>(sums, half, chunks_of(weights.query_states, state));
       }
     } else {
       float seen[2][4];
@@ -114,11 +114,12 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
         for (int k = 0; k < 4; ++k) seen[half][k] = features[k].of(first_copy + 8 * half);
       }
-      const LeftFragment left = {{packed(seen[0][0], seen[0][1]), packed(seen[1][0], seen[1][1]),
-                                  packed(seen[0][2], seen[0][3]), packed(seen[1][2], seen[1][3])}};
+      const LeftFragment left = {
+          {packed<Short>(seen[0][0], seen[0][1]), packed<Short>(seen[1][0], seen[1][1]),
+           packed<Short>(seen[0][2], seen[0][3]), packed<Short>(seen[1][2], seen[1][3])}};
 #pragma unroll
       for (int column_tile = 0; column_tile < kTiles<Columns>; ++column_tile) {
-        multiply_add(sums[column_tile], left, right[column_tile][0], right[column_tile][1]);
+        multiply_add<Short>(sums[column_tile], left, right[column_tile][0], right[column_tile][1]);
       }
     }
     __syncwarp();
@@ -126,9 +127,9 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if (row + 8 * half >= here) continue;
-      add_chunks(sums, half, positions[half]);
+      add_chunks<Columns, Short>(sums, half, positions[half]);
       const int64_t row_of_x = int64_t{sequence} * tokens + first_token + row + 8 * half;
-      store_chunks<Columns>(sums, half, 1.0f, x + row_of_x * shape.width + first_column);
+      store_chunks<Columns, Short>(sums, half, 1.0f, x + row_of_x * shape.width + first_column);
     }
   }
 }
@@ -144,11 +145,14 @@ void embed_tokens(const TokenShape& shape, const TransitionArrays& transitions,
     launch_early("embed_kernel", kernel, grid, kThreads, static_cast<int>(memory), stream, shape,
                  shape.tokens(), by.context_tiles, transitions, weights, x);
   };
-  if (columns_at_once(shape) == 64) {
-    launch(embed_kernel<64>, sizeof(EmbedMemory<64>));
-  } else {
-    launch(embed_kernel<32>, sizeof(EmbedMemory<32>));
-  }
+  with_type(shape.type, [&](auto type) {
+    using Short = decltype(type);
+    if (columns_at_once(shape) == 64) {
+      launch(embed_kernel<64, Short>, sizeof(EmbedMemory<64>));
+    } else {
+      launch(embed_kernel<32, Short>, sizeof(EmbedMemory<32>));
+    }
+  });
 }
 
 }  // namespace adtrain::kernels

@@ -5,6 +5,8 @@
 #include <cuda_bf16.h>
 #include <driver_types.h>
 
+#include "kernels/primitives/MatrixRows.h"
+
 /// From transitions to the tokens of plain AD, and their gradients. All arrays are in the GPU's memory, dense
 /// and row-major, borrowed. Calls return at once and throw EnvironmentError where a kernel cannot be
 /// launched. PostNormAd's plain operators define the correct results; PreNormAd's do so for a network without
@@ -21,6 +23,7 @@ struct TokenShape {
   int width;        ///< D, a multiple of 32
   int actions;      ///< A, 2 … kMostActions
   int grid_size;
+  ShortType type = ShortType::kBFloat16;
 
   static constexpr int kMostActions = 8;
 
@@ -39,6 +42,7 @@ struct TransitionArrays {
   const int32_t* next_states;  ///< (B, L, 2)
 };
 
+/// Like x and its gradient below, of bits of the shape's type.
 struct EmbeddingWeights {
   const __nv_bfloat16 *context_weight, *context_bias;  ///< (D, F), (D)
   const __nv_bfloat16* type;                           ///< (D): the type embedding of a transition

@@ -59,17 +59,19 @@ __device__ inline int row_of(int k) {
 
 /// The left operand that adds rows to sums: 1 where a row of the left operand is that to which row_of(k) is
 /// added, which is `behind`[k] rows behind the lane's first one, `row`.
-__device__ inline LeftFragment left_of_ones(const int (&behind)[4]) {
-  constexpr uint32_t kOne = 0x3f80;  // in bf16
+template <class Short>
+__device__ LeftFragment left_of_ones(const int (&behind)[4]) {
+  constexpr uint32_t kOne = kOneBits<Short>;
   const auto ones = [&](int first, int number) {
     return (behind[first] == number ? kOne : 0) | (behind[first + 1] == number ? kOne << 16 : 0);
   };
   return {{ones(0, 0), ones(0, 8), ones(2, 0), ones(2, 8)}};
 }
 /// The same where each row has a sum of its own.
-__device__ inline LeftFragment left_of_own_rows() {
+template <class Short>
+__device__ LeftFragment left_of_own_rows() {
   const int row = quad_place().row;
-  return left_of_ones({row_of(0) - row, row_of(1) - row, row_of(2) - row, row_of(3) - row});
+  return left_of_ones<Short>({row_of(0) - row, row_of(1) - row, row_of(2) - row, row_of(3) - row});
 }
 
 template <int Columns, int Lefts>
@@ -82,14 +84,15 @@ __device__ void clear(Sums (&sums)[Lefts][kTiles<Columns>]) {
 }
 
 /// sums += left · rows, for each left operand.
-template <int Columns, int Lefts>
+template <class Short, int Columns, int Lefts>
 __device__ void add_products(Sums (&sums)[Lefts][kTiles<Columns>], const LeftFragment (&left)[Lefts],
                              Tile<Columns> rows) {
 #pragma unroll
   for (int tile = 0; tile < kTiles<Columns>; tile += 2) {
     const RightFragments right = right_of(rows, 0, 8 * tile, threadIdx.x % kWarp);
 #pragma unroll
-    for (int of = 0; of < Lefts; ++of) multiply_add(sums[of][tile], sums[of][tile + 1], left[of], right);
+    for (int of = 0; of < Lefts; ++of)
+      multiply_add<Short>(sums[of][tile], sums[of][tile + 1], left[of], right);
   }
 }
 
@@ -134,7 +137,7 @@ struct ContextCopies {
 /// A warp takes its sequences one after another and copies the next ones meanwhile. There are two left
 /// operands: the features, of which lane (row, quad) has `row` and `row` + 8, and one that adds each token's
 /// row to a sum of its own.
-template <int Columns>
+template <int Columns, class Short>
 __device__ void gather_context(const GridPlace& block, const TokenShape& shape, int tokens,
                                const TransitionArrays& transitions, const Bf16* dx,
                                const PartialSums& parts) {
@@ -158,7 +161,7 @@ __device__ void gather_context(const GridPlace& block, const TokenShape& shape, 
 
   const TransitionArrays copied = copies.transitions.arrays();
   const Feature low(shape, copied, row), high(shape, copied, row + 8);
-  const LeftFragment own_rows = left_of_own_rows();
+  const LeftFragment own_rows = left_of_own_rows<Short>();
   Sums sums[2][kTiles<Columns>];
   clear<Columns>(sums);
 #pragma unroll 1
@@ -172,7 +175,8 @@ __device__ void gather_context(const GridPlace& block, const TokenShape& shape, 
       seen_low[k] = low.of(stage * kWarpTile + row_of(k));
       seen_high[k] = high.of(stage * kWarpTile + row_of(k));
     }
-    add_products<Columns>(sums, {left_of_rows(seen_low, seen_high), own_rows}, copies.rows[stage].tile());
+    add_products<Short, Columns>(sums, {left_of_rows<Short>(seen_low, seen_high), own_rows},
+                                 copies.rows[stage].tile());
     __syncwarp();
     start_copies(sequence + kStages * apart, stage);
   }
@@ -221,7 +225,7 @@ struct QueryCopies {
 /// of all warp tiles, parts of the left operand's rows, columns. Each warp copies a sequence and multiplies
 /// all warps' sequences by 16 rows of the left operand, so that dx is read once and the sums need not be
 /// added.
-template <int Columns>
+template <int Columns, class Short>
 __device__ void gather_queries(const GridPlace& block, const TokenShape& shape, int tokens,
                                const Division& by, const int32_t* states, const Bf16* dx,
                                const PartialSums& parts) {
@@ -230,7 +234,7 @@ __device__ void gather_queries(const GridPlace& block, const TokenShape& shape, 
             first_column = block.z * Columns;
   const int left_tile = block.y * kWarps + warp, first_state = (left_tile - 1) * kWarpTile;
   const int left_tiles = 2 + (shape.states() - 1) / kWarpTile;
-  const LeftFragment own_rows = left_of_own_rows();
+  const LeftFragment own_rows = left_of_own_rows<Short>();
   Sums sums[1][kTiles<Columns>];
   clear<Columns>(sums);
 
@@ -282,9 +286,9 @@ __device__ void gather_queries(const GridPlace& block, const TokenShape& shape, 
         for (int k = 0; k < 4; ++k) {
           behind[k] = state_of(shape, copies.states[of], row_of(k)) - first_state - row;
         }
-        left = left_of_ones(behind);
+        left = left_of_ones<Short>(behind);
       }
-      add_products<Columns>(sums, {left}, copies.rows[of].tile());
+      add_products<Short, Columns>(sums, {left}, copies.rows[of].tile());
     }
     if (left_tile == 0 && place.step + 1 == steps) {
       const int first_query = place.slice / by.slices * kWarpTile;
@@ -301,16 +305,18 @@ __device__ void gather_queries(const GridPlace& block, const TokenShape& shape, 
 }
 
 /// Thread blocks of both kinds run beside each other, those of queries first.
-template <int Columns>
+template <int Columns, class Short>
 __global__ void __launch_bounds__(kThreads, 2)
     gather_kernel(TokenShape shape, int tokens, Division by, dim3 queries_grid, dim3 context_grid,
                   TransitionArrays transitions, const Bf16* dx, PartialSums parts) {
   follow_kernels_ahead();
   const unsigned of_queries = queries_grid.x * queries_grid.y * queries_grid.z;
   if (blockIdx.x < of_queries) {
-    gather_queries<Columns>({blockIdx.x, queries_grid}, shape, tokens, by, transitions.states, dx, parts);
+    gather_queries<Columns, Short>({blockIdx.x, queries_grid}, shape, tokens, by, transitions.states, dx,
+                                   parts);
   } else {
-    gather_context<Columns>({blockIdx.x - of_queries, context_grid}, shape, tokens, transitions, dx, parts);
+    gather_context<Columns, Short>({blockIdx.x - of_queries, context_grid}, shape, tokens, transitions, dx,
+                                   parts);
   }
 }
 
@@ -405,11 +411,14 @@ void embed_tokens_backward(const TokenShape& shape, const TransitionArrays& tran
         kThreads, static_cast<int>(std::max(kWarps * of_context, kStages * of_queries)), stream, shape,
         shape.tokens(), by, queries_grid, context_grid, transitions, dx, parts);
   };
-  if (columns_at_once(shape) == 64) {
-    launch(gather_kernel<64>, sizeof(ContextCopies<64>), sizeof(QueryCopies<64>));
-  } else {
-    launch(gather_kernel<32>, sizeof(ContextCopies<32>), sizeof(QueryCopies<32>));
-  }
+  with_type(shape.type, [&](auto type) {
+    using Short = decltype(type);
+    if (columns_at_once(shape) == 64) {
+      launch(gather_kernel<64, Short>, sizeof(ContextCopies<64>), sizeof(QueryCopies<64>));
+    } else {
+      launch(gather_kernel<32, Short>, sizeof(ContextCopies<32>), sizeof(QueryCopies<32>));
+    }
+  });
   const dim3 outputs(unsigned_of(shape.features() + kOnes + shape.transitions + shape.states()),
                      unsigned_of(shape.width / kWarp));
   launch_early("sum_kernel", sum_kernel, outputs, kSumThreads, 0, stream, shape, shape.tokens(), by,

@@ -5,8 +5,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "kernels/GradientAccumulation.h"
+#include "kernels/MatrixOperation.h"
 #include "kernels/loss/LinearCrossEntropy.h"
-#include "kernels/primitives/KernelOperation.h"
 
 namespace adtrain::kernels {
 
@@ -26,7 +26,8 @@ class LinearCrossEntropyOperation : public autograd::Function<LinearCrossEntropy
                                            .queries = static_cast<int>(encoded.size(1)),
                                            .transitions = static_cast<int>(taken.size(1)),
                                            .width = static_cast<int>(encoded.size(2)),
-                                           .actions = static_cast<int>(head[0].size(0))};
+                                           .actions = static_cast<int>(head[0].size(0)),
+                                           .type = type_of(encoded)};
     const int parts = linear_cross_entropy_parts(shape);
     const std::vector<int64_t> parts_or_scalar =
         parts == 1 ? std::vector<int64_t>{} : std::vector<int64_t>{parts};

@@ -30,6 +30,7 @@ __device__ uint4 chunk_at(const Bf16* matrix, int64_t row, int64_t rows, int wid
 }
 
 /// encoded · weightᵀ for the 16 rows from `first` on.
+template <class Short>
 __device__ Sums products_of(const LinearCrossEntropyShape& shape, const Bf16* encoded, const Bf16* weight,
                             int64_t first) {
   const auto [row, quad] = quad_place();
@@ -39,8 +40,8 @@ __device__ Sums products_of(const LinearCrossEntropyShape& shape, const Bf16* en
     const uint4 upper = chunk_at(encoded, first + row, shape.rows, shape.width, column);
     const uint4 lower = chunk_at(encoded, first + row + 8, shape.rows, shape.width, column);
     const uint4 of_action = chunk_at(weight, row, shape.actions, shape.width, column);
-    multiply_add(sums, {{upper.x, lower.x, upper.y, lower.y}}, of_action.x, of_action.y);
-    multiply_add(sums, {{upper.z, lower.z, upper.w, lower.w}}, of_action.z, of_action.w);
+    multiply_add<Short>(sums, {{upper.x, lower.x, upper.y, lower.y}}, of_action.x, of_action.y);
+    multiply_add<Short>(sums, {{upper.z, lower.z, upper.w, lower.w}}, of_action.z, of_action.w);
   }
   return sums;
 }
@@ -121,6 +122,7 @@ struct LossMemory {
   int correct_of_warp[kLossWarps];
 };
 
+template <class Short>
 __global__ void __launch_bounds__(kLossThreads)
     linear_cross_entropy_kernel(LinearCrossEntropyShape shape, const Bf16* encoded, HeadWeights weights,
                                 const int32_t* taken, float label_smoothing, float* slopes,
@@ -137,7 +139,7 @@ __global__ void __launch_bounds__(kLossThreads)
   float loss = 0;
   int correct = 0;
   if (first < shape.rows) {
-    Sums products = products_of(shape, encoded, weights.weight, first);
+    Sums products = products_of<Short>(shape, encoded, weights.weight, first);
 #pragma unroll 1  // twice the code would take longer to be fetched than to run
     for (int half = 0; half < 2; ++half) {
       const int64_t place = first + row + 8 * half;
@@ -145,7 +147,7 @@ __global__ void __launch_bounds__(kLossThreads)
       const auto logit = [&](int k) {
         const int action = 2 * quad_place().quad + k;
         if (action >= shape.actions) return -INFINITY;
-        return products.value[k] + __bfloat162float(weights.bias[action]);
+        return products.value[k] + value_of<Short>(weights.bias[action]);
       };
       // All rows fit in a GPU's memory, so that their numbers fit in 32 bits, in which division is fast.
       const unsigned of_all = static_cast<unsigned>(place), queries = static_cast<unsigned>(shape.queries);
@@ -178,7 +180,7 @@ __global__ void __launch_bounds__(kLossThreads)
 
 /// Each warp writes one part. It takes every `part_count`-th warp tile of 16 rows, in the columns of
 /// blockIdx.y.
-template <int Columns>
+template <int Columns, class Short>
 __global__ void __launch_bounds__(kBackwardThreads)
     linear_cross_entropy_backward_kernel(LinearCrossEntropyShape shape, const float* gradient,
                                          const float* slopes, const Bf16* encoded, const Bf16* weight,
@@ -194,9 +196,9 @@ __global__ void __launch_bounds__(kBackwardThreads)
 #pragma unroll
   for (int tile = 0; tile < kTiles<Columns>; ++tile) {
     const int column = first_column + chunk_column(tile, row), action = 2 * quad;
-    right[tile] = packed(
-        action < shape.actions ? __bfloat162float(weight[action * shape.width + column]) : 0.0f,
-        action + 1 < shape.actions ? __bfloat162float(weight[(action + 1) * shape.width + column]) : 0.0f);
+    right[tile] = packed<Short>(
+        action < shape.actions ? value_of<Short>(weight[action * shape.width + column]) : 0.0f,
+        action + 1 < shape.actions ? value_of<Short>(weight[(action + 1) * shape.width + column]) : 0.0f);
   }
 
   Sums of_weight[kTiles<Columns>];
@@ -216,7 +218,7 @@ __global__ void __launch_bounds__(kBackwardThreads)
       slope[k] = is_row ? __ldg(slopes + place * kMostActions + row) : 0.0f;
       of_bias += slope[k];
     }
-    add_product<Columns>(of_weight, left_of_rows(slope, kNone), rows);
+    add_product<Columns, Short>(of_weight, left_of_rows<Short>(slope, kNone), rows);
 
     LeftFragment left = {{0, 0, 0, 0}};  // its columns 8 … 15 are unused
 #pragma unroll
@@ -224,19 +226,19 @@ __global__ void __launch_bounds__(kBackwardThreads)
       const int64_t place = first + row + 8 * half;
       if (place >= shape.rows) continue;
       const float2 both = __ldg(reinterpret_cast<const float2*>(slopes + place * kMostActions + 2 * quad));
-      left.part[half] = packed(both.x, both.y);
+      left.part[half] = packed<Short>(both.x, both.y);
     }
     Sums sums[kTiles<Columns>];
 #pragma unroll
     for (int tile = 0; tile < kTiles<Columns>; ++tile) {
       sums[tile] = no_sums();
-      multiply_add(sums[tile], left, right[tile], 0);
+      multiply_add<Short>(sums[tile], left, right[tile], 0);
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int64_t place = first + row + 8 * half;
       if (place < shape.rows) {
-        store_chunks<Columns>(sums, half, scale, d_encoded + place * shape.width + first_column);
+        store_chunks<Columns, Short>(sums, half, scale, d_encoded + place * shape.width + first_column);
       }
     }
   }
@@ -264,10 +266,12 @@ int linear_cross_entropy_parts(const LinearCrossEntropyShape& shape) {
 void linear_cross_entropy(const LinearCrossEntropyShape& shape, const __nv_bfloat16* encoded,
                           const HeadWeights& weights, const int32_t* taken, float label_smoothing,
                           float* slopes, const LinearCrossEntropySums& sums, cudaStream_t stream) {
-  launch_early_in_clusters("linear_cross_entropy_kernel", linear_cross_entropy_kernel,
-                           static_cast<unsigned>(kLossBlocks * linear_cross_entropy_parts(shape)),
-                           kLossThreads, sizeof(LossMemory), kLossBlocks, stream, shape, encoded, weights,
-                           taken, label_smoothing, slopes, sums);
+  with_type(shape.type, [&](auto type) {
+    launch_early_in_clusters("linear_cross_entropy_kernel", linear_cross_entropy_kernel<decltype(type)>,
+                             static_cast<unsigned>(kLossBlocks * linear_cross_entropy_parts(shape)),
+                             kLossThreads, sizeof(LossMemory), kLossBlocks, stream, shape, encoded, weights,
+                             taken, label_smoothing, slopes, sums);
+  });
 }
 
 int linear_cross_entropy_backward_parts(const LinearCrossEntropyShape& shape) {
@@ -285,11 +289,14 @@ void linear_cross_entropy_backward(const LinearCrossEntropyShape& shape, const f
     launch_early("linear_cross_entropy_backward_kernel", kernel, grid, kBackwardThreads, 0, stream, shape,
                  gradient, slopes, encoded, weights.weight, d_encoded, parts, part_count);
   };
-  if (shape.width % 64 == 0) {
-    launch(linear_cross_entropy_backward_kernel<64>, 64);
-  } else {
-    launch(linear_cross_entropy_backward_kernel<32>, 32);
-  }
+  with_type(shape.type, [&](auto type) {
+    using Short = decltype(type);
+    if (shape.width % 64 == 0) {
+      launch(linear_cross_entropy_backward_kernel<64, Short>, 64);
+    } else {
+      launch(linear_cross_entropy_backward_kernel<32, Short>, 32);
+    }
+  });
 }
 
 }  // namespace adtrain::kernels

@@ -5,6 +5,8 @@
 #include <cuda_bf16.h>
 #include <driver_types.h>
 
+#include "kernels/primitives/MatrixRows.h"
+
 /// The head of plain AD with its cross-entropy, and the gradients of both. All arrays are in the GPU's
 /// memory, dense and row-major, borrowed. Calls return at once and throw EnvironmentError where a kernel
 /// cannot be launched. AlgorithmDistillation's plain loss defines the correct results, except that logits are
@@ -18,10 +20,12 @@ struct LinearCrossEntropyShape {
   int transitions;  ///< L
   int width;        ///< D, a multiple of 32
   int actions;      ///< A, 2 … kMostActions
+  ShortType type = ShortType::kBFloat16;
 
   static constexpr int kMostActions = 8;
 };
 
+/// Like `encoded` and its gradient below, of bits of the shape's type.
 struct HeadWeights {
   const __nv_bfloat16 *weight, *bias;  ///< (A, D), (A)
 };

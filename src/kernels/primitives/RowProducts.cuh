@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/primitives/Tile.cuh"
+#include "kernels/primitives/ShortTile.cuh"
 
 /// Products of rows in global memory with narrow matrices, without shared memory in between. A warp takes 16
 /// rows at once. Each lane loads neighbouring columns, and the loaded registers are the fragments without any
@@ -8,7 +8,7 @@
 /// long as both operands agree.
 ///
 /// Throughout, `row` is lane / 4 and `quad` is lane % 4. A warp works on Columns = 32 or 64 neighbouring
-/// columns.
+/// columns. Rows are of bits, which stand for elements of the type Short.
 namespace adtrain::kernels {
 
 struct QuadPlace {
@@ -54,14 +54,14 @@ struct Chunks {
 };
 
 /// Adds the chunks to the lane's sums of one row; `half` is 0 for `row`, 1 for `row` + 8.
-template <int Columns>
+template <int Columns, class Short = Bf16>
 __device__ void add_chunks(Sums (&sums)[kTiles<Columns>], int half, const Chunks<Columns>& chunks) {
 #pragma unroll
   for (int number = 0; number < Columns / 32; ++number) {
     const uint4& chunk = chunks.chunk[number];
 #pragma unroll
     for (int pair = 0; pair < 4; ++pair) {
-      const float2 values = unpacked(word_of(chunk, pair));
+      const float2 values = unpacked<Short>(word_of(chunk, pair));
       sums[4 * number + pair].value[2 * half] += values.x;
       sums[4 * number + pair].value[2 * half + 1] += values.y;
     }
@@ -69,13 +69,13 @@ __device__ void add_chunks(Sums (&sums)[kTiles<Columns>], int half, const Chunks
 }
 
 /// Writes scale · the lane's sums of one row, rounded, to `to`, a row of `Columns` elements.
-template <int Columns>
+template <int Columns, class Short = Bf16>
 __device__ void store_chunks(const Sums (&sums)[kTiles<Columns>], int half, float scale, Bf16* to) {
 #pragma unroll
   for (int number = 0; number < Columns / 32; ++number) {
     const auto pair = [&](int tile) {
       const float(&value)[4] = sums[4 * number + tile].value;
-      return packed(scale * value[2 * half], scale * value[2 * half + 1]);
+      return packed<Short>(scale * value[2 * half], scale * value[2 * half + 1]);
     };
     *reinterpret_cast<uint4*>(to + own_chunk(number)) = {pair(0), pair(1), pair(2), pair(3)};
   }
@@ -106,14 +106,15 @@ struct FourRows {
 
 /// The left operand of sums over 16 rows. `low` holds element `row` of each of the lane's four rows, `high`
 /// element `row` + 8.
-__device__ inline LeftFragment left_of_rows(const float (&low)[4], const float (&high)[4]) {
-  return {
-      {packed(low[0], low[1]), packed(high[0], high[1]), packed(low[2], low[3]), packed(high[2], high[3])}};
+template <class Short = Bf16>
+__device__ LeftFragment left_of_rows(const float (&low)[4], const float (&high)[4]) {
+  return {{packed<Short>(low[0], low[1]), packed<Short>(high[0], high[1]), packed<Short>(low[2], low[3]),
+           packed<Short>(high[2], high[3])}};
 }
 
 /// sums += left · rows. The lane's sums are of the left operand's rows `row` (first two) and `row` + 8. For
 /// their columns see store_sums().
-template <int Columns>
+template <int Columns, class Short = Bf16>
 __device__ void add_product(Sums (&sums)[kTiles<Columns>], const LeftFragment& left,
                             const FourRows<Columns>& rows) {
 #pragma unroll
@@ -122,7 +123,7 @@ __device__ void add_product(Sums (&sums)[kTiles<Columns>], const LeftFragment& l
     const auto column = [&](int first) {
       return __byte_perm(rows.word[first][tile / 2], rows.word[first + 1][tile / 2], halves);
     };
-    multiply_add(sums[tile], left, column(0), column(2));
+    multiply_add<Short>(sums[tile], left, column(0), column(2));
   }
 }
 

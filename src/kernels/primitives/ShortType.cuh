@@ -31,6 +31,12 @@ __device__ unsigned packed(float first, float second) {
   }
 }
 
+/// The number that these bits stand for.
+template <class Short>
+__device__ float value_of(__nv_bfloat16 bits) {
+  return unpacked<Short>(__bfloat16_as_ushort(bits)).x;
+}
+
 /// The bits of 1.
 template <class Short>
 constexpr uint32_t kOneBits = std::is_same_v<Short, __half> ? 0x3c00 : 0x3f80;
